@@ -1,0 +1,3 @@
+//! Profiles native, kernel and .NET code on Linux and writes traces that PerfView opens.
+
+pub mod trace;

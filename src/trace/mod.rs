@@ -1,0 +1,174 @@
+//! The trace: everything that records ends in it, everything that shows starts from it.
+
+mod ids;
+mod quality;
+mod stack;
+
+pub use ids::{Cpu, FrameId, FunctionId, ModuleId, Nanos, Pid, ProcessId, StackId, ThreadId, Tid};
+pub use quality::{Losses, NameCount, Names, Notice, Quality, StackQuality, Truncation};
+pub use stack::StackTable;
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+/// What kind of code a function is; decides its colour and the counter of [`Names`] it is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FunctionKind {
+    /// Kernel code.
+    Kernel,
+    /// Machine code of an ELF file, the vDSO included.
+    Native,
+    /// Code compiled while the process runs.
+    Jit,
+    /// Precompiled .NET code.
+    ReadyToRun,
+    /// An address in no known mapping.
+    Unmapped,
+    /// Not code: stands for the callers that a cut stack lacks.
+    Marker,
+}
+
+/// A function, or a code address no name was found for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Function {
+    /// The demangled name, without module, arguments kept. `None`: shown as module and offset.
+    /// Text from outside: may hold any character, writers escape it for their format.
+    pub name: Option<Box<str>>,
+    /// What a reader sees as module: file name, assembly, `vmlinux`, `vdso`, ... Text from outside.
+    pub module: Box<str>,
+    /// The JIT's optimization tier as the runtime spells it (`OptimizedTier1`), for .NET methods.
+    pub tier: Option<Box<str>>,
+    /// Kind of code.
+    pub kind: FunctionKind,
+    /// Whether the function was inlined into the next outer one.
+    pub inlined: bool,
+}
+
+/// A code address and the functions it lies in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Virtual address in the sampled process.
+    pub address: u64,
+    /// Address relative to the module (ELF: as its symbols count; other files: file offset); equals
+    /// `address` where there is no module.
+    pub offset: u64,
+    /// Rows of [`Trace::frame_functions`], outermost function first; never empty. All but the first are inlined.
+    pub functions: Range<u32>,
+}
+
+/// One life of a process: from its fork or exec-less start to its exit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Its id; ids are reused, so several rows may have the same.
+    pub pid: Pid,
+    /// Name of the main thread (comm), up to 15 bytes, lossily decoded. Text from outside.
+    pub name: Box<str>,
+    /// Arguments joined by spaces, if they could be read; else empty. Text from outside.
+    pub command_line: Box<str>,
+}
+
+/// A thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Thread {
+    /// Its process.
+    pub process: ProcessId,
+    /// Its id.
+    pub tid: Tid,
+    /// Its name (comm), lossily decoded. Text from outside.
+    pub name: Box<str>,
+}
+
+/// A file that was mapped as code and is in a stack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Module {
+    /// Path in the target's mount namespace. Text from outside.
+    pub path: Box<str>,
+    /// GNU build id; empty if there is none.
+    pub build_id: Box<[u8]>,
+    /// Whether names were found, and where.
+    pub symbols: Box<str>,
+}
+
+/// One sample of the CPU clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// When.
+    pub time: Nanos,
+    /// How much it stands for: nanoseconds of CPU time.
+    pub weight: Nanos,
+    /// Who.
+    pub thread: ThreadId,
+    /// Where.
+    pub cpu: Cpu,
+    /// What ran.
+    pub stack: StackId,
+}
+
+/// How the trace came to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CaptureInfo {
+    /// Version of perfcollect.
+    pub version: String,
+    /// Kernel release (`uname -r`).
+    pub kernel: String,
+    /// Processor architecture (`uname -m`).
+    pub machine: String,
+    /// CPUs that were sampled.
+    pub cpus: u32,
+    /// Name of the sampled event, such as `cpu-clock`.
+    pub event: String,
+    /// Nominal time between two samples of a busy CPU, in nanoseconds.
+    pub period_ns: u64,
+    /// Start of sampling, nanoseconds on CLOCK_MONOTONIC.
+    pub start_ns: u64,
+    /// End of sampling, nanoseconds on CLOCK_MONOTONIC.
+    pub end_ns: u64,
+    /// Start of sampling, nanoseconds since 1970 (UTC).
+    pub start_unix_ns: u64,
+    /// Who was sampled: `whole machine`, `pid 12, 13` or the command.
+    pub target: String,
+}
+
+/// A finished capture: immutable columns with all names resolved.
+#[derive(Default)]
+pub struct Trace {
+    /// How it came to be.
+    pub info: CaptureInfo,
+    /// One row per process life that has samples.
+    pub processes: Vec<Process>,
+    /// One row per thread that has samples.
+    pub threads: Vec<Thread>,
+    /// One row per file that is in a stack.
+    pub modules: Vec<Module>,
+    /// One row per function.
+    pub functions: Vec<Function>,
+    /// Functions of all frames, see [`Frame::functions`].
+    pub frame_functions: Vec<FunctionId>,
+    /// One row per code address.
+    pub frames: Vec<Frame>,
+    /// Stacks of `frames`. A cut stack has a frame of kind [`FunctionKind::Marker`] at its root.
+    pub stacks: StackTable,
+    /// Samples in order of time.
+    pub samples: Vec<Sample>,
+    /// The quality report.
+    pub quality: Quality,
+}
+
+impl Trace {
+    /// Functions of a frame, innermost (inlined) first.
+    pub fn functions_leaf_first(&self, frame: FrameId) -> impl Iterator<Item = FunctionId> + '_ {
+        let Range { start, end } = self.frames[frame.index()].functions;
+        self.frame_functions[start as usize..end as usize]
+            .iter()
+            .rev()
+            .copied()
+    }
+
+    /// The process a thread belongs to.
+    #[must_use]
+    pub fn process_of(&self, thread: ThreadId) -> &Process {
+        &self.processes[self.threads[thread.index()].process.index()]
+    }
+}

@@ -1,0 +1,127 @@
+//! Stacks as a prefix tree: each node is one frame below its caller.
+//!
+//! ```text
+//! main ── parse ── read      node 2 = (parent 1, read), node 1 = (parent 0, parse), node 0 = (EMPTY, main)
+//!      └─ write              node 3 = (parent 0, write)
+//! ```
+//! A parent always has a smaller id than its children, so one forward pass can fold values from the roots to the leaves.
+
+use hashbrown::HashTable;
+use rustc_hash::FxBuildHasher;
+use std::hash::BuildHasher;
+
+use super::ids::{FrameId, StackId};
+
+/// Interned stacks. Columns `parents` and `frames` have one row per node.
+#[derive(Default)]
+pub struct StackTable {
+    parents: Vec<StackId>,
+    frames: Vec<FrameId>,
+    rows: HashTable<u32>,
+}
+
+fn hash(parent: StackId, frame: FrameId) -> u64 {
+    FxBuildHasher.hash_one((parent.0, frame.0))
+}
+
+impl StackTable {
+    /// The stack that has `frame` called from `parent`.
+    pub fn push(&mut self, parent: StackId, frame: FrameId) -> StackId {
+        let Self {
+            parents,
+            frames,
+            rows,
+        } = self;
+        let same = |row: &u32| parents[*row as usize] == parent && frames[*row as usize] == frame;
+        if let Some(&row) = rows.find(hash(parent, frame), same) {
+            return StackId(row);
+        }
+        let row = parents.len() as u32;
+        parents.push(parent);
+        frames.push(frame);
+        rows.insert_unique(hash(parent, frame), row, |&row| {
+            hash(parents[row as usize], frames[row as usize])
+        });
+        StackId(row)
+    }
+
+    /// Interns a whole stack given from the root to the leaf.
+    pub fn intern(&mut self, root_first: impl IntoIterator<Item = FrameId>) -> StackId {
+        root_first
+            .into_iter()
+            .fold(StackId::EMPTY, |stack, frame| self.push(stack, frame))
+    }
+
+    /// Number of nodes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.parents.len()
+    }
+
+    /// Whether no stack was interned.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.parents.is_empty()
+    }
+
+    /// The caller's stack and the innermost frame; `None` for [`StackId::EMPTY`].
+    #[must_use]
+    pub fn node(&self, stack: StackId) -> Option<(StackId, FrameId)> {
+        let row = stack.index();
+        (stack != StackId::EMPTY).then(|| (self.parents[row], self.frames[row]))
+    }
+
+    /// All nodes as (stack, caller's stack, innermost frame), callers before callees.
+    pub fn nodes(&self) -> impl Iterator<Item = (StackId, StackId, FrameId)> + '_ {
+        let rows = self.parents.iter().zip(&self.frames).enumerate();
+        rows.map(|(row, (&parent, &frame))| (StackId(row as u32), parent, frame))
+    }
+
+    /// Frames from the leaf to the root.
+    pub fn leaf_first(&self, stack: StackId) -> impl Iterator<Item = FrameId> + '_ {
+        let mut next = stack;
+        std::iter::from_fn(move || {
+            let (parent, frame) = self.node(next)?;
+            next = parent;
+            Some(frame)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn shared_callers_are_stored_once() {
+        let mut table = StackTable::default();
+        let a = table.intern([1, 2, 3].map(FrameId));
+        let b = table.intern([1, 2, 4].map(FrameId));
+        assert_ne!(a, b);
+        assert_eq!(table.len(), 4);
+        assert_eq!(table.node(StackId::EMPTY), None);
+    }
+
+    proptest! {
+        #[test]
+        fn interned_stacks_round_trip(stacks in proptest::collection::vec(
+            proptest::collection::vec(0u32..6, 0..12), 0..40))
+        {
+            let mut table = StackTable::default();
+            let ids: Vec<_> = stacks
+                .iter()
+                .map(|s| table.intern(s.iter().copied().map(FrameId)))
+                .collect();
+            for (stack, id) in stacks.iter().zip(&ids) {
+                let mut back: Vec<_> = table.leaf_first(*id).map(|f| f.0).collect();
+                back.reverse();
+                prop_assert_eq!(&back, stack);
+                prop_assert_eq!(table.intern(stack.iter().copied().map(FrameId)), *id);
+            }
+            for (stack, parent, _) in table.nodes() {
+                prop_assert!(parent == StackId::EMPTY || parent < stack);
+            }
+        }
+    }
+}
