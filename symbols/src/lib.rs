@@ -1,1 +1,7 @@
-pub fn placeholder() {}
+//! Addresses to names.
+
+mod binding;
+pub mod kallsyms;
+mod lines;
+pub mod perf_map;
+pub mod table;

@@ -1,0 +1,303 @@
+//! `/proc/kallsyms`: the kernel's names, its modules' and those of BPF programs.
+//!
+//! One symbol a line, `ADDRESS TYPE NAME[\t[MODULE]]` (kernel/kallsyms.c, `s_show`), without sizes. The
+//! kernel proper comes sorted, a module's symbols do not. BPF programs have the module `bpf`.
+
+use std::collections::HashMap;
+use std::io::{self, BufRead};
+
+use thiserror::Error;
+
+use crate::binding::Binding;
+use crate::lines::{Line, Lines, hex, word};
+use crate::table::{Entry, Extent, Symbol, SymbolTable, SymbolTableBuilder, TableError};
+
+/// Most bytes read. A distribution kernel with its modules has 12 MB.
+const MAX_BYTES: u64 = 256 << 20;
+/// A symbol without size reaches no further, so that an address in a hole between two BPF programs, or
+/// between the kernel and its modules, is not given the name before the hole. The largest function of a
+/// distribution kernel has 60 KB; a BPF program of a million instructions, the verifier's limit, rarely 1 MB.
+const MAX_REACH_BYTES: u64 = 1 << 20;
+/// What the last symbol of a module gets: its page and the next, as in perf (`symbols__fixup_end`).
+const PAGE_BYTES: u64 = 4096;
+
+/// Why there are no kernel names.
+#[derive(Debug, Error)]
+pub enum KallsymsError {
+    /// Reading failed.
+    #[error("kallsyms: reading: {0}")]
+    Read(#[from] io::Error),
+    /// Every function is at address 0: the reader lacks CAP_SYSLOG, or `kernel.kptr_restrict` is 2.
+    #[error("kallsyms: all {functions} functions are at address 0 (kernel.kptr_restrict hides them)")]
+    Restricted {
+        /// Function lines seen.
+        functions: u64,
+    },
+    /// Too many symbols.
+    #[error("kallsyms: {0}")]
+    Table(#[from] TableError),
+}
+
+/// A kernel function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KernelSymbol<'a> {
+    /// Its range and name.
+    pub symbol: Symbol<'a>,
+    /// The module without brackets, `bpf` for BPF programs, `None` for the kernel proper.
+    pub module: Option<&'a [u8]>,
+}
+
+/// The functions (types t, T, w, W) of a running kernel.
+#[derive(Debug, Default)]
+pub struct KernelSymbols {
+    table: SymbolTable,
+    modules: Vec<Vec<u8>>,
+    skipped: u64,
+}
+
+impl KernelSymbols {
+    /// Reads the text of `/proc/kallsyms`. An empty one gives an empty table: a kernel without KALLSYMS.
+    ///
+    /// # Errors
+    /// Reading failed, the addresses are hidden, or there are more symbols than a table takes.
+    pub fn read(input: impl BufRead) -> Result<Self, KallsymsError> {
+        let mut reader = Reader::default();
+        let mut lines = Lines::new(input, MAX_BYTES);
+        while let Some(line) = lines.next()? {
+            match line {
+                Line::Text(b"") => {}
+                Line::Text(text) => match parse_line(text) {
+                    Some(line) => reader.take(line)?,
+                    None => reader.skipped += 1,
+                },
+                Line::TooLong => reader.skipped += 1,
+            }
+        }
+        reader.skipped += u64::from(lines.is_cut());
+        reader.finish()
+    }
+
+    /// The function at an address.
+    #[must_use]
+    pub fn lookup(&self, address: u64) -> Option<KernelSymbol<'_>> {
+        self.table.lookup(address).map(|symbol| self.with_module(symbol))
+    }
+
+    /// All functions by start.
+    pub fn iter(&self) -> impl Iterator<Item = KernelSymbol<'_>> {
+        self.table.iter().map(|symbol| self.with_module(symbol))
+    }
+
+    /// Number of functions.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Whether there is no function at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// Lines that were not understood.
+    #[must_use]
+    pub fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
+    fn with_module<'a>(&'a self, symbol: Symbol<'a>) -> KernelSymbol<'a> {
+        // Tag 0 is the kernel proper, n is modules[n - 1].
+        let index = (symbol.tag as usize).checked_sub(1);
+        KernelSymbol { symbol, module: index.and_then(|index| self.modules.get(index)).map(Vec::as_slice) }
+    }
+}
+
+struct KallsymsLine<'a> {
+    address: u64,
+    kind: u8,
+    name: &'a [u8],
+    module: Option<&'a [u8]>,
+}
+
+fn parse_line(text: &[u8]) -> Option<KallsymsLine<'_>> {
+    let (address, rest) = word(text)?;
+    let (&[kind], rest) = word(rest)? else { return None };
+    let (name, module) = match word(rest) {
+        Some((name, module)) => (name, Some(module.strip_prefix(b"[")?.strip_suffix(b"]")?)),
+        None => (rest, None),
+    };
+    if name.is_empty() || module.is_some_and(<[u8]>::is_empty) {
+        return None;
+    }
+    Some(KallsymsLine { address: hex(address)?, kind, name, module })
+}
+
+#[derive(Default)]
+struct Pending {
+    start: u64,
+    name_start: usize,
+    name_len: usize,
+    rank: u8,
+    tag: u32,
+}
+
+#[derive(Default)]
+struct Reader {
+    pending: Vec<Pending>,
+    names: Vec<u8>,
+    modules: Vec<Vec<u8>>,
+    tag_of: HashMap<Vec<u8>, u32>,
+    last_start_of: HashMap<u32, u64>,
+    at_zero: u64,
+    skipped: u64,
+}
+
+impl Reader {
+    fn take(&mut self, line: KallsymsLine<'_>) -> Result<(), KallsymsError> {
+        let binding = match line.kind {
+            b'T' => Binding::Global,
+            b't' => Binding::Local,
+            b'w' | b'W' => Binding::Weak,
+            _ => return Ok(()),
+        };
+        if line.address == 0 {
+            self.at_zero += 1;
+            return Ok(());
+        }
+        if self.pending.len() >= crate::table::MAX_SYMBOLS {
+            return Err(TableError::TooManySymbols.into());
+        }
+        let tag = line.module.map_or(0, |module| self.tag(module));
+        let last = self.last_start_of.entry(tag).or_default();
+        *last = line.address.max(*last);
+        self.pending.push(Pending {
+            start: line.address,
+            name_start: self.names.len(),
+            name_len: line.name.len(),
+            rank: binding.rank(line.name),
+            tag,
+        });
+        self.names.extend_from_slice(line.name); // at most MAX_BYTES of them
+        Ok(())
+    }
+
+    fn tag(&mut self, module: &[u8]) -> u32 {
+        if let Some(&tag) = self.tag_of.get(module) {
+            return tag;
+        }
+        self.modules.push(module.to_vec());
+        let tag = self.modules.len() as u32; // at most MAX_SYMBOLS of them
+        self.tag_of.insert(module.to_vec(), tag);
+        tag
+    }
+
+    fn finish(self) -> Result<KernelSymbols, KallsymsError> {
+        if self.pending.is_empty() && self.at_zero > 0 {
+            return Err(KallsymsError::Restricted { functions: self.at_zero });
+        }
+        let mut builder = SymbolTableBuilder::new();
+        for pending in &self.pending {
+            let is_last = self.last_start_of.get(&pending.tag) == Some(&pending.start);
+            let reach = if is_last { 2 * PAGE_BYTES - pending.start % PAGE_BYTES } else { MAX_REACH_BYTES };
+            let name = self.names.get(pending.name_start..).and_then(|from| from.get(..pending.name_len));
+            builder.add(Entry {
+                start: pending.start,
+                extent: Extent::Until(pending.start.saturating_add(reach)),
+                name: name.unwrap_or_default(),
+                rank: pending.rank,
+                tag: pending.tag,
+            })?;
+        }
+        Ok(KernelSymbols { table: builder.finish(), modules: self.modules, skipped: self.skipped })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use proptest::prelude::*;
+    use std::io::BufReader;
+
+    const SAMPLE: &[u8] = b"\
+0000000000000000 A fixed_percpu_data\n\
+ffffffff81000000 T _stext\n\
+ffffffff81000000 t startup\n\
+ffffffff81000000 T startup_64\n\
+ffffffff81000100 W weak_one\n\
+ffffffff81000200 D some_data\n\
+ffffffffc0201800 t late\t[mod]\n\
+ffffffffc0201000 t early\t[mod]\n\
+ffffffffc0300000 t bpf_prog_6deef7357e7b4530_sd_fw\t[bpf]\n";
+
+    fn found(symbols: &KernelSymbols, address: u64) -> Option<(String, Option<String>)> {
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        symbols.lookup(address).map(|found| (text(found.symbol.name), found.module.map(text)))
+    }
+
+    #[test]
+    fn names_functions_and_their_modules() {
+        let symbols = KernelSymbols::read(SAMPLE).unwrap();
+        let named = |name: &str, module: Option<&str>| Some((name.to_owned(), module.map(str::to_owned)));
+        assert_eq!(found(&symbols, 0xffff_ffff_8100_0010), named("startup_64", None));
+        assert_eq!(found(&symbols, 0xffff_ffff_c020_17ff), named("early", Some("mod")));
+        assert_eq!(found(&symbols, 0xffff_ffff_c020_1900), named("late", Some("mod")));
+        assert_eq!(found(&symbols, 0xffff_ffff_c030_0001), named("bpf_prog_6deef7357e7b4530_sd_fw", Some("bpf")));
+        assert_eq!(symbols.skipped(), 0);
+    }
+
+    #[test]
+    fn the_last_function_before_a_hole_does_not_fill_it() {
+        let symbols = KernelSymbols::read(SAMPLE).unwrap();
+        assert_eq!(found(&symbols, 0xffff_ffff_9000_0000), None);
+        assert_eq!(symbols.lookup(0xffff_ffff_8100_0100).unwrap().symbol.end, 0xffff_ffff_8100_2000);
+    }
+
+    #[test]
+    fn zero_addresses_are_a_restriction() {
+        let text: &[u8] = b"0000000000000000 T _stext\n0000000000000000 t x\t[mod]\n";
+        let error = KernelSymbols::read(text).unwrap_err();
+        assert!(matches!(error, KallsymsError::Restricted { functions: 2 }), "{error}");
+    }
+
+    #[test]
+    fn bad_lines_are_counted() {
+        let text: &[u8] = b"nonsense\nffff T\nxyz T a\n1000 TT a\n1000 T a [mod\n1000 T good\n\n";
+        let symbols = KernelSymbols::read(text).unwrap();
+        assert_eq!((symbols.len(), symbols.skipped()), (1, 5));
+        assert!(KernelSymbols::read(&b""[..]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn every_function_of_this_kernel_is_found_at_its_start() {
+        let text = std::fs::read("/proc/kallsyms").unwrap_or_default();
+        let symbols = match KernelSymbols::read(BufReader::new(text.as_slice())) {
+            Ok(symbols) => symbols,
+            Err(error) => return eprintln!("skipped: {error}"),
+        };
+        let mut functions = 0;
+        for line in text.split(|&byte| byte == b'\n').filter_map(parse_line) {
+            if matches!(line.kind, b't' | b'T' | b'w' | b'W') {
+                functions += 1;
+                let found = symbols.lookup(line.address).expect("a symbol at the start of a function");
+                assert_eq!(found.symbol.start, line.address);
+            }
+        }
+        eprintln!("{functions} functions, {} distinct starts, {} skipped", symbols.len(), symbols.skipped());
+        assert_eq!(symbols.skipped(), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics_on_mutated_text(edits in prop::collection::vec((0..SAMPLE.len(), any::<u8>()), 0..20)) {
+            let mut text = SAMPLE.to_vec();
+            for (at, byte) in edits {
+                text[at] = byte;
+            }
+            if let Ok(symbols) = KernelSymbols::read(text.as_slice()) {
+                prop_assert!(symbols.iter().all(|found| found.symbol.start < found.symbol.end));
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Lines of text files from outside: bounded in length and in all.
+
+use std::io::{self, BufRead, ErrorKind};
+
+/// Longest line looked at; the longest .NET method name seen was 2 KB, C++ templates reach 20 KB.
+pub(crate) const MAX_LINE_BYTES: usize = 64 << 10;
+
+/// One line without its delimiter.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Line<'a> {
+    Text(&'a [u8]),
+    /// Passed over: longer than [`MAX_LINE_BYTES`].
+    TooLong,
+}
+
+/// Splits at LF and at NUL: .NET 8 ends some perf map lines with the one, some with the other.
+#[derive(Debug)]
+pub(crate) struct Lines<R> {
+    input: R,
+    line: Vec<u8>,
+    left_bytes: u64,
+    cut: bool,
+}
+
+impl<R: BufRead> Lines<R> {
+    /// Reads at most `limit_bytes`.
+    pub(crate) fn new(input: R, limit_bytes: u64) -> Self {
+        Self { input, line: Vec::new(), left_bytes: limit_bytes, cut: false }
+    }
+
+    /// Whether reading stopped at the limit, not at the end. The line it fell in is not given.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.cut
+    }
+
+    /// The next line, which may be empty; the last one needs no delimiter.
+    pub(crate) fn next(&mut self) -> io::Result<Option<Line<'_>>> {
+        self.line.clear();
+        let mut length = 0usize;
+        loop {
+            let buffer = match self.input.fill_buf() {
+                Ok(buffer) => buffer,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            if buffer.is_empty() {
+                return Ok((length > 0).then(|| line(&self.line, length)));
+            }
+            let delimiter = memchr::memchr2(b'\n', 0, buffer);
+            let text = buffer.get(..delimiter.unwrap_or(buffer.len())).unwrap_or(buffer);
+            let used = text.len() + usize::from(delimiter.is_some());
+            match self.left_bytes.checked_sub(used as u64) {
+                Some(left) => self.left_bytes = left,
+                None => {
+                    self.cut = true;
+                    self.left_bytes = 0;
+                    return Ok(None);
+                }
+            }
+            let room = MAX_LINE_BYTES.saturating_sub(self.line.len());
+            self.line.extend_from_slice(text.get(..room).unwrap_or(text));
+            length = length.saturating_add(text.len());
+            self.input.consume(used);
+            if delimiter.is_some() {
+                return Ok(Some(line(&self.line, length)));
+            }
+        }
+    }
+}
+
+fn line(kept: &[u8], length: usize) -> Line<'_> {
+    if length > kept.len() { Line::TooLong } else { Line::Text(kept) }
+}
+
+/// A hexadecimal number of 1 to 16 digits and nothing else.
+pub(crate) fn hex(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || digits.len() > 16 {
+        return None;
+    }
+    digits.iter().try_fold(0u64, |value, &digit| Some(value << 4 | u64::from((digit as char).to_digit(16)?)))
+}
+
+/// Splits at the first run of blanks: the word before it, what comes after.
+pub(crate) fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
+    let end = text.iter().position(is_blank)?;
+    let (word, rest) = text.split_at_checked(end)?;
+    let blanks = rest.iter().take_while(|byte| is_blank(byte)).count();
+    Some((word, rest.get(blanks..)?))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use std::io::BufReader;
+
+    fn all(input: &[u8], limit: u64) -> (Vec<Option<Vec<u8>>>, bool) {
+        let mut lines = Lines::new(BufReader::with_capacity(7, input), limit);
+        let mut out = Vec::new();
+        while let Some(line) = lines.next().unwrap() {
+            out.push(match line {
+                Line::Text(text) => Some(text.to_vec()),
+                Line::TooLong => None,
+            });
+        }
+        (out, lines.is_cut())
+    }
+
+    #[test]
+    fn splits_at_lf_and_nul_and_takes_an_open_tail() {
+        let text = |t: &[u8]| Some(t.to_vec());
+        let expected = vec![text(b"a long first"), text(b"b"), text(b""), text(b"tail")];
+        assert_eq!(all(b"a long first\nb\0\ntail", 100), (expected, false));
+    }
+
+    #[test]
+    fn passes_over_a_line_that_is_too_long() {
+        let mut input = vec![b'x'; MAX_LINE_BYTES + 1];
+        input.extend_from_slice(b"\nnext\n");
+        assert_eq!(all(&input, 1 << 20).0, [None, Some(b"next".to_vec())]);
+    }
+
+    #[test]
+    fn stops_at_the_limit_and_says_so() {
+        assert_eq!(all(b"abc\ndefgh\n", 6), (vec![Some(b"abc".to_vec())], true));
+        assert!(!all(b"abc\n", 4).1);
+    }
+
+    #[test]
+    fn hex_takes_digits_only() {
+        assert_eq!([hex(b"fF"), hex(b""), hex(b"+1"), hex(b"11112222333344445")], [Some(255), None, None, None]);
+        assert_eq!(word(b"ab \t cd e"), Some((&b"ab"[..], &b"cd e"[..])));
+    }
+}

@@ -1,0 +1,179 @@
+//! `/tmp/perf-PID.map`: names that a runtime writes for the code it generates.
+//!
+//! One function a line, `START SIZE NAME`, both numbers hexadecimal, with `0x` (.NET 8 and later) or without
+//! (.NET 3.1, V8, the kernel's own description in tools/perf/Documentation/jit-interface.txt). A name is bytes:
+//! it may hold blanks and need not be UTF-8. .NET 8 ends some lines with NUL in place of LF.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead};
+
+use thiserror::Error;
+
+use crate::lines::{Line, Lines, hex, word};
+use crate::table::{Entry, Extent, MAX_NAME_BYTES, MAX_SYMBOLS, Symbol, SymbolTable, SymbolTableBuilder, TableError};
+
+/// Most bytes read; 100 000 .NET methods take 15 MB.
+pub const MAX_BYTES: u64 = 512 << 20;
+
+/// Why a perf map gave no names.
+#[derive(Debug, Error)]
+pub enum PerfMapError {
+    /// Reading failed.
+    #[error("perf map: reading: {0}")]
+    Read(#[from] io::Error),
+    /// The table refused a symbol.
+    #[error("perf map: {0}")]
+    Table(#[from] TableError),
+}
+
+/// The names of a perf map. There are no unload lines and code memory is used again, so a line replaces
+/// every older one that it overlaps.
+#[derive(Debug, Default)]
+pub struct PerfMap {
+    table: SymbolTable,
+    /// Lines that were not understood, or that cover nothing.
+    pub skipped: u64,
+    /// Whether the file had more than a limit lets in, so that its newest lines are missing.
+    pub truncated: bool,
+}
+
+impl PerfMap {
+    /// Reads a map. An open last line counts: the writer may be alive.
+    ///
+    /// # Errors
+    /// Reading failed. A map over the limits is no error: [`PerfMap::truncated`].
+    pub fn read(input: impl BufRead) -> Result<Self, PerfMapError> {
+        let mut lines = Lines::new(input, MAX_BYTES);
+        let mut newest = Newest::default();
+        let mut skipped = 0;
+        let mut full = false;
+        while let Some(line) = lines.next()? {
+            match line {
+                Line::Text(b"") => {}
+                Line::Text(text) => match parse_line(text) {
+                    Some((start, end, name)) => full = !newest.insert(start, end, name),
+                    None => skipped += 1,
+                },
+                Line::TooLong => skipped += 1,
+            }
+            if full {
+                break;
+            }
+        }
+        Ok(Self { table: newest.into_table()?, skipped, truncated: full || lines.is_cut() })
+    }
+
+    /// The function at an address.
+    #[must_use]
+    pub fn lookup(&self, address: u64) -> Option<Symbol<'_>> {
+        self.table.lookup(address)
+    }
+
+    /// All functions.
+    #[must_use]
+    pub fn table(&self) -> &SymbolTable {
+        &self.table
+    }
+}
+
+fn parse_line(text: &[u8]) -> Option<(u64, u64, &[u8])> {
+    let number = |word: &[u8]| hex(word.strip_prefix(b"0x").or(word.strip_prefix(b"0X")).unwrap_or(word));
+    let (start, rest) = word(text)?;
+    let (size, name) = word(rest)?;
+    let start = number(start)?;
+    let end = start.checked_add(number(size)?)?;
+    (start < end && !name.is_empty()).then_some((start, end, name))
+}
+
+/// Ranges that do not overlap, by start; the value is the end and the name's place in `names`.
+#[derive(Default)]
+struct Newest {
+    ranges: BTreeMap<u64, (u64, usize, usize)>,
+    names: Vec<u8>,
+}
+
+impl Newest {
+    /// Takes a line, or says that there is no room.
+    fn insert(&mut self, start: u64, end: u64, name: &[u8]) -> bool {
+        if self.ranges.len() >= MAX_SYMBOLS || self.names.len().saturating_add(name.len()) > MAX_NAME_BYTES {
+            return false;
+        }
+        while let Some((&older, _)) = self.ranges.range(..end).next_back().filter(|(_, range)| range.0 > start) {
+            self.ranges.remove(&older);
+        }
+        self.ranges.insert(start, (end, self.names.len(), name.len()));
+        self.names.extend_from_slice(name);
+        true
+    }
+
+    fn into_table(self) -> Result<SymbolTable, TableError> {
+        let mut builder = SymbolTableBuilder::new();
+        for (&start, &(end, name_start, name_len)) in &self.ranges {
+            let name = self.names.get(name_start..).and_then(|from| from.get(..name_len)).unwrap_or_default();
+            builder.add(Entry { start, extent: Extent::Size(end.saturating_sub(start)), name, rank: 0, tag: 0 })?;
+        }
+        Ok(builder.finish())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    fn name_at(map: &PerfMap, address: u64) -> Option<String> {
+        map.lookup(address).map(|symbol| String::from_utf8_lossy(symbol.name).into_owned())
+    }
+
+    #[test]
+    fn both_number_styles_nul_ends_and_blanks_in_names() {
+        let text: &[u8] = b"00007FE414462090 27b int32 [app] Program::Main(string[])[Optimized]\n\
+0x7fc155e42320 44 void [app] P::A()[QuickJitted]\x000x7fc155e42400 10 \xff\xfe name\n0x7fc155e42500 8 tail";
+        let map = PerfMap::read(text).unwrap();
+        assert_eq!(name_at(&map, 0x7fe4_1446_230a).unwrap(), "int32 [app] Program::Main(string[])[Optimized]");
+        assert_eq!(name_at(&map, 0x7fc1_55e4_2363).unwrap(), "void [app] P::A()[QuickJitted]");
+        assert_eq!(map.lookup(0x7fc1_55e4_2400).unwrap().name, b"\xff\xfe name");
+        assert_eq!(name_at(&map, 0x7fc1_55e4_2507).unwrap(), "tail");
+        assert_eq!((map.table().len(), map.skipped, map.truncated), (4, 0, false));
+    }
+
+    #[test]
+    fn a_later_line_removes_the_older_ones_it_overlaps() {
+        let text: &[u8] = b"1000 100 old\n1100 100 kept\n10f0 10 new\n1200 10 a\n1210 10 b\n1208 10 ab\n";
+        let map = PerfMap::read(text).unwrap();
+        let names = [0x1000, 0x10f0, 0x1100, 0x1200, 0x1208, 0x1217, 0x1218].map(|a| name_at(&map, a));
+        let expected = [None, Some("new"), Some("kept"), None, Some("ab"), Some("ab"), None];
+        assert_eq!(names, expected.map(|name| name.map(str::to_owned)));
+    }
+
+    #[test]
+    fn bad_lines_are_counted() {
+        let text: &[u8] = b"\n\0x y z\n1000\n1000 10\n1000 10 \n1000 0 empty\nffffffffffffffff 1 wraps\n1000 1 ok\n";
+        let map = PerfMap::read(text).unwrap();
+        assert_eq!((map.table().len(), map.skipped), (1, 6));
+    }
+
+    proptest! {
+        #[test]
+        fn newest_wins(lines in prop::collection::vec((0..200u64, 1..30u64), 0..40)) {
+            let text: String = lines.iter().enumerate().map(|(i, (at, size))| format!("{at:x} {size:x} s{i}\n")).collect();
+            let map = PerfMap::read(text.as_bytes()).unwrap();
+            let overlaps = |a: &(u64, u64), b: &(u64, u64)| a.0 < b.0 + b.1 && b.0 < a.0 + a.1;
+            let mut kept: Vec<(usize, (u64, u64))> = Vec::new();
+            for (index, line) in lines.iter().enumerate() {
+                kept.retain(|(_, old)| !overlaps(old, line));
+                kept.push((index, *line));
+            }
+            for address in 0..240 {
+                let expected = kept.iter().find(|(_, (at, size))| (*at..at + size).contains(&address));
+                prop_assert_eq!(name_at(&map, address), expected.map(|(index, _)| format!("s{index}")));
+            }
+        }
+
+        #[test]
+        fn never_panics(text in prop::collection::vec(prop_oneof![Just(b'\n'), Just(b' '), Just(b'f'), any::<u8>()], 0..200)) {
+            PerfMap::read(text.as_slice()).unwrap();
+        }
+    }
+}
