@@ -17,7 +17,11 @@ impl Binding {
     /// (`malloc` before `__libc_malloc`).
     pub(crate) fn rank(self, name: &[u8]) -> u8 {
         const MOST_UNDERSCORES: usize = 15;
-        let underscores = name.iter().take(MOST_UNDERSCORES).take_while(|&&byte| byte == b'_').count();
+        let underscores = name
+            .iter()
+            .take(MOST_UNDERSCORES)
+            .take_while(|&&byte| byte == b'_')
+            .count();
         (self as u8) << 4 | underscores as u8
     }
 }

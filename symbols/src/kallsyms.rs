@@ -28,7 +28,9 @@ pub enum KallsymsError {
     #[error("kallsyms: reading: {0}")]
     Read(#[from] io::Error),
     /// Every function is at address 0: the reader lacks CAP_SYSLOG, or `kernel.kptr_restrict` is 2.
-    #[error("kallsyms: all {functions} functions are at address 0 (kernel.kptr_restrict hides them)")]
+    #[error(
+        "kallsyms: all {functions} functions are at address 0 (kernel.kptr_restrict hides them)"
+    )]
     Restricted {
         /// Function lines seen.
         functions: u64,
@@ -80,7 +82,9 @@ impl KernelSymbols {
     /// The function at an address.
     #[must_use]
     pub fn lookup(&self, address: u64) -> Option<KernelSymbol<'_>> {
-        self.table.lookup(address).map(|symbol| self.with_module(symbol))
+        self.table
+            .lookup(address)
+            .map(|symbol| self.with_module(symbol))
     }
 
     /// All functions by start.
@@ -109,7 +113,12 @@ impl KernelSymbols {
     fn with_module<'a>(&'a self, symbol: Symbol<'a>) -> KernelSymbol<'a> {
         // Tag 0 is the kernel proper, n is modules[n - 1].
         let index = (symbol.tag as usize).checked_sub(1);
-        KernelSymbol { symbol, module: index.and_then(|index| self.modules.get(index)).map(Vec::as_slice) }
+        KernelSymbol {
+            symbol,
+            module: index
+                .and_then(|index| self.modules.get(index))
+                .map(Vec::as_slice),
+        }
     }
 }
 
@@ -122,7 +131,9 @@ struct KallsymsLine<'a> {
 
 fn parse_line(text: &[u8]) -> Option<KallsymsLine<'_>> {
     let (address, rest) = word(text)?;
-    let (&[kind], rest) = word(rest)? else { return None };
+    let (&[kind], rest) = word(rest)? else {
+        return None;
+    };
     let (name, module) = match word(rest) {
         Some((name, module)) => (name, Some(module.strip_prefix(b"[")?.strip_suffix(b"]")?)),
         None => (rest, None),
@@ -130,7 +141,12 @@ fn parse_line(text: &[u8]) -> Option<KallsymsLine<'_>> {
     if name.is_empty() || module.is_some_and(<[u8]>::is_empty) {
         return None;
     }
-    Some(KallsymsLine { address: hex(address)?, kind, name, module })
+    Some(KallsymsLine {
+        address: hex(address)?,
+        kind,
+        name,
+        module,
+    })
 }
 
 #[derive(Default)]
@@ -194,13 +210,22 @@ impl Reader {
 
     fn finish(self) -> Result<KernelSymbols, KallsymsError> {
         if self.pending.is_empty() && self.at_zero > 0 {
-            return Err(KallsymsError::Restricted { functions: self.at_zero });
+            return Err(KallsymsError::Restricted {
+                functions: self.at_zero,
+            });
         }
         let mut builder = SymbolTableBuilder::new();
         for pending in &self.pending {
             let is_last = self.last_start_of.get(&pending.tag) == Some(&pending.start);
-            let reach = if is_last { 2 * PAGE_BYTES - pending.start % PAGE_BYTES } else { MAX_REACH_BYTES };
-            let name = self.names.get(pending.name_start..).and_then(|from| from.get(..pending.name_len));
+            let reach = if is_last {
+                2 * PAGE_BYTES - pending.start % PAGE_BYTES
+            } else {
+                MAX_REACH_BYTES
+            };
+            let name = self
+                .names
+                .get(pending.name_start..)
+                .and_then(|from| from.get(..pending.name_len));
             builder.add(Entry {
                 start: pending.start,
                 extent: Extent::Until(pending.start.saturating_add(reach)),
@@ -209,7 +234,11 @@ impl Reader {
                 tag: pending.tag,
             })?;
         }
-        Ok(KernelSymbols { table: builder.finish(), modules: self.modules, skipped: self.skipped })
+        Ok(KernelSymbols {
+            table: builder.finish(),
+            modules: self.modules,
+            skipped: self.skipped,
+        })
     }
 }
 
@@ -233,17 +262,32 @@ ffffffffc0300000 t bpf_prog_6deef7357e7b4530_sd_fw\t[bpf]\n";
 
     fn found(symbols: &KernelSymbols, address: u64) -> Option<(String, Option<String>)> {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-        symbols.lookup(address).map(|found| (text(found.symbol.name), found.module.map(text)))
+        symbols
+            .lookup(address)
+            .map(|found| (text(found.symbol.name), found.module.map(text)))
     }
 
     #[test]
     fn names_functions_and_their_modules() {
         let symbols = KernelSymbols::read(SAMPLE).unwrap();
-        let named = |name: &str, module: Option<&str>| Some((name.to_owned(), module.map(str::to_owned)));
-        assert_eq!(found(&symbols, 0xffff_ffff_8100_0010), named("startup_64", None));
-        assert_eq!(found(&symbols, 0xffff_ffff_c020_17ff), named("early", Some("mod")));
-        assert_eq!(found(&symbols, 0xffff_ffff_c020_1900), named("late", Some("mod")));
-        assert_eq!(found(&symbols, 0xffff_ffff_c030_0001), named("bpf_prog_6deef7357e7b4530_sd_fw", Some("bpf")));
+        let named =
+            |name: &str, module: Option<&str>| Some((name.to_owned(), module.map(str::to_owned)));
+        assert_eq!(
+            found(&symbols, 0xffff_ffff_8100_0010),
+            named("startup_64", None)
+        );
+        assert_eq!(
+            found(&symbols, 0xffff_ffff_c020_17ff),
+            named("early", Some("mod"))
+        );
+        assert_eq!(
+            found(&symbols, 0xffff_ffff_c020_1900),
+            named("late", Some("mod"))
+        );
+        assert_eq!(
+            found(&symbols, 0xffff_ffff_c030_0001),
+            named("bpf_prog_6deef7357e7b4530_sd_fw", Some("bpf"))
+        );
         assert_eq!(symbols.skipped(), 0);
     }
 
@@ -251,14 +295,20 @@ ffffffffc0300000 t bpf_prog_6deef7357e7b4530_sd_fw\t[bpf]\n";
     fn the_last_function_before_a_hole_does_not_fill_it() {
         let symbols = KernelSymbols::read(SAMPLE).unwrap();
         assert_eq!(found(&symbols, 0xffff_ffff_9000_0000), None);
-        assert_eq!(symbols.lookup(0xffff_ffff_8100_0100).unwrap().symbol.end, 0xffff_ffff_8100_2000);
+        assert_eq!(
+            symbols.lookup(0xffff_ffff_8100_0100).unwrap().symbol.end,
+            0xffff_ffff_8100_2000
+        );
     }
 
     #[test]
     fn zero_addresses_are_a_restriction() {
         let text: &[u8] = b"0000000000000000 T _stext\n0000000000000000 t x\t[mod]\n";
         let error = KernelSymbols::read(text).unwrap_err();
-        assert!(matches!(error, KallsymsError::Restricted { functions: 2 }), "{error}");
+        assert!(
+            matches!(error, KallsymsError::Restricted { functions: 2 }),
+            "{error}"
+        );
     }
 
     #[test]
@@ -280,11 +330,17 @@ ffffffffc0300000 t bpf_prog_6deef7357e7b4530_sd_fw\t[bpf]\n";
         for line in text.split(|&byte| byte == b'\n').filter_map(parse_line) {
             if matches!(line.kind, b't' | b'T' | b'w' | b'W') {
                 functions += 1;
-                let found = symbols.lookup(line.address).expect("a symbol at the start of a function");
+                let found = symbols
+                    .lookup(line.address)
+                    .expect("a symbol at the start of a function");
                 assert_eq!(found.symbol.start, line.address);
             }
         }
-        eprintln!("{functions} functions, {} distinct starts, {} skipped", symbols.len(), symbols.skipped());
+        eprintln!(
+            "{functions} functions, {} distinct starts, {} skipped",
+            symbols.len(),
+            symbols.skipped()
+        );
         assert_eq!(symbols.skipped(), 0);
     }
 

@@ -25,7 +25,12 @@ pub(crate) struct Lines<R> {
 impl<R: BufRead> Lines<R> {
     /// Reads at most `limit_bytes`.
     pub(crate) fn new(input: R, limit_bytes: u64) -> Self {
-        Self { input, line: Vec::new(), left_bytes: limit_bytes, cut: false }
+        Self {
+            input,
+            line: Vec::new(),
+            left_bytes: limit_bytes,
+            cut: false,
+        }
     }
 
     /// Whether reading stopped at the limit, not at the end. The line it fell in is not given.
@@ -47,7 +52,9 @@ impl<R: BufRead> Lines<R> {
                 return Ok((length > 0).then(|| line(&self.line, length)));
             }
             let delimiter = memchr::memchr2(b'\n', 0, buffer);
-            let text = buffer.get(..delimiter.unwrap_or(buffer.len())).unwrap_or(buffer);
+            let text = buffer
+                .get(..delimiter.unwrap_or(buffer.len()))
+                .unwrap_or(buffer);
             let used = text.len() + usize::from(delimiter.is_some());
             match self.left_bytes.checked_sub(used as u64) {
                 Some(left) => self.left_bytes = left,
@@ -58,7 +65,8 @@ impl<R: BufRead> Lines<R> {
                 }
             }
             let room = MAX_LINE_BYTES.saturating_sub(self.line.len());
-            self.line.extend_from_slice(text.get(..room).unwrap_or(text));
+            self.line
+                .extend_from_slice(text.get(..room).unwrap_or(text));
             length = length.saturating_add(text.len());
             self.input.consume(used);
             if delimiter.is_some() {
@@ -69,7 +77,11 @@ impl<R: BufRead> Lines<R> {
 }
 
 fn line(kept: &[u8], length: usize) -> Line<'_> {
-    if length > kept.len() { Line::TooLong } else { Line::Text(kept) }
+    if length > kept.len() {
+        Line::TooLong
+    } else {
+        Line::Text(kept)
+    }
 }
 
 /// A hexadecimal number of 1 to 16 digits and nothing else.
@@ -77,7 +89,9 @@ pub(crate) fn hex(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || digits.len() > 16 {
         return None;
     }
-    digits.iter().try_fold(0u64, |value, &digit| Some(value << 4 | u64::from((digit as char).to_digit(16)?)))
+    digits.iter().try_fold(0u64, |value, &digit| {
+        Some(value << 4 | u64::from((digit as char).to_digit(16)?))
+    })
 }
 
 /// Splits at the first run of blanks: the word before it, what comes after.
@@ -129,7 +143,10 @@ mod tests {
 
     #[test]
     fn hex_takes_digits_only() {
-        assert_eq!([hex(b"fF"), hex(b""), hex(b"+1"), hex(b"11112222333344445")], [Some(255), None, None, None]);
+        assert_eq!(
+            [hex(b"fF"), hex(b""), hex(b"+1"), hex(b"11112222333344445")],
+            [Some(255), None, None, None]
+        );
         assert_eq!(word(b"ab \t cd e"), Some((&b"ab"[..], &b"cd e"[..])));
     }
 }

@@ -10,7 +10,9 @@ use std::io::{self, BufRead};
 use thiserror::Error;
 
 use crate::lines::{Line, Lines, hex, word};
-use crate::table::{Entry, Extent, MAX_NAME_BYTES, MAX_SYMBOLS, Symbol, SymbolTable, SymbolTableBuilder, TableError};
+use crate::table::{
+    Entry, Extent, MAX_NAME_BYTES, MAX_SYMBOLS, Symbol, SymbolTable, SymbolTableBuilder, TableError,
+};
 
 /// Most bytes read; 100 000 .NET methods take 15 MB.
 pub const MAX_BYTES: u64 = 512 << 20;
@@ -60,7 +62,11 @@ impl PerfMap {
                 break;
             }
         }
-        Ok(Self { table: newest.into_table()?, skipped, truncated: full || lines.is_cut() })
+        Ok(Self {
+            table: newest.into_table()?,
+            skipped,
+            truncated: full || lines.is_cut(),
+        })
     }
 
     /// The function at an address.
@@ -77,7 +83,12 @@ impl PerfMap {
 }
 
 fn parse_line(text: &[u8]) -> Option<(u64, u64, &[u8])> {
-    let number = |word: &[u8]| hex(word.strip_prefix(b"0x").or(word.strip_prefix(b"0X")).unwrap_or(word));
+    let number = |word: &[u8]| {
+        hex(word
+            .strip_prefix(b"0x")
+            .or(word.strip_prefix(b"0X"))
+            .unwrap_or(word))
+    };
     let (start, rest) = word(text)?;
     let (size, name) = word(rest)?;
     let start = number(start)?;
@@ -95,13 +106,21 @@ struct Newest {
 impl Newest {
     /// Takes a line, or says that there is no room.
     fn insert(&mut self, start: u64, end: u64, name: &[u8]) -> bool {
-        if self.ranges.len() >= MAX_SYMBOLS || self.names.len().saturating_add(name.len()) > MAX_NAME_BYTES {
+        if self.ranges.len() >= MAX_SYMBOLS
+            || self.names.len().saturating_add(name.len()) > MAX_NAME_BYTES
+        {
             return false;
         }
-        while let Some((&older, _)) = self.ranges.range(..end).next_back().filter(|(_, range)| range.0 > start) {
+        while let Some((&older, _)) = self
+            .ranges
+            .range(..end)
+            .next_back()
+            .filter(|(_, range)| range.0 > start)
+        {
             self.ranges.remove(&older);
         }
-        self.ranges.insert(start, (end, self.names.len(), name.len()));
+        self.ranges
+            .insert(start, (end, self.names.len(), name.len()));
         self.names.extend_from_slice(name);
         true
     }
@@ -109,8 +128,18 @@ impl Newest {
     fn into_table(self) -> Result<SymbolTable, TableError> {
         let mut builder = SymbolTableBuilder::new();
         for (&start, &(end, name_start, name_len)) in &self.ranges {
-            let name = self.names.get(name_start..).and_then(|from| from.get(..name_len)).unwrap_or_default();
-            builder.add(Entry { start, extent: Extent::Size(end.saturating_sub(start)), name, rank: 0, tag: 0 })?;
+            let name = self
+                .names
+                .get(name_start..)
+                .and_then(|from| from.get(..name_len))
+                .unwrap_or_default();
+            builder.add(Entry {
+                start,
+                extent: Extent::Size(end.saturating_sub(start)),
+                name,
+                rank: 0,
+                tag: 0,
+            })?;
         }
         Ok(builder.finish())
     }
@@ -123,7 +152,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn name_at(map: &PerfMap, address: u64) -> Option<String> {
-        map.lookup(address).map(|symbol| String::from_utf8_lossy(symbol.name).into_owned())
+        map.lookup(address)
+            .map(|symbol| String::from_utf8_lossy(symbol.name).into_owned())
     }
 
     #[test]
@@ -131,19 +161,38 @@ mod tests {
         let text: &[u8] = b"00007FE414462090 27b int32 [app] Program::Main(string[])[Optimized]\n\
 0x7fc155e42320 44 void [app] P::A()[QuickJitted]\x000x7fc155e42400 10 \xff\xfe name\n0x7fc155e42500 8 tail";
         let map = PerfMap::read(text).unwrap();
-        assert_eq!(name_at(&map, 0x7fe4_1446_230a).unwrap(), "int32 [app] Program::Main(string[])[Optimized]");
-        assert_eq!(name_at(&map, 0x7fc1_55e4_2363).unwrap(), "void [app] P::A()[QuickJitted]");
+        assert_eq!(
+            name_at(&map, 0x7fe4_1446_230a).unwrap(),
+            "int32 [app] Program::Main(string[])[Optimized]"
+        );
+        assert_eq!(
+            name_at(&map, 0x7fc1_55e4_2363).unwrap(),
+            "void [app] P::A()[QuickJitted]"
+        );
         assert_eq!(map.lookup(0x7fc1_55e4_2400).unwrap().name, b"\xff\xfe name");
         assert_eq!(name_at(&map, 0x7fc1_55e4_2507).unwrap(), "tail");
-        assert_eq!((map.table().len(), map.skipped, map.truncated), (4, 0, false));
+        assert_eq!(
+            (map.table().len(), map.skipped, map.truncated),
+            (4, 0, false)
+        );
     }
 
     #[test]
     fn a_later_line_removes_the_older_ones_it_overlaps() {
-        let text: &[u8] = b"1000 100 old\n1100 100 kept\n10f0 10 new\n1200 10 a\n1210 10 b\n1208 10 ab\n";
+        let text: &[u8] =
+            b"1000 100 old\n1100 100 kept\n10f0 10 new\n1200 10 a\n1210 10 b\n1208 10 ab\n";
         let map = PerfMap::read(text).unwrap();
-        let names = [0x1000, 0x10f0, 0x1100, 0x1200, 0x1208, 0x1217, 0x1218].map(|a| name_at(&map, a));
-        let expected = [None, Some("new"), Some("kept"), None, Some("ab"), Some("ab"), None];
+        let names =
+            [0x1000, 0x10f0, 0x1100, 0x1200, 0x1208, 0x1217, 0x1218].map(|a| name_at(&map, a));
+        let expected = [
+            None,
+            Some("new"),
+            Some("kept"),
+            None,
+            Some("ab"),
+            Some("ab"),
+            None,
+        ];
         assert_eq!(names, expected.map(|name| name.map(str::to_owned)));
     }
 

@@ -1,0 +1,177 @@
+//! Names as their programmers wrote them: Rust (both manglings), C++ (Itanium ABI), else unchanged.
+
+use std::borrow::Cow;
+use std::fmt::{self, Write};
+
+use cpp_demangle::{BorrowedSymbol, DemangleOptions, ParseOptions};
+
+/// Longer names are left mangled: the time and the output of demangling can grow much faster than the name.
+pub const MAX_MANGLED_BYTES: usize = 4096;
+/// A name that would grow longer is left mangled: back references can double it at every step.
+pub const MAX_DEMANGLED_BYTES: usize = 64 << 10;
+/// Depth of nested types; c++filt stops at 2048 of smaller frames, names of real libraries need less than 60.
+const MAX_CPP_RECURSION: u32 = 160;
+
+/// The readable form of a symbol name. Rust hashes are dropped. What compilers append is kept as c++filt
+/// writes it: `_Z3foov.cold` is `foo() [clone .cold]`. A name that is not understood is given back, bytes that are no UTF-8
+/// as U+FFFD.
+///
+/// ```
+/// use perfcollect_symbols::demangle::demangle;
+/// assert_eq!(demangle(b"_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE"), "core::fmt::Write::write_fmt");
+/// assert_eq!(demangle(b"_ZNSt6vectorIiSaIiEE9push_backEOi.part.0"), "std::vector<int, std::allocator<int> >::push_back(int&&) [clone .part.0]");
+/// assert_eq!(demangle(b"main"), "main");
+/// ```
+#[must_use]
+pub fn demangle(name: &[u8]) -> Cow<'_, str> {
+    demangled(name).map_or_else(|| String::from_utf8_lossy(name), Cow::Owned)
+}
+
+fn demangled(name: &[u8]) -> Option<String> {
+    if name.len() > MAX_MANGLED_BYTES || !is_mangled(name) {
+        return None;
+    }
+    let (base, suffix) = split_clone_suffix(name);
+    let base = std::str::from_utf8(base).ok()?;
+    let suffix = std::str::from_utf8(suffix).ok()?;
+    let mut text = rust(base).or_else(|| cpp(base))?;
+    if !suffix.is_empty() {
+        text.push_str(" [clone ");
+        text.push_str(suffix);
+        text.push(']');
+    }
+    Some(text)
+}
+
+fn is_mangled(name: &[u8]) -> bool {
+    [&b"_Z"[..], b"__Z", b"_R", b"___Z"]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
+}
+
+/// Splits at the first dot behind the prefix: neither mangling has dots of its own, but the legacy Rust one
+/// writes `..` for `::` in names of impls.
+fn split_clone_suffix(name: &[u8]) -> (&[u8], &[u8]) {
+    let mut from = 0;
+    while let Some(dot) = name
+        .get(from..)
+        .and_then(|rest| memchr::memchr(b'.', rest))
+        .map(|at| from + at)
+    {
+        let dots = name
+            .iter()
+            .skip(dot)
+            .take_while(|&&byte| byte == b'.')
+            .count();
+        // A clone suffix comes behind a whole name, in legacy Rust behind its `E`.
+        let is_suffix = dots == 1
+            && (!is_legacy_rust(name) || name.get(..dot).is_some_and(|base| base.ends_with(b"E")));
+        if is_suffix {
+            return name.split_at_checked(dot).unwrap_or((name, b""));
+        }
+        from = dot + dots;
+    }
+    (name, b"")
+}
+
+fn is_legacy_rust(name: &[u8]) -> bool {
+    memchr::memmem::find(name, b"17h").is_some()
+}
+
+fn rust(name: &str) -> Option<String> {
+    let demangled = rustc_demangle::try_demangle(name).ok()?;
+    let mut out = Bounded::default();
+    // The alternate form is the one without the hash.
+    write!(out, "{demangled:#}").ok()?;
+    Some(out.text)
+}
+
+fn cpp(name: &str) -> Option<String> {
+    let options = ParseOptions::default().recursion_limit(MAX_CPP_RECURSION);
+    let (symbol, tail) = BorrowedSymbol::with_tail_and_options(name.as_bytes(), &options).ok()?;
+    if !tail.is_empty() {
+        return None;
+    }
+    let mut out = Bounded::default();
+    let options = DemangleOptions::default().recursion_limit(MAX_CPP_RECURSION);
+    symbol.structured_demangle(&mut out, &options).ok()?;
+    Some(out.text)
+}
+
+/// Takes text up to [`MAX_DEMANGLED_BYTES`], then fails, which ends the demangling.
+#[derive(Default)]
+struct Bounded {
+    text: String,
+}
+
+impl fmt::Write for Bounded {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if self.text.len().saturating_add(text.len()) > MAX_DEMANGLED_BYTES {
+            return Err(fmt::Error);
+        }
+        self.text.push_str(text);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn rust_names_lose_their_hash() {
+        assert_eq!(demangle(b"_RNvCskwGfYPst2Cb_3foo3bar"), "foo::bar");
+        assert_eq!(
+            demangle(
+                b"_ZN50_$LT$T$u20$as$u20$core..convert..Into$LT$U$GT$$GT$4into17h0123456789abcdefE"
+            ),
+            "<T as core::convert::Into<U>>::into"
+        );
+        assert_eq!(
+            demangle(b"_ZN3foo3bar17h0123456789abcdefE.llvm.1234567890"),
+            "foo::bar [clone .llvm.1234567890]"
+        );
+    }
+
+    #[test]
+    fn clones_are_written_as_cpp_filt_does() {
+        assert_eq!(demangle(b"_Z3foov.cold"), "foo() [clone .cold]");
+        assert_eq!(
+            demangle(b"_Z3fooi.constprop.0.isra.0"),
+            "foo(int) [clone .constprop.0.isra.0]"
+        );
+    }
+
+    #[test]
+    fn other_names_stay() {
+        let long = [b"_ZN".as_slice(), &[b'a'; MAX_MANGLED_BYTES]].concat();
+        assert_eq!(demangle(b"malloc"), "malloc");
+        assert_eq!(demangle(b"foo.cold"), "foo.cold");
+        assert_eq!(demangle(b"_Z"), "_Z");
+        assert_eq!(demangle(b"_Znot mangled"), "_Znot mangled");
+        assert_eq!(demangle(b"bad\xff"), "bad\u{fffd}");
+        assert_eq!(demangle(&long).len(), long.len());
+    }
+
+    #[test]
+    fn a_name_that_doubles_at_every_step_is_left_mangled() {
+        // Each pair of substitutions repeats all before: 2^40 letters if written out.
+        let mut name = b"_Z1fI1aE".to_vec();
+        name.extend_from_slice(b"St4pairI1aS_E");
+        for index in 0..36u32 {
+            let digit = char::from_digit(index, 36).unwrap().to_ascii_uppercase();
+            name.extend_from_slice(format!("St4pairIS{digit}_S{digit}_E").as_bytes());
+        }
+        assert!(demangle(&name).len() <= MAX_DEMANGLED_BYTES);
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(prefix in prop_oneof![Just("_Z"), Just("_R"), Just("_ZN")], tail in "[A-Za-z0-9_.$]{0,60}") {
+            let name = format!("{prefix}{tail}");
+            prop_assert!(demangle(name.as_bytes()).len() <= MAX_DEMANGLED_BYTES);
+        }
+    }
+}

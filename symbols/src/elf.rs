@@ -1,0 +1,247 @@
+//! ELF files: segments, identity, unwind sections, function names.
+//!
+//! Format: System V ABI chapter 4 and 5, the Linux extensions of the LSB and of GNU binutils. 32 and 64 bits, both
+//! byte orders. Nothing in a file is believed: sizes are bounded before memory is taken, ranges are checked against the file.
+
+use std::fs::File;
+use std::io;
+
+use object::Endianness;
+use object::elf::{self as raw, CompressionHeader32, CompressionHeader64};
+use object::pod::from_bytes;
+use object::read::elf::CompressionHeader;
+use object::read::{CompressedData, CompressionFormat};
+use thiserror::Error;
+
+use crate::table::{SymbolTable, TableError};
+use headers::Headers;
+use source::Source;
+
+mod functions;
+mod headers;
+mod notes;
+mod plt;
+mod source;
+mod unwind;
+
+pub use notes::DebugLink;
+pub use unwind::{Section, UnwindSections};
+
+/// Why an ELF file gave nothing.
+#[derive(Debug, Error)]
+pub enum ElfError {
+    /// The file could not be read.
+    #[error("ELF: reading: {0}")]
+    Read(#[source] io::Error),
+    /// A directory, a pipe, a device: reading it might hang or never end.
+    #[error("ELF: not a regular file")]
+    NotRegular,
+    /// It does not start like one.
+    #[error("ELF: no ELF magic at the start of the file")]
+    NotElf,
+    /// A header contradicts itself.
+    #[error("ELF: {what}: {why}")]
+    Damaged {
+        /// The part.
+        what: &'static str,
+        /// In the words of the parser.
+        why: String,
+    },
+    /// A part does not lie in the file, which may be cut off.
+    #[error("ELF: {what}: {size} bytes at {offset:#x} are not all in the file")]
+    OutsideFile {
+        /// The part.
+        what: &'static str,
+        /// Where it should start.
+        offset: u64,
+        /// How many bytes it should have.
+        size: u64,
+    },
+    /// A part is larger than any honest one.
+    #[error("ELF: {what}: {size}, more than the limit of {limit}")]
+    TooLarge {
+        /// The part.
+        what: &'static str,
+        /// Bytes, or a count for symbols and headers.
+        size: u64,
+        /// In the same unit.
+        limit: u64,
+    },
+    /// The names do not fit into a table.
+    #[error("ELF: {0}")]
+    Table(#[from] TableError),
+}
+
+/// A `PT_LOAD` segment: what the loader maps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LoadSegment {
+    /// Where it starts in the file, in bytes.
+    pub file_offset: u64,
+    /// Bytes it has there.
+    pub file_size: u64,
+    /// Where it starts in memory, before any load bias.
+    pub address: u64,
+    /// Bytes it has there; those beyond `file_size` are zero.
+    pub memory_size: u64,
+    /// Whether it is mapped executable.
+    pub executable: bool,
+}
+
+/// An ELF file whose headers were read. The rest is read on demand.
+#[derive(Debug)]
+pub struct ElfFile<'a> {
+    source: Source<'a>,
+    headers: Headers,
+}
+
+impl<'a> ElfFile<'a> {
+    /// Reads the headers of a regular file, by pread: the file's position stays.
+    ///
+    /// # Errors
+    /// Not a regular file, not ELF, damaged or cut off headers.
+    pub fn open(file: &'a File) -> Result<Self, ElfError> {
+        let metadata = file.metadata().map_err(ElfError::Read)?;
+        if !metadata.is_file() {
+            return Err(ElfError::NotRegular);
+        }
+        Self::new(Source::File {
+            file,
+            size_bytes: metadata.len(),
+        })
+    }
+
+    /// Reads the headers of an image in memory, such as the vDSO.
+    ///
+    /// # Errors
+    /// As [`ElfFile::open`].
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, ElfError> {
+        Self::new(Source::Bytes(bytes))
+    }
+
+    fn new(source: Source<'a>) -> Result<Self, ElfError> {
+        Ok(Self {
+            source,
+            headers: Headers::read(source)?,
+        })
+    }
+
+    /// The `PT_LOAD` segments in the file's order. Those of a separate debug file have addresses but no contents.
+    #[must_use]
+    pub fn load_segments(&self) -> Vec<LoadSegment> {
+        let loads = self
+            .headers
+            .segments
+            .iter()
+            .filter(|segment| segment.kind == raw::PT_LOAD);
+        loads
+            .map(|segment| LoadSegment {
+                file_offset: segment.offset,
+                file_size: segment.file_size,
+                address: segment.address,
+                memory_size: segment.memory_size,
+                executable: segment.flags.contains(raw::PF_X),
+            })
+            .collect()
+    }
+
+    /// The build id, 20 bytes as a rule, at most 64.
+    #[must_use]
+    pub fn build_id(&self) -> Option<Vec<u8>> {
+        notes::build_id(self.source, &self.headers)
+    }
+
+    /// The debug file that this file names.
+    #[must_use]
+    pub fn debug_link(&self) -> Option<DebugLink> {
+        notes::debug_link(self.source, &self.headers)
+    }
+
+    /// Whether the file has a `.symtab`, so that a separate debug file would add nothing to the names.
+    #[must_use]
+    pub fn has_symtab(&self) -> bool {
+        self.headers
+            .sections
+            .iter()
+            .any(|section| section.kind == raw::SHT_SYMTAB && section.has_data())
+    }
+
+    /// Copies of the sections for unwinding.
+    ///
+    /// # Errors
+    /// A section is larger than 64 MiB, lies outside the file or does not decompress.
+    pub fn unwind_sections(&self) -> Result<UnwindSections, ElfError> {
+        unwind::sections(self.source, &self.headers)
+    }
+
+    /// Functions by address, from `.symtab` and `.dynsym` (the former first among equals), and `NAME@plt` for stubs.
+    ///
+    /// These are the symbols of type `STT_FUNC`, `STT_GNU_IFUNC` and `STT_NOTYPE` that lie in an executable section. A symbol
+    /// without a size reaches to the next symbol, none reaches past the end of its section. For one address a global name
+    /// is preferred to a local one, that to a weak one; then the one with fewer leading underscores. Versions
+    /// (`@@GLIBC_2.14`) are cut off.
+    ///
+    /// # Errors
+    /// A table lies outside the file or is over the limits: [`crate::table::MAX_SYMBOLS`], [`crate::table::MAX_NAME_BYTES`].
+    pub fn symbols(&self) -> Result<SymbolTable, ElfError> {
+        functions::table(self.source, &self.headers)
+    }
+}
+
+fn check_size(what: &'static str, size: u64, limit: u64) -> Result<(), ElfError> {
+    if size > limit {
+        Err(ElfError::TooLarge { what, size, limit })
+    } else {
+        Ok(())
+    }
+}
+
+/// A section's bytes, decompressed; `limit` holds for both sizes.
+fn section_data(
+    source: Source<'_>,
+    headers: &Headers,
+    section: &headers::Section,
+    what: &'static str,
+    limit: u64,
+) -> Result<Vec<u8>, ElfError> {
+    check_size(what, section.size, limit)?;
+    let (offset, size) = (section.offset, section.size);
+    let data = source
+        .read_exact(offset, size)
+        .ok_or(ElfError::OutsideFile { what, offset, size })?;
+    if !section.flags.contains(raw::SHF_COMPRESSED) {
+        return Ok(data);
+    }
+    let damaged = |why: &str| ElfError::Damaged {
+        what,
+        why: why.to_owned(),
+    };
+    let (kind, uncompressed_size, data) = if headers.is_64 {
+        compression::<CompressionHeader64<Endianness>>(&data, headers.endian)
+    } else {
+        compression::<CompressionHeader32<Endianness>>(&data, headers.endian)
+    }
+    .ok_or_else(|| damaged("compression header cut off"))?;
+    check_size(what, uncompressed_size, limit)?;
+    let format = match kind {
+        raw::ELFCOMPRESS_ZLIB => CompressionFormat::Zlib,
+        raw::ELFCOMPRESS_ZSTD => CompressionFormat::Zstandard,
+        _ => return Err(damaged("unknown compression")),
+    };
+    let compressed = CompressedData {
+        format,
+        data,
+        uncompressed_size,
+    };
+    compressed
+        .decompress()
+        .map(Into::into)
+        .map_err(|error| damaged(&error.to_string()))
+}
+
+fn compression<H: CompressionHeader<Endian = Endianness>>(
+    data: &[u8],
+    endian: Endianness,
+) -> Option<(raw::CompressionType, u64, &[u8])> {
+    let (header, data) = from_bytes::<H>(data).ok()?;
+    Some((header.ch_type(endian), header.ch_size(endian).into(), data))
+}

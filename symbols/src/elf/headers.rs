@@ -1,0 +1,195 @@
+//! The header, program headers and section headers, of either width and byte order, as one kind of value.
+
+use object::elf::{self, FileHeader32, FileHeader64};
+use object::read::ReadCache;
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
+use object::{Endianness, ReadRef};
+
+use super::ElfError;
+use super::source::{Cursor, Source};
+
+/// Most section headers; executables have about 40. More than 65 280 exist only in object files.
+const MAX_SECTIONS: u32 = 1 << 16;
+/// Most program headers; executables have about 12.
+const MAX_PROGRAM_HEADERS: u32 = 1 << 12;
+/// Most bytes of section names.
+const MAX_SECTION_NAMES_BYTES: u64 = 16 << 20;
+
+/// A section header, with its name.
+#[derive(Debug, Clone)]
+pub(super) struct Section {
+    pub(super) name: Vec<u8>,
+    pub(super) kind: elf::SectionType,
+    pub(super) flags: elf::SectionFlags,
+    pub(super) address: u64,
+    pub(super) offset: u64,
+    pub(super) size: u64,
+    pub(super) link: u32,
+    pub(super) alignment: u64,
+}
+
+impl Section {
+    pub(super) fn is_executable(&self) -> bool {
+        self.flags.contains(elf::SHF_EXECINSTR) && self.flags.contains(elf::SHF_ALLOC)
+    }
+
+    pub(super) fn end(&self) -> u64 {
+        self.address.saturating_add(self.size)
+    }
+
+    /// Whether the file holds the contents: `.text` of a separate debug file has none.
+    pub(super) fn has_data(&self) -> bool {
+        self.kind != elf::SHT_NOBITS && self.kind != elf::SHT_NULL
+    }
+}
+
+/// A program header.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Segment {
+    pub(super) kind: elf::ProgramType,
+    pub(super) flags: elf::ProgramFlags,
+    pub(super) offset: u64,
+    pub(super) file_size: u64,
+    pub(super) address: u64,
+    pub(super) memory_size: u64,
+    pub(super) alignment: u64,
+}
+
+/// What the start of the file says about the rest.
+#[derive(Debug)]
+pub(super) struct Headers {
+    pub(super) is_64: bool,
+    pub(super) endian: Endianness,
+    pub(super) machine: elf::Machine,
+    pub(super) segments: Vec<Segment>,
+    pub(super) sections: Vec<Section>,
+}
+
+impl Headers {
+    pub(super) fn read(source: Source<'_>) -> Result<Self, ElfError> {
+        let mut ident = [0; 5];
+        let read = source.read_at(&mut ident, 0).map_err(ElfError::Read)?;
+        match (read, ident) {
+            (5, [0x7f, b'E', b'L', b'F', class]) if class == elf::ELFCLASS64.0 => {
+                read_headers::<FileHeader64<Endianness>>(source)
+            }
+            (5, [0x7f, b'E', b'L', b'F', class]) if class == elf::ELFCLASS32.0 => {
+                read_headers::<FileHeader32<Endianness>>(source)
+            }
+            _ => Err(ElfError::NotElf),
+        }
+    }
+}
+
+fn read_headers<Elf: FileHeader<Endian = Endianness>>(
+    source: Source<'_>,
+) -> Result<Headers, ElfError> {
+    let damaged = |what| {
+        move |error: object::Error| ElfError::Damaged {
+            what,
+            why: error.to_string(),
+        }
+    };
+    let cache = ReadCache::new(Cursor::new(source));
+    let header = Elf::parse(&cache).map_err(damaged("header"))?;
+    let endian = header.endian().map_err(damaged("byte order"))?;
+    limit(
+        "program headers",
+        header
+            .phnum(endian, &cache)
+            .map_err(damaged("program headers"))?,
+        MAX_PROGRAM_HEADERS,
+    )?;
+    limit(
+        "section headers",
+        header
+            .shnum(endian, &cache)
+            .map_err(damaged("section headers"))?,
+        MAX_SECTIONS,
+    )?;
+    let segments = header
+        .program_headers(endian, &cache)
+        .map_err(damaged("program headers"))?;
+    let sections = header
+        .section_headers(endian, &cache)
+        .map_err(damaged("section headers"))?;
+    let names = match sections {
+        [] => &[][..],
+        sections => {
+            let index = header
+                .section_strings_index(endian, &cache)
+                .map_err(damaged("section names"))?;
+            let (offset, size) = sections
+                .get(index.0)
+                .and_then(|names| names.file_range(endian))
+                .unwrap_or_default();
+            super::check_size("section names", size, MAX_SECTION_NAMES_BYTES)?;
+            let outside = |()| ElfError::OutsideFile {
+                what: "section names",
+                offset,
+                size,
+            };
+            (&cache).read_bytes_at(offset, size).map_err(outside)?
+        }
+    };
+    Ok(Headers {
+        is_64: header.is_type_64(),
+        endian,
+        machine: header.e_machine(endian),
+        segments: segments
+            .iter()
+            .map(|segment| decode_segment::<Elf>(segment, endian))
+            .collect(),
+        sections: sections
+            .iter()
+            .map(|section| decode_section::<Elf>(section, endian, names))
+            .collect(),
+    })
+}
+
+fn limit(what: &'static str, count: u32, limit: u32) -> Result<(), ElfError> {
+    super::check_size(what, u64::from(count), u64::from(limit))
+}
+
+fn decode_segment<Elf: FileHeader<Endian = Endianness>>(
+    segment: &Elf::ProgramHeader,
+    endian: Endianness,
+) -> Segment {
+    Segment {
+        kind: segment.p_type(endian),
+        flags: segment.p_flags(endian),
+        offset: segment.p_offset(endian).into(),
+        file_size: segment.p_filesz(endian).into(),
+        address: segment.p_vaddr(endian).into(),
+        memory_size: segment.p_memsz(endian).into(),
+        alignment: segment.p_align(endian).into(),
+    }
+}
+
+fn decode_section<Elf: FileHeader<Endian = Endianness>>(
+    section: &Elf::SectionHeader,
+    endian: Endianness,
+    names: &[u8],
+) -> Section {
+    Section {
+        name: name_at(names, section.sh_name(endian))
+            .unwrap_or_default()
+            .to_vec(),
+        kind: section.sh_type(endian),
+        flags: section.sh_flags(endian),
+        address: section.sh_addr(endian).into(),
+        offset: section.sh_offset(endian).into(),
+        size: section.sh_size(endian).into(),
+        link: section.sh_link(endian),
+        alignment: section.sh_addralign(endian).into(),
+    }
+}
+
+/// Longest section name kept; `.note.gnu.build-id` has 18. Bounds what 65 536 names of one hostile string take.
+const MAX_SECTION_NAME_BYTES: usize = 64;
+
+fn name_at(names: &[u8], offset: u32) -> Option<&[u8]> {
+    let from = names.get(offset as usize..)?;
+    let from = from.get(..MAX_SECTION_NAME_BYTES).unwrap_or(from);
+    from.get(..memchr::memchr(0, from)?)
+}

@@ -1,0 +1,99 @@
+//! Who the file is: its build id, and the name and checksum of its debug file.
+
+use object::Endianness;
+use object::elf::{self, FileHeader32, FileHeader64};
+use object::read::elf::{FileHeader, NoteIterator};
+
+use super::headers::{Headers, Section};
+use super::source::Source;
+
+/// Most bytes of one note section or segment looked at; core-like notes are of no use here.
+const MAX_NOTES_BYTES: u64 = 1 << 20;
+/// Most note sections and segments looked at; Debian's binaries have 2 to 4.
+const MAX_NOTE_RANGES: usize = 64;
+/// Longest build id taken; SHA-1 has 20 bytes, the kernel takes no longer ones.
+const MAX_BUILD_ID_BYTES: usize = 64;
+/// Most bytes of `.gnu_debuglink`: a file name, padding and a CRC.
+const MAX_DEBUG_LINK_BYTES: u64 = 4096;
+
+/// A file name with the CRC-32 of that file's contents: the section `.gnu_debuglink` (GDB manual, "Separate Debug Files").
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DebugLink {
+    /// A name without directories.
+    pub name: Vec<u8>,
+    /// Of the whole file, as zlib computes it.
+    pub crc: u32,
+}
+
+/// The contents of the note `NT_GNU_BUILD_ID`. Sections come first: the program headers of a separate debug file
+/// point at places that are no longer there.
+pub(super) fn build_id(source: Source<'_>, headers: &Headers) -> Option<Vec<u8>> {
+    let sections = headers
+        .sections
+        .iter()
+        .filter(|section| section.kind == elf::SHT_NOTE);
+    let segments = headers
+        .segments
+        .iter()
+        .filter(|segment| segment.kind == elf::PT_NOTE);
+    sections
+        .map(|section| (section.offset, section.size, section.alignment))
+        .chain(segments.map(|segment| (segment.offset, segment.file_size, segment.alignment)))
+        .filter(|&(_, size, _)| size <= MAX_NOTES_BYTES)
+        .take(MAX_NOTE_RANGES)
+        .find_map(|(offset, size, alignment)| {
+            let bytes = source.read_exact(offset, size)?;
+            // Only 4 and 8 exist; a 32-bit word holds them.
+            let alignment = u32::try_from(alignment).ok()?;
+            if headers.is_64 {
+                build_id_in::<FileHeader64<Endianness>>(
+                    headers.endian,
+                    u64::from(alignment),
+                    &bytes,
+                )
+            } else {
+                build_id_in::<FileHeader32<Endianness>>(headers.endian, alignment, &bytes)
+            }
+        })
+}
+
+fn build_id_in<Elf: FileHeader<Endian = Endianness>>(
+    endian: Endianness,
+    alignment: Elf::Word,
+    bytes: &[u8],
+) -> Option<Vec<u8>> {
+    let mut notes = NoteIterator::<Elf>::new(endian, alignment, bytes).ok()?;
+    while let Ok(Some(note)) = notes.next() {
+        let is_build_id = note.name() == b"GNU" && note.n_type(endian) == elf::NT_GNU_BUILD_ID;
+        if is_build_id && (1..=MAX_BUILD_ID_BYTES).contains(&note.desc().len()) {
+            return Some(note.desc().to_vec());
+        }
+    }
+    None
+}
+
+/// A NUL-terminated name, zeros up to a multiple of 4, the CRC in the file's byte order.
+pub(super) fn debug_link(source: Source<'_>, headers: &Headers) -> Option<DebugLink> {
+    let is_link = |section: &&Section| {
+        section.name == b".gnu_debuglink" && section.size <= MAX_DEBUG_LINK_BYTES
+    };
+    let section = headers.sections.iter().find(is_link)?;
+    let bytes = source.read_exact(section.offset, section.size)?;
+    let name_len = memchr::memchr(0, &bytes)?;
+    let name = bytes.get(..name_len)?;
+    let crc: [u8; 4] = bytes
+        .get((name_len + 1).next_multiple_of(4)..)?
+        .get(..4)?
+        .try_into()
+        .ok()?;
+    let crc = match headers.endian {
+        Endianness::Little => u32::from_le_bytes(crc),
+        Endianness::Big => u32::from_be_bytes(crc),
+    };
+    // A name with a directory would leave the places searched.
+    let is_file_name = !name.is_empty() && !name.contains(&b'/') && name != b"." && name != b"..";
+    is_file_name.then(|| DebugLink {
+        name: name.to_vec(),
+        crc,
+    })
+}

@@ -1,0 +1,167 @@
+//! Names for the stubs through which a file calls other files: `malloc@plt`.
+//!
+//! A stub jumps to what its slot in the global offset table holds, and a relocation says which symbol's
+//! address the loader puts there. The instructions of a stub tell the slot, so this needs no guess about the order of stubs,
+//! and works for `.plt`, `.plt.sec` and `.plt.got` alike. x86-64 only; elsewhere stubs have no names.
+
+use std::collections::HashMap;
+
+use object::Endianness;
+use object::elf::{self, FileHeader64};
+use object::pod::slice_from_bytes;
+use object::read::elf::{Rela, Sym};
+
+use super::functions::{Name, RawSymbols};
+use super::headers::{Headers, Section};
+use super::source::Source;
+use super::{ElfError, section_data};
+use crate::table::{Entry, Extent, SymbolTableBuilder};
+
+/// Most bytes of stubs; the largest programs have some 10 000 stubs of 16 bytes.
+const MAX_PLT_BYTES: u64 = 4 << 20;
+/// Most bytes of relocations; libcoreclr.so has 1 MB of them.
+const MAX_RELOCATIONS_BYTES: u64 = 64 << 20;
+/// Bytes of one stub in `.plt` and `.plt.sec` (x86-64 psABI); those in `.plt.got` have 8.
+const STUB_BYTES: usize = 16;
+/// Below every name that a symbol gives.
+const RANK: u8 = u8::MAX;
+/// Longest name given to a stub, so that many stubs of one hostile name stay small.
+const MAX_STUB_NAME_BYTES: usize = 4096;
+
+pub(super) fn add_stubs(
+    builder: &mut SymbolTableBuilder,
+    source: Source<'_>,
+    headers: &Headers,
+) -> Result<(), ElfError> {
+    if headers.machine != elf::EM_X86_64 || !headers.is_64 {
+        return Ok(());
+    }
+    let is_plt = |section: &&Section| {
+        section.has_data() && section.is_executable() && stub_bytes(section).is_some()
+    };
+    let mut plts = headers.sections.iter().filter(is_plt).peekable();
+    let Some(dynsym) = headers
+        .sections
+        .iter()
+        .position(|section| section.kind == elf::SHT_DYNSYM)
+    else {
+        return Ok(());
+    };
+    if plts.peek().is_none() {
+        return Ok(());
+    }
+    let symbols = RawSymbols::read(source, headers, dynsym)?;
+    let symbol_of_slot = slots(source, headers, dynsym)?;
+    let records = symbols.records::<FileHeader64<Endianness>>();
+    // Three sections at most: a file may claim thousands, all of the same bytes.
+    for plt in plts.take(3) {
+        let code = section_data(
+            source,
+            headers,
+            plt,
+            "procedure linkage table",
+            MAX_PLT_BYTES,
+        )?;
+        let size = stub_bytes(plt).unwrap_or(STUB_BYTES);
+        for (stub, start) in code.chunks_exact(size).zip((plt.address..).step_by(size)) {
+            let symbol = slot(stub, start)
+                .and_then(|slot| symbol_of_slot.get(&slot))
+                .and_then(|&index| records.get(index as usize));
+            let Some(Name::Text(name)) =
+                symbol.map(|symbol| symbols.name(symbol.st_name(headers.endian)))
+            else {
+                continue;
+            };
+            if name.len() <= MAX_STUB_NAME_BYTES {
+                let name = [name, b"@plt"].concat();
+                builder.add(Entry {
+                    start,
+                    extent: Extent::Size(size as u64),
+                    name: &name,
+                    rank: RANK,
+                    tag: 0,
+                })?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn stub_bytes(section: &Section) -> Option<usize> {
+    match section.name.as_slice() {
+        b".plt" | b".plt.sec" => Some(STUB_BYTES),
+        // With `-z ibtplt` also these start with endbr64 and take 16.
+        b".plt.got" => Some(if section.alignment >= 16 { 16 } else { 8 }),
+        _ => None,
+    }
+}
+
+/// Symbol indices by the address of the slot the loader fills with them.
+fn slots(
+    source: Source<'_>,
+    headers: &Headers,
+    dynsym: usize,
+) -> Result<HashMap<u64, u32>, ElfError> {
+    let mut slots = HashMap::new();
+    let is_rela = |section: &&Section| {
+        section.kind == elf::SHT_RELA
+            && section.link as usize == dynsym
+            && section.name.starts_with(b".rela.")
+    };
+    // `.rela.dyn` and `.rela.plt`.
+    for section in headers.sections.iter().filter(is_rela).take(2) {
+        let bytes = section_data(
+            source,
+            headers,
+            section,
+            "relocations",
+            MAX_RELOCATIONS_BYTES,
+        )?;
+        let count = bytes.len() / size_of::<elf::Rela64<Endianness>>();
+        let relocations: &[elf::Rela64<Endianness>] =
+            slice_from_bytes(&bytes, count).map_or(&[], |(all, _)| all);
+        for relocation in relocations {
+            let kind = relocation.r_type(headers.endian, false);
+            if matches!(kind, elf::R_X86_64_JUMP_SLOT | elf::R_X86_64_GLOB_DAT) {
+                slots.insert(
+                    relocation.r_offset(headers.endian),
+                    relocation.r_sym(headers.endian, false),
+                );
+            }
+        }
+    }
+    Ok(slots)
+}
+
+/// The slot that a stub jumps through.
+///
+/// ```text
+/// f3 0f 1e fa   endbr64                  only with -fcf-protection
+/// f2            bnd                      only with MPX
+/// ff 25 rel32   jmp *rel32(%rip)         relative to the next instruction
+/// ```
+fn slot(stub: &[u8], start: u64) -> Option<u64> {
+    let code = stub.strip_prefix(&[0xf3, 0x0f, 0x1e, 0xfa]).unwrap_or(stub);
+    let code = code.strip_prefix(&[0xf2]).unwrap_or(code);
+    let rest = code.strip_prefix(&[0xff, 0x25])?;
+    let (distance, after) = rest.split_first_chunk::<4>()?;
+    let next = start.checked_add((stub.len() - after.len()) as u64)?;
+    next.checked_add_signed(i64::from(i32::from_le_bytes(*distance)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slot_is_relative_to_the_next_instruction() {
+        let plain = [0xff, 0x25, 0x10, 0, 0, 0, 0x68, 0, 0, 0, 0];
+        let guarded = [
+            0xf3, 0x0f, 0x1e, 0xfa, 0xf2, 0xff, 0x25, 0xf0, 0xff, 0xff, 0xff, 0x0f,
+        ];
+        assert_eq!(slot(&plain, 0x1000), Some(0x1016));
+        assert_eq!(slot(&guarded, 0x1000), Some(0x100b - 0x10));
+        assert_eq!(slot(&[0xff, 0x35, 0, 0, 0, 0], 0x1000), None);
+        assert_eq!(slot(&[0xff, 0x25, 0], 0x1000), None);
+    }
+}

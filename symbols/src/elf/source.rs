@@ -1,0 +1,93 @@
+//! Where the bytes of an ELF file come from: a file read in pieces, or memory.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
+
+/// A file or bytes in memory, read at any place.
+///
+/// Files are read, never mapped: their owner may cut them while we look, which kills a reader of a mapping (SIGBUS).
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Source<'a> {
+    File { file: &'a File, size_bytes: u64 },
+    Bytes(&'a [u8]),
+}
+
+impl Source<'_> {
+    pub(super) fn size_bytes(&self) -> u64 {
+        match self {
+            Source::File { size_bytes, .. } => *size_bytes,
+            Source::Bytes(bytes) => bytes.len() as u64,
+        }
+    }
+
+    /// Reads up to `buffer.len()` bytes from `offset`; 0 at the end.
+    pub(super) fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        match self {
+            Source::File { file, .. } => file.read_at(buffer, offset),
+            Source::Bytes(bytes) => {
+                let from = usize::try_from(offset)
+                    .ok()
+                    .and_then(|offset| bytes.get(offset..));
+                from.unwrap_or_default().read(buffer)
+            }
+        }
+    }
+
+    /// All of a range, or `None` if the source ends before it. The caller has bounded `size_bytes`.
+    pub(super) fn read_exact(&self, offset: u64, size_bytes: u64) -> Option<Vec<u8>> {
+        let end = offset.checked_add(size_bytes)?;
+        if end > self.size_bytes() {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        bytes
+            .try_reserve_exact(usize::try_from(size_bytes).ok()?)
+            .ok()?;
+        let mut cursor = Cursor {
+            source: *self,
+            position: offset,
+        };
+        (&mut cursor)
+            .take(size_bytes)
+            .read_to_end(&mut bytes)
+            .ok()?;
+        (bytes.len() as u64 == size_bytes).then_some(bytes)
+    }
+}
+
+/// A position in a source: what `object::ReadCache` reads through.
+#[derive(Debug)]
+pub(super) struct Cursor<'a> {
+    source: Source<'a>,
+    position: u64,
+}
+
+impl<'a> Cursor<'a> {
+    pub(super) fn new(source: Source<'a>) -> Self {
+        Self {
+            source,
+            position: 0,
+        }
+    }
+}
+
+impl Read for Cursor<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.source.read_at(buffer, self.position)?;
+        self.position = self.position.saturating_add(read as u64);
+        Ok(read)
+    }
+}
+
+impl Seek for Cursor<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let position = match to {
+            SeekFrom::Start(position) => Some(position),
+            SeekFrom::End(by) => self.source.size_bytes().checked_add_signed(by),
+            SeekFrom::Current(by) => self.position.checked_add_signed(by),
+        };
+        self.position = position.ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(self.position)
+    }
+}

@@ -1,0 +1,97 @@
+//! The sections an unwinder needs.
+
+use std::ops::Range;
+
+use object::elf;
+
+use super::headers::{Headers, Section as Header};
+use super::source::Source;
+use super::{ElfError, check_size};
+
+/// Most bytes of one unwind section; Chromium's `.eh_frame` has 12 MB.
+const MAX_UNWIND_BYTES: u64 = 64 << 20;
+
+/// A section's contents and where they lie.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Section {
+    /// Address in the file's own address space, before any load bias.
+    pub address: u64,
+    /// The bytes, decompressed.
+    pub data: Vec<u8>,
+}
+
+/// What it takes to unwind through a file. All addresses are the file's own.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UnwindSections {
+    /// `.eh_frame`.
+    pub eh_frame: Option<Section>,
+    /// `.eh_frame_hdr`, by its section or, without section headers, by `PT_GNU_EH_FRAME`.
+    pub eh_frame_hdr: Option<Section>,
+    /// `.debug_frame`.
+    pub debug_frame: Option<Section>,
+    /// Addresses of `.text`.
+    pub text_range: Option<Range<u64>>,
+    /// Addresses of `.got`.
+    pub got_range: Option<Range<u64>>,
+}
+
+pub(super) fn sections(source: Source<'_>, headers: &Headers) -> Result<UnwindSections, ElfError> {
+    let range = |name: &[u8]| find(headers, name).map(|section| section.address..section.end());
+    let eh_frame_hdr = match section(source, headers, b".eh_frame_hdr", ".eh_frame_hdr")? {
+        Some(section) => Some(section),
+        None => eh_frame_hdr_by_segment(source, headers)?,
+    };
+    Ok(UnwindSections {
+        eh_frame: section(source, headers, b".eh_frame", ".eh_frame")?,
+        eh_frame_hdr,
+        debug_frame: section(source, headers, b".debug_frame", ".debug_frame")?,
+        text_range: range(b".text"),
+        got_range: range(b".got"),
+    })
+}
+
+fn find<'a>(headers: &'a Headers, name: &[u8]) -> Option<&'a Header> {
+    headers.sections.iter().find(|section| section.name == name)
+}
+
+fn section(
+    source: Source<'_>,
+    headers: &Headers,
+    name: &[u8],
+    what: &'static str,
+) -> Result<Option<Section>, ElfError> {
+    match find(headers, name).filter(|section| section.has_data()) {
+        Some(header) => {
+            let data = super::section_data(source, headers, header, what, MAX_UNWIND_BYTES)?;
+            Ok(Some(Section {
+                address: header.address,
+                data,
+            }))
+        }
+        None => Ok(None),
+    }
+}
+
+fn eh_frame_hdr_by_segment(
+    source: Source<'_>,
+    headers: &Headers,
+) -> Result<Option<Section>, ElfError> {
+    let what = "PT_GNU_EH_FRAME";
+    // With section headers but without the section this is a separate debug file: the place is not there.
+    let segment = headers
+        .segments
+        .iter()
+        .find(|segment| segment.kind == elf::PT_GNU_EH_FRAME);
+    let Some(segment) = segment.filter(|_| headers.sections.is_empty()) else {
+        return Ok(None);
+    };
+    check_size(what, segment.file_size, MAX_UNWIND_BYTES)?;
+    let (offset, size) = (segment.offset, segment.file_size);
+    let data = source
+        .read_exact(offset, size)
+        .ok_or(ElfError::OutsideFile { what, offset, size })?;
+    Ok(Some(Section {
+        address: segment.address,
+        data,
+    }))
+}
