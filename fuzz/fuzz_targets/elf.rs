@@ -1,0 +1,17 @@
+//! An ELF image from anywhere: headers, identity, unwind sections, symbols.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use perfcollect_symbols::elf::ElfFile;
+
+fuzz_target!(|data: &[u8]| {
+    let Ok(elf) = ElfFile::parse(data) else { return };
+    let _ = (elf.load_segments(), elf.build_id(), elf.debug_link(), elf.unwind_sections());
+    if let Ok(symbols) = elf.symbols() {
+        for symbol in symbols.iter() {
+            assert!(symbol.start < symbol.end);
+            // An inner symbol may hide the start, but something is there.
+            assert!(symbols.lookup(symbol.start).is_some());
+        }
+    }
+});

@@ -1,0 +1,274 @@
+//! Finding the separate file that has the symbols of a stripped one.
+//!
+//! The places are those of GDB ("Debugging Information in Separate Files") and, for .NET, `FILE.dbg` beside the file.
+//! A file found is only taken with proof that it belongs: the same build id or, where one of the two has none, the CRC
+//! of the debug link. Paths are handed to the caller to open, who knows in which root they hold.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use crate::crc::{Crc32, MAX_CRC_FILE_BYTES};
+use crate::elf::{DebugLink, ElfError, ElfFile};
+
+/// Where distributions install debug files.
+const GLOBAL_DIRECTORY: &str = "/usr/lib/debug";
+
+/// Why a place is searched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Evidence {
+    /// `/usr/lib/debug/.build-id/ab/cdef.debug`.
+    BuildId,
+    /// The name in `.gnu_debuglink`: beside the file, in `.debug/` there, in `/usr/lib/debug/DIRECTORY/`.
+    DebugLink,
+    /// `FILE.dbg` beside the file, as `dotnet-symbol` writes it.
+    Beside,
+}
+
+/// A place where a debug file may be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// In the file system of the file it is for.
+    pub path: PathBuf,
+    /// Why there.
+    pub evidence: Evidence,
+}
+
+/// What identifies a file whose symbols are sought.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    /// Its path, absolute; with a relative one the global directory is searched by build id only.
+    pub path: &'a Path,
+    /// [`ElfFile::build_id`].
+    pub build_id: Option<&'a [u8]>,
+    /// [`ElfFile::debug_link`].
+    pub debug_link: Option<&'a DebugLink>,
+}
+
+impl Wanted<'_> {
+    /// All places in the order of search, each once, never the file itself.
+    #[must_use]
+    pub fn candidates(&self) -> Vec<Candidate> {
+        let mut candidates: Vec<Candidate> = Vec::new();
+        let mut add = |path: PathBuf, evidence| {
+            if path != self.path && candidates.iter().all(|candidate| candidate.path != path) {
+                candidates.push(Candidate { path, evidence });
+            }
+        };
+        if let Some((first, rest)) = self
+            .build_id
+            .and_then(|id| id.split_first())
+            .filter(|(_, rest)| !rest.is_empty())
+        {
+            let file = format!("{}.debug", hex(rest));
+            add(
+                Path::new(GLOBAL_DIRECTORY)
+                    .join(".build-id")
+                    .join(hex(&[*first]))
+                    .join(file),
+                Evidence::BuildId,
+            );
+        }
+        let directory = self.path.parent().unwrap_or(Path::new(""));
+        if let Some(link) = self.debug_link {
+            let name = OsStr::from_bytes(&link.name);
+            add(directory.join(name), Evidence::DebugLink);
+            add(directory.join(".debug").join(name), Evidence::DebugLink);
+            if let Ok(below_root) = directory.strip_prefix("/") {
+                add(
+                    Path::new(GLOBAL_DIRECTORY).join(below_root).join(name),
+                    Evidence::DebugLink,
+                );
+            }
+        }
+        if let Some(name) = self.path.file_name() {
+            let mut name = OsString::from(name);
+            name.push(".dbg");
+            add(directory.join(name), Evidence::Beside);
+        }
+        candidates
+    }
+
+    /// Tries the candidates in order and takes the first that proves to belong and has symbols. `open` opens a path in the
+    /// root of the process concerned, without following links out of it; "not found" is no news, all else is reported.
+    pub fn find(&self, mut open: impl FnMut(&Path) -> io::Result<File>) -> Search {
+        let mut search = Search {
+            found: None,
+            rejected: Vec::new(),
+        };
+        for candidate in self.candidates() {
+            let checked = match open(&candidate.path) {
+                Ok(file) => self.check(&file).map(|()| file),
+                Err(error) if is_absence(&error) => continue,
+                Err(error) => Err(Rejection::Open(error)),
+            };
+            match checked {
+                Ok(file) => {
+                    search.found = Some((candidate, file));
+                    break;
+                }
+                Err(why) => search.rejected.push((candidate, why)),
+            }
+        }
+        search
+    }
+
+    /// Whether a file is the debug file of this one, and of use.
+    ///
+    /// # Errors
+    /// It is another file's, cannot be proved to be this one's, has no symbols, or is not ELF.
+    pub fn check(&self, file: &File) -> Result<(), Rejection> {
+        let elf = ElfFile::open(file)?;
+        match (self.build_id, elf.build_id(), self.debug_link) {
+            (Some(expected), Some(found), _) if expected == found => {}
+            (Some(expected), Some(found), _) => {
+                return Err(Rejection::BuildId {
+                    expected: hex(expected),
+                    found: hex(&found),
+                });
+            }
+            (_, _, Some(link)) => check_crc(file, link.crc)?,
+            (_, _, None) => return Err(Rejection::NoProof),
+        }
+        if elf.has_symtab() {
+            Ok(())
+        } else {
+            Err(Rejection::NoSymbols)
+        }
+    }
+}
+
+/// How a search went.
+#[derive(Debug)]
+pub struct Search {
+    /// The debug file, open, and where it was.
+    pub found: Option<(Candidate, File)>,
+    /// Files that were there but were not used.
+    pub rejected: Vec<(Candidate, Rejection)>,
+}
+
+/// Why a file was not used.
+#[derive(Debug, Error)]
+pub enum Rejection {
+    /// It could not be opened, for another reason than not being there.
+    #[error("debug file: opening: {0}")]
+    Open(#[source] io::Error),
+    /// It could not be read to its end.
+    #[error("debug file: reading: {0}")]
+    Read(#[source] io::Error),
+    /// It is no ELF file, or damaged.
+    #[error("debug file: {0}")]
+    Elf(#[from] ElfError),
+    /// It belongs to another build.
+    #[error("debug file: build id {found}, expected {expected}")]
+    BuildId {
+        /// Of the file whose symbols are sought, hexadecimal.
+        expected: String,
+        /// Of the candidate.
+        found: String,
+    },
+    /// Its contents are not what the debug link says.
+    #[error("debug file: CRC {found:08x}, expected {expected:08x}")]
+    Crc {
+        /// From `.gnu_debuglink`.
+        expected: u32,
+        /// Of the candidate.
+        found: u32,
+    },
+    /// Too large to compute its CRC.
+    #[error(
+        "debug file: {size_bytes} bytes, more than the {MAX_CRC_FILE_BYTES} that a CRC is computed of"
+    )]
+    TooLarge {
+        /// The candidate's size.
+        size_bytes: u64,
+    },
+    /// Neither build ids nor a CRC to compare.
+    #[error("debug file: neither a build id nor a debug link proves that it belongs")]
+    NoProof,
+    /// It belongs but has no symbol table.
+    #[error("debug file: it has no symbol table")]
+    NoSymbols,
+}
+
+fn check_crc(file: &File, expected: u32) -> Result<(), Rejection> {
+    let size_bytes = file.metadata().map_err(Rejection::Read)?.len();
+    if size_bytes > MAX_CRC_FILE_BYTES {
+        return Err(Rejection::TooLarge { size_bytes });
+    }
+    let found = Crc32::of_file(file).map_err(Rejection::Read)?;
+    if found == expected {
+        Ok(())
+    } else {
+        Err(Rejection::Crc { expected, found })
+    }
+}
+
+fn is_absence(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_in_the_order_of_gdb() {
+        let link = DebugLink {
+            name: b"libx.so.debug".to_vec(),
+            crc: 1,
+        };
+        let wanted = Wanted {
+            path: Path::new("/opt/app/libx.so"),
+            build_id: Some(&[0xab, 0xcd, 0x0f]),
+            debug_link: Some(&link),
+        };
+        let paths: Vec<_> = wanted
+            .candidates()
+            .into_iter()
+            .map(|candidate| candidate.path)
+            .collect();
+        let expected = [
+            "/usr/lib/debug/.build-id/ab/cd0f.debug",
+            "/opt/app/libx.so.debug",
+            "/opt/app/.debug/libx.so.debug",
+            "/usr/lib/debug/opt/app/libx.so.debug",
+            "/opt/app/libx.so.dbg",
+        ];
+        assert_eq!(paths, expected.map(PathBuf::from));
+    }
+
+    #[test]
+    fn a_place_named_twice_is_tried_once_and_the_file_itself_never() {
+        let link = DebugLink {
+            name: b"libcoreclr.so.dbg".to_vec(),
+            crc: 1,
+        };
+        let mut wanted = Wanted {
+            path: Path::new("/d/libcoreclr.so"),
+            build_id: Some(&[1]),
+            debug_link: Some(&link),
+        };
+        let beside = |wanted: &Wanted<'_>| {
+            wanted
+                .candidates()
+                .iter()
+                .filter(|c| c.path == Path::new("/d/libcoreclr.so.dbg"))
+                .count()
+        };
+        assert_eq!((wanted.candidates().len(), beside(&wanted)), (3, 1));
+        wanted.path = Path::new("/d/libcoreclr.so.dbg");
+        assert_eq!(beside(&wanted), 0);
+    }
+}

@@ -1,0 +1,213 @@
+//! Searching debug files that objcopy made.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use perfcollect_symbols::debug_file::{Evidence, Rejection, Search, Wanted};
+use perfcollect_symbols::elf::ElfFile;
+
+fn run(program: &str, arguments: &[&str], directory: &Path) -> bool {
+    match Command::new(program)
+        .args(arguments)
+        .current_dir(directory)
+        .output()
+    {
+        Ok(output) => {
+            assert!(
+                output.status.success(),
+                "{program} {arguments:?}: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+            true
+        }
+        Err(error) => {
+            eprintln!("skipped: {program}: {error}");
+            false
+        }
+    }
+}
+
+/// A root with `/app/program`, stripped and linked to `program.debug`, which lies at `/kept.debug`.
+struct Root {
+    directory: tempfile::TempDir,
+    build_id: Option<Vec<u8>>,
+}
+
+impl Root {
+    fn new(build_id_option: &str) -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        let at = directory.path();
+        fs::create_dir(at.join("app")).unwrap();
+        fs::write(at.join("program.c"), "static int inner(int x) { return x * 3; }\nint main(int c, char **v) { (void)v; return inner(c); }\n").unwrap();
+        let made = run(
+            "cc",
+            &["-O0", build_id_option, "-o", "app/program", "program.c"],
+            at,
+        ) && run(
+            "objcopy",
+            &["--only-keep-debug", "app/program", "program.debug"],
+            at,
+        ) && run(
+            "objcopy",
+            &[
+                "--strip-all",
+                "--add-gnu-debuglink=program.debug",
+                "app/program",
+            ],
+            at,
+        );
+        if !made {
+            return None;
+        }
+        fs::rename(at.join("program.debug"), at.join("kept.debug")).unwrap();
+        let build_id = ElfFile::open(&File::open(at.join("app/program")).unwrap())
+            .unwrap()
+            .build_id();
+        Some(Self {
+            directory,
+            build_id,
+        })
+    }
+
+    fn place(&self, path: &str) {
+        let to = self.inside(Path::new(path));
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        fs::copy(self.directory.path().join("kept.debug"), to).unwrap();
+    }
+
+    fn inside(&self, path: &Path) -> PathBuf {
+        self.directory.path().join(path.strip_prefix("/").unwrap())
+    }
+
+    fn search(&self) -> Search {
+        let file = File::open(self.inside(Path::new("/app/program"))).unwrap();
+        let elf = ElfFile::open(&file).unwrap();
+        assert!(!elf.has_symtab());
+        let link = elf.debug_link().unwrap();
+        assert_eq!(link.name, b"program.debug");
+        let wanted = Wanted {
+            path: Path::new("/app/program"),
+            build_id: self.build_id.as_deref(),
+            debug_link: Some(&link),
+        };
+        wanted.find(|path| File::open(self.inside(path)))
+    }
+
+    fn build_id_path(&self) -> String {
+        let hex: String = self
+            .build_id
+            .as_ref()
+            .unwrap()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        format!("/usr/lib/debug/.build-id/{}/{}.debug", &hex[..2], &hex[2..])
+    }
+}
+
+#[track_caller]
+fn found_at(search: &Search) -> (&str, Evidence) {
+    let (candidate, _) = search.found.as_ref().expect("a debug file");
+    (candidate.path.to_str().unwrap(), candidate.evidence)
+}
+
+#[test]
+fn each_place_is_found_and_has_the_static_function() {
+    let Some(root) = Root::new("-Wl,--build-id=sha1") else {
+        return;
+    };
+    assert!(root.search().found.is_none());
+    let places = [
+        ("/app/program.dbg".to_owned(), Evidence::Beside),
+        (
+            "/usr/lib/debug/app/program.debug".to_owned(),
+            Evidence::DebugLink,
+        ),
+        ("/app/.debug/program.debug".to_owned(), Evidence::DebugLink),
+        ("/app/program.debug".to_owned(), Evidence::DebugLink),
+        (root.build_id_path(), Evidence::BuildId),
+    ];
+    // From the last place searched to the first: each new one is preferred to those before.
+    for (path, evidence) in &places {
+        root.place(path);
+        let search = root.search();
+        assert_eq!(found_at(&search), (path.as_str(), *evidence));
+        let (_, file) = search.found.as_ref().unwrap();
+        let symbols = ElfFile::open(file).unwrap().symbols().unwrap();
+        assert!(symbols.iter().any(|symbol| symbol.name == b"inner"));
+    }
+}
+
+#[test]
+fn the_file_of_another_build_is_reported_and_not_used() {
+    let (Some(root), Some(other)) = (
+        Root::new("-Wl,--build-id=0x11223344"),
+        Root::new("-Wl,--build-id=0x55667788"),
+    ) else {
+        return;
+    };
+    let beside = root.inside(Path::new("/app/program.debug"));
+    fs::copy(other.directory.path().join("kept.debug"), &beside).unwrap();
+    let search = root.search();
+    assert!(search.found.is_none());
+    let (candidate, why) = &search.rejected[0];
+    assert_eq!(candidate.path, Path::new("/app/program.debug"));
+    assert_eq!(
+        why.to_string(),
+        "debug file: build id 55667788, expected 11223344"
+    );
+    root.place("/app/program.dbg");
+    assert_eq!(
+        found_at(&root.search()),
+        ("/app/program.dbg", Evidence::Beside)
+    );
+}
+
+#[test]
+fn without_build_ids_the_crc_decides() {
+    let Some(root) = Root::new("-Wl,--build-id=none") else {
+        return;
+    };
+    assert_eq!(root.build_id, None);
+    root.place("/app/.debug/program.debug");
+    assert_eq!(
+        found_at(&root.search()),
+        ("/app/.debug/program.debug", Evidence::DebugLink)
+    );
+    let path = root.inside(Path::new("/app/.debug/program.debug"));
+    let mut bytes = fs::read(&path).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let search = root.search();
+    assert!(search.found.is_none());
+    assert!(
+        matches!(search.rejected[0].1, Rejection::Crc { .. }),
+        "{:?}",
+        search.rejected
+    );
+}
+
+#[test]
+fn rubbish_and_stripped_files_are_reported() {
+    let Some(root) = Root::new("-Wl,--build-id=sha1") else {
+        return;
+    };
+    fs::write(root.inside(Path::new("/app/program.debug")), "rubbish").unwrap();
+    fs::copy(
+        root.inside(Path::new("/app/program")),
+        root.inside(Path::new("/app/program.dbg")),
+    )
+    .unwrap();
+    let search = root.search();
+    assert!(search.found.is_none());
+    assert!(
+        matches!(
+            search.rejected[..],
+            [(_, Rejection::Elf(_)), (_, Rejection::NoSymbols)]
+        ),
+        "{:?}",
+        search.rejected
+    );
+}

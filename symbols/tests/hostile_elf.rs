@@ -1,0 +1,107 @@
+//! Damaged files are errors, never panics, and cost no memory they do not have.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::fs::File;
+use std::io::Write;
+
+use perfcollect_symbols::elf::{ElfError, ElfFile};
+use proptest::prelude::*;
+
+/// A small real program: some 40 KB, with sections, symbols, notes and stubs.
+fn sample() -> Option<Vec<u8>> {
+    ["/usr/bin/true", "/bin/true"]
+        .iter()
+        .find_map(|path| std::fs::read(path).ok())
+}
+
+fn read_all(bytes: &[u8]) {
+    if let Ok(elf) = ElfFile::parse(bytes) {
+        let _ = (
+            elf.load_segments(),
+            elf.build_id(),
+            elf.debug_link(),
+            elf.has_symtab(),
+            elf.unwind_sections(),
+        );
+        if let Ok(symbols) = elf.symbols() {
+            assert!(symbols.iter().all(|symbol| symbol.start < symbol.end));
+        }
+    }
+}
+
+#[test]
+fn every_truncation_is_survived() {
+    let Some(bytes) = sample() else {
+        return eprintln!("skipped: no /usr/bin/true");
+    };
+    for length in (0..bytes.len()).step_by(61).chain(0..130) {
+        read_all(&bytes[..length]);
+    }
+    assert!(matches!(ElfFile::parse(&bytes[..4]), Err(ElfError::NotElf)));
+    assert!(
+        ElfFile::parse(&bytes[..bytes.len() - 64]).is_err(),
+        "section headers are cut off"
+    );
+}
+
+#[test]
+fn a_section_larger_than_the_file_is_an_error_and_takes_no_memory() {
+    let Some(mut bytes) = sample() else {
+        return eprintln!("skipped: no /usr/bin/true");
+    };
+    let at = |bytes: &[u8], offset: usize| {
+        u64::from_le_bytes(bytes[offset..offset + 8].try_into().unwrap()) as usize
+    };
+    let section_headers = at(&bytes, 0x28);
+    let count = u16::from_le_bytes([bytes[0x3c], bytes[0x3d]]) as usize;
+    // All but the section names: e_shstrndx is the last here as everywhere.
+    for index in 1..count - 1 {
+        let size = section_headers + index * 64 + 0x20;
+        bytes[size..size + 8].copy_from_slice(&(1u64 << 40).to_le_bytes());
+    }
+    let elf = ElfFile::parse(&bytes).unwrap();
+    assert!(matches!(elf.symbols(), Err(ElfError::TooLarge { .. })));
+    assert!(matches!(
+        elf.unwind_sections(),
+        Err(ElfError::TooLarge { .. })
+    ));
+}
+
+#[test]
+fn a_huge_sparse_file_and_a_directory_are_refused() {
+    let mut file = tempfile::tempfile().unwrap();
+    let Some(bytes) = sample() else {
+        return eprintln!("skipped: no /usr/bin/true");
+    };
+    file.write_all(&bytes[..64]).unwrap();
+    file.set_len(1 << 40).unwrap();
+    let _ = ElfFile::open(&file).map(|elf| elf.symbols());
+    assert!(matches!(
+        ElfFile::open(&File::open("/").unwrap()),
+        Err(ElfError::NotRegular)
+    ));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
+
+    #[test]
+    fn never_panics_on_mutated_bytes(
+        edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..30),
+        header_edits in prop::collection::vec((0..64usize, any::<u8>()), 0..3),
+        table_edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..10),
+    ) {
+        let Some(mut bytes) = sample() else { return Ok(()) };
+        let (length, tables) = (bytes.len(), bytes.len() - 2048);
+        for (at, byte) in edits {
+            bytes[at.index(length)] = byte;
+        }
+        for (at, byte) in table_edits {
+            bytes[tables + at.index(2048)] = byte;
+        }
+        for (at, byte) in header_edits {
+            bytes[at] = byte;
+        }
+        read_all(&bytes);
+    }
+}

@@ -1,0 +1,272 @@
+//! Real files against binutils.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use perfcollect_symbols::elf::ElfFile;
+use perfcollect_symbols::table::SymbolTable;
+
+fn libc() -> Option<PathBuf> {
+    let paths = [
+        "/usr/lib/x86_64-linux-gnu/libc.so.6",
+        "/usr/lib/aarch64-linux-gnu/libc.so.6",
+        "/usr/lib64/libc.so.6",
+    ];
+    paths.iter().map(PathBuf::from).find(|path| path.exists())
+}
+
+fn readelf(option: &str, path: &Path) -> Option<String> {
+    match Command::new("readelf")
+        .args([option, "-W"])
+        .arg(path)
+        .output()
+    {
+        Ok(output) => Some(String::from_utf8_lossy(&output.stdout).into_owned()),
+        Err(error) => {
+            eprintln!("skipped: readelf (package binutils): {error}");
+            None
+        }
+    }
+}
+
+/// Names by address of the defined functions that `readelf --symbols` or `--dyn-syms` lists.
+fn functions(listing: &str) -> BTreeMap<u64, BTreeSet<String>> {
+    let mut functions: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    // Without the GNU OSABI mark, as in static programs, readelf does not name the type.
+    let listing = listing.replace("<OS specific>: 10", "IFUNC");
+    for line in listing.lines() {
+        let words: Vec<_> = line.split_whitespace().collect();
+        if let [number, value, _, "FUNC" | "IFUNC", _, _, section, name, ..] = words[..]
+            && number.ends_with(':')
+            && section.parse::<u32>().is_ok()
+        {
+            let name = name.split('@').next().unwrap_or(name);
+            functions
+                .entry(u64::from_str_radix(value, 16).unwrap())
+                .or_default()
+                .insert(name.to_owned());
+        }
+    }
+    functions
+}
+
+fn agree(path: &Path, table: &SymbolTable, expected: &BTreeMap<u64, BTreeSet<String>>) {
+    for (&address, names) in expected {
+        let found = table
+            .lookup(address)
+            .unwrap_or_else(|| panic!("{}: nothing at {address:#x}, {names:?}", path.display()));
+        let name = String::from_utf8_lossy(found.name).into_owned();
+        assert_eq!(
+            found.start,
+            address,
+            "{}: {name} for {names:?}",
+            path.display()
+        );
+        assert!(
+            names.contains(&name),
+            "{}: {name} at {address:#x} is none of {names:?}",
+            path.display()
+        );
+    }
+}
+
+#[test]
+fn libc_has_the_functions_that_readelf_lists() {
+    let Some(path) = libc() else {
+        return eprintln!("skipped: no glibc in a known place");
+    };
+    let Some(listing) = readelf("--dyn-syms", &path) else {
+        return;
+    };
+    let file = File::open(&path).unwrap();
+    let table = ElfFile::open(&file).unwrap().symbols().unwrap();
+    let expected = functions(&listing);
+    assert!(expected.len() > 1000);
+    agree(&path, &table, &expected);
+    let unknown: Vec<_> = table
+        .iter()
+        .filter(|symbol| !symbol.name.ends_with(b"@plt") && !expected.contains_key(&symbol.start))
+        .collect();
+    assert_eq!(unknown, [], "in the table but not in readelf's");
+    eprintln!(
+        "{}: {} symbols for {} addresses",
+        path.display(),
+        table.len(),
+        expected.len()
+    );
+}
+
+#[test]
+fn this_test_has_the_functions_that_readelf_lists() {
+    let path = std::env::current_exe().unwrap();
+    let Some(listing) = readelf("--symbols", &path) else {
+        return;
+    };
+    let file = File::open("/proc/self/exe").unwrap();
+    let table = ElfFile::open(&file).unwrap().symbols().unwrap();
+    let expected = functions(&listing);
+    assert!(expected.len() > 1000);
+    agree(&path, &table, &expected);
+}
+
+#[test]
+fn segments_and_build_id_are_those_of_readelf() {
+    let Some(path) = libc() else {
+        return eprintln!("skipped: no glibc in a known place");
+    };
+    let (Some(segments), Some(notes)) = (readelf("--segments", &path), readelf("--notes", &path))
+    else {
+        return;
+    };
+    let file = File::open(&path).unwrap();
+    let elf = ElfFile::open(&file).unwrap();
+    let number = |word: &str| u64::from_str_radix(word.trim_start_matches("0x"), 16).unwrap();
+    let expected: Vec<_> = segments
+        .lines()
+        .filter_map(|line| line.trim_start().strip_prefix("LOAD"))
+        .map(|line| {
+            let words: Vec<_> = line.split_whitespace().collect();
+            (
+                number(words[0]),
+                number(words[1]),
+                number(words[3]),
+                number(words[4]),
+                line.contains(" E "),
+            )
+        })
+        .collect();
+    let found: Vec<_> = elf
+        .load_segments()
+        .iter()
+        .map(|s| {
+            (
+                s.file_offset,
+                s.address,
+                s.file_size,
+                s.memory_size,
+                s.executable,
+            )
+        })
+        .collect();
+    assert_eq!(found, expected);
+    let hex: String = elf
+        .build_id()
+        .unwrap()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    assert!(
+        notes.contains(&format!("Build ID: {hex}")),
+        "{hex} is not in {notes}"
+    );
+}
+
+#[test]
+fn unwind_sections_of_libc_are_there_and_memory_gives_what_the_file_gives() {
+    let Some(path) = libc() else {
+        return eprintln!("skipped: no glibc in a known place");
+    };
+    let file = File::open(&path).unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    let (from_file, from_memory) = (
+        ElfFile::open(&file).unwrap(),
+        ElfFile::parse(&bytes).unwrap(),
+    );
+    let unwind = from_file.unwind_sections().unwrap();
+    let (eh_frame, header) = (
+        unwind.eh_frame.clone().unwrap(),
+        unwind.eh_frame_hdr.clone().unwrap(),
+    );
+    // Version 1, then the encodings; the frame pointer is relative to its own place.
+    assert_eq!(header.data[..2], [1, 0x1b]);
+    let distance = i32::from_le_bytes(header.data[4..8].try_into().unwrap());
+    assert_eq!(
+        header
+            .address
+            .wrapping_add(4)
+            .wrapping_add_signed(distance.into()),
+        eh_frame.address
+    );
+    assert!(unwind.text_range.is_some() && unwind.got_range.is_some());
+    assert_eq!(from_memory.unwind_sections().unwrap(), unwind);
+    assert!(
+        from_memory
+            .symbols()
+            .unwrap()
+            .iter()
+            .eq(from_file.symbols().unwrap().iter())
+    );
+}
+
+#[test]
+fn stubs_are_named_as_objdump_names_them() {
+    let path = Path::new("/usr/bin/env");
+    let output = match Command::new("objdump")
+        .args(["-d", "-j", ".plt.sec", "-j", ".plt", "-j", ".plt.got"])
+        .arg(path)
+        .output()
+    {
+        Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
+        Err(error) => return eprintln!("skipped: objdump (package binutils): {error}"),
+    };
+    let Ok(file) = File::open(path) else {
+        return eprintln!("skipped: no {}", path.display());
+    };
+    let table = ElfFile::open(&file).unwrap().symbols().unwrap();
+    let mut stubs = 0;
+    for line in output.lines() {
+        if let Some((address, name)) = line
+            .strip_suffix("@plt>:")
+            .and_then(|line| line.split_once(" <"))
+        {
+            let address = u64::from_str_radix(address, 16).unwrap();
+            if let Some(found) = table.lookup(address).filter(|found| found.name != b"@plt") {
+                assert_eq!(
+                    String::from_utf8_lossy(found.name),
+                    format!("{name}@plt"),
+                    "at {address:#x}"
+                );
+                stubs += 1;
+            }
+        }
+    }
+    let named = table
+        .iter()
+        .filter(|symbol| symbol.name.ends_with(b"@plt"))
+        .count();
+    eprintln!("{}: {stubs} of {named} stubs compared", path.display());
+    assert_eq!(stubs, named);
+}
+
+#[test]
+fn every_program_here_agrees_with_readelf() {
+    let Ok(directory) = std::fs::read_dir("/usr/bin") else {
+        return eprintln!("skipped: no /usr/bin");
+    };
+    let mut paths: Vec<_> = directory
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .collect();
+    paths.sort();
+    let mut files = 0;
+    for path in paths.iter().step_by(paths.len() / 40 + 1) {
+        let Some(file) = File::open(path)
+            .ok()
+            .filter(|file| ElfFile::open(file).is_ok())
+        else {
+            continue;
+        };
+        let Some(listing) = readelf("--symbols", path) else {
+            return;
+        };
+        agree(
+            path,
+            &ElfFile::open(&file).unwrap().symbols().unwrap(),
+            &functions(&listing),
+        );
+        files += 1;
+    }
+    eprintln!("{files} programs of /usr/bin compared");
+}
