@@ -93,7 +93,9 @@ fn cpp(name: &str) -> Option<String> {
         return None;
     }
     let mut out = Bounded::default();
-    let options = DemangleOptions::default().recursion_limit(MAX_CPP_RECURSION);
+    let options = DemangleOptions::default()
+        .recursion_limit(MAX_CPP_RECURSION)
+        .hide_expression_literal_types();
     symbol.structured_demangle(&mut out, &options).ok()?;
     Some(out.text)
 }

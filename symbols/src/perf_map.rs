@@ -10,12 +10,14 @@ use std::io::{self, BufRead};
 use thiserror::Error;
 
 use crate::lines::{Line, Lines, hex, word};
-use crate::table::{
-    Entry, Extent, MAX_NAME_BYTES, MAX_SYMBOLS, Symbol, SymbolTable, SymbolTableBuilder, TableError,
-};
+use crate::table::{Entry, Extent, Symbol, SymbolTable, SymbolTableBuilder, TableError};
 
 /// Most bytes read; 100 000 .NET methods take 15 MB.
 pub const MAX_BYTES: u64 = 512 << 20;
+/// Most functions kept at a time, and bytes of their names: ten times what the largest services have. Ours to choose, so
+/// that a hostile map costs less than 500 MB.
+const MAX_FUNCTIONS: usize = 1 << 20;
+const MAX_NAMES_BYTES: usize = 128 << 20;
 
 /// Why a perf map gave no names.
 #[derive(Debug, Error)]
@@ -46,7 +48,7 @@ impl PerfMap {
     /// Reading failed. A map over the limits is no error: [`PerfMap::truncated`].
     pub fn read(input: impl BufRead) -> Result<Self, PerfMapError> {
         let mut lines = Lines::new(input, MAX_BYTES);
-        let mut newest = Newest::default();
+        let mut newest = Newest::new(MAX_NAMES_BYTES);
         let mut skipped = 0;
         let mut full = false;
         while let Some(line) = lines.next()? {
@@ -97,20 +99,23 @@ fn parse_line(text: &[u8]) -> Option<(u64, u64, &[u8])> {
 }
 
 /// Ranges that do not overlap, by start; the value is the end and the name's place in `names`.
-#[derive(Default)]
 struct Newest {
     ranges: BTreeMap<u64, (u64, usize, usize)>,
     names: Vec<u8>,
+    max_names_bytes: usize,
 }
 
 impl Newest {
+    fn new(max_names_bytes: usize) -> Self {
+        Self {
+            ranges: BTreeMap::new(),
+            names: Vec::new(),
+            max_names_bytes,
+        }
+    }
+
     /// Takes a line, or says that there is no room.
     fn insert(&mut self, start: u64, end: u64, name: &[u8]) -> bool {
-        if self.ranges.len() >= MAX_SYMBOLS
-            || self.names.len().saturating_add(name.len()) > MAX_NAME_BYTES
-        {
-            return false;
-        }
         while let Some((&older, _)) = self
             .ranges
             .range(..end)
@@ -119,10 +124,34 @@ impl Newest {
         {
             self.ranges.remove(&older);
         }
+        if self.names.len().saturating_add(name.len()) > self.max_names_bytes {
+            self.drop_replaced_names();
+            // Fuller, and soon every line would copy all names.
+            if self.names.len() > self.max_names_bytes / 2 {
+                return false;
+            }
+        }
+        if self.ranges.len() >= MAX_FUNCTIONS {
+            return false;
+        }
         self.ranges
             .insert(start, (end, self.names.len(), name.len()));
         self.names.extend_from_slice(name);
         true
+    }
+
+    /// A process that generates code for days replaces most of what it wrote.
+    fn drop_replaced_names(&mut self) {
+        let mut kept = Vec::new();
+        for (_, name_start, name_len) in self.ranges.values_mut() {
+            let name = self
+                .names
+                .get(*name_start..)
+                .and_then(|from| from.get(..*name_len));
+            *name_start = kept.len();
+            kept.extend_from_slice(name.unwrap_or_default());
+        }
+        self.names = kept;
     }
 
     fn into_table(self) -> Result<SymbolTable, TableError> {
@@ -201,6 +230,17 @@ mod tests {
         let text: &[u8] = b"\n\0x y z\n1000\n1000 10\n1000 10 \n1000 0 empty\nffffffffffffffff 1 wraps\n1000 1 ok\n";
         let map = PerfMap::read(text).unwrap();
         assert_eq!((map.table().len(), map.skipped), (1, 6));
+    }
+
+    #[test]
+    fn names_of_replaced_functions_make_room_until_too_many_live() {
+        let mut newest = Newest::new(100);
+        assert!((0..1000).all(|_| newest.insert(0x1000, 0x1010, b"0123456789")));
+        let taken = (0..1000u64)
+            .take_while(|at| newest.insert(0x2000 + at, 0x2001 + at, b"0123456789"))
+            .count();
+        assert!((5..10).contains(&taken), "{taken}");
+        assert_eq!(newest.into_table().unwrap().len(), taken + 1);
     }
 
     proptest! {
