@@ -1,0 +1,269 @@
+//! Files perfcollect creates. It often runs as root and in directories others can write to, so a file is always new
+//! (never written through a link or into an existing file), private, and belongs to the user behind `sudo`. A file
+//! that is not committed is removed: an unfinished trace helps nobody.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
+use rustix::io::Errno;
+
+const SUFFIX: &str = ".trace.zip";
+
+/// Why an output file cannot be created or finished.
+#[derive(Debug, thiserror::Error)]
+pub enum OutputError {
+    /// The path names a directory or nothing.
+    #[error("{} is not a file name: name the trace to write, such as ./app", path.display())]
+    NoFileName {
+        /// The path.
+        path: PathBuf,
+    },
+    /// There is something at the path already.
+    #[error("{} already exists: choose another name, or replace it with -force", path.display())]
+    Exists {
+        /// The path.
+        path: PathBuf,
+    },
+    /// What is there is not a plain file of this user.
+    #[error("{} is not a file of yours, so -force does not replace it: choose another name", path.display())]
+    NotReplaceable {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The directory is missing or cannot be used.
+    #[error("cannot write to directory {}: {errno}; name the trace with a directory you can write to", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// What the kernel said.
+        errno: Errno,
+    },
+    /// The file system is full.
+    #[error("no space left for {}: free some, or name the trace with a directory on another disk", path.display())]
+    Full {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Anything else.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// The file name of a trace: NAME, with `.trace.zip` unless it is there already.
+#[must_use]
+pub fn trace_path(name: &Path) -> PathBuf {
+    let has_suffix = name
+        .to_string_lossy()
+        .to_ascii_lowercase()
+        .ends_with(SUFFIX);
+    if has_suffix || name.file_name().is_none() {
+        return name.to_owned();
+    }
+    let mut path = OsString::from(name);
+    path.push(SUFFIX);
+    PathBuf::from(path)
+}
+
+/// The capture's name: the file name of a trace without directory and `.trace.zip`.
+#[must_use]
+pub fn capture_name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let stem_len = name.len().saturating_sub(SUFFIX.len());
+    match name.get(stem_len..) {
+        Some(end) if end.eq_ignore_ascii_case(SUFFIX) => name[..stem_len].to_owned(),
+        _ => name.into_owned(),
+    }
+}
+
+/// Who gets the file.
+#[derive(Clone, Copy)]
+struct Owner {
+    uid: Uid,
+    gid: Gid,
+}
+
+impl Owner {
+    /// The user who called `sudo`, if root runs on behalf of one.
+    fn behind_sudo() -> Option<Self> {
+        // -1 stands for "leave it" and is no id.
+        let id = |name| {
+            let id = std::env::var(name).ok()?.parse().ok();
+            id.filter(|id| *id != u32::MAX)
+        };
+        rustix::process::geteuid().is_root().then_some(())?;
+        Some(Self {
+            uid: Uid::from_raw(id("SUDO_UID")?),
+            gid: Gid::from_raw(id("SUDO_GID")?),
+        })
+    }
+}
+
+/// A new file, removed when dropped unless it was committed.
+pub struct OutputFile {
+    path: PathBuf,
+    /// The directory is held: renaming it while we write must not make us remove a file elsewhere.
+    dir: OwnedFd,
+    name: OsString,
+    file: std::fs::File,
+    committed: bool,
+}
+
+impl OutputFile {
+    /// Creates the file at `path`; with `force`, in place of a plain file of this user.
+    ///
+    /// # Errors
+    /// See [`OutputError`].
+    pub fn create(path: &Path, force: bool) -> Result<Self, OutputError> {
+        Self::create_for(path, force, Owner::behind_sudo())
+    }
+
+    fn create_for(path: &Path, force: bool, owner: Option<Owner>) -> Result<Self, OutputError> {
+        let is_dir = path.as_os_str().as_encoded_bytes().ends_with(b"/");
+        let Some(name) = path.file_name().filter(|_| !is_dir) else {
+            return Err(OutputError::NoFileName {
+                path: path.to_owned(),
+            });
+        };
+        let parent = path
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty());
+        let parent = parent.unwrap_or(Path::new("."));
+        let in_directory = |errno| OutputError::Directory {
+            path: parent.to_owned(),
+            errno,
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = rustix::fs::open(parent, flags, Mode::empty()).map_err(in_directory)?;
+        let file = match open_new(&dir, name) {
+            Err(Errno::EXIST) if force => {
+                remove_own(&dir, name, owner, path)?;
+                open_new(&dir, name)
+            }
+            other => other,
+        };
+        let file = file.map_err(|errno| match errno {
+            Errno::EXIST => OutputError::Exists {
+                path: path.to_owned(),
+            },
+            Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOENT => in_directory(errno),
+            errno => write_error(path, errno.into()),
+        })?;
+        let file = Self {
+            path: path.to_owned(),
+            dir,
+            name: name.to_owned(),
+            file: file.into(),
+            committed: false,
+        };
+        if let Some(Owner { uid, gid }) = owner {
+            rustix::fs::fchown(&file.file, Some(uid), Some(gid))
+                .map_err(|errno| file.explain(errno.into()))?;
+        }
+        Ok(file)
+    }
+
+    /// What an error of writing this file means for the user.
+    #[must_use]
+    pub fn explain(&self, error: io::Error) -> OutputError {
+        write_error(&self.path, error)
+    }
+
+    /// Keeps the file, once its content is on the disk: some file systems tell only then that they are full.
+    ///
+    /// # Errors
+    /// [`OutputError::Full`] or [`OutputError::Write`]; the file is removed.
+    pub fn commit(mut self) -> Result<(), OutputError> {
+        match rustix::fs::fdatasync(&self.file) {
+            // Not a file that can be synced, such as on some FUSE file systems.
+            Ok(()) | Err(Errno::INVAL | Errno::NOSYS) => {
+                self.committed = true;
+                Ok(())
+            }
+            Err(errno) => Err(self.explain(errno.into())),
+        }
+    }
+}
+
+impl Drop for OutputFile {
+    fn drop(&mut self) {
+        if self.committed {
+            return;
+        }
+        // Somebody may have put another file there since.
+        let ours = rustix::fs::fstat(&self.file);
+        let there = rustix::fs::statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW);
+        if let (Ok(ours), Ok(there)) = (ours, there)
+            && (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino)
+        {
+            // There is nobody left to tell.
+            let _ = rustix::fs::unlinkat(&self.dir, &self.name, AtFlags::empty());
+        }
+    }
+}
+
+impl Write for OutputFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Seek for OutputFile {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.file.seek(to)
+    }
+}
+
+fn open_new(dir: &OwnedFd, name: &OsStr) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)
+}
+
+/// Removes a plain file of this user, or of the one behind sudo. A link is neither followed nor removed.
+fn remove_own(
+    dir: &OwnedFd,
+    name: &OsStr,
+    owner: Option<Owner>,
+    path: &Path,
+) -> Result<(), OutputError> {
+    let error = |errno: Errno| write_error(path, errno.into());
+    let there = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).map_err(error)?;
+    let is_ours = |Stat { st_uid, .. }: &Stat| {
+        let uids = [
+            Some(rustix::process::geteuid()),
+            owner.map(|owner| owner.uid),
+        ];
+        uids.into_iter()
+            .flatten()
+            .any(|uid| uid.as_raw() == *st_uid)
+    };
+    if FileType::from_raw_mode(there.st_mode) != FileType::RegularFile || !is_ours(&there) {
+        return Err(OutputError::NotReplaceable {
+            path: path.to_owned(),
+        });
+    }
+    rustix::fs::unlinkat(dir, name, AtFlags::empty()).map_err(error)
+}
+
+fn write_error(path: &Path, source: io::Error) -> OutputError {
+    let path = path.to_owned();
+    match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => OutputError::Full { path },
+        _ => OutputError::Write { path, source },
+    }
+}
+
+#[cfg(test)]
+#[path = "file_tests.rs"]
+mod tests;

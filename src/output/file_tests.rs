@@ -1,0 +1,123 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+fn write_all(path: &Path, force: bool, text: &str) -> Result<(), OutputError> {
+    let mut file = OutputFile::create_for(path, force, None)?;
+    file.write_all(text.as_bytes())
+        .map_err(|e| file.explain(e))?;
+    file.commit()
+}
+
+#[test]
+fn trace_path_adds_the_suffix_once() {
+    for (name, path) in [
+        ("app", "app.trace.zip"),
+        ("dir/app.v1", "dir/app.v1.trace.zip"),
+        ("app.trace.zip", "app.trace.zip"),
+        ("app.TRACE.ZIP", "app.TRACE.ZIP"),
+    ] {
+        assert_eq!(trace_path(Path::new(name)), Path::new(path));
+    }
+    assert_eq!(capture_name(Path::new("a/app.v1.trace.zip")), "app.v1");
+    assert_eq!(capture_name(Path::new("é")), "é");
+}
+
+#[test]
+fn committed_file_stays_and_is_private() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x");
+    write_all(&path, false, "text").unwrap();
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "text");
+    assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn dropped_file_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x");
+    drop(OutputFile::create_for(&path, false, None).unwrap());
+    assert!(!path.exists());
+}
+
+#[test]
+fn drop_spares_a_file_that_took_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x");
+    let file = OutputFile::create_for(&path, false, None).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, "other").unwrap();
+    drop(file);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "other");
+}
+
+#[test]
+fn existing_file_needs_force() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x");
+    write_all(&path, false, "old").unwrap();
+    let error = write_all(&path, false, "new").unwrap_err();
+    assert!(error.to_string().contains("-force"), "{error}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
+    write_all(&path, true, "new").unwrap();
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
+}
+
+#[test]
+fn links_and_directories_are_never_replaced_or_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let victim = dir.path().join("victim");
+    std::fs::write(&victim, "precious").unwrap();
+    let link = dir.path().join("link");
+    symlink(&victim, &link).unwrap();
+    let dangling = dir.path().join("dangling");
+    symlink(dir.path().join("new"), &dangling).unwrap();
+    for path in [&link, &dangling, &dir.path().to_path_buf()] {
+        assert!(matches!(
+            write_all(path, false, "x"),
+            Err(OutputError::Exists { .. })
+        ));
+        assert!(matches!(
+            write_all(path, true, "x"),
+            Err(OutputError::NotReplaceable { .. })
+        ));
+    }
+    assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
+    assert!(!dir.path().join("new").exists());
+}
+
+#[test]
+fn errors_name_the_remedy() {
+    let missing = write_all(Path::new("/nonexistent/x"), false, "").unwrap_err();
+    assert!(missing.to_string().contains("/nonexistent"), "{missing}");
+    let no_name = write_all(Path::new("/"), false, "").unwrap_err();
+    assert!(matches!(no_name, OutputError::NoFileName { .. }));
+    let full = write_error(Path::new("x"), Errno::NOSPC.into());
+    assert!(full.to_string().contains("free some"), "{full}");
+}
+
+#[test]
+fn file_goes_to_the_user_behind_sudo() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can give files away");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x");
+    let owner = Owner {
+        uid: Uid::from_raw(1234),
+        gid: Gid::from_raw(5678),
+    };
+    OutputFile::create_for(&path, false, Some(owner))
+        .unwrap()
+        .commit()
+        .unwrap();
+    let metadata = path.metadata().unwrap();
+    assert_eq!((metadata.uid(), metadata.gid()), (1234, 5678));
+    // A second run of the same user may replace it.
+    OutputFile::create_for(&path, true, Some(owner))
+        .unwrap()
+        .commit()
+        .unwrap();
+}

@@ -1,0 +1,130 @@
+//! `flamegraph.svg`: one self-contained picture, root at the bottom, with search and zoom, coloured by kind of code.
+
+use std::hash::BuildHasher;
+use std::io::{self, Write};
+
+use inferno::flamegraph::color::{Color, PaletteMap};
+use inferno::flamegraph::{self, Direction, Options, TextTruncateDirection};
+use rustc_hash::FxBuildHasher;
+
+use super::call_tree::{CallTree, Shade};
+use super::sanitize;
+use crate::trace::Trace;
+
+/// Narrowest frame in percent of all samples: one pixel of a 2000 pixel wide window. Bounds the file, as browsers
+/// get slow with more than some ten thousand frames.
+const MIN_WIDTH_PERCENT: f64 = 0.05;
+
+/// Colours of the legend, in its order. Told apart also without seeing red and green: they differ in lightness.
+const LEGEND: [(Shade, &str, [u8; 3]); 8] = [
+    (Shade::Process, "process", [188, 183, 208]),
+    (Shade::Kernel, "kernel", [226, 124, 62]),
+    (Shade::Native, "native", [238, 199, 88]),
+    (Shade::Jit, "JIT", [122, 190, 98]),
+    (Shade::ReadyToRun, "ReadyToRun", [98, 182, 172]),
+    (Shade::Inlined, "inlined", [132, 172, 228]),
+    (Shade::Unnamed, "unnamed", [178, 178, 178]),
+    (Shade::Truncated, "truncated", [206, 106, 122]),
+];
+
+/// Largest change of a colour channel that tells neighbours apart.
+const VARIATION: i16 = 14;
+
+const END: &[u8] = b"</svg>";
+
+/// Draws `trace` with `name` as title.
+///
+/// # Errors
+/// What `out` returns.
+pub fn write(trace: &Trace, name: &str, out: &mut impl Write) -> io::Result<()> {
+    write_tree(&CallTree::new(trace), trace, name, out)
+}
+
+pub(super) fn write_tree(
+    tree: &CallTree,
+    trace: &Trace,
+    name: &str,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let min_total = (tree.total() as f64 * MIN_WIDTH_PERCENT / 100.0).ceil() as u64;
+    let mut lines = Vec::new();
+    tree.for_each_stack(min_total, |stack, samples| {
+        lines.push(format!("{stack} {samples}"));
+        Ok(())
+    })?;
+    if lines.is_empty() {
+        // inferno calls a graph without samples an error.
+        lines.push("no samples 1".to_owned());
+    }
+
+    let mut palette = PaletteMap::default();
+    for (label, shade) in tree.labels() {
+        palette.insert(label, color(label, shade));
+    }
+    for label in ["", "no samples"] {
+        palette.insert(label, color(label, Shade::Process));
+    }
+
+    let mut options = Options::default();
+    options.title = sanitize::folded(name);
+    options.subtitle = Some(sanitize::folded(&subtitle(trace)));
+    options.direction = Direction::Straight;
+    options.text_truncate_direction = TextTruncateDirection::Right;
+    options.palette_map = Some(&mut palette);
+    options.min_width = MIN_WIDTH_PERCENT;
+    options.deterministic = true;
+    // The order of the tree keeps equal callers together. inferno sorts lines as bytes, which does not, unless told
+    // that they are in order of time; then it takes them from the last to the first.
+    options.flame_chart = true;
+    let last_first = lines.iter().rev().map(String::as_str);
+    let mut svg = Vec::new();
+    flamegraph::from_lines(&mut options, last_first, &mut svg)?;
+
+    out.write_all(svg.strip_suffix(END).unwrap_or(&svg))?;
+    write_legend(out)?;
+    out.write_all(END)
+}
+
+fn subtitle(trace: &Trace) -> String {
+    let info = &trace.info;
+    let seconds = info.end_ns.saturating_sub(info.start_ns) as f64 / 1e9;
+    format!(
+        "{} samples of {} in {seconds:.1} s, {}",
+        trace.samples.len(),
+        info.event,
+        info.target
+    )
+}
+
+/// A line of colours below the details, at the lower edge however high the picture is.
+fn write_legend(out: &mut impl Write) -> io::Result<()> {
+    write!(out, r#"<g id="legend">"#)?;
+    let mut x = 10;
+    for (_, text, [r, g, b]) in LEGEND {
+        write!(
+            out,
+            r#"<rect x="{x}" y="100%" width="10" height="9" fill="rgb({r},{g},{b})" transform="translate(0,-12)"/>"#
+        )?;
+        let text_x = x + 14;
+        write!(
+            out,
+            r#"<text x="{text_x}" y="100%" dy="-4" style="font-size:10px">{text}</text>"#
+        )?;
+        x = text_x + 6 * text.len() + 16;
+    }
+    write!(out, "</g>")
+}
+
+/// The shade's colour, a little lighter or darker by name.
+fn color(label: &str, shade: Shade) -> Color {
+    let base = LEGEND.iter().find(|(other, ..)| *other == shade);
+    let [r, g, b] = base.map_or([0; 3], |(.., rgb)| *rgb);
+    let hash = FxBuildHasher.hash_one(label) % (2 * VARIATION as u64 + 1);
+    let change = hash as i16 - VARIATION;
+    let channel = |value: u8| (i16::from(value) + change).clamp(0, 255) as u8;
+    Color {
+        r: channel(r),
+        g: channel(g),
+        b: channel(b),
+    }
+}

@@ -1,0 +1,216 @@
+//! The summary of a trace: what `summary.json` holds and the reports print.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+use rustc_hash::FxHashMap;
+
+use super::label::{self, Interner};
+use super::sanitize;
+use crate::trace::{
+    CaptureInfo, FrameId, FunctionId, FunctionKind, Process, Quality, StackId, Trace,
+};
+
+/// Version of the format; readers refuse a higher one.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// Rows kept of each order of a list.
+const TOP: usize = 50;
+
+/// Longest name or command line kept, in bytes.
+const MAX_TEXT_BYTES: usize = 2048;
+
+/// What a trace says at a glance. Names are as the target has them: escape them where they are shown.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// [`FORMAT_VERSION`] of the writer.
+    pub format_version: u32,
+    /// How the trace came to be.
+    pub info: CaptureInfo,
+    /// Samples in the trace.
+    pub samples: u64,
+    /// CPU time they stand for, in milliseconds.
+    pub cpu_ms: f64,
+    /// What was kept and lost.
+    pub quality: Quality,
+    /// Processes with samples.
+    pub process_count: u64,
+    /// The processes with most CPU time.
+    pub processes: Vec<ProcessSummary>,
+    /// Methods in any stack.
+    pub method_count: u64,
+    /// The 50 methods in most samples and, of the others, the 50 with most samples of their own; these first.
+    pub methods: Vec<MethodSummary>,
+}
+
+/// One process life.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProcessSummary {
+    /// Its id.
+    pub pid: i32,
+    /// Its name.
+    pub name: String,
+    /// Its arguments, joined by spaces; empty if unknown.
+    pub command_line: String,
+    /// Its samples.
+    pub samples: u64,
+    /// CPU time they stand for, in milliseconds.
+    pub cpu_ms: f64,
+}
+
+/// One method, whatever tiers it was compiled in; or one code address without a name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MethodSummary {
+    /// Its name; the offset in its module where it has none.
+    pub name: String,
+    /// Its module.
+    pub module: String,
+    /// Kind of code.
+    pub kind: FunctionKind,
+    /// Samples in which it ran itself.
+    pub self_samples: u64,
+    /// Samples in which it is in the stack, each counted once.
+    pub total_samples: u64,
+}
+
+impl Summary {
+    /// Sums a trace up.
+    #[must_use]
+    pub fn new(trace: &Trace) -> Self {
+        let methods = methods(trace);
+        Self {
+            format_version: FORMAT_VERSION,
+            info: trace.info.clone(),
+            samples: trace.samples.len() as u64,
+            cpu_ms: ms(trace.samples.iter().map(|sample| sample.weight.0).sum()),
+            quality: trace.quality.clone(),
+            process_count: trace.processes.len() as u64,
+            processes: processes(trace),
+            method_count: methods.len() as u64,
+            methods: top_methods(methods),
+        }
+    }
+}
+
+fn ms(ns: u64) -> f64 {
+    ns as f64 / 1e6
+}
+
+fn kept(text: &str) -> String {
+    sanitize::cut(text, MAX_TEXT_BYTES).to_owned()
+}
+
+fn processes(trace: &Trace) -> Vec<ProcessSummary> {
+    let mut sums = vec![(0, 0); trace.processes.len()];
+    for sample in &trace.samples {
+        let (samples, ns) = &mut sums[trace.threads[sample.thread.index()].process.index()];
+        *samples += 1;
+        *ns += sample.weight.0;
+    }
+    let mut rows: Vec<(&Process, u64, u64)> = trace
+        .processes
+        .iter()
+        .zip(sums)
+        .map(|(process, (samples, ns))| (process, samples, ns))
+        .collect();
+    rows.sort_by_key(|(process, _, ns)| (std::cmp::Reverse(*ns), process.pid));
+    rows.truncate(TOP);
+    let summary = |(process, samples, ns): (&Process, u64, u64)| ProcessSummary {
+        pid: process.pid.0,
+        name: kept(&process.name),
+        command_line: kept(&process.command_line),
+        samples,
+        cpu_ms: ms(ns),
+    };
+    rows.into_iter().map(summary).collect()
+}
+
+/// A method as its users know it: its tiers are one, its inlined copies too.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Method<'a> {
+    name: Cow<'a, str>,
+    module: &'a str,
+}
+
+#[derive(Clone, Copy)]
+struct Counts {
+    kind: FunctionKind,
+    own: u64,
+    total: u64,
+    /// The last stack that counted it: recursion counts once.
+    last_stack: usize,
+}
+
+fn methods(trace: &Trace) -> Vec<(Method<'_>, Counts)> {
+    let mut samples_of: FxHashMap<StackId, u64> = FxHashMap::default();
+    for sample in &trace.samples {
+        *samples_of.entry(sample.stack).or_default() += 1;
+    }
+    let mut names = Interner::new(trace);
+    let mut counts: Vec<Counts> = Vec::new();
+    for (stack_number, (&stack, &samples)) in samples_of.iter().enumerate() {
+        for (depth, (frame, function)) in functions(trace, stack).enumerate() {
+            let kind = trace.functions[function.index()].kind;
+            if kind == FunctionKind::Marker {
+                continue;
+            }
+            let row = names.row(trace, function, || Method {
+                name: label::name(trace, frame, function),
+                module: &trace.functions[function.index()].module,
+            });
+            if row == counts.len() {
+                counts.push(Counts {
+                    kind,
+                    own: 0,
+                    total: 0,
+                    last_stack: usize::MAX,
+                });
+            }
+            let count = &mut counts[row];
+            if depth == 0 {
+                count.own += samples;
+            }
+            if count.last_stack != stack_number {
+                count.last_stack = stack_number;
+                count.total += samples;
+            }
+        }
+    }
+    names.rows.into_iter().zip(counts).collect()
+}
+
+/// Functions of a stack, leaf first.
+fn functions(trace: &Trace, stack: StackId) -> impl Iterator<Item = (FrameId, FunctionId)> + '_ {
+    let frames = trace.stacks.leaf_first(stack);
+    frames.flat_map(|frame| {
+        let functions = trace.functions_leaf_first(frame);
+        functions.map(move |function| (frame, function))
+    })
+}
+
+/// The methods at the top of either order, by their own samples.
+fn top_methods(mut methods: Vec<(Method<'_>, Counts)>) -> Vec<MethodSummary> {
+    let (by_total, by_own) = (|c: &Counts| (c.total, c.own), |c: &Counts| (c.own, c.total));
+    sort_busiest_first(&mut methods, by_total);
+    let mut rest = methods.split_off(methods.len().min(TOP));
+    sort_busiest_first(&mut rest, by_own);
+    rest.truncate(TOP);
+    methods.append(&mut rest);
+    sort_busiest_first(&mut methods, by_own);
+    let summary = |(method, counts): (Method<'_>, Counts)| MethodSummary {
+        name: kept(&method.name),
+        module: kept(method.module),
+        kind: counts.kind,
+        self_samples: counts.own,
+        total_samples: counts.total,
+    };
+    methods.into_iter().map(summary).collect()
+}
+
+fn sort_busiest_first(methods: &mut [(Method<'_>, Counts)], key: fn(&Counts) -> (u64, u64)) {
+    methods.sort_by(|(a, counts_a), (b, counts_b)| {
+        let busiest_first = key(counts_b).cmp(&key(counts_a));
+        busiest_first.then_with(|| (a.module, &a.name).cmp(&(b.module, &b.name)))
+    });
+}

@@ -1,0 +1,253 @@
+//! Reads a `.trace.zip`. It may come from anyone, so sizes are bounded and nothing is ever extracted to a path.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Seek};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use zip::ZipArchive;
+use zip::result::ZipError;
+
+use super::hot_path::{HotPath, Step};
+use crate::output::archive::{FLAME_GRAPH, FOLDED, FOLDER_SUFFIX, SUMMARY};
+use crate::output::sanitize::terminal;
+use crate::output::summary::{FORMAT_VERSION, Summary};
+
+/// Ours is below 1 MB: its lists are cut.
+const MAX_SUMMARY_BYTES: u64 = 16 << 20;
+/// It is read line by line, so this bounds time, not memory.
+const MAX_FOLDED_BYTES: u64 = 4 << 30;
+/// A stack of a thousand frames with the longest names.
+const MAX_LINE_BYTES: u64 = 4 << 20;
+/// Deeper frames are not followed.
+const MAX_DEPTH: usize = 4096;
+
+/// Why a trace cannot be shown.
+#[derive(Debug, thiserror::Error)]
+pub enum ViewError {
+    /// The file cannot be opened.
+    #[error("cannot open {}: {source}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The file is no archive, or a damaged one.
+    #[error("{} is not a trace: {source}", path.display())]
+    Zip {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: ZipError,
+    },
+    /// An entry would be extracted outside the archive's folder.
+    #[error(
+        "the trace has an entry with the unsafe name '{name}'; it was not written by perfcollect"
+    )]
+    UnsafeName {
+        /// The name, escaped.
+        name: String,
+    },
+    /// An entry is missing.
+    #[error(
+        "the trace has no entry *{FOLDER_SUFFIX}/{entry}; it was not written by this perfcollect, try PerfView"
+    )]
+    Missing {
+        /// Its name.
+        entry: &'static str,
+    },
+    /// An entry is larger than any that perfcollect writes.
+    #[error("{entry} in the trace has more than {limit} bytes; it was not written by perfcollect")]
+    TooLarge {
+        /// Its name.
+        entry: &'static str,
+        /// Bytes allowed.
+        limit: u64,
+    },
+    /// An entry cannot be read.
+    #[error("cannot read {entry} in the trace: {source}")]
+    Entry {
+        /// Its name.
+        entry: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// The summary is none.
+    #[error("{SUMMARY} in the trace is damaged: {0}")]
+    Summary(#[source] serde_json::Error),
+    /// A newer perfcollect wrote the trace.
+    #[error(
+        "the trace has format {found}, this perfcollect reads up to {FORMAT_VERSION}: use a newer one"
+    )]
+    NewerFormat {
+        /// Its version.
+        found: u32,
+    },
+    /// A folded stack is none.
+    #[error("{FOLDED} in the trace is damaged in line {line}")]
+    Folded {
+        /// The line, from 1.
+        line: u64,
+    },
+    /// The folded stacks are those of another trace.
+    #[error("the trace is damaged: {folded} samples in {FOLDED}, {summary} in {SUMMARY}")]
+    Mismatch {
+        /// Samples in the stacks.
+        folded: u64,
+        /// Samples in the summary.
+        summary: u64,
+    },
+    /// The report could not be printed.
+    #[error("cannot print the report: {0}")]
+    Print(#[source] io::Error),
+}
+
+/// What the reports need of a trace.
+#[derive(Debug)]
+pub struct Capture {
+    /// Its summary.
+    pub summary: Summary,
+    /// From the process with most samples down its most sampled callees.
+    pub hot_path: Vec<Step>,
+    /// Name of the entry with the flame graph.
+    pub flame_graph: String,
+}
+
+/// Reads the trace at `path`.
+///
+/// # Errors
+/// See [`ViewError`].
+pub fn read(path: &Path) -> Result<Capture, ViewError> {
+    let file = File::open(path).map_err(|source| ViewError::Open {
+        path: path.to_owned(),
+        source,
+    })?;
+    let zip = ZipArchive::new(BufReader::new(file)).map_err(|source| ViewError::Zip {
+        path: path.to_owned(),
+        source,
+    })?;
+    read_zip(zip)
+}
+
+fn read_zip<R: Read + Seek>(mut zip: ZipArchive<R>) -> Result<Capture, ViewError> {
+    let folder = folder_of(&zip)?;
+    let summary = read_summary(open(&mut zip, &folder, SUMMARY, MAX_SUMMARY_BYTES)?)?;
+    let folded = open(&mut zip, &folder, FOLDED, MAX_FOLDED_BYTES)?;
+    let (samples, hot_path) = read_folded(BufReader::new(folded))?;
+    if samples != summary.samples {
+        return Err(ViewError::Mismatch {
+            folded: samples,
+            summary: summary.samples,
+        });
+    }
+    Ok(Capture {
+        summary,
+        hot_path,
+        flame_graph: format!("{folder}/{FLAME_GRAPH}"),
+    })
+}
+
+/// The folder our entries are in, once all names are known to be harmless.
+fn folder_of<R: Read + Seek>(zip: &ZipArchive<R>) -> Result<String, ViewError> {
+    let mut folder = None;
+    for name in zip.file_names_raw() {
+        let name = String::from_utf8_lossy(name);
+        let unsafe_part = |part| matches!(part, "" | "." | "..");
+        let parts = name.trim_end_matches('/');
+        if parts.split('/').any(unsafe_part) || name.contains(['\\', ':', '\0']) {
+            return Err(ViewError::UnsafeName {
+                name: terminal(&name).into_owned(),
+            });
+        }
+        if let Some((before, entry)) = name.split_once('/')
+            && entry == SUMMARY
+            && before.ends_with(FOLDER_SUFFIX)
+        {
+            folder.get_or_insert_with(|| before.to_owned());
+        }
+    }
+    folder.ok_or(ViewError::Missing { entry: SUMMARY })
+}
+
+/// Opens an entry. The size it declares may be a lie, so what is read is bounded too; one byte more tells.
+fn open<'a, R: Read + Seek>(
+    zip: &'a mut ZipArchive<R>,
+    folder: &str,
+    entry: &'static str,
+    limit: u64,
+) -> Result<impl Read + use<'a, R>, ViewError> {
+    let found = zip.by_name(&format!("{folder}/{entry}"));
+    let file = found.map_err(|error| match error {
+        ZipError::FileNotFound => ViewError::Missing { entry },
+        other => ViewError::Entry {
+            entry,
+            source: other.into(),
+        },
+    })?;
+    if file.size() > limit {
+        return Err(ViewError::TooLarge { entry, limit });
+    }
+    Ok(file.take(limit + 1))
+}
+
+fn read_summary(mut entry: impl Read) -> Result<Summary, ViewError> {
+    #[derive(Deserialize)]
+    struct Version {
+        format_version: u32,
+    }
+    let mut json = Vec::new();
+    let read = entry.read_to_end(&mut json);
+    read.map_err(|source| ViewError::Entry {
+        entry: SUMMARY,
+        source,
+    })?;
+    if json.len() as u64 > MAX_SUMMARY_BYTES {
+        return Err(ViewError::TooLarge {
+            entry: SUMMARY,
+            limit: MAX_SUMMARY_BYTES,
+        });
+    }
+    let Version {
+        format_version: found,
+    } = serde_json::from_slice(&json).map_err(ViewError::Summary)?;
+    if found > FORMAT_VERSION {
+        return Err(ViewError::NewerFormat { found });
+    }
+    serde_json::from_slice(&json).map_err(ViewError::Summary)
+}
+
+fn read_folded(mut entry: impl BufRead) -> Result<(u64, Vec<Step>), ViewError> {
+    let mut path = HotPath::new(MAX_DEPTH);
+    let mut line = Vec::new();
+    let mut total = 0;
+    for number in 1.. {
+        line.clear();
+        let read = (&mut entry)
+            .take(MAX_LINE_BYTES)
+            .read_until(b'\n', &mut line);
+        total += read.map_err(|source| ViewError::Entry {
+            entry: FOLDED,
+            source,
+        })? as u64;
+        if total > MAX_FOLDED_BYTES {
+            return Err(ViewError::TooLarge {
+                entry: FOLDED,
+                limit: MAX_FOLDED_BYTES,
+            });
+        }
+        if line.is_empty() {
+            break;
+        }
+        let text = line
+            .strip_suffix(b"\n")
+            .and_then(|line| std::str::from_utf8(line).ok());
+        text.and_then(|text| path.line(text))
+            .ok_or(ViewError::Folded { line: number })?;
+    }
+    Ok(path.finish())
+}
+
+#[cfg(test)]
+#[path = "archive_tests.rs"]
+mod tests;

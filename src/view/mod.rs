@@ -1,0 +1,40 @@
+//! `perfcollect view`: what is in a trace, as plain text.
+
+pub mod archive;
+mod hot_path;
+pub mod report;
+
+use std::io::{self, Write};
+use std::path::Path;
+
+pub use archive::ViewError;
+
+use crate::output::sanitize::terminal;
+
+/// Prints the trace at `path`: its summary, `top` rows of each table and where the flame graph is.
+///
+/// # Errors
+/// [`ViewError`]: the trace cannot be read, or `out` not written to.
+pub fn view(path: &Path, top: usize, out: &mut impl Write) -> Result<(), ViewError> {
+    let capture = archive::read(path)?;
+    print(&capture, path, top, out).map_err(ViewError::Print)
+}
+
+fn print(
+    capture: &archive::Capture,
+    path: &Path,
+    top: usize,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let summary = &capture.summary;
+    report::summary(summary, out)?;
+    report::processes(summary, top, out)?;
+    report::methods(summary, top, out)?;
+    report::hot_path(&capture.hot_path, summary.samples, out)?;
+    let path = path.to_string_lossy();
+    let (path, entry) = (terminal(&path), terminal(&capture.flame_graph));
+    writeln!(
+        out,
+        "\nFlame graph: unzip -p '{path}' '{entry}' > flamegraph.svg, then open it in a browser"
+    )
+}

@@ -1,0 +1,214 @@
+//! Reports as plain text: the end of a capture and `perfcollect view` print the same.
+
+use std::io::{self, Write};
+
+use super::hot_path::Step;
+use crate::output::sanitize::{cut, terminal};
+use crate::output::summary::{MethodSummary, Summary};
+use crate::trace::{FunctionKind, Losses, NameCount, StackQuality};
+
+/// Longest name in a table, in bytes.
+const MAX_NAME_BYTES: usize = 160;
+
+/// A callee with less of all samples than this ends the hot path.
+const HOT_PERCENT: f64 = 5.0;
+
+/// Prints what was sampled, how good it is and what to do about what is missing.
+///
+/// # Errors
+/// What `out` returns.
+pub fn summary(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
+    let info = &summary.info;
+    let seconds = info.end_ns.saturating_sub(info.start_ns) as f64 / 1e9;
+    writeln!(
+        out,
+        "{} samples of {} in {seconds:.1} s: {:.1} ms of CPU time in {} processes",
+        summary.samples,
+        terminal(&info.event),
+        summary.cpu_ms,
+        summary.process_count
+    )?;
+    writeln!(out, "  target   {}", short(&info.target))?;
+    writeln!(
+        out,
+        "  machine  Linux {}, {}, {} CPUs; perfcollect {}",
+        short(&info.kernel),
+        short(&info.machine),
+        info.cpus,
+        short(&info.version)
+    )?;
+    writeln!(out, "  stacks   {}", stacks(&summary.quality.stacks))?;
+    writeln!(out, "  names    {}", names(summary))?;
+    writeln!(out, "  lost     {}", losses(&summary.quality.losses))?;
+    for notice in &summary.quality.notices {
+        writeln!(out, "  notice   {}", terminal(&notice.what))?;
+        if !notice.remedy.is_empty() {
+            writeln!(out, "           {}", terminal(&notice.remedy))?;
+        }
+    }
+    Ok(())
+}
+
+/// Prints the `top` processes.
+///
+/// # Errors
+/// What `out` returns.
+pub fn processes(summary: &Summary, top: usize, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "\n     CPU ms       %      pid  process")?;
+    for process in summary.processes.iter().take(top) {
+        writeln!(
+            out,
+            "{:>11.1} {:>7}  {:>7}  {}",
+            process.cpu_ms,
+            percent(process.samples, summary.samples),
+            process.pid,
+            match &*process.command_line {
+                "" => short(&process.name),
+                command_line => format!("{} - {}", short(&process.name), short(command_line)),
+            }
+        )?;
+    }
+    more(summary.process_count, summary.processes.len().min(top), out)
+}
+
+/// Prints the `top` methods by their own samples, then by all they are in.
+///
+/// # Errors
+/// What `out` returns.
+pub fn methods(summary: &Summary, top: usize, out: &mut impl Write) -> io::Result<()> {
+    let mut methods: Vec<&MethodSummary> = summary.methods.iter().collect();
+    for order in ["itself", "with its callees"] {
+        writeln!(
+            out,
+            "\n   self %  total %  kind    method, by CPU time {order}"
+        )?;
+        for method in methods.iter().take(top) {
+            writeln!(
+                out,
+                "{:>9}{:>9}  {:<6}  {}!{}",
+                percent(method.self_samples, summary.samples),
+                percent(method.total_samples, summary.samples),
+                kind(method.kind),
+                short(&method.module),
+                short(&method.name)
+            )?;
+        }
+        more(summary.method_count, methods.len().min(top), out)?;
+        methods.sort_by_key(|method| std::cmp::Reverse(method.total_samples));
+    }
+    Ok(())
+}
+
+/// Prints the path down the most sampled callees.
+///
+/// # Errors
+/// What `out` returns.
+pub fn hot_path(path: &[Step], samples: u64, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "\n  total %  hottest path")?;
+    for (frame, in_frame) in path {
+        if share(*in_frame, samples) < HOT_PERCENT {
+            break;
+        }
+        writeln!(out, "{:>9}  {}", percent(*in_frame, samples), short(frame))?;
+    }
+    Ok(())
+}
+
+fn stacks(stacks: &StackQuality) -> String {
+    let all = stacks.rooted + stacks.truncated();
+    let causes = [
+        (stacks.stack_copy_ended, "deeper than the copied stack"),
+        (stacks.too_deep, "over the frame limit"),
+        (stacks.lost_track, "lost track"),
+        (stacks.no_registers, "without user registers"),
+    ];
+    let rooted = format!(
+        "{} complete ({} of {all})",
+        percent(stacks.rooted, all),
+        stacks.rooted
+    );
+    nonzero(&causes, &format!("{rooted}; cut: ")).unwrap_or(rooted)
+}
+
+fn names(summary: &Summary) -> String {
+    let names = &summary.quality.names;
+    let kinds = [
+        ("kernel", names.kernel),
+        ("native", names.native),
+        ("JIT", names.jit),
+        ("ReadyToRun", names.ready_to_run),
+        ("unmapped", names.unmapped),
+    ];
+    let seen = kinds
+        .iter()
+        .filter(|(_, NameCount { named, unnamed })| named + unnamed > 0);
+    let parts = seen.map(|(kind, NameCount { named, unnamed })| {
+        format!(
+            "{kind} {} ({unnamed} unnamed)",
+            percent(*named, named + unnamed)
+        )
+    });
+    let parts: Vec<String> = parts.collect();
+    if parts.is_empty() {
+        "no frames".to_owned()
+    } else {
+        parts.join(", ")
+    }
+}
+
+fn losses(losses: &Losses) -> String {
+    let counts = [
+        (losses.lost_records, "records dropped by the kernel"),
+        (losses.lost_samples, "samples dropped by the kernel"),
+        (losses.throttled, "times throttled"),
+        (losses.malformed_records, "records malformed"),
+        (losses.late_records, "records late"),
+    ];
+    nonzero(&counts, "").unwrap_or_else(|| "nothing".to_owned())
+}
+
+/// The counts above zero after `prefix`, or `None` if there are none.
+fn nonzero(counts: &[(u64, &str)], prefix: &str) -> Option<String> {
+    let parts = counts.iter().filter(|(count, _)| *count > 0);
+    let parts: Vec<String> = parts
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect();
+    (!parts.is_empty()).then(|| prefix.to_owned() + &parts.join(", "))
+}
+
+fn kind(kind: FunctionKind) -> &'static str {
+    match kind {
+        FunctionKind::Kernel => "kernel",
+        FunctionKind::Native => "native",
+        FunctionKind::Jit => "JIT",
+        FunctionKind::ReadyToRun => "R2R",
+        FunctionKind::Unmapped => "-",
+        FunctionKind::Marker => "",
+    }
+}
+
+fn more(all: u64, shown: usize, out: &mut impl Write) -> io::Result<()> {
+    match all.saturating_sub(shown as u64) {
+        0 => Ok(()),
+        hidden => writeln!(out, "           ... and {hidden} more"),
+    }
+}
+
+fn share(part: u64, all: u64) -> f64 {
+    if all == 0 {
+        0.0
+    } else {
+        part as f64 * 100.0 / all as f64
+    }
+}
+
+/// One decimal, rounded down: 100 % is all of it.
+fn percent(part: u64, all: u64) -> String {
+    format!("{:.1} %", (share(part, all) * 10.0).floor() / 10.0)
+}
+
+fn short(name: &str) -> String {
+    let kept = cut(name, MAX_NAME_BYTES);
+    let more = if kept.len() < name.len() { "..." } else { "" };
+    format!("{}{more}", terminal(kept))
+}

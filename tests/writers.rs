@@ -1,0 +1,47 @@
+//! The writers against hand-made traces, a strict grammar and the real reader of PerfView.
+#![allow(clippy::unwrap_used)]
+
+#[path = "writers/build.rs"]
+mod build;
+#[path = "writers/grammar.rs"]
+mod grammar;
+#[path = "writers/measure.rs"]
+mod measure;
+#[path = "writers/perfview.rs"]
+mod perfview;
+#[path = "writers/perfview_tests.rs"]
+mod perfview_tests;
+#[path = "writers/text_tests.rs"]
+mod text_tests;
+
+use std::io::Cursor;
+use std::path::PathBuf;
+
+use perfcollect::output::archive;
+use perfcollect::output::summary::Summary;
+use perfcollect::trace::Trace;
+
+/// The archive of a trace on disk.
+struct Written {
+    path: PathBuf,
+    summary: Summary,
+    _dir: tempfile::TempDir,
+}
+
+fn archive_bytes(trace: &Trace, summary: &Summary) -> Vec<u8> {
+    let mut bytes = Cursor::new(Vec::new());
+    archive::write(trace, summary, "test", b"log", &mut bytes).unwrap();
+    bytes.into_inner()
+}
+
+fn write(trace: &Trace) -> Written {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("test.trace.zip");
+    let summary = Summary::new(trace);
+    std::fs::write(&path, archive_bytes(trace, &summary)).unwrap();
+    Written {
+        path,
+        summary,
+        _dir: dir,
+    }
+}

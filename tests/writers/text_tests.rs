@@ -1,0 +1,283 @@
+//! The text itself: small traces in full, the grammar under hostile names.
+
+use perfcollect::output::summary::Summary;
+use perfcollect::output::{flame_graph, folded, perf_text};
+use perfcollect::trace::{FunctionKind, Trace};
+use perfcollect::view;
+use proptest::prelude::*;
+
+use crate::build::{self, Builder, MS, START};
+use crate::{archive_bytes, grammar, write};
+
+fn perf_text_of(trace: &Trace) -> String {
+    let mut out = Vec::new();
+    perf_text::write(trace, &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+fn folded_of(trace: &Trace) -> String {
+    let mut out = Vec::new();
+    folded::write(trace, &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+fn svg_of(trace: &Trace) -> String {
+    let mut out = Vec::new();
+    flame_graph::write(trace, "</title><script>", &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+/// Two samples that overlap, one with an inlined function of a tiered method.
+fn small() -> Trace {
+    let mut b = Builder::new();
+    let app = b.thread(7, "my app", 8);
+    let main = b.named(FunctionKind::Native, "/lib/libc.so.6", "main");
+    let method = b.function(FunctionKind::Jit, "App", "A::B(int32)");
+    let inlined = b.function(FunctionKind::Jit, "App", "A::C()");
+    b.trace.functions[method.index()].tier = Some("OptimizedTier1".into());
+    b.trace.functions[inlined.index()].inlined = true;
+    let both = b.frame(&[method, inlined]);
+    let read = b.named(FunctionKind::Kernel, "vmlinux", "ksys_read");
+    b.sample(START, MS, app, &[main, both]);
+    b.sample(START + MS / 2, MS, app, &[main, both, read]);
+    b.trace
+}
+
+#[test]
+fn perf_text_in_full() {
+    assert_eq!(
+        perf_text_of(&small()),
+        "\
+swapper 0/0 [000] 4321.000000000: 1 sched:sched_process_exit: comm=swapper pid=0 prio=120
+
+my app 7/8 [001] 4321.987654321: 1000000 cpu-clock: 
+\t7f1200001080 A::C() (App)
+\t7f1200001080 A::B(int32)[OptimizedTier1] (App)
+\t7f1200001040 main (libc.so.6)
+
+my app 7/8 [002] 4321.988154321: 1000000 cpu-clock: 
+\t7f12000010c0 ksys_read (vmlinux)
+\t7f1200001080 A::C() (App)
+\t7f1200001080 A::B(int32)[OptimizedTier1] (App)
+\t7f1200001040 main (libc.so.6)
+
+swapper 0/0 [001] 4321.988654321: 1 cpu-clock: 
+\t0 idle (vmlinux)
+
+swapper 0/0 [002] 4321.989154321: 1 cpu-clock: 
+\t0 idle (vmlinux)
+
+"
+    );
+}
+
+#[test]
+fn folded_in_full() {
+    assert_eq!(
+        folded_of(&small()),
+        "\
+my app (7);main;A::B(int32)_[j];A::C()_[i] 1
+my app (7);main;A::B(int32)_[j];A::C()_[i];ksys_read_[k] 1
+"
+    );
+}
+
+#[test]
+fn folded_keeps_equal_callers_together() {
+    let mut b = Builder::new();
+    let thread = b.thread(1, "p", 1);
+    let names = ["main", "main(int)", "x", "y"];
+    let [main, main_int, x, y] = names.map(|name| b.named(FunctionKind::Native, "m", name));
+    let stacks: [&[_]; 6] = [
+        &[main],
+        &[main_int, x],
+        &[main, y],
+        &[main, x],
+        &[main_int],
+        &[main, y],
+    ];
+    for stack in stacks {
+        b.sample(START, MS, thread, stack);
+    }
+    let expected =
+        "p (1);main 1\np (1);main;x 1\np (1);main;y 2\np (1);main(int) 1\np (1);main(int);x 1\n";
+    assert_eq!(folded_of(&b.trace), expected);
+    // And one rectangle each, not two around the other.
+    assert_eq!(svg_of(&b.trace).matches("<title>main (").count(), 1);
+}
+
+#[test]
+fn truncated_and_unnamed_frames_say_so() {
+    let folded = folded_of(&build::realistic());
+    assert!(
+        folded.contains("dotnet (100);[truncated];libhidden.so+0x1"),
+        "{folded}"
+    );
+    assert!(
+        folded.contains("postgres: a b (200);__libc_start_main;unmapped+0x"),
+        "{folded}"
+    );
+}
+
+#[test]
+fn text_without_samples_and_at_time_zero() {
+    let empty = perf_text_of(&Trace::default());
+    assert!(
+        empty.starts_with("swapper 0/0 [000] 1.000000000:"),
+        "{empty}"
+    );
+    let mut b = Builder::new();
+    let thread = b.thread(1, "p", 1);
+    b.sample(0, MS, thread, &[]);
+    let parsed = grammar::parse(perf_text_of(&b.trace).as_bytes());
+    assert_eq!(
+        (parsed.zero, parsed.events[0].time),
+        (1_000_000_000, 1_000_000_000)
+    );
+    assert_eq!(parsed.samples()[0].1, MS);
+}
+
+#[test]
+fn late_samples_keep_their_weight() {
+    let mut b = Builder::new();
+    let thread = b.thread(1, "p", 1);
+    b.sample(START + 5 * MS, MS, thread, &[]);
+    b.sample(START, 2 * MS, thread, &[]);
+    let parsed = grammar::parse(perf_text_of(&b.trace).as_bytes());
+    let weights: Vec<u64> = parsed.samples().iter().map(|(_, weight)| *weight).collect();
+    assert_eq!(weights, [MS, 2 * MS]);
+}
+
+#[test]
+fn recursion_counts_once_and_tiers_are_one_method() {
+    let summary = Summary::new(&build::realistic());
+    let of = |name: &str| summary.methods.iter().find(|m| m.name == name).unwrap();
+    let spin = of("App.Work::Spin(int32)");
+    assert!(spin.total_samples <= summary.samples && spin.self_samples < spin.total_samples);
+    assert_eq!(
+        summary
+            .methods
+            .iter()
+            .filter(|m| m.name == spin.name)
+            .count(),
+        1
+    );
+    assert_eq!(
+        summary.methods.iter().map(|m| m.self_samples).max(),
+        Some(summary.methods[0].self_samples)
+    );
+    let json = serde_json::to_string_pretty(&summary).unwrap();
+    assert_eq!(serde_json::from_str::<Summary>(&json).unwrap(), summary);
+}
+
+#[test]
+fn svg_is_one_document_that_runs_nothing_of_the_target() {
+    let svg = svg_of(&build::hostile());
+    assert_eq!(svg.matches("<script").count(), 1);
+    assert_eq!(svg.matches("</script>").count(), 1);
+    assert!(svg.contains("&lt;/script&gt;") && svg.ends_with("</g></svg>"));
+    assert!(!svg.contains(|c: char| c.is_control() && c != '\n' && c != '\t' && c != '\r'));
+    assert!(!svg.contains('\u{202e}'));
+    assert_eq!(svg, svg_of(&build::hostile()));
+    assert!(svg_of(&Trace::default()).contains("no samples"));
+}
+
+#[test]
+fn archive_is_the_same_each_time_and_has_the_text_first() {
+    let trace = build::realistic();
+    let summary = Summary::new(&trace);
+    let bytes = archive_bytes(&trace, &summary);
+    assert_eq!(bytes, archive_bytes(&trace, &summary));
+    let zip = zip::ZipArchive::new(std::io::Cursor::new(bytes)).unwrap();
+    let names: Vec<_> = zip
+        .file_names()
+        .map(|name| name.unwrap().into_owned())
+        .collect();
+    let entries = [
+        "perf.data.txt",
+        "stacks.folded",
+        "flamegraph.svg",
+        "summary.json",
+        "perfcollect.log",
+    ];
+    assert_eq!(names, entries.map(|entry| format!("test.trace/{entry}")));
+}
+
+#[test]
+fn view_prints_what_was_written() {
+    for trace in [build::realistic(), build::hostile(), Trace::default()] {
+        let written = write(&trace);
+        let mut out = Vec::new();
+        view::view(&written.path, 20, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(
+            text.starts_with(&format!("{} samples", written.summary.samples)),
+            "{text}"
+        );
+        assert!(text.contains("test.trace/flamegraph.svg"), "{text}");
+        assert!(
+            !text.contains(|c: char| c.is_control() && c != '\n'),
+            "{text}"
+        );
+    }
+}
+
+fn hostile_name() -> impl Strategy<Value = String> {
+    prop_oneof![
+        any::<String>(),
+        "[\\[\\]() /:;+0x3!|\n\t\u{85}é.map-]{0,20}",
+        prop::sample::select(
+            build::HOSTILE_FUNCTIONS
+                .map(|(_, name, _)| name.to_owned())
+                .to_vec()
+        ),
+        prop::sample::select(
+            build::HOSTILE_COMMS
+                .map(|(name, _)| name.to_owned())
+                .to_vec()
+        ),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn no_name_breaks_a_line(
+        names in prop::collection::vec((hostile_name(), hostile_name(), hostile_name()), 1..8),
+        samples in prop::collection::vec((0u64..3_000_000, 0u64..5_000_000, 0usize..8, 0usize..8), 0..30),
+        event in hostile_name(),
+    ) {
+        let mut b = Builder::new();
+        b.trace.info.event = event;
+        let mut frames = Vec::new();
+        let mut threads = Vec::new();
+        for (number, (comm, module, name)) in names.iter().enumerate() {
+            threads.push(b.thread(number as i32, comm, number as i32));
+            frames.push(b.named(FunctionKind::Jit, module, name));
+            b.trace.functions[number].tier = Some(["OptimizedTier1", name][number % 2].into());
+        }
+        let mut time = START;
+        for (gap, weight, thread, depth) in samples {
+            time += gap;
+            b.sample(time, weight, threads[thread % threads.len()], &frames[..depth.min(frames.len())]);
+        }
+
+        let parsed = grammar::parse(perf_text_of(&b.trace).as_bytes());
+        let mut shown = parsed.samples();
+        shown.sort_by_key(|(event, _)| event.cpu);
+        prop_assert_eq!(shown.len(), b.trace.samples.len());
+        for ((event, weight), sample) in shown.iter().zip(&b.trace.samples) {
+            prop_assert_eq!((event.time, *weight), (sample.time.0, sample.weight.0));
+            prop_assert_eq!(event.pid, b.trace.process_of(sample.thread).pid.0);
+            prop_assert_eq!(event.frames.len(), b.trace.stacks.leaf_first(sample.stack).count());
+        }
+
+        let mut folded_samples = 0;
+        for line in folded_of(&b.trace).lines() {
+            let (stack, count) = line.rsplit_once(' ').unwrap();
+            prop_assert!(!stack.split(';').any(str::is_empty) && !stack.contains(|c: char| c.is_control()));
+            folded_samples += count.parse::<usize>().unwrap();
+        }
+        prop_assert_eq!(folded_samples, b.trace.samples.len());
+        prop_assert_eq!(svg_of(&b.trace).matches("<script").count(), 1);
+    }
+}
