@@ -41,6 +41,12 @@ need() {
     install "${@:2}" && have "$1"
 }
 
+# Cargo, and what it links a static binary with.
+need_rust() {
+    have cargo || die "cargo is not installed: Rust is needed (https://rustup.rs)"
+    need cc gcc libc6-dev || die "there is no C compiler, which Rust needs to link"
+}
+
 # One script at a time changes the cache. The lock goes with the process.
 lock_cache() {
     exec 9>"$cache/.lock"

@@ -70,16 +70,18 @@ pub fn perfview_check_path() -> Option<PathBuf> {
     existing(std::env::var_os("PERFVIEW_CHECK").map_or_else(beside, PathBuf::from))
 }
 
-/// What PerfView's reader says of a trace, with arguments such as `["cpu", "--top", "0"]`; none where it cannot run.
-pub fn perfview_check(arguments: &[&str], trace: &Path) -> Option<Finished> {
+/// What PerfView's reader says of a trace in a mode such as `cpu`, with options such as `["--top", "0"]`; none where it
+/// cannot run.
+pub fn perfview_check(mode: &str, trace: &Path, options: &[&str]) -> Option<Finished> {
     let runtime = runtimes()
         .into_iter()
         .rev()
         .find(|runtime| runtime.major() >= 8)?;
     let mut command = Command::new(perfview_check_path()?);
     command
-        .args(arguments)
+        .arg(mode)
         .arg(trace)
+        .args(options)
         .env("DOTNET", runtime.dotnet);
     Some(run(&mut command, Duration::from_secs(120)))
 }
