@@ -1,0 +1,441 @@
+// Burns CPU under known methods in known shares: what a profiler shows is held against what this prints at the end.
+//
+//   cpu [--mode NAME[,NAME...]|all] [--seconds S] [--depth N]      default: shares, 10 s
+//
+// One JSON line "ready" with the pid when work begins, one "done" at the end: for each mode its call paths with `frames`
+// (substrings of the frames' names, outermost first; others may lie between and below), `share` (nominal), `measuredShare`
+// and `cpuMs` (by the kernel's CPU clock of the thread: compare with these), `calls`.
+//
+// C# 7 and mscorlib only, so that Debian's mcs compiles it and the IL runs on every .NET from Core 3.1 on.
+using System;
+using System.Collections.Generic;
+using System.Globalization;
+using System.Runtime.CompilerServices;
+using System.Runtime.InteropServices;
+using System.Threading;
+using System.Threading.Tasks;
+
+static class Program
+{
+    static int Main(string[] args)
+    {
+        var all = new List<Mode>
+        {
+            new Shares(), new Recursion(), new Generic(), new Lambda(), new AsyncChain(), new NativeCallback(), new Syscall(),
+        };
+        var names = "shares";
+        var seconds = 10.0;
+        for (var i = 0; i < args.Length; i += 2)
+        {
+            var value = i + 1 < args.Length ? args[i + 1] : null;
+            var known = value != null;
+            switch (args[i])
+            {
+                case "--mode":
+                    names = value;
+                    break;
+                case "--seconds":
+                    known &= double.TryParse(value, NumberStyles.Float, CultureInfo.InvariantCulture, out seconds) && seconds > 0;
+                    break;
+                case "--depth":
+                    known &= int.TryParse(value, out Recursion.Depth) && Recursion.Depth >= 0 && Recursion.Depth <= 10000;
+                    break;
+                default:
+                    known = false;
+                    break;
+            }
+
+            if (!known)
+            {
+                return Usage(all);
+            }
+        }
+
+        var chosen = new List<Mode>();
+        foreach (var name in names.Split(','))
+        {
+            var found = all.FindAll(mode => name == "all" || mode.Name == name);
+            if (found.Count == 0)
+            {
+                return Usage(all);
+            }
+
+            chosen.AddRange(found);
+        }
+
+        Console.WriteLine("{\"event\":\"ready\",\"pid\":" + Native.Pid() + "}");
+        foreach (var mode in chosen)
+        {
+            mode.Run(seconds / chosen.Count);
+        }
+
+        Console.WriteLine(
+            "{\"event\":\"done\",\"pid\":" + Native.Pid() + ",\"modes\":[" + string.Join(",", chosen.ConvertAll(mode => mode.ToJson())) + "]}");
+        return 0;
+    }
+
+    static int Usage(List<Mode> all)
+    {
+        Console.Error.WriteLine("usage: cpu [--mode NAME[,NAME...]|all] [--seconds S] [--depth N]");
+        Console.Error.WriteLine("modes: " + string.Join(" ", all.ConvertAll(mode => mode.Name)));
+        return 2;
+    }
+}
+
+/// <summary>The C library.</summary>
+static class Native
+{
+    const int ClockMonotonic = 1;
+    const int ClockThreadCpuTime = 3;
+
+    struct TimeSpec
+    {
+        public IntPtr Seconds;
+        public IntPtr Nanoseconds;
+    }
+
+    [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
+    public delegate int Compare(IntPtr left, IntPtr right);
+
+    /// <summary>Nanoseconds of CPU this thread has used, as the kernel accounts them.</summary>
+    public static long ThreadCpu() { return Clock(ClockThreadCpuTime); }
+
+    public static long Monotonic() { return Clock(ClockMonotonic); }
+
+    [DllImport("libc", EntryPoint = "getpid")]
+    public static extern int Pid();
+
+    [DllImport("libc", EntryPoint = "getppid")]
+    public static extern int ParentPid();
+
+    [DllImport("libc", EntryPoint = "qsort")]
+    public static extern void Sort(int[] items, UIntPtr count, UIntPtr size, Compare compare);
+
+    [DllImport("libc", EntryPoint = "clock_gettime")]
+    static extern int ClockGetTime(int clock, out TimeSpec time);
+
+    static long Clock(int clock)
+    {
+        if (ClockGetTime(clock, out var time) != 0)
+        {
+            throw new InvalidOperationException("clock_gettime");
+        }
+
+        return (long)time.Seconds * 1000000000 + (long)time.Nanoseconds;
+    }
+}
+
+/// <summary>A call path that burns a known share of its mode.</summary>
+sealed class CallPath
+{
+    readonly double share;
+    readonly string[] frames;
+    long cpu;
+    long calls;
+
+    public CallPath(double share, params string[] frames)
+    {
+        this.share = share;
+        this.frames = frames;
+    }
+
+    public long Cpu { get { return Interlocked.Read(ref cpu); } }
+
+    /// <summary>Counts a call that began at this reading of the thread's CPU clock and ends now.</summary>
+    public void AddSince(long begin)
+    {
+        Interlocked.Add(ref cpu, Native.ThreadCpu() - begin);
+        Interlocked.Increment(ref calls);
+    }
+
+    public string ToJson(long total)
+    {
+        return string.Format(
+            CultureInfo.InvariantCulture,
+            "{{\"frames\":[\"{0}\"],\"share\":{1},\"measuredShare\":{2:0.0000},\"cpuMs\":{3:0.000},\"calls\":{4}}}",
+            string.Join("\",\"", frames), share, (double)Cpu / Math.Max(1, total), Cpu / 1e6, calls);
+    }
+}
+
+/// <summary>One way of burning, in rounds of about a millisecond until the time is over.</summary>
+abstract class Mode
+{
+    /// <summary>Steps of one call, some 0.1 ms.</summary>
+    protected const int Unit = 100000;
+
+    protected readonly CallPath[] Paths;
+    long rounds;
+    double elapsedMs;
+
+    protected Mode(string name, params CallPath[] paths)
+    {
+        Name = name;
+        Paths = paths;
+    }
+
+    public string Name { get; private set; }
+
+    public void Run(double seconds)
+    {
+        var begin = Native.Monotonic();
+        do
+        {
+            Round();
+            rounds++;
+            elapsedMs = (Native.Monotonic() - begin) / 1e6;
+        }
+        while (elapsedMs < seconds * 1000);
+    }
+
+    public string ToJson()
+    {
+        long total = 0;
+        foreach (var path in Paths)
+        {
+            total += path.Cpu;
+        }
+
+        return string.Format(
+            CultureInfo.InvariantCulture,
+            "{{\"mode\":\"{0}\",\"rounds\":{1},\"elapsedMs\":{2:0.0},\"paths\":[{3}]}}",
+            Name, rounds, elapsedMs, string.Join(",", Array.ConvertAll(Paths, path => path.ToJson(total))));
+    }
+
+    protected abstract void Round();
+
+    /// <summary>
+    /// Every step needs the one before, so that equal counts of steps are equal amounts of CPU wherever the code lies.
+    /// Optimized code has this loop inlined: the samples land in the caller itself.
+    /// </summary>
+    [MethodImpl(MethodImplOptions.AggressiveInlining)]
+    protected static ulong Burn(ulong state, int steps)
+    {
+        for (var i = 0; i < steps; i++)
+        {
+            state = state * 6364136223846793005 + 1442695040888963407;
+        }
+
+        return state;
+    }
+}
+
+/// <summary>Three methods of one caller, 5 : 3 : 2 equal calls a round, shuffled so that no tick of any clock falls in step.</summary>
+sealed class Shares : Mode
+{
+    readonly int[] order = { 0, 0, 0, 0, 0, 1, 1, 1, 2, 2 };
+    readonly Random random = new Random(1);
+    ulong state;
+
+    public Shares() : base(
+        "shares",
+        new CallPath(0.5, "ShareCaller", "Work50"),
+        new CallPath(0.3, "ShareCaller", "Work30"),
+        new CallPath(0.2, "ShareCaller", "Work20"))
+    {
+    }
+
+    protected override void Round()
+    {
+        for (var i = order.Length - 1; i > 0; i--)
+        {
+            var j = random.Next(i + 1);
+            var swapped = order[i];
+            order[i] = order[j];
+            order[j] = swapped;
+        }
+
+        state = ShareCaller(state) + 1;
+    }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    ulong ShareCaller(ulong value)
+    {
+        foreach (var which in order)
+        {
+            var begin = Native.ThreadCpu();
+            value = which == 0 ? Work50(value) : which == 1 ? Work30(value) : Work20(value);
+            Paths[which].AddSince(begin);
+        }
+
+        return value;
+    }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    static ulong Work50(ulong value) { return Burn(value, Unit); }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    static ulong Work30(ulong value) { return Burn(value, Unit); }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    static ulong Work20(ulong value) { return Burn(value, Unit); }
+}
+
+/// <summary>A mode with one path, all on the calling thread.</summary>
+abstract class SinglePath : Mode
+{
+    ulong state = 1;
+
+    protected SinglePath(string name, params string[] frames) : base(name, new CallPath(1, frames))
+    {
+    }
+
+    protected sealed override void Round()
+    {
+        var begin = Native.ThreadCpu();
+        state = Round(state) + 1;
+        Paths[0].AddSince(begin);
+    }
+
+    protected abstract ulong Round(ulong value);
+}
+
+/// <summary>One method that calls itself and burns at the bottom.</summary>
+sealed class Recursion : SinglePath
+{
+    public static int Depth = 32;
+
+    public Recursion() : base("recursion", "Descend", "Descend", "Descend")
+    {
+    }
+
+    protected override ulong Round(ulong value) { return Descend(value, Depth); }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    static ulong Descend(ulong value, int left)
+    {
+        return left == 0 ? Burn(value, Unit) : Descend(value, left - 1) + 1;
+    }
+}
+
+/// <summary>A generic method, for a value type (code of its own) and for a reference type (code shared under __Canon).</summary>
+sealed class Generic : Mode
+{
+    ulong state = 1;
+
+    public Generic() : base(
+        "generic", new CallPath(0.5, "ValueCaller", "GenericBurn"), new CallPath(0.5, "ReferenceCaller", "GenericBurn"))
+    {
+    }
+
+    protected override void Round()
+    {
+        var begin = Native.ThreadCpu();
+        state = ValueCaller(state) + 1;
+        Paths[0].AddSince(begin);
+        begin = Native.ThreadCpu();
+        state = ReferenceCaller(state) + 1;
+        Paths[1].AddSince(begin);
+    }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    static ulong ValueCaller(ulong value) { return GenericBurn(7, value) + 1; }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    static ulong ReferenceCaller(ulong value) { return GenericBurn("seven", value) + 1; }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    static ulong GenericBurn<T>(T item, ulong value) { return Burn(value, Unit) + (item is ulong ? 1UL : 0UL); }
+}
+
+/// <summary>A lambda that captures; its body is a method of a compiler-made class that has its maker's name in it.</summary>
+sealed class Lambda : SinglePath
+{
+    public Lambda() : base("lambda", "LambdaCaller", "LambdaCaller")
+    {
+    }
+
+    protected override ulong Round(ulong value) { return LambdaCaller(value); }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    static ulong LambdaCaller(ulong value)
+    {
+        var steps = Unit;
+        Func<ulong> burn = () => Burn(value, steps);
+        return burn() + 1;
+    }
+}
+
+/// <summary>Async methods that burn after an await, so on pool threads: 60 % in the inner one, 40 % in the one that awaits it.</summary>
+sealed class AsyncChain : Mode
+{
+    ulong state = 1;
+
+    public AsyncChain() : base(
+        "async", new CallPath(0.6, "AsyncInner", "InnerBurn"), new CallPath(0.4, "AsyncOuter", "OuterBurn"))
+    {
+    }
+
+    protected override void Round() { state = AsyncOuter(state).Result; }
+
+    async Task<ulong> AsyncOuter(ulong value)
+    {
+        value = await AsyncInner(value).ConfigureAwait(false);
+        var begin = Native.ThreadCpu();
+        value = OuterBurn(value) + 1;
+        Paths[1].AddSince(begin);
+        return value;
+    }
+
+    async Task<ulong> AsyncInner(ulong value)
+    {
+        await Task.Yield();
+        var begin = Native.ThreadCpu();
+        value = InnerBurn(value) + 1;
+        Paths[0].AddSince(begin);
+        return value;
+    }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    static ulong InnerBurn(ulong value) { return Burn(value, 6 * Unit); }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    static ulong OuterBurn(ulong value) { return Burn(value, 4 * Unit); }
+}
+
+/// <summary>Managed code calls the C library's qsort, which calls back managed code, which burns.</summary>
+sealed class NativeCallback : SinglePath
+{
+    readonly Native.Compare compare = CompareBurn;
+
+    public NativeCallback() : base("native", "NativeCaller", "CompareBurn")
+    {
+    }
+
+    protected override ulong Round(ulong value) { return NativeCaller(value); }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    ulong NativeCaller(ulong value)
+    {
+        var items = new[] { 3, 1, 4, 1, 5, 9, 2, 6 };
+        Native.Sort(items, (UIntPtr)(uint)items.Length, (UIntPtr)sizeof(int), compare);
+        return value + (ulong)items[0];
+    }
+
+    static int CompareBurn(IntPtr left, IntPtr right)
+    {
+        // The result is used, so that the JIT keeps the loop.
+        var burnt = Burn((ulong)left, Unit / 10) == 42 ? 1 : 0;
+        return Marshal.ReadInt32(left) - Marshal.ReadInt32(right) + burnt;
+    }
+}
+
+/// <summary>A P/Invoke into the C library that goes on into the kernel: managed, native and kernel frames in one stack.</summary>
+sealed class Syscall : SinglePath
+{
+    public Syscall() : base("syscall", "SyscallCaller")
+    {
+    }
+
+    protected override ulong Round(ulong value) { return SyscallCaller(value); }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    static ulong SyscallCaller(ulong value)
+    {
+        for (var i = 0; i < 2000; i++)
+        {
+            value += (ulong)Native.ParentPid();
+        }
+
+        return value;
+    }
+}

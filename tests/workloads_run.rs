@@ -1,0 +1,158 @@
+//! The workloads themselves: each runs on every runtime that is there, and what it says at its end makes sense.
+
+#[macro_use]
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+use support::{Runtime, Workload, runtimes, workloads};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn number(value: &Value, key: &str) -> f64 {
+    value[key]
+        .as_f64()
+        .unwrap_or_else(|| panic!("no number `{key}` in {value}"))
+}
+
+/// Every mode has worked, and its paths got CPU in the shares they are meant to have.
+fn check_shares(done: &Value, modes: usize) {
+    let list = done["modes"]
+        .as_array()
+        .unwrap_or_else(|| panic!("no modes in {done}"));
+    assert_eq!(list.len(), modes);
+    for mode in list {
+        let paths = mode["paths"]
+            .as_array()
+            .unwrap_or_else(|| panic!("no paths in {mode}"));
+        assert!(number(mode, "rounds") >= 1.0);
+        for path in paths {
+            let (share, measured) = (number(path, "share"), number(path, "measuredShare"));
+            // Equal work, but the two CPUs are shared with other tests: caches and clocks make single calls dearer.
+            assert!(
+                (share - measured).abs() < 0.05,
+                "{path} in {}",
+                mode["mode"]
+            );
+            assert!(number(path, "calls") >= 1.0 && number(path, "cpuMs") > 0.0);
+        }
+        // By number of calls the shares are exact: one path with all, or 5 : 3 : 2, or equal ones of different size.
+        if paths.len() == 3 {
+            let calls: f64 = paths.iter().map(|path| number(path, "calls")).sum();
+            for path in paths {
+                assert!(
+                    (number(path, "calls") / calls - number(path, "share")).abs() < 1e-9,
+                    "{path}"
+                );
+            }
+        }
+    }
+}
+
+/// Runs a managed workload on each runtime.
+fn on_each_runtime(program: &Path, arguments: &[&str], check: impl Fn(&Runtime, &Value)) {
+    let runtimes = runtimes();
+    if runtimes.is_empty() {
+        skip!("there is no .NET runtime; scripts/runtimes prepares them");
+    }
+    for runtime in runtimes {
+        let workload = Workload::start(runtime.command(program).args(arguments));
+        assert_eq!(workload.ready["pid"], workload.pid());
+        let done = workload.done(LIMIT);
+        println!("{}: {done}", runtime.version);
+        check(&runtime, &done);
+    }
+}
+
+#[test]
+fn cpu_burns_its_shares_on_every_runtime() {
+    let Some(program) = workloads::cpu() else {
+        skip!("cpu.dll is not built; scripts/workloads builds it")
+    };
+    on_each_runtime(
+        &program,
+        &["--mode", "all", "--seconds", "1.4"],
+        |_, done| check_shares(done, 7),
+    );
+}
+
+#[test]
+fn mixed_counts_what_the_runtime_counts() {
+    let Some(program) = workloads::mixed() else {
+        skip!("mixed.dll is not built; scripts/workloads builds it")
+    };
+    on_each_runtime(&program, &["--seconds", "1"], |_, done| {
+        let (rounds, counts, runtime) = (number(done, "rounds"), &done["counts"], &done["runtime"]);
+        assert!(rounds >= 5.0);
+        assert_eq!(number(counts, "sortedItems"), rounds * 2000.0);
+        assert_eq!(number(counts, "poolItems"), rounds * 8.0);
+        assert_eq!(number(counts, "contended"), rounds);
+        assert_eq!(number(counts, "thrown"), rounds * 5.0);
+        assert_eq!(number(counts, "caught"), number(counts, "thrown"));
+        assert_eq!(number(runtime, "exceptions"), number(counts, "thrown"));
+        assert!(number(counts, "timerTicks") >= 10.0);
+        // On a busy machine the rival may come too late to a lock now and then; the framework adds some of its own.
+        assert!(number(runtime, "lockContentions") >= rounds * 0.5);
+        assert!(number(runtime, "poolItems") >= number(counts, "poolItems"));
+        assert!(number(runtime, "allocatedBytes") >= number(counts, "allocatedBytes"));
+    });
+}
+
+#[test]
+fn native_burns_its_shares_in_every_build() {
+    for name in ["native-fp", "native-nofp", "native-stripped"] {
+        let Some(program) = workloads::native(name) else {
+            skip!("{name} is not built; scripts/workloads builds it")
+        };
+        let workload =
+            Workload::start(Command::new(program).args(["--mode", "all", "--seconds", "1.2"]));
+        assert_eq!(workload.ready["pid"], workload.pid());
+        check_shares(&workload.done(LIMIT), 6);
+    }
+}
+
+#[test]
+fn bad_arguments_are_refused() {
+    let Some(program) = workloads::native("native-fp") else {
+        skip!("native-fp is not built")
+    };
+    for arguments in [
+        &["--mode", "nothing"][..],
+        &["--seconds", "0"],
+        &["--seconds"],
+        &["--what", "1"],
+    ] {
+        let refused = support::run(Command::new(&program).args(arguments), LIMIT);
+        assert_eq!(refused.status.code(), Some(2));
+        assert!(
+            refused.stderr.contains("usage: native"),
+            "{}",
+            refused.stderr
+        );
+    }
+}
+
+#[test]
+fn web_server_runs_where_there_is_asp_net() {
+    let Some(program) = workloads::shared("webapi/webapi.dll") else {
+        skip!("webapi is not beside this repository")
+    };
+    let runtimes: Vec<_> = runtimes()
+        .into_iter()
+        .filter(|runtime| runtime.aspnet)
+        .collect();
+    if runtimes.is_empty() {
+        skip!("no runtime here has ASP.NET Core");
+    }
+    for runtime in runtimes {
+        let done = Workload::start(runtime.command(&program).args(["--load", "1"])).done(LIMIT);
+        assert_eq!(done["runtime"], runtime.version);
+        assert!(
+            number(&done["load"], "requests") > 0.0 && number(&done["load"], "failures") == 0.0,
+            "{done}"
+        );
+    }
+}
