@@ -1,0 +1,122 @@
+//! The memory shared with the kernel: one page of control, then a power of two of data bytes.
+//!
+//! The kernel writes records at `head` and never touches what lies between `tail` and `head`; moving the tail gives
+//! the bytes back. Both only grow; their low bits are the position.
+
+use std::fs::File;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use memmap2::{MmapOptions, MmapRaw};
+use perf_event_open_sys::bindings::perf_event_mmap_page;
+
+use super::merge::RecordSource;
+
+const HEADER_BYTES: usize = 8;
+const SIZE_AT: u64 = 6;
+
+/// A perf ring, read in place.
+pub(super) struct Ring {
+    memory: MmapRaw,
+    data_offset: usize,
+    data_bytes: usize,
+    head: u64,
+    tail: u64,
+    /// A record that wraps around the end, put together.
+    wrapped: Vec<u8>,
+    damaged: bool,
+}
+
+impl Ring {
+    /// Maps the ring of a perf event. `data_bytes` is a power of two and a multiple of the page size.
+    pub(super) fn map(event: &File, data_bytes: usize) -> io::Result<Self> {
+        let page_bytes = rustix::param::page_size();
+        debug_assert!(data_bytes.is_power_of_two() && data_bytes.is_multiple_of(page_bytes));
+        Ok(Self {
+            memory: MmapOptions::new()
+                .len(page_bytes + data_bytes)
+                .map_raw(event)?,
+            data_offset: page_bytes,
+            data_bytes,
+            head: 0,
+            tail: 0,
+            wrapped: Vec::new(),
+            damaged: false,
+        })
+    }
+
+    /// Takes notice of what the kernel has written by now.
+    pub(super) fn refresh(&mut self) {
+        self.head = self.data_head().load(Ordering::Acquire);
+    }
+
+    /// Whether a record was found that cannot be one; the ring is then read no further.
+    pub(super) fn damaged(&self) -> bool {
+        self.damaged
+    }
+
+    fn control(&self) -> *mut perf_event_mmap_page {
+        self.memory.as_mut_ptr().cast()
+    }
+
+    fn data_head(&self) -> &AtomicU64 {
+        // SAFETY: the first mapped page is a perf_event_mmap_page that lives as long as `self`; data_head is an
+        // aligned u64 that the kernel writes atomically.
+        unsafe { AtomicU64::from_ptr(&raw mut (*self.control()).data_head) }
+    }
+
+    fn data_tail(&self) -> &AtomicU64 {
+        // SAFETY: as in `data_head`; the kernel only reads data_tail.
+        unsafe { AtomicU64::from_ptr(&raw mut (*self.control()).data_tail) }
+    }
+
+    /// Bytes at `position` up to `len` or the end of the data area, whichever comes first.
+    fn contiguous(&self, position: u64, len: usize) -> &[u8] {
+        let start = position as usize & (self.data_bytes - 1);
+        let len = len.min(self.data_bytes - start);
+        // SAFETY: start + len <= data_bytes, so the range is mapped; callers ask only for bytes between tail and
+        // head, which the kernel does not write until the tail moves, which needs `&mut self`.
+        unsafe {
+            std::slice::from_raw_parts(self.memory.as_ptr().add(self.data_offset).add(start), len)
+        }
+    }
+
+    /// Size of the record at the tail; 0 if there is none or it cannot be one.
+    fn record_bytes(&mut self) -> usize {
+        let available = self.head.wrapping_sub(self.tail) as usize;
+        if self.damaged || available < HEADER_BYTES {
+            return 0;
+        }
+        // Records are multiples of 8 bytes, so a header never wraps.
+        let size = match *self.contiguous(self.tail.wrapping_add(SIZE_AT), 2) {
+            [low, high] => usize::from(u16::from_le_bytes([low, high])),
+            _ => 0,
+        };
+        self.damaged = size < HEADER_BYTES || size > available;
+        if self.damaged { 0 } else { size }
+    }
+}
+
+impl RecordSource for Ring {
+    fn peek(&mut self) -> Option<&[u8]> {
+        let size = self.record_bytes();
+        if size == 0 {
+            return None;
+        }
+        let first = self.contiguous(self.tail, size).len();
+        if first == size {
+            return Some(self.contiguous(self.tail, size));
+        }
+        let mut wrapped = std::mem::take(&mut self.wrapped);
+        wrapped.clear();
+        wrapped.extend_from_slice(self.contiguous(self.tail, first));
+        wrapped.extend_from_slice(self.contiguous(self.tail + first as u64, size - first));
+        self.wrapped = wrapped;
+        Some(&self.wrapped)
+    }
+
+    fn advance(&mut self) {
+        self.tail = self.tail.wrapping_add(self.record_bytes() as u64);
+        self.data_tail().store(self.tail, Ordering::Release);
+    }
+}
