@@ -58,7 +58,7 @@ handle!(
     ThreadId
 );
 handle!(
-    /// Handle of a file that was mapped as code in [`crate::trace::Trace::modules`].
+    /// Handle of a file that was mapped as code.
     ModuleId
 );
 handle!(

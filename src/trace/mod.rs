@@ -2,10 +2,12 @@
 
 mod ids;
 mod quality;
+mod recorder;
 mod stack;
 
 pub use ids::{Cpu, FrameId, FunctionId, ModuleId, Nanos, Pid, ProcessId, StackId, ThreadId, Tid};
 pub use quality::{Losses, NameCount, Names, Notice, Quality, StackQuality, Truncation};
+pub use recorder::{CodeAddress, Recorder, Recording};
 pub use stack::StackTable;
 
 use std::ops::Range;
@@ -49,10 +51,8 @@ pub struct Function {
 /// A code address and the functions it lies in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Virtual address in the sampled process.
-    pub address: u64,
-    /// Address relative to the module (ELF: as its symbols count; other files: file offset); equals
-    /// `address` where there is no module.
+    /// Where it is, in the terms of its module: ELF files as their symbols count, other files by file offset; the
+    /// virtual address where there is no file.
     pub offset: u64,
     /// Rows of [`Trace::frame_functions`], outermost function first; never empty. All but the first are inlined.
     pub functions: Range<u32>,
@@ -78,17 +78,6 @@ pub struct Thread {
     pub tid: Tid,
     /// Its name (comm), lossily decoded. Text from outside.
     pub name: Box<str>,
-}
-
-/// A file that was mapped as code and is in a stack.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Module {
-    /// Path in the target's mount namespace. Text from outside.
-    pub path: Box<str>,
-    /// GNU build id; empty if there is none.
-    pub build_id: Box<[u8]>,
-    /// Whether names were found, and where.
-    pub symbols: Box<str>,
 }
 
 /// One sample of the CPU clock.
@@ -140,8 +129,6 @@ pub struct Trace {
     pub processes: Vec<Process>,
     /// One row per thread that has samples.
     pub threads: Vec<Thread>,
-    /// One row per file that is in a stack.
-    pub modules: Vec<Module>,
     /// One row per function.
     pub functions: Vec<Function>,
     /// Functions of all frames, see [`Frame::functions`].

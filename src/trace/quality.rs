@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::FunctionKind;
+
 /// Counts of one kind of frame over all kept samples: a frame counts once per sample it is in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NameCount {
@@ -9,6 +11,17 @@ pub struct NameCount {
     pub named: u64,
     /// Frames shown as module and offset, or as an address.
     pub unnamed: u64,
+}
+
+impl NameCount {
+    /// Counts a frame that is in this many samples.
+    pub fn count(&mut self, named: bool, samples: u64) {
+        *if named {
+            &mut self.named
+        } else {
+            &mut self.unnamed
+        } += samples;
+    }
 }
 
 /// Why a stack ends before the root of its thread.
@@ -97,6 +110,20 @@ pub struct Names {
     pub ready_to_run: NameCount,
     /// Addresses in no known mapping.
     pub unmapped: NameCount,
+}
+
+impl Names {
+    /// The counter of a kind; markers have none.
+    pub fn of_kind(&mut self, kind: FunctionKind) -> Option<&mut NameCount> {
+        Some(match kind {
+            FunctionKind::Kernel => &mut self.kernel,
+            FunctionKind::Native => &mut self.native,
+            FunctionKind::Jit => &mut self.jit,
+            FunctionKind::ReadyToRun => &mut self.ready_to_run,
+            FunctionKind::Unmapped => &mut self.unmapped,
+            FunctionKind::Marker => return None,
+        })
+    }
 }
 
 /// Something the user should know: what happened, and what to do about it.

@@ -1,0 +1,183 @@
+//! Files that are mapped as code, opened at first sight and held, so that they outlive their process and container.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use rustc_hash::FxHashMap;
+use rustix::fs::{Mode, OFlags};
+
+use super::proc_fs;
+use super::root::{Root, reopen_regular};
+use crate::trace::{ModuleId, Pid};
+
+/// What the kernel calls the vDSO.
+pub(super) const VDSO: &[u8] = b"[vdso]";
+
+/// A file is known by device, inode and path: the device number of a mapping need not be the one `stat` tells
+/// (overlayfs, btrfs), and inode numbers are reused.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Identity {
+    device: (u32, u32),
+    inode: u64,
+    path: Box<[u8]>,
+}
+
+/// What can be read of a mapped file.
+#[derive(Debug)]
+pub enum Content {
+    /// The file.
+    File(File),
+    /// The vDSO: an ELF image that is in memory only.
+    Vdso(Vec<u8>),
+    /// Nothing, with the reason.
+    Unavailable(io::Error),
+}
+
+/// A file (or the vDSO) that some process has mapped as code.
+#[derive(Debug)]
+pub struct CodeFile {
+    /// Path in the mount namespace of the process that mapped it first; may end in ` (deleted)`.
+    pub path: Box<[u8]>,
+    /// What can be read of it.
+    pub content: Content,
+    /// A process that had it mapped, whose root directory may hold its debug file.
+    pub pid: Pid,
+}
+
+impl CodeFile {
+    /// Path without the mark of a deleted file.
+    #[must_use]
+    pub fn clean_path(&self) -> &Path {
+        let path = self.path.strip_suffix(b" (deleted)").unwrap_or(&self.path);
+        Path::new(OsStr::from_bytes(path))
+    }
+}
+
+/// All code files of the capture; [`ModuleId`] is the position.
+#[derive(Debug, Default)]
+pub struct FileTable {
+    files: Vec<CodeFile>,
+    known: FxHashMap<Identity, ModuleId>,
+}
+
+/// A mapping whose file is wanted.
+pub(super) struct Wanted<'a> {
+    pub(super) pid: Pid,
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) device: (u32, u32),
+    pub(super) inode: u64,
+    pub(super) path: &'a [u8],
+}
+
+impl FileTable {
+    /// The file of a mapping, opened now if it was not seen before.
+    pub(super) fn get(&mut self, wanted: &Wanted<'_>) -> ModuleId {
+        let identity = Identity {
+            device: wanted.device,
+            inode: wanted.inode,
+            path: wanted.path.into(),
+        };
+        let Self { files, known } = self;
+        *known.entry(identity).or_insert_with(|| {
+            let id = ModuleId(files.len() as u32);
+            files.push(CodeFile {
+                path: wanted.path.into(),
+                content: open(wanted).unwrap_or_else(Content::Unavailable),
+                pid: wanted.pid,
+            });
+            id
+        })
+    }
+
+    /// A file by its handle.
+    #[must_use]
+    pub fn file(&self, id: ModuleId) -> &CodeFile {
+        &self.files[id.index()]
+    }
+
+    /// Number of files.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Whether no file was seen.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+}
+
+fn open(wanted: &Wanted<'_>) -> io::Result<Content> {
+    if wanted.path == VDSO {
+        vdso_image().map(Content::Vdso)
+    } else {
+        open_file(wanted).map(Content::File)
+    }
+}
+
+/// The kernel maps the same 64-bit vDSO into every process, so ours can be read instead of theirs.
+fn vdso_image() -> io::Result<Vec<u8>> {
+    let maps = std::fs::read("/proc/self/maps")?;
+    let line = proc_fs::parse_maps(&maps)
+        .find(|line| line.path == VDSO)
+        .ok_or_else(|| io::Error::other("no [vdso] in /proc/self/maps"))?;
+    let mut image = vec![0; (line.end - line.start) as usize];
+    File::open("/proc/self/mem")?.read_exact_at(&mut image, line.start)?;
+    Ok(image)
+}
+
+/// The mapped file itself through /proc/PID/map_files, whatever its path is by now; else by its path below the
+/// root directory of the process, if that still is the same inode.
+fn open_file(wanted: &Wanted<'_>) -> io::Result<File> {
+    let Wanted {
+        pid, start, end, ..
+    } = wanted;
+    let mapped = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
+    match rustix::fs::open(mapped, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(found) => reopen_regular(&found),
+        Err(_) => open_by_path(wanted),
+    }
+}
+
+fn open_by_path(wanted: &Wanted<'_>) -> io::Result<File> {
+    let root = Root::of(wanted.pid).or_else(|_| Root::host())?;
+    let path = Path::new(OsStr::from_bytes(wanted.path));
+    root.open_if(path, |found| {
+        if found.st_ino == wanted.inode {
+            Ok(())
+        } else {
+            Err(io::Error::other(
+                "another file has taken its path since it was mapped",
+            ))
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_cannot_lead_to_another_file() {
+        let me = Pid(std::process::id() as i32);
+        let path = std::env::current_exe().unwrap();
+        let wanted = Wanted {
+            pid: me,
+            start: 0,
+            end: 0,
+            device: (0, 0),
+            inode: 1,
+            path: path.as_os_str().as_bytes(),
+        };
+        let error = open_file(&wanted).unwrap_err();
+        assert!(error.to_string().contains("another file"), "{error}");
+        let inode = rustix::fs::stat(&path).unwrap().st_ino;
+        assert!(open_file(&Wanted { inode, ..wanted }).is_ok());
+    }
+}

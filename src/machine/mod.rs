@@ -1,0 +1,13 @@
+//! What the machine looks like at the time of a record: processes, threads, what they have mapped as code.
+
+mod file;
+mod maps;
+mod proc_fs;
+mod process;
+mod root;
+
+pub use file::{CodeFile, Content, FileTable};
+pub use maps::{Backing, Mapping, Maps};
+pub use proc_fs::{ProcError, exists, namespace_pid, pids, thread_group, with_descendants};
+pub use process::{JitHost, Machine, ProcessRow, ThreadRow};
+pub use root::Root;

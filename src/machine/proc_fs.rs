@@ -1,0 +1,213 @@
+//! Reading /proc, whose texts are partly chosen by the processes they describe (names, paths, arguments).
+
+use std::fs::File;
+use std::io::{self, Read};
+
+use rustc_hash::FxHashMap;
+use thiserror::Error;
+
+use crate::trace::{Pid, Tid};
+
+/// Bytes of a /proc file that are read at most. The largest, `maps`, has about 100 bytes for each of at most 65 530
+/// mappings (vm.max_map_count), more where an administrator raised it.
+const MAX_FILE_BYTES: u64 = 64 << 20;
+/// Bytes of a command line that are kept.
+const MAX_COMMAND_LINE_BYTES: u64 = 4096;
+
+/// Why /proc could not be read.
+#[derive(Debug, Error)]
+pub enum ProcError {
+    /// A file of /proc.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// Its path.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+fn read(path: String, limit: u64) -> Result<Vec<u8>, ProcError> {
+    let mut bytes = Vec::new();
+    File::open(&path)
+        .and_then(|file| file.take(limit).read_to_end(&mut bytes))
+        .map_err(|source| ProcError::Read { path, source })?;
+    Ok(bytes)
+}
+
+/// All processes of the machine.
+pub fn pids() -> Result<Vec<Pid>, ProcError> {
+    numbers("/proc".into()).map(|pids| pids.into_iter().map(Pid).collect())
+}
+
+/// All threads of a process.
+pub(super) fn tids(pid: Pid) -> Result<Vec<Tid>, ProcError> {
+    numbers(format!("/proc/{pid}/task")).map(|tids| tids.into_iter().map(Tid).collect())
+}
+
+fn numbers(path: String) -> Result<Vec<i32>, ProcError> {
+    let entries = std::fs::read_dir(&path).map_err(|source| ProcError::Read { path, source })?;
+    Ok(entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect())
+}
+
+/// Whether a process exists.
+#[must_use]
+pub fn exists(pid: Pid) -> bool {
+    std::fs::exists(format!("/proc/{pid}/task")).unwrap_or(false)
+}
+
+/// Name of a thread, without the newline /proc adds.
+pub(super) fn comm(pid: Pid, tid: Tid) -> Result<Vec<u8>, ProcError> {
+    let mut name = read(format!("/proc/{pid}/task/{tid}/comm"), 64)?;
+    if name.last() == Some(&b'\n') {
+        name.pop();
+    }
+    Ok(name)
+}
+
+/// Arguments of a process joined by spaces; empty if they cannot be read.
+pub(super) fn command_line(pid: Pid) -> Vec<u8> {
+    let mut line = read(format!("/proc/{pid}/cmdline"), MAX_COMMAND_LINE_BYTES).unwrap_or_default();
+    while line.last() == Some(&0) {
+        line.pop();
+    }
+    for byte in &mut line {
+        if *byte == 0 {
+            *byte = b' ';
+        }
+    }
+    line
+}
+
+/// A line of /proc/PID/status.
+fn status(pid: Pid, field: &str) -> Option<String> {
+    let status = read(format!("/proc/{pid}/status"), 1 << 16).ok()?;
+    let value = status
+        .split(|&b| b == b'\n')
+        .find_map(|line| line.strip_prefix(field.as_bytes())?.strip_prefix(b":"))?;
+    Some(std::str::from_utf8(value).ok()?.trim().to_owned())
+}
+
+/// The process's id in its own pid namespace.
+#[must_use]
+pub fn namespace_pid(pid: Pid) -> Option<Pid> {
+    let innermost = status(pid, "NSpid")?;
+    innermost
+        .split_ascii_whitespace()
+        .last()?
+        .parse()
+        .ok()
+        .map(Pid)
+}
+
+/// The process a thread belongs to; a process is its own first thread. `None`: no such thread.
+#[must_use]
+pub fn thread_group(tid: Pid) -> Option<Pid> {
+    status(tid, "Tgid")?.parse().ok().map(Pid)
+}
+
+/// Processes, their children, the children of those, and so on, as far as they run now.
+pub fn with_descendants(pids: &[Pid]) -> Result<Vec<Pid>, ProcError> {
+    let mut children: FxHashMap<Pid, Vec<Pid>> = FxHashMap::default();
+    for pid in self::pids()? {
+        if let Some(parent) = status(pid, "PPid").and_then(|parent| parent.parse().ok()) {
+            children.entry(Pid(parent)).or_default().push(pid);
+        }
+    }
+    let mut found = pids.to_vec();
+    let mut next = 0;
+    while let Some(pid) = found.get(next) {
+        // Removed, so that a circle, which pids reused between two reads can form, ends.
+        found.extend(children.remove(pid).unwrap_or_default());
+        next += 1;
+    }
+    Ok(found)
+}
+
+/// An executable line of /proc/PID/maps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct MapsLine<'a> {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) file_offset: u64,
+    pub(super) device: (u32, u32),
+    pub(super) inode: u64,
+    pub(super) path: &'a [u8],
+}
+
+/// Content of /proc/PID/maps.
+pub(super) fn maps(pid: Pid) -> Result<Vec<u8>, ProcError> {
+    read(format!("/proc/{pid}/maps"), MAX_FILE_BYTES)
+}
+
+/// The executable lines of a maps file.
+pub(super) fn parse_maps(text: &[u8]) -> impl Iterator<Item = MapsLine<'_>> {
+    text.split(|&b| b == b'\n').filter_map(parse_maps_line)
+}
+
+/// `start-end perms offset major:minor inode [path]`, see proc_pid_maps(5).
+fn parse_maps_line(line: &[u8]) -> Option<MapsLine<'_>> {
+    let mut rest = line;
+    let mut field = || {
+        let skip = rest.iter().position(|&b| b != b' ').unwrap_or(rest.len());
+        let (_, from) = rest.split_at(skip);
+        let len = from.iter().position(|&b| b == b' ').unwrap_or(from.len());
+        let (word, after) = from.split_at(len);
+        rest = after;
+        std::str::from_utf8(word).ok()
+    };
+    let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+    let (start, end) = field()?.split_once('-')?;
+    let executable = field()?.as_bytes().get(2) == Some(&b'x');
+    let file_offset = hex(field()?)?;
+    let (major, minor) = field()?.split_once(':')?;
+    let inode = field()?.parse().ok()?;
+    let path = rest.trim_ascii_start();
+    executable.then_some(())?;
+    Some(MapsLine {
+        start: hex(start)?,
+        end: hex(end)?,
+        file_offset,
+        device: (
+            u32::from_str_radix(major, 16).ok()?,
+            u32::from_str_radix(minor, 16).ok()?,
+        ),
+        inode,
+        path,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn executable_lines_of_maps() {
+        let text = b"55d0-55e0 r--p 00000000 fd:01 42   /usr/bin/with space\n\
+            55e0-55f0 r-xp 00001000 fd:01 42                    /usr/bin/with space\n\
+            7f00-7f10 r-xs 00400000 00:01 7 /memfd:doublemapper (deleted)\n\
+            7f20-7f30 rwxp 00000000 00:00 0 \n\
+            garbage\n-1 r-xp\n";
+        let lines: Vec<_> = parse_maps(text).collect();
+        assert_eq!(lines.len(), 3);
+        assert_eq!(lines[0].path, b"/usr/bin/with space");
+        assert_eq!((lines[0].start, lines[0].end), (0x55e0, 0x55f0));
+        assert_eq!((lines[0].device, lines[0].inode), ((0xfd, 1), 42));
+        assert_eq!(lines[1].path, b"/memfd:doublemapper (deleted)");
+        assert_eq!(lines[1].file_offset, 0x40_0000);
+        assert_eq!(lines[2].path, b"");
+    }
+
+    #[test]
+    fn this_process_is_in_proc() {
+        let me = Pid(std::process::id() as i32);
+        assert!(exists(me) && pids().unwrap().contains(&me));
+        assert!(parse_maps(&maps(me).unwrap()).count() > 0);
+        assert!(namespace_pid(me).is_some());
+        assert!(!command_line(me).is_empty());
+        assert!(!exists(Pid(i32::MAX)));
+    }
+}

@@ -1,0 +1,322 @@
+//! Processes and threads as the records tell their story.
+//!
+//! Pids and tids are reused, so a row of the trace is one life: a process from its fork or exec on. Rows are made
+//! at the first sample; a process that is never sampled costs nothing but its entry here, and only until shortly
+//! after its exit.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::file::{FileTable, VDSO, Wanted};
+use super::maps::{Backing, Mapping, Maps};
+use super::proc_fs;
+use super::root::Root;
+use crate::perf::{CodeMapping, Record};
+use crate::trace::{Nanos, Pid, ProcessId, ThreadId, Tid};
+
+/// How long the entry of an exited task is kept: its last samples may come after its exit record.
+const LINGER_NS: u64 = 1_000_000_000;
+
+/// Where a process that makes code at run time keeps the names of that code.
+#[derive(Debug)]
+pub struct JitHost {
+    /// Its root directory.
+    pub root: Root,
+    /// Its id in its own pid namespace, which is the one in file names.
+    pub namespace_pid: Pid,
+    /// Its user, whose files may speak for it.
+    pub uid: u32,
+}
+
+impl JitHost {
+    fn of(pid: Pid) -> io::Result<Self> {
+        let gone = || io::Error::other("the process is gone");
+        Ok(Self {
+            root: Root::of(pid)?,
+            namespace_pid: proc_fs::namespace_pid(pid).ok_or_else(gone)?,
+            uid: rustix::fs::stat(format!("/proc/{pid}"))?.st_uid,
+        })
+    }
+}
+
+/// A process that was sampled.
+#[derive(Debug)]
+pub struct ProcessRow {
+    /// Its id.
+    pub pid: Pid,
+    /// Name of its main thread.
+    pub name: Box<[u8]>,
+    /// Arguments joined by spaces; empty if they could not be read.
+    pub command_line: Box<[u8]>,
+    /// Set once a sample was in code made at run time; held from then on, so that it outlives the process.
+    pub jit_host: Option<io::Result<JitHost>>,
+}
+
+/// A thread that was sampled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadRow {
+    /// Its process.
+    pub process: ProcessId,
+    /// Its id.
+    pub tid: Tid,
+    /// Its name.
+    pub name: Box<[u8]>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Process {
+    name: Box<[u8]>,
+    maps: Arc<Maps>,
+    row: Option<ProcessId>,
+}
+
+#[derive(Clone, Debug)]
+struct Thread {
+    pid: Pid,
+    name: Box<[u8]>,
+    row: Option<ThreadId>,
+}
+
+/// All processes of the machine.
+#[derive(Debug, Default)]
+pub struct Machine {
+    processes: FxHashMap<Pid, Process>,
+    threads: FxHashMap<Tid, Thread>,
+    exited: VecDeque<(Nanos, Pid, Tid)>,
+    process_rows: Vec<ProcessRow>,
+    thread_rows: Vec<ThreadRow>,
+    files: FileTable,
+}
+
+impl Machine {
+    /// Takes in processes that run now. Call after recording has begun, so that nothing falls between.
+    pub fn read_running(&mut self, pids: impl IntoIterator<Item = Pid>) {
+        for pid in pids {
+            self.read_process(pid);
+        }
+    }
+
+    /// What /proc tells of a process; nothing if it is gone already.
+    fn read_process(&mut self, pid: Pid) -> Option<()> {
+        for tid in proc_fs::tids(pid).ok()? {
+            if let Ok(name) = proc_fs::comm(pid, tid) {
+                self.name_thread(pid, tid, &name);
+            }
+        }
+        let text = proc_fs::maps(pid).ok()?;
+        let mut maps = Maps::default();
+        for line in proc_fs::parse_maps(&text) {
+            let wanted = Wanted {
+                pid,
+                start: line.start,
+                end: line.end,
+                device: line.device,
+                inode: line.inode,
+                path: line.path,
+            };
+            if let Some(mapping) = self.mapping(&wanted, line.file_offset) {
+                maps.insert(mapping);
+            }
+        }
+        self.processes.entry(pid).or_default().maps = Arc::new(maps);
+        Some(())
+    }
+
+    /// Follows a record; samples and losses change nothing here.
+    pub fn apply(&mut self, time: Nanos, record: &Record<'_>) {
+        match *record {
+            Record::Mapping(ref mapping) => self.map(mapping),
+            Record::Comm {
+                pid,
+                tid,
+                exec,
+                name,
+            } => {
+                if exec {
+                    self.processes.insert(pid, Process::default());
+                    self.threads.remove(&tid);
+                }
+                self.name_thread(pid, tid, name);
+            }
+            Record::Fork {
+                pid,
+                tid,
+                parent_pid,
+            } => self.fork(pid, tid, parent_pid),
+            Record::Exit { pid, tid } => {
+                self.exited.push_back((time, pid, tid));
+                self.forget_exited(time);
+            }
+            _ => {}
+        }
+    }
+
+    fn map(&mut self, record: &CodeMapping<'_>) {
+        let wanted = Wanted {
+            pid: record.pid,
+            start: record.start,
+            end: record.start.saturating_add(record.len),
+            device: record.device,
+            inode: record.inode,
+            path: record.path,
+        };
+        if let Some(mapping) = self.mapping(&wanted, record.file_offset) {
+            let process = self.processes.entry(record.pid).or_default();
+            Arc::make_mut(&mut process.maps).insert(mapping);
+        }
+    }
+
+    fn mapping(&mut self, wanted: &Wanted<'_>, file_offset: u64) -> Option<Mapping> {
+        let backing = match wanted.path {
+            // Not memory of the process: the page is emulated by the kernel.
+            b"[vsyscall]" => return None,
+            path if path != VDSO && Backing::is_memory(path) => Backing::Jit,
+            _ => Backing::File(self.files.get(wanted)),
+        };
+        Some(Mapping {
+            start: wanted.start,
+            end: wanted.end,
+            file_offset: if wanted.path == VDSO { 0 } else { file_offset },
+            backing,
+        })
+    }
+
+    fn fork(&mut self, pid: Pid, tid: Tid, parent_pid: Pid) {
+        let parent = self.processes.get(&parent_pid);
+        let name: Box<[u8]> = parent.map(|p| p.name.clone()).unwrap_or_default();
+        if pid != parent_pid {
+            let child = Process {
+                name: name.clone(),
+                maps: parent.map(|p| p.maps.clone()).unwrap_or_default(),
+                row: None,
+            };
+            self.processes.insert(pid, child);
+        }
+        self.threads.insert(
+            tid,
+            Thread {
+                pid,
+                name,
+                row: None,
+            },
+        );
+    }
+
+    fn name_thread(&mut self, pid: Pid, tid: Tid, name: &[u8]) {
+        let thread = self.threads.entry(tid).or_insert_with(|| Thread {
+            pid,
+            name: Box::default(),
+            row: None,
+        });
+        thread.name = name.into();
+        if let Some(row) = thread.row {
+            self.thread_rows[row.index()].name = name.into();
+        }
+        if pid.0 == tid.0 {
+            let process = self.processes.entry(pid).or_default();
+            process.name = name.into();
+            if let Some(row) = process.row {
+                self.process_rows[row.index()].name = name.into();
+            }
+        }
+    }
+
+    fn forget_exited(&mut self, now: Nanos) {
+        while let Some(&(time, pid, tid)) = self.exited.front() {
+            if now.0.saturating_sub(time.0) < LINGER_NS {
+                break;
+            }
+            self.exited.pop_front();
+            // The ids may be in use again; /proc knows.
+            if !proc_fs::exists(Pid(tid.0)) {
+                self.threads.remove(&tid);
+                if pid.0 == tid.0 {
+                    self.processes.remove(&pid);
+                }
+            }
+        }
+    }
+
+    /// Rows of a sampled thread and its process, made at the first sample.
+    pub fn sampled(&mut self, pid: Pid, tid: Tid) -> (ThreadId, ProcessId) {
+        if let Some(Thread {
+            row: Some(row),
+            pid: known,
+            ..
+        }) = self.threads.get(&tid)
+            && *known == pid
+        {
+            return (*row, self.thread_rows[row.index()].process);
+        }
+        self.add_row(pid, tid)
+    }
+
+    #[cold]
+    fn add_row(&mut self, pid: Pid, tid: Tid) -> (ThreadId, ProcessId) {
+        if !self.processes.contains_key(&pid) {
+            self.read_process(pid);
+        }
+        let process = self.processes.entry(pid).or_default();
+        let process_rows = &mut self.process_rows;
+        let process_row = *process.row.get_or_insert_with(|| {
+            process_rows.push(ProcessRow {
+                pid,
+                name: process.name.clone(),
+                command_line: proc_fs::command_line(pid).into(),
+                jit_host: None,
+            });
+            ProcessId(process_rows.len() as u32 - 1)
+        });
+        let name = match self.threads.get(&tid) {
+            Some(thread) if thread.pid == pid => thread.name.clone(),
+            _ => proc_fs::comm(pid, tid).map_or_else(|_| process.name.clone(), Into::into),
+        };
+        let row = ThreadId(self.thread_rows.len() as u32);
+        self.thread_rows.push(ThreadRow {
+            process: process_row,
+            tid,
+            name: name.clone(),
+        });
+        let thread = Thread {
+            pid,
+            name,
+            row: Some(row),
+        };
+        self.threads.insert(tid, thread);
+        (row, process_row)
+    }
+
+    /// Notes that a process runs code made at run time, while it still is there to be looked at.
+    pub fn runs_jit_code(&mut self, process: ProcessId) {
+        let row = &mut self.process_rows[process.index()];
+        let pid = row.pid;
+        row.jit_host.get_or_insert_with(|| JitHost::of(pid));
+    }
+
+    /// Executable memory of a process.
+    #[must_use]
+    pub fn maps(&self, pid: Pid) -> Option<&Maps> {
+        self.processes.get(&pid).map(|process| &*process.maps)
+    }
+
+    /// Sampled processes; [`ProcessId`] is the position.
+    #[must_use]
+    pub fn process_rows(&self) -> &[ProcessRow] {
+        &self.process_rows
+    }
+
+    /// Sampled threads; [`ThreadId`] is the position.
+    #[must_use]
+    pub fn thread_rows(&self) -> &[ThreadRow] {
+        &self.thread_rows
+    }
+
+    /// Files that are mapped as code.
+    #[must_use]
+    pub fn files(&self) -> &FileTable {
+        &self.files
+    }
+}
