@@ -1,5 +1,12 @@
 //! Profiles native, kernel and .NET code on Linux and writes traces that PerfView opens.
 
+pub mod capture;
+pub mod cli;
+mod cpu_list;
+pub mod machine;
+pub mod naming;
 pub mod output;
+pub mod perf;
 pub mod trace;
+pub mod unwind;
 pub mod view;

@@ -171,7 +171,7 @@ impl<'a> Text<'a> {
     fn frame(&self, frame: FrameId, function: FunctionId, out: &mut Vec<u8>) -> io::Result<()> {
         let code = &self.trace.frames[frame.index()];
         let text = &self.functions[function.index()];
-        write!(out, "\t{:x} ", code.address)?;
+        write!(out, "\t{:x} ", code.offset)?;
         match &text.symbol {
             Some(symbol) => out.extend_from_slice(symbol.as_bytes()),
             None => write!(out, "{:#x}", code.offset)?,

@@ -71,7 +71,6 @@ impl Builder {
         self.trace.frame_functions.extend(functions);
         self.next_address += 0x40;
         self.trace.frames.push(Frame {
-            address: self.next_address,
             offset: self.next_address & 0xfff_ffff,
             functions: start..start + functions.len() as u32,
         });

@@ -1,0 +1,147 @@
+//! Whom to capture, and whether a process belongs to it.
+
+use std::ffi::OsString;
+use std::fmt;
+
+use rustc_hash::FxHashSet;
+use thiserror::Error;
+
+use crate::machine::{self, ProcError};
+use crate::perf::Record;
+use crate::trace::Pid;
+
+/// Whom to capture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Every process.
+    Machine,
+    /// These processes, the children they have and those they will have.
+    Pids(Vec<Pid>),
+    /// A command from its first instruction, and its children.
+    Command(Vec<OsString>),
+}
+
+/// Why the target cannot be captured.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum TargetError {
+    /// No such process.
+    #[error("process {0} does not exist; `ps -e` lists the running ones")]
+    NoProcess(Pid),
+    /// A thread id.
+    #[error("{thread} is a thread of process {process}; use -pid {process}")]
+    Thread {
+        /// What was given.
+        thread: Pid,
+        /// What was meant.
+        process: Pid,
+    },
+}
+
+impl Target {
+    /// Whether it exists.
+    pub fn check(&self) -> Result<(), TargetError> {
+        let Self::Pids(pids) = self else {
+            return Ok(());
+        };
+        for &pid in pids {
+            match machine::thread_group(pid) {
+                None => return Err(TargetError::NoProcess(pid)),
+                Some(process) if process != pid => {
+                    return Err(TargetError::Thread {
+                        thread: pid,
+                        process,
+                    });
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Machine => f.write_str("whole machine"),
+            Self::Pids(pids) => {
+                let pids: Vec<_> = pids.iter().map(Pid::to_string).collect();
+                write!(f, "pid {}", pids.join(", "))
+            }
+            Self::Command(words) => {
+                let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+                f.write_str(&words.join(" "))
+            }
+        }
+    }
+}
+
+/// Follows forks and execs to tell who belongs to the target.
+#[derive(Debug)]
+pub(super) struct Filter {
+    /// `None`: everybody.
+    wanted: Option<FxHashSet<Pid>>,
+    /// The command's process while it still is a copy of us.
+    before_exec: Option<Pid>,
+}
+
+impl Filter {
+    pub(super) fn new(target: &Target) -> Self {
+        Self {
+            wanted: (*target != Target::Machine).then(FxHashSet::default),
+            before_exec: None,
+        }
+    }
+
+    /// Takes in what runs at the start: the given processes with all their descendants, or the command.
+    pub(super) fn begin(&mut self, target: &Target, command: Option<Pid>) -> Result<(), ProcError> {
+        self.before_exec = command;
+        if let (Some(wanted), Target::Pids(pids)) = (&mut self.wanted, target) {
+            wanted.extend(machine::with_descendants(pids)?);
+        }
+        Ok(())
+    }
+
+    /// The wanted processes; `None`: all.
+    pub(super) fn pids(&self) -> Option<impl Iterator<Item = Pid> + '_> {
+        self.wanted.as_ref().map(|pids| pids.iter().copied())
+    }
+
+    pub(super) fn wants(&self, pid: Pid) -> bool {
+        self.wanted.as_ref().is_none_or(|pids| pids.contains(&pid))
+    }
+
+    /// Follows a record and tells whether it concerns the target. Exits change nothing: a pid leaves the target
+    /// when somebody else gets it.
+    pub(super) fn follow(&mut self, record: &Record<'_>) -> bool {
+        let Self {
+            wanted: Some(wanted),
+            before_exec,
+        } = self
+        else {
+            return true;
+        };
+        match *record {
+            Record::Fork {
+                pid, parent_pid, ..
+            } => {
+                let ours = wanted.contains(&parent_pid);
+                if ours {
+                    wanted.insert(pid);
+                } else {
+                    wanted.remove(&pid);
+                }
+                ours
+            }
+            Record::Comm { pid, exec, .. } => {
+                if exec && *before_exec == Some(pid) {
+                    *before_exec = None;
+                    wanted.insert(pid);
+                }
+                wanted.contains(&pid)
+            }
+            Record::Mapping(ref mapping) => wanted.contains(&mapping.pid),
+            Record::Exit { pid, .. } => wanted.contains(&pid),
+            _ => true,
+        }
+    }
+}

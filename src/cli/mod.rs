@@ -1,0 +1,48 @@
+//! The command line: one file per action.
+
+mod arguments;
+mod collect;
+mod progress;
+mod spelling;
+mod view;
+
+use std::ffi::OsString;
+use std::fmt::{self, Write as _};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use arguments::{Action, Arguments};
+
+/// Runs one action and gives the exit status: 0 only if it did what was asked, 2 for a wrong command line.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments = match Arguments::try_parse_from(spelling::normalize(arguments)) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Nothing is left to do if the terminal is gone.
+            let _ = error.print();
+            return ExitCode::from(error.exit_code() as u8);
+        }
+    };
+    let result = match &arguments.action {
+        Action::Collect(options) => collect::run(options).map_err(|error| error.to_string()),
+        Action::View(options) => view::run(options).map_err(|error| error.to_string()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("perfcollect: {}", OneLine(&message));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Text that may quote names from outside, without the control characters a terminal would obey.
+struct OneLine<'a>(&'a str);
+
+impl fmt::Display for OneLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let printable = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+        self.0.chars().try_for_each(|c| f.write_char(printable(c)))
+    }
+}

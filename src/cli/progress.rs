@@ -1,0 +1,75 @@
+//! Telling how a capture goes: one line that is rewritten on a terminal, plain lines elsewhere.
+
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use crate::capture::Progress;
+
+/// Time between two plain lines.
+const PLAIN_PACE: Duration = Duration::from_secs(10);
+
+/// Prints to standard error, so that a command's output stays untouched.
+pub(super) enum Reporter {
+    Quiet,
+    Terminal,
+    Plain { next: Duration },
+}
+
+impl Reporter {
+    pub(super) fn new(quiet: bool) -> Self {
+        if quiet {
+            Self::Quiet
+        } else if std::io::stderr().is_terminal() {
+            Self::Terminal
+        } else {
+            Self::Plain { next: PLAIN_PACE }
+        }
+    }
+
+    /// Something worth a line of its own.
+    pub(super) fn say(&self, text: &str) {
+        if !matches!(self, Self::Quiet) {
+            print(&format!("{text}\n"));
+        }
+    }
+
+    /// How far the capture has come.
+    pub(super) fn progress(&mut self, progress: &Progress) {
+        match self {
+            Self::Quiet => {}
+            Self::Terminal => print(&format!("\r  {}\x1b[K", line(progress))),
+            Self::Plain { next } => {
+                if progress.elapsed >= *next {
+                    *next = progress.elapsed + PLAIN_PACE;
+                    print(&format!("{}\n", line(progress)));
+                }
+            }
+        }
+    }
+
+    /// Ends the line that was rewritten.
+    pub(super) fn end(&self) {
+        if matches!(self, Self::Terminal) {
+            print("\n");
+        }
+    }
+}
+
+fn line(progress: &Progress) -> String {
+    let Progress {
+        elapsed,
+        samples,
+        lost,
+        bytes,
+    } = progress;
+    let kib = bytes.div_ceil(1024);
+    format!(
+        "{:.1} s, {samples} samples, {lost} lost, {kib} KiB",
+        elapsed.as_secs_f64()
+    )
+}
+
+fn print(text: &str) {
+    // A closed standard error must not end the capture.
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}

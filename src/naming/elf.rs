@@ -1,0 +1,100 @@
+//! Functions of mapped files, by the symbols of the file and of its separate debug file.
+
+use std::fs::File;
+
+use perfcollect_symbols::debug_file::Wanted;
+use perfcollect_symbols::demangle::demangle;
+use perfcollect_symbols::elf::{ElfError, ElfFile};
+use perfcollect_symbols::table::SymbolTable;
+
+use super::{Named, lossy, nameless};
+use crate::machine::{CodeFile, Content, Root};
+use crate::trace::{CodeAddress, Function, FunctionKind, Notice};
+
+pub(super) fn name(codes: &[CodeAddress], file: &CodeFile) -> Named {
+    let module = module_name(file);
+    let (table, notices) = symbols(file).unwrap_or_default();
+    let kind = kind(file);
+    let functions = codes.iter().map(|&code| {
+        let symbol = match code {
+            CodeAddress::Elf(_, address) => table.lookup(address),
+            _ => None,
+        };
+        Function {
+            name: symbol.map(|symbol| demangle(symbol.name).into()),
+            module: module.clone(),
+            kind,
+            ..nameless(code)
+        }
+    });
+    Named {
+        functions: functions.collect(),
+        notices,
+    }
+}
+
+/// The file's name without its directory; `vdso` for the vDSO.
+pub(super) fn module_name(file: &CodeFile) -> Box<str> {
+    match file.content {
+        Content::Vdso(_) => "vdso".into(),
+        _ => file
+            .clean_path()
+            .file_name()
+            .map_or_else(|| lossy(&file.path), |name| lossy(name.as_encoded_bytes())),
+    }
+}
+
+/// Executable code in a DLL is what ReadyToRun precompiled.
+fn kind(file: &CodeFile) -> FunctionKind {
+    let is_dll = file
+        .clean_path()
+        .extension()
+        .is_some_and(|suffix| suffix.eq_ignore_ascii_case("dll"));
+    if is_dll {
+        FunctionKind::ReadyToRun
+    } else {
+        FunctionKind::Native
+    }
+}
+
+/// Symbols of a file, and those rejected debug files the user should know of.
+fn symbols(file: &CodeFile) -> Result<(SymbolTable, Vec<Notice>), ElfError> {
+    let own = match &file.content {
+        Content::File(content) => ElfFile::open(content)?,
+        Content::Vdso(image) => ElfFile::parse(image)?,
+        Content::Unavailable(_) => return Ok(Default::default()),
+    };
+    if own.has_symtab() {
+        return Ok((own.symbols()?, Vec::new()));
+    }
+    let (debug, notices) = debug_file(&own, file);
+    let table = match &debug {
+        Some(debug) => ElfFile::open(debug).and_then(|debug| debug.symbols()),
+        None => own.symbols(),
+    };
+    Ok((table?, notices))
+}
+
+/// The separate debug file: in the root directory of a process that has the file mapped, else in ours.
+fn debug_file(own: &ElfFile<'_>, file: &CodeFile) -> (Option<File>, Vec<Notice>) {
+    let build_id = own.build_id();
+    let debug_link = own.debug_link();
+    let wanted = Wanted {
+        path: file.clean_path(),
+        build_id: build_id.as_deref(),
+        debug_link: debug_link.as_ref(),
+    };
+    let mut notices = Vec::new();
+    for root in [Root::of(file.pid), Root::host()].into_iter().flatten() {
+        let search = wanted.find(|path| root.open(path));
+        if let Some((_, debug)) = search.found {
+            return (Some(debug), notices);
+        }
+        notices.extend(search.rejected.iter().map(|(candidate, why)| {
+            let path = candidate.path.display();
+            Notice::new(format!("{path} was not used: {why}"), "")
+        }));
+    }
+    notices.dedup();
+    (None, notices)
+}

@@ -1,0 +1,81 @@
+//! Functions of code made at run time, by the map the runtime keeps: `/tmp/perf-PID.map` in the process's own root
+//! directory, with its pid in its own namespace.
+
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::path::Path;
+
+use perfcollect_symbols::demangle::demangle;
+use perfcollect_symbols::dotnet_name::ManagedName;
+use perfcollect_symbols::perf_map::PerfMap;
+
+use super::{Named, nameless, offset};
+use crate::machine::{JitHost, ProcessRow};
+use crate::trace::{CodeAddress, Function, FunctionKind, Notice};
+
+/// Module of code whose name tells none.
+pub(super) const MODULE: &str = "jit";
+
+pub(super) fn name(codes: &[CodeAddress], process: &ProcessRow) -> Named {
+    let (map, notice) = match perf_map(process) {
+        Ok(map) => (map, None),
+        Err(reason) => (
+            PerfMap::default(),
+            Some(Notice::new(
+                format!(
+                    "code that process {} made at run time has no names: {reason}",
+                    process.pid
+                ),
+                "start a .NET process with DOTNET_PerfMapEnabled=1, Node.js with --perf-basic-prof",
+            )),
+        ),
+    };
+    let functions = codes.iter().map(|&code| {
+        map.lookup(offset(code))
+            .map_or_else(|| nameless(code), |symbol| function(symbol.name))
+    });
+    Named {
+        functions: functions.collect(),
+        notices: notice.into_iter().collect(),
+    }
+}
+
+fn function(name: &[u8]) -> Function {
+    let (name, module, tier) = match ManagedName::parse(name) {
+        Some(managed) => (managed.method, managed.assembly.into(), managed.tier),
+        None => (demangle(name).into_owned(), MODULE.into(), None),
+    };
+    Function {
+        name: Some(name.into()),
+        module,
+        tier: tier.map(Into::into),
+        kind: FunctionKind::Jit,
+        inlined: false,
+    }
+}
+
+fn perf_map(process: &ProcessRow) -> Result<PerfMap, String> {
+    let host = match &process.jit_host {
+        Some(Ok(host)) => host,
+        Some(Err(error)) => return Err(error.to_string()),
+        None => return Err("the process was gone too soon".into()),
+    };
+    let path = format!("/tmp/perf-{}.map", host.namespace_pid);
+    let file = open_map(host, Path::new(&path)).map_err(|error| format!("{path}: {error}"))?;
+    PerfMap::read(BufReader::with_capacity(1 << 16, file))
+        .map_err(|error| format!("{path}: {error}"))
+}
+
+/// A map speaks for a process only if the process's own user, or root, wrote it: /tmp is everybody's.
+fn open_map(host: &JitHost, path: &Path) -> io::Result<File> {
+    host.root.open_if(path, |found| {
+        if found.st_uid == host.uid || found.st_uid == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::other(format!(
+                "belongs to user {}, not to the process's user {} or root",
+                found.st_uid, host.uid
+            )))
+        }
+    })
+}

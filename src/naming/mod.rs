@@ -1,0 +1,252 @@
+//! From code addresses to functions: each unique address once, at the end, offline.
+
+mod elf;
+mod jit;
+mod kernel;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rustc_hash::{FxBuildHasher, FxHashMap};
+
+use crate::capture::Capture;
+use crate::machine::Machine;
+use crate::trace::{
+    CodeAddress, Frame, Function, FunctionId, FunctionKind, ModuleId, Names, Notice, Process,
+    ProcessId, Quality, Recording, StackId, Thread, Trace, Truncation,
+};
+
+/// What naming one group of addresses gave: for each its function, and what the user should know.
+struct Named {
+    functions: Vec<Function>,
+    notices: Vec<Notice>,
+}
+
+/// Addresses that are named from one source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Source {
+    Kernel,
+    Module(ModuleId),
+    Jit(ProcessId),
+    Nothing,
+}
+
+impl Source {
+    fn of(code: CodeAddress) -> Self {
+        match code {
+            CodeAddress::Kernel(_) => Self::Kernel,
+            CodeAddress::Elf(id, _) | CodeAddress::File(id, _) => Self::Module(id),
+            CodeAddress::Jit(id, _) => Self::Jit(id),
+            CodeAddress::Unmapped(..) | CodeAddress::Cut(_) => Self::Nothing,
+        }
+    }
+
+    fn name(self, codes: &[CodeAddress], machine: &Machine) -> Named {
+        match self {
+            Self::Kernel => kernel::name(codes),
+            Self::Module(id) => elf::name(codes, machine.files().file(id)),
+            Self::Jit(id) => jit::name(codes, &machine.process_rows()[id.index()]),
+            Self::Nothing => Named {
+                functions: codes.iter().copied().map(nameless).collect(),
+                notices: Vec::new(),
+            },
+        }
+    }
+}
+
+/// The address in its module's terms.
+fn offset(code: CodeAddress) -> u64 {
+    match code {
+        CodeAddress::Kernel(address)
+        | CodeAddress::Elf(_, address)
+        | CodeAddress::File(_, address)
+        | CodeAddress::Jit(_, address)
+        | CodeAddress::Unmapped(_, address) => address,
+        CodeAddress::Cut(_) => 0,
+    }
+}
+
+/// Names everything a capture holds.
+#[must_use]
+pub fn name(capture: Capture) -> Trace {
+    let Capture {
+        recording,
+        machine,
+        info,
+        losses,
+        mut notices,
+        ..
+    } = capture;
+    let mut groups: FxHashMap<Source, Vec<usize>> = FxHashMap::default();
+    for (row, &code) in recording.frames.iter().enumerate() {
+        groups.entry(Source::of(code)).or_default().push(row);
+    }
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_by_key(|(source, _)| *source);
+
+    let mut functions = Functions::default();
+    let mut of_frame = vec![FunctionId(0); recording.frames.len()];
+    for ((_, rows), named) in groups
+        .iter()
+        .zip(name_groups(&groups, &recording, &machine))
+    {
+        for (&row, function) in rows.iter().zip(named.functions) {
+            of_frame[row] = functions.intern(function);
+        }
+        notices.extend(named.notices);
+    }
+
+    let frames = recording
+        .frames
+        .iter()
+        .enumerate()
+        .map(|(row, &code)| Frame {
+            offset: offset(code),
+            functions: row as u32..row as u32 + 1,
+        });
+    let mut trace = Trace {
+        info,
+        processes: processes(&machine),
+        threads: threads(&machine),
+        functions: functions.rows,
+        frames: frames.collect(),
+        frame_functions: of_frame,
+        stacks: recording.stacks,
+        samples: recording.samples,
+        quality: Quality {
+            stacks: recording.quality,
+            losses,
+            notices,
+            ..Default::default()
+        },
+    };
+    trace.quality.names = count_names(&trace);
+    trace
+}
+
+/// Names all groups, on all CPUs.
+fn name_groups(
+    groups: &[(Source, Vec<usize>)],
+    recording: &Recording,
+    machine: &Machine,
+) -> Vec<Named> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some((source, rows)) = groups.get(index) else {
+                return done;
+            };
+            let codes: Vec<_> = rows.iter().map(|&row| recording.frames[row]).collect();
+            done.push((index, source.name(&codes, machine)));
+        }
+    };
+    let workers = std::thread::available_parallelism()
+        .map_or(1, usize::from)
+        .min(groups.len());
+    let mut named: Vec<(usize, Named)> = std::thread::scope(|scope| {
+        let handles: Vec<_> = (1..workers).map(|_| scope.spawn(work)).collect();
+        let mut named = work();
+        for handle in handles {
+            match handle.join() {
+                Ok(more) => named.extend(more),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        named
+    });
+    named.sort_by_key(|(index, _)| *index);
+    named.into_iter().map(|(_, named)| named).collect()
+}
+
+/// Equal functions are one row.
+#[derive(Default)]
+struct Functions {
+    rows: Vec<Function>,
+    known: HashMap<Function, FunctionId, FxBuildHasher>,
+}
+
+impl Functions {
+    fn intern(&mut self, function: Function) -> FunctionId {
+        let Self { rows, known } = self;
+        *known.entry(function).or_insert_with_key(|function| {
+            rows.push(function.clone());
+            FunctionId(rows.len() as u32 - 1)
+        })
+    }
+}
+
+/// What is shown where no name can be: the address with what it lies in.
+fn nameless(code: CodeAddress) -> Function {
+    let (module, kind, name) = match code {
+        CodeAddress::Kernel(_) => (kernel::PROPER, FunctionKind::Kernel, None),
+        CodeAddress::Elf(..) | CodeAddress::File(..) => ("", FunctionKind::Native, None),
+        CodeAddress::Jit(..) => (jit::MODULE, FunctionKind::Jit, None),
+        CodeAddress::Unmapped(..) => ("unmapped", FunctionKind::Unmapped, None),
+        CodeAddress::Cut(why) => ("perfcollect", FunctionKind::Marker, Some(cut_name(why))),
+    };
+    Function {
+        name: name.map(Into::into),
+        module: module.into(),
+        tier: None,
+        kind,
+        inlined: false,
+    }
+}
+
+fn cut_name(why: Truncation) -> &'static str {
+    match why {
+        Truncation::StackCopyEnded => "[truncated: stack copy ended]",
+        Truncation::TooDeep => "[truncated: too deep]",
+        Truncation::LostTrack => "[truncated: lost track]",
+        Truncation::NoRegisters => "[truncated: no registers]",
+    }
+}
+
+fn lossy(bytes: &[u8]) -> Box<str> {
+    String::from_utf8_lossy(bytes).into()
+}
+
+fn processes(machine: &Machine) -> Vec<Process> {
+    let rows = machine.process_rows().iter();
+    rows.map(|row| Process {
+        pid: row.pid,
+        name: lossy(&row.name),
+        command_line: lossy(&row.command_line),
+    })
+    .collect()
+}
+
+fn threads(machine: &Machine) -> Vec<Thread> {
+    let rows = machine.thread_rows().iter();
+    rows.map(|row| Thread {
+        process: row.process,
+        tid: row.tid,
+        name: lossy(&row.name),
+    })
+    .collect()
+}
+
+/// Counts each frame once for each sample it is in: sums go from the leaves to the roots, children before parents.
+fn count_names(trace: &Trace) -> Names {
+    let mut samples = vec![0_u64; trace.stacks.len()];
+    for sample in trace.samples.iter().filter(|s| s.stack != StackId::EMPTY) {
+        samples[sample.stack.index()] += 1;
+    }
+    let mut names = Names::default();
+    let nodes: Vec<_> = trace.stacks.nodes().collect();
+    for (stack, caller, frame) in nodes.into_iter().rev() {
+        let count = samples[stack.index()];
+        if caller != StackId::EMPTY {
+            samples[caller.index()] += count;
+        }
+        for function in trace.functions_leaf_first(frame) {
+            let function = &trace.functions[function.index()];
+            if let Some(of_kind) = names.of_kind(function.kind) {
+                of_kind.count(function.name.is_some(), count);
+            }
+        }
+    }
+    names
+}
