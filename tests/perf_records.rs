@@ -37,7 +37,10 @@ fn layouts() -> impl Strategy<Value = SampleFormat> {
 }
 
 fn oracle(format: SampleFormat) -> RecordParseInfo {
-    let trailer = 8 * (format & (TIME_FIELDS | SampleFormat::TID)).bits().count_ones();
+    let trailer = 8
+        * (format & (TIME_FIELDS | SampleFormat::TID))
+            .bits()
+            .count_ones();
     let from_time = 8 * (format & TIME_FIELDS).bits().count_ones();
     let before_time = SampleFormat::IDENTIFIER | SampleFormat::IP | SampleFormat::TID;
     RecordParseInfo {
@@ -123,7 +126,9 @@ fn sample_bytes(format: SampleFormat, body: &Body) -> Vec<u8> {
     }
     if format.contains(SampleFormat::CALLCHAIN) {
         out.extend((body.chain.len() as u64).to_le_bytes());
-        body.chain.iter().for_each(|ip| out.extend(ip.to_le_bytes()));
+        body.chain
+            .iter()
+            .for_each(|ip| out.extend(ip.to_le_bytes()));
     }
     if format.contains(SampleFormat::RAW) {
         out.extend((body.raw.len() as u32).to_le_bytes());

@@ -246,7 +246,6 @@ mod tests {
             });
             trace.frame_functions.push(FunctionId(0));
             trace.frames.push(Frame {
-                address: u64::MAX,
                 offset: u64::MAX,
                 functions: 0..1,
             });
