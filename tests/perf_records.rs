@@ -1,4 +1,5 @@
 //! Our record parser against the crate linux-perf-event-reader, on records of every layout we accept, and on damage.
+#![allow(clippy::unwrap_used)]
 
 use linux_perf_event_reader::{
     BranchSampleFormat, Endianness, EventRecord, Mmap2FileId, RawData, RawEventRecord, ReadFormat,
