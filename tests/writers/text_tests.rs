@@ -7,7 +7,8 @@ use perfcollect::view;
 use proptest::prelude::*;
 
 use crate::build::{self, Builder, MS, START};
-use crate::{archive_bytes, grammar, write};
+use crate::support::grammar;
+use crate::{archive_bytes, write};
 
 fn perf_text_of(trace: &Trace) -> String {
     let mut out = Vec::new();
