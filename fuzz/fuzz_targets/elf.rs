@@ -5,8 +5,15 @@ use libfuzzer_sys::fuzz_target;
 use perfcollect_symbols::elf::ElfFile;
 
 fuzz_target!(|data: &[u8]| {
-    let Ok(elf) = ElfFile::parse(data) else { return };
-    let _ = (elf.load_segments(), elf.build_id(), elf.debug_link(), elf.unwind_sections());
+    let Ok(elf) = ElfFile::parse(data) else {
+        return;
+    };
+    let _ = (
+        elf.load_segments(),
+        elf.build_id(),
+        elf.debug_link(),
+        elf.unwind_sections(),
+    );
     if let Ok(symbols) = elf.symbols() {
         for symbol in symbols.iter() {
             assert!(symbol.start < symbol.end);

@@ -13,11 +13,11 @@ use crate::trace::{CodeAddress, Function, FunctionKind, Notice};
 
 pub(super) fn name(codes: &[CodeAddress], file: &CodeFile) -> Named {
     let module = module_name(file);
-    let (table, notices) = symbols(file).unwrap_or_default();
+    let (tables, notices) = symbols(file).unwrap_or_default();
     let kind = kind(file);
     let functions = codes.iter().map(|&code| {
         let symbol = match code {
-            CodeAddress::Elf(_, address) => table.lookup(address),
+            CodeAddress::Elf(_, address) => tables.iter().find_map(|table| table.lookup(address)),
             _ => None,
         };
         Function {
@@ -57,22 +57,24 @@ fn kind(file: &CodeFile) -> FunctionKind {
     }
 }
 
-/// Symbols of a file, and those rejected debug files the user should know of.
-fn symbols(file: &CodeFile) -> Result<(SymbolTable, Vec<Notice>), ElfError> {
+/// Symbol tables of a file in the order to ask them: its debug file knows more, but lacks the stubs of `.plt`.
+fn symbols(file: &CodeFile) -> Result<(Vec<SymbolTable>, Vec<Notice>), ElfError> {
     let own = match &file.content {
         Content::File(content) => ElfFile::open(content)?,
         Content::Vdso(image) => ElfFile::parse(image)?,
         Content::Unavailable(_) => return Ok(Default::default()),
     };
-    if own.has_symtab() {
-        return Ok((own.symbols()?, Vec::new()));
-    }
-    let (debug, notices) = debug_file(&own, file);
-    let table = match &debug {
-        Some(debug) => ElfFile::open(debug).and_then(|debug| debug.symbols()),
-        None => own.symbols(),
+    let (debug, notices) = if own.has_symtab() {
+        (None, Vec::new())
+    } else {
+        debug_file(&own, file)
     };
-    Ok((table?, notices))
+    let debug =
+        debug.and_then(|debug| ElfFile::open(&debug).and_then(|debug| debug.symbols()).ok());
+    Ok((
+        debug.into_iter().chain(own.symbols().ok()).collect(),
+        notices,
+    ))
 }
 
 /// The separate debug file: in the root directory of a process that has the file mapped, else in ours.

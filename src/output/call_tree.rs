@@ -237,11 +237,8 @@ fn label_text(trace: &Trace, frame: FrameId, function: FunctionId) -> String {
     let name = match label::known_name(row) {
         Some(name) => sanitize::folded(name),
         None => {
-            let module = match &*row.module {
-                "" => label::module_of_kind(row.kind),
-                module => module,
-            };
-            sanitize::folded(&format!("{module}+{}", label::name(trace, frame, function)))
+            let (module, offset) = (label::module(row), label::name(trace, frame, function));
+            sanitize::folded(&format!("{module}+{offset}"))
         }
     };
     let suffix = match row.kind {

@@ -112,6 +112,8 @@ pub struct OutputFile {
     /// The directory is held: renaming it while we write must not make us remove a file elsewhere.
     dir: OwnedFd,
     name: OsString,
+    /// The older file whose place it takes when it is committed, not before: a failed capture must not cost it.
+    replaces: Option<OsString>,
     file: std::fs::File,
     committed: bool,
 }
@@ -142,10 +144,14 @@ impl OutputFile {
         };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = rustix::fs::open(parent, flags, Mode::empty()).map_err(in_directory)?;
-        let file = match open_new(&dir, name) {
+        let mut name = name.to_owned();
+        let mut replaces = None;
+        let file = match open_new(&dir, &name) {
             Err(Errno::EXIST) if force => {
-                remove_own(&dir, name, owner, path)?;
-                open_new(&dir, name)
+                check_own(&dir, &name, owner, path)?;
+                let partial = partial_name(&name);
+                replaces = Some(std::mem::replace(&mut name, partial));
+                open_new(&dir, &name)
             }
             other => other,
         };
@@ -159,7 +165,8 @@ impl OutputFile {
         let file = Self {
             path: path.to_owned(),
             dir,
-            name: name.to_owned(),
+            name,
+            replaces,
             file: file.into(),
             committed: false,
         };
@@ -181,14 +188,19 @@ impl OutputFile {
     /// # Errors
     /// [`OutputError::Full`] or [`OutputError::Write`]; the file is removed.
     pub fn commit(mut self) -> Result<(), OutputError> {
-        match rustix::fs::fdatasync(&self.file) {
+        let synced = match rustix::fs::fdatasync(&self.file) {
             // Not a file that can be synced, such as on some FUSE file systems.
-            Ok(()) | Err(Errno::INVAL | Errno::NOSYS) => {
-                self.committed = true;
-                Ok(())
-            }
-            Err(errno) => Err(self.explain(errno.into())),
-        }
+            Err(Errno::INVAL | Errno::NOSYS) => Ok(()),
+            other => other,
+        };
+        synced
+            .and_then(|()| match &self.replaces {
+                Some(older) => rustix::fs::renameat(&self.dir, &self.name, &self.dir, older),
+                None => Ok(()),
+            })
+            .map_err(|errno| self.explain(errno.into()))?;
+        self.committed = true;
+        Ok(())
     }
 }
 
@@ -230,8 +242,16 @@ fn open_new(dir: &OwnedFd, name: &OsStr) -> rustix::io::Result<OwnedFd> {
     rustix::fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)
 }
 
-/// Removes a plain file of this user, or of the one behind sudo. A link is neither followed nor removed.
-fn remove_own(
+/// Where a file is written that takes another's place.
+fn partial_name(name: &OsStr) -> OsString {
+    let mut partial = OsString::from(".");
+    partial.push(name);
+    partial.push(format!(".{}.partial", std::process::id()));
+    partial
+}
+
+/// Only a plain file of this user, or of the one behind sudo, is replaced. A link is not followed.
+fn check_own(
     dir: &OwnedFd,
     name: &OsStr,
     owner: Option<Owner>,
@@ -253,7 +273,7 @@ fn remove_own(
             path: path.to_owned(),
         });
     }
-    rustix::fs::unlinkat(dir, name, AtFlags::empty()).map_err(error)
+    Ok(())
 }
 
 fn write_error(path: &Path, source: io::Error) -> OutputError {

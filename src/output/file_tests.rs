@@ -121,3 +121,15 @@ fn file_goes_to_the_user_behind_sudo() {
         .commit()
         .unwrap();
 }
+
+#[test]
+fn a_failed_capture_does_not_cost_the_older_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x");
+    write_all(&path, false, "old").unwrap();
+    let mut file = OutputFile::create_for(&path, true, None).unwrap();
+    file.write_all(b"half").unwrap();
+    drop(file);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+}

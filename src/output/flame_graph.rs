@@ -3,7 +3,7 @@
 use std::hash::BuildHasher;
 use std::io::{self, Write};
 
-use inferno::flamegraph::color::{Color, PaletteMap};
+use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
 use inferno::flamegraph::{self, Direction, Options, TextTruncateDirection};
 use rustc_hash::FxBuildHasher;
 
@@ -29,6 +29,12 @@ const LEGEND: [(Shade, &str, [u8; 3]); 8] = [
 
 /// Largest change of a colour channel that tells neighbours apart.
 const VARIATION: i16 = 14;
+
+const BACKGROUND: Color = Color {
+    r: 250,
+    g: 250,
+    b: 250,
+};
 
 const END: &[u8] = b"</svg>";
 
@@ -68,6 +74,7 @@ pub(super) fn write_tree(
     let mut options = Options::default();
     options.title = sanitize::folded(name);
     options.subtitle = Some(sanitize::folded(&subtitle(trace)));
+    options.bgcolors = Some(BackgroundColor::Flat(BACKGROUND));
     options.direction = Direction::Straight;
     options.text_truncate_direction = TextTruncateDirection::Right;
     options.palette_map = Some(&mut palette);

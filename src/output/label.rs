@@ -28,6 +28,14 @@ pub(super) fn known_name(function: &Function) -> Option<&str> {
     name.or((function.kind == FunctionKind::Marker).then_some(TRUNCATED))
 }
 
+/// The module of a function, or its kind of code where there is none.
+pub(super) fn module(function: &Function) -> &str {
+    match function.module.trim() {
+        "" => module_of_kind(function.kind),
+        module => module,
+    }
+}
+
 /// What stands for the module of code in none.
 pub(super) fn module_of_kind(kind: FunctionKind) -> &'static str {
     match kind {

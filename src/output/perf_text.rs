@@ -79,6 +79,29 @@ pub fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
     out.write_all(&buffer)
 }
 
+/// More bytes than [`write()`] needs, and than the same stacks take folded.
+pub(super) fn max_bytes(trace: &Trace) -> u64 {
+    /// All of a sample and its idle line but for the frames.
+    const HEADERS: u64 = 512;
+    let text = Text::new(trace);
+    let mut bytes_of = Vec::with_capacity(trace.stacks.len());
+    for (_, caller, frame) in trace.stacks.nodes() {
+        let callers: u64 = bytes_of.get(caller.index()).copied().unwrap_or(0);
+        let functions = trace.functions_leaf_first(frame);
+        let own: usize = functions
+            .map(|function| text.functions[function.index()].max_bytes())
+            .sum();
+        bytes_of.push(callers + own as u64);
+    }
+    let stacks = trace
+        .samples
+        .iter()
+        .map(|sample| bytes_of.get(sample.stack.index()));
+    stacks
+        .map(|bytes| HEADERS + bytes.copied().unwrap_or(0))
+        .sum()
+}
+
 /// Ends the sample on a CPU.
 fn write_idle(end: Time, cpu: usize, out: &mut Vec<u8>) -> io::Result<()> {
     write!(
@@ -118,6 +141,14 @@ struct FunctionText {
     symbol: Option<String>,
     /// Module and end of line.
     rest: String,
+}
+
+impl FunctionText {
+    fn max_bytes(&self) -> usize {
+        /// An address, an offset, and what separates them.
+        const NUMBERS: usize = 40;
+        NUMBERS + self.symbol.as_ref().map_or(0, String::len) + self.rest.len()
+    }
 }
 
 impl<'a> Text<'a> {
@@ -178,5 +209,58 @@ impl<'a> Text<'a> {
         }
         out.extend_from_slice(text.rest.as_bytes());
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::output::folded;
+    use crate::trace::{Frame, Function, FunctionKind, Pid, Process, ProcessId, Thread, ThreadId};
+
+    #[test]
+    fn no_text_is_larger_than_promised() {
+        for name in [
+            None,
+            Some("f".into()),
+            Some("\u{202e}\n".repeat(40_000).into()),
+        ] {
+            let mut trace = Trace::default();
+            trace.processes.push(Process {
+                pid: Pid(i32::MAX),
+                name: "p".repeat(15).into(),
+                command_line: "".into(),
+            });
+            trace.threads.push(Thread {
+                process: ProcessId(0),
+                tid: crate::trace::Tid(i32::MAX),
+                name: "".into(),
+            });
+            trace.functions.push(Function {
+                name,
+                module: "m".into(),
+                tier: None,
+                kind: FunctionKind::Jit,
+                inlined: true,
+            });
+            trace.frame_functions.push(FunctionId(0));
+            trace.frames.push(Frame {
+                offset: u64::MAX,
+                functions: 0..1,
+            });
+            let stack = trace.stacks.intern([FrameId(0); 3]);
+            trace.samples.push(Sample {
+                time: Nanos(u64::MAX),
+                weight: Nanos(u64::MAX),
+                thread: ThreadId(0),
+                cpu: crate::trace::Cpu(0),
+                stack,
+            });
+            let (mut text, mut stacks) = (Vec::new(), Vec::new());
+            write(&trace, &mut text).unwrap();
+            folded::write(&trace, &mut stacks).unwrap();
+            assert!(text.len().max(stacks.len()) as u64 <= max_bytes(&trace));
+        }
     }
 }

@@ -64,7 +64,7 @@ pub struct ProcessSummary {
 pub struct MethodSummary {
     /// Its name; the offset in its module where it has none.
     pub name: String,
-    /// Its module.
+    /// Its module; its kind of code where there is none.
     pub module: String,
     /// Kind of code.
     pub kind: FunctionKind,
@@ -157,7 +157,7 @@ fn methods(trace: &Trace) -> Vec<(Method<'_>, Counts)> {
             }
             let row = names.row(trace, function, || Method {
                 name: label::name(trace, frame, function),
-                module: &trace.functions[function.index()].module,
+                module: label::module(&trace.functions[function.index()]),
             });
             if row == counts.len() {
                 counts.push(Counts {

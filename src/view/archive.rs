@@ -10,7 +10,7 @@ use zip::result::ZipError;
 
 use super::hot_path::{HotPath, Step};
 use crate::output::archive::{FLAME_GRAPH, FOLDED, FOLDER_SUFFIX, SUMMARY};
-use crate::output::sanitize::terminal;
+use crate::output::sanitize::{entry_name, terminal};
 use crate::output::summary::{FORMAT_VERSION, Summary};
 
 /// Ours is below 1 MB: its lists are cut.
@@ -162,8 +162,14 @@ fn folder_of<R: Read + Seek>(zip: &ZipArchive<R>) -> Result<String, ViewError> {
         }
         if let Some((before, entry)) = name.split_once('/')
             && entry == SUMMARY
-            && before.ends_with(FOLDER_SUFFIX)
+            && let Some(capture) = before.strip_suffix(FOLDER_SUFFIX)
         {
+            // It becomes part of a command the user is told to run.
+            if entry_name(capture) != capture {
+                return Err(ViewError::UnsafeName {
+                    name: terminal(&name).into_owned(),
+                });
+            }
             folder.get_or_insert_with(|| before.to_owned());
         }
     }

@@ -53,6 +53,7 @@ fn unsafe_names_are_rejected() {
         "a//b",
         "x/./y",
         "\u{1b}/..",
+        "a'; reboot '.trace/summary.json",
     ] {
         let error = error(&[(name, b"")]);
         assert!(

@@ -10,8 +10,8 @@ use crate::trace::{FunctionKind, Losses, NameCount, StackQuality};
 /// Longest name in a table, in bytes.
 const MAX_NAME_BYTES: usize = 160;
 
-/// A callee with less of all samples than this ends the hot path.
-const HOT_PERCENT: f64 = 5.0;
+/// A callee with less than this of all samples (5 %) ends the hot path.
+const HOT_PER_MILLE: u128 = 50;
 
 /// Prints what was sampled, how good it is and what to do about what is missing.
 ///
@@ -106,7 +106,7 @@ pub fn methods(summary: &Summary, top: usize, out: &mut impl Write) -> io::Resul
 pub fn hot_path(path: &[Step], samples: u64, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\n  total %  hottest path")?;
     for (frame, in_frame) in path {
-        if share(*in_frame, samples) < HOT_PERCENT {
+        if per_mille(*in_frame, samples) < HOT_PER_MILLE {
             break;
         }
         writeln!(out, "{:>9}  {}", percent(*in_frame, samples), short(frame))?;
@@ -194,17 +194,16 @@ fn more(all: u64, shown: usize, out: &mut impl Write) -> io::Result<()> {
     }
 }
 
-fn share(part: u64, all: u64) -> f64 {
-    if all == 0 {
-        0.0
-    } else {
-        part as f64 * 100.0 / all as f64
-    }
+/// Tenths of a percent, rounded down: 100 % is all of it.
+fn per_mille(part: u64, all: u64) -> u128 {
+    (u128::from(part) * 1000)
+        .checked_div(all.into())
+        .unwrap_or(0)
 }
 
-/// One decimal, rounded down: 100 % is all of it.
 fn percent(part: u64, all: u64) -> String {
-    format!("{:.1} %", (share(part, all) * 10.0).floor() / 10.0)
+    let tenths = per_mille(part, all);
+    format!("{}.{} %", tenths / 10, tenths % 10)
 }
 
 fn short(name: &str) -> String {

@@ -1,4 +1,4 @@
-//! Time to load libc's and the kernel's names, and per lookup: `cargo bench -p perfcollect-symbols`.
+//! Time to load libc's and the kernel's names, and per lookup: `cargo bench -p perfcollect-symbols --bench lookup`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::fs::File;

@@ -204,10 +204,7 @@ fn section_data(
     limit: u64,
 ) -> Result<Vec<u8>, ElfError> {
     check_size(what, section.size, limit)?;
-    let (offset, size) = (section.offset, section.size);
-    let data = source
-        .read_exact(offset, size)
-        .ok_or(ElfError::OutsideFile { what, offset, size })?;
+    let data = source.read_exact(what, section.offset, section.size)?;
     if !section.flags.contains(raw::SHF_COMPRESSED) {
         return Ok(data);
     }

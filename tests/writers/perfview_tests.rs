@@ -35,12 +35,7 @@ fn perfview_counts_what_the_summary_counts() {
     let methods = methods(&cpu);
     assert!(written.summary.methods.len() >= 9);
     for method in &written.summary.methods {
-        let module = if method.module.is_empty() {
-            "unmapped"
-        } else {
-            &method.module
-        };
-        let shown = format!("{module}!{}", method.name);
+        let shown = format!("{}!{}", method.module, method.name);
         let counts = (method.self_samples, method.total_samples);
         assert_eq!(methods.get(&shown), Some(&counts), "{shown}");
     }

@@ -241,6 +241,9 @@ fn hostile_name() -> impl Strategy<Value = String> {
 }
 
 proptest! {
+    // The files proptest keeps failures in are found for unit tests only.
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn no_name_breaks_a_line(
         names in prop::collection::vec((hostile_name(), hostile_name(), hostile_name()), 1..8),

@@ -42,7 +42,7 @@ pub(super) fn build_id(source: Source<'_>, headers: &Headers) -> Option<Vec<u8>>
         .filter(|&(_, size, _)| size <= MAX_NOTES_BYTES)
         .take(MAX_NOTE_RANGES)
         .find_map(|(offset, size, alignment)| {
-            let bytes = source.read_exact(offset, size)?;
+            let bytes = source.read_exact("note", offset, size).ok()?;
             // Only 4 and 8 exist; a 32-bit word holds them.
             let alignment = u32::try_from(alignment).ok()?;
             if headers.is_64 {
@@ -78,7 +78,9 @@ pub(super) fn debug_link(source: Source<'_>, headers: &Headers) -> Option<DebugL
         section.name == b".gnu_debuglink" && section.size <= MAX_DEBUG_LINK_BYTES
     };
     let section = headers.sections.iter().find(is_link)?;
-    let bytes = source.read_exact(section.offset, section.size)?;
+    let bytes = source
+        .read_exact(".gnu_debuglink", section.offset, section.size)
+        .ok()?;
     let name_len = memchr::memchr(0, &bytes)?;
     let name = bytes.get(..name_len)?;
     let crc: [u8; 4] = bytes

@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 
+use super::ElfError;
+
 /// A file or bytes in memory, read at any place.
 ///
 /// Files are read, never mapped: their owner may cut them while we look, which kills a reader of a mapping (SIGBUS).
@@ -34,25 +36,35 @@ impl Source<'_> {
         }
     }
 
-    /// All of a range, or `None` if the source ends before it. The caller has bounded `size_bytes`.
-    pub(super) fn read_exact(&self, offset: u64, size_bytes: u64) -> Option<Vec<u8>> {
-        let end = offset.checked_add(size_bytes)?;
-        if end > self.size_bytes() {
-            return None;
+    /// All of a range, which must lie in the source. The caller has bounded `size`.
+    pub(super) fn read_exact(
+        &self,
+        what: &'static str,
+        offset: u64,
+        size: u64,
+    ) -> Result<Vec<u8>, ElfError> {
+        let outside = ElfError::OutsideFile { what, offset, size };
+        if offset
+            .checked_add(size)
+            .is_none_or(|end| end > self.size_bytes())
+        {
+            return Err(outside);
         }
         let mut bytes = Vec::new();
-        bytes
-            .try_reserve_exact(usize::try_from(size_bytes).ok()?)
-            .ok()?;
-        let mut cursor = Cursor {
+        let cursor = Cursor {
             source: *self,
             position: offset,
         };
-        (&mut cursor)
-            .take(size_bytes)
+        // Grows with what is there: a sparse or shrinking file does not cost what it claims at once.
+        cursor
+            .take(size)
             .read_to_end(&mut bytes)
-            .ok()?;
-        (bytes.len() as u64 == size_bytes).then_some(bytes)
+            .map_err(ElfError::Read)?;
+        if bytes.len() as u64 == size {
+            Ok(bytes)
+        } else {
+            Err(outside)
+        }
     }
 }
 

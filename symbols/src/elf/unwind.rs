@@ -86,10 +86,7 @@ fn eh_frame_hdr_by_segment(
         return Ok(None);
     };
     check_size(what, segment.file_size, MAX_UNWIND_BYTES)?;
-    let (offset, size) = (segment.offset, segment.file_size);
-    let data = source
-        .read_exact(offset, size)
-        .ok_or(ElfError::OutsideFile { what, offset, size })?;
+    let data = source.read_exact(what, segment.offset, segment.file_size)?;
     Ok(Some(Section {
         address: segment.address,
         data,
