@@ -61,7 +61,8 @@ pub fn as_folded(stack: &str) -> String {
 fn frame_as_folded(frame: &str) -> String {
     match frame.split_once('!') {
         None => frame.trim_start_matches("Process ").to_owned(),
-        Some((_, "{truncated}")) => "[truncated]".to_owned(),
+        // A mark, such as that of a cut stack; PerfView takes square brackets for something else.
+        Some(("perfcollect", mark)) => mark.replace('{', "[").replace('}', "]"),
         Some((module, offset)) if offset.starts_with("0x") => format!("{module}+{offset}"),
         Some((_, name)) => name.to_owned(),
     }
