@@ -32,6 +32,21 @@ fn capture(runtime: &Runtime, program: &Path) -> (Saved, serde_json::Value) {
     (saved, workload.done(LIMIT)["modes"][0].clone())
 }
 
+/// Samples in code whose only name is its address. Perf maps lack two kinds of stub, through which calls go until a
+/// method has its final code: precode, and counters of calls. Both jump, so that neither ever calls.
+fn samples_in_stubs(saved: &Saved) -> u64 {
+    let mut samples = 0;
+    for (stack, count) in &saved.stacks {
+        let is_stub = |frame: &&String| frame.starts_with("jit+0x");
+        if stack.iter().any(|frame| is_stub(&frame)) {
+            let user = stack.iter().rfind(|frame| !frame.ends_with("_[k]"));
+            assert!(user.is_some_and(|leaf| is_stub(&leaf)), "{stack:?}");
+            samples += count;
+        }
+    }
+    samples
+}
+
 fn check(runtime: &Runtime, program: &Path) {
     let (saved, mode) = capture(runtime, program);
     let summary = &saved.summary;
@@ -39,7 +54,13 @@ fn check(runtime: &Runtime, program: &Path) {
     assert_eq!(summary.processes[0].name, "dotnet");
     saved.expect_complete();
     let names = summary.quality.names;
-    assert!(names.jit.named > 0 && names.jit.unnamed == 0, "{names:#?}");
+    let in_stubs = samples_in_stubs(&saved);
+    assert!(
+        names.jit.named > 0 && names.jit.unnamed == in_stubs,
+        "{names:#?}"
+    );
+    // A stub is passed in nanoseconds; our own program is done with them before it says that it is ready.
+    assert!(in_stubs * 200 <= summary.samples, "{in_stubs} in stubs");
     assert_eq!(names.unmapped.unnamed, 0, "{names:#?}");
     assert_eq!(summary.quality.losses, Default::default());
     assert_eq!(summary.quality.notices, []);
