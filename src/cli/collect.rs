@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use super::OneLine;
 use super::arguments::CollectOptions;
 use super::progress::Reporter;
 use crate::capture::{self, Capture, CaptureError, CaptureRequest, End, Signals, Target};
@@ -260,7 +261,7 @@ fn print(options: &CollectOptions, summary: &Summary, saved: &str) -> Result<(),
     } else {
         report::summary(summary, &mut out)
             .and_then(|()| report::methods(summary, TOP_METHODS, &mut out))
-            .and_then(|()| writeln!(out, "\n{saved}"))
+            .and_then(|()| writeln!(out, "\n{}", OneLine(saved)))
     }
     .map_err(CollectError::Print)
 }
