@@ -75,7 +75,13 @@ fn command_and_its_children_from_the_first_instruction() {
         "{:#?}",
         saved.summary.processes
     );
-    assert!(saved.summary.processes.iter().all(|process| process.name == "sh"));
+    assert!(
+        saved
+            .summary
+            .processes
+            .iter()
+            .all(|process| process.name == "sh")
+    );
     assert_eq!(saved.summary.info.target, format!("sh -c {script}"));
 }
 
@@ -88,11 +94,19 @@ fn start_of_a_command_is_sampled() {
     let saved = Saved::open(folder, "run");
     let in_linker = ["_dl_start", "_dl_relocate_object", "_start", "dl_main"];
     assert!(
-        in_linker.iter().any(|name| saved.samples_under(&[name]) > 0),
+        in_linker
+            .iter()
+            .any(|name| saved.samples_under(&[name]) > 0),
         "{:#?}",
         saved.stacks
     );
-    assert!(saved.summary.processes.iter().all(|process| process.name == "ls"));
+    assert!(
+        saved
+            .summary
+            .processes
+            .iter()
+            .all(|process| process.name == "ls")
+    );
 }
 
 #[test]
@@ -117,10 +131,25 @@ fn limit_leaves_the_command_running() {
     let folder = tempfile::tempdir().unwrap();
     let running = begin(
         folder.path(),
-        &["run", "-collectsec", "0.5", "--", "sh", "-c", "echo $$ > pid; while :; do :; done >/dev/null"],
+        &[
+            "run",
+            "-collectsec",
+            "0.5",
+            "--",
+            "sh",
+            "-c",
+            "echo $$ > pid; while :; do :; done >/dev/null",
+        ],
     );
     // A command that still has our standard output would keep it open: only the exit of the capture is waited for.
-    wait_until(|| said(folder.path()).contains("STOPPED") && folder.path().join("run.trace.zip").metadata().is_ok_and(|file| file.len() > 0));
+    wait_until(|| {
+        said(folder.path()).contains("STOPPED")
+            && folder
+                .path()
+                .join("run.trace.zip")
+                .metadata()
+                .is_ok_and(|file| file.len() > 0)
+    });
     let pid = fs::read_to_string(folder.path().join("pid")).unwrap();
     assert!(Path::new("/proc").join(pid.trim()).exists());
     drop(running);
@@ -133,7 +162,10 @@ fn signals_end_a_capture_with_a_whole_trace() {
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let folder = tempfile::tempdir().unwrap();
         let target = start(Command::new("sh").args(["-c", "while :; do :; done"]));
-        let capture = begin(folder.path(), &["stopped", "-pid", &target.pid().to_string()]);
+        let capture = begin(
+            folder.path(),
+            &["stopped", "-pid", &target.pid().to_string()],
+        );
         std::thread::sleep(Duration::from_millis(300));
         capture.signal(signal);
         let finished = finish(capture, LIMIT).expect_success();
@@ -158,7 +190,11 @@ fn second_signal_ends_at_once_and_leaves_nothing_half() {
     capture.signal(Signal::CONT);
     let finished = finish(capture, LIMIT);
     assert_eq!(finished.status.code(), Some(1));
-    assert!(said(folder.path()).contains("second signal"), "{}", said(folder.path()));
+    assert!(
+        said(folder.path()).contains("second signal"),
+        "{}",
+        said(folder.path())
+    );
     assert!(!folder.path().join("twice.trace.zip").exists());
 }
 
@@ -166,7 +202,11 @@ fn second_signal_ends_at_once_and_leaves_nothing_half() {
 fn target_that_ends_ends_the_capture() {
     need_capture!();
     let folder = tempfile::tempdir().unwrap();
-    let target = start(Command::new("sh").args(["-c", "while [ ! -e end ]; do :; done"]).current_dir(&folder));
+    let target = start(
+        Command::new("sh")
+            .args(["-c", "while [ ! -e end ]; do :; done"])
+            .current_dir(&folder),
+    );
     let capture = begin(folder.path(), &["gone", "-pid", &target.pid().to_string()]);
     std::thread::sleep(Duration::from_millis(300));
     fs::write(folder.path().join("end"), "").unwrap();

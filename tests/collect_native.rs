@@ -65,12 +65,19 @@ fn stripped_program_keeps_its_stacks_and_takes_no_neighbours_names() {
         for frame in [1, 4, 5] {
             assert!(stack[frame].starts_with("native-stripped+0x"), "{stack:?}");
         }
-        assert_eq!(
-            stack[2..4],
-            ["__libc_start_main", "__libc_start_call_main"]
+        assert_eq!(stack[2..4], ["__libc_start_main", "__libc_start_call_main"]);
+        let own = [
+            "main",
+            "shares",
+            "share_caller",
+            "work50",
+            "work30",
+            "work20",
+        ];
+        assert!(
+            !own.iter().any(|own| stack.contains(&(*own).into())),
+            "{stack:?}"
         );
-        let own = ["main", "shares", "share_caller", "work50", "work30", "work20"];
-        assert!(!own.iter().any(|own| stack.contains(&(*own).into())), "{stack:?}");
     }
 }
 
@@ -93,7 +100,10 @@ fn recursion_callbacks_and_threads_are_whole() {
     need_capture!();
     for (mode, under) in [
         ("recursion", &["main", "descend", "descend", "descend"][..]),
-        ("callback", &["main", "callback_caller", "qsort", "compare_burn"]),
+        (
+            "callback",
+            &["main", "callback_caller", "qsort", "compare_burn"],
+        ),
         ("threads", &["start_thread", "thread_main"]),
     ] {
         let Some((saved, done)) = capture("native-nofp", mode) else {

@@ -121,7 +121,14 @@ fn without_privileges() {
     let place = Place::new();
     let target = busy();
     let pid = target.pid().to_string();
-    let nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
+    let nobody = [
+        "setpriv",
+        "--reuid",
+        "65534",
+        "--regid",
+        "65534",
+        "--clear-groups",
+    ];
     for arguments in [
         &["x", "-collectsec", "1"][..],
         &["x", "-collectsec", "1", "-pid", &pid],
@@ -140,8 +147,15 @@ fn in_a_container_without_capabilities() {
     }
     let place = Place::new();
     let locked = [
-        "unshare", "--mount", "--pid", "--fork", "--mount-proc", "setpriv", "--bounding-set=-all",
-        "--inh-caps=-all", "--no-new-privs",
+        "unshare",
+        "--mount",
+        "--pid",
+        "--fork",
+        "--mount-proc",
+        "setpriv",
+        "--bounding-set=-all",
+        "--inh-caps=-all",
+        "--no-new-privs",
     ];
     let said = place.refused(&locked, &["x", "-collectsec", "1"]);
     expect_words(&said, &["perf_event_open", "CAP_PERFMON"]);
@@ -156,7 +170,10 @@ fn process_that_is_none() {
     expect_words(&said, &["2147483647 does not exist", "ps -e"]);
     // One missing of two is an error too: half of what was asked is not what was asked.
     let me = format!("{},2147483647", std::process::id());
-    expect_words(&place.refused(&["env"], &["x", "-pid", &me]), &["2147483647"]);
+    expect_words(
+        &place.refused(&["env"], &["x", "-pid", &me]),
+        &["2147483647"],
+    );
     // This test runs in a thread of its own.
     let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
     let said = place.refused(&["env"], &["x", "-pid", &thread]);
@@ -179,7 +196,10 @@ fn directory_that_is_missing_or_closed() {
     need_capture!();
     let place = Place::new();
     let said = place.refused(&["env"], &["missing/x", "-collectsec", "1"]);
-    expect_words(&said, &["directory missing", "name the trace with a directory"]);
+    expect_words(
+        &said,
+        &["directory missing", "name the trace with a directory"],
+    );
     // Root may write where others may not, but not to a file system of the kernel's.
     let said = place.refused(&["env"], &["/proc/x", "-collectsec", "1"]);
     expect_words(&said, &["/proc", "name the trace with a directory"]);
@@ -230,7 +250,15 @@ fn target_without_samples() {
         let pid = target.pid().to_string();
         let arguments = ["x", "-quiet", "-collectsec", "0.5", "-pid", &pid];
         let said = place.refused(&["env"], &arguments);
-        expect_words(&said, &["no samples", &pid, "waiting, or stopped", "nothing was written"]);
+        expect_words(
+            &said,
+            &[
+                "no samples",
+                &pid,
+                "waiting, or stopped",
+                "nothing was written",
+            ],
+        );
     }
 }
 
@@ -250,7 +278,10 @@ fn disk_that_is_full() {
     let mut kilobytes = 32;
     loop {
         let size = kilobytes.to_string();
-        let finished = place.collect(&["unshare", "--mount", "sh", "-c", script, "sh", &size], &arguments);
+        let finished = place.collect(
+            &["unshare", "--mount", "sh", "-c", script, "sh", &size],
+            &arguments,
+        );
         if finished.status.success() {
             assert_eq!(finished.stdout, "full.flamegraph.svg\nfull.trace.zip\n");
             break;

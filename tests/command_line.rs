@@ -31,7 +31,10 @@ fn unknown_options_name_the_nearest() {
         ("-jsn", "--json"),
     ] {
         let message = refused(&["collect", "x", typed, "3"]);
-        assert!(message.contains(&format!("'{meant}'")), "{typed}: {message}");
+        assert!(
+            message.contains(&format!("'{meant}'")),
+            "{typed}: {message}"
+        );
     }
     assert!(refused(&["colect", "x"]).contains("'collect'"));
     assert!(refused(&["veiw", "x"]).contains("'view'"));
@@ -48,7 +51,17 @@ fn missing_values_and_names() {
 
 #[test]
 fn bad_values() {
-    for pid in ["0", "-1", "abc", "1,", "1,,2", "99999999999", "1.5", " 1", "+"] {
+    for pid in [
+        "0",
+        "-1",
+        "abc",
+        "1,",
+        "1,,2",
+        "99999999999",
+        "1.5",
+        " 1",
+        "+",
+    ] {
         let message = refused(&["collect", "x", &format!("-pid={pid}")]);
         assert!(message.contains("not a process id"), "{pid}: {message}");
     }
@@ -68,12 +81,19 @@ fn bad_values() {
 fn case_and_dashes_do_not_matter() {
     // That a process is missing is only found when the line was understood.
     for spelling in ["-pid", "--pid", "-PID", "--Pid", "-pId"] {
-        for line in [&[spelling, "2147483647"][..], &[&format!("{spelling}=2147483647")]] {
+        for line in [
+            &[spelling, "2147483647"][..],
+            &[&format!("{spelling}=2147483647")],
+        ] {
             let folder = tempfile::tempdir().unwrap();
             let arguments = ["collect", "x"].iter().chain(line);
             let finished = run_perfcollect(arguments, folder.path(), Duration::from_secs(30));
             assert_eq!(finished.status.code(), Some(1), "{line:?}");
-            assert!(finished.stderr.contains("does not exist"), "{}", finished.stderr);
+            assert!(
+                finished.stderr.contains("does not exist"),
+                "{}",
+                finished.stderr
+            );
         }
     }
 }

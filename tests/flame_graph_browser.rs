@@ -64,7 +64,10 @@ fn chromium(action: &str, file: &Path, folder: &Path) -> Option<String> {
             "--disable-sync",
             "--window-size=1400,900",
         ])
-        .arg(format!("--user-data-dir={}", folder.join("profile").display()))
+        .arg(format!(
+            "--user-data-dir={}",
+            folder.join("profile").display()
+        ))
         .arg(action)
         .arg(format!("file://{}", file.display()));
     Some(
@@ -122,7 +125,15 @@ fn search_and_zoom() {
     let report: Value = serde_json::from_str(&report).unwrap();
 
     let all = names(&report, "all");
-    for name in ["all", "_start", "main", "share_caller", "work50", "work30", "work20"] {
+    for name in [
+        "all",
+        "_start",
+        "main",
+        "share_caller",
+        "work50",
+        "work30",
+        "work20",
+    ] {
         assert!(all.contains(&name.to_owned()), "no {name} in {all:?}");
     }
     // Found, and the share that the stacks have.

@@ -122,7 +122,11 @@ impl Outputs {
         let mut out = BufWriter::new(Stoppable::new(&mut self.flame_graph, signals));
         let written = flame_graph::write(trace, &self.name, &mut out).and_then(|()| out.flush());
         drop(out);
-        check(&self.flame_graph, written.map_err(ArchiveError::Io), signals)?;
+        check(
+            &self.flame_graph,
+            written.map_err(ArchiveError::Io),
+            signals,
+        )?;
         let out = BufWriter::new(Stoppable::new(&mut self.archive, signals));
         let written = archive::write(trace, summary, &self.name, log, out);
         // A picture without its trace is kept only by who is in a hurry.

@@ -19,9 +19,11 @@ mod runtime;
 mod saved;
 mod workload;
 
-pub use capture::{captured, cannot_capture, expect_shares, perfcollect, run_perfcollect};
+pub use capture::{cannot_capture, captured, expect_shares, perfcollect, run_perfcollect};
 pub use child::{Finished, Running, finish, run, start};
-pub use perfview::{as_folded, expect_same_in_perfview, expect_totals, perfview_json, perfview_text};
+pub use perfview::{
+    as_folded, expect_same_in_perfview, expect_totals, perfview_json, perfview_text,
+};
 pub use runtime::{Runtime, runtimes};
 pub use saved::{Saved, stacks_of};
 pub use workload::{Workload, workloads};

@@ -28,7 +28,9 @@ pub fn perfview_text(mode: &str, trace: &Path, options: &[&str]) -> Option<Strin
         .rev()
         .find(|runtime| runtime.major() >= 8);
     let (Some(reader), Some(runtime)) = (reader(), runtime) else {
-        say_skipped("PerfView's own reader needs perfview-check ($PERFVIEW_CHECK) and .NET 8 or newer");
+        say_skipped(
+            "PerfView's own reader needs perfview-check ($PERFVIEW_CHECK) and .NET 8 or newer",
+        );
         return None;
     };
     let mut command = Command::new(reader);

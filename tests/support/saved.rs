@@ -111,7 +111,10 @@ pub fn stacks_of(folded: &str) -> Stacks {
         let count: u64 = count
             .parse()
             .unwrap_or_else(|_| panic!("no count: {line:?}"));
-        assert!(count > 0 && stacks.insert(frames, count).is_none(), "{line:?}");
+        assert!(
+            count > 0 && stacks.insert(frames, count).is_none(),
+            "{line:?}"
+        );
     }
     stacks
 }
