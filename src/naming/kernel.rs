@@ -13,9 +13,12 @@ pub(super) const PROPER: &str = "vmlinux";
 const KALLSYMS: &str = "/proc/kallsyms";
 
 pub(super) fn name(codes: &[CodeAddress]) -> Named {
+    let addresses: Vec<_> = codes.iter().copied().map(offset).collect();
     let symbols = File::open(KALLSYMS)
         .map_err(KallsymsError::Read)
-        .and_then(|file| KernelSymbols::read(BufReader::with_capacity(1 << 16, file)));
+        .and_then(|file| {
+            KernelSymbols::read_for(BufReader::with_capacity(1 << 16, file), &addresses)
+        });
     let (symbols, notice) = match symbols {
         Ok(symbols) => (symbols, None),
         Err(error) => (

@@ -96,10 +96,10 @@ fn subtitle(trace: &Trace) -> String {
     let info = &trace.info;
     let seconds = info.end_ns.saturating_sub(info.start_ns) as f64 / 1e9;
     format!(
-        "{} samples of {} in {seconds:.1} s, {}",
+        "{}: {} samples of {} in {seconds:.1} s",
+        info.target,
         trace.samples.len(),
-        info.event,
-        info.target
+        info.event
     )
 }
 

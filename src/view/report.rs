@@ -22,11 +22,12 @@ pub fn summary(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
     let seconds = info.end_ns.saturating_sub(info.start_ns) as f64 / 1e9;
     writeln!(
         out,
-        "{} samples of {} in {seconds:.1} s: {:.1} ms of CPU time in {} processes",
+        "{} samples of {} in {seconds:.1} s: {:.1} ms of CPU time in {} process{}",
         summary.samples,
         terminal(&info.event),
         summary.cpu_ms,
-        summary.process_count
+        summary.process_count,
+        if summary.process_count == 1 { "" } else { "es" }
     )?;
     writeln!(out, "  target   {}", short(&info.target))?;
     writeln!(

@@ -8,9 +8,12 @@ use std::io::{self, BufRead};
 
 use thiserror::Error;
 
+mod nearest;
+
 use crate::binding::Binding;
 use crate::lines::{Line, Lines, hex, word};
 use crate::table::{Entry, Extent, Symbol, SymbolTable, SymbolTableBuilder, TableError};
+use nearest::Nearest;
 
 /// Most bytes read. A distribution kernel with its modules has 12 MB.
 const MAX_BYTES: u64 = 256 << 20;
@@ -63,7 +66,23 @@ impl KernelSymbols {
     /// # Errors
     /// Reading failed, the addresses are hidden, or there are more symbols than a table takes.
     pub fn read(input: impl BufRead) -> Result<Self, KallsymsError> {
-        let mut reader = Reader::default();
+        Self::read_with(Reader::default(), input)
+    }
+
+    /// Reads only what names these addresses; other addresses must not be looked up. A capture has a few hundred
+    /// kernel addresses, the kernel a hundred thousand functions.
+    ///
+    /// # Errors
+    /// As [`KernelSymbols::read`].
+    pub fn read_for(input: impl BufRead, addresses: &[u64]) -> Result<Self, KallsymsError> {
+        let reader = Reader {
+            nearest: Some(Nearest::new(addresses)),
+            ..Reader::default()
+        };
+        Self::read_with(reader, input)
+    }
+
+    fn read_with(mut reader: Reader, input: impl BufRead) -> Result<Self, KallsymsError> {
         let mut lines = Lines::new(input, MAX_BYTES);
         while let Some(line) = lines.next()? {
             match line {
@@ -165,6 +184,8 @@ struct Reader {
     modules: Vec<Vec<u8>>,
     tag_of: HashMap<Vec<u8>, u32>,
     last_start_of: HashMap<u32, u64>,
+    nearest: Option<Nearest>,
+    functions: u64,
     at_zero: u64,
     skipped: u64,
 }
@@ -187,15 +208,24 @@ impl Reader {
         let tag = line.module.map_or(0, |module| self.tag(module));
         let last = self.last_start_of.entry(tag).or_default();
         *last = line.address.max(*last);
+        self.functions += 1;
+        let rank = binding.rank(line.name);
+        match &mut self.nearest {
+            Some(nearest) => nearest.offer(line.address, line.name, rank, tag),
+            None => self.push(line.address, line.name, rank, tag),
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, start: u64, name: &[u8], rank: u8, tag: u32) {
         self.pending.push(Pending {
-            start: line.address,
+            start,
             name_start: self.names.len(),
-            name_len: line.name.len(),
-            rank: binding.rank(line.name),
+            name_len: name.len(),
+            rank,
             tag,
         });
-        self.names.extend_from_slice(line.name); // at most MAX_BYTES of them
-        Ok(())
+        self.names.extend_from_slice(name); // at most MAX_BYTES of them
     }
 
     fn tag(&mut self, module: &[u8]) -> u32 {
@@ -208,11 +238,15 @@ impl Reader {
         tag
     }
 
-    fn finish(self) -> Result<KernelSymbols, KallsymsError> {
-        if self.pending.is_empty() && self.at_zero > 0 {
+    fn finish(mut self) -> Result<KernelSymbols, KallsymsError> {
+        if self.functions == 0 && self.at_zero > 0 {
             return Err(KallsymsError::Restricted {
                 functions: self.at_zero,
             });
+        }
+        let nearest = self.nearest.take().map(Nearest::found);
+        for found in nearest.into_iter().flatten() {
+            self.push(found.start, &found.name, found.rank, found.tag);
         }
         let mut builder = SymbolTableBuilder::new();
         for pending in &self.pending {
@@ -299,6 +333,27 @@ ffffffffc0300000 t bpf_prog_6deef7357e7b4530_sd_fw\t[bpf]\n";
             symbols.lookup(0xffff_ffff_8100_0100).unwrap().symbol.end,
             0xffff_ffff_8100_2000
         );
+    }
+
+    /// Whatever the order of the lines and however many addresses fall into one function.
+    #[test]
+    fn reading_for_addresses_names_them_as_reading_all_does() {
+        let text = std::fs::read("/proc/kallsyms").unwrap_or_default();
+        for text in [SAMPLE, &text] {
+            let Ok(all) = KernelSymbols::read(text) else {
+                return eprintln!("skipped: this kernel hides its addresses");
+            };
+            let addresses: Vec<_> = all
+                .iter()
+                .step_by(1 + all.len() / 2000)
+                .flat_map(|found| [0, 1, 0x40, 0x1000, 0x20_0000].map(|at| found.symbol.start + at))
+                .chain([0, u64::MAX])
+                .collect();
+            let some = KernelSymbols::read_for(text, &addresses).unwrap();
+            for address in addresses {
+                assert_eq!(found(&some, address), found(&all, address), "{address:#x}");
+            }
+        }
     }
 
     #[test]

@@ -1,0 +1,21 @@
+//! A perf_event record of the layout that a live capture asks for: 24 bytes of registers and a copy of the stack.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use perfcollect::perf::{Layout, Record};
+
+/// IP, TID, TIME, CALLCHAIN, CPU, PERIOD, REGS_USER, STACK_USER.
+const SAMPLE_TYPE: u64 = 0x31a7;
+/// bp, sp, ip.
+const USER_REGS: u64 = 0x1c0;
+
+fuzz_target!(|data: &[u8]| {
+    let Ok(layout) = Layout::new(SAMPLE_TYPE, USER_REGS) else {
+        return;
+    };
+    let _ = layout.time_of(data);
+    if let Ok(Record::Sample(sample)) = layout.parse(data) {
+        assert!(sample.stack.len() <= data.len());
+        assert!(sample.kernel_chain().count() * 8 <= data.len());
+    }
+});
