@@ -251,8 +251,10 @@ proptest! {
                 prop_assert_eq!((pid.0, tid.0, parent_pid.0), (theirs.pid, theirs.tid, theirs.ppid)),
             (Record::Exit { pid, tid }, EventRecord::Exit(theirs)) =>
                 prop_assert_eq!((pid.0, tid.0), (theirs.pid, theirs.tid)),
-            (Record::Lost { records }, EventRecord::Lost(theirs)) =>
-                prop_assert_eq!(records, theirs.count),
+            (Record::Lost { records, cpu }, EventRecord::Lost(theirs)) => {
+                let common = raw.common_data().unwrap();
+                prop_assert_eq!((records, cpu.0), (theirs.count, common.cpu.unwrap_or(0)));
+            }
             (ours, theirs) => panic!("{ours:?} is not {theirs:?}"),
         }
     }

@@ -42,9 +42,13 @@ impl<'a> Engine<'a> {
 
     pub(super) fn record(&mut self, time: Nanos, record: &Record<'_>) {
         match record {
-            Record::Sample(sample) if self.filter.wants(sample.pid) => self.sample(sample),
-            Record::Sample(_) => {}
-            Record::Lost { records } => self.losses.lost_records += records,
+            Record::Sample(sample) => {
+                self.losses.samples_seen += 1;
+                if self.filter.wants(sample.pid) {
+                    self.sample(sample);
+                }
+            }
+            Record::Lost { records, cpu } => self.losses.count(*cpu, *records, time),
             Record::LostSamples { samples } => self.losses.lost_samples += samples,
             Record::Throttle => self.losses.throttled += 1,
             _ => {
@@ -104,7 +108,7 @@ impl<'a> Engine<'a> {
     }
 
     pub(super) fn lost(&self) -> u64 {
-        self.losses.lost_records + self.losses.lost_samples
+        self.losses.lost()
     }
 
     /// Whether nobody of the target is left.

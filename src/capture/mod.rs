@@ -4,6 +4,7 @@ mod command;
 mod engine;
 mod signals;
 mod target;
+pub mod usage;
 
 pub use command::{Command, CommandError};
 pub use signals::Signals;
@@ -14,6 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{getpriority_process, setpriority_process};
 use thiserror::Error;
 
 use crate::machine::{Machine, ProcError};
@@ -21,6 +23,8 @@ use crate::perf::{self, SamplingRequest, Session, SessionError};
 use crate::trace::{CaptureInfo, Losses, Notice, Recording};
 use engine::Engine;
 
+/// Niceness while capturing: the rings must be emptied however busy the machine is, and that takes little.
+const PRIORITY: i32 = -19;
 /// How long the collector sleeps at most; also the pace of progress reports.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -106,14 +110,24 @@ pub fn run(
     request.target.check()?;
     let mut session = Session::open(&request.sampling)?;
     let mut engine = Engine::new(&request.target);
-    session.enable()?;
+    session.start_tracking()?;
+    if !matches!(request.target, Target::Command(_)) {
+        engine.begin(None)?;
+    }
+    session.start_sampling()?;
     let (started, start_unix) = (perf::now(), SystemTime::now());
     let clock = Instant::now();
     let mut command = match &request.target {
-        Target::Command(words) => Some(Command::spawn(words)?),
+        Target::Command(words) => {
+            let command = Command::spawn(words)?;
+            engine.begin(Some(command.pid()))?;
+            Some(command)
+        }
         _ => None,
     };
-    engine.begin(command.as_ref().map(Command::pid))?;
+    // After the command was started, which must not inherit it. Without the right to it we do without.
+    let priority = getpriority_process(None).unwrap_or(0);
+    let _ = setpriority_process(None, PRIORITY);
 
     let end = loop {
         let left = request
@@ -145,8 +159,9 @@ pub fn run(
             break End::TargetGone;
         }
     };
-    session.disable().map_err(SessionError::Enable)?;
+    session.stop()?;
     let ended = perf::now();
+    let _ = setpriority_process(None, priority);
     session.drain_all(|time, record| engine.record(time, &record));
 
     let host = rustix::system::uname();
@@ -163,11 +178,31 @@ pub fn run(
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_nanos() as u64),
         target: request.target.to_string(),
+        collector_cpu_ms: usage::cpu_time().as_secs_f64() * 1e3,
+        collector_peak_kib: usage::peak_memory_kib(),
     };
     let (recording, machine, mut losses) = engine.finish();
     losses.malformed_records = session.malformed();
     losses.late_records = session.late();
-    let mut notices = Vec::new();
+    for (cpu, lost) in session.lost() {
+        losses.settle(cpu, lost);
+    }
+    let mut notices = session.notices();
+    if losses.is_notable() {
+        notices.push(Notice::new(
+            format!(
+                "the kernel dropped {} of {} records{}",
+                losses.lost(),
+                losses.lost() + losses.samples_seen,
+                if losses.is_incomplete() {
+                    ": the trace is incomplete"
+                } else {
+                    ""
+                }
+            ),
+            "use a lower -freq or a larger -buffersize",
+        ));
+    }
     if let (End::Limit | End::Signal, Some(command)) = (&end, &command) {
         notices.push(Notice::new(
             format!("the command still runs as process {}", command.pid()),

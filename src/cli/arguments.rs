@@ -56,6 +56,9 @@ pub(super) struct CollectOptions {
         value_parser = clap::value_parser!(u32).range(1..=20_000)
     )]
     pub(super) freq: u32,
+    /// Size of each CPU's ring: pages, or bytes with K, M or G; by default it follows -freq
+    #[arg(long, value_name = "SIZE", value_parser = buffer_bytes)]
+    pub(super) buffersize: Option<usize>,
     /// Replace the files of an older trace with this name
     #[arg(long)]
     pub(super) force: bool,
@@ -96,4 +99,51 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| {
             "not a time: a number of seconds above 0 is needed, such as 10 or 2.5".into()
         })
+}
+
+/// As perf's --mmap-pages: a bare number counts pages.
+fn buffer_bytes(text: &str) -> Result<usize, String> {
+    let units = [('B', 1), ('K', 1 << 10), ('M', 1 << 20), ('G', 1 << 30)];
+    let unit = units
+        .into_iter()
+        .find(|(suffix, _)| text.ends_with([*suffix, suffix.to_ascii_lowercase()]));
+    let (digits, unit) = match unit {
+        Some((_, bytes)) => (&text[..text.len() - 1], bytes),
+        None => (text, rustix::param::page_size()),
+    };
+    digits
+        .parse()
+        .ok()
+        .and_then(|count: usize| count.checked_mul(unit))
+        .filter(|&bytes| bytes > 0)
+        .ok_or_else(|| "not a size: a number of pages, or such as 512K, 16M or 1G is needed".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(buffer_bytes("16m"), Ok(16 << 20));
+        assert_eq!(buffer_bytes("512K"), Ok(512 << 10));
+        assert_eq!(buffer_bytes("4"), Ok(4 * rustix::param::page_size()));
+        for bad in [
+            "",
+            "M",
+            "0",
+            "-1",
+            "1T",
+            "99999999999999999999",
+            "99999999999999G",
+        ] {
+            assert!(buffer_bytes(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Arguments::command().debug_assert();
+    }
 }

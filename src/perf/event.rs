@@ -1,8 +1,9 @@
 //! perf_event_open: what is asked of the kernel, and what a refusal means.
 
 use std::fs::File;
-use std::io;
-use std::os::fd::FromRawFd;
+use std::io::{self, Read};
+use std::ops::RangeInclusive;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd};
 
 use perf_event_open_sys as perf;
 use perf_event_open_sys::bindings as sys;
@@ -19,6 +20,9 @@ const SAMPLE_TYPE: u32 = sys::PERF_SAMPLE_IP
     | sys::PERF_SAMPLE_CALLCHAIN
     | sys::PERF_SAMPLE_REGS_USER
     | sys::PERF_SAMPLE_STACK_USER;
+
+/// `read` gives the event's value, then what was lost of it.
+const READ_LOST: u64 = sys::PERF_FORMAT_LOST as u64;
 
 /// What to sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +69,39 @@ pub enum OpenError {
     Layout(#[from] ParseError),
 }
 
+/// Time a ring holds the samples of a busy CPU, in milliseconds. The collector comes by when a quarter is full.
+const RING_MS: u64 = 200;
+/// Bytes of a sample besides its stack: header, registers, the kernel's callchain.
+const SAMPLE_BYTES: u64 = 512;
+/// Rings of all CPUs together take no more.
+const ALL_RINGS_BYTES: u64 = 512 << 20;
+/// Smallest and largest ring.
+const RING_BYTES: RangeInclusive<usize> = 128 << 10..=1 << 30;
+
 impl SamplingRequest {
+    /// A request with rings that fit the rate and the number of CPUs.
+    #[must_use]
+    pub fn new(frequency_hz: u32, stack_bytes: u32, cpus: usize) -> Self {
+        let sample_bytes = u64::from(stack_bytes) + SAMPLE_BYTES;
+        let wanted = u64::from(frequency_hz) * RING_MS / 1000 * sample_bytes;
+        let share = ALL_RINGS_BYTES / cpus.max(1) as u64;
+        Self {
+            frequency_hz,
+            stack_bytes,
+            ring_bytes: 0,
+        }
+        .with_ring_bytes(wanted.min(share) as usize)
+    }
+
+    /// The same with rings of about this many bytes for each CPU.
+    #[must_use]
+    pub fn with_ring_bytes(mut self, bytes: usize) -> Self {
+        let bytes = bytes.clamp(*RING_BYTES.start(), *RING_BYTES.end());
+        // The next power of two up, unless the one below is nearer.
+        self.ring_bytes = (bytes - bytes / 4).next_power_of_two();
+        self
+    }
+
     /// Time between two samples of a busy CPU. The kernel divides a second by the frequency once and then counts
     /// nanoseconds (perf_swevent_init_hrtimer).
     #[must_use]
@@ -73,59 +109,157 @@ impl SamplingRequest {
         1_000_000_000 / u64::from(self.frequency_hz.max(1))
     }
 
-    fn attributes(&self) -> sys::perf_event_attr {
+    /// What both events have in common: how their records look.
+    fn common(&self, count_lost: bool) -> sys::perf_event_attr {
         let mut attr = sys::perf_event_attr {
             type_: sys::PERF_TYPE_SOFTWARE,
             size: size_of::<sys::perf_event_attr>() as u32,
-            config: u64::from(sys::PERF_COUNT_SW_CPU_CLOCK),
             sample_type: u64::from(SAMPLE_TYPE),
             sample_regs_user: USER_REGS,
             sample_stack_user: self.stack_bytes,
             clockid: rustix::time::ClockId::Monotonic as i32,
+            read_format: if count_lost { READ_LOST } else { 0 },
             ..Default::default()
         };
-        attr.__bindgen_anon_1.sample_freq = u64::from(self.frequency_hz);
         attr.__bindgen_anon_2.wakeup_watermark = (self.ring_bytes / 4) as u32;
-        attr.set_freq(1);
         attr.set_disabled(1);
-        attr.set_exclude_idle(1);
-        attr.set_exclude_guest(1);
-        attr.set_exclude_callchain_user(1);
-        attr.set_mmap(1);
-        attr.set_mmap2(1);
-        attr.set_comm(1);
-        attr.set_comm_exec(1);
-        attr.set_task(1);
         attr.set_sample_id_all(1);
         attr.set_use_clockid(1);
         attr.set_watermark(1);
         attr
     }
 
-    /// How to read the records of this event.
+    /// Counts nothing, but reports mappings, names, forks and exits.
+    fn tracker(&self, count_lost: bool) -> sys::perf_event_attr {
+        let mut attr = self.common(count_lost);
+        attr.config = u64::from(sys::PERF_COUNT_SW_DUMMY);
+        attr.set_mmap(1);
+        attr.set_mmap2(1);
+        attr.set_comm(1);
+        attr.set_comm_exec(1);
+        attr.set_task(1);
+        attr
+    }
+
+    /// Samples the CPU clock.
+    fn sampler(&self, count_lost: bool) -> sys::perf_event_attr {
+        let mut attr = self.common(count_lost);
+        attr.config = u64::from(sys::PERF_COUNT_SW_CPU_CLOCK);
+        attr.__bindgen_anon_1.sample_freq = u64::from(self.frequency_hz);
+        attr.set_freq(1);
+        attr.set_exclude_idle(1);
+        attr.set_exclude_guest(1);
+        attr.set_exclude_callchain_user(1);
+        attr
+    }
+
+    /// How to read the records of both events.
     pub(super) fn layout(&self) -> Result<Layout, ParseError> {
-        let attr = self.attributes();
+        let attr = self.common(false);
         Layout::new(attr.sample_type, attr.sample_regs_user)
     }
 }
 
-/// Opens the event on one CPU, not yet counting. `None`: the CPU is not there.
-pub(super) fn open(request: &SamplingRequest, cpu: u32) -> Result<Option<File>, OpenError> {
-    let mut attr = request.attributes();
+/// Which of the two events of a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Tells what happens to processes. It runs first, so that the processes that are there already can be read
+    /// while nothing is missed and no sample waits.
+    Tracker,
+    /// Takes samples, into the tracker's ring.
+    Sampler,
+}
+
+/// An event on one CPU.
+pub(super) struct Event {
+    file: File,
+    /// Whether the kernel counts what it drops (Linux 6.0).
+    counts_lost: bool,
+}
+
+impl Event {
+    /// Opens an event, not yet counting. `None`: the CPU is not there.
+    pub(super) fn open(
+        request: &SamplingRequest,
+        role: Role,
+        cpu: u32,
+    ) -> Result<Option<Self>, OpenError> {
+        let attributes = |count_lost| match role {
+            Role::Tracker => request.tracker(count_lost),
+            Role::Sampler => request.sampler(count_lost),
+        };
+        let opened = open(attributes(true), cpu).map(|file| (file, true));
+        let opened = match opened {
+            Err(Errno::INVAL) => open(attributes(false), cpu).map(|file| (file, false)),
+            other => other,
+        };
+        match opened {
+            Ok((file, counts_lost)) => Ok(Some(Self { file, counts_lost })),
+            Err(Errno::NODEV) => Ok(None),
+            Err(errno) => Err(refusal(errno, cpu)),
+        }
+    }
+
+    /// Records of this event the kernel has dropped so far, if it counts them.
+    pub(super) fn lost(&self) -> Option<u64> {
+        let mut value_and_lost = [0; 16];
+        let read = (&self.file).read(&mut value_and_lost).ok()?;
+        let (_, lost) = value_and_lost.split_last_chunk()?;
+        (self.counts_lost && read == value_and_lost.len()).then(|| u64::from_le_bytes(*lost))
+    }
+
+    /// Starts or stops counting.
+    pub(super) fn set_enabled(&self, enabled: bool) -> io::Result<()> {
+        let fd = self.file.as_raw_fd();
+        // SAFETY: `fd` is an open perf event; these ioctls take no pointer.
+        done(unsafe {
+            if enabled {
+                perf::ioctls::ENABLE(fd, 0)
+            } else {
+                perf::ioctls::DISABLE(fd, 0)
+            }
+        })
+    }
+
+    /// Writes to the ring of another event of the same CPU.
+    pub(super) fn write_to(&self, other: &Self) -> io::Result<()> {
+        // SAFETY: both are open perf events; the ioctl takes no pointer.
+        done(unsafe { perf::ioctls::SET_OUTPUT(self.file.as_raw_fd(), other.file.as_raw_fd()) })
+    }
+
+    /// The descriptor, to map its ring.
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+}
+
+fn done(result: i32) -> io::Result<()> {
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+impl AsFd for Event {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+fn open(mut attr: sys::perf_event_attr, cpu: u32) -> Result<File, Errno> {
     let flags = u64::from(sys::PERF_FLAG_FD_CLOEXEC);
     // SAFETY: `attr` is a valid perf_event_attr of the size it states; the event only writes to its own ring.
     let fd = unsafe { perf::perf_event_open(&raw mut attr, -1, cpu as i32, -1, flags) };
     if fd < 0 {
-        return refusal(io::Error::last_os_error(), cpu);
+        let error = io::Error::last_os_error();
+        return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
     }
     // SAFETY: the kernel has just handed out this descriptor, nobody else owns it.
-    Ok(Some(unsafe { File::from_raw_fd(fd) }))
+    Ok(unsafe { File::from_raw_fd(fd) })
 }
 
-fn refusal(error: io::Error, cpu: u32) -> Result<Option<File>, OpenError> {
-    let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-    Err(match errno {
-        Errno::NODEV => return Ok(None),
+fn refusal(errno: Errno, cpu: u32) -> OpenError {
+    match errno {
         Errno::ACCESS | Errno::PERM => OpenError::NotPermitted {
             errno,
             paranoid: std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid")
@@ -133,23 +267,19 @@ fn refusal(error: io::Error, cpu: u32) -> Result<Option<File>, OpenError> {
         },
         Errno::NOSYS | Errno::NOENT | Errno::OPNOTSUPP => OpenError::Unsupported(errno),
         _ => OpenError::Refused { cpu, errno },
-    })
+    }
 }
 
-/// Starts or stops counting.
-pub(super) fn set_enabled(event: &File, enabled: bool) -> io::Result<()> {
-    use std::os::fd::AsRawFd;
-    let fd = event.as_raw_fd();
-    // SAFETY: `fd` is an open perf event; these ioctls take no pointer.
-    let result = unsafe {
-        if enabled {
-            perf::ioctls::ENABLE(fd, 0)
-        } else {
-            perf::ioctls::DISABLE(fd, 0)
-        }
-    };
-    if result < 0 {
-        return Err(io::Error::last_os_error());
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rings_fit_rate_and_cpus() {
+        let ring_mib = |hz, cpus| SamplingRequest::new(hz, 32_760, cpus).ring_bytes >> 20;
+        assert_eq!(ring_mib(999, 2), 8);
+        assert_eq!(ring_mib(10_000, 2), 64);
+        assert_eq!(ring_mib(999, 128), 4);
+        assert_eq!(SamplingRequest::new(1, 0, 1).ring_bytes, 128 << 10);
     }
-    Ok(())
 }

@@ -198,6 +198,8 @@ pub enum Record<'a> {
     Lost {
         /// How many.
         records: u64,
+        /// On which CPU.
+        cpu: Cpu,
     },
     /// The kernel dropped samples.
     LostSamples {
@@ -221,6 +223,7 @@ pub struct Layout {
 #[derive(Clone, Copy, Debug, Default)]
 struct SampleId {
     time: Nanos,
+    cpu: Cpu,
 }
 
 /// A record under the knife: what is left of it, and what to say when a field is missing.
@@ -312,20 +315,27 @@ impl Layout {
 
     /// The trailer: TID, TIME, ID, STREAM_ID, CPU, IDENTIFIER, 8 bytes each, as far as they are in the sample type.
     fn sample_id(&self, record: &[u8]) -> Option<SampleId> {
-        let trailing = [
+        let from_end = |fields: &[u32]| {
+            let present = fields.iter().filter(|&&field| self.has(field)).count();
+            let at = record.len().checked_sub(8 * present)?;
+            Some(Bytes(record.get(at..).filter(|_| at >= HEADER_BYTES)?))
+        };
+        let from_cpu = [sys::PERF_SAMPLE_CPU, sys::PERF_SAMPLE_IDENTIFIER];
+        let from_time = [
             sys::PERF_SAMPLE_TIME,
             sys::PERF_SAMPLE_ID,
             sys::PERF_SAMPLE_STREAM_ID,
             sys::PERF_SAMPLE_CPU,
             sys::PERF_SAMPLE_IDENTIFIER,
         ];
-        let from_time = 8 * trailing.iter().filter(|&&field| self.has(field)).count();
-        let at = record.len().checked_sub(from_time)?;
-        if at < HEADER_BYTES || !self.has(sys::PERF_SAMPLE_TIME) {
-            return None;
+        let mut id = SampleId::default();
+        if self.has(sys::PERF_SAMPLE_TIME) {
+            id.time = Nanos(from_end(&from_time)?.u64()?);
         }
-        let time = Nanos(Bytes(&record[at..]).u64()?);
-        Some(SampleId { time })
+        if self.has(sys::PERF_SAMPLE_CPU) {
+            id.cpu = Cpu(from_end(&from_cpu)?.u32()?);
+        }
+        Some(id)
     }
 
     /// Parses one whole record, header included.
@@ -360,6 +370,7 @@ impl Layout {
                 fields.u64("id")?;
                 Record::Lost {
                     records: fields.u64("lost")?,
+                    cpu: self.sample_id(record).unwrap_or_default().cpu,
                 }
             }
             sys::PERF_RECORD_LOST_SAMPLES => Record::LostSamples {

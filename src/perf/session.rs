@@ -1,21 +1,23 @@
 //! Events and rings of all CPUs as one stream of records in time order.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use thiserror::Error;
 
-use super::event::{self, OpenError, SamplingRequest};
+use super::event::{Event, OpenError, Role, SamplingRequest};
 use super::merge::Merge;
 use super::record::{Layout, Record};
 use super::ring::Ring;
 use crate::cpu_list;
-use crate::trace::Nanos;
+use crate::trace::{Cpu, Nanos, Notice};
 
 /// How far the merge stays behind the clock. A CPU takes a record's time first and publishes it up to this much
 /// later: it copies the stack between, and the hypervisor may take the CPU away.
 const MERGE_LAG_NS: u64 = 20_000_000;
+
+/// Holds a few samples with their stack copies.
+const SMALLEST_RING_BYTES: usize = 128 << 10;
 
 /// Why there is no session.
 #[derive(Debug, Error)]
@@ -39,71 +41,137 @@ pub enum SessionError {
     /// The list of CPUs could not be read.
     #[error("cannot read the list of online CPUs, /sys/devices/system/cpu/online: {0}")]
     Cpus(io::Error),
-    /// The events could not be switched on.
-    #[error("cannot switch sampling on: {0}")]
+    /// The events could not be switched on or off.
+    #[error("cannot switch the perf events: {0}")]
     Enable(io::Error),
+}
+
+struct CpuEvents {
+    cpu: Cpu,
+    tracker: Event,
+    sampler: Event,
 }
 
 /// A running (or ready) system-wide sampling session.
 pub struct Session {
-    events: Vec<File>,
+    cpus: Vec<CpuEvents>,
+    /// By position in `cpus`.
     rings: Vec<Ring>,
+    ring_bytes: usize,
+    wanted_ring_bytes: usize,
     layout: Layout,
     merge: Merge,
     malformed: u64,
 }
 
 impl Session {
-    /// Opens one event and one ring for each online CPU. Nothing is recorded before [`Session::enable`].
+    /// Opens one event and one ring for each online CPU. Nothing is recorded before [`Session::start_tracking`].
     pub fn open(request: &SamplingRequest) -> Result<Self, SessionError> {
         let mut session = Self {
-            events: Vec::new(),
+            cpus: Vec::new(),
             rings: Vec::new(),
+            ring_bytes: request.ring_bytes,
+            wanted_ring_bytes: request.ring_bytes,
             layout: request.layout().map_err(OpenError::from)?,
             merge: Merge::default(),
             malformed: 0,
         };
         for cpu in cpu_list::online().map_err(SessionError::Cpus)? {
-            let Some(event) = event::open(request, cpu)? else {
-                continue;
-            };
-            let bytes = request.ring_bytes;
-            let ring = Ring::map(&event, bytes).map_err(|source| SessionError::Ring {
-                cpu,
-                bytes,
-                source,
-            })?;
-            session.events.push(event);
-            session.rings.push(ring);
+            let tracker = Event::open(request, Role::Tracker, cpu)?;
+            let sampler = Event::open(request, Role::Sampler, cpu)?;
+            if let (Some(tracker), Some(sampler)) = (tracker, sampler) {
+                let ring = session.map_ring(&tracker, cpu)?;
+                sampler.write_to(&tracker).map_err(SessionError::Enable)?;
+                session.rings.push(ring);
+                session.cpus.push(CpuEvents {
+                    cpu: Cpu(cpu),
+                    tracker,
+                    sampler,
+                });
+            }
         }
         Ok(session)
+    }
+
+    /// Maps a ring, smaller than wanted where the limit of locked memory demands it.
+    fn map_ring(&mut self, event: &Event, cpu: u32) -> Result<Ring, SessionError> {
+        loop {
+            let bytes = self.ring_bytes;
+            match Ring::map(event.file(), bytes) {
+                Ok(ring) => return Ok(ring),
+                Err(error)
+                    if error.kind() == io::ErrorKind::PermissionDenied
+                        && bytes > SMALLEST_RING_BYTES =>
+                {
+                    self.ring_bytes /= 2;
+                }
+                Err(source) => return Err(SessionError::Ring { cpu, bytes, source }),
+            }
+        }
+    }
+
+    /// What was granted less than asked.
+    #[must_use]
+    pub fn notices(&self) -> Vec<Notice> {
+        let Self {
+            ring_bytes,
+            wanted_ring_bytes,
+            ..
+        } = self;
+        if ring_bytes == wanted_ring_bytes {
+            return Vec::new();
+        }
+        vec![Notice::new(
+            format!(
+                "rings have {} KiB instead of {} KiB: the limit of locked memory",
+                ring_bytes / 1024,
+                wanted_ring_bytes / 1024
+            ),
+            "raise kernel.perf_event_mlock_kb or `ulimit -l`, or run as root",
+        )]
+    }
+
+    /// Records dropped by CPU, as the kernel itself counts them; nothing before Linux 6.0.
+    pub fn lost(&self) -> impl Iterator<Item = (Cpu, u64)> {
+        self.cpus
+            .iter()
+            .filter_map(|on| Some((on.cpu, on.tracker.lost()? + on.sampler.lost()?)))
     }
 
     /// Number of CPUs that are sampled.
     #[must_use]
     pub fn cpus(&self) -> usize {
-        self.events.len()
+        self.cpus.len()
     }
 
-    /// Starts recording on all CPUs.
-    pub fn enable(&self) -> Result<(), SessionError> {
-        self.switch(true).map_err(SessionError::Enable)
+    /// Starts telling of mappings, names, forks and exits.
+    pub fn start_tracking(&self) -> Result<(), SessionError> {
+        self.cpus
+            .iter()
+            .try_for_each(|on| on.tracker.set_enabled(true))
+            .map_err(SessionError::Enable)
+    }
+
+    /// Starts taking samples.
+    pub fn start_sampling(&self) -> Result<(), SessionError> {
+        self.cpus
+            .iter()
+            .try_for_each(|on| on.sampler.set_enabled(true))
+            .map_err(SessionError::Enable)
     }
 
     /// Stops recording; what is in the rings can still be drained.
-    pub fn disable(&self) -> io::Result<()> {
-        self.switch(false)
-    }
-
-    fn switch(&self, enabled: bool) -> io::Result<()> {
-        self.events
+    pub fn stop(&self) -> Result<(), SessionError> {
+        self.cpus
             .iter()
-            .try_for_each(|event| event::set_enabled(event, enabled))
+            .flat_map(|on| [&on.sampler, &on.tracker])
+            .try_for_each(|event| event.set_enabled(false))
+            .map_err(SessionError::Enable)
     }
 
     /// Descriptors that become readable when a ring is a quarter full.
     pub fn wake_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.events.iter().map(AsFd::as_fd)
+        self.cpus.iter().map(|on| on.tracker.as_fd())
     }
 
     /// Hands what is old enough to be in order to `each`.

@@ -6,7 +6,7 @@ mod recorder;
 mod stack;
 
 pub use ids::{Cpu, FrameId, FunctionId, ModuleId, Nanos, Pid, ProcessId, StackId, ThreadId, Tid};
-pub use quality::{Losses, NameCount, Names, Notice, Quality, StackQuality, Truncation};
+pub use quality::{CpuLosses, Losses, NameCount, Names, Notice, Quality, StackQuality, Truncation};
 pub use recorder::{CodeAddress, Recorder, Recording};
 pub use stack::StackTable;
 
@@ -96,7 +96,7 @@ pub struct Sample {
 }
 
 /// How the trace came to be.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CaptureInfo {
     /// Version of perfcollect.
     pub version: String,
@@ -118,6 +118,10 @@ pub struct CaptureInfo {
     pub start_unix_ns: u64,
     /// Who was sampled: `whole machine`, `pid 12, 13` or the command.
     pub target: String,
+    /// CPU time the collector itself took while capturing, in milliseconds.
+    pub collector_cpu_ms: f64,
+    /// The collector's peak resident memory at the end of sampling, in KiB.
+    pub collector_peak_kib: u64,
 }
 
 /// A finished capture: immutable columns with all names resolved.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::FunctionKind;
+use super::{Cpu, FunctionKind, Nanos};
 
 /// Counts of one kind of frame over all kept samples: a frame counts once per sample it is in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,12 +82,31 @@ impl StackQuality {
     }
 }
 
-/// What became of everything the kernel produced.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// What one CPU lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuLosses {
+    /// Its number.
+    pub cpu: u32,
+    /// Records the kernel dropped there because the ring was full.
+    pub records: u64,
+    /// When the first and the last loss was reported, nanoseconds on CLOCK_MONOTONIC; zeros if only the final count
+    /// tells of any.
+    pub first_ns: u64,
+    /// See `first_ns`.
+    pub last_ns: u64,
+}
+
+/// What became of everything the kernel produced: `samples_seen` + lost = produced.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Losses {
-    /// Records the kernel dropped because a ring was full (PERF_RECORD_LOST).
+    /// Samples that reached the collector, those of processes outside the target included.
+    pub samples_seen: u64,
+    /// Records the kernel dropped because a ring was full, as its own count at the end has it (PERF_FORMAT_LOST) or,
+    /// before Linux 6.0, as the rings report (PERF_RECORD_LOST).
     pub lost_records: u64,
-    /// Samples the kernel dropped for any reason (PERF_RECORD_LOST_SAMPLES).
+    /// The same by CPU, where there are any.
+    pub by_cpu: Vec<CpuLosses>,
+    /// Samples the kernel dropped for other reasons (PERF_RECORD_LOST_SAMPLES).
     pub lost_samples: u64,
     /// Times the kernel throttled sampling on a CPU.
     pub throttled: u64,
@@ -95,6 +114,63 @@ pub struct Losses {
     pub malformed_records: u64,
     /// Records that came later than the merge waits; they were used, but out of order.
     pub late_records: u64,
+}
+
+/// Lost records per thousand produced from which a warning is due.
+const WARN_PER_MILLE: u64 = 10;
+/// Lost records per thousand produced from which every output says that the trace is incomplete.
+const INCOMPLETE_PER_MILLE: u64 = 100;
+
+impl Losses {
+    /// All that was dropped. Any record can be lost, so some of these may have been no samples.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost_records + self.lost_samples
+    }
+
+    fn exceeds(&self, per_mille: u64) -> bool {
+        let produced = u128::from(self.samples_seen) + u128::from(self.lost());
+        u128::from(self.lost()) * 1000 > produced * u128::from(per_mille)
+    }
+
+    /// Over 1 % lost.
+    #[must_use]
+    pub fn is_notable(&self) -> bool {
+        self.exceeds(WARN_PER_MILLE)
+    }
+
+    /// Over 10 % lost: what the trace shows may be far from what happened.
+    #[must_use]
+    pub fn is_incomplete(&self) -> bool {
+        self.exceeds(INCOMPLETE_PER_MILLE)
+    }
+
+    /// Counts records dropped on a CPU, reported at a time.
+    pub fn count(&mut self, cpu: Cpu, records: u64, time: Nanos) {
+        self.lost_records += records;
+        match self.by_cpu.iter_mut().find(|losses| losses.cpu == cpu.0) {
+            Some(losses) => {
+                losses.records += records;
+                losses.last_ns = time.0;
+            }
+            None => self.by_cpu.push(CpuLosses {
+                cpu: cpu.0,
+                records,
+                first_ns: time.0,
+                last_ns: time.0,
+            }),
+        }
+    }
+
+    /// Takes the kernel's own count for a CPU, which includes what no ring had room to report.
+    pub fn settle(&mut self, cpu: Cpu, records: u64) {
+        let reported = self.by_cpu.iter().find(|losses| losses.cpu == cpu.0);
+        let unreported = records.saturating_sub(reported.map_or(0, |losses| losses.records));
+        if unreported > 0 {
+            let last = reported.map_or(Nanos(0), |losses| Nanos(losses.last_ns));
+            self.count(cpu, unreported, last);
+        }
+    }
 }
 
 /// Names by kind of frame.
@@ -156,4 +232,43 @@ pub struct Quality {
     pub losses: Losses,
     /// Degradations and their remedies.
     pub notices: Vec<Notice>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kept_and_lost_is_produced() {
+        let mut losses = Losses {
+            samples_seen: 880,
+            ..Default::default()
+        };
+        losses.count(Cpu(3), 10, Nanos(5));
+        losses.count(Cpu(3), 20, Nanos(9));
+        losses.settle(Cpu(3), 100);
+        losses.settle(Cpu(1), 20);
+        losses.settle(Cpu(0), 0);
+        assert_eq!(losses.lost(), 120);
+        assert_eq!((losses.by_cpu[0].cpu, losses.by_cpu[0].records), (3, 100));
+        assert_eq!(
+            (losses.by_cpu[0].first_ns, losses.by_cpu[0].last_ns),
+            (5, 9)
+        );
+        assert_eq!((losses.by_cpu[1].cpu, losses.by_cpu[1].records), (1, 20));
+        assert!(losses.is_incomplete());
+    }
+
+    #[test]
+    fn a_warning_is_due_above_one_percent() {
+        let losses = |lost_records| Losses {
+            samples_seen: 1000 - lost_records,
+            lost_records,
+            ..Default::default()
+        };
+        assert!(!losses(0).is_notable() && !losses(10).is_notable());
+        assert!(losses(11).is_notable() && !losses(100).is_incomplete());
+        assert!(losses(101).is_incomplete());
+        assert!(!Losses::default().is_notable());
+    }
 }
