@@ -62,7 +62,16 @@ fn check(runtime: &Runtime, program: &Path) {
     // A stub is passed in nanoseconds; our own program is done with them before it says that it is ready.
     assert!(in_stubs * 200 <= summary.samples, "{in_stubs} in stubs");
     assert_eq!(names.unmapped.unnamed, 0, "{names:#?}");
-    assert_eq!(summary.quality.losses, Default::default());
+    // A busy machine may make records late; that loses nothing.
+    let losses = &summary.quality.losses;
+    assert_eq!(
+        (
+            losses.lost_records,
+            losses.lost_samples,
+            losses.malformed_records
+        ),
+        (0, 0, 0)
+    );
     assert_eq!(summary.quality.notices, []);
     // The picture has the same names.
     for method in ["Work50", "Work30", "Work20", "Main"] {
