@@ -3,7 +3,7 @@
 use super::target::{Filter, Target};
 use crate::machine::{self, Machine, ProcError};
 use crate::perf::{Record, SampleRecord};
-use crate::trace::{CodeAddress, Losses, Nanos, Pid, Recorder, Recording, Sample, Truncation};
+use crate::trace::{CodeAddress, Losses, Nanos, Pid, Recorder, Recording, Sample, Tid, Truncation};
 use crate::unwind::Unwinder;
 
 pub(super) struct Engine<'a> {
@@ -60,7 +60,18 @@ impl<'a> Engine<'a> {
     }
 
     fn sample(&mut self, sample: &SampleRecord<'_>) {
-        let (thread, process) = self.machine.sampled(sample.pid, sample.tid);
+        // The kernel has no ids any more (-1) for a thread that is being reaped. Its process stands for it; whose a sample
+        // without that was cannot be told. No reader of the trace takes a negative id.
+        if sample.pid.0 < 0 {
+            self.losses.lost_samples += 1;
+            return;
+        }
+        let tid = if sample.tid.0 < 0 {
+            Tid(sample.pid.0)
+        } else {
+            sample.tid
+        };
+        let (thread, process) = self.machine.sampled(sample.pid, tid);
         let cut = match self.machine.maps(sample.pid) {
             Some(maps) => self.unwinder.walk(
                 sample,

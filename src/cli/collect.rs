@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use super::OneLine;
 use super::arguments::CollectOptions;
 use super::progress::Reporter;
 use crate::capture::{self, Capture, CaptureError, CaptureRequest, End, Signals, Target};
@@ -121,10 +122,20 @@ impl Outputs {
         let mut out = BufWriter::new(Stoppable::new(&mut self.flame_graph, signals));
         let written = flame_graph::write(trace, &self.name, &mut out).and_then(|()| out.flush());
         drop(out);
-        finish(self.flame_graph, written.map_err(ArchiveError::Io), signals)?;
+        check(
+            &self.flame_graph,
+            written.map_err(ArchiveError::Io),
+            signals,
+        )?;
         let out = BufWriter::new(Stoppable::new(&mut self.archive, signals));
         let written = archive::write(trace, summary, &self.name, log, out);
-        finish(self.archive, written, signals)
+        // A picture without its trace is kept only by who is in a hurry.
+        let written = check(&self.archive, written, signals);
+        if let Ok(()) | Err(CollectError::Stopped) = written {
+            self.flame_graph.commit()?;
+        }
+        written?;
+        Ok(self.archive.commit()?)
     }
 }
 
@@ -139,13 +150,13 @@ impl fmt::Display for Outputs {
     }
 }
 
-fn finish(
-    file: OutputFile,
+fn check(
+    file: &OutputFile,
     written: Result<(), ArchiveError>,
     signals: &Signals,
 ) -> Result<(), CollectError> {
     match written {
-        Ok(()) => Ok(file.commit()?),
+        Ok(()) => Ok(()),
         Err(_) if stopped(signals) => Err(CollectError::Stopped),
         Err(ArchiveError::Io(error)) => Err(file.explain(error).into()),
         Err(error) => Err(error.into()),
@@ -254,7 +265,7 @@ fn print(options: &CollectOptions, summary: &Summary, saved: &str) -> Result<(),
     } else {
         report::summary(summary, &mut out)
             .and_then(|()| report::methods(summary, TOP_METHODS, &mut out))
-            .and_then(|()| writeln!(out, "\n{saved}"))
+            .and_then(|()| writeln!(out, "\n{}", OneLine(saved)))
     }
     .map_err(CollectError::Print)
 }
