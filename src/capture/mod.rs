@@ -188,6 +188,15 @@ pub fn run(
         losses.settle(cpu, lost);
     }
     let mut notices = session.notices();
+    if losses.misses_processes() && request.target == Target::Machine {
+        notices.push(Notice::new(
+            format!(
+                "{} of {} samples belong to processes outside this pid namespace and were left out",
+                losses.unattributed, losses.samples_seen
+            ),
+            "run on the host, or in a container with --pid=host",
+        ));
+    }
     if losses.is_notable() {
         notices.push(Notice::new(
             format!(

@@ -228,6 +228,7 @@ fn why_no_samples(capture: &Capture, request: &CaptureRequest) -> String {
     } else {
         match request.target {
             Target::Machine => "no CPU was busy".into(),
+            Target::Pids(_) if capture.end == End::TargetGone => "the target ended".into(),
             Target::Pids(_) => "the target did not run on a CPU; it was waiting, or stopped".into(),
             Target::Command(_) => format!(
                 "the command ended before the first tick of the clock ({:.1} ms); use a higher -freq",
@@ -253,19 +254,27 @@ fn log(options: &CollectOptions, request: &CaptureRequest, end: &str, trace: &Tr
     log
 }
 
+/// To standard output, unless that belongs to the command.
 fn print(options: &CollectOptions, summary: &Summary, saved: &str) -> Result<(), CollectError> {
     if options.quiet && !options.json {
         return Ok(());
     }
-    let mut out = io::stdout().lock();
+    let mut text = Vec::new();
     if options.json {
-        serde_json::to_writer_pretty(&mut out, summary)
+        serde_json::to_writer_pretty(&mut text, summary)
             .map_err(io::Error::from)
-            .and_then(|()| writeln!(out))
+            .and_then(|()| writeln!(text))
     } else {
-        report::summary(summary, &mut out)
-            .and_then(|()| report::methods(summary, TOP_METHODS, &mut out))
-            .and_then(|()| writeln!(out, "\n{}", OneLine(saved)))
+        report::summary(summary, &mut text)
+            .and_then(|()| report::methods(summary, TOP_METHODS, &mut text))
+            .and_then(|()| writeln!(text, "\n{}", OneLine(saved)))
     }
+    .and_then(|()| {
+        if options.command.is_empty() {
+            super::print(&text)
+        } else {
+            io::stderr().write_all(&text)
+        }
+    })
     .map_err(CollectError::Print)
 }
