@@ -31,9 +31,11 @@ fn check_shares(done: &Value, modes: usize) {
         assert!(number(mode, "rounds") >= 1.0);
         for path in paths {
             let (share, measured) = (number(path, "share"), number(path, "measuredShare"));
-            // Equal work, but the two CPUs are shared with other tests: caches and clocks make single calls dearer.
+            // Equal work, but the two CPUs are shared with other tests: caches and clocks make single calls dearer, which
+            // shows where few calls were made.
+            let tolerance = 0.03 + 0.5 / number(path, "calls").sqrt();
             assert!(
-                (share - measured).abs() < 0.05,
+                (share - measured).abs() < tolerance,
                 "{path} in {}",
                 mode["mode"]
             );

@@ -1,14 +1,13 @@
 //! The writers against hand-made traces, a strict grammar and the real reader of PerfView.
 #![allow(clippy::unwrap_used)]
 
+#[macro_use]
+mod support;
+
 #[path = "writers/build.rs"]
 mod build;
-#[path = "writers/grammar.rs"]
-mod grammar;
 #[path = "writers/measure.rs"]
 mod measure;
-#[path = "writers/perfview.rs"]
-mod perfview;
 #[path = "writers/perfview_tests.rs"]
 mod perfview_tests;
 #[path = "writers/text_tests.rs"]

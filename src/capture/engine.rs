@@ -7,7 +7,7 @@ use crate::machine::{self, Change, Machine, ProcError};
 use crate::perf::{Record, SampleRecord};
 use crate::trace::spool::{Row, SpoolEnd};
 use crate::trace::{
-    CodeAddress, Cpu, Header, Losses, Nanos, Pid, ProcessId, Recorder, Sample, Truncation,
+    CodeAddress, Cpu, Header, Losses, Nanos, Pid, ProcessId, Recorder, Sample, Tid, Truncation,
 };
 use crate::unwind::Unwinder;
 
@@ -65,7 +65,18 @@ impl<'a, W: Write> Engine<'a, W> {
     }
 
     fn sample(&mut self, sample: &SampleRecord<'_>) {
-        let (thread, process) = self.machine.sampled(sample.pid, sample.tid);
+        // The kernel has no ids any more (-1) for a thread that is being reaped. Its process stands for it; whose a sample
+        // without that was cannot be told. No reader of the trace takes a negative id.
+        if sample.pid.0 < 0 {
+            self.losses.lost_samples += 1;
+            return;
+        }
+        let tid = if sample.tid.0 < 0 {
+            Tid(sample.pid.0)
+        } else {
+            sample.tid
+        };
+        let (thread, process) = self.machine.sampled(sample.pid, tid);
         let cut = match self.machine.maps(sample.pid) {
             Some(maps) => self.unwinder.walk(
                 sample,

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use super::OneLine;
 use crate::capture::{Capture, End, Signals};
 use crate::naming;
 use crate::output::archive::{self, ArchiveError};
@@ -75,7 +76,8 @@ impl Wanted<'_> {
         let removed = spool.remove();
         self.print(&summary, &paths)?;
         if let Err(error) = removed {
-            eprintln!("cannot remove {}: {error}", spool.path().display());
+            let path = spool.path().display().to_string();
+            eprintln!("cannot remove {}: {error}", OneLine(&path));
         }
         Ok(())
     }
@@ -116,7 +118,7 @@ impl Wanted<'_> {
         } else {
             report::summary(summary, &mut out)
                 .and_then(|()| report::methods(summary, TOP_METHODS, &mut out))
-                .and_then(|()| writeln!(out, "\n{paths}"))
+                .and_then(|()| writeln!(out, "\n{}", OneLine(&paths.to_string())))
         }
         .map_err(WriteError::Print)
     }

@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
+use super::OneLine;
 use crate::capture::Progress;
 
 /// Time between two plain lines.
@@ -29,7 +30,7 @@ impl Reporter {
     /// Something worth a line of its own.
     pub(super) fn say(&self, text: &str) {
         if !matches!(self, Self::Quiet) {
-            print(&format!("{text}\n"));
+            print(&format!("{}\n", OneLine(text)));
         }
     }
 

@@ -17,7 +17,8 @@ use crate::trace::{CodeAddress, Function, FunctionKind, Notice};
 pub(super) const MODULE: &str = "jit";
 
 pub(super) fn name(codes: &[CodeAddress], process: &ProcessRow) -> Named {
-    let (map, notice) = match perf_map(process) {
+    let addresses: Vec<_> = codes.iter().copied().map(offset).collect();
+    let (map, notice) = match perf_map(process, &addresses) {
         Ok(map) => (map, None),
         Err(reason) => (
             PerfMap::default(),
@@ -54,7 +55,7 @@ fn function(name: &[u8]) -> Function {
     }
 }
 
-fn perf_map(process: &ProcessRow) -> Result<PerfMap, String> {
+fn perf_map(process: &ProcessRow, addresses: &[u64]) -> Result<PerfMap, String> {
     let host = match &process.jit_host {
         Some(Ok(host)) => host,
         Some(Err(error)) => return Err(error.to_string()),
@@ -62,7 +63,7 @@ fn perf_map(process: &ProcessRow) -> Result<PerfMap, String> {
     };
     let path = format!("/tmp/perf-{}.map", host.namespace_pid);
     let file = open_map(host, Path::new(&path)).map_err(|error| format!("{path}: {error}"))?;
-    PerfMap::read(BufReader::with_capacity(1 << 16, file))
+    PerfMap::read_for(BufReader::with_capacity(1 << 16, file), addresses)
         .map_err(|error| format!("{path}: {error}"))
 }
 

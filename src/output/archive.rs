@@ -3,7 +3,7 @@
 //! Same trace, same bytes: entries come in a fixed order with a fixed time. Their names are ours but for the folder,
 //! and none is one PerfView looks for (`metadata`, a second `.data.txt`).
 
-use std::io::{self, Seek, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, DateTime, ZipWriter};
@@ -36,7 +36,7 @@ pub enum ArchiveError {
     Io(#[from] io::Error),
     /// The summary cannot be expressed.
     #[error("cannot write {SUMMARY}: {0}")]
-    Summary(#[from] serde_json::Error),
+    Summary(serde_json::Error),
     /// The archive cannot be expressed.
     #[error("cannot write the archive: {0}")]
     Zip(zip::result::ZipError),
@@ -63,7 +63,7 @@ pub fn write(
     out: impl Write + Seek,
 ) -> Result<(), ArchiveError> {
     let folder = sanitize::entry_name(name) + FOLDER_SUFFIX;
-    let mut zip = ZipWriter::new(out);
+    let mut zip = ZipWriter::new(FailsOnce::new(out));
     // PerfView takes the first entry that ends in `.data.txt`.
     let is_large = perf_text::max_bytes(trace) > u64::from(u32::MAX);
     let start = |zip: &mut ZipWriter<_>, entry: &str| {
@@ -78,11 +78,74 @@ pub fn write(
     start(&mut zip, FLAME_GRAPH)?;
     flame_graph::write_tree(&tree, trace, name, &mut zip)?;
     start(&mut zip, SUMMARY)?;
-    serde_json::to_writer_pretty(&mut zip, summary)?;
+    serde_json::to_writer_pretty(&mut zip, summary).map_err(|error| match error.is_io() {
+        true => ArchiveError::Io(error.into()),
+        false => ArchiveError::Summary(error),
+    })?;
     start(&mut zip, LOG)?;
     zip.write_all(log)?;
     zip.finish()?;
     Ok(())
+}
+
+/// Tells of the first error and from then on takes everything, as a file without end would. `ZipWriter` tries again when
+/// it is dropped, and would print to standard error that this fails too.
+struct FailsOnce<W> {
+    out: W,
+    failed: bool,
+    position: u64,
+    end: u64,
+}
+
+impl<W> FailsOnce<W> {
+    fn new(out: W) -> Self {
+        Self {
+            out,
+            failed: false,
+            position: 0,
+            end: 0,
+        }
+    }
+
+    fn attempt<T>(
+        &mut self,
+        pretended: T,
+        act: impl FnOnce(&mut W) -> io::Result<T>,
+    ) -> io::Result<T> {
+        if self.failed {
+            return Ok(pretended);
+        }
+        let result = act(&mut self.out);
+        self.failed = result
+            .as_ref()
+            .is_err_and(|error| error.kind() != io::ErrorKind::Interrupted);
+        result
+    }
+}
+
+impl<W: Write> Write for FailsOnce<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.attempt(bytes.len(), |out| out.write(bytes))?;
+        self.position += written as u64;
+        self.end = self.end.max(self.position);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.attempt((), Write::flush)
+    }
+}
+
+impl<W: Seek> Seek for FailsOnce<W> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let pretended = match to {
+            SeekFrom::Start(position) => position,
+            SeekFrom::Current(offset) => self.position.saturating_add_signed(offset),
+            SeekFrom::End(offset) => self.end.saturating_add_signed(offset),
+        };
+        self.position = self.attempt(pretended, |out| out.seek(to))?;
+        Ok(self.position)
+    }
 }
 
 fn options() -> SimpleFileOptions {

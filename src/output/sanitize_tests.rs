@@ -122,8 +122,8 @@ proptest! {
         prop_assert!(symbol.bytes().all(|b| b == b' ' || b.is_ascii_graphic()));
         prop_assert!(!symbol.starts_with(['(', '[', ' ']) && !symbol.ends_with(' '));
         prop_assert!(!symbol.contains("+0x"));
-        if let Some(rest) = symbol.strip_suffix(']') {
-            let inner = rest.rsplit('[').next().unwrap_or_default().trim();
+        if let Some((_, inner)) = symbol.strip_suffix(']').and_then(|rest| rest.rsplit_once('[')) {
+            let inner = inner.trim();
             prop_assert!(inner.parse::<i64>().is_err() && perf_tier(inner).is_none());
         }
     }

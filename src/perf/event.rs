@@ -10,7 +10,7 @@ use perf_event_open_sys::bindings as sys;
 use rustix::io::Errno;
 use thiserror::Error;
 
-use super::record::{Layout, ParseError, USER_REGS};
+use super::layout::{Layout, ParseError, USER_REGS};
 
 const SAMPLE_TYPE: u32 = sys::PERF_SAMPLE_IP
     | sys::PERF_SAMPLE_TID

@@ -12,7 +12,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::record::Layout;
+use super::layout::Layout;
 use crate::trace::Nanos;
 
 /// A queue of records in their own order: a ring, or recorded bytes.

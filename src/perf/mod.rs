@@ -6,14 +6,14 @@
 
 mod bytes;
 mod event;
+mod layout;
 mod merge;
 mod record;
 mod ring;
 mod session;
 
 pub use event::{OpenError, SamplingRequest};
+pub use layout::{Layout, ParseError};
 pub use merge::{Merge, RecordSource};
-pub use record::{
-    Abi, CodeMapping, CpuMode, Layout, ParseError, Record, Registers, SampleRecord, U64s,
-};
+pub use record::{Abi, CodeMapping, CpuMode, Record, Registers, SampleRecord, U64s};
 pub use session::{Session, SessionError, now};

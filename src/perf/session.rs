@@ -6,8 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use thiserror::Error;
 
 use super::event::{Event, OpenError, Role, SamplingRequest};
+use super::layout::Layout;
 use super::merge::Merge;
-use super::record::{Layout, Record};
+use super::record::Record;
 use super::ring::Ring;
 use crate::cpu_list;
 use crate::trace::{Cpu, Nanos, Notice};

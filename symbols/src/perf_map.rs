@@ -47,8 +47,26 @@ impl PerfMap {
     /// # Errors
     /// Reading failed. A map over the limits is no error: [`PerfMap::truncated`].
     pub fn read(input: impl BufRead) -> Result<Self, PerfMapError> {
+        Self::read_into(Newest::new(MAX_NAMES_BYTES), input)
+    }
+
+    /// Reads only what names these addresses; other addresses must not be looked up. A capture has some hundred
+    /// addresses in code made at run time, a large service's map some hundred thousand lines.
+    ///
+    /// # Errors
+    /// As [`PerfMap::read`].
+    pub fn read_for(input: impl BufRead, addresses: &[u64]) -> Result<Self, PerfMapError> {
+        let mut wanted = addresses.to_vec();
+        wanted.sort_unstable();
+        let newest = Newest {
+            wanted: Some(wanted),
+            ..Newest::new(MAX_NAMES_BYTES)
+        };
+        Self::read_into(newest, input)
+    }
+
+    fn read_into(mut newest: Newest, input: impl BufRead) -> Result<Self, PerfMapError> {
         let mut lines = Lines::new(input, MAX_BYTES);
-        let mut newest = Newest::new(MAX_NAMES_BYTES);
         let mut skipped = 0;
         let mut full = false;
         while let Some(line) = lines.next()? {
@@ -103,6 +121,8 @@ struct Newest {
     ranges: BTreeMap<u64, (u64, usize, usize)>,
     names: Vec<u8>,
     max_names_bytes: usize,
+    /// Sorted. A line that covers none of them still replaces those it overlaps, but is not kept.
+    wanted: Option<Vec<u64>>,
 }
 
 impl Newest {
@@ -111,6 +131,7 @@ impl Newest {
             ranges: BTreeMap::new(),
             names: Vec::new(),
             max_names_bytes,
+            wanted: None,
         }
     }
 
@@ -123,6 +144,12 @@ impl Newest {
             .filter(|(_, range)| range.0 > start)
         {
             self.ranges.remove(&older);
+        }
+        if let Some(wanted) = &self.wanted {
+            let first = wanted.partition_point(|&address| address < start);
+            if wanted.get(first).is_none_or(|&address| address >= end) {
+                return true;
+            }
         }
         if self.names.len().saturating_add(name.len()) > self.max_names_bytes {
             self.drop_replaced_names();
@@ -245,7 +272,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn newest_wins(lines in prop::collection::vec((0..200u64, 1..30u64), 0..40)) {
+        fn newest_wins(
+            lines in prop::collection::vec((0..200u64, 1..30u64), 0..40),
+            wanted in prop::collection::vec(0..240u64, 0..10),
+        ) {
             let text: String = lines.iter().enumerate().map(|(i, (at, size))| format!("{at:x} {size:x} s{i}\n")).collect();
             let map = PerfMap::read(text.as_bytes()).unwrap();
             let overlaps = |a: &(u64, u64), b: &(u64, u64)| a.0 < b.0 + b.1 && b.0 < a.0 + a.1;
@@ -257,6 +287,10 @@ mod tests {
             for address in 0..240 {
                 let expected = kept.iter().find(|(_, (at, size))| (*at..at + size).contains(&address));
                 prop_assert_eq!(name_at(&map, address), expected.map(|(index, _)| format!("s{index}")));
+            }
+            let some = PerfMap::read_for(text.as_bytes(), &wanted).unwrap();
+            for address in wanted {
+                prop_assert_eq!(name_at(&some, address), name_at(&map, address));
             }
         }
 

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use perfcollect::output::folded;
-use perfcollect::output::summary::Summary;
 use serde_json::Value;
 
-use crate::{build, perfview, write};
+use crate::support::{as_folded, expect_totals, perfview_json, perfview_text};
+use crate::{build, write};
 
 fn cpu_view(path: &Path) -> Option<Value> {
-    perfview::json("cpu", path, &["--top", "0"])
+    perfview_json("cpu", path, &["--top", "0"])
 }
 
 /// (self, total) samples by what PerfView shows.
@@ -25,38 +25,13 @@ fn methods(cpu: &Value) -> BTreeMap<String, (u64, u64)> {
     .collect()
 }
 
-fn assert_totals(cpu: &Value, summary: &Summary) {
-    assert_eq!(cpu["samples"].as_u64(), Some(summary.samples));
-    assert_eq!(cpu["negativeSamples"], 0);
-    let ms = cpu["totalMs"].as_f64().unwrap();
-    assert!((ms - summary.cpu_ms).abs() < 0.001, "{ms}");
-    let rows = cpu["processes"].as_array().unwrap();
-    assert_eq!(rows.len(), summary.processes.len());
-    for process in &summary.processes {
-        let row = rows.iter().find(|row| row["pid"] == process.pid).unwrap();
-        assert_eq!(row["samples"].as_u64(), Some(process.samples));
-        assert!(
-            (row["ms"].as_f64().unwrap() - process.cpu_ms).abs() < 0.001,
-            "{row}"
-        );
-    }
-}
-
-fn assert_names_known(cpu: &Value) {
-    for (kind, count) in cpu["unknown"]["any"].as_object().unwrap() {
-        // Addresses are what we write for code without a name.
-        assert!(kind == "address" || count == 0, "{kind}: {count}");
-    }
-}
-
 #[test]
 fn perfview_counts_what_the_summary_counts() {
     let written = write(&build::realistic());
     let Some(cpu) = cpu_view(&written.path) else {
         return;
     };
-    assert_totals(&cpu, &written.summary);
-    assert_names_known(&cpu);
+    expect_totals(&cpu, &written.summary);
     let methods = methods(&cpu);
     assert!(written.summary.methods.len() >= 9);
     for method in &written.summary.methods {
@@ -70,25 +45,11 @@ fn perfview_counts_what_the_summary_counts() {
     assert_eq!(methods.len(), written.summary.methods.len() + 1);
 }
 
-/// A stack PerfView shows, in the words of `stacks.folded`.
-fn as_folded(stack: &str) -> String {
-    let frames = stack
-        .split(';')
-        .filter(|frame| !frame.starts_with("Thread ("));
-    let frames = frames.map(|frame| match frame.split_once('!') {
-        None => frame.trim_start_matches("Process ").to_owned(),
-        Some((_, "{truncated}")) => "[truncated]".to_owned(),
-        Some((module, offset)) if offset.starts_with("0x") => format!("{module}+{offset}"),
-        Some((_, name)) => name.to_owned(),
-    });
-    frames.collect::<Vec<_>>().join(";")
-}
-
 #[test]
 fn perfview_shows_the_stacks_of_the_folded_file() {
     let trace = build::realistic();
     let written = write(&trace);
-    let Some(shown) = perfview::run("cpu", &written.path, &["--folded=samples"]) else {
+    let Some(shown) = perfview_text("cpu", &written.path, &["--folded=samples"]) else {
         return;
     };
     let mut theirs: BTreeMap<String, u64> = BTreeMap::new();
@@ -115,8 +76,7 @@ fn perfview_survives_hostile_names() {
     let Some(cpu) = cpu_view(&written.path) else {
         return;
     };
-    assert_totals(&cpu, &written.summary);
-    assert_names_known(&cpu);
+    expect_totals(&cpu, &written.summary);
     let methods = methods(&cpu);
     let each = build::HOSTILE_COMMS.len() as u64;
     for (module, name, shown) in build::HOSTILE_FUNCTIONS {
@@ -146,7 +106,7 @@ fn perfview_survives_hostile_names() {
 #[test]
 fn thread_time_has_no_idle_threads() {
     let written = write(&build::realistic());
-    let Some(view) = perfview::json("threadtime", &written.path, &[]) else {
+    let Some(view) = perfview_json("threadtime", &written.path, &[]) else {
         return;
     };
     let cpu_ms = view["ms"]["CPU_TIME"].as_f64().unwrap();
@@ -169,6 +129,6 @@ fn perfview_opens_very_deep_stacks() {
     let Some(cpu) = cpu_view(&written.path) else {
         return;
     };
-    assert_totals(&cpu, &written.summary);
+    expect_totals(&cpu, &written.summary);
     assert_eq!(methods(&cpu)["m!Recurse()"], (3, 3));
 }

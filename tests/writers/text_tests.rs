@@ -7,7 +7,8 @@ use perfcollect::view;
 use proptest::prelude::*;
 
 use crate::build::{self, Builder, MS, START};
-use crate::{archive_bytes, grammar, write};
+use crate::support::grammar;
+use crate::{archive_bytes, write};
 
 fn perf_text_of(trace: &Trace) -> String {
     let mut out = Vec::new();
@@ -51,15 +52,15 @@ fn perf_text_in_full() {
 swapper 0/0 [000] 4321.000000000: 1 sched:sched_process_exit: comm=swapper pid=0 prio=120
 
 my app 7/8 [001] 4321.987654321: 1000000 cpu-clock: 
-\t7f1200001080 A::C() (App)
-\t7f1200001080 A::B(int32)[OptimizedTier1] (App)
-\t7f1200001040 main (libc.so.6)
+\t1080 A::C() (App)
+\t1080 A::B(int32)[OptimizedTier1] (App)
+\t1040 main (libc.so.6)
 
 my app 7/8 [002] 4321.988154321: 1000000 cpu-clock: 
-\t7f12000010c0 ksys_read (vmlinux)
-\t7f1200001080 A::C() (App)
-\t7f1200001080 A::B(int32)[OptimizedTier1] (App)
-\t7f1200001040 main (libc.so.6)
+\t10c0 ksys_read (vmlinux)
+\t1080 A::C() (App)
+\t1080 A::B(int32)[OptimizedTier1] (App)
+\t1040 main (libc.so.6)
 
 swapper 0/0 [001] 4321.988654321: 1 cpu-clock: 
 \t0 idle (vmlinux)

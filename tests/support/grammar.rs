@@ -4,25 +4,25 @@ use std::collections::HashMap;
 
 /// A sample as PerfView would show it.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Event {
-    pub(crate) process: String,
-    pub(crate) pid: i32,
-    pub(crate) cpu: u64,
+pub struct Event {
+    pub process: String,
+    pub pid: i32,
+    pub cpu: u64,
     /// Nanoseconds.
-    pub(crate) time: u64,
+    pub time: u64,
     /// (module, symbol), leaf first.
-    pub(crate) frames: Vec<(String, String)>,
+    pub frames: Vec<(String, String)>,
 }
 
-pub(crate) struct Parsed {
+pub struct Parsed {
     /// All lines that count as samples of the CPU, idle ones included.
-    pub(crate) events: Vec<Event>,
-    pub(crate) zero: u64,
+    pub events: Vec<Event>,
+    pub zero: u64,
 }
 
 impl Parsed {
     /// The samples PerfView emits, with their weights: all that have a later event on their CPU number.
-    pub(crate) fn samples(&self) -> Vec<(&Event, u64)> {
+    pub fn samples(&self) -> Vec<(&Event, u64)> {
         let mut last_of: HashMap<u64, &Event> = HashMap::new();
         let mut samples = Vec::new();
         for event in &self.events {
@@ -125,7 +125,7 @@ fn frame(line: &str) -> (String, String) {
 }
 
 /// Reads the text, and panics where PerfView would fail, lose or bend something.
-pub(crate) fn parse(text: &[u8]) -> Parsed {
+pub fn parse(text: &[u8]) -> Parsed {
     // Pitfall 4: control characters; and bytes PerfView would show as Latin-1.
     assert!(
         text.iter()

@@ -1,0 +1,360 @@
+//! Where the fields of a record are, which depends on the sample type of its event (`perf_event_open(2)`).
+
+use perf_event_open_sys::bindings as sys;
+use thiserror::Error;
+
+use super::bytes::Bytes;
+use super::record::{Abi, CodeMapping, CpuMode, Record, Registers, SampleRecord, U64s};
+use crate::trace::{Cpu, Nanos, Pid, Tid};
+
+const HEADER_BYTES: usize = 8;
+
+/// Sample fields that [`Layout`] can place; anything else in a sample type is refused.
+const KNOWN_FIELDS: u32 = sys::PERF_SAMPLE_IDENTIFIER
+    | sys::PERF_SAMPLE_IP
+    | sys::PERF_SAMPLE_TID
+    | sys::PERF_SAMPLE_TIME
+    | sys::PERF_SAMPLE_ADDR
+    | sys::PERF_SAMPLE_ID
+    | sys::PERF_SAMPLE_STREAM_ID
+    | sys::PERF_SAMPLE_CPU
+    | sys::PERF_SAMPLE_PERIOD
+    | sys::PERF_SAMPLE_CALLCHAIN
+    | sys::PERF_SAMPLE_RAW
+    | sys::PERF_SAMPLE_REGS_USER
+    | sys::PERF_SAMPLE_STACK_USER;
+
+/// User registers in the order of their bits (`asm/perf_regs.h`, x86).
+const REG_BP: u32 = 6;
+const REG_SP: u32 = 7;
+const REG_IP: u32 = 8;
+/// All that unwinding needs: 24 bytes a sample.
+pub(super) const USER_REGS: u64 = 1 << REG_BP | 1 << REG_SP | 1 << REG_IP;
+
+/// Why a record was refused.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum ParseError {
+    /// The record ends before a field of its type.
+    #[error("record type {kind} with {size} bytes ends before its field {field}")]
+    Short {
+        /// PERF_RECORD_* number.
+        kind: u32,
+        /// Size of the record with its header.
+        size: usize,
+        /// Name of the first field that is not there.
+        field: &'static str,
+    },
+    /// The sample type has fields whose place is not known.
+    #[error("sample type {sample_type:#x} has fields {unknown:#x} that cannot be placed")]
+    UnknownFields {
+        /// perf_event_attr.sample_type.
+        sample_type: u64,
+        /// Its bits that are not supported.
+        unknown: u64,
+    },
+}
+
+/// Places the fields of records of one event. Records of other types end in a `sample_id` (sample_id_all).
+#[derive(Clone, Copy, Debug)]
+pub struct Layout {
+    sample_type: u64,
+    user_regs: u64,
+}
+
+/// The trailer of all records but samples.
+#[derive(Clone, Copy, Debug, Default)]
+struct SampleId {
+    time: Nanos,
+    cpu: Cpu,
+}
+
+/// A record under the knife: what is left of it, and what to say when a field is missing.
+struct Fields<'a> {
+    bytes: Bytes<'a>,
+    kind: u32,
+    size: usize,
+}
+
+impl<'a> Fields<'a> {
+    fn get<T>(
+        &mut self,
+        field: &'static str,
+        read: impl FnOnce(&mut Bytes<'a>) -> Option<T>,
+    ) -> Result<T, ParseError> {
+        read(&mut self.bytes).ok_or(ParseError::Short {
+            kind: self.kind,
+            size: self.size,
+            field,
+        })
+    }
+
+    fn u64(&mut self, field: &'static str) -> Result<u64, ParseError> {
+        self.get(field, Bytes::u64)
+    }
+
+    fn u32(&mut self, field: &'static str) -> Result<u32, ParseError> {
+        self.get(field, Bytes::u32)
+    }
+
+    fn pid(&mut self) -> Result<Pid, ParseError> {
+        self.get("pid", Bytes::i32).map(Pid)
+    }
+
+    fn tid(&mut self) -> Result<Tid, ParseError> {
+        self.get("tid", Bytes::i32).map(Tid)
+    }
+}
+
+impl Layout {
+    /// Records of an event with this `perf_event_attr.sample_type` and `sample_regs_user`, and `sample_id_all` set.
+    pub fn new(sample_type: u64, user_regs: u64) -> Result<Self, ParseError> {
+        let unknown = sample_type & !u64::from(KNOWN_FIELDS);
+        if unknown != 0 {
+            return Err(ParseError::UnknownFields {
+                sample_type,
+                unknown,
+            });
+        }
+        Ok(Self {
+            sample_type,
+            user_regs,
+        })
+    }
+
+    fn has(&self, field: u32) -> bool {
+        self.sample_type & u64::from(field) != 0
+    }
+
+    fn fields<'a>(record: &'a [u8]) -> Result<(Fields<'a>, u16), ParseError> {
+        let mut fields = Fields {
+            bytes: Bytes(record),
+            kind: 0,
+            size: record.len(),
+        };
+        fields.kind = fields.u32("type")?;
+        let misc = fields.get("misc", Bytes::u16)?;
+        fields.get("size", Bytes::u16)?;
+        Ok((fields, misc))
+    }
+
+    /// When a record was made, without parsing the rest of it.
+    pub fn time_of(&self, record: &[u8]) -> Result<Nanos, ParseError> {
+        let (mut fields, _) = Self::fields(record)?;
+        if fields.kind != sys::PERF_RECORD_SAMPLE {
+            return Ok(self.sample_id(record).unwrap_or_default().time);
+        }
+        for field in [
+            sys::PERF_SAMPLE_IDENTIFIER,
+            sys::PERF_SAMPLE_IP,
+            sys::PERF_SAMPLE_TID,
+        ] {
+            if self.has(field) {
+                fields.u64("fields before time")?;
+            }
+        }
+        fields.u64("time").map(Nanos)
+    }
+
+    /// The trailer: TID, TIME, ID, STREAM_ID, CPU, IDENTIFIER, 8 bytes each, as far as they are in the sample type.
+    fn sample_id(&self, record: &[u8]) -> Option<SampleId> {
+        let from_end = |fields: &[u32]| {
+            let present = fields.iter().filter(|&&field| self.has(field)).count();
+            let at = record.len().checked_sub(8 * present)?;
+            Some(Bytes(record.get(at..).filter(|_| at >= HEADER_BYTES)?))
+        };
+        let from_cpu = [sys::PERF_SAMPLE_CPU, sys::PERF_SAMPLE_IDENTIFIER];
+        let from_time = [
+            sys::PERF_SAMPLE_TIME,
+            sys::PERF_SAMPLE_ID,
+            sys::PERF_SAMPLE_STREAM_ID,
+            sys::PERF_SAMPLE_CPU,
+            sys::PERF_SAMPLE_IDENTIFIER,
+        ];
+        let mut id = SampleId::default();
+        if self.has(sys::PERF_SAMPLE_TIME) {
+            id.time = Nanos(from_end(&from_time)?.u64()?);
+        }
+        if self.has(sys::PERF_SAMPLE_CPU) {
+            id.cpu = Cpu(from_end(&from_cpu)?.u32()?);
+        }
+        Some(id)
+    }
+
+    /// Parses one whole record, header included.
+    pub fn parse<'a>(&self, record: &'a [u8]) -> Result<Record<'a>, ParseError> {
+        let (mut fields, misc) = Self::fields(record)?;
+        let misc = u32::from(misc);
+        Ok(match fields.kind {
+            sys::PERF_RECORD_SAMPLE => Record::Sample(self.sample(fields, misc)?),
+            sys::PERF_RECORD_MMAP | sys::PERF_RECORD_MMAP2 => {
+                Record::Mapping(mapping(fields, misc)?)
+            }
+            sys::PERF_RECORD_COMM => Record::Comm {
+                pid: fields.pid()?,
+                tid: fields.tid()?,
+                exec: misc & sys::PERF_RECORD_MISC_COMM_EXEC != 0,
+                name: fields.bytes.c_string(),
+            },
+            sys::PERF_RECORD_FORK | sys::PERF_RECORD_EXIT => {
+                let exit = fields.kind == sys::PERF_RECORD_EXIT;
+                let (pid, parent_pid, tid) = (fields.pid()?, fields.pid()?, fields.tid()?);
+                if exit {
+                    Record::Exit { pid, tid }
+                } else {
+                    Record::Fork {
+                        pid,
+                        tid,
+                        parent_pid,
+                    }
+                }
+            }
+            sys::PERF_RECORD_LOST => {
+                fields.u64("id")?;
+                Record::Lost {
+                    records: fields.u64("lost")?,
+                    cpu: self.sample_id(record).unwrap_or_default().cpu,
+                }
+            }
+            sys::PERF_RECORD_LOST_SAMPLES => Record::LostSamples {
+                samples: fields.u64("lost")?,
+            },
+            sys::PERF_RECORD_THROTTLE => Record::Throttle,
+            _ => Record::Other,
+        })
+    }
+
+    fn sample<'a>(
+        &self,
+        mut fields: Fields<'a>,
+        misc: u32,
+    ) -> Result<SampleRecord<'a>, ParseError> {
+        let mut sample = SampleRecord {
+            mode: match misc & sys::PERF_RECORD_MISC_CPUMODE_MASK {
+                sys::PERF_RECORD_MISC_KERNEL => CpuMode::Kernel,
+                sys::PERF_RECORD_MISC_USER => CpuMode::User,
+                _ => CpuMode::Other,
+            },
+            ip: 0,
+            pid: Pid(0),
+            tid: Tid(0),
+            time: Nanos(0),
+            cpu: Cpu(0),
+            period: 0,
+            callchain: U64s(&[]),
+            abi: Abi::None,
+            registers: None,
+            stack: &[],
+        };
+        if self.has(sys::PERF_SAMPLE_IDENTIFIER) {
+            fields.u64("identifier")?;
+        }
+        if self.has(sys::PERF_SAMPLE_IP) {
+            sample.ip = fields.u64("ip")?;
+        }
+        if self.has(sys::PERF_SAMPLE_TID) {
+            (sample.pid, sample.tid) = (fields.pid()?, fields.tid()?);
+        }
+        if self.has(sys::PERF_SAMPLE_TIME) {
+            sample.time = Nanos(fields.u64("time")?);
+        }
+        for field in [
+            sys::PERF_SAMPLE_ADDR,
+            sys::PERF_SAMPLE_ID,
+            sys::PERF_SAMPLE_STREAM_ID,
+        ] {
+            if self.has(field) {
+                fields.u64("addr, id or stream id")?;
+            }
+        }
+        if self.has(sys::PERF_SAMPLE_CPU) {
+            sample.cpu = Cpu(fields.u32("cpu")?);
+            fields.u32("reserved half of cpu")?;
+        }
+        if self.has(sys::PERF_SAMPLE_PERIOD) {
+            sample.period = fields.u64("period")?;
+        }
+        if self.has(sys::PERF_SAMPLE_CALLCHAIN) {
+            let count = fields.u64("callchain length")?;
+            let bytes = usize::try_from(count)
+                .ok()
+                .and_then(|count| count.checked_mul(8));
+            sample.callchain = fields.get("callchain", |b| b.take(bytes?)).map(U64s)?;
+        }
+        if self.has(sys::PERF_SAMPLE_RAW) {
+            let len = fields.u32("raw size")?;
+            fields.get("raw data", |b| b.take(len as usize))?;
+        }
+        if self.has(sys::PERF_SAMPLE_REGS_USER) {
+            self.registers(&mut fields, &mut sample)?;
+        }
+        if self.has(sys::PERF_SAMPLE_STACK_USER) {
+            sample.stack = stack(&mut fields)?;
+        }
+        Ok(sample)
+    }
+
+    fn registers(
+        &self,
+        fields: &mut Fields<'_>,
+        sample: &mut SampleRecord<'_>,
+    ) -> Result<(), ParseError> {
+        sample.abi = match u32::try_from(fields.u64("registers' abi")?) {
+            Ok(sys::PERF_SAMPLE_REGS_ABI_64) => Abi::Bits64,
+            Ok(sys::PERF_SAMPLE_REGS_ABI_32) => Abi::Bits32,
+            _ => return Ok(()),
+        };
+        let mut registers = Registers {
+            ip: 0,
+            sp: 0,
+            bp: 0,
+        };
+        for bit in (0..u64::BITS).filter(|bit| self.user_regs >> bit & 1 != 0) {
+            let value = fields.u64("registers")?;
+            match bit {
+                REG_BP => registers.bp = value,
+                REG_SP => registers.sp = value,
+                REG_IP => registers.ip = value,
+                _ => {}
+            }
+        }
+        sample.registers = (sample.abi == Abi::Bits64).then_some(registers);
+        Ok(())
+    }
+}
+
+/// `u64 size; char data[size]; u64 dyn_size`, of which only `dyn_size` bytes hold anything; all absent if size is 0.
+fn stack<'a>(fields: &mut Fields<'a>) -> Result<&'a [u8], ParseError> {
+    let size = fields.u64("stack size")?;
+    if size == 0 {
+        return Ok(&[]);
+    }
+    let data = fields.get("stack", |b| b.take(usize::try_from(size).ok()?))?;
+    let filled = fields.u64("filled stack size")?.min(size) as usize;
+    Ok(&data[..filled])
+}
+
+fn mapping<'a>(mut fields: Fields<'a>, misc: u32) -> Result<CodeMapping<'a>, ParseError> {
+    let pid = fields.pid()?;
+    fields.tid()?;
+    let mut mapping = CodeMapping {
+        pid,
+        start: fields.u64("addr")?,
+        len: fields.u64("len")?,
+        file_offset: fields.u64("pgoff")?,
+        device: (0, 0),
+        inode: 0,
+        path: &[],
+    };
+    if fields.kind == sys::PERF_RECORD_MMAP2 {
+        let identity = fields.get("file identity", |b| b.take(24))?;
+        if misc & sys::PERF_RECORD_MISC_MMAP_BUILD_ID == 0 {
+            let mut identity = Bytes(identity);
+            let device = (identity.u32(), identity.u32());
+            mapping.device = (device.0.unwrap_or(0), device.1.unwrap_or(0));
+            mapping.inode = identity.u64().unwrap_or(0);
+        }
+        fields.u64("protection and flags")?;
+    }
+    mapping.path = fields.bytes.c_string();
+    Ok(mapping)
+}

@@ -1,0 +1,258 @@
+//! `collect NAME -- COMMAND` and how a capture ends: by itself, by the limit, by signals.
+#![allow(clippy::unwrap_used)]
+
+#[macro_use]
+mod support;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use support::{Finished, Running, Saved, finish, perfcollect, run_perfcollect, start};
+use tempfile::TempDir;
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// Work for a moment, in the shell itself.
+const BURN: &str = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done";
+
+/// A folder, and what is said of a capture in it.
+fn collect(arguments: &[&str]) -> (TempDir, Finished) {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = ["collect"].iter().chain(arguments);
+    let finished = run_perfcollect(arguments, folder.path(), LIMIT);
+    (folder, finished)
+}
+
+/// Starts a capture and waits until it says that it has begun.
+fn begin(folder: &Path, arguments: &[&str]) -> Running {
+    let marker = folder.join("begun");
+    let mut command = Command::new("sh");
+    // The progress goes to a file, so that the test sees it at once.
+    command
+        .args(["-c", "exec \"$0\" collect \"$@\" 2>\"$SAID\""])
+        .arg(perfcollect())
+        .args(arguments)
+        .env("SAID", &marker)
+        .current_dir(folder);
+    let running = start(&mut command);
+    wait_until(|| said(folder).contains("Collection started"));
+    running
+}
+
+fn said(folder: &Path) -> String {
+    fs::read_to_string(folder.join("begun")).unwrap_or_default()
+}
+
+#[track_caller]
+fn wait_until(mut holds: impl FnMut() -> bool) {
+    for _ in 0..LIMIT.as_millis() / 10 {
+        if holds() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("waited in vain");
+}
+
+#[test]
+fn command_and_its_children_from_the_first_instruction() {
+    need_capture!();
+    let script = format!(
+        "echo to stdout; echo to stderr >&2; ({BURN}) & (sh -c '{BURN}') & ({BURN}) & wait; exit 7"
+    );
+    let (folder, finished) = collect(&["run", "-quiet", "--", "sh", "-c", &script]);
+    let finished = finished.expect_success();
+    assert_eq!(finished.stdout, "to stdout\n");
+    assert_eq!(finished.stderr, "to stderr\n");
+    let saved = Saved::open(folder, "run");
+    // The shell itself may sleep all the time, its children do not.
+    let busy = saved.summary.processes.iter();
+    assert!(
+        busy.filter(|process| process.samples >= 10).count() >= 3,
+        "{:#?}",
+        saved.summary.processes
+    );
+    assert!(
+        saved
+            .summary
+            .processes
+            .iter()
+            .all(|process| process.name == "sh")
+    );
+    assert_eq!(saved.summary.info.target, format!("sh -c {script}"));
+}
+
+#[test]
+fn start_of_a_command_is_sampled() {
+    need_capture!();
+    // At this rate even the dynamic linker is seen; before it there is only the kernel's exec.
+    let (folder, finished) = collect(&["run", "-quiet", "-freq", "20000", "--", "ls", "/"]);
+    finished.expect_success();
+    let saved = Saved::open(folder, "run");
+    let in_linker = ["_dl_start", "_dl_relocate_object", "_start", "dl_main"];
+    assert!(
+        in_linker
+            .iter()
+            .any(|name| saved.samples_under(&[name]) > 0),
+        "{:#?}",
+        saved.stacks
+    );
+    assert!(
+        saved
+            .summary
+            .processes
+            .iter()
+            .all(|process| process.name == "ls")
+    );
+}
+
+#[test]
+fn end_of_a_command_is_reported() {
+    need_capture!();
+    for (end, reported) in [
+        ("exit 7", "exit status 7"),
+        ("kill -KILL $$", "killed by signal 9"),
+    ] {
+        let (folder, finished) =
+            collect(&["run", "--", "sh", "-c", &format!("echo own; {BURN}; {end}")]);
+        let finished = finished.expect_success();
+        assert!(finished.stderr.contains(reported), "{}", finished.stderr);
+        assert!(finished.stdout.starts_with("own\n"), "{}", finished.stdout);
+        Saved::open(folder, "run");
+    }
+}
+
+#[test]
+fn limit_leaves_the_command_running() {
+    need_capture!();
+    let folder = tempfile::tempdir().unwrap();
+    let running = begin(
+        folder.path(),
+        &[
+            "run",
+            "-collectsec",
+            "0.5",
+            "--",
+            "sh",
+            "-c",
+            "echo $$ > pid; while :; do :; done >/dev/null",
+        ],
+    );
+    // A command that still has our standard output would keep it open: only the exit of the capture is waited for.
+    wait_until(|| {
+        said(folder.path()).contains("STOPPED")
+            && folder
+                .path()
+                .join("run.trace.zip")
+                .metadata()
+                .is_ok_and(|file| file.len() > 0)
+    });
+    let pid = fs::read_to_string(folder.path().join("pid")).unwrap();
+    assert!(Path::new("/proc").join(pid.trim()).exists());
+    drop(running);
+    assert!(said(folder.path()).contains("time limit"));
+}
+
+#[test]
+fn signals_end_a_capture_with_a_whole_trace() {
+    need_capture!();
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let folder = tempfile::tempdir().unwrap();
+        let target = start(Command::new("sh").args(["-c", "while :; do :; done"]));
+        let capture = begin(
+            folder.path(),
+            &["stopped", "-pid", &target.pid().to_string()],
+        );
+        std::thread::sleep(Duration::from_millis(300));
+        capture.signal(signal);
+        let finished = finish(capture, LIMIT).expect_success();
+        assert!(finished.stdout.contains("stopped.trace.zip"));
+        assert!(said(folder.path()).contains("STOPPED (signal)"));
+        let saved = Saved::open(folder, "stopped");
+        assert_eq!(saved.summary.process_count, 1);
+    }
+}
+
+#[test]
+fn second_signal_ends_at_once_and_leaves_nothing_half() {
+    need_capture!();
+    let folder = tempfile::tempdir().unwrap();
+    let target = start(Command::new("sh").args(["-c", "while :; do :; done"]));
+    let capture = begin(folder.path(), &["twice", "-pid", &target.pid().to_string()]);
+    std::thread::sleep(Duration::from_millis(300));
+    // Handlers of two signals that are both pending run one after the other, so neither is lost.
+    capture.signal(Signal::STOP);
+    capture.signal(Signal::INT);
+    capture.signal(Signal::TERM);
+    capture.signal(Signal::CONT);
+    let finished = finish(capture, LIMIT);
+    assert_eq!(finished.status.code(), Some(1));
+    assert!(
+        said(folder.path()).contains("second signal"),
+        "{}",
+        said(folder.path())
+    );
+    assert!(!folder.path().join("twice.trace.zip").exists());
+}
+
+#[test]
+fn target_that_ends_ends_the_capture() {
+    need_capture!();
+    let folder = tempfile::tempdir().unwrap();
+    let target = start(
+        Command::new("sh")
+            .args(["-c", "while [ ! -e end ]; do :; done"])
+            .current_dir(&folder),
+    );
+    let capture = begin(folder.path(), &["gone", "-pid", &target.pid().to_string()]);
+    std::thread::sleep(Duration::from_millis(300));
+    fs::write(folder.path().join("end"), "").unwrap();
+    finish(target, LIMIT).expect_success();
+    finish(capture, LIMIT).expect_success();
+    assert!(said(folder.path()).contains("processes are gone"));
+    Saved::open(folder, "gone");
+}
+
+#[test]
+fn name_may_have_a_directory_and_the_suffix() {
+    need_capture!();
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("below")).unwrap();
+    for name in ["below/plain", "./below/full.trace.zip", "dots.in.it"] {
+        let arguments = ["collect", name, "-quiet", "--", "sh", "-c", BURN];
+        run_perfcollect(arguments, folder.path(), LIMIT).expect_success();
+    }
+    for file in [
+        "below/plain.trace.zip",
+        "below/plain.flamegraph.svg",
+        "below/full.trace.zip",
+        "below/full.flamegraph.svg",
+        "dots.in.it.trace.zip",
+        "dots.in.it.flamegraph.svg",
+    ] {
+        let file = fs::metadata(folder.path().join(file)).expect(file);
+        assert_eq!(file.permissions().mode() & 0o777, 0o600);
+    }
+    Saved::open(folder, "dots.in.it");
+}
+
+#[test]
+fn force_replaces_an_older_trace() {
+    need_capture!();
+    let folder = tempfile::tempdir().unwrap();
+    for file in ["old.trace.zip", "old.flamegraph.svg"] {
+        fs::write(folder.path().join(file), "older").unwrap();
+    }
+    let arguments = ["collect", "old", "-force", "-quiet", "--", "sh", "-c", BURN];
+    run_perfcollect(arguments, folder.path(), LIMIT).expect_success();
+    let mut names: Vec<_> = fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["old.flamegraph.svg", "old.trace.zip"]);
+    Saved::open(folder, "old");
+}

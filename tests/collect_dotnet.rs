@@ -1,0 +1,114 @@
+//! Captures of real .NET processes: names, stacks, shares, and the same in PerfView.
+#![allow(clippy::unwrap_used)]
+
+#[macro_use]
+mod support;
+
+use std::path::Path;
+use std::time::Duration;
+
+use support::{
+    Runtime, Saved, Workload, captured, expect_same_in_perfview, expect_shares, runtimes, workloads,
+};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A capture of a program while it works, and what the program says of itself.
+fn capture(runtime: &Runtime, program: &Path) -> (Saved, serde_json::Value) {
+    let mut command = runtime.command(program);
+    // Before .NET 5 settings had another prefix. Where the runtime has W^X it is on.
+    let perf_map = if runtime.major() < 5 {
+        "COMPlus_PerfMapEnabled"
+    } else {
+        "DOTNET_PerfMapEnabled"
+    };
+    command
+        .args(["--mode", "shares", "--seconds", "6"])
+        .env(perf_map, "1")
+        .env_remove("DOTNET_EnableWriteXorExecute");
+    let workload = Workload::start(&mut command);
+    let pid = workload.pid().to_string();
+    let saved = captured(["-pid", &pid, "-collectsec", "3"]);
+    (saved, workload.done(LIMIT)["modes"][0].clone())
+}
+
+/// Samples in code whose only name is its address. Perf maps lack two kinds of stub, through which calls go until a
+/// method has its final code: precode, and counters of calls. Both jump, so that neither ever calls.
+fn samples_in_stubs(saved: &Saved) -> u64 {
+    let mut samples = 0;
+    for (stack, count) in &saved.stacks {
+        let is_stub = |frame: &&String| frame.starts_with("jit+0x");
+        if stack.iter().any(|frame| is_stub(&frame)) {
+            let user = stack.iter().rfind(|frame| !frame.ends_with("_[k]"));
+            assert!(user.is_some_and(|leaf| is_stub(&leaf)), "{stack:?}");
+            samples += count;
+        }
+    }
+    samples
+}
+
+fn check(runtime: &Runtime, program: &Path) {
+    let (saved, mode) = capture(runtime, program);
+    let summary = &saved.summary;
+    assert_eq!(summary.process_count, 1);
+    assert_eq!(summary.processes[0].name, "dotnet");
+    saved.expect_complete();
+    let names = summary.quality.names;
+    let in_stubs = samples_in_stubs(&saved);
+    assert!(
+        names.jit.named > 0 && names.jit.unnamed == in_stubs,
+        "{names:#?}"
+    );
+    // A stub is passed in nanoseconds; our own program is done with them before it says that it is ready.
+    assert!(in_stubs * 200 <= summary.samples, "{in_stubs} in stubs");
+    assert_eq!(names.unmapped.unnamed, 0, "{names:#?}");
+    // A busy machine may make records late; that loses nothing.
+    let losses = &summary.quality.losses;
+    assert_eq!(
+        (
+            losses.lost_records,
+            losses.lost_samples,
+            losses.malformed_records
+        ),
+        (0, 0, 0)
+    );
+    assert_eq!(summary.quality.notices, []);
+    // The picture has the same names.
+    for method in ["Work50", "Work30", "Work20", "Main"] {
+        assert!(saved.svg().contains(method), "{method}");
+    }
+    expect_shares(&saved, &mode);
+    expect_same_in_perfview(&saved);
+}
+
+/// Checks a program on each version it runs on.
+fn check_on_all(program: &Path, oldest: u32) {
+    let mut runtimes = runtimes();
+    runtimes.retain(|runtime| runtime.major() >= oldest);
+    runtimes.dedup_by_key(|runtime| runtime.major());
+    if runtimes.is_empty() {
+        skip!("there is no .NET runtime; scripts/runtimes gets some");
+    }
+    for runtime in runtimes {
+        println!("on .NET {}", runtime.version);
+        check(&runtime, program);
+    }
+}
+
+#[test]
+fn own_program_on_every_runtime() {
+    need_capture!();
+    match workloads::cpu() {
+        Some(program) => check_on_all(&program, 0),
+        None => skip!("cpu.dll is not built; scripts/workloads builds it"),
+    }
+}
+
+#[test]
+fn ready_program_on_every_runtime() {
+    need_capture!();
+    match workloads::shared("split/split.dll") {
+        Some(program) => check_on_all(&program, 8),
+        None => skip!("split is not beside this repository"),
+    }
+}

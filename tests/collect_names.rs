@@ -1,0 +1,157 @@
+//! Processes with names made to break whatever reads them, captured together.
+#![allow(clippy::unwrap_used)]
+
+#[macro_use]
+mod support;
+
+use std::process::Command;
+use std::time::Duration;
+
+use quick_xml::Reader;
+use quick_xml::events::Event;
+use support::{
+    Running, Saved, captured, expect_totals, grammar, perfview_json, run_perfcollect, start,
+};
+
+/// As the kernel takes them: up to 15 bytes, anything but NUL.
+const NAMES: [&[u8]; 16] = [
+    b"a b",
+    b"x(y)",
+    b"1/2 3/4",
+    b"[k]",
+    b":-1",
+    b"Thread 1/4",
+    b"line\nbreak",
+    b"\n\n",
+    "pr\u{f6}ze\u{df} \u{4e2d}".as_bytes(),
+    b"\x1b[31m\x1b]0;x\x07",
+    b"\xff\xfe\x80",
+    b" ",
+    b"a;b 12",
+    b"</svg><script>",
+    b"|a|.*)(&amp;",
+    b"x\t0 f (m)\r",
+];
+
+/// A process of each name, which works until it is dropped.
+fn busy() -> Vec<Running> {
+    let script = r#"printf "$1" > /proc/$$/comm && echo named && while :; do :; done"#;
+    let octal = |name: &[u8]| {
+        name.iter()
+            .map(|byte| format!("\\{byte:03o}"))
+            .collect::<String>()
+    };
+    let started = NAMES.map(|name| {
+        // Nice, to leave the CPUs to who reads the names.
+        start(Command::new("nice").args(["sh", "-c", script, "sh", &octal(name)]))
+    });
+    for (process, name) in started.iter().zip(NAMES) {
+        let path = format!("/proc/{}/comm", process.pid());
+        let mut expected = name.to_vec();
+        expected.truncate(15);
+        expected.push(b'\n');
+        while std::fs::read(&path).unwrap() != expected {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    started.into()
+}
+
+fn check(saved: &Saved, processes: &[Running]) {
+    // Each of them, as one process with its own pid.
+    let text = grammar::parse(&saved.perf_text);
+    let samples = text.samples();
+    assert_eq!(samples.len() as u64, saved.summary.samples);
+    for process in processes {
+        let pid = process.pid() as i32;
+        let ours = |row: &&perfcollect::output::summary::ProcessSummary| row.pid == pid;
+        let row = saved.summary.processes.iter().find(ours).unwrap();
+        let written = samples.iter().filter(|(event, _)| event.pid == pid).count();
+        assert_eq!(written as u64, row.samples, "{row:?}");
+        let end = format!("({pid})");
+        let folded = saved
+            .stacks
+            .iter()
+            .filter(|(stack, _)| stack[0].ends_with(&end));
+        assert_eq!(
+            folded.map(|(_, samples)| samples).sum::<u64>(),
+            row.samples,
+            "{row:?}"
+        );
+    }
+    if let Some(cpu) = perfview_json("cpu", &saved.path, &["--top", "0"]) {
+        expect_totals(&cpu, &saved.summary);
+    }
+    expect_harmless_picture(saved);
+    let arguments = ["view".as_ref(), saved.path.as_os_str()];
+    let view = run_perfcollect(arguments, saved.folder(), Duration::from_secs(60)).expect_success();
+    assert!(
+        !view.stdout.contains(is_harmful),
+        "{}",
+        view.stdout.escape_debug()
+    );
+}
+
+/// What a terminal may obey.
+fn is_harmful(c: char) -> bool {
+    c.is_control() && c != '\n'
+}
+
+/// A document that a strict reader takes, with one script, which is not the target's.
+fn expect_harmless_picture(saved: &Saved) {
+    let svg = saved.svg();
+    assert!(!svg.contains(|c: char| is_harmful(c) && c != '\t'));
+    let mut reader = Reader::from_str(&svg);
+    let (mut depth, mut scripts) = (0, 0);
+    loop {
+        match reader.read_event().unwrap() {
+            Event::Start(start) => {
+                depth += 1;
+                scripts += usize::from(start.name().as_ref() == b"script");
+            }
+            Event::End(_) => depth -= 1,
+            Event::Eof => break,
+            _ => {}
+        }
+    }
+    assert_eq!((depth, scripts), (0, 1));
+}
+
+#[test]
+fn by_pids() {
+    need_capture!();
+    let processes = busy();
+    let pids: Vec<String> = processes
+        .iter()
+        .map(|process| process.pid().to_string())
+        .collect();
+    let saved = captured(["-pid", &pids.join(","), "-collectsec", "3"]);
+    assert_eq!(saved.summary.process_count, NAMES.len() as u64);
+    check(&saved, &processes);
+}
+
+#[test]
+fn on_the_whole_machine() {
+    need_capture!();
+    let processes = busy();
+    let saved = captured(["-collectsec", "3"]);
+    check(&saved, &processes);
+}
+
+#[test]
+fn in_a_command_and_the_name_of_the_trace() {
+    need_capture!();
+    let folder = tempfile::tempdir().unwrap();
+    let name = "a;b <c> & \u{1b}[31m\nd";
+    let script = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done";
+    let argument = "\u{1b}]0;x\u{7}\n</svg>";
+    let arguments = ["collect", name, "--", "sh", "-c", script, argument];
+    let finished =
+        run_perfcollect(arguments, folder.path(), Duration::from_secs(60)).expect_success();
+    for said in [finished.stdout, finished.stderr] {
+        assert!(!said.contains(is_harmful), "{}", said.escape_debug());
+    }
+    let svg =
+        std::fs::read_to_string(folder.path().join(format!("{name}.flamegraph.svg"))).unwrap();
+    assert!(!svg.contains('\u{1b}') && !svg.contains("<c>"));
+}

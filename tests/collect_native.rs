@@ -1,0 +1,121 @@
+//! Captures of native programs: complete stacks with and without frame pointers and symbols, by pid and as a command.
+#![allow(clippy::unwrap_used)]
+
+#[macro_use]
+mod support;
+
+use std::process::Command;
+use std::time::Duration;
+
+use support::{Saved, Workload, captured, expect_same_in_perfview, expect_shares, workloads};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A capture of one mode of the C program while it works, and what it says of the mode.
+fn capture(name: &str, mode: &str) -> Option<(Saved, serde_json::Value)> {
+    let Some(program) = workloads::native(name) else {
+        skip!("{name} is not built; scripts/workloads builds it")
+    };
+    let arguments = ["--mode", mode, "--seconds", "4"];
+    let workload = Workload::start(Command::new(program).args(arguments));
+    let pid = workload.pid().to_string();
+    let saved = captured(["-pid", &pid, "-collectsec", "2"]);
+    assert_eq!(saved.summary.process_count, 1);
+    let process = &saved.summary.processes[0];
+    assert_eq!(process.name, name[..name.len().min(15)]);
+    assert!(process.command_line.ends_with(&arguments.join(" ")));
+    saved.expect_complete();
+    expect_same_in_perfview(&saved);
+    Some((saved, workload.done(LIMIT)["modes"][0].clone()))
+}
+
+/// Module of a method in the summary.
+fn module_of<'a>(saved: &'a Saved, method: &str) -> &'a str {
+    let methods = &saved.summary.methods;
+    let found = methods.iter().find(|found| found.name == method);
+    &found.unwrap_or_else(|| panic!("no {method}")).module
+}
+
+#[test]
+fn shares_with_and_without_frame_pointers() {
+    need_capture!();
+    for name in ["native-fp", "native-nofp"] {
+        let Some((saved, mode)) = capture(name, "shares") else {
+            return;
+        };
+        let names = saved.summary.quality.names;
+        assert_eq!(names.native.unnamed, 0, "{names:#?}");
+        expect_shares(&saved, &mode);
+        for stack in saved.stacks.keys() {
+            assert!(stack[1..].starts_with(&["_start".into()]), "{stack:?}");
+            assert!(stack.contains(&"main".into()), "{stack:?}");
+        }
+    }
+}
+
+#[test]
+fn stripped_program_keeps_its_stacks_and_takes_no_neighbours_names() {
+    need_capture!();
+    let Some((saved, _)) = capture("native-stripped", "shares") else {
+        return;
+    };
+    for stack in saved.stacks.keys() {
+        // Entry, two functions of the C library, then main.
+        assert!(stack.len() >= 5, "{stack:?}");
+        for frame in [1, 4] {
+            assert!(stack[frame].starts_with("native-stripped+0x"), "{stack:?}");
+        }
+        assert_eq!(stack[2..4], ["__libc_start_main", "__libc_start_call_main"]);
+        let own = [
+            "main",
+            "shares",
+            "share_caller",
+            "work50",
+            "work30",
+            "work20",
+        ];
+        assert!(
+            !own.iter().any(|own| stack.contains(&(*own).into())),
+            "{stack:?}"
+        );
+    }
+}
+
+#[test]
+fn library_functions_belong_to_their_library() {
+    need_capture!();
+    for name in ["native-fp", "native-nofp"] {
+        let Some((saved, mode)) = capture(name, "library") else {
+            return;
+        };
+        expect_shares(&saved, &mode);
+        assert_eq!(module_of(&saved, "library_inner"), "libwork.so");
+        assert_eq!(module_of(&saved, "library_outer"), "libwork.so");
+        assert_eq!(module_of(&saved, "library_caller"), name);
+    }
+}
+
+#[test]
+fn recursion_callbacks_and_threads_are_whole() {
+    need_capture!();
+    for (mode, under) in [
+        ("recursion", &["main", "descend", "descend", "descend"][..]),
+        (
+            "callback",
+            &["main", "callback_caller", "qsort", "compare_burn"],
+        ),
+        ("threads", &["start_thread", "thread_main"]),
+    ] {
+        let Some((saved, done)) = capture("native-nofp", mode) else {
+            return;
+        };
+        expect_shares(&saved, &done);
+        let found = saved.samples_under(under);
+        // What is not under them is the program's own bookkeeping.
+        assert!(
+            found * 100 >= saved.summary.samples * 95,
+            "{mode}: {found} of {}",
+            saved.summary.samples
+        );
+    }
+}

@@ -1,0 +1,99 @@
+//! What is typed wrong is refused in words, with the nearest spelling; both ways of spelling are one.
+#![allow(clippy::unwrap_used)]
+
+#[macro_use]
+mod support;
+
+use std::time::Duration;
+
+use support::run_perfcollect;
+
+/// The message and the exit status 2; nothing is written.
+#[track_caller]
+fn refused(arguments: &[&str]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let finished = run_perfcollect(arguments, folder.path(), Duration::from_secs(30));
+    assert_eq!(finished.status.code(), Some(2), "{}", finished.stderr);
+    assert_eq!(finished.stdout, "");
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+    finished.stderr
+}
+
+#[test]
+fn unknown_options_name_the_nearest() {
+    for (typed, meant) in [
+        ("-colectsec", "--collectsec"),
+        ("-CollectSecs", "--collectsec"),
+        ("--pids", "--pid"),
+        ("-Forse", "--force"),
+        ("-quite", "--quiet"),
+        ("--frequency", "--freq"),
+        ("-jsn", "--json"),
+    ] {
+        let message = refused(&["collect", "x", typed, "3"]);
+        assert!(
+            message.contains(&format!("'{meant}'")),
+            "{typed}: {message}"
+        );
+    }
+    assert!(refused(&["colect", "x"]).contains("'collect'"));
+    assert!(refused(&["veiw", "x"]).contains("'view'"));
+}
+
+#[test]
+fn missing_values_and_names() {
+    assert!(refused(&["collect", "x", "-collectsec"]).contains("--collectsec <SECONDS>"));
+    assert!(refused(&["collect", "x", "-pid"]).contains("--pid <P[,P...]>"));
+    assert!(refused(&["collect"]).contains("<NAME>"));
+    assert!(refused(&["view"]).contains("<NAME.trace.zip>"));
+    assert!(refused(&[]).contains("Usage"));
+}
+
+#[test]
+fn bad_values() {
+    for pid in [
+        "0",
+        "-1",
+        "abc",
+        "1,",
+        "1,,2",
+        "99999999999",
+        "1.5",
+        " 1",
+        "+",
+    ] {
+        let message = refused(&["collect", "x", &format!("-pid={pid}")]);
+        assert!(message.contains("not a process id"), "{pid}: {message}");
+    }
+    for seconds in ["0", "-1", "abc", "1x", "inf", "nan", "1e400", ""] {
+        let message = refused(&["collect", "x", &format!("-collectsec={seconds}")]);
+        assert!(message.contains("--collectsec"), "{seconds}: {message}");
+    }
+    for hertz in ["0", "-1", "20001", "abc", "1.5"] {
+        let message = refused(&["collect", "x", &format!("-freq={hertz}")]);
+        assert!(message.contains("--freq"), "{hertz}: {message}");
+    }
+    assert!(refused(&["collect", "x", "-pid", "1", "--", "ls"]).contains("cannot be used with"));
+    assert!(refused(&["collect", "x", "y"]).contains("'y'"));
+}
+
+#[test]
+fn case_and_dashes_do_not_matter() {
+    // That a process is missing is only found when the line was understood.
+    for spelling in ["-pid", "--pid", "-PID", "--Pid", "-pId"] {
+        for line in [
+            &[spelling, "2147483647"][..],
+            &[&format!("{spelling}=2147483647")],
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let arguments = ["collect", "x"].iter().chain(line);
+            let finished = run_perfcollect(arguments, folder.path(), Duration::from_secs(30));
+            assert_eq!(finished.status.code(), Some(1), "{line:?}");
+            assert!(
+                finished.stderr.contains("does not exist"),
+                "{}",
+                finished.stderr
+            );
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The flame graph of a real capture in a real browser: search and zoom do what they say.
+#![allow(clippy::unwrap_used)]
+
+#[macro_use]
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+use support::{Saved, captured, run};
+
+/// Acts on the picture as a user does, through its own handlers, and writes what is to be seen then into the document.
+const ACTIONS: &str = r#"
+window.addEventListener('load', function () {
+  var frames = function () {
+    return Array.from(document.querySelectorAll('#frames > g, #frames > a'));
+  };
+  var name = function (frame) { return frame.querySelector('title').textContent.replace(/ \([0-9,]+ samples.*/, ''); };
+  var shown = function () {
+    return frames().filter(function (frame) {
+      return getComputedStyle(frame).display !== 'none' && !frame.classList.contains('hide');
+    }).map(name);
+  };
+  var report = {};
+  var width = function (frame) { return parseFloat(frame.querySelector('rect').getBoundingClientRect().width); };
+  report.all = shown();
+  report.root = width(frames().find(function (frame) { return name(frame) === 'all'; }));
+  search('work50');
+  report.matched = document.getElementById('matched').textContent;
+  report.highlighted = frames().filter(function (frame) {
+    return frame.querySelector('rect').getAttribute('fill') === 'rgb(230,0,230)';
+  }).map(name);
+  reset_search();
+  var wanted = frames().find(function (frame) { return name(frame) === 'work30'; });
+  report.before = width(wanted);
+  wanted.dispatchEvent(new MouseEvent('click', { bubbles: true }));
+  report.zoomed = shown();
+  report.after = width(wanted);
+  document.getElementById('unzoom').dispatchEvent(new MouseEvent('click', { bubbles: true }));
+  report.back = shown();
+  document.documentElement.setAttribute('data-report', JSON.stringify(report));
+});
+"#;
+
+/// What the browser makes of a file, or a picture of it.
+fn chromium(action: &str, file: &Path, folder: &Path) -> Option<String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let browser = std::env::split_paths(&path)
+        .flat_map(|folder| [folder.join("chromium"), folder.join("chromium-browser")])
+        .find(|browser| browser.is_file())?;
+    let mut command = Command::new(browser);
+    command
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--window-size=1400,900",
+        ])
+        .arg(format!(
+            "--user-data-dir={}",
+            folder.join("profile").display()
+        ))
+        .arg(action)
+        .arg(format!("file://{}", file.display()));
+    Some(
+        run(&mut command, Duration::from_secs(120))
+            .expect_success()
+            .stdout,
+    )
+}
+
+/// The picture of a capture of the C program: three functions of one caller.
+fn picture() -> Option<Saved> {
+    let Some(program) = support::workloads::native("native-fp") else {
+        skip!("native-fp is not built; scripts/workloads builds it")
+    };
+    Some(captured([
+        "--",
+        program.to_str().unwrap(),
+        "--seconds",
+        "2",
+    ]))
+}
+
+fn names(report: &Value, key: &str) -> Vec<String> {
+    serde_json::from_value(report[key].clone()).unwrap()
+}
+
+#[test]
+fn search_and_zoom() {
+    need_capture!();
+    let Some(saved) = picture() else { return };
+    let folder = saved.folder();
+    let svg = saved.svg();
+    let end = svg.rfind("</svg>").unwrap();
+    let page = folder.join("page.svg");
+    fs::write(
+        &page,
+        format!(
+            "{}<script><![CDATA[{ACTIONS}]]></script></svg>",
+            &svg[..end]
+        ),
+    )
+    .unwrap();
+    let Some(dom) = chromium("--dump-dom", &page, folder) else {
+        skip!("chromium is not installed; scripts/test installs it")
+    };
+    let report = dom
+        .split_once("data-report=\"")
+        .and_then(|(_, rest)| rest.split_once('"'))
+        .unwrap_or_else(|| panic!("the page's own script failed: {dom}"))
+        .0
+        .replace("&quot;", "\"")
+        .replace("&lt;", "<")
+        .replace("&gt;", ">")
+        .replace("&amp;", "&");
+    let report: Value = serde_json::from_str(&report).unwrap();
+
+    let all = names(&report, "all");
+    for name in [
+        "all",
+        "_start",
+        "main",
+        "share_caller",
+        "work50",
+        "work30",
+        "work20",
+    ] {
+        assert!(all.contains(&name.to_owned()), "no {name} in {all:?}");
+    }
+    // Found, and the share that the stacks have.
+    let highlighted = names(&report, "highlighted");
+    assert!(!highlighted.is_empty());
+    assert!(highlighted.iter().all(|name| name == "work50"), "{report}");
+    let share = saved.samples_under(&["work50"]) as f64 * 100.0 / saved.summary.samples as f64;
+    let matched = report["matched"].as_str().unwrap();
+    assert_eq!(matched, format!("Matched: {share:.1}%"));
+    // Zoomed in, the frame fills the width and its siblings are gone; its callers stay.
+    let zoomed = names(&report, "zoomed");
+    assert!(zoomed.contains(&"work30".to_owned()) && zoomed.contains(&"main".to_owned()));
+    assert!(!zoomed.contains(&"work50".to_owned()), "{zoomed:?}");
+    let width = |key: &str| report[key].as_f64().unwrap();
+    assert!(width("before") < width("root") * 0.5, "{report}");
+    assert_eq!(width("after"), width("root"));
+    assert_eq!(names(&report, "back"), all);
+}

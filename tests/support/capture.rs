@@ -1,0 +1,94 @@
+//! Running the binary under test.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{Finished, Saved, run};
+
+/// Much more than any capture of a test takes.
+const LIMIT: Duration = Duration::from_secs(120);
+/// Of CAP_SYS_ADMIN and CAP_PERFMON either allows to sample the machine; see capabilities(7).
+const MAY_SAMPLE: u64 = 1 << 21 | 1 << 38;
+
+/// The binary under test.
+pub fn perfcollect() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_perfcollect"))
+}
+
+/// Why this machine and user cannot capture; not asked of the product, which must not be able to skip its own tests.
+pub fn cannot_capture() -> Option<&'static str> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let capabilities = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .map(|hex| u64::from_str_radix(hex.trim(), 16).unwrap());
+    if !rustix::process::geteuid().is_root() || capabilities.unwrap() & MAY_SAMPLE == 0 {
+        Some("capturing needs root with CAP_PERFMON or CAP_SYS_ADMIN")
+    } else if !Path::new("/proc/sys/kernel/perf_event_paranoid").exists() {
+        Some("this kernel has no perf_event_open")
+    } else {
+        None
+    }
+}
+
+/// Runs perfcollect in a folder.
+#[track_caller]
+pub fn run_perfcollect<A: AsRef<OsStr>>(
+    arguments: impl IntoIterator<Item = A>,
+    folder: &Path,
+    limit: Duration,
+) -> Finished {
+    run(
+        Command::new(perfcollect())
+            .args(arguments)
+            .current_dir(folder),
+        limit,
+    )
+}
+
+/// A capture that must succeed, by what stands after its name on the command line.
+#[track_caller]
+pub fn captured<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Saved {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(perfcollect());
+    command
+        .args(["collect", "trace", "-quiet"])
+        .args(arguments)
+        .current_dir(&folder);
+    run(&mut command, LIMIT).expect_success();
+    Saved::open(folder, "trace")
+}
+
+/// The samples under each path of a workload's mode are as many as the CPU it measured, but for chance: five standard
+/// deviations, which a good capture exceeds once in a million.
+#[track_caller]
+pub fn expect_shares(saved: &Saved, mode: &Value) {
+    let paths = mode["paths"].as_array().unwrap();
+    let samples: Vec<u64> = paths
+        .iter()
+        .map(|path| {
+            let wanted: Vec<&str> = path["frames"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|frame| frame.as_str().unwrap())
+                .collect();
+            saved.samples_under(&wanted)
+        })
+        .collect();
+    let all: u64 = samples.iter().sum();
+    assert!(all > 100, "{all} samples are too few to tell: {mode}");
+    for (path, count) in paths.iter().zip(samples) {
+        let share = path["measuredShare"].as_f64().unwrap();
+        let sigma = (share * (1.0 - share) * all as f64).sqrt();
+        let difference = count as f64 - share * all as f64;
+        assert!(
+            difference.abs() <= 5.0 * sigma,
+            "{count} of {all} samples, {difference:+.0} with a standard deviation of {sigma:.0}: {path}"
+        );
+    }
+}

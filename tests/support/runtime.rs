@@ -1,0 +1,92 @@
+//! The real .NET runtimes that are there.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::cache;
+
+/// A .NET runtime. Each has one version only, so a program started with it runs on that version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Runtime {
+    /// Such as `8.0.4`.
+    pub version: String,
+    /// Its `dotnet`.
+    pub dotnet: PathBuf,
+    /// Whether ASP.NET Core is there too.
+    pub aspnet: bool,
+}
+
+impl Runtime {
+    /// The highest version in the installation that this `dotnet` belongs to.
+    fn of(dotnet: &Path) -> Option<Self> {
+        let root = dotnet.canonicalize().ok()?.parent()?.to_owned();
+        let numbers = |version: &str| {
+            version
+                .split('.')
+                .map(|part| part.parse::<u32>().unwrap_or(0))
+                .collect::<Vec<_>>()
+        };
+        let version = std::fs::read_dir(root.join("shared/Microsoft.NETCore.App"))
+            .ok()?
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .max_by_key(|version| numbers(version))?;
+        let aspnet = root
+            .join("shared/Microsoft.AspNetCore.App")
+            .join(&version)
+            .is_dir();
+        Some(Self {
+            version,
+            dotnet: dotnet.to_owned(),
+            aspnet,
+        })
+    }
+
+    /// The 8 of 8.0.4.
+    pub fn major(&self) -> u32 {
+        self.version
+            .split('.')
+            .next()
+            .and_then(|major| major.parse().ok())
+            .unwrap_or(0)
+    }
+
+    /// `dotnet PROGRAM.dll`, whatever the settings of this shell.
+    pub fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(&self.dotnet);
+        command
+            .arg(program)
+            .env("DOTNET_ROLL_FORWARD", "LatestMajor");
+        for name in [
+            "DOTNET_ROOT",
+            "DOTNET_STARTUP_HOOKS",
+            "DOTNET_PerfMapEnabled",
+            "COMPlus_PerfMapEnabled",
+        ] {
+            command.env_remove(name);
+        }
+        command
+    }
+}
+
+/// The runtimes that are there, oldest first: those in the cache, and the `dotnet` on PATH (its newest).
+pub fn runtimes() -> Vec<Runtime> {
+    let cached = [
+        "dotnet-3.1",
+        "dotnet-8",
+        "dotnet-8-aspnet",
+        "dotnet-9",
+        "dotnet-10",
+    ];
+    let on_path = std::env::var_os("PATH").unwrap_or_default();
+    let on_path = std::env::split_paths(&on_path)
+        .map(|folder| folder.join("dotnet"))
+        .find(|dotnet| dotnet.is_file());
+    let mut runtimes: Vec<_> = cached
+        .iter()
+        .map(|name| cache().join(name).join("dotnet"))
+        .chain(on_path)
+        .filter_map(|dotnet| Runtime::of(&dotnet))
+        .collect();
+    runtimes.sort_by_key(Runtime::major);
+    runtimes
+}

@@ -1,0 +1,120 @@
+//! What a capture left on the disk.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use perfcollect::output::summary::Summary;
+use tempfile::TempDir;
+use zip::ZipArchive;
+
+/// Samples by stack: process first, leaf last.
+pub type Stacks = BTreeMap<Vec<String>, u64>;
+
+/// A trace that was read whole.
+pub struct Saved {
+    /// `NAME.trace.zip`.
+    pub path: PathBuf,
+    /// `NAME.flamegraph.svg`, the same as in the archive.
+    pub flame_graph: PathBuf,
+    pub summary: Summary,
+    /// `stacks.folded`.
+    pub stacks: Stacks,
+    /// `perf.data.txt`.
+    pub perf_text: Vec<u8>,
+    folder: TempDir,
+}
+
+impl Saved {
+    /// Reads the trace NAME in a folder.
+    #[track_caller]
+    pub fn open(folder: TempDir, name: &str) -> Self {
+        let path = folder.path().join(format!("{name}.trace.zip"));
+        let flame_graph = folder.path().join(format!("{name}.flamegraph.svg"));
+        let file = File::open(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let mut archive = ZipArchive::new(file).expect("a whole archive");
+        let mut entry = |entry: &str| {
+            let entry = format!("{name}.trace/{entry}");
+            let mut bytes = Vec::new();
+            let mut found = archive
+                .by_name(&entry)
+                .unwrap_or_else(|error| panic!("{entry}: {error}"));
+            found.read_to_end(&mut bytes).expect("the entry unpacks");
+            bytes
+        };
+        let folded = String::from_utf8(entry("stacks.folded")).expect("UTF-8");
+        let saved = Self {
+            summary: serde_json::from_slice(&entry("summary.json")).expect("a summary"),
+            stacks: stacks_of(&folded),
+            perf_text: entry("perf.data.txt"),
+            path,
+            flame_graph,
+            folder,
+        };
+        assert!(!entry("perfcollect.log").is_empty());
+        assert_eq!(entry("flamegraph.svg"), saved.svg().as_bytes());
+        // Every part tells the same.
+        let samples = saved.stacks.values().sum::<u64>();
+        assert_eq!(samples, saved.summary.samples);
+        let quality = saved.summary.quality.stacks;
+        assert_eq!(samples, quality.rooted + quality.truncated());
+        saved
+    }
+
+    /// The folder it lies in, which goes with it.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn svg(&self) -> String {
+        std::fs::read_to_string(&self.flame_graph).expect("the flame graph is there, and UTF-8")
+    }
+
+    /// Samples whose stack has frames with these words in their names, outermost first; others may lie between.
+    pub fn samples_under(&self, words: &[&str]) -> u64 {
+        let has = |stack: &[String]| {
+            let mut frames = stack.iter().skip(1);
+            words
+                .iter()
+                .all(|word| frames.any(|frame| frame.contains(word)))
+        };
+        let under = self.stacks.iter().filter(|(stack, _)| has(stack));
+        under.map(|(_, samples)| samples).sum()
+    }
+
+    /// Fails unless at least 99 of 100 samples reach the root of their thread, and all kernel frames have names.
+    #[track_caller]
+    pub fn expect_complete(&self) {
+        let quality = &self.summary.quality;
+        assert!(
+            quality.stacks.rooted * 100 >= self.summary.samples * 99,
+            "{quality:#?}"
+        );
+        assert!(
+            quality.names.kernel.named > 0 && quality.names.kernel.unnamed == 0,
+            "{quality:#?}"
+        );
+    }
+}
+
+/// The lines of `stacks.folded`: frames with `;` between them, then a space and a count.
+#[track_caller]
+pub fn stacks_of(folded: &str) -> Stacks {
+    let mut stacks = Stacks::new();
+    for line in folded.split_terminator('\n') {
+        let (stack, count) = line
+            .rsplit_once(' ')
+            .unwrap_or_else(|| panic!("no count: {line:?}"));
+        let frames: Vec<String> = stack.split(';').map(str::to_owned).collect();
+        assert!(frames.iter().all(|frame| !frame.is_empty()), "{line:?}");
+        let count: u64 = count
+            .parse()
+            .unwrap_or_else(|_| panic!("no count: {line:?}"));
+        assert!(
+            count > 0 && stacks.insert(frames, count).is_none(),
+            "{line:?}"
+        );
+    }
+    stacks
+}

@@ -1,0 +1,120 @@
+//! Programs that say what they do: a line `ready`, a line `done` with the facts.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader};
+use std::process::Command;
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, kill_process_group};
+use serde_json::Value;
+
+use super::Running;
+
+/// Programs with known answers, where they are there.
+pub mod workloads {
+    use std::path::PathBuf;
+
+    use crate::support::{cache, existing};
+
+    fn managed(name: &str) -> Option<PathBuf> {
+        existing(cache().join("built/managed").join(name))
+    }
+
+    /// Known methods burning known shares of CPU (`tests/workloads/cpu.cs`).
+    pub fn cpu() -> Option<PathBuf> {
+        managed("cpu.dll")
+    }
+
+    /// Allocation, sorting, exceptions, locks, timers, pool work (`tests/workloads/mixed.cs`).
+    pub fn mixed() -> Option<PathBuf> {
+        managed("mixed.dll")
+    }
+
+    /// The C program: `native-fp`, `native-nofp` or `native-stripped` (`tests/workloads/native`).
+    pub fn native(name: &str) -> Option<PathBuf> {
+        existing(cache().join("built/native").join(name).join(name))
+    }
+
+    /// A file of the ready programs, such as `split/split.dll`, `webapi/webapi.dll` or `split-aot/split-aot`.
+    pub fn shared(path: &str) -> Option<PathBuf> {
+        existing(cache().join("workloads").join(path))
+    }
+}
+
+/// A workload: a child that prints JSON lines, `ready` first and `done` last.
+pub struct Workload {
+    running: Running,
+    lines: Receiver<String>,
+    seen: VecDeque<String>,
+    /// Its line `ready`.
+    pub ready: Value,
+}
+
+impl Workload {
+    /// Starts it and waits until it says that it is ready (at most 30 s).
+    #[track_caller]
+    pub fn start(command: &mut Command) -> Self {
+        let mut running = Running::start(command);
+        let stdout = running.child.stdout.take().expect("stdout is a pipe");
+        let (sender, lines) = mpsc::channel();
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).lines() {
+                if line.map(|line| sender.send(line)).is_err() {
+                    break;
+                }
+            }
+        });
+        let mut workload = Self {
+            running,
+            lines,
+            seen: VecDeque::new(),
+            ready: Value::Null,
+        };
+        workload.ready = workload.event("ready", Duration::from_secs(30));
+        workload
+    }
+
+    /// The process.
+    pub fn pid(&self) -> u32 {
+        self.running.pid()
+    }
+
+    /// Sends it a signal, such as `Signal::TERM`.
+    #[track_caller]
+    pub fn signal(&self, signal: Signal) {
+        self.running.signal(signal);
+    }
+
+    /// Waits for the line `done` and for a good end.
+    #[track_caller]
+    pub fn done(mut self, limit: Duration) -> Value {
+        let done = self.event("done", limit);
+        let (status, stderr) = self.running.wait(Duration::from_secs(30));
+        assert!(status.success(), "{status}: {stderr}");
+        done
+    }
+
+    #[track_caller]
+    fn event(&mut self, name: &str, limit: Duration) -> Value {
+        let deadline = Instant::now() + limit;
+        while let Ok(line) = self
+            .lines
+            .recv_timeout(deadline.saturating_duration_since(Instant::now()))
+        {
+            if let Ok(value) = serde_json::from_str::<Value>(&line)
+                && value["event"] == name
+            {
+                return value;
+            }
+            self.seen.push_back(line);
+        }
+        let _ = kill_process_group(self.running.raw_pid(), Signal::KILL);
+        let (status, stderr) = self.running.wait(Duration::from_secs(5));
+        panic!(
+            "no line `{name}` within {limit:?} ({status}); stdout: {:?}; stderr: {stderr}",
+            self.seen
+        );
+    }
+}
