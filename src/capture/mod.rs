@@ -174,8 +174,8 @@ pub fn run(
             break End::TargetGone;
         }
         if engine.is_stuck() {
-            // With which error is told below: it may come with the last block only.
-            break End::Spool(String::new());
+            // If the disk is the reason, its error is told below: it may come with the last block only.
+            break End::Spool("it holds as many stacks as it can".into());
         }
     };
     // What was taken is worth more than a clean end; closing the events, below, ends sampling too.

@@ -1,5 +1,8 @@
-//! What a running capture keeps in memory: each code address and each stack once, as ids. Everything goes on to the
-//! spool, and samples are nowhere else.
+//! What a running capture keeps in memory: code addresses and stacks that it may meet again, as ids. Everything goes on
+//! to the spool, and samples are nowhere else.
+//!
+//! On a machine that runs ever new code (a build, say) there are ever new stacks, so what is known is forgotten when it
+//! becomes too much. What comes again then gets a second id, which costs a few bytes of the spool and nothing else.
 
 use std::hash::BuildHasher;
 use std::io::Write;
@@ -36,14 +39,52 @@ pub trait DescribeFile {
     fn describe(&self, id: ModuleId) -> FileRow<'_>;
 }
 
+/// Stack nodes that are remembered; with their index some 20 bytes each.
+const MAX_NODES: usize = 256 << 10;
+/// Code addresses that are remembered; with their index some 30 bytes each.
+const MAX_FRAMES: usize = 64 << 10;
+/// Ids given out at most. The rest is for what still comes once the capture is told to end.
+const MAX_IDS: u32 = u32::MAX - (1 << 28);
+
 /// The growing capture.
 pub struct Recorder<W> {
-    frames: Vec<CodeAddress>,
-    rows: HashTable<u32>,
-    stacks: StackTable,
+    known: Known,
     files: SampledFiles,
     samples: u64,
     spool: SpoolWriter<W>,
+}
+
+/// What need not be told the spool again.
+#[derive(Default)]
+struct Known {
+    frames: Vec<CodeAddress>,
+    rows: HashTable<u32>,
+    stacks: StackTable,
+    /// Id of the first of `frames`.
+    first_frame: u32,
+    /// Id of the first of `stacks`.
+    first_stack: u32,
+}
+
+impl Known {
+    /// Forgets everything, if it is too much.
+    fn make_room(&mut self) {
+        if self.stacks.len() >= MAX_NODES || self.frames.len() >= MAX_FRAMES {
+            *self = Self {
+                first_frame: self.first_frame + self.frames.len() as u32,
+                first_stack: self.first_stack + self.stacks.len() as u32,
+                ..Self::default()
+            };
+        }
+    }
+
+    /// Id of a row of `stacks`.
+    fn stack_id(&self, row: StackId) -> StackId {
+        match row {
+            StackId::EMPTY => row,
+            StackId(row) => StackId(self.first_stack + row),
+        }
+    }
 }
 
 /// Files whose code was sampled; only these are in the spool, where they are counted from 0.
@@ -57,18 +98,16 @@ impl<W: Write> Recorder<W> {
     /// Begins a recording.
     pub fn new(spool: W, header: &Header) -> Self {
         Self {
-            frames: Vec::new(),
-            rows: HashTable::new(),
-            stacks: StackTable::default(),
+            known: Known::default(),
             files: SampledFiles::default(),
             samples: 0,
             spool: SpoolWriter::new(spool, header),
         }
     }
 
-    /// Handle of a code address.
+    /// Row of a code address.
     fn frame(&mut self, address: CodeAddress, files: &impl DescribeFile) -> FrameId {
-        let Self { frames, rows, .. } = self;
+        let Known { frames, rows, .. } = &mut self.known;
         let hash = |address: &CodeAddress| FxBuildHasher.hash_one(address);
         let same = |row: &u32| frames[*row as usize] == address;
         if let Some(&row) = rows.find(hash(&address), same) {
@@ -106,17 +145,21 @@ impl<W: Write> Recorder<W> {
         cut: Option<Truncation>,
         files: &impl DescribeFile,
     ) -> StackId {
+        self.known.make_room();
         let root = cut.map(CodeAddress::Cut);
         let root_first = root.into_iter().chain(leaf_first.iter().rev().copied());
-        root_first.fold(StackId::EMPTY, |parent, address| {
+        let stack = root_first.fold(StackId::EMPTY, |parent, address| {
             let frame = self.frame(address, files);
-            let known = self.stacks.len();
-            let stack = self.stacks.push(parent, frame);
-            if stack.index() == known {
-                self.spool.put(&Row::Node(parent, frame));
+            let known = &mut self.known;
+            let count = known.stacks.len();
+            let stack = known.stacks.push(parent, frame);
+            if stack.index() == count {
+                let frame = FrameId(known.first_frame + frame.0);
+                self.spool.put(&Row::Node(known.stack_id(parent), frame));
             }
             stack
-        })
+        });
+        self.known.stack_id(stack)
     }
 
     /// Keeps a sample. Samples come in order of time; its thread must have been recorded.
@@ -150,12 +193,79 @@ impl<W: Write> Recorder<W> {
     /// Whether the spool can grow no further.
     #[must_use]
     pub fn is_stuck(&self) -> bool {
-        self.spool.error().is_some()
+        self.spool.error().is_some() || self.known.first_stack > MAX_IDS
     }
 
     /// Ends the recording: the spool, and the files in the order it counts them.
     #[must_use]
     pub fn finish(self, now: Nanos, losses: &Losses) -> (SpoolEnd, Vec<ModuleId>) {
         (self.spool.finish(now, losses), self.files.order)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::{Pid, Recording};
+
+    struct NoFiles;
+
+    impl DescribeFile for NoFiles {
+        fn describe(&self, _: ModuleId) -> FileRow<'_> {
+            FileRow {
+                path: b"".into(),
+                pid: Pid(1),
+                identity: None,
+                build_id: b"".into(),
+            }
+        }
+    }
+
+    #[test]
+    fn ever_new_stacks_take_no_ever_growing_memory() {
+        let mut spool = Vec::new();
+        let mut recorder = Recorder::new(&mut spool, &Header::default());
+        recorder.put(&Row::Process {
+            pid: Pid(1),
+            name: b"",
+            command_line: b"",
+        });
+        recorder.put(&Row::Thread {
+            process: ProcessId(0),
+            tid: super::super::Tid(1),
+            name: b"",
+        });
+        const SAMPLES: u64 = 150_000;
+        let code = |sample: u64| {
+            [
+                CodeAddress::Elf(ModuleId(7), sample),
+                CodeAddress::Kernel(sample / 2),
+                CodeAddress::Kernel(1 << 40),
+            ]
+        };
+        for sample in 0..SAMPLES {
+            let stack = recorder.stack(&code(sample), None, &NoFiles);
+            recorder.push(Sample {
+                time: Nanos(sample),
+                stack,
+                ..Sample::default()
+            });
+            assert!(recorder.known.frames.len() < MAX_FRAMES + 3);
+            assert!(recorder.known.stacks.len() < MAX_NODES + 3);
+        }
+        assert!(recorder.known.first_frame > 0 && recorder.known.first_stack > 0);
+        let _ = recorder.finish(Nanos(SAMPLES), &Losses::default());
+        let recording = Recording::read(&spool[..]).unwrap();
+        assert_eq!(recording.samples.len() as u64, SAMPLES);
+        assert_eq!(recording.files.len(), 1);
+        for sample in &recording.samples {
+            let frames = recording.stacks.leaf_first(sample.stack);
+            let frames: Vec<_> = frames
+                .map(|frame| recording.frames[frame.index()])
+                .collect();
+            let mut expected = code(sample.time.0);
+            expected[0] = CodeAddress::Elf(ModuleId(0), sample.time.0);
+            assert_eq!(frames, expected);
+        }
     }
 }

@@ -24,7 +24,7 @@
 //! ```
 //!
 //! Files, processes, threads, frames and nodes are numbered in the order of their rows and defined before they are
-//! used, so any number of whole blocks from the beginning is a whole recording. A block goes to the kernel when it is
+//! used (a frame or node may be defined again, see `Recorder`), so any number of whole blocks from the beginning is a whole recording. A block goes to the kernel when it is
 //! full and twice a second: `kill -9` costs at most that. A reset of the machine costs what the kernel had not written
 //! back yet (by default up to 30 s); no `fsync` is issued, which would make the disk's other users wait.
 //!
