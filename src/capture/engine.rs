@@ -49,7 +49,9 @@ impl<'a, W: Write> Engine<'a, W> {
         match record {
             Record::Sample(sample) => {
                 self.losses.samples_seen += 1;
-                if self.filter.wants(sample.pid) {
+                if sample.pid.0 <= 0 {
+                    self.losses.unattributed += 1;
+                } else if self.filter.wants(sample.pid) {
                     self.sample(sample);
                 }
             }
@@ -65,12 +67,8 @@ impl<'a, W: Write> Engine<'a, W> {
     }
 
     fn sample(&mut self, sample: &SampleRecord<'_>) {
-        // The kernel has no ids any more (-1) for a thread that is being reaped. Its process stands for it; whose a sample
-        // without that was cannot be told. No reader of the trace takes a negative id.
-        if sample.pid.0 < 0 {
-            self.losses.lost_samples += 1;
-            return;
-        }
+        // The kernel has no ids any more (-1) for a thread that is being reaped. Its process stands for it. No reader of
+        // the trace takes a negative id.
         let tid = if sample.tid.0 < 0 {
             Tid(sample.pid.0)
         } else {

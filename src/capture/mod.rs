@@ -240,7 +240,7 @@ fn read_back(
             "",
         ));
     }
-    notices.extend(notable_losses(&recording.losses));
+    notices.extend(notable_losses(&recording.losses, &info.target));
     Ok(Capture {
         recording,
         machine,
@@ -252,23 +252,33 @@ fn read_back(
     })
 }
 
-/// The warning that is due where much was lost.
-fn notable_losses(losses: &Losses) -> Option<Notice> {
-    let incomplete = if losses.is_incomplete() {
-        ": the trace is incomplete"
-    } else {
-        ""
-    };
-    losses.is_notable().then(|| {
-        Notice::new(
+/// The warnings that are due where much was lost or left out.
+fn notable_losses(losses: &Losses, target: &str) -> Vec<Notice> {
+    let mut notices = Vec::new();
+    if losses.misses_processes() && target == Target::Machine.to_string() {
+        notices.push(Notice::new(
+            format!(
+                "{} of {} samples belong to processes outside this pid namespace and were left out",
+                losses.unattributed, losses.samples_seen
+            ),
+            "run on the host, or in a container with --pid=host",
+        ));
+    }
+    if losses.is_notable() {
+        let incomplete = match losses.is_incomplete() {
+            true => ": the trace is incomplete",
+            false => "",
+        };
+        notices.push(Notice::new(
             format!(
                 "the kernel dropped {} of {} records{incomplete}",
                 losses.lost(),
                 losses.lost() + losses.samples_seen,
             ),
             "use a lower -freq or a larger -buffersize",
-        )
-    })
+        ));
+    }
+    notices
 }
 
 fn unix_ns() -> u64 {

@@ -16,12 +16,14 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Takes the three signals over from their default action.
+    /// Takes the three signals over from their default action. A SIGHUP that was ignored stays so: that is what `nohup`
+    /// asks for. SIGINT is taken even then, for shells ignore it in what they start in the background.
     pub fn install() -> io::Result<Self> {
         let (wake, sender) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
         let count = Arc::new(AtomicUsize::new(0));
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
+        let hangup = (!is_ignored(SIGHUP)).then_some(SIGHUP);
+        for signal in [SIGINT, SIGTERM].into_iter().chain(hangup) {
             signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
         }
         Ok(Self { wake, count })
@@ -36,6 +38,15 @@ impl Signals {
         }
         self.count.load(Ordering::Relaxed)
     }
+}
+
+/// Whether this process was started with a signal ignored.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status
+        .lines()
+        .find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 != 0)
 }
 
 impl AsFd for Signals {

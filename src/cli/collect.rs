@@ -7,7 +7,7 @@ use thiserror::Error;
 use super::arguments::CollectOptions;
 use super::outputs::{self, Paths, Wanted, WriteError};
 use super::progress::Reporter;
-use crate::capture::{self, Capture, CaptureError, CaptureRequest, Signals, Target};
+use crate::capture::{self, Capture, CaptureError, CaptureRequest, End, Signals, Target};
 use crate::output::file::OutputError;
 use crate::output::spool_file::{SpoolFile, SpoolFileError};
 use crate::perf::SamplingRequest;
@@ -66,6 +66,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
         force: options.force,
         quiet: options.quiet,
         json: options.json,
+        beside_command: !options.command.is_empty(),
         asked: &format!("asked: {options:?}\nsampling: {:?}", request.sampling),
     };
     Ok(wanted.make(capture, &spool, &signals)?)
@@ -112,6 +113,7 @@ fn why_no_samples(capture: &Capture, request: &CaptureRequest) -> String {
     } else {
         match request.target {
             Target::Machine => "no CPU was busy".into(),
+            Target::Pids(_) if capture.end == End::TargetGone => "the target ended".into(),
             Target::Pids(_) => "the target did not run on a CPU; it was waiting, or stopped".into(),
             Target::Command(_) => format!(
                 "the command ended before the first tick of the clock ({:.1} ms); use a higher -freq",

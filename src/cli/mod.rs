@@ -10,9 +10,11 @@ mod view;
 
 use std::ffi::OsString;
 use std::fmt::{self, Write as _};
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::ContextKind;
 
 use arguments::{Action, Arguments};
 
@@ -20,7 +22,9 @@ use arguments::{Action, Arguments};
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments = match Arguments::try_parse_from(spelling::normalize(arguments)) {
         Ok(arguments) => arguments,
-        Err(error) => {
+        Err(mut error) => {
+            // It would be to pass the option as a value after `--`, which begins a command here.
+            error.remove(ContextKind::Suggested);
             // Nothing is left to do if the terminal is gone.
             let _ = error.print();
             return ExitCode::from(error.exit_code() as u8);
@@ -47,5 +51,13 @@ impl fmt::Display for OneLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let printable = |c: char| if c.is_control() { '\u{fffd}' } else { c };
         self.0.chars().try_for_each(|c| f.write_char(printable(c)))
+    }
+}
+
+/// Writes to standard output. Whoever reads only the beginning (`| head`) has what it wanted.
+fn print(text: &[u8]) -> io::Result<()> {
+    match io::stdout().write_all(text) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other,
     }
 }

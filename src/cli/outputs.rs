@@ -49,6 +49,8 @@ pub(super) struct Wanted<'a> {
     pub(super) force: bool,
     pub(super) quiet: bool,
     pub(super) json: bool,
+    /// Whether standard output belongs to a command.
+    pub(super) beside_command: bool,
     /// For maintainers: what was asked and granted.
     pub(super) asked: &'a str,
 }
@@ -110,16 +112,23 @@ impl Wanted<'_> {
         if self.quiet && !self.json {
             return Ok(());
         }
-        let mut out = io::stdout().lock();
+        let mut text = Vec::new();
         if self.json {
-            serde_json::to_writer_pretty(&mut out, summary)
+            serde_json::to_writer_pretty(&mut text, summary)
                 .map_err(io::Error::from)
-                .and_then(|()| writeln!(out))
+                .and_then(|()| writeln!(text))
         } else {
-            report::summary(summary, &mut out)
-                .and_then(|()| report::methods(summary, TOP_METHODS, &mut out))
-                .and_then(|()| writeln!(out, "\n{}", OneLine(&paths.to_string())))
+            report::summary(summary, &mut text)
+                .and_then(|()| report::methods(summary, TOP_METHODS, &mut text))
+                .and_then(|()| writeln!(text, "\n{}", OneLine(&paths.to_string())))
         }
+        .and_then(|()| {
+            if self.beside_command {
+                io::stderr().write_all(&text)
+            } else {
+                super::print(&text)
+            }
+        })
         .map_err(WriteError::Print)
     }
 }

@@ -57,6 +57,7 @@ pub(super) fn run(options: &RecoverOptions) -> Result<(), RecoverError> {
         force: options.force,
         quiet: options.quiet,
         json: options.json,
+        beside_command: false,
         asked: &format!("asked: {options:?}"),
     };
     Ok(wanted.make(capture, &spool, &signals)?)

@@ -1,10 +1,10 @@
 //! `perfcollect view NAME.trace.zip`.
 
-use std::io;
-
 use super::arguments::ViewOptions;
 use crate::view::{self, ViewError};
 
 pub(super) fn run(options: &ViewOptions) -> Result<(), ViewError> {
-    view::view(&options.trace, options.top, &mut io::stdout().lock())
+    let mut text = Vec::new();
+    view::view(&options.trace, options.top, &mut text)?;
+    super::print(&text).map_err(ViewError::Print)
 }

@@ -162,8 +162,11 @@ impl Machine {
         Some(())
     }
 
-    /// Follows a record; samples and losses change nothing here.
+    /// Follows a record; samples and losses change nothing here, nor do processes that have no id in our namespace.
     pub fn apply(&mut self, time: Nanos, record: &Record<'_>) {
+        if record.process().is_none_or(|pid| pid.0 <= 0) {
+            return;
+        }
         match *record {
             Record::Mapping(ref mapping) => self.map(mapping),
             Record::Comm {

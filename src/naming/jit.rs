@@ -13,6 +13,8 @@ use super::{Named, nameless, offset};
 use crate::machine::{JitHost, ProcessRow};
 use crate::trace::{CodeAddress, Function, FunctionKind, Notice};
 
+const REMEDY: &str = "start a .NET process with DOTNET_PerfMapEnabled=1 (before .NET 6 COMPlus_PerfMapEnabled=1), \
+                      Node.js with --perf-basic-prof";
 /// Module of code whose name tells none.
 pub(super) const MODULE: &str = "jit";
 
@@ -27,17 +29,28 @@ pub(super) fn name(codes: &[CodeAddress], process: &ProcessRow) -> Named {
                     "code that process {} made at run time has no names: {reason}",
                     process.pid
                 ),
-                "start a .NET process with DOTNET_PerfMapEnabled=1, Node.js with --perf-basic-prof",
+                REMEDY,
             )),
         ),
     };
-    let functions = codes.iter().map(|&code| {
-        map.lookup(offset(code))
-            .map_or_else(|| nameless(code), |symbol| function(symbol.name))
+    let functions: Vec<_> = codes
+        .iter()
+        .map(|&code| {
+            map.lookup(offset(code))
+                .map_or_else(|| nameless(code), |symbol| function(symbol.name))
+        })
+        .collect();
+    let named = functions.iter().filter(|f| f.name.is_some()).count();
+    let useless = (named == 0 && notice.is_none()).then(|| {
+        let pid = process.pid;
+        Notice::new(
+            format!("the perf map of process {pid} names none of the code it made at run time"),
+            REMEDY,
+        )
     });
     Named {
-        functions: functions.collect(),
-        notices: notice.into_iter().collect(),
+        functions,
+        notices: notice.into_iter().chain(useless).collect(),
     }
 }
 

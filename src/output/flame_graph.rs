@@ -111,6 +111,11 @@ fn subtitle(trace: &Trace) -> String {
 
 /// A line of colours below the details, at the lower edge however high the picture is.
 fn write_legend(out: &mut impl Write) -> io::Result<()> {
+    // inferno shows its search at a tenth of full opacity, which nobody finds.
+    write!(
+        out,
+        "<style type=\"text/css\">#search {{ opacity:0.7; }}</style>"
+    )?;
     write!(out, r#"<g id="legend">"#)?;
     let mut x = 10;
     for (_, text, [r, g, b]) in LEGEND {

@@ -163,3 +163,15 @@ pub enum Record<'a> {
     /// Another record type.
     Other,
 }
+
+impl Record<'_> {
+    /// The process whose state the record changes.
+    #[must_use]
+    pub fn process(&self) -> Option<Pid> {
+        match *self {
+            Self::Mapping(ref mapping) => Some(mapping.pid),
+            Self::Comm { pid, .. } | Self::Fork { pid, .. } | Self::Exit { pid, .. } => Some(pid),
+            _ => None,
+        }
+    }
+}

@@ -120,3 +120,84 @@ impl RecordSource for Ring {
         self.data_tail().store(self.tail, Ordering::Release);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+    use std::os::unix::fs::FileExt;
+
+    const DATA_BYTES: usize = 4096;
+
+    /// A file in place of a perf event: what is written to it appears in the mapped ring.
+    struct FakeEvent(File);
+
+    impl FakeEvent {
+        fn new() -> Self {
+            let file = tempfile::tempfile().unwrap();
+            file.set_len((rustix::param::page_size() + DATA_BYTES) as u64)
+                .unwrap();
+            Self(file)
+        }
+
+        fn ring(&self) -> Ring {
+            Ring::map(&self.0, DATA_BYTES).unwrap()
+        }
+
+        /// Puts bytes where the kernel would, and moves the head behind them.
+        fn write(&self, position: u64, bytes: &[u8]) {
+            for (at, byte) in (position..).zip(bytes) {
+                let place = rustix::param::page_size() as u64 + at % DATA_BYTES as u64;
+                self.0.write_all_at(&[*byte], place).unwrap();
+            }
+            let head = position + bytes.len() as u64;
+            let head_at = offset_of!(perf_event_mmap_page, data_head) as u64;
+            self.0.write_all_at(&head.to_le_bytes(), head_at).unwrap();
+        }
+
+        fn tail(&self) -> u64 {
+            let mut tail = [0; 8];
+            let tail_at = offset_of!(perf_event_mmap_page, data_tail) as u64;
+            self.0.read_exact_at(&mut tail, tail_at).unwrap();
+            u64::from_le_bytes(tail)
+        }
+    }
+
+    fn record(fill: u8, size: usize) -> Vec<u8> {
+        let mut bytes = vec![fill; size];
+        bytes[SIZE_AT as usize..HEADER_BYTES].copy_from_slice(&(size as u16).to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn records_come_whole_also_across_the_end() {
+        let event = FakeEvent::new();
+        let mut ring = event.ring();
+        let mut position = 0;
+        for (fill, size) in [(1, 3000), (2, 2000), (3, 8), (4, 4088), (5, 16)] {
+            let written = record(fill, size);
+            assert!(ring.peek().is_none());
+            event.write(position, &written);
+            ring.refresh();
+            assert_eq!(ring.peek(), Some(&written[..]));
+            position += size as u64;
+            ring.advance();
+            assert_eq!(event.tail(), position);
+        }
+        assert!(!ring.damaged());
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_one_ends_the_reading() {
+        for size in [0_u16, 7, 64] {
+            let event = FakeEvent::new();
+            let mut ring = event.ring();
+            let mut bytes = record(1, 16);
+            bytes[SIZE_AT as usize..HEADER_BYTES].copy_from_slice(&size.to_le_bytes());
+            event.write(0, &bytes);
+            ring.refresh();
+            assert_eq!(ring.peek(), None);
+            assert!(ring.damaged(), "{size}");
+        }
+    }
+}

@@ -108,6 +108,9 @@ pub struct Losses {
     pub by_cpu: Vec<CpuLosses>,
     /// Samples the kernel dropped for other reasons (PERF_RECORD_LOST_SAMPLES).
     pub lost_samples: u64,
+    /// Samples that were seen but belong to nobody: their process is being reaped, or is outside the collector's pid
+    /// namespace, so that the kernel tells no id.
+    pub unattributed: u64,
     /// Times the kernel throttled sampling on a CPU.
     pub throttled: u64,
     /// Records that could not be parsed.
@@ -137,6 +140,13 @@ impl Losses {
     #[must_use]
     pub fn is_notable(&self) -> bool {
         self.exceeds(WARN_PER_MILLE)
+    }
+
+    /// Over 1 % of what was seen belongs to nobody.
+    #[must_use]
+    pub fn misses_processes(&self) -> bool {
+        u128::from(self.unattributed) * 1000
+            > u128::from(self.samples_seen) * u128::from(WARN_PER_MILLE)
     }
 
     /// Over 10 % lost: what the trace shows may be far from what happened.

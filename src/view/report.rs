@@ -170,6 +170,7 @@ fn losses(losses: &Losses) -> String {
     let counts = [
         (losses.lost_records, "records dropped by the kernel"),
         (losses.lost_samples, "samples dropped by the kernel"),
+        (losses.unattributed, "samples of unknown processes"),
         (losses.throttled, "times throttled"),
         (losses.malformed_records, "records malformed"),
         (losses.late_records, "records late"),

@@ -86,7 +86,6 @@ impl KernelSymbols {
         let mut lines = Lines::new(input, MAX_BYTES);
         while let Some(line) = lines.next()? {
             match line {
-                Line::Text(b"") => {}
                 Line::Text(text) => match parse_line(text) {
                     Some(line) => reader.take(line)?,
                     None => reader.skipped += 1,

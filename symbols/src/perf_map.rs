@@ -71,7 +71,6 @@ impl PerfMap {
         let mut full = false;
         while let Some(line) = lines.next()? {
             match line {
-                Line::Text(b"") => {}
                 Line::Text(text) => match parse_line(text) {
                     Some((start, end, name)) => full = !newest.insert(start, end, name),
                     None => skipped += 1,

@@ -303,6 +303,7 @@ fn encode_losses(losses: &Losses, out: &mut Vec<u8>) {
     // All of them, by the compiler's word.
     let Losses {
         samples_seen,
+        unattributed,
         lost_records,
         by_cpu,
         lost_samples,
@@ -311,6 +312,7 @@ fn encode_losses(losses: &Losses, out: &mut Vec<u8>) {
         late_records,
     } = losses;
     put(out, *samples_seen);
+    put(out, *unattributed);
     put(out, *lost_records);
     put(out, *lost_samples);
     put(out, *throttled);
@@ -329,6 +331,7 @@ fn encode_losses(losses: &Losses, out: &mut Vec<u8>) {
 fn decode_losses(input: &mut Input<'_>) -> Result<Losses, RowError> {
     let mut losses = Losses {
         samples_seen: input.number()?,
+        unattributed: input.number()?,
         lost_records: input.number()?,
         lost_samples: input.number()?,
         throttled: input.number()?,
