@@ -3,10 +3,26 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use perfcollect::trace::{CodeAddress, ModuleId, Recorder};
+use perfcollect::trace::spool::FileRow;
+use perfcollect::trace::{
+    CodeAddress, DescribeFile, Header, Losses, ModuleId, Nanos, Pid, Recorder,
+};
 
 const DEPTH: u64 = 25;
 const SAMPLES: u64 = 400_000;
+
+struct NoFiles;
+
+impl DescribeFile for NoFiles {
+    fn describe(&self, _: ModuleId) -> FileRow<'_> {
+        FileRow {
+            path: b"/lib/some.so".into(),
+            pid: Pid(1),
+            identity: None,
+            build_id: b"".into(),
+        }
+    }
+}
 
 fn main() {
     for (name, leaves) in [
@@ -14,17 +30,18 @@ fn main() {
         ("500 leaves", 500),
         ("all different", SAMPLES),
     ] {
-        let mut recorder = Recorder::default();
+        let mut recorder = Recorder::new(std::io::sink(), &Header::default());
         let mut stack: Vec<_> = (0..DEPTH)
             .map(|frame| CodeAddress::Elf(ModuleId(1), 0x1000 * frame))
             .collect();
         let begin = Instant::now();
         for sample in 0..SAMPLES {
             stack[0] = CodeAddress::Elf(ModuleId(2), 16 * (sample % leaves));
-            black_box(recorder.stack(&stack, None));
+            black_box(recorder.stack(&stack, None, &NoFiles));
         }
         let ns = begin.elapsed().as_nanos() as f64 / SAMPLES as f64;
-        let frames = recorder.finish().frames.len();
-        println!("{name:>14}: {ns:.0} ns per stack of {DEPTH} frames, {frames} unique frames");
+        let (end, _) = recorder.finish(Nanos(0), &Losses::default());
+        let bytes = end.written as f64 / SAMPLES as f64;
+        println!("{name:>14}: {ns:.0} ns per stack of {DEPTH} frames, {bytes:.2} bytes of spool");
     }
 }

@@ -1,30 +1,35 @@
 //! Records in, recording out: where the stack bytes of a sample die.
 
+use std::io::Write;
+
 use super::target::{Filter, Target};
-use crate::machine::{self, Machine, ProcError};
+use crate::machine::{self, Change, Machine, ProcError};
 use crate::perf::{Record, SampleRecord};
-use crate::trace::{CodeAddress, Losses, Nanos, Pid, Recorder, Recording, Sample, Tid, Truncation};
+use crate::trace::spool::{Row, SpoolEnd};
+use crate::trace::{
+    CodeAddress, Cpu, Header, Losses, Nanos, Pid, ProcessId, Recorder, Sample, Tid, Truncation,
+};
 use crate::unwind::Unwinder;
 
-pub(super) struct Engine<'a> {
+pub(super) struct Engine<'a, W> {
     target: &'a Target,
     filter: Filter,
     machine: Machine,
     unwinder: Unwinder,
-    recorder: Recorder,
+    recorder: Recorder<W>,
     losses: Losses,
     /// The stack at hand, kept to spare an allocation a sample.
     leaf_first: Vec<CodeAddress>,
 }
 
-impl<'a> Engine<'a> {
-    pub(super) fn new(target: &'a Target) -> Self {
+impl<'a, W: Write> Engine<'a, W> {
+    pub(super) fn new(target: &'a Target, spool: W, header: &Header) -> Self {
         Self {
             target,
             filter: Filter::new(target),
             machine: Machine::default(),
             unwinder: Unwinder::default(),
-            recorder: Recorder::default(),
+            recorder: Recorder::new(spool, header),
             losses: Losses::default(),
             leaf_first: Vec::new(),
         }
@@ -87,7 +92,10 @@ impl<'a> Engine<'a> {
         {
             self.machine.runs_jit_code(process);
         }
-        let stack = self.recorder.stack(&self.leaf_first, cut);
+        self.record_changes();
+        let stack = self
+            .recorder
+            .stack(&self.leaf_first, cut, self.machine.files());
         self.recorder.push(Sample {
             time: sample.time,
             weight: Nanos(sample.period),
@@ -97,12 +105,68 @@ impl<'a> Engine<'a> {
         });
     }
 
+    /// Brings the rows of processes and threads in the spool up to date.
+    fn record_changes(&mut self) {
+        for change in self.machine.take_changes() {
+            let process = |id: ProcessId| &self.machine.process_rows()[id.index()];
+            let threads = self.machine.thread_rows();
+            let row = match change {
+                Change::Process(id) => {
+                    let process = process(id);
+                    Row::Process {
+                        pid: process.pid,
+                        name: &process.name,
+                        command_line: &process.command_line,
+                    }
+                }
+                Change::Thread(id) => {
+                    let thread = &threads[id.index()];
+                    Row::Thread {
+                        process: thread.process,
+                        tid: thread.tid,
+                        name: &thread.name,
+                    }
+                }
+                Change::ProcessName(id) => Row::ProcessName(id, &process(id).name),
+                Change::ThreadName(id) => Row::ThreadName(id, &threads[id.index()].name),
+                Change::JitHost(id) => match &process(id).jit_host {
+                    Some(Ok(host)) => match host.describe() {
+                        Some(host) => Row::JitHost(id, host),
+                        None => continue,
+                    },
+                    _ => continue,
+                },
+            };
+            self.recorder.put(&row);
+        }
+    }
+
+    /// Takes the kernel's own counts of what was lost, by CPU.
+    pub(super) fn settle(&mut self, lost: impl Iterator<Item = (Cpu, u64)>) {
+        for (cpu, records) in lost {
+            self.losses.settle(cpu, records);
+        }
+    }
+
+    /// Tells how far the records have come, and what the session has lost.
+    pub(super) fn tick(&mut self, now: Nanos, malformed: u64, late: u64) {
+        self.losses.malformed_records = malformed;
+        self.losses.late_records = late;
+        self.record_changes();
+        self.recorder.tick(now, &self.losses);
+    }
+
     pub(super) fn samples(&self) -> u64 {
-        self.recorder.len() as u64
+        self.recorder.samples()
     }
 
     pub(super) fn bytes(&self) -> u64 {
         self.recorder.bytes()
+    }
+
+    /// Whether nothing more can be kept.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.recorder.is_stuck()
     }
 
     pub(super) fn lost(&self) -> u64 {
@@ -116,7 +180,10 @@ impl<'a> Engine<'a> {
             .is_some_and(|mut pids| pids.all(|pid| !machine::exists(pid)))
     }
 
-    pub(super) fn finish(self) -> (Recording, Machine, Losses) {
-        (self.recorder.finish(), self.machine, self.losses)
+    /// The end of the spool, and what the names of its content come from.
+    pub(super) fn finish(mut self, now: Nanos) -> (SpoolEnd, Machine) {
+        self.record_changes();
+        let (spool, files) = self.recorder.finish(now, &self.losses);
+        (spool, self.machine.into_evidence(&files))
     }
 }

@@ -2,15 +2,18 @@
 
 mod command;
 mod engine;
+mod recovery;
 mod signals;
 mod target;
 pub mod usage;
 
 pub use command::{Command, CommandError};
+pub use recovery::recover;
 pub use signals::Signals;
 pub use target::{Target, TargetError};
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read, Seek};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -18,15 +21,18 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{getpriority_process, setpriority_process};
 use thiserror::Error;
 
-use crate::machine::{Machine, ProcError};
+use crate::machine::{self, Machine, ProcError};
 use crate::perf::{self, SamplingRequest, Session, SessionError};
-use crate::trace::{CaptureInfo, Losses, Notice, Recording};
+use crate::trace::spool::{Ending, SpoolEnd, SpoolError};
+use crate::trace::{CaptureInfo, Header, Losses, Notice, Recording};
 use engine::Engine;
 
 /// Niceness while capturing: the rings must be emptied however busy the machine is, and that takes little.
 const PRIORITY: i32 = -19;
 /// How long the collector sleeps at most; also the pace of progress reports.
 const TICK: Duration = Duration::from_millis(100);
+/// Of a command line, what the trace says of its target.
+const MAX_TARGET_CHARS: usize = 4096;
 
 /// What to capture.
 #[derive(Debug)]
@@ -54,9 +60,9 @@ pub enum CaptureError {
     /// The running processes could not be read.
     #[error("{0}; perfcollect needs a mounted /proc")]
     Proc(#[from] ProcError),
-    /// Waiting for the rings failed.
-    #[error("cannot wait for samples: {0}")]
-    Wait(io::Error),
+    /// The spool cannot be read back.
+    #[error("the spool cannot be read: {0}")]
+    Spool(#[from] SpoolError),
 }
 
 /// How far a running capture has come.
@@ -68,7 +74,7 @@ pub struct Progress {
     pub samples: u64,
     /// Records and samples the kernel dropped.
     pub lost: u64,
-    /// Memory the samples take.
+    /// Bytes of the spool.
     pub bytes: u64,
 }
 
@@ -83,6 +89,12 @@ pub enum End {
     Command(String),
     /// All wanted processes are gone.
     TargetGone,
+    /// The spool cannot grow: the disk is full, or fails.
+    Spool(String),
+    /// Waiting for samples failed.
+    Wait(String),
+    /// The collector was killed, or the machine was: what is there was recovered.
+    Died,
 }
 
 /// A finished capture whose frames have no names yet.
@@ -91,31 +103,35 @@ pub struct Capture {
     pub recording: Recording,
     /// The machine at the end.
     pub machine: Machine,
+    /// Why kernel addresses say nothing any more, if they do not.
+    pub kernel_gone: Option<String>,
     /// How the capture came to be.
     pub info: CaptureInfo,
-    /// What is missing.
-    pub losses: Losses,
     /// Degradations.
     pub notices: Vec<Notice>,
     /// Why it ended.
     pub end: End,
+    /// Blocks the spool lacks, because the disk was full.
+    pub unwritten: Vec<u8>,
 }
 
-/// Runs a capture to its end. `report` is called about ten times a second.
+/// Runs a capture to its end, through the spool (an empty file). `report` is called about ten times a second.
 pub fn run(
     request: &CaptureRequest,
+    spool: &File,
     signals: &Signals,
     mut report: impl FnMut(Progress),
 ) -> Result<Capture, CaptureError> {
     request.target.check()?;
     let mut session = Session::open(&request.sampling)?;
-    let mut engine = Engine::new(&request.target);
+    let header = header(request, &session);
+    let mut engine = Engine::new(&request.target, spool, &header);
     session.start_tracking()?;
     if !matches!(request.target, Target::Command(_)) {
         engine.begin(None)?;
     }
     session.start_sampling()?;
-    let (started, start_unix) = (perf::now(), SystemTime::now());
+    let (started, start_unix_ns) = (perf::now(), unix_ns());
     let clock = Instant::now();
     let mut command = match &request.target {
         Target::Command(words) => {
@@ -133,13 +149,12 @@ pub fn run(
         let left = request
             .limit
             .map(|limit| limit.saturating_sub(clock.elapsed()));
-        wait(
-            &session,
-            signals,
-            command.as_ref(),
-            left.map_or(TICK, |left| left.min(TICK)),
-        )?;
-        session.drain(|time, record| engine.record(time, &record));
+        let at_most = left.map_or(TICK, |left| left.min(TICK));
+        if let Err(error) = wait(&session, signals, command.as_ref(), at_most) {
+            break End::Wait(error.to_string());
+        }
+        let horizon = session.drain(|time, record| engine.record(time, &record));
+        engine.tick(horizon, session.malformed(), session.late());
         report(Progress {
             elapsed: clock.elapsed(),
             samples: engine.samples(),
@@ -158,37 +173,89 @@ pub fn run(
         if command.is_none() && engine.target_gone() {
             break End::TargetGone;
         }
+        if engine.is_stuck() {
+            // If the disk is the reason, its error is told below: it may come with the last block only.
+            break End::Spool("it holds as many stacks as it can".into());
+        }
     };
-    session.stop()?;
+    // What was taken is worth more than a clean end; closing the events, below, ends sampling too.
+    let _ = session.stop();
     let ended = perf::now();
     let _ = setpriority_process(None, priority);
     session.drain_all(|time, record| engine.record(time, &record));
-
-    let host = rustix::system::uname();
+    engine.tick(ended, session.malformed(), session.late());
+    engine.settle(session.lost());
+    let notices = session.notices();
+    drop(session);
     let info = CaptureInfo {
-        version: env!("CARGO_PKG_VERSION").into(),
-        kernel: host.release().to_string_lossy().into(),
-        machine: host.machine().to_string_lossy().into(),
-        cpus: session.cpus() as u32,
-        event: "cpu-clock".into(),
-        period_ns: request.sampling.period_ns(),
         start_ns: started.0,
+        start_unix_ns,
         end_ns: ended.0,
-        start_unix_ns: start_unix
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| since.as_nanos() as u64),
-        target: request.target.to_string(),
         collector_cpu_ms: usage::cpu_time().as_secs_f64() * 1e3,
         collector_peak_kib: usage::peak_memory_kib(),
+        ..header.info
     };
-    let (recording, machine, mut losses) = engine.finish();
-    losses.malformed_records = session.malformed();
-    losses.late_records = session.late();
-    for (cpu, lost) in session.lost() {
-        losses.settle(cpu, lost);
+    let (spooled, machine) = engine.finish(ended);
+    let mut capture = read_back(spool, spooled, machine, info, end)?;
+    capture.notices.extend(notices);
+    if let (End::Limit | End::Signal | End::Spool(_), Some(command)) = (&capture.end, &command) {
+        capture.notices.push(Notice::new(
+            format!("the command still runs as process {}", command.pid()),
+            "",
+        ));
     }
-    let mut notices = session.notices();
-    if losses.misses_processes() && request.target == Target::Machine {
+    Ok(capture)
+}
+
+/// From the spool of a capture that has ended to the capture.
+fn read_back(
+    mut spool: &File,
+    spooled: SpoolEnd,
+    machine: Machine,
+    info: CaptureInfo,
+    mut end: End,
+) -> Result<Capture, CaptureError> {
+    let SpoolEnd {
+        written,
+        kept,
+        error,
+    } = spooled;
+    let mut notices = Vec::new();
+    if let Some(error) = error {
+        // A piece of a block may be there, and its room is needed.
+        let _ = spool.set_len(written);
+        notices.push(Notice::new(
+            format!("the capture ended early: its spool could not grow ({error})"),
+            "free some space, or name the trace with a directory on another disk",
+        ));
+        end = End::Spool(error.to_string());
+    }
+    spool
+        .rewind()
+        .map_err(|error| SpoolError::Block(error.into()))?;
+    let recording = Recording::read(spool.take(written).chain(&kept[..]))?;
+    if let Ending::Damaged { at, why } = &recording.ending {
+        notices.push(Notice::new(
+            format!("what came after byte {at} of the spool is missing: {why}"),
+            "",
+        ));
+    }
+    notices.extend(notable_losses(&recording.losses, &info.target));
+    Ok(Capture {
+        recording,
+        machine,
+        kernel_gone: None,
+        info,
+        notices,
+        end,
+        unwritten: kept,
+    })
+}
+
+/// The warnings that are due where much was lost or left out.
+fn notable_losses(losses: &Losses, target: &str) -> Vec<Notice> {
+    let mut notices = Vec::new();
+    if losses.misses_processes() && target == Target::Machine.to_string() {
         notices.push(Notice::new(
             format!(
                 "{} of {} samples belong to processes outside this pid namespace and were left out",
@@ -198,34 +265,53 @@ pub fn run(
         ));
     }
     if losses.is_notable() {
+        let incomplete = match losses.is_incomplete() {
+            true => ": the trace is incomplete",
+            false => "",
+        };
         notices.push(Notice::new(
             format!(
-                "the kernel dropped {} of {} records{}",
+                "the kernel dropped {} of {} records{incomplete}",
                 losses.lost(),
                 losses.lost() + losses.samples_seen,
-                if losses.is_incomplete() {
-                    ": the trace is incomplete"
-                } else {
-                    ""
-                }
             ),
             "use a lower -freq or a larger -buffersize",
         ));
     }
-    if let (End::Limit | End::Signal, Some(command)) = (&end, &command) {
-        notices.push(Notice::new(
-            format!("the command still runs as process {}", command.pid()),
-            "",
-        ));
+    notices
+}
+
+fn unix_ns() -> u64 {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
+    since_1970.map_or(0, |since| since.as_nanos() as u64)
+}
+
+/// What the spool says at its beginning.
+fn header(request: &CaptureRequest, session: &Session) -> Header {
+    let host = rustix::system::uname();
+    Header {
+        info: CaptureInfo {
+            version: env!("CARGO_PKG_VERSION").into(),
+            kernel: host.release().to_string_lossy().into(),
+            machine: host.machine().to_string_lossy().into(),
+            cpus: session.cpus() as u32,
+            event: "cpu-clock".into(),
+            period_ns: request.sampling.period_ns(),
+            start_ns: perf::now().0,
+            end_ns: 0,
+            start_unix_ns: unix_ns(),
+            target: request
+                .target
+                .to_string()
+                .chars()
+                .take(MAX_TARGET_CHARS)
+                .collect(),
+            collector_cpu_ms: 0.0,
+            collector_peak_kib: 0,
+        },
+        collector: std::process::id() as i32,
+        boot_id: machine::boot_id(),
     }
-    Ok(Capture {
-        recording,
-        machine,
-        info,
-        losses,
-        notices,
-        end,
-    })
 }
 
 /// Sleeps until a ring fills up, a signal comes, the command ends or the time is over.
@@ -234,7 +320,7 @@ fn wait(
     signals: &Signals,
     command: Option<&Command>,
     at_most: Duration,
-) -> Result<(), CaptureError> {
+) -> io::Result<()> {
     let others = [Some(signals.as_fd()), command.and_then(Command::end_fd)];
     let fds: Vec<BorrowedFd<'_>> = session
         .wake_fds()
@@ -250,6 +336,6 @@ fn wait(
     };
     match rustix::event::poll(&mut polls, Some(&timeout)) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(error) => Err(CaptureError::Wait(error.into())),
+        Err(error) => Err(error.into()),
     }
 }

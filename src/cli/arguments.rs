@@ -21,6 +21,7 @@ pub(super) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(super) enum Action {
     Collect(CollectOptions),
+    Recover(RecoverOptions),
     View(ViewOptions),
 }
 
@@ -71,6 +72,27 @@ pub(super) struct CollectOptions {
     /// Run and sample this command
     #[arg(last = true, value_name = "COMMAND")]
     pub(super) command: Vec<OsString>,
+}
+
+/// Make the trace of a capture that was killed, from the spool it left beside its output.
+#[derive(Args, Debug)]
+#[command(visible_alias = "stop")]
+pub(super) struct RecoverOptions {
+    /// Name the capture was given
+    #[arg(value_name = "NAME")]
+    pub(super) name: PathBuf,
+    /// Write the trace under this name instead, on another disk perhaps
+    #[arg(short, long, value_name = "NAME")]
+    pub(super) output: Option<PathBuf>,
+    /// Replace the files of an older trace with this name
+    #[arg(long)]
+    pub(super) force: bool,
+    /// Print nothing but errors
+    #[arg(long)]
+    pub(super) quiet: bool,
+    /// Print the summary as JSON
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 /// Print the summary and the top methods of a trace.

@@ -2,7 +2,9 @@
 
 mod arguments;
 mod collect;
+mod outputs;
 mod progress;
+mod recover;
 mod spelling;
 mod view;
 
@@ -30,6 +32,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let result = match &arguments.action {
         Action::Collect(options) => collect::run(options).map_err(|error| error.to_string()),
+        Action::Recover(options) => recover::run(options).map_err(|error| error.to_string()),
         Action::View(options) => view::run(options).map_err(|error| error.to_string()),
     };
     match result {

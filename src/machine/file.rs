@@ -7,12 +7,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use perfcollect_symbols::elf::ElfFile;
 use rustc_hash::FxHashMap;
 use rustix::fs::{Mode, OFlags};
 
 use super::proc_fs;
 use super::root::{Root, reopen_regular};
-use crate::trace::{ModuleId, Pid};
+use crate::trace::spool::{FileIdentity, FileRow};
+use crate::trace::{DescribeFile, ModuleId, Pid};
 
 /// What the kernel calls the vDSO.
 pub(super) const VDSO: &[u8] = b"[vdso]";
@@ -55,6 +57,36 @@ impl CodeFile {
         let path = self.path.strip_suffix(b" (deleted)").unwrap_or(&self.path);
         Path::new(OsStr::from_bytes(path))
     }
+
+    /// What finds the file again, and tells it from another in its place.
+    fn describe(&self) -> FileRow<'_> {
+        let file = match &self.content {
+            Content::File(file) => Some(file),
+            Content::Vdso(_) | Content::Unavailable(_) => None,
+        };
+        FileRow {
+            path: self.path.as_ref().into(),
+            pid: self.pid,
+            identity: file.and_then(|file| identity(file).ok()),
+            build_id: file.and_then(build_id).unwrap_or_default().into(),
+        }
+    }
+}
+
+/// Which file an open one is.
+pub(super) fn identity(file: &File) -> io::Result<FileIdentity> {
+    let stat = rustix::fs::fstat(file)?;
+    Ok(FileIdentity {
+        device: stat.st_dev,
+        inode: stat.st_ino,
+        size: stat.st_size as u64,
+        modified: stat.st_mtime as u64,
+    })
+}
+
+/// The build id of an open ELF file.
+pub(super) fn build_id(file: &File) -> Option<Vec<u8>> {
+    ElfFile::open(file).ok()?.build_id()
 }
 
 /// All code files of the capture; [`ModuleId`] is the position.
@@ -100,6 +132,17 @@ impl FileTable {
         &self.files[id.index()]
     }
 
+    /// These files only, in this order.
+    #[must_use]
+    pub fn select(self, order: &[ModuleId]) -> Self {
+        let mut files: Vec<_> = self.files.into_iter().map(Some).collect();
+        let chosen = order.iter().filter_map(|id| files[id.index()].take());
+        Self {
+            files: chosen.collect(),
+            known: FxHashMap::default(),
+        }
+    }
+
     /// Number of files.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -113,6 +156,21 @@ impl FileTable {
     }
 }
 
+impl FromIterator<CodeFile> for FileTable {
+    fn from_iter<I: IntoIterator<Item = CodeFile>>(files: I) -> Self {
+        Self {
+            files: files.into_iter().collect(),
+            known: FxHashMap::default(),
+        }
+    }
+}
+
+impl DescribeFile for FileTable {
+    fn describe(&self, id: ModuleId) -> FileRow<'_> {
+        self.file(id).describe()
+    }
+}
+
 fn open(wanted: &Wanted<'_>) -> io::Result<Content> {
     if wanted.path == VDSO {
         vdso_image().map(Content::Vdso)
@@ -122,7 +180,7 @@ fn open(wanted: &Wanted<'_>) -> io::Result<Content> {
 }
 
 /// The kernel maps the same 64-bit vDSO into every process, so ours can be read instead of theirs.
-fn vdso_image() -> io::Result<Vec<u8>> {
+pub(super) fn vdso_image() -> io::Result<Vec<u8>> {
     let maps = std::fs::read("/proc/self/maps")?;
     let line = proc_fs::parse_maps(&maps)
         .find(|line| line.path == VDSO)

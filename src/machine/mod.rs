@@ -4,10 +4,13 @@ mod file;
 mod maps;
 mod proc_fs;
 mod process;
+mod recovered;
 mod root;
 
 pub use file::{CodeFile, Content, FileTable};
 pub use maps::{Backing, Mapping, Maps};
-pub use proc_fs::{ProcError, exists, namespace_pid, pids, thread_group, with_descendants};
-pub use process::{JitHost, Machine, ProcessRow, ThreadRow};
+pub use proc_fs::{
+    ProcError, boot_id, exists, namespace_pid, pids, thread_group, with_descendants,
+};
+pub use process::{Change, JitHost, Machine, ProcessRow, ThreadRow};
 pub use root::Root;

@@ -103,6 +103,22 @@ pub fn namespace_pid(pid: Pid) -> Option<Pid> {
         .map(Pid)
 }
 
+/// When a process started, in ticks since the start of the machine; with its id it names one process for good.
+pub(super) fn start_ticks(pid: Pid) -> Option<u64> {
+    let stat = read(format!("/proc/{pid}/stat"), 4096).ok()?;
+    // The name, which may hold anything, is in parentheses; the start is the 20th word behind it, see proc_pid_stat(5).
+    let behind_name = stat.iter().rposition(|&b| b == b')')? + 1;
+    let mut words = stat[behind_name..].split(|&b| b == b' ').skip(1);
+    std::str::from_utf8(words.nth(19)?).ok()?.parse().ok()
+}
+
+/// Names this start of the machine; empty if the kernel does not tell.
+#[must_use]
+pub fn boot_id() -> String {
+    let id = read("/proc/sys/kernel/random/boot_id".into(), 64).unwrap_or_default();
+    String::from_utf8_lossy(id.trim_ascii()).into_owned()
+}
+
 /// The process a thread belongs to; a process is its own first thread. `None`: no such thread.
 #[must_use]
 pub fn thread_group(tid: Pid) -> Option<Pid> {
@@ -208,6 +224,8 @@ mod tests {
         assert!(parse_maps(&maps(me).unwrap()).count() > 0);
         assert!(namespace_pid(me).is_some());
         assert!(!command_line(me).is_empty());
+        assert!(start_ticks(me).is_some_and(|ticks| ticks >= start_ticks(Pid(1)).unwrap()));
+        assert_eq!(boot_id().len(), 36);
         assert!(!exists(Pid(i32::MAX)));
     }
 }

@@ -15,7 +15,8 @@ use super::maps::{Backing, Mapping, Maps};
 use super::proc_fs;
 use super::root::Root;
 use crate::perf::{CodeMapping, Record};
-use crate::trace::{Nanos, Pid, ProcessId, ThreadId, Tid};
+use crate::trace::spool::JitHostRow;
+use crate::trace::{ModuleId, Nanos, Pid, ProcessId, ThreadId, Tid};
 
 /// How long the entry of an exited task is kept: its last samples may come after its exit record.
 const LINGER_NS: u64 = 1_000_000_000;
@@ -29,17 +30,52 @@ pub struct JitHost {
     pub namespace_pid: Pid,
     /// Its user, whose files may speak for it.
     pub uid: u32,
+    /// When it started, in ticks since the start of the machine.
+    pub start_ticks: u64,
+    /// Where the process is gone, and its pid perhaps another's: files that changed later do not speak for it (seconds
+    /// since 1970).
+    pub until: Option<i64>,
 }
 
 impl JitHost {
-    fn of(pid: Pid) -> io::Result<Self> {
+    pub(super) fn of(pid: Pid) -> io::Result<Self> {
         let gone = || io::Error::other("the process is gone");
         Ok(Self {
             root: Root::of(pid)?,
             namespace_pid: proc_fs::namespace_pid(pid).ok_or_else(gone)?,
             uid: rustix::fs::stat(format!("/proc/{pid}"))?.st_uid,
+            start_ticks: proc_fs::start_ticks(pid).ok_or_else(gone)?,
+            until: None,
         })
     }
+
+    /// What finds it again.
+    #[must_use]
+    pub fn describe(&self) -> Option<JitHostRow> {
+        let (root_device, root_inode) = self.root.identity().ok()?;
+        Some(JitHostRow {
+            namespace_pid: self.namespace_pid,
+            uid: self.uid,
+            start_ticks: self.start_ticks,
+            root_device,
+            root_inode,
+        })
+    }
+}
+
+/// What has become of the rows since they were asked for last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The next process has a row.
+    Process(ProcessId),
+    /// The next thread has a row.
+    Thread(ThreadId),
+    /// A process has another name.
+    ProcessName(ProcessId),
+    /// A thread has another name.
+    ThreadName(ThreadId),
+    /// A process is found to run code made at run time.
+    JitHost(ProcessId),
 }
 
 /// A process that was sampled.
@@ -88,6 +124,7 @@ pub struct Machine {
     exited: VecDeque<(Nanos, Pid, Tid)>,
     process_rows: Vec<ProcessRow>,
     thread_rows: Vec<ThreadRow>,
+    changes: Vec<Change>,
     files: FileTable,
 }
 
@@ -217,12 +254,14 @@ impl Machine {
         thread.name = name.into();
         if let Some(row) = thread.row {
             self.thread_rows[row.index()].name = name.into();
+            self.changes.push(Change::ThreadName(row));
         }
         if pid.0 == tid.0 {
             let process = self.processes.entry(pid).or_default();
             process.name = name.into();
             if let Some(row) = process.row {
                 self.process_rows[row.index()].name = name.into();
+                self.changes.push(Change::ProcessName(row));
             }
         }
     }
@@ -263,7 +302,7 @@ impl Machine {
             self.read_process(pid);
         }
         let process = self.processes.entry(pid).or_default();
-        let process_rows = &mut self.process_rows;
+        let (process_rows, changes) = (&mut self.process_rows, &mut self.changes);
         let process_row = *process.row.get_or_insert_with(|| {
             process_rows.push(ProcessRow {
                 pid,
@@ -271,7 +310,9 @@ impl Machine {
                 command_line: proc_fs::command_line(pid).into(),
                 jit_host: None,
             });
-            ProcessId(process_rows.len() as u32 - 1)
+            let row = ProcessId(process_rows.len() as u32 - 1);
+            changes.push(Change::Process(row));
+            row
         });
         let name = match self.threads.get(&tid) {
             Some(thread) if thread.pid == pid => thread.name.clone(),
@@ -283,6 +324,7 @@ impl Machine {
             tid,
             name: name.clone(),
         });
+        self.changes.push(Change::Thread(row));
         let thread = Thread {
             pid,
             name,
@@ -295,8 +337,31 @@ impl Machine {
     /// Notes that a process runs code made at run time, while it still is there to be looked at.
     pub fn runs_jit_code(&mut self, process: ProcessId) {
         let row = &mut self.process_rows[process.index()];
-        let pid = row.pid;
-        row.jit_host.get_or_insert_with(|| JitHost::of(pid));
+        if row.jit_host.is_none() {
+            row.jit_host = Some(JitHost::of(row.pid));
+            self.changes.push(Change::JitHost(process));
+        }
+    }
+
+    /// What has become of the rows since the last call, in order.
+    pub fn take_changes(&mut self) -> Vec<Change> {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// A machine that is only good for names: sampled processes, and the files behind the code that was sampled.
+    #[must_use]
+    pub fn of_rows(process_rows: Vec<ProcessRow>, files: FileTable) -> Self {
+        Self {
+            process_rows,
+            files,
+            ..Self::default()
+        }
+    }
+
+    /// Keeps what names come from: the sampled processes and these files, in this order.
+    #[must_use]
+    pub fn into_evidence(self, files: &[ModuleId]) -> Self {
+        Self::of_rows(self.process_rows, self.files.select(files))
     }
 
     /// Executable memory of a process.

@@ -24,6 +24,12 @@ impl Root {
         Self::open_directory("/")
     }
 
+    /// Device and inode.
+    pub(super) fn identity(&self) -> io::Result<(u64, u64)> {
+        let directory = rustix::fs::fstat(&self.0)?;
+        Ok((directory.st_dev, directory.st_ino))
+    }
+
     fn open_directory(path: &str) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self(rustix::fs::open(path, flags, Mode::empty())?))

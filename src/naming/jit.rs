@@ -83,6 +83,11 @@ fn perf_map(process: &ProcessRow, addresses: &[u64]) -> Result<PerfMap, String> 
 /// A map speaks for a process only if the process's own user, or root, wrote it: /tmp is everybody's.
 fn open_map(host: &JitHost, path: &Path) -> io::Result<File> {
     host.root.open_if(path, |found| {
+        if host.until.is_some_and(|until| found.st_mtime > until) {
+            return Err(io::Error::other(
+                "changed after the capture, and the process is gone: it may be another's",
+            ));
+        }
         if found.st_uid == host.uid || found.st_uid == 0 {
             Ok(())
         } else {

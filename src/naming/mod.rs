@@ -10,10 +10,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use crate::capture::Capture;
-use crate::machine::Machine;
 use crate::trace::{
-    CodeAddress, Frame, Function, FunctionId, FunctionKind, ModuleId, Names, Notice, Process,
-    ProcessId, Quality, Recording, StackId, Thread, Trace, Truncation,
+    CodeAddress, Frame, Function, FunctionId, FunctionKind, ModuleId, Names, Notice, ProcessId,
+    Quality, StackId, Trace, Truncation,
 };
 
 /// What naming one group of addresses gave: for each its function, and what the user should know.
@@ -41,12 +40,20 @@ impl Source {
         }
     }
 
-    fn name(self, codes: &[CodeAddress], machine: &Machine) -> Named {
-        match self {
-            Self::Kernel => kernel::name(codes),
-            Self::Module(id) => elf::name(codes, machine.files().file(id)),
-            Self::Jit(id) => jit::name(codes, &machine.process_rows()[id.index()]),
-            Self::Nothing => Named {
+    fn name(self, codes: &[CodeAddress], capture: &Capture) -> Named {
+        let machine = &capture.machine;
+        match (self, &capture.kernel_gone) {
+            (Self::Kernel, Some(why)) => Named {
+                functions: codes.iter().copied().map(nameless).collect(),
+                notices: vec![Notice::new(
+                    format!("kernel frames have no names: {why}"),
+                    "",
+                )],
+            },
+            (Self::Kernel, None) => kernel::name(codes),
+            (Self::Module(id), _) => elf::name(codes, machine.files().file(id)),
+            (Self::Jit(id), _) => jit::name(codes, &machine.process_rows()[id.index()]),
+            (Self::Nothing, _) => Named {
                 functions: codes.iter().copied().map(nameless).collect(),
                 notices: Vec::new(),
             },
@@ -69,14 +76,7 @@ fn offset(code: CodeAddress) -> u64 {
 /// Names everything a capture holds.
 #[must_use]
 pub fn name(capture: Capture) -> Trace {
-    let Capture {
-        recording,
-        machine,
-        info,
-        losses,
-        mut notices,
-        ..
-    } = capture;
+    let recording = &capture.recording;
     let mut groups: FxHashMap<Source, Vec<usize>> = FxHashMap::default();
     for (row, &code) in recording.frames.iter().enumerate() {
         groups.entry(Source::of(code)).or_default().push(row);
@@ -84,12 +84,16 @@ pub fn name(capture: Capture) -> Trace {
     let mut groups: Vec<_> = groups.into_iter().collect();
     groups.sort_by_key(|(source, _)| *source);
 
+    let named = name_groups(&groups, &capture);
+    let Capture {
+        recording,
+        info,
+        mut notices,
+        ..
+    } = capture;
     let mut functions = Functions::default();
     let mut of_frame = vec![FunctionId(0); recording.frames.len()];
-    for ((_, rows), named) in groups
-        .iter()
-        .zip(name_groups(&groups, &recording, &machine))
-    {
+    for ((_, rows), named) in groups.iter().zip(named) {
         for (&row, function) in rows.iter().zip(named.functions) {
             of_frame[row] = functions.intern(function);
         }
@@ -106,8 +110,8 @@ pub fn name(capture: Capture) -> Trace {
         });
     let mut trace = Trace {
         info,
-        processes: processes(&machine),
-        threads: threads(&machine),
+        processes: recording.processes,
+        threads: recording.threads,
         functions: functions.rows,
         frames: frames.collect(),
         frame_functions: of_frame,
@@ -115,7 +119,7 @@ pub fn name(capture: Capture) -> Trace {
         samples: recording.samples,
         quality: Quality {
             stacks: recording.quality,
-            losses,
+            losses: recording.losses,
             notices,
             ..Default::default()
         },
@@ -125,11 +129,7 @@ pub fn name(capture: Capture) -> Trace {
 }
 
 /// Names all groups, on all CPUs.
-fn name_groups(
-    groups: &[(Source, Vec<usize>)],
-    recording: &Recording,
-    machine: &Machine,
-) -> Vec<Named> {
+fn name_groups(groups: &[(Source, Vec<usize>)], capture: &Capture) -> Vec<Named> {
     let next = AtomicUsize::new(0);
     let work = || {
         let mut done = Vec::new();
@@ -138,8 +138,11 @@ fn name_groups(
             let Some((source, rows)) = groups.get(index) else {
                 return done;
             };
-            let codes: Vec<_> = rows.iter().map(|&row| recording.frames[row]).collect();
-            done.push((index, source.name(&codes, machine)));
+            let codes: Vec<_> = rows
+                .iter()
+                .map(|&row| capture.recording.frames[row])
+                .collect();
+            done.push((index, source.name(&codes, capture)));
         }
     };
     let workers = std::thread::available_parallelism()
@@ -206,26 +209,6 @@ fn cut_name(why: Truncation) -> &'static str {
 
 fn lossy(bytes: &[u8]) -> Box<str> {
     String::from_utf8_lossy(bytes).into()
-}
-
-fn processes(machine: &Machine) -> Vec<Process> {
-    let rows = machine.process_rows().iter();
-    rows.map(|row| Process {
-        pid: row.pid,
-        name: lossy(&row.name),
-        command_line: lossy(&row.command_line),
-    })
-    .collect()
-}
-
-fn threads(machine: &Machine) -> Vec<Thread> {
-    let rows = machine.thread_rows().iter();
-    rows.map(|row| Thread {
-        process: row.process,
-        tid: row.tid,
-        name: lossy(&row.name),
-    })
-    .collect()
 }
 
 /// Counts each frame once for each sample it is in: sums go from the leaves to the roots, children before parents.

@@ -4,7 +4,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Seek, SeekFrom, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
@@ -85,14 +85,14 @@ pub fn capture_name(path: &Path) -> String {
 
 /// Who gets the file.
 #[derive(Clone, Copy)]
-struct Owner {
+pub(super) struct Owner {
     uid: Uid,
     gid: Gid,
 }
 
 impl Owner {
     /// The user who called `sudo`, if root runs on behalf of one.
-    fn behind_sudo() -> Option<Self> {
+    pub(super) fn behind_sudo() -> Option<Self> {
         // -1 stands for "leave it" and is no id.
         let id = |name| {
             let id = std::env::var(name).ok()?.parse().ok();
@@ -104,14 +104,86 @@ impl Owner {
             gid: Gid::from_raw(id("SUDO_GID")?),
         })
     }
+
+    /// Gives a new file away.
+    pub(super) fn take(self, file: impl AsFd) -> rustix::io::Result<()> {
+        rustix::fs::fchown(file, Some(self.uid), Some(self.gid))
+    }
+}
+
+/// A name in a directory. The directory is held: renaming it while we write must not make us remove a file elsewhere.
+pub(super) struct Place {
+    pub(super) dir: OwnedFd,
+    pub(super) name: OsString,
+}
+
+impl Place {
+    pub(super) fn of(path: &Path) -> Result<Self, OutputError> {
+        let is_dir = path.as_os_str().as_encoded_bytes().ends_with(b"/");
+        let Some(name) = path.file_name().filter(|_| !is_dir) else {
+            return Err(OutputError::NoFileName {
+                path: path.to_owned(),
+            });
+        };
+        let parent = parent(path);
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = rustix::fs::open(parent, flags, Mode::empty());
+        Ok(Self {
+            dir: dir.map_err(|errno| OutputError::Directory {
+                path: parent.to_owned(),
+                errno,
+            })?,
+            name: name.to_owned(),
+        })
+    }
+
+    /// Creates the file; never an existing one, never through a link.
+    pub(super) fn create(&self, access: OFlags) -> rustix::io::Result<OwnedFd> {
+        let flags = access | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::openat(&self.dir, &self.name, flags, Mode::RUSR | Mode::WUSR)
+    }
+
+    /// Whether this open file still stands here.
+    pub(super) fn holds(&self, file: impl AsFd) -> bool {
+        let ours = rustix::fs::fstat(file);
+        let there = rustix::fs::statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW);
+        matches!((ours, there), (Ok(ours), Ok(there))
+            if (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino))
+    }
+
+    /// Removes this open file, if it still stands here: somebody may have put another one there since.
+    pub(super) fn remove(&self, file: impl AsFd) -> rustix::io::Result<()> {
+        if !self.holds(file) {
+            return Ok(());
+        }
+        rustix::fs::unlinkat(&self.dir, &self.name, AtFlags::empty())
+    }
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
+}
+
+/// What it means that a file could not be created.
+pub(super) fn create_error(path: &Path, errno: Errno) -> OutputError {
+    match errno {
+        Errno::EXIST => OutputError::Exists {
+            path: path.to_owned(),
+        },
+        Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOENT => OutputError::Directory {
+            path: parent(path).to_owned(),
+            errno,
+        },
+        errno => write_error(path, errno.into()),
+    }
 }
 
 /// A new file, removed when dropped unless it was committed.
 pub struct OutputFile {
     path: PathBuf,
-    /// The directory is held: renaming it while we write must not make us remove a file elsewhere.
-    dir: OwnedFd,
-    name: OsString,
+    place: Place,
     /// The older file whose place it takes when it is committed, not before: a failed capture must not cost it.
     replaces: Option<OsString>,
     file: std::fs::File,
@@ -128,53 +200,44 @@ impl OutputFile {
     }
 
     fn create_for(path: &Path, force: bool, owner: Option<Owner>) -> Result<Self, OutputError> {
-        let is_dir = path.as_os_str().as_encoded_bytes().ends_with(b"/");
-        let Some(name) = path.file_name().filter(|_| !is_dir) else {
-            return Err(OutputError::NoFileName {
-                path: path.to_owned(),
-            });
-        };
-        let parent = path
-            .parent()
-            .filter(|parent| !parent.as_os_str().is_empty());
-        let parent = parent.unwrap_or(Path::new("."));
-        let in_directory = |errno| OutputError::Directory {
-            path: parent.to_owned(),
-            errno,
-        };
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = rustix::fs::open(parent, flags, Mode::empty()).map_err(in_directory)?;
-        let mut name = name.to_owned();
+        let mut place = Place::of(path)?;
         let mut replaces = None;
-        let file = match open_new(&dir, &name) {
+        let file = match place.create(OFlags::WRONLY) {
             Err(Errno::EXIST) if force => {
-                check_own(&dir, &name, owner, path)?;
-                let partial = partial_name(&name);
-                replaces = Some(std::mem::replace(&mut name, partial));
-                open_new(&dir, &name)
+                check_own(&place, owner, path)?;
+                let partial = partial_name(&place.name);
+                replaces = Some(std::mem::replace(&mut place.name, partial));
+                place.create(OFlags::WRONLY)
             }
             other => other,
         };
-        let file = file.map_err(|errno| match errno {
-            Errno::EXIST => OutputError::Exists {
-                path: path.to_owned(),
-            },
-            Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOENT => in_directory(errno),
-            errno => write_error(path, errno.into()),
-        })?;
         let file = Self {
+            file: file.map_err(|errno| create_error(path, errno))?.into(),
             path: path.to_owned(),
-            dir,
-            name,
+            place,
             replaces,
-            file: file.into(),
             committed: false,
         };
-        if let Some(Owner { uid, gid }) = owner {
-            rustix::fs::fchown(&file.file, Some(uid), Some(gid))
+        if let Some(owner) = owner {
+            owner
+                .take(&file.file)
                 .map_err(|errno| file.explain(errno.into()))?;
         }
         Ok(file)
+    }
+
+    /// Whether [`OutputFile::create`] would be let down by what stands at `path`.
+    ///
+    /// # Errors
+    /// See [`OutputError`].
+    pub fn check(path: &Path, force: bool) -> Result<(), OutputError> {
+        let place = Place::of(path)?;
+        match rustix::fs::statat(&place.dir, &place.name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) if force => check_own(&place, Owner::behind_sudo(), path),
+            Ok(_) => Err(create_error(path, Errno::EXIST)),
+            Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(write_error(path, errno.into())),
+        }
     }
 
     /// What an error of writing this file means for the user.
@@ -195,7 +258,10 @@ impl OutputFile {
         };
         synced
             .and_then(|()| match &self.replaces {
-                Some(older) => rustix::fs::renameat(&self.dir, &self.name, &self.dir, older),
+                Some(older) => {
+                    let Place { dir, name } = &self.place;
+                    rustix::fs::renameat(dir, name, dir, older)
+                }
                 None => Ok(()),
             })
             .map_err(|errno| self.explain(errno.into()))?;
@@ -209,15 +275,8 @@ impl Drop for OutputFile {
         if self.committed {
             return;
         }
-        // Somebody may have put another file there since.
-        let ours = rustix::fs::fstat(&self.file);
-        let there = rustix::fs::statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW);
-        if let (Ok(ours), Ok(there)) = (ours, there)
-            && (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino)
-        {
-            // There is nobody left to tell.
-            let _ = rustix::fs::unlinkat(&self.dir, &self.name, AtFlags::empty());
-        }
+        // There is nobody left to tell.
+        let _ = self.place.remove(&self.file);
     }
 }
 
@@ -237,11 +296,6 @@ impl Seek for OutputFile {
     }
 }
 
-fn open_new(dir: &OwnedFd, name: &OsStr) -> rustix::io::Result<OwnedFd> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)
-}
-
 /// Where a file is written that takes another's place.
 fn partial_name(name: &OsStr) -> OsString {
     let mut partial = OsString::from(".");
@@ -251,14 +305,14 @@ fn partial_name(name: &OsStr) -> OsString {
 }
 
 /// Only a plain file of this user, or of the one behind sudo, is replaced. A link is not followed.
-fn check_own(
-    dir: &OwnedFd,
-    name: &OsStr,
+pub(super) fn check_own(
+    place: &Place,
     owner: Option<Owner>,
     path: &Path,
 ) -> Result<(), OutputError> {
     let error = |errno: Errno| write_error(path, errno.into());
-    let there = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).map_err(error)?;
+    let there = rustix::fs::statat(&place.dir, &place.name, AtFlags::SYMLINK_NOFOLLOW);
+    let there = there.map_err(error)?;
     let is_ours = |Stat { st_uid, .. }: &Stat| {
         let uids = [
             Some(rustix::process::geteuid()),
@@ -276,7 +330,7 @@ fn check_own(
     Ok(())
 }
 
-fn write_error(path: &Path, source: io::Error) -> OutputError {
+pub(super) fn write_error(path: &Path, source: io::Error) -> OutputError {
     let path = path.to_owned();
     match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => OutputError::Full { path },

@@ -15,4 +15,5 @@ pub mod folded;
 mod label;
 pub mod perf_text;
 pub(crate) mod sanitize;
+pub mod spool_file;
 pub mod summary;

@@ -175,9 +175,11 @@ impl Session {
         self.cpus.iter().map(|on| on.tracker.as_fd())
     }
 
-    /// Hands what is old enough to be in order to `each`.
-    pub fn drain(&mut self, each: impl FnMut(Nanos, Record<'_>)) {
-        self.drain_until(Nanos(now().0.saturating_sub(MERGE_LAG_NS)), each);
+    /// Hands what is old enough to be in order to `each`, and tells how old that is.
+    pub fn drain(&mut self, each: impl FnMut(Nanos, Record<'_>)) -> Nanos {
+        let horizon = Nanos(now().0.saturating_sub(MERGE_LAG_NS));
+        self.drain_until(horizon, each);
+        horizon
     }
 
     /// Hands everything to `each`; for a session that was disabled.

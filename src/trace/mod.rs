@@ -3,11 +3,13 @@
 mod ids;
 mod quality;
 mod recorder;
+pub mod spool;
 mod stack;
 
 pub use ids::{Cpu, FrameId, FunctionId, ModuleId, Nanos, Pid, ProcessId, StackId, ThreadId, Tid};
 pub use quality::{CpuLosses, Losses, NameCount, Names, Notice, Quality, StackQuality, Truncation};
-pub use recorder::{CodeAddress, Recorder, Recording};
+pub use recorder::{CodeAddress, DescribeFile, Recorder};
+pub use spool::{Header, Recording};
 pub use stack::StackTable;
 
 use std::ops::Range;
@@ -81,7 +83,7 @@ pub struct Thread {
 }
 
 /// One sample of the CPU clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
     /// When.
     pub time: Nanos,

@@ -45,6 +45,12 @@ impl StackTable {
         StackId(row)
     }
 
+    /// Adds a node that is known to be new, without the means to find it again.
+    pub(super) fn append(&mut self, parent: StackId, frame: FrameId) {
+        self.parents.push(parent);
+        self.frames.push(frame);
+    }
+
     /// Interns a whole stack given from the root to the leaf.
     pub fn intern(&mut self, root_first: impl IntoIterator<Item = FrameId>) -> StackId {
         root_first

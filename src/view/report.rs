@@ -41,12 +41,15 @@ pub fn summary(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "  stacks   {}", stacks(&summary.quality.stacks))?;
     writeln!(out, "  names    {}", names(summary))?;
     writeln!(out, "  lost     {}", losses(&summary.quality.losses))?;
-    writeln!(
-        out,
-        "  cost     {:.2} s of CPU time while capturing, {:.1} MiB of memory",
-        info.collector_cpu_ms / 1e3,
-        info.collector_peak_kib as f64 / 1024.0
-    )?;
+    // A collector that was killed could not tell.
+    if info.collector_peak_kib > 0 {
+        writeln!(
+            out,
+            "  cost     {:.2} s of CPU time while capturing, {:.1} MiB of memory",
+            info.collector_cpu_ms / 1e3,
+            info.collector_peak_kib as f64 / 1024.0
+        )?;
+    }
     for notice in &summary.quality.notices {
         writeln!(out, "  notice   {}", terminal(&notice.what))?;
         if !notice.remedy.is_empty() {

@@ -1,0 +1,103 @@
+//! Time and bytes per sample to write a spool and to read it: `cargo bench --bench spool`.
+
+use std::time::Instant;
+
+use perfcollect::trace::spool::{FileRow, Row};
+use perfcollect::trace::{
+    CodeAddress, Cpu, DescribeFile, Header, Losses, ModuleId, Nanos, Pid, ProcessId, Recorder,
+    Recording, Sample, StackId, ThreadId, Tid,
+};
+
+const SAMPLES: u64 = 1_000_000;
+const CPUS: u64 = 8;
+const THREADS: u32 = 40;
+/// Stacks that come again and again.
+const STACKS: u64 = 2000;
+const PERIOD_NS: u64 = 1_001_001;
+
+struct NoFiles;
+
+impl DescribeFile for NoFiles {
+    fn describe(&self, _: ModuleId) -> FileRow<'_> {
+        FileRow {
+            path: b"/lib/some.so".into(),
+            pid: Pid(1),
+            identity: None,
+            build_id: b"".into(),
+        }
+    }
+}
+
+/// Numbers without a pattern (xorshift), the same in every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+}
+
+fn stack(recorder: &mut Recorder<&mut Vec<u8>>, number: u64) -> StackId {
+    let frame = |depth: u64| {
+        let address = 0x40_0000 + number % (1 + depth * depth) * 4096 + depth * 64;
+        CodeAddress::Elf(ModuleId(0), address)
+    };
+    let leaf_first: Vec<_> = (0..25).rev().map(frame).collect();
+    recorder.stack(&leaf_first, None, &NoFiles)
+}
+
+fn main() {
+    let mut spool = Vec::with_capacity(64 << 20);
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut recorder = Recorder::new(&mut spool, &Header::default());
+    recorder.put(&Row::Process {
+        pid: Pid(1),
+        name: b"bench",
+        command_line: b"",
+    });
+    for tid in 0..THREADS {
+        recorder.put(&Row::Thread {
+            process: ProcessId(0),
+            tid: Tid(tid as i32),
+            name: b"thread",
+        });
+    }
+    let stacks: Vec<_> = (0..STACKS)
+        .map(|number| stack(&mut recorder, number))
+        .collect();
+    let samples: Vec<_> = (0..SAMPLES)
+        .map(|number| Sample {
+            time: Nanos(number / CPUS * PERIOD_NS + number % CPUS * 9000 + random.below(4000)),
+            weight: Nanos(PERIOD_NS),
+            thread: ThreadId(random.below(THREADS.into()) as u32),
+            cpu: Cpu((number % CPUS) as u32),
+            stack: stacks[random.below(STACKS) as usize],
+        })
+        .collect();
+    let begin = Instant::now();
+    for (number, sample) in samples.iter().enumerate() {
+        recorder.push(*sample);
+        if number % 256 == 0 {
+            recorder.tick(sample.time, &Losses::default());
+        }
+    }
+    let written = begin.elapsed();
+    let (end, _) = recorder.finish(Nanos(0), &Losses::default());
+    let begin = Instant::now();
+    let recording = Recording::read(&spool[..]);
+    let read = begin.elapsed();
+    assert_eq!(
+        recording.map_or(0, |recording| recording.samples.len() as u64),
+        SAMPLES
+    );
+    let each = |time: std::time::Duration| time.as_nanos() as f64 / SAMPLES as f64;
+    println!(
+        "written in {:.0} ns per sample, read in {:.0} ns; {:.1} bytes per sample",
+        each(written),
+        each(read),
+        end.written as f64 / SAMPLES as f64
+    );
+}

@@ -1,0 +1,82 @@
+//! A capture whose collector died, from the spool it left.
+
+use std::io::Read;
+
+use super::{Capture, End, notable_losses};
+use crate::machine::{self, Content, Machine};
+use crate::trace::spool::{Ending, SpoolError};
+use crate::trace::{CaptureInfo, ModuleId, Notice, Recording};
+
+/// Files that are named in a notice.
+const LISTED_FILES: usize = 5;
+
+/// Everything a spool holds up to its last whole block, with what names come from as far as it still is there.
+pub fn recover(spool: impl Read) -> Result<Capture, SpoolError> {
+    let recording = Recording::read(spool)?;
+    let header = &recording.header;
+    let same_boot = header.boot_id == machine::boot_id();
+    let machine = Machine::recover(&recording, same_boot);
+    let mut notices = vec![ending(&recording)];
+    notices.extend(notable_losses(&recording.losses, &header.info.target));
+    notices.extend(missing_files(&recording, &machine));
+    Ok(Capture {
+        info: CaptureInfo {
+            end_ns: recording.end.0,
+            ..header.info.clone()
+        },
+        kernel_gone: (!same_boot).then(|| "the machine was started again since".into()),
+        machine,
+        notices,
+        end: End::Died,
+        unwritten: Vec::new(),
+        recording,
+    })
+}
+
+fn ending(recording: &Recording) -> Notice {
+    let seconds = recording
+        .end
+        .0
+        .saturating_sub(recording.header.info.start_ns) as f64
+        / 1e9;
+    let what = match &recording.ending {
+        Ending::Complete => "recovered from a spool: the capture had ended".into(),
+        Ending::Open => format!(
+            "recovered from the spool of a capture that was killed: it tells of the first {seconds:.1} s"
+        ),
+        Ending::Damaged { at, why } => format!(
+            "recovered from the spool of a capture that was killed: it tells of the first {seconds:.1} s, up to byte {at} \
+             ({why})"
+        ),
+    };
+    Notice::new(what, "")
+}
+
+/// The files whose functions have no names because they were not found again.
+fn missing_files(recording: &Recording, machine: &Machine) -> Option<Notice> {
+    let missing: Vec<String> = (0..recording.files.len())
+        .filter_map(|row| {
+            let file = machine.files().file(ModuleId(row as u32));
+            match &file.content {
+                Content::Unavailable(why) => {
+                    Some(format!("{} ({why})", file.clean_path().display()))
+                }
+                _ => None,
+            }
+        })
+        .collect();
+    let (count, listed) = (missing.len(), missing.len().min(LISTED_FILES));
+    let more = match count - listed {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    (count > 0).then(|| {
+        Notice::new(
+            format!(
+                "functions of {count} files have no names: {}{more}",
+                missing[..listed].join(", ")
+            ),
+            "",
+        )
+    })
+}

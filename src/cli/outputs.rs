@@ -1,0 +1,290 @@
+//! From a capture to its files: names, writing, printing.
+
+use std::fmt::{self, Write as _};
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use super::OneLine;
+use crate::capture::{Capture, End, Signals};
+use crate::naming;
+use crate::output::archive::{self, ArchiveError};
+use crate::output::file::{self, OutputError, OutputFile};
+use crate::output::flame_graph;
+use crate::output::spool_file::{SpoolFile, recover_command};
+use crate::output::summary::Summary;
+use crate::trace::Trace;
+use crate::view::report;
+
+/// Rows of the table at the end.
+const TOP_METHODS: usize = 10;
+
+/// Why a trace is not there.
+#[derive(Debug, Error)]
+pub(super) enum WriteError {
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
+    #[error("stopped by a second signal; what is complete was kept")]
+    Stopped,
+    #[error("{error}; the samples are kept: `{recover}` makes the trace{lost}")]
+    Kept {
+        error: Box<WriteError>,
+        recover: String,
+        /// What of them is not, in words.
+        lost: &'static str,
+    },
+    #[error("cannot print the summary: {0}")]
+    Print(io::Error),
+}
+
+/// What is to become of a capture.
+pub(super) struct Wanted<'a> {
+    /// The name of the trace.
+    pub(super) name: &'a Path,
+    /// The name of the capture, for which the spool stands.
+    pub(super) spooled: &'a Path,
+    pub(super) force: bool,
+    pub(super) quiet: bool,
+    pub(super) json: bool,
+    /// Whether standard output belongs to a command.
+    pub(super) beside_command: bool,
+    /// For maintainers: what was asked and granted.
+    pub(super) asked: &'a str,
+}
+
+impl Wanted<'_> {
+    /// Names the capture, writes its files and removes the spool; without the files, the spool stays.
+    pub(super) fn make(
+        &self,
+        mut capture: Capture,
+        spool: &SpoolFile,
+        signals: &Signals,
+    ) -> Result<(), WriteError> {
+        let end = describe(&capture.end);
+        let spool_bytes = capture.recording.bytes;
+        let unwritten = std::mem::take(&mut capture.unwritten);
+        let trace = naming::name(capture);
+        let summary = Summary::new(&trace);
+        let log = log(self.asked, &end, spool_bytes, &trace);
+        let paths = Paths::of(self.name);
+        paths
+            .create(self.force)
+            .map_err(WriteError::from)
+            .and_then(|outputs| outputs.write(&trace, &summary, log.as_bytes(), signals))
+            .map_err(|error| self.kept(error, spool, &unwritten))?;
+        let removed = spool.remove();
+        self.print(&summary, &paths)?;
+        if let Err(error) = removed {
+            let path = spool.path().display().to_string();
+            eprintln!("cannot remove {}: {error}", OneLine(&path));
+        }
+        Ok(())
+    }
+
+    /// What failed, and how to get the trace nevertheless.
+    fn kept(&self, error: WriteError, spool: &SpoolFile, unwritten: &[u8]) -> WriteError {
+        // The files that were begun are gone by now, so there may be room again.
+        let whole = unwritten.is_empty() || spool.append(unwritten).is_ok();
+        let lost = match whole {
+            true => "",
+            false => " but for the last moment, for which there is no room",
+        };
+        let mut recover = recover_command(self.spooled);
+        match error {
+            WriteError::Output(OutputError::Full { .. }) => {
+                recover.push_str(" -o DIRECTORY_ON_ANOTHER_DISK/NAME");
+            }
+            // The flame graph may be there.
+            WriteError::Stopped => recover.push_str(" -force"),
+            _ => recover.push_str(" -o ANOTHER_NAME"),
+        }
+        WriteError::Kept {
+            error: Box::new(error),
+            recover,
+            lost,
+        }
+    }
+
+    fn print(&self, summary: &Summary, paths: &Paths) -> Result<(), WriteError> {
+        if self.quiet && !self.json {
+            return Ok(());
+        }
+        let mut text = Vec::new();
+        if self.json {
+            serde_json::to_writer_pretty(&mut text, summary)
+                .map_err(io::Error::from)
+                .and_then(|()| writeln!(text))
+        } else {
+            report::summary(summary, &mut text)
+                .and_then(|()| report::methods(summary, TOP_METHODS, &mut text))
+                .and_then(|()| writeln!(text, "\n{}", OneLine(&paths.to_string())))
+        }
+        .and_then(|()| {
+            if self.beside_command {
+                io::stderr().write_all(&text)
+            } else {
+                super::print(&text)
+            }
+        })
+        .map_err(WriteError::Print)
+    }
+}
+
+/// The two files of a trace.
+pub(super) struct Paths {
+    name: String,
+    archive: PathBuf,
+    flame_graph: PathBuf,
+}
+
+impl Paths {
+    pub(super) fn of(name: &Path) -> Self {
+        let archive = file::trace_path(name);
+        let name = file::capture_name(&archive);
+        Self {
+            flame_graph: archive.with_file_name(format!("{name}.flamegraph.svg")),
+            archive,
+            name,
+        }
+    }
+
+    /// What stands in the way is known at once, though the files are made at the end: a collector that is killed
+    /// leaves its spool and no empty files.
+    pub(super) fn check(&self, force: bool) -> Result<(), OutputError> {
+        OutputFile::check(&self.archive, force)?;
+        OutputFile::check(&self.flame_graph, force)
+    }
+
+    fn create(&self, force: bool) -> Result<Outputs<'_>, OutputError> {
+        Ok(Outputs {
+            name: &self.name,
+            archive: OutputFile::create(&self.archive, force)?,
+            flame_graph: OutputFile::create(&self.flame_graph, force)?,
+        })
+    }
+}
+
+impl fmt::Display for Paths {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Trace saved to {} (PerfView), flame graph to {} (any browser)",
+            self.archive.display(),
+            self.flame_graph.display()
+        )
+    }
+}
+
+struct Outputs<'a> {
+    name: &'a str,
+    archive: OutputFile,
+    flame_graph: OutputFile,
+}
+
+impl Outputs<'_> {
+    fn write(
+        mut self,
+        trace: &Trace,
+        summary: &Summary,
+        log: &[u8],
+        signals: &Signals,
+    ) -> Result<(), WriteError> {
+        let mut out = BufWriter::new(Stoppable::new(&mut self.flame_graph, signals));
+        let written = flame_graph::write(trace, self.name, &mut out).and_then(|()| out.flush());
+        drop(out);
+        check(
+            &self.flame_graph,
+            written.map_err(ArchiveError::Io),
+            signals,
+        )?;
+        let out = BufWriter::new(Stoppable::new(&mut self.archive, signals));
+        let written = archive::write(trace, summary, self.name, log, out);
+        // A picture without its trace is kept only by who is in a hurry.
+        let written = check(&self.archive, written, signals);
+        if let Ok(()) | Err(WriteError::Stopped) = written {
+            self.flame_graph.commit()?;
+        }
+        written?;
+        Ok(self.archive.commit()?)
+    }
+}
+
+fn check(
+    file: &OutputFile,
+    written: Result<(), ArchiveError>,
+    signals: &Signals,
+) -> Result<(), WriteError> {
+    match written {
+        Ok(()) => Ok(()),
+        Err(_) if stopped(signals) => Err(WriteError::Stopped),
+        Err(ArchiveError::Io(error)) => Err(file.explain(error).into()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn stopped(signals: &Signals) -> bool {
+    signals.count() > 1
+}
+
+/// Fails all writing once a second signal has come.
+struct Stoppable<'a> {
+    file: &'a mut OutputFile,
+    signals: &'a Signals,
+}
+
+impl<'a> Stoppable<'a> {
+    fn new(file: &'a mut OutputFile, signals: &'a Signals) -> Self {
+        Self { file, signals }
+    }
+}
+
+impl Write for Stoppable<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if stopped(self.signals) {
+            return Err(io::Error::other("stopped"));
+        }
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Seek for Stoppable<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.file.seek(to)
+    }
+}
+
+pub(super) fn describe(end: &End) -> String {
+    match end {
+        End::Signal => "signal".into(),
+        End::Limit => "time limit".into(),
+        End::Command(status) => format!("command ended: {status}"),
+        End::TargetGone => "all wanted processes are gone".into(),
+        End::Spool(why) => format!("the spool cannot grow: {why}"),
+        End::Wait(why) => format!("cannot wait for samples: {why}"),
+        End::Died => "killed".into(),
+    }
+}
+
+/// For maintainers: what was asked, granted, refused and seen.
+fn log(asked: &str, end: &str, spool_bytes: u64, trace: &Trace) -> String {
+    let info = &trace.info;
+    let seconds = info.end_ns.saturating_sub(info.start_ns) as f64 / 1e9;
+    let mut log = String::new();
+    // Writing to a string cannot fail.
+    let _ = write!(
+        log,
+        "perfcollect {}\n{asked}\nended: {end}\nspool: {spool_bytes} bytes, {:.0} a second, {:.1} a sample\n{info:#?}\n{:#?}\n",
+        info.version,
+        spool_bytes as f64 / seconds.max(1e-9),
+        spool_bytes as f64 / trace.samples.len().max(1) as f64,
+        trace.quality
+    );
+    log
+}

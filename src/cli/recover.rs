@@ -1,0 +1,64 @@
+//! `perfcollect recover NAME`: the trace of a capture that was killed.
+
+use std::io;
+
+use thiserror::Error;
+
+use super::arguments::RecoverOptions;
+use super::outputs::{Paths, Wanted, WriteError};
+use super::progress::Reporter;
+use crate::capture::{self, Signals};
+use crate::output::file::OutputError;
+use crate::output::spool_file::{self, SpoolFile, SpoolFileError};
+use crate::trace::spool::SpoolError;
+
+#[derive(Debug, Error)]
+pub(super) enum RecoverError {
+    #[error("cannot take over Ctrl-C: {0}")]
+    Signals(io::Error),
+    #[error(transparent)]
+    File(#[from] SpoolFileError),
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    #[error("nothing can be recovered from {path}: {error}")]
+    Spool { path: String, error: SpoolError },
+    #[error(
+        "{path} holds no samples: the capture was killed before it had any; `rm {path}` removes it"
+    )]
+    NoSamples { path: String },
+}
+
+pub(super) fn run(options: &RecoverOptions) -> Result<(), RecoverError> {
+    let signals = Signals::install().map_err(RecoverError::Signals)?;
+    let spool = SpoolFile::open(&options.name)?;
+    let capture_name = spool_file::capture_of(&options.name);
+    let name = capture_name.as_ref().unwrap_or(&options.name);
+    let output = options.output.as_ref().unwrap_or(name);
+    Paths::of(output).check(options.force)?;
+    let path = || spool.path().display().to_string();
+    let capture = capture::recover(spool.file()).map_err(|error| RecoverError::Spool {
+        path: path(),
+        error,
+    })?;
+    if capture.recording.samples.is_empty() {
+        return Err(RecoverError::NoSamples { path: path() });
+    }
+    let reporter = Reporter::new(options.quiet || options.json);
+    reporter.say(&format!(
+        "Recovering {} samples from {}.",
+        capture.recording.samples.len(),
+        path()
+    ));
+    let wanted = Wanted {
+        name: output,
+        spooled: name,
+        force: options.force,
+        quiet: options.quiet,
+        json: options.json,
+        beside_command: false,
+        asked: &format!("asked: {options:?}"),
+    };
+    Ok(wanted.make(capture, &spool, &signals)?)
+}

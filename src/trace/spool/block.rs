@@ -1,0 +1,204 @@
+//! Blocks: rows packed, numbered and summed up.
+
+use std::io::{self, Read};
+
+use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
+use thiserror::Error;
+
+/// Name and version of the format.
+const MAGIC: [u8; 4] = *b"PCS1";
+/// Bytes before the rows.
+pub(super) const HEADER_BYTES: usize = 20;
+/// Rows of one block, unpacked.
+pub(super) const MAX_RAW_BYTES: usize = 256 << 10;
+
+/// Why there is no further block.
+#[derive(Debug, Error)]
+pub enum BlockError {
+    /// The file ends within it: it was being written when the collector died.
+    #[error("the file ends within a block")]
+    Torn,
+    /// Not a block of this format.
+    #[error("no block where one should begin")]
+    Magic,
+    /// A block, but of another version.
+    #[error("written by another version of perfcollect (format {})", .0.escape_ascii())]
+    Version(u8),
+    /// Not the block that belongs here.
+    #[error("block {found} where block {expected} should be")]
+    Sequence {
+        /// Its number.
+        found: u32,
+        /// The number that comes next.
+        expected: u32,
+    },
+    /// A length no writer writes.
+    #[error("a block of {raw} bytes stored in {stored}")]
+    Length {
+        /// Bytes of rows.
+        raw: u32,
+        /// Bytes in the file.
+        stored: u32,
+    },
+    /// Damaged.
+    #[error("the checksum of block {0} is wrong")]
+    Checksum(u32),
+    /// The checksum is right, the content not.
+    #[error("block {0} does not unpack")]
+    Unpack(u32),
+    /// The file cannot be read.
+    #[error("{0}")]
+    Read(#[from] io::Error),
+}
+
+/// Packs `rows` (not empty, at most [`MAX_RAW_BYTES`]) as block number `sequence` and puts it at the end of `out`.
+pub(super) fn pack(sequence: u32, rows: &[u8], out: &mut Vec<u8>) {
+    let start = out.len();
+    let body = start + HEADER_BYTES;
+    out.resize(body + get_maximum_output_size(rows.len()), 0);
+    let stored = match compress_into(rows, &mut out[body..]) {
+        Ok(len) if len < rows.len() => len,
+        _ => {
+            out[body..body + rows.len()].copy_from_slice(rows);
+            rows.len()
+        }
+    };
+    out.truncate(body + stored);
+    let numbers = [sequence, rows.len() as u32, stored as u32].map(u32::to_le_bytes);
+    out[start..start + 4].copy_from_slice(&MAGIC);
+    out[start + 4..start + 16].copy_from_slice(numbers.as_flattened());
+    let crc = checksum(numbers.as_flattened(), &out[body..]);
+    out[start + 16..body].copy_from_slice(&crc.to_le_bytes());
+}
+
+fn checksum(numbers: &[u8], stored: &[u8]) -> u32 {
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(numbers);
+    crc.update(stored);
+    crc.finalize()
+}
+
+/// Reads blocks one after another.
+pub(super) struct Blocks<R> {
+    input: R,
+    sequence: u32,
+    stored: Vec<u8>,
+    raw: Vec<u8>,
+    /// Bytes of the whole blocks so far.
+    pub(super) bytes: u64,
+}
+
+impl<R: Read> Blocks<R> {
+    pub(super) fn new(input: R) -> Self {
+        Self {
+            input,
+            sequence: 0,
+            stored: Vec::new(),
+            raw: Vec::new(),
+            bytes: 0,
+        }
+    }
+
+    /// Rows of the next block; `None` where the file ends behind a whole one.
+    pub(super) fn next(&mut self) -> Result<Option<&[u8]>, BlockError> {
+        let mut header = [0; HEADER_BYTES];
+        match read_up_to(&mut self.input, &mut header)? {
+            0 => return Ok(None),
+            HEADER_BYTES => {}
+            _ => return Err(BlockError::Torn),
+        }
+        let (magic, rest) = header.split_at(4);
+        if magic[..3] != MAGIC[..3] {
+            return Err(BlockError::Magic);
+        }
+        if magic[3] != MAGIC[3] {
+            return Err(BlockError::Version(magic[3]));
+        }
+        let (words, _) = rest.as_chunks::<4>();
+        let [sequence, raw, stored, crc] = [0, 1, 2, 3].map(|at| u32::from_le_bytes(words[at]));
+        if sequence != self.sequence {
+            return Err(BlockError::Sequence {
+                found: sequence,
+                expected: self.sequence,
+            });
+        }
+        if raw == 0 || raw as usize > MAX_RAW_BYTES || stored > raw {
+            return Err(BlockError::Length { raw, stored });
+        }
+        self.stored.resize(stored as usize, 0);
+        if read_up_to(&mut self.input, &mut self.stored)? < self.stored.len() {
+            return Err(BlockError::Torn);
+        }
+        if checksum(&rest[..12], &self.stored) != crc {
+            return Err(BlockError::Checksum(sequence));
+        }
+        self.raw.resize(raw as usize, 0);
+        if stored == raw {
+            self.raw.copy_from_slice(&self.stored);
+        } else if decompress_into(&self.stored, &mut self.raw).ok() != Some(raw as usize) {
+            return Err(BlockError::Unpack(sequence));
+        }
+        self.sequence = sequence.checked_add(1).ok_or(BlockError::Magic)?;
+        self.bytes += (HEADER_BYTES + stored as usize) as u64;
+        Ok(Some(&self.raw))
+    }
+}
+
+/// Fills the buffer as far as the input reaches.
+fn read_up_to(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match input.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn blocks_round_trip(rows in proptest::collection::vec(
+            (any::<u8>(), 1..5000_usize, any::<bool>()), 1..6))
+        {
+            let raws: Vec<Vec<u8>> = rows
+                .iter()
+                .map(|&(seed, len, packs)| {
+                    let byte = |at: usize| (at as u32).wrapping_mul(2_654_435_761).to_le_bytes()[3];
+                    (0..len).map(|at| if packs { seed } else { byte(at) ^ seed }).collect()
+                })
+                .collect();
+            let mut file = Vec::new();
+            for (sequence, raw) in raws.iter().enumerate() {
+                pack(sequence as u32, raw, &mut file);
+            }
+            let mut blocks = Blocks::new(&file[..]);
+            for raw in &raws {
+                prop_assert_eq!(blocks.next().unwrap().unwrap(), &raw[..]);
+            }
+            prop_assert!(blocks.next().unwrap().is_none());
+            prop_assert_eq!(blocks.bytes, file.len() as u64);
+        }
+    }
+
+    #[test]
+    fn a_block_in_the_wrong_place_is_refused() {
+        let mut file = Vec::new();
+        pack(1, b"rows", &mut file);
+        let error = Blocks::new(&file[..]).next().unwrap_err();
+        assert!(matches!(
+            error,
+            BlockError::Sequence {
+                found: 1,
+                expected: 0
+            }
+        ));
+    }
+}

@@ -1,0 +1,365 @@
+//! How rows are written: relative to the rows before them.
+
+use super::row::{FileIdentity, FileRow, JitHostRow, Row, RowError};
+use super::wire::{Input, put, put_difference, put_text};
+use crate::trace::{
+    CodeAddress, Cpu, CpuLosses, FrameId, Losses, ModuleId, Nanos, Pid, ProcessId, Sample, StackId,
+    ThreadId, Tid, Truncation,
+};
+
+/// Longest path or name (the kernel's limit for paths is 4096).
+const MAX_TEXT_BYTES: usize = 8 << 10;
+/// Longest build id; real ones have 20 bytes at most.
+const MAX_BUILD_ID_BYTES: usize = 64;
+/// Longest header.
+const MAX_HEADER_BYTES: usize = 128 << 10;
+/// CPUs that are told of with losses of their own.
+const MAX_CPUS: usize = 2048;
+/// Longest row.
+pub(super) const MAX_ROW_BYTES: usize = MAX_HEADER_BYTES + 1024;
+
+/// Flags of a sample row: what differs from the sample before.
+const THREAD: u8 = 1;
+const CPU: u8 = 2;
+const WEIGHT: u8 = 4;
+const STACK: u8 = 8;
+const SAMPLE: u8 = 0x80;
+
+/// What rows are written relative to. Writer and reader go through the same states.
+#[derive(Default)]
+pub(super) struct Codec {
+    files: u32,
+    processes: u32,
+    threads: u32,
+    frames: u32,
+    nodes: u32,
+    last_address: u64,
+    last: Sample,
+}
+
+impl Codec {
+    /// Writes a row. Ids in it must be defined by rows written before.
+    pub(super) fn encode(&mut self, row: &Row<'_>, out: &mut Vec<u8>) {
+        match row {
+            Row::Header(json) => {
+                out.push(1);
+                put_text(out, json, MAX_HEADER_BYTES);
+            }
+            Row::File(file) => {
+                out.push(2);
+                put_text(out, &file.path, MAX_TEXT_BYTES);
+                put(out, u64::from(file.pid.0 as u32));
+                put(out, file.identity.is_some().into());
+                let identity = file.identity.map_or([0; 4], |known| {
+                    [known.device, known.inode, known.size, known.modified]
+                });
+                identity.into_iter().for_each(|number| put(out, number));
+                put_text(out, &file.build_id, MAX_BUILD_ID_BYTES);
+            }
+            Row::Process {
+                pid,
+                name,
+                command_line,
+            } => {
+                out.push(3);
+                put(out, u64::from(pid.0 as u32));
+                put_text(out, name, MAX_TEXT_BYTES);
+                put_text(out, command_line, MAX_TEXT_BYTES);
+            }
+            Row::Thread { process, tid, name } => {
+                out.push(4);
+                put(out, process.0.into());
+                put(out, u64::from(tid.0 as u32));
+                put_text(out, name, MAX_TEXT_BYTES);
+            }
+            Row::ProcessName(process, name) => {
+                out.push(5);
+                put(out, process.0.into());
+                put_text(out, name, MAX_TEXT_BYTES);
+            }
+            Row::ThreadName(thread, name) => {
+                out.push(6);
+                put(out, thread.0.into());
+                put_text(out, name, MAX_TEXT_BYTES);
+            }
+            Row::JitHost(process, host) => {
+                out.push(7);
+                put(out, process.0.into());
+                put(out, u64::from(host.namespace_pid.0 as u32));
+                put(out, host.uid.into());
+                put(out, host.start_ticks);
+                put(out, host.root_device);
+                put(out, host.root_inode);
+            }
+            Row::Frame(code) => self.encode_frame(*code, out),
+            Row::Node(parent, frame) => {
+                out.push(9);
+                let parent = match *parent {
+                    StackId::EMPTY => 0,
+                    parent => self.nodes - parent.0,
+                };
+                put(out, parent.into());
+                put(out, (self.frames - frame.0).into());
+            }
+            Row::Losses(losses) => {
+                out.push(10);
+                encode_losses(losses, out);
+            }
+            Row::Clock(time) => {
+                out.push(11);
+                put(out, time.0);
+            }
+            Row::End(time) => {
+                out.push(12);
+                put(out, time.0);
+            }
+            Row::Sample(sample) => self.encode_sample(sample, out),
+        }
+        self.follow(row);
+    }
+
+    fn encode_frame(&self, code: CodeAddress, out: &mut Vec<u8>) {
+        let (kind, id, address) = match code {
+            CodeAddress::Kernel(address) => (0, None, address),
+            CodeAddress::Elf(ModuleId(id), address) => (1, Some(id), address),
+            CodeAddress::File(ModuleId(id), address) => (2, Some(id), address),
+            CodeAddress::Jit(ProcessId(id), address) => (3, Some(id), address),
+            CodeAddress::Unmapped(ProcessId(id), address) => (4, Some(id), address),
+            CodeAddress::Cut(why) => {
+                let known = Truncation::ALL.iter().position(|&reason| reason == why);
+                out.extend([8, 5, known.unwrap_or_default() as u8]);
+                return;
+            }
+        };
+        out.extend([8, kind]);
+        if let Some(id) = id {
+            put(out, id.into());
+        }
+        put_difference(out, self.last_address, address);
+    }
+
+    fn encode_sample(&self, sample: &Sample, out: &mut Vec<u8>) {
+        let Self { last, .. } = self;
+        let differs = |differs: bool, flag: u8| if differs { flag } else { 0 };
+        let flags = differs(sample.thread != last.thread, THREAD)
+            | differs(sample.cpu != last.cpu, CPU)
+            | differs(sample.weight != last.weight, WEIGHT)
+            | differs(sample.stack != last.stack, STACK);
+        out.push(SAMPLE | flags);
+        put_difference(out, last.time.0, sample.time.0);
+        if flags & THREAD != 0 {
+            put(out, sample.thread.0.into());
+        }
+        if flags & CPU != 0 {
+            put(out, sample.cpu.0.into());
+        }
+        if flags & WEIGHT != 0 {
+            put(out, sample.weight.0);
+        }
+        if flags & STACK != 0 {
+            // The empty stack has the highest number and becomes 0.
+            put(out, sample.stack.0.wrapping_add(1).into());
+        }
+    }
+
+    /// Reads a row.
+    pub(super) fn decode<'a>(&mut self, input: &mut Input<'a>) -> Result<Row<'a>, RowError> {
+        let row = match input.byte()? {
+            1 => Row::Header(input.text(MAX_HEADER_BYTES)?.into()),
+            2 => {
+                let path = input.text(MAX_TEXT_BYTES)?.into();
+                let pid = Pid(input.id()?);
+                let known = input.number()? != 0;
+                let identity = FileIdentity {
+                    device: input.number()?,
+                    inode: input.number()?,
+                    size: input.number()?,
+                    modified: input.number()?,
+                };
+                Row::File(FileRow {
+                    path,
+                    pid,
+                    identity: known.then_some(identity),
+                    build_id: input.text(MAX_BUILD_ID_BYTES)?.into(),
+                })
+            }
+            3 => Row::Process {
+                pid: Pid(input.id()?),
+                name: input.text(MAX_TEXT_BYTES)?,
+                command_line: input.text(MAX_TEXT_BYTES)?,
+            },
+            4 => Row::Thread {
+                process: self.process(input)?,
+                tid: Tid(input.id()?),
+                name: input.text(MAX_TEXT_BYTES)?,
+            },
+            5 => Row::ProcessName(self.process(input)?, input.text(MAX_TEXT_BYTES)?),
+            6 => Row::ThreadName(self.thread(input)?, input.text(MAX_TEXT_BYTES)?),
+            7 => Row::JitHost(
+                self.process(input)?,
+                JitHostRow {
+                    namespace_pid: Pid(input.id()?),
+                    uid: input.small()?,
+                    start_ticks: input.number()?,
+                    root_device: input.number()?,
+                    root_inode: input.number()?,
+                },
+            ),
+            8 => Row::Frame(self.decode_frame(input)?),
+            9 => {
+                let parent = match input.small()? {
+                    0 => StackId::EMPTY,
+                    back => StackId(before(self.nodes, back, "stack node")?),
+                };
+                let back = input.small()?;
+                Row::Node(parent, FrameId(before(self.frames, back, "frame")?))
+            }
+            10 => Row::Losses(decode_losses(input)?),
+            11 => Row::Clock(Nanos(input.number()?)),
+            12 => Row::End(Nanos(input.number()?)),
+            kind if kind & !(THREAD | CPU | WEIGHT | STACK) == SAMPLE => {
+                Row::Sample(self.decode_sample(kind, input)?)
+            }
+            kind => return Err(RowError::Kind(kind)),
+        };
+        self.follow(&row);
+        Ok(row)
+    }
+
+    fn decode_frame(&self, input: &mut Input<'_>) -> Result<CodeAddress, RowError> {
+        let file =
+            |input: &mut Input<'_>| defined(input.small()?, self.files, "file").map(ModuleId);
+        let address = |input: &mut Input<'_>| input.difference(self.last_address);
+        Ok(match input.byte()? {
+            0 => CodeAddress::Kernel(address(input)?),
+            1 => CodeAddress::Elf(file(input)?, address(input)?),
+            2 => CodeAddress::File(file(input)?, address(input)?),
+            3 => CodeAddress::Jit(self.process(input)?, address(input)?),
+            4 => CodeAddress::Unmapped(self.process(input)?, address(input)?),
+            5 => {
+                let why = input.byte()?;
+                let why = Truncation::ALL.get(usize::from(why));
+                CodeAddress::Cut(*why.ok_or(RowError::Number)?)
+            }
+            kind => return Err(RowError::Kind(kind)),
+        })
+    }
+
+    fn decode_sample(&self, flags: u8, input: &mut Input<'_>) -> Result<Sample, RowError> {
+        let mut sample = self.last;
+        sample.time = Nanos(input.difference(self.last.time.0)?);
+        if flags & THREAD != 0 {
+            sample.thread = ThreadId(input.small()?);
+        }
+        if flags & CPU != 0 {
+            sample.cpu = Cpu(input.small()?);
+        }
+        if flags & WEIGHT != 0 {
+            sample.weight = Nanos(input.number()?);
+        }
+        if flags & STACK != 0 {
+            sample.stack = StackId(input.small()?.wrapping_sub(1));
+        }
+        // Also what did not differ: the first sample follows none.
+        defined(sample.thread.0, self.threads, "thread")?;
+        if sample.stack != StackId::EMPTY {
+            defined(sample.stack.0, self.nodes, "stack node")?;
+        }
+        Ok(sample)
+    }
+
+    fn process(&self, input: &mut Input<'_>) -> Result<ProcessId, RowError> {
+        defined(input.small()?, self.processes, "process").map(ProcessId)
+    }
+
+    fn thread(&self, input: &mut Input<'_>) -> Result<ThreadId, RowError> {
+        defined(input.small()?, self.threads, "thread").map(ThreadId)
+    }
+
+    fn follow(&mut self, row: &Row<'_>) {
+        match row {
+            Row::File(_) => self.files += 1,
+            Row::Process { .. } => self.processes += 1,
+            Row::Thread { .. } => self.threads += 1,
+            Row::Frame(code) => {
+                self.frames += 1;
+                match *code {
+                    CodeAddress::Kernel(address)
+                    | CodeAddress::Elf(_, address)
+                    | CodeAddress::File(_, address)
+                    | CodeAddress::Jit(_, address)
+                    | CodeAddress::Unmapped(_, address) => self.last_address = address,
+                    CodeAddress::Cut(_) => {}
+                }
+            }
+            Row::Node(..) => self.nodes += 1,
+            Row::Sample(sample) => self.last = *sample,
+            _ => {}
+        }
+    }
+}
+
+fn encode_losses(losses: &Losses, out: &mut Vec<u8>) {
+    // All of them, by the compiler's word.
+    let Losses {
+        samples_seen,
+        unattributed,
+        lost_records,
+        by_cpu,
+        lost_samples,
+        throttled,
+        malformed_records,
+        late_records,
+    } = losses;
+    put(out, *samples_seen);
+    put(out, *unattributed);
+    put(out, *lost_records);
+    put(out, *lost_samples);
+    put(out, *throttled);
+    put(out, *malformed_records);
+    put(out, *late_records);
+    let by_cpu = &by_cpu[..by_cpu.len().min(MAX_CPUS)];
+    put(out, by_cpu.len() as u64);
+    for on in by_cpu {
+        put(out, on.cpu.into());
+        put(out, on.records);
+        put(out, on.first_ns);
+        put(out, on.last_ns);
+    }
+}
+
+fn decode_losses(input: &mut Input<'_>) -> Result<Losses, RowError> {
+    let mut losses = Losses {
+        samples_seen: input.number()?,
+        unattributed: input.number()?,
+        lost_records: input.number()?,
+        lost_samples: input.number()?,
+        throttled: input.number()?,
+        malformed_records: input.number()?,
+        late_records: input.number()?,
+        by_cpu: Vec::new(),
+    };
+    for _ in 0..input.number()?.min(MAX_CPUS as u64) {
+        losses.by_cpu.push(CpuLosses {
+            cpu: input.small()?,
+            records: input.number()?,
+            first_ns: input.number()?,
+            last_ns: input.number()?,
+        });
+    }
+    Ok(losses)
+}
+
+fn defined(id: u32, count: u32, what: &'static str) -> Result<u32, RowError> {
+    let undefined = RowError::Undefined {
+        what,
+        id: id.into(),
+    };
+    (id < count).then_some(id).ok_or(undefined)
+}
+
+/// The id that lies `back` behind the next one.
+fn before(count: u32, back: u32, what: &'static str) -> Result<u32, RowError> {
+    let id = count.checked_sub(back).unwrap_or(u32::MAX);
+    defined(id, count, what)
+}

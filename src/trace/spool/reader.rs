@@ -1,0 +1,245 @@
+//! Reading: from blocks to a recording, as far as they are whole and true.
+
+use std::io::Read;
+
+use thiserror::Error;
+
+use super::block::{BlockError, Blocks};
+use super::codec::Codec;
+use super::header::Header;
+use super::row::{FileRow, JitHostRow, Row, RowError};
+use super::wire::Input;
+use crate::trace::{
+    CodeAddress, Losses, Nanos, Process, Sample, StackId, StackQuality, StackTable, Thread,
+    Truncation,
+};
+
+/// Why nothing can be had from a spool.
+#[derive(Debug, Error)]
+pub enum SpoolError {
+    /// The collector died before its first write.
+    #[error("it is empty")]
+    Empty,
+    /// The first block is not whole.
+    #[error("its beginning is damaged: {0}")]
+    Block(#[from] BlockError),
+    /// The first row is not the header.
+    #[error("its header is damaged: {0}")]
+    Row(#[from] RowError),
+}
+
+/// How a spool ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// With the end of the capture.
+    Complete,
+    /// At a whole block, but the capture had not ended.
+    Open,
+    /// With bytes that are no whole block.
+    Damaged {
+        /// Where they begin.
+        at: u64,
+        /// What is wrong with them.
+        why: String,
+    },
+}
+
+/// A recording as a spool holds it; names are still to be found.
+pub struct Recording {
+    /// How the capture came to be.
+    pub header: Header,
+    /// [`crate::trace::FrameId`] is the position.
+    pub frames: Vec<CodeAddress>,
+    /// Stacks of `frames`.
+    pub stacks: StackTable,
+    /// Samples in order of time.
+    pub samples: Vec<Sample>,
+    /// How complete the stacks are.
+    pub quality: StackQuality,
+    /// What is missing.
+    pub losses: Losses,
+    /// [`crate::trace::ProcessId`] is the position.
+    pub processes: Vec<Process>,
+    /// [`crate::trace::ThreadId`] is the position.
+    pub threads: Vec<Thread>,
+    /// [`crate::trace::ModuleId`] is the position.
+    pub files: Vec<FileRow<'static>>,
+    /// By process, for those that run code made at run time.
+    pub jit_hosts: Vec<Option<JitHostRow>>,
+    /// Up to when everything is in it.
+    pub end: Nanos,
+    /// How the spool ends.
+    pub ending: Ending,
+    /// Bytes of its whole blocks.
+    pub bytes: u64,
+}
+
+impl Recording {
+    /// Reads a spool from its beginning. What is damaged ends the reading; everything before is used.
+    ///
+    /// # Errors
+    /// If not even the beginning can be read.
+    pub fn read(spool: impl Read) -> Result<Self, SpoolError> {
+        let mut blocks = Blocks::new(spool);
+        let mut codec = Codec::default();
+        let (header, input) = begin(&mut blocks, &mut codec)?;
+        let mut reader = Reader {
+            codec,
+            cuts: Vec::new(),
+            recording: Self::new(header),
+        };
+        let mut at = 0;
+        let mut ending = reader.rows(input);
+        while let Ok(None) = ending {
+            at = blocks.bytes;
+            ending = match blocks.next() {
+                Ok(Some(rows)) => reader.rows(Input(rows)),
+                Ok(None) => Ok(Some(Ending::Open)),
+                Err(error) => Err(error.to_string()),
+            };
+        }
+        let mut recording = reader.recording;
+        recording.bytes = blocks.bytes;
+        recording.ending = match ending {
+            Ok(ending) => ending.unwrap_or(Ending::Open),
+            Err(why) => Ending::Damaged { at, why },
+        };
+        Ok(recording)
+    }
+
+    fn new(header: Header) -> Self {
+        Self {
+            end: Nanos(header.info.start_ns),
+            header,
+            frames: Vec::new(),
+            stacks: StackTable::default(),
+            samples: Vec::new(),
+            quality: StackQuality::default(),
+            losses: Losses::default(),
+            processes: Vec::new(),
+            threads: Vec::new(),
+            files: Vec::new(),
+            jit_hosts: Vec::new(),
+            ending: Ending::Open,
+            bytes: 0,
+        }
+    }
+}
+
+impl Header {
+    /// Reads the header of a spool, and nothing else.
+    ///
+    /// # Errors
+    /// If not even the beginning can be read.
+    pub fn read(spool: impl Read) -> Result<Self, SpoolError> {
+        let mut blocks = Blocks::new(spool);
+        begin(&mut blocks, &mut Codec::default()).map(|(header, _)| header)
+    }
+}
+
+/// The first row, and what follows it in the first block.
+fn begin<'a>(
+    blocks: &'a mut Blocks<impl Read>,
+    codec: &mut Codec,
+) -> Result<(Header, Input<'a>), SpoolError> {
+    let mut input = Input(blocks.next()?.ok_or(SpoolError::Empty)?);
+    let Row::Header(json) = codec.decode(&mut input)? else {
+        return Err(RowError::Header.into());
+    };
+    let header = serde_json::from_slice(&json).map_err(|_| RowError::Header)?;
+    Ok((header, input))
+}
+
+struct Reader {
+    codec: Codec,
+    recording: Recording,
+    /// Of each stack node, why its stack is cut.
+    cuts: Vec<Option<Truncation>>,
+}
+
+impl Reader {
+    /// Takes in the rows of a block: `None` if more may come.
+    fn rows(&mut self, mut input: Input<'_>) -> Result<Option<Ending>, String> {
+        while !input.0.is_empty() {
+            let row = self.codec.decode(&mut input);
+            match self.apply(row.map_err(|error| error.to_string())?) {
+                Ok(false) => {}
+                Ok(true) => return Ok(Some(Ending::Complete)),
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Tells whether it was the last row.
+    fn apply(&mut self, row: Row<'_>) -> Result<bool, RowError> {
+        let Recording {
+            frames,
+            stacks,
+            samples,
+            processes,
+            threads,
+            files,
+            jit_hosts,
+            end,
+            ..
+        } = &mut self.recording;
+        match row {
+            Row::Header(_) => return Err(RowError::Header),
+            Row::File(file) => files.push(FileRow {
+                path: file.path.into_owned().into(),
+                build_id: file.build_id.into_owned().into(),
+                ..file
+            }),
+            Row::Process {
+                pid,
+                name,
+                command_line,
+            } => {
+                processes.push(Process {
+                    pid,
+                    name: lossy(name),
+                    command_line: lossy(command_line),
+                });
+                jit_hosts.push(None);
+            }
+            Row::Thread { process, tid, name } => threads.push(Thread {
+                process,
+                tid,
+                name: lossy(name),
+            }),
+            Row::ProcessName(process, name) => processes[process.index()].name = lossy(name),
+            Row::ThreadName(thread, name) => threads[thread.index()].name = lossy(name),
+            Row::JitHost(process, host) => jit_hosts[process.index()] = Some(host),
+            Row::Frame(code) => frames.push(code),
+            Row::Node(parent, frame) => {
+                self.cuts.push(match (parent, frames[frame.index()]) {
+                    (StackId::EMPTY, CodeAddress::Cut(why)) => Some(why),
+                    (StackId::EMPTY, _) => None,
+                    (parent, _) => self.cuts[parent.index()],
+                });
+                stacks.append(parent, frame);
+            }
+            Row::Losses(losses) => self.recording.losses = losses,
+            Row::Clock(time) => *end = time,
+            Row::End(time) => {
+                *end = time;
+                return Ok(true);
+            }
+            Row::Sample(sample) => {
+                *end = sample.time.max(*end);
+                let cut = match sample.stack {
+                    StackId::EMPTY => None,
+                    stack => self.cuts[stack.index()],
+                };
+                samples.push(sample);
+                self.recording.quality.count(cut);
+            }
+        }
+        Ok(false)
+    }
+}
+
+fn lossy(text: &[u8]) -> Box<str> {
+    String::from_utf8_lossy(text).into()
+}

@@ -1,0 +1,291 @@
+#![allow(clippy::unwrap_used)]
+
+use std::io::{self, Write};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::trace::{
+    CodeAddress, Cpu, DescribeFile, Losses, ModuleId, Nanos, Pid, ProcessId, Recorder, Sample,
+    ThreadId, Tid, Truncation,
+};
+
+struct Files;
+
+impl DescribeFile for Files {
+    fn describe(&self, id: ModuleId) -> FileRow<'_> {
+        FileRow {
+            path: format!("/lib/{id}").into_bytes().into(),
+            pid: Pid(7),
+            identity: Some(FileIdentity {
+                device: 1,
+                inode: u64::from(id.0),
+                size: 3,
+                modified: 4,
+            }),
+            build_id: vec![id.0 as u8; 20].into(),
+        }
+    }
+}
+
+/// One sample as a test asks for it.
+type Asked = (u64, u32, u32, Vec<(u8, u32, u64)>, Option<usize>);
+
+fn asked() -> impl Strategy<Value = Vec<Asked>> {
+    let frame = (0..5_u8, 0..4_u32, prop_oneof![0..9_u64, any::<u64>()]);
+    let sample = (
+        prop_oneof![0..3_000_000_u64, any::<u64>()],
+        0..3_u32,
+        prop_oneof![0..4_u32, any::<u32>()],
+        proptest::collection::vec(frame, 0..8),
+        proptest::option::of(0..Truncation::ALL.len()),
+    );
+    proptest::collection::vec(sample, 0..60)
+}
+
+fn code((kind, id, address): (u8, u32, u64)) -> CodeAddress {
+    match kind {
+        0 => CodeAddress::Kernel(address),
+        1 => CodeAddress::Elf(ModuleId(id), address),
+        2 => CodeAddress::File(ModuleId(id), address),
+        3 => CodeAddress::Jit(ProcessId(id % 2), address),
+        _ => CodeAddress::Unmapped(ProcessId(id % 2), address),
+    }
+}
+
+/// What the spool of these samples is, with a block after every few, and where its blocks end.
+fn spool(asked: &[Asked], pace: usize) -> (Vec<u8>, Vec<usize>) {
+    let mut file = Vec::new();
+    let mut ends = Vec::new();
+    let mut out = Shared(&mut file, &mut ends);
+    let mut recorder = Recorder::new(&mut out, &Header::default());
+    for pid in [7, -1] {
+        recorder.put(&Row::Process {
+            pid: Pid(pid),
+            name: b"process",
+            command_line: b"a b",
+        });
+    }
+    for tid in 0..3 {
+        recorder.put(&Row::Thread {
+            process: ProcessId(1),
+            tid: Tid(tid),
+            name: b"thread",
+        });
+    }
+    recorder.put(&Row::ThreadName(ThreadId(2), b"renamed"));
+    let mut now = 0;
+    for (number, (time, thread, cpu, frames, cut)) in asked.iter().enumerate() {
+        let leaf_first: Vec<_> = frames.iter().copied().map(code).collect();
+        let stack = recorder.stack(&leaf_first, cut.map(|at| Truncation::ALL[at]), &Files);
+        recorder.push(Sample {
+            time: Nanos(*time),
+            weight: Nanos(1000 + u64::from(cpu % 2)),
+            thread: ThreadId(*thread),
+            cpu: Cpu(*cpu),
+            stack,
+        });
+        if number % pace == pace - 1 {
+            now += 500_000_000;
+            recorder.tick(Nanos(now), &Losses::default());
+        }
+    }
+    let losses = Losses {
+        lost_samples: 3,
+        ..Losses::default()
+    };
+    let (end, _) = recorder.finish(Nanos(now), &losses);
+    assert!(end.error.is_none() && end.kept.is_empty());
+    (file, ends)
+}
+
+/// Keeps what is written, and where each write ends.
+struct Shared<'a>(&'a mut Vec<u8>, &'a mut Vec<usize>);
+
+impl Write for Shared<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.extend_from_slice(bytes);
+        self.1.push(self.0.len());
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Frames of a sample with the paths of their files, which are counted anew in a spool.
+fn frames(recording: &Recording, sample: &Sample) -> Vec<String> {
+    let name = |code| match code {
+        CodeAddress::Elf(id, at) => format!("elf {:?} {at}", recording.files[id.index()].path),
+        CodeAddress::File(id, at) => format!("file {:?} {at}", recording.files[id.index()].path),
+        other => format!("{other:?}"),
+    };
+    let frames = recording.stacks.leaf_first(sample.stack);
+    frames
+        .map(|frame| name(recording.frames[frame.index()]))
+        .collect()
+}
+
+fn expected((.., leaf_first, cut): &Asked) -> Vec<String> {
+    let path = |id: u32| Files.describe(ModuleId(id)).path.into_owned();
+    let name = |frame: &_| match code(*frame) {
+        CodeAddress::Elf(id, at) => format!("elf {:?} {at}", path(id.0)),
+        CodeAddress::File(id, at) => format!("file {:?} {at}", path(id.0)),
+        other => format!("{other:?}"),
+    };
+    let cut = cut.map(|at| format!("{:?}", CodeAddress::Cut(Truncation::ALL[at])));
+    leaf_first.iter().map(name).chain(cut).collect()
+}
+
+/// The samples are the first of those that were asked for.
+fn check_prefix(recording: &Recording, asked: &[Asked]) -> Result<(), TestCaseError> {
+    prop_assert!(recording.samples.len() <= asked.len());
+    for (sample, asked) in recording.samples.iter().zip(asked) {
+        prop_assert_eq!(
+            (sample.time.0, sample.thread.0, sample.cpu.0),
+            (asked.0, asked.1, asked.2)
+        );
+        prop_assert_eq!(sample.weight.0, 1000 + u64::from(asked.2 % 2));
+        prop_assert_eq!(frames(recording, sample), expected(asked));
+    }
+    let quality = &recording.quality;
+    let counted = quality.rooted + quality.truncated();
+    prop_assert_eq!(counted, recording.samples.len() as u64);
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn a_recording_round_trips(asked in asked(), pace in 1..20_usize) {
+        let (file, _) = spool(&asked, pace);
+        let recording = Recording::read(&file[..]).unwrap();
+        prop_assert_eq!(&recording.ending, &Ending::Complete);
+        prop_assert_eq!(recording.samples.len(), asked.len());
+        check_prefix(&recording, &asked)?;
+        prop_assert_eq!(recording.bytes, file.len() as u64);
+        prop_assert_eq!(recording.losses.lost_samples, 3);
+        prop_assert_eq!(&*recording.threads[2].name, "renamed");
+        let cut = asked.iter().filter(|(.., cut)| cut.is_some()).count();
+        prop_assert_eq!(recording.quality.truncated(), cut as u64);
+    }
+
+    #[test]
+    fn a_cut_spool_gives_all_its_whole_blocks(asked in asked(), pace in 1..20_usize, at: prop::sample::Index) {
+        let (file, ends) = spool(&asked, pace);
+        let len = at.index(file.len());
+        let read = Recording::read(&file[..len]);
+        let whole = ends.iter().copied().filter(|&end| end <= len).max();
+        let Some(whole) = whole else {
+            prop_assert!(read.is_err());
+            return Ok(());
+        };
+        let recording = read.unwrap();
+        check_prefix(&recording, &asked)?;
+        prop_assert_eq!(recording.bytes, whole as u64);
+        if whole < len {
+            let torn = matches!(recording.ending, Ending::Damaged { at, .. } if at == whole as u64);
+            prop_assert!(torn, "{:?}", recording.ending);
+        } else {
+            prop_assert_eq!(&recording.ending, &Ending::Open);
+        }
+    }
+
+    #[test]
+    fn a_damaged_spool_gives_what_is_before_the_damage(
+        asked in asked(),
+        pace in 1..20_usize,
+        flips in proptest::collection::vec((any::<prop::sample::Index>(), 1..=255_u8), 1..4),
+    ) {
+        let (mut file, ends) = spool(&asked, pace);
+        let whole = file.clone();
+        for (at, flip) in &flips {
+            file[at.index(whole.len())] ^= flip;
+        }
+        let damaged = (0..file.len()).find(|&at| file[at] != whole[at]);
+        let Ok(recording) = Recording::read(&file[..]) else {
+            prop_assert!(damaged.is_some_and(|at| at < ends[0]));
+            return Ok(());
+        };
+        check_prefix(&recording, &asked)?;
+        if let Some(damaged) = damaged {
+            let before = ends.iter().copied().filter(|&end| end <= damaged).max();
+            prop_assert_eq!(recording.bytes, before.unwrap_or_default() as u64);
+        }
+    }
+
+    #[test]
+    fn rows_from_a_hostile_hand_do_not_harm(rows: Vec<u8>) {
+        // Checksums are no secret: rows may be anything.
+        let file = pack_rows(&rows);
+        let recording = Recording::read(&file[..]).unwrap();
+        for sample in &recording.samples {
+            frames(&recording, sample);
+            prop_assert!(sample.thread.index() < recording.threads.len());
+        }
+    }
+
+    #[test]
+    fn bytes_from_a_hostile_hand_do_not_harm(bytes: Vec<u8>) {
+        prop_assert!(Recording::read(&bytes[..]).is_err());
+    }
+}
+
+/// Takes so many bytes.
+struct Full(usize);
+
+impl Write for Full {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.0.min(bytes.len()) {
+            0 => Err(io::ErrorKind::StorageFull.into()),
+            taken => {
+                self.0 -= taken;
+                Ok(taken)
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn what_the_disk_does_not_take_is_kept() {
+    let mut recorder = Recorder::new(Full(1000), &Header::default());
+    recorder.put(&Row::Process {
+        pid: Pid(1),
+        name: b"",
+        command_line: b"",
+    });
+    recorder.put(&Row::Thread {
+        process: ProcessId(0),
+        tid: Tid(1),
+        name: b"",
+    });
+    let mut pushed = 0;
+    while !recorder.is_stuck() {
+        let stack = recorder.stack(&[CodeAddress::Kernel(pushed)], None, &Files);
+        recorder.push(Sample {
+            time: Nanos(pushed * 7919 * 7919),
+            stack,
+            ..Sample::default()
+        });
+        pushed += 1;
+        recorder.tick(Nanos(pushed * 50_000_000), &Losses::default());
+    }
+    let (end, _) = recorder.finish(Nanos(1), &Losses::default());
+    assert_eq!(end.error.unwrap().kind(), io::ErrorKind::StorageFull);
+    assert!((1..1000).contains(&end.written) && !end.kept.is_empty());
+}
+
+#[test]
+fn an_empty_spool_says_so() {
+    assert!(matches!(Recording::read(&[][..]), Err(SpoolError::Empty)));
+}
+
+#[test]
+fn another_version_says_so() {
+    let error = Recording::read(&b"PCS2----------------"[..]).err().unwrap();
+    assert!(error.to_string().contains("another version"), "{error}");
+}
