@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::OneLine;
 use crate::capture::{Capture, End, Signals};
-use crate::naming;
+use crate::naming::{self, Stopped};
 use crate::output::archive::{self, ArchiveError};
 use crate::output::file::{self, OutputError, OutputFile};
 use crate::output::flame_graph;
@@ -66,7 +66,8 @@ impl Wanted<'_> {
         let end = describe(&capture.end);
         let spool_bytes = capture.recording.bytes;
         let unwritten = std::mem::take(&mut capture.unwritten);
-        let trace = naming::name(capture);
+        let trace = naming::name(capture, &|| stopped(signals))
+            .map_err(|Stopped| self.kept(WriteError::Stopped, spool, &unwritten))?;
         let summary = Summary::new(&trace);
         let log = log(self.asked, &end, spool_bytes, &trace);
         let paths = Paths::of(self.name);

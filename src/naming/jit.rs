@@ -9,6 +9,7 @@ use perfcollect_symbols::demangle::demangle;
 use perfcollect_symbols::dotnet_name::ManagedName;
 use perfcollect_symbols::perf_map::PerfMap;
 
+use super::stop::{Stop, Stoppable};
 use super::{Named, nameless, offset};
 use crate::machine::{JitHost, ProcessRow};
 use crate::trace::{CodeAddress, Function, FunctionKind, Notice};
@@ -18,9 +19,9 @@ const REMEDY: &str = "start a .NET process with DOTNET_PerfMapEnabled=1 (before 
 /// Module of code whose name tells none.
 pub(super) const MODULE: &str = "jit";
 
-pub(super) fn name(codes: &[CodeAddress], process: &ProcessRow) -> Named {
+pub(super) fn name(codes: &[CodeAddress], process: &ProcessRow, stop: Stop<'_>) -> Named {
     let addresses: Vec<_> = codes.iter().copied().map(offset).collect();
-    let (map, notice) = match perf_map(process, &addresses) {
+    let (map, notice) = match perf_map(process, &addresses, stop) {
         Ok(map) => (map, None),
         Err(reason) => (
             PerfMap::default(),
@@ -68,14 +69,15 @@ fn function(name: &[u8]) -> Function {
     }
 }
 
-fn perf_map(process: &ProcessRow, addresses: &[u64]) -> Result<PerfMap, String> {
+fn perf_map(process: &ProcessRow, addresses: &[u64], stop: Stop<'_>) -> Result<PerfMap, String> {
     let host = match &process.jit_host {
         Some(Ok(host)) => host,
         Some(Err(error)) => return Err(error.to_string()),
         None => return Err("the process was gone too soon".into()),
     };
     let path = format!("/tmp/perf-{}.map", host.namespace_pid);
-    let file = open_map(host, Path::new(&path)).map_err(|error| format!("{path}: {error}"))?;
+    let inner = open_map(host, Path::new(&path)).map_err(|error| format!("{path}: {error}"))?;
+    let file = Stoppable { inner, stop };
     PerfMap::read_for(BufReader::with_capacity(1 << 16, file), addresses)
         .map_err(|error| format!("{path}: {error}"))
 }

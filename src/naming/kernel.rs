@@ -5,6 +5,7 @@ use std::io::BufReader;
 
 use perfcollect_symbols::kallsyms::{KallsymsError, KernelSymbols};
 
+use super::stop::{Stop, Stoppable};
 use super::{Named, lossy, nameless, offset};
 use crate::trace::{CodeAddress, Function, FunctionKind, Notice};
 
@@ -12,11 +13,12 @@ use crate::trace::{CodeAddress, Function, FunctionKind, Notice};
 pub(super) const PROPER: &str = "vmlinux";
 const KALLSYMS: &str = "/proc/kallsyms";
 
-pub(super) fn name(codes: &[CodeAddress]) -> Named {
+pub(super) fn name(codes: &[CodeAddress], stop: Stop<'_>) -> Named {
     let addresses: Vec<_> = codes.iter().copied().map(offset).collect();
     let symbols = File::open(KALLSYMS)
         .map_err(KallsymsError::Read)
-        .and_then(|file| {
+        .and_then(|inner| {
+            let file = Stoppable { inner, stop };
             KernelSymbols::read_for(BufReader::with_capacity(1 << 16, file), &addresses)
         });
     let (symbols, notice) = match symbols {

@@ -3,6 +3,9 @@
 mod elf;
 mod jit;
 mod kernel;
+mod stop;
+
+pub use stop::Stop;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -40,7 +43,7 @@ impl Source {
         }
     }
 
-    fn name(self, codes: &[CodeAddress], capture: &Capture) -> Named {
+    fn name(self, codes: &[CodeAddress], capture: &Capture, stop: Stop<'_>) -> Named {
         let machine = &capture.machine;
         match (self, &capture.kernel_gone) {
             (Self::Kernel, Some(why)) => Named {
@@ -50,9 +53,9 @@ impl Source {
                     "",
                 )],
             },
-            (Self::Kernel, None) => kernel::name(codes),
+            (Self::Kernel, None) => kernel::name(codes, stop),
             (Self::Module(id), _) => elf::name(codes, machine.files().file(id)),
-            (Self::Jit(id), _) => jit::name(codes, &machine.process_rows()[id.index()]),
+            (Self::Jit(id), _) => jit::name(codes, &machine.process_rows()[id.index()], stop),
             (Self::Nothing, _) => Named {
                 functions: codes.iter().copied().map(nameless).collect(),
                 notices: Vec::new(),
@@ -73,9 +76,12 @@ fn offset(code: CodeAddress) -> u64 {
     }
 }
 
-/// Names everything a capture holds.
-#[must_use]
-pub fn name(capture: Capture) -> Trace {
+/// It was time to give up before everything had its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stopped;
+
+/// Names everything a capture holds, unless `stop` says to give up.
+pub fn name(capture: Capture, stop: Stop<'_>) -> Result<Trace, Stopped> {
     let recording = &capture.recording;
     let mut groups: FxHashMap<Source, Vec<usize>> = FxHashMap::default();
     for (row, &code) in recording.frames.iter().enumerate() {
@@ -84,7 +90,10 @@ pub fn name(capture: Capture) -> Trace {
     let mut groups: Vec<_> = groups.into_iter().collect();
     groups.sort_by_key(|(source, _)| *source);
 
-    let named = name_groups(&groups, &capture);
+    let named = name_groups(&groups, &capture, stop);
+    if stop() {
+        return Err(Stopped);
+    }
     let Capture {
         recording,
         info,
@@ -125,24 +134,24 @@ pub fn name(capture: Capture) -> Trace {
         },
     };
     trace.quality.names = count_names(&trace);
-    trace
+    Ok(trace)
 }
 
-/// Names all groups, on all CPUs.
-fn name_groups(groups: &[(Source, Vec<usize>)], capture: &Capture) -> Vec<Named> {
+/// Names all groups, on all CPUs; fewer, if it is told to stop.
+fn name_groups(groups: &[(Source, Vec<usize>)], capture: &Capture, stop: Stop<'_>) -> Vec<Named> {
     let next = AtomicUsize::new(0);
     let work = || {
         let mut done = Vec::new();
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
-            let Some((source, rows)) = groups.get(index) else {
+            let Some((source, rows)) = groups.get(index).filter(|_| !stop()) else {
                 return done;
             };
             let codes: Vec<_> = rows
                 .iter()
                 .map(|&row| capture.recording.frames[row])
                 .collect();
-            done.push((index, source.name(&codes, capture)));
+            done.push((index, source.name(&codes, capture, stop)));
         }
     };
     let workers = std::thread::available_parallelism()
