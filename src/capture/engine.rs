@@ -3,8 +3,10 @@
 use super::target::{Filter, Target};
 use crate::machine::{self, Machine, ProcError};
 use crate::perf::{Record, SampleRecord};
-use crate::trace::{CodeAddress, Losses, Nanos, Pid, Recorder, Recording, Sample, Truncation};
-use crate::unwind::Unwinder;
+use crate::trace::{
+    CodeAddress, Losses, Nanos, Notice, Pid, Recorder, Recording, Sample, Truncation,
+};
+use crate::unwind::{SampledProcess, Unwinder, Walked};
 
 pub(super) struct Engine<'a> {
     target: &'a Target,
@@ -57,15 +59,21 @@ impl<'a> Engine<'a> {
 
     fn sample(&mut self, sample: &SampleRecord<'_>) {
         let (thread, process) = self.machine.sampled(sample.pid, sample.tid);
-        let cut = match self.machine.maps(sample.pid) {
-            Some(maps) => self.unwinder.walk(
-                sample,
-                process,
-                maps,
-                self.machine.files(),
-                &mut self.leaf_first,
-            ),
-            None => Some(Truncation::LostTrack),
+        let walked = match self.machine.maps(sample.pid) {
+            Some(maps) => {
+                let host = SampledProcess {
+                    process,
+                    pid: sample.pid,
+                    time: sample.time,
+                    maps,
+                    files: self.machine.files(),
+                };
+                self.unwinder.walk(sample, host, &mut self.leaf_first)
+            }
+            None => Walked {
+                cut: Some(Truncation::LostTrack),
+                guessed: false,
+            },
         };
         if self
             .leaf_first
@@ -74,7 +82,10 @@ impl<'a> Engine<'a> {
         {
             self.machine.runs_jit_code(process);
         }
-        let stack = self.recorder.stack(&self.leaf_first, cut);
+        if walked.guessed {
+            self.recorder.count_guess();
+        }
+        let stack = self.recorder.stack(&self.leaf_first, walked.cut);
         self.recorder.push(Sample {
             time: sample.time,
             weight: Nanos(sample.period),
@@ -101,6 +112,11 @@ impl<'a> Engine<'a> {
         self.filter
             .pids()
             .is_some_and(|mut pids| pids.all(|pid| !machine::exists(pid)))
+    }
+
+    /// What the user should know.
+    pub(super) fn notices(&self) -> Vec<Notice> {
+        self.unwinder.notices().collect()
     }
 
     pub(super) fn finish(self) -> (Recording, Machine, Losses) {

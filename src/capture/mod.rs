@@ -164,10 +164,10 @@ pub fn run(
             .map_or(0, |since| since.as_nanos() as u64),
         target: request.target.to_string(),
     };
+    let mut notices = engine.notices();
     let (recording, machine, mut losses) = engine.finish();
     losses.malformed_records = session.malformed();
     losses.late_records = session.late();
-    let mut notices = Vec::new();
     if let (End::Limit | End::Signal, Some(command)) = (&end, &command) {
         notices.push(Notice::new(
             format!("the command still runs as process {}", command.pid()),

@@ -48,7 +48,7 @@ impl Truncation {
     ];
 }
 
-/// How complete the stacks are; every kept sample is in exactly one counter.
+/// How complete the stacks are; every kept sample is in exactly one counter, and may be in `guessed` besides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StackQuality {
     /// Samples whose stack reaches the root of its thread (or the kernel entry for a kernel thread).
@@ -61,6 +61,10 @@ pub struct StackQuality {
     pub lost_track: u64,
     /// See [`Truncation::NoRegisters`].
     pub no_registers: u64,
+    /// Samples with a caller that was found by the frame pointer alone, in code that need not keep one: callers may be
+    /// missing and others wrong.
+    #[serde(default)]
+    pub guessed: u64,
 }
 
 impl StackQuality {

@@ -63,6 +63,11 @@ impl Recorder {
         })
     }
 
+    /// Counts a stack in which a caller was guessed.
+    pub fn count_guess(&mut self) {
+        self.quality.guessed += 1;
+    }
+
     /// Keeps a sample. Samples come in order of time.
     pub fn push(&mut self, sample: Sample) {
         self.samples.push(sample);
