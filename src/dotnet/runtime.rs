@@ -44,8 +44,10 @@ impl RuntimeFile {
         })
     }
 
-    /// How far the file is loaded from where it states to be, by one of its mappings.
-    fn bias(&self, mapped_at: u64, file_offset: u64) -> Option<u64> {
+    /// How far the file is loaded from where it states to be, by one of its mappings. `None`: another mapping may tell;
+    /// a single-file program also holds images that are mapped by themselves.
+    #[must_use]
+    pub fn bias(&self, mapped_at: u64, file_offset: u64) -> Option<u64> {
         let segment = self.segments.iter().find(|segment| {
             let first = segment.file_offset & !(PAGE_BYTES - 1);
             segment.executable
@@ -60,17 +62,22 @@ impl RuntimeFile {
     }
 }
 
-/// The files of a process that may hold a runtime, the likelier first: `libcoreclr.so`, then the executable, which is
-/// mapped below all libraries.
+/// The files of a process that may hold a runtime, the likelier first: `libcoreclr.so`, then what is neither library nor
+/// assembly, so the executable.
 pub fn candidates<'a>(maps: &'a Maps, files: &'a FileTable) -> impl Iterator<Item = ModuleId> + 'a {
     let mapped = || {
         maps.iter().filter_map(|mapping| match mapping.backing {
-            Backing::File(id) => Some(id),
+            Backing::File(id) => Some((id, files.file(id).clean_path())),
             Backing::Jit => None,
         })
     };
-    let named = mapped().find(|&id| files.file(id).clean_path().ends_with(FILE_NAME));
-    named.into_iter().chain(mapped().next())
+    let named = mapped().find(|(_, path)| path.ends_with(FILE_NAME));
+    let executable = mapped().find(|(_, path)| {
+        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+        let has = |part: &[u8]| name.windows(part.len()).any(|window| window == part);
+        !has(b".so") && !has(b".dll")
+    });
+    named.into_iter().chain(executable).map(|(id, _)| id)
 }
 
 /// What lies at an address of memory that holds code made at run time.
@@ -109,17 +116,17 @@ pub struct Runtime<M = ProcessMemory> {
 }
 
 impl<M: Memory> Runtime<M> {
-    /// The runtime of a process whose `file` is mapped at an address. `None`: not yet set up, or of a version whose rules
-    /// are not known.
-    pub fn attach(memory: M, file: &RuntimeFile, mapped_at: u64, offset: u64) -> Option<Self> {
-        let bias = file.bias(mapped_at, offset)?;
+    /// The runtime of a process that is loaded so far from where its file states. `None`: not yet set up, or of a
+    /// version whose rules are not known.
+    pub fn attach(memory: M, file: &RuntimeFile, bias: u64) -> Option<Self> {
         let descriptor = file.descriptor.map(|stated| stated.wrapping_add(bias));
         let contract = Contract::of(&memory, descriptor)?;
         let top = memory.u64(file.dac_table.wrapping_add(bias))?;
         (top != 0).then(|| Self::new(memory, contract, top))
     }
 
-    fn new(memory: M, contract: Contract, top: u64) -> Self {
+    /// The runtime whose range section map is at `top`.
+    pub fn new(memory: M, contract: Contract, top: u64) -> Self {
         Self {
             memory,
             contract,

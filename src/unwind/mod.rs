@@ -7,5 +7,5 @@ mod signal;
 mod stack_copy;
 mod walk;
 
-pub use managed::{ReadyToRunImage, UnwindInfo};
+pub use managed::{FunctionBytes, ReadyToRunImage, Rule, function_rule};
 pub use walk::{SampledProcess, Unwinder, Walked};

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 
 use rustc_hash::FxHashMap;
 
-use super::{Found, InFile, Mapped, Point, ReadyToRunImage, function_rule, stub_rule};
+use super::{Found, InFile, Mapped, Point, ReadyToRunImage, rule_in, stub_rule};
 use crate::dotnet::Memory;
 use crate::machine::{Content, FileTable};
 use crate::trace::ModuleId;
@@ -59,7 +59,7 @@ impl Images {
         };
         let memory = Mapped { image, file };
         Some(match image.function_at(instruction) {
-            Some(function) => function_rule(&memory, &function, point),
+            Some(function) => rule_in(&memory, &function, point),
             None => Found {
                 rule: stub_rule(&memory, point),
                 lasting: true,

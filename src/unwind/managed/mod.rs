@@ -13,17 +13,18 @@ pub(super) mod stub;
 mod unwind_info;
 
 pub use ready_to_run::ReadyToRunImage;
-pub use unwind_info::UnwindInfo;
+pub use rule::Rule;
 
-pub(super) use rule::{Registers, Rule, StepError};
+pub(super) use rule::{Registers, StepError};
 
-use crate::dotnet::{Code, Function, Memory};
+use crate::dotnet::{Code, Function, Image, Memory};
 use crate::machine::{FileTable, Maps};
 use crate::trace::{ModuleId, Nanos, Notice, Pid, ProcessId};
 use images::Images;
 use processes::Processes;
 use ready_to_run::Mapped;
 use rule_cache::{Key, Period, RuleCache, Space};
+use unwind_info::UnwindInfo;
 
 /// Finds rules, and keeps what it took to find them.
 #[derive(Default)]
@@ -136,8 +137,43 @@ impl ManagedCode {
     }
 }
 
+/// A function by itself: what a fuzzer varies.
+#[derive(Clone, Copy, Debug)]
+pub struct FunctionBytes<'a> {
+    /// Its UNWIND_INFO.
+    pub unwind_info: &'a [u8],
+    /// Its code, from its start on.
+    pub code: &'a [u8],
+}
+
+/// The rule at so many bytes behind the start of a function.
+#[must_use]
+pub fn function_rule(bytes: FunctionBytes<'_>, offset: u64, interrupted: bool) -> Option<Rule> {
+    let begin = 1 << 32;
+    let function = Function {
+        begin,
+        end: begin + bytes.code.len() as u64,
+        unwind_info: 0,
+    };
+    let point = Point {
+        ip: begin + offset,
+        interrupted,
+    };
+    rule_in(&bytes, &function, point).rule
+}
+
+impl Memory for FunctionBytes<'_> {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
+        let (start, bytes) = match address >> 32 {
+            0 => (0, self.unwind_info),
+            _ => (1 << 32, self.code),
+        };
+        Image { start, bytes }.read(address, buffer)
+    }
+}
+
 /// The rule of a frame in a function.
-fn function_rule(memory: &impl Memory, function: &Function, point: Point) -> Found {
+fn rule_in(memory: &impl Memory, function: &Function, point: Point) -> Found {
     let offset = point.ip.wrapping_sub(function.begin);
     let info = UnwindInfo::read(
         memory,

@@ -4,7 +4,7 @@ use std::io;
 
 use rustc_hash::FxHashMap;
 
-use super::{Code, Found, Host, Point, function_rule, stub_rule};
+use super::{Code, Found, Host, Point, rule_in, stub_rule};
 use crate::dotnet::{ProcessMemory, Runtime, RuntimeFile, candidates};
 use crate::machine::{Backing, FileTable};
 use crate::trace::{ModuleId, Nanos, Notice, Pid, ProcessId};
@@ -40,7 +40,7 @@ impl Processes {
         Some(match found.code {
             Code::Method(method) => {
                 let function = *method.function_at(point.instruction())?;
-                let found = function_rule(runtime.memory(), &function, point);
+                let found = rule_in(runtime.memory(), &function, point);
                 Found {
                     lasting: found.lasting && lasting,
                     ..found
@@ -84,12 +84,13 @@ impl Processes {
         let holder = candidates(host.maps, host.files)
             .find(|&id| runtime_file(&mut self.files, host.files, id).is_some())?;
         let file = self.files.get(&holder)?.as_ref()?;
-        let mapping = host
+        let bias = host
             .maps
             .iter()
-            .find(|mapping| mapping.backing == Backing::File(holder))?;
+            .filter(|mapping| mapping.backing == Backing::File(holder))
+            .find_map(|mapping| file.bias(mapping.start, mapping.file_offset))?;
         match ProcessMemory::open(host.pid) {
-            Ok(memory) => Runtime::attach(memory, file, mapping.start, mapping.file_offset),
+            Ok(memory) => Runtime::attach(memory, file, bias),
             Err(error) => {
                 let known = self.refused.iter().any(|(pid, _)| *pid == host.pid);
                 if !known && self.refused.len() < MAX_REFUSED {

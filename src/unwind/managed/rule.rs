@@ -36,7 +36,7 @@ pub(in crate::unwind) enum StepError {
 ///      rsp -> +----------------+
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::unwind) struct Rule {
+pub struct Rule {
     cfa: i32,
     /// In units of 8 bytes from the CFA; 0: rbp is the caller's still.
     rbp_words: i16,

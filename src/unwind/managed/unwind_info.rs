@@ -19,7 +19,7 @@ const CHAINED: u8 = 4;
 
 /// What the code of a function does to the frame in its prologue.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnwindInfo {
+pub(super) struct UnwindInfo {
     /// Bytes of the prologue.
     prologue_bytes: u8,
     /// In units of 16 bytes, from the header; operation 3 needs it.
@@ -39,7 +39,7 @@ enum Operation {
 
 impl UnwindInfo {
     /// Reads and checks it for a function of `function_bytes`.
-    pub fn read(memory: &impl Memory, at: u64, function_bytes: u64) -> Option<Self> {
+    pub(super) fn read(memory: &impl Memory, at: u64, function_bytes: u64) -> Option<Self> {
         let mut bytes = [0; HEADER_BYTES + MAX_CODE_BYTES];
         let (usual, _) = bytes.split_at_mut(USUAL_BYTES);
         let read = memory.read(at, usual);
@@ -54,7 +54,7 @@ impl UnwindInfo {
 
     /// From the bytes, which may be more than it has.
     #[must_use]
-    pub fn parse(bytes: &[u8], function_bytes: u64) -> Option<Self> {
+    pub(super) fn parse(bytes: &[u8], function_bytes: u64) -> Option<Self> {
         let (&[version_and_flags, prologue_bytes, count, frame], rest) =
             bytes.split_first_chunk()?;
         let info = Self {
@@ -77,7 +77,7 @@ impl UnwindInfo {
 
     /// The rule at so many bytes from the function's start, outside epilogues.
     #[must_use]
-    pub(in crate::unwind) fn rule_at(&self, offset: u64) -> Option<Rule> {
+    pub(super) fn rule_at(&self, offset: u64) -> Option<Rule> {
         let (mut base, mut above) = (Base::Rsp, 0_i64);
         let mut saved_rbp = None;
         for operation in self.operations() {
