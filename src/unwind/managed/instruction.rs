@@ -3,6 +3,8 @@
 //! No disassembler: an instruction is only as well known as a walk needs. Encoding: Intel SDM volume 2, chapter 2 and
 //! appendix A.
 
+use super::operand::{Operand, Prefix, Reader};
+
 /// Register numbers as the instruction set has them.
 pub(super) const RSP: u8 = 4;
 pub(super) const RBP: u8 = 5;
@@ -73,101 +75,7 @@ impl Instruction {
     }
 }
 
-struct Reader<'a> {
-    code: &'a [u8],
-    at: usize,
-}
-
-impl Reader<'_> {
-    fn peek(&self) -> Option<u8> {
-        self.code.get(self.at).copied()
-    }
-
-    fn byte(&mut self) -> Option<u8> {
-        let byte = self.peek()?;
-        self.at += 1;
-        Some(byte)
-    }
-
-    fn i8(&mut self) -> Option<i32> {
-        self.byte().map(|byte| i32::from(byte.cast_signed()))
-    }
-
-    fn i32(&mut self) -> Option<i32> {
-        let bytes = self.code.get(self.at..)?.first_chunk()?;
-        self.at += 4;
-        Some(i32::from_le_bytes(*bytes))
-    }
-
-    fn skip(&mut self, bytes: usize) -> Option<()> {
-        self.at += bytes;
-        (self.at <= self.code.len()).then_some(())
-    }
-}
-
-/// Prefixes that matter: REX bits and the operand size.
-#[derive(Clone, Copy, Default)]
-struct Prefix {
-    wide: bool,
-    reg: u8,
-    rm: u8,
-    short: bool,
-}
-
-impl Prefix {
-    fn immediate_bytes(self) -> usize {
-        if self.short { 2 } else { 4 }
-    }
-}
-
-/// A ModRM operand with what follows it.
-#[derive(Clone, Copy)]
-struct Operand {
-    reg: u8,
-    /// The register, or the base register of the address; none if there is another form of address.
-    rm: Option<u8>,
-    /// The displacement; none for a register.
-    displacement: Option<i32>,
-}
-
 impl Operand {
-    fn read(reader: &mut Reader<'_>, prefix: Prefix) -> Option<Self> {
-        let modrm = reader.byte()?;
-        let (mode, reg, rm) = (modrm >> 6, modrm >> 3 & 7 | prefix.reg, modrm & 7);
-        if mode == 3 {
-            return Some(Self {
-                reg,
-                rm: Some(rm | prefix.rm),
-                displacement: None,
-            });
-        }
-        let (mut base, mut absolute) = (Some(rm | prefix.rm), mode == 0 && rm == 5);
-        if rm == 4 {
-            let sib = reader.byte()?;
-            // Only a plain base is of interest.
-            base = (sib >> 3 & 7 == 4).then_some(sib & 7 | prefix.rm);
-            absolute = mode == 0 && sib & 7 == 5;
-        }
-        let displacement = match mode {
-            1 => reader.i8()?,
-            2 => reader.i32()?,
-            _ if absolute => {
-                base = None;
-                reader.i32()?
-            }
-            _ => 0,
-        };
-        Some(Self {
-            reg,
-            rm: base,
-            displacement: Some(displacement),
-        })
-    }
-
-    fn is_register(&self) -> bool {
-        self.displacement.is_none()
-    }
-
     /// The effect of writing the register of `rm`, if it is one.
     fn writes_rm(&self) -> Effect {
         match self.rm {
@@ -436,111 +344,5 @@ fn vector(reader: &mut Reader<'_>, map: u8) -> Option<Effect> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn instructions_of_prologues_and_epilogues() {
-        for (code, effect) in [
-            (&[0x55][..], Effect::Push(Some(RBP))),
-            (&[0x41, 0x57], Effect::Push(Some(15))),
-            (&[0x6a, 0x10], Effect::Push(None)),
-            (&[0xff, 0x35, 0, 0, 0, 0], Effect::Push(None)),
-            (&[0x5d], Effect::Pop(RBP)),
-            (&[0x41, 0x5e], Effect::Pop(14)),
-            (&[0x48, 0x83, 0xec, 0x28], Effect::MoveStack(-0x28)),
-            (&[0x48, 0x83, 0xc4, 0x28], Effect::MoveStack(0x28)),
-            (&[0x48, 0x81, 0xec, 0, 1, 0, 0], Effect::MoveStack(-0x100)),
-            (&[0x48, 0x8b, 0xec], Effect::FrameFromStack(0)),
-            (&[0x48, 0x89, 0xe5], Effect::FrameFromStack(0)),
-            (
-                &[0x48, 0x8d, 0x6c, 0x24, 0x30],
-                Effect::FrameFromStack(0x30),
-            ),
-            (
-                &[0x48, 0x8d, 0xac, 0x24, 0, 1, 0, 0],
-                Effect::FrameFromStack(0x100),
-            ),
-            (&[0x48, 0x8d, 0x65, 0xf0], Effect::StackFromFrame(-0x10)),
-            (
-                &[0x48, 0x8d, 0xa5, 0, 0xff, 0xff, 0xff],
-                Effect::StackFromFrame(-0x100),
-            ),
-            (
-                &[0x4c, 0x8d, 0x9c, 0x24, 0, 0xf0, 0xff, 0xff],
-                Effect::ProbeFromStack(-0x1000),
-            ),
-            (&[0x49, 0x8b, 0xe3], Effect::StackFromProbe),
-            (&[0xff, 0x25, 0, 0, 0, 0], Effect::TailJump),
-            (&[0x48, 0xff, 0xe0], Effect::TailJump),
-            (&[0x48, 0xff, 0x60, 0x18], Effect::TailJump),
-            (&[0xff, 0xe0], Effect::SwitchJump),
-            (&[0x41, 0xff, 0xe2], Effect::SwitchJump),
-            (&[0xeb, 0xfe], Effect::Jump(-2)),
-            (&[0xe9, 1, 0, 0, 0], Effect::Jump(1)),
-            (&[0x74, 6], Effect::Branch),
-            (&[0xf3, 0xc3], Effect::Return),
-            (&[0xc9], Effect::Clobber),
-            (&[0x8b, 0xec], Effect::Clobber),
-            (&[0x48, 0x83, 0xe4, 0xf0], Effect::Clobber),
-        ] {
-            let bytes = code.len();
-            let padded = [code, &[0x90; 4]].concat();
-            assert_eq!(
-                Instruction::decode(&padded),
-                Some(Instruction { bytes, effect }),
-                "{code:x?}"
-            );
-        }
-    }
-
-    #[test]
-    fn lengths_of_others() {
-        for code in [
-            &[0x48, 0xb8, 1, 2, 3, 4, 5, 6, 7, 8][..], // mov rax, imm64
-            &[0xb8, 1, 2, 3, 4],                       // mov eax, imm32
-            &[0x48, 0x39, 0x07],                       // cmp [rdi], rax
-            &[0x66, 0xff, 0x08],                       // dec word [rax]
-            &[0xc5, 0xf8, 0x77],                       // vzeroupper
-            &[0xc5, 0xf8, 0x57, 0xc0],                 // vxorps xmm0
-            &[0xc5, 0xfa, 0x7f, 0x44, 0x24, 0x20],     // vmovdqu [rsp+20], xmm0
-            &[0xc4, 0xe3, 0x7d, 0x39, 0xc1, 1],        // vextracti128
-            &[0x62, 0xf1, 0x7c, 0x48, 0x11, 0x44, 0x24, 1], // vmovups [rsp+40], zmm0
-            &[0x48, 0xc7, 0x45, 0xf8, 1, 2, 3, 4],     // mov qword [rbp-8], imm
-            &[0x66, 0xc7, 0x45, 0xf8, 1, 2],           // mov word [rbp-8], imm
-            &[0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0],        // nop
-            &[0x4c, 0x8b, 0x15, 1, 2, 3, 4],           // mov r10, [rip+..]
-            &[0xf7, 0x05, 1, 2, 3, 4, 5, 6, 7, 8],     // test dword [rip+..], imm
-            &[0x48, 0xf7, 0xd8],                       // neg rax
-            &[0x48, 0x0f, 0xaf, 0xc7],                 // imul rax, rdi
-            &[0x0f, 0x3a, 0x0f, 0xc1, 8],              // palignr
-            &[0x48, 0x8d, 0x04, 0x85, 1, 2, 3, 4],     // lea rax, [rax*4+..]
-        ] {
-            let bytes = code.len();
-            let padded = [code, &[0x90; 4]].concat();
-            let effect = Effect::None;
-            assert_eq!(
-                Instruction::decode(&padded),
-                Some(Instruction { bytes, effect }),
-                "{code:x?}"
-            );
-            assert_eq!(
-                Instruction::decode(&code[..bytes - 1]),
-                None,
-                "{code:x?} cut"
-            );
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_are_survived(code in proptest::collection::vec(any::<u8>(), 0..64)) {
-            let decoded: usize = decode(&code).map(|instruction| instruction.bytes).sum();
-            prop_assert!(decoded <= code.len());
-            if let Some(instruction) = Instruction::decode(&code) {
-                prop_assert!((1..=MAX_BYTES).contains(&instruction.bytes));
-            }
-        }
-    }
-}
+#[path = "instruction_tests.rs"]
+mod tests;

@@ -4,6 +4,7 @@
 pub(super) mod epilogue;
 mod images;
 mod instruction;
+mod operand;
 mod processes;
 mod prologue;
 mod ready_to_run;
