@@ -3,6 +3,7 @@
 pub mod capture;
 pub mod cli;
 mod cpu_list;
+pub mod dotnet;
 pub mod machine;
 pub mod naming;
 pub mod output;

@@ -7,9 +7,10 @@ use crate::machine::{self, Change, Machine, ProcError};
 use crate::perf::{Record, SampleRecord};
 use crate::trace::spool::{Row, SpoolEnd};
 use crate::trace::{
-    CodeAddress, Cpu, Header, Losses, Nanos, Pid, ProcessId, Recorder, Sample, Tid, Truncation,
+    CodeAddress, Cpu, Header, Losses, Nanos, Notice, Pid, ProcessId, Recorder, Sample, Tid,
+    Truncation,
 };
-use crate::unwind::Unwinder;
+use crate::unwind::{SampledProcess, Unwinder, Walked};
 
 pub(super) struct Engine<'a, W> {
     target: &'a Target,
@@ -75,15 +76,21 @@ impl<'a, W: Write> Engine<'a, W> {
             sample.tid
         };
         let (thread, process) = self.machine.sampled(sample.pid, tid);
-        let cut = match self.machine.maps(sample.pid) {
-            Some(maps) => self.unwinder.walk(
-                sample,
-                process,
-                maps,
-                self.machine.files(),
-                &mut self.leaf_first,
-            ),
-            None => Some(Truncation::LostTrack),
+        let walked = match self.machine.maps(sample.pid) {
+            Some(maps) => {
+                let host = SampledProcess {
+                    process,
+                    pid: sample.pid,
+                    time: sample.time,
+                    maps,
+                    files: self.machine.files(),
+                };
+                self.unwinder.walk(sample, host, &mut self.leaf_first)
+            }
+            None => Walked {
+                cut: Some(Truncation::LostTrack),
+                guessed: false,
+            },
         };
         if self
             .leaf_first
@@ -92,10 +99,11 @@ impl<'a, W: Write> Engine<'a, W> {
         {
             self.machine.runs_jit_code(process);
         }
+        self.losses.guessed_stacks += u64::from(walked.guessed);
         self.record_changes();
         let stack = self
             .recorder
-            .stack(&self.leaf_first, cut, self.machine.files());
+            .stack(&self.leaf_first, walked.cut, self.machine.files());
         self.recorder.push(Sample {
             time: sample.time,
             weight: Nanos(sample.period),
@@ -178,6 +186,11 @@ impl<'a, W: Write> Engine<'a, W> {
         self.filter
             .pids()
             .is_some_and(|mut pids| pids.all(|pid| !machine::exists(pid)))
+    }
+
+    /// What the user should know.
+    pub(super) fn notices(&self) -> Vec<Notice> {
+        self.unwinder.notices().collect()
     }
 
     /// The end of the spool, and what the names of its content come from.

@@ -185,7 +185,8 @@ pub fn run(
     session.drain_all(|time, record| engine.record(time, &record));
     engine.tick(ended, session.malformed(), session.late());
     engine.settle(session.lost());
-    let notices = session.notices();
+    let mut notices = session.notices();
+    notices.extend(engine.notices());
     drop(session);
     let info = CaptureInfo {
         start_ns: started.0,

@@ -48,7 +48,7 @@ impl Truncation {
     ];
 }
 
-/// How complete the stacks are; every kept sample is in exactly one counter.
+/// How complete the stacks are; every kept sample is in exactly one counter, and may be in `guessed` besides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StackQuality {
     /// Samples whose stack reaches the root of its thread (or the kernel entry for a kernel thread).
@@ -61,6 +61,10 @@ pub struct StackQuality {
     pub lost_track: u64,
     /// See [`Truncation::NoRegisters`].
     pub no_registers: u64,
+    /// Samples with a caller that was found by the frame pointer alone, in code that need not keep one: callers may be
+    /// missing and others wrong.
+    #[serde(default)]
+    pub guessed: u64,
 }
 
 impl StackQuality {
@@ -111,6 +115,9 @@ pub struct Losses {
     /// Samples that were seen but belong to nobody: their process is being reaped, or is outside the collector's pid
     /// namespace, so that the kernel tells no id.
     pub unattributed: u64,
+    /// Stacks with a guessed caller: [`StackQuality::guessed`], which is made of it.
+    #[serde(skip)]
+    pub guessed_stacks: u64,
     /// Times the kernel throttled sampling on a CPU.
     pub throttled: u64,
     /// Records that could not be parsed.

@@ -1,8 +1,11 @@
 //! From a sample to its code addresses: the kernel's callchain, then the user stack walked from registers and the
 //! copy of the stack.
 
+mod managed;
 mod module;
+mod signal;
 mod stack_copy;
 mod walk;
 
-pub use walk::Unwinder;
+pub use managed::{FunctionBytes, ReadyToRunImage, Rule, function_rule};
+pub use walk::{SampledProcess, Unwinder, Walked};

@@ -6,8 +6,9 @@
 use framehop::{
     ExplicitModuleSectionInfo, MayAllocateDuringUnwind, Module, Unwinder, UnwinderNative,
 };
-use perfcollect_symbols::elf::{ElfFile, LoadSegment, Section};
+use perfcollect_symbols::elf::{ElfFile, LoadSegment, Section, StubSection};
 
+use super::managed::{Rule, stub};
 use crate::machine::Content;
 
 /// The unwinder of one file.
@@ -18,6 +19,8 @@ pub(super) struct ElfModule {
     segments: Vec<LoadSegment>,
     /// Knows one module at base address 0, so it takes addresses as the file states them.
     pub(super) unwinder: FileUnwinder,
+    /// Calls to other files go through these, and no unwind information tells of them.
+    stubs: Vec<StubSection>,
 }
 
 impl ElfModule {
@@ -47,8 +50,19 @@ impl ElfModule {
             unwinder.add_module(Module::new(String::new(), 0..u64::MAX, 0, info));
         }
         Some(Self {
-            segments: elf.load_segments().to_vec(),
+            segments: elf.load_segments(),
             unwinder,
+            stubs: elf.stub_sections(),
+        })
+    }
+
+    /// The rule of an instruction of a stub; `None`: there is no stub.
+    pub(super) fn stub_rule(&self, address: u64) -> Option<Rule> {
+        self.stubs.iter().find_map(|section| {
+            let at = usize::try_from(address.checked_sub(section.address)?).ok()?;
+            let done = at.checked_rem(section.stub_bytes)?;
+            let code = section.code.get(at - done..)?.get(..section.stub_bytes)?;
+            stub::linkage_rule(code, done, at < section.stub_bytes)
         })
     }
 
@@ -66,5 +80,16 @@ impl ElfModule {
         segment
             .address
             .checked_add(file_offset - segment.file_offset)
+    }
+
+    /// The opposite: where in the file the byte at an address is.
+    pub(super) fn file_offset_of(&self, address: u64) -> Option<u64> {
+        let within = |segment: &LoadSegment| {
+            let at = address.checked_sub(segment.address)?;
+            (at < segment.file_size).then_some(at)
+        };
+        self.segments
+            .iter()
+            .find_map(|segment| segment.file_offset.checked_add(within(segment)?))
     }
 }

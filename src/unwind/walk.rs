@@ -4,11 +4,15 @@ use framehop::{
     CacheNative, Error, FrameAddress, MayAllocateDuringUnwind, UnwindRegsNative, Unwinder as _,
 };
 
+use super::managed::{Host, InFile, ManagedCode, Point, Registers, Rule, StepError};
 use super::module::{ElfModule, FileUnwinder};
+use super::signal::SignalFrames;
 use super::stack_copy::StackCopy;
-use crate::machine::{Backing, FileTable, Mapping, Maps};
-use crate::perf::{Abi, CpuMode, Registers, SampleRecord};
-use crate::trace::{CodeAddress, ModuleId, ProcessId, Truncation};
+use crate::machine::{Backing, Mapping};
+use crate::perf::{self, Abi, CpuMode, SampleRecord};
+use crate::trace::{CodeAddress, ModuleId, Notice, Truncation};
+
+pub use super::managed::Host as SampledProcess;
 
 /// Deepest stack that is kept. PerfView's reader overflows its own stack at some ten thousand.
 const MAX_FRAMES: usize = 1024;
@@ -20,54 +24,82 @@ pub struct Unwinder {
     modules: Vec<Option<Option<ElfModule>>>,
     /// Rules by (address, file), shared by all files.
     cache: CacheNative<MayAllocateDuringUnwind>,
-    /// Walks code no file describes, by the frame pointer.
+    /// Walks code that nothing describes, by the frame pointer.
     frame_pointers: FileUnwinder,
+    managed: ManagedCode,
+    signals: SignalFrames,
+}
+
+/// How a walk went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Walked {
+    /// Why the stack ends before the root, if it does.
+    pub cut: Option<Truncation>,
+    /// A caller was found by the frame pointer alone, in code where it need not lead to the caller.
+    pub guessed: bool,
 }
 
 /// Where a user address lies.
 struct Place {
     code: CodeAddress,
-    /// The file to unwind with and the address in its own terms.
-    elf: Option<(ModuleId, u64)>,
+    lies_in: LiesIn,
+}
+
+/// What tells the way to the caller.
+#[derive(Clone, Copy)]
+enum LiesIn {
+    /// An ELF file: the address in its own terms.
+    Elf(ModuleId, u64),
+    /// Another file, or a part of an ELF file that its segments do not tell of.
+    File(InFile),
+    Jit,
 }
 
 impl Unwinder {
-    /// Fills `leaf_first` with the sample's code addresses and tells why they end before the root, if they do.
+    /// Fills `leaf_first` with the sample's code addresses and tells how that went.
     ///
     /// Addresses of callers lie inside their call instruction: return address minus one.
     pub fn walk(
         &mut self,
         sample: &SampleRecord<'_>,
-        process: ProcessId,
-        maps: &Maps,
-        files: &FileTable,
+        host: SampledProcess<'_>,
         leaf_first: &mut Vec<CodeAddress>,
-    ) -> Option<Truncation> {
+    ) -> Walked {
         leaf_first.clear();
         kernel_side(sample, leaf_first);
         match (sample.abi, sample.registers) {
-            (Abi::None, _) => None,
+            (Abi::None, _) => Walked::default(),
             (Abi::Bits64, Some(registers)) => {
                 let mut walk = Walk {
                     unwinder: self,
-                    process,
-                    maps,
-                    files,
+                    host,
                     stack: StackCopy::new(registers.sp, sample.stack),
                     leaf_first,
+                    guessed: false,
                 };
-                walk.user_side(registers)
+                Walked {
+                    cut: walk.user_side(registers),
+                    guessed: walk.guessed,
+                }
             }
-            _ => Some(Truncation::NoRegisters),
+            _ => Walked {
+                cut: Some(Truncation::NoRegisters),
+                guessed: false,
+            },
         }
     }
 
-    fn module(&mut self, id: ModuleId, files: &FileTable) -> Option<&ElfModule> {
+    /// What the user should know.
+    pub fn notices(&self) -> impl Iterator<Item = Notice> {
+        self.managed.notices()
+    }
+
+    fn module(&mut self, id: ModuleId, host: &Host<'_>) -> Option<&ElfModule> {
         if self.modules.len() <= id.index() {
             self.modules.resize_with(id.index() + 1, || None);
         }
         self.modules[id.index()]
-            .get_or_insert_with(|| ElfModule::read(&files.file(id).content))
+            .get_or_insert_with(|| ElfModule::read(&host.files.file(id).content))
             .as_ref()
     }
 }
@@ -84,15 +116,14 @@ fn kernel_side(sample: &SampleRecord<'_>, leaf_first: &mut Vec<CodeAddress>) {
 
 struct Walk<'a> {
     unwinder: &'a mut Unwinder,
-    process: ProcessId,
-    maps: &'a Maps,
-    files: &'a FileTable,
+    host: Host<'a>,
     stack: StackCopy<'a>,
     leaf_first: &'a mut Vec<CodeAddress>,
+    guessed: bool,
 }
 
 impl Walk<'_> {
-    fn user_side(&mut self, registers: Registers) -> Option<Truncation> {
+    fn user_side(&mut self, registers: perf::Registers) -> Option<Truncation> {
         let mut state = UnwindRegsNative::new(registers.ip, registers.sp, registers.bp);
         let mut frame = FrameAddress::from_instruction_pointer(registers.ip);
         loop {
@@ -109,24 +140,28 @@ impl Walk<'_> {
             self.leaf_first.push(place.code);
             let below = state.sp();
             let caller = match self.caller(frame, &place, &mut state) {
-                Ok(Some(address)) => FrameAddress::from_return_address(address),
-                Ok(None) | Err(Error::ReturnAddressIsNull) => None,
+                Ok(Some(address)) => address,
+                // A null return address is how hand-written entry points mark the root.
+                Ok(None) | Err(Error::ReturnAddressIsNull) => return None,
                 // The ABI has rbp 0 at the entry point, which as a rule is assembly without unwind information.
                 Err(Error::FramepointerUnwindingMovedBackwards)
-                    if state.bp() == 0 && place.elf.is_some() =>
+                    if state.bp() == 0 && matches!(place.lies_in, LiesIn::Elf(..)) =>
                 {
-                    None
+                    return None;
                 }
                 Err(Error::CouldNotReadStack(address)) if self.stack.ends_before(address) => {
                     return Some(Truncation::StackCopyEnded);
                 }
                 Err(_) => return Some(Truncation::LostTrack),
             };
-            // A null return address is how hand-written entry points mark the root.
-            frame = caller?;
             if state.sp() <= below {
                 return Some(Truncation::LostTrack);
             }
+            frame = if self.is_signal_frame(frame, &place, state.sp() - below) {
+                FrameAddress::from_instruction_pointer(caller)
+            } else {
+                FrameAddress::from_return_address(caller)?
+            };
         }
     }
 
@@ -137,31 +172,37 @@ impl Walk<'_> {
             return None;
         }
         self.leaf_first
-            .push(CodeAddress::Unmapped(self.process, ip));
+            .push(CodeAddress::Unmapped(self.host.process, ip));
         Some(Truncation::LostTrack)
     }
 
+    /// Where the instruction at `address` lies.
     fn place(&mut self, address: u64) -> Option<Place> {
-        let mapping = self.maps.find(address)?;
+        let host = &self.host;
+        let mapping = host.maps.find(address)?;
         let Backing::File(id) = mapping.backing else {
             return Some(Place {
-                code: CodeAddress::Jit(self.process, address),
-                elf: None,
+                code: CodeAddress::Jit(host.process, address),
+                lies_in: LiesIn::Jit,
             });
         };
         let offset = Mapping::file_offset_of(mapping, address);
         let stated = self
             .unwinder
-            .module(id, self.files)
+            .module(id, host)
             .and_then(|module| module.address_of(offset));
         Some(match stated {
             Some(stated) => Place {
                 code: CodeAddress::Elf(id, stated),
-                elf: Some((id, stated)),
+                lies_in: LiesIn::Elf(id, stated),
             },
             None => Place {
                 code: CodeAddress::File(id, offset),
-                elf: None,
+                lies_in: LiesIn::File(InFile {
+                    file: id,
+                    instruction: offset,
+                    mapped_from: mapping.file_offset,
+                }),
             },
         })
     }
@@ -173,19 +214,77 @@ impl Walk<'_> {
         place: &Place,
         state: &mut UnwindRegsNative,
     ) -> Result<Option<u64>, Error> {
+        let interrupted = !frame.is_return_address();
+        let managed = &mut self.unwinder.managed;
+        let rule = match place.lies_in {
+            LiesIn::Elf(id, stated) => {
+                if interrupted && let Some(rule) = self.stub_rule(id, stated) {
+                    return self.follow(rule, state);
+                }
+                return self.elf_caller(frame, id, stated, state);
+            }
+            LiesIn::File(place) => managed.file_rule(&self.host, place, interrupted),
+            LiesIn::Jit => managed.jit_rule(
+                &self.host,
+                Point {
+                    ip: frame.address(),
+                    interrupted,
+                },
+            ),
+        };
+        match rule {
+            Some(rule) => self.follow(rule, state),
+            None => {
+                self.guessed = true;
+                let stack = self.stack;
+                let Unwinder {
+                    cache,
+                    frame_pointers,
+                    ..
+                } = &mut *self.unwinder;
+                let mut read = |address| stack.read(address).ok_or(());
+                frame_pointers.unwind_frame(frame, state, cache, &mut read)
+            }
+        }
+    }
+
+    fn stub_rule(&self, id: ModuleId, stated: u64) -> Option<Rule> {
+        let module = self.unwinder.modules.get(id.index())?.as_ref()?.as_ref()?;
+        module.stub_rule(stated)
+    }
+
+    fn follow(&self, rule: Rule, state: &mut UnwindRegsNative) -> Result<Option<u64>, Error> {
+        let registers = Registers {
+            sp: state.sp(),
+            bp: state.bp(),
+        };
+        match rule.step(registers, |address| self.stack.read(address)) {
+            Ok((return_address, caller)) => {
+                state.set_ip(return_address);
+                state.set_sp(caller.sp);
+                state.set_bp(caller.bp);
+                Ok((return_address != 0).then_some(return_address))
+            }
+            Err(StepError::NoStack(address)) => Err(Error::CouldNotReadStack(address)),
+            Err(StepError::Nonsense) => Err(Error::DidNotAdvance),
+        }
+    }
+
+    fn elf_caller(
+        &mut self,
+        frame: FrameAddress,
+        id: ModuleId,
+        stated: u64,
+        state: &mut UnwindRegsNative,
+    ) -> Result<Option<u64>, Error> {
         let stack = self.stack;
         let mut read = |address| stack.read(address).ok_or(());
-        let Unwinder {
-            modules,
-            cache,
-            frame_pointers,
-        } = &mut *self.unwinder;
-        let module = place.elf.and_then(|(id, stated)| {
-            let module = modules.get(id.index())?.as_ref()?.as_ref()?;
-            Some((module, stated))
-        });
-        let Some((module, stated)) = module else {
-            return frame_pointers.unwind_frame(frame, state, cache, &mut read);
+        let Unwinder { modules, cache, .. } = &mut *self.unwinder;
+        let module = modules
+            .get(id.index())
+            .and_then(|read| read.as_ref()?.as_ref());
+        let Some(module) = module else {
+            return Err(Error::DidNotAdvance);
         };
         let stated = if frame.is_return_address() {
             FrameAddress::from_return_address(stated + 1).ok_or(Error::ReturnAddressIsNull)?
@@ -195,5 +294,24 @@ impl Walk<'_> {
         module
             .unwinder
             .unwind_frame(stated, state, cache, &mut read)
+    }
+
+    /// Whether the frame that was left is the kernel's of a signal: then the one above was interrupted, not called from.
+    fn is_signal_frame(&mut self, frame: FrameAddress, place: &Place, frame_bytes: u64) -> bool {
+        let LiesIn::Elf(id, stated) = place.lies_in else {
+            return false;
+        };
+        if !frame.is_return_address() || !SignalFrames::is_large_enough(frame_bytes) {
+            return false;
+        }
+        let Unwinder {
+            modules, signals, ..
+        } = &mut *self.unwinder;
+        let module = modules
+            .get(id.index())
+            .and_then(|read| read.as_ref()?.as_ref());
+        let offset = module.and_then(|module| module.file_offset_of(stated.checked_add(1)?));
+        let content = &self.host.files.file(id).content;
+        offset.is_some_and(|offset| signals.returns_from_signal(id, content, offset))
     }
 }

@@ -137,7 +137,14 @@ fn stacks(stacks: &StackQuality) -> String {
         percent(stacks.rooted, all),
         stacks.rooted
     );
-    nonzero(&causes, &format!("{rooted}; cut: ")).unwrap_or(rooted)
+    let completeness = nonzero(&causes, &format!("{rooted}; cut: ")).unwrap_or(rooted);
+    match stacks.guessed {
+        0 => completeness,
+        guessed => format!(
+            "{completeness}; {guessed} with a caller guessed by the frame pointer ({} may be wrong)",
+            percent(guessed, all)
+        ),
+    }
 }
 
 fn names(summary: &Summary) -> String {

@@ -17,6 +17,7 @@ use crate::table::{SymbolTable, TableError};
 use headers::Headers;
 use source::Source;
 
+mod dynamic;
 mod functions;
 mod headers;
 mod notes;
@@ -25,6 +26,7 @@ mod source;
 mod unwind;
 
 pub use notes::DebugLink;
+pub use plt::StubSection;
 pub use unwind::{Section, UnwindSections};
 
 /// Why an ELF file gave nothing.
@@ -184,6 +186,20 @@ impl<'a> ElfFile<'a> {
     /// A table lies outside the file or is over the limits: [`crate::table::MAX_SYMBOLS`], [`crate::table::MAX_NAME_BYTES`].
     pub fn symbols(&self) -> Result<SymbolTable, ElfError> {
         functions::table(self.source, &self.headers)
+    }
+
+    /// The address of a symbol of any kind that the file defines in `.dynsym`, by its name without version.
+    ///
+    /// # Errors
+    /// As [`ElfFile::symbols`].
+    pub fn dynamic_symbol(&self, name: &[u8]) -> Result<Option<u64>, ElfError> {
+        dynamic::address_of(self.source, &self.headers, name)
+    }
+
+    /// Addresses of the stubs through which the file calls others, by section, with what is pushed in them.
+    #[must_use]
+    pub fn stub_sections(&self) -> Vec<StubSection> {
+        plt::sections(self.source, &self.headers)
     }
 }
 

@@ -202,6 +202,37 @@ fn unwind_sections_of_libc_are_there_and_memory_gives_what_the_file_gives() {
 }
 
 #[test]
+fn data_symbols_are_where_readelf_says() {
+    let Some(path) = libc() else {
+        return eprintln!("skipped: no glibc in a known place");
+    };
+    let Some(listing) = readelf("--dyn-syms", &path) else {
+        return;
+    };
+    let file = File::open(&path).unwrap();
+    let elf = ElfFile::open(&file).unwrap();
+    for name in ["environ", "stdout", "qsort"] {
+        let line = listing.lines().find(|line| {
+            let symbol = line.split_whitespace().nth(7).unwrap_or_default();
+            symbol.split('@').next() == Some(name)
+        });
+        let address = line
+            .and_then(|line| line.split_whitespace().nth(1))
+            .unwrap();
+        assert_eq!(
+            elf.dynamic_symbol(name.as_bytes()).unwrap(),
+            Some(u64::from_str_radix(address, 16).unwrap()),
+            "{name}"
+        );
+    }
+    assert_eq!(elf.dynamic_symbol(b"environ_").unwrap(), None);
+    assert_eq!(elf.dynamic_symbol(b"").unwrap(), None);
+    let plt = elf.stub_sections();
+    assert!(plt.iter().all(|plt| plt.code.len() % plt.stub_bytes == 0));
+    assert!(!plt.is_empty());
+}
+
+#[test]
 fn stubs_are_named_as_objdump_names_them() {
     let path = Path::new("/usr/bin/env");
     let output = match Command::new("objdump")

@@ -304,6 +304,7 @@ fn encode_losses(losses: &Losses, out: &mut Vec<u8>) {
     let Losses {
         samples_seen,
         unattributed,
+        guessed_stacks,
         lost_records,
         by_cpu,
         lost_samples,
@@ -313,6 +314,7 @@ fn encode_losses(losses: &Losses, out: &mut Vec<u8>) {
     } = losses;
     put(out, *samples_seen);
     put(out, *unattributed);
+    put(out, *guessed_stacks);
     put(out, *lost_records);
     put(out, *lost_samples);
     put(out, *throttled);
@@ -332,6 +334,7 @@ fn decode_losses(input: &mut Input<'_>) -> Result<Losses, RowError> {
     let mut losses = Losses {
         samples_seen: input.number()?,
         unattributed: input.number()?,
+        guessed_stacks: input.number()?,
         lost_records: input.number()?,
         lost_samples: input.number()?,
         throttled: input.number()?,

@@ -220,7 +220,10 @@ impl Reader {
                 });
                 stacks.append(parent, frame);
             }
-            Row::Losses(losses) => self.recording.losses = losses,
+            Row::Losses(losses) => {
+                self.recording.quality.guessed = losses.guessed_stacks;
+                self.recording.losses = losses;
+            }
             Row::Clock(time) => *end = time,
             Row::End(time) => {
                 *end = time;

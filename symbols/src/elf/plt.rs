@@ -87,6 +87,38 @@ pub(super) fn add_stubs(
     Ok(())
 }
 
+/// A section of stubs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StubSection {
+    /// Address of the first stub.
+    pub address: u64,
+    /// The stubs' code.
+    pub code: Vec<u8>,
+    /// Bytes of each of them.
+    pub stub_bytes: usize,
+}
+
+/// The sections of stubs of an x86-64 file, those that can be read.
+pub(super) fn sections(source: Source<'_>, headers: &Headers) -> Vec<StubSection> {
+    let is_x86_64 = headers.machine == elf::EM_X86_64 && headers.is_64;
+    let plts = headers
+        .sections
+        .iter()
+        .filter(|section| is_x86_64 && section.has_data() && section.is_executable());
+    let sections = plts.filter_map(|section| Some((section, stub_bytes(section)?)));
+    sections
+        .take(3)
+        .filter_map(|(section, stub_bytes)| {
+            let what = "procedure linkage table";
+            Some(StubSection {
+                address: section.address,
+                code: section_data(source, headers, section, what, MAX_PLT_BYTES).ok()?,
+                stub_bytes,
+            })
+        })
+        .collect()
+}
+
 fn stub_bytes(section: &Section) -> Option<usize> {
     match section.name.as_slice() {
         b".plt" | b".plt.sec" => Some(STUB_BYTES),

@@ -1,0 +1,306 @@
+//! From an address to the method it lies in, by the tables with which the runtime itself answers that question.
+//!
+//! ```text
+//! g_dacTable[0] -> RangeSectionMap: 5 levels of 256 pointers, 8 bits of the address each, the last level for 128 KiB
+//!               -> list of RangeSectionFragment -> RangeSection: a code heap, a range of stubs, or a ReadyToRun image
+//! code heap     -> nibble map: 4 bits for each 32 bytes of code; k > 0: a method starts at 32*i + 4*(k-1)
+//! ```
+//! Pointers of the map carry a mark in bit 0. From .NET 10 on a word of the nibble map whose lowest nibble is above 8 is
+//! a pointer to the start of the method that covers all 256 bytes of it; before, such words were 0 and the search goes back.
+
+use super::contract::{Contract, Heap};
+use super::memory::Memory;
+
+/// Bits of an address below those that select an entry of the lowest level.
+const GRANULE_BITS: u32 = 17;
+const LEVELS: u32 = 5;
+/// Fragments of one list that are looked at; a list holds the sections that share 128 KiB.
+const MAX_FRAGMENTS: usize = 256;
+/// Flags of a range section: its code may be freed; it is a code heap; it is a range of stubs.
+const COLLECTIBLE: u32 = 1;
+const CODE_HEAP: u32 = 2;
+const STUBS: u32 = 4;
+/// Code one word of the nibble map stands for, in bytes.
+const WORD_COVERS: u64 = 256;
+/// Code one nibble stands for, in bytes.
+const NIBBLE_COVERS: u64 = 32;
+/// Largest method: bounds the search back.
+pub(super) const MAX_METHOD_BYTES: u64 = 16 << 20;
+/// Words of the nibble map that are read at once in the search back.
+const WORDS_AT_ONCE: u64 = 64;
+
+/// A range of addresses that the runtime knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RangeSection {
+    pub(super) begin: u64,
+    /// Behind the last address.
+    pub(super) end: u64,
+    pub(super) kind: SectionKind,
+    /// Its methods may be freed and others put in their place.
+    pub(super) collectible: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SectionKind {
+    CodeHeap(CodeHeap),
+    Stubs,
+    /// Precompiled, or of a kind unknown here.
+    Other,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CodeHeap {
+    start: u64,
+    map_base: u64,
+    nibble_map: u64,
+}
+
+/// The section an address lies in. `top` is the address of the runtime's range section map.
+pub(super) fn section_at(
+    memory: &impl Memory,
+    contract: &Contract,
+    top: u64,
+    address: u64,
+) -> Option<RangeSection> {
+    let mut table = top;
+    for level in (0..LEVELS).rev() {
+        let index = address >> (GRANULE_BITS + 8 * level) & 0xff;
+        table = memory.u64(table.checked_add(index * 8)?)? & !1;
+        if table == 0 {
+            return None;
+        }
+    }
+    let fields = &contract.fragment;
+    let mut fragment = table;
+    for _ in 0..MAX_FRAGMENTS {
+        let field = |offset| memory.u64(fragment.checked_add(offset)?);
+        if (field(fields.begin)?..field(fields.end)?).contains(&address) {
+            return section(memory, contract, field(fields.section)?)
+                .filter(|section| (section.begin..section.end).contains(&address));
+        }
+        fragment = field(fields.next)? & !1;
+        if fragment == 0 {
+            break;
+        }
+    }
+    None
+}
+
+fn section(memory: &impl Memory, contract: &Contract, at: u64) -> Option<RangeSection> {
+    let fields = &contract.section;
+    let field = |offset| memory.u64(at.checked_add(offset)?);
+    // What follows the 32 bits of the flags is padding with chance contents.
+    let flags = field(fields.flags)? as u32;
+    let kind = if flags & STUBS != 0 {
+        SectionKind::Stubs
+    } else if flags & CODE_HEAP != 0 && field(fields.ready_to_run_module)? == 0 {
+        SectionKind::CodeHeap(heap(memory, &contract.heap, field(fields.heap)?)?)
+    } else {
+        SectionKind::Other
+    };
+    Some(RangeSection {
+        begin: field(fields.begin)?,
+        end: field(fields.end)?,
+        kind,
+        collectible: flags & COLLECTIBLE != 0,
+    })
+}
+
+fn heap(memory: &impl Memory, fields: &Heap, at: u64) -> Option<CodeHeap> {
+    let field = |offset| memory.u64(at.checked_add(offset)?);
+    let heap = CodeHeap {
+        start: field(fields.start)?,
+        map_base: field(fields.map_base)?,
+        nibble_map: field(fields.nibble_map)?,
+    };
+    (heap.map_base <= heap.start && heap.start < field(fields.end)?).then_some(heap)
+}
+
+impl CodeHeap {
+    /// The last method or block of stubs that starts at or before an address. It may end before the address.
+    pub(super) fn method_start(&self, memory: &impl Memory, address: u64) -> Option<u64> {
+        let distance = address.checked_sub(self.map_base)?;
+        if address < self.start {
+            return None;
+        }
+        let own = distance / WORD_COVERS;
+        // Most methods start within one or two words of the address.
+        let last = own.saturating_sub(MAX_METHOD_BYTES / WORD_COVERS);
+        let mut from = own.saturating_sub(1);
+        let mut behind = own + 1;
+        loop {
+            let mut bytes = [0; WORDS_AT_ONCE as usize * 4];
+            let count = usize::try_from(behind - from).ok()?;
+            let bytes = bytes.get_mut(..count * 4)?;
+            if memory.read(self.nibble_map.checked_add(from * 4)?, bytes) != bytes.len() {
+                return None;
+            }
+            let (words, _) = bytes.as_chunks::<4>();
+            for (word, index) in words.iter().rev().zip((from..behind).rev()) {
+                let at_most = if index == own { distance } else { u64::MAX };
+                if let Some(start) = start_in(u32::from_le_bytes(*word), index, at_most) {
+                    return self.map_base.checked_add(start);
+                }
+            }
+            if from <= last {
+                return None;
+            }
+            behind = from;
+            from = from.saturating_sub(WORDS_AT_ONCE).max(last);
+        }
+    }
+}
+
+/// The last start that a word states, not above `at_most`, as a distance from the heap's base.
+fn start_in(word: u32, index: u64, at_most: u64) -> Option<u64> {
+    let lowest = u64::from(word & 0xf);
+    if lowest > 8 {
+        return Some(u64::from(word & !0xf) + (lowest - 9) * 4);
+    }
+    (0..8_u64).rev().find_map(|nibble| {
+        let value = u64::from(word >> (28 - 4 * nibble) & 0xf);
+        let offset = value.checked_sub(1)? * 4;
+        let start = index * WORD_COVERS + nibble * NIBBLE_COVERS + offset;
+        (start <= at_most).then_some(start)
+    })
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::dotnet::contract::DOTNET_8;
+    use crate::dotnet::memory::Image;
+    use proptest::prelude::*;
+
+    /// An image with numbers at addresses.
+    pub(crate) struct Bytes(pub(crate) Vec<u8>);
+
+    impl Bytes {
+        pub(crate) fn put(&mut self, at: u64, value: u64) {
+            self.put_bytes(at, &value.to_le_bytes());
+        }
+
+        pub(crate) fn put_bytes(&mut self, at: u64, bytes: &[u8]) {
+            let at = at as usize;
+            if self.0.len() < at + bytes.len() {
+                self.0.resize(at + bytes.len(), 0);
+            }
+            self.0[at..at + bytes.len()].copy_from_slice(bytes);
+        }
+
+        pub(crate) fn memory(&self) -> Image<'_> {
+            Image {
+                start: 0,
+                bytes: &self.0,
+            }
+        }
+    }
+
+    /// A map with one code heap of 64 KiB at `begin`, whose nibble map is at 0x8000.
+    pub(crate) const TOP: u64 = 0x100;
+    pub(crate) const NIBBLES: u64 = 0x8000;
+
+    pub(crate) fn map_of(begin: u64, flags: u64) -> Bytes {
+        let mut bytes = Bytes(Vec::new());
+        let mut table = TOP;
+        for (level, next) in (0..5).rev().zip([0x1000, 0x2000, 0x3000, 0x4000, 0x5000]) {
+            bytes.put(table + (begin >> (17 + 8 * level) & 0xff) * 8, next | 1);
+            table = next;
+        }
+        // A fragment of another section comes first.
+        for (at, value) in [
+            (0, 0x5100 | 1),
+            (8, 1),
+            (16, 2),
+            (24, 0x5200),
+            (0x108, begin),
+            (0x110, begin + 0x1_0000),
+            (0x118, 0x5200),
+            (0x200, begin),
+            (0x208, begin + 0x1_0000),
+            (0x210, flags),
+            (0x228, 0x5300),
+            (0x310, begin + 0x40),
+            (0x318, begin + 0x8000),
+            (0x320, begin),
+            (0x328, NIBBLES),
+        ] {
+            bytes.put(0x5000 + at, value);
+        }
+        bytes
+    }
+
+    #[test]
+    fn an_address_leads_to_its_heap() {
+        let begin = 0x7f12_3456_0000;
+        let bytes = map_of(begin, 0x7f00_0000_0003);
+        let at = |address| section_at(&bytes.memory(), &DOTNET_8, TOP, address);
+        let section = at(begin + 5).unwrap();
+        assert!(section.collectible && matches!(section.kind, SectionKind::CodeHeap(_)));
+        assert_eq!((section.begin, section.end), (begin, begin + 0x1_0000));
+        for outside in [begin - 1, begin + 0x1_0000, 0, u64::MAX] {
+            assert_eq!(at(outside), None, "{outside:#x}");
+        }
+        let stubs = map_of(begin, 4);
+        let section = section_at(&stubs.memory(), &DOTNET_8, TOP, begin).unwrap();
+        assert_eq!(section.kind, SectionKind::Stubs);
+    }
+
+    #[test]
+    fn a_list_of_fragments_that_is_a_circle_ends() {
+        let begin = 0x7f12_3456_0000;
+        let mut bytes = map_of(begin, 2);
+        bytes.put(0x5100, 0x5000);
+        bytes.put(0x5108, begin + 0x100);
+        assert_eq!(section_at(&bytes.memory(), &DOTNET_8, TOP, begin), None);
+    }
+
+    #[test]
+    fn starts_are_found_in_both_forms_of_the_nibble_map() {
+        let heap = CodeHeap {
+            start: 0x7f00_0000_0000,
+            map_base: 0x7f00_0000_0000,
+            nibble_map: 0x10,
+        };
+        let mut bytes = Bytes(vec![0; 0x2000]);
+        let mut word =
+            |index: u64, word: u32| bytes.put_bytes(0x10 + index * 4, &word.to_le_bytes());
+        // Starts at 0x24 and 0xe0; then a method over three words, without and (at word 10) with pointers.
+        word(0, 0x0200_0001);
+        word(1, 0x0000_0800);
+        word(10, 0x0000_1000 | (9 + 7));
+        word(10, 0x0000_0100 | 11);
+        let start = |distance| {
+            heap.method_start(&bytes.memory(), heap.map_base + distance)
+                .map(|start| start - heap.map_base)
+        };
+        assert_eq!(start(0x23), None);
+        assert_eq!(start(0x24), Some(0x24));
+        assert_eq!(start(0xdf), Some(0x24));
+        assert_eq!(start(0xe0), Some(0xe0));
+        assert_eq!(start(0x1bb), Some(0xe0));
+        assert_eq!(start(0x1bc), Some(0x1bc));
+        assert_eq!(start(0x7ff), Some(0x1bc));
+        assert_eq!(start(0xa20), Some(0x108));
+        assert_eq!(heap.method_start(&bytes.memory(), 5), None);
+    }
+
+    proptest! {
+        /// Whatever the memory holds, a search ends, and what it finds lies before the address.
+        #[test]
+        fn any_memory_is_survived(
+            bytes in proptest::collection::vec(any::<u64>().prop_map(|v| v & 0x1fff), 512),
+            address in any::<u64>())
+        {
+            let bytes: Vec<u8> = bytes.iter().flat_map(|value| value.to_le_bytes()).collect();
+            let memory = Image { start: 0, bytes: &bytes };
+            for address in [address, address & 0xfff] {
+                if let Some(section) = section_at(&memory, &DOTNET_8, 0, address)
+                    && let SectionKind::CodeHeap(heap) = section.kind
+                {
+                    let _ = heap.method_start(&memory, address);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Where the fields of the runtime's structures are, by version of the runtime.
+//!
+//! From .NET 9 on the runtime states them itself, in the data contract descriptor that debuggers read: a header and JSON
+//! text at the symbol `DotNetRuntimeContractDescriptor` (docs/design/datacontracts in dotnet/runtime). The descriptor of 9
+//! lacks the structures of the code manager, which are those of 8.
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use std::collections::BTreeMap;
+
+use super::memory::Memory;
+
+/// `DNCCDAC\0`, the first eight bytes of a descriptor of this byte order.
+const MAGIC: u64 = 0x0043_4144_4343_4e44;
+/// Largest descriptor that is read; that of 10.0 has 10.5 KB.
+const MAX_DESCRIPTOR_BYTES: u32 = 256 << 10;
+/// The versions of the contract `ExecutionManager` whose rules are known here; they differ in the nibble map, and
+/// [`super::code_map`] tells its two forms apart by the words themselves.
+const EXECUTION_MANAGER: [u64; 2] = [1, 2];
+/// No field of these structures lies further from its start.
+const MAX_OFFSET: u64 = 4096;
+
+/// Offsets in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contract {
+    pub(super) fragment: Fragment,
+    pub(super) section: Section,
+    pub(super) heap: Heap,
+    pub(super) header: Header,
+}
+
+/// `RangeSectionFragment`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fragment {
+    pub(super) next: u64,
+    pub(super) begin: u64,
+    pub(super) end: u64,
+    pub(super) section: u64,
+}
+
+/// `RangeSection`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Section {
+    pub(super) begin: u64,
+    pub(super) end: u64,
+    pub(super) flags: u64,
+    pub(super) ready_to_run_module: u64,
+    pub(super) heap: u64,
+}
+
+/// `CodeHeapListNode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Heap {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) map_base: u64,
+    pub(super) nibble_map: u64,
+}
+
+/// `RealCodeHeader`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) method_desc: u64,
+    pub(super) unwind_info_count: u64,
+    pub(super) unwind_infos: u64,
+}
+
+/// What .NET 8 and 9 have.
+pub(super) const DOTNET_8: Contract = Contract {
+    fragment: Fragment {
+        next: 0,
+        begin: 8,
+        end: 16,
+        section: 24,
+    },
+    section: Section {
+        begin: 0,
+        end: 8,
+        flags: 16,
+        ready_to_run_module: 32,
+        heap: 40,
+    },
+    heap: Heap {
+        start: 16,
+        end: 24,
+        map_base: 32,
+        nibble_map: 40,
+    },
+    header: Header {
+        method_desc: 24,
+        unwind_info_count: 32,
+        unwind_infos: 36,
+    },
+};
+
+#[derive(Deserialize)]
+struct Descriptor {
+    contracts: BTreeMap<String, u64>,
+    types: BTreeMap<String, BTreeMap<String, Field>>,
+}
+
+/// A field is its offset, or its offset and type.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Field {
+    Offset(u64),
+    Typed(u64, IgnoredAny),
+    Other(IgnoredAny),
+}
+
+impl Contract {
+    /// The contract of a runtime that has no descriptor (8), or whose descriptor lies at an address.
+    ///
+    /// `None`: a descriptor that cannot be read, or of rules that are not known here. Then nothing is guessed.
+    pub fn of(memory: &impl Memory, descriptor: Option<u64>) -> Option<Self> {
+        match descriptor {
+            None => Some(DOTNET_8),
+            Some(at) => Self::parse(&descriptor_text(memory, at)?),
+        }
+    }
+
+    /// The contract that the text of a descriptor states.
+    #[must_use]
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        let Descriptor { contracts, types } = serde_json::from_slice(text).ok()?;
+        let Some(version) = contracts.get("ExecutionManager") else {
+            return (!types.contains_key("RangeSection")).then_some(DOTNET_8);
+        };
+        if !EXECUTION_MANAGER.contains(version) {
+            return None;
+        }
+        let offset = |structure: &str, field: &str| match types.get(structure)?.get(field)? {
+            Field::Offset(offset) | Field::Typed(offset, _) => {
+                (*offset <= MAX_OFFSET).then_some(*offset)
+            }
+            Field::Other(_) => None,
+        };
+        Some(Self {
+            fragment: Fragment {
+                next: offset("RangeSectionFragment", "Next")?,
+                begin: offset("RangeSectionFragment", "RangeBegin")?,
+                end: offset("RangeSectionFragment", "RangeEndOpen")?,
+                section: offset("RangeSectionFragment", "RangeSection")?,
+            },
+            section: Section {
+                begin: offset("RangeSection", "RangeBegin")?,
+                end: offset("RangeSection", "RangeEndOpen")?,
+                flags: offset("RangeSection", "Flags")?,
+                ready_to_run_module: offset("RangeSection", "R2RModule")?,
+                heap: offset("RangeSection", "HeapList")?,
+            },
+            heap: Heap {
+                start: offset("CodeHeapListNode", "StartAddress")?,
+                end: offset("CodeHeapListNode", "EndAddress")?,
+                map_base: offset("CodeHeapListNode", "MapBase")?,
+                nibble_map: offset("CodeHeapListNode", "HeaderMap")?,
+            },
+            header: Header {
+                method_desc: offset("RealCodeHeader", "MethodDesc")?,
+                unwind_info_count: offset("RealCodeHeader", "NumUnwindInfos")?,
+                unwind_infos: offset("RealCodeHeader", "UnwindInfos")?,
+            },
+        })
+    }
+}
+
+/// ```text
+/// +0 magic   +8 u32 flags   +12 u32 bytes of JSON   +16 pointer to the JSON   +24 pointers to globals
+/// ```
+fn descriptor_text(memory: &impl Memory, at: u64) -> Option<Vec<u8>> {
+    if memory.u64(at)? != MAGIC {
+        return None;
+    }
+    let size = memory.u32(at.checked_add(12)?)?;
+    let text = memory.u64(at.checked_add(16)?)?;
+    if size > MAX_DESCRIPTOR_BYTES {
+        return None;
+    }
+    let mut bytes = vec![0; size as usize];
+    (memory.read(text, &mut bytes) == bytes.len()).then_some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dotnet::memory::Image;
+
+    /// The part of 10.0.12's own text that matters, with fields of both spellings.
+    const DOTNET_10: &str = r#"{"version":0,"baseline":"empty","contracts":{"ExecutionManager":2,"Thread":1},"types":{
+        "RangeSectionFragment":{"RangeBegin":[8,"pointer"],"RangeEndOpen":16,"RangeSection":24,"Next":0},
+        "RangeSection":{"RangeBegin":0,"RangeEndOpen":8,"NextForDelete":64,"JitManager":24,"Flags":16,"HeapList":40,"R2RModule":32},
+        "CodeHeapListNode":{"Next":0,"StartAddress":16,"EndAddress":24,"MapBase":32,"HeaderMap":40},
+        "RealCodeHeader":{"MethodDesc":24,"GCInfo":16,"NumUnwindInfos":32,"UnwindInfos":36}},"globals":{"X":[[1],"pointer"]}}"#;
+
+    #[test]
+    fn the_runtime_states_its_offsets() {
+        assert_eq!(Contract::parse(DOTNET_10.as_bytes()), Some(DOTNET_8));
+        let moved = DOTNET_10.replace("\"HeaderMap\":40", "\"HeaderMap\":48");
+        assert_eq!(
+            Contract::parse(moved.as_bytes()).unwrap().heap.nibble_map,
+            48
+        );
+    }
+
+    #[test]
+    fn unknown_rules_are_not_guessed() {
+        for (known, unknown) in [
+            ("\"ExecutionManager\":2", "\"ExecutionManager\":3"),
+            ("\"HeaderMap\":40", "\"HeaderMap\":40000"),
+            ("\"HeaderMap\"", "\"OtherMap\""),
+            ("\"HeaderMap\":40", "\"HeaderMap\":\"40\""),
+        ] {
+            let text = DOTNET_10.replace(known, unknown);
+            assert_eq!(Contract::parse(text.as_bytes()), None, "{unknown}");
+        }
+        assert_eq!(Contract::parse(b"{"), None);
+    }
+
+    #[test]
+    fn nine_has_a_descriptor_without_the_code_manager() {
+        let text = br#"{"contracts":{"Thread":1},"types":{"Thread":{"Id":8}}}"#;
+        assert_eq!(Contract::parse(text), Some(DOTNET_8));
+    }
+
+    #[test]
+    fn a_descriptor_is_found_by_its_magic() {
+        let mut bytes = Vec::new();
+        bytes.extend(MAGIC.to_le_bytes());
+        bytes.extend(1_u32.to_le_bytes());
+        bytes.extend((DOTNET_10.len() as u32).to_le_bytes());
+        bytes.extend(0x1028_u64.to_le_bytes());
+        bytes.extend([0; 16]);
+        bytes.extend(DOTNET_10.as_bytes());
+        fn at(bytes: &[u8]) -> Option<Contract> {
+            let start = 0x1000;
+            Contract::of(&Image { start, bytes }, Some(start))
+        }
+        assert_eq!(at(&bytes), Some(DOTNET_8));
+        assert_eq!(at(&bytes[..100]), None);
+        bytes[0] = 0;
+        assert_eq!(at(&bytes), None);
+    }
+}

@@ -1,0 +1,176 @@
+//! What the runtime keeps with the code of a method it compiled.
+//!
+//! ```text
+//! start-8          pointer to the header; 0..15: not a method but a block of stubs of that kind
+//! header           RealCodeHeader: ... MethodDesc, u32 n, RUNTIME_FUNCTION[n]: the method, then its funclets
+//! RUNTIME_FUNCTION u32 begin, u32 end, u32 UNWIND_INFO, all from one base = start - begin of the first
+//! ```
+
+use super::code_map::MAX_METHOD_BYTES;
+use super::contract::Contract;
+use super::memory::Memory;
+
+/// Pointers below are kinds of stub blocks (`StubCodeBlockKind`).
+const FIRST_HEADER: u64 = 16;
+/// Nothing is mapped below.
+const LOWEST_ADDRESS: u64 = 0x1_0000;
+/// Most functions of one method: itself and a funclet for each handler.
+const MAX_FUNCTIONS: u32 = 4096;
+/// Bytes of a RUNTIME_FUNCTION.
+const FUNCTION_BYTES: usize = 12;
+
+/// A contiguous piece of code with one unwind information.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Its first address.
+    pub begin: u64,
+    /// Behind its last address.
+    pub end: u64,
+    /// Where its UNWIND_INFO is.
+    pub unwind_info: u64,
+}
+
+/// A compiled method.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Method {
+    /// Its first address, by which the runtime knows it.
+    pub start: u64,
+    /// The runtime's `MethodDesc`.
+    pub method_desc: u64,
+    /// By address.
+    functions: Box<[Function]>,
+}
+
+/// What starts at an address of a code heap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Start {
+    Method(Method),
+    Stubs,
+}
+
+impl Start {
+    /// Reads and checks it. `None`: unreadable or contradictory, for now or for ever.
+    pub(super) fn read(memory: &impl Memory, contract: &Contract, start: u64) -> Option<Self> {
+        let header = memory.u64(start.checked_sub(8)?)?;
+        if header < FIRST_HEADER {
+            return Some(Self::Stubs);
+        }
+        Method::read(memory, contract, start, header).map(Self::Method)
+    }
+}
+
+impl Method {
+    fn read(memory: &impl Memory, contract: &Contract, start: u64, header: u64) -> Option<Self> {
+        if header < LOWEST_ADDRESS {
+            return None;
+        }
+        let fields = &contract.header;
+        let field = |offset: u64| header.checked_add(offset);
+        let method_desc = memory.u64(field(fields.method_desc)?)?;
+        let count = memory.u32(field(fields.unwind_info_count)?)?;
+        if !(1..=MAX_FUNCTIONS).contains(&count) {
+            return None;
+        }
+        let mut raw = vec![0; count as usize * FUNCTION_BYTES];
+        if memory.read(field(fields.unwind_infos)?, &mut raw) != raw.len() {
+            return None;
+        }
+        let (raw, _) = raw.as_chunks::<FUNCTION_BYTES>();
+        let base = start.checked_sub(u64::from(number(raw.first()?, 0)))?;
+        let functions: Option<Box<[_]>> = raw.iter().map(|raw| function(raw, base)).collect();
+        let functions = functions?;
+        let sorted = functions
+            .windows(2)
+            .all(|pair| matches!(pair, [a, b] if a.end <= b.begin));
+        sorted.then_some(Self {
+            start,
+            method_desc,
+            functions,
+        })
+    }
+
+    /// The function of the method that an address lies in.
+    #[must_use]
+    pub fn function_at(&self, address: u64) -> Option<&Function> {
+        let index = self.functions.partition_point(|f| f.end <= address);
+        self.functions.get(index).filter(|f| f.begin <= address)
+    }
+}
+
+fn number(raw: &[u8; FUNCTION_BYTES], index: usize) -> u32 {
+    let (numbers, _) = raw.as_chunks::<4>();
+    numbers.get(index).copied().map_or(0, u32::from_le_bytes)
+}
+
+fn function(raw: &[u8; FUNCTION_BYTES], base: u64) -> Option<Function> {
+    let at = |index| base.checked_add(u64::from(number(raw, index)));
+    let function = Function {
+        begin: at(0)?,
+        end: at(1)?,
+        unwind_info: at(2)?,
+    };
+    let size = function.end.checked_sub(function.begin)?;
+    (1..MAX_METHOD_BYTES).contains(&size).then_some(function)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::code_map::tests::Bytes;
+    use super::*;
+    use crate::dotnet::contract::DOTNET_8;
+
+    const START: u64 = 0x2_0100;
+    const HEADER: u64 = 0x3_0000;
+
+    fn image(functions: &[[u32; 3]]) -> Bytes {
+        let mut bytes = Bytes(Vec::new());
+        bytes.put(START - 8, HEADER);
+        bytes.put(HEADER + 24, 0x7777);
+        bytes.put(HEADER + 32, functions.len() as u64);
+        for (at, number) in (HEADER + 36..).step_by(4).zip(functions.iter().flatten()) {
+            bytes.put_bytes(at, &number.to_le_bytes());
+        }
+        bytes
+    }
+
+    fn read(bytes: &Bytes) -> Option<Start> {
+        Start::read(&bytes.memory(), &DOTNET_8, START)
+    }
+
+    #[test]
+    fn a_method_and_its_funclet() {
+        let bytes = image(&[[0x100, 0x140, 0x180], [0x140, 0x150, 0x190]]);
+        let Some(Start::Method(method)) = read(&bytes) else {
+            panic!("no method");
+        };
+        assert_eq!((method.start, method.method_desc), (START, 0x7777));
+        let begin = |address| method.function_at(address).map(|f| f.begin);
+        assert_eq!(begin(START), Some(START));
+        assert_eq!(begin(START + 0x3f), Some(START));
+        assert_eq!(begin(START + 0x40), Some(START + 0x40));
+        assert_eq!(begin(START + 0x50), None);
+        assert_eq!(begin(START - 1), None);
+        assert_eq!(method.function_at(START).unwrap().unwind_info, START + 0x80);
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        for functions in [
+            &[][..],
+            &[[0x100, 0x100, 0]],
+            &[[0x100, 0xff, 0]],
+            &[[0x100, 0x140, 0], [0x13f, 0x150, 0]],
+            &[[0x3_0000, 0x3_0010, 0]],
+            &[[0x100, 0x0200_0000, 0]],
+        ] {
+            assert_eq!(read(&image(functions)), None, "{functions:x?}");
+        }
+        let mut many = image(&[[0x100, 0x140, 0x180]]);
+        many.put(HEADER + 32, 5000);
+        assert_eq!(read(&many), None);
+        many.put(START - 8, 0x4000);
+        assert_eq!(read(&many), None);
+        many.put(START - 8, 9);
+        assert_eq!(read(&many), Some(Start::Stubs));
+    }
+}

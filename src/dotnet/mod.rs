@@ -1,0 +1,14 @@
+//! The .NET runtime of another process, seen from outside: its memory, the layout of its structures, the code it knows.
+//!
+//! Everything read is chosen by that process: every number is checked, every list and search has an end.
+
+mod code_map;
+mod contract;
+mod memory;
+mod method;
+mod runtime;
+
+pub use contract::Contract;
+pub use memory::{Image, Memory, ProcessMemory};
+pub use method::{Function, Method};
+pub use runtime::{Code, Found, Runtime, RuntimeFile, candidates};

@@ -1,0 +1,264 @@
+//! The .NET runtime inside a process: which file holds it, and what code it knows.
+
+use std::collections::BTreeMap;
+
+use perfcollect_symbols::elf::{ElfFile, LoadSegment};
+
+use super::code_map::{RangeSection, SectionKind, section_at};
+use super::contract::Contract;
+use super::memory::{Memory, ProcessMemory};
+use super::method::{Method, Start};
+use crate::machine::{Backing, CodeFile, Content, FileTable, Maps};
+use crate::trace::ModuleId;
+
+/// The runtime's file, unless it is linked into the executable (single-file programs).
+const FILE_NAME: &str = "libcoreclr.so";
+/// Most methods that are kept for one process; beyond, all are read anew when they are met.
+const MAX_METHODS: usize = 1 << 15;
+/// The same for sections; webapi has 145.
+const MAX_SECTIONS: usize = 1 << 12;
+const PAGE_BYTES: u64 = 4096;
+
+/// What a file that holds a runtime says about it. Addresses are those the file states.
+#[derive(Debug)]
+pub struct RuntimeFile {
+    /// The table for debuggers; its first entry is the range section map.
+    dac_table: u64,
+    descriptor: Option<u64>,
+    segments: Vec<LoadSegment>,
+}
+
+impl RuntimeFile {
+    /// The runtime in a file; `None`: there is none in it, or one older than .NET 8.
+    #[must_use]
+    pub fn of(file: &CodeFile) -> Option<Self> {
+        let Content::File(content) = &file.content else {
+            return None;
+        };
+        let elf = ElfFile::open(content).ok()?;
+        let symbol = |name: &[u8]| elf.dynamic_symbol(name).ok().flatten();
+        Some(Self {
+            dac_table: symbol(b"g_dacTable")?,
+            descriptor: symbol(b"DotNetRuntimeContractDescriptor"),
+            segments: elf.load_segments(),
+        })
+    }
+
+    /// How far the file is loaded from where it states to be, by one of its mappings. `None`: another mapping may tell;
+    /// a single-file program also holds images that are mapped by themselves.
+    #[must_use]
+    pub fn bias(&self, mapped_at: u64, file_offset: u64) -> Option<u64> {
+        let segment = self.segments.iter().find(|segment| {
+            let first = segment.file_offset & !(PAGE_BYTES - 1);
+            segment.executable
+                && (first..segment.file_offset.saturating_add(segment.file_size))
+                    .contains(&file_offset)
+        })?;
+        let stated = segment
+            .address
+            .wrapping_add(file_offset)
+            .wrapping_sub(segment.file_offset);
+        Some(mapped_at.wrapping_sub(stated))
+    }
+}
+
+/// The files of a process that may hold a runtime, the likelier first: `libcoreclr.so`, then what is neither library nor
+/// assembly, so the executable.
+pub fn candidates<'a>(maps: &'a Maps, files: &'a FileTable) -> impl Iterator<Item = ModuleId> + 'a {
+    let mapped = || {
+        maps.iter().filter_map(|mapping| match mapping.backing {
+            Backing::File(id) => Some((id, files.file(id).clean_path())),
+            Backing::Jit => None,
+        })
+    };
+    let named = mapped().find(|(_, path)| path.ends_with(FILE_NAME));
+    let executable = mapped().find(|(_, path)| {
+        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+        let has = |part: &[u8]| name.windows(part.len()).any(|window| window == part);
+        !has(b".so") && !has(b".dll")
+    });
+    named.into_iter().chain(executable).map(|(id, _)| id)
+}
+
+/// What lies at an address of memory that holds code made at run time.
+#[derive(Debug)]
+pub enum Code<'a> {
+    /// A compiled method.
+    Method(&'a Method),
+    /// A stub: a few instructions that jump on.
+    Stub,
+    /// Code that is not the runtime's to describe.
+    Foreign,
+}
+
+/// Code, and whether it is there to stay.
+#[derive(Debug)]
+pub struct Found<'a> {
+    /// What it is.
+    pub code: Code<'a>,
+    /// It may be freed, and other code put in its place, at any time.
+    pub collectible: bool,
+}
+
+/// The runtime of one process.
+#[derive(Debug)]
+pub struct Runtime<M = ProcessMemory> {
+    memory: M,
+    contract: Contract,
+    /// Address of the range section map.
+    top: u64,
+    /// By address of the last byte; those that are there to stay.
+    sections: BTreeMap<u64, RangeSection>,
+    /// By start; those that are there to stay.
+    methods: BTreeMap<u64, Method>,
+    /// The method found last that is not.
+    passing: Option<Method>,
+}
+
+impl<M: Memory> Runtime<M> {
+    /// The runtime of a process that is loaded so far from where its file states. `None`: not yet set up, or of a
+    /// version whose rules are not known.
+    pub fn attach(memory: M, file: &RuntimeFile, bias: u64) -> Option<Self> {
+        let descriptor = file.descriptor.map(|stated| stated.wrapping_add(bias));
+        let contract = Contract::of(&memory, descriptor)?;
+        let top = memory.u64(file.dac_table.wrapping_add(bias))?;
+        (top != 0).then(|| Self::new(memory, contract, top))
+    }
+
+    /// The runtime whose range section map is at `top`.
+    pub fn new(memory: M, contract: Contract, top: u64) -> Self {
+        Self {
+            memory,
+            contract,
+            top,
+            sections: BTreeMap::new(),
+            methods: BTreeMap::new(),
+            passing: None,
+        }
+    }
+
+    /// The process's memory.
+    pub fn memory(&self) -> &M {
+        &self.memory
+    }
+
+    /// What lies at an address. `None`: it cannot be told now.
+    pub fn code_at(&mut self, address: u64) -> Option<Found<'_>> {
+        let Some(section) = self.section(address) else {
+            return Some(Found {
+                code: Code::Foreign,
+                collectible: true,
+            });
+        };
+        let collectible = section.collectible;
+        let code = match section.kind {
+            SectionKind::Stubs => Code::Stub,
+            SectionKind::Other => return None,
+            SectionKind::CodeHeap(heap) => {
+                let start = heap.method_start(&self.memory, address)?;
+                self.starting_at(start, collectible)?
+            }
+        };
+        // A method ends somewhere; behind it are stubs, data and padding.
+        let code = match code {
+            Code::Method(method) if method.function_at(address).is_none() => Code::Stub,
+            code => code,
+        };
+        Some(Found { code, collectible })
+    }
+
+    fn section(&mut self, address: u64) -> Option<RangeSection> {
+        let behind = self.sections.range(address..).next();
+        if let Some((_, section)) = behind.filter(|(_, section)| section.begin <= address) {
+            return Some(*section);
+        }
+        let section = section_at(&self.memory, &self.contract, self.top, address)?;
+        if !section.collectible {
+            if self.sections.len() >= MAX_SECTIONS {
+                self.sections.clear();
+            }
+            self.sections.insert(section.end - 1, section);
+        }
+        Some(section)
+    }
+
+    fn starting_at(&mut self, start: u64, collectible: bool) -> Option<Code<'_>> {
+        if collectible {
+            return match Start::read(&self.memory, &self.contract, start)? {
+                Start::Method(method) => Some(Code::Method(self.passing.insert(method))),
+                Start::Stubs => Some(Code::Stub),
+            };
+        }
+        if !self.methods.contains_key(&start) {
+            let Start::Method(method) = Start::read(&self.memory, &self.contract, start)? else {
+                return Some(Code::Stub);
+            };
+            if self.methods.len() >= MAX_METHODS {
+                self.methods.clear();
+            }
+            self.methods.insert(start, method);
+        }
+        self.methods.get(&start).map(Code::Method)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::code_map::tests::{NIBBLES, TOP, map_of};
+    use super::super::contract::DOTNET_8;
+    use super::*;
+
+    const BEGIN: u64 = 0x40_0000;
+    const HEADER: u64 = 0x6_0000;
+
+    #[test]
+    fn an_address_leads_to_its_function() {
+        for flags in [2, 3] {
+            let mut bytes = map_of(BEGIN, flags);
+            // A method at +0x40 of 0x30 bytes, a block of stubs at +0x100.
+            bytes.put_bytes(NIBBLES, &0x0010_0000_u32.to_le_bytes());
+            bytes.put_bytes(NIBBLES + 4, &0x1000_0000_u32.to_le_bytes());
+            bytes.put(BEGIN + 0x38, HEADER);
+            bytes.put(BEGIN + 0xf8, 5);
+            bytes.put(HEADER + 32, 1);
+            for (at, number) in [(36, 0x40_u32), (40, 0x70), (44, 0x80)] {
+                bytes.put_bytes(HEADER + at, &number.to_le_bytes());
+            }
+            let mut runtime = Runtime::new(bytes.memory(), DOTNET_8, TOP);
+            for _ in 0..2 {
+                let found = runtime.code_at(BEGIN + 0x50).unwrap();
+                assert_eq!(found.collectible, flags == 3);
+                assert!(matches!(found.code, Code::Method(method) if method.start == BEGIN + 0x40));
+                for stub in [0x70, 0x100, 0x120] {
+                    let found = runtime.code_at(BEGIN + stub).unwrap();
+                    assert!(matches!(found.code, Code::Stub), "{stub:#x}");
+                }
+            }
+            assert!(runtime.code_at(BEGIN + 0x3f).is_none());
+            let outside = runtime.code_at(BEGIN + 0x2_0000).unwrap();
+            assert!(matches!(outside.code, Code::Foreign));
+            assert_eq!(runtime.methods.len(), usize::from(flags == 2));
+        }
+    }
+
+    #[test]
+    fn a_mapping_may_begin_before_its_segment() {
+        let segment = LoadSegment {
+            file_offset: 0x1c_89a0,
+            file_size: 0x4b_0600,
+            address: 0x1c_99a0,
+            memory_size: 0x4b_0600,
+            executable: true,
+        };
+        let file = RuntimeFile {
+            dac_table: 0,
+            descriptor: None,
+            segments: vec![segment],
+        };
+        assert_eq!(
+            file.bias(0x7f00_001c_9000, 0x1c_8000),
+            Some(0x7f00_0000_0000)
+        );
+        assert_eq!(file.bias(0x7f00_001c_9000, 0x1c_7000), None);
+    }
+}

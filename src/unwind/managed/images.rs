@@ -1,0 +1,69 @@
+//! Precompiled images by the file they are in.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use rustc_hash::FxHashMap;
+
+use super::{Found, InFile, Mapped, Point, ReadyToRunImage, rule_in, stub_rule};
+use crate::dotnet::Memory;
+use crate::machine::{Content, FileTable};
+use crate::trace::ModuleId;
+
+/// Most images that are kept; all are read anew when there are more. webapi has 75.
+const MAX_IMAGES: usize = 4096;
+
+/// Images by the file and the place in it that their code is mapped from; `None`: there is no image.
+#[derive(Default)]
+pub(super) struct Images(FxHashMap<(ModuleId, u64), Option<ReadyToRunImage>>);
+
+/// The bytes of a file by their offset.
+struct InOrder<'a>(&'a File);
+
+impl Memory for InOrder<'_> {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> usize {
+        let mut filled = 0;
+        while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            match self.0.read_at(rest, offset.saturating_add(filled as u64)) {
+                Ok(read) if read > 0 => filled += read,
+                _ => break,
+            }
+        }
+        filled
+    }
+}
+
+impl Images {
+    pub(super) fn find(
+        &mut self,
+        files: &FileTable,
+        place: InFile,
+        interrupted: bool,
+    ) -> Option<Found> {
+        let Content::File(file) = &files.file(place.file).content else {
+            return None;
+        };
+        let file = InOrder(file);
+        if self.0.len() >= MAX_IMAGES {
+            self.0.clear();
+        }
+        let image = self
+            .0
+            .entry((place.file, place.mapped_from))
+            .or_insert_with(|| ReadyToRunImage::find(&file, place.mapped_from))
+            .as_ref()?;
+        let instruction = image.address_of(place.instruction)?;
+        let point = Point {
+            ip: instruction.checked_add(u64::from(!interrupted))?,
+            interrupted,
+        };
+        let memory = Mapped { image, file };
+        Some(match image.function_at(instruction) {
+            Some(function) => rule_in(&memory, &function, point),
+            None => Found {
+                rule: stub_rule(&memory, point),
+                lasting: true,
+            },
+        })
+    }
+}

@@ -1,0 +1,220 @@
+//! Frames of .NET code, exactly: by the unwind information that the runtime keeps for each function, JIT-compiled or
+//! precompiled, and by the instructions where that is silent.
+
+pub(super) mod epilogue;
+mod images;
+mod instruction;
+mod operand;
+mod processes;
+mod prologue;
+mod ready_to_run;
+mod rule;
+mod rule_cache;
+pub(super) mod stub;
+mod unwind_info;
+
+pub use ready_to_run::ReadyToRunImage;
+pub use rule::Rule;
+
+pub(super) use rule::{Registers, StepError};
+
+use crate::dotnet::{Code, Function, Image, Memory};
+use crate::machine::{FileTable, Maps};
+use crate::trace::{ModuleId, Nanos, Notice, Pid, ProcessId};
+use images::Images;
+use processes::Processes;
+use ready_to_run::Mapped;
+use rule_cache::{Key, Period, RuleCache, Space};
+use unwind_info::UnwindInfo;
+
+/// Finds rules, and keeps what it took to find them.
+#[derive(Default)]
+pub(super) struct ManagedCode {
+    rules: RuleCache,
+    processes: Processes,
+    images: Images,
+}
+
+/// A process at the time of a sample.
+#[derive(Clone, Copy, Debug)]
+pub struct Host<'a> {
+    /// The process.
+    pub process: ProcessId,
+    /// Its id.
+    pub pid: Pid,
+    /// When.
+    pub time: Nanos,
+    /// What it has mapped as code.
+    pub maps: &'a Maps,
+    /// The files of these mappings.
+    pub files: &'a FileTable,
+}
+
+/// Where a frame goes on, and whether it was stopped there; else it has called something from the instruction before.
+#[derive(Clone, Copy)]
+pub(super) struct Point {
+    pub(super) ip: u64,
+    pub(super) interrupted: bool,
+}
+
+impl Point {
+    /// An address inside the instruction that the frame is at.
+    fn instruction(self) -> u64 {
+        self.ip.wrapping_sub(u64::from(!self.interrupted))
+    }
+}
+
+/// A place in a mapped file that is no ELF file, at least not there.
+#[derive(Clone, Copy)]
+pub(super) struct InFile {
+    pub(super) file: ModuleId,
+    /// Offset in the file of the instruction that the frame is at.
+    pub(super) instruction: u64,
+    /// Where in the file the mapping begins.
+    pub(super) mapped_from: u64,
+}
+
+/// A rule, and whether it holds as long as the process lives.
+struct Found {
+    rule: Option<Rule>,
+    lasting: bool,
+}
+
+impl Found {
+    const NOTHING: Self = Self {
+        rule: None,
+        lasting: false,
+    };
+}
+
+impl ManagedCode {
+    /// The rule of a frame in memory that holds code made at run time.
+    pub(super) fn jit_rule(&mut self, host: &Host<'_>, point: Point) -> Option<Rule> {
+        let key = Key {
+            space: Space::process(host.process),
+            ip: point.ip,
+            interrupted: point.interrupted,
+        };
+        let now = Period::of(host.time);
+        if let Some(known) = self.rules.get(&key, now) {
+            return known;
+        }
+        let found = self.processes.find(host, point).unwrap_or(Found::NOTHING);
+        self.keep(&key, &found, now)
+    }
+
+    /// The rule of a frame in a precompiled image.
+    pub(super) fn file_rule(
+        &mut self,
+        host: &Host<'_>,
+        place: InFile,
+        interrupted: bool,
+    ) -> Option<Rule> {
+        let key = Key {
+            space: Space::file(place.file),
+            ip: place.instruction,
+            interrupted,
+        };
+        let now = Period::of(host.time);
+        if let Some(known) = self.rules.get(&key, now) {
+            return known;
+        }
+        let found = self
+            .images
+            .find(host.files, place, interrupted)
+            .unwrap_or(Found::NOTHING);
+        self.keep(&key, &found, now)
+    }
+
+    fn keep(&mut self, key: &Key, found: &Found, now: Period) -> Option<Rule> {
+        let period = if found.lasting { Period::ALWAYS } else { now };
+        self.rules.insert(key, found.rule, period);
+        found.rule
+    }
+
+    /// Why frames had to be guessed.
+    pub(super) fn notices(&self) -> impl Iterator<Item = Notice> {
+        self.processes.notices()
+    }
+}
+
+/// A function by itself: what a fuzzer varies.
+#[derive(Clone, Copy, Debug)]
+pub struct FunctionBytes<'a> {
+    /// Its UNWIND_INFO.
+    pub unwind_info: &'a [u8],
+    /// Its code, from its start on.
+    pub code: &'a [u8],
+}
+
+/// The rule at so many bytes behind the start of a function.
+#[must_use]
+pub fn function_rule(bytes: FunctionBytes<'_>, offset: u64, interrupted: bool) -> Option<Rule> {
+    let begin = 1 << 32;
+    let function = Function {
+        begin,
+        end: begin + bytes.code.len() as u64,
+        unwind_info: 0,
+    };
+    let point = Point {
+        ip: begin + offset,
+        interrupted,
+    };
+    rule_in(&bytes, &function, point).rule
+}
+
+impl Memory for FunctionBytes<'_> {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
+        let (start, bytes) = match address >> 32 {
+            0 => (0, self.unwind_info),
+            _ => (1 << 32, self.code),
+        };
+        Image { start, bytes }.read(address, buffer)
+    }
+}
+
+/// The rule of a frame in a function.
+fn rule_in(memory: &impl Memory, function: &Function, point: Point) -> Found {
+    let offset = point.ip.wrapping_sub(function.begin);
+    let info = UnwindInfo::read(
+        memory,
+        function.unwind_info,
+        function.end.saturating_sub(function.begin),
+    );
+    // In the prologue there is no epilogue, but a tail call may look like one.
+    let prologue_bytes = info.as_ref().map_or(0, UnwindInfo::prologue_bytes);
+    if point.interrupted && offset >= prologue_bytes {
+        let mut code = [0; epilogue::MAX_BYTES];
+        let code = read(memory, point.ip, &mut code);
+        if let Some(rule) = epilogue::rule(code, point.ip, &(function.begin..function.end)) {
+            return Found {
+                rule: Some(rule),
+                lasting: true,
+            };
+        }
+    }
+    if let Some(info) = info {
+        return Found {
+            rule: info.rule_at(offset),
+            lasting: true,
+        };
+    }
+    let mut code = [0; prologue::MAX_BYTES];
+    Found {
+        rule: prologue::rule(read(memory, function.begin, &mut code), offset),
+        // What was not there may come.
+        lasting: false,
+    }
+}
+
+/// The rule of a frame in code that belongs to no function.
+fn stub_rule(memory: &impl Memory, point: Point) -> Option<Rule> {
+    let mut code = [0; stub::MAX_BYTES];
+    let code = read(memory, point.ip, &mut code);
+    point.interrupted.then(|| stub::rule(code))?
+}
+
+fn read<'a>(memory: &impl Memory, address: u64, buffer: &'a mut [u8]) -> &'a [u8] {
+    let read = memory.read(address, buffer);
+    buffer.get(..read).unwrap_or_default()
+}

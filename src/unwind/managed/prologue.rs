@@ -1,0 +1,115 @@
+//! The frame that a function has built, read off its first instructions: what is left where its unwind information cannot be
+//! had. It gives the same rules, but for the bodies of on-stack-replacement methods.
+
+use super::instruction::{Effect, RBP, decode};
+use super::rule::{Base, Rule};
+
+/// Bytes that are looked at. Prologues have up to some 60.
+pub(super) const MAX_BYTES: usize = 256;
+/// How an on-stack-replacement method begins: `mov rax, [rbp]; push rax`.
+const REPLACEMENT: [u8; 5] = [0x48, 0x8b, 0x45, 0x00, 0x50];
+
+/// The rule at so many bytes behind the start of a function whose `code` is given from the start.
+#[must_use]
+pub(super) fn rule(code: &[u8], offset: u64) -> Option<Rule> {
+    let replaces = code.starts_with(&REPLACEMENT);
+    // From rsp, from rbp if it was set, and from the CFA to where rbp was saved.
+    let (mut depth, mut frame, mut saved_rbp) = (8_i64, None, None);
+    let mut probed = None;
+    let mut at = 0;
+    for instruction in decode(code.get(..MAX_BYTES).unwrap_or(code)) {
+        at += instruction.bytes as u64;
+        if at > offset {
+            break;
+        }
+        match instruction.effect {
+            Effect::Push(register) => {
+                depth += 8;
+                if register == Some(RBP) && saved_rbp.is_none() {
+                    saved_rbp = Some(-depth);
+                }
+            }
+            Effect::MoveStack(bytes) if bytes < 0 => depth -= i64::from(bytes),
+            Effect::ProbeFromStack(bytes) => probed = Some(depth - i64::from(bytes)),
+            Effect::StackFromProbe => depth = probed?,
+            // The probe of a large frame. Any other call comes after the prologue.
+            Effect::Call if probed.is_some_and(|probed| probed != depth) => {}
+            Effect::FrameFromStack(bytes) => frame = Some(depth - i64::from(bytes)),
+            Effect::None => {}
+            _ => break,
+        }
+    }
+    if replaces {
+        // The frame of tier 0 is still there, and rbp is its.
+        return frame
+            .is_none()
+            .then(|| Rule::new(Base::Rbp, 16, Some(-16)))?;
+    }
+    match frame {
+        Some(cfa) => Rule::new(Base::Rbp, cfa, saved_rbp),
+        None => Rule::new(Base::Rsp, depth, saved_rbp),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_frame_with_rbp() {
+        // push rbp; push rbx; sub rsp, 0x18; lea rbp, [rsp+0x20]; xor eax, eax; call
+        let code = [
+            0x55, 0x53, 0x48, 0x83, 0xec, 0x18, 0x48, 0x8d, 0x6c, 0x24, 0x20, 0x33, 0xc0, 0xe8, 0,
+            0, 0, 0,
+        ];
+        for (offset, want) in [
+            (0, Rule::new(Base::Rsp, 8, None)),
+            (1, Rule::new(Base::Rsp, 16, Some(-16))),
+            (2, Rule::new(Base::Rsp, 24, Some(-16))),
+            (6, Rule::new(Base::Rsp, 48, Some(-16))),
+            (11, Rule::new(Base::Rbp, 16, Some(-16))),
+            (99, Rule::new(Base::Rbp, 16, Some(-16))),
+        ] {
+            assert_eq!(rule(&code, offset), want, "{offset}");
+        }
+    }
+
+    #[test]
+    fn a_frame_without_rbp_and_none_at_all() {
+        // push rax; vzeroupper; call
+        let code = [
+            0x50, 0xc5, 0xf8, 0x77, 0xe8, 0, 0, 0, 0, 0x48, 0x83, 0xec, 8,
+        ];
+        assert_eq!(rule(&code, 50), Rule::new(Base::Rsp, 16, None));
+        assert_eq!(rule(&[0x48, 0x8b, 0xc7, 0xc3], 3), Some(Rule::RETURN));
+    }
+
+    #[test]
+    fn a_large_frame_is_probed() {
+        // push rbp; lea r11, [rsp-0x2000]; call; mov rsp, r11; lea rbp, [rsp+0x2000]; call
+        let code = [
+            0x55, 0x4c, 0x8d, 0x9c, 0x24, 0, 0xe0, 0xff, 0xff, 0xe8, 0, 0, 0, 0, 0x49, 0x8b, 0xe3,
+            0x48, 0x8d, 0xac, 0x24, 0, 0x20, 0, 0, 0xe8, 0, 0, 0, 0,
+        ];
+        assert_eq!(rule(&code, 14), Rule::new(Base::Rsp, 16, Some(-16)));
+        assert_eq!(rule(&code, 17), Rule::new(Base::Rsp, 0x2010, Some(-16)));
+        assert_eq!(rule(&code, 60), Rule::new(Base::Rbp, 16, Some(-16)));
+    }
+
+    #[test]
+    fn an_on_stack_replacement_is_told_before_it_sets_rbp() {
+        let code = [
+            0x48, 0x8b, 0x45, 0, 0x50, 0x48, 0x83, 0xec, 0x10, 0x48, 0x8b, 0xec, 0xe8, 0, 0, 0, 0,
+        ];
+        assert_eq!(rule(&code, 5), Rule::new(Base::Rbp, 16, Some(-16)));
+        assert_eq!(rule(&code, 12), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_survived(code in proptest::collection::vec(any::<u8>(), 0..300), offset in 0..300_u64) {
+            let _ = rule(&code, offset);
+        }
+    }
+}

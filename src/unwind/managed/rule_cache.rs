@@ -1,0 +1,144 @@
+//! Rules found before, by instruction.
+
+use super::rule::Rule;
+use crate::trace::{ModuleId, Nanos, ProcessId};
+
+/// Entries. A server has some 3 300 distinct instructions in its stacks (webapi --load).
+const ENTRIES: usize = 1 << 14;
+/// How long is believed what may change: rules of code that may be freed, and that there is none.
+const PASSING_NS: u64 = 100_000_000;
+
+/// Whose addresses they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Space(u32);
+
+impl Space {
+    const FILE: u32 = 1 << 31;
+
+    pub(super) fn process(id: ProcessId) -> Self {
+        Self(id.0 & !Self::FILE)
+    }
+
+    pub(super) fn file(id: ModuleId) -> Self {
+        Self(id.0 | Self::FILE)
+    }
+}
+
+/// An instruction of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Key {
+    pub(super) space: Space,
+    /// Where the frame goes on.
+    pub(super) ip: u64,
+    /// It was stopped there; else it has called something.
+    pub(super) interrupted: bool,
+}
+
+/// A stretch of time; 0 stands for all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Period(u16);
+
+impl Period {
+    pub(super) const ALWAYS: Self = Self(0);
+
+    pub(super) fn of(time: Nanos) -> Self {
+        Self((time.0 / PASSING_NS % u64::from(u16::MAX) + 1) as u16)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    ip: u64,
+    rule: Option<Rule>,
+    space: Space,
+    period: Period,
+    interrupted: bool,
+}
+
+const _: () = assert!(size_of::<Entry>() == 24);
+
+/// A table that forgets: an instruction has one place, which it shares with others.
+pub(super) struct RuleCache(Box<[Entry]>);
+
+impl Default for RuleCache {
+    fn default() -> Self {
+        // No instruction is at the highest address.
+        let empty = Entry {
+            ip: u64::MAX,
+            rule: None,
+            space: Space(u32::MAX),
+            period: Period(u16::MAX),
+            interrupted: false,
+        };
+        Self(vec![empty; ENTRIES].into())
+    }
+}
+
+impl RuleCache {
+    fn index(key: &Key) -> usize {
+        let mixed = (key.ip ^ u64::from(key.space.0) << 40 ^ u64::from(key.interrupted) << 63)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed >> (u64::BITS - ENTRIES.trailing_zeros())) as usize
+    }
+
+    /// What is known of an instruction now: its rule, or that there is none; `None`: nothing.
+    pub(super) fn get(&self, key: &Key, now: Period) -> Option<Option<Rule>> {
+        let entry = self.0.get(Self::index(key))?;
+        let same = entry.ip == key.ip
+            && entry.space == key.space
+            && entry.interrupted == key.interrupted
+            && (entry.period == Period::ALWAYS || entry.period == now);
+        same.then_some(entry.rule)
+    }
+
+    /// Keeps what was found out, for a period.
+    pub(super) fn insert(&mut self, key: &Key, rule: Option<Rule>, period: Period) {
+        if let Some(entry) = self.0.get_mut(Self::index(key)) {
+            *entry = Entry {
+                ip: key.ip,
+                rule,
+                space: key.space,
+                period,
+                interrupted: key.interrupted,
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_change_is_forgotten() {
+        let mut cache = RuleCache::default();
+        let key = Key {
+            space: Space::process(ProcessId(7)),
+            ip: 0x7f00_1234,
+            interrupted: true,
+        };
+        let (now, later) = (Period::of(Nanos(0)), Period::of(Nanos(PASSING_NS)));
+        assert_eq!(cache.get(&key, now), None);
+        cache.insert(&key, None, now);
+        assert_eq!(cache.get(&key, now), Some(None));
+        assert_eq!(cache.get(&key, later), None);
+        cache.insert(&key, Some(Rule::RETURN), Period::ALWAYS);
+        assert_eq!(cache.get(&key, later), Some(Some(Rule::RETURN)));
+        for other in [
+            Key {
+                interrupted: false,
+                ..key
+            },
+            Key {
+                ip: 0x7f00_1235,
+                ..key
+            },
+            Key {
+                space: Space::file(ModuleId(7)),
+                ..key
+            },
+        ] {
+            assert_eq!(cache.get(&other, now), None, "{other:?}");
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! A symbol that a file gives to others, by its name.
+
+use object::Endianness;
+use object::elf::{self, FileHeader32, FileHeader64};
+use object::read::elf::{FileHeader, Sym};
+
+use super::ElfError;
+use super::functions::{Name, RawSymbols};
+use super::headers::Headers;
+use super::source::Source;
+
+pub(super) fn address_of(
+    source: Source<'_>,
+    headers: &Headers,
+    name: &[u8],
+) -> Result<Option<u64>, ElfError> {
+    let dynsym = headers
+        .sections
+        .iter()
+        .position(|section| section.kind == elf::SHT_DYNSYM);
+    let Some(dynsym) = dynsym else {
+        return Ok(None);
+    };
+    let raw = RawSymbols::read(source, headers, dynsym)?;
+    Ok(if headers.is_64 {
+        find::<FileHeader64<Endianness>>(&raw, headers, name)
+    } else {
+        find::<FileHeader32<Endianness>>(&raw, headers, name)
+    })
+}
+
+fn find<Elf: FileHeader<Endian = Endianness>>(
+    raw: &RawSymbols,
+    headers: &Headers,
+    name: &[u8],
+) -> Option<u64> {
+    let endian = headers.endian;
+    let defined = |symbol: &&Elf::Sym| symbol.st_shndx(endian) != elf::SHN_UNDEF;
+    let same = |symbol: &&Elf::Sym| {
+        // The cheap test first: most names differ in their first byte.
+        let at = raw.strings.get(symbol.st_name(endian) as usize..);
+        at.is_some_and(|text| text.starts_with(name))
+            && matches!(raw.name(symbol.st_name(endian)), Name::Text(text) if text == name)
+    };
+    let found = raw.records::<Elf>().iter().filter(defined).find(same)?;
+    Some(found.st_value(endian).into())
+}
