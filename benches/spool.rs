@@ -46,7 +46,7 @@ fn stack(recorder: &mut Recorder<&mut Vec<u8>>, number: u64) -> StackId {
         CodeAddress::Elf(ModuleId(0), address)
     };
     let leaf_first: Vec<_> = (0..25).rev().map(frame).collect();
-    recorder.stack(&leaf_first, None, &NoFiles)
+    recorder.stack(ThreadId(0), &leaf_first, None, &NoFiles)
 }
 
 fn main() {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use perfcollect::trace::spool::FileRow;
 use perfcollect::trace::{
-    CodeAddress, DescribeFile, Header, Losses, ModuleId, Nanos, Pid, Recorder,
+    CodeAddress, DescribeFile, Header, Losses, ModuleId, Nanos, Pid, Recorder, ThreadId,
 };
 
 const DEPTH: u64 = 25;
@@ -37,7 +37,7 @@ fn main() {
         let begin = Instant::now();
         for sample in 0..SAMPLES {
             stack[0] = CodeAddress::Elf(ModuleId(2), 16 * (sample % leaves));
-            black_box(recorder.stack(&stack, None, &NoFiles));
+            black_box(recorder.stack(ThreadId(0), &stack, None, &NoFiles));
         }
         let ns = begin.elapsed().as_nanos() as f64 / SAMPLES as f64;
         let (end, _) = recorder.finish(Nanos(0), &Losses::default());

@@ -103,7 +103,7 @@ impl<'a, W: Write> Engine<'a, W> {
         self.record_changes();
         let stack = self
             .recorder
-            .stack(&self.leaf_first, walked.cut, self.machine.files());
+            .stack(thread, &self.leaf_first, walked.cut, self.machine.files());
         self.recorder.push(Sample {
             time: sample.time,
             weight: Nanos(sample.period),

@@ -29,8 +29,8 @@ use engine::Engine;
 
 /// Niceness while capturing: the rings must be emptied however busy the machine is, and that takes little.
 const PRIORITY: i32 = -19;
-/// How long the collector sleeps at most; also the pace of progress reports.
-const TICK: Duration = Duration::from_millis(100);
+/// How long the collector sleeps at most. What a sample needs from its process must be read while that lives.
+const TICK: Duration = Duration::from_millis(25);
 /// Of a command line, what the trace says of its target.
 const MAX_TARGET_CHARS: usize = 4096;
 
@@ -115,7 +115,7 @@ pub struct Capture {
     pub unwritten: Vec<u8>,
 }
 
-/// Runs a capture to its end, through the spool (an empty file). `report` is called about ten times a second.
+/// Runs a capture to its end, through the spool (an empty file). `report` is called every few hundredths of a second.
 pub fn run(
     request: &CaptureRequest,
     spool: &File,

@@ -8,11 +8,13 @@ use crate::capture::Progress;
 
 /// Time between two plain lines.
 const PLAIN_PACE: Duration = Duration::from_secs(10);
+/// Time between two states of the line on a terminal.
+const TERMINAL_PACE: Duration = Duration::from_millis(200);
 
 /// Prints to standard error, so that a command's output stays untouched.
 pub(super) enum Reporter {
     Quiet,
-    Terminal,
+    Terminal { next: Duration },
     Plain { next: Duration },
 }
 
@@ -21,7 +23,9 @@ impl Reporter {
         if quiet {
             Self::Quiet
         } else if std::io::stderr().is_terminal() {
-            Self::Terminal
+            Self::Terminal {
+                next: Duration::ZERO,
+            }
         } else {
             Self::Plain { next: PLAIN_PACE }
         }
@@ -38,19 +42,21 @@ impl Reporter {
     pub(super) fn progress(&mut self, progress: &Progress) {
         match self {
             Self::Quiet => {}
-            Self::Terminal => print(&format!("\r  {}\x1b[K", line(progress))),
-            Self::Plain { next } => {
-                if progress.elapsed >= *next {
-                    *next = progress.elapsed + PLAIN_PACE;
-                    print(&format!("{}\n", line(progress)));
-                }
+            Self::Terminal { next } if progress.elapsed >= *next => {
+                *next = progress.elapsed + TERMINAL_PACE;
+                print(&format!("\r  {}\x1b[K", line(progress)));
             }
+            Self::Plain { next } if progress.elapsed >= *next => {
+                *next = progress.elapsed + PLAIN_PACE;
+                print(&format!("{}\n", line(progress)));
+            }
+            Self::Terminal { .. } | Self::Plain { .. } => {}
         }
     }
 
     /// Ends the line that was rewritten.
     pub(super) fn end(&self) {
-        if matches!(self, Self::Terminal) {
+        if matches!(self, Self::Terminal { .. }) {
             print("\n");
         }
     }

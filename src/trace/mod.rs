@@ -2,6 +2,7 @@
 
 mod ids;
 mod quality;
+mod recent;
 mod recorder;
 pub mod spool;
 mod stack;

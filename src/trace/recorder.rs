@@ -10,8 +10,9 @@ use std::io::Write;
 use hashbrown::HashTable;
 use rustc_hash::FxBuildHasher;
 
-use super::ids::{FrameId, ModuleId, Nanos, ProcessId, StackId};
+use super::ids::{FrameId, ModuleId, Nanos, ProcessId, StackId, ThreadId};
 use super::quality::{Losses, Truncation};
+use super::recent::RecentStacks;
 use super::spool::{FileRow, Row, SpoolEnd, SpoolWriter};
 use super::stack::StackTable;
 use super::{Header, Sample};
@@ -60,6 +61,7 @@ struct Known {
     frames: Vec<CodeAddress>,
     rows: HashTable<u32>,
     stacks: StackTable,
+    recent: RecentStacks,
     /// Id of the first of `frames`.
     first_frame: u32,
     /// Id of the first of `stacks`.
@@ -138,9 +140,10 @@ impl<W: Write> Recorder<W> {
         })
     }
 
-    /// Handle of a stack given from the leaf to the root; `cut` tells why it ends before its root, if it does.
+    /// Handle of a thread's stack given from the leaf to the root; `cut` tells why it ends before its root, if it does.
     pub fn stack(
         &mut self,
+        thread: ThreadId,
         leaf_first: &[CodeAddress],
         cut: Option<Truncation>,
         files: &impl DescribeFile,
@@ -148,18 +151,33 @@ impl<W: Write> Recorder<W> {
         self.known.make_room();
         let root = cut.map(CodeAddress::Cut);
         let root_first = root.into_iter().chain(leaf_first.iter().rev().copied());
-        let stack = root_first.fold(StackId::EMPTY, |parent, address| {
-            let frame = self.frame(address, files);
-            let known = &mut self.known;
-            let count = known.stacks.len();
-            let stack = known.stacks.push(parent, frame);
-            if stack.index() == count {
-                let frame = FrameId(known.first_frame + frame.0);
-                self.spool.put(&Row::Node(known.stack_id(parent), frame));
-            }
+        let mut recent = self.known.recent.take(thread);
+        let (common, shared) = recent.keep_common(root_first.clone());
+        let stack = root_first.skip(common).fold(shared, |parent, address| {
+            let stack = self.node(parent, address, files);
+            recent.push(address, stack);
             stack
         });
+        self.known.recent.put_back(recent);
         self.known.stack_id(stack)
+    }
+
+    /// The stack that has `address` called from `parent`.
+    fn node(
+        &mut self,
+        parent: StackId,
+        address: CodeAddress,
+        files: &impl DescribeFile,
+    ) -> StackId {
+        let frame = self.frame(address, files);
+        let known = &mut self.known;
+        let count = known.stacks.len();
+        let stack = known.stacks.push(parent, frame);
+        if stack.index() == count {
+            let frame = FrameId(known.first_frame + frame.0);
+            self.spool.put(&Row::Node(known.stack_id(parent), frame));
+        }
+        stack
     }
 
     /// Keeps a sample. Samples come in order of time; its thread must have been recorded.
@@ -244,7 +262,7 @@ mod tests {
             ]
         };
         for sample in 0..SAMPLES {
-            let stack = recorder.stack(&code(sample), None, &NoFiles);
+            let stack = recorder.stack(ThreadId(0), &code(sample), None, &NoFiles);
             recorder.push(Sample {
                 time: Nanos(sample),
                 stack,

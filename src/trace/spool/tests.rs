@@ -77,7 +77,12 @@ fn spool(asked: &[Asked], pace: usize) -> (Vec<u8>, Vec<usize>) {
     let mut now = 0;
     for (number, (time, thread, cpu, frames, cut)) in asked.iter().enumerate() {
         let leaf_first: Vec<_> = frames.iter().copied().map(code).collect();
-        let stack = recorder.stack(&leaf_first, cut.map(|at| Truncation::ALL[at]), &Files);
+        let stack = recorder.stack(
+            ThreadId(*thread),
+            &leaf_first,
+            cut.map(|at| Truncation::ALL[at]),
+            &Files,
+        );
         recorder.push(Sample {
             time: Nanos(*time),
             weight: Nanos(1000 + u64::from(cpu % 2)),
@@ -265,7 +270,7 @@ fn what_the_disk_does_not_take_is_kept() {
     });
     let mut pushed = 0;
     while !recorder.is_stuck() {
-        let stack = recorder.stack(&[CodeAddress::Kernel(pushed)], None, &Files);
+        let stack = recorder.stack(ThreadId(0), &[CodeAddress::Kernel(pushed)], None, &Files);
         recorder.push(Sample {
             time: Nanos(pushed * 7919 * 7919),
             stack,
