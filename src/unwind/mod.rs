@@ -3,6 +3,7 @@
 
 mod managed;
 mod module;
+mod modules;
 mod signal;
 mod stack_copy;
 mod walk;

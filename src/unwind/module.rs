@@ -17,6 +17,8 @@ pub(super) type FileUnwinder = UnwinderNative<Vec<u8>, MayAllocateDuringUnwind>;
 /// An ELF file that code is unwound in.
 pub(super) struct ElfModule {
     segments: Vec<LoadSegment>,
+    /// Of the unwind sections.
+    bytes: usize,
     /// Knows one module at base address 0, so it takes addresses as the file states them.
     pub(super) unwinder: FileUnwinder,
     /// Calls to other files go through these, and no unwind information tells of them.
@@ -32,10 +34,20 @@ impl ElfModule {
             Content::Unavailable(_) => return None,
         };
         let mut unwinder = FileUnwinder::new();
+        let mut bytes = 0;
         if let Ok(sections) = elf.unwind_sections() {
             let range = |section: &Section| {
                 section.address..section.address.saturating_add(section.data.len() as u64)
             };
+            bytes = [
+                &sections.eh_frame,
+                &sections.eh_frame_hdr,
+                &sections.debug_frame,
+            ]
+            .into_iter()
+            .flatten()
+            .map(|section| section.data.len())
+            .sum();
             let info = ExplicitModuleSectionInfo {
                 base_svma: 0,
                 text_svma: sections.text_range,
@@ -51,9 +63,15 @@ impl ElfModule {
         }
         Some(Self {
             segments: elf.load_segments(),
+            bytes,
             unwinder,
             stubs: elf.stub_sections(),
         })
+    }
+
+    /// Memory its unwind sections take.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// The rule of an instruction of a stub; `None`: there is no stub.

@@ -5,7 +5,8 @@ use framehop::{
 };
 
 use super::managed::{Host, InFile, ManagedCode, Point, Registers, Rule, StepError};
-use super::module::{ElfModule, FileUnwinder};
+use super::module::FileUnwinder;
+use super::modules::Modules;
 use super::signal::SignalFrames;
 use super::stack_copy::StackCopy;
 use crate::machine::{Backing, Mapping};
@@ -20,8 +21,7 @@ const MAX_FRAMES: usize = 1024;
 /// Everything walking needs besides the sample: made once, used for all processes.
 #[derive(Default)]
 pub struct Unwinder {
-    /// By [`ModuleId`]; `None`: not read yet.
-    modules: Vec<Option<Option<ElfModule>>>,
+    modules: Modules,
     /// Rules by (address, file), shared by all files.
     cache: CacheNative<MayAllocateDuringUnwind>,
     /// Walks code that nothing describes, by the frame pointer.
@@ -92,15 +92,6 @@ impl Unwinder {
     /// What the user should know.
     pub fn notices(&self) -> impl Iterator<Item = Notice> {
         self.managed.notices()
-    }
-
-    fn module(&mut self, id: ModuleId, host: &Host<'_>) -> Option<&ElfModule> {
-        if self.modules.len() <= id.index() {
-            self.modules.resize_with(id.index() + 1, || None);
-        }
-        self.modules[id.index()]
-            .get_or_insert_with(|| ElfModule::read(&host.files.file(id).content))
-            .as_ref()
     }
 }
 
@@ -189,7 +180,8 @@ impl Walk<'_> {
         let offset = Mapping::file_offset_of(mapping, address);
         let stated = self
             .unwinder
-            .module(id, host)
+            .modules
+            .read(id, &host.files.file(id).content)
             .and_then(|module| module.address_of(offset));
         Some(match stated {
             Some(stated) => Place {
@@ -249,7 +241,7 @@ impl Walk<'_> {
     }
 
     fn stub_rule(&self, id: ModuleId, stated: u64) -> Option<Rule> {
-        let module = self.unwinder.modules.get(id.index())?.as_ref()?.as_ref()?;
+        let module = self.unwinder.modules.get(id)?;
         module.stub_rule(stated)
     }
 
@@ -280,10 +272,7 @@ impl Walk<'_> {
         let stack = self.stack;
         let mut read = |address| stack.read(address).ok_or(());
         let Unwinder { modules, cache, .. } = &mut *self.unwinder;
-        let module = modules
-            .get(id.index())
-            .and_then(|read| read.as_ref()?.as_ref());
-        let Some(module) = module else {
+        let Some(module) = modules.get(id) else {
             return Err(Error::DidNotAdvance);
         };
         let stated = if frame.is_return_address() {
@@ -307,10 +296,9 @@ impl Walk<'_> {
         let Unwinder {
             modules, signals, ..
         } = &mut *self.unwinder;
-        let module = modules
-            .get(id.index())
-            .and_then(|read| read.as_ref()?.as_ref());
-        let offset = module.and_then(|module| module.file_offset_of(stated.checked_add(1)?));
+        let offset = modules
+            .get(id)
+            .and_then(|module| module.file_offset_of(stated.checked_add(1)?));
         let content = &self.host.files.file(id).content;
         offset.is_some_and(|offset| signals.returns_from_signal(id, content, offset))
     }

@@ -1,0 +1,119 @@
+//! The unwind information of the files in use, within a budget: on a machine that compiles there are ever new programs.
+
+use super::module::ElfModule;
+use crate::machine::Content;
+use crate::trace::ModuleId;
+
+/// Bytes of sections kept at most, but for those of the file at hand. Compilers and browsers have up to 15 MB each, most
+/// libraries less than 100 KB; a file that is dropped is read again when it is sampled again.
+const MAX_BYTES: usize = 32 << 20;
+
+/// By [`ModuleId`].
+#[derive(Default)]
+pub(super) struct Modules {
+    slots: Vec<Slot>,
+    bytes: usize,
+    /// Counts lookups, to tell which file was used last.
+    clock: u64,
+}
+
+#[derive(Default)]
+enum Slot {
+    #[default]
+    Unread,
+    /// Not an ELF file, or not readable: not tried again.
+    Useless,
+    Read {
+        module: Box<ElfModule>,
+        used: u64,
+    },
+}
+
+impl Modules {
+    /// A file's unwind information, read now if it is not there.
+    pub(super) fn read(&mut self, id: ModuleId, content: &Content) -> Option<&ElfModule> {
+        if self.slots.len() <= id.index() {
+            self.slots.resize_with(id.index() + 1, Slot::default);
+        }
+        self.clock += 1;
+        if matches!(self.slots[id.index()], Slot::Unread) {
+            self.slots[id.index()] = match ElfModule::read(content) {
+                Some(module) => {
+                    self.bytes += module.bytes();
+                    Slot::Read {
+                        module: Box::new(module),
+                        used: 0,
+                    }
+                }
+                None => Slot::Useless,
+            };
+            self.make_room(id);
+        }
+        match &mut self.slots[id.index()] {
+            Slot::Read { module, used } => {
+                *used = self.clock;
+                Some(module)
+            }
+            Slot::Unread | Slot::Useless => None,
+        }
+    }
+
+    /// A file's unwind information, if it was read.
+    pub(super) fn get(&self, id: ModuleId) -> Option<&ElfModule> {
+        match self.slots.get(id.index())? {
+            Slot::Read { module, .. } => Some(module),
+            Slot::Unread | Slot::Useless => None,
+        }
+    }
+
+    /// Drops the files that were not used for longest, never the one at hand.
+    fn make_room(&mut self, at_hand: ModuleId) {
+        while self.bytes > MAX_BYTES {
+            let oldest = self.slots.iter_mut().enumerate();
+            let oldest = oldest.filter(|(index, _)| *index != at_hand.index());
+            let oldest = oldest.filter_map(|(_, slot)| match slot {
+                Slot::Read { used, .. } => Some((*used, slot)),
+                Slot::Unread | Slot::Useless => None,
+            });
+            let Some((_, slot)) = oldest.min_by_key(|(used, _)| *used) else {
+                return;
+            };
+            if let Slot::Read { module, .. } = std::mem::take(slot) {
+                self.bytes -= module.bytes();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    #[test]
+    fn what_is_not_used_makes_room() {
+        let me = || Content::File(File::open("/proc/self/exe").unwrap());
+        let mut modules = Modules::default();
+        let bytes = modules.read(ModuleId(0), &me()).unwrap().bytes();
+        assert!(bytes > 0 && bytes < MAX_BYTES);
+        let fit = MAX_BYTES / bytes;
+        for id in 1..=fit as u32 {
+            // The first is used all the time, the others once.
+            assert!(modules.read(ModuleId(0), &me()).is_some());
+            assert!(modules.read(ModuleId(id), &me()).is_some());
+            assert!(modules.bytes <= MAX_BYTES);
+        }
+        assert!(modules.get(ModuleId(0)).is_some());
+        assert!(modules.get(ModuleId(1)).is_none());
+        assert!(modules.read(ModuleId(1), &me()).is_some());
+    }
+
+    #[test]
+    fn what_is_no_elf_file_is_not_tried_again() {
+        let mut modules = Modules::default();
+        let text = Content::File(File::open("/proc/self/status").unwrap());
+        assert!(modules.read(ModuleId(3), &text).is_none());
+        let me = Content::File(File::open("/proc/self/exe").unwrap());
+        assert!(modules.read(ModuleId(3), &me).is_none());
+    }
+}
