@@ -21,7 +21,7 @@ pub struct FileIdentity {
     pub modified: u64,
 }
 
-/// A file with code that was sampled; [`ModuleId`] counts these rows.
+/// A file with code that was sampled; [`crate::trace::ModuleId`] counts these rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileRow<'a> {
     /// Path in the mount namespace of `pid`; may end in ` (deleted)`.
