@@ -191,7 +191,7 @@ fn second_signal_ends_at_once_and_leaves_nothing_half() {
     let finished = finish(capture, LIMIT);
     assert_eq!(finished.status.code(), Some(1));
     assert!(
-        said(folder.path()).contains("second signal"),
+        said(folder.path()).contains("stopped by a signal"),
         "{}",
         said(folder.path())
     );

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid as OsPid, PidfdFlags};
 use thiserror::Error;
@@ -60,6 +61,18 @@ impl Command {
     #[must_use]
     pub fn end_fd(&self) -> Option<BorrowedFd<'_>> {
         self.end.as_ref().map(AsFd::as_fd)
+    }
+
+    /// How it ended, if it has by then.
+    pub fn ended_within(&mut self, limit: Duration) -> Option<String> {
+        let begin = Instant::now();
+        loop {
+            let ended = self.ended();
+            if ended.is_some() || begin.elapsed() >= limit {
+                return ended;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// How it ended, once it has.

@@ -60,7 +60,7 @@ impl<'a, W: Write> Engine<'a, W> {
             Record::LostSamples { samples } => self.losses.lost_samples += samples,
             Record::Throttle => self.losses.throttled += 1,
             _ => {
-                if self.filter.follow(record) {
+                if self.filter.follow(time, record) {
                     self.machine.apply(time, record);
                 }
             }
@@ -172,6 +172,11 @@ impl<'a, W: Write> Engine<'a, W> {
         self.recorder.bytes()
     }
 
+    /// Why the spool does not grow, if it does not.
+    pub(super) fn spool_error(&self) -> Option<String> {
+        self.recorder.error().map(ToString::to_string)
+    }
+
     /// Whether nothing more can be kept.
     pub(super) fn is_stuck(&self) -> bool {
         self.recorder.is_stuck()
@@ -182,10 +187,8 @@ impl<'a, W: Write> Engine<'a, W> {
     }
 
     /// Whether nobody of the target is left.
-    pub(super) fn target_gone(&self) -> bool {
-        self.filter
-            .pids()
-            .is_some_and(|mut pids| pids.all(|pid| !machine::exists(pid)))
+    pub(super) fn target_gone(&mut self) -> bool {
+        self.filter.is_gone()
     }
 
     /// What the user should know.

@@ -2,6 +2,7 @@
 
 mod command;
 mod engine;
+mod limits;
 mod recovery;
 mod signals;
 mod target;
@@ -12,6 +13,7 @@ pub use recovery::recover;
 pub use signals::Signals;
 pub use target::{Target, TargetError};
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -29,6 +31,8 @@ use engine::Engine;
 
 /// Niceness while capturing: the rings must be emptied however busy the machine is, and that takes little.
 const PRIORITY: i32 = -19;
+/// How long a command may take to end after a signal.
+const GRACE: Duration = Duration::from_secs(1);
 /// How long the collector sleeps at most. What a sample needs from its process must be read while that lives.
 const TICK: Duration = Duration::from_millis(25);
 /// Of a command line, what the trace says of its target.
@@ -60,6 +64,11 @@ pub enum CaptureError {
     /// The running processes could not be read.
     #[error("{0}; perfcollect needs a mounted /proc")]
     Proc(#[from] ProcError),
+    /// Not even the beginning of the spool can be written.
+    #[error(
+        "cannot begin the spool of samples: {0}; free some space, or name the trace with a directory on another disk"
+    )]
+    SpoolBegin(String),
     /// The spool cannot be read back.
     #[error("the spool cannot be read: {0}")]
     Spool(#[from] SpoolError),
@@ -97,6 +106,20 @@ pub enum End {
     Died,
 }
 
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Signal => f.write_str("signal"),
+            Self::Limit => f.write_str("time limit"),
+            Self::Command(status) => write!(f, "command ended: {status}"),
+            Self::TargetGone => f.write_str("all wanted processes are gone"),
+            Self::Spool(why) => write!(f, "the spool cannot grow: {why}"),
+            Self::Wait(why) => write!(f, "cannot wait for samples: {why}"),
+            Self::Died => f.write_str("killed"),
+        }
+    }
+}
+
 /// A finished capture whose frames have no names yet.
 pub struct Capture {
     /// Samples.
@@ -126,8 +149,12 @@ pub fn run(
     let mut session = Session::open(&request.sampling)?;
     let header = header(request, &session);
     let mut engine = Engine::new(&request.target, spool, &header);
+    if let Some(error) = engine.spool_error() {
+        return Err(CaptureError::SpoolBegin(error));
+    }
     session.start_tracking()?;
     if !matches!(request.target, Target::Command(_)) {
+        limits::raise_open_files();
         engine.begin(None)?;
     }
     session.start_sampling()?;
@@ -136,6 +163,7 @@ pub fn run(
     let mut command = match &request.target {
         Target::Command(words) => {
             let command = Command::spawn(words)?;
+            limits::raise_open_files();
             engine.begin(Some(command.pid()))?;
             Some(command)
         }
@@ -161,7 +189,7 @@ pub fn run(
             lost: engine.lost(),
             bytes: engine.bytes(),
         });
-        if signals.count() > 0 {
+        if signals.pending() {
             break End::Signal;
         }
         if let Some(status) = command.as_mut().and_then(Command::ended) {
@@ -178,6 +206,9 @@ pub fn run(
             break End::Spool("it holds as many stacks as it can".into());
         }
     };
+    if end == End::Signal {
+        signals.take();
+    }
     // What was taken is worth more than a clean end; closing the events, below, ends sampling too.
     let _ = session.stop();
     let ended = perf::now();
@@ -197,7 +228,17 @@ pub fn run(
         ..header.info
     };
     let (spooled, machine) = engine.finish(ended);
+    let status = command.as_mut().and_then(|command| match &end {
+        // A Ctrl-C in a terminal goes to the command too, which may take a moment to end.
+        End::Signal => command.ended_within(GRACE),
+        _ => command.ended(),
+    });
+    let end = match (end, status) {
+        (End::Signal | End::Limit, Some(status)) => End::Command(status),
+        (end, _) => end,
+    };
     let mut capture = read_back(spool, spooled, machine, info, end)?;
+    capture.info.end = capture.end.to_string();
     capture.notices.extend(notices);
     if let (End::Limit | End::Signal | End::Spool(_), Some(command)) = (&capture.end, &command) {
         capture.notices.push(Notice::new(
@@ -307,6 +348,7 @@ fn header(request: &CaptureRequest, session: &Session) -> Header {
                 .chars()
                 .take(MAX_TARGET_CHARS)
                 .collect(),
+            end: String::new(),
             collector_cpu_ms: 0.0,
             collector_peak_kib: 0,
         },

@@ -22,6 +22,7 @@ pub fn recover(spool: impl Read) -> Result<Capture, SpoolError> {
     Ok(Capture {
         info: CaptureInfo {
             end_ns: recording.end.0,
+            end: End::Died.to_string(),
             ..header.info.clone()
         },
         kernel_gone: (!same_boot).then(|| "the machine was started again since".into()),

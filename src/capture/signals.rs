@@ -3,16 +3,17 @@
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// Counts stop requests. The first ends the capture, the second ends what comes after it.
+/// Counts stop requests. One ends the capture, one more ends what comes after it.
 #[derive(Debug)]
 pub struct Signals {
     wake: UnixStream,
-    count: Arc<AtomicUsize>,
+    count: AtomicUsize,
+    /// Of these, those that have had their effect.
+    taken: AtomicUsize,
 }
 
 impl Signals {
@@ -21,17 +22,29 @@ impl Signals {
     pub fn install() -> io::Result<Self> {
         let (wake, sender) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
-        let count = Arc::new(AtomicUsize::new(0));
         let hangup = (!is_ignored(SIGHUP)).then_some(SIGHUP);
         for signal in [SIGINT, SIGTERM].into_iter().chain(hangup) {
             signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
         }
-        Ok(Self { wake, count })
+        Ok(Self {
+            wake,
+            count: AtomicUsize::new(0),
+            taken: AtomicUsize::new(0),
+        })
     }
 
-    /// Stop requests so far.
+    /// Whether a stop was asked for that has not had its effect.
     #[must_use]
-    pub fn count(&self) -> usize {
+    pub fn pending(&self) -> bool {
+        self.count() > self.taken.load(Ordering::Relaxed)
+    }
+
+    /// One request has its effect now: the next one means what follows.
+    pub fn take(&self) {
+        self.taken.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn count(&self) -> usize {
         let mut bytes = [0; 64];
         while let Ok(received @ 1..) = (&self.wake).read(&mut bytes) {
             self.count.fetch_add(received, Ordering::Relaxed);

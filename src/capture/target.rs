@@ -1,5 +1,6 @@
 //! Whom to capture, and whether a process belongs to it.
 
+use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fmt;
 
@@ -8,7 +9,7 @@ use thiserror::Error;
 
 use crate::machine::{self, ProcError};
 use crate::perf::Record;
-use crate::trace::Pid;
+use crate::trace::{Nanos, Pid};
 
 /// Whom to capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,13 +83,47 @@ pub(super) struct Filter {
     wanted: Option<FxHashSet<Pid>>,
     /// The command's process while it still is a copy of us.
     before_exec: Option<Pid>,
+    /// Processes of the target whose main thread has ended, and when. Their last samples may still come.
+    ended: VecDeque<(Nanos, Pid)>,
+    /// One of the target that ran when last looked at.
+    running: Option<Pid>,
 }
+
+/// How long a process that ended stays in the target.
+const LINGER_NS: u64 = 1_000_000_000;
 
 impl Filter {
     pub(super) fn new(target: &Target) -> Self {
         Self {
             wanted: (*target != Target::Machine).then(FxHashSet::default),
             before_exec: None,
+            ended: VecDeque::new(),
+            running: None,
+        }
+    }
+
+    /// Whether nobody of the target is left.
+    pub(super) fn is_gone(&mut self) -> bool {
+        let Some(wanted) = &self.wanted else {
+            return false;
+        };
+        // Most of the time one look is enough.
+        if !self.running.is_some_and(machine::is_running) {
+            self.running = wanted.iter().copied().find(|&pid| machine::is_running(pid));
+        }
+        self.running.is_none()
+    }
+
+    /// Forgets processes that ended a while ago, unless their id is in use: another thread may go on.
+    fn forget_ended(&mut self, now: Nanos) {
+        while let Some(&(time, pid)) = self.ended.front() {
+            if now.0.saturating_sub(time.0) < LINGER_NS {
+                break;
+            }
+            self.ended.pop_front();
+            if let Some(wanted) = self.wanted.as_mut().filter(|_| !machine::exists(pid)) {
+                wanted.remove(&pid);
+            }
         }
     }
 
@@ -110,12 +145,17 @@ impl Filter {
         self.wanted.as_ref().is_none_or(|pids| pids.contains(&pid))
     }
 
-    /// Follows a record and tells whether it concerns the target. Exits change nothing: a pid leaves the target
-    /// when somebody else gets it.
-    pub(super) fn follow(&mut self, record: &Record<'_>) -> bool {
+    /// Follows a record and tells whether it concerns the target. A pid leaves it when somebody else gets it, or a while
+    /// after its process has ended.
+    pub(super) fn follow(&mut self, time: Nanos, record: &Record<'_>) -> bool {
+        if matches!(record, Record::Exit { .. }) {
+            self.forget_ended(time);
+        }
         let Self {
             wanted: Some(wanted),
             before_exec,
+            ended,
+            ..
         } = self
         else {
             return true;
@@ -140,7 +180,13 @@ impl Filter {
                 wanted.contains(&pid)
             }
             Record::Mapping(ref mapping) => wanted.contains(&mapping.pid),
-            Record::Exit { pid, .. } => wanted.contains(&pid),
+            Record::Exit { pid, tid } => {
+                let ours = wanted.contains(&pid);
+                if ours && pid.0 == tid.0 {
+                    ended.push_back((time, pid));
+                }
+                ours
+            }
             _ => true,
         }
     }

@@ -5,7 +5,7 @@ use std::io;
 use thiserror::Error;
 
 use super::arguments::CollectOptions;
-use super::outputs::{self, Paths, Wanted, WriteError};
+use super::outputs::{Paths, Wanted, WriteError};
 use super::progress::Reporter;
 use crate::capture::{self, Capture, CaptureError, CaptureRequest, End, Signals, Target};
 use crate::output::file::OutputError;
@@ -52,10 +52,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
         }
     })?;
     reporter.end();
-    reporter.say(&format!(
-        "...STOPPED ({}).",
-        outputs::describe(&capture.end)
-    ));
+    reporter.say(&format!("...STOPPED ({}).", capture.end));
     if capture.recording.samples.is_empty() {
         let _ = spool.remove();
         return Err(CollectError::NoSamples(why_no_samples(&capture, &request)));
@@ -107,11 +104,17 @@ fn greeting(request: &CaptureRequest) -> String {
 fn why_no_samples(capture: &Capture, request: &CaptureRequest) -> String {
     let info = &capture.info;
     let seconds = (info.end_ns.saturating_sub(info.start_ns)) as f64 / 1e9;
-    let lost = capture.recording.losses.lost();
+    let losses = &capture.recording.losses;
+    let lost = losses.lost();
     let cause = if lost > 0 {
         format!("the kernel dropped {lost} records; use a lower -freq")
     } else {
         match request.target {
+            Target::Machine if losses.unattributed > 0 => format!(
+                "all {} samples are of processes outside this pid namespace; run on the host, or in a container with \
+                 --pid=host",
+                losses.unattributed
+            ),
             Target::Machine => "no CPU was busy".into(),
             Target::Pids(_) if capture.end == End::TargetGone => "the target ended".into(),
             Target::Pids(_) => "the target did not run on a CPU; it was waiting, or stopped".into(),

@@ -13,14 +13,23 @@ use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
-use clap::error::ContextKind;
+use clap::error::{ContextKind, ErrorKind};
+use clap::{CommandFactory, Parser};
 
 use arguments::{Action, Arguments};
 
 /// Runs one action and gives the exit status: 0 only if it did what was asked, 2 for a wrong command line.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let arguments = match Arguments::try_parse_from(spelling::normalize(arguments)) {
+    let words = spelling::normalize(arguments);
+    let parsed = match words.last() {
+        // A script whose command is empty must not sample the whole machine instead.
+        Some(last) if last == "--" => Err(Arguments::command().error(
+            ErrorKind::MissingRequiredArgument,
+            "a command is needed after `--`",
+        )),
+        _ => Arguments::try_parse_from(words),
+    };
+    let arguments = match parsed {
         Ok(arguments) => arguments,
         Err(mut error) => {
             // It would be to pass the option as a value after `--`, which begins a command here.

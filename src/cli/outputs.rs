@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use super::OneLine;
-use crate::capture::{Capture, End, Signals};
+use crate::capture::{Capture, Signals};
 use crate::naming::{self, Stopped};
 use crate::output::archive::{self, ArchiveError};
 use crate::output::file::{self, OutputError, OutputFile};
@@ -27,7 +27,7 @@ pub(super) enum WriteError {
     Output(#[from] OutputError),
     #[error(transparent)]
     Archive(#[from] ArchiveError),
-    #[error("stopped by a second signal; what is complete was kept")]
+    #[error("stopped by a signal")]
     Stopped,
     #[error("{error}; the samples are kept: `{recover}` makes the trace{lost}")]
     Kept {
@@ -63,7 +63,7 @@ impl Wanted<'_> {
         spool: &SpoolFile,
         signals: &Signals,
     ) -> Result<(), WriteError> {
-        let end = describe(&capture.end);
+        let end = capture.end.to_string();
         let spool_bytes = capture.recording.bytes;
         let unwritten = std::mem::take(&mut capture.unwritten);
         let trace = naming::name(capture, &|| stopped(signals))
@@ -227,7 +227,7 @@ fn check(
 }
 
 fn stopped(signals: &Signals) -> bool {
-    signals.count() > 1
+    signals.pending()
 }
 
 /// Fails all writing once a second signal has come.
@@ -258,18 +258,6 @@ impl Write for Stoppable<'_> {
 impl Seek for Stoppable<'_> {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.file.seek(to)
-    }
-}
-
-pub(super) fn describe(end: &End) -> String {
-    match end {
-        End::Signal => "signal".into(),
-        End::Limit => "time limit".into(),
-        End::Command(status) => format!("command ended: {status}"),
-        End::TargetGone => "all wanted processes are gone".into(),
-        End::Spool(why) => format!("the spool cannot grow: {why}"),
-        End::Wait(why) => format!("cannot wait for samples: {why}"),
-        End::Died => "killed".into(),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -16,6 +17,8 @@ use super::root::{Root, reopen_regular};
 use crate::trace::spool::{FileIdentity, FileRow};
 use crate::trace::{DescribeFile, ModuleId, Pid};
 
+/// OVERLAYFS_SUPER_MAGIC of `linux/magic.h`.
+const OVERLAY_MAGIC: rustix::fs::FsWord = 0x794c_7630;
 /// What the kernel calls the vDSO.
 pub(super) const VDSO: &[u8] = b"[vdso]";
 
@@ -107,23 +110,33 @@ pub(super) struct Wanted<'a> {
 }
 
 impl FileTable {
-    /// The file of a mapping, opened now if it was not seen before.
+    /// The file of a mapping, opened now if it was not seen before. One that could not be opened is tried again for the
+    /// next process: the fault may have been the first one's.
     pub(super) fn get(&mut self, wanted: &Wanted<'_>) -> ModuleId {
         let identity = Identity {
             device: wanted.device,
             inode: wanted.inode,
             path: wanted.path.into(),
         };
-        let Self { files, known } = self;
-        *known.entry(identity).or_insert_with(|| {
-            let id = ModuleId(files.len() as u32);
-            files.push(CodeFile {
-                path: wanted.path.into(),
-                content: open(wanted).unwrap_or_else(Content::Unavailable),
-                pid: wanted.pid,
-            });
-            id
-        })
+        let known = self.known.get(&identity).copied();
+        let is_open =
+            |id: &ModuleId| !matches!(self.files[id.index()].content, Content::Unavailable(_));
+        if let Some(id) = known.filter(is_open) {
+            return id;
+        }
+        let content = match (open(wanted), known) {
+            (Ok(content), _) => content,
+            (Err(_), Some(id)) => return id,
+            (Err(error), None) => Content::Unavailable(error),
+        };
+        let id = ModuleId(self.files.len() as u32);
+        self.files.push(CodeFile {
+            path: wanted.path.into(),
+            content,
+            pid: wanted.pid,
+        });
+        self.known.insert(identity, id);
+        id
     }
 
     /// A file by its handle.
@@ -191,16 +204,38 @@ pub(super) fn vdso_image() -> io::Result<Vec<u8>> {
 }
 
 /// The mapped file itself through /proc/PID/map_files, whatever its path is by now; else by its path below the
-/// root directory of the process, if that still is the same inode.
+/// root directory of the process. In both places something else may be by now, so the inode decides.
 fn open_file(wanted: &Wanted<'_>) -> io::Result<File> {
     let Wanted {
         pid, start, end, ..
     } = wanted;
     let mapped = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
     match rustix::fs::open(mapped, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
-        Ok(found) => reopen_regular(&found),
-        Err(_) => open_by_path(wanted),
+        Ok(found) if is_mapped_there(&found, wanted)? => reopen_regular(&found),
+        _ => open_by_path(wanted),
     }
+}
+
+/// Whether a file found through map_files is the one that was mapped. An overlay may tell another inode of a file than
+/// its mappings do; then the mappings, read once more, must be as they were.
+fn is_mapped_there(found: &OwnedFd, wanted: &Wanted<'_>) -> io::Result<bool> {
+    if rustix::fs::fstat(found)?.st_ino == wanted.inode {
+        return Ok(true);
+    }
+    if rustix::fs::fstatfs(found)?.f_type != OVERLAY_MAGIC {
+        return Ok(false);
+    }
+    let maps = proc_fs::maps(wanted.pid).map_err(io::Error::other)?;
+    Ok(proc_fs::parse_maps(&maps).any(|line| {
+        (line.start, line.end, line.device, line.inode, line.path)
+            == (
+                wanted.start,
+                wanted.end,
+                wanted.device,
+                wanted.inode,
+                wanted.path,
+            )
+    }))
 }
 
 fn open_by_path(wanted: &Wanted<'_>) -> io::Result<File> {
@@ -220,6 +255,30 @@ fn open_by_path(wanted: &Wanted<'_>) -> io::Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Two files take turns at one address: what is there when the record is read need not be what it tells of.
+    #[test]
+    fn a_mapping_cannot_lead_to_another_file() {
+        let maps = std::fs::read("/proc/self/maps").unwrap();
+        let line = proc_fs::parse_maps(&maps)
+            .find(|line| line.path.starts_with(b"/"))
+            .unwrap();
+        let wanted = Wanted {
+            pid: Pid(std::process::id() as i32),
+            start: line.start,
+            end: line.end,
+            device: line.device,
+            inode: line.inode,
+            path: line.path,
+        };
+        assert!(open_file(&wanted).is_ok());
+        let other = Wanted {
+            inode: line.inode + 1,
+            path: b"/nowhere",
+            ..wanted
+        };
+        assert!(open_file(&other).is_err());
+    }
 
     #[test]
     fn a_path_cannot_lead_to_another_file() {

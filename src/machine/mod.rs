@@ -10,7 +10,7 @@ mod root;
 pub use file::{CodeFile, Content, FileTable};
 pub use maps::{Backing, Mapping, Maps};
 pub use proc_fs::{
-    ProcError, boot_id, exists, namespace_pid, pids, thread_group, with_descendants,
+    ProcError, boot_id, exists, is_running, namespace_pid, pids, thread_group, with_descendants,
 };
 pub use process::{Change, JitHost, Machine, ProcessRow, ThreadRow};
 pub use root::Root;

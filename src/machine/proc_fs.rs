@@ -59,6 +59,13 @@ pub fn exists(pid: Pid) -> bool {
     std::fs::exists(format!("/proc/{pid}/task")).unwrap_or(false)
 }
 
+/// Whether a process still runs: it exists, is not a zombie, and its id is not that of another's thread by now.
+#[must_use]
+pub fn is_running(pid: Pid) -> bool {
+    let is_dead = |state: String| state.starts_with(['Z', 'X']);
+    thread_group(pid) == Some(pid) && !status(pid, "State").is_none_or(is_dead)
+}
+
 /// Name of a thread, without the newline /proc adds.
 pub(super) fn comm(pid: Pid, tid: Tid) -> Result<Vec<u8>, ProcError> {
     let mut name = read(format!("/proc/{pid}/task/{tid}/comm"), 64)?;

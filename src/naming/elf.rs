@@ -7,7 +7,10 @@ use perfcollect_symbols::demangle::demangle;
 use perfcollect_symbols::elf::{ElfError, ElfFile};
 use perfcollect_symbols::table::SymbolTable;
 
+use super::gap::Gap;
 use super::{Named, lossy, nameless};
+use rustix::io::Errno;
+
 use crate::machine::{CodeFile, Content, Root};
 use crate::trace::{CodeAddress, Function, FunctionKind, Notice};
 
@@ -30,7 +33,26 @@ pub(super) fn name(codes: &[CodeAddress], file: &CodeFile) -> Named {
     Named {
         functions: functions.collect(),
         notices,
+        gap: unavailable(file),
     }
+}
+
+/// A file that could not be opened takes its names and its unwind information along.
+fn unavailable(file: &CodeFile) -> Option<Gap> {
+    let Content::Unavailable(error) = &file.content else {
+        return None;
+    };
+    let remedy = match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::ACCESS | Errno::PERM) => "run as root, or with CAP_SYS_PTRACE",
+        Some(Errno::MFILE | Errno::NFILE) => "raise the limit of open files (ulimit -n)",
+        _ => "",
+    };
+    Some(Gap {
+        kind: "code of",
+        who: file.clean_path().display().to_string(),
+        why: error.to_string(),
+        remedy,
+    })
 }
 
 /// The file's name without its directory; `vdso` for the vDSO.

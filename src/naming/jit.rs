@@ -9,10 +9,11 @@ use perfcollect_symbols::demangle::demangle;
 use perfcollect_symbols::dotnet_name::ManagedName;
 use perfcollect_symbols::perf_map::PerfMap;
 
+use super::gap::Gap;
 use super::stop::{Stop, Stoppable};
 use super::{Named, nameless, offset};
 use crate::machine::{JitHost, ProcessRow};
-use crate::trace::{CodeAddress, Function, FunctionKind, Notice};
+use crate::trace::{CodeAddress, Function, FunctionKind};
 
 const REMEDY: &str = "start a .NET process with DOTNET_PerfMapEnabled=1 (before .NET 6 COMPlus_PerfMapEnabled=1), \
                       Node.js with --perf-basic-prof";
@@ -21,18 +22,9 @@ pub(super) const MODULE: &str = "jit";
 
 pub(super) fn name(codes: &[CodeAddress], process: &ProcessRow, stop: Stop<'_>) -> Named {
     let addresses: Vec<_> = codes.iter().copied().map(offset).collect();
-    let (map, notice) = match perf_map(process, &addresses, stop) {
+    let (map, fault) = match perf_map(process, &addresses, stop) {
         Ok(map) => (map, None),
-        Err(reason) => (
-            PerfMap::default(),
-            Some(Notice::new(
-                format!(
-                    "code that process {} made at run time has no names: {reason}",
-                    process.pid
-                ),
-                REMEDY,
-            )),
-        ),
+        Err(fault) => (PerfMap::default(), Some(fault)),
     };
     let functions: Vec<_> = codes
         .iter()
@@ -41,17 +33,44 @@ pub(super) fn name(codes: &[CodeAddress], process: &ProcessRow, stop: Stop<'_>) 
                 .map_or_else(|| nameless(code), |symbol| function(symbol.name))
         })
         .collect();
-    let named = functions.iter().filter(|f| f.name.is_some()).count();
-    let useless = (named == 0 && notice.is_none()).then(|| {
-        let pid = process.pid;
-        Notice::new(
-            format!("the perf map of process {pid} names none of the code it made at run time"),
-            REMEDY,
-        )
-    });
+    let named = functions.iter().any(|function| function.name.is_some());
+    let useless = || Fault::new("its perf map names none of it", REMEDY);
+    let fault = fault.or_else(|| (!named).then(useless));
     Named {
         functions,
-        notices: notice.into_iter().chain(useless).collect(),
+        notices: Vec::new(),
+        gap: fault.map(|Fault { why, remedy }| Gap {
+            kind: "code made at run time by",
+            who: format!("process {}", process.pid),
+            why,
+            remedy,
+        }),
+    }
+}
+
+/// Why there is no perf map.
+struct Fault {
+    why: String,
+    remedy: &'static str,
+}
+
+impl Fault {
+    fn new(why: impl Into<String>, remedy: &'static str) -> Self {
+        Self {
+            why: why.into(),
+            remedy,
+        }
+    }
+
+    fn of(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::NotFound => Self::new("there is no /tmp/perf-PID.map", REMEDY),
+            io::ErrorKind::PermissionDenied => Self::new(
+                format!("its root directory cannot be looked into: {error}"),
+                "run as root, or with CAP_SYS_PTRACE",
+            ),
+            _ => Self::new(format!("/tmp/perf-PID.map: {error}"), ""),
+        }
     }
 }
 
@@ -69,17 +88,17 @@ fn function(name: &[u8]) -> Function {
     }
 }
 
-fn perf_map(process: &ProcessRow, addresses: &[u64], stop: Stop<'_>) -> Result<PerfMap, String> {
+fn perf_map(process: &ProcessRow, addresses: &[u64], stop: Stop<'_>) -> Result<PerfMap, Fault> {
     let host = match &process.jit_host {
         Some(Ok(host)) => host,
-        Some(Err(error)) => return Err(error.to_string()),
-        None => return Err("the process was gone too soon".into()),
+        Some(Err(error)) => return Err(Fault::of(error)),
+        None => return Err(Fault::new("the process was gone too soon", "")),
     };
     let path = format!("/tmp/perf-{}.map", host.namespace_pid);
-    let inner = open_map(host, Path::new(&path)).map_err(|error| format!("{path}: {error}"))?;
+    let inner = open_map(host, Path::new(&path)).map_err(|error| Fault::of(&error))?;
     let file = Stoppable { inner, stop };
     PerfMap::read_for(BufReader::with_capacity(1 << 16, file), addresses)
-        .map_err(|error| format!("{path}: {error}"))
+        .map_err(|error| Fault::new(error.to_string(), ""))
 }
 
 /// A map speaks for a process only if the process's own user, or root, wrote it: /tmp is everybody's.

@@ -1,6 +1,7 @@
 //! From code addresses to functions: each unique address once, at the end, offline.
 
 mod elf;
+mod gap;
 mod jit;
 mod kernel;
 mod stop;
@@ -12,6 +13,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
+use gap::Gap;
+
 use crate::capture::Capture;
 use crate::trace::{
     CodeAddress, Frame, Function, FunctionId, FunctionKind, ModuleId, Names, Notice, ProcessId,
@@ -22,6 +25,7 @@ use crate::trace::{
 struct Named {
     functions: Vec<Function>,
     notices: Vec<Notice>,
+    gap: Option<Gap>,
 }
 
 /// Addresses that are named from one source.
@@ -52,6 +56,7 @@ impl Source {
                     format!("kernel frames have no names: {why}"),
                     "",
                 )],
+                gap: None,
             },
             (Self::Kernel, None) => kernel::name(codes, stop),
             (Self::Module(id), _) => elf::name(codes, machine.files().file(id)),
@@ -59,6 +64,7 @@ impl Source {
             (Self::Nothing, _) => Named {
                 functions: codes.iter().copied().map(nameless).collect(),
                 notices: Vec::new(),
+                gap: None,
             },
         }
     }
@@ -102,12 +108,15 @@ pub fn name(capture: Capture, stop: Stop<'_>) -> Result<Trace, Stopped> {
     } = capture;
     let mut functions = Functions::default();
     let mut of_frame = vec![FunctionId(0); recording.frames.len()];
+    let mut gaps = Vec::new();
     for ((_, rows), named) in groups.iter().zip(named) {
         for (&row, function) in rows.iter().zip(named.functions) {
             of_frame[row] = functions.intern(function);
         }
         notices.extend(named.notices);
+        gaps.extend(named.gap);
     }
+    notices.extend(gap::notices(gaps));
 
     let frames = recording
         .frames

@@ -56,6 +56,17 @@ pub enum OpenError {
          or a sandbox (gVisor, seccomp) hides the system call"
     )]
     Unsupported(Errno),
+    /// The kernel does not allow that many samples a second; it lowers the limit itself where interrupts are slow.
+    #[error(
+        "{asked_hz} samples a second are more than the {allowed_hz} this kernel allows: use -freq {allowed_hz}, or raise \
+         kernel.perf_event_max_sample_rate"
+    )]
+    TooFast {
+        /// What was asked for.
+        asked_hz: u32,
+        /// kernel.perf_event_max_sample_rate.
+        allowed_hz: u32,
+    },
     /// Anything else.
     #[error("perf_event_open for CPU {cpu}: {errno}")]
     Refused {
@@ -196,7 +207,7 @@ impl Event {
         match opened {
             Ok((file, counts_lost)) => Ok(Some(Self { file, counts_lost })),
             Err(Errno::NODEV) => Ok(None),
-            Err(errno) => Err(refusal(errno, cpu)),
+            Err(errno) => Err(refusal(request, errno, cpu)),
         }
     }
 
@@ -258,12 +269,24 @@ fn open(mut attr: sys::perf_event_attr, cpu: u32) -> Result<File, Errno> {
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
-fn refusal(errno: Errno, cpu: u32) -> OpenError {
+/// kernel.perf_event_max_sample_rate; no limit if it cannot be read.
+fn max_sample_rate() -> u32 {
+    std::fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate")
+        .ok()
+        .and_then(|rate| rate.trim().parse().ok())
+        .unwrap_or(u32::MAX)
+}
+
+fn refusal(request: &SamplingRequest, errno: Errno, cpu: u32) -> OpenError {
     match errno {
         Errno::ACCESS | Errno::PERM => OpenError::NotPermitted {
             errno,
             paranoid: std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid")
                 .map_or_else(|_| "unreadable".into(), |level| level.trim().to_owned()),
+        },
+        Errno::INVAL if request.frequency_hz > max_sample_rate() => OpenError::TooFast {
+            asked_hz: request.frequency_hz,
+            allowed_hz: max_sample_rate(),
         },
         Errno::NOSYS | Errno::NOENT | Errno::OPNOTSUPP => OpenError::Unsupported(errno),
         _ => OpenError::Refused { cpu, errno },

@@ -121,6 +121,9 @@ pub struct CaptureInfo {
     pub start_unix_ns: u64,
     /// Who was sampled: `whole machine`, `pid 12, 13` or the command.
     pub target: String,
+    /// Why the capture ended, such as `time limit` or `command ended: exit status 3`.
+    #[serde(default)]
+    pub end: String,
     /// CPU time the collector itself took while capturing, in milliseconds.
     pub collector_cpu_ms: f64,
     /// The collector's peak resident memory at the end of sampling, in KiB.

@@ -208,6 +208,12 @@ impl<W: Write> Recorder<W> {
         self.spool.bytes()
     }
 
+    /// Why the spool does not grow, if it does not.
+    #[must_use]
+    pub fn error(&self) -> Option<&std::io::Error> {
+        self.spool.error()
+    }
+
     /// Whether the spool can grow no further.
     #[must_use]
     pub fn is_stuck(&self) -> bool {

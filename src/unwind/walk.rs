@@ -276,7 +276,8 @@ impl Walk<'_> {
             return Err(Error::DidNotAdvance);
         };
         let stated = if frame.is_return_address() {
-            FrameAddress::from_return_address(stated + 1).ok_or(Error::ReturnAddressIsNull)?
+            let return_address = stated.checked_add(1).ok_or(Error::IntegerOverflow)?;
+            FrameAddress::from_return_address(return_address).ok_or(Error::ReturnAddressIsNull)?
         } else {
             FrameAddress::from_instruction_pointer(stated)
         };

@@ -119,7 +119,14 @@ pub struct Capture {
 /// # Errors
 /// See [`ViewError`].
 pub fn read(path: &Path) -> Result<Capture, ViewError> {
-    let file = File::open(path).map_err(|source| ViewError::Open {
+    // Opening a FIFO would wait for a writer.
+    let is_file = std::fs::metadata(path).map(|metadata| metadata.is_file());
+    let file = match is_file {
+        Ok(false) => Err(io::Error::other("not a regular file")),
+        Ok(true) => File::open(path),
+        Err(error) => Err(error),
+    };
+    let file = file.map_err(|source| ViewError::Open {
         path: path.to_owned(),
         source,
     })?;
