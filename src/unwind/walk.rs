@@ -304,3 +304,7 @@ impl Walk<'_> {
         offset.is_some_and(|offset| signals.returns_from_signal(id, content, offset))
     }
 }
+
+#[cfg(test)]
+#[path = "walk_tests.rs"]
+mod tests;
