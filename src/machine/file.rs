@@ -155,18 +155,6 @@ impl FileTable {
             known: FxHashMap::default(),
         }
     }
-
-    /// Number of files.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.files.len()
-    }
-
-    /// Whether no file was seen.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.files.is_empty()
-    }
 }
 
 impl FromIterator<CodeFile> for FileTable {

@@ -59,11 +59,17 @@ pub fn exists(pid: Pid) -> bool {
     std::fs::exists(format!("/proc/{pid}/task")).unwrap_or(false)
 }
 
-/// Whether a process still runs: it exists, is not a zombie, and its id is not that of another's thread by now.
+/// Whether a process still runs: it exists, is not a zombie, and its id is not that of another's thread by now. A main
+/// thread that has ended looks like a zombie while other threads go on.
 #[must_use]
 pub fn is_running(pid: Pid) -> bool {
-    let is_dead = |state: String| state.starts_with(['Z', 'X']);
-    thread_group(pid) == Some(pid) && !status(pid, "State").is_none_or(is_dead)
+    let Ok(status) = read_status(pid) else {
+        return false;
+    };
+    let is_dead = field(&status, "State").is_none_or(|state| state.starts_with(['Z', 'X']));
+    let threads = field(&status, "Threads").and_then(|count| count.parse().ok());
+    let has_others = threads.is_some_and(|count: u32| count > 1);
+    field(&status, "Tgid") == Some(&pid.to_string()) && (!is_dead || has_others)
 }
 
 /// Name of a thread, without the newline /proc adds.
@@ -89,13 +95,21 @@ pub(super) fn command_line(pid: Pid) -> Vec<u8> {
     line
 }
 
-/// A line of /proc/PID/status.
-fn status(pid: Pid, field: &str) -> Option<String> {
-    let status = read(format!("/proc/{pid}/status"), 1 << 16).ok()?;
+fn read_status(pid: Pid) -> Result<Vec<u8>, ProcError> {
+    read(format!("/proc/{pid}/status"), 1 << 16)
+}
+
+/// The value of a line of /proc/PID/status.
+fn field<'a>(status: &'a [u8], name: &str) -> Option<&'a str> {
     let value = status
         .split(|&b| b == b'\n')
-        .find_map(|line| line.strip_prefix(field.as_bytes())?.strip_prefix(b":"))?;
-    Some(std::str::from_utf8(value).ok()?.trim().to_owned())
+        .find_map(|line| line.strip_prefix(name.as_bytes())?.strip_prefix(b":"))?;
+    Some(std::str::from_utf8(value).ok()?.trim())
+}
+
+fn status(pid: Pid, name: &str) -> Option<String> {
+    let status = read_status(pid).ok()?;
+    field(&status, name).map(str::to_owned)
 }
 
 /// The process's id in its own pid namespace.
@@ -234,5 +248,18 @@ mod tests {
         assert!(start_ticks(me).is_some_and(|ticks| ticks >= start_ticks(Pid(1)).unwrap()));
         assert_eq!(boot_id().len(), 36);
         assert!(!exists(Pid(i32::MAX)));
+        assert!(is_running(me) && !is_running(Pid(i32::MAX)));
+    }
+
+    /// A zombie has ended; a process whose main thread alone has ended has not.
+    #[test]
+    fn a_zombie_does_not_run() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = Pid(child.id() as i32);
+        while status(pid, "State").is_some_and(|state| !state.starts_with('Z')) {
+            std::thread::yield_now();
+        }
+        assert!(exists(pid) && !is_running(pid));
+        child.wait().unwrap();
     }
 }
