@@ -175,9 +175,18 @@ pub(super) struct MapsLine<'a> {
     pub(super) path: &'a [u8],
 }
 
-/// Content of /proc/PID/maps.
+/// Content of /proc/PID/maps. Where the main thread has ended it is empty, but the other threads still tell.
 pub(super) fn maps(pid: Pid) -> Result<Vec<u8>, ProcError> {
-    read(format!("/proc/{pid}/maps"), MAX_FILE_BYTES)
+    let maps = read(format!("/proc/{pid}/maps"), MAX_FILE_BYTES)?;
+    if !maps.is_empty() {
+        return Ok(maps);
+    }
+    let of_thread = |tid| read(format!("/proc/{pid}/task/{tid}/maps"), MAX_FILE_BYTES).ok();
+    let others = tids(pid)?.into_iter().filter_map(of_thread);
+    Ok(others
+        .into_iter()
+        .find(|maps| !maps.is_empty())
+        .unwrap_or(maps))
 }
 
 /// The executable lines of a maps file.
