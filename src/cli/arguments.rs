@@ -60,6 +60,16 @@ pub(super) struct CollectOptions {
     /// Size of each CPU's ring: pages, or bytes with K, M or G; by default it follows -freq
     #[arg(long, value_name = "SIZE", value_parser = buffer_bytes)]
     pub(super) buffersize: Option<usize>,
+    #[command(flatten)]
+    pub(super) results: ResultOptions,
+    /// Run and sample this command
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(super) command: Vec<OsString>,
+}
+
+/// What becomes of a trace.
+#[derive(Args, Clone, Copy, Debug)]
+pub(super) struct ResultOptions {
     /// Replace the files of an older trace with this name
     #[arg(long)]
     pub(super) force: bool,
@@ -69,9 +79,6 @@ pub(super) struct CollectOptions {
     /// Print the summary as JSON
     #[arg(long)]
     pub(super) json: bool,
-    /// Run and sample this command
-    #[arg(last = true, value_name = "COMMAND")]
-    pub(super) command: Vec<OsString>,
 }
 
 /// Make the trace of a capture that was killed, from the spool it left beside its output.
@@ -84,15 +91,8 @@ pub(super) struct RecoverOptions {
     /// Write the trace under this name instead, on another disk perhaps
     #[arg(short, long, value_name = "NAME")]
     pub(super) output: Option<PathBuf>,
-    /// Replace the files of an older trace with this name
-    #[arg(long)]
-    pub(super) force: bool,
-    /// Print nothing but errors
-    #[arg(long)]
-    pub(super) quiet: bool,
-    /// Print the summary as JSON
-    #[arg(long)]
-    pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) results: ResultOptions,
 }
 
 /// Print the summary and the top methods of a trace.

@@ -35,9 +35,9 @@ pub(super) enum CollectError {
 pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
     let signals = Signals::install().map_err(CollectError::Signals)?;
     let request = request(options);
-    Paths::of(&options.name).check(options.force)?;
-    let spool = SpoolFile::create(&options.name, options.force)?;
-    let mut reporter = Reporter::new(options.quiet || options.json);
+    Paths::of(&options.name).check(options.results.force)?;
+    let spool = SpoolFile::create(&options.name, options.results.force)?;
+    let mut reporter = Reporter::new(options.results.quiet || options.results.json);
     let mut started = false;
     let capture = capture::run(&request, spool.file(), &signals, |progress| {
         if !std::mem::replace(&mut started, true) {
@@ -60,9 +60,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
     let wanted = Wanted {
         name: &options.name,
         spooled: &options.name,
-        force: options.force,
-        quiet: options.quiet,
-        json: options.json,
+        results: options.results,
         beside_command: !options.command.is_empty(),
         asked: &format!("asked: {options:?}\nsampling: {:?}", request.sampling),
     };

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use super::OneLine;
+use super::arguments::ResultOptions;
 use crate::capture::{Capture, Signals};
 use crate::naming::{self, Stopped};
 use crate::output::archive::{self, ArchiveError};
@@ -46,9 +47,7 @@ pub(super) struct Wanted<'a> {
     pub(super) name: &'a Path,
     /// The name of the capture, for which the spool stands.
     pub(super) spooled: &'a Path,
-    pub(super) force: bool,
-    pub(super) quiet: bool,
-    pub(super) json: bool,
+    pub(super) results: ResultOptions,
     /// Whether standard output belongs to a command.
     pub(super) beside_command: bool,
     /// For maintainers: what was asked and granted.
@@ -72,7 +71,7 @@ impl Wanted<'_> {
         let log = log(self.asked, &end, spool_bytes, &trace);
         let paths = Paths::of(self.name);
         paths
-            .create(self.force)
+            .create(self.results.force)
             .map_err(WriteError::from)
             .and_then(|outputs| outputs.write(&trace, &summary, log.as_bytes(), signals))
             .map_err(|error| self.kept(error, spool, &unwritten))?;
@@ -110,11 +109,11 @@ impl Wanted<'_> {
     }
 
     fn print(&self, summary: &Summary, paths: &Paths) -> Result<(), WriteError> {
-        if self.quiet && !self.json {
+        if self.results.quiet && !self.results.json {
             return Ok(());
         }
         let mut text = Vec::new();
-        if self.json {
+        if self.results.json {
             serde_json::to_writer_pretty(&mut text, summary)
                 .map_err(io::Error::from)
                 .and_then(|()| writeln!(text))

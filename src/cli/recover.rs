@@ -36,7 +36,7 @@ pub(super) fn run(options: &RecoverOptions) -> Result<(), RecoverError> {
     let capture_name = spool_file::capture_of(&options.name);
     let name = capture_name.as_ref().unwrap_or(&options.name);
     let output = options.output.as_ref().unwrap_or(name);
-    Paths::of(output).check(options.force)?;
+    Paths::of(output).check(options.results.force)?;
     let path = || spool.path().display().to_string();
     let capture = capture::recover(spool.file()).map_err(|error| RecoverError::Spool {
         path: path(),
@@ -45,7 +45,7 @@ pub(super) fn run(options: &RecoverOptions) -> Result<(), RecoverError> {
     if capture.recording.samples.is_empty() {
         return Err(RecoverError::NoSamples { path: path() });
     }
-    let reporter = Reporter::new(options.quiet || options.json);
+    let reporter = Reporter::new(options.results.quiet || options.results.json);
     reporter.say(&format!(
         "Recovering {} samples from {}.",
         capture.recording.samples.len(),
@@ -54,9 +54,7 @@ pub(super) fn run(options: &RecoverOptions) -> Result<(), RecoverError> {
     let wanted = Wanted {
         name: output,
         spooled: name,
-        force: options.force,
-        quiet: options.quiet,
-        json: options.json,
+        results: options.results,
         beside_command: false,
         asked: &format!("asked: {options:?}"),
     };
