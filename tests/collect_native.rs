@@ -13,19 +13,26 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// A capture of one mode of the C program while it works, and what it says of the mode.
 fn capture(name: &str, mode: &str) -> Option<(Saved, serde_json::Value)> {
+    let (saved, done) = capture_with(name, mode, &[])?;
+    assert_eq!(saved.summary.process_count, 1);
+    let process = &saved.summary.processes[0];
+    assert_eq!(process.name, name[..name.len().min(15)]);
+    let arguments = format!("--mode {mode} --seconds 4");
+    assert!(process.command_line.ends_with(&arguments));
+    saved.expect_complete();
+    expect_same_in_perfview(&saved);
+    Some((saved, done))
+}
+
+/// The same with more options, whatever becomes of the stacks.
+fn capture_with(name: &str, mode: &str, options: &[&str]) -> Option<(Saved, serde_json::Value)> {
     let Some(program) = workloads::native(name) else {
         skip!("{name} is not built; scripts/workloads builds it")
     };
     let arguments = ["--mode", mode, "--seconds", "4"];
     let workload = Workload::start(Command::new(program).args(arguments));
     let pid = workload.pid().to_string();
-    let saved = captured(["-pid", &pid, "-collectsec", "2"]);
-    assert_eq!(saved.summary.process_count, 1);
-    let process = &saved.summary.processes[0];
-    assert_eq!(process.name, name[..name.len().min(15)]);
-    assert!(process.command_line.ends_with(&arguments.join(" ")));
-    saved.expect_complete();
-    expect_same_in_perfview(&saved);
+    let saved = captured([&["-pid", &pid, "-collectsec", "2"], options].concat());
     Some((saved, workload.done(LIMIT)["modes"][0].clone()))
 }
 
@@ -117,5 +124,56 @@ fn recursion_callbacks_and_threads_are_whole() {
             "{mode}: {found} of {}",
             saved.summary.samples
         );
+    }
+}
+
+/// Samples with as many `wide` frames, by whether main is below them.
+fn wide_frames(saved: &Saved, count: usize, main: bool) -> u64 {
+    let stacks = saved.stacks.iter().filter(|(stack, _)| {
+        let wide = stack.iter().filter(|frame| *frame == "wide").count();
+        wide == count && stack.contains(&"main".into()) == main
+    });
+    stacks.map(|(_, samples)| samples).sum()
+}
+
+#[test]
+fn more_stack_than_is_copied_goes_on_along_the_frame_pointers() {
+    need_capture!();
+    const FRAMES: usize = 33;
+    for (name, call_graph, whole) in [
+        ("native-fp", "auto", true),
+        ("native-fp", "fp", true),
+        ("native-fp", "dwarf", false),
+        ("native-nofp", "auto", false),
+        ("native-nofp", "dwarf,4096", false),
+    ] {
+        let Some((saved, _)) = capture_with(name, "frames", &["-callgraph", call_graph]) else {
+            return;
+        };
+        let samples = saved.summary.samples;
+        let found = wide_frames(&saved, FRAMES, true);
+        if whole {
+            assert!(
+                found * 100 >= samples * 95,
+                "{name} {call_graph}: {found} of {samples}"
+            );
+        } else {
+            assert_eq!(found, 0, "{name} {call_graph}");
+            let cut = saved.summary.quality.stacks.stack_copy_ended;
+            assert!(
+                cut * 100 >= samples * 95,
+                "{name} {call_graph}: {cut} of {samples}"
+            );
+        }
+        for stack in saved.stacks.keys() {
+            let wide = stack.iter().filter(|frame| *frame == "wide").count();
+            assert!(wide <= FRAMES, "{stack:?}");
+            // Nothing stands in for callers that are not known.
+            if stack[1] == "[truncated: stack copy ended]" && !stack.contains(&"main".into()) {
+                let mut callees = stack[2..].iter();
+                let known = callees.all(|frame| frame == "wide" || frame.ends_with("_[k]"));
+                assert!(known, "{stack:?}");
+            }
+        }
     }
 }

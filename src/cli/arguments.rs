@@ -1,11 +1,13 @@
 //! What can be asked for.
 
 use std::ffi::OsString;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::perf::CallGraph;
 use crate::trace::Pid;
 
 /// Profiles native, kernel and .NET code on Linux.
@@ -60,6 +62,10 @@ pub(super) struct CollectOptions {
     /// Size of each CPU's ring: pages, or bytes with K, M or G; by default it follows -freq
     #[arg(long, value_name = "SIZE", value_parser = buffer_bytes)]
     pub(super) buffersize: Option<usize>,
+    /// Where callers come from: auto (a copy of the stack, then frame pointers), fp (frame pointers alone: cheapest, but
+    /// callers may be missing) or dwarf[,BYTES] (a copy of the stack of at most BYTES)
+    #[arg(long, value_name = "auto|fp|dwarf[,BYTES]", default_value = "auto", value_parser = call_graph)]
+    pub(super) callgraph: CallGraph,
     #[command(flatten)]
     pub(super) results: ResultOptions,
     /// Run and sample this command
@@ -106,6 +112,9 @@ pub(super) struct ViewOptions {
     pub(super) top: usize,
 }
 
+/// Bytes of stack that can be copied.
+const COPY_BYTES: RangeInclusive<u32> = 8..=CallGraph::MAX_STACK_BYTES;
+
 fn pid(text: &str) -> Result<Pid, String> {
     match text.parse() {
         Ok(pid @ 1..) => Ok(Pid(pid)),
@@ -121,6 +130,36 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| {
             "not a time: a number of seconds above 0 is needed, such as 10 or 2.5".into()
         })
+}
+
+fn call_graph(text: &str) -> Result<CallGraph, String> {
+    let (kind, bytes) = match text.split_once(',') {
+        Some((kind, bytes)) => (kind, Some(bytes)),
+        None => (text, None),
+    };
+    let copied = |bytes: &str| {
+        bytes
+            .parse()
+            .ok()
+            .filter(|bytes| COPY_BYTES.contains(bytes))
+    };
+    match (kind.to_ascii_lowercase().as_str(), bytes) {
+        ("auto", None) => Ok(CallGraph::Auto),
+        ("fp", None) => Ok(CallGraph::FramePointers),
+        ("dwarf", None) => Ok(CallGraph::StackCopy {
+            bytes: *COPY_BYTES.end(),
+        }),
+        ("dwarf", Some(bytes)) => copied(bytes)
+            .map(|bytes| CallGraph::StackCopy { bytes })
+            .ok_or_else(|| {
+                format!(
+                    "not a size of a stack copy: {} to {} bytes are possible",
+                    COPY_BYTES.start(),
+                    COPY_BYTES.end()
+                )
+            }),
+        _ => Err("auto, fp, dwarf or dwarf,BYTES is needed".into()),
+    }
 }
 
 /// As perf's --mmap-pages: a bare number counts pages.
@@ -160,6 +199,29 @@ mod tests {
             "99999999999999G",
         ] {
             assert!(buffer_bytes(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn call_graphs_have_names_and_sizes() {
+        assert_eq!(call_graph("auto"), Ok(CallGraph::Auto));
+        assert_eq!(call_graph("FP"), Ok(CallGraph::FramePointers));
+        assert_eq!(
+            call_graph("dwarf,4096"),
+            Ok(CallGraph::StackCopy { bytes: 4096 })
+        );
+        assert_eq!(call_graph("dwarf").map(CallGraph::stack_bytes), Ok(61_440));
+        for bad in [
+            "",
+            "lbr",
+            "auto,1",
+            "fp,8",
+            "dwarf,",
+            "dwarf,7",
+            "dwarf,61441",
+            "dwarf,8,8",
+        ] {
+            assert!(call_graph(bad).is_err(), "{bad}");
         }
     }
 

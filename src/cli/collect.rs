@@ -12,10 +12,6 @@ use crate::output::file::OutputError;
 use crate::output::spool_file::{SpoolFile, SpoolFileError};
 use crate::perf::SamplingRequest;
 
-/// Most bytes of stack copied with a sample; a record ends at 64 KiB. The kernel copies what there is: measured on .NET
-/// 4.7 KB in the median, 26 KB where exceptions are thrown; compilers reach the limit.
-const STACK_BYTES: u32 = 60 * 1024;
-
 #[derive(Debug, Error)]
 pub(super) enum CollectError {
     #[error("cannot take over Ctrl-C: {0}")]
@@ -76,7 +72,7 @@ fn request(options: &CollectOptions) -> CaptureRequest {
         Target::Machine
     };
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let sampling = SamplingRequest::new(options.freq, STACK_BYTES, cpus);
+    let sampling = SamplingRequest::new(options.freq, options.callgraph, cpus);
     CaptureRequest {
         target,
         sampling: match options.buffersize {

@@ -10,6 +10,7 @@ use perf_event_open_sys::bindings as sys;
 use rustix::io::Errno;
 use thiserror::Error;
 
+use super::call_graph::CallGraph;
 use super::layout::{Layout, ParseError, USER_REGS};
 
 const SAMPLE_TYPE: u32 = sys::PERF_SAMPLE_IP
@@ -17,9 +18,9 @@ const SAMPLE_TYPE: u32 = sys::PERF_SAMPLE_IP
     | sys::PERF_SAMPLE_TIME
     | sys::PERF_SAMPLE_CPU
     | sys::PERF_SAMPLE_PERIOD
-    | sys::PERF_SAMPLE_CALLCHAIN
-    | sys::PERF_SAMPLE_REGS_USER
-    | sys::PERF_SAMPLE_STACK_USER;
+    | sys::PERF_SAMPLE_CALLCHAIN;
+/// What a stack copy is unwound with.
+const STACK_COPY: u32 = sys::PERF_SAMPLE_REGS_USER | sys::PERF_SAMPLE_STACK_USER;
 
 /// `read` gives the event's value, then what was lost of it.
 const READ_LOST: u64 = sys::PERF_FORMAT_LOST as u64;
@@ -29,8 +30,8 @@ const READ_LOST: u64 = sys::PERF_FORMAT_LOST as u64;
 pub struct SamplingRequest {
     /// Samples a second on a busy CPU.
     pub frequency_hz: u32,
-    /// Bytes of user stack to copy with a sample; a multiple of 8, below 64 KiB.
-    pub stack_bytes: u32,
+    /// What to find the callers with.
+    pub call_graph: CallGraph,
     /// Size of the ring of each CPU; a power of two of pages.
     pub ring_bytes: usize,
 }
@@ -82,8 +83,8 @@ pub enum OpenError {
 
 /// Time a ring holds the samples of a busy CPU, in milliseconds. The collector comes by when a quarter is full.
 const RING_MS: u64 = 200;
-/// Bytes of a sample besides its stack: header, registers, the kernel's callchain.
-const SAMPLE_BYTES: u64 = 512;
+/// Bytes of a sample besides its stack: header, registers, callchains.
+const SAMPLE_BYTES: u64 = 1024;
 /// Rings of all CPUs together take no more.
 const ALL_RINGS_BYTES: u64 = 512 << 20;
 /// Smallest and largest ring.
@@ -92,13 +93,13 @@ const RING_BYTES: RangeInclusive<usize> = 128 << 10..=1 << 30;
 impl SamplingRequest {
     /// A request with rings that fit the rate and the number of CPUs.
     #[must_use]
-    pub fn new(frequency_hz: u32, stack_bytes: u32, cpus: usize) -> Self {
-        let sample_bytes = u64::from(stack_bytes) + SAMPLE_BYTES;
+    pub fn new(frequency_hz: u32, call_graph: CallGraph, cpus: usize) -> Self {
+        let sample_bytes = u64::from(call_graph.stack_bytes()) + SAMPLE_BYTES;
         let wanted = u64::from(frequency_hz) * RING_MS / 1000 * sample_bytes;
         let share = ALL_RINGS_BYTES / cpus.max(1) as u64;
         Self {
             frequency_hz,
-            stack_bytes,
+            call_graph,
             ring_bytes: 0,
         }
         .with_ring_bytes(wanted.min(share) as usize)
@@ -126,12 +127,15 @@ impl SamplingRequest {
             type_: sys::PERF_TYPE_SOFTWARE,
             size: size_of::<sys::perf_event_attr>() as u32,
             sample_type: u64::from(SAMPLE_TYPE),
-            sample_regs_user: USER_REGS,
-            sample_stack_user: self.stack_bytes,
             clockid: rustix::time::ClockId::Monotonic as i32,
             read_format: if count_lost { READ_LOST } else { 0 },
             ..Default::default()
         };
+        if self.call_graph.stack_bytes() > 0 {
+            attr.sample_type |= u64::from(STACK_COPY);
+            attr.sample_regs_user = USER_REGS;
+            attr.sample_stack_user = self.call_graph.stack_bytes();
+        }
         attr.__bindgen_anon_2.wakeup_watermark = (self.ring_bytes / 4) as u32;
         attr.set_disabled(1);
         attr.set_sample_id_all(1);
@@ -160,7 +164,7 @@ impl SamplingRequest {
         attr.set_freq(1);
         attr.set_exclude_idle(1);
         attr.set_exclude_guest(1);
-        attr.set_exclude_callchain_user(1);
+        attr.set_exclude_callchain_user(u64::from(!self.call_graph.walks_frame_pointers()));
         attr
     }
 
@@ -299,10 +303,14 @@ mod tests {
 
     #[test]
     fn rings_fit_rate_and_cpus() {
-        let ring_mib = |hz, cpus| SamplingRequest::new(hz, 32_760, cpus).ring_bytes >> 20;
+        let call_graph = CallGraph::StackCopy { bytes: 32_760 };
+        let ring_mib = |hz, cpus| SamplingRequest::new(hz, call_graph, cpus).ring_bytes >> 20;
         assert_eq!(ring_mib(999, 2), 8);
         assert_eq!(ring_mib(10_000, 2), 64);
         assert_eq!(ring_mib(999, 128), 4);
-        assert_eq!(SamplingRequest::new(1, 0, 1).ring_bytes, 128 << 10);
+        assert_eq!(
+            SamplingRequest::new(1, CallGraph::FramePointers, 1).ring_bytes,
+            128 << 10
+        );
     }
 }

@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 mod bytes;
+mod call_graph;
 mod event;
 mod layout;
 mod merge;
@@ -12,6 +13,7 @@ mod record;
 mod ring;
 mod session;
 
+pub use call_graph::CallGraph;
 pub use event::{OpenError, SamplingRequest};
 pub use layout::{Layout, ParseError};
 pub use merge::{Merge, RecordSource};

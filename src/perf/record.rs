@@ -7,6 +7,9 @@ use crate::trace::{Cpu, Nanos, Pid, Tid};
 /// Callchain entries from here up are context markers (`PERF_CONTEXT_MAX`), not addresses.
 const CONTEXT_MAX: u64 = -4095_i64 as u64;
 
+/// Addresses of a callchain (kernel.perf_event_max_stack, unless somebody has changed it).
+const MAX_CHAIN: usize = 127;
+
 /// Where a sample was taken (PERF_RECORD_MISC_CPUMODE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuMode {
@@ -21,7 +24,7 @@ pub enum CpuMode {
 /// Register set of the sampled task's user side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Abi {
-    /// No user side: a kernel thread.
+    /// No user side (a kernel thread), or nobody asked for registers.
     None,
     /// 32-bit.
     Bits32,
@@ -69,7 +72,7 @@ pub struct SampleRecord<'a> {
     pub cpu: Cpu,
     /// Event count since the sample before; nanoseconds for cpu-clock.
     pub period: u64,
-    /// The kernel's callchain with its context markers, leaf first.
+    /// Callchain of the kernel and, where asked for, of the user side, with context markers, leaf first.
     pub callchain: U64s<'a>,
     /// Kind of `registers`.
     pub abi: Abi,
@@ -81,14 +84,30 @@ pub struct SampleRecord<'a> {
 
 impl<'a> SampleRecord<'a> {
     /// Kernel addresses of the callchain, leaf first.
-    pub fn kernel_chain(&self) -> impl Iterator<Item = u64> + 'a {
-        let mut in_kernel = false;
+    pub fn kernel_chain(&self) -> impl Iterator<Item = u64> + use<'a> {
+        self.chain_of(sys::PERF_CONTEXT_KERNEL)
+    }
+
+    /// User addresses of the callchain, which the kernel found along the frame pointers, leaf first.
+    pub fn user_chain(&self) -> impl Iterator<Item = u64> + use<'a> {
+        self.chain_of(sys::PERF_CONTEXT_USER)
+    }
+
+    /// Whether the callchain is as long as the kernel makes any, so that callers may be missing.
+    #[must_use]
+    pub fn chain_is_full(&self) -> bool {
+        let addresses = self.callchain.iter().filter(|&entry| entry < CONTEXT_MAX);
+        addresses.count() >= MAX_CHAIN
+    }
+
+    fn chain_of(&self, context: u64) -> impl Iterator<Item = u64> + use<'a> {
+        let mut inside = false;
         self.callchain.iter().filter(move |&entry| {
             if entry >= CONTEXT_MAX {
-                in_kernel = entry == sys::PERF_CONTEXT_KERNEL;
+                inside = entry == context;
                 return false;
             }
-            in_kernel
+            inside
         })
     }
 }

@@ -28,7 +28,7 @@ impl NameCount {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Truncation {
-    /// The caller lies beyond the bytes of stack that were copied.
+    /// The caller lies beyond the bytes of stack that were copied, and the frame pointers do not lead to the root either.
     StackCopyEnded,
     /// The stack is deeper than the frame limit.
     TooDeep,
@@ -61,7 +61,7 @@ pub struct StackQuality {
     pub lost_track: u64,
     /// See [`Truncation::NoRegisters`].
     pub no_registers: u64,
-    /// Samples with a caller that was found by the frame pointer alone, in code that need not keep one: callers may be
+    /// Samples with a caller that was found by the frame pointer alone, where code need not keep one: callers may be
     /// missing and others wrong.
     #[serde(default)]
     pub guessed: u64,

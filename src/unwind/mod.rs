@@ -1,6 +1,7 @@
 //! From a sample to its code addresses: the kernel's callchain, then the user stack walked from registers and the
-//! copy of the stack.
+//! copy of the stack, or along the frame pointers.
 
+mod chain;
 mod managed;
 mod module;
 mod modules;

@@ -4,6 +4,7 @@ use framehop::{
     CacheNative, Error, FrameAddress, MayAllocateDuringUnwind, UnwindRegsNative, Unwinder as _,
 };
 
+use super::chain;
 use super::managed::{Host, InFile, ManagedCode, Point, Registers, Rule, StepError};
 use super::module::FileUnwinder;
 use super::modules::Modules;
@@ -67,25 +68,29 @@ impl Unwinder {
     ) -> Walked {
         leaf_first.clear();
         kernel_side(sample, leaf_first);
-        match (sample.abi, sample.registers) {
-            (Abi::None, _) => Walked::default(),
-            (Abi::Bits64, Some(registers)) => {
-                let mut walk = Walk {
-                    unwinder: self,
-                    host,
-                    stack: StackCopy::new(registers.sp, sample.stack),
-                    leaf_first,
-                    guessed: false,
-                };
-                Walked {
-                    cut: walk.user_side(registers),
-                    guessed: walk.guessed,
-                }
-            }
-            _ => Walked {
-                cut: Some(Truncation::NoRegisters),
-                guessed: false,
+        let copied_from = sample.registers.map_or(0, |registers| registers.sp);
+        let mut walk = Walk {
+            unwinder: self,
+            host,
+            sample,
+            stack: StackCopy::new(copied_from, sample.stack),
+            first_user: leaf_first.len(),
+            leaf_first,
+            guessed: false,
+        };
+        let cut = match (sample.registers, sample.abi) {
+            (Some(registers), _) => match walk.user_side(registers) {
+                Some(Truncation::StackCopyEnded) => walk.beyond_the_copy(),
+                cut => cut,
             },
+            // A kernel thread, or one that has no user memory any more.
+            (None, Abi::None) if sample.user_chain().next().is_none() => None,
+            (None, Abi::None) => walk.along_the_chain(0, Truncation::LostTrack),
+            (None, _) => walk.along_the_chain(0, Truncation::NoRegisters),
+        };
+        Walked {
+            cut,
+            guessed: walk.guessed,
         }
     }
 
@@ -105,11 +110,21 @@ fn kernel_side(sample: &SampleRecord<'_>, leaf_first: &mut Vec<CodeAddress>) {
     leaf_first.extend(chain.map(|caller| CodeAddress::Kernel(caller.wrapping_sub(1))));
 }
 
+/// The user addresses that the kernel found along the frame pointers: first the instruction pointer, then callers, each
+/// inside its call instruction.
+fn frame_pointer_chain<'a>(sample: &SampleRecord<'a>) -> impl Iterator<Item = u64> + use<'a> {
+    let chain = sample.user_chain().enumerate();
+    chain.map(|(at, address)| address.wrapping_sub(u64::from(at > 0)))
+}
+
 struct Walk<'a> {
     unwinder: &'a mut Unwinder,
     host: Host<'a>,
+    sample: &'a SampleRecord<'a>,
     stack: StackCopy<'a>,
     leaf_first: &'a mut Vec<CodeAddress>,
+    /// Where in `leaf_first` the user side begins.
+    first_user: usize,
     guessed: bool,
 }
 
@@ -154,6 +169,58 @@ impl Walk<'_> {
                 FrameAddress::from_return_address(caller)?
             };
         }
+    }
+
+    /// Goes on along the frame pointers where the copy of the stack has ended, if the kernel met the outermost frame too.
+    fn beyond_the_copy(&mut self) -> Option<Truncation> {
+        let chain: Vec<_> = frame_pointer_chain(self.sample)
+            .map(|address| self.place(address).map(|place| place.code))
+            .collect();
+        let walked = self.leaf_first[self.first_user..].iter();
+        let walked: Vec<_> = walked.copied().map(Some).collect();
+        match chain::join(&walked, &chain) {
+            Some(joint) => self.along_the_chain(joint + 1, Truncation::StackCopyEnded),
+            None => Some(Truncation::StackCopyEnded),
+        }
+    }
+
+    /// Takes over the frame-pointer chain from its frame `from` on; `cut` says why the stack ends where the chain ends
+    /// before the root.
+    fn along_the_chain(&mut self, from: usize, cut: Truncation) -> Option<Truncation> {
+        let mut outermost = None;
+        let chain = frame_pointer_chain(self.sample).enumerate();
+        for (at, address) in chain.skip(from) {
+            if self.leaf_first.len() >= MAX_FRAMES {
+                return Some(Truncation::TooDeep);
+            }
+            let Some(place) = self.place(address) else {
+                return match at {
+                    0 => self.unmapped_leaf(address),
+                    _ => Some(cut),
+                };
+            };
+            self.leaf_first.push(place.code);
+            self.guessed |= at > 0;
+            outermost = Some(place);
+        }
+        match outermost {
+            Some(place) if self.is_root(&place) => None,
+            _ if self.sample.chain_is_full() => Some(Truncation::TooDeep),
+            _ => Some(cut),
+        }
+    }
+
+    /// Whether unwind information alone says that a frame has no caller.
+    fn is_root(&mut self, place: &Place) -> bool {
+        let LiesIn::Elf(id, stated) = place.lies_in else {
+            return false;
+        };
+        // Without a stack there is no other way to an answer.
+        let mut nowhere = UnwindRegsNative::new(0, 0, 0);
+        FrameAddress::from_return_address(stated.saturating_add(1)).is_some_and(|frame| {
+            let caller = self.elf_caller(frame, id, stated, &mut nowhere);
+            matches!(caller, Ok(None))
+        })
     }
 
     /// In an exec the old program's registers are still there when its memory and stack are gone: then there is

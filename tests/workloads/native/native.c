@@ -113,6 +113,22 @@ static void recursion(Path *paths) {
     add_since(paths, begin);
 }
 
+/* frames: recursion again, whose frames take 4 KB each: more stack than comes with a sample. */
+
+FRAME static uint64_t wide(uint64_t state, int left) {
+    volatile uint64_t room[512];
+    room[left % 512] = state;
+    state = left == 0 ? burn(state, UNIT) : wide(state, left - 1);
+    AFTER(state);
+    return state + room[left % 512];
+}
+
+static void frames(Path *paths) {
+    int64_t begin = now(CLOCK_THREAD_CPUTIME_ID);
+    sink = wide(sink, depth);
+    add_since(paths, begin);
+}
+
 /* callback: the C library's qsort calls back. */
 
 FRAME static int compare_burn(const void *left, const void *right) {
@@ -179,6 +195,7 @@ static Mode modes[] = {
     {"library", library, {{"\"library_caller\",\"library_outer\",\"library_inner\"", 1, 0, 0}}, 0, 0},
     {"inlined", inlined, {{"\"inline_caller\",\"inlined_outer\",\"inlined_inner\"", 1, 0, 0}}, 0, 0},
     {"recursion", recursion, {{"\"descend\",\"descend\",\"descend\"", 1, 0, 0}}, 0, 0},
+    {"frames", frames, {{"\"frames\",\"wide\",\"wide\",\"wide\"", 1, 0, 0}}, 0, 0},
     {"callback", callback, {{"\"callback_caller\",\"compare_burn\"", 1, 0, 0}}, 0, 0},
     {"threads", threads, {{"\"thread_main\",\"thread50\"", 0.5, 0, 0}, {"\"thread_main\",\"thread30\"", 0.3, 0, 0}, {"\"thread_main\",\"thread20\"", 0.2, 0, 0}}, 0, 0},
 };
