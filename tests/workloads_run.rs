@@ -110,9 +110,9 @@ fn native_burns_its_shares_in_every_build() {
             skip!("{name} is not built; scripts/workloads builds it")
         };
         let workload =
-            Workload::start(Command::new(program).args(["--mode", "all", "--seconds", "1.2"]));
+            Workload::start(Command::new(program).args(["--mode", "all", "--seconds", "1.4"]));
         assert_eq!(workload.ready["pid"], workload.pid());
-        check_shares(&workload.done(LIMIT), 6);
+        check_shares(&workload.done(LIMIT), 7);
     }
 }
 
