@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 
 use rustc_hash::FxHashMap;
 
-use super::{Found, InFile, Mapped, Point, ReadyToRunImage, rule_in, stub_rule};
+use super::{Found, InFile, Point, ReadyToRunImage, rule_in, stub_rule};
 use crate::dotnet::Memory;
 use crate::machine::{Content, FileTable};
 use crate::trace::ModuleId;
@@ -57,7 +57,7 @@ impl Images {
             ip: instruction.checked_add(u64::from(!interrupted))?,
             interrupted,
         };
-        let memory = Mapped { image, file };
+        let memory = image.by_address(file);
         Some(match image.function_at(instruction) {
             Some(function) => rule_in(&memory, &function, point),
             None => Found {

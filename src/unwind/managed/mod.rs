@@ -23,7 +23,6 @@ use crate::machine::{FileTable, Maps};
 use crate::trace::{ModuleId, Nanos, Notice, Pid, ProcessId};
 use images::Images;
 use processes::Processes;
-use ready_to_run::Mapped;
 use rule_cache::{Key, Period, RuleCache, Space};
 use unwind_info::UnwindInfo;
 
