@@ -2,10 +2,10 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 
 pub use perfcollect_symbols::memory::{Image, Memory};
 
+use super::file_bytes::FileBytes;
 use crate::trace::Pid;
 
 /// The memory of a running process. Held, it stays that process's: a pid used again is another one, and after its
@@ -25,20 +25,7 @@ impl ProcessMemory {
 
 impl Memory for ProcessMemory {
     fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
-        let mut filled = 0;
-        // A read ends at the first page that is not there, at times after a part.
-        while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-            let Some(from) = address.checked_add(filled as u64) else {
-                break;
-            };
-            match self.0.read_at(rest, from) {
-                Ok(0) => break,
-                Ok(read) => filled += read,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => break,
-            }
-        }
-        filled
+        FileBytes(&self.0).read(address, buffer)
     }
 }
 

@@ -4,7 +4,7 @@ use framehop::{
     CacheNative, Error, FrameAddress, MayAllocateDuringUnwind, UnwindRegsNative, Unwinder as _,
 };
 
-use super::managed::{Host, InFile, ManagedCode, Point, Registers, Rule, StepError};
+use super::managed::{Host, InFile, ManagedCode, MetCode, Point, Registers, Rule, StepError};
 use super::module::FileUnwinder;
 use super::modules::Modules;
 use super::signal::SignalFrames;
@@ -87,6 +87,11 @@ impl Unwinder {
                 guessed: false,
             },
         }
+    }
+
+    /// The code made at run time that was met since the last call, in order; to be told before the stacks it is in.
+    pub fn take_met(&mut self) -> Vec<MetCode> {
+        self.managed.take_met()
     }
 
     /// What the user should know.

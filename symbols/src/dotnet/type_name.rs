@@ -62,8 +62,8 @@ pub fn instantiated<A: AsRef<str>>(name: &str, arguments: &[A]) -> String {
     spelled
 }
 
-/// `<a,b>`.
-pub(crate) fn push_arguments<A: AsRef<str>>(out: &mut String, arguments: &[A]) {
+/// Adds `<a,b>`.
+pub fn push_arguments<A: AsRef<str>>(out: &mut String, arguments: &[A]) {
     let separators = std::iter::once("<").chain(std::iter::repeat(","));
     for (separator, argument) in separators.zip(arguments) {
         out.push_str(separator);
