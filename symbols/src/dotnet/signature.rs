@@ -12,8 +12,9 @@ const MAX_ARGUMENTS: u32 = 1024;
 const MAX_TEXT_BYTES: usize = 16 << 10;
 /// Bits of the first byte of a method's signature.
 const GENERIC: u8 = 0x10;
-const FIELD: u8 = 0x06;
 const KIND: u8 = 0x0f;
+/// Kinds of signature that are not of methods or function pointers.
+const OTHER_KINDS: [u8; 6] = [0x06, 0x07, 0x08, 0x0a, 0x0b, 0x0c];
 
 /// What a signature's numbers stand for.
 pub trait Names {
@@ -102,7 +103,7 @@ impl<'a, N: Names> Printer<'a, N> {
     /// The parameters and the return type.
     fn method(&mut self, depth: usize) -> Option<(String, String)> {
         let convention = self.input.byte()?;
-        if convention & KIND >= FIELD {
+        if OTHER_KINDS.contains(&(convention & KIND)) {
             return None;
         }
         if convention & GENERIC != 0 {
