@@ -5,7 +5,7 @@ use std::io::Write;
 use super::target::{Filter, Target};
 use crate::machine::{self, Change, Machine, ProcError};
 use crate::perf::{Record, SampleRecord};
-use crate::trace::spool::{Row, SpoolEnd};
+use crate::trace::spool::{MethodRow, Row, SpoolEnd};
 use crate::trace::{
     CodeAddress, Cpu, Header, Losses, Nanos, Notice, Pid, ProcessId, Recorder, Sample, Tid,
     Truncation,
@@ -101,6 +101,7 @@ impl<'a, W: Write> Engine<'a, W> {
         }
         self.losses.guessed_stacks += u64::from(walked.guessed);
         self.record_changes();
+        self.record_code();
         let stack = self
             .recorder
             .stack(thread, &self.leaf_first, walked.cut, self.machine.files());
@@ -146,6 +147,26 @@ impl<'a, W: Write> Engine<'a, W> {
                 },
             };
             self.recorder.put(&row);
+        }
+    }
+
+    /// Tells what the code made at run time is that was met just now.
+    fn record_code(&mut self) {
+        for met in self.unwinder.take_met() {
+            // Else frames met before would keep their names.
+            if met.replaces {
+                self.recorder.forget();
+            }
+            let name = met.name.as_ref();
+            let text = |text: Option<&str>| text.unwrap_or_default().as_bytes().to_vec().into();
+            self.recorder.put(&Row::Method(MethodRow {
+                process: met.process,
+                start: met.start,
+                size: met.end.saturating_sub(met.start),
+                name: text(name.map(|name| name.method.as_str())),
+                module: text(name.map(|name| name.module.as_str())),
+                tier: text(name.and_then(|name| name.tier)),
+            }));
         }
     }
 

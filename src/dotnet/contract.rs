@@ -10,6 +10,7 @@ use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
 
 use super::memory::Memory;
+use super::type_system::{self, TypeSystem};
 
 /// `DNCCDAC\0`, the first eight bytes of a descriptor of this byte order.
 const MAGIC: u64 = 0x0043_4144_4343_4e44;
@@ -18,6 +19,10 @@ const MAX_DESCRIPTOR_BYTES: u32 = 256 << 10;
 /// The versions of the contract `ExecutionManager` whose rules are known here; they differ in the nibble map, and
 /// [`super::code_map`] tells its two forms apart by the words themselves.
 const EXECUTION_MANAGER: [u64; 2] = [1, 2];
+/// The version of the contract `RuntimeTypeSystem` whose rules are known here.
+const RUNTIME_TYPE_SYSTEM: u64 = 1;
+/// How many low bits of a method's token a MethodDesc has, by those rules.
+const TOKEN_REMAINDER_BITS: &str = "0xc";
 /// No field of these structures lies further from its start.
 const MAX_OFFSET: u64 = 4096;
 
@@ -28,6 +33,8 @@ pub struct Contract {
     pub(super) section: Section,
     pub(super) heap: Heap,
     pub(super) header: Header,
+    /// What leads to names. `None`: its rules are not known here.
+    pub(super) types: Option<TypeSystem>,
 }
 
 /// `RangeSectionFragment`.
@@ -66,7 +73,7 @@ pub(super) struct Header {
     pub(super) unwind_infos: u64,
 }
 
-/// What .NET 8 and 9 have.
+/// What .NET 8 has.
 pub(super) const DOTNET_8: Contract = Contract {
     fragment: Fragment {
         next: 0,
@@ -92,12 +99,23 @@ pub(super) const DOTNET_8: Contract = Contract {
         unwind_info_count: 32,
         unwind_infos: 36,
     },
+    types: Some(type_system::DOTNET_8),
 };
 
 #[derive(Deserialize)]
 struct Descriptor {
     contracts: BTreeMap<String, u64>,
     types: BTreeMap<String, BTreeMap<String, Field>>,
+    #[serde(default)]
+    globals: BTreeMap<String, Global>,
+}
+
+/// A constant is its text and its type.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Global {
+    Constant(String, IgnoredAny),
+    Other(IgnoredAny),
 }
 
 /// A field is its offset, or its offset and type.
@@ -123,19 +141,33 @@ impl Contract {
     /// The contract that the text of a descriptor states.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Self> {
-        let Descriptor { contracts, types } = serde_json::from_slice(text).ok()?;
-        let Some(version) = contracts.get("ExecutionManager") else {
-            return (!types.contains_key("RangeSection")).then_some(DOTNET_8);
-        };
-        if !EXECUTION_MANAGER.contains(version) {
-            return None;
-        }
+        let Descriptor {
+            contracts,
+            types,
+            globals,
+        } = serde_json::from_slice(text).ok()?;
         let offset = |structure: &str, field: &str| match types.get(structure)?.get(field)? {
             Field::Offset(offset) | Field::Typed(offset, _) => {
                 (*offset <= MAX_OFFSET).then_some(*offset)
             }
             Field::Other(_) => None,
         };
+        let remainder_bits = globals.get("MethodDescTokenRemainderBitCount");
+        let type_system = matches!(
+            (contracts.get("RuntimeTypeSystem"), remainder_bits),
+            (Some(&RUNTIME_TYPE_SYSTEM), Some(Global::Constant(bits, _))) if bits == TOKEN_REMAINDER_BITS
+        )
+        .then(|| TypeSystem::stated(offset))
+        .flatten();
+        let Some(version) = contracts.get("ExecutionManager") else {
+            return (!types.contains_key("RangeSection")).then_some(Self {
+                types: type_system,
+                ..DOTNET_8
+            });
+        };
+        if !EXECUTION_MANAGER.contains(version) {
+            return None;
+        }
         Some(Self {
             fragment: Fragment {
                 next: offset("RangeSectionFragment", "Next")?,
@@ -161,6 +193,7 @@ impl Contract {
                 unwind_info_count: offset("RealCodeHeader", "NumUnwindInfos")?,
                 unwind_infos: offset("RealCodeHeader", "UnwindInfos")?,
             },
+            types: type_system,
         })
     }
 }
@@ -193,9 +226,15 @@ mod tests {
         "CodeHeapListNode":{"Next":0,"StartAddress":16,"EndAddress":24,"MapBase":32,"HeaderMap":40},
         "RealCodeHeader":{"MethodDesc":24,"GCInfo":16,"NumUnwindInfos":32,"UnwindInfos":36}},"globals":{"X":[[1],"pointer"]}}"#;
 
+    /// The code manager of 8, 9 and 10; names by what the descriptor says.
+    const CODE: Contract = Contract {
+        types: None,
+        ..DOTNET_8
+    };
+
     #[test]
     fn the_runtime_states_its_offsets() {
-        assert_eq!(Contract::parse(DOTNET_10.as_bytes()), Some(DOTNET_8));
+        assert_eq!(Contract::parse(DOTNET_10.as_bytes()), Some(CODE));
         let moved = DOTNET_10.replace("\"HeaderMap\":40", "\"HeaderMap\":48");
         assert_eq!(
             Contract::parse(moved.as_bytes()).unwrap().heap.nibble_map,
@@ -220,7 +259,7 @@ mod tests {
     #[test]
     fn nine_has_a_descriptor_without_the_code_manager() {
         let text = br#"{"contracts":{"Thread":1},"types":{"Thread":{"Id":8}}}"#;
-        assert_eq!(Contract::parse(text), Some(DOTNET_8));
+        assert_eq!(Contract::parse(text), Some(CODE));
     }
 
     #[test]
@@ -236,7 +275,7 @@ mod tests {
             let start = 0x1000;
             Contract::of(&Image { start, bytes }, Some(start))
         }
-        assert_eq!(at(&bytes), Some(DOTNET_8));
+        assert_eq!(at(&bytes), Some(CODE));
         assert_eq!(at(&bytes[..100]), None);
         bytes[0] = 0;
         assert_eq!(at(&bytes), None);

@@ -33,12 +33,19 @@ pub struct Function {
 /// A compiled method.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Method {
-    /// Its first address, by which the runtime knows it.
+    /// What it is known by.
+    pub key: MethodKey,
+    /// By address.
+    functions: Box<[Function]>,
+}
+
+/// What a compiled method is known by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MethodKey {
+    /// Its first address.
     pub start: u64,
     /// The runtime's `MethodDesc`.
     pub method_desc: u64,
-    /// By address.
-    functions: Box<[Function]>,
 }
 
 /// What starts at an address of a code heap.
@@ -83,10 +90,17 @@ impl Method {
             .windows(2)
             .all(|pair| matches!(pair, [a, b] if a.end <= b.begin));
         sorted.then_some(Self {
-            start,
-            method_desc,
+            key: MethodKey { start, method_desc },
             functions,
         })
+    }
+
+    /// Behind its last address.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.functions
+            .last()
+            .map_or(self.key.start, |last| last.end)
     }
 
     /// The function of the method that an address lies in.
@@ -143,7 +157,7 @@ mod tests {
         let Some(Start::Method(method)) = read(&bytes) else {
             panic!("no method");
         };
-        assert_eq!((method.start, method.method_desc), (START, 0x7777));
+        assert_eq!((method.key.start, method.key.method_desc), (START, 0x7777));
         let begin = |address| method.function_at(address).map(|f| f.begin);
         assert_eq!(begin(START), Some(START));
         assert_eq!(begin(START + 0x3f), Some(START));

@@ -2,13 +2,23 @@
 //!
 //! Everything read is chosen by that process: every number is checked, every list and search has an end.
 
+mod assemblies;
 mod code_map;
 mod contract;
+mod file_bytes;
 mod memory;
 mod method;
+mod method_name;
+mod names;
 mod runtime;
+mod tier;
+mod type_system;
 
+pub use assemblies::Assemblies;
 pub use contract::Contract;
+pub use file_bytes::FileBytes;
 pub use memory::{Image, Memory, ProcessMemory};
-pub use method::{Function, Method};
+pub use method::{Function, Method, MethodKey};
+pub use method_name::MethodName;
+pub use names::{MethodNames, NamesOff};
 pub use runtime::{Code, Found, Runtime, RuntimeFile, candidates};

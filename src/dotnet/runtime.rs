@@ -8,6 +8,7 @@ use super::code_map::{RangeSection, SectionKind, section_at};
 use super::contract::Contract;
 use super::memory::{Memory, ProcessMemory};
 use super::method::{Method, Start};
+use super::type_system::TypeSystem;
 use crate::machine::{Backing, CodeFile, Content, FileTable, Maps};
 use crate::trace::ModuleId;
 
@@ -105,6 +106,8 @@ pub struct Found<'a> {
 pub struct Runtime<M = ProcessMemory> {
     memory: M,
     contract: Contract,
+    /// Address of the table for debuggers.
+    dac_table: u64,
     /// Address of the range section map.
     top: u64,
     /// By address of the last byte; those that are there to stay.
@@ -121,25 +124,35 @@ impl<M: Memory> Runtime<M> {
     pub fn attach(memory: M, file: &RuntimeFile, bias: u64) -> Option<Self> {
         let descriptor = file.descriptor.map(|stated| stated.wrapping_add(bias));
         let contract = Contract::of(&memory, descriptor)?;
-        let top = memory.u64(file.dac_table.wrapping_add(bias))?;
-        (top != 0).then(|| Self::new(memory, contract, top))
+        let dac_table = file.dac_table.wrapping_add(bias);
+        Self::new(memory, contract, dac_table)
     }
 
-    /// The runtime whose range section map is at `top`.
-    pub fn new(memory: M, contract: Contract, top: u64) -> Self {
-        Self {
+    /// The runtime whose table for debuggers is at `dac_table`. `None`: not yet set up.
+    pub fn new(memory: M, contract: Contract, dac_table: u64) -> Option<Self> {
+        let top = memory.u64(dac_table).filter(|top| *top != 0)?;
+        Some(Self {
             memory,
             contract,
+            dac_table,
             top,
             sections: BTreeMap::new(),
             methods: BTreeMap::new(),
             passing: None,
-        }
+        })
     }
 
     /// The process's memory.
     pub fn memory(&self) -> &M {
         &self.memory
+    }
+
+    pub(super) fn types(&self) -> Option<TypeSystem> {
+        self.contract.types
+    }
+
+    pub(super) fn dac_table(&self) -> u64 {
+        self.dac_table
     }
 
     /// What lies at an address. `None`: it cannot be told now.
@@ -210,6 +223,7 @@ mod tests {
 
     const BEGIN: u64 = 0x40_0000;
     const HEADER: u64 = 0x6_0000;
+    const DAC_TABLE: u64 = 0x5_0000;
 
     #[test]
     fn an_address_leads_to_its_function() {
@@ -224,11 +238,14 @@ mod tests {
             for (at, number) in [(36, 0x40_u32), (40, 0x70), (44, 0x80)] {
                 bytes.put_bytes(HEADER + at, &number.to_le_bytes());
             }
-            let mut runtime = Runtime::new(bytes.memory(), DOTNET_8, TOP);
+            bytes.put(DAC_TABLE, TOP);
+            let mut runtime = Runtime::new(bytes.memory(), DOTNET_8, DAC_TABLE).unwrap();
             for _ in 0..2 {
                 let found = runtime.code_at(BEGIN + 0x50).unwrap();
                 assert_eq!(found.collectible, flags == 3);
-                assert!(matches!(found.code, Code::Method(method) if method.start == BEGIN + 0x40));
+                assert!(
+                    matches!(found.code, Code::Method(method) if method.key.start == BEGIN + 0x40)
+                );
                 for stub in [0x70, 0x100, 0x120] {
                     let found = runtime.code_at(BEGIN + stub).unwrap();
                     assert!(matches!(found.code, Code::Stub), "{stub:#x}");

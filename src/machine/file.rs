@@ -193,7 +193,7 @@ pub(super) fn vdso_image() -> io::Result<Vec<u8>> {
 
 /// The mapped file itself through /proc/PID/map_files, whatever its path is by now; else by its path below the
 /// root directory of the process. In both places something else may be by now, so the inode decides.
-fn open_file(wanted: &Wanted<'_>) -> io::Result<File> {
+pub(super) fn open_file(wanted: &Wanted<'_>) -> io::Result<File> {
     let Wanted {
         pid, start, end, ..
     } = wanted;

@@ -1,6 +1,7 @@
 //! What the machine looks like at the time of a record: processes, threads, what they have mapped as code.
 
 mod file;
+mod mapped;
 mod maps;
 mod proc_fs;
 mod process;
@@ -8,6 +9,7 @@ mod recovered;
 mod root;
 
 pub use file::{CodeFile, Content, FileTable};
+pub use mapped::{MappedFiles, MappedPlace};
 pub use maps::{Backing, Mapping, Maps};
 pub use proc_fs::{
     ProcError, boot_id, exists, is_running, namespace_pid, pids, thread_group, with_descendants,

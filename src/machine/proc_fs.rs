@@ -164,7 +164,7 @@ pub fn with_descendants(pids: &[Pid]) -> Result<Vec<Pid>, ProcError> {
     Ok(found)
 }
 
-/// An executable line of /proc/PID/maps.
+/// A line of /proc/PID/maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MapsLine<'a> {
     pub(super) start: u64,
@@ -173,6 +173,7 @@ pub(super) struct MapsLine<'a> {
     pub(super) device: (u32, u32),
     pub(super) inode: u64,
     pub(super) path: &'a [u8],
+    pub(super) executable: bool,
 }
 
 /// Content of /proc/PID/maps. Where the main thread has ended it is empty, but the other threads still tell.
@@ -191,6 +192,11 @@ pub(super) fn maps(pid: Pid) -> Result<Vec<u8>, ProcError> {
 
 /// The executable lines of a maps file.
 pub(super) fn parse_maps(text: &[u8]) -> impl Iterator<Item = MapsLine<'_>> {
+    parse_all_maps(text).filter(|line| line.executable)
+}
+
+/// All lines of a maps file.
+pub(super) fn parse_all_maps(text: &[u8]) -> impl Iterator<Item = MapsLine<'_>> {
     text.split(|&b| b == b'\n').filter_map(parse_maps_line)
 }
 
@@ -212,8 +218,8 @@ fn parse_maps_line(line: &[u8]) -> Option<MapsLine<'_>> {
     let (major, minor) = field()?.split_once(':')?;
     let inode = field()?.parse().ok()?;
     let path = rest.trim_ascii_start();
-    executable.then_some(())?;
     Some(MapsLine {
+        executable,
         start: hex(start)?,
         end: hex(end)?,
         file_offset,

@@ -1,5 +1,5 @@
-//! Functions of code made at run time, by the map the runtime keeps: `/tmp/perf-PID.map` in the process's own root
-//! directory, with its pid in its own namespace.
+//! Functions of code made at run time: as they were named while they were sampled, else by the map the runtime keeps,
+//! `/tmp/perf-PID.map` in the process's own root directory, with its pid in its own namespace.
 
 use std::fs::File;
 use std::io::{self, BufReader};
@@ -13,29 +13,46 @@ use super::gap::Gap;
 use super::stop::{Stop, Stoppable};
 use super::{Named, nameless, offset};
 use crate::machine::{JitHost, ProcessRow};
-use crate::trace::{CodeAddress, Function, FunctionKind};
+use crate::trace::{CodeAddress, FrameId, Function, FunctionKind, Method, Methods};
 
 const REMEDY: &str = "start a .NET process with DOTNET_PerfMapEnabled=1 (before .NET 6 COMPlus_PerfMapEnabled=1), \
                       Node.js with --perf-basic-prof";
 /// Module of code whose name tells none.
 pub(super) const MODULE: &str = "jit";
 
-pub(super) fn name(codes: &[CodeAddress], process: &ProcessRow, stop: Stop<'_>) -> Named {
-    let addresses: Vec<_> = codes.iter().copied().map(offset).collect();
-    let (map, fault) = match perf_map(process, &addresses, stop) {
-        Ok(map) => (map, None),
-        Err(fault) => (PerfMap::default(), Some(fault)),
+pub(super) fn name(
+    frames: &[FrameId],
+    codes: &[CodeAddress],
+    methods: &Methods,
+    process: &ProcessRow,
+    stop: Stop<'_>,
+) -> Named {
+    let known: Vec<_> = frames.iter().map(|frame| methods.of(*frame)).collect();
+    let is_open = |known: &Option<_>| known.is_none();
+    let open = || codes.iter().zip(&known).filter(|(_, known)| is_open(known));
+    let addresses: Vec<_> = open().map(|(code, _)| offset(*code)).collect();
+    let (map, fault) = match &addresses[..] {
+        [] => (PerfMap::default(), None),
+        addresses => match perf_map(process, addresses, stop) {
+            Ok(map) => (map, None),
+            Err(fault) => (PerfMap::default(), Some(fault)),
+        },
     };
     let functions: Vec<_> = codes
         .iter()
-        .map(|&code| {
-            map.lookup(offset(code))
-                .map_or_else(|| nameless(code), |symbol| function(symbol.name))
+        .zip(&known)
+        .map(|(&code, known)| match known {
+            Some(Some(method)) => of_method(method),
+            Some(None) => nameless(code),
+            None => map
+                .lookup(offset(code))
+                .map_or_else(|| nameless(code), |symbol| function(symbol.name)),
         })
         .collect();
     let named = functions.iter().any(|function| function.name.is_some());
     let useless = || Fault::new("its perf map names none of it", REMEDY);
-    let fault = fault.or_else(|| (!named).then(useless));
+    // Where the runtime told the names itself, the rest are its stubs.
+    let fault = fault.or_else(|| (!named).then(useless)).filter(|_| !named);
     Named {
         functions,
         notices: Vec::new(),
@@ -45,6 +62,16 @@ pub(super) fn name(codes: &[CodeAddress], process: &ProcessRow, stop: Stop<'_>) 
             why,
             remedy,
         }),
+    }
+}
+
+fn of_method(method: &Method) -> Function {
+    Function {
+        name: Some(method.name.clone()),
+        module: method.module.clone(),
+        tier: method.tier.clone(),
+        kind: FunctionKind::Jit,
+        inlined: false,
     }
 }
 

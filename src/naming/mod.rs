@@ -17,8 +17,8 @@ use gap::Gap;
 
 use crate::capture::Capture;
 use crate::trace::{
-    CodeAddress, Frame, Function, FunctionId, FunctionKind, ModuleId, Names, Notice, ProcessId,
-    Quality, StackId, Trace, Truncation,
+    CodeAddress, Frame, FrameId, Function, FunctionId, FunctionKind, ModuleId, Names, Notice,
+    ProcessId, Quality, StackId, Trace, Truncation,
 };
 
 /// What naming one group of addresses gave: for each its function, and what the user should know.
@@ -47,7 +47,13 @@ impl Source {
         }
     }
 
-    fn name(self, codes: &[CodeAddress], capture: &Capture, stop: Stop<'_>) -> Named {
+    fn name(
+        self,
+        frames: &[FrameId],
+        codes: &[CodeAddress],
+        capture: &Capture,
+        stop: Stop<'_>,
+    ) -> Named {
         let machine = &capture.machine;
         match (self, &capture.kernel_gone) {
             (Self::Kernel, Some(why)) => Named {
@@ -60,7 +66,11 @@ impl Source {
             },
             (Self::Kernel, None) => kernel::name(codes, stop),
             (Self::Module(id), _) => elf::name(codes, machine.files().file(id)),
-            (Self::Jit(id), _) => jit::name(codes, &machine.process_rows()[id.index()], stop),
+            (Self::Jit(id), _) => {
+                let process = &machine.process_rows()[id.index()];
+                let methods = &capture.recording.methods;
+                jit::name(frames, codes, methods, process, stop)
+            }
             (Self::Nothing, _) => Named {
                 functions: codes.iter().copied().map(nameless).collect(),
                 notices: Vec::new(),
@@ -156,11 +166,12 @@ fn name_groups(groups: &[(Source, Vec<usize>)], capture: &Capture, stop: Stop<'_
             let Some((source, rows)) = groups.get(index).filter(|_| !stop()) else {
                 return done;
             };
+            let frames: Vec<_> = rows.iter().map(|&row| FrameId(row as u32)).collect();
             let codes: Vec<_> = rows
                 .iter()
                 .map(|&row| capture.recording.frames[row])
                 .collect();
-            done.push((index, source.name(&codes, capture, stop)));
+            done.push((index, source.name(&frames, &codes, capture, stop)));
         }
     };
     let workers = std::thread::available_parallelism()

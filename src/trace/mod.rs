@@ -1,6 +1,7 @@
 //! The trace: everything that records ends in it, everything that shows starts from it.
 
 mod ids;
+mod methods;
 mod quality;
 mod recent;
 mod recorder;
@@ -8,6 +9,7 @@ pub mod spool;
 mod stack;
 
 pub use ids::{Cpu, FrameId, FunctionId, ModuleId, Nanos, Pid, ProcessId, StackId, ThreadId, Tid};
+pub use methods::{Method, Methods};
 pub use quality::{CpuLosses, Losses, NameCount, Names, Notice, Quality, StackQuality, Truncation};
 pub use recorder::{CodeAddress, DescribeFile, Recorder};
 pub use spool::{Header, Recording};

@@ -72,12 +72,16 @@ impl Known {
     /// Forgets everything, if it is too much.
     fn make_room(&mut self) {
         if self.stacks.len() >= MAX_NODES || self.frames.len() >= MAX_FRAMES {
-            *self = Self {
-                first_frame: self.first_frame + self.frames.len() as u32,
-                first_stack: self.first_stack + self.stacks.len() as u32,
-                ..Self::default()
-            };
+            self.forget();
         }
+    }
+
+    fn forget(&mut self) {
+        *self = Self {
+            first_frame: self.first_frame + self.frames.len() as u32,
+            first_stack: self.first_stack + self.stacks.len() as u32,
+            ..Self::default()
+        };
     }
 
     /// Id of a row of `stacks`.
@@ -178,6 +182,11 @@ impl<W: Write> Recorder<W> {
             self.spool.put(&Row::Node(known.stack_id(parent), frame));
         }
         stack
+    }
+
+    /// Forgets which code addresses and stacks were met, because one of them stands for something else from now on.
+    pub fn forget(&mut self) {
+        self.known.forget();
     }
 
     /// Keeps a sample. Samples come in order of time; its thread must have been recorded.

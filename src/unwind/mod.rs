@@ -9,5 +9,5 @@ mod signal;
 mod stack_copy;
 mod walk;
 
-pub use managed::{FunctionBytes, ReadyToRunImage, Rule, function_rule};
+pub use managed::{FunctionBytes, MetCode, ReadyToRunImage, Rule, function_rule};
 pub use walk::{SampledProcess, Unwinder, Walked};

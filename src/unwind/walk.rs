@@ -5,7 +5,7 @@ use framehop::{
 };
 
 use super::chain;
-use super::managed::{Host, InFile, ManagedCode, Point, Registers, Rule, StepError};
+use super::managed::{Host, InFile, ManagedCode, MetCode, Point, Registers, Rule, StepError};
 use super::module::FileUnwinder;
 use super::modules::Modules;
 use super::signal::SignalFrames;
@@ -92,6 +92,11 @@ impl Unwinder {
             cut,
             guessed: walk.guessed,
         }
+    }
+
+    /// The code made at run time that was met since the last call, in order; to be told before the stacks it is in.
+    pub fn take_met(&mut self) -> Vec<MetCode> {
+        self.managed.take_met()
     }
 
     /// What the user should know.

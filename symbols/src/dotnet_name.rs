@@ -10,6 +10,8 @@
 
 use std::borrow::Cow;
 
+use crate::dotnet::il_text;
+
 /// The tier words of .NET Core 3.1 to 10, and those of the method events, which tools write alike.
 const TIERS: [&str; 14] = [
     "Unknown",
@@ -33,8 +35,7 @@ const TIERS: [&str; 14] = [
 pub struct ManagedName<'a> {
     /// The assembly's simple name: `System.Private.CoreLib`.
     pub assembly: Cow<'a, str>,
-    /// `Namespace.Type.Method(arguments)`. Types and arguments are spelled as the runtime does: nested
-    /// types behind `+` or `/`, generics as `` List`1[System.Int32] ``. The return type is dropped.
+    /// `Namespace.Type.Method(parameters)`, types spelled as in C#, nested ones behind `+`. The return type is dropped.
     pub method: String,
     /// How the code was compiled, in the runtime's word.
     pub tier: Option<&'static str>,
@@ -51,9 +52,18 @@ impl<'a> ManagedName<'a> {
         if method_name.is_empty() {
             return None;
         }
-        let mut method = String::from_utf8_lossy(type_name).into_owned();
+        let (mut method, of_type) = il_text::owner(&String::from_utf8_lossy(type_name));
         method.push('.');
-        push_without_comments(&mut method, &String::from_utf8_lossy(method_name));
+        let method_name = without_comments(&String::from_utf8_lossy(method_name));
+        let (name, parameters) = method_name
+            .find('(')
+            .and_then(|at| method_name.split_at_checked(at))
+            .unwrap_or((&method_name, ""));
+        method.push_str(name);
+        match il_text::parameters(parameters, &of_type) {
+            Some(spelled) => method.push_str(&spelled),
+            None => method.push_str(parameters),
+        }
         Some(Self {
             assembly: String::from_utf8_lossy(assembly),
             method,
@@ -94,7 +104,8 @@ fn split_assembly(name: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// Drops ` /* MT: 0x7f.. */`, which dynamic methods have behind a class: the address differs from process to process.
-fn push_without_comments(out: &mut String, text: &str) {
+fn without_comments(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, comment)) = rest.split_once(" /* MT: ") {
         let Some((_, after)) = comment.split_once(" */") else {
@@ -104,6 +115,7 @@ fn push_without_comments(out: &mut String, text: &str) {
         rest = after;
     }
     out.push_str(rest);
+    out
 }
 
 #[cfg(test)]
@@ -133,7 +145,7 @@ mod tests {
         check(
             "int32 [app] Program::Fib(int32)[OptimizedTier1]",
             "app",
-            "Program.Fib(int32)",
+            "Program.Fib(int)",
             tier,
         );
         check(
@@ -177,7 +189,7 @@ mod tests {
         check(
             "string[] [split] P::Q(class [System.Runtime]System.X[])",
             "split",
-            "P.Q(class [System.Runtime]System.X[])",
+            "P.Q(System.X[])",
             None,
         );
     }
@@ -187,13 +199,13 @@ mod tests {
         check(
             "instance bool [split] Program+<>c__DisplayClass0_0::<<Main>$>b__0(class Split.Mode)[QuickJitted]",
             "split",
-            "Program+<>c__DisplayClass0_0.<<Main>$>b__0(class Split.Mode)",
+            "Program+<>c__DisplayClass0_0.<<Main>$>b__0(Split.Mode)",
             Some("QuickJitted"),
         );
         check(
             "instance uint64 [split] Split.Modes.Generics+Box`1[System.__Canon]::GenericBurn(uint64)[OptimizedTier1OSR]",
             "split",
-            "Split.Modes.Generics+Box`1[System.__Canon].GenericBurn(uint64)",
+            "Split.Modes.Generics+Box<System.__Canon>.GenericBurn(ulong)",
             Some("OptimizedTier1OSR"),
         );
         check(
@@ -209,7 +221,7 @@ mod tests {
         check(
             "uint64 [Anonymously Hosted DynamicMethods Assembly] dynamicClass::lambda_method1(System.Runtime.CompilerServices.Closure /* MT: 0x7faea75ef7d8 */,uint64)[Optimized]",
             "Anonymously Hosted DynamicMethods Assembly",
-            "dynamicClass.lambda_method1(System.Runtime.CompilerServices.Closure,uint64)",
+            "dynamicClass.lambda_method1(System.Runtime.CompilerServices.Closure,ulong)",
             Some("Optimized"),
         );
         check("void [a] D::m(X /* MT: 0x1", "a", "D.m(X /* MT: 0x1", None);
@@ -223,7 +235,7 @@ mod tests {
             "T.M(int32)[Turbo]",
             None,
         );
-        check("void [a] T::M(int32[])", "a", "T.M(int32[])", None);
+        check("void [a] T::M(int32[])", "a", "T.M(int[])", None);
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! How rows are written: relative to the rows before them.
 
-use super::row::{FileIdentity, FileRow, JitHostRow, Row, RowError};
+use super::row::{FileIdentity, FileRow, JitHostRow, MethodRow, Row, RowError};
 use super::wire::{Input, put, put_difference, put_text};
 use crate::trace::{
     CodeAddress, Cpu, CpuLosses, FrameId, Losses, ModuleId, Nanos, Pid, ProcessId, Sample, StackId,
     ThreadId, Tid, Truncation,
 };
 
-/// Longest path or name (the kernel's limit for paths is 4096).
+/// Longest path or name of any kind (the kernel's limit for paths is 4096).
 const MAX_TEXT_BYTES: usize = 8 << 10;
 /// Longest build id; real ones have 20 bytes at most.
 const MAX_BUILD_ID_BYTES: usize = 64;
@@ -113,6 +113,15 @@ impl Codec {
                 out.push(12);
                 put(out, time.0);
             }
+            Row::Method(method) => {
+                out.push(13);
+                put(out, method.process.0.into());
+                put(out, method.start);
+                put(out, method.size);
+                put_text(out, &method.name, MAX_TEXT_BYTES);
+                put_text(out, &method.module, MAX_TEXT_BYTES);
+                put_text(out, &method.tier, MAX_TEXT_BYTES);
+            }
             Row::Sample(sample) => self.encode_sample(sample, out),
         }
         self.follow(row);
@@ -217,6 +226,14 @@ impl Codec {
             10 => Row::Losses(decode_losses(input)?),
             11 => Row::Clock(Nanos(input.number()?)),
             12 => Row::End(Nanos(input.number()?)),
+            13 => Row::Method(MethodRow {
+                process: self.process(input)?,
+                start: input.number()?,
+                size: input.number()?,
+                name: input.text(MAX_TEXT_BYTES)?.into(),
+                module: input.text(MAX_TEXT_BYTES)?.into(),
+                tier: input.text(MAX_TEXT_BYTES)?.into(),
+            }),
             kind if kind & !(THREAD | CPU | WEIGHT | STACK) == SAMPLE => {
                 Row::Sample(self.decode_sample(kind, input)?)
             }

@@ -10,8 +10,8 @@ use super::header::Header;
 use super::row::{FileRow, JitHostRow, Row, RowError};
 use super::wire::Input;
 use crate::trace::{
-    CodeAddress, Losses, Nanos, Process, Sample, StackId, StackQuality, StackTable, Thread,
-    Truncation,
+    CodeAddress, Losses, Methods, Nanos, Process, Sample, StackId, StackQuality, StackTable,
+    Thread, Truncation,
 };
 
 /// Why nothing can be had from a spool.
@@ -66,6 +66,8 @@ pub struct Recording {
     pub files: Vec<FileRow<'static>>,
     /// By process, for those that run code made at run time.
     pub jit_hosts: Vec<Option<JitHostRow>>,
+    /// What code made at run time is.
+    pub methods: Methods,
     /// Up to when everything is in it.
     pub end: Nanos,
     /// How the spool ends.
@@ -99,6 +101,7 @@ impl Recording {
             };
         }
         let mut recording = reader.recording;
+        recording.methods.settle(&recording.frames);
         recording.bytes = blocks.bytes;
         recording.ending = match ending {
             Ok(ending) => ending.unwrap_or(Ending::Open),
@@ -120,6 +123,7 @@ impl Recording {
             threads: Vec::new(),
             files: Vec::new(),
             jit_hosts: Vec::new(),
+            methods: Methods::default(),
             ending: Ending::Open,
             bytes: 0,
         }
@@ -181,6 +185,7 @@ impl Reader {
             threads,
             files,
             jit_hosts,
+            methods,
             end,
             ..
         } = &mut self.recording;
@@ -211,7 +216,11 @@ impl Reader {
             Row::ProcessName(process, name) => processes[process.index()].name = lossy(name),
             Row::ThreadName(thread, name) => threads[thread.index()].name = lossy(name),
             Row::JitHost(process, host) => jit_hosts[process.index()] = Some(host),
-            Row::Frame(code) => frames.push(code),
+            Row::Method(method) => methods.insert(&method),
+            Row::Frame(code) => {
+                methods.meet(code);
+                frames.push(code);
+            }
             Row::Node(parent, frame) => {
                 self.cuts.push(match (parent, frames[frame.index()]) {
                     (StackId::EMPTY, CodeAddress::Cut(why)) => Some(why),

@@ -9,7 +9,7 @@ use crate::trace::{
 };
 
 /// A file as the kernel tells it apart, and as it was when it was mapped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileIdentity {
     /// Device of `stat`.
     pub device: u64,
@@ -49,6 +49,23 @@ pub struct JitHostRow {
     pub root_inode: u64,
 }
 
+/// Code made at run time, and what it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MethodRow<'a> {
+    /// Whose it is.
+    pub process: ProcessId,
+    /// Its first address.
+    pub start: u64,
+    /// Its bytes.
+    pub size: u64,
+    /// Its name; empty: there is other code than before, and its name is not known.
+    pub name: Cow<'a, [u8]>,
+    /// The assembly it is of.
+    pub module: Cow<'a, [u8]>,
+    /// How it was compiled; empty if that is not known.
+    pub tier: Cow<'a, [u8]>,
+}
+
 /// One row of a spool.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Row<'a> {
@@ -80,6 +97,8 @@ pub enum Row<'a> {
     ThreadName(ThreadId, &'a [u8]),
     /// A process runs code made at run time.
     JitHost(ProcessId, JitHostRow),
+    /// What code made at run time is from now on: of the frames that follow.
+    Method(MethodRow<'a>),
     /// The next frame.
     Frame(CodeAddress),
     /// The next stack node: its parent and its frame.

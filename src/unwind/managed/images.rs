@@ -1,12 +1,9 @@
 //! Precompiled images by the file they are in.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-
 use rustc_hash::FxHashMap;
 
-use super::{Found, InFile, Mapped, Point, ReadyToRunImage, rule_in, stub_rule};
-use crate::dotnet::Memory;
+use super::{Found, InFile, Point, ReadyToRunImage, rule_in, stub_rule};
+use crate::dotnet::FileBytes;
 use crate::machine::{Content, FileTable};
 use crate::trace::ModuleId;
 
@@ -16,22 +13,6 @@ const MAX_IMAGES: usize = 4096;
 /// Images by the file and the place in it that their code is mapped from; `None`: there is no image.
 #[derive(Default)]
 pub(super) struct Images(FxHashMap<(ModuleId, u64), Option<ReadyToRunImage>>);
-
-/// The bytes of a file by their offset.
-struct InOrder<'a>(&'a File);
-
-impl Memory for InOrder<'_> {
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> usize {
-        let mut filled = 0;
-        while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-            match self.0.read_at(rest, offset.saturating_add(filled as u64)) {
-                Ok(read) if read > 0 => filled += read,
-                _ => break,
-            }
-        }
-        filled
-    }
-}
 
 impl Images {
     pub(super) fn find(
@@ -43,7 +24,7 @@ impl Images {
         let Content::File(file) = &files.file(place.file).content else {
             return None;
         };
-        let file = InOrder(file);
+        let file = FileBytes(file);
         if self.0.len() >= MAX_IMAGES {
             self.0.clear();
         }
@@ -57,7 +38,7 @@ impl Images {
             ip: instruction.checked_add(u64::from(!interrupted))?,
             interrupted,
         };
-        let memory = Mapped { image, file };
+        let memory = image.by_address(file);
         Some(match image.function_at(instruction) {
             Some(function) => rule_in(&memory, &function, point),
             None => Found {

@@ -4,6 +4,7 @@
 pub(super) mod epilogue;
 mod images;
 mod instruction;
+mod named_code;
 mod operand;
 mod processes;
 mod prologue;
@@ -13,6 +14,7 @@ mod rule_cache;
 pub(super) mod stub;
 mod unwind_info;
 
+pub use named_code::MetCode;
 pub use ready_to_run::ReadyToRunImage;
 pub use rule::Rule;
 
@@ -23,7 +25,6 @@ use crate::machine::{FileTable, Maps};
 use crate::trace::{ModuleId, Nanos, Notice, Pid, ProcessId};
 use images::Images;
 use processes::Processes;
-use ready_to_run::Mapped;
 use rule_cache::{Key, Period, RuleCache, Space};
 use unwind_info::UnwindInfo;
 
@@ -132,7 +133,12 @@ impl ManagedCode {
         found.rule
     }
 
-    /// Why frames had to be guessed.
+    /// The code made at run time that was met since the last call.
+    pub(super) fn take_met(&mut self) -> Vec<MetCode> {
+        self.processes.take_met()
+    }
+
+    /// Why frames had to be guessed, or have no names.
     pub(super) fn notices(&self) -> impl Iterator<Item = Notice> {
         self.processes.notices()
     }

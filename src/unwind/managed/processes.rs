@@ -1,12 +1,17 @@
 //! Processes that make code while they run, with the .NET runtime in them if there is one.
 
+use std::collections::BTreeMap;
 use std::io;
 
 use rustc_hash::FxHashMap;
 
+use super::named_code::{MetCode, NamedCode, Piece};
+use super::rule_cache::Period;
 use super::{Code, Found, Host, Point, rule_in, stub_rule};
-use crate::dotnet::{ProcessMemory, Runtime, RuntimeFile, candidates};
-use crate::machine::{Backing, FileTable};
+use crate::dotnet::{
+    Assemblies, MethodNames, NamesOff, ProcessMemory, Runtime, RuntimeFile, candidates,
+};
+use crate::machine::{Backing, FileTable, MappedFiles};
 use crate::trace::{ModuleId, Nanos, Notice, Pid, ProcessId};
 
 /// Most processes that are held open; when there are more, all are found anew.
@@ -22,25 +27,61 @@ pub(super) struct Processes {
     /// By file; `None`: it holds no runtime.
     files: FxHashMap<ModuleId, Option<RuntimeFile>>,
     refused: Vec<(Pid, io::Error)>,
+    assemblies: Assemblies,
+    /// Not yet told.
+    met: Vec<MetCode>,
 }
 
 enum Process {
     /// The large one is boxed: most processes have none.
-    Dotnet(Box<Runtime>),
+    Dotnet(Box<Dotnet>),
     /// No runtime that can be read, at least up to a time.
     Other(Nanos),
 }
 
+/// A process with a runtime.
+struct Dotnet {
+    pid: Pid,
+    runtime: Runtime,
+    names: MethodNames,
+    named: NamedCode,
+}
+
 impl Processes {
+    /// The code that was met since the last call, in order.
+    pub(super) fn take_met(&mut self) -> Vec<MetCode> {
+        std::mem::take(&mut self.met)
+    }
+
     /// The rule of a frame in code made at run time.
     pub(super) fn find(&mut self, host: &Host<'_>, point: Point) -> Option<Found> {
-        let runtime = self.runtime(host)?;
+        self.attach_now(host);
+        let Some(Process::Dotnet(dotnet)) = self.runtimes.get_mut(&host.process) else {
+            return None;
+        };
+        let runtime = &mut dotnet.runtime;
         let found = runtime.code_at(point.instruction())?;
         let lasting = !found.collectible;
         Some(match found.code {
             Code::Method(method) => {
                 let function = *method.function_at(point.instruction())?;
+                let (key, end) = (method.key, method.end());
+                let piece = Piece {
+                    start: key.start,
+                    end,
+                    record: key.method_desc,
+                };
                 let found = rule_in(runtime.memory(), &function, point);
+                let now = Period::of(host.time);
+                if !dotnet.named.is_settled(piece, now) {
+                    let name = dotnet
+                        .names
+                        .name(runtime.memory(), &mut self.assemblies, key);
+                    let is_settled = lasting && name.is_some();
+                    let period = if is_settled { Period::ALWAYS } else { now };
+                    let met = dotnet.named.insert(host.process, piece, name, period);
+                    self.met.extend(met);
+                }
                 Found {
                     lasting: found.lasting && lasting,
                     ..found
@@ -58,7 +99,8 @@ impl Processes {
         })
     }
 
-    fn runtime(&mut self, host: &Host<'_>) -> Option<&mut Runtime> {
+    /// Looks for the runtime of a process, unless that was done.
+    fn attach_now(&mut self, host: &Host<'_>) {
         let retry = match self.runtimes.get(&host.process) {
             Some(Process::Dotnet(_)) => false,
             Some(Process::Other(until)) => host.time >= *until,
@@ -69,14 +111,19 @@ impl Processes {
                 self.runtimes.clear();
             }
             let process = match self.attach(host) {
-                Some(runtime) => Process::Dotnet(Box::new(runtime)),
+                Some(runtime) => {
+                    let files = MappedFiles::of(host.pid);
+                    let names = MethodNames::of(host.process, files, &runtime);
+                    Process::Dotnet(Box::new(Dotnet {
+                        pid: host.pid,
+                        runtime,
+                        names,
+                        named: NamedCode::default(),
+                    }))
+                }
                 None => Process::Other(Nanos(host.time.0.saturating_add(RETRY_NS))),
             };
             self.runtimes.insert(host.process, process);
-        }
-        match self.runtimes.get_mut(&host.process)? {
-            Process::Dotnet(runtime) => Some(runtime),
-            Process::Other(_) => None,
         }
     }
 
@@ -103,13 +150,38 @@ impl Processes {
 
     /// What could not be read.
     pub(super) fn notices(&self) -> impl Iterator<Item = Notice> {
-        self.refused.iter().map(|(pid, error)| {
+        let unreadable = self.refused.iter().map(|(pid, error)| {
             Notice::new(
                 format!(
                     "the memory of .NET process {pid} cannot be read ({error}): \
                      callers of its JIT code were guessed by the frame pointer"
                 ),
                 "run perfcollect as root, or with the capability CAP_SYS_PTRACE",
+            )
+        });
+        unreadable.chain(self.nameless())
+    }
+
+    /// Why methods had to be named by other means.
+    fn nameless(&self) -> impl Iterator<Item = Notice> {
+        let mut reasons: BTreeMap<NamesOff, Vec<Pid>> = BTreeMap::new();
+        for process in self.runtimes.values() {
+            if let Process::Dotnet(dotnet) = process
+                && let Some(why) = dotnet.names.off()
+            {
+                reasons.entry(why).or_default().push(dotnet.pid);
+            }
+        }
+        reasons.into_iter().map(|(why, mut pids)| {
+            pids.sort_unstable();
+            pids.truncate(MAX_REFUSED);
+            let pids: Vec<_> = pids.iter().map(Pid::to_string).collect();
+            Notice::new(
+                format!(
+                    "methods of .NET process {} could not be named from its memory: {why}",
+                    pids.join(", ")
+                ),
+                "start it with DOTNET_PerfMapEnabled=1",
             )
         })
     }

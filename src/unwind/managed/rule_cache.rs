@@ -44,6 +44,11 @@ impl Period {
     pub(super) fn of(time: Nanos) -> Self {
         Self((time.0 / PASSING_NS % u64::from(u16::MAX) + 1) as u16)
     }
+
+    /// Whether what is believed for this long is believed now.
+    pub(super) fn holds(self, now: Self) -> bool {
+        self == Self::ALWAYS || self == now
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -87,7 +92,7 @@ impl RuleCache {
         let same = entry.ip == key.ip
             && entry.space == key.space
             && entry.interrupted == key.interrupted
-            && (entry.period == Period::ALWAYS || entry.period == now);
+            && entry.period.holds(now);
         same.then_some(entry.rule)
     }
 

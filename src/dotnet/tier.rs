@@ -1,0 +1,190 @@
+//! How a method's code was compiled: a label, never a reason to have no name.
+//!
+//! ```text
+//! 9, 10   MethodDesc.CodeData -> +0 state of versions -> +16 first version
+//! 8       AppDomain + 0x9d8: table of the states, a closed hash by address of the MethodDesc:
+//!         pointer, u32 slots, u32 entries, u32 slots ever used; a state is MethodDesc, u8, u32, +16 first version
+//! version +0 code, +8 MethodDesc, +24 next, +36 u32 tier
+//! ```
+//! A method of which no version is told has the one code it was compiled to first.
+
+use super::memory::Memory;
+use super::method::MethodKey;
+use super::type_system::{TypeSystem, Versions};
+
+/// The runtime's words.
+pub(super) const OPTIMIZED: &str = "Optimized";
+const QUICK: &str = "QuickJitted";
+const OPTIMIZED_TIER_1: &str = "OptimizedTier1";
+const WORDS: [&str; 6] = [
+    QUICK,
+    OPTIMIZED_TIER_1,
+    "OptimizedTier1OSR",
+    OPTIMIZED,
+    "InstrumentedTier",
+    "InstrumentedTierOptimized",
+];
+/// Versions of one method that are looked at.
+const MAX_VERSIONS: usize = 64;
+const FIRST_VERSION: u64 = 16;
+const VERSION_BYTES: usize = 40;
+/// Mark in a MethodDesc's token: its code is made quickly at first.
+const ELIGIBLE: u16 = 0x8000;
+/// Flag of a method in metadata: always make it fast.
+const AGGRESSIVE: u16 = 0x200;
+/// Entry of the table for debuggers that leads to the application domain, in 8.
+const DOMAIN_ENTRY: u64 = 21;
+/// Place of the table of states in the application domain, in 8.0.
+const STATES: u64 = 0x9d8;
+const MAX_SLOTS: u32 = 4 << 20;
+/// Slots that are tried for one method; as a rule one or two.
+const MAX_PROBES: u32 = 64;
+/// Slots that are read to prove that the table is one.
+const PROOF_SLOTS: u64 = 256;
+
+/// Finds tiers in one process.
+#[derive(Debug)]
+pub(super) struct Tiers {
+    dac_table: u64,
+    /// Whether what is taken for the table of states, in 8, was seen to be one.
+    proved: bool,
+}
+
+impl Tiers {
+    pub(super) fn new(dac_table: u64) -> Self {
+        Self {
+            dac_table,
+            proved: false,
+        }
+    }
+
+    /// The tier of a method that belongs to an assembly.
+    pub(super) fn of(
+        &mut self,
+        memory: &impl Memory,
+        types: &TypeSystem,
+        method: MethodKey,
+        impl_flags: u16,
+    ) -> Option<&'static str> {
+        let desc = method.method_desc;
+        match types.method.versions {
+            Versions::CodeData(offset) => {
+                let code_data = memory.u64(desc.checked_add(offset)?)?;
+                let states = match code_data {
+                    0 => 0,
+                    at => memory.u64(at)?,
+                };
+                if let Some(tier) = version(memory, states, method) {
+                    return tier;
+                }
+                let token = memory.u16(desc.checked_add(types.method.token_remainder)?)?;
+                Some(match token & ELIGIBLE {
+                    0 => OPTIMIZED,
+                    _ => QUICK,
+                })
+            }
+            Versions::OfDomain => {
+                let states = self.states(memory)?;
+                let state = states.find(memory, desc);
+                if let Some(tier) = state.and_then(|state| version(memory, state, method)) {
+                    return tier;
+                }
+                Some(match impl_flags & AGGRESSIVE {
+                    0 => QUICK,
+                    _ => OPTIMIZED_TIER_1,
+                })
+            }
+        }
+    }
+
+    fn states(&mut self, memory: &impl Memory) -> Option<States> {
+        let entry = self.dac_table.checked_add(8 * DOMAIN_ENTRY)?;
+        let domain = memory.u64(memory.u64(entry)?)?;
+        let states = States::read(memory, domain.checked_add(STATES)?)?;
+        if !self.proved {
+            self.proved = states.is_one(memory);
+        }
+        self.proved.then_some(states)
+    }
+}
+
+/// The tier of the version that a method's code is, by the states of its versions; the inner is `None` where the word is
+/// not known.
+fn version(memory: &impl Memory, states: u64, method: MethodKey) -> Option<Option<&'static str>> {
+    if states == 0 {
+        return None;
+    }
+    let mut next = memory.u64(states.checked_add(FIRST_VERSION)?)?;
+    for _ in 0..MAX_VERSIONS {
+        if next == 0 {
+            return None;
+        }
+        let bytes: [u8; VERSION_BYTES] = memory.bytes(next)?;
+        let (words, _) = bytes.as_chunks::<8>();
+        let mut words = words.iter().copied().map(u64::from_le_bytes);
+        let [code, desc, _, following, id_and_tier] = std::array::from_fn(|_| words.next());
+        if (code?, desc?) == (method.start, method.method_desc) {
+            return Some(WORDS.get((id_and_tier? >> 32) as usize).copied());
+        }
+        next = following?;
+    }
+    None
+}
+
+/// The table of states of .NET 8.
+#[derive(Clone, Copy, Debug)]
+struct States {
+    slots: u64,
+    size: u32,
+}
+
+impl States {
+    fn read(memory: &impl Memory, at: u64) -> Option<Self> {
+        let number = |offset| memory.u32(at.checked_add(offset)?);
+        let (size, entries, used) = (number(8)?, number(12)?, number(16)?);
+        let is_sound = entries <= used && used <= size && size < MAX_SLOTS && entries > 0;
+        is_sound.then_some(Self {
+            slots: memory.u64(at)?,
+            size,
+        })
+    }
+
+    /// Whether some entry is found where its key leads.
+    fn is_one(&self, memory: &impl Memory) -> bool {
+        let slots = memory.vec(
+            self.slots,
+            8 * PROOF_SLOTS.min(self.size.into()),
+            8 * PROOF_SLOTS as usize,
+        );
+        let slots = slots.unwrap_or_default();
+        let (slots, _) = slots.as_chunks();
+        let mut entries = slots
+            .iter()
+            .map(|slot| u64::from_le_bytes(*slot))
+            .filter(|entry| *entry > 1);
+        entries.next().is_some_and(|entry| {
+            let desc = memory.u64(entry).filter(|desc| desc % 8 == 0);
+            desc.and_then(|desc| self.find(memory, desc)) == Some(entry)
+        })
+    }
+
+    fn find(&self, memory: &impl Memory, desc: u64) -> Option<u64> {
+        let hash = desc as u32;
+        let mut index = hash.checked_rem(self.size)?;
+        let step = hash
+            .checked_rem(self.size.checked_sub(1)?)?
+            .checked_add(1)?;
+        for _ in 0..MAX_PROBES.min(self.size) {
+            let slot = self.slots.checked_add(u64::from(index) * 8)?;
+            match memory.u64(slot)? {
+                0 => return None,
+                // Deleted.
+                u64::MAX => {}
+                entry if memory.u64(entry) == Some(desc) => return Some(entry),
+                _ => {}
+            }
+            index = (index + step) % self.size;
+        }
+        None
+    }
+}

@@ -1,0 +1,270 @@
+//! Signatures of methods (ECMA-335 II.23.2), and of what is precompiled: types as in C#.
+
+use super::element::{Cursor, code, primitive};
+use super::metadata::Metadata;
+use super::type_name::instantiated;
+
+/// Types within types.
+const MAX_DEPTH: usize = 16;
+/// Most arguments of a method or type.
+const MAX_ARGUMENTS: u32 = 1024;
+/// Longest spelling of one signature; beyond, it is refused.
+const MAX_TEXT_BYTES: usize = 16 << 10;
+/// Bits of the first byte of a method's signature.
+const GENERIC: u8 = 0x10;
+const KIND: u8 = 0x0f;
+/// Kinds of signature that are not of methods or function pointers.
+const OTHER_KINDS: [u8; 6] = [0x06, 0x07, 0x08, 0x0a, 0x0b, 0x0c];
+
+/// What a signature's numbers stand for.
+pub trait Names {
+    /// The module whose tokens the signature has.
+    fn metadata(&self) -> Option<&Metadata>;
+
+    /// An argument of the type (or, with `of_method`, of the method) that the signature belongs to, spelled.
+    fn argument(&self, of_method: bool, index: u32) -> Option<&str>;
+
+    /// The type at an address of the process, spelled.
+    fn runtime_type(&self, address: u64) -> Option<String>;
+
+    /// Another module, which precompiled code counts by index.
+    fn module(&self, index: u32) -> Option<&Metadata>;
+}
+
+/// What is known of a method from its module alone: its arguments, and those of its type.
+#[derive(Clone, Copy, Debug)]
+pub struct InModule<'a> {
+    /// The module.
+    pub metadata: &'a Metadata,
+    /// The type's arguments, spelled.
+    pub of_type: &'a [String],
+    /// The method's arguments, spelled.
+    pub of_method: &'a [String],
+}
+
+impl Names for InModule<'_> {
+    fn metadata(&self) -> Option<&Metadata> {
+        Some(self.metadata)
+    }
+
+    fn argument(&self, of_method: bool, index: u32) -> Option<&str> {
+        let arguments = if of_method {
+            self.of_method
+        } else {
+            self.of_type
+        };
+        arguments.get(index as usize).map(String::as_str)
+    }
+
+    fn runtime_type(&self, _: u64) -> Option<String> {
+        None
+    }
+
+    fn module(&self, _: u32) -> Option<&Metadata> {
+        None
+    }
+}
+
+/// The parameters of a method's signature as `(int,string)`, and how many bytes the signature takes. `None`: damaged.
+#[must_use]
+pub fn parameters(signature: &[u8], names: &impl Names) -> Option<(String, usize)> {
+    let mut printer = Printer::new(signature, names);
+    let (text, _) = printer.method(0)?;
+    Some((text, signature.len() - printer.input.0.len()))
+}
+
+/// One type, spelled, and how many bytes it takes.
+#[must_use]
+pub fn type_name(signature: &[u8], names: &impl Names) -> Option<(String, usize)> {
+    let mut printer = Printer::new(signature, names);
+    let text = printer.spelled(0)?;
+    Some((text, signature.len() - printer.input.0.len()))
+}
+
+/// Reads a signature and spells it.
+struct Printer<'a, N> {
+    input: Cursor<'a>,
+    names: &'a N,
+    /// A module that tokens are of for now, in place of the usual one.
+    module: Option<&'a Metadata>,
+    left: usize,
+}
+
+impl<'a, N: Names> Printer<'a, N> {
+    fn new(signature: &'a [u8], names: &'a N) -> Self {
+        Self {
+            input: Cursor(signature),
+            names,
+            module: None,
+            left: MAX_TEXT_BYTES,
+        }
+    }
+
+    /// The parameters and the return type.
+    fn method(&mut self, depth: usize) -> Option<(String, String)> {
+        let convention = self.input.byte()?;
+        if OTHER_KINDS.contains(&(convention & KIND)) {
+            return None;
+        }
+        if convention & GENERIC != 0 {
+            self.input.number()?;
+        }
+        let count = self.input.number()?;
+        if count > MAX_ARGUMENTS {
+            return None;
+        }
+        let returned = self.spelled(depth + 1)?;
+        let mut text = String::from("(");
+        for index in 0..count {
+            if index > 0 {
+                text.push(',');
+            }
+            text.push_str(&self.spelled(depth + 1)?);
+        }
+        text.push(')');
+        Some((text, returned))
+    }
+
+    fn spelled(&mut self, depth: usize) -> Option<String> {
+        let text = self.any(depth)?;
+        // What is inside counts again with what it is in: that bounds the work too.
+        self.left = self.left.checked_sub(text.len())?;
+        Some(text)
+    }
+
+    fn any(&mut self, depth: usize) -> Option<String> {
+        if depth > MAX_DEPTH {
+            return None;
+        }
+        let code = self.input.byte()?;
+        if let Some(word) = primitive(code) {
+            return Some(word.to_owned());
+        }
+        match code {
+            code::PTR => self.suffixed(depth, "*"),
+            code::BYREF => self.suffixed(depth, "&"),
+            code::SZ_ARRAY => self.suffixed(depth, "[]"),
+            code::ARRAY => self.array(depth),
+            code::VALUE_TYPE | code::CLASS => self.token(depth, &[]),
+            code::GENERIC_INST => self.instance(depth),
+            code::VAR | code::M_VAR => {
+                let index = self.input.number()?;
+                let of_method = code == code::M_VAR;
+                let mark = if of_method { "!!" } else { "!" };
+                let known = self.names.argument(of_method, index);
+                Some(known.map_or_else(|| format!("{mark}{index}"), str::to_owned))
+            }
+            code::FN_PTR => {
+                let (parameters, returned) = self.method(depth)?;
+                let inner = parameters.get(1..parameters.len() - 1)?;
+                let separator = if inner.is_empty() { "" } else { "," };
+                Some(format!("delegate*<{inner}{separator}{returned}>"))
+            }
+            code::MODIFIER_REQUIRED | code::MODIFIER_OPTIONAL => {
+                self.input.number()?;
+                self.spelled(depth + 1)
+            }
+            code::MODIFIER_INTERNAL => {
+                self.input.take(9)?;
+                self.spelled(depth + 1)
+            }
+            code::INTERNAL => {
+                let address = u64::from_le_bytes(self.input.array()?);
+                self.names.runtime_type(address)
+            }
+            code::SENTINEL | code::PINNED | code::VALUE_TYPE_NATIVE => self.spelled(depth + 1),
+            code::CANON => Some("System.__Canon".to_owned()),
+            code::MODULE => {
+                let index = self.input.number()?;
+                let outer = self.module.replace(self.names.module(index)?);
+                let text = self.spelled(depth + 1);
+                self.module = outer;
+                text
+            }
+            _ => None,
+        }
+    }
+
+    fn suffixed(&mut self, depth: usize, suffix: &str) -> Option<String> {
+        let mut text = self.spelled(depth + 1)?;
+        text.push_str(suffix);
+        Some(text)
+    }
+
+    /// Sizes and lower bounds are left out, as C# has none.
+    fn array(&mut self, depth: usize) -> Option<String> {
+        let mut text = self.spelled(depth + 1)?;
+        let rank = self.input.number()?;
+        if !(1..=32).contains(&rank) {
+            return None;
+        }
+        for _ in 0..2 {
+            for _ in 0..self.input.number()? {
+                self.input.number()?;
+            }
+        }
+        text.push('[');
+        text.extend((1..rank).map(|_| ','));
+        text.push(']');
+        Some(text)
+    }
+
+    fn instance(&mut self, depth: usize) -> Option<String> {
+        let head = self.input;
+        let kind = self.input.byte()?;
+        match kind {
+            code::VALUE_TYPE | code::CLASS => {}
+            code::INTERNAL => return self.instance_of_internal(depth),
+            // A type of another module, with arguments of it too.
+            code::MODULE => return self.instance_elsewhere(depth),
+            _ => return None,
+        }
+        self.input.number()?;
+        let arguments = self.arguments(depth)?;
+        let behind = std::mem::replace(&mut self.input, head);
+        self.input.byte()?;
+        let text = self.token(depth, &arguments);
+        self.input = behind;
+        text
+    }
+
+    fn instance_elsewhere(&mut self, depth: usize) -> Option<String> {
+        let index = self.input.number()?;
+        let outer = self.module.replace(self.names.module(index)?);
+        let text = self.instance(depth + 1);
+        self.module = outer;
+        text
+    }
+
+    fn instance_of_internal(&mut self, depth: usize) -> Option<String> {
+        let address = u64::from_le_bytes(self.input.array()?);
+        let arguments = self.arguments(depth)?;
+        Some(instantiated(&self.names.runtime_type(address)?, &arguments))
+    }
+
+    fn arguments(&mut self, depth: usize) -> Option<Vec<String>> {
+        let count = self.input.number()?;
+        if !(1..=MAX_ARGUMENTS).contains(&count) {
+            return None;
+        }
+        (0..count).map(|_| self.spelled(depth + 1)).collect()
+    }
+
+    /// The type of the token that comes next, with arguments.
+    fn token(&mut self, depth: usize, arguments: &[String]) -> Option<String> {
+        let token = Metadata::type_token(self.input.number()?)?;
+        let metadata = self.module.or_else(|| self.names.metadata())?;
+        if let Some(spec) = metadata.type_spec(token) {
+            return self.spec(spec, metadata, depth);
+        }
+        Some(instantiated(&metadata.type_name(token)?, arguments))
+    }
+
+    fn spec(&mut self, spec: &'a [u8], metadata: &'a Metadata, depth: usize) -> Option<String> {
+        let outer = (self.input, self.module);
+        (self.input, self.module) = (Cursor(spec), Some(metadata));
+        let text = self.spelled(depth + 1);
+        (self.input, self.module) = outer;
+        text
+    }
+}
