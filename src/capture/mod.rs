@@ -382,3 +382,6 @@ fn wait(
         Err(error) => Err(error.into()),
     }
 }
+
+#[cfg(test)]
+mod replay_tests;

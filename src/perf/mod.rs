@@ -7,10 +7,15 @@
 mod bytes;
 mod call_graph;
 mod event;
+#[cfg(test)]
+mod fake_event;
 mod layout;
 mod merge;
 mod record;
+#[cfg(test)]
+pub(crate) mod recorded;
 mod ring;
+mod rings;
 mod session;
 
 pub use call_graph::CallGraph;

@@ -124,44 +124,9 @@ impl RecordSource for Ring {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::mem::offset_of;
-    use std::os::unix::fs::FileExt;
+    use crate::perf::fake_event::FakeEvent;
 
     const DATA_BYTES: usize = 4096;
-
-    /// A file in place of a perf event: what is written to it appears in the mapped ring.
-    struct FakeEvent(File);
-
-    impl FakeEvent {
-        fn new() -> Self {
-            let file = tempfile::tempfile().unwrap();
-            file.set_len((rustix::param::page_size() + DATA_BYTES) as u64)
-                .unwrap();
-            Self(file)
-        }
-
-        fn ring(&self) -> Ring {
-            Ring::map(&self.0, DATA_BYTES).unwrap()
-        }
-
-        /// Puts bytes where the kernel would, and moves the head behind them.
-        fn write(&self, position: u64, bytes: &[u8]) {
-            for (at, byte) in (position..).zip(bytes) {
-                let place = rustix::param::page_size() as u64 + at % DATA_BYTES as u64;
-                self.0.write_all_at(&[*byte], place).unwrap();
-            }
-            let head = position + bytes.len() as u64;
-            let head_at = offset_of!(perf_event_mmap_page, data_head) as u64;
-            self.0.write_all_at(&head.to_le_bytes(), head_at).unwrap();
-        }
-
-        fn tail(&self) -> u64 {
-            let mut tail = [0; 8];
-            let tail_at = offset_of!(perf_event_mmap_page, data_tail) as u64;
-            self.0.read_exact_at(&mut tail, tail_at).unwrap();
-            u64::from_le_bytes(tail)
-        }
-    }
 
     fn record(fill: u8, size: usize) -> Vec<u8> {
         let mut bytes = vec![fill; size];
@@ -171,7 +136,7 @@ mod tests {
 
     #[test]
     fn records_come_whole_also_across_the_end() {
-        let event = FakeEvent::new();
+        let event = FakeEvent::new(DATA_BYTES);
         let mut ring = event.ring();
         let mut position = 0;
         for (fill, size) in [(1, 3000), (2, 2000), (3, 8), (4, 4088), (5, 16)] {
@@ -190,7 +155,7 @@ mod tests {
     #[test]
     fn a_record_that_cannot_be_one_ends_the_reading() {
         for size in [0_u16, 7, 64] {
-            let event = FakeEvent::new();
+            let event = FakeEvent::new(DATA_BYTES);
             let mut ring = event.ring();
             let mut bytes = record(1, 16);
             bytes[SIZE_AT as usize..HEADER_BYTES].copy_from_slice(&size.to_le_bytes());

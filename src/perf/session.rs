@@ -1,4 +1,4 @@
-//! Events and rings of all CPUs as one stream of records in time order.
+//! The events of all CPUs and their rings.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -6,10 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use thiserror::Error;
 
 use super::event::{Event, OpenError, Role, SamplingRequest};
-use super::layout::Layout;
-use super::merge::Merge;
 use super::record::Record;
 use super::ring::Ring;
+use super::rings::Rings;
 use crate::cpu_list;
 use crate::trace::{Cpu, Nanos, Notice};
 
@@ -57,12 +56,9 @@ struct CpuEvents {
 pub struct Session {
     cpus: Vec<CpuEvents>,
     /// By position in `cpus`.
-    rings: Vec<Ring>,
+    rings: Rings,
     ring_bytes: usize,
     wanted_ring_bytes: usize,
-    layout: Layout,
-    merge: Merge,
-    malformed: u64,
 }
 
 impl Session {
@@ -70,12 +66,9 @@ impl Session {
     pub fn open(request: &SamplingRequest) -> Result<Self, SessionError> {
         let mut session = Self {
             cpus: Vec::new(),
-            rings: Vec::new(),
+            rings: Rings::new(request.layout().map_err(OpenError::from)?),
             ring_bytes: request.ring_bytes,
             wanted_ring_bytes: request.ring_bytes,
-            layout: request.layout().map_err(OpenError::from)?,
-            merge: Merge::default(),
-            malformed: 0,
         };
         for cpu in cpu_list::online().map_err(SessionError::Cpus)? {
             let tracker = Event::open(request, Role::Tracker, cpu)?;
@@ -178,42 +171,25 @@ impl Session {
     /// Hands what is old enough to be in order to `each`, and tells how old that is.
     pub fn drain(&mut self, each: impl FnMut(Nanos, Record<'_>)) -> Nanos {
         let horizon = Nanos(now().0.saturating_sub(MERGE_LAG_NS));
-        self.drain_until(horizon, each);
+        self.rings.drain_until(horizon, each);
         horizon
     }
 
     /// Hands everything to `each`; for a session that was disabled.
     pub fn drain_all(&mut self, each: impl FnMut(Nanos, Record<'_>)) {
-        self.drain_until(Nanos(u64::MAX), each);
-    }
-
-    fn drain_until(&mut self, horizon: Nanos, mut each: impl FnMut(Nanos, Record<'_>)) {
-        self.rings.iter_mut().for_each(Ring::refresh);
-        let Self {
-            rings,
-            layout,
-            merge,
-            malformed,
-            ..
-        } = self;
-        merge.round(rings, layout, horizon, |time, bytes| {
-            match layout.parse(bytes) {
-                Ok(record) => each(time, record),
-                Err(_) => *malformed += 1,
-            }
-        });
+        self.rings.drain_until(Nanos(u64::MAX), each);
     }
 
     /// Records that could not be parsed, and rings given up.
     #[must_use]
     pub fn malformed(&self) -> u64 {
-        self.malformed + self.rings.iter().filter(|ring| ring.damaged()).count() as u64
+        self.rings.malformed()
     }
 
     /// Records that came out of order.
     #[must_use]
     pub fn late(&self) -> u64 {
-        self.merge.late()
+        self.rings.late()
     }
 }
 
@@ -223,3 +199,9 @@ pub fn now() -> Nanos {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
 }
+
+#[cfg(test)]
+#[path = "recorder.rs"]
+mod recorder;
+#[cfg(test)]
+pub(crate) use recorder::record;

@@ -1,0 +1,238 @@
+//! The recorded rings of `tests/rings`, from the bytes to the folded stacks. Needs no right to sample.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use super::engine::Engine;
+use super::*;
+use crate::naming;
+use crate::output::folded;
+use crate::perf::recorded::{Replay, corpus, record};
+use crate::trace::{Nanos, Pid};
+
+const RING_BYTES: usize = 256 << 10;
+/// How far the merge stays behind, and how often it comes by.
+const LAG: Duration = Duration::from_millis(20);
+const ROUND: Duration = Duration::from_millis(5);
+
+/// How the rings are played.
+#[derive(Clone, Copy)]
+struct Play {
+    ring_bytes: usize,
+    lag: Duration,
+    /// How much later than it says each CPU publishes.
+    delays: [Duration; 2],
+    /// What follows the last record of the first CPU.
+    tail: &'static [u8],
+}
+
+const PLAIN: Play = Play {
+    ring_bytes: RING_BYTES,
+    lag: LAG,
+    delays: [Duration::ZERO; 2],
+    tail: &[],
+};
+
+/// What a capture of the recorded program gives.
+struct Played {
+    folded: String,
+    losses: Losses,
+}
+
+impl Played {
+    /// Frames without the process, outermost first, and the samples of each stack.
+    fn stacks(&self) -> impl Iterator<Item = (Vec<&str>, u64)> {
+        self.folded.lines().map(|line| {
+            let (stack, count) = line.rsplit_once(' ').unwrap();
+            (stack.split(';').skip(1).collect(), count.parse().unwrap())
+        })
+    }
+}
+
+fn play(how: Play) -> Played {
+    let mut replay = Replay::new(corpus::rings(), how.ring_bytes);
+    let target = Target::Command(vec![OsString::from("program")]);
+    let spool = tempfile::tempfile().unwrap();
+    let mut engine = Engine::new(&target, &spool, &Header::default());
+    engine.begin(Some(Pid(corpus::FIRST_PID))).unwrap();
+    let (begin, end) = replay.times();
+    let before = |time: Nanos, span: Duration| Nanos(time.0.saturating_sub(span.as_nanos() as u64));
+    let last = end.0 + how.delays[0].max(how.delays[1]).as_nanos() as u64 + 1;
+    let rounds = (begin.0..last).step_by(ROUND.as_nanos() as usize);
+    for now in rounds.chain([last]).map(Nanos) {
+        for (cpu, delay) in how.delays.into_iter().enumerate() {
+            replay.publish(cpu, before(now, delay));
+        }
+        let horizon = before(now, how.lag);
+        replay.drain(horizon, |time, record| engine.record(time, &record));
+        engine.tick(horizon, replay.malformed(), replay.late());
+    }
+    if !how.tail.is_empty() {
+        replay.damage(0, how.tail);
+    }
+    replay.drain(Nanos(u64::MAX), |time, record| engine.record(time, &record));
+    engine.tick(end, replay.malformed(), replay.late());
+    let (spooled, machine) = engine.finish(end);
+    let mut capture =
+        read_back(&spool, spooled, machine, CaptureInfo::default(), End::Limit).unwrap();
+    capture.kernel_gone = Some("recorded elsewhere".into());
+    let losses = capture.recording.losses.clone();
+    let trace = naming::name(capture, &|| false).unwrap_or_else(|_| panic!("nobody stops it"));
+    let mut text = Vec::new();
+    folded::write(&trace, &mut text).unwrap();
+    Played {
+        folded: String::from_utf8(text).unwrap(),
+        losses,
+    }
+}
+
+fn golden() -> String {
+    std::fs::read_to_string(corpus::folder().join("stacks.folded")).unwrap()
+}
+
+fn golden_samples() -> u64 {
+    let count = |line: &str| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap();
+    golden().lines().map(count).sum()
+}
+
+#[test]
+fn recorded_rings_give_the_same_stacks_as_ever() {
+    let played = play(PLAIN);
+    assert_eq!(played.folded, golden());
+    let losses = played.losses;
+    let by_cpu: u64 = losses.by_cpu.iter().map(|cpu| cpu.records).sum();
+    assert!(losses.lost_records > 100 && losses.lost_records == by_cpu);
+    assert_eq!((losses.malformed_records, losses.late_records), (0, 0));
+    assert_eq!(losses.samples_seen, golden_samples());
+}
+
+/// What the golden file says is true: the source of the program tells who calls whom.
+#[test]
+fn stacks_are_the_paths_of_the_source() {
+    let paths: [&[&str]; 10] = [
+        &["_start", "program_main", "outer", "middle", "inner"],
+        &["_start", "program_main", "read_zeros"],
+        &["thread_entry", "thread_of_number", "thread", "left"],
+        &["thread_entry", "thread_of_number", "thread", "right"],
+        &["_start", "program_main", "run_made", "jit+0x2000000d_[j]"],
+        &["_start", "program_main", "run_made", "mapped_leaf"],
+        &["_start", "program_main", "fork_only", "in_child"],
+        &["_start", "program_main", "after_exec"],
+        &["[truncated: stack copy ended]", "descend", "descend"],
+        &["[truncated: stack copy ended]", "deep"],
+    ];
+    let mut samples = [0; 10];
+    let played = play(PLAIN);
+    for (stack, count) in played.stacks() {
+        // Without its kernel part.
+        let user: Vec<_> = stack
+            .iter()
+            .copied()
+            .filter(|frame| !frame.ends_with("_[k]"))
+            .collect();
+        if let Some(path) = paths.iter().position(|path| user.starts_with(path)) {
+            samples[path] += count;
+            let rest = &user[paths[path].len()..];
+            assert!(rest.iter().all(|frame| *frame == "descend"), "{stack:?}");
+        } else {
+            // Between two phases: in the entry of a system call, or before the first instruction.
+            let whole = user.is_empty() || user[0] == "_start" || user[0] == "thread_entry";
+            assert!(
+                whole && stack.len() > user.len() && count <= 3,
+                "{stack:?} {count}"
+            );
+        }
+    }
+    let [burning @ .., deep] = samples;
+    assert!(burning.iter().all(|&count| count >= 10), "{samples:?}");
+    assert!(deep == 0, "the copy of the stack is shorter: {samples:?}");
+}
+
+/// Every process of the tree has its own samples: the one that only forked, and those that ran the program anew.
+#[test]
+fn children_are_processes_of_their_own() {
+    let folded = play(PLAIN).folded;
+    let mut names = std::collections::BTreeMap::<&str, &str>::new();
+    for line in folded
+        .lines()
+        .filter(|line| line.contains("in_child") || line.contains("after_exec"))
+    {
+        let (process, pid) = line.split_once(" (").unwrap();
+        names.insert(pid.split_once(')').unwrap().0, process);
+    }
+    let mut names: Vec<_> = names.into_values().collect();
+    names.sort_unstable();
+    assert_eq!(names, ["forked", "program", "vforked"]);
+}
+
+/// Rings that are small wrap again and again, a large one never does.
+#[test]
+fn the_size_of_the_rings_does_not_matter() {
+    assert!(corpus::rings().iter().all(|ring| ring.len() > RING_BYTES));
+    for ring_bytes in [32 << 10, 64 << 10, 4 << 20] {
+        let lag = Duration::ZERO;
+        let played = play(Play {
+            ring_bytes,
+            lag,
+            ..PLAIN
+        });
+        assert_eq!(played.folded, golden(), "{ring_bytes}");
+        assert_eq!(played.losses.late_records, 0);
+    }
+}
+
+/// A CPU that publishes later than the merge waits: its records are used and counted, though out of order.
+#[test]
+fn late_records_are_used_and_counted() {
+    for late in [0, 1] {
+        let mut delays = [Duration::ZERO; 2];
+        delays[late] = LAG * 2;
+        let played = play(Play { delays, ..PLAIN });
+        assert!(played.losses.late_records > 10, "{:#?}", played.losses);
+        assert_eq!(played.losses.samples_seen, golden_samples());
+    }
+    // As late as the merge waits is not late.
+    let played = play(Play {
+        delays: [Duration::ZERO, LAG - ROUND],
+        ..PLAIN
+    });
+    assert_eq!(played.losses.late_records, 0);
+    assert_eq!(played.folded, golden());
+}
+
+/// What cannot be a record ends the reading of its ring, is counted, and takes nothing that came before with it.
+#[test]
+fn a_damaged_tail_is_told() {
+    for tail in [
+        &[9, 0, 0, 0, 0, 0, 0, 0][..],
+        &[9, 0, 0, 0, 0, 0, 64, 0],
+        &[0xff; 8],
+    ] {
+        let played = play(Play { tail, ..PLAIN });
+        assert_eq!(played.losses.malformed_records, 1);
+        assert_eq!(played.folded, golden());
+    }
+    // A record of its size, but too short for its type.
+    let played = play(Play {
+        tail: &[9, 0, 0, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        ..PLAIN
+    });
+    assert_eq!(played.losses.malformed_records, 1);
+    assert_eq!(played.folded, golden());
+}
+
+#[test]
+#[ignore = "records anew: see tests/rings/README.md"]
+fn record_the_rings() {
+    let folder = tempfile::tempdir_in("/tmp").unwrap();
+    let program = folder.path().join("program");
+    std::fs::copy(corpus::program(), &program).unwrap();
+    for (cpu, ring) in record(&program).iter().enumerate() {
+        let packed = lz4_flex::block::compress_prepend_size(ring);
+        println!("CPU {cpu}: {} bytes, {} packed", ring.len(), packed.len());
+        std::fs::write(corpus::folder().join(format!("cpu{cpu}.lz4")), packed).unwrap();
+    }
+    let played = play(PLAIN);
+    println!("{}\n{:#?}", played.folded, played.losses);
+    std::fs::write(corpus::folder().join("stacks.folded"), played.folded).unwrap();
+}

@@ -1,0 +1,63 @@
+//! The rings of all CPUs as one stream of records.
+
+use super::layout::Layout;
+use super::merge::Merge;
+use super::record::Record;
+use super::ring::Ring;
+use crate::trace::Nanos;
+
+/// Rings, how to read them, and how far they have been read.
+pub(super) struct Rings {
+    rings: Vec<Ring>,
+    layout: Layout,
+    merge: Merge,
+    malformed: u64,
+}
+
+impl Rings {
+    pub(super) fn new(layout: Layout) -> Self {
+        Self {
+            rings: Vec::new(),
+            layout,
+            merge: Merge::default(),
+            malformed: 0,
+        }
+    }
+
+    pub(super) fn push(&mut self, ring: Ring) {
+        self.rings.push(ring);
+    }
+
+    /// Hands everything older than `horizon` to `each`, in order of time.
+    pub(super) fn drain_until(&mut self, horizon: Nanos, mut each: impl FnMut(Nanos, Record<'_>)) {
+        self.rings.iter_mut().for_each(Ring::refresh);
+        let Self {
+            rings,
+            layout,
+            merge,
+            malformed,
+        } = self;
+        merge.round(rings, layout, horizon, |time, bytes| {
+            match layout.parse(bytes) {
+                Ok(record) => each(time, record),
+                Err(_) => *malformed += 1,
+            }
+        });
+    }
+
+    /// Records that could not be parsed, and rings given up.
+    pub(super) fn malformed(&self) -> u64 {
+        self.malformed + self.rings.iter().filter(|ring| ring.damaged()).count() as u64
+    }
+
+    /// Records that came out of order.
+    pub(super) fn late(&self) -> u64 {
+        self.merge.late()
+    }
+
+    /// The rings themselves, by CPU.
+    #[cfg(test)]
+    pub(super) fn each_mut(&mut self) -> impl Iterator<Item = &mut Ring> {
+        self.rings.iter_mut()
+    }
+}
