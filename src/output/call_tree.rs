@@ -44,7 +44,7 @@ pub(super) struct CallTree {
 impl CallTree {
     pub(super) fn new(trace: &Trace) -> Self {
         let mut builder = Builder::new(trace);
-        for sample in &trace.samples {
+        for sample in trace.samples.iter() {
             let process = trace.threads[sample.thread.index()].process;
             let node = builder.node_of(process, sample.stack);
             builder.nodes[node].own += 1;

@@ -44,7 +44,8 @@ const CUT_FRAME: &[u8] = b"\t0 {truncated} (perfcollect)\n";
 pub fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
     let first = trace
         .samples
-        .first()
+        .iter()
+        .next()
         .map_or(trace.info.start_ns, |s| s.time.0);
     // A time of exactly 0.0 does not count as time zero in PerfView.
     let shift = if first < SECOND_NS { SECOND_NS } else { 0 };
@@ -68,7 +69,7 @@ pub fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
             write_idle(end, cpu, &mut buffer)?;
         }
         let cpu = row + 1;
-        text.sample(sample, now, cpu, &mut buffer)?;
+        text.sample(&sample, now, cpu, &mut buffer)?;
         idle.push(Reverse((now.after(sample.weight), cpu)));
         out.write_all(&buffer)?;
         buffer.clear();

@@ -103,7 +103,7 @@ fn kept(text: &str) -> String {
 
 fn processes(trace: &Trace) -> Vec<ProcessSummary> {
     let mut sums = vec![(0, 0); trace.processes.len()];
-    for sample in &trace.samples {
+    for sample in trace.samples.iter() {
         let (samples, ns) = &mut sums[trace.threads[sample.thread.index()].process.index()];
         *samples += 1;
         *ns += sample.weight.0;
@@ -144,7 +144,7 @@ struct Counts {
 
 fn methods(trace: &Trace) -> Vec<(Method<'_>, Counts)> {
     let mut samples_of: FxHashMap<StackId, u64> = FxHashMap::default();
-    for sample in &trace.samples {
+    for sample in trace.samples.iter() {
         *samples_of.entry(sample.stack).or_default() += 1;
     }
     let mut names = Interner::new(trace);

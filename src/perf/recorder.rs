@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::{SamplingRequest, Session};
+use crate::perf::CallGraph;
 use crate::perf::merge::RecordSource;
 use crate::perf::record::Record;
 use crate::perf::recorded::corpus;
@@ -25,7 +26,7 @@ const PAUSE: std::ops::Range<Duration> = Duration::from_millis(20)..Duration::fr
 pub(crate) fn record(program: &Path) -> Vec<Vec<u8>> {
     let request = SamplingRequest {
         frequency_hz: FREQUENCY_HZ,
-        stack_bytes: STACK_BYTES,
+        call_graph: CallGraph::StackCopy { bytes: STACK_BYTES },
         ring_bytes: RING_BYTES,
     };
     let mut session = Session::open(&request).unwrap();

@@ -5,6 +5,7 @@ mod methods;
 mod quality;
 mod recent;
 mod recorder;
+mod samples;
 pub mod spool;
 mod stack;
 
@@ -12,6 +13,7 @@ pub use ids::{Cpu, FrameId, FunctionId, ModuleId, Nanos, Pid, ProcessId, StackId
 pub use methods::{Method, Methods};
 pub use quality::{CpuLosses, Losses, NameCount, Names, Notice, Quality, StackQuality, Truncation};
 pub use recorder::{CodeAddress, DescribeFile, Recorder};
+pub use samples::Samples;
 pub use spool::{Header, Recording};
 pub use stack::StackTable;
 
@@ -150,7 +152,7 @@ pub struct Trace {
     /// Stacks of `frames`. A cut stack has a frame of kind [`FunctionKind::Marker`] at its root.
     pub stacks: StackTable,
     /// Samples in order of time.
-    pub samples: Vec<Sample>,
+    pub samples: Samples,
     /// The quality report.
     pub quality: Quality,
 }

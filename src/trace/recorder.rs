@@ -291,7 +291,7 @@ mod tests {
         let recording = Recording::read(&spool[..]).unwrap();
         assert_eq!(recording.samples.len() as u64, SAMPLES);
         assert_eq!(recording.files.len(), 1);
-        for sample in &recording.samples {
+        for sample in recording.samples.iter() {
             let frames = recording.stacks.leaf_first(sample.stack);
             let frames: Vec<_> = frames
                 .map(|frame| recording.frames[frame.index()])

@@ -56,7 +56,9 @@ fn busy_server() -> Trace {
             stack,
         );
     }
-    b.trace.samples.sort_by_key(|sample| sample.time);
+    let mut samples: Vec<_> = b.trace.samples.iter().collect();
+    samples.sort_by_key(|sample| sample.time);
+    b.trace.samples = samples.into_iter().collect();
     b.trace
 }
 

@@ -269,7 +269,7 @@ proptest! {
         let mut shown = parsed.samples();
         shown.sort_by_key(|(event, _)| event.cpu);
         prop_assert_eq!(shown.len(), b.trace.samples.len());
-        for ((event, weight), sample) in shown.iter().zip(&b.trace.samples) {
+        for ((event, weight), sample) in shown.iter().zip(b.trace.samples.iter()) {
             prop_assert_eq!((event.time, *weight), (sample.time.0, sample.weight.0));
             prop_assert_eq!(event.pid, b.trace.process_of(sample.thread).pid.0);
             prop_assert_eq!(event.frames.len(), b.trace.stacks.leaf_first(sample.stack).count());

@@ -1,9 +1,10 @@
 //! How rows are written: relative to the rows before them.
 
 use super::row::{FileIdentity, FileRow, JitHostRow, MethodRow, Row, RowError};
+use super::sample;
 use super::wire::{Input, put, put_difference, put_text};
 use crate::trace::{
-    CodeAddress, Cpu, CpuLosses, FrameId, Losses, ModuleId, Nanos, Pid, ProcessId, Sample, StackId,
+    CodeAddress, CpuLosses, FrameId, Losses, ModuleId, Nanos, Pid, ProcessId, Sample, StackId,
     ThreadId, Tid, Truncation,
 };
 
@@ -17,13 +18,6 @@ const MAX_HEADER_BYTES: usize = 128 << 10;
 const MAX_CPUS: usize = 2048;
 /// Longest row.
 pub(super) const MAX_ROW_BYTES: usize = MAX_HEADER_BYTES + 1024;
-
-/// Flags of a sample row: what differs from the sample before.
-const THREAD: u8 = 1;
-const CPU: u8 = 2;
-const WEIGHT: u8 = 4;
-const STACK: u8 = 8;
-const SAMPLE: u8 = 0x80;
 
 /// What rows are written relative to. Writer and reader go through the same states.
 #[derive(Default)]
@@ -122,7 +116,7 @@ impl Codec {
                 put_text(out, &method.module, MAX_TEXT_BYTES);
                 put_text(out, &method.tier, MAX_TEXT_BYTES);
             }
-            Row::Sample(sample) => self.encode_sample(sample, out),
+            Row::Sample(sample) => sample::encode(&self.last, sample, out),
         }
         self.follow(row);
     }
@@ -145,30 +139,6 @@ impl Codec {
             put(out, id.into());
         }
         put_difference(out, self.last_address, address);
-    }
-
-    fn encode_sample(&self, sample: &Sample, out: &mut Vec<u8>) {
-        let Self { last, .. } = self;
-        let differs = |differs: bool, flag: u8| if differs { flag } else { 0 };
-        let flags = differs(sample.thread != last.thread, THREAD)
-            | differs(sample.cpu != last.cpu, CPU)
-            | differs(sample.weight != last.weight, WEIGHT)
-            | differs(sample.stack != last.stack, STACK);
-        out.push(SAMPLE | flags);
-        put_difference(out, last.time.0, sample.time.0);
-        if flags & THREAD != 0 {
-            put(out, sample.thread.0.into());
-        }
-        if flags & CPU != 0 {
-            put(out, sample.cpu.0.into());
-        }
-        if flags & WEIGHT != 0 {
-            put(out, sample.weight.0);
-        }
-        if flags & STACK != 0 {
-            // The empty stack has the highest number and becomes 0.
-            put(out, sample.stack.0.wrapping_add(1).into());
-        }
     }
 
     /// Reads a row.
@@ -234,9 +204,7 @@ impl Codec {
                 module: input.text(MAX_TEXT_BYTES)?.into(),
                 tier: input.text(MAX_TEXT_BYTES)?.into(),
             }),
-            kind if kind & !(THREAD | CPU | WEIGHT | STACK) == SAMPLE => {
-                Row::Sample(self.decode_sample(kind, input)?)
-            }
+            kind if sample::is_sample(kind) => Row::Sample(self.decode_sample(kind, input)?),
             kind => return Err(RowError::Kind(kind)),
         };
         self.follow(&row);
@@ -263,20 +231,7 @@ impl Codec {
     }
 
     fn decode_sample(&self, flags: u8, input: &mut Input<'_>) -> Result<Sample, RowError> {
-        let mut sample = self.last;
-        sample.time = Nanos(input.difference(self.last.time.0)?);
-        if flags & THREAD != 0 {
-            sample.thread = ThreadId(input.small()?);
-        }
-        if flags & CPU != 0 {
-            sample.cpu = Cpu(input.small()?);
-        }
-        if flags & WEIGHT != 0 {
-            sample.weight = Nanos(input.number()?);
-        }
-        if flags & STACK != 0 {
-            sample.stack = StackId(input.small()?.wrapping_sub(1));
-        }
+        let sample = sample::decode(&self.last, flags, input)?;
         // Also what did not differ: the first sample follows none.
         defined(sample.thread.0, self.threads, "thread")?;
         if sample.stack != StackId::EMPTY {

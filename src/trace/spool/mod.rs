@@ -36,7 +36,8 @@ mod codec;
 mod header;
 mod reader;
 mod row;
-mod wire;
+pub(super) mod sample;
+pub(super) mod wire;
 mod writer;
 
 pub use header::Header;

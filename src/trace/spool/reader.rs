@@ -10,7 +10,7 @@ use super::header::Header;
 use super::row::{FileRow, JitHostRow, Row, RowError};
 use super::wire::Input;
 use crate::trace::{
-    CodeAddress, Losses, Methods, Nanos, Process, Sample, StackId, StackQuality, StackTable,
+    CodeAddress, Losses, Methods, Nanos, Process, Samples, StackId, StackQuality, StackTable,
     Thread, Truncation,
 };
 
@@ -53,7 +53,7 @@ pub struct Recording {
     /// Stacks of `frames`.
     pub stacks: StackTable,
     /// Samples in order of time.
-    pub samples: Vec<Sample>,
+    pub samples: Samples,
     /// How complete the stacks are.
     pub quality: StackQuality,
     /// What is missing.
@@ -116,7 +116,7 @@ impl Recording {
             header,
             frames: Vec::new(),
             stacks: StackTable::default(),
-            samples: Vec::new(),
+            samples: Samples::default(),
             quality: StackQuality::default(),
             losses: Losses::default(),
             processes: Vec::new(),

@@ -152,7 +152,7 @@ fn check_prefix(recording: &Recording, asked: &[Asked]) -> Result<(), TestCaseEr
             (asked.0, asked.1, asked.2)
         );
         prop_assert_eq!(sample.weight.0, 1000 + u64::from(asked.2 % 2));
-        prop_assert_eq!(frames(recording, sample), expected(asked));
+        prop_assert_eq!(frames(recording, &sample), expected(asked));
     }
     let quality = &recording.quality;
     let counted = quality.rooted + quality.truncated();
@@ -224,8 +224,8 @@ proptest! {
         // Checksums are no secret: rows may be anything.
         let file = pack_rows(&rows);
         let recording = Recording::read(&file[..]).unwrap();
-        for sample in &recording.samples {
-            frames(&recording, sample);
+        for sample in recording.samples.iter() {
+            frames(&recording, &sample);
             prop_assert!(sample.thread.index() < recording.threads.len());
         }
     }

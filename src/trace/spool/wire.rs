@@ -25,10 +25,10 @@ pub(super) fn put_text(out: &mut Vec<u8>, text: &[u8], max: usize) {
 }
 
 /// Bytes that are still to be read.
-pub(super) struct Input<'a>(pub(super) &'a [u8]);
+pub(in crate::trace) struct Input<'a>(pub(in crate::trace) &'a [u8]);
 
 impl<'a> Input<'a> {
-    pub(super) fn byte(&mut self) -> Result<u8, RowError> {
+    pub(in crate::trace) fn byte(&mut self) -> Result<u8, RowError> {
         let (&byte, rest) = self.0.split_first().ok_or(RowError::Ended)?;
         self.0 = rest;
         Ok(byte)

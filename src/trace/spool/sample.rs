@@ -1,0 +1,64 @@
+//! How a sample is written: what differs from the sample before.
+
+use super::row::RowError;
+use super::wire::{Input, put, put_difference};
+use crate::trace::{Cpu, Nanos, Sample, StackId, ThreadId};
+
+/// Flags of what differs, beside [`SAMPLE`].
+const THREAD: u8 = 1;
+const CPU: u8 = 2;
+const WEIGHT: u8 = 4;
+const STACK: u8 = 8;
+const SAMPLE: u8 = 0x80;
+
+/// Whether a first byte is that of a sample.
+pub(super) fn is_sample(kind: u8) -> bool {
+    kind & !(THREAD | CPU | WEIGHT | STACK) == SAMPLE
+}
+
+/// Writes a sample that follows `last`: a first byte, then what differs.
+pub(in crate::trace) fn encode(last: &Sample, sample: &Sample, out: &mut Vec<u8>) {
+    let differs = |differs: bool, flag: u8| if differs { flag } else { 0 };
+    let flags = differs(sample.thread != last.thread, THREAD)
+        | differs(sample.cpu != last.cpu, CPU)
+        | differs(sample.weight != last.weight, WEIGHT)
+        | differs(sample.stack != last.stack, STACK);
+    out.push(SAMPLE | flags);
+    put_difference(out, last.time.0, sample.time.0);
+    if flags & THREAD != 0 {
+        put(out, sample.thread.0.into());
+    }
+    if flags & CPU != 0 {
+        put(out, sample.cpu.0.into());
+    }
+    if flags & WEIGHT != 0 {
+        put(out, sample.weight.0);
+    }
+    if flags & STACK != 0 {
+        // The empty stack has the highest number and becomes 0.
+        put(out, sample.stack.0.wrapping_add(1).into());
+    }
+}
+
+/// Reads what comes behind the first byte, `flags`.
+pub(in crate::trace) fn decode(
+    last: &Sample,
+    flags: u8,
+    input: &mut Input<'_>,
+) -> Result<Sample, RowError> {
+    let mut sample = *last;
+    sample.time = Nanos(input.difference(last.time.0)?);
+    if flags & THREAD != 0 {
+        sample.thread = ThreadId(input.small()?);
+    }
+    if flags & CPU != 0 {
+        sample.cpu = Cpu(input.small()?);
+    }
+    if flags & WEIGHT != 0 {
+        sample.weight = Nanos(input.number()?);
+    }
+    if flags & STACK != 0 {
+        sample.stack = StackId(input.small()?.wrapping_sub(1));
+    }
+    Ok(sample)
+}
