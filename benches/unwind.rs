@@ -85,7 +85,10 @@ impl Walker {
 fn recorded() {
     let layout = Layout::new(corpus::SAMPLE_TYPE, corpus::USER_REGS).unwrap();
     let rings = corpus::rings();
-    let mut records: Vec<_> = rings.iter().flat_map(|ring| corpus::records(ring)).collect();
+    let mut records: Vec<_> = rings
+        .iter()
+        .flat_map(|ring| corpus::records(ring))
+        .collect();
     records.sort_by_key(|record| corpus::time(record));
     let mut walker = Walker::default();
     let mut samples = Vec::new();
@@ -95,7 +98,10 @@ fn recorded() {
             record => walker.machine.apply(Nanos(0), &record),
         }
     }
-    for (what, rounds) in [("recorded, for the first time", 1), ("recorded, again", ROUNDS)] {
+    for (what, rounds) in [
+        ("recorded, for the first time", 1),
+        ("recorded, again", ROUNDS),
+    ] {
         walker.frames = 0;
         let begin = Instant::now();
         measured(&mut walker, &samples, rounds);
