@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the native workload into a folder, three times, each with its own libwork.so beside it:
-# native-fp (frame pointers), native-nofp (none), native-stripped (none, and neither symbols nor DWARF).
+# native-fp (frame pointers), native-nofp (none), native-stripped (none, and neither symbols nor DWARF); and lives, with the two
+# libraries it loads.
 # usage: build.sh FOLDER
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
@@ -20,3 +21,10 @@ build() {
 build native-fp -fno-omit-frame-pointer
 build native-nofp -fomit-frame-pointer
 build native-stripped -fomit-frame-pointer -s
+
+flags=(-std=gnu11 -O2 -g -Wall -Wextra "-Wl,--build-id" -fomit-frame-pointer)
+mkdir -p "$out/lives"
+"$cc" "${flags[@]}" lives.c -o "$out/lives/lives" -pthread -ldl
+for name in first second; do
+    "$cc" "${flags[@]}" -shared -fPIC -DOUTER=${name}_outer -DINNER=${name}_inner plugin.c -o "$out/lives/$name.so"
+done

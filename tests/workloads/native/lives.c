@@ -1,0 +1,72 @@
+/* What comes and goes: `lives plugins|threads ROUNDS`. The functions that burn CPU are never those of another mode.
+ *
+ * plugins: loads one library, burns in it, unloads it; then another one, which as a rule takes its addresses.
+ * threads: threads that burn for some 0.1 ms each and are gone. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "libwork.h"
+
+static volatile uint64_t sink;
+
+FRAME static void first_caller(uint64_t (*outer)(uint64_t)) { sink = outer(sink) + 1; }
+FRAME static void second_caller(uint64_t (*outer)(uint64_t)) { sink = outer(sink) + 1; }
+
+static void *with_plugin(const char *file, const char *outer, void (*caller)(uint64_t (*)(uint64_t))) {
+    char path[PATH_MAX];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1 - strlen(file));
+    if (length < 0) {
+        perror("readlink");
+        exit(1);
+    }
+    path[length] = '\0';
+    strcpy(strrchr(path, '/') + 1, file);
+    void *library = dlopen(path, RTLD_NOW);
+    uint64_t (*function)(uint64_t) = library ? (uint64_t(*)(uint64_t))dlsym(library, outer) : NULL;
+    if (function == NULL) {
+        fprintf(stderr, "%s\n", dlerror());
+        exit(1);
+    }
+    for (int i = 0; i < 50; i++) {
+        caller(function);
+    }
+    dlclose(library);
+    return (void *)function;
+}
+
+FRAME static uint64_t short_burn(uint64_t state) { return burn(state, UNIT); }
+
+FRAME static void *short_thread(void *argument) {
+    sink = short_burn((uint64_t)argument);
+    return NULL;
+}
+
+int main(int argc, char **argv) {
+    int rounds = argc == 3 ? atoi(argv[2]) : 0, same = 0;
+    if (rounds < 1) {
+        fputs("usage: lives plugins|threads ROUNDS\n", stderr);
+        return 2;
+    }
+    for (int i = 0; i < rounds; i++) {
+        if (strcmp(argv[1], "plugins") == 0) {
+            void *first = with_plugin("first.so", "first_outer", first_caller);
+            void *second = with_plugin("second.so", "second_outer", second_caller);
+            same += first == second;
+        } else {
+            pthread_t thread;
+            if (pthread_create(&thread, NULL, short_thread, NULL) != 0) {
+                fputs("pthread_create failed\n", stderr);
+                return 1;
+            }
+            pthread_join(thread, NULL);
+        }
+    }
+    printf("%d\n", same);
+    return 0;
+}
