@@ -6,7 +6,6 @@
 
 #[path = "../tests/rings/corpus.rs"]
 mod corpus;
-#[allow(unused_macros)]
 #[path = "../tests/support/mod.rs"]
 mod support;
 
@@ -15,7 +14,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use perfcollect::machine::Machine;
-use perfcollect::perf::{Layout, Record, SampleRecord, SamplingRequest, Session};
+use perfcollect::perf::{CallGraph, Layout, Record, SampleRecord, SamplingRequest, Session};
 use perfcollect::trace::{CodeAddress, Nanos, Pid};
 use perfcollect::unwind::{SampledProcess, Unwinder, Walked};
 use support::{Workload, cannot_capture, runtimes, workloads};
@@ -27,7 +26,6 @@ const REPEATS: u32 = 50;
 /// Until the methods that burn CPU have been compiled for good.
 const WARM_UP: Duration = Duration::from_secs(2);
 const LIVE: Duration = Duration::from_secs(3);
-const STACK_BYTES: u32 = 32_760;
 
 fn main() {
     recorded();
@@ -129,7 +127,7 @@ fn live(what: &str, command: &mut Command) {
     std::thread::sleep(WARM_UP);
     let pid = Pid(workload.pid() as i32);
     let cpus = std::thread::available_parallelism().unwrap().get();
-    let mut session = Session::open(&SamplingRequest::new(999, STACK_BYTES, cpus)).unwrap();
+    let mut session = Session::open(&SamplingRequest::new(999, CallGraph::Auto, cpus)).unwrap();
     session.start_tracking().unwrap();
     let mut walker = Walker::default();
     walker.machine.read_running([pid]);
