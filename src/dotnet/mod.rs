@@ -6,6 +6,7 @@ mod code_map;
 mod contract;
 mod memory;
 mod method;
+pub mod nettrace;
 mod runtime;
 
 pub use contract::Contract;

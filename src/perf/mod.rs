@@ -4,7 +4,6 @@
 
 #![allow(unsafe_code)]
 
-mod bytes;
 mod event;
 mod layout;
 mod merge;
