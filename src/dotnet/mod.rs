@@ -4,6 +4,7 @@
 
 mod code_map;
 mod contract;
+pub mod diagnostics;
 mod memory;
 mod method;
 pub mod nettrace;
