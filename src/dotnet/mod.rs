@@ -8,9 +8,14 @@ pub mod diagnostics;
 mod memory;
 mod method;
 pub mod nettrace;
+mod processes;
 mod runtime;
+mod survey;
+mod version;
 
 pub use contract::Contract;
 pub use memory::{Image, Memory, ProcessMemory};
 pub use method::{Function, Method};
+pub use processes::{Detector, Flavour, RuntimeIdentity};
 pub use runtime::{Code, Found, Runtime, RuntimeFile, candidates};
+pub use survey::{DotnetProcess, Reach, survey};

@@ -1,7 +1,10 @@
 //! Reading /proc, whose texts are partly chosen by the processes they describe (names, paths, arguments).
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use rustc_hash::FxHashMap;
 use thiserror::Error;
@@ -224,6 +227,33 @@ pub(super) struct MapsLine<'a> {
     pub(super) path: &'a [u8],
 }
 
+/// A file that a process has mapped as code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MappedFile {
+    /// Its path, as the process sees it.
+    pub path: PathBuf,
+    /// Its inode.
+    pub inode: u64,
+}
+
+/// The files a process has mapped as code, each once.
+pub fn mapped_files(pid: Pid) -> Result<Vec<MappedFile>, ProcError> {
+    let text = maps(pid)?;
+    let mut files: Vec<MappedFile> = Vec::new();
+    for line in parse_maps(&text) {
+        let path = line.path.strip_suffix(b" (deleted)").unwrap_or(line.path);
+        let path = Path::new(OsStr::from_bytes(path));
+        // The mappings of a file lie together.
+        if line.inode != 0 && files.last().is_none_or(|last| last.path != path) {
+            files.push(MappedFile {
+                path: path.to_owned(),
+                inode: line.inode,
+            });
+        }
+    }
+    Ok(files)
+}
+
 /// Content of /proc/PID/maps. Where the main thread has ended it is empty, but the other threads still tell.
 pub(super) fn maps(pid: Pid) -> Result<Vec<u8>, ProcError> {
     let maps = read(format!("/proc/{pid}/maps"), MAX_FILE_BYTES)?;
@@ -314,8 +344,7 @@ mod tests {
 
     #[test]
     fn containers_of_engines() {
-        let id =
-            "3f2a1b4c5d6e".to_owned() + &"0123456789abcdef0123456789abcdef0123456789abcdef0123"[..];
+        let id = "3f2a1b4c5d6e".to_owned() + "0123456789abcdef0123456789abcdef0123456789abcdef0123";
         for path in [
             format!("0::/docker/{id}"),
             format!("0::/system.slice/docker-{id}.scope/init"),

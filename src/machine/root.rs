@@ -93,6 +93,13 @@ impl Root {
     }
 }
 
+/// The file a process runs, whatever stands at its path now.
+pub fn executable(pid: Pid) -> io::Result<File> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let found = rustix::fs::open(format!("/proc/{pid}/exe"), flags, Mode::empty())?;
+    reopen_regular(&found)
+}
+
 /// Opens for reading what an O_PATH descriptor stands for: never a FIFO or a device, whose opening may block or act.
 pub(super) fn reopen_regular(found: &OwnedFd) -> io::Result<File> {
     let kind = FileType::from_raw_mode(rustix::fs::fstat(found)?.st_mode);

@@ -42,7 +42,7 @@ pub enum PortError {
     #[error(
         "its settings cannot be read ({0}): run perfcollect as root, or as the user of the process"
     )]
-    Environment(ProcError),
+    Environment(io::Error),
     /// Another user's.
     #[error(
         "its root directory cannot be entered ({0}): run perfcollect as root, or as the user of the process"
@@ -83,7 +83,10 @@ impl Port {
         let namespace_pid = machine::namespace_pid(pid).ok_or_else(gone)?;
         let uid = machine::effective_uid(pid).ok_or_else(gone)?;
         let started = machine::start_ticks(pid).ok_or_else(gone)?;
-        let environment = Environment(machine::environment(pid).map_err(PortError::Environment)?);
+        let environment = Environment(
+            machine::environment(pid)
+                .map_err(|ProcError::Read { source, .. }| PortError::Environment(source))?,
+        );
         let root = Root::of(pid).map_err(PortError::Root)?;
         let directory = environment.temporary_directory();
         if !directory.is_absolute() {
