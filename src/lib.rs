@@ -1,5 +1,6 @@
 //! Profiles native, kernel and .NET code on Linux and writes traces that PerfView opens.
 
+mod bytes;
 pub mod capture;
 pub mod cli;
 mod cpu_list;

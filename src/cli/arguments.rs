@@ -25,6 +25,7 @@ pub(super) enum Action {
     Collect(CollectOptions),
     Recover(RecoverOptions),
     View(ViewOptions),
+    Ps(PsOptions),
 }
 
 /// Sample the CPUs and write NAME.trace.zip (for PerfView) and NAME.flamegraph.svg (for any browser).
@@ -110,6 +111,14 @@ pub(super) struct ViewOptions {
     /// Methods to print
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub(super) top: usize,
+}
+
+/// List the .NET processes of the machine, in all containers, and say why one cannot be asked for its events.
+#[derive(Args, Debug)]
+pub(super) struct PsOptions {
+    /// Print the list as JSON
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 /// Bytes of stack that can be copied.

@@ -4,6 +4,7 @@ mod arguments;
 mod collect;
 mod outputs;
 mod progress;
+mod ps;
 mod recover;
 mod spelling;
 mod view;
@@ -43,6 +44,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Action::Collect(options) => collect::run(options).map_err(|error| error.to_string()),
         Action::Recover(options) => recover::run(options).map_err(|error| error.to_string()),
         Action::View(options) => view::run(options).map_err(|error| error.to_string()),
+        Action::Ps(options) => ps::run(options).map_err(|error| error.to_string()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -5,14 +5,19 @@
 mod assemblies;
 mod code_map;
 mod contract;
+pub mod diagnostics;
 mod file_bytes;
 mod memory;
 mod method;
 mod method_name;
 mod names;
+pub mod nettrace;
+mod processes;
 mod runtime;
+mod survey;
 mod tier;
 mod type_system;
+mod version;
 
 pub use assemblies::Assemblies;
 pub use contract::Contract;
@@ -21,4 +26,6 @@ pub use memory::{Image, Memory, ProcessMemory};
 pub use method::{Function, Method, MethodKey};
 pub use method_name::MethodName;
 pub use names::{MethodNames, NamesOff};
+pub use processes::{Detector, Flavour, RuntimeIdentity};
 pub use runtime::{Code, Found, Runtime, RuntimeFile, candidates};
+pub use survey::{DotnetProcess, Reach, survey};

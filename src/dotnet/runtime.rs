@@ -13,7 +13,7 @@ use crate::machine::{Backing, CodeFile, Content, FileTable, Maps};
 use crate::trace::ModuleId;
 
 /// The runtime's file, unless it is linked into the executable (single-file programs).
-const FILE_NAME: &str = "libcoreclr.so";
+pub(super) const FILE_NAME: &str = "libcoreclr.so";
 /// Most methods that are kept for one process; beyond, all are read anew when they are met.
 const MAX_METHODS: usize = 1 << 15;
 /// The same for sections; webapi has 145.

@@ -12,7 +12,9 @@ pub use file::{CodeFile, Content, FileTable};
 pub use mapped::{MappedFiles, MappedPlace};
 pub use maps::{Backing, Mapping, Maps};
 pub use proc_fs::{
-    ProcError, boot_id, exists, is_running, namespace_pid, pids, thread_group, with_descendants,
+    MappedFile, ProcError, boot_id, command_line, container, effective_uid, environment, exists,
+    is_running, is_stopped, mapped_files, namespace_pid, pids, start_ticks, thread_group,
+    thread_names, with_descendants,
 };
 pub use process::{Change, JitHost, Machine, ProcessRow, ThreadRow};
-pub use root::Root;
+pub use root::{Root, executable};

@@ -1,7 +1,10 @@
 //! Reading /proc, whose texts are partly chosen by the processes they describe (names, paths, arguments).
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use rustc_hash::FxHashMap;
 use thiserror::Error;
@@ -11,6 +14,8 @@ use crate::trace::{Pid, Tid};
 /// Bytes of a /proc file that are read at most. The largest, `maps`, has about 100 bytes for each of at most 65 530
 /// mappings (vm.max_map_count), more where an administrator raised it.
 const MAX_FILE_BYTES: u64 = 64 << 20;
+/// Bytes of an environment that are read at most.
+const MAX_ENVIRONMENT_BYTES: u64 = 4 << 20;
 /// Bytes of a command line that are kept.
 const MAX_COMMAND_LINE_BYTES: u64 = 4096;
 
@@ -82,7 +87,8 @@ pub(super) fn comm(pid: Pid, tid: Tid) -> Result<Vec<u8>, ProcError> {
 }
 
 /// Arguments of a process joined by spaces; empty if they cannot be read.
-pub(super) fn command_line(pid: Pid) -> Vec<u8> {
+#[must_use]
+pub fn command_line(pid: Pid) -> Vec<u8> {
     let mut line = read(format!("/proc/{pid}/cmdline"), MAX_COMMAND_LINE_BYTES).unwrap_or_default();
     while line.last() == Some(&0) {
         line.pop();
@@ -125,7 +131,8 @@ pub fn namespace_pid(pid: Pid) -> Option<Pid> {
 }
 
 /// When a process started, in ticks since the start of the machine; with its id it names one process for good.
-pub(super) fn start_ticks(pid: Pid) -> Option<u64> {
+#[must_use]
+pub fn start_ticks(pid: Pid) -> Option<u64> {
     let stat = read(format!("/proc/{pid}/stat"), 4096).ok()?;
     // The name, which may hold anything, is in parentheses; the start is the 20th word behind it, see proc_pid_stat(5).
     let behind_name = stat.iter().rposition(|&b| b == b')')? + 1;
@@ -138,6 +145,51 @@ pub(super) fn start_ticks(pid: Pid) -> Option<u64> {
 pub fn boot_id() -> String {
     let id = read("/proc/sys/kernel/random/boot_id".into(), 64).unwrap_or_default();
     String::from_utf8_lossy(id.trim_ascii()).into_owned()
+}
+
+/// The user whose rights a process has.
+#[must_use]
+pub fn effective_uid(pid: Pid) -> Option<u32> {
+    status(pid, "Uid")?
+        .split_ascii_whitespace()
+        .nth(1)?
+        .parse()
+        .ok()
+}
+
+/// Whether a process is stopped, by a signal or by a debugger.
+#[must_use]
+pub fn is_stopped(pid: Pid) -> bool {
+    status(pid, "State").is_some_and(|state| state.starts_with(['T', 't']))
+}
+
+/// The names of a process's threads, as far as they can be read.
+#[must_use]
+pub fn thread_names(pid: Pid) -> Vec<Vec<u8>> {
+    let tids = tids(pid).unwrap_or_default();
+    tids.into_iter()
+        .filter_map(|tid| comm(pid, tid).ok())
+        .collect()
+}
+
+/// The environment a process was started with: `NAME=value` with a NUL behind each.
+pub fn environment(pid: Pid) -> Result<Vec<u8>, ProcError> {
+    read(format!("/proc/{pid}/environ"), MAX_ENVIRONMENT_BYTES)
+}
+
+/// The first twelve digits of the id of the container a process runs in, as engines print it. `None`: none can be told.
+#[must_use]
+pub fn container(pid: Pid) -> Option<String> {
+    let groups = read(format!("/proc/{pid}/cgroup"), 1 << 16).ok()?;
+    container_in(&groups).map(str::to_owned)
+}
+
+/// Engines put the id of 64 hexadecimal digits last into the path of the control group, with marks around it.
+fn container_in(groups: &[u8]) -> Option<&str> {
+    groups
+        .split(|byte| !byte.is_ascii_hexdigit())
+        .rfind(|run| run.len() == 64)
+        .and_then(|id| std::str::from_utf8(&id[..12]).ok())
 }
 
 /// The process a thread belongs to; a process is its own first thread. `None`: no such thread.
@@ -174,6 +226,33 @@ pub(super) struct MapsLine<'a> {
     pub(super) inode: u64,
     pub(super) path: &'a [u8],
     pub(super) executable: bool,
+}
+
+/// A file that a process has mapped as code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MappedFile {
+    /// Its path, as the process sees it.
+    pub path: PathBuf,
+    /// Its inode.
+    pub inode: u64,
+}
+
+/// The files a process has mapped as code, each once.
+pub fn mapped_files(pid: Pid) -> Result<Vec<MappedFile>, ProcError> {
+    let text = maps(pid)?;
+    let mut files: Vec<MappedFile> = Vec::new();
+    for line in parse_maps(&text) {
+        let path = line.path.strip_suffix(b" (deleted)").unwrap_or(line.path);
+        let path = Path::new(OsStr::from_bytes(path));
+        // The mappings of a file lie together.
+        if line.inode != 0 && files.last().is_none_or(|last| last.path != path) {
+            files.push(MappedFile {
+                path: path.to_owned(),
+                inode: line.inode,
+            });
+        }
+    }
+    Ok(files)
 }
 
 /// Content of /proc/PID/maps. Where the main thread has ended it is empty, but the other threads still tell.
@@ -260,10 +339,34 @@ mod tests {
         assert!(parse_maps(&maps(me).unwrap()).count() > 0);
         assert!(namespace_pid(me).is_some());
         assert!(!command_line(me).is_empty());
+        assert!(!environment(me).unwrap().is_empty() && !thread_names(me).is_empty());
+        assert_eq!(effective_uid(me), Some(rustix::process::geteuid().as_raw()));
+        assert!(!is_stopped(me));
         assert!(start_ticks(me).is_some_and(|ticks| ticks >= start_ticks(Pid(1)).unwrap()));
         assert_eq!(boot_id().len(), 36);
         assert!(!exists(Pid(i32::MAX)));
         assert!(is_running(me) && !is_running(Pid(i32::MAX)));
+    }
+
+    #[test]
+    fn containers_of_engines() {
+        let id = "3f2a1b4c5d6e".to_owned() + "0123456789abcdef0123456789abcdef0123456789abcdef0123";
+        for path in [
+            format!("0::/docker/{id}"),
+            format!("0::/system.slice/docker-{id}.scope/init"),
+            format!("0::/kubepods.slice/kubepods-podabc.slice/cri-containerd-{id}.scope"),
+            format!("12:pids:/kubepods/burstable/pod1/crio-{id}\n0::/"),
+            format!("0::/system.slice/containerd.service/kubepods-x.slice:cri-containerd:{id}"),
+            format!("0::/machine.slice/libpod-{id}.scope/container\n"),
+        ] {
+            assert_eq!(
+                container_in(path.as_bytes()),
+                Some("3f2a1b4c5d6e"),
+                "{path}"
+            );
+        }
+        assert_eq!(container_in(b"0::/user.slice/user-0.slice\n"), None);
+        assert_eq!(container_in(b""), None);
     }
 
     /// A zombie has ended; a process whose main thread alone has ended has not.

@@ -1,13 +1,18 @@
 //! Opening files as a process sees them, without trusting what it has put there.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
 
 use crate::trace::Pid;
+
+/// Entries of a directory that are looked at.
+const MAX_DIRECTORY_ENTRIES: usize = 100_000;
 
 /// The root directory of a process: its container's, if it is in one. Held, it outlives the process.
 #[derive(Debug)]
@@ -46,12 +51,53 @@ impl Root {
         path: &Path,
         check: impl FnOnce(&Stat) -> io::Result<()>,
     ) -> io::Result<File> {
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-        let found = rustix::fs::openat2(&self.0, path, flags, Mode::empty(), resolve)?;
+        let found = self.find(path, OFlags::PATH)?;
         check(&rustix::fs::fstat(&found)?)?;
         reopen_regular(&found)
     }
+
+    /// Finds a socket. The descriptor stands for it and opens nothing; `/proc/self/fd/N` is its address.
+    pub fn find_socket(&self, path: &Path) -> io::Result<OwnedFd> {
+        let found = self.find(path, OFlags::PATH)?;
+        match FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode) {
+            FileType::Socket => Ok(found),
+            kind => Err(io::Error::other(format!("not a socket: {kind:?}"))),
+        }
+    }
+
+    /// The first names in a directory that are wanted, at most `most`.
+    pub fn names(
+        &self,
+        directory: &Path,
+        most: usize,
+        wanted: impl Fn(&[u8]) -> bool,
+    ) -> io::Result<Vec<OsString>> {
+        let found = self.find(directory, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let mut names = Vec::new();
+        // A target may fill its directory.
+        for entry in Dir::new(found)?.take(MAX_DIRECTORY_ENTRIES) {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if names.len() < most && wanted(name) {
+                names.push(OsStr::from_bytes(name).to_owned());
+            }
+        }
+        Ok(names)
+    }
+
+    fn find(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+        let flags = flags | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        let found = rustix::fs::openat2(&self.0, path, flags, Mode::empty(), resolve)?;
+        Ok(found)
+    }
+}
+
+/// The file a process runs, whatever stands at its path now.
+pub fn executable(pid: Pid) -> io::Result<File> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let found = rustix::fs::open(format!("/proc/{pid}/exe"), flags, Mode::empty())?;
+    reopen_regular(&found)
 }
 
 /// Opens for reading what an O_PATH descriptor stands for: never a FIFO or a device, whose opening may block or act.

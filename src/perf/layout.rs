@@ -3,8 +3,8 @@
 use perf_event_open_sys::bindings as sys;
 use thiserror::Error;
 
-use super::bytes::Bytes;
 use super::record::{Abi, CodeMapping, CpuMode, Record, Registers, SampleRecord, U64s};
+use crate::bytes::Bytes;
 use crate::trace::{Cpu, Nanos, Pid, Tid};
 
 const HEADER_BYTES: usize = 8;

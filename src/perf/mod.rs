@@ -4,7 +4,6 @@
 
 #![allow(unsafe_code)]
 
-mod bytes;
 mod call_graph;
 mod event;
 #[cfg(test)]

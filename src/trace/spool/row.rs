@@ -119,8 +119,8 @@ pub enum RowError {
     /// The block ends within it.
     #[error("a row ends early")]
     Ended,
-    /// A number does not fit its field.
-    #[error("a number is out of range")]
+    /// A number ends early or does not fit its field.
+    #[error("a number is cut off or out of range")]
     Number,
     /// A text is longer than any writer writes.
     #[error("a text of {len} bytes where at most {max} are allowed")]

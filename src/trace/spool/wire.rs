@@ -1,6 +1,7 @@
 //! Numbers and texts of a row.
 
 use super::row::RowError;
+use crate::bytes::Bytes;
 
 /// A number in groups of seven bits, the lowest first; all but the last have the top bit set (LEB128).
 pub(super) fn put(out: &mut Vec<u8>, mut value: u64) {
@@ -35,19 +36,10 @@ impl<'a> Input<'a> {
     }
 
     pub(super) fn number(&mut self) -> Result<u64, RowError> {
-        let mut value = 0_u64;
-        for shift in (0..u64::BITS).step_by(7) {
-            let byte = self.byte()?;
-            let group = u64::from(byte & 0x7f);
-            if group << shift >> shift != group {
-                return Err(RowError::Number);
-            }
-            value |= group << shift;
-            if byte < 0x80 {
-                return Ok(value);
-            }
-        }
-        Err(RowError::Number)
+        let mut bytes = Bytes(self.0);
+        let value = bytes.varuint().ok_or(RowError::Number)?;
+        self.0 = bytes.0;
+        Ok(value)
     }
 
     pub(super) fn small(&mut self) -> Result<u32, RowError> {

@@ -1,0 +1,38 @@
+//! An event stream: what is given as it is, and as what follows the beginning of a stream of each framing.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use perfcollect::dotnet::nettrace::{Reader, Value};
+
+/// The object `Trace` of version 4, up to what it holds; the block of version 6.
+const OBJECTS: &[u8] = b"Nettrace\x14\0\0\0!FastSerialization.1\x05\x05\x01\x04\0\0\0\x04\0\0\0\x05\0\0\0Trace\x06";
+const BLOCKS: &[u8] = b"Nettrace\0\0\0\0\x06\0\0\0\0\0\0\0\x28\0\0\x01";
+
+/// No date, no time, a tick a nanosecond, pointers of 8 bytes, 0.
+fn info() -> Vec<u8> {
+    let mut info = vec![0; 24];
+    info.extend(1_000_000_000_u64.to_le_bytes());
+    info.extend(8_u64.to_le_bytes());
+    info
+}
+
+fn read(stream: &[u8]) {
+    let Ok(mut reader) = Reader::open(stream) else {
+        return;
+    };
+    while let Ok(Some(event)) = reader.next_event() {
+        assert!(event.payload.len() <= stream.len());
+        assert!(event.stack.addresses().count() * 4 <= stream.len());
+        if let Some(fields) = &event.kind.fields {
+            let _ = Value::parse(fields, event.payload);
+        }
+    }
+    assert!(matches!(reader.next_event(), Ok(None)));
+}
+
+fuzz_target!(|data: &[u8]| {
+    read(data);
+    let info = info();
+    read(&[OBJECTS, &info, &[0; 8], b"\x06", data].concat());
+    read(&[BLOCKS, &info, data].concat());
+});

@@ -1,0 +1,115 @@
+//! Bounds-checked reading of little-endian numbers and texts from bytes.
+
+/// What was not read yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Bytes<'a> {
+    pub(crate) fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(head)
+    }
+
+    pub(crate) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (head, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*head)
+    }
+
+    pub(crate) fn u8(&mut self) -> Option<u8> {
+        self.array().map(u8::from_le_bytes)
+    }
+
+    pub(crate) fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    pub(crate) fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub(crate) fn i32(&mut self) -> Option<i32> {
+        self.array().map(i32::from_le_bytes)
+    }
+
+    pub(crate) fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    /// A number in groups of seven bits, the lowest first; all but the last have the top bit set (LEB128).
+    pub(crate) fn varuint(&mut self) -> Option<u64> {
+        let mut value = 0_u64;
+        for shift in (0..u64::BITS).step_by(7) {
+            let byte = self.u8()?;
+            let group = u64::from(byte & 0x7f);
+            if group << shift >> shift != group {
+                return None;
+            }
+            value |= group << shift;
+            if byte < 0x80 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    /// The same, of at most 32 bits.
+    pub(crate) fn varuint32(&mut self) -> Option<u32> {
+        self.varuint()?.try_into().ok()
+    }
+
+    /// Bytes up to the first NUL, or all of them.
+    pub(crate) fn c_string(&mut self) -> &'a [u8] {
+        let len = self.0.iter().position(|&b| b == 0);
+        let (text, rest) = self.0.split_at(len.unwrap_or(self.0.len()));
+        self.0 = rest;
+        text
+    }
+
+    /// UTF-16 up to a NUL, which must be there. What is no Unicode is replaced.
+    pub(crate) fn utf16z(&mut self) -> Option<String> {
+        let (units, _) = self.0.as_chunks::<2>();
+        let len = units.iter().position(|unit| *unit == [0, 0])?;
+        let text = utf16(self.take(len * 2)?);
+        self.take(2)?;
+        Some(text)
+    }
+}
+
+/// Text of UTF-16 code units. What is no Unicode is replaced.
+pub(crate) fn utf16(bytes: &[u8]) -> String {
+    let (units, _) = bytes.as_chunks::<2>();
+    char::decode_utf16(units.iter().map(|unit| u16::from_le_bytes(*unit)))
+        .map(|unit| unit.unwrap_or(char::REPLACEMENT_CHARACTER))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_seven_bits_a_byte() {
+        assert_eq!(Bytes(&[0x7f]).varuint(), Some(0x7f));
+        assert_eq!(Bytes(&[0xe5, 0x8e, 0x26]).varuint(), Some(624_485));
+        assert_eq!(
+            Bytes(&[0xff, 0xff, 0xff, 0xff, 0x0f]).varuint32(),
+            Some(u32::MAX)
+        );
+        assert_eq!(Bytes(&[0xff, 0xff, 0xff, 0xff, 0x1f]).varuint32(), None);
+        let largest = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
+        assert_eq!(Bytes(&largest).varuint(), Some(u64::MAX));
+        assert_eq!(Bytes(&[0xff; 11]).varuint(), None);
+        assert_eq!(Bytes(&[0x80]).varuint(), None);
+    }
+
+    #[test]
+    fn texts_end_at_their_nul() {
+        let mut bytes = Bytes(b"a\0\xfc\0\0\0b\0");
+        assert_eq!(bytes.utf16z().as_deref(), Some("aü"));
+        assert_eq!(bytes.utf16z(), None);
+        assert_eq!(Bytes(b"\0\0").utf16z().as_deref(), Some(""));
+        assert_eq!(utf16(&[0, 0xd8, b'x', 0]), "\u{fffd}x");
+    }
+}

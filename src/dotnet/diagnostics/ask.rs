@@ -1,0 +1,49 @@
+//! Asking a runtime who it is.
+
+use super::connection::Connection;
+use super::error::DiagnosticsError;
+use super::limits::Limits;
+use super::message::{Command, InfoVersion};
+use super::port::Port;
+use super::process_info::ProcessInfo;
+use crate::machine;
+
+/// What a runtime that is there answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Who it is.
+    Info(ProcessInfo),
+    /// It is older than the question (before .NET 5), and said so.
+    TooOld,
+}
+
+/// Asks a runtime who it is: the newest form of the question first.
+///
+/// # Errors
+/// It is stopped, somebody else, silent, or answers nonsense.
+pub fn ask(port: &Port, limits: &Limits) -> Result<Answer, DiagnosticsError> {
+    for version in [InfoVersion::Three, InfoVersion::Two, InfoVersion::One] {
+        match request(port, &Command::process_info(version), limits) {
+            Ok((_, payload)) => {
+                let info = ProcessInfo::parse(version, &payload)
+                    .ok_or(DiagnosticsError::Malformed("what it says of its process"))?;
+                return Ok(Answer::Info(info));
+            }
+            Err(error) if error.is_unknown_command() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Answer::TooOld)
+}
+
+/// Sends a command to a process that runs. One that is stopped would answer when it runs again, to nobody.
+pub(super) fn request(
+    port: &Port,
+    command: &Command,
+    limits: &Limits,
+) -> Result<(Connection, Vec<u8>), DiagnosticsError> {
+    if machine::is_stopped(port.pid()) {
+        return Err(DiagnosticsError::Stopped);
+    }
+    Connection::request(port, command, limits)
+}

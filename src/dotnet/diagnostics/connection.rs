@@ -1,0 +1,128 @@
+//! One connection to a runtime, which takes one command.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::thread::sleep;
+use std::time::Duration;
+
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{AddressFamily, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
+
+use super::error::DiagnosticsError;
+use super::limits::{Limits, timespec};
+use super::message::{Command, HEADER_BYTES, ReplyHeader};
+use super::port::Port;
+use crate::trace::Pid;
+
+/// Between two tries to connect while the target's queue is full.
+const RETRY: Duration = Duration::from_millis(5);
+
+#[derive(Debug)]
+pub(super) struct Connection(OwnedFd);
+
+impl Connection {
+    /// Connects, if the target itself listens: its pid and its user.
+    fn open(port: &Port, limits: &Limits) -> Result<Self, DiagnosticsError> {
+        let failed = |error: rustix::io::Errno| DiagnosticsError::Connect(error.into());
+        // The descriptor keeps the path short, and is the socket that was found.
+        let path = format!("/proc/self/fd/{}", port.socket().as_raw_fd());
+        let address = SocketAddrUnix::new(path).map_err(failed)?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+            .map_err(failed)?;
+        loop {
+            match rustix::net::connect(&socket, &address) {
+                Ok(()) => break,
+                // The queue of connections is full, as that of a process that hangs becomes.
+                Err(rustix::io::Errno::AGAIN) => {}
+                Err(error) => return Err(failed(error)),
+            }
+            let left = limits.for_step().ok_or(DiagnosticsError::Silent)?;
+            sleep(left.min(RETRY));
+        }
+        let peer = getsockopt(&socket, PeerCredentials)
+            .map_err(|error| DiagnosticsError::Connect(error.into()))?;
+        if (peer.pid(), peer.uid()) != (port.pid().0, port.uid()) {
+            return Err(DiagnosticsError::Squatted {
+                pid: Pid(peer.pid()),
+                uid: peer.uid(),
+            });
+        }
+        Ok(Self(socket))
+    }
+
+    /// Connects, sends a command and reads the reply. What follows the reply stays in the connection.
+    pub(super) fn request(
+        port: &Port,
+        command: &Command,
+        limits: &Limits,
+    ) -> Result<(Self, Vec<u8>), DiagnosticsError> {
+        let bytes = command.encode()?;
+        let connection = Self::open(port, limits)?;
+        connection.send(&bytes, limits)?;
+        let mut header = [0; HEADER_BYTES];
+        connection.receive(&mut header, limits)?;
+        let header = ReplyHeader::parse(&header)?;
+        let mut payload = vec![0; header.payload_bytes];
+        connection.receive(&mut payload, limits)?;
+        Ok((connection, header.check(payload)?))
+    }
+
+    fn send(&self, mut bytes: &[u8], limits: &Limits) -> Result<(), DiagnosticsError> {
+        while !bytes.is_empty() {
+            self.wait(PollFlags::OUT, limits)?;
+            match rustix::net::send(&self.0, bytes, SendFlags::NOSIGNAL) {
+                Ok(sent) => bytes = bytes.get(sent..).unwrap_or_default(),
+                Err(error) => keep_trying(error)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn receive(&self, mut buffer: &mut [u8], limits: &Limits) -> Result<(), DiagnosticsError> {
+        while !buffer.is_empty() {
+            self.wait(PollFlags::IN, limits)?;
+            match rustix::io::read(&self.0, &mut *buffer) {
+                Ok(0) => return Err(DiagnosticsError::Malformed("a reply that is cut off")),
+                Ok(read) => buffer = buffer.get_mut(read..).unwrap_or_default(),
+                Err(error) => keep_trying(error)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn wait(&self, events: PollFlags, limits: &Limits) -> Result<(), DiagnosticsError> {
+        let left = limits.for_step().ok_or(DiagnosticsError::Silent)?;
+        let mut sockets = [PollFd::new(&self.0, events)];
+        match poll(&mut sockets, Some(&timespec(left))) {
+            Ok(0) => Err(DiagnosticsError::Silent),
+            Ok(_) => Ok(()),
+            Err(error) => keep_trying(error),
+        }
+    }
+
+    /// Reads what comes, for as long as it takes.
+    pub(super) fn read_on(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let mut sockets = [PollFd::new(&self.0, PollFlags::IN)];
+            match poll(&mut sockets, None).and_then(|_| rustix::io::read(&self.0, &mut *buffer)) {
+                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+                other => return Ok(other?),
+            }
+        }
+    }
+
+    /// Ends the connection for whoever reads it now.
+    pub(super) fn cut_off(&self) {
+        // An error means that it has ended already.
+        let _ = rustix::net::shutdown(self.0.as_fd(), Shutdown::Both);
+    }
+}
+
+fn keep_trying(error: rustix::io::Errno) -> Result<(), DiagnosticsError> {
+    match error {
+        rustix::io::Errno::AGAIN | rustix::io::Errno::INTR => Ok(()),
+        error => Err(DiagnosticsError::Io(error.into())),
+    }
+}

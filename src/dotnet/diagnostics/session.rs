@@ -1,0 +1,98 @@
+//! A session: events from when it begins, and at its end all that the runtime has (the rundown).
+
+use std::io::{self, Read};
+use std::sync::Arc;
+
+use super::ask::request;
+use super::connection::Connection;
+use super::error::DiagnosticsError;
+use super::limits::Limits;
+use super::message::{CollectVersion, Command, SessionRequest};
+use super::port::Port;
+use crate::bytes::Bytes;
+
+/// A session that runs. Dropped, it ends without a rundown, which does the target no harm.
+#[derive(Debug)]
+pub struct Session {
+    id: u64,
+    connection: Arc<Connection>,
+}
+
+impl Session {
+    /// Begins a session, with the newest command that the runtime knows.
+    ///
+    /// # Errors
+    /// The runtime cannot be reached, or refuses.
+    pub fn start(
+        port: &Port,
+        wanted: &SessionRequest,
+        limits: &Limits,
+    ) -> Result<Self, DiagnosticsError> {
+        let mut last = DiagnosticsError::Malformed("no command was sent");
+        for version in [
+            CollectVersion::Five,
+            CollectVersion::Four,
+            CollectVersion::Three,
+            CollectVersion::Two,
+        ] {
+            match request(port, &Command::collect_tracing(version, wanted), limits) {
+                Ok((connection, payload)) => {
+                    return Ok(Self {
+                        id: session_id(&payload)?,
+                        connection: Arc::new(connection),
+                    });
+                }
+                Err(error) if error.is_unknown_command() => last = error,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(last)
+    }
+
+    /// What the session delivers. It must be read while the session runs, and while it is stopped: the reply to the stop
+    /// comes only behind the rundown.
+    #[must_use]
+    pub fn stream(&self) -> EventStream {
+        EventStream(Arc::clone(&self.connection))
+    }
+
+    /// Asks the runtime to end the session, and waits until all was delivered.
+    ///
+    /// # Errors
+    /// The runtime cannot be reached, refuses, or takes too long.
+    pub fn stop(&self, port: &Port, limits: &Limits) -> Result<(), DiagnosticsError> {
+        let (_, payload) = request(port, &Command::stop_tracing(self.id), limits)?;
+        session_id(&payload)
+            .ok()
+            .filter(|&id| id == self.id)
+            .map(|_| ())
+            .ok_or(DiagnosticsError::Malformed("the end of another session"))
+    }
+
+    /// Ends the stream here, for whoever waits for it.
+    pub fn cut_off(&self) {
+        self.connection.cut_off();
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.cut_off();
+    }
+}
+
+fn session_id(payload: &[u8]) -> Result<u64, DiagnosticsError> {
+    Bytes(payload)
+        .u64()
+        .ok_or(DiagnosticsError::Malformed("no session"))
+}
+
+/// The bytes a session delivers. Ends with the session.
+#[derive(Debug)]
+pub struct EventStream(Arc<Connection>);
+
+impl Read for EventStream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read_on(buffer)
+    }
+}

@@ -1,0 +1,120 @@
+//! Where a block begins, what it is, and how long: the two framings of the format.
+//!
+//! ```text
+//! version 4, 5   05 05 01 version min length name 06 | size pad payload | 06    a tagged object; 01 instead: the end
+//! version 6      size + (kind << 24) payload                                    kind 0: the end
+//! ```
+
+use std::io::Read;
+
+use super::error::{NettraceError, Problem};
+use super::feed::Feed;
+
+const NULL_REFERENCE: u8 = 1;
+const BEGIN_OBJECT: u8 = 5;
+const END_OBJECT: u8 = 6;
+/// Longest name of an object; they have 5 to 13 bytes.
+const MAX_NAME_BYTES: u32 = 64;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BlockKind {
+    Trace,
+    Event,
+    Metadata,
+    SequencePoint,
+    Stack,
+    Thread,
+    RemoveThread,
+    /// Of no use here, or not known.
+    Other,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Framing {
+    /// Versions 4 and 5.
+    Objects,
+    /// Version 6.
+    Blocks,
+}
+
+/// The beginning of an object: its kind and version. `None`: the end of the stream.
+pub(super) fn begin_object<R: Read>(
+    feed: &mut Feed<R>,
+) -> Result<Option<(BlockKind, u32)>, NettraceError> {
+    let at = feed.offset();
+    let damaged = |what| NettraceError {
+        offset: at,
+        problem: Problem::Damaged(what),
+    };
+    match feed.u8()? {
+        NULL_REFERENCE => return Ok(None),
+        BEGIN_OBJECT => {}
+        _ => return Err(damaged("no object begins here")),
+    }
+    let tags = [BEGIN_OBJECT, NULL_REFERENCE];
+    feed.expect(tags, Problem::Damaged("the type of an object"))?;
+    let version = feed.u32()?;
+    let oldest_reader = feed.u32()?;
+    let length = feed.u32()?;
+    if length > MAX_NAME_BYTES {
+        return Err(damaged("the name of an object is too long"));
+    }
+    let mut name = Vec::new();
+    feed.block(length, &mut name)?;
+    feed.expect([END_OBJECT], Problem::Damaged("the type of an object"))?;
+    let kind = match name.as_slice() {
+        b"Trace" => BlockKind::Trace,
+        b"EventBlock" => BlockKind::Event,
+        b"MetadataBlock" => BlockKind::Metadata,
+        b"StackBlock" => BlockKind::Stack,
+        b"SPBlock" => BlockKind::SequencePoint,
+        _ => BlockKind::Other,
+    };
+    if kind == BlockKind::Trace && oldest_reader > 5 {
+        return Err(NettraceError {
+            offset: at,
+            problem: Problem::Version(oldest_reader),
+        });
+    }
+    Ok(Some((kind, version)))
+}
+
+pub(super) fn end_object<R: Read>(feed: &mut Feed<R>) -> Result<(), NettraceError> {
+    feed.expect([END_OBJECT], Problem::Damaged("the end of an object"))
+}
+
+/// The kind and size of the next block. `None`: the end of the stream.
+pub(super) fn begin<R: Read>(
+    feed: &mut Feed<R>,
+    framing: Framing,
+) -> Result<Option<(BlockKind, u32)>, NettraceError> {
+    match framing {
+        Framing::Objects => {
+            let Some((kind, _)) = begin_object(feed)? else {
+                return Ok(None);
+            };
+            if kind == BlockKind::Trace {
+                return Err(feed.error(Problem::Damaged("a second beginning")));
+            }
+            let size = feed.u32()?;
+            let size = feed.check_size(size)?;
+            feed.align()?;
+            Ok(Some((kind, size)))
+        }
+        Framing::Blocks => {
+            let header = feed.u32()?;
+            let kind = match header >> 24 {
+                0 => return Ok(None),
+                1 => BlockKind::Trace,
+                2 => BlockKind::Event,
+                3 => BlockKind::Metadata,
+                4 => BlockKind::SequencePoint,
+                5 => BlockKind::Stack,
+                6 => BlockKind::Thread,
+                7 => BlockKind::RemoveThread,
+                _ => BlockKind::Other,
+            };
+            Ok(Some((kind, header & 0xff_ffff)))
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! The values in the payload of an event.
+
+use super::field::{Field, FieldType};
+use crate::bytes::{Bytes, utf16};
+
+/// Most values of one event. Arrays of what has no size would else cost more than their payload.
+const MAX_VALUES: u32 = 1 << 16;
+
+/// A part of a payload.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value<'a> {
+    /// True or false.
+    Bool(bool),
+    /// A signed number.
+    Signed(i64),
+    /// An unsigned number.
+    Unsigned(u64),
+    /// A number of floating point.
+    Float(f64),
+    /// A text, or one unit of one. What is no Unicode is replaced.
+    Text(String),
+    /// 16 bytes.
+    Guid([u8; 16]),
+    /// Steps of 100 ns since 1601.
+    FileTime(u64),
+    /// Year, month, day of the week, day, hour, minute, second, millisecond.
+    SystemTime([u16; 8]),
+    /// Values of one type.
+    List(Vec<Value<'a>>),
+    /// Values with names.
+    Record(Vec<(&'a str, Value<'a>)>),
+}
+
+impl<'a> Value<'a> {
+    /// A payload as the record that its fields state. `None`: it does not hold them.
+    #[must_use]
+    pub fn parse(fields: &'a [Field], payload: &[u8]) -> Option<Self> {
+        let mut payload = Payload {
+            all: payload,
+            rest: Bytes(payload),
+            values_left: MAX_VALUES,
+        };
+        payload.record(fields)
+    }
+
+    /// The value with a name in a record.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Self> {
+        match self {
+            Self::Record(values) => values
+                .iter()
+                .find_map(|(key, value)| (*key == name).then_some(value)),
+            _ => None,
+        }
+    }
+}
+
+struct Payload<'a> {
+    all: &'a [u8],
+    rest: Bytes<'a>,
+    values_left: u32,
+}
+
+impl Payload<'_> {
+    fn record<'a>(&mut self, fields: &'a [Field]) -> Option<Value<'a>> {
+        let values: Option<_> = fields
+            .iter()
+            .map(|field| Some((field.name.as_str(), self.value(&field.kind)?)))
+            .collect();
+        values.map(Value::Record)
+    }
+
+    fn value<'a>(&mut self, kind: &'a FieldType) -> Option<Value<'a>> {
+        self.values_left = self.values_left.checked_sub(1)?;
+        Some(match kind {
+            FieldType::Bool { bytes } => Value::Bool(self.unsigned(*bytes)? != 0),
+            FieldType::Utf16Unit => Value::Text(utf16(self.rest.take(2)?)),
+            FieldType::Utf8Unit => Value::Text(utf8(self.rest.take(1)?)),
+            FieldType::Signed { bytes } => {
+                let unused = 64 - 8 * u32::from(*bytes);
+                Value::Signed((self.unsigned(*bytes)? << unused).cast_signed() >> unused)
+            }
+            FieldType::Unsigned { bytes } => Value::Unsigned(self.unsigned(*bytes)?),
+            FieldType::VarSigned => {
+                let folded = self.rest.varuint()?;
+                Value::Signed(((folded >> 1) ^ (folded & 1).wrapping_neg()).cast_signed())
+            }
+            FieldType::VarUnsigned => Value::Unsigned(self.rest.varuint()?),
+            FieldType::Float => Value::Float(f32::from_le_bytes(self.rest.array()?).into()),
+            FieldType::Double => Value::Float(f64::from_le_bytes(self.rest.array()?)),
+            FieldType::FileTime => Value::FileTime(self.rest.u64()?),
+            FieldType::SystemTime => {
+                let mut parts = [0; 8];
+                for part in &mut parts {
+                    *part = self.rest.u16()?;
+                }
+                Value::SystemTime(parts)
+            }
+            FieldType::Guid => Value::Guid(self.rest.array()?),
+            FieldType::Utf16Text => Value::Text(self.rest.utf16z()?),
+            FieldType::Array(element) => {
+                let count = self.rest.u16()?;
+                self.list(element, count)?
+            }
+            FieldType::FixedArray(element, count) => self.list(element, *count)?,
+            FieldType::Located { element, relative } => self.located(element, *relative)?,
+            FieldType::Record(fields) => self.record(fields)?,
+        })
+    }
+
+    fn unsigned(&mut self, bytes: u8) -> Option<u64> {
+        let bytes = self.rest.take(bytes.into())?;
+        Some(
+            bytes
+                .iter()
+                .rev()
+                .fold(0, |number, &byte| number << 8 | u64::from(byte)),
+        )
+    }
+
+    fn list<'a>(&mut self, element: &'a FieldType, count: u16) -> Option<Value<'a>> {
+        let count = usize::from(count);
+        Some(match element {
+            FieldType::Utf16Unit => Value::Text(utf16(self.rest.take(2 * count)?)),
+            FieldType::Utf8Unit => Value::Text(utf8(self.rest.take(count)?)),
+            _ => Value::List(
+                (0..count)
+                    .map(|_| self.value(element))
+                    .collect::<Option<_>>()?,
+            ),
+        })
+    }
+
+    /// The high half of the field is a size in bytes, the low half a place.
+    fn located<'a>(&mut self, element: &'a FieldType, relative: bool) -> Option<Value<'a>> {
+        let field = self.rest.u32()?;
+        let (length, offset) = ((field >> 16) as usize, (field & 0xffff) as usize);
+        let base = if relative { self.rest.0 } else { self.all };
+        let bytes = base.get(offset..)?.get(..length)?;
+        Some(match element {
+            FieldType::Utf16Unit => Value::Text(utf16(bytes)),
+            FieldType::Utf8Unit => Value::Text(utf8(bytes)),
+            _ => {
+                let after = std::mem::replace(&mut self.rest, Bytes(bytes));
+                let mut values = Vec::new();
+                while !self.rest.0.is_empty() {
+                    values.push(self.value(element)?);
+                }
+                self.rest = after;
+                Value::List(values)
+            }
+        })
+    }
+}
+
+fn utf8(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(kind: FieldType, payload: &[u8]) -> Option<Value<'static>> {
+        let field = Field {
+            name: "it".into(),
+            kind,
+        };
+        let fields = Box::leak(Box::new([field]));
+        Value::parse(fields, payload)?.get("it").cloned()
+    }
+
+    #[test]
+    fn numbers_have_their_sign_and_size() {
+        let signed = |bytes| FieldType::Signed { bytes };
+        assert_eq!(one(signed(1), &[0xff]), Some(Value::Signed(-1)));
+        assert_eq!(one(signed(2), &[0, 0x80]), Some(Value::Signed(-32768)));
+        assert_eq!(one(signed(8), &[0xff; 8]), Some(Value::Signed(-1)));
+        assert_eq!(one(signed(4), &[1, 2, 3]), None);
+        let unsigned = FieldType::Unsigned { bytes: 2 };
+        assert_eq!(one(unsigned, &[1, 2]), Some(Value::Unsigned(0x201)));
+        assert_eq!(one(FieldType::VarSigned, &[3]), Some(Value::Signed(-2)));
+    }
+
+    #[test]
+    fn arrays_are_where_they_say() {
+        let text = FieldType::Array(FieldType::Utf16Unit.into());
+        assert_eq!(
+            one(text, b"\x02\0h\0i\0"),
+            Some(Value::Text("hi".to_owned()))
+        );
+        let located = |relative| FieldType::Located {
+            element: FieldType::Unsigned { bytes: 1 }.into(),
+            relative,
+        };
+        let numbers = |of: &[u64]| {
+            Some(Value::List(
+                of.iter().map(|&n| Value::Unsigned(n)).collect(),
+            ))
+        };
+        let payload = [1, 0, 2, 0, 7, 8, 9];
+        assert_eq!(one(located(true), &payload), numbers(&[8, 9]));
+        assert_eq!(one(located(false), &payload), numbers(&[0, 2]));
+        assert_eq!(one(located(true), &[9, 0, 2, 0, 7]), None);
+    }
+
+    #[test]
+    fn what_has_no_size_ends() {
+        let mut kind = FieldType::Record(Vec::new());
+        for _ in 0..5 {
+            kind = FieldType::FixedArray(kind.into(), u16::MAX);
+        }
+        assert_eq!(one(kind, &[]), None);
+        // An array elsewhere of what takes no bytes would never end.
+        let endless = FieldType::Located {
+            element: FieldType::Record(Vec::new()).into(),
+            relative: true,
+        };
+        assert_eq!(one(endless, &[0, 0, 1, 0, 0]), None);
+    }
+}

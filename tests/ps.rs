@@ -1,0 +1,191 @@
+//! `perfcollect ps` beside real .NET processes in every state.
+#![allow(clippy::unwrap_used)]
+
+#[macro_use]
+mod support;
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::net::UnixListener;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use perfcollect::machine;
+use perfcollect::trace::Pid;
+use rustix::process::Signal;
+use serde_json::Value;
+use support::{Running, Runtime, Workload, perfcollect, run, runtimes, start, workloads};
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// A list with a process that hangs in it still comes in this time.
+const PROMPT: Duration = Duration::from_secs(5);
+
+fn ps(options: &[&str]) -> String {
+    let begin = Instant::now();
+    let finished = run(Command::new(perfcollect()).arg("ps").args(options), LIMIT);
+    assert!(begin.elapsed() < PROMPT);
+    finished.expect_success().stdout
+}
+
+/// What `ps` says of each process.
+fn listed() -> HashMap<u64, Value> {
+    let rows: Vec<Value> = serde_json::from_str(&ps(&["-json"])).unwrap();
+    rows.into_iter()
+        .map(|row| (row["pid"].as_u64().unwrap(), row))
+        .collect()
+}
+
+/// What it says of one, once that is what is expected.
+fn wait_for(pid: u32, diagnostics: &str) -> Value {
+    let begin = Instant::now();
+    loop {
+        let rows = listed();
+        match rows.get(&pid.into()) {
+            Some(row) if row["diagnostics"] == diagnostics => return row.clone(),
+            other => assert!(begin.elapsed() < LIMIT, "{pid} {diagnostics}: {other:?}"),
+        }
+        sleep(Duration::from_millis(50));
+    }
+}
+
+fn command(runtime: &Runtime) -> Option<Command> {
+    let mut command = runtime.command(&workloads::cpu()?);
+    command.args(["--mode", "shares", "--seconds", "30"]);
+    Some(command)
+}
+
+macro_rules! need_program {
+    ($runtime:expr) => {
+        match command(&$runtime) {
+            Some(command) => command,
+            None => skip!("cpu.dll is not built; scripts/workloads builds it"),
+        }
+    };
+}
+
+#[test]
+fn each_runtime_is_known_by_version_and_kind() {
+    let mut runtimes = runtimes();
+    runtimes.dedup_by_key(|runtime| runtime.major());
+    for runtime in runtimes {
+        let workload = Workload::start(&mut need_program!(runtime));
+        let row = &listed()[&workload.pid().into()];
+        assert_eq!(row["version"], runtime.version);
+        assert_eq!(row["flavour"], "framework");
+        assert_eq!(row["diagnostics"], "ready");
+        assert_eq!(row["namespace_pid"], workload.pid());
+        let command_line = row["command_line"].as_str().unwrap();
+        assert!(command_line.ends_with("cpu.dll --mode shares --seconds 30"));
+    }
+}
+
+#[test]
+fn programs_that_bring_their_runtime() {
+    let expected = [
+        ("split-single", "single-file", "ready"),
+        ("split-compressed", "single-file", "ready"),
+        ("split-trimmed", "self-contained", "ready"),
+        ("split-composite", "self-contained", "ready"),
+        ("split-aot", "native-aot", "none"),
+        ("split-aot-events", "native-aot", "ready"),
+    ];
+    for (name, flavour, diagnostics) in expected {
+        let Some(program) = workloads::shared(&format!("{name}/{name}")) else {
+            skip!("split is not beside this repository");
+        };
+        let workload = Workload::start(Command::new(program).args(["--seconds", "30"]));
+        let row = wait_for(workload.pid(), diagnostics);
+        assert_eq!(row["flavour"], flavour, "{row}");
+        let has_version = row["version"].as_str().is_some_and(|v| v.contains(".0."));
+        assert_eq!(has_version, name != "split-aot", "{row}");
+    }
+}
+
+/// The newest runtime that is there.
+fn newest() -> Option<Runtime> {
+    runtimes().pop()
+}
+
+#[test]
+fn what_keeps_a_process_from_answering_is_said() {
+    let Some(runtime) = newest() else {
+        skip!("there is no .NET runtime; scripts/runtimes gets some");
+    };
+    let off = Workload::start(need_program!(runtime).env("DOTNET_EnableDiagnostics", "0"));
+    let suspended = start(need_program!(runtime).env("DOTNET_DefaultDiagnosticPortSuspend", "1"));
+    let stopped = Workload::start(&mut need_program!(runtime));
+    stopped.signal(Signal::STOP);
+    let folder = tempfile::tempdir().unwrap();
+    let removed = Workload::start(need_program!(runtime).env("TMPDIR", folder.path()));
+    let squatted = Workload::start(need_program!(runtime).env("TMPDIR", folder.path()));
+    let mut listeners = Vec::new();
+    for (workload, put_another) in [(&removed, false), (&squatted, true)] {
+        let pid = Pid(workload.pid() as i32);
+        let key = machine::start_ticks(pid).unwrap();
+        let path = folder
+            .path()
+            .join(format!("dotnet-diagnostic-{pid}-{key}-socket"));
+        fs::remove_file(&path).unwrap();
+        if put_another {
+            listeners.push(UnixListener::bind(path).unwrap());
+        }
+    }
+    for (pid, state, reason) in [
+        (off.pid(), "off", "DOTNET_EnableDiagnostics=0"),
+        (suspended.pid(), "suspended", "waits at its start"),
+        (stopped.pid(), "stopped", "is stopped"),
+        (removed.pid(), "none", folder.path().to_str().unwrap()),
+        (squatted.pid(), "foreign", "held by process"),
+    ] {
+        let row = wait_for(pid, state);
+        assert!(row["reason"].as_str().unwrap().contains(reason), "{row}");
+        assert_eq!(row["version"], runtime.version, "{row}");
+    }
+    let table = ps(&[]);
+    assert!(table.starts_with(" ") && table.contains("DIAGNOSTICS  COMMAND\n"));
+    assert!(table.contains(&format!("\n{}: diagnostics are switched off by", off.pid())));
+    stopped.signal(Signal::CONT);
+}
+
+/// In pid and mount namespaces of its own, with a directory for temporary files that nobody else sees.
+#[test]
+fn a_process_in_another_namespace_is_reached() {
+    let Some(runtime) = newest() else {
+        skip!("there is no .NET runtime; scripts/runtimes gets some");
+    };
+    let program = need_program!(runtime);
+    let unshare = |command: &str| {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["-pmf", "--mount-proc", "sh", "-c", command]);
+        unshare
+    };
+    if !run(&mut unshare("true"), LIMIT).status.success() {
+        skip!("namespaces need root");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let quoted: Vec<_> = std::iter::once(program.get_program())
+        .chain(program.get_args())
+        .map(|word| format!("'{}'", word.to_str().unwrap()))
+        .collect();
+    let mount = format!(
+        "mount -t tmpfs none {0} && TMPDIR={0} {1}; true",
+        folder.path().display(),
+        quoted.join(" ")
+    );
+    let _running: Running = start(unshare(&mount).env("DOTNET_ROLL_FORWARD", "LatestMajor"));
+    let begin = Instant::now();
+    let row = loop {
+        let rows = listed();
+        let inside = rows
+            .into_values()
+            .find(|row| row["namespace_pid"] != row["pid"] && row["diagnostics"] == "ready");
+        if let Some(row) = inside {
+            break row;
+        }
+        assert!(begin.elapsed() < LIMIT, "it was not listed");
+        sleep(Duration::from_millis(50));
+    };
+    assert_eq!(row["version"], runtime.version);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
