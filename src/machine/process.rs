@@ -30,6 +30,8 @@ pub struct JitHost {
     pub namespace_pid: Pid,
     /// Its user, whose files may speak for it.
     pub uid: u32,
+    /// Path of the jitdump it has mapped, which is how a runtime announces one.
+    pub dump: Option<Box<[u8]>>,
     /// When it started, in ticks since the start of the machine.
     pub start_ticks: u64,
     /// Where the process is gone, and its pid perhaps another's: files that changed later do not speak for it (seconds
@@ -38,9 +40,10 @@ pub struct JitHost {
 }
 
 impl JitHost {
-    pub(super) fn of(pid: Pid) -> io::Result<Self> {
+    pub(super) fn of(pid: Pid, dump: Option<Box<[u8]>>) -> io::Result<Self> {
         let gone = || io::Error::other("the process is gone");
         Ok(Self {
+            dump,
             root: Root::of(pid)?,
             namespace_pid: proc_fs::namespace_pid(pid).ok_or_else(gone)?,
             uid: rustix::fs::stat(format!("/proc/{pid}"))?.st_uid,
@@ -59,8 +62,18 @@ impl JitHost {
             start_ticks: self.start_ticks,
             root_device,
             root_inode,
+            dump: self.dump.clone().unwrap_or_default(),
         })
     }
+}
+
+/// Whether a file is called `jit-PID.dump`.
+fn is_jit_dump(path: &[u8]) -> bool {
+    let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+    let pid = name
+        .strip_prefix(b"jit-")
+        .and_then(|rest| rest.strip_suffix(b".dump"));
+    pid.is_some_and(|pid| !pid.is_empty() && pid.iter().all(u8::is_ascii_digit))
 }
 
 /// What has become of the rows since they were asked for last.
@@ -335,11 +348,20 @@ impl Machine {
     }
 
     /// Notes that a process runs code made at run time, while it still is there to be looked at.
-    pub fn runs_jit_code(&mut self, process: ProcessId) {
-        let row = &mut self.process_rows[process.index()];
+    pub fn runs_jit_code(&mut self, id: ProcessId) {
+        let row = &mut self.process_rows[id.index()];
         if row.jit_host.is_none() {
-            row.jit_host = Some(JitHost::of(row.pid));
-            self.changes.push(Change::JitHost(process));
+            let process = self.processes.get(&row.pid);
+            let mut mapped = process.iter().flat_map(|process| process.maps.iter());
+            let dump = mapped.find_map(|mapping| match mapping.backing {
+                Backing::File(id) => {
+                    let path = &self.files.file(id).path;
+                    is_jit_dump(path).then(|| path.clone())
+                }
+                Backing::Jit => None,
+            });
+            row.jit_host = Some(JitHost::of(row.pid, dump));
+            self.changes.push(Change::JitHost(id));
         }
     }
 

@@ -84,8 +84,9 @@ fn jit_host(pid: Pid, row: &JitHostRow, until: i64, same_boot: bool) -> io::Resu
     if !same_boot {
         return Err(io::Error::other("the machine was started again since"));
     }
+    let dump = || (!row.dump.is_empty()).then(|| row.dump.clone());
     if proc_fs::start_ticks(pid) == Some(row.start_ticks) {
-        return JitHost::of(pid);
+        return JitHost::of(pid, dump());
     }
     let root = Root::host()?;
     if root.identity()? != (row.root_device, row.root_inode) {
@@ -99,6 +100,7 @@ fn jit_host(pid: Pid, row: &JitHostRow, until: i64, same_boot: bool) -> io::Resu
         uid: row.uid,
         start_ticks: row.start_ticks,
         until: Some(until),
+        dump: dump(),
     })
 }
 
@@ -158,12 +160,12 @@ mod tests {
     #[test]
     fn a_process_is_found_again_only_if_it_is_the_same() {
         let me = Pid(std::process::id() as i32);
-        let host = JitHost::of(me).unwrap();
+        let host = JitHost::of(me, None).unwrap();
         let row = host.describe().unwrap();
         assert_eq!(jit_host(me, &row, 5, true).unwrap().until, None);
         let other = JitHostRow {
             start_ticks: row.start_ticks + 1,
-            ..row
+            ..row.clone()
         };
         let root = Root::host().unwrap().identity().unwrap();
         if root == (row.root_device, row.root_inode) {

@@ -5,6 +5,7 @@ mod gap;
 mod jit;
 mod kernel;
 mod stop;
+mod written;
 
 pub use stop::Stop;
 
@@ -69,7 +70,8 @@ impl Source {
             (Self::Jit(id), _) => {
                 let process = &machine.process_rows()[id.index()];
                 let methods = &capture.recording.methods;
-                jit::name(frames, codes, methods, process, stop)
+                let until = capture.recording.end;
+                jit::name(frames, codes, methods, process, until, stop)
             }
             (Self::Nothing, _) => Named {
                 functions: codes.iter().copied().map(nameless).collect(),

@@ -4,20 +4,16 @@
 //! (.NET 3.1, V8, the kernel's own description in tools/perf/Documentation/jit-interface.txt). A name is bytes:
 //! it may hold blanks and need not be UTF-8. .NET 8 ends some lines with NUL in place of LF.
 
-use std::collections::BTreeMap;
 use std::io::{self, BufRead};
 
 use thiserror::Error;
 
 use crate::lines::{Line, Lines, hex, word};
-use crate::table::{Entry, Extent, Symbol, SymbolTable, SymbolTableBuilder, TableError};
+use crate::newest::Newest;
+use crate::table::{Symbol, SymbolTable, TableError};
 
 /// Most bytes read; 100 000 .NET methods take 15 MB.
 pub const MAX_BYTES: u64 = 512 << 20;
-/// Most functions kept at a time, and bytes of their names: ten times what the largest services have. Ours to choose, so
-/// that a hostile map costs less than 500 MB.
-const MAX_FUNCTIONS: usize = 1 << 20;
-const MAX_NAMES_BYTES: usize = 128 << 20;
 
 /// Why a perf map gave no names.
 #[derive(Debug, Error)]
@@ -47,7 +43,7 @@ impl PerfMap {
     /// # Errors
     /// Reading failed. A map over the limits is no error: [`PerfMap::truncated`].
     pub fn read(input: impl BufRead) -> Result<Self, PerfMapError> {
-        Self::read_into(Newest::new(MAX_NAMES_BYTES), input)
+        Self::read_into(Newest::default(), input)
     }
 
     /// Reads only what names these addresses; other addresses must not be looked up. A capture has some hundred
@@ -56,13 +52,7 @@ impl PerfMap {
     /// # Errors
     /// As [`PerfMap::read`].
     pub fn read_for(input: impl BufRead, addresses: &[u64]) -> Result<Self, PerfMapError> {
-        let mut wanted = addresses.to_vec();
-        wanted.sort_unstable();
-        let newest = Newest {
-            wanted: Some(wanted),
-            ..Newest::new(MAX_NAMES_BYTES)
-        };
-        Self::read_into(newest, input)
+        Self::read_into(Newest::only(addresses), input)
     }
 
     fn read_into(mut newest: Newest, input: impl BufRead) -> Result<Self, PerfMapError> {
@@ -113,91 +103,6 @@ fn parse_line(text: &[u8]) -> Option<(u64, u64, &[u8])> {
     let start = number(start)?;
     let end = start.checked_add(number(size)?)?;
     (start < end && !name.is_empty()).then_some((start, end, name))
-}
-
-/// Ranges that do not overlap, by start; the value is the end and the name's place in `names`.
-struct Newest {
-    ranges: BTreeMap<u64, (u64, usize, usize)>,
-    names: Vec<u8>,
-    max_names_bytes: usize,
-    /// Sorted. A line that covers none of them still replaces those it overlaps, but is not kept.
-    wanted: Option<Vec<u64>>,
-}
-
-impl Newest {
-    fn new(max_names_bytes: usize) -> Self {
-        Self {
-            ranges: BTreeMap::new(),
-            names: Vec::new(),
-            max_names_bytes,
-            wanted: None,
-        }
-    }
-
-    /// Takes a line, or says that there is no room.
-    fn insert(&mut self, start: u64, end: u64, name: &[u8]) -> bool {
-        while let Some((&older, _)) = self
-            .ranges
-            .range(..end)
-            .next_back()
-            .filter(|(_, range)| range.0 > start)
-        {
-            self.ranges.remove(&older);
-        }
-        if let Some(wanted) = &self.wanted {
-            let first = wanted.partition_point(|&address| address < start);
-            if wanted.get(first).is_none_or(|&address| address >= end) {
-                return true;
-            }
-        }
-        if self.names.len().saturating_add(name.len()) > self.max_names_bytes {
-            self.drop_replaced_names();
-            // Fuller, and soon every line would copy all names.
-            if self.names.len() > self.max_names_bytes / 2 {
-                return false;
-            }
-        }
-        if self.ranges.len() >= MAX_FUNCTIONS {
-            return false;
-        }
-        self.ranges
-            .insert(start, (end, self.names.len(), name.len()));
-        self.names.extend_from_slice(name);
-        true
-    }
-
-    /// A process that generates code for days replaces most of what it wrote.
-    fn drop_replaced_names(&mut self) {
-        let mut kept = Vec::new();
-        for (_, name_start, name_len) in self.ranges.values_mut() {
-            let name = self
-                .names
-                .get(*name_start..)
-                .and_then(|from| from.get(..*name_len));
-            *name_start = kept.len();
-            kept.extend_from_slice(name.unwrap_or_default());
-        }
-        self.names = kept;
-    }
-
-    fn into_table(self) -> Result<SymbolTable, TableError> {
-        let mut builder = SymbolTableBuilder::new();
-        for (&start, &(end, name_start, name_len)) in &self.ranges {
-            let name = self
-                .names
-                .get(name_start..)
-                .and_then(|from| from.get(..name_len))
-                .unwrap_or_default();
-            builder.add(Entry {
-                start,
-                extent: Extent::Size(end.saturating_sub(start)),
-                name,
-                rank: 0,
-                tag: 0,
-            })?;
-        }
-        Ok(builder.finish())
-    }
 }
 
 #[cfg(test)]
@@ -256,17 +161,6 @@ mod tests {
         let text: &[u8] = b"\n\0x y z\n1000\n1000 10\n1000 10 \n1000 0 empty\nffffffffffffffff 1 wraps\n1000 1 ok\n";
         let map = PerfMap::read(text).unwrap();
         assert_eq!((map.table().len(), map.skipped), (1, 6));
-    }
-
-    #[test]
-    fn names_of_replaced_functions_make_room_until_too_many_live() {
-        let mut newest = Newest::new(100);
-        assert!((0..1000).all(|_| newest.insert(0x1000, 0x1010, b"0123456789")));
-        let taken = (0..1000u64)
-            .take_while(|at| newest.insert(0x2000 + at, 0x2001 + at, b"0123456789"))
-            .count();
-        assert!((5..10).contains(&taken), "{taken}");
-        assert_eq!(newest.into_table().unwrap().len(), taken + 1);
     }
 
     proptest! {

@@ -84,6 +84,7 @@ impl Codec {
                 put(out, host.start_ticks);
                 put(out, host.root_device);
                 put(out, host.root_inode);
+                put_text(out, &host.dump, MAX_TEXT_BYTES);
             }
             Row::Frame(code) => self.encode_frame(*code, out),
             Row::Node(parent, frame) => {
@@ -182,6 +183,7 @@ impl Codec {
                     start_ticks: input.number()?,
                     root_device: input.number()?,
                     root_inode: input.number()?,
+                    dump: input.text(MAX_TEXT_BYTES)?.into(),
                 },
             ),
             8 => Row::Frame(self.decode_frame(input)?),

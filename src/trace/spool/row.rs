@@ -35,7 +35,7 @@ pub struct FileRow<'a> {
 }
 
 /// Where the names of code made at run time are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JitHostRow {
     /// The process's id in its own pid namespace.
     pub namespace_pid: Pid,
@@ -47,6 +47,8 @@ pub struct JitHostRow {
     pub root_device: u64,
     /// Inode of its root directory.
     pub root_inode: u64,
+    /// Path of the jitdump it has mapped; empty without one.
+    pub dump: Box<[u8]>,
 }
 
 /// Code made at run time, and what it is.

@@ -1,0 +1,133 @@
+//! Functions in the order they were made, in memory that is used again: the newest of those that overlap counts.
+
+use std::collections::BTreeMap;
+
+use crate::table::{Entry, Extent, SymbolTable, SymbolTableBuilder, TableError};
+
+/// Most functions kept at a time, and bytes of their names: ten times what the largest services have. Ours to choose, so
+/// that a hostile file costs less than 500 MB.
+const MAX_FUNCTIONS: usize = 1 << 20;
+const MAX_NAMES_BYTES: usize = 128 << 20;
+
+/// Ranges that do not overlap.
+pub(crate) struct Newest {
+    /// By start: the end, and the name's place in `names`.
+    ranges: BTreeMap<u64, (u64, usize, usize)>,
+    names: Vec<u8>,
+    max_names_bytes: usize,
+    /// Sorted. A function that covers none of them still replaces those it overlaps, but is not kept.
+    wanted: Option<Vec<u64>>,
+}
+
+impl Default for Newest {
+    fn default() -> Self {
+        Self::with_room_for(MAX_NAMES_BYTES)
+    }
+}
+
+impl Newest {
+    /// Keeps only what covers one of these addresses.
+    pub(crate) fn only(addresses: &[u64]) -> Self {
+        let mut wanted = addresses.to_vec();
+        wanted.sort_unstable();
+        Self {
+            wanted: Some(wanted),
+            ..Self::default()
+        }
+    }
+
+    fn with_room_for(max_names_bytes: usize) -> Self {
+        Self {
+            ranges: BTreeMap::new(),
+            names: Vec::new(),
+            max_names_bytes,
+            wanted: None,
+        }
+    }
+
+    /// Takes a function that was made after all others, or says that there is no room.
+    pub(crate) fn insert(&mut self, start: u64, end: u64, name: &[u8]) -> bool {
+        while let Some((&older, _)) = self
+            .ranges
+            .range(..end)
+            .next_back()
+            .filter(|(_, range)| range.0 > start)
+        {
+            self.ranges.remove(&older);
+        }
+        if let Some(wanted) = &self.wanted {
+            let first = wanted.partition_point(|&address| address < start);
+            if wanted.get(first).is_none_or(|&address| address >= end) {
+                return true;
+            }
+        }
+        if self.names.len().saturating_add(name.len()) > self.max_names_bytes {
+            self.drop_replaced_names();
+            // Fuller, and soon every function would copy all names.
+            if self.names.len() > self.max_names_bytes / 2 {
+                return false;
+            }
+        }
+        if self.ranges.len() >= MAX_FUNCTIONS {
+            return false;
+        }
+        self.ranges
+            .insert(start, (end, self.names.len(), name.len()));
+        self.names.extend_from_slice(name);
+        true
+    }
+
+    /// The name of the function that starts at an address; empty without one.
+    pub(crate) fn name_at(&self, start: u64) -> &[u8] {
+        let place = self.ranges.get(&start);
+        let name = place.and_then(|(_, at, len)| self.names.get(*at..)?.get(..*len));
+        name.unwrap_or_default()
+    }
+
+    /// A process that generates code for days replaces most of what it wrote.
+    fn drop_replaced_names(&mut self) {
+        let mut kept = Vec::new();
+        for (_, name_start, name_len) in self.ranges.values_mut() {
+            let name = self
+                .names
+                .get(*name_start..)
+                .and_then(|from| from.get(..*name_len));
+            *name_start = kept.len();
+            kept.extend_from_slice(name.unwrap_or_default());
+        }
+        self.names = kept;
+    }
+
+    pub(crate) fn into_table(self) -> Result<SymbolTable, TableError> {
+        let mut builder = SymbolTableBuilder::new();
+        for (&start, &(end, name_start, name_len)) in &self.ranges {
+            let name = self.names.get(name_start..);
+            let name = name.and_then(|from| from.get(..name_len));
+            builder.add(Entry {
+                start,
+                extent: Extent::Size(end.saturating_sub(start)),
+                name: name.unwrap_or_default(),
+                rank: 0,
+                tag: 0,
+            })?;
+        }
+        Ok(builder.finish())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn names_of_replaced_functions_make_room_until_too_many_live() {
+        let mut newest = Newest::with_room_for(100);
+        assert!((0..1000).all(|_| newest.insert(0x1000, 0x1010, b"0123456789")));
+        let taken = (0..1000u64)
+            .take_while(|at| newest.insert(0x2000 + at, 0x2001 + at, b"0123456789"))
+            .count();
+        assert!((5..10).contains(&taken), "{taken}");
+        assert_eq!(newest.into_table().unwrap().len(), taken + 1);
+    }
+}
