@@ -78,26 +78,37 @@ fn main() {
         })
         .collect();
     let begin = Instant::now();
+    let recorder = measured_writing(recorder, &samples);
+    let written = begin.elapsed();
+    let (end, _) = recorder.finish(Nanos(0), &Losses::default());
+    let begin = Instant::now();
+    let count = measured_reading(&spool);
+    let read = begin.elapsed();
+    assert_eq!(count as u64, SAMPLES);
+    let each = |time: std::time::Duration| time.as_nanos() as f64 / SAMPLES as f64;
+    println!(
+        "written: {:.0} ns per sample, {:.1} bytes each, {SAMPLES} samples",
+        each(written),
+        end.written as f64 / SAMPLES as f64
+    );
+    println!("read: {:.0} ns per sample, {SAMPLES} samples", each(read));
+}
+
+#[inline(never)]
+fn measured_writing<'a>(
+    mut recorder: Recorder<&'a mut Vec<u8>>,
+    samples: &[Sample],
+) -> Recorder<&'a mut Vec<u8>> {
     for (number, sample) in samples.iter().enumerate() {
         recorder.push(*sample);
         if number % 256 == 0 {
             recorder.tick(sample.time, &Losses::default());
         }
     }
-    let written = begin.elapsed();
-    let (end, _) = recorder.finish(Nanos(0), &Losses::default());
-    let begin = Instant::now();
-    let recording = Recording::read(&spool[..]);
-    let read = begin.elapsed();
-    assert_eq!(
-        recording.map_or(0, |recording| recording.samples.len() as u64),
-        SAMPLES
-    );
-    let each = |time: std::time::Duration| time.as_nanos() as f64 / SAMPLES as f64;
-    println!(
-        "written in {:.0} ns per sample, read in {:.0} ns; {:.1} bytes per sample",
-        each(written),
-        each(read),
-        end.written as f64 / SAMPLES as f64
-    );
+    recorder
+}
+
+#[inline(never)]
+fn measured_reading(spool: &[u8]) -> usize {
+    Recording::read(spool).map_or(0, |recording| recording.samples.len())
 }
