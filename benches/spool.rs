@@ -78,13 +78,23 @@ fn main() {
         })
         .collect();
     let begin = Instant::now();
-    let recorder = measured_writing(recorder, &samples);
+    measured(|| {
+        for (number, sample) in samples.iter().enumerate() {
+            recorder.push(*sample);
+            if number % 256 == 0 {
+                recorder.tick(sample.time, &Losses::default());
+            }
+        }
+    });
     let written = begin.elapsed();
     let (end, _) = recorder.finish(Nanos(0), &Losses::default());
     let begin = Instant::now();
-    let count = measured_reading(&spool);
+    let recording = measured(|| Recording::read(&spool[..]));
     let read = begin.elapsed();
-    assert_eq!(count as u64, SAMPLES);
+    assert_eq!(
+        recording.map_or(0, |recording| recording.samples.len() as u64),
+        SAMPLES
+    );
     let each = |time: std::time::Duration| time.as_nanos() as f64 / SAMPLES as f64;
     println!(
         "written: {:.0} ns per sample, {:.1} bytes each, {SAMPLES} samples",
@@ -94,21 +104,8 @@ fn main() {
     println!("read: {:.0} ns per sample, {SAMPLES} samples", each(read));
 }
 
+/// What is counted: `scripts/instructions` finds it by its name.
 #[inline(never)]
-fn measured_writing<'a>(
-    mut recorder: Recorder<&'a mut Vec<u8>>,
-    samples: &[Sample],
-) -> Recorder<&'a mut Vec<u8>> {
-    for (number, sample) in samples.iter().enumerate() {
-        recorder.push(*sample);
-        if number % 256 == 0 {
-            recorder.tick(sample.time, &Losses::default());
-        }
-    }
-    recorder
-}
-
-#[inline(never)]
-fn measured_reading(spool: &[u8]) -> usize {
-    Recording::read(spool).map_or(0, |recording| recording.samples.len())
+fn measured<T>(work: impl FnOnce() -> T) -> T {
+    work()
 }
