@@ -21,10 +21,6 @@ const PAIRS: usize = 64;
 const COPIES: usize = 40;
 /// Ids that a copy takes.
 const IDS: i32 = 16;
-/// Every record of a copy is this much later than that of the copy before.
-const APART_NS: u64 = 1;
-/// So that the records of all copies find room between two of one.
-const STRETCH: u64 = 4;
 const GOES: usize = 0;
 const COMES: usize = PAIRS - 1;
 /// Like the kernel's rings, these are emptied in rounds.
@@ -36,6 +32,8 @@ struct Ring<'a> {
     pair: usize,
     cpu: u32,
     copy: usize,
+    /// Records made so far; each is one nanosecond later for it, so that none has the time of another.
+    count: u64,
     made: Vec<u8>,
 }
 
@@ -52,6 +50,7 @@ impl<'a> Ring<'a> {
             pair,
             cpu: index as u32 * 3 + 1,
             copy: 0,
+            count: 0,
             made: Vec::new(),
         };
         ring.make();
@@ -69,8 +68,8 @@ impl<'a> Ring<'a> {
             corpus::FIRST_PID.. => id + shift,
             other => other,
         });
-        let time = corpus::time(record) * STRETCH + self.copy as u64 * APART_NS;
-        corpus::move_to(&mut self.made, time, self.cpu);
+        corpus::move_to(&mut self.made, corpus::time(record) + self.count, self.cpu);
+        self.count += 1;
     }
 }
 
@@ -125,7 +124,7 @@ fn measured(recorded: &[Vec<&[u8]>], layout: &Layout, work: Work) -> Seen {
     let (mut merge, mut stack) = (Merge::default(), Vec::new());
     let times = || recorded.iter().flatten().map(|record| corpus::time(record));
     let (first, last) = (times().min().unwrap(), times().max().unwrap());
-    let rounds = (first * STRETCH..last * STRETCH).step_by(ROUND_NS as usize);
+    let rounds = (first..last).step_by(ROUND_NS as usize);
     for horizon in rounds.chain([u64::MAX]) {
         merge.round(&mut rings, layout, Nanos(horizon), |time, bytes| {
             seen.records += 1;

@@ -18,21 +18,27 @@ fn main() {
     for cpus in [1, 2, 16, 128] {
         let layout = Layout::new(SAMPLE_TYPE, USER_REGS).unwrap();
         let records: Vec<_> = (0..cpus).map(sample).collect();
-        let mut stack_bytes = 0;
         let begin = Instant::now();
-        for _ in 0..ROUNDS {
-            let mut rings: Vec<_> = records.iter().map(|bytes| Ring::new(bytes)).collect();
-            Merge::default().round(&mut rings, &layout, Nanos(u64::MAX), |_, bytes| {
-                if let Ok(Record::Sample(sample)) = layout.parse(bytes) {
-                    stack_bytes += black_box(sample).stack.len();
-                }
-            });
-        }
+        let stack_bytes = measured(&records, &layout);
         let merged = ROUNDS * RECORDS_PER_CPU * cpus;
         assert_eq!(stack_bytes as u64, merged * STACK_BYTES as u64);
         let ns = begin.elapsed().as_nanos() as f64 / merged as f64;
-        println!("{cpus:>4} CPUs: {ns:.1} ns per record");
+        println!("{cpus:>4} CPUs: {ns:.1} ns per record, {merged} records");
     }
+}
+
+#[inline(never)]
+fn measured(records: &[Vec<u8>], layout: &Layout) -> usize {
+    let mut stack_bytes = 0;
+    for _ in 0..ROUNDS {
+        let mut rings: Vec<_> = records.iter().map(|bytes| Ring::new(bytes)).collect();
+        Merge::default().round(&mut rings, layout, Nanos(u64::MAX), |_, bytes| {
+            if let Ok(Record::Sample(sample)) = layout.parse(bytes) {
+                stack_bytes += black_box(sample).stack.len();
+            }
+        });
+    }
+    stack_bytes
 }
 
 /// A sample of one CPU.

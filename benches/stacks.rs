@@ -31,17 +31,24 @@ fn main() {
         ("all different", SAMPLES),
     ] {
         let mut recorder = Recorder::new(std::io::sink(), &Header::default());
-        let mut stack: Vec<_> = (0..DEPTH)
-            .map(|frame| CodeAddress::Elf(ModuleId(1), 0x1000 * frame))
-            .collect();
         let begin = Instant::now();
-        for sample in 0..SAMPLES {
-            stack[0] = CodeAddress::Elf(ModuleId(2), 16 * (sample % leaves));
-            black_box(recorder.stack(ThreadId(0), &stack, None, &NoFiles));
-        }
+        measured(&mut recorder, leaves);
         let ns = begin.elapsed().as_nanos() as f64 / SAMPLES as f64;
         let (end, _) = recorder.finish(Nanos(0), &Losses::default());
         let bytes = end.written as f64 / SAMPLES as f64;
-        println!("{name:>14}: {ns:.0} ns per stack of {DEPTH} frames, {bytes:.2} bytes of spool");
+        println!(
+            "{name:>14}: {ns:.0} ns per stack of {DEPTH} frames, {bytes:.2} bytes of spool, {SAMPLES} stacks"
+        );
+    }
+}
+
+#[inline(never)]
+fn measured(recorder: &mut Recorder<std::io::Sink>, leaves: u64) {
+    let mut stack: Vec<_> = (0..DEPTH)
+        .map(|frame| CodeAddress::Elf(ModuleId(1), 0x1000 * frame))
+        .collect();
+    for sample in 0..SAMPLES {
+        stack[0] = CodeAddress::Elf(ModuleId(2), 16 * (sample % leaves));
+        black_box(recorder.stack(ThreadId(0), &stack, None, &NoFiles));
     }
 }

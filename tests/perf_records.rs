@@ -304,6 +304,32 @@ proptest! {
         prop_assert_eq!(got, want);
         prop_assert_eq!(merge.late(), 0);
     }
+
+    /// Records that come too late, or in any order within their ring, all come out, and are counted.
+    #[test]
+    fn merging_counts_what_is_late_and_loses_nothing(
+        times in proptest::collection::vec(proptest::collection::vec(0_u64..1000, 0..30), 1..6),
+        horizons in proptest::collection::vec(0_u64..1000, 0..5),
+    ) {
+        let format = SampleFormat::TIME | SampleFormat::TID;
+        let layout = Layout::new(format.bits(), 0).unwrap();
+        let mut rings: Vec<_> = times.iter().map(|ring| Recorded::new(ring)).collect();
+        let mut merge = Merge::default();
+        let mut got = Vec::new();
+        for horizon in horizons.into_iter().chain([u64::MAX]) {
+            merge.round(&mut rings, &layout, Nanos(horizon), |time, _| got.push(time.0));
+        }
+        let newest = got.iter().scan(0, |newest, &time| {
+            *newest = time.max(*newest);
+            Some(*newest)
+        });
+        let late = got.iter().zip(newest).filter(|(time, newest)| *time < newest).count();
+        prop_assert_eq!(merge.late(), late as u64);
+        let mut want = times.concat();
+        want.sort_unstable();
+        got.sort_unstable();
+        prop_assert_eq!(got, want);
+    }
 }
 
 /// A ring of FORK records, newest last.

@@ -13,6 +13,8 @@ fuzz_target!(|data: &[u8]| {
         elf.build_id(),
         elf.debug_link(),
         elf.unwind_sections(),
+        elf.stub_sections(),
+        elf.managed_code(),
     );
     if let Ok(symbols) = elf.symbols() {
         for symbol in symbols.iter() {

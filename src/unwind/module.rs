@@ -8,7 +8,7 @@ use framehop::{
 };
 use perfcollect_symbols::elf::{ElfFile, LoadSegment, Section, StubSection};
 
-use super::managed::{Rule, stub};
+use super::managed::{Rule, epilogue, stub};
 use crate::machine::Content;
 
 /// The unwinder of one file.
@@ -17,12 +17,14 @@ pub(super) type FileUnwinder = UnwinderNative<Vec<u8>, MayAllocateDuringUnwind>;
 /// An ELF file that code is unwound in.
 pub(super) struct ElfModule {
     segments: Vec<LoadSegment>,
-    /// Of the unwind sections.
+    /// Of the unwind sections, and of managed code.
     bytes: usize,
     /// Knows one module at base address 0, so it takes addresses as the file states them.
     pub(super) unwinder: FileUnwinder,
     /// Calls to other files go through these, and no unwind information tells of them.
     stubs: Vec<StubSection>,
+    /// Here unwind information is silent about epilogues.
+    managed: Option<Section>,
 }
 
 impl ElfModule {
@@ -61,21 +63,35 @@ impl ElfModule {
             };
             unwinder.add_module(Module::new(String::new(), 0..u64::MAX, 0, info));
         }
+        let managed = elf.managed_code();
         Some(Self {
             segments: elf.load_segments(),
-            bytes,
+            bytes: bytes + managed.as_ref().map_or(0, |section| section.data.len()),
             unwinder,
             stubs: elf.stub_sections(),
+            managed,
         })
     }
 
-    /// Memory its unwind sections take.
+    /// Memory its sections take.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The rule of an instruction of a stub; `None`: there is no stub.
-    pub(super) fn stub_rule(&self, address: u64) -> Option<Rule> {
+    /// The rule of an instruction in a stub or in an epilogue that unwind information does not tell of; `None`: it does.
+    pub(super) fn instruction_rule(&self, address: u64) -> Option<Rule> {
+        self.epilogue_rule(address)
+            .or_else(|| self.stub_rule(address))
+    }
+
+    fn epilogue_rule(&self, address: u64) -> Option<Rule> {
+        let section = self.managed.as_ref()?;
+        let at = usize::try_from(address.checked_sub(section.address)?).ok()?;
+        // Where the function ends is not known: a jump is taken for one inside.
+        epilogue::rule(section.data.get(at..)?, address, &(0..u64::MAX))
+    }
+
+    fn stub_rule(&self, address: u64) -> Option<Rule> {
         self.stubs.iter().find_map(|section| {
             let at = usize::try_from(address.checked_sub(section.address)?).ok()?;
             let done = at.checked_rem(section.stub_bytes)?;
@@ -109,5 +125,34 @@ impl ElfModule {
         self.segments
             .iter()
             .find_map(|segment| segment.file_offset.checked_add(within(segment)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn epilogues_of_managed_code_are_walked_by_their_instructions() {
+        // inc rax; add rsp, 8; pop rbx; pop rbp; ret
+        let code = [0x48, 0xff, 0xc0, 0x48, 0x83, 0xc4, 8, 0x5b, 0x5d, 0xc3];
+        let module = ElfModule {
+            segments: Vec::new(),
+            bytes: code.len(),
+            unwinder: FileUnwinder::new(),
+            stubs: Vec::new(),
+            managed: Some(Section {
+                address: 0x1000,
+                data: code.into(),
+            }),
+        };
+        assert!(module.instruction_rule(0x1000).is_none());
+        for epilogue in [0x1003, 0x1007, 0x1008] {
+            let rule = module.instruction_rule(epilogue);
+            assert!(rule.is_some() && rule != Some(Rule::RETURN));
+        }
+        assert_eq!(module.instruction_rule(0x1009), Some(Rule::RETURN));
+        assert!(module.instruction_rule(0x100a).is_none());
+        assert!(module.instruction_rule(0xfff).is_none());
     }
 }

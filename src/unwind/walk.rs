@@ -282,7 +282,7 @@ impl Walk<'_> {
         let managed = &mut self.unwinder.managed;
         let rule = match place.lies_in {
             LiesIn::Elf(id, stated) => {
-                if interrupted && let Some(rule) = self.stub_rule(id, stated) {
+                if interrupted && let Some(rule) = self.instruction_rule(id, stated) {
                     return self.follow(rule, state);
                 }
                 return self.elf_caller(frame, id, stated, state);
@@ -312,9 +312,9 @@ impl Walk<'_> {
         }
     }
 
-    fn stub_rule(&self, id: ModuleId, stated: u64) -> Option<Rule> {
+    fn instruction_rule(&self, id: ModuleId, stated: u64) -> Option<Rule> {
         let module = self.unwinder.modules.get(id)?;
-        module.stub_rule(stated)
+        module.instruction_rule(stated)
     }
 
     fn follow(&self, rule: Rule, state: &mut UnwindRegsNative) -> Result<Option<u64>, Error> {

@@ -201,7 +201,26 @@ impl<'a> ElfFile<'a> {
     pub fn stub_sections(&self) -> Vec<StubSection> {
         plt::sections(self.source, &self.headers)
     }
+
+    /// The code that the .NET compiler made, in a NativeAOT program: its `.eh_frame` tells of no epilogue.
+    #[must_use]
+    pub fn managed_code(&self) -> Option<Section> {
+        let mut sections = self.headers.sections.iter();
+        let section = sections.find(|section| {
+            section.name == b"__managedcode" && section.has_data() && section.is_executable()
+        })?;
+        let what = "managed code";
+        let data =
+            section_data(self.source, &self.headers, section, what, MAX_MANAGED_BYTES).ok()?;
+        Some(Section {
+            address: section.address,
+            data,
+        })
+    }
 }
+
+/// A large server has some 20 MiB.
+const MAX_MANAGED_BYTES: u64 = 64 << 20;
 
 fn check_size(what: &'static str, size: u64, limit: u64) -> Result<(), ElfError> {
     if size > limit {
