@@ -142,11 +142,21 @@ impl Walk<'_> {
                 return Some(Truncation::TooDeep);
             }
             let Some(place) = self.place(frame.address_for_lookup()) else {
-                if frame.is_return_address() {
-                    // A caller outside all code is no caller: the frame before was read wrongly.
+                if !frame.is_return_address() {
+                    return self.unmapped_leaf(registers.ip);
+                }
+                // A caller outside all code is no caller: the frame before was read wrongly.
+                if self.leaf_first.len() > self.first_user + 1 || self.guessed {
                     return Some(Truncation::LostTrack);
                 }
-                return self.unmapped_leaf(registers.ip);
+                // Code that no unwind information covers is left as if it had no frame. It may have one.
+                state = UnwindRegsNative::new(registers.ip, registers.sp, registers.bp);
+                let leaf = FrameAddress::from_instruction_pointer(registers.ip);
+                let Ok(Some(caller)) = self.by_frame_pointer(leaf, &mut state) else {
+                    return Some(Truncation::LostTrack);
+                };
+                frame = FrameAddress::from_return_address(caller)?;
+                continue;
             };
             self.leaf_first.push(place.code);
             let below = state.sp();
@@ -298,18 +308,25 @@ impl Walk<'_> {
         };
         match rule {
             Some(rule) => self.follow(rule, state),
-            None => {
-                self.guessed = true;
-                let stack = self.stack;
-                let Unwinder {
-                    cache,
-                    frame_pointers,
-                    ..
-                } = &mut *self.unwinder;
-                let mut read = |address| stack.read(address).ok_or(());
-                frame_pointers.unwind_frame(frame, state, cache, &mut read)
-            }
+            None => self.by_frame_pointer(frame, state),
         }
+    }
+
+    /// One step where nothing tells the way.
+    fn by_frame_pointer(
+        &mut self,
+        frame: FrameAddress,
+        state: &mut UnwindRegsNative,
+    ) -> Result<Option<u64>, Error> {
+        self.guessed = true;
+        let stack = self.stack;
+        let Unwinder {
+            cache,
+            frame_pointers,
+            ..
+        } = &mut *self.unwinder;
+        let mut read = |address| stack.read(address).ok_or(());
+        frame_pointers.unwind_frame(frame, state, cache, &mut read)
     }
 
     fn instruction_rule(&self, id: ModuleId, stated: u64) -> Option<Rule> {
