@@ -1,5 +1,6 @@
 //! Records in, recording out: where the stack bytes of a sample die.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 
 use super::target::{Filter, Target};
@@ -57,8 +58,8 @@ impl<'a, W: Write> Engine<'a, W> {
                 }
             }
             Record::Lost { records, cpu } => self.losses.count(*cpu, *records, time),
-            Record::LostSamples { samples } => self.losses.lost_samples += samples,
-            Record::Throttle => self.losses.throttled += 1,
+            Record::LostSamples { samples, .. } => self.losses.lost_samples += samples,
+            Record::Throttle(_) => self.losses.throttled += 1,
             _ => {
                 if self.filter.follow(time, record) {
                     self.machine.apply(time, record);
@@ -171,10 +172,15 @@ impl<'a, W: Write> Engine<'a, W> {
     }
 
     /// Takes the kernel's own counts of what was lost, by CPU.
-    pub(super) fn settle(&mut self, lost: impl Iterator<Item = (Cpu, u64)>) {
-        for (cpu, records) in lost {
-            self.losses.settle(cpu, records);
+    pub(super) fn settle(&mut self, lost: &BTreeMap<u32, u64>) {
+        for (&cpu, &records) in lost {
+            self.losses.settle(Cpu(cpu), records);
         }
+    }
+
+    /// The threads the target has now.
+    pub(super) fn threads(&self) -> Vec<Tid> {
+        machine::threads(self.filter.pids().into_iter().flatten())
     }
 
     /// Tells how far the records have come, and what the session has lost.

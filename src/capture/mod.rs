@@ -146,7 +146,7 @@ pub fn run(
     mut report: impl FnMut(Progress),
 ) -> Result<Capture, CaptureError> {
     request.target.check()?;
-    let mut session = Session::open(&request.sampling)?;
+    let mut session = Session::open(&request.sampling, request.target.scope())?;
     let header = header(request, &session);
     let mut engine = Engine::new(&request.target, spool, &header);
     if let Some(error) = engine.spool_error() {
@@ -155,6 +155,7 @@ pub fn run(
     session.start_tracking()?;
     if !matches!(request.target, Target::Command(_)) {
         limits::raise_open_files();
+        session.attach(&header.info.target, || request.target.threads())?;
         engine.begin(None)?;
     }
     session.start_sampling()?;
@@ -181,6 +182,7 @@ pub fn run(
         if let Err(error) = wait(&session, signals, command.as_ref(), at_most) {
             break End::Wait(error.to_string());
         }
+        session.follow_cpus(|| engine.threads());
         let horizon = session.drain(|time, record| engine.record(time, &record));
         engine.tick(horizon, session.malformed(), session.late());
         report(Progress {
@@ -215,7 +217,7 @@ pub fn run(
     let _ = setpriority_process(None, priority);
     session.drain_all(|time, record| engine.record(time, &record));
     engine.tick(ended, session.malformed(), session.late());
-    engine.settle(session.lost());
+    engine.settle(&session.lost());
     let mut notices = session.notices();
     notices.extend(engine.notices());
     drop(session);
@@ -337,7 +339,7 @@ fn header(request: &CaptureRequest, session: &Session) -> Header {
             kernel: host.release().to_string_lossy().into(),
             machine: host.machine().to_string_lossy().into(),
             cpus: session.cpus() as u32,
-            event: "cpu-clock".into(),
+            event: session.clock().name().into(),
             period_ns: request.sampling.period_ns(),
             start_ns: perf::now().0,
             end_ns: 0,
