@@ -5,16 +5,42 @@ use std::io::Write;
 
 use super::target::{Filter, Target};
 use crate::machine::{self, Change, Machine, ProcError};
-use crate::perf::{Record, SampleRecord};
+use crate::perf::{Clock, Record, SampleRecord};
 use crate::trace::spool::{MethodRow, Row, SpoolEnd};
 use crate::trace::{
-    CodeAddress, Cpu, Header, Losses, Nanos, Notice, Pid, ProcessId, Recorder, Sample, Tid,
-    Truncation,
+    CaptureInfo, CodeAddress, Cpu, Header, Losses, Nanos, Notice, Pid, ProcessId, Recorder, Sample,
+    Tid, Truncation,
 };
 use crate::unwind::{SampledProcess, Unwinder, Walked};
 
+/// What a sample stands for, in nanoseconds of CPU time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Weight {
+    /// Its period.
+    Period,
+    /// The time between two samples at the rate that was asked for: cycles are no time, as the CPU's frequency changes.
+    Nominal(Nanos),
+}
+
+impl Weight {
+    pub(super) fn of(clock: Clock, info: &CaptureInfo) -> Self {
+        match clock {
+            Clock::CpuClock => Self::Period,
+            Clock::Cycles => Self::Nominal(Nanos(info.period_ns)),
+        }
+    }
+
+    fn of_sample(self, sample: &SampleRecord<'_>) -> Nanos {
+        match self {
+            Self::Period => Nanos(sample.period),
+            Self::Nominal(weight) => weight,
+        }
+    }
+}
+
 pub(super) struct Engine<'a, W> {
     target: &'a Target,
+    weight: Weight,
     filter: Filter,
     machine: Machine,
     unwinder: Unwinder,
@@ -25,9 +51,10 @@ pub(super) struct Engine<'a, W> {
 }
 
 impl<'a, W: Write> Engine<'a, W> {
-    pub(super) fn new(target: &'a Target, spool: W, header: &Header) -> Self {
+    pub(super) fn new(target: &'a Target, weight: Weight, spool: W, header: &Header) -> Self {
         Self {
             target,
+            weight,
             filter: Filter::new(target),
             machine: Machine::default(),
             unwinder: Unwinder::default(),
@@ -58,8 +85,11 @@ impl<'a, W: Write> Engine<'a, W> {
                 }
             }
             Record::Lost { records, cpu } => self.losses.count(*cpu, *records, time),
-            Record::LostSamples { samples, .. } => self.losses.lost_samples += samples,
-            Record::Throttle(_) => self.losses.throttled += 1,
+            Record::LostSamples { samples, cpu } => {
+                self.losses.count_samples(*cpu, *samples, time);
+            }
+            Record::Throttle(cpu) => self.losses.pauses.begin(*cpu, time),
+            Record::Unthrottle(cpu) => self.losses.pauses.end(*cpu, time),
             _ => {
                 if self.filter.follow(time, record) {
                     self.machine.apply(time, record);
@@ -108,7 +138,7 @@ impl<'a, W: Write> Engine<'a, W> {
             .stack(thread, &self.leaf_first, walked.cut, self.machine.files());
         self.recorder.push(Sample {
             time: sample.time,
-            weight: Nanos(sample.period),
+            weight: self.weight.of_sample(sample),
             thread,
             cpu: sample.cpu,
             stack,
@@ -226,6 +256,7 @@ impl<'a, W: Write> Engine<'a, W> {
     /// The end of the spool, and what the names of its content come from.
     pub(super) fn finish(mut self, now: Nanos) -> (SpoolEnd, Machine) {
         self.record_changes();
+        self.losses.pauses.end_all(now);
         let (spool, files) = self.recorder.finish(now, &self.losses);
         (spool, self.machine.into_evidence(&files))
     }
