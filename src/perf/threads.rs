@@ -7,8 +7,8 @@
 //! ```text
 //! listed: A           events on A           B starts, inherits them      listed: A, B      events on B
 //! ```
-//! Then B is sampled twice, and so is what B starts. A sample tells its event, so a thread that is sampled by two events in
-//! turn gives them away. The younger one was opened for a thread that had inherited the older one, and so had all it has
+//! Then B is sampled twice, and so is what B starts. A sample tells its event, so a thread that two events sample at
+//! a time gives them away. The younger one was opened for a thread that had inherited the older one, and so had all it has
 //! started since: the younger one can be closed.
 
 use std::io;
@@ -20,13 +20,16 @@ use rustix::process::{Resource, getrlimit};
 use super::event::{Event, Role};
 use super::grant::Grant;
 use super::record::Record;
-use crate::trace::{Cpu, Notice, Tid};
+use crate::trace::{Cpu, Nanos, Notice, Tid};
 
 /// How often threads are listed at most. Each time only those can be new that were started since the time before by
 /// threads which were new themselves then.
 const MAX_LISTS: usize = 16;
 /// Files that are left to open for other purposes: those with the code of the target, above all.
 const OTHER_FILES: u64 = 256;
+
+/// Sooner than this no id is given to another thread: there are at least 32 768.
+const SAME_THREAD_NS: u64 = 50_000_000;
 
 /// The event on a CPU whose ring the events of threads share.
 pub(super) struct RingOf<'a> {
@@ -39,12 +42,19 @@ pub(super) struct RingOf<'a> {
 pub(super) struct Threads {
     /// By their ids.
     events: FxHashMap<u64, (Cpu, Event)>,
-    /// The events that have sampled a thread, the latest last.
-    seen: FxHashMap<Tid, Vec<(Cpu, u64)>>,
+    /// The latest sample of a thread on each CPU.
+    latest: FxHashMap<Tid, Vec<Latest>>,
     /// Events that were closed, as their threads had inherited others. Some of their samples may still come.
     closed: FxHashSet<u64>,
     lost_of_closed: Vec<(Cpu, u64)>,
     refused: Refused,
+}
+
+/// Which event took a sample, and when.
+struct Latest {
+    cpu: Cpu,
+    event: u64,
+    time: Nanos,
 }
 
 /// Threads that are not watched, by reason.
@@ -129,37 +139,43 @@ impl Threads {
         match *record {
             // Of the machine there is one event on a CPU.
             Record::Sample(ref sample) if sample.event != 0 => {
-                if let Some(younger) = self.second_event(sample.tid, sample.cpu, sample.event) {
+                let latest = Latest {
+                    cpu: sample.cpu,
+                    event: sample.event,
+                    time: sample.time,
+                };
+                if let Some(younger) = self.second_event(sample.tid, latest) {
                     self.close(younger);
                 }
                 !self.closed.contains(&sample.event)
             }
-            // Its id may be another thread's soon.
-            Record::Exit { tid, .. } => {
-                self.seen.remove(&tid);
+            // Its id goes to another thread: in an exec, at once.
+            Record::Exit { tid, .. }
+            | Record::Comm {
+                tid, exec: true, ..
+            } => {
+                self.latest.remove(&tid);
                 true
             }
             _ => true,
         }
     }
 
-    /// The younger one of two events that sample a thread in turn, at its sample by `event`. One that follows another
-    /// for good tells nothing: the id may have gone to another thread whose predecessor's end was lost.
-    fn second_event(&mut self, tid: Tid, cpu: Cpu, event: u64) -> Option<u64> {
-        let seen = self.seen.entry(tid).or_default();
-        let latest = seen.iter().rev().find(|(on, _)| *on == cpu);
-        let latest = latest.map(|(_, latest)| *latest);
-        if latest == Some(event) {
+    /// The younger one of two events that sample a thread, at its next sample. One that follows another later on tells
+    /// nothing: the end of the thread may have been lost, and its id be another's.
+    fn second_event(&mut self, tid: Tid, next: Latest) -> Option<u64> {
+        let latest = self.latest.entry(tid).or_default();
+        let Some(latest) = latest.iter_mut().find(|latest| latest.cpu == next.cpu) else {
+            latest.push(next);
+            return None;
+        };
+        let before = std::mem::replace(latest, next);
+        let at_a_time = latest.time.0.saturating_sub(before.time.0) < SAME_THREAD_NS;
+        if before.event == latest.event || !at_a_time {
             return None;
         }
-        let known = seen.iter().position(|at| *at == (cpu, event));
-        if let Some(at) = known {
-            seen.remove(at);
-        }
-        seen.push((cpu, event));
-        let younger = latest?.max(event);
-        known?;
-        seen.retain(|(_, event)| *event != younger);
+        let younger = latest.event.max(before.event);
+        latest.event = latest.event.min(before.event);
         Some(younger)
     }
 
@@ -231,18 +247,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_younger_of_two_events_that_take_turns_is_the_second() {
+    fn the_younger_of_two_events_at_a_time_is_the_second() {
         let mut threads = Threads::default();
-        let mut second = |tid, cpu, event| threads.second_event(Tid(tid), Cpu(cpu), event);
-        // On another CPU, or of another thread, an event is no second one.
-        for (tid, cpu, event) in [(1, 0, 10), (1, 1, 11), (1, 0, 10), (2, 0, 20)] {
-            assert_eq!(second(tid, cpu, event), None);
+        let mut second = |tid, cpu, event, ms: u64| {
+            let time = Nanos(ms * 1_000_000);
+            let latest = Latest {
+                cpu: Cpu(cpu),
+                event,
+                time,
+            };
+            threads.second_event(Tid(tid), latest)
+        };
+        // On another CPU, of another thread, or later on, another event is no second one.
+        for (tid, cpu, event, ms) in [(1, 0, 10, 1), (1, 1, 11, 1), (1, 0, 10, 2), (2, 0, 20, 2)] {
+            assert_eq!(second(tid, cpu, event, ms), None);
         }
-        assert_eq!(second(1, 0, 30), None);
-        assert_eq!(second(1, 0, 30), None);
-        assert_eq!(second(1, 0, 40), None);
-        assert_eq!(second(1, 0, 10), Some(40));
-        assert_eq!(second(1, 0, 30), Some(30));
-        assert_eq!(second(1, 0, 10), None);
+        assert_eq!(second(1, 0, 30, 200), None);
+        assert_eq!(second(1, 0, 40, 201), Some(40));
+        assert_eq!(second(1, 0, 10, 202), Some(30));
+        assert_eq!(second(1, 0, 10, 203), None);
     }
 }
