@@ -329,6 +329,7 @@ fn stacks_that_are_not_copied() {
     ];
     let saved = Place::new().captured(&refusing, &["-collectsec", "0.5", "-pid", &pid]);
     assert!(told(&saved, "along the frame pointers"));
+    assert!(saved.summary.quality.names.native != Default::default());
     assert_eq!(saved.summary.quality.losses.malformed_records, 0);
 }
 

@@ -11,6 +11,7 @@ mod fake_event;
 mod grant;
 mod layout;
 mod merge;
+mod on_cpu;
 mod online;
 mod record;
 #[cfg(test)]

@@ -7,8 +7,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 use thiserror::Error;
 
-use super::event::{Clock, Event, OpenError, Role, SamplingRequest};
+use super::event::{Clock, Event, OpenError, SamplingRequest};
 use super::grant::{Grant, Scope};
+use super::on_cpu::{OnCpu, first_role, open_cpu};
 use super::online::{Change, Online};
 use super::record::Record;
 use super::ring::Ring;
@@ -52,45 +53,6 @@ pub enum SessionError {
 
 /// How long the ring of a CPU that is gone is still read: much longer than the merge waits.
 const LINGER_NS: u64 = 500_000_000;
-
-/// How far the clocks of an event and of the system may differ in a second.
-const CLOCK_SLACK_NS: u64 = 100_000_000;
-
-/// What watches a CPU.
-struct OnCpu {
-    cpu: Cpu,
-    /// The ring is the first one's.
-    events: Vec<Event>,
-    /// When the first was last asked how long it was at work, and its answer in nanoseconds.
-    asked: Option<(Nanos, u64)>,
-    /// When it was found that these events have no CPU any more.
-    gone: Option<Nanos>,
-}
-
-impl OnCpu {
-    fn owner(&self) -> &Event {
-        &self.events[0]
-    }
-
-    fn lost(&self) -> Option<u64> {
-        self.events.iter().map(Event::lost).sum()
-    }
-
-    /// The kernel takes events of the machine off a CPU that goes offline, also for a moment (as when the machine
-    /// sleeps), and does not put them back.
-    fn is_dead(&mut self) -> bool {
-        let asking = now();
-        let Some(enabled) = self.owner().time_enabled() else {
-            return false;
-        };
-        // Less time than passed for the event: from before this question to after the last one.
-        let before = self.asked.replace((now(), enabled));
-        before.is_some_and(|(answered, then)| {
-            let passed = asking.0.saturating_sub(answered.0);
-            enabled.saturating_sub(then) + CLOCK_SLACK_NS < passed
-        })
-    }
-}
 
 /// A running (or ready) sampling session.
 pub struct Session {
@@ -361,47 +323,6 @@ impl Session {
     pub fn late(&self) -> u64 {
         self.rings.late()
     }
-}
-
-/// The event whose ring all of a CPU share.
-fn first_role(grant: &Grant) -> Role {
-    match grant.machine {
-        true => Role::Tracker,
-        false => Role::Children,
-    }
-}
-
-/// The events of a CPU and their ring; `None`: the CPU is not there.
-fn open_cpu(grant: &Grant, cpu: u32) -> Result<Option<(OnCpu, Ring)>, SessionError> {
-    let open = |role| match Event::open(grant, role, cpu) {
-        Err(Errno::NODEV) => Ok(None),
-        Err(errno) => Err(OpenError::of(&grant.request, errno, "this machine", cpu)),
-        Ok(event) => Ok(Some(event)),
-    };
-    let Some(owner) = open(first_role(grant))? else {
-        return Ok(None);
-    };
-    let bytes = grant.request.ring_bytes;
-    let ring = Ring::map(owner.file(), bytes).map_err(|source| SessionError::Ring {
-        cpu,
-        bytes,
-        source,
-    })?;
-    let mut events = vec![owner];
-    if grant.machine {
-        let Some(sampler) = open(Role::Sampler)? else {
-            return Ok(None);
-        };
-        sampler.write_to(&events[0]).map_err(SessionError::Enable)?;
-        events.push(sampler);
-    }
-    let on = OnCpu {
-        cpu: Cpu(cpu),
-        events,
-        asked: None,
-        gone: None,
-    };
-    Ok(Some((on, ring)))
 }
 
 fn enable_all<'a>(
