@@ -14,7 +14,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use perfcollect::machine::Machine;
-use perfcollect::perf::{CallGraph, Layout, Record, SampleRecord, SamplingRequest, Session};
+use perfcollect::perf::{CallGraph, Layout, Record, SampleRecord, SamplingRequest, Scope, Session};
 use perfcollect::trace::{CodeAddress, Nanos, Pid};
 use perfcollect::unwind::{SampledProcess, Unwinder, Walked};
 use support::{Workload, cannot_capture, runtimes, workloads};
@@ -127,7 +127,8 @@ fn live(what: &str, command: &mut Command) {
     std::thread::sleep(WARM_UP);
     let pid = Pid(workload.pid() as i32);
     let cpus = std::thread::available_parallelism().unwrap().get();
-    let mut session = Session::open(&SamplingRequest::new(999, CallGraph::Auto, cpus)).unwrap();
+    let request = SamplingRequest::new(999, CallGraph::Auto, cpus);
+    let mut session = Session::open(&request, Scope::Machine).unwrap();
     session.start_tracking().unwrap();
     let mut walker = Walker::default();
     walker.machine.read_running([pid]);

@@ -11,7 +11,7 @@ fuzz_target!(|data: &[u8]| {
         let Ok(recording) = Recording::read(spool) else {
             continue;
         };
-        for sample in &recording.samples {
+        for sample in recording.samples.iter() {
             let thread = &recording.threads[sample.thread.index()];
             assert!(thread.process.index() < recording.processes.len());
             for frame in recording.stacks.leaf_first(sample.stack) {

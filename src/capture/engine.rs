@@ -1,19 +1,46 @@
 //! Records in, recording out: where the stack bytes of a sample die.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 
 use super::target::{Filter, Target};
 use crate::machine::{self, Change, Machine, ProcError};
-use crate::perf::{Record, SampleRecord};
+use crate::perf::{Clock, Record, SampleRecord};
 use crate::trace::spool::{MethodRow, Row, SpoolEnd};
 use crate::trace::{
-    CodeAddress, Cpu, Header, Losses, Nanos, Notice, Pid, ProcessId, Recorder, Sample, Tid,
-    Truncation,
+    CaptureInfo, CodeAddress, Cpu, Header, Losses, Nanos, Notice, Pid, ProcessId, Recorder, Sample,
+    Tid, Truncation,
 };
 use crate::unwind::{SampledProcess, Unwinder, Walked};
 
+/// What a sample stands for, in nanoseconds of CPU time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Weight {
+    /// Its period.
+    Period,
+    /// The time between two samples at the rate that was asked for: cycles are no time, as the CPU's frequency changes.
+    Nominal(Nanos),
+}
+
+impl Weight {
+    pub(super) fn of(clock: Clock, info: &CaptureInfo) -> Self {
+        match clock {
+            Clock::CpuClock => Self::Period,
+            Clock::Cycles => Self::Nominal(Nanos(info.period_ns)),
+        }
+    }
+
+    fn of_sample(self, sample: &SampleRecord<'_>) -> Nanos {
+        match self {
+            Self::Period => Nanos(sample.period),
+            Self::Nominal(weight) => weight,
+        }
+    }
+}
+
 pub(super) struct Engine<'a, W> {
     target: &'a Target,
+    weight: Weight,
     filter: Filter,
     machine: Machine,
     unwinder: Unwinder,
@@ -24,9 +51,10 @@ pub(super) struct Engine<'a, W> {
 }
 
 impl<'a, W: Write> Engine<'a, W> {
-    pub(super) fn new(target: &'a Target, spool: W, header: &Header) -> Self {
+    pub(super) fn new(target: &'a Target, weight: Weight, spool: W, header: &Header) -> Self {
         Self {
             target,
+            weight,
             filter: Filter::new(target),
             machine: Machine::default(),
             unwinder: Unwinder::default(),
@@ -57,8 +85,11 @@ impl<'a, W: Write> Engine<'a, W> {
                 }
             }
             Record::Lost { records, cpu } => self.losses.count(*cpu, *records, time),
-            Record::LostSamples { samples } => self.losses.lost_samples += samples,
-            Record::Throttle => self.losses.throttled += 1,
+            Record::LostSamples { samples, cpu } => {
+                self.losses.count_samples(*cpu, *samples, time);
+            }
+            Record::Throttle(cpu) => self.losses.pauses.begin(*cpu, time),
+            Record::Unthrottle(cpu) => self.losses.pauses.end(*cpu, time),
             _ => {
                 if self.filter.follow(time, record) {
                     self.machine.apply(time, record);
@@ -107,7 +138,7 @@ impl<'a, W: Write> Engine<'a, W> {
             .stack(thread, &self.leaf_first, walked.cut, self.machine.files());
         self.recorder.push(Sample {
             time: sample.time,
-            weight: Nanos(sample.period),
+            weight: self.weight.of_sample(sample),
             thread,
             cpu: sample.cpu,
             stack,
@@ -171,10 +202,15 @@ impl<'a, W: Write> Engine<'a, W> {
     }
 
     /// Takes the kernel's own counts of what was lost, by CPU.
-    pub(super) fn settle(&mut self, lost: impl Iterator<Item = (Cpu, u64)>) {
-        for (cpu, records) in lost {
-            self.losses.settle(cpu, records);
+    pub(super) fn settle(&mut self, lost: &BTreeMap<u32, u64>) {
+        for (&cpu, &records) in lost {
+            self.losses.settle(Cpu(cpu), records);
         }
+    }
+
+    /// The threads the target has now.
+    pub(super) fn threads(&self) -> Vec<Tid> {
+        machine::threads(self.filter.pids().into_iter().flatten())
     }
 
     /// Tells how far the records have come, and what the session has lost.
@@ -220,6 +256,7 @@ impl<'a, W: Write> Engine<'a, W> {
     /// The end of the spool, and what the names of its content come from.
     pub(super) fn finish(mut self, now: Nanos) -> (SpoolEnd, Machine) {
         self.record_changes();
+        self.losses.pauses.end_all(now);
         let (spool, files) = self.recorder.finish(now, &self.losses);
         (spool, self.machine.into_evidence(&files))
     }

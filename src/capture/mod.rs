@@ -4,6 +4,7 @@ mod command;
 mod engine;
 mod limits;
 mod recovery;
+mod sample_rate;
 mod signals;
 mod target;
 pub mod usage;
@@ -26,8 +27,9 @@ use thiserror::Error;
 use crate::machine::{self, Machine, ProcError};
 use crate::perf::{self, SamplingRequest, Session, SessionError};
 use crate::trace::spool::{Ending, SpoolEnd, SpoolError};
-use crate::trace::{CaptureInfo, Header, Losses, Notice, Recording};
-use engine::Engine;
+use crate::trace::{CaptureInfo, Header, Losses, Nanos, Notice, Recording};
+use engine::{Engine, Weight};
+use sample_rate::SampleRate;
 
 /// Niceness while capturing: the rings must be emptied however busy the machine is, and that takes little.
 const PRIORITY: i32 = -19;
@@ -146,18 +148,21 @@ pub fn run(
     mut report: impl FnMut(Progress),
 ) -> Result<Capture, CaptureError> {
     request.target.check()?;
-    let mut session = Session::open(&request.sampling)?;
+    let mut session = Session::open(&request.sampling, request.target.scope())?;
     let header = header(request, &session);
-    let mut engine = Engine::new(&request.target, spool, &header);
+    let weight = Weight::of(session.clock(), &header.info);
+    let mut engine = Engine::new(&request.target, weight, spool, &header);
     if let Some(error) = engine.spool_error() {
         return Err(CaptureError::SpoolBegin(error));
     }
     session.start_tracking()?;
     if !matches!(request.target, Target::Command(_)) {
         limits::raise_open_files();
+        session.attach(&header.info.target, || request.target.threads())?;
         engine.begin(None)?;
     }
     session.start_sampling()?;
+    let mut sample_rate = SampleRate::new(request.sampling.frequency_hz);
     let (started, start_unix_ns) = (perf::now(), unix_ns());
     let clock = Instant::now();
     let mut command = match &request.target {
@@ -181,6 +186,8 @@ pub fn run(
         if let Err(error) = wait(&session, signals, command.as_ref(), at_most) {
             break End::Wait(error.to_string());
         }
+        session.follow_cpus(|| engine.threads());
+        sample_rate.follow(perf::now());
         let horizon = session.drain(|time, record| engine.record(time, &record));
         engine.tick(horizon, session.malformed(), session.late());
         report(Progress {
@@ -215,8 +222,9 @@ pub fn run(
     let _ = setpriority_process(None, priority);
     session.drain_all(|time, record| engine.record(time, &record));
     engine.tick(ended, session.malformed(), session.late());
-    engine.settle(session.lost());
+    engine.settle(&session.lost());
     let mut notices = session.notices();
+    notices.extend(sample_rate.notice(started));
     notices.extend(engine.notices());
     drop(session);
     let info = CaptureInfo {
@@ -282,7 +290,7 @@ fn read_back(
             "",
         ));
     }
-    notices.extend(notable_losses(&recording.losses, &info.target));
+    notices.extend(notable_losses(&recording.losses, &info));
     Ok(Capture {
         recording,
         machine,
@@ -295,9 +303,15 @@ fn read_back(
 }
 
 /// The warnings that are due where much was lost or left out.
-fn notable_losses(losses: &Losses, target: &str) -> Vec<Notice> {
+fn notable_losses(losses: &Losses, info: &CaptureInfo) -> Vec<Notice> {
     let mut notices = Vec::new();
-    if losses.misses_processes() && target == Target::Machine.to_string() {
+    let range = |range: Option<(Nanos, Nanos)>| {
+        let seconds = |time: Nanos| time.0.saturating_sub(info.start_ns) as f64 / 1e9;
+        range.map_or_else(String::new, |(first, last)| {
+            format!(" from +{:.1} s to +{:.1} s", seconds(first), seconds(last))
+        })
+    };
+    if losses.misses_processes() && info.target == Target::Machine.to_string() {
         notices.push(Notice::new(
             format!(
                 "{} of {} samples belong to processes outside this pid namespace and were left out",
@@ -313,11 +327,23 @@ fn notable_losses(losses: &Losses, target: &str) -> Vec<Notice> {
         };
         notices.push(Notice::new(
             format!(
-                "the kernel dropped {} of {} records{incomplete}",
+                "the kernel dropped {} of {} records{}{incomplete}",
                 losses.lost(),
                 losses.lost() + losses.samples_seen,
+                range(losses.range())
             ),
             "use a lower -freq or a larger -buffersize",
+        ));
+    }
+    if losses.pauses.times() > 0 {
+        notices.push(Notice::new(
+            format!(
+                "the kernel throttled sampling {} times{}: {:.2} s of all CPUs together are missing",
+                losses.pauses.times(),
+                range(losses.pauses.range()),
+                losses.pauses.paused_ns() as f64 / 1e9
+            ),
+            "use a lower -freq, or raise kernel.perf_event_max_sample_rate",
         ));
     }
     notices
@@ -337,7 +363,7 @@ fn header(request: &CaptureRequest, session: &Session) -> Header {
             kernel: host.release().to_string_lossy().into(),
             machine: host.machine().to_string_lossy().into(),
             cpus: session.cpus() as u32,
-            event: "cpu-clock".into(),
+            event: session.clock().name().into(),
             period_ns: request.sampling.period_ns(),
             start_ns: perf::now().0,
             end_ns: 0,
@@ -354,6 +380,7 @@ fn header(request: &CaptureRequest, session: &Session) -> Header {
         },
         collector: std::process::id() as i32,
         boot_id: machine::boot_id(),
+        notices: session.notices(),
     }
 }
 

@@ -17,7 +17,8 @@ pub fn recover(spool: impl Read) -> Result<Capture, SpoolError> {
     let same_boot = header.boot_id == machine::boot_id();
     let machine = Machine::recover(&recording, same_boot);
     let mut notices = vec![ending(&recording)];
-    notices.extend(notable_losses(&recording.losses, &header.info.target));
+    notices.extend(header.notices.iter().cloned());
+    notices.extend(notable_losses(&recording.losses, &header.info));
     notices.extend(missing_files(&recording, &machine));
     Ok(Capture {
         info: CaptureInfo {

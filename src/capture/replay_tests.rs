@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use super::engine::Engine;
+use super::engine::{Engine, Weight};
 use super::*;
 use crate::naming;
 use crate::output::folded;
@@ -53,7 +53,7 @@ fn play(how: Play) -> Played {
     let mut replay = Replay::new(corpus::rings(), how.ring_bytes);
     let target = Target::Command(vec![OsString::from("program")]);
     let spool = tempfile::tempfile().unwrap();
-    let mut engine = Engine::new(&target, &spool, &Header::default());
+    let mut engine = Engine::new(&target, Weight::Period, &spool, &Header::default());
     engine.begin(Some(Pid(corpus::FIRST_PID))).unwrap();
     let (begin, end) = replay.times();
     let before = |time: Nanos, span: Duration| Nanos(time.0.saturating_sub(span.as_nanos() as u64));

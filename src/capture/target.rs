@@ -8,8 +8,8 @@ use rustc_hash::FxHashSet;
 use thiserror::Error;
 
 use crate::machine::{self, ProcError};
-use crate::perf::Record;
-use crate::trace::{Nanos, Pid};
+use crate::perf::{Record, Scope};
+use crate::trace::{Nanos, Pid, Tid};
 
 /// Whom to capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +57,28 @@ impl Target {
             }
         }
         Ok(())
+    }
+}
+
+impl Target {
+    /// What must be sampled to see it.
+    pub(super) fn scope(&self) -> Scope {
+        match self {
+            Self::Machine => Scope::Machine,
+            Self::Pids(_) => Scope::Processes,
+            Self::Command(_) => Scope::Command,
+        }
+    }
+
+    /// The threads that run already, those of all descendants included.
+    pub(super) fn threads(&self) -> Vec<Tid> {
+        match self {
+            Self::Pids(pids) => {
+                let family = machine::with_descendants(pids);
+                machine::threads(family.unwrap_or_else(|_| pids.clone()))
+            }
+            Self::Machine | Self::Command(_) => Vec::new(),
+        }
     }
 }
 

@@ -67,6 +67,9 @@ pub(super) struct CollectOptions {
     /// callers may be missing) or dwarf[,BYTES] (a copy of the stack of at most BYTES)
     #[arg(long, value_name = "auto|fp|dwarf[,BYTES]", default_value = "auto", value_parser = call_graph)]
     pub(super) callgraph: CallGraph,
+    /// Sample the CPU's cycles instead of its time, where it has a counter
+    #[arg(long)]
+    pub(super) hwevents: bool,
     #[command(flatten)]
     pub(super) results: ResultOptions,
     /// Run and sample this command

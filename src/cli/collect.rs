@@ -10,7 +10,7 @@ use super::progress::Reporter;
 use crate::capture::{self, Capture, CaptureError, CaptureRequest, End, Signals, Target};
 use crate::output::file::OutputError;
 use crate::output::spool_file::{SpoolFile, SpoolFileError};
-use crate::perf::SamplingRequest;
+use crate::perf::{Clock, SamplingRequest};
 
 #[derive(Debug, Error)]
 pub(super) enum CollectError {
@@ -72,7 +72,10 @@ fn request(options: &CollectOptions) -> CaptureRequest {
         Target::Machine
     };
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let sampling = SamplingRequest::new(options.freq, options.callgraph, cpus);
+    let mut sampling = SamplingRequest::new(options.freq, options.callgraph, cpus);
+    if options.hwevents {
+        sampling.clock = Clock::Cycles;
+    }
     CaptureRequest {
         target,
         sampling: match options.buffersize {

@@ -14,7 +14,7 @@ pub use maps::{Backing, Mapping, Maps};
 pub use proc_fs::{
     MappedFile, ProcError, boot_id, command_line, container, effective_uid, environment, exists,
     is_running, is_stopped, mapped_files, namespace_pid, pids, start_ticks, thread_group,
-    thread_names, with_descendants,
+    thread_names, threads, with_descendants,
 };
 pub use process::{Change, JitHost, Machine, ProcessRow, ThreadRow};
 pub use root::{Root, executable};

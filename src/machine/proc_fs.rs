@@ -50,6 +50,13 @@ pub(super) fn tids(pid: Pid) -> Result<Vec<Tid>, ProcError> {
     numbers(format!("/proc/{pid}/task")).map(|tids| tids.into_iter().map(Tid).collect())
 }
 
+/// All threads of processes, as far as they run now.
+pub fn threads(pids: impl IntoIterator<Item = Pid>) -> Vec<Tid> {
+    pids.into_iter()
+        .flat_map(|pid| tids(pid).unwrap_or_default())
+        .collect()
+}
+
 fn numbers(path: String) -> Result<Vec<i32>, ProcError> {
     let entries = std::fs::read_dir(&path).map_err(|source| ProcError::Read { path, source })?;
     Ok(entries

@@ -84,6 +84,10 @@ pub fn write(
     })?;
     start(&mut zip, LOG)?;
     zip.write_all(log)?;
+    if let Some(mark) = trace.quality.losses.mark() {
+        // What `unzip -l` and file managers show first.
+        zip.set_comment(mark)?;
+    }
     zip.finish()?;
     Ok(())
 }

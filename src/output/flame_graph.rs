@@ -95,12 +95,8 @@ pub(super) fn write_tree(
 fn subtitle(trace: &Trace) -> String {
     let info = &trace.info;
     let seconds = info.end_ns.saturating_sub(info.start_ns) as f64 / 1e9;
-    let losses = &trace.quality.losses;
-    let mark = if losses.is_incomplete() {
-        format!("INCOMPLETE, {} records lost; ", losses.lost())
-    } else {
-        String::new()
-    };
+    let mark = trace.quality.losses.mark();
+    let mark = mark.map_or_else(String::new, |mark| mark + "; ");
     format!(
         "{mark}{}: {} samples of {} in {seconds:.1} s",
         info.target,

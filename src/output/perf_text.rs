@@ -50,6 +50,10 @@ pub fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
     // A time of exactly 0.0 does not count as time zero in PerfView.
     let shift = if first < SECOND_NS { SECOND_NS } else { 0 };
     let zero = Time((first + shift) / SECOND_NS * SECOND_NS);
+    if let Some(mark) = trace.quality.losses.mark() {
+        // Readers take comments at the top, and nowhere else.
+        writeln!(out, "# {mark}")?;
+    }
     writeln!(
         out,
         "swapper 0/0 [000] {zero}: 1 sched:sched_process_exit: comm=swapper pid=0 prio=120\n"

@@ -28,6 +28,9 @@ pub struct Summary {
     pub format_version: u32,
     /// How the trace came to be.
     pub info: CaptureInfo,
+    /// Whether over 10 % of what happened was lost: what the trace shows may be far from it.
+    #[serde(default)]
+    pub incomplete: bool,
     /// Samples in the trace.
     pub samples: u64,
     /// CPU time they stand for, in milliseconds.
@@ -82,6 +85,7 @@ impl Summary {
         Self {
             format_version: FORMAT_VERSION,
             info: trace.info.clone(),
+            incomplete: trace.quality.losses.is_incomplete(),
             samples: trace.samples.len() as u64,
             cpu_ms: ms(trace.samples.iter().map(|sample| sample.weight.0).sum()),
             quality: trace.quality.clone(),

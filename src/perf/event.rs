@@ -11,7 +11,9 @@ use rustix::io::Errno;
 use thiserror::Error;
 
 use super::call_graph::CallGraph;
+use super::grant::Grant;
 use super::layout::{Layout, ParseError, USER_REGS};
+use crate::trace::Tid;
 
 const SAMPLE_TYPE: u32 = sys::PERF_SAMPLE_IP
     | sys::PERF_SAMPLE_TID
@@ -19,11 +21,9 @@ const SAMPLE_TYPE: u32 = sys::PERF_SAMPLE_IP
     | sys::PERF_SAMPLE_CPU
     | sys::PERF_SAMPLE_PERIOD
     | sys::PERF_SAMPLE_CALLCHAIN;
+
 /// What a stack copy is unwound with.
 const STACK_COPY: u32 = sys::PERF_SAMPLE_REGS_USER | sys::PERF_SAMPLE_STACK_USER;
-
-/// `read` gives the event's value, then what was lost of it.
-const READ_LOST: u64 = sys::PERF_FORMAT_LOST as u64;
 
 /// What to sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +34,40 @@ pub struct SamplingRequest {
     pub call_graph: CallGraph,
     /// Size of the ring of each CPU; a power of two of pages.
     pub ring_bytes: usize,
+    /// What makes a sample due.
+    pub clock: Clock,
+}
+
+/// What makes a sample due.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Clock {
+    /// A timer of the kernel's, which runs while the CPU is busy.
+    #[default]
+    CpuClock,
+    /// The cycles the CPU has counted, as many as make the wanted rate.
+    Cycles,
+}
+
+impl Clock {
+    /// The event's name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::CpuClock => "cpu-clock",
+            Self::Cycles => "cycles",
+        }
+    }
+
+    /// `perf_event_attr.type` and `config`.
+    fn event(self) -> (u32, u64) {
+        match self {
+            Self::CpuClock => (sys::PERF_TYPE_SOFTWARE, sys::PERF_COUNT_SW_CPU_CLOCK.into()),
+            Self::Cycles => (
+                sys::PERF_TYPE_HARDWARE,
+                sys::PERF_COUNT_HW_CPU_CYCLES.into(),
+            ),
+        }
+    }
 }
 
 /// Why sampling could not begin.
@@ -41,11 +75,13 @@ pub struct SamplingRequest {
 pub enum OpenError {
     /// The kernel refuses for want of privilege.
     #[error(
-        "not permitted to sample this machine (perf_event_open: {errno}; kernel.perf_event_paranoid is {paranoid}): \
+        "not permitted to sample {what} (perf_event_open: {errno}; kernel.perf_event_paranoid is {paranoid}): \
          run as root (sudo), or with the capability CAP_PERFMON; in a container: --privileged, or \
          --cap-add PERFMON with a seccomp profile that allows perf_event_open"
     )]
     NotPermitted {
+        /// The machine or a process.
+        what: String,
         /// EACCES or EPERM.
         errno: Errno,
         /// Content of /proc/sys/kernel/perf_event_paranoid.
@@ -101,6 +137,7 @@ impl SamplingRequest {
             frequency_hz,
             call_graph,
             ring_bytes: 0,
+            clock: Clock::CpuClock,
         }
         .with_ring_bytes(wanted.min(share) as usize)
     }
@@ -121,14 +158,14 @@ impl SamplingRequest {
         1_000_000_000 / u64::from(self.frequency_hz.max(1))
     }
 
-    /// What both events have in common: how their records look.
-    fn common(&self, count_lost: bool) -> sys::perf_event_attr {
+    /// What all events have in common: how their records look.
+    fn common(&self) -> sys::perf_event_attr {
         let mut attr = sys::perf_event_attr {
             type_: sys::PERF_TYPE_SOFTWARE,
             size: size_of::<sys::perf_event_attr>() as u32,
             sample_type: u64::from(SAMPLE_TYPE),
             clockid: rustix::time::ClockId::Monotonic as i32,
-            read_format: if count_lost { READ_LOST } else { 0 },
+            read_format: u64::from(sys::PERF_FORMAT_TOTAL_TIME_ENABLED),
             ..Default::default()
         };
         if self.call_graph.stack_bytes() > 0 {
@@ -145,21 +182,17 @@ impl SamplingRequest {
     }
 
     /// Counts nothing, but reports mappings, names, forks and exits.
-    fn tracker(&self, count_lost: bool) -> sys::perf_event_attr {
-        let mut attr = self.common(count_lost);
+    fn tracker(&self) -> sys::perf_event_attr {
+        let mut attr = self.common();
         attr.config = u64::from(sys::PERF_COUNT_SW_DUMMY);
-        attr.set_mmap(1);
-        attr.set_mmap2(1);
-        attr.set_comm(1);
-        attr.set_comm_exec(1);
-        attr.set_task(1);
+        set_tracking(&mut attr);
         attr
     }
 
-    /// Samples the CPU clock.
-    fn sampler(&self, count_lost: bool) -> sys::perf_event_attr {
-        let mut attr = self.common(count_lost);
-        attr.config = u64::from(sys::PERF_COUNT_SW_CPU_CLOCK);
+    /// Samples the clock.
+    fn sampler(&self) -> sys::perf_event_attr {
+        let mut attr = self.common();
+        (attr.type_, attr.config) = self.clock.event();
         attr.__bindgen_anon_1.sample_freq = u64::from(self.frequency_hz);
         attr.set_freq(1);
         attr.set_exclude_idle(1);
@@ -168,21 +201,62 @@ impl SamplingRequest {
         attr
     }
 
-    /// How to read the records of both events.
-    pub(super) fn layout(&self) -> Result<Layout, ParseError> {
-        let attr = self.common(false);
-        Layout::new(attr.sample_type, attr.sample_regs_user)
+    /// Samples a thread and reports what it does, and the same of all it starts from now on.
+    fn inherited(&self) -> sys::perf_event_attr {
+        let mut attr = self.sampler();
+        // Several events may see one thread, see `threads`.
+        attr.sample_type |= u64::from(sys::PERF_SAMPLE_ID);
+        set_tracking(&mut attr);
+        attr.set_inherit(1);
+        attr
     }
 }
 
-/// Which of the two events of a CPU.
+fn set_tracking(attr: &mut sys::perf_event_attr) {
+    attr.set_mmap(1);
+    attr.set_mmap2(1);
+    attr.set_comm(1);
+    attr.set_comm_exec(1);
+    attr.set_task(1);
+}
+
+/// Which event of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Tells what happens to processes. It runs first, so that the processes that are there already can be read
-    /// while nothing is missed and no sample waits.
+    /// Tells what happens to the processes of the machine. It runs first, so that those that are there already can be
+    /// read while nothing is missed and no sample waits.
     Tracker,
-    /// Takes samples, into the tracker's ring.
+    /// Takes samples of the machine, into the tracker's ring.
     Sampler,
+    /// Follows what this thread of the collector starts, from its exec on, and not the collector itself.
+    Children,
+    /// Follows a thread and all it starts.
+    Thread(Tid),
+}
+
+impl Role {
+    /// The attributes, and the thread as the system call takes it.
+    fn attributes(self, grant: &Grant) -> (sys::perf_event_attr, i32) {
+        const EVERYBODY: i32 = -1;
+        const MYSELF: i32 = 0;
+        let request = &grant.request;
+        let (mut attr, thread) = match self {
+            Self::Tracker => (request.tracker(), EVERYBODY),
+            Self::Sampler => (request.sampler(), EVERYBODY),
+            Self::Children => (request.inherited(), MYSELF),
+            Self::Thread(tid) => (request.inherited(), tid.0),
+        };
+        attr.set_enable_on_exec(u64::from(self == Self::Children));
+        attr.set_exclude_kernel(u64::from(!grant.kernel));
+        attr.set_exclude_hv(u64::from(!grant.kernel));
+        (attr, thread)
+    }
+
+    /// How to read the records of all events of a session.
+    pub(super) fn layout(self, grant: &Grant) -> Result<Layout, ParseError> {
+        let (attr, _) = self.attributes(grant);
+        Layout::new(attr.sample_type, attr.sample_regs_user)
+    }
 }
 
 /// An event on one CPU.
@@ -193,37 +267,52 @@ pub(super) struct Event {
 }
 
 impl Event {
-    /// Opens an event, not yet counting. `None`: the CPU is not there.
-    pub(super) fn open(
-        request: &SamplingRequest,
-        role: Role,
-        cpu: u32,
-    ) -> Result<Option<Self>, OpenError> {
-        let attributes = |count_lost| match role {
-            Role::Tracker => request.tracker(count_lost),
-            Role::Sampler => request.sampler(count_lost),
+    /// Opens an event, not yet counting.
+    pub(super) fn open(grant: &Grant, role: Role, cpu: u32) -> Result<Self, Errno> {
+        let (mut attr, thread) = role.attributes(grant);
+        let without_lost = attr.read_format;
+        attr.read_format |= u64::from(sys::PERF_FORMAT_LOST);
+        let opened = open(&mut attr, thread, cpu).map(|file| (file, true));
+        let (file, counts_lost) = match opened {
+            Err(Errno::INVAL) => {
+                attr.read_format = without_lost;
+                (open(&mut attr, thread, cpu)?, false)
+            }
+            other => other?,
         };
-        let opened = open(attributes(true), cpu).map(|file| (file, true));
-        let opened = match opened {
-            Err(Errno::INVAL) => open(attributes(false), cpu).map(|file| (file, false)),
-            other => other,
-        };
-        match opened {
-            Ok((file, counts_lost)) => Ok(Some(Self { file, counts_lost })),
-            Err(Errno::NODEV) => Ok(None),
-            Err(errno) => Err(refusal(request, errno, cpu)),
-        }
+        Ok(Self { file, counts_lost })
+    }
+
+    /// The kernel's counters, as `read` gives them: the event's value, the time it was enabled, what was lost of it.
+    fn counters(&self) -> Option<[u64; 3]> {
+        let mut bytes = [0; 24];
+        let read = (&self.file).read(&mut bytes).ok()?;
+        let (words, _) = bytes.as_chunks::<8>();
+        let wanted = if self.counts_lost { 24 } else { 16 };
+        (read >= wanted).then(|| std::array::from_fn(|i| u64::from_le_bytes(words[i])))
     }
 
     /// Records of this event the kernel has dropped so far, if it counts them.
     pub(super) fn lost(&self) -> Option<u64> {
-        let mut value_and_lost = [0; 16];
-        let read = (&self.file).read(&mut value_and_lost).ok()?;
-        let (_, lost) = value_and_lost.split_last_chunk()?;
-        (self.counts_lost && read == value_and_lost.len()).then(|| u64::from_le_bytes(*lost))
+        let [.., lost] = self.counters()?;
+        self.counts_lost.then_some(lost)
     }
 
-    /// Starts or stops counting.
+    /// For how long it has been at work, in nanoseconds. Does not grow once its CPU was offline.
+    pub(super) fn time_enabled(&self) -> Option<u64> {
+        let [_, enabled, _] = self.counters()?;
+        Some(enabled)
+    }
+
+    /// What samples of this event, and of those inherited from it, have as [`super::SampleRecord::event`].
+    pub(super) fn id(&self) -> io::Result<u64> {
+        let mut id = 0;
+        // SAFETY: the descriptor is an open perf event, and `id` lives while the kernel writes its 8 bytes.
+        done(unsafe { perf::ioctls::ID(self.file.as_raw_fd(), &raw mut id) })?;
+        Ok(id)
+    }
+
+    /// Starts or stops counting, also in what was inherited from it.
     pub(super) fn set_enabled(&self, enabled: bool) -> io::Result<()> {
         let fd = self.file.as_raw_fd();
         // SAFETY: `fd` is an open perf event; these ioctls take no pointer.
@@ -261,10 +350,10 @@ impl AsFd for Event {
     }
 }
 
-fn open(mut attr: sys::perf_event_attr, cpu: u32) -> Result<File, Errno> {
+fn open(attr: &mut sys::perf_event_attr, thread: i32, cpu: u32) -> Result<File, Errno> {
     let flags = u64::from(sys::PERF_FLAG_FD_CLOEXEC);
     // SAFETY: `attr` is a valid perf_event_attr of the size it states; the event only writes to its own ring.
-    let fd = unsafe { perf::perf_event_open(&raw mut attr, -1, cpu as i32, -1, flags) };
+    let fd = unsafe { perf::perf_event_open(attr, thread, cpu as i32, -1, flags) };
     if fd < 0 {
         let error = io::Error::last_os_error();
         return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
@@ -274,26 +363,36 @@ fn open(mut attr: sys::perf_event_attr, cpu: u32) -> Result<File, Errno> {
 }
 
 /// kernel.perf_event_max_sample_rate; no limit if it cannot be read.
-fn max_sample_rate() -> u32 {
+#[must_use]
+pub fn max_sample_rate() -> u32 {
     std::fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate")
         .ok()
         .and_then(|rate| rate.trim().parse().ok())
         .unwrap_or(u32::MAX)
 }
 
-fn refusal(request: &SamplingRequest, errno: Errno, cpu: u32) -> OpenError {
-    match errno {
-        Errno::ACCESS | Errno::PERM => OpenError::NotPermitted {
-            errno,
-            paranoid: std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid")
-                .map_or_else(|_| "unreadable".into(), |level| level.trim().to_owned()),
-        },
-        Errno::INVAL if request.frequency_hz > max_sample_rate() => OpenError::TooFast {
-            asked_hz: request.frequency_hz,
-            allowed_hz: max_sample_rate(),
-        },
-        Errno::NOSYS | Errno::NOENT | Errno::OPNOTSUPP => OpenError::Unsupported(errno),
-        _ => OpenError::Refused { cpu, errno },
+/// Content of /proc/sys/kernel/perf_event_paranoid.
+pub(super) fn paranoid() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid")
+        .map_or_else(|_| "unreadable".into(), |level| level.trim().to_owned())
+}
+
+impl OpenError {
+    /// What it means that the kernel refuses to sample `what` on a CPU.
+    pub(super) fn of(request: &SamplingRequest, errno: Errno, what: &str, cpu: u32) -> Self {
+        match errno {
+            Errno::ACCESS | Errno::PERM => Self::NotPermitted {
+                what: what.into(),
+                errno,
+                paranoid: paranoid(),
+            },
+            Errno::INVAL if request.frequency_hz > max_sample_rate() => Self::TooFast {
+                asked_hz: request.frequency_hz,
+                allowed_hz: max_sample_rate(),
+            },
+            Errno::NOSYS | Errno::NOENT | Errno::OPNOTSUPP => Self::Unsupported(errno),
+            _ => Self::Refused { cpu, errno },
+        }
     }
 }
 

@@ -184,6 +184,7 @@ impl Layout {
     pub fn parse<'a>(&self, record: &'a [u8]) -> Result<Record<'a>, ParseError> {
         let (mut fields, misc) = Self::fields(record)?;
         let misc = u32::from(misc);
+        let cpu = || self.sample_id(record).unwrap_or_default().cpu;
         Ok(match fields.kind {
             sys::PERF_RECORD_SAMPLE => Record::Sample(self.sample(fields, misc)?),
             sys::PERF_RECORD_MMAP | sys::PERF_RECORD_MMAP2 => {
@@ -212,13 +213,15 @@ impl Layout {
                 fields.u64("id")?;
                 Record::Lost {
                     records: fields.u64("lost")?,
-                    cpu: self.sample_id(record).unwrap_or_default().cpu,
+                    cpu: cpu(),
                 }
             }
             sys::PERF_RECORD_LOST_SAMPLES => Record::LostSamples {
                 samples: fields.u64("lost")?,
+                cpu: cpu(),
             },
-            sys::PERF_RECORD_THROTTLE => Record::Throttle,
+            sys::PERF_RECORD_THROTTLE => Record::Throttle(cpu()),
+            sys::PERF_RECORD_UNTHROTTLE => Record::Unthrottle(cpu()),
             _ => Record::Other,
         })
     }
@@ -240,6 +243,7 @@ impl Layout {
             time: Nanos(0),
             cpu: Cpu(0),
             period: 0,
+            event: 0,
             callchain: U64s(&[]),
             abi: Abi::None,
             registers: None,
@@ -257,14 +261,14 @@ impl Layout {
         if self.has(sys::PERF_SAMPLE_TIME) {
             sample.time = Nanos(fields.u64("time")?);
         }
-        for field in [
-            sys::PERF_SAMPLE_ADDR,
-            sys::PERF_SAMPLE_ID,
-            sys::PERF_SAMPLE_STREAM_ID,
-        ] {
-            if self.has(field) {
-                fields.u64("addr, id or stream id")?;
-            }
+        if self.has(sys::PERF_SAMPLE_ADDR) {
+            fields.u64("addr")?;
+        }
+        if self.has(sys::PERF_SAMPLE_ID) {
+            sample.event = fields.u64("id")?;
+        }
+        if self.has(sys::PERF_SAMPLE_STREAM_ID) {
+            fields.u64("stream id")?;
         }
         if self.has(sys::PERF_SAMPLE_CPU) {
             sample.cpu = Cpu(fields.u32("cpu")?);

@@ -8,17 +8,22 @@ mod call_graph;
 mod event;
 #[cfg(test)]
 mod fake_event;
+mod grant;
 mod layout;
 mod merge;
+mod on_cpu;
+mod online;
 mod record;
 #[cfg(test)]
 pub(crate) mod recorded;
 mod ring;
 mod rings;
 mod session;
+mod threads;
 
 pub use call_graph::CallGraph;
-pub use event::{OpenError, SamplingRequest};
+pub use event::{Clock, OpenError, SamplingRequest, max_sample_rate};
+pub use grant::Scope;
 pub use layout::{Layout, ParseError};
 pub use merge::{Merge, RecordSource};
 pub use record::{Abi, CodeMapping, CpuMode, Record, Registers, SampleRecord, U64s};

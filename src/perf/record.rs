@@ -72,6 +72,8 @@ pub struct SampleRecord<'a> {
     pub cpu: Cpu,
     /// Event count since the sample before; nanoseconds for cpu-clock.
     pub period: u64,
+    /// The event that took it; 0 where nobody asked.
+    pub event: u64,
     /// Callchain of the kernel and, where asked for, of the user side, with context markers, leaf first.
     pub callchain: U64s<'a>,
     /// Kind of `registers`.
@@ -176,9 +178,13 @@ pub enum Record<'a> {
     LostSamples {
         /// How many.
         samples: u64,
+        /// On which CPU.
+        cpu: Cpu,
     },
-    /// The kernel stopped sampling on a CPU for a while.
-    Throttle,
+    /// The kernel stopped sampling on a CPU.
+    Throttle(Cpu),
+    /// It samples there again.
+    Unthrottle(Cpu),
     /// Another record type.
     Other,
 }

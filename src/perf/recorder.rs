@@ -7,10 +7,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::{SamplingRequest, Session};
-use crate::perf::CallGraph;
 use crate::perf::merge::RecordSource;
 use crate::perf::record::Record;
 use crate::perf::recorded::corpus;
+use crate::perf::{CallGraph, Clock, Scope};
 
 /// Not divided by the rates of others, so that its samples fall in step with none.
 const FREQUENCY_HZ: u32 = 3989;
@@ -28,8 +28,9 @@ pub(crate) fn record(program: &Path) -> Vec<Vec<u8>> {
         frequency_hz: FREQUENCY_HZ,
         call_graph: CallGraph::StackCopy { bytes: STACK_BYTES },
         ring_bytes: RING_BYTES,
+        clock: Clock::CpuClock,
     };
-    let mut session = Session::open(&request).unwrap();
+    let mut session = Session::open(&request, Scope::Machine).unwrap();
     session.start_tracking().unwrap();
     session.start_sampling().unwrap();
     let mut rings = vec![Vec::new(); session.cpus()];
@@ -44,7 +45,7 @@ pub(crate) fn record(program: &Path) -> Vec<Vec<u8>> {
     }
     session.stop().unwrap();
     take(&mut session, &mut rings);
-    let layout = request.layout().unwrap();
+    let layout = *session.rings.layout();
     let all = rings.iter().flat_map(|ring| corpus::records(ring));
     let ids = ids_of(pid, all.map(|record| layout.parse(record).unwrap()));
     let keep = |ring: &Vec<u8>| {

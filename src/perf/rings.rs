@@ -28,6 +28,12 @@ impl Rings {
         self.rings.push(ring);
     }
 
+    /// Gives a ring back; the last one takes its place.
+    pub(super) fn swap_remove(&mut self, at: usize) {
+        let ring = self.rings.swap_remove(at);
+        self.malformed += u64::from(ring.damaged());
+    }
+
     /// Hands everything older than `horizon` to `each`, in order of time.
     pub(super) fn drain_until(&mut self, horizon: Nanos, mut each: impl FnMut(Nanos, Record<'_>)) {
         self.rings.iter_mut().for_each(Ring::refresh);
@@ -53,6 +59,11 @@ impl Rings {
     /// Records that came out of order.
     pub(super) fn late(&self) -> u64 {
         self.merge.late()
+    }
+
+    #[cfg(test)]
+    pub(super) fn layout(&self) -> &Layout {
+        &self.layout
     }
 
     /// The rings themselves, by CPU.

@@ -1,16 +1,21 @@
 //! The events of all CPUs and their rings.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use rustix::io::Errno;
 use thiserror::Error;
 
-use super::event::{Event, OpenError, Role, SamplingRequest};
+use super::event::{Clock, Event, OpenError, SamplingRequest};
+use super::grant::{Grant, Scope};
+use super::on_cpu::{OnCpu, first_role, open_cpu};
+use super::online::{Change, Online};
 use super::record::Record;
 use super::ring::Ring;
 use super::rings::Rings;
-use crate::cpu_list;
-use crate::trace::{Cpu, Nanos, Notice};
+use super::threads::{RingOf, Threads};
+use crate::trace::{Cpu, Nanos, Notice, Tid};
 
 /// How far the merge stays behind the clock. A CPU takes a record's time first and publishes it up to this much
 /// later: it copies the stack between, and the hypervisor may take the CPU away.
@@ -46,138 +51,265 @@ pub enum SessionError {
     Enable(io::Error),
 }
 
-struct CpuEvents {
-    cpu: Cpu,
-    tracker: Event,
-    sampler: Event,
-}
+/// How long the ring of a CPU that is gone is still read: much longer than the merge waits.
+const LINGER_NS: u64 = 500_000_000;
 
-/// A running (or ready) system-wide sampling session.
+/// A running (or ready) sampling session.
 pub struct Session {
-    cpus: Vec<CpuEvents>,
+    grant: Grant,
+    cpus: Vec<OnCpu>,
     /// By position in `cpus`.
     rings: Rings,
-    ring_bytes: usize,
+    threads: Threads,
+    online: Online,
+    started: Nanos,
     wanted_ring_bytes: usize,
+    /// Dropped on CPUs that are gone.
+    lost_before: Vec<(Cpu, u64)>,
+    notices: Vec<Notice>,
 }
 
 impl Session {
-    /// Opens one event and one ring for each online CPU. Nothing is recorded before [`Session::start_tracking`].
-    pub fn open(request: &SamplingRequest) -> Result<Self, SessionError> {
+    /// Opens the events and the ring of each online CPU, or as much of them as the kernel grants. Nothing is recorded
+    /// before [`Session::start_tracking`].
+    pub fn open(request: &SamplingRequest, scope: Scope) -> Result<Self, SessionError> {
+        let online = Online::look().map_err(SessionError::Cpus)?;
+        let (grant, notices) = Grant::ask(request, scope, online.cpus())?;
+        let layout = first_role(&grant).layout(&grant);
         let mut session = Self {
+            grant,
             cpus: Vec::new(),
-            rings: Rings::new(request.layout().map_err(OpenError::from)?),
-            ring_bytes: request.ring_bytes,
+            rings: Rings::new(layout.map_err(OpenError::from)?),
+            threads: Threads::default(),
+            online,
+            started: now(),
             wanted_ring_bytes: request.ring_bytes,
+            lost_before: Vec::new(),
+            notices,
         };
-        for cpu in cpu_list::online().map_err(SessionError::Cpus)? {
-            let tracker = Event::open(request, Role::Tracker, cpu)?;
-            let sampler = Event::open(request, Role::Sampler, cpu)?;
-            if let (Some(tracker), Some(sampler)) = (tracker, sampler) {
-                let ring = session.map_ring(&tracker, cpu)?;
-                sampler.write_to(&tracker).map_err(SessionError::Enable)?;
-                session.rings.push(ring);
-                session.cpus.push(CpuEvents {
-                    cpu: Cpu(cpu),
-                    tracker,
-                    sampler,
-                });
-            }
+        let cpus = session.online.cpus().to_vec();
+        for (on, ring) in session.open_cpus(&cpus)? {
+            session.cpus.push(on);
+            session.rings.push(ring);
         }
         Ok(session)
     }
 
-    /// Maps a ring, smaller than wanted where the limit of locked memory demands it.
-    fn map_ring(&mut self, event: &Event, cpu: u32) -> Result<Ring, SessionError> {
+    /// Opens the events of CPUs and maps their rings: all alike, smaller than wanted where the limit of locked memory
+    /// demands it. CPUs that are not there (any more) are left out.
+    fn open_cpus(&mut self, cpus: &[u32]) -> Result<Vec<(OnCpu, Ring)>, SessionError> {
         loop {
-            let bytes = self.ring_bytes;
-            match Ring::map(event.file(), bytes) {
-                Ok(ring) => return Ok(ring),
-                Err(error)
-                    if error.kind() == io::ErrorKind::PermissionDenied
+            let opened = cpus.iter().map(|&cpu| open_cpu(&self.grant, cpu));
+            match opened.filter_map(Result::transpose).collect() {
+                Err(SessionError::Ring { bytes, source, .. })
+                    if source.kind() == io::ErrorKind::PermissionDenied
                         && bytes > SMALLEST_RING_BYTES =>
                 {
-                    self.ring_bytes /= 2;
+                    self.grant.request.ring_bytes /= 2;
                 }
-                Err(source) => return Err(SessionError::Ring { cpu, bytes, source }),
+                other => return other,
             }
         }
     }
 
-    /// What was granted less than asked.
+    /// Whether the target's threads must be told of, as the machine is not watched.
+    #[must_use]
+    pub fn needs_threads(&self) -> bool {
+        !self.grant.machine
+    }
+
+    /// Watches the threads of `list` and all they start, where the machine is not watched. `what` names them.
+    pub fn attach(&mut self, what: &str, list: impl Fn() -> Vec<Tid>) -> Result<(), SessionError> {
+        self.attach_on(|_| true, list).map_err(|(cpu, errno)| {
+            SessionError::Open(OpenError::of(&self.grant.request, errno, what, cpu))
+        })
+    }
+
+    fn attach_on(
+        &mut self,
+        wanted: impl Fn(&OnCpu) -> bool,
+        list: impl Fn() -> Vec<Tid>,
+    ) -> Result<(), (u32, Errno)> {
+        let on = self.cpus.iter().filter(|on| wanted(on));
+        let rings: Vec<_> = on
+            .map(|on| RingOf {
+                cpu: on.cpu,
+                owner: on.owner(),
+            })
+            .collect();
+        match rings.first() {
+            Some(first) if self.needs_threads() => self
+                .threads
+                .attach(&self.grant, &rings, list)
+                .map_err(|errno| (first.cpu.0, errno)),
+            _ => Ok(()),
+        }
+    }
+
+    /// What was granted less than asked, and what became of the CPUs.
     #[must_use]
     pub fn notices(&self) -> Vec<Notice> {
-        let Self {
-            ring_bytes,
-            wanted_ring_bytes,
-            ..
-        } = self;
-        if ring_bytes == wanted_ring_bytes {
-            return Vec::new();
+        let mut notices = self.notices.clone();
+        let ring_bytes = self.grant.request.ring_bytes;
+        if ring_bytes != self.wanted_ring_bytes {
+            notices.push(Notice::new(
+                format!(
+                    "rings have {} KiB instead of {} KiB: the limit of locked memory",
+                    ring_bytes / 1024,
+                    self.wanted_ring_bytes / 1024
+                ),
+                "raise kernel.perf_event_mlock_kb or `ulimit -l`, or run as root",
+            ));
         }
-        vec![Notice::new(
-            format!(
-                "rings have {} KiB instead of {} KiB: the limit of locked memory",
-                ring_bytes / 1024,
-                wanted_ring_bytes / 1024
-            ),
-            "raise kernel.perf_event_mlock_kb or `ulimit -l`, or run as root",
-        )]
+        notices.extend(self.threads.notices());
+        notices.extend(self.online.notice(self.started));
+        notices
     }
 
     /// Records dropped by CPU, as the kernel itself counts them; nothing before Linux 6.0.
-    pub fn lost(&self) -> impl Iterator<Item = (Cpu, u64)> {
-        self.cpus
-            .iter()
-            .filter_map(|on| Some((on.cpu, on.tracker.lost()? + on.sampler.lost()?)))
+    #[must_use]
+    pub fn lost(&self) -> BTreeMap<u32, u64> {
+        let mut lost = BTreeMap::new();
+        let on_cpus = self.cpus.iter().filter_map(|on| Some((on.cpu, on.lost()?)));
+        let before = self.lost_before.iter().copied();
+        for (cpu, records) in on_cpus.chain(before).chain(self.threads.lost()) {
+            *lost.entry(cpu.0).or_default() += records;
+        }
+        lost
     }
 
     /// Number of CPUs that are sampled.
     #[must_use]
     pub fn cpus(&self) -> usize {
-        self.cpus.len()
+        self.cpus.iter().filter(|on| on.gone.is_none()).count()
     }
 
-    /// Starts telling of mappings, names, forks and exits.
+    /// What is sampled.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.grant.request.clock
+    }
+
+    /// Starts telling of mappings, names, forks and exits of the machine. Where it is not watched, threads that were
+    /// attached are at work already, and a command will be from its exec on.
     pub fn start_tracking(&self) -> Result<(), SessionError> {
-        self.cpus
-            .iter()
-            .try_for_each(|on| on.tracker.set_enabled(true))
-            .map_err(SessionError::Enable)
+        self.enable(0)
     }
 
-    /// Starts taking samples.
-    pub fn start_sampling(&self) -> Result<(), SessionError> {
-        self.cpus
-            .iter()
-            .try_for_each(|on| on.sampler.set_enabled(true))
-            .map_err(SessionError::Enable)
+    /// Starts taking samples of the machine.
+    pub fn start_sampling(&mut self) -> Result<(), SessionError> {
+        self.started = now();
+        self.enable(1)
+    }
+
+    fn enable(&self, event: usize) -> Result<(), SessionError> {
+        if self.needs_threads() {
+            return Ok(());
+        }
+        let events = self.cpus.iter().filter_map(|on| on.events.get(event));
+        enable_all(events, true)
     }
 
     /// Stops recording; what is in the rings can still be drained.
     pub fn stop(&self) -> Result<(), SessionError> {
-        self.cpus
-            .iter()
-            .flat_map(|on| [&on.sampler, &on.tracker])
-            .try_for_each(|event| event.set_enabled(false))
-            .map_err(SessionError::Enable)
+        let events = self.cpus.iter().flat_map(|on| on.events.iter().rev());
+        enable_all(events, false)?;
+        self.threads.stop().map_err(SessionError::Enable)
     }
 
     /// Descriptors that become readable when a ring is a quarter full.
     pub fn wake_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.cpus.iter().map(|on| on.tracker.as_fd())
+        self.cpus.iter().map(|on| on.owner().as_fd())
+    }
+
+    /// Follows CPUs that go offline and come online; looks once a second at most. `list` tells whom to watch where the
+    /// machine is not watched.
+    pub fn follow_cpus(&mut self, list: impl Fn() -> Vec<Tid>) {
+        let now = now();
+        let Some((new, gone)) = self.online.changes(now) else {
+            return;
+        };
+        self.forget_gone(now);
+        for &cpu in &gone {
+            self.online.tell(now, Cpu(cpu), Change::WentOffline);
+        }
+        let mut missing = new.clone();
+        if self.needs_threads() {
+            // Events of threads sleep while their CPU is offline.
+            missing.retain(|cpu| !self.cpus.iter().any(|on| on.cpu.0 == *cpu));
+        } else {
+            let dead = self.cpus.iter_mut().filter(|on| on.gone.is_none());
+            for on in dead {
+                let cpu = on.cpu.0;
+                let was_offline = gone.contains(&cpu) || new.contains(&cpu);
+                if was_offline || on.is_dead() {
+                    on.gone = Some(now);
+                    if !was_offline {
+                        missing.push(cpu);
+                    }
+                }
+            }
+        }
+        for &cpu in &new {
+            self.online.tell(now, Cpu(cpu), Change::CameOnline);
+        }
+        for cpu in missing {
+            if !new.contains(&cpu) {
+                self.online.tell(now, Cpu(cpu), Change::WasOffline);
+            }
+            if let Err(error) = self.add_cpu(cpu, &list) {
+                let change = Change::NotSampled(error.to_string());
+                self.online.tell(now, Cpu(cpu), change);
+            }
+        }
+    }
+
+    /// Samples one more CPU.
+    fn add_cpu(&mut self, cpu: u32, list: &impl Fn() -> Vec<Tid>) -> Result<(), SessionError> {
+        for (on, ring) in self.open_cpus(&[cpu])? {
+            if !self.needs_threads() {
+                enable_all(&on.events, true)?;
+            }
+            self.cpus.push(on);
+            self.rings.push(ring);
+        }
+        self.attach_on(|on| on.cpu.0 == cpu, list)
+            .map_err(|(cpu, errno)| OpenError::of(&self.grant.request, errno, "the target", cpu))?;
+        Ok(())
+    }
+
+    /// Gives back the rings of CPUs that are gone, once they were read.
+    fn forget_gone(&mut self, now: Nanos) {
+        let is_over = |on: &OnCpu| {
+            on.gone
+                .is_some_and(|gone| now.0.saturating_sub(gone.0) > LINGER_NS)
+        };
+        while let Some(at) = self.cpus.iter().position(is_over) {
+            let on = self.cpus.swap_remove(at);
+            self.rings.swap_remove(at);
+            self.lost_before.push((on.cpu, on.lost().unwrap_or(0)));
+        }
     }
 
     /// Hands what is old enough to be in order to `each`, and tells how old that is.
     pub fn drain(&mut self, each: impl FnMut(Nanos, Record<'_>)) -> Nanos {
         let horizon = Nanos(now().0.saturating_sub(MERGE_LAG_NS));
-        self.rings.drain_until(horizon, each);
+        self.drain_until(horizon, each);
         horizon
     }
 
     /// Hands everything to `each`; for a session that was disabled.
     pub fn drain_all(&mut self, each: impl FnMut(Nanos, Record<'_>)) {
-        self.rings.drain_until(Nanos(u64::MAX), each);
+        self.drain_until(Nanos(u64::MAX), each);
+    }
+
+    fn drain_until(&mut self, horizon: Nanos, mut each: impl FnMut(Nanos, Record<'_>)) {
+        let Self { rings, threads, .. } = self;
+        rings.drain_until(horizon, |time, record| {
+            if threads.accepts(&record) {
+                each(time, record);
+            }
+        });
     }
 
     /// Records that could not be parsed, and rings given up.
@@ -191,6 +323,16 @@ impl Session {
     pub fn late(&self) -> u64 {
         self.rings.late()
     }
+}
+
+fn enable_all<'a>(
+    events: impl IntoIterator<Item = &'a Event>,
+    enabled: bool,
+) -> Result<(), SessionError> {
+    events
+        .into_iter()
+        .try_for_each(|event| event.set_enabled(enabled))
+        .map_err(SessionError::Enable)
 }
 
 /// The clock of all records.

@@ -8,6 +8,7 @@ mod recorder;
 mod samples;
 pub mod spool;
 mod stack;
+mod throttle;
 
 pub use ids::{Cpu, FrameId, FunctionId, ModuleId, Nanos, Pid, ProcessId, StackId, ThreadId, Tid};
 pub use methods::{Method, Methods};
@@ -16,6 +17,7 @@ pub use recorder::{CodeAddress, DescribeFile, Recorder};
 pub use samples::Samples;
 pub use spool::{Header, Recording};
 pub use stack::StackTable;
+pub use throttle::{CpuPauses, Pauses};
 
 use std::ops::Range;
 

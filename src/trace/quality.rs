@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Cpu, FunctionKind, Nanos};
+use super::{Cpu, FunctionKind, Nanos, Pauses};
 
 /// Counts of one kind of frame over all kept samples: a frame counts once per sample it is in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,12 +87,15 @@ impl StackQuality {
 }
 
 /// What one CPU lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuLosses {
     /// Its number.
     pub cpu: u32,
     /// Records the kernel dropped there because the ring was full.
     pub records: u64,
+    /// Samples it dropped there for other reasons.
+    #[serde(default)]
+    pub samples: u64,
     /// When the first and the last loss was reported, nanoseconds on CLOCK_MONOTONIC; zeros if only the final count
     /// tells of any.
     pub first_ns: u64,
@@ -118,8 +121,9 @@ pub struct Losses {
     /// Stacks with a guessed caller: [`StackQuality::guessed`], which is made of it.
     #[serde(skip)]
     pub guessed_stacks: u64,
-    /// Times the kernel throttled sampling on a CPU.
-    pub throttled: u64,
+    /// When the kernel throttled sampling, by CPU: what ran there meanwhile is missing, and counted nowhere.
+    #[serde(default)]
+    pub pauses: Pauses,
     /// Records that could not be parsed.
     pub malformed_records: u64,
     /// Records that came later than the merge waits; they were used, but out of order.
@@ -162,21 +166,50 @@ impl Losses {
         self.exceeds(INCOMPLETE_PER_MILLE)
     }
 
+    /// What marks every output of an incomplete trace.
+    #[must_use]
+    pub fn mark(&self) -> Option<String> {
+        let lost = self.lost();
+        let produced = lost.saturating_add(self.samples_seen);
+        self.is_incomplete()
+            .then(|| format!("INCOMPLETE: the kernel dropped {lost} of {produced} records"))
+    }
+
+    /// From the first to the last report of a loss.
+    #[must_use]
+    pub fn range(&self) -> Option<(Nanos, Nanos)> {
+        let reported = || self.by_cpu.iter().filter(|on| on.last_ns > 0);
+        let first = reported().map(|on| on.first_ns).min()?;
+        let last = reported().map(|on| on.last_ns).max()?;
+        Some((Nanos(first), Nanos(last)))
+    }
+
     /// Counts records dropped on a CPU, reported at a time.
     pub fn count(&mut self, cpu: Cpu, records: u64, time: Nanos) {
         self.lost_records += records;
-        match self.by_cpu.iter_mut().find(|losses| losses.cpu == cpu.0) {
-            Some(losses) => {
-                losses.records += records;
-                losses.last_ns = time.0;
-            }
-            None => self.by_cpu.push(CpuLosses {
-                cpu: cpu.0,
-                records,
+        self.on(cpu, time).records += records;
+    }
+
+    /// Counts samples dropped on a CPU for other reasons than a full ring.
+    pub fn count_samples(&mut self, cpu: Cpu, samples: u64, time: Nanos) {
+        self.lost_samples += samples;
+        self.on(cpu, time).samples += samples;
+    }
+
+    /// The counters of a CPU, for a report at this time.
+    fn on(&mut self, Cpu(cpu): Cpu, time: Nanos) -> &mut CpuLosses {
+        let at = self.by_cpu.iter().position(|losses| losses.cpu == cpu);
+        let at = at.unwrap_or_else(|| {
+            self.by_cpu.push(CpuLosses {
+                cpu,
                 first_ns: time.0,
-                last_ns: time.0,
-            }),
-        }
+                ..CpuLosses::default()
+            });
+            self.by_cpu.len() - 1
+        });
+        let losses = &mut self.by_cpu[at];
+        losses.last_ns = time.0;
+        losses
     }
 
     /// Takes the kernel's own count for a CPU, which includes what no ring had room to report.
@@ -273,7 +306,11 @@ mod tests {
             (5, 9)
         );
         assert_eq!((losses.by_cpu[1].cpu, losses.by_cpu[1].records), (1, 20));
-        assert!(losses.is_incomplete());
+        losses.count_samples(Cpu(1), 5, Nanos(7));
+        assert_eq!((losses.lost(), losses.by_cpu[1].samples), (125, 5));
+        assert_eq!(losses.range(), Some((Nanos(0), Nanos(9))));
+        let mark = "INCOMPLETE: the kernel dropped 125 of 1005 records";
+        assert_eq!(losses.mark().as_deref(), Some(mark));
     }
 
     #[test]

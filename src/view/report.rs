@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use super::hot_path::Step;
 use crate::output::sanitize::{cut, terminal};
 use crate::output::summary::{MethodSummary, Summary};
-use crate::trace::{FunctionKind, Losses, NameCount, StackQuality};
+use crate::trace::{FunctionKind, Losses, NameCount, Nanos, StackQuality};
 
 /// Longest name in a table, in bytes.
 const MAX_NAME_BYTES: usize = 160;
@@ -20,6 +20,9 @@ const HOT_PER_MILLE: u128 = 50;
 pub fn summary(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
     let info = &summary.info;
     let seconds = info.end_ns.saturating_sub(info.start_ns) as f64 / 1e9;
+    if let Some(mark) = summary.quality.losses.mark() {
+        writeln!(out, "{mark}")?;
+    }
     writeln!(
         out,
         "{} samples of {} in {seconds:.1} s: {:.1} ms of CPU time in {} process{}",
@@ -40,7 +43,11 @@ pub fn summary(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
     )?;
     writeln!(out, "  stacks   {}", stacks(&summary.quality.stacks))?;
     writeln!(out, "  names    {}", names(summary))?;
-    writeln!(out, "  lost     {}", losses(&summary.quality.losses))?;
+    writeln!(
+        out,
+        "  lost     {}",
+        losses(&summary.quality.losses, info.start_ns)
+    )?;
     // A collector that was killed could not tell.
     if info.collector_peak_kib > 0 {
         writeln!(
@@ -173,16 +180,29 @@ fn names(summary: &Summary) -> String {
     }
 }
 
-fn losses(losses: &Losses) -> String {
+fn losses(losses: &Losses, start_ns: u64) -> String {
     let counts = [
         (losses.lost_records, "records dropped by the kernel"),
         (losses.lost_samples, "samples dropped by the kernel"),
         (losses.unattributed, "samples of unknown processes"),
-        (losses.throttled, "times throttled"),
         (losses.malformed_records, "records malformed"),
         (losses.late_records, "records late"),
     ];
-    nonzero(&counts, "").unwrap_or_else(|| "nothing".to_owned())
+    let pauses = losses.pauses.range().map(|(first, last)| {
+        let seconds = |time: Nanos| time.0.saturating_sub(start_ns) as f64 / 1e9;
+        format!(
+            "{:.2} s of all CPUs in {} times throttled from +{:.1} s to +{:.1} s",
+            losses.pauses.paused_ns() as f64 / 1e9,
+            losses.pauses.times(),
+            seconds(first),
+            seconds(last)
+        )
+    });
+    let parts: Vec<String> = nonzero(&counts, "").into_iter().chain(pauses).collect();
+    match parts.is_empty() {
+        true => "nothing".to_owned(),
+        false => parts.join(", "),
+    }
 }
 
 /// The counts above zero after `prefix`, or `None` if there are none.

@@ -6,7 +6,7 @@ use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
 use thiserror::Error;
 
 /// Name and version of the format.
-const MAGIC: [u8; 4] = *b"PCS1";
+const MAGIC: [u8; 4] = *b"PCS2";
 /// Bytes before the rows.
 pub(super) const HEADER_BYTES: usize = 20;
 /// Rows of one block, unpacked.

@@ -4,8 +4,8 @@ use super::row::{FileIdentity, FileRow, JitHostRow, MethodRow, Row, RowError};
 use super::sample;
 use super::wire::{Input, put, put_difference, put_text};
 use crate::trace::{
-    CodeAddress, CpuLosses, FrameId, Losses, ModuleId, Nanos, Pid, ProcessId, Sample, StackId,
-    ThreadId, Tid, Truncation,
+    CodeAddress, CpuLosses, CpuPauses, FrameId, Losses, ModuleId, Nanos, Pauses, Pid, ProcessId,
+    Sample, StackId, ThreadId, Tid, Truncation,
 };
 
 /// Longest path or name of any kind (the kernel's limit for paths is 4096).
@@ -282,7 +282,7 @@ fn encode_losses(losses: &Losses, out: &mut Vec<u8>) {
         lost_records,
         by_cpu,
         lost_samples,
-        throttled,
+        pauses,
         malformed_records,
         late_records,
     } = losses;
@@ -291,7 +291,6 @@ fn encode_losses(losses: &Losses, out: &mut Vec<u8>) {
     put(out, *guessed_stacks);
     put(out, *lost_records);
     put(out, *lost_samples);
-    put(out, *throttled);
     put(out, *malformed_records);
     put(out, *late_records);
     let by_cpu = &by_cpu[..by_cpu.len().min(MAX_CPUS)];
@@ -299,6 +298,16 @@ fn encode_losses(losses: &Losses, out: &mut Vec<u8>) {
     for on in by_cpu {
         put(out, on.cpu.into());
         put(out, on.records);
+        put(out, on.samples);
+        put(out, on.first_ns);
+        put(out, on.last_ns);
+    }
+    let pauses = &pauses.0[..pauses.0.len().min(MAX_CPUS)];
+    put(out, pauses.len() as u64);
+    for on in pauses {
+        put(out, on.cpu.into());
+        put(out, on.times);
+        put(out, on.paused_ns);
         put(out, on.first_ns);
         put(out, on.last_ns);
     }
@@ -311,17 +320,28 @@ fn decode_losses(input: &mut Input<'_>) -> Result<Losses, RowError> {
         guessed_stacks: input.number()?,
         lost_records: input.number()?,
         lost_samples: input.number()?,
-        throttled: input.number()?,
         malformed_records: input.number()?,
         late_records: input.number()?,
         by_cpu: Vec::new(),
+        pauses: Pauses::default(),
     };
     for _ in 0..input.number()?.min(MAX_CPUS as u64) {
         losses.by_cpu.push(CpuLosses {
             cpu: input.small()?,
             records: input.number()?,
+            samples: input.number()?,
             first_ns: input.number()?,
             last_ns: input.number()?,
+        });
+    }
+    for _ in 0..input.number()?.min(MAX_CPUS as u64) {
+        losses.pauses.0.push(CpuPauses {
+            cpu: input.small()?,
+            times: input.number()?,
+            paused_ns: input.number()?,
+            first_ns: input.number()?,
+            last_ns: input.number()?,
+            ..CpuPauses::default()
         });
     }
     Ok(losses)

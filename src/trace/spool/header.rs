@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::trace::CaptureInfo;
+use crate::trace::{CaptureInfo, Notice};
 
 /// First row of a spool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -13,4 +13,7 @@ pub struct Header {
     pub collector: i32,
     /// Which start of the machine it was: kernel addresses, process ids and the clock mean something else after the next.
     pub boot_id: String,
+    /// What was granted less than asked.
+    #[serde(default)]
+    pub notices: Vec<Notice>,
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! spool  = block*                               read from the first to the last whole one
-//! block  = "PCS1" sequence raw_len stored_len crc stored
+//! block  = "PCS2" sequence raw_len stored_len crc stored
 //!          u32 little endian each; sequence counts from 0; raw_len <= 256 KiB; stored is LZ4, or the rows
 //!          themselves where stored_len = raw_len; crc (CRC-32) is over the three numbers and `stored`
 //! rows   = (kind row)*                          never split between blocks; numbers are LEB128, texts have a length
@@ -16,7 +16,7 @@
 //!      7 JIT host     process, pid in its namespace, uid, start, device and inode of its root directory
 //!      8 frame        kind of address, file or process, address - address of the frame before
 //!      9 stack node   distance back to the parent (0: a root), distance back to the frame
-//!     10 losses       the counters so far, and those of each CPU that lost something
+//!     10 losses       the counters so far, and those of each CPU that lost something or was throttled
 //!     11 clock        time: everything before it is in the spool
 //!     12 end          time: the capture ended by itself; last row
 //!     13 method       process, start, size, name, module, tier: what frames of this code are called that come later

@@ -95,10 +95,10 @@ fn spool(asked: &[Asked], pace: usize) -> (Vec<u8>, Vec<usize>) {
             recorder.tick(Nanos(now), &Losses::default());
         }
     }
-    let losses = Losses {
-        lost_samples: 3,
-        ..Losses::default()
-    };
+    let mut losses = Losses::default();
+    losses.count_samples(Cpu(1), 3, Nanos(now));
+    losses.pauses.begin(Cpu(1), Nanos(5));
+    losses.pauses.end(Cpu(1), Nanos(8));
     let (end, _) = recorder.finish(Nanos(now), &losses);
     assert!(end.error.is_none() && end.kept.is_empty());
     (file, ends)
@@ -170,6 +170,8 @@ proptest! {
         check_prefix(&recording, &asked)?;
         prop_assert_eq!(recording.bytes, file.len() as u64);
         prop_assert_eq!(recording.losses.lost_samples, 3);
+        prop_assert_eq!(recording.losses.by_cpu[0].samples, 3);
+        prop_assert_eq!(recording.losses.pauses.paused_ns(), 3);
         prop_assert_eq!(&*recording.threads[2].name, "renamed");
         let cut = asked.iter().filter(|(.., cut)| cut.is_some()).count();
         prop_assert_eq!(recording.quality.truncated(), cut as u64);
@@ -291,6 +293,6 @@ fn an_empty_spool_says_so() {
 
 #[test]
 fn another_version_says_so() {
-    let error = Recording::read(&b"PCS2----------------"[..]).err().unwrap();
+    let error = Recording::read(&b"PCS9----------------"[..]).err().unwrap();
     assert!(error.to_string().contains("another version"), "{error}");
 }
