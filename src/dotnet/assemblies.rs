@@ -59,7 +59,7 @@ struct Entry {
 #[derive(Debug)]
 pub(super) struct Images {
     process: ProcessId,
-    files: MappedFiles,
+    pub(super) files: MappedFiles,
     sources: FxHashMap<Place, Source>,
 }
 

@@ -11,6 +11,7 @@ mod method;
 mod method_name;
 mod names;
 mod runtime;
+mod stub_kind;
 mod tier;
 mod type_system;
 
@@ -21,4 +22,5 @@ pub use memory::{Image, Memory, ProcessMemory};
 pub use method::{Function, Method, MethodKey};
 pub use method_name::MethodName;
 pub use names::{MethodNames, NamesOff};
-pub use runtime::{Code, Found, Runtime, RuntimeFile, candidates};
+pub use runtime::{Code, Found, Runtime, RuntimeFile, Stub, candidates};
+pub use stub_kind::StubKind;

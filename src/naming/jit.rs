@@ -6,7 +6,7 @@ use std::io::{self, BufReader};
 use std::path::Path;
 
 use perfcollect_symbols::demangle::demangle;
-use perfcollect_symbols::dotnet_name::ManagedName;
+use perfcollect_symbols::dotnet_name::{self, ManagedName};
 use perfcollect_symbols::perf_map::PerfMap;
 
 use super::gap::Gap;
@@ -68,7 +68,10 @@ pub(super) fn name(
 fn of_method(method: &Method) -> Function {
     Function {
         name: Some(method.name.clone()),
-        module: method.module.clone(),
+        module: match &*method.module {
+            "" => MODULE.into(),
+            module => module.into(),
+        },
         tier: method.tier.clone(),
         kind: FunctionKind::Jit,
         inlined: false,
@@ -104,7 +107,11 @@ impl Fault {
 fn function(name: &[u8]) -> Function {
     let (name, module, tier) = match ManagedName::parse(name) {
         Some(managed) => (managed.method, managed.assembly.into(), managed.tier),
-        None => (demangle(name).into_owned(), MODULE.into(), None),
+        None => {
+            let stub = dotnet_name::stub(name).map(|kind| format!("[stub] {kind}"));
+            let name = stub.unwrap_or_else(|| demangle(name).into_owned());
+            (name, MODULE.into(), None)
+        }
     };
     Function {
         name: Some(name.into()),
