@@ -37,7 +37,7 @@ fn capture(
         .args(command)
         .current_dir(folder)
         .env("DOTNET_ROLL_FORWARD", "LatestMajor")
-        .env("DOTNET_PerfMapEnabled", "1");
+        .env_remove("DOTNET_PerfMapEnabled");
     if let Some(root) = runtime.and_then(|runtime| runtime.dotnet.parent()) {
         perfcollect.env("DOTNET_ROOT", root);
     }

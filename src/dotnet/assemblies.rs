@@ -59,7 +59,7 @@ struct Entry {
 #[derive(Debug)]
 pub(super) struct Images {
     process: ProcessId,
-    pub(super) files: MappedFiles,
+    files: MappedFiles,
     sources: FxHashMap<Place, Source>,
 }
 

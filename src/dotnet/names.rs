@@ -17,7 +17,6 @@ use super::memory::Memory;
 use super::method::MethodKey;
 use super::method_name::MethodName;
 use super::runtime::Runtime;
-use super::stub_kind::StubKind;
 use super::tier::Tiers;
 use super::type_system::{ImageFields, MadeFields, TypeRow, TypeSystem};
 use crate::machine::MappedFiles;
@@ -107,12 +106,6 @@ impl MethodNames {
         }
         let tried = self.found + self.refused;
         (tried >= TRIAL && self.refused > self.found).then_some(NamesOff::Contradictory)
-    }
-
-    /// The name of what is in none of the runtime's ranges. `None`: it may be anybody's.
-    pub fn of_helper(&mut self, address: u64) -> Option<MethodName> {
-        let is_ours = self.images.files.is_runtime_code(address);
-        is_ours.then(|| MethodName::of_stub(StubKind::Helper))
     }
 
     /// The name of a method. `None`: it is gone, or what is there does not fit together.

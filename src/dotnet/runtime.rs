@@ -70,7 +70,7 @@ pub fn candidates<'a>(maps: &'a Maps, files: &'a FileTable) -> impl Iterator<Ite
     let mapped = || {
         maps.iter().filter_map(|mapping| match mapping.backing {
             Backing::File(id) => Some((id, files.file(id).clean_path())),
-            Backing::Jit => None,
+            Backing::Jit | Backing::DoubleMapped => None,
         })
     };
     let named = mapped().find(|(_, path)| path.ends_with(FILE_NAME));

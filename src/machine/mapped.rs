@@ -7,8 +7,6 @@ use super::proc_fs::{self, MapsLine};
 use crate::trace::Pid;
 use crate::trace::spool::FileIdentity;
 
-/// What such memory is called.
-const RUNTIME_CODE: &[u8] = b"/memfd:doublemapper";
 /// Reads of the mappings of a process that may be in vain: what is not there must not be looked for again and again, as
 /// that takes milliseconds.
 const MAX_MISSES: u32 = 8;
@@ -48,12 +46,6 @@ impl MappedFiles {
         let pid = self.pid;
         self.line(address)
             .and_then(|line| place(pid, &line, address))
-    }
-
-    /// Whether an address is in memory that the .NET runtime made for code (with W^X, as it is by default).
-    pub fn is_runtime_code(&mut self, address: u64) -> bool {
-        let line = self.line(address);
-        line.is_some_and(|line| line.executable && line.path.starts_with(RUNTIME_CODE))
     }
 
     /// The mapping of an address.
@@ -102,6 +94,5 @@ mod tests {
         let on_stack = 0_u8;
         assert!(mapped.at(&raw const on_stack as u64).is_none());
         assert!(mapped.at(8).is_none());
-        assert!(!mapped.is_runtime_code(code));
     }
 }

@@ -53,16 +53,16 @@ struct Dotnet {
 enum Met {
     Method(MethodKey, Function),
     Stub(StubKind),
-    /// In a .NET process that is, as a rule, what the runtime has copied for itself, such as write barriers.
+    /// Code that may be anybody's.
     Foreign,
 }
 
 impl Dotnet {
-    fn name(&mut self, code: Met, at: u64, assemblies: &mut Assemblies) -> Option<MethodName> {
+    fn name(&mut self, code: Met, assemblies: &mut Assemblies) -> Option<MethodName> {
         match code {
             Met::Method(key, _) => self.names.name(self.runtime.memory(), assemblies, key),
             Met::Stub(kind) => Some(MethodName::of_stub(kind)),
-            Met::Foreign => self.names.of_helper(at),
+            Met::Foreign => None,
         }
     }
 }
@@ -93,16 +93,25 @@ impl Processes {
                 (Met::Method(method.key, function), piece)
             }
             Code::Stub(stub) => (Met::Stub(stub.kind), Piece::of_stub(stub.begin, stub.end)),
-            Code::Foreign => (Met::Foreign, Piece::of_stub(at, at.saturating_add(1))),
+            Code::Foreign => {
+                let mapping = host.maps.find(at);
+                let is_ours = mapping.is_some_and(|of| of.backing == Backing::DoubleMapped);
+                let met = if is_ours {
+                    Met::Stub(StubKind::Helper)
+                } else {
+                    Met::Foreign
+                };
+                (met, Piece::of_stub(at, at.saturating_add(1)))
+            }
         };
         let now = Period::of(host.time);
         if !dotnet.named.is_settled(piece, now) {
-            let name = dotnet.name(code, at, &mut self.assemblies);
+            let name = dotnet.name(code, &mut self.assemblies);
             let is_settled = match code {
                 Met::Method(..) => lasting && name.is_some(),
-                Met::Stub(_) => lasting,
                 // A method that takes its place has another start or record.
-                Met::Foreign => true,
+                Met::Stub(StubKind::Helper) | Met::Foreign => true,
+                Met::Stub(_) => lasting,
             };
             let period = if is_settled { Period::ALWAYS } else { now };
             let met = dotnet.named.insert(host.process, piece, name, period);
