@@ -10,6 +10,7 @@
 
 use super::contract::{Contract, Heap};
 use super::memory::Memory;
+use super::stub_kind::StubKind;
 
 /// Bits of an address below those that select an entry of the lowest level.
 const GRANULE_BITS: u32 = 17;
@@ -20,6 +21,8 @@ const MAX_FRAGMENTS: usize = 256;
 const COLLECTIBLE: u32 = 1;
 const CODE_HEAP: u32 = 2;
 const STUBS: u32 = 4;
+/// Where a range list (`CodeRangeMapRangeList`) has the kind of what is in it.
+const RANGE_LIST_KIND: u64 = 0x120;
 /// Code one word of the nibble map stands for, in bytes.
 const WORD_COVERS: u64 = 256;
 /// Code one nibble stands for, in bytes.
@@ -43,7 +46,7 @@ pub(super) struct RangeSection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SectionKind {
     CodeHeap(CodeHeap),
-    Stubs,
+    Stubs(StubKind),
     /// Precompiled, or of a kind unknown here.
     Other,
 }
@@ -92,7 +95,7 @@ fn section(memory: &impl Memory, contract: &Contract, at: u64) -> Option<RangeSe
     // What follows the 32 bits of the flags is padding with chance contents.
     let flags = field(fields.flags)? as u32;
     let kind = if flags & STUBS != 0 {
-        SectionKind::Stubs
+        SectionKind::Stubs(stub_kind(memory, field(fields.range_list)?))
     } else if flags & CODE_HEAP != 0 && field(fields.ready_to_run_module)? == 0 {
         SectionKind::CodeHeap(heap(memory, &contract.heap, field(fields.heap)?)?)
     } else {
@@ -104,6 +107,14 @@ fn section(memory: &impl Memory, contract: &Contract, at: u64) -> Option<RangeSe
         kind,
         collectible: flags & COLLECTIBLE != 0,
     })
+}
+
+/// The kind of the stubs in a range list.
+fn stub_kind(memory: &impl Memory, list: u64) -> StubKind {
+    let kind = list
+        .checked_add(RANGE_LIST_KIND)
+        .and_then(|at| memory.u32(at));
+    kind.map_or(StubKind::Unknown, StubKind::of)
 }
 
 fn heap(memory: &impl Memory, fields: &Heap, at: u64) -> Option<CodeHeap> {
@@ -243,7 +254,7 @@ pub(super) mod tests {
         }
         let stubs = map_of(begin, 4);
         let section = section_at(&stubs.memory(), &DOTNET_8, TOP, begin).unwrap();
-        assert_eq!(section.kind, SectionKind::Stubs);
+        assert!(matches!(section.kind, SectionKind::Stubs(_)));
     }
 
     #[test]

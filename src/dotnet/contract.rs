@@ -54,6 +54,7 @@ pub(super) struct Section {
     pub(super) flags: u64,
     pub(super) ready_to_run_module: u64,
     pub(super) heap: u64,
+    pub(super) range_list: u64,
 }
 
 /// `CodeHeapListNode`.
@@ -87,6 +88,7 @@ pub(super) const DOTNET_8: Contract = Contract {
         flags: 16,
         ready_to_run_module: 32,
         heap: 40,
+        range_list: 48,
     },
     heap: Heap {
         start: 16,
@@ -181,6 +183,8 @@ impl Contract {
                 flags: offset("RangeSection", "Flags")?,
                 ready_to_run_module: offset("RangeSection", "R2RModule")?,
                 heap: offset("RangeSection", "HeapList")?,
+                // The descriptor leaves it out; it lies behind the heap.
+                range_list: offset("RangeSection", "HeapList")? + 8,
             },
             heap: Heap {
                 start: offset("CodeHeapListNode", "StartAddress")?,

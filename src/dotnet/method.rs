@@ -9,6 +9,7 @@
 use super::code_map::MAX_METHOD_BYTES;
 use super::contract::Contract;
 use super::memory::Memory;
+use super::stub_kind::StubKind;
 
 /// Pointers below are kinds of stub blocks (`StubCodeBlockKind`).
 const FIRST_HEADER: u64 = 16;
@@ -52,7 +53,7 @@ pub struct MethodKey {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Start {
     Method(Method),
-    Stubs,
+    Stubs(StubKind),
 }
 
 impl Start {
@@ -60,7 +61,7 @@ impl Start {
     pub(super) fn read(memory: &impl Memory, contract: &Contract, start: u64) -> Option<Self> {
         let header = memory.u64(start.checked_sub(8)?)?;
         if header < FIRST_HEADER {
-            return Some(Self::Stubs);
+            return Some(Self::Stubs(StubKind::of(header as u32)));
         }
         Method::read(memory, contract, start, header).map(Self::Method)
     }
@@ -184,7 +185,8 @@ mod tests {
         assert_eq!(read(&many), None);
         many.put(START - 8, 0x4000);
         assert_eq!(read(&many), None);
-        many.put(START - 8, 9);
-        assert_eq!(read(&many), Some(Start::Stubs));
+        many.put(START - 8, 3);
+        let stubs = Start::Stubs(StubKind::DynamicHelper);
+        assert_eq!(read(&many), Some(stubs));
     }
 }

@@ -242,13 +242,18 @@ impl<M: Memory> Reader<'_, M> {
             before.signature_bytes,
             *SIGNATURE_BYTES.end() as usize,
         )?;
-        let (parameters, taken) =
-            signature::parameters(&bytes, &InProcess(RefCell::new(&mut *self)))?;
+        let module = self.module_of(table)?;
+        // Stubs for native functions have the signature of these, with tokens of the module that declares them.
+        let metadata = self.metadata_of(module);
+        let in_process = InProcess {
+            reader: RefCell::new(&mut *self),
+            metadata: metadata.as_deref(),
+        };
+        let (parameters, taken) = signature::parameters(&bytes, &in_process)?;
         // The runtime counts a byte too many at times.
         if bytes.len() - taken > 1 {
             return None;
         }
-        let module = self.module_of(table)?;
         let module = self.text(
             self.memory
                 .u64(module.checked_add(self.types.module.name)?)?,
@@ -434,11 +439,14 @@ struct DynamicRecord {
 }
 
 /// Signatures made at run time have addresses of types in place of tokens.
-struct InProcess<'a, 'b, M>(RefCell<&'a mut Reader<'b, M>>);
+struct InProcess<'a, 'b, M> {
+    reader: RefCell<&'a mut Reader<'b, M>>,
+    metadata: Option<&'a Metadata>,
+}
 
 impl<M: Memory> Names for InProcess<'_, '_, M> {
     fn metadata(&self) -> Option<&Metadata> {
-        None
+        self.metadata
     }
 
     fn argument(&self, _: bool, _: u32) -> Option<&str> {
@@ -446,7 +454,7 @@ impl<M: Memory> Names for InProcess<'_, '_, M> {
     }
 
     fn runtime_type(&self, address: u64) -> Option<String> {
-        self.0.try_borrow_mut().ok()?.spelled(address, 0)
+        self.reader.try_borrow_mut().ok()?.spelled(address, 0)
     }
 
     fn module(&self, _: u32) -> Option<&Metadata> {

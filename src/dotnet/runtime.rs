@@ -8,6 +8,7 @@ use super::code_map::{RangeSection, SectionKind, section_at};
 use super::contract::Contract;
 use super::memory::{Memory, ProcessMemory};
 use super::method::{Method, Start};
+use super::stub_kind::StubKind;
 use super::type_system::TypeSystem;
 use crate::machine::{Backing, CodeFile, Content, FileTable, Maps};
 use crate::trace::ModuleId;
@@ -69,7 +70,7 @@ pub fn candidates<'a>(maps: &'a Maps, files: &'a FileTable) -> impl Iterator<Ite
     let mapped = || {
         maps.iter().filter_map(|mapping| match mapping.backing {
             Backing::File(id) => Some((id, files.file(id).clean_path())),
-            Backing::Jit => None,
+            Backing::Jit | Backing::DoubleMapped => None,
         })
     };
     let named = mapped().find(|(_, path)| path.ends_with(FILE_NAME));
@@ -87,9 +88,31 @@ pub enum Code<'a> {
     /// A compiled method.
     Method(&'a Method),
     /// A stub: a few instructions that jump on.
-    Stub,
+    Stub(Stub),
     /// Code that is not the runtime's to describe.
     Foreign,
+}
+
+/// Stubs at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stub {
+    /// What they are for.
+    pub kind: StubKind,
+    /// The first address that is known to be of that kind.
+    pub begin: u64,
+    /// Behind the last.
+    pub end: u64,
+}
+
+impl Stub {
+    /// One that is known by an address in it only.
+    fn at(address: u64, kind: StubKind) -> Self {
+        Self {
+            kind,
+            begin: address,
+            end: address.saturating_add(1),
+        }
+    }
 }
 
 /// Code, and whether it is there to stay.
@@ -165,16 +188,22 @@ impl<M: Memory> Runtime<M> {
         };
         let collectible = section.collectible;
         let code = match section.kind {
-            SectionKind::Stubs => Code::Stub,
+            SectionKind::Stubs(kind) => Code::Stub(Stub {
+                kind,
+                begin: section.begin,
+                end: section.end,
+            }),
             SectionKind::Other => return None,
             SectionKind::CodeHeap(heap) => {
                 let start = heap.method_start(&self.memory, address)?;
-                self.starting_at(start, collectible)?
+                self.starting_at(start, address, collectible)?
             }
         };
         // A method ends somewhere; behind it are stubs, data and padding.
         let code = match code {
-            Code::Method(method) if method.function_at(address).is_none() => Code::Stub,
+            Code::Method(method) if method.function_at(address).is_none() => {
+                Code::Stub(Stub::at(address, StubKind::Unknown))
+            }
             code => code,
         };
         Some(Found { code, collectible })
@@ -195,16 +224,18 @@ impl<M: Memory> Runtime<M> {
         Some(section)
     }
 
-    fn starting_at(&mut self, start: u64, collectible: bool) -> Option<Code<'_>> {
+    /// The code that starts at an address and lies at another.
+    fn starting_at(&mut self, start: u64, address: u64, collectible: bool) -> Option<Code<'_>> {
         if collectible {
             return match Start::read(&self.memory, &self.contract, start)? {
                 Start::Method(method) => Some(Code::Method(self.passing.insert(method))),
-                Start::Stubs => Some(Code::Stub),
+                Start::Stubs(kind) => Some(Code::Stub(Stub::at(address, kind))),
             };
         }
         if !self.methods.contains_key(&start) {
-            let Start::Method(method) = Start::read(&self.memory, &self.contract, start)? else {
-                return Some(Code::Stub);
+            let method = match Start::read(&self.memory, &self.contract, start)? {
+                Start::Method(method) => method,
+                Start::Stubs(kind) => return Some(Code::Stub(Stub::at(address, kind))),
             };
             if self.methods.len() >= MAX_METHODS {
                 self.methods.clear();
@@ -248,7 +279,7 @@ mod tests {
                 );
                 for stub in [0x70, 0x100, 0x120] {
                     let found = runtime.code_at(BEGIN + stub).unwrap();
-                    assert!(matches!(found.code, Code::Stub), "{stub:#x}");
+                    assert!(matches!(found.code, Code::Stub(_)), "{stub:#x}");
                 }
             }
             assert!(runtime.code_at(BEGIN + 0x3f).is_none());

@@ -7,8 +7,8 @@ use super::proc_fs::{self, MapsLine};
 use crate::trace::Pid;
 use crate::trace::spool::FileIdentity;
 
-/// Reads of the mappings of a process that are allowed ahead of the successful ones: what is not there must not be looked
-/// for again and again, as that takes milliseconds.
+/// Reads of the mappings of a process that may be in vain: what is not there must not be looked for again and again, as
+/// that takes milliseconds.
 const MAX_MISSES: u32 = 8;
 
 /// The mappings of a process, read when they are needed and again when something is not in them.
@@ -43,38 +43,56 @@ impl MappedFiles {
 
     /// The file that is mapped at an address. `None`: none, or none that can be opened.
     pub fn at(&mut self, address: u64) -> Option<MappedPlace> {
-        if let Some(place) = self.known(address) {
-            return Some(place);
-        }
-        if self.misses >= MAX_MISSES {
-            return None;
-        }
-        self.misses += 1;
-        self.text = proc_fs::maps(self.pid).ok()?;
-        let place = self.known(address)?;
-        self.misses -= 1;
-        Some(place)
+        let pid = self.pid;
+        self.line(address)
+            .and_then(|line| place(pid, &line, address))
     }
 
-    fn known(&self, address: u64) -> Option<MappedPlace> {
+    /// The mapping of an address.
+    fn line(&mut self, address: u64) -> Option<MapsLine<'_>> {
         let covers = |line: &MapsLine<'_>| (line.start..line.end).contains(&address);
-        let line = proc_fs::parse_all_maps(&self.text).find(covers)?;
-        if line.inode == 0 {
-            return None;
+        let is_known = |text: &[u8]| proc_fs::parse_all_maps(text).any(|line| covers(&line));
+        if !is_known(&self.text) && self.misses < MAX_MISSES {
+            self.text = proc_fs::maps(self.pid).unwrap_or_default();
+            self.misses += u32::from(!is_known(&self.text));
         }
-        let file = open_file(&Wanted {
-            pid: self.pid,
-            start: line.start,
-            end: line.end,
-            device: line.device,
-            inode: line.inode,
-            path: line.path,
-        });
-        let file = file.ok()?;
-        Some(MappedPlace {
-            identity: identity(&file).ok()?,
-            offset: line.file_offset.checked_add(address - line.start)?,
-            file,
-        })
+        proc_fs::parse_all_maps(&self.text).find(covers)
+    }
+}
+
+fn place(pid: Pid, line: &MapsLine<'_>, address: u64) -> Option<MappedPlace> {
+    if line.inode == 0 {
+        return None;
+    }
+    let file = open_file(&Wanted {
+        pid,
+        start: line.start,
+        end: line.end,
+        device: line.device,
+        inode: line.inode,
+        path: line.path,
+    });
+    let file = file.ok()?;
+    Some(MappedPlace {
+        identity: identity(&file).ok()?,
+        offset: line.file_offset.checked_add(address - line.start)?,
+        file,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_mapped_file_is_found_by_address() {
+        let mut mapped = MappedFiles::of(Pid(std::process::id() as i32));
+        let code = any_mapped_file_is_found_by_address as fn() as usize as u64;
+        let place = mapped.at(code).unwrap();
+        let own = File::open("/proc/self/exe").unwrap();
+        assert_eq!(place.identity, identity(&own).unwrap());
+        let on_stack = 0_u8;
+        assert!(mapped.at(&raw const on_stack as u64).is_none());
+        assert!(mapped.at(8).is_none());
     }
 }

@@ -7,9 +7,10 @@ use crate::trace::ModuleId;
 pub enum Backing {
     /// A file.
     File(ModuleId),
-    /// No file: anonymous memory, or memory with a name only, such as the runtime's `/memfd:doublemapper`. Code that
-    /// was made while the process runs.
+    /// No file: anonymous memory, or memory with a name only. Code that was made while the process runs.
     Jit,
+    /// The same, in the memory in which a .NET runtime has its code, as it maps it twice (W^X).
+    DoubleMapped,
 }
 
 impl Backing {
@@ -17,7 +18,14 @@ impl Backing {
     ///
     /// .NET keeps JIT code in `/memfd:doublemapper (deleted)`, which looks like a file and is none worth opening.
     #[must_use]
-    pub(super) fn is_memory(path: &[u8]) -> bool {
+    pub(super) fn of_memory(path: &[u8]) -> Option<Self> {
+        if path.starts_with(b"/memfd:doublemapper") {
+            return Some(Self::DoubleMapped);
+        }
+        Self::is_memory(path).then_some(Self::Jit)
+    }
+
+    fn is_memory(path: &[u8]) -> bool {
         const NAMES: [&[u8]; 5] = [
             b"//anon",
             b"/memfd:",

@@ -223,12 +223,13 @@ impl Machine {
     }
 
     fn mapping(&mut self, wanted: &Wanted<'_>, file_offset: u64) -> Option<Mapping> {
-        let backing = match wanted.path {
+        let of_memory = match wanted.path {
             // Not memory of the process: the page is emulated by the kernel.
             b"[vsyscall]" => return None,
-            path if path != VDSO && Backing::is_memory(path) => Backing::Jit,
-            _ => Backing::File(self.files.get(wanted)),
+            VDSO => None,
+            path => Backing::of_memory(path),
         };
+        let backing = of_memory.unwrap_or_else(|| Backing::File(self.files.get(wanted)));
         Some(Mapping {
             start: wanted.start,
             end: wanted.end,
@@ -358,7 +359,7 @@ impl Machine {
                     let path = &self.files.file(id).path;
                     is_jit_dump(path).then(|| path.clone())
                 }
-                Backing::Jit => None,
+                Backing::Jit | Backing::DoubleMapped => None,
             });
             row.jit_host = Some(JitHost::of(row.pid, dump));
             self.changes.push(Change::JitHost(id));

@@ -1,4 +1,5 @@
-//! Functions of mapped files, by the symbols of the file and of its separate debug file.
+//! Functions of mapped files, by the symbols of the file and of its separate debug file, or by the tables of precompiled
+//! .NET code.
 
 use std::fs::File;
 
@@ -8,6 +9,7 @@ use perfcollect_symbols::elf::{ElfError, ElfFile};
 use perfcollect_symbols::table::SymbolTable;
 
 use super::gap::Gap;
+use super::ready_to_run::Images;
 use super::{Named, lossy, nameless};
 use rustix::io::Errno;
 
@@ -18,7 +20,13 @@ pub(super) fn name(codes: &[CodeAddress], file: &CodeFile) -> Named {
     let module = module_name(file);
     let (tables, notices) = symbols(file).unwrap_or_default();
     let kind = kind(file);
+    let mut images = Images::of(file);
     let functions = codes.iter().map(|&code| {
+        if let CodeAddress::File(_, offset) = code
+            && let Some(function) = images.function(offset, &module)
+        {
+            return function;
+        }
         let symbol = match code {
             CodeAddress::Elf(_, address) => tables.iter().find_map(|table| table.lookup(address)),
             _ => None,

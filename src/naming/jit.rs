@@ -1,7 +1,7 @@
 //! Functions of code made at run time: as they were named while they were sampled, else as the runtime has written.
 
 use perfcollect_symbols::demangle::demangle;
-use perfcollect_symbols::dotnet_name::ManagedName;
+use perfcollect_symbols::dotnet_name::{self, ManagedName};
 
 use super::gap::Gap;
 use super::stop::Stop;
@@ -59,7 +59,10 @@ pub(super) fn name(
 fn of_method(method: &Method) -> Function {
     Function {
         name: Some(method.name.clone()),
-        module: method.module.clone(),
+        module: match &*method.module {
+            "" => MODULE.into(),
+            module => module.into(),
+        },
         tier: method.tier.clone(),
         kind: FunctionKind::Jit,
         inlined: false,
@@ -69,7 +72,11 @@ fn of_method(method: &Method) -> Function {
 fn function(name: &[u8]) -> Function {
     let (name, module, tier) = match ManagedName::parse(name) {
         Some(managed) => (managed.method, managed.assembly.into(), managed.tier),
-        None => (demangle(name).into_owned(), MODULE.into(), None),
+        None => {
+            let stub = dotnet_name::stub(name).map(|kind| format!("[stub] {kind}"));
+            let name = stub.unwrap_or_else(|| demangle(name).into_owned());
+            (name, MODULE.into(), None)
+        }
     };
     Function {
         name: Some(name.into()),

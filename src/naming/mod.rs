@@ -4,6 +4,7 @@ mod elf;
 mod gap;
 mod jit;
 mod kernel;
+mod ready_to_run;
 mod stop;
 mod written;
 

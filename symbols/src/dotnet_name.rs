@@ -72,6 +72,17 @@ impl<'a> ManagedName<'a> {
     }
 }
 
+/// What a stub is for, from `stub<17> GenerateResolveStub<RESOLVE_STUB>`; `None`: the name is of no stub.
+#[must_use]
+pub fn stub(name: &[u8]) -> Option<Cow<'_, str>> {
+    let (head, stub) = name.split_at_checked(memchr::memchr(b' ', name)?)?;
+    let number = head.strip_prefix(b"stub")?;
+    let is_numbered = number.starts_with(b"<") && number.ends_with(b">");
+    let kind = stub.strip_suffix(b">")?;
+    let kind = kind.get(memchr::memchr(b'<', kind)? + 1..)?;
+    (number.is_empty() || is_numbered).then(|| String::from_utf8_lossy(kind))
+}
+
 fn split_tier(name: &[u8]) -> (&[u8], Option<&'static str>) {
     let tier_of = |name: &[u8]| {
         let inner = name.strip_suffix(b"]")?;
@@ -251,6 +262,23 @@ mod tests {
             "",
         ] {
             assert_eq!(parts(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn stubs_say_what_they_are_for() {
+        let kind = |name: &str| stub(name.as_bytes()).map(Cow::into_owned);
+        let of = |kind: &str| Some(kind.to_owned());
+        assert_eq!(
+            kind("stub<17> AllocateTemporaryEntryPoints<PRECODE_STUB>"),
+            of("PRECODE_STUB")
+        );
+        assert_eq!(
+            kind("stub ReportStubBlock<VSD_ResolveStub>"),
+            of("VSD_ResolveStub")
+        );
+        for other in ["stub", "stub x", "stubs f<A>", "void [a] T::M()", ""] {
+            assert_eq!(kind(other), None, "{other}");
         }
     }
 

@@ -66,7 +66,10 @@ fn frame_as_folded(frame: &str) -> String {
         // A mark, such as that of a cut stack; PerfView takes square brackets for something else.
         Some(("perfcollect", mark)) => mark.replace('{', "[").replace('}', "]"),
         Some((module, offset)) if offset.starts_with("0x") => format!("{module}+{offset}"),
-        Some((_, name)) => name.to_owned(),
+        Some((_, name)) => match name.strip_prefix("{stub}") {
+            Some(kind) => format!("[stub]{kind}"),
+            None => name.to_owned(),
+        },
     }
 }
 

@@ -51,6 +51,17 @@ pub(super) struct Piece {
     pub(super) record: u64,
 }
 
+impl Piece {
+    /// Stubs, of which the runtime has no record.
+    pub(super) fn of_stub(start: u64, end: u64) -> Self {
+        Self {
+            start,
+            end,
+            record: 0,
+        }
+    }
+}
+
 impl NamedCode {
     /// Whether a piece need not be named now.
     pub(super) fn is_settled(&self, piece: Piece, now: Period) -> bool {

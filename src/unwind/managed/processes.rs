@@ -9,7 +9,8 @@ use super::named_code::{MetCode, NamedCode, Piece};
 use super::rule_cache::Period;
 use super::{Code, Found, Host, Point, rule_in, stub_rule};
 use crate::dotnet::{
-    Assemblies, MethodNames, NamesOff, ProcessMemory, Runtime, RuntimeFile, candidates,
+    Assemblies, Function, MethodKey, MethodName, MethodNames, NamesOff, ProcessMemory, Runtime,
+    RuntimeFile, StubKind, candidates,
 };
 use crate::machine::{Backing, FileTable, MappedFiles};
 use crate::trace::{ModuleId, Nanos, Notice, Pid, ProcessId};
@@ -47,6 +48,25 @@ struct Dotnet {
     named: NamedCode,
 }
 
+/// What a frame is in.
+#[derive(Clone, Copy)]
+enum Met {
+    Method(MethodKey, Function),
+    Stub(StubKind),
+    /// Code that may be anybody's.
+    Foreign,
+}
+
+impl Dotnet {
+    fn name(&mut self, code: Met, assemblies: &mut Assemblies) -> Option<MethodName> {
+        match code {
+            Met::Method(key, _) => self.names.name(self.runtime.memory(), assemblies, key),
+            Met::Stub(kind) => Some(MethodName::of_stub(kind)),
+            Met::Foreign => None,
+        }
+    }
+}
+
 impl Processes {
     /// The code that was met since the last call, in order.
     pub(super) fn take_met(&mut self) -> Vec<MetCode> {
@@ -59,42 +79,56 @@ impl Processes {
         let Some(Process::Dotnet(dotnet)) = self.runtimes.get_mut(&host.process) else {
             return None;
         };
-        let runtime = &mut dotnet.runtime;
-        let found = runtime.code_at(point.instruction())?;
+        let at = point.instruction();
+        let found = dotnet.runtime.code_at(at)?;
         let lasting = !found.collectible;
-        Some(match found.code {
+        let (code, piece) = match found.code {
             Code::Method(method) => {
-                let function = *method.function_at(point.instruction())?;
-                let (key, end) = (method.key, method.end());
                 let piece = Piece {
-                    start: key.start,
-                    end,
-                    record: key.method_desc,
+                    start: method.key.start,
+                    end: method.end(),
+                    record: method.key.method_desc,
                 };
-                let found = rule_in(runtime.memory(), &function, point);
-                let now = Period::of(host.time);
-                if !dotnet.named.is_settled(piece, now) {
-                    let name = dotnet
-                        .names
-                        .name(runtime.memory(), &mut self.assemblies, key);
-                    let is_settled = lasting && name.is_some();
-                    let period = if is_settled { Period::ALWAYS } else { now };
-                    let met = dotnet.named.insert(host.process, piece, name, period);
-                    self.met.extend(met);
-                }
+                let function = *method.function_at(at)?;
+                (Met::Method(method.key, function), piece)
+            }
+            Code::Stub(stub) => (Met::Stub(stub.kind), Piece::of_stub(stub.begin, stub.end)),
+            Code::Foreign => {
+                let mapping = host.maps.find(at);
+                let is_ours = mapping.is_some_and(|of| of.backing == Backing::DoubleMapped);
+                let met = if is_ours {
+                    Met::Stub(StubKind::Helper)
+                } else {
+                    Met::Foreign
+                };
+                (met, Piece::of_stub(at, at.saturating_add(1)))
+            }
+        };
+        let now = Period::of(host.time);
+        if !dotnet.named.is_settled(piece, now) {
+            let name = dotnet.name(code, &mut self.assemblies);
+            let is_settled = match code {
+                Met::Method(..) => lasting && name.is_some(),
+                // A method that takes its place has another start or record.
+                Met::Stub(StubKind::Helper) | Met::Foreign => true,
+                Met::Stub(_) => lasting,
+            };
+            let period = if is_settled { Period::ALWAYS } else { now };
+            let met = dotnet.named.insert(host.process, piece, name, period);
+            self.met.extend(met);
+        }
+        let memory = dotnet.runtime.memory();
+        Some(match code {
+            Met::Method(_, function) => {
+                let found = rule_in(memory, &function, point);
                 Found {
                     lasting: found.lasting && lasting,
                     ..found
                 }
             }
-            Code::Stub => Found {
-                rule: stub_rule(runtime.memory(), point),
+            Met::Stub(_) | Met::Foreign => Found {
+                rule: stub_rule(memory, point),
                 lasting,
-            },
-            // In a .NET process that is what the runtime has copied for itself, such as write barriers.
-            Code::Foreign => Found {
-                rule: stub_rule(runtime.memory(), point),
-                lasting: false,
             },
         })
     }

@@ -1,38 +1,24 @@
 //! Code that .NET compiled ahead of time: PE images, in files of their own or inside a single-file program.
 //!
-//! The exception directory (data directory 3) lists all functions by address, each with its UNWIND_INFO. Sections have to
-//! be taken from their headers: the directory lies in `.data`, and there is no `.pdata`.
+//! The exception directory lists all functions by address, each with its UNWIND_INFO.
 
 use perfcollect_symbols::dotnet::pe::{ByAddress, PeImage};
+use perfcollect_symbols::dotnet::runtime_functions::RuntimeFunctions;
 
 use crate::dotnet::{Function, Memory};
-
-/// x86-64 with the mark that the image is for Linux: 0x8664 ^ 0x7B79.
-const MACHINE: u16 = 0xfd1d;
-const EXCEPTION_DIRECTORY: usize = 3;
-/// Largest exception directory; the composite image of a whole framework has 2.4 MB.
-const MAX_DIRECTORY_BYTES: usize = 32 << 20;
-const FUNCTION_BYTES: usize = 12;
 
 /// A precompiled image within a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadyToRunImage {
     image: PeImage,
-    /// RUNTIME_FUNCTIONs, by address.
-    functions: Vec<[u8; FUNCTION_BYTES]>,
+    functions: RuntimeFunctions,
 }
 
 impl ReadyToRunImage {
     /// The image whose code is mapped from `mapped_from` in a file on. `file` gives the file's bytes by offset.
     pub fn find(file: &impl Memory, mapped_from: u64) -> Option<Self> {
-        Self::of(PeImage::find(file, mapped_from)?, file)
-    }
-
-    fn of(image: PeImage, file: &impl Memory) -> Option<Self> {
-        if image.machine != MACHINE {
-            return None;
-        }
-        let functions = functions(&image, file)?;
+        let image = PeImage::find(file, mapped_from)?;
+        let functions = RuntimeFunctions::of(&image, file)?;
         Some(Self { image, functions })
     }
 
@@ -50,42 +36,13 @@ impl ReadyToRunImage {
     /// The function that an address lies in.
     #[must_use]
     pub fn function_at(&self, address: u64) -> Option<Function> {
-        let behind = self
-            .functions
-            .partition_point(|raw| u64::from(begin(raw)) <= address);
-        let [begin, end, unwind_info] = numbers(self.functions.get(behind.checked_sub(1)?)?);
-        let function = Function {
-            begin: begin.into(),
-            end: end.into(),
-            unwind_info: unwind_info.into(),
-        };
-        (function.begin..function.end)
-            .contains(&address)
-            .then_some(function)
+        let (_, function) = self.functions.at(address)?;
+        Some(Function {
+            begin: function.begin.into(),
+            end: function.end.into(),
+            unwind_info: function.unwind_info.into(),
+        })
     }
-}
-
-/// The exception directory, if it is sound: sorted, so that it can be searched.
-fn functions(image: &PeImage, file: &impl Memory) -> Option<Vec<[u8; FUNCTION_BYTES]>> {
-    let directory = image.directory(EXCEPTION_DIRECTORY)?;
-    let bytes = image.by_address(file).vec(
-        directory.address.into(),
-        directory.size.into(),
-        MAX_DIRECTORY_BYTES,
-    )?;
-    let (functions, _) = bytes.as_chunks();
-    functions
-        .is_sorted_by_key(begin)
-        .then(|| functions.to_vec())
-}
-
-fn begin(raw: &[u8; FUNCTION_BYTES]) -> u32 {
-    numbers(raw)[0]
-}
-
-fn numbers(raw: &[u8; FUNCTION_BYTES]) -> [u32; 3] {
-    let (numbers, _) = raw.as_chunks::<4>();
-    std::array::from_fn(|index| numbers.get(index).copied().map_or(0, u32::from_le_bytes))
 }
 
 #[cfg(test)]

@@ -26,6 +26,7 @@ pub struct Metadata {
     bytes: Box<[u8]>,
     strings: Range<usize>,
     blobs: Range<usize>,
+    guids: Range<usize>,
     tables: Vec<Table>,
     rows: [u32; MAX_TABLES],
     /// Which places are four bytes wide: in the heap of strings, GUIDs, blobs.
@@ -111,6 +112,7 @@ impl Metadata {
         Some(Self {
             strings: streams.strings,
             blobs: streams.blobs,
+            guids: streams.guids,
             tables,
             rows,
             wide_heaps,
@@ -123,6 +125,15 @@ impl Metadata {
     #[must_use]
     pub fn size(&self) -> usize {
         self.bytes.len()
+    }
+
+    /// What tells this module from every other, and from other builds of it.
+    #[must_use]
+    pub fn mvid(&self) -> Option<[u8; 16]> {
+        let index = self.cell(schema::MODULE, 1, 2)?.checked_sub(1)? as usize;
+        let guids = self.bytes.get(self.guids.clone())?;
+        let (guids, _) = guids.as_chunks();
+        guids.get(index).copied()
     }
 
     /// Name of the assembly. `None`: it is a module without.
@@ -331,6 +342,7 @@ struct Streams {
     tables: Range<usize>,
     strings: Range<usize>,
     blobs: Range<usize>,
+    guids: Range<usize>,
 }
 
 impl Streams {
@@ -344,7 +356,7 @@ impl Streams {
         header.take(usize::try_from(version_bytes).ok()?)?;
         header.take(2)?;
         let count = u16::from_le_bytes(header.array()?);
-        let (mut tables, mut strings, mut blobs) = (None, 0..0, 0..0);
+        let (mut tables, mut strings, mut blobs, mut guids) = (None, 0..0, 0..0, 0..0);
         for _ in 0..count.min(MAX_STREAMS) {
             let [offset, size] = [header.array()?, header.array()?].map(u32::from_le_bytes);
             let (offset, size) = (offset as usize, size as usize);
@@ -356,6 +368,7 @@ impl Streams {
                 b"#~" | b"#-" => tables = Some(range),
                 b"#Strings" => strings = range,
                 b"#Blob" => blobs = range,
+                b"#GUID" => guids = range,
                 _ => {}
             }
         }
@@ -363,6 +376,7 @@ impl Streams {
             tables: tables?,
             strings,
             blobs,
+            guids,
         })
     }
 }

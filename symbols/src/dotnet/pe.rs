@@ -15,6 +15,8 @@ const MAX_SECTIONS: u16 = 96;
 /// How far before its first code an image may begin: its headers, and the rounding of the mapping to a page.
 const SEARCH_BACK: u64 = 1 << 16;
 const PAGE_BYTES: u64 = 4096;
+/// Largest image that is looked for from its middle; the core library has 16 MB.
+const MAX_IMAGE_BYTES: u64 = 64 << 20;
 /// Flag of a section: it holds code.
 const EXECUTABLE: u32 = 0x2000_0000;
 const DIRECTORIES: usize = 16;
@@ -63,7 +65,31 @@ impl PeImage {
             return Some(image);
         }
         let from = mapped_from.saturating_sub(SEARCH_BACK);
-        let mut window = vec![0; (mapped_from - from + PAGE_BYTES) as usize];
+        Self::last_in(file, from, mapped_from - from + PAGE_BYTES, covers)
+    }
+
+    /// The image that holds the code at an offset of a file, wherever it begins.
+    pub fn around(file: &impl Memory, offset: u64) -> Option<Self> {
+        let holds = |image: &Self| image.address_of(offset).is_some();
+        if let Some(image) = Self::parse(file, 0).filter(holds) {
+            return Some(image);
+        }
+        let lowest = offset.saturating_sub(MAX_IMAGE_BYTES) / SEARCH_BACK;
+        (lowest..=offset / SEARCH_BACK).rev().find_map(|window| {
+            let from = window * SEARCH_BACK;
+            let to = offset.min(from + SEARCH_BACK);
+            Self::last_in(file, from, to - from, holds)
+        })
+    }
+
+    /// The last image that begins in a part of a file and is the wanted one.
+    fn last_in(
+        file: &impl Memory,
+        from: u64,
+        len: u64,
+        is_wanted: impl Fn(&Self) -> bool,
+    ) -> Option<Self> {
+        let mut window = vec![0; usize::try_from(len).ok()?];
         let read = file.read(from, &mut window);
         window.truncate(read);
         // Bundled files are aligned to 16 bytes at least.
@@ -74,7 +100,7 @@ impl PeImage {
             .into_iter()
             .rev()
             .filter_map(|at| Self::parse(file, at))
-            .find(covers)
+            .find(is_wanted)
     }
 
     /// The image that begins at an offset of a file.

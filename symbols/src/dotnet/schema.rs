@@ -20,6 +20,7 @@ pub(super) enum Column {
 }
 
 /// Tables, as they are numbered.
+pub(super) const MODULE: u8 = 0x00;
 pub(super) const TYPE_REF: u8 = 0x01;
 pub(super) const TYPE_DEF: u8 = 0x02;
 pub(super) const METHOD_PTR: u8 = 0x05;

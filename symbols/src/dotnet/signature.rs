@@ -29,6 +29,11 @@ pub trait Names {
 
     /// Another module, which precompiled code counts by index.
     fn module(&self, index: u32) -> Option<&Metadata>;
+
+    /// Whether types are to be spelled; else only their bytes are counted.
+    fn is_spelled(&self) -> bool {
+        true
+    }
 }
 
 /// What is known of a method from its module alone: its arguments, and those of its type.
@@ -81,13 +86,44 @@ pub fn type_name(signature: &[u8], names: &impl Names) -> Option<(String, usize)
     Some((text, signature.len() - printer.input.0.len()))
 }
 
+/// The type that a method of precompiled code is of.
+pub(super) struct Owner {
+    /// Index of its module, if it is another than usual.
+    pub(super) module: Option<u32>,
+    /// Its arguments, spelled.
+    pub(super) arguments: Vec<String>,
+    /// Bytes it takes.
+    pub(super) bytes: usize,
+}
+
+impl Owner {
+    pub(super) fn read(signature: &[u8], names: &impl Names) -> Option<Self> {
+        let mut head = Cursor(signature);
+        let module = match head.byte()? {
+            code::MODULE => Some(head.number()?),
+            _ => None,
+        };
+        let mut printer = Printer::new(signature, names);
+        printer.spelled(0)?;
+        Some(Self {
+            module,
+            arguments: printer.arguments,
+            bytes: signature.len() - printer.input.0.len(),
+        })
+    }
+}
+
 /// Reads a signature and spells it.
 struct Printer<'a, N> {
     input: Cursor<'a>,
     names: &'a N,
     /// A module that tokens are of for now, in place of the usual one.
     module: Option<&'a Metadata>,
+    /// The same for the arguments of a type.
+    outer: Option<&'a Metadata>,
     left: usize,
+    /// Arguments of the type that was read last.
+    arguments: Vec<String>,
 }
 
 impl<'a, N: Names> Printer<'a, N> {
@@ -96,7 +132,9 @@ impl<'a, N: Names> Printer<'a, N> {
             input: Cursor(signature),
             names,
             module: None,
+            outer: None,
             left: MAX_TEXT_BYTES,
+            arguments: Vec::new(),
         }
     }
 
@@ -176,10 +214,7 @@ impl<'a, N: Names> Printer<'a, N> {
             code::CANON => Some("System.__Canon".to_owned()),
             code::MODULE => {
                 let index = self.input.number()?;
-                let outer = self.module.replace(self.names.module(index)?);
-                let text = self.spelled(depth + 1);
-                self.module = outer;
-                text
+                self.elsewhere(index, |printer| printer.spelled(depth + 1))
             }
             _ => None,
         }
@@ -210,13 +245,14 @@ impl<'a, N: Names> Printer<'a, N> {
     }
 
     fn instance(&mut self, depth: usize) -> Option<String> {
+        if depth > MAX_DEPTH {
+            return None;
+        }
         let head = self.input;
         let kind = self.input.byte()?;
         match kind {
             code::VALUE_TYPE | code::CLASS => {}
             code::INTERNAL => return self.instance_of_internal(depth),
-            // A type of another module, with arguments of it too.
-            code::MODULE => return self.instance_elsewhere(depth),
             _ => return None,
         }
         self.input.number()?;
@@ -225,13 +261,21 @@ impl<'a, N: Names> Printer<'a, N> {
         self.input.byte()?;
         let text = self.token(depth, &arguments);
         self.input = behind;
+        self.arguments = arguments;
         text
     }
 
-    fn instance_elsewhere(&mut self, depth: usize) -> Option<String> {
-        let index = self.input.number()?;
+    /// Reads what has tokens of another module.
+    fn elsewhere(
+        &mut self,
+        index: u32,
+        read: impl FnOnce(&mut Self) -> Option<String>,
+    ) -> Option<String> {
+        if !self.names.is_spelled() {
+            return read(self);
+        }
         let outer = self.module.replace(self.names.module(index)?);
-        let text = self.instance(depth + 1);
+        let text = read(self);
         self.module = outer;
         text
     }
@@ -247,12 +291,19 @@ impl<'a, N: Names> Printer<'a, N> {
         if !(1..=MAX_ARGUMENTS).contains(&count) {
             return None;
         }
-        (0..count).map(|_| self.spelled(depth + 1)).collect()
+        // Another module is that of the type only, not of its arguments.
+        let module = std::mem::replace(&mut self.module, self.outer);
+        let arguments = (0..count).map(|_| self.spelled(depth + 1)).collect();
+        self.module = module;
+        arguments
     }
 
     /// The type of the token that comes next, with arguments.
     fn token(&mut self, depth: usize, arguments: &[String]) -> Option<String> {
         let token = Metadata::type_token(self.input.number()?)?;
+        if !self.names.is_spelled() {
+            return Some(String::new());
+        }
         let metadata = self.module.or_else(|| self.names.metadata())?;
         if let Some(spec) = metadata.type_spec(token) {
             return self.spec(spec, metadata, depth);
@@ -261,10 +312,10 @@ impl<'a, N: Names> Printer<'a, N> {
     }
 
     fn spec(&mut self, spec: &'a [u8], metadata: &'a Metadata, depth: usize) -> Option<String> {
-        let outer = (self.input, self.module);
-        (self.input, self.module) = (Cursor(spec), Some(metadata));
+        let before = (self.input, self.module, self.outer);
+        (self.input, self.module, self.outer) = (Cursor(spec), Some(metadata), Some(metadata));
         let text = self.spelled(depth + 1);
-        (self.input, self.module) = outer;
+        (self.input, self.module, self.outer) = before;
         text
     }
 }

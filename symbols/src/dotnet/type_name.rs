@@ -1,5 +1,8 @@
 //! How types are spelled: as in C#, with namespaces, nested types behind `+`.
 
+/// Most arguments of one type; beyond, the mark is a part of the name.
+const MAX_ARITY: usize = 1024;
+
 /// The C# word for a type of the core library, or the name itself.
 #[must_use]
 pub fn keyword(name: &str) -> &str {
@@ -42,7 +45,7 @@ pub fn instantiated<A: AsRef<str>>(name: &str, arguments: &[A]) -> String {
         if index > 0 {
             spelled.push('+');
         }
-        let Some((plain, count)) = arity(part) else {
+        let Some((plain, count)) = own_arity(part) else {
             spelled.push_str(part);
             continue;
         };
@@ -72,10 +75,19 @@ pub fn push_arguments<A: AsRef<str>>(out: &mut String, arguments: &[A]) {
     out.push('>');
 }
 
+/// How many arguments a name says it takes.
+pub(super) fn arity(name: &str) -> usize {
+    let own = name.split('+').filter_map(own_arity);
+    own.map(|(_, count)| count).sum()
+}
+
 /// A name that takes arguments of its own, without the mark, and how many.
-fn arity(part: &str) -> Option<(&str, usize)> {
+fn own_arity(part: &str) -> Option<(&str, usize)> {
     let (plain, count) = part.rsplit_once('`')?;
-    let count = count.parse().ok().filter(|count| *count > 0)?;
+    let count = count
+        .parse()
+        .ok()
+        .filter(|count| (1..=MAX_ARITY).contains(count))?;
     Some((plain, count))
 }
 

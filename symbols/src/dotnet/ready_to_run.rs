@@ -1,0 +1,381 @@
+//! Names of precompiled methods, from the tables of the image they are in.
+//!
+//! ```text
+//! COR header -> "RTR\0" u16 major, u16 minor, u32 flags, u32 n, (u32 type, u32 address, u32 size)[n]
+//!   103 methods of the module: array by row of MethodDef -> position of the first function
+//!   109 instances of generic methods: hash table of (signature, position of the first function)
+//!   112 manifest: metadata that counts other assemblies on   118 their MVIDs
+//!   115 assemblies of a composite image: (COR header, RTR header without mark), as the manifest counts them
+//! signature of an instance: flags, [0x80 module], [0x40 type], row of MethodDef or, 0x10, MemberRef, [0x04 n, type[n]]
+//! ```
+//! A method has the functions up to the next method's: itself and its handlers.
+
+use std::sync::Arc;
+
+use super::element::Cursor;
+use super::metadata::Metadata;
+use super::native_format::{Array, number, table_entries};
+use super::pe::{Directory, PeImage};
+use super::runtime_functions::RuntimeFunctions;
+use super::signature::{self, Names};
+use super::type_name::{arity, instantiated, push_arguments};
+use crate::memory::Memory;
+
+const MAGIC: u32 = 0x0052_5452;
+const METHODS: u32 = 103;
+const THUNKS: u32 = 106;
+const INSTANCES: u32 = 109;
+const MANIFEST: u32 = 112;
+const COMPONENTS: u32 = 115;
+const MVIDS: u32 = 118;
+const MAX_SECTIONS: u32 = 256;
+const MAX_SECTION_BYTES: usize = 64 << 20;
+const MAX_COMPONENTS: usize = 4096;
+/// Flags of an instance's signature.
+const HAS_INSTANTIATION: u32 = 0x04;
+const HAS_SLOT: u32 = 0x08;
+const IS_MEMBER_REF: u32 = 0x10;
+const IS_CONSTRAINED: u32 = 0x20;
+const HAS_OWNER: u32 = 0x40;
+const HAS_MODULE: u32 = 0x80;
+const MAX_ARGUMENTS: u32 = 64;
+
+/// What an assembly that an image refers to is known by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AssemblyId {
+    /// Its simple name.
+    pub name: String,
+    /// The MVID of its module.
+    pub mvid: [u8; 16],
+}
+
+/// The name of a precompiled method.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PrecompiledName {
+    /// The assembly's simple name.
+    pub assembly: String,
+    /// `Namespace.Type.Method<arguments>(parameters)`, types as in C#.
+    pub method: String,
+}
+
+/// A precompiled image.
+pub struct ReadyToRun {
+    image: PeImage,
+    functions: RuntimeFunctions,
+    own: Option<Arc<Metadata>>,
+    /// Its methods by the position of their first function.
+    methods: Vec<(u32, Entry)>,
+    instances: Vec<u8>,
+    thunks: Directory,
+    manifest: Option<Metadata>,
+    mvids: Vec<[u8; 16]>,
+    /// By row of the manifest.
+    others: Vec<Option<Arc<Metadata>>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Entry {
+    /// A row of MethodDef, of the image's own module (0) or of one that the manifest counts.
+    Method { module: u32, row: u32 },
+    /// Where the signature of an instance is.
+    Instance(u32),
+}
+
+impl ReadyToRun {
+    /// The image in a file (its bytes by offset). `open` finds the assemblies that a composite image is made of.
+    pub fn open(
+        image: PeImage,
+        file: &impl Memory,
+        open: impl FnMut(&AssemblyId) -> Option<Metadata>,
+    ) -> Option<Self> {
+        let functions = RuntimeFunctions::of(&image, file)?;
+        let bytes = image.by_address(file);
+        let cor = image.cor_header(&bytes)?;
+        let sections = Sections::read(&bytes, cor.native.address, true)?;
+        let section = |kind| {
+            let Directory { address, size } = sections.get(kind)?;
+            bytes.vec(address.into(), size.into(), MAX_SECTION_BYTES)
+        };
+        let components = section(COMPONENTS).unwrap_or_default();
+        let manifest = section(MANIFEST).and_then(Metadata::open);
+        let mvids = section(MVIDS).unwrap_or_default();
+        let is_composite = !components.is_empty();
+        let mut ready = Self {
+            own: match is_composite {
+                true => None,
+                false => Some(Arc::new(image.metadata(file)?)),
+            },
+            functions,
+            methods: Vec::new(),
+            instances: section(INSTANCES).unwrap_or_default(),
+            thunks: sections.get(THUNKS).unwrap_or_default(),
+            mvids: mvids.as_chunks().0.to_vec(),
+            others: Vec::new(),
+            manifest,
+            image: image.clone(),
+        };
+        ready.find_others(open);
+        if let Some(methods) = section(METHODS) {
+            ready.add_methods(0, &methods);
+        }
+        let (components, _) = components.as_chunks::<16>();
+        for (component, module) in components.iter().take(MAX_COMPONENTS).zip(1..) {
+            let [.., a, b, c, d, _, _, _, _] = *component;
+            let address = u32::from_le_bytes([a, b, c, d]);
+            let methods = Sections::read(&bytes, address, false)
+                .and_then(|sections| sections.get(METHODS))
+                .and_then(|at| bytes.vec(at.address.into(), at.size.into(), MAX_SECTION_BYTES));
+            ready.add_methods(module, &methods.unwrap_or_default());
+        }
+        ready.add_instances();
+        ready.methods.sort_unstable();
+        Some(ready)
+    }
+
+    fn find_others(&mut self, mut open: impl FnMut(&AssemblyId) -> Option<Metadata>) {
+        let Some(manifest) = &self.manifest else {
+            return;
+        };
+        let count = manifest.assembly_refs().min(MAX_COMPONENTS as u32);
+        let others = (1..=count).zip(&self.mvids).map(|(row, mvid)| {
+            let id = AssemblyId {
+                name: manifest.assembly_ref(row)?.into_owned(),
+                mvid: *mvid,
+            };
+            // What cannot be proved to be the right one is not used.
+            let found = open(&id).filter(|found| found.mvid() == Some(id.mvid))?;
+            Some(Arc::new(found))
+        });
+        self.others = others.collect();
+    }
+
+    fn add_methods(&mut self, module: u32, table: &[u8]) {
+        let Some(array) = Array::open(table) else {
+            return;
+        };
+        let count = array.len.min(table.len() as u32);
+        self.methods.extend((0..count).filter_map(|index| {
+            let (function, _) = first_function(table, array.at(index)?)?;
+            let row = index + 1;
+            Some((function, Entry::Method { module, row }))
+        }));
+    }
+
+    fn add_instances(&mut self) {
+        let instances = table_entries(&self.instances).into_iter();
+        let instances: Vec<_> = instances
+            .filter_map(|at| {
+                let bytes = self.instance(at, false)?.bytes;
+                let (function, _) = first_function(&self.instances, at.checked_add(bytes)?)?;
+                Some((function, Entry::Instance(u32::try_from(at).ok()?)))
+            })
+            .collect();
+        self.methods.extend(instances);
+    }
+
+    /// The address of a byte of code by its place in the file.
+    #[must_use]
+    pub fn address_of(&self, file_offset: u64) -> Option<u64> {
+        self.image.address_of(file_offset)
+    }
+
+    /// Whether an address is in a thunk, through which calls go until their target is known.
+    #[must_use]
+    pub fn is_thunk(&self, address: u64) -> bool {
+        let Directory { address: at, size } = self.thunks;
+        let within = address.checked_sub(at.into());
+        within.is_some_and(|within| within < u64::from(size))
+    }
+
+    /// The name of the method that an address lies in.
+    #[must_use]
+    pub fn name(&self, address: u64) -> Option<PrecompiledName> {
+        let (function, _) = self.functions.at(address)?;
+        let behind = self
+            .methods
+            .partition_point(|(first, _)| *first <= function);
+        let (_, entry) = self.methods.get(behind.checked_sub(1)?)?;
+        match *entry {
+            Entry::Method { module, row } => {
+                let metadata = self.metadata(module)?;
+                Self::method_name(metadata, row, &[], &[])
+            }
+            Entry::Instance(at) => self.instance(at as usize, true)?.name,
+        }
+    }
+
+    /// The image's own module (0), or one that the manifest counts.
+    fn metadata(&self, module: u32) -> Option<&Metadata> {
+        match module.checked_sub(1) {
+            None => self.own.as_deref(),
+            Some(index) => self.others.get(index as usize)?.as_deref(),
+        }
+    }
+
+    fn method_name(
+        metadata: &Metadata,
+        row: u32,
+        of_type: &[String],
+        of_method: &[String],
+    ) -> Option<PrecompiledName> {
+        let definition = metadata.method(row)?;
+        let owner = metadata.type_def_name(metadata.owner_of(row)?)?;
+        if arity(&owner) != of_type.len() && !of_type.is_empty() {
+            return None;
+        }
+        let mut method = format!("{}.{}", instantiated(&owner, of_type), definition.name);
+        if !of_method.is_empty() {
+            push_arguments(&mut method, of_method);
+        }
+        let in_module = signature::InModule {
+            metadata,
+            of_type,
+            of_method,
+        };
+        let (parameters, _) = signature::parameters(definition.signature, &in_module)?;
+        method.push_str(&parameters);
+        Some(PrecompiledName {
+            assembly: metadata.assembly()?.into_owned(),
+            method,
+        })
+    }
+
+    /// The instance whose signature is at a place, with or without its name.
+    fn instance(&self, at: usize, is_named: bool) -> Option<Instance> {
+        let bytes = self.instances.get(at..)?;
+        let mut input = Cursor(bytes);
+        let flags = input.number()?;
+        if flags & (HAS_SLOT | IS_CONSTRAINED) != 0 {
+            return None;
+        }
+        let module = match flags & HAS_MODULE {
+            0 => 0,
+            _ => self.module_of_index(input.number()?)?,
+        };
+        let context = Context {
+            image: self,
+            module,
+            is_named,
+        };
+        let mut of_type = Vec::new();
+        // The row is one of the module that the type is of.
+        let mut row_module = Some(module);
+        if flags & HAS_OWNER != 0 {
+            let owner = signature::Owner::read(input.0, &context)?;
+            input.take(owner.bytes)?;
+            of_type = owner.arguments;
+            if let Some(index) = owner.module {
+                row_module = self.module_of_index(index);
+            }
+        }
+        let row = input.number()?;
+        let mut of_method = Vec::new();
+        if flags & HAS_INSTANTIATION != 0 {
+            let count = input.number()?;
+            if count > MAX_ARGUMENTS {
+                return None;
+            }
+            for _ in 0..count {
+                let (argument, taken) = signature::type_name(input.0, &context)?;
+                input.take(taken)?;
+                of_method.push(argument);
+            }
+        }
+        let taken = bytes.len() - input.0.len();
+        let name = || {
+            if flags & IS_MEMBER_REF != 0 {
+                return None;
+            }
+            Self::method_name(self.metadata(row_module?)?, row, &of_type, &of_method)
+        };
+        Some(Instance {
+            bytes: taken,
+            name: is_named.then(name).flatten(),
+        })
+    }
+
+    /// A module by the index in a signature. In a composite image the manifest counts from 2; elsewhere nothing is known
+    /// to refer to other modules, and such signatures have no name.
+    fn module_of_index(&self, index: u32) -> Option<u32> {
+        match self.own {
+            Some(_) => (index == 0).then_some(0),
+            None => index.checked_sub(1).filter(|row| *row > 0),
+        }
+    }
+}
+
+/// What a signature of an instance says.
+struct Instance {
+    bytes: usize,
+    name: Option<PrecompiledName>,
+}
+
+/// What the numbers of an instance's signature stand for.
+struct Context<'a> {
+    image: &'a ReadyToRun,
+    module: u32,
+    is_named: bool,
+}
+
+impl Names for Context<'_> {
+    fn metadata(&self) -> Option<&Metadata> {
+        self.image.metadata(self.module)
+    }
+
+    fn argument(&self, _: bool, _: u32) -> Option<&str> {
+        None
+    }
+
+    fn runtime_type(&self, _: u64) -> Option<String> {
+        None
+    }
+
+    fn module(&self, index: u32) -> Option<&Metadata> {
+        self.image.metadata(self.image.module_of_index(index)?)
+    }
+
+    fn is_spelled(&self) -> bool {
+        self.is_named
+    }
+}
+
+/// The position of a method's first function, from its entry.
+fn first_function(bytes: &[u8], at: usize) -> Option<(u32, usize)> {
+    let (id, end) = number(bytes, at)?;
+    // The rest tells what must be ready before the method may run.
+    Some((if id & 1 != 0 { id >> 2 } else { id >> 1 }, end))
+}
+
+/// The sections of an image, or of one assembly of it.
+struct Sections(Vec<(u32, Directory)>);
+
+impl Sections {
+    fn read(image: &impl Memory, address: u32, has_mark: bool) -> Option<Self> {
+        let address = u64::from(address);
+        let mut at = address;
+        if has_mark {
+            if image.u32(address)? != MAGIC {
+                return None;
+            }
+            at += 8;
+        }
+        let count = image.u32(at + 4)?;
+        if count > MAX_SECTIONS {
+            return None;
+        }
+        let sections = (0..u64::from(count)).map(|index| {
+            let entry = at + 8 + index * 12;
+            let directory = Directory {
+                address: image.u32(entry + 4)?,
+                size: image.u32(entry + 8)?,
+            };
+            Some((image.u32(entry)?, directory))
+        });
+        sections.collect::<Option<_>>().map(Self)
+    }
+
+    fn get(&self, kind: u32) -> Option<Directory> {
+        let found = self.0.iter().find(|(of, _)| *of == kind);
+        found.map(|(_, directory)| *directory)
+    }
+}

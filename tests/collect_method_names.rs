@@ -1,0 +1,124 @@
+//! Captures of .NET programs with nothing set up in them: every frame of theirs has a name.
+#![allow(clippy::unwrap_used)]
+
+#[macro_use]
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+
+use support::{Saved, Workload, captured, runtimes, workloads};
+
+/// A capture of a running program, in the middle of its work.
+fn capture(command: &mut Command) -> Saved {
+    for setting in [
+        "DOTNET_PerfMapEnabled",
+        "DOTNET_EnableDiagnostics",
+        "DOTNET_EnableWriteXorExecute",
+    ] {
+        command.env_remove(setting);
+    }
+    let workload = Workload::start(command);
+    captured(["-pid", &workload.pid().to_string(), "-collectsec", "3"])
+}
+
+/// All but one in a thousand managed frames have names, and the rest are no callers.
+#[track_caller]
+fn expect_names(what: &str, saved: &Saved, frames: &[&str]) {
+    let names = saved.summary.quality.names;
+    println!("{what}: {:?}, {:?}", names.jit, names.ready_to_run);
+    assert!(names.jit.named > 100, "{what}: {names:#?}");
+    assert!(
+        names.jit.unnamed * 1000 <= names.jit.named,
+        "{what}: {names:#?}"
+    );
+    assert_eq!(names.ready_to_run.unnamed, 0, "{what}: {names:#?}");
+    assert_eq!(saved.summary.quality.notices, [], "{what}");
+    assert!(saved.samples_under(frames) > 20, "{what}: {frames:?}");
+}
+
+#[test]
+fn other_deployments() {
+    need_capture!();
+    for name in [
+        "split-single",
+        "split-composite",
+        "split-trimmed",
+        "split-compressed",
+    ] {
+        let Some(program) = workloads::shared(&format!("{name}/{name}")) else {
+            skip!("{name} is not beside this repository");
+        };
+        let mut command = Command::new(Path::new(&program));
+        command.args(["--mode", "chain", "--seconds", "8"]);
+        let saved = capture(&mut command);
+        let frames = [
+            "Split.Mode+<RunAsync>d__",
+            "Split.Modes.Chain.ChainOuter(ulong)",
+            "Split.Modes.Chain.ChainInner(ulong)",
+        ];
+        expect_names(name, &saved, &frames);
+    }
+}
+
+#[test]
+fn a_web_server() {
+    need_capture!();
+    let Some(program) = workloads::shared("webapi/webapi.dll") else {
+        skip!("webapi is not beside this repository");
+    };
+    for runtime in runtimes().iter().filter(|runtime| runtime.aspnet) {
+        let mut command = runtime.command(&program);
+        command.args(["--load", "8"]);
+        let saved = capture(&mut command);
+        // Precompiled, then made at run time.
+        let frames = [
+            "System.Threading.PortableThreadPool+WorkerThread.WorkerThreadStart()",
+            "Microsoft.AspNetCore.Server.Kestrel.Core.Internal.Http.HttpProtocol.",
+        ];
+        expect_names(&format!("webapi on {}", runtime.version), &saved, &frames);
+    }
+}
+
+#[test]
+fn instances_and_closures() {
+    need_capture!();
+    let Some(program) = workloads::shared("split/split.dll") else {
+        skip!("split is not beside this repository");
+    };
+    for runtime in runtimes().iter().filter(|runtime| runtime.major() >= 8) {
+        for (mode, frames) in [
+            (
+                "generic",
+                &[
+                    "Split.Modes.Generics.ReferenceCaller(ulong)",
+                    "Split.Modes.Generics+Box<System.__Canon>.GenericBurn<System.__Canon>(ulong)",
+                ][..],
+            ),
+            (
+                "lambda",
+                &[
+                    "Split.Modes.Lambda.LambdaCaller(ulong)",
+                    "+<>c__DisplayClass",
+                ],
+            ),
+            (
+                "async",
+                &[
+                    "Split.Modes.AsyncChain+<AsyncInner>d__3.MoveNext()",
+                    "Split.Modes.AsyncChain.InnerBurn(ulong)",
+                ],
+            ),
+            (
+                "dynamic",
+                &["dynamicClass.EmittedBurn", "BelowDynamic(ulong)"],
+            ),
+            ("churn", &["ChurnCaller(ulong)", "dynamicClass.ChurnBurn"]),
+        ] {
+            let mut command = runtime.command(&program);
+            command.args(["--mode", mode, "--seconds", "8"]);
+            let saved = capture(&mut command);
+            expect_names(&format!("{mode} on {}", runtime.version), &saved, frames);
+        }
+    }
+}
