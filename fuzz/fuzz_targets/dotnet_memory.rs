@@ -13,7 +13,10 @@ fuzz_target!(|data: &[u8]| {
     let Some(contract) = Contract::of(&memory, None) else {
         return;
     };
-    let mut runtime = Runtime::new(memory, contract, u64::from(u16::from_le_bytes(*top)));
+    let top = u64::from(u16::from_le_bytes(*top));
+    let Some(mut runtime) = Runtime::new(memory, contract, top) else {
+        return;
+    };
     for address in (0..bytes.len() as u64).step_by(61) {
         let _ = runtime.code_at(address);
     }
