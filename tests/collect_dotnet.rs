@@ -123,3 +123,33 @@ fn ready_program_on_every_runtime() {
         None => skip!("split is not beside this repository"),
     }
 }
+
+/// Nothing is set: the runtime is asked for its methods by a session of events.
+#[test]
+fn dotnet_before_8_has_names_with_nothing_set() {
+    need_capture!();
+    let Some(program) = workloads::cpu() else {
+        skip!("cpu.dll is not built; scripts/workloads builds it");
+    };
+    let mut runtimes = runtimes();
+    runtimes.retain(|runtime| runtime.major() < 8);
+    for runtime in runtimes {
+        let mut command = runtime.command(&program);
+        let workload = Workload::start(command.args(["--mode", "all", "--seconds", "6"]));
+        let pid = workload.pid().to_string();
+        let saved = captured(["-pid", &pid, "-collectsec", "3"]);
+        let names = saved.summary.quality.names;
+        let in_stubs = samples_in_stubs(&saved);
+        assert!(
+            names.jit.named > 0 && names.jit.unnamed == in_stubs,
+            "on .NET {}: {in_stubs} in stubs, {names:#?}",
+            runtime.version
+        );
+        assert!(
+            in_stubs * 200 <= saved.summary.samples,
+            "{in_stubs} in stubs"
+        );
+        assert_eq!(saved.summary.quality.notices, []);
+        workload.done(LIMIT);
+    }
+}

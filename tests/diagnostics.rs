@@ -95,7 +95,8 @@ fn round(port: &Port) -> (BTreeMap<(String, u32), u64>, Losses) {
         }
         (counts, reader.losses())
     });
-    session.stop(port, &limits()).unwrap();
+    let stopping = session.ask_to_stop(port, &limits()).unwrap();
+    stopping.wait(&limits()).unwrap();
     reading.join().unwrap()
 }
 

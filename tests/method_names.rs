@@ -4,7 +4,6 @@
 #[macro_use]
 mod support;
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -17,7 +16,7 @@ use perfcollect::machine::{Backing, Machine, MappedFiles};
 use perfcollect::trace::{Pid, ProcessId};
 use perfcollect_symbols::dotnet_name::ManagedName;
 use rustix::process::Signal;
-use support::{Runtime, Workload, runtimes, workloads};
+use support::{Runtime, Workload, perf_map, runtimes, workloads};
 
 /// What is in the memory of a process.
 struct Process {
@@ -58,20 +57,6 @@ impl Process {
         let memory = self.runtime.memory();
         Some(self.names.name(memory, &mut self.assemblies, key))
     }
-}
-
-/// The newest line at each address.
-fn perf_map(pid: u32) -> BTreeMap<u64, String> {
-    let map = std::fs::read(format!("/tmp/perf-{pid}.map")).unwrap();
-    let lines = map.split(|byte| matches!(byte, b'\n' | 0));
-    let lines = lines.filter_map(|line| {
-        let line = std::str::from_utf8(line).ok()?;
-        let (start, rest) = line.split_once(' ')?;
-        let (_, name) = rest.split_once(' ')?;
-        let start = u64::from_str_radix(start.trim_start_matches("0x"), 16).ok()?;
-        Some((start, name.to_owned()))
-    });
-    lines.collect()
 }
 
 /// Whether a name is the one of the perf map, which does not tell the arguments of generic methods.

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
+use super::method_sessions::MethodSessions;
 use super::target::{Filter, Target};
+use crate::dotnet::{MethodName, NamedCode};
 use crate::machine::{self, Change, Machine, ProcError};
 use crate::perf::{Clock, Record, SampleRecord};
 use crate::trace::spool::{MethodRow, Row, SpoolEnd};
@@ -45,6 +47,7 @@ pub(super) struct Engine<'a, W> {
     machine: Machine,
     unwinder: Unwinder,
     recorder: Recorder<W>,
+    methods: MethodSessions,
     losses: Losses,
     /// The stack at hand, kept to spare an allocation a sample.
     leaf_first: Vec<CodeAddress>,
@@ -59,6 +62,7 @@ impl<'a, W: Write> Engine<'a, W> {
             machine: Machine::default(),
             unwinder: Unwinder::default(),
             recorder: Recorder::new(spool, header),
+            methods: MethodSessions::default(),
             losses: Losses::default(),
             leaf_first: Vec::new(),
         }
@@ -169,13 +173,16 @@ impl<'a, W: Write> Engine<'a, W> {
                 }
                 Change::ProcessName(id) => Row::ProcessName(id, &process(id).name),
                 Change::ThreadName(id) => Row::ThreadName(id, &threads[id.index()].name),
-                Change::JitHost(id) => match &process(id).jit_host {
-                    Some(Ok(host)) => match host.describe() {
-                        Some(host) => Row::JitHost(id, host),
-                        None => continue,
-                    },
-                    _ => continue,
-                },
+                Change::JitHost(id) => {
+                    self.methods.meet(id, process(id).pid);
+                    match &process(id).jit_host {
+                        Some(Ok(host)) => match host.describe() {
+                            Some(host) => Row::JitHost(id, host),
+                            None => continue,
+                        },
+                        _ => continue,
+                    }
+                }
             };
             self.recorder.put(&row);
         }
@@ -188,17 +195,21 @@ impl<'a, W: Write> Engine<'a, W> {
             if met.replaces {
                 self.recorder.forget();
             }
-            let name = met.name.as_ref();
-            let text = |text: Option<&str>| text.unwrap_or_default().as_bytes().to_vec().into();
-            self.recorder.put(&Row::Method(MethodRow {
-                process: met.process,
-                start: met.start,
-                size: met.end.saturating_sub(met.start),
-                name: text(name.map(|name| name.method.as_str())),
-                module: text(name.map(|name| name.module.as_str())),
-                tier: text(name.and_then(|name| name.tier)),
-            }));
+            let size = met.end.saturating_sub(met.start);
+            put_method(
+                &mut self.recorder,
+                met.process,
+                (met.start, size),
+                met.name.as_ref(),
+            );
         }
+    }
+
+    /// Ends the sessions of events that tell names, and takes these.
+    pub(super) fn finish_methods(&mut self) {
+        let recorder = &mut self.recorder;
+        self.methods
+            .finish(|process, code| put_code(recorder, process, &code));
     }
 
     /// Takes the kernel's own counts of what was lost, by CPU.
@@ -218,6 +229,9 @@ impl<'a, W: Write> Engine<'a, W> {
         self.losses.malformed_records = malformed;
         self.losses.late_records = late;
         self.record_changes();
+        let recorder = &mut self.recorder;
+        self.methods
+            .take(|process, code| put_code(recorder, process, &code));
         self.recorder.tick(now, &self.losses);
     }
 
@@ -250,7 +264,10 @@ impl<'a, W: Write> Engine<'a, W> {
 
     /// What the user should know.
     pub(super) fn notices(&self) -> Vec<Notice> {
-        self.unwinder.notices().collect()
+        self.unwinder
+            .notices()
+            .chain(self.methods.notices())
+            .collect()
     }
 
     /// The end of the spool, and what the names of its content come from.
@@ -260,4 +277,26 @@ impl<'a, W: Write> Engine<'a, W> {
         let (spool, files) = self.recorder.finish(now, &self.losses);
         (spool, self.machine.into_evidence(&files))
     }
+}
+
+fn put_code<W: Write>(recorder: &mut Recorder<W>, process: ProcessId, code: &NamedCode) {
+    put_method(recorder, process, (code.start, code.size), Some(&code.name));
+}
+
+/// Notes what code is, by start and size. No name: other than it was.
+fn put_method<W: Write>(
+    recorder: &mut Recorder<W>,
+    process: ProcessId,
+    (start, size): (u64, u64),
+    name: Option<&MethodName>,
+) {
+    let text = |text: Option<&str>| text.unwrap_or_default().as_bytes().to_vec().into();
+    recorder.put(&Row::Method(MethodRow {
+        process,
+        start,
+        size,
+        name: text(name.map(|name| name.method.as_str())),
+        module: text(name.map(|name| name.module.as_str())),
+        tier: text(name.and_then(|name| name.tier)),
+    }));
 }

@@ -3,6 +3,7 @@
 mod command;
 mod engine;
 mod limits;
+mod method_sessions;
 mod recovery;
 mod sample_rate;
 mod signals;
@@ -221,6 +222,7 @@ pub fn run(
     let ended = perf::now();
     let _ = setpriority_process(None, priority);
     session.drain_all(|time, record| engine.record(time, &record));
+    engine.finish_methods();
     engine.tick(ended, session.malformed(), session.late());
     engine.settle(&session.lost());
     let mut notices = session.notices();

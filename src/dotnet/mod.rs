@@ -3,13 +3,16 @@
 //! Everything read is chosen by that process: every number is checked, every list and search has an end.
 
 mod assemblies;
+mod code_event;
 mod code_map;
+mod code_table;
 mod contract;
 pub mod diagnostics;
 mod file_bytes;
 mod memory;
 mod method;
 mod method_name;
+mod method_session;
 mod names;
 pub mod nettrace;
 mod processes;
@@ -21,11 +24,14 @@ mod type_system;
 mod version;
 
 pub use assemblies::Assemblies;
+pub use code_event::{CodeEvent, CompiledMethod, MalformedEvent};
+pub use code_table::{CodeTable, NamedCode};
 pub use contract::Contract;
 pub use file_bytes::FileBytes;
 pub use memory::{Image, Memory, ProcessMemory};
 pub use method::{Function, Method, MethodKey};
 pub use method_name::MethodName;
+pub use method_session::{MethodSession, MethodSessionError, SessionOutcome};
 pub use names::{MethodNames, NamesOff};
 pub use processes::{Detector, Flavour, RuntimeIdentity};
 pub use runtime::{Code, Found, Runtime, RuntimeFile, Stub, candidates};

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::runtime::FILE_NAME;
 use super::version;
-use crate::machine::{self, MappedFile, ProcError, Root};
+use crate::machine::{self, MappedCode, ProcError, Root};
 use crate::trace::Pid;
 
 /// Threads of a runtime have names that begin so (from 5 on).
@@ -94,7 +94,7 @@ fn by_threads(pid: Pid, names: &[Vec<u8>]) -> Option<RuntimeIdentity> {
     })
 }
 
-fn of_library(pid: Pid, library: &MappedFile) -> RuntimeIdentity {
+fn of_library(pid: Pid, library: &MappedCode) -> RuntimeIdentity {
     if let Some(version) = version::of_path(&library.path) {
         return RuntimeIdentity {
             flavour: Flavour::Framework,

@@ -237,7 +237,7 @@ pub(super) struct MapsLine<'a> {
 
 /// A file that a process has mapped as code.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MappedFile {
+pub struct MappedCode {
     /// Its path, as the process sees it.
     pub path: PathBuf,
     /// Its inode.
@@ -245,15 +245,15 @@ pub struct MappedFile {
 }
 
 /// The files a process has mapped as code, each once.
-pub fn mapped_files(pid: Pid) -> Result<Vec<MappedFile>, ProcError> {
+pub fn mapped_files(pid: Pid) -> Result<Vec<MappedCode>, ProcError> {
     let text = maps(pid)?;
-    let mut files: Vec<MappedFile> = Vec::new();
+    let mut files: Vec<MappedCode> = Vec::new();
     for line in parse_maps(&text) {
         let path = line.path.strip_suffix(b" (deleted)").unwrap_or(line.path);
         let path = Path::new(OsStr::from_bytes(path));
         // The mappings of a file lie together.
         if line.inode != 0 && files.last().is_none_or(|last| last.path != path) {
-            files.push(MappedFile {
+            files.push(MappedCode {
                 path: path.to_owned(),
                 inode: line.inode,
             });

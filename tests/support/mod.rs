@@ -14,6 +14,7 @@
 mod capture;
 mod child;
 pub mod grammar;
+mod perf_map;
 mod perfview;
 mod runtime;
 mod saved;
@@ -21,6 +22,7 @@ mod workload;
 
 pub use capture::{cannot_capture, captured, expect_shares, perfcollect, run_perfcollect};
 pub use child::{Finished, Running, finish, run, start};
+pub use perf_map::perf_map;
 pub use perfview::{
     as_folded, expect_same_in_perfview, expect_totals, perfview_json, perfview_text,
 };

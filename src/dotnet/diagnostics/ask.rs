@@ -36,14 +36,25 @@ pub fn ask(port: &Port, limits: &Limits) -> Result<Answer, DiagnosticsError> {
     Ok(Answer::TooOld)
 }
 
-/// Sends a command to a process that runs. One that is stopped would answer when it runs again, to nobody.
+/// Sends a command and takes the reply.
 pub(super) fn request(
     port: &Port,
     command: &Command,
     limits: &Limits,
 ) -> Result<(Connection, Vec<u8>), DiagnosticsError> {
+    let connection = send(port, command, limits)?;
+    let payload = connection.reply(limits)?;
+    Ok((connection, payload))
+}
+
+/// Sends a command to a process that runs. One that is stopped would answer when it runs again, to nobody.
+pub(super) fn send(
+    port: &Port,
+    command: &Command,
+    limits: &Limits,
+) -> Result<Connection, DiagnosticsError> {
     if machine::is_stopped(port.pid()) {
         return Err(DiagnosticsError::Stopped);
     }
-    Connection::request(port, command, limits)
+    Connection::send(port, command, limits)
 }

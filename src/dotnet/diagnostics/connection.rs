@@ -52,24 +52,29 @@ impl Connection {
         Ok(Self(socket))
     }
 
-    /// Connects, sends a command and reads the reply. What follows the reply stays in the connection.
-    pub(super) fn request(
+    /// Connects and sends a command.
+    pub(super) fn send(
         port: &Port,
         command: &Command,
         limits: &Limits,
-    ) -> Result<(Self, Vec<u8>), DiagnosticsError> {
+    ) -> Result<Self, DiagnosticsError> {
         let bytes = command.encode()?;
         let connection = Self::open(port, limits)?;
-        connection.send(&bytes, limits)?;
-        let mut header = [0; HEADER_BYTES];
-        connection.receive(&mut header, limits)?;
-        let header = ReplyHeader::parse(&header)?;
-        let mut payload = vec![0; header.payload_bytes];
-        connection.receive(&mut payload, limits)?;
-        Ok((connection, header.check(payload)?))
+        connection.put(&bytes, limits)?;
+        Ok(connection)
     }
 
-    fn send(&self, mut bytes: &[u8], limits: &Limits) -> Result<(), DiagnosticsError> {
+    /// Takes the reply. What follows it stays in the connection.
+    pub(super) fn reply(&self, limits: &Limits) -> Result<Vec<u8>, DiagnosticsError> {
+        let mut header = [0; HEADER_BYTES];
+        self.receive(&mut header, limits)?;
+        let header = ReplyHeader::parse(&header)?;
+        let mut payload = vec![0; header.payload_bytes];
+        self.receive(&mut payload, limits)?;
+        header.check(payload)
+    }
+
+    fn put(&self, mut bytes: &[u8], limits: &Limits) -> Result<(), DiagnosticsError> {
         while !bytes.is_empty() {
             self.wait(PollFlags::OUT, limits)?;
             match rustix::net::send(&self.0, bytes, SendFlags::NOSIGNAL) {

@@ -24,4 +24,4 @@ pub use limits::Limits;
 pub use message::{Provider, SessionRequest, read_reply};
 pub use port::{Port, PortError};
 pub use process_info::ProcessInfo;
-pub use session::{EventStream, Session};
+pub use session::{EventStream, Session, Stopping};

@@ -123,7 +123,9 @@ impl Port {
         self.socket.as_fd()
     }
 
-    pub(super) fn pid(&self) -> Pid {
+    /// Whose it is.
+    #[must_use]
+    pub fn pid(&self) -> Pid {
         self.pid
     }
 

@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 use std::sync::Arc;
 
-use super::ask::request;
+use super::ask::{request, send};
 use super::connection::Connection;
 use super::error::DiagnosticsError;
 use super::limits::Limits;
@@ -56,22 +56,41 @@ impl Session {
         EventStream(Arc::clone(&self.connection))
     }
 
-    /// Asks the runtime to end the session, and waits until all was delivered.
+    /// Asks the runtime to end the session.
     ///
     /// # Errors
-    /// The runtime cannot be reached, refuses, or takes too long.
-    pub fn stop(&self, port: &Port, limits: &Limits) -> Result<(), DiagnosticsError> {
-        let (_, payload) = request(port, &Command::stop_tracing(self.id), limits)?;
-        session_id(&payload)
-            .ok()
-            .filter(|&id| id == self.id)
-            .map(|_| ())
-            .ok_or(DiagnosticsError::Malformed("the end of another session"))
+    /// The runtime cannot be reached.
+    pub fn ask_to_stop(&self, port: &Port, limits: &Limits) -> Result<Stopping, DiagnosticsError> {
+        Ok(Stopping {
+            connection: send(port, &Command::stop_tracing(self.id), limits)?,
+            session: self.id,
+        })
     }
 
     /// Ends the stream here, for whoever waits for it.
     pub fn cut_off(&self) {
         self.connection.cut_off();
+    }
+}
+
+/// A session that was asked to end.
+#[derive(Debug)]
+pub struct Stopping {
+    connection: Connection,
+    session: u64,
+}
+
+impl Stopping {
+    /// Waits until all was delivered: somebody else must read the stream meanwhile.
+    ///
+    /// # Errors
+    /// The runtime refuses, or takes too long.
+    pub fn wait(self, limits: &Limits) -> Result<(), DiagnosticsError> {
+        let ended = session_id(&self.connection.reply(limits)?)?;
+        match ended == self.session {
+            true => Ok(()),
+            false => Err(DiagnosticsError::Malformed("the end of another session")),
+        }
     }
 }
 

@@ -22,6 +22,17 @@ const CONVENTIONS: [&str; 7] = [
     "instance ",
 ];
 const MAX_TEXT_BYTES: usize = 16 << 10;
+/// Numbers of several words, as perf maps (the first two) and events print them. Longer ones go first.
+const NUMBERS_OF_WORDS: [(&str, &str); 8] = [
+    ("native int", "nint"),
+    ("native uint", "nuint"),
+    ("native unsigned int", "nuint"),
+    ("unsigned int8", "byte"),
+    ("unsigned int16", "ushort"),
+    ("unsigned int32", "uint"),
+    ("unsigned int64", "ulong"),
+    ("unsigned int", "nuint"),
+];
 
 /// A type with its arguments, spelled, and these alone.
 pub(crate) fn owner(text: &str) -> (String, Vec<String>) {
@@ -128,9 +139,9 @@ impl Parser<'_> {
             types.push(returned);
             return Some(format!("delegate*<{}>", types.join(",")));
         }
-        for native in ["native int", "native uint"] {
-            if self.take(native) {
-                return Some(primitive(native)?.to_owned());
+        for (printed, word) in NUMBERS_OF_WORDS {
+            if self.take(printed) {
+                return Some(word.to_owned());
             }
         }
         let _ = self.take("class ") || self.take("valuetype ") || self.take("value class ");
@@ -221,8 +232,9 @@ fn primitive(word: &str) -> Option<&'static str> {
         "uint64" => "ulong",
         "float32" => "float",
         "float64" => "double",
-        "native int" => "nint",
-        "native uint" => "nuint",
+        // As events print them.
+        "int" => "nint",
+        "wchar" => "char",
         "refany" | "typedref" => "System.TypedReference",
         _ => return None,
     })
@@ -257,6 +269,10 @@ mod tests {
                 "(!!0&,P+<>c__DisplayClass1_0<!!3>,P+<<Main>$>d__0)",
             ),
             ("(!1& modreq([a]In),!7)", "(string&,!7)"),
+            (
+                "(unsigned int8*,unsigned int,wchar&,int,value class A.B)",
+                "(byte*,nuint,char&,nint,A.B)",
+            ),
             (
                 "(method unmanaged int32 *(bool,class [a]X),int32)",
                 "(delegate*<bool,X,int>,int)",

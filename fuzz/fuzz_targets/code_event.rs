@@ -1,0 +1,28 @@
+//! The runtime's events about code, with what their kind chooses, and the table they go to.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use perfcollect::dotnet::nettrace::EventKind;
+use perfcollect::dotnet::{CodeEvent, CodeTable};
+
+fuzz_target!(|data: &[u8]| {
+    let mut table = CodeTable::default();
+    let mut rest = data;
+    while let Some(([choice, length], after)) = rest.split_first_chunk() {
+        let (payload, next) = after.split_at((*length as usize).min(after.len()));
+        rest = next;
+        let provider = ["Microsoft-Windows-DotNETRuntime", "Microsoft-Windows-DotNETRuntimeRundown"];
+        let kind = EventKind {
+            provider: provider[usize::from(choice & 1)].to_owned(),
+            id: [143, 144, 152, 154][usize::from(choice >> 1 & 3)],
+            ..EventKind::default()
+        };
+        if let Ok(Some(event)) = CodeEvent::parse(&kind, payload) {
+            table.take(event);
+        }
+    }
+    let methods: Vec<_> = table.methods().collect();
+    assert!(methods.windows(2).all(|pair| {
+        pair[0].start.saturating_add(pair[0].size) <= pair[1].start
+    }));
+});

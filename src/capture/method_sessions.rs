@@ -1,0 +1,118 @@
+//! Names of the methods of .NET processes whose memory does not tell them: those before .NET 8, and those whose memory may
+//! not be read. They are asked, by a session of events each.
+
+use std::time::{Duration, Instant};
+
+use crate::dotnet::diagnostics::Limits;
+use crate::dotnet::{
+    Detector, Flavour, MethodSession, MethodSessionError, NamedCode, ProcessMemory, SessionOutcome,
+};
+use crate::trace::{Notice, Pid, ProcessId};
+
+/// Most sessions at a time.
+const MAX_SESSIONS: usize = 32;
+/// The oldest version whose memory tells names.
+const TOLD_BY_MEMORY: u32 = 8;
+/// How long all runtimes together may take to be asked for the end, and then to tell their methods.
+const STEP: Duration = Duration::from_millis(500);
+const ASKING: Duration = Duration::from_secs(1);
+const LISTING: Duration = Duration::from_secs(3);
+
+#[derive(Default)]
+pub(super) struct MethodSessions {
+    running: Vec<(ProcessId, Pid, MethodSession)>,
+    left_out: Vec<Pid>,
+    failed: Vec<(Pid, MethodSessionError)>,
+    lost: Vec<(Pid, u64)>,
+}
+
+impl MethodSessions {
+    /// A process that runs code made at run time.
+    pub(super) fn meet(&mut self, process: ProcessId, pid: Pid) {
+        if self.running.len() >= MAX_SESSIONS {
+            self.left_out.push(pid);
+            return;
+        }
+        match MethodSession::start(pid, is_needed) {
+            Ok(session) => self.running.push((process, pid, session)),
+            Err(error) => self.failed.push((pid, error)),
+        }
+    }
+
+    /// Names that have come: of processes that have ended.
+    pub(super) fn take(&mut self, mut take: impl FnMut(ProcessId, NamedCode)) {
+        let mut next = 0;
+        while let Some((process, _, session)) = self.running.get(next) {
+            // Asked before its names are taken, so that none comes between.
+            let has_ended = session.has_ended();
+            session.take().for_each(|code| take(*process, code));
+            if has_ended {
+                let (_, pid, session) = self.running.swap_remove(next);
+                self.settle(pid, session.finish(Instant::now(), |_| ()));
+            } else {
+                next += 1;
+            }
+        }
+    }
+
+    /// Ends all sessions and takes their names.
+    pub(super) fn finish(&mut self, mut take: impl FnMut(ProcessId, NamedCode)) {
+        let asking = Limits::new(STEP, ASKING);
+        for (_, _, session) in &mut self.running {
+            session.ask_to_stop(&asking);
+        }
+        let until = Instant::now() + LISTING;
+        for (process, pid, session) in std::mem::take(&mut self.running) {
+            let outcome = session.finish(until, |code| take(process, code));
+            self.settle(pid, outcome);
+        }
+    }
+
+    fn settle(&mut self, pid: Pid, outcome: SessionOutcome) {
+        let SessionOutcome {
+            error,
+            losses,
+            malformed,
+            forgotten,
+        } = outcome;
+        self.failed.extend(error.map(|error| (pid, error)));
+        let lost = losses.dropped_events + losses.unknown_events + malformed + forgotten;
+        if lost > 0 {
+            self.lost.push((pid, lost));
+        }
+    }
+
+    /// What the user should know.
+    pub(super) fn notices(&self) -> impl Iterator<Item = Notice> {
+        let remedy =
+            "start it with COMPlus_PerfMapEnabled=1 (.NET 6 and later: DOTNET_PerfMapEnabled=1)";
+        let failed = self.failed.iter().map(move |(pid, error)| {
+            let what = format!("methods of .NET process {pid} could not be asked for: {error}");
+            Notice::new(what, remedy)
+        });
+        let left_out = self.left_out.iter().map(move |pid| {
+            let what = format!(
+                "methods of process {pid} were not asked for: {MAX_SESSIONS} processes were asked already"
+            );
+            Notice::new(what, remedy)
+        });
+        let lost = self.lost.iter().map(move |(pid, count)| {
+            let what = format!("{count} events about methods of .NET process {pid} were lost");
+            Notice::new(what, remedy)
+        });
+        failed.chain(left_out).chain(lost)
+    }
+}
+
+/// Whether a process must be asked. Runs in the session's thread: files are read.
+fn is_needed(pid: Pid) -> bool {
+    let Some(runtime) = Detector::default().identify(pid) else {
+        return false;
+    };
+    let major = runtime
+        .version
+        .as_deref()
+        .and_then(|version| version.split('.').next()?.parse::<u32>().ok());
+    runtime.flavour != Flavour::NativeAot
+        && (major.is_some_and(|major| major < TOLD_BY_MEMORY) || ProcessMemory::open(pid).is_err())
+}

@@ -1,0 +1,160 @@
+//! Names of methods from a session of events of real .NET processes, against the perf maps that the same processes write.
+#![allow(clippy::unwrap_used)]
+
+#[macro_use]
+mod support;
+
+use std::collections::BTreeMap;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use perfcollect::dotnet::diagnostics::{DiagnosticsError, Limits};
+use perfcollect::dotnet::nettrace::Losses;
+use perfcollect::dotnet::{MethodName, MethodSession, MethodSessionError, SessionOutcome};
+use perfcollect::machine;
+use perfcollect::trace::Pid;
+use perfcollect_symbols::dotnet_name::ManagedName;
+use rustix::process::Signal;
+use support::{Runtime, Workload, perf_map, runtimes, workloads};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn limits() -> Limits {
+    Limits::new(Duration::from_secs(2), Duration::from_secs(5))
+}
+
+/// The program in all its modes, with a perf map.
+fn workload(runtime: &Runtime, seconds: u32) -> Option<Workload> {
+    let mut command = runtime.command(&workloads::cpu()?);
+    // Before .NET 6 settings had another prefix.
+    let perf_map = if runtime.major() < 6 {
+        "COMPlus_PerfMapEnabled"
+    } else {
+        "DOTNET_PerfMapEnabled"
+    };
+    command
+        .args(["--mode", "all", "--seconds", &seconds.to_string()])
+        .env(perf_map, "1");
+    Some(Workload::start(&mut command))
+}
+
+fn start(workload: &Workload) -> MethodSession {
+    MethodSession::start(Pid(workload.pid() as i32), |_| true).unwrap()
+}
+
+fn finish(session: MethodSession) -> (BTreeMap<u64, MethodName>, SessionOutcome) {
+    let mut names = BTreeMap::new();
+    let outcome = session.finish(Instant::now() + Duration::from_secs(10), |code| {
+        names.insert(code.start, code.name);
+    });
+    (names, outcome)
+}
+
+/// Where a type within a type is a parameter, events leave out the outer one; and dynamic methods have parameters of their
+/// own spelling. Only 3.1 is named by events as a rule.
+fn is_same(name: &str, of_map: &str, major: u32) -> bool {
+    let plain = |name: &str| name.split('(').next().map(str::to_owned);
+    let is_loose = major > 5 || name.starts_with("dynamicClass.");
+    name == of_map || (is_loose && plain(name) == plain(of_map))
+}
+
+#[test]
+fn names_of_a_session_are_those_of_the_perf_map() {
+    let mut runtimes = runtimes();
+    // Names in the perf maps of 8.0.4 lack their last letter.
+    runtimes.retain(|runtime| runtime.major() != 8);
+    runtimes.dedup_by_key(|runtime| runtime.major());
+    if runtimes.is_empty() {
+        skip!("there is no .NET runtime; scripts/runtimes gets some");
+    }
+    for runtime in runtimes {
+        let Some(workload) = workload(&runtime, 6) else {
+            skip!("cpu.dll is not built; scripts/workloads builds it");
+        };
+        let mut session = start(&workload);
+        sleep(Duration::from_secs(4));
+        // What is compiled from here on may be too late for the session.
+        let in_time = perf_map(workload.pid());
+        session.ask_to_stop(&limits());
+        let (names, outcome) = finish(session);
+        assert!(outcome.error.is_none(), "{:?}", outcome.error);
+        assert_eq!(outcome.losses, Losses::default());
+        assert_eq!((outcome.malformed, outcome.forgotten), (0, 0));
+        let map = perf_map(workload.pid());
+        let (mut compared, mut different, mut missing) = (0, Vec::new(), Vec::new());
+        for (start, line) in map.iter().filter(|(start, _)| in_time.contains_key(start)) {
+            let Some(expected) = ManagedName::parse(line.as_bytes()) else {
+                continue;
+            };
+            match names.get(start) {
+                None => missing.push(line),
+                Some(name) => {
+                    compared += 1;
+                    if !is_same(&name.method, &expected.method, runtime.major()) {
+                        different.push((name, line));
+                    }
+                }
+            }
+        }
+        println!(
+            "on .NET {}: {compared} compared, {} different, {} missing",
+            runtime.version,
+            different.len(),
+            missing.len()
+        );
+        assert!(compared > 150, "{compared}");
+        assert!(different.is_empty(), "{different:#?}");
+        assert!(missing.is_empty(), "{missing:#?}");
+        workload.done(LIMIT);
+    }
+}
+
+/// Whoever ends before the session does has told what was made since it began.
+#[test]
+fn a_process_that_ends_leaves_its_names() {
+    let Some(runtime) = runtimes().into_iter().next() else {
+        skip!("there is no .NET runtime; scripts/runtimes gets some");
+    };
+    let Some(workload) = workload(&runtime, 2) else {
+        skip!("cpu.dll is not built; scripts/workloads builds it");
+    };
+    let session = start(&workload);
+    workload.done(LIMIT);
+    let begin = Instant::now();
+    let mut names = Vec::new();
+    while names.is_empty() && begin.elapsed() < LIMIT {
+        names.extend(session.take().map(|code| code.name.method));
+        sleep(Duration::from_millis(10));
+    }
+    assert!(names.iter().any(|name| name.contains("Async")), "{names:?}");
+}
+
+#[test]
+fn a_process_that_is_stopped_holds_nobody_up() {
+    let Some(runtime) = runtimes().into_iter().next() else {
+        skip!("there is no .NET runtime; scripts/runtimes gets some");
+    };
+    let Some(workload) = workload(&runtime, 3) else {
+        skip!("cpu.dll is not built; scripts/workloads builds it");
+    };
+    let mut session = start(&workload);
+    sleep(Duration::from_secs(1));
+    workload.signal(Signal::STOP);
+    while !machine::is_stopped(Pid(workload.pid() as i32)) {
+        sleep(Duration::from_millis(1));
+    }
+    let begin = Instant::now();
+    session.ask_to_stop(&limits());
+    let (_, outcome) = finish(session);
+    assert!(begin.elapsed() < Duration::from_secs(1));
+    assert!(
+        matches!(
+            outcome.error,
+            Some(MethodSessionError::Diagnostics(DiagnosticsError::Stopped))
+        ),
+        "{:?}",
+        outcome.error
+    );
+    workload.signal(Signal::CONT);
+    workload.done(LIMIT);
+}
