@@ -412,10 +412,23 @@ impl<M: Memory> Reader<'_, M> {
             text.push(']');
             return Some(text);
         }
-        let module = self.module_of(&table)?;
-        let metadata = self.metadata_of(module)?;
-        let name = metadata.type_def_name(self.type_row(&table)?)?;
+        let name = self.type_name(&table)?;
         Some(instantiated(&name, &self.type_arguments(&table, depth)?))
+    }
+
+    /// The name of the type of a TypeHandle, without arguments.
+    fn definition(&mut self, handle: u64) -> Option<String> {
+        if handle & TYPE_DESC != 0 {
+            return None;
+        }
+        let table = self.table(handle)?;
+        self.type_name(&table)
+    }
+
+    fn type_name(&mut self, table: &Table) -> Option<String> {
+        let module = self.module_of(table)?;
+        let metadata = self.metadata_of(module)?;
+        metadata.type_def_name(self.type_row(table)?)
     }
 
     /// A text that ends with NUL.
@@ -453,8 +466,12 @@ impl<M: Memory> Names for InProcess<'_, '_, M> {
         None
     }
 
-    fn runtime_type(&self, address: u64) -> Option<String> {
-        self.reader.try_borrow_mut().ok()?.spelled(address, 0)
+    fn runtime_type(&self, address: u64, is_definition: bool) -> Option<String> {
+        let mut reader = self.reader.try_borrow_mut().ok()?;
+        match is_definition {
+            true => reader.definition(address),
+            false => reader.spelled(address, 0),
+        }
     }
 
     fn module(&self, _: u32) -> Option<&Metadata> {

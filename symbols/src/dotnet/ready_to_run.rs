@@ -326,7 +326,7 @@ impl Names for Context<'_> {
         None
     }
 
-    fn runtime_type(&self, _: u64) -> Option<String> {
+    fn runtime_type(&self, _: u64, _: bool) -> Option<String> {
         None
     }
 
