@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use perfcollect_symbols::dotnet::metadata::Metadata;
 use perfcollect_symbols::dotnet::signature::{self, Names};
-use perfcollect_symbols::dotnet::type_name::{instantiated, push_arguments};
+use perfcollect_symbols::dotnet::type_name::{self, instantiated, push_arguments};
 
 use super::assemblies::{Assemblies, Images};
 use super::memory::Memory;
@@ -210,7 +210,7 @@ impl<M: Memory> Reader<'_, M> {
             INSTANTIATED => self.method_arguments(at)?,
             _ => Vec::new(),
         };
-        let owner = instantiated(&metadata.type_def_name(type_row)?, &of_type);
+        let owner = type_name::owner(&metadata.type_def_name(type_row)?, &of_type);
         let mut name = format!("{owner}.{}", definition.name);
         if !of_method.is_empty() {
             push_arguments(&mut name, &of_method);
