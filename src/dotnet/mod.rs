@@ -10,6 +10,7 @@ mod file_bytes;
 mod memory;
 mod method;
 mod method_name;
+mod method_reader;
 mod names;
 pub mod nettrace;
 mod processes;
@@ -17,6 +18,7 @@ mod runtime;
 mod stub_kind;
 mod survey;
 mod tier;
+mod type_reader;
 mod type_system;
 mod version;
 
