@@ -1,8 +1,10 @@
-//! The runtime's tables in a process's memory: contract, range sections, nibble map, method header.
+//! The runtime's tables in a process's memory: contract, range sections, nibble map, method header, names.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use perfcollect::dotnet::{Contract, Image, Runtime};
+use perfcollect::dotnet::{Assemblies, Contract, Image, MethodKey, MethodNames, Runtime};
+use perfcollect::machine::MappedFiles;
+use perfcollect::trace::{Pid, ProcessId};
 
 fuzz_target!(|data: &[u8]| {
     let _ = Contract::parse(data);
@@ -13,11 +15,22 @@ fuzz_target!(|data: &[u8]| {
     let Some(contract) = Contract::of(&memory, None) else {
         return;
     };
-    let top = u64::from(u16::from_le_bytes(*top));
-    let Some(mut runtime) = Runtime::new(memory, contract, top) else {
+    let dac_table = u64::from(u16::from_le_bytes(*top));
+    let Some(mut runtime) = Runtime::new(memory, contract, dac_table) else {
         return;
     };
     for address in (0..bytes.len() as u64).step_by(61) {
         let _ = runtime.code_at(address);
+    }
+    // No such process: nothing but the memory is read.
+    let files = MappedFiles::of(Pid(-1));
+    let mut names = MethodNames::of(ProcessId(0), files, &runtime);
+    let mut assemblies = Assemblies::default();
+    for method_desc in (0..bytes.len() as u64).step_by(8) {
+        let key = MethodKey {
+            start: method_desc,
+            method_desc,
+        };
+        let _ = names.name(runtime.memory(), &mut assemblies, key);
     }
 });

@@ -252,9 +252,17 @@ pub(super) mod tests {
         for outside in [begin - 1, begin + 0x1_0000, 0, u64::MAX] {
             assert_eq!(at(outside), None, "{outside:#x}");
         }
-        let stubs = map_of(begin, 4);
-        let section = section_at(&stubs.memory(), &DOTNET_8, TOP, begin).unwrap();
-        assert!(matches!(section.kind, SectionKind::Stubs(_)));
+        for (number, kind) in [
+            (4, StubKind::StubPrecode),
+            (7, StubKind::VsdResolve),
+            (77, StubKind::Unknown),
+        ] {
+            let mut stubs = map_of(begin, 4);
+            stubs.put(0x5000 + 0x200 + 48, 0x7000);
+            stubs.put(0x7000 + RANGE_LIST_KIND, number);
+            let section = section_at(&stubs.memory(), &DOTNET_8, TOP, begin).unwrap();
+            assert_eq!(section.kind, SectionKind::Stubs(kind));
+        }
     }
 
     #[test]

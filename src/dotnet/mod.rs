@@ -12,6 +12,7 @@ mod file_bytes;
 mod memory;
 mod method;
 mod method_name;
+mod method_reader;
 mod method_session;
 mod names;
 pub mod nettrace;
@@ -20,6 +21,7 @@ mod runtime;
 mod stub_kind;
 mod survey;
 mod tier;
+mod type_reader;
 mod type_system;
 mod version;
 

@@ -14,7 +14,7 @@ use super::stop::{Stop, Stoppable};
 use crate::machine::{JitHost, ProcessRow};
 use crate::trace::Nanos;
 
-pub(super) const REMEDY: &str = "start a .NET process with DOTNET_PerfMapEnabled=1 (before .NET 6 COMPlus_PerfMapEnabled=1), \
+pub(super) const REMEDY: &str = "start a process of .NET before 8 with DOTNET_PerfMapEnabled=1 (before .NET 6 COMPlus_PerfMapEnabled=1), \
                       Node.js with --perf-basic-prof";
 const BUFFER_BYTES: usize = 1 << 16;
 

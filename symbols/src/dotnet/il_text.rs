@@ -42,7 +42,9 @@ pub(crate) fn owner(text: &str) -> (String, Vec<String>) {
         left: MAX_TEXT_BYTES,
     };
     match parser.bare(0) {
-        Some(found) if parser.rest.is_empty() => found,
+        Some((spelled, arguments)) if parser.rest.is_empty() && !arguments.is_empty() => {
+            (spelled, arguments)
+        }
         _ => (text.to_owned(), Vec::new()),
     }
 }
@@ -297,6 +299,7 @@ mod tests {
             ),
             ("N.A`1+<Run>d__0[X[]]", "N.A<X[]>+<Run>d__0", &["X[]"]),
             ("<>c", "<>c", &[]),
+            ("System.String", "System.String", &[]),
             ("N.A`1[", "N.A`1[", &[]),
         ] {
             let (found, of_type) = owner(text);

@@ -18,7 +18,7 @@ use super::native_format::{Array, number, table_entries};
 use super::pe::{Directory, PeImage};
 use super::runtime_functions::RuntimeFunctions;
 use super::signature::{self, Names};
-use super::type_name::{arity, instantiated, push_arguments};
+use super::type_name::{self, arity, push_arguments};
 use crate::memory::Memory;
 
 const MAGIC: u32 = 0x0052_5452;
@@ -223,7 +223,7 @@ impl ReadyToRun {
         if arity(&owner) != of_type.len() && !of_type.is_empty() {
             return None;
         }
-        let mut method = format!("{}.{}", instantiated(&owner, of_type), definition.name);
+        let mut method = format!("{}.{}", type_name::owner(&owner, of_type), definition.name);
         if !of_method.is_empty() {
             push_arguments(&mut method, of_method);
         }
@@ -326,7 +326,7 @@ impl Names for Context<'_> {
         None
     }
 
-    fn runtime_type(&self, _: u64) -> Option<String> {
+    fn runtime_type(&self, _: u64, _: bool) -> Option<String> {
         None
     }
 

@@ -24,8 +24,8 @@ pub trait Names {
     /// An argument of the type (or, with `of_method`, of the method) that the signature belongs to, spelled.
     fn argument(&self, of_method: bool, index: u32) -> Option<&str>;
 
-    /// The type at an address of the process, spelled.
-    fn runtime_type(&self, address: u64) -> Option<String>;
+    /// The type at an address of the process, spelled; without its arguments, if the signature gives them.
+    fn runtime_type(&self, address: u64, is_definition: bool) -> Option<String>;
 
     /// Another module, which precompiled code counts by index.
     fn module(&self, index: u32) -> Option<&Metadata>;
@@ -61,7 +61,7 @@ impl Names for InModule<'_> {
         arguments.get(index as usize).map(String::as_str)
     }
 
-    fn runtime_type(&self, _: u64) -> Option<String> {
+    fn runtime_type(&self, _: u64, _: bool) -> Option<String> {
         None
     }
 
@@ -208,7 +208,7 @@ impl<'a, N: Names> Printer<'a, N> {
             }
             code::INTERNAL => {
                 let address = u64::from_le_bytes(self.input.array()?);
-                self.names.runtime_type(address)
+                self.names.runtime_type(address, false)
             }
             code::SENTINEL | code::PINNED | code::VALUE_TYPE_NATIVE => self.spelled(depth + 1),
             code::CANON => Some("System.__Canon".to_owned()),
@@ -283,7 +283,8 @@ impl<'a, N: Names> Printer<'a, N> {
     fn instance_of_internal(&mut self, depth: usize) -> Option<String> {
         let address = u64::from_le_bytes(self.input.array()?);
         let arguments = self.arguments(depth)?;
-        Some(instantiated(&self.names.runtime_type(address)?, &arguments))
+        let name = self.names.runtime_type(address, true)?;
+        Some(instantiated(&name, &arguments))
     }
 
     fn arguments(&mut self, depth: usize) -> Option<Vec<String>> {

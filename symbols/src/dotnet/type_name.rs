@@ -32,6 +32,15 @@ pub fn keyword(name: &str) -> &str {
     }
 }
 
+/// A type as it stands before its methods: `System.String`, with arguments if it takes any.
+#[must_use]
+pub fn owner<A: AsRef<str>>(name: &str, arguments: &[A]) -> String {
+    match arguments {
+        [] => name.to_owned(),
+        arguments => instantiated(name, arguments),
+    }
+}
+
 /// A type with its arguments: `` List`1+Enumerator `` and `int` are `List<int>+Enumerator`. Arguments belong to the parts
 /// of the name that say how many they take; where that does not come out even, all stand at the end.
 #[must_use]

@@ -1,0 +1,27 @@
+//! The tables that name the methods of a precompiled image.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use perfcollect_symbols::dotnet::metadata::Metadata;
+use perfcollect_symbols::dotnet::pe::PeImage;
+use perfcollect_symbols::dotnet::ready_to_run::ReadyToRun;
+use perfcollect_symbols::memory::Image;
+
+fuzz_target!(|data: &[u8]| {
+    let file = Image {
+        start: 0,
+        bytes: data,
+    };
+    let Some(image) = PeImage::around(&file, data.len() as u64 / 2).or_else(|| PeImage::parse(&file, 0)) else {
+        return;
+    };
+    let open = |_: &_| Metadata::open(data.to_vec());
+    let Some(ready) = ReadyToRun::open(image, &file, open) else {
+        return;
+    };
+    for offset in (0..data.len() as u64).step_by(64) {
+        if let Some(address) = ready.address_of(offset) {
+            let _ = (ready.name(address), ready.is_thunk(address));
+        }
+    }
+});

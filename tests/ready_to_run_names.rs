@@ -1,0 +1,105 @@
+//! Names of precompiled methods, in the images of the real frameworks.
+#![allow(clippy::unwrap_used)]
+
+#[macro_use]
+mod support;
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use perfcollect::dotnet::FileBytes;
+use perfcollect_symbols::dotnet::pe::PeImage;
+use perfcollect_symbols::dotnet::ready_to_run::ReadyToRun;
+use perfcollect_symbols::dotnet::runtime_functions::RuntimeFunctions;
+use support::{runtimes, workloads};
+
+/// The names of all functions of an image; `None`: it is none that holds code.
+fn names(path: &Path) -> Option<Vec<Option<String>>> {
+    let file = File::open(path).unwrap();
+    let bytes = FileBytes(&file);
+    let image = PeImage::parse(&bytes, 0)?;
+    let functions = RuntimeFunctions::of(&image, &bytes)?;
+    let ready = ReadyToRun::open(image, &bytes, |id| {
+        let file = File::open(path.with_file_name(format!("{}.dll", id.name))).unwrap();
+        let bytes = FileBytes(&file);
+        PeImage::parse(&bytes, 0)?.metadata(&bytes)
+    });
+    let ready = ready.unwrap();
+    // The last one marks the end.
+    let functions = functions.iter().filter(|function| function.end != u32::MAX);
+    let name = |begin: u32| ready.name(begin.into());
+    let names = functions.map(|function| name(function.begin).map(|name| name.method));
+    Some(names.collect())
+}
+
+fn images(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let is_image = |path: &PathBuf| path.extension().is_some_and(|suffix| suffix == "dll");
+    paths.filter(is_image).collect()
+}
+
+#[test]
+fn every_function_of_the_frameworks() {
+    let mut there = runtimes();
+    there.retain(|runtime| runtime.major() >= 8);
+    if there.is_empty() {
+        skip!("there is no .NET runtime; scripts/runtimes gets some");
+    }
+    for runtime in there {
+        let shared = runtime.dotnet.canonicalize().unwrap();
+        let shared = shared
+            .parent()
+            .unwrap()
+            .join("shared/Microsoft.NETCore.App");
+        let images = images(&shared.join(&runtime.version));
+        let all: Vec<_> = images
+            .iter()
+            .filter_map(|path| names(path))
+            .flatten()
+            .collect();
+        let unnamed = all.iter().filter(|name| name.is_none()).count();
+        println!(
+            "{}: {} functions, {unnamed} without name",
+            runtime.version,
+            all.len()
+        );
+        // Some images only hold thunks, which are no methods.
+        assert!(
+            all.len() > 50_000 && unnamed <= 20,
+            "{unnamed} of {}",
+            all.len()
+        );
+        let all: HashSet<_> = all.into_iter().flatten().collect();
+        for name in [
+            "System.String.Concat(string,string)",
+            "System.Collections.Generic.Dictionary<System.__Canon,System.__Canon>.FindValue(System.__Canon)",
+            "System.Collections.Generic.List<System.__Canon>+Enumerator.MoveNext()",
+            "System.Threading.PortableThreadPool+WorkerThread.WorkerThreadStart()",
+        ] {
+            assert!(all.contains(name), "{name}");
+        }
+    }
+}
+
+#[test]
+fn every_function_of_a_composite_image() {
+    let Some(image) = workloads::shared("split-composite/split.r2r.dll") else {
+        skip!("split-composite is not beside this repository");
+    };
+    let all = names(&image).unwrap();
+    let unnamed = all.iter().filter(|name| name.is_none()).count();
+    assert!(
+        all.len() > 40_000 && unnamed * 400 <= all.len(),
+        "{unnamed} of {}",
+        all.len()
+    );
+    for name in [
+        "Split.Modes.Chain.ChainInner(ulong)",
+        "Split.Modes.Generics+Box<System.__Canon>.GenericBurn<System.__Canon>(ulong)",
+        "System.Collections.Generic.List<System.__Canon>+Enumerator.MoveNext()",
+    ] {
+        assert!(all.iter().flatten().any(|known| known == name), "{name}");
+    }
+}
