@@ -354,6 +354,45 @@ fn full_disk_ends_the_capture_and_costs_nothing() {
 }
 
 /// What the log says: bytes of the spool, and the capture's CPU time in seconds.
+/// The limit is inherited, and the signal that comes with it kills who does not take it.
+#[test]
+fn a_limit_of_file_sizes_is_as_a_full_disk() {
+    need_capture!();
+    let busy = need_busy!();
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let script =
+        "ulimit -f 64; exec \"$0\" collect limited -freq 5000 -collectsec 50 -pid $1 -quiet";
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", script])
+        .arg(perfcollect())
+        .arg(busy.pid().to_string())
+        .current_dir(folder);
+    let said = run(&mut command, LIMIT);
+    assert_eq!(said.status.code(), Some(1), "{}", said.stderr);
+    assert!(
+        said.stderr.contains("`perfcollect recover limited"),
+        "{}",
+        said.stderr
+    );
+    run_perfcollect(["recover", "limited", "-quiet"], folder, LIMIT).expect_success();
+    assert!(summary(folder, "limited").samples > 100);
+}
+
+/// As the command is started with the signals of a shell.
+#[test]
+fn a_command_takes_the_limit_of_file_sizes_as_ever() {
+    need_capture!();
+    let folder = tempfile::tempdir().unwrap();
+    let signals = "i=0; while [ $i -lt 99999 ]; do i=$((i+1)); done; grep SigIgn /proc/self/status";
+    let arguments = ["collect", "x", "-quiet", "--", "sh", "-c", signals];
+    let said = run_perfcollect(arguments, folder.path(), LIMIT).expect_success();
+    let ignored = said.stdout.trim().rsplit('\t').next().unwrap();
+    let ignored = u64::from_str_radix(ignored, 16).unwrap();
+    assert_eq!(ignored >> (25 - 1) & 1, 0, "SIGXFSZ");
+}
+
 fn rate(folder: &Path, name: &str) -> (f64, f64) {
     let log = String::from_utf8(entry(folder, name, "perfcollect.log")).unwrap();
     let line = log

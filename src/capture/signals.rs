@@ -1,11 +1,12 @@
-//! Ctrl-C, SIGTERM and SIGHUP as something to wait for and to count.
+//! Ctrl-C, SIGTERM and SIGHUP as something to wait for and to count; SIGXFSZ as an error of the write that caused it.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 
 /// Counts stop requests. One ends the capture, one more ends what comes after it.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ impl Signals {
         for signal in [SIGINT, SIGTERM].into_iter().chain(hangup) {
             signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
         }
+        // A write beyond the limit of file sizes is to fail, not to kill. A command would inherit it if it were ignored.
+        signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))?;
         Ok(Self {
             wake,
             count: AtomicUsize::new(0),
