@@ -147,6 +147,24 @@ fn kernel_frames(saved: &Saved) -> u64 {
     kernel.named + kernel.unnamed
 }
 
+/// Samples wait 20 ms in their ring at least, and more than a few copies of 60 KB would not fit.
+#[test]
+fn small_rings_cost_depth_and_no_samples() {
+    let _alone = alone();
+    let Some(native) = workloads::native("native-fp") else {
+        skip!("scripts/workloads has not built the native workload");
+    };
+    let place = Place::new();
+    let program = place.add_native(&native);
+    let work = ["--", &program, "--mode", "shares", "--seconds", "3"];
+    let arguments = [&["-buffersize", "512K"], &work[..]].concat();
+    let saved = place.captured(&[], &arguments);
+    assert!(told(&saved, "bytes of each stack"));
+    let lost = saved.summary.quality.losses.lost();
+    assert!(lost * 100 < saved.summary.samples, "{lost}");
+    saved.expect_complete();
+}
+
 #[test]
 fn unprivileged_command_at_every_level_of_paranoia() {
     need_capture!();

@@ -32,6 +32,8 @@ pub struct SamplingRequest {
     pub frequency_hz: u32,
     /// What to find the callers with.
     pub call_graph: CallGraph,
+    /// No longer copies of the stack are taken, whatever `call_graph` says.
+    pub(super) stack_limit: u32,
     /// Size of the ring of each CPU; a power of two of pages.
     pub ring_bytes: usize,
     /// What makes a sample due.
@@ -121,6 +123,11 @@ pub enum OpenError {
 const RING_MS: u64 = 200;
 /// Bytes of a sample besides its stack: header, registers, callchains.
 const SAMPLE_BYTES: u64 = 1024;
+/// Time a ring must hold the samples of a busy CPU, in milliseconds: the merge leaves 20 of them there, and the collector
+/// may come late by as much again.
+const LEAST_RING_MS: u64 = 60;
+/// Copies of the stack are not made shorter than this.
+const LEAST_STACK_BYTES: u64 = 1024;
 /// Rings of all CPUs together take no more.
 const ALL_RINGS_BYTES: u64 = 512 << 20;
 /// Smallest and largest ring.
@@ -136,6 +143,7 @@ impl SamplingRequest {
         Self {
             frequency_hz,
             call_graph,
+            stack_limit: CallGraph::MAX_STACK_BYTES,
             ring_bytes: 0,
             clock: Clock::CpuClock,
         }
@@ -149,6 +157,21 @@ impl SamplingRequest {
         // The next power of two up, unless the one below is nearer.
         self.ring_bytes = (bytes - bytes / 4).next_power_of_two();
         self
+    }
+
+    /// The same with copies of the stack so short that the rings hold [`LEAST_RING_MS`] of samples: a shorter copy cuts
+    /// some stacks, and a full ring loses whole samples.
+    pub(super) fn with_stacks_that_fit(mut self) -> Self {
+        let samples = u64::from(self.frequency_hz) * LEAST_RING_MS / 1000;
+        let share = self.ring_bytes as u64 / samples.max(1);
+        let room = share.saturating_sub(SAMPLE_BYTES).max(LEAST_STACK_BYTES);
+        self.stack_limit = room.min(u64::from(CallGraph::MAX_STACK_BYTES)) as u32 & !7;
+        self
+    }
+
+    /// Bytes of user stack that are copied, a multiple of 8.
+    pub(super) fn stack_bytes(&self) -> u32 {
+        self.call_graph.stack_bytes().min(self.stack_limit)
     }
 
     /// Time between two samples of a busy CPU. The kernel divides a second by the frequency once and then counts
@@ -168,10 +191,10 @@ impl SamplingRequest {
             read_format: u64::from(sys::PERF_FORMAT_TOTAL_TIME_ENABLED),
             ..Default::default()
         };
-        if self.call_graph.stack_bytes() > 0 {
+        if self.stack_bytes() > 0 {
             attr.sample_type |= u64::from(STACK_COPY);
             attr.sample_regs_user = USER_REGS;
-            attr.sample_stack_user = self.call_graph.stack_bytes();
+            attr.sample_stack_user = self.stack_bytes();
         }
         attr.__bindgen_anon_2.wakeup_watermark = (self.ring_bytes / 4) as u32;
         attr.set_disabled(1);
@@ -411,5 +434,21 @@ mod tests {
             SamplingRequest::new(1, CallGraph::FramePointers, 1).ring_bytes,
             128 << 10
         );
+    }
+    #[test]
+    fn copies_of_the_stack_fit_the_rings() {
+        let copied = |call_graph, hz, ring_bytes| {
+            SamplingRequest::new(hz, call_graph, 2)
+                .with_ring_bytes(ring_bytes)
+                .with_stacks_that_fit()
+                .stack_bytes()
+        };
+        assert_eq!(copied(CallGraph::Auto, 999, 16 << 20), 61_440);
+        // Sixty samples of this size fit.
+        assert_eq!(copied(CallGraph::Auto, 999, 512 << 10), 7_856);
+        assert_eq!(copied(CallGraph::Auto, 20_000, 128 << 10), 1024);
+        let short = CallGraph::StackCopy { bytes: 2048 };
+        assert_eq!(copied(short, 999, 512 << 10), 2048);
+        assert_eq!(copied(CallGraph::FramePointers, 999, 512 << 10), 0);
     }
 }

@@ -6,7 +6,8 @@
 //! copies of the user stacks  -> the kernel's walk along the frame pointers
 //! ```
 //! Nothing tells beforehand what is refused: levels of perf_event_paranoid differ by distribution, and security modules
-//! and sandboxes have rules of their own. So it is tried, on one CPU. (Smaller rings, the other rung, are in `session`.)
+//! and sandboxes have rules of their own. So it is tried, on one CPU. (Smaller rings and shorter copies, the other rungs, are in
+//! `session`.)
 
 use rustix::io::Errno;
 

@@ -27,6 +27,7 @@ pub(crate) fn record(program: &Path) -> Vec<Vec<u8>> {
     let request = SamplingRequest {
         frequency_hz: FREQUENCY_HZ,
         call_graph: CallGraph::StackCopy { bytes: STACK_BYTES },
+        stack_limit: STACK_BYTES,
         ring_bytes: RING_BYTES,
         clock: Clock::CpuClock,
     };

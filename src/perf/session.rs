@@ -74,7 +74,8 @@ impl Session {
     /// before [`Session::start_tracking`].
     pub fn open(request: &SamplingRequest, scope: Scope) -> Result<Self, SessionError> {
         let online = Online::look().map_err(SessionError::Cpus)?;
-        let (grant, notices) = Grant::ask(request, scope, online.cpus())?;
+        let (mut grant, notices) = Grant::ask(request, scope, online.cpus())?;
+        grant.request = grant.request.with_stacks_that_fit();
         let layout = first_role(&grant).layout(&grant);
         let mut session = Self {
             grant,
@@ -106,6 +107,7 @@ impl Session {
                         && bytes > SMALLEST_RING_BYTES =>
                 {
                     self.grant.request.ring_bytes /= 2;
+                    self.grant.request = self.grant.request.with_stacks_that_fit();
                 }
                 other => return other,
             }
@@ -161,9 +163,28 @@ impl Session {
                 "raise kernel.perf_event_mlock_kb or `ulimit -l`, or run as root",
             ));
         }
+        notices.extend(self.short_stacks());
         notices.extend(self.threads.notices());
         notices.extend(self.online.notice(self.started));
         notices
+    }
+
+    /// What is copied less of the stacks than asked, as the rings are small for it.
+    fn short_stacks(&self) -> Option<Notice> {
+        let request = &self.grant.request;
+        let (copied, wanted) = (request.stack_bytes(), request.call_graph.stack_bytes());
+        (copied < wanted).then(|| {
+            let what = format!(
+                "copied at most {copied} bytes of each stack, not {wanted}, for the rings of {} KiB hold no more at {} \
+                 samples a second: deeper stacks may be cut",
+                request.ring_bytes / 1024,
+                request.frequency_hz
+            );
+            Notice::new(
+                what,
+                "use a larger -buffersize, if there is no limit of locked memory, or a lower -freq",
+            )
+        })
     }
 
     /// Records dropped by CPU, as the kernel itself counts them; nothing before Linux 6.0.
