@@ -9,21 +9,47 @@ use crate::trace::ModuleId;
 
 /// Where a handler returns to: `mov rax, 15; syscall` (rt_sigreturn), in every C library.
 const TRAMPOLINE: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
-/// The kernel saves at least a siginfo (128 bytes), a ucontext without its signal masks, and 512 bytes of vector registers.
-const MIN_FRAME_BYTES: u64 = 512;
 /// Places that are remembered; all are looked at anew when there are more.
 const MAX_KNOWN: usize = 4096;
 
-/// Places that large frames returned to, and whether a signal handler does.
+/// Where the kernel saves registers, from the stack pointer of the trampoline on (`struct ucontext` of the kernel's
+/// asm-generic/ucontext.h, `struct sigcontext_64` of its asm/sigcontext.h).
+const SAVED_BP: u64 = 0x78;
+const SAVED_SP: u64 = 0xa0;
+const SAVED_IP: u64 = 0xa8;
+const SAVED_SEGMENTS: u64 = 0xb8;
+/// Of CS, GS, FS and SS the first and the last, which are the same in all 64-bit programs.
+const CS_AND_SS: u64 = 0xffff_0000_0000_ffff;
+const USER_CS_AND_SS: u64 = 0x002b_0000_0000_0033;
+
+/// The registers of code that a signal has interrupted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Interrupted {
+    pub(super) ip: u64,
+    pub(super) sp: u64,
+    pub(super) bp: u64,
+}
+
+impl Interrupted {
+    /// What the kernel has saved above `sp`, if that looks like it.
+    pub(super) fn read(sp: u64, stack: impl Fn(u64) -> Option<u64>) -> Option<Self> {
+        let saved = |offset| stack(sp.checked_add(offset)?);
+        if saved(SAVED_SEGMENTS)? & CS_AND_SS != USER_CS_AND_SS {
+            return None;
+        }
+        Some(Self {
+            ip: saved(SAVED_IP)?,
+            sp: saved(SAVED_SP)?,
+            bp: saved(SAVED_BP)?,
+        })
+    }
+}
+
+/// Places that frames with saved registers returned to, and whether a signal handler does.
 #[derive(Default)]
 pub(super) struct SignalFrames(FxHashMap<(ModuleId, u64), bool>);
 
 impl SignalFrames {
-    /// Whether a frame may be one of the kernel's. Spares most frames the look.
-    pub(super) fn is_large_enough(bytes: u64) -> bool {
-        bytes >= MIN_FRAME_BYTES
-    }
-
     /// Whether the code at an offset of a file is what returns from a signal.
     pub(super) fn returns_from_signal(
         &mut self,
@@ -50,6 +76,26 @@ impl SignalFrames {
 mod tests {
     use super::*;
     use std::io::Write;
+
+    #[test]
+    fn saved_registers_are_known_by_the_segments() {
+        let read = |segments: u64| {
+            Interrupted::read(0x1000, |address| match address - 0x1000 {
+                SAVED_SEGMENTS => Some(segments),
+                offset => Some(offset),
+            })
+        };
+        let interrupted = Interrupted {
+            ip: SAVED_IP,
+            sp: SAVED_SP,
+            bp: SAVED_BP,
+        };
+        assert_eq!(read(0x002b_0000_0000_0033), Some(interrupted));
+        assert_eq!(read(0x002b_1234_5678_0033), Some(interrupted));
+        assert_eq!(read(0x7fff_0000_0000_0033), None);
+        assert_eq!(Interrupted::read(u64::MAX, Some), None);
+        assert_eq!(Interrupted::read(0, |_| None), None);
+    }
 
     #[test]
     fn a_trampoline_is_known_by_its_code() {

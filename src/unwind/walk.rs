@@ -8,7 +8,7 @@ use super::chain;
 use super::managed::{Host, InFile, ManagedCode, MetCode, Point, Registers, Rule, StepError};
 use super::module::FileUnwinder;
 use super::modules::Modules;
-use super::signal::SignalFrames;
+use super::signal::{Interrupted, SignalFrames};
 use super::stack_copy::StackCopy;
 use crate::machine::{Backing, Mapping};
 use crate::perf::{self, Abi, CpuMode, SampleRecord};
@@ -18,6 +18,9 @@ pub use super::managed::Host as SampledProcess;
 
 /// Deepest stack that is kept. PerfView's reader overflows its own stack at some ten thousand.
 const MAX_FRAMES: usize = 1024;
+
+/// Where no stack is.
+const NOWHERE: u64 = 8;
 
 /// Everything walking needs besides the sample: made once, used for all processes.
 #[derive(Default)]
@@ -143,7 +146,7 @@ impl Walk<'_> {
             }
             let Some(place) = self.place(frame.address_for_lookup()) else {
                 if !frame.is_return_address() {
-                    return self.unmapped_leaf(registers.ip);
+                    return self.unmapped_leaf(frame.address());
                 }
                 // A caller outside all code is no caller: the frame before was read wrongly.
                 if self.leaf_first.len() > self.first_user + 1 || self.guessed {
@@ -160,8 +163,26 @@ impl Walk<'_> {
             };
             self.leaf_first.push(place.code);
             let below = state.sp();
+            if let Some(interrupted) = self.interrupted_by_signal(frame, &place, below) {
+                let Interrupted { ip, sp, bp } = interrupted;
+                if sp <= below {
+                    // The handler has a stack of its own, elsewhere.
+                    return Some(Truncation::LostTrack);
+                }
+                state = UnwindRegsNative::new(ip, sp, bp);
+                frame = FrameAddress::from_instruction_pointer(ip);
+                continue;
+            }
             let caller = match self.caller(frame, &place, &mut state) {
                 Ok(Some(address)) => address,
+                // Left as if it had no frame, though it may have one, the null is not a return address.
+                Ok(None) if !frame.is_return_address() && self.is_undescribed(&place) => {
+                    match self.by_frame_pointer(frame, &mut state) {
+                        Ok(Some(address)) => address,
+                        Ok(None) => return None,
+                        Err(_) => return Some(Truncation::LostTrack),
+                    }
+                }
                 // A null return address is how hand-written entry points mark the root.
                 Ok(None) | Err(Error::ReturnAddressIsNull) => return None,
                 // The ABI has rbp 0 at the entry point, which as a rule is assembly without unwind information.
@@ -178,11 +199,7 @@ impl Walk<'_> {
             if state.sp() <= below {
                 return Some(Truncation::LostTrack);
             }
-            frame = if self.is_signal_frame(frame, &place, state.sp() - below) {
-                FrameAddress::from_instruction_pointer(caller)
-            } else {
-                FrameAddress::from_return_address(caller)?
-            };
+            frame = FrameAddress::from_return_address(caller)?;
         }
     }
 
@@ -227,15 +244,25 @@ impl Walk<'_> {
 
     /// Whether unwind information alone says that a frame has no caller.
     fn is_root(&mut self, place: &Place) -> bool {
-        let LiesIn::Elf(id, stated) = place.lies_in else {
-            return false;
-        };
         // Without a stack there is no other way to an answer.
-        let mut nowhere = UnwindRegsNative::new(0, 0, 0);
-        FrameAddress::from_return_address(stated.saturating_add(1)).is_some_and(|frame| {
-            let caller = self.elf_caller(frame, id, stated, &mut nowhere);
-            matches!(caller, Ok(None))
-        })
+        matches!(self.caller_without_stack(place), Some(Ok(None)))
+    }
+
+    /// Whether no unwind information covers code of an ELF file: a caller there is sought by the frame pointer.
+    fn is_undescribed(&mut self, place: &Place) -> bool {
+        let caller = self.caller_without_stack(place);
+        caller == Some(Err(Error::CouldNotReadStack(NOWHERE)))
+    }
+
+    /// How a frame of an ELF file would be left if there were no stack.
+    fn caller_without_stack(&mut self, place: &Place) -> Option<Result<Option<u64>, Error>> {
+        let LiesIn::Elf(id, stated) = place.lies_in else {
+            return None;
+        };
+        // A null frame pointer would mean the root.
+        let mut nowhere = UnwindRegsNative::new(0, 0, NOWHERE);
+        let frame = FrameAddress::from_return_address(stated.checked_add(1)?)?;
+        Some(self.elf_caller(frame, id, stated, &mut nowhere))
     }
 
     /// In an exec the old program's registers are still there when its memory and stack are gone: then there is
@@ -375,14 +402,21 @@ impl Walk<'_> {
             .unwind_frame(stated, state, cache, &mut read)
     }
 
-    /// Whether the frame that was left is the kernel's of a signal: then the one above was interrupted, not called from.
-    fn is_signal_frame(&mut self, frame: FrameAddress, place: &Place, frame_bytes: u64) -> bool {
+    /// The code that a signal has interrupted, if the frame is the one that the kernel made for the handler. Unwind
+    /// information tells of it by expressions that read memory, which framehop does not.
+    fn interrupted_by_signal(
+        &mut self,
+        frame: FrameAddress,
+        place: &Place,
+        sp: u64,
+    ) -> Option<Interrupted> {
         let LiesIn::Elf(id, stated) = place.lies_in else {
-            return false;
+            return None;
         };
-        if !frame.is_return_address() || !SignalFrames::is_large_enough(frame_bytes) {
-            return false;
+        if !frame.is_return_address() {
+            return None;
         }
+        let interrupted = Interrupted::read(sp, |address| self.stack.read(address))?;
         let Unwinder {
             modules, signals, ..
         } = &mut *self.unwinder;
@@ -390,7 +424,8 @@ impl Walk<'_> {
             .get(id)
             .and_then(|module| module.file_offset_of(stated.checked_add(1)?));
         let content = &self.host.files.file(id).content;
-        offset.is_some_and(|offset| signals.returns_from_signal(id, content, offset))
+        let returns = signals.returns_from_signal(id, content, offset?);
+        returns.then_some(interrupted)
     }
 }
 
