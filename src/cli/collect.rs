@@ -114,7 +114,9 @@ fn why_no_samples(capture: &Capture, request: &CaptureRequest) -> String {
             ),
             Target::Machine => "no CPU was busy".into(),
             Target::Pids(_) if capture.end == End::TargetGone => "the target ended".into(),
-            Target::Pids(_) => "the target did not run on a CPU; it was waiting, or stopped".into(),
+            Target::Pids(_) => "no sample fell on the target: it was waiting, stopped, or ran too briefly; capture for \
+                                longer, or use a higher -freq"
+                .into(),
             Target::Command(_) => format!(
                 "the command ended before the first tick of the clock ({:.1} ms); use a higher -freq",
                 info.period_ns as f64 / 1e6

@@ -96,15 +96,17 @@ impl Session {
         Ok(session)
     }
 
-    /// Opens the events of CPUs and maps their rings: all alike, smaller than wanted where the limit of locked memory
+    /// Opens the events of CPUs and maps their rings: all alike, smaller than wanted where a limit of memory
     /// demands it. CPUs that are not there (any more) are left out.
     fn open_cpus(&mut self, cpus: &[u32]) -> Result<Vec<(OnCpu, Ring)>, SessionError> {
         loop {
             let opened = cpus.iter().map(|&cpu| open_cpu(&self.grant, cpu));
             match opened.filter_map(Result::transpose).collect() {
                 Err(SessionError::Ring { bytes, source, .. })
-                    if source.kind() == io::ErrorKind::PermissionDenied
-                        && bytes > SMALLEST_RING_BYTES =>
+                    if matches!(
+                        source.kind(),
+                        io::ErrorKind::PermissionDenied | io::ErrorKind::OutOfMemory
+                    ) && bytes > SMALLEST_RING_BYTES =>
                 {
                     self.grant.request.ring_bytes /= 2;
                     self.grant.request = self.grant.request.with_stacks_that_fit();
@@ -156,7 +158,7 @@ impl Session {
         if ring_bytes != self.wanted_ring_bytes {
             notices.push(Notice::new(
                 format!(
-                    "rings have {} KiB instead of {} KiB: the limit of locked memory",
+                    "rings have {} KiB instead of {} KiB: a limit of memory, as a rule of locked memory",
                     ring_bytes / 1024,
                     self.wanted_ring_bytes / 1024
                 ),

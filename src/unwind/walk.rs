@@ -165,6 +165,12 @@ impl Walk<'_> {
             let below = state.sp();
             if let Some(interrupted) = self.interrupted_by_signal(frame, &place, below) {
                 let Interrupted { ip, sp, bp } = interrupted;
+                // Nothing called the trampoline: its first instruction comes next.
+                if let Some(trampoline) = self.place(frame.address())
+                    && let Some(last) = self.leaf_first.last_mut()
+                {
+                    *last = trampoline.code;
+                }
                 if sp <= below {
                     // The handler has a stack of its own, elsewhere.
                     return Some(Truncation::LostTrack);
