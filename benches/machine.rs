@@ -162,6 +162,7 @@ fn take(
             time: sample.time,
             maps,
             files: machine.files(),
+            comes_again: false,
         };
         unwinder.walk(sample, host, stack);
     }

@@ -73,6 +73,7 @@ impl Walker {
             time: sample.time,
             maps: self.machine.maps(sample.pid).unwrap(),
             files: self.machine.files(),
+            comes_again: false,
         };
         let walked = self.unwinder.walk(sample, host, &mut self.leaf_first);
         self.frames += self.leaf_first.len();

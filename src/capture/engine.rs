@@ -5,6 +5,7 @@ use std::io::Write;
 
 use super::method_sessions::MethodSessions;
 use super::target::{Filter, Target};
+use super::young::Young;
 use crate::dotnet::{MethodName, NamedCode};
 use crate::machine::{self, Change, Machine, ProcError};
 use crate::perf::{Clock, Record, SampleRecord};
@@ -48,6 +49,7 @@ pub(super) struct Engine<'a, W> {
     unwinder: Unwinder,
     recorder: Recorder<W>,
     methods: MethodSessions,
+    young: Young,
     losses: Losses,
     /// The stack at hand, kept to spare an allocation a sample.
     leaf_first: Vec<CodeAddress>,
@@ -63,6 +65,7 @@ impl<'a, W: Write> Engine<'a, W> {
             unwinder: Unwinder::default(),
             recorder: Recorder::new(spool, header),
             methods: MethodSessions::default(),
+            young: Young::default(),
             losses: Losses::default(),
             leaf_first: Vec::new(),
         }
@@ -97,6 +100,7 @@ impl<'a, W: Write> Engine<'a, W> {
             _ => {
                 if self.filter.follow(time, record) {
                     self.machine.apply(time, record);
+                    self.young.follow(record, &self.machine);
                 }
             }
         }
@@ -111,22 +115,10 @@ impl<'a, W: Write> Engine<'a, W> {
             sample.tid
         };
         let (thread, process) = self.machine.sampled(sample.pid, tid);
-        let walked = match self.machine.maps(sample.pid) {
-            Some(maps) => {
-                let host = SampledProcess {
-                    process,
-                    pid: sample.pid,
-                    time: sample.time,
-                    maps,
-                    files: self.machine.files(),
-                };
-                self.unwinder.walk(sample, host, &mut self.leaf_first)
-            }
-            None => Walked {
-                cut: Some(Truncation::LostTrack),
-                guessed: false,
-            },
-        };
+        let walked = self.walk(sample, process, false).unwrap_or(Walked {
+            cut: Some(Truncation::LostTrack),
+            guessed: false,
+        });
         if self
             .leaf_first
             .iter()
@@ -147,6 +139,46 @@ impl<'a, W: Write> Engine<'a, W> {
             cpu: sample.cpu,
             stack,
         });
+    }
+
+    /// Fills `leaf_first`. `None`: nothing is known of what the process has mapped.
+    fn walk(
+        &mut self,
+        sample: &SampleRecord<'_>,
+        process: ProcessId,
+        comes_again: bool,
+    ) -> Option<Walked> {
+        let host = SampledProcess {
+            process,
+            pid: sample.pid,
+            time: sample.time,
+            maps: self.machine.maps(sample.pid)?,
+            files: self.machine.files(),
+            comes_again,
+        };
+        Some(self.unwinder.walk(sample, host, &mut self.leaf_first))
+    }
+
+    /// Whether records should be looked at as they come, and often.
+    pub(super) fn looks_ahead(&mut self, now: Nanos) -> bool {
+        self.young.any(now)
+    }
+
+    /// Sees a record before its time. Of a young process a sample is walked now, for what that finds out: when its time
+    /// comes, the process may be gone.
+    pub(super) fn look_ahead(&mut self, record: &Record<'_>) {
+        match record {
+            Record::Mapping(mapping) if self.young.has(mapping.pid) => {
+                self.machine.map_ahead(mapping);
+            }
+            Record::Sample(sample) if self.young.has(sample.pid) => {
+                if let Some(process) = self.machine.row_of(sample.pid) {
+                    let _ = self.walk(sample, process, true);
+                    self.record_code();
+                }
+            }
+            _ => {}
+        }
     }
 
     /// Brings the rows of processes and threads in the spool up to date.

@@ -9,6 +9,7 @@ mod sample_rate;
 mod signals;
 mod target;
 pub mod usage;
+mod young;
 
 pub use command::{Command, CommandError};
 pub use recovery::recover;
@@ -38,6 +39,8 @@ const PRIORITY: i32 = -19;
 const GRACE: Duration = Duration::from_secs(1);
 /// How long the collector sleeps at most. What a sample needs from its process must be read while that lives.
 const TICK: Duration = Duration::from_millis(25);
+/// The same while a .NET process has just begun.
+const SHORT_TICK: Duration = Duration::from_millis(3);
 /// Of a command line, what the trace says of its target.
 const MAX_TARGET_CHARS: usize = 4096;
 
@@ -183,13 +186,18 @@ pub fn run(
         let left = request
             .limit
             .map(|limit| limit.saturating_sub(clock.elapsed()));
-        let at_most = left.map_or(TICK, |left| left.min(TICK));
+        let looks_ahead = engine.looks_ahead(perf::now());
+        let tick = if looks_ahead { SHORT_TICK } else { TICK };
+        let at_most = left.map_or(tick, |left| left.min(tick));
         if let Err(error) = wait(&session, signals, command.as_ref(), at_most) {
             break End::Wait(error.to_string());
         }
         session.follow_cpus(|| engine.threads());
         sample_rate.follow(perf::now());
         let horizon = session.drain(|time, record| engine.record(time, &record));
+        if looks_ahead {
+            session.look_ahead(|record| engine.look_ahead(record));
+        }
         engine.tick(horizon, session.malformed(), session.late());
         report(Progress {
             elapsed: clock.elapsed(),

@@ -36,6 +36,6 @@ pub use method_name::MethodName;
 pub use method_session::{MethodSession, MethodSessionError, SessionOutcome};
 pub use names::{MethodNames, NamesOff};
 pub use processes::{Detector, Flavour, RuntimeIdentity};
-pub use runtime::{Code, Found, Runtime, RuntimeFile, Stub, candidates};
+pub use runtime::{Code, Found, Runtime, RuntimeFile, Stub, candidates, tells_of_runtime};
 pub use stub_kind::StubKind;
 pub use survey::{DotnetProcess, Reach, survey};

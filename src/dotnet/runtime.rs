@@ -82,6 +82,14 @@ pub fn candidates<'a>(maps: &'a Maps, files: &'a FileTable) -> impl Iterator<Ite
     named.into_iter().chain(executable).map(|(id, _)| id)
 }
 
+/// Whether a mapping of code, by its path, tells of a runtime: its library, or the memory it makes code in, which a
+/// single-file program has too.
+#[must_use]
+pub fn tells_of_runtime(path: &[u8]) -> bool {
+    let name = path.rsplit(|&byte| byte == b'/').next();
+    name == Some(FILE_NAME.as_bytes()) || Backing::of_memory(path) == Some(Backing::DoubleMapped)
+}
+
 /// What lies at an address of memory that holds code made at run time.
 #[derive(Debug)]
 pub enum Code<'a> {
@@ -181,6 +189,8 @@ impl<M: Memory> Runtime<M> {
     /// What lies at an address. `None`: it cannot be told now.
     pub fn code_at(&mut self, address: u64) -> Option<Found<'_>> {
         let Some(section) = self.section(address) else {
+            // A process that is gone has none either.
+            self.memory.u64(self.dac_table).filter(|top| *top != 0)?;
             return Some(Found {
                 code: Code::Foreign,
                 collectible: true,

@@ -1,5 +1,7 @@
 //! The executable memory of one process as sorted ranges that never overlap.
 
+use std::ops::Range;
+
 use crate::trace::ModuleId;
 
 /// What lies behind executable memory.
@@ -18,7 +20,7 @@ impl Backing {
     ///
     /// .NET keeps JIT code in `/memfd:doublemapper (deleted)`, which looks like a file and is none worth opening.
     #[must_use]
-    pub(super) fn of_memory(path: &[u8]) -> Option<Self> {
+    pub(crate) fn of_memory(path: &[u8]) -> Option<Self> {
         if path.starts_with(b"/memfd:doublemapper") {
             return Some(Self::DoubleMapped);
         }
@@ -87,15 +89,28 @@ impl Maps {
         if new.start >= new.end {
             return;
         }
-        let first = self.sorted.partition_point(|m| m.end <= new.start);
-        let behind = self.sorted.partition_point(|m| m.start < new.end);
-        let overlapped = &self.sorted[first..behind];
+        let within = self.within(new.start, new.end);
+        let overlapped = &self.sorted[within.clone()];
         let left = overlapped
             .first()
             .and_then(|m| m.cut_to(m.start, new.start));
         let right = overlapped.last().and_then(|m| m.cut_to(new.end, m.end));
         let replacement = left.into_iter().chain([new]).chain(right);
-        self.sorted.splice(first..behind, replacement);
+        self.sorted.splice(within, replacement);
+    }
+
+    /// Which mappings have a part in a range that is not empty.
+    fn within(&self, start: u64, end: u64) -> Range<usize> {
+        let first = self.sorted.partition_point(|m| m.end <= start);
+        let behind = self.sorted.partition_point(|m| m.start < end);
+        first..behind.max(first)
+    }
+
+    /// Whether nothing is mapped in a range but what has this behind it.
+    #[must_use]
+    pub fn has_only(&self, backing: Backing, start: u64, end: u64) -> bool {
+        let within = self.within(start, end);
+        self.sorted[within].iter().all(|m| m.backing == backing)
     }
 
     /// The mapping an address lies in.
@@ -156,6 +171,13 @@ mod tests {
                 prop_assert_eq!(got, *want);
             }
             let sorted: Vec<_> = maps.iter().collect();
+            for start in 0..96 {
+                let end = (start + 5).min(96);
+                let backing = Backing::File(ModuleId(1));
+                let mut mapped = bytes[start..end].iter().flatten();
+                let only = mapped.all(|(_, of)| *of == backing);
+                prop_assert_eq!(maps.has_only(backing, start as u64, end as u64), only);
+            }
             prop_assert!(sorted.windows(2).all(|w| w[0].end <= w[1].start));
         }
     }

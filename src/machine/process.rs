@@ -120,6 +120,8 @@ struct Process {
     name: Box<[u8]>,
     maps: Arc<Maps>,
     row: Option<ProcessId>,
+    /// When it was forked, or began its program, if that was seen.
+    born: Option<Nanos>,
 }
 
 #[derive(Clone, Debug)]
@@ -189,7 +191,11 @@ impl Machine {
                 name,
             } => {
                 if exec {
-                    self.processes.insert(pid, Process::default());
+                    let process = Process {
+                        born: Some(time),
+                        ..Process::default()
+                    };
+                    self.processes.insert(pid, process);
                     self.threads.remove(&tid);
                 }
                 self.name_thread(pid, tid, name);
@@ -198,12 +204,24 @@ impl Machine {
                 pid,
                 tid,
                 parent_pid,
-            } => self.fork(pid, tid, parent_pid),
+            } => self.fork(time, pid, tid, parent_pid),
             Record::Exit { pid, tid } => {
                 self.exited.push_back((time, pid, tid));
                 self.forget_exited(time);
             }
             _ => {}
+        }
+    }
+
+    /// Takes in memory for code made at run time before its record's turn comes. Where something else is mapped still,
+    /// older samples may be in that.
+    pub fn map_ahead(&mut self, record: &CodeMapping<'_>) {
+        let end = record.start.saturating_add(record.len);
+        if let Some(backing) = Backing::of_memory(record.path)
+            && let Some(maps) = self.maps(record.pid)
+            && maps.has_only(backing, record.start, end)
+        {
+            self.map(record);
         }
     }
 
@@ -238,7 +256,7 @@ impl Machine {
         })
     }
 
-    fn fork(&mut self, pid: Pid, tid: Tid, parent_pid: Pid) {
+    fn fork(&mut self, time: Nanos, pid: Pid, tid: Tid, parent_pid: Pid) {
         let parent = self.processes.get(&parent_pid);
         let name: Box<[u8]> = parent.map(|p| p.name.clone()).unwrap_or_default();
         if pid != parent_pid {
@@ -246,6 +264,7 @@ impl Machine {
                 name: name.clone(),
                 maps: parent.map(|p| p.maps.clone()).unwrap_or_default(),
                 row: None,
+                born: Some(time),
             };
             self.processes.insert(pid, child);
         }
@@ -391,6 +410,18 @@ impl Machine {
     #[must_use]
     pub fn maps(&self, pid: Pid) -> Option<&Maps> {
         self.processes.get(&pid).map(|process| &*process.maps)
+    }
+
+    /// When a process was forked, or began its program. `None`: before the capture.
+    #[must_use]
+    pub fn born(&self, pid: Pid) -> Option<Nanos> {
+        self.processes.get(&pid)?.born
+    }
+
+    /// The row of a process. `None`: it was not sampled yet.
+    #[must_use]
+    pub fn row_of(&self, pid: Pid) -> Option<ProcessId> {
+        self.processes.get(&pid)?.row
     }
 
     /// Sampled processes; [`ProcessId`] is the position.

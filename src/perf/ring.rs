@@ -22,6 +22,8 @@ pub(super) struct Ring {
     data_bytes: usize,
     head: u64,
     tail: u64,
+    /// How far `look_ahead` has come.
+    ahead: u64,
     /// A record that wraps around the end, put together.
     wrapped: Vec<u8>,
     damaged: bool,
@@ -40,6 +42,7 @@ impl Ring {
             data_bytes,
             head: 0,
             tail: 0,
+            ahead: 0,
             wrapped: Vec::new(),
             damaged: false,
         })
@@ -48,6 +51,17 @@ impl Ring {
     /// Takes notice of what the kernel has written by now.
     pub(super) fn refresh(&mut self) {
         self.head = self.data_head().load(Ordering::Acquire);
+    }
+
+    /// Shows the records that have come since the last look and stay in the ring.
+    pub(super) fn look_ahead(&mut self, mut each: impl FnMut(&[u8])) {
+        self.refresh();
+        self.ahead = self.ahead.max(self.tail);
+        while let Some(record) = self.record(self.ahead) {
+            let size = record.len() as u64;
+            each(record);
+            self.ahead = self.ahead.wrapping_add(size);
+        }
     }
 
     /// Whether a record was found that cannot be one; the ring is then read no further.
@@ -81,42 +95,47 @@ impl Ring {
         }
     }
 
-    /// Size of the record at the tail; 0 if there is none or it cannot be one.
-    fn record_bytes(&mut self) -> usize {
-        let available = self.head.wrapping_sub(self.tail) as usize;
+    /// Size of the record at a position between tail and head; 0 if there is none or it cannot be one.
+    fn record_bytes(&mut self, at: u64) -> usize {
+        let available = self.head.wrapping_sub(at) as usize;
         if self.damaged || available < HEADER_BYTES {
             return 0;
         }
         // Records are multiples of 8 bytes, so a header never wraps.
-        let size = match *self.contiguous(self.tail.wrapping_add(SIZE_AT), 2) {
+        let size = match *self.contiguous(at.wrapping_add(SIZE_AT), 2) {
             [low, high] => usize::from(u16::from_le_bytes([low, high])),
             _ => 0,
         };
         self.damaged = size < HEADER_BYTES || size > available;
         if self.damaged { 0 } else { size }
     }
+
+    /// The record at a position between tail and head.
+    fn record(&mut self, at: u64) -> Option<&[u8]> {
+        let size = self.record_bytes(at);
+        if size == 0 {
+            return None;
+        }
+        let first = self.contiguous(at, size).len();
+        if first == size {
+            return Some(self.contiguous(at, size));
+        }
+        let mut wrapped = std::mem::take(&mut self.wrapped);
+        wrapped.clear();
+        wrapped.extend_from_slice(self.contiguous(at, first));
+        wrapped.extend_from_slice(self.contiguous(at.wrapping_add(first as u64), size - first));
+        self.wrapped = wrapped;
+        Some(&self.wrapped)
+    }
 }
 
 impl RecordSource for Ring {
     fn peek(&mut self) -> Option<&[u8]> {
-        let size = self.record_bytes();
-        if size == 0 {
-            return None;
-        }
-        let first = self.contiguous(self.tail, size).len();
-        if first == size {
-            return Some(self.contiguous(self.tail, size));
-        }
-        let mut wrapped = std::mem::take(&mut self.wrapped);
-        wrapped.clear();
-        wrapped.extend_from_slice(self.contiguous(self.tail, first));
-        wrapped.extend_from_slice(self.contiguous(self.tail + first as u64, size - first));
-        self.wrapped = wrapped;
-        Some(&self.wrapped)
+        self.record(self.tail)
     }
 
     fn advance(&mut self) {
-        self.tail = self.tail.wrapping_add(self.record_bytes() as u64);
+        self.tail = self.tail.wrapping_add(self.record_bytes(self.tail) as u64);
         self.data_tail().store(self.tail, Ordering::Release);
     }
 }
@@ -150,6 +169,32 @@ mod tests {
             assert_eq!(event.tail(), position);
         }
         assert!(!ring.damaged());
+    }
+
+    #[test]
+    fn a_look_ahead_shows_each_record_once_and_takes_none() {
+        let event = FakeEvent::new(DATA_BYTES);
+        let mut ring = event.ring();
+        let written = [record(1, 2048), record(2, 1024), record(3, 2000)];
+        let seen = |ring: &mut Ring| {
+            let mut seen = Vec::new();
+            ring.look_ahead(|record| seen.push(record.to_vec()));
+            seen
+        };
+        event.write(0, &written[0]);
+        event.write(2048, &written[1]);
+        assert_eq!(seen(&mut ring), written[..2]);
+        assert_eq!(seen(&mut ring), written[..0]);
+        ring.advance();
+        event.write(3072, &written[2]);
+        assert_eq!(seen(&mut ring), written[2..]);
+        assert_eq!(event.tail(), 2048);
+        assert_eq!(ring.peek(), Some(&written[1][..]));
+        // What was taken meanwhile is behind it.
+        ring.advance();
+        ring.advance();
+        event.write(5072, &written[1]);
+        assert_eq!(seen(&mut ring), written[1..2]);
     }
 
     #[test]

@@ -51,6 +51,18 @@ impl Rings {
         });
     }
 
+    /// Shows what has come since the last look and is not drained yet, ring by ring.
+    pub(super) fn look_ahead(&mut self, mut each: impl FnMut(&Record<'_>)) {
+        for ring in &mut self.rings {
+            // What cannot be parsed is counted when it is drained.
+            ring.look_ahead(|bytes| {
+                if let Ok(record) = self.layout.parse(bytes) {
+                    each(&record);
+                }
+            });
+        }
+    }
+
     /// Records that could not be parsed, and rings given up.
     pub(super) fn malformed(&self) -> u64 {
         self.malformed + self.rings.iter().filter(|ring| ring.damaged()).count() as u64

@@ -326,6 +326,11 @@ impl Session {
         self.drain_until(Nanos(u64::MAX), each);
     }
 
+    /// Shows, without order, what has come since the last look and is not old enough to be drained.
+    pub fn look_ahead(&mut self, each: impl FnMut(&Record<'_>)) {
+        self.rings.look_ahead(each);
+    }
+
     fn drain_until(&mut self, horizon: Nanos, mut each: impl FnMut(Nanos, Record<'_>)) {
         let Self { rings, threads, .. } = self;
         rings.drain_until(horizon, |time, record| {

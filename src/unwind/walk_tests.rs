@@ -85,6 +85,7 @@ fn walk(elf: &[u8], ip: u64, bp: u64, stack: &[u64]) -> (Walked, usize) {
         time: Nanos(1),
         maps: &maps,
         files: &files,
+        comes_again: false,
     };
     let mut leaf_first = Vec::new();
     let walked = Unwinder::default().walk(&sample, host, &mut leaf_first);

@@ -49,6 +49,8 @@ pub struct Host<'a> {
     pub maps: &'a Maps,
     /// The files of these mappings.
     pub files: &'a FileTable,
+    /// The sample comes again: what is not found now may be found then, so that only what is found is kept.
+    pub comes_again: bool,
 }
 
 /// Where a frame goes on, and whether it was stopped there; else it has called something from the instruction before.
@@ -101,6 +103,9 @@ impl ManagedCode {
             return known;
         }
         let found = self.processes.find(host, point).unwrap_or(Found::NOTHING);
+        if found.rule.is_none() && host.comes_again {
+            return None;
+        }
         self.keep(&key, &found, now)
     }
 

@@ -113,6 +113,9 @@ impl Processes {
                 Met::Stub(StubKind::Helper) | Met::Foreign => true,
                 Met::Stub(_) => lasting,
             };
+            if name.is_none() && host.comes_again {
+                return None;
+            }
             let period = if is_settled { Period::ALWAYS } else { now };
             let met = dotnet.named.insert(host.process, piece, name, period);
             self.met.extend(met);
@@ -155,6 +158,7 @@ impl Processes {
                         named: NamedCode::default(),
                     }))
                 }
+                None if host.comes_again => return,
                 None => Process::Other(Nanos(host.time.0.saturating_add(RETRY_NS))),
             };
             self.runtimes.insert(host.process, process);
