@@ -1,0 +1,166 @@
+//! Captures of .NET processes that are many, short, hidden or held: the code of each has names, or a notice says why not.
+#![allow(clippy::unwrap_used)]
+
+#[macro_use]
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use support::{Runtime, Saved, Workload, captured, runtimes, workloads};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Frames made at run time, once for each sample they are in.
+#[derive(Debug, Default)]
+struct Made {
+    all: u64,
+    nameless: u64,
+}
+
+/// Those of a process.
+fn made_by(saved: &Saved, pid: i32) -> Made {
+    let mut made = Made::default();
+    let root = format!("({pid})");
+    let of_process = |stack: &&Vec<String>| stack[0].ends_with(&root);
+    for stack in saved.stacks.keys().filter(of_process) {
+        let samples = saved.stacks[stack];
+        for frame in stack.iter().filter(|frame| frame.ends_with("_[j]")) {
+            made.all += samples;
+            made.nameless += samples * u64::from(frame.starts_with("jit+0x"));
+        }
+    }
+    made
+}
+
+/// Each .NET process has names but for so many frames in a thousand, or is told of in a notice; how many have.
+#[track_caller]
+fn named_or_explained(saved: &Saved, permille: u64) -> usize {
+    let summary = &saved.summary;
+    let mut named = 0;
+    for process in summary.processes.iter().filter(|p| p.name == "dotnet") {
+        let made = made_by(saved, process.pid);
+        let pid = process.pid.to_string();
+        let is_told = summary.quality.notices.iter().any(|notice| {
+            let mut words = notice.what.split(|c: char| !c.is_ascii_digit());
+            words.any(|word| word == pid)
+        });
+        let has_names = made.all > 0 && made.nameless * 1000 <= made.all * permille;
+        assert!(
+            has_names || is_told,
+            "{process:?}: {made:?}\n{:#?}",
+            summary.quality.notices
+        );
+        named += usize::from(has_names);
+    }
+    named
+}
+
+/// One runtime of each version, and the program that burns CPU.
+fn on_each_version() -> Vec<(Runtime, PathBuf)> {
+    let Some(program) = workloads::cpu() else {
+        skip!("cpu.dll is not built; scripts/workloads builds it");
+    };
+    let mut runtimes = runtimes();
+    runtimes.dedup_by_key(|runtime| runtime.major());
+    if runtimes.is_empty() {
+        skip!("there is no .NET runtime; scripts/runtimes gets some");
+    }
+    let with_program = |runtime| (runtime, program.clone());
+    runtimes.into_iter().map(with_program).collect()
+}
+
+/// A capture of a shell script, in which `"$0" "$1"` is the program.
+fn captured_script(runtime: &Runtime, program: &Path, script: &str) -> Saved {
+    let words = [runtime.dotnet.as_os_str(), program.as_os_str()];
+    let start = [
+        "--",
+        "env",
+        "DOTNET_ROLL_FORWARD=LatestMajor",
+        "sh",
+        "-c",
+        script,
+    ];
+    captured(start.iter().map(AsRef::as_ref).chain(words))
+}
+
+#[test]
+fn fifty_at_once() {
+    need_capture!();
+    for (runtime, program) in on_each_version() {
+        let script = r#"for i in $(seq 50); do "$0" "$1" --seconds 4 >/dev/null & done; wait"#;
+        let saved = captured_script(&runtime, &program, script);
+        let named = named_or_explained(&saved, 50);
+        println!("on .NET {}: {named} named", runtime.version);
+        let dotnet = |name: &String| name == "dotnet";
+        let processes = saved.summary.processes.iter().map(|p| &p.name);
+        assert_eq!(processes.filter(|name| dotnet(name)).count(), 50);
+        // Before .NET 8 each must be asked, and not all are.
+        assert!(named >= if runtime.major() < 8 { 30 } else { 50 });
+    }
+}
+
+#[test]
+fn ten_new_ones_a_second() {
+    need_capture!();
+    for (runtime, program) in on_each_version() {
+        let script =
+            r#"for i in $(seq 20); do "$0" "$1" --seconds 0.2 >/dev/null & sleep 0.1; done; wait"#;
+        let saved = captured_script(&runtime, &program, script);
+        let named = named_or_explained(&saved, 50);
+        println!("on .NET {}: {named} named", runtime.version);
+        assert!(named >= if runtime.major() < 8 { 1 } else { 20 });
+    }
+}
+
+/// Its sockets and its pid are not where ours are.
+#[test]
+fn one_in_namespaces_of_its_own() {
+    need_capture!();
+    for (runtime, program) in on_each_version() {
+        let script = r#"exec unshare -pmf --mount-proc sh -c \
+            'mount -t tmpfs none /mnt && mkdir /mnt/own && TMPDIR=/mnt/own "$0" "$1" --seconds 3' "$0" "$1""#;
+        let saved = captured_script(&runtime, &program, script);
+        assert_eq!(named_or_explained(&saved, 20), 1);
+        assert!(saved.samples_under(&["ShareCaller", "Work50"]) > 100);
+        assert_eq!(saved.summary.quality.notices, []);
+    }
+}
+
+#[test]
+fn one_that_is_stopped() {
+    need_capture!();
+    for (runtime, program) in on_each_version() {
+        let mut command = runtime.command(&program);
+        let workload = Workload::start(command.args(["--seconds", "5"]));
+        let pid = workload.pid().to_string();
+        let target = Pid::from_raw(workload.pid() as i32).unwrap();
+        let stopper = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(1500));
+            kill_process(target, Signal::STOP).unwrap();
+        });
+        let saved = captured(["-pid", &pid, "-collectsec", "3"]);
+        stopper.join().unwrap();
+        workload.signal(Signal::CONT);
+        let named = named_or_explained(&saved, 1);
+        assert!(saved.summary.samples > 500, "{}", saved.summary.samples);
+        assert_eq!(named, usize::from(runtime.major() >= 8));
+        workload.done(LIMIT);
+    }
+}
+
+#[test]
+fn one_that_ends() {
+    need_capture!();
+    for (runtime, program) in on_each_version() {
+        let mut command = runtime.command(&program);
+        let workload = Workload::start(command.args(["--seconds", "2"]));
+        let pid = workload.pid().to_string();
+        let saved = captured(["-pid", &pid, "-collectsec", "5"]);
+        assert_eq!(named_or_explained(&saved, 20), 1);
+        assert!(saved.samples_under(&["ShareCaller", "Work50"]) > 100);
+        workload.done(LIMIT);
+    }
+}
