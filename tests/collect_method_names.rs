@@ -122,3 +122,41 @@ fn instances_and_closures() {
         }
     }
 }
+
+/// The pictures of stacks have short names; the rest of the trace keeps the full ones.
+#[test]
+fn short_names() {
+    need_capture!();
+    let Some(program) = workloads::shared("split/split.dll") else {
+        skip!("split is not beside this repository");
+    };
+    let Some(runtime) = runtimes().into_iter().find(|runtime| runtime.major() >= 8) else {
+        skip!("there is no .NET runtime; scripts/runtimes gets some");
+    };
+    let mut command = runtime.command(&program);
+    let workload = Workload::start(command.args(["--mode", "generic", "--seconds", "8"]));
+    let pid = workload.pid().to_string();
+    let saved = captured(["-pid", &pid, "-collectsec", "2", "-shortnames"]);
+    let burn = "Generics+Box<__Canon>.GenericBurn<__Canon>_[j]";
+    let is_short = |stack: &Vec<String>| stack.iter().any(|frame| frame == burn);
+    assert!(saved.stacks.keys().any(is_short), "{:#?}", saved.stacks);
+    let full = "Split.Modes.Generics.ReferenceCaller(ulong)";
+    let svg = saved.svg();
+    assert!(svg.contains("Generics.ReferenceCaller") && !svg.contains(full));
+    let is_full = |name: &str| name == full;
+    assert!(
+        saved
+            .summary
+            .methods
+            .iter()
+            .any(|method| is_full(&method.name))
+    );
+    assert!(String::from_utf8_lossy(&saved.perf_text).contains(full));
+    assert!(
+        !saved
+            .stacks
+            .keys()
+            .flatten()
+            .any(|frame| frame.contains(full))
+    );
+}

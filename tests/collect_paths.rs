@@ -102,16 +102,11 @@ fn modes(done: &Value) -> Vec<(&str, Vec<Vec<String>>)> {
         .collect()
 }
 
-/// A precompiled method: the perf map does not tell of those.
-fn is_precompiled(frame: &str) -> bool {
-    frame.contains(".dll+0x") || frame.contains("split-single+0x")
-}
-
 /// Whether all of a path is in a stack, in order.
 fn shows(stack: &Stack, path: &[String]) -> bool {
     let mut frames = stack.frames.iter();
     path.iter()
-        .all(|part| frames.any(|frame| frame.contains(part) || is_precompiled(frame)))
+        .all(|part| frames.any(|frame| frame.contains(part)))
 }
 
 /// What is said of the samples that are in the innermost method of a mode's paths, or in what it calls.

@@ -16,8 +16,8 @@ mod text_tests;
 use std::io::Cursor;
 use std::path::PathBuf;
 
-use perfcollect::output::archive;
 use perfcollect::output::summary::Summary;
+use perfcollect::output::{MethodNames, archive};
 use perfcollect::trace::Trace;
 
 /// The archive of a trace on disk.
@@ -29,7 +29,15 @@ struct Written {
 
 fn archive_bytes(trace: &Trace, summary: &Summary) -> Vec<u8> {
     let mut bytes = Cursor::new(Vec::new());
-    archive::write(trace, summary, "test", b"log", &mut bytes).unwrap();
+    archive::write(
+        trace,
+        summary,
+        MethodNames::Full,
+        "test",
+        b"log",
+        &mut bytes,
+    )
+    .unwrap();
     bytes.into_inner()
 }
 

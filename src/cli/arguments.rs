@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::output::MethodNames;
 use crate::perf::CallGraph;
 use crate::trace::Pid;
 
@@ -89,6 +90,19 @@ pub(super) struct ResultOptions {
     /// Print the summary as JSON
     #[arg(long)]
     pub(super) json: bool,
+    /// Call .NET methods Type.Method in the flame graph and the folded stacks
+    #[arg(long)]
+    pub(super) shortnames: bool,
+}
+
+impl ResultOptions {
+    /// How methods are called in pictures of stacks.
+    pub(super) fn names(self) -> MethodNames {
+        match self.shortnames {
+            true => MethodNames::Short,
+            false => MethodNames::Full,
+        }
+    }
 }
 
 /// Make the trace of a capture that was killed, from the spool it left beside its output.

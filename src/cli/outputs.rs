@@ -10,6 +10,7 @@ use super::OneLine;
 use super::arguments::ResultOptions;
 use crate::capture::{Capture, Signals};
 use crate::naming::{self, Stopped};
+use crate::output::MethodNames;
 use crate::output::archive::{self, ArchiveError};
 use crate::output::file::{self, OutputError, OutputFile};
 use crate::output::flame_graph;
@@ -73,7 +74,10 @@ impl Wanted<'_> {
         paths
             .create(self.results.force)
             .map_err(WriteError::from)
-            .and_then(|outputs| outputs.write(&trace, &summary, log.as_bytes(), signals))
+            .and_then(|outputs| {
+                let names = self.results.names();
+                outputs.write(&trace, &summary, names, log.as_bytes(), signals)
+            })
             .map_err(|error| self.kept(error, spool, &unwritten))?;
         let removed = spool.remove();
         self.print(&summary, &paths)?;
@@ -189,11 +193,13 @@ impl Outputs<'_> {
         mut self,
         trace: &Trace,
         summary: &Summary,
+        names: MethodNames,
         log: &[u8],
         signals: &Signals,
     ) -> Result<(), WriteError> {
         let mut out = BufWriter::new(Stoppable::new(&mut self.flame_graph, signals));
-        let written = flame_graph::write(trace, self.name, &mut out).and_then(|()| out.flush());
+        let written =
+            flame_graph::write(trace, names, self.name, &mut out).and_then(|()| out.flush());
         drop(out);
         check(
             &self.flame_graph,
@@ -201,7 +207,7 @@ impl Outputs<'_> {
             signals,
         )?;
         let out = BufWriter::new(Stoppable::new(&mut self.archive, signals));
-        let written = archive::write(trace, summary, self.name, log, out);
+        let written = archive::write(trace, summary, names, self.name, log, out);
         // A picture without its trace is kept only by who is in a hurry.
         let written = check(&self.archive, written, signals);
         if let Ok(()) | Err(WriteError::Stopped) = written {

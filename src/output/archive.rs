@@ -9,6 +9,7 @@ use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, DateTime, ZipWriter};
 
 use super::call_tree::CallTree;
+use super::short_name::MethodNames;
 use super::summary::Summary;
 use super::{flame_graph, folded, perf_text, sanitize};
 use crate::trace::Trace;
@@ -51,13 +52,14 @@ impl From<zip::result::ZipError> for ArchiveError {
     }
 }
 
-/// Writes the archive of `trace`: `name` is the capture's base name, `log` what perfcollect did, for its maintainers.
+/// Writes the archive of `trace`: `names` are those in the pictures of stacks, `name` is the capture's base name, `log` what perfcollect did, for its maintainers.
 ///
 /// # Errors
 /// [`ArchiveError::Io`] is what `out` returned.
 pub fn write(
     trace: &Trace,
     summary: &Summary,
+    names: MethodNames,
     name: &str,
     log: &[u8],
     out: impl Write + Seek,
@@ -72,7 +74,7 @@ pub fn write(
     };
     start(&mut zip, PERF_TEXT)?;
     perf_text::write(trace, &mut zip)?;
-    let tree = CallTree::new(trace);
+    let tree = CallTree::new(trace, names);
     start(&mut zip, FOLDED)?;
     folded::write_tree(&tree, &mut zip)?;
     start(&mut zip, FLAME_GRAPH)?;

@@ -10,6 +10,7 @@ use rustc_hash::FxHashMap;
 
 use super::label::{self, Interner};
 use super::sanitize;
+use super::short_name::MethodNames;
 use crate::trace::{FrameId, FunctionId, FunctionKind, ProcessId, StackId, Trace};
 
 /// What a label stands for, as the flame graph colours it.
@@ -42,8 +43,8 @@ pub(super) struct CallTree {
 }
 
 impl CallTree {
-    pub(super) fn new(trace: &Trace) -> Self {
-        let mut builder = Builder::new(trace);
+    pub(super) fn new(trace: &Trace, names: MethodNames) -> Self {
+        let mut builder = Builder::new(trace, names);
         for sample in trace.samples.iter() {
             let process = trace.threads[sample.thread.index()].process;
             let node = builder.node_of(process, sample.stack);
@@ -132,6 +133,7 @@ type Place = (Option<usize>, usize);
 
 struct Builder<'a> {
     trace: &'a Trace,
+    names: MethodNames,
     labels: Interner<String>,
     shades: Vec<Shade>,
     nodes: Vec<Node>,
@@ -141,9 +143,10 @@ struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    fn new(trace: &'a Trace) -> Self {
+    fn new(trace: &'a Trace, names: MethodNames) -> Self {
         Self {
             trace,
+            names,
             labels: Interner::new(trace),
             shades: Vec::new(),
             nodes: Vec::new(),
@@ -214,10 +217,10 @@ impl<'a> Builder<'a> {
     }
 
     fn label(&mut self, frame: FrameId, function: FunctionId) -> usize {
-        let trace = self.trace;
-        let label = self
-            .labels
-            .row(trace, function, || label_text(trace, frame, function));
+        let (trace, names) = (self.trace, self.names);
+        let label = self.labels.row(trace, function, || {
+            label_text(trace, names, frame, function)
+        });
         self.shade(label, shade_of(trace, function));
         label
     }
@@ -232,10 +235,10 @@ impl<'a> Builder<'a> {
 
 /// The name with the suffix that `stackcollapse-perf --all` gives to its kind. Precompiled .NET code has none there;
 /// it is as much of a file as native code is.
-fn label_text(trace: &Trace, frame: FrameId, function: FunctionId) -> String {
+fn label_text(trace: &Trace, names: MethodNames, frame: FrameId, function: FunctionId) -> String {
     let row = &trace.functions[function.index()];
     let name = match label::known_name(row) {
-        Some(name) => sanitize::folded(name),
+        Some(name) => sanitize::folded(&names.of(row, name)),
         None => {
             let (module, offset) = (label::module(row), label::name(trace, frame, function));
             sanitize::folded(&format!("{module}+{offset}"))

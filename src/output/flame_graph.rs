@@ -9,6 +9,7 @@ use rustc_hash::FxBuildHasher;
 
 use super::call_tree::{CallTree, Shade};
 use super::sanitize;
+use super::short_name::MethodNames;
 use crate::trace::Trace;
 
 /// Narrowest frame in percent of all samples: one pixel of a 2000 pixel wide window. Bounds the file, as browsers
@@ -42,8 +43,13 @@ const END: &[u8] = b"</svg>";
 ///
 /// # Errors
 /// What `out` returns.
-pub fn write(trace: &Trace, name: &str, out: &mut impl Write) -> io::Result<()> {
-    write_tree(&CallTree::new(trace), trace, name, out)
+pub fn write(
+    trace: &Trace,
+    names: MethodNames,
+    name: &str,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    write_tree(&CallTree::new(trace, names), trace, name, out)
 }
 
 pub(super) fn write_tree(

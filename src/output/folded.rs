@@ -9,14 +9,15 @@
 use std::io::{self, Write};
 
 use super::call_tree::CallTree;
+use super::short_name::MethodNames;
 use crate::trace::Trace;
 
-/// Writes the stacks of `trace`.
+/// Writes the stacks of `trace`, with full names.
 ///
 /// # Errors
 /// What `out` returns.
 pub fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
-    write_tree(&CallTree::new(trace), out)
+    write_tree(&CallTree::new(trace, MethodNames::Full), out)
 }
 
 pub(super) fn write_tree(tree: &CallTree, out: &mut impl Write) -> io::Result<()> {

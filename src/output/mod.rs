@@ -15,5 +15,8 @@ pub mod folded;
 mod label;
 pub mod perf_text;
 pub(crate) mod sanitize;
+mod short_name;
 pub mod spool_file;
 pub mod summary;
+
+pub use short_name::MethodNames;
