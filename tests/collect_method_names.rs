@@ -74,7 +74,7 @@ fn a_web_server() {
         // Precompiled, then made at run time.
         let frames = [
             "System.Threading.PortableThreadPool+WorkerThread.WorkerThreadStart()",
-            "Microsoft.AspNetCore.Server.Kestrel.Core.Internal.Http.HttpProtocol.",
+            "Microsoft.AspNetCore.Server.Kestrel.Core.Internal.Http.HttpProtocol",
         ];
         expect_names(&format!("webapi on {}", runtime.version), &saved, &frames);
     }
