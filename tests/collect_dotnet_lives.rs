@@ -124,7 +124,7 @@ fn one_in_namespaces_of_its_own() {
             'mount -t tmpfs none /mnt && mkdir /mnt/own && TMPDIR=/mnt/own "$0" "$1" --seconds 3' "$0" "$1""#;
         let saved = captured_script(&runtime, &program, script);
         assert_eq!(named_or_explained(&saved, 20), 1);
-        assert!(saved.samples_under(&["ShareCaller", "Work50"]) > 100);
+        assert!(saved.samples_under(&["ShareCaller", "Work50"]) > 20);
         assert_eq!(saved.summary.quality.notices, []);
     }
 }
@@ -145,7 +145,7 @@ fn one_that_is_stopped() {
         stopper.join().unwrap();
         workload.signal(Signal::CONT);
         let named = named_or_explained(&saved, 1);
-        assert!(saved.summary.samples > 500, "{}", saved.summary.samples);
+        assert!(saved.summary.samples > 50, "{}", saved.summary.samples);
         assert_eq!(named, usize::from(runtime.major() >= 8));
         workload.done(LIMIT);
     }
@@ -160,7 +160,7 @@ fn one_that_ends() {
         let pid = workload.pid().to_string();
         let saved = captured(["-pid", &pid, "-collectsec", "5"]);
         assert_eq!(named_or_explained(&saved, 20), 1);
-        assert!(saved.samples_under(&["ShareCaller", "Work50"]) > 100);
+        assert!(saved.samples_under(&["ShareCaller", "Work50"]) > 20);
         workload.done(LIMIT);
     }
 }
