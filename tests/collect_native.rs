@@ -4,9 +4,14 @@
 #[macro_use]
 mod support;
 
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use perfcollect_symbols::elf::ElfFile;
+use perfcollect_symbols::table::Symbol;
 use support::{Saved, Workload, captured, expect_same_in_perfview, expect_shares, workloads};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -58,6 +63,53 @@ fn shares_with_and_without_frame_pointers() {
             assert!(stack.contains(&"main".into()), "{stack:?}");
         }
     }
+}
+
+/// Names by address of the functions that a program has symbols of.
+fn functions(program: &Path) -> BTreeMap<u64, String> {
+    let file = File::open(program).unwrap();
+    let symbols = ElfFile::open(&file).unwrap().symbols().unwrap();
+    let name = |symbol: Symbol<'_>| String::from_utf8(symbol.name.into()).unwrap();
+    symbols
+        .iter()
+        .map(|symbol| (symbol.start, name(symbol)))
+        .collect()
+}
+
+#[test]
+fn stripped_program_has_one_row_for_each_function() {
+    need_capture!();
+    let Some((saved, _)) = capture("native-stripped", "shares") else {
+        return;
+    };
+    assert!(saved.summary.quality.names.native.unnamed > 0);
+    // The same code, but with symbols.
+    let functions = functions(&workloads::native("native-nofp").unwrap());
+    let rows = saved.summary.methods.iter();
+    let own = rows.filter(|row| row.module == "native-stripped");
+    let mut found: Vec<&str> = own
+        .map(|row| {
+            let start = row.name.strip_prefix("0x").unwrap();
+            functions[&u64::from_str_radix(start, 16).unwrap()].as_str()
+        })
+        .collect();
+    found.sort_unstable();
+    // Some are met by chance only.
+    let always = [
+        "_start",
+        "main",
+        "share_caller",
+        "shares",
+        "work20",
+        "work30",
+        "work50",
+    ];
+    for name in always {
+        assert!(found.contains(&name), "{name} is not in {found:?}");
+    }
+    let rows = found.len();
+    found.dedup();
+    assert_eq!(found.len(), rows, "{found:?}");
 }
 
 #[test]

@@ -16,6 +16,13 @@ fuzz_target!(|data: &[u8]| {
         elf.stub_sections(),
         elf.managed_code(),
     );
+    if let Ok(ranges) = elf.function_ranges() {
+        for range in ranges.iter().filter(|range| !range.is_empty()) {
+            // A later one may hide the start.
+            let found = ranges.around(range.start);
+            assert!(found.is_none_or(|found| found.contains(&range.start)));
+        }
+    }
     if let Ok(symbols) = elf.symbols() {
         for symbol in symbols.iter() {
             assert!(symbol.start < symbol.end);

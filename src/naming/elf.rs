@@ -1,11 +1,12 @@
 //! Functions of mapped files, by the symbols of the file and of its separate debug file, or by the tables of precompiled
 //! .NET code.
 
+use std::cell::LazyCell;
 use std::fs::File;
 
 use perfcollect_symbols::debug_file::Wanted;
 use perfcollect_symbols::demangle::demangle;
-use perfcollect_symbols::elf::{ElfError, ElfFile};
+use perfcollect_symbols::elf::{ElfError, ElfFile, FunctionRanges};
 use perfcollect_symbols::table::SymbolTable;
 
 use super::gap::Gap;
@@ -21,21 +22,30 @@ pub(super) fn name(codes: &[CodeAddress], file: &CodeFile) -> Named {
     let (tables, notices) = symbols(file).unwrap_or_default();
     let kind = kind(file);
     let mut images = Images::of(file);
+    let ranges = LazyCell::new(|| function_ranges(file).unwrap_or_default());
     let functions = codes.iter().map(|&code| {
         if let CodeAddress::File(_, offset) = code
             && let Some(function) = images.function(offset, &module)
         {
             return function;
         }
-        let symbol = match code {
-            CodeAddress::Elf(_, address) => tables.iter().find_map(|table| table.lookup(address)),
-            _ => None,
-        };
-        Function {
-            name: symbol.map(|symbol| demangle(symbol.name).into()),
+        let function = Function {
             module: module.clone(),
             kind,
             ..nameless(code)
+        };
+        let CodeAddress::Elf(_, address) = code else {
+            return function;
+        };
+        match tables.iter().find_map(|table| table.lookup(address)) {
+            Some(symbol) => Function {
+                name: Some(demangle(symbol.name).into()),
+                ..function
+            },
+            None => Function {
+                start: ranges.around(address).map(|range| range.start),
+                ..function
+            },
         }
     });
     Named {
@@ -87,12 +97,26 @@ fn kind(file: &CodeFile) -> FunctionKind {
     }
 }
 
+/// `None`: there is nothing to read.
+fn elf_file(file: &CodeFile) -> Result<Option<ElfFile<'_>>, ElfError> {
+    match &file.content {
+        Content::File(content) => ElfFile::open(content).map(Some),
+        Content::Vdso(image) => ElfFile::parse(image).map(Some),
+        Content::Unavailable(_) => Ok(None),
+    }
+}
+
+fn function_ranges(file: &CodeFile) -> Result<FunctionRanges, ElfError> {
+    match elf_file(file)? {
+        Some(own) => own.function_ranges(),
+        None => Ok(FunctionRanges::default()),
+    }
+}
+
 /// Symbol tables of a file in the order to ask them: its debug file knows more, but lacks the stubs of `.plt`.
 fn symbols(file: &CodeFile) -> Result<(Vec<SymbolTable>, Vec<Notice>), ElfError> {
-    let own = match &file.content {
-        Content::File(content) => ElfFile::open(content)?,
-        Content::Vdso(image) => ElfFile::parse(image)?,
-        Content::Unavailable(_) => return Ok(Default::default()),
+    let Some(own) = elf_file(file)? else {
+        return Ok(Default::default());
     };
     let (debug, notices) = if own.has_symtab() {
         (None, Vec::new())

@@ -65,6 +65,7 @@ fn of_method(method: &Method) -> Function {
         },
         tier: method.tier.clone(),
         kind: FunctionKind::Jit,
+        start: None,
         inlined: false,
     }
 }
@@ -83,6 +84,7 @@ fn function(name: &[u8]) -> Function {
         module,
         tier: tier.map(Into::into),
         kind: FunctionKind::Jit,
+        start: None,
         inlined: false,
     }
 }

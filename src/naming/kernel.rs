@@ -39,6 +39,7 @@ pub(super) fn name(codes: &[CodeAddress], stop: Stop<'_>) -> Named {
                 module: found.module.map_or_else(|| PROPER.into(), lossy),
                 tier: None,
                 kind: FunctionKind::Kernel,
+                start: None,
                 inlined: false,
             },
         )

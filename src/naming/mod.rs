@@ -223,6 +223,7 @@ fn nameless(code: CodeAddress) -> Function {
     };
     Function {
         name: name.map(Into::into),
+        start: None,
         module: module.into(),
         tier: None,
         kind,

@@ -48,6 +48,7 @@ impl<'a> Images<'a> {
             module: assembly.into(),
             tier: Some(TIER.into()),
             kind: FunctionKind::ReadyToRun,
+            start: None,
             inlined: false,
         })
     }

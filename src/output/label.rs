@@ -10,13 +10,19 @@ use crate::trace::{FrameId, Function, FunctionId, FunctionKind, Trace};
 /// Name of the frame that stands for missing callers.
 const TRUNCATED: &str = "[truncated]";
 
-/// The name of a function, or the offset in its module for an address without one.
+/// The name of a function; without one the offset in its module, of the function or else of the address.
 pub(super) fn name(trace: &Trace, frame: FrameId, function: FunctionId) -> Cow<'_, str> {
     let row = &trace.functions[function.index()];
+    let offset = || trace.frames[frame.index()].offset;
     match known_name(row) {
         Some(name) => Cow::Borrowed(name),
-        None => Cow::Owned(format!("{:#x}", trace.frames[frame.index()].offset)),
+        None => Cow::Owned(format!("{:#x}", row.start.unwrap_or_else(offset))),
     }
+}
+
+/// Whether a function is shown alike at all its addresses.
+fn is_one_row(function: &Function) -> bool {
+    known_name(function).is_some() || function.start.is_some()
 }
 
 /// The name of a function, unless only its address is known.
@@ -53,7 +59,7 @@ pub(super) struct Interner<K> {
     /// The rows, in the order they were met.
     pub(super) rows: Vec<K>,
     ids: FxHashMap<K, usize>,
-    /// Rows of the functions with a name; those without have one per address.
+    /// Rows of the functions with a name or a start; the others have one per address.
     of_function: Vec<Option<usize>>,
 }
 
@@ -74,7 +80,7 @@ impl<K: Clone + Eq + Hash> Interner<K> {
         })
     }
 
-    /// The row of a function at an address; `key` makes its key and runs once per function with a name.
+    /// The row of a function at an address; `key` makes its key and runs once per function with a name or a start.
     pub(super) fn row(
         &mut self,
         trace: &Trace,
@@ -85,7 +91,7 @@ impl<K: Clone + Eq + Hash> Interner<K> {
             return row;
         }
         let row = self.intern(key());
-        if known_name(&trace.functions[function.index()]).is_some() {
+        if is_one_row(&trace.functions[function.index()]) {
             self.of_function[function.index()] = Some(row);
         }
         row

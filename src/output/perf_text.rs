@@ -142,7 +142,7 @@ struct Text<'a> {
 
 /// A function's part of a frame line.
 struct FunctionText {
-    /// `None`: the offset is the name.
+    /// `None`: the offset of the frame is the name.
     symbol: Option<String>,
     /// Module and end of line.
     rest: String,
@@ -164,7 +164,9 @@ impl<'a> Text<'a> {
             let module = perf_module(&function.module)
                 .unwrap_or_else(|| label::module_of_kind(function.kind).to_owned());
             FunctionText {
-                symbol: label::known_name(function).map(|name| perf_symbol(name) + &tier),
+                symbol: label::known_name(function)
+                    .map(|name| perf_symbol(name) + &tier)
+                    .or_else(|| Some(format!("{:#x}", function.start?))),
                 rest: format!(" ({module})\n"),
             }
         });
@@ -247,6 +249,7 @@ mod tests {
                 module: "m".into(),
                 tier: None,
                 kind: FunctionKind::Jit,
+                start: None,
                 inlined: true,
             });
             trace.frame_functions.push(FunctionId(0));

@@ -62,10 +62,10 @@ pub struct ProcessSummary {
     pub cpu_ms: f64,
 }
 
-/// One method, whatever tiers it was compiled in; or one code address without a name.
+/// One method, whatever tiers it was compiled in; one function without a name; or one code address in none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MethodSummary {
-    /// Its name; the offset in its module where it has none.
+    /// Its name; where it has none the offset in its module, at which it starts if that is known.
     pub name: String,
     /// Its module; its kind of code where there is none.
     pub module: String,

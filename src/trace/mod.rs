@@ -44,9 +44,12 @@ pub enum FunctionKind {
 /// A function, or a code address no name was found for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Function {
-    /// The demangled name, without module, arguments kept. `None`: shown as module and offset.
+    /// The demangled name, without module, arguments kept. `None`: shown as module and offset, that of `start` or of the address.
     /// Text from outside: may hold any character, writers escape it for their format.
     pub name: Option<Box<str>>,
+    /// Where it starts, in the terms of [`Frame::offset`], if that is known in place of the name: it is then one function at all its
+    /// addresses.
+    pub start: Option<u64>,
     /// What a reader sees as module: file name, assembly, `vmlinux`, `vdso`, ... Text from outside.
     pub module: Box<str>,
     /// The JIT's optimization tier as the runtime spells it (`OptimizedTier1`), for .NET methods.

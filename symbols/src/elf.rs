@@ -18,6 +18,7 @@ use headers::Headers;
 use source::Source;
 
 mod dynamic;
+mod function_ranges;
 mod functions;
 mod headers;
 mod notes;
@@ -25,6 +26,7 @@ mod plt;
 mod source;
 mod unwind;
 
+pub use function_ranges::FunctionRanges;
 pub use notes::DebugLink;
 pub use plt::StubSection;
 pub use unwind::{Section, UnwindSections};
@@ -186,6 +188,14 @@ impl<'a> ElfFile<'a> {
     /// A table lies outside the file or is over the limits: [`crate::table::MAX_SYMBOLS`], [`crate::table::MAX_NAME_BYTES`].
     pub fn symbols(&self) -> Result<SymbolTable, ElfError> {
         functions::table(self.source, &self.headers)
+    }
+
+    /// Where functions begin and end, also where the file has no symbols.
+    ///
+    /// # Errors
+    /// As [`ElfFile::unwind_sections`].
+    pub fn function_ranges(&self) -> Result<FunctionRanges, ElfError> {
+        FunctionRanges::read(self.source, &self.headers)
     }
 
     /// The address of a symbol of any kind that the file defines in `.dynsym`, by its name without version.

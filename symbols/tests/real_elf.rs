@@ -113,6 +113,37 @@ fn this_test_has_the_functions_that_readelf_lists() {
 }
 
 #[test]
+fn function_ranges_are_those_of_readelf() {
+    let own = std::env::current_exe().unwrap();
+    for path in libc().into_iter().chain([own]) {
+        let Some(listing) = readelf("--debug-dump=frames", &path) else {
+            return;
+        };
+        let expected: BTreeSet<(u64, u64)> = listing
+            .lines()
+            .filter(|line| line.contains(" FDE "))
+            .filter_map(|line| line.split_once("pc=")?.1.split_once(".."))
+            .map(|(start, end)| {
+                let number = |hex| u64::from_str_radix(hex, 16).unwrap();
+                (number(start), number(end))
+            })
+            .collect();
+        assert!(expected.len() > 1000);
+        let file = File::open(&path).unwrap();
+        let ranges = ElfFile::open(&file).unwrap().function_ranges().unwrap();
+        let found: BTreeSet<_> = ranges
+            .iter()
+            .map(|range| (range.start, range.end))
+            .collect();
+        assert_eq!(found, expected, "{}", path.display());
+        for (start, end) in expected.into_iter().filter(|(start, end)| start < end) {
+            assert_eq!(ranges.around(start), Some(start..end));
+            assert_eq!(ranges.around(end - 1), Some(start..end));
+        }
+    }
+}
+
+#[test]
 fn segments_and_build_id_are_those_of_readelf() {
     let Some(path) = libc() else {
         return eprintln!("skipped: no glibc in a known place");

@@ -41,6 +41,15 @@ impl Runtime {
         })
     }
 
+    /// One of its files.
+    pub fn file(&self, name: &str) -> PathBuf {
+        let dotnet = self.dotnet.canonicalize().expect("it is there");
+        dotnet
+            .with_file_name("shared/Microsoft.NETCore.App")
+            .join(&self.version)
+            .join(name)
+    }
+
     /// The 8 of 8.0.4.
     pub fn major(&self) -> u32 {
         self.version

@@ -56,6 +56,7 @@ impl Builder {
             module: module.into(),
             tier: None,
             kind,
+            start: None,
             inlined: false,
         })
     }
@@ -117,6 +118,7 @@ pub(crate) fn realistic() -> Trace {
         module: "App".into(),
         tier: Some(tier.into()),
         kind: Jit,
+        start: None,
         inlined: false,
     };
     let quick = b.push(method("QuickJitted"));
@@ -135,8 +137,14 @@ pub(crate) fn realistic() -> Trace {
         module: "libhidden.so".into(),
         tier: None,
         kind: Native,
+        start: None,
         inlined: false,
     };
+    let stripped = b.push(Function {
+        start: Some(0x1230),
+        ..unnamed.clone()
+    });
+    let (stripped, stripped_again) = (b.frame(&[stripped]), b.frame(&[stripped]));
     let unnamed = b.push(unnamed);
     let (hidden, hidden_again) = (b.frame(&[unnamed]), b.frame(&[unnamed]));
     let nowhere = b.push(Function {
@@ -144,6 +152,7 @@ pub(crate) fn realistic() -> Trace {
         module: "".into(),
         tier: None,
         kind: Unmapped,
+        start: None,
         inlined: false,
     });
     let nowhere = b.frame(&[nowhere]);
@@ -154,7 +163,7 @@ pub(crate) fn realistic() -> Trace {
     let app = b.thread(100, "dotnet", 100);
     let worker = b.thread(100, "dotnet", 107);
     let other = b.thread(200, "postgres: a b", 200);
-    let stacks: [(ThreadId, Vec<FrameId>); 9] = [
+    let stacks: [(ThreadId, Vec<FrameId>); 11] = [
         (app, vec![start, main, quick]),
         (app, vec![start, main, tier1]),
         (app, vec![start, main, with_inlined]),
@@ -162,12 +171,14 @@ pub(crate) fn realistic() -> Trace {
         (worker, vec![start, main, syscall, read]),
         (worker, vec![cut, hidden]),
         (worker, vec![cut, hidden_again]),
+        (worker, vec![start, stripped]),
+        (worker, vec![start, stripped_again]),
         (other, vec![start, nowhere]),
         (other, vec![]),
     ];
     let mut time = START;
     for round in 0..400u64 {
-        let (thread, stack) = &stacks[(round % 9) as usize];
+        let (thread, stack) = &stacks[(round % 11) as usize];
         time += match round * 7 % 5 {
             0 => 1_000_137,
             1 => 999_950,

@@ -118,6 +118,13 @@ fn truncated_and_unnamed_frames_say_so() {
         folded.contains("postgres: a b (200);__libc_start_main;unmapped+0x"),
         "{folded}"
     );
+    // A function without a name is one row, whatever its addresses.
+    assert_eq!(
+        folded
+            .matches(";__libc_start_main;libhidden.so+0x1230 ")
+            .count(),
+        1
+    );
 }
 
 #[test]

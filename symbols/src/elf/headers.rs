@@ -1,5 +1,6 @@
 //! The header, program headers and section headers, of either width and byte order, as one kind of value.
 
+use gimli::RunTimeEndian;
 use object::elf::{self, FileHeader32, FileHeader64};
 use object::read::ReadCache;
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
@@ -66,6 +67,18 @@ pub(super) struct Headers {
 }
 
 impl Headers {
+    /// The byte order, in the terms of gimli.
+    pub(super) fn run_time_endian(&self) -> RunTimeEndian {
+        match self.endian {
+            Endianness::Little => RunTimeEndian::Little,
+            Endianness::Big => RunTimeEndian::Big,
+        }
+    }
+
+    pub(super) fn address_bytes(&self) -> u8 {
+        if self.is_64 { 8 } else { 4 }
+    }
+
     pub(super) fn read(source: Source<'_>) -> Result<Self, ElfError> {
         let mut ident = [0; 5];
         let read = source.read_at(&mut ident, 0).map_err(ElfError::Read)?;
