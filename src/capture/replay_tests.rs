@@ -77,7 +77,8 @@ fn play(how: Play) -> Played {
         read_back(&spool, spooled, machine, CaptureInfo::default(), End::Limit).unwrap();
     capture.kernel_gone = Some("recorded elsewhere".into());
     let losses = capture.recording.losses.clone();
-    let trace = naming::name(capture, &|| false).unwrap_or_else(|_| panic!("nobody stops it"));
+    let trace = naming::name(capture, &naming::Options::default(), &|| false)
+        .unwrap_or_else(|_| panic!("nobody stops it"));
     let mut text = Vec::new();
     folded::write(&trace, &mut text).unwrap();
     Played {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::naming;
 use crate::output::MethodNames;
 use crate::perf::CallGraph;
 use crate::trace::Pid;
@@ -72,10 +73,28 @@ pub(super) struct CollectOptions {
     #[arg(long)]
     pub(super) hwevents: bool,
     #[command(flatten)]
+    pub(super) names: NameOptions,
+    #[command(flatten)]
     pub(super) results: ResultOptions,
     /// Run and sample this command
     #[arg(last = true, value_name = "COMMAND")]
     pub(super) command: Vec<OsString>,
+}
+
+/// How functions get their names.
+#[derive(Args, Clone, Debug)]
+pub(super) struct NameOptions {
+    /// Leave out functions that were inlined: show only the functions their code is in
+    #[arg(long)]
+    pub(super) noinline: bool,
+}
+
+impl NameOptions {
+    pub(super) fn naming(&self) -> naming::Options {
+        naming::Options {
+            inlined: !self.noinline,
+        }
+    }
 }
 
 /// What becomes of a trace.
@@ -115,6 +134,8 @@ pub(super) struct RecoverOptions {
     /// Write the trace under this name instead, on another disk perhaps
     #[arg(short, long, value_name = "NAME")]
     pub(super) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) names: NameOptions,
     #[command(flatten)]
     pub(super) results: ResultOptions,
 }

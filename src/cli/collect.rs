@@ -56,6 +56,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
     let wanted = Wanted {
         name: &options.name,
         spooled: &options.name,
+        naming: options.names.naming(),
         results: options.results,
         beside_command: !options.command.is_empty(),
         asked: &format!("asked: {options:?}\nsampling: {:?}", request.sampling),

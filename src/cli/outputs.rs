@@ -48,6 +48,7 @@ pub(super) struct Wanted<'a> {
     pub(super) name: &'a Path,
     /// The name of the capture, for which the spool stands.
     pub(super) spooled: &'a Path,
+    pub(super) naming: naming::Options,
     pub(super) results: ResultOptions,
     /// Whether standard output belongs to a command.
     pub(super) beside_command: bool,
@@ -66,7 +67,7 @@ impl Wanted<'_> {
         let end = capture.end.to_string();
         let spool_bytes = capture.recording.bytes;
         let unwritten = std::mem::take(&mut capture.unwritten);
-        let trace = naming::name(capture, &|| stopped(signals))
+        let trace = naming::name(capture, &self.naming, &|| stopped(signals))
             .map_err(|Stopped| self.kept(WriteError::Stopped, spool, &unwritten))?;
         let summary = Summary::new(&trace);
         let log = log(self.asked, &end, spool_bytes, &trace);

@@ -54,6 +54,7 @@ pub(super) fn run(options: &RecoverOptions) -> Result<(), RecoverError> {
     let wanted = Wanted {
         name: output,
         spooled: name,
+        naming: options.names.naming(),
         results: options.results,
         beside_command: false,
         asked: &format!("asked: {options:?}"),

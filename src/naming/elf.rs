@@ -6,50 +6,70 @@ use std::fs::File;
 
 use perfcollect_symbols::debug_file::Wanted;
 use perfcollect_symbols::demangle::demangle;
+use perfcollect_symbols::dwarf::DwarfSections;
 use perfcollect_symbols::elf::{ElfError, ElfFile, FunctionRanges};
 use perfcollect_symbols::table::SymbolTable;
 
 use super::gap::Gap;
 use super::ready_to_run::Images;
-use super::{Named, lossy, nameless};
+use super::stop::Stop;
+use super::{Named, Options, inlines, lossy, nameless};
 use rustix::io::Errno;
 
 use crate::machine::{CodeFile, Content, Root};
 use crate::trace::{CodeAddress, Function, FunctionKind, Notice};
 
-pub(super) fn name(codes: &[CodeAddress], file: &CodeFile) -> Named {
+pub(super) fn name(
+    codes: &[CodeAddress],
+    file: &CodeFile,
+    options: &Options,
+    stop: Stop<'_>,
+) -> Named {
     let module = module_name(file);
-    let (tables, notices) = symbols(file).unwrap_or_default();
+    let known = Known::of(file, options).unwrap_or_default();
+    let mut notices = known.notices;
     let kind = kind(file);
     let mut images = Images::of(file);
     let ranges = LazyCell::new(|| function_ranges(file).unwrap_or_default());
+    let inlines = inlines::find(codes, known.dwarf, file, stop);
+    notices.extend(inlines.notice);
+    let plain = |code| Function {
+        module: module.clone(),
+        kind,
+        ..nameless(code)
+    };
     let functions = codes.iter().map(|&code| {
         if let CodeAddress::File(_, offset) = code
             && let Some(function) = images.function(offset, &module)
         {
             return function;
         }
-        let function = Function {
-            module: module.clone(),
-            kind,
-            ..nameless(code)
-        };
         let CodeAddress::Elf(_, address) = code else {
-            return function;
+            return plain(code);
         };
-        match tables.iter().find_map(|table| table.lookup(address)) {
-            Some(symbol) => Function {
-                name: Some(demangle(symbol.name).into()),
-                ..function
+        let symbol = known.tables.iter().find_map(|table| table.lookup(address));
+        let name = symbol.map(|symbol| demangle(symbol.name).into());
+        Function {
+            start: match name {
+                Some(_) => None,
+                None => ranges.around(address).map(|range| range.start),
             },
-            None => Function {
-                start: ranges.around(address).map(|range| range.start),
-                ..function
-            },
+            name,
+            ..plain(code)
         }
     });
+    let functions = functions.collect();
+    let inlined = inlines.names.into_iter().map(|(index, names)| {
+        let functions = names.into_iter().map(|name| Function {
+            name: Some(name),
+            inlined: true,
+            ..plain(codes[index])
+        });
+        (index, functions.collect())
+    });
     Named {
-        functions: functions.collect(),
+        functions,
+        inlined: inlined.collect(),
         notices,
         gap: unavailable(file),
     }
@@ -113,22 +133,38 @@ fn function_ranges(file: &CodeFile) -> Result<FunctionRanges, ElfError> {
     }
 }
 
-/// Symbol tables of a file in the order to ask them: its debug file knows more, but lacks the stubs of `.plt`.
-fn symbols(file: &CodeFile) -> Result<(Vec<SymbolTable>, Vec<Notice>), ElfError> {
-    let Some(own) = elf_file(file)? else {
-        return Ok(Default::default());
-    };
-    let (debug, notices) = if own.has_symtab() {
-        (None, Vec::new())
-    } else {
-        debug_file(&own, file)
-    };
-    let debug =
-        debug.and_then(|debug| ElfFile::open(&debug).and_then(|debug| debug.symbols()).ok());
-    Ok((
-        debug.into_iter().chain(own.symbols().ok()).collect(),
-        notices,
-    ))
+/// What a file and its debug file tell.
+#[derive(Default)]
+struct Known {
+    /// Symbol tables in the order to ask them: the debug file knows more, but lacks the stubs of `.plt`.
+    tables: Vec<SymbolTable>,
+    /// Debug information, if it is wanted.
+    dwarf: Option<Result<DwarfSections, ElfError>>,
+    notices: Vec<Notice>,
+}
+
+impl Known {
+    fn of(file: &CodeFile, options: &Options) -> Result<Self, ElfError> {
+        let Some(own) = elf_file(file)? else {
+            return Ok(Self::default());
+        };
+        let is_whole = own.has_symtab() && (own.has_debug_info() || !options.inlined);
+        let (debug, notices) = match is_whole {
+            true => (None, Vec::new()),
+            false => debug_file(&own, file),
+        };
+        let debug = debug.as_ref().and_then(|debug| ElfFile::open(debug).ok());
+        let both = || debug.iter().chain([&own]);
+        let dwarf = match options.inlined {
+            true => both().find_map(|elf| elf.dwarf_sections().transpose()),
+            false => None,
+        };
+        Ok(Self {
+            tables: both().filter_map(|elf| elf.symbols().ok()).collect(),
+            dwarf,
+            notices,
+        })
+    }
 }
 
 /// The separate debug file: in the root directory of a process that has the file mapped, else in ours.

@@ -46,13 +46,13 @@ pub(super) fn name(
     let fault = fault.or_else(|| (!named).then(useless)).filter(|_| !named);
     Named {
         functions,
-        notices: Vec::new(),
         gap: fault.map(|Fault { why, remedy }| Gap {
             kind: "code made at run time by",
             who: format!("process {}", process.pid),
             why,
             remedy,
         }),
+        ..Named::default()
     }
 }
 

@@ -47,6 +47,6 @@ pub(super) fn name(codes: &[CodeAddress], stop: Stop<'_>) -> Named {
     Named {
         functions: functions.collect(),
         notices: notice.into_iter().collect(),
-        gap: None,
+        ..Named::default()
     }
 }

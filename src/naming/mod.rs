@@ -2,6 +2,7 @@
 
 mod elf;
 mod gap;
+mod inlines;
 mod jit;
 mod kernel;
 mod ready_to_run;
@@ -23,9 +24,19 @@ use crate::trace::{
     ProcessId, Quality, StackId, Trace, Truncation,
 };
 
+/// How to name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Whether functions that were inlined are told, where debug information tells of them.
+    pub inlined: bool,
+}
+
 /// What naming one group of addresses gave: for each its function, and what the user should know.
+#[derive(Default)]
 struct Named {
     functions: Vec<Function>,
+    /// The functions inlined there, outermost first, of the addresses that have such, in their order.
+    inlined: Vec<(usize, Vec<Function>)>,
     notices: Vec<Notice>,
     gap: Option<Gap>,
 }
@@ -54,6 +65,7 @@ impl Source {
         frames: &[FrameId],
         codes: &[CodeAddress],
         capture: &Capture,
+        options: &Options,
         stop: Stop<'_>,
     ) -> Named {
         let machine = &capture.machine;
@@ -64,10 +76,10 @@ impl Source {
                     format!("kernel frames have no names: {why}"),
                     "",
                 )],
-                gap: None,
+                ..Named::default()
             },
             (Self::Kernel, None) => kernel::name(codes, stop),
-            (Self::Module(id), _) => elf::name(codes, machine.files().file(id)),
+            (Self::Module(id), _) => elf::name(codes, machine.files().file(id), options, stop),
             (Self::Jit(id), _) => {
                 let process = &machine.process_rows()[id.index()];
                 let methods = &capture.recording.methods;
@@ -76,8 +88,7 @@ impl Source {
             }
             (Self::Nothing, _) => Named {
                 functions: codes.iter().copied().map(nameless).collect(),
-                notices: Vec::new(),
-                gap: None,
+                ..Named::default()
             },
         }
     }
@@ -100,7 +111,7 @@ fn offset(code: CodeAddress) -> u64 {
 pub struct Stopped;
 
 /// Names everything a capture holds, unless `stop` says to give up.
-pub fn name(capture: Capture, stop: Stop<'_>) -> Result<Trace, Stopped> {
+pub fn name(capture: Capture, options: &Options, stop: Stop<'_>) -> Result<Trace, Stopped> {
     let recording = &capture.recording;
     let mut groups: FxHashMap<Source, Vec<usize>> = FxHashMap::default();
     for (row, &code) in recording.frames.iter().enumerate() {
@@ -109,7 +120,7 @@ pub fn name(capture: Capture, stop: Stop<'_>) -> Result<Trace, Stopped> {
     let mut groups: Vec<_> = groups.into_iter().collect();
     groups.sort_by_key(|(source, _)| *source);
 
-    let named = name_groups(&groups, &capture, stop);
+    let named = name_groups(&groups, &capture, options, stop);
     if stop() {
         return Err(Stopped);
     }
@@ -120,32 +131,42 @@ pub fn name(capture: Capture, stop: Stop<'_>) -> Result<Trace, Stopped> {
         ..
     } = capture;
     let mut functions = Functions::default();
-    let mut of_frame = vec![FunctionId(0); recording.frames.len()];
+    let mut of_row = vec![FunctionId(0); recording.frames.len()];
+    let mut inlined_in: FxHashMap<usize, Vec<FunctionId>> = FxHashMap::default();
     let mut gaps = Vec::new();
     for ((_, rows), named) in groups.iter().zip(named) {
         for (&row, function) in rows.iter().zip(named.functions) {
-            of_frame[row] = functions.intern(function);
+            of_row[row] = functions.intern(function);
+        }
+        for (index, inlined) in named.inlined {
+            let inlined = inlined
+                .into_iter()
+                .map(|function| functions.intern(function));
+            inlined_in.insert(rows[index], inlined.collect());
         }
         notices.extend(named.notices);
         gaps.extend(named.gap);
     }
     notices.extend(gap::notices(gaps));
 
-    let frames = recording
-        .frames
-        .iter()
-        .enumerate()
-        .map(|(row, &code)| Frame {
+    let mut frame_functions = Vec::with_capacity(of_row.len());
+    let mut frames = Vec::with_capacity(of_row.len());
+    for (row, &code) in recording.frames.iter().enumerate() {
+        let start = frame_functions.len() as u32;
+        frame_functions.push(of_row[row]);
+        frame_functions.extend(inlined_in.remove(&row).unwrap_or_default());
+        frames.push(Frame {
             offset: offset(code),
-            functions: row as u32..row as u32 + 1,
+            functions: start..frame_functions.len() as u32,
         });
+    }
     let mut trace = Trace {
         info,
         processes: recording.processes,
         threads: recording.threads,
         functions: functions.rows,
-        frames: frames.collect(),
-        frame_functions: of_frame,
+        frames,
+        frame_functions,
         stacks: recording.stacks,
         samples: recording.samples,
         quality: Quality {
@@ -160,7 +181,12 @@ pub fn name(capture: Capture, stop: Stop<'_>) -> Result<Trace, Stopped> {
 }
 
 /// Names all groups, on all CPUs; fewer, if it is told to stop.
-fn name_groups(groups: &[(Source, Vec<usize>)], capture: &Capture, stop: Stop<'_>) -> Vec<Named> {
+fn name_groups(
+    groups: &[(Source, Vec<usize>)],
+    capture: &Capture,
+    options: &Options,
+    stop: Stop<'_>,
+) -> Vec<Named> {
     let next = AtomicUsize::new(0);
     let work = || {
         let mut done = Vec::new();
@@ -174,7 +200,7 @@ fn name_groups(groups: &[(Source, Vec<usize>)], capture: &Capture, stop: Stop<'_
                 .iter()
                 .map(|&row| capture.recording.frames[row])
                 .collect();
-            done.push((index, source.name(&frames, &codes, capture, stop)));
+            done.push((index, source.name(&frames, &codes, capture, options, stop)));
         }
     };
     let workers = std::thread::available_parallelism()

@@ -13,10 +13,12 @@ use object::read::elf::CompressionHeader;
 use object::read::{CompressedData, CompressionFormat};
 use thiserror::Error;
 
+use crate::dwarf::DwarfSections;
 use crate::table::{SymbolTable, TableError};
 use headers::Headers;
 use source::Source;
 
+mod dwarf;
 mod dynamic;
 mod function_ranges;
 mod functions;
@@ -26,6 +28,7 @@ mod plt;
 mod source;
 mod unwind;
 
+pub use dwarf::MAX_DWARF_BYTES;
 pub use function_ranges::FunctionRanges;
 pub use notes::DebugLink;
 pub use plt::StubSection;
@@ -196,6 +199,20 @@ impl<'a> ElfFile<'a> {
     /// As [`ElfFile::unwind_sections`].
     pub fn function_ranges(&self) -> Result<FunctionRanges, ElfError> {
         FunctionRanges::read(self.source, &self.headers)
+    }
+
+    /// Whether the file has DWARF of its functions.
+    #[must_use]
+    pub fn has_debug_info(&self) -> bool {
+        dwarf::is_there(&self.headers)
+    }
+
+    /// Copies of the sections that tell of functions and lines; `None`: there are none.
+    ///
+    /// # Errors
+    /// They have more than [`MAX_DWARF_BYTES`] together, lie outside the file or do not decompress.
+    pub fn dwarf_sections(&self) -> Result<Option<DwarfSections>, ElfError> {
+        dwarf::sections(self.source, &self.headers)
     }
 
     /// The address of a symbol of any kind that the file defines in `.dynsym`, by its name without version.

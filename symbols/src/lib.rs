@@ -24,6 +24,7 @@ pub mod debug_file;
 pub mod demangle;
 pub mod dotnet;
 pub mod dotnet_name;
+pub mod dwarf;
 pub mod elf;
 pub mod jit_dump;
 pub mod kallsyms;

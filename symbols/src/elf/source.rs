@@ -51,11 +51,12 @@ impl Source<'_> {
             return Err(outside);
         }
         let mut bytes = Vec::new();
+        // Room that is not filled costs nothing. Without it, as it is refused perhaps, reading copies as it grows.
+        let _ = bytes.try_reserve_exact(usize::try_from(size).unwrap_or(0));
         let cursor = Cursor {
             source: *self,
             position: offset,
         };
-        // Grows with what is there: a sparse or shrinking file does not cost what it claims at once.
         cursor
             .take(size)
             .read_to_end(&mut bytes)

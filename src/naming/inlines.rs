@@ -1,0 +1,106 @@
+//! Functions that were inlined, by debug information.
+
+use std::collections::HashMap;
+
+use perfcollect_symbols::demangle::demangle;
+use perfcollect_symbols::dwarf::{DebugInfo, DwarfError, DwarfSections};
+use perfcollect_symbols::elf::ElfError;
+use thiserror::Error;
+
+use super::stop::Stop;
+use crate::machine::CodeFile;
+use crate::trace::{CodeAddress, Notice};
+
+/// What the debug information of a file tells.
+#[derive(Default)]
+pub(super) struct Inlines {
+    /// By the index of the address: names, outermost first.
+    pub(super) names: Vec<(usize, Vec<Box<str>>)>,
+    /// What could not be read.
+    pub(super) notice: Option<Notice>,
+}
+
+#[derive(Debug, Error)]
+enum Fault {
+    #[error(transparent)]
+    Elf(#[from] ElfError),
+    #[error(transparent)]
+    Dwarf(#[from] DwarfError),
+}
+
+/// The functions inlined at these addresses of a file.
+pub(super) fn find(
+    codes: &[CodeAddress],
+    dwarf: Option<Result<DwarfSections, ElfError>>,
+    file: &CodeFile,
+    stop: Stop<'_>,
+) -> Inlines {
+    let Some(dwarf) = dwarf else {
+        return Inlines::default();
+    };
+    let (names, fault) = match dwarf {
+        Ok(sections) => read(codes, &sections, stop),
+        Err(error) => (Vec::new(), Some(error.into())),
+    };
+    let notice = fault.map(|fault| {
+        let path = file.clean_path().display();
+        Notice::new(
+            format!("inlined functions of {path} are not all shown: {fault}"),
+            "",
+        )
+    });
+    Inlines { names, notice }
+}
+
+/// What can be read, and the first fault.
+fn read(
+    codes: &[CodeAddress],
+    sections: &DwarfSections,
+    stop: Stop<'_>,
+) -> (Vec<(usize, Vec<Box<str>>)>, Option<Fault>) {
+    let debug_info = match sections.debug_info() {
+        Ok(debug_info) => debug_info,
+        Err(error) => return (Vec::new(), Some(error.into())),
+    };
+    let mut names = Names {
+        debug_info,
+        known: HashMap::new(),
+    };
+    let mut found = Vec::new();
+    let mut fault = None;
+    for (index, code) in codes.iter().enumerate() {
+        let CodeAddress::Elf(_, address) = *code else {
+            continue;
+        };
+        if stop() {
+            break;
+        }
+        match names.at(address) {
+            Ok(names) if names.is_empty() => {}
+            Ok(names) => found.push((index, names)),
+            Err(error) => fault = fault.or(Some(error.into())),
+        }
+    }
+    (found, fault)
+}
+
+struct Names<'a> {
+    debug_info: DebugInfo<'a>,
+    /// Few functions are inlined in many places.
+    known: HashMap<&'a [u8], Box<str>>,
+}
+
+impl Names<'_> {
+    fn at(&mut self, address: u64) -> Result<Vec<Box<str>>, DwarfError> {
+        let frames = self.debug_info.frames(address)?;
+        let Some((_, inlined)) = frames.split_last() else {
+            return Ok(Vec::new());
+        };
+        let names = inlined.iter().rev().filter_map(|frame| frame.name);
+        let name = |name| {
+            let known = self.known.entry(name);
+            known.or_insert_with(|| demangle(name).into()).clone()
+        };
+        Ok(names.map(name).collect())
+    }
+}

@@ -1,0 +1,191 @@
+//! A reader of hostile DWARF: gives up when reading takes too many steps, or goes too deep.
+//!
+//! A few bytes can make a parser do much: ranges that thousands of functions share, functions inlined into each other without
+//! end. The parsers of gimli and addr2line have no limits for these, but all they do goes through their reader.
+
+use std::borrow::Cow;
+use std::cell::Cell;
+
+use gimli::{EndianSlice, Error, Reader, ReaderOffsetId, RunTimeEndian};
+
+use super::DwarfError;
+
+/// Most reads of one file, for all its addresses together: a second. All 18 MB that this program has take 15 million.
+const MAX_WORK: u64 = 1 << 26;
+/// Bytes that count as much as a read where they are searched or copied.
+const BYTES_PER_READ: usize = 16;
+/// Most bytes of stack that a parser takes; threads have 2 MiB.
+const MAX_STACK_BYTES: usize = 1 << 20;
+
+/// What reading a file may still take.
+#[derive(Debug)]
+pub(super) struct Guard {
+    left: Cell<u64>,
+    /// Address of the stack where reading began.
+    entry: Cell<usize>,
+    is_tripped: Cell<bool>,
+}
+
+impl Default for Guard {
+    fn default() -> Self {
+        Self {
+            left: Cell::new(MAX_WORK),
+            entry: Cell::new(stack_address()),
+            is_tripped: Cell::new(false),
+        }
+    }
+}
+
+impl Guard {
+    /// Begins a call of a parser.
+    pub(super) fn enter(&self) {
+        self.entry.set(stack_address());
+    }
+
+    /// Why a call failed. Parsers remember failures, so that one of an earlier call may be the reason.
+    pub(super) fn explain(&self, error: Error) -> DwarfError {
+        match self.is_tripped.get() {
+            true => DwarfError::TooMuchWork,
+            false => DwarfError::Damaged(error),
+        }
+    }
+
+    /// Whether so many reads more may be done, at this depth of the stack.
+    #[inline]
+    fn allows(&self, work: u64) -> bool {
+        let left = self.left.get().checked_sub(work);
+        self.left.set(left.unwrap_or(0));
+        let is_shallow = stack_address().abs_diff(self.entry.get()) <= MAX_STACK_BYTES;
+        let allows = left.is_some() && is_shallow;
+        if !allows {
+            self.is_tripped.set(true);
+        }
+        allows
+    }
+}
+
+#[inline]
+fn stack_address() -> usize {
+    let here = 0_u8;
+    std::ptr::from_ref(&here).addr()
+}
+
+/// A section, or a part of it.
+#[derive(Clone, Debug)]
+pub(super) struct Guarded<'a> {
+    slice: EndianSlice<'a, RunTimeEndian>,
+    guard: &'a Guard,
+}
+
+impl<'a> Guarded<'a> {
+    pub(super) fn new(bytes: &'a [u8], endian: RunTimeEndian, guard: &'a Guard) -> Self {
+        Self {
+            slice: EndianSlice::new(bytes, endian),
+            guard,
+        }
+    }
+
+    /// All of it.
+    pub(super) fn bytes(&self) -> gimli::Result<&'a [u8]> {
+        self.charge_bytes(self.slice.slice().len())?;
+        Ok(self.slice.slice())
+    }
+
+    #[inline]
+    fn charge(&self, work: u64) -> gimli::Result<()> {
+        match self.guard.allows(work) {
+            true => Ok(()),
+            false => Err(Error::UnexpectedEof(self.slice.offset_id())),
+        }
+    }
+
+    fn charge_bytes(&self, bytes: usize) -> gimli::Result<()> {
+        self.charge(1 + (bytes / BYTES_PER_READ) as u64)
+    }
+}
+
+impl Reader for Guarded<'_> {
+    type Endian = RunTimeEndian;
+    type Offset = usize;
+
+    #[inline]
+    fn endian(&self) -> RunTimeEndian {
+        self.slice.endian()
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.slice.len()
+    }
+
+    #[inline]
+    fn empty(&mut self) {
+        self.slice.empty();
+    }
+
+    #[inline]
+    fn truncate(&mut self, len: usize) -> gimli::Result<()> {
+        self.slice.truncate(len)
+    }
+
+    #[inline]
+    fn offset_from(&self, base: &Self) -> usize {
+        self.slice.offset_from(base.slice)
+    }
+
+    #[inline]
+    fn offset_id(&self) -> ReaderOffsetId {
+        self.slice.offset_id()
+    }
+
+    #[inline]
+    fn lookup_offset_id(&self, id: ReaderOffsetId) -> Option<usize> {
+        self.slice.lookup_offset_id(id)
+    }
+
+    #[inline]
+    fn find(&self, byte: u8) -> gimli::Result<usize> {
+        let found = Reader::find(&self.slice, byte);
+        let passed = found.as_ref().map_or(self.slice.len(), |at| *at);
+        self.charge_bytes(passed)?;
+        found
+    }
+
+    #[inline]
+    fn skip(&mut self, len: usize) -> gimli::Result<()> {
+        self.charge(1)?;
+        self.slice.skip(len)
+    }
+
+    #[inline]
+    fn split(&mut self, len: usize) -> gimli::Result<Self> {
+        self.charge(1)?;
+        Ok(Self {
+            slice: self.slice.split(len)?,
+            guard: self.guard,
+        })
+    }
+
+    fn to_slice(&self) -> gimli::Result<Cow<'_, [u8]>> {
+        self.bytes().map(Cow::Borrowed)
+    }
+
+    fn to_string(&self) -> gimli::Result<Cow<'_, str>> {
+        let text = std::str::from_utf8(self.bytes()?);
+        text.map(Cow::Borrowed).map_err(|_| Error::BadUtf8)
+    }
+
+    fn to_string_lossy(&self) -> gimli::Result<Cow<'_, str>> {
+        self.bytes().map(String::from_utf8_lossy)
+    }
+
+    #[inline]
+    fn read_slice(&mut self, buffer: &mut [u8]) -> gimli::Result<()> {
+        self.charge(1)?;
+        Reader::read_slice(&mut self.slice, buffer)
+    }
+}
+
+#[cfg(test)]
+#[path = "guard_tests.rs"]
+mod tests;
