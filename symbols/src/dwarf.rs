@@ -16,7 +16,7 @@
 //! ```
 
 use addr2line::{Context, LookupResult};
-use gimli::{RunTimeEndian, SectionId};
+use gimli::{AbbreviationsCacheStrategy, RunTimeEndian, SectionId};
 use thiserror::Error;
 
 use guard::{Guard, Guarded};
@@ -84,9 +84,11 @@ impl DwarfSections {
     /// The list of units is damaged.
     pub fn debug_info(&self) -> Result<DebugInfo<'_>, DwarfError> {
         self.guard.enter();
-        let dwarf = self
+        let mut dwarf = self
             .sections
             .borrow(|section| Guarded::new(section, self.endian, &self.guard));
+        // Of Rust programs five units have one table.
+        dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
         let context = Context::from_dwarf(dwarf).map_err(|error| self.guard.explain(error))?;
         Ok(DebugInfo {
             context,

@@ -50,22 +50,18 @@ impl Source<'_> {
         {
             return Err(outside);
         }
-        let mut bytes = Vec::new();
-        // Room that is not filled costs nothing. Without it, as it is refused perhaps, reading copies as it grows.
-        let _ = bytes.try_reserve_exact(usize::try_from(size).unwrap_or(0));
-        let cursor = Cursor {
-            source: *self,
-            position: offset,
-        };
-        cursor
-            .take(size)
-            .read_to_end(&mut bytes)
-            .map_err(ElfError::Read)?;
-        if bytes.len() as u64 == size {
-            Ok(bytes)
-        } else {
-            Err(outside)
+        // Zeroed by the kernel, when it is written to: a sparse or shrinking file does not cost what it claims at once.
+        let mut bytes = vec![0; usize::try_from(size).map_err(|_| outside)?];
+        let mut filled = 0;
+        while let Some(rest @ [_, ..]) = bytes.get_mut(filled..) {
+            match self.read_at(rest, offset + filled as u64) {
+                Ok(0) => return Err(ElfError::OutsideFile { what, offset, size }),
+                Ok(read) => filled += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(ElfError::Read(error)),
+            }
         }
+        Ok(bytes)
     }
 }
 
