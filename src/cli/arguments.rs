@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
 use crate::naming;
@@ -87,12 +88,16 @@ pub(super) struct NameOptions {
     /// Leave out functions that were inlined: show only the functions their code is in
     #[arg(long)]
     pub(super) noinline: bool,
+    /// Look for debug files (FILE.debug, FILE.dbg, .build-id/ab/cdef.debug) in this directory first; may be given several times
+    #[arg(long, value_name = "DIR", value_parser = PathBufValueParser::new().try_map(directory))]
+    pub(super) symbols: Vec<PathBuf>,
 }
 
 impl NameOptions {
     pub(super) fn naming(&self) -> naming::Options {
         naming::Options {
             inlined: !self.noinline,
+            symbol_directories: self.symbols.clone(),
         }
     }
 }
@@ -166,6 +171,15 @@ fn pid(text: &str) -> Result<Pid, String> {
     match text.parse() {
         Ok(pid @ 1..) => Ok(Pid(pid)),
         _ => Err("not a process id: a number from 1 up is needed".into()),
+    }
+}
+
+/// An absolute path to it.
+fn directory(path: PathBuf) -> Result<PathBuf, String> {
+    match std::path::absolute(&path) {
+        Ok(path) if path.is_dir() => Ok(path),
+        Ok(_) => Err("not a directory".into()),
+        Err(error) => Err(error.to_string()),
     }
 }
 

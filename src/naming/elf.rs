@@ -4,7 +4,7 @@
 use std::cell::LazyCell;
 use std::fs::File;
 
-use perfcollect_symbols::debug_file::Wanted;
+use perfcollect_symbols::debug_file::{Candidate, Evidence, Wanted};
 use perfcollect_symbols::demangle::demangle;
 use perfcollect_symbols::dwarf::DwarfSections;
 use perfcollect_symbols::elf::{ElfError, ElfFile, FunctionRanges};
@@ -151,7 +151,7 @@ impl Known {
         let is_whole = own.has_symtab() && (own.has_debug_info() || !options.inlined);
         let (debug, notices) = match is_whole {
             true => (None, Vec::new()),
-            false => debug_file(&own, file),
+            false => debug_file(&own, file, options),
         };
         let debug = debug.as_ref().and_then(|debug| ElfFile::open(debug).ok());
         let both = || debug.iter().chain([&own]);
@@ -167,18 +167,32 @@ impl Known {
     }
 }
 
-/// The separate debug file: in the root directory of a process that has the file mapped, else in ours.
-fn debug_file(own: &ElfFile<'_>, file: &CodeFile) -> (Option<File>, Vec<Notice>) {
+/// The separate debug file: in the directories asked for, in the root directory of a process that has the file mapped, else in ours.
+fn debug_file(
+    own: &ElfFile<'_>,
+    file: &CodeFile,
+    options: &Options,
+) -> (Option<File>, Vec<Notice>) {
     let build_id = own.build_id();
     let debug_link = own.debug_link();
     let wanted = Wanted {
         path: file.clean_path(),
         build_id: build_id.as_deref(),
         debug_link: debug_link.as_ref(),
+        directories: &options.symbol_directories,
     };
     let mut notices = Vec::new();
-    for root in [Root::of(file.pid), Root::host()].into_iter().flatten() {
-        let search = wanted.find(|path| root.open(path));
+    let is_asked_for = |candidate: &Candidate| candidate.evidence == Evidence::Directory;
+    // The directories are ours, also where the process has another root.
+    for (root, of_directories) in [
+        (Root::host(), true),
+        (Root::of(file.pid), false),
+        (Root::host(), false),
+    ] {
+        let Ok(root) = root else { continue };
+        let mut candidates = wanted.candidates();
+        candidates.retain(|candidate| is_asked_for(candidate) == of_directories);
+        let search = wanted.try_each(candidates, |path| root.open(path));
         if let Some((_, debug)) = search.found {
             return (Some(debug), notices);
         }

@@ -12,6 +12,7 @@ mod written;
 pub use stop::Stop;
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustc_hash::{FxBuildHasher, FxHashMap};
@@ -29,6 +30,8 @@ use crate::trace::{
 pub struct Options {
     /// Whether functions that were inlined are told, where debug information tells of them.
     pub inlined: bool,
+    /// Directories of ours in which debug files are looked for before the usual places; absolute.
+    pub symbol_directories: Vec<PathBuf>,
 }
 
 /// What naming one group of addresses gave: for each its function, and what the user should know.

@@ -1,6 +1,7 @@
 //! Finding the separate file that has the symbols of a stripped one.
 //!
-//! The places are those of GDB ("Debugging Information in Separate Files") and, for .NET, `FILE.dbg` beside the file.
+//! The places are directories that the caller knows of, those of GDB ("Debugging Information in Separate Files"), and `FILE.debug` and
+//! `FILE.dbg` beside the file, the latter being where `dotnet-symbol` puts them.
 //! A file found is only taken with proof that it belongs: the same build id or, where one of the two has none, the CRC
 //! of the debug link. Paths are handed to the caller to open, who knows in which root they hold.
 
@@ -17,6 +18,8 @@ use crate::elf::{DebugLink, ElfError, ElfFile};
 
 /// Where distributions install debug files.
 const GLOBAL_DIRECTORY: &str = "/usr/lib/debug";
+/// The tree of build ids in it.
+const BUILD_ID_DIRECTORY: &str = ".build-id";
 
 /// Why a place is searched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,8 +28,10 @@ pub enum Evidence {
     BuildId,
     /// The name in `.gnu_debuglink`: beside the file, in `.debug/` there, in `/usr/lib/debug/DIRECTORY/`.
     DebugLink,
-    /// `FILE.dbg` beside the file, as `dotnet-symbol` writes it.
+    /// `FILE.dbg` beside the file, as `dotnet-symbol` writes it, or `FILE.debug`.
     Beside,
+    /// In one of [`Wanted::directories`].
+    Directory,
 }
 
 /// A place where a debug file may be.
@@ -47,6 +52,9 @@ pub struct Wanted<'a> {
     pub build_id: Option<&'a [u8]>,
     /// [`ElfFile::debug_link`].
     pub debug_link: Option<&'a DebugLink>,
+    /// Searched before all others, each by build id (`.build-id/ab/cdef.debug` and the same without `.build-id/`), by the name of the debug
+    /// link, and by the file's own name with `.debug`, `.dbg` or nothing behind it.
+    pub directories: &'a [PathBuf],
 }
 
 impl Wanted<'_> {
@@ -59,23 +67,36 @@ impl Wanted<'_> {
                 candidates.push(Candidate { path, evidence });
             }
         };
-        if let Some((first, rest)) = self
-            .build_id
-            .and_then(|id| id.split_first())
-            .filter(|(_, rest)| !rest.is_empty())
-        {
-            let file = format!("{}.debug", hex(rest));
-            add(
-                Path::new(GLOBAL_DIRECTORY)
-                    .join(".build-id")
-                    .join(hex(&[*first]))
-                    .join(file),
-                Evidence::BuildId,
-            );
+        let by_build_id = self.build_id.and_then(build_id_path);
+        let beside: Vec<OsString> = self.path.file_name().map_or_else(Vec::new, |name| {
+            let with = |suffix| [name, OsStr::new(suffix)].into_iter().collect();
+            vec![with(".debug"), with(".dbg")]
+        });
+        let link = self.debug_link.map(|link| OsStr::from_bytes(&link.name));
+        for directory in self.directories {
+            if let Some(path) = &by_build_id {
+                add(
+                    directory.join(BUILD_ID_DIRECTORY).join(path),
+                    Evidence::Directory,
+                );
+                add(directory.join(path), Evidence::Directory);
+            }
+            for name in link
+                .into_iter()
+                .chain(beside.iter().map(AsRef::as_ref))
+                .chain(self.path.file_name())
+            {
+                add(directory.join(name), Evidence::Directory);
+            }
+        }
+        if let Some(path) = by_build_id {
+            let path = Path::new(GLOBAL_DIRECTORY)
+                .join(BUILD_ID_DIRECTORY)
+                .join(path);
+            add(path, Evidence::BuildId);
         }
         let directory = self.path.parent().unwrap_or(Path::new(""));
-        if let Some(link) = self.debug_link {
-            let name = OsStr::from_bytes(&link.name);
+        if let Some(name) = link {
             add(directory.join(name), Evidence::DebugLink);
             add(directory.join(".debug").join(name), Evidence::DebugLink);
             if let Ok(below_root) = directory.strip_prefix("/") {
@@ -85,22 +106,29 @@ impl Wanted<'_> {
                 );
             }
         }
-        if let Some(name) = self.path.file_name() {
-            let mut name = OsString::from(name);
-            name.push(".dbg");
+        for name in beside {
             add(directory.join(name), Evidence::Beside);
         }
         candidates
     }
 
-    /// Tries the candidates in order and takes the first that proves to belong and has symbols. `open` opens a path in the
+    /// [`Wanted::try_each`] of all candidates.
+    pub fn find(&self, open: impl FnMut(&Path) -> io::Result<File>) -> Search {
+        self.try_each(self.candidates(), open)
+    }
+
+    /// Tries candidates in order and takes the first that proves to belong and has symbols. `open` opens a path in the
     /// root of the process concerned, without following links out of it; "not found" is no news, all else is reported.
-    pub fn find(&self, mut open: impl FnMut(&Path) -> io::Result<File>) -> Search {
+    pub fn try_each(
+        &self,
+        candidates: Vec<Candidate>,
+        mut open: impl FnMut(&Path) -> io::Result<File>,
+    ) -> Search {
         let mut search = Search {
             found: None,
             rejected: Vec::new(),
         };
-        for candidate in self.candidates() {
+        for candidate in candidates {
             let checked = match open(&candidate.path) {
                 Ok(file) => self.check(&file).map(|()| file),
                 Err(error) if is_absence(&error) => continue,
@@ -195,6 +223,13 @@ pub enum Rejection {
     NoSymbols,
 }
 
+/// `ab/cdef.debug`.
+fn build_id_path(build_id: &[u8]) -> Option<PathBuf> {
+    let (first, rest) = build_id.split_first()?;
+    let file = format!("{}.debug", hex(rest));
+    (!rest.is_empty()).then(|| Path::new(&hex(&[*first])).join(file))
+}
+
 fn check_crc(file: &File, expected: u32) -> Result<(), Rejection> {
     let size_bytes = file.metadata().map_err(Rejection::Read)?.len();
     if size_bytes > MAX_CRC_FILE_BYTES {
@@ -226,13 +261,14 @@ mod tests {
     #[test]
     fn places_in_the_order_of_gdb() {
         let link = DebugLink {
-            name: b"libx.so.debug".to_vec(),
+            name: b"libx.debuglink".to_vec(),
             crc: 1,
         };
         let wanted = Wanted {
             path: Path::new("/opt/app/libx.so"),
             build_id: Some(&[0xab, 0xcd, 0x0f]),
             debug_link: Some(&link),
+            directories: &["/symbols".into()],
         };
         let paths: Vec<_> = wanted
             .candidates()
@@ -240,10 +276,17 @@ mod tests {
             .map(|candidate| candidate.path)
             .collect();
         let expected = [
+            "/symbols/.build-id/ab/cd0f.debug",
+            "/symbols/ab/cd0f.debug",
+            "/symbols/libx.debuglink",
+            "/symbols/libx.so.debug",
+            "/symbols/libx.so.dbg",
+            "/symbols/libx.so",
             "/usr/lib/debug/.build-id/ab/cd0f.debug",
+            "/opt/app/libx.debuglink",
+            "/opt/app/.debug/libx.debuglink",
+            "/usr/lib/debug/opt/app/libx.debuglink",
             "/opt/app/libx.so.debug",
-            "/opt/app/.debug/libx.so.debug",
-            "/usr/lib/debug/opt/app/libx.so.debug",
             "/opt/app/libx.so.dbg",
         ];
         assert_eq!(paths, expected.map(PathBuf::from));
@@ -259,6 +302,7 @@ mod tests {
             path: Path::new("/d/libcoreclr.so"),
             build_id: Some(&[1]),
             debug_link: Some(&link),
+            directories: &[],
         };
         let beside = |wanted: &Wanted<'_>| {
             wanted
@@ -267,7 +311,7 @@ mod tests {
                 .filter(|c| c.path == Path::new("/d/libcoreclr.so.dbg"))
                 .count()
         };
-        assert_eq!((wanted.candidates().len(), beside(&wanted)), (3, 1));
+        assert_eq!((wanted.candidates().len(), beside(&wanted)), (4, 1));
         wanted.path = Path::new("/d/libcoreclr.so.dbg");
         assert_eq!(beside(&wanted), 0);
     }

@@ -91,6 +91,7 @@ impl Root {
             path: Path::new("/app/program"),
             build_id: self.build_id.as_deref(),
             debug_link: Some(&link),
+            directories: &["/symbols".into()],
         };
         wanted.find(|path| File::open(self.inside(path)))
     }
@@ -128,6 +129,9 @@ fn each_place_is_found_and_has_the_static_function() {
         ("/app/.debug/program.debug".to_owned(), Evidence::DebugLink),
         ("/app/program.debug".to_owned(), Evidence::DebugLink),
         (root.build_id_path(), Evidence::BuildId),
+        ("/symbols/program".to_owned(), Evidence::Directory),
+        ("/symbols/program.dbg".to_owned(), Evidence::Directory),
+        ("/symbols/program.debug".to_owned(), Evidence::Directory),
     ];
     // From the last place searched to the first: each new one is preferred to those before.
     for (path, evidence) in &places {

@@ -1,0 +1,31 @@
+//! Sections of DWARF from anywhere, and addresses to look up in them.
+#![no_main]
+
+use std::cell::RefCell;
+
+use libfuzzer_sys::fuzz_target;
+use perfcollect_symbols::dwarf::{DwarfSections, MAX_FRAMES};
+
+fuzz_target!(|data: &[u8]| {
+    // Sections in the order in which they are asked for, each with its length in front.
+    let rest = RefCell::new(data);
+    let take = |len: usize| {
+        let (taken, left) = rest.borrow().split_at_checked(len).unwrap_or_default();
+        *rest.borrow_mut() = left;
+        taken
+    };
+    let length = || match take(2) {
+        &[low, high] => usize::from(u16::from_le_bytes([low, high])),
+        _ => 0,
+    };
+    let is_big_endian = take(1) == [1];
+    let sections = DwarfSections::load(is_big_endian, |_| Ok::<_, ()>(take(length()).to_vec()));
+    let Ok(Ok(debug_info)) = sections.as_ref().map(DwarfSections::debug_info) else {
+        return;
+    };
+    for address in [0, 1, 0x1000, 0x1139, 0x1800, 1 << 32, u64::MAX - 1, u64::MAX] {
+        if let Ok(frames) = debug_info.frames(address) {
+            assert!(frames.len() <= MAX_FRAMES);
+        }
+    }
+});
