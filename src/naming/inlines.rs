@@ -11,11 +11,14 @@ use super::stop::Stop;
 use crate::machine::CodeFile;
 use crate::trace::{CodeAddress, Notice};
 
+/// Names by the index of their address, outermost first.
+type NamesByAddress = Vec<(usize, Vec<Box<str>>)>;
+
 /// What the debug information of a file tells.
 #[derive(Default)]
 pub(super) struct Inlines {
-    /// By the index of the address: names, outermost first.
-    pub(super) names: Vec<(usize, Vec<Box<str>>)>,
+    /// Of the addresses that have some.
+    pub(super) names: NamesByAddress,
     /// What could not be read.
     pub(super) notice: Option<Notice>,
 }
@@ -57,7 +60,7 @@ fn read(
     codes: &[CodeAddress],
     sections: &DwarfSections,
     stop: Stop<'_>,
-) -> (Vec<(usize, Vec<Box<str>>)>, Option<Fault>) {
+) -> (NamesByAddress, Option<Fault>) {
     let debug_info = match sections.debug_info() {
         Ok(debug_info) => debug_info,
         Err(error) => return (Vec::new(), Some(error.into())),
