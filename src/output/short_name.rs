@@ -123,6 +123,7 @@ mod tests {
             module: "m".into(),
             tier: tier.map(Into::into),
             kind,
+            start: None,
             inlined: false,
         };
         let name = "a.b.c(d.e)";
