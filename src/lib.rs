@@ -5,6 +5,7 @@ pub mod capture;
 pub mod cli;
 mod cpu_list;
 pub mod dotnet;
+pub mod download;
 pub mod machine;
 pub mod naming;
 pub mod output;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
+use super::symbols_options::{SymbolsFrom, SymbolsOptions};
 use crate::naming;
 use crate::output::MethodNames;
 use crate::perf::CallGraph;
@@ -29,6 +30,10 @@ pub(super) enum Action {
     Recover(RecoverOptions),
     View(ViewOptions),
     Ps(PsOptions),
+    Symbols(SymbolsOptions),
+    /// The part of `symbols` that has no privileges.
+    #[command(hide = true)]
+    SymbolsWorker,
 }
 
 /// Sample the CPUs and write NAME.trace.zip (for PerfView) and NAME.flamegraph.svg (for any browser).
@@ -88,17 +93,23 @@ pub(super) struct NameOptions {
     /// Leave out functions that were inlined: show only the functions their code is in
     #[arg(long)]
     pub(super) noinline: bool,
-    /// Look for debug files (FILE.debug, FILE.dbg, .build-id/ab/cdef.debug) in this directory first; may be given several times
-    #[arg(long, value_name = "DIR", value_parser = PathBufValueParser::new().try_map(directory))]
-    pub(super) symbols: Vec<PathBuf>,
+    /// Look for debug files (FILE.debug, FILE.dbg, .build-id/ab/cdef.debug) in this directory first, or get those that are
+    /// nowhere from servers before the trace is made, as `perfcollect symbols` does; may be given several times
+    #[arg(long, value_name = "DIR|download", value_parser = PathBufValueParser::new().try_map(SymbolsFrom::parse))]
+    pub(super) symbols: Vec<SymbolsFrom>,
 }
 
 impl NameOptions {
     pub(super) fn naming(&self) -> naming::Options {
+        let directories = self.symbols.iter().filter_map(SymbolsFrom::directory);
         naming::Options {
             inlined: !self.noinline,
-            symbol_directories: self.symbols.clone(),
+            symbol_directories: directories.cloned().collect(),
         }
+    }
+
+    pub(super) fn download(&self) -> bool {
+        self.symbols.contains(&SymbolsFrom::Download)
     }
 }
 
@@ -174,16 +185,7 @@ fn pid(text: &str) -> Result<Pid, String> {
     }
 }
 
-/// An absolute path to it.
-fn directory(path: PathBuf) -> Result<PathBuf, String> {
-    match std::path::absolute(&path) {
-        Ok(path) if path.is_dir() => Ok(path),
-        Ok(_) => Err("not a directory".into()),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     text.parse()
         .ok()
         .filter(|&seconds: &f64| seconds > 0.0)
@@ -225,20 +227,27 @@ fn call_graph(text: &str) -> Result<CallGraph, String> {
 
 /// As perf's --mmap-pages: a bare number counts pages.
 fn buffer_bytes(text: &str) -> Result<usize, String> {
+    let bytes =
+        scaled(text, rustix::param::page_size() as u64).and_then(|b| usize::try_from(b).ok());
+    bytes
+        .ok_or_else(|| "not a size: a number of pages, or such as 512K, 16M or 1G is needed".into())
+}
+
+/// A number above 0 with a unit, or of `bare` without one.
+pub(super) fn scaled(text: &str, bare: u64) -> Option<u64> {
     let units = [('B', 1), ('K', 1 << 10), ('M', 1 << 20), ('G', 1 << 30)];
     let unit = units
         .into_iter()
         .find(|(suffix, _)| text.ends_with([*suffix, suffix.to_ascii_lowercase()]));
     let (digits, unit) = match unit {
         Some((_, bytes)) => (&text[..text.len() - 1], bytes),
-        None => (text, rustix::param::page_size()),
+        None => (text, bare),
     };
     digits
         .parse()
         .ok()
-        .and_then(|count: usize| count.checked_mul(unit))
+        .and_then(|count: u64| count.checked_mul(unit))
         .filter(|&bytes| bytes > 0)
-        .ok_or_else(|| "not a size: a number of pages, or such as 512K, 16M or 1G is needed".into())
 }
 
 #[cfg(test)]

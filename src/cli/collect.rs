@@ -57,6 +57,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
         name: &options.name,
         spooled: &options.name,
         naming: options.names.naming(),
+        download: options.names.download(),
         results: options.results,
         beside_command: !options.command.is_empty(),
         asked: &format!("asked: {options:?}\nsampling: {:?}", request.sampling),

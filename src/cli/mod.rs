@@ -2,11 +2,14 @@
 
 mod arguments;
 mod collect;
+mod downloads;
 mod outputs;
 mod progress;
 mod ps;
 mod recover;
 mod spelling;
+mod symbols;
+mod symbols_options;
 mod view;
 
 use std::ffi::OsString;
@@ -18,6 +21,8 @@ use clap::error::{ContextKind, ErrorKind};
 use clap::{CommandFactory, Parser};
 
 use arguments::{Action, Arguments};
+
+use crate::download;
 
 /// Runs one action and gives the exit status: 0 only if it did what was asked, 2 for a wrong command line.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -45,6 +50,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Action::Recover(options) => recover::run(options).map_err(|error| error.to_string()),
         Action::View(options) => view::run(options).map_err(|error| error.to_string()),
         Action::Ps(options) => ps::run(options).map_err(|error| error.to_string()),
+        Action::Symbols(options) => symbols::run(options).map_err(|error| error.to_string()),
+        Action::SymbolsWorker => return download::serve(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

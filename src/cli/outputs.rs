@@ -8,6 +8,8 @@ use thiserror::Error;
 
 use super::OneLine;
 use super::arguments::ResultOptions;
+use super::downloads;
+use super::progress::Reporter;
 use crate::capture::{Capture, Signals};
 use crate::naming::{self, Stopped};
 use crate::output::MethodNames;
@@ -49,6 +51,8 @@ pub(super) struct Wanted<'a> {
     /// The name of the capture, for which the spool stands.
     pub(super) spooled: &'a Path,
     pub(super) naming: naming::Options,
+    /// Whether to get debug files that are not here.
+    pub(super) download: bool,
     pub(super) results: ResultOptions,
     /// Whether standard output belongs to a command.
     pub(super) beside_command: bool,
@@ -67,6 +71,13 @@ impl Wanted<'_> {
         let end = capture.end.to_string();
         let spool_bytes = capture.recording.bytes;
         let unwritten = std::mem::take(&mut capture.unwritten);
+        if self.download {
+            let reporter = Reporter::new(self.results.quiet || self.results.json);
+            let wanted = naming::without_symbols(&capture, &self.naming);
+            let stop = || stopped(signals);
+            let notice = downloads::get_for_capture(&wanted, &reporter, stop);
+            capture.notices.extend(notice);
+        }
         let trace = naming::name(capture, &self.naming, &|| stopped(signals))
             .map_err(|Stopped| self.kept(WriteError::Stopped, spool, &unwritten))?;
         let summary = Summary::new(&trace);
@@ -125,6 +136,7 @@ impl Wanted<'_> {
         } else {
             report::summary(summary, &mut text)
                 .and_then(|()| report::methods(summary, TOP_METHODS, &mut text))
+                .and_then(|()| report::missing_symbols(summary, &paths.archive, &mut text))
                 .and_then(|()| writeln!(text, "\n{}", OneLine(&paths.to_string())))
         }
         .and_then(|()| {

@@ -54,6 +54,26 @@ impl Reporter {
         }
     }
 
+    /// How far a file has come: `bytes` are there, of `total` if that is known.
+    pub(super) fn transfer(&self, what: &str, bytes: u64, total: Option<u64>) {
+        if let Self::Terminal { .. } = self {
+            let mib = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1 << 20));
+            let of = total.map_or_else(String::new, |total| format!(" of {}", mib(total)));
+            print(&format!(
+                "\r  {}: {}{of} MiB\x1b[K",
+                OneLine(what),
+                mib(bytes)
+            ));
+        }
+    }
+
+    /// Takes the line away that was rewritten.
+    pub(super) fn clear(&self) {
+        if matches!(self, Self::Terminal { .. }) {
+            print("\r\x1b[K");
+        }
+    }
+
     /// Ends the line that was rewritten.
     pub(super) fn end(&self) {
         if matches!(self, Self::Terminal { .. }) {

@@ -55,6 +55,7 @@ pub(super) fn run(options: &RecoverOptions) -> Result<(), RecoverError> {
         name: output,
         spooled: name,
         naming: options.names.naming(),
+        download: options.names.download(),
         results: options.results,
         beside_command: false,
         asked: &format!("asked: {options:?}"),

@@ -16,6 +16,7 @@ use super::stop::Stop;
 use super::{Named, Options, inlines, lossy, nameless};
 use rustix::io::Errno;
 
+use crate::download::{Module, Sources};
 use crate::machine::{CodeFile, Content, Root};
 use crate::trace::{CodeAddress, Function, FunctionKind, Notice};
 
@@ -167,7 +168,18 @@ impl Known {
     }
 }
 
-/// The separate debug file: in the directories asked for, in the root directory of a process that has the file mapped, else in ours.
+/// Who an ELF file is, as far as servers know it, and whether its symbols are here. `None` for other files.
+pub(super) fn identity(file: &CodeFile, options: &Options) -> Option<(Option<Module>, bool)> {
+    let own = match &file.content {
+        Content::File(content) => ElfFile::open(content).ok()?,
+        Content::Vdso(_) | Content::Unavailable(_) => return None,
+    };
+    let has_symbols = own.has_symtab() || debug_file(&own, file, options).0.is_some();
+    Some((Module::of(file.clean_path(), &own), has_symbols))
+}
+
+/// The separate debug file: in the directories asked for, in the root directory of a process that has the file mapped, else in ours,
+/// else what was downloaded before.
 fn debug_file(
     own: &ElfFile<'_>,
     file: &CodeFile,
@@ -201,6 +213,14 @@ fn debug_file(
             Notice::new(format!("{path} was not used: {why}"), "")
         }));
     }
+    let downloaded = Module::of(file.clean_path(), own).and_then(|module| {
+        let host = Root::host().ok()?;
+        let mut cached = Sources::new(&[]).cached(&module).into_iter();
+        cached.find_map(|path| {
+            let debug = host.open(&path).ok()?;
+            wanted.check(&debug).ok().map(|()| debug)
+        })
+    });
     notices.dedup();
-    (None, notices)
+    (downloaded, notices)
 }

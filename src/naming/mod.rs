@@ -5,10 +5,12 @@ mod gap;
 mod inlines;
 mod jit;
 mod kernel;
+mod modules;
 mod ready_to_run;
 mod stop;
 mod written;
 
+pub use modules::without_symbols;
 pub use stop::Stop;
 
 use std::collections::HashMap;
@@ -129,6 +131,7 @@ pub fn name(capture: Capture, options: &Options, stop: Stop<'_>) -> Result<Trace
     }
     let Capture {
         recording,
+        machine,
         info,
         mut notices,
         ..
@@ -172,6 +175,7 @@ pub fn name(capture: Capture, options: &Options, stop: Stop<'_>) -> Result<Trace
         frame_functions,
         stacks: recording.stacks,
         samples: recording.samples,
+        modules: Vec::new(),
         quality: Quality {
             stacks: recording.quality,
             losses: recording.losses,
@@ -179,7 +183,13 @@ pub fn name(capture: Capture, options: &Options, stop: Stop<'_>) -> Result<Trace
             ..Default::default()
         },
     };
-    trace.quality.names = count_names(&trace);
+    let samples = samples_of_frames(&trace);
+    trace.quality.names = count_names(&trace, &samples);
+    trace.modules = modules::rows(
+        &count_modules(&trace, &recording.frames, &samples),
+        machine.files(),
+        options,
+    );
     Ok(trace)
 }
 
@@ -273,20 +283,29 @@ fn lossy(bytes: &[u8]) -> Box<str> {
     String::from_utf8_lossy(bytes).into()
 }
 
-/// Counts each frame once for each sample it is in: sums go from the leaves to the roots, children before parents.
-fn count_names(trace: &Trace) -> Names {
+/// How many samples each frame is in, counted as often as it is in their stacks: sums go from the leaves to the roots,
+/// children before parents.
+fn samples_of_frames(trace: &Trace) -> Vec<u64> {
     let mut samples = vec![0_u64; trace.stacks.len()];
     for sample in trace.samples.iter().filter(|s| s.stack != StackId::EMPTY) {
         samples[sample.stack.index()] += 1;
     }
-    let mut names = Names::default();
+    let mut of_frames = vec![0; trace.frames.len()];
     let nodes: Vec<_> = trace.stacks.nodes().collect();
     for (stack, caller, frame) in nodes.into_iter().rev() {
         let count = samples[stack.index()];
         if caller != StackId::EMPTY {
             samples[caller.index()] += count;
         }
-        for function in trace.functions_leaf_first(frame) {
+        of_frames[frame.index()] += count;
+    }
+    of_frames
+}
+
+fn count_names(trace: &Trace, samples_of_frames: &[u64]) -> Names {
+    let mut names = Names::default();
+    for (row, &count) in samples_of_frames.iter().enumerate() {
+        for function in trace.functions_leaf_first(FrameId(row as u32)) {
             let function = &trace.functions[function.index()];
             if let Some(of_kind) = names.of_kind(function.kind) {
                 of_kind.count(function.name.is_some(), count);
@@ -294,4 +313,20 @@ fn count_names(trace: &Trace) -> Names {
         }
     }
     names
+}
+
+fn count_modules(
+    trace: &Trace,
+    codes: &[CodeAddress],
+    samples_of_frames: &[u64],
+) -> modules::Counts {
+    let mut counts = modules::Counts::new();
+    for (row, (&code, &count)) in codes.iter().zip(samples_of_frames).enumerate() {
+        let outermost = trace.functions_leaf_first(FrameId(row as u32)).last();
+        if let (Some(id), Some(function)) = (modules::of(code), outermost) {
+            let is_named = trace.functions[function.index()].name.is_some();
+            counts.entry(id).or_default().count(is_named, count);
+        }
+    }
+    counts
 }

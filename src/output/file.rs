@@ -85,14 +85,14 @@ pub fn capture_name(path: &Path) -> String {
 
 /// Who gets the file.
 #[derive(Clone, Copy)]
-pub(super) struct Owner {
-    uid: Uid,
-    gid: Gid,
+pub(crate) struct Owner {
+    pub(crate) uid: Uid,
+    pub(crate) gid: Gid,
 }
 
 impl Owner {
     /// The user who called `sudo`, if root runs on behalf of one.
-    pub(super) fn behind_sudo() -> Option<Self> {
+    pub(crate) fn behind_sudo() -> Option<Self> {
         // -1 stands for "leave it" and is no id.
         let id = |name| {
             let id = std::env::var(name).ok()?.parse().ok();
@@ -238,6 +238,15 @@ impl OutputFile {
             Err(Errno::NOENT) => Ok(()),
             Err(errno) => Err(write_error(path, errno.into())),
         }
+    }
+
+    /// Lets everybody read the file.
+    ///
+    /// # Errors
+    /// [`OutputError::Write`].
+    pub fn share(&self) -> Result<(), OutputError> {
+        let mode = Mode::from_raw_mode(0o644);
+        rustix::fs::fchmod(&self.file, mode).map_err(|errno| self.explain(errno.into()))
     }
 
     /// What an error of writing this file means for the user.

@@ -219,6 +219,17 @@ fn is_unprintable(c: char) -> bool {
     c.is_control() || bidi || line_end || matches!(c, '\u{feff}' | '\u{fff9}'..='\u{ffff}')
 }
 
+/// Text as one word of a shell.
+#[must_use]
+pub(crate) fn shell_word(text: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "_-./+,:=@%".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
 #[cfg(test)]
 #[path = "sanitize_tests.rs"]
 mod tests;

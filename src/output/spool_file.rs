@@ -10,6 +10,7 @@ use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::file::{self, OutputError, Owner, Place};
+use super::sanitize::shell_word;
 use crate::trace::Header;
 
 const SUFFIX: &str = ".trace.spool";
@@ -87,16 +88,6 @@ pub fn recover_command(name: &Path) -> String {
         "perfcollect recover {}",
         shell_word(&name.to_string_lossy())
     )
-}
-
-/// Text as one word of a shell.
-fn shell_word(text: &str) -> String {
-    let is_plain = |c: char| c.is_alphanumeric() || "_-./+,:=@%".contains(c);
-    if !text.is_empty() && text.chars().all(is_plain) {
-        text.to_owned()
-    } else {
-        format!("'{}'", text.replace('\'', r"'\''"))
-    }
 }
 
 /// An open spool. Dropping it leaves the file alone.

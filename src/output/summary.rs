@@ -8,8 +8,10 @@ use rustc_hash::FxHashMap;
 
 use super::label::{self, Interner};
 use super::sanitize;
+use crate::download::BuildId;
 use crate::trace::{
-    CaptureInfo, FrameId, FunctionId, FunctionKind, Process, Quality, StackId, Trace,
+    CaptureInfo, FrameId, FunctionId, FunctionKind, Module, NameCount, Process, Quality, StackId,
+    Trace,
 };
 
 /// Version of the format; readers refuse a higher one.
@@ -17,6 +19,9 @@ pub const FORMAT_VERSION: u32 = 1;
 
 /// Rows kept of each order of a list.
 const TOP: usize = 50;
+
+/// ELF files kept.
+const MAX_MODULES: usize = 200;
 
 /// Longest name or command line kept, in bytes.
 const MAX_TEXT_BYTES: usize = 2048;
@@ -37,6 +42,9 @@ pub struct Summary {
     pub cpu_ms: f64,
     /// What was kept and lost.
     pub quality: Quality,
+    /// ELF files with code in a stack; the 200 with most frames, at most.
+    #[serde(default)]
+    pub modules: Vec<ModuleSummary>,
     /// Processes with samples.
     pub process_count: u64,
     /// The processes with most CPU time.
@@ -45,6 +53,19 @@ pub struct Summary {
     pub method_count: u64,
     /// The 50 methods in most samples and, of the others, the 50 with most samples of their own; these first.
     pub methods: Vec<MethodSummary>,
+}
+
+/// One ELF file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModuleSummary {
+    /// Its path in the mount namespace of a process that had it mapped.
+    pub path: String,
+    /// Its build id in hexadecimal, by which debug files are asked for.
+    pub build_id: Option<BuildId>,
+    /// Whether it, or a debug file that was found, has a symbol table.
+    pub has_symbols: bool,
+    /// How many of its frames have names, each counted once for each sample it is in.
+    pub frames: NameCount,
 }
 
 /// One process life.
@@ -89,6 +110,7 @@ impl Summary {
             samples: trace.samples.len() as u64,
             cpu_ms: ms(trace.samples.iter().map(|sample| sample.weight.0).sum()),
             quality: trace.quality.clone(),
+            modules: modules(trace),
             process_count: trace.processes.len() as u64,
             processes: processes(trace),
             method_count: methods.len() as u64,
@@ -103,6 +125,17 @@ fn ms(ns: u64) -> f64 {
 
 fn kept(text: &str) -> String {
     sanitize::cut(text, MAX_TEXT_BYTES).to_owned()
+}
+
+fn modules(trace: &Trace) -> Vec<ModuleSummary> {
+    let summary = |module: &Module| ModuleSummary {
+        path: kept(&module.path),
+        build_id: module.build_id.clone(),
+        has_symbols: module.has_symbols,
+        frames: module.frames,
+    };
+    let modules = trace.modules.iter().take(MAX_MODULES);
+    modules.map(summary).collect()
 }
 
 fn processes(trace: &Trace) -> Vec<ProcessSummary> {

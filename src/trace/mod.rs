@@ -23,6 +23,8 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use crate::download::BuildId;
+
 /// What kind of code a function is; decides its colour and the counter of [`Names`] it is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -92,6 +94,19 @@ pub struct Thread {
     pub name: Box<str>,
 }
 
+/// An ELF file with code that was sampled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Module {
+    /// Its path in the mount namespace of a process that had it mapped, lossily decoded. Text from outside.
+    pub path: Box<str>,
+    /// The build id its note states.
+    pub build_id: Option<BuildId>,
+    /// Whether it, or a debug file that was found, has a symbol table.
+    pub has_symbols: bool,
+    /// How many frames got names, each counted once for each sample it is in.
+    pub frames: NameCount,
+}
+
 /// One sample of the CPU clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
@@ -158,6 +173,8 @@ pub struct Trace {
     pub stacks: StackTable,
     /// Samples in order of time.
     pub samples: Samples,
+    /// One row per ELF file with code in a stack.
+    pub modules: Vec<Module>,
     /// The quality report.
     pub quality: Quality,
 }

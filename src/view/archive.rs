@@ -119,6 +119,20 @@ pub struct Capture {
 /// # Errors
 /// See [`ViewError`].
 pub fn read(path: &Path) -> Result<Capture, ViewError> {
+    read_zip(open_zip(path, open_file(path)?)?)
+}
+
+/// The summary alone of a trace that is open; `path` is what it is called.
+///
+/// # Errors
+/// See [`ViewError`].
+pub fn summary(path: &Path, file: &File) -> Result<Summary, ViewError> {
+    let mut zip = open_zip(path, file)?;
+    let folder = folder_of(&zip)?;
+    read_summary(open(&mut zip, &folder, SUMMARY, MAX_SUMMARY_BYTES)?)
+}
+
+fn open_file(path: &Path) -> Result<File, ViewError> {
     // Opening a FIFO would wait for a writer.
     let is_file = std::fs::metadata(path).map(|metadata| metadata.is_file());
     let file = match is_file {
@@ -126,15 +140,17 @@ pub fn read(path: &Path) -> Result<Capture, ViewError> {
         Ok(true) => File::open(path),
         Err(error) => Err(error),
     };
-    let file = file.map_err(|source| ViewError::Open {
+    file.map_err(|source| ViewError::Open {
         path: path.to_owned(),
         source,
-    })?;
-    let zip = ZipArchive::new(BufReader::new(file)).map_err(|source| ViewError::Zip {
+    })
+}
+
+fn open_zip<R: Read + Seek>(path: &Path, file: R) -> Result<ZipArchive<BufReader<R>>, ViewError> {
+    ZipArchive::new(BufReader::new(file)).map_err(|source| ViewError::Zip {
         path: path.to_owned(),
         source,
-    })?;
-    read_zip(zip)
+    })
 }
 
 fn read_zip<R: Read + Seek>(mut zip: ZipArchive<R>) -> Result<Capture, ViewError> {

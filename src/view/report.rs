@@ -1,14 +1,19 @@
 //! Reports as plain text: the end of a capture and `perfcollect view` print the same.
 
+use std::cmp::Reverse;
 use std::io::{self, Write};
+use std::path::Path;
 
 use super::hot_path::Step;
-use crate::output::sanitize::{cut, terminal};
-use crate::output::summary::{MethodSummary, Summary};
+use crate::output::sanitize::{cut, shell_word, terminal};
+use crate::output::summary::{MethodSummary, ModuleSummary, Summary};
 use crate::trace::{FunctionKind, Losses, NameCount, Nanos, StackQuality};
 
 /// Longest name in a table, in bytes.
 const MAX_NAME_BYTES: usize = 160;
+
+/// Most modules listed that have no symbols.
+const MAX_MISSING: usize = 10;
 
 /// A callee with less than this of all samples (5 %) ends the hot path.
 const HOT_PER_MILLE: u128 = 50;
@@ -111,9 +116,47 @@ pub fn methods(summary: &Summary, top: usize, out: &mut impl Write) -> io::Resul
             )?;
         }
         more(summary.method_count, methods.len().min(top), out)?;
-        methods.sort_by_key(|method| std::cmp::Reverse(method.total_samples));
+        methods.sort_by_key(|method| Reverse(method.total_samples));
     }
     Ok(())
+}
+
+/// Prints the ELF files whose functions have no names for want of symbols, each with the command that gets its debug file;
+/// `trace` is the file the summary is of.
+///
+/// # Errors
+/// What `out` returns.
+pub fn missing_symbols(summary: &Summary, trace: &Path, out: &mut impl Write) -> io::Result<()> {
+    let wanting = |module: &&ModuleSummary| !module.has_symbols && module.frames.unnamed > 0;
+    let mut modules: Vec<&ModuleSummary> = summary.modules.iter().filter(wanting).collect();
+    if modules.is_empty() {
+        return Ok(());
+    }
+    modules.sort_by_key(|module| Reverse(module.frames.unnamed));
+    writeln!(
+        out,
+        "\n   unnamed  module without symbols, and how to get its debug file"
+    )?;
+    for module in modules.iter().take(MAX_MISSING) {
+        let name = module.path.rsplit('/').next().unwrap_or_default();
+        let how = match &module.build_id {
+            Some(id) => format!("perfcollect symbols {id}"),
+            None => "no build id: servers cannot know it".to_owned(),
+        };
+        writeln!(
+            out,
+            "{:>10}  {:<24}  {how}",
+            module.frames.unnamed,
+            short(name)
+        )?;
+    }
+    more(modules.len() as u64, modules.len().min(MAX_MISSING), out)?;
+    let trace = shell_word(&trace.to_string_lossy());
+    writeln!(
+        out,
+        "            all of them: perfcollect symbols {}",
+        terminal(&trace)
+    )
 }
 
 /// Prints the path down the most sampled callees.

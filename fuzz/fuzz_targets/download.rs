@@ -1,0 +1,26 @@
+//! What a hostile file or trace says it is: wherever its debug file is asked for, kept and put, that stays where it belongs.
+#![no_main]
+
+use std::path::{Component, Path};
+
+use libfuzzer_sys::fuzz_target;
+use perfcollect::download::{Module, Sources};
+use perfcollect_symbols::elf::ElfFile;
+
+fuzz_target!(|data: &[u8]| {
+    let of_elf = ElfFile::parse(data).ok().and_then(|elf| {
+        let path = String::from_utf8_lossy(data);
+        Module::of(Path::new(&*path), &elf)
+    });
+    let of_trace = serde_json::from_slice::<Module>(data).ok();
+    for module in of_elf.into_iter().chain(of_trace) {
+        let id = module.build_id.as_str();
+        assert!(id.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        let name = module.debug_name();
+        assert!(matches!(Path::new(&name).components().collect::<Vec<_>>()[..], [Component::Normal(_)]));
+        for path in Sources::new(&[]).cached(&module) {
+            assert!(path.components().all(|part| part != Component::ParentDir));
+            assert!(path.to_string_lossy().contains(id));
+        }
+    }
+});

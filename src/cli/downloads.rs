@@ -1,0 +1,107 @@
+//! Getting debug files and telling how it goes, for `perfcollect symbols` and for captures.
+
+use std::path::PathBuf;
+
+use super::progress::Reporter;
+use crate::download::{DownloadError, Downloader, Failure, Limits, Module, Outcome, Sources};
+use crate::trace::Notice;
+
+/// Most modules named in a notice.
+const MAX_LISTED: usize = 8;
+
+/// What became of the modules that were asked for.
+#[derive(Debug, Default)]
+pub(super) struct Got {
+    /// Where debug files are now.
+    pub(super) files: Vec<(Module, PathBuf)>,
+    /// Modules without one, and why.
+    pub(super) failed: Vec<(Module, Vec<Failure>)>,
+}
+
+/// Gets the debug files of modules, one after the other, until `stop` says to give up.
+///
+/// # Errors
+/// None can be got: the cache cannot be written, or the process that does the work not be started.
+pub(super) fn get(
+    downloader: &mut Downloader,
+    modules: &[Module],
+    reporter: &Reporter,
+    stop: impl Fn() -> bool,
+) -> Result<Got, DownloadError> {
+    for ignored in &downloader.sources().ignored {
+        reporter.say(&format!(
+            "not understood, so not used for symbols: {ignored}"
+        ));
+    }
+    let mut got = Got::default();
+    for (number, module) in modules.iter().enumerate() {
+        if stop() {
+            break;
+        }
+        let what = format!("{}/{} {module}", number + 1, modules.len());
+        let outcome = downloader.get(module, |bytes, total| {
+            reporter.transfer(&what, bytes, total)
+        });
+        reporter.clear();
+        match outcome? {
+            Outcome::Cached(path) => {
+                reporter.say(&format!("{module}: already in {}", path.display()));
+                got.files.push((module.clone(), path));
+            }
+            Outcome::Downloaded { path, bytes, url } => {
+                let mib = bytes as f64 / f64::from(1 << 20);
+                let path_shown = path.display();
+                reporter.say(&format!("{module}: {path_shown} ({mib:.1} MiB from {url})"));
+                got.files.push((module.clone(), path));
+            }
+            Outcome::Failed(failures) => {
+                for line in reasons(module, &failures) {
+                    reporter.say(&line);
+                }
+                got.failed.push((module.clone(), failures));
+            }
+        }
+    }
+    Ok(got)
+}
+
+/// Gets what a capture lacks from the servers of the environment. The notice says what is not to be had.
+pub(super) fn get_for_capture(
+    modules: &[Module],
+    reporter: &Reporter,
+    stop: impl Fn() -> bool,
+) -> Option<Notice> {
+    let mut downloader = Downloader::new(Sources::new(&[]), Limits::default());
+    match get(&mut downloader, modules, reporter, stop) {
+        Ok(Got { failed, .. }) if failed.is_empty() => None,
+        Ok(Got { failed, .. }) => {
+            let names = failed
+                .iter()
+                .take(MAX_LISTED)
+                .map(|(module, _)| module.to_string());
+            let names: Vec<_> = names.collect();
+            let more = match failed.len().saturating_sub(MAX_LISTED) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            let what = format!("no server has debug files of {}{more}", names.join(", "));
+            Some(Notice::new(
+                what,
+                "`perfcollect symbols` with the trace tells why",
+            ))
+        }
+        Err(error) => Some(Notice::new(
+            format!("no debug file was downloaded: {error}"),
+            "",
+        )),
+    }
+}
+
+fn reasons(module: &Module, failures: &[Failure]) -> Vec<String> {
+    let reason = |Failure { url, why }: &Failure| format!("  {url}: {why}");
+    let head = format!("{module}: no debug file");
+    [head]
+        .into_iter()
+        .chain(failures.iter().map(reason))
+        .collect()
+}

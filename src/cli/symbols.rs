@@ -1,0 +1,97 @@
+//! `perfcollect symbols FILE...`
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use super::downloads::{self, Got};
+use super::progress::Reporter;
+use super::symbols_options::SymbolsOptions;
+use crate::download::{self, BuildId, DownloadError, Downloader, Module, Sources, WorkerError};
+use crate::output::file::{OutputError, OutputFile};
+
+#[derive(Debug, Error)]
+pub(super) enum SymbolsError {
+    #[error("cannot open {}: {source}", path.display())]
+    Open { path: PathBuf, source: io::Error },
+    #[error("cannot make the directory {}: {source}", path.display())]
+    Directory { path: PathBuf, source: io::Error },
+    #[error("{}: {source}", path.display())]
+    File { path: PathBuf, source: WorkerError },
+    #[error(transparent)]
+    Download(#[from] DownloadError),
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    #[error("no debug file for {missing} of {all} modules")]
+    Missing { missing: usize, all: usize },
+}
+
+pub(super) fn run(options: &SymbolsOptions) -> Result<(), SymbolsError> {
+    let mut modules: Vec<Module> = Vec::new();
+    for path in &options.files {
+        for module in wanted(path)? {
+            if modules
+                .iter()
+                .all(|known| known.build_id != module.build_id)
+            {
+                modules.push(module);
+            }
+        }
+    }
+    let reporter = Reporter::new(options.quiet);
+    if modules.is_empty() {
+        reporter.say("All modules with samples have symbols already.");
+        return Ok(());
+    }
+    let mut downloader = Downloader::new(Sources::new(&options.server), options.limits());
+    let Got { files, failed } = downloads::get(&mut downloader, &modules, &reporter, || false)?;
+    if let Some(directory) = &options.output {
+        std::fs::create_dir_all(directory).map_err(|source| SymbolsError::Directory {
+            path: directory.clone(),
+            source,
+        })?;
+        for (module, cached) in &files {
+            let path = directory.join(module.debug_name());
+            place(module, cached, &path, options.force)?;
+            reporter.say(&format!("{module}: {}", path.display()));
+        }
+    }
+    match failed.len() {
+        0 => Ok(()),
+        missing => Err(SymbolsError::Missing {
+            missing,
+            all: modules.len(),
+        }),
+    }
+}
+
+/// What a word of the command line asks for: a file's or a trace's modules, or a build id.
+fn wanted(path: &Path) -> Result<Vec<Module>, SymbolsError> {
+    let file = match (download::open(path), path.to_str().and_then(BuildId::parse)) {
+        (Err(error), Some(id)) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok(vec![Module::unknown(id)]);
+        }
+        (file, _) => file,
+    };
+    let error = |source| SymbolsError::Open {
+        path: path.to_owned(),
+        source,
+    };
+    download::identify(path, &file.map_err(error)?).map_err(|source| SymbolsError::File {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// Copies a debug file to where the search for it looks, beside its library, unless it is there.
+fn place(module: &Module, cached: &Path, path: &Path, force: bool) -> Result<(), SymbolsError> {
+    if download::is_good(path, module) {
+        return Ok(());
+    }
+    let mut output = OutputFile::create(path, force)?;
+    let copied = download::open(cached).and_then(|mut file| io::copy(&mut file, &mut output));
+    copied.map_err(|error| output.explain(error))?;
+    output.share()?;
+    Ok(output.commit()?)
+}

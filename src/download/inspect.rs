@@ -1,0 +1,68 @@
+//! What a file is: the debug files it asks for (its own, if it is an ELF file; those of all modules with samples, if it is a trace), and
+//! whether it is the debug file that was asked for.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use perfcollect_symbols::elf::ElfFile;
+
+use super::module::{BuildId, Module};
+use crate::output::summary::ModuleSummary;
+use crate::view::archive;
+
+/// What a local file header of a zip begins with.
+const ZIP_MAGIC: [u8; 4] = *b"PK\x03\x04";
+
+/// The modules a file asks for; the message says why there are none.
+pub(super) fn modules(path: &Path, file: &File) -> Result<Vec<Module>, String> {
+    let mut magic = [0; 4];
+    // A shorter file is neither.
+    let _ = file.read_exact_at(&mut magic, 0);
+    if magic == ZIP_MAGIC {
+        return of_trace(path, file);
+    }
+    let elf =
+        ElfFile::open(file).map_err(|error| format!("neither a trace nor an ELF file: {error}"))?;
+    let module = Module::of(path, &elf);
+    module
+        .map(|module| vec![module])
+        .ok_or_else(|| "it has no build id, by which servers know files".into())
+}
+
+fn of_trace(path: &Path, file: &File) -> Result<Vec<Module>, String> {
+    let summary = archive::summary(path, file).map_err(|error| error.to_string())?;
+    if summary.modules.is_empty() {
+        return Err(
+            "it names no ELF files: an older perfcollect wrote it, or none was sampled".into(),
+        );
+    }
+    let wanted = summary.modules.iter().filter(|module| !module.has_symbols);
+    let module = |module: &ModuleSummary| {
+        Some(Module {
+            path: module.path.clone(),
+            build_id: module.build_id.clone()?,
+            debug_link: None,
+        })
+    };
+    Ok(wanted.filter_map(module).collect())
+}
+
+/// Whether a file is a module's debug file: the message says why not.
+pub(super) fn check(file: &File, module: &Module) -> Result<(), String> {
+    let elf = ElfFile::open(file)
+        .map_err(|error| format!("what came is no debug file and was deleted: {error}"))?;
+    let found = elf.build_id().and_then(|id| BuildId::of(&id));
+    match found {
+        Some(found) if found == module.build_id => {}
+        Some(found) => return Err(format!("what came has build id {found} and was deleted")),
+        None => return Err("what came has no build id and was deleted".into()),
+    }
+    if !elf.has_symtab() {
+        return Err("what came has no symbols and was deleted".into());
+    }
+    // A file that ends too early has the table, but not its end.
+    elf.symbols()
+        .map(|_| ())
+        .map_err(|error| format!("what came is damaged and was deleted: {error}"))
+}

@@ -1,0 +1,193 @@
+//! Which servers are asked and where files are kept, by the options and the environment.
+
+use std::path::{Path, PathBuf};
+
+use super::module::Module;
+use super::server::{Layout, Server, cached};
+
+/// Servers and caches.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sources {
+    /// Whom to ask, in this order.
+    pub servers: Vec<Server>,
+    /// Parts of the environment that are not understood, and so not used.
+    pub ignored: Vec<String>,
+    symbols: Option<PathBuf>,
+    debuginfod: Option<PathBuf>,
+    /// Other directories in the layout of a symbol server.
+    stores: Vec<PathBuf>,
+}
+
+impl Sources {
+    /// Those of this process's environment: `_NT_SYMBOL_PATH` and `DEBUGINFOD_URLS`, and Microsoft's server where
+    /// `_NT_SYMBOL_PATH` is not set; only `servers` instead, if there are any.
+    #[must_use]
+    pub fn new(servers: &[Server]) -> Self {
+        let variable =
+            |name: &str| std::env::var_os(name).map(|v| v.to_string_lossy().into_owned());
+        Self::of(servers, |name| {
+            variable(name).filter(|value| !value.is_empty())
+        })
+    }
+
+    fn of(servers: &[Server], variable: impl Fn(&str) -> Option<String>) -> Self {
+        let home = || variable("HOME").map(|home| Path::new(&home).join(".cache"));
+        let caches = variable("XDG_CACHE_HOME")
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+            .or_else(home);
+        let below = |name| caches.as_ref().map(|caches| caches.join(name));
+        let mut sources = Self {
+            symbols: below("perfcollect/symbols"),
+            debuginfod: variable("DEBUGINFOD_CACHE_PATH")
+                .map(PathBuf::from)
+                .or_else(|| below("debuginfod_client")),
+            ..Self::default()
+        };
+        match variable("_NT_SYMBOL_PATH") {
+            Some(path) => sources.symbol_path(&path),
+            None => sources.servers.push(Server::microsoft()),
+        }
+        for url in variable("DEBUGINFOD_URLS")
+            .iter()
+            .flat_map(|urls| urls.split_whitespace())
+        {
+            sources.server(Layout::Debuginfod, url);
+        }
+        if !servers.is_empty() {
+            sources.servers = servers.to_vec();
+        }
+        sources
+    }
+
+    /// `srv*CACHE*URL;srv*URL;cache*DIR;DIR`, the syntax of Microsoft's debuggers. The first directory is the cache.
+    fn symbol_path(&mut self, path: &str) {
+        let mut directories = Vec::new();
+        for element in path.split(';').map(str::trim).filter(|e| !e.is_empty()) {
+            let mut words = element.split('*').map(str::trim).peekable();
+            match words
+                .peek()
+                .map(|word| word.to_ascii_lowercase())
+                .as_deref()
+            {
+                Some("srv" | "cache") => drop(words.next()),
+                // The name of a DLL follows.
+                Some("symsrv") => drop(words.by_ref().take(2).count()),
+                _ => {}
+            }
+            for word in words.filter(|word| !word.is_empty()) {
+                if word.contains("://") {
+                    self.server(Layout::SymbolServer, word);
+                } else if Path::new(word).is_absolute() {
+                    directories.push(PathBuf::from(word));
+                } else {
+                    self.ignored.push(word.to_owned());
+                }
+            }
+        }
+        let mut directories = directories.into_iter();
+        if let Some(first) = directories.next() {
+            self.stores.extend(self.symbols.replace(first));
+            self.stores.extend(directories);
+        }
+    }
+
+    fn server(&mut self, layout: Layout, url: &str) {
+        match Server::new(layout, url) {
+            Some(server) if self.servers.contains(&server) => {}
+            Some(server) => self.servers.push(server),
+            None => self.ignored.push(url.to_owned()),
+        }
+    }
+
+    /// Where files in a layout are kept; `None` without a home.
+    pub(super) fn cache(&self, layout: Layout) -> Option<&Path> {
+        match layout {
+            Layout::SymbolServer => self.symbols.as_deref(),
+            Layout::Debuginfod => self.debuginfod.as_deref(),
+        }
+    }
+
+    /// Where a module's debug file may be already. What is there may be another file: proof is needed before use.
+    #[must_use]
+    pub fn cached(&self, module: &Module) -> Vec<PathBuf> {
+        let of_servers = cached(Layout::SymbolServer, module);
+        let below = |directory: &PathBuf| -> Vec<PathBuf> {
+            of_servers.iter().map(|path| directory.join(path)).collect()
+        };
+        let stores = self.symbols.iter().chain(&self.stores).flat_map(below);
+        let of_debuginfod = cached(Layout::Debuginfod, module);
+        let debuginfod = self.debuginfod.iter();
+        let debuginfod =
+            debuginfod.flat_map(|cache| of_debuginfod.iter().map(|path| cache.join(path)));
+        stores.chain(debuginfod).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sources(servers: &[Server], variables: &[(&str, &str)]) -> Sources {
+        Sources::of(servers, |name| {
+            let found = variables.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    fn symbol_server(url: &str) -> Server {
+        Server::symbol_server(url).unwrap()
+    }
+
+    #[test]
+    fn microsoft_and_debuginfod_are_asked_unless_others_are_named() {
+        let urls = ("DEBUGINFOD_URLS", "https://a/ https://b");
+        let debuginfod = |url| Server::new(Layout::Debuginfod, url).unwrap();
+        let both = [debuginfod("https://a"), debuginfod("https://b")];
+        let found = sources(&[], &[urls]).servers;
+        assert_eq!(found[0], Server::microsoft());
+        assert_eq!(found[1..], both);
+        let found = sources(&[], &[urls, ("_NT_SYMBOL_PATH", "srv*http://s")]).servers;
+        assert_eq!(found[0], symbol_server("http://s"));
+        assert_eq!(found[1..], both);
+        let only = [symbol_server("http://mine")];
+        assert_eq!(sources(&only, &[urls]).servers, only);
+    }
+
+    #[test]
+    fn a_symbol_path_names_caches_and_servers() {
+        let path = "srv*/c*https://one;SRV*/d*https://two; cache*/e ;symsrv*symsrv.dll*http://three;C:\\sym;ftp://x";
+        let found = sources(&[], &[("_NT_SYMBOL_PATH", path), ("HOME", "/h")]);
+        let servers = ["https://one", "https://two", "http://three"].map(symbol_server);
+        assert_eq!(found.servers, servers);
+        assert_eq!(found.cache(Layout::SymbolServer), Some(Path::new("/c")));
+        let stores = ["/h/.cache/perfcollect/symbols", "/d", "/e"].map(PathBuf::from);
+        assert_eq!(found.stores, stores);
+        assert_eq!(found.ignored, ["C:\\sym", "ftp://x"]);
+    }
+
+    #[test]
+    fn caches_are_in_the_usual_places() {
+        let id = super::super::module::BuildId::of(&[0xcd; 20]).unwrap();
+        let (module, hex) = (Module::unknown(id), "cd".repeat(20));
+        let key = format!("_.debug/elf-buildid-sym-{hex}/_.debug");
+        assert_eq!(
+            sources(&[], &[("HOME", "/h")]).cached(&module),
+            [
+                format!("/h/.cache/perfcollect/symbols/{key}"),
+                format!("/h/.cache/debuginfod_client/{hex}/debuginfo"),
+            ]
+            .map(PathBuf::from)
+        );
+        let moved = [("XDG_CACHE_HOME", "/x"), ("DEBUGINFOD_CACHE_PATH", "/d")];
+        assert_eq!(
+            sources(&[], &moved).cached(&module),
+            [
+                format!("/x/perfcollect/symbols/{key}"),
+                format!("/d/{hex}/debuginfo")
+            ]
+            .map(PathBuf::from)
+        );
+        assert!(sources(&[], &[]).cached(&module).is_empty());
+    }
+}

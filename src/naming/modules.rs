@@ -1,0 +1,59 @@
+//! The ELF files with code in a stack: which of them have symbols, and how far their frames have names.
+
+use std::collections::BTreeMap;
+
+use super::{Options, elf};
+use crate::capture::Capture;
+use crate::download;
+use crate::machine::{CodeFile, FileTable};
+use crate::trace::{CodeAddress, ModuleId, NameCount};
+
+/// Frames of each file, by how far they have names.
+pub(super) type Counts = BTreeMap<ModuleId, NameCount>;
+
+/// One row per ELF file, those with most frames first.
+pub(super) fn rows(
+    counts: &Counts,
+    files: &FileTable,
+    options: &Options,
+) -> Vec<crate::trace::Module> {
+    let row = |(&id, &frames): (&ModuleId, &NameCount)| {
+        let file = files.file(id);
+        let (module, has_symbols) = elf::identity(file, options)?;
+        Some(crate::trace::Module {
+            path: path(file).into(),
+            build_id: module.map(|module| module.build_id),
+            has_symbols,
+            frames,
+        })
+    };
+    let mut rows: Vec<_> = counts.iter().filter_map(row).collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.frames.named + row.frames.unnamed));
+    rows
+}
+
+/// The ELF files with code in a stack that have no symbols here, but a build id to ask for them.
+#[must_use]
+pub fn without_symbols(capture: &Capture, options: &Options) -> Vec<download::Module> {
+    let frames = capture.recording.frames.iter();
+    let mut ids: Vec<_> = frames.filter_map(|&code| of(code)).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let missing = |id: ModuleId| {
+        let (module, has_symbols) = elf::identity(capture.machine.files().file(id), options)?;
+        module.filter(|_| !has_symbols)
+    };
+    ids.into_iter().filter_map(missing).collect()
+}
+
+/// The file of an address that its symbols may name.
+pub(super) fn of(code: CodeAddress) -> Option<ModuleId> {
+    match code {
+        CodeAddress::Elf(id, _) => Some(id),
+        _ => None,
+    }
+}
+
+fn path(file: &CodeFile) -> String {
+    file.clean_path().to_string_lossy().into_owned()
+}

@@ -1,0 +1,245 @@
+//! Debug files from servers on loopback, and what becomes of them.
+#![allow(clippy::unwrap_used)]
+
+#[macro_use]
+mod support;
+macro_rules! need_program {
+    () => {
+        match $crate::program::Program::new() {
+            Some(program) => program,
+            None => skip!("native-nofp is not built (scripts/workloads), or there is no objcopy"),
+        }
+    };
+}
+
+fn server_of(program: &Program) -> Server {
+    Server::of_files(vec![(program.key(), program.debug.clone())])
+}
+
+#[path = "downloads/captures.rs"]
+mod captures;
+#[path = "downloads/misbehaving.rs"]
+mod misbehaving;
+#[path = "downloads/program.rs"]
+mod program;
+#[path = "downloads/real_servers.rs"]
+mod real_servers;
+#[path = "downloads/server.rs"]
+mod server;
+
+use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use program::Program;
+use server::{Server, send, send_from, status};
+use support::run;
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// `nobody`.
+const NOBODY: u32 = 65534;
+
+#[test]
+fn a_symbol_server_has_it_and_the_cache_keeps_it() {
+    let program = need_program!();
+    let server = server_of(&program);
+    let said = program
+        .get(&server.url(), &["-output", "out/here"])
+        .expect_success();
+    assert!(said.stderr.contains(&program.build_id), "{}", said.stderr);
+    let beside = program.folder.path().join("out/here/native-app.dbg");
+    for path in [&program.cached(), &beside] {
+        assert_eq!(fs::read(path).unwrap(), program.debug, "{}", path.display());
+    }
+    assert_eq!(server.take_requests().len(), 1);
+    assert_eq!(program.files_in_cache(), [program.cached()]);
+
+    let again = program
+        .get(&server.url(), &["-output", "out/here"])
+        .expect_success();
+    assert!(again.stderr.contains("already in"), "{}", again.stderr);
+    assert_eq!(server.take_requests(), []);
+
+    // What is damaged is not used, but got anew.
+    fs::write(program.cached(), "damaged").unwrap();
+    program.get(&server.url(), &[]).expect_success();
+    assert_eq!(fs::read(program.cached()).unwrap(), program.debug);
+}
+
+#[test]
+fn a_file_of_another_name_is_replaced_only_with_force() {
+    let program = need_program!();
+    let server = server_of(&program);
+    let there = program.folder.path().join("native-app.dbg");
+    fs::write(&there, "mine").unwrap();
+    let refused = program.get(&server.url(), &["-output", "."]);
+    assert!(
+        refused.stderr.contains("already exists"),
+        "{}",
+        refused.stderr
+    );
+    assert_eq!(fs::read(&there).unwrap(), b"mine");
+    program
+        .get(&server.url(), &["-output", ".", "-force"])
+        .expect_success();
+    assert_eq!(fs::read(&there).unwrap(), program.debug);
+}
+
+#[test]
+fn an_image_that_is_not_stripped_will_do_and_build_ids_alone_too() {
+    let program = need_program!();
+    let key = format!("elf-buildid-{}", program.build_id);
+    let server = Server::of_files(vec![(
+        format!("/native-app/{key}/native-app"),
+        program.debug.clone(),
+    )]);
+    program.get(&server.url(), &[]).expect_success();
+    let targets = server
+        .take_requests()
+        .into_iter()
+        .map(|request| request.target);
+    assert_eq!(
+        targets.collect::<Vec<_>>(),
+        [program.key(), format!("/native-app/{key}/native-app")]
+    );
+
+    let server = server_of(&program);
+    let by_id = [
+        "symbols",
+        &program.build_id.to_uppercase(),
+        "-server",
+        &server.url(),
+    ];
+    run(&mut program.command(by_id), LIMIT).expect_success();
+    assert!(program.cached().exists());
+}
+
+/// The network is read by a process without privileges.
+#[test]
+fn root_asks_as_nobody_or_as_the_user_behind_sudo() {
+    if !rustix::process::geteuid().is_root() {
+        skip!("not root: there are no privileges to give up");
+    }
+    let program = need_program!();
+    let server = server_of(&program);
+    program.get(&server.url(), &[]).expect_success();
+    let uids = |server: &Server| -> Vec<u32> {
+        let requests = server.take_requests().into_iter();
+        requests.map(|request| request.uid).collect()
+    };
+    assert_eq!(uids(&server), [NOBODY]);
+    fs::remove_file(program.cached()).unwrap();
+    let id = &program.build_id;
+    let mut command = program.command(["symbols", id, "-server", &server.url()]);
+    run(
+        command.env("SUDO_UID", "4321").env("SUDO_GID", "4321"),
+        LIMIT,
+    )
+    .expect_success();
+    assert_eq!(uids(&server), [4321]);
+
+    // Another user could put links where root writes.
+    let foreign = program.folder.path().join("foreign");
+    fs::create_dir(&foreign).unwrap();
+    std::os::unix::fs::chown(&foreign, Some(4321), None).unwrap();
+    let mut command = program.command(["symbols", id, "-server", &server.url()]);
+    let refused = run(command.env("XDG_CACHE_HOME", &foreign), LIMIT);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(
+        refused.stderr.contains("belongs to another user"),
+        "{}",
+        refused.stderr
+    );
+    assert_eq!(fs::read_dir(&foreign).unwrap().count(), 0);
+}
+
+#[test]
+fn proxies_are_used_but_for_excepted_hosts() {
+    let program = need_program!();
+    let server = server_of(&program);
+    // No resolver knows it: only the proxy is asked for it.
+    let url = "http://symbols.invalid:8080";
+    let id = &program.build_id;
+    let mut command = program.command(["symbols", id, "-server", url]);
+    run(command.env("http_proxy", server.url()), LIMIT).expect_success();
+    let asked: Vec<_> = server.take_requests();
+    assert_eq!(
+        (&*asked[0].method, &*asked[0].target),
+        ("CONNECT", "symbols.invalid:8080")
+    );
+    assert_eq!(
+        (&*asked[1].method, &asked[1].target),
+        ("GET", &program.key())
+    );
+
+    fs::remove_file(program.cached()).unwrap();
+    let mut command = program.command(["symbols", id, "-server", &server.url()]);
+    command
+        .env("http_proxy", "http://127.0.0.1:1")
+        .env("no_proxy", "localhost,127.0.0.1");
+    run(&mut command, LIMIT).expect_success();
+    assert_eq!(server.take_requests().len(), 1);
+}
+
+/// A connection that breaks is gone on with, in one run and in the next.
+#[test]
+fn what_breaks_off_is_resumed() {
+    let program = need_program!();
+    let (debug, half) = (program.debug.clone(), program.debug.len() / 2);
+    let server = Server::start(move |request, stream| match request.from {
+        None => send(stream, debug.len(), &debug[..half]),
+        Some(_) => send_from(request, &debug, stream),
+    });
+    program.get(&server.url(), &[]).expect_success();
+    let from: Vec<_> = server
+        .take_requests()
+        .iter()
+        .map(|request| request.from)
+        .collect();
+    assert_eq!(from, [None, Some(half)]);
+    assert_eq!(fs::read(program.cached()).unwrap(), program.debug);
+
+    fs::remove_file(program.cached()).unwrap();
+    let debug = program.debug.clone();
+    let count = AtomicUsize::new(0);
+    let server =
+        Server::start(
+            move |request, stream| match count.fetch_add(1, Ordering::Relaxed) {
+                0 => send(stream, debug.len(), &debug[..half]),
+                1 => {}
+                2 => status(stream, "503 Busy", ""),
+                _ => send_from(request, &debug, stream),
+            },
+        );
+    // By build id there is one file to ask for.
+    let url = server.url();
+    let get = || {
+        run(
+            &mut program.command(["symbols", &program.build_id, "-server", &url]),
+            LIMIT,
+        )
+    };
+    for _ in 0..2 {
+        assert!(!get().status.success());
+        assert_eq!(program.files_in_cache().len(), 1);
+    }
+    get().expect_success();
+    let requests = server.take_requests();
+    let from: Vec<_> = requests.iter().map(|request| request.from).collect();
+    assert_eq!(from, [None, Some(half), Some(half), Some(half)]);
+    assert_eq!(program.files_in_cache(), [program.cached()]);
+}
+
+/// Files that cannot be asked for.
+#[test]
+fn a_file_without_identity_is_refused_in_words() {
+    let program = need_program!();
+    let text = program.folder.path().join("text");
+    fs::write(&text, "no ELF").unwrap();
+    let said = |argument: &str| run(&mut program.command(["symbols", argument]), LIMIT).stderr;
+    assert!(said("text").contains("neither a trace nor an ELF file"));
+    assert!(said("absent").contains("cannot open absent"));
+    assert!(said(".").contains("not a regular file"));
+    let worker = run(&mut program.command(["symbols-worker"]), LIMIT);
+    assert_eq!(worker.status.code(), Some(1));
+}

@@ -1,0 +1,108 @@
+//! Captures of a stripped program: what they say, and what they ask for.
+
+use std::fs;
+
+use crate::program::Program;
+use crate::server::Server;
+use crate::support::{Finished, Saved, run};
+use crate::{LIMIT, server_of};
+
+fn capture(program: &Program, options: &[&str], variable: (&str, &str)) -> (Saved, Finished) {
+    let path = program.path.to_str().unwrap();
+    let workload = ["--", path, "--mode", "shares", "--seconds", "1"];
+    let arguments = [&["collect", "trace", "-force"], options, &workload].concat();
+    let mut command = program.command(arguments);
+    let said = run(command.env(variable.0, variable.1), LIMIT).expect_success();
+    let copy = tempfile::tempdir().unwrap();
+    for name in ["trace.trace.zip", "trace.flamegraph.svg"] {
+        fs::copy(program.folder.path().join(name), copy.path().join(name)).unwrap();
+    }
+    (Saved::open(copy, "trace"), said)
+}
+
+fn has_names(saved: &Saved) -> bool {
+    saved
+        .summary
+        .methods
+        .iter()
+        .any(|method| method.name == "main")
+}
+
+#[test]
+fn captures_name_the_command_and_ask_nobody_unasked() {
+    need_capture!();
+    let program = need_program!();
+    let server = server_of(&program);
+    let path = format!("srv*{}", server.url());
+    let variable = ("_NT_SYMBOL_PATH", &*path);
+    let (saved, said) = capture(&program, &[], variable);
+    assert!(!has_names(&saved));
+    let row = saved
+        .summary
+        .modules
+        .iter()
+        .find(|module| module.path.ends_with("/native-app"));
+    let row = row.unwrap();
+    assert!(!row.has_symbols && row.frames.unnamed > 0, "{row:?}");
+    // Its own output is the command's, so the report is on standard error.
+    let of_module = format!("perfcollect symbols {}", program.build_id);
+    assert!(said.stderr.contains(&of_module), "{}", said.stderr);
+    assert!(
+        said.stderr.contains("perfcollect symbols trace.trace.zip"),
+        "{}",
+        said.stderr
+    );
+    assert_eq!(server.take_requests(), []);
+
+    // Other modules of the capture need not be on the server.
+    let mut command = program.command(["symbols", "trace.trace.zip"]);
+    let said = run(command.env(variable.0, variable.1), LIMIT);
+    assert!(
+        said.stderr
+            .contains(&format!("native-app ({}): ", program.build_id)),
+        "{}",
+        said.stderr
+    );
+    assert!(program.cached().exists(), "{}", said.stderr);
+    server.take_requests();
+
+    let (saved, said) = capture(&program, &[], variable);
+    assert!(has_names(&saved), "{:?}", saved.summary.methods);
+    assert!(!said.stderr.contains(&of_module), "{}", said.stderr);
+    assert_eq!(server.take_requests(), []);
+}
+
+#[test]
+fn captures_download_when_asked_and_tell_what_is_not_there() {
+    need_capture!();
+    let program = need_program!();
+    let server = server_of(&program);
+    let path = format!(
+        "srv*{}*{}",
+        program.folder.path().join("own").display(),
+        server.url()
+    );
+    let (saved, _) = capture(
+        &program,
+        &["-symbols", "download"],
+        ("_NT_SYMBOL_PATH", &path),
+    );
+    assert!(has_names(&saved), "{:?}", saved.summary.methods);
+    let own = program.folder.path().join(format!("own{}", program.key()));
+    assert_eq!(fs::read(own).unwrap(), program.debug);
+
+    let nobody = need_program!();
+    let empty = Server::of_files(Vec::new());
+    let path = format!("srv*{}", empty.url());
+    let (saved, _) = capture(
+        &nobody,
+        &["-symbols", "download"],
+        ("_NT_SYMBOL_PATH", &path),
+    );
+    let notices = &saved.summary.quality.notices;
+    let told = |notice: &perfcollect::trace::Notice| {
+        notice.what.contains("no server has debug files of")
+            && notice.what.contains(&nobody.build_id)
+    };
+    assert!(notices.iter().any(told), "{notices:?}");
+}

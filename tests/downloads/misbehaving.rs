@@ -1,0 +1,200 @@
+//! Servers that misbehave: each is told of in its words, within its limits.
+
+use std::fs;
+use std::io::Write;
+use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::LIMIT;
+use crate::program::Program;
+use crate::server::{Request, Server, send, status};
+use crate::support::run;
+
+/// How a server misbehaves, and what is said of it.
+struct Misbehaviour {
+    name: &'static str,
+    answer: fn(&Program, &Request, &mut TcpStream),
+    message: &'static str,
+}
+
+fn trickle(stream: &mut TcpStream, head: &str) {
+    let _ = stream.write_all(head.as_bytes());
+    for _ in 0..600 {
+        thread::sleep(Duration::from_millis(50));
+        if stream.write_all(b"x").is_err() {
+            return;
+        }
+    }
+}
+
+const MISBEHAVIOURS: [Misbehaviour; 15] = [
+    Misbehaviour {
+        name: "another build",
+        answer: |program, _, stream| {
+            let other = fs::read(program.path.with_file_name("libwork.so")).unwrap();
+            send(stream, other.len(), &other);
+        },
+        message: "what came has build id ",
+    },
+    Misbehaviour {
+        name: "an error page",
+        answer: |_, _, stream| send(stream, 15, b"<html>no</html>"),
+        message: "what came is no debug file and was deleted",
+    },
+    Misbehaviour {
+        name: "nothing",
+        answer: |_, _, stream| send(stream, 0, b""),
+        message: "what came is no debug file and was deleted",
+    },
+    Misbehaviour {
+        name: "the stripped file itself",
+        answer: |program, _, stream| {
+            let stripped = fs::read(&program.path).unwrap();
+            send(stream, stripped.len(), &stripped);
+        },
+        message: "what came has no symbols and was deleted",
+    },
+    Misbehaviour {
+        name: "a part for the whole",
+        answer: |program, _, stream| {
+            let part = &program.debug[..program.debug.len() / 2];
+            send(stream, part.len(), part);
+        },
+        message: "and was deleted",
+    },
+    Misbehaviour {
+        name: "a terabyte stated",
+        answer: |_, _, stream| send(stream, 1 << 40, b"\x7fELF"),
+        message: "larger than the limit of 1 MiB (-maxsize)",
+    },
+    Misbehaviour {
+        name: "without end",
+        answer: |_, _, stream| {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
+            while stream.write_all(&[0; 4096]).is_ok() {}
+        },
+        message: "larger than the limit of 1 MiB (-maxsize)",
+    },
+    Misbehaviour {
+        name: "a redirect to itself",
+        answer: |_, request, stream| {
+            status(
+                stream,
+                "302 Found",
+                &format!("Location: {}\r\n", request.target),
+            );
+        },
+        message: "more than 5 redirects",
+    },
+    Misbehaviour {
+        name: "no answer",
+        answer: |_, _, _| thread::sleep(Duration::from_secs(30)),
+        message: "no answer within 1 s (-timeout)",
+    },
+    Misbehaviour {
+        name: "a head without end",
+        answer: |_, _, stream| trickle(stream, "HTTP/1.1 200 OK\r\nX: "),
+        message: "no answer within 1 s (-timeout)",
+    },
+    Misbehaviour {
+        name: "a large head",
+        answer: |_, _, stream| {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n");
+            while stream.write_all(b"X: 0123456789\r\n").is_ok() {}
+        },
+        message: "",
+    },
+    Misbehaviour {
+        name: "a byte now and then",
+        answer: |_, _, stream| trickle(stream, "HTTP/1.1 200 OK\r\nContent-Length: 4000\r\n\r\n"),
+        message: "less than 64 KiB in 1 s (-timeout)",
+    },
+    Misbehaviour {
+        name: "silence in the middle",
+        answer: |program, _, stream| {
+            send(stream, program.debug.len(), &program.debug[..1000]);
+            thread::sleep(Duration::from_secs(30));
+        },
+        message: "less than 64 KiB in 1 s (-timeout); run it again to go on at byte 1000",
+    },
+    Misbehaviour {
+        name: "an error",
+        answer: |_, _, stream| status(stream, "503 Busy", ""),
+        message: "the server answers with status 503",
+    },
+    Misbehaviour {
+        name: "another protocol",
+        answer: |_, _, stream| drop(stream.write_all(b"220 ftp ready\r\n")),
+        message: "",
+    },
+];
+
+#[test]
+fn servers_that_misbehave_are_told_of_within_limits() {
+    let program = need_program!();
+    for Misbehaviour {
+        name,
+        answer,
+        message,
+    } in MISBEHAVIOURS
+    {
+        let same = need_program!();
+        let server = Server::start(move |request, stream| answer(&same, request, stream));
+        let begin = Instant::now();
+        let id = &program.build_id;
+        let arguments = [
+            "symbols",
+            id,
+            "-server",
+            &server.url(),
+            "-maxsize",
+            "1M",
+            "-timeout",
+            "1",
+        ];
+        let said = run(&mut program.command(arguments), LIMIT);
+        assert_eq!(said.status.code(), Some(1), "{name}: {}", said.stderr);
+        let reasons = said
+            .stderr
+            .lines()
+            .filter(|line| line.starts_with("  http"));
+        let reasons: Vec<_> = reasons.collect();
+        assert_eq!(reasons.len(), 1, "{name}: {}", said.stderr);
+        assert!(reasons[0].contains(message), "{name}: {}", reasons[0]);
+        assert!(
+            begin.elapsed() < Duration::from_secs(8),
+            "{name}: {:?}",
+            begin.elapsed()
+        );
+        assert!(!program.cached().exists(), "{name}");
+        // What a slow server sent is kept to go on with; nothing else is.
+        let kept = program.files_in_cache();
+        assert_eq!(
+            kept.len(),
+            usize::from(message.contains("64 KiB")),
+            "{name}: {kept:?}"
+        );
+        kept.iter().for_each(|file| fs::remove_file(file).unwrap());
+        let requests = server.take_requests().len();
+        assert!(requests <= 6, "{name}: {requests} requests");
+    }
+}
+
+/// A capture has dozens of modules: each would wait for a server that is not there.
+#[test]
+fn a_server_that_does_not_answer_is_asked_once() {
+    let program = need_program!();
+    let server = Server::start(|_, _| thread::sleep(Duration::from_secs(30)));
+    let said = program.get(&server.url(), &["-timeout", "1"]);
+    assert_eq!(server.take_requests().len(), 1);
+    let not_asked = "not asked: the server cannot be reached";
+    assert!(said.stderr.contains(not_asked), "{}", said.stderr);
+    let cache = program.cache().join("perfcollect/symbols");
+    assert_eq!(fs::read_dir(cache).unwrap().count(), 0);
+
+    let said = program.get("http://127.0.0.1:1", &[]);
+    let refused = "_.debug: the server cannot be reached: Connection refused";
+    assert!(said.stderr.contains(refused), "{}", said.stderr);
+    assert!(said.stderr.contains(not_asked), "{}", said.stderr);
+}

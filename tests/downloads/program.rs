@@ -1,0 +1,135 @@
+//! A stripped program, its debug file, and `perfcollect symbols` in an environment of its own.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use perfcollect_symbols::elf::ElfFile;
+use tempfile::TempDir;
+
+use crate::support::{Finished, perfcollect, run, workloads};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// `native-nofp` without its symbols, in a folder of its own; its debug file is elsewhere.
+pub(crate) struct Program {
+    pub(crate) folder: TempDir,
+    pub(crate) path: PathBuf,
+    pub(crate) build_id: String,
+    pub(crate) debug: Vec<u8>,
+}
+
+impl Program {
+    /// `None` where the workload is not built or there are no binutils.
+    pub(crate) fn new() -> Option<Self> {
+        let original = workloads::native("native-nofp")?;
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("app")).unwrap();
+        let (path, debug) = (
+            folder.path().join("app/native-app"),
+            folder.path().join("debug"),
+        );
+        let objcopy = |arguments: &[&OsStr]| {
+            let status = Command::new("objcopy").args(arguments).status().ok()?;
+            status.success().then_some(())
+        };
+        objcopy(&[
+            "--only-keep-debug".as_ref(),
+            original.as_ref(),
+            debug.as_ref(),
+        ])?;
+        objcopy(&["--strip-all".as_ref(), original.as_ref(), path.as_ref()])?;
+        let library = "libwork.so";
+        fs::copy(
+            original.with_file_name(library),
+            path.with_file_name(library),
+        )
+        .unwrap();
+        Some(Self {
+            build_id: build_id(&path),
+            debug: fs::read(debug).unwrap(),
+            folder,
+            path,
+        })
+    }
+
+    /// Where a symbol server has its debug file.
+    pub(crate) fn key(&self) -> String {
+        format!("/_.debug/elf-buildid-sym-{}/_.debug", self.build_id)
+    }
+
+    pub(crate) fn cache(&self) -> PathBuf {
+        self.folder.path().join("cache")
+    }
+
+    /// Where `perfcollect symbols` keeps its debug file.
+    pub(crate) fn cached(&self) -> PathBuf {
+        let below = format!("perfcollect/symbols{}", self.key());
+        self.cache().join(below)
+    }
+
+    /// perfcollect with its own cache and nothing else set.
+    pub(crate) fn command<A: AsRef<OsStr>>(
+        &self,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Command {
+        let mut command = Command::new(perfcollect());
+        command
+            .args(arguments)
+            .current_dir(&self.folder)
+            .env("XDG_CACHE_HOME", self.cache());
+        let variables = [
+            "_NT_SYMBOL_PATH",
+            "DEBUGINFOD_URLS",
+            "DEBUGINFOD_CACHE_PATH",
+            "no_proxy",
+        ];
+        let proxies = [
+            "http_proxy",
+            "https_proxy",
+            "all_proxy",
+            "HTTPS_PROXY",
+            "ALL_PROXY",
+            "NO_PROXY",
+        ];
+        for name in variables
+            .iter()
+            .chain(&proxies)
+            .chain(&["SUDO_UID", "SUDO_GID"])
+        {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    /// `perfcollect symbols PROGRAM -server URL OPTIONS`.
+    pub(crate) fn get(&self, url: &str, options: &[&str]) -> Finished {
+        let path = self.path.to_str().unwrap();
+        let arguments = [&["symbols", path, "-server", url], options].concat();
+        run(&mut self.command(arguments), LIMIT)
+    }
+
+    /// All files in the cache, with those whose names begin with a dot.
+    pub(crate) fn files_in_cache(&self) -> Vec<PathBuf> {
+        let mut files = Vec::new();
+        let mut folders = vec![self.cache()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+                match entry.file_type().unwrap().is_dir() {
+                    true => folders.push(entry.path()),
+                    false => files.push(entry.path()),
+                }
+            }
+        }
+        files
+    }
+}
+
+/// The build id of a file in hexadecimal.
+pub(crate) fn build_id(path: &Path) -> String {
+    let file = File::open(path).unwrap();
+    let id = ElfFile::open(&file).unwrap().build_id().unwrap();
+    id.iter().map(|byte| format!("{byte:02x}")).collect()
+}

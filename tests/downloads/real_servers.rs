@@ -1,0 +1,208 @@
+//! Real servers (debuginfod, OpenSSL's) and real debug files (those of .NET's libraries).
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::program::{Program, build_id};
+use crate::server::Server;
+use crate::support::{self, Finished, cache, run, start};
+use crate::{LIMIT, server_of};
+
+/// `openssl s_server` with a certificate of its own, which sends files as they are, heads included.
+struct Tls {
+    folder: tempfile::TempDir,
+    port: u16,
+    _running: support::Running,
+}
+
+impl Tls {
+    fn start() -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        // The process that reads it is nobody's.
+        fs::set_permissions(&folder, PermissionsExt::from_mode(0o755)).unwrap();
+        let openssl = |arguments: &[&str]| {
+            let mut command = Command::new("openssl");
+            command.args(arguments).current_dir(&folder);
+            command
+        };
+        let certificate = "req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -days 2 -subj /CN=localhost \
+            -addext subjectAltName=IP:127.0.0.1 -addext basicConstraints=critical,CA:FALSE";
+        let made = openssl(&certificate.split_whitespace().collect::<Vec<_>>())
+            .output()
+            .ok()?;
+        assert!(
+            made.status.success(),
+            "{}",
+            String::from_utf8_lossy(&made.stderr)
+        );
+        let port = free_port();
+        let serve = "s_server -cert cert.pem -key key.pem -HTTP -accept";
+        let arguments: Vec<_> = serve.split(' ').collect();
+        let running = start(&mut openssl(
+            &[&arguments[..], &[&port.to_string()]].concat(),
+        ));
+        let begin = Instant::now();
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(begin.elapsed() < LIMIT);
+            thread::sleep(Duration::from_millis(20));
+        }
+        Some(Self {
+            folder,
+            port,
+            _running: running,
+        })
+    }
+
+    /// What it sends for a program's debug file.
+    fn sends(&self, program: &Program, head: &str, body: &[u8]) {
+        let path = self.folder.path().join(&program.key()[1..]);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let head = format!("HTTP/1.1 {head}\r\nContent-Length: {}\r\n\r\n", body.len());
+        fs::write(path, [head.as_bytes(), body].concat()).unwrap();
+    }
+
+    /// `perfcollect symbols`, with these certificates to trust.
+    fn get(&self, program: &Program, certificates: &str) -> Finished {
+        let url = format!("https://127.0.0.1:{}", self.port);
+        let mut command = program.command(["symbols", &program.build_id, "-server", &url]);
+        let certificates = self.folder.path().join(certificates);
+        run(
+            command
+                .env("SSL_CERT_FILE", certificates)
+                .env_remove("SSL_CERT_DIR"),
+            LIMIT,
+        )
+    }
+}
+
+#[test]
+fn https_is_checked_and_never_left() {
+    let Some(tls) = Tls::start() else {
+        skip!("openssl is not installed");
+    };
+    let program = need_program!();
+    tls.sends(&program, "200 OK", &program.debug);
+    let refused = tls.get(&program, "none.pem");
+    assert!(refused.stderr.contains("certificate"), "{}", refused.stderr);
+    tls.get(&program, "cert.pem").expect_success();
+    assert_eq!(fs::read(program.cached()).unwrap(), program.debug);
+
+    fs::remove_file(program.cached()).unwrap();
+    let plain = server_of(&program);
+    let location = format!("302 Found\r\nLocation: {}{}", plain.url(), program.key());
+    tls.sends(&program, &location, b"");
+    let refused = tls.get(&program, "cert.pem");
+    assert!(
+        refused.stderr.contains("redirected from https to http"),
+        "{}",
+        refused.stderr
+    );
+    assert_eq!(plain.take_requests(), []);
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+/// The real .debug files of .NET 8.0.33's native libraries, put where dotnet-symbol puts them.
+#[test]
+fn symbols_of_dotnet_go_beside_its_libraries() {
+    let symbols = cache().join("dotnet-8-native-symbols");
+    let libraries = cache().join("dotnet-8-aspnet/shared/Microsoft.NETCore.App/8.0.33");
+    if !symbols.exists() || !libraries.exists() {
+        skip!("scripts/workloads has prepared no symbols of .NET 8.0.33");
+    }
+    let program = need_program!();
+    let mut files = Vec::new();
+    let mut arguments = vec!["symbols".to_owned()];
+    for entry in fs::read_dir(&symbols).unwrap().flatten() {
+        let name = entry.file_name().into_string().unwrap();
+        let Some(library) = name.strip_suffix(".dbg") else {
+            continue;
+        };
+        let library = libraries.join(library);
+        let key = format!("/_.debug/elf-buildid-sym-{}/_.debug", build_id(&library));
+        files.push((key, fs::read(entry.path()).unwrap()));
+        arguments.push(library.to_str().unwrap().to_owned());
+    }
+    assert_eq!(files.len(), 5);
+    let server = Server::of_files(files);
+    arguments.extend([
+        "-server".into(),
+        server.url(),
+        "-output".into(),
+        "out".into(),
+    ]);
+    run(&mut program.command(&arguments), LIMIT).expect_success();
+    for name in &arguments[1..6] {
+        let name = format!(
+            "{}.dbg",
+            Path::new(name).file_name().unwrap().to_str().unwrap()
+        );
+        let placed = fs::read(program.folder.path().join("out").join(&name)).unwrap();
+        assert!(placed == fs::read(symbols.join(&name)).unwrap(), "{name}");
+    }
+}
+
+/// Debian's server, over the debug files of the C library and of the program.
+#[test]
+fn debuginfod_has_those_of_the_distribution() {
+    let libc = Path::new("/lib/x86_64-linux-gnu/libc.so.6");
+    if Command::new("debuginfod")
+        .arg("--version")
+        .output()
+        .is_err()
+    {
+        skip!("debuginfod is not installed");
+    }
+    let program = need_program!();
+    let files = program.folder.path().join("served");
+    fs::create_dir(&files).unwrap();
+    fs::write(files.join("native.debug"), &program.debug).unwrap();
+    let mut wanted = vec![(program.build_id.clone(), program.debug.clone())];
+    let id = build_id(libc);
+    let debug = format!("/usr/lib/debug/.build-id/{}/{}.debug", &id[..2], &id[2..]);
+    match fs::read(&debug) {
+        Ok(debug) => wanted.push((id, debug)),
+        Err(_) => support::say_skipped("libc6-dbg is not installed: only the program's own file"),
+    }
+    let port = free_port();
+    let mut command = Command::new("debuginfod");
+    command
+        .args(["-F", "-d", ":memory:", "-p", &port.to_string()])
+        .arg(&files);
+    if wanted.len() > 1 {
+        command.arg(Path::new(&debug).parent().unwrap());
+    }
+    let _server = start(&mut command);
+    let url = format!("http://127.0.0.1:{port}");
+    for (id, debug) in wanted {
+        let begin = Instant::now();
+        loop {
+            let mut command = program.command(["symbols", &id]);
+            // A symbol path without servers: Microsoft's is not asked.
+            command
+                .env("_NT_SYMBOL_PATH", "cache*/nonexistent")
+                .env("DEBUGINFOD_URLS", &url);
+            let said = run(&mut command, LIMIT);
+            if said.status.success() {
+                break;
+            }
+            // It has not come to the file yet.
+            assert!(begin.elapsed() < LIMIT, "{}", said.stderr);
+            thread::sleep(Duration::from_millis(200));
+        }
+        let cached = program
+            .cache()
+            .join("debuginfod_client")
+            .join(&id)
+            .join("debuginfo");
+        assert!(fs::read(cached).unwrap() == debug, "{id}");
+    }
+}
