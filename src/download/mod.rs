@@ -4,7 +4,7 @@
 //! (distributions). A file is asked for by build id, and what comes is kept only if it is an ELF file that states this
 //! build id and has symbols. It goes to a cache, which the search for debug files looks into (`Sources::cached`).
 //!
-//! The network and the files are read by a process of its own without any privilege ([`worker`]): this one opens and
+//! The network and the files are read by a process of its own without any privilege (`worker`): this one opens and
 //! names files, and reads none of them.
 
 mod cache;
