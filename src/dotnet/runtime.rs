@@ -75,11 +75,16 @@ pub fn candidates<'a>(maps: &'a Maps, files: &'a FileTable) -> impl Iterator<Ite
     };
     let named = mapped().find(|(_, path)| path.ends_with(FILE_NAME));
     let executable = mapped().find(|(_, path)| {
-        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-        let has = |part: &[u8]| name.windows(part.len()).any(|window| window == part);
-        !has(b".so") && !has(b".dll")
+        let name = path.file_name().unwrap_or_default();
+        !is_library(name.as_encoded_bytes())
     });
     named.into_iter().chain(executable).map(|(id, _)| id)
+}
+
+/// Whether a file is a library or an assembly, by its name: `libc.so`, `libc.so.6`, `App.dll`. Programs have dots too.
+fn is_library(name: &[u8]) -> bool {
+    let is_versioned = || name.windows(4).any(|part| part == b".so.");
+    name.ends_with(b".so") || name.ends_with(b".dll") || is_versioned()
 }
 
 /// Whether a mapping of code, by its path, tells of a runtime: its library, or the memory it makes code in, which a
@@ -296,6 +301,16 @@ mod tests {
             let outside = runtime.code_at(BEGIN + 0x2_0000).unwrap();
             assert!(matches!(outside.code, Code::Foreign));
             assert_eq!(runtime.methods.len(), usize::from(flags == 2));
+        }
+    }
+
+    #[test]
+    fn a_program_may_be_called_almost_like_a_library() {
+        for library in ["libc.so.6", "libclrjit.so", "split.r2r.dll"] {
+            assert!(is_library(library.as_bytes()), "{library}");
+        }
+        for program in ["dotnet", "route.solver", "my.dllhost", "so", "Acme.App"] {
+            assert!(!is_library(program.as_bytes()), "{program}");
         }
     }
 

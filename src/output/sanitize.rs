@@ -28,7 +28,13 @@ const TIERS: [&str; 10] = [
 
 /// The tier as PerfView spells it, or `None` for one it would take for a part of the name.
 pub(crate) fn perf_tier(tier: &str) -> Option<&'static str> {
-    TIERS.into_iter().find(|known| *known == tier)
+    // Perf maps and the runtime's memory have other words for these than its events, whose words PerfView knows.
+    let word = match tier {
+        "InstrumentedTier" => "QuickJittedInstrumented",
+        "InstrumentedTierOptimized" => "OptimizedTier1Instrumented",
+        word => word,
+    };
+    TIERS.into_iter().find(|known| *known == word)
 }
 
 /// A process name for a header line of `perf.data.txt`. The reader finds its end by looking for ` pid/tid [`, and

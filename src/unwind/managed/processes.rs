@@ -9,8 +9,8 @@ use super::named_code::{MetCode, NamedCode, Piece};
 use super::rule_cache::Period;
 use super::{Code, Found, Host, Point, rule_in, stub_rule};
 use crate::dotnet::{
-    Assemblies, Function, MethodKey, MethodName, MethodNames, NamesOff, ProcessMemory, Runtime,
-    RuntimeFile, StubKind, candidates,
+    Assemblies, Function, Memory, MethodKey, MethodName, MethodNames, NamesOff, ProcessMemory,
+    Runtime, RuntimeFile, StubKind, candidates,
 };
 use crate::machine::{Backing, FileTable, MappedFiles};
 use crate::trace::{ModuleId, Nanos, Notice, Pid, ProcessId};
@@ -94,9 +94,7 @@ impl Processes {
             }
             Code::Stub(stub) => (Met::Stub(stub.kind), Piece::of_stub(stub.begin, stub.end)),
             Code::Foreign => {
-                let mapping = host.maps.find(at);
-                let is_ours = mapping.is_some_and(|of| of.backing == Backing::DoubleMapped);
-                let met = if is_ours {
+                let met = if is_helper(host, dotnet.runtime.memory(), point) {
                     Met::Stub(StubKind::Helper)
                 } else {
                     Met::Foreign
@@ -225,6 +223,15 @@ impl Processes {
     }
 }
 
+/// Whether code that the runtime does not describe is a copy of one of its helpers. These call nothing and stay; a
+/// dynamic method that was freed since the sample is in such memory too.
+fn is_helper(host: &Host<'_>, memory: &impl Memory, point: Point) -> bool {
+    let mapping = host.maps.find(point.ip);
+    point.interrupted
+        && mapping.is_some_and(|of| of.backing == Backing::DoubleMapped)
+        && memory.u8(point.ip).is_some()
+}
+
 fn runtime_file<'a>(
     known: &'a mut FxHashMap<ModuleId, Option<RuntimeFile>>,
     files: &FileTable,
@@ -234,4 +241,45 @@ fn runtime_file<'a>(
         .entry(id)
         .or_insert_with(|| RuntimeFile::of(files.file(id)))
         .as_ref()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dotnet::Image;
+    use crate::machine::{Mapping, Maps};
+
+    #[test]
+    fn what_was_freed_is_no_helper() {
+        let (start, bytes) = (0x7f00_0000_1000, [0xc3; 0x100]);
+        let memory = Image {
+            start,
+            bytes: &bytes,
+        };
+        let files: FileTable = [].into_iter().collect();
+        let is_in = |backing, ip, interrupted| {
+            let mut maps = Maps::default();
+            maps.insert(Mapping {
+                start,
+                end: start + 0x1000,
+                file_offset: 0,
+                backing,
+            });
+            let host = Host {
+                process: ProcessId(0),
+                pid: Pid(1),
+                time: Nanos(1),
+                maps: &maps,
+                files: &files,
+                comes_again: false,
+            };
+            is_helper(&host, &memory, Point { ip, interrupted })
+        };
+        assert!(is_in(Backing::DoubleMapped, start + 0x40, true));
+        // Mapped when the sample was taken, and gone now.
+        assert!(!is_in(Backing::DoubleMapped, start + 0x800, true));
+        // It has called something.
+        assert!(!is_in(Backing::DoubleMapped, start + 0x40, false));
+        assert!(!is_in(Backing::Jit, start + 0x40, true));
+    }
 }
