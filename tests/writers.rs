@@ -16,8 +16,9 @@ mod text_tests;
 use std::io::Cursor;
 use std::path::PathBuf;
 
+use perfcollect::output::MethodNames;
+use perfcollect::output::archive::{self, Contents};
 use perfcollect::output::summary::Summary;
-use perfcollect::output::{MethodNames, archive};
 use perfcollect::trace::Trace;
 
 /// The archive of a trace on disk.
@@ -29,15 +30,14 @@ struct Written {
 
 fn archive_bytes(trace: &Trace, summary: &Summary) -> Vec<u8> {
     let mut bytes = Cursor::new(Vec::new());
-    archive::write(
-        trace,
+    let contents = Contents {
         summary,
-        MethodNames::Full,
-        "test",
-        b"log",
-        &mut bytes,
-    )
-    .unwrap();
+        names: MethodNames::Full,
+        name: "test",
+        log: b"log",
+        raw_events: true,
+    };
+    archive::write(trace, &contents, &mut bytes).unwrap();
     bytes.into_inner()
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
+use super::event_options::EventOptions;
 use super::symbols_options::{SymbolsFrom, SymbolsOptions};
 use crate::naming;
 use crate::output::MethodNames;
@@ -36,7 +37,7 @@ pub(super) enum Action {
     SymbolsWorker,
 }
 
-/// Sample the CPUs and write NAME.trace.zip (for PerfView) and NAME.flamegraph.svg (for any browser).
+/// Sample the CPUs, take the events of .NET runtimes, and write NAME.trace.zip (for PerfView) and NAME.flamegraph.svg (for any browser).
 ///
 /// Without -pid and without a command: the whole machine. Ctrl-C, SIGTERM and -collectsec end the capture.
 #[derive(Args, Debug)]
@@ -78,6 +79,8 @@ pub(super) struct CollectOptions {
     /// Sample the CPU's cycles instead of its time, where it has a counter
     #[arg(long)]
     pub(super) hwevents: bool,
+    #[command(flatten)]
+    pub(super) events: EventOptions,
     #[command(flatten)]
     pub(super) names: NameOptions,
     #[command(flatten)]
@@ -150,6 +153,9 @@ pub(super) struct RecoverOptions {
     /// Write the trace under this name instead, on another disk perhaps
     #[arg(short, long, value_name = "NAME")]
     pub(super) output: Option<PathBuf>,
+    /// Do not keep the streams of events as they came (eventpipe/PID.nettrace) in the trace
+    #[arg(long)]
+    pub(super) noraw: bool,
     #[command(flatten)]
     pub(super) names: NameOptions,
     #[command(flatten)]

@@ -3,6 +3,7 @@
 mod arguments;
 mod collect;
 mod downloads;
+mod event_options;
 mod outputs;
 mod progress;
 mod ps;
@@ -11,6 +12,7 @@ mod spelling;
 mod symbols;
 mod symbols_options;
 mod view;
+mod working;
 
 use std::ffi::OsString;
 use std::fmt::{self, Write as _};
@@ -35,6 +37,13 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         )),
         _ => Arguments::try_parse_from(words),
     };
+    let parsed = parsed.and_then(|arguments| match &arguments.action {
+        Action::Collect(options) => match options.events.plan() {
+            Ok(_) => Ok(arguments),
+            Err(error) => Err(Arguments::command().error(ErrorKind::ValueValidation, error)),
+        },
+        _ => Ok(arguments),
+    });
     let arguments = match parsed {
         Ok(arguments) => arguments,
         Err(mut error) => {

@@ -10,14 +10,14 @@ use super::OneLine;
 use super::arguments::ResultOptions;
 use super::downloads;
 use super::progress::Reporter;
+use super::working::Working;
 use crate::capture::{Capture, Signals};
 use crate::naming::{self, Stopped};
-use crate::output::MethodNames;
-use crate::output::archive::{self, ArchiveError};
+use crate::output::archive::{self, ArchiveError, Contents};
 use crate::output::file::{self, OutputError, OutputFile};
-use crate::output::flame_graph;
-use crate::output::spool_file::{SpoolFile, recover_command};
+use crate::output::spool_file::recover_command;
 use crate::output::summary::Summary;
+use crate::output::{ctf, flame_graph};
 use crate::trace::Trace;
 use crate::view::report;
 
@@ -54,6 +54,8 @@ pub(super) struct Wanted<'a> {
     /// Whether to get debug files that are not here.
     pub(super) download: bool,
     pub(super) results: ResultOptions,
+    /// Whether the streams of events are kept as they came.
+    pub(super) raw_events: bool,
     /// Whether standard output belongs to a command.
     pub(super) beside_command: bool,
     /// For maintainers: what was asked and granted.
@@ -65,7 +67,7 @@ impl Wanted<'_> {
     pub(super) fn make(
         &self,
         mut capture: Capture,
-        spool: &SpoolFile,
+        working: &Working,
         signals: &Signals,
     ) -> Result<(), WriteError> {
         let end = capture.end.to_string();
@@ -79,7 +81,7 @@ impl Wanted<'_> {
             capture.notices.extend(notice);
         }
         let trace = naming::name(capture, &self.naming, &|| stopped(signals))
-            .map_err(|Stopped| self.kept(WriteError::Stopped, spool, &unwritten))?;
+            .map_err(|Stopped| self.kept(WriteError::Stopped, working, &unwritten))?;
         let summary = Summary::new(&trace);
         let log = log(self.asked, &end, spool_bytes, &trace);
         let paths = Paths::of(self.name);
@@ -87,23 +89,29 @@ impl Wanted<'_> {
             .create(self.results.force)
             .map_err(WriteError::from)
             .and_then(|outputs| {
-                let names = self.results.names();
-                outputs.write(&trace, &summary, names, log.as_bytes(), signals)
+                let contents = Contents {
+                    summary: &summary,
+                    names: self.results.names(),
+                    name: &paths.name,
+                    log: log.as_bytes(),
+                    raw_events: self.raw_events,
+                };
+                outputs.write(&trace, &contents, signals)
             })
-            .map_err(|error| self.kept(error, spool, &unwritten))?;
-        let removed = spool.remove();
+            .map_err(|error| self.kept(error, working, &unwritten))?;
+        let removed = working.remove();
         self.print(&summary, &paths)?;
         if let Err(error) = removed {
-            let path = spool.path().display().to_string();
+            let path = working.spool_path().display().to_string();
             eprintln!("cannot remove {}: {error}", OneLine(&path));
         }
         Ok(())
     }
 
     /// What failed, and how to get the trace nevertheless.
-    fn kept(&self, error: WriteError, spool: &SpoolFile, unwritten: &[u8]) -> WriteError {
+    fn kept(&self, error: WriteError, working: &Working, unwritten: &[u8]) -> WriteError {
         // The files that were begun are gone by now, so there may be room again.
-        let whole = unwritten.is_empty() || spool.append(unwritten).is_ok();
+        let whole = unwritten.is_empty() || working.append(unwritten).is_ok();
         let lost = match whole {
             true => "",
             false => " but for the last moment, for which there is no room",
@@ -175,9 +183,8 @@ impl Paths {
         OutputFile::check(&self.flame_graph, force)
     }
 
-    fn create(&self, force: bool) -> Result<Outputs<'_>, OutputError> {
+    fn create(&self, force: bool) -> Result<Outputs, OutputError> {
         Ok(Outputs {
-            name: &self.name,
             archive: OutputFile::create(&self.archive, force)?,
             flame_graph: OutputFile::create(&self.flame_graph, force)?,
         })
@@ -195,24 +202,21 @@ impl fmt::Display for Paths {
     }
 }
 
-struct Outputs<'a> {
-    name: &'a str,
+struct Outputs {
     archive: OutputFile,
     flame_graph: OutputFile,
 }
 
-impl Outputs<'_> {
+impl Outputs {
     fn write(
         mut self,
         trace: &Trace,
-        summary: &Summary,
-        names: MethodNames,
-        log: &[u8],
+        contents: &Contents<'_>,
         signals: &Signals,
     ) -> Result<(), WriteError> {
+        let Contents { names, name, .. } = *contents;
         let mut out = BufWriter::new(Stoppable::new(&mut self.flame_graph, signals));
-        let written =
-            flame_graph::write(trace, names, self.name, &mut out).and_then(|()| out.flush());
+        let written = flame_graph::write(trace, names, name, &mut out).and_then(|()| out.flush());
         drop(out);
         check(
             &self.flame_graph,
@@ -220,7 +224,7 @@ impl Outputs<'_> {
             signals,
         )?;
         let out = BufWriter::new(Stoppable::new(&mut self.archive, signals));
-        let written = archive::write(trace, summary, names, self.name, log, out);
+        let written = archive::write(trace, contents, out);
         // A picture without its trace is kept only by who is in a hurry.
         let written = check(&self.archive, written, signals);
         if let Ok(()) | Err(WriteError::Stopped) = written {
@@ -293,5 +297,24 @@ fn log(asked: &str, end: &str, spool_bytes: u64, trace: &Trace) -> String {
         spool_bytes as f64 / trace.samples.len().max(1) as f64,
         trace.quality
     );
+    for stream in trace.events.streams() {
+        let _ = writeln!(
+            log,
+            "events of {}: {} bytes",
+            stream.name, stream.counts.bytes
+        );
+        for (kind, count) in &stream.counts.by_kind {
+            let known = match ctf::is_written(kind) {
+                true => "",
+                false => ", not in the CTF part",
+            };
+            let (provider, id, version) = (&kind.provider, kind.id, kind.version);
+            let _ = writeln!(
+                log,
+                "  {count} {provider}/{id} v{version} {}{known}",
+                kind.name
+            );
+        }
+    }
     log
 }

@@ -88,10 +88,15 @@ fn line(progress: &Progress) -> String {
         samples,
         lost,
         bytes,
+        event_bytes,
     } = progress;
     let kib = bytes.div_ceil(1024);
+    let events = match event_bytes.div_ceil(1024) {
+        0 => String::new(),
+        kib => format!(", events {kib} KiB"),
+    };
     format!(
-        "{:.1} s, {samples} samples, {lost} lost, {kib} KiB",
+        "{:.1} s, {samples} samples, {lost} lost, {kib} KiB{events}",
         elapsed.as_secs_f64()
     )
 }

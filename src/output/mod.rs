@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! Trace ─┬─ perf_text ───────────── perf.data.txt ─┐
+//!        ├─ ctf ─────────────────── lttngTrace/ ───┤
 //!        ├─ call_tree ─┬─ folded ── stacks.folded ─┤
 //!        │             └─ flame_graph ─ .svg ──────┼─ archive ── NAME.trace.zip (file)
 //!        └─ summary ─────────────── summary.json ──┘
@@ -9,6 +10,9 @@
 
 pub mod archive;
 mod call_tree;
+pub mod ctf;
+pub mod event_folder;
+pub(crate) mod event_json;
 pub mod file;
 pub mod flame_graph;
 pub mod folded;
@@ -18,5 +22,6 @@ pub(crate) mod sanitize;
 mod short_name;
 pub mod spool_file;
 pub mod summary;
+mod time_zero;
 
 pub use short_name::MethodNames;

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::hot_path::Step;
 use crate::output::sanitize::{cut, shell_word, terminal};
 use crate::output::summary::{MethodSummary, ModuleSummary, Summary};
-use crate::trace::{FunctionKind, Losses, NameCount, Nanos, StackQuality};
+use crate::trace::{FunctionKind, Losses, NameCount, Nanos, ProcessEvents, StackQuality};
 
 /// Longest name in a table, in bytes.
 const MAX_NAME_BYTES: usize = 160;
@@ -53,6 +53,9 @@ pub fn summary(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
         "  lost     {}",
         losses(&summary.quality.losses, info.start_ns)
     )?;
+    if let Some(events) = events(&summary.quality.events) {
+        writeln!(out, "  events   {events}")?;
+    }
     // A collector that was killed could not tell.
     if info.collector_peak_kib > 0 {
         writeln!(
@@ -246,6 +249,25 @@ fn losses(losses: &Losses, start_ns: u64) -> String {
         true => "nothing".to_owned(),
         false => parts.join(", "),
     }
+}
+
+/// How many events came of how many runtimes, and what did not come.
+fn events(processes: &[ProcessEvents]) -> Option<String> {
+    let sum = |of: fn(&ProcessEvents) -> u64| processes.iter().map(of).sum::<u64>();
+    let lost = [
+        (sum(|process| process.dropped), "dropped by their runtime"),
+        (sum(|process| process.unknown), "unreadable"),
+        (sum(|process| process.without_stack), "without their stack"),
+    ];
+    let plural = if processes.len() == 1 { "" } else { "es" };
+    (!processes.is_empty()).then(|| {
+        format!(
+            "{} of {} .NET process{plural}; {}",
+            sum(|process| process.events),
+            processes.len(),
+            nonzero(&lost, "").unwrap_or_else(|| "none lost".to_owned())
+        )
+    })
 }
 
 /// The counts above zero after `prefix`, or `None` if there are none.
