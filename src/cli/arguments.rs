@@ -14,6 +14,7 @@ use crate::naming;
 use crate::output::MethodNames;
 use crate::perf::CallGraph;
 use crate::trace::Pid;
+use crate::view::events::Viewer;
 
 /// Profiles native, kernel and .NET code on Linux.
 ///
@@ -162,7 +163,7 @@ pub(super) struct RecoverOptions {
     pub(super) results: ResultOptions,
 }
 
-/// Print the summary and the top methods of a trace.
+/// Print what is in a trace: the summary and the top methods, or the events of its .NET runtimes.
 #[derive(Args, Debug)]
 pub(super) struct ViewOptions {
     /// The trace
@@ -171,6 +172,12 @@ pub(super) struct ViewOptions {
     /// Methods to print
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub(super) top: usize,
+    /// What to print: the report, each event, or the tables of garbage collections and compiled methods
+    #[arg(long, value_enum, default_value_t, ignore_case = true)]
+    pub(super) viewer: Viewer,
+    /// Events of this process only
+    #[arg(long, value_name = "NAME|PID")]
+    pub(super) processfilter: Option<String>,
 }
 
 /// List the .NET processes of the machine, in all containers, and say why one cannot be asked for its events.

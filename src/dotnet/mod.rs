@@ -21,6 +21,7 @@ mod processes;
 mod profile;
 mod profile_names;
 mod runtime;
+mod runtime_events;
 mod runtime_session;
 mod stub_kind;
 mod survey;
@@ -45,6 +46,7 @@ pub use profile::{EventProfile, ProfileError};
 pub use runtime::{
     Code, Found, Runtime, RuntimeFile, Stub, candidates, is_runtime, tells_of_runtime,
 };
+pub use runtime_events::{RuntimeEventKind, decode, runtime_event_kind};
 pub use runtime_session::RuntimeSessionError;
 pub use stub_kind::StubKind;
 pub use survey::{DotnetProcess, Reach, survey};

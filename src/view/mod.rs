@@ -1,6 +1,7 @@
 //! `perfcollect view`: what is in a trace, as plain text.
 
 pub mod archive;
+pub mod events;
 mod hot_path;
 pub mod report;
 
