@@ -3,6 +3,8 @@
 use crate::trace::{Nanos, Trace};
 
 const SECOND_NS: u64 = 1_000_000_000;
+/// Sessions of events begin shortly before sampling. A time before that is no time, whoever says so.
+const LEAD_NS: u64 = 10 * SECOND_NS;
 const DAY_SECONDS: u64 = 86_400;
 
 /// A whole second of UTC, before the first sample and the first event.
@@ -23,7 +25,8 @@ impl TimeZero {
             .into_iter()
             .flatten()
             .min()
-            .map_or(trace.info.start_ns, |first| first.0);
+            .map_or(trace.info.start_ns, |first| first.0)
+            .max(trace.info.start_ns.saturating_sub(LEAD_NS));
         // A time of exactly 0.0 does not count as time zero in PerfView.
         let shift = if first < SECOND_NS { SECOND_NS } else { 0 };
         let (start, start_unix) = (trace.info.start_ns, trace.info.start_unix_ns);

@@ -38,6 +38,8 @@ pub struct Channel<'a, W> {
     packet: u64,
     begin: u64,
     end: u64,
+    /// Names by process id.
+    processes: FxHashMap<i32, [u8; PROCESS_NAME_BYTES]>,
     names: Vec<String>,
     ids: FxHashMap<String, u32>,
     /// By address of the kind, which is held so that no other gets it.
@@ -56,6 +58,11 @@ impl<'a, W: Write> Channel<'a, W> {
             packet: 0,
             begin: 1,
             end: 1,
+            processes: trace
+                .processes
+                .iter()
+                .map(|process| (process.pid.0, name_bytes(&process.name)))
+                .collect(),
             names: vec![MARK.to_owned()],
             ids: FxHashMap::default(),
             of_kind: FxHashMap::default(),
@@ -71,12 +78,7 @@ impl<'a, W: Write> Channel<'a, W> {
         self.events.extend(time.to_le_bytes());
         self.events.extend(pid.to_le_bytes());
         self.events.extend(tid.to_le_bytes());
-        let mut name = [0; PROCESS_NAME_BYTES];
-        let processes = &self.trace.processes;
-        if let Some(process) = processes.iter().find(|process| process.pid.0 == pid) {
-            let bytes = process.name.bytes().take(PROCESS_NAME_BYTES - 1);
-            name.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
-        }
+        let name = self.processes.get(&pid).copied().unwrap_or_default();
         self.events.extend(name);
     }
 
@@ -164,6 +166,14 @@ impl<'a, W: Write> Channel<'a, W> {
         self.write_packet(lost)?;
         Ok(self.names)
     }
+}
+
+/// As much of a name as there is room for, and a NUL.
+fn name_bytes(name: &str) -> [u8; PROCESS_NAME_BYTES] {
+    let mut bytes = [0; PROCESS_NAME_BYTES];
+    let kept = name.bytes().take(PROCESS_NAME_BYTES - 1);
+    bytes.iter_mut().zip(kept).for_each(|(to, from)| *to = from);
+    bytes
 }
 
 /// The event of another provider: id, name, provider and what it holds as JSON, texts in UTF-16.

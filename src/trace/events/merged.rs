@@ -19,8 +19,9 @@ pub struct MergedEvents<'a> {
 
 impl<'a> MergedEvents<'a> {
     pub(super) fn new(streams: &'a [EventStream]) -> Self {
+        let ordered = streams.iter().map(|s| Ordered::new(s, streams.len()));
         let mut merged = Self {
-            streams: streams.iter().map(|s| Ordered::new(s).peekable()).collect(),
+            streams: ordered.map(Iterator::peekable).collect(),
             next: BinaryHeap::new(),
         };
         for row in 0..merged.streams.len() {

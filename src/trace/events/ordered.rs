@@ -12,8 +12,10 @@ use super::stream::{EventStream, Positioned};
 use crate::dotnet::nettrace::Reader;
 use crate::trace::{Nanos, Pid, Tid};
 
-/// Most bytes that wait for older events. A runtime that says nothing of the order is believed to be in order beyond.
-const MAX_WAITING_BYTES: usize = 16 << 20;
+/// Most bytes of all streams that wait for older events, and how many each may have at least. A runtime that says nothing
+/// of the order is believed to be in order beyond.
+const MAX_WAITING_BYTES: usize = 64 << 20;
+const MIN_WAITING_BYTES: usize = 1 << 20;
 /// What an event takes besides its payload and stack.
 const EVENT_BYTES: usize = 128;
 
@@ -23,6 +25,7 @@ pub(super) struct Ordered<'a> {
     reader: Option<Reader<Positioned<'a>>>,
     waiting: BinaryHeap<Waiting>,
     waiting_bytes: usize,
+    max_waiting_bytes: usize,
     /// No older event follows.
     sorted: Nanos,
     /// The time of the last event that went.
@@ -31,12 +34,14 @@ pub(super) struct Ordered<'a> {
 }
 
 impl<'a> Ordered<'a> {
-    pub(super) fn new(stream: &'a EventStream) -> Self {
+    /// One of so many streams.
+    pub(super) fn new(stream: &'a EventStream, streams: usize) -> Self {
         Self {
             process: stream.process,
             reader: stream.reader(),
             waiting: BinaryHeap::new(),
             waiting_bytes: 0,
+            max_waiting_bytes: (MAX_WAITING_BYTES / streams.max(1)).max(MIN_WAITING_BYTES),
             sorted: Nanos(0),
             gone: Nanos(0),
             number: 0,
@@ -81,7 +86,7 @@ impl Iterator for Ordered<'_> {
         loop {
             let oldest = self.waiting.peek().map(|waiting| waiting.1.time);
             let may_go = oldest.is_some_and(|time| time <= self.sorted)
-                || self.waiting_bytes > MAX_WAITING_BYTES;
+                || self.waiting_bytes > self.max_waiting_bytes;
             if may_go || !self.read() {
                 break;
             }

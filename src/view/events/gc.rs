@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use super::{Processes, is_of_runtime, number};
+use super::{Processes, is_of_runtime, number, sum};
 use crate::dotnet::decode;
 use crate::trace::{Nanos, Pid, RuntimeEvent, Tid};
 
@@ -146,8 +146,8 @@ impl Heap {
             }
             HEAP_STATS => {
                 let sizes = ["0", "1", "2", "3", "4"];
-                let sum = |of: &str| sizes.iter().map(|g| field(&format!("{of}{g}"))).sum();
-                let (after, promoted) = (sum("GenerationSize"), sum("TotalPromotedSize"));
+                let all = |of: &str| sum(sizes.iter().map(|g| field(&format!("{of}{g}"))));
+                let (after, promoted) = (all("GenerationSize"), all("TotalPromotedSize"));
                 let ended = |row: &&mut Collection| row.end.is_some() && row.after.is_none();
                 if let Some(row) = self.rows.iter_mut().rev().find(ended) {
                     (row.after, row.promoted) = (Some(after), promoted);
@@ -155,7 +155,7 @@ impl Heap {
             }
             PER_HEAP => {
                 if let Some(row) = self.open.last().and_then(|&row| self.rows.get_mut(row)) {
-                    row.before += size_before(&event.payload, field("Count"));
+                    row.before = sum([row.before, size_before(&event.payload, field("Count"))]);
                 }
             }
             RESTARTED => {
@@ -166,11 +166,11 @@ impl Heap {
                         .of
                         .or(self.open.iter().rev().find(is_background).copied());
                     if let Some(row) = row {
-                        self.rows[row].pause_ns += ns;
+                        self.rows[row].pause_ns = sum([self.rows[row].pause_ns, ns]);
                     }
                 }
             }
-            TICK => self.allocated += field("AllocationAmount64"),
+            TICK => self.allocated = sum([self.allocated, field("AllocationAmount64")]),
             _ => {}
         }
     }
@@ -180,7 +180,7 @@ impl Heap {
     }
 
     fn print(&self, processes: &Processes, out: &mut impl Write) -> io::Result<()> {
-        let pause_ns: u64 = self.rows.iter().map(|row| row.pause_ns).sum();
+        let pause_ns = sum(self.rows.iter().map(|row| row.pause_ns));
         let span = self.last.0 - self.first.map_or(self.last.0, |first| first.0);
         let longest = self.rows.iter().map(|row| row.pause_ns).max().unwrap_or(0);
         let of = |generation| {
@@ -250,7 +250,7 @@ fn size_before(payload: &[u8], generations: u64) -> u64 {
         of.first_chunk()
             .map_or(0, |bytes| u64::from_le_bytes(*bytes))
     };
-    sizes.map(size).fold(0, u64::saturating_add)
+    sum(sizes.map(size))
 }
 
 fn ms(ns: u64) -> f64 {

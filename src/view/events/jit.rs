@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use rustc_hash::FxHashMap;
 
-use super::{Processes, is_of_runtime, number};
+use super::{Processes, is_of_runtime, number, sum};
 use crate::dotnet::{CodeEvent, CompiledMethod, decode};
 use crate::output::sanitize::{cut, terminal};
 use crate::trace::{Nanos, Pid, RuntimeEvent, Tid};
@@ -70,20 +70,20 @@ impl Compiler {
     }
 
     fn print(&self, processes: &Processes, out: &mut impl Write) -> io::Result<()> {
-        let sum = |of: fn(&Method) -> u64| self.methods.iter().map(of).sum::<u64>();
+        let all = |of: fn(&Method) -> u64| sum(self.methods.iter().map(of));
         writeln!(
             out,
             "{} methods compiled in {:.3} ms: {} bytes of IL, {} of native code",
             self.methods.len(),
-            sum(|method| method.ns) as f64 / 1e6,
-            sum(|method| method.il_bytes),
-            sum(|method| method.native_bytes.into())
+            all(|method| method.ns) as f64 / 1e6,
+            all(|method| method.il_bytes),
+            all(|method| method.native_bytes.into())
         )?;
         let mut tiers: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
         for method in &self.methods {
             let (count, ns) = tiers.entry(method.tier).or_default();
             *count += 1;
-            *ns += method.ns;
+            *ns = sum([*ns, method.ns]);
         }
         for (tier, (count, ns)) in tiers {
             writeln!(out, "{count:>8} {tier}, {:.3} ms", ns as f64 / 1e6)?;
