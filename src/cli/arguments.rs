@@ -29,6 +29,10 @@ pub(super) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(super) enum Action {
     Collect(CollectOptions),
+    /// Begin a capture in the background; the options are those of collect
+    Start(CollectOptions),
+    /// End the capture of this name and wait for its trace; one that was killed is recovered
+    Stop(RecoverOptions),
     Recover(RecoverOptions),
     View(ViewOptions),
     Ps(PsOptions),
@@ -80,6 +84,9 @@ pub(super) struct CollectOptions {
     /// Sample the CPU's cycles instead of its time, where it has a counter
     #[arg(long)]
     pub(super) hwevents: bool,
+    /// As `start` starts it
+    #[arg(long, hide = true)]
+    pub(super) background: bool,
     #[command(flatten)]
     pub(super) events: EventOptions,
     #[command(flatten)]
@@ -146,7 +153,6 @@ impl ResultOptions {
 
 /// Make the trace of a capture that was killed, from the spool it left beside its output.
 #[derive(Args, Debug)]
-#[command(visible_alias = "stop")]
 pub(super) struct RecoverOptions {
     /// Name the capture was given
     #[arg(value_name = "NAME")]

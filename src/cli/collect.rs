@@ -5,6 +5,7 @@ use std::io;
 use thiserror::Error;
 
 use super::arguments::CollectOptions;
+use super::background::STARTED;
 use super::event_options::Plan;
 use super::outputs::{Paths, Wanted, WriteError};
 use super::progress::Reporter;
@@ -39,6 +40,10 @@ pub(super) enum CollectError {
 }
 
 pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
+    if options.background {
+        // The terminal may go, and its Ctrl-C is not meant.
+        let _ = rustix::process::setsid();
+    }
     let signals = Signals::install().map_err(CollectError::Signals)?;
     let plan = options.events.plan()?;
     let request = request(options, &plan);
@@ -50,7 +55,10 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
         session: profile.session_request(),
         keep,
     });
-    let mut reporter = Reporter::new(options.results.quiet || options.results.json);
+    let mut reporter = match options.background {
+        true => Reporter::Brief,
+        false => Reporter::new(options.results.quiet || options.results.json),
+    };
     let mut started = false;
     let capture = capture::run(&request, events, working.spool(), &signals, |progress| {
         if !std::mem::replace(&mut started, true) {
@@ -127,7 +135,7 @@ fn greeting(request: &CaptureRequest) -> String {
         (None, Target::Command(_)) => "It ends with the command, or with CTRL+C.".into(),
         (None, _) => "Press CTRL+C to stop.".into(),
     };
-    format!("Collection started ({}). {until}", request.target)
+    format!("{STARTED} ({}). {until}", request.target)
 }
 
 fn why_no_samples(capture: &Capture, request: &CaptureRequest) -> String {

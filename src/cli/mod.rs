@@ -1,6 +1,7 @@
 //! The command line: one file per action.
 
 mod arguments;
+mod background;
 mod collect;
 mod downloads;
 mod event_options;
@@ -35,10 +36,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             ErrorKind::MissingRequiredArgument,
             "a command is needed after `--`",
         )),
-        _ => Arguments::try_parse_from(words),
+        _ => Arguments::try_parse_from(&words),
     };
     let parsed = parsed.and_then(|arguments| match &arguments.action {
-        Action::Collect(options) => match options.events.plan() {
+        Action::Collect(options) | Action::Start(options) => match options.events.plan() {
             Ok(_) => Ok(arguments),
             Err(error) => Err(Arguments::command().error(ErrorKind::ValueValidation, error)),
         },
@@ -56,6 +57,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let result = match &arguments.action {
         Action::Collect(options) => collect::run(options).map_err(|error| error.to_string()),
+        Action::Start(options) => {
+            background::start(options, &words).map_err(|error| error.to_string())
+        }
+        Action::Stop(options) => background::stop(options).map_err(|error| error.to_string()),
         Action::Recover(options) => recover::run(options).map_err(|error| error.to_string()),
         Action::View(options) => view::run(options).map_err(|error| error.to_string()),
         Action::Ps(options) => ps::run(options).map_err(|error| error.to_string()),
@@ -65,7 +70,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
-            eprintln!("perfcollect: {}", OneLine(&message));
+            eprintln!("{}{}", background::FAILED, OneLine(&message));
             ExitCode::FAILURE
         }
     }

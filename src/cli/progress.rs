@@ -14,8 +14,14 @@ const TERMINAL_PACE: Duration = Duration::from_millis(200);
 /// Prints to standard error, so that a command's output stays untouched.
 pub(super) enum Reporter {
     Quiet,
-    Terminal { next: Duration },
-    Plain { next: Duration },
+    /// Says what is worth a line, and not how far the capture has come.
+    Brief,
+    Terminal {
+        next: Duration,
+    },
+    Plain {
+        next: Duration,
+    },
 }
 
 impl Reporter {
@@ -41,7 +47,7 @@ impl Reporter {
     /// How far the capture has come.
     pub(super) fn progress(&mut self, progress: &Progress) {
         match self {
-            Self::Quiet => {}
+            Self::Quiet | Self::Brief => {}
             Self::Terminal { next } if progress.elapsed >= *next => {
                 *next = progress.elapsed + TERMINAL_PACE;
                 print(&format!("\r  {}\x1b[K", line(progress)));

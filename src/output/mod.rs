@@ -17,6 +17,7 @@ pub mod file;
 pub mod flame_graph;
 pub mod folded;
 mod label;
+pub mod message_file;
 pub mod perf_text;
 pub(crate) mod sanitize;
 mod short_name;
