@@ -185,3 +185,53 @@ fn a_process_that_runs_already_gets_a_session() {
         assert!(listed > 200, "{listed}");
     }
 }
+
+/// A collector that gets no CPU for seconds loses what the runtime has no room for, and counts it to the last event.
+#[test]
+fn what_a_storm_drops_is_counted_exactly() {
+    need_capture!();
+    let (Some(program), Some(runtime)) = (workloads::storm(), runtimes().pop()) else {
+        skip!("there is no .NET runtime, or storm.dll is not built; scripts/workloads builds it");
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let storm = runtime.command(&program);
+    let mut command = Command::new(perfcollect());
+    command
+        .args(["collect", "x", "-noperf", "-providers"])
+        // Exceptions alone: with the level of errors nothing else of this group comes.
+        .args(["Microsoft-Windows-DotNETRuntime:0x8000:2", "--"])
+        .arg(storm.get_program())
+        .args(storm.get_args())
+        .args(["--seconds", "9"])
+        .env("DOTNET_ROLL_FORWARD", "LatestMajor")
+        .current_dir(&folder);
+    let collector = start(&mut command);
+    wait_for_events(folder.path(), 1_000_000);
+    collector.signal(Signal::STOP);
+    sleep(Duration::from_secs(6));
+    collector.signal(Signal::CONT);
+    let finished = finish(collector, LIMIT).expect_success();
+    let done = finished.stdout.lines().find(|line| line.contains("done"));
+    let done: serde_json::Value = serde_json::from_str(done.unwrap()).unwrap();
+    let trace = folder.path().join("x.trace.zip");
+    let events = &summary(&trace).quality.events[0];
+    let seen = raw_runtime_events(&trace)[&EXCEPTION];
+    println!(
+        "{seen} events of {}, {} dropped",
+        done["thrown"], events.dropped
+    );
+    assert_eq!(seen + events.dropped, done["thrown"].as_u64().unwrap());
+    assert!(events.dropped > 0, "there was room for all: {events:?}");
+    assert!(
+        finished.stderr.contains("dropped by their runtime"),
+        "{}",
+        finished.stderr
+    );
+    // Its memory does not grow with what comes.
+    let info = summary(&trace).info;
+    assert!(
+        info.collector_peak_kib < 64 << 10,
+        "{} KiB",
+        info.collector_peak_kib
+    );
+}

@@ -13,7 +13,8 @@ use rustc_hash::FxHashMap;
 use super::archive::{self, Events, ViewError};
 use crate::dotnet::nettrace::Value;
 use crate::output::sanitize::terminal;
-use crate::trace::{Nanos, Pid, RuntimeEvent};
+use crate::output::summary::Summary;
+use crate::trace::{EventStreams, Nanos, Pid, RuntimeEvent};
 
 /// What is shown of a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -41,18 +42,30 @@ pub fn view(
     process: Option<&str>,
     out: &mut impl Write,
 ) -> Result<(), ViewError> {
-    let events = archive::read_events(path)?;
-    let processes = Processes::new(&events);
-    let wanted = events
-        .streams
+    let Events { summary, streams } = archive::read_events(path)?;
+    print(&streams, &summary, viewer, process, out).map_err(ViewError::Print)
+}
+
+/// Prints events of a trace with this summary.
+///
+/// # Errors
+/// What `out` returns.
+pub fn print(
+    streams: &EventStreams,
+    summary: &Summary,
+    viewer: Viewer,
+    process: Option<&str>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let processes = Processes::new(summary);
+    let wanted = streams
         .iter()
         .filter(|event| processes.is_wanted(event.process, process));
-    let printed = match viewer {
+    match viewer {
         Viewer::Gc => gc::print(wanted, &processes, out),
         Viewer::Jit => jit::print(wanted, &processes, out),
         Viewer::Report | Viewer::Events => list::print(wanted, &processes, out),
-    };
-    printed.map_err(ViewError::Print)
+    }
 }
 
 /// Names of the processes, and when the capture began.
@@ -62,13 +75,13 @@ struct Processes {
 }
 
 impl Processes {
-    fn new(events: &Events) -> Self {
-        let processes = events.summary.processes.iter();
+    fn new(summary: &Summary) -> Self {
+        let processes = summary.processes.iter();
         Self {
             names: processes
                 .map(|process| (process.pid, process.name.clone()))
                 .collect(),
-            start_ns: events.summary.info.start_ns,
+            start_ns: summary.info.start_ns,
         }
     }
 
