@@ -5,13 +5,14 @@
 #[macro_use]
 mod support;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
 use support::events::{babeltrace, entries, for_each_raw_event, raw_runtime_events};
-use support::{Runtime, perfcollect, perfview_json, run, runtimes, workloads};
+use support::{Runtime, Workload, captured, perfcollect, perfview_json, run, runtimes, workloads};
 use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -269,4 +270,57 @@ fn events_and_raw_streams_can_be_left_out() {
     let captured = Captured::run(&runtime, &program, &["--seconds", "1"], &["-noraw"]);
     assert!(entries(&captured.trace(), "eventpipe").is_empty());
     assert_eq!(entries(&captured.trace(), "lttngTrace").len(), 2);
+}
+
+/// In a container the runtime numbers its threads otherwise than we do: samples and events are of the same threads all the
+/// same.
+#[test]
+fn events_in_another_namespace_are_of_the_threads_that_are_sampled() {
+    need_capture!();
+    let (Some(program), Some(runtime)) = (workloads::mixed(), runtimes().pop()) else {
+        skip!("there is no .NET runtime, or mixed.dll is not built");
+    };
+    let inside = runtime.command(&program);
+    let unshare = |words: &[&std::ffi::OsStr]| {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["-pmf", "--mount-proc"]).args(words);
+        unshare
+    };
+    if !run(&mut unshare(&["true".as_ref()]), LIMIT)
+        .status
+        .success()
+    {
+        skip!("namespaces need root");
+    }
+    let mut words = vec![inside.get_program()];
+    words.extend(inside.get_args());
+    words.extend(["--seconds", "60"].map(std::ffi::OsStr::new));
+    let workload = Workload::start(unshare(&words).env("DOTNET_ROLL_FORWARD", "LatestMajor"));
+    assert_eq!(workload.ready["pid"], 1);
+    let pid = workload.pid().to_string();
+    let saved = captured(["-pid", &pid, "-collectsec", "2"]);
+    let Some(lines) = babeltrace("babeltrace2", &saved.path) else {
+        return;
+    };
+    let text = String::from_utf8_lossy(&saved.perf_text);
+    let sampled: BTreeSet<&str> = text
+        .lines()
+        .filter_map(|line| {
+            line.strip_prefix("dotnet ")?
+                .split_once(" [")?
+                .0
+                .split_once('/')
+        })
+        .map(|(_, tid)| tid)
+        .collect();
+    let throws = lines
+        .iter()
+        .filter(|line| line.contains("ExceptionThrown_V1"));
+    let thread = |line: &String| -> Option<String> {
+        Some(line.split_once("vtid = ")?.1.split_once(',')?.0.to_owned())
+    };
+    let threads: BTreeSet<String> = throws.filter_map(thread).collect();
+    assert!(!threads.is_empty());
+    let both = threads.iter().filter(|tid| sampled.contains(tid.as_str()));
+    assert_eq!(both.count(), threads.len(), "{threads:?} {sampled:?}");
 }

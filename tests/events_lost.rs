@@ -235,3 +235,43 @@ fn what_a_storm_drops_is_counted_exactly() {
         info.collector_peak_kib
     );
 }
+
+/// Events fill the disk: what was kept by then is in the trace, made on another disk.
+#[test]
+fn a_full_disk_costs_no_event_that_is_on_it() {
+    need_capture!();
+    let Some((_, mut command)) = mixed(60).pop() else {
+        return;
+    };
+    let can_mount = run(Command::new("unshare").args(["-m", "true"]), LIMIT);
+    if can_mount.status.code() != Some(0) {
+        skip!("unshare -m does not work here");
+    }
+    let workload = Workload::start(&mut command);
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("small")).unwrap();
+    // The mount is gone with the shell.
+    let script = "mount -t tmpfs -o size=1m none small && cd small || exit 9; \
+        \"$0\" collect x -quiet -collectsec 50 -pid $1; echo status $?; \
+        \"$0\" recover x -quiet -o ../x && ls -A";
+    let mut shell = Command::new("unshare");
+    shell
+        .args(["-m", "sh", "-c", script])
+        .arg(perfcollect())
+        .arg(workload.pid().to_string())
+        .current_dir(&folder);
+    let finished = run(&mut shell, LIMIT).expect_success();
+    println!("{}", finished.stderr);
+    assert_eq!(finished.stdout, "status 1\n");
+    assert!(
+        finished.stderr.contains("`perfcollect recover x -o "),
+        "{}",
+        finished.stderr
+    );
+    let trace = folder.path().join("x.trace.zip");
+    let summary = summary(&trace);
+    let events = &summary.quality.events[0];
+    assert!(events.events > 1000 && !events.cut.is_empty(), "{events:?}");
+    assert!(raw_runtime_events(&trace)[&EXCEPTION] > 100);
+    assert!(summary.samples > 0);
+}

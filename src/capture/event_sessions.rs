@@ -144,7 +144,7 @@ impl EventSessions {
             self.failed.iter().filter(move |(_, error)| !gone(error))
         };
         let listed = failed().take(LISTED).map(|(pid, error)| {
-            let what = format!("events of .NET process {pid} are missing: {error}");
+            let what = format!("events of .NET process {pid} are missing or end early: {error}");
             Notice::new(what, "`perfcollect ps` tells which processes can be asked")
         });
         let more = failed().count().saturating_sub(LISTED);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::capture::Capture;
 use crate::dotnet::KeepStream;
+use crate::machine;
 use crate::output::event_folder::{EventFolder, StreamFile};
 use crate::output::file::OutputError;
 use crate::output::spool_file::SpoolFile;
@@ -75,7 +76,10 @@ impl Working {
                          process,
                          name,
                          file,
-                     }| EventStream::open(process, name, file),
+                     }| {
+                        EventStream::open(process, name, file)
+                            .with_threads(machine::namespace_threads(process))
+                    },
                 );
                 capture.events = EventStreams::new(streams.collect());
             }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::RuntimeEvent;
 use super::stream::{EventStream, Positioned};
 use crate::dotnet::nettrace::Reader;
-use crate::trace::{Nanos, Pid, Tid};
+use crate::trace::{Nanos, Tid};
 
 /// Most bytes of all streams that wait for older events, and how many each may have at least. A runtime that says nothing
 /// of the order is believed to be in order beyond.
@@ -21,7 +21,7 @@ const EVENT_BYTES: usize = 128;
 
 #[derive(Debug)]
 pub(super) struct Ordered<'a> {
-    process: Pid,
+    stream: &'a EventStream,
     reader: Option<Reader<Positioned<'a>>>,
     waiting: BinaryHeap<Waiting>,
     waiting_bytes: usize,
@@ -37,7 +37,7 @@ impl<'a> Ordered<'a> {
     /// One of so many streams.
     pub(super) fn new(stream: &'a EventStream, streams: usize) -> Self {
         Self {
-            process: stream.process,
+            stream,
             reader: stream.reader(),
             waiting: BinaryHeap::new(),
             waiting_bytes: 0,
@@ -65,8 +65,8 @@ impl<'a> Ordered<'a> {
         let event = RuntimeEvent {
             // One that comes too late goes now.
             time: event.time.max(self.gone),
-            process: self.process,
-            thread: Tid(thread.unwrap_or(0)),
+            process: self.stream.process,
+            thread: self.stream.thread(Tid(thread.unwrap_or(0))),
             kind: Arc::clone(event.kind),
             payload: event.payload.into(),
             stack: event.stack.addresses().collect(),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::dotnet::nettrace::{EventKind, Losses, Reader};
-use crate::trace::{Nanos, Pid};
+use crate::trace::{Nanos, Pid, Tid};
 
 /// Most kinds of events that are counted one by one; a runtime has some hundreds.
 const MAX_KINDS: usize = 1 << 14;
@@ -39,6 +39,8 @@ pub struct EventStream {
     pub name: String,
     /// What is in it.
     pub counts: StreamCounts,
+    /// Threads by the id they have in the pid namespace of the process, where it has one of its own.
+    threads: FxHashMap<Tid, Tid>,
     file: File,
 }
 
@@ -50,10 +52,22 @@ impl EventStream {
             process,
             name,
             counts: StreamCounts::default(),
+            threads: FxHashMap::default(),
             file,
         };
         stream.counts = stream.count();
         stream
+    }
+
+    /// With the ids that its threads have in the collector's pid namespace, by those in its own.
+    #[must_use]
+    pub fn with_threads(self, threads: FxHashMap<Tid, Tid>) -> Self {
+        Self { threads, ..self }
+    }
+
+    /// A thread of the stream in the collector's pid namespace, if that is known.
+    pub(super) fn thread(&self, id: Tid) -> Tid {
+        self.threads.get(&id).copied().unwrap_or(id)
     }
 
     /// Its bytes from the beginning.
