@@ -94,6 +94,28 @@ fn expect_same_collections(captured: &Captured, counted: &Value) {
         assert_eq!(&gc[format!("gen{generation}")], count, "{gc:#}");
     }
     assert_eq!(gc["incomplete"], 0, "{gc:#}");
+    // Our own table tells the same as PerfView's.
+    let table = view(&captured.trace(), "gc");
+    let numbers = |key: &str| gc[key].as_f64().unwrap();
+    let expected = format!(
+        "{} collections (gen0 {}, gen1 {}, gen2 {}), paused {:.3} ms in all",
+        gc["gcs"],
+        gc["gen0"],
+        gc["gen1"],
+        gc["gen2"],
+        numbers("totalPauseMs")
+    );
+    assert!(table.contains(&expected), "{expected}\n{table}");
+    let longest = format!("{:.3} ms at most", numbers("maxPauseMs"));
+    assert!(table.contains(&longest), "{longest}\n{table}");
+}
+
+/// What `perfcollect view` prints.
+#[track_caller]
+fn view(trace: &Path, viewer: &str) -> String {
+    let mut command = Command::new(perfcollect());
+    command.arg("view").arg(trace).args(["-viewer", viewer]);
+    run(&mut command, LIMIT).expect_success().stdout
 }
 
 /// Events of exceptions for what a program has counted. From .NET 9 on the runtime sends none when one is thrown again,
@@ -187,6 +209,16 @@ fn events_of_every_runtime_are_what_it_counts_itself() {
         let difference = counted.abs_diff(allocated);
         assert!(difference * 5 < counted, "{allocated} of {counted}");
         expect_same_in_all_readers(&trace);
+        let listed = view(&trace, "events");
+        let thrown_lines = listed.matches("/ExceptionThrown  ExceptionType=\"").count() as u64;
+        assert_eq!(thrown_lines, thrown);
+        if let Some(jit) = captured.in_perfview("jit") {
+            let expected = format!("\n{} methods compiled in ", jit["methods"]);
+            let table = view(&trace, "jit");
+            assert!(table.contains(&expected), "{expected}\n{table}");
+            let command_line = jit["commandLine"].as_str().unwrap();
+            assert!(command_line.contains("mixed.dll"), "{command_line}");
+        }
         let events = &captured.summary()["quality"]["events"];
         assert_eq!(events[0]["dropped"], 0, "{events}");
         assert_eq!(events[0]["cut"], "", "{events}");

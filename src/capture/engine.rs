@@ -263,10 +263,11 @@ impl<'a, W: Write> Engine<'a, W> {
     /// Ends the sessions of events, those that tell names and those that are wanted for themselves, for which is waited
     /// until it is `enough`.
     pub(super) fn finish_sessions(&mut self, enough: impl FnMut() -> bool) {
-        self.events.finish(enough);
         let recorder = &mut self.recorder;
+        // The sooner names are asked for, the fewer are gone with their code.
         self.methods
             .finish(|process, code| put_code(recorder, process, &code));
+        self.events.finish(enough);
     }
 
     /// Takes the kernel's own counts of what was lost, by CPU.

@@ -27,12 +27,14 @@ impl Working {
         wants_events: bool,
     ) -> Result<Self, OutputError> {
         let events = match wants_events {
-            true => EventFolder::create(name).map(|folder| Some(Arc::new(folder))),
-            false => EventFolder::open(name).map(|left| {
-                // A later capture that wants the place says what is wrong with it.
-                left.map(|left| left.remove());
-                None
-            }),
+            true => EventFolder::new(name).map(|folder| Some(Arc::new(folder))),
+            false => {
+                if let Ok(Some(left)) = EventFolder::open(name) {
+                    // A later capture that wants the place says what is wrong with it.
+                    let _ = left.remove();
+                }
+                Ok(None)
+            }
         };
         match events {
             Ok(events) => Ok(Self { spool, events }),

@@ -10,13 +10,16 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::diagnostics::{Limits, Port, PortError, SessionRequest};
+use super::processes::{Detector, Flavour};
 use super::runtime_session::{IsOver, RuntimeSession, RuntimeSessionError};
 use crate::trace::Pid;
 
 /// Bytes that are taken at a time.
 const CHUNK: usize = 1 << 16;
-/// A runtime opens its port some hundredths of a second after its library is mapped.
+/// A runtime opens its port some hundredths of a second after its library is mapped, later on a busy machine: the waits
+/// get longer.
 const PORT_PACE: Duration = Duration::from_millis(2);
+const MAX_PORT_PACE: Duration = Duration::from_millis(50);
 const PORT_LIMIT: Duration = Duration::from_secs(5);
 
 /// Makes the file for the stream of a process.
@@ -48,7 +51,19 @@ impl EventSession {
         let session = RuntimeSession::start(
             pid,
             wanted,
-            move |is_over| wait_for_port(pid, limit, is_over).map(Some),
+            move |is_over| {
+                // Others run code made at run time too.
+                let Some(runtime) = Detector::default().identify(pid) else {
+                    return Ok(None);
+                };
+                match wait_for_port(pid, limit, is_over) {
+                    // It was built without events.
+                    Err(PortError::NoSocket { .. }) if runtime.flavour == Flavour::NativeAot => {
+                        Ok(None)
+                    }
+                    found => found.map(Some),
+                }
+            },
             move |stream, _| {
                 let file = keep(pid).map_err(RuntimeSessionError::Keep)?;
                 copy(stream, &file, &written)
@@ -105,10 +120,12 @@ impl EventSession {
 /// The port, once it is there.
 fn wait_for_port(pid: Pid, limit: Duration, is_over: &IsOver<'_>) -> Result<Port, PortError> {
     let begin = Instant::now();
+    let mut pace = PORT_PACE;
     loop {
         match Port::find(pid) {
             Err(PortError::NoSocket { .. }) if begin.elapsed() < limit && !is_over.get() => {
-                sleep(PORT_PACE);
+                sleep(pace);
+                pace = MAX_PORT_PACE.min(pace * 5 / 4);
             }
             found => return found,
         }

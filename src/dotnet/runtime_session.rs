@@ -24,9 +24,11 @@ use crate::trace::Pid;
 
 /// Items that wait for the capture.
 const QUEUE: usize = 1024;
-/// How long the runtime may take to begin.
-const STEP: Duration = Duration::from_secs(1);
-const BEGINNING: Duration = Duration::from_secs(3);
+/// How long the runtime may take to begin; nobody waits for it meanwhile.
+const STEP: Duration = Duration::from_secs(3);
+const BEGINNING: Duration = Duration::from_secs(10);
+/// How long the reply to a stop may take when all is there.
+const REPLY: Duration = Duration::from_secs(1);
 
 /// Why a session gave nothing, or not all.
 #[derive(Debug, Error)]
@@ -189,7 +191,7 @@ impl<T: Send + 'static> RuntimeSession<T> {
         };
         if let (true, Some(stopping)) = (in_time, self.stopping) {
             // All is there already; the reply is only taken so that the runtime need not write it to nobody.
-            let _ = stopping.wait(&Limits::new(STEP, STEP));
+            let _ = stopping.wait(&Limits::new(REPLY, REPLY));
         }
         // Without its session and without anybody who takes items the thread ends.
         drop(self.items);

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -33,11 +34,11 @@ pub struct StreamFile {
     pub file: File,
 }
 
-/// The open folder. Dropping it leaves the files alone.
+/// The folder, once there is something to keep. Dropping it leaves the files alone.
 #[derive(Debug)]
 pub struct EventFolder {
     place: Place,
-    dir: OwnedFd,
+    dir: Mutex<Option<OwnedFd>>,
     owner: Option<Owner>,
 }
 
@@ -52,27 +53,22 @@ fn folder_path(name: &Path) -> PathBuf {
 }
 
 impl EventFolder {
-    /// Makes the folder of a capture name, in place of one that was left: the spool, which is made before, says whether
-    /// it still matters.
+    /// The folder of a capture name, which is made with the first stream. One that was left is removed: the spool, which is
+    /// made before, says whether it still matters.
     ///
     /// # Errors
-    /// It cannot be made, or something of somebody else is there.
-    pub fn create(name: &Path) -> Result<Self, OutputError> {
+    /// Something of somebody else is there, or the directory cannot be used.
+    pub fn new(name: &Path) -> Result<Self, OutputError> {
+        let path = folder_path(name);
         if let Some(left) = Self::open(name)? {
             left.remove()
-                .map_err(|error| file::write_error(&folder_path(name), error))?;
+                .map_err(|error| file::write_error(&path, error))?;
         }
-        let path = folder_path(name);
-        let place = Place::of(&path)?;
-        rustix::fs::mkdirat(&place.dir, &place.name, Mode::RWXU)
-            .map_err(|errno| file::create_error(&path, errno))?;
-        let folder = Self::at(place).map_err(|errno| file::write_error(&path, errno.into()))?;
-        if let Some(owner) = folder.owner {
-            owner
-                .take(&folder.dir)
-                .map_err(|errno| file::write_error(&path, errno.into()))?;
-        }
-        Ok(folder)
+        Ok(Self {
+            place: Place::of(&path)?,
+            dir: Mutex::default(),
+            owner: Owner::behind_sudo(),
+        })
     }
 
     /// The folder that a capture of this name has left, if it had one.
@@ -82,28 +78,36 @@ impl EventFolder {
     pub fn open(name: &Path) -> Result<Option<Self>, OutputError> {
         let path = folder_path(name);
         let place = Place::of(&path)?;
+        let owner = Owner::behind_sudo();
         let failed = |errno: Errno| file::write_error(&path, errno.into());
         match rustix::fs::statat(&place.dir, &place.name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => return Ok(None),
             Err(errno) => return Err(failed(errno)),
             Ok(_) => {}
         }
-        let folder = Self::at(place).map_err(failed)?;
-        let stat = rustix::fs::fstat(&folder.dir).map_err(failed)?;
-        match file::is_own(&stat, folder.owner) {
-            true => Ok(Some(folder)),
-            false => Err(OutputError::NotReplaceable { path }),
+        let dir = open_dir(&place).map_err(failed)?;
+        let stat = rustix::fs::fstat(&dir).map_err(failed)?;
+        if !file::is_own(&stat, owner) {
+            return Err(OutputError::NotReplaceable { path });
         }
+        Ok(Some(Self {
+            place,
+            dir: Mutex::new(Some(dir)),
+            owner,
+        }))
     }
 
-    fn at(place: Place) -> Result<Self, Errno> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let dir = rustix::fs::openat(&place.dir, &place.name, flags, Mode::empty())?;
-        Ok(Self {
-            place,
-            dir,
-            owner: Owner::behind_sudo(),
-        })
+    fn dir(&self) -> MutexGuard<'_, Option<OwnedFd>> {
+        self.dir.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn make(&self) -> Result<OwnedFd, Errno> {
+        rustix::fs::mkdirat(&self.place.dir, &self.place.name, Mode::RWXU)?;
+        let dir = open_dir(&self.place)?;
+        if let Some(owner) = self.owner {
+            owner.take(&dir)?;
+        }
+        Ok(dir)
     }
 
     /// Makes the file for a stream of a process.
@@ -113,12 +117,18 @@ impl EventFolder {
     pub fn create_stream(&self, process: Pid) -> io::Result<File> {
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut made = self.dir();
+        let dir = match made.take() {
+            Some(dir) => dir,
+            None => self.make()?,
+        };
+        let dir = made.insert(dir);
         for life in 1..=MAX_LIVES {
             let name = match life {
                 1 => format!("{process}{STREAM_SUFFIX}"),
                 life => format!("{process}-{life}{STREAM_SUFFIX}"),
             };
-            match rustix::fs::openat(&self.dir, name, flags, Mode::RUSR | Mode::WUSR) {
+            match rustix::fs::openat(&*dir, name, flags, Mode::RUSR | Mode::WUSR) {
                 Err(Errno::EXIST) => {}
                 Err(errno) => return Err(errno.into()),
                 Ok(file) => {
@@ -137,8 +147,12 @@ impl EventFolder {
     /// # Errors
     /// The folder cannot be read.
     pub fn streams(&self) -> io::Result<Vec<StreamFile>> {
+        let dir = self.dir();
+        let Some(dir) = dir.as_ref() else {
+            return Ok(Vec::new());
+        };
         let mut names: Vec<String> = Vec::new();
-        for entry in Dir::read_from(&self.dir)? {
+        for entry in Dir::read_from(dir)? {
             let name = entry?.file_name().to_string_lossy().into_owned();
             if names.len() < MAX_STREAMS && process_of(&name).is_some() {
                 names.push(name);
@@ -151,16 +165,16 @@ impl EventFolder {
                 Some(StreamFile {
                     process: process_of(name)?,
                     name: name.strip_suffix(STREAM_SUFFIX)?.to_owned(),
-                    file: self.open_stream(name)?,
+                    file: self.open_stream(dir, name)?,
                 })
             })
             .collect())
     }
 
     /// Only a plain file of ours: it becomes part of a trace that may be given away.
-    fn open_stream(&self, name: &str) -> Option<File> {
+    fn open_stream(&self, dir: &OwnedFd, name: &str) -> Option<File> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&self.dir, name, flags, Mode::empty()).ok()?;
+        let file = rustix::fs::openat(dir, name, flags, Mode::empty()).ok()?;
         let stat = rustix::fs::fstat(&file).ok()?;
         let is_plain = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         (is_plain && file::is_own(&stat, self.owner)).then(|| file.into())
@@ -171,18 +185,27 @@ impl EventFolder {
     /// # Errors
     /// The folder stays there.
     pub fn remove(&self) -> io::Result<()> {
-        for entry in Dir::read_from(&self.dir)? {
+        let dir = self.dir();
+        let Some(dir) = dir.as_ref() else {
+            return Ok(());
+        };
+        for entry in Dir::read_from(dir)? {
             let entry = entry?;
             let name = entry.file_name();
             if process_of(&name.to_string_lossy()).is_some() {
-                rustix::fs::unlinkat(&self.dir, name, AtFlags::empty())?;
+                rustix::fs::unlinkat(dir, name, AtFlags::empty())?;
             }
         }
-        if self.place.holds(&self.dir) {
+        if self.place.holds(dir) {
             rustix::fs::unlinkat(&self.place.dir, &self.place.name, AtFlags::REMOVEDIR)?;
         }
         Ok(())
     }
+}
+
+fn open_dir(place: &Place) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(&place.dir, &place.name, flags, Mode::empty())
 }
 
 /// The process of a stream's name.
@@ -203,7 +226,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let name = dir.path().join("x");
         assert!(EventFolder::open(&name).unwrap().is_none());
-        let folder = EventFolder::create(&name).unwrap();
+        let folder = EventFolder::new(&name).unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
         folder
             .create_stream(Pid(7))
             .unwrap()
@@ -248,7 +272,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let name = dir.path().join("x");
         std::os::unix::fs::symlink("/tmp", folder_path(&name)).unwrap();
-        assert!(EventFolder::create(&name).is_err());
+        assert!(EventFolder::new(&name).is_err());
         assert!(EventFolder::open(&name).is_err());
     }
 }

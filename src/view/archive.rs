@@ -9,13 +9,12 @@ use zip::ZipArchive;
 use zip::result::ZipError;
 
 use super::hot_path::{HotPath, Step};
-use crate::output::archive::{FLAME_GRAPH, FOLDED, FOLDER_SUFFIX, RAW_EVENTS, SUMMARY};
+use crate::output::archive::{FLAME_GRAPH, FOLDED, FOLDER_SUFFIX, SUMMARY};
 use crate::output::sanitize::{entry_name, terminal};
 use crate::output::summary::{FORMAT_VERSION, Summary};
-use crate::trace::{EventStream, EventStreams, Pid};
 
 /// Ours is below 1 MB: its lists are cut.
-const MAX_SUMMARY_BYTES: u64 = 16 << 20;
+pub(super) const MAX_SUMMARY_BYTES: u64 = 16 << 20;
 /// It is read line by line, so this bounds time, not memory.
 const MAX_FOLDED_BYTES: u64 = 4 << 30;
 /// A stack of a thousand frames with the longest names.
@@ -133,7 +132,7 @@ pub fn summary(path: &Path, file: &File) -> Result<Summary, ViewError> {
     read_summary(open(&mut zip, &folder, SUMMARY, MAX_SUMMARY_BYTES)?)
 }
 
-fn open_file(path: &Path) -> Result<File, ViewError> {
+pub(super) fn open_file(path: &Path) -> Result<File, ViewError> {
     // Opening a FIFO would wait for a writer.
     let is_file = std::fs::metadata(path).map(|metadata| metadata.is_file());
     let file = match is_file {
@@ -147,71 +146,14 @@ fn open_file(path: &Path) -> Result<File, ViewError> {
     })
 }
 
-fn open_zip<R: Read + Seek>(path: &Path, file: R) -> Result<ZipArchive<BufReader<R>>, ViewError> {
+pub(super) fn open_zip<R: Read + Seek>(
+    path: &Path,
+    file: R,
+) -> Result<ZipArchive<BufReader<R>>, ViewError> {
     ZipArchive::new(BufReader::new(file)).map_err(|source| ViewError::Zip {
         path: path.to_owned(),
         source,
     })
-}
-
-/// Most bytes of all streams of events together: more than a disk that has room for them twice is likely to have.
-const MAX_EVENT_BYTES: u64 = 64 << 30;
-
-/// The streams of events of a trace.
-#[derive(Debug)]
-pub struct Events {
-    /// The summary of the trace.
-    pub summary: Summary,
-    /// The streams, unpacked to files that have no name any more.
-    pub streams: EventStreams,
-}
-
-/// Reads the streams of events of the trace at `path`.
-///
-/// # Errors
-/// See [`ViewError`].
-pub fn read_events(path: &Path) -> Result<Events, ViewError> {
-    let mut zip = open_zip(path, open_file(path)?)?;
-    let folder = folder_of(&zip)?;
-    let summary = read_summary(open(&mut zip, &folder, SUMMARY, MAX_SUMMARY_BYTES)?)?;
-    let prefix = format!("{folder}/{RAW_EVENTS}/");
-    let failed = |source: io::Error| ViewError::Entry {
-        entry: RAW_EVENTS,
-        source,
-    };
-    let mut streams = Vec::new();
-    let mut left = MAX_EVENT_BYTES;
-    for index in 0..zip.len() {
-        let entry = zip.by_index(index).map_err(|error| failed(error.into()))?;
-        let name = entry
-            .name()
-            .map_or_else(|_| String::new(), |name| name.into_owned());
-        let stem = name
-            .strip_prefix(&prefix)
-            .and_then(|name| name.strip_suffix(".nettrace"));
-        let Some((stem, process)) = stem.and_then(|stem| Some((stem, process_of(stem)?))) else {
-            continue;
-        };
-        let mut file = tempfile::tempfile().map_err(failed)?;
-        let copied = io::copy(&mut entry.take(left + 1), &mut file).map_err(failed)?;
-        left = left.checked_sub(copied).ok_or(ViewError::TooLarge {
-            entry: RAW_EVENTS,
-            limit: MAX_EVENT_BYTES,
-        })?;
-        streams.push(EventStream::open(process, stem.to_owned(), file));
-    }
-    match streams.is_empty() {
-        true => Err(ViewError::Missing { entry: RAW_EVENTS }),
-        false => Ok(Events {
-            summary,
-            streams: EventStreams::new(streams),
-        }),
-    }
-}
-
-/// The process of a stream, by its name: the id, and `-2` for a second life.
-fn process_of(stem: &str) -> Option<Pid> {
-    stem.split('-').next()?.parse().ok().map(Pid)
 }
 
 fn read_zip<R: Read + Seek>(mut zip: ZipArchive<R>) -> Result<Capture, ViewError> {
@@ -233,7 +175,7 @@ fn read_zip<R: Read + Seek>(mut zip: ZipArchive<R>) -> Result<Capture, ViewError
 }
 
 /// The folder our entries are in, once all names are known to be harmless.
-fn folder_of<R: Read + Seek>(zip: &ZipArchive<R>) -> Result<String, ViewError> {
+pub(super) fn folder_of<R: Read + Seek>(zip: &ZipArchive<R>) -> Result<String, ViewError> {
     let mut folder = None;
     for name in zip.file_names_raw() {
         let name = String::from_utf8_lossy(name);
@@ -261,7 +203,7 @@ fn folder_of<R: Read + Seek>(zip: &ZipArchive<R>) -> Result<String, ViewError> {
 }
 
 /// Opens an entry. The size it declares may be a lie, so what is read is bounded too; one byte more tells.
-fn open<'a, R: Read + Seek>(
+pub(super) fn open<'a, R: Read + Seek>(
     zip: &'a mut ZipArchive<R>,
     folder: &str,
     entry: &'static str,
@@ -281,7 +223,7 @@ fn open<'a, R: Read + Seek>(
     Ok(file.take(limit + 1))
 }
 
-fn read_summary(mut entry: impl Read) -> Result<Summary, ViewError> {
+pub(super) fn read_summary(mut entry: impl Read) -> Result<Summary, ViewError> {
     #[derive(Deserialize)]
     struct Version {
         format_version: u32,

@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 
 use super::super::event_json;
 use super::super::time_zero::TimeZero;
-use super::names::{self, EVENT_SOURCE};
+use super::names::{self, EVENT_SOURCE, RUNTIME_INFORMATION};
 use crate::dotnet::nettrace::EventKind;
 use crate::trace::{RuntimeEvent, Trace};
 
@@ -25,6 +25,8 @@ const PACKET_BYTES: usize = 1 << 20;
 /// More is cut by PerfView, which keeps the length in 16 bits: such an event would be another.
 const MAX_PAYLOAD_BYTES: usize = u16::MAX as usize;
 const PROCESS_NAME_BYTES: usize = 17;
+/// Where the command line is in what a runtime says of itself.
+const COMMAND_LINE_AT: usize = 25;
 /// Stands at time zero.
 const MARK: &str = "marker:start";
 
@@ -44,7 +46,8 @@ pub struct Channel<'a, W> {
     ids: FxHashMap<String, u32>,
     /// By address of the kind, which is held so that no other gets it.
     of_kind: FxHashMap<*const EventKind, (Arc<EventKind>, Option<u32>)>,
-    json: Vec<u8>,
+    /// A payload that is not written as it came; kept to spare an allocation.
+    changed: Vec<u8>,
 }
 
 impl<'a, W: Write> Channel<'a, W> {
@@ -66,7 +69,7 @@ impl<'a, W: Write> Channel<'a, W> {
             names: vec![MARK.to_owned()],
             ids: FxHashMap::default(),
             of_kind: FxHashMap::default(),
-            json: Vec::new(),
+            changed: Vec::new(),
         };
         channel.header(0, 1, 0, 0);
         channel
@@ -90,19 +93,16 @@ impl<'a, W: Write> Channel<'a, W> {
         let Some(id) = self.id(&event.kind) else {
             return Ok(());
         };
-        let is_wrapped = self
-            .names
-            .get(id as usize)
-            .is_some_and(|name| name == EVENT_SOURCE);
-        let mut json = std::mem::take(&mut self.json);
-        if is_wrapped {
-            json.clear();
-            wrap(event, &mut json);
+        let mut changed = std::mem::take(&mut self.changed);
+        changed.clear();
+        match self.names.get(id as usize).map(String::as_str) {
+            Some(EVENT_SOURCE) => wrap(event, &mut changed),
+            Some(RUNTIME_INFORMATION) => self.name_program(event, &mut changed),
+            _ => {}
         }
-        let payload = if is_wrapped {
-            &json[..]
-        } else {
-            &event.payload
+        let payload = match changed.is_empty() {
+            true => &event.payload[..],
+            false => &changed[..],
         };
         if payload.len() <= MAX_PAYLOAD_BYTES {
             self.end = self.zero.ctf_time(event.time).max(self.end);
@@ -113,7 +113,7 @@ impl<'a, W: Write> Channel<'a, W> {
             self.events.extend(length);
             self.events.extend_from_slice(payload);
         }
-        self.json = json;
+        self.changed = changed;
         if self.events.len() >= PACKET_BYTES {
             self.write_packet(0)?;
         }
@@ -133,6 +133,19 @@ impl<'a, W: Write> Channel<'a, W> {
         });
         self.of_kind.insert(key, (Arc::clone(kind), id));
         id
+    }
+
+    /// What a runtime says of itself, with the command line that it leaves out at its end: PerfView has no other name for the
+    /// process.
+    fn name_program(&self, event: &RuntimeEvent, out: &mut Vec<u8>) {
+        let mut processes = self.trace.processes.iter();
+        let process = processes.find(|process| process.pid == event.process);
+        let split = event.payload.split_at_checked(COMMAND_LINE_AT);
+        if let (Some(process), Some((before, [0, 0, behind @ ..]))) = (process, split) {
+            out.extend_from_slice(before);
+            put_text(&process.command_line, out);
+            out.extend_from_slice(behind);
+        }
     }
 
     fn write_packet(&mut self, discarded: u64) -> io::Result<()> {
@@ -181,7 +194,12 @@ fn wrap(event: &RuntimeEvent, out: &mut Vec<u8>) {
     out.extend(event.kind.id.to_le_bytes());
     let json = event_json::payload(&event.kind, &event.payload).to_string();
     for text in [&event.kind.name, &event.kind.provider, &json] {
-        let units = text.encode_utf16().filter(|unit| *unit != 0).chain([0]);
-        out.extend(units.flat_map(u16::to_le_bytes));
+        put_text(text, out);
     }
+}
+
+/// UTF-16 up to a NUL.
+fn put_text(text: &str, out: &mut Vec<u8>) {
+    let units = text.encode_utf16().filter(|unit| *unit != 0).chain([0]);
+    out.extend(units.flat_map(u16::to_le_bytes));
 }

@@ -11,6 +11,9 @@ const RUNDOWN_PROVIDER: &str = "Microsoft-Windows-DotNETRuntimeRundown";
 /// Carries the events of all other providers.
 pub(super) const EVENT_SOURCE: &str = "DotNETRuntime:EventSource";
 
+/// What a runtime says of itself.
+pub(super) const RUNTIME_INFORMATION: &str = "DotNETRuntime:RuntimeInformationStart";
+
 /// Id, name, and the oldest and newest version that has a name: version 0 the bare one, others with `_V` and their number.
 type Row = (u32, &'static str, u32, u32);
 
@@ -137,7 +140,7 @@ pub(super) fn name(kind: &EventKind) -> Option<String> {
 fn of_rundown(id: u32) -> Option<&'static str> {
     match id {
         154 => Some("DotNETRuntime:ModuleLoad_V2"),
-        187 => Some("DotNETRuntime:RuntimeInformationStart"),
+        187 => Some(RUNTIME_INFORMATION),
         280 => Some("DotNETRuntimeRundown:TieredCompilationSettingsDCStart"),
         _ => None,
     }

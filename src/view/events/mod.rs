@@ -1,5 +1,6 @@
 //! The events of .NET runtimes in a trace: one after the other, or as the tables that PerfView calls GCStats and JITStats.
 
+mod archive;
 mod gc;
 mod jit;
 mod list;
@@ -10,7 +11,9 @@ use std::path::Path;
 use clap::ValueEnum;
 use rustc_hash::FxHashMap;
 
-use super::archive::{self, Events, ViewError};
+use archive::Events;
+
+use super::ViewError;
 use crate::dotnet::nettrace::Value;
 use crate::output::sanitize::terminal;
 use crate::output::summary::Summary;
@@ -42,7 +45,7 @@ pub fn view(
     process: Option<&str>,
     out: &mut impl Write,
 ) -> Result<(), ViewError> {
-    let Events { summary, streams } = archive::read_events(path)?;
+    let Events { summary, streams } = archive::read(path)?;
     print(&streams, &summary, viewer, process, out).map_err(ViewError::Print)
 }
 
