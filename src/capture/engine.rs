@@ -7,7 +7,7 @@ use super::event_sessions::EventSessions;
 use super::method_sessions::MethodSessions;
 use super::target::{Filter, Target};
 use super::young::Young;
-use crate::dotnet::{MethodName, NamedCode, is_runtime};
+use crate::dotnet::{MethodName, NamedCode, tells_of_runtime};
 use crate::machine::{self, Change, Machine, ProcError};
 use crate::perf::{Clock, Record, SampleRecord};
 use crate::trace::spool::{MethodRow, Row, SpoolEnd};
@@ -118,7 +118,7 @@ impl<'a, W: Write> Engine<'a, W> {
                     self.machine.apply(time, record);
                     self.young.follow(record, &self.machine);
                     if let Record::Mapping(mapping) = record
-                        && is_runtime(mapping.path)
+                        && tells_of_runtime(mapping.path)
                     {
                         self.events.meet(mapping.pid);
                     }
@@ -228,8 +228,6 @@ impl<'a, W: Write> Engine<'a, W> {
                 Change::ThreadName(id) => Row::ThreadName(id, &threads[id.index()].name),
                 Change::JitHost(id) => {
                     self.methods.meet(id, process(id).pid);
-                    // A runtime that is no file of its own.
-                    self.events.meet(process(id).pid);
                     match &process(id).jit_host {
                         Some(Ok(host)) => match host.describe() {
                             Some(host) => Row::JitHost(id, host),

@@ -93,7 +93,8 @@ pub(super) fn start(options: &CollectOptions, words: &[OsString]) -> Result<(), 
 pub(super) fn stop(options: &RecoverOptions) -> Result<(), BackgroundError> {
     let mut is_asked = false;
     loop {
-        match SpoolFile::open(&options.name) {
+        // Without its lock, which whoever recovers it takes.
+        match SpoolFile::open(&options.name).map(drop) {
             Err(SpoolFileError::Running { path, collector }) => {
                 if !is_asked {
                     let pid = collector.filter(|&pid| has_open(pid, &path));
@@ -108,7 +109,7 @@ pub(super) fn stop(options: &RecoverOptions) -> Result<(), BackgroundError> {
                 return relay(options);
             }
             // It has failed, and says why; or it was killed.
-            Ok(_) if is_asked => return relay(options),
+            Ok(()) if is_asked => return relay(options),
             _ => {
                 if let Some(messages) = MessageFile::open(&options.name)? {
                     let _ = messages.remove();

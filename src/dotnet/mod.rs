@@ -43,9 +43,7 @@ pub use method_session::{MethodSession, Missed, SessionOutcome};
 pub use names::{MethodNames, NamesOff};
 pub use processes::{Detector, Flavour, RuntimeIdentity};
 pub use profile::{EventProfile, ProfileError};
-pub use runtime::{
-    Code, Found, Runtime, RuntimeFile, Stub, candidates, is_runtime, tells_of_runtime,
-};
+pub use runtime::{Code, Found, Runtime, RuntimeFile, Stub, candidates, tells_of_runtime};
 pub use runtime_events::{RuntimeEventKind, decode, runtime_event_kind};
 pub use runtime_session::RuntimeSessionError;
 pub use stub_kind::StubKind;

@@ -15,12 +15,6 @@ use crate::trace::ModuleId;
 
 /// The runtime's file, unless it is linked into the executable (single-file programs).
 pub(super) const FILE_NAME: &str = "libcoreclr.so";
-
-/// Whether a mapped file is a runtime, by its path.
-#[must_use]
-pub fn is_runtime(path: &[u8]) -> bool {
-    path.rsplit(|&byte| byte == b'/').next() == Some(FILE_NAME.as_bytes())
-}
 /// Most methods that are kept for one process; beyond, all are read anew when they are met.
 const MAX_METHODS: usize = 1 << 15;
 /// The same for sections; webapi has 145.
