@@ -119,6 +119,10 @@ impl Heap {
                 let Some(pause) = &mut self.pause else {
                     return;
                 };
+                // One that begins while another does, as a background collection may with a small one first.
+                if pause.of.is_some() {
+                    (pause.begin, pause.suspend_ns) = (event.time, 0);
+                }
                 pause.of = Some(row);
                 self.open.push(row);
                 self.rows.push(Collection {
