@@ -8,6 +8,8 @@ mod support;
 mod build;
 #[path = "writers/measure.rs"]
 mod measure;
+#[path = "writers/nettrace_tests.rs"]
+mod nettrace_tests;
 #[path = "writers/perfview_tests.rs"]
 mod perfview_tests;
 #[path = "writers/text_tests.rs"]

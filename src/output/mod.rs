@@ -18,6 +18,7 @@ pub mod flame_graph;
 pub mod folded;
 mod label;
 pub mod message_file;
+pub mod nettrace;
 pub mod perf_text;
 pub(crate) mod sanitize;
 mod short_name;

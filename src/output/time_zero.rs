@@ -62,12 +62,21 @@ impl TimeZero {
         since.saturating_sub(1).max(1)
     }
 
-    /// Such as `20260102-030405`.
-    pub(super) fn date_and_time(self) -> String {
+    /// Year, month, day of the week, day, hour, minute, second, millisecond.
+    pub(super) fn system_time(self) -> [u16; 8] {
         let seconds = self.unix / SECOND_NS;
-        let (year, month, day) = date(seconds / DAY_SECONDS);
+        let days = seconds / DAY_SECONDS;
+        let (year, month, day) = date(days);
+        // 1970 began on a Thursday; weeks begin on Sunday.
+        let weekday = (days + 4) % 7;
         let second = seconds % DAY_SECONDS;
         let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+        [year, month, weekday, day, hour, minute, second, 0].map(|part| part as u16)
+    }
+
+    /// Such as `20260102-030405`.
+    pub(super) fn date_and_time(self) -> String {
+        let [year, month, _, day, hour, minute, second, _] = self.system_time();
         format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}")
     }
 }
@@ -112,6 +121,8 @@ mod tests {
         // 1 and this are the nanoseconds since the second.
         assert_eq!(zero.ctf_time(Nanos(5_300_000_000)), 99_999_999);
         assert_eq!(zero.date_and_time(), "20231114-221320");
+        // It was a Tuesday.
+        assert_eq!(zero.system_time(), [2023, 11, 2, 14, 22, 13, 20, 0]);
         assert_eq!(
             super::TimeZero::of(&Trace::default()).monotonic(),
             1_000_000_000
