@@ -9,6 +9,7 @@ use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
 use super::event_options::EventOptions;
+use super::formats::Formats;
 use super::symbols_options::{SymbolsFrom, SymbolsOptions};
 use crate::naming;
 use crate::output::MethodNames;
@@ -42,7 +43,7 @@ pub(super) enum Action {
     SymbolsWorker,
 }
 
-/// Sample the CPUs, take the events of .NET runtimes, and write NAME.trace.zip (for PerfView) and NAME.flamegraph.svg (for any browser).
+/// Sample the CPUs, take the events of .NET runtimes, and write NAME.trace.zip and NAME.nettrace (for PerfView) and NAME.flamegraph.svg (for any browser).
 ///
 /// Without -pid and without a command: the whole machine. Ctrl-C, SIGTERM and -collectsec end the capture.
 #[derive(Args, Debug)]
@@ -139,6 +140,10 @@ pub(super) struct ResultOptions {
     /// Call .NET methods Type.Method in the flame graph and the folded stacks
     #[arg(long)]
     pub(super) shortnames: bool,
+    /// What to write beside the flame graph: zip (NAME.trace.zip), nettrace (NAME.nettrace: samples and events on one
+    /// timeline) or both
+    #[arg(long, value_name = "zip,nettrace", default_value = "zip,nettrace")]
+    pub(super) format: Formats,
 }
 
 impl ResultOptions {

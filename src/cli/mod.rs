@@ -5,6 +5,7 @@ mod background;
 mod collect;
 mod downloads;
 mod event_options;
+mod formats;
 mod outputs;
 mod progress;
 mod ps;

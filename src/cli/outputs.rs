@@ -3,12 +3,14 @@
 use std::fmt::{self, Write as _};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use thiserror::Error;
 
 use super::OneLine;
 use super::arguments::ResultOptions;
 use super::downloads;
+use super::formats::Formats;
 use super::progress::Reporter;
 use super::working::Working;
 use crate::capture::{Capture, Signals};
@@ -17,7 +19,7 @@ use crate::output::archive::{self, ArchiveError, Contents};
 use crate::output::file::{self, OutputError, OutputFile};
 use crate::output::spool_file::recover_command;
 use crate::output::summary::Summary;
-use crate::output::{ctf, flame_graph};
+use crate::output::{ctf, flame_graph, nettrace};
 use crate::trace::Trace;
 use crate::view::report;
 
@@ -84,7 +86,7 @@ impl Wanted<'_> {
             .map_err(|Stopped| self.kept(WriteError::Stopped, working, &unwritten))?;
         let summary = Summary::new(&trace);
         let log = log(self.asked, &end, spool_bytes, &trace);
-        let paths = Paths::of(self.name);
+        let paths = Paths::of(self.name, self.results.format);
         paths
             .create(self.results.force)
             .map_err(WriteError::from)
@@ -158,20 +160,23 @@ impl Wanted<'_> {
     }
 }
 
-/// The two files of a trace.
+/// The files of a trace.
 pub(super) struct Paths {
     name: String,
-    archive: PathBuf,
+    archive: Option<PathBuf>,
+    nettrace: Option<PathBuf>,
     flame_graph: PathBuf,
 }
 
 impl Paths {
-    pub(super) fn of(name: &Path) -> Self {
+    pub(super) fn of(name: &Path, formats: Formats) -> Self {
         let archive = file::trace_path(name);
         let name = file::capture_name(&archive);
+        let nettrace = archive.with_file_name(format!("{name}.nettrace"));
         Self {
             flame_graph: archive.with_file_name(format!("{name}.flamegraph.svg")),
-            archive,
+            archive: formats.zip.then_some(archive),
+            nettrace: formats.nettrace.then_some(nettrace),
             name,
         }
     }
@@ -179,13 +184,25 @@ impl Paths {
     /// What stands in the way is known at once, though the files are made at the end: a collector that is killed
     /// leaves its spool and no empty files.
     pub(super) fn check(&self, force: bool) -> Result<(), OutputError> {
-        OutputFile::check(&self.archive, force)?;
-        OutputFile::check(&self.flame_graph, force)
+        self.traces()
+            .chain([&*self.flame_graph])
+            .try_for_each(|path| OutputFile::check(path, force))
+    }
+
+    fn traces(&self) -> impl Iterator<Item = &Path> {
+        [&self.archive, &self.nettrace]
+            .into_iter()
+            .filter_map(|path| path.as_deref())
     }
 
     fn create(&self, force: bool) -> Result<Outputs, OutputError> {
+        let create = |path: &Option<PathBuf>| {
+            let path = path.as_deref();
+            path.map(|path| OutputFile::create(path, force)).transpose()
+        };
         Ok(Outputs {
-            archive: OutputFile::create(&self.archive, force)?,
+            archive: create(&self.archive)?,
+            nettrace: create(&self.nettrace)?,
             flame_graph: OutputFile::create(&self.flame_graph, force)?,
         })
     }
@@ -193,17 +210,22 @@ impl Paths {
 
 impl fmt::Display for Paths {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let traces: Vec<_> = self
+            .traces()
+            .map(|path| path.display().to_string())
+            .collect();
         write!(
             f,
             "Trace saved to {} (PerfView), flame graph to {} (any browser)",
-            self.archive.display(),
+            traces.join(" and "),
             self.flame_graph.display()
         )
     }
 }
 
 struct Outputs {
-    archive: OutputFile,
+    archive: Option<OutputFile>,
+    nettrace: Option<OutputFile>,
     flame_graph: OutputFile,
 }
 
@@ -214,25 +236,50 @@ impl Outputs {
         contents: &Contents<'_>,
         signals: &Signals,
     ) -> Result<(), WriteError> {
-        let Contents { names, name, .. } = *contents;
-        let mut out = BufWriter::new(Stoppable::new(&mut self.flame_graph, signals));
-        let written = flame_graph::write(trace, names, name, &mut out).and_then(|()| out.flush());
-        drop(out);
-        check(
-            &self.flame_graph,
-            written.map_err(ArchiveError::Io),
-            signals,
-        )?;
-        let out = BufWriter::new(Stoppable::new(&mut self.archive, signals));
-        let written = archive::write(trace, contents, out);
+        write_file(&mut self.flame_graph, signals, |mut out| {
+            flame_graph::write(trace, contents.names, contents.name, &mut out)?;
+            Ok(out.flush()?)
+        })?;
+        let Self {
+            archive, nettrace, ..
+        } = &mut self;
+        // Side by side: each takes as long as the other, and neither needs much memory.
+        let (archived, merged) = thread::scope(|scope| {
+            let merging = nettrace.as_mut().map(|file| {
+                scope.spawn(|| {
+                    write_file(file, signals, |mut out| {
+                        Ok(nettrace::write(trace, &mut out)?)
+                    })
+                })
+            });
+            let archived = archive.as_mut().map_or(Ok(()), |file| {
+                write_file(file, signals, |out| archive::write(trace, contents, out))
+            });
+            let merged = merging.map_or(Ok(()), |thread| match thread.join() {
+                Ok(merged) => merged,
+                Err(panic) => std::panic::resume_unwind(panic),
+            });
+            (archived, merged)
+        });
         // A picture without its trace is kept only by who is in a hurry.
-        let written = check(&self.archive, written, signals);
+        let written = archived.and(merged);
         if let Ok(()) | Err(WriteError::Stopped) = written {
             self.flame_graph.commit()?;
         }
         written?;
-        Ok(self.archive.commit()?)
+        let traces = [self.archive, self.nettrace].into_iter().flatten();
+        Ok(traces.into_iter().try_for_each(OutputFile::commit)?)
     }
+}
+
+fn write_file<'a>(
+    file: &'a mut OutputFile,
+    signals: &'a Signals,
+    write: impl FnOnce(BufWriter<Stoppable<'_>>) -> Result<(), ArchiveError>,
+) -> Result<(), WriteError> {
+    let out = BufWriter::new(Stoppable::new(file, signals));
+    let written = write(out);
+    check(file, written, signals)
 }
 
 fn check(
