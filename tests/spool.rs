@@ -291,7 +291,7 @@ fn a_running_or_left_spool_is_told_of() {
     run_perfcollect(arguments, folder, LIMIT).expect_success();
     assert_eq!(
         listing(folder),
-        ["other", "x.flamegraph.svg", "x.trace.zip"]
+        ["other", "x.flamegraph.svg", "x.nettrace", "x.trace.zip"]
     );
 }
 
