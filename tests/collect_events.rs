@@ -5,6 +5,7 @@
 #[macro_use]
 mod support;
 
+use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -168,6 +169,73 @@ fn expect_same_in_all_readers(trace: &Path) {
     }
 }
 
+/// The merged file holds the samples of the summary and the events of the raw streams, with their stacks.
+fn expect_same_in_nettrace(captured: &Captured, collections: &Value) {
+    let path = captured.folder.path().join("x.nettrace");
+    let Some(all) = perfview_json("nettrace", &path, &[]) else {
+        return;
+    };
+    let summary = captured.summary();
+    let (cpu, events) = (&all["cpu"], &all["events"]);
+    assert_eq!(cpu["samples"], summary["samples"]);
+    // What is over of a thread's time is less than a millisecond.
+    let (told, is) = (&cpu["totalMs"], &summary["cpu_ms"]);
+    let difference = (told.as_f64().unwrap() - is.as_f64().unwrap()).abs();
+    let threads = cpu["processes"].as_array().unwrap().iter();
+    let threads: usize = threads
+        .map(|p| p["threads"].as_array().unwrap().len())
+        .sum();
+    assert!(difference <= threads as f64, "{told} {is}");
+    assert_eq!(
+        (&events["lost"], &events["truncated"]),
+        (&0.into(), &false.into())
+    );
+    // Events, and those of them with a stack.
+    let mut raw: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    for_each_raw_event(&captured.trace(), |event| {
+        if event.kind.provider == "Microsoft-Windows-DotNETRuntime" {
+            let counts = raw.entry(event.kind.id).or_default();
+            counts.0 += 1;
+            counts.1 += u64::from(event.stack.addresses().next().is_some());
+        }
+    });
+    assert!(
+        raw[&EXCEPTION].1 > 0 && raw[&ALLOCATION_TICK].1 > 0,
+        "{raw:?}"
+    );
+    for (id, name) in [
+        (GC_START, "GC/Start"),
+        (ALLOCATION_TICK, "GC/AllocationTick"),
+        (EXCEPTION, "Exception/Start"),
+        (CONTENTION_STOP, "Contention/Stop"),
+        (METHOD_LOADED, "Method/LoadVerbose"),
+        (JITTING, "Method/JittingStarted"),
+    ] {
+        let rows = events["byEvent"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["event"] == name);
+        let count = |key: &str| row.and_then(|row| row[key].as_u64()).unwrap_or(0);
+        let counts = (count("count"), count("withStack"));
+        assert_eq!(counts, raw.get(&id).copied().unwrap_or_default(), "{name}");
+    }
+    let codes = &all["codeAddresses"];
+    let count = |key: &str| codes[key].as_u64().unwrap();
+    assert!(count("withMethod") * 100 >= count("total") * 99, "{codes}");
+    let Some(gc) = perfview_json("gc", &path, &[]) else {
+        return;
+    };
+    for (generation, count) in collections.as_array().unwrap().iter().enumerate() {
+        assert_eq!(
+            &gc["processes"][0][format!("gen{generation}")],
+            count,
+            "{gc:#}"
+        );
+    }
+    // Both files count from the same moment.
+    let zip = perfview_json("cpu", &captured.trace(), &[]).unwrap();
+    let first = |cpu: &Value| cpu["firstMs"].as_f64().unwrap();
+    assert!((first(&zip) - first(cpu)).abs() < 0.01);
+}
+
 #[test]
 fn events_of_every_runtime_are_what_it_counts_itself() {
     need_capture!();
@@ -209,6 +277,7 @@ fn events_of_every_runtime_are_what_it_counts_itself() {
         let difference = counted.abs_diff(allocated);
         assert!(difference * 5 < counted, "{allocated} of {counted}");
         expect_same_in_all_readers(&trace);
+        expect_same_in_nettrace(&captured, &captured.done["runtime"]["gcByGeneration"]);
         let listed = view(&trace, "events");
         let thrown_lines = listed.matches("/ExceptionThrown  ExceptionType=\"").count() as u64;
         assert_eq!(thrown_lines, thrown);

@@ -146,7 +146,9 @@ impl Wanted<'_> {
         } else {
             report::summary(summary, &mut text)
                 .and_then(|()| report::methods(summary, TOP_METHODS, &mut text))
-                .and_then(|()| report::missing_symbols(summary, &paths.archive, &mut text))
+                .and_then(|()| {
+                    report::missing_symbols(summary, paths.archive.as_deref(), &mut text)
+                })
                 .and_then(|()| writeln!(text, "\n{}", OneLine(&paths.to_string())))
         }
         .and_then(|()| {

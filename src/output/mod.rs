@@ -5,7 +5,8 @@
 //!        ├─ ctf ─────────────────── lttngTrace/ ───┤
 //!        ├─ call_tree ─┬─ folded ── stacks.folded ─┤
 //!        │             └─ flame_graph ─ .svg ──────┼─ archive ── NAME.trace.zip (file)
-//!        └─ summary ─────────────── summary.json ──┘
+//!        ├─ summary ─────────────── summary.json ──┘
+//!        └─ nettrace ────────────── NAME.nettrace (file)
 //! ```
 
 pub mod archive;

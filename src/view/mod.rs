@@ -32,7 +32,7 @@ fn print(
     report::processes(summary, top, out)?;
     report::methods(summary, top, out)?;
     report::hot_path(&capture.hot_path, summary.samples, out)?;
-    report::missing_symbols(summary, path, out)?;
+    report::missing_symbols(summary, Some(path), out)?;
     let path = path.to_string_lossy().replace('\'', r"'\''");
     let (path, entry) = (terminal(&path), terminal(&capture.flame_graph));
     writeln!(

@@ -125,11 +125,15 @@ pub fn methods(summary: &Summary, top: usize, out: &mut impl Write) -> io::Resul
 }
 
 /// Prints the ELF files whose functions have no names for want of symbols, each with the command that gets its debug file;
-/// `trace` is the file the summary is of.
+/// `trace` is the archive the summary is of, if there is one.
 ///
 /// # Errors
 /// What `out` returns.
-pub fn missing_symbols(summary: &Summary, trace: &Path, out: &mut impl Write) -> io::Result<()> {
+pub fn missing_symbols(
+    summary: &Summary,
+    trace: Option<&Path>,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let wanting = |module: &&ModuleSummary| !module.has_symbols && module.frames.unnamed > 0;
     let mut modules: Vec<&ModuleSummary> = summary.modules.iter().filter(wanting).collect();
     if modules.is_empty() {
@@ -154,6 +158,9 @@ pub fn missing_symbols(summary: &Summary, trace: &Path, out: &mut impl Write) ->
         )?;
     }
     more(modules.len() as u64, modules.len().min(MAX_MISSING), out)?;
+    let Some(trace) = trace else {
+        return Ok(());
+    };
     let trace = shell_word(&trace.to_string_lossy());
     writeln!(
         out,

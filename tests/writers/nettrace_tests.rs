@@ -100,8 +100,10 @@ fn expected(trace: &Trace) -> Vec<Row> {
         let names = frames.flat_map(|frame| {
             let offset = trace.frames[frame.index()].offset;
             trace.functions_leaf_first(frame).map(move |function| {
-                let name = trace.functions[function.index()].name.as_deref();
-                let name = name.map_or_else(|| format!("{offset:#x}"), str::to_owned);
+                let function = &trace.functions[function.index()];
+                let address = function.start.unwrap_or(offset);
+                let name = function.name.as_deref();
+                let name = name.map_or_else(|| format!("{address:#x}"), str::to_owned);
                 name.replace("[truncated]", "{truncated}")
             })
         });
