@@ -84,6 +84,7 @@ fn round(pid: Pid) -> (Duration, u64, u64) {
             name: "Microsoft-Windows-DotNETRuntime".into(),
             keywords: 0x18,
             level: 4,
+            arguments: String::new(),
         }],
     };
     let session = Session::start(&port, &request, &limits).unwrap();

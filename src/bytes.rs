@@ -1,4 +1,4 @@
-//! Bounds-checked reading of little-endian numbers and texts from bytes.
+//! Bounds-checked reading of little-endian numbers and texts from bytes, and what of their writing is no one-liner.
 
 /// What was not read yet.
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +75,15 @@ impl<'a> Bytes<'a> {
         self.take(2)?;
         Some(text)
     }
+}
+
+/// Appends what [`Bytes::varuint`] reads.
+pub(crate) fn put_varuint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
 }
 
 /// Text of UTF-16 code units. What is no Unicode is replaced.

@@ -227,8 +227,10 @@ fn name_may_have_a_directory_and_the_suffix() {
     }
     for file in [
         "below/plain.trace.zip",
+        "below/plain.nettrace",
         "below/plain.flamegraph.svg",
         "below/full.trace.zip",
+        "below/full.nettrace",
         "below/full.flamegraph.svg",
         "dots.in.it.trace.zip",
         "dots.in.it.flamegraph.svg",
@@ -240,10 +242,32 @@ fn name_may_have_a_directory_and_the_suffix() {
 }
 
 #[test]
+fn one_format_alone() {
+    need_capture!();
+    let folder = tempfile::tempdir().unwrap();
+    for (format, file) in [("ZIP", "zip.trace.zip"), ("nettrace", "nettrace.nettrace")] {
+        let name = format.to_ascii_lowercase();
+        let arguments = [
+            "collect", &name, "-format", format, "-quiet", "--", "sh", "-c", BURN,
+        ];
+        run_perfcollect(arguments, folder.path(), LIMIT).expect_success();
+        let mut names: Vec<_> = fs::read_dir(&folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        assert_eq!(names, [format!("{name}.flamegraph.svg"), file.to_owned()]);
+        names
+            .iter()
+            .for_each(|name| fs::remove_file(folder.path().join(name)).unwrap());
+    }
+}
+
+#[test]
 fn force_replaces_an_older_trace() {
     need_capture!();
     let folder = tempfile::tempdir().unwrap();
-    for file in ["old.trace.zip", "old.flamegraph.svg"] {
+    for file in ["old.trace.zip", "old.nettrace", "old.flamegraph.svg"] {
         fs::write(folder.path().join(file), "older").unwrap();
     }
     let arguments = ["collect", "old", "-force", "-quiet", "--", "sh", "-c", BURN];
@@ -253,6 +277,9 @@ fn force_replaces_an_older_trace() {
         .map(|entry| entry.unwrap().file_name())
         .collect();
     names.sort();
-    assert_eq!(names, ["old.flamegraph.svg", "old.trace.zip"]);
+    assert_eq!(
+        names,
+        ["old.flamegraph.svg", "old.nettrace", "old.trace.zip"]
+    );
     Saved::open(folder, "old");
 }

@@ -213,7 +213,7 @@ fn directory_that_is_missing_or_closed() {
 #[test]
 fn output_that_exists() {
     need_capture!();
-    for older in ["x.trace.zip", "x.flamegraph.svg"] {
+    for older in ["x.trace.zip", "x.nettrace", "x.flamegraph.svg"] {
         let place = Place::new();
         fs::write(place.out.join(older), "older").unwrap();
         let said = place.refused(&["env"], &["x", "-collectsec", "1"]);
@@ -231,7 +231,7 @@ fn output_that_exists() {
 fn older_trace_survives_a_capture_that_fails() {
     need_capture!();
     let place = Place::new();
-    for file in ["x.trace.zip", "x.flamegraph.svg"] {
+    for file in ["x.trace.zip", "x.nettrace", "x.flamegraph.svg"] {
         fs::write(place.out.join(file), "older").unwrap();
     }
     let sleeping = start(Command::new("sleep").arg("60"));
@@ -284,7 +284,10 @@ fn disk_that_is_full() {
             &arguments,
         );
         if finished.status.success() {
-            assert_eq!(finished.stdout, "full.flamegraph.svg\nfull.trace.zip\n");
+            assert_eq!(
+                finished.stdout,
+                "full.flamegraph.svg\nfull.nettrace\nfull.trace.zip\n"
+            );
             break;
         }
         println!("{kilobytes} KiB: {}", finished.stderr);

@@ -97,3 +97,28 @@ fn case_and_dashes_do_not_matter() {
         }
     }
 }
+
+#[test]
+fn events_that_there_are_not() {
+    for (words, said) in [
+        (
+            &["-events", "DotNETRuntime_X"][..],
+            "DotNETRuntime_GCKeyword",
+        ),
+        (&["-clrevents", "gc+bogus"], "bogus"),
+        (&["-clrevents", "gc", "-clreventlevel", "6"], "\"6\""),
+        (&["-clreventlevel", "4"], "--clrevents"),
+        (&["-profile", "bogus"], "gc-collect"),
+        (&["-providers", "A:xyz"], "hexadecimal"),
+        (&["-nolttng", "-gconly"], "cannot be used with"),
+        (&["-nolttng", "-noperf"], "cannot be used with"),
+        (&["-gconly", "-gccollectonly"], "cannot be used with"),
+    ] {
+        for action in ["collect", "start"] {
+            let line: Vec<&str> = [action, "x"].iter().chain(words).copied().collect();
+            let message = refused(&line);
+            assert!(message.contains(said), "{line:?}: {message}");
+        }
+    }
+    assert!(refused(&["view", "x", "-viewer", "tree"]).contains("events"));
+}

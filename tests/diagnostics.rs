@@ -80,6 +80,7 @@ fn methods() -> SessionRequest {
             name: "Microsoft-Windows-DotNETRuntime".into(),
             keywords: 0x18,
             level: 4,
+            arguments: String::new(),
         }],
     }
 }

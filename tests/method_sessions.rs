@@ -9,8 +9,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use perfcollect::dotnet::diagnostics::{DiagnosticsError, Limits};
-use perfcollect::dotnet::nettrace::Losses;
-use perfcollect::dotnet::{MethodName, MethodSession, MethodSessionError, SessionOutcome};
+use perfcollect::dotnet::{MethodName, MethodSession, Missed, RuntimeSessionError, SessionOutcome};
 use perfcollect::machine;
 use perfcollect::trace::Pid;
 use perfcollect_symbols::dotnet_name::ManagedName;
@@ -78,8 +77,7 @@ fn names_of_a_session_are_those_of_the_perf_map() {
         session.ask_to_stop(&limits());
         let (names, outcome) = finish(session);
         assert!(outcome.error.is_none(), "{:?}", outcome.error);
-        assert_eq!(outcome.losses, Losses::default());
-        assert_eq!((outcome.malformed, outcome.forgotten), (0, 0));
+        assert_eq!(outcome.missed, Missed::default());
         let map = perf_map(workload.pid());
         let (mut compared, mut different, mut missing) = (0, Vec::new(), Vec::new());
         for (start, line) in map.iter().filter(|(start, _)| in_time.contains_key(start)) {
@@ -150,7 +148,7 @@ fn a_process_that_is_stopped_holds_nobody_up() {
     assert!(
         matches!(
             outcome.error,
-            Some(MethodSessionError::Diagnostics(DiagnosticsError::Stopped))
+            Some(RuntimeSessionError::Diagnostics(DiagnosticsError::Stopped))
         ),
         "{:?}",
         outcome.error

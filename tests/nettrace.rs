@@ -250,3 +250,30 @@ fn payloads_have_the_values_of_their_fields() {
         }
     }
 }
+
+/// What the sender says of the order is true, and says enough: nobody has to hold back much.
+#[test]
+fn no_event_is_older_than_a_sorted_one_before_it() {
+    for Fixture { stream, .. } in need_fixtures!() {
+        let mut reader = Reader::open(stream.as_slice()).unwrap();
+        let (mut sorted, mut newest, mut inversions) = (0, 0, 0);
+        let (mut held, mut most_held) = (0, 0);
+        while let Some(event) = reader.next_event().unwrap() {
+            let time = event.time.0;
+            assert!(time >= sorted, "{time} after {sorted}");
+            inversions += u64::from(time < newest);
+            newest = newest.max(time);
+            held += event.payload.len();
+            if event.is_sorted {
+                sorted = time;
+                held = 0;
+            }
+            most_held = most_held.max(held);
+        }
+        println!("{inversions} inversions, {most_held} bytes held back at most");
+        assert!(
+            inversions > 0 && most_held > 0 && most_held < 2 << 20,
+            "{most_held}"
+        );
+    }
+}

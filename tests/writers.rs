@@ -8,6 +8,8 @@ mod support;
 mod build;
 #[path = "writers/measure.rs"]
 mod measure;
+#[path = "writers/nettrace_tests.rs"]
+mod nettrace_tests;
 #[path = "writers/perfview_tests.rs"]
 mod perfview_tests;
 #[path = "writers/text_tests.rs"]
@@ -16,8 +18,9 @@ mod text_tests;
 use std::io::Cursor;
 use std::path::PathBuf;
 
+use perfcollect::output::MethodNames;
+use perfcollect::output::archive::{self, Contents};
 use perfcollect::output::summary::Summary;
-use perfcollect::output::{MethodNames, archive};
 use perfcollect::trace::Trace;
 
 /// The archive of a trace on disk.
@@ -29,15 +32,14 @@ struct Written {
 
 fn archive_bytes(trace: &Trace, summary: &Summary) -> Vec<u8> {
     let mut bytes = Cursor::new(Vec::new());
-    archive::write(
-        trace,
+    let contents = Contents {
         summary,
-        MethodNames::Full,
-        "test",
-        b"log",
-        &mut bytes,
-    )
-    .unwrap();
+        names: MethodNames::Full,
+        name: "test",
+        log: b"log",
+        raw_events: true,
+    };
+    archive::write(trace, &contents, &mut bytes).unwrap();
     bytes.into_inner()
 }
 

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
+use super::event_sessions::EventSessions;
 use super::method_sessions::MethodSessions;
 use super::target::{Filter, Target};
 use super::young::Young;
-use crate::dotnet::{MethodName, NamedCode};
+use crate::dotnet::{MethodName, NamedCode, tells_of_runtime};
 use crate::machine::{self, Change, Machine, ProcError};
 use crate::perf::{Clock, Record, SampleRecord};
 use crate::trace::spool::{MethodRow, Row, SpoolEnd};
@@ -50,6 +51,7 @@ pub(super) struct Engine<'a, W> {
     recorder: Recorder<W>,
     methods: MethodSessions,
     young: Young,
+    events: EventSessions,
     losses: Losses,
     /// The stack at hand, kept to spare an allocation a sample.
     leaf_first: Vec<CodeAddress>,
@@ -66,8 +68,22 @@ impl<'a, W: Write> Engine<'a, W> {
             recorder: Recorder::new(spool, header),
             methods: MethodSessions::default(),
             young: Young::default(),
+            events: EventSessions::default(),
             losses: Losses::default(),
             leaf_first: Vec::new(),
+        }
+    }
+
+    /// With sessions of events.
+    pub(super) fn with_events(self, events: EventSessions) -> Self {
+        Self { events, ..self }
+    }
+
+    /// Begins the sessions of the runtimes that are there.
+    pub(super) fn begin_events(&mut self) {
+        match self.filter.pids() {
+            Some(pids) => self.events.begin(pids),
+            None => self.events.begin(machine::pids().unwrap_or_default()),
         }
     }
 
@@ -101,6 +117,11 @@ impl<'a, W: Write> Engine<'a, W> {
                 if self.filter.follow(time, record) {
                     self.machine.apply(time, record);
                     self.young.follow(record, &self.machine);
+                    if let Record::Mapping(mapping) = record
+                        && tells_of_runtime(mapping.path)
+                    {
+                        self.events.meet(mapping.pid);
+                    }
                 }
             }
         }
@@ -237,11 +258,14 @@ impl<'a, W: Write> Engine<'a, W> {
         }
     }
 
-    /// Ends the sessions of events that tell names, and takes these.
-    pub(super) fn finish_methods(&mut self) {
+    /// Ends the sessions of events, those that tell names and those that are wanted for themselves, for which is waited
+    /// until it is `enough`.
+    pub(super) fn finish_sessions(&mut self, enough: impl FnMut() -> bool) {
         let recorder = &mut self.recorder;
+        // The sooner names are asked for, the fewer are gone with their code.
         self.methods
             .finish(|process, code| put_code(recorder, process, &code));
+        self.events.finish(enough);
     }
 
     /// Takes the kernel's own counts of what was lost, by CPU.
@@ -275,6 +299,10 @@ impl<'a, W: Write> Engine<'a, W> {
         self.recorder.bytes()
     }
 
+    pub(super) fn event_bytes(&self) -> u64 {
+        self.events.bytes()
+    }
+
     /// Why the spool does not grow, if it does not.
     pub(super) fn spool_error(&self) -> Option<String> {
         self.recorder.error().map(ToString::to_string)
@@ -299,6 +327,7 @@ impl<'a, W: Write> Engine<'a, W> {
         self.unwinder
             .notices()
             .chain(self.methods.notices())
+            .chain(self.events.notices())
             .collect()
     }
 

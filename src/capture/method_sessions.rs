@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::dotnet::diagnostics::Limits;
 use crate::dotnet::{
-    Detector, Flavour, MethodSession, MethodSessionError, NamedCode, ProcessMemory, SessionOutcome,
+    Detector, Flavour, MethodSession, NamedCode, ProcessMemory, RuntimeSessionError, SessionOutcome,
 };
 use crate::trace::{Notice, Pid, ProcessId};
 
@@ -22,7 +22,7 @@ const LISTING: Duration = Duration::from_secs(3);
 pub(super) struct MethodSessions {
     running: Vec<(ProcessId, Pid, MethodSession)>,
     left_out: Vec<Pid>,
-    failed: Vec<(Pid, MethodSessionError)>,
+    failed: Vec<(Pid, RuntimeSessionError)>,
     lost: Vec<(Pid, u64)>,
 }
 
@@ -69,14 +69,12 @@ impl MethodSessions {
     }
 
     fn settle(&mut self, pid: Pid, outcome: SessionOutcome) {
-        let SessionOutcome {
-            error,
-            losses,
-            malformed,
-            forgotten,
-        } = outcome;
+        let SessionOutcome { error, missed } = outcome;
         self.failed.extend(error.map(|error| (pid, error)));
-        let lost = losses.dropped_events + losses.unknown_events + malformed + forgotten;
+        let lost = missed.losses.dropped_events
+            + missed.losses.unknown_events
+            + missed.malformed
+            + missed.forgotten;
         if lost > 0 {
             self.lost.push((pid, lost));
         }

@@ -2,6 +2,7 @@
 
 mod command;
 mod engine;
+mod event_sessions;
 mod limits;
 mod method_sessions;
 mod recovery;
@@ -12,6 +13,7 @@ pub mod usage;
 mod young;
 
 pub use command::{Command, CommandError};
+pub use event_sessions::EventRequest;
 pub use recovery::recover;
 pub use signals::Signals;
 pub use target::{Target, TargetError};
@@ -29,8 +31,9 @@ use thiserror::Error;
 use crate::machine::{self, Machine, ProcError};
 use crate::perf::{self, SamplingRequest, Session, SessionError};
 use crate::trace::spool::{Ending, SpoolEnd, SpoolError};
-use crate::trace::{CaptureInfo, Header, Losses, Nanos, Notice, Recording};
+use crate::trace::{CaptureInfo, EventStreams, Header, Losses, Nanos, Notice, Recording};
 use engine::{Engine, Weight};
+use event_sessions::EventSessions;
 use sample_rate::SampleRate;
 
 /// Niceness while capturing: the rings must be emptied however busy the machine is, and that takes little.
@@ -51,6 +54,8 @@ pub struct CaptureRequest {
     pub target: Target,
     /// How.
     pub sampling: SamplingRequest,
+    /// Whether CPUs are sampled; without, only processes are followed.
+    pub samples: bool,
     /// For how long; `None`: until a signal, or the end of the target.
     pub limit: Option<Duration>,
 }
@@ -91,6 +96,8 @@ pub struct Progress {
     pub lost: u64,
     /// Bytes of the spool.
     pub bytes: u64,
+    /// Bytes of the event streams.
+    pub event_bytes: u64,
 }
 
 /// Why the capture ended.
@@ -142,11 +149,14 @@ pub struct Capture {
     pub end: End,
     /// Blocks the spool lacks, because the disk was full.
     pub unwritten: Vec<u8>,
+    /// Events of .NET runtimes; none until they are read from where their streams were kept.
+    pub events: EventStreams,
 }
 
-/// Runs a capture to its end, through the spool (an empty file). `report` is called every few hundredths of a second.
+/// Runs a capture to its end, through the spool (an empty file), with the events of .NET runtimes if any are wanted. `report` is called every few hundredths of a second.
 pub fn run(
     request: &CaptureRequest,
+    events: Option<EventRequest>,
     spool: &File,
     signals: &Signals,
     mut report: impl FnMut(Progress),
@@ -155,7 +165,8 @@ pub fn run(
     let mut session = Session::open(&request.sampling, request.target.scope())?;
     let header = header(request, &session);
     let weight = Weight::of(session.clock(), &header.info);
-    let mut engine = Engine::new(&request.target, weight, spool, &header);
+    let events = EventSessions::new(events);
+    let mut engine = Engine::new(&request.target, weight, spool, &header).with_events(events);
     if let Some(error) = engine.spool_error() {
         return Err(CaptureError::SpoolBegin(error));
     }
@@ -164,8 +175,11 @@ pub fn run(
         limits::raise_open_files();
         session.attach(&header.info.target, || request.target.threads())?;
         engine.begin(None)?;
+        engine.begin_events();
     }
-    session.start_sampling()?;
+    if request.samples {
+        session.start_sampling()?;
+    }
     let mut sample_rate = SampleRate::new(request.sampling.frequency_hz);
     let (started, start_unix_ns) = (perf::now(), unix_ns());
     let clock = Instant::now();
@@ -204,6 +218,7 @@ pub fn run(
             samples: engine.samples(),
             lost: engine.lost(),
             bytes: engine.bytes(),
+            event_bytes: engine.event_bytes(),
         });
         if signals.pending() {
             break End::Signal;
@@ -230,7 +245,7 @@ pub fn run(
     let ended = perf::now();
     let _ = setpriority_process(None, priority);
     session.drain_all(|time, record| engine.record(time, &record));
-    engine.finish_methods();
+    engine.finish_sessions(|| signals.pending());
     engine.tick(ended, session.malformed(), session.late());
     engine.settle(&session.lost());
     let mut notices = session.notices();
@@ -309,6 +324,7 @@ fn read_back(
         notices,
         end,
         unwritten: kept,
+        events: EventStreams::default(),
     })
 }
 

@@ -5,7 +5,7 @@ use std::io::Read;
 use super::{Capture, End, notable_losses};
 use crate::machine::{self, Content, Machine};
 use crate::trace::spool::{Ending, SpoolError};
-use crate::trace::{CaptureInfo, ModuleId, Notice, Recording};
+use crate::trace::{CaptureInfo, EventStreams, ModuleId, Notice, Recording};
 
 /// Files that are named in a notice.
 const LISTED_FILES: usize = 5;
@@ -31,6 +31,7 @@ pub fn recover(spool: impl Read) -> Result<Capture, SpoolError> {
         notices,
         end: End::Died,
         unwritten: Vec::new(),
+        events: EventStreams::default(),
         recording,
     })
 }

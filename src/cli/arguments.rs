@@ -8,11 +8,14 @@ use std::time::Duration;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
+use super::event_options::EventOptions;
+use super::formats::Formats;
 use super::symbols_options::{SymbolsFrom, SymbolsOptions};
 use crate::naming;
 use crate::output::MethodNames;
 use crate::perf::CallGraph;
 use crate::trace::Pid;
+use crate::view::events::Viewer;
 
 /// Profiles native, kernel and .NET code on Linux.
 ///
@@ -27,6 +30,10 @@ pub(super) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(super) enum Action {
     Collect(CollectOptions),
+    /// Begin a capture in the background; the options are those of collect
+    Start(CollectOptions),
+    /// End the capture of this name and wait for its trace; one that was killed is recovered
+    Stop(RecoverOptions),
     Recover(RecoverOptions),
     View(ViewOptions),
     Ps(PsOptions),
@@ -36,7 +43,7 @@ pub(super) enum Action {
     SymbolsWorker,
 }
 
-/// Sample the CPUs and write NAME.trace.zip (for PerfView) and NAME.flamegraph.svg (for any browser).
+/// Sample the CPUs, take the events of .NET runtimes, and write NAME.trace.zip and NAME.nettrace (for PerfView) and NAME.flamegraph.svg (for any browser).
 ///
 /// Without -pid and without a command: the whole machine. Ctrl-C, SIGTERM and -collectsec end the capture.
 #[derive(Args, Debug)]
@@ -78,6 +85,11 @@ pub(super) struct CollectOptions {
     /// Sample the CPU's cycles instead of its time, where it has a counter
     #[arg(long)]
     pub(super) hwevents: bool,
+    /// As `start` starts it
+    #[arg(long, hide = true)]
+    pub(super) background: bool,
+    #[command(flatten)]
+    pub(super) events: EventOptions,
     #[command(flatten)]
     pub(super) names: NameOptions,
     #[command(flatten)]
@@ -128,6 +140,10 @@ pub(super) struct ResultOptions {
     /// Call .NET methods Type.Method in the flame graph and the folded stacks
     #[arg(long)]
     pub(super) shortnames: bool,
+    /// What to write beside the flame graph: zip (NAME.trace.zip), nettrace (NAME.nettrace: samples and events on one
+    /// timeline) or both
+    #[arg(long, value_name = "zip,nettrace", default_value = "zip,nettrace")]
+    pub(super) format: Formats,
 }
 
 impl ResultOptions {
@@ -142,7 +158,6 @@ impl ResultOptions {
 
 /// Make the trace of a capture that was killed, from the spool it left beside its output.
 #[derive(Args, Debug)]
-#[command(visible_alias = "stop")]
 pub(super) struct RecoverOptions {
     /// Name the capture was given
     #[arg(value_name = "NAME")]
@@ -150,13 +165,16 @@ pub(super) struct RecoverOptions {
     /// Write the trace under this name instead, on another disk perhaps
     #[arg(short, long, value_name = "NAME")]
     pub(super) output: Option<PathBuf>,
+    /// Do not keep the streams of events as they came (eventpipe/PID.nettrace) in the trace
+    #[arg(long)]
+    pub(super) noraw: bool,
     #[command(flatten)]
     pub(super) names: NameOptions,
     #[command(flatten)]
     pub(super) results: ResultOptions,
 }
 
-/// Print the summary and the top methods of a trace.
+/// Print what is in a trace: the summary and the top methods, or the events of its .NET runtimes.
 #[derive(Args, Debug)]
 pub(super) struct ViewOptions {
     /// The trace
@@ -165,6 +183,12 @@ pub(super) struct ViewOptions {
     /// Methods to print
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub(super) top: usize,
+    /// What to print: the report, each event, or the tables of garbage collections and compiled methods
+    #[arg(long, value_enum, default_value_t, ignore_case = true)]
+    pub(super) viewer: Viewer,
+    /// Events of this process only
+    #[arg(long, value_name = "NAME|PID")]
+    pub(super) processfilter: Option<String>,
 }
 
 /// List the .NET processes of the machine, in all containers, and say why one cannot be asked for its events.

@@ -5,12 +5,19 @@ use std::io;
 use thiserror::Error;
 
 use super::arguments::CollectOptions;
+use super::background::STARTED;
+use super::event_options::Plan;
 use super::outputs::{Paths, Wanted, WriteError};
 use super::progress::Reporter;
-use crate::capture::{self, Capture, CaptureError, CaptureRequest, End, Signals, Target};
+use super::working::Working;
+use crate::capture::{
+    self, Capture, CaptureError, CaptureRequest, End, EventRequest, Signals, Target,
+};
+use crate::dotnet::ProfileError;
 use crate::output::file::OutputError;
 use crate::output::spool_file::{SpoolFile, SpoolFileError};
 use crate::perf::{Clock, SamplingRequest};
+use crate::trace::Notice;
 
 #[derive(Debug, Error)]
 pub(super) enum CollectError {
@@ -24,34 +31,63 @@ pub(super) enum CollectError {
     Spool(#[from] SpoolFileError),
     #[error(transparent)]
     Write(#[from] WriteError),
-    #[error("no samples: {0}")]
+    #[error("no samples: {0}; nothing was written")]
     NoSamples(String),
+    #[error("no events: {0}; nothing was written")]
+    NoEvents(String),
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
 }
 
 pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
+    if options.background {
+        // The terminal may go, and its Ctrl-C is not meant.
+        let _ = rustix::process::setsid();
+    }
     let signals = Signals::install().map_err(CollectError::Signals)?;
-    let request = request(options);
-    Paths::of(&options.name).check(options.results.force)?;
+    let plan = options.events.plan()?;
+    let request = request(options, &plan);
+    Paths::of(&options.name, options.results.format).check(options.results.force)?;
     let spool = SpoolFile::create(&options.name, options.results.force)?;
-    let mut reporter = Reporter::new(options.results.quiet || options.results.json);
+    let working = Working::create(&options.name, spool, plan.events.is_some())?;
+    let events = plan.events.zip(working.keep_stream());
+    let events = events.map(|(profile, keep)| EventRequest {
+        session: profile.session_request(),
+        keep,
+    });
+    let mut reporter = match options.background {
+        true => Reporter::Brief,
+        false => Reporter::new(options.results.quiet || options.results.json),
+    };
     let mut started = false;
-    let capture = capture::run(&request, spool.file(), &signals, |progress| {
+    let capture = capture::run(&request, events, working.spool(), &signals, |progress| {
         if !std::mem::replace(&mut started, true) {
             reporter.say(&greeting(&request));
         }
         reporter.progress(&progress);
     });
-    let capture = capture.inspect_err(|error| {
+    let mut capture = capture.inspect_err(|error| {
         if !matches!(error, CaptureError::Spool(_)) {
             // The capture has not begun, so nothing is in it.
-            let _ = spool.remove();
+            let _ = working.remove();
         }
     })?;
     reporter.end();
     reporter.say(&format!("...STOPPED ({}).", capture.end));
+    working.read_events(&mut capture);
     if capture.recording.samples.is_empty() {
-        let _ = spool.remove();
-        return Err(CollectError::NoSamples(why_no_samples(&capture, &request)));
+        let why = why_no_samples(&capture, &request);
+        if capture.events.is_empty() {
+            let _ = working.remove();
+            return Err(match request.samples {
+                true => CollectError::NoSamples(why),
+                false => CollectError::NoEvents(why_no_events(&capture)),
+            });
+        }
+        if request.samples {
+            let what = format!("there are no samples, only events: {why}");
+            capture.notices.push(Notice::new(what, ""));
+        }
     }
     let wanted = Wanted {
         name: &options.name,
@@ -59,13 +95,14 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
         naming: options.names.naming(),
         download: options.names.download(),
         results: options.results,
+        raw_events: !options.events.noraw,
         beside_command: !options.command.is_empty(),
         asked: &format!("asked: {options:?}\nsampling: {:?}", request.sampling),
     };
-    Ok(wanted.make(capture, &spool, &signals)?)
+    Ok(wanted.make(capture, &working, &signals)?)
 }
 
-fn request(options: &CollectOptions) -> CaptureRequest {
+fn request(options: &CollectOptions, plan: &Plan) -> CaptureRequest {
     let target = if !options.command.is_empty() {
         Target::Command(options.command.clone())
     } else if !options.pid.is_empty() {
@@ -84,6 +121,7 @@ fn request(options: &CollectOptions) -> CaptureRequest {
             Some(bytes) => sampling.with_ring_bytes(bytes),
             None => sampling,
         },
+        samples: plan.samples,
         limit: options.collectsec,
     }
 }
@@ -97,7 +135,7 @@ fn greeting(request: &CaptureRequest) -> String {
         (None, Target::Command(_)) => "It ends with the command, or with CTRL+C.".into(),
         (None, _) => "Press CTRL+C to stop.".into(),
     };
-    format!("Collection started ({}). {until}", request.target)
+    format!("{STARTED} ({}). {until}", request.target)
 }
 
 fn why_no_samples(capture: &Capture, request: &CaptureRequest) -> String {
@@ -125,8 +163,13 @@ fn why_no_samples(capture: &Capture, request: &CaptureRequest) -> String {
             ),
         }
     };
-    format!(
-        "in {seconds:.1} s of {} {cause}; nothing was written",
-        info.target
-    )
+    format!("in {seconds:.1} s of {} {cause}", info.target)
+}
+
+fn why_no_events(capture: &Capture) -> String {
+    let notices: Vec<&str> = capture.notices.iter().map(|n| n.what.as_str()).collect();
+    match notices.is_empty() {
+        true => format!("there was no .NET process in {}", capture.info.target),
+        false => notices.join("; "),
+    }
 }

@@ -1,8 +1,11 @@
 //! The command line: one file per action.
 
 mod arguments;
+mod background;
 mod collect;
 mod downloads;
+mod event_options;
+mod formats;
 mod outputs;
 mod progress;
 mod ps;
@@ -11,6 +14,7 @@ mod spelling;
 mod symbols;
 mod symbols_options;
 mod view;
+mod working;
 
 use std::ffi::OsString;
 use std::fmt::{self, Write as _};
@@ -33,8 +37,15 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             ErrorKind::MissingRequiredArgument,
             "a command is needed after `--`",
         )),
-        _ => Arguments::try_parse_from(words),
+        _ => Arguments::try_parse_from(&words),
     };
+    let parsed = parsed.and_then(|arguments| match &arguments.action {
+        Action::Collect(options) | Action::Start(options) => match options.events.plan() {
+            Ok(_) => Ok(arguments),
+            Err(error) => Err(Arguments::command().error(ErrorKind::ValueValidation, error)),
+        },
+        _ => Ok(arguments),
+    });
     let arguments = match parsed {
         Ok(arguments) => arguments,
         Err(mut error) => {
@@ -47,6 +58,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let result = match &arguments.action {
         Action::Collect(options) => collect::run(options).map_err(|error| error.to_string()),
+        Action::Start(options) => {
+            background::start(options, &words).map_err(|error| error.to_string())
+        }
+        Action::Stop(options) => background::stop(options).map_err(|error| error.to_string()),
         Action::Recover(options) => recover::run(options).map_err(|error| error.to_string()),
         Action::View(options) => view::run(options).map_err(|error| error.to_string()),
         Action::Ps(options) => ps::run(options).map_err(|error| error.to_string()),
@@ -56,7 +71,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
-            eprintln!("perfcollect: {}", OneLine(&message));
+            eprintln!("{}{}", background::FAILED, OneLine(&message));
             ExitCode::FAILURE
         }
     }

@@ -3,21 +3,23 @@
 use std::fmt::{self, Write as _};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use thiserror::Error;
 
 use super::OneLine;
 use super::arguments::ResultOptions;
 use super::downloads;
+use super::formats::Formats;
 use super::progress::Reporter;
+use super::working::Working;
 use crate::capture::{Capture, Signals};
 use crate::naming::{self, Stopped};
-use crate::output::MethodNames;
-use crate::output::archive::{self, ArchiveError};
+use crate::output::archive::{self, ArchiveError, Contents};
 use crate::output::file::{self, OutputError, OutputFile};
-use crate::output::flame_graph;
-use crate::output::spool_file::{SpoolFile, recover_command};
+use crate::output::spool_file::recover_command;
 use crate::output::summary::Summary;
+use crate::output::{ctf, flame_graph, nettrace};
 use crate::trace::Trace;
 use crate::view::report;
 
@@ -54,6 +56,8 @@ pub(super) struct Wanted<'a> {
     /// Whether to get debug files that are not here.
     pub(super) download: bool,
     pub(super) results: ResultOptions,
+    /// Whether the streams of events are kept as they came.
+    pub(super) raw_events: bool,
     /// Whether standard output belongs to a command.
     pub(super) beside_command: bool,
     /// For maintainers: what was asked and granted.
@@ -65,7 +69,7 @@ impl Wanted<'_> {
     pub(super) fn make(
         &self,
         mut capture: Capture,
-        spool: &SpoolFile,
+        working: &Working,
         signals: &Signals,
     ) -> Result<(), WriteError> {
         let end = capture.end.to_string();
@@ -79,31 +83,37 @@ impl Wanted<'_> {
             capture.notices.extend(notice);
         }
         let trace = naming::name(capture, &self.naming, &|| stopped(signals))
-            .map_err(|Stopped| self.kept(WriteError::Stopped, spool, &unwritten))?;
+            .map_err(|Stopped| self.kept(WriteError::Stopped, working, &unwritten))?;
         let summary = Summary::new(&trace);
         let log = log(self.asked, &end, spool_bytes, &trace);
-        let paths = Paths::of(self.name);
+        let paths = Paths::of(self.name, self.results.format);
         paths
             .create(self.results.force)
             .map_err(WriteError::from)
             .and_then(|outputs| {
-                let names = self.results.names();
-                outputs.write(&trace, &summary, names, log.as_bytes(), signals)
+                let contents = Contents {
+                    summary: &summary,
+                    names: self.results.names(),
+                    name: &paths.name,
+                    log: log.as_bytes(),
+                    raw_events: self.raw_events,
+                };
+                outputs.write(&trace, &contents, signals)
             })
-            .map_err(|error| self.kept(error, spool, &unwritten))?;
-        let removed = spool.remove();
+            .map_err(|error| self.kept(error, working, &unwritten))?;
+        let removed = working.remove();
         self.print(&summary, &paths)?;
         if let Err(error) = removed {
-            let path = spool.path().display().to_string();
+            let path = working.spool_path().display().to_string();
             eprintln!("cannot remove {}: {error}", OneLine(&path));
         }
         Ok(())
     }
 
     /// What failed, and how to get the trace nevertheless.
-    fn kept(&self, error: WriteError, spool: &SpoolFile, unwritten: &[u8]) -> WriteError {
+    fn kept(&self, error: WriteError, working: &Working, unwritten: &[u8]) -> WriteError {
         // The files that were begun are gone by now, so there may be room again.
-        let whole = unwritten.is_empty() || spool.append(unwritten).is_ok();
+        let whole = unwritten.is_empty() || working.append(unwritten).is_ok();
         let lost = match whole {
             true => "",
             false => " but for the last moment, for which there is no room",
@@ -136,7 +146,9 @@ impl Wanted<'_> {
         } else {
             report::summary(summary, &mut text)
                 .and_then(|()| report::methods(summary, TOP_METHODS, &mut text))
-                .and_then(|()| report::missing_symbols(summary, &paths.archive, &mut text))
+                .and_then(|()| {
+                    report::missing_symbols(summary, paths.archive.as_deref(), &mut text)
+                })
                 .and_then(|()| writeln!(text, "\n{}", OneLine(&paths.to_string())))
         }
         .and_then(|()| {
@@ -150,20 +162,23 @@ impl Wanted<'_> {
     }
 }
 
-/// The two files of a trace.
+/// The files of a trace.
 pub(super) struct Paths {
     name: String,
-    archive: PathBuf,
+    archive: Option<PathBuf>,
+    nettrace: Option<PathBuf>,
     flame_graph: PathBuf,
 }
 
 impl Paths {
-    pub(super) fn of(name: &Path) -> Self {
+    pub(super) fn of(name: &Path, formats: Formats) -> Self {
         let archive = file::trace_path(name);
         let name = file::capture_name(&archive);
+        let nettrace = archive.with_file_name(format!("{name}.nettrace"));
         Self {
             flame_graph: archive.with_file_name(format!("{name}.flamegraph.svg")),
-            archive,
+            archive: formats.zip.then_some(archive),
+            nettrace: formats.nettrace.then_some(nettrace),
             name,
         }
     }
@@ -171,14 +186,25 @@ impl Paths {
     /// What stands in the way is known at once, though the files are made at the end: a collector that is killed
     /// leaves its spool and no empty files.
     pub(super) fn check(&self, force: bool) -> Result<(), OutputError> {
-        OutputFile::check(&self.archive, force)?;
-        OutputFile::check(&self.flame_graph, force)
+        self.traces()
+            .chain([&*self.flame_graph])
+            .try_for_each(|path| OutputFile::check(path, force))
     }
 
-    fn create(&self, force: bool) -> Result<Outputs<'_>, OutputError> {
+    fn traces(&self) -> impl Iterator<Item = &Path> {
+        [&self.archive, &self.nettrace]
+            .into_iter()
+            .filter_map(|path| path.as_deref())
+    }
+
+    fn create(&self, force: bool) -> Result<Outputs, OutputError> {
+        let create = |path: &Option<PathBuf>| {
+            let path = path.as_deref();
+            path.map(|path| OutputFile::create(path, force)).transpose()
+        };
         Ok(Outputs {
-            name: &self.name,
-            archive: OutputFile::create(&self.archive, force)?,
+            archive: create(&self.archive)?,
+            nettrace: create(&self.nettrace)?,
             flame_graph: OutputFile::create(&self.flame_graph, force)?,
         })
     }
@@ -186,49 +212,76 @@ impl Paths {
 
 impl fmt::Display for Paths {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let traces: Vec<_> = self
+            .traces()
+            .map(|path| path.display().to_string())
+            .collect();
         write!(
             f,
             "Trace saved to {} (PerfView), flame graph to {} (any browser)",
-            self.archive.display(),
+            traces.join(" and "),
             self.flame_graph.display()
         )
     }
 }
 
-struct Outputs<'a> {
-    name: &'a str,
-    archive: OutputFile,
+struct Outputs {
+    archive: Option<OutputFile>,
+    nettrace: Option<OutputFile>,
     flame_graph: OutputFile,
 }
 
-impl Outputs<'_> {
+impl Outputs {
     fn write(
         mut self,
         trace: &Trace,
-        summary: &Summary,
-        names: MethodNames,
-        log: &[u8],
+        contents: &Contents<'_>,
         signals: &Signals,
     ) -> Result<(), WriteError> {
-        let mut out = BufWriter::new(Stoppable::new(&mut self.flame_graph, signals));
-        let written =
-            flame_graph::write(trace, names, self.name, &mut out).and_then(|()| out.flush());
-        drop(out);
-        check(
-            &self.flame_graph,
-            written.map_err(ArchiveError::Io),
-            signals,
-        )?;
-        let out = BufWriter::new(Stoppable::new(&mut self.archive, signals));
-        let written = archive::write(trace, summary, names, self.name, log, out);
+        write_file(&mut self.flame_graph, signals, |mut out| {
+            flame_graph::write(trace, contents.names, contents.name, &mut out)?;
+            Ok(out.flush()?)
+        })?;
+        let Self {
+            archive, nettrace, ..
+        } = &mut self;
+        // Side by side: each takes as long as the other, and neither needs much memory.
+        let (archived, merged) = thread::scope(|scope| {
+            let merging = nettrace.as_mut().map(|file| {
+                scope.spawn(|| {
+                    write_file(file, signals, |mut out| {
+                        Ok(nettrace::write(trace, &mut out)?)
+                    })
+                })
+            });
+            let archived = archive.as_mut().map_or(Ok(()), |file| {
+                write_file(file, signals, |out| archive::write(trace, contents, out))
+            });
+            let merged = merging.map_or(Ok(()), |thread| match thread.join() {
+                Ok(merged) => merged,
+                Err(panic) => std::panic::resume_unwind(panic),
+            });
+            (archived, merged)
+        });
         // A picture without its trace is kept only by who is in a hurry.
-        let written = check(&self.archive, written, signals);
+        let written = archived.and(merged);
         if let Ok(()) | Err(WriteError::Stopped) = written {
             self.flame_graph.commit()?;
         }
         written?;
-        Ok(self.archive.commit()?)
+        let traces = [self.archive, self.nettrace].into_iter().flatten();
+        Ok(traces.into_iter().try_for_each(OutputFile::commit)?)
     }
+}
+
+fn write_file<'a>(
+    file: &'a mut OutputFile,
+    signals: &'a Signals,
+    write: impl FnOnce(BufWriter<Stoppable<'_>>) -> Result<(), ArchiveError>,
+) -> Result<(), WriteError> {
+    let out = BufWriter::new(Stoppable::new(file, signals));
+    let written = write(out);
+    check(file, written, signals)
 }
 
 fn check(
@@ -293,5 +346,24 @@ fn log(asked: &str, end: &str, spool_bytes: u64, trace: &Trace) -> String {
         spool_bytes as f64 / trace.samples.len().max(1) as f64,
         trace.quality
     );
+    for stream in trace.events.streams() {
+        let _ = writeln!(
+            log,
+            "events of {}: {} bytes",
+            stream.name, stream.counts.bytes
+        );
+        for (kind, count) in &stream.counts.by_kind {
+            let known = match ctf::is_written(kind) {
+                true => "",
+                false => ", not in the CTF part",
+            };
+            let (provider, id, version) = (&kind.provider, kind.id, kind.version);
+            let _ = writeln!(
+                log,
+                "  {count} {provider}/{id} v{version} {}{known}",
+                kind.name
+            );
+        }
+    }
     log
 }

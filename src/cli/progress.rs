@@ -14,8 +14,14 @@ const TERMINAL_PACE: Duration = Duration::from_millis(200);
 /// Prints to standard error, so that a command's output stays untouched.
 pub(super) enum Reporter {
     Quiet,
-    Terminal { next: Duration },
-    Plain { next: Duration },
+    /// Says what is worth a line, and not how far the capture has come.
+    Brief,
+    Terminal {
+        next: Duration,
+    },
+    Plain {
+        next: Duration,
+    },
 }
 
 impl Reporter {
@@ -41,7 +47,7 @@ impl Reporter {
     /// How far the capture has come.
     pub(super) fn progress(&mut self, progress: &Progress) {
         match self {
-            Self::Quiet => {}
+            Self::Quiet | Self::Brief => {}
             Self::Terminal { next } if progress.elapsed >= *next => {
                 *next = progress.elapsed + TERMINAL_PACE;
                 print(&format!("\r  {}\x1b[K", line(progress)));
@@ -88,10 +94,15 @@ fn line(progress: &Progress) -> String {
         samples,
         lost,
         bytes,
+        event_bytes,
     } = progress;
     let kib = bytes.div_ceil(1024);
+    let events = match event_bytes.div_ceil(1024) {
+        0 => String::new(),
+        kib => format!(", events {kib} KiB"),
+    };
     format!(
-        "{:.1} s, {samples} samples, {lost} lost, {kib} KiB",
+        "{:.1} s, {samples} samples, {lost} lost, {kib} KiB{events}",
         elapsed.as_secs_f64()
     )
 }

@@ -7,6 +7,7 @@ use thiserror::Error;
 use super::arguments::RecoverOptions;
 use super::outputs::{Paths, Wanted, WriteError};
 use super::progress::Reporter;
+use super::working::Working;
 use crate::capture::{self, Signals};
 use crate::output::file::OutputError;
 use crate::output::spool_file::{self, SpoolFile, SpoolFileError};
@@ -25,7 +26,7 @@ pub(super) enum RecoverError {
     #[error("nothing can be recovered from {path}: {error}")]
     Spool { path: String, error: SpoolError },
     #[error(
-        "{path} holds no samples: the capture was killed before it had any; `rm {path}` removes it"
+        "{path} holds no samples, and there are no events: the capture was killed before it had any; `rm {path}` removes it"
     )]
     NoSamples { path: String },
 }
@@ -36,13 +37,15 @@ pub(super) fn run(options: &RecoverOptions) -> Result<(), RecoverError> {
     let capture_name = spool_file::capture_of(&options.name);
     let name = capture_name.as_ref().unwrap_or(&options.name);
     let output = options.output.as_ref().unwrap_or(name);
-    Paths::of(output).check(options.results.force)?;
-    let path = || spool.path().display().to_string();
-    let capture = capture::recover(spool.file()).map_err(|error| RecoverError::Spool {
+    Paths::of(output, options.results.format).check(options.results.force)?;
+    let working = Working::open(name, spool)?;
+    let path = || working.spool_path().display().to_string();
+    let mut capture = capture::recover(working.spool()).map_err(|error| RecoverError::Spool {
         path: path(),
         error,
     })?;
-    if capture.recording.samples.is_empty() {
+    working.read_events(&mut capture);
+    if capture.recording.samples.is_empty() && capture.events.is_empty() {
         return Err(RecoverError::NoSamples { path: path() });
     }
     let reporter = Reporter::new(options.results.quiet || options.results.json);
@@ -57,8 +60,9 @@ pub(super) fn run(options: &RecoverOptions) -> Result<(), RecoverError> {
         naming: options.names.naming(),
         download: options.names.download(),
         results: options.results,
+        raw_events: !options.noraw,
         beside_command: false,
         asked: &format!("asked: {options:?}"),
     };
-    Ok(wanted.make(capture, &spool, &signals)?)
+    Ok(wanted.make(capture, &working, &signals)?)
 }

@@ -1,10 +1,24 @@
 //! `perfcollect view NAME.trace.zip`.
 
+use std::io::{self, BufWriter, Write};
+
 use super::arguments::ViewOptions;
+use crate::view::events::{self, Viewer};
 use crate::view::{self, ViewError};
 
 pub(super) fn run(options: &ViewOptions) -> Result<(), ViewError> {
-    let mut text = Vec::new();
-    view::view(&options.trace, options.top, &mut text)?;
-    super::print(&text).map_err(ViewError::Print)
+    if options.viewer == Viewer::Report {
+        let mut text = Vec::new();
+        view::view(&options.trace, options.top, &mut text)?;
+        return super::print(&text).map_err(ViewError::Print);
+    }
+    let mut out = BufWriter::new(io::stdout().lock());
+    let process = options.processfilter.as_deref();
+    let printed = events::view(&options.trace, options.viewer, process, &mut out)
+        .and_then(|()| out.flush().map_err(ViewError::Print));
+    match printed {
+        // `| head` has seen enough.
+        Err(ViewError::Print(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        printed => printed,
+    }
 }

@@ -12,7 +12,7 @@ use crate::bytes::Bytes;
 
 /// Who tells of code while it is made, and who lists it at the end.
 pub(super) const RUNTIME: &str = "Microsoft-Windows-DotNETRuntime";
-const RUNDOWN: &str = "Microsoft-Windows-DotNETRuntimeRundown";
+pub(super) const RUNDOWN: &str = "Microsoft-Windows-DotNETRuntimeRundown";
 /// Flag of a method: compiled by the JIT compiler.
 const JITTED: u32 = 8;
 /// Where the tier is in the flags.

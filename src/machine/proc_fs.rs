@@ -137,6 +137,16 @@ pub fn namespace_pid(pid: Pid) -> Option<Pid> {
         .map(Pid)
 }
 
+/// Threads of a process by their id in its own pid namespace; none where that is ours.
+#[must_use]
+pub fn namespace_threads(pid: Pid) -> FxHashMap<Tid, Tid> {
+    if namespace_pid(pid).is_none_or(|inside| inside == pid) {
+        return FxHashMap::default();
+    }
+    let inside = |tid: Tid| Some((Tid(namespace_pid(Pid(tid.0))?.0), tid));
+    threads([pid]).into_iter().filter_map(inside).collect()
+}
+
 /// When a process started, in ticks since the start of the machine; with its id it names one process for good.
 #[must_use]
 pub fn start_ticks(pid: Pid) -> Option<u64> {

@@ -134,8 +134,10 @@ pub fn name(capture: Capture, options: &Options, stop: Stop<'_>) -> Result<Trace
         machine,
         info,
         mut notices,
+        events,
         ..
     } = capture;
+    notices.extend(events.notices());
     let mut functions = Functions::default();
     let mut of_row = vec![FunctionId(0); recording.frames.len()];
     let mut inlined_in: FxHashMap<usize, Vec<FunctionId>> = FxHashMap::default();
@@ -179,9 +181,11 @@ pub fn name(capture: Capture, options: &Options, stop: Stop<'_>) -> Result<Trace
         quality: Quality {
             stacks: recording.quality,
             losses: recording.losses,
+            events: events.qualities(),
             notices,
             ..Default::default()
         },
+        events,
     };
     let samples = samples_of_frames(&trace);
     trace.quality.names = count_names(&trace, &samples);

@@ -1,7 +1,7 @@
 //! `NAME.trace.zip`: the one file of a capture. PerfView opens it, everything else unzips it.
 //!
 //! Same trace, same bytes: entries come in a fixed order with a fixed time. Their names are ours but for the folder,
-//! and none is one PerfView looks for (`metadata`, a second `.data.txt`).
+//! and none but those of the events is one PerfView looks for (`metadata`, a second `.data.txt`).
 
 use std::io::{self, Seek, SeekFrom, Write};
 
@@ -11,7 +11,7 @@ use zip::{CompressionMethod, DateTime, ZipWriter};
 use super::call_tree::CallTree;
 use super::short_name::MethodNames;
 use super::summary::Summary;
-use super::{flame_graph, folded, perf_text, sanitize};
+use super::{ctf, flame_graph, folded, perf_text, sanitize};
 use crate::trace::Trace;
 
 /// End of the folder's name; the trace viewer finds its entries below it.
@@ -22,12 +22,17 @@ pub(crate) const SUMMARY: &str = "summary.json";
 pub(crate) const FOLDED: &str = "stacks.folded";
 /// Entry with the flame graph.
 pub(crate) const FLAME_GRAPH: &str = "flamegraph.svg";
+/// Folder of the event streams as they came.
+pub(crate) const RAW_EVENTS: &str = "eventpipe";
 const PERF_TEXT: &str = "perf.data.txt";
 const LOG: &str = "perfcollect.log";
 
 /// Measured on 60 000 samples (338 MB of text, 98 MB of folded stacks): level 1 makes 33 MB in 1.5 s, 2 makes 26 MB in
 /// 1.8 s, 3 makes 25 MB in 2.3 s, 6 makes 21 MB in 3.4 s.
 const TEXT_LEVEL: i64 = 2;
+
+/// An event takes 47 bytes in CTF besides its payload, and as few as 4 in the stream; other providers' are JSON in UTF-16.
+const CTF_GROWTH: u64 = 16;
 
 /// Why an archive could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -52,22 +57,43 @@ impl From<zip::result::ZipError> for ArchiveError {
     }
 }
 
-/// Writes the archive of `trace`: `names` are those in the pictures of stacks, `name` is the capture's base name, `log` what perfcollect did, for its maintainers.
+/// What goes into an archive besides the trace.
+#[derive(Clone, Copy, Debug)]
+pub struct Contents<'a> {
+    /// The summary of the trace.
+    pub summary: &'a Summary,
+    /// Names of methods in the pictures of stacks.
+    pub names: MethodNames,
+    /// The capture's base name.
+    pub name: &'a str,
+    /// What perfcollect did, for its maintainers.
+    pub log: &'a [u8],
+    /// Whether the streams of events are kept as they came.
+    pub raw_events: bool,
+}
+
+/// Writes the archive of `trace`.
 ///
 /// # Errors
 /// [`ArchiveError::Io`] is what `out` returned.
 pub fn write(
     trace: &Trace,
-    summary: &Summary,
-    names: MethodNames,
-    name: &str,
-    log: &[u8],
+    contents: &Contents<'_>,
     out: impl Write + Seek,
 ) -> Result<(), ArchiveError> {
+    let Contents {
+        summary,
+        names,
+        name,
+        log,
+        raw_events,
+    } = *contents;
     let folder = sanitize::entry_name(name) + FOLDER_SUFFIX;
     let mut zip = ZipWriter::new(FailsOnce::new(out));
     // PerfView takes the first entry that ends in `.data.txt`.
-    let is_large = perf_text::max_bytes(trace) > u64::from(u32::MAX);
+    let event_bytes: u64 = trace.events.streams().iter().map(|s| s.counts.bytes).sum();
+    let largest = perf_text::max_bytes(trace).max(event_bytes.saturating_mul(CTF_GROWTH));
+    let is_large = largest > u64::from(u32::MAX);
     let start = |zip: &mut ZipWriter<_>, entry: &str| {
         let options = options().large_file(is_large);
         zip.start_file(format!("{folder}/{entry}"), options)
@@ -84,6 +110,19 @@ pub fn write(
         true => ArchiveError::Io(error.into()),
         false => ArchiveError::Summary(error),
     })?;
+    if !trace.events.is_empty() {
+        let ctf_folder = ctf::folder(trace);
+        start(&mut zip, &format!("{ctf_folder}/{}", ctf::CHANNEL))?;
+        let names = ctf::write_channel(trace, &mut zip)?;
+        start(&mut zip, &format!("{ctf_folder}/{}", ctf::METADATA))?;
+        ctf::write_metadata(trace, &names, &mut zip)?;
+    }
+    if raw_events {
+        for stream in trace.events.streams() {
+            start(&mut zip, &format!("{RAW_EVENTS}/{}.nettrace", stream.name))?;
+            io::copy(&mut stream.bytes(), &mut zip)?;
+        }
+    }
     start(&mut zip, LOG)?;
     zip.write_all(log)?;
     if let Some(mark) = trace.quality.losses.mark() {

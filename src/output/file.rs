@@ -84,7 +84,7 @@ pub fn capture_name(path: &Path) -> String {
 }
 
 /// Who gets the file.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Owner {
     pub(crate) uid: Uid,
     pub(crate) gid: Gid,
@@ -112,6 +112,7 @@ impl Owner {
 }
 
 /// A name in a directory. The directory is held: renaming it while we write must not make us remove a file elsewhere.
+#[derive(Debug)]
 pub(super) struct Place {
     pub(super) dir: OwnedFd,
     pub(super) name: OsString,
@@ -322,21 +323,23 @@ pub(super) fn check_own(
     let error = |errno: Errno| write_error(path, errno.into());
     let there = rustix::fs::statat(&place.dir, &place.name, AtFlags::SYMLINK_NOFOLLOW);
     let there = there.map_err(error)?;
-    let is_ours = |Stat { st_uid, .. }: &Stat| {
-        let uids = [
-            Some(rustix::process::geteuid()),
-            owner.map(|owner| owner.uid),
-        ];
-        uids.into_iter()
-            .flatten()
-            .any(|uid| uid.as_raw() == *st_uid)
-    };
-    if FileType::from_raw_mode(there.st_mode) != FileType::RegularFile || !is_ours(&there) {
+    if FileType::from_raw_mode(there.st_mode) != FileType::RegularFile || !is_own(&there, owner) {
         return Err(OutputError::NotReplaceable {
             path: path.to_owned(),
         });
     }
     Ok(())
+}
+
+/// Whether something belongs to this user, or to the one behind sudo.
+pub(super) fn is_own(there: &Stat, owner: Option<Owner>) -> bool {
+    let uids = [
+        Some(rustix::process::geteuid()),
+        owner.map(|owner| owner.uid),
+    ];
+    uids.into_iter()
+        .flatten()
+        .any(|uid| uid.as_raw() == there.st_uid)
 }
 
 pub(super) fn write_error(path: &Path, source: io::Error) -> OutputError {

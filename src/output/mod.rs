@@ -2,21 +2,29 @@
 //!
 //! ```text
 //! Trace ─┬─ perf_text ───────────── perf.data.txt ─┐
+//!        ├─ ctf ─────────────────── lttngTrace/ ───┤
 //!        ├─ call_tree ─┬─ folded ── stacks.folded ─┤
 //!        │             └─ flame_graph ─ .svg ──────┼─ archive ── NAME.trace.zip (file)
-//!        └─ summary ─────────────── summary.json ──┘
+//!        ├─ summary ─────────────── summary.json ──┘
+//!        └─ nettrace ────────────── NAME.nettrace (file)
 //! ```
 
 pub mod archive;
 mod call_tree;
+pub mod ctf;
+pub mod event_folder;
+pub(crate) mod event_json;
 pub mod file;
 pub mod flame_graph;
 pub mod folded;
 mod label;
+pub mod message_file;
+pub mod nettrace;
 pub mod perf_text;
 pub(crate) mod sanitize;
 mod short_name;
 pub mod spool_file;
 pub mod summary;
+mod time_zero;
 
 pub use short_name::MethodNames;

@@ -18,8 +18,8 @@
 //! which PerfView shows nowhere, and one short line per sample. Filling gaps on the real CPUs, as `perf record` of an
 //! idle machine does, cannot express overlapping samples and adds a process `swapper` with samples nobody took.
 //!
-//! The lines must be in order of time, so the idle lines wait in a heap. The first line fixes time zero at a whole
-//! second and, by declaring tid 0 dead, keeps the idle lines out of PerfView's Thread Time.
+//! The lines must be in order of time, so the idle lines wait in a heap. The first line fixes time zero where that of the
+//! events is (`time_zero`) and, by declaring tid 0 dead, keeps the idle lines out of PerfView's Thread Time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -27,6 +27,7 @@ use std::io::{self, Write};
 
 use super::label;
 use super::sanitize::{perf_comm, perf_event, perf_module, perf_symbol, perf_tier};
+use super::time_zero::TimeZero;
 use crate::trace::{FrameId, FunctionId, Nanos, Sample, StackId, Trace};
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -42,14 +43,8 @@ const CUT_FRAME: &[u8] = b"\t0 {truncated} (perfcollect)\n";
 /// # Errors
 /// What `out` returns.
 pub fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
-    let first = trace
-        .samples
-        .iter()
-        .next()
-        .map_or(trace.info.start_ns, |s| s.time.0);
-    // A time of exactly 0.0 does not count as time zero in PerfView.
-    let shift = if first < SECOND_NS { SECOND_NS } else { 0 };
-    let zero = Time((first + shift) / SECOND_NS * SECOND_NS);
+    let times = TimeZero::of(trace);
+    let zero = Time(times.monotonic());
     if let Some(mark) = trace.quality.losses.mark() {
         // Readers take comments at the top, and nowhere else.
         writeln!(out, "# {mark}")?;
@@ -65,7 +60,7 @@ pub fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
     let mut buffer = Vec::new();
     for (row, sample) in trace.samples.iter().enumerate() {
         // Late samples are moved, as one line out of order makes PerfView's weights negative.
-        now = now.max(Time(sample.time.0.saturating_add(shift)));
+        now = now.max(Time(times.moved(sample.time)));
         while let Some(&Reverse((end, cpu))) = idle.peek()
             && end <= now
         {

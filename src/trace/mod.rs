@@ -1,5 +1,6 @@
 //! The trace: everything that records ends in it, everything that shows starts from it.
 
+pub mod events;
 mod ids;
 mod methods;
 mod quality;
@@ -10,9 +11,12 @@ pub mod spool;
 mod stack;
 mod throttle;
 
+pub use events::{EventStream, EventStreams, RuntimeEvent};
 pub use ids::{Cpu, FrameId, FunctionId, ModuleId, Nanos, Pid, ProcessId, StackId, ThreadId, Tid};
 pub use methods::{Method, Methods};
-pub use quality::{CpuLosses, Losses, NameCount, Names, Notice, Quality, StackQuality, Truncation};
+pub use quality::{
+    CpuLosses, Losses, NameCount, Names, Notice, ProcessEvents, Quality, StackQuality, Truncation,
+};
 pub use recorder::{CodeAddress, DescribeFile, Recorder};
 pub use samples::Samples;
 pub use spool::{Header, Recording};
@@ -175,6 +179,8 @@ pub struct Trace {
     pub samples: Samples,
     /// One row per ELF file with code in a stack.
     pub modules: Vec<Module>,
+    /// Events of .NET runtimes: streams on the disk.
+    pub events: EventStreams,
     /// The quality report.
     pub quality: Quality,
 }

@@ -271,6 +271,23 @@ impl Notice {
     }
 }
 
+/// What one runtime sent of its events, and what it did not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessEvents {
+    /// The process.
+    pub pid: i32,
+    /// Events that came.
+    pub events: u64,
+    /// Events the runtime dropped because its buffer was full, by the gaps in its numbers.
+    pub dropped: u64,
+    /// Events that came but could not be read.
+    pub unknown: u64,
+    /// Events whose stack was not kept.
+    pub without_stack: u64,
+    /// Why its stream ends early; empty if it does not.
+    pub cut: String,
+}
+
 /// The quality report of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quality {
@@ -280,6 +297,9 @@ pub struct Quality {
     pub names: Names,
     /// Losses.
     pub losses: Losses,
+    /// Runtimes that were asked for their events; a row for each life of a process.
+    #[serde(default)]
+    pub events: Vec<ProcessEvents>,
     /// Degradations and their remedies.
     pub notices: Vec<Notice>,
 }

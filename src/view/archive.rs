@@ -14,7 +14,7 @@ use crate::output::sanitize::{entry_name, terminal};
 use crate::output::summary::{FORMAT_VERSION, Summary};
 
 /// Ours is below 1 MB: its lists are cut.
-const MAX_SUMMARY_BYTES: u64 = 16 << 20;
+pub(super) const MAX_SUMMARY_BYTES: u64 = 16 << 20;
 /// It is read line by line, so this bounds time, not memory.
 const MAX_FOLDED_BYTES: u64 = 4 << 30;
 /// A stack of a thousand frames with the longest names.
@@ -132,7 +132,7 @@ pub fn summary(path: &Path, file: &File) -> Result<Summary, ViewError> {
     read_summary(open(&mut zip, &folder, SUMMARY, MAX_SUMMARY_BYTES)?)
 }
 
-fn open_file(path: &Path) -> Result<File, ViewError> {
+pub(super) fn open_file(path: &Path) -> Result<File, ViewError> {
     // Opening a FIFO would wait for a writer.
     let is_file = std::fs::metadata(path).map(|metadata| metadata.is_file());
     let file = match is_file {
@@ -146,7 +146,10 @@ fn open_file(path: &Path) -> Result<File, ViewError> {
     })
 }
 
-fn open_zip<R: Read + Seek>(path: &Path, file: R) -> Result<ZipArchive<BufReader<R>>, ViewError> {
+pub(super) fn open_zip<R: Read + Seek>(
+    path: &Path,
+    file: R,
+) -> Result<ZipArchive<BufReader<R>>, ViewError> {
     ZipArchive::new(BufReader::new(file)).map_err(|source| ViewError::Zip {
         path: path.to_owned(),
         source,
@@ -172,7 +175,7 @@ fn read_zip<R: Read + Seek>(mut zip: ZipArchive<R>) -> Result<Capture, ViewError
 }
 
 /// The folder our entries are in, once all names are known to be harmless.
-fn folder_of<R: Read + Seek>(zip: &ZipArchive<R>) -> Result<String, ViewError> {
+pub(super) fn folder_of<R: Read + Seek>(zip: &ZipArchive<R>) -> Result<String, ViewError> {
     let mut folder = None;
     for name in zip.file_names_raw() {
         let name = String::from_utf8_lossy(name);
@@ -200,7 +203,7 @@ fn folder_of<R: Read + Seek>(zip: &ZipArchive<R>) -> Result<String, ViewError> {
 }
 
 /// Opens an entry. The size it declares may be a lie, so what is read is bounded too; one byte more tells.
-fn open<'a, R: Read + Seek>(
+pub(super) fn open<'a, R: Read + Seek>(
     zip: &'a mut ZipArchive<R>,
     folder: &str,
     entry: &'static str,
@@ -220,7 +223,7 @@ fn open<'a, R: Read + Seek>(
     Ok(file.take(limit + 1))
 }
 
-fn read_summary(mut entry: impl Read) -> Result<Summary, ViewError> {
+pub(super) fn read_summary(mut entry: impl Read) -> Result<Summary, ViewError> {
     #[derive(Deserialize)]
     struct Version {
         format_version: u32,

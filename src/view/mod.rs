@@ -1,6 +1,7 @@
 //! `perfcollect view`: what is in a trace, as plain text.
 
 pub mod archive;
+pub mod events;
 mod hot_path;
 pub mod report;
 
@@ -31,7 +32,7 @@ fn print(
     report::processes(summary, top, out)?;
     report::methods(summary, top, out)?;
     report::hot_path(&capture.hot_path, summary.samples, out)?;
-    report::missing_symbols(summary, path, out)?;
+    report::missing_symbols(summary, Some(path), out)?;
     let path = path.to_string_lossy().replace('\'', r"'\''");
     let (path, entry) = (terminal(&path), terminal(&capture.flame_graph));
     writeln!(

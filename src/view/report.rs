@@ -7,7 +7,7 @@ use std::path::Path;
 use super::hot_path::Step;
 use crate::output::sanitize::{cut, shell_word, terminal};
 use crate::output::summary::{MethodSummary, ModuleSummary, Summary};
-use crate::trace::{FunctionKind, Losses, NameCount, Nanos, StackQuality};
+use crate::trace::{FunctionKind, Losses, NameCount, Nanos, ProcessEvents, StackQuality};
 
 /// Longest name in a table, in bytes.
 const MAX_NAME_BYTES: usize = 160;
@@ -53,6 +53,9 @@ pub fn summary(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
         "  lost     {}",
         losses(&summary.quality.losses, info.start_ns)
     )?;
+    if let Some(events) = events(&summary.quality.events) {
+        writeln!(out, "  events   {events}")?;
+    }
     // A collector that was killed could not tell.
     if info.collector_peak_kib > 0 {
         writeln!(
@@ -122,11 +125,15 @@ pub fn methods(summary: &Summary, top: usize, out: &mut impl Write) -> io::Resul
 }
 
 /// Prints the ELF files whose functions have no names for want of symbols, each with the command that gets its debug file;
-/// `trace` is the file the summary is of.
+/// `trace` is the archive the summary is of, if there is one.
 ///
 /// # Errors
 /// What `out` returns.
-pub fn missing_symbols(summary: &Summary, trace: &Path, out: &mut impl Write) -> io::Result<()> {
+pub fn missing_symbols(
+    summary: &Summary,
+    trace: Option<&Path>,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let wanting = |module: &&ModuleSummary| !module.has_symbols && module.frames.unnamed > 0;
     let mut modules: Vec<&ModuleSummary> = summary.modules.iter().filter(wanting).collect();
     if modules.is_empty() {
@@ -151,6 +158,9 @@ pub fn missing_symbols(summary: &Summary, trace: &Path, out: &mut impl Write) ->
         )?;
     }
     more(modules.len() as u64, modules.len().min(MAX_MISSING), out)?;
+    let Some(trace) = trace else {
+        return Ok(());
+    };
     let trace = shell_word(&trace.to_string_lossy());
     writeln!(
         out,
@@ -246,6 +256,25 @@ fn losses(losses: &Losses, start_ns: u64) -> String {
         true => "nothing".to_owned(),
         false => parts.join(", "),
     }
+}
+
+/// How many events came of how many runtimes, and what did not come.
+fn events(processes: &[ProcessEvents]) -> Option<String> {
+    let sum = |of: fn(&ProcessEvents) -> u64| processes.iter().map(of).sum::<u64>();
+    let lost = [
+        (sum(|process| process.dropped), "dropped by their runtime"),
+        (sum(|process| process.unknown), "unreadable"),
+        (sum(|process| process.without_stack), "without their stack"),
+    ];
+    let plural = if processes.len() == 1 { "" } else { "es" };
+    (!processes.is_empty()).then(|| {
+        format!(
+            "{} of {} .NET process{plural}; {}",
+            sum(|process| process.events),
+            processes.len(),
+            nonzero(&lost, "").unwrap_or_else(|| "none lost".to_owned())
+        )
+    })
 }
 
 /// The counts above zero after `prefix`, or `None` if there are none.

@@ -138,8 +138,8 @@ pub fn parse(text: &[u8]) -> Parsed {
     let (marker_event, detail) = header(marker);
     // Pitfall 9: nothing after the last number.
     assert_eq!(detail, "sched_process_exit: comm=swapper pid=0 prio=120");
-    // Pitfall 6: a whole second, and not the one that does not count.
-    assert!(marker_event.time > 0 && marker_event.time % 1_000_000_000 == 0);
+    // Pitfall 6: not the time that does not count.
+    assert!(marker_event.time > 0);
     let mut now = marker_event.time;
     let mut events = Vec::new();
     for block in blocks {

@@ -13,6 +13,7 @@
 
 mod capture;
 mod child;
+pub mod events;
 pub mod grammar;
 mod perf_map;
 mod perfview;

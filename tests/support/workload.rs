@@ -32,6 +32,11 @@ pub mod workloads {
         managed("mixed.dll")
     }
 
+    /// Two threads that throw all the time (`tests/workloads/storm.cs`).
+    pub fn storm() -> Option<PathBuf> {
+        managed("storm.dll")
+    }
+
     /// The C program: `native-fp`, `native-nofp` or `native-stripped` (`tests/workloads/native`).
     pub fn native(name: &str) -> Option<PathBuf> {
         existing(cache().join("built/native").join(name).join(name))

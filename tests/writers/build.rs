@@ -7,6 +7,8 @@ use perfcollect::trace::{
 
 pub(crate) const MS: u64 = 1_000_000;
 pub(crate) const START: u64 = 4_321_987_654_321;
+/// When the clock of the trace began, in nanoseconds since 1970: a whole second.
+pub(crate) const BOOT_UNIX: u64 = 1_700_000_000_000_000_000;
 
 pub(crate) struct Builder {
     pub(crate) trace: Trace,
@@ -20,6 +22,7 @@ impl Builder {
         trace.info.target = "whole machine".to_owned();
         trace.info.period_ns = MS;
         trace.info.start_ns = START;
+        trace.info.start_unix_ns = BOOT_UNIX + START;
         trace.info.end_ns = START + 10_000 * MS;
         Self {
             trace,

@@ -9,12 +9,12 @@ use serde_json::Value;
 use crate::support::{as_folded, expect_totals, perfview_json, perfview_text};
 use crate::{build, write};
 
-fn cpu_view(path: &Path) -> Option<Value> {
+pub(crate) fn cpu_view(path: &Path) -> Option<Value> {
     perfview_json("cpu", path, &["--top", "0"])
 }
 
 /// (self, total) samples by what PerfView shows.
-fn methods(cpu: &Value) -> BTreeMap<String, (u64, u64)> {
+pub(crate) fn methods(cpu: &Value) -> BTreeMap<String, (u64, u64)> {
     let lists = [&cpu["topExclusive"], &cpu["topInclusive"]];
     let rows = lists.into_iter().flat_map(|list| list.as_array().unwrap());
     rows.map(|row| {

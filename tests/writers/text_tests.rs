@@ -6,7 +6,7 @@ use perfcollect::trace::{FunctionKind, Trace};
 use perfcollect::view;
 use proptest::prelude::*;
 
-use crate::build::{self, Builder, MS, START};
+use crate::build::{self, BOOT_UNIX, Builder, MS, START};
 use crate::support::grammar;
 use crate::{archive_bytes, write};
 
@@ -136,6 +136,8 @@ fn text_without_samples_and_at_time_zero() {
     );
     let mut b = Builder::new();
     let thread = b.thread(1, "p", 1);
+    b.trace.info.start_ns = 0;
+    b.trace.info.start_unix_ns = BOOT_UNIX;
     b.sample(0, MS, thread, &[]);
     let parsed = grammar::parse(perf_text_of(&b.trace).as_bytes());
     assert_eq!(

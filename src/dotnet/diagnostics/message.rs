@@ -25,8 +25,10 @@ pub struct Provider {
     pub name: String,
     /// The groups of events.
     pub keywords: u64,
-    /// The most talkative events: 1 (critical) to 5 (verbose).
+    /// The most talkative events: 0 (always) to 5 (verbose).
     pub level: u32,
+    /// What it is told besides, as `KEY=VALUE;KEY=VALUE`; mostly empty.
+    pub arguments: String,
 }
 
 /// What a session is to deliver.
@@ -89,8 +91,10 @@ impl Command {
             payload.extend(provider.keywords.to_le_bytes());
             payload.extend(provider.level.to_le_bytes());
             put_text(&mut payload, &provider.name);
-            // No arguments.
-            payload.extend(0_u32.to_le_bytes());
+            match provider.arguments.as_str() {
+                "" => payload.extend(0_u32.to_le_bytes()),
+                arguments => put_text(&mut payload, arguments),
+            }
             if version == CollectVersion::Five {
                 // All events but those of an empty list.
                 payload.push(0);
@@ -228,6 +232,7 @@ mod tests {
                 name: "A".into(),
                 keywords: 0x18,
                 level: 4,
+                arguments: String::new(),
             }],
         }
     }
@@ -246,6 +251,10 @@ mod tests {
         let payload = |version| Command::collect_tracing(version, &request()).payload;
         let two = [&start[..], &[1], &count, &provider].concat();
         assert_eq!(payload(CollectVersion::Two), two);
+        let mut told = request();
+        told.providers[0].arguments = "B".into();
+        let told = Command::collect_tracing(CollectVersion::Two, &told).payload;
+        assert_eq!(told[two.len() - 4..], [2, 0, 0, 0, b'B', 0, 0, 0]);
         let three = [&start[..], &[1, 0], &count, &provider].concat();
         assert_eq!(payload(CollectVersion::Three), three);
         let four = [&start[..], &keywords, &[0], &count, &provider].concat();

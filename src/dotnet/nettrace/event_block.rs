@@ -12,6 +12,7 @@
 //!      time, as a difference modulo 2^64              always there
 //! 16   activity id; version 6: label list             of no use here
 //! 32   related activity id                            of no use here
+//! 64   no event that follows in the stream is older   -
 //! 128  bytes of payload                               the same
 //! ```
 
@@ -24,6 +25,7 @@ use crate::bytes::Bytes;
 const COMPRESSED: u16 = 1;
 /// Sorted or not is told by the highest bit of an uncompressed metadata id.
 const METADATA_ID_MASK: u32 = 0x7fff_ffff;
+const SORTED: u8 = 64;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct EventHeader {
@@ -34,6 +36,8 @@ pub(super) struct EventHeader {
     pub(super) stack: u32,
     pub(super) time: u64,
     pub(super) payload_bytes: u32,
+    /// No event that follows in the stream is older.
+    pub(super) is_sorted: bool,
 }
 
 /// A block of events, or of metadata before version 6, which has the same form.
@@ -121,6 +125,7 @@ fn compressed(bytes: &mut Bytes<'_>, last: EventHeader, framing: Framing) -> Opt
     let mut header = last;
     let flags = bytes.u8()?;
     let has = |bit: u8| flags & bit != 0;
+    header.is_sorted = has(SORTED);
     if has(1) {
         header.metadata_id = bytes.varuint32()? & METADATA_ID_MASK;
     }
@@ -157,7 +162,7 @@ fn compressed(bytes: &mut Bytes<'_>, last: EventHeader, framing: Framing) -> Opt
 
 fn uncompressed(bytes: &mut Bytes<'_>, framing: Framing) -> Option<EventHeader> {
     let _size = bytes.u32()?;
-    let metadata_id = bytes.u32()? & METADATA_ID_MASK;
+    let metadata_id = bytes.u32()?;
     let sequence = bytes.u32()?;
     let thread = bytes.u64()?;
     let capture_thread = bytes.u64()?;
@@ -170,7 +175,8 @@ fn uncompressed(bytes: &mut Bytes<'_>, framing: Framing) -> Option<EventHeader> 
         Framing::Blocks => 4,
     })?;
     Some(EventHeader {
-        metadata_id,
+        metadata_id: metadata_id & METADATA_ID_MASK,
+        is_sorted: metadata_id & !METADATA_ID_MASK == 0,
         sequence,
         capture_thread,
         thread,

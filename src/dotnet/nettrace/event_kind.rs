@@ -1,5 +1,7 @@
 //! Kinds of events, as the stream states them before the first of each.
 
+use std::sync::Arc;
+
 use rustc_hash::FxHashMap;
 
 use super::field::Field;
@@ -116,13 +118,13 @@ impl EventKind {
 
 #[derive(Debug, Default)]
 pub(super) struct EventKinds {
-    by_id: FxHashMap<u32, EventKind>,
+    by_id: FxHashMap<u32, Arc<EventKind>>,
     /// Bytes that the kinds had in the stream.
     bytes: usize,
 }
 
 impl EventKinds {
-    pub(super) fn get(&self, metadata_id: u32) -> Option<&EventKind> {
+    pub(super) fn get(&self, metadata_id: u32) -> Option<&Arc<EventKind>> {
         self.by_id.get(&metadata_id)
     }
 
@@ -151,7 +153,7 @@ impl EventKinds {
         if self.bytes + bytes.len() <= MAX_BYTES {
             self.bytes += bytes.len();
             let (id, kind) = parse(bytes)?;
-            self.by_id.insert(id, kind);
+            self.by_id.insert(id, Arc::new(kind));
         }
         Some(())
     }

@@ -2,6 +2,7 @@
 
 use std::io::Read;
 use std::ops::Range;
+use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 
@@ -27,9 +28,11 @@ const FORGET_KINDS: u32 = 2;
 #[derive(Clone, Copy, Debug)]
 pub struct Event<'a> {
     /// What it is.
-    pub kind: &'a EventKind,
+    pub kind: &'a Arc<EventKind>,
     /// When it was.
     pub time: Nanos,
+    /// Whether no event that follows in the stream is older.
+    pub is_sorted: bool,
     /// The thread it is about.
     pub thread: Thread,
     /// Who noted it, as the stream numbers threads; nearly always the same.
@@ -169,6 +172,7 @@ impl<R: Read> Reader<R> {
         Some(Event {
             kind: self.kinds.get(header.metadata_id)?,
             time: self.info.nanos(header.time),
+            is_sorted: header.is_sorted,
             thread,
             capture_thread: header.capture_thread,
             stack: Stack {

@@ -43,6 +43,20 @@ impl<'a> Value<'a> {
         payload.record(fields)
     }
 
+    /// The fields that a payload holds, up to the first that is not whole.
+    #[must_use]
+    pub fn parse_whole(fields: &'a [Field], payload: &[u8]) -> Vec<(&'a str, Self)> {
+        let mut payload = Payload {
+            all: payload,
+            rest: Bytes(payload),
+            values_left: MAX_VALUES,
+        };
+        let values = fields
+            .iter()
+            .map_while(|field| Some((field.name.as_str(), payload.value(&field.kind)?)));
+        values.collect()
+    }
+
     /// The value with a name in a record.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Self> {

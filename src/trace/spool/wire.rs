@@ -2,15 +2,7 @@
 
 use super::row::RowError;
 use crate::bytes::Bytes;
-
-/// A number in groups of seven bits, the lowest first; all but the last have the top bit set (LEB128).
-pub(super) fn put(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
+pub(super) use crate::bytes::put_varuint as put;
 
 /// A difference `to - from`: small ones are short, whatever their sign.
 pub(super) fn put_difference(out: &mut Vec<u8>, from: u64, to: u64) {

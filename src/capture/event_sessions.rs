@@ -1,0 +1,162 @@
+//! The events of the target's .NET runtimes: one session a process, its stream in a file of its own.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::dotnet::diagnostics::{Limits, PortError, SessionRequest};
+use crate::dotnet::{Detector, EventSession, KeepStream, RuntimeSessionError};
+use crate::trace::{Notice, Pid};
+
+/// Most sessions at a time; each is a thread.
+const MAX_SESSIONS: usize = 256;
+/// How long the start of sampling waits for the runtimes that are there.
+const BEGINNING: Duration = Duration::from_secs(1);
+const PACE: Duration = Duration::from_millis(2);
+/// How long a runtime may take to be asked for the end, all of them, and then to list what they have.
+const STEP: Duration = Duration::from_millis(500);
+const ASKING: Duration = Duration::from_secs(2);
+const LISTING: Duration = Duration::from_secs(10);
+/// Processes that are named in notices.
+const LISTED: usize = 5;
+
+/// What is wanted of each runtime, and where its stream goes.
+pub struct EventRequest {
+    /// What.
+    pub session: SessionRequest,
+    /// Where.
+    pub keep: KeepStream,
+}
+
+#[derive(Default)]
+pub(super) struct EventSessions {
+    request: Option<EventRequest>,
+    running: Vec<(Pid, EventSession)>,
+    ended_bytes: u64,
+    left_out: u64,
+    failed: Vec<(Pid, RuntimeSessionError)>,
+}
+
+impl EventSessions {
+    pub(super) fn new(request: Option<EventRequest>) -> Self {
+        Self {
+            request,
+            ..Self::default()
+        }
+    }
+
+    /// Begins with those of these processes that have a runtime, and waits a moment until they have begun too.
+    pub(super) fn begin(&mut self, pids: impl IntoIterator<Item = Pid>) {
+        if self.request.is_none() {
+            return;
+        }
+        let mut detector = Detector::default();
+        for pid in pids {
+            if detector.identify(pid).is_some() {
+                self.start(pid, false);
+            }
+        }
+        let begin = Instant::now();
+        while begin.elapsed() < BEGINNING
+            && !self.running.iter().all(|(_, session)| session.has_begun())
+        {
+            sleep(PACE);
+        }
+    }
+
+    /// A process that has just loaded a runtime, or is seen to run one.
+    pub(super) fn meet(&mut self, pid: Pid) {
+        if self.request.is_none() {
+            return;
+        }
+        self.reap();
+        let is_known = self.running.iter().any(|(known, _)| *known == pid)
+            || self.failed.iter().any(|(known, _)| *known == pid);
+        if !is_known {
+            self.start(pid, true);
+        }
+    }
+
+    fn start(&mut self, pid: Pid, is_new: bool) {
+        let Some(request) = &self.request else {
+            return;
+        };
+        if self.running.len() >= MAX_SESSIONS {
+            self.left_out += 1;
+            return;
+        }
+        let (wanted, keep) = (request.session.clone(), request.keep.clone());
+        match EventSession::start(pid, is_new, wanted, keep) {
+            Ok(session) => self.running.push((pid, session)),
+            Err(error) => self.failed.push((pid, error)),
+        }
+    }
+
+    /// Takes sessions away whose process has ended.
+    fn reap(&mut self) {
+        let mut next = 0;
+        while let Some((_, session)) = self.running.get(next) {
+            if session.has_ended() {
+                let (pid, session) = self.running.swap_remove(next);
+                self.settle(pid, session, Instant::now(), &mut || true);
+            } else {
+                next += 1;
+            }
+        }
+    }
+
+    fn settle(
+        &mut self,
+        pid: Pid,
+        session: EventSession,
+        until: Instant,
+        enough: &mut dyn FnMut() -> bool,
+    ) {
+        self.ended_bytes += session.bytes();
+        let error = session.finish(until, enough);
+        self.failed.extend(error.map(|error| (pid, error)));
+    }
+
+    /// Bytes of all streams.
+    pub(super) fn bytes(&self) -> u64 {
+        let running = self.running.iter().map(|(_, session)| session.bytes());
+        self.ended_bytes + running.sum::<u64>()
+    }
+
+    /// Ends all sessions. What they still list is waited for, until it is `enough`.
+    pub(super) fn finish(&mut self, mut enough: impl FnMut() -> bool) {
+        let asking = Limits::new(STEP, ASKING);
+        for (_, session) in &mut self.running {
+            session.ask_to_stop(&asking);
+        }
+        let until = Instant::now() + LISTING;
+        for (pid, session) in std::mem::take(&mut self.running) {
+            self.settle(pid, session, until, &mut enough);
+        }
+    }
+
+    /// What the user should know.
+    pub(super) fn notices(&self) -> impl Iterator<Item = Notice> {
+        // A process that ended before it could be asked is none that was missed.
+        let failed = || {
+            let gone = |error: &RuntimeSessionError| {
+                matches!(error, RuntimeSessionError::Port(PortError::Gone))
+            };
+            self.failed.iter().filter(move |(_, error)| !gone(error))
+        };
+        let listed = failed().take(LISTED).map(|(pid, error)| {
+            let what = format!("events of .NET process {pid} are missing or end early: {error}");
+            Notice::new(what, "`perfcollect ps` tells which processes can be asked")
+        });
+        let more = failed().count().saturating_sub(LISTED);
+        let more =
+            (more > 0).then(|| Notice::new(format!("so are those of {more} other processes"), ""));
+        let left_out = (self.left_out > 0).then(|| {
+            let what = format!(
+                "events of {} .NET processes are missing: {MAX_SESSIONS} were asked already",
+                self.left_out
+            );
+            Notice::new(what, "choose some with -pid")
+        });
+        listed.chain(more).chain(left_out)
+    }
+}

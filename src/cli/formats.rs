@@ -1,0 +1,44 @@
+//! Which files a trace is written to.
+
+use std::str::FromStr;
+
+/// The files that are wanted; one at least.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Formats {
+    /// `NAME.trace.zip`.
+    pub(super) zip: bool,
+    /// `NAME.nettrace`.
+    pub(super) nettrace: bool,
+}
+
+impl FromStr for Formats {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut formats = Self::default();
+        for name in text.split(',') {
+            match name.to_ascii_lowercase().as_str() {
+                "zip" => formats.zip = true,
+                "nettrace" => formats.nettrace = true,
+                _ => return Err("zip, nettrace or both with a comma between is needed"),
+            }
+        }
+        Ok(formats)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_format_or_both() {
+        let of = |zip, nettrace| Ok(Formats { zip, nettrace });
+        assert_eq!("zip,nettrace".parse(), of(true, true));
+        assert_eq!("NetTrace".parse(), of(false, true));
+        assert_eq!("zip,zip".parse(), of(true, false));
+        for bad in ["", "zip,", "speedscope"] {
+            assert!(bad.parse::<Formats>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! `channel0_0`: the events, in packets.
+//!
+//! ```text
+//! packet   magic u32 | uuid | stream u32 | instance u64 || begin u64 | end u64 | content bits u64 | packet bits u64 |
+//!          number u64 | discarded u64 | cpu u32 || events
+//! event    u16 0xffff | id u32 | time u64 || pid i32 | tid i32 | name[17] || length u32 | length u32 | payload
+//! ```
+//! Nothing is aligned. An event's header is always the long one: PerfView takes two equal short times for a wrap-around.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::super::event_json;
+use super::super::time_zero::TimeZero;
+use super::names::{self, EVENT_SOURCE, RUNTIME_INFORMATION};
+use crate::dotnet::nettrace::EventKind;
+use crate::trace::{RuntimeEvent, Trace};
+
+const MAGIC: u32 = 0xc1fc_1fc1;
+const HEADER_BYTES: usize = 84;
+/// A packet ends when it holds as much.
+const PACKET_BYTES: usize = 1 << 20;
+/// More is cut by PerfView, which keeps the length in 16 bits: such an event would be another.
+const MAX_PAYLOAD_BYTES: usize = u16::MAX as usize;
+const PROCESS_NAME_BYTES: usize = 17;
+/// Where the command line is in what a runtime says of itself.
+const COMMAND_LINE_AT: usize = 25;
+/// Stands at time zero.
+const MARK: &str = "marker:start";
+
+/// Writes events in order of time.
+pub struct Channel<'a, W> {
+    trace: &'a Trace,
+    zero: TimeZero,
+    out: W,
+    /// Events of the packet that is not written yet.
+    events: Vec<u8>,
+    packet: u64,
+    begin: u64,
+    end: u64,
+    /// Names by process id.
+    processes: FxHashMap<i32, [u8; PROCESS_NAME_BYTES]>,
+    names: Vec<String>,
+    ids: FxHashMap<String, u32>,
+    /// By address of the kind, which is held so that no other gets it.
+    of_kind: FxHashMap<*const EventKind, (Arc<EventKind>, Option<u32>)>,
+    /// A payload that is not written as it came; kept to spare an allocation.
+    changed: Vec<u8>,
+}
+
+impl<'a, W: Write> Channel<'a, W> {
+    /// Begins with the mark.
+    pub fn new(trace: &'a Trace, out: W) -> Self {
+        let mut channel = Self {
+            trace,
+            zero: TimeZero::of(trace),
+            out,
+            events: Vec::new(),
+            packet: 0,
+            begin: 1,
+            end: 1,
+            processes: trace
+                .processes
+                .iter()
+                .map(|process| (process.pid.0, name_bytes(&process.name)))
+                .collect(),
+            names: vec![MARK.to_owned()],
+            ids: FxHashMap::default(),
+            of_kind: FxHashMap::default(),
+            changed: Vec::new(),
+        };
+        channel.header(0, 1, 0, 0);
+        channel
+    }
+
+    fn header(&mut self, id: u32, time: u64, pid: i32, tid: i32) {
+        self.events.extend([0xff; 2]);
+        self.events.extend(id.to_le_bytes());
+        self.events.extend(time.to_le_bytes());
+        self.events.extend(pid.to_le_bytes());
+        self.events.extend(tid.to_le_bytes());
+        let name = self.processes.get(&pid).copied().unwrap_or_default();
+        self.events.extend(name);
+    }
+
+    /// Writes an event, if PerfView knows its kind and it is not too large.
+    ///
+    /// # Errors
+    /// What the output returns.
+    pub fn event(&mut self, event: &RuntimeEvent) -> io::Result<()> {
+        let Some(id) = self.id(&event.kind) else {
+            return Ok(());
+        };
+        let mut changed = std::mem::take(&mut self.changed);
+        changed.clear();
+        match self.names.get(id as usize).map(String::as_str) {
+            Some(EVENT_SOURCE) => wrap(event, &mut changed),
+            Some(RUNTIME_INFORMATION) => self.name_program(event, &mut changed),
+            _ => {}
+        }
+        let payload = match changed.is_empty() {
+            true => &event.payload[..],
+            false => &changed[..],
+        };
+        if payload.len() <= MAX_PAYLOAD_BYTES {
+            self.end = self.zero.ctf_time(event.time).max(self.end);
+            let time = self.end;
+            self.header(id, time, event.process.0, event.thread.0);
+            let length = (payload.len() as u32).to_le_bytes();
+            self.events.extend(length);
+            self.events.extend(length);
+            self.events.extend_from_slice(payload);
+        }
+        self.changed = changed;
+        if self.events.len() >= PACKET_BYTES {
+            self.write_packet(0)?;
+        }
+        Ok(())
+    }
+
+    fn id(&mut self, kind: &Arc<EventKind>) -> Option<u32> {
+        let key = Arc::as_ptr(kind);
+        if let Some((_, id)) = self.of_kind.get(&key) {
+            return *id;
+        }
+        let id = names::name(kind).map(|name| {
+            *self.ids.entry(name).or_insert_with_key(|name| {
+                self.names.push(name.clone());
+                self.names.len() as u32 - 1
+            })
+        });
+        self.of_kind.insert(key, (Arc::clone(kind), id));
+        id
+    }
+
+    /// What a runtime says of itself, with the command line that it leaves out at its end: PerfView has no other name for the
+    /// process.
+    fn name_program(&self, event: &RuntimeEvent, out: &mut Vec<u8>) {
+        let mut processes = self.trace.processes.iter();
+        let process = processes.find(|process| process.pid == event.process);
+        let split = event.payload.split_at_checked(COMMAND_LINE_AT);
+        if let (Some(process), Some((before, [0, 0, behind @ ..]))) = (process, split) {
+            out.extend_from_slice(before);
+            put_text(&process.command_line, out);
+            out.extend_from_slice(behind);
+        }
+    }
+
+    fn write_packet(&mut self, discarded: u64) -> io::Result<()> {
+        let bits = 8 * (HEADER_BYTES + self.events.len()) as u64;
+        let mut header = Vec::with_capacity(HEADER_BYTES);
+        header.extend(MAGIC.to_le_bytes());
+        header.extend(super::uuid(self.trace));
+        header.extend([0; 12]);
+        for number in [self.begin, self.end, bits, bits, self.packet, discarded] {
+            header.extend(number.to_le_bytes());
+        }
+        header.extend([0; 4]);
+        self.out.write_all(&header)?;
+        self.out.write_all(&self.events)?;
+        self.events.clear();
+        self.packet += 1;
+        self.begin = self.end;
+        Ok(())
+    }
+
+    /// Writes what is left, with the number of the events that were lost, and gives the names of the kinds: an event's id
+    /// is the position.
+    ///
+    /// # Errors
+    /// What the output returns.
+    pub fn finish(mut self) -> io::Result<Vec<String>> {
+        let streams = self.trace.events.streams().iter();
+        let lost = streams
+            .map(|stream| stream.counts.losses.dropped_events)
+            .sum();
+        self.write_packet(lost)?;
+        Ok(self.names)
+    }
+}
+
+/// As much of a name as there is room for, and a NUL.
+fn name_bytes(name: &str) -> [u8; PROCESS_NAME_BYTES] {
+    let mut bytes = [0; PROCESS_NAME_BYTES];
+    let kept = name.bytes().take(PROCESS_NAME_BYTES - 1);
+    bytes.iter_mut().zip(kept).for_each(|(to, from)| *to = from);
+    bytes
+}
+
+/// The event of another provider: id, name, provider and what it holds as JSON, texts in UTF-16.
+fn wrap(event: &RuntimeEvent, out: &mut Vec<u8>) {
+    out.extend(event.kind.id.to_le_bytes());
+    let json = event_json::payload(&event.kind, &event.payload).to_string();
+    for text in [&event.kind.name, &event.kind.provider, &json] {
+        put_text(text, out);
+    }
+}
+
+/// UTF-16 up to a NUL.
+fn put_text(text: &str, out: &mut Vec<u8>) {
+    let units = text.encode_utf16().filter(|unit| *unit != 0).chain([0]);
+    out.extend(units.flat_map(u16::to_le_bytes));
+}

@@ -1,0 +1,278 @@
+//! The folder of the event streams: hidden beside the trace it will become, one file for each process, as received. It
+//! stays until the trace is complete.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::file::{self, OutputError, Owner, Place};
+use super::spool_file;
+use crate::trace::Pid;
+
+const SUFFIX: &str = ".trace.events";
+/// End of a stream's name; before it is the process id, and `-2` for the second stream of one id.
+const STREAM_SUFFIX: &str = ".nettrace";
+/// Most streams of one process id: each exec of a .NET program begins one.
+const MAX_LIVES: u32 = 1000;
+/// Most streams that are taken from a folder.
+const MAX_STREAMS: usize = 100_000;
+
+/// A stream that a capture has left.
+#[derive(Debug)]
+pub struct StreamFile {
+    /// Whose events it holds.
+    pub process: Pid,
+    /// Its name without `.nettrace`.
+    pub name: String,
+    /// The stream, at its beginning.
+    pub file: File,
+}
+
+/// The folder, once there is something to keep. Dropping it leaves the files alone.
+#[derive(Debug)]
+pub struct EventFolder {
+    place: Place,
+    dir: Mutex<Option<OwnedFd>>,
+    owner: Option<Owner>,
+}
+
+/// The folder of a capture name; the name may be that of the spool.
+fn folder_path(name: &Path) -> PathBuf {
+    let capture = spool_file::capture_of(name);
+    let trace = file::trace_path(capture.as_deref().unwrap_or(name));
+    let mut folder = OsString::from(".");
+    folder.push(file::capture_name(&trace));
+    folder.push(SUFFIX);
+    trace.with_file_name(folder)
+}
+
+impl EventFolder {
+    /// The folder of a capture name, which is made with the first stream. One that was left is removed: the spool, which is
+    /// made before, says whether it still matters.
+    ///
+    /// # Errors
+    /// Something of somebody else is there, or the directory cannot be used.
+    pub fn new(name: &Path) -> Result<Self, OutputError> {
+        let path = folder_path(name);
+        if let Some(left) = Self::open(name)? {
+            left.remove()
+                .map_err(|error| file::write_error(&path, error))?;
+        }
+        Ok(Self {
+            place: Place::of(&path)?,
+            dir: Mutex::default(),
+            owner: Owner::behind_sudo(),
+        })
+    }
+
+    /// The folder that a capture of this name has left, if it had one.
+    ///
+    /// # Errors
+    /// It is somebody else's, or cannot be opened.
+    pub fn open(name: &Path) -> Result<Option<Self>, OutputError> {
+        let path = folder_path(name);
+        let place = Place::of(&path)?;
+        let owner = Owner::behind_sudo();
+        let failed = |errno: Errno| file::write_error(&path, errno.into());
+        match rustix::fs::statat(&place.dir, &place.name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(failed(errno)),
+            Ok(_) => {}
+        }
+        let dir = open_dir(&place).map_err(failed)?;
+        let stat = rustix::fs::fstat(&dir).map_err(failed)?;
+        if !file::is_own(&stat, owner) {
+            return Err(OutputError::NotReplaceable { path });
+        }
+        Ok(Some(Self {
+            place,
+            dir: Mutex::new(Some(dir)),
+            owner,
+        }))
+    }
+
+    fn dir(&self) -> MutexGuard<'_, Option<OwnedFd>> {
+        self.dir.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn make(&self) -> Result<OwnedFd, Errno> {
+        rustix::fs::mkdirat(&self.place.dir, &self.place.name, Mode::RWXU)?;
+        let dir = open_dir(&self.place)?;
+        if let Some(owner) = self.owner {
+            owner.take(&dir)?;
+        }
+        Ok(dir)
+    }
+
+    /// Makes the file for a stream of a process.
+    ///
+    /// # Errors
+    /// The file system refuses.
+    pub fn create_stream(&self, process: Pid) -> io::Result<File> {
+        let flags =
+            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut made = self.dir();
+        let dir = match made.take() {
+            Some(dir) => dir,
+            None => self.make()?,
+        };
+        let dir = made.insert(dir);
+        for life in 1..=MAX_LIVES {
+            let name = match life {
+                1 => format!("{process}{STREAM_SUFFIX}"),
+                life => format!("{process}-{life}{STREAM_SUFFIX}"),
+            };
+            match rustix::fs::openat(&*dir, name, flags, Mode::RUSR | Mode::WUSR) {
+                Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno.into()),
+                Ok(file) => {
+                    if let Some(owner) = self.owner {
+                        owner.take(&file)?;
+                    }
+                    return Ok(file.into());
+                }
+            }
+        }
+        Err(io::Error::other("too many programs had its process id"))
+    }
+
+    /// The streams that are there, by name. What else is there is left out.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn streams(&self) -> io::Result<Vec<StreamFile>> {
+        let dir = self.dir();
+        let Some(dir) = dir.as_ref() else {
+            return Ok(Vec::new());
+        };
+        let mut names: Vec<String> = Vec::new();
+        for entry in Dir::read_from(dir)? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            if names.len() < MAX_STREAMS && process_of(&name).is_some() {
+                names.push(name);
+            }
+        }
+        names.sort_unstable();
+        Ok(names
+            .iter()
+            .filter_map(|name| {
+                Some(StreamFile {
+                    process: process_of(name)?,
+                    name: name.strip_suffix(STREAM_SUFFIX)?.to_owned(),
+                    file: self.open_stream(dir, name)?,
+                })
+            })
+            .collect())
+    }
+
+    /// Only a plain file of ours: it becomes part of a trace that may be given away.
+    fn open_stream(&self, dir: &OwnedFd, name: &str) -> Option<File> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(dir, name, flags, Mode::empty()).ok()?;
+        let stat = rustix::fs::fstat(&file).ok()?;
+        let is_plain = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        (is_plain && file::is_own(&stat, self.owner)).then(|| file.into())
+    }
+
+    /// Removes the streams and the folder, unless something else is in it.
+    ///
+    /// # Errors
+    /// The folder stays there.
+    pub fn remove(&self) -> io::Result<()> {
+        let dir = self.dir();
+        let Some(dir) = dir.as_ref() else {
+            return Ok(());
+        };
+        for entry in Dir::read_from(dir)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if process_of(&name.to_string_lossy()).is_some() {
+                rustix::fs::unlinkat(dir, name, AtFlags::empty())?;
+            }
+        }
+        if self.place.holds(dir) {
+            rustix::fs::unlinkat(&self.place.dir, &self.place.name, AtFlags::REMOVEDIR)?;
+        }
+        Ok(())
+    }
+}
+
+fn open_dir(place: &Place) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(&place.dir, &place.name, flags, Mode::empty())
+}
+
+/// The process of a stream's name.
+fn process_of(name: &str) -> Option<Pid> {
+    let stem = name.strip_suffix(STREAM_SUFFIX)?;
+    let (pid, life) = stem.split_once('-').unwrap_or((stem, "1"));
+    let pid: i32 = pid.parse().ok().filter(|pid| *pid > 0)?;
+    life.parse::<u32>().is_ok().then_some(Pid(pid))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+
+    #[test]
+    fn streams_stand_in_a_hidden_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = dir.path().join("x");
+        assert!(EventFolder::open(&name).unwrap().is_none());
+        let folder = EventFolder::new(&name).unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        folder
+            .create_stream(Pid(7))
+            .unwrap()
+            .write_all(b"one")
+            .unwrap();
+        folder
+            .create_stream(Pid(7))
+            .unwrap()
+            .write_all(b"two")
+            .unwrap();
+        std::fs::write(dir.path().join(".x.trace.events/notes"), "").unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", dir.path().join(".x.trace.events/8.nettrace"))
+            .unwrap();
+        drop(folder);
+
+        let folder = EventFolder::open(&dir.path().join(".x.trace.spool"))
+            .unwrap()
+            .unwrap();
+        let streams = folder.streams().unwrap();
+        let read: Vec<_> = streams
+            .into_iter()
+            .map(|mut stream| {
+                let mut text = String::new();
+                stream.file.read_to_string(&mut text).unwrap();
+                (stream.process, stream.name, text)
+            })
+            .collect();
+        let expected = [("7-2", "two"), ("7", "one")];
+        assert_eq!(
+            read,
+            expected.map(|(name, text)| (Pid(7), name.to_owned(), text.to_owned()))
+        );
+        // What is not ours is not removed, so the folder stays.
+        assert!(folder.remove().is_err());
+        std::fs::remove_file(dir.path().join(".x.trace.events/notes")).unwrap();
+        folder.remove().unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_link_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = dir.path().join("x");
+        std::os::unix::fs::symlink("/tmp", folder_path(&name)).unwrap();
+        assert!(EventFolder::new(&name).is_err());
+        assert!(EventFolder::open(&name).is_err());
+    }
+}

@@ -1,0 +1,184 @@
+//! Addresses for the functions of a trace.
+//!
+//! A frame's own address would not do: several functions may be inlined at one, and code that is freed leaves its address to
+//! other code. So each function gets one of its own, in a mapping of its module that no process has:
+//!
+//! ```text
+//! module A    | f     | g     | 0x1234 |          a function without a name is one for each of its addresses
+//!             base    + 16    + 32                a frame's address is in the middle: readers may take 1 off
+//! module B, at the next page
+//! ```
+
+use rustc_hash::FxHashMap;
+
+use crate::output::label::{self, Interner};
+use crate::output::sanitize::{perf_module, perf_symbol};
+use crate::trace::{FrameId, FunctionKind, Trace};
+
+/// No address of a process, and none of the kernel.
+const BASE: u64 = 1 << 56;
+const FUNCTION_BYTES: u64 = 16;
+const PAGE_BYTES: u64 = 4096;
+
+/// A row of [`CodeMap::modules`].
+pub(super) type ModuleRow = usize;
+/// A row of [`CodeMap::functions`].
+pub(super) type FunctionRow = usize;
+
+#[derive(Debug)]
+pub(super) struct Module {
+    pub(super) name: String,
+    pub(super) start: u64,
+    /// Behind its last byte.
+    pub(super) end: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Function {
+    pub(super) module: ModuleRow,
+    pub(super) name: String,
+    pub(super) start: u64,
+    /// Whether it stands for callers that are not known.
+    pub(super) is_marker: bool,
+}
+
+impl Function {
+    /// The address of frames in it.
+    pub(super) fn address(&self) -> u64 {
+        self.start + FUNCTION_BYTES / 2
+    }
+
+    /// Its last byte.
+    pub(super) fn last(&self) -> u64 {
+        self.start + FUNCTION_BYTES - 1
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct CodeMap {
+    pub(super) modules: Vec<Module>,
+    pub(super) functions: Vec<Function>,
+    /// For each row of [`Trace::frame_functions`].
+    of_entry: Vec<u32>,
+    /// By name of process.
+    roots: FxHashMap<String, FunctionRow>,
+    /// Stands for the callers of a stack that is too deep.
+    cut: FunctionRow,
+}
+
+/// Module, name, whether it is a mark.
+type Key = (String, String, bool);
+
+impl CodeMap {
+    /// A map of the functions of a trace.
+    pub(super) fn new(trace: &Trace) -> Self {
+        let mut rows: Interner<Key> = Interner::new(trace);
+        let mut of_entry = vec![0; trace.frame_functions.len()];
+        for (row, frame) in trace.frames.iter().enumerate() {
+            let frame_id = FrameId(row as u32);
+            let entries = frame.functions.start as usize..frame.functions.end as usize;
+            let ids = &trace.frame_functions[entries.clone()];
+            for (&id, entry) in ids.iter().zip(&mut of_entry[entries]) {
+                let key = || {
+                    let function = &trace.functions[id.index()];
+                    let module = perf_module(&function.module)
+                        .unwrap_or_else(|| label::module_of_kind(function.kind).to_owned());
+                    let name = match label::known_name(function) {
+                        Some(name) => perf_symbol(name),
+                        None => label::name(trace, frame_id, id).into_owned(),
+                    };
+                    (module, name, function.kind == FunctionKind::Marker)
+                };
+                *entry = rows.row(trace, id, key) as u32;
+            }
+        }
+        let module = label::module_of_kind(FunctionKind::Marker).to_owned();
+        let cut = rows.intern((module, "{truncated}".to_owned(), true));
+        let (modules, functions) = lay_out(rows.rows);
+        Self {
+            modules,
+            functions,
+            of_entry,
+            roots: FxHashMap::default(),
+            cut,
+        }
+    }
+
+    /// The functions of a frame, the innermost first.
+    pub(super) fn of_frame<'a>(
+        &'a self,
+        trace: &'a Trace,
+        frame: FrameId,
+    ) -> impl Iterator<Item = FunctionRow> + 'a {
+        let range = &trace.frames[frame.index()].functions;
+        let entries = range.start as usize..range.end as usize;
+        self.of_entry[entries].iter().rev().map(|&row| row as usize)
+    }
+
+    /// A root for the stacks of processes of this name, in a module of this name.
+    pub(super) fn root(&mut self, process: &str) -> FunctionRow {
+        if let Some(&root) = self.roots.get(process) {
+            return root;
+        }
+        let start = self.modules.last().map_or(BASE, |last| next_page(last.end));
+        self.modules.push(Module {
+            name: process.to_owned(),
+            start,
+            end: start + FUNCTION_BYTES,
+        });
+        self.functions.push(Function {
+            module: self.modules.len() - 1,
+            name: "root".to_owned(),
+            start,
+            is_marker: false,
+        });
+        let root = self.functions.len() - 1;
+        self.roots.insert(process.to_owned(), root);
+        root
+    }
+
+    pub(super) fn cut(&self) -> FunctionRow {
+        self.cut
+    }
+}
+
+/// The page after the next: one lies between modules.
+fn next_page(address: u64) -> u64 {
+    (address + PAGE_BYTES).next_multiple_of(PAGE_BYTES)
+}
+
+/// Gives each its address: those of a module one after the other.
+fn lay_out(rows: Vec<Key>) -> (Vec<Module>, Vec<Function>) {
+    let mut order: Vec<usize> = (0..rows.len()).collect();
+    order.sort_by(|a, b| rows[*a].0.cmp(&rows[*b].0));
+    let mut modules: Vec<Module> = Vec::new();
+    let mut places = vec![(0, 0); rows.len()];
+    let mut next = BASE;
+    for row in order {
+        let name = &rows[row].0;
+        if modules.last().is_none_or(|module| module.name != *name) {
+            next = next_page(next);
+            modules.push(Module {
+                name: name.clone(),
+                start: next,
+                end: next,
+            });
+        }
+        places[row] = (modules.len() - 1, next);
+        next += FUNCTION_BYTES;
+        if let Some(module) = modules.last_mut() {
+            module.end = next;
+        }
+    }
+    let functions = rows
+        .into_iter()
+        .zip(places)
+        .map(|((_, name, is_marker), (module, start))| Function {
+            module,
+            name,
+            start,
+            is_marker,
+        })
+        .collect();
+    (modules, functions)
+}

@@ -1,0 +1,116 @@
+//! The rows of an event block: each states only what differs from the one before.
+//!
+//! ```text
+//! bit 1    kind
+//!     2    step of the number, who noted it, CPU; else the number is one more
+//!     4    thread
+//!     8    stack
+//!     64   no event that follows is older: always
+//!     128  bytes of payload
+//! ```
+//! The time, as a difference, is always there. At the beginning of a block all is 0.
+
+use crate::bytes::put_varuint;
+
+const KIND: u8 = 1;
+const NOTED: u8 = 2;
+const THREAD: u8 = 4;
+const STACK: u8 = 8;
+const SORTED: u8 = 64;
+const PAYLOAD_BYTES: u8 = 128;
+
+/// An event but for its payload. Numbers are those that the stream has given out.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct EventHeader {
+    pub(super) kind: u32,
+    pub(super) thread: u32,
+    /// 0: none.
+    pub(super) stack: u32,
+    pub(super) cpu: u8,
+    /// Nanoseconds on the clock of the stream.
+    pub(super) time: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct EventRows {
+    bytes: Vec<u8>,
+    last: EventHeader,
+    last_number: u32,
+    last_payload_bytes: usize,
+    first_time: u64,
+}
+
+impl EventRows {
+    /// Appends an event, which `noted_by` has given a number.
+    pub(super) fn put(&mut self, event: EventHeader, payload: &[u8], noted_by: u32, number: u32) {
+        let is_first = self.bytes.is_empty();
+        if is_first {
+            self.first_time = event.time;
+        }
+        let step = number.wrapping_sub(self.last_number).wrapping_sub(1);
+        let differs = [
+            (KIND, event.kind != self.last.kind),
+            (NOTED, is_first || step != 0 || event.cpu != self.last.cpu),
+            (THREAD, event.thread != self.last.thread),
+            (STACK, event.stack != self.last.stack),
+            (PAYLOAD_BYTES, payload.len() != self.last_payload_bytes),
+        ];
+        let flags = differs
+            .iter()
+            .filter(|(_, differs)| *differs)
+            .fold(SORTED, |flags, (bit, _)| flags | bit);
+        let out = &mut self.bytes;
+        let has = |bit: u8| flags & bit != 0;
+        out.push(flags);
+        if has(KIND) {
+            put_varuint(out, event.kind.into());
+        }
+        if has(NOTED) {
+            for part in [step, noted_by, event.cpu.into()] {
+                put_varuint(out, part.into());
+            }
+        }
+        if has(THREAD) {
+            put_varuint(out, event.thread.into());
+        }
+        if has(STACK) {
+            put_varuint(out, event.stack.into());
+        }
+        put_varuint(out, event.time.wrapping_sub(self.last.time));
+        if has(PAYLOAD_BYTES) {
+            put_varuint(out, payload.len() as u64);
+        }
+        out.extend_from_slice(payload);
+        self.last = event;
+        self.last_number = number;
+        self.last_payload_bytes = payload.len();
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The header of the block: its length, whether rows are as above, the first and last time.
+    pub(super) fn header(&self) -> [u8; 20] {
+        let mut header = [0; 20];
+        header[0] = 20;
+        header[2] = 1;
+        header[4..12].copy_from_slice(&self.first_time.to_le_bytes());
+        header[12..].copy_from_slice(&self.last.time.to_le_bytes());
+        header
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Begins the next block.
+    pub(super) fn clear(&mut self) {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.clear();
+        *self = Self {
+            bytes,
+            ..Self::default()
+        };
+    }
+}

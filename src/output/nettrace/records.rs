@@ -1,0 +1,118 @@
+//! What the events of the Universal providers hold: processes, their mappings and symbols, and samples.
+
+use super::code_map::{Function, Module};
+use super::encode::{MAX_TEXT_BYTES, payload_text};
+use crate::bytes::put_varuint;
+use crate::dotnet::nettrace::{EventKind, Field, FieldType};
+use crate::output::sanitize::cut;
+use crate::trace::Pid;
+
+/// Kinds of records: provider, number, name. Readers know those of a system by the number, those of events by the name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Record {
+    /// A process that is there from the beginning.
+    ExistingProcess,
+    /// A process that begins.
+    ProcessCreate,
+    /// Code in a process.
+    ProcessMapping,
+    /// A function of a mapping.
+    ProcessSymbol,
+    /// The arguments of a process.
+    ProcessInfo,
+    /// A sample.
+    Cpu,
+}
+
+impl Record {
+    pub(super) const ALL: [Self; 6] = [
+        Self::ExistingProcess,
+        Self::ProcessCreate,
+        Self::ProcessMapping,
+        Self::ProcessSymbol,
+        Self::ProcessInfo,
+        Self::Cpu,
+    ];
+
+    /// How it is stated.
+    pub(super) fn kind(self) -> EventKind {
+        let (provider, id, name) = match self {
+            Self::ExistingProcess => ("Universal.System", 0, "ExistingProcess"),
+            Self::ProcessCreate => ("Universal.System", 1, "ProcessCreate"),
+            Self::ProcessMapping => ("Universal.System", 3, "ProcessMapping"),
+            Self::ProcessSymbol => ("Universal.System", 4, "ProcessSymbol"),
+            Self::ProcessInfo => ("Microsoft-DotNETCore-EventPipe", 1, "ProcessInfo"),
+            Self::Cpu => ("Universal.Events", 1, "cpu"),
+        };
+        let field = |name: &str, kind| Field {
+            name: name.to_owned(),
+            kind,
+        };
+        let fields = match self {
+            Self::Cpu => vec![field("Value", FieldType::VarUnsigned)],
+            Self::ProcessInfo => ["CommandLine", "OSInformation", "ArchInformation"]
+                .map(|name| field(name, FieldType::Utf16Text))
+                .into(),
+            _ => Vec::new(),
+        };
+        EventKind {
+            provider: provider.to_owned(),
+            id,
+            name: name.to_owned(),
+            version: 1,
+            level: 4,
+            fields: Some(fields),
+            ..EventKind::default()
+        }
+    }
+}
+
+/// Of an existing process, and of one that begins.
+pub(super) fn process(pid: Pid, name: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_varuint(&mut out, pid.0.cast_unsigned().into());
+    payload_text(&mut out, name);
+    payload_text(&mut out, name);
+    out
+}
+
+pub(super) fn mapping(id: u64, module: &Module) -> Vec<u8> {
+    let mut out = Vec::new();
+    let file_offset = 0;
+    for number in [id, module.start, module.end, file_offset] {
+        put_varuint(&mut out, number);
+    }
+    payload_text(&mut out, &module.name);
+    let metadata = 0;
+    put_varuint(&mut out, metadata);
+    out
+}
+
+pub(super) fn symbol(id: u64, mapping: u64, function: &Function) -> Vec<u8> {
+    let mut out = Vec::new();
+    for number in [id, mapping, function.start, function.last()] {
+        put_varuint(&mut out, number);
+    }
+    payload_text(&mut out, &function.name);
+    out
+}
+
+/// Command line, operating system, architecture.
+pub(super) fn process_info(name: &str, arguments: &str, machine: &str) -> Vec<u8> {
+    let command_line = format!("{name} {arguments}");
+    let texts = [
+        cut(command_line.trim_end(), MAX_TEXT_BYTES),
+        "Linux",
+        machine,
+    ];
+    let units = texts
+        .into_iter()
+        .flat_map(|text| text.encode_utf16().filter(|unit| *unit != 0).chain([0]));
+    units.flat_map(u16::to_le_bytes).collect()
+}
+
+pub(super) fn cpu(milliseconds: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_varuint(&mut out, milliseconds);
+    out
+}

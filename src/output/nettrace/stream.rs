@@ -1,0 +1,196 @@
+//! The stream: chunks that hold, in this order, what their events refer to and the events. Behind each is a sequence point:
+//! what reads the file forgets the stacks before it.
+
+use std::io::{self, Write};
+
+use rustc_hash::FxHashMap;
+
+use super::encode::{BlockKind, block, row, text};
+use super::event_rows::{EventHeader, EventRows};
+use super::kinds;
+use crate::bytes::put_varuint;
+use crate::dotnet::nettrace::EventKind;
+use crate::trace::{Pid, Tid};
+
+/// The version of the format, before it that there are blocks and behind it its minor version.
+const MAGIC: &[u8] = b"Nettrace\0\0\0\0\x06\0\0\0\0\0\0\0";
+const TICKS_PER_SECOND: u64 = 1_000_000_000;
+const POINTER_BYTES: u32 = 8;
+/// A chunk ends when it holds as much, or as many stacks.
+const CHUNK_BYTES: usize = 1 << 20;
+const CHUNK_STACKS: u32 = 1 << 15;
+/// Most bytes of a payload; readers keep the length in 16 bits.
+pub(super) const MAX_PAYLOAD_BYTES: usize = u16::MAX as usize;
+/// The number of the thread that has noted all events, so that their numbers tell of all that are missing.
+const NOTED_BY: u32 = 1;
+/// More missing events at a time are no gap to readers.
+const MAX_GAP: u64 = 1 << 30;
+
+/// What a stream says of itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Beginning<'a> {
+    /// Year, month, day of the week, day, hour, minute, second, millisecond, UTC.
+    pub(super) system_time: [u16; 8],
+    /// The same moment on the clock of the stream, in nanoseconds. No event is older.
+    pub(super) time: u64,
+    /// Notes by their key.
+    pub(super) notes: &'a [(&'a str, String)],
+}
+
+/// Writes events in order of time.
+pub(super) struct Stream<W> {
+    out: W,
+    kinds: Vec<u8>,
+    kind_count: u32,
+    threads: Vec<u8>,
+    thread_count: u32,
+    stacks: Vec<u8>,
+    stack_ids: FxHashMap<Box<[u64]>, u32>,
+    events: EventRows,
+    /// The number of the last event.
+    number: u32,
+    time: u64,
+    chunk: u32,
+}
+
+impl<W: Write> Stream<W> {
+    pub(super) fn begin(mut out: W, beginning: Beginning<'_>) -> io::Result<Self> {
+        out.write_all(MAGIC)?;
+        let mut trace = Vec::new();
+        trace.extend(beginning.system_time.into_iter().flat_map(u16::to_le_bytes));
+        trace.extend(beginning.time.to_le_bytes());
+        trace.extend(TICKS_PER_SECOND.to_le_bytes());
+        trace.extend(POINTER_BYTES.to_le_bytes());
+        trace.extend((beginning.notes.len() as u32).to_le_bytes());
+        for (key, value) in beginning.notes {
+            text(&mut trace, key);
+            text(&mut trace, value);
+        }
+        block(&mut out, BlockKind::Trace, &[&trace])?;
+        let mut stream = Self {
+            out,
+            kinds: Vec::new(),
+            kind_count: 0,
+            threads: Vec::new(),
+            thread_count: 0,
+            stacks: Vec::new(),
+            stack_ids: FxHashMap::default(),
+            events: EventRows::default(),
+            number: 0,
+            time: beginning.time,
+            chunk: 0,
+        };
+        stream.thread("perfcollect", None);
+        Ok(stream)
+    }
+
+    /// States a kind of events, and gives its number.
+    pub(super) fn kind(&mut self, kind: &EventKind) -> u32 {
+        self.kind_count += 1;
+        kinds::put(&mut self.kinds, self.kind_count, kind);
+        self.kind_count
+    }
+
+    /// States a thread, and gives its number.
+    pub(super) fn thread(&mut self, name: &str, ids: Option<(Pid, Tid)>) -> u32 {
+        const NAME: u8 = 1;
+        const PROCESS: u8 = 2;
+        const ID: u8 = 3;
+        self.thread_count += 1;
+        let mut thread = Vec::new();
+        put_varuint(&mut thread, self.thread_count.into());
+        thread.push(NAME);
+        text(&mut thread, name);
+        if let Some((pid, tid)) = ids {
+            for (tag, id) in [(PROCESS, pid.0), (ID, tid.0)] {
+                thread.push(tag);
+                put_varuint(&mut thread, id.cast_unsigned().into());
+            }
+        }
+        // It is shorter than a row can be, as its name is.
+        let _ = row(&mut self.threads, &thread);
+        self.thread_count
+    }
+
+    /// The number of a stack, innermost address first, within the chunk.
+    pub(super) fn stack(&mut self, addresses: &[u64]) -> u32 {
+        if addresses.is_empty() {
+            return 0;
+        }
+        if let Some(&id) = self.stack_ids.get(addresses) {
+            return id;
+        }
+        let id = self.stack_ids.len() as u32 + 1;
+        self.stack_ids.insert(addresses.into(), id);
+        let bytes = size_of_val(addresses) as u32;
+        self.stacks.extend(bytes.to_le_bytes());
+        self.stacks
+            .extend(addresses.iter().flat_map(|address| address.to_le_bytes()));
+        id
+    }
+
+    /// Which chunk the next event is in: stacks have other numbers in the next.
+    pub(super) fn chunk(&self) -> u32 {
+        self.chunk
+    }
+
+    /// Writes an event; one that is older than the last comes at its time. One that is too large is missing.
+    pub(super) fn event(&mut self, mut event: EventHeader, payload: &[u8]) -> io::Result<()> {
+        self.number = self.number.wrapping_add(1);
+        if payload.len() > MAX_PAYLOAD_BYTES {
+            return Ok(());
+        }
+        self.time = self.time.max(event.time);
+        event.time = self.time;
+        self.events.put(event, payload, NOTED_BY, self.number);
+        let held = self.kinds.len() + self.threads.len() + self.stacks.len() + self.events.len();
+        if held >= CHUNK_BYTES || self.stack_ids.len() as u32 >= CHUNK_STACKS {
+            self.end_chunk()?;
+        }
+        Ok(())
+    }
+
+    /// Leaves out the numbers of events, by which readers count those that are missing.
+    pub(super) fn miss(&mut self, count: u64) {
+        self.number = self.number.wrapping_add(count.min(MAX_GAP) as u32);
+    }
+
+    fn end_chunk(&mut self) -> io::Result<()> {
+        let Self { out, events, .. } = self;
+        if !self.kinds.is_empty() {
+            // Rows follow a header of no bytes.
+            block(out, BlockKind::Metadata, &[&[0; 2], &self.kinds])?;
+        }
+        if !self.threads.is_empty() {
+            block(out, BlockKind::Thread, &[&self.threads])?;
+        }
+        if !self.stack_ids.is_empty() {
+            let count = self.stack_ids.len() as u32;
+            let header = [1_u32.to_le_bytes(), count.to_le_bytes()].concat();
+            block(out, BlockKind::Stack, &[&header, &self.stacks])?;
+        }
+        if events.len() > 0 {
+            block(out, BlockKind::Event, &[&events.header(), events.bytes()])?;
+        }
+        let mut point = self.time.to_le_bytes().to_vec();
+        point.extend([0; 4]);
+        point.extend(1_u32.to_le_bytes());
+        put_varuint(&mut point, NOTED_BY.into());
+        put_varuint(&mut point, self.number.into());
+        block(out, BlockKind::SequencePoint, &[&point])?;
+        self.kinds.clear();
+        self.threads.clear();
+        self.stacks.clear();
+        self.stack_ids.clear();
+        self.events.clear();
+        self.chunk += 1;
+        Ok(())
+    }
+
+    /// Ends the stream.
+    pub(super) fn finish(mut self) -> io::Result<()> {
+        self.end_chunk()?;
+        block(&mut self.out, BlockKind::End, &[])?;
+        self.out.flush()
+    }
+}

@@ -1,0 +1,70 @@
+//! The streams of events of a `.trace.zip`, which may come from anyone.
+
+use std::io::{self, Read};
+use std::path::Path;
+
+use crate::output::archive::{RAW_EVENTS, SUMMARY};
+use crate::output::summary::Summary;
+use crate::trace::{EventStream, EventStreams, Pid};
+use crate::view::ViewError;
+use crate::view::archive::{MAX_SUMMARY_BYTES, folder_of, open, open_file, open_zip, read_summary};
+
+/// Most bytes of all streams of events together: more than a disk that has room for them twice is likely to have.
+const MAX_EVENT_BYTES: u64 = 64 << 30;
+
+/// The streams of events of a trace.
+#[derive(Debug)]
+pub(super) struct Events {
+    /// The summary of the trace.
+    pub(super) summary: Summary,
+    /// The streams, unpacked to files that have no name any more.
+    pub(super) streams: EventStreams,
+}
+
+/// Reads the streams of events of the trace at `path`.
+///
+/// # Errors
+/// See [`ViewError`].
+pub(super) fn read(path: &Path) -> Result<Events, ViewError> {
+    let mut zip = open_zip(path, open_file(path)?)?;
+    let folder = folder_of(&zip)?;
+    let summary = read_summary(open(&mut zip, &folder, SUMMARY, MAX_SUMMARY_BYTES)?)?;
+    let prefix = format!("{folder}/{RAW_EVENTS}/");
+    let failed = |source: io::Error| ViewError::Entry {
+        entry: RAW_EVENTS,
+        source,
+    };
+    let mut streams = Vec::new();
+    let mut left = MAX_EVENT_BYTES;
+    for index in 0..zip.len() {
+        let entry = zip.by_index(index).map_err(|error| failed(error.into()))?;
+        let name = entry
+            .name()
+            .map_or_else(|_| String::new(), |name| name.into_owned());
+        let stem = name
+            .strip_prefix(&prefix)
+            .and_then(|name| name.strip_suffix(".nettrace"));
+        let Some((stem, process)) = stem.and_then(|stem| Some((stem, process_of(stem)?))) else {
+            continue;
+        };
+        let mut file = tempfile::tempfile().map_err(failed)?;
+        let copied = io::copy(&mut entry.take(left + 1), &mut file).map_err(failed)?;
+        left = left.checked_sub(copied).ok_or(ViewError::TooLarge {
+            entry: RAW_EVENTS,
+            limit: MAX_EVENT_BYTES,
+        })?;
+        streams.push(EventStream::open(process, stem.to_owned(), file));
+    }
+    match streams.is_empty() {
+        true => Err(ViewError::Missing { entry: RAW_EVENTS }),
+        false => Ok(Events {
+            summary,
+            streams: EventStreams::new(streams),
+        }),
+    }
+}
+
+/// The process of a stream, by its name: the id, and `-2` for a second life.
+fn process_of(stem: &str) -> Option<Pid> {
+    stem.split('-').next()?.parse().ok().map(Pid)
+}

@@ -1,0 +1,277 @@
+//! Events of runtimes that die, stop, flood or never answer, and of collectors that are killed: what had come is there,
+//! what had not is told.
+#![allow(clippy::unwrap_used)]
+
+#[macro_use]
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use perfcollect::output::summary::Summary;
+use rustix::process::Signal;
+use support::events::{entries, for_each_raw_event, raw_runtime_events};
+use support::{Finished, Runtime, Workload, finish, perfcollect, run, runtimes, start, workloads};
+
+const LIMIT: Duration = Duration::from_secs(120);
+const GC_START: u32 = 1;
+const EXCEPTION: u32 = 80;
+
+/// The oldest runtime and the newest, with the workload that does a bit of all.
+fn mixed(seconds: u32) -> Vec<(Runtime, Command)> {
+    let Some(program) = workloads::mixed() else {
+        skip!("mixed.dll is not built; scripts/workloads builds it");
+    };
+    let mut runtimes = runtimes();
+    if runtimes.is_empty() {
+        skip!("there is no .NET runtime; scripts/runtimes gets some");
+    }
+    let chosen = [runtimes.remove(0)].into_iter().chain(runtimes.pop());
+    let with_command = |runtime: Runtime| {
+        let mut command = runtime.command(&program);
+        command.args(["--seconds", &seconds.to_string()]);
+        (runtime, command)
+    };
+    chosen.map(with_command).collect()
+}
+
+fn collect(pid: u32, folder: &Path) -> Command {
+    let mut command = Command::new(perfcollect());
+    command
+        .args(["collect", "x", "-quiet", "-pid", &pid.to_string()])
+        .current_dir(folder);
+    command
+}
+
+fn summary(trace: &Path) -> Summary {
+    serde_json::from_slice(&entries(trace, "/summary.json")[0].1).unwrap()
+}
+
+/// Waits until a file in the folder of events has this many bytes.
+#[track_caller]
+fn wait_for_events(folder: &Path, bytes: u64) {
+    let begin = Instant::now();
+    let has_events = || {
+        let files = std::fs::read_dir(folder.join(".x.trace.events")).into_iter();
+        let mut sizes = files
+            .flatten()
+            .flatten()
+            .filter_map(|file| file.metadata().ok());
+        sizes.any(|file| file.len() >= bytes)
+    };
+    while !has_events() {
+        assert!(begin.elapsed() < LIMIT, "no events come");
+        sleep(Duration::from_millis(20));
+    }
+}
+
+fn left_behind(folder: &Path) -> Vec<String> {
+    let files = std::fs::read_dir(folder).unwrap().flatten();
+    let names = files.map(|file| file.file_name().into_string().unwrap());
+    names.filter(|name| name.starts_with('.')).collect()
+}
+
+#[test]
+fn a_target_that_is_killed_leaves_its_events() {
+    need_capture!();
+    for (runtime, mut command) in mixed(60) {
+        println!("on .NET {}", runtime.version);
+        let workload = Workload::start(&mut command);
+        let folder = tempfile::tempdir().unwrap();
+        let collector = start(&mut collect(workload.pid(), folder.path()));
+        wait_for_events(folder.path(), 300_000);
+        workload.signal(Signal::KILL);
+        finish(collector, LIMIT).expect_success();
+        let trace = folder.path().join("x.trace.zip");
+        let events = &summary(&trace).quality.events;
+        assert_eq!(events.len(), 1);
+        assert!(
+            events[0].events > 1000 && events[0].dropped == 0,
+            "{events:?}"
+        );
+        // The stream has no end, and that is said.
+        assert_ne!(events[0].cut, "");
+        assert!(raw_runtime_events(&trace)[&EXCEPTION] > 100);
+        assert_eq!(left_behind(folder.path()), [""; 0]);
+    }
+}
+
+#[test]
+fn a_collector_that_is_killed_leaves_what_had_come() {
+    need_capture!();
+    for (runtime, mut command) in mixed(60) {
+        println!("on .NET {}", runtime.version);
+        let workload = Workload::start(&mut command);
+        let folder = tempfile::tempdir().unwrap();
+        let collector = start(&mut collect(workload.pid(), folder.path()));
+        wait_for_events(folder.path(), 300_000);
+        // Samples are put on the disk twice a second.
+        sleep(Duration::from_millis(700));
+        collector.signal(Signal::KILL);
+        finish(collector, LIMIT);
+        let mut recover = Command::new(perfcollect());
+        recover.args(["recover", "x"]).current_dir(&folder);
+        let Finished { stdout, .. } = run(&mut recover, LIMIT).expect_success();
+        assert!(stdout.contains("events   "), "{stdout}");
+        let trace = folder.path().join("x.trace.zip");
+        let summary = summary(&trace);
+        assert!(summary.samples > 0);
+        assert!(summary.quality.events[0].events > 1000);
+        assert_eq!(entries(&trace, "/lttngTrace/").len(), 2);
+        assert!(raw_runtime_events(&trace)[&EXCEPTION] > 100);
+        assert_eq!(left_behind(folder.path()), [""; 0]);
+        // The runtime has noticed nothing but that nobody listens.
+        workload.signal(Signal::TERM);
+    }
+}
+
+/// A process that is stopped does not answer, and one whose socket has nobody behind it never will.
+#[test]
+fn whoever_does_not_answer_costs_a_notice() {
+    need_capture!();
+    let Some((_, mut command)) = mixed(10).pop() else {
+        return;
+    };
+    let stopped = Workload::start(&mut command);
+    stopped.signal(Signal::STOP);
+    sleep(Duration::from_millis(100));
+    let running = Workload::start(&mut command);
+    let folder = tempfile::tempdir().unwrap();
+    let mut collector = collect(running.pid(), folder.path());
+    let both = format!("{},{}", running.pid(), stopped.pid());
+    collector.args(["-pid", &both, "-collectsec", "1"]);
+    let begin = Instant::now();
+    run(&mut collector, LIMIT).expect_success();
+    assert!(begin.elapsed() < Duration::from_secs(10));
+    stopped.signal(Signal::CONT);
+    let summary = summary(&folder.path().join("x.trace.zip"));
+    let about = format!("events of .NET process {} are missing", stopped.pid());
+    let notices = &summary.quality.notices;
+    assert!(
+        notices.iter().any(|notice| notice.what.starts_with(&about)),
+        "{notices:?}"
+    );
+    let [events] = &summary.quality.events[..] else {
+        panic!("{:?}", summary.quality.events);
+    };
+    assert_eq!(events.pid, running.pid() as i32);
+}
+
+/// Attached to a process that runs: what is in the trace is what happened between.
+#[test]
+fn a_process_that_runs_already_gets_a_session() {
+    need_capture!();
+    for (runtime, mut command) in mixed(6) {
+        println!("on .NET {}", runtime.version);
+        let workload = Workload::start(&mut command);
+        let folder = tempfile::tempdir().unwrap();
+        let mut collector = collect(workload.pid(), folder.path());
+        run(collector.args(["-collectsec", "2"]), LIMIT).expect_success();
+        let done = workload.done(LIMIT);
+        let trace = folder.path().join("x.trace.zip");
+        let raw = raw_runtime_events(&trace);
+        let counted = done["runtime"]["exceptions"].as_u64().unwrap();
+        assert!(raw[&EXCEPTION] * 10 > counted && raw[&EXCEPTION] < counted);
+        assert!(raw[&GC_START] > 0);
+        // The rundown at the end names the methods that were there before.
+        let mut listed = 0;
+        let ends = for_each_raw_event(&trace, |event| {
+            let is_listed = event.kind.provider.ends_with("Rundown") && event.kind.id == 144;
+            listed += u32::from(is_listed);
+        });
+        assert_eq!(ends, [None]);
+        assert!(listed > 200, "{listed}");
+    }
+}
+
+/// A collector that gets no CPU for seconds loses what the runtime has no room for, and counts it to the last event.
+#[test]
+fn what_a_storm_drops_is_counted_exactly() {
+    need_capture!();
+    let (Some(program), Some(runtime)) = (workloads::storm(), runtimes().pop()) else {
+        skip!("there is no .NET runtime, or storm.dll is not built; scripts/workloads builds it");
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let storm = runtime.command(&program);
+    let mut command = Command::new(perfcollect());
+    command
+        .args(["collect", "x", "-noperf", "-providers"])
+        // Exceptions alone: with the level of errors nothing else of this group comes.
+        .args(["Microsoft-Windows-DotNETRuntime:0x8000:2", "--"])
+        .arg(storm.get_program())
+        .args(storm.get_args())
+        .args(["--seconds", "9"])
+        .env("DOTNET_ROLL_FORWARD", "LatestMajor")
+        .current_dir(&folder);
+    let collector = start(&mut command);
+    wait_for_events(folder.path(), 1_000_000);
+    collector.signal(Signal::STOP);
+    sleep(Duration::from_secs(6));
+    collector.signal(Signal::CONT);
+    let finished = finish(collector, LIMIT).expect_success();
+    let done = finished.stdout.lines().find(|line| line.contains("done"));
+    let done: serde_json::Value = serde_json::from_str(done.unwrap()).unwrap();
+    let trace = folder.path().join("x.trace.zip");
+    let events = &summary(&trace).quality.events[0];
+    let seen = raw_runtime_events(&trace)[&EXCEPTION];
+    println!(
+        "{seen} events of {}, {} dropped",
+        done["thrown"], events.dropped
+    );
+    assert_eq!(seen + events.dropped, done["thrown"].as_u64().unwrap());
+    assert!(events.dropped > 0, "there was room for all: {events:?}");
+    assert!(
+        finished.stderr.contains("dropped by their runtime"),
+        "{}",
+        finished.stderr
+    );
+    // Its memory does not grow with what comes.
+    let info = summary(&trace).info;
+    assert!(
+        info.collector_peak_kib < 64 << 10,
+        "{} KiB",
+        info.collector_peak_kib
+    );
+}
+
+/// Events fill the disk: what was kept by then is in the trace, made on another disk.
+#[test]
+fn a_full_disk_costs_no_event_that_is_on_it() {
+    need_capture!();
+    let Some((_, mut command)) = mixed(60).pop() else {
+        return;
+    };
+    let can_mount = run(Command::new("unshare").args(["-m", "true"]), LIMIT);
+    if can_mount.status.code() != Some(0) {
+        skip!("unshare -m does not work here");
+    }
+    let workload = Workload::start(&mut command);
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("small")).unwrap();
+    // The mount is gone with the shell.
+    let script = "mount -t tmpfs -o size=1m none small && cd small || exit 9; \
+        \"$0\" collect x -quiet -collectsec 50 -pid $1; echo status $?; \
+        \"$0\" recover x -quiet -o ../x && ls -A";
+    let mut shell = Command::new("unshare");
+    shell
+        .args(["-m", "sh", "-c", script])
+        .arg(perfcollect())
+        .arg(workload.pid().to_string())
+        .current_dir(&folder);
+    let finished = run(&mut shell, LIMIT).expect_success();
+    println!("{}", finished.stderr);
+    assert_eq!(finished.stdout, "status 1\n");
+    assert!(
+        finished.stderr.contains("`perfcollect recover x -o "),
+        "{}",
+        finished.stderr
+    );
+    let trace = folder.path().join("x.trace.zip");
+    let summary = summary(&trace);
+    let events = &summary.quality.events[0];
+    assert!(events.events > 1000 && !events.cut.is_empty(), "{events:?}");
+    assert!(raw_runtime_events(&trace)[&EXCEPTION] > 100);
+    assert!(summary.samples > 0);
+}

@@ -1,0 +1,85 @@
+//! The events in a trace: as they came, and as babeltrace reads them.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Cursor, Read};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use perfcollect::dotnet::nettrace::{Event, Reader};
+use zip::ZipArchive;
+
+use super::{run, say_skipped};
+
+/// An entry of an archive, by what its name contains or ends in.
+pub fn entries(trace: &Path, wanted: &str) -> Vec<(String, Vec<u8>)> {
+    let mut archive = ZipArchive::new(File::open(trace).expect("it is there")).expect("an archive");
+    let mut found = Vec::new();
+    for index in 0..archive.len() {
+        let mut entry = archive.by_index(index).expect("an entry");
+        let name = entry.name().expect("UTF-8").into_owned();
+        if name.contains(wanted) {
+            let mut bytes = Vec::new();
+            entry.read_to_end(&mut bytes).expect("it unpacks");
+            found.push((name, bytes));
+        }
+    }
+    found
+}
+
+/// Calls for each event of the raw streams of a trace; gives why each stream ends early.
+pub fn for_each_raw_event(trace: &Path, mut take: impl FnMut(&Event<'_>)) -> Vec<Option<String>> {
+    let streams = entries(trace, "/eventpipe/")
+        .into_iter()
+        .map(|(_, stream)| {
+            let mut reader = match Reader::open(Cursor::new(stream)) {
+                Ok(reader) => reader,
+                Err(error) => return Some(error.to_string()),
+            };
+            loop {
+                match reader.next_event() {
+                    Ok(Some(event)) => take(&event),
+                    Ok(None) => return None,
+                    Err(error) => return Some(error.to_string()),
+                }
+            }
+        });
+    streams.collect()
+}
+
+/// Events of the runtime itself in the raw streams, by number.
+pub fn raw_runtime_events(trace: &Path) -> BTreeMap<u32, u64> {
+    let mut counts = BTreeMap::new();
+    for_each_raw_event(trace, |event| {
+        if event.kind.provider == "Microsoft-Windows-DotNETRuntime" {
+            *counts.entry(event.kind.id).or_default() += 1;
+        }
+    });
+    counts
+}
+
+/// Events in the CTF part as babeltrace prints them, a line each, with times in nanoseconds since 1970. `None` where that
+/// program is not there, which is said.
+#[track_caller]
+pub fn babeltrace(program: &str, trace: &Path) -> Option<Vec<String>> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut ctf = PathBuf::new();
+    for (name, bytes) in entries(trace, "/lttngTrace/") {
+        let path = folder.path().join(name);
+        ctf = path.parent().expect("a folder").to_owned();
+        std::fs::create_dir_all(&ctf).expect("it can be made");
+        std::fs::write(path, bytes).expect("it can be written");
+    }
+    let mut command = Command::new(program);
+    command.args(["--clock-seconds", "--no-delta"]).arg(ctf);
+    if Command::new(program).arg("--version").output().is_err() {
+        say_skipped(&format!(
+            "reading the events with {program}: it is not installed"
+        ));
+        return None;
+    }
+    let finished = run(&mut command, Duration::from_secs(120)).expect_success();
+    assert_eq!(finished.stderr, "", "{program} has something to say");
+    Some(finished.stdout.lines().map(str::to_owned).collect())
+}
