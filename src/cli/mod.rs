@@ -2,11 +2,13 @@
 
 mod arguments;
 mod collect;
+mod convert;
 mod downloads;
 mod outputs;
 mod progress;
 mod ps;
 mod recover;
+mod script;
 mod spelling;
 mod symbols;
 mod symbols_options;
@@ -48,6 +50,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let result = match &arguments.action {
         Action::Collect(options) => collect::run(options).map_err(|error| error.to_string()),
         Action::Recover(options) => recover::run(options).map_err(|error| error.to_string()),
+        Action::Convert(options) => convert::run(options).map_err(|error| error.to_string()),
+        Action::Script(options) => script::run(options).map_err(|error| error.to_string()),
         Action::View(options) => view::run(options).map_err(|error| error.to_string()),
         Action::Ps(options) => ps::run(options).map_err(|error| error.to_string()),
         Action::Symbols(options) => symbols::run(options).map_err(|error| error.to_string()),

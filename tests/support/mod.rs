@@ -16,6 +16,7 @@ mod child;
 pub mod grammar;
 mod perf_map;
 mod perfview;
+pub mod recording;
 mod runtime;
 mod saved;
 mod workload;
