@@ -4,6 +4,7 @@
 #[macro_use]
 mod support;
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -44,27 +45,22 @@ fn converted(folder: TempDir, options: &[&str]) -> Saved {
 fn samples_of_perf(file: &Path) -> u64 {
     let mut perf = Command::new("perf");
     perf.args(["script", "-F", "pid,time", "-i"]).arg(file);
-    perf.output()
-        .unwrap()
-        .stdout
-        .split(|&byte| byte == b'\n')
-        .count() as u64
-        - 1
+    let text = String::from_utf8_lossy(&perf.output().unwrap().stdout).into_owned();
+    let headers = text
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('\t'));
+    headers.count() as u64
 }
 
+/// All but a few stacks have `main`, and if the stack was copied, the entry of the program.
 #[track_caller]
-fn expect_paths(saved: &Saved, complete: u64) {
+fn expect_paths(saved: &Saved, is_copied: bool) {
     let quality = &saved.summary.quality;
-    assert!(
-        quality.stacks.rooted * 100 >= saved.summary.samples * complete,
-        "{quality:#?}"
-    );
+    let most = saved.summary.samples * 95 / 100;
+    assert!(!is_copied || quality.stacks.rooted >= most, "{quality:#?}");
     assert_eq!(quality.names.kernel.unnamed, 0, "{quality:#?}");
     let under_main = saved.samples_under(&["main"]);
-    assert!(
-        under_main * 100 >= saved.summary.samples * complete,
-        "{under_main}"
-    );
+    assert!(under_main >= most, "{under_main}");
 }
 
 #[test]
@@ -93,7 +89,7 @@ fn all_samples_of_each_kind_of_recording() {
             "{options:?} {through_pipe}"
         );
         assert!(expected > 30, "{expected} samples are too few to tell");
-        expect_paths(&saved, 95);
+        expect_paths(&saved, options.contains(&"--call-graph"));
     }
 }
 
@@ -106,7 +102,7 @@ fn stack_copies_reach_the_root_without_frame_pointers() {
     let folder = tempfile::tempdir().unwrap();
     let options = ["-F", "499", "--call-graph", "dwarf"];
     record(&folder.path().join("perf.data"), &options, command);
-    expect_paths(&converted(folder, &[]), 99);
+    expect_paths(&converted(folder, &[]), true);
 }
 
 /// perf stops at the first frame that no ELF file describes.
@@ -172,6 +168,59 @@ fn a_cut_recording_gives_its_beginning() {
         notices.iter().any(|notice| notice.what.contains("damaged")),
         "{notices:#?}"
     );
+}
+
+/// The original perfcollect leaves the recording in its archive.
+#[test]
+fn an_archive_of_the_original_is_converted() {
+    need_perf!();
+    let Some(command) = native("native-fp") else {
+        skip!("native-fp is not built; scripts/workloads builds it")
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("perf.data");
+    record(&file, &["-F", "199", "-g"], command);
+    let expected = samples_of_perf(&file);
+    let archive = std::fs::File::create(folder.path().join("old.trace.zip")).unwrap();
+    let mut archive = zip::ZipWriter::new(archive);
+    let options = zip::write::SimpleFileOptions::default();
+    archive
+        .start_file("old.trace/perfcollect.log", options)
+        .unwrap();
+    archive.start_file("old.trace/perf.data", options).unwrap();
+    archive.write_all(&std::fs::read(&file).unwrap()).unwrap();
+    archive.finish().unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let words = ["convert", "old.trace.zip", "-o", "trace", "-quiet"];
+    run_perfcollect(words, folder.path(), LIMIT).expect_success();
+    assert_eq!(Saved::open(folder, "trace").summary.samples, expected);
+}
+
+#[test]
+fn a_changed_file_gives_no_names() {
+    need_perf!();
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("program");
+    std::fs::copy("/bin/bash", &program).unwrap();
+    let file = folder.path().join("perf.data");
+    let command = [
+        program.to_str().unwrap(),
+        "-c",
+        "for ((i = 0; i < 200000; i++)); do :; done",
+    ];
+    record(&file, &["-F", "499", "-g"], command);
+    // Another program in its place, with another build id.
+    std::fs::copy("/bin/ls", &program).unwrap();
+    let saved = converted(folder, &[]);
+    let notices = &saved.summary.quality.notices;
+    let is_told = |what: &str| notices.iter().any(|notice| notice.what.contains(what));
+    assert!(is_told("program") && is_told("build id"), "{notices:#?}");
+    let named = saved
+        .stacks
+        .keys()
+        .flatten()
+        .filter(|frame| *frame == "execute_command");
+    assert_eq!(named.count(), 0);
 }
 
 #[test]

@@ -16,6 +16,8 @@ mod reader;
 mod record_stream;
 mod rounds;
 mod swap;
+#[cfg(test)]
+mod tests;
 mod zstd;
 
 pub use about::{About, BuildId, ClockReference};
