@@ -4,7 +4,7 @@
 //! file   header | attributes | data: record record record ...  | sections: host, events, build ids, ...
 //! pipe   magic  | record record record ..., of which the first ones hold the attributes and the sections
 //! ```
-//! Read once from the beginning to the end. The records of all CPUs lie in rounds, see [`rounds`](self::rounds).
+//! Read once from the beginning to the end. The records of all CPUs lie in rounds, and come out in order of time.
 
 mod about;
 mod attribute;

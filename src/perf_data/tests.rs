@@ -25,16 +25,16 @@ impl Writer {
     }
 
     fn u64s(&mut self, numbers: &[u64]) -> &mut Self {
-        numbers
-            .iter()
-            .for_each(|number| drop(self.put(number.to_le_bytes())));
+        for number in numbers {
+            self.put(number.to_le_bytes());
+        }
         self
     }
 
     fn u32s(&mut self, numbers: &[u32]) -> &mut Self {
-        numbers
-            .iter()
-            .for_each(|number| drop(self.put(number.to_le_bytes())));
+        for number in numbers {
+            self.put(number.to_le_bytes());
+        }
         self
     }
 
@@ -197,7 +197,9 @@ fn damaged_compression_is_told() {
     for data in [&b"\x28\xb5\x2f\xfdxxxxxxxxxxxx"[..], b"nonsense", &[0; 40]] {
         let mut bytes = pipe(false);
         let mut record = Writer::default();
-        record.record(81, |body| drop(body.text(data)));
+        record.record(81, |body| {
+            body.text(data);
+        });
         bytes.extend(record.bytes);
         let (records, reader) = told(&bytes);
         assert_eq!(records.len(), 3);
