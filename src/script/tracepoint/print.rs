@@ -106,7 +106,12 @@ impl<'a> Printer<'a> {
         }
         let kind = rest.chars().next()?;
         conversion.kind = kind;
-        Some((conversion, &rest[kind.len_utf8()..]))
+        rest = &rest[kind.len_utf8()..];
+        // `%pS` and the like name the function at an address, which stays an address here.
+        if kind == 'p' {
+            rest = rest.strip_prefix(['s', 'S', 'f', 'F', 'B']).unwrap_or(rest);
+        }
+        Some((conversion, rest))
     }
 
     fn convert(&self, conversion: &Conversion, of: &Expression, out: &mut Vec<u8>) -> Option<()> {
@@ -129,7 +134,6 @@ impl<'a> Printer<'a> {
             'X' => prefix("0X", format!("{:X}", unsigned()?)),
             'o' => prefix("0", format!("{:o}", unsigned()?)),
             'c' => char::from(self.number(of)? as u8).to_string(),
-            // `%pS` and the like want the kernel's symbols or more.
             'p' => format!("{:#x}", self.number(of)?),
             's' => {
                 let text = self.text(of)?;
