@@ -10,6 +10,8 @@ pub mod machine;
 pub mod naming;
 pub mod output;
 pub mod perf;
+pub mod perf_data;
+pub mod script;
 pub mod trace;
 pub mod unwind;
 pub mod view;

@@ -247,8 +247,9 @@ proptest! {
                 prop_assert_eq!((pid.0, tid.0, exec), (theirs.pid, theirs.tid, theirs.is_execve));
                 prop_assert_eq!(name, &*theirs.name.as_slice());
             }
-            (Record::Fork { pid, tid, parent_pid }, EventRecord::Fork(theirs)) =>
-                prop_assert_eq!((pid.0, tid.0, parent_pid.0), (theirs.pid, theirs.tid, theirs.ppid)),
+            (Record::Fork { pid, tid, parent_pid, parent_tid }, EventRecord::Fork(theirs)) =>
+                prop_assert_eq!((pid.0, tid.0, parent_pid.0, parent_tid.0),
+                    (theirs.pid, theirs.tid, theirs.ppid, theirs.ptid)),
             (Record::Exit { pid, tid }, EventRecord::Exit(theirs)) =>
                 prop_assert_eq!((pid.0, tid.0), (theirs.pid, theirs.tid)),
             (Record::Lost { records, cpu }, EventRecord::Lost(theirs)) => {

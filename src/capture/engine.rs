@@ -59,11 +59,22 @@ pub(super) struct Engine<'a, W> {
 
 impl<'a, W: Write> Engine<'a, W> {
     pub(super) fn new(target: &'a Target, weight: Weight, spool: W, header: &Header) -> Self {
+        Self::on(Machine::default(), target, weight, spool, header)
+    }
+
+    /// The same for a machine that may be another than this one.
+    pub(super) fn on(
+        machine: Machine,
+        target: &'a Target,
+        weight: Weight,
+        spool: W,
+        header: &Header,
+    ) -> Self {
         Self {
             target,
             weight,
             filter: Filter::new(target),
-            machine: Machine::default(),
+            machine,
             unwinder: Unwinder::default(),
             recorder: Recorder::new(spool, header),
             methods: MethodSessions::default(),
@@ -227,7 +238,9 @@ impl<'a, W: Write> Engine<'a, W> {
                 Change::ProcessName(id) => Row::ProcessName(id, &process(id).name),
                 Change::ThreadName(id) => Row::ThreadName(id, &threads[id.index()].name),
                 Change::JitHost(id) => {
-                    self.methods.meet(id, process(id).pid);
+                    if self.machine.is_live() {
+                        self.methods.meet(id, process(id).pid);
+                    }
                     match &process(id).jit_host {
                         Some(Ok(host)) => match host.describe() {
                             Some(host) => Row::JitHost(id, host),

@@ -1,6 +1,7 @@
 //! A live capture: from a request to a recording.
 
 mod command;
+mod conversion;
 mod engine;
 mod event_sessions;
 mod limits;
@@ -13,6 +14,7 @@ pub mod usage;
 mod young;
 
 pub use command::{Command, CommandError};
+pub use conversion::{Conversion, convert};
 pub use event_sessions::EventRequest;
 pub use recovery::recover;
 pub use signals::Signals;
@@ -22,6 +24,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -80,6 +83,14 @@ pub enum CaptureError {
         "cannot begin the spool of samples: {0}; free some space, or name the trace with a directory on another disk"
     )]
     SpoolBegin(String),
+    /// A recording has no such event.
+    #[error("there is no event {wanted}; the recording has: {names}")]
+    NoEvent {
+        /// What was asked for.
+        wanted: String,
+        /// What there is.
+        names: String,
+    },
     /// The spool cannot be read back.
     #[error("the spool cannot be read: {0}")]
     Spool(#[from] SpoolError),
@@ -115,6 +126,8 @@ pub enum End {
     Spool(String),
     /// Waiting for samples failed.
     Wait(String),
+    /// It was recorded before, by perf.
+    Recorded,
     /// The collector was killed, or the machine was: what is there was recovered.
     Died,
 }
@@ -128,6 +141,7 @@ impl fmt::Display for End {
             Self::TargetGone => f.write_str("all wanted processes are gone"),
             Self::Spool(why) => write!(f, "the spool cannot grow: {why}"),
             Self::Wait(why) => write!(f, "cannot wait for samples: {why}"),
+            Self::Recorded => f.write_str("recorded by perf"),
             Self::Died => f.write_str("killed"),
         }
     }
@@ -141,6 +155,8 @@ pub struct Capture {
     pub machine: Machine,
     /// Why kernel addresses say nothing any more, if they do not.
     pub kernel_gone: Option<String>,
+    /// What names them, if it is not this kernel's own list.
+    pub kallsyms: Option<PathBuf>,
     /// How the capture came to be.
     pub info: CaptureInfo,
     /// Degradations.
@@ -320,6 +336,7 @@ fn read_back(
         recording,
         machine,
         kernel_gone: None,
+        kallsyms: None,
         info,
         notices,
         end,

@@ -27,6 +27,7 @@ pub fn recover(spool: impl Read) -> Result<Capture, SpoolError> {
             ..header.info.clone()
         },
         kernel_gone: (!same_boot).then(|| "the machine was started again since".into()),
+        kallsyms: None,
         machine,
         notices,
         end: End::Died,

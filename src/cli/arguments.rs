@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
@@ -14,6 +15,7 @@ use super::symbols_options::{SymbolsFrom, SymbolsOptions};
 use crate::naming;
 use crate::output::MethodNames;
 use crate::perf::CallGraph;
+use crate::script::Fields;
 use crate::trace::Pid;
 use crate::view::events::Viewer;
 
@@ -35,6 +37,8 @@ pub(super) enum Action {
     /// End the capture of this name and wait for its trace; one that was killed is recovered
     Stop(RecoverOptions),
     Recover(RecoverOptions),
+    Convert(ConvertOptions),
+    Script(ScriptOptions),
     View(ViewOptions),
     Ps(PsOptions),
     Symbols(SymbolsOptions),
@@ -172,6 +176,47 @@ pub(super) struct RecoverOptions {
     pub(super) names: NameOptions,
     #[command(flatten)]
     pub(super) results: ResultOptions,
+}
+
+/// Where a recording of perf's is, and what names its code.
+#[derive(Args, Clone, Debug)]
+pub(super) struct RecordingOptions {
+    /// What `perf record` wrote (- for standard input), or the archive that the original perfcollect made of it
+    #[arg(value_name = "FILE", default_value = "perf.data")]
+    pub(super) recording: PathBuf,
+    /// Take the recorded machine's files from below this directory
+    #[arg(long, value_name = "DIR")]
+    pub(super) sysroot: Option<PathBuf>,
+    /// Take the kernel's functions from this copy of its /proc/kallsyms
+    #[arg(long, value_name = "FILE")]
+    pub(super) kallsyms: Option<PathBuf>,
+}
+
+/// Make the trace of a perf.data that perf has recorded, here or elsewhere.
+#[derive(Args, Debug)]
+pub(super) struct ConvertOptions {
+    #[command(flatten)]
+    pub(super) source: RecordingOptions,
+    /// Name of the trace; by default that of the recording
+    #[arg(short, long, value_name = "NAME")]
+    pub(super) output: Option<PathBuf>,
+    /// Take the samples of this event; by default those that tell best where time went
+    #[arg(long, value_name = "EVENT")]
+    pub(super) event: Option<String>,
+    #[command(flatten)]
+    pub(super) names: NameOptions,
+    #[command(flatten)]
+    pub(super) results: ResultOptions,
+}
+
+/// Print the samples of a perf.data as `perf script` does.
+#[derive(Args, Debug)]
+pub(super) struct ScriptOptions {
+    #[command(flatten)]
+    pub(super) source: RecordingOptions,
+    /// What to print
+    #[arg(short = 'F', long, value_name = "FIELD[,FIELD...]", value_parser = Fields::from_str)]
+    pub(super) fields: Option<Fields>,
 }
 
 /// Print what is in a trace: the summary and the top methods, or the events of its .NET runtimes.

@@ -91,7 +91,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
     }
     let wanted = Wanted {
         name: &options.name,
-        spooled: &options.name,
+        spooled: Some(&options.name),
         naming: options.names.naming(),
         download: options.names.download(),
         results: options.results,

@@ -3,6 +3,7 @@
 mod arguments;
 mod background;
 mod collect;
+mod convert;
 mod downloads;
 mod event_options;
 mod formats;
@@ -10,6 +11,7 @@ mod outputs;
 mod progress;
 mod ps;
 mod recover;
+mod script;
 mod spelling;
 mod symbols;
 mod symbols_options;
@@ -63,6 +65,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
         Action::Stop(options) => background::stop(options).map_err(|error| error.to_string()),
         Action::Recover(options) => recover::run(options).map_err(|error| error.to_string()),
+        Action::Convert(options) => convert::run(options).map_err(|error| error.to_string()),
+        Action::Script(options) => script::run(options).map_err(|error| error.to_string()),
         Action::View(options) => view::run(options).map_err(|error| error.to_string()),
         Action::Ps(options) => ps::run(options).map_err(|error| error.to_string()),
         Action::Symbols(options) => symbols::run(options).map_err(|error| error.to_string()),

@@ -50,8 +50,8 @@ pub(super) enum WriteError {
 pub(super) struct Wanted<'a> {
     /// The name of the trace.
     pub(super) name: &'a Path,
-    /// The name of the capture, for which the spool stands.
-    pub(super) spooled: &'a Path,
+    /// The name of the capture, for which the spool stands; `None`: what the spool was made of is still there.
+    pub(super) spooled: Option<&'a Path>,
     pub(super) naming: naming::Options,
     /// Whether to get debug files that are not here.
     pub(super) download: bool,
@@ -112,13 +112,17 @@ impl Wanted<'_> {
 
     /// What failed, and how to get the trace nevertheless.
     fn kept(&self, error: WriteError, working: &Working, unwritten: &[u8]) -> WriteError {
+        let Some(spooled) = self.spooled else {
+            let _ = working.remove();
+            return error;
+        };
         // The files that were begun are gone by now, so there may be room again.
         let whole = unwritten.is_empty() || working.append(unwritten).is_ok();
         let lost = match whole {
             true => "",
             false => " but for the last moment, for which there is no room",
         };
-        let mut recover = recover_command(self.spooled);
+        let mut recover = recover_command(spooled);
         match error {
             WriteError::Output(OutputError::Full { .. }) => {
                 recover.push_str(" -o DIRECTORY_ON_ANOTHER_DISK/NAME");

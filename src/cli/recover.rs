@@ -56,7 +56,7 @@ pub(super) fn run(options: &RecoverOptions) -> Result<(), RecoverError> {
     ));
     let wanted = Wanted {
         name: output,
-        spooled: name,
+        spooled: Some(name),
         naming: options.names.naming(),
         download: options.names.download(),
         results: options.results,

@@ -7,12 +7,14 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use perfcollect_symbols::elf::ElfFile;
 use rustc_hash::FxHashMap;
 use rustix::fs::{Mode, OFlags};
 
 use super::proc_fs;
+use super::recorded::Recorded;
 use super::root::{Root, reopen_regular};
 use crate::trace::spool::{FileIdentity, FileRow};
 use crate::trace::{DescribeFile, ModuleId, Pid};
@@ -49,6 +51,8 @@ pub struct CodeFile {
     pub path: Box<[u8]>,
     /// What can be read of it.
     pub content: Content,
+    /// The root directory that its debug file is below, if the file is a recording's.
+    pub root: Option<Arc<Root>>,
     /// A process that had it mapped, whose root directory may hold its debug file.
     pub pid: Pid,
 }
@@ -59,6 +63,15 @@ impl CodeFile {
     pub fn clean_path(&self) -> &Path {
         let path = self.path.strip_suffix(b" (deleted)").unwrap_or(&self.path);
         Path::new(OsStr::from_bytes(path))
+    }
+
+    /// Root directories in which its debug file may be, in the order to look.
+    pub(crate) fn debug_roots(&self) -> impl Iterator<Item = io::Result<Root>> {
+        let roots = match &self.root {
+            Some(root) => [Some(root.again()), None],
+            None => [Some(Root::of(self.pid)), Some(Root::host())],
+        };
+        roots.into_iter().flatten()
     }
 
     /// What finds the file again, and tells it from another in its place.
@@ -97,6 +110,8 @@ pub(super) fn build_id(file: &File) -> Option<Vec<u8>> {
 pub struct FileTable {
     files: Vec<CodeFile>,
     known: FxHashMap<Identity, ModuleId>,
+    /// `None`: everything runs here and now.
+    recorded: Option<Box<Recorded>>,
 }
 
 /// A mapping whose file is wanted.
@@ -107,6 +122,8 @@ pub(super) struct Wanted<'a> {
     pub(super) device: (u32, u32),
     pub(super) inode: u64,
     pub(super) path: &'a [u8],
+    /// Its build id, if the mapping itself told one.
+    pub(super) build_id: &'a [u8],
 }
 
 impl FileTable {
@@ -124,7 +141,11 @@ impl FileTable {
         if let Some(id) = known.filter(is_open) {
             return id;
         }
-        let content = match (open(wanted), known) {
+        let opened = match &self.recorded {
+            Some(recorded) => recorded.open(wanted),
+            None => open(wanted),
+        };
+        let content = match (opened, known) {
             (Ok(content), _) => content,
             (Err(_), Some(id)) => return id,
             (Err(error), None) => Content::Unavailable(error),
@@ -133,10 +154,49 @@ impl FileTable {
         self.files.push(CodeFile {
             path: wanted.path.into(),
             content,
+            root: self.recorded.as_ref().map(|recorded| recorded.root()),
             pid: wanted.pid,
         });
         self.known.insert(identity, id);
         id
+    }
+
+    /// What stands for memory of this name, if the files are those of a recording: only there names are asked for.
+    pub(super) fn memory(&mut self, name: &[u8]) -> Option<ModuleId> {
+        self.recorded.as_ref()?;
+        let identity = Identity {
+            device: (0, 0),
+            inode: 0,
+            path: name.into(),
+        };
+        let Self { files, known, .. } = self;
+        Some(*known.entry(identity).or_insert_with(|| {
+            files.push(CodeFile {
+                path: name.into(),
+                content: Content::Unavailable(io::Error::other("it is memory, and no file")),
+                root: None,
+                pid: Pid(0),
+            });
+            ModuleId(files.len() as u32 - 1)
+        }))
+    }
+
+    /// What finds the files, if they are those of a recording.
+    #[must_use]
+    pub fn recorded(&self) -> Option<&Recorded> {
+        self.recorded.as_deref()
+    }
+
+    /// The files of a recording.
+    pub(super) fn of_recording(recorded: Recorded) -> Self {
+        Self {
+            recorded: Some(Box::new(recorded)),
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn recording_mut(&mut self) -> Option<&mut Recorded> {
+        self.recorded.as_deref_mut()
     }
 
     /// A file by its handle.
@@ -153,6 +213,7 @@ impl FileTable {
         Self {
             files: chosen.collect(),
             known: FxHashMap::default(),
+            recorded: self.recorded,
         }
     }
 }
@@ -161,7 +222,7 @@ impl FromIterator<CodeFile> for FileTable {
     fn from_iter<I: IntoIterator<Item = CodeFile>>(files: I) -> Self {
         Self {
             files: files.into_iter().collect(),
-            known: FxHashMap::default(),
+            ..Self::default()
         }
     }
 }
@@ -258,6 +319,7 @@ mod tests {
             device: line.device,
             inode: line.inode,
             path: line.path,
+            build_id: &[],
         };
         assert!(open_file(&wanted).is_ok());
         let other = Wanted {
@@ -279,6 +341,7 @@ mod tests {
             device: (0, 0),
             inode: 1,
             path: path.as_os_str().as_bytes(),
+            build_id: &[],
         };
         let error = open_file(&wanted).unwrap_err();
         assert!(error.to_string().contains("another file"), "{error}");

@@ -71,6 +71,7 @@ fn place(pid: Pid, line: &MapsLine<'_>, address: u64) -> Option<MappedPlace> {
         device: line.device,
         inode: line.inode,
         path: line.path,
+        build_id: &[],
     });
     let file = file.ok()?;
     Some(MappedPlace {

@@ -50,6 +50,8 @@ pub struct Mapping {
     pub file_offset: u64,
     /// What lies behind it.
     pub backing: Backing,
+    /// The file, or in a recording also what stands for the name of the memory.
+    pub object: Option<ModuleId>,
 }
 
 impl Mapping {
@@ -66,6 +68,7 @@ impl Mapping {
             end,
             file_offset: self.file_offset_of(start),
             backing: self.backing,
+            object: self.object,
         })
     }
 }
@@ -160,7 +163,7 @@ mod tests {
                 let file_offset = module * 1000 + start;
                 let backing = Backing::File(ModuleId(module as u32));
                 let end = start + len;
-                maps.insert(Mapping { start, end, file_offset, backing });
+                maps.insert(Mapping { start, end, file_offset, backing, object: None });
                 for byte in start..end {
                     bytes[byte as usize] = Some((file_offset + byte - start, backing));
                 }

@@ -5,6 +5,7 @@ mod mapped;
 mod maps;
 mod proc_fs;
 mod process;
+mod recorded;
 mod recovered;
 mod root;
 
@@ -17,4 +18,5 @@ pub use proc_fs::{
     thread_group, thread_names, threads, with_descendants,
 };
 pub use process::{Change, JitHost, Machine, ProcessRow, ThreadRow};
+pub use recorded::Recorded;
 pub use root::{Root, executable};

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -13,6 +14,7 @@ use rustc_hash::FxHashMap;
 use super::file::{FileTable, VDSO, Wanted};
 use super::maps::{Backing, Mapping, Maps};
 use super::proc_fs;
+use super::recorded::Recorded;
 use super::root::Root;
 use crate::perf::{CodeMapping, Record};
 use crate::trace::spool::JitHostRow;
@@ -30,6 +32,8 @@ pub struct JitHost {
     pub namespace_pid: Pid,
     /// Its user, whose files may speak for it.
     pub uid: u32,
+    /// Path of its perf map below `root`.
+    pub map: PathBuf,
     /// Path of the jitdump it has mapped, which is how a runtime announces one.
     pub dump: Option<Box<[u8]>>,
     /// When it started, in ticks since the start of the machine.
@@ -42,14 +46,29 @@ pub struct JitHost {
 impl JitHost {
     pub(super) fn of(pid: Pid, dump: Option<Box<[u8]>>) -> io::Result<Self> {
         let gone = || io::Error::other("the process is gone");
+        let namespace_pid = proc_fs::namespace_pid(pid).ok_or_else(gone)?;
         Ok(Self {
             dump,
             root: Root::of(pid)?,
-            namespace_pid: proc_fs::namespace_pid(pid).ok_or_else(gone)?,
+            namespace_pid,
+            map: perf_map(namespace_pid),
             uid: rustix::fs::stat(format!("/proc/{pid}"))?.st_uid,
             start_ticks: proc_fs::start_ticks(pid).ok_or_else(gone)?,
             until: None,
         })
+    }
+
+    /// That of a process of a recording: its files must be our own, or root's.
+    pub(super) fn recorded(pid: Pid, root: Root, map: PathBuf, dump: Option<Box<[u8]>>) -> Self {
+        Self {
+            root,
+            namespace_pid: pid,
+            uid: rustix::process::geteuid().as_raw(),
+            map,
+            dump,
+            start_ticks: 0,
+            until: None,
+        }
     }
 
     /// What finds it again.
@@ -65,6 +84,11 @@ impl JitHost {
             dump: self.dump.clone().unwrap_or_default(),
         })
     }
+}
+
+/// Where a process writes its perf map.
+pub(super) fn perf_map(namespace_pid: Pid) -> PathBuf {
+    format!("/tmp/perf-{namespace_pid}.map").into()
 }
 
 /// Whether a file is called `jit-PID.dump`.
@@ -122,6 +146,10 @@ struct Process {
     row: Option<ProcessId>,
     /// When it was forked, or began its program, if that was seen.
     born: Option<Nanos>,
+    /// Threads that are known.
+    threads: u32,
+    /// In a recording: that of the program before an exec, in which the callers of its last samples lie.
+    before_exec: Option<Arc<Maps>>,
 }
 
 #[derive(Clone, Debug)]
@@ -129,6 +157,7 @@ struct Thread {
     pid: Pid,
     name: Box<[u8]>,
     row: Option<ThreadId>,
+    ended: Option<Nanos>,
 }
 
 /// All processes of the machine.
@@ -144,6 +173,26 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// The machine of a recording, whose processes do not run here, or are over.
+    #[must_use]
+    pub fn recorded(recorded: Recorded) -> Self {
+        Self {
+            files: FileTable::of_recording(recorded),
+            ..Self::default()
+        }
+    }
+
+    /// What finds the files of a recording.
+    pub fn recording_mut(&mut self) -> Option<&mut Recorded> {
+        self.files.recording_mut()
+    }
+
+    /// Whether its processes run here and now.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.files.recorded().is_none()
+    }
+
     /// Takes in processes that run now. Call after recording has begun, so that nothing falls between.
     pub fn read_running(&mut self, pids: impl IntoIterator<Item = Pid>) {
         for pid in pids {
@@ -168,8 +217,9 @@ impl Machine {
                 device: line.device,
                 inode: line.inode,
                 path: line.path,
+                build_id: &[],
             };
-            if let Some(mapping) = self.mapping(&wanted, line.file_offset) {
+            if let Some(mapping) = self.new_mapping(&wanted, line.file_offset) {
                 maps.insert(mapping);
             }
         }
@@ -191,12 +241,14 @@ impl Machine {
                 name,
             } => {
                 if exec {
+                    self.remove_thread(tid);
+                    let before = self.processes.remove(&pid).filter(|_| !self.is_live());
                     let process = Process {
                         born: Some(time),
+                        before_exec: before.map(|before| before.maps),
                         ..Process::default()
                     };
                     self.processes.insert(pid, process);
-                    self.threads.remove(&tid);
                 }
                 self.name_thread(pid, tid, name);
             }
@@ -204,8 +256,12 @@ impl Machine {
                 pid,
                 tid,
                 parent_pid,
-            } => self.fork(time, pid, tid, parent_pid),
+                parent_tid,
+            } => self.fork(time, (pid, tid), (parent_pid, parent_tid)),
             Record::Exit { pid, tid } => {
+                if let Some(thread) = self.threads.get_mut(&tid) {
+                    thread.ended = Some(time);
+                }
                 self.exited.push_back((time, pid, tid));
                 self.forget_exited(time);
             }
@@ -233,14 +289,15 @@ impl Machine {
             device: record.device,
             inode: record.inode,
             path: record.path,
+            build_id: record.build_id,
         };
-        if let Some(mapping) = self.mapping(&wanted, record.file_offset) {
+        if let Some(mapping) = self.new_mapping(&wanted, record.file_offset) {
             let process = self.processes.entry(record.pid).or_default();
             Arc::make_mut(&mut process.maps).insert(mapping);
         }
     }
 
-    fn mapping(&mut self, wanted: &Wanted<'_>, file_offset: u64) -> Option<Mapping> {
+    fn new_mapping(&mut self, wanted: &Wanted<'_>, file_offset: u64) -> Option<Mapping> {
         let of_memory = match wanted.path {
             // Not memory of the process: the page is emulated by the kernel.
             b"[vsyscall]" => return None,
@@ -248,42 +305,63 @@ impl Machine {
             path => Backing::of_memory(path),
         };
         let backing = of_memory.unwrap_or_else(|| Backing::File(self.files.get(wanted)));
+        let object = match backing {
+            Backing::File(id) => Some(id),
+            Backing::Jit | Backing::DoubleMapped => self.files.memory(wanted.path),
+        };
         Some(Mapping {
             start: wanted.start,
             end: wanted.end,
             file_offset: if wanted.path == VDSO { 0 } else { file_offset },
             backing,
+            object,
         })
     }
 
-    fn fork(&mut self, time: Nanos, pid: Pid, tid: Tid, parent_pid: Pid) {
+    fn fork(&mut self, time: Nanos, (pid, tid): (Pid, Tid), (parent_pid, parent_tid): (Pid, Tid)) {
         let parent = self.processes.get(&parent_pid);
-        let name: Box<[u8]> = parent.map(|p| p.name.clone()).unwrap_or_default();
+        let maker = self.threads.get(&parent_tid).map(|thread| &thread.name);
+        let name = maker.or(parent.map(|parent| &parent.name));
+        let name: Box<[u8]> = name.cloned().unwrap_or_default();
         if pid != parent_pid {
             let child = Process {
                 name: name.clone(),
                 maps: parent.map(|p| p.maps.clone()).unwrap_or_default(),
-                row: None,
                 born: Some(time),
+                ..Process::default()
             };
             self.processes.insert(pid, child);
         }
-        self.threads.insert(
-            tid,
-            Thread {
-                pid,
-                name,
-                row: None,
-            },
-        );
+        self.put_thread(tid, pid, name, None);
+    }
+
+    fn put_thread(&mut self, tid: Tid, pid: Pid, name: Box<[u8]>, row: Option<ThreadId>) {
+        self.remove_thread(tid);
+        let thread = Thread {
+            pid,
+            name,
+            row,
+            ended: None,
+        };
+        self.threads.insert(tid, thread);
+        self.processes.entry(pid).or_default().threads += 1;
+    }
+
+    fn remove_thread(&mut self, tid: Tid) -> Option<Pid> {
+        let pid = self.threads.remove(&tid)?.pid;
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.threads = process.threads.saturating_sub(1);
+        }
+        Some(pid)
     }
 
     fn name_thread(&mut self, pid: Pid, tid: Tid, name: &[u8]) {
-        let thread = self.threads.entry(tid).or_insert_with(|| Thread {
-            pid,
-            name: Box::default(),
-            row: None,
-        });
+        if !self.threads.contains_key(&tid) {
+            self.put_thread(tid, pid, Box::default(), None);
+        }
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return;
+        };
         thread.name = name.into();
         if let Some(row) = thread.row {
             self.thread_rows[row.index()].name = name.into();
@@ -305,13 +383,29 @@ impl Machine {
                 break;
             }
             self.exited.pop_front();
-            // The ids may be in use again; /proc knows.
-            if !proc_fs::exists(Pid(tid.0)) {
-                self.threads.remove(&tid);
+            // The ids may be in use again.
+            if !self.is_live() {
+                self.forget_recorded(tid, time);
+            } else if !proc_fs::exists(Pid(tid.0)) {
+                self.remove_thread(tid);
                 if pid.0 == tid.0 {
                     self.processes.remove(&pid);
                 }
             }
+        }
+    }
+
+    /// Forgets a thread that ended then, and with the last one its process; /proc knows nothing of them.
+    fn forget_recorded(&mut self, tid: Tid, time: Nanos) {
+        let ended = self.threads.get(&tid).and_then(|thread| thread.ended);
+        if ended == Some(time)
+            && let Some(pid) = self.remove_thread(tid)
+            && self
+                .processes
+                .get(&pid)
+                .is_some_and(|process| process.threads == 0)
+        {
+            self.processes.remove(&pid);
         }
     }
 
@@ -331,7 +425,8 @@ impl Machine {
 
     #[cold]
     fn add_row(&mut self, pid: Pid, tid: Tid) -> (ThreadId, ProcessId) {
-        if !self.processes.contains_key(&pid) {
+        let is_live = self.is_live();
+        if is_live && !self.processes.contains_key(&pid) {
             self.read_process(pid);
         }
         let process = self.processes.entry(pid).or_default();
@@ -340,7 +435,10 @@ impl Machine {
             process_rows.push(ProcessRow {
                 pid,
                 name: process.name.clone(),
-                command_line: proc_fs::command_line(pid).into(),
+                command_line: match is_live {
+                    true => proc_fs::command_line(pid).into(),
+                    false => Box::default(),
+                },
                 jit_host: None,
             });
             let row = ProcessId(process_rows.len() as u32 - 1);
@@ -349,7 +447,10 @@ impl Machine {
         });
         let name = match self.threads.get(&tid) {
             Some(thread) if thread.pid == pid => thread.name.clone(),
-            _ => proc_fs::comm(pid, tid).map_or_else(|_| process.name.clone(), Into::into),
+            _ if is_live => {
+                proc_fs::comm(pid, tid).map_or_else(|_| process.name.clone(), Into::into)
+            }
+            _ => process.name.clone(),
         };
         let row = ThreadId(self.thread_rows.len() as u32);
         self.thread_rows.push(ThreadRow {
@@ -358,12 +459,7 @@ impl Machine {
             name: name.clone(),
         });
         self.changes.push(Change::Thread(row));
-        let thread = Thread {
-            pid,
-            name,
-            row: Some(row),
-        };
-        self.threads.insert(tid, thread);
+        self.put_thread(tid, pid, name, Some(row));
         (row, process_row)
     }
 
@@ -380,7 +476,10 @@ impl Machine {
                 }
                 Backing::Jit | Backing::DoubleMapped => None,
             });
-            row.jit_host = Some(JitHost::of(row.pid, dump));
+            row.jit_host = Some(match self.files.recorded() {
+                Some(recorded) => recorded.jit_host(row.pid, dump),
+                None => JitHost::of(row.pid, dump),
+            });
             self.changes.push(Change::JitHost(id));
         }
     }
@@ -406,6 +505,12 @@ impl Machine {
         Self::of_rows(self.process_rows, self.files.select(files))
     }
 
+    /// The name a thread has now.
+    #[must_use]
+    pub fn thread_name(&self, tid: Tid) -> Option<&[u8]> {
+        self.threads.get(&tid).map(|thread| &*thread.name)
+    }
+
     /// Executable memory of a process.
     #[must_use]
     pub fn maps(&self, pid: Pid) -> Option<&Maps> {
@@ -422,6 +527,14 @@ impl Machine {
     #[must_use]
     pub fn row_of(&self, pid: Pid) -> Option<ProcessId> {
         self.processes.get(&pid)?.row
+    }
+
+    /// Where an address of a process lies, or in a recording lay before its last exec.
+    #[must_use]
+    pub fn mapping(&self, pid: Pid, address: u64) -> Option<&Mapping> {
+        let process = self.processes.get(&pid)?;
+        let before = || process.before_exec.as_ref()?.find(address);
+        process.maps.find(address).or_else(before)
     }
 
     /// Sampled processes; [`ProcessId`] is the position.

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use super::file::{CodeFile, Content, FileTable, VDSO, build_id, identity, vdso_image};
 use super::proc_fs;
-use super::process::{JitHost, Machine, ProcessRow};
+use super::process::{JitHost, Machine, ProcessRow, perf_map};
 use super::root::Root;
 use crate::trace::spool::{FileRow, JitHostRow};
 use crate::trace::{Pid, Recording};
@@ -27,6 +27,7 @@ impl Machine {
         let files = recording.files.iter().map(|row| CodeFile {
             path: row.path.as_ref().into(),
             content: content(row, same_boot).unwrap_or_else(Content::Unavailable),
+            root: None,
             pid: row.pid,
         });
         let info = &recording.header.info;
@@ -97,6 +98,7 @@ fn jit_host(pid: Pid, row: &JitHostRow, until: i64, same_boot: bool) -> io::Resu
     Ok(JitHost {
         root,
         namespace_pid: row.namespace_pid,
+        map: perf_map(row.namespace_pid),
         uid: row.uid,
         start_ticks: row.start_ticks,
         until: Some(until),

@@ -21,23 +21,29 @@ pub struct Root(OwnedFd);
 impl Root {
     /// The root directory of a running process.
     pub fn of(pid: Pid) -> io::Result<Self> {
-        Self::open_directory(&format!("/proc/{pid}/root"))
+        Self::at(Path::new(&format!("/proc/{pid}/root")))
+    }
+
+    /// A directory that stands for a root directory.
+    pub fn at(directory: &Path) -> io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Self(rustix::fs::open(directory, flags, Mode::empty())?))
+    }
+
+    /// The same directory once more.
+    pub(super) fn again(&self) -> io::Result<Self> {
+        Ok(Self(self.0.try_clone()?))
     }
 
     /// Our own root directory.
     pub fn host() -> io::Result<Self> {
-        Self::open_directory("/")
+        Self::at(Path::new("/"))
     }
 
     /// Device and inode.
     pub(super) fn identity(&self) -> io::Result<(u64, u64)> {
         let directory = rustix::fs::fstat(&self.0)?;
         Ok((directory.st_dev, directory.st_ino))
-    }
-
-    fn open_directory(path: &str) -> io::Result<Self> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(Self(rustix::fs::open(path, flags, Mode::empty())?))
     }
 
     /// Opens a regular file for reading. Symbolic links are followed inside this root only.
@@ -120,7 +126,7 @@ mod tests {
         std::os::unix::fs::symlink(outside.path(), directory.path().join("out")).unwrap();
         std::os::unix::fs::symlink("/in", directory.path().join("link")).unwrap();
         std::fs::write(directory.path().join("in"), "x").unwrap();
-        let root = Root::open_directory(directory.path().to_str().unwrap()).unwrap();
+        let root = Root::at(directory.path()).unwrap();
         assert!(root.open(Path::new("/out")).is_err());
         assert!(root.open(Path::new("/../../in")).is_ok());
         assert!(root.open(Path::new("/link")).is_ok());

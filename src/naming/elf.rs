@@ -4,6 +4,7 @@
 use std::cell::LazyCell;
 use std::fs::File;
 
+use perfcollect_symbols::Aliases;
 use perfcollect_symbols::debug_file::{Candidate, Evidence, Wanted};
 use perfcollect_symbols::demangle::demangle;
 use perfcollect_symbols::dwarf::DwarfSections;
@@ -27,7 +28,7 @@ pub(super) fn name(
     stop: Stop<'_>,
 ) -> Named {
     let module = module_name(file);
-    let known = Known::of(file, options).unwrap_or_default();
+    let known = Known::of(file, options, Aliases::Plain).unwrap_or_default();
     let mut notices = known.notices;
     let kind = kind(file);
     let mut images = Images::of(file);
@@ -145,7 +146,7 @@ struct Known {
 }
 
 impl Known {
-    fn of(file: &CodeFile, options: &Options) -> Result<Self, ElfError> {
+    fn of(file: &CodeFile, options: &Options, aliases: Aliases) -> Result<Self, ElfError> {
         let Some(own) = elf_file(file)? else {
             return Ok(Self::default());
         };
@@ -161,11 +162,19 @@ impl Known {
             false => None,
         };
         Ok(Self {
-            tables: both().filter_map(|elf| elf.symbols().ok()).collect(),
+            tables: both()
+                .filter_map(|elf| elf.symbols_by(aliases).ok())
+                .collect(),
             dwarf,
             notices,
         })
     }
+}
+
+/// Symbol tables of a file in the order to ask them.
+pub(crate) fn symbols(file: &CodeFile, aliases: Aliases) -> Vec<SymbolTable> {
+    let known = Known::of(file, &Options::default(), aliases);
+    known.map(|known| known.tables).unwrap_or_default()
 }
 
 /// Who an ELF file is, as far as servers know it, and whether its symbols are here. `None` for other files.
@@ -196,11 +205,8 @@ fn debug_file(
     let mut notices = Vec::new();
     let is_asked_for = |candidate: &Candidate| candidate.evidence == Evidence::Directory;
     // The directories are ours, also where the process has another root.
-    for (root, of_directories) in [
-        (Root::host(), true),
-        (Root::of(file.pid), false),
-        (Root::host(), false),
-    ] {
+    let roots = file.debug_roots().map(|root| (root, false));
+    for (root, of_directories) in [(Root::host(), true)].into_iter().chain(roots) {
         let Ok(root) = root else { continue };
         let mut candidates = wanted.candidates();
         candidates.retain(|candidate| is_asked_for(candidate) == of_directories);

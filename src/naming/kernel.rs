@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::BufReader;
+use std::path::Path;
 
 use perfcollect_symbols::kallsyms::{KallsymsError, KernelSymbols};
 
@@ -13,9 +14,10 @@ use crate::trace::{CodeAddress, Function, FunctionKind, Notice};
 pub(super) const PROPER: &str = "vmlinux";
 const KALLSYMS: &str = "/proc/kallsyms";
 
-pub(super) fn name(codes: &[CodeAddress], stop: Stop<'_>) -> Named {
+/// `kallsyms`: where the list of functions is, if not where the kernel has it.
+pub(super) fn name(codes: &[CodeAddress], kallsyms: Option<&Path>, stop: Stop<'_>) -> Named {
     let addresses: Vec<_> = codes.iter().copied().map(offset).collect();
-    let symbols = File::open(KALLSYMS)
+    let symbols = File::open(kallsyms.unwrap_or(Path::new(KALLSYMS)))
         .map_err(KallsymsError::Read)
         .and_then(|inner| {
             let file = Stoppable { inner, stop };

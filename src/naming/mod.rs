@@ -1,6 +1,6 @@
 //! From code addresses to functions: each unique address once, at the end, offline.
 
-mod elf;
+pub(crate) mod elf;
 mod gap;
 mod inlines;
 mod jit;
@@ -21,9 +21,12 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use gap::Gap;
 
+use perfcollect_symbols::perf_map::PerfMap;
+
 use crate::capture::Capture;
+use crate::machine::Machine;
 use crate::trace::{
-    CodeAddress, Frame, FrameId, Function, FunctionId, FunctionKind, ModuleId, Names, Notice,
+    CodeAddress, Frame, FrameId, Function, FunctionId, FunctionKind, ModuleId, Names, Notice, Pid,
     ProcessId, Quality, StackId, Trace, Truncation,
 };
 
@@ -83,7 +86,7 @@ impl Source {
                 )],
                 ..Named::default()
             },
-            (Self::Kernel, None) => kernel::name(codes, stop),
+            (Self::Kernel, None) => kernel::name(codes, capture.kallsyms.as_deref(), stop),
             (Self::Module(id), _) => elf::name(codes, machine.files().file(id), options, stop),
             (Self::Jit(id), _) => {
                 let process = &machine.process_rows()[id.index()];
@@ -281,6 +284,16 @@ fn cut_name(why: Truncation) -> &'static str {
         Truncation::LostTrack => "[truncated: lost track]",
         Truncation::NoRegisters => "[truncated: no registers]",
     }
+}
+
+/// What a process of a recording has written of the code it made; nothing, if it has not or it cannot be found.
+pub(crate) fn perf_map(machine: &Machine, pid: Pid) -> PerfMap {
+    let host = machine
+        .files()
+        .recorded()
+        .and_then(|recorded| recorded.jit_host(pid, None).ok());
+    host.and_then(|host| written::whole_map(&host))
+        .unwrap_or_default()
 }
 
 fn lossy(bytes: &[u8]) -> Box<str> {

@@ -92,11 +92,16 @@ impl Fault {
 }
 
 fn map(host: &JitHost, addresses: &[u64], stop: Stop<'_>) -> Result<PerfMap, Fault> {
-    let path = format!("/tmp/perf-{}.map", host.namespace_pid);
-    let inner = open(host, Path::new(&path)).map_err(|error| Fault::of(&error))?;
+    let inner = open(host, &host.map).map_err(|error| Fault::of(&error))?;
     let file = Stoppable { inner, stop };
     PerfMap::read_for(BufReader::with_capacity(BUFFER_BYTES, file), addresses)
         .map_err(|error| Fault::new(error.to_string(), ""))
+}
+
+/// All of a perf map.
+pub(super) fn whole_map(host: &JitHost) -> Option<PerfMap> {
+    let file = open(host, &host.map).ok()?;
+    PerfMap::read(BufReader::with_capacity(BUFFER_BYTES, file)).ok()
 }
 
 /// `None`: it has mapped none.

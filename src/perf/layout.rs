@@ -21,8 +21,26 @@ const KNOWN_FIELDS: u32 = sys::PERF_SAMPLE_IDENTIFIER
     | sys::PERF_SAMPLE_PERIOD
     | sys::PERF_SAMPLE_CALLCHAIN
     | sys::PERF_SAMPLE_RAW
+    | sys::PERF_SAMPLE_READ
+    | sys::PERF_SAMPLE_BRANCH_STACK
     | sys::PERF_SAMPLE_REGS_USER
-    | sys::PERF_SAMPLE_STACK_USER;
+    | sys::PERF_SAMPLE_STACK_USER
+    | BEHIND_THE_STACK;
+
+/// Fields behind all that matter here.
+const BEHIND_THE_STACK: u32 = sys::PERF_SAMPLE_WEIGHT
+    | sys::PERF_SAMPLE_DATA_SRC
+    | sys::PERF_SAMPLE_TRANSACTION
+    | sys::PERF_SAMPLE_REGS_INTR
+    | sys::PERF_SAMPLE_PHYS_ADDR
+    | sys::PERF_SAMPLE_AUX
+    | sys::PERF_SAMPLE_CGROUP
+    | sys::PERF_SAMPLE_DATA_PAGE_SIZE
+    | sys::PERF_SAMPLE_CODE_PAGE_SIZE
+    | sys::PERF_SAMPLE_WEIGHT_STRUCT;
+
+/// Bytes of an entry of a branch stack.
+const BRANCH_BYTES: usize = 24;
 
 /// User registers in the order of their bits (`asm/perf_regs.h`, x86).
 const REG_BP: u32 = 6;
@@ -54,11 +72,27 @@ pub enum ParseError {
     },
 }
 
-/// Places the fields of records of one event. Records of other types end in a `sample_id` (sample_id_all).
+/// What decides where the fields are, as `perf_event_attr` has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Format {
+    /// `sample_type`.
+    pub sample_type: u64,
+    /// `read_format`.
+    pub read_format: u64,
+    /// `branch_sample_type`.
+    pub branch_type: u64,
+    /// `sample_regs_user`.
+    pub user_regs: u64,
+    /// Whether records of other types than samples end in a `sample_id`.
+    pub sample_id_all: bool,
+    /// Whether the registers are those of another architecture than x86: they are skipped.
+    pub foreign_registers: bool,
+}
+
+/// Places the fields of records of one event.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
-    sample_type: u64,
-    user_regs: u64,
+    format: Format,
 }
 
 /// The trailer of all records but samples.
@@ -66,6 +100,7 @@ pub struct Layout {
 struct SampleId {
     time: Nanos,
     cpu: Cpu,
+    event: Option<u64>,
 }
 
 /// A record under the knife: what is left of it, and what to say when a field is missing.
@@ -108,21 +143,49 @@ impl<'a> Fields<'a> {
 impl Layout {
     /// Records of an event with this `perf_event_attr.sample_type` and `sample_regs_user`, and `sample_id_all` set.
     pub fn new(sample_type: u64, user_regs: u64) -> Result<Self, ParseError> {
-        let unknown = sample_type & !u64::from(KNOWN_FIELDS);
-        if unknown != 0 {
-            return Err(ParseError::UnknownFields {
-                sample_type,
-                unknown,
-            });
-        }
-        Ok(Self {
+        Self::of(Format {
             sample_type,
             user_regs,
+            sample_id_all: true,
+            ..Format::default()
         })
     }
 
+    /// Records of an event of any format.
+    pub fn of(format: Format) -> Result<Self, ParseError> {
+        let sample_type = format.sample_type;
+        match sample_type & !u64::from(KNOWN_FIELDS) {
+            0 => Ok(Self { format }),
+            unknown => Err(ParseError::UnknownFields {
+                sample_type,
+                unknown,
+            }),
+        }
+    }
+
     fn has(&self, field: u32) -> bool {
-        self.sample_type & u64::from(field) != 0
+        self.format.sample_type & u64::from(field) != 0
+    }
+
+    /// The id of the event that made a record; `None`: the record does not tell.
+    #[must_use]
+    pub fn event_of(&self, record: &[u8]) -> Option<u64> {
+        let (fields, _) = Self::fields(record).ok()?;
+        if fields.kind != sys::PERF_RECORD_SAMPLE {
+            return self.sample_id(record)?.event;
+        }
+        if self.has(sys::PERF_SAMPLE_IDENTIFIER) {
+            return Bytes(record.get(HEADER_BYTES..)?).u64();
+        }
+        let before = [
+            sys::PERF_SAMPLE_IP,
+            sys::PERF_SAMPLE_TID,
+            sys::PERF_SAMPLE_TIME,
+            sys::PERF_SAMPLE_ADDR,
+        ];
+        let before = before.iter().filter(|&&field| self.has(field)).count();
+        let id = record.get(HEADER_BYTES + 8 * before..)?;
+        Bytes(id).u64().filter(|_| self.has(sys::PERF_SAMPLE_ID))
     }
 
     fn fields<'a>(record: &'a [u8]) -> Result<(Fields<'a>, u16), ParseError> {
@@ -157,6 +220,9 @@ impl Layout {
 
     /// The trailer: TID, TIME, ID, STREAM_ID, CPU, IDENTIFIER, 8 bytes each, as far as they are in the sample type.
     fn sample_id(&self, record: &[u8]) -> Option<SampleId> {
+        if !self.format.sample_id_all {
+            return None;
+        }
         let from_end = |fields: &[u32]| {
             let present = fields.iter().filter(|&&field| self.has(field)).count();
             let at = record.len().checked_sub(8 * present)?;
@@ -177,6 +243,11 @@ impl Layout {
         if self.has(sys::PERF_SAMPLE_CPU) {
             id.cpu = Cpu(from_end(&from_cpu)?.u32()?);
         }
+        if self.has(sys::PERF_SAMPLE_IDENTIFIER) {
+            id.event = from_end(&from_cpu[1..])?.u64();
+        } else if self.has(sys::PERF_SAMPLE_ID) {
+            id.event = from_end(&from_time[1..])?.u64();
+        }
         Some(id)
     }
 
@@ -187,6 +258,11 @@ impl Layout {
         let cpu = || self.sample_id(record).unwrap_or_default().cpu;
         Ok(match fields.kind {
             sys::PERF_RECORD_SAMPLE => Record::Sample(self.sample(fields, misc)?),
+            sys::PERF_RECORD_MMAP | sys::PERF_RECORD_MMAP2
+                if misc & sys::PERF_RECORD_MISC_MMAP_DATA != 0 =>
+            {
+                Record::Other
+            }
             sys::PERF_RECORD_MMAP | sys::PERF_RECORD_MMAP2 => {
                 Record::Mapping(mapping(fields, misc)?)
             }
@@ -198,7 +274,8 @@ impl Layout {
             },
             sys::PERF_RECORD_FORK | sys::PERF_RECORD_EXIT => {
                 let exit = fields.kind == sys::PERF_RECORD_EXIT;
-                let (pid, parent_pid, tid) = (fields.pid()?, fields.pid()?, fields.tid()?);
+                let (pid, parent_pid) = (fields.pid()?, fields.pid()?);
+                let (tid, parent_tid) = (fields.tid()?, fields.tid()?);
                 if exit {
                     Record::Exit { pid, tid }
                 } else {
@@ -206,6 +283,7 @@ impl Layout {
                         pid,
                         tid,
                         parent_pid,
+                        parent_tid,
                     }
                 }
             }
@@ -245,12 +323,13 @@ impl Layout {
             period: 0,
             event: 0,
             callchain: U64s(&[]),
+            raw: &[],
             abi: Abi::None,
             registers: None,
             stack: &[],
         };
         if self.has(sys::PERF_SAMPLE_IDENTIFIER) {
-            fields.u64("identifier")?;
+            sample.event = fields.u64("identifier")?;
         }
         if self.has(sys::PERF_SAMPLE_IP) {
             sample.ip = fields.u64("ip")?;
@@ -277,6 +356,9 @@ impl Layout {
         if self.has(sys::PERF_SAMPLE_PERIOD) {
             sample.period = fields.u64("period")?;
         }
+        if self.has(sys::PERF_SAMPLE_READ) {
+            self.skip_counts(&mut fields)?;
+        }
         if self.has(sys::PERF_SAMPLE_CALLCHAIN) {
             let count = fields.u64("callchain length")?;
             let bytes = usize::try_from(count)
@@ -286,7 +368,10 @@ impl Layout {
         }
         if self.has(sys::PERF_SAMPLE_RAW) {
             let len = fields.u32("raw size")?;
-            fields.get("raw data", |b| b.take(len as usize))?;
+            sample.raw = fields.get("raw data", |b| b.take(len as usize))?;
+        }
+        if self.has(sys::PERF_SAMPLE_BRANCH_STACK) {
+            self.skip_branches(&mut fields)?;
         }
         if self.has(sys::PERF_SAMPLE_REGS_USER) {
             self.registers(&mut fields, &mut sample)?;
@@ -295,6 +380,42 @@ impl Layout {
             sample.stack = stack(&mut fields)?;
         }
         Ok(sample)
+    }
+
+    /// `read_format`'s struct: one count, or all of a group.
+    fn skip_counts(&self, fields: &mut Fields<'_>) -> Result<(), ParseError> {
+        let has = |bit: u32| usize::from(self.format.read_format & u64::from(bit) != 0);
+        let times =
+            has(sys::PERF_FORMAT_TOTAL_TIME_ENABLED) + has(sys::PERF_FORMAT_TOTAL_TIME_RUNNING);
+        let of_each = 1 + has(sys::PERF_FORMAT_ID) + has(sys::PERF_FORMAT_LOST);
+        let counters = match has(sys::PERF_FORMAT_GROUP) {
+            0 => 1,
+            _ => fields.u64("counters of the group")?,
+        };
+        let bytes = usize::try_from(counters).ok().and_then(|counters| {
+            counters
+                .checked_mul(of_each)?
+                .checked_add(times)?
+                .checked_mul(8)
+        });
+        fields.get("counts", |b| b.take(bytes?)).map(drop)
+    }
+
+    fn skip_branches(&self, fields: &mut Fields<'_>) -> Result<(), ParseError> {
+        let has = |bit: u32| self.format.branch_type & u64::from(bit) != 0;
+        let count = fields.u64("branches")?;
+        if has(sys::PERF_SAMPLE_BRANCH_HW_INDEX) {
+            fields.u64("index of the branches")?;
+        }
+        let counters = if has(sys::PERF_SAMPLE_BRANCH_COUNTERS) {
+            8
+        } else {
+            0
+        };
+        let bytes = usize::try_from(count)
+            .ok()
+            .and_then(|count| count.checked_mul(BRANCH_BYTES + counters));
+        fields.get("branch stack", |b| b.take(bytes?)).map(drop)
     }
 
     fn registers(
@@ -312,7 +433,7 @@ impl Layout {
             sp: 0,
             bp: 0,
         };
-        for bit in (0..u64::BITS).filter(|bit| self.user_regs >> bit & 1 != 0) {
+        for bit in (0..u64::BITS).filter(|bit| self.format.user_regs >> bit & 1 != 0) {
             let value = fields.u64("registers")?;
             match bit {
                 REG_BP => registers.bp = value,
@@ -321,7 +442,8 @@ impl Layout {
                 _ => {}
             }
         }
-        sample.registers = (sample.abi == Abi::Bits64).then_some(registers);
+        let usable = sample.abi == Abi::Bits64 && !self.format.foreign_registers;
+        sample.registers = usable.then_some(registers);
         Ok(())
     }
 }
@@ -347,6 +469,7 @@ fn mapping<'a>(mut fields: Fields<'a>, misc: u32) -> Result<CodeMapping<'a>, Par
         file_offset: fields.u64("pgoff")?,
         device: (0, 0),
         inode: 0,
+        build_id: &[],
         path: &[],
     };
     if fields.kind == sys::PERF_RECORD_MMAP2 {
@@ -356,6 +479,10 @@ fn mapping<'a>(mut fields: Fields<'a>, misc: u32) -> Result<CodeMapping<'a>, Par
             let device = (identity.u32(), identity.u32());
             mapping.device = (device.0.unwrap_or(0), device.1.unwrap_or(0));
             mapping.inode = identity.u64().unwrap_or(0);
+        } else {
+            // Size, three bytes of nothing, 20 bytes of which so many are the id.
+            let size = usize::from(identity[0]).min(20);
+            mapping.build_id = &identity[4..4 + size];
         }
         fields.u64("protection and flags")?;
     }

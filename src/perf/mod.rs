@@ -24,7 +24,7 @@ mod threads;
 pub use call_graph::CallGraph;
 pub use event::{Clock, OpenError, SamplingRequest, max_sample_rate};
 pub use grant::Scope;
-pub use layout::{Layout, ParseError};
+pub use layout::{Format, Layout, ParseError};
 pub use merge::{Merge, RecordSource};
 pub use record::{Abi, CodeMapping, CpuMode, Record, Registers, SampleRecord, U64s};
 pub use session::{Session, SessionError, now};

@@ -48,6 +48,12 @@ pub struct Registers {
 pub struct U64s<'a>(pub(super) &'a [u8]);
 
 impl<'a> U64s<'a> {
+    /// As they lie in the record.
+    #[must_use]
+    pub fn bytes(self) -> &'a [u8] {
+        self.0
+    }
+
     /// The values.
     pub fn iter(self) -> impl Iterator<Item = u64> + 'a {
         let (values, _) = self.0.as_chunks::<8>();
@@ -72,10 +78,12 @@ pub struct SampleRecord<'a> {
     pub cpu: Cpu,
     /// Event count since the sample before; nanoseconds for cpu-clock.
     pub period: u64,
-    /// The event that took it; 0 where nobody asked.
+    /// The id of the event that took it; 0 where nobody asked.
     pub event: u64,
     /// Callchain of the kernel and, where asked for, of the user side, with context markers, leaf first.
     pub callchain: U64s<'a>,
+    /// What the event says besides, in a format of its own: the fields of a tracepoint.
+    pub raw: &'a [u8],
     /// Kind of `registers`.
     pub abi: Abi,
     /// User registers, if there are any and they are 64-bit.
@@ -129,6 +137,8 @@ pub struct CodeMapping<'a> {
     pub device: (u32, u32),
     /// Inode number.
     pub inode: u64,
+    /// Build id of the file, if the record tells it in place of device and inode.
+    pub build_id: &'a [u8],
     /// Path in the process's mount namespace, or a name such as `[vdso]` or `//anon`.
     pub path: &'a [u8],
 }
@@ -159,6 +169,8 @@ pub enum Record<'a> {
         tid: Tid,
         /// Process that made it.
         parent_pid: Pid,
+        /// Thread that made it, whose name the new one has at first.
+        parent_tid: Tid,
     },
     /// A thread ended.
     Exit {

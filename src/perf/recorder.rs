@@ -86,6 +86,7 @@ fn ids_of<'a>(first: i32, records: impl Iterator<Item = Record<'a>>) -> BTreeMap
                 pid,
                 tid,
                 parent_pid,
+                ..
             } => Some((parent_pid.0, pid.0, tid.0)),
             _ => None,
         })

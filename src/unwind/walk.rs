@@ -32,6 +32,8 @@ pub struct Unwinder {
     frame_pointers: FileUnwinder,
     managed: ManagedCode,
     signals: SignalFrames,
+    /// The addresses of the user side that was walked last.
+    addresses: Vec<u64>,
 }
 
 /// How a walk went.
@@ -70,6 +72,7 @@ impl Unwinder {
         leaf_first: &mut Vec<CodeAddress>,
     ) -> Walked {
         leaf_first.clear();
+        self.addresses.clear();
         kernel_side(sample, leaf_first);
         let copied_from = sample.registers.map_or(0, |registers| registers.sp);
         let mut walk = Walk {
@@ -95,6 +98,13 @@ impl Unwinder {
             cut,
             guessed: walk.guessed,
         }
+    }
+
+    /// The addresses of the user side that was walked last, as the process has them, leaf first. Those of callers lie
+    /// inside their call instruction.
+    #[must_use]
+    pub fn user_addresses(&self) -> &[u64] {
+        &self.addresses
     }
 
     /// The code made at run time that was met since the last call, in order; to be told before the stacks it is in.
@@ -161,7 +171,7 @@ impl Walk<'_> {
                 frame = FrameAddress::from_return_address(caller)?;
                 continue;
             };
-            self.leaf_first.push(place.code);
+            self.push(place.code, frame.address_for_lookup());
             let below = state.sp();
             if let Some(interrupted) = self.interrupted_by_signal(frame, &place, below) {
                 let Interrupted { ip, sp, bp } = interrupted;
@@ -209,6 +219,11 @@ impl Walk<'_> {
         }
     }
 
+    fn push(&mut self, code: CodeAddress, address: u64) {
+        self.leaf_first.push(code);
+        self.unwinder.addresses.push(address);
+    }
+
     /// Goes on along the frame pointers where the copy of the stack has ended, if the kernel met the outermost frame too.
     fn beyond_the_copy(&mut self) -> Option<Truncation> {
         let chain: Vec<_> = frame_pointer_chain(self.sample)
@@ -237,7 +252,7 @@ impl Walk<'_> {
                     _ => Some(cut),
                 };
             };
-            self.leaf_first.push(place.code);
+            self.push(place.code, address);
             self.guessed |= at > 0;
             outermost = Some(place);
         }
@@ -277,8 +292,7 @@ impl Walk<'_> {
         if self.stack.is_empty() && !self.leaf_first.is_empty() {
             return None;
         }
-        self.leaf_first
-            .push(CodeAddress::Unmapped(self.host.process, ip));
+        self.push(CodeAddress::Unmapped(self.host.process, ip), ip);
         Some(Truncation::LostTrack)
     }
 

@@ -57,6 +57,7 @@ fn walk(elf: &[u8], ip: u64, bp: u64, stack: &[u64]) -> (Walked, usize) {
     let files: FileTable = [CodeFile {
         path: b"/hostile".as_slice().into(),
         content: Content::File(file),
+        root: None,
         pid: Pid(1),
     }]
     .into_iter()
@@ -67,6 +68,7 @@ fn walk(elf: &[u8], ip: u64, bp: u64, stack: &[u64]) -> (Walked, usize) {
         end: TEXT + 4096,
         file_offset: 0,
         backing: Backing::File(ModuleId(0)),
+        object: None,
     });
     let stack_bytes = stack.len() as u64 * 8;
     let mut body = vec![ip, 1 | 1 << 32, 1, 0, 1, 0, 2, bp, STACK, ip, stack_bytes];

@@ -1,5 +1,15 @@
 //! Which of several names for one address to show.
 
+/// Which of several names of one function to take.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Aliases {
+    /// A global name before a local one, that before a weak one; then the one with fewer leading underscores.
+    #[default]
+    Plain,
+    /// The same, then the longer one, versions included: what perf prints.
+    AsPerf,
+}
+
 /// How a symbol binds, best name first.
 ///
 /// A global name is what the authors call a function by; a local one at the same address is a section start
@@ -14,15 +24,20 @@ pub(crate) enum Binding {
 
 impl Binding {
     /// The rank for [`crate::table::Entry::rank`]: the binding, then fewer leading underscores
-    /// (`malloc` before `__libc_malloc`).
-    pub(crate) fn rank(self, name: &[u8]) -> u8 {
+    /// (`malloc` before `__libc_malloc`), then what `aliases` says.
+    pub(crate) fn rank(self, name: &[u8], aliases: Aliases) -> u32 {
         const MOST_UNDERSCORES: usize = 15;
         let underscores = name
             .iter()
             .take(MOST_UNDERSCORES)
             .take_while(|&&byte| byte == b'_')
             .count();
-        (self as u8) << 4 | underscores as u8
+        const LONGEST: u32 = (1 << 24) - 1;
+        let rest = match aliases {
+            Aliases::Plain => 0,
+            Aliases::AsPerf => LONGEST.saturating_sub(name.len() as u32),
+        };
+        (self as u32) << 28 | (underscores as u32) << 24 | rest
     }
 }
 
@@ -39,7 +54,10 @@ mod tests {
             (Binding::Global, "a"),
             (Binding::Global, "____________________a"),
         ];
-        names.sort_by_key(|(binding, name)| binding.rank(name.as_bytes()));
+        names.sort_by_key(|(binding, name)| binding.rank(name.as_bytes(), Aliases::Plain));
         assert_eq!(names.map(|(_, name)| name.len()), [1, 3, 21, 1, 1]);
+        let as_perf = |name: &str| Binding::Local.rank(name.as_bytes(), Aliases::AsPerf);
+        assert!(as_perf("__GI___execve") < as_perf("__GI_execve"));
+        assert!(as_perf("execve") < as_perf("__GI_execve"));
     }
 }

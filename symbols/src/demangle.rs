@@ -24,17 +24,36 @@ const MAX_CPP_RECURSION: u32 = 160;
 /// ```
 #[must_use]
 pub fn demangle(name: &[u8]) -> Cow<'_, str> {
-    demangled(name).map_or_else(|| String::from_utf8_lossy(name), Cow::Owned)
+    demangled(name, DemangleOptions::default())
+        .map_or_else(|| String::from_utf8_lossy(name), Cow::Owned)
 }
 
-fn demangled(name: &[u8]) -> Option<String> {
+/// The same without the parameters of C++ functions and without what compilers append to Rust's, as perf prints them: `foo`,
+/// `foo [clone .cold]`.
+#[must_use]
+pub fn demangle_bare(name: &[u8]) -> Cow<'_, str> {
+    let suffix = match name {
+        [b'_', b'R', ..] => memchr::memchr(b'.', name),
+        _ => memchr::memmem::find(name, b".llvm.").filter(|&end| {
+            let base = std::str::from_utf8(&name[..end]);
+            base.is_ok_and(|base| rust(base).is_some())
+        }),
+    };
+    let bare = demangled(
+        suffix.map_or(name, |suffix| &name[..suffix]),
+        DemangleOptions::default().no_params().no_return_type(),
+    );
+    bare.map_or_else(|| String::from_utf8_lossy(name), Cow::Owned)
+}
+
+fn demangled(name: &[u8], options: DemangleOptions) -> Option<String> {
     if name.len() > MAX_MANGLED_BYTES || !is_mangled(name) {
         return None;
     }
     let (base, suffix) = split_clone_suffix(name);
     let base = std::str::from_utf8(base).ok()?;
     let suffix = std::str::from_utf8(suffix).ok()?;
-    let mut text = rust(base).or_else(|| cpp(base))?;
+    let mut text = rust(base).or_else(|| cpp(base, options))?;
     if !suffix.is_empty() {
         text.push_str(" [clone ");
         text.push_str(suffix);
@@ -86,14 +105,14 @@ fn rust(name: &str) -> Option<String> {
     Some(out.text)
 }
 
-fn cpp(name: &str) -> Option<String> {
-    let options = ParseOptions::default().recursion_limit(MAX_CPP_RECURSION);
-    let (symbol, tail) = BorrowedSymbol::with_tail_and_options(name.as_bytes(), &options).ok()?;
+fn cpp(name: &str, options: DemangleOptions) -> Option<String> {
+    let parsing = ParseOptions::default().recursion_limit(MAX_CPP_RECURSION);
+    let (symbol, tail) = BorrowedSymbol::with_tail_and_options(name.as_bytes(), &parsing).ok()?;
     if !tail.is_empty() {
         return None;
     }
     let mut out = Bounded::default();
-    let options = DemangleOptions::default()
+    let options = options
         .recursion_limit(MAX_CPP_RECURSION)
         .hide_expression_literal_types();
     symbol.structured_demangle(&mut out, &options).ok()?;

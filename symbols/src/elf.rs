@@ -13,6 +13,7 @@ use object::read::elf::CompressionHeader;
 use object::read::{CompressedData, CompressionFormat};
 use thiserror::Error;
 
+use crate::binding::Aliases;
 use crate::dwarf::DwarfSections;
 use crate::table::{SymbolTable, TableError};
 use headers::Headers;
@@ -190,7 +191,15 @@ impl<'a> ElfFile<'a> {
     /// # Errors
     /// A table lies outside the file or is over the limits: [`crate::table::MAX_SYMBOLS`], [`crate::table::MAX_NAME_BYTES`].
     pub fn symbols(&self) -> Result<SymbolTable, ElfError> {
-        functions::table(self.source, &self.headers)
+        self.symbols_by(Aliases::Plain)
+    }
+
+    /// The same with another choice of names.
+    ///
+    /// # Errors
+    /// As [`ElfFile::symbols`].
+    pub fn symbols_by(&self, aliases: Aliases) -> Result<SymbolTable, ElfError> {
+        functions::table(self.source, &self.headers, aliases)
     }
 
     /// Where functions begin and end, also where the file has no symbols.

@@ -10,7 +10,7 @@ use thiserror::Error;
 
 mod nearest;
 
-use crate::binding::Binding;
+use crate::binding::{Aliases, Binding};
 use crate::lines::{Line, Lines, hex, word};
 use crate::table::{Entry, Extent, Symbol, SymbolTable, SymbolTableBuilder, TableError};
 use nearest::Nearest;
@@ -67,6 +67,18 @@ impl KernelSymbols {
     /// Reading failed, the addresses are hidden, or there are more symbols than a table takes.
     pub fn read(input: impl BufRead) -> Result<Self, KallsymsError> {
         Self::read_with(Reader::default(), input)
+    }
+
+    /// The same with another choice of names.
+    ///
+    /// # Errors
+    /// As [`KernelSymbols::read`].
+    pub fn read_by(input: impl BufRead, aliases: Aliases) -> Result<Self, KallsymsError> {
+        let reader = Reader {
+            aliases,
+            ..Reader::default()
+        };
+        Self::read_with(reader, input)
     }
 
     /// Reads only what names these addresses; other addresses must not be looked up. A capture has a few hundred
@@ -172,7 +184,7 @@ struct Pending {
     start: u64,
     name_start: usize,
     name_len: usize,
-    rank: u8,
+    rank: u32,
     tag: u32,
 }
 
@@ -184,6 +196,7 @@ struct Reader {
     tag_of: HashMap<Vec<u8>, u32>,
     last_start_of: HashMap<u32, u64>,
     nearest: Option<Nearest>,
+    aliases: Aliases,
     functions: u64,
     at_zero: u64,
     skipped: u64,
@@ -208,7 +221,11 @@ impl Reader {
         let last = self.last_start_of.entry(tag).or_default();
         *last = line.address.max(*last);
         self.functions += 1;
-        let rank = binding.rank(line.name);
+        let rank = match self.aliases {
+            Aliases::Plain => binding.rank(line.name, self.aliases),
+            // All but the last of one address have no size when perf chooses.
+            Aliases::AsPerf => (crate::table::MAX_SYMBOLS - self.pending.len()) as u32,
+        };
         match &mut self.nearest {
             Some(nearest) => nearest.offer(line.address, line.name, rank, tag),
             None => self.push(line.address, line.name, rank, tag),
@@ -216,7 +233,7 @@ impl Reader {
         Ok(())
     }
 
-    fn push(&mut self, start: u64, name: &[u8], rank: u8, tag: u32) {
+    fn push(&mut self, start: u64, name: &[u8], rank: u32, tag: u32) {
         self.pending.push(Pending {
             start,
             name_start: self.names.len(),

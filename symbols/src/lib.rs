@@ -33,3 +33,5 @@ pub mod memory;
 mod newest;
 pub mod perf_map;
 pub mod table;
+
+pub use binding::Aliases;

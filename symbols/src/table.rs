@@ -91,7 +91,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn table(entries: &[(u64, Extent, u8)]) -> SymbolTable {
+    fn table(entries: &[(u64, Extent, u32)]) -> SymbolTable {
         let mut builder = SymbolTableBuilder::new();
         for (tag, &(start, extent, rank)) in entries.iter().enumerate() {
             let name = format!("s{tag}");
@@ -113,7 +113,7 @@ mod tests {
     }
 
     /// The rules of [`SymbolTable`], word by word.
-    fn naive(entries: &[(u64, Extent, u8)], address: u64) -> Option<usize> {
+    fn naive(entries: &[(u64, Extent, u32)], address: u64) -> Option<usize> {
         let next_start = |start| {
             entries
                 .iter()
@@ -214,7 +214,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lookup_equals_a_naive_scan(entries in prop::collection::vec((0..100u64, extent(), 0..3u8), 0..40)) {
+        fn lookup_equals_a_naive_scan(entries in prop::collection::vec((0..100u64, extent(), 0..3u32), 0..40)) {
             let table = table(&entries);
             for address in 0..150 {
                 prop_assert_eq!(tag_at(&table, address), naive(&entries, address).map(|i| i as u32), "at {}", address);

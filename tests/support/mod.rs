@@ -17,6 +17,7 @@ pub mod events;
 pub mod grammar;
 mod perf_map;
 mod perfview;
+pub mod recording;
 mod runtime;
 mod saved;
 mod workload;

@@ -164,6 +164,10 @@ impl Processes {
     }
 
     fn attach(&mut self, host: &Host<'_>) -> Option<Runtime> {
+        // A process of a recording is over, and its id another's perhaps.
+        if host.files.recorded().is_some() {
+            return None;
+        }
         let holder = candidates(host.maps, host.files)
             .find(|&id| runtime_file(&mut self.files, host.files, id).is_some())?;
         let file = self.files.get(&holder)?.as_ref()?;
@@ -264,6 +268,7 @@ mod tests {
                 end: start + 0x1000,
                 file_offset: 0,
                 backing,
+                object: None,
             });
             let host = Host {
                 process: ProcessId(0),

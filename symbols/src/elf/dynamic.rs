@@ -8,6 +8,7 @@ use super::ElfError;
 use super::functions::{Name, RawSymbols};
 use super::headers::Headers;
 use super::source::Source;
+use crate::binding::Aliases;
 
 pub(super) fn address_of(
     source: Source<'_>,
@@ -40,7 +41,7 @@ fn find<Elf: FileHeader<Endian = Endianness>>(
         // The cheap test first: most names differ in their first byte.
         let at = raw.strings.get(symbol.st_name(endian) as usize..);
         at.is_some_and(|text| text.starts_with(name))
-            && matches!(raw.name(symbol.st_name(endian)), Name::Text(text) if text == name)
+            && matches!(raw.name(symbol.st_name(endian), Aliases::Plain), Name::Text(text) if text == name)
     };
     let found = raw.records::<Elf>().iter().filter(defined).find(same)?;
     Some(found.st_value(endian).into())

@@ -8,7 +8,7 @@ use object::read::elf::{FileHeader, Sym};
 use super::headers::{Headers, Section};
 use super::source::Source;
 use super::{ElfError, check_size, plt};
-use crate::binding::Binding;
+use crate::binding::{Aliases, Binding};
 use crate::table::{Entry, Extent, MAX_NAME_BYTES, MAX_SYMBOLS, SymbolTable, SymbolTableBuilder};
 
 /// Most bytes of a string table: what a symbol table takes.
@@ -16,9 +16,14 @@ const MAX_STRINGS_BYTES: u64 = MAX_NAME_BYTES as u64;
 /// Longest name; C++ reaches 20 KB. A longer one is passed over, at the price of its bytes.
 const MAX_SYMBOL_NAME_BYTES: usize = 64 << 10;
 
-pub(super) fn table(source: Source<'_>, headers: &Headers) -> Result<SymbolTable, ElfError> {
+pub(super) fn table(
+    source: Source<'_>,
+    headers: &Headers,
+    aliases: Aliases,
+) -> Result<SymbolTable, ElfError> {
     let mut builder = SymbolTableBuilder::new();
     let mut budget = Budget {
+        aliases,
         symbols: MAX_SYMBOLS,
         name_bytes: MAX_NAME_BYTES,
     };
@@ -92,11 +97,15 @@ impl RawSymbols {
         slice_from_bytes(&self.symbols, count).map_or(&[], |(symbols, _)| symbols)
     }
 
-    /// A name, without the version that some linkers append to it (`memcpy@@GLIBC_2.14`).
-    pub(super) fn name(&self, offset: u32) -> Name<'_> {
+    /// A name, without the version that some linkers append to it (`memcpy@@GLIBC_2.14`), unless perf's is wanted.
+    pub(super) fn name(&self, offset: u32, aliases: Aliases) -> Name<'_> {
         let from = self.strings.get(offset as usize..).unwrap_or_default();
         let from = from.get(..=MAX_SYMBOL_NAME_BYTES).unwrap_or(from);
-        match memchr::memchr2(0, b'@', from) {
+        let end = match aliases {
+            Aliases::Plain => memchr::memchr2(0, b'@', from),
+            Aliases::AsPerf => memchr::memchr(0, from),
+        };
+        match end {
             Some(0) => Name::None,
             Some(end) => from.get(..end).map_or(Name::None, Name::Text),
             None => Name::TooLong(from.len()),
@@ -133,8 +142,9 @@ pub(super) enum Name<'a> {
     TooLong(usize),
 }
 
-/// What both sections together may still take.
+/// What both sections together may still take, and which names are wanted.
 struct Budget {
+    aliases: Aliases,
     symbols: usize,
     name_bytes: usize,
 }
@@ -177,7 +187,7 @@ fn add<Elf: FileHeader<Endian = Endianness>>(
         if !is_function || !(section.address..section.end()).contains(&start) {
             continue;
         }
-        let name = match raw.name(symbol.st_name(endian)) {
+        let name = match raw.name(symbol.st_name(endian), budget.aliases) {
             Name::Text(name) => name,
             Name::None => continue,
             Name::TooLong(bytes) => {
@@ -193,7 +203,7 @@ fn add<Elf: FileHeader<Endian = Endianness>>(
             0 => Extent::Until(section.end()),
             size => Extent::Size(size.min(section.end().saturating_sub(start))),
         };
-        let rank = binding(symbol.st_bind()).rank(name);
+        let rank = binding(symbol.st_bind()).rank(name, budget.aliases);
         builder.add(Entry {
             start,
             extent,

@@ -15,6 +15,7 @@ use super::functions::{Name, RawSymbols};
 use super::headers::{Headers, Section};
 use super::source::Source;
 use super::{ElfError, section_data};
+use crate::binding::Aliases;
 use crate::table::{Entry, Extent, SymbolTableBuilder};
 
 /// Most bytes of stubs; the largest programs have some 10 000 stubs of 16 bytes.
@@ -24,7 +25,7 @@ const MAX_RELOCATIONS_BYTES: u64 = 64 << 20;
 /// Bytes of one stub in `.plt` and `.plt.sec` (x86-64 psABI); those in `.plt.got` have 8.
 const STUB_BYTES: usize = 16;
 /// Below every name that a symbol gives.
-const RANK: u8 = u8::MAX;
+const RANK: u32 = u32::MAX;
 /// Longest name given to a stub, so that many stubs of one hostile name stay small.
 const MAX_STUB_NAME_BYTES: usize = 4096;
 
@@ -68,7 +69,7 @@ pub(super) fn add_stubs(
                 .and_then(|slot| symbol_of_slot.get(&slot))
                 .and_then(|&index| records.get(index as usize));
             let Some(Name::Text(name)) =
-                symbol.map(|symbol| symbols.name(symbol.st_name(headers.endian)))
+                symbol.map(|symbol| symbols.name(symbol.st_name(headers.endian), Aliases::Plain))
             else {
                 continue;
             };

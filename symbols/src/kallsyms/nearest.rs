@@ -14,7 +14,7 @@ pub(super) struct Nearest {
 pub(super) struct Found {
     pub(super) start: u64,
     pub(super) name: Vec<u8>,
-    pub(super) rank: u8,
+    pub(super) rank: u32,
     pub(super) tag: u32,
 }
 
@@ -29,7 +29,7 @@ impl Nearest {
         }
     }
 
-    pub(super) fn offer(&mut self, start: u64, name: &[u8], rank: u8, tag: u32) {
+    pub(super) fn offer(&mut self, start: u64, name: &[u8], rank: u32, tag: u32) {
         let index = self.wanted.partition_point(|&wanted| wanted < start);
         match self.slots.get_mut(index) {
             Some(Some(found)) if (found.start, rank) < (start, found.rank) => {

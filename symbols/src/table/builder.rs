@@ -42,7 +42,7 @@ pub struct Entry<'a> {
     /// The name as its source wrote it, not demangled.
     pub name: &'a [u8],
     /// Among symbols of one start the lowest rank wins.
-    pub rank: u8,
+    pub rank: u32,
     /// A number of the caller's own, handed back by lookups.
     pub tag: u32,
 }
@@ -51,7 +51,7 @@ pub struct Entry<'a> {
 struct Candidate {
     row: Row,
     sized: bool,
-    rank: u8,
+    rank: u32,
 }
 
 /// Collects symbols in any order. The rules for overlaps and missing sizes are those of [`SymbolTable`].

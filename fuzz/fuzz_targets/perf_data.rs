@@ -1,0 +1,32 @@
+//! A perf.data file: container, compressed records, foreign byte order, and the text of its samples.
+#![no_main]
+
+use std::io::sink;
+use std::ops::ControlFlow;
+
+use libfuzzer_sys::fuzz_target;
+use perfcollect::machine::Recorded;
+use perfcollect::perf_data::Reader;
+use perfcollect::script::{Fields, print};
+
+/// Records of one input: a few bytes may decompress to ever so many.
+const MAX_RECORDS: u32 = 100_000;
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut records = 0;
+    if let Ok(mut reader) = Reader::bytes(bytes) {
+        reader.each(|_, entry| {
+            let _ = entry.record.process();
+            records += 1;
+            match records < MAX_RECORDS {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        });
+    }
+    if let (Ok(mut reader), Ok(recorded)) = (Reader::bytes(bytes), Recorded::new(None, None))
+        && records < MAX_RECORDS
+    {
+        let _ = print(&mut reader, recorded, None, Fields::all(), sink());
+    }
+});

@@ -1,0 +1,332 @@
+//! A recording of perf's as a capture: its records take the road of those of a live one.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use super::engine::{Engine, Weight};
+use super::{Capture, CaptureError, End, MAX_TARGET_CHARS, Progress, Target, read_back, usage};
+use crate::machine::{Machine, Recorded};
+use crate::perf::{CodeMapping, Record, SampleRecord};
+use crate::perf_data::{About, Attribute, EventSource, Reader};
+use crate::trace::{CaptureInfo, Cpu, Header, Nanos, Notice};
+
+/// Records between two looks at what there is to tell.
+const PACE: u64 = 4096;
+/// What a sample of an event counts that says nothing of time.
+const NOMINAL_NS: u64 = 1_000_000;
+/// `PERF_COUNT_SW_DUMMY`: an event that never samples.
+const DUMMY: (u32, u64) = (1, 9);
+/// Begin of the name of the kernel's own mapping; a symbol's name follows, whose address the record has.
+const KERNEL: &[u8] = b"[kernel.kallsyms]";
+const KALLSYMS: &str = "/proc/kallsyms";
+/// Lines of a list of kernel functions in which the symbol of the mapping is looked for.
+const REFERENCE_LINES: usize = 1 << 20;
+
+/// What a conversion takes besides the recording.
+pub struct Conversion {
+    /// Finds the files that the recording names.
+    pub recorded: Recorded,
+    /// The kernel's functions, if not this kernel's own.
+    pub kallsyms: Option<PathBuf>,
+    /// The event whose samples are wanted; `None`: the one that tells best where time went.
+    pub event: Option<String>,
+}
+
+/// Takes in a whole recording, through the spool (an empty file).
+///
+/// # Errors
+/// There is no such event, or the spool cannot be written or read.
+pub fn convert<R: Read>(
+    mut reader: Reader<R>,
+    mut conversion: Conversion,
+    spool: &File,
+    mut report: impl FnMut(Progress) -> ControlFlow<()>,
+) -> Result<Capture, CaptureError> {
+    let about = &reader.about;
+    let wanted = wanted_event(about, conversion.event.as_deref())?;
+    let event = &about.events[wanted];
+    let (weight, period_ns) = weight(event);
+    conversion
+        .recorded
+        .learn(&about.host, &about.release, &about.build_ids);
+    let header = Header {
+        info: info(about, wanted, period_ns),
+        collector: std::process::id() as i32,
+        boot_id: String::new(),
+        notices: Vec::new(),
+    };
+    let mut import = Import {
+        engine: Engine::on(
+            Machine::recorded(conversion.recorded),
+            &Target::Machine,
+            weight,
+            spool,
+            &header,
+        ),
+        wanted,
+        nominal_period: event.period,
+        begin: None,
+        end: Nanos(0),
+        idle: 0,
+        of_others: BTreeMap::new(),
+        counts_losses: event.counts_losses(),
+        lost: 0,
+        reference: None,
+    };
+    if let Some(error) = import.engine.spool_error() {
+        return Err(CaptureError::SpoolBegin(error));
+    }
+    let started = std::time::Instant::now();
+    let mut records = 0_u64;
+    reader.each(|_, entry| {
+        import.take(entry.time, entry.event, &entry.record);
+        records += 1;
+        if !records.is_multiple_of(PACE) {
+            return ControlFlow::Continue(());
+        }
+        import.engine.tick(import.end, 0, 0);
+        if import.engine.is_stuck() {
+            return ControlFlow::Break(());
+        }
+        report(Progress {
+            elapsed: started.elapsed(),
+            samples: import.engine.samples(),
+            lost: import.engine.lost(),
+            bytes: import.engine.bytes(),
+            event_bytes: 0,
+        })
+    });
+    import.finish(&reader, header.info, spool, conversion.kallsyms)
+}
+
+/// The recording on its way.
+struct Import<'a> {
+    engine: Engine<'a, &'a File>,
+    wanted: usize,
+    nominal_period: u64,
+    begin: Option<Nanos>,
+    end: Nanos,
+    /// Samples of CPUs that had nothing to do.
+    idle: u64,
+    /// Samples of other events, by event.
+    of_others: BTreeMap<usize, u64>,
+    /// Whether the kernel counted what it dropped (`PERF_FORMAT_LOST`), and how much that was.
+    counts_losses: bool,
+    lost: u64,
+    /// A symbol of the kernel, and where it was.
+    reference: Option<(Vec<u8>, u64)>,
+}
+
+impl Import<'_> {
+    fn take(&mut self, time: Nanos, event: usize, record: &Record<'_>) {
+        if time.0 > 0 {
+            self.begin.get_or_insert(time);
+            self.end = self.end.max(time);
+        }
+        match record {
+            // perf's own count at the end, in which those are that the records of losses tell of.
+            Record::LostSamples { samples, .. } if self.counts_losses => {
+                self.lost = self.lost.saturating_add(*samples);
+            }
+            Record::Sample(_) if event != self.wanted => {
+                *self.of_others.entry(event).or_default() += 1;
+            }
+            Record::Sample(sample) if sample.pid.0 == 0 && sample.tid.0 == 0 => self.idle += 1,
+            Record::Sample(sample) => {
+                let period = match sample.period {
+                    0 => self.nominal_period,
+                    period => period,
+                };
+                let sample = SampleRecord { period, ..*sample };
+                self.engine.record(time, &Record::Sample(sample));
+            }
+            Record::Mapping(CodeMapping {
+                pid,
+                path,
+                file_offset,
+                ..
+            }) if pid.0 < 0 => {
+                if let Some(symbol) = path.strip_prefix(KERNEL)
+                    && !symbol.is_empty()
+                {
+                    self.reference = Some((symbol.to_vec(), *file_offset));
+                }
+            }
+            record => self.engine.record(time, record),
+        }
+    }
+
+    fn finish<R: Read>(
+        mut self,
+        reader: &Reader<R>,
+        info: CaptureInfo,
+        spool: &File,
+        kallsyms: Option<PathBuf>,
+    ) -> Result<Capture, CaptureError> {
+        let untold = self.lost.saturating_sub(self.engine.lost());
+        if untold > 0 {
+            let record = Record::LostSamples {
+                samples: untold,
+                cpu: Cpu(0),
+            };
+            self.engine.record(self.end, &record);
+        }
+        self.engine.tick(self.end, reader.malformed, reader.late());
+        let mut notices = self.notices(reader);
+        notices.extend(self.engine.notices());
+        let about = &reader.about;
+        let begin = self.begin.unwrap_or_default();
+        let start_unix_ns = about.clock.map_or(0, |clock| {
+            let since = begin.0.wrapping_sub(clock.record_ns);
+            clock.unix_ns.wrapping_add(since)
+        });
+        let info = CaptureInfo {
+            start_ns: begin.0,
+            start_unix_ns,
+            end_ns: self.end.0,
+            collector_cpu_ms: usage::cpu_time().as_secs_f64() * 1e3,
+            collector_peak_kib: usage::peak_memory_kib(),
+            ..info
+        };
+        let kernel_gone = self.kernel_gone(about, kallsyms.as_deref());
+        let (spooled, machine) = self.engine.finish(self.end);
+        let mut capture = read_back(spool, spooled, machine, info, End::Recorded)?;
+        capture.info.end = capture.end.to_string();
+        capture.notices.extend(notices);
+        capture.kernel_gone = kernel_gone;
+        capture.kallsyms = kallsyms;
+        Ok(capture)
+    }
+
+    fn notices<R>(&self, reader: &Reader<R>) -> Vec<Notice>
+    where
+        R: Read,
+    {
+        let mut notices = Vec::new();
+        let mut say = |what: String| notices.push(Notice::new(what, ""));
+        if let Some((at, why)) = &reader.damage {
+            say(format!(
+                "the recording is damaged: {why}; its records up to byte {at} are here"
+            ));
+        }
+        if reader.aux_bytes() > 0 {
+            let bytes = reader.aux_bytes();
+            say(format!(
+                "{bytes} bytes of hardware trace (AUX) were passed over"
+            ));
+        }
+        if self.idle > 0 {
+            say(format!("{} samples of idle CPUs were left out", self.idle));
+        }
+        for (&event, count) in &self.of_others {
+            let name = &reader.about.events[event].name;
+            notices.push(Notice::new(
+                format!("{count} samples of the event {name} were left out"),
+                format!("choose it with -event {name}"),
+            ));
+        }
+        notices
+    }
+
+    /// Why this list of kernel functions says nothing of the kernel that was recorded.
+    fn kernel_gone(&self, about: &About, kallsyms: Option<&Path>) -> Option<String> {
+        let ours = rustix::system::uname();
+        let is_ours = ours.release().to_bytes() == about.release.as_bytes();
+        if kallsyms.is_none() && !is_ours {
+            return Some(format!(
+                "they are of kernel {}; give its list of functions with -kallsyms",
+                about.release
+            ));
+        }
+        let (symbol, recorded) = self.reference.as_ref()?;
+        let path = kallsyms.unwrap_or(Path::new(KALLSYMS));
+        match address_of(symbol, path) {
+            Ok(Some(address)) if address == *recorded => None,
+            // Addresses are hidden, which naming itself tells.
+            Ok(Some(0)) | Err(_) => None,
+            Ok(_) => Some(format!(
+                "{} is of another kernel, or of another start of it",
+                path.display()
+            )),
+        }
+    }
+}
+
+/// The address of a symbol in a list of kernel functions: lines of address, kind, name.
+fn address_of(symbol: &[u8], kallsyms: &Path) -> io::Result<Option<u64>> {
+    let lines = BufReader::new(File::open(kallsyms)?).split(b'\n');
+    for line in lines.take(REFERENCE_LINES) {
+        let line = line?;
+        let mut words = line.split(u8::is_ascii_whitespace);
+        if let (Some(address), Some(_), Some(name)) = (words.next(), words.next(), words.next())
+            && name == symbol
+        {
+            let address = str::from_utf8(address).ok();
+            return Ok(address.and_then(|text| u64::from_str_radix(text, 16).ok()));
+        }
+    }
+    Ok(None)
+}
+
+/// The event whose samples make the trace.
+fn wanted_event(about: &About, name: Option<&str>) -> Result<usize, CaptureError> {
+    let events = &about.events;
+    if let Some(name) = name {
+        let is_it = |event: &Attribute| {
+            event.name == name
+                || event
+                    .name
+                    .split(':')
+                    .next()
+                    .is_some_and(|base| base == name)
+        };
+        return events.iter().position(is_it).ok_or_else(|| {
+            let names: Vec<_> = events.iter().map(|event| event.name.as_str()).collect();
+            CaptureError::NoEvent {
+                wanted: name.into(),
+                names: names.join(", "),
+            }
+        });
+    }
+    let rank = |event: &Attribute| match event.source() {
+        _ if (event.kind, event.config) == DUMMY => 3,
+        EventSource::Time => 0,
+        EventSource::Other => 1,
+        EventSource::Tracepoint(_) => 2,
+    };
+    let best = (0..events.len()).min_by_key(|&at| rank(&events[at]));
+    best.ok_or_else(|| CaptureError::NoEvent {
+        wanted: "any".into(),
+        names: String::new(),
+    })
+}
+
+/// What a sample stands for, and the nominal time between two.
+fn weight(event: &Attribute) -> (Weight, u64) {
+    let nominal = match event.by_frequency {
+        true => 1_000_000_000 / event.period.max(1),
+        false => NOMINAL_NS,
+    };
+    match event.source() {
+        EventSource::Time if event.by_frequency => (Weight::Period, nominal),
+        EventSource::Time => (Weight::Period, event.period),
+        _ => (Weight::Nominal(Nanos(nominal)), nominal),
+    }
+}
+
+fn info(about: &About, wanted: usize, period_ns: u64) -> CaptureInfo {
+    let target: String = about.command_line.join(" ");
+    CaptureInfo {
+        version: env!("CARGO_PKG_VERSION").into(),
+        kernel: about.release.clone(),
+        machine: about.machine.clone(),
+        cpus: about.cpus,
+        event: about.events[wanted].name.clone(),
+        period_ns,
+        target: target.chars().take(MAX_TARGET_CHARS).collect(),
+        ..CaptureInfo::default()
+    }
+}

@@ -1,0 +1,110 @@
+//! `perfcollect convert perf.data`: the trace of a recording of perf's.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use super::arguments::ConvertOptions;
+use super::outputs::{Paths, Wanted, WriteError};
+use super::progress::Reporter;
+use super::working::Working;
+use crate::capture::{self, CaptureError, Conversion, Signals};
+use crate::machine::Recorded;
+use crate::output::file::OutputError;
+use crate::output::spool_file::{SpoolFile, SpoolFileError};
+use crate::perf_data::{self, OpenError};
+
+#[derive(Debug, Error)]
+pub(super) enum ConvertError {
+    #[error("cannot take over Ctrl-C: {0}")]
+    Signals(io::Error),
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    #[error("{path}: {error}")]
+    Sysroot { path: String, error: io::Error },
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    #[error(transparent)]
+    Spool(#[from] SpoolFileError),
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    #[error("stopped by a signal")]
+    Stopped,
+    #[error("{0} holds no samples of a running process; nothing was written")]
+    NoSamples(String),
+}
+
+pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
+    let signals = Signals::install().map_err(ConvertError::Signals)?;
+    let source = &options.source;
+    let output = options
+        .output
+        .clone()
+        .unwrap_or_else(|| default_name(options));
+    Paths::of(&output, options.results.format).check(options.results.force)?;
+    let reader = perf_data::open(&source.recording)?;
+    let sysroot = source.sysroot.as_deref();
+    let beside = perf_data::directory_of(&source.recording);
+    let recorded = Recorded::new(sysroot, beside.as_deref());
+    let recorded = recorded.map_err(|error| ConvertError::Sysroot {
+        path: sysroot.unwrap_or(&PathBuf::new()).display().to_string(),
+        error,
+    })?;
+    let conversion = Conversion {
+        recorded,
+        kallsyms: source.kallsyms.clone(),
+        event: options.event.clone(),
+    };
+    let spool = SpoolFile::create(&output, options.results.force)?;
+    let working = Working::create(&output, spool, false)?;
+    let mut reporter = Reporter::new(options.results.quiet || options.results.json);
+    let capture = capture::convert(reader, conversion, working.spool(), |progress| {
+        reporter.progress(&progress);
+        match signals.pending() {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    });
+    reporter.end();
+    // The recording is still there, so what fails is begun anew.
+    let remove = || drop(working.remove());
+    let capture = capture.inspect_err(|_| remove())?;
+    if signals.pending() {
+        remove();
+        return Err(ConvertError::Stopped);
+    }
+    if capture.recording.samples.is_empty() {
+        remove();
+        return Err(ConvertError::NoSamples(
+            source.recording.display().to_string(),
+        ));
+    }
+    let wanted = Wanted {
+        name: &output,
+        spooled: None,
+        raw_events: false,
+        naming: options.names.naming(),
+        download: options.names.download(),
+        results: options.results,
+        beside_command: false,
+        asked: &format!("asked: {options:?}"),
+    };
+    Ok(wanted.make(capture, &working, &signals)?)
+}
+
+/// Beside the recording, named after it.
+fn default_name(options: &ConvertOptions) -> PathBuf {
+    let name = options.source.recording.display().to_string();
+    let suffixes = [".trace.zip", ".data"];
+    let stem = suffixes.iter().find_map(|suffix| name.strip_suffix(suffix));
+    match stem {
+        _ if name == "-" => "perf".into(),
+        Some(stem) if !stem.is_empty() && name.ends_with(".data") => stem.into(),
+        Some(stem) if !stem.is_empty() => format!("{stem}.converted").into(),
+        _ => format!("{name}.converted").into(),
+    }
+}

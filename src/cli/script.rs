@@ -1,0 +1,53 @@
+//! `perfcollect script perf.data`: what `perf script` prints.
+
+use std::io;
+use std::path::Path;
+
+use thiserror::Error;
+
+use super::OneLine;
+use super::arguments::ScriptOptions;
+use crate::machine::Recorded;
+use crate::perf_data::{self, OpenError};
+use crate::script::{self, Fields};
+
+const KALLSYMS: &str = "/proc/kallsyms";
+
+#[derive(Debug, Error)]
+pub(super) enum ScriptError {
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    #[error("{path}: {error}")]
+    Sysroot { path: String, error: io::Error },
+    #[error("cannot print: {0}")]
+    Print(io::Error),
+}
+
+pub(super) fn run(options: &ScriptOptions) -> Result<(), ScriptError> {
+    let source = &options.source;
+    let mut reader = perf_data::open(&source.recording)?;
+    let sysroot = source.sysroot.as_deref();
+    let beside = perf_data::directory_of(&source.recording);
+    let recorded = Recorded::new(sysroot, beside.as_deref());
+    let recorded = recorded.map_err(|error| ScriptError::Sysroot {
+        path: sysroot.map_or_else(String::new, |path| path.display().to_string()),
+        error,
+    })?;
+    let kallsyms = source.kallsyms.as_deref().unwrap_or(Path::new(KALLSYMS));
+    let fields = options.fields.unwrap_or_else(Fields::all);
+    let out = io::stdout().lock();
+    match script::print(&mut reader, recorded, Some(kallsyms), fields, out) {
+        Ok(printed) if printed.lost > 0 => {
+            eprintln!("the kernel dropped {} records", printed.lost);
+        }
+        Ok(_) => {}
+        // Whoever reads only the beginning (`| head`) has what it wanted.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+        Err(error) => return Err(ScriptError::Print(error)),
+    }
+    if let Some((at, why)) = &reader.damage {
+        let text = format!("the recording is damaged: {why}; its records up to byte {at} are here");
+        eprintln!("{}", OneLine(&text));
+    }
+    Ok(())
+}

@@ -1,0 +1,142 @@
+//! Where the files are that a recording names: one that was made before, perhaps on another machine.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use perfcollect_symbols::elf::ElfFile;
+
+use super::file::{Content, VDSO, Wanted, build_id, vdso_image};
+use super::process::JitHost;
+use super::root::Root;
+use crate::trace::Pid;
+
+/// What finds and proves the files of a recording.
+#[derive(Debug)]
+pub struct Recorded {
+    root: Arc<Root>,
+    /// Whether the user has said that the files below `root` are those of the recording.
+    is_chosen: bool,
+    /// Whether the recording was made on this machine.
+    is_ours: bool,
+    /// Whether this kernel, or its twin, ran then.
+    is_our_kernel: bool,
+    /// Where the recording lies, with perf maps and jitdumps perhaps.
+    beside: Option<Root>,
+    build_ids: HashMap<Box<[u8]>, Box<[u8]>>,
+}
+
+impl Recorded {
+    /// Files below `sysroot`, or of this machine; `beside`: the directory of the recording.
+    ///
+    /// # Errors
+    /// `sysroot` is no directory.
+    pub fn new(sysroot: Option<&Path>, beside: Option<&Path>) -> io::Result<Self> {
+        Ok(Self {
+            root: Arc::new(match sysroot {
+                Some(sysroot) => Root::at(sysroot)?,
+                None => Root::host()?,
+            }),
+            is_chosen: sysroot.is_some(),
+            is_ours: false,
+            is_our_kernel: false,
+            beside: beside.and_then(|beside| Root::at(beside).ok()),
+            build_ids: HashMap::new(),
+        })
+    }
+
+    /// Takes in what the recording tells: the host it was made on, its kernel's release, and the build ids of files.
+    pub fn learn(&mut self, host: &str, release: &str, build_ids: &HashMap<Box<[u8]>, Box<[u8]>>) {
+        let ours = rustix::system::uname();
+        self.is_ours = !host.is_empty() && ours.nodename().to_bytes() == host.as_bytes();
+        self.is_our_kernel = self.is_ours && ours.release().to_bytes() == release.as_bytes();
+        self.build_ids.clone_from(build_ids);
+    }
+
+    /// Where debug files may be.
+    pub(super) fn root(&self) -> Arc<Root> {
+        Arc::clone(&self.root)
+    }
+
+    /// The file of a mapping, if it is proved to be the one that was mapped: by its build id, else by its inode.
+    pub(super) fn open(&self, wanted: &Wanted<'_>) -> io::Result<Content> {
+        let known = match wanted.build_id {
+            [] => self.build_ids.get(wanted.path).map(|id| &**id),
+            id => Some(id),
+        };
+        if wanted.path == VDSO {
+            let image = vdso_image()?;
+            let id = ElfFile::parse(&image).ok().and_then(|elf| elf.build_id());
+            let is_it = match known {
+                Some(_) => id.as_deref() == known,
+                None => self.is_our_kernel,
+            };
+            return match is_it {
+                true => Ok(Content::Vdso(image)),
+                false => Err(io::Error::other("it went with the kernel that ran then")),
+            };
+        }
+        let path = Path::new(OsStr::from_bytes(wanted.path));
+        if let Some(known) = known {
+            let file = self.root.open(path)?;
+            return match build_id(&file)
+                .as_deref()
+                .is_some_and(|id| is_same(id, known))
+            {
+                true => Ok(Content::File(file)),
+                false => Err(io::Error::other("its build id is not the recorded one")),
+            };
+        }
+        let (is_chosen, is_ours) = (self.is_chosen, self.is_ours);
+        let file = self.root.open_if(path, |found| {
+            if is_chosen || is_ours && wanted.inode != 0 && found.st_ino == wanted.inode {
+                Ok(())
+            } else {
+                Err(io::Error::other(
+                    "nothing proves that it is the recorded one: the recording has no build id of it",
+                ))
+            }
+        });
+        file.map(Content::File)
+    }
+
+    /// Where the names of code are that a process made at run time.
+    pub(crate) fn jit_host(&self, pid: Pid, dump: Option<Box<[u8]>>) -> io::Result<JitHost> {
+        let map = PathBuf::from(format!("perf-{pid}.map"));
+        let name = |path: &[u8]| {
+            let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+            Box::<[u8]>::from(name)
+        };
+        if let Some(beside) = &self.beside {
+            let dump = dump.as_deref().map(name);
+            let has = |path: &Path| beside.open(path).is_ok();
+            let has_dump = dump
+                .as_ref()
+                .is_some_and(|dump| has(Path::new(OsStr::from_bytes(dump))));
+            if has_dump || has(&map) {
+                return Ok(JitHost::recorded(pid, beside.again()?, map, dump));
+            }
+        }
+        if !self.is_ours && !self.is_chosen {
+            return Err(io::Error::other(
+                "the recording was made on another machine, and no perf map is beside it",
+            ));
+        }
+        Ok(JitHost::recorded(
+            pid,
+            self.root.again()?,
+            Path::new("/tmp").join(map),
+            dump,
+        ))
+    }
+}
+
+/// The header has 20 bytes of each build id, whatever its length, with zeros behind a shorter one.
+fn is_same(of_file: &[u8], recorded: &[u8]) -> bool {
+    let len = of_file.len().min(recorded.len());
+    let (same, rest) = recorded.split_at(len);
+    len > 0 && of_file[..len] == *same && rest.iter().all(|&byte| byte == 0)
+}

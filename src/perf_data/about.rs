@@ -1,0 +1,151 @@
+//! What a file tells besides its records: events, host, build ids, clock.
+
+use std::collections::HashMap;
+
+use super::attribute::Attribute;
+use super::numbers::{Numbers, Order};
+
+/// Numbers of the sections, `HEADER_*` of perf's `util/header.h`.
+pub(super) mod section {
+    pub(in super::super) const TRACING_DATA: u32 = 1;
+    pub(in super::super) const BUILD_ID: u32 = 2;
+    pub(in super::super) const HOSTNAME: u32 = 3;
+    pub(in super::super) const OSRELEASE: u32 = 4;
+    pub(in super::super) const ARCH: u32 = 6;
+    pub(in super::super) const NRCPUS: u32 = 7;
+    pub(in super::super) const CMDLINE: u32 = 11;
+    pub(in super::super) const EVENT_DESC: u32 = 12;
+    pub(in super::super) const DIR_FORMAT: u32 = 24;
+    pub(in super::super) const CLOCK_DATA: u32 = 29;
+}
+
+/// Events of one recording.
+pub(super) const MAX_EVENTS: usize = 4096;
+/// Files with a build id.
+const MAX_BUILD_IDS: usize = 1 << 17;
+const RECORD_HEADER_BYTES: usize = 8;
+/// `PERF_RECORD_MISC_BUILD_ID_SIZE`: the size follows the id.
+const MISC_BUILD_ID_SIZE: u16 = 1 << 15;
+
+/// A build id: 20 bytes at most.
+pub type BuildId = Box<[u8]>;
+
+/// One moment on two clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockReference {
+    /// On the clock of the records, in nanoseconds.
+    pub record_ns: u64,
+    /// Nanoseconds since 1970 (UTC).
+    pub unix_ns: u64,
+}
+
+/// What a file tells of its recording. Texts are from outside.
+#[derive(Clone, Debug, Default)]
+pub struct About {
+    /// What was sampled; an entry's event is a position in it.
+    pub events: Vec<Attribute>,
+    /// Host name.
+    pub host: String,
+    /// Kernel release (`uname -r`).
+    pub release: String,
+    /// Architecture (`uname -m`).
+    pub machine: String,
+    /// CPUs online, 0 if the file does not tell.
+    pub cpus: u32,
+    /// The command line of perf.
+    pub command_line: Vec<String>,
+    /// Build ids of files by path; the kernel is `[kernel.kallsyms]`.
+    pub build_ids: HashMap<Box<[u8]>, BuildId>,
+    /// What the records' clock showed at a time.
+    pub clock: Option<ClockReference>,
+    /// The formats of the tracepoints, as `perf record` has copied them.
+    pub tracing_data: Vec<u8>,
+    pub(super) order: Order,
+}
+
+impl About {
+    /// Takes in a section; one that is damaged tells nothing.
+    pub(super) fn section(&mut self, number: u32, bytes: &[u8]) {
+        let mut numbers = Numbers::new(bytes, self.order);
+        match number {
+            section::TRACING_DATA => self.tracing_data = bytes.to_vec(),
+            section::BUILD_ID => self.build_ids_of(bytes),
+            section::HOSTNAME => self.host = numbers.text().unwrap_or_default(),
+            section::OSRELEASE => self.release = numbers.text().unwrap_or_default(),
+            section::ARCH => self.machine = numbers.text().unwrap_or_default(),
+            section::NRCPUS => self.cpus = numbers.u32().unwrap_or(0),
+            section::CMDLINE => {
+                let count = numbers.u32().unwrap_or(0);
+                let words = (0..count).map_while(|_| numbers.text());
+                self.command_line = words.collect();
+            }
+            section::EVENT_DESC => drop(self.event_names(numbers)),
+            section::CLOCK_DATA => self.clock = clock(numbers),
+            _ => {}
+        }
+    }
+
+    /// `EVENT_DESC`: the number of events, the size of an attribute; then of each the attribute, the number of its ids, its
+    /// name and the ids.
+    fn event_names(&mut self, mut numbers: Numbers<'_>) -> Option<()> {
+        let (count, attribute_bytes) = (numbers.u32()?, numbers.u32()? as usize);
+        for at in 0..count as usize {
+            numbers.bytes.take(attribute_bytes)?;
+            let ids = numbers.u32()? as usize;
+            let name = numbers.text()?;
+            numbers.bytes.take(ids.checked_mul(8)?)?;
+            // perf writes both lists in the same order.
+            self.events.get_mut(at)?.name = name;
+        }
+        Some(())
+    }
+
+    fn build_ids_of(&mut self, bytes: &[u8]) {
+        let mut numbers = Numbers::new(bytes, self.order);
+        while let Some(record) = build_id_record(&mut numbers) {
+            self.build_id(record, numbers.order);
+        }
+    }
+
+    /// A record with a build id: header, pid, 20 bytes of build id with its size behind, padding to 24, path.
+    pub(super) fn build_id(&mut self, record: &[u8], order: Order) {
+        let mut numbers = Numbers::new(record, order);
+        let read = || {
+            let (_kind, misc, _size) = (numbers.u32()?, numbers.u16()?, numbers.u16()?);
+            let _pid = numbers.u32()?;
+            let id = numbers.bytes.take(24)?;
+            let size = match misc & MISC_BUILD_ID_SIZE {
+                0 => 20,
+                _ => usize::from(id[20]).min(20),
+            };
+            Some((numbers.bytes.c_string(), &id[..size]))
+        };
+        let mut read = read;
+        if let Some((path, id)) = read()
+            && self.build_ids.len() < MAX_BUILD_IDS
+            && id.iter().any(|&byte| byte != 0)
+        {
+            self.build_ids.insert(path.into(), id.into());
+        }
+    }
+}
+
+/// The next record, header included.
+fn build_id_record<'a>(numbers: &mut Numbers<'a>) -> Option<&'a [u8]> {
+    let mut header = *numbers;
+    header.bytes.take(RECORD_HEADER_BYTES - 2)?;
+    let size = usize::from(header.u16()?);
+    numbers
+        .bytes
+        .take(size)
+        .filter(|_| size > RECORD_HEADER_BYTES)
+}
+
+/// Version, clock id, time of day, time of the clock.
+fn clock(mut numbers: Numbers<'_>) -> Option<ClockReference> {
+    let (_version, _clock) = (numbers.u32()?, numbers.u32()?);
+    Some(ClockReference {
+        unix_ns: numbers.u64()?,
+        record_ns: numbers.u64()?,
+    })
+}

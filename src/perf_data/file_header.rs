@@ -1,0 +1,159 @@
+//! The header of a file, and the sections behind its records.
+
+use std::io::{self, Read, Seek, SeekFrom};
+
+use super::about::{About, MAX_EVENTS, section};
+use super::attribute::Attribute;
+use super::error::{Damage, PerfDataError};
+use super::numbers::{Numbers, Order};
+
+/// Bytes of the header after magic and size.
+const HEADER_BYTES: usize = 88;
+/// Bytes of a section that are read.
+const MAX_SECTION_BYTES: u64 = 64 << 20;
+/// Bytes of an attribute with the place of its ids. The kernel allows a page.
+const ATTRIBUTE_BYTES: std::ops::RangeInclusive<u64> = 64 + 16..=4096 + 16;
+/// Bytes of a place in the file.
+const PLACE_BYTES: usize = 16;
+const FEATURES: u32 = 256;
+/// Ids of all events: one each for each CPU and thread.
+const MAX_IDS: u64 = 1 << 20;
+
+/// A range of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) offset: u64,
+    pub(super) size: u64,
+}
+
+/// What a file says at its beginning, and behind its records.
+pub(super) struct Beginning {
+    pub(super) about: About,
+    /// Bytes of the records; `None`: nobody ended the recording, and they go on to the end of the file.
+    pub(super) bytes: Option<u64>,
+    pub(super) damage: Option<Damage>,
+}
+
+/// Reads attributes and sections, and leaves the file at its records. `input` stands behind magic and header size.
+pub(super) fn read<R: Read + Seek>(
+    input: &mut R,
+    order: Order,
+) -> Result<Beginning, PerfDataError> {
+    let mut header = [0; HEADER_BYTES];
+    input.read_exact(&mut header)?;
+    let mut numbers = Numbers::new(&header, order);
+    let cut = PerfDataError::Header("it is cut off");
+    let read = || {
+        let attribute_bytes = numbers.u64()?;
+        let (attributes, data) = (place(&mut numbers)?, place(&mut numbers)?);
+        let _event_types = place(&mut numbers)?;
+        let mut features = [0; 4];
+        for word in &mut features {
+            *word = numbers.u64()?;
+        }
+        Some((attribute_bytes, attributes, data, features))
+    };
+    let mut read = read;
+    let (attribute_bytes, attributes, data, features) = read().ok_or(cut)?;
+    let mut about = About {
+        order,
+        ..About::default()
+    };
+    if !ATTRIBUTE_BYTES.contains(&attribute_bytes) {
+        return Err(PerfDataError::Header("the size of its attributes"));
+    }
+    read_attributes(input, attribute_bytes, attributes, &mut about)?;
+    let damage = match data.size {
+        0 => Some(Damage::Unended),
+        _ => {
+            let is_whole = read_sections(input, data, features, &mut about)?;
+            (!is_whole).then_some(Damage::Sections)
+        }
+    };
+    about.events.iter_mut().for_each(Attribute::name_by_kind);
+    input.seek(SeekFrom::Start(data.offset))?;
+    Ok(Beginning {
+        about,
+        bytes: (data.size > 0).then_some(data.size),
+        damage,
+    })
+}
+
+fn place(numbers: &mut Numbers<'_>) -> Option<Place> {
+    Some(Place {
+        offset: numbers.u64()?,
+        size: numbers.u64()?,
+    })
+}
+
+fn read_attributes<R: Read + Seek>(
+    input: &mut R,
+    each: u64,
+    all: Place,
+    about: &mut About,
+) -> Result<(), PerfDataError> {
+    let bytes = read_place(input, all)?;
+    let mut room = MAX_IDS;
+    for entry in bytes.chunks_exact(each as usize).take(MAX_EVENTS) {
+        let (attribute, ids) = entry.split_at(entry.len() - PLACE_BYTES);
+        let attribute = Attribute::parse(attribute, about.order);
+        let mut attribute = attribute.ok_or(PerfDataError::Header("an attribute"))?;
+        if let Some(ids) = place(&mut Numbers::new(ids, about.order)) {
+            let ids = Place {
+                size: ids.size.min(8 * room),
+                ..ids
+            };
+            attribute.set_ids(&read_place(input, ids)?, about.order);
+            room -= attribute.ids.len() as u64;
+        }
+        about.events.push(attribute);
+    }
+    match about.events.is_empty() {
+        true => Err(PerfDataError::NoEvents),
+        false => Ok(()),
+    }
+}
+
+/// The sections' places follow the records, in the order of the sections' numbers. Tells whether all were there.
+fn read_sections<R: Read + Seek>(
+    input: &mut R,
+    data: Place,
+    features: [u64; 4],
+    about: &mut About,
+) -> Result<bool, PerfDataError> {
+    let has = |feature: u32| features[feature as usize / 64] >> (feature % 64) & 1 != 0;
+    if has(section::DIR_FORMAT) {
+        return Err(PerfDataError::Directory);
+    }
+    let present: Vec<u32> = (0..FEATURES).filter(|&feature| has(feature)).collect();
+    let Some(end) = data.offset.checked_add(data.size) else {
+        return Err(PerfDataError::Header("the size of its records"));
+    };
+    let places = Place {
+        offset: end,
+        size: (present.len() * PLACE_BYTES) as u64,
+    };
+    let places = read_place(input, places)?;
+    let mut numbers = Numbers::new(&places, about.order);
+    let mut is_whole = true;
+    for feature in present {
+        let Some(at) = place(&mut numbers) else {
+            return Ok(false);
+        };
+        let bytes = read_place(input, at)?;
+        is_whole &= bytes.len() as u64 == at.size;
+        about.section(feature, &bytes);
+    }
+    Ok(is_whole)
+}
+
+/// What is there of a range, up to the limit.
+fn read_place(input: &mut (impl Read + Seek), place: Place) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if i64::try_from(place.offset).is_ok() {
+        input.seek(SeekFrom::Start(place.offset))?;
+        let size = place.size.min(MAX_SECTION_BYTES);
+        input.take(size).read_to_end(&mut bytes)?;
+    }
+    Ok(bytes)
+}

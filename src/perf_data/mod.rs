@@ -1,0 +1,27 @@
+//! perf.data, the file that `perf record` writes: in a file, or through a pipe (`tools/perf/Documentation/perf.data-file-format.txt`).
+//!
+//! ```text
+//! file   header | attributes | data: record record record ...  | sections: host, events, build ids, ...
+//! pipe   magic  | record record record ..., of which the first ones hold the attributes and the sections
+//! ```
+//! Read once from the beginning to the end. The records of all CPUs lie in rounds, and come out in order of time.
+
+mod about;
+mod attribute;
+mod error;
+mod file_header;
+mod numbers;
+mod open;
+mod reader;
+mod record_stream;
+mod rounds;
+mod swap;
+#[cfg(test)]
+mod tests;
+mod zstd;
+
+pub use about::{About, BuildId, ClockReference};
+pub use attribute::{Attribute, EventSource};
+pub use error::{Damage, PerfDataError};
+pub use open::{Input, OpenError, directory_of, open};
+pub use reader::{Entry, Reader};

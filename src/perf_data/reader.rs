@@ -1,0 +1,376 @@
+//! A whole recording: its records in order of time, each with the event that made it.
+
+use std::io::{Cursor, Read, Seek};
+use std::ops::ControlFlow;
+
+use rustc_hash::FxHashMap;
+
+use super::about::{About, MAX_EVENTS};
+use super::attribute::Attribute;
+use super::error::{Damage, PerfDataError};
+use super::file_header;
+use super::numbers::{Numbers, Order};
+use super::record_stream::{HEADER_BYTES, RecordHeader, RecordStream, is_kernels, user};
+use super::rounds::Rounds;
+use super::swap;
+use crate::perf::{Layout, Record};
+use crate::trace::Nanos;
+
+/// Size of the header that a pipe has: magic and this size.
+const PIPE_HEADER_BYTES: u64 = 16;
+/// `PERF_EVENT_UPDATE__NAME`.
+const UPDATE_NAME: u64 = 2;
+
+/// A record, where its time has come.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    /// When; 0: it tells what was before the recording.
+    pub time: Nanos,
+    /// Position of its event in [`About::events`].
+    pub event: usize,
+    /// What it says.
+    pub record: Record<'a>,
+}
+
+/// Reads a recording once.
+pub struct Reader<R> {
+    /// What the file tells besides. In a pipe it grows with the records.
+    pub about: About,
+    /// Why the records end early, and after how many of their bytes.
+    pub damage: Option<(u64, Damage)>,
+    /// Records that could not be parsed.
+    pub malformed: u64,
+    stream: RecordStream<R>,
+    /// The first record that tells of the recording, if it was read already.
+    first: Option<Vec<u8>>,
+    rounds: Rounds,
+    events: Events,
+}
+
+/// How to read the records of each event.
+#[derive(Default)]
+struct Events {
+    layouts: Vec<Layout>,
+    by_id: FxHashMap<u64, u32>,
+}
+
+impl Events {
+    /// Which event made a record; those that do not tell belong to the first.
+    fn of(&self, record: &[u8]) -> Option<u32> {
+        let first = self.layouts.first()?;
+        if self.layouts.len() == 1 {
+            return Some(0);
+        }
+        let id = first.event_of(record);
+        Some(id.and_then(|id| self.by_id.get(&id)).copied().unwrap_or(0))
+    }
+
+    fn time(&self, event: u32, record: &[u8]) -> Nanos {
+        let layout = &self.layouts[event as usize];
+        layout.time_of(record).unwrap_or_default()
+    }
+}
+
+impl<R: Read> Reader<R> {
+    /// Begins to read: a file, if the input can be sought in, or a pipe.
+    ///
+    /// # Errors
+    /// It is no perf.data file, or its header is damaged.
+    pub fn pipe(mut input: R) -> Result<Self, PerfDataError> {
+        let (order, size) = magic(&mut input)?;
+        if size != PIPE_HEADER_BYTES {
+            return Err(PerfDataError::Header(
+                "it is no pipe's, and a file must be sought in",
+            ));
+        }
+        Ok(Self::of_pipe(input, order))
+    }
+
+    fn of_pipe(input: R, order: Order) -> Self {
+        let about = About {
+            order,
+            ..About::default()
+        };
+        Self::new(input, about, None, None)
+    }
+
+    fn new(input: R, about: About, left: Option<u64>, damage: Option<(u64, Damage)>) -> Self {
+        let order = about.order;
+        let mut reader = Self {
+            about,
+            damage,
+            malformed: 0,
+            stream: RecordStream::new(input, order, left),
+            first: None,
+            rounds: Rounds::default(),
+            events: Events::default(),
+        };
+        reader.begin();
+        reader
+    }
+
+    /// Reads what stands before the first record of the kernel's: in a pipe, all that a file has in its header.
+    fn begin(&mut self) {
+        self.place_fields();
+        let mut record = Vec::new();
+        while self.next(&mut record) {
+            match RecordHeader::parse(&record, self.about.order) {
+                Some(header) if !is_kernels(header.kind) => self.told(header.kind, &record),
+                _ => {
+                    self.first = Some(record);
+                    break;
+                }
+            }
+        }
+        let events = self.about.events.iter_mut();
+        events.for_each(Attribute::name_by_kind);
+    }
+
+    /// The next record of the file.
+    fn next(&mut self, record: &mut Vec<u8>) -> bool {
+        if let Some(first) = self.first.take() {
+            *record = first;
+            return true;
+        }
+        match self.stream.next(record) {
+            Ok(is_there) => is_there,
+            Err(damage) => {
+                // What was damaged before says why.
+                self.damage.get_or_insert((0, damage)).0 = self.stream.position;
+                false
+            }
+        }
+    }
+
+    /// Bytes of hardware traces (Intel PT and others) that were passed over.
+    #[must_use]
+    pub fn aux_bytes(&self) -> u64 {
+        self.stream.aux_bytes
+    }
+
+    /// Records that came later than their round.
+    #[must_use]
+    pub fn late(&self) -> u64 {
+        self.rounds.late
+    }
+
+    /// Hands out all records in order of time, until there are no more or `each` has enough.
+    pub fn each(&mut self, mut each: impl FnMut(&About, Entry<'_>) -> ControlFlow<()>) {
+        let mut record = Vec::new();
+        let mut flow = ControlFlow::Continue(());
+        while flow.is_continue() && self.next(&mut record) {
+            flow = self.take(&mut record, &mut each);
+        }
+        let _ = self.hand_out(flow, &mut each, |rounds, give| rounds.end(give));
+    }
+
+    fn take(
+        &mut self,
+        record: &mut [u8],
+        each: &mut impl FnMut(&About, Entry<'_>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let order = self.about.order;
+        let Some(header) = RecordHeader::parse(record, order) else {
+            return ControlFlow::Continue(());
+        };
+        let go = ControlFlow::Continue(());
+        if header.kind == user::FINISHED_ROUND {
+            return self.hand_out(go, each, |rounds, give| rounds.end_round(give));
+        }
+        if !is_kernels(header.kind) {
+            self.told(header.kind, record);
+            return go;
+        }
+        if order == Order::Big {
+            let by_id = &self.events.by_id;
+            swap::to_little(record, &self.about.events, |id| by_id.get(&id).copied());
+        }
+        let Some(event) = self.events.of(record) else {
+            self.malformed += 1;
+            return go;
+        };
+        match self.events.time(event, record) {
+            // As perf does: what has no time is told at once.
+            Nanos(0 | u64::MAX) => self.hand_out(go, each, |_, give| give(Nanos(0), event, record)),
+            time => {
+                self.rounds.push(time, event, record);
+                match self.rounds.is_full() {
+                    true => self.hand_out(go, each, |rounds, give| rounds.make_room(give)),
+                    false => go,
+                }
+            }
+        }
+    }
+
+    /// Parses what comes out of the rounds.
+    fn hand_out(
+        &mut self,
+        mut flow: ControlFlow<()>,
+        each: &mut impl FnMut(&About, Entry<'_>) -> ControlFlow<()>,
+        which: impl FnOnce(&mut Rounds, &mut dyn FnMut(Nanos, u32, &[u8])),
+    ) -> ControlFlow<()> {
+        let Self {
+            about,
+            malformed,
+            rounds,
+            events,
+            ..
+        } = self;
+        which(rounds, &mut |time, event, bytes| {
+            if flow.is_break() {
+                return;
+            }
+            let event = event as usize;
+            let layout = events.layouts.get(event);
+            match layout.map(|layout| layout.parse(bytes)) {
+                Some(Ok(record)) => {
+                    let entry = Entry {
+                        time,
+                        event,
+                        record,
+                    };
+                    flow = each(about, entry);
+                }
+                _ => *malformed += 1,
+            }
+        });
+        flow
+    }
+
+    /// A record of perf's own.
+    fn told(&mut self, kind: u32, record: &[u8]) {
+        let order = self.about.order;
+        let body = &record[HEADER_BYTES..];
+        let mut numbers = Numbers::new(body, order);
+        match kind {
+            user::HEADER_ATTR => self.attribute(body),
+            user::EVENT_UPDATE => self.update(numbers),
+            user::HEADER_FEATURE => {
+                let number = numbers.u64().and_then(|number| u32::try_from(number).ok());
+                let knew_machine = !self.about.machine.is_empty();
+                if let Some(number) = number {
+                    self.about.section(number, numbers.bytes.0);
+                }
+                // It tells what registers mean.
+                if !knew_machine && !self.about.machine.is_empty() {
+                    self.place_fields();
+                }
+            }
+            user::BUILD_ID => self.about.build_id(record, order),
+            user::TRACING_DATA => {
+                self.about.tracing_data = std::mem::take(&mut self.stream.tracing_data);
+            }
+            _ => {}
+        }
+    }
+
+    /// An attribute, whose length it states itself, and the ids.
+    fn attribute(&mut self, body: &[u8]) {
+        let order = self.about.order;
+        let size = || {
+            let mut numbers = Numbers::new(body.get(4..)?, order);
+            usize::try_from(numbers.u32()?).ok()
+        };
+        let read = || {
+            let (attribute, ids) = body.split_at_checked(size()?)?;
+            let mut attribute = Attribute::parse(attribute, order)?;
+            attribute.set_ids(ids, order);
+            Some(attribute)
+        };
+        if let Some(attribute) = read()
+            && self.about.events.len() < MAX_EVENTS
+        {
+            self.about.events.push(attribute);
+            self.place(self.about.events.len() - 1);
+        }
+    }
+
+    /// Type of the update, id of the event, what is new.
+    fn update(&mut self, mut numbers: Numbers<'_>) {
+        let (Some(kind), Some(id)) = (numbers.u64(), numbers.u64()) else {
+            return;
+        };
+        let event = self.events.by_id.get(&id).copied();
+        if let (UPDATE_NAME, Some(event)) = (kind, event) {
+            let name = numbers.bytes.c_string();
+            self.about.events[event as usize].name = String::from_utf8_lossy(name).into_owned();
+        }
+    }
+
+    /// Takes in what all attributes say.
+    fn place_fields(&mut self) {
+        self.events = Events::default();
+        (0..self.about.events.len()).for_each(|event| self.place(event));
+    }
+
+    /// Takes in where an event's records have their fields.
+    fn place(&mut self, event: usize) {
+        let Events { layouts, by_id } = &mut self.events;
+        let attribute = &mut self.about.events[event];
+        attribute.format.foreign_registers = !matches!(&*self.about.machine, "" | "x86_64");
+        if layouts.len() == event
+            && let Ok(layout) = Layout::of(attribute.format)
+        {
+            layouts.push(layout);
+            by_id.extend(attribute.ids.iter().map(|&id| (id, event as u32)));
+        }
+    }
+}
+
+impl<R: Read + Seek> Reader<R> {
+    /// Begins to read a file, or a pipe that was kept in one.
+    ///
+    /// # Errors
+    /// It is no perf.data file, or its header is damaged.
+    pub fn file(mut input: R) -> Result<Self, PerfDataError> {
+        let (order, size) = magic(&mut input)?;
+        if size == PIPE_HEADER_BYTES {
+            return Ok(Self::of_pipe(input, order));
+        }
+        let begin = file_header::read(&mut input, order)?;
+        let damage = begin.damage.map(|damage| (0, damage));
+        Ok(Self::new(input, begin.about, begin.bytes, damage))
+    }
+}
+
+impl<R: Read + 'static> Reader<R> {
+    /// The same, whatever is read from.
+    pub(super) fn boxed(self) -> Reader<Box<dyn Read>> {
+        Reader {
+            about: self.about,
+            damage: self.damage,
+            malformed: self.malformed,
+            stream: self.stream.boxed(),
+            first: self.first,
+            rounds: self.rounds,
+            events: self.events,
+        }
+    }
+}
+
+impl<'a> Reader<Cursor<&'a [u8]>> {
+    /// The same from memory.
+    ///
+    /// # Errors
+    /// As [`Reader::file`].
+    pub fn bytes(bytes: &'a [u8]) -> Result<Self, PerfDataError> {
+        Self::file(Cursor::new(bytes))
+    }
+}
+
+fn magic(input: &mut impl Read) -> Result<(Order, u64), PerfDataError> {
+    let mut bytes = [0; 16];
+    input.read_exact(&mut bytes)?;
+    let (magic, size) = bytes.split_at(8);
+    let order = match magic {
+        b"PERFILE2" => Order::Little,
+        b"2ELIFREP" => Order::Big,
+        _ => {
+            let mut begin = [0; 8];
+            begin.copy_from_slice(magic);
+            return Err(PerfDataError::Magic(begin));
+        }
+    };
+    let size = Numbers::new(size, order).u64();
+    Ok((order, size.unwrap_or(0)))
+}

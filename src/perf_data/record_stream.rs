@@ -1,0 +1,233 @@
+//! The records of a file in the file's order, decompressed, in the byte order of this machine.
+
+use std::io::{self, Read};
+
+use super::error::Damage;
+use super::numbers::{Numbers, Order};
+use super::zstd::Decompressor;
+
+pub(super) const HEADER_BYTES: usize = 8;
+
+/// Types of the records that perf itself writes (`enum perf_user_event_type`).
+pub(super) mod user {
+    pub(in super::super) const HEADER_ATTR: u32 = 64;
+    pub(in super::super) const TRACING_DATA: u32 = 66;
+    pub(in super::super) const BUILD_ID: u32 = 67;
+    pub(in super::super) const FINISHED_ROUND: u32 = 68;
+    pub(in super::super) const AUXTRACE: u32 = 71;
+    pub(in super::super) const EVENT_UPDATE: u32 = 78;
+    pub(in super::super) const HEADER_FEATURE: u32 = 80;
+    pub(in super::super) const COMPRESSED: u32 = 81;
+    pub(in super::super) const COMPRESSED2: u32 = 83;
+}
+
+/// Bytes of the formats of tracepoints in a pipe.
+const MAX_TRACING_BYTES: u64 = 64 << 20;
+
+/// The type of a record, and its `misc`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RecordHeader {
+    pub(super) kind: u32,
+    pub(super) size: u16,
+}
+
+impl RecordHeader {
+    pub(super) fn parse(bytes: &[u8], order: Order) -> Option<Self> {
+        let mut numbers = Numbers::new(bytes, order);
+        let (kind, _misc, size) = (numbers.u32()?, numbers.u16()?, numbers.u16()?);
+        Some(Self { kind, size })
+    }
+}
+
+/// Reads records.
+pub(super) struct RecordStream<R> {
+    input: R,
+    order: Order,
+    /// Bytes of records that are left; `None`: all there are.
+    left: Option<u64>,
+    /// Position behind the first record.
+    pub(super) position: u64,
+    /// The compressed record at hand, done up to `compressed_at`.
+    compressed: Vec<u8>,
+    compressed_at: usize,
+    decompressor: Decompressor,
+    /// Bytes of AUX data that were passed over.
+    pub(super) aux_bytes: u64,
+    /// Set by a record that is followed by data of its own.
+    pub(super) tracing_data: Vec<u8>,
+}
+
+impl<R: Read> RecordStream<R> {
+    pub(super) fn new(input: R, order: Order, left: Option<u64>) -> Self {
+        Self {
+            input,
+            order,
+            left,
+            position: 0,
+            compressed: Vec::new(),
+            compressed_at: 0,
+            decompressor: Decompressor::default(),
+            aux_bytes: 0,
+            tracing_data: Vec::new(),
+        }
+    }
+
+    pub(super) fn boxed(self) -> RecordStream<Box<dyn Read>>
+    where
+        R: 'static,
+    {
+        RecordStream {
+            input: Box::new(self.input),
+            order: self.order,
+            left: self.left,
+            position: self.position,
+            compressed: self.compressed,
+            compressed_at: self.compressed_at,
+            decompressor: self.decompressor,
+            aux_bytes: self.aux_bytes,
+            tracing_data: self.tracing_data,
+        }
+    }
+
+    /// Puts the next record into `record`; `false` at the end.
+    pub(super) fn next(&mut self, record: &mut Vec<u8>) -> Result<bool, Damage> {
+        loop {
+            if self.decompressed(record)? {
+                return Ok(true);
+            }
+            if self.compressed_at < self.compressed.len() {
+                let rest = &self.compressed[self.compressed_at..];
+                let before = self.decompressor.rest().len();
+                let done = self.decompressor.feed(rest).map_err(Damage::Compressed)?;
+                if done == 0 && self.decompressor.rest().len() == before {
+                    return Err(Damage::Compressed("no way on"));
+                }
+                self.compressed_at += done;
+                continue;
+            }
+            if !self.stored(record)? {
+                let is_cut = !self.decompressor.rest().is_empty();
+                return if is_cut { Err(Damage::Cut) } else { Ok(false) };
+            }
+            match RecordHeader::parse(record, self.order).map(|header| header.kind) {
+                Some(user::COMPRESSED) => self.compress_record(&record[HEADER_BYTES..]),
+                Some(user::COMPRESSED2) => {
+                    let body = &record[HEADER_BYTES..];
+                    let mut numbers = Numbers::new(body, self.order);
+                    let size = numbers.u64().and_then(|size| usize::try_from(size).ok());
+                    let data = size.and_then(|size| numbers.bytes.take(size));
+                    self.compress_record(data.ok_or(Damage::Compressed("its size"))?);
+                }
+                _ => return Ok(true),
+            }
+        }
+    }
+
+    fn compress_record(&mut self, data: &[u8]) {
+        self.compressed.clear();
+        self.compressed.extend_from_slice(data);
+        self.compressed_at = 0;
+    }
+
+    /// The next record of what was decompressed.
+    fn decompressed(&mut self, record: &mut Vec<u8>) -> Result<bool, Damage> {
+        let rest = self.decompressor.rest();
+        let Some(header) = RecordHeader::parse(rest, self.order) else {
+            return Ok(false);
+        };
+        let size = usize::from(header.size);
+        if size < HEADER_BYTES {
+            return Err(Damage::Size(header.size));
+        }
+        let Some(whole) = rest.get(..size) else {
+            return Ok(false);
+        };
+        record.clear();
+        record.extend_from_slice(whole);
+        self.decompressor.take(size);
+        Ok(true)
+    }
+
+    /// The next record as it stands in the file, with the data that follows some.
+    fn stored(&mut self, record: &mut Vec<u8>) -> Result<bool, Damage> {
+        let mut header = [0; HEADER_BYTES];
+        let wanted = self.left.map_or(HEADER_BYTES as u64, |left| left.min(8)) as usize;
+        match fill(&mut self.input, &mut header[..wanted]).map_err(Damage::Read)? {
+            0 if self.left.is_none_or(|left| left == 0) => return Ok(false),
+            HEADER_BYTES => {}
+            _ => return Err(Damage::Cut),
+        }
+        let parsed = RecordHeader::parse(&header, self.order).ok_or(Damage::Cut)?;
+        let size = usize::from(parsed.size);
+        if size < HEADER_BYTES {
+            return Err(Damage::Size(parsed.size));
+        }
+        record.clear();
+        record.extend_from_slice(&header);
+        record.resize(size, 0);
+        let body = fill(&mut self.input, &mut record[HEADER_BYTES..]).map_err(Damage::Read)?;
+        if body < size - HEADER_BYTES {
+            return Err(Damage::Cut);
+        }
+        self.advance(size as u64)?;
+        let mut numbers = Numbers::new(&record[HEADER_BYTES..], self.order);
+        match parsed.kind {
+            user::AUXTRACE => {
+                let size = numbers.u64().ok_or(Damage::Cut)?;
+                self.skip(size)?;
+                self.aux_bytes = self.aux_bytes.saturating_add(size);
+            }
+            user::TRACING_DATA => {
+                let size = u64::from(numbers.u32().ok_or(Damage::Cut)?);
+                let padded = size.next_multiple_of(8);
+                self.tracing_data.clear();
+                let kept = size.min(MAX_TRACING_BYTES);
+                let mut input = (&mut self.input).take(kept);
+                let read = input
+                    .read_to_end(&mut self.tracing_data)
+                    .map_err(Damage::Read)?;
+                self.advance(read as u64)?;
+                self.skip(padded - read as u64)?;
+            }
+            _ => {}
+        }
+        Ok(true)
+    }
+
+    fn skip(&mut self, bytes: u64) -> Result<(), Damage> {
+        let mut input = (&mut self.input).take(bytes);
+        let skipped = io::copy(&mut input, &mut io::sink()).map_err(Damage::Read)?;
+        self.advance(skipped)?;
+        match skipped == bytes {
+            true => Ok(()),
+            false => Err(Damage::Cut),
+        }
+    }
+
+    fn advance(&mut self, bytes: u64) -> Result<(), Damage> {
+        self.position += bytes;
+        if let Some(left) = &mut self.left {
+            *left = left.checked_sub(bytes).ok_or(Damage::Cut)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a type is one of the kernel's.
+pub(super) fn is_kernels(kind: u32) -> bool {
+    (1..user::HEADER_ATTR).contains(&kind)
+}
+
+/// Reads until the buffer is full or the input ends; how far it came.
+fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match input.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}

@@ -1,0 +1,72 @@
+//! The kernel of a recording: where it and its modules lay, and the names of its functions.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+
+use perfcollect_symbols::Aliases;
+use perfcollect_symbols::kallsyms::KernelSymbols;
+
+use crate::perf::CodeMapping;
+
+/// What the kernel's own mapping is called; the name of a symbol follows.
+const PROPER: &[u8] = b"[kernel.kallsyms]";
+/// Modules, and pieces of the kernel.
+const MAX_RANGES: usize = 1 << 16;
+
+/// Where the kernel's code is.
+#[derive(Default)]
+pub(super) struct Kernel {
+    /// By start.
+    ranges: Vec<(u64, u64, Box<[u8]>)>,
+    symbols: KernelSymbols,
+}
+
+impl Kernel {
+    /// Takes functions from a list of them.
+    pub(super) fn read_symbols(&mut self, kallsyms: &Path) {
+        let symbols = File::open(kallsyms).ok();
+        let symbols =
+            symbols.map(|file| KernelSymbols::read_by(BufReader::new(file), Aliases::AsPerf));
+        self.symbols = symbols.and_then(Result::ok).unwrap_or_default();
+    }
+
+    /// Takes in a mapping of the kernel's.
+    pub(super) fn map(&mut self, mapping: &CodeMapping<'_>) {
+        if self.ranges.len() >= MAX_RANGES {
+            return;
+        }
+        let name: Box<[u8]> = match mapping.path.starts_with(PROPER) {
+            true => PROPER.into(),
+            false => module_name(mapping.path),
+        };
+        let end = mapping.start.saturating_add(mapping.len);
+        let at = self.ranges.partition_point(|range| range.0 < mapping.start);
+        self.ranges.insert(at, (mapping.start, end, name));
+    }
+
+    /// What an address lies in.
+    pub(super) fn object(&self, ip: u64) -> Option<&[u8]> {
+        let behind = self.ranges.partition_point(|range| range.0 <= ip);
+        let (_, end, name) = self.ranges.get(behind.checked_sub(1)?)?;
+        (ip < *end).then_some(name)
+    }
+
+    pub(super) fn name(&self, ip: u64) -> Option<&[u8]> {
+        self.symbols.lookup(ip).map(|found| found.symbol.name)
+    }
+}
+
+/// `/lib/modules/6.1/kernel/fs/ext4/ext4.ko.xz` is `[ext4]`.
+fn module_name(path: &[u8]) -> Box<[u8]> {
+    let file = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+    let suffix = file.windows(3).position(|suffix| suffix == b".ko");
+    let Some(suffix) = suffix else {
+        return path.into();
+    };
+    let name = file[..suffix].iter().map(|&byte| match byte {
+        b'-' => b'_',
+        byte => byte,
+    });
+    [b'['].into_iter().chain(name).chain([b']']).collect()
+}

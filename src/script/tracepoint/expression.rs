@@ -1,0 +1,350 @@
+//! The arguments of a print format, which are C expressions over the fields of the sample.
+
+/// Levels of brackets and operators.
+const MAX_DEPTH: usize = 64;
+/// Pieces of one format.
+const MAX_TOKENS: usize = 1 << 16;
+
+/// An expression.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Expression {
+    Number(i64),
+    Text(String),
+    /// `REC->field`
+    Field(String),
+    /// `REC->field[at]`
+    Element(String, Box<Expression>),
+    /// A number of so many bytes, signed or not.
+    Cast(usize, bool, Box<Expression>),
+    Unary(char, Box<Expression>),
+    Binary(&'static str, Box<Expression>, Box<Expression>),
+    Choice(Box<Expression>, Box<Expression>, Box<Expression>),
+    /// `__print_flags(value, "|", {1, "A"}, ...)`
+    Flags(Box<Expression>, String, Vec<(i64, String)>),
+    /// `__print_symbolic(value, {1, "A"}, ...)`
+    Symbolic(Box<Expression>, Vec<(i64, String)>),
+    /// `__get_str(field)`
+    TextOf(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Token {
+    Number(i64),
+    Text(String),
+    Word(String),
+    Sign(&'static str),
+}
+
+/// Operators, the long ones first.
+const SIGNS: [&str; 30] = [
+    "->", "<<", ">>", "<=", ">=", "==", "!=", "&&", "||", "(", ")", "[", "]", "{", "}", ",", "?",
+    ":", "+", "-", "*", "/", "%", "&", "|", "^", "~", "!", "<", ">",
+];
+
+/// Binary operators by precedence, the weakest first.
+const LEVELS: [&[&str]; 10] = [
+    &["||"],
+    &["&&"],
+    &["|"],
+    &["^"],
+    &["&"],
+    &["==", "!="],
+    &["<", ">", "<=", ">="],
+    &["<<", ">>"],
+    &["+", "-"],
+    &["*", "/", "%"],
+];
+
+/// Reads a print format.
+pub(super) struct Parser {
+    tokens: Vec<Token>,
+    at: usize,
+    depth: usize,
+}
+
+impl Parser {
+    pub(super) fn new(text: &str) -> Self {
+        Self {
+            tokens: tokens(text).unwrap_or_default(),
+            at: 0,
+            depth: 0,
+        }
+    }
+
+    /// The text, then its arguments. `None`: it has something that is not understood.
+    pub(super) fn print_format(&mut self) -> Option<(String, Vec<Expression>)> {
+        let Token::Text(text) = self.next()? else {
+            return None;
+        };
+        let mut arguments = Vec::new();
+        while self.accept(",") {
+            arguments.push(self.choice()?);
+        }
+        (self.at == self.tokens.len()).then_some((text, arguments))
+    }
+
+    fn next(&mut self) -> Option<Token> {
+        let token = self.tokens.get(self.at).cloned();
+        self.at += 1;
+        token
+    }
+
+    fn accept(&mut self, sign: &str) -> bool {
+        let is_it = matches!(self.tokens.get(self.at), Some(Token::Sign(found)) if *found == sign);
+        self.at += usize::from(is_it);
+        is_it
+    }
+
+    fn expect(&mut self, sign: &str) -> Option<()> {
+        self.accept(sign).then_some(())
+    }
+
+    fn word(&mut self) -> Option<String> {
+        match self.next()? {
+            Token::Word(word) => Some(word),
+            _ => None,
+        }
+    }
+
+    fn text(&mut self) -> Option<String> {
+        match self.next()? {
+            Token::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    fn choice(&mut self) -> Option<Expression> {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return None;
+        }
+        let condition = self.binary(0)?;
+        let expression = if self.accept("?") {
+            let yes = self.choice()?;
+            self.expect(":")?;
+            let no = self.choice()?;
+            Expression::Choice(condition.into(), yes.into(), no.into())
+        } else {
+            condition
+        };
+        self.depth -= 1;
+        Some(expression)
+    }
+
+    fn binary(&mut self, level: usize) -> Option<Expression> {
+        let Some(operators) = LEVELS.get(level) else {
+            return self.unary();
+        };
+        let mut left = self.binary(level + 1)?;
+        while let Some(operator) = operators.iter().find(|operator| self.accept(operator)) {
+            let right = self.binary(level + 1)?;
+            left = Expression::Binary(operator, left.into(), right.into());
+        }
+        Some(left)
+    }
+
+    fn unary(&mut self) -> Option<Expression> {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return None;
+        }
+        for (sign, operator) in [("-", '-'), ("!", '!'), ("~", '~')] {
+            if self.accept(sign) {
+                let of = self.unary()?;
+                self.depth -= 1;
+                return Some(Expression::Unary(operator, of.into()));
+            }
+        }
+        let expression = self.primary()?;
+        self.depth -= 1;
+        Some(expression)
+    }
+
+    fn primary(&mut self) -> Option<Expression> {
+        match self.next()? {
+            Token::Number(number) => Some(Expression::Number(number)),
+            Token::Text(mut text) => {
+                // Neighbours are one text.
+                while let Some(Token::Text(more)) = self.tokens.get(self.at) {
+                    text.push_str(more);
+                    self.at += 1;
+                }
+                Some(Expression::Text(text))
+            }
+            Token::Sign("(") => {
+                if let Some((bytes, is_signed)) = self.cast() {
+                    let of = self.unary()?;
+                    return Some(Expression::Cast(bytes, is_signed, of.into()));
+                }
+                let inner = self.choice()?;
+                self.expect(")")?;
+                Some(inner)
+            }
+            Token::Word(word) => self.named(&word),
+            Token::Sign(_) => None,
+        }
+    }
+
+    /// What is left of a cast whose bracket was read; nothing is read if it is none.
+    fn cast(&mut self) -> Option<(usize, bool)> {
+        let begin = self.at;
+        let mut words = Vec::new();
+        while let Some(Token::Word(word)) = self.tokens.get(self.at) {
+            words.push(word.clone());
+            self.at += 1;
+        }
+        let mut is_pointer = false;
+        while self.accept("*") {
+            is_pointer = true;
+        }
+        let kind = type_of(&words, is_pointer).filter(|_| self.accept(")"));
+        if kind.is_none() {
+            self.at = begin;
+        }
+        kind
+    }
+
+    fn named(&mut self, word: &str) -> Option<Expression> {
+        match word {
+            "REC" => {
+                self.expect("->")?;
+                let field = self.word()?;
+                if self.accept("[") {
+                    let at = self.choice()?;
+                    self.expect("]")?;
+                    return Some(Expression::Element(field, at.into()));
+                }
+                Some(Expression::Field(field))
+            }
+            "__get_str" | "__get_rel_str" => {
+                self.expect("(")?;
+                let field = self.word()?;
+                self.expect(")")?;
+                Some(Expression::TextOf(field))
+            }
+            "__print_flags" => {
+                self.expect("(")?;
+                let value = self.choice()?;
+                self.expect(",")?;
+                let between = self.text()?;
+                let names = self.names()?;
+                Some(Expression::Flags(value.into(), between, names))
+            }
+            "__print_symbolic" => {
+                self.expect("(")?;
+                let value = self.choice()?;
+                let names = self.names()?;
+                Some(Expression::Symbolic(value.into(), names))
+            }
+            // A function that is not known, and a variable of the kernel's, whose value nobody has recorded.
+            _ if self.accept("(") => None,
+            _ => Some(Expression::Number(0)),
+        }
+    }
+
+    /// `, {1, "A"}, {2, "B"})`
+    fn names(&mut self) -> Option<Vec<(i64, String)>> {
+        let mut names = Vec::new();
+        while self.accept(",") {
+            self.expect("{")?;
+            let value = constant(&self.choice()?)?;
+            self.expect(",")?;
+            // A null pointer stands behind the last name.
+            match self.choice()? {
+                Expression::Text(name) => names.push((value, name)),
+                other => drop(constant(&other)?),
+            }
+            self.expect("}")?;
+        }
+        self.expect(")")?;
+        Some(names)
+    }
+}
+
+/// Bytes of a type, and whether it is signed.
+fn type_of(words: &[String], is_pointer: bool) -> Option<(usize, bool)> {
+    if words.is_empty() {
+        return None;
+    }
+    if is_pointer {
+        return Some((8, false));
+    }
+    let has = |word: &str| words.iter().any(|found| found == word);
+    let is_signed = !has("unsigned");
+    Some(match words.last()?.as_str() {
+        "u64" | "__u64" | "size_t" | "uint64_t" | "uintptr_t" => (8, false),
+        "s64" | "__s64" | "ssize_t" | "loff_t" => (8, true),
+        "u32" | "__u32" | "dev_t" | "gfp_t" | "uint32_t" => (4, false),
+        "s32" | "__s32" | "pid_t" => (4, true),
+        "u16" | "__u16" => (2, false),
+        "u8" | "__u8" | "bool" => (1, false),
+        _ if has("long") => (8, is_signed),
+        "short" => (2, is_signed),
+        "char" => (1, is_signed),
+        "int" | "unsigned" | "signed" => (4, is_signed),
+        _ => return None,
+    })
+}
+
+/// The value of an expression without fields.
+fn constant(expression: &Expression) -> Option<i64> {
+    super::print::value_of(expression, &mut |_| None)
+}
+
+fn tokens(text: &str) -> Option<Vec<Token>> {
+    let mut tokens = Vec::new();
+    let mut rest = text.trim_start();
+    while let Some(first) = rest.chars().next() {
+        if tokens.len() >= MAX_TOKENS {
+            return None;
+        }
+        let len;
+        if first == '"' {
+            let (text, used) = quoted(rest)?;
+            tokens.push(Token::Text(text));
+            len = used;
+        } else if first.is_ascii_digit() {
+            let end = rest.find(|c: char| !c.is_ascii_alphanumeric());
+            len = end.unwrap_or(rest.len());
+            tokens.push(Token::Number(number(&rest[..len])?));
+        } else if first.is_ascii_alphabetic() || first == '_' {
+            let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            len = end.unwrap_or(rest.len());
+            tokens.push(Token::Word(rest[..len].into()));
+        } else {
+            let sign = SIGNS.iter().find(|sign| rest.starts_with(**sign))?;
+            tokens.push(Token::Sign(sign));
+            len = sign.len();
+        }
+        rest = rest[len..].trim_start();
+    }
+    Some(tokens)
+}
+
+/// A text in quotes, and the bytes it takes with them.
+fn quoted(text: &str) -> Option<(String, usize)> {
+    let mut unquoted = String::new();
+    let mut chars = text.char_indices().skip(1);
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '"' => return Some((unquoted, at + 1)),
+            '\\' => match chars.next()?.1 {
+                'n' => unquoted.push('\n'),
+                't' => unquoted.push('\t'),
+                other => unquoted.push(other),
+            },
+            other => unquoted.push(other),
+        }
+    }
+    None
+}
+
+fn number(text: &str) -> Option<i64> {
+    let digits = text.trim_end_matches(['u', 'U', 'l', 'L']);
+    let parsed = match digits.strip_prefix("0x").or(digits.strip_prefix("0X")) {
+        Some(hex) => u64::from_str_radix(hex, 16),
+        None if digits.len() > 1 && digits.starts_with('0') => u64::from_str_radix(digits, 8),
+        None => digits.parse(),
+    };
+    parsed.ok().map(|number| number as i64)
+}

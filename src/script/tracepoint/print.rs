@@ -1,0 +1,371 @@
+//! Printing the fields of a sample.
+
+use std::io::Write;
+
+use super::expression::Expression;
+use super::format::{Field, Format, Place};
+use crate::bytes::Bytes;
+
+/// Characters that one conversion is padded to.
+const MAX_WIDTH: usize = 256;
+
+/// A sample and its format.
+pub(super) struct Printer<'a> {
+    pub(super) format: &'a Format,
+    pub(super) raw: &'a [u8],
+}
+
+/// A conversion such as `%-5lu`.
+#[derive(Default)]
+struct Conversion {
+    is_left: bool,
+    has_zeros: bool,
+    has_prefix: bool,
+    has_plus: bool,
+    width: usize,
+    precision: Option<usize>,
+    /// Bytes of the number.
+    bytes: usize,
+    kind: char,
+}
+
+impl<'a> Printer<'a> {
+    /// Prints the text with its arguments; `None`: something in it is not understood.
+    pub(super) fn print(
+        &self,
+        text: &str,
+        arguments: &[Expression],
+        out: &mut Vec<u8>,
+    ) -> Option<()> {
+        let mut arguments = arguments.iter();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once('%') {
+            out.extend_from_slice(before.as_bytes());
+            if let Some(after) = after.strip_prefix('%') {
+                out.push(b'%');
+                rest = after;
+                continue;
+            }
+            let (conversion, after) = self.conversion(after, &mut arguments)?;
+            self.convert(&conversion, arguments.next()?, out)?;
+            rest = after;
+        }
+        out.extend_from_slice(rest.as_bytes());
+        Some(())
+    }
+
+    /// Flags, width, precision, length, kind.
+    fn conversion<'t>(
+        &self,
+        text: &'t str,
+        arguments: &mut std::slice::Iter<'_, Expression>,
+    ) -> Option<(Conversion, &'t str)> {
+        let mut conversion = Conversion {
+            bytes: 4,
+            ..Conversion::default()
+        };
+        let mut rest = text;
+        while let Some(flag) = rest.chars().next().filter(|c| "-0#+ ".contains(*c)) {
+            match flag {
+                '-' => conversion.is_left = true,
+                '0' => conversion.has_zeros = true,
+                '#' => conversion.has_prefix = true,
+                '+' => conversion.has_plus = true,
+                _ => {}
+            }
+            rest = &rest[1..];
+        }
+        let mut number = |rest: &mut &'t str| -> Option<usize> {
+            if let Some(after) = rest.strip_prefix('*') {
+                *rest = after;
+                return usize::try_from(self.number(arguments.next()?)?).ok();
+            }
+            let end = rest
+                .find(|c: char| !c.is_ascii_digit())
+                .unwrap_or(rest.len());
+            let digits = &rest[..end];
+            *rest = &rest[end..];
+            if digits.is_empty() {
+                Some(0)
+            } else {
+                digits.parse().ok()
+            }
+        };
+        conversion.width = number(&mut rest)?.min(MAX_WIDTH);
+        if let Some(after) = rest.strip_prefix('.') {
+            rest = after;
+            conversion.precision = Some(number(&mut rest)?.min(MAX_WIDTH));
+        }
+        while let Some(length) = rest.chars().next().filter(|c| "hlLqjzt".contains(*c)) {
+            conversion.bytes = match (length, conversion.bytes) {
+                ('h', 4) => 2,
+                ('h', _) => 1,
+                _ => 8,
+            };
+            rest = &rest[1..];
+        }
+        let kind = rest.chars().next()?;
+        conversion.kind = kind;
+        rest = &rest[kind.len_utf8()..];
+        // `%pS` and the like name the function at an address, which stays an address here.
+        if kind == 'p' {
+            rest = rest.strip_prefix(['s', 'S', 'f', 'F', 'B']).unwrap_or(rest);
+        }
+        Some((conversion, rest))
+    }
+
+    fn convert(&self, conversion: &Conversion, of: &Expression, out: &mut Vec<u8>) -> Option<()> {
+        let value = || self.number(of).map(|value| resize(value, conversion.bytes));
+        let unsigned = || {
+            self.number(of)
+                .map(|value| truncate(value, conversion.bytes))
+        };
+        let prefix = |prefix: &str, digits: String| match conversion.has_prefix {
+            true => format!("{prefix}{digits}"),
+            false => digits,
+        };
+        let text = match conversion.kind {
+            'd' | 'i' => match value()? {
+                value if conversion.has_plus && value >= 0 => format!("+{value}"),
+                value => value.to_string(),
+            },
+            'u' => unsigned()?.to_string(),
+            'x' => prefix("0x", format!("{:x}", unsigned()?)),
+            'X' => prefix("0X", format!("{:X}", unsigned()?)),
+            'o' => prefix("0", format!("{:o}", unsigned()?)),
+            'c' => char::from(self.number(of)? as u8).to_string(),
+            'p' => format!("{:#x}", self.number(of)?),
+            's' => {
+                let text = self.text(of)?;
+                let most = conversion.precision.unwrap_or(usize::MAX);
+                let text = text.chars().take(most);
+                return pad(conversion, &text.collect::<String>(), out);
+            }
+            _ => return None,
+        };
+        pad(conversion, &text, out)
+    }
+
+    fn number(&self, of: &Expression) -> Option<i64> {
+        value_of(of, &mut |leaf| match leaf {
+            Expression::Field(name) => self.field_number(self.format.field(name)?),
+            Expression::Element(name, at) => {
+                let field = self.format.field(name)?;
+                let at = usize::try_from(self.number(at)?).ok()?;
+                let bytes = self.bytes(field)?;
+                let size = field.element.filter(|size| (1..=8).contains(size))?;
+                let from = at.checked_mul(size)?;
+                integer(bytes.get(from..)?.get(..size)?, field.is_signed)
+            }
+            _ => None,
+        })
+    }
+
+    /// The bytes of a field, wherever in the sample they are.
+    fn bytes(&self, field: &Field) -> Option<&'a [u8]> {
+        let stored = self.raw.get(field.offset..)?.get(..field.size)?;
+        let Some(from) = field.place else {
+            return Some(stored);
+        };
+        let place = Bytes(stored).u32()?;
+        let (offset, len) = ((place & 0xffff) as usize, (place >> 16) as usize);
+        let offset = match from {
+            Place::Begin => offset,
+            Place::Field => offset.checked_add(field.offset + field.size)?,
+        };
+        self.raw.get(offset..)?.get(..len)
+    }
+
+    fn field_number(&self, field: &Field) -> Option<i64> {
+        integer(self.bytes(field)?, field.is_signed)
+    }
+
+    fn text(&self, of: &Expression) -> Option<String> {
+        Some(match of {
+            Expression::Text(text) => text.clone(),
+            Expression::Field(name) | Expression::TextOf(name) => {
+                let field = self.format.field(name)?;
+                let text = Bytes(self.bytes(field)?).c_string();
+                String::from_utf8_lossy(text).into_owned()
+            }
+            Expression::Choice(condition, yes, no) => match self.number(condition)? {
+                0 => self.text(no)?,
+                _ => self.text(yes)?,
+            },
+            Expression::Flags(value, between, names) => flags(self.number(value)?, between, names),
+            Expression::Symbolic(value, names) => {
+                let value = self.number(value)?;
+                let name = names.iter().find(|(of, _)| *of == value);
+                name.map_or_else(|| format!("{value:#x}"), |(_, name)| name.clone())
+            }
+            _ => return None,
+        })
+    }
+
+    /// All fields but those that every event has.
+    pub(super) fn print_fields(&self, out: &mut Vec<u8>) {
+        let fields = self.format.fields.iter();
+        for field in fields.filter(|field| !field.name.starts_with("common_")) {
+            // Writing to memory cannot fail.
+            let _ = write!(out, " {}=", field.name);
+            match self.bytes(field) {
+                Some(bytes) if field.is_text => {
+                    let text = String::from_utf8_lossy(Bytes(bytes).c_string()).into_owned();
+                    out.extend(text.bytes().map(|byte| byte.max(b' ')));
+                }
+                Some(bytes) if field.element.is_some() => {
+                    for byte in bytes {
+                        let _ = write!(out, "{byte:02x}");
+                    }
+                }
+                Some(bytes) => match integer(bytes, field.is_signed) {
+                    Some(number) if field.is_signed => drop(write!(out, "{number}")),
+                    Some(number) => drop(write!(out, "{number:#x}")),
+                    None => out.push(b'?'),
+                },
+                None => out.push(b'?'),
+            }
+        }
+    }
+}
+
+/// The value of an expression; `leaf` gives that of what is not computed.
+pub(super) fn value_of(
+    of: &Expression,
+    leaf: &mut dyn FnMut(&Expression) -> Option<i64>,
+) -> Option<i64> {
+    Some(match of {
+        Expression::Number(number) => *number,
+        Expression::Cast(bytes, is_signed, of) => {
+            let value = value_of(of, leaf)?;
+            match is_signed {
+                true => resize(value, *bytes),
+                false => truncate(value, *bytes) as i64,
+            }
+        }
+        Expression::Unary(operator, of) => {
+            let value = value_of(of, leaf)?;
+            match operator {
+                '-' => value.wrapping_neg(),
+                '!' => i64::from(value == 0),
+                _ => !value,
+            }
+        }
+        Expression::Binary(operator, left, right) => {
+            let (left, right) = (value_of(left, leaf)?, value_of(right, leaf)?);
+            binary(operator, left, right)?
+        }
+        Expression::Choice(condition, yes, no) => match value_of(condition, leaf)? {
+            0 => value_of(no, leaf)?,
+            _ => value_of(yes, leaf)?,
+        },
+        other => leaf(other)?,
+    })
+}
+
+fn binary(operator: &str, left: i64, right: i64) -> Option<i64> {
+    let shift = u32::try_from(right).unwrap_or(u32::MAX);
+    Some(match operator {
+        "||" => i64::from(left != 0 || right != 0),
+        "&&" => i64::from(left != 0 && right != 0),
+        "|" => left | right,
+        "^" => left ^ right,
+        "&" => left & right,
+        "==" => i64::from(left == right),
+        "!=" => i64::from(left != right),
+        "<" => i64::from(left < right),
+        ">" => i64::from(left > right),
+        "<=" => i64::from(left <= right),
+        ">=" => i64::from(left >= right),
+        "<<" => left.checked_shl(shift).unwrap_or(0),
+        // Most of what is shifted is not signed.
+        ">>" => (left as u64).checked_shr(shift).unwrap_or(0) as i64,
+        "+" => left.wrapping_add(right),
+        "-" => left.wrapping_sub(right),
+        "*" => left.wrapping_mul(right),
+        "/" => left.checked_div(right)?,
+        "%" => left.checked_rem(right)?,
+        _ => return None,
+    })
+}
+
+fn flags(value: i64, between: &str, names: &[(i64, String)]) -> String {
+    let mut left = value;
+    let mut text = String::new();
+    let mut add = |name: &str| {
+        if !text.is_empty() {
+            text.push_str(between);
+        }
+        text.push_str(name);
+    };
+    if value == 0
+        && let Some((_, name)) = names.iter().find(|(flag, _)| *flag == 0)
+    {
+        return name.clone();
+    }
+    for (flag, name) in names {
+        if *flag != 0 && left & flag == *flag {
+            add(name);
+            left &= !flag;
+        }
+    }
+    if left != 0 {
+        add(&format!("{left:#x}"));
+    }
+    text
+}
+
+/// A number of up to eight bytes.
+fn integer(bytes: &[u8], is_signed: bool) -> Option<i64> {
+    let mut number = [0; 8];
+    number.get_mut(..bytes.len())?.copy_from_slice(bytes);
+    let value = i64::from_le_bytes(number);
+    Some(match is_signed {
+        true => resize(value, bytes.len()),
+        false => value,
+    })
+}
+
+/// So many bytes of a number, with its sign.
+fn resize(value: i64, bytes: usize) -> i64 {
+    let unused = 64_u32.saturating_sub(8 * bytes as u32).min(63);
+    value << unused >> unused
+}
+
+/// The same without a sign.
+fn truncate(value: i64, bytes: usize) -> u64 {
+    let unused = 64_u32.saturating_sub(8 * bytes as u32).min(63);
+    (value as u64) << unused >> unused
+}
+
+fn pad(conversion: &Conversion, text: &str, out: &mut Vec<u8>) -> Option<()> {
+    let is_number = conversion.kind != 's';
+    let digits = conversion.precision.filter(|_| is_number).unwrap_or(0);
+    let text = format!("{text:0>digits$}");
+    let missing = conversion.width.saturating_sub(text.chars().count());
+    let printable = text
+        .bytes()
+        .map(|byte| if byte < b' ' { b' ' } else { byte });
+    let padding = |byte: u8| std::iter::repeat_n(byte, missing);
+    match (conversion.is_left, conversion.has_zeros && is_number) {
+        (true, _) => {
+            out.extend(printable);
+            out.extend(padding(b' '));
+        }
+        (false, true) => {
+            // Zeros stand behind a sign or prefix.
+            let front = ["0x", "0X", "-"]
+                .into_iter()
+                .find(|front| text.starts_with(front));
+            let front = front.unwrap_or("");
+            out.extend_from_slice(front.as_bytes());
+            out.extend(padding(b'0'));
+            out.extend(printable.skip(front.len()));
+        }
+        (false, false) => {
+            out.extend(padding(b' '));
+            out.extend(printable);
+        }
+    }
+    Some(())
+}

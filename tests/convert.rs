@@ -1,0 +1,241 @@
+//! Recordings that the installed perf makes here, converted: all samples, complete stacks, names; and damaged ones.
+#![allow(clippy::unwrap_used)]
+
+#[macro_use]
+mod support;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use support::recording::{cannot_record, record, record_pipe};
+use support::{Saved, perfcollect, run, run_perfcollect, runtimes, workloads};
+use tempfile::TempDir;
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+macro_rules! need_perf {
+    () => {
+        if let Some(why) = cannot_record() {
+            skip!("{why}");
+        }
+    };
+}
+
+fn native(name: &str) -> Option<Vec<String>> {
+    let program = workloads::native(name)?.display().to_string();
+    Some(
+        [&*program, "--mode", "shares", "--seconds", "1"]
+            .map(str::to_owned)
+            .to_vec(),
+    )
+}
+
+/// The trace of a recording in a folder.
+#[track_caller]
+fn converted(folder: TempDir, options: &[&str]) -> Saved {
+    let words = [&["convert", "perf.data", "-o", "trace", "-quiet"], options].concat();
+    run_perfcollect(words, folder.path(), LIMIT).expect_success();
+    Saved::open(folder, "trace")
+}
+
+/// Samples by perf's own count.
+#[track_caller]
+fn samples_of_perf(file: &Path) -> u64 {
+    let mut perf = Command::new("perf");
+    perf.args(["script", "-F", "pid,time", "-i"]).arg(file);
+    let text = String::from_utf8_lossy(&perf.output().unwrap().stdout).into_owned();
+    let headers = text
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('\t'));
+    headers.count() as u64
+}
+
+/// All but a few stacks have `main`, and if the stack was copied, the entry of the program.
+#[track_caller]
+fn expect_paths(saved: &Saved, is_copied: bool) {
+    let quality = &saved.summary.quality;
+    let most = saved.summary.samples * 95 / 100;
+    assert!(!is_copied || quality.stacks.rooted >= most, "{quality:#?}");
+    assert_eq!(quality.names.kernel.unnamed, 0, "{quality:#?}");
+    let under_main = saved.samples_under(&["main"]);
+    assert!(under_main >= most, "{under_main}");
+}
+
+#[test]
+fn all_samples_of_each_kind_of_recording() {
+    need_perf!();
+    let Some(command) = native("native-fp") else {
+        skip!("native-fp is not built; scripts/workloads builds it")
+    };
+    let ways: [(&[&str], bool); 4] = [
+        (&["-F", "499", "-g"], false),
+        (&["-F", "499", "-g"], true),
+        (&["-F", "499", "-g", "-z"], false),
+        (&["-F", "499", "--call-graph", "dwarf,16384", "-z"], true),
+    ];
+    for (options, through_pipe) in ways {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("perf.data");
+        match through_pipe {
+            true => record_pipe(&file, options, &command),
+            false => record(&file, options, &command),
+        }
+        let expected = samples_of_perf(&file);
+        let saved = converted(folder, &[]);
+        assert_eq!(
+            saved.summary.samples, expected,
+            "{options:?} {through_pipe}"
+        );
+        assert!(expected > 30, "{expected} samples are too few to tell");
+        expect_paths(&saved, options.contains(&"--call-graph"));
+    }
+}
+
+#[test]
+fn stack_copies_reach_the_root_without_frame_pointers() {
+    need_perf!();
+    let Some(command) = native("native-nofp") else {
+        skip!("native-nofp is not built; scripts/workloads builds it")
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let options = ["-F", "499", "--call-graph", "dwarf"];
+    record(&folder.path().join("perf.data"), &options, command);
+    expect_paths(&converted(folder, &[]), true);
+}
+
+/// perf stops at the first frame that no ELF file describes.
+#[test]
+fn stacks_of_dotnet_reach_the_root() {
+    need_perf!();
+    let Some(cpu) = workloads::cpu() else {
+        skip!("cpu.dll is not built; scripts/workloads builds it")
+    };
+    let Some(runtime) = runtimes().pop() else {
+        skip!("there is no .NET; scripts/runtimes gets it")
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("perf.data");
+    let cpu = cpu.display().to_string();
+    let dotnet = runtime.dotnet.display().to_string();
+    let root = runtime.dotnet.parent().unwrap().display().to_string();
+    let command = [
+        "env",
+        &format!("DOTNET_ROOT={root}"),
+        "DOTNET_PerfMapEnabled=1",
+        &dotnet,
+        &cpu,
+        "--seconds",
+        "1",
+    ];
+    record(
+        &file,
+        &["-F", "499", "--call-graph", "dwarf,32768"],
+        command,
+    );
+    let saved = converted(folder, &[]);
+    let names = saved.summary.quality.names;
+    assert!(names.jit.named > names.jit.unnamed * 9, "{names:#?}");
+    let managed = saved.samples_under(&["Main"]);
+    assert!(
+        managed * 100 > saved.summary.samples * 50,
+        "{managed} of {}",
+        saved.summary.samples
+    );
+    let rooted =
+        saved.samples_under(&["_start", "Main"]) + saved.samples_under(&["dotnet!", "Main"]);
+    assert!(rooted * 100 >= managed * 95, "{rooted} of {managed}");
+}
+
+/// A file that is cut gives what is before the cut, and says so.
+#[test]
+fn a_cut_recording_gives_its_beginning() {
+    need_perf!();
+    let Some(command) = native("native-fp") else {
+        skip!("native-fp is not built; scripts/workloads builds it")
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let file: PathBuf = folder.path().join("perf.data");
+    record(&file, &["-F", "499", "-g"], command);
+    let whole = samples_of_perf(&file);
+    let bytes = std::fs::read(&file).unwrap();
+    std::fs::write(&file, &bytes[..bytes.len() / 2]).unwrap();
+    let saved = converted(folder, &[]);
+    assert!((whole / 10..whole).contains(&saved.summary.samples));
+    let notices = &saved.summary.quality.notices;
+    assert!(
+        notices.iter().any(|notice| notice.what.contains("damaged")),
+        "{notices:#?}"
+    );
+}
+
+/// The original perfcollect leaves the recording in its archive.
+#[test]
+fn an_archive_of_the_original_is_converted() {
+    need_perf!();
+    let Some(command) = native("native-fp") else {
+        skip!("native-fp is not built; scripts/workloads builds it")
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("perf.data");
+    record(&file, &["-F", "199", "-g"], command);
+    let expected = samples_of_perf(&file);
+    let archive = std::fs::File::create(folder.path().join("old.trace.zip")).unwrap();
+    let mut archive = zip::ZipWriter::new(archive);
+    let options = zip::write::SimpleFileOptions::default();
+    archive
+        .start_file("old.trace/perfcollect.log", options)
+        .unwrap();
+    archive.start_file("old.trace/perf.data", options).unwrap();
+    archive.write_all(&std::fs::read(&file).unwrap()).unwrap();
+    archive.finish().unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let words = ["convert", "old.trace.zip", "-o", "trace", "-quiet"];
+    run_perfcollect(words, folder.path(), LIMIT).expect_success();
+    assert_eq!(Saved::open(folder, "trace").summary.samples, expected);
+}
+
+#[test]
+fn a_changed_file_gives_no_names() {
+    need_perf!();
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("program");
+    std::fs::copy("/bin/bash", &program).unwrap();
+    let file = folder.path().join("perf.data");
+    let command = [
+        program.to_str().unwrap(),
+        "-c",
+        "for ((i = 0; i < 200000; i++)); do :; done",
+    ];
+    record(&file, &["-F", "499", "-g"], command);
+    // Another program in its place, with another build id.
+    std::fs::copy("/bin/ls", &program).unwrap();
+    let saved = converted(folder, &[]);
+    let notices = &saved.summary.quality.notices;
+    let is_told = |what: &str| notices.iter().any(|notice| notice.what.contains(what));
+    assert!(is_told("program") && is_told("build id"), "{notices:#?}");
+    let named = saved
+        .stacks
+        .keys()
+        .flatten()
+        .filter(|frame| *frame == "execute_command");
+    assert_eq!(named.count(), 0);
+}
+
+#[test]
+fn what_is_no_recording_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("perf.data"), [b'x'; 200]).unwrap();
+    let mut command = Command::new(perfcollect());
+    let finished = run(
+        command.args(["convert", "-quiet"]).current_dir(&folder),
+        LIMIT,
+    );
+    assert!(
+        finished.stderr.contains("no perf.data file"),
+        "{}",
+        finished.stderr
+    );
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+}

@@ -1,0 +1,269 @@
+//! `perfcollect script` against the installed perf, on recordings made here: the text is the same line by line, but for the
+//! improvements that `docs/converting.md` lists.
+#![allow(clippy::unwrap_used)]
+
+#[macro_use]
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use support::recording::{cannot_record, record, record_pipe};
+use support::{perfcollect, run, runtimes, workloads};
+
+const FIELDS: &str = "comm,pid,tid,cpu,time,period,event,ip,sym,dso,trace";
+const LIMIT: Duration = Duration::from_secs(300);
+
+macro_rules! need_perf {
+    () => {
+        if let Some(why) = cannot_record() {
+            skip!("{why}");
+        }
+    };
+}
+
+/// Samples in which ours is better, by what it is in.
+#[derive(Debug, Default)]
+struct Better {
+    samples: usize,
+    /// perf drops a stack that has one bad address.
+    whole_stacks: usize,
+    /// A function that perf has no name for, or only half of one.
+    names: usize,
+    /// Callers behind the last one that perf has found.
+    callers: usize,
+}
+
+fn perf_script(file: &Path) -> String {
+    let mut perf = Command::new("perf");
+    // Functions that were inlined are not shown.
+    perf.args(["script", "--no-inline", "--fields", FIELDS, "-i"])
+        .arg(file);
+    String::from_utf8_lossy(&perf.output().unwrap().stdout).into_owned()
+}
+
+#[track_caller]
+fn our_script(file: &Path) -> String {
+    run(Command::new(perfcollect()).arg("script").arg(file), LIMIT)
+        .expect_success()
+        .stdout
+}
+
+/// Header and frames of each sample.
+fn samples(text: &str) -> Vec<Vec<&str>> {
+    let mut samples = Vec::new();
+    for line in text.lines() {
+        match (line.starts_with('\t'), samples.last_mut()) {
+            (_, _) if line.is_empty() => {}
+            (true, Some(sample)) => Vec::push(sample, line),
+            _ => samples.push(vec![line]),
+        }
+    }
+    samples
+}
+
+/// Fails on any difference that is no improvement.
+#[track_caller]
+fn compare(file: &Path, is_walked: bool) -> Better {
+    let (theirs, ours) = (perf_script(file), our_script(file));
+    let (theirs, ours) = (samples(&theirs), samples(&ours));
+    let mut better = Better {
+        samples: ours.len(),
+        ..Better::default()
+    };
+    assert!(
+        ours.len() > 20,
+        "{} samples are too few to tell",
+        ours.len()
+    );
+    assert_eq!(theirs.len(), ours.len());
+    for (theirs, ours) in theirs.iter().zip(&ours) {
+        assert_eq!(theirs[0], ours[0]);
+        if theirs.len() == 1 && ours.len() > 1 {
+            better.whole_stacks += 1;
+            continue;
+        }
+        let is_name = |(theirs, ours): (&&str, &&str)| {
+            let is_unnamed = theirs.contains(" [unknown] (")
+                // Of the stubs of calls through a table, perf counts some wrongly.
+                || theirs.contains("@plt (");
+            theirs != ours && is_unnamed && theirs.get(..17) == ours.get(..17)
+        };
+        let same = |(theirs, ours): (&&str, &&str)| theirs == ours || is_name((theirs, ours));
+        let alike = theirs
+            .iter()
+            .zip(ours)
+            .take_while(|pair| same(*pair))
+            .count();
+        // perf goes astray, or stops, where nothing but the frame pointer leads on.
+        let is_nowhere = |frame: &&str| frame.ends_with(" [unknown] ([unknown])");
+        let is_worse = alike < ours.len() || theirs.get(alike).is_some_and(is_nowhere);
+        let is_astray = is_walked && alike > 1 && is_worse;
+        let is_fine = alike == theirs.len() || is_astray;
+        assert!(is_fine, "{theirs:#?}\n{ours:#?}");
+        better.names += usize::from(theirs.iter().zip(ours).any(is_name));
+        better.callers += usize::from(alike < ours.len());
+    }
+    better
+}
+
+fn native(name: &str) -> Option<Vec<String>> {
+    let program = workloads::native(name)?.display().to_string();
+    Some(
+        [&*program, "--mode", "shares", "--seconds", "1"]
+            .map(str::to_owned)
+            .to_vec(),
+    )
+}
+
+#[track_caller]
+fn expect_same(better: &Better) {
+    assert_eq!(better.callers, 0, "{better:?}");
+    let few = better.samples / 50 + 1;
+    assert!(better.whole_stacks.max(better.names) <= few, "{better:?}");
+}
+
+#[test]
+fn callchains_in_each_kind_of_recording() {
+    need_perf!();
+    let Some(command) = native("native-fp") else {
+        skip!("native-fp is not built; scripts/workloads builds it")
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("perf.data");
+    let ways: [&[&str]; 4] = [
+        &["-F", "499", "-g"],
+        &["-F", "499", "-g", "-z"],
+        &["-F", "499"],
+        &[
+            "-F",
+            "499",
+            "-g",
+            "-e",
+            "cpu-clock,page-faults,task-clock,context-switches",
+        ],
+    ];
+    for options in ways {
+        record(&file, options, &command);
+        expect_same(&compare(&file, false));
+        record_pipe(&file, options, &command);
+        expect_same(&compare(&file, false));
+    }
+}
+
+#[test]
+fn processes_that_come_and_go() {
+    need_perf!();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("perf.data");
+    let storm = "for i in $(seq 150); do ls / >/dev/null; (true); done";
+    record(&file, &["-F", "4999", "-g"], ["sh", "-c", storm]);
+    expect_same(&compare(&file, false));
+}
+
+#[test]
+fn copied_stacks() {
+    need_perf!();
+    let Some(command) = native("native-nofp") else {
+        skip!("native-nofp is not built; scripts/workloads builds it")
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("perf.data");
+    record(&file, &["-F", "199", "--call-graph", "dwarf"], command);
+    let better = compare(&file, true);
+    assert!(better.callers * 20 <= better.samples, "{better:?}");
+}
+
+/// tracefs is mounted for the recording alone.
+#[test]
+fn tracepoints_with_their_fields() {
+    need_perf!();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("perf.data");
+    let events = "sched:sched_switch,sched:sched_process_exit,sched:sched_process_exec,sched:sched_wakeup,\
+                  sched:sched_process_fork,syscalls:sys_enter_openat,syscalls:sys_exit_openat,syscalls:sys_enter_write,\
+                  irq:softirq_entry,signal:signal_generate,kmem:mm_page_alloc,cpu-clock";
+    for callchain in ["", "-g"] {
+        let script = format!(
+            "mount -t tracefs nodev /sys/kernel/tracing && \
+             perf record -q --no-buildid-cache --sample-cpu -e {events} {callchain} -o {} -- sh -c 'ls -l / | sort; sleep 0.1'",
+            file.display()
+        );
+        let status = Command::new("unshare")
+            .args(["-m", "sh", "-c", &script])
+            .output();
+        if !status.is_ok_and(|output| output.status.success()) {
+            skip!("tracepoints cannot be recorded here");
+        }
+        expect_same(&compare(&file, false));
+    }
+}
+
+#[test]
+fn dotnet_with_a_perf_map() {
+    need_perf!();
+    let (Some(cpu), Some(runtime)) = (workloads::cpu(), runtimes().pop()) else {
+        skip!("there is no .NET, or cpu.dll is not built")
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("perf.data");
+    let root = runtime.dotnet.parent().unwrap().display().to_string();
+    for (options, write_xor_execute) in [("fp", "0"), ("fp", "1"), ("dwarf", "0"), ("dwarf", "1")] {
+        let command = [
+            "env".to_owned(),
+            format!("DOTNET_ROOT={root}"),
+            "DOTNET_PerfMapEnabled=1".to_owned(),
+            format!("DOTNET_EnableWriteXorExecute={write_xor_execute}"),
+            runtime.dotnet.display().to_string(),
+            cpu.display().to_string(),
+            "--seconds".to_owned(),
+            "1".to_owned(),
+        ];
+        record(&file, &["-F", "199", "--call-graph", options], command);
+        let better = compare(&file, options == "dwarf");
+        println!("{options}, W^X {write_xor_execute}: {better:?}");
+        match (options, write_xor_execute) {
+            ("fp", "0") => assert_eq!(better.callers, 0),
+            ("fp", _) => assert!(better.names * 4 > better.samples, "{better:?}"),
+            // perf stops at the first frame that no ELF file describes.
+            _ => assert!(better.callers * 4 > better.samples, "{better:?}"),
+        }
+    }
+}
+
+#[test]
+fn fields_are_chosen_as_in_perf() {
+    need_perf!();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("perf.data");
+    record(
+        &file,
+        &["-F", "4999", "-g"],
+        ["sh", "-c", "ls -lR /usr/share >/dev/null"],
+    );
+    for fields in [
+        "pid,time",
+        "comm,tid,event",
+        "tid,ip",
+        "ip,sym",
+        "comm,cpu,period,event",
+        "ip,dso",
+        "pid",
+    ] {
+        let mut perf = Command::new("perf");
+        perf.args(["script", "--no-inline", "-F", fields, "-i"])
+            .arg(&file);
+        let mut ours = Command::new(perfcollect());
+        ours.args(["script", "-F", fields]).arg(&file);
+        let ours = run(&mut ours, LIMIT).expect_success().stdout;
+        let theirs = String::from_utf8_lossy(&perf.output().unwrap().stdout).into_owned();
+        let first = theirs.lines().zip(ours.lines()).find(|(theirs, ours)| {
+            theirs != ours && ![theirs, ours].iter().any(|line| line.contains("@plt"))
+        });
+        assert!(
+            first.is_none_or(|(theirs, _)| theirs.is_empty()),
+            "{fields}: {first:?}"
+        );
+    }
+}

@@ -1,0 +1,56 @@
+//! Recordings of the installed perf.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Why no recording can be made here.
+pub fn cannot_record() -> Option<&'static str> {
+    let version = Command::new("perf").arg("--version").output();
+    if version.is_ok_and(|output| output.status.success()) {
+        super::cannot_capture()
+    } else {
+        Some("perf is not installed")
+    }
+}
+
+/// `perf record OPTIONS -o FILE -- COMMAND`.
+#[track_caller]
+pub fn record<A: AsRef<OsStr>>(
+    file: &Path,
+    options: &[&str],
+    command: impl IntoIterator<Item = A>,
+) {
+    let mut perf = perf_record(options);
+    perf.arg("-o").arg(file).arg("--").args(command);
+    run(perf.stdout(Stdio::null()));
+}
+
+/// The same through a pipe.
+#[track_caller]
+pub fn record_pipe<A: AsRef<OsStr>>(
+    file: &Path,
+    options: &[&str],
+    command: impl IntoIterator<Item = A>,
+) {
+    let mut perf = perf_record(options);
+    perf.args(["-o", "-", "--"]).args(command);
+    run(perf.stdout(File::create(file).unwrap()));
+}
+
+fn perf_record(options: &[&str]) -> Command {
+    let mut perf = Command::new("perf");
+    // A recording must not fill the cache of build ids in the home directory.
+    perf.args(["record", "-q", "--no-buildid-cache", "--sample-cpu"])
+        .args(options)
+        .stderr(Stdio::piped());
+    perf
+}
+
+#[track_caller]
+fn run(perf: &mut Command) {
+    let output = perf.spawn().unwrap().wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{perf:?}: {said}");
+}
