@@ -4,7 +4,7 @@
 use std::cell::LazyCell;
 use std::fs::File;
 
-use perfcollect_symbols::debug_file::{Candidate, Evidence, Wanted};
+use perfcollect_symbols::debug_file::{Evidence, Wanted};
 use perfcollect_symbols::demangle::demangle;
 use perfcollect_symbols::dwarf::DwarfSections;
 use perfcollect_symbols::elf::{ElfError, ElfFile, FunctionRanges};
@@ -179,7 +179,7 @@ pub(super) fn identity(file: &CodeFile, options: &Options) -> Option<(Option<Mod
 }
 
 /// The separate debug file: in the directories asked for, in the root directory of a process that has the file mapped, else in ours,
-/// else what was downloaded before.
+/// else in perf's cache, else what was downloaded before.
 fn debug_file(
     own: &ElfFile<'_>,
     file: &CodeFile,
@@ -187,23 +187,28 @@ fn debug_file(
 ) -> (Option<File>, Vec<Notice>) {
     let build_id = own.build_id();
     let debug_link = own.debug_link();
+    let perf_cache = std::env::home_dir().map(|home| home.join(".debug"));
     let wanted = Wanted {
         path: file.clean_path(),
         build_id: build_id.as_deref(),
         debug_link: debug_link.as_ref(),
         directories: &options.symbol_directories,
+        perf_cache: perf_cache.as_deref(),
     };
     let mut notices = Vec::new();
-    let is_asked_for = |candidate: &Candidate| candidate.evidence == Evidence::Directory;
-    // The directories are ours, also where the process has another root.
-    for (root, of_directories) in [
-        (Root::host(), true),
-        (Root::of(file.pid), false),
-        (Root::host(), false),
+    // The directories and perf's cache are ours, also where the process has another root.
+    let directories: fn(Evidence) -> bool = |evidence| evidence == Evidence::Directory;
+    let places_of_files: fn(Evidence) -> bool =
+        |evidence| !matches!(evidence, Evidence::Directory | Evidence::PerfCache);
+    let others: fn(Evidence) -> bool = |evidence| evidence != Evidence::Directory;
+    for (root, are_there) in [
+        (Root::host(), directories),
+        (Root::of(file.pid), places_of_files),
+        (Root::host(), others),
     ] {
         let Ok(root) = root else { continue };
         let mut candidates = wanted.candidates();
-        candidates.retain(|candidate| is_asked_for(candidate) == of_directories);
+        candidates.retain(|candidate| are_there(candidate.evidence));
         let search = wanted.try_each(candidates, |path| root.open(path));
         if let Some((_, debug)) = search.found {
             return (Some(debug), notices);

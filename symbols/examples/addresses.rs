@@ -65,11 +65,13 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// The one that proves to belong, in the places of this machine; says which did not.
 fn find_debug_file(path: &Path, own: &ElfFile<'_>) -> Option<File> {
     let (build_id, debug_link) = (own.build_id(), own.debug_link());
+    let perf_cache = std::env::home_dir().map(|home| home.join(".debug"));
     let wanted = Wanted {
         path,
         build_id: build_id.as_deref(),
         debug_link: debug_link.as_ref(),
         directories: &[],
+        perf_cache: perf_cache.as_deref(),
     };
     let search = wanted.find(|path| File::open(path));
     for (candidate, why) in search.rejected {
