@@ -85,7 +85,6 @@ fn round(pid: Pid) -> (Duration, u64, u64) {
             keywords: 0x18,
             level: 4,
             arguments: String::new(),
-            arguments: String::new(),
         }],
     };
     let session = Session::start(&port, &request, &limits).unwrap();

@@ -5,7 +5,7 @@ use std::cell::LazyCell;
 use std::fs::File;
 
 use perfcollect_symbols::Aliases;
-use perfcollect_symbols::debug_file::{Candidate, Evidence, Wanted};
+use perfcollect_symbols::debug_file::{Evidence, Wanted};
 use perfcollect_symbols::demangle::demangle;
 use perfcollect_symbols::dwarf::DwarfSections;
 use perfcollect_symbols::elf::{ElfError, ElfFile, FunctionRanges};
@@ -188,7 +188,7 @@ pub(super) fn identity(file: &CodeFile, options: &Options) -> Option<(Option<Mod
 }
 
 /// The separate debug file: in the directories asked for, in the root directory of a process that has the file mapped, else in ours,
-/// else what was downloaded before.
+/// else in perf's cache, else what was downloaded before.
 fn debug_file(
     own: &ElfFile<'_>,
     file: &CodeFile,
@@ -196,20 +196,29 @@ fn debug_file(
 ) -> (Option<File>, Vec<Notice>) {
     let build_id = own.build_id();
     let debug_link = own.debug_link();
+    let perf_cache = std::env::home_dir().map(|home| home.join(".debug"));
     let wanted = Wanted {
         path: file.clean_path(),
         build_id: build_id.as_deref(),
         debug_link: debug_link.as_ref(),
         directories: &options.symbol_directories,
+        perf_cache: perf_cache.as_deref(),
     };
     let mut notices = Vec::new();
-    let is_asked_for = |candidate: &Candidate| candidate.evidence == Evidence::Directory;
-    // The directories are ours, also where the process has another root.
-    let roots = file.debug_roots().map(|root| (root, false));
-    for (root, of_directories) in [(Root::host(), true)].into_iter().chain(roots) {
+    // The directories and perf's cache are ours, also where the process has another root.
+    let directories: fn(Evidence) -> bool = |evidence| evidence == Evidence::Directory;
+    let perf_cache: fn(Evidence) -> bool = |evidence| evidence == Evidence::PerfCache;
+    let beside_files: fn(Evidence) -> bool =
+        |evidence| !matches!(evidence, Evidence::Directory | Evidence::PerfCache);
+    let roots = file.debug_roots().map(|root| (root, beside_files));
+    for (root, are_there) in [(Root::host(), directories)]
+        .into_iter()
+        .chain(roots)
+        .chain([(Root::host(), perf_cache)])
+    {
         let Ok(root) = root else { continue };
         let mut candidates = wanted.candidates();
-        candidates.retain(|candidate| is_asked_for(candidate) == of_directories);
+        candidates.retain(|candidate| are_there(candidate.evidence));
         let search = wanted.try_each(candidates, |path| root.open(path));
         if let Some((_, debug)) = search.found {
             return (Some(debug), notices);

@@ -1,13 +1,14 @@
 //! Finding the separate file that has the symbols of a stripped one.
 //!
-//! The places are directories that the caller knows of, those of GDB ("Debugging Information in Separate Files"), and `FILE.debug` and
-//! `FILE.dbg` beside the file, the latter being where `dotnet-symbol` puts them.
+//! The places are directories that the caller knows of, those of GDB ("Debugging Information in Separate Files"), `FILE.debug` and
+//! `FILE.dbg` beside the file and below `/usr/lib/debug`, the latter being how `dotnet-symbol` names them, and the cache of perf.
 //! A file found is only taken with proof that it belongs: the same build id or, where one of the two has none, the CRC
 //! of the debug link. Paths are handed to the caller to open, who knows in which root they hold.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
+use std::iter;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -28,8 +29,10 @@ pub enum Evidence {
     BuildId,
     /// The name in `.gnu_debuglink`: beside the file, in `.debug/` there, in `/usr/lib/debug/DIRECTORY/`.
     DebugLink,
-    /// `FILE.dbg` beside the file, as `dotnet-symbol` writes it, or `FILE.debug`.
+    /// `FILE.dbg` beside the file, as `dotnet-symbol` writes it, or `FILE.debug`; the same below `/usr/lib/debug`.
     Beside,
+    /// In [`Wanted::perf_cache`].
+    PerfCache,
     /// In one of [`Wanted::directories`].
     Directory,
 }
@@ -55,6 +58,8 @@ pub struct Wanted<'a> {
     /// Searched before all others, each by build id (`.build-id/ab/cdef.debug` and the same without `.build-id/`), by the name of the debug
     /// link, and by the file's own name with `.debug`, `.dbg` or nothing behind it.
     pub directories: &'a [PathBuf],
+    /// Where perf keeps files by build id (`perf help buildid-cache`), as a rule `~/.debug`; searched last.
+    pub perf_cache: Option<&'a Path>,
 }
 
 impl Wanted<'_> {
@@ -96,18 +101,26 @@ impl Wanted<'_> {
             add(path, Evidence::BuildId);
         }
         let directory = self.path.parent().unwrap_or(Path::new(""));
+        let below_global = directory
+            .strip_prefix("/")
+            .map(|below_root| Path::new(GLOBAL_DIRECTORY).join(below_root));
         if let Some(name) = link {
             add(directory.join(name), Evidence::DebugLink);
             add(directory.join(".debug").join(name), Evidence::DebugLink);
-            if let Ok(below_root) = directory.strip_prefix("/") {
-                add(
-                    Path::new(GLOBAL_DIRECTORY).join(below_root).join(name),
-                    Evidence::DebugLink,
-                );
+            if let Ok(below_global) = &below_global {
+                add(below_global.join(name), Evidence::DebugLink);
             }
         }
-        for name in beside {
-            add(directory.join(name), Evidence::Beside);
+        for directory in iter::once(directory).chain(below_global.as_deref().ok()) {
+            for name in &beside {
+                add(directory.join(name), Evidence::Beside);
+            }
+        }
+        let cached = self.perf_cache.zip(self.build_id.and_then(build_id_pair));
+        if let Some((cache, (first, rest))) = cached {
+            let directory = cache.join(BUILD_ID_DIRECTORY).join(first).join(rest);
+            add(directory.join("debug"), Evidence::PerfCache);
+            add(directory.join("elf"), Evidence::PerfCache);
         }
         candidates
     }
@@ -139,6 +152,8 @@ impl Wanted<'_> {
                     search.found = Some((candidate, file));
                     break;
                 }
+                // perf keeps every file it has seen, stripped ones too.
+                Err(Rejection::NoSymbols) if candidate.evidence == Evidence::PerfCache => {}
                 Err(why) => search.rejected.push((candidate, why)),
             }
         }
@@ -225,9 +240,14 @@ pub enum Rejection {
 
 /// `ab/cdef.debug`.
 fn build_id_path(build_id: &[u8]) -> Option<PathBuf> {
+    let (first, rest) = build_id_pair(build_id)?;
+    Some(Path::new(&first).join(format!("{rest}.debug")))
+}
+
+/// `ab` and `cdef`.
+fn build_id_pair(build_id: &[u8]) -> Option<(String, String)> {
     let (first, rest) = build_id.split_first()?;
-    let file = format!("{}.debug", hex(rest));
-    (!rest.is_empty()).then(|| Path::new(&hex(&[*first])).join(file))
+    (!rest.is_empty()).then(|| (hex(&[*first]), hex(rest)))
 }
 
 fn check_crc(file: &File, expected: u32) -> Result<(), Rejection> {
@@ -269,6 +289,7 @@ mod tests {
             build_id: Some(&[0xab, 0xcd, 0x0f]),
             debug_link: Some(&link),
             directories: &["/symbols".into()],
+            perf_cache: Some(Path::new("/root/.debug")),
         };
         let paths: Vec<_> = wanted
             .candidates()
@@ -288,6 +309,10 @@ mod tests {
             "/usr/lib/debug/opt/app/libx.debuglink",
             "/opt/app/libx.so.debug",
             "/opt/app/libx.so.dbg",
+            "/usr/lib/debug/opt/app/libx.so.debug",
+            "/usr/lib/debug/opt/app/libx.so.dbg",
+            "/root/.debug/.build-id/ab/cd0f/debug",
+            "/root/.debug/.build-id/ab/cd0f/elf",
         ];
         assert_eq!(paths, expected.map(PathBuf::from));
     }
@@ -303,6 +328,7 @@ mod tests {
             build_id: Some(&[1]),
             debug_link: Some(&link),
             directories: &[],
+            perf_cache: None,
         };
         let beside = |wanted: &Wanted<'_>| {
             wanted
@@ -311,7 +337,7 @@ mod tests {
                 .filter(|c| c.path == Path::new("/d/libcoreclr.so.dbg"))
                 .count()
         };
-        assert_eq!((wanted.candidates().len(), beside(&wanted)), (4, 1));
+        assert_eq!((wanted.candidates().len(), beside(&wanted)), (5, 1));
         wanted.path = Path::new("/d/libcoreclr.so.dbg");
         assert_eq!(beside(&wanted), 0);
     }

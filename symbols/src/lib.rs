@@ -16,6 +16,8 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! `examples/addresses.rs` does the whole: debug file, inlined functions, lines, and where a function without a name starts.
 #![forbid(unsafe_code)]
 
 mod binding;

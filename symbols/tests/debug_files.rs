@@ -92,19 +92,24 @@ impl Root {
             build_id: self.build_id.as_deref(),
             debug_link: Some(&link),
             directories: &["/symbols".into()],
+            perf_cache: Some(Path::new("/home/me/.debug")),
         };
         wanted.find(|path| File::open(self.inside(path)))
     }
 
     fn build_id_path(&self) -> String {
-        let hex: String = self
-            .build_id
-            .as_ref()
-            .unwrap()
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
-        format!("/usr/lib/debug/.build-id/{}/{}.debug", &hex[..2], &hex[2..])
+        format!("/usr/lib/debug/.build-id/{}.debug", self.build_id_pair())
+    }
+
+    fn perf_cache_path(&self, name: &str) -> String {
+        format!("/home/me/.debug/.build-id/{}/{name}", self.build_id_pair())
+    }
+
+    /// `ab/cdef`.
+    fn build_id_pair(&self) -> String {
+        let build_id = self.build_id.as_ref().unwrap();
+        let hex: String = build_id.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{}/{}", &hex[..2], &hex[2..])
     }
 }
 
@@ -121,6 +126,12 @@ fn each_place_is_found_and_has_the_static_function() {
     };
     assert!(root.search().found.is_none());
     let places = [
+        (root.perf_cache_path("elf"), Evidence::PerfCache),
+        (root.perf_cache_path("debug"), Evidence::PerfCache),
+        (
+            "/usr/lib/debug/app/program.dbg".to_owned(),
+            Evidence::Beside,
+        ),
         ("/app/program.dbg".to_owned(), Evidence::Beside),
         (
             "/usr/lib/debug/app/program.debug".to_owned(),
@@ -167,6 +178,55 @@ fn the_file_of_another_build_is_reported_and_not_used() {
         found_at(&root.search()),
         ("/app/program.dbg", Evidence::Beside)
     );
+}
+
+#[test]
+fn no_place_is_believed_without_the_build_id() {
+    let (Some(root), Some(other)) = (
+        Root::new("-Wl,--build-id=0x11223344"),
+        Root::new("-Wl,--build-id=0x55667788"),
+    ) else {
+        return;
+    };
+    let places = [
+        "/symbols/.build-id/11/223344.debug",
+        "/symbols/11/223344.debug",
+        "/symbols/program.debug",
+        "/symbols/program.dbg",
+        "/symbols/program",
+        "/usr/lib/debug/.build-id/11/223344.debug",
+        "/app/program.debug",
+        "/app/.debug/program.debug",
+        "/usr/lib/debug/app/program.debug",
+        "/app/program.dbg",
+        "/usr/lib/debug/app/program.dbg",
+        "/home/me/.debug/.build-id/11/223344/debug",
+        "/home/me/.debug/.build-id/11/223344/elf",
+    ];
+    for path in places {
+        let to = root.inside(Path::new(path));
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        fs::copy(other.directory.path().join("kept.debug"), to).unwrap();
+    }
+    let search = root.search();
+    assert!(search.found.is_none());
+    let rejected = search.rejected.iter().map(|(candidate, why)| {
+        assert!(matches!(why, Rejection::BuildId { .. }), "{why}");
+        candidate.path.to_str().unwrap()
+    });
+    assert_eq!(rejected.collect::<Vec<_>>(), places);
+}
+
+#[test]
+fn stripped_files_in_the_cache_of_perf_are_no_news() {
+    let Some(root) = Root::new("-Wl,--build-id=sha1") else {
+        return;
+    };
+    let cached = root.inside(Path::new(&root.perf_cache_path("elf")));
+    fs::create_dir_all(cached.parent().unwrap()).unwrap();
+    fs::copy(root.inside(Path::new("/app/program")), cached).unwrap();
+    let search = root.search();
+    assert!(search.found.is_none() && search.rejected.is_empty());
 }
 
 #[test]

@@ -14,20 +14,25 @@ use object::read::elf::{Rela, Sym};
 use super::functions::{Name, RawSymbols};
 use super::headers::{Headers, Section};
 use super::source::Source;
-use super::{ElfError, section_data};
+use super::{ElfError, check_size, section_data};
 use crate::binding::Aliases;
 use crate::table::{Entry, Extent, SymbolTableBuilder};
 
 /// Most bytes of stubs; the largest programs have some 10 000 stubs of 16 bytes.
 const MAX_PLT_BYTES: u64 = 4 << 20;
-/// Most bytes of relocations; libcoreclr.so has 1 MB of them.
+/// Most bytes of relocations; libcoreclr.so has 1 MB of them, Chromium 23.
 const MAX_RELOCATIONS_BYTES: u64 = 64 << 20;
+const RELOCATIONS: &str = "relocations";
+/// Relocations are read in pieces of so many bytes, and nearly none is kept: fresh memory for all would cost more than they do.
+const PIECE_BYTES: usize = 2048 * size_of::<Relocation>();
 /// Bytes of one stub in `.plt` and `.plt.sec` (x86-64 psABI); those in `.plt.got` have 8.
 const STUB_BYTES: usize = 16;
 /// Below every name that a symbol gives.
 const RANK: u32 = u32::MAX;
 /// Longest name given to a stub, so that many stubs of one hostile name stay small.
 const MAX_STUB_NAME_BYTES: usize = 4096;
+
+type Relocation = elf::Rela64<Endianness>;
 
 pub(super) fn add_stubs(
     builder: &mut SymbolTableBuilder,
@@ -143,23 +148,22 @@ fn slots(
     };
     // `.rela.dyn` and `.rela.plt`.
     for section in headers.sections.iter().filter(is_rela).take(2) {
-        let bytes = section_data(
-            source,
-            headers,
-            section,
-            "relocations",
-            MAX_RELOCATIONS_BYTES,
-        )?;
-        let count = bytes.len() / size_of::<elf::Rela64<Endianness>>();
-        let relocations: &[elf::Rela64<Endianness>] =
-            slice_from_bytes(&bytes, count).map_or(&[], |(all, _)| all);
-        for relocation in relocations {
-            let kind = relocation.r_type(headers.endian, false);
-            if matches!(kind, elf::R_X86_64_JUMP_SLOT | elf::R_X86_64_GLOB_DAT) {
-                slots.insert(
-                    relocation.r_offset(headers.endian),
-                    relocation.r_sym(headers.endian, false),
-                );
+        check_size(RELOCATIONS, section.size, MAX_RELOCATIONS_BYTES)?;
+        let end = section.offset.saturating_add(section.size);
+        for at in (section.offset..end).step_by(PIECE_BYTES) {
+            let size = (end - at).min(PIECE_BYTES as u64);
+            let bytes = source.read_exact(RELOCATIONS, at, size)?;
+            let count = bytes.len() / size_of::<Relocation>();
+            let relocations: &[Relocation] =
+                slice_from_bytes(&bytes, count).map_or(&[], |(all, _)| all);
+            for relocation in relocations {
+                let kind = relocation.r_type(headers.endian, false);
+                if matches!(kind, elf::R_X86_64_JUMP_SLOT | elf::R_X86_64_GLOB_DAT) {
+                    slots.insert(
+                        relocation.r_offset(headers.endian),
+                        relocation.r_sym(headers.endian, false),
+                    );
+                }
             }
         }
     }
