@@ -7,7 +7,7 @@ mod support;
 use std::path::Path;
 use std::process::Command;
 
-use support::{Saved, Workload, captured, runtimes, workloads};
+use support::{Runtime, Saved, Workload, captured, runtimes, workloads};
 
 /// A capture of a running program, in the middle of its work.
 fn capture(command: &mut Command) -> Saved {
@@ -78,6 +78,51 @@ fn a_web_server() {
         ];
         expect_names(&format!("webapi on {}", runtime.version), &saved, &frames);
     }
+}
+
+/// A copy of an installation whose library says that its types are kept in a way that is not known here.
+fn unknown_version(of: &Runtime) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    let installation = of.dotnet.canonicalize().unwrap();
+    let source = installation.parent().unwrap();
+    let status = Command::new("cp")
+        .arg("-rL")
+        .arg(source.join("."))
+        .arg(copy.path())
+        .status();
+    assert!(status.unwrap().success());
+    let library = copy
+        .path()
+        .join("shared/Microsoft.NETCore.App")
+        .join(&of.version)
+        .join("libcoreclr.so");
+    let mut bytes = std::fs::read(&library).unwrap();
+    let said = b"\"RuntimeTypeSystem\":1";
+    let at = bytes.windows(said.len()).position(|window| window == said);
+    bytes[at.unwrap() + said.len() - 1] = b'2';
+    std::fs::write(&library, bytes).unwrap();
+    copy
+}
+
+#[test]
+fn a_runtime_whose_memory_does_not_tell_is_asked() {
+    need_capture!();
+    let Some(program) = workloads::cpu() else {
+        skip!("cpu.dll is not built; scripts/workloads builds it");
+    };
+    let Some(known) = runtimes().into_iter().rfind(|runtime| runtime.major() >= 9) else {
+        skip!("there is no .NET 9 or newer; scripts/runtimes gets it");
+    };
+    let copy = unknown_version(&known);
+    let unknown = Runtime {
+        dotnet: copy.path().join("dotnet"),
+        ..known
+    };
+    let saved = capture(unknown.command(&program).args(["--seconds", "8"]));
+    let names = saved.summary.quality.names;
+    assert!(names.jit.named > 100, "{names:#?}");
+    assert!(names.jit.unnamed * 100 <= names.jit.named, "{names:#?}");
+    assert!(saved.samples_under(&["ShareCaller", "Work50"]) > 20);
 }
 
 #[test]

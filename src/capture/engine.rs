@@ -301,6 +301,7 @@ impl<'a, W: Write> Engine<'a, W> {
         let recorder = &mut self.recorder;
         self.methods
             .take(|process, code| put_code(recorder, process, &code));
+        self.methods.must_ask(self.unwinder.take_silent());
         self.recorder.tick(now, &self.losses);
     }
 

@@ -1,11 +1,12 @@
-//! Names of the methods of .NET processes whose memory does not tell them: those before .NET 8, and those whose memory may
-//! not be read. They are asked, by a session of events each.
+//! Names of the methods of .NET processes whose memory does not tell them: those before .NET 8, those whose memory may
+//! not be read, and those that keep them in a way that is not known here. They are asked, by a session of events each.
 
 use std::time::{Duration, Instant};
 
 use crate::dotnet::diagnostics::Limits;
 use crate::dotnet::{
-    Detector, Flavour, MethodSession, NamedCode, ProcessMemory, RuntimeSessionError, SessionOutcome,
+    Detector, Flavour, MethodSession, NamedCode, ProcessMemory, RuntimeIdentity,
+    RuntimeSessionError, SessionOutcome,
 };
 use crate::trace::{Notice, Pid, ProcessId};
 
@@ -21,6 +22,8 @@ const LISTING: Duration = Duration::from_secs(3);
 #[derive(Default)]
 pub(super) struct MethodSessions {
     running: Vec<(ProcessId, Pid, MethodSession)>,
+    /// Those that must be asked, unless they are being asked already.
+    silent: Vec<(ProcessId, Pid)>,
     left_out: Vec<Pid>,
     failed: Vec<(Pid, RuntimeSessionError)>,
     lost: Vec<(Pid, u64)>,
@@ -29,6 +32,23 @@ pub(super) struct MethodSessions {
 impl MethodSessions {
     /// A process that runs code made at run time.
     pub(super) fn meet(&mut self, process: ProcessId, pid: Pid) {
+        self.start(process, pid, is_needed);
+    }
+
+    /// Processes that run code made at run time which memory does not tell the methods of.
+    pub(super) fn must_ask(&mut self, silent: Vec<(ProcessId, Pid)>) {
+        self.silent.extend(silent);
+        let is_running = |process| self.running.iter().any(|(other, ..)| *other == process);
+        let (wait, ask): (Vec<_>, Vec<_>) = std::mem::take(&mut self.silent)
+            .into_iter()
+            .partition(|(process, _)| is_running(*process));
+        self.silent = wait;
+        for (process, pid) in ask {
+            self.start(process, pid, |pid| runtime(pid).is_some());
+        }
+    }
+
+    fn start(&mut self, process: ProcessId, pid: Pid, is_needed: fn(Pid) -> bool) {
         if self.running.len() >= MAX_SESSIONS {
             self.left_out.push(pid);
             return;
@@ -102,15 +122,17 @@ impl MethodSessions {
     }
 }
 
-/// Whether a process must be asked. Runs in the session's thread: files are read.
+/// The runtime of a process, if it compiles methods. Runs in the session's thread: files are read.
+fn runtime(pid: Pid) -> Option<RuntimeIdentity> {
+    let runtime = Detector::default().identify(pid)?;
+    (runtime.flavour != Flavour::NativeAot).then_some(runtime)
+}
+
+/// Whether it is known beforehand that a process must be asked.
 fn is_needed(pid: Pid) -> bool {
-    let Some(runtime) = Detector::default().identify(pid) else {
-        return false;
-    };
-    let major = runtime
-        .version
-        .as_deref()
-        .and_then(|version| version.split('.').next()?.parse::<u32>().ok());
-    runtime.flavour != Flavour::NativeAot
-        && (major.is_some_and(|major| major < TOLD_BY_MEMORY) || ProcessMemory::open(pid).is_err())
+    runtime(pid).is_some_and(|runtime| {
+        let version = runtime.version.as_deref();
+        let major = version.and_then(|version| version.split('.').next()?.parse::<u32>().ok());
+        major.is_some_and(|major| major < TOLD_BY_MEMORY) || ProcessMemory::open(pid).is_err()
+    })
 }

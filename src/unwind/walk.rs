@@ -12,7 +12,7 @@ use super::signal::{Interrupted, SignalFrames};
 use super::stack_copy::StackCopy;
 use crate::machine::{Backing, Mapping};
 use crate::perf::{self, Abi, CpuMode, SampleRecord};
-use crate::trace::{CodeAddress, ModuleId, Notice, Truncation};
+use crate::trace::{CodeAddress, ModuleId, Notice, Pid, ProcessId, Truncation};
 
 pub use super::managed::Host as SampledProcess;
 
@@ -110,6 +110,11 @@ impl Unwinder {
     /// The code made at run time that was met since the last call, in order; to be told before the stacks it is in.
     pub fn take_met(&mut self) -> Vec<MetCode> {
         self.managed.take_met()
+    }
+
+    /// The .NET processes met since the last call whose memory does not tell what their methods are.
+    pub fn take_silent(&mut self) -> Vec<(ProcessId, Pid)> {
+        self.managed.take_silent()
     }
 
     /// What the user should know.

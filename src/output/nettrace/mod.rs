@@ -6,7 +6,7 @@
 //!                ├─ by time ──┤
 //! Trace.events ──┘            └─ Stream ─ chunks of kinds, threads, stacks, events ── file
 //! ```
-//! Times count from where those of the archive do ([`super::time_zero`]). A sample's time is told in whole milliseconds: what
+//! Times count from where those of the archive do (`time_zero`). A sample's time is told in whole milliseconds: what
 //! is over goes to the next sample of its thread, so the sum of a thread is right.
 
 mod code_map;

@@ -143,6 +143,11 @@ impl ManagedCode {
         self.processes.take_met()
     }
 
+    /// The processes met since the last call whose memory does not tell what their methods are.
+    pub(super) fn take_silent(&mut self) -> Vec<(ProcessId, Pid)> {
+        self.processes.take_silent()
+    }
+
     /// Why frames had to be guessed, or have no names.
     pub(super) fn notices(&self) -> impl Iterator<Item = Notice> {
         self.processes.notices()

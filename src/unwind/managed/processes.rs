@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::named_code::{MetCode, NamedCode, Piece};
 use super::rule_cache::Period;
@@ -31,6 +31,9 @@ pub(super) struct Processes {
     assemblies: Assemblies,
     /// Not yet told.
     met: Vec<MetCode>,
+    /// Whose memory does not tell what their methods are, not yet told; and all that were told.
+    silent: Vec<(ProcessId, Pid)>,
+    known_silent: FxHashSet<ProcessId>,
 }
 
 enum Process {
@@ -71,6 +74,17 @@ impl Processes {
     /// The code that was met since the last call, in order.
     pub(super) fn take_met(&mut self) -> Vec<MetCode> {
         std::mem::take(&mut self.met)
+    }
+
+    /// The processes since the last call whose memory cannot be read as that of a .NET runtime, or has no names that can.
+    pub(super) fn take_silent(&mut self) -> Vec<(ProcessId, Pid)> {
+        std::mem::take(&mut self.silent)
+    }
+
+    fn tell_silent(&mut self, host: &Host<'_>) {
+        if self.known_silent.insert(host.process) {
+            self.silent.push((host.process, host.pid));
+        }
     }
 
     /// The rule of a frame in code made at run time.
@@ -114,10 +128,18 @@ impl Processes {
             if name.is_none() && host.comes_again {
                 return None;
             }
+            let is_silent = name.is_none() && dotnet.names.off().is_some();
             let period = if is_settled { Period::ALWAYS } else { now };
             let met = dotnet.named.insert(host.process, piece, name, period);
-            self.met.extend(met);
+            // Of what memory does not tell somebody else may.
+            self.met.extend(met.filter(|_| !is_silent));
+            if is_silent {
+                self.tell_silent(host);
+            }
         }
+        let Some(Process::Dotnet(dotnet)) = self.runtimes.get(&host.process) else {
+            return None;
+        };
         let memory = dotnet.runtime.memory();
         Some(match code {
             Met::Method(_, function) => {
@@ -177,7 +199,13 @@ impl Processes {
             .filter(|mapping| mapping.backing == Backing::File(holder))
             .find_map(|mapping| file.bias(mapping.start, mapping.file_offset))?;
         match ProcessMemory::open(host.pid) {
-            Ok(memory) => Runtime::attach(memory, file, bias),
+            Ok(memory) => {
+                let runtime = Runtime::attach(memory, file, bias);
+                if runtime.is_none() && !host.comes_again {
+                    self.tell_silent(host);
+                }
+                runtime
+            }
             Err(error) => {
                 let known = self.refused.iter().any(|(pid, _)| *pid == host.pid);
                 if !known && self.refused.len() < MAX_REFUSED {
