@@ -256,7 +256,7 @@ fn target_without_samples() {
             &[
                 "no samples",
                 &pid,
-                "waiting, or stopped",
+                "waiting, stopped",
                 "nothing was written",
             ],
         );
