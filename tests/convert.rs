@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use support::recording::{cannot_record, record, record_pipe};
+use support::recording::{cannot_record, native_words, record, record_pipe};
 use support::{Saved, perfcollect, run, run_perfcollect, runtimes, workloads};
 use tempfile::TempDir;
 
@@ -21,15 +21,6 @@ macro_rules! need_perf {
             skip!("{why}");
         }
     };
-}
-
-fn native(name: &str) -> Option<Vec<String>> {
-    let program = workloads::native(name)?.display().to_string();
-    Some(
-        [&*program, "--mode", "shares", "--seconds", "1"]
-            .map(str::to_owned)
-            .to_vec(),
-    )
 }
 
 /// The trace of a recording in a folder.
@@ -66,7 +57,7 @@ fn expect_paths(saved: &Saved, is_copied: bool) {
 #[test]
 fn all_samples_of_each_kind_of_recording() {
     need_perf!();
-    let Some(command) = native("native-fp") else {
+    let Some(command) = native_words("native-fp") else {
         skip!("native-fp is not built; scripts/workloads builds it")
     };
     let ways: [(&[&str], bool); 4] = [
@@ -96,7 +87,7 @@ fn all_samples_of_each_kind_of_recording() {
 #[test]
 fn stack_copies_reach_the_root_without_frame_pointers() {
     need_perf!();
-    let Some(command) = native("native-nofp") else {
+    let Some(command) = native_words("native-nofp") else {
         skip!("native-nofp is not built; scripts/workloads builds it")
     };
     let folder = tempfile::tempdir().unwrap();
@@ -152,7 +143,7 @@ fn stacks_of_dotnet_reach_the_root() {
 #[test]
 fn a_cut_recording_gives_its_beginning() {
     need_perf!();
-    let Some(command) = native("native-fp") else {
+    let Some(command) = native_words("native-fp") else {
         skip!("native-fp is not built; scripts/workloads builds it")
     };
     let folder = tempfile::tempdir().unwrap();
@@ -174,7 +165,7 @@ fn a_cut_recording_gives_its_beginning() {
 #[test]
 fn an_archive_of_the_original_is_converted() {
     need_perf!();
-    let Some(command) = native("native-fp") else {
+    let Some(command) = native_words("native-fp") else {
         skip!("native-fp is not built; scripts/workloads builds it")
     };
     let folder = tempfile::tempdir().unwrap();

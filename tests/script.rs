@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use support::recording::{cannot_record, record, record_pipe};
+use support::recording::{cannot_record, native_words, record, record_pipe};
 use support::{perfcollect, run, runtimes, workloads};
 
 const FIELDS: &str = "comm,pid,tid,cpu,time,period,event,ip,sym,dso,trace";
@@ -108,15 +108,6 @@ fn compare(file: &Path, is_walked: bool) -> Better {
     better
 }
 
-fn native(name: &str) -> Option<Vec<String>> {
-    let program = workloads::native(name)?.display().to_string();
-    Some(
-        [&*program, "--mode", "shares", "--seconds", "1"]
-            .map(str::to_owned)
-            .to_vec(),
-    )
-}
-
 #[track_caller]
 fn expect_same(better: &Better) {
     assert_eq!(better.callers, 0, "{better:?}");
@@ -127,7 +118,7 @@ fn expect_same(better: &Better) {
 #[test]
 fn callchains_in_each_kind_of_recording() {
     need_perf!();
-    let Some(command) = native("native-fp") else {
+    let Some(command) = native_words("native-fp") else {
         skip!("native-fp is not built; scripts/workloads builds it")
     };
     let folder = tempfile::tempdir().unwrap();
@@ -165,7 +156,7 @@ fn processes_that_come_and_go() {
 #[test]
 fn copied_stacks() {
     need_perf!();
-    let Some(command) = native("native-nofp") else {
+    let Some(command) = native_words("native-nofp") else {
         skip!("native-nofp is not built; scripts/workloads builds it")
     };
     let folder = tempfile::tempdir().unwrap();

@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use super::error::Damage;
 use super::numbers::{Numbers, Order};
 use super::zstd::Decompressor;
+use crate::bytes::fill;
 
 pub(super) const HEADER_BYTES: usize = 8;
 
@@ -216,18 +217,4 @@ impl<R: Read> RecordStream<R> {
 /// Whether a type is one of the kernel's.
 pub(super) fn is_kernels(kind: u32) -> bool {
     (1..user::HEADER_ATTR).contains(&kind)
-}
-
-/// Reads until the buffer is full or the input ends; how far it came.
-fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match input.read(&mut buffer[filled..]) {
-            Ok(0) => break,
-            Ok(read) => filled += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(filled)
 }

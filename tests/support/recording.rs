@@ -5,6 +5,8 @@ use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use super::workloads;
+
 /// Why no recording can be made here.
 pub fn cannot_record() -> Option<&'static str> {
     let version = Command::new("perf").arg("--version").output();
@@ -53,4 +55,14 @@ fn run(perf: &mut Command) {
     let output = perf.spawn().unwrap().wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{perf:?}: {said}");
+}
+
+/// The C program of this name with a second of its shares, as words of a command.
+pub fn native_words(name: &str) -> Option<Vec<String>> {
+    let program = workloads::native(name)?.display().to_string();
+    Some(
+        [&*program, "--mode", "shares", "--seconds", "1"]
+            .map(str::to_owned)
+            .to_vec(),
+    )
 }

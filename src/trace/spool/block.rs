@@ -5,6 +5,8 @@ use std::io::{self, Read};
 use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
 use thiserror::Error;
 
+use crate::bytes::fill;
+
 /// Name and version of the format.
 const MAGIC: [u8; 4] = *b"PCS2";
 /// Bytes before the rows.
@@ -102,7 +104,7 @@ impl<R: Read> Blocks<R> {
     /// Rows of the next block; `None` where the file ends behind a whole one.
     pub(super) fn next(&mut self) -> Result<Option<&[u8]>, BlockError> {
         let mut header = [0; HEADER_BYTES];
-        match read_up_to(&mut self.input, &mut header)? {
+        match fill(&mut self.input, &mut header)? {
             0 => return Ok(None),
             HEADER_BYTES => {}
             _ => return Err(BlockError::Torn),
@@ -126,7 +128,7 @@ impl<R: Read> Blocks<R> {
             return Err(BlockError::Length { raw, stored });
         }
         self.stored.resize(stored as usize, 0);
-        if read_up_to(&mut self.input, &mut self.stored)? < self.stored.len() {
+        if fill(&mut self.input, &mut self.stored)? < self.stored.len() {
             return Err(BlockError::Torn);
         }
         if checksum(&rest[..12], &self.stored) != crc {
@@ -142,20 +144,6 @@ impl<R: Read> Blocks<R> {
         self.bytes += (HEADER_BYTES + stored as usize) as u64;
         Ok(Some(&self.raw))
     }
-}
-
-/// Fills the buffer as far as the input reaches.
-fn read_up_to(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match input.read(&mut buffer[filled..]) {
-            Ok(0) => break,
-            Ok(read) => filled += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(filled)
 }
 
 #[cfg(test)]
