@@ -152,10 +152,17 @@ fn processes_that_end_while_they_are_read() {
     );
 }
 
-/// A recursion deeper than any stack that is kept: cut, and said so. What lies above the cut is the recursion only, and no
-/// stack pretends to be one of fewer calls.
+/// A recursion deeper than any stack that is kept: cut, and said so. What lies above the cut is the inner end of the true
+/// path, and no stack pretends to be one of fewer calls.
 #[test]
 fn deep_recursion_is_cut_with_a_mark() {
+    const OUTERMOST: &[&str] = &[
+        "_start",
+        "__libc_start_main",
+        "__libc_start_call_main",
+        "main",
+        "recursion",
+    ];
     need_capture!();
     for name in ["native-fp", "native-nofp"] {
         let Some(program) = workloads::native(name) else {
@@ -173,10 +180,10 @@ fn deep_recursion_is_cut_with_a_mark() {
             all += samples;
             if user[0].starts_with("[truncated") {
                 cut += samples;
-                assert!(
-                    user[1..].iter().all(|frame| *frame == "descend"),
-                    "{stack:?}"
-                );
+                // A stack of a few frames too many lost only the outermost.
+                let callers = user.iter().rposition(|frame| *frame != "descend");
+                let callers = &user[1..=callers.unwrap_or(0)];
+                assert!(OUTERMOST.ends_with(callers), "{stack:?}");
                 assert!(user.len() > 500, "{} frames", user.len());
             } else {
                 assert!(user.contains(&"main"), "{stack:?}");
