@@ -170,7 +170,7 @@ fn deep_recursion_is_cut_with_a_mark() {
         };
         let program = program.to_str().unwrap();
         let mode = ["--mode", "recursion", "--depth", "10000", "--seconds", "2"];
-        let saved: Saved = captured([&["--", program], &mode[..]].concat());
+        let saved: Saved = captured([&["-noinline", "--", program], &mode[..]].concat());
         let (mut cut, mut all) = (0, 0);
         for (stack, samples) in &saved.stacks {
             let user = user_frames(stack);
