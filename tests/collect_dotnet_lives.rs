@@ -154,6 +154,26 @@ fn one_that_is_stopped() {
     }
 }
 
+/// Nobody lets it go on, so there is nothing but its start.
+#[test]
+fn one_that_waits_at_its_start() {
+    need_capture!();
+    for (runtime, program) in on_each_version()
+        .into_iter()
+        .filter(|(runtime, _)| runtime.major() >= 8)
+    {
+        let script = r#"DOTNET_DefaultDiagnosticPortSuspend=1 timeout 10 "$0" "$1" >/dev/null 2>&1 & sleep 3"#;
+        let saved = captured_script(&runtime, &program, script);
+        let notices = &saved.summary.quality.notices;
+        assert!(
+            notices
+                .iter()
+                .any(|notice| notice.what.contains("waits at its start")),
+            "{notices:#?}"
+        );
+    }
+}
+
 #[test]
 fn one_that_ends() {
     need_capture!();

@@ -5,6 +5,7 @@ use std::io::Write;
 
 use super::event_sessions::EventSessions;
 use super::method_sessions::MethodSessions;
+use super::standstill;
 use super::target::{Filter, Target};
 use super::young::Young;
 use crate::dotnet::{MethodName, NamedCode, tells_of_runtime};
@@ -342,6 +343,9 @@ impl<'a, W: Write> Engine<'a, W> {
             .notices()
             .chain(self.methods.notices())
             .chain(self.events.notices())
+            .chain(standstill::notices(
+                self.filter.pids().into_iter().flatten(),
+            ))
             .collect()
     }
 

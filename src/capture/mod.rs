@@ -9,6 +9,7 @@ mod method_sessions;
 mod recovery;
 mod sample_rate;
 mod signals;
+mod standstill;
 mod target;
 pub mod usage;
 mod young;
@@ -18,6 +19,7 @@ pub use conversion::{Conversion, convert};
 pub use event_sessions::EventRequest;
 pub use recovery::recover;
 pub use signals::Signals;
+pub use standstill::Standstill;
 pub use target::{Target, TargetError};
 
 use std::fmt;

@@ -11,7 +11,7 @@ use super::outputs::{Paths, Wanted, WriteError};
 use super::progress::Reporter;
 use super::working::Working;
 use crate::capture::{
-    self, Capture, CaptureError, CaptureRequest, End, EventRequest, Signals, Target,
+    self, Capture, CaptureError, CaptureRequest, End, EventRequest, Signals, Standstill, Target,
 };
 use crate::dotnet::ProfileError;
 use crate::output::file::OutputError;
@@ -146,7 +146,7 @@ fn why_no_samples(capture: &Capture, request: &CaptureRequest) -> String {
     let cause = if lost > 0 {
         format!("the kernel dropped {lost} records; use a lower -freq")
     } else {
-        match request.target {
+        match &request.target {
             Target::Machine if losses.unattributed > 0 => format!(
                 "all {} samples are of processes outside this pid namespace; run on the host, or in a container with \
                  --pid=host",
@@ -154,9 +154,12 @@ fn why_no_samples(capture: &Capture, request: &CaptureRequest) -> String {
             ),
             Target::Machine => "no CPU was busy".into(),
             Target::Pids(_) if capture.end == End::TargetGone => "the target ended".into(),
-            Target::Pids(_) => "no sample fell on the target: it was waiting, stopped, or ran too briefly; capture for \
-                                longer, or use a higher -freq"
-                .into(),
+            Target::Pids(pids) => match pids.iter().copied().find_map(Standstill::of) {
+                Some(still) => format!("{still}; {}", still.remedy()),
+                None => "no sample fell on the target: it was waiting or ran too briefly; capture for longer, or use a \
+                         higher -freq"
+                    .into(),
+            },
             Target::Command(_) => format!(
                 "the command ended before the first tick of the clock ({:.1} ms); use a higher -freq",
                 info.period_ns as f64 / 1e6
