@@ -1,9 +1,9 @@
 use std::io::Write;
 
 use super::*;
-use crate::machine::{CodeFile, Content, FileTable, Maps};
+use crate::machine::{Backing, CodeFile, Content, FileTable, Mapping, Maps};
 use crate::perf::{Layout, Record};
-use crate::trace::{Nanos, Pid, ProcessId};
+use crate::trace::{ModuleId, Nanos, Pid, ProcessId};
 
 const TEXT: u64 = 0x7000_0000;
 const STACK: u64 = 0x7fff_0000;

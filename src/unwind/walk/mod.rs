@@ -1,26 +1,23 @@
 //! Walking one sample's stack.
 
-use framehop::{
-    CacheNative, Error, FrameAddress, MayAllocateDuringUnwind, UnwindRegsNative, Unwinder as _,
-};
+mod step;
 
+use framehop::{CacheNative, Error, FrameAddress, MayAllocateDuringUnwind, UnwindRegsNative};
+
+use self::step::{LiesIn, Place};
 use super::chain;
-use super::managed::{Host, InFile, ManagedCode, MetCode, Point, Registers, Rule, StepError};
+use super::managed::{Host, ManagedCode, MetCode};
 use super::module::FileUnwinder;
 use super::modules::Modules;
 use super::signal::{Interrupted, SignalFrames};
 use super::stack_copy::StackCopy;
-use crate::machine::{Backing, Mapping};
 use crate::perf::{self, Abi, CpuMode, SampleRecord};
-use crate::trace::{CodeAddress, ModuleId, Notice, Pid, ProcessId, Truncation};
+use crate::trace::{CodeAddress, Notice, Pid, ProcessId, Truncation};
 
 pub use super::managed::Host as SampledProcess;
 
 /// Deepest stack that is kept. PerfView's reader overflows its own stack at some ten thousand.
 const MAX_FRAMES: usize = 1024;
-
-/// Where no stack is.
-const NOWHERE: u64 = 8;
 
 /// Everything walking needs besides the sample: made once, used for all processes.
 #[derive(Default)]
@@ -43,22 +40,6 @@ pub struct Walked {
     pub cut: Option<Truncation>,
     /// A caller was found by the frame pointer alone, in code where it need not lead to the caller.
     pub guessed: bool,
-}
-
-/// Where a user address lies.
-struct Place {
-    code: CodeAddress,
-    lies_in: LiesIn,
-}
-
-/// What tells the way to the caller.
-#[derive(Clone, Copy)]
-enum LiesIn {
-    /// An ELF file: the address in its own terms.
-    Elf(ModuleId, u64),
-    /// Another file, or a part of an ELF file that its segments do not tell of.
-    File(InFile),
-    Jit,
 }
 
 impl Unwinder {
@@ -274,23 +255,6 @@ impl Walk<'_> {
         matches!(self.caller_without_stack(place), Some(Ok(None)))
     }
 
-    /// Whether no unwind information covers code of an ELF file: a caller there is sought by the frame pointer.
-    fn is_undescribed(&mut self, place: &Place) -> bool {
-        let caller = self.caller_without_stack(place);
-        caller == Some(Err(Error::CouldNotReadStack(NOWHERE)))
-    }
-
-    /// How a frame of an ELF file would be left if there were no stack.
-    fn caller_without_stack(&mut self, place: &Place) -> Option<Result<Option<u64>, Error>> {
-        let LiesIn::Elf(id, stated) = place.lies_in else {
-            return None;
-        };
-        // A null frame pointer would mean the root.
-        let mut nowhere = UnwindRegsNative::new(0, 0, NOWHERE);
-        let frame = FrameAddress::from_return_address(stated.checked_add(1)?)?;
-        Some(self.elf_caller(frame, id, stated, &mut nowhere))
-    }
-
     /// In an exec the old program's registers are still there when its memory and stack are gone: then there is
     /// no user side.
     fn unmapped_leaf(&mut self, ip: u64) -> Option<Truncation> {
@@ -300,160 +264,7 @@ impl Walk<'_> {
         self.push(CodeAddress::Unmapped(self.host.process, ip), ip);
         Some(Truncation::LostTrack)
     }
-
-    /// Where the instruction at `address` lies.
-    fn place(&mut self, address: u64) -> Option<Place> {
-        let host = &self.host;
-        let mapping = host.maps.find(address)?;
-        let Backing::File(id) = mapping.backing else {
-            return Some(Place {
-                code: CodeAddress::Jit(host.process, address),
-                lies_in: LiesIn::Jit,
-            });
-        };
-        let offset = Mapping::file_offset_of(mapping, address);
-        let stated = self
-            .unwinder
-            .modules
-            .read(id, &host.files.file(id).content)
-            .and_then(|module| module.address_of(offset));
-        Some(match stated {
-            Some(stated) => Place {
-                code: CodeAddress::Elf(id, stated),
-                lies_in: LiesIn::Elf(id, stated),
-            },
-            None => Place {
-                code: CodeAddress::File(id, offset),
-                lies_in: LiesIn::File(InFile {
-                    file: id,
-                    instruction: offset,
-                    mapped_from: mapping.file_offset,
-                }),
-            },
-        })
-    }
-
-    /// One step: the return address, with `state` moved to the caller; `None` at the root.
-    fn caller(
-        &mut self,
-        frame: FrameAddress,
-        place: &Place,
-        state: &mut UnwindRegsNative,
-    ) -> Result<Option<u64>, Error> {
-        let interrupted = !frame.is_return_address();
-        let managed = &mut self.unwinder.managed;
-        let rule = match place.lies_in {
-            LiesIn::Elf(id, stated) => {
-                if interrupted && let Some(rule) = self.instruction_rule(id, stated) {
-                    return self.follow(rule, state);
-                }
-                return self.elf_caller(frame, id, stated, state);
-            }
-            LiesIn::File(place) => managed.file_rule(&self.host, place, interrupted),
-            LiesIn::Jit => managed.jit_rule(
-                &self.host,
-                Point {
-                    ip: frame.address(),
-                    interrupted,
-                },
-            ),
-        };
-        match rule {
-            Some(rule) => self.follow(rule, state),
-            None => self.by_frame_pointer(frame, state),
-        }
-    }
-
-    /// One step where nothing tells the way.
-    fn by_frame_pointer(
-        &mut self,
-        frame: FrameAddress,
-        state: &mut UnwindRegsNative,
-    ) -> Result<Option<u64>, Error> {
-        self.guessed = true;
-        let stack = self.stack;
-        let Unwinder {
-            cache,
-            frame_pointers,
-            ..
-        } = &mut *self.unwinder;
-        let mut read = |address| stack.read(address).ok_or(());
-        frame_pointers.unwind_frame(frame, state, cache, &mut read)
-    }
-
-    fn instruction_rule(&self, id: ModuleId, stated: u64) -> Option<Rule> {
-        let module = self.unwinder.modules.get(id)?;
-        module.instruction_rule(stated)
-    }
-
-    fn follow(&self, rule: Rule, state: &mut UnwindRegsNative) -> Result<Option<u64>, Error> {
-        let registers = Registers {
-            sp: state.sp(),
-            bp: state.bp(),
-        };
-        match rule.step(registers, |address| self.stack.read(address)) {
-            Ok((return_address, caller)) => {
-                state.set_ip(return_address);
-                state.set_sp(caller.sp);
-                state.set_bp(caller.bp);
-                Ok((return_address != 0).then_some(return_address))
-            }
-            Err(StepError::NoStack(address)) => Err(Error::CouldNotReadStack(address)),
-            Err(StepError::Nonsense) => Err(Error::DidNotAdvance),
-        }
-    }
-
-    fn elf_caller(
-        &mut self,
-        frame: FrameAddress,
-        id: ModuleId,
-        stated: u64,
-        state: &mut UnwindRegsNative,
-    ) -> Result<Option<u64>, Error> {
-        let stack = self.stack;
-        let mut read = |address| stack.read(address).ok_or(());
-        let Unwinder { modules, cache, .. } = &mut *self.unwinder;
-        let Some(module) = modules.get(id) else {
-            return Err(Error::DidNotAdvance);
-        };
-        let stated = if frame.is_return_address() {
-            let return_address = stated.checked_add(1).ok_or(Error::IntegerOverflow)?;
-            FrameAddress::from_return_address(return_address).ok_or(Error::ReturnAddressIsNull)?
-        } else {
-            FrameAddress::from_instruction_pointer(stated)
-        };
-        module
-            .unwinder
-            .unwind_frame(stated, state, cache, &mut read)
-    }
-
-    /// The code that a signal has interrupted, if the frame is the one that the kernel made for the handler. Unwind
-    /// information tells of it by expressions that read memory, which framehop does not.
-    fn interrupted_by_signal(
-        &mut self,
-        frame: FrameAddress,
-        place: &Place,
-        sp: u64,
-    ) -> Option<Interrupted> {
-        let LiesIn::Elf(id, stated) = place.lies_in else {
-            return None;
-        };
-        if !frame.is_return_address() {
-            return None;
-        }
-        let interrupted = Interrupted::read(sp, |address| self.stack.read(address))?;
-        let Unwinder {
-            modules, signals, ..
-        } = &mut *self.unwinder;
-        let offset = modules
-            .get(id)
-            .and_then(|module| module.file_offset_of(stated.checked_add(1)?));
-        let content = &self.host.files.file(id).content;
-        let returns = signals.returns_from_signal(id, content, offset?);
-        returns.then_some(interrupted)
-    }
 }
 
 #[cfg(test)]
-#[path = "walk_tests.rs"]
 mod tests;
