@@ -57,8 +57,13 @@ impl Drop for Setting {
     }
 }
 
-fn paranoid(level: &str) -> Option<Setting> {
-    Setting::set("/proc/sys/kernel/perf_event_paranoid", level)
+/// A level of paranoia for the rest of a block, or the end of the test where it cannot be set.
+macro_rules! need_paranoia {
+    ($level:expr) => {
+        let Some(_setting) = Setting::set("/proc/sys/kernel/perf_event_paranoid", $level) else {
+            skip!("kernel.perf_event_paranoid cannot be set");
+        };
+    };
 }
 
 /// A folder everybody may write to, with programs everybody may run.
@@ -180,9 +185,7 @@ fn unprivileged_command_at_every_level_of_paranoia() {
         ("2", false, false),
         ("3", false, false),
     ] {
-        let Some(_setting) = paranoid(level) else {
-            skip!("kernel.perf_event_paranoid cannot be set");
-        };
+        need_paranoia!(level);
         let place = Place::new();
         let command = ["--", "sh", "-c", script];
         let finished = place.collect(&NOBODY, &command);
@@ -210,9 +213,7 @@ fn unprivileged_command_has_its_shares() {
         skip!("native-fp is not built; scripts/workloads builds it");
     };
     let _alone = alone();
-    let Some(_setting) = paranoid("2") else {
-        skip!("kernel.perf_event_paranoid cannot be set");
-    };
+    need_paranoia!("2");
     for mode in ["shares", "threads"] {
         let place = Place::new();
         let program = place.add_native(&native);
@@ -235,9 +236,7 @@ fn unprivileged_pid_has_all_its_threads_once() {
         skip!("native-fp is not built; scripts/workloads builds it");
     };
     let _alone = alone();
-    let Some(_setting) = paranoid("2") else {
-        skip!("kernel.perf_event_paranoid cannot be set");
-    };
+    need_paranoia!("2");
     let place = Place::new();
     let program = place.add_native(&native);
     // The shell starts a busy child before the capture, and a program with threads that come and go.
@@ -282,9 +281,7 @@ fn chains_of_threads() {
 fn threads_found_twice_are_sampled_once() {
     need_capture!();
     let _alone = alone();
-    let Some(_setting) = paranoid("2") else {
-        skip!("kernel.perf_event_paranoid cannot be set");
-    };
+    need_paranoia!("2");
     let place = Place::new();
     let program = place.add(&std::env::current_exe().unwrap());
     let mut words = NOBODY.to_vec();
@@ -317,9 +314,7 @@ fn threads_found_twice_are_sampled_once() {
 fn threads_beyond_the_limit_of_files_are_told_of() {
     need_capture!();
     let _alone = alone();
-    let Some(_setting) = paranoid("2") else {
-        skip!("kernel.perf_event_paranoid cannot be set");
-    };
+    need_paranoia!("2");
     let place = Place::new();
     let script = format!("i=0; while [ $i -lt 60 ]; do sleep 60 & i=$((i+1)); done; {BUSY}");
     let target = shell(&NOBODY, &script);
