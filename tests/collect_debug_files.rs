@@ -110,3 +110,62 @@ fn a_directory_that_is_not_there_is_refused() {
         finished.stderr
     );
 }
+
+const SPLIT: &str = "
+static inline __attribute__((always_inline)) unsigned inlined_inner(unsigned x) {
+    for (int i = 0; i < 999; i++) {
+        x = x * 31 + 7;
+        __asm__ volatile(\"\" : \"+r\"(x));
+    }
+    return x;
+}
+__attribute__((noinline)) unsigned inline_caller(unsigned x) { return inlined_inner(x) + 1; }
+int main(void) {
+    unsigned x = 0;
+    for (int i = 0; i < 300000; i++) x = inline_caller(x);
+    return x == 42;
+}
+";
+
+#[test]
+fn split_units_and_what_dwz_moved_are_found_beside_the_program() {
+    need_capture!();
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    fs::write(at.join("split.c"), SPLIT).unwrap();
+    let run_in = |tool: &str, arguments: &[&str]| {
+        run(Command::new(tool).args(arguments).current_dir(at), LIMIT).expect_success();
+    };
+    let compile = |program: &str, option: &str| {
+        run_in("cc", &["-O2", "-g", option, "-o", program, "split.c"]);
+    };
+    let program = at.join("program");
+    let capture = || captured(["-freq", "1000", "--", program.to_str().unwrap()]);
+    let chain = ["main", "inline_caller", "inlined_inner_[i]"];
+    let is_missing = |saved: &Saved, file: &str| {
+        let told = notices(saved);
+        saved.samples_under(&chain) == 0
+            && told.contains("are not all shown")
+            && told.contains(file)
+            && told.contains("is not there")
+    };
+
+    compile("program", "-gsplit-dwarf");
+    assert!(capture().samples_under(&chain) > 0);
+    let is_dwo = |entry: &fs::DirEntry| entry.path().extension() == Some("dwo".as_ref());
+    let mut entries = fs::read_dir(at).unwrap().map(Result::unwrap);
+    fs::remove_file(entries.find(is_dwo).unwrap().path()).unwrap();
+    let saved = capture();
+    assert!(is_missing(&saved, ".dwo"), "{}", notices(&saved));
+
+    if Command::new("dwz").arg("--version").output().is_err() {
+        skip!("dwz is not installed")
+    }
+    compile("program", "-gdwarf-4");
+    compile("other", "-gdwarf-4");
+    run_in("dwz", &["-m", "common", "-M", "common", "program", "other"]);
+    assert!(capture().samples_under(&chain) > 0);
+    fs::remove_file(at.join("common")).unwrap();
+    let saved = capture();
+    assert!(is_missing(&saved, "common"), "{}", notices(&saved));
+}

@@ -1,10 +1,10 @@
-//! Sections of DWARF from anywhere, and addresses to look up in them.
+//! Sections of DWARF from anywhere, of the program and of the files that it has parts in, and addresses to look up in them.
 #![no_main]
 
 use std::cell::RefCell;
 
 use libfuzzer_sys::fuzz_target;
-use perfcollect_symbols::dwarf::{DwarfSections, MAX_FRAMES};
+use perfcollect_symbols::dwarf::{DwarfSections, MAX_FRAMES, PackageSections, SplitSections};
 
 fuzz_target!(|data: &[u8]| {
     // Sections in the order in which they are asked for, each with its length in front.
@@ -18,9 +18,24 @@ fuzz_target!(|data: &[u8]| {
         &[low, high] => usize::from(u16::from_le_bytes([low, high])),
         _ => 0,
     };
+    let section = |_: &'static str| Ok::<_, ()>(take(length()).to_vec());
     let is_big_endian = take(1) == [1];
-    let sections = DwarfSections::load(is_big_endian, |_| Ok::<_, ()>(take(length()).to_vec()));
-    let Ok(Ok(debug_info)) = sections.as_ref().map(DwarfSections::debug_info) else {
+    let Ok(mut sections) = DwarfSections::load(is_big_endian, section) else {
+        return;
+    };
+    let parts = take(1).first().copied().unwrap_or_default();
+    if parts & 1 != 0
+        && let Ok(common) = DwarfSections::load(is_big_endian, section)
+    {
+        sections.set_supplementary(common);
+    }
+    if parts & 2 != 0
+        && let Ok(package) = PackageSections::load(is_big_endian, section)
+    {
+        sections.set_package(package);
+    }
+    let open = |_: &_| SplitSections::load(is_big_endian, section).ok();
+    let Ok(debug_info) = sections.debug_info_with(open) else {
         return;
     };
     for address in [0, 1, 0x1000, 0x1139, 0x1800, 1 << 32, u64::MAX - 1, u64::MAX] {

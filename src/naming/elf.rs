@@ -2,23 +2,22 @@
 //! .NET code.
 
 use std::cell::LazyCell;
-use std::fs::File;
 
 use perfcollect_symbols::Aliases;
-use perfcollect_symbols::debug_file::{Evidence, Wanted};
 use perfcollect_symbols::demangle::demangle;
 use perfcollect_symbols::dwarf::DwarfSections;
 use perfcollect_symbols::elf::{ElfError, ElfFile, FunctionRanges};
 use perfcollect_symbols::table::SymbolTable;
 
+use super::debug_files::DebugFiles;
 use super::gap::Gap;
 use super::ready_to_run::Images;
 use super::stop::Stop;
 use super::{Named, Options, inlines, lossy, nameless};
 use rustix::io::Errno;
 
-use crate::download::{Module, Sources};
-use crate::machine::{CodeFile, Content, Root};
+use crate::download::Module;
+use crate::machine::{CodeFile, Content};
 use crate::trace::{CodeAddress, Function, FunctionKind, Notice};
 
 pub(super) fn name(
@@ -33,8 +32,8 @@ pub(super) fn name(
     let kind = kind(file);
     let mut images = Images::of(file);
     let ranges = LazyCell::new(|| function_ranges(file).unwrap_or_default());
-    let inlines = inlines::find(codes, known.dwarf, file, stop);
-    notices.extend(inlines.notice);
+    let inlines = inlines::find(codes, known.dwarf, file, options, stop);
+    notices.extend(inlines.notices);
     let plain = |code| Function {
         module: module.clone(),
         kind,
@@ -151,14 +150,17 @@ impl Known {
             return Ok(Self::default());
         };
         let is_whole = own.has_symtab() && (own.has_debug_info() || !options.inlined);
-        let (debug, notices) = match is_whole {
-            true => (None, Vec::new()),
-            false => debug_file(&own, file, options),
+        let mut search = DebugFiles::new(file, options);
+        let found = match is_whole {
+            true => None,
+            false => search.separate(&own),
         };
-        let debug = debug.as_ref().and_then(|debug| ElfFile::open(debug).ok());
+        let debug = found
+            .as_ref()
+            .and_then(|found| ElfFile::open(&found.file).ok());
         let both = || debug.iter().chain([&own]);
         let dwarf = match options.inlined {
-            true => both().find_map(|elf| elf.dwarf_sections().transpose()),
+            true => both().find_map(|elf| search.sections(elf, found.as_ref()).transpose()),
             false => None,
         };
         Ok(Self {
@@ -166,7 +168,7 @@ impl Known {
                 .filter_map(|elf| elf.symbols_by(aliases).ok())
                 .collect(),
             dwarf,
-            notices,
+            notices: search.notices,
         })
     }
 }
@@ -183,59 +185,6 @@ pub(super) fn identity(file: &CodeFile, options: &Options) -> Option<(Option<Mod
         Content::File(content) => ElfFile::open(content).ok()?,
         Content::Vdso(_) | Content::Unavailable(_) => return None,
     };
-    let has_symbols = own.has_symtab() || debug_file(&own, file, options).0.is_some();
+    let has_symbols = own.has_symtab() || DebugFiles::new(file, options).separate(&own).is_some();
     Some((Module::of(file.clean_path(), &own), has_symbols))
-}
-
-/// The separate debug file: in the directories asked for, in the root directory of a process that has the file mapped, else in ours,
-/// else in perf's cache, else what was downloaded before.
-fn debug_file(
-    own: &ElfFile<'_>,
-    file: &CodeFile,
-    options: &Options,
-) -> (Option<File>, Vec<Notice>) {
-    let build_id = own.build_id();
-    let debug_link = own.debug_link();
-    let perf_cache = std::env::home_dir().map(|home| home.join(".debug"));
-    let wanted = Wanted {
-        path: file.clean_path(),
-        build_id: build_id.as_deref(),
-        debug_link: debug_link.as_ref(),
-        directories: &options.symbol_directories,
-        perf_cache: perf_cache.as_deref(),
-    };
-    let mut notices = Vec::new();
-    // The directories and perf's cache are ours, also where the process has another root.
-    let directories: fn(Evidence) -> bool = |evidence| evidence == Evidence::Directory;
-    let perf_cache: fn(Evidence) -> bool = |evidence| evidence == Evidence::PerfCache;
-    let beside_files: fn(Evidence) -> bool =
-        |evidence| !matches!(evidence, Evidence::Directory | Evidence::PerfCache);
-    let roots = file.debug_roots().map(|root| (root, beside_files));
-    for (root, are_there) in [(Root::host(), directories)]
-        .into_iter()
-        .chain(roots)
-        .chain([(Root::host(), perf_cache)])
-    {
-        let Ok(root) = root else { continue };
-        let mut candidates = wanted.candidates();
-        candidates.retain(|candidate| are_there(candidate.evidence));
-        let search = wanted.try_each(candidates, |path| root.open(path));
-        if let Some((_, debug)) = search.found {
-            return (Some(debug), notices);
-        }
-        notices.extend(search.rejected.iter().map(|(candidate, why)| {
-            let path = candidate.path.display();
-            Notice::new(format!("{path} was not used: {why}"), "")
-        }));
-    }
-    let downloaded = Module::of(file.clean_path(), own).and_then(|module| {
-        let host = Root::host().ok()?;
-        let mut cached = Sources::new(&[]).cached(&module).into_iter();
-        cached.find_map(|path| {
-            let debug = host.open(&path).ok()?;
-            wanted.check(&debug).ok().map(|()| debug)
-        })
-    });
-    notices.dedup();
-    (downloaded, notices)
 }

@@ -1,12 +1,16 @@
 //! Functions that were inlined, by debug information.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
+use std::path::PathBuf;
 
 use perfcollect_symbols::demangle::demangle;
-use perfcollect_symbols::dwarf::{DebugInfo, DwarfError, DwarfSections};
+use perfcollect_symbols::dwarf::{DebugInfo, DwarfError, DwarfSections, SplitSections, SplitUnit};
 use perfcollect_symbols::elf::ElfError;
 use thiserror::Error;
 
+use super::Options;
+use super::debug_files::DebugFiles;
 use super::stop::Stop;
 use crate::machine::CodeFile;
 use crate::trace::{CodeAddress, Notice};
@@ -20,7 +24,7 @@ pub(super) struct Inlines {
     /// Of the addresses that have some.
     pub(super) names: NamesByAddress,
     /// What could not be read.
-    pub(super) notice: Option<Notice>,
+    pub(super) notices: Vec<Notice>,
 }
 
 #[derive(Debug, Error)]
@@ -29,6 +33,8 @@ enum Fault {
     Elf(#[from] ElfError),
     #[error(transparent)]
     Dwarf(#[from] DwarfError),
+    #[error("{} is not there", .0.display())]
+    Missing(PathBuf),
 }
 
 /// The functions inlined at these addresses of a file.
@@ -36,32 +42,63 @@ pub(super) fn find(
     codes: &[CodeAddress],
     dwarf: Option<Result<DwarfSections, ElfError>>,
     file: &CodeFile,
+    options: &Options,
     stop: Stop<'_>,
 ) -> Inlines {
     let Some(dwarf) = dwarf else {
         return Inlines::default();
     };
+    let split = RefCell::new(SplitUnits::new(file, options));
+    let open = |unit: &SplitUnit| split.borrow_mut().open(unit);
     let (names, fault) = match dwarf {
-        Ok(sections) => read(codes, &sections, stop),
+        Ok(sections) => read(codes, &sections, &open, stop),
         Err(error) => (Vec::new(), Some(error.into())),
     };
-    let notice = fault.map(|fault| {
+    let mut split = split.into_inner();
+    let fault = fault.or(split.missing.take());
+    let mut notices = split.files.notices;
+    notices.extend(fault.map(|fault| {
         let path = file.clean_path().display();
         Notice::new(
             format!("inlined functions of {path} are not all shown: {fault}"),
             "",
         )
-    });
-    Inlines { names, notice }
+    }));
+    Inlines { names, notices }
+}
+
+/// The files of split units.
+struct SplitUnits<'a> {
+    files: DebugFiles<'a>,
+    /// The first that is not there.
+    missing: Option<Fault>,
+}
+
+impl<'a> SplitUnits<'a> {
+    fn new(file: &'a CodeFile, options: &'a Options) -> Self {
+        Self {
+            files: DebugFiles::new(file, options),
+            missing: None,
+        }
+    }
+
+    fn open(&mut self, unit: &SplitUnit) -> Option<SplitSections> {
+        let sections = self.files.split_unit(unit);
+        if sections.is_none() && self.missing.is_none() {
+            self.missing = Some(Fault::Missing(unit.name.clone()));
+        }
+        sections
+    }
 }
 
 /// What can be read, and the first fault.
 fn read(
     codes: &[CodeAddress],
     sections: &DwarfSections,
+    open: &dyn Fn(&SplitUnit) -> Option<SplitSections>,
     stop: Stop<'_>,
 ) -> (NamesByAddress, Option<Fault>) {
-    let debug_info = match sections.debug_info() {
+    let debug_info = match sections.debug_info_with(open) {
         Ok(debug_info) => debug_info,
         Err(error) => return (Vec::new(), Some(error.into())),
     };

@@ -1,5 +1,6 @@
 //! From code addresses to functions: each unique address once, at the end, offline.
 
+mod debug_files;
 pub(crate) mod elf;
 mod gap;
 mod inlines;

@@ -4,6 +4,9 @@
 //! `FILE.dbg` beside the file and below `/usr/lib/debug`, the latter being how `dotnet-symbol` names them, and the cache of perf.
 //! A file found is only taken with proof that it belongs: the same build id or, where one of the two has none, the CRC
 //! of the debug link. Paths are handed to the caller to open, who knows in which root they hold.
+//!
+//! Debug information may be in several files: [`AltLink`](crate::elf::AltLink) and [`SplitUnit`](crate::dwarf::SplitUnit) know the
+//! places of the others.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -16,6 +19,10 @@ use thiserror::Error;
 
 use crate::crc::{Crc32, MAX_CRC_FILE_BYTES};
 use crate::elf::{DebugLink, ElfError, ElfFile};
+
+pub use parts::package_candidates;
+
+mod parts;
 
 /// Where distributions install debug files.
 const GLOBAL_DIRECTORY: &str = "/usr/lib/debug";
@@ -35,6 +42,8 @@ pub enum Evidence {
     PerfCache,
     /// In one of [`Wanted::directories`].
     Directory,
+    /// At the path that debug information names: in `.gnu_debugaltlink` or for a split unit.
+    Named,
 }
 
 /// A place where a debug file may be.
@@ -135,29 +144,9 @@ impl Wanted<'_> {
     pub fn try_each(
         &self,
         candidates: Vec<Candidate>,
-        mut open: impl FnMut(&Path) -> io::Result<File>,
+        open: impl FnMut(&Path) -> io::Result<File>,
     ) -> Search {
-        let mut search = Search {
-            found: None,
-            rejected: Vec::new(),
-        };
-        for candidate in candidates {
-            let checked = match open(&candidate.path) {
-                Ok(file) => self.check(&file).map(|()| file),
-                Err(error) if is_absence(&error) => continue,
-                Err(error) => Err(Rejection::Open(error)),
-            };
-            match checked {
-                Ok(file) => {
-                    search.found = Some((candidate, file));
-                    break;
-                }
-                // perf keeps every file it has seen, stripped ones too.
-                Err(Rejection::NoSymbols) if candidate.evidence == Evidence::PerfCache => {}
-                Err(why) => search.rejected.push((candidate, why)),
-            }
-        }
-        search
+        Search::of(candidates, open, |file| self.check(&file).map(|()| file))
     }
 
     /// Whether a file is the debug file of this one, and of use.
@@ -187,11 +176,42 @@ impl Wanted<'_> {
 
 /// How a search went.
 #[derive(Debug)]
-pub struct Search {
-    /// The debug file, open, and where it was.
-    pub found: Option<(Candidate, File)>,
+pub struct Search<T = File> {
+    /// The debug file, open, or what was taken from it, and where it was.
+    pub found: Option<(Candidate, T)>,
     /// Files that were there but were not used.
     pub rejected: Vec<(Candidate, Rejection)>,
+}
+
+impl<T> Search<T> {
+    /// Tries candidates in order until `take` takes one. `open` as for [`Wanted::try_each`].
+    pub fn of(
+        candidates: Vec<Candidate>,
+        mut open: impl FnMut(&Path) -> io::Result<File>,
+        mut take: impl FnMut(File) -> Result<T, Rejection>,
+    ) -> Self {
+        let mut search = Self {
+            found: None,
+            rejected: Vec::new(),
+        };
+        for candidate in candidates {
+            let taken = match open(&candidate.path) {
+                Ok(file) => take(file),
+                Err(error) if is_absence(&error) => continue,
+                Err(error) => Err(Rejection::Open(error)),
+            };
+            match taken {
+                Ok(taken) => {
+                    search.found = Some((candidate, taken));
+                    break;
+                }
+                // perf keeps every file it has seen, stripped ones too.
+                Err(Rejection::NoSymbols) if candidate.evidence == Evidence::PerfCache => {}
+                Err(why) => search.rejected.push((candidate, why)),
+            }
+        }
+        search
+    }
 }
 
 /// Why a file was not used.
@@ -236,6 +256,15 @@ pub enum Rejection {
     /// It belongs but has no symbol table.
     #[error("debug file: it has no symbol table")]
     NoSymbols,
+    /// It belongs but has no debug information.
+    #[error("debug file: it has no debug information")]
+    NoDebugInfo,
+    /// It has another unit, or another build of it.
+    #[error("debug file: it is not of the split unit {expected:016x}")]
+    SplitUnit {
+        /// [`SplitUnit::id`](crate::dwarf::SplitUnit::id).
+        expected: u64,
+    },
 }
 
 /// `ab/cdef.debug`.
@@ -275,70 +304,5 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn places_in_the_order_of_gdb() {
-        let link = DebugLink {
-            name: b"libx.debuglink".to_vec(),
-            crc: 1,
-        };
-        let wanted = Wanted {
-            path: Path::new("/opt/app/libx.so"),
-            build_id: Some(&[0xab, 0xcd, 0x0f]),
-            debug_link: Some(&link),
-            directories: &["/symbols".into()],
-            perf_cache: Some(Path::new("/root/.debug")),
-        };
-        let paths: Vec<_> = wanted
-            .candidates()
-            .into_iter()
-            .map(|candidate| candidate.path)
-            .collect();
-        let expected = [
-            "/symbols/.build-id/ab/cd0f.debug",
-            "/symbols/ab/cd0f.debug",
-            "/symbols/libx.debuglink",
-            "/symbols/libx.so.debug",
-            "/symbols/libx.so.dbg",
-            "/symbols/libx.so",
-            "/usr/lib/debug/.build-id/ab/cd0f.debug",
-            "/opt/app/libx.debuglink",
-            "/opt/app/.debug/libx.debuglink",
-            "/usr/lib/debug/opt/app/libx.debuglink",
-            "/opt/app/libx.so.debug",
-            "/opt/app/libx.so.dbg",
-            "/usr/lib/debug/opt/app/libx.so.debug",
-            "/usr/lib/debug/opt/app/libx.so.dbg",
-            "/root/.debug/.build-id/ab/cd0f/debug",
-            "/root/.debug/.build-id/ab/cd0f/elf",
-        ];
-        assert_eq!(paths, expected.map(PathBuf::from));
-    }
-
-    #[test]
-    fn a_place_named_twice_is_tried_once_and_the_file_itself_never() {
-        let link = DebugLink {
-            name: b"libcoreclr.so.dbg".to_vec(),
-            crc: 1,
-        };
-        let mut wanted = Wanted {
-            path: Path::new("/d/libcoreclr.so"),
-            build_id: Some(&[1]),
-            debug_link: Some(&link),
-            directories: &[],
-            perf_cache: None,
-        };
-        let beside = |wanted: &Wanted<'_>| {
-            wanted
-                .candidates()
-                .iter()
-                .filter(|c| c.path == Path::new("/d/libcoreclr.so.dbg"))
-                .count()
-        };
-        assert_eq!((wanted.candidates().len(), beside(&wanted)), (5, 1));
-        wanted.path = Path::new("/d/libcoreclr.so.dbg");
-        assert_eq!(beside(&wanted), 0);
-    }
-}
+#[path = "debug_file/tests.rs"]
+mod tests;

@@ -15,13 +15,18 @@
 //! # }
 //! ```
 
-use addr2line::{Context, LookupResult};
-use gimli::{AbbreviationsCacheStrategy, RunTimeEndian, SectionId};
+use std::sync::Arc;
+
+use addr2line::{Context, LookupContinuation, LookupResult, SplitDwarfLoad};
+use elsa::FrozenVec;
+use gimli::{AbbreviationsCacheStrategy, Dwarf, DwarfPackage, RunTimeEndian, SectionId};
 use thiserror::Error;
 
 use guard::{Guard, Guarded};
+pub use split::{PackageSections, SplitSections, SplitUnit};
 
 mod guard;
+mod split;
 
 /// Longest name of a function taken, in bytes.
 const MAX_NAME_BYTES: usize = 64 << 10;
@@ -40,11 +45,21 @@ pub enum DwarfError {
 }
 
 /// Copies of the sections that tell of functions and lines.
-#[derive(Debug)]
 pub struct DwarfSections {
     sections: gimli::DwarfSections<Vec<u8>>,
     endian: RunTimeEndian,
     guard: Guard,
+    supplementary: Option<gimli::DwarfSections<Vec<u8>>>,
+    package: Option<PackageSections>,
+    /// Those that were asked for so far.
+    split: FrozenVec<Box<SplitSections>>,
+}
+
+fn run_time_endian(is_big_endian: bool) -> RunTimeEndian {
+    match is_big_endian {
+        false => RunTimeEndian::Little,
+        true => RunTimeEndian::Big,
+    }
 }
 
 impl DwarfSections {
@@ -70,30 +85,64 @@ impl DwarfSections {
                 | SectionId::DebugStrOffsets => section(id.name()),
                 _ => Ok(Vec::new()),
             })?,
-            endian: match is_big_endian {
-                false => RunTimeEndian::Little,
-                true => RunTimeEndian::Big,
-            },
+            endian: run_time_endian(is_big_endian),
             guard: Guard::default(),
+            supplementary: None,
+            package: None,
+            split: FrozenVec::new(),
         })
     }
 
-    /// Reads what units there are; the rest is read when an address asks for it.
+    /// Adds what several files have in common, as `dwz` moves it to a file of its own: the one that
+    /// [`ElfFile::alt_link`](crate::elf::ElfFile::alt_link) names.
+    pub fn set_supplementary(&mut self, common: Self) {
+        self.supplementary = Some(common.sections).filter(|_| common.endian == self.endian);
+    }
+
+    /// Adds the package of split units, `FILE.dwp`.
+    pub fn set_package(&mut self, package: PackageSections) {
+        self.package = Some(package).filter(|package| package.endian == self.endian);
+    }
+
+    /// Reads what units there are; the rest is read when an address asks for it. Of split units only what is in the package is known.
     ///
     /// # Errors
-    /// The list of units is damaged.
+    /// The list of units is damaged, or that of the package.
     pub fn debug_info(&self) -> Result<DebugInfo<'_>, DwarfError> {
+        self.debug_info_with(|_| None)
+    }
+
+    /// The same with `open` to open the file of a split unit that is not in the package: called once for each, when an address asks for it.
+    ///
+    /// # Errors
+    /// As [`DwarfSections::debug_info`].
+    pub fn debug_info_with<'a>(
+        &'a self,
+        open: impl Fn(&SplitUnit) -> Option<SplitSections> + 'a,
+    ) -> Result<DebugInfo<'a>, DwarfError> {
         self.guard.enter();
-        let mut dwarf = self
-            .sections
-            .borrow(|section| Guarded::new(section, self.endian, &self.guard));
-        // Of Rust programs five units have one table.
-        dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
-        let context = Context::from_dwarf(dwarf).map_err(|error| self.guard.explain(error))?;
+        let mut dwarf = self.borrow(&self.sections);
+        if let Some(common) = &self.supplementary {
+            dwarf.set_sup(self.borrow(common));
+        }
+        let explain = |error| self.guard.explain(error);
+        let package = self.package.as_ref();
         Ok(DebugInfo {
-            context,
-            guard: &self.guard,
+            context: Context::from_dwarf(dwarf).map_err(explain)?,
+            package: package
+                .map(|package| package.borrow(&self.guard))
+                .transpose()
+                .map_err(explain)?,
+            sections: self,
+            open: Box::new(open),
         })
+    }
+
+    fn borrow<'a>(&'a self, sections: &'a gimli::DwarfSections<Vec<u8>>) -> Dwarf<Guarded<'a>> {
+        let mut dwarf = sections.borrow(|bytes| Guarded::new(bytes, self.endian, &self.guard));
+        // Of Rust programs five units have one table; of what dwz makes, all.
+        dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
+        dwarf
     }
 }
 
@@ -108,10 +157,14 @@ pub struct SourceFrame<'a> {
     pub line: Option<u32>,
 }
 
+type OpenSplit<'a> = Box<dyn Fn(&SplitUnit) -> Option<SplitSections> + 'a>;
+
 /// Addresses to functions and lines.
 pub struct DebugInfo<'a> {
     context: Context<Guarded<'a>>,
-    guard: &'a Guard,
+    sections: &'a DwarfSections,
+    package: Option<DwarfPackage<Guarded<'a>>>,
+    open: OpenSplit<'a>,
 }
 
 impl<'a> DebugInfo<'a> {
@@ -123,16 +176,24 @@ impl<'a> DebugInfo<'a> {
         if address == u64::MAX {
             return Ok(Vec::new());
         }
-        self.guard.enter();
+        let guard = &self.sections.guard;
+        guard.enter();
         self.read_frames(address)
-            .map_err(|error| self.guard.explain(error))
+            .map_err(|error| guard.explain(error))
     }
 
     fn read_frames(&self, address: u64) -> Result<Vec<SourceFrame<'a>>, gimli::Error> {
-        // What is in files of its own (split DWARF) is passed over.
-        let mut found = match self.context.find_frames(address) {
-            LookupResult::Output(found) => found?,
-            load => load.skip_all_loads()?,
+        let mut lookup = self.context.find_frames(address);
+        let mut found = loop {
+            lookup = match lookup {
+                LookupResult::Output(found) => break found?,
+                LookupResult::Load { load, continuation } => {
+                    // addr2line wants it so; no other thread sees it.
+                    #[allow(clippy::arc_with_non_send_sync)]
+                    let unit = self.split_unit(&load)?.map(Arc::new);
+                    continuation.resume(unit)
+                }
+            };
         };
         let mut frames = Vec::new();
         while let Some(frame) = found.next()? {
@@ -152,5 +213,29 @@ impl<'a> DebugInfo<'a> {
             });
         }
         Ok(frames)
+    }
+
+    /// What the package or a file of its own has of a unit; `None`: neither is there.
+    fn split_unit(
+        &self,
+        load: &SplitDwarfLoad<Guarded<'a>>,
+    ) -> Result<Option<Dwarf<Guarded<'a>>>, gimli::Error> {
+        if let Some(package) = &self.package
+            && let Some(dwarf) = package.find_cu(load.dwo_id, &load.parent)?
+        {
+            return Ok(Some(dwarf));
+        }
+        let DwarfSections { guard, split, .. } = self.sections;
+        guard.charge(split::WORK_OF_OPENING)?;
+        let Some(unit) = SplitUnit::of(load)? else {
+            return Ok(None);
+        };
+        let Some(sections) = (self.open)(&unit).filter(|sections| sections.holds(&unit)) else {
+            return Ok(None);
+        };
+        guard.charge(sections.work())?;
+        let mut dwarf = split.push_get(Box::new(sections)).borrow(guard);
+        dwarf.make_dwo(&load.parent);
+        Ok(Some(dwarf))
     }
 }

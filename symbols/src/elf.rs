@@ -14,7 +14,7 @@ use object::read::{CompressedData, CompressionFormat};
 use thiserror::Error;
 
 use crate::binding::Aliases;
-use crate::dwarf::DwarfSections;
+use crate::dwarf::{DwarfSections, PackageSections, SplitSections};
 use crate::table::{SymbolTable, TableError};
 use headers::Headers;
 use source::Source;
@@ -31,7 +31,7 @@ mod unwind;
 
 pub use dwarf::MAX_DWARF_BYTES;
 pub use function_ranges::FunctionRanges;
-pub use notes::DebugLink;
+pub use notes::{AltLink, DebugLink};
 pub use plt::StubSection;
 pub use unwind::{Section, UnwindSections};
 
@@ -164,6 +164,12 @@ impl<'a> ElfFile<'a> {
         notes::debug_link(self.source, &self.headers)
     }
 
+    /// The file that has what this one's debug information has in common with others'.
+    #[must_use]
+    pub fn alt_link(&self) -> Option<AltLink> {
+        notes::alt_link(self.source, &self.headers)
+    }
+
     /// Whether the file has a `.symtab`, so that a separate debug file would add nothing to the names.
     #[must_use]
     pub fn has_symtab(&self) -> bool {
@@ -222,6 +228,22 @@ impl<'a> ElfFile<'a> {
     /// They have more than [`MAX_DWARF_BYTES`] together, lie outside the file or do not decompress.
     pub fn dwarf_sections(&self) -> Result<Option<DwarfSections>, ElfError> {
         dwarf::sections(self.source, &self.headers)
+    }
+
+    /// The same of the file of a split unit (`.dwo`).
+    ///
+    /// # Errors
+    /// As [`ElfFile::dwarf_sections`].
+    pub fn split_sections(&self) -> Result<Option<SplitSections>, ElfError> {
+        dwarf::split_sections(self.source, &self.headers)
+    }
+
+    /// The same of a package of split units (`.dwp`).
+    ///
+    /// # Errors
+    /// As [`ElfFile::dwarf_sections`].
+    pub fn package_sections(&self) -> Result<Option<PackageSections>, ElfError> {
+        dwarf::package_sections(self.source, &self.headers)
     }
 
     /// The address of a symbol of any kind that the file defines in `.dynsym`, by its name without version.

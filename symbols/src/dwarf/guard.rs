@@ -51,6 +51,14 @@ impl Guard {
         }
     }
 
+    /// Takes what counts as so many reads.
+    pub(super) fn charge(&self, work: u64) -> gimli::Result<()> {
+        match self.allows(work) {
+            true => Ok(()),
+            false => Err(Error::UnexpectedEof(ReaderOffsetId(0))),
+        }
+    }
+
     /// Whether so many reads more may be done, at this depth of the stack.
     #[inline]
     fn allows(&self, work: u64) -> bool {

@@ -3,7 +3,7 @@
 use super::headers::{Headers, Section};
 use super::source::Source;
 use super::{ElfError, section_data};
-use crate::dwarf::DwarfSections;
+use crate::dwarf::{DwarfSections, PackageSections, SplitSections};
 
 /// Most bytes of all sections together, decompressed: what libcoreclr has, six times.
 pub const MAX_DWARF_BYTES: u64 = 256 << 20;
@@ -23,12 +23,45 @@ pub(super) fn sections(
     source: Source<'_>,
     headers: &Headers,
 ) -> Result<Option<DwarfSections>, ElfError> {
-    if !is_there(headers) {
+    load(source, headers, ".debug_info", |endian, section| {
+        DwarfSections::load(endian, section)
+    })
+}
+
+pub(super) fn split_sections(
+    source: Source<'_>,
+    headers: &Headers,
+) -> Result<Option<SplitSections>, ElfError> {
+    load(source, headers, ".debug_info.dwo", |endian, section| {
+        SplitSections::load(endian, section)
+    })
+}
+
+pub(super) fn package_sections(
+    source: Source<'_>,
+    headers: &Headers,
+) -> Result<Option<PackageSections>, ElfError> {
+    load(source, headers, ".debug_cu_index", |endian, section| {
+        PackageSections::load(endian, section)
+    })
+}
+
+/// What `take` makes of the byte order (whether it is big-endian) and of sections by name; `None`: the most important one is not there.
+fn load<T>(
+    source: Source<'_>,
+    headers: &Headers,
+    most_important: &str,
+    take: impl FnOnce(
+        bool,
+        &mut dyn FnMut(&'static str) -> Result<Vec<u8>, ElfError>,
+    ) -> Result<T, ElfError>,
+) -> Result<Option<T>, ElfError> {
+    if find(headers, most_important).is_none() {
         return Ok(None);
     }
     let mut taken: u64 = 0;
     let is_big_endian = headers.endian == object::Endianness::Big;
-    let section = |name| {
+    let mut section = |name| {
         let Some(section) = find(headers, name) else {
             return Ok(Vec::new());
         };
@@ -43,7 +76,7 @@ pub(super) fn sections(
                 error => error,
             })?;
         taken += bytes.len() as u64;
-        Ok::<_, ElfError>(bytes)
+        Ok(bytes)
     };
-    DwarfSections::load(is_big_endian, section).map(Some)
+    take(is_big_endian, &mut section).map(Some)
 }

@@ -1,5 +1,9 @@
 //! Who the file is: its build id, and the name and checksum of its debug file.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
 use object::Endianness;
 use object::elf::{self, FileHeader32, FileHeader64};
 use object::read::elf::{FileHeader, NoteIterator};
@@ -13,7 +17,7 @@ const MAX_NOTES_BYTES: u64 = 1 << 20;
 const MAX_NOTE_RANGES: usize = 64;
 /// Longest build id taken; SHA-1 has 20 bytes, the kernel takes no longer ones.
 const MAX_BUILD_ID_BYTES: usize = 64;
-/// Most bytes of `.gnu_debuglink`: a file name, padding and a CRC.
+/// Most bytes of `.gnu_debuglink`: a file name, padding and a CRC; and of `.gnu_debugaltlink`: a path and a build id.
 const MAX_DEBUG_LINK_BYTES: u64 = 4096;
 
 /// A file name with the CRC-32 of that file's contents: the section `.gnu_debuglink` (GDB manual, "Separate Debug Files").
@@ -23,6 +27,15 @@ pub struct DebugLink {
     pub name: Vec<u8>,
     /// Of the whole file, as zlib computes it.
     pub crc: u32,
+}
+
+/// A path with the build id of the file there: the section `.gnu_debugaltlink`, which `dwz` writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AltLink {
+    /// Absolute, or relative to the directory of the file that has the link.
+    pub path: PathBuf,
+    /// [`ElfFile::build_id`](super::ElfFile::build_id) of that file.
+    pub build_id: Vec<u8>,
 }
 
 /// The contents of the note `NT_GNU_BUILD_ID`. Sections come first: the program headers of a separate debug file
@@ -74,13 +87,7 @@ fn build_id_in<Elf: FileHeader<Endian = Endianness>>(
 
 /// A NUL-terminated name, zeros up to a multiple of 4, the CRC in the file's byte order.
 pub(super) fn debug_link(source: Source<'_>, headers: &Headers) -> Option<DebugLink> {
-    let is_link = |section: &&Section| {
-        section.name == b".gnu_debuglink" && section.size <= MAX_DEBUG_LINK_BYTES
-    };
-    let section = headers.sections.iter().find(is_link)?;
-    let bytes = source
-        .read_exact(".gnu_debuglink", section.offset, section.size)
-        .ok()?;
+    let bytes = link_section(source, headers, ".gnu_debuglink")?;
     let name_len = memchr::memchr(0, &bytes)?;
     let name = bytes.get(..name_len)?;
     let crc: [u8; 4] = bytes
@@ -98,4 +105,24 @@ pub(super) fn debug_link(source: Source<'_>, headers: &Headers) -> Option<DebugL
         name: name.to_vec(),
         crc,
     })
+}
+
+/// A NUL-terminated path, then the build id.
+pub(super) fn alt_link(source: Source<'_>, headers: &Headers) -> Option<AltLink> {
+    let bytes = link_section(source, headers, ".gnu_debugaltlink")?;
+    let (path, build_id) = bytes.split_at_checked(memchr::memchr(0, &bytes)?)?;
+    let build_id = build_id.get(1..)?;
+    let is_whole = !path.is_empty() && (1..=MAX_BUILD_ID_BYTES).contains(&build_id.len());
+    is_whole.then(|| AltLink {
+        path: OsStr::from_bytes(path).into(),
+        build_id: build_id.to_vec(),
+    })
+}
+
+fn link_section(source: Source<'_>, headers: &Headers, name: &'static str) -> Option<Vec<u8>> {
+    let is_link = |section: &&Section| {
+        section.name == name.as_bytes() && section.size <= MAX_DEBUG_LINK_BYTES
+    };
+    let section = headers.sections.iter().find(is_link)?;
+    source.read_exact(name, section.offset, section.size).ok()
 }

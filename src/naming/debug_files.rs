@@ -1,0 +1,165 @@
+//! The files that have the symbols and the debug information of a mapped file, in the root directories where they may be.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+
+use perfcollect_symbols::debug_file::{
+    Candidate, Evidence, Rejection, Search, Wanted, package_candidates,
+};
+use perfcollect_symbols::dwarf::{DwarfSections, SplitSections, SplitUnit};
+use perfcollect_symbols::elf::{ElfError, ElfFile};
+
+use super::Options;
+use crate::download::{Module, Sources};
+use crate::machine::{CodeFile, Root};
+use crate::trace::Notice;
+
+/// A search for the files of one mapped file.
+pub(super) struct DebugFiles<'a> {
+    file: &'a CodeFile,
+    options: &'a Options,
+    /// What was there and was not used, and what is missing.
+    pub(super) notices: Vec<Notice>,
+}
+
+/// A separate debug file.
+pub(super) struct Found {
+    pub(super) file: File,
+    path: PathBuf,
+}
+
+impl<'a> DebugFiles<'a> {
+    pub(super) fn new(file: &'a CodeFile, options: &'a Options) -> Self {
+        Self {
+            file,
+            options,
+            notices: Vec::new(),
+        }
+    }
+
+    /// The separate debug file: in the directories asked for, in the root directory of a process that has the file mapped, else in ours,
+    /// else in perf's cache, else what was downloaded before.
+    pub(super) fn separate(&mut self, own: &ElfFile<'_>) -> Option<Found> {
+        let build_id = own.build_id();
+        let debug_link = own.debug_link();
+        let perf_cache = std::env::home_dir().map(|home| home.join(".debug"));
+        let wanted = Wanted {
+            path: self.file.clean_path(),
+            build_id: build_id.as_deref(),
+            debug_link: debug_link.as_ref(),
+            directories: &self.options.symbol_directories,
+            perf_cache: perf_cache.as_deref(),
+        };
+        let found = self.search(&wanted.candidates(), |file| {
+            wanted.check(&file).map(|()| file)
+        });
+        if let Some((path, file)) = found {
+            return Some(Found { file, path });
+        }
+        let module = Module::of(self.file.clean_path(), own)?;
+        let host = Root::host().ok()?;
+        let mut cached = Sources::new(&[]).cached(&module).into_iter();
+        cached.find_map(|path| {
+            let file = host.open(&path).ok()?;
+            wanted.check(&file).ok()?;
+            Some(Found { file, path })
+        })
+    }
+
+    /// The debug information of the file or of its separate debug file, with the parts that are in others but split units.
+    pub(super) fn sections(
+        &mut self,
+        elf: &ElfFile<'_>,
+        separate: Option<&Found>,
+    ) -> Result<Option<DwarfSections>, ElfError> {
+        let Some(mut sections) = elf.dwarf_sections()? else {
+            return Ok(None);
+        };
+        self.add_supplementary(&mut sections, elf, separate);
+        let places = package_candidates(self.file.clean_path(), &self.options.symbol_directories);
+        let package = self.search(&places, |file| {
+            let package = ElfFile::open(&file)?.package_sections()?;
+            package.ok_or(Rejection::NoDebugInfo)
+        });
+        if let Some((_, package)) = package {
+            sections.set_package(package);
+        }
+        Ok(Some(sections))
+    }
+
+    fn add_supplementary(
+        &mut self,
+        sections: &mut DwarfSections,
+        elf: &ElfFile<'_>,
+        separate: Option<&Found>,
+    ) {
+        let Some(link) = elf.alt_link() else { return };
+        let own = self.file.clean_path();
+        // In a tree of build ids there are symbolic links to the files; their own directories are what counts.
+        let linked_from = match separate {
+            Some(found) => vec![real_path(&found.file), Some(found.path.clone())],
+            None => vec![Some(own.to_owned())],
+        };
+        let linked_from: Vec<_> = linked_from.iter().flatten().map(PathBuf::as_path).collect();
+        let places = link.candidates(&linked_from, &self.options.symbol_directories);
+        match self.search(&places, |file| link.take(&file)) {
+            Some((_, common)) => sections.set_supplementary(common),
+            None => self.notices.push(Notice::new(
+                format!(
+                    "inlined functions of {} are not all shown: {}, where it has their names, is not there",
+                    own.display(),
+                    link.path.display()
+                ),
+                "install the package it is in, or give its directory with -symbols",
+            )),
+        }
+    }
+
+    /// The sections of a split unit, from its own file.
+    pub(super) fn split_unit(&mut self, unit: &SplitUnit) -> Option<SplitSections> {
+        let directories = &self.options.symbol_directories;
+        let places = unit.candidates(self.file.clean_path(), directories);
+        let found = self.search(&places, |file| unit.take(&file));
+        found.map(|(_, sections)| sections)
+    }
+
+    /// The first that `take` takes, where it was.
+    fn search<T>(
+        &mut self,
+        places: &[Candidate],
+        mut take: impl FnMut(File) -> Result<T, Rejection>,
+    ) -> Option<(PathBuf, T)> {
+        // The directories and perf's cache are ours, also where the process has another root.
+        let directories: fn(Evidence) -> bool = |evidence| evidence == Evidence::Directory;
+        let perf_cache: fn(Evidence) -> bool = |evidence| evidence == Evidence::PerfCache;
+        let others: fn(Evidence) -> bool =
+            |evidence| !matches!(evidence, Evidence::Directory | Evidence::PerfCache);
+        let roots = self.file.debug_roots().map(|root| (root, others));
+        for (root, are_there) in [(Root::host(), directories)]
+            .into_iter()
+            .chain(roots)
+            .chain([(Root::host(), perf_cache)])
+        {
+            let Ok(root) = root else { continue };
+            let mut places = places.to_vec();
+            places.retain(|place| are_there(place.evidence));
+            let search = Search::of(places, |path| root.open(path), &mut take);
+            let rejected = search.rejected.iter().map(|(place, why)| {
+                let path = place.path.display();
+                Notice::new(format!("{path} was not used: {why}"), "")
+            });
+            self.notices.extend(rejected);
+            self.notices.dedup();
+            if let Some((place, taken)) = search.found {
+                return Some((place.path, taken));
+            }
+        }
+        None
+    }
+}
+
+/// Where an open file is, without symbolic links.
+fn real_path(file: &File) -> Option<PathBuf> {
+    std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()
+}

@@ -1,0 +1,65 @@
+use super::*;
+
+#[test]
+fn places_in_the_order_of_gdb() {
+    let link = DebugLink {
+        name: b"libx.debuglink".to_vec(),
+        crc: 1,
+    };
+    let wanted = Wanted {
+        path: Path::new("/opt/app/libx.so"),
+        build_id: Some(&[0xab, 0xcd, 0x0f]),
+        debug_link: Some(&link),
+        directories: &["/symbols".into()],
+        perf_cache: Some(Path::new("/root/.debug")),
+    };
+    let paths: Vec<_> = wanted
+        .candidates()
+        .into_iter()
+        .map(|candidate| candidate.path)
+        .collect();
+    let expected = [
+        "/symbols/.build-id/ab/cd0f.debug",
+        "/symbols/ab/cd0f.debug",
+        "/symbols/libx.debuglink",
+        "/symbols/libx.so.debug",
+        "/symbols/libx.so.dbg",
+        "/symbols/libx.so",
+        "/usr/lib/debug/.build-id/ab/cd0f.debug",
+        "/opt/app/libx.debuglink",
+        "/opt/app/.debug/libx.debuglink",
+        "/usr/lib/debug/opt/app/libx.debuglink",
+        "/opt/app/libx.so.debug",
+        "/opt/app/libx.so.dbg",
+        "/usr/lib/debug/opt/app/libx.so.debug",
+        "/usr/lib/debug/opt/app/libx.so.dbg",
+        "/root/.debug/.build-id/ab/cd0f/debug",
+        "/root/.debug/.build-id/ab/cd0f/elf",
+    ];
+    assert_eq!(paths, expected.map(PathBuf::from));
+}
+
+#[test]
+fn a_place_named_twice_is_tried_once_and_the_file_itself_never() {
+    let link = DebugLink {
+        name: b"libcoreclr.so.dbg".to_vec(),
+        crc: 1,
+    };
+    let mut wanted = Wanted {
+        path: Path::new("/d/libcoreclr.so"),
+        build_id: Some(&[1]),
+        debug_link: Some(&link),
+        directories: &[],
+        perf_cache: None,
+    };
+    let beside = |wanted: &Wanted<'_>| {
+        wanted
+            .candidates()
+            .iter()
+            .filter(|c| c.path == Path::new("/d/libcoreclr.so.dbg"))
+            .count()
+    };
+    assert_eq!((wanted.candidates().len(), beside(&wanted)), (5, 1));
+    wanted.path = Path::new("/d/libcoreclr.so.dbg");
+    assert_eq!(beside(&wanted), 0);
+}

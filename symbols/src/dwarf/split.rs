@@ -1,0 +1,162 @@
+//! Units whose functions are in a file of their own (`-gsplit-dwarf`): the program has a skeleton of each, with the addresses.
+//!
+//! Format: DWARF 5, 3.1.2, 3.1.3 and 7.3.2; of DWARF 4 the extension of GNU (`DW_AT_GNU_dwo_name`). The file of a unit proves by the
+//! unit's id that it belongs. A package (`FILE.dwp`) has those of many, by id.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use addr2line::SplitDwarfLoad;
+use gimli::{Dwarf, DwarfPackage, DwarfPackageSections, EndianSlice, RunTimeEndian, SectionId};
+
+use super::guard::{Guard, Guarded};
+use super::run_time_endian;
+
+/// What opening a file counts as: some ten thousand may be asked for.
+pub(super) const WORK_OF_OPENING: u64 = 1 << 12;
+/// Bytes of a file that count as much as a read: all files together have no more than the program may have itself.
+const BYTES_PER_READ: u64 = 4;
+/// Longest path taken, as the kernel's.
+const MAX_PATH_BYTES: usize = 4096;
+
+/// A unit of which the program has the skeleton.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SplitUnit {
+    /// The unit's id, which its file has too.
+    pub id: u64,
+    /// Where the compiler ran (`DW_AT_comp_dir`).
+    pub directory: Option<PathBuf>,
+    /// The unit's file, absolute or relative to that directory (`DW_AT_dwo_name`).
+    pub name: PathBuf,
+}
+
+impl SplitUnit {
+    /// `None`: the skeleton names no file.
+    pub(super) fn of(load: &SplitDwarfLoad<Guarded<'_>>) -> gimli::Result<Option<Self>> {
+        let path = |text: &Option<Guarded<'_>>| {
+            let bytes = text.as_ref().map(Guarded::bytes).transpose()?;
+            let bytes = bytes.filter(|bytes| (1..=MAX_PATH_BYTES).contains(&bytes.len()));
+            Ok::<_, gimli::Error>(bytes.map(|bytes| PathBuf::from(OsStr::from_bytes(bytes))))
+        };
+        let directory = path(&load.comp_dir)?;
+        Ok(path(&load.path)?.map(|name| Self {
+            id: load.dwo_id.0,
+            directory,
+            name,
+        }))
+    }
+}
+
+/// Copies of the sections of the file of one split unit.
+#[derive(Debug)]
+pub struct SplitSections {
+    sections: gimli::DwarfSections<Vec<u8>>,
+    size_bytes: u64,
+    endian: RunTimeEndian,
+}
+
+impl SplitSections {
+    /// Takes the sections by their names such as `.debug_info.dwo`; one that is not there is empty.
+    ///
+    /// # Errors
+    /// Those of `section`.
+    pub fn load<E>(
+        is_big_endian: bool,
+        mut section: impl FnMut(&'static str) -> Result<Vec<u8>, E>,
+    ) -> Result<Self, E> {
+        let mut size_bytes = 0;
+        let sections = gimli::DwarfSections::load(|id| {
+            let name = match id {
+                SectionId::DebugAbbrev
+                | SectionId::DebugInfo
+                | SectionId::DebugRngLists
+                | SectionId::DebugStr
+                | SectionId::DebugStrOffsets => id.dwo_name(),
+                _ => None,
+            };
+            let bytes = name.map_or(Ok(Vec::new()), &mut section)?;
+            size_bytes += bytes.len() as u64;
+            Ok(bytes)
+        })?;
+        Ok(Self {
+            sections,
+            size_bytes,
+            endian: run_time_endian(is_big_endian),
+        })
+    }
+
+    /// The id of its first unit; `None`: it has none, or is damaged.
+    #[must_use]
+    pub fn unit_id(&self) -> Option<u64> {
+        let dwarf = self
+            .sections
+            .borrow(|bytes| EndianSlice::new(bytes, self.endian));
+        let header = dwarf.units().next().ok()??;
+        dwarf.unit(header).ok()?.dwo_id.map(|id| id.0)
+    }
+
+    /// Whether it is the file of this unit.
+    #[must_use]
+    pub fn holds(&self, unit: &SplitUnit) -> bool {
+        self.unit_id() == Some(unit.id)
+    }
+
+    /// What having them counts as.
+    pub(super) fn work(&self) -> u64 {
+        self.size_bytes / BYTES_PER_READ
+    }
+
+    pub(super) fn borrow<'a>(&'a self, guard: &'a Guard) -> Dwarf<Guarded<'a>> {
+        self.sections
+            .borrow(|bytes| Guarded::new(bytes, self.endian, guard))
+    }
+}
+
+/// Copies of the sections of a package of split units.
+#[derive(Debug)]
+pub struct PackageSections {
+    sections: DwarfPackageSections<Vec<u8>>,
+    pub(super) endian: RunTimeEndian,
+}
+
+impl PackageSections {
+    /// Takes the sections by their names such as `.debug_cu_index` and `.debug_info.dwo`; one that is not there is empty.
+    ///
+    /// # Errors
+    /// Those of `section`.
+    pub fn load<E>(
+        is_big_endian: bool,
+        mut section: impl FnMut(&'static str) -> Result<Vec<u8>, E>,
+    ) -> Result<Self, E> {
+        let mut load = |id: SectionId| id.dwo_name().map_or(Ok(Vec::new()), &mut section);
+        Ok(Self {
+            // Each that a row of the index may have a part of, for the others' sake.
+            sections: DwarfPackageSections {
+                cu_index: load(SectionId::DebugCuIndex)?.into(),
+                debug_abbrev: load(SectionId::DebugAbbrev)?.into(),
+                debug_info: load(SectionId::DebugInfo)?.into(),
+                debug_line: load(SectionId::DebugLine)?.into(),
+                debug_loc: load(SectionId::DebugLoc)?.into(),
+                debug_loclists: load(SectionId::DebugLocLists)?.into(),
+                debug_macinfo: load(SectionId::DebugMacinfo)?.into(),
+                debug_macro: load(SectionId::DebugMacro)?.into(),
+                debug_rnglists: load(SectionId::DebugRngLists)?.into(),
+                debug_str: load(SectionId::DebugStr)?.into(),
+                debug_str_offsets: load(SectionId::DebugStrOffsets)?.into(),
+                debug_types: load(SectionId::DebugTypes)?.into(),
+                ..Default::default()
+            },
+            endian: run_time_endian(is_big_endian),
+        })
+    }
+
+    pub(super) fn borrow<'a>(
+        &'a self,
+        guard: &'a Guard,
+    ) -> gimli::Result<DwarfPackage<Guarded<'a>>> {
+        let guarded = |bytes| Guarded::new(bytes, self.endian, guard);
+        self.sections
+            .borrow(|bytes: &'a Vec<u8>| guarded(bytes), guarded(&[]))
+    }
+}
