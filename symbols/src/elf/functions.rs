@@ -32,16 +32,16 @@ pub(super) fn table(
             .sections
             .iter()
             .position(|section| section.kind == kind);
-        let Some(raw) = found
+        let Some(mut raw) = found
             .map(|index| RawSymbols::read(source, headers, index))
             .transpose()?
         else {
             continue;
         };
         if headers.is_64 {
-            add::<FileHeader64<Endianness>>(&mut builder, &mut budget, headers, &raw)?;
+            add::<FileHeader64<Endianness>>(&mut builder, &mut budget, headers, &mut raw)?;
         } else {
-            add::<FileHeader32<Endianness>>(&mut builder, &mut budget, headers, &raw)?;
+            add::<FileHeader32<Endianness>>(&mut builder, &mut budget, headers, &mut raw)?;
         }
     }
     plt::add_stubs(&mut builder, source, headers)?;
@@ -166,9 +166,10 @@ fn add<Elf: FileHeader<Endian = Endianness>>(
     builder: &mut SymbolTableBuilder,
     budget: &mut Budget,
     headers: &Headers,
-    raw: &RawSymbols,
+    raw: &mut RawSymbols,
 ) -> Result<(), ElfError> {
     let endian = headers.endian;
+    let is_first = builder.is_empty();
     let records = raw.records::<Elf>();
     check_size("symbols", records.len() as u64, budget.symbols as u64)?;
     budget.symbols -= records.len();
@@ -204,13 +205,20 @@ fn add<Elf: FileHeader<Endian = Endianness>>(
             size => Extent::Size(size.min(section.end().saturating_sub(start))),
         };
         let rank = binding(symbol.st_bind()).rank(name, budget.aliases);
-        builder.add(Entry {
+        let entry = Entry {
             start,
             extent,
             name,
             rank,
             tag: 0,
-        })?;
+        };
+        match is_first {
+            true => builder.add_named_at(symbol.st_name(endian) as usize, entry)?,
+            false => builder.add(entry)?,
+        }
+    }
+    if is_first && !builder.is_empty() {
+        builder.set_names(std::mem::take(&mut raw.strings));
     }
     Ok(())
 }

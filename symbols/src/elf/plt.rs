@@ -141,12 +141,16 @@ fn slots(
     dynsym: usize,
 ) -> Result<HashMap<u64, u32>, ElfError> {
     let mut slots = HashMap::new();
+    // Chromium has 23 MB of `.rela.dyn`, but only stubs that `.rela.plt` tells of.
+    let has_got_stubs = headers
+        .sections
+        .iter()
+        .any(|section| section.name == b".plt.got");
     let is_rela = |section: &&Section| {
         section.kind == elf::SHT_RELA
             && section.link as usize == dynsym
-            && section.name.starts_with(b".rela.")
+            && (section.name == b".rela.plt" || has_got_stubs && section.name == b".rela.dyn")
     };
-    // `.rela.dyn` and `.rela.plt`.
     for section in headers.sections.iter().filter(is_rela).take(2) {
         check_size(RELOCATIONS, section.size, MAX_RELOCATIONS_BYTES)?;
         let end = section.offset.saturating_add(section.size);

@@ -1,5 +1,7 @@
 //! Symbols in any order to a table: sorts, cuts the overlaps, ends what has no size.
 
+use std::cmp::Reverse;
+
 use thiserror::Error;
 
 use super::{Row, SymbolTable};
@@ -52,6 +54,8 @@ struct Candidate {
     row: Row,
     sized: bool,
     rank: u32,
+    /// How many were added before it.
+    order: u32,
 }
 
 /// Collects symbols in any order. The rules for overlaps and missing sizes are those of [`SymbolTable`].
@@ -68,16 +72,32 @@ impl SymbolTableBuilder {
         Self::default()
     }
 
+    /// Whether nothing was added.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.candidates.is_empty()
+    }
+
     /// Adds a symbol. An end behind the last address is cut to it.
     ///
     /// # Errors
     /// The table is full: [`MAX_SYMBOLS`], [`MAX_NAME_BYTES`].
     pub fn add(&mut self, entry: Entry<'_>) -> Result<(), TableError> {
+        let name_start = self.names.len();
+        self.add_named_at(name_start, entry)?;
+        self.names.extend_from_slice(entry.name);
+        Ok(())
+    }
+
+    /// Adds a symbol whose name is at this place of the names that are given with [`SymbolTableBuilder::set_names`], later.
+    pub(crate) fn add_named_at(
+        &mut self,
+        name_start: usize,
+        entry: Entry<'_>,
+    ) -> Result<(), TableError> {
         if self.candidates.len() >= MAX_SYMBOLS {
             return Err(TableError::TooManySymbols);
         }
-        let name_end = self.names.len().saturating_add(entry.name.len());
-        if name_end > MAX_NAME_BYTES {
+        if name_start.saturating_add(entry.name.len()) > MAX_NAME_BYTES {
             return Err(TableError::TooManyNameBytes);
         }
         let too_big = |_| TableError::TooManyNameBytes;
@@ -88,33 +108,37 @@ impl SymbolTableBuilder {
         let row = Row {
             start: entry.start,
             end,
-            name_start: u32::try_from(self.names.len()).map_err(too_big)?,
+            name_start: u32::try_from(name_start).map_err(too_big)?,
             name_len: u32::try_from(entry.name.len()).map_err(too_big)?,
             tag: entry.tag,
         };
-        self.names.extend_from_slice(entry.name);
         self.candidates.push(Candidate {
             row,
             sized,
             rank: entry.rank,
+            order: self.candidates.len() as u32, // MAX_SYMBOLS fits
         });
         Ok(())
+    }
+
+    /// Takes the names of the symbols added so far, where they were added by the place of their name: a large table's names are not copied.
+    pub(crate) fn set_names(&mut self, names: Vec<u8>) {
+        self.names = names;
     }
 
     /// Sorts, cuts the overlaps, drops what no lookup can reach.
     #[must_use]
     pub fn finish(mut self) -> SymbolTable {
         // Best last among equal starts, so that the best ends up on top of its stack below.
-        self.candidates.reverse();
         self.candidates
-            .sort_by(|a, b| a.row.start.cmp(&b.row.start).then(b.rank.cmp(&a.rank)));
+            .sort_unstable_by_key(|one| (one.row.start, Reverse(one.rank), Reverse(one.order)));
         end_sizeless_at_next_start(&mut self.candidates);
         let mut sweep = Sweep {
             candidates: &self.candidates,
             spans: Vec::new(),
         };
         sweep.run();
-        build(&self.candidates, &sweep.spans, &self.names)
+        build(&self.candidates, &sweep.spans, self.names)
     }
 }
 
@@ -202,8 +226,8 @@ impl Sweep<'_> {
     }
 }
 
-/// Copies the rows and names in use, in order of start.
-fn build(candidates: &[Candidate], spans: &[Span], names: &[u8]) -> SymbolTable {
+/// Copies the rows in use, in order of start.
+fn build(candidates: &[Candidate], spans: &[Span], names: Vec<u8>) -> SymbolTable {
     const UNUSED: u32 = u32::MAX;
     let mut row_of = vec![UNUSED; candidates.len()];
     for span in spans {
@@ -211,28 +235,19 @@ fn build(candidates: &[Candidate], spans: &[Span], names: &[u8]) -> SymbolTable 
             *row = 0;
         }
     }
-    let mut table = SymbolTable::default();
+    let mut rows = Vec::with_capacity(candidates.len());
     for (candidate, row_of) in candidates.iter().zip(&mut row_of) {
-        let mut row = candidate.row;
-        let name = names
-            .get(row.name_start as usize..)
-            .and_then(|from| from.get(..row.name_len as usize));
-        if let (Some(name), true) = (name, *row_of != UNUSED) {
-            *row_of = table.rows.len() as u32; // MAX_SYMBOLS fits
-            row.name_start = table.names.len() as u32; // MAX_NAME_BYTES fits
-            table.names.extend_from_slice(name);
-            table.rows.push(row);
+        if *row_of != UNUSED {
+            *row_of = rows.len() as u32; // MAX_SYMBOLS fits
+            rows.push(candidate.row);
         }
     }
-    for span in spans {
-        if let Some(&row) = row_of.get(span.candidate) {
-            table.span_starts.push(span.start);
-            table.spans.push((span.end, row));
-        }
+    rows.shrink_to_fit();
+    let row_of = |span: &Span| row_of.get(span.candidate).copied().unwrap_or(UNUSED);
+    SymbolTable {
+        span_starts: spans.iter().map(|span| span.start).collect(),
+        spans: spans.iter().map(|span| (span.end, row_of(span))).collect(),
+        rows,
+        names,
     }
-    table.span_starts.shrink_to_fit();
-    table.spans.shrink_to_fit();
-    table.rows.shrink_to_fit();
-    table.names.shrink_to_fit();
-    table
 }
