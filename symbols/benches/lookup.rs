@@ -1,4 +1,5 @@
-//! Time to load libc's and the kernel's names, and per lookup: `cargo bench -p perfcollect-symbols --bench lookup`.
+//! Time to load names and per lookup: libc's symbols, the starts of its functions, its DWARF (package libc6-dbg), and the kernel's
+//! symbols: `cargo bench -p perfcollect-symbols --bench lookup`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::fs::File;
@@ -6,24 +7,82 @@ use std::hint::black_box;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use perfcollect_symbols::debug_file::Wanted;
+use perfcollect_symbols::dwarf::Detail;
 use perfcollect_symbols::elf::ElfFile;
 use perfcollect_symbols::kallsyms::KernelSymbols;
 
 const LOADS: u32 = 10;
 const LOOKUPS: u64 = 4_000_000;
+/// Of the functions, for what is read when it is asked for.
+const COLD_ADDRESSES: usize = 300;
 
 fn main() {
     let libc = Path::new("/usr/lib/x86_64-linux-gnu/libc.so.6");
     match File::open(libc) {
         Ok(file) => {
-            let (table, load) = fastest(|| ElfFile::open(&file).unwrap().symbols().unwrap());
-            let starts: Vec<u64> = table.iter().map(|symbol| symbol.start).collect();
-            report("libc", &starts, load, |address| {
-                table.lookup(address).is_some()
-            });
+            symbols(&file);
+            function_ranges(&file);
+            dwarf(libc, &file);
         }
         Err(error) => println!("skipped: {}: {error}", libc.display()),
     }
+    kernel();
+}
+
+fn symbols(file: &File) {
+    let (table, load) = fastest(|| ElfFile::open(file).unwrap().symbols().unwrap());
+    let starts: Vec<u64> = table.iter().map(|symbol| symbol.start).collect();
+    report("libc", &starts, load, |address| {
+        table.lookup(address).is_some()
+    });
+}
+
+fn function_ranges(file: &File) {
+    let (ranges, load) = fastest(|| ElfFile::open(file).unwrap().function_ranges().unwrap());
+    let starts: Vec<u64> = ranges.iter().map(|range| range.start).collect();
+    report(".eh_frame of libc", &starts, load, |address| {
+        ranges.around(address).is_some()
+    });
+}
+
+fn dwarf(path: &Path, file: &File) {
+    let own = ElfFile::open(file).unwrap();
+    let build_id = own.build_id();
+    let wanted = Wanted {
+        path,
+        build_id: build_id.as_deref(),
+        debug_link: None,
+        directories: &[],
+        perf_cache: None,
+    };
+    let Some((_, debug)) = wanted.find(|path| File::open(path)).found else {
+        return println!("skipped: no debug file of {}", path.display());
+    };
+    let elf = ElfFile::open(&debug).unwrap();
+    let starts: Vec<u64> = (elf.symbols().unwrap().iter())
+        .map(|symbol| symbol.start)
+        .collect();
+    for detail in [Detail::Functions, Detail::Lines] {
+        let (_, cold) = fastest(|| {
+            let sections = elf.dwarf_sections().unwrap();
+            let debug_info = sections.debug_info().unwrap();
+            let spread = starts.iter().step_by(starts.len() / COLD_ADDRESSES + 1);
+            spread
+                .map(|&start| debug_info.frames(start + 1, detail).unwrap().len())
+                .sum::<usize>()
+        });
+        println!("DWARF of libc, {detail:?}: the first {COLD_ADDRESSES} addresses {cold:.1?}");
+    }
+    let sections = elf.dwarf_sections().unwrap();
+    let (debug_info, load) = fastest(|| sections.debug_info().unwrap());
+    report("DWARF of libc", &starts, load, |address| {
+        let frames = debug_info.frames(address, Detail::Lines);
+        !frames.unwrap().is_empty()
+    });
+}
+
+fn kernel() {
     let text = std::fs::read("/proc/kallsyms").unwrap_or_default();
     match KernelSymbols::read(text.as_slice()) {
         Ok(_) => {
@@ -49,6 +108,7 @@ fn fastest<T>(mut load: impl FnMut() -> T) -> (T, Duration) {
     )
 }
 
+/// Looks up so often that what is read on demand was read by then.
 fn report(name: &str, starts: &[u64], load: Duration, lookup: impl Fn(u64) -> bool) {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let begin = Instant::now();

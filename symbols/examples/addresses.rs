@@ -4,6 +4,7 @@
 //! line: the functions, innermost first, each with file and line. The symbols of the separate debug file are used where
 //! there is one. With `--passes N` all are named N times and the time of each pass is printed, the first with reading the file.
 
+use std::cell::LazyCell;
 use std::error::Error;
 use std::fs::File;
 use std::io::{self, BufRead, Write};
@@ -39,14 +40,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let debug_file = find_debug_file(&path, &own);
     let debug = debug_file.as_ref().map(ElfFile::open).transpose()?;
     let both = || debug.iter().chain([&own]);
-    let tables: Vec<SymbolTable> = both().map(ElfFile::symbols).collect::<Result<_, _>>()?;
     let sections = both().find_map(|elf| elf.dwarf_sections().transpose());
     let sections = sections.transpose()?;
     let debug_info = sections.as_ref().map(|sections| sections.debug_info());
     let names = Names {
-        tables,
         debug_info: debug_info.transpose()?,
-        ranges: own.function_ranges()?,
+        tables: Lazy::new(Box::new(|| both().filter_map(table).collect())),
+        ranges: Lazy::new(Box::new(|| own.function_ranges().unwrap_or_default())),
     };
     for pass in 1..=passes {
         let lines: Vec<String> = addresses.iter().map(|&at| names.line(at)).collect();
@@ -80,10 +80,20 @@ fn find_debug_file(path: &Path, own: &ElfFile<'_>) -> Option<File> {
     search.found.map(|(_, file)| file)
 }
 
+fn table(elf: &ElfFile<'_>) -> Option<SymbolTable> {
+    let table = elf.symbols();
+    table.inspect_err(|error| eprintln!("{error}")).ok()
+}
+
+/// Made when the first address needs it.
+type Lazy<'a, T> = LazyCell<T, Box<dyn FnOnce() -> T + 'a>>;
+
 struct Names<'a> {
-    tables: Vec<SymbolTable>,
     debug_info: Option<DebugInfo<'a>>,
-    ranges: FunctionRanges,
+    /// For code without debug information.
+    tables: Lazy<'a, Vec<SymbolTable>>,
+    /// For code without symbols.
+    ranges: Lazy<'a, FunctionRanges>,
 }
 
 impl Names<'_> {
@@ -110,10 +120,12 @@ impl Names<'_> {
     /// By the symbols, else where the function starts.
     fn outermost(&self, address: u64) -> String {
         let symbol = self.tables.iter().find_map(|table| table.lookup(address));
-        match (symbol, self.ranges.around(address)) {
-            (Some(symbol), _) => demangle(symbol.name).into_owned(),
-            (None, Some(range)) => format!("[{:#x}]", range.start),
-            (None, None) => "??".to_owned(),
+        match symbol {
+            Some(symbol) => demangle(symbol.name).into_owned(),
+            None => match self.ranges.around(address) {
+                Some(range) => format!("[{:#x}]", range.start),
+                None => "??".to_owned(),
+            },
         }
     }
 }

@@ -26,6 +26,7 @@ mod functions;
 mod headers;
 mod notes;
 mod plt;
+mod search_table;
 mod source;
 mod unwind;
 

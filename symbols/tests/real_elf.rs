@@ -144,6 +144,36 @@ fn function_ranges_are_those_of_readelf() {
 }
 
 #[test]
+fn functions_are_the_same_without_the_table_to_search_them() {
+    let Some(path) = libc() else {
+        return eprintln!("skipped: no glibc in a known place");
+    };
+    let mut bytes = std::fs::read(path).unwrap();
+    let elf = ElfFile::parse(&bytes).unwrap();
+    let with_table = elf.function_ranges().unwrap();
+    let table = elf.unwind_sections().unwrap().eh_frame_hdr.unwrap().data;
+    let found = memchr::memmem::find_iter(&bytes, &table).next().unwrap();
+    let mut other = bytes.clone();
+    // The encoding of the rows: none.
+    other[found + 3] = 0xff;
+    let without = ElfFile::parse(&other).unwrap();
+    let without = without.function_ranges().unwrap();
+    for range in with_table.iter().filter(|range| !range.is_empty()) {
+        let start = range.start;
+        assert_eq!(
+            without.around(start),
+            with_table.around(start),
+            "{start:#x}"
+        );
+        assert!(with_table.around(start).is_some());
+    }
+    // A table that leads nowhere leads to nothing.
+    bytes[found + 12..found + table.len()].fill(0x7f);
+    let lying = ElfFile::parse(&bytes).unwrap().function_ranges().unwrap();
+    assert_eq!(lying.around(lying.iter().next().unwrap().start), None);
+}
+
+#[test]
 fn segments_and_build_id_are_those_of_readelf() {
     let Some(path) = libc() else {
         return eprintln!("skipped: no glibc in a known place");

@@ -1,14 +1,18 @@
 //! Where functions begin and end, by what a file says for unwinding: all that a stripped file has kept of them.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::ops::Range;
 
-use gimli::{BaseAddresses, CieOrFde, EhFrame, UnwindSection};
+use gimli::{
+    BaseAddresses, CieOrFde, EhFrame, EhFrameOffset, EndianSlice, RunTimeEndian, UnwindSection,
+};
 
 use super::ElfError;
 use super::headers::Headers;
+use super::search_table::SearchTable;
 use super::source::Source;
-use super::unwind;
+use super::unwind::{self, Section};
 
 /// Most functions read of one file; Chromium has 600 000.
 const MAX_RANGES: usize = 1 << 21;
@@ -17,27 +21,97 @@ const MAX_RANGES: usize = 1 << 21;
 /// compiler has split is several; one without unwind information is none.
 #[derive(Debug, Default)]
 pub struct FunctionRanges {
+    frames: Option<Frames>,
+    table: Option<SearchTable>,
     /// By start.
-    ranges: Vec<Range<u64>>,
+    all: OnceCell<Vec<Range<u64>>>,
 }
 
 impl FunctionRanges {
-    /// All that can be read, up to the first damage.
     pub(super) fn read(source: Source<'_>, headers: &Headers) -> Result<Self, ElfError> {
-        let sections = unwind::sections(source, headers)?;
-        let Some(section) = sections.eh_frame else {
+        let Some(section) = unwind::section(source, headers, ".eh_frame")? else {
             return Ok(Self::default());
         };
+        Ok(Self {
+            frames: Some(Frames::new(section, headers)),
+            table: unwind::eh_frame_hdr(source, headers)?
+                .and_then(|section| SearchTable::new(section, headers)),
+            all: OnceCell::new(),
+        })
+    }
+
+    /// The function that an address lies in: by the table for searching, where the file has it, else by all functions.
+    #[must_use]
+    pub fn around(&self, address: u64) -> Option<Range<u64>> {
+        if let (Some(frames), Some(table)) = (&self.frames, &self.table) {
+            let range = frames.at(table.entry_before(address)?)?;
+            return range.contains(&address).then_some(range);
+        }
+        let all = self.all();
+        let after = all.partition_point(|range| range.start <= address);
+        let range = all.get(after.checked_sub(1)?)?;
+        range.contains(&address).then(|| range.clone())
+    }
+
+    /// All that can be read, up to the first damage, by start.
+    pub fn iter(&self) -> impl Iterator<Item = Range<u64>> {
+        self.all().iter().cloned()
+    }
+
+    fn all(&self) -> &[Range<u64>] {
+        self.all
+            .get_or_init(|| self.frames.as_ref().map_or_else(Vec::new, Frames::all))
+    }
+}
+
+/// `.eh_frame`, and what its addresses are relative to.
+#[derive(Debug)]
+struct Frames {
+    section: Section,
+    bases: BaseAddresses,
+    endian: RunTimeEndian,
+    address_bytes: u8,
+}
+
+impl Frames {
+    fn new(section: Section, headers: &Headers) -> Self {
         let mut bases = BaseAddresses::default().set_eh_frame(section.address);
-        if let Some(text) = &sections.text_range {
+        if let Some(text) = unwind::range(headers, b".text") {
             bases = bases.set_text(text.start);
         }
-        if let Some(got) = &sections.got_range {
+        if let Some(got) = unwind::range(headers, b".got") {
             bases = bases.set_got(got.start);
         }
-        let mut eh_frame = EhFrame::new(&section.data, headers.run_time_endian());
-        eh_frame.set_address_size(headers.address_bytes());
-        let mut entries = eh_frame.entries(&bases);
+        Self {
+            section,
+            bases,
+            endian: headers.run_time_endian(),
+            address_bytes: headers.address_bytes(),
+        }
+    }
+
+    fn eh_frame(&self) -> EhFrame<EndianSlice<'_, RunTimeEndian>> {
+        let mut eh_frame = EhFrame::new(&self.section.data, self.endian);
+        eh_frame.set_address_size(self.address_bytes);
+        eh_frame
+    }
+
+    /// The function of the entry at an address of the section.
+    fn at(&self, entry: u64) -> Option<Range<u64>> {
+        let offset = usize::try_from(entry.checked_sub(self.section.address)?).ok()?;
+        let entry = self.eh_frame().fde_from_offset(
+            &self.bases,
+            EhFrameOffset(offset),
+            EhFrame::cie_from_offset,
+        );
+        let entry = entry.ok()?;
+        let start = entry.initial_address();
+        Some(start..start.checked_add(entry.len())?)
+    }
+
+    fn all(&self) -> Vec<Range<u64>> {
+        let eh_frame = self.eh_frame();
+        let mut entries = eh_frame.entries(&self.bases);
         let mut common = HashMap::new();
         let mut ranges = Vec::new();
         while let Ok(Some(entry)) = entries.next()
@@ -60,19 +134,6 @@ impl FunctionRanges {
             ranges.extend(start.checked_add(entry.len()).map(|end| start..end));
         }
         ranges.sort_unstable_by_key(|range| range.start);
-        Ok(Self { ranges })
-    }
-
-    /// The function that an address lies in.
-    #[must_use]
-    pub fn around(&self, address: u64) -> Option<Range<u64>> {
-        let after = self.ranges.partition_point(|range| range.start <= address);
-        let range = self.ranges.get(after.checked_sub(1)?)?;
-        range.contains(&address).then(|| range.clone())
-    }
-
-    /// All of them, by start.
-    pub fn iter(&self) -> impl Iterator<Item = Range<u64>> {
-        self.ranges.iter().cloned()
+        ranges
     }
 }

@@ -4,8 +4,6 @@
 //! address the loader puts there. The instructions of a stub tell the slot, so this needs no guess about the order of stubs,
 //! and works for `.plt`, `.plt.sec` and `.plt.got` alike. x86-64 only; elsewhere stubs have no names.
 
-use std::collections::HashMap;
-
 use object::Endianness;
 use object::elf::{self, FileHeader64};
 use object::pod::slice_from_bytes;
@@ -59,6 +57,7 @@ pub(super) fn add_stubs(
     let symbols = RawSymbols::read(source, headers, dynsym)?;
     let symbol_of_slot = slots(source, headers, dynsym)?;
     let records = symbols.records::<FileHeader64<Endianness>>();
+    let mut stub_name = Vec::new();
     // Three sections at most: a file may claim thousands, all of the same bytes.
     for plt in plts.take(3) {
         let code = section_data(
@@ -71,19 +70,25 @@ pub(super) fn add_stubs(
         let size = stub_bytes(plt).unwrap_or(STUB_BYTES);
         for (stub, start) in code.chunks_exact(size).zip((plt.address..).step_by(size)) {
             let symbol = slot(stub, start)
-                .and_then(|slot| symbol_of_slot.get(&slot))
-                .and_then(|&index| records.get(index as usize));
+                .and_then(|slot| {
+                    symbol_of_slot
+                        .binary_search_by_key(&slot, |found| found.0)
+                        .ok()
+                })
+                .and_then(|found| records.get(symbol_of_slot.get(found)?.1 as usize));
             let Some(Name::Text(name)) =
                 symbol.map(|symbol| symbols.name(symbol.st_name(headers.endian), Aliases::Plain))
             else {
                 continue;
             };
             if name.len() <= MAX_STUB_NAME_BYTES {
-                let name = [name, b"@plt"].concat();
+                stub_name.clear();
+                stub_name.extend_from_slice(name);
+                stub_name.extend_from_slice(b"@plt");
                 builder.add(Entry {
                     start,
                     extent: Extent::Size(size as u64),
-                    name: &name,
+                    name: &stub_name,
                     rank: RANK,
                     tag: 0,
                 })?;
@@ -134,13 +139,13 @@ fn stub_bytes(section: &Section) -> Option<usize> {
     }
 }
 
-/// Symbol indices by the address of the slot the loader fills with them.
+/// Addresses of the slots that the loader fills, with the index of the symbol, sorted.
 fn slots(
     source: Source<'_>,
     headers: &Headers,
     dynsym: usize,
-) -> Result<HashMap<u64, u32>, ElfError> {
-    let mut slots = HashMap::new();
+) -> Result<Vec<(u64, u32)>, ElfError> {
+    let mut slots = Vec::new();
     // Chromium has 23 MB of `.rela.dyn`, but only stubs that `.rela.plt` tells of.
     let has_got_stubs = headers
         .sections
@@ -163,14 +168,15 @@ fn slots(
             for relocation in relocations {
                 let kind = relocation.r_type(headers.endian, false);
                 if matches!(kind, elf::R_X86_64_JUMP_SLOT | elf::R_X86_64_GLOB_DAT) {
-                    slots.insert(
+                    slots.push((
                         relocation.r_offset(headers.endian),
                         relocation.r_sym(headers.endian, false),
-                    );
+                    ));
                 }
             }
         }
     }
+    slots.sort_unstable();
     Ok(slots)
 }
 

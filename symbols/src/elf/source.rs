@@ -4,6 +4,9 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 
+use rustix::buffer::spare_capacity;
+use rustix::io::{Errno, pread};
+
 use super::ElfError;
 
 /// A file or bytes in memory, read at any place.
@@ -50,17 +53,26 @@ impl Source<'_> {
         {
             return Err(outside);
         }
-        // Zeroed by the kernel, when it is written to: a sparse or shrinking file does not cost what it claims at once.
-        let mut bytes = vec![0; usize::try_from(size).map_err(|_| outside)?];
-        let mut filled = 0;
-        while let Some(rest @ [_, ..]) = bytes.get_mut(filled..) {
-            match self.read_at(rest, offset + filled as u64) {
+        let length = usize::try_from(size).map_err(|_| outside)?;
+        // Pages that are not written to cost nothing: nor does what a sparse or shrinking file claims to have.
+        let mut bytes = Vec::with_capacity(length);
+        while bytes.len() < length {
+            let at = offset + bytes.len() as u64;
+            let read = match self {
+                Source::File { file, .. } => pread(file, spare_capacity(&mut bytes), at),
+                Source::Bytes(all) => {
+                    let from = usize::try_from(at).ok().and_then(|at| all.get(at..));
+                    bytes.extend(from.unwrap_or_default().iter().take(length));
+                    Ok(bytes.len())
+                }
+            };
+            match read {
                 Ok(0) => return Err(ElfError::OutsideFile { what, offset, size }),
-                Ok(read) => filled += read,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(ElfError::Read(error)),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(ElfError::Read(error.into())),
             }
         }
+        bytes.truncate(length);
         Ok(bytes)
     }
 }

@@ -36,17 +36,12 @@ pub struct UnwindSections {
 }
 
 pub(super) fn sections(source: Source<'_>, headers: &Headers) -> Result<UnwindSections, ElfError> {
-    let range = |name: &[u8]| find(headers, name).map(|section| section.address..section.end());
-    let eh_frame_hdr = match section(source, headers, b".eh_frame_hdr", ".eh_frame_hdr")? {
-        Some(section) => Some(section),
-        None => eh_frame_hdr_by_segment(source, headers)?,
-    };
     Ok(UnwindSections {
-        eh_frame: section(source, headers, b".eh_frame", ".eh_frame")?,
-        eh_frame_hdr,
-        debug_frame: section(source, headers, b".debug_frame", ".debug_frame")?,
-        text_range: range(b".text"),
-        got_range: range(b".got"),
+        eh_frame: section(source, headers, ".eh_frame")?,
+        eh_frame_hdr: eh_frame_hdr(source, headers)?,
+        debug_frame: section(source, headers, ".debug_frame")?,
+        text_range: range(headers, b".text"),
+        got_range: range(headers, b".got"),
     })
 }
 
@@ -54,21 +49,35 @@ fn find<'a>(headers: &'a Headers, name: &[u8]) -> Option<&'a Header> {
     headers.sections.iter().find(|section| section.name == name)
 }
 
-fn section(
+/// The addresses of a section.
+pub(super) fn range(headers: &Headers, name: &[u8]) -> Option<Range<u64>> {
+    find(headers, name).map(|section| section.address..section.end())
+}
+
+pub(super) fn section(
     source: Source<'_>,
     headers: &Headers,
-    name: &[u8],
-    what: &'static str,
+    name: &'static str,
 ) -> Result<Option<Section>, ElfError> {
-    match find(headers, name).filter(|section| section.has_data()) {
+    match find(headers, name.as_bytes()).filter(|section| section.has_data()) {
         Some(header) => {
-            let data = super::section_data(source, headers, header, what, MAX_UNWIND_BYTES)?;
+            let data = super::section_data(source, headers, header, name, MAX_UNWIND_BYTES)?;
             Ok(Some(Section {
                 address: header.address,
                 data,
             }))
         }
         None => Ok(None),
+    }
+}
+
+pub(super) fn eh_frame_hdr(
+    source: Source<'_>,
+    headers: &Headers,
+) -> Result<Option<Section>, ElfError> {
+    match section(source, headers, ".eh_frame_hdr")? {
+        Some(section) => Ok(Some(section)),
+        None => eh_frame_hdr_by_segment(source, headers),
     }
 }
 

@@ -1,0 +1,73 @@
+//! The table of `.eh_frame_hdr`, in which an entry of `.eh_frame` is found without reading the others.
+
+use gimli::{DwEhPe, RunTimeEndian};
+
+use super::headers::Headers;
+use super::unwind::Section;
+
+/// Of a row: the start of a function and the address of its entry, relative to the table's section.
+const ROW_BYTES: usize = 8;
+
+/// Functions by start (LSB Core, "The .eh_frame_hdr section"), in the one encoding that linkers write.
+#[derive(Debug)]
+pub(super) struct SearchTable {
+    section: Section,
+    endian: RunTimeEndian,
+    rows: usize,
+}
+
+impl SearchTable {
+    /// ```text
+    /// u8 version, 1   u8 encoding of the next pointer   u8 encoding of the count: u32   u8 encoding of the rows: i32, relative
+    /// 4 bytes: address of .eh_frame   u32 count of rows   rows: i32 start, i32 entry
+    /// ```
+    /// `None`: it has another form, is cut off or empty.
+    pub(super) fn new(section: Section, headers: &Headers) -> Option<Self> {
+        let endian = headers.run_time_endian();
+        let &[1, pointer, count, rows, ..] = section.data.as_slice() else {
+            return None;
+        };
+        let relative = DwEhPe(gimli::DW_EH_PE_datarel.0 | gimli::DW_EH_PE_sdata4.0);
+        let has_four_bytes = matches!(
+            DwEhPe(pointer).format(),
+            gimli::DW_EH_PE_sdata4 | gimli::DW_EH_PE_udata4
+        );
+        if DwEhPe(count) != gimli::DW_EH_PE_udata4 || DwEhPe(rows) != relative || !has_four_bytes {
+            return None;
+        }
+        let table = Self {
+            rows: usize::try_from(word(&section, endian, 8)?).ok()?,
+            section,
+            endian,
+        };
+        let bytes = table.rows.checked_mul(ROW_BYTES)?.checked_add(12)?;
+        (table.rows > 0 && bytes <= table.section.data.len()).then_some(table)
+    }
+
+    /// The address of the entry of the last function that does not start behind an address.
+    pub(super) fn entry_before(&self, address: u64) -> Option<u64> {
+        let (mut from, mut to) = (0, self.rows);
+        while from < to {
+            let middle = from + (to - from) / 2;
+            match self.value(middle, 0)? <= address {
+                true => from = middle + 1,
+                false => to = middle,
+            }
+        }
+        self.value(from.checked_sub(1)?, 4)
+    }
+
+    fn value(&self, row: usize, at: usize) -> Option<u64> {
+        let distance = word(&self.section, self.endian, 12 + row * ROW_BYTES + at)?;
+        let distance = i64::from(distance.cast_signed());
+        Some(self.section.address.wrapping_add_signed(distance))
+    }
+}
+
+fn word(section: &Section, endian: RunTimeEndian, at: usize) -> Option<u32> {
+    let bytes = section.data.get(at..)?.first_chunk::<4>()?;
+    Some(match endian {
+        RunTimeEndian::Little => u32::from_le_bytes(*bytes),
+        RunTimeEndian::Big => u32::from_be_bytes(*bytes),
+    })
+}
