@@ -11,7 +11,7 @@ use super::young::Young;
 use crate::dotnet::{MethodName, NamedCode, tells_of_runtime};
 use crate::machine::{self, Change, Machine, ProcError};
 use crate::perf::{Clock, Record, SampleRecord};
-use crate::trace::spool::{MethodRow, Row, SpoolEnd};
+use crate::trace::spool::{KernelCodeRow, MethodRow, Row, SpoolEnd};
 use crate::trace::{
     CaptureInfo, CodeAddress, Cpu, Header, Losses, Nanos, Notice, Pid, ProcessId, Recorder, Sample,
     Tid, Truncation,
@@ -125,6 +125,17 @@ impl<'a, W: Write> Engine<'a, W> {
             }
             Record::Throttle(cpu) => self.losses.pauses.begin(*cpu, time),
             Record::Unthrottle(cpu) => self.losses.pauses.end(*cpu, time),
+            Record::KernelCode(code) => {
+                // Else frames met before would stand for what comes after.
+                self.recorder.forget();
+                self.recorder.put(&Row::KernelCode(KernelCodeRow {
+                    start: code.start,
+                    size: code.len.into(),
+                    gone: code.gone,
+                    name: code.name.into(),
+                    module: code.module().as_bytes().into(),
+                }));
+            }
             _ => {
                 if self.filter.follow(time, record) {
                     self.machine.apply(time, record);

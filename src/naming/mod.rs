@@ -78,24 +78,16 @@ impl Source {
         stop: Stop<'_>,
     ) -> Named {
         let machine = &capture.machine;
-        match (self, &capture.kernel_gone) {
-            (Self::Kernel, Some(why)) => Named {
-                functions: codes.iter().copied().map(nameless).collect(),
-                notices: vec![Notice::new(
-                    format!("kernel frames have no names: {why}"),
-                    "",
-                )],
-                ..Named::default()
-            },
-            (Self::Kernel, None) => kernel::name(codes, capture.kallsyms.as_deref(), stop),
-            (Self::Module(id), _) => elf::name(codes, machine.files().file(id), options, stop),
-            (Self::Jit(id), _) => {
+        match self {
+            Self::Kernel => kernel::name(frames, codes, capture, stop),
+            Self::Module(id) => elf::name(codes, machine.files().file(id), options, stop),
+            Self::Jit(id) => {
                 let process = &machine.process_rows()[id.index()];
                 let methods = &capture.recording.methods;
                 let until = capture.recording.end;
                 jit::name(frames, codes, methods, process, until, stop)
             }
-            (Self::Nothing, _) => Named {
+            Self::Nothing => Named {
                 functions: codes.iter().copied().map(nameless).collect(),
                 ..Named::default()
             },

@@ -204,11 +204,12 @@ impl SamplingRequest {
         attr
     }
 
-    /// Counts nothing, but reports mappings, names, forks and exits.
+    /// Counts nothing, but reports mappings, names, forks and exits, and code that the kernel makes.
     fn tracker(&self) -> sys::perf_event_attr {
         let mut attr = self.common();
         attr.config = u64::from(sys::PERF_COUNT_SW_DUMMY);
         set_tracking(&mut attr);
+        attr.set_ksymbol(1);
         attr
     }
 
@@ -292,18 +293,27 @@ pub(super) struct Event {
 impl Event {
     /// Opens an event, not yet counting.
     pub(super) fn open(grant: &Grant, role: Role, cpu: u32) -> Result<Self, Errno> {
-        let (mut attr, thread) = role.attributes(grant);
-        let without_lost = attr.read_format;
-        attr.read_format |= u64::from(sys::PERF_FORMAT_LOST);
-        let opened = open(&mut attr, thread, cpu).map(|file| (file, true));
-        let (file, counts_lost) = match opened {
-            Err(Errno::INVAL) => {
-                attr.read_format = without_lost;
-                (open(&mut attr, thread, cpu)?, false)
+        let (wanted, thread) = role.attributes(grant);
+        // Linux before 6.0 knows no count of what was lost, before 5.1 no records of the kernel's own code.
+        for (counts_lost, tells_code) in [(true, true), (false, true), (false, false)] {
+            let mut attr = wanted;
+            if counts_lost {
+                attr.read_format |= u64::from(sys::PERF_FORMAT_LOST);
             }
-            other => other?,
-        };
-        Ok(Self { file, counts_lost })
+            if !tells_code {
+                attr.set_ksymbol(0);
+            }
+            match open(&mut attr, thread, cpu) {
+                Err(Errno::INVAL) => {}
+                opened => {
+                    return Ok(Self {
+                        file: opened?,
+                        counts_lost,
+                    });
+                }
+            }
+        }
+        Err(Errno::INVAL)
     }
 
     /// The kernel's counters, as `read` gives them: the event's value, the time it was enabled, what was lost of it.

@@ -3,7 +3,7 @@
 use perf_event_open_sys::bindings as sys;
 use thiserror::Error;
 
-use super::record::{Abi, CodeMapping, CpuMode, Record, Registers, SampleRecord, U64s};
+use super::record::{Abi, CodeMapping, CpuMode, KernelCode, Record, Registers, SampleRecord, U64s};
 use crate::bytes::Bytes;
 use crate::trace::{Cpu, Nanos, Pid, Tid};
 
@@ -300,6 +300,7 @@ impl Layout {
             },
             sys::PERF_RECORD_THROTTLE => Record::Throttle(cpu()),
             sys::PERF_RECORD_UNTHROTTLE => Record::Unthrottle(cpu()),
+            sys::PERF_RECORD_KSYMBOL => Record::KernelCode(kernel_code(fields)?),
             _ => Record::Other,
         })
     }
@@ -457,6 +458,19 @@ fn stack<'a>(fields: &mut Fields<'a>) -> Result<&'a [u8], ParseError> {
     let data = fields.get("stack", |b| b.take(usize::try_from(size).ok()?))?;
     let filled = fields.u64("filled stack size")?.min(size) as usize;
     Ok(&data[..filled])
+}
+
+fn kernel_code(mut fields: Fields<'_>) -> Result<KernelCode<'_>, ParseError> {
+    let (start, len) = (fields.u64("addr")?, fields.u32("len")?);
+    let kind = fields.get("type", Bytes::u16)?;
+    let flags = fields.get("flags", Bytes::u16)?;
+    Ok(KernelCode {
+        start,
+        len,
+        bpf: u32::from(kind) == sys::PERF_RECORD_KSYMBOL_TYPE_BPF,
+        gone: u32::from(flags) & sys::PERF_RECORD_KSYMBOL_FLAGS_UNREGISTER != 0,
+        name: fields.bytes.c_string(),
+    })
 }
 
 fn mapping<'a>(mut fields: Fields<'a>, misc: u32) -> Result<CodeMapping<'a>, ParseError> {

@@ -143,6 +143,33 @@ pub struct CodeMapping<'a> {
     pub path: &'a [u8],
 }
 
+/// PERF_RECORD_KSYMBOL: code that the kernel made at run time came or went (a BPF program, a trampoline).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelCode<'a> {
+    /// First address.
+    pub start: u64,
+    /// Length in bytes.
+    pub len: u32,
+    /// Whether it is a BPF program or trampoline; else it is of ftrace or kprobes.
+    pub bpf: bool,
+    /// Whether it went.
+    pub gone: bool,
+    /// Its name, as in /proc/kallsyms.
+    pub name: &'a [u8],
+}
+
+impl KernelCode<'_> {
+    /// The module that /proc/kallsyms tells of such code (kernel/kallsyms.c, get_ksymbol_bpf and others).
+    #[must_use]
+    pub fn module(&self) -> &'static str {
+        match self.name {
+            _ if self.bpf => "bpf",
+            b"ftrace_trampoline" => "__builtin__ftrace",
+            _ => "__builtin__kprobes",
+        }
+    }
+}
+
 /// A record. Those nobody asked for are [`Record::Other`].
 #[derive(Clone, Copy, Debug)]
 pub enum Record<'a> {
@@ -197,6 +224,8 @@ pub enum Record<'a> {
     Throttle(Cpu),
     /// It samples there again.
     Unthrottle(Cpu),
+    /// Code of the kernel came or went.
+    KernelCode(KernelCode<'a>),
     /// Another record type.
     Other,
 }

@@ -40,6 +40,11 @@ pub(super) fn to_little(
             turn.u32s(2);
         }
         sys::PERF_RECORD_COMM => turn.u32s(2),
+        sys::PERF_RECORD_KSYMBOL => {
+            turn.u64s(1);
+            turn.u32s(1);
+            turn.halves(2);
+        }
         sys::PERF_RECORD_FORK | sys::PERF_RECORD_EXIT => {
             turn.u32s(4);
             turn.u64s(1);

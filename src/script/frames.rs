@@ -14,6 +14,7 @@ use super::fields::Fields;
 use super::kernel::Kernel;
 use crate::machine::{Backing, CodeFile, Content, Machine, Mapping};
 use crate::naming;
+use crate::perf::KernelCode;
 use crate::trace::{ModuleId, Pid};
 
 /// Texts that are kept, in bytes; when there are more, all are made anew.
@@ -93,6 +94,17 @@ impl Frames {
             known: FxHashMap::default(),
             text: Vec::new(),
         }
+    }
+
+    /// Takes in code of the kernel's that came or went.
+    pub(super) fn follow(&mut self, code: &KernelCode<'_>) {
+        self.kernel.follow(code);
+        self.forget();
+    }
+
+    fn forget(&mut self) {
+        self.known.clear();
+        self.text.clear();
     }
 
     /// Appends a frame in the kernel.
@@ -182,8 +194,7 @@ impl Frames {
             return out.extend_from_slice(&self.text[known]);
         }
         if self.text.len() > MAX_TEXT_BYTES {
-            self.known.clear();
-            self.text.clear();
+            self.forget();
         }
         let mut frame = Frame::at(key.address());
         make(self, &mut frame);

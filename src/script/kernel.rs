@@ -1,5 +1,6 @@
 //! The kernel of a recording: where it and its modules lay, and the names of its functions.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
@@ -7,7 +8,7 @@ use std::path::Path;
 use perfcollect_symbols::Aliases;
 use perfcollect_symbols::kallsyms::KernelSymbols;
 
-use crate::perf::CodeMapping;
+use crate::perf::{CodeMapping, KernelCode};
 
 /// What the kernel's own mapping is called; the name of a symbol follows.
 const PROPER: &[u8] = b"[kernel.kallsyms]";
@@ -19,6 +20,8 @@ const MAX_RANGES: usize = 1 << 16;
 pub(super) struct Kernel {
     /// By start.
     ranges: Vec<(u64, u64, Box<[u8]>)>,
+    /// What the kernel made at run time and is there now, by start: end and name.
+    made: BTreeMap<u64, (u64, Box<[u8]>)>,
     symbols: KernelSymbols,
 }
 
@@ -45,15 +48,34 @@ impl Kernel {
         self.ranges.insert(at, (mapping.start, end, name));
     }
 
-    /// What an address lies in.
+    /// Takes in code that came or went.
+    pub(super) fn follow(&mut self, code: &KernelCode<'_>) {
+        if code.gone {
+            self.made.remove(&code.start);
+        } else if self.made.len() < MAX_RANGES {
+            let end = code.start.saturating_add(code.len.into());
+            self.made.insert(code.start, (end, code.name.into()));
+        }
+    }
+
+    fn made_at(&self, ip: u64) -> Option<&[u8]> {
+        let (_, (end, name)) = self.made.range(..=ip).next_back()?;
+        (ip < *end).then_some(name)
+    }
+
+    /// What an address lies in. Code made at run time is an object of its own, with the name of its only function.
     pub(super) fn object(&self, ip: u64) -> Option<&[u8]> {
+        if let Some(name) = self.made_at(ip) {
+            return Some(name);
+        }
         let behind = self.ranges.partition_point(|range| range.0 <= ip);
         let (_, end, name) = self.ranges.get(behind.checked_sub(1)?)?;
         (ip < *end).then_some(name)
     }
 
     pub(super) fn name(&self, ip: u64) -> Option<&[u8]> {
-        self.symbols.lookup(ip).map(|found| found.symbol.name)
+        let by_list = || self.symbols.lookup(ip).map(|found| found.symbol.name);
+        self.made_at(ip).or_else(by_list)
     }
 }
 

@@ -121,6 +121,10 @@ impl<W: Write> Script<W> {
                 }
             }
             Record::Mapping(mapping) if mapping.pid.0 < 0 => self.frames.kernel.map(mapping),
+            Record::KernelCode(code) => {
+                self.frames.follow(code);
+                self.stacks.forget_all();
+            }
             // perf's own count at the end has them once more.
             Record::LostSamples { .. } if about.events[entry.event].counts_losses() => {}
             Record::Lost { records: lost, .. } | Record::LostSamples { samples: lost, .. } => {

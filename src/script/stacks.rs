@@ -37,6 +37,12 @@ impl Stacks {
         *self.generations.entry(pid).or_default() += 1;
     }
 
+    /// The kernel has changed: all callchains may mean something else.
+    pub(super) fn forget_all(&mut self) {
+        self.bytes.clear();
+        self.table.clear();
+    }
+
     /// Appends the text of a sample's stack, if it is known.
     pub(super) fn print(&self, sample: &SampleRecord<'_>, out: &mut Vec<u8>) -> bool {
         let (hash, generation) = (hash(sample), self.generation(sample.pid));
@@ -57,8 +63,7 @@ impl Stacks {
     /// Keeps the text of a sample's stack.
     pub(super) fn keep(&mut self, sample: &SampleRecord<'_>, text: &[u8]) {
         if self.bytes.len() >= MAX_BYTES {
-            self.bytes.clear();
-            self.table.clear();
+            self.forget_all();
         }
         let chain = sample.callchain.bytes();
         let stack = Stack {

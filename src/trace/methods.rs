@@ -1,5 +1,5 @@
 //! What code made at run time is, by time: memory of freed code is used again, so an address may stand for one method
-//! now and for another later.
+//! now and for another later. Runtimes make such code in processes, and the kernel in itself (BPF programs, trampolines).
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,9 @@ use rustc_hash::FxHashMap;
 
 use super::ids::{FrameId, ProcessId};
 use super::recorder::CodeAddress;
-use super::spool::MethodRow;
+use super::spool::{KernelCodeRow, MethodRow};
 
-/// A method as the runtime named it while its code was sampled.
+/// A method as the runtime named it while its code was sampled, or code of the kernel's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Method {
     /// Its name. Text from outside.
@@ -25,31 +25,70 @@ pub struct Method {
 pub struct Methods {
     /// `None`: code that took the place of other and has no name.
     rows: Vec<Option<Method>>,
-    /// By process and start: the end, and the row.
-    now: FxHashMap<ProcessId, BTreeMap<u64, (u64, u32)>>,
+    /// By start: the end, and the row. Of each process, and of the kernel.
+    now: FxHashMap<Option<ProcessId>, Ranges>,
+    /// Frames in the kernel that are in no row, by address: what they are in may have been there before, and go.
+    open: BTreeMap<u64, Vec<FrameId>>,
     /// By frame; frames in no method are not in it.
     of_frame: FxHashMap<FrameId, u32>,
     frames: u32,
+}
+
+type Ranges = BTreeMap<u64, (u64, u32)>;
+
+/// Takes out what lies in a range, in whole or in part; whether there was any.
+fn clear(ranges: &mut Ranges, start: u64, end: u64) -> bool {
+    let mut any = false;
+    while let Some((&first, _)) = ranges
+        .range(..end)
+        .next_back()
+        .filter(|(_, (behind, _))| *behind > start)
+    {
+        ranges.remove(&first);
+        any = true;
+    }
+    any
 }
 
 impl Methods {
     /// Takes in what code is from now on, in place of what it was before.
     pub(super) fn insert(&mut self, row: &MethodRow<'_>) {
         let end = row.start.saturating_add(row.size);
-        let now = self.now.entry(row.process).or_default();
-        while let Some((&start, _)) = now
-            .range(..end)
-            .next_back()
-            .filter(|(_, (behind, _))| *behind > row.start)
-        {
-            now.remove(&start);
-        }
+        let now = self.now.entry(Some(row.process)).or_default();
+        clear(now, row.start, end);
         now.insert(row.start, (end, self.rows.len() as u32));
-        let text = |bytes| -> Box<str> { String::from_utf8_lossy(bytes).into() };
         self.rows.push((!row.name.is_empty()).then(|| Method {
             name: text(&row.name),
             module: text(&row.module),
             tier: (!row.tier.is_empty()).then(|| text(&row.tier)),
+        }));
+    }
+
+    /// Takes in what code of the kernel came or went. What came before the recording is told when it goes: it is what the frames
+    /// there were in.
+    pub(super) fn follow_kernel(&mut self, row: &KernelCodeRow<'_>) {
+        let end = row.start.saturating_add(row.size);
+        if row.start >= end {
+            return;
+        }
+        let now = self.now.entry(None).or_default();
+        let was_known = clear(now, row.start, end);
+        let id = self.rows.len() as u32;
+        if !row.gone {
+            now.insert(row.start, (end, id));
+        } else if !was_known {
+            let mut rest = self.open.split_off(&row.start);
+            let mut behind = rest.split_off(&end);
+            self.open.append(&mut behind);
+            let frames = rest.into_values().flatten();
+            self.of_frame.extend(frames.map(|frame| (frame, id)));
+        } else {
+            return;
+        }
+        self.rows.push((!row.name.is_empty()).then(|| Method {
+            name: text(&row.name),
+            module: text(&row.module),
+            tier: None,
         }));
     }
 
@@ -59,11 +98,16 @@ impl Methods {
         self.frames += 1;
         if let Some(row) = self.at(code) {
             self.of_frame.insert(frame, row);
+        } else if let CodeAddress::Kernel(address) = code {
+            self.open.entry(address).or_default().push(frame);
         }
     }
 
     /// Gives frames that were in no method when they were met what is known at the end: a name may come late.
     pub(super) fn settle(&mut self, frames: &[CodeAddress]) {
+        // The kernel tells on time.
+        self.now.remove(&None);
+        self.open = BTreeMap::new();
         for (&code, frame) in frames.iter().zip(0..) {
             if let Some(row) = self.at(code) {
                 self.of_frame.entry(FrameId(frame)).or_insert(row);
@@ -73,10 +117,12 @@ impl Methods {
     }
 
     fn at(&self, code: CodeAddress) -> Option<u32> {
-        let CodeAddress::Jit(process, address) = code else {
-            return None;
+        let (owner, address) = match code {
+            CodeAddress::Jit(process, address) => (Some(process), address),
+            CodeAddress::Kernel(address) => (None, address),
+            _ => return None,
         };
-        let (_, (end, row)) = self.now.get(&process)?.range(..=address).next_back()?;
+        let (_, (end, row)) = self.now.get(&owner)?.range(..=address).next_back()?;
         (address < *end).then_some(*row)
     }
 
@@ -86,6 +132,10 @@ impl Methods {
         let row = self.of_frame.get(&frame)?;
         self.rows.get(*row as usize).map(Option::as_ref)
     }
+}
+
+fn text(bytes: &[u8]) -> Box<str> {
+    String::from_utf8_lossy(bytes).into()
 }
 
 #[cfg(test)]
@@ -142,5 +192,53 @@ mod tests {
         for (frame, expected) in (0..).zip(expected) {
             assert_eq!(name(frame), expected, "{frame}");
         }
+    }
+
+    #[test]
+    fn a_frame_in_the_kernel_is_in_the_code_of_its_time() {
+        let mut methods = Methods::default();
+        let mut frames = Vec::new();
+        let mut meet = |methods: &mut Methods, address| {
+            let code = CodeAddress::Kernel(address);
+            methods.meet(code);
+            frames.push(code);
+        };
+        let row = |start, gone, name: &'static str| KernelCodeRow {
+            start,
+            size: 0x20,
+            gone,
+            name: name.as_bytes().into(),
+            module: b"bpf".into(),
+        };
+        meet(&mut methods, 0x0ff);
+        meet(&mut methods, 0x100);
+        meet(&mut methods, 0x120);
+        // It was there before.
+        methods.follow_kernel(&row(0x100, true, "before"));
+        meet(&mut methods, 0x100);
+        methods.follow_kernel(&row(0x100, false, "first"));
+        meet(&mut methods, 0x100);
+        methods.follow_kernel(&row(0x100, true, "first"));
+        meet(&mut methods, 0x110);
+        // That it went was lost.
+        methods.follow_kernel(&row(0x110, false, "second"));
+        methods.follow_kernel(&row(0x100, false, "third"));
+        meet(&mut methods, 0x110);
+        meet(&mut methods, 0x128);
+        methods.settle(&frames);
+        let names: Vec<_> = (0..frames.len() as u32)
+            .map(|frame| Some(&*methods.of(FrameId(frame))??.name))
+            .collect();
+        let expected = [
+            None,
+            Some("before"),
+            None,
+            None,
+            Some("first"),
+            None,
+            Some("third"),
+            None,
+        ];
+        assert_eq!(names, expected);
     }
 }

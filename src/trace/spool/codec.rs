@@ -1,6 +1,6 @@
 //! How rows are written: relative to the rows before them.
 
-use super::row::{FileIdentity, FileRow, JitHostRow, MethodRow, Row, RowError};
+use super::row::{FileIdentity, FileRow, JitHostRow, KernelCodeRow, MethodRow, Row, RowError};
 use super::sample;
 use super::wire::{Input, put, put_difference, put_text};
 use crate::trace::{
@@ -117,6 +117,14 @@ impl Codec {
                 put_text(out, &method.module, MAX_TEXT_BYTES);
                 put_text(out, &method.tier, MAX_TEXT_BYTES);
             }
+            Row::KernelCode(code) => {
+                out.push(14);
+                put(out, code.start);
+                put(out, code.size);
+                put(out, code.gone.into());
+                put_text(out, &code.name, MAX_TEXT_BYTES);
+                put_text(out, &code.module, MAX_TEXT_BYTES);
+            }
             Row::Sample(sample) => sample::encode(&self.last, sample, out),
         }
         self.follow(row);
@@ -205,6 +213,13 @@ impl Codec {
                 name: input.text(MAX_TEXT_BYTES)?.into(),
                 module: input.text(MAX_TEXT_BYTES)?.into(),
                 tier: input.text(MAX_TEXT_BYTES)?.into(),
+            }),
+            14 => Row::KernelCode(KernelCodeRow {
+                start: input.number()?,
+                size: input.number()?,
+                gone: input.number()? != 0,
+                name: input.text(MAX_TEXT_BYTES)?.into(),
+                module: input.text(MAX_TEXT_BYTES)?.into(),
             }),
             kind if sample::is_sample(kind) => Row::Sample(self.decode_sample(kind, input)?),
             kind => return Err(RowError::Kind(kind)),

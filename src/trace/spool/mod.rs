@@ -20,6 +20,8 @@
 //!     11 clock        time: everything before it is in the spool
 //!     12 end          time: the capture ended by itself; last row
 //!     13 method       process, start, size, name, module, tier: what frames of this code are called that come later
+//!     14 kernel code  start, size, gone?, name, module: what frames of this code in the kernel are called that come
+//!                     later; gone: that came before, and were not told
 //!   0x80 sample       flags 1 thread, 2 CPU, 4 weight, 8 stack tell what differs from the sample before;
 //!                     time - time of the sample before (signed), then what differs
 //! ```
@@ -42,7 +44,7 @@ mod writer;
 
 pub use header::Header;
 pub use reader::{Ending, Recording, SpoolError};
-pub use row::{FileIdentity, FileRow, JitHostRow, MethodRow, Row, RowError};
+pub use row::{FileIdentity, FileRow, JitHostRow, KernelCodeRow, MethodRow, Row, RowError};
 pub use writer::{SpoolEnd, SpoolWriter};
 
 /// A spool of one block, with a good checksum around these rows behind an empty header; what a hostile hand could make.

@@ -217,6 +217,7 @@ impl Reader {
             Row::ThreadName(thread, name) => threads[thread.index()].name = lossy(name),
             Row::JitHost(process, host) => jit_hosts[process.index()] = Some(host),
             Row::Method(method) => methods.insert(&method),
+            Row::KernelCode(code) => methods.follow_kernel(&code),
             Row::Frame(code) => {
                 methods.meet(code);
                 frames.push(code);

@@ -68,6 +68,21 @@ pub struct MethodRow<'a> {
     pub tier: Cow<'a, [u8]>,
 }
 
+/// Code that the kernel made at run time, as it came or went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelCodeRow<'a> {
+    /// Its first address.
+    pub start: u64,
+    /// Its bytes.
+    pub size: u64,
+    /// Whether it is gone.
+    pub gone: bool,
+    /// Its name.
+    pub name: Cow<'a, [u8]>,
+    /// Its module, in the words of /proc/kallsyms.
+    pub module: Cow<'a, [u8]>,
+}
+
 /// One row of a spool.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Row<'a> {
@@ -101,6 +116,8 @@ pub enum Row<'a> {
     JitHost(ProcessId, JitHostRow),
     /// What code made at run time is from now on: of the frames that follow.
     Method(MethodRow<'a>),
+    /// What code of the kernel came or went.
+    KernelCode(KernelCodeRow<'a>),
     /// The next frame.
     Frame(CodeAddress),
     /// The next stack node: its parent and its frame.
