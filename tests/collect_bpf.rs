@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use support::recording::{cannot_record, record};
 use support::{Saved, captured, perfcollect, run, run_perfcollect};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -114,31 +115,17 @@ fn one_that_was_there_before_has_its_name() {
 
 #[test]
 fn a_recording_of_perfs_tells_of_them_too() {
-    need_capture!();
+    if let Some(why) = cannot_record() {
+        skip!("{why}");
+    }
     let (folder, program) = match program() {
         Ok(program) => program,
         Err(why) => skip!("{why}"),
     };
-    let record = [
-        "record",
-        "-q",
-        "-g",
-        "-F",
-        "999",
-        "-e",
-        "cpu-clock",
-        "-o",
-        "perf.data",
-    ];
-    let mut perf = Command::new("perf");
-    perf.args(record)
-        .arg(&program)
-        .arg("busy_perf")
-        .current_dir(folder.path());
-    if Command::new("perf").arg("--version").output().is_err() {
-        skip!("perf is not installed")
-    }
-    run(&mut perf, LIMIT).expect_success();
+    let words = [program.to_str().unwrap(), "busy_perf"];
+    let options = ["-g", "-F", "999", "-e", "cpu-clock"];
+    record(&folder.path().join("perf.data"), &options, words);
+
     let in_program = |script: &mut Command| -> Vec<String> {
         let text = run(script.current_dir(folder.path()), LIMIT)
             .expect_success()

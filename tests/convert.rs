@@ -96,6 +96,36 @@ fn stack_copies_reach_the_root_without_frame_pointers() {
     expect_paths(&converted(folder, &[]), true);
 }
 
+#[test]
+fn functions_of_the_kernel_come_from_a_copy_of_its_list() {
+    need_perf!();
+    let convert_with = |kallsyms: &[u8]| {
+        let folder = tempfile::tempdir().unwrap();
+        let options = ["-F", "999", "-g", "-e", "cpu-clock"];
+        let command = [
+            "dd",
+            "if=/dev/zero",
+            "of=/dev/null",
+            "bs=64",
+            "count=300000",
+        ];
+        record(&folder.path().join("perf.data"), &options, command);
+        std::fs::write(folder.path().join("list"), kallsyms).unwrap();
+        converted(folder, &["-kallsyms", "list"])
+    };
+    let whole = convert_with(&std::fs::read("/proc/kallsyms").unwrap());
+    let kernel = whole.summary.quality.names.kernel;
+    assert!(kernel.named > 0 && kernel.unnamed == 0, "{kernel:?}");
+
+    // As a user without privileges sees it.
+    let hidden = convert_with(b"0000000000000000 T _text\n0000000000000000 T _stext\n");
+    let quality = &hidden.summary.quality;
+    assert_eq!(quality.names.kernel.named, 0);
+    let told = format!("{:?}", quality.notices);
+    assert!(told.contains("kptr_restrict hides them"), "{told}");
+    assert!(told.contains("copy /proc/kallsyms as root"), "{told}");
+}
+
 /// perf stops at the first frame that no ELF file describes.
 #[test]
 fn stacks_of_dotnet_reach_the_root() {
