@@ -8,6 +8,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use support::recording::{cannot_record, record};
@@ -52,6 +53,9 @@ int main(int count, char **names) {
 }
 "#;
 
+/// The tests run one by one: perf does not see that a program of another process went, and names by it what comes in its place.
+static ALONE: Mutex<()> = Mutex::new(());
+
 /// The program that runs programs, or why there is none.
 fn program() -> Result<(tempfile::TempDir, PathBuf), &'static str> {
     let folder = tempfile::tempdir().unwrap();
@@ -74,6 +78,7 @@ fn program() -> Result<(tempfile::TempDir, PathBuf), &'static str> {
 #[test]
 fn programs_that_come_and_go_have_their_names() {
     need_capture!();
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (_folder, program) = match program() {
         Ok(program) => program,
         Err(why) => skip!("{why}"),
@@ -92,6 +97,7 @@ fn programs_that_come_and_go_have_their_names() {
 #[test]
 fn one_that_was_there_before_has_its_name() {
     need_capture!();
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (_folder, program) = match program() {
         Ok(program) => program,
         Err(why) => skip!("{why}"),
@@ -118,6 +124,7 @@ fn a_recording_of_perfs_tells_of_them_too() {
     if let Some(why) = cannot_record() {
         skip!("{why}");
     }
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (folder, program) = match program() {
         Ok(program) => program,
         Err(why) => skip!("{why}"),

@@ -54,6 +54,9 @@ impl Kernel {
             self.made.remove(&code.start);
         } else if self.made.len() < MAX_RANGES {
             let end = code.start.saturating_add(code.len.into());
+            // A recording of one process does not tell that others' went.
+            self.made
+                .retain(|start, (behind, _)| *behind <= code.start || end <= *start);
             self.made.insert(code.start, (end, code.name.into()));
         }
     }
