@@ -18,6 +18,8 @@ fn server_of(program: &Program) -> Server {
 
 #[path = "downloads/captures.rs"]
 mod captures;
+#[path = "downloads/dotnet.rs"]
+mod dotnet;
 #[path = "downloads/misbehaving.rs"]
 mod misbehaving;
 #[path = "downloads/program.rs"]

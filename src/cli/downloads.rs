@@ -1,12 +1,13 @@
 //! Getting debug files and telling how it goes, for `perfcollect symbols` and for captures.
 
+use std::fmt::Display;
 use std::path::PathBuf;
 
 use super::progress::Reporter;
 use crate::download::{DownloadError, Downloader, Failure, Limits, Module, Outcome, Sources};
 use crate::trace::Notice;
 
-/// Most modules named in a notice.
+/// Most modules named in one line.
 const MAX_LISTED: usize = 8;
 
 /// What became of the modules that were asked for.
@@ -75,16 +76,8 @@ pub(super) fn get_for_capture(
     match get(&mut downloader, modules, reporter, stop) {
         Ok(Got { failed, .. }) if failed.is_empty() => None,
         Ok(Got { failed, .. }) => {
-            let names = failed
-                .iter()
-                .take(MAX_LISTED)
-                .map(|(module, _)| module.to_string());
-            let names: Vec<_> = names.collect();
-            let more = match failed.len().saturating_sub(MAX_LISTED) {
-                0 => String::new(),
-                more => format!(" and {more} more"),
-            };
-            let what = format!("no server has debug files of {}{more}", names.join(", "));
+            let modules = listed(failed.iter().map(|(module, _)| module));
+            let what = format!("no server has debug files of {modules}");
             Some(Notice::new(
                 what,
                 "`perfcollect symbols` with the trace tells why",
@@ -94,6 +87,19 @@ pub(super) fn get_for_capture(
             format!("no debug file was downloaded: {error}"),
             "",
         )),
+    }
+}
+
+/// The first of many in one line, and how many more there are.
+pub(super) fn listed<T: Display>(mut all: impl ExactSizeIterator<Item = T>) -> String {
+    let first: Vec<_> = all
+        .by_ref()
+        .take(MAX_LISTED)
+        .map(|one| one.to_string())
+        .collect();
+    match all.len() {
+        0 => first.join(", "),
+        more => format!("{} and {more} more", first.join(", ")),
     }
 }
 

@@ -8,7 +8,9 @@ use thiserror::Error;
 use super::downloads::{self, Got};
 use super::progress::Reporter;
 use super::symbols_options::SymbolsOptions;
-use crate::download::{self, BuildId, DownloadError, Downloader, Module, Sources, WorkerError};
+use crate::download::{
+    self, BuildId, DownloadError, Downloader, Module, Sources, Wanted, WorkerError,
+};
 use crate::output::file::{OutputError, OutputFile};
 
 #[derive(Debug, Error)]
@@ -29,8 +31,11 @@ pub(super) enum SymbolsError {
 
 pub(super) fn run(options: &SymbolsOptions) -> Result<(), SymbolsError> {
     let mut modules: Vec<Module> = Vec::new();
+    let mut without_build_id = Vec::new();
     for path in &options.files {
-        for module in wanted(path)? {
+        let wanted = wanted(path)?;
+        without_build_id.extend(wanted.without_build_id);
+        for module in wanted.modules {
             if modules
                 .iter()
                 .all(|known| known.build_id != module.build_id)
@@ -40,8 +45,15 @@ pub(super) fn run(options: &SymbolsOptions) -> Result<(), SymbolsError> {
         }
     }
     let reporter = Reporter::new(options.quiet);
-    if modules.is_empty() {
+    if !without_build_id.is_empty() {
+        let files = downloads::listed(without_build_id.iter());
+        reporter.say(&format!(
+            "not asked for, as they have no build id, by which servers know files: {files}"
+        ));
+    } else if modules.is_empty() {
         reporter.say("All modules with samples have symbols already.");
+    }
+    if modules.is_empty() {
         return Ok(());
     }
     let mut downloader = Downloader::new(Sources::new(&options.server), options.limits());
@@ -67,10 +79,13 @@ pub(super) fn run(options: &SymbolsOptions) -> Result<(), SymbolsError> {
 }
 
 /// What a word of the command line asks for: a file's or a trace's modules, or a build id.
-fn wanted(path: &Path) -> Result<Vec<Module>, SymbolsError> {
+fn wanted(path: &Path) -> Result<Wanted, SymbolsError> {
     let file = match (download::open(path), path.to_str().and_then(BuildId::parse)) {
         (Err(error), Some(id)) if error.kind() == io::ErrorKind::NotFound => {
-            return Ok(vec![Module::unknown(id)]);
+            return Ok(Wanted {
+                modules: vec![Module::unknown(id)],
+                without_build_id: Vec::new(),
+            });
         }
         (file, _) => file,
     };

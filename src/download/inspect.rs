@@ -6,16 +6,25 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use perfcollect_symbols::elf::ElfFile;
+use serde::{Deserialize, Serialize};
 
 use super::module::{BuildId, Module};
-use crate::output::summary::ModuleSummary;
 use crate::view::archive;
 
 /// What a local file header of a zip begins with.
 const ZIP_MAGIC: [u8; 4] = *b"PK\x03\x04";
 
-/// The modules a file asks for; the message says why there are none.
-pub(super) fn modules(path: &Path, file: &File) -> Result<Vec<Module>, String> {
+/// The debug files a file asks for.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Wanted {
+    /// Of these.
+    pub modules: Vec<Module>,
+    /// Paths of files whose symbols are missing too, but that have no build id, by which servers know files. Text from outside.
+    pub without_build_id: Vec<String>,
+}
+
+/// What a file asks for; the message says why that is nothing.
+pub(super) fn wanted(path: &Path, file: &File) -> Result<Wanted, String> {
     let mut magic = [0; 4];
     // A shorter file is neither.
     let _ = file.read_exact_at(&mut magic, 0);
@@ -25,27 +34,38 @@ pub(super) fn modules(path: &Path, file: &File) -> Result<Vec<Module>, String> {
     let elf =
         ElfFile::open(file).map_err(|error| format!("neither a trace nor an ELF file: {error}"))?;
     let module = Module::of(path, &elf);
+    let wanted = |module| Wanted {
+        modules: vec![module],
+        without_build_id: Vec::new(),
+    };
     module
-        .map(|module| vec![module])
+        .map(wanted)
         .ok_or_else(|| "it has no build id, by which servers know files".into())
 }
 
-fn of_trace(path: &Path, file: &File) -> Result<Vec<Module>, String> {
+fn of_trace(path: &Path, file: &File) -> Result<Wanted, String> {
     let summary = archive::summary(path, file).map_err(|error| error.to_string())?;
     if summary.modules.is_empty() {
         return Err(
             "it names no ELF files: an older perfcollect wrote it, or none was sampled".into(),
         );
     }
-    let wanted = summary.modules.iter().filter(|module| !module.has_symbols);
-    let module = |module: &ModuleSummary| {
-        Some(Module {
-            path: module.path.clone(),
-            build_id: module.build_id.clone()?,
-            debug_link: None,
-        })
+    let mut wanted = Wanted {
+        modules: Vec::new(),
+        without_build_id: Vec::new(),
     };
-    Ok(wanted.filter_map(module).collect())
+    for module in summary.modules {
+        match module.build_id {
+            _ if module.has_symbols => {}
+            Some(build_id) => wanted.modules.push(Module {
+                path: module.path,
+                build_id,
+                debug_link: None,
+            }),
+            None => wanted.without_build_id.push(module.path),
+        }
+    }
+    Ok(wanted)
 }
 
 /// Whether a file is a module's debug file: the message says why not.

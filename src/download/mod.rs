@@ -21,6 +21,7 @@ mod worker;
 pub use cache::CacheError;
 pub use client::Limits;
 pub use fetch::{DownloadError, Downloader, Failure, Outcome, is_good, open};
+pub use inspect::Wanted;
 pub use module::{BuildId, Module};
 pub use server::Server;
 pub use sources::Sources;

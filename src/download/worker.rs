@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::client::{self, FetchError, Limits};
-use super::inspect;
+use super::inspect::{self, Wanted};
 use super::module::Module;
 use super::privileges;
 
@@ -57,7 +57,7 @@ pub(super) enum Reply {
         unreachable: bool,
     },
     /// What it asks for.
-    Modules(Vec<Module>),
+    Wanted(Wanted),
 }
 
 impl Reply {
@@ -89,14 +89,14 @@ pub enum WorkerError {
     Unfit(String),
 }
 
-/// The modules whose debug files `file` asks for; `path` is what it is called.
+/// The debug files `file` asks for; `path` is what it is called.
 ///
 /// # Errors
 /// See [`WorkerError`].
-pub fn identify(path: &Path, file: &File) -> Result<Vec<Module>, WorkerError> {
+pub fn identify(path: &Path, file: &File) -> Result<Wanted, WorkerError> {
     let path = path.to_owned();
     match run(&Task::Identify { path }, file, |_, _| {})? {
-        Reply::Modules(modules) => Ok(modules),
+        Reply::Wanted(wanted) => Ok(wanted),
         Reply::Bad { why, .. } => Err(WorkerError::Unfit(why)),
         other => Err(unexpected(&other)),
     }
@@ -184,7 +184,7 @@ fn answer(reply: &Reply) -> io::Result<()> {
 fn perform(task: &Task, file: &File) -> Reply {
     match task {
         Task::Identify { path } => {
-            inspect::modules(path, file).map_or_else(Reply::bad, Reply::Modules)
+            inspect::wanted(path, file).map_or_else(Reply::bad, Reply::Wanted)
         }
         Task::Check { module } => {
             inspect::check(file, module).map_or_else(Reply::bad, |()| Reply::Good)

@@ -32,14 +32,16 @@ pub(super) fn name(
     let kind = kind(file);
     let mut images = Images::of(file);
     let ranges = LazyCell::new(|| function_ranges(file).unwrap_or_default());
-    let inlines = inlines::find(codes, known.dwarf, file, options, stop);
+    let symbol = |address| known.tables.iter().find_map(|table| table.lookup(address));
+    let has_symbol = |address| symbol(address).is_some();
+    let inlines = inlines::find(codes, known.dwarf, file, options, &has_symbol, stop);
     notices.extend(inlines.notices);
     let plain = |code| Function {
         module: module.clone(),
         kind,
         ..nameless(code)
     };
-    let functions = codes.iter().map(|&code| {
+    let functions = codes.iter().enumerate().map(|(index, &code)| {
         if let CodeAddress::File(_, offset) = code
             && let Some(function) = images.function(offset, &module)
         {
@@ -48,8 +50,10 @@ pub(super) fn name(
         let CodeAddress::Elf(_, address) = code else {
             return plain(code);
         };
-        let symbol = known.tables.iter().find_map(|table| table.lookup(address));
-        let name = symbol.map(|symbol| demangle(symbol.name).into());
+        let name = match symbol(address) {
+            Some(symbol) => Some(demangle(symbol.name).into()),
+            None => inlines.functions.get(&index).cloned(),
+        };
         Function {
             start: match name {
                 Some(_) => None,

@@ -1,4 +1,4 @@
-//! Functions that were inlined, by debug information.
+//! Functions that were inlined, by debug information, and those that have no symbol: linkers and NativeAOT leave some out.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -18,11 +18,16 @@ use crate::trace::{CodeAddress, Notice};
 /// Names by the index of their address, outermost first.
 type NamesByAddress = Vec<(usize, Vec<Box<str>>)>;
 
+/// The function at an address, if it has no symbol, and those inlined there, outermost first.
+type Chain = (Option<Box<str>>, Vec<Box<str>>);
+
 /// What the debug information of a file tells.
 #[derive(Default)]
 pub(super) struct Inlines {
     /// Of the addresses that have some.
     pub(super) names: NamesByAddress,
+    /// The function that is not inlined, by the index of its address, where there is no symbol.
+    pub(super) functions: HashMap<usize, Box<str>>,
     /// What could not be read.
     pub(super) notices: Vec<Notice>,
 }
@@ -37,12 +42,13 @@ enum Fault {
     Missing(PathBuf),
 }
 
-/// The functions inlined at these addresses of a file.
+/// The functions inlined at these addresses of a file, and those they are in where `has_symbol` says no.
 pub(super) fn find(
     codes: &[CodeAddress],
     dwarf: Option<Result<DwarfSections, ElfError>>,
     file: &CodeFile,
     options: &Options,
+    has_symbol: &dyn Fn(u64) -> bool,
     stop: Stop<'_>,
 ) -> Inlines {
     let Some(dwarf) = dwarf else {
@@ -50,21 +56,22 @@ pub(super) fn find(
     };
     let split = RefCell::new(SplitUnits::new(file, options));
     let open = |unit: &SplitUnit| split.borrow_mut().open(unit);
-    let (names, fault) = match dwarf {
-        Ok(sections) => read(codes, &sections, &open, stop),
-        Err(error) => (Vec::new(), Some(error.into())),
+    let mut inlines = Inlines::default();
+    let fault = match dwarf {
+        Ok(sections) => inlines.read(codes, &sections, &open, has_symbol, stop),
+        Err(error) => Some(error.into()),
     };
     let mut split = split.into_inner();
     let fault = fault.or(split.missing.take());
-    let mut notices = split.files.notices;
-    notices.extend(fault.map(|fault| {
+    inlines.notices = split.files.notices;
+    inlines.notices.extend(fault.map(|fault| {
         let path = file.clean_path().display();
         Notice::new(
             format!("inlined functions of {path} are not all shown: {fault}"),
             "",
         )
     }));
-    Inlines { names, notices }
+    inlines
 }
 
 /// The files of split units.
@@ -91,37 +98,44 @@ impl<'a> SplitUnits<'a> {
     }
 }
 
-/// What can be read, and the first fault.
-fn read(
-    codes: &[CodeAddress],
-    sections: &DwarfSections,
-    open: &dyn Fn(&SplitUnit) -> Option<SplitSections>,
-    stop: Stop<'_>,
-) -> (NamesByAddress, Option<Fault>) {
-    let debug_info = match sections.debug_info_with(open) {
-        Ok(debug_info) => debug_info,
-        Err(error) => return (Vec::new(), Some(error.into())),
-    };
-    let mut names = Names {
-        debug_info,
-        known: HashMap::new(),
-    };
-    let mut found = Vec::new();
-    let mut fault = None;
-    for (index, code) in codes.iter().enumerate() {
-        let CodeAddress::Elf(_, address) = *code else {
-            continue;
+impl Inlines {
+    /// Takes what can be read; returns the first fault.
+    fn read(
+        &mut self,
+        codes: &[CodeAddress],
+        sections: &DwarfSections,
+        open: &dyn Fn(&SplitUnit) -> Option<SplitSections>,
+        has_symbol: &dyn Fn(u64) -> bool,
+        stop: Stop<'_>,
+    ) -> Option<Fault> {
+        let debug_info = match sections.debug_info_with(open) {
+            Ok(debug_info) => debug_info,
+            Err(error) => return Some(error.into()),
         };
-        if stop() {
-            break;
+        let mut names = Names {
+            debug_info,
+            known: HashMap::new(),
+        };
+        let mut fault = None;
+        for (index, code) in codes.iter().enumerate() {
+            let CodeAddress::Elf(_, address) = *code else {
+                continue;
+            };
+            if stop() {
+                break;
+            }
+            match names.at(address, has_symbol(address)) {
+                Ok((function, inlined)) => {
+                    self.functions.extend(function.map(|name| (index, name)));
+                    if !inlined.is_empty() {
+                        self.names.push((index, inlined));
+                    }
+                }
+                Err(error) => fault = fault.or(Some(error.into())),
+            }
         }
-        match names.at(address) {
-            Ok(names) if names.is_empty() => {}
-            Ok(names) => found.push((index, names)),
-            Err(error) => fault = fault.or(Some(error.into())),
-        }
+        fault
     }
-    (found, fault)
 }
 
 struct Names<'a> {
@@ -131,16 +145,17 @@ struct Names<'a> {
 }
 
 impl Names<'_> {
-    fn at(&mut self, address: u64) -> Result<Vec<Box<str>>, DwarfError> {
+    fn at(&mut self, address: u64, has_symbol: bool) -> Result<Chain, DwarfError> {
         let frames = self.debug_info.frames(address)?;
-        let Some((_, inlined)) = frames.split_last() else {
-            return Ok(Vec::new());
+        let Some((function, inlined)) = frames.split_last() else {
+            return Ok((None, Vec::new()));
         };
-        let names = inlined.iter().rev().filter_map(|frame| frame.name);
-        let name = |name| {
+        let mut text = |name| {
             let known = self.known.entry(name);
             known.or_insert_with(|| demangle(name).into()).clone()
         };
-        Ok(names.map(name).collect())
+        let function = function.name.filter(|_| !has_symbol).map(&mut text);
+        let inlined = inlined.iter().rev().filter_map(|frame| frame.name);
+        Ok((function, inlined.map(text).collect()))
     }
 }

@@ -9,11 +9,13 @@ use cpp_demangle::{BorrowedSymbol, DemangleOptions, ParseOptions};
 pub const MAX_MANGLED_BYTES: usize = 4096;
 /// A name that would grow longer is left mangled: back references can double it at every step.
 pub const MAX_DEMANGLED_BYTES: usize = 64 << 10;
+/// What stands behind the name of the function that a stub of the procedure linkage table jumps to.
+pub(crate) const PLT_SUFFIX: &str = "@plt";
 /// Depth of nested types; c++filt stops at 2048 of smaller frames, names of real libraries need less than 60.
 const MAX_CPP_RECURSION: u32 = 160;
 
 /// The readable form of a symbol name. Rust hashes are dropped. What compilers append is kept as c++filt
-/// writes it: `_Z3foov.cold` is `foo() [clone .cold]`. A name that is not understood is given back, bytes that are no UTF-8
+/// writes it: `_Z3foov.cold` is `foo() [clone .cold]`; `@plt` of a stub stays at its end. A name that is not understood is given back, bytes that are no UTF-8
 /// as U+FFFD.
 ///
 /// ```
@@ -50,15 +52,20 @@ fn demangled(name: &[u8], options: DemangleOptions) -> Option<String> {
     if name.len() > MAX_MANGLED_BYTES || !is_mangled(name) {
         return None;
     }
+    let (name, stub) = match name.strip_suffix(PLT_SUFFIX.as_bytes()) {
+        Some(name) => (name, PLT_SUFFIX),
+        None => (name, ""),
+    };
     let (base, suffix) = split_clone_suffix(name);
     let base = std::str::from_utf8(base).ok()?;
     let suffix = std::str::from_utf8(suffix).ok()?;
     let mut text = rust(base).or_else(|| cpp(base, options))?;
-    if !suffix.is_empty() {
+    for clone in clones(suffix) {
         text.push_str(" [clone ");
-        text.push_str(suffix);
+        text.push_str(clone);
         text.push(']');
     }
+    text.push_str(stub);
     Some(text)
 }
 
@@ -93,6 +100,21 @@ fn split_clone_suffix(name: &[u8]) -> (&[u8], &[u8]) {
     (name, b"")
 }
 
+/// `.isra.0` and `.cold` of `.isra.0.cold`: a number belongs to what is before it.
+fn clones(suffix: &str) -> impl Iterator<Item = &str> {
+    let mut rest = suffix;
+    std::iter::from_fn(move || {
+        let begins = |&(at, _): &(usize, &str)| {
+            let behind = rest.as_bytes().get(at + 1);
+            at > 0 && !behind.is_some_and(u8::is_ascii_digit)
+        };
+        let end = rest.match_indices('.').find(begins);
+        let (clone, behind) = rest.split_at_checked(end.map_or(rest.len(), |(at, _)| at))?;
+        rest = behind;
+        (!clone.is_empty()).then_some(clone)
+    })
+}
+
 fn is_legacy_rust(name: &[u8]) -> bool {
     memchr::memmem::find(name, b"17h").is_some()
 }
@@ -116,7 +138,18 @@ fn cpp(name: &str, options: DemangleOptions) -> Option<String> {
         .recursion_limit(MAX_CPP_RECURSION)
         .hide_expression_literal_types();
     symbol.structured_demangle(&mut out, &options).ok()?;
-    Some(out.text)
+    Some(thunk(&out.text).unwrap_or(out.text))
+}
+
+/// `{virtual override thunk({offset(-16)}, f())}` as others write it: `non-virtual thunk to f()`.
+fn thunk(text: &str) -> Option<String> {
+    let inside = text.strip_prefix("{virtual override thunk({")?;
+    let (offset, name) = inside.strip_suffix(")}")?.split_once("}, ")?;
+    let kind = match offset.starts_with("virtual") {
+        true => "virtual",
+        false => "non-virtual",
+    };
+    Some(format!("{kind} thunk to {name}"))
 }
 
 /// Takes text up to [`MAX_DEMANGLED_BYTES`], then fails, which ends the demangling.
@@ -161,8 +194,27 @@ mod tests {
         assert_eq!(demangle(b"_Z3foov.cold"), "foo() [clone .cold]");
         assert_eq!(
             demangle(b"_Z3fooi.constprop.0.isra.0"),
-            "foo(int) [clone .constprop.0.isra.0]"
+            "foo(int) [clone .constprop.0] [clone .isra.0]"
         );
+    }
+
+    #[test]
+    fn thunks_tell_where_they_lead() {
+        assert_eq!(
+            demangle(b"_ZThn16_N1a1bD1Ev"),
+            "non-virtual thunk to a::b::~b()"
+        );
+        assert_eq!(
+            demangle(b"_ZTv0_n24_N1a1bD1Ev"),
+            "virtual thunk to a::b::~b()"
+        );
+    }
+
+    #[test]
+    fn stubs_have_the_name_of_their_function() {
+        assert_eq!(demangle(b"_Znwm@plt"), "operator new(unsigned long)@plt");
+        assert_eq!(demangle_bare(b"_ZN1a1bEi@plt"), "a::b@plt");
+        assert_eq!(demangle(b"memmove@plt"), "memmove@plt");
     }
 
     #[test]

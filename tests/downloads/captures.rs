@@ -1,6 +1,7 @@
 //! Captures of a stripped program: what they say, and what they ask for.
 
 use std::fs;
+use std::process::Command;
 
 use crate::program::Program;
 use crate::server::Server;
@@ -105,4 +106,23 @@ fn captures_download_when_asked_and_tell_what_is_not_there() {
             && notice.what.contains(&nobody.build_id)
     };
     assert!(notices.iter().any(told), "{notices:?}");
+}
+
+#[test]
+fn a_module_without_identity_is_said_when_its_symbols_are_asked_for() {
+    need_capture!();
+    let program = need_program!();
+    let strip = ["--remove-section", ".note.gnu.build-id"];
+    run(
+        Command::new("objcopy").args(strip).arg(&program.path),
+        LIMIT,
+    )
+    .expect_success();
+    let server = Server::of_files(Vec::new());
+    capture(&program, &[], ("_NT_SYMBOL_PATH", "cache*/nonexistent"));
+    let url = server.url();
+    let mut command = program.command(["symbols", "trace.trace.zip", "-server", &url]);
+    let said = run(&mut command, LIMIT).stderr;
+    let mut lines = said.lines().filter(|line| line.contains("no build id"));
+    assert!(lines.any(|line| line.contains("/native-app")), "{said}");
 }

@@ -1,4 +1,4 @@
-//! Real servers (debuginfod, OpenSSL's) and real debug files (those of .NET's libraries).
+//! Real servers: debuginfod, OpenSSL's.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -9,8 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::program::{Program, build_id};
-use crate::server::Server;
-use crate::support::{self, Finished, cache, run, start};
+use crate::support::{self, Finished, run, start};
 use crate::{LIMIT, server_of};
 
 /// `openssl s_server` with a certificate of its own, which sends files as they are, heads included.
@@ -108,46 +107,6 @@ fn https_is_checked_and_never_left() {
 fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()
-}
-
-/// The real .debug files of .NET 8.0.33's native libraries, put where dotnet-symbol puts them.
-#[test]
-fn symbols_of_dotnet_go_beside_its_libraries() {
-    let symbols = cache().join("dotnet-8-native-symbols");
-    let libraries = cache().join("dotnet-8-aspnet/shared/Microsoft.NETCore.App/8.0.33");
-    if !symbols.exists() || !libraries.exists() {
-        skip!("scripts/workloads has prepared no symbols of .NET 8.0.33");
-    }
-    let program = need_program!();
-    let mut files = Vec::new();
-    let mut arguments = vec!["symbols".to_owned()];
-    for entry in fs::read_dir(&symbols).unwrap().flatten() {
-        let name = entry.file_name().into_string().unwrap();
-        let Some(library) = name.strip_suffix(".dbg") else {
-            continue;
-        };
-        let library = libraries.join(library);
-        let key = format!("/_.debug/elf-buildid-sym-{}/_.debug", build_id(&library));
-        files.push((key, fs::read(entry.path()).unwrap()));
-        arguments.push(library.to_str().unwrap().to_owned());
-    }
-    assert_eq!(files.len(), 5);
-    let server = Server::of_files(files);
-    arguments.extend([
-        "-server".into(),
-        server.url(),
-        "-output".into(),
-        "out".into(),
-    ]);
-    run(&mut program.command(&arguments), LIMIT).expect_success();
-    for name in &arguments[1..6] {
-        let name = format!(
-            "{}.dbg",
-            Path::new(name).file_name().unwrap().to_str().unwrap()
-        );
-        let placed = fs::read(program.folder.path().join("out").join(&name)).unwrap();
-        assert!(placed == fs::read(symbols.join(&name)).unwrap(), "{name}");
-    }
 }
 
 /// Debian's server, over the debug files of the C library and of the program.

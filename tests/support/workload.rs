@@ -37,9 +37,19 @@ pub mod workloads {
         managed("storm.dll")
     }
 
+    /// Compression in a native library of the runtime (`tests/workloads/compress.cs`).
+    pub fn compress() -> Option<PathBuf> {
+        managed("compress.dll")
+    }
+
     /// The C program: `native-fp`, `native-nofp` or `native-stripped` (`tests/workloads/native`).
     pub fn native(name: &str) -> Option<PathBuf> {
         existing(cache().join("built/native").join(name).join(name))
+    }
+
+    /// `chains-cpp` or `chains-rust`: many names of C++ and Rust (`tests/workloads/chains`).
+    pub fn chains(name: &str) -> Option<PathBuf> {
+        existing(cache().join("built/chains").join(name))
     }
 
     /// A file of the ready programs, such as `split/split.dll`, `webapi/webapi.dll` or `split-aot/split-aot`.

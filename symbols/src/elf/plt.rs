@@ -14,6 +14,7 @@ use super::headers::{Headers, Section};
 use super::source::Source;
 use super::{ElfError, check_size, section_data};
 use crate::binding::Aliases;
+use crate::demangle::PLT_SUFFIX;
 use crate::table::{Entry, Extent, SymbolTableBuilder};
 
 /// Most bytes of stubs; the largest programs have some 10 000 stubs of 16 bytes.
@@ -84,7 +85,7 @@ pub(super) fn add_stubs(
             if name.len() <= MAX_STUB_NAME_BYTES {
                 stub_name.clear();
                 stub_name.extend_from_slice(name);
-                stub_name.extend_from_slice(b"@plt");
+                stub_name.extend_from_slice(PLT_SUFFIX.as_bytes());
                 builder.add(Entry {
                     start,
                     extent: Extent::Size(size as u64),

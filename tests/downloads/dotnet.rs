@@ -1,0 +1,304 @@
+//! Real debug files of .NET: of the libraries of 8.0.33 and of NativeAOT programs. They come from a server in the layout of Microsoft's
+//! and go where dotnet-symbol puts them, beside the file.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use perfcollect::output::summary::ModuleSummary;
+
+use crate::LIMIT;
+use crate::program::{Program, build_id};
+use crate::server::Server;
+use crate::support::{Saved, Workload, cache, run, workloads};
+
+const VERSION: &str = "8.0.33";
+const COMPRESSION: &str = "libSystem.IO.Compression.Native.so";
+
+/// The folder of the libraries in a copy of .NET 8.0.33 without ASP.NET, and that of their debug files.
+fn dotnet(root: &Path) -> Option<(PathBuf, PathBuf)> {
+    let (original, symbols) = (
+        cache().join("dotnet-8-aspnet"),
+        cache().join("dotnet-8-native-symbols"),
+    );
+    let libraries = Path::new("shared/Microsoft.NETCore.App").join(VERSION);
+    if !original.join(&libraries).exists() || !symbols.exists() {
+        return None;
+    }
+    for folder in [Path::new("host/fxr").join(VERSION), libraries.clone()] {
+        fs::create_dir_all(root.join(&folder)).unwrap();
+        for entry in fs::read_dir(original.join(&folder)).unwrap().flatten() {
+            fs::copy(entry.path(), root.join(&folder).join(entry.file_name())).unwrap();
+        }
+    }
+    fs::copy(original.join("dotnet"), root.join("dotnet")).unwrap();
+    Some((root.join(libraries), symbols))
+}
+
+/// Has the debug files of these files.
+fn server(files: &[(&Path, &Path)]) -> Server {
+    let served = files.iter().map(|(file, debug)| {
+        let key = format!("/_.debug/elf-buildid-sym-{}/_.debug", build_id(file));
+        (key, fs::read(debug).unwrap())
+    });
+    Server::of_files(served.collect())
+}
+
+/// A second of a workload, by a perfcollect that may ask this server only.
+fn capture(program: &Program, workload: &mut Command, url: &str, options: &[&str]) -> Saved {
+    let workload = Workload::start(workload);
+    let folder = tempfile::tempdir().unwrap();
+    let pid = workload.pid().to_string();
+    let arguments = [
+        &[
+            "collect",
+            "trace",
+            "-quiet",
+            "-collectsec",
+            "1",
+            "-pid",
+            &pid,
+        ],
+        options,
+    ]
+    .concat();
+    let mut command = program.command(arguments);
+    command
+        .current_dir(&folder)
+        .env("_NT_SYMBOL_PATH", format!("srv*{url}"));
+    run(&mut command, LIMIT).expect_success();
+    Saved::open(folder, "trace")
+}
+
+/// Address and name of all frames of a module.
+fn frames<'a>(saved: &'a Saved, module: &str) -> BTreeSet<(u64, &'a str)> {
+    let text = std::str::from_utf8(&saved.perf_text).unwrap();
+    let end = format!(" ({module})");
+    let frames = text
+        .lines()
+        .filter_map(|line| line.strip_prefix('\t')?.strip_suffix(&end)?.split_once(' '));
+    frames
+        .map(|(address, name)| (u64::from_str_radix(address, 16).unwrap(), name))
+        .collect()
+}
+
+/// Those that have names, without the stubs of the linkage table.
+fn names<'a>(saved: &'a Saved, module: &str) -> BTreeSet<&'a str> {
+    let names = frames(saved, module).into_iter().map(|(_, name)| name);
+    names
+        .filter(|name| !name.starts_with("0x") && !name.ends_with("@plt"))
+        .collect()
+}
+
+#[track_caller]
+fn row<'a>(saved: &'a Saved, file: &Path) -> &'a ModuleSummary {
+    let path = file.to_str().unwrap();
+    let mut rows = saved.summary.modules.iter();
+    rows.find(|row| row.path == path)
+        .unwrap_or_else(|| panic!("no {path}: {:?}", saved.summary.modules))
+}
+
+/// What `readelf` lists of a file, lines without their ends.
+fn readelf(option: &str, file: &Path) -> Vec<String> {
+    let output = Command::new("readelf")
+        .args([option, "-W"])
+        .arg(file)
+        .output()
+        .unwrap();
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Names come with the debug file, downloaded for a capture or beside the file, and not before; returns the captures without and with.
+fn names_come_with_the_debug_file(
+    program: &Program,
+    start: impl Fn() -> Command,
+    file: &Path,
+    url: &str,
+) -> [Saved; 2] {
+    let fresh = |path: &str| fs::remove_dir_all(program.folder.path().join(path)).unwrap();
+    let folder = file.parent().unwrap().to_str().unwrap();
+    let without = capture(program, &mut start(), url, &[]);
+    assert!(!row(&without, file).has_symbols);
+    let downloaded = capture(program, &mut start(), url, &["-symbols", "download"]);
+    fresh("cache");
+    run(
+        &mut program.command([
+            "symbols",
+            file.to_str().unwrap(),
+            "-server",
+            url,
+            "-output",
+            folder,
+        ]),
+        LIMIT,
+    )
+    .expect_success();
+    fresh("cache");
+    let beside = capture(program, &mut start(), url, &[]);
+    for saved in [&downloaded, &beside] {
+        let row = row(saved, file);
+        assert!(row.has_symbols && row.frames.unnamed == 0, "{row:?}");
+    }
+    [without, beside]
+}
+
+/// All five debug files there are.
+#[test]
+fn symbols_of_dotnet_go_beside_its_libraries() {
+    let program = need_program!();
+    let Some((libraries, symbols)) = dotnet(&program.folder.path().join("dotnet")) else {
+        skip!("scripts/workloads has prepared no symbols of .NET {VERSION}");
+    };
+    let debug: Vec<PathBuf> = fs::read_dir(&symbols)
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some())
+        .collect();
+    let placed: Vec<PathBuf> = debug
+        .iter()
+        .map(|path| libraries.join(path.file_name().unwrap()))
+        .collect();
+    let files: Vec<PathBuf> = placed.iter().map(|path| path.with_extension("")).collect();
+    assert_eq!(files.len(), 5);
+    let server = server(
+        &files
+            .iter()
+            .map(PathBuf::as_path)
+            .zip(debug.iter().map(PathBuf::as_path))
+            .collect::<Vec<_>>(),
+    );
+    let mut command = program.command(["symbols", "-server", &server.url(), "-output"]);
+    run(command.arg(&libraries).args(&files), LIMIT).expect_success();
+    for (placed, debug) in placed.iter().zip(&debug) {
+        assert!(
+            fs::read(placed).unwrap() == fs::read(debug).unwrap(),
+            "{}",
+            placed.display()
+        );
+    }
+}
+
+#[test]
+fn a_library_shows_its_inner_functions_with_its_debug_file_only() {
+    need_capture!();
+    let program = need_program!();
+    let root = program.folder.path().join("dotnet");
+    let (Some((libraries, symbols)), Some(compress)) = (dotnet(&root), workloads::compress())
+    else {
+        skip!("scripts/workloads has prepared no symbols of .NET {VERSION}");
+    };
+    let library = libraries.join(COMPRESSION);
+    let server = server(&[(&library, &symbols.join(format!("{COMPRESSION}.dbg")))]);
+    let start = || {
+        let mut command = Command::new(root.join("dotnet"));
+        command
+            .arg(&compress)
+            .env("DOTNET_ROOT", &root)
+            .env("DOTNET_ROLL_FORWARD", "LatestMajor");
+        command
+    };
+    let exported: BTreeSet<String> = readelf("--dyn-syms", &library)
+        .iter()
+        .filter_map(|line| {
+            Some(
+                line.split_whitespace()
+                    .nth(7)?
+                    .split('@')
+                    .next()?
+                    .to_owned(),
+            )
+        })
+        .collect();
+    let [without, with] = names_come_with_the_debug_file(&program, start, &library, &server.url());
+    let inner = |saved| {
+        names(saved, COMPRESSION)
+            .into_iter()
+            .filter(|name| !exported.contains(*name))
+            .count()
+    };
+    assert_eq!(inner(&without), 0, "{:?}", names(&without, COMPRESSION));
+    assert!(inner(&with) > 3, "{:?}", names(&with, COMPRESSION));
+    expect_a_row_a_function(&without, &library);
+    // Nobody has the debug file of this one.
+    expect_a_row_a_function(&with, &libraries.join("libcoreclr.so"));
+}
+
+/// Frames without a name stand under the start of their function, as the unwind information has it.
+#[track_caller]
+fn expect_a_row_a_function(saved: &Saved, file: &Path) {
+    // `00000018 000000000000001c 0000001c FDE cie=00000000 pc=0000000000001000..0000000000001020`
+    let ranges = readelf("--debug-dump=frames", file)
+        .into_iter()
+        .filter_map(|line| {
+            let (start, end) = line.split_once("pc=")?.1.split_once("..")?;
+            let [start, end] = [start, end].map(|hex| u64::from_str_radix(hex, 16).unwrap());
+            Some(start..end)
+        });
+    let ranges: Vec<_> = ranges.collect();
+    let frames = frames(saved, file.file_name().unwrap().to_str().unwrap());
+    let unnamed: Vec<_> = frames
+        .into_iter()
+        .filter_map(|(address, name)| {
+            Some((
+                address,
+                u64::from_str_radix(name.strip_prefix("0x")?, 16).unwrap(),
+            ))
+        })
+        .collect();
+    for (address, shown) in &unnamed {
+        let range = ranges.iter().find(|range| range.contains(address));
+        assert_eq!(
+            range.map(|range| range.start),
+            Some(*shown),
+            "{address:#x} of {}",
+            file.display()
+        );
+    }
+    let rows: BTreeSet<_> = unnamed.iter().map(|(_, shown)| shown).collect();
+    println!(
+        "{}: {} addresses without a name in {} functions",
+        file.display(),
+        unnamed.len(),
+        rows.len()
+    );
+    assert!(!rows.is_empty() && rows.len() < unnamed.len());
+}
+
+/// C# and the C++ of the runtime, with what was inlined.
+#[test]
+fn programs_of_native_aot_have_their_names_from_their_debug_file() {
+    need_capture!();
+    for name in ["split-aot", "split-aot-events"] {
+        let program = need_program!();
+        let Some(original) = workloads::shared(&format!("{name}/{name}")) else {
+            skip!("scripts/workloads has not unpacked {name}");
+        };
+        let file = program.folder.path().join(name);
+        fs::copy(&original, &file).unwrap();
+        let server = server(&[(&file, &original.with_extension("dbg"))]);
+        let start = || {
+            let mut command = Command::new(&file);
+            command.args(["--mode", "chain", "--seconds", "60"]);
+            command
+        };
+        let [without, with] = names_come_with_the_debug_file(&program, start, &file, &server.url());
+        let chain = [
+            "Modes_Chain__ChainOuter",
+            "Modes_Chain__ChainMiddle",
+            "Modes_Chain__ChainInner",
+        ];
+        assert_eq!(without.samples_under(&chain[..1]), 0);
+        let inside = with.samples_under(&chain);
+        assert!(
+            inside * 10 > with.summary.samples * 9,
+            "{inside} of {}",
+            with.summary.samples
+        );
+        println!("{:?}", names(&with, name));
+    }
+}

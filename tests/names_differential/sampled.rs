@@ -1,0 +1,127 @@
+//! The addresses of a trace with the names it gives them.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use perfcollect_symbols::elf::ElfFile;
+
+use crate::support::Saved;
+
+/// Longer names are cut in `perf.data.txt`, at 2048 bytes.
+const COMPARED_CHARS: usize = 1900;
+/// Above are the kernel's addresses.
+const KERNEL: u64 = 1 << 63;
+
+/// Unique addresses and the functions there, innermost first, as [`shown`].
+#[derive(Default)]
+pub(crate) struct Sampled {
+    /// By module, then address in the file's own terms.
+    pub(crate) modules: BTreeMap<String, BTreeMap<u64, Vec<String>>>,
+    /// The function and its module.
+    pub(crate) kernel: BTreeMap<u64, (String, String)>,
+}
+
+impl Sampled {
+    pub(crate) fn of(saved: &Saved) -> Self {
+        let mut sampled = Self::default();
+        let text = std::str::from_utf8(&saved.perf_text).unwrap();
+        for sample in text.split("\n\n") {
+            sampled.add(sample);
+        }
+        sampled
+    }
+
+    fn add(&mut self, sample: &str) {
+        let frames = sample
+            .lines()
+            .filter_map(|line| line.strip_prefix('\t'))
+            .map(frame);
+        let mut frames = frames.peekable();
+        while let Some((address, name, module)) = frames.next() {
+            if address >= KERNEL {
+                self.kernel
+                    .insert(address, (shown(name), module.to_owned()));
+                continue;
+            }
+            let mut chain = vec![shown(name)];
+            while let Some((_, name, _)) =
+                frames.next_if(|next| (next.0, next.2) == (address, module))
+            {
+                chain.push(shown(name));
+            }
+            let known = self
+                .modules
+                .entry(module.to_owned())
+                .or_default()
+                .entry(address)
+                .or_insert_with(|| chain.clone());
+            // A function that calls itself is there more than once.
+            if chain.len() < known.len() {
+                *known = chain;
+            }
+        }
+    }
+}
+
+/// Address, name and module of a line of a stack.
+fn frame(line: &str) -> (u64, &str, &str) {
+    let (address, rest) = line.split_once(' ').unwrap();
+    let (name, module) = rest
+        .strip_suffix(')')
+        .and_then(|rest| rest.rsplit_once(" ("))
+        .unwrap();
+    (u64::from_str_radix(address, 16).unwrap(), name, module)
+}
+
+/// A name without what `perf.data.txt` writes in another way for PerfView: kinds of brackets, spaces, letters that are not ASCII, the end.
+pub(crate) fn shown(name: &str) -> String {
+    let mut shown = String::new();
+    for c in name
+        .replace("(anonymous namespace)", "(anonymous)")
+        .replace("+0x", "_0x")
+        .chars()
+    {
+        match c {
+            ' ' => {}
+            '[' | '{' => shown.push('('),
+            ']' | '}' => shown.push(')'),
+            c if c.is_ascii_graphic() => shown.push(c),
+            // `\u{e9}`
+            c => shown.extend(c.escape_unicode().map(|c| {
+                if "{}".contains(c) {
+                    if c == '{' { '(' } else { ')' }
+                } else {
+                    c
+                }
+            })),
+        }
+    }
+    shown.chars().take(COMPARED_CHARS).collect()
+}
+
+/// The build id of a file that is still there.
+pub(crate) fn build_id(path: &Path) -> Option<String> {
+    let file = File::open(path).ok()?;
+    let id = ElfFile::open(&file).ok()?.build_id()?;
+    Some(id.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// A copy of the vDSO, which is in the memory of every process.
+pub(crate) fn vdso(folder: &Path) -> PathBuf {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let range = maps
+        .lines()
+        .find(|line| line.ends_with("[vdso]"))
+        .and_then(|line| line.split(' ').next());
+    let (start, end) = range.and_then(|range| range.split_once('-')).unwrap();
+    let [start, end] = [start, end].map(|text| u64::from_str_radix(text, 16).unwrap());
+    let mut memory = File::open("/proc/self/mem").unwrap();
+    let mut image = vec![0; (end - start) as usize];
+    memory.seek(SeekFrom::Start(start)).unwrap();
+    memory.read_exact(&mut image).unwrap();
+    let path = folder.join("vdso.so");
+    std::fs::write(&path, image).unwrap();
+    path
+}
