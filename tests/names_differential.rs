@@ -162,7 +162,7 @@ fn names_and_inlined_functions_are_those_of_other_tools() {
     compare_kernel(&sampled.kernel, &mut tally);
     tally.expect_explained();
     for program in ["chains-cpp", "chains-rust", "native-nofp"] {
-        assert!(tally.inlined[program] > 3, "{program}");
+        assert!(tally.inlined[program] > 0, "{program}");
     }
     assert!(tally.inlined.contains_key("libc.so.6"));
 }
