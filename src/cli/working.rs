@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use crate::capture::Capture;
 use crate::dotnet::KeepStream;
-use crate::machine;
 use crate::output::event_folder::{EventFolder, StreamFile};
 use crate::output::file::OutputError;
 use crate::output::spool_file::SpoolFile;
@@ -63,7 +62,7 @@ impl Working {
     /// Makes files for streams.
     pub(super) fn keep_stream(&self) -> Option<KeepStream> {
         let folder = Arc::clone(self.events.as_ref()?);
-        Some(Arc::new(move |process| folder.create_stream(process)))
+        Some(folder)
     }
 
     /// Adds the events that are there to a capture.
@@ -77,10 +76,10 @@ impl Working {
                     |StreamFile {
                          process,
                          name,
+                         threads,
                          file,
                      }| {
-                        EventStream::open(process, name, file)
-                            .with_threads(machine::namespace_threads(process))
+                        EventStream::open(process, name, file).with_threads(threads)
                     },
                 );
                 capture.events = EventStreams::new(streams.collect());

@@ -21,9 +21,23 @@ const CHUNK: usize = 1 << 16;
 const PORT_PACE: Duration = Duration::from_millis(2);
 const MAX_PORT_PACE: Duration = Duration::from_millis(50);
 const PORT_LIMIT: Duration = Duration::from_secs(5);
+/// How often it is told at most that a stream goes on. Runtimes send ten times a second.
+const GOING_ON_PACE: Duration = Duration::from_millis(50);
 
-/// Makes the file for the stream of a process.
-pub type KeepStream = Arc<dyn Fn(Pid) -> io::Result<File> + Send + Sync>;
+/// Where streams go.
+pub trait KeepStreams: Send + Sync {
+    /// Makes the file for the stream of a process.
+    ///
+    /// # Errors
+    /// There is no room for it.
+    fn create(&self, process: Pid) -> io::Result<File>;
+
+    /// Something has come of the stream of a process, which is alive or was just now.
+    fn goes_on(&self, process: Pid);
+}
+
+/// Keeps the streams of all processes.
+pub type KeepStream = Arc<dyn KeepStreams>;
 
 /// A session whose stream goes to a file.
 #[derive(Debug)]
@@ -65,8 +79,8 @@ impl EventSession {
                 }
             },
             move |stream, _| {
-                let file = keep(pid).map_err(RuntimeSessionError::Keep)?;
-                copy(stream, &file, &written)
+                let file = keep.create(pid).map_err(RuntimeSessionError::Keep)?;
+                copy(stream, &file, &written, || keep.goes_on(pid))
             },
         )?;
         Ok(Self {
@@ -136,8 +150,10 @@ fn copy(
     mut stream: impl Read,
     mut file: &File,
     written: &AtomicU64,
+    goes_on: impl Fn(),
 ) -> Result<(), RuntimeSessionError> {
     let mut chunk = vec![0; CHUNK];
+    let mut told: Option<Instant> = None;
     loop {
         let read = match stream.read(&mut chunk) {
             Ok(0) => return Ok(()),
@@ -150,5 +166,9 @@ fn copy(
         let part = chunk.get(..read).unwrap_or_default();
         file.write_all(part).map_err(RuntimeSessionError::Keep)?;
         written.fetch_add(read as u64, Ordering::Relaxed);
+        if told.is_none_or(|told| told.elapsed() >= GOING_ON_PACE) {
+            goes_on();
+            told = Some(Instant::now());
+        }
     }
 }

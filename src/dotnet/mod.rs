@@ -34,7 +34,7 @@ pub use assemblies::Assemblies;
 pub use code_event::{CodeEvent, CompiledMethod, MalformedEvent};
 pub use code_table::{CodeTable, NamedCode};
 pub use contract::Contract;
-pub use event_session::{EventSession, KeepStream};
+pub use event_session::{EventSession, KeepStream, KeepStreams};
 pub use file_bytes::FileBytes;
 pub use memory::{Image, Memory, ProcessMemory};
 pub use method::{Function, Method, MethodKey};

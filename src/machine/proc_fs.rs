@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use thiserror::Error;
 
 use crate::trace::{Pid, Tid};
@@ -137,14 +137,19 @@ pub fn namespace_pid(pid: Pid) -> Option<Pid> {
         .map(Pid)
 }
 
-/// Threads of a process by their id in its own pid namespace; none where that is ours.
-#[must_use]
-pub fn namespace_threads(pid: Pid) -> FxHashMap<Tid, Tid> {
+/// Most threads of a process that are told apart by their id in its own pid namespace.
+const MAX_NAMESPACE_THREADS: usize = 1 << 16;
+
+/// Adds the threads of a process that are not known yet, by their id in its own pid namespace; none where that is ours.
+pub fn add_namespace_threads(pid: Pid, known: &mut FxHashMap<Tid, Tid>) {
     if namespace_pid(pid).is_none_or(|inside| inside == pid) {
-        return FxHashMap::default();
+        return;
     }
+    let seen: FxHashSet<Tid> = known.values().copied().collect();
+    let new = threads([pid]).into_iter().filter(|tid| !seen.contains(tid));
     let inside = |tid: Tid| Some((Tid(namespace_pid(Pid(tid.0))?.0), tid));
-    threads([pid]).into_iter().filter_map(inside).collect()
+    let room = MAX_NAMESPACE_THREADS.saturating_sub(known.len());
+    known.extend(new.filter_map(inside).take(room));
 }
 
 /// When a process started, in ticks since the start of the machine; with its id it names one process for good.

@@ -8,12 +8,15 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use rustc_hash::FxHashMap;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::file::{self, OutputError, Owner, Place};
 use super::spool_file;
-use crate::trace::Pid;
+use crate::dotnet::KeepStreams;
+use crate::machine;
+use crate::trace::{Pid, Tid};
 
 const SUFFIX: &str = ".trace.events";
 /// End of a stream's name; before it is the process id, and `-2` for the second stream of one id.
@@ -30,6 +33,8 @@ pub struct StreamFile {
     pub process: Pid,
     /// Its name without `.nettrace`.
     pub name: String,
+    /// Its threads in our pid namespace by those in its own, if it has one: those that were seen while it came, or are there yet.
+    pub threads: FxHashMap<Tid, Tid>,
     /// The stream, at its beginning.
     pub file: File,
 }
@@ -40,6 +45,7 @@ pub struct EventFolder {
     place: Place,
     dir: Mutex<Option<OwnedFd>>,
     owner: Option<Owner>,
+    threads: Mutex<FxHashMap<Pid, FxHashMap<Tid, Tid>>>,
 }
 
 /// The folder of a capture name; the name may be that of the spool.
@@ -68,6 +74,7 @@ impl EventFolder {
             place: Place::of(&path)?,
             dir: Mutex::default(),
             owner: Owner::behind_sudo(),
+            threads: Mutex::default(),
         })
     }
 
@@ -94,11 +101,20 @@ impl EventFolder {
             place,
             dir: Mutex::new(Some(dir)),
             owner,
+            threads: Mutex::default(),
         }))
     }
 
     fn dir(&self) -> MutexGuard<'_, Option<OwnedFd>> {
         self.dir.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The threads of a process, those included that are there now.
+    fn threads(&self, process: Pid) -> FxHashMap<Tid, Tid> {
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_process = threads.entry(process).or_default();
+        machine::add_namespace_threads(process, of_process);
+        of_process.clone()
     }
 
     fn make(&self) -> Result<OwnedFd, Errno> {
@@ -162,8 +178,10 @@ impl EventFolder {
         Ok(names
             .iter()
             .filter_map(|name| {
+                let process = process_of(name)?;
                 Some(StreamFile {
-                    process: process_of(name)?,
+                    process,
+                    threads: self.threads(process),
                     name: name.strip_suffix(STREAM_SUFFIX)?.to_owned(),
                     file: self.open_stream(dir, name)?,
                 })
@@ -200,6 +218,16 @@ impl EventFolder {
             rustix::fs::unlinkat(&self.place.dir, &self.place.name, AtFlags::REMOVEDIR)?;
         }
         Ok(())
+    }
+}
+
+impl KeepStreams for EventFolder {
+    fn create(&self, process: Pid) -> io::Result<File> {
+        self.create_stream(process)
+    }
+
+    fn goes_on(&self, process: Pid) {
+        self.threads(process);
     }
 }
 

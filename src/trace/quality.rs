@@ -286,6 +286,10 @@ pub struct ProcessEvents {
     pub without_stack: u64,
     /// Why its stream ends early; empty if it does not.
     pub cut: String,
+    /// Its threads: the id in its own pid namespace, which is that in its stream, and in the collector's. Empty where that
+    /// is one namespace.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub threads: Vec<(i32, i32)>,
 }
 
 /// The quality report of a trace.

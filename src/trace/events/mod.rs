@@ -25,8 +25,8 @@ pub struct RuntimeEvent {
     pub time: Nanos,
     /// The process, as the collector's pid namespace numbers it.
     pub process: Pid,
-    /// The thread; as the process's own pid namespace numbers it, if it had ended when the events were read back, and the
-    /// process has a namespace of its own. 0 if the stream does not tell.
+    /// The thread; as the process's own pid namespace numbers it, if it has one and the thread ended before anybody saw it
+    /// (or before a recording that was recovered). 0 if the stream does not tell.
     pub thread: Tid,
     /// What: provider, id, version, name, and fields where the stream states them.
     pub kind: Arc<EventKind>,
@@ -77,6 +77,7 @@ impl EventStreams {
                 unknown: counts.losses.unknown_events,
                 without_stack: counts.losses.forgotten_stacks,
                 cut: counts.cut.clone().unwrap_or_default(),
+                threads: stream.threads(),
             }
         });
         streams.collect()

@@ -65,6 +65,14 @@ impl EventStream {
         Self { threads, ..self }
     }
 
+    /// Its threads, by the id in its own pid namespace.
+    pub(super) fn threads(&self) -> Vec<(i32, i32)> {
+        let threads = self.threads.iter().map(|(inside, tid)| (inside.0, tid.0));
+        let mut threads: Vec<_> = threads.collect();
+        threads.sort_unstable();
+        threads
+    }
+
     /// A thread of the stream in the collector's pid namespace, if that is known.
     pub(super) fn thread(&self, id: Tid) -> Tid {
         self.threads.get(&id).copied().unwrap_or(id)

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::output::archive::{RAW_EVENTS, SUMMARY};
 use crate::output::summary::Summary;
-use crate::trace::{EventStream, EventStreams, Pid};
+use crate::trace::{EventStream, EventStreams, Pid, Tid};
 use crate::view::ViewError;
 use crate::view::archive::{MAX_SUMMARY_BYTES, folder_of, open, open_file, open_zip, read_summary};
 
@@ -53,7 +53,12 @@ pub(super) fn read(path: &Path) -> Result<Events, ViewError> {
             entry: RAW_EVENTS,
             limit: MAX_EVENT_BYTES,
         })?;
-        streams.push(EventStream::open(process, stem.to_owned(), file));
+        let told = summary.quality.events.iter();
+        let threads = told.filter(|events| events.pid == process.0);
+        let threads = threads.flat_map(|events| &events.threads);
+        let threads = threads.map(|&(inside, tid)| (Tid(inside), Tid(tid)));
+        let stream = EventStream::open(process, stem.to_owned(), file);
+        streams.push(stream.with_threads(threads.collect()));
     }
     match streams.is_empty() {
         true => Err(ViewError::Missing { entry: RAW_EVENTS }),
