@@ -38,7 +38,7 @@ pub(crate) fn json(value: Value<'_>) -> Json {
 }
 
 /// As it is spelled everywhere; its first three parts are numbers.
-fn guid(bytes: [u8; 16]) -> String {
+pub(crate) fn guid(bytes: [u8; 16]) -> String {
     let order = [3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15];
     let mut text = String::new();
     for (at, index) in order.into_iter().enumerate() {

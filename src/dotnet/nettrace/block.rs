@@ -25,6 +25,7 @@ pub(super) enum BlockKind {
     Stack,
     Thread,
     RemoveThread,
+    LabelList,
     /// Of no use here, or not known.
     Other,
 }
@@ -112,6 +113,7 @@ pub(super) fn begin<R: Read>(
                 5 => BlockKind::Stack,
                 6 => BlockKind::Thread,
                 7 => BlockKind::RemoveThread,
+                8 => BlockKind::LabelList,
                 _ => BlockKind::Other,
             };
             Ok(Some((kind, header & 0xff_ffff)))

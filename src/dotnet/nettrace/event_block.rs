@@ -10,8 +10,8 @@
 //! 4    thread                                         the same
 //! 8    stack id                                       the same
 //!      time, as a difference modulo 2^64              always there
-//! 16   activity id; version 6: label list             of no use here
-//! 32   related activity id                            of no use here
+//! 16   activity id; version 6: list of labels         the same
+//! 32   related activity id                            the same
 //! 64   no event that follows in the stream is older   -
 //! 128  bytes of payload                               the same
 //! ```
@@ -20,6 +20,7 @@ use std::ops::Range;
 
 use super::block::Framing;
 use super::error::{NettraceError, Problem};
+use super::labels::Activity;
 use crate::bytes::Bytes;
 
 const COMPRESSED: u16 = 1;
@@ -35,6 +36,10 @@ pub(super) struct EventHeader {
     pub(super) thread: u64,
     pub(super) stack: u32,
     pub(super) time: u64,
+    /// Before version 6.
+    pub(super) activity: Activity,
+    /// From version 6 on.
+    pub(super) labels: u32,
     pub(super) payload_bytes: u32,
     /// No event that follows in the stream is older.
     pub(super) is_sorted: bool,
@@ -146,12 +151,14 @@ fn compressed(bytes: &mut Bytes<'_>, last: EventHeader, framing: Framing) -> Opt
     header.time = header.time.wrapping_add(bytes.varuint()?);
     match framing {
         Framing::Objects => {
-            let ids = usize::from(has(16)) + usize::from(has(32));
-            bytes.take(16 * ids)?;
+            if has(16) {
+                header.activity.id = bytes.array()?;
+            }
+            if has(32) {
+                header.activity.related = bytes.array()?;
+            }
         }
-        Framing::Blocks if has(16) => {
-            bytes.varuint32()?;
-        }
+        Framing::Blocks if has(16) => header.labels = bytes.varuint32()?,
         Framing::Blocks => {}
     }
     if has(128) {
@@ -169,11 +176,14 @@ fn uncompressed(bytes: &mut Bytes<'_>, framing: Framing) -> Option<EventHeader> 
     let _processor = bytes.u32()?;
     let stack = bytes.u32()?;
     let time = bytes.u64()?;
-    // Two activity ids, or a list of labels.
-    bytes.take(match framing {
-        Framing::Objects => 32,
-        Framing::Blocks => 4,
-    })?;
+    let (mut activity, mut labels) = (Activity::default(), 0);
+    match framing {
+        Framing::Objects => {
+            activity.id = bytes.array()?;
+            activity.related = bytes.array()?;
+        }
+        Framing::Blocks => labels = bytes.u32()?,
+    }
     Some(EventHeader {
         metadata_id: metadata_id & METADATA_ID_MASK,
         is_sorted: metadata_id & !METADATA_ID_MASK == 0,
@@ -182,6 +192,8 @@ fn uncompressed(bytes: &mut Bytes<'_>, framing: Framing) -> Option<EventHeader> 
         thread,
         stack,
         time,
+        activity,
+        labels,
         payload_bytes: bytes.u32()?,
     })
 }

@@ -11,6 +11,7 @@ use super::error::{NettraceError, Problem};
 use super::event_block::{EventBlock, EventHeader};
 use super::event_kind::{EventKind, EventKinds};
 use super::feed::Feed;
+use super::labels::{Activity, Labels};
 use super::sequence::Sequences;
 use super::stacks::{Stack, Stacks};
 use super::threads::{Thread, Threads};
@@ -35,6 +36,8 @@ pub struct Event<'a> {
     pub is_sorted: bool,
     /// The thread it is about.
     pub thread: Thread,
+    /// What it is part of.
+    pub activity: Activity,
     /// Who noted it, as the stream numbers threads; nearly always the same.
     pub capture_thread: u64,
     /// Where that thread was; empty if the event has no stack.
@@ -62,6 +65,7 @@ pub struct Reader<R> {
     info: TraceInfo,
     kinds: EventKinds,
     stacks: Stacks,
+    labels: Labels,
     threads: Threads,
     sequences: Sequences,
     events: EventBlock,
@@ -92,6 +96,7 @@ impl<R: Read> Reader<R> {
             info,
             kinds: EventKinds::default(),
             stacks: Stacks::default(),
+            labels: Labels::default(),
             threads: Threads::default(),
             sequences: Sequences::default(),
             events: EventBlock::new(framing),
@@ -162,18 +167,25 @@ impl<R: Read> Reader<R> {
     }
 
     fn event(&self, header: EventHeader, payload: Range<usize>) -> Option<Event<'_>> {
-        let thread = match self.framing {
-            Framing::Objects => Thread {
-                id: Some(header.thread),
-                process: None,
-            },
-            Framing::Blocks => self.threads.get(header.thread),
+        let (thread, activity) = match self.framing {
+            Framing::Objects => {
+                let thread = Thread {
+                    id: Some(header.thread),
+                    process: None,
+                };
+                (thread, header.activity)
+            }
+            Framing::Blocks => {
+                let thread = self.threads.get(header.thread);
+                (thread, self.labels.get(header.labels))
+            }
         };
         Some(Event {
             kind: self.kinds.get(header.metadata_id)?,
             time: self.info.nanos(header.time),
             is_sorted: header.is_sorted,
             thread,
+            activity,
             capture_thread: header.capture_thread,
             stack: Stack {
                 bytes: self.stacks.get(header.stack),
@@ -221,6 +233,7 @@ impl<R: Read> Reader<R> {
             BlockKind::SequencePoint => (self.sequence_point(&payload), "a sequence point"),
             BlockKind::Thread => (self.threads.add(&payload), "a block of threads"),
             BlockKind::RemoveThread => (self.remove_threads(&payload), "a block of ended threads"),
+            BlockKind::LabelList => (self.labels.add(&payload), "a block of labels"),
             BlockKind::Trace => (None, "a second beginning"),
             BlockKind::Event | BlockKind::Other => (Some(()), ""),
         };
@@ -264,6 +277,7 @@ impl<R: Read> Reader<R> {
             self.sequences.reached(thread, number);
         }
         self.stacks.clear();
+        self.labels.clear();
         if flags & FORGET_THREADS != 0 {
             self.threads.clear();
             self.sequences.clear();

@@ -18,6 +18,7 @@ pub(super) enum BlockKind {
     SequencePoint = 4,
     Stack = 5,
     Thread = 6,
+    Labels = 8,
 }
 
 /// A block: its kind and size, then what it holds. More than 24 bits have no place for their size.

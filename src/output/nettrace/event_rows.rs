@@ -5,6 +5,7 @@
 //!     2    step of the number, who noted it, CPU; else the number is one more
 //!     4    thread
 //!     8    stack
+//!     16   list of labels
 //!     64   no event that follows is older: always
 //!     128  bytes of payload
 //! ```
@@ -16,6 +17,7 @@ const KIND: u8 = 1;
 const NOTED: u8 = 2;
 const THREAD: u8 = 4;
 const STACK: u8 = 8;
+const LABELS: u8 = 16;
 const SORTED: u8 = 64;
 const PAYLOAD_BYTES: u8 = 128;
 
@@ -26,6 +28,8 @@ pub(super) struct EventHeader {
     pub(super) thread: u32,
     /// 0: none.
     pub(super) stack: u32,
+    /// 0: none.
+    pub(super) labels: u32,
     pub(super) cpu: u8,
     /// Nanoseconds on the clock of the stream.
     pub(super) time: u64,
@@ -53,6 +57,7 @@ impl EventRows {
             (NOTED, is_first || step != 0 || event.cpu != self.last.cpu),
             (THREAD, event.thread != self.last.thread),
             (STACK, event.stack != self.last.stack),
+            (LABELS, event.labels != self.last.labels),
             (PAYLOAD_BYTES, payload.len() != self.last_payload_bytes),
         ];
         let flags = differs
@@ -77,6 +82,9 @@ impl EventRows {
             put_varuint(out, event.stack.into());
         }
         put_varuint(out, event.time.wrapping_sub(self.last.time));
+        if has(LABELS) {
+            put_varuint(out, event.labels.into());
+        }
         if has(PAYLOAD_BYTES) {
             put_varuint(out, payload.len() as u64);
         }

@@ -9,7 +9,7 @@ use super::encode::{BlockKind, block, row, text};
 use super::event_rows::{EventHeader, EventRows};
 use super::kinds;
 use crate::bytes::put_varuint;
-use crate::dotnet::nettrace::EventKind;
+use crate::dotnet::nettrace::{Activity, EventKind};
 use crate::trace::{Pid, Tid};
 
 /// The version of the format, before it that there are blocks and behind it its minor version.
@@ -46,6 +46,8 @@ pub(super) struct Stream<W> {
     thread_count: u32,
     stacks: Vec<u8>,
     stack_ids: FxHashMap<Box<[u64]>, u32>,
+    labels: Vec<u8>,
+    label_ids: FxHashMap<Activity, u32>,
     events: EventRows,
     /// The number of the last event.
     number: u32,
@@ -75,6 +77,8 @@ impl<W: Write> Stream<W> {
             thread_count: 0,
             stacks: Vec::new(),
             stack_ids: FxHashMap::default(),
+            labels: Vec::new(),
+            label_ids: FxHashMap::default(),
             events: EventRows::default(),
             number: 0,
             time: beginning.time,
@@ -91,7 +95,7 @@ impl<W: Write> Stream<W> {
         self.kind_count
     }
 
-    /// States a thread, and gives its number.
+    /// States a thread, by name if that is known, and gives its number.
     pub(super) fn thread(&mut self, name: &str, ids: Option<(Pid, Tid)>) -> u32 {
         const NAME: u8 = 1;
         const PROCESS: u8 = 2;
@@ -129,6 +133,28 @@ impl<W: Write> Stream<W> {
         id
     }
 
+    /// The number of a list of labels within the chunk; 0 for none.
+    pub(super) fn labels(&mut self, activity: Activity) -> u32 {
+        const ID: u8 = 1;
+        const RELATED: u8 = 2;
+        const LAST: u8 = 128;
+        if activity == Activity::default() {
+            return 0;
+        }
+        let id = self.label_ids.len() as u32 + 1;
+        let labels = &mut self.labels;
+        *self.label_ids.entry(activity).or_insert_with(|| {
+            let is_related = activity.related != Activity::default().related;
+            labels.push(if is_related { ID } else { ID | LAST });
+            labels.extend(activity.id);
+            if is_related {
+                labels.push(RELATED | LAST);
+                labels.extend(activity.related);
+            }
+            id
+        })
+    }
+
     /// Which chunk the next event is in: stacks have other numbers in the next.
     pub(super) fn chunk(&self) -> u32 {
         self.chunk
@@ -143,7 +169,9 @@ impl<W: Write> Stream<W> {
         self.time = self.time.max(event.time);
         event.time = self.time;
         self.events.put(event, payload, NOTED_BY, self.number);
-        let held = self.kinds.len() + self.threads.len() + self.stacks.len() + self.events.len();
+        let Self { kinds, threads, .. } = self;
+        let referred = kinds.len() + threads.len() + self.stacks.len() + self.labels.len();
+        let held = referred + self.events.len();
         if held >= CHUNK_BYTES || self.stack_ids.len() as u32 >= CHUNK_STACKS {
             self.end_chunk()?;
         }
@@ -169,6 +197,11 @@ impl<W: Write> Stream<W> {
             let header = [1_u32.to_le_bytes(), count.to_le_bytes()].concat();
             block(out, BlockKind::Stack, &[&header, &self.stacks])?;
         }
+        if !self.label_ids.is_empty() {
+            let count = self.label_ids.len() as u32;
+            let header = [1_u32.to_le_bytes(), count.to_le_bytes()].concat();
+            block(out, BlockKind::Labels, &[&header, &self.labels])?;
+        }
         if events.len() > 0 {
             block(out, BlockKind::Event, &[&events.header(), events.bytes()])?;
         }
@@ -182,6 +215,8 @@ impl<W: Write> Stream<W> {
         self.threads.clear();
         self.stacks.clear();
         self.stack_ids.clear();
+        self.labels.clear();
+        self.label_ids.clear();
         self.events.clear();
         self.chunk += 1;
         Ok(())

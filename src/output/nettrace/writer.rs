@@ -34,6 +34,8 @@ pub(super) struct Writer<'a, W> {
     /// By address of the kind, which is held so that no other gets it.
     kinds: FxHashMap<*const EventKind, (Arc<EventKind>, u32)>,
     threads: FxHashMap<(Pid, Tid), u32>,
+    /// Of the last life of an id.
+    thread_names: FxHashMap<(Pid, Tid), &'a str>,
     /// What was told of the code of each life of a process.
     mappings: FxHashMap<(usize, ModuleRow), u64>,
     symbols: FxHashSet<(usize, FunctionRow)>,
@@ -74,6 +76,7 @@ impl<'a, W: Write> Writer<'a, W> {
             infos: Record::ProcessInfo.kind(),
             kinds: FxHashMap::default(),
             threads: FxHashMap::default(),
+            thread_names: thread_names(trace),
             mappings: FxHashMap::default(),
             symbols: FxHashSet::default(),
             stacks: FxHashMap::default(),
@@ -112,9 +115,12 @@ impl<'a, W: Write> Writer<'a, W> {
     }
 
     fn thread(&mut self, pid: Pid, tid: Tid) -> u32 {
-        let stream = &mut self.stream;
+        let (stream, names) = (&mut self.stream, &self.thread_names);
         let stated = self.threads.entry((pid, tid));
-        *stated.or_insert_with(|| stream.thread("", Some((pid, tid))))
+        *stated.or_insert_with(|| {
+            let name = names.get(&(pid, tid)).copied().unwrap_or_default();
+            stream.thread(name, Some((pid, tid)))
+        })
     }
 
     pub(super) fn sample(&mut self, sample: &Sample) -> io::Result<()> {
@@ -132,6 +138,7 @@ impl<'a, W: Write> Writer<'a, W> {
             kind: self.records[Record::Cpu as usize],
             thread,
             stack,
+            labels: 0,
             cpu: sample.cpu.0.min(u8::MAX.into()) as u8,
             time,
         };
@@ -257,6 +264,8 @@ impl<'a, W: Write> Writer<'a, W> {
             kind,
             thread,
             stack: self.stream.stack(&addresses),
+            labels: self.stream.labels(event.activity),
+            // Runtimes on Linux do not tell it.
             cpu: 0,
             time,
         };
@@ -272,4 +281,12 @@ impl<'a, W: Write> Writer<'a, W> {
         }
         self.stream.finish()
     }
+}
+
+fn thread_names(trace: &Trace) -> FxHashMap<(Pid, Tid), &str> {
+    let named = trace.threads.iter().map(|thread| {
+        let pid = trace.processes[thread.process.index()].pid;
+        ((pid, thread.tid), &*thread.name)
+    });
+    named.collect()
 }

@@ -16,7 +16,7 @@ pub use stream::{EventStream, StreamCounts};
 use std::sync::Arc;
 
 use super::{Nanos, Notice, Pid, ProcessEvents, Tid};
-use crate::dotnet::nettrace::EventKind;
+use crate::dotnet::nettrace::{Activity, EventKind};
 
 /// An event of a runtime, or of a program in it.
 #[derive(Clone, Debug)]
@@ -28,6 +28,8 @@ pub struct RuntimeEvent {
     /// The thread; as the process's own pid namespace numbers it, if it has one and the thread ended before anybody saw it
     /// (or before a recording that was recovered). 0 if the stream does not tell.
     pub thread: Tid,
+    /// What it is part of.
+    pub activity: Activity,
     /// What: provider, id, version, name, and fields where the stream states them.
     pub kind: Arc<EventKind>,
     /// What it holds.

@@ -17,7 +17,7 @@ use crate::trace::{Nanos, Tid};
 const MAX_WAITING_BYTES: usize = 64 << 20;
 const MIN_WAITING_BYTES: usize = 1 << 20;
 /// What an event takes besides its payload and stack.
-const EVENT_BYTES: usize = 128;
+const EVENT_BYTES: usize = 160;
 
 #[derive(Debug)]
 pub(super) struct Ordered<'a> {
@@ -67,6 +67,7 @@ impl<'a> Ordered<'a> {
             time: event.time.max(self.gone),
             process: self.stream.process,
             thread: self.stream.thread(Tid(thread.unwrap_or(0))),
+            activity: event.activity,
             kind: Arc::clone(event.kind),
             payload: event.payload.into(),
             stack: event.stack.addresses().collect(),

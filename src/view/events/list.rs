@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::Processes;
 use crate::dotnet::decode;
-use crate::output::event_json::json;
+use crate::output::event_json::{guid, json};
 use crate::output::sanitize::{cut, terminal};
 use crate::trace::RuntimeEvent;
 
@@ -38,6 +38,14 @@ pub(super) fn print(
             };
             let value = cut(&value, MAX_VALUE_BYTES);
             write!(out, "  {}={}", terminal(field), terminal(value))?;
+        }
+        for (name, id) in [
+            ("activity", event.activity.id),
+            ("related", event.activity.related),
+        ] {
+            if id != [0; 16] {
+                write!(out, "  {name}={}", guid(id))?;
+            }
         }
         match event.stack.len() {
             0 => writeln!(out)?,
