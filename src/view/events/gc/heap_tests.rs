@@ -1,0 +1,109 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::dotnet::nettrace::{Activity, EventKind};
+use crate::trace::Pid;
+
+/// An event at so many microseconds, that holds these numbers.
+fn event(id: u32, time: u64, thread: i32, words: &[u32]) -> RuntimeEvent {
+    RuntimeEvent {
+        time: Nanos(time * 1000),
+        process: Pid(1),
+        thread: Tid(thread),
+        activity: Activity::default(),
+        kind: Arc::new(EventKind {
+            provider: "Microsoft-Windows-DotNETRuntime".to_owned(),
+            id,
+            ..EventKind::default()
+        }),
+        payload: words.iter().flat_map(|word| word.to_le_bytes()).collect(),
+        stack: Box::default(),
+    }
+}
+
+fn heap(events: &[(u32, u64, i32, &[u32])]) -> Heap {
+    let mut heap = Heap::default();
+    for (id, time, thread, words) in events {
+        heap.take(&event(*id, *time, *thread, words));
+    }
+    heap
+}
+
+/// Number, microseconds of suspension and pause, whether it is complete.
+fn rows(heap: &Heap) -> Vec<(u64, u64, u64, bool)> {
+    let rows = heap.rows.iter();
+    rows.map(|row| {
+        let (suspend, pause) = (row.suspend_ns / 1000, row.pause_ns / 1000);
+        (row.number, suspend, pause, row.is_complete)
+    })
+    .collect()
+}
+
+/// As .NET 10 sent it with a server's heaps: threads of its own begin and end collections.
+#[test]
+fn a_background_collection_that_begins_with_a_small_one() {
+    let heap = heap(&[
+        (SUSPEND, 11_826, 62, &[1, 19]),
+        (SUSPENDED, 11_835, 62, &[]),
+        (START, 14_344, 63, &[20, 2, 0, 1]),
+        (START, 14_776, 62, &[21, 0, 0, 0]),
+        (END, 15_362, 63, &[21, 0]),
+        (HEAP_STATS, 15_363, 63, &[]),
+        (RESTARTED, 15_631, 62, &[]),
+        (SUSPEND, 19_543, 66, &[6, 20]),
+        (SUSPENDED, 19_781, 66, &[]),
+        (RESTARTED, 20_919, 66, &[]),
+        (SUSPEND, 35_176, 62, &[1, 20]),
+        (SUSPENDED, 35_202, 62, &[]),
+        (START, 35_375, 63, &[22, 0, 0, 2]),
+        (END, 43_172, 62, &[22, 0]),
+        (HEAP_STATS, 43_173, 62, &[]),
+        (RESTARTED, 73_060, 62, &[]),
+        (END, 73_726, 66, &[20, 2]),
+        (HEAP_STATS, 73_728, 66, &[]),
+    ]);
+    assert_eq!(
+        rows(&heap),
+        [
+            (20, 9 + 238, 9 + 1376, true),
+            (21, 0, 855, true),
+            (22, 26, 37_884, true)
+        ]
+    );
+    assert_eq!(heap.rows[0].duration_ns, Some(59_382_000));
+    assert_eq!(heap.unassigned_ns() / 1000, 3805 - 9 - 855);
+}
+
+#[test]
+fn a_background_collection_that_ends_within_its_first_pause() {
+    let heap = heap(&[
+        (SUSPEND, 95_206, 62, &[1, 4]),
+        (SUSPENDED, 95_231, 62, &[]),
+        (START, 95_318, 62, &[5, 2, 0, 1]),
+        (END, 110_993, 62, &[5, 2]),
+        (HEAP_STATS, 110_996, 62, &[]),
+        (RESTARTED, 111_018, 62, &[]),
+    ]);
+    assert_eq!(rows(&heap), [(5, 25, 25, true)]);
+    assert_eq!(heap.unassigned_ns() / 1000, 15_812 - 25);
+}
+
+/// A thread may ask for the next suspension while another's lasts.
+#[test]
+fn suspensions_that_overlap_are_told_apart() {
+    let heap = heap(&[
+        (SUSPEND, 0, 1, &[1, 0]),
+        (START, 10, 1, &[1, 2, 0, 1]),
+        (RESTARTED, 20, 1, &[]),
+        (SUSPEND, 100, 2, &[6, 1]),
+        (SUSPEND, 110, 3, &[1, 1]),
+        (RESTARTED, 130, 2, &[]),
+        (SUSPENDED, 140, 3, &[]),
+        (START, 150, 3, &[2, 0, 0, 2]),
+        (END, 160, 3, &[2, 0]),
+        (HEAP_STATS, 170, 3, &[]),
+        (RESTARTED, 180, 3, &[]),
+    ]);
+    assert_eq!(rows(&heap), [(1, 10, 20 + 30, false), (2, 30, 70, true)]);
+    assert_eq!(heap.complete().count(), 1);
+}
