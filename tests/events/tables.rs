@@ -1,0 +1,164 @@
+//! The tables of collections and compiled methods, row by row against PerfView's.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::captured::view;
+use crate::support::perfview_json;
+
+/// Both print three decimals.
+const ROUNDING: f64 = 0.0015;
+
+/// A table as `perfcollect view` prints it: what is above it, and its rows as words.
+pub(crate) struct Table {
+    pub(crate) above: String,
+    pub(crate) rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    #[track_caller]
+    fn read(trace: &Path, viewer: &str, first_column: &str) -> Self {
+        let text = view(trace, viewer);
+        let mut lines = text.lines();
+        let is_head = |line: &&str| !line.trim_start().starts_with(first_column);
+        let above: Vec<&str> = lines.by_ref().take_while(is_head).collect();
+        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect();
+        Self {
+            above: above.join("\n"),
+            rows: lines.map(words).collect(),
+        }
+    }
+
+    /// A number that stands before some words above the table; 0 if they do not stand there.
+    pub(crate) fn stated(&self, before: &str) -> f64 {
+        let number = self.above.split_once(before);
+        let number = number.and_then(|(text, _)| text.rsplit([' ', '\n']).next());
+        number.map_or(0.0, number_of)
+    }
+}
+
+#[track_caller]
+fn number_of(text: &str) -> f64 {
+    text.parse()
+        .unwrap_or_else(|_| panic!("{text:?} is no number"))
+}
+
+#[track_caller]
+fn expect_near(ours: f64, theirs: &Value, rounding: f64, what: &str) {
+    let theirs = theirs.as_f64().unwrap();
+    assert!((ours - theirs).abs() <= rounding, "{ours} {theirs} {what}");
+}
+
+/// The process of a table of PerfView's.
+fn in_perfview(nettrace: &Path, viewer: &str) -> Option<Value> {
+    let all = perfview_json(viewer, nettrace, &["--all"])?;
+    Some(all["processes"][0].clone())
+}
+
+/// Fails unless the table of collections is PerfView's. Of allocated bytes the first row is left out: where PerfView has
+/// nothing but the ticks it counts those of large objects twice.
+#[track_caller]
+pub(crate) fn expect_same_table_of_collections(trace: &Path, nettrace: &Path) -> Option<Table> {
+    let gc = in_perfview(nettrace, "gc")?;
+    let table = Table::read(trace, "gc", "GC ");
+    let counted = format!(
+        "{} collections (gen0 {}, gen1 {}, gen2 {}), paused ",
+        gc["gcs"], gc["gen0"], gc["gen1"], gc["gen2"]
+    );
+    assert!(table.above.contains(&counted), "{counted}\n{}", table.above);
+    expect_near(
+        table.stated(" ms in all"),
+        &gc["totalPauseMs"],
+        ROUNDING,
+        "in all",
+    );
+    expect_near(
+        table.stated(" ms at most"),
+        &gc["maxPauseMs"],
+        ROUNDING,
+        "at most",
+    );
+    let rows = gc["list"].as_array().unwrap();
+    assert_eq!(table.rows.len(), rows.len());
+    for (at, (row, theirs)) in table.rows.iter().zip(rows).enumerate() {
+        let what = format!("{row:?}\n{theirs}");
+        assert_eq!(row[0], theirs["number"].to_string(), "{what}");
+        assert_eq!(theirs["reason"], row[2], "{what}");
+        assert_eq!(theirs["gen"], row[3], "{what}");
+        let columns = [
+            "suspendMs",
+            "pauseMs",
+            "durationMs",
+            "allocatedMB",
+            "heapPeakMB",
+            "heapAfterMB",
+            "promotedMB",
+        ];
+        for (column, ours) in columns.into_iter().zip(&row[4..]) {
+            if at > 0 || column != "allocatedMB" {
+                expect_near(number_of(ours), &theirs[column], ROUNDING, &what);
+            }
+        }
+        // They count from different moments.
+        let from_first = |start: f64, first: f64| start - first;
+        let ours = from_first(number_of(&row[1]), number_of(&table.rows[0][1]));
+        let first = rows[0]["startMs"].as_f64().unwrap();
+        let theirs = from_first(theirs["startMs"].as_f64().unwrap(), first);
+        assert!((ours - theirs).abs() <= 2.0 * ROUNDING, "{what}");
+    }
+    Some(table)
+}
+
+/// Fails unless the pauses are what the runtime has counted: from the suspension to the end of a collection, so all of the
+/// collection and not all of the pause.
+#[track_caller]
+pub(crate) fn expect_pauses_of_runtime(table: &Table, counted: f64) {
+    let blocking = table.rows.iter().filter(|row| !row[3].contains('B'));
+    let collecting: f64 = blocking.map(|row| number_of(&row[6])).sum();
+    let paused = table.stated(" ms in all") + table.stated(" ms more of pauses");
+    // It looks at the clock a little before or after the event, and may have to wait for a CPU in between.
+    let slack = 20.0;
+    let range = collecting - slack..=paused + slack;
+    assert!(range.contains(&counted), "{counted} is not in {range:?}");
+}
+
+/// Fails unless the table of compiled methods is PerfView's.
+#[track_caller]
+pub(crate) fn expect_same_table_of_methods(trace: &Path, nettrace: &Path) -> Option<Table> {
+    let jit = in_perfview(nettrace, "jit")?;
+    let table = Table::read(trace, "jit", "start ");
+    let methods = jit["methods"].as_u64().unwrap();
+    assert_eq!(table.stated(" methods compiled"), methods as f64);
+    assert_eq!(
+        table.stated(" bytes of IL"),
+        jit["ilBytes"].as_f64().unwrap()
+    );
+    assert_eq!(
+        table.stated(" of native code"),
+        jit["nativeBytes"].as_f64().unwrap()
+    );
+    expect_near(table.stated(" ms: "), &jit["jitMs"], ROUNDING, "compiling");
+    assert_eq!(jit["withoutModule"], 0, "{}", table.above);
+    // What begins at the same moment stands in any order: one is added for each row of ours, one taken off for theirs.
+    let mut balance: BTreeMap<[String; 3], i64> = BTreeMap::new();
+    for row in &table.rows {
+        let key = [&row[2], &row[3], &row[4]].map(String::to_owned);
+        *balance.entry(key).or_default() += 1;
+    }
+    // Of one that had not ended nothing is known.
+    let ended = |row: &&Value| row["nativeBytes"] != 0;
+    for row in jit["list"].as_array().unwrap().iter().filter(ended) {
+        let tier = row["tier"].as_str().unwrap().to_owned();
+        let key = [
+            row["ilBytes"].to_string(),
+            row["nativeBytes"].to_string(),
+            tier,
+        ];
+        *balance.entry(key).or_default() -= 1;
+    }
+    balance.retain(|_, count| *count != 0);
+    assert_eq!(balance, BTreeMap::new());
+    Some(table)
+}
