@@ -136,13 +136,16 @@ fn wait_for_port(pid: Pid, limit: Duration, is_over: &IsOver<'_>) -> Result<Port
     let begin = Instant::now();
     let mut pace = PORT_PACE;
     loop {
-        match Port::find(pid) {
-            Err(PortError::NoSocket { .. }) if begin.elapsed() < limit && !is_over.get() => {
-                sleep(pace);
-                pace = MAX_PORT_PACE.min(pace * 5 / 4);
-            }
-            found => return found,
+        let found = Port::find(pid);
+        let may_come = match &found {
+            Err(error) => matches!(error, PortError::NoSocket { .. }),
+            Ok(port) => !port.has_key(),
+        };
+        if !may_come || begin.elapsed() >= limit || is_over.get() {
+            return found;
         }
+        sleep(pace);
+        pace = MAX_PORT_PACE.min(pace * 5 / 4);
     }
 }
 

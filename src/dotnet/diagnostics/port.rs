@@ -71,6 +71,7 @@ pub struct Port {
     pid: Pid,
     uid: u32,
     suspended: bool,
+    has_key: bool,
 }
 
 impl Port {
@@ -93,7 +94,7 @@ impl Port {
             return Err(PortError::RelativeDirectory(directory));
         }
         let found = find_socket(&root, &directory, namespace_pid, started);
-        let socket = found.map_err(|why| match environment.switched_off() {
+        let (socket, has_key) = found.map_err(|why| match environment.switched_off() {
             Some(switch) => PortError::SwitchedOff(switch),
             None => PortError::NoSocket { directory, why },
         })?;
@@ -110,7 +111,15 @@ impl Port {
             pid,
             uid,
             suspended,
+            has_key,
         })
+    }
+
+    /// Whether the socket has the key of the process. Else it may be that of an earlier one with the same id, as each first
+    /// process of a container has.
+    #[must_use]
+    pub fn has_key(&self) -> bool {
+        self.has_key
     }
 
     /// Whether the runtime waits at its start until somebody lets it go on.
@@ -134,18 +143,20 @@ impl Port {
     }
 }
 
-/// The socket with the right key; else, as the clock of a time namespace makes another, the newest with the right pid.
+/// The socket with the right key (`true`); else, as the clock of a time namespace makes another, the newest with the right
+/// pid.
 fn find_socket(
     root: &Root,
     directory: &Path,
     namespace_pid: Pid,
     started: u64,
-) -> io::Result<OwnedFd> {
+) -> io::Result<(OwnedFd, bool)> {
     let prefix = format!("dotnet-diagnostic-{namespace_pid}-");
     let exact = root.find_socket(&directory.join(format!("{prefix}{started}-socket")));
-    if exact.is_ok() {
-        return exact;
-    }
+    let why = match exact {
+        Ok(socket) => return Ok((socket, true)),
+        Err(why) => why,
+    };
     let has_pid = |name: &[u8]| name.starts_with(prefix.as_bytes()) && name.ends_with(b"-socket");
     let others = root.names(directory, MAX_CANDIDATES, has_pid)?;
     let found = others
@@ -154,7 +165,8 @@ fn find_socket(
     let made = |socket: &OwnedFd| {
         rustix::fs::fstat(socket).map_or((0, 0), |stat| (stat.st_mtime, stat.st_mtime_nsec))
     };
-    found.max_by_key(made).map_or(exact, Ok)
+    let newest = found.max_by_key(made).ok_or(why)?;
+    Ok((newest, false))
 }
 
 /// The environment a process was started with.
