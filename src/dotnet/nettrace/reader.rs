@@ -89,9 +89,9 @@ impl<R: Read> Reader<R> {
         Ok(Self {
             feed,
             framing,
+            stacks: Stacks::new(info.pointer_bytes),
             info,
             kinds: EventKinds::default(),
-            stacks: Stacks::default(),
             threads: Threads::default(),
             sequences: Sequences::default(),
             events: EventBlock::new(framing),
@@ -175,10 +175,7 @@ impl<R: Read> Reader<R> {
             is_sorted: header.is_sorted,
             thread,
             capture_thread: header.capture_thread,
-            stack: Stack {
-                bytes: self.stacks.get(header.stack),
-                pointer_bytes: self.info.pointer_bytes,
-            },
+            stack: self.stacks.get(header.stack),
             payload: self.events.bytes.get(payload)?,
         })
     }
