@@ -20,7 +20,7 @@ const CHUNK: usize = 1 << 16;
 /// get longer.
 const PORT_PACE: Duration = Duration::from_millis(2);
 const MAX_PORT_PACE: Duration = Duration::from_millis(50);
-const PORT_LIMIT: Duration = Duration::from_secs(5);
+const PORT_LIMIT: Duration = Duration::from_secs(30);
 
 /// Makes the file for the stream of a process.
 pub type KeepStream = Arc<dyn Fn(Pid) -> io::Result<File> + Send + Sync>;
