@@ -10,7 +10,7 @@ use super::target::{Filter, Target};
 use super::young::Young;
 use crate::dotnet::{MethodName, NamedCode, tells_of_runtime};
 use crate::machine::{self, Change, Machine, ProcError};
-use crate::perf::{Clock, Record, SampleRecord};
+use crate::perf::{self, Clock, Record, SampleRecord};
 use crate::trace::spool::{KernelCodeRow, MethodRow, Row, SpoolEnd};
 use crate::trace::{
     CaptureInfo, CodeAddress, Cpu, Header, Losses, Nanos, Notice, Pid, ProcessId, Recorder, Sample,
@@ -102,6 +102,9 @@ impl<'a, W: Write> Engine<'a, W> {
     /// Takes in what runs already. Recording has begun, so nothing falls between.
     pub(super) fn begin(&mut self, command: Option<Pid>) -> Result<(), ProcError> {
         self.filter.begin(self.target, command)?;
+        if command.is_some() {
+            self.young.expect(perf::now());
+        }
         match self.filter.pids() {
             Some(pids) => self.machine.read_running(pids),
             None => self.machine.read_running(machine::pids()?),
@@ -208,12 +211,17 @@ impl<'a, W: Write> Engine<'a, W> {
         self.young.any(now)
     }
 
-    /// Sees a record before its time. Of a young process a sample is walked now, for what that finds out: when its time
-    /// comes, the process may be gone.
+    /// Sees a record before its time: a runtime should be asked for its events before it compiles anything, and when the time
+    /// of a sample comes, its process may be gone. So that of a young process is walked now, for what that finds out.
     pub(super) fn look_ahead(&mut self, record: &Record<'_>) {
         match record {
-            Record::Mapping(mapping) if self.young.has(mapping.pid) => {
-                self.machine.map_ahead(mapping);
+            Record::Mapping(mapping) => {
+                if self.filter.wants(mapping.pid) && tells_of_runtime(mapping.path) {
+                    self.events.meet(mapping.pid);
+                }
+                if self.young.has(mapping.pid) {
+                    self.machine.map_ahead(mapping);
+                }
             }
             Record::Sample(sample) if self.young.has(sample.pid) => {
                 if let Some(process) = self.machine.row_of(sample.pid) {

@@ -12,33 +12,42 @@ const YOUTH_NS: u64 = 2_000_000_000;
 
 /// Until when processes are young.
 #[derive(Debug, Default)]
-pub(super) struct Young(FxHashMap<Pid, Nanos>);
+pub(super) struct Young {
+    processes: FxHashMap<Pid, Nanos>,
+    /// Until when a program may become a .NET process.
+    expected: Nanos,
+}
 
 impl Young {
+    /// A program begins now.
+    pub(super) fn expect(&mut self, now: Nanos) {
+        self.expected = Nanos(now.0.saturating_add(YOUTH_NS));
+    }
+
     /// Follows a record that the machine has followed.
     pub(super) fn follow(&mut self, record: &Record<'_>, machine: &Machine) {
         match *record {
             Record::Mapping(ref mapping) if tells_of_runtime(mapping.path) => {
                 if let Some(born) = machine.born(mapping.pid) {
                     let until = Nanos(born.0.saturating_add(YOUTH_NS));
-                    self.0.insert(mapping.pid, until);
+                    self.processes.insert(mapping.pid, until);
                 }
             }
             Record::Exit { pid, tid } if pid.0 == tid.0 => {
-                self.0.remove(&pid);
+                self.processes.remove(&pid);
             }
             _ => {}
         }
     }
 
-    /// Whether any is young.
+    /// Whether any is young, or may come.
     pub(super) fn any(&mut self, now: Nanos) -> bool {
-        self.0.retain(|_, until| now < *until);
-        !self.0.is_empty()
+        self.processes.retain(|_, until| now < *until);
+        !self.processes.is_empty() || now < self.expected
     }
 
     /// Whether this one is.
     pub(super) fn has(&self, pid: Pid) -> bool {
-        self.0.contains_key(&pid)
+        self.processes.contains_key(&pid)
     }
 }

@@ -20,7 +20,7 @@ const CHUNK: usize = 1 << 16;
 /// get longer.
 const PORT_PACE: Duration = Duration::from_millis(2);
 const MAX_PORT_PACE: Duration = Duration::from_millis(50);
-const PORT_LIMIT: Duration = Duration::from_secs(5);
+const PORT_LIMIT: Duration = Duration::from_secs(30);
 /// How often it is told at most that a stream goes on. Runtimes send ten times a second.
 const GOING_ON_PACE: Duration = Duration::from_millis(50);
 

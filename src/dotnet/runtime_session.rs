@@ -25,8 +25,10 @@ use crate::trace::Pid;
 /// Items that wait for the capture.
 const QUEUE: usize = 1024;
 /// How long the runtime may take to begin; nobody waits for it meanwhile.
-const STEP: Duration = Duration::from_secs(3);
-const BEGINNING: Duration = Duration::from_secs(10);
+const STEP: Duration = Duration::from_secs(60);
+const BEGINNING: Duration = Duration::from_secs(120);
+/// How long a process may take from closing its files to its end.
+const ENDING: Duration = Duration::from_secs(1);
 /// How long the reply to a stop may take when all is there.
 const REPLY: Duration = Duration::from_secs(1);
 
@@ -107,12 +109,12 @@ impl<T: Send + 'static> RuntimeSession<T> {
         let shared = Arc::new(Mutex::new(Shared::default()));
         let (sender, items) = sync_channel(QUEUE);
         let theirs = Arc::clone(&shared);
-        let follow = move || {
+        let follow = move |sender: &SyncSender<T>| {
             let Some(port) = find(&IsOver(&theirs))? else {
                 return Ok(());
             };
             match begin(port, &wanted, &theirs)? {
-                Some(stream) => read(stream, &sender),
+                Some(stream) => read(stream, sender),
                 None => Ok(()),
             }
         };
@@ -120,8 +122,9 @@ impl<T: Send + 'static> RuntimeSession<T> {
         thread::Builder::new()
             .name("runtime events".into())
             .spawn(move || {
-                if let Err(error) = follow()
-                    && machine::is_running(pid)
+                // While there is a sender, the end is waited for.
+                if let Err(error) = follow(&sender)
+                    && goes_on(pid)
                 {
                     lock(&theirs, |shared| shared.fail(error));
                 }
@@ -206,6 +209,19 @@ impl<T: Send + 'static> RuntimeSession<T> {
             shared.error.take()
         })
     }
+}
+
+/// Whether what failed did not fail because the process ends.
+fn goes_on(pid: Pid) -> bool {
+    const PACE: Duration = Duration::from_millis(10);
+    let until = Instant::now() + ENDING;
+    while machine::is_running(pid) {
+        if Instant::now() >= until {
+            return true;
+        }
+        thread::sleep(PACE);
+    }
+    false
 }
 
 /// A thread that panicked has left nothing half done here.

@@ -51,12 +51,25 @@ pub fn for_each_raw_event(trace: &Path, mut take: impl FnMut(&Event<'_>)) -> Vec
 /// Events of the runtime itself in the raw streams, by number.
 pub fn raw_runtime_events(trace: &Path) -> BTreeMap<u32, u64> {
     let mut counts = BTreeMap::new();
-    for_each_raw_event(trace, |event| {
-        if event.kind.provider == "Microsoft-Windows-DotNETRuntime" {
-            *counts.entry(event.kind.id).or_default() += 1;
-        }
-    });
+    for_each_raw_event(trace, |event| count(event, &mut counts));
     counts
+}
+
+/// The same of a `.nettrace` file, which must be whole.
+pub fn merged_runtime_events(file: &Path) -> BTreeMap<u32, u64> {
+    let file = File::open(file).expect("it is there");
+    let mut reader = Reader::open(file).expect("a stream");
+    let mut counts = BTreeMap::new();
+    while let Some(event) = reader.next_event().expect("it is whole") {
+        count(&event, &mut counts);
+    }
+    counts
+}
+
+fn count(event: &Event<'_>, counts: &mut BTreeMap<u32, u64>) {
+    if event.kind.provider == "Microsoft-Windows-DotNETRuntime" {
+        *counts.entry(event.kind.id).or_default() += 1;
+    }
 }
 
 /// Events in the CTF part as babeltrace prints them, a line each, with times in nanoseconds since 1970. `None` where that

@@ -1,11 +1,15 @@
-// As many exceptions as the runtime can throw: a storm of events for whoever listens.
+// As many exceptions as the runtime can throw, or as many allocations that it tells of: a storm of events for whoever listens.
 //
-//   storm [--seconds S]      default: 5 s
+//   storm [--seconds S] [--ticks N] [--heard S]      default: 5 s, none, not waited for
 //
-// Two threads throw and catch. One JSON line "ready" with the pid when they begin, one "done" with how many they have thrown.
+// Two threads throw and catch. With --ticks they do so until the main thread has allocated N times 100 KB: each time is an
+// allocation tick. With --heard it begins when a session asks for the events of `Storm`, of which there are none, or after S
+// seconds. One JSON line "ready" with the pid when they begin, one "done" with how many they have thrown and the
+// CPU time of the process.
 //
 // C# 7 and mscorlib only, as mixed.cs.
 using System;
+using System.Diagnostics.Tracing;
 using System.Globalization;
 using System.Runtime.CompilerServices;
 using System.Runtime.InteropServices;
@@ -18,15 +22,23 @@ static class Program
     static int Main(string[] args)
     {
         var seconds = 5.0;
-        if (args.Length != 0 &&
-            (args.Length != 2 || args[0] != "--seconds" ||
-             !double.TryParse(args[1], NumberStyles.Float, CultureInfo.InvariantCulture, out seconds) || !(seconds > 0)))
+        var ticks = 0L;
+        var heard = 0.0;
+        for (var i = 0; i < args.Length; i += 2)
         {
-            Console.Error.WriteLine("usage: storm [--seconds S]");
-            return 2;
+            var value = i + 1 < args.Length ? args[i + 1] : "";
+            var isSeconds = args[i] == "--seconds" && IsPositive(value, out seconds);
+            var isHeard = args[i] == "--heard" && IsPositive(value, out heard);
+            var isTicks = args[i] == "--ticks" && long.TryParse(value, out ticks) && ticks >= 0;
+            if (!isSeconds && !isTicks && !isHeard)
+            {
+                Console.Error.WriteLine("usage: storm [--seconds S] [--ticks N] [--heard S]");
+                return 2;
+            }
         }
 
         Console.WriteLine("{\"event\":\"ready\",\"pid\":" + GetPid() + "}");
+        Wait(heard);
         long thrown = 0;
         var threads = new Thread[2];
         for (var i = 0; i < threads.Length; i++)
@@ -35,19 +47,58 @@ static class Program
             threads[i].Start();
         }
 
-        Thread.Sleep(TimeSpan.FromSeconds(seconds));
+        if (ticks == 0)
+        {
+            Thread.Sleep(TimeSpan.FromSeconds(seconds));
+        }
+
+        for (var i = 0L; i < ticks; i++)
+        {
+            Allocate();
+            Allocate();
+        }
+
         stop = true;
         foreach (var thread in threads)
         {
             thread.Join();
         }
 
-        Console.WriteLine("{\"event\":\"done\",\"pid\":" + GetPid() + ",\"thrown\":" + thrown + "}");
+        Console.WriteLine("{\"event\":\"done\",\"pid\":" + GetPid() + ",\"thrown\":" + thrown +
+            ",\"cpuMs\":" + Clock() / 1000 + "}");
         return 0;
+    }
+
+    static bool IsPositive(string text, out double seconds)
+    {
+        return double.TryParse(text, NumberStyles.Float, CultureInfo.InvariantCulture, out seconds) && seconds > 0;
+    }
+
+    static void Wait(double seconds)
+    {
+        var begin = DateTime.UtcNow;
+        using (var source = new Heard())
+        {
+            while (!source.IsEnabled() && (DateTime.UtcNow - begin).TotalSeconds < seconds)
+            {
+                Thread.Sleep(5);
+            }
+        }
     }
 
     [DllImport("libc", EntryPoint = "getpid")]
     static extern int GetPid();
+
+    // Microseconds of CPU time.
+    [DllImport("libc", EntryPoint = "clock")]
+    static extern long Clock();
+
+    // Two are a little more than a tick is for. Larger arrays would be for the heap of large objects, and many collections.
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    static byte[] Allocate()
+    {
+        return new byte[51 * 1024];
+    }
 
     static long Throw()
     {
@@ -72,4 +123,9 @@ static class Program
     {
         throw new InvalidOperationException("a storm of exceptions");
     }
+}
+
+[EventSource(Name = "Storm")]
+sealed class Heard : EventSource
+{
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -17,6 +17,8 @@ use crate::trace::Pid;
 
 /// Between two tries to connect while the target's queue is full.
 const RETRY: Duration = Duration::from_millis(5);
+/// How long a name may be there before its owner listens, on a machine that is busy.
+const LISTENING: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(super) struct Connection(OwnedFd);
@@ -31,11 +33,13 @@ impl Connection {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
             .map_err(failed)?;
+        let begin = Instant::now();
         loop {
             match rustix::net::connect(&socket, &address) {
                 Ok(()) => break,
                 // The queue of connections is full, as that of a process that hangs becomes.
                 Err(rustix::io::Errno::AGAIN) => {}
+                Err(rustix::io::Errno::CONNREFUSED) if begin.elapsed() < LISTENING => {}
                 Err(error) => return Err(failed(error)),
             }
             let left = limits.for_step().ok_or(DiagnosticsError::Silent)?;

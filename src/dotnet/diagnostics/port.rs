@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
 use thiserror::Error;
 
 use crate::machine::{self, ProcError, Root};
@@ -84,10 +85,15 @@ impl Port {
         let namespace_pid = machine::namespace_pid(pid).ok_or_else(gone)?;
         let uid = machine::effective_uid(pid).ok_or_else(gone)?;
         let started = machine::start_ticks(pid).ok_or_else(gone)?;
-        let environment = Environment(
-            machine::environment(pid)
-                .map_err(|ProcError::Read { source, .. }| PortError::Environment(source))?,
-        );
+        let environment = machine::environment(pid);
+        let environment = environment.map_err(|ProcError::Read { source, .. }| {
+            // It ends: its memory is gone already.
+            match source.raw_os_error() == Some(Errno::SRCH.raw_os_error()) {
+                true => PortError::Gone,
+                false => PortError::Environment(source),
+            }
+        });
+        let environment = Environment(environment?);
         let root = Root::of(pid).map_err(PortError::Root)?;
         let directory = environment.temporary_directory();
         if !directory.is_absolute() {

@@ -93,9 +93,9 @@ impl<R: Read> Reader<R> {
         Ok(Self {
             feed,
             framing,
+            stacks: Stacks::new(info.pointer_bytes),
             info,
             kinds: EventKinds::default(),
-            stacks: Stacks::default(),
             labels: Labels::default(),
             threads: Threads::default(),
             sequences: Sequences::default(),
@@ -187,10 +187,7 @@ impl<R: Read> Reader<R> {
             thread,
             activity,
             capture_thread: header.capture_thread,
-            stack: Stack {
-                bytes: self.stacks.get(header.stack),
-                pointer_bytes: self.info.pointer_bytes,
-            },
+            stack: self.stacks.get(header.stack),
             payload: self.events.bytes.get(payload)?,
         })
     }

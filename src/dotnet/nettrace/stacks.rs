@@ -1,6 +1,6 @@
 //! Stacks by the id that events give.
 
-use std::ops::Range;
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
@@ -13,33 +13,45 @@ const MAX_STACKS: usize = 1 << 16;
 
 /// Code addresses, the innermost first. Those of callers are where they go on after the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stack<'a> {
-    pub(super) bytes: &'a [u8],
-    pub(super) pointer_bytes: u8,
-}
+pub struct Stack<'a>(&'a Arc<[u64]>);
 
 impl<'a> Stack<'a> {
     /// The addresses.
     pub fn addresses(self) -> impl Iterator<Item = u64> + 'a {
-        let size = usize::from(self.pointer_bytes);
-        self.bytes.chunks_exact(size).map(|pointer| {
-            pointer
-                .iter()
-                .rev()
-                .fold(0, |address, &byte| address << 8 | u64::from(byte))
-        })
+        self.0.iter().copied()
+    }
+
+    /// The same for whoever keeps them: most events have a stack that others have too.
+    #[must_use]
+    pub fn shared(self) -> Arc<[u64]> {
+        Arc::clone(self.0)
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Stacks {
-    bytes: Vec<u8>,
-    by_id: FxHashMap<u32, Range<usize>>,
+    pointer_bytes: u8,
+    by_id: FxHashMap<u32, Arc<[u64]>>,
+    /// Of what has no stack.
+    none: Arc<[u64]>,
+    /// Bytes that the stacks had in the stream.
+    bytes: usize,
     /// Stacks that were not kept.
     pub(super) forgotten: u64,
 }
 
 impl Stacks {
+    /// None yet, of addresses that have so many bytes.
+    pub(super) fn new(pointer_bytes: u8) -> Self {
+        Self {
+            pointer_bytes,
+            by_id: FxHashMap::default(),
+            none: Arc::default(),
+            bytes: 0,
+            forgotten: 0,
+        }
+    }
+
     /// Takes a block in. `None`: it is damaged.
     pub(super) fn add(&mut self, payload: &[u8]) -> Option<()> {
         let mut bytes = Bytes(payload);
@@ -50,26 +62,30 @@ impl Stacks {
             if stack.is_empty() {
                 continue;
             }
-            if self.by_id.len() >= MAX_STACKS || self.bytes.len() + stack.len() > MAX_BYTES {
+            if self.by_id.len() >= MAX_STACKS || self.bytes + stack.len() > MAX_BYTES {
                 self.forgotten += 1;
                 continue;
             }
-            let start = self.bytes.len();
-            self.bytes.extend_from_slice(stack);
-            self.by_id
-                .insert(first.checked_add(index)?, start..self.bytes.len());
+            self.bytes += stack.len();
+            let addresses = stack.chunks_exact(self.pointer_bytes.into());
+            let addresses = addresses.map(address).collect();
+            self.by_id.insert(first.checked_add(index)?, addresses);
         }
         Some(())
     }
 
-    /// Bytes of a stack; none for what has no stack.
-    pub(super) fn get(&self, id: u32) -> &[u8] {
-        let range = self.by_id.get(&id).cloned().unwrap_or_default();
-        self.bytes.get(range).unwrap_or_default()
+    /// A stack; empty for what has none.
+    pub(super) fn get(&self, id: u32) -> Stack<'_> {
+        Stack(self.by_id.get(&id).unwrap_or(&self.none))
     }
 
     pub(super) fn clear(&mut self) {
-        self.bytes.clear();
+        self.bytes = 0;
         self.by_id.clear();
     }
+}
+
+fn address(bytes: &[u8]) -> u64 {
+    let bytes = bytes.iter().rev();
+    bytes.fold(0, |address, &byte| address << 8 | u64::from(byte))
 }

@@ -35,7 +35,7 @@ pub struct RuntimeEvent {
     /// What it holds.
     pub payload: Box<[u8]>,
     /// Where its thread was: code addresses, the innermost first. Those of callers are where they go on after the call.
-    pub stack: Box<[u64]>,
+    pub stack: Arc<[u64]>,
 }
 
 /// The streams of a trace.

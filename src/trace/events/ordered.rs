@@ -1,11 +1,13 @@
 //! The events of one stream in order of time.
 //!
 //! A stream is in order by thread only. Now and then the runtime says of an event that none older follows: up to there all
-//! is known.
+//! is known. What waits is one queue a thread, so that events are moved twice, however many wait.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
 
 use super::RuntimeEvent;
 use super::stream::{EventStream, Positioned};
@@ -18,12 +20,17 @@ const MAX_WAITING_BYTES: usize = 64 << 20;
 const MIN_WAITING_BYTES: usize = 1 << 20;
 /// What an event takes besides its payload and stack.
 const EVENT_BYTES: usize = 160;
+/// Where there are more threads, those of which nothing waits are forgotten.
+const MAX_THREADS: usize = 1 << 12;
 
 #[derive(Debug)]
 pub(super) struct Ordered<'a> {
     stream: &'a EventStream,
     reader: Option<Reader<Positioned<'a>>>,
-    waiting: BinaryHeap<Waiting>,
+    /// Events that wait, with their numbers, by the thread that noted them.
+    waiting: FxHashMap<u64, VecDeque<(u64, RuntimeEvent)>>,
+    /// The oldest of each thread that has any: time, number, thread.
+    oldest: BinaryHeap<Reverse<(Nanos, u64, u64)>>,
     waiting_bytes: usize,
     max_waiting_bytes: usize,
     /// No older event follows.
@@ -39,7 +46,8 @@ impl<'a> Ordered<'a> {
         Self {
             stream,
             reader: stream.reader(),
-            waiting: BinaryHeap::new(),
+            waiting: FxHashMap::default(),
+            oldest: BinaryHeap::new(),
             waiting_bytes: 0,
             max_waiting_bytes: (MAX_WAITING_BYTES / streams.max(1)).max(MIN_WAITING_BYTES),
             sorted: Nanos(0),
@@ -62,21 +70,38 @@ impl<'a> Ordered<'a> {
             self.sorted = self.sorted.max(event.time);
         }
         let thread = event.thread.id.and_then(|id| id.try_into().ok());
-        let event = RuntimeEvent {
-            // One that comes too late goes now.
-            time: event.time.max(self.gone),
+        let queue = self.waiting.entry(event.capture_thread).or_default();
+        let before = queue.back().map_or(self.gone, |(_, last)| last.time);
+        let row = RuntimeEvent {
+            // One that comes too late goes with those that are there.
+            time: event.time.max(before),
             process: self.stream.process,
             thread: self.stream.thread(Tid(thread.unwrap_or(0))),
             activity: event.activity,
             kind: Arc::clone(event.kind),
             payload: event.payload.into(),
-            stack: event.stack.addresses().collect(),
+            stack: event.stack.shared(),
         };
-        self.waiting_bytes += size(&event);
+        self.waiting_bytes += size(&row);
         self.number += 1;
-        self.waiting
-            .push(Waiting(Reverse((event.time, self.number)), event));
+        if queue.is_empty() {
+            let next = (row.time, self.number, event.capture_thread);
+            self.oldest.push(Reverse(next));
+        }
+        queue.push_back((self.number, row));
         true
+    }
+
+    fn take_oldest(&mut self) -> Option<RuntimeEvent> {
+        let Reverse((.., thread)) = self.oldest.pop()?;
+        let queue = self.waiting.get_mut(&thread)?;
+        let (_, event) = queue.pop_front()?;
+        if let Some((number, next)) = queue.front() {
+            self.oldest.push(Reverse((next.time, *number, thread)));
+        } else if self.waiting.len() > MAX_THREADS {
+            self.waiting.remove(&thread);
+        }
+        Some(event)
     }
 }
 
@@ -85,14 +110,14 @@ impl Iterator for Ordered<'_> {
 
     fn next(&mut self) -> Option<RuntimeEvent> {
         loop {
-            let oldest = self.waiting.peek().map(|waiting| waiting.1.time);
+            let oldest = self.oldest.peek().map(|Reverse((time, ..))| *time);
             let may_go = oldest.is_some_and(|time| time <= self.sorted)
                 || self.waiting_bytes > self.max_waiting_bytes;
             if may_go || !self.read() {
                 break;
             }
         }
-        let Waiting(_, event) = self.waiting.pop()?;
+        let event = self.take_oldest()?;
         self.waiting_bytes -= size(&event);
         self.gone = event.time;
         Some(event)
@@ -102,27 +127,3 @@ impl Iterator for Ordered<'_> {
 fn size(event: &RuntimeEvent) -> usize {
     EVENT_BYTES + event.payload.len() + 8 * event.stack.len()
 }
-
-/// Oldest first; those of one time in the order of the stream.
-#[derive(Debug)]
-struct Waiting(Reverse<(Nanos, u64)>, RuntimeEvent);
-
-impl Ord for Waiting {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.0.cmp(&other.0)
-    }
-}
-
-impl PartialOrd for Waiting {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Waiting {
-    fn eq(&self, other: &Self) -> bool {
-        self.0 == other.0
-    }
-}
-
-impl Eq for Waiting {}

@@ -17,7 +17,7 @@ fn event(id: u32, time: u64, thread: i32, words: &[u32]) -> RuntimeEvent {
             ..EventKind::default()
         }),
         payload: words.iter().flat_map(|word| word.to_le_bytes()).collect(),
-        stack: Box::default(),
+        stack: [].into(),
     }
 }
 

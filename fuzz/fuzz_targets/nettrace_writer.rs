@@ -1,0 +1,79 @@
+//! What is written of a stream of events in version 6 of the format, against the stream: as many events, of the same kinds,
+//! threads and stacks, with the same bytes. What is given follows the beginning of a stream.
+#![no_main]
+
+use std::io::Write;
+use std::sync::Arc;
+
+use libfuzzer_sys::fuzz_target;
+use perfcollect::dotnet::nettrace::{EventKind, Reader};
+use perfcollect::output::nettrace;
+use perfcollect::trace::{EventStream, EventStreams, Nanos, Pid, RuntimeEvent, Trace};
+
+/// The object `Trace` of version 4, up to what it holds.
+const OBJECTS: &[u8] = b"Nettrace\x14\0\0\0!FastSerialization.1\x05\x05\x01\x04\0\0\0\x04\0\0\0\x05\0\0\0Trace\x06";
+const MAX_FRAMES: usize = 1000;
+
+fn stream(data: &[u8]) -> EventStream {
+    let mut file = tempfile::tempfile().expect("a file");
+    let mut info = vec![0; 24];
+    info.extend(1_000_000_000_u64.to_le_bytes());
+    info.extend(8_u64.to_le_bytes());
+    for part in [OBJECTS, &info, &[0; 8], b"\x06", data] {
+        file.write_all(part).expect("there is room");
+    }
+    EventStream::open(Pid(7), "7".to_owned(), file)
+}
+
+/// Records are the writer's own, and it leaves out what a runtime says of its process again.
+fn is_compared(kind: &EventKind) -> bool {
+    !kind.provider.starts_with("Universal.") && kind.provider != "Microsoft-DotNETCore-EventPipe"
+}
+
+fn same_kind(read: &EventKind, given: &Arc<EventKind>) {
+    assert_eq!(
+        (&read.provider, read.id, &read.name, read.keywords),
+        (&given.provider, given.id, &given.name, given.keywords)
+    );
+    assert_eq!(
+        (read.version, read.level),
+        (given.version.min(255), given.level.min(255))
+    );
+    // Fields that are not known, or cannot be stated, are left out.
+    let fields = read.fields.as_deref().unwrap_or_default();
+    assert!(fields.is_empty() || Some(fields) == given.fields.as_deref());
+}
+
+fuzz_target!(|data: &[u8]| {
+    let trace = Trace {
+        events: EventStreams::new(vec![stream(data)]),
+        ..Trace::default()
+    };
+    let mut written = Vec::new();
+    nettrace::write(&trace, &mut written).expect("nothing fails");
+    let mut reader = Reader::open(&*written).expect("a stream");
+    let mut given = trace.events.iter();
+    let mut compared = || -> Option<RuntimeEvent> { given.find(|event| is_compared(&event.kind)) };
+    let mut last = Nanos(0);
+    while let Some(event) = reader.next_event().expect("it is whole") {
+        if !is_compared(event.kind) {
+            continue;
+        }
+        let from = compared().expect("no more than there were");
+        same_kind(event.kind, &from.kind);
+        assert_eq!(event.payload, &*from.payload);
+        assert_eq!(event.thread.process, Some(7));
+        assert_eq!(
+            event.thread.id,
+            Some(u64::from(from.thread.0.cast_unsigned()))
+        );
+        // Behind the stack stands its root.
+        let stack: Vec<u64> = event.stack.addresses().collect();
+        let innermost = from.stack.len().min(MAX_FRAMES);
+        assert_eq!(stack.get(..innermost), from.stack.get(..innermost));
+        assert_eq!(stack.len(), innermost + usize::from(innermost > 0));
+        assert!(event.time >= last && event.time >= from.time);
+        last = event.time;
+    }
+    assert!(compared().is_none());
+});

@@ -1,0 +1,174 @@
+//! More events than any program should make, more runtimes than a machine should have, and a runtime's first event.
+#![allow(clippy::unwrap_used)]
+
+#[macro_use]
+mod support;
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::time::Duration;
+
+use perfcollect::output::summary::Summary;
+use serde_json::Value;
+use support::events::{entries, for_each_raw_event, merged_runtime_events, raw_runtime_events};
+use support::{Finished, perfcollect, run, runtimes, workloads};
+use tempfile::TempDir;
+
+const LIMIT: Duration = Duration::from_secs(120);
+const ALLOCATION_TICK: u32 = 10;
+const EXCEPTION: u32 = 80;
+const JITTING: u32 = 145;
+
+/// The provider by which the program knows that it is listened to.
+const HEARD: &[&str] = &["-providers", "Storm"];
+
+/// Captures a command in a new folder, as `x`.
+fn collect(options: &[&str], command: &[&str]) -> (TempDir, Finished) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut collect = Command::new(perfcollect());
+    collect
+        .args(["collect", "x", "-quiet"])
+        .args(options)
+        .arg("--")
+        .args(command)
+        .env("DOTNET_ROLL_FORWARD", "LatestMajor")
+        .current_dir(&folder);
+    let finished = run(&mut collect, LIMIT).expect_success();
+    (folder, finished)
+}
+
+fn summary(folder: &TempDir) -> Summary {
+    let trace = folder.path().join("x.trace.zip");
+    serde_json::from_slice(&entries(&trace, "/summary.json")[0].1).unwrap()
+}
+
+/// Lines of programs that are done.
+fn done(finished: &Finished) -> Vec<Value> {
+    let lines = finished.stdout.lines();
+    lines
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .filter(|line: &Value| line["event"] == "done")
+        .collect()
+}
+
+/// The newest `dotnet`, and the program.
+fn newest_with_storm() -> Option<[String; 2]> {
+    let (Some(program), Some(runtime)) = (workloads::storm(), runtimes().pop()) else {
+        skip!("there is no .NET runtime, or storm.dll is not built; scripts/workloads builds it");
+    };
+    let dotnet = runtime.dotnet.to_str().unwrap().to_owned();
+    Some([dotnet, program.to_str().unwrap().to_owned()])
+}
+
+#[test]
+fn a_storm_of_events_takes_nothing_from_the_samples() {
+    const TICKS: u64 = 10_000;
+    need_capture!();
+    let Some([dotnet, program]) = newest_with_storm() else {
+        return;
+    };
+    let ticks = TICKS.to_string();
+    let options = ["-clrevents", "gc+exception", "-clreventlevel", "verbose"];
+    let command = [&dotnet, &program, "--ticks", &ticks, "--heard", "60"];
+    let (folder, finished) = collect(&[&options, HEARD].concat(), &command);
+    let done = &done(&finished)[0];
+    let trace = folder.path().join("x.trace.zip");
+    let raw = raw_runtime_events(&trace);
+    let summary = summary(&folder);
+    let [events] = &summary.quality.events[..] else {
+        panic!("{:?}", summary.quality.events);
+    };
+    println!("{done} {events:?} {} samples", summary.samples);
+    let thrown = done["thrown"].as_u64().unwrap();
+    assert!((thrown..=thrown + events.dropped).contains(&(raw[&EXCEPTION] + events.dropped)));
+    assert!(raw[&ALLOCATION_TICK] + events.dropped >= TICKS);
+    assert_eq!(
+        merged_runtime_events(&folder.path().join("x.nettrace")),
+        raw
+    );
+    // A sample a millisecond; what is lost is told.
+    let losses = &summary.quality.losses;
+    let sampled = summary.cpu_ms + losses.lost() as f64 + losses.pauses.paused_ns() as f64 / 1e6;
+    let ran = done["cpuMs"].as_f64().unwrap();
+    assert!(sampled > ran - 5.0 * ran.sqrt(), "{sampled} of {ran} ms");
+    let peak = summary.info.collector_peak_kib;
+    assert!(peak < 64 << 10, "{peak} KiB");
+}
+
+/// Each of them is observed from its start to its end.
+#[test]
+fn fifty_runtimes_at_once() {
+    const RUNTIMES: usize = 50;
+    need_capture!();
+    let Some([dotnet, program]) = newest_with_storm() else {
+        return;
+    };
+    let script = format!("for i in $(seq {RUNTIMES}); do \"$@\" & done; wait");
+    let options = [&["-noperf", "-clrevents", "exception"], HEARD].concat();
+    let storm = [&*dotnet, &program, "--ticks", "20", "--heard", "60"];
+    let command = [&["sh", "-c", &script, "sh"], &storm[..]].concat();
+    let (folder, finished) = collect(&options, &command);
+    let thrown: BTreeMap<u64, u64> = done(&finished)
+        .iter()
+        .map(|done| {
+            (
+                done["pid"].as_u64().unwrap(),
+                done["thrown"].as_u64().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(thrown.len(), RUNTIMES, "{}", finished.stdout);
+    let summary = summary(&folder);
+    let told: BTreeMap<u64, u64> = summary
+        .quality
+        .events
+        .iter()
+        .map(|events| {
+            assert_eq!((events.dropped, &*events.cut), (0, ""), "{events:?}");
+            (events.pid as u64, events.events)
+        })
+        .collect();
+    let missing: Vec<_> = thrown
+        .keys()
+        .filter(|pid| !told.contains_key(pid))
+        .collect();
+    assert_eq!(missing, [&0; 0], "{:?}", summary.quality.notices);
+    let raw = raw_runtime_events(&folder.path().join("x.trace.zip"));
+    assert_eq!(raw[&EXCEPTION], thrown.values().sum::<u64>());
+    let peak = summary.info.collector_peak_kib;
+    assert!(peak < 64 << 10, "{peak} KiB");
+}
+
+/// The session is there before the program's own code is: what is first of that is to be compiled.
+#[test]
+fn a_command_is_observed_from_its_start() {
+    /// On a busy machine a program may now and then be faster.
+    const ATTEMPTS: usize = 5;
+    need_capture!();
+    let Some(program) = workloads::cpu() else {
+        skip!("cpu.dll is not built; scripts/workloads builds it");
+    };
+    let main: Vec<u8> = "\0Main\0"
+        .encode_utf16()
+        .flat_map(u16::to_le_bytes)
+        .collect();
+    for runtime in runtimes() {
+        let dotnet = runtime.dotnet.to_str().unwrap();
+        let command = [dotnet, program.to_str().unwrap(), "--seconds", "0.2"];
+        let is_told = || {
+            let (folder, _) = collect(&["-format", "zip"], &command);
+            let mut is_told = false;
+            for_each_raw_event(&folder.path().join("x.trace.zip"), |event| {
+                let is_jitting =
+                    event.kind.id == JITTING && !event.kind.provider.contains("Rundown");
+                is_told |= is_jitting && event.payload.windows(main.len()).any(|text| text == main);
+            });
+            is_told
+        };
+        assert!(
+            (0..ATTEMPTS).any(|_| is_told()),
+            "on .NET {}",
+            runtime.version
+        );
+    }
+}
