@@ -45,7 +45,7 @@ pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
         .output
         .clone()
         .unwrap_or_else(|| default_name(options));
-    Paths::of(&output, options.results.format).check(options.results.force)?;
+    Paths::of(&output, options.results).check(options.results.force)?;
     let reader = perf_data::open(&source.recording)?;
     let sysroot = source.sysroot.as_deref();
     let beside = perf_data::directory_of(&source.recording);

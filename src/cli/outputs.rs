@@ -3,20 +3,20 @@
 use std::fmt::{self, Write as _};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 
 use thiserror::Error;
 
 use super::OneLine;
 use super::arguments::ResultOptions;
 use super::downloads;
-use super::formats::Formats;
 use super::progress::Reporter;
 use super::working::Working;
 use crate::capture::{Capture, Signals};
 use crate::naming::{self, Stopped};
 use crate::output::archive::{self, ArchiveError, Contents};
 use crate::output::file::{self, OutputError, OutputFile};
+use crate::output::perf_data::{self, SymbolFolder};
 use crate::output::spool_file::recover_command;
 use crate::output::summary::Summary;
 use crate::output::{ctf, flame_graph, nettrace};
@@ -86,7 +86,7 @@ impl Wanted<'_> {
             .map_err(|Stopped| self.kept(WriteError::Stopped, working, &unwritten))?;
         let summary = Summary::new(&trace);
         let log = log(self.asked, &end, spool_bytes, &trace);
-        let paths = Paths::of(self.name, self.results.format);
+        let paths = Paths::of(self.name, self.results);
         paths
             .create(self.results.force)
             .map_err(WriteError::from)
@@ -171,18 +171,26 @@ pub(super) struct Paths {
     name: String,
     archive: Option<PathBuf>,
     nettrace: Option<PathBuf>,
+    perf_data: Option<PathBuf>,
+    /// Where the names of functions of the perf.data are.
+    symbols: Option<PathBuf>,
     flame_graph: PathBuf,
 }
 
 impl Paths {
-    pub(super) fn of(name: &Path, formats: Formats) -> Self {
+    pub(super) fn of(name: &Path, results: ResultOptions) -> Self {
         let archive = file::trace_path(name);
         let name = file::capture_name(&archive);
-        let nettrace = archive.with_file_name(format!("{name}.nettrace"));
+        let beside = |suffix: &str| archive.with_file_name(format!("{name}.{suffix}"));
+        let ResultOptions {
+            format, perfdata, ..
+        } = results;
         Self {
-            flame_graph: archive.with_file_name(format!("{name}.flamegraph.svg")),
-            archive: formats.zip.then_some(archive),
-            nettrace: formats.nettrace.then_some(nettrace),
+            nettrace: format.nettrace.then(|| beside("nettrace")),
+            perf_data: perfdata.then(|| beside("perf.data")),
+            symbols: perfdata.then(|| beside("perf.symbols")),
+            flame_graph: beside("flamegraph.svg"),
+            archive: format.zip.then_some(archive),
             name,
         }
     }
@@ -192,7 +200,12 @@ impl Paths {
     pub(super) fn check(&self, force: bool) -> Result<(), OutputError> {
         self.traces()
             .chain([&*self.flame_graph])
-            .try_for_each(|path| OutputFile::check(path, force))
+            .chain(self.perf_data.as_deref())
+            .try_for_each(|path| OutputFile::check(path, force))?;
+        match &self.symbols {
+            Some(path) => SymbolFolder::in_the_way(path, force).map(drop),
+            None => Ok(()),
+        }
     }
 
     fn traces(&self) -> impl Iterator<Item = &Path> {
@@ -209,6 +222,11 @@ impl Paths {
         Ok(Outputs {
             archive: create(&self.archive)?,
             nettrace: create(&self.nettrace)?,
+            perf_data: create(&self.perf_data)?,
+            symbols: match &self.symbols {
+                Some(path) => Some(SymbolFolder::create(path, force)?),
+                None => None,
+            },
             flame_graph: OutputFile::create(&self.flame_graph, force)?,
         })
     }
@@ -225,13 +243,19 @@ impl fmt::Display for Paths {
             "Trace saved to {} (PerfView), flame graph to {} (any browser)",
             traces.join(" and "),
             self.flame_graph.display()
-        )
+        )?;
+        match &self.perf_data {
+            Some(path) => write!(f, ", and {} (perf report, samply, hotspot)", path.display()),
+            None => Ok(()),
+        }
     }
 }
 
 struct Outputs {
     archive: Option<OutputFile>,
     nettrace: Option<OutputFile>,
+    perf_data: Option<OutputFile>,
+    symbols: Option<SymbolFolder>,
     flame_graph: OutputFile,
 }
 
@@ -247,10 +271,14 @@ impl Outputs {
             Ok(out.flush()?)
         })?;
         let Self {
-            archive, nettrace, ..
+            archive,
+            nettrace,
+            perf_data,
+            symbols,
+            ..
         } = &mut self;
         // Side by side: each takes as long as the other, and neither needs much memory.
-        let (archived, merged) = thread::scope(|scope| {
+        let written = thread::scope(|scope| {
             let merging = nettrace.as_mut().map(|file| {
                 scope.spawn(|| {
                     write_file(file, signals, |mut out| {
@@ -258,24 +286,42 @@ impl Outputs {
                     })
                 })
             });
+            let perf_data = perf_data.as_mut().zip(symbols.as_ref());
+            let recorded = perf_data.map(|(file, symbols)| {
+                scope.spawn(|| {
+                    write_file(file, signals, |mut out| {
+                        let keep = |name: &str, content: &[u8]| symbols.put(name, content);
+                        let folder = symbols.absolute()?;
+                        Ok(perf_data::write(trace, &folder, keep, &mut out)?)
+                    })
+                })
+            });
             let archived = archive.as_mut().map_or(Ok(()), |file| {
                 write_file(file, signals, |out| archive::write(trace, contents, out))
             });
-            let merged = merging.map_or(Ok(()), |thread| match thread.join() {
-                Ok(merged) => merged,
-                Err(panic) => std::panic::resume_unwind(panic),
-            });
-            (archived, merged)
+            archived.and(joined(merging)).and(joined(recorded))
         });
         // A picture without its trace is kept only by who is in a hurry.
-        let written = archived.and(merged);
         if let Ok(()) | Err(WriteError::Stopped) = written {
             self.flame_graph.commit()?;
         }
         written?;
-        let traces = [self.archive, self.nettrace].into_iter().flatten();
-        Ok(traces.into_iter().try_for_each(OutputFile::commit)?)
+        let traces = [self.archive, self.nettrace, self.perf_data];
+        traces
+            .into_iter()
+            .flatten()
+            .try_for_each(OutputFile::commit)?;
+        self.symbols.map_or(Ok(()), SymbolFolder::commit)?;
+        Ok(())
     }
+}
+
+/// What a thread has written.
+fn joined(thread: Option<ScopedJoinHandle<'_, Result<(), WriteError>>>) -> Result<(), WriteError> {
+    thread.map_or(Ok(()), |thread| match thread.join() {
+        Ok(written) => written,
+        Err(panic) => std::panic::resume_unwind(panic),
+    })
 }
 
 fn write_file<'a>(

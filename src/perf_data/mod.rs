@@ -20,6 +20,7 @@ mod swap;
 mod tests;
 mod zstd;
 
+pub(crate) use about::section;
 pub use about::{About, BuildId, ClockReference};
 pub use attribute::{Attribute, EventSource};
 pub use error::{Damage, PerfDataError};

@@ -120,7 +120,10 @@ impl<W: Write> Script<W> {
                     self.text.clear();
                 }
             }
-            Record::Mapping(mapping) if mapping.pid.0 < 0 => self.frames.kernel.map(mapping),
+            Record::Mapping(mapping) if mapping.pid.0 < 0 => {
+                let is_listed = about.build_ids.contains_key(mapping.path);
+                self.frames.kernel.map(mapping, is_listed);
+            }
             Record::KernelCode(code) => {
                 self.frames.follow(code);
                 self.stacks.forget_all();
