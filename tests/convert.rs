@@ -191,30 +191,72 @@ fn a_cut_recording_gives_its_beginning() {
     );
 }
 
-/// The original perfcollect leaves the recording in its archive.
+/// An archive as the original perfcollect makes it.
+fn archive(path: &Path, entries: &[(&str, &Path)]) {
+    let mut archive = zip::ZipWriter::new(std::fs::File::create(path).unwrap());
+    let options = zip::write::SimpleFileOptions::default();
+    for (name, file) in entries {
+        archive
+            .start_file(format!("old.trace/{name}"), options)
+            .unwrap();
+        archive.write_all(&std::fs::read(file).unwrap()).unwrap();
+    }
+    archive.finish().unwrap();
+}
+
+/// The original perfcollect leaves the recording in its archive, and the perf maps of its processes.
 #[test]
 fn an_archive_of_the_original_is_converted() {
     need_perf!();
-    let Some(command) = native_words("native-fp") else {
-        skip!("native-fp is not built; scripts/workloads builds it")
+    let (Some(cpu), Some(runtime)) = (workloads::cpu(), runtimes().pop()) else {
+        skip!("there is no .NET, or cpu.dll is not built")
     };
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("perf.data");
-    record(&file, &["-F", "199", "-g"], command);
+    let root = runtime.dotnet.parent().unwrap().display().to_string();
+    let id = folder.path().join("pid");
+    // The process's id is that of its shell.
+    let script = format!(
+        "echo $$ >{}; exec {} {} --seconds 1",
+        id.display(),
+        runtime.dotnet.display(),
+        cpu.display()
+    );
+    let command = [
+        "env",
+        &format!("DOTNET_ROOT={root}"),
+        "DOTNET_PerfMapEnabled=1",
+        "DOTNET_EnableWriteXorExecute=0",
+        "sh",
+        "-c",
+        &script,
+    ];
+    record(&file, &["-F", "499", "-g"], command);
     let expected = samples_of_perf(&file);
-    let archive = std::fs::File::create(folder.path().join("old.trace.zip")).unwrap();
-    let mut archive = zip::ZipWriter::new(archive);
-    let options = zip::write::SimpleFileOptions::default();
-    archive
-        .start_file("old.trace/perfcollect.log", options)
-        .unwrap();
-    archive.start_file("old.trace/perf.data", options).unwrap();
-    archive.write_all(&std::fs::read(&file).unwrap()).unwrap();
-    archive.finish().unwrap();
+    let pid = std::fs::read_to_string(id).unwrap().trim().to_owned();
+    let map = PathBuf::from(format!("/tmp/perf-{pid}.map"));
+    let old = folder.path().join("old.trace.zip");
+    let name = format!("perf-{pid}.map");
+    archive(
+        &old,
+        &[
+            ("perfcollect.log", &cpu),
+            ("perf.data", &file),
+            (&name, &map),
+        ],
+    );
+    // The only one is now that of the archive.
+    std::fs::remove_file(&map).unwrap();
     std::fs::remove_file(&file).unwrap();
     let words = ["convert", "old.trace.zip", "-o", "trace", "-quiet"];
     run_perfcollect(words, folder.path(), LIMIT).expect_success();
-    assert_eq!(Saved::open(folder, "trace").summary.samples, expected);
+    let mut script = Command::new(perfcollect());
+    let script = run(script.arg("script").arg(&old), LIMIT);
+    assert!(script.expect_success().stdout.contains("Work50("));
+    let saved = Saved::open(folder, "trace");
+    assert_eq!(saved.summary.samples, expected);
+    let names = saved.summary.quality.names;
+    assert!(names.jit.named > names.jit.unnamed * 9, "{names:#?}");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::capture::{self, CaptureError, Conversion, Signals};
 use crate::machine::Recorded;
 use crate::output::file::OutputError;
 use crate::output::spool_file::{SpoolFile, SpoolFileError};
-use crate::perf_data::{self, OpenError};
+use crate::perf_data::{self, OpenError, Opened};
 
 #[derive(Debug, Error)]
 pub(super) enum ConvertError {
@@ -46,10 +46,9 @@ pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
         .clone()
         .unwrap_or_else(|| default_name(options));
     Paths::of(&output, options.results).check(options.results.force)?;
-    let reader = perf_data::open(&source.recording)?;
+    let Opened { reader, beside } = perf_data::open(&source.recording)?;
     let sysroot = source.sysroot.as_deref();
-    let beside = perf_data::directory_of(&source.recording);
-    let recorded = Recorded::new(sysroot, beside.as_deref());
+    let recorded = Recorded::new(sysroot, beside.path());
     let recorded = recorded.map_err(|error| ConvertError::Sysroot {
         path: sysroot.unwrap_or(&PathBuf::new()).display().to_string(),
         error,
