@@ -259,6 +259,57 @@ fn an_archive_of_the_original_is_converted() {
     assert!(names.jit.named > names.jit.unnamed * 9, "{names:#?}");
 }
 
+/// One that has only the text of the recording gives what the recording would give, with the names that perf found.
+#[test]
+fn an_archive_with_nothing_but_text_is_converted() {
+    need_perf!();
+    let Some(command) = native_words("native-fp") else {
+        skip!("native-fp is not built; scripts/workloads builds it")
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("perf.data");
+    let options = ["-F", "499", "-g", "-e", "page-faults,cpu-clock"];
+    record(&file, &options, &command);
+    let fields = "comm,pid,tid,cpu,time,period,event,ip,sym,dso,trace";
+    let mut script = Command::new("perf");
+    script.args(["script", "--fields", fields, "-i"]).arg(&file);
+    let text = folder.path().join("text");
+    std::fs::write(&text, script.output().unwrap().stdout).unwrap();
+    let old = folder.path().join("old.trace.zip");
+    archive(
+        &old,
+        &[("perfcollect.log", &text), ("perf.data.txt", &text)],
+    );
+    let other = tempfile::tempdir().unwrap();
+    let words = [
+        "convert".as_ref(),
+        old.as_os_str(),
+        "-o".as_ref(),
+        "text".as_ref(),
+        "-quiet".as_ref(),
+    ];
+    run_perfcollect(words, other.path(), LIMIT).expect_success();
+    let words = ["convert", "perf.data", "-o", "trace", "-quiet"];
+    run_perfcollect(words, folder.path(), LIMIT).expect_success();
+    let of_text = Saved::open(other, "text");
+    let whole = Saved::open(folder, "trace");
+    assert_eq!(of_text.summary.samples, whole.summary.samples);
+    assert_eq!(of_text.summary.cpu_ms, whole.summary.cpu_ms);
+    assert_eq!(of_text.summary.info.event, "cpu-clock");
+    let notices = &of_text.summary.quality.notices;
+    let is_told = |what: &str| notices.iter().any(|notice| notice.what.contains(what));
+    assert!(
+        is_told("only the text") && is_told("page-faults"),
+        "{notices:#?}"
+    );
+    for path in [&["main"][..], &["main", "spin"], &["vmlinux"]] {
+        let counts = [&of_text, &whole].map(|saved| saved.samples_under(path));
+        assert_eq!(counts[0], counts[1], "{path:?}");
+    }
+    let kernel = of_text.summary.quality.names.kernel;
+    assert!(kernel.named > 0 && kernel.unnamed == 0, "{kernel:?}");
+}
+
 #[test]
 fn a_changed_file_gives_no_names() {
     need_perf!();

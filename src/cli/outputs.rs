@@ -84,30 +84,39 @@ impl Wanted<'_> {
         }
         let trace = naming::name(capture, &self.naming, &|| stopped(signals))
             .map_err(|Stopped| self.kept(WriteError::Stopped, working, &unwritten))?;
-        let summary = Summary::new(&trace);
-        let log = log(self.asked, &end, spool_bytes, &trace);
-        let paths = Paths::of(self.name, self.results);
-        paths
-            .create(self.results.force)
-            .map_err(WriteError::from)
-            .and_then(|outputs| {
-                let contents = Contents {
-                    summary: &summary,
-                    names: self.results.names(),
-                    name: &paths.name,
-                    log: log.as_bytes(),
-                    raw_events: self.raw_events,
-                };
-                outputs.write(&trace, &contents, signals)
-            })
+        let written = self
+            .write(&trace, &end, spool_bytes, signals)
             .map_err(|error| self.kept(error, working, &unwritten))?;
         let removed = working.remove();
-        self.print(&summary, &paths)?;
+        self.print(&written)?;
         if let Err(error) = removed {
             let path = working.spool_path().display().to_string();
             eprintln!("cannot remove {}: {error}", OneLine(&path));
         }
         Ok(())
+    }
+
+    /// Writes the files of a trace.
+    pub(super) fn write(
+        &self,
+        trace: &Trace,
+        end: &str,
+        spool_bytes: u64,
+        signals: &Signals,
+    ) -> Result<Written, WriteError> {
+        let summary = Summary::new(trace);
+        let log = log(self.asked, end, spool_bytes, trace);
+        let paths = Paths::of(self.name, self.results);
+        let contents = Contents {
+            summary: &summary,
+            names: self.results.names(),
+            name: &paths.name,
+            log: log.as_bytes(),
+            raw_events: self.raw_events,
+        };
+        let outputs = paths.create(self.results.force)?;
+        outputs.write(trace, &contents, signals)?;
+        Ok(Written { summary, paths })
     }
 
     /// What failed, and how to get the trace nevertheless.
@@ -138,7 +147,8 @@ impl Wanted<'_> {
         }
     }
 
-    fn print(&self, summary: &Summary, paths: &Paths) -> Result<(), WriteError> {
+    /// Says what there is.
+    pub(super) fn print(&self, Written { summary, paths }: &Written) -> Result<(), WriteError> {
         if self.results.quiet && !self.results.json {
             return Ok(());
         }
@@ -164,6 +174,12 @@ impl Wanted<'_> {
         })
         .map_err(WriteError::Print)
     }
+}
+
+/// A trace that is on the disk.
+pub(super) struct Written {
+    summary: Summary,
+    paths: Paths,
 }
 
 /// The files of a trace.

@@ -25,8 +25,26 @@ impl Archive {
 
     /// Unpacks the recording to a file without a name in a directory, as it must be sought in. `None`: there is none.
     pub(super) fn recording(&mut self, directory: &Path) -> io::Result<Option<File>> {
+        self.unpack(directory, |name| name == "perf.data")
+    }
+
+    /// The same of what `perf script` has made of the recording.
+    pub(super) fn text(&mut self, directory: &Path) -> io::Result<Option<File>> {
+        self.unpack(directory, |name| name.ends_with(".data.txt"))
+    }
+
+    pub(super) fn has_recording(&self) -> bool {
+        let is_recording = |name: &String| file_name(name) == "perf.data";
+        self.names().iter().any(is_recording)
+    }
+
+    fn unpack(
+        &mut self,
+        directory: &Path,
+        is_wanted: impl Fn(&str) -> bool,
+    ) -> io::Result<Option<File>> {
         let names = self.names();
-        let Some(name) = names.iter().find(|name| file_name(name) == "perf.data") else {
+        let Some(name) = names.iter().find(|name| is_wanted(file_name(name))) else {
             return Ok(None);
         };
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;

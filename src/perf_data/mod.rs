@@ -25,5 +25,5 @@ pub(crate) use about::section;
 pub use about::{About, BuildId, ClockReference};
 pub use attribute::{Attribute, EventSource};
 pub use error::{Damage, PerfDataError};
-pub use open::{Beside, Input, OpenError, Opened, open};
+pub use open::{Beside, Input, OpenError, Opened, open, text_of_archive};
 pub use reader::{Entry, Reader};

@@ -10,6 +10,7 @@ use zip::result::ZipError;
 
 use super::archive::Archive;
 use super::{PerfDataError, Reader};
+use crate::bytes::fill;
 
 /// Bytes that are read at once.
 const BUFFER_BYTES: usize = 1 << 18;
@@ -117,13 +118,7 @@ pub fn open(path: &Path) -> Result<Opened, OpenError> {
         let reader = Reader::pipe(input).map_err(recording_error)?;
         return Ok(Opened::new(reader, beside));
     }
-    let mut magic = Vec::new();
-    let begin = (&file).take(ZIP_MAGIC.len() as u64);
-    BufReader::new(begin)
-        .read_to_end(&mut magic)
-        .and_then(|_| file.rewind())
-        .map_err(file_error)?;
-    if magic == ZIP_MAGIC {
+    if is_archive(&mut file).map_err(file_error)? {
         let archive = Archive::open(file).map_err(|error| OpenError::Archive {
             path: shown(),
             error,
@@ -137,6 +132,41 @@ pub fn open(path: &Path) -> Result<Opened, OpenError> {
     let input = BufReader::with_capacity(BUFFER_BYTES, file);
     let reader = Reader::file(input).map_err(recording_error)?;
     Ok(Opened::new(reader.boxed(), beside))
+}
+
+/// What `perf script` has made of a recording, if a file is an archive that has no recording but that.
+///
+/// # Errors
+/// See [`OpenError`].
+pub fn text_of_archive(path: &Path) -> Result<Option<File>, OpenError> {
+    let shown = || path.display().to_string();
+    let file_error = |error| OpenError::File {
+        path: shown(),
+        error,
+    };
+    // What is no file, or none that can be read twice, says so where it is read.
+    let Ok(mut file) = File::open(path) else {
+        return Ok(None);
+    };
+    if file.rewind().is_err() || !is_archive(&mut file).map_err(file_error)? {
+        return Ok(None);
+    }
+    let archive = Archive::open(file).map_err(|error| OpenError::Archive {
+        path: shown(),
+        error,
+    });
+    let mut archive = archive?;
+    match archive.has_recording() {
+        true => Ok(None),
+        false => archive.text(&directory_of(path)).map_err(file_error),
+    }
+}
+
+fn is_archive(file: &mut File) -> io::Result<bool> {
+    let mut magic = [0; ZIP_MAGIC.len()];
+    let read = fill(file, &mut magic)?;
+    file.rewind()?;
+    Ok(magic[..read] == *ZIP_MAGIC)
 }
 
 fn directory_of(path: &Path) -> PathBuf {
