@@ -261,7 +261,7 @@ impl fmt::Display for Paths {
             self.flame_graph.display()
         )?;
         match &self.perf_data {
-            Some(path) => write!(f, ", and {} (perf report, samply, hotspot)", path.display()),
+            Some(path) => write!(f, ", and {} (perf report, samply)", path.display()),
             None => Ok(()),
         }
     }

@@ -8,6 +8,7 @@
 //! ```
 //! Its names are those that perf found. There is nothing to unwind and nothing to name, so it becomes a trace at once.
 
+mod function;
 mod import;
 mod lines;
 

@@ -2,7 +2,7 @@
 //!
 //! Readers look up the names of addresses in the files that were mapped, so names that no such file has (code made at run
 //! time, precompiled and inlined functions, those of debug files that were found elsewhere) would be lost. So each module is
-//! a file of ours with nothing but names (`image`), in a folder beside, and addresses are those of [`CodeMap`]:
+//! a file of ours with nothing but names (`image`), in a folder beside, and addresses are those of the code map:
 //!
 //! ```text
 //! Trace ── CodeMap ─┬─ image ─── NAME.perf.symbols/libc.so.6, .../vmlinux, ... (ELF, each with a build id of its own)
