@@ -11,6 +11,7 @@ pub mod naming;
 pub mod output;
 pub mod perf;
 pub mod perf_data;
+pub mod perf_text;
 pub mod script;
 pub mod trace;
 pub mod unwind;

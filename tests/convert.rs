@@ -191,30 +191,122 @@ fn a_cut_recording_gives_its_beginning() {
     );
 }
 
-/// The original perfcollect leaves the recording in its archive.
+/// An archive as the original perfcollect makes it.
+fn archive(path: &Path, entries: &[(&str, &Path)]) {
+    let mut archive = zip::ZipWriter::new(std::fs::File::create(path).unwrap());
+    let options = zip::write::SimpleFileOptions::default();
+    for (name, file) in entries {
+        archive
+            .start_file(format!("old.trace/{name}"), options)
+            .unwrap();
+        archive.write_all(&std::fs::read(file).unwrap()).unwrap();
+    }
+    archive.finish().unwrap();
+}
+
+/// The original perfcollect leaves the recording in its archive, and the perf maps of its processes.
 #[test]
 fn an_archive_of_the_original_is_converted() {
+    need_perf!();
+    let (Some(cpu), Some(runtime)) = (workloads::cpu(), runtimes().pop()) else {
+        skip!("there is no .NET, or cpu.dll is not built")
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("perf.data");
+    let root = runtime.dotnet.parent().unwrap().display().to_string();
+    let id = folder.path().join("pid");
+    // The process's id is that of its shell.
+    let script = format!(
+        "echo $$ >{}; exec {} {} --seconds 1",
+        id.display(),
+        runtime.dotnet.display(),
+        cpu.display()
+    );
+    let command = [
+        "env",
+        &format!("DOTNET_ROOT={root}"),
+        "DOTNET_PerfMapEnabled=1",
+        "DOTNET_EnableWriteXorExecute=0",
+        "sh",
+        "-c",
+        &script,
+    ];
+    record(&file, &["-F", "499", "-g"], command);
+    let expected = samples_of_perf(&file);
+    let pid = std::fs::read_to_string(id).unwrap().trim().to_owned();
+    let map = PathBuf::from(format!("/tmp/perf-{pid}.map"));
+    let old = folder.path().join("old.trace.zip");
+    let name = format!("perf-{pid}.map");
+    archive(
+        &old,
+        &[
+            ("perfcollect.log", &cpu),
+            ("perf.data", &file),
+            (&name, &map),
+        ],
+    );
+    // The only one is now that of the archive.
+    std::fs::remove_file(&map).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let words = ["convert", "old.trace.zip", "-o", "trace", "-quiet"];
+    run_perfcollect(words, folder.path(), LIMIT).expect_success();
+    let mut script = Command::new(perfcollect());
+    let script = run(script.arg("script").arg(&old), LIMIT);
+    assert!(script.expect_success().stdout.contains("Work50("));
+    let saved = Saved::open(folder, "trace");
+    assert_eq!(saved.summary.samples, expected);
+    let names = saved.summary.quality.names;
+    assert!(names.jit.named > names.jit.unnamed * 9, "{names:#?}");
+}
+
+/// One that has only the text of the recording gives what the recording would give, with the names that perf found.
+#[test]
+fn an_archive_with_nothing_but_text_is_converted() {
     need_perf!();
     let Some(command) = native_words("native-fp") else {
         skip!("native-fp is not built; scripts/workloads builds it")
     };
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("perf.data");
-    record(&file, &["-F", "199", "-g"], command);
-    let expected = samples_of_perf(&file);
-    let archive = std::fs::File::create(folder.path().join("old.trace.zip")).unwrap();
-    let mut archive = zip::ZipWriter::new(archive);
-    let options = zip::write::SimpleFileOptions::default();
-    archive
-        .start_file("old.trace/perfcollect.log", options)
-        .unwrap();
-    archive.start_file("old.trace/perf.data", options).unwrap();
-    archive.write_all(&std::fs::read(&file).unwrap()).unwrap();
-    archive.finish().unwrap();
-    std::fs::remove_file(&file).unwrap();
-    let words = ["convert", "old.trace.zip", "-o", "trace", "-quiet"];
+    let options = ["-F", "499", "-g", "-e", "page-faults,cpu-clock"];
+    record(&file, &options, &command);
+    let fields = "comm,pid,tid,cpu,time,period,event,ip,sym,dso,trace";
+    let mut script = Command::new("perf");
+    script.args(["script", "--fields", fields, "-i"]).arg(&file);
+    let text = folder.path().join("text");
+    std::fs::write(&text, script.output().unwrap().stdout).unwrap();
+    let old = folder.path().join("old.trace.zip");
+    archive(
+        &old,
+        &[("perfcollect.log", &text), ("perf.data.txt", &text)],
+    );
+    let other = tempfile::tempdir().unwrap();
+    let words = [
+        "convert".as_ref(),
+        old.as_os_str(),
+        "-o".as_ref(),
+        "text".as_ref(),
+        "-quiet".as_ref(),
+    ];
+    run_perfcollect(words, other.path(), LIMIT).expect_success();
+    let words = ["convert", "perf.data", "-o", "trace", "-quiet"];
     run_perfcollect(words, folder.path(), LIMIT).expect_success();
-    assert_eq!(Saved::open(folder, "trace").summary.samples, expected);
+    let of_text = Saved::open(other, "text");
+    let whole = Saved::open(folder, "trace");
+    assert_eq!(of_text.summary.samples, whole.summary.samples);
+    assert_eq!(of_text.summary.cpu_ms, whole.summary.cpu_ms);
+    assert_eq!(of_text.summary.info.event, "cpu-clock");
+    let notices = &of_text.summary.quality.notices;
+    let is_told = |what: &str| notices.iter().any(|notice| notice.what.contains(what));
+    assert!(
+        is_told("only the text") && is_told("page-faults"),
+        "{notices:#?}"
+    );
+    for path in [&["main"][..], &["main", "spin"], &["vmlinux"]] {
+        let counts = [&of_text, &whole].map(|saved| saved.samples_under(path));
+        assert_eq!(counts[0], counts[1], "{path:?}");
+    }
+    assert_eq!(of_text.summary.quality.names.kernel.unnamed, 0);
 }
 
 #[test]

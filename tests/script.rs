@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use perf_event_open_sys::bindings as sys;
 use support::recording::{cannot_record, native_words, record, record_pipe};
 use support::{perfcollect, run, runtimes, workloads};
 
@@ -257,4 +258,86 @@ fn fields_are_chosen_as_in_perf() {
             "{fields}: {first:?}"
         );
     }
+}
+
+/// `perf record --call-graph lbr` through a pipe, as it is where the processor keeps calls: made by hand.
+fn lbr_recording() -> Vec<u8> {
+    let record = |kind: u32, misc: u16, body: &[u8]| {
+        let size = (body.len() + 8) as u16;
+        let header = [
+            &kind.to_le_bytes()[..],
+            &misc.to_le_bytes(),
+            &size.to_le_bytes(),
+        ];
+        [&header.concat(), body].concat()
+    };
+    let numbers = |numbers: &[u64]| -> Vec<u8> {
+        numbers
+            .iter()
+            .flat_map(|number| number.to_le_bytes())
+            .collect()
+    };
+    let sample_type = sys::PERF_SAMPLE_IP
+        | sys::PERF_SAMPLE_TID
+        | sys::PERF_SAMPLE_TIME
+        | sys::PERF_SAMPLE_CPU
+        | sys::PERF_SAMPLE_PERIOD
+        | sys::PERF_SAMPLE_CALLCHAIN
+        | sys::PERF_SAMPLE_BRANCH_STACK;
+    let branches = sys::PERF_SAMPLE_BRANCH_USER
+        | sys::PERF_SAMPLE_BRANCH_CALL_STACK
+        | sys::PERF_SAMPLE_BRANCH_HW_INDEX;
+    let software = u64::from(sys::PERF_TYPE_SOFTWARE) | 112 << 32;
+    let mut attribute = numbers(&[
+        software,
+        0,
+        1_000_000,
+        sample_type.into(),
+        0,
+        1 << 18 | 1 << 20,
+    ]);
+    attribute.extend(numbers(&[0, 0, 0, branches.into(), 0, 0, 0, 0]));
+    attribute.extend(numbers(&[77]));
+    let mut recording = [b"PERFILE2".to_vec(), numbers(&[16])].concat();
+    recording.extend(record(64, 0, &attribute));
+    let (kernel, user) = (sys::PERF_CONTEXT_KERNEL, sys::PERF_CONTEXT_USER);
+    let kernel_ip = 0xffff_ffff_8100_0010;
+    let chains = [
+        vec![
+            kernel,
+            kernel_ip,
+            kernel_ip + 64,
+            user,
+            0x40_1010,
+            0x40_2020,
+        ],
+        vec![user, 0x40_1010],
+        // The calls are of no use without a user side.
+        vec![kernel, kernel_ip],
+    ];
+    for (at, chain) in (0..30).flat_map(|round| chains.iter().map(move |chain| (round, chain))) {
+        let time = 1_000_000_000 + at * 1_000_000;
+        let mut sample = numbers(&[0x40_1010, 5 | 6 << 32, time, 1, 1_000_000]);
+        sample.extend(numbers(&[chain.len() as u64]));
+        sample.extend(numbers(chain));
+        let calls = (0..1 + at % 4).map(|call| [0x40_3000 + 16 * call, 0x40_1000 + 256 * call, 0]);
+        sample.extend(numbers(&[1 + at % 4, 0]));
+        sample.extend(calls.flat_map(|call| numbers(&call)));
+        recording.extend(record(sys::PERF_RECORD_SAMPLE, 2, &sample));
+    }
+    recording
+}
+
+#[test]
+fn calls_that_the_processor_has_kept() {
+    need_perf!();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("perf.data");
+    std::fs::write(&file, lbr_recording()).unwrap();
+    let text = our_script(&file);
+    assert!(
+        text.contains("401000 ") && text.contains("403030 "),
+        "{text}"
+    );
+    expect_same(&compare(&file, false));
 }

@@ -10,6 +10,8 @@ mod build;
 mod measure;
 #[path = "writers/nettrace_tests.rs"]
 mod nettrace_tests;
+#[path = "writers/perf_data_tests.rs"]
+mod perf_data_tests;
 #[path = "writers/perfview_tests.rs"]
 mod perfview_tests;
 #[path = "writers/text_tests.rs"]

@@ -11,7 +11,10 @@ fuzz_target!(|data: &[u8]| {
     while let Some(([choice, length], after)) = rest.split_first_chunk() {
         let (payload, next) = after.split_at((*length as usize).min(after.len()));
         rest = next;
-        let provider = ["Microsoft-Windows-DotNETRuntime", "Microsoft-Windows-DotNETRuntimeRundown"];
+        let provider = [
+            "Microsoft-Windows-DotNETRuntime",
+            "Microsoft-Windows-DotNETRuntimeRundown",
+        ];
         let kind = EventKind {
             provider: provider[usize::from(choice & 1)].to_owned(),
             id: [143, 144, 152, 154][usize::from(choice >> 1 & 3)],
@@ -22,7 +25,9 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     let methods: Vec<_> = table.methods().collect();
-    assert!(methods.windows(2).all(|pair| {
-        pair[0].start.saturating_add(pair[0].size) <= pair[1].start
-    }));
+    assert!(
+        methods
+            .windows(2)
+            .all(|pair| { pair[0].start.saturating_add(pair[0].size) <= pair[1].start })
+    );
 });

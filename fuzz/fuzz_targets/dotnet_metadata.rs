@@ -15,7 +15,11 @@ fuzz_target!(|data: &[u8]| {
         of_type: &of_type,
         of_method: &of_method,
     };
-    let _ = (metadata.assembly(), metadata.mvid(), metadata.assembly_ref(1));
+    let _ = (
+        metadata.assembly(),
+        metadata.mvid(),
+        metadata.assembly_ref(1),
+    );
     for row in 1..=metadata.methods().min(64) {
         if let Some(owner) = metadata.owner_of(row) {
             let _ = metadata.type_def_name(owner);

@@ -17,7 +17,10 @@ fuzz_target!(|data: &[u8]| {
         let id = module.build_id.as_str();
         assert!(id.bytes().all(|byte| byte.is_ascii_hexdigit()));
         let name = module.debug_name();
-        assert!(matches!(Path::new(&name).components().collect::<Vec<_>>()[..], [Component::Normal(_)]));
+        assert!(matches!(
+            Path::new(&name).components().collect::<Vec<_>>()[..],
+            [Component::Normal(_)]
+        ));
         for path in Sources::new(&[]).cached(&module) {
             assert!(path.components().all(|part| part != Component::ParentDir));
             assert!(path.to_string_lossy().contains(id));

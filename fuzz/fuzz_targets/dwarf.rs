@@ -38,7 +38,16 @@ fuzz_target!(|data: &[u8]| {
     let Ok(debug_info) = sections.debug_info_with(open) else {
         return;
     };
-    for address in [0, 1, 0x1000, 0x1139, 0x1800, 1 << 32, u64::MAX - 1, u64::MAX] {
+    for address in [
+        0,
+        1,
+        0x1000,
+        0x1139,
+        0x1800,
+        1 << 32,
+        u64::MAX - 1,
+        u64::MAX,
+    ] {
         if let Ok(frames) = debug_info.frames(address) {
             assert!(frames.len() <= MAX_FRAMES);
         }

@@ -11,7 +11,8 @@ use perfcollect::trace::{EventStream, EventStreams, Nanos, Pid, Trace};
 use perfcollect::view::events::{Viewer, print};
 
 /// The object `Trace` of version 4, up to what it holds.
-const OBJECTS: &[u8] = b"Nettrace\x14\0\0\0!FastSerialization.1\x05\x05\x01\x04\0\0\0\x04\0\0\0\x05\0\0\0Trace\x06";
+const OBJECTS: &[u8] =
+    b"Nettrace\x14\0\0\0!FastSerialization.1\x05\x05\x01\x04\0\0\0\x04\0\0\0\x05\0\0\0Trace\x06";
 
 fn stream(process: i32, data: &[u8]) -> EventStream {
     let mut file = tempfile::tempfile().expect("a file");

@@ -5,7 +5,9 @@ use libfuzzer_sys::fuzz_target;
 use perfcollect_symbols::jit_dump::JitDump;
 
 fuzz_target!(|data: &[u8]| {
-    let Ok(dump) = JitDump::read(data, 1 << 32) else { return };
+    let Ok(dump) = JitDump::read(data, 1 << 32) else {
+        return;
+    };
     let mut end = 0;
     for symbol in dump.table().iter() {
         assert!(end <= symbol.start && symbol.start < symbol.end && !symbol.name.is_empty());

@@ -5,7 +5,8 @@ use libfuzzer_sys::fuzz_target;
 use perfcollect::dotnet::nettrace::{Reader, Value};
 
 /// The object `Trace` of version 4, up to what it holds; the block of version 6.
-const OBJECTS: &[u8] = b"Nettrace\x14\0\0\0!FastSerialization.1\x05\x05\x01\x04\0\0\0\x04\0\0\0\x05\0\0\0Trace\x06";
+const OBJECTS: &[u8] =
+    b"Nettrace\x14\0\0\0!FastSerialization.1\x05\x05\x01\x04\0\0\0\x04\0\0\0\x05\0\0\0Trace\x06";
 const BLOCKS: &[u8] = b"Nettrace\0\0\0\0\x06\0\0\0\0\0\0\0\x28\0\0\x01";
 
 /// No date, no time, a tick a nanosecond, pointers of 8 bytes, 0.

@@ -12,7 +12,9 @@ fuzz_target!(|data: &[u8]| {
         start: 0,
         bytes: data,
     };
-    let Some(image) = PeImage::around(&file, data.len() as u64 / 2).or_else(|| PeImage::parse(&file, 0)) else {
+    let Some(image) =
+        PeImage::around(&file, data.len() as u64 / 2).or_else(|| PeImage::parse(&file, 0))
+    else {
         return;
     };
     let open = |_: &_| Metadata::open(data.to_vec());

@@ -321,6 +321,7 @@ fn info(about: &About, wanted: usize, period_ns: u64) -> CaptureInfo {
     let target: String = about.command_line.join(" ");
     CaptureInfo {
         version: env!("CARGO_PKG_VERSION").into(),
+        host: about.host.clone(),
         kernel: about.release.clone(),
         machine: about.machine.clone(),
         cpus: about.cpus,

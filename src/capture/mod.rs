@@ -405,6 +405,7 @@ fn header(request: &CaptureRequest, session: &Session) -> Header {
     Header {
         info: CaptureInfo {
             version: env!("CARGO_PKG_VERSION").into(),
+            host: host.nodename().to_string_lossy().into(),
             kernel: host.release().to_string_lossy().into(),
             machine: host.machine().to_string_lossy().into(),
             cpus: session.cpus() as u32,

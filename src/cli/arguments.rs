@@ -148,6 +148,9 @@ pub(super) struct ResultOptions {
     /// timeline) or both
     #[arg(long, value_name = "zip,nettrace", default_value = "zip,nettrace")]
     pub(super) format: Formats,
+    /// Write NAME.perf.data, too, with the names of its functions in NAME.perf.symbols: for perf report and samply
+    #[arg(long)]
+    pub(super) perfdata: bool,
 }
 
 impl ResultOptions {

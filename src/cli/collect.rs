@@ -47,7 +47,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
     let signals = Signals::install().map_err(CollectError::Signals)?;
     let plan = options.events.plan()?;
     let request = request(options, &plan);
-    Paths::of(&options.name, options.results.format).check(options.results.force)?;
+    Paths::of(&options.name, options.results).check(options.results.force)?;
     let spool = SpoolFile::create(&options.name, options.results.force)?;
     let working = Working::create(&options.name, spool, plan.events.is_some())?;
     let events = plan.events.zip(working.keep_stream());

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use super::arguments::ConvertOptions;
+use super::convert_text;
 use super::outputs::{Paths, Wanted, WriteError};
 use super::progress::Reporter;
 use super::working::Working;
@@ -14,7 +15,8 @@ use crate::capture::{self, CaptureError, Conversion, Signals};
 use crate::machine::Recorded;
 use crate::output::file::OutputError;
 use crate::output::spool_file::{SpoolFile, SpoolFileError};
-use crate::perf_data::{self, OpenError};
+use crate::perf_data::{self, OpenError, Opened};
+use crate::perf_text::TextError;
 
 #[derive(Debug, Error)]
 pub(super) enum ConvertError {
@@ -30,6 +32,8 @@ pub(super) enum ConvertError {
     Spool(#[from] SpoolFileError),
     #[error(transparent)]
     Capture(#[from] CaptureError),
+    #[error("the text in {path} {error}")]
+    Text { path: String, error: TextError },
     #[error(transparent)]
     Write(#[from] WriteError),
     #[error("stopped by a signal")]
@@ -45,11 +49,13 @@ pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
         .output
         .clone()
         .unwrap_or_else(|| default_name(options));
-    Paths::of(&output, options.results.format).check(options.results.force)?;
-    let reader = perf_data::open(&source.recording)?;
+    Paths::of(&output, options.results).check(options.results.force)?;
+    if let Some(text) = perf_data::text_of_archive(&source.recording)? {
+        return convert_text::run(options, &output, text, &signals);
+    }
+    let Opened { reader, beside } = perf_data::open(&source.recording)?;
     let sysroot = source.sysroot.as_deref();
-    let beside = perf_data::directory_of(&source.recording);
-    let recorded = Recorded::new(sysroot, beside.as_deref());
+    let recorded = Recorded::new(sysroot, beside.path());
     let recorded = recorded.map_err(|error| ConvertError::Sysroot {
         path: sysroot.unwrap_or(&PathBuf::new()).display().to_string(),
         error,

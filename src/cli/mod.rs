@@ -4,6 +4,7 @@ mod arguments;
 mod background;
 mod collect;
 mod convert;
+mod convert_text;
 mod downloads;
 mod event_options;
 mod formats;

@@ -3,20 +3,20 @@
 use std::fmt::{self, Write as _};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 
 use thiserror::Error;
 
 use super::OneLine;
 use super::arguments::ResultOptions;
 use super::downloads;
-use super::formats::Formats;
 use super::progress::Reporter;
 use super::working::Working;
 use crate::capture::{Capture, Signals};
 use crate::naming::{self, Stopped};
 use crate::output::archive::{self, ArchiveError, Contents};
 use crate::output::file::{self, OutputError, OutputFile};
+use crate::output::perf_data::{self, SymbolFolder};
 use crate::output::spool_file::recover_command;
 use crate::output::summary::Summary;
 use crate::output::{ctf, flame_graph, nettrace};
@@ -84,30 +84,39 @@ impl Wanted<'_> {
         }
         let trace = naming::name(capture, &self.naming, &|| stopped(signals))
             .map_err(|Stopped| self.kept(WriteError::Stopped, working, &unwritten))?;
-        let summary = Summary::new(&trace);
-        let log = log(self.asked, &end, spool_bytes, &trace);
-        let paths = Paths::of(self.name, self.results.format);
-        paths
-            .create(self.results.force)
-            .map_err(WriteError::from)
-            .and_then(|outputs| {
-                let contents = Contents {
-                    summary: &summary,
-                    names: self.results.names(),
-                    name: &paths.name,
-                    log: log.as_bytes(),
-                    raw_events: self.raw_events,
-                };
-                outputs.write(&trace, &contents, signals)
-            })
+        let written = self
+            .write(&trace, &end, spool_bytes, signals)
             .map_err(|error| self.kept(error, working, &unwritten))?;
         let removed = working.remove();
-        self.print(&summary, &paths)?;
+        self.print(&written)?;
         if let Err(error) = removed {
             let path = working.spool_path().display().to_string();
             eprintln!("cannot remove {}: {error}", OneLine(&path));
         }
         Ok(())
+    }
+
+    /// Writes the files of a trace.
+    pub(super) fn write(
+        &self,
+        trace: &Trace,
+        end: &str,
+        spool_bytes: u64,
+        signals: &Signals,
+    ) -> Result<Written, WriteError> {
+        let summary = Summary::new(trace);
+        let log = log(self.asked, end, spool_bytes, trace);
+        let paths = Paths::of(self.name, self.results);
+        let contents = Contents {
+            summary: &summary,
+            names: self.results.names(),
+            name: &paths.name,
+            log: log.as_bytes(),
+            raw_events: self.raw_events,
+        };
+        let outputs = paths.create(self.results.force)?;
+        outputs.write(trace, &contents, signals)?;
+        Ok(Written { summary, paths })
     }
 
     /// What failed, and how to get the trace nevertheless.
@@ -138,7 +147,8 @@ impl Wanted<'_> {
         }
     }
 
-    fn print(&self, summary: &Summary, paths: &Paths) -> Result<(), WriteError> {
+    /// Says what there is.
+    pub(super) fn print(&self, Written { summary, paths }: &Written) -> Result<(), WriteError> {
         if self.results.quiet && !self.results.json {
             return Ok(());
         }
@@ -166,23 +176,37 @@ impl Wanted<'_> {
     }
 }
 
+/// A trace that is on the disk.
+pub(super) struct Written {
+    summary: Summary,
+    paths: Paths,
+}
+
 /// The files of a trace.
 pub(super) struct Paths {
     name: String,
     archive: Option<PathBuf>,
     nettrace: Option<PathBuf>,
+    perf_data: Option<PathBuf>,
+    /// Where the names of functions of the perf.data are.
+    symbols: Option<PathBuf>,
     flame_graph: PathBuf,
 }
 
 impl Paths {
-    pub(super) fn of(name: &Path, formats: Formats) -> Self {
+    pub(super) fn of(name: &Path, results: ResultOptions) -> Self {
         let archive = file::trace_path(name);
         let name = file::capture_name(&archive);
-        let nettrace = archive.with_file_name(format!("{name}.nettrace"));
+        let beside = |suffix: &str| archive.with_file_name(format!("{name}.{suffix}"));
+        let ResultOptions {
+            format, perfdata, ..
+        } = results;
         Self {
-            flame_graph: archive.with_file_name(format!("{name}.flamegraph.svg")),
-            archive: formats.zip.then_some(archive),
-            nettrace: formats.nettrace.then_some(nettrace),
+            nettrace: format.nettrace.then(|| beside("nettrace")),
+            perf_data: perfdata.then(|| beside("perf.data")),
+            symbols: perfdata.then(|| beside("perf.symbols")),
+            flame_graph: beside("flamegraph.svg"),
+            archive: format.zip.then_some(archive),
             name,
         }
     }
@@ -192,7 +216,12 @@ impl Paths {
     pub(super) fn check(&self, force: bool) -> Result<(), OutputError> {
         self.traces()
             .chain([&*self.flame_graph])
-            .try_for_each(|path| OutputFile::check(path, force))
+            .chain(self.perf_data.as_deref())
+            .try_for_each(|path| OutputFile::check(path, force))?;
+        match &self.symbols {
+            Some(path) => SymbolFolder::in_the_way(path, force).map(drop),
+            None => Ok(()),
+        }
     }
 
     fn traces(&self) -> impl Iterator<Item = &Path> {
@@ -209,6 +238,11 @@ impl Paths {
         Ok(Outputs {
             archive: create(&self.archive)?,
             nettrace: create(&self.nettrace)?,
+            perf_data: create(&self.perf_data)?,
+            symbols: match &self.symbols {
+                Some(path) => Some(SymbolFolder::create(path, force)?),
+                None => None,
+            },
             flame_graph: OutputFile::create(&self.flame_graph, force)?,
         })
     }
@@ -225,13 +259,19 @@ impl fmt::Display for Paths {
             "Trace saved to {} (PerfView), flame graph to {} (any browser)",
             traces.join(" and "),
             self.flame_graph.display()
-        )
+        )?;
+        match &self.perf_data {
+            Some(path) => write!(f, ", and {} (perf report, samply)", path.display()),
+            None => Ok(()),
+        }
     }
 }
 
 struct Outputs {
     archive: Option<OutputFile>,
     nettrace: Option<OutputFile>,
+    perf_data: Option<OutputFile>,
+    symbols: Option<SymbolFolder>,
     flame_graph: OutputFile,
 }
 
@@ -247,10 +287,14 @@ impl Outputs {
             Ok(out.flush()?)
         })?;
         let Self {
-            archive, nettrace, ..
+            archive,
+            nettrace,
+            perf_data,
+            symbols,
+            ..
         } = &mut self;
         // Side by side: each takes as long as the other, and neither needs much memory.
-        let (archived, merged) = thread::scope(|scope| {
+        let written = thread::scope(|scope| {
             let merging = nettrace.as_mut().map(|file| {
                 scope.spawn(|| {
                     write_file(file, signals, |mut out| {
@@ -258,24 +302,42 @@ impl Outputs {
                     })
                 })
             });
+            let perf_data = perf_data.as_mut().zip(symbols.as_ref());
+            let recorded = perf_data.map(|(file, symbols)| {
+                scope.spawn(|| {
+                    write_file(file, signals, |mut out| {
+                        let keep = |name: &str, content: &[u8]| symbols.put(name, content);
+                        let folder = symbols.absolute()?;
+                        Ok(perf_data::write(trace, &folder, keep, &mut out)?)
+                    })
+                })
+            });
             let archived = archive.as_mut().map_or(Ok(()), |file| {
                 write_file(file, signals, |out| archive::write(trace, contents, out))
             });
-            let merged = merging.map_or(Ok(()), |thread| match thread.join() {
-                Ok(merged) => merged,
-                Err(panic) => std::panic::resume_unwind(panic),
-            });
-            (archived, merged)
+            archived.and(joined(merging)).and(joined(recorded))
         });
         // A picture without its trace is kept only by who is in a hurry.
-        let written = archived.and(merged);
         if let Ok(()) | Err(WriteError::Stopped) = written {
             self.flame_graph.commit()?;
         }
         written?;
-        let traces = [self.archive, self.nettrace].into_iter().flatten();
-        Ok(traces.into_iter().try_for_each(OutputFile::commit)?)
+        let traces = [self.archive, self.nettrace, self.perf_data];
+        traces
+            .into_iter()
+            .flatten()
+            .try_for_each(OutputFile::commit)?;
+        self.symbols.map_or(Ok(()), SymbolFolder::commit)?;
+        Ok(())
     }
+}
+
+/// What a thread has written.
+fn joined(thread: Option<ScopedJoinHandle<'_, Result<(), WriteError>>>) -> Result<(), WriteError> {
+    thread.map_or(Ok(()), |thread| match thread.join() {
+        Ok(written) => written,
+        Err(panic) => std::panic::resume_unwind(panic),
+    })
 }
 
 fn write_file<'a>(

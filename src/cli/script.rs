@@ -8,7 +8,7 @@ use thiserror::Error;
 use super::OneLine;
 use super::arguments::ScriptOptions;
 use crate::machine::Recorded;
-use crate::perf_data::{self, OpenError};
+use crate::perf_data::{self, OpenError, Opened};
 use crate::script::{self, Fields};
 
 const KALLSYMS: &str = "/proc/kallsyms";
@@ -25,10 +25,9 @@ pub(super) enum ScriptError {
 
 pub(super) fn run(options: &ScriptOptions) -> Result<(), ScriptError> {
     let source = &options.source;
-    let mut reader = perf_data::open(&source.recording)?;
+    let Opened { mut reader, beside } = perf_data::open(&source.recording)?;
     let sysroot = source.sysroot.as_deref();
-    let beside = perf_data::directory_of(&source.recording);
-    let recorded = Recorded::new(sysroot, beside.as_deref());
+    let recorded = Recorded::new(sysroot, beside.path());
     let recorded = recorded.map_err(|error| ScriptError::Sysroot {
         path: sysroot.map_or_else(String::new, |path| path.display().to_string()),
         error,

@@ -70,7 +70,8 @@ fn of_method(method: &Method) -> Function {
     }
 }
 
-fn function(name: &[u8]) -> Function {
+/// A function as its runtime has written of it.
+pub(crate) fn function(name: &[u8]) -> Function {
     let (name, module, tier) = match ManagedName::parse(name) {
         Some(managed) => (managed.method, managed.assembly.into(), managed.tier),
         None => {

@@ -11,6 +11,7 @@ mod ready_to_run;
 mod stop;
 mod written;
 
+pub(crate) use jit::function as function_of_jit;
 pub use modules::without_symbols;
 pub use stop::Stop;
 
@@ -183,14 +184,25 @@ pub fn name(capture: Capture, options: &Options, stop: Stop<'_>) -> Result<Trace
         },
         events,
     };
-    let samples = samples_of_frames(&trace);
-    trace.quality.names = count_names(&trace, &samples);
+    let samples = count(&mut trace);
     trace.modules = modules::rows(
         &count_modules(&trace, &recording.frames, &samples),
         machine.files(),
         options,
     );
     Ok(trace)
+}
+
+/// Counts the named frames of a trace. Returns how many samples each frame is in.
+pub(crate) fn count(trace: &mut Trace) -> Vec<u64> {
+    let samples = samples_of_frames(trace);
+    trace.quality.names = count_names(trace, &samples);
+    samples
+}
+
+/// What stands for the callers that a cut stack lacks.
+pub(crate) fn cut(why: Truncation) -> Function {
+    nameless(CodeAddress::Cut(why))
 }
 
 /// Names all groups, on all CPUs; fewer, if it is told to stop.

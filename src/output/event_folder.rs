@@ -13,6 +13,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::file::{self, OutputError, Owner, Place};
+use super::folder;
 use super::spool_file;
 use crate::dotnet::KeepStreams;
 use crate::machine;
@@ -92,7 +93,7 @@ impl EventFolder {
             Err(errno) => return Err(failed(errno)),
             Ok(_) => {}
         }
-        let dir = open_dir(&place).map_err(failed)?;
+        let dir = folder::open(&place).map_err(failed)?;
         let stat = rustix::fs::fstat(&dir).map_err(failed)?;
         if !file::is_own(&stat, owner) {
             return Err(OutputError::NotReplaceable { path });
@@ -117,26 +118,15 @@ impl EventFolder {
         of_process.clone()
     }
 
-    fn make(&self) -> Result<OwnedFd, Errno> {
-        rustix::fs::mkdirat(&self.place.dir, &self.place.name, Mode::RWXU)?;
-        let dir = open_dir(&self.place)?;
-        if let Some(owner) = self.owner {
-            owner.take(&dir)?;
-        }
-        Ok(dir)
-    }
-
     /// Makes the file for a stream of a process.
     ///
     /// # Errors
     /// The file system refuses.
     pub fn create_stream(&self, process: Pid) -> io::Result<File> {
-        let flags =
-            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut made = self.dir();
         let dir = match made.take() {
             Some(dir) => dir,
-            None => self.make()?,
+            None => folder::make(&self.place, self.owner)?,
         };
         let dir = made.insert(dir);
         for life in 1..=MAX_LIVES {
@@ -144,15 +134,9 @@ impl EventFolder {
                 1 => format!("{process}{STREAM_SUFFIX}"),
                 life => format!("{process}-{life}{STREAM_SUFFIX}"),
             };
-            match rustix::fs::openat(&*dir, name, flags, Mode::RUSR | Mode::WUSR) {
+            match folder::create_file(dir, &name, self.owner) {
                 Err(Errno::EXIST) => {}
-                Err(errno) => return Err(errno.into()),
-                Ok(file) => {
-                    if let Some(owner) = self.owner {
-                        owner.take(&file)?;
-                    }
-                    return Ok(file.into());
-                }
+                file => return Ok(file?),
             }
         }
         Err(io::Error::other("too many programs had its process id"))
@@ -207,17 +191,7 @@ impl EventFolder {
         let Some(dir) = dir.as_ref() else {
             return Ok(());
         };
-        for entry in Dir::read_from(dir)? {
-            let entry = entry?;
-            let name = entry.file_name();
-            if process_of(&name.to_string_lossy()).is_some() {
-                rustix::fs::unlinkat(dir, name, AtFlags::empty())?;
-            }
-        }
-        if self.place.holds(dir) {
-            rustix::fs::unlinkat(&self.place.dir, &self.place.name, AtFlags::REMOVEDIR)?;
-        }
-        Ok(())
+        folder::remove(&self.place, dir, |name| process_of(name).is_some())
     }
 }
 
@@ -229,11 +203,6 @@ impl KeepStreams for EventFolder {
     fn goes_on(&self, process: Pid) {
         self.threads(process);
     }
-}
-
-fn open_dir(place: &Place) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::openat(&place.dir, &place.name, flags, Mode::empty())
 }
 
 /// The process of a stream's name.

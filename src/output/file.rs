@@ -307,7 +307,7 @@ impl Seek for OutputFile {
 }
 
 /// Where a file is written that takes another's place.
-fn partial_name(name: &OsStr) -> OsString {
+pub(super) fn partial_name(name: &OsStr) -> OsString {
     let mut partial = OsString::from(".");
     partial.push(name);
     partial.push(format!(".{}.partial", std::process::id()));

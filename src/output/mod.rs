@@ -6,20 +6,24 @@
 //!        ├─ call_tree ─┬─ folded ── stacks.folded ─┤
 //!        │             └─ flame_graph ─ .svg ──────┼─ archive ── NAME.trace.zip (file)
 //!        ├─ summary ─────────────── summary.json ──┘
-//!        └─ nettrace ────────────── NAME.nettrace (file)
+//!        ├─ nettrace ────────────── NAME.nettrace (file)
+//!        └─ perf_data ───────────── NAME.perf.data (file) and NAME.perf.symbols (folder)
 //! ```
 
 pub mod archive;
 mod call_tree;
+mod code_map;
 pub mod ctf;
 pub mod event_folder;
 pub(crate) mod event_json;
 pub mod file;
 pub mod flame_graph;
 pub mod folded;
+mod folder;
 mod label;
 pub mod message_file;
 pub mod nettrace;
+pub mod perf_data;
 pub mod perf_text;
 pub(crate) mod sanitize;
 mod short_name;

@@ -3,7 +3,9 @@
 use perf_event_open_sys::bindings as sys;
 use thiserror::Error;
 
-use super::record::{Abi, CodeMapping, CpuMode, KernelCode, Record, Registers, SampleRecord, U64s};
+use super::record::{
+    Abi, Calls, CodeMapping, CpuMode, KernelCode, Record, Registers, SampleRecord, U64s,
+};
 use crate::bytes::Bytes;
 use crate::trace::{Cpu, Nanos, Pid, Tid};
 
@@ -38,9 +40,6 @@ const BEHIND_THE_STACK: u32 = sys::PERF_SAMPLE_WEIGHT
     | sys::PERF_SAMPLE_DATA_PAGE_SIZE
     | sys::PERF_SAMPLE_CODE_PAGE_SIZE
     | sys::PERF_SAMPLE_WEIGHT_STRUCT;
-
-/// Bytes of an entry of a branch stack.
-const BRANCH_BYTES: usize = 24;
 
 /// User registers in the order of their bits (`asm/perf_regs.h`, x86).
 const REG_BP: u32 = 6;
@@ -324,6 +323,7 @@ impl Layout {
             period: 0,
             event: 0,
             callchain: U64s(&[]),
+            calls: Calls::default(),
             raw: &[],
             abi: Abi::None,
             registers: None,
@@ -372,7 +372,7 @@ impl Layout {
             sample.raw = fields.get("raw data", |b| b.take(len as usize))?;
         }
         if self.has(sys::PERF_SAMPLE_BRANCH_STACK) {
-            self.skip_branches(&mut fields)?;
+            sample.calls = self.branches(&mut fields)?;
         }
         if self.has(sys::PERF_SAMPLE_REGS_USER) {
             self.registers(&mut fields, &mut sample)?;
@@ -402,21 +402,22 @@ impl Layout {
         fields.get("counts", |b| b.take(bytes?)).map(drop)
     }
 
-    fn skip_branches(&self, fields: &mut Fields<'_>) -> Result<(), ParseError> {
+    /// A branch stack, if it is one of calls.
+    fn branches<'a>(&self, fields: &mut Fields<'a>) -> Result<Calls<'a>, ParseError> {
         let has = |bit: u32| self.format.branch_type & u64::from(bit) != 0;
         let count = fields.u64("branches")?;
         if has(sys::PERF_SAMPLE_BRANCH_HW_INDEX) {
             fields.u64("index of the branches")?;
         }
-        let counters = if has(sys::PERF_SAMPLE_BRANCH_COUNTERS) {
-            8
-        } else {
-            0
-        };
-        let bytes = usize::try_from(count)
-            .ok()
-            .and_then(|count| count.checked_mul(BRANCH_BYTES + counters));
-        fields.get("branch stack", |b| b.take(bytes?)).map(drop)
+        let bytes_of = |each: usize| usize::try_from(count).ok()?.checked_mul(each);
+        let branches = fields.get("branch stack", |b| b.take(bytes_of(Calls::ENTRY_BYTES)?))?;
+        if has(sys::PERF_SAMPLE_BRANCH_COUNTERS) {
+            fields.get("branch counters", |b| b.take(bytes_of(8)?))?;
+        }
+        Ok(match has(sys::PERF_SAMPLE_BRANCH_CALL_STACK) {
+            true => Calls(branches),
+            false => Calls::default(),
+        })
     }
 
     fn registers(

@@ -26,5 +26,7 @@ pub use event::{Clock, OpenError, SamplingRequest, max_sample_rate};
 pub use grant::Scope;
 pub use layout::{Format, Layout, ParseError};
 pub use merge::{Merge, RecordSource};
-pub use record::{Abi, CodeMapping, CpuMode, KernelCode, Record, Registers, SampleRecord, U64s};
+pub use record::{
+    Abi, Calls, CodeMapping, CpuMode, KernelCode, Record, Registers, SampleRecord, U64s,
+};
 pub use session::{Session, SessionError, now};

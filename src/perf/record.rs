@@ -61,6 +61,29 @@ impl<'a> U64s<'a> {
     }
 }
 
+/// The calls that have not returned yet as the processor has kept them (`--call-graph lbr`), the innermost first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Calls<'a>(pub(super) &'a [u8]);
+
+impl<'a> Calls<'a> {
+    /// From, to, flags.
+    pub(super) const ENTRY_BYTES: usize = 24;
+
+    /// Whether nobody asked for them.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Where the innermost call went, and where each call is.
+    fn addresses(self) -> impl Iterator<Item = u64> + use<'a> {
+        let entries = self.0.len() / Self::ENTRY_BYTES;
+        let numbers = U64s(self.0).iter();
+        let to = numbers.skip(1).take(entries.min(1));
+        to.chain(U64s(self.0).iter().step_by(Self::ENTRY_BYTES / 8))
+    }
+}
+
 /// PERF_RECORD_SAMPLE.
 #[derive(Clone, Copy, Debug)]
 pub struct SampleRecord<'a> {
@@ -82,6 +105,8 @@ pub struct SampleRecord<'a> {
     pub event: u64,
     /// Callchain of the kernel and, where asked for, of the user side, with context markers, leaf first.
     pub callchain: U64s<'a>,
+    /// What stands in place of the user side of the callchain, if anything does.
+    pub calls: Calls<'a>,
     /// What the event says besides, in a format of its own: the fields of a tracepoint.
     pub raw: &'a [u8],
     /// Kind of `registers`.
@@ -93,12 +118,28 @@ pub struct SampleRecord<'a> {
 }
 
 impl<'a> SampleRecord<'a> {
+    /// The callchain with context markers, leaf first; its user side is that of the processor's own calls, if it has kept them.
+    pub fn chain(&self) -> impl Iterator<Item = u64> + use<'a> {
+        let calls = self.calls;
+        let mut user = self.callchain.iter();
+        let user = match calls.is_empty() {
+            true => None,
+            false => user.position(|entry| entry == sys::PERF_CONTEXT_USER),
+        };
+        let kept = user.map_or(usize::MAX, |at| at + 1);
+        let own = user.map(|_| calls.addresses());
+        self.callchain
+            .iter()
+            .take(kept)
+            .chain(own.into_iter().flatten())
+    }
+
     /// Kernel addresses of the callchain, leaf first.
     pub fn kernel_chain(&self) -> impl Iterator<Item = u64> + use<'a> {
         self.chain_of(sys::PERF_CONTEXT_KERNEL)
     }
 
-    /// User addresses of the callchain, which the kernel found along the frame pointers, leaf first.
+    /// User addresses of the callchain, which the kernel found along the frame pointers or the processor has kept, leaf first.
     pub fn user_chain(&self) -> impl Iterator<Item = u64> + use<'a> {
         self.chain_of(sys::PERF_CONTEXT_USER)
     }
@@ -112,7 +153,7 @@ impl<'a> SampleRecord<'a> {
 
     fn chain_of(&self, context: u64) -> impl Iterator<Item = u64> + use<'a> {
         let mut inside = false;
-        self.callchain.iter().filter(move |&entry| {
+        self.chain().filter(move |&entry| {
             if entry >= CONTEXT_MAX {
                 inside = entry == context;
                 return false;

@@ -6,17 +6,20 @@ use super::attribute::Attribute;
 use super::numbers::{Numbers, Order};
 
 /// Numbers of the sections, `HEADER_*` of perf's `util/header.h`.
-pub(super) mod section {
-    pub(in super::super) const TRACING_DATA: u32 = 1;
-    pub(in super::super) const BUILD_ID: u32 = 2;
-    pub(in super::super) const HOSTNAME: u32 = 3;
-    pub(in super::super) const OSRELEASE: u32 = 4;
-    pub(in super::super) const ARCH: u32 = 6;
-    pub(in super::super) const NRCPUS: u32 = 7;
-    pub(in super::super) const CMDLINE: u32 = 11;
-    pub(in super::super) const EVENT_DESC: u32 = 12;
-    pub(in super::super) const DIR_FORMAT: u32 = 24;
-    pub(in super::super) const CLOCK_DATA: u32 = 29;
+pub(crate) mod section {
+    pub(crate) const TRACING_DATA: u32 = 1;
+    pub(crate) const BUILD_ID: u32 = 2;
+    pub(crate) const HOSTNAME: u32 = 3;
+    pub(crate) const OSRELEASE: u32 = 4;
+    pub(crate) const VERSION: u32 = 5;
+    pub(crate) const ARCH: u32 = 6;
+    pub(crate) const NRCPUS: u32 = 7;
+    pub(crate) const CMDLINE: u32 = 11;
+    pub(crate) const EVENT_DESC: u32 = 12;
+    pub(crate) const SAMPLE_TIME: u32 = 21;
+    pub(crate) const CLOCKID: u32 = 23;
+    pub(crate) const DIR_FORMAT: u32 = 24;
+    pub(crate) const CLOCK_DATA: u32 = 29;
 }
 
 /// Events of one recording.

@@ -7,6 +7,7 @@
 //! Read once from the beginning to the end. The records of all CPUs lie in rounds, and come out in order of time.
 
 mod about;
+mod archive;
 mod attribute;
 mod error;
 mod file_header;
@@ -20,8 +21,9 @@ mod swap;
 mod tests;
 mod zstd;
 
+pub(crate) use about::section;
 pub use about::{About, BuildId, ClockReference};
 pub use attribute::{Attribute, EventSource};
 pub use error::{Damage, PerfDataError};
-pub use open::{Input, OpenError, directory_of, open};
+pub use open::{Beside, Input, OpenError, Opened, open, text_of_archive};
 pub use reader::{Entry, Reader};

@@ -1,15 +1,16 @@
 //! Finding the recording: a file, standard input, or one in the archive that the original perfcollect makes.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
+use tempfile::TempDir;
 use thiserror::Error;
-use zip::ZipArchive;
 use zip::result::ZipError;
 
+use super::archive::Archive;
 use super::{PerfDataError, Reader};
+use crate::bytes::fill;
 
 /// Bytes that are read at once.
 const BUFFER_BYTES: usize = 1 << 18;
@@ -17,6 +18,43 @@ const ZIP_MAGIC: &[u8] = b"PK\x03\x04";
 
 /// A recording's bytes.
 pub type Input = Box<dyn Read>;
+
+/// A recording that is open.
+pub struct Opened {
+    /// Its records.
+    pub reader: Reader<Input>,
+    /// Where the maps and dumps of its processes may be.
+    pub beside: Beside,
+}
+
+impl Opened {
+    fn new(reader: Reader<Input>, beside: Beside) -> Self {
+        Self { reader, beside }
+    }
+}
+
+/// A directory beside a recording.
+#[derive(Debug)]
+pub enum Beside {
+    /// It came through a pipe.
+    Nothing,
+    /// The directory it lies in.
+    Directory(PathBuf),
+    /// A folder with what its archive had, which goes with the value.
+    Unpacked(TempDir),
+}
+
+impl Beside {
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Nothing => None,
+            Self::Directory(path) => Some(path),
+            Self::Unpacked(folder) => Some(folder.path()),
+        }
+    }
+}
 
 /// Why a recording cannot be read.
 #[derive(Debug, Error)]
@@ -57,7 +95,7 @@ pub enum OpenError {
 ///
 /// # Errors
 /// See [`OpenError`].
-pub fn open(path: &Path) -> Result<Reader<Input>, OpenError> {
+pub fn open(path: &Path) -> Result<Opened, OpenError> {
     let shown = || path.display().to_string();
     let file_error = |error| OpenError::File {
         path: shown(),
@@ -69,69 +107,87 @@ pub fn open(path: &Path) -> Result<Reader<Input>, OpenError> {
     };
     if path == Path::new("-") {
         let input: Input = Box::new(BufReader::with_capacity(BUFFER_BYTES, io::stdin()));
-        return Reader::pipe(input).map_err(recording_error);
+        let reader = Reader::pipe(input).map_err(recording_error)?;
+        return Ok(Opened::new(reader, Beside::Nothing));
     }
     let mut file = File::open(path).map_err(file_error)?;
+    let mut beside = Beside::Directory(directory_of(path));
     // A FIFO can be read only once, from its beginning.
     if file.rewind().is_err() {
         let input: Input = Box::new(BufReader::with_capacity(BUFFER_BYTES, file));
-        return Reader::pipe(input).map_err(recording_error);
+        let reader = Reader::pipe(input).map_err(recording_error)?;
+        return Ok(Opened::new(reader, beside));
     }
-    let mut magic = Vec::new();
-    let begin = (&file).take(ZIP_MAGIC.len() as u64);
-    BufReader::new(begin)
-        .read_to_end(&mut magic)
-        .and_then(|_| file.rewind())
-        .map_err(file_error)?;
-    if magic == ZIP_MAGIC {
-        file = from_archive(path, file)?;
+    if is_archive(&mut file).map_err(file_error)? {
+        let archive = Archive::open(file).map_err(|error| OpenError::Archive {
+            path: shown(),
+            error,
+        });
+        let (recording, unpacked) = from_archive(archive?, path)?;
+        file = recording;
+        if let Some(unpacked) = unpacked {
+            beside = Beside::Unpacked(unpacked);
+        }
     }
     let input = BufReader::with_capacity(BUFFER_BYTES, file);
     let reader = Reader::file(input).map_err(recording_error)?;
-    Ok(reader.boxed())
+    Ok(Opened::new(reader.boxed(), beside))
 }
 
-/// The directory in which a recording lies.
-#[must_use]
-pub fn directory_of(path: &Path) -> Option<PathBuf> {
-    if path == Path::new("-") {
-        return None;
-    }
-    Some(match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent.into(),
-        _ => ".".into(),
-    })
-}
-
-/// Unpacks the recording of an archive to a file without a name, as a file must be sought in.
-fn from_archive(path: &Path, archive: File) -> Result<File, OpenError> {
+/// What `perf script` has made of a recording, if a file is an archive that has no recording but that.
+///
+/// # Errors
+/// See [`OpenError`].
+pub fn text_of_archive(path: &Path) -> Result<Option<File>, OpenError> {
     let shown = || path.display().to_string();
-    let archive_error = |error| OpenError::Archive {
+    let file_error = |error| OpenError::File {
         path: shown(),
         error,
     };
-    let mut archive = ZipArchive::new(BufReader::new(archive)).map_err(archive_error)?;
-    let is_recording = |name: &String| name.rsplit('/').next() == Some("perf.data");
-    let name = archive
-        .file_names()
-        .filter_map(Result::ok)
-        .find_map(|name| Some(name.into_owned()).filter(is_recording));
-    let name = name.ok_or_else(|| OpenError::NotInArchive { path: shown() })?;
-    let entry = archive.by_name(&name).map_err(archive_error)?;
-    let directory = directory_of(path).unwrap_or_default();
-    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    let private = Mode::RUSR | Mode::WUSR;
-    let file = rustix::fs::open(&directory, flags, private).map_err(io::Error::from);
-    let copy = |mut file: File| {
-        let size = entry.size();
-        io::copy(&mut entry.take(size), &mut file)?;
-        file.seek(SeekFrom::Start(0))?;
-        Ok(file)
+    // What is no file, or none that can be read twice, says so where it is read.
+    let Ok(mut file) = File::open(path) else {
+        return Ok(None);
     };
-    file.map(File::from)
-        .and_then(copy)
-        .map_err(|error| OpenError::File {
-            path: format!("{}, to unpack to", directory.display()),
-            error,
-        })
+    if file.rewind().is_err() || !is_archive(&mut file).map_err(file_error)? {
+        return Ok(None);
+    }
+    let archive = Archive::open(file).map_err(|error| OpenError::Archive {
+        path: shown(),
+        error,
+    });
+    let mut archive = archive?;
+    match archive.has_recording() {
+        true => Ok(None),
+        false => archive.text(&directory_of(path)).map_err(file_error),
+    }
+}
+
+fn is_archive(file: &mut File) -> io::Result<bool> {
+    let mut magic = [0; ZIP_MAGIC.len()];
+    let read = fill(file, &mut magic)?;
+    file.rewind()?;
+    Ok(magic[..read] == *ZIP_MAGIC)
+}
+
+fn directory_of(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.into(),
+        _ => ".".into(),
+    }
+}
+
+fn from_archive(mut archive: Archive, path: &Path) -> Result<(File, Option<TempDir>), OpenError> {
+    let directory = directory_of(path);
+    let unpack_error = |to: &Path| {
+        let path = format!("{}, to unpack to", to.display());
+        move |error| OpenError::File { path, error }
+    };
+    let recording = archive.recording(&directory);
+    let recording = recording.map_err(unpack_error(&directory))?;
+    let recording = recording.ok_or_else(|| OpenError::NotInArchive {
+        path: path.display().to_string(),
+    })?;
+    let unpacked = archive.beside();
+    let unpacked = unpacked.map_err(unpack_error(&std::env::temp_dir()))?;
+    Ok((recording, unpacked))
 }

@@ -34,13 +34,14 @@ impl Kernel {
         self.symbols = symbols.and_then(Result::ok).unwrap_or_default();
     }
 
-    /// Takes in a mapping of the kernel's.
-    pub(super) fn map(&mut self, mapping: &CodeMapping<'_>) {
+    /// Takes in a mapping of the kernel's; of a module whose build id the recording lists, perf shows the path.
+    pub(super) fn map(&mut self, mapping: &CodeMapping<'_>, is_listed: bool) {
         if self.ranges.len() >= MAX_RANGES {
             return;
         }
         let name: Box<[u8]> = match mapping.path.starts_with(PROPER) {
             true => PROPER.into(),
+            false if is_listed => mapping.path.into(),
             false => module_name(mapping.path),
         };
         let end = mapping.start.saturating_add(mapping.len);

@@ -120,7 +120,10 @@ impl<W: Write> Script<W> {
                     self.text.clear();
                 }
             }
-            Record::Mapping(mapping) if mapping.pid.0 < 0 => self.frames.kernel.map(mapping),
+            Record::Mapping(mapping) if mapping.pid.0 < 0 => {
+                let is_listed = about.build_ids.contains_key(mapping.path);
+                self.frames.kernel.map(mapping, is_listed);
+            }
             Record::KernelCode(code) => {
                 self.frames.follow(code);
                 self.stacks.forget_all();
@@ -218,13 +221,13 @@ impl<W: Write> Script<W> {
         if is_walked {
             return self.walked(sample);
         }
-        if self.stacks.print(sample, &mut self.text) {
+        if sample.calls.is_empty() && self.stacks.print(sample, &mut self.text) {
             return;
         }
         let start = self.text.len();
         let mut mode = CpuMode::User;
         let mut frames = 0;
-        for entry in sample.callchain.iter() {
+        for entry in sample.chain() {
             if entry >= CALLCHAIN_CONTEXT_MAX {
                 mode = context(entry);
                 continue;
@@ -242,7 +245,9 @@ impl<W: Write> Script<W> {
                 CpuMode::Other => {}
             }
         }
-        self.stacks.keep(sample, &self.text[start..]);
+        if sample.calls.is_empty() {
+            self.stacks.keep(sample, &self.text[start..]);
+        }
     }
 
     /// The same where the stack was copied.

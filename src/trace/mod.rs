@@ -131,6 +131,9 @@ pub struct Sample {
 pub struct CaptureInfo {
     /// Version of perfcollect.
     pub version: String,
+    /// Name of the machine (`uname -n`).
+    #[serde(default)]
+    pub host: String,
     /// Kernel release (`uname -r`).
     pub kernel: String,
     /// Processor architecture (`uname -m`).

@@ -2,6 +2,18 @@
 
 use std::collections::HashMap;
 
+/// Tiers of optimization as a name may end in them.
+const TIERS: [&str; 8] = [
+    "[MinOptJitted]",
+    "[Optimized]",
+    "[QuickJitted]",
+    "[QuickJittedInstrumented]",
+    "[OptimizedTier1]",
+    "[OptimizedTier1Instrumented]",
+    "[OptimizedTier1OSR]",
+    "[ReadyToRun]",
+];
+
 /// A sample as PerfView would show it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
@@ -100,7 +112,7 @@ fn frame(line: &str) -> (String, String) {
         "{line:?}"
     );
     let symbol = rest[..open].strip_suffix(' ').unwrap();
-    let without_tier = ["[OptimizedTier1]", "[QuickJitted]", "[ReadyToRun]"]
+    let without_tier = TIERS
         .iter()
         .find_map(|tier| symbol.strip_suffix(tier))
         .unwrap_or(symbol);

@@ -16,6 +16,7 @@ mod child;
 pub mod events;
 pub mod grammar;
 mod perf_map;
+pub mod perf_script;
 mod perfview;
 pub mod recording;
 mod runtime;

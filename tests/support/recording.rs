@@ -9,12 +9,7 @@ use super::workloads;
 
 /// Why no recording can be made here.
 pub fn cannot_record() -> Option<&'static str> {
-    let version = Command::new("perf").arg("--version").output();
-    if version.is_ok_and(|output| output.status.success()) {
-        super::cannot_capture()
-    } else {
-        Some("perf is not installed")
-    }
+    super::perf_script::cannot_run_perf().or_else(super::cannot_capture)
 }
 
 /// `perf record OPTIONS -o FILE -- COMMAND`.

@@ -9,7 +9,6 @@
 //! Times count from where those of the archive do (`time_zero`). A sample's time is told in whole milliseconds: what
 //! is over goes to the next sample of its thread, so the sum of a thread is right.
 
-mod code_map;
 mod encode;
 mod event_rows;
 mod kinds;

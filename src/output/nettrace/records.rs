@@ -1,9 +1,9 @@
 //! What the events of the Universal providers hold: processes, their mappings and symbols, and samples.
 
-use super::code_map::{Function, Module};
 use super::encode::{MAX_TEXT_BYTES, payload_text};
 use crate::bytes::put_varuint;
 use crate::dotnet::nettrace::{EventKind, Field, FieldType};
+use crate::output::code_map::{Function, Module};
 use crate::output::sanitize::cut;
 use crate::trace::Pid;
 

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::code_map::{CodeMap, FunctionRow, ModuleRow};
 use super::event_rows::EventHeader;
 use super::processes::Processes;
 use super::records::{self, Record};
 use super::stream::{Beginning, Stream};
 use crate::bytes::Bytes;
 use crate::dotnet::nettrace::EventKind;
+use crate::output::code_map::{CodeMap, FunctionRow, ModuleRow, Realm};
 use crate::output::time_zero::TimeZero;
 use crate::trace::{Nanos, Pid, RuntimeEvent, Sample, StackId, Tid, Trace};
 
@@ -206,7 +206,7 @@ impl<'a, W: Write> Writer<'a, W> {
     fn is_root(&self, life: usize, function: FunctionRow) -> bool {
         let function = &self.code.functions[function];
         let module = &self.code.modules[function.module].name;
-        function.is_marker
+        function.realm == Realm::Marker
             || *module == self.processes.lives[life].name
             || module == "libc"
             || ROOT_MODULES.iter().any(|root| module.starts_with(root))

@@ -115,10 +115,11 @@ fn kernel_side(sample: &SampleRecord<'_>, leaf_first: &mut Vec<CodeAddress>) {
 }
 
 /// The user addresses that the kernel found along the frame pointers: first the instruction pointer, then callers, each
-/// inside its call instruction.
+/// inside its call instruction. Where the processor has kept the calls, they are those of the instructions themselves.
 fn frame_pointer_chain<'a>(sample: &SampleRecord<'a>) -> impl Iterator<Item = u64> + use<'a> {
+    let are_returns = sample.calls.is_empty();
     let chain = sample.user_chain().enumerate();
-    chain.map(|(at, address)| address.wrapping_sub(u64::from(at > 0)))
+    chain.map(move |(at, address)| address.wrapping_sub(u64::from(at > 0 && are_returns)))
 }
 
 struct Walk<'a> {

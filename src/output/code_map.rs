@@ -1,7 +1,8 @@
 //! Addresses for the functions of a trace.
 //!
-//! A frame's own address would not do: several functions may be inlined at one, and code that is freed leaves its address to
-//! other code. So each function gets one of its own, in a mapping of its module that no process has:
+//! For formats that tell functions by address alone. A frame's own address would not do: several functions may be inlined at
+//! one, and code that is freed leaves its address to other code. So each function gets one of its own, in a mapping of its
+//! module that no process has:
 //!
 //! ```text
 //! module A    | f     | g     | 0x1234 |          a function without a name is one for each of its addresses
@@ -11,14 +12,14 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::output::label::{self, Interner};
-use crate::output::sanitize::{perf_module, perf_symbol};
+use super::label::{self, Interner};
+use super::sanitize::{perf_module, perf_symbol};
 use crate::trace::{FrameId, FunctionKind, Trace};
 
 /// No address of a process, and none of the kernel.
 const BASE: u64 = 1 << 56;
-const FUNCTION_BYTES: u64 = 16;
-const PAGE_BYTES: u64 = 4096;
+pub(super) const FUNCTION_BYTES: u64 = 16;
+pub(super) const PAGE_BYTES: u64 = 4096;
 
 /// A row of [`CodeMap::modules`].
 pub(super) type ModuleRow = usize;
@@ -28,6 +29,7 @@ pub(super) type FunctionRow = usize;
 #[derive(Debug)]
 pub(super) struct Module {
     pub(super) name: String,
+    pub(super) is_kernel: bool,
     pub(super) start: u64,
     /// Behind its last byte.
     pub(super) end: u64,
@@ -38,8 +40,26 @@ pub(super) struct Function {
     pub(super) module: ModuleRow,
     pub(super) name: String,
     pub(super) start: u64,
-    /// Whether it stands for callers that are not known.
-    pub(super) is_marker: bool,
+    pub(super) realm: Realm,
+}
+
+/// Whose code a function is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Realm {
+    User,
+    Kernel,
+    /// Nobody's: it stands for callers that are not known.
+    Marker,
+}
+
+impl Realm {
+    fn of(kind: FunctionKind) -> Self {
+        match kind {
+            FunctionKind::Kernel => Self::Kernel,
+            FunctionKind::Marker => Self::Marker,
+            _ => Self::User,
+        }
+    }
 }
 
 impl Function {
@@ -66,8 +86,8 @@ pub(super) struct CodeMap {
     cut: FunctionRow,
 }
 
-/// Module, name, whether it is a mark.
-type Key = (String, String, bool);
+/// Module, name, whose.
+type Key = (String, String, Realm);
 
 impl CodeMap {
     /// A map of the functions of a trace.
@@ -87,13 +107,13 @@ impl CodeMap {
                         Some(name) => perf_symbol(name),
                         None => label::name(trace, frame_id, id).into_owned(),
                     };
-                    (module, name, function.kind == FunctionKind::Marker)
+                    (module, name, Realm::of(function.kind))
                 };
                 *entry = rows.row(trace, id, key) as u32;
             }
         }
         let module = label::module_of_kind(FunctionKind::Marker).to_owned();
-        let cut = rows.intern((module, "{truncated}".to_owned(), true));
+        let cut = rows.intern((module, "{truncated}".to_owned(), Realm::Marker));
         let (modules, functions) = lay_out(rows.rows);
         Self {
             modules,
@@ -123,6 +143,7 @@ impl CodeMap {
         let start = self.modules.last().map_or(BASE, |last| next_page(last.end));
         self.modules.push(Module {
             name: process.to_owned(),
+            is_kernel: false,
             start,
             end: start + FUNCTION_BYTES,
         });
@@ -130,7 +151,7 @@ impl CodeMap {
             module: self.modules.len() - 1,
             name: "root".to_owned(),
             start,
-            is_marker: false,
+            realm: Realm::User,
         });
         let root = self.functions.len() - 1;
         self.roots.insert(process.to_owned(), root);
@@ -150,16 +171,19 @@ fn next_page(address: u64) -> u64 {
 /// Gives each its address: those of a module one after the other.
 fn lay_out(rows: Vec<Key>) -> (Vec<Module>, Vec<Function>) {
     let mut order: Vec<usize> = (0..rows.len()).collect();
-    order.sort_by(|a, b| rows[*a].0.cmp(&rows[*b].0));
+    let module_of = |row: usize| (&rows[row].0, rows[row].2 == Realm::Kernel);
+    order.sort_by(|a, b| module_of(*a).cmp(&module_of(*b)));
     let mut modules: Vec<Module> = Vec::new();
     let mut places = vec![(0, 0); rows.len()];
     let mut next = BASE;
     for row in order {
-        let name = &rows[row].0;
-        if modules.last().is_none_or(|module| module.name != *name) {
+        let (name, is_kernel) = module_of(row);
+        let is_it = |module: &Module| module.name == *name && module.is_kernel == is_kernel;
+        if !modules.last().is_some_and(is_it) {
             next = next_page(next);
             modules.push(Module {
                 name: name.clone(),
+                is_kernel,
                 start: next,
                 end: next,
             });
@@ -173,11 +197,11 @@ fn lay_out(rows: Vec<Key>) -> (Vec<Module>, Vec<Function>) {
     let functions = rows
         .into_iter()
         .zip(places)
-        .map(|((_, name, is_marker), (module, start))| Function {
+        .map(|((_, name, realm), (module, start))| Function {
             module,
             name,
             start,
-            is_marker,
+            realm,
         })
         .collect();
     (modules, functions)

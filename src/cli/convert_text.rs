@@ -1,0 +1,73 @@
+//! `perfcollect convert` of an archive that has only the text which `perf script` has made of its recording.
+
+use std::fs::File;
+use std::io::{BufReader, Seek};
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use super::arguments::ConvertOptions;
+use super::convert::ConvertError;
+use super::outputs::Wanted;
+use crate::capture::{CaptureError, Signals};
+use crate::perf_text::{self, TextError};
+use crate::trace::Notice;
+
+pub(super) fn run(
+    options: &ConvertOptions,
+    output: &Path,
+    mut text: File,
+    signals: &Signals,
+) -> Result<(), ConvertError> {
+    let path = options.source.recording.display().to_string();
+    let text_error = |error: TextError| match error {
+        TextError::Stopped => ConvertError::Stopped,
+        error => ConvertError::Text {
+            path: path.clone(),
+            error,
+        },
+    };
+    let events = perf_text::events(BufReader::new(&text));
+    let events = events.map_err(|error| text_error(error.into()))?;
+    let chosen = perf_text::choose(&events, options.event.as_deref());
+    let Some(chosen) = chosen else {
+        let names: Vec<_> = events.iter().map(|(name, _)| name.as_str()).collect();
+        return Err(ConvertError::Capture(CaptureError::NoEvent {
+            wanted: options.event.clone().unwrap_or_else(|| "any".into()),
+            names: names.join(", "),
+        }));
+    };
+    text.rewind().map_err(|error| text_error(error.into()))?;
+    let report = |_| match signals.pending() {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
+    };
+    let trace = perf_text::import(BufReader::new(text), &events[chosen].0, report);
+    let mut trace = trace.map_err(text_error)?;
+    if trace.samples.is_empty() {
+        return Err(ConvertError::NoSamples(path));
+    }
+    trace.info.target.clone_from(&path);
+    let notices = &mut trace.quality.notices;
+    let what = "there is only the text of the recording: names and stacks are perf's";
+    notices.push(Notice::new(what, ""));
+    for (at, (name, samples)) in events.iter().enumerate() {
+        if at != chosen {
+            notices.push(Notice::new(
+                format!("{samples} samples of the event {name} were left out"),
+                format!("choose it with -event {name}"),
+            ));
+        }
+    }
+    let wanted = Wanted {
+        name: output,
+        spooled: None,
+        raw_events: false,
+        naming: options.names.naming(),
+        download: false,
+        results: options.results,
+        beside_command: false,
+        asked: &format!("asked: {options:?}"),
+    };
+    let written = wanted.write(&trace, "recorded by perf", 0, signals)?;
+    Ok(wanted.print(&written)?)
+}

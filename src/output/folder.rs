@@ -1,0 +1,67 @@
+//! Folders of ours beside a trace, by the rules of [`super::file`].
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::file::{Owner, Place};
+
+/// Opens the folder that stands there; a link is not followed.
+pub(super) fn open(place: &Place) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(&place.dir, &place.name, flags, Mode::empty())
+}
+
+/// Makes it.
+pub(super) fn make(place: &Place, owner: Option<Owner>) -> Result<OwnedFd, Errno> {
+    rustix::fs::mkdirat(&place.dir, &place.name, Mode::RWXU)?;
+    let dir = open(place)?;
+    if let Some(owner) = owner {
+        owner.take(&dir)?;
+    }
+    Ok(dir)
+}
+
+/// Makes a new file in it.
+pub(super) fn create_file(dir: &OwnedFd, name: &str, owner: Option<Owner>) -> Result<File, Errno> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?;
+    if let Some(owner) = owner {
+        owner.take(&file)?;
+    }
+    Ok(file.into())
+}
+
+/// Whether it holds no other folder.
+pub(super) fn is_flat(dir: &OwnedFd) -> bool {
+    let is_other = |name: &[u8]| name != b"." && name != b"..";
+    Dir::read_from(dir).is_ok_and(|mut entries| {
+        entries.all(|entry| {
+            entry.is_ok_and(|entry| {
+                entry.file_type() != FileType::Directory || !is_other(entry.file_name().to_bytes())
+            })
+        })
+    })
+}
+
+/// Removes the files in it that are ours, and it, unless something else is in it.
+pub(super) fn remove(
+    place: &Place,
+    dir: &OwnedFd,
+    is_ours: impl Fn(&str) -> bool,
+) -> io::Result<()> {
+    for entry in Dir::read_from(dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if entry.file_type() != FileType::Directory && is_ours(&name.to_string_lossy()) {
+            rustix::fs::unlinkat(dir, name, AtFlags::empty())?;
+        }
+    }
+    if place.holds(dir) {
+        rustix::fs::unlinkat(&place.dir, &place.name, AtFlags::REMOVEDIR)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,197 @@
+//! Samples as records, each behind what must be known before it.
+
+use std::io::{self, Write};
+
+use perf_event_open_sys::bindings as sys;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::header::ImageFile;
+use super::record::{self, Mapping, Origin};
+use crate::output::code_map::{CodeMap, FunctionRow, ModuleRow, PAGE_BYTES, Realm};
+use crate::output::sanitize::perf_comm;
+use crate::trace::{Nanos, Pid, ProcessId, Sample, StackId, ThreadId, Tid, Trace};
+
+/// Most frames of a stack, as in the other formats.
+const MAX_FRAMES: usize = 1000;
+/// Samples between two marks that let readers hand out what they have put in order.
+const ROUND: u64 = 4096;
+/// Where no function is.
+const KERNEL_START: u64 = 0xffff_ffff_8000_0000;
+
+pub(super) struct Writer<'a, W> {
+    trace: &'a Trace,
+    code: &'a CodeMap,
+    images: &'a [ImageFile],
+    out: W,
+    bytes: u64,
+    samples: u64,
+    first: Nanos,
+    now: Nanos,
+    /// The life that a process id stands for now.
+    lives: FxHashMap<Pid, ProcessId>,
+    threads: FxHashSet<ThreadId>,
+    /// `None`: the kernel's.
+    mappings: FxHashSet<(Option<ProcessId>, ModuleRow)>,
+    records: Vec<u8>,
+    functions: Vec<FunctionRow>,
+    callchain: Vec<u64>,
+}
+
+impl<'a, W: Write> Writer<'a, W> {
+    pub(super) fn new(
+        trace: &'a Trace,
+        code: &'a CodeMap,
+        images: &'a [ImageFile],
+        out: W,
+    ) -> Self {
+        Self {
+            trace,
+            code,
+            images,
+            out,
+            bytes: 0,
+            samples: 0,
+            first: Nanos(0),
+            now: Nanos(0),
+            lives: FxHashMap::default(),
+            threads: FxHashSet::default(),
+            mappings: FxHashSet::default(),
+            records: Vec::new(),
+            functions: Vec::new(),
+            callchain: Vec::new(),
+        }
+    }
+
+    pub(super) fn sample(&mut self, sample: &Sample) -> io::Result<()> {
+        // Late samples are moved: readers drop what is older than a round.
+        self.now = self.now.max(sample.time);
+        let thread = &self.trace.threads[sample.thread.index()];
+        let origin = Origin {
+            pid: self.trace.process_of(sample.thread).pid,
+            tid: thread.tid,
+            time: self.now,
+            cpu: sample.cpu,
+        };
+        if self.samples == 0 {
+            self.first = self.now;
+            self.begin(origin);
+        }
+        self.begin_life(origin, thread.process);
+        if self.threads.insert(sample.thread) && origin.tid.0 != origin.pid.0 {
+            record::thread_fork(&mut self.records, origin);
+            let name = perf_comm(&thread.name);
+            record::comm(&mut self.records, origin, &name, false);
+        }
+        let leaf = self.stack(sample.stack, origin, thread.process);
+        record::sample(
+            &mut self.records,
+            origin,
+            sample.weight,
+            leaf,
+            &self.callchain,
+        );
+        self.samples += 1;
+        if self.samples.is_multiple_of(ROUND) {
+            record::finished_round(&mut self.records);
+        }
+        self.flush()
+    }
+
+    /// Without a mapping of the kernel proper, perf warns that the kernel has hidden it. Nothing is in this one.
+    fn begin(&mut self, origin: Origin) {
+        let kernel = Mapping {
+            start: KERNEL_START,
+            bytes: PAGE_BYTES,
+            file_offset: 0,
+            path: b"[kernel.kallsyms]",
+        };
+        record::kernel_mapping(&mut self.records, origin, &kernel);
+    }
+
+    fn begin_life(&mut self, origin: Origin, life: ProcessId) {
+        let main = Origin {
+            tid: Tid(origin.pid.0),
+            ..origin
+        };
+        match self.lives.insert(origin.pid, life) {
+            Some(before) if before == life => return,
+            Some(_) => record::exit(&mut self.records, main),
+            None => {}
+        }
+        let name = perf_comm(&self.trace.processes[life.index()].name);
+        record::comm(&mut self.records, main, &name, true);
+    }
+
+    /// Makes the callchain, and tells of the modules that are in it. Returns mode and address of the leaf.
+    fn stack(&mut self, stack: StackId, origin: Origin, life: ProcessId) -> (u32, u64) {
+        let Self {
+            trace,
+            code,
+            functions,
+            callchain,
+            ..
+        } = self;
+        callchain.clear();
+        functions.clear();
+        for frame in trace.stacks.leaf_first(stack) {
+            functions.extend(code.of_frame(trace, frame));
+            if functions.len() > MAX_FRAMES {
+                functions.truncate(MAX_FRAMES - 1);
+                functions.push(code.cut());
+                break;
+            }
+        }
+        let mut context = None;
+        for function in &*functions {
+            let function = &code.functions[*function];
+            let own = match function.realm {
+                Realm::Kernel => sys::PERF_CONTEXT_KERNEL,
+                Realm::User | Realm::Marker => sys::PERF_CONTEXT_USER,
+            };
+            if context.replace(own) != Some(own) {
+                callchain.push(own);
+            }
+            callchain.push(function.address());
+        }
+        for at in 0..self.functions.len() {
+            self.map(self.code.functions[self.functions[at]].module, origin, life);
+        }
+        match *self.callchain {
+            [sys::PERF_CONTEXT_KERNEL, leaf, ..] => (sys::PERF_RECORD_MISC_KERNEL, leaf),
+            [_, leaf, ..] => (sys::PERF_RECORD_MISC_USER, leaf),
+            _ => (sys::PERF_RECORD_MISC_CPUMODE_UNKNOWN, 0),
+        }
+    }
+
+    fn map(&mut self, row: ModuleRow, origin: Origin, life: ProcessId) {
+        let (module, image) = (&self.code.modules[row], &self.images[row]);
+        let whose = (!module.is_kernel).then_some(life);
+        if !self.mappings.insert((whose, row)) {
+            return;
+        }
+        let mapping = Mapping {
+            start: module.start,
+            bytes: (module.end - module.start).next_multiple_of(PAGE_BYTES),
+            file_offset: image.text_offset,
+            path: &image.path,
+        };
+        match module.is_kernel {
+            true => record::kernel_mapping(&mut self.records, origin, &mapping),
+            false => record::mapping(&mut self.records, origin, &mapping, &image.build_id),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.write_all(&self.records)?;
+        self.bytes += self.records.len() as u64;
+        self.records.clear();
+        Ok(())
+    }
+
+    /// The times of the first and the last sample, and how many bytes there are.
+    pub(super) fn finish(mut self) -> io::Result<((Nanos, Nanos), u64)> {
+        record::finished_round(&mut self.records);
+        self.flush()?;
+        Ok(((self.first, self.now), self.bytes))
+    }
+}

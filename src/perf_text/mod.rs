@@ -1,0 +1,16 @@
+//! `perf.data.txt`, the text that `perf script` has made of a recording: what is left of one where its archive has nothing
+//! else.
+//!
+//! ```text
+//! dotnet  1814/1815  [000]  2191.551277:    1000000 cpu-clock:
+//!             7f14fc0f3005 void [App] Program::Main()[OptimizedTier1] (/tmp/perf-1814.map)
+//!             7f15002a1f6e [unknown] (/usr/share/dotnet/libcoreclr.so)
+//! ```
+//! Its names are those that perf found. There is nothing to unwind and nothing to name, so it becomes a trace at once.
+
+mod function;
+mod import;
+mod lines;
+
+pub use import::{TextError, choose, events, import};
+pub use lines::{Frame, Header, Sample, each};

@@ -1,0 +1,172 @@
+//! `-perfdata`: what readers of perf.data make of a capture.
+#![allow(clippy::unwrap_used)]
+
+#[macro_use]
+mod support;
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use support::perf_script::{cannot_run_perf, expect_samples_of, perf, script_samples};
+use support::recording::native_words;
+use support::{Saved, cache, captured, perfcollect, run, run_perfcollect, runtimes, workloads};
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+fn recording(saved: &Saved) -> PathBuf {
+    saved.folder().join("trace.perf.data")
+}
+
+/// A second of .NET, or else of C.
+fn saved() -> Option<Saved> {
+    let native = || native_words("native-fp");
+    let managed = || {
+        let runtime = runtimes().pop()?;
+        let root = runtime.dotnet.parent()?.display().to_string();
+        Some(vec![
+            "env".to_owned(),
+            format!("DOTNET_ROOT={root}"),
+            runtime.dotnet.display().to_string(),
+            workloads::cpu()?.display().to_string(),
+            "--seconds".to_owned(),
+            "1".to_owned(),
+        ])
+    };
+    let words = managed().or_else(native)?;
+    let options = ["-perfdata".to_owned(), "--".to_owned()];
+    Some(captured(options.into_iter().chain(words)))
+}
+
+#[test]
+fn perf_and_others_read_a_capture() {
+    need_capture!();
+    let Some(saved) = saved() else {
+        skip!("there is neither .NET nor native-fp; scripts/workloads builds it")
+    };
+    let file = recording(&saved);
+    perf_names_the_same(&saved, &file);
+    samply_imports(&file);
+    let words: [&OsStr; 5] = [
+        "convert".as_ref(),
+        file.as_ref(),
+        "-o".as_ref(),
+        "again".as_ref(),
+        "-quiet".as_ref(),
+    ];
+    run_perfcollect(words, saved.folder(), LIMIT).expect_success();
+    let again = saved.folder().join("again.trace.zip");
+    let report = run(Command::new(perfcollect()).arg("view").arg(&again), LIMIT);
+    let samples = format!("{} samples", saved.summary.samples);
+    let report = report.expect_success().stdout;
+    assert!(report.contains(&samples), "{samples}\n{report}");
+}
+
+/// Stack by stack what is in the archive, and line by line what our own `script` prints.
+#[track_caller]
+fn perf_names_the_same(saved: &Saved, file: &Path) {
+    if let Some(why) = cannot_run_perf() {
+        support::say_skipped(why);
+        return;
+    }
+    let text = perf(&["script", "-F", "pid,tid,period,ip,sym,dso"], file);
+    expect_samples_of(&script_samples(&text), &saved.perf_text);
+    let report = perf(&["report", "--stdio", "--header", "-n", "-g", "none"], file);
+    for section in [
+        "hostname : ",
+        "os release : ",
+        "arch : x86_64",
+        "cpu-clock",
+        "time of first",
+    ] {
+        assert!(report.contains(section), "{section}\n{report}");
+    }
+    let ids = perf(&["buildid-list"], file);
+    let files = std::fs::read_dir(file.with_file_name("trace.perf.symbols")).unwrap();
+    assert_eq!(ids.lines().count(), files.count());
+
+    let fields = "comm,pid,tid,cpu,time,period,event,ip,sym,dso";
+    let theirs = perf(&["script", "--fields", fields], file);
+    let mut ours = Command::new(perfcollect());
+    let ours = run(ours.args(["script", "-F", fields]).arg(file), LIMIT);
+    let ours = ours.expect_success().stdout;
+    assert_eq!(theirs.lines().count(), ours.lines().count());
+    let is_kernels = |line: &str| line.ends_with(".ko)");
+    let differs = |(theirs, ours): &(&str, &str)| theirs != ours && !is_kernels(theirs);
+    let first = theirs.lines().zip(ours.lines()).find(differs);
+    assert_eq!(first, None);
+}
+
+fn samply_imports(file: &Path) {
+    let samply = cache().join("peers/bin/samply");
+    let profile = file.with_file_name("profile.json");
+    let mut import = Command::new(samply);
+    import
+        .args(["import", "--save-only", "-o"])
+        .arg(&profile)
+        .arg(file);
+    let Ok(output) = import.output() else {
+        return support::say_skipped("samply is not installed in the cache");
+    };
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let profile: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(profile).unwrap()).unwrap();
+    let libraries: Vec<_> = profile["libs"].as_array().unwrap().iter().collect();
+    let is_ours = |library: &&serde_json::Value| {
+        library["path"]
+            .as_str()
+            .unwrap()
+            .contains("/trace.perf.symbols/")
+    };
+    assert!(libraries.len() > 2 && libraries.iter().all(is_ours));
+}
+
+#[test]
+fn older_files_are_replaced_only_on_demand() {
+    need_capture!();
+    let Some(words) = native_words("native-fp") else {
+        skip!("native-fp is not built; scripts/workloads builds it")
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let symbols = folder.path().join("t.perf.symbols");
+    std::fs::create_dir(&symbols).unwrap();
+    std::fs::write(symbols.join("older"), "").unwrap();
+    let capture = |options: &[&str]| {
+        let mut perfcollect = Command::new(perfcollect());
+        perfcollect.args(["collect", "t", "-quiet", "-perfdata", "-format", "zip"]);
+        perfcollect.args(options).arg("--").args(&words);
+        run(perfcollect.current_dir(&folder), LIMIT)
+    };
+    let refused = capture(&[]);
+    assert!(
+        refused.stderr.contains("t.perf.symbols already exists"),
+        "{}",
+        refused.stderr
+    );
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+    capture(&["-force"]).expect_success();
+    assert!(!symbols.join("older").exists() && symbols.join("libc.so.6").exists());
+    let mut names: Vec<_> = std::fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort_unstable();
+    let expected = [
+        "t.flamegraph.svg",
+        "t.perf.data",
+        "t.perf.symbols",
+        "t.trace.zip",
+    ];
+    assert_eq!(names, expected);
+    // What is no folder of files is not removed.
+    std::fs::create_dir(symbols.join("folder")).unwrap();
+    let refused = capture(&["-force"]);
+    let why = "t.perf.symbols is not a file of yours";
+    assert!(refused.stderr.contains(why), "{}", refused.stderr);
+    assert!(symbols.join("folder").exists() && symbols.join("libc.so.6").exists());
+}
