@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 
 use thiserror::Error;
 
@@ -19,7 +19,7 @@ use crate::output::archive::{self, ArchiveError, Contents};
 use crate::output::file::{self, OutputError, OutputFile};
 use crate::output::spool_file::recover_command;
 use crate::output::summary::Summary;
-use crate::output::{ctf, flame_graph, nettrace};
+use crate::output::{Pictures, ctf, nettrace};
 use crate::trace::Trace;
 use crate::view::report;
 
@@ -84,16 +84,20 @@ impl Wanted<'_> {
         }
         let trace = naming::name(capture, &self.naming, &|| stopped(signals))
             .map_err(|Stopped| self.kept(WriteError::Stopped, working, &unwritten))?;
-        let summary = Summary::new(&trace);
         let log = log(self.asked, &end, spool_bytes, &trace);
         let paths = Paths::of(self.name, self.results.format);
+        let pictures = Pictures::new(&trace, self.results.names(), &paths.name);
+        let summary = thread::scope(|scope| {
+            scope.spawn(|| pictures.prepare());
+            Summary::new(&trace)
+        });
         paths
             .create(self.results.force)
             .map_err(WriteError::from)
             .and_then(|outputs| {
                 let contents = Contents {
                     summary: &summary,
-                    names: self.results.names(),
+                    pictures: &pictures,
                     name: &paths.name,
                     log: log.as_bytes(),
                     raw_events: self.raw_events,
@@ -242,39 +246,46 @@ impl Outputs {
         contents: &Contents<'_>,
         signals: &Signals,
     ) -> Result<(), WriteError> {
-        write_file(&mut self.flame_graph, signals, |mut out| {
-            flame_graph::write(trace, contents.names, contents.name, &mut out)?;
-            Ok(out.flush()?)
-        })?;
         let Self {
-            archive, nettrace, ..
+            archive,
+            nettrace,
+            flame_graph,
         } = &mut self;
-        // Side by side: each takes as long as the other, and neither needs much memory.
-        let (archived, merged) = thread::scope(|scope| {
-            let merging = nettrace.as_mut().map(|file| {
-                scope.spawn(|| {
-                    write_file(file, signals, |mut out| {
-                        Ok(nettrace::write(trace, &mut out)?)
-                    })
+        // Side by side: none needs another, but for what is drawn, and none much memory.
+        let (drawn, written) = thread::scope(|scope| {
+            let draw = || {
+                write_file(flame_graph, signals, |mut out| {
+                    out.write_all(contents.pictures.flame_graph()?)?;
+                    Ok(out.flush()?)
                 })
-            });
+            };
+            let merge = || match nettrace {
+                Some(file) => write_file(file, signals, |mut out| {
+                    Ok(nettrace::write(trace, &mut out)?)
+                }),
+                None => Ok(()),
+            };
+            let (drawing, merging) = (scope.spawn(draw), scope.spawn(merge));
             let archived = archive.as_mut().map_or(Ok(()), |file| {
                 write_file(file, signals, |out| archive::write(trace, contents, out))
             });
-            let merged = merging.map_or(Ok(()), |thread| match thread.join() {
-                Ok(merged) => merged,
-                Err(panic) => std::panic::resume_unwind(panic),
-            });
-            (archived, merged)
+            (joined(drawing), archived.and(joined(merging)))
         });
+        drawn?;
         // A picture without its trace is kept only by who is in a hurry.
-        let written = archived.and(merged);
         if let Ok(()) | Err(WriteError::Stopped) = written {
             self.flame_graph.commit()?;
         }
         written?;
         let traces = [self.archive, self.nettrace].into_iter().flatten();
         Ok(traces.into_iter().try_for_each(OutputFile::commit)?)
+    }
+}
+
+fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    match thread.join() {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic),
     }
 }
 

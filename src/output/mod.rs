@@ -12,6 +12,7 @@
 pub mod archive;
 mod call_tree;
 pub mod ctf;
+mod deflate;
 pub mod event_folder;
 pub(crate) mod event_json;
 pub mod file;
@@ -21,10 +22,12 @@ mod label;
 pub mod message_file;
 pub mod nettrace;
 pub mod perf_text;
+mod pictures;
 pub(crate) mod sanitize;
 mod short_name;
 pub mod spool_file;
 pub mod summary;
 mod time_zero;
 
+pub use pictures::Pictures;
 pub use short_name::MethodNames;
