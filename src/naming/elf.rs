@@ -70,20 +70,20 @@ pub(super) fn name(
             ..plain(code)
         }
     });
-    let functions = functions.collect();
-    let inlined = inlines.names.into_iter().map(|(index, names)| {
+    let mut named = Named::of(functions);
+    for (index, names) in inlines.names {
         let functions = names.into_iter().map(|name| Function {
             name: Some(name),
             inlined: true,
             ..plain(codes[index])
         });
-        (index, functions.collect())
-    });
+        let rows = functions.map(|function| named.functions.intern(function));
+        named.inlined.push((index, rows.collect()));
+    }
     Named {
-        functions,
-        inlined: inlined.collect(),
         notices,
         gap: unavailable(file),
+        ..named
     }
 }
 
