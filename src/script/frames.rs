@@ -153,10 +153,11 @@ impl Frames {
 
     /// Appends a frame in the kernel.
     pub(super) fn kernel(&mut self, ip: u64, is_line: bool, out: &mut Vec<u8>) {
-        let text = self.text(Key::Kernel(ip), |frames| {
-            let dso = frames.kernel.object(ip);
-            let name = dso.and_then(|_| frames.kernel.name(ip));
-            frames.texts.add(name, dso.unwrap_or(UNKNOWN))
+        let text = self.text(Key::Kernel(ip), |Self { kernel, texts, .. }| {
+            let Some(dso) = kernel.object(ip).map(Box::<[u8]>::from) else {
+                return texts.add(None, UNKNOWN);
+            };
+            texts.add(kernel.name(ip), &dso)
         });
         put(ip, self.texts.get(text), is_line, out);
     }
