@@ -151,7 +151,7 @@ impl<W: Write> Archive<'_, W> {
     ) -> Result<T, ArchiveError> {
         let (entry, _) = self
             .zip
-            .new_file(&format!("{}/{name}", self.folder))
+            .new_file(format!("{}/{name}", self.folder))
             .compression_method(CompressionMethod::DEFLATE)
             .unix_permissions(UNIX_MODE)
             .last_modified(UtcDateTime::from_unix(MODIFIED))

@@ -3,8 +3,8 @@
 //! ```text
 //! Trace ─┬─ perf_text ───────────── perf.data.txt ─┐
 //!        ├─ ctf ─────────────────── lttngTrace/ ───┤
-//!        ├─ call_tree ─┬─ folded ── stacks.folded ─┤
-//!        │             └─ flame_graph ─ .svg ──────┼─ archive ── NAME.trace.zip (file)
+//!        ├─ pictures ──┬─ folded ── stacks.folded ─┤
+//!        │  call_tree  └─ flame_graph ─ .svg ──────┼─ archive, deflate ── NAME.trace.zip (file)
 //!        ├─ summary ─────────────── summary.json ──┘
 //!        └─ nettrace ────────────── NAME.nettrace (file)
 //! ```
