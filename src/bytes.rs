@@ -16,6 +16,26 @@ pub(crate) fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize
     Ok(filled)
 }
 
+/// Appends a number with at least so many characters (up to 20), `fill` before its digits.
+pub(crate) fn put_digits<const BASE: u64>(
+    out: &mut Vec<u8>,
+    mut number: u64,
+    width: usize,
+    fill: u8,
+) {
+    let mut text = [fill; 20];
+    let mut at = text.len();
+    loop {
+        at -= 1;
+        text[at] = b"0123456789abcdef"[(number % BASE) as usize];
+        number /= BASE;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&text[at.min(text.len() - width)..]);
+}
+
 /// What was not read yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);
@@ -127,6 +147,19 @@ mod tests {
         assert_eq!(Bytes(&largest).varuint(), Some(u64::MAX));
         assert_eq!(Bytes(&[0xff; 11]).varuint(), None);
         assert_eq!(Bytes(&[0x80]).varuint(), None);
+    }
+
+    #[test]
+    fn digits_as_formatted() {
+        for number in [0, 7, 10, 255, 1_000_001, u64::MAX] {
+            let mut out = Vec::new();
+            put_digits::<10>(&mut out, number, 1, b'0');
+            put_digits::<10>(&mut out, number, 9, b'0');
+            put_digits::<10>(&mut out, number, 5, b' ');
+            put_digits::<16>(&mut out, number, 16, b' ');
+            let expected = format!("{number}{number:09}{number:5}{number:16x}");
+            assert_eq!(String::from_utf8_lossy(&out), expected);
+        }
     }
 
     #[test]

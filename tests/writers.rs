@@ -20,9 +20,9 @@ mod text_tests;
 use std::io::Cursor;
 use std::path::PathBuf;
 
-use perfcollect::output::MethodNames;
 use perfcollect::output::archive::{self, Contents};
 use perfcollect::output::summary::Summary;
+use perfcollect::output::{MethodNames, Pictures};
 use perfcollect::trace::Trace;
 
 /// The archive of a trace on disk.
@@ -36,7 +36,7 @@ fn archive_bytes(trace: &Trace, summary: &Summary) -> Vec<u8> {
     let mut bytes = Cursor::new(Vec::new());
     let contents = Contents {
         summary,
-        names: MethodNames::Full,
+        pictures: &Pictures::new(trace, MethodNames::Full, "test"),
         name: "test",
         log: b"log",
         raw_events: true,

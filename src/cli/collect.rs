@@ -7,8 +7,9 @@ use thiserror::Error;
 use super::arguments::CollectOptions;
 use super::background::STARTED;
 use super::event_options::Plan;
-use super::outputs::{Paths, Wanted, WriteError};
+use super::outputs::{Wanted, WriteError};
 use super::progress::Reporter;
+use super::trace_files::Paths;
 use super::working::Working;
 use crate::capture::{
     self, Capture, CaptureError, CaptureRequest, End, EventRequest, Signals, Standstill, Target,

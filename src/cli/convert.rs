@@ -8,8 +8,9 @@ use thiserror::Error;
 
 use super::arguments::ConvertOptions;
 use super::convert_text;
-use super::outputs::{Paths, Wanted, WriteError};
+use super::outputs::{Wanted, WriteError};
 use super::progress::Reporter;
+use super::trace_files::Paths;
 use super::working::Working;
 use crate::capture::{self, CaptureError, Conversion, Signals};
 use crate::machine::Recorded;

@@ -8,6 +8,7 @@ mod convert_text;
 mod downloads;
 mod event_options;
 mod formats;
+mod log;
 mod outputs;
 mod progress;
 mod ps;
@@ -16,6 +17,7 @@ mod script;
 mod spelling;
 mod symbols;
 mod symbols_options;
+mod trace_files;
 mod view;
 mod working;
 

@@ -1,25 +1,25 @@
 //! From a capture to its files: names, writing, printing.
 
-use std::fmt::{self, Write as _};
-use std::io::{self, BufWriter, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
-use std::thread::{self, ScopedJoinHandle};
+use std::io::{self, Write};
+use std::path::Path;
+use std::thread;
 
 use thiserror::Error;
 
 use super::OneLine;
 use super::arguments::ResultOptions;
 use super::downloads;
+use super::log;
 use super::progress::Reporter;
+use super::trace_files::{Paths, stopped};
 use super::working::Working;
 use crate::capture::{Capture, Signals};
 use crate::naming::{self, Stopped};
-use crate::output::archive::{self, ArchiveError, Contents};
-use crate::output::file::{self, OutputError, OutputFile};
-use crate::output::perf_data::{self, SymbolFolder};
+use crate::output::Pictures;
+use crate::output::archive::{ArchiveError, Contents};
+use crate::output::file::OutputError;
 use crate::output::spool_file::recover_command;
 use crate::output::summary::Summary;
-use crate::output::{ctf, flame_graph, nettrace};
 use crate::trace::Trace;
 use crate::view::report;
 
@@ -104,12 +104,16 @@ impl Wanted<'_> {
         spool_bytes: u64,
         signals: &Signals,
     ) -> Result<Written, WriteError> {
-        let summary = Summary::new(trace);
-        let log = log(self.asked, end, spool_bytes, trace);
+        let log = log::text(self.asked, end, spool_bytes, trace);
         let paths = Paths::of(self.name, self.results);
+        let pictures = Pictures::new(trace, self.results.names(), &paths.name);
+        let summary = thread::scope(|scope| {
+            scope.spawn(|| pictures.prepare());
+            Summary::new(trace)
+        });
         let contents = Contents {
             summary: &summary,
-            names: self.results.names(),
+            pictures: &pictures,
             name: &paths.name,
             log: log.as_bytes(),
             raw_events: self.raw_events,
@@ -180,256 +184,4 @@ impl Wanted<'_> {
 pub(super) struct Written {
     summary: Summary,
     paths: Paths,
-}
-
-/// The files of a trace.
-pub(super) struct Paths {
-    name: String,
-    archive: Option<PathBuf>,
-    nettrace: Option<PathBuf>,
-    perf_data: Option<PathBuf>,
-    /// Where the names of functions of the perf.data are.
-    symbols: Option<PathBuf>,
-    flame_graph: PathBuf,
-}
-
-impl Paths {
-    pub(super) fn of(name: &Path, results: ResultOptions) -> Self {
-        let archive = file::trace_path(name);
-        let name = file::capture_name(&archive);
-        let beside = |suffix: &str| archive.with_file_name(format!("{name}.{suffix}"));
-        let ResultOptions {
-            format, perfdata, ..
-        } = results;
-        Self {
-            nettrace: format.nettrace.then(|| beside("nettrace")),
-            perf_data: perfdata.then(|| beside("perf.data")),
-            symbols: perfdata.then(|| beside("perf.symbols")),
-            flame_graph: beside("flamegraph.svg"),
-            archive: format.zip.then_some(archive),
-            name,
-        }
-    }
-
-    /// What stands in the way is known at once, though the files are made at the end: a collector that is killed
-    /// leaves its spool and no empty files.
-    pub(super) fn check(&self, force: bool) -> Result<(), OutputError> {
-        self.traces()
-            .chain([&*self.flame_graph])
-            .chain(self.perf_data.as_deref())
-            .try_for_each(|path| OutputFile::check(path, force))?;
-        match &self.symbols {
-            Some(path) => SymbolFolder::in_the_way(path, force).map(drop),
-            None => Ok(()),
-        }
-    }
-
-    fn traces(&self) -> impl Iterator<Item = &Path> {
-        [&self.archive, &self.nettrace]
-            .into_iter()
-            .filter_map(|path| path.as_deref())
-    }
-
-    fn create(&self, force: bool) -> Result<Outputs, OutputError> {
-        let create = |path: &Option<PathBuf>| {
-            let path = path.as_deref();
-            path.map(|path| OutputFile::create(path, force)).transpose()
-        };
-        Ok(Outputs {
-            archive: create(&self.archive)?,
-            nettrace: create(&self.nettrace)?,
-            perf_data: create(&self.perf_data)?,
-            symbols: match &self.symbols {
-                Some(path) => Some(SymbolFolder::create(path, force)?),
-                None => None,
-            },
-            flame_graph: OutputFile::create(&self.flame_graph, force)?,
-        })
-    }
-}
-
-impl fmt::Display for Paths {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let traces: Vec<_> = self
-            .traces()
-            .map(|path| path.display().to_string())
-            .collect();
-        write!(
-            f,
-            "Trace saved to {} (PerfView), flame graph to {} (any browser)",
-            traces.join(" and "),
-            self.flame_graph.display()
-        )?;
-        match &self.perf_data {
-            Some(path) => write!(f, ", and {} (perf report, samply)", path.display()),
-            None => Ok(()),
-        }
-    }
-}
-
-struct Outputs {
-    archive: Option<OutputFile>,
-    nettrace: Option<OutputFile>,
-    perf_data: Option<OutputFile>,
-    symbols: Option<SymbolFolder>,
-    flame_graph: OutputFile,
-}
-
-impl Outputs {
-    fn write(
-        mut self,
-        trace: &Trace,
-        contents: &Contents<'_>,
-        signals: &Signals,
-    ) -> Result<(), WriteError> {
-        write_file(&mut self.flame_graph, signals, |mut out| {
-            flame_graph::write(trace, contents.names, contents.name, &mut out)?;
-            Ok(out.flush()?)
-        })?;
-        let Self {
-            archive,
-            nettrace,
-            perf_data,
-            symbols,
-            ..
-        } = &mut self;
-        // Side by side: each takes as long as the other, and neither needs much memory.
-        let written = thread::scope(|scope| {
-            let merging = nettrace.as_mut().map(|file| {
-                scope.spawn(|| {
-                    write_file(file, signals, |mut out| {
-                        Ok(nettrace::write(trace, &mut out)?)
-                    })
-                })
-            });
-            let perf_data = perf_data.as_mut().zip(symbols.as_ref());
-            let recorded = perf_data.map(|(file, symbols)| {
-                scope.spawn(|| {
-                    write_file(file, signals, |mut out| {
-                        let keep = |name: &str, content: &[u8]| symbols.put(name, content);
-                        let folder = symbols.absolute()?;
-                        Ok(perf_data::write(trace, &folder, keep, &mut out)?)
-                    })
-                })
-            });
-            let archived = archive.as_mut().map_or(Ok(()), |file| {
-                write_file(file, signals, |out| archive::write(trace, contents, out))
-            });
-            archived.and(joined(merging)).and(joined(recorded))
-        });
-        // A picture without its trace is kept only by who is in a hurry.
-        if let Ok(()) | Err(WriteError::Stopped) = written {
-            self.flame_graph.commit()?;
-        }
-        written?;
-        let traces = [self.archive, self.nettrace, self.perf_data];
-        traces
-            .into_iter()
-            .flatten()
-            .try_for_each(OutputFile::commit)?;
-        self.symbols.map_or(Ok(()), SymbolFolder::commit)?;
-        Ok(())
-    }
-}
-
-/// What a thread has written.
-fn joined(thread: Option<ScopedJoinHandle<'_, Result<(), WriteError>>>) -> Result<(), WriteError> {
-    thread.map_or(Ok(()), |thread| match thread.join() {
-        Ok(written) => written,
-        Err(panic) => std::panic::resume_unwind(panic),
-    })
-}
-
-fn write_file<'a>(
-    file: &'a mut OutputFile,
-    signals: &'a Signals,
-    write: impl FnOnce(BufWriter<Stoppable<'_>>) -> Result<(), ArchiveError>,
-) -> Result<(), WriteError> {
-    let out = BufWriter::new(Stoppable::new(file, signals));
-    let written = write(out);
-    check(file, written, signals)
-}
-
-fn check(
-    file: &OutputFile,
-    written: Result<(), ArchiveError>,
-    signals: &Signals,
-) -> Result<(), WriteError> {
-    match written {
-        Ok(()) => Ok(()),
-        Err(_) if stopped(signals) => Err(WriteError::Stopped),
-        Err(ArchiveError::Io(error)) => Err(file.explain(error).into()),
-        Err(error) => Err(error.into()),
-    }
-}
-
-fn stopped(signals: &Signals) -> bool {
-    signals.pending()
-}
-
-/// Fails all writing once a second signal has come.
-struct Stoppable<'a> {
-    file: &'a mut OutputFile,
-    signals: &'a Signals,
-}
-
-impl<'a> Stoppable<'a> {
-    fn new(file: &'a mut OutputFile, signals: &'a Signals) -> Self {
-        Self { file, signals }
-    }
-}
-
-impl Write for Stoppable<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if stopped(self.signals) {
-            return Err(io::Error::other("stopped"));
-        }
-        self.file.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
-    }
-}
-
-impl Seek for Stoppable<'_> {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        self.file.seek(to)
-    }
-}
-
-/// For maintainers: what was asked, granted, refused and seen.
-fn log(asked: &str, end: &str, spool_bytes: u64, trace: &Trace) -> String {
-    let info = &trace.info;
-    let seconds = info.end_ns.saturating_sub(info.start_ns) as f64 / 1e9;
-    let mut log = String::new();
-    // Writing to a string cannot fail.
-    let _ = write!(
-        log,
-        "perfcollect {}\n{asked}\nended: {end}\nspool: {spool_bytes} bytes, {:.0} a second, {:.1} a sample\n{info:#?}\n{:#?}\n",
-        info.version,
-        spool_bytes as f64 / seconds.max(1e-9),
-        spool_bytes as f64 / trace.samples.len().max(1) as f64,
-        trace.quality
-    );
-    for stream in trace.events.streams() {
-        let _ = writeln!(
-            log,
-            "events of {}: {} bytes",
-            stream.name, stream.counts.bytes
-        );
-        for (kind, count) in &stream.counts.by_kind {
-            let known = match ctf::is_written(kind) {
-                true => "",
-                false => ", not in the CTF part",
-            };
-            let (provider, id, version) = (&kind.provider, kind.id, kind.version);
-            let _ = writeln!(
-                log,
-                "  {count} {provider}/{id} v{version} {}{known}",
-                kind.name
-            );
-        }
-    }
-    log
 }

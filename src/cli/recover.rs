@@ -5,8 +5,9 @@ use std::io;
 use thiserror::Error;
 
 use super::arguments::RecoverOptions;
-use super::outputs::{Paths, Wanted, WriteError};
+use super::outputs::{Wanted, WriteError};
 use super::progress::Reporter;
+use super::trace_files::Paths;
 use super::working::Working;
 use crate::capture::{self, Signals};
 use crate::output::file::OutputError;

@@ -34,7 +34,7 @@ pub(super) fn run(options: &ScriptOptions) -> Result<(), ScriptError> {
     })?;
     let kallsyms = source.kallsyms.as_deref().unwrap_or(Path::new(KALLSYMS));
     let fields = options.fields.unwrap_or_else(Fields::all);
-    let out = io::stdout().lock();
+    let out = io::stdout();
     match script::print(&mut reader, recorded, Some(kallsyms), fields, out) {
         Ok(printed) if printed.lost > 0 => {
             eprintln!("the kernel dropped {} records", printed.lost);

@@ -14,6 +14,7 @@ use super::gap::Gap;
 use super::ready_to_run::Images;
 use super::stop::Stop;
 use super::{Named, Options, inlines, lossy, nameless};
+use rustc_hash::FxHashMap;
 use rustix::io::Errno;
 
 use crate::download::Module;
@@ -41,6 +42,7 @@ pub(super) fn name(
         kind,
         ..nameless(code)
     };
+    let mut demangled: FxHashMap<&[u8], Box<str>> = FxHashMap::default();
     let functions = codes.iter().enumerate().map(|(index, &code)| {
         if let CodeAddress::File(_, offset) = code
             && let Some(function) = images.function(offset, &module)
@@ -51,7 +53,12 @@ pub(super) fn name(
             return plain(code);
         };
         let name = match symbol(address) {
-            Some(symbol) => Some(demangle(symbol.name).into()),
+            // A function has many addresses.
+            Some(symbol) => {
+                let name = demangled.entry(symbol.name);
+                let name = name.or_insert_with(|| Box::from(demangle(symbol.name)));
+                Some(name.clone())
+            }
             None => inlines.functions.get(&index).cloned(),
         };
         Function {
@@ -63,20 +70,20 @@ pub(super) fn name(
             ..plain(code)
         }
     });
-    let functions = functions.collect();
-    let inlined = inlines.names.into_iter().map(|(index, names)| {
+    let mut named = Named::of(functions);
+    for (index, names) in inlines.names {
         let functions = names.into_iter().map(|name| Function {
             name: Some(name),
             inlined: true,
             ..plain(codes[index])
         });
-        (index, functions.collect())
-    });
+        let rows = functions.map(|function| named.functions.intern(function));
+        named.inlined.push((index, rows.collect()));
+    }
     Named {
-        functions,
-        inlined: inlined.collect(),
         notices,
         gap: unavailable(file),
+        ..named
     }
 }
 

@@ -45,14 +45,13 @@ pub(super) fn name(
     // Where the runtime told the names itself, the rest are its stubs.
     let fault = fault.or_else(|| (!named).then(useless)).filter(|_| !named);
     Named {
-        functions,
         gap: fault.map(|Fault { why, remedy }| Gap {
             kind: "code made at run time by",
             who: format!("process {}", process.pid),
             why,
             remedy,
         }),
-        ..Named::default()
+        ..Named::of(functions.into_iter())
     }
 }
 

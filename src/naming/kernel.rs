@@ -49,9 +49,8 @@ pub(super) fn name(
         named.unwrap_or_else(|| nameless(code))
     });
     Named {
-        functions: functions.collect(),
         notices: notice.into_iter().collect(),
-        ..Named::default()
+        ..Named::of(functions)
     }
 }
 

@@ -15,10 +15,11 @@ pub(crate) use jit::function as function_of_jit;
 pub use modules::without_symbols;
 pub use stop::Stop;
 
-use std::collections::HashMap;
+use std::hash::BuildHasher;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use hashbrown::HashTable;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use gap::Gap;
@@ -44,11 +45,24 @@ pub struct Options {
 /// What naming one group of addresses gave: for each its function, and what the user should know.
 #[derive(Default)]
 struct Named {
-    functions: Vec<Function>,
+    functions: Functions,
+    of_codes: Vec<FunctionId>,
     /// The functions inlined there, outermost first, of the addresses that have such, in their order.
-    inlined: Vec<(usize, Vec<Function>)>,
+    inlined: Vec<(usize, Vec<FunctionId>)>,
     notices: Vec<Notice>,
     gap: Option<Gap>,
+}
+
+impl Named {
+    /// Takes the function of each address.
+    fn of(functions: impl Iterator<Item = Function>) -> Self {
+        let mut rows = Functions::default();
+        Self {
+            of_codes: functions.map(|function| rows.intern(function)).collect(),
+            functions: rows,
+            ..Self::default()
+        }
+    }
 }
 
 /// Addresses that are named from one source.
@@ -88,10 +102,7 @@ impl Source {
                 let until = capture.recording.end;
                 jit::name(frames, codes, methods, process, until, stop)
             }
-            Self::Nothing => Named {
-                functions: codes.iter().copied().map(nameless).collect(),
-                ..Named::default()
-            },
+            Self::Nothing => Named::of(codes.iter().copied().map(nameless)),
         }
     }
 }
@@ -140,14 +151,14 @@ pub fn name(capture: Capture, options: &Options, stop: Stop<'_>) -> Result<Trace
     let mut inlined_in: FxHashMap<usize, Vec<FunctionId>> = FxHashMap::default();
     let mut gaps = Vec::new();
     for ((_, rows), named) in groups.iter().zip(named) {
-        for (&row, function) in rows.iter().zip(named.functions) {
-            of_row[row] = functions.intern(function);
+        let ids = named.functions.rows.into_iter();
+        let ids: Vec<_> = ids.map(|function| functions.intern(function)).collect();
+        let of_all = |id: FunctionId| ids[id.index()];
+        for (&row, id) in rows.iter().zip(named.of_codes) {
+            of_row[row] = of_all(id);
         }
         for (index, inlined) in named.inlined {
-            let inlined = inlined
-                .into_iter()
-                .map(|function| functions.intern(function));
-            inlined_in.insert(rows[index], inlined.collect());
+            inlined_in.insert(rows[index], inlined.into_iter().map(of_all).collect());
         }
         notices.extend(named.notices);
         gaps.extend(named.gap);
@@ -250,16 +261,22 @@ fn name_groups(
 #[derive(Default)]
 struct Functions {
     rows: Vec<Function>,
-    known: HashMap<Function, FunctionId, FxBuildHasher>,
+    known: HashTable<u32>,
 }
 
 impl Functions {
     fn intern(&mut self, function: Function) -> FunctionId {
         let Self { rows, known } = self;
-        *known.entry(function).or_insert_with_key(|function| {
-            rows.push(function.clone());
-            FunctionId(rows.len() as u32 - 1)
-        })
+        let hash = |function: &Function| FxBuildHasher.hash_one(function);
+        let is_it = |&row: &u32| rows[row as usize] == function;
+        if let Some(&row) = known.find(hash(&function), is_it) {
+            return FunctionId(row);
+        }
+        let row = rows.len() as u32;
+        let hashed = hash(&function);
+        rows.push(function);
+        known.insert_unique(hashed, row, |&row| hash(&rows[row as usize]));
+        FunctionId(row)
     }
 }
 

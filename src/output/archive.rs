@@ -3,15 +3,15 @@
 //! Same trace, same bytes: entries come in a fixed order with a fixed time. Their names are ours but for the folder,
 //! and none but those of the events is one PerfView looks for (`metadata`, a second `.data.txt`).
 
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, Write};
 
-use zip::write::SimpleFileOptions;
-use zip::{CompressionMethod, DateTime, ZipWriter};
+use rawzip::time::UtcDateTime;
+use rawzip::{CompressionMethod, DataDescriptorOutput, ZipArchiveWriter, ZipEntryWriter};
 
-use super::call_tree::CallTree;
-use super::short_name::MethodNames;
+use super::deflate::{Deflate, Workers};
+use super::pictures::Pictures;
 use super::summary::Summary;
-use super::{ctf, flame_graph, folded, perf_text, sanitize};
+use super::{ctf, folded, perf_text, sanitize};
 use crate::trace::Trace;
 
 /// End of the folder's name; the trace viewer finds its entries below it.
@@ -26,13 +26,10 @@ pub(crate) const FLAME_GRAPH: &str = "flamegraph.svg";
 pub(crate) const RAW_EVENTS: &str = "eventpipe";
 const PERF_TEXT: &str = "perf.data.txt";
 const LOG: &str = "perfcollect.log";
-
-/// Measured on 60 000 samples (338 MB of text, 98 MB of folded stacks): level 1 makes 33 MB in 1.5 s, 2 makes 26 MB in
-/// 1.8 s, 3 makes 25 MB in 2.3 s, 6 makes 21 MB in 3.4 s.
-const TEXT_LEVEL: i64 = 2;
-
-/// An event takes 47 bytes in CTF besides its payload, and as few as 4 in the stream; other providers' are JSON in UTF-16.
-const CTF_GROWTH: u64 = 16;
+/// The earliest time that an archive can tell, in seconds since 1970: 1980 began.
+const MODIFIED: i64 = 315_532_800;
+/// A plain file, for its owner.
+const UNIX_MODE: u32 = 0o100_600;
 
 /// Why an archive could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -45,25 +42,28 @@ pub enum ArchiveError {
     Summary(serde_json::Error),
     /// The archive cannot be expressed.
     #[error("cannot write the archive: {0}")]
-    Zip(zip::result::ZipError),
+    Zip(rawzip::Error),
 }
 
-impl From<zip::result::ZipError> for ArchiveError {
-    fn from(error: zip::result::ZipError) -> Self {
-        match error {
-            zip::result::ZipError::Io(error) => Self::Io(error),
-            other => Self::Zip(other),
+impl From<rawzip::Error> for ArchiveError {
+    fn from(error: rawzip::Error) -> Self {
+        match error.kind() {
+            rawzip::ErrorKind::IO(_) => match error.into_kind() {
+                rawzip::ErrorKind::IO(error) => Self::Io(error),
+                kind => Self::Zip(kind.into()),
+            },
+            _ => Self::Zip(error),
         }
     }
 }
 
 /// What goes into an archive besides the trace.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Contents<'a> {
     /// The summary of the trace.
     pub summary: &'a Summary,
-    /// Names of methods in the pictures of stacks.
-    pub names: MethodNames,
+    /// The trace drawn.
+    pub pictures: &'a Pictures<'a>,
     /// The capture's base name.
     pub name: &'a str,
     /// What perfcollect did, for its maintainers.
@@ -76,127 +76,90 @@ pub struct Contents<'a> {
 ///
 /// # Errors
 /// [`ArchiveError::Io`] is what `out` returned.
-pub fn write(
-    trace: &Trace,
-    contents: &Contents<'_>,
-    out: impl Write + Seek,
-) -> Result<(), ArchiveError> {
-    let Contents {
-        summary,
-        names,
-        name,
-        log,
-        raw_events,
-    } = *contents;
-    let folder = sanitize::entry_name(name) + FOLDER_SUFFIX;
-    let mut zip = ZipWriter::new(FailsOnce::new(out));
-    // PerfView takes the first entry that ends in `.data.txt`.
-    let event_bytes: u64 = trace.events.streams().iter().map(|s| s.counts.bytes).sum();
-    let largest = perf_text::max_bytes(trace).max(event_bytes.saturating_mul(CTF_GROWTH));
-    let is_large = largest > u64::from(u32::MAX);
-    let start = |zip: &mut ZipWriter<_>, entry: &str| {
-        let options = options().large_file(is_large);
-        zip.start_file(format!("{folder}/{entry}"), options)
-    };
-    start(&mut zip, PERF_TEXT)?;
-    perf_text::write(trace, &mut zip)?;
-    let tree = CallTree::new(trace, names);
-    start(&mut zip, FOLDED)?;
-    folded::write_tree(&tree, &mut zip)?;
-    start(&mut zip, FLAME_GRAPH)?;
-    flame_graph::write_tree(&tree, trace, name, &mut zip)?;
-    start(&mut zip, SUMMARY)?;
-    serde_json::to_writer_pretty(&mut zip, summary).map_err(|error| match error.is_io() {
-        true => ArchiveError::Io(error.into()),
-        false => ArchiveError::Summary(error),
-    })?;
-    if !trace.events.is_empty() {
-        let ctf_folder = ctf::folder(trace);
-        start(&mut zip, &format!("{ctf_folder}/{}", ctf::CHANNEL))?;
-        let names = ctf::write_channel(trace, &mut zip)?;
-        start(&mut zip, &format!("{ctf_folder}/{}", ctf::METADATA))?;
-        ctf::write_metadata(trace, &names, &mut zip)?;
-    }
-    if raw_events {
-        for stream in trace.events.streams() {
-            start(&mut zip, &format!("{RAW_EVENTS}/{}.nettrace", stream.name))?;
-            io::copy(&mut stream.bytes(), &mut zip)?;
-        }
-    }
-    start(&mut zip, LOG)?;
-    zip.write_all(log)?;
-    if let Some(mark) = trace.quality.losses.mark() {
-        // What `unzip -l` and file managers show first.
-        zip.set_comment(mark)?;
-    }
-    zip.finish()?;
-    Ok(())
-}
-
-/// Tells of the first error and from then on takes everything, as a file without end would. `ZipWriter` tries again when
-/// it is dropped, and would print to standard error that this fails too.
-struct FailsOnce<W> {
-    out: W,
-    failed: bool,
-    position: u64,
-    end: u64,
-}
-
-impl<W> FailsOnce<W> {
-    fn new(out: W) -> Self {
-        Self {
-            out,
-            failed: false,
-            position: 0,
-            end: 0,
-        }
-    }
-
-    fn attempt<T>(
-        &mut self,
-        pretended: T,
-        act: impl FnOnce(&mut W) -> io::Result<T>,
-    ) -> io::Result<T> {
-        if self.failed {
-            return Ok(pretended);
-        }
-        let result = act(&mut self.out);
-        self.failed = result
-            .as_ref()
-            .is_err_and(|error| error.kind() != io::ErrorKind::Interrupted);
-        result
-    }
-}
-
-impl<W: Write> Write for FailsOnce<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.attempt(bytes.len(), |out| out.write(bytes))?;
-        self.position += written as u64;
-        self.end = self.end.max(self.position);
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.attempt((), Write::flush)
-    }
-}
-
-impl<W: Seek> Seek for FailsOnce<W> {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        let pretended = match to {
-            SeekFrom::Start(position) => position,
-            SeekFrom::Current(offset) => self.position.saturating_add_signed(offset),
-            SeekFrom::End(offset) => self.end.saturating_add_signed(offset),
+pub fn write(trace: &Trace, contents: &Contents<'_>, out: impl Write) -> Result<(), ArchiveError> {
+    Workers::run(|workers| {
+        let mut archive = Archive {
+            folder: sanitize::entry_name(contents.name) + FOLDER_SUFFIX,
+            zip: ZipArchiveWriter::new(out),
+            workers,
         };
-        self.position = self.attempt(pretended, |out| out.seek(to))?;
-        Ok(self.position)
-    }
+        archive.fill(trace, contents)?;
+        let mut zip = archive.zip;
+        if let Some(mark) = trace.quality.losses.mark() {
+            // What `unzip -l` and file managers show first.
+            zip.set_comment(mark);
+        }
+        zip.finish()?;
+        Ok(())
+    })
 }
 
-fn options() -> SimpleFileOptions {
-    SimpleFileOptions::default()
-        .compression_method(CompressionMethod::Deflated)
-        .compression_level(Some(TEXT_LEVEL))
-        .last_modified_time(DateTime::default())
-        .unix_permissions(0o600)
+struct Archive<'a, W> {
+    folder: String,
+    zip: ZipArchiveWriter<W>,
+    workers: &'a Workers,
+}
+
+/// An entry on its way.
+type Entry<'a, W> = Deflate<'a, ZipEntryWriter<'a, W>>;
+
+impl<W: Write> Archive<'_, W> {
+    fn fill(&mut self, trace: &Trace, contents: &Contents<'_>) -> Result<(), ArchiveError> {
+        let Contents {
+            summary,
+            pictures,
+            log,
+            raw_events,
+            ..
+        } = *contents;
+        // PerfView takes the first entry that ends in `.data.txt`.
+        self.entry(PERF_TEXT, |out| Ok(perf_text::write(trace, out)?))?;
+        self.entry(FOLDED, |out| Ok(folded::write_tree(pictures.tree(), out)?))?;
+        self.entry(FLAME_GRAPH, |out| {
+            Ok(out.write_all(pictures.flame_graph()?)?)
+        })?;
+        self.entry(SUMMARY, |out| {
+            serde_json::to_writer_pretty(out, summary).map_err(|error| match error.is_io() {
+                true => ArchiveError::Io(error.into()),
+                false => ArchiveError::Summary(error),
+            })
+        })?;
+        if !trace.events.is_empty() {
+            let folder = ctf::folder(trace);
+            let names = self.entry(&format!("{folder}/{}", ctf::CHANNEL), |out| {
+                Ok(ctf::write_channel(trace, out)?)
+            })?;
+            self.entry(&format!("{folder}/{}", ctf::METADATA), |out| {
+                Ok(ctf::write_metadata(trace, &names, out)?)
+            })?;
+        }
+        if raw_events {
+            for stream in trace.events.streams() {
+                self.entry(&format!("{RAW_EVENTS}/{}.nettrace", stream.name), |out| {
+                    io::copy(&mut stream.bytes(), out)?;
+                    Ok(())
+                })?;
+            }
+        }
+        self.entry(LOG, |out| Ok(out.write_all(log)?))
+    }
+
+    fn entry<T>(
+        &mut self,
+        name: &str,
+        fill: impl FnOnce(&mut Entry<'_, W>) -> Result<T, ArchiveError>,
+    ) -> Result<T, ArchiveError> {
+        let (entry, _) = self
+            .zip
+            .new_file(format!("{}/{name}", self.folder))
+            .compression_method(CompressionMethod::DEFLATE)
+            .unix_permissions(UNIX_MODE)
+            .last_modified(UtcDateTime::from_unix(MODIFIED))
+            .start()?;
+        let mut out = Deflate::new(self.workers, entry);
+        let filled = fill(&mut out)?;
+        let (entry, content) = out.finish()?;
+        entry.finish(DataDescriptorOutput::new(content.crc, content.bytes))?;
+        Ok(filled)
+    }
 }

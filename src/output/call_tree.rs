@@ -3,10 +3,11 @@
 //! [`crate::trace::StackTable`] is a tree of addresses that all processes share; here two addresses of one function
 //! are one node, below the process they were sampled in.
 
-use std::collections::hash_map::Entry;
+use std::hash::BuildHasher;
 use std::io;
 
-use rustc_hash::FxHashMap;
+use hashbrown::HashTable;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use super::label::{self, Interner};
 use super::sanitize;
@@ -26,20 +27,25 @@ pub(super) enum Shade {
     Truncated,
 }
 
+/// Parent of the processes.
+const NOBODY: u32 = u32::MAX;
+
 struct Node {
-    parent: Option<usize>,
-    label: usize,
+    parent: u32,
+    label: u32,
     own: u64,
     total: u64,
-    children: Vec<usize>,
 }
 
 /// A tree of labels with samples. A node follows its parent.
 pub(super) struct CallTree {
     labels: Vec<String>,
     shades: Vec<Shade>,
-    roots: Vec<usize>,
     nodes: Vec<Node>,
+    /// Nodes by parent, the processes last; those of one parent by label.
+    siblings: Vec<u32>,
+    /// For each node where its children begin in `siblings`, and where the processes do.
+    first_child: Vec<u32>,
 }
 
 impl CallTree {
@@ -48,12 +54,9 @@ impl CallTree {
         for sample in trace.samples.iter() {
             let process = trace.threads[sample.thread.index()].process;
             let node = builder.node_of(process, sample.stack);
-            builder.nodes[node].own += 1;
+            builder.nodes[node as usize].own += 1;
         }
-        let mut tree = builder.finish();
-        tree.sum_up();
-        tree.sort();
-        tree
+        builder.finish()
     }
 
     /// All labels with what they stand for.
@@ -66,7 +69,10 @@ impl CallTree {
 
     /// Samples of all processes.
     pub(super) fn total(&self) -> u64 {
-        self.roots.iter().map(|&root| self.nodes[root].total).sum()
+        let processes = self.processes().iter();
+        processes
+            .map(|&process| self.nodes[process as usize].total)
+            .sum()
     }
 
     /// Calls `each` with every distinct stack, root first with `;` between, and the samples that end in it. Callees
@@ -80,19 +86,20 @@ impl CallTree {
     ) -> io::Result<()> {
         let mut path = String::new();
         // (node, length of its caller's path); a stack of our own, as the target decides on the depth.
-        let mut open: Vec<(usize, usize)> =
-            self.roots.iter().rev().map(|&root| (root, 0)).collect();
-        while let Some((node, caller_len)) = open.pop() {
-            let node = &self.nodes[node];
+        let processes = self.processes().iter().rev();
+        let mut open: Vec<(u32, usize)> = processes.map(|&process| (process, 0)).collect();
+        while let Some((row, caller_len)) = open.pop() {
+            let node = &self.nodes[row as usize];
             path.truncate(caller_len);
             if caller_len > 0 {
                 path.push(';');
             }
-            path.push_str(&self.labels[node.label]);
+            path.push_str(&self.labels[node.label as usize]);
             let mut own = node.own;
-            for &child in node.children.iter().rev() {
-                if self.nodes[child].total < min_total {
-                    own += self.nodes[child].total;
+            for &child in self.children(row).iter().rev() {
+                let total = self.nodes[child as usize].total;
+                if total < min_total {
+                    own += total;
                 } else {
                     open.push((child, path.len()));
                 }
@@ -104,32 +111,16 @@ impl CallTree {
         Ok(())
     }
 
-    fn sum_up(&mut self) {
-        for row in (0..self.nodes.len()).rev() {
-            let Node {
-                own, total, parent, ..
-            } = &mut self.nodes[row];
-            *total += *own;
-            let (total, parent) = (*total, *parent);
-            if let Some(parent) = parent {
-                self.nodes[parent].total += total;
-                self.nodes[parent].children.push(row);
-            }
-        }
+    fn processes(&self) -> &[u32] {
+        let first = self.first_child.last().copied().unwrap_or(0);
+        &self.siblings[first as usize..]
     }
 
-    fn sort(&mut self) {
-        let order: Vec<usize> = self.nodes.iter().map(|node| node.label).collect();
-        let by_label = |&node: &usize| &self.labels[order[node]];
-        for node in &mut self.nodes {
-            node.children.sort_unstable_by_key(by_label);
-        }
-        self.roots.sort_unstable_by_key(by_label);
+    fn children(&self, node: u32) -> &[u32] {
+        let [first, end] = [node, node + 1].map(|row| self.first_child[row as usize] as usize);
+        &self.siblings[first..end]
     }
 }
-
-/// A node's place: below a node, or a process at the top.
-type Place = (Option<usize>, usize);
 
 struct Builder<'a> {
     trace: &'a Trace,
@@ -137,9 +128,15 @@ struct Builder<'a> {
     labels: Interner<String>,
     shades: Vec<Shade>,
     nodes: Vec<Node>,
-    places: FxHashMap<Place, usize>,
-    /// Node of each stack in each process, so that a shared caller is walked once.
-    known: FxHashMap<(ProcessId, StackId), usize>,
+    /// Rows of `nodes`, by parent and label.
+    places: HashTable<u32>,
+    processes: FxHashMap<ProcessId, u32>,
+    /// The node of each stack in the process that had it last, so that a shared caller is walked once.
+    known: Vec<(ProcessId, u32)>,
+}
+
+fn hash(parent: u32, label: u32) -> u64 {
+    FxBuildHasher.hash_one((parent, label))
 }
 
 impl<'a> Builder<'a> {
@@ -150,79 +147,122 @@ impl<'a> Builder<'a> {
             labels: Interner::new(trace),
             shades: Vec::new(),
             nodes: Vec::new(),
-            places: FxHashMap::default(),
-            known: FxHashMap::default(),
+            places: HashTable::new(),
+            processes: FxHashMap::default(),
+            known: vec![(ProcessId(NOBODY), NOBODY); trace.stacks.len()],
         }
     }
 
     fn finish(self) -> CallTree {
-        let is_root = |&row: &usize| self.nodes[row].parent.is_none();
+        let mut nodes = self.nodes;
+        for row in (0..nodes.len()).rev() {
+            let Node {
+                own, total, parent, ..
+            } = &mut nodes[row];
+            *total += *own;
+            let (total, parent) = (*total, *parent);
+            if let Some(parent) = nodes.get_mut(parent as usize) {
+                parent.total += total;
+            }
+        }
+        let labels = self.labels.rows;
+        let mut by_text: Vec<usize> = (0..labels.len()).collect();
+        by_text.sort_unstable_by_key(|&label| &labels[label]);
+        let mut ranks = vec![0; labels.len()];
+        for (rank, label) in by_text.into_iter().enumerate() {
+            ranks[label] = rank;
+        }
+        let mut siblings: Vec<u32> = (0..nodes.len() as u32).collect();
+        siblings.sort_unstable_by_key(|&row| {
+            let node = &nodes[row as usize];
+            (node.parent, ranks[node.label as usize])
+        });
+        let mut first_child = Vec::with_capacity(nodes.len() + 1);
+        let mut next = 0;
+        for row in 0..=nodes.len() as u32 {
+            first_child.push(next);
+            let rest = siblings[next as usize..].iter();
+            next += rest
+                .take_while(|&&child| nodes[child as usize].parent == row)
+                .count() as u32;
+        }
         CallTree {
-            roots: (0..self.nodes.len()).filter(is_root).collect(),
-            labels: self.labels.rows,
+            labels,
             shades: self.shades,
-            nodes: self.nodes,
+            nodes,
+            siblings,
+            first_child,
         }
     }
 
-    fn node_of(&mut self, process: ProcessId, stack: StackId) -> usize {
+    fn node_of(&mut self, process: ProcessId, stack: StackId) -> u32 {
         // Up to the nearest caller that is known, then down again.
         let mut above = stack;
         let mut missing = Vec::new();
         let mut node = loop {
-            if let Some(&node) = self.known.get(&(process, above)) {
+            let Some((parent, frame)) = self.trace.stacks.node(above) else {
+                break self.process(process);
+            };
+            let (of, node) = self.known[above.index()];
+            if of == process {
                 break node;
             }
-            let Some((parent, frame)) = self.trace.stacks.node(above) else {
-                break self.root_of(process);
-            };
             missing.push((above, frame));
             above = parent;
         };
         for (stack, frame) in missing.into_iter().rev() {
-            let functions = self.trace.functions_leaf_first(frame);
-            for function in functions.collect::<Vec<_>>().into_iter().rev() {
+            for function in self.trace.functions_leaf_first(frame).rev() {
                 let label = self.label(frame, function);
-                node = self.push(Some(node), label);
+                node = self.push(node, label);
             }
-            self.known.insert((process, stack), node);
+            self.known[stack.index()] = (process, node);
         }
         node
     }
 
-    fn root_of(&mut self, process: ProcessId) -> usize {
+    fn process(&mut self, process: ProcessId) -> u32 {
+        if let Some(&node) = self.processes.get(&process) {
+            return node;
+        }
         let row = &self.trace.processes[process.index()];
         let text = sanitize::folded(&format!("{} ({})", row.name, row.pid));
         let label = self.labels.intern(text);
         self.shade(label, Shade::Process);
-        let root = self.push(None, label);
-        self.known.insert((process, StackId::EMPTY), root);
-        root
+        let node = self.push(NOBODY, label as u32);
+        self.processes.insert(process, node);
+        node
     }
 
-    fn push(&mut self, parent: Option<usize>, label: usize) -> usize {
-        match self.places.entry((parent, label)) {
-            Entry::Occupied(known) => *known.get(),
-            Entry::Vacant(place) => {
-                self.nodes.push(Node {
-                    parent,
-                    label,
-                    own: 0,
-                    total: 0,
-                    children: Vec::new(),
-                });
-                *place.insert(self.nodes.len() - 1)
-            }
+    fn push(&mut self, parent: u32, label: u32) -> u32 {
+        let Self { nodes, places, .. } = self;
+        let is_it = |&row: &u32| {
+            let node = &nodes[row as usize];
+            (node.parent, node.label) == (parent, label)
+        };
+        if let Some(&known) = places.find(hash(parent, label), is_it) {
+            return known;
         }
+        let row = nodes.len() as u32;
+        nodes.push(Node {
+            parent,
+            label,
+            own: 0,
+            total: 0,
+        });
+        places.insert_unique(hash(parent, label), row, |&row| {
+            let node = &nodes[row as usize];
+            hash(node.parent, node.label)
+        });
+        row
     }
 
-    fn label(&mut self, frame: FrameId, function: FunctionId) -> usize {
+    fn label(&mut self, frame: FrameId, function: FunctionId) -> u32 {
         let (trace, names) = (self.trace, self.names);
         let label = self.labels.row(trace, function, || {
             label_text(trace, names, frame, function)
         });
         self.shade(label, shade_of(trace, function));
-        label
+        label as u32
     }
 
     /// The first to use a text decides on its colour.

@@ -3,8 +3,8 @@
 //! ```text
 //! Trace ─┬─ perf_text ───────────── perf.data.txt ─┐
 //!        ├─ ctf ─────────────────── lttngTrace/ ───┤
-//!        ├─ call_tree ─┬─ folded ── stacks.folded ─┤
-//!        │             └─ flame_graph ─ .svg ──────┼─ archive ── NAME.trace.zip (file)
+//!        ├─ pictures ──┬─ folded ── stacks.folded ─┤
+//!        │  call_tree  └─ flame_graph ─ .svg ──────┼─ archive, deflate ── NAME.trace.zip (file)
 //!        ├─ summary ─────────────── summary.json ──┘
 //!        ├─ nettrace ────────────── NAME.nettrace (file)
 //!        └─ perf_data ───────────── NAME.perf.data (file) and NAME.perf.symbols (folder)
@@ -14,6 +14,7 @@ pub mod archive;
 mod call_tree;
 mod code_map;
 pub mod ctf;
+mod deflate;
 pub mod event_folder;
 pub(crate) mod event_json;
 pub mod file;
@@ -25,10 +26,12 @@ pub mod message_file;
 pub mod nettrace;
 pub mod perf_data;
 pub mod perf_text;
+mod pictures;
 pub(crate) mod sanitize;
 mod short_name;
 pub mod spool_file;
 pub mod summary;
 mod time_zero;
 
+pub use pictures::Pictures;
 pub use short_name::MethodNames;

@@ -28,9 +28,13 @@ use std::io::{self, Write};
 use super::label;
 use super::sanitize::{perf_comm, perf_event, perf_module, perf_symbol, perf_tier};
 use super::time_zero::TimeZero;
-use crate::trace::{FrameId, FunctionId, Nanos, Sample, StackId, Trace};
+use crate::bytes::put_digits;
+use crate::trace::{FrameId, Function, FunctionId, Nanos, Sample, StackId, Trace};
 
 const SECOND_NS: u64 = 1_000_000_000;
+
+/// Text that is written at once.
+const CHUNK_BYTES: usize = 1 << 16;
 
 /// PerfView interns stacks by recursion on threads with 1 MB of stack.
 const MAX_FRAMES: usize = 1000;
@@ -45,19 +49,18 @@ const CUT_FRAME: &[u8] = b"\t0 {truncated} (perfcollect)\n";
 pub fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
     let times = TimeZero::of(trace);
     let zero = Time(times.monotonic());
+    let mut buffer = Vec::new();
     if let Some(mark) = trace.quality.losses.mark() {
         // Readers take comments at the top, and nowhere else.
         writeln!(out, "# {mark}")?;
     }
-    writeln!(
-        out,
-        "swapper 0/0 [000] {zero}: 1 sched:sched_process_exit: comm=swapper pid=0 prio=120\n"
-    )?;
+    buffer.extend_from_slice(b"swapper 0/0 ");
+    put_moment(0, zero, &mut buffer);
+    buffer.extend_from_slice(b"1 sched:sched_process_exit: comm=swapper pid=0 prio=120\n\n");
 
     let text = Text::new(trace);
     let mut idle: BinaryHeap<Reverse<(Time, usize)>> = BinaryHeap::new();
     let mut now = zero;
-    let mut buffer = Vec::new();
     for (row, sample) in trace.samples.iter().enumerate() {
         // Late samples are moved, as one line out of order makes PerfView's weights negative.
         now = now.max(Time(times.moved(sample.time)));
@@ -65,49 +68,36 @@ pub fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
             && end <= now
         {
             idle.pop();
-            write_idle(end, cpu, &mut buffer)?;
+            put_idle(end, cpu, &mut buffer);
         }
         let cpu = row + 1;
-        text.sample(&sample, now, cpu, &mut buffer)?;
+        text.sample(&sample, now, cpu, &mut buffer);
         idle.push(Reverse((now.after(sample.weight), cpu)));
-        out.write_all(&buffer)?;
-        buffer.clear();
+        if buffer.len() >= CHUNK_BYTES {
+            out.write_all(&buffer)?;
+            buffer.clear();
+        }
     }
     while let Some(Reverse((end, cpu))) = idle.pop() {
-        write_idle(end, cpu, &mut buffer)?;
+        put_idle(end, cpu, &mut buffer);
     }
     out.write_all(&buffer)
 }
 
-/// More bytes than [`write()`] needs, and than the same stacks take folded.
-pub(super) fn max_bytes(trace: &Trace) -> u64 {
-    /// All of a sample and its idle line but for the frames.
-    const HEADERS: u64 = 512;
-    let text = Text::new(trace);
-    let mut bytes_of = Vec::with_capacity(trace.stacks.len());
-    for (_, caller, frame) in trace.stacks.nodes() {
-        let callers: u64 = bytes_of.get(caller.index()).copied().unwrap_or(0);
-        let functions = trace.functions_leaf_first(frame);
-        let own: usize = functions
-            .map(|function| text.functions[function.index()].max_bytes())
-            .sum();
-        bytes_of.push(callers + own as u64);
-    }
-    let stacks = trace
-        .samples
-        .iter()
-        .map(|sample| bytes_of.get(sample.stack.index()));
-    stacks
-        .map(|bytes| HEADERS + bytes.copied().unwrap_or(0))
-        .sum()
+/// Ends the sample on a CPU.
+fn put_idle(end: Time, cpu: usize, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"swapper 0/0 ");
+    put_moment(cpu, end, out);
+    out.extend_from_slice(b"1 cpu-clock: \n\t0 idle (vmlinux)\n\n");
 }
 
-/// Ends the sample on a CPU.
-fn write_idle(end: Time, cpu: usize, out: &mut Vec<u8>) -> io::Result<()> {
-    write!(
-        out,
-        "swapper 0/0 [{cpu:03}] {end}: 1 cpu-clock: \n\t0 idle (vmlinux)\n\n"
-    )
+/// `[001] 4321.987654321: `
+fn put_moment(cpu: usize, time: Time, out: &mut Vec<u8>) {
+    out.push(b'[');
+    put_digits::<10>(out, cpu as u64, 3, b'0');
+    out.extend_from_slice(b"] ");
+    time.put(out);
+    out.extend_from_slice(b": ");
 }
 
 /// A time as perf prints it: seconds and, to the nanosecond, their fraction.
@@ -118,11 +108,11 @@ impl Time {
     fn after(self, weight: Nanos) -> Self {
         Self(self.0.saturating_add(weight.0))
     }
-}
 
-impl std::fmt::Display for Time {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}.{:09}", self.0 / SECOND_NS, self.0 % SECOND_NS)
+    fn put(self, out: &mut Vec<u8>) {
+        put_digits::<10>(out, self.0 / SECOND_NS, 1, b'0');
+        out.push(b'.');
+        put_digits::<10>(out, self.0 % SECOND_NS, 9, b'0');
     }
 }
 
@@ -131,139 +121,86 @@ impl std::fmt::Display for Time {
 struct Text<'a> {
     trace: &'a Trace,
     event: String,
-    comms: Vec<String>,
+    /// Process and thread.
+    threads: Vec<String>,
     functions: Vec<FunctionText>,
 }
 
 /// A function's part of a frame line.
 struct FunctionText {
-    /// `None`: the offset of the frame is the name.
-    symbol: Option<String>,
-    /// Module and end of line.
-    rest: String,
+    /// Whether the name is in `text`; else the offset of the frame is the name.
+    has_name: bool,
+    /// All behind the address but for such a name.
+    text: String,
 }
 
 impl FunctionText {
-    fn max_bytes(&self) -> usize {
-        /// An address, an offset, and what separates them.
-        const NUMBERS: usize = 40;
-        NUMBERS + self.symbol.as_ref().map_or(0, String::len) + self.rest.len()
+    fn of(function: &Function) -> Self {
+        let tier = function.tier.as_deref().and_then(perf_tier);
+        let tier = tier.map_or_else(String::new, |tier| format!("[{tier}]"));
+        let module = perf_module(&function.module)
+            .unwrap_or_else(|| label::module_of_kind(function.kind).to_owned());
+        let name = label::known_name(function)
+            .map(|name| perf_symbol(name) + &tier)
+            .or_else(|| Some(format!("{:#x}", function.start?)));
+        Self {
+            has_name: name.is_some(),
+            text: format!("{} ({module})\n", name.unwrap_or_default()),
+        }
     }
 }
 
 impl<'a> Text<'a> {
     fn new(trace: &'a Trace) -> Self {
-        let functions = trace.functions.iter().map(|function| {
-            let tier = function.tier.as_deref().and_then(perf_tier);
-            let tier = tier.map_or_else(String::new, |tier| format!("[{tier}]"));
-            let module = perf_module(&function.module)
-                .unwrap_or_else(|| label::module_of_kind(function.kind).to_owned());
-            FunctionText {
-                symbol: label::known_name(function)
-                    .map(|name| perf_symbol(name) + &tier)
-                    .or_else(|| Some(format!("{:#x}", function.start?))),
-                rest: format!(" ({module})\n"),
-            }
-        });
+        let processes = trace.processes.iter();
+        let processes: Vec<_> = processes
+            .map(|process| format!("{} {}", perf_comm(&process.name), process.pid))
+            .collect();
+        let threads = trace.threads.iter();
         Self {
             trace,
             event: perf_event(&trace.info.event),
-            comms: trace.processes.iter().map(|p| perf_comm(&p.name)).collect(),
-            functions: functions.collect(),
+            threads: threads
+                .map(|thread| format!("{}/{} ", processes[thread.process.index()], thread.tid))
+                .collect(),
+            functions: trace.functions.iter().map(FunctionText::of).collect(),
         }
     }
 
-    fn sample(&self, sample: &Sample, time: Time, cpu: usize, out: &mut Vec<u8>) -> io::Result<()> {
-        let thread = &self.trace.threads[sample.thread.index()];
-        let pid = self.trace.process_of(sample.thread).pid;
-        let comm = &self.comms[thread.process.index()];
-        let (tid, weight, event) = (thread.tid, sample.weight, &self.event);
-        writeln!(
-            out,
-            "{comm} {pid}/{tid} [{cpu:03}] {time}: {weight} {event}: "
-        )?;
-        self.stack(sample.stack, out)?;
+    fn sample(&self, sample: &Sample, time: Time, cpu: usize, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.threads[sample.thread.index()].as_bytes());
+        put_moment(cpu, time, out);
+        put_digits::<10>(out, sample.weight.0, 1, b'0');
+        out.push(b' ');
+        out.extend_from_slice(self.event.as_bytes());
+        out.extend_from_slice(b": \n");
+        self.stack(sample.stack, out);
         out.push(b'\n');
-        Ok(())
     }
 
-    fn stack(&self, stack: StackId, out: &mut Vec<u8>) -> io::Result<()> {
+    fn stack(&self, stack: StackId, out: &mut Vec<u8>) {
         let mut lines = 0;
         for frame in self.trace.stacks.leaf_first(stack) {
             for function in self.trace.functions_leaf_first(frame) {
                 lines += 1;
                 if lines == MAX_FRAMES {
-                    return out.write_all(CUT_FRAME);
+                    return out.extend_from_slice(CUT_FRAME);
                 }
-                self.frame(frame, function, out)?;
+                self.frame(frame, function, out);
             }
         }
-        Ok(())
     }
 
-    fn frame(&self, frame: FrameId, function: FunctionId, out: &mut Vec<u8>) -> io::Result<()> {
-        let code = &self.trace.frames[frame.index()];
-        let text = &self.functions[function.index()];
-        write!(out, "\t{:x} ", code.offset)?;
-        match &text.symbol {
-            Some(symbol) => out.extend_from_slice(symbol.as_bytes()),
-            None => write!(out, "{:#x}", code.offset)?,
+    fn frame(&self, frame: FrameId, function: FunctionId, out: &mut Vec<u8>) {
+        let offset = self.trace.frames[frame.index()].offset;
+        let function = &self.functions[function.index()];
+        out.push(b'\t');
+        put_digits::<16>(out, offset, 1, b'0');
+        out.push(b' ');
+        if !function.has_name {
+            out.extend_from_slice(b"0x");
+            put_digits::<16>(out, offset, 1, b'0');
         }
-        out.extend_from_slice(text.rest.as_bytes());
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-    use crate::output::folded;
-    use crate::trace::{Frame, Function, FunctionKind, Pid, Process, ProcessId, Thread, ThreadId};
-
-    #[test]
-    fn no_text_is_larger_than_promised() {
-        for name in [
-            None,
-            Some("f".into()),
-            Some("\u{202e}\n".repeat(40_000).into()),
-        ] {
-            let mut trace = Trace::default();
-            trace.processes.push(Process {
-                pid: Pid(i32::MAX),
-                name: "p".repeat(15).into(),
-                command_line: "".into(),
-            });
-            trace.threads.push(Thread {
-                process: ProcessId(0),
-                tid: crate::trace::Tid(i32::MAX),
-                name: "".into(),
-            });
-            trace.functions.push(Function {
-                name,
-                module: "m".into(),
-                tier: None,
-                kind: FunctionKind::Jit,
-                start: None,
-                inlined: true,
-            });
-            trace.frame_functions.push(FunctionId(0));
-            trace.frames.push(Frame {
-                offset: u64::MAX,
-                functions: 0..1,
-            });
-            let stack = trace.stacks.intern([FrameId(0); 3]);
-            trace.samples.push(Sample {
-                time: Nanos(u64::MAX),
-                weight: Nanos(u64::MAX),
-                thread: ThreadId(0),
-                cpu: crate::trace::Cpu(0),
-                stack,
-            });
-            let (mut text, mut stacks) = (Vec::new(), Vec::new());
-            write(&trace, &mut text).unwrap();
-            folded::write(&trace, &mut stacks).unwrap();
-            assert!(text.len().max(stacks.len()) as u64 <= max_bytes(&trace));
-        }
+        out.extend_from_slice(function.text.as_bytes());
     }
 }

@@ -4,8 +4,6 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use rustc_hash::FxHashMap;
-
 use super::label::{self, Interner};
 use super::sanitize;
 use crate::download::BuildId;
@@ -180,14 +178,20 @@ struct Counts {
 }
 
 fn methods(trace: &Trace) -> Vec<(Method<'_>, Counts)> {
-    let mut samples_of: FxHashMap<StackId, u64> = FxHashMap::default();
+    let mut samples_of = vec![0_u64; trace.stacks.len()];
     for sample in trace.samples.iter() {
-        *samples_of.entry(sample.stack).or_default() += 1;
+        if let Some(samples) = samples_of.get_mut(sample.stack.index()) {
+            *samples += 1;
+        }
     }
+    let with_samples = samples_of
+        .iter()
+        .enumerate()
+        .filter(|(_, count)| **count > 0);
     let mut names = Interner::new(trace);
     let mut counts: Vec<Counts> = Vec::new();
-    for (stack_number, (&stack, &samples)) in samples_of.iter().enumerate() {
-        for (depth, (frame, function)) in functions(trace, stack).enumerate() {
+    for (stack, &samples) in with_samples {
+        for (depth, (frame, function)) in functions(trace, StackId(stack as u32)).enumerate() {
             let kind = trace.functions[function.index()].kind;
             if kind == FunctionKind::Marker {
                 continue;
@@ -208,8 +212,8 @@ fn methods(trace: &Trace) -> Vec<(Method<'_>, Counts)> {
             if depth == 0 {
                 count.own += samples;
             }
-            if count.last_stack != stack_number {
-                count.last_stack = stack_number;
+            if count.last_stack != stack {
+                count.last_stack = stack;
                 count.total += samples;
             }
         }

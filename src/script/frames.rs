@@ -1,7 +1,4 @@
-//! The text of a frame: address, function, file. Each is made once.
-
-use std::io::Write;
-use std::ops::Range;
+//! The text of a frame: address, function, file. That of a function is made once.
 
 use perfcollect_symbols::Aliases;
 use perfcollect_symbols::demangle::demangle_bare;
@@ -12,13 +9,15 @@ use rustc_hash::FxHashMap;
 
 use super::fields::Fields;
 use super::kernel::Kernel;
+use crate::bytes::put_digits;
 use crate::machine::{Backing, CodeFile, Content, Machine, Mapping};
 use crate::naming;
 use crate::perf::KernelCode;
 use crate::trace::{ModuleId, Pid};
 
-/// Texts that are kept, in bytes; when there are more, all are made anew.
+/// Names and files that are kept, in bytes, and addresses; when there are more, all are made anew.
 const MAX_TEXT_BYTES: usize = 16 << 20;
+const MAX_ADDRESSES: usize = 512 << 10;
 /// Perf maps that are kept.
 const MAX_MAPS: usize = 64;
 const UNKNOWN: &[u8] = b"[unknown]";
@@ -31,17 +30,55 @@ enum Key {
     In(ModuleId, u64),
     /// Process, object and address: code made at run time.
     Jit(Pid, ModuleId, u64),
-    Nowhere(u64),
 }
 
 /// Makes texts, and keeps them with what they are made from.
 pub(super) struct Frames {
-    fields: Fields,
     pub(super) kernel: Kernel,
     files: FxHashMap<ModuleId, Symbols>,
     maps: FxHashMap<Pid, PerfMap>,
-    known: FxHashMap<Key, Range<u32>>,
-    text: Vec<u8>,
+    known: FxHashMap<Key, Text>,
+    texts: Texts,
+}
+
+/// Where in the texts a function and its file are.
+#[derive(Clone, Copy, Debug)]
+struct Text {
+    start: u32,
+    end: u32,
+}
+
+/// What stands behind the address.
+struct Texts {
+    fields: Fields,
+    bytes: Vec<u8>,
+}
+
+impl Texts {
+    fn add(&mut self, name: Option<&[u8]>, dso: &[u8]) -> Text {
+        let start = self.bytes.len() as u32;
+        write_names(self.fields, name, dso, &mut self.bytes);
+        Text {
+            start,
+            end: self.bytes.len() as u32,
+        }
+    }
+
+    fn get(&self, text: Text) -> &[u8] {
+        &self.bytes[text.start as usize..text.end as usize]
+    }
+}
+
+fn write_names(fields: Fields, name: Option<&[u8]>, dso: &[u8], out: &mut Vec<u8>) {
+    if fields.sym {
+        out.push(b' ');
+        out.extend(printable(name.unwrap_or(UNKNOWN)));
+    }
+    if fields.dso {
+        out.extend_from_slice(b" (");
+        out.extend(printable(dso));
+        out.push(b')');
+    }
 }
 
 /// The functions of a file.
@@ -49,8 +86,8 @@ pub(super) struct Frames {
 struct Symbols {
     segments: Vec<LoadSegment>,
     tables: Vec<SymbolTable>,
-    /// Demangled names by the start of the function, which has many addresses.
-    names: FxHashMap<u64, Box<[u8]>>,
+    /// Texts of functions by their start, as they have many addresses.
+    functions: FxHashMap<u64, Text>,
 }
 
 impl Symbols {
@@ -66,33 +103,37 @@ impl Symbols {
         Self {
             segments: elf.load_segments(),
             tables: naming::elf::symbols(file, Aliases::AsPerf),
-            names: FxHashMap::default(),
+            functions: FxHashMap::default(),
         }
     }
 
-    fn name(&mut self, offset: u64) -> Option<Box<[u8]>> {
+    fn text(&mut self, offset: u64, dso: &[u8], texts: &mut Texts) -> Text {
         let address = self.segments.iter().find_map(|segment| {
             let at = offset.checked_sub(segment.file_offset)?;
             let inside = segment.executable && at < segment.file_size;
             inside.then(|| segment.address.checked_add(at))?
-        })?;
-        let mut found = self.tables.iter().filter_map(|table| table.lookup(address));
-        let symbol = found.next()?;
-        let name = self.names.entry(symbol.start);
-        let name = name.or_insert_with(|| demangle_bare(symbol.name).as_bytes().into());
-        Some(name.clone())
+        });
+        let mut tables = self.tables.iter();
+        let symbol = address.and_then(|address| tables.find_map(|table| table.lookup(address)));
+        let Some(symbol) = symbol else {
+            return texts.add(None, dso);
+        };
+        let text = self.functions.entry(symbol.start);
+        *text.or_insert_with(|| texts.add(Some(demangle_bare(symbol.name).as_bytes()), dso))
     }
 }
 
 impl Frames {
     pub(super) fn new(fields: Fields, kernel: Kernel) -> Self {
         Self {
-            fields,
             kernel,
             files: FxHashMap::default(),
             maps: FxHashMap::default(),
             known: FxHashMap::default(),
-            text: Vec::new(),
+            texts: Texts {
+                fields,
+                bytes: Vec::new(),
+            },
         }
     }
 
@@ -104,18 +145,21 @@ impl Frames {
 
     fn forget(&mut self) {
         self.known.clear();
-        self.text.clear();
+        self.texts.bytes.clear();
+        for symbols in self.files.values_mut() {
+            symbols.functions.clear();
+        }
     }
 
     /// Appends a frame in the kernel.
     pub(super) fn kernel(&mut self, ip: u64, is_line: bool, out: &mut Vec<u8>) {
-        self.put(Key::Kernel(ip), is_line, out, |frames, frame| {
-            frame.dso = frames.kernel.object(ip).unwrap_or(UNKNOWN).into();
-            frame.name = match &*frame.dso {
-                UNKNOWN => None,
-                _ => frames.kernel.name(ip).map(Into::into),
+        let text = self.text(Key::Kernel(ip), |Self { kernel, texts, .. }| {
+            let Some(dso) = kernel.object(ip).map(Box::<[u8]>::from) else {
+                return texts.add(None, UNKNOWN);
             };
+            texts.add(kernel.name(ip), &dso)
         });
+        put(ip, self.texts.get(text), is_line, out);
     }
 
     /// Appends a frame of a process.
@@ -129,135 +173,67 @@ impl Frames {
     ) {
         let mapping = machine.mapping(pid, ip);
         let Some((mapping, object)) = mapping.and_then(|found| Some((found, found.object?))) else {
-            return self.put(Key::Nowhere(ip), is_line, out, |_, frame| {
-                frame.dso = UNKNOWN.into();
-            });
+            let mut text = Vec::new();
+            write_names(self.texts.fields, None, UNKNOWN, &mut text);
+            return put(ip, &text, is_line, out);
         };
         let file = machine.files().file(object);
         let offset = shown_offset(mapping, &file.path, ip);
-        // A single address is shown as it is.
-        let shown = if is_line { offset } else { ip };
-        match mapping.backing {
-            Backing::File(_) if is_line => {
-                self.put(Key::In(object, offset), is_line, out, |frames, frame| {
-                    frame.dso = file.path.clone();
-                    frame.name = frames.name_in(object, file, offset);
-                });
-            }
-            Backing::File(_) => self.put_anew(shown, out, |frames, frame| {
-                frame.dso = file.path.clone();
-                frame.name = frames.name_in(object, file, offset);
+        let text = match mapping.backing {
+            Backing::File(_) => self.text(Key::In(object, offset), |frames| {
+                let symbols = frames.files.entry(object);
+                let symbols = symbols.or_insert_with(|| Symbols::of(file));
+                symbols.text(offset, &file.path, &mut frames.texts)
             }),
             Backing::Jit | Backing::DoubleMapped => {
-                let key = Key::Jit(pid, object, ip);
-                self.put(key, is_line, out, |frames, frame| {
-                    frame.shown = shown;
-                    frame.dso = match is_anonymous(&file.path) {
-                        true => format!("/tmp/perf-{pid}.map").into_bytes().into(),
-                        false => file.path.clone(),
+                self.text(Key::Jit(pid, object, ip), |frames| {
+                    let map = format!("/tmp/perf-{pid}.map");
+                    let dso = match is_anonymous(&file.path) {
+                        true => map.as_bytes(),
+                        false => &file.path,
                     };
-                    frame.name = frames.name_in_map(machine, pid, ip);
-                });
+                    let maps = map_of(&mut frames.maps, machine, pid);
+                    let symbol = maps.lookup(ip);
+                    frames.texts.add(symbol.map(|symbol| symbol.name), dso)
+                })
             }
-        }
+        };
+        // A single address is shown as it is.
+        let shown = if is_line { offset } else { ip };
+        put(shown, self.texts.get(text), is_line, out);
     }
 
-    fn name_in(&mut self, object: ModuleId, file: &CodeFile, offset: u64) -> Option<Box<[u8]>> {
-        let symbols = self.files.entry(object);
-        let symbols = symbols.or_insert_with(|| Symbols::of(file));
-        symbols.name(offset)
-    }
-
-    fn name_in_map(&mut self, machine: &Machine, pid: Pid, ip: u64) -> Option<Box<[u8]>> {
-        if !self.maps.contains_key(&pid) {
-            if self.maps.len() >= MAX_MAPS {
-                self.maps.clear();
-            }
-            self.maps.insert(pid, naming::perf_map(machine, pid));
+    /// The text of a frame, made now if it is not known.
+    fn text(&mut self, key: Key, make: impl FnOnce(&mut Self) -> Text) -> Text {
+        if let Some(&known) = self.known.get(&key) {
+            return known;
         }
-        let symbol = self.maps.get(&pid)?.lookup(ip)?;
-        Some(symbol.name.into())
-    }
-
-    fn put(
-        &mut self,
-        key: Key,
-        is_line: bool,
-        out: &mut Vec<u8>,
-        make: impl FnOnce(&mut Self, &mut Frame),
-    ) {
-        if !is_line {
-            return self.put_anew(key.address(), out, make);
-        }
-        if let Some(known) = self.known.get(&key) {
-            let known = known.start as usize..known.end as usize;
-            return out.extend_from_slice(&self.text[known]);
-        }
-        if self.text.len() > MAX_TEXT_BYTES {
+        if self.texts.bytes.len() > MAX_TEXT_BYTES || self.known.len() > MAX_ADDRESSES {
             self.forget();
         }
-        let mut frame = Frame::at(key.address());
-        make(self, &mut frame);
-        let start = self.text.len();
-        self.text.push(b'\t');
-        frame.write(self.fields, &mut self.text);
-        self.text.push(b'\n');
-        out.extend_from_slice(&self.text[start..]);
-        self.known.insert(key, start as u32..self.text.len() as u32);
-    }
-
-    /// The same for an address that stands behind its sample.
-    fn put_anew(
-        &mut self,
-        shown: u64,
-        out: &mut Vec<u8>,
-        make: impl FnOnce(&mut Self, &mut Frame),
-    ) {
-        let mut frame = Frame::at(shown);
-        make(self, &mut frame);
-        frame.write(self.fields, out);
+        let text = make(self);
+        self.known.insert(key, text);
+        text
     }
 }
 
-impl Key {
-    fn address(self) -> u64 {
-        match self {
-            Self::Kernel(address)
-            | Self::In(_, address)
-            | Self::Jit(_, _, address)
-            | Self::Nowhere(address) => address,
-        }
+fn map_of<'a>(maps: &'a mut FxHashMap<Pid, PerfMap>, machine: &Machine, pid: Pid) -> &'a PerfMap {
+    if maps.len() >= MAX_MAPS && !maps.contains_key(&pid) {
+        maps.clear();
     }
+    let map = maps.entry(pid);
+    map.or_insert_with(|| naming::perf_map(machine, pid))
 }
 
-/// A frame before it is text.
-struct Frame {
-    shown: u64,
-    name: Option<Box<[u8]>>,
-    dso: Box<[u8]>,
-}
-
-impl Frame {
-    fn at(shown: u64) -> Self {
-        Self {
-            shown,
-            name: None,
-            dso: Box::default(),
-        }
+/// Appends a frame: a line, or what stands behind its sample.
+fn put(shown: u64, text: &[u8], is_line: bool, out: &mut Vec<u8>) {
+    if is_line {
+        out.push(b'\t');
     }
-
-    fn write(&self, fields: Fields, out: &mut Vec<u8>) {
-        // Writing to memory cannot fail.
-        let _ = write!(out, "{:16x}", self.shown);
-        if fields.sym {
-            out.push(b' ');
-            out.extend(printable(self.name.as_deref().unwrap_or(UNKNOWN)));
-        }
-        if fields.dso {
-            out.extend_from_slice(b" (");
-            out.extend(printable(&self.dso));
-            out.push(b')');
-        }
+    put_digits::<16>(out, shown, 16, b' ');
+    out.extend_from_slice(text);
+    if is_line {
+        out.push(b'\n');
     }
 }
 

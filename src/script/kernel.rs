@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
+use std::thread::{self, JoinHandle};
 
 use perfcollect_symbols::Aliases;
 use perfcollect_symbols::kallsyms::KernelSymbols;
@@ -23,15 +24,18 @@ pub(super) struct Kernel {
     /// What the kernel made at run time and is there now, by start: end and name.
     made: BTreeMap<u64, (u64, Box<[u8]>)>,
     symbols: KernelSymbols,
+    /// Reads them meanwhile.
+    reading: Option<JoinHandle<Option<KernelSymbols>>>,
 }
 
 impl Kernel {
-    /// Takes functions from a list of them.
+    /// Takes functions from a list of them, which takes the kernel long to make.
     pub(super) fn read_symbols(&mut self, kallsyms: &Path) {
-        let symbols = File::open(kallsyms).ok();
-        let symbols =
-            symbols.map(|file| KernelSymbols::read_by(BufReader::new(file), Aliases::AsPerf));
-        self.symbols = symbols.and_then(Result::ok).unwrap_or_default();
+        let kallsyms = kallsyms.to_owned();
+        self.reading = Some(thread::spawn(move || {
+            let file = BufReader::new(File::open(kallsyms).ok()?);
+            KernelSymbols::read_by(file, Aliases::AsPerf).ok()
+        }));
     }
 
     /// Takes in a mapping of the kernel's; of a module whose build id the recording lists, perf shows the path.
@@ -77,7 +81,13 @@ impl Kernel {
         (ip < *end).then_some(name)
     }
 
-    pub(super) fn name(&self, ip: u64) -> Option<&[u8]> {
+    pub(super) fn name(&mut self, ip: u64) -> Option<&[u8]> {
+        if let Some(reading) = self.reading.take() {
+            self.symbols = match reading.join() {
+                Ok(symbols) => symbols.unwrap_or_default(),
+                Err(panic) => std::panic::resume_unwind(panic),
+            };
+        }
         let by_list = || self.symbols.lookup(ip).map(|found| found.symbol.name);
         self.made_at(ip).or_else(by_list)
     }

@@ -18,9 +18,12 @@ pub use fields::{Fields, UnknownField};
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::thread;
 
 use perf_event_open_sys::bindings as sys;
 
+use crate::bytes::put_digits;
 use crate::machine::{Machine, Recorded};
 use crate::perf::{CpuMode, Record, SampleRecord};
 use crate::perf_data::{About, Attribute, Entry, EventSource, Reader};
@@ -32,7 +35,9 @@ use stacks::Stacks;
 use tracepoint::Formats;
 
 /// Text that is written at once.
-const CHUNK_BYTES: usize = 1 << 16;
+const CHUNK_BYTES: usize = 256 << 10;
+/// Chunks that wait to be written.
+const CHUNKS_AHEAD: usize = 4;
 /// Frames of a stack that are printed, as perf's own limit is.
 const MAX_FRAMES: usize = 127;
 const CALLCHAIN_CONTEXT_MAX: u64 = -4095_i64 as u64;
@@ -55,7 +60,7 @@ pub fn print<R: io::Read>(
     mut recorded: Recorded,
     kallsyms: Option<&Path>,
     fields: Fields,
-    out: impl Write,
+    out: impl Write + Send,
 ) -> io::Result<Printed> {
     let about = &reader.about;
     recorded.learn(&about.host, &about.release, &about.build_ids);
@@ -63,9 +68,10 @@ pub fn print<R: io::Read>(
     if let Some(kallsyms) = kallsyms {
         kernel.read_symbols(kallsyms);
     }
+    let (chunks, written) = mpsc::sync_channel(CHUNKS_AHEAD);
     let mut script = Script {
         fields,
-        out,
+        chunks,
         text: Vec::with_capacity(2 * CHUNK_BYTES),
         event_width: about
             .events
@@ -80,23 +86,30 @@ pub fn print<R: io::Read>(
         formats: Default::default(),
         printed: Printed::default(),
     };
-    let mut failed = None;
-    reader.each(|about, entry| match script.take(about, &entry) {
-        Ok(()) => ControlFlow::Continue(()),
-        Err(error) => {
-            failed = Some(error);
-            ControlFlow::Break(())
+    // Writing takes a third of the time.
+    thread::scope(|scope| {
+        let writing = scope.spawn(|| write_chunks(written, out));
+        reader.each(|about, entry| script.take(about, &entry));
+        let printed = script.finish();
+        match writing.join() {
+            Ok(written) => written.map(|()| printed),
+            Err(panic) => std::panic::resume_unwind(panic),
         }
-    });
-    match failed {
-        Some(error) => Err(error),
-        None => script.finish(),
-    }
+    })
 }
 
-struct Script<W> {
+/// Writes chunks until there are no more. Ends with the first error; then nobody takes chunks.
+fn write_chunks(chunks: Receiver<Vec<u8>>, mut out: impl Write) -> io::Result<()> {
+    for chunk in chunks {
+        out.write_all(&chunk)?;
+    }
+    out.flush()
+}
+
+struct Script {
     fields: Fields,
-    out: W,
+    /// To whom writes them.
+    chunks: SyncSender<Vec<u8>>,
     text: Vec<u8>,
     /// Names of events are as wide as the widest.
     event_width: usize,
@@ -109,15 +122,19 @@ struct Script<W> {
     printed: Printed,
 }
 
-impl<W: Write> Script<W> {
-    fn take(&mut self, about: &About, entry: &Entry<'_>) -> io::Result<()> {
+impl Script {
+    /// Breaks off when nothing can be written.
+    fn take(&mut self, about: &About, entry: &Entry<'_>) -> ControlFlow<()> {
         match &entry.record {
             Record::Sample(sample) => {
                 self.printed.samples += 1;
                 self.sample(about, &about.events[entry.event], sample);
                 if self.text.len() >= CHUNK_BYTES {
-                    self.out.write_all(&self.text)?;
-                    self.text.clear();
+                    let next = Vec::with_capacity(2 * CHUNK_BYTES);
+                    let chunk = std::mem::replace(&mut self.text, next);
+                    if self.chunks.send(chunk).is_err() {
+                        return ControlFlow::Break(());
+                    }
                 }
             }
             Record::Mapping(mapping) if mapping.pid.0 < 0 => {
@@ -140,13 +157,13 @@ impl<W: Write> Script<W> {
                 self.machine.apply(entry.time, record);
             }
         }
-        Ok(())
+        ControlFlow::Continue(())
     }
 
-    fn finish(mut self) -> io::Result<Printed> {
-        self.out.write_all(&self.text)?;
-        self.out.flush()?;
-        Ok(self.printed)
+    fn finish(self) -> Printed {
+        // Whoever does not take it says why.
+        let _ = self.chunks.send(self.text);
+        self.printed
     }
 
     fn sample(&mut self, about: &About, event: &Attribute, sample: &SampleRecord<'_>) {
@@ -198,7 +215,9 @@ impl<W: Write> Script<W> {
             (false, false) => Ok(()),
         };
         if fields.cpu && event.has(sys::PERF_SAMPLE_CPU) {
-            let _ = write!(text, "[{:03}] ", sample.cpu.0);
+            text.push(b'[');
+            put_digits::<10>(text, sample.cpu.0.into(), 3, b'0');
+            text.extend_from_slice(b"] ");
         }
         if fields.time && event.has(sys::PERF_SAMPLE_TIME) {
             time(sample.time, text);
@@ -208,7 +227,8 @@ impl<W: Write> Script<W> {
                 true => sample.period,
                 false => event.period,
             };
-            let _ = write!(text, "{period:10} ");
+            put_digits::<10>(text, period, 10, b' ');
+            text.push(b' ');
         }
         if fields.event {
             let _ = write!(text, "{:>1$}: ", event.name, *event_width);
@@ -306,5 +326,8 @@ fn comm(machine: &Machine, tid: Tid, width: usize, text: &mut Vec<u8>) {
 /// Seconds and microseconds, at least twelve characters.
 fn time(time: Nanos, text: &mut Vec<u8>) {
     let (seconds, micros) = (time.0 / 1_000_000_000, time.0 / 1000 % 1_000_000);
-    let _ = write!(text, "{seconds:5}.{micros:06}: ");
+    put_digits::<10>(text, seconds, 5, b' ');
+    text.push(b'.');
+    put_digits::<10>(text, micros, 6, b'0');
+    text.extend_from_slice(b": ");
 }

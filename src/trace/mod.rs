@@ -190,7 +190,10 @@ pub struct Trace {
 
 impl Trace {
     /// Functions of a frame, innermost (inlined) first.
-    pub fn functions_leaf_first(&self, frame: FrameId) -> impl Iterator<Item = FunctionId> + '_ {
+    pub fn functions_leaf_first(
+        &self,
+        frame: FrameId,
+    ) -> impl DoubleEndedIterator<Item = FunctionId> + '_ {
         let Range { start, end } = self.frames[frame.index()].functions;
         self.frame_functions[start as usize..end as usize]
             .iter()

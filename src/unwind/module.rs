@@ -14,9 +14,20 @@ use crate::machine::Content;
 /// The unwinder of one file.
 pub(super) type FileUnwinder = UnwinderNative<Vec<u8>, MayAllocateDuringUnwind>;
 
+fn elf_file(content: &Content) -> Option<ElfFile<'_>> {
+    match content {
+        Content::File(file) => ElfFile::open(file).ok(),
+        Content::Vdso(image) => ElfFile::parse(image).ok(),
+        Content::Unavailable(_) => None,
+    }
+}
+
+/// Where an ELF file has its bytes in memory.
+#[derive(Default)]
+pub(super) struct Segments(Vec<LoadSegment>);
+
 /// An ELF file that code is unwound in.
 pub(super) struct ElfModule {
-    segments: Vec<LoadSegment>,
     /// Of the unwind sections, and of managed code.
     bytes: usize,
     /// Knows one module at base address 0, so it takes addresses as the file states them.
@@ -27,14 +38,44 @@ pub(super) struct ElfModule {
     managed: Option<Section>,
 }
 
+impl Segments {
+    /// Reads the headers. `None`: as of [`ElfModule::read`].
+    pub(super) fn read(content: &Content) -> Option<Self> {
+        Some(Self(elf_file(content)?.load_segments()))
+    }
+
+    /// The address the file states for the byte at `file_offset`, by the segment that holds it.
+    ///
+    /// A mapping may begin before its segment (page rounding) and be a piece of it (mprotect), so the segment is
+    /// found by the byte itself, never by comparing ranges.
+    pub(super) fn address_of(&self, file_offset: u64) -> Option<u64> {
+        let segment = self.0.iter().find(|segment| {
+            segment.executable
+                && file_offset
+                    .checked_sub(segment.file_offset)
+                    .is_some_and(|at| at < segment.file_size)
+        })?;
+        segment
+            .address
+            .checked_add(file_offset - segment.file_offset)
+    }
+
+    /// The opposite: where in the file the byte at an address is.
+    pub(super) fn file_offset_of(&self, address: u64) -> Option<u64> {
+        let within = |segment: &LoadSegment| {
+            let at = address.checked_sub(segment.address)?;
+            (at < segment.file_size).then_some(at)
+        };
+        self.0
+            .iter()
+            .find_map(|segment| segment.file_offset.checked_add(within(segment)?))
+    }
+}
+
 impl ElfModule {
     /// Reads the unwind sections. `None`: not an ELF file, damaged, or not readable.
     pub(super) fn read(content: &Content) -> Option<Self> {
-        let elf = match content {
-            Content::File(file) => ElfFile::open(file).ok()?,
-            Content::Vdso(image) => ElfFile::parse(image).ok()?,
-            Content::Unavailable(_) => return None,
-        };
+        let elf = elf_file(content)?;
         let mut unwinder = FileUnwinder::new();
         let mut bytes = 0;
         if let Ok(sections) = elf.unwind_sections() {
@@ -65,7 +106,6 @@ impl ElfModule {
         }
         let managed = elf.managed_code();
         Some(Self {
-            segments: elf.load_segments(),
             bytes: bytes + managed.as_ref().map_or(0, |section| section.data.len()),
             unwinder,
             stubs: elf.stub_sections(),
@@ -99,33 +139,6 @@ impl ElfModule {
             stub::linkage_rule(code, done, at < section.stub_bytes)
         })
     }
-
-    /// The address the file states for the byte at `file_offset`, by the segment that holds it.
-    ///
-    /// A mapping may begin before its segment (page rounding) and be a piece of it (mprotect), so the segment is
-    /// found by the byte itself, never by comparing ranges.
-    pub(super) fn address_of(&self, file_offset: u64) -> Option<u64> {
-        let segment = self.segments.iter().find(|segment| {
-            segment.executable
-                && file_offset
-                    .checked_sub(segment.file_offset)
-                    .is_some_and(|at| at < segment.file_size)
-        })?;
-        segment
-            .address
-            .checked_add(file_offset - segment.file_offset)
-    }
-
-    /// The opposite: where in the file the byte at an address is.
-    pub(super) fn file_offset_of(&self, address: u64) -> Option<u64> {
-        let within = |segment: &LoadSegment| {
-            let at = address.checked_sub(segment.address)?;
-            (at < segment.file_size).then_some(at)
-        };
-        self.segments
-            .iter()
-            .find_map(|segment| segment.file_offset.checked_add(within(segment)?))
-    }
 }
 
 #[cfg(test)]
@@ -137,7 +150,6 @@ mod tests {
         // inc rax; add rsp, 8; pop rbx; pop rbp; ret
         let code = [0x48, 0xff, 0xc0, 0x48, 0x83, 0xc4, 8, 0x5b, 0x5d, 0xc3];
         let module = ElfModule {
-            segments: Vec::new(),
             bytes: code.len(),
             unwinder: FileUnwinder::new(),
             stubs: Vec::new(),

@@ -1,6 +1,6 @@
 //! The unwind information of the files in use, within a budget: on a machine that compiles there are ever new programs.
 
-use super::module::ElfModule;
+use super::module::{ElfModule, Segments};
 use crate::machine::Content;
 use crate::trace::ModuleId;
 
@@ -24,44 +24,60 @@ enum Slot {
     /// Not an ELF file, or not readable: not tried again.
     Useless,
     Read {
-        module: Box<ElfModule>,
+        segments: Segments,
+        module: Option<Box<ElfModule>>,
         used: u64,
     },
 }
 
 impl Modules {
-    /// A file's unwind information, read now if it is not there.
-    pub(super) fn read(&mut self, id: ModuleId, content: &Content) -> Option<&ElfModule> {
+    fn slot(&mut self, id: ModuleId, content: &Content) -> &mut Slot {
         if self.slots.len() <= id.index() {
             self.slots.resize_with(id.index() + 1, Slot::default);
         }
-        self.clock += 1;
-        if matches!(self.slots[id.index()], Slot::Unread) {
-            self.slots[id.index()] = match ElfModule::read(content) {
-                Some(module) => {
-                    self.bytes += module.bytes();
-                    Slot::Read {
-                        module: Box::new(module),
-                        used: 0,
-                    }
-                }
+        let slot = &mut self.slots[id.index()];
+        if matches!(slot, Slot::Unread) {
+            *slot = match Segments::read(content) {
+                Some(segments) => Slot::Read {
+                    segments,
+                    module: None,
+                    used: 0,
+                },
                 None => Slot::Useless,
             };
-            self.make_room(id);
         }
-        match &mut self.slots[id.index()] {
-            Slot::Read { module, used } => {
-                *used = self.clock;
-                Some(module)
-            }
+        slot
+    }
+
+    /// Where a file has its bytes in memory.
+    pub(super) fn segments(&mut self, id: ModuleId, content: &Content) -> Option<&Segments> {
+        match self.slot(id, content) {
+            Slot::Read { segments, .. } => Some(segments),
             Slot::Unread | Slot::Useless => None,
         }
     }
 
-    /// A file's unwind information, if it was read.
-    pub(super) fn get(&self, id: ModuleId) -> Option<&ElfModule> {
+    /// A file's unwind information, read now if it is not there.
+    pub(super) fn read(&mut self, id: ModuleId, content: &Content) -> Option<&ElfModule> {
+        self.clock += 1;
+        let clock = self.clock;
+        let Slot::Read { module, used, .. } = self.slot(id, content) else {
+            return None;
+        };
+        *used = clock;
+        if module.is_none() {
+            let read = ElfModule::read(content)?;
+            let bytes = read.bytes();
+            *module = Some(Box::new(read));
+            self.bytes += bytes;
+            self.make_room(id);
+        }
+        self.get(id)
+    }
+
+    fn get(&self, id: ModuleId) -> Option<&ElfModule> {
         match self.slots.get(id.index())? {
-            Slot::Read { module, .. } => Some(module),
+            Slot::Read { module, .. } => module.as_deref(),
             Slot::Unread | Slot::Useless => None,
         }
     }
@@ -72,15 +88,13 @@ impl Modules {
             let oldest = self.slots.iter_mut().enumerate();
             let oldest = oldest.filter(|(index, _)| *index != at_hand.index());
             let oldest = oldest.filter_map(|(_, slot)| match slot {
-                Slot::Read { used, .. } => Some((*used, slot)),
-                Slot::Unread | Slot::Useless => None,
+                Slot::Read { module, used, .. } if module.is_some() => Some((*used, module)),
+                _ => None,
             });
-            let Some((_, slot)) = oldest.min_by_key(|(used, _)| *used) else {
+            let Some((_, module)) = oldest.min_by_key(|(used, _)| *used) else {
                 return;
             };
-            if let Slot::Read { module, .. } = std::mem::take(slot) {
-                self.bytes -= module.bytes();
-            }
+            self.bytes -= module.take().map_or(0, |module| module.bytes());
         }
     }
 }

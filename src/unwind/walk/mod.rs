@@ -3,6 +3,7 @@
 mod step;
 
 use framehop::{CacheNative, Error, FrameAddress, MayAllocateDuringUnwind, UnwindRegsNative};
+use rustc_hash::FxHashMap;
 
 use self::step::{LiesIn, Place};
 use super::chain;
@@ -12,12 +13,15 @@ use super::modules::Modules;
 use super::signal::{Interrupted, SignalFrames};
 use super::stack_copy::StackCopy;
 use crate::perf::{self, Abi, CpuMode, SampleRecord};
-use crate::trace::{CodeAddress, Notice, Pid, ProcessId, Truncation};
+use crate::trace::{CodeAddress, ModuleId, Notice, Pid, ProcessId, Truncation};
 
 pub use super::managed::Host as SampledProcess;
 
 /// Deepest stack that is kept. PerfView's reader overflows its own stack at some ten thousand.
 const MAX_FRAMES: usize = 1024;
+
+/// Addresses of which it is known whether they are roots.
+const MAX_ROOTS: usize = 64 << 10;
 
 /// Everything walking needs besides the sample: made once, used for all processes.
 #[derive(Default)]
@@ -29,6 +33,9 @@ pub struct Unwinder {
     frame_pointers: FileUnwinder,
     managed: ManagedCode,
     signals: SignalFrames,
+    /// Whether unwind information alone says that an address in a file has no caller. Chains that end anywhere are asked for
+    /// ever new files, and read their sections again and again.
+    roots: FxHashMap<(ModuleId, u64), bool>,
     /// The addresses of the user side that was walked last.
     addresses: Vec<u64>,
 }
@@ -252,8 +259,20 @@ impl Walk<'_> {
 
     /// Whether unwind information alone says that a frame has no caller.
     fn is_root(&mut self, place: &Place) -> bool {
+        let LiesIn::Elf(id, stated) = place.lies_in else {
+            return false;
+        };
+        if let Some(&is_root) = self.unwinder.roots.get(&(id, stated)) {
+            return is_root;
+        }
         // Without a stack there is no other way to an answer.
-        matches!(self.caller_without_stack(place), Some(Ok(None)))
+        let is_root = matches!(self.caller_without_stack(place), Some(Ok(None)));
+        let roots = &mut self.unwinder.roots;
+        if roots.len() >= MAX_ROOTS {
+            roots.clear();
+        }
+        roots.insert((id, stated), is_root);
+        is_root
     }
 
     /// In an exec the old program's registers are still there when its memory and stack are gone: then there is

@@ -42,8 +42,8 @@ impl Walk<'_> {
         let stated = self
             .unwinder
             .modules
-            .read(id, &host.files.file(id).content)
-            .and_then(|module| module.address_of(offset));
+            .segments(id, &host.files.file(id).content)
+            .and_then(|segments| segments.address_of(offset));
         Some(match stated {
             Some(stated) => Place {
                 code: CodeAddress::Elf(id, stated),
@@ -108,8 +108,9 @@ impl Walk<'_> {
         frame_pointers.unwind_frame(frame, state, cache, &mut read)
     }
 
-    fn instruction_rule(&self, id: ModuleId, stated: u64) -> Option<Rule> {
-        let module = self.unwinder.modules.get(id)?;
+    fn instruction_rule(&mut self, id: ModuleId, stated: u64) -> Option<Rule> {
+        let content = &self.host.files.file(id).content;
+        let module = self.unwinder.modules.read(id, content)?;
         module.instruction_rule(stated)
     }
 
@@ -140,7 +141,7 @@ impl Walk<'_> {
         let stack = self.stack;
         let mut read = |address| stack.read(address).ok_or(());
         let Unwinder { modules, cache, .. } = &mut *self.unwinder;
-        let Some(module) = modules.get(id) else {
+        let Some(module) = modules.read(id, &self.host.files.file(id).content) else {
             return Err(Error::DidNotAdvance);
         };
         let stated = if frame.is_return_address() {
@@ -172,10 +173,10 @@ impl Walk<'_> {
         let Unwinder {
             modules, signals, ..
         } = &mut *self.unwinder;
-        let offset = modules
-            .get(id)
-            .and_then(|module| module.file_offset_of(stated.checked_add(1)?));
         let content = &self.host.files.file(id).content;
+        let offset = modules
+            .segments(id, content)
+            .and_then(|segments| segments.file_offset_of(stated.checked_add(1)?));
         let returns = signals.returns_from_signal(id, content, offset?);
         returns.then_some(interrupted)
     }

@@ -1,0 +1,233 @@
+//! The files of a trace: what they are called, made side by side, there only when all is in them.
+
+use std::fmt;
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::thread::{self, ScopedJoinHandle};
+
+use super::arguments::ResultOptions;
+use super::outputs::WriteError;
+use crate::capture::Signals;
+use crate::output::archive::{self, ArchiveError, Contents};
+use crate::output::file::{self, OutputError, OutputFile};
+use crate::output::nettrace;
+use crate::output::perf_data::{self, SymbolFolder};
+use crate::trace::Trace;
+
+/// The files of a trace.
+pub(super) struct Paths {
+    pub(super) name: String,
+    pub(super) archive: Option<PathBuf>,
+    nettrace: Option<PathBuf>,
+    perf_data: Option<PathBuf>,
+    /// Where the names of functions of the perf.data are.
+    symbols: Option<PathBuf>,
+    flame_graph: PathBuf,
+}
+
+impl Paths {
+    pub(super) fn of(name: &Path, results: ResultOptions) -> Self {
+        let archive = file::trace_path(name);
+        let name = file::capture_name(&archive);
+        let beside = |suffix: &str| archive.with_file_name(format!("{name}.{suffix}"));
+        let ResultOptions {
+            format, perfdata, ..
+        } = results;
+        Self {
+            nettrace: format.nettrace.then(|| beside("nettrace")),
+            perf_data: perfdata.then(|| beside("perf.data")),
+            symbols: perfdata.then(|| beside("perf.symbols")),
+            flame_graph: beside("flamegraph.svg"),
+            archive: format.zip.then_some(archive),
+            name,
+        }
+    }
+
+    /// What stands in the way is known at once, though the files are made at the end: a collector that is killed
+    /// leaves its spool and no empty files.
+    pub(super) fn check(&self, force: bool) -> Result<(), OutputError> {
+        self.traces()
+            .chain([&*self.flame_graph])
+            .chain(self.perf_data.as_deref())
+            .try_for_each(|path| OutputFile::check(path, force))?;
+        match &self.symbols {
+            Some(path) => SymbolFolder::in_the_way(path, force).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    fn traces(&self) -> impl Iterator<Item = &Path> {
+        [&self.archive, &self.nettrace]
+            .into_iter()
+            .filter_map(|path| path.as_deref())
+    }
+
+    pub(super) fn create(&self, force: bool) -> Result<Outputs, OutputError> {
+        let create = |path: &Option<PathBuf>| {
+            let path = path.as_deref();
+            path.map(|path| OutputFile::create(path, force)).transpose()
+        };
+        Ok(Outputs {
+            archive: create(&self.archive)?,
+            nettrace: create(&self.nettrace)?,
+            perf_data: create(&self.perf_data)?,
+            symbols: match &self.symbols {
+                Some(path) => Some(SymbolFolder::create(path, force)?),
+                None => None,
+            },
+            flame_graph: OutputFile::create(&self.flame_graph, force)?,
+        })
+    }
+}
+
+impl fmt::Display for Paths {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let traces: Vec<_> = self
+            .traces()
+            .map(|path| path.display().to_string())
+            .collect();
+        write!(
+            f,
+            "Trace saved to {} (PerfView), flame graph to {} (any browser)",
+            traces.join(" and "),
+            self.flame_graph.display()
+        )?;
+        match &self.perf_data {
+            Some(path) => write!(f, ", and {} (perf report, samply)", path.display()),
+            None => Ok(()),
+        }
+    }
+}
+
+pub(super) struct Outputs {
+    archive: Option<OutputFile>,
+    nettrace: Option<OutputFile>,
+    perf_data: Option<OutputFile>,
+    symbols: Option<SymbolFolder>,
+    flame_graph: OutputFile,
+}
+
+impl Outputs {
+    pub(super) fn write(
+        mut self,
+        trace: &Trace,
+        contents: &Contents<'_>,
+        signals: &Signals,
+    ) -> Result<(), WriteError> {
+        let Self {
+            archive,
+            nettrace,
+            perf_data,
+            symbols,
+            flame_graph,
+        } = &mut self;
+        // Side by side: none needs another, but for what is drawn, and none much memory.
+        let (drawn, written) = thread::scope(|scope| {
+            let draw = || {
+                write_file(flame_graph, signals, |mut out| {
+                    out.write_all(contents.pictures.flame_graph()?)?;
+                    Ok(out.flush()?)
+                })
+            };
+            let merge = || match nettrace {
+                Some(file) => write_file(file, signals, |mut out| {
+                    Ok(nettrace::write(trace, &mut out)?)
+                }),
+                None => Ok(()),
+            };
+            let record = || match (perf_data, symbols) {
+                (Some(file), Some(symbols)) => write_file(file, signals, |mut out| {
+                    let keep = |name: &str, content: &[u8]| symbols.put(name, content);
+                    let folder = symbols.absolute()?;
+                    Ok(perf_data::write(trace, &folder, keep, &mut out)?)
+                }),
+                _ => Ok(()),
+            };
+            let drawing = scope.spawn(draw);
+            let (merging, recording) = (scope.spawn(merge), scope.spawn(record));
+            let archived = archive.as_mut().map_or(Ok(()), |file| {
+                write_file(file, signals, |out| archive::write(trace, contents, out))
+            });
+            let others = joined(merging).and(joined(recording));
+            (joined(drawing), archived.and(others))
+        });
+        drawn?;
+        // A picture without its trace is kept only by who is in a hurry.
+        if let Ok(()) | Err(WriteError::Stopped) = written {
+            self.flame_graph.commit()?;
+        }
+        written?;
+        let traces = [self.archive, self.nettrace, self.perf_data];
+        traces
+            .into_iter()
+            .flatten()
+            .try_for_each(OutputFile::commit)?;
+        self.symbols.map_or(Ok(()), SymbolFolder::commit)?;
+        Ok(())
+    }
+}
+
+fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    match thread.join() {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+fn write_file<'a>(
+    file: &'a mut OutputFile,
+    signals: &'a Signals,
+    write: impl FnOnce(BufWriter<Stoppable<'_>>) -> Result<(), ArchiveError>,
+) -> Result<(), WriteError> {
+    let out = BufWriter::new(Stoppable::new(file, signals));
+    let written = write(out);
+    check(file, written, signals)
+}
+
+fn check(
+    file: &OutputFile,
+    written: Result<(), ArchiveError>,
+    signals: &Signals,
+) -> Result<(), WriteError> {
+    match written {
+        Ok(()) => Ok(()),
+        Err(_) if stopped(signals) => Err(WriteError::Stopped),
+        Err(ArchiveError::Io(error)) => Err(file.explain(error).into()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+pub(super) fn stopped(signals: &Signals) -> bool {
+    signals.pending()
+}
+
+/// Fails all writing once a second signal has come.
+struct Stoppable<'a> {
+    file: &'a mut OutputFile,
+    signals: &'a Signals,
+}
+
+impl<'a> Stoppable<'a> {
+    fn new(file: &'a mut OutputFile, signals: &'a Signals) -> Self {
+        Self { file, signals }
+    }
+}
+
+impl Write for Stoppable<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if stopped(self.signals) {
+            return Err(io::Error::other("stopped"));
+        }
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Seek for Stoppable<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.file.seek(to)
+    }
+}
