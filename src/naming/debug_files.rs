@@ -8,7 +8,7 @@ use perfcollect_symbols::debug_file::{
     Candidate, Evidence, Rejection, Search, Wanted, package_candidates,
 };
 use perfcollect_symbols::dwarf::{DwarfSections, SplitSections, SplitUnit};
-use perfcollect_symbols::elf::{ElfError, ElfFile};
+use perfcollect_symbols::elf::ElfFile;
 
 use super::Options;
 use crate::download::{Module, Sources};
@@ -25,8 +25,15 @@ pub(super) struct DebugFiles<'a> {
 
 /// A separate debug file.
 pub(super) struct Found {
-    pub(super) file: File,
+    file: File,
     path: PathBuf,
+}
+
+impl Found {
+    /// `None`: it is no ELF file.
+    pub(super) fn elf(&self) -> Option<ElfFile<'_>> {
+        ElfFile::open(&self.file).ok()
+    }
 }
 
 impl<'a> DebugFiles<'a> {
@@ -68,14 +75,12 @@ impl<'a> DebugFiles<'a> {
     }
 
     /// The debug information of the file or of its separate debug file, with the parts that are in others but split units.
-    pub(super) fn sections(
+    pub(super) fn sections<'e>(
         &mut self,
-        elf: &ElfFile<'_>,
+        elf: &'e ElfFile<'_>,
         separate: Option<&Found>,
-    ) -> Result<Option<DwarfSections>, ElfError> {
-        let Some(mut sections) = elf.dwarf_sections()? else {
-            return Ok(None);
-        };
+    ) -> Option<DwarfSections<'e>> {
+        let mut sections = elf.dwarf_sections()?;
         self.add_supplementary(&mut sections, elf, separate);
         let places = package_candidates(self.file.clean_path(), &self.options.symbol_directories);
         let package = self.search(&places, |file| {
@@ -85,12 +90,12 @@ impl<'a> DebugFiles<'a> {
         if let Some((_, package)) = package {
             sections.set_package(package);
         }
-        Ok(Some(sections))
+        Some(sections)
     }
 
     fn add_supplementary(
         &mut self,
-        sections: &mut DwarfSections,
+        sections: &mut DwarfSections<'_>,
         elf: &ElfFile<'_>,
         separate: Option<&Found>,
     ) {

@@ -5,11 +5,10 @@ use std::cell::LazyCell;
 
 use perfcollect_symbols::Aliases;
 use perfcollect_symbols::demangle::demangle;
-use perfcollect_symbols::dwarf::DwarfSections;
-use perfcollect_symbols::elf::{ElfError, ElfFile, FunctionRanges};
+use perfcollect_symbols::elf::{ElfError, ElfFile};
 use perfcollect_symbols::table::SymbolTable;
 
-use super::debug_files::DebugFiles;
+use super::debug_files::{DebugFiles, Found};
 use super::gap::Gap;
 use super::ready_to_run::Images;
 use super::stop::Stop;
@@ -19,7 +18,7 @@ use rustix::io::Errno;
 
 use crate::download::Module;
 use crate::machine::{CodeFile, Content};
-use crate::trace::{CodeAddress, Function, FunctionKind, Notice};
+use crate::trace::{CodeAddress, Function, FunctionKind};
 
 pub(super) fn name(
     codes: &[CodeAddress],
@@ -28,14 +27,28 @@ pub(super) fn name(
     stop: Stop<'_>,
 ) -> Named {
     let module = module_name(file);
-    let known = Known::of(file, options, Aliases::Plain).unwrap_or_default();
-    let mut notices = known.notices;
+    let own = elf_file(file).ok().flatten();
+    let mut search = DebugFiles::new(file, options);
+    let found = own
+        .as_ref()
+        .and_then(|own| separate(own, &mut search, options));
+    let debug = found.as_ref().and_then(Found::elf);
+    let tables = tables(own.as_ref(), debug.as_ref(), Aliases::Plain);
+    let mut dwarf = None;
+    if options.inlined {
+        let mut both = debug.iter().chain(&own);
+        dwarf = both.find_map(|elf| search.sections(elf, found.as_ref()));
+    }
+    let mut notices = search.notices;
     let kind = kind(file);
     let mut images = Images::of(file);
-    let ranges = LazyCell::new(|| function_ranges(file).unwrap_or_default());
-    let symbol = |address| known.tables.iter().find_map(|table| table.lookup(address));
+    let ranges = LazyCell::new(|| {
+        let ranges = own.as_ref().map(ElfFile::function_ranges);
+        ranges.and_then(Result::ok).unwrap_or_default()
+    });
+    let symbol = |address| tables.iter().find_map(|table| table.lookup(address));
     let has_symbol = |address| symbol(address).is_some();
-    let inlines = inlines::find(codes, known.dwarf, file, options, &has_symbol, stop);
+    let inlines = inlines::find(codes, dwarf.as_ref(), file, options, &has_symbol, stop);
     notices.extend(inlines.notices);
     let plain = |code| Function {
         module: module.clone(),
@@ -138,56 +151,33 @@ fn elf_file(file: &CodeFile) -> Result<Option<ElfFile<'_>>, ElfError> {
     }
 }
 
-fn function_ranges(file: &CodeFile) -> Result<FunctionRanges, ElfError> {
-    match elf_file(file)? {
-        Some(own) => own.function_ranges(),
-        None => Ok(FunctionRanges::default()),
-    }
+/// The separate debug file, if it may add something.
+fn separate(own: &ElfFile<'_>, search: &mut DebugFiles<'_>, options: &Options) -> Option<Found> {
+    let is_whole = own.has_symtab() && (own.has_debug_info() || !options.inlined);
+    if is_whole { None } else { search.separate(own) }
 }
 
-/// What a file and its debug file tell.
-#[derive(Default)]
-struct Known {
-    /// Symbol tables in the order to ask them: the debug file knows more, but lacks the stubs of `.plt`.
-    tables: Vec<SymbolTable>,
-    /// Debug information, if it is wanted.
-    dwarf: Option<Result<DwarfSections, ElfError>>,
-    notices: Vec<Notice>,
-}
-
-impl Known {
-    fn of(file: &CodeFile, options: &Options, aliases: Aliases) -> Result<Self, ElfError> {
-        let Some(own) = elf_file(file)? else {
-            return Ok(Self::default());
-        };
-        let is_whole = own.has_symtab() && (own.has_debug_info() || !options.inlined);
-        let mut search = DebugFiles::new(file, options);
-        let found = match is_whole {
-            true => None,
-            false => search.separate(&own),
-        };
-        let debug = found
-            .as_ref()
-            .and_then(|found| ElfFile::open(&found.file).ok());
-        let both = || debug.iter().chain([&own]);
-        let dwarf = match options.inlined {
-            true => both().find_map(|elf| search.sections(elf, found.as_ref()).transpose()),
-            false => None,
-        };
-        Ok(Self {
-            tables: both()
-                .filter_map(|elf| elf.symbols_by(aliases).ok())
-                .collect(),
-            dwarf,
-            notices: search.notices,
-        })
-    }
+/// In the order to ask them: the debug file knows more, but lacks the stubs of `.plt`.
+fn tables(
+    own: Option<&ElfFile<'_>>,
+    debug: Option<&ElfFile<'_>>,
+    aliases: Aliases,
+) -> Vec<SymbolTable> {
+    let both = debug.into_iter().chain(own);
+    both.filter_map(|elf| elf.symbols_by(aliases).ok())
+        .collect()
 }
 
 /// Symbol tables of a file in the order to ask them.
 pub(crate) fn symbols(file: &CodeFile, aliases: Aliases) -> Vec<SymbolTable> {
-    let known = Known::of(file, &Options::default(), aliases);
-    known.map(|known| known.tables).unwrap_or_default()
+    let options = Options::default();
+    let own = elf_file(file).ok().flatten();
+    let mut search = DebugFiles::new(file, &options);
+    let found = own
+        .as_ref()
+        .and_then(|own| separate(own, &mut search, &options));
+    let debug = found.as_ref().and_then(Found::elf);
+    tables(own.as_ref(), debug.as_ref(), aliases)
 }
 
 /// Who an ELF file is, as far as servers know it, and whether its symbols are here. `None` for other files.

@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use perfcollect_symbols::demangle::demangle;
-use perfcollect_symbols::dwarf::{DebugInfo, DwarfError, DwarfSections, SplitSections, SplitUnit};
-use perfcollect_symbols::elf::ElfError;
+use perfcollect_symbols::dwarf::{
+    DebugInfo, Detail, DwarfError, DwarfSections, SplitSections, SplitUnit,
+};
 use thiserror::Error;
 
 use super::Options;
@@ -35,8 +36,6 @@ pub(super) struct Inlines {
 #[derive(Debug, Error)]
 enum Fault {
     #[error(transparent)]
-    Elf(#[from] ElfError),
-    #[error(transparent)]
     Dwarf(#[from] DwarfError),
     #[error("{} is not there", .0.display())]
     Missing(PathBuf),
@@ -45,7 +44,7 @@ enum Fault {
 /// The functions inlined at these addresses of a file, and those they are in where `has_symbol` says no.
 pub(super) fn find(
     codes: &[CodeAddress],
-    dwarf: Option<Result<DwarfSections, ElfError>>,
+    dwarf: Option<&DwarfSections<'_>>,
     file: &CodeFile,
     options: &Options,
     has_symbol: &dyn Fn(u64) -> bool,
@@ -57,10 +56,7 @@ pub(super) fn find(
     let split = RefCell::new(SplitUnits::new(file, options));
     let open = |unit: &SplitUnit| split.borrow_mut().open(unit);
     let mut inlines = Inlines::default();
-    let fault = match dwarf {
-        Ok(sections) => inlines.read(codes, &sections, &open, has_symbol, stop),
-        Err(error) => Some(error.into()),
-    };
+    let fault = inlines.read(codes, dwarf, &open, has_symbol, stop);
     let mut split = split.into_inner();
     let fault = fault.or(split.missing.take());
     inlines.notices = split.files.notices;
@@ -103,7 +99,7 @@ impl Inlines {
     fn read(
         &mut self,
         codes: &[CodeAddress],
-        sections: &DwarfSections,
+        sections: &DwarfSections<'_>,
         open: &dyn Fn(&SplitUnit) -> Option<SplitSections>,
         has_symbol: &dyn Fn(u64) -> bool,
         stop: Stop<'_>,
@@ -113,7 +109,7 @@ impl Inlines {
             Err(error) => return Some(error.into()),
         };
         let mut names = Names {
-            debug_info,
+            debug_info: &debug_info,
             known: HashMap::new(),
         };
         let mut fault = None;
@@ -138,15 +134,15 @@ impl Inlines {
     }
 }
 
-struct Names<'a> {
-    debug_info: DebugInfo<'a>,
+struct Names<'n, 's> {
+    debug_info: &'n DebugInfo<'s>,
     /// Few functions are inlined in many places.
-    known: HashMap<&'a [u8], Box<str>>,
+    known: HashMap<&'n [u8], Box<str>>,
 }
 
-impl Names<'_> {
+impl Names<'_, '_> {
     fn at(&mut self, address: u64, has_symbol: bool) -> Result<Chain, DwarfError> {
-        let frames = self.debug_info.frames(address)?;
+        let frames = self.debug_info.frames(address, Detail::Functions)?;
         let Some((function, inlined)) = frames.split_last() else {
             return Ok((None, Vec::new()));
         };

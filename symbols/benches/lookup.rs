@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use perfcollect_symbols::debug_file::Wanted;
+use perfcollect_symbols::dwarf::Detail;
 use perfcollect_symbols::elf::ElfFile;
 use perfcollect_symbols::kallsyms::KernelSymbols;
 
@@ -62,19 +63,22 @@ fn dwarf(path: &Path, file: &File) {
     let starts: Vec<u64> = (elf.symbols().unwrap().iter())
         .map(|symbol| symbol.start)
         .collect();
-    let (_, cold) = fastest(|| {
-        let sections = elf.dwarf_sections().unwrap().unwrap();
-        let debug_info = sections.debug_info().unwrap();
-        let spread = starts.iter().step_by(starts.len() / COLD_ADDRESSES + 1);
-        spread
-            .map(|&start| debug_info.frames(start + 1).unwrap().len())
-            .sum::<usize>()
-    });
-    println!("DWARF of libc: the first {COLD_ADDRESSES} addresses {cold:.1?}");
-    let sections = elf.dwarf_sections().unwrap().unwrap();
+    for detail in [Detail::Functions, Detail::Lines] {
+        let (_, cold) = fastest(|| {
+            let sections = elf.dwarf_sections().unwrap();
+            let debug_info = sections.debug_info().unwrap();
+            let spread = starts.iter().step_by(starts.len() / COLD_ADDRESSES + 1);
+            spread
+                .map(|&start| debug_info.frames(start + 1, detail).unwrap().len())
+                .sum::<usize>()
+        });
+        println!("DWARF of libc, {detail:?}: the first {COLD_ADDRESSES} addresses {cold:.1?}");
+    }
+    let sections = elf.dwarf_sections().unwrap();
     let (debug_info, load) = fastest(|| sections.debug_info().unwrap());
     report("DWARF of libc", &starts, load, |address| {
-        !debug_info.frames(address).unwrap().is_empty()
+        let frames = debug_info.frames(address, Detail::Lines);
+        !frames.unwrap().is_empty()
     });
 }
 

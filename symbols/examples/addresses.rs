@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use perfcollect_symbols::debug_file::Wanted;
 use perfcollect_symbols::demangle::demangle;
-use perfcollect_symbols::dwarf::DebugInfo;
+use perfcollect_symbols::dwarf::{DebugInfo, Detail};
 use perfcollect_symbols::elf::{ElfFile, FunctionRanges};
 use perfcollect_symbols::table::SymbolTable;
 
@@ -40,8 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let debug_file = find_debug_file(&path, &own);
     let debug = debug_file.as_ref().map(ElfFile::open).transpose()?;
     let both = || debug.iter().chain([&own]);
-    let sections = both().find_map(|elf| elf.dwarf_sections().transpose());
-    let sections = sections.transpose()?;
+    let sections = both().find_map(ElfFile::dwarf_sections);
     let debug_info = sections.as_ref().map(|sections| sections.debug_info());
     let names = Names {
         debug_info: debug_info.transpose()?,
@@ -99,7 +98,7 @@ struct Names<'a> {
 impl Names<'_> {
     fn line(&self, address: u64) -> String {
         let frames = match &self.debug_info {
-            Some(debug_info) => debug_info.frames(address),
+            Some(debug_info) => debug_info.frames(address, Detail::Lines),
             None => Ok(Vec::new()),
         };
         let frames = frames.unwrap_or_else(|error| {
@@ -111,7 +110,7 @@ impl Names<'_> {
         }
         let frames = frames.iter().map(|frame| {
             let name = frame.name.map_or("??".into(), demangle);
-            let file = frame.file.as_deref().unwrap_or("??");
+            let file = frame.file.unwrap_or("??");
             format!("{name} at {file}:{}", frame.line.unwrap_or(0))
         });
         frames.collect::<Vec<_>>().join(" < ")

@@ -1,13 +1,14 @@
 //! The functions of the source, inlined ones included, and the lines, by DWARF (versions 2 to 5).
 //!
 //! ```no_run
-//! use perfcollect_symbols::{demangle::demangle, elf::ElfFile};
+//! use perfcollect_symbols::{demangle::demangle, dwarf::Detail, elf::ElfFile};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let file = std::fs::File::open("/opt/app/program")?;
-//! if let Some(sections) = ElfFile::open(&file)?.dwarf_sections()? {
+//! let elf = ElfFile::open(&file)?;
+//! if let Some(sections) = elf.dwarf_sections() {
 //!     let debug_info = sections.debug_info()?;
-//!     for frame in debug_info.frames(0x1234)? {
+//!     for frame in debug_info.frames(0x1234, Detail::Lines)? {
 //!         println!("{:?} at {:?}:{:?}", frame.name.map(demangle), frame.file, frame.line);
 //!     }
 //! }
@@ -17,16 +18,28 @@
 
 use std::sync::Arc;
 
-use addr2line::{Context, LookupContinuation, LookupResult, SplitDwarfLoad};
-use elsa::FrozenVec;
-use gimli::{AbbreviationsCacheStrategy, Dwarf, DwarfPackage, RunTimeEndian, SectionId};
+use gimli::DwoId;
 use thiserror::Error;
 
-use guard::{Guard, Guarded};
-pub use split::{PackageSections, SplitSections, SplitUnit};
+use crate::elf::ElfError;
+use lines::{Lines, Location};
+use split::Package;
+use unit::Unit;
+use units::Units;
 
+mod function;
+mod functions;
 mod guard;
+mod lines;
+mod name;
+mod ranges;
+mod sections;
 mod split;
+mod unit;
+mod units;
+
+pub use sections::{DwarfSections, MAX_DWARF_BYTES};
+pub use split::{PackageSections, SplitSections, SplitUnit};
 
 /// Longest name of a function taken, in bytes.
 const MAX_NAME_BYTES: usize = 64 << 10;
@@ -34,77 +47,22 @@ const MAX_NAME_BYTES: usize = 64 << 10;
 pub const MAX_FRAMES: usize = 256;
 
 /// Why debug information told nothing.
-#[derive(Debug, Error)]
+#[derive(Clone, Debug, Error)]
 pub enum DwarfError {
     /// It contradicts itself.
     #[error("DWARF: {0}")]
-    Damaged(#[source] gimli::Error),
-    /// It leads to more steps, or deeper, than any honest one.
+    Damaged(#[from] gimli::Error),
+    /// A section is not all in the file, does not decompress, or there is more than [`MAX_DWARF_BYTES`] to read.
+    #[error("DWARF: {0}")]
+    Unreadable(#[source] Arc<ElfError>),
+    /// It leads to more steps than any honest one.
     #[error("DWARF: it takes too much work to read")]
     TooMuchWork,
 }
 
-/// Copies of the sections that tell of functions and lines.
-pub struct DwarfSections {
-    sections: gimli::DwarfSections<Vec<u8>>,
-    endian: RunTimeEndian,
-    guard: Guard,
-    supplementary: Option<gimli::DwarfSections<Vec<u8>>>,
-    package: Option<PackageSections>,
-    /// Those that were asked for so far.
-    split: FrozenVec<Box<SplitSections>>,
-}
-
-fn run_time_endian(is_big_endian: bool) -> RunTimeEndian {
-    match is_big_endian {
-        false => RunTimeEndian::Little,
-        true => RunTimeEndian::Big,
-    }
-}
-
-impl DwarfSections {
-    /// Takes the sections that are needed, by their names such as `.debug_info`; one that is not there is empty.
-    ///
-    /// # Errors
-    /// Those of `section`.
-    pub fn load<E>(
-        is_big_endian: bool,
-        mut section: impl FnMut(&'static str) -> Result<Vec<u8>, E>,
-    ) -> Result<Self, E> {
-        Ok(Self {
-            sections: gimli::DwarfSections::load(|id| match id {
-                SectionId::DebugAbbrev
-                | SectionId::DebugAddr
-                | SectionId::DebugAranges
-                | SectionId::DebugInfo
-                | SectionId::DebugLine
-                | SectionId::DebugLineStr
-                | SectionId::DebugRanges
-                | SectionId::DebugRngLists
-                | SectionId::DebugStr
-                | SectionId::DebugStrOffsets => section(id.name()),
-                _ => Ok(Vec::new()),
-            })?,
-            endian: run_time_endian(is_big_endian),
-            guard: Guard::default(),
-            supplementary: None,
-            package: None,
-            split: FrozenVec::new(),
-        })
-    }
-
-    /// Adds what several files have in common, as `dwz` moves it to a file of its own: the one that
-    /// [`ElfFile::alt_link`](crate::elf::ElfFile::alt_link) names.
-    pub fn set_supplementary(&mut self, common: Self) {
-        self.supplementary = Some(common.sections).filter(|_| common.endian == self.endian);
-    }
-
-    /// Adds the package of split units, `FILE.dwp`.
-    pub fn set_package(&mut self, package: PackageSections) {
-        self.package = Some(package).filter(|package| package.endian == self.endian);
-    }
-
-    /// Reads what units there are; the rest is read when an address asks for it. Of split units only what is in the package is known.
+impl DwarfSections<'_> {
+    /// Finds out what units there are and where their code is; the rest is read when an address asks for it. Of split units only what
+    /// is in the package is known.
     ///
     /// # Errors
     /// The list of units is damaged, or that of the package.
@@ -116,43 +74,40 @@ impl DwarfSections {
     ///
     /// # Errors
     /// As [`DwarfSections::debug_info`].
-    pub fn debug_info_with<'a>(
-        &'a self,
-        open: impl Fn(&SplitUnit) -> Option<SplitSections> + 'a,
-    ) -> Result<DebugInfo<'a>, DwarfError> {
-        self.guard.enter();
-        let mut dwarf = self.borrow(&self.sections);
-        if let Some(common) = &self.supplementary {
-            dwarf.set_sup(self.borrow(common));
-        }
-        let explain = |error| self.guard.explain(error);
+    pub fn debug_info_with<'s>(
+        &'s self,
+        open: impl Fn(&SplitUnit) -> Option<SplitSections> + 's,
+    ) -> Result<DebugInfo<'s>, DwarfError> {
         let package = self.package.as_ref();
-        Ok(DebugInfo {
-            context: Context::from_dwarf(dwarf).map_err(explain)?,
-            package: package
-                .map(|package| package.borrow(&self.guard))
-                .transpose()
-                .map_err(explain)?,
-            sections: self,
-            open: Box::new(open),
-        })
-    }
-
-    fn borrow<'a>(&'a self, sections: &'a gimli::DwarfSections<Vec<u8>>) -> Dwarf<Guarded<'a>> {
-        let mut dwarf = sections.borrow(|bytes| Guarded::new(bytes, self.endian, &self.guard));
-        // Of Rust programs five units have one table; of what dwz makes, all.
-        dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
-        dwarf
+        let package = package.map(|package| package.borrow(&self.guard));
+        let package = package.transpose().map_err(DwarfError::from);
+        let read = package.and_then(|package| {
+            Ok(DebugInfo {
+                units: Units::list(self)?,
+                package,
+                open: Box::new(open),
+            })
+        });
+        read.map_err(|error| self.guard.explain(error))
     }
 }
 
+/// What is wanted of an address. What is not is not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// The functions.
+    Functions,
+    /// The functions, files and lines.
+    Lines,
+}
+
 /// A function of the source at an address.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SourceFrame<'a> {
     /// Its name as the linker sees it, where the compiler tells that, else as the source has it. Not demangled.
     pub name: Option<&'a [u8]>,
     /// The file, of the innermost function where the address is, of the others where the call was inlined.
-    pub file: Option<String>,
+    pub file: Option<&'a str>,
     /// The line there.
     pub line: Option<u32>,
 }
@@ -161,81 +116,122 @@ type OpenSplit<'a> = Box<dyn Fn(&SplitUnit) -> Option<SplitSections> + 'a>;
 
 /// Addresses to functions and lines.
 pub struct DebugInfo<'a> {
-    context: Context<Guarded<'a>>,
-    sections: &'a DwarfSections,
-    package: Option<DwarfPackage<Guarded<'a>>>,
+    units: Units<'a>,
+    package: Option<Package<'a>>,
     open: OpenSplit<'a>,
 }
 
 impl<'a> DebugInfo<'a> {
-    /// The functions at an address of the file, innermost first: all but the last are inlined into the next. None if nothing is known.
+    /// The functions at an address of the file, innermost first: all but the last are inlined into the next. None if nothing is
+    /// known; one without a name where only the line is.
     ///
     /// # Errors
     /// What tells of this address is damaged, or all addresses together took too much work.
-    pub fn frames(&self, address: u64) -> Result<Vec<SourceFrame<'a>>, DwarfError> {
-        if address == u64::MAX {
-            return Ok(Vec::new());
+    pub fn frames(&self, address: u64, detail: Detail) -> Result<Vec<SourceFrame<'_>>, DwarfError> {
+        let guard = &self.units.sections.guard;
+        for unit in self.units.around(address) {
+            let frames = unit.and_then(|unit| self.frames_of(unit, address, detail));
+            let frames = frames.map_err(|error| guard.explain(error))?;
+            if let Some(frames) = frames {
+                return Ok(frames);
+            }
         }
-        let guard = &self.sections.guard;
-        guard.enter();
-        self.read_frames(address)
-            .map_err(|error| guard.explain(error))
+        Ok(Vec::new())
     }
 
-    fn read_frames(&self, address: u64) -> Result<Vec<SourceFrame<'a>>, gimli::Error> {
-        let mut lookup = self.context.find_frames(address);
-        let mut found = loop {
-            lookup = match lookup {
-                LookupResult::Output(found) => break found?,
-                LookupResult::Load { load, continuation } => {
-                    // addr2line wants it so; no other thread sees it.
-                    #[allow(clippy::arc_with_non_send_sync)]
-                    let unit = self.split_unit(&load)?.map(Arc::new);
-                    continuation.resume(unit)
-                }
-            };
+    /// `None`: the unit knows nothing of the address.
+    fn frames_of<'s>(
+        &'s self,
+        unit: &'s Unit<'a>,
+        address: u64,
+        detail: Detail,
+    ) -> Result<Option<Vec<SourceFrame<'s>>>, DwarfError> {
+        let units = &self.units;
+        let (code, code_units) = self.code_of(unit)?;
+        let function = code.functions.around(address, code, code_units)?;
+        let lines = match detail {
+            Detail::Lines => Some(Lines::of(unit, units)?),
+            Detail::Functions => None,
         };
-        let mut frames = Vec::new();
-        while let Some(frame) = found.next()? {
-            if frames.len() == MAX_FRAMES {
-                return Ok(Vec::new());
-            }
-            let name = frame.function.map(|function| function.name.bytes());
-            let (file, line) = frame
-                .location
-                .map_or((None, None), |location| (location.file, location.line));
-            frames.push(SourceFrame {
-                name: name
-                    .transpose()?
-                    .filter(|name| !name.is_empty() && name.len() <= MAX_NAME_BYTES),
-                file: file.map(str::to_owned),
+        let here = lines.and_then(|lines| lines.location(address));
+        let frame = |name, location: Option<Location>| {
+            let (file, line) = location.unwrap_or_default();
+            let path = |(lines, number): (&'s Lines<'a>, _)| lines.path(number, unit, units);
+            Ok::<_, DwarfError>(SourceFrame {
+                name,
+                file: lines.zip(file).map(path).transpose()?.flatten(),
                 line,
-            });
+            })
+        };
+        let Some(function) = function else {
+            let only_line = here.map(|_| frame(None, here).map(|frame| vec![frame]));
+            return only_line.transpose();
+        };
+        let Some(inlined) = function.inlined_at(address, code, code_units)? else {
+            return Ok(Some(Vec::new()));
+        };
+        let mut frames = Vec::with_capacity(inlined.len() + 1);
+        let mut location = here;
+        for inner in inlined.iter().rev() {
+            frames.push(frame(inner.name(code, code_units)?, location)?);
+            let call = (inner.call_file, inner.call_line);
+            location = lines.map(|_| call);
         }
-        Ok(frames)
+        frames.push(frame(function.name(code, code_units)?, location)?);
+        Ok(Some(frames))
+    }
+
+    /// Where the functions of a unit are: if it is the skeleton of a split unit, there.
+    fn code_of<'s>(
+        &'s self,
+        unit: &'s Unit<'a>,
+    ) -> Result<(&'s Unit<'a>, &'s Units<'a>), DwarfError> {
+        let Some(id) = unit.unit.dwo_id else {
+            return Ok((unit, &self.units));
+        };
+        let split = unit.split.get_or_init(|| self.split_units(unit, id));
+        let Some(units) = split.as_ref().map_err(Clone::clone)? else {
+            return Ok((unit, &self.units));
+        };
+        let code = units.first_with_code().transpose()?;
+        Ok((code.unwrap_or(unit), units))
     }
 
     /// What the package or a file of its own has of a unit; `None`: neither is there.
-    fn split_unit(
+    fn split_units(
         &self,
-        load: &SplitDwarfLoad<Guarded<'a>>,
-    ) -> Result<Option<Dwarf<Guarded<'a>>>, gimli::Error> {
-        if let Some(package) = &self.package
-            && let Some(dwarf) = package.find_cu(load.dwo_id, &load.parent)?
-        {
-            return Ok(Some(dwarf));
-        }
-        let DwarfSections { guard, split, .. } = self.sections;
+        skeleton: &Unit<'a>,
+        id: DwoId,
+    ) -> Result<Option<Box<Units<'a>>>, DwarfError> {
+        let package = self.package.as_ref();
+        let found = package.map(|package| package.unit(id, &self.units.dwarf));
+        let found = match found.transpose()?.flatten() {
+            None => self.open_split(skeleton, id)?,
+            found => found,
+        };
+        let Some(mut sections) = found else {
+            return Ok(None);
+        };
+        sections.guard = self.units.sections.guard.clone();
+        let sections = skeleton.place.split.get_or_init(|| Box::new(sections));
+        let units = self.units.split(sections, skeleton)?;
+        Ok(Some(Box::new(units)))
+    }
+
+    fn open_split(
+        &self,
+        skeleton: &Unit<'a>,
+        id: DwoId,
+    ) -> Result<Option<DwarfSections<'static>>, DwarfError> {
+        let guard = &self.units.sections.guard;
         guard.charge(split::WORK_OF_OPENING)?;
-        let Some(unit) = SplitUnit::of(load)? else {
+        let Some(unit) = SplitUnit::of(skeleton, id, &self.units)? else {
             return Ok(None);
         };
-        let Some(sections) = (self.open)(&unit).filter(|sections| sections.holds(&unit)) else {
+        let Some(opened) = (self.open)(&unit).filter(|sections| sections.holds(&unit)) else {
             return Ok(None);
         };
-        guard.charge(sections.work())?;
-        let mut dwarf = split.push_get(Box::new(sections)).borrow(guard);
-        dwarf.make_dwo(&load.parent);
-        Ok(Some(dwarf))
+        guard.charge(opened.work())?;
+        Ok(Some(opened.sections))
     }
 }

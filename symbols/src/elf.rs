@@ -30,7 +30,7 @@ mod search_table;
 mod source;
 mod unwind;
 
-pub use dwarf::MAX_DWARF_BYTES;
+pub(crate) use dwarf::LazySection;
 pub use function_ranges::FunctionRanges;
 pub use notes::{AltLink, DebugLink};
 pub use plt::StubSection;
@@ -223,26 +223,32 @@ impl<'a> ElfFile<'a> {
         dwarf::is_there(&self.headers)
     }
 
-    /// Copies of the sections that tell of functions and lines; `None`: there are none.
-    ///
-    /// # Errors
-    /// They have more than [`MAX_DWARF_BYTES`] together, lie outside the file or do not decompress.
-    pub fn dwarf_sections(&self) -> Result<Option<DwarfSections>, ElfError> {
+    /// The sections that tell of functions and lines, read when they are needed; `None`: there are none.
+    #[must_use]
+    pub fn dwarf_sections(&self) -> Option<DwarfSections<'_>> {
         dwarf::sections(self.source, &self.headers)
     }
 
-    /// The same of the file of a split unit (`.dwo`).
+    /// Copies of the same.
     ///
     /// # Errors
-    /// As [`ElfFile::dwarf_sections`].
+    /// They have more than [`MAX_DWARF_BYTES`](crate::dwarf::MAX_DWARF_BYTES) together, lie outside the file or do not decompress.
+    pub fn copied_dwarf_sections(&self) -> Result<Option<DwarfSections<'static>>, ElfError> {
+        dwarf::copied_sections(self.source, &self.headers)
+    }
+
+    /// Copies of the same of the file of a split unit (`.dwo`).
+    ///
+    /// # Errors
+    /// As [`ElfFile::copied_dwarf_sections`].
     pub fn split_sections(&self) -> Result<Option<SplitSections>, ElfError> {
         dwarf::split_sections(self.source, &self.headers)
     }
 
-    /// The same of a package of split units (`.dwp`).
+    /// Copies of the same of a package of split units (`.dwp`).
     ///
     /// # Errors
-    /// As [`ElfFile::dwarf_sections`].
+    /// As [`ElfFile::copied_dwarf_sections`].
     pub fn package_sections(&self) -> Result<Option<PackageSections>, ElfError> {
         dwarf::package_sections(self.source, &self.headers)
     }
@@ -299,7 +305,7 @@ fn section_data(
 ) -> Result<Vec<u8>, ElfError> {
     check_size(what, section.size, limit)?;
     let data = source.read_exact(what, section.offset, section.size)?;
-    if !section.flags.contains(raw::SHF_COMPRESSED) {
+    if !section.is_compressed() {
         return Ok(data);
     }
     let damaged = |why: &str| ElfError::Damaged {

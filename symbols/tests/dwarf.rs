@@ -5,6 +5,7 @@ use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 
+use perfcollect_symbols::dwarf::Detail;
 use perfcollect_symbols::elf::ElfFile;
 
 mod oracle;
@@ -13,7 +14,7 @@ mod oracle;
 fn compare(path: &Path, count: usize) -> Option<usize> {
     let file = File::open(path).unwrap();
     let elf = ElfFile::open(&file).unwrap();
-    let sections = elf.dwarf_sections().unwrap().expect("DWARF");
+    let sections = elf.dwarf_sections().expect("DWARF");
     oracle::compare(&sections.debug_info().unwrap(), path, count)
 }
 
@@ -40,5 +41,94 @@ fn c_programs_of_all_versions_of_dwarf_agree_with_addr2line() {
         }
         let inlined = compare(&program, usize::MAX - 1);
         assert!(inlined.is_none_or(|inlined| inlined > 20), "{inlined:?}");
+    }
+}
+
+/// Compiles a file of this name; `None`: not here.
+fn compiled(directory: &Path, name: &str, source: &str) -> Option<std::path::PathBuf> {
+    let (source_path, program) = (directory.join(name), directory.join("program"));
+    std::fs::write(&source_path, source).unwrap();
+    let mut cc = Command::new("cc");
+    cc.args(["-g", "-O1", "-nostartfiles", "-Wl,-e,first", "-o"]);
+    let made = cc.args([&program, &source_path]).output();
+    let is_made = made.as_ref().is_ok_and(|made| made.status.success());
+    if !is_made {
+        eprintln!("skipped: cc {name}: {made:?}");
+    }
+    is_made.then_some(program)
+}
+
+#[test]
+fn functions_within_functions_are_found() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = "
+int use(int (*)(int));
+int first(int x) {
+    __attribute__((noinline)) int inner(int y) { return x * y + 3; }
+    return use(inner) + inner(x);
+}
+__attribute__((noinline)) int use(int (*called)(int)) { return called(2) + called(3); }
+";
+    if let Some(program) = compiled(directory.path(), "nested.c", source) {
+        compare(&program, usize::MAX - 1);
+        let file = File::open(&program).unwrap();
+        let elf = ElfFile::open(&file).unwrap();
+        let inner = elf.symbols().unwrap();
+        let inner = inner
+            .iter()
+            .find(|symbol| symbol.name.starts_with(b"inner"));
+        let start = inner.unwrap().start;
+        let sections = elf.dwarf_sections().unwrap();
+        let debug_info = sections.debug_info().unwrap();
+        let frames = debug_info.frames(start, Detail::Functions).unwrap();
+        assert_eq!(frames.first().unwrap().name, Some(&b"inner"[..]));
+    }
+}
+
+#[test]
+fn what_was_asked_before_changes_no_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut source = "    .text\n".to_owned();
+    for (name, alias) in [("first", "alias"), ("second", "other"), ("third", "last")] {
+        for name in [name, alias] {
+            source += &format!("    .globl {name}\n    .type {name}, @function\n{name}:\n");
+        }
+        source += "    nop\n    ret\n";
+        for name in [name, alias] {
+            source += &format!("    .size {name}, . - {name}\n");
+        }
+    }
+    let Some(program) = compiled(directory.path(), "aliases.s", &source) else {
+        return;
+    };
+    let file = File::open(&program).unwrap();
+    let elf = ElfFile::open(&file).unwrap();
+    let starts: Vec<u64> = elf
+        .symbols()
+        .unwrap()
+        .iter()
+        .map(|symbol| symbol.start)
+        .collect();
+    assert_eq!(starts.len(), 3);
+    for order in [
+        [0, 1, 2],
+        [0, 2, 1],
+        [1, 0, 2],
+        [1, 2, 0],
+        [2, 0, 1],
+        [2, 1, 0],
+    ] {
+        let sections = elf.dwarf_sections().unwrap();
+        let debug_info = sections.debug_info().unwrap();
+        for index in order {
+            let frames = debug_info.frames(starts[index], Detail::Functions).unwrap();
+            let names: Vec<_> = frames.iter().filter_map(|frame| frame.name).collect();
+            // Assemblers before binutils 2.35 tell of no functions.
+            let expected = [b"alias".as_slice(), b"other", b"last"][index];
+            assert!(
+                names.is_empty() || names == [expected],
+                "{order:?}: {names:?}"
+            );
+        }
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use perfcollect_symbols::debug_file::{Evidence, Rejection, Search, package_candidates};
-use perfcollect_symbols::dwarf::{DwarfSections, SplitUnit};
+use perfcollect_symbols::dwarf::{Detail, DwarfSections, SplitUnit};
 use perfcollect_symbols::elf::ElfFile;
 
 mod oracle;
@@ -37,14 +37,18 @@ fn compile(directory: &Path, program: &str, options: &[&str]) -> bool {
     run(directory, "cc", &[options, &common].concat())
 }
 
-fn sections(program: &Path) -> DwarfSections {
+fn sections(program: &Path) -> DwarfSections<'static> {
     let file = File::open(program).unwrap();
     let elf = ElfFile::open(&file).unwrap();
-    elf.dwarf_sections().unwrap().expect("DWARF")
+    elf.copied_dwarf_sections().unwrap().expect("DWARF")
 }
 
 /// Whether each address is told as addr2line tells it of the whole program.
-fn agrees(sections: &DwarfSections, open: impl Fn(&SplitUnit) -> Option<PathBuf>, whole: &Path) {
+fn agrees(
+    sections: &DwarfSections<'_>,
+    open: impl Fn(&SplitUnit) -> Option<PathBuf>,
+    whole: &Path,
+) {
     let open = |unit: &SplitUnit| unit.take(&File::open(open(unit)?).unwrap()).ok();
     let debug_info = sections.debug_info_with(open).unwrap();
     let inlined = oracle::compare(&debug_info, whole, usize::MAX - 1);
@@ -127,7 +131,8 @@ fn what_dwz_moved_to_a_common_file_is_found_there() {
             .iter()
             .find(|symbol| symbol.name == b"main")
             .unwrap();
-        let frames = (main.start..main.end).flat_map(|at| debug_info.frames(at).unwrap());
+        let frames =
+            (main.start..main.end).flat_map(|at| debug_info.frames(at, Detail::Functions).unwrap());
         assert!(frames.into_iter().any(|frame| frame.name.is_none()));
         let other = link.take(&File::open(at.join("whole")).unwrap());
         assert!(matches!(other, Err(Rejection::BuildId { .. })));
@@ -197,7 +202,8 @@ fn split_units_are_found_in_their_files_and_in_packages() {
             .find(|symbol| symbol.name == b"main")
             .unwrap()
             .start;
-        let frames = lonely.debug_info().unwrap().frames(main).unwrap();
+        let debug_info = lonely.debug_info().unwrap();
+        let frames = debug_info.frames(main, Detail::Lines).unwrap();
         assert!(
             frames.iter().all(|frame| frame.name.is_none()),
             "{frames:?}"

@@ -58,7 +58,7 @@ impl AltLink {
     ///
     /// # Errors
     /// It is another build's, has none, or is not ELF.
-    pub fn take(&self, file: &File) -> Result<DwarfSections, Rejection> {
+    pub fn take(&self, file: &File) -> Result<DwarfSections<'static>, Rejection> {
         let elf = ElfFile::open(file)?;
         let found = elf.build_id().unwrap_or_default();
         if found != self.build_id {
@@ -67,7 +67,7 @@ impl AltLink {
                 found: hex(&found),
             });
         }
-        elf.dwarf_sections()?.ok_or(Rejection::NoDebugInfo)
+        elf.copied_dwarf_sections()?.ok_or(Rejection::NoDebugInfo)
     }
 }
 

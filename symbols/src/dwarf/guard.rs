@@ -1,7 +1,7 @@
-//! A reader of hostile DWARF: gives up when reading takes too many steps, or goes too deep.
+//! A reader of hostile DWARF: gives up when reading takes too many steps.
 //!
 //! A few bytes can make a parser do much: ranges that thousands of functions share, functions inlined into each other without
-//! end. The parsers of gimli and addr2line have no limits for these, but all they do goes through their reader.
+//! end. The parsers of gimli have no limits for these, but all they do goes through their reader.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -12,71 +12,60 @@ use super::DwarfError;
 
 /// Most reads of one file, for all its addresses together: a second or two. 300 addresses in the 18 MB that this program has take 4.4
 /// million.
-const MAX_WORK: u64 = if cfg!(test) { 1 << 20 } else { 1 << 26 };
+const MAX_WORK: i64 = if cfg!(test) { 1 << 20 } else { 1 << 26 };
+/// What keeping something counts, a few dozen bytes of memory: all that is kept of a file stays within some 500 MB.
+pub(super) const WORK_OF_KEEPING: u64 = 8;
 /// Bytes that count as much as a read where they are searched or copied.
 const BYTES_PER_READ: usize = 16;
-/// Most bytes of stack that a parser takes; threads have 2 MiB.
-const MAX_STACK_BYTES: usize = 1 << 20;
 
 /// What reading a file may still take.
 #[derive(Debug)]
 pub(super) struct Guard {
-    left: Cell<u64>,
-    /// Address of the stack where reading began.
-    entry: Cell<usize>,
-    is_tripped: Cell<bool>,
+    /// Below 0 once it was too much.
+    left: Cell<i64>,
 }
 
 impl Default for Guard {
     fn default() -> Self {
         Self {
             left: Cell::new(MAX_WORK),
-            entry: Cell::new(stack_address()),
-            is_tripped: Cell::new(false),
         }
     }
 }
 
 impl Guard {
-    /// Begins a call of a parser.
-    pub(super) fn enter(&self) {
-        self.entry.set(stack_address());
-    }
-
-    /// Why a call failed. Parsers remember failures, so that one of an earlier call may be the reason.
-    pub(super) fn explain(&self, error: Error) -> DwarfError {
-        match self.is_tripped.get() {
-            true => DwarfError::TooMuchWork,
-            false => DwarfError::Damaged(error),
+    /// Why a call failed. Failures are remembered, so that one of an earlier call may be the reason.
+    pub(super) fn explain(&self, error: DwarfError) -> DwarfError {
+        match self.left.get() {
+            0.. => error,
+            _ => DwarfError::TooMuchWork,
         }
     }
 
-    /// Takes what counts as so many reads.
-    pub(super) fn charge(&self, work: u64) -> gimli::Result<()> {
+    /// Counts work that is no reading.
+    pub(super) fn charge(&self, work: u64) -> Result<(), DwarfError> {
         match self.allows(work) {
             true => Ok(()),
-            false => Err(Error::UnexpectedEof(ReaderOffsetId(0))),
+            false => Err(DwarfError::TooMuchWork),
         }
     }
 
-    /// Whether so many reads more may be done, at this depth of the stack.
+    /// Counts bytes that are searched or copied.
+    pub(super) fn charge_bytes(&self, bytes: usize) -> Result<(), DwarfError> {
+        self.charge(work_of(bytes))
+    }
+
+    /// Whether so many reads more may be done.
     #[inline]
     fn allows(&self, work: u64) -> bool {
-        let left = self.left.get().checked_sub(work);
-        self.left.set(left.unwrap_or(0));
-        let is_shallow = stack_address().abs_diff(self.entry.get()) <= MAX_STACK_BYTES;
-        let allows = left.is_some() && is_shallow;
-        if !allows {
-            self.is_tripped.set(true);
-        }
-        allows
+        let left = self.left.get().saturating_sub_unsigned(work);
+        self.left.set(left);
+        left >= 0
     }
 }
 
-#[inline]
-fn stack_address() -> usize {
-    let here = 0_u8;
-    std::ptr::from_ref(&here).addr()
+fn work_of(bytes: usize) -> u64 {
+    1 + (bytes / BYTES_PER_READ) as u64
 }
 
 /// A section, or a part of it.
@@ -109,7 +98,7 @@ impl<'a> Guarded<'a> {
     }
 
     fn charge_bytes(&self, bytes: usize) -> gimli::Result<()> {
-        self.charge(1 + (bytes / BYTES_PER_READ) as u64)
+        self.charge(work_of(bytes))
     }
 }
 

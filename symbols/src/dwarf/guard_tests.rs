@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
-use crate::dwarf::{DwarfError, DwarfSections};
+use crate::dwarf::{Detail, DwarfError, DwarfSections};
 
 const TAG_COMPILE_UNIT: u8 = 0x11;
 const TAG_INLINED_SUBROUTINE: u8 = 0x1d;
@@ -13,7 +13,7 @@ const FORM_DATA4: u8 = 0x06;
 const FORM_SEC_OFFSET: u8 = 0x17;
 
 /// Entries of the kinds that `abbreviations` tells, from number 1 on: a unit at 0x1000..0x2000 first.
-fn sections(abbreviations: &[&[u8]], entries: &[u8], ranges: &[u8]) -> DwarfSections {
+fn sections(abbreviations: &[&[u8]], entries: &[u8], ranges: &[u8]) -> DwarfSections<'static> {
     let mut abbrev = Vec::new();
     for (number, abbreviation) in (1..).zip(abbreviations) {
         abbrev.extend([&[number], *abbreviation, &[0, 0]].concat());
@@ -39,7 +39,7 @@ const WITH_RANGE: [u8; 4] = [AT_LOW_PC, FORM_ADDR, AT_HIGH_PC, FORM_DATA4];
 const RANGE: [u8; 12] = [0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0x10, 0, 0];
 
 #[test]
-fn functions_inlined_without_end_take_no_stack() {
+fn functions_inlined_without_end_end() {
     let unit = [&[TAG_COMPILE_UNIT, 1], &WITH_RANGE[..]].concat();
     let function = [&[TAG_SUBPROGRAM, 1], &WITH_RANGE[..]].concat();
     let inlined = [TAG_INLINED_SUBROUTINE, 1];
@@ -47,7 +47,7 @@ fn functions_inlined_without_end_take_no_stack() {
     entries.resize(entries.len() + (4 << 20), 3);
     let sections = sections(&[&unit, &function, &inlined], &entries, &[]);
     let debug_info = sections.debug_info().unwrap();
-    let found = debug_info.frames(0x1800);
+    let found = debug_info.frames(0x1800, Detail::Functions);
     assert!(matches!(found, Err(DwarfError::TooMuchWork)), "{found:?}");
 }
 
@@ -67,7 +67,7 @@ fn ranges_shared_by_thousands_of_functions_end() {
     let sections = sections(&[&unit, &function], &entries, &ranges);
     let debug_info = sections.debug_info().unwrap();
     for _ in 0..3 {
-        let found = debug_info.frames(0x1800);
+        let found = debug_info.frames(0x1800, Detail::Functions);
         assert!(matches!(found, Err(DwarfError::TooMuchWork)), "{found:?}");
     }
 }

@@ -6,12 +6,15 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::rc::Rc;
 
-use addr2line::SplitDwarfLoad;
-use gimli::{Dwarf, DwarfPackage, DwarfPackageSections, EndianSlice, RunTimeEndian, SectionId};
+use gimli::{DwarfPackage, DwarfPackageSections, DwoId, Reader, RunTimeEndian, Section, SectionId};
 
+use super::DwarfError;
 use super::guard::{Guard, Guarded};
-use super::run_time_endian;
+use super::sections::{DwarfSections, run_time_endian};
+use super::unit::Unit;
+use super::units::Units;
 
 /// What opening a file counts as: some ten thousand may be asked for.
 pub(super) const WORK_OF_OPENING: u64 = 1 << 12;
@@ -33,15 +36,20 @@ pub struct SplitUnit {
 
 impl SplitUnit {
     /// `None`: the skeleton names no file.
-    pub(super) fn of(load: &SplitDwarfLoad<Guarded<'_>>) -> gimli::Result<Option<Self>> {
-        let path = |text: &Option<Guarded<'_>>| {
-            let bytes = text.as_ref().map(Guarded::bytes).transpose()?;
+    pub(super) fn of<'a>(
+        skeleton: &Unit<'a>,
+        id: DwoId,
+        units: &Units<'a>,
+    ) -> Result<Option<Self>, DwarfError> {
+        let path = |text: &Option<_>| {
+            let bytes = text.as_ref().map(|text| units.text(skeleton, text));
+            let bytes = bytes.transpose()?.flatten();
             let bytes = bytes.filter(|bytes| (1..=MAX_PATH_BYTES).contains(&bytes.len()));
-            Ok::<_, gimli::Error>(bytes.map(|bytes| PathBuf::from(OsStr::from_bytes(bytes))))
+            Ok::<_, DwarfError>(bytes.map(|bytes| PathBuf::from(OsStr::from_bytes(&bytes))))
         };
-        let directory = path(&load.comp_dir)?;
-        Ok(path(&load.path)?.map(|name| Self {
-            id: load.dwo_id.0,
+        let directory = path(&skeleton.directory)?;
+        Ok(path(&skeleton.split_name)?.map(|name| Self {
+            id: id.0,
             directory,
             name,
         }))
@@ -51,9 +59,8 @@ impl SplitUnit {
 /// Copies of the sections of the file of one split unit.
 #[derive(Debug)]
 pub struct SplitSections {
-    sections: gimli::DwarfSections<Vec<u8>>,
+    pub(super) sections: DwarfSections<'static>,
     size_bytes: u64,
-    endian: RunTimeEndian,
 }
 
 impl SplitSections {
@@ -66,34 +73,30 @@ impl SplitSections {
         mut section: impl FnMut(&'static str) -> Result<Vec<u8>, E>,
     ) -> Result<Self, E> {
         let mut size_bytes = 0;
-        let sections = gimli::DwarfSections::load(|id| {
-            let name = match id {
-                SectionId::DebugAbbrev
-                | SectionId::DebugInfo
-                | SectionId::DebugRngLists
-                | SectionId::DebugStr
-                | SectionId::DebugStrOffsets => id.dwo_name(),
-                _ => None,
+        let sections = DwarfSections::load(is_big_endian, |name| {
+            let bytes = match name {
+                ".debug_abbrev" => section(".debug_abbrev.dwo")?,
+                ".debug_info" => section(".debug_info.dwo")?,
+                ".debug_rnglists" => section(".debug_rnglists.dwo")?,
+                ".debug_str" => section(".debug_str.dwo")?,
+                ".debug_str_offsets" => section(".debug_str_offsets.dwo")?,
+                _ => Vec::new(),
             };
-            let bytes = name.map_or(Ok(Vec::new()), &mut section)?;
             size_bytes += bytes.len() as u64;
             Ok(bytes)
         })?;
         Ok(Self {
             sections,
             size_bytes,
-            endian: run_time_endian(is_big_endian),
         })
     }
 
-    /// The id of its first unit; `None`: it has none, or is damaged.
+    /// The id of its unit; `None`: it has none, or is damaged.
     #[must_use]
     pub fn unit_id(&self) -> Option<u64> {
-        let dwarf = self
-            .sections
-            .borrow(|bytes| EndianSlice::new(bytes, self.endian));
-        let header = dwarf.units().next().ok()??;
-        dwarf.unit(header).ok()?.dwo_id.map(|id| id.0)
+        let units = Units::of(&self.sections).ok()?;
+        let unit = units.first_with_code()?.ok()?;
+        unit.unit.dwo_id.map(|id| id.0)
     }
 
     /// Whether it is the file of this unit.
@@ -106,18 +109,15 @@ impl SplitSections {
     pub(super) fn work(&self) -> u64 {
         self.size_bytes / BYTES_PER_READ
     }
-
-    pub(super) fn borrow<'a>(&'a self, guard: &'a Guard) -> Dwarf<Guarded<'a>> {
-        self.sections
-            .borrow(|bytes| Guarded::new(bytes, self.endian, guard))
-    }
 }
 
 /// Copies of the sections of a package of split units.
 #[derive(Debug)]
 pub struct PackageSections {
     sections: DwarfPackageSections<Vec<u8>>,
-    pub(super) endian: RunTimeEndian,
+    /// Of all units together.
+    strings: Rc<Vec<u8>>,
+    endian: RunTimeEndian,
 }
 
 impl PackageSections {
@@ -142,21 +142,56 @@ impl PackageSections {
                 debug_macinfo: load(SectionId::DebugMacinfo)?.into(),
                 debug_macro: load(SectionId::DebugMacro)?.into(),
                 debug_rnglists: load(SectionId::DebugRngLists)?.into(),
-                debug_str: load(SectionId::DebugStr)?.into(),
                 debug_str_offsets: load(SectionId::DebugStrOffsets)?.into(),
                 debug_types: load(SectionId::DebugTypes)?.into(),
                 ..Default::default()
             },
+            strings: Rc::new(load(SectionId::DebugStr)?),
             endian: run_time_endian(is_big_endian),
         })
     }
 
-    pub(super) fn borrow<'a>(
-        &'a self,
-        guard: &'a Guard,
-    ) -> gimli::Result<DwarfPackage<Guarded<'a>>> {
+    pub(super) fn borrow<'a>(&'a self, guard: &'a Guard) -> gimli::Result<Package<'a>> {
         let guarded = |bytes| Guarded::new(bytes, self.endian, guard);
-        self.sections
-            .borrow(|bytes: &'a Vec<u8>| guarded(bytes), guarded(&[]))
+        let parts = self
+            .sections
+            .borrow(|bytes: &'a Vec<u8>| guarded(bytes), guarded(&[]))?;
+        Ok(Package {
+            parts,
+            sections: self,
+            guard,
+        })
+    }
+}
+
+/// A package whose index was read.
+pub(super) struct Package<'a> {
+    parts: DwarfPackage<Guarded<'a>>,
+    sections: &'a PackageSections,
+    guard: &'a Guard,
+}
+
+impl<'a> Package<'a> {
+    /// Copies of the parts that are one unit's; `None`: it is not in the package.
+    pub(super) fn unit(
+        &self,
+        id: DwoId,
+        parent: &gimli::Dwarf<Guarded<'a>>,
+    ) -> Result<Option<DwarfSections<'static>>, DwarfError> {
+        let Some(unit) = self.parts.find_cu(id, parent)? else {
+            return Ok(None);
+        };
+        let sections = DwarfSections::load(self.sections.endian == RunTimeEndian::Big, |name| {
+            let part = match name {
+                ".debug_abbrev" => unit.debug_abbrev.reader(),
+                ".debug_info" => unit.debug_info.reader(),
+                ".debug_rnglists" => unit.ranges.debug_rnglists().reader(),
+                ".debug_str_offsets" => unit.debug_str_offsets.reader(),
+                _ => return Ok(Vec::new()),
+            };
+            self.guard.charge(part.len() as u64 / BYTES_PER_READ)?;
+            Ok::<_, DwarfError>(part.bytes()?.to_vec())
+        });
+        Ok(Some(sections?.with_strings(self.sections.strings.clone())))
     }
 }

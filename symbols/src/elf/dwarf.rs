@@ -1,12 +1,9 @@
-//! The sections of DWARF.
+//! The sections of DWARF: a file's own are read when they are needed, those that it has in others at once.
 
 use super::headers::{Headers, Section};
 use super::source::Source;
 use super::{ElfError, section_data};
-use crate::dwarf::{DwarfSections, PackageSections, SplitSections};
-
-/// Most bytes of all sections together, decompressed: what libcoreclr has, six times.
-pub const MAX_DWARF_BYTES: u64 = 256 << 20;
+use crate::dwarf::{DwarfSections, MAX_DWARF_BYTES, PackageSections, SplitSections};
 
 const WHAT: &str = "debug information";
 
@@ -19,10 +16,22 @@ pub(super) fn is_there(headers: &Headers) -> bool {
     find(headers, ".debug_info").is_some()
 }
 
-pub(super) fn sections(
+pub(super) fn sections<'a>(source: Source<'a>, headers: &'a Headers) -> Option<DwarfSections<'a>> {
+    let is_big_endian = headers.endian == object::Endianness::Big;
+    let section = |name| {
+        find(headers, name).map(|section| LazySection {
+            source,
+            headers,
+            section,
+        })
+    };
+    is_there(headers).then(|| DwarfSections::lazy(is_big_endian, section))
+}
+
+pub(super) fn copied_sections(
     source: Source<'_>,
     headers: &Headers,
-) -> Result<Option<DwarfSections>, ElfError> {
+) -> Result<Option<DwarfSections<'static>>, ElfError> {
     load(source, headers, ".debug_info", |endian, section| {
         DwarfSections::load(endian, section)
     })
@@ -79,4 +88,30 @@ fn load<T>(
         Ok(bytes)
     };
     take(is_big_endian, &mut section).map(Some)
+}
+
+/// A section that has not been read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LazySection<'a> {
+    source: Source<'a>,
+    headers: &'a Headers,
+    section: &'a Section,
+}
+
+impl LazySection<'_> {
+    /// All of it, decompressed, if it has no more than `limit` bytes.
+    pub(crate) fn whole(&self, limit: u64) -> Result<Vec<u8>, ElfError> {
+        section_data(self.source, self.headers, self.section, WHAT, limit)
+    }
+
+    /// Its bytes in the file; `None`: it is compressed, so that no part of it can be read.
+    pub(crate) fn size(&self) -> Option<u64> {
+        (!self.section.is_compressed()).then_some(self.section.size)
+    }
+
+    /// A part of one that is not compressed.
+    pub(crate) fn part(&self, offset: u64, size: u64) -> Result<Vec<u8>, ElfError> {
+        let start = self.section.offset.saturating_add(offset);
+        self.source.read_exact(WHAT, start, size)
+    }
 }

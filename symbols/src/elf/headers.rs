@@ -38,6 +38,10 @@ impl Section {
         self.address.saturating_add(self.size)
     }
 
+    pub(super) fn is_compressed(&self) -> bool {
+        self.flags.contains(elf::SHF_COMPRESSED)
+    }
+
     /// Whether the file holds the contents: `.text` of a separate debug file has none.
     pub(super) fn has_data(&self) -> bool {
         self.kind != elf::SHT_NOBITS && self.kind != elf::SHT_NULL

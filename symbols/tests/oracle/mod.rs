@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use perfcollect_symbols::dwarf::{DebugInfo, SourceFrame};
+use perfcollect_symbols::dwarf::{DebugInfo, Detail, SourceFrame};
 use perfcollect_symbols::elf::ElfFile;
 
 /// What `addr2line -fi` says of an address: functions and `FILE:LINE`, innermost first.
@@ -57,7 +57,7 @@ fn as_addr2line(frames: &[SourceFrame<'_>]) -> Chain {
         .iter()
         .map(|frame| {
             let name = frame.name.map_or("??".into(), String::from_utf8_lossy);
-            let file = frame.file.as_deref().unwrap_or("??");
+            let file = frame.file.unwrap_or("??");
             let line = frame.line.map_or("?".into(), |line| line.to_string());
             (name.into_owned(), format!("{file}:{line}"))
         })
@@ -78,7 +78,7 @@ pub(crate) fn compare(debug_info: &DebugInfo<'_>, program: &Path, count: usize) 
     let theirs = addr2line(program, &addresses)?;
     let mut inlined = 0;
     for (&address, theirs) in addresses.iter().zip(&theirs) {
-        let ours = as_addr2line(&debug_info.frames(address).unwrap());
+        let ours = as_addr2line(&debug_info.frames(address, Detail::Lines).unwrap());
         if ours.is_empty() {
             // Where there is no DWARF, such as in the startup code of the C library, addr2line asks the symbol table.
             let place = &theirs[0].1;

@@ -1,0 +1,158 @@
+//! The functions of a unit, by address.
+
+use std::cell::OnceCell;
+
+use gimli::{AttributeValue, UnitOffset};
+
+use super::DwarfError;
+use super::function::Function;
+use super::guard::WORK_OF_KEEPING;
+use super::ranges::Ranges;
+use super::unit::Unit;
+use super::units::Units;
+
+/// The functions of a unit.
+#[derive(Default)]
+pub(super) struct Functions {
+    outer: Chain,
+    /// Also those within others: some languages have such.
+    all: Chain,
+}
+
+impl Functions {
+    /// The one at an address.
+    pub(super) fn around<'u, 'a>(
+        &'u self,
+        address: u64,
+        unit: &Unit<'a>,
+        units: &Units<'a>,
+    ) -> Result<Option<&'u Function>, DwarfError> {
+        let (found, has_gaps) = self.outer.around(address, unit, units, false)?;
+        if found.is_some() || !has_gaps {
+            return Ok(found);
+        }
+        let (found, _) = self.all.around(address, unit, units, true)?;
+        Ok(found)
+    }
+}
+
+/// What was read of a unit's functions, in parts: each ends with the function that was asked for when it was read.
+#[derive(Default)]
+struct Chain(OnceCell<Result<Box<Part>, DwarfError>>);
+
+/// Functions by address.
+struct Part {
+    /// By begin.
+    ranges: Vec<(u64, u64, usize)>,
+    functions: Vec<Function>,
+    /// Whether the insides of functions were passed over, in which there may be functions of their own.
+    has_gaps: bool,
+    /// Where the next part begins.
+    end: Option<UnitOffset>,
+    next: Chain,
+}
+
+impl Chain {
+    /// The function at an address, and, if there is none, whether there were gaps.
+    fn around<'u, 'a>(
+        &'u self,
+        address: u64,
+        unit: &Unit<'a>,
+        units: &Units<'a>,
+        all: bool,
+    ) -> Result<(Option<&'u Function>, bool), DwarfError> {
+        let (mut chain, mut from) = (self, unit.unit.header.root_offset());
+        let (mut has_gaps, mut functions) = (false, 0);
+        loop {
+            // No shorter than all parts before it together, so that there are few parts.
+            let read = || Part::read(unit, units, from, all, (address, functions)).map(Box::new);
+            let part = chain.0.get_or_init(read).as_ref();
+            let part = part.map_err(Clone::clone)?;
+            if let Some(found) = part.around(address) {
+                return Ok((Some(found), false));
+            }
+            has_gaps |= part.has_gaps;
+            functions += part.functions.len();
+            match part.end {
+                Some(end) => (chain, from) = (&part.next, end),
+                None => return Ok((None, has_gaps)),
+            }
+        }
+    }
+}
+
+impl Part {
+    /// Reads from an entry to behind the function at an address and its aliases, but at least so many functions.
+    fn read<'a>(
+        unit: &Unit<'a>,
+        units: &Units<'a>,
+        from: UnitOffset,
+        all: bool,
+        (address, at_least): (u64, usize),
+    ) -> Result<Self, DwarfError> {
+        let mut part = Self {
+            ranges: Vec::new(),
+            functions: Vec::new(),
+            has_gaps: false,
+            end: None,
+            next: Chain::default(),
+        };
+        let header = &unit.unit.header;
+        let abbreviations = &unit.unit.abbreviations;
+        let mut entries = header.entries_raw(abbreviations, Some(from))?;
+        let mut is_found = false;
+        while !entries.is_empty() {
+            let offset = entries.next_offset();
+            let Some(abbreviation) = entries.read_abbreviation()? else {
+                continue;
+            };
+            if abbreviation.tag() != gimli::DW_TAG_subprogram {
+                entries.skip_attributes(abbreviation.attributes())?;
+                continue;
+            }
+            let mut ranges = Ranges::default();
+            let mut behind = None;
+            for &specification in abbreviation.attributes() {
+                let attribute = entries.read_attribute(specification)?;
+                if attribute.name() != gimli::DW_AT_sibling {
+                    ranges.take(&attribute, &units.dwarf, &unit.unit)?;
+                } else if let AttributeValue::UnitRef(sibling) = attribute.value() {
+                    behind = Some(sibling);
+                }
+            }
+            let (before, index) = (part.ranges.len(), part.functions.len());
+            ranges.each(&units.dwarf, &unit.unit, |begin, end| {
+                part.ranges.push((begin, end, index));
+            })?;
+            let (known, added) = part.ranges.split_at(before);
+            if let Some(first) = added.first() {
+                let is_alias = known.last().is_some_and(|last| last.0 == first.0);
+                if is_found && index >= at_least && !is_alias {
+                    part.ranges.truncate(before);
+                    part.end = Some(offset);
+                    break;
+                }
+                is_found |= added
+                    .iter()
+                    .any(|range| (range.0..range.1).contains(&address));
+                let kept = added.len();
+                let work = (kept as u64).saturating_mul(WORK_OF_KEEPING);
+                units.sections.guard.charge(work)?;
+                part.functions.push(Function::at(offset));
+            }
+            if !all && let Some(behind) = behind.filter(|behind| *behind > entries.next_offset()) {
+                part.has_gaps = true;
+                entries = header.entries_raw(abbreviations, Some(behind))?;
+            }
+        }
+        // Of aliases, which assemblers put side by side, the last is found, as by binutils.
+        part.ranges.sort_unstable_by_key(|range| (range.0, range.2));
+        Ok(part)
+    }
+
+    fn around(&self, address: u64) -> Option<&Function> {
+        let after = self.ranges.partition_point(|range| range.0 <= address);
+        let &(_, end, index) = self.ranges.get(after.checked_sub(1)?)?;
+        (address < end).then(|| self.functions.get(index))?
+    }
+}

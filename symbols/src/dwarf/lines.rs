@@ -1,0 +1,187 @@
+//! The lines of a unit, by its line program.
+
+use std::cell::OnceCell;
+use std::ops::Range;
+
+use gimli::{AttributeValue, DebugLine, DebugLineOffset, FileEntry, LineProgramHeader, Reader};
+
+use super::DwarfError;
+use super::guard::{Guarded, WORK_OF_KEEPING};
+use super::unit::Unit;
+use super::units::Units;
+
+/// Code whose addresses only grow.
+struct Sequence {
+    begin: u64,
+    end: u64,
+    rows: Range<usize>,
+}
+
+/// From an address on, to the next row.
+struct Row {
+    address: u64,
+    file: u32,
+    /// 0: none.
+    line: u32,
+}
+
+/// Addresses to files and lines.
+pub(super) struct Lines<'a> {
+    /// By begin.
+    sequences: Vec<Sequence>,
+    rows: Vec<Row>,
+    header: Option<LineProgramHeader<Guarded<'a>>>,
+    /// By number; made when asked for.
+    paths: Vec<OnceCell<Result<Option<Box<str>>, DwarfError>>>,
+}
+
+/// A file, by its number in the unit, and a line.
+pub(super) type Location = (Option<u64>, Option<u32>);
+
+impl<'a> Lines<'a> {
+    /// Those of a unit, read once.
+    pub(super) fn of<'u>(unit: &'u Unit<'a>, units: &Units<'a>) -> Result<&'u Self, DwarfError> {
+        let lines = unit.lines.get_or_init(|| match unit.line_program {
+            Some(offset) => Self::read(unit, units, offset),
+            None => Ok(Self {
+                sequences: Vec::new(),
+                rows: Vec::new(),
+                header: None,
+                paths: Vec::new(),
+            }),
+        });
+        lines.as_ref().map_err(Clone::clone)
+    }
+
+    fn read(
+        unit: &Unit<'a>,
+        units: &Units<'a>,
+        offset: DebugLineOffset,
+    ) -> Result<Self, DwarfError> {
+        let sections = units.sections;
+        let at = offset.0 as u64;
+        let (start, read) = sections.start::<12>(&sections.line, at)?;
+        let mut start = sections.reader(start.get(..read).unwrap_or_default());
+        let (length, format) = start.read_initial_length()?;
+        let size = (length as u64).saturating_add(u64::from(format.initial_length_size()));
+        let bytes = sections.part(&sections.line, at, size, &unit.place.line)?;
+        let address_bytes = unit.unit.header.address_size();
+        let program =
+            DebugLine::from(bytes).program(DebugLineOffset(0), address_bytes, None, None)?;
+        let header = program.header().clone();
+
+        let mut sequences = Vec::new();
+        let mut rows: Vec<Row> = Vec::new();
+        let mut first = 0;
+        let mut program = program.rows();
+        while let Some((_, row)) = program.next_row()? {
+            if row.end_sequence() {
+                let begin = rows.get(first).map(|row| row.address);
+                if let Some(begin) = begin.filter(|&begin| begin < row.address()) {
+                    sections.guard.charge(WORK_OF_KEEPING)?;
+                    sequences.push(Sequence {
+                        begin,
+                        end: row.address(),
+                        rows: first..rows.len(),
+                    });
+                } else {
+                    rows.truncate(first);
+                }
+                first = rows.len();
+                continue;
+            }
+            let next = Row {
+                address: row.address(),
+                file: u32::try_from(row.file_index()).unwrap_or(u32::MAX),
+                line: row.line().map_or(0, |line| line.get() as u32),
+            };
+            match rows.get_mut(first..).and_then(<[Row]>::last_mut) {
+                Some(last) if last.address == next.address => *last = next,
+                _ => {
+                    sections.guard.charge(WORK_OF_KEEPING)?;
+                    rows.push(next);
+                }
+            }
+        }
+        rows.truncate(first);
+        sequences.sort_unstable_by_key(|sequence| sequence.begin);
+        let files = header.file_names().len() + 1;
+        Ok(Self {
+            sequences,
+            rows,
+            header: Some(header),
+            paths: (0..files).map(|_| OnceCell::new()).collect(),
+        })
+    }
+
+    /// Where an address is in the source.
+    pub(super) fn location(&self, address: u64) -> Option<Location> {
+        let after = self
+            .sequences
+            .partition_point(|sequence| sequence.begin <= address);
+        let sequence = self.sequences.get(after.checked_sub(1)?)?;
+        let rows = self.rows.get(sequence.rows.clone())?;
+        let after = rows.partition_point(|row| row.address <= address);
+        let row = rows.get(after.checked_sub(1)?)?;
+        (address < sequence.end).then(|| {
+            let line = Some(row.line).filter(|&line| line != 0);
+            (Some(u64::from(row.file)), line)
+        })
+    }
+
+    /// The path of a file, from the directory of compilation on.
+    pub(super) fn path(
+        &self,
+        number: u64,
+        unit: &Unit<'a>,
+        units: &Units<'a>,
+    ) -> Result<Option<&str>, DwarfError> {
+        let header = self.header.as_ref();
+        let file = header.and_then(|header| Some((header, header.file(number)?)));
+        let cell = usize::try_from(number)
+            .ok()
+            .and_then(|at| self.paths.get(at));
+        let (Some((header, file)), Some(cell)) = (file, cell) else {
+            return Ok(None);
+        };
+        let path = cell.get_or_init(|| path(file, header, unit, units).map(Some));
+        path.as_ref().map(Option::as_deref).map_err(Clone::clone)
+    }
+}
+
+fn path<'a>(
+    file: &FileEntry<Guarded<'a>>,
+    header: &LineProgramHeader<Guarded<'a>>,
+    unit: &Unit<'a>,
+    units: &Units<'a>,
+) -> Result<Box<str>, DwarfError> {
+    let mut path = String::new();
+    let mut join = |part: &AttributeValue<Guarded<'a>>| {
+        let text = units.text(unit, part)?.unwrap_or_default();
+        join(&mut path, &String::from_utf8_lossy(&text));
+        Ok::<_, DwarfError>(())
+    };
+    if let Some(directory) = &unit.directory {
+        join(directory)?;
+    }
+    // Number 0 is the directory of compilation.
+    let directory = Some(file).filter(|file| file.directory_index() != 0);
+    if let Some(directory) = directory.and_then(|file| file.directory(header)) {
+        join(&directory)?;
+    }
+    join(&file.path_name())?;
+    Ok(path.into())
+}
+
+/// Appends a part, which may be a whole path, also one of Windows.
+fn join(path: &mut String, part: &str) {
+    let is_of_windows = |path: &str| path.starts_with('\\') || path.get(1..3) == Some(":\\");
+    if part.starts_with('/') || part.get(1..3) == Some(":/") || is_of_windows(part) {
+        path.clear();
+    }
+    let separator = if is_of_windows(path) { '\\' } else { '/' };
+    if !path.is_empty() && !path.ends_with(separator) {
+        path.push(separator);
+    }
+    path.push_str(part);
+}

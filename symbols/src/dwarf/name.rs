@@ -1,0 +1,75 @@
+//! The names of functions.
+
+use std::cell::OnceCell;
+
+use gimli::{AttributeValue, UnitOffset};
+
+use super::unit::Unit;
+use super::units::Units;
+use super::{DwarfError, MAX_NAME_BYTES};
+
+/// Most entries gone through from one that has no name of its own to the one that has: three as a rule.
+const MAX_ORIGINS: usize = 16;
+
+/// A name that is read when asked for.
+#[derive(Default)]
+pub(super) struct Name(OnceCell<Result<Option<Box<[u8]>>, DwarfError>>);
+
+impl Name {
+    pub(super) fn get<'a>(
+        &self,
+        offset: UnitOffset,
+        unit: &Unit<'a>,
+        units: &Units<'a>,
+    ) -> Result<Option<&[u8]>, DwarfError> {
+        let name = self.0.get_or_init(|| read_name(offset, unit, units));
+        let name = name.as_ref().map(Option::as_deref).map_err(Clone::clone)?;
+        Ok(name.filter(|name| !name.is_empty() && name.len() <= MAX_NAME_BYTES))
+    }
+}
+
+/// The name for the linker, else that of the source, else that of the entry this one was made from.
+fn read_name<'n, 'a>(
+    mut offset: UnitOffset,
+    mut unit: &'n Unit<'a>,
+    mut units: &'n Units<'a>,
+) -> Result<Option<Box<[u8]>>, DwarfError> {
+    for _ in 0..MAX_ORIGINS {
+        let header = &unit.unit.header;
+        let mut entries = header.entries_raw(&unit.unit.abbreviations, Some(offset))?;
+        let abbreviation = entries.read_abbreviation()?;
+        let none = gimli::Error::NoEntryAtGivenOffset(offset.0 as u64);
+        let (mut linkage, mut source, mut origin) = (None, None, None);
+        for &specification in abbreviation.ok_or(none)?.attributes() {
+            let attribute = entries.read_attribute(specification)?;
+            match attribute.name() {
+                gimli::DW_AT_linkage_name | gimli::DW_AT_MIPS_linkage_name => {
+                    linkage = Some(attribute.value());
+                }
+                gimli::DW_AT_name => source = Some(attribute.value()),
+                gimli::DW_AT_abstract_origin | gimli::DW_AT_specification => {
+                    origin = Some(attribute.value());
+                }
+                _ => {}
+            }
+        }
+        for value in [linkage, source].iter().flatten() {
+            if let Some(name) = units.text(unit, value)? {
+                return Ok(Some(name));
+            }
+        }
+        match origin {
+            Some(AttributeValue::UnitRef(at)) => offset = at,
+            Some(AttributeValue::DebugInfoRef(at)) => (unit, offset) = units.at(at)?,
+            Some(AttributeValue::DebugInfoRefSup(at)) => match units.supplementary() {
+                Some(common) => {
+                    units = common;
+                    (unit, offset) = units.at(at)?;
+                }
+                None => break,
+            },
+            _ => break,
+        }
+    }
+    Ok(None)
+}

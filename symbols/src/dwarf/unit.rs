@@ -1,0 +1,139 @@
+//! A unit: what its root tells, and what was read of the rest.
+
+use std::cell::OnceCell;
+use std::sync::Arc;
+
+use gimli::{
+    Abbreviations, AttributeValue, DebugAddrBase, DebugInfo, DebugLineOffset, DebugLocListsBase,
+    DebugRngListsBase, DebugStrOffsetsBase, DwarfFileType, UnitHeader, UnitType,
+};
+
+use super::DwarfError;
+use super::functions::Functions;
+use super::guard::Guarded;
+use super::lines::Lines;
+use super::ranges::Ranges;
+use super::units::{Place, Units};
+
+/// A unit whose root was read, with what was read of the rest.
+pub(super) struct Unit<'a> {
+    pub(super) unit: gimli::Unit<Guarded<'a>>,
+    pub(super) place: &'a Place,
+    pub(super) line_program: Option<DebugLineOffset>,
+    pub(super) directory: Option<AttributeValue<Guarded<'a>>>,
+    /// The name of the file that has the functions, if it is a skeleton.
+    pub(super) split_name: Option<AttributeValue<Guarded<'a>>>,
+    pub(super) ranges: Ranges,
+    pub(super) functions: Functions,
+    pub(super) lines: OnceCell<Result<Lines<'a>, DwarfError>>,
+    /// Where its functions are, if it is a skeleton; none: the file is not there.
+    pub(super) split: OnceCell<Result<Option<Box<Units<'a>>>, DwarfError>>,
+}
+
+/// What a skeleton tells for its split unit.
+pub(super) struct Bases {
+    low_pc: u64,
+    addr: DebugAddrBase,
+    ranges: DebugRngListsBase,
+}
+
+impl Bases {
+    pub(super) fn of(skeleton: &Unit<'_>) -> Self {
+        Self {
+            low_pc: skeleton.unit.low_pc,
+            addr: skeleton.unit.addr_base,
+            ranges: skeleton.unit.rnglists_base,
+        }
+    }
+
+    fn give(&self, unit: &mut gimli::Unit<Guarded<'_>>) {
+        unit.low_pc = self.low_pc;
+        unit.addr_base = self.addr;
+        if unit.header.version() < 5 {
+            unit.rnglists_base = self.ranges;
+        }
+    }
+}
+
+impl<'a> Unit<'a> {
+    pub(super) fn read(units: &Units<'a>, place: &'a Place) -> Result<Self, DwarfError> {
+        let sections = units.sections;
+        let bytes = sections.part(&sections.info, place.offset, place.size, &place.info)?;
+        let header = DebugInfo::from(bytes).units().next()?;
+        let header = header.ok_or(gimli::Error::MissingUnitDie)?;
+        let abbreviations = units.abbreviations(header.debug_abbrev_offset())?;
+        let mut read = Self {
+            unit: without_attributes(header, abbreviations, units.dwarf.file_type),
+            place,
+            line_program: None,
+            directory: None,
+            split_name: None,
+            ranges: Ranges::default(),
+            functions: Functions::default(),
+            lines: OnceCell::new(),
+            split: OnceCell::new(),
+        };
+        if let Some(bases) = &units.skeleton {
+            bases.give(&mut read.unit);
+        }
+        let mut of_ranges = Vec::new();
+        let root = read.unit.header.root_offset();
+        let abbreviations = read.unit.abbreviations.clone();
+        let mut entries = read.unit.header.entries_raw(&abbreviations, Some(root))?;
+        let root = entries.read_abbreviation()?;
+        let root = root.ok_or(gimli::Error::MissingUnitDie)?;
+        for &specification in root.attributes() {
+            let attribute = entries.read_attribute(specification)?;
+            match (attribute.name(), attribute.value()) {
+                (gimli::DW_AT_stmt_list, AttributeValue::DebugLineRef(offset)) => {
+                    read.line_program = Some(offset);
+                }
+                (gimli::DW_AT_GNU_dwo_id, AttributeValue::DwoId(id)) => read.unit.dwo_id = Some(id),
+                (gimli::DW_AT_dwo_name | gimli::DW_AT_GNU_dwo_name, value) => {
+                    read.split_name = Some(value);
+                }
+                (gimli::DW_AT_comp_dir, value) => read.directory = Some(value),
+                (_, AttributeValue::DebugStrOffsetsBase(base)) => read.unit.str_offsets_base = base,
+                (_, AttributeValue::DebugAddrBase(base)) => read.unit.addr_base = base,
+                (_, AttributeValue::DebugRngListsBase(base)) => read.unit.rnglists_base = base,
+                (name, _) if Ranges::are_told_by(name) => of_ranges.push(attribute),
+                _ => {}
+            }
+        }
+        // These need the bases, which may come behind them.
+        let mut ranges = Ranges::default();
+        for attribute in of_ranges {
+            if attribute.name() == gimli::DW_AT_low_pc {
+                let low = units.dwarf.attr_address(&read.unit, attribute.value())?;
+                read.unit.low_pc = low.unwrap_or(0);
+            }
+            ranges.take(&attribute, &units.dwarf, &read.unit)?;
+        }
+        read.ranges = ranges;
+        Ok(read)
+    }
+}
+
+fn without_attributes<'a>(
+    header: UnitHeader<Guarded<'a>>,
+    abbreviations: Arc<Abbreviations>,
+    kind: DwarfFileType,
+) -> gimli::Unit<Guarded<'a>> {
+    let encoding = header.encoding();
+    gimli::Unit {
+        abbreviations,
+        name: None,
+        comp_dir: None,
+        low_pc: 0,
+        str_offsets_base: DebugStrOffsetsBase::default_for_encoding_and_file(encoding, kind),
+        addr_base: DebugAddrBase(0),
+        loclists_base: DebugLocListsBase::default_for_encoding_and_file(encoding, kind),
+        rnglists_base: DebugRngListsBase::default_for_encoding_and_file(encoding, kind),
+        line_program: None,
+        dwo_id: match header.type_() {
+            UnitType::Skeleton(id) | UnitType::SplitCompilation(id) => Some(id),
+            _ => None,
+        },
+        header,
+    }
+}

@@ -1,0 +1,305 @@
+//! The units of `.debug_info`: where they are, which of them hold an address. One is read when something in it is asked for.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use gimli::{
+    Abbreviations, ArangeHeader, AttributeValue, DebugAbbrevOffset, DebugInfoOffset, Reader,
+    ReaderOffsetId, SectionId, UnitOffset,
+};
+
+use super::DwarfError;
+use super::guard::{Guarded, WORK_OF_KEEPING};
+use super::sections::DwarfSections;
+use super::unit::{Bases, Unit};
+
+/// Where a unit is, and its bytes once they were read.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) offset: u64,
+    pub(super) size: u64,
+    /// Whether it may hold code; units of types do not.
+    has_code: bool,
+    pub(super) info: OnceCell<Vec<u8>>,
+    pub(super) line: OnceCell<Vec<u8>>,
+    /// Of a skeleton, what is in another file.
+    pub(super) split: OnceCell<Box<DwarfSections<'static>>>,
+}
+
+/// Goes from unit to unit by their lengths.
+fn places(sections: &DwarfSections<'_>) -> Result<Vec<Place>, DwarfError> {
+    let end = sections.size(&sections.info)?;
+    let mut places = Vec::new();
+    let mut offset = 0;
+    while offset < end {
+        sections.guard.charge(WORK_OF_KEEPING)?;
+        // A length of up to 12 bytes, the version, the kind of unit.
+        let (start, read) = sections.start::<15>(&sections.info, offset)?;
+        let mut start = sections.reader(start.get(..read).unwrap_or_default());
+        let (length, format) = start.read_initial_length()?;
+        let version = start.read_u16()?;
+        let kind = match version {
+            5.. => gimli::DwUt(start.read_u8()?),
+            _ => gimli::DW_UT_compile,
+        };
+        let size = (length as u64).saturating_add(u64::from(format.initial_length_size()));
+        if size > end - offset {
+            return Err(gimli::Error::UnexpectedEof(ReaderOffsetId(offset)).into());
+        }
+        places.push(Place {
+            offset,
+            size,
+            has_code: matches!(
+                kind,
+                gimli::DW_UT_compile | gimli::DW_UT_skeleton | gimli::DW_UT_split_compile
+            ),
+            info: OnceCell::new(),
+            line: OnceCell::new(),
+            split: OnceCell::new(),
+        });
+        offset += size;
+    }
+    Ok(places)
+}
+
+/// Addresses of a unit.
+struct UnitRange {
+    begin: u64,
+    end: u64,
+    unit: usize,
+    /// Of this range and all behind it.
+    min_begin: u64,
+}
+
+/// All units.
+pub(super) struct Units<'a> {
+    pub(super) sections: &'a DwarfSections<'a>,
+    /// For addresses and ranges; the other sections are not in it.
+    pub(super) dwarf: gimli::Dwarf<Guarded<'a>>,
+    /// Of what `dwz` moved to another file.
+    supplementary: Option<Box<Units<'a>>>,
+    /// Of a split unit.
+    pub(super) skeleton: Option<Bases>,
+    places: &'a [Place],
+    units: Vec<OnceCell<Result<Unit<'a>, DwarfError>>>,
+    /// By end.
+    ranges: Vec<UnitRange>,
+    /// By their offset: many units share a table.
+    abbreviations: RefCell<HashMap<usize, Arc<Abbreviations>>>,
+}
+
+impl<'a> Units<'a> {
+    /// All of a program.
+    pub(super) fn list(sections: &'a DwarfSections<'a>) -> Result<Self, DwarfError> {
+        let mut units = Self::of(sections)?;
+        let supplementary = sections.supplementary.as_deref().map(Self::of);
+        units.supplementary = supplementary.transpose()?.map(Box::new);
+        units.ranges = units.find_ranges()?;
+        Ok(units)
+    }
+
+    /// Those of the file that has the functions of a split unit.
+    pub(super) fn split(
+        &self,
+        sections: &'a DwarfSections<'a>,
+        skeleton: &Unit<'a>,
+    ) -> Result<Self, DwarfError> {
+        let mut units = Self::of(sections)?;
+        units.dwarf.make_dwo(&self.dwarf);
+        units.skeleton = Some(Bases::of(skeleton));
+        Ok(units)
+    }
+
+    /// By offset only.
+    pub(super) fn of(sections: &'a DwarfSections<'a>) -> Result<Self, DwarfError> {
+        let places = match sections.units.get() {
+            Some(places) => places,
+            None => {
+                let places = places(sections)?;
+                sections.units.get_or_init(|| places)
+            }
+        };
+        let dwarf = gimli::Dwarf::load(|id| match id {
+            SectionId::DebugAbbrev => sections.whole(&sections.abbrev),
+            SectionId::DebugAddr => sections.whole(&sections.addr),
+            SectionId::DebugAranges => sections.whole(&sections.aranges),
+            SectionId::DebugRanges => sections.whole(&sections.ranges),
+            SectionId::DebugRngLists => sections.whole(&sections.rnglists),
+            SectionId::DebugStrOffsets => sections.whole(&sections.str_offsets),
+            _ => Ok(sections.reader(&[])),
+        })?;
+        Ok(Self {
+            sections,
+            dwarf,
+            supplementary: None,
+            skeleton: None,
+            places,
+            units: places.iter().map(|_| OnceCell::new()).collect(),
+            ranges: Vec::new(),
+            abbreviations: RefCell::default(),
+        })
+    }
+
+    /// By `.debug_aranges`, which some compilers make and some do not; of units that it does not tell of, by the unit itself.
+    fn find_ranges(&self) -> Result<Vec<UnitRange>, DwarfError> {
+        let mut ranges = Vec::new();
+        let mut is_told = vec![false; self.places.len()];
+        let mut headers = self.dwarf.debug_aranges.headers();
+        while let Some(header) = headers.next()? {
+            let offset = header.debug_info_offset().0 as u64;
+            let Ok(unit) = self
+                .places
+                .binary_search_by_key(&offset, |place| place.offset)
+            else {
+                continue;
+            };
+            let before = ranges.len();
+            self.add_told_ranges(&header, unit, &mut ranges)?;
+            if let Some(is_told) = is_told.get_mut(unit) {
+                *is_told |= ranges.len() > before;
+            }
+        }
+        for (index, (place, is_told)) in self.places.iter().zip(is_told).enumerate() {
+            if is_told || !place.has_code {
+                continue;
+            }
+            let unit = match self.unit(index) {
+                Ok(unit) => unit,
+                Err(DwarfError::Damaged(_)) => continue,
+                Err(error) => return Err(error),
+            };
+            unit.ranges.each(&self.dwarf, &unit.unit, |begin, end| {
+                ranges.push(UnitRange::new(begin, end, index));
+            })?;
+        }
+        ranges.sort_unstable_by_key(|range| (range.end, range.unit));
+        let mut min_begin = u64::MAX;
+        for range in ranges.iter_mut().rev() {
+            min_begin = min_begin.min(range.begin);
+            range.min_begin = min_begin;
+        }
+        Ok(ranges)
+    }
+
+    fn add_told_ranges(
+        &self,
+        header: &ArangeHeader<Guarded<'a>>,
+        unit: usize,
+        ranges: &mut Vec<UnitRange>,
+    ) -> Result<(), DwarfError> {
+        let mut entries = header.entries();
+        while let Some(entry) = entries.next().transpose() {
+            self.sections.guard.charge(WORK_OF_KEEPING)?;
+            // One that wraps around; those behind it are read all the same, of a cut list there are none.
+            let Ok(entry) = entry else { continue };
+            let range = entry.range();
+            if 1 < range.begin && range.begin < range.end {
+                ranges.push(UnitRange::new(range.begin, range.end, unit));
+            }
+        }
+        Ok(())
+    }
+
+    /// The units that say they hold an address: one as a rule.
+    pub(super) fn around(
+        &self,
+        address: u64,
+    ) -> impl Iterator<Item = Result<&Unit<'a>, DwarfError>> {
+        let from = self.ranges.partition_point(|range| range.end <= address);
+        let ranges = self.ranges.get(from..).unwrap_or_default().iter();
+        ranges
+            .take_while(move |range| range.min_begin <= address)
+            .filter_map(move |range| match self.sections.guard.charge(1) {
+                Ok(()) => (range.begin <= address).then(|| self.unit(range.unit)),
+                Err(error) => Some(Err(error)),
+            })
+    }
+
+    /// The first that may hold code.
+    pub(super) fn first_with_code(&self) -> Option<Result<&Unit<'a>, DwarfError>> {
+        let index = self.places.iter().position(|place| place.has_code)?;
+        Some(self.unit(index))
+    }
+
+    /// What `dwz` moved to another file.
+    pub(super) fn supplementary(&self) -> Option<&Self> {
+        self.supplementary.as_deref()
+    }
+
+    /// The unit at an offset of `.debug_info`, and the offset in it.
+    pub(super) fn at(
+        &self,
+        offset: DebugInfoOffset,
+    ) -> Result<(&Unit<'a>, UnitOffset), DwarfError> {
+        let none = gimli::Error::NoEntryAtGivenOffset(offset.0 as u64);
+        let after = self
+            .places
+            .partition_point(|place| place.offset <= offset.0 as u64);
+        let index = after.checked_sub(1).ok_or(none)?;
+        let start = self.places.get(index).map_or(0, |place| place.offset);
+        Ok((
+            self.unit(index)?,
+            UnitOffset((offset.0 as u64 - start) as usize),
+        ))
+    }
+
+    fn unit(&self, index: usize) -> Result<&Unit<'a>, DwarfError> {
+        let none = gimli::Error::MissingUnitDie;
+        let unit = self.units.get(index).ok_or(none)?;
+        let unit = unit.get_or_init(|| Unit::read(self, self.places.get(index).ok_or(none)?));
+        unit.as_ref().map_err(Clone::clone)
+    }
+
+    pub(super) fn abbreviations(
+        &self,
+        offset: DebugAbbrevOffset,
+    ) -> Result<Arc<Abbreviations>, DwarfError> {
+        if let Some(known) = self.abbreviations.borrow().get(&offset.0) {
+            return Ok(known.clone());
+        }
+        let read = Arc::new(self.dwarf.debug_abbrev.abbreviations(offset)?);
+        let mut known = self.abbreviations.borrow_mut();
+        known.insert(offset.0, read.clone());
+        Ok(read)
+    }
+
+    /// A string that an attribute tells.
+    pub(super) fn text(
+        &self,
+        unit: &Unit<'a>,
+        value: &AttributeValue<Guarded<'a>>,
+    ) -> Result<Option<Box<[u8]>>, DwarfError> {
+        let sections = self.sections;
+        let (section, offset) = match value {
+            AttributeValue::String(text) => return Ok(Some(text.bytes()?.into())),
+            AttributeValue::DebugStrRef(offset) => (&sections.str, offset.0),
+            AttributeValue::DebugStrRefSup(offset) => match self.supplementary() {
+                Some(common) => return common.sections.string(&common.sections.str, offset.0),
+                None => return Ok(None),
+            },
+            AttributeValue::DebugLineStrRef(offset) => (&sections.line_str, offset.0),
+            AttributeValue::DebugStrOffsetsIndex(index) => {
+                let offset = self.dwarf.debug_str_offsets.get_str_offset(
+                    unit.unit.header.format(),
+                    unit.unit.str_offsets_base,
+                    *index,
+                )?;
+                (&sections.str, offset.0)
+            }
+            _ => return Ok(None),
+        };
+        sections.string(section, offset)
+    }
+}
+
+impl UnitRange {
+    fn new(begin: u64, end: u64, unit: usize) -> Self {
+        Self {
+            begin,
+            end,
+            unit,
+            min_begin: begin,
+        }
+    }
+}
