@@ -4,7 +4,9 @@
 use std::cell::RefCell;
 
 use libfuzzer_sys::fuzz_target;
-use perfcollect_symbols::dwarf::{Detail, DwarfSections, MAX_FRAMES, PackageSections, SplitSections};
+use perfcollect_symbols::dwarf::{
+    Detail, DwarfSections, MAX_FRAMES, PackageSections, SplitSections,
+};
 
 fuzz_target!(|data: &[u8]| {
     // Sections in the order in which they are asked for, each with its length in front.
@@ -38,7 +40,16 @@ fuzz_target!(|data: &[u8]| {
     let Ok(debug_info) = sections.debug_info_with(open) else {
         return;
     };
-    for address in [0, 1, 0x1000, 0x1139, 0x1800, 1 << 32, u64::MAX - 1, u64::MAX] {
+    for address in [
+        0,
+        1,
+        0x1000,
+        0x1139,
+        0x1800,
+        1 << 32,
+        u64::MAX - 1,
+        u64::MAX,
+    ] {
         if let Ok(frames) = debug_info.frames(address, Detail::Lines) {
             assert!(frames.len() <= MAX_FRAMES);
         }

@@ -11,7 +11,8 @@ use perfcollect::output::nettrace;
 use perfcollect::trace::{EventStream, EventStreams, Nanos, Pid, RuntimeEvent, Trace};
 
 /// The object `Trace` of version 4, up to what it holds.
-const OBJECTS: &[u8] = b"Nettrace\x14\0\0\0!FastSerialization.1\x05\x05\x01\x04\0\0\0\x04\0\0\0\x05\0\0\0Trace\x06";
+const OBJECTS: &[u8] =
+    b"Nettrace\x14\0\0\0!FastSerialization.1\x05\x05\x01\x04\0\0\0\x04\0\0\0\x05\0\0\0Trace\x06";
 const MAX_FRAMES: usize = 1000;
 
 fn stream(data: &[u8]) -> EventStream {
