@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::process::Command;
 
 use perfcollect_symbols::elf::{ElfError, ElfFile};
 use proptest::prelude::*;
@@ -104,4 +105,31 @@ proptest! {
         }
         read_all(&bytes);
     }
+}
+
+/// Where the symbol before has no size, as those of assembler code, it must not reach over the code of the long one.
+#[test]
+fn a_name_of_more_than_64_kib_is_cut_and_keeps_its_code() {
+    let directory = tempfile::tempdir().unwrap();
+    let [source, made] = ["names.s", "names.o"].map(|name| directory.path().join(name));
+    let long = format!("long{}end", "x".repeat(70_000));
+    let code = format!(".text\nbefore: nop; nop\n{long}: nop; nop\nafter: nop; nop\n");
+    std::fs::write(&source, code).unwrap();
+    match Command::new("as")
+        .arg(&source)
+        .arg("-o")
+        .arg(&made)
+        .status()
+    {
+        Ok(status) => assert!(status.success()),
+        Err(error) => return eprintln!("skipped: as (package binutils): {error}"),
+    }
+    let symbols = ElfFile::open(&File::open(&made).unwrap())
+        .unwrap()
+        .symbols()
+        .unwrap();
+    let found: Vec<&[u8]> = symbols.iter().map(|symbol| symbol.name).collect();
+    assert_eq!(found, [b"before", &long.as_bytes()[..64 << 10], b"after"]);
+    let name_at_3 = symbols.lookup(3).unwrap().name;
+    assert_eq!(name_at_3, &long.as_bytes()[..64 << 10]);
 }

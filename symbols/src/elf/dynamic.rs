@@ -5,7 +5,7 @@ use object::elf::{self, FileHeader32, FileHeader64};
 use object::read::elf::{FileHeader, Sym};
 
 use super::ElfError;
-use super::functions::{Name, RawSymbols};
+use super::functions::RawSymbols;
 use super::headers::Headers;
 use super::source::Source;
 use crate::binding::Aliases;
@@ -41,7 +41,7 @@ fn find<Elf: FileHeader<Endian = Endianness>>(
         // The cheap test first: most names differ in their first byte.
         let at = raw.strings.get(symbol.st_name(endian) as usize..);
         at.is_some_and(|text| text.starts_with(name))
-            && matches!(raw.name(symbol.st_name(endian), Aliases::Plain), Name::Text(text) if text == name)
+            && raw.name(symbol.st_name(endian), Aliases::Plain) == Some(name)
     };
     let found = raw.records::<Elf>().iter().filter(defined).find(same)?;
     Some(found.st_value(endian).into())

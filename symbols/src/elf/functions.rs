@@ -13,7 +13,7 @@ use crate::table::{Entry, Extent, MAX_NAME_BYTES, MAX_SYMBOLS, SymbolTable, Symb
 
 /// Most bytes of a string table: what a symbol table takes.
 const MAX_STRINGS_BYTES: u64 = MAX_NAME_BYTES as u64;
-/// Longest name; C++ reaches 20 KB. A longer one is passed over, at the price of its bytes.
+/// Longest name; C++ reaches 20 KB. A longer one is cut: without it, the symbol before could reach over its code.
 const MAX_SYMBOL_NAME_BYTES: usize = 64 << 10;
 
 pub(super) fn table(
@@ -98,18 +98,15 @@ impl RawSymbols {
     }
 
     /// A name, without the version that some linkers append to it (`memcpy@@GLIBC_2.14`), unless perf's is wanted.
-    pub(super) fn name(&self, offset: u32, aliases: Aliases) -> Name<'_> {
+    pub(super) fn name(&self, offset: u32, aliases: Aliases) -> Option<&[u8]> {
         let from = self.strings.get(offset as usize..).unwrap_or_default();
-        let from = from.get(..=MAX_SYMBOL_NAME_BYTES).unwrap_or(from);
+        let from = from.get(..MAX_SYMBOL_NAME_BYTES).unwrap_or(from);
         let end = match aliases {
             Aliases::Plain => memchr::memchr2(0, b'@', from),
             Aliases::AsPerf => memchr::memchr(0, from),
         };
-        match end {
-            Some(0) => Name::None,
-            Some(end) => from.get(..end).map_or(Name::None, Name::Text),
-            None => Name::TooLong(from.len()),
-        }
+        from.get(..end.unwrap_or(from.len()))
+            .filter(|name| !name.is_empty())
     }
 
     fn section_index(
@@ -133,13 +130,6 @@ impl RawSymbols {
         };
         usize::try_from(index).ok()
     }
-}
-
-pub(super) enum Name<'a> {
-    Text(&'a [u8]),
-    None,
-    /// Of that many bytes at least.
-    TooLong(usize),
 }
 
 /// What both sections together may still take, and which names are wanted.
@@ -188,13 +178,8 @@ fn add<Elf: FileHeader<Endian = Endianness>>(
         if !is_function || !(section.address..section.end()).contains(&start) {
             continue;
         }
-        let name = match raw.name(symbol.st_name(endian), budget.aliases) {
-            Name::Text(name) => name,
-            Name::None => continue,
-            Name::TooLong(bytes) => {
-                budget.spend_name(bytes)?;
-                continue;
-            }
+        let Some(name) = raw.name(symbol.st_name(endian), budget.aliases) else {
+            continue;
         };
         if is_mapping_symbol(name, headers.machine) {
             continue;

@@ -9,7 +9,7 @@ use object::elf::{self, FileHeader64};
 use object::pod::slice_from_bytes;
 use object::read::elf::{Rela, Sym};
 
-use super::functions::{Name, RawSymbols};
+use super::functions::RawSymbols;
 use super::headers::{Headers, Section};
 use super::source::Source;
 use super::{ElfError, check_size, section_data};
@@ -77,8 +77,8 @@ pub(super) fn add_stubs(
                         .ok()
                 })
                 .and_then(|found| records.get(symbol_of_slot.get(found)?.1 as usize));
-            let Some(Name::Text(name)) =
-                symbol.map(|symbol| symbols.name(symbol.st_name(headers.endian), Aliases::Plain))
+            let Some(name) = symbol
+                .and_then(|symbol| symbols.name(symbol.st_name(headers.endian), Aliases::Plain))
             else {
                 continue;
             };
