@@ -59,6 +59,16 @@ fn notices(saved: &Saved) -> String {
     notices.map(|notice| notice.what.as_str()).collect()
 }
 
+/// An ELF file whose symbol table goes on behind its end, by the header of that section.
+fn with_endless_symbols(mut elf: Vec<u8>) -> Vec<u8> {
+    const SHT_SYMTAB: u8 = 2;
+    let headers = u64::from_le_bytes(elf[40..48].try_into().unwrap()) as usize;
+    let is_symbols = |header: &&mut [u8]| header[4] == SHT_SYMTAB;
+    let header = elf[headers..].chunks_mut(64).find(is_symbols).unwrap();
+    header[32..40].copy_from_slice(&(1_u64 << 40).to_le_bytes());
+    elf
+}
+
 #[test]
 fn beside_the_program_and_in_a_directory() {
     need_capture!();
@@ -72,6 +82,11 @@ fn beside_the_program_and_in_a_directory() {
         assert!(is_named(&capture(folder, &[])), "{place}");
         fs::remove_file(folder.join(place)).unwrap();
     }
+    let damaged = with_endless_symbols(fs::read(folder.join("kept")).unwrap());
+    fs::write(folder.join("program.debug"), damaged).unwrap();
+    let told = notices(&capture(folder, &[]));
+    assert!(told.contains("do not all have names"), "{told}");
+    fs::remove_file(folder.join("program.debug")).unwrap();
     let symbols = folder.join("symbols");
     fs::create_dir(&symbols).unwrap();
     fs::rename(folder.join("kept"), symbols.join("program.debug")).unwrap();

@@ -1,7 +1,7 @@
 //! Functions of mapped files, by the symbols of the file and of its separate debug file, or by the tables of precompiled
 //! .NET code.
 
-use std::cell::LazyCell;
+use std::cell::{LazyCell, RefCell};
 
 use perfcollect_symbols::Aliases;
 use perfcollect_symbols::demangle::demangle;
@@ -18,7 +18,7 @@ use rustix::io::Errno;
 
 use crate::download::Module;
 use crate::machine::{CodeFile, Content};
-use crate::trace::{CodeAddress, Function, FunctionKind};
+use crate::trace::{CodeAddress, Function, FunctionKind, Notice};
 
 pub(super) fn name(
     codes: &[CodeAddress],
@@ -33,13 +33,19 @@ pub(super) fn name(
         .as_ref()
         .and_then(|own| separate(own, &mut search, options));
     let debug = found.as_ref().and_then(Found::elf);
-    let tables = tables(own.as_ref(), debug.as_ref(), Aliases::Plain);
+    let unreadable = RefCell::new(Vec::new());
+    let tables = tables(own.as_ref(), debug.as_ref(), Aliases::Plain, |error| {
+        let path = file.clean_path().display();
+        let what = format!("functions of {path} do not all have names: {error}");
+        unreadable.borrow_mut().push(Notice::new(what, ""));
+    });
     let mut dwarf = None;
     if options.inlined {
         let mut both = debug.iter().chain(&own);
         dwarf = both.find_map(|elf| search.sections(elf, found.as_ref()));
     }
     let mut notices = search.notices;
+    notices.extend(unreadable.into_inner());
     let kind = kind(file);
     let mut images = Images::of(file);
     let ranges = LazyCell::new(|| {
@@ -162,9 +168,10 @@ fn tables(
     own: Option<&ElfFile<'_>>,
     debug: Option<&ElfFile<'_>>,
     aliases: Aliases,
+    unreadable: impl Fn(ElfError),
 ) -> Vec<SymbolTable> {
     let both = debug.into_iter().chain(own);
-    both.filter_map(|elf| elf.symbols_by(aliases).ok())
+    both.filter_map(|elf| elf.symbols_by(aliases).map_err(&unreadable).ok())
         .collect()
 }
 
@@ -177,7 +184,7 @@ pub(crate) fn symbols(file: &CodeFile, aliases: Aliases) -> Vec<SymbolTable> {
         .as_ref()
         .and_then(|own| separate(own, &mut search, &options));
     let debug = found.as_ref().and_then(Found::elf);
-    tables(own.as_ref(), debug.as_ref(), aliases)
+    tables(own.as_ref(), debug.as_ref(), aliases, |_| ())
 }
 
 /// Who an ELF file is, as far as servers know it, and whether its symbols are here. `None` for other files.
