@@ -158,7 +158,8 @@ pub fn missing_symbols(
         )?;
     }
     more(modules.len() as u64, modules.len().min(MAX_MISSING), out)?;
-    let Some(trace) = trace else {
+    let can_be_asked_for = modules.iter().any(|module| module.build_id.is_some());
+    let Some(trace) = trace.filter(|_| can_be_asked_for) else {
         return Ok(());
     };
     let trace = shell_word(&trace.to_string_lossy());

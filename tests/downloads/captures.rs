@@ -119,7 +119,8 @@ fn a_module_without_identity_is_said_when_its_symbols_are_asked_for() {
     )
     .expect_success();
     let server = Server::of_files(Vec::new());
-    capture(&program, &[], ("_NT_SYMBOL_PATH", "cache*/nonexistent"));
+    let (_, said) = capture(&program, &[], ("_NT_SYMBOL_PATH", "cache*/nonexistent"));
+    assert!(said.stderr.contains("no build id"), "{}", said.stderr);
     let url = server.url();
     let mut command = program.command(["symbols", "trace.trace.zip", "-server", &url]);
     let said = run(&mut command, LIMIT).stderr;
