@@ -162,7 +162,7 @@ fn one_that_waits_at_its_start() {
         .into_iter()
         .filter(|(runtime, _)| runtime.major() >= 8)
     {
-        let script = r#"DOTNET_DefaultDiagnosticPortSuspend=1 timeout 10 "$0" "$1" >/dev/null 2>&1 & sleep 3"#;
+        let script = r#"DOTNET_DefaultDiagnosticPortSuspend=1 timeout -s KILL 10 "$0" "$1" >/dev/null 2>&1 & sleep 3"#;
         let saved = captured_script(&runtime, &program, script);
         let notices = &saved.summary.quality.notices;
         assert!(
