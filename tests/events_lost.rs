@@ -13,7 +13,10 @@ use std::time::{Duration, Instant};
 use perfcollect::output::summary::Summary;
 use rustix::process::Signal;
 use support::events::{entries, for_each_raw_event, merged_runtime_events, raw_runtime_events};
-use support::{Finished, Runtime, Workload, finish, perfcollect, run, runtimes, start, workloads};
+use support::{
+    Finished, Running, Runtime, Workload, finish, perfcollect, run, runtimes, start, workloads,
+};
+use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(120);
 const EXCEPTION: u32 = 80;
@@ -66,6 +69,15 @@ fn wait_for_events(folder: &Path, bytes: u64) {
     }
 }
 
+/// A program, and a capture of it of which events have come.
+fn under_way(command: &mut Command) -> (Workload, TempDir, Running) {
+    let workload = Workload::start(command);
+    let folder = tempfile::tempdir().unwrap();
+    let collector = start(&mut collect(workload.pid(), folder.path()));
+    wait_for_events(folder.path(), 300_000);
+    (workload, folder, collector)
+}
+
 fn left_behind(folder: &Path) -> Vec<String> {
     let files = std::fs::read_dir(folder).unwrap().flatten();
     let names = files.map(|file| file.file_name().into_string().unwrap());
@@ -77,10 +89,7 @@ fn a_target_that_is_killed_leaves_its_events() {
     need_capture!();
     for (runtime, mut command) in mixed(60) {
         println!("on .NET {}", runtime.version);
-        let workload = Workload::start(&mut command);
-        let folder = tempfile::tempdir().unwrap();
-        let collector = start(&mut collect(workload.pid(), folder.path()));
-        wait_for_events(folder.path(), 300_000);
+        let (workload, folder, collector) = under_way(&mut command);
         workload.signal(Signal::KILL);
         finish(collector, LIMIT).expect_success();
         let trace = folder.path().join("x.trace.zip");
@@ -102,10 +111,7 @@ fn a_collector_that_is_killed_leaves_what_had_come() {
     need_capture!();
     for (runtime, mut command) in mixed(60) {
         println!("on .NET {}", runtime.version);
-        let workload = Workload::start(&mut command);
-        let folder = tempfile::tempdir().unwrap();
-        let collector = start(&mut collect(workload.pid(), folder.path()));
-        wait_for_events(folder.path(), 300_000);
+        let (workload, folder, collector) = under_way(&mut command);
         // Samples are put on the disk twice a second.
         sleep(Duration::from_millis(700));
         collector.signal(Signal::KILL);

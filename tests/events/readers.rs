@@ -18,6 +18,16 @@ pub(crate) const CONTENTION_STOP: u32 = 91;
 pub(crate) const METHOD_LOADED: u32 = 143;
 pub(crate) const JITTING: u32 = 145;
 
+/// Events of the runtime, and what PerfView calls them.
+const IN_PERFVIEW: [(u32, &str); 6] = [
+    (GC_START, "GC/Start"),
+    (ALLOCATION_TICK, "GC/AllocationTick"),
+    (EXCEPTION, "Exception/Start"),
+    (CONTENTION_STOP, "Contention/Stop"),
+    (METHOD_LOADED, "Method/LoadVerbose"),
+    (JITTING, "Method/JittingStarted"),
+];
+
 /// Whose events they are while it runs.
 pub(crate) const RUNTIME_PROVIDER: &str = "Microsoft-Windows-DotNETRuntime";
 
@@ -55,14 +65,7 @@ pub(crate) fn expect_same_in_all_readers(trace: &Path) {
         let row = rows.iter().find(|row| row["event"] == name);
         row.and_then(|row| row["count"].as_u64()).unwrap_or(0)
     };
-    for (id, name) in [
-        (GC_START, "GC/Start"),
-        (ALLOCATION_TICK, "GC/AllocationTick"),
-        (EXCEPTION, "Exception/Start"),
-        (CONTENTION_STOP, "Contention/Stop"),
-        (METHOD_LOADED, "Method/LoadVerbose"),
-        (JITTING, "Method/JittingStarted"),
-    ] {
+    for (id, name) in IN_PERFVIEW {
         assert_eq!(shown(name), raw.get(&id).copied().unwrap_or(0), "{name}");
     }
 }
@@ -102,14 +105,7 @@ pub(crate) fn expect_same_in_nettrace(captured: &Captured, collections: &Value) 
         raw[&EXCEPTION].1 > 0 && raw[&ALLOCATION_TICK].1 > 0,
         "{raw:?}"
     );
-    for (id, name) in [
-        (GC_START, "GC/Start"),
-        (ALLOCATION_TICK, "GC/AllocationTick"),
-        (EXCEPTION, "Exception/Start"),
-        (CONTENTION_STOP, "Contention/Stop"),
-        (METHOD_LOADED, "Method/LoadVerbose"),
-        (JITTING, "Method/JittingStarted"),
-    ] {
+    for (id, name) in IN_PERFVIEW {
         let rows = events["byEvent"].as_array().unwrap();
         let row = rows.iter().find(|row| row["event"] == name);
         let count = |key: &str| row.and_then(|row| row[key].as_u64()).unwrap_or(0);
