@@ -32,11 +32,13 @@ fn main() {
     ];
     for runtime in runtimes() {
         for (name, program, arguments) in &programs {
-            let Some(program) = program
-                .as_ref()
-                .filter(|_| runtime.aspnet || *name == "cpu")
-            else {
-                continue;
+            let program = match program {
+                Ok(program) if runtime.aspnet || *name == "cpu" => program,
+                Ok(_) => continue,
+                Err(why) => {
+                    println!("{name}: skipped: {why}");
+                    continue;
+                }
             };
             let mut command = runtime.command(program);
             measure(

@@ -39,7 +39,7 @@ fn main() {
     let mut runtimes = runtimes().into_iter().rev();
     let runtime = runtimes.find(|runtime| (8..=10).contains(&runtime.major()));
     match (runtime, workloads::shared("split/split.dll")) {
-        (Some(runtime), Some(program)) => {
+        (Some(runtime), Ok(program)) => {
             let what = format!("JIT-compiled, .NET {}", runtime.version);
             live(&what, &mut runtime.command(&program));
         }
@@ -47,11 +47,11 @@ fn main() {
     }
     match workloads::shared("split-composite/split-composite") {
         // With no tiers the precompiled code is all that runs.
-        Some(program) => live(
+        Ok(program) => live(
             "precompiled",
             Command::new(program).env("DOTNET_TieredCompilation", "0"),
         ),
-        None => println!("precompiled: skipped: there is no workload `split-composite`"),
+        Err(why) => println!("precompiled: skipped: {why}"),
     }
 }
 

@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// `program` and `kept`, its debug file, in a folder.
 fn stripped(name: &str) -> Option<tempfile::TempDir> {
-    let whole = workloads::native(name)?;
+    let whole = workloads::native(name).ok()?;
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("program");
     let kept = folder.path().join("kept");

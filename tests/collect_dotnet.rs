@@ -133,28 +133,20 @@ fn check_on_all(program: &Path, oldest: u32) {
 #[test]
 fn own_program_on_every_runtime() {
     need_capture!();
-    match workloads::cpu() {
-        Some(program) => check_on_all(&program, 0),
-        None => skip!("cpu.dll is not built; scripts/workloads builds it"),
-    }
+    check_on_all(&need!(workloads::cpu()), 0);
 }
 
 #[test]
 fn ready_program_on_every_runtime() {
     need_capture!();
-    match workloads::shared("split/split.dll") {
-        Some(program) => check_on_all(&program, 8),
-        None => skip!("split is not beside this repository"),
-    }
+    check_on_all(&need!(workloads::shared("split/split.dll")), 8);
 }
 
 /// Nothing is set: the runtime is asked for its methods by a session of events.
 #[test]
 fn dotnet_before_8_has_names_with_nothing_set() {
     need_capture!();
-    let Some(program) = workloads::cpu() else {
-        skip!("cpu.dll is not built; scripts/workloads builds it");
-    };
+    let program = need!(workloads::cpu());
     let mut runtimes = runtimes();
     runtimes.retain(|runtime| runtime.major() < 8);
     for runtime in runtimes {

@@ -63,9 +63,7 @@ fn named_or_explained(saved: &Saved, permille: u64) -> usize {
 
 /// One runtime of each version, and the program that burns CPU.
 fn on_each_version() -> Vec<(Runtime, PathBuf)> {
-    let Some(program) = workloads::cpu() else {
-        skip!("cpu.dll is not built; scripts/workloads builds it");
-    };
+    let program = need!(workloads::cpu());
     let mut runtimes = runtimes();
     runtimes.dedup_by_key(|runtime| runtime.major());
     if runtimes.is_empty() {

@@ -27,7 +27,7 @@ use readers::{
 };
 use serde_json::Value;
 use support::events::{babeltrace, entries, for_each_raw_event, raw_runtime_events};
-use support::{Runtime, Workload, captured, run, runtimes, workloads};
+use support::{Runtime, Workload, captured, run, workloads};
 use tables::{
     Table, expect_pauses_of_runtime, expect_same_table_of_collections, expect_same_table_of_methods,
 };
@@ -59,9 +59,7 @@ fn exception_events(runtime: &Runtime, counted: &Value) -> u64 {
 #[test]
 fn events_of_every_runtime_are_what_it_counts_itself() {
     need_capture!();
-    let Some(program) = workloads::mixed() else {
-        skip!("mixed.dll is not built; scripts/workloads builds it");
-    };
+    let program = need!(workloads::mixed());
     for runtime in one_of_each(|_| true) {
         println!("on .NET {}", runtime.version);
         let captured = Captured::run(&runtime, &program, &["--seconds", "3"], &[]);
@@ -112,9 +110,7 @@ fn events_of_every_runtime_are_what_it_counts_itself() {
 #[test]
 fn a_web_server_is_what_it_counts_itself() {
     need_capture!();
-    let Some(program) = workloads::shared("webapi/webapi.dll") else {
-        skip!("webapi is not beside this repository");
-    };
+    let program = need!(workloads::shared("webapi/webapi.dll"));
     for runtime in one_of_each(|runtime| runtime.aspnet) {
         println!("on .NET {}", runtime.version);
         // Few requests of each kind come through where the machine has other work.
@@ -141,9 +137,8 @@ fn a_web_server_is_what_it_counts_itself() {
 #[test]
 fn presets_of_the_original() {
     need_capture!();
-    let (Some(program), Some(runtime)) = (workloads::mixed(), runtimes().pop()) else {
-        skip!("there is no .NET runtime, or mixed.dll is not built");
-    };
+    let program = need!(workloads::mixed());
+    let runtime = need!(Runtime::newest());
     for (options, has_methods, has_ticks) in [
         (&["-gccollectonly"][..], false, false),
         (&["-gconly"], true, true),
@@ -169,9 +164,8 @@ fn presets_of_the_original() {
 #[test]
 fn events_and_raw_streams_can_be_left_out() {
     need_capture!();
-    let (Some(program), Some(runtime)) = (workloads::mixed(), runtimes().pop()) else {
-        skip!("there is no .NET runtime, or mixed.dll is not built");
-    };
+    let program = need!(workloads::mixed());
+    let runtime = need!(Runtime::newest());
     let captured = Captured::run(&runtime, &program, &["--seconds", "1"], &["-nolttng"]);
     assert!(entries(&captured.trace(), "eventpipe").is_empty());
     assert!(entries(&captured.trace(), "lttngTrace").is_empty());
@@ -188,10 +182,9 @@ fn events_and_raw_streams_can_be_left_out() {
 #[test]
 fn activities_are_in_both_files() {
     need_capture!();
-    let program = workloads::shared("webapi/webapi.dll");
-    let (Some(program), Some(runtime)) = (program, one_of_each(|runtime| runtime.aspnet).pop())
-    else {
-        skip!("there is no ASP.NET Core, or webapi is not beside this repository");
+    let program = need!(workloads::shared("webapi/webapi.dll"));
+    let Some(runtime) = one_of_each(|runtime| runtime.aspnet).pop() else {
+        skip!("there is no ASP.NET Core");
     };
     // The first makes the runtime follow activities.
     let providers = "System.Threading.Tasks.TplEventSource:0x80:4,System.Net.Http:0xffff:4";
@@ -211,9 +204,8 @@ fn activities_are_in_both_files() {
 #[test]
 fn events_in_another_namespace_are_of_the_threads_that_are_sampled() {
     need_capture!();
-    let (Some(program), Some(runtime)) = (workloads::mixed(), runtimes().pop()) else {
-        skip!("there is no .NET runtime, or mixed.dll is not built");
-    };
+    let program = need!(workloads::mixed());
+    let runtime = need!(Runtime::newest());
     let inside = runtime.command(&program);
     let unshare = |words: &[&std::ffi::OsStr]| {
         let mut unshare = Command::new("unshare");
@@ -263,9 +255,8 @@ fn events_in_another_namespace_are_of_the_threads_that_are_sampled() {
 #[test]
 fn threads_in_another_namespace_are_known_when_they_have_ended() {
     need_capture!();
-    let (Some(program), Some(runtime)) = (workloads::mixed(), runtimes().pop()) else {
-        skip!("there is no .NET runtime, or mixed.dll is not built");
-    };
+    let program = need!(workloads::mixed());
+    let runtime = need!(Runtime::newest());
     let unshared = ["unshare", "-pmf", "--mount-proc"];
     let mut unshare = Command::new(unshared[0]);
     if !run(unshare.args(&unshared[1..]).arg("true"), LIMIT)

@@ -15,9 +15,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 fn chains_are_whole_and_left_out_when_asked() {
     need_capture!();
     for name in ["native-fp", "native-nofp"] {
-        let Some(program) = workloads::native(name) else {
-            skip!("{name} is not built; scripts/workloads builds it")
-        };
+        let program = need!(workloads::native(name));
         let capture = |options: &[&str]| {
             let arguments = ["--mode", "inlined", "--seconds", "4"];
             let workload = Workload::start(Command::new(&program).args(arguments));

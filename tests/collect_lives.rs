@@ -80,9 +80,7 @@ fn processes_and_code_that_come_and_go() {
 #[test]
 fn libraries_that_take_turns_at_an_address() {
     need_capture!();
-    let Some(program) = workloads::native("lives") else {
-        skip!("lives is not built; scripts/workloads builds it")
-    };
+    let program = need!(workloads::native("lives"));
     let saved = captured([
         "-freq",
         "5000",
@@ -110,9 +108,7 @@ fn libraries_that_take_turns_at_an_address() {
 #[test]
 fn threads_that_are_gone_in_a_millisecond() {
     need_capture!();
-    let Some(program) = workloads::native("lives") else {
-        skip!("lives is not built; scripts/workloads builds it")
-    };
+    let program = need!(workloads::native("lives"));
     let saved = captured([
         "-freq",
         "5000",
@@ -165,9 +161,7 @@ fn deep_recursion_is_cut_with_a_mark() {
     ];
     need_capture!();
     for name in ["native-fp", "native-nofp"] {
-        let Some(program) = workloads::native(name) else {
-            skip!("{name} is not built; scripts/workloads builds it")
-        };
+        let program = need!(workloads::native(name));
         let program = program.to_str().unwrap();
         let mode = ["--mode", "recursion", "--depth", "10000", "--seconds", "2"];
         let saved: Saved = captured([&["-noinline", "--", program], &mode[..]].concat());

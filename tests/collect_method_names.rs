@@ -46,9 +46,7 @@ fn other_deployments() {
         "split-trimmed",
         "split-compressed",
     ] {
-        let Some(program) = workloads::shared(&format!("{name}/{name}")) else {
-            skip!("{name} is not beside this repository");
-        };
+        let program = need!(workloads::shared(&format!("{name}/{name}")));
         let mut command = Command::new(Path::new(&program));
         command.args(["--mode", "chain", "--seconds", "8"]);
         let saved = capture(&mut command);
@@ -64,9 +62,7 @@ fn other_deployments() {
 #[test]
 fn a_web_server() {
     need_capture!();
-    let Some(program) = workloads::shared("webapi/webapi.dll") else {
-        skip!("webapi is not beside this repository");
-    };
+    let program = need!(workloads::shared("webapi/webapi.dll"));
     for runtime in runtimes().iter().filter(|runtime| runtime.aspnet) {
         let mut command = runtime.command(&program);
         command.args(["--load", "8"]);
@@ -107,9 +103,7 @@ fn unknown_version(of: &Runtime) -> tempfile::TempDir {
 #[test]
 fn a_runtime_whose_memory_does_not_tell_is_asked() {
     need_capture!();
-    let Some(program) = workloads::cpu() else {
-        skip!("cpu.dll is not built; scripts/workloads builds it");
-    };
+    let program = need!(workloads::cpu());
     let Some(known) = runtimes().into_iter().rfind(|runtime| runtime.major() >= 9) else {
         skip!("there is no .NET 9 or newer; scripts/runtimes gets it");
     };
@@ -128,9 +122,7 @@ fn a_runtime_whose_memory_does_not_tell_is_asked() {
 #[test]
 fn instances_and_closures() {
     need_capture!();
-    let Some(program) = workloads::shared("split/split.dll") else {
-        skip!("split is not beside this repository");
-    };
+    let program = need!(workloads::shared("split/split.dll"));
     for runtime in runtimes().iter().filter(|runtime| runtime.major() >= 8) {
         for (mode, frames) in [
             (
@@ -172,9 +164,7 @@ fn instances_and_closures() {
 #[test]
 fn short_names() {
     need_capture!();
-    let Some(program) = workloads::shared("split/split.dll") else {
-        skip!("split is not beside this repository");
-    };
+    let program = need!(workloads::shared("split/split.dll"));
     let Some(runtime) = runtimes().into_iter().find(|runtime| runtime.major() >= 8) else {
         skip!("there is no .NET runtime; scripts/runtimes gets some");
     };

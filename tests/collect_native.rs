@@ -31,9 +31,7 @@ fn capture(name: &str, mode: &str) -> Option<(Saved, serde_json::Value)> {
 
 /// The same with more options, whatever becomes of the stacks.
 fn capture_with(name: &str, mode: &str, options: &[&str]) -> Option<(Saved, serde_json::Value)> {
-    let Some(program) = workloads::native(name) else {
-        skip!("{name} is not built; scripts/workloads builds it")
-    };
+    let program = need!(workloads::native(name));
     let arguments = ["--mode", mode, "--seconds", "4"];
     let workload = Workload::start(Command::new(program).args(arguments));
     let pid = workload.pid().to_string();

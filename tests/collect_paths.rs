@@ -48,7 +48,7 @@ fn capture(command: &[&str], host: Host<'_>, folder: &Path) -> (Value, Vec<Stack
             "DOTNET_PerfMapEnabled",
             if host.perf_map { "1" } else { "0" },
         );
-    if let Some(root) = host.runtime.and_then(|runtime| runtime.dotnet.parent()) {
+    if let Some(root) = host.runtime.map(Runtime::root) {
         perfcollect.env("DOTNET_ROOT", root);
     }
     let finished = run(&mut perfcollect, LIMIT).expect_success();
@@ -239,9 +239,7 @@ fn check_on_runtimes(program: &Path, arguments: &[&str], short: &[&str]) {
 #[test]
 fn stacks_of_dotnet_show_whole_paths() {
     need_capture!();
-    let Some(program) = workloads::shared("split/split.dll") else {
-        skip!("split is not beside this repository");
-    };
+    let program = need!(workloads::shared("split/split.dll"));
     check_on_runtimes(&program, &SPLIT, &[]);
 }
 
@@ -256,9 +254,7 @@ fn stacks_of_other_deployments_show_whole_paths() {
         "split-aot",
         "split-aot-events",
     ] {
-        let Some(program) = workloads::shared(&format!("{name}/{name}")) else {
-            skip!("{name} is not beside this repository");
-        };
+        let program = need!(workloads::shared(&format!("{name}/{name}")));
         let command = [&[program.to_str().unwrap()], &SPLIT[..]].concat();
         let host = Host {
             runtime: None,
@@ -272,18 +268,14 @@ fn stacks_of_other_deployments_show_whole_paths() {
 #[test]
 fn methods_of_all_shapes_show_whole_paths() {
     need_capture!();
-    let Some(program) = workloads::shared("shapes/shapes.dll") else {
-        skip!("shapes is not beside this repository");
-    };
+    let program = need!(workloads::shared("shapes/shapes.dll"));
     check_on_runtimes(&program, &["6"], &["f200k"]);
 }
 
 /// A runtime whose structures are not known is walked by rbp, and the summary says so.
 #[test]
 fn guesses_are_told() {
-    let Some(program) = workloads::cpu() else {
-        skip!("cpu.dll is not built; scripts/workloads builds it");
-    };
+    let program = need!(workloads::cpu());
     let Some(runtime) = runtimes().into_iter().find(|r| r.major() == 3) else {
         skip!("there is no .NET 3.1; scripts/runtimes prepares it");
     };

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use support::perf_script::{cannot_run_perf, expect_samples_of, perf, script_samples};
 use support::recording::native_words;
-use support::{Saved, cache, captured, perfcollect, run, run_perfcollect, runtimes, workloads};
+use support::{Runtime, Saved, cache, captured, perfcollect, run, run_perfcollect, workloads};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -20,12 +20,12 @@ fn recording(saved: &Saved) -> PathBuf {
 }
 
 /// A second of .NET, or else of C.
-fn saved() -> Option<Saved> {
+fn saved() -> Result<Saved, String> {
     let native = || native_words("native-fp");
     let managed = || {
-        let runtime = runtimes().pop()?;
-        let root = runtime.dotnet.parent()?.display().to_string();
-        Some(vec![
+        let runtime = Runtime::newest()?;
+        let root = runtime.root().display().to_string();
+        Ok::<_, String>(vec![
             "env".to_owned(),
             format!("DOTNET_ROOT={root}"),
             runtime.dotnet.display().to_string(),
@@ -34,17 +34,15 @@ fn saved() -> Option<Saved> {
             "1".to_owned(),
         ])
     };
-    let words = managed().or_else(native)?;
+    let words = managed().or_else(|_| native())?;
     let options = ["-perfdata".to_owned(), "--".to_owned()];
-    Some(captured(options.into_iter().chain(words)))
+    Ok(captured(options.into_iter().chain(words)))
 }
 
 #[test]
 fn perf_and_others_read_a_capture() {
     need_capture!();
-    let Some(saved) = saved() else {
-        skip!("there is neither .NET nor native-fp; scripts/workloads builds it")
-    };
+    let saved = need!(saved());
     let file = recording(&saved);
     perf_names_the_same(&saved, &file);
     samply_imports(&file);
@@ -129,9 +127,7 @@ fn samply_imports(file: &Path) {
 #[test]
 fn older_files_are_replaced_only_on_demand() {
     need_capture!();
-    let Some(words) = native_words("native-fp") else {
-        skip!("native-fp is not built; scripts/workloads builds it")
-    };
+    let words = need!(native_words("native-fp"));
     let folder = tempfile::tempdir().unwrap();
     let symbols = folder.path().join("t.perf.symbols");
     std::fs::create_dir(&symbols).unwrap();

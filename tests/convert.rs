@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use support::recording::{cannot_record, native_words, record, record_pipe};
-use support::{Saved, perfcollect, run, run_perfcollect, runtimes, workloads};
+use support::{Runtime, Saved, perfcollect, run, run_perfcollect, workloads};
 use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -57,9 +57,7 @@ fn expect_paths(saved: &Saved, is_copied: bool) {
 #[test]
 fn all_samples_of_each_kind_of_recording() {
     need_perf!();
-    let Some(command) = native_words("native-fp") else {
-        skip!("native-fp is not built; scripts/workloads builds it")
-    };
+    let command = need!(native_words("native-fp"));
     let ways: [(&[&str], bool); 4] = [
         (&["-F", "499", "-g"], false),
         (&["-F", "499", "-g"], true),
@@ -87,9 +85,7 @@ fn all_samples_of_each_kind_of_recording() {
 #[test]
 fn stack_copies_reach_the_root_without_frame_pointers() {
     need_perf!();
-    let Some(command) = native_words("native-nofp") else {
-        skip!("native-nofp is not built; scripts/workloads builds it")
-    };
+    let command = need!(native_words("native-nofp"));
     let folder = tempfile::tempdir().unwrap();
     let options = ["-F", "499", "--call-graph", "dwarf"];
     record(&folder.path().join("perf.data"), &options, command);
@@ -130,17 +126,13 @@ fn functions_of_the_kernel_come_from_a_copy_of_its_list() {
 #[test]
 fn stacks_of_dotnet_reach_the_root() {
     need_perf!();
-    let Some(cpu) = workloads::cpu() else {
-        skip!("cpu.dll is not built; scripts/workloads builds it")
-    };
-    let Some(runtime) = runtimes().pop() else {
-        skip!("there is no .NET; scripts/runtimes gets it")
-    };
+    let cpu = need!(workloads::cpu());
+    let runtime = need!(Runtime::newest());
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("perf.data");
     let cpu = cpu.display().to_string();
     let dotnet = runtime.dotnet.display().to_string();
-    let root = runtime.dotnet.parent().unwrap().display().to_string();
+    let root = runtime.root().display().to_string();
     let command = [
         "env",
         &format!("DOTNET_ROOT={root}"),
@@ -173,9 +165,7 @@ fn stacks_of_dotnet_reach_the_root() {
 #[test]
 fn a_cut_recording_gives_its_beginning() {
     need_perf!();
-    let Some(command) = native_words("native-fp") else {
-        skip!("native-fp is not built; scripts/workloads builds it")
-    };
+    let command = need!(native_words("native-fp"));
     let folder = tempfile::tempdir().unwrap();
     let file: PathBuf = folder.path().join("perf.data");
     record(&file, &["-F", "499", "-g"], command);
@@ -208,12 +198,11 @@ fn archive(path: &Path, entries: &[(&str, &Path)]) {
 #[test]
 fn an_archive_of_the_original_is_converted() {
     need_perf!();
-    let (Some(cpu), Some(runtime)) = (workloads::cpu(), runtimes().pop()) else {
-        skip!("there is no .NET, or cpu.dll is not built")
-    };
+    let cpu = need!(workloads::cpu());
+    let runtime = need!(Runtime::newest());
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("perf.data");
-    let root = runtime.dotnet.parent().unwrap().display().to_string();
+    let root = runtime.root().display().to_string();
     let id = folder.path().join("pid");
     // The process's id is that of its shell.
     let script = format!(
@@ -263,9 +252,7 @@ fn an_archive_of_the_original_is_converted() {
 #[test]
 fn an_archive_with_nothing_but_text_is_converted() {
     need_perf!();
-    let Some(command) = native_words("native-fp") else {
-        skip!("native-fp is not built; scripts/workloads builds it")
-    };
+    let command = need!(native_words("native-fp"));
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("perf.data");
     let options = ["-F", "499", "-g", "-e", "page-faults,cpu-clock"];

@@ -39,9 +39,7 @@ fn short() -> Limits {
 
 /// One of each version, and the program that all of them run.
 fn programs() -> Vec<(Runtime, std::path::PathBuf)> {
-    let Some(program) = workloads::cpu() else {
-        return Vec::new();
-    };
+    let program = need!(workloads::cpu());
     let mut runtimes = runtimes();
     runtimes.dedup_by_key(|runtime| runtime.major());
     runtimes

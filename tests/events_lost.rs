@@ -23,9 +23,7 @@ const EXCEPTION: u32 = 80;
 
 /// The oldest runtime and the newest, with the workload that does a bit of all.
 fn mixed(seconds: u32) -> Vec<(Runtime, Command)> {
-    let Some(program) = workloads::mixed() else {
-        skip!("mixed.dll is not built; scripts/workloads builds it");
-    };
+    let program = need!(workloads::mixed());
     let mut runtimes = runtimes();
     if runtimes.is_empty() {
         skip!("there is no .NET runtime; scripts/runtimes gets some");
@@ -210,9 +208,8 @@ fn a_process_that_runs_already_gets_a_session() {
 #[test]
 fn what_a_storm_drops_is_counted_exactly() {
     need_capture!();
-    let (Some(program), Some(runtime)) = (workloads::storm(), runtimes().pop()) else {
-        skip!("there is no .NET runtime, or storm.dll is not built; scripts/workloads builds it");
-    };
+    let program = need!(workloads::storm());
+    let runtime = need!(Runtime::newest());
     let folder = tempfile::tempdir().unwrap();
     let storm = runtime.command(&program);
     let mut command = Command::new(perfcollect());

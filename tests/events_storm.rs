@@ -11,7 +11,7 @@ use std::time::Duration;
 use perfcollect::output::summary::Summary;
 use serde_json::Value;
 use support::events::{entries, for_each_raw_event, merged_runtime_events, raw_runtime_events};
-use support::{Finished, perfcollect, run, runtimes, workloads};
+use support::{Finished, Runtime, perfcollect, run, runtimes, workloads};
 use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -53,9 +53,8 @@ fn done(finished: &Finished) -> Vec<Value> {
 
 /// The newest `dotnet`, and the program.
 fn newest_with_storm() -> Option<[String; 2]> {
-    let (Some(program), Some(runtime)) = (workloads::storm(), runtimes().pop()) else {
-        skip!("there is no .NET runtime, or storm.dll is not built; scripts/workloads builds it");
-    };
+    let program = need!(workloads::storm());
+    let runtime = need!(Runtime::newest());
     let dotnet = runtime.dotnet.to_str().unwrap().to_owned();
     Some([dotnet, program.to_str().unwrap().to_owned()])
 }
@@ -145,9 +144,7 @@ fn a_command_is_observed_from_its_start() {
     /// On a busy machine a program may now and then be faster.
     const ATTEMPTS: usize = 5;
     need_capture!();
-    let Some(program) = workloads::cpu() else {
-        skip!("cpu.dll is not built; scripts/workloads builds it");
-    };
+    let program = need!(workloads::cpu());
     let utf16 =
         |text: &str| -> Vec<u8> { text.encode_utf16().flat_map(u16::to_le_bytes).collect() };
     for runtime in runtimes() {

@@ -79,9 +79,7 @@ fn chromium(action: &str, file: &Path, folder: &Path) -> Option<String> {
 
 /// The picture of a capture of the C program: three functions of one caller.
 fn picture() -> Option<Saved> {
-    let Some(program) = support::workloads::native("native-fp") else {
-        skip!("native-fp is not built; scripts/workloads builds it")
-    };
+    let program = need!(support::workloads::native("native-fp"));
     Some(captured([
         "--",
         program.to_str().unwrap(),

@@ -156,9 +156,7 @@ fn kernel_frames(saved: &Saved) -> u64 {
 #[test]
 fn small_rings_cost_depth_and_no_samples() {
     let _alone = alone();
-    let Some(native) = workloads::native("native-fp") else {
-        skip!("scripts/workloads has not built the native workload");
-    };
+    let native = need!(workloads::native("native-fp"));
     let place = Place::new();
     let program = place.add_native(&native);
     let work = ["--", &program, "--mode", "shares", "--seconds", "3"];
@@ -209,9 +207,7 @@ fn unprivileged_command_at_every_level_of_paranoia() {
 #[test]
 fn unprivileged_command_has_its_shares() {
     need_capture!();
-    let Some(native) = workloads::native("native-fp") else {
-        skip!("native-fp is not built; scripts/workloads builds it");
-    };
+    let native = need!(workloads::native("native-fp"));
     let _alone = alone();
     need_paranoia!("2");
     for mode in ["shares", "threads"] {
@@ -232,9 +228,7 @@ fn unprivileged_command_has_its_shares() {
 #[test]
 fn unprivileged_pid_has_all_its_threads_once() {
     need_capture!();
-    let Some(native) = workloads::native("native-fp") else {
-        skip!("native-fp is not built; scripts/workloads builds it");
-    };
+    let native = need!(workloads::native("native-fp"));
     let _alone = alone();
     need_paranoia!("2");
     let place = Place::new();

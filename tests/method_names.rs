@@ -164,9 +164,7 @@ fn on(majors: &[u32], check: impl Fn(&Runtime)) {
 #[test]
 fn every_method_of_a_small_program() {
     need_capture!();
-    let Some(program) = workloads::shared("split/split.dll") else {
-        skip!("split is not beside this repository");
-    };
+    let program = need!(workloads::shared("split/split.dll"));
     on(&[8, 9, 10], |runtime| {
         let mut command = runtime.command(&program);
         command.args(["--mode", "all", "--seconds", "6"]);
@@ -183,9 +181,8 @@ fn every_method_of_a_small_program() {
 #[test]
 fn every_method_of_our_own_programs() {
     need_capture!();
-    let (Some(cpu), Some(mixed)) = (workloads::cpu(), workloads::mixed()) else {
-        skip!("cpu.dll and mixed.dll are not built; scripts/workloads builds them");
-    };
+    let cpu = need!(workloads::cpu());
+    let mixed = need!(workloads::mixed());
     on(&[8, 9, 10], |runtime| {
         for program in [&cpu, &mixed] {
             let mut command = runtime.command(program);
@@ -199,9 +196,7 @@ fn every_method_of_our_own_programs() {
 #[test]
 fn every_method_of_a_web_server() {
     need_capture!();
-    let Some(program) = workloads::shared("webapi/webapi.dll") else {
-        skip!("webapi is not beside this repository");
-    };
+    let program = need!(workloads::shared("webapi/webapi.dll"));
     on(&[8, 9, 10], |runtime| {
         if !runtime.aspnet {
             support::say_skipped(&format!("{} has no ASP.NET Core", runtime.version));
@@ -228,9 +223,7 @@ fn every_method_of_other_deployments() {
         "split-trimmed",
         "split-compressed",
     ] {
-        let Some(program) = workloads::shared(&format!("{name}/{name}")) else {
-            skip!("{name} is not beside this repository");
-        };
+        let program = need!(workloads::shared(&format!("{name}/{name}")));
         let mut command = Command::new(Path::new(&program));
         command.args(["--mode", "all", "--seconds", "6"]);
         compare(name, &mut command, Duration::from_millis(5200), 100);

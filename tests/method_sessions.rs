@@ -23,7 +23,7 @@ fn limits() -> Limits {
 }
 
 /// The program in all its modes, with a perf map.
-fn workload(runtime: &Runtime, seconds: u32) -> Option<Workload> {
+fn workload(runtime: &Runtime, seconds: u32) -> Result<Workload, String> {
     let mut command = runtime.command(&workloads::cpu()?);
     // Before .NET 6 settings had another prefix.
     let perf_map = if runtime.major() < 6 {
@@ -34,7 +34,7 @@ fn workload(runtime: &Runtime, seconds: u32) -> Option<Workload> {
     command
         .args(["--mode", "all", "--seconds", &seconds.to_string()])
         .env(perf_map, "1");
-    Some(Workload::start(&mut command))
+    Ok(Workload::start(&mut command))
 }
 
 fn start(workload: &Workload) -> MethodSession {
@@ -67,9 +67,7 @@ fn names_of_a_session_are_those_of_the_perf_map() {
         skip!("there is no .NET runtime; scripts/runtimes gets some");
     }
     for runtime in runtimes {
-        let Some(workload) = workload(&runtime, 6) else {
-            skip!("cpu.dll is not built; scripts/workloads builds it");
-        };
+        let workload = need!(workload(&runtime, 6));
         let mut session = start(&workload);
         sleep(Duration::from_secs(4));
         // What is compiled from here on may be too late for the session.
@@ -110,12 +108,8 @@ fn names_of_a_session_are_those_of_the_perf_map() {
 /// Whoever ends before the session does has told what was made since it began.
 #[test]
 fn a_process_that_ends_leaves_its_names() {
-    let Some(runtime) = runtimes().into_iter().next() else {
-        skip!("there is no .NET runtime; scripts/runtimes gets some");
-    };
-    let Some(workload) = workload(&runtime, 2) else {
-        skip!("cpu.dll is not built; scripts/workloads builds it");
-    };
+    let runtime = need!(Runtime::oldest());
+    let workload = need!(workload(&runtime, 2));
     let session = start(&workload);
     workload.done(LIMIT);
     let begin = Instant::now();
@@ -129,12 +123,8 @@ fn a_process_that_ends_leaves_its_names() {
 
 #[test]
 fn a_process_that_is_stopped_holds_nobody_up() {
-    let Some(runtime) = runtimes().into_iter().next() else {
-        skip!("there is no .NET runtime; scripts/runtimes gets some");
-    };
-    let Some(workload) = workload(&runtime, 3) else {
-        skip!("cpu.dll is not built; scripts/workloads builds it");
-    };
+    let runtime = need!(Runtime::oldest());
+    let workload = need!(workload(&runtime, 3));
     let mut session = start(&workload);
     sleep(Duration::from_secs(1));
     workload.signal(Signal::STOP);

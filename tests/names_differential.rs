@@ -139,10 +139,9 @@ impl Tally {
 #[test]
 fn names_and_inlined_functions_are_those_of_other_tools() {
     need_capture!();
-    let programs = ["chains-cpp", "chains-rust"].map(workloads::chains);
-    let ([Some(cpp), Some(rust)], Some(c)) = (programs, workloads::native("native-nofp")) else {
-        skip!("the programs are not built (scripts/workloads)")
-    };
+    let cpp = need!(workloads::chains("chains-cpp"));
+    let rust = need!(workloads::chains("chains-rust"));
+    let c = need!(workloads::native("native-nofp"));
     if let Some(missing) = peers::missing() {
         skip!("{missing} is not installed")
     }

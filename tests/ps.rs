@@ -49,19 +49,10 @@ fn wait_for(pid: u32, diagnostics: &str) -> Value {
     }
 }
 
-fn command(runtime: &Runtime) -> Option<Command> {
+fn command(runtime: &Runtime) -> Result<Command, String> {
     let mut command = runtime.command(&workloads::cpu()?);
     command.args(["--mode", "shares", "--seconds", "30"]);
-    Some(command)
-}
-
-macro_rules! need_program {
-    ($runtime:expr) => {
-        match command(&$runtime) {
-            Some(command) => command,
-            None => skip!("cpu.dll is not built; scripts/workloads builds it"),
-        }
-    };
+    Ok(command)
 }
 
 #[test]
@@ -69,7 +60,7 @@ fn each_runtime_is_known_by_version_and_kind() {
     let mut runtimes = runtimes();
     runtimes.dedup_by_key(|runtime| runtime.major());
     for runtime in runtimes {
-        let workload = Workload::start(&mut need_program!(runtime));
+        let workload = Workload::start(&mut need!(command(&runtime)));
         let row = &listed()[&workload.pid().into()];
         assert_eq!(row["version"], runtime.version);
         assert_eq!(row["flavour"], "framework");
@@ -91,9 +82,7 @@ fn programs_that_bring_their_runtime() {
         ("split-aot-events", "native-aot", "ready"),
     ];
     for (name, flavour, diagnostics) in expected {
-        let Some(program) = workloads::shared(&format!("{name}/{name}")) else {
-            skip!("split is not beside this repository");
-        };
+        let program = need!(workloads::shared(&format!("{name}/{name}")));
         let workload = Workload::start(Command::new(program).args(["--seconds", "30"]));
         let row = wait_for(workload.pid(), diagnostics);
         assert_eq!(row["flavour"], flavour, "{row}");
@@ -102,23 +91,16 @@ fn programs_that_bring_their_runtime() {
     }
 }
 
-/// The newest runtime that is there.
-fn newest() -> Option<Runtime> {
-    runtimes().pop()
-}
-
 #[test]
 fn what_keeps_a_process_from_answering_is_said() {
-    let Some(runtime) = newest() else {
-        skip!("there is no .NET runtime; scripts/runtimes gets some");
-    };
-    let off = Workload::start(need_program!(runtime).env("DOTNET_EnableDiagnostics", "0"));
-    let suspended = start(need_program!(runtime).env("DOTNET_DefaultDiagnosticPortSuspend", "1"));
-    let stopped = Workload::start(&mut need_program!(runtime));
+    let runtime = need!(Runtime::newest());
+    let off = Workload::start(need!(command(&runtime)).env("DOTNET_EnableDiagnostics", "0"));
+    let suspended = start(need!(command(&runtime)).env("DOTNET_DefaultDiagnosticPortSuspend", "1"));
+    let stopped = Workload::start(&mut need!(command(&runtime)));
     stopped.signal(Signal::STOP);
     let folder = tempfile::tempdir().unwrap();
-    let removed = Workload::start(need_program!(runtime).env("TMPDIR", folder.path()));
-    let squatted = Workload::start(need_program!(runtime).env("TMPDIR", folder.path()));
+    let removed = Workload::start(need!(command(&runtime)).env("TMPDIR", folder.path()));
+    let squatted = Workload::start(need!(command(&runtime)).env("TMPDIR", folder.path()));
     let mut listeners = Vec::new();
     for (workload, put_another) in [(&removed, false), (&squatted, true)] {
         let pid = Pid(workload.pid() as i32);
@@ -151,10 +133,8 @@ fn what_keeps_a_process_from_answering_is_said() {
 /// In pid and mount namespaces of its own, with a directory for temporary files that nobody else sees.
 #[test]
 fn a_process_in_another_namespace_is_reached() {
-    let Some(runtime) = newest() else {
-        skip!("there is no .NET runtime; scripts/runtimes gets some");
-    };
-    let program = need_program!(runtime);
+    let runtime = need!(Runtime::newest());
+    let program = need!(command(&runtime));
     let unshare = |command: &str| {
         let mut unshare = Command::new("unshare");
         unshare.args(["-pmf", "--mount-proc", "sh", "-c", command]);

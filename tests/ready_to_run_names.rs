@@ -85,9 +85,7 @@ fn every_function_of_the_frameworks() {
 
 #[test]
 fn every_function_of_a_composite_image() {
-    let Some(image) = workloads::shared("split-composite/split.r2r.dll") else {
-        skip!("split-composite is not beside this repository");
-    };
+    let image = need!(workloads::shared("split-composite/split.r2r.dll"));
     let all = names(&image).unwrap();
     let unnamed = all.iter().filter(|name| name.is_none()).count();
     assert!(

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use perf_event_open_sys::bindings as sys;
 use support::recording::{cannot_record, native_words, record, record_pipe};
-use support::{perfcollect, run, runtimes, workloads};
+use support::{Runtime, perfcollect, run, workloads};
 
 const FIELDS: &str = "comm,pid,tid,cpu,time,period,event,ip,sym,dso,trace";
 const LIMIT: Duration = Duration::from_secs(300);
@@ -119,9 +119,7 @@ fn expect_same(better: &Better) {
 #[test]
 fn callchains_in_each_kind_of_recording() {
     need_perf!();
-    let Some(command) = native_words("native-fp") else {
-        skip!("native-fp is not built; scripts/workloads builds it")
-    };
+    let command = need!(native_words("native-fp"));
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("perf.data");
     let ways: [&[&str]; 4] = [
@@ -157,9 +155,7 @@ fn processes_that_come_and_go() {
 #[test]
 fn copied_stacks() {
     need_perf!();
-    let Some(command) = native_words("native-nofp") else {
-        skip!("native-nofp is not built; scripts/workloads builds it")
-    };
+    let command = need!(native_words("native-nofp"));
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("perf.data");
     record(&file, &["-F", "199", "--call-graph", "dwarf"], command);
@@ -195,12 +191,11 @@ fn tracepoints_with_their_fields() {
 #[test]
 fn dotnet_with_a_perf_map() {
     need_perf!();
-    let (Some(cpu), Some(runtime)) = (workloads::cpu(), runtimes().pop()) else {
-        skip!("there is no .NET, or cpu.dll is not built")
-    };
+    let cpu = need!(workloads::cpu());
+    let runtime = need!(Runtime::newest());
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("perf.data");
-    let root = runtime.dotnet.parent().unwrap().display().to_string();
+    let root = runtime.root().display().to_string();
     for (options, write_xor_execute) in [("fp", "0"), ("fp", "1"), ("dwarf", "0"), ("dwarf", "1")] {
         let command = [
             "env".to_owned(),

@@ -17,7 +17,7 @@ use perfcollect::perf;
 use perfcollect::trace::Recording;
 use rustix::process::Signal;
 use support::{
-    Running, Workload, finish, perfcollect, run, run_perfcollect, runtimes, start, workloads,
+    Running, Runtime, Workload, finish, perfcollect, run, run_perfcollect, start, workloads,
 };
 use zip::ZipArchive;
 
@@ -26,31 +26,12 @@ const KILLS: usize = 20;
 /// The most a spool may take of the disk for each second of CPU time; measured 5 to 20 KB.
 const MAX_BYTES_PER_CPU_SECOND: f64 = 100e3;
 
-macro_rules! need_capture {
-    () => {
-        if !rustix::process::geteuid().is_root()
-            || !Path::new("/proc/sys/kernel/perf_event_paranoid").exists()
-        {
-            skip!("capturing needs root and perf_event_open");
-        }
-    };
-}
-
 /// A program that keeps a CPU busy in functions with names.
-fn busy() -> Option<Workload> {
+fn busy() -> Result<Workload, String> {
     let program = workloads::native("native-fp")?;
     let mut command = Command::new(program);
     command.args(["--mode", "shares", "--seconds", "600"]);
-    Some(Workload::start(&mut command))
-}
-
-macro_rules! need_busy {
-    () => {
-        match busy() {
-            Some(busy) => busy,
-            None => skip!("scripts/workloads has not built the native workload"),
-        }
-    };
+    Ok(Workload::start(&mut command))
 }
 
 /// All samples of one are the first samples of the other.
@@ -142,7 +123,7 @@ fn listing(folder: &Path) -> Vec<String> {
 #[test]
 fn killed_at_any_moment() {
     need_capture!();
-    let busy = need_busy!();
+    let busy = need!(busy());
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let mut random = Random::new();
@@ -199,7 +180,7 @@ fn killed_at_any_moment() {
 #[test]
 fn cut_off_at_any_length() {
     need_capture!();
-    let busy = need_busy!();
+    let busy = need!(busy());
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let capture = collect(folder, "whole", busy.pid());
@@ -240,7 +221,7 @@ fn cut_off_at_any_length() {
 #[test]
 fn a_running_or_left_spool_is_told_of() {
     need_capture!();
-    let busy = need_busy!();
+    let busy = need!(busy());
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let capture = collect(folder, "x", busy.pid());
@@ -298,7 +279,7 @@ fn a_running_or_left_spool_is_told_of() {
 #[test]
 fn full_disk_ends_the_capture_and_costs_nothing() {
     need_capture!();
-    let busy = need_busy!();
+    let busy = need!(busy());
     if run(Command::new("unshare").args(["-m", "true"]), LIMIT)
         .status
         .code()
@@ -354,7 +335,7 @@ fn full_disk_ends_the_capture_and_costs_nothing() {
 #[test]
 fn a_limit_of_file_sizes_is_as_a_full_disk() {
     need_capture!();
-    let busy = need_busy!();
+    let busy = need!(busy());
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let script =
@@ -405,12 +386,12 @@ fn a_busy_cpu_costs_little_of_the_disk() {
     need_capture!();
     let folder = tempfile::tempdir().unwrap();
     let mut targets: Vec<(&str, Command)> = Vec::new();
-    if let Some(program) = workloads::native("native-nofp") {
+    if let Ok(program) = workloads::native("native-nofp") {
         let mut command = Command::new(program);
         command.args(["--mode", "all", "--seconds", "4"]);
         targets.push(("native", command));
     }
-    if let (Some(runtime), Some(program)) = (runtimes().pop(), workloads::mixed()) {
+    if let (Ok(runtime), Ok(program)) = (Runtime::newest(), workloads::mixed()) {
         targets.push(("dotnet", runtime.command(&program)));
     }
     if targets.is_empty() {

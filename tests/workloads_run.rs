@@ -71,9 +71,7 @@ fn on_each_runtime(program: &Path, arguments: &[&str], check: impl Fn(&Runtime, 
 
 #[test]
 fn cpu_burns_its_shares_on_every_runtime() {
-    let Some(program) = workloads::cpu() else {
-        skip!("cpu.dll is not built; scripts/workloads builds it")
-    };
+    let program = need!(workloads::cpu());
     on_each_runtime(
         &program,
         &["--mode", "all", "--seconds", "1.4"],
@@ -83,9 +81,7 @@ fn cpu_burns_its_shares_on_every_runtime() {
 
 #[test]
 fn mixed_counts_what_the_runtime_counts() {
-    let Some(program) = workloads::mixed() else {
-        skip!("mixed.dll is not built; scripts/workloads builds it")
-    };
+    let program = need!(workloads::mixed());
     on_each_runtime(&program, &["--seconds", "1"], |_, done| {
         let (rounds, counts, runtime) = (number(done, "rounds"), &done["counts"], &done["runtime"]);
         assert!(rounds >= 5.0);
@@ -106,9 +102,7 @@ fn mixed_counts_what_the_runtime_counts() {
 #[test]
 fn native_burns_its_shares_in_every_build() {
     for name in ["native-fp", "native-nofp", "native-stripped"] {
-        let Some(program) = workloads::native(name) else {
-            skip!("{name} is not built; scripts/workloads builds it")
-        };
+        let program = need!(workloads::native(name));
         let workload =
             Workload::start(Command::new(program).args(["--mode", "all", "--seconds", "1.4"]));
         assert_eq!(workload.ready["pid"], workload.pid());
@@ -118,9 +112,7 @@ fn native_burns_its_shares_in_every_build() {
 
 #[test]
 fn bad_arguments_are_refused() {
-    let Some(program) = workloads::native("native-fp") else {
-        skip!("native-fp is not built")
-    };
+    let program = need!(workloads::native("native-fp"));
     for arguments in [
         &["--mode", "nothing"][..],
         &["--seconds", "0"],
@@ -139,9 +131,7 @@ fn bad_arguments_are_refused() {
 
 #[test]
 fn web_server_runs_where_there_is_asp_net() {
-    let Some(program) = workloads::shared("webapi/webapi.dll") else {
-        skip!("webapi is not beside this repository")
-    };
+    let program = need!(workloads::shared("webapi/webapi.dll"));
     let runtimes: Vec<_> = runtimes()
         .into_iter()
         .filter(|runtime| runtime.aspnet)

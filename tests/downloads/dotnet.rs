@@ -188,8 +188,8 @@ fn a_library_shows_its_inner_functions_with_its_debug_file_only() {
     need_capture!();
     let program = need_program!();
     let root = program.folder.path().join("dotnet");
-    let (Some((libraries, symbols)), Some(compress)) = (dotnet(&root), workloads::compress())
-    else {
+    let compress = need!(workloads::compress());
+    let Some((libraries, symbols)) = dotnet(&root) else {
         skip!("scripts/workloads has prepared no symbols of .NET {VERSION}");
     };
     let library = libraries.join(COMPRESSION);
@@ -275,9 +275,7 @@ fn programs_of_native_aot_have_their_names_from_their_debug_file() {
     need_capture!();
     for name in ["split-aot", "split-aot-events"] {
         let program = need_program!();
-        let Some(original) = workloads::shared(&format!("{name}/{name}")) else {
-            skip!("scripts/workloads has not unpacked {name}");
-        };
+        let original = need!(workloads::shared(&format!("{name}/{name}")));
         let file = program.folder.path().join(name);
         fs::copy(&original, &file).unwrap();
         let server = server(&[(&file, &original.with_extension("dbg"))]);

@@ -24,7 +24,7 @@ pub(crate) struct Program {
 impl Program {
     /// `None` where the workload is not built or there are no binutils.
     pub(crate) fn new() -> Option<Self> {
-        let original = workloads::native("native-nofp")?;
+        let original = workloads::native("native-nofp").ok()?;
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("app")).unwrap();
         let (path, debug) = (

@@ -150,10 +150,8 @@ fn without_hashes(name: &str) -> String {
 
 #[test]
 fn names_are_spelled_as_by_cpp_filt() {
-    let programs = ["chains-cpp", "chains-rust"].map(workloads::chains);
-    let [Some(cpp), Some(rust)] = programs else {
-        skip!("the programs are not built (scripts/workloads)")
-    };
+    let cpp = need!(workloads::chains("chains-cpp"));
+    let rust = need!(workloads::chains("chains-rust"));
     if let Some(missing) = peers::missing() {
         skip!("{missing} is not installed")
     }

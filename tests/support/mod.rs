@@ -43,6 +43,16 @@ macro_rules! skip {
     }};
 }
 
+/// The value of a `Result`, or skips the test for the reason that it gives.
+macro_rules! need {
+    ($what:expr) => {
+        match $what {
+            Ok(value) => value,
+            Err(why) => skip!("{why}"),
+        }
+    };
+}
+
 /// Returns from a live test where nobody may sample the CPUs.
 macro_rules! need_capture {
     () => {

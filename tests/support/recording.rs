@@ -53,11 +53,8 @@ fn run(perf: &mut Command) {
 }
 
 /// The C program of this name with a second of its shares, as words of a command.
-pub fn native_words(name: &str) -> Option<Vec<String>> {
+pub fn native_words(name: &str) -> Result<Vec<String>, String> {
     let program = workloads::native(name)?.display().to_string();
-    Some(
-        [&*program, "--mode", "shares", "--seconds", "1"]
-            .map(str::to_owned)
-            .to_vec(),
-    )
+    let words = [&*program, "--mode", "shares", "--seconds", "1"];
+    Ok(words.map(str::to_owned).to_vec())
 }

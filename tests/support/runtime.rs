@@ -17,6 +17,20 @@ pub struct Runtime {
 }
 
 impl Runtime {
+    /// The newest that is there, or why a test that needs one does not run.
+    pub fn newest() -> Result<Self, String> {
+        runtimes().pop().ok_or_else(Self::missing)
+    }
+
+    /// The oldest that is there.
+    pub fn oldest() -> Result<Self, String> {
+        runtimes().into_iter().next().ok_or_else(Self::missing)
+    }
+
+    fn missing() -> String {
+        "there is no .NET runtime; scripts/runtimes gets some".to_owned()
+    }
+
     /// The highest version in the installation that this `dotnet` belongs to.
     fn of(dotnet: &Path) -> Option<Self> {
         let root = dotnet.canonicalize().ok()?.parent()?.to_owned();
@@ -39,6 +53,11 @@ impl Runtime {
             dotnet: dotnet.to_owned(),
             aspnet,
         })
+    }
+
+    /// The folder of its `dotnet`, for `DOTNET_ROOT`.
+    pub fn root(&self) -> &Path {
+        self.dotnet.parent().expect("it is a file")
     }
 
     /// One of its files.

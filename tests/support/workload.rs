@@ -12,49 +12,62 @@ use serde_json::Value;
 
 use super::Running;
 
-/// Programs with known answers, where they are there.
+/// Programs with known answers. Each is the file, or why a test that needs it does not run.
 pub mod workloads {
     use std::path::PathBuf;
 
-    use crate::support::{cache, existing};
+    use crate::support::cache;
 
-    fn managed(name: &str) -> Option<PathBuf> {
-        existing(cache().join("built/managed").join(name))
+    type Program = Result<PathBuf, String>;
+
+    /// A program that `scripts/workloads` puts into the cache.
+    fn program(path: PathBuf) -> Program {
+        if path.exists() {
+            return Ok(path);
+        }
+        let name = path.file_name().unwrap_or_default().display();
+        Err(format!("{name} is not there; scripts/workloads builds it"))
+    }
+
+    fn managed(name: &str) -> Program {
+        program(cache().join("built/managed").join(name))
     }
 
     /// Known methods burning known shares of CPU (`tests/workloads/cpu.cs`).
-    pub fn cpu() -> Option<PathBuf> {
+    pub fn cpu() -> Program {
         managed("cpu.dll")
     }
 
     /// Allocation, sorting, exceptions, locks, timers, pool work (`tests/workloads/mixed.cs`).
-    pub fn mixed() -> Option<PathBuf> {
+    pub fn mixed() -> Program {
         managed("mixed.dll")
     }
 
     /// Two threads that throw all the time (`tests/workloads/storm.cs`).
-    pub fn storm() -> Option<PathBuf> {
+    pub fn storm() -> Program {
         managed("storm.dll")
     }
 
     /// Compression in a native library of the runtime (`tests/workloads/compress.cs`).
-    pub fn compress() -> Option<PathBuf> {
+    pub fn compress() -> Program {
         managed("compress.dll")
     }
 
     /// The C program: `native-fp`, `native-nofp` or `native-stripped` (`tests/workloads/native`).
-    pub fn native(name: &str) -> Option<PathBuf> {
-        existing(cache().join("built/native").join(name).join(name))
+    pub fn native(name: &str) -> Program {
+        program(cache().join("built/native").join(name).join(name))
     }
 
     /// `chains-cpp` or `chains-rust`: many names of C++ and Rust (`tests/workloads/chains`).
-    pub fn chains(name: &str) -> Option<PathBuf> {
-        existing(cache().join("built/chains").join(name))
+    pub fn chains(name: &str) -> Program {
+        program(cache().join("built/chains").join(name))
     }
 
     /// A file of the ready programs, such as `split/split.dll`, `webapi/webapi.dll` or `split-aot/split-aot`.
-    pub fn shared(path: &str) -> Option<PathBuf> {
-        existing(cache().join("workloads").join(path))
+    pub fn shared(path: &str) -> Program {
+        let path = cache().join("workloads").join(path);
+        let missing = || format!("{} is not beside this repository", path.display());
+        path.exists().then(|| path.clone()).ok_or_else(missing)
     }
 }
 
