@@ -7,7 +7,8 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use super::engine::{Engine, Weight};
-use super::{Capture, CaptureError, End, MAX_TARGET_CHARS, Progress, Target, read_back, usage};
+use super::finished::read_back;
+use super::{Capture, CaptureError, End, MAX_TARGET_CHARS, Progress, Target, usage};
 use crate::machine::{Machine, Recorded};
 use crate::perf::{CodeMapping, Record, SampleRecord};
 use crate::perf_data::{About, Attribute, EventSource, Reader};

@@ -2,7 +2,8 @@
 
 use std::io::Read;
 
-use super::{Capture, End, notable_losses};
+use super::notable::notable_losses;
+use super::{Capture, End};
 use crate::machine::{self, Content, Machine};
 use crate::trace::spool::{Ending, SpoolError};
 use crate::trace::{CaptureInfo, EventStreams, ModuleId, Notice, Recording};

@@ -4,11 +4,12 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use super::engine::{Engine, Weight};
+use super::finished::read_back;
 use super::*;
 use crate::naming;
 use crate::output::folded;
 use crate::perf::recorded::{Replay, corpus, record};
-use crate::trace::{Nanos, Pid};
+use crate::trace::{CaptureInfo, Header, Losses, Nanos, Pid};
 
 const RING_BYTES: usize = 256 << 10;
 /// How far the merge stays behind, and how often it comes by.

@@ -1,0 +1,117 @@
+//! A capture that has ended, read back from its spool.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::path::PathBuf;
+
+use super::error::CaptureError;
+use super::notable::notable_losses;
+use crate::machine::Machine;
+use crate::trace::spool::{Ending, SpoolEnd, SpoolError};
+use crate::trace::{CaptureInfo, EventStreams, Notice, Recording};
+
+/// Why the capture ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// A signal (Ctrl-C, SIGTERM, SIGHUP).
+    Signal,
+    /// The time limit.
+    Limit,
+    /// The command ended; how.
+    Command(String),
+    /// All wanted processes are gone.
+    TargetGone,
+    /// The spool cannot grow: the disk is full, or fails.
+    Spool(String),
+    /// Waiting for samples failed.
+    Wait(String),
+    /// It was recorded before, by perf.
+    Recorded,
+    /// The collector was killed, or the machine was: what is there was recovered.
+    Died,
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Signal => f.write_str("signal"),
+            Self::Limit => f.write_str("time limit"),
+            Self::Command(status) => write!(f, "command ended: {status}"),
+            Self::TargetGone => f.write_str("all wanted processes are gone"),
+            Self::Spool(why) => write!(f, "the spool cannot grow: {why}"),
+            Self::Wait(why) => write!(f, "cannot wait for samples: {why}"),
+            Self::Recorded => f.write_str("recorded by perf"),
+            Self::Died => f.write_str("killed"),
+        }
+    }
+}
+
+/// A finished capture whose frames have no names yet.
+pub struct Capture {
+    /// Samples.
+    pub recording: Recording,
+    /// The machine at the end.
+    pub machine: Machine,
+    /// Why kernel addresses say nothing any more, if they do not.
+    pub kernel_gone: Option<String>,
+    /// What names them, if it is not this kernel's own list.
+    pub kallsyms: Option<PathBuf>,
+    /// How the capture came to be.
+    pub info: CaptureInfo,
+    /// Degradations.
+    pub notices: Vec<Notice>,
+    /// Why it ended.
+    pub end: End,
+    /// Blocks the spool lacks, because the disk was full.
+    pub unwritten: Vec<u8>,
+    /// Events of .NET runtimes; none until they are read from where their streams were kept.
+    pub events: EventStreams,
+}
+
+/// From the spool of a capture that has ended to the capture.
+pub(super) fn read_back(
+    mut spool: &File,
+    spooled: SpoolEnd,
+    machine: Machine,
+    info: CaptureInfo,
+    mut end: End,
+) -> Result<Capture, CaptureError> {
+    let SpoolEnd {
+        written,
+        kept,
+        error,
+    } = spooled;
+    let mut notices = Vec::new();
+    if let Some(error) = error {
+        // A piece of a block may be there, and its room is needed.
+        let _ = spool.set_len(written);
+        notices.push(Notice::new(
+            format!("the capture ended early: its spool could not grow ({error})"),
+            "free some space, or name the trace with a directory on another disk",
+        ));
+        end = End::Spool(error.to_string());
+    }
+    spool
+        .rewind()
+        .map_err(|error| SpoolError::Block(error.into()))?;
+    let recording = Recording::read(spool.take(written).chain(&kept[..]))?;
+    if let Ending::Damaged { at, why } = &recording.ending {
+        notices.push(Notice::new(
+            format!("what came after byte {at} of the spool is missing: {why}"),
+            "",
+        ));
+    }
+    notices.extend(notable_losses(&recording.losses, &info));
+    Ok(Capture {
+        recording,
+        machine,
+        kernel_gone: None,
+        kallsyms: None,
+        info,
+        notices,
+        end,
+        unwritten: kept,
+        events: EventStreams::default(),
+    })
+}

@@ -1,0 +1,249 @@
+//! The loop that runs a capture from its request to its end.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{getpriority_process, setpriority_process};
+
+use super::command::Command;
+use super::engine::{Engine, Weight};
+use super::error::CaptureError;
+use super::event_sessions::{EventRequest, EventSessions};
+use super::finished::{Capture, End, read_back};
+use super::sample_rate::SampleRate;
+use super::signals::Signals;
+use super::target::Target;
+use super::{MAX_TARGET_CHARS, limits, usage};
+use crate::machine;
+use crate::perf::{self, SamplingRequest, Session};
+use crate::trace::{CaptureInfo, Header, Notice};
+
+/// Niceness while capturing: the rings must be emptied however busy the machine is, and that takes little.
+const PRIORITY: i32 = -19;
+/// How long a command may take to end after a signal.
+const GRACE: Duration = Duration::from_secs(1);
+/// How long the collector sleeps at most. What a sample needs from its process must be read while that lives.
+const TICK: Duration = Duration::from_millis(25);
+/// The same while a .NET process has just begun.
+const SHORT_TICK: Duration = Duration::from_millis(3);
+/// What to capture.
+#[derive(Debug)]
+pub struct CaptureRequest {
+    /// Whom.
+    pub target: Target,
+    /// How.
+    pub sampling: SamplingRequest,
+    /// Whether CPUs are sampled; without, only processes are followed.
+    pub samples: bool,
+    /// For how long; `None`: until a signal, or the end of the target.
+    pub limit: Option<Duration>,
+}
+
+/// How far a running capture has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Since sampling began.
+    pub elapsed: Duration,
+    /// Samples of the target.
+    pub samples: u64,
+    /// Records and samples the kernel dropped.
+    pub lost: u64,
+    /// Bytes of the spool.
+    pub bytes: u64,
+    /// Bytes of the event streams.
+    pub event_bytes: u64,
+}
+
+/// Runs a capture to its end, through the spool (an empty file), with the events of .NET runtimes if any are wanted. `report` is called every few hundredths of a second.
+pub fn run(
+    request: &CaptureRequest,
+    events: Option<EventRequest>,
+    spool: &File,
+    signals: &Signals,
+    mut report: impl FnMut(Progress),
+) -> Result<Capture, CaptureError> {
+    request.target.check()?;
+    let mut session = Session::open(&request.sampling, request.target.scope())?;
+    let header = header(request, &session);
+    let weight = Weight::of(session.clock(), &header.info);
+    let events = EventSessions::new(events);
+    let mut engine = Engine::new(&request.target, weight, spool, &header).with_events(events);
+    if let Some(error) = engine.spool_error() {
+        return Err(CaptureError::SpoolBegin(error));
+    }
+    session.start_tracking()?;
+    if !matches!(request.target, Target::Command(_)) {
+        limits::raise_open_files();
+        session.attach(&header.info.target, || request.target.threads())?;
+        engine.begin(None)?;
+        engine.begin_events();
+    }
+    if request.samples {
+        session.start_sampling()?;
+    }
+    let mut sample_rate = SampleRate::new(request.sampling.frequency_hz);
+    let (started, start_unix_ns) = (perf::now(), unix_ns());
+    let clock = Instant::now();
+    let mut command = match &request.target {
+        Target::Command(words) => {
+            let command = Command::spawn(words)?;
+            limits::raise_open_files();
+            engine.begin(Some(command.pid()))?;
+            Some(command)
+        }
+        _ => None,
+    };
+    // After the command was started, which must not inherit it. Without the right to it we do without.
+    let priority = getpriority_process(None).unwrap_or(0);
+    let _ = setpriority_process(None, PRIORITY);
+
+    let end = loop {
+        let left = request
+            .limit
+            .map(|limit| limit.saturating_sub(clock.elapsed()));
+        let looks_ahead = engine.looks_ahead(perf::now());
+        let tick = if looks_ahead { SHORT_TICK } else { TICK };
+        let at_most = left.map_or(tick, |left| left.min(tick));
+        if let Err(error) = wait(&session, signals, command.as_ref(), at_most) {
+            break End::Wait(error.to_string());
+        }
+        session.follow_cpus(|| engine.threads());
+        sample_rate.follow(perf::now());
+        let horizon = session.drain(|time, record| engine.record(time, &record));
+        if looks_ahead {
+            session.look_ahead(|record| engine.look_ahead(record));
+        }
+        engine.tick(horizon, session.malformed(), session.late());
+        report(Progress {
+            elapsed: clock.elapsed(),
+            samples: engine.samples(),
+            lost: engine.lost(),
+            bytes: engine.bytes(),
+            event_bytes: engine.event_bytes(),
+        });
+        if signals.pending() {
+            break End::Signal;
+        }
+        if let Some(status) = command.as_mut().and_then(Command::ended) {
+            break End::Command(status);
+        }
+        if left.is_some_and(|left| left.is_zero()) {
+            break End::Limit;
+        }
+        if command.is_none() && engine.target_gone() {
+            break End::TargetGone;
+        }
+        if engine.is_stuck() {
+            // If the disk is the reason, its error is told below: it may come with the last block only.
+            break End::Spool("it holds as many stacks as it can".into());
+        }
+    };
+    if end == End::Signal {
+        signals.take();
+    }
+    // What was taken is worth more than a clean end; closing the events, below, ends sampling too.
+    let _ = session.stop();
+    let ended = perf::now();
+    let _ = setpriority_process(None, priority);
+    session.drain_all(|time, record| engine.record(time, &record));
+    engine.finish_sessions(|| signals.pending());
+    engine.tick(ended, session.malformed(), session.late());
+    engine.settle(&session.lost());
+    let mut notices = session.notices();
+    notices.extend(sample_rate.notice(started));
+    notices.extend(engine.notices());
+    drop(session);
+    let info = CaptureInfo {
+        start_ns: started.0,
+        start_unix_ns,
+        end_ns: ended.0,
+        collector_cpu_ms: usage::cpu_time().as_secs_f64() * 1e3,
+        collector_peak_kib: usage::peak_memory_kib(),
+        ..header.info
+    };
+    let (spooled, machine) = engine.finish(ended);
+    let status = command.as_mut().and_then(|command| match &end {
+        // A Ctrl-C in a terminal goes to the command too, which may take a moment to end.
+        End::Signal => command.ended_within(GRACE),
+        _ => command.ended(),
+    });
+    let end = match (end, status) {
+        (End::Signal | End::Limit, Some(status)) => End::Command(status),
+        (end, _) => end,
+    };
+    let mut capture = read_back(spool, spooled, machine, info, end)?;
+    capture.info.end = capture.end.to_string();
+    capture.notices.extend(notices);
+    if let (End::Limit | End::Signal | End::Spool(_), Some(command)) = (&capture.end, &command) {
+        capture.notices.push(Notice::new(
+            format!("the command still runs as process {}", command.pid()),
+            "",
+        ));
+    }
+    Ok(capture)
+}
+
+fn unix_ns() -> u64 {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
+    since_1970.map_or(0, |since| since.as_nanos() as u64)
+}
+
+/// What the spool says at its beginning.
+fn header(request: &CaptureRequest, session: &Session) -> Header {
+    let host = rustix::system::uname();
+    Header {
+        info: CaptureInfo {
+            version: env!("CARGO_PKG_VERSION").into(),
+            host: host.nodename().to_string_lossy().into(),
+            kernel: host.release().to_string_lossy().into(),
+            machine: host.machine().to_string_lossy().into(),
+            cpus: session.cpus() as u32,
+            event: session.clock().name().into(),
+            period_ns: request.sampling.period_ns(),
+            start_ns: perf::now().0,
+            end_ns: 0,
+            start_unix_ns: unix_ns(),
+            target: request
+                .target
+                .to_string()
+                .chars()
+                .take(MAX_TARGET_CHARS)
+                .collect(),
+            end: String::new(),
+            collector_cpu_ms: 0.0,
+            collector_peak_kib: 0,
+        },
+        collector: std::process::id() as i32,
+        boot_id: machine::boot_id(),
+        notices: session.notices(),
+    }
+}
+
+/// Sleeps until a ring fills up, a signal comes, the command ends or the time is over.
+fn wait(
+    session: &Session,
+    signals: &Signals,
+    command: Option<&Command>,
+    at_most: Duration,
+) -> io::Result<()> {
+    let others = [Some(signals.as_fd()), command.and_then(Command::end_fd)];
+    let fds: Vec<BorrowedFd<'_>> = session
+        .wake_fds()
+        .chain(others.into_iter().flatten())
+        .collect();
+    let mut polls: Vec<_> = fds
+        .iter()
+        .map(|fd| PollFd::new(fd, PollFlags::IN))
+        .collect();
+    let timeout = Timespec {
+        tv_sec: at_most.as_secs() as i64,
+        tv_nsec: i64::from(at_most.subsec_nanos()),
+    };
+    match rustix::event::poll(&mut polls, Some(&timeout)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,51 @@
+//! What of the losses of a capture its reader must know.
+
+use super::target::Target;
+use crate::trace::{CaptureInfo, Losses, Nanos, Notice};
+
+/// The warnings that are due where much was lost or left out.
+pub(super) fn notable_losses(losses: &Losses, info: &CaptureInfo) -> Vec<Notice> {
+    let mut notices = Vec::new();
+    let range = |range: Option<(Nanos, Nanos)>| {
+        let seconds = |time: Nanos| time.0.saturating_sub(info.start_ns) as f64 / 1e9;
+        range.map_or_else(String::new, |(first, last)| {
+            format!(" from +{:.1} s to +{:.1} s", seconds(first), seconds(last))
+        })
+    };
+    if losses.misses_processes() && info.target == Target::Machine.to_string() {
+        notices.push(Notice::new(
+            format!(
+                "{} of {} samples belong to processes outside this pid namespace and were left out",
+                losses.unattributed, losses.samples_seen
+            ),
+            "run on the host, or in a container with --pid=host",
+        ));
+    }
+    if losses.is_notable() {
+        let incomplete = match losses.is_incomplete() {
+            true => ": the trace is incomplete",
+            false => "",
+        };
+        notices.push(Notice::new(
+            format!(
+                "the kernel dropped {} of {} records{}{incomplete}",
+                losses.lost(),
+                losses.lost() + losses.samples_seen,
+                range(losses.range())
+            ),
+            "use a lower -freq or a larger -buffersize",
+        ));
+    }
+    if losses.pauses.times() > 0 {
+        notices.push(Notice::new(
+            format!(
+                "the kernel throttled sampling {} times{}: {:.2} s of all CPUs together are missing",
+                losses.pauses.times(),
+                range(losses.pauses.range()),
+                losses.pauses.paused_ns() as f64 / 1e9
+            ),
+            "use a lower -freq, or raise kernel.perf_event_max_sample_rate",
+        ));
+    }
+    notices
+}
