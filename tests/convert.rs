@@ -59,10 +59,10 @@ fn all_samples_of_each_kind_of_recording() {
     need_perf!();
     let command = need!(native_words("native-fp"));
     let ways: [(&[&str], bool); 4] = [
-        (&["-F", "499", "-g"], false),
-        (&["-F", "499", "-g"], true),
-        (&["-F", "499", "-g", "-z"], false),
-        (&["-F", "499", "--call-graph", "dwarf,16384", "-z"], true),
+        (&["-F", "1999", "-g"], false),
+        (&["-F", "1999", "-g"], true),
+        (&["-F", "1999", "-g", "-z"], false),
+        (&["-F", "1999", "--call-graph", "dwarf,16384", "-z"], true),
     ];
     for (options, through_pipe) in ways {
         let folder = tempfile::tempdir().unwrap();
