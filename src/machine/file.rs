@@ -108,7 +108,7 @@ pub(super) fn build_id(file: &File) -> Option<Vec<u8>> {
 /// All code files of the capture; [`ModuleId`] is the position.
 #[derive(Debug, Default)]
 pub struct FileTable {
-    files: Vec<CodeFile>,
+    files: Vec<Arc<CodeFile>>,
     known: FxHashMap<Identity, ModuleId>,
     /// `None`: everything runs here and now.
     recorded: Option<Box<Recorded>>,
@@ -151,12 +151,12 @@ impl FileTable {
             (Err(error), None) => Content::Unavailable(error),
         };
         let id = ModuleId(self.files.len() as u32);
-        self.files.push(CodeFile {
+        self.files.push(Arc::new(CodeFile {
             path: wanted.path.into(),
             content,
             root: self.recorded.as_ref().map(|recorded| recorded.root()),
             pid: wanted.pid,
-        });
+        }));
         self.known.insert(identity, id);
         id
     }
@@ -171,12 +171,12 @@ impl FileTable {
         };
         let Self { files, known, .. } = self;
         Some(*known.entry(identity).or_insert_with(|| {
-            files.push(CodeFile {
+            files.push(Arc::new(CodeFile {
                 path: name.into(),
                 content: Content::Unavailable(io::Error::other("it is memory, and no file")),
                 root: None,
                 pid: Pid(0),
-            });
+            }));
             ModuleId(files.len() as u32 - 1)
         }))
     }
@@ -205,6 +205,12 @@ impl FileTable {
         &self.files[id.index()]
     }
 
+    /// The same for another thread.
+    #[must_use]
+    pub fn shared(&self, id: ModuleId) -> Arc<CodeFile> {
+        Arc::clone(&self.files[id.index()])
+    }
+
     /// These files only, in this order.
     #[must_use]
     pub fn select(self, order: &[ModuleId]) -> Self {
@@ -221,7 +227,7 @@ impl FileTable {
 impl FromIterator<CodeFile> for FileTable {
     fn from_iter<I: IntoIterator<Item = CodeFile>>(files: I) -> Self {
         Self {
-            files: files.into_iter().collect(),
+            files: files.into_iter().map(Arc::new).collect(),
             ..Self::default()
         }
     }

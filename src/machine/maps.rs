@@ -129,6 +129,41 @@ impl Maps {
     }
 }
 
+/// What a process has mapped, for looking up many addresses.
+#[derive(Clone, Copy, Debug)]
+pub struct AddressSpace<'a> {
+    maps: Option<&'a Maps>,
+    /// Asked where nothing is mapped now.
+    before: Option<&'a Maps>,
+    /// What was found last, in which the next address may be, too.
+    last: Option<&'a Mapping>,
+}
+
+impl<'a> AddressSpace<'a> {
+    pub(super) fn new(maps: Option<&'a Maps>, before: Option<&'a Maps>) -> Self {
+        Self {
+            maps,
+            before,
+            last: None,
+        }
+    }
+
+    /// The mapping an address lies in.
+    pub fn find(&mut self, address: u64) -> Option<&'a Mapping> {
+        let is_there = |mapping: &&Mapping| (mapping.start..mapping.end).contains(&address);
+        if self.last.as_ref().is_some_and(is_there) {
+            return self.last;
+        }
+        match self.maps.and_then(|maps| maps.find(address)) {
+            None => self.before?.find(address),
+            found => {
+                self.last = found;
+                found
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

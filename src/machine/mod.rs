@@ -11,7 +11,7 @@ mod root;
 
 pub use file::{CodeFile, Content, FileTable};
 pub use mapped::{MappedFiles, MappedPlace};
-pub use maps::{Backing, Mapping, Maps};
+pub use maps::{AddressSpace, Backing, Mapping, Maps};
 pub use proc_fs::{
     MappedCode, ProcError, add_namespace_threads, boot_id, command_line, container, effective_uid,
     environment, exists, is_running, is_stopped, mapped_files, namespace_pid, pids, start_ticks,

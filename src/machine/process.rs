@@ -12,7 +12,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::file::{FileTable, VDSO, Wanted};
-use super::maps::{Backing, Mapping, Maps};
+use super::maps::{AddressSpace, Backing, Mapping, Maps};
 use super::proc_fs;
 use super::recorded::Recorded;
 use super::root::Root;
@@ -532,9 +532,16 @@ impl Machine {
     /// Where an address of a process lies, or in a recording lay before its last exec.
     #[must_use]
     pub fn mapping(&self, pid: Pid, address: u64) -> Option<&Mapping> {
-        let process = self.processes.get(&pid)?;
-        let before = || process.before_exec.as_ref()?.find(address);
-        process.maps.find(address).or_else(before)
+        self.address_space(pid).find(address)
+    }
+
+    /// The same for many addresses.
+    #[must_use]
+    pub fn address_space(&self, pid: Pid) -> AddressSpace<'_> {
+        let process = self.processes.get(&pid);
+        let before = process.and_then(|process| process.before_exec.as_deref());
+        let maps = process.map(|process| &*process.maps);
+        AddressSpace::new(maps, before)
     }
 
     /// Sampled processes; [`ProcessId`] is the position.

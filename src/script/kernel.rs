@@ -1,14 +1,9 @@
-//! The kernel of a recording: where it and its modules lay, and the names of its functions.
+//! Where the kernel of a recording and its modules lay.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::BufReader;
-use std::path::Path;
-use std::thread::{self, JoinHandle};
+use std::sync::Arc;
 
-use perfcollect_symbols::Aliases;
-use perfcollect_symbols::kallsyms::KernelSymbols;
-
+use super::batch::{Object, ObjectId};
 use crate::perf::{CodeMapping, KernelCode};
 
 /// What the kernel's own mapping is called; the name of a symbol follows.
@@ -20,37 +15,42 @@ const MAX_RANGES: usize = 1 << 16;
 #[derive(Default)]
 pub(super) struct Kernel {
     /// By start.
-    ranges: Vec<(u64, u64, Box<[u8]>)>,
-    /// What the kernel made at run time and is there now, by start: end and name.
-    made: BTreeMap<u64, (u64, Box<[u8]>)>,
-    symbols: KernelSymbols,
-    /// Reads them meanwhile.
-    reading: Option<JoinHandle<Option<KernelSymbols>>>,
+    ranges: Vec<(u64, Range)>,
+    /// What the kernel made at run time and is there now, by start.
+    made: BTreeMap<u64, Range>,
+}
+
+struct Range {
+    end: u64,
+    name: Arc<[u8]>,
+    /// Once somebody has asked for it.
+    object: Option<ObjectId>,
+}
+
+impl Range {
+    fn new(end: u64, name: impl Into<Arc<[u8]>>) -> Self {
+        Self {
+            end,
+            name: name.into(),
+            object: None,
+        }
+    }
 }
 
 impl Kernel {
-    /// Takes functions from a list of them, which takes the kernel long to make.
-    pub(super) fn read_symbols(&mut self, kallsyms: &Path) {
-        let kallsyms = kallsyms.to_owned();
-        self.reading = Some(thread::spawn(move || {
-            let file = BufReader::new(File::open(kallsyms).ok()?);
-            KernelSymbols::read_by(file, Aliases::AsPerf).ok()
-        }));
-    }
-
     /// Takes in a mapping of the kernel's; of a module whose build id the recording lists, perf shows the path.
     pub(super) fn map(&mut self, mapping: &CodeMapping<'_>, is_listed: bool) {
         if self.ranges.len() >= MAX_RANGES {
             return;
         }
-        let name: Box<[u8]> = match mapping.path.starts_with(PROPER) {
-            true => PROPER.into(),
-            false if is_listed => mapping.path.into(),
-            false => module_name(mapping.path),
-        };
         let end = mapping.start.saturating_add(mapping.len);
+        let range = match mapping.path.starts_with(PROPER) {
+            true => Range::new(end, PROPER),
+            false if is_listed => Range::new(end, mapping.path),
+            false => Range::new(end, module_name(mapping.path)),
+        };
         let at = self.ranges.partition_point(|range| range.0 < mapping.start);
-        self.ranges.insert(at, (mapping.start, end, name));
+        self.ranges.insert(at, (mapping.start, range));
     }
 
     /// Takes in code that came or went.
@@ -61,40 +61,43 @@ impl Kernel {
             let end = code.start.saturating_add(code.len.into());
             // A recording of one process does not tell that others' went.
             self.made
-                .retain(|start, (behind, _)| *behind <= code.start || end <= *start);
-            self.made.insert(code.start, (end, code.name.into()));
+                .retain(|start, range| range.end <= code.start || end <= *start);
+            self.made.insert(code.start, Range::new(end, code.name));
         }
     }
 
-    fn made_at(&self, ip: u64) -> Option<&[u8]> {
-        let (_, (end, name)) = self.made.range(..=ip).next_back()?;
-        (ip < *end).then_some(name)
-    }
-
-    /// What an address lies in. Code made at run time is an object of its own, with the name of its only function.
-    pub(super) fn object(&self, ip: u64) -> Option<&[u8]> {
-        if let Some(name) = self.made_at(ip) {
-            return Some(name);
+    /// What an address lies in; `new` numbers what nobody has asked for. Code made at run time is an object of its own,
+    /// with the name of its only function.
+    pub(super) fn object(
+        &mut self,
+        ip: u64,
+        new: impl FnOnce(Object) -> ObjectId,
+    ) -> Option<ObjectId> {
+        let mut made = self.made.range_mut(..=ip);
+        if let Some((_, range)) = made.next_back()
+            && ip < range.end
+        {
+            let name = &range.name;
+            let object = || new(Object::One(Some((**name).into()), (**name).into()));
+            return Some(*range.object.get_or_insert_with(object));
         }
         let behind = self.ranges.partition_point(|range| range.0 <= ip);
-        let (_, end, name) = self.ranges.get(behind.checked_sub(1)?)?;
-        (ip < *end).then_some(name)
+        let (_, range) = self.ranges.get_mut(behind.checked_sub(1)?)?;
+        let object = || new(Object::Kernel(Arc::clone(&range.name)));
+        (ip < range.end).then(|| *range.object.get_or_insert_with(object))
     }
 
-    pub(super) fn name(&mut self, ip: u64) -> Option<&[u8]> {
-        if let Some(reading) = self.reading.take() {
-            self.symbols = match reading.join() {
-                Ok(symbols) => symbols.unwrap_or_default(),
-                Err(panic) => std::panic::resume_unwind(panic),
-            };
+    /// All are to be numbered anew.
+    pub(super) fn start_anew(&mut self) {
+        let ranges = self.ranges.iter_mut().map(|(_, range)| range);
+        for range in ranges.chain(self.made.values_mut()) {
+            range.object = None;
         }
-        let by_list = || self.symbols.lookup(ip).map(|found| found.symbol.name);
-        self.made_at(ip).or_else(by_list)
     }
 }
 
 /// `/lib/modules/6.1/kernel/fs/ext4/ext4.ko.xz` is `[ext4]`.
-fn module_name(path: &[u8]) -> Box<[u8]> {
+fn module_name(path: &[u8]) -> Vec<u8> {
     let file = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
     let suffix = file.windows(3).position(|suffix| suffix == b".ko");
     let Some(suffix) = suffix else {

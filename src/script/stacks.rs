@@ -1,34 +1,43 @@
-//! Texts of whole stacks, each made once: most samples of a recording have a stack that was there before.
+//! Callchains that were there before: most samples of a recording have one that was.
 
 use std::hash::{BuildHasher, Hasher};
 
 use hashbrown::HashTable;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
+use super::batch::StackId;
 use crate::perf::SampleRecord;
 use crate::trace::Pid;
 
-/// Callchains and texts that are kept, in bytes; when there are more, all are made anew.
-const MAX_BYTES: usize = 32 << 20;
+/// Bytes of callchains that are kept.
+const MAX_BYTES: usize = 4 << 20;
 
-/// Texts by process and callchain.
+/// Numbers of stacks by process and callchain.
 #[derive(Default)]
 pub(super) struct Stacks {
-    table: HashTable<Stack>,
-    bytes: Vec<u8>,
+    table: HashTable<Known>,
+    chains: Vec<u8>,
+    /// How many have a number, and bytes of the callchains of all of them.
+    count: u32,
+    bytes: usize,
     /// How often the mappings of a process have changed.
     generations: FxHashMap<Pid, u32>,
 }
 
-/// Callchain and text, one behind the other in the bytes.
-#[derive(Clone, Copy)]
-struct Stack {
+/// Which process a callchain is of, and since when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Key {
     hash: u64,
     pid: Pid,
     generation: u32,
+}
+
+struct Known {
+    key: Key,
+    /// Where the callchain is.
     at: u32,
-    chain: u32,
-    text: u32,
+    len: u32,
+    id: StackId,
 }
 
 impl Stacks {
@@ -39,55 +48,54 @@ impl Stacks {
 
     /// The kernel has changed: all callchains may mean something else.
     pub(super) fn forget_all(&mut self) {
-        self.bytes.clear();
         self.table.clear();
+        self.chains.clear();
     }
 
-    /// Appends the text of a sample's stack, if it is known.
-    pub(super) fn print(&self, sample: &SampleRecord<'_>, out: &mut Vec<u8>) -> bool {
-        let (hash, generation) = (hash(sample), self.generation(sample.pid));
-        let chain = sample.callchain.bytes();
-        let found = self.table.find(hash, |stack| {
-            let at = stack.at as usize;
-            (stack.hash, stack.pid, stack.generation) == (hash, sample.pid, generation)
-                && self.bytes[at..at + stack.chain as usize] == *chain
-        });
-        let Some(stack) = found else {
-            return false;
-        };
-        let text = stack.at as usize + stack.chain as usize;
-        out.extend_from_slice(&self.bytes[text..text + stack.text as usize]);
-        true
+    /// Numbers count from the first again.
+    pub(super) fn start_anew(&mut self) {
+        self.forget_all();
+        (self.count, self.bytes) = (0, 0);
     }
 
-    /// Keeps the text of a sample's stack.
-    pub(super) fn keep(&mut self, sample: &SampleRecord<'_>, text: &[u8]) {
-        if self.bytes.len() >= MAX_BYTES {
-            self.forget_all();
-        }
-        let chain = sample.callchain.bytes();
-        let stack = Stack {
-            hash: hash(sample),
+    /// Whether there are so many that it is time to start anew.
+    pub(super) fn is_full(&self) -> bool {
+        self.bytes >= MAX_BYTES
+    }
+
+    pub(super) fn key(&self, sample: &SampleRecord<'_>) -> Key {
+        let mut hasher = FxBuildHasher.build_hasher();
+        hasher.write_i32(sample.pid.0);
+        hasher.write(sample.callchain.bytes());
+        Key {
+            hash: hasher.finish(),
             pid: sample.pid,
-            generation: self.generation(sample.pid),
-            at: self.bytes.len() as u32,
-            chain: chain.len() as u32,
-            text: text.len() as u32,
+            generation: self.generations.get(&sample.pid).copied().unwrap_or(0),
+        }
+    }
+
+    pub(super) fn find(&self, key: &Key, sample: &SampleRecord<'_>) -> Option<StackId> {
+        let chain = sample.callchain.bytes();
+        let known = self.table.find(key.hash, |known| {
+            let at = known.at as usize;
+            known.key == *key && self.chains[at..at + known.len as usize] == *chain
+        });
+        known.map(|known| known.id)
+    }
+
+    /// Gives the stack of a sample the next number.
+    pub(super) fn keep(&mut self, key: Key, sample: &SampleRecord<'_>) {
+        let chain = sample.callchain.bytes();
+        let known = Known {
+            key,
+            at: self.chains.len() as u32,
+            len: chain.len() as u32,
+            id: StackId(self.count),
         };
-        self.bytes.extend_from_slice(chain);
-        self.bytes.extend_from_slice(text);
+        self.count += 1;
+        self.bytes += chain.len();
+        self.chains.extend_from_slice(chain);
         self.table
-            .insert_unique(stack.hash, stack, |stack| stack.hash);
+            .insert_unique(key.hash, known, |known| known.key.hash);
     }
-
-    fn generation(&self, pid: Pid) -> u32 {
-        self.generations.get(&pid).copied().unwrap_or(0)
-    }
-}
-
-fn hash(sample: &SampleRecord<'_>) -> u64 {
-    let mut hasher = FxBuildHasher.build_hasher();
-    hasher.write_i32(sample.pid.0);
-    hasher.write(sample.callchain.bytes());
-    hasher.finish()
 }

@@ -1,0 +1,241 @@
+//! From samples whose addresses are placed to text.
+
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, SyncSender};
+
+use super::batch::{Batch, Columns, Frame, Line, Stack};
+use super::fields::Fields;
+use super::functions::{Functions, Text};
+use crate::bytes::put_digits;
+use crate::trace::Nanos;
+
+/// Text that is written at once.
+const CHUNK_BYTES: usize = 256 << 10;
+/// Names of threads whose samples have no callchain are as wide as this.
+const COMM_WIDTH: usize = 16;
+
+/// Makes text of batches.
+pub(super) struct Printer<'a> {
+    pub(super) fields: Fields,
+    pub(super) functions: Functions,
+    pub(super) stacks: KnownStacks,
+    pub(super) text: Vec<u8>,
+    /// To whom writes it, and back from there.
+    pub(super) chunks: SyncSender<Vec<u8>>,
+    pub(super) spare: Receiver<Vec<u8>>,
+    /// Tells that there is no more room for texts.
+    pub(super) is_full: &'a AtomicBool,
+}
+
+/// Stacks by their number.
+#[derive(Default)]
+pub(super) struct KnownStacks {
+    frames: Vec<(u64, Text)>,
+    /// Where in `frames` each one begins and ends.
+    places: Vec<(u32, u32)>,
+}
+
+impl Printer<'_> {
+    /// Prints until there are no more batches or nobody writes; what is printed goes back to be filled again.
+    pub(super) fn run(mut self, batches: Receiver<Batch>, spare: Sender<Batch>) {
+        for mut batch in batches {
+            self.batch(&mut batch);
+            batch.clear();
+            // Whoever fills batches may have ended.
+            let _ = spare.send(batch);
+            if self.text.len() >= CHUNK_BYTES {
+                let next = self.spare.try_recv();
+                let next = next.unwrap_or_else(|_| Vec::with_capacity(2 * CHUNK_BYTES));
+                let chunk = std::mem::replace(&mut self.text, next);
+                if self.chunks.send(chunk).is_err() {
+                    return;
+                }
+            }
+        }
+        // Whoever does not take it says why.
+        let _ = self.chunks.send(self.text);
+    }
+
+    fn batch(&mut self, batch: &mut Batch) {
+        if batch.forgets_all {
+            self.functions.start_anew();
+        }
+        if batch.forgets_stacks {
+            self.stacks.frames.clear();
+            self.stacks.places.clear();
+        }
+        for object in batch.objects.drain(..) {
+            self.functions.add(object);
+        }
+        let (mut frames, mut texts) = (&batch.frames[..], &batch.text[..]);
+        for line in &batch.lines {
+            let columns = &batch.events[line.event as usize];
+            self.line(
+                line,
+                columns,
+                take(&mut texts, line.comm),
+                &mut frames,
+                &mut texts,
+            );
+        }
+        if self.functions.is_full() {
+            self.is_full.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn line(
+        &mut self,
+        line: &Line,
+        columns: &Columns,
+        comm: &[u8],
+        frames: &mut &[Frame],
+        texts: &mut &[u8],
+    ) {
+        let is_stack = self.fields.ip && columns.has_callchain;
+        self.header(line, columns, comm, is_stack);
+        self.text.extend_from_slice(take(texts, line.trace));
+        if self.fields.ip {
+            let (start, end) = self.frames(line.stack, frames);
+            let Self {
+                stacks,
+                functions,
+                text,
+                ..
+            } = self;
+            let shown = &stacks.frames[start..end];
+            if is_stack {
+                text.push(b'\n');
+                for &(address, function) in shown {
+                    put_address::<b'\t'>(address, text);
+                    text.extend_from_slice(functions.get(function));
+                    text.push(b'\n');
+                }
+            } else if let [(_, function)] = shown {
+                // A single address is shown as it is.
+                put_address::<b' '>(line.ip, text);
+                text.extend_from_slice(functions.get(*function));
+            }
+            if let Stack::Once(_) = line.stack {
+                stacks.frames.truncate(start);
+            }
+        }
+        self.text.push(b'\n');
+    }
+
+    /// Where the frames of a line are.
+    fn frames(&mut self, stack: Stack, frames: &mut &[Frame]) -> (usize, usize) {
+        let Self {
+            stacks, functions, ..
+        } = self;
+        let count = match stack {
+            Stack::Known(id) => {
+                let (start, end) = stacks.places[id.0 as usize];
+                return (start as usize, end as usize);
+            }
+            Stack::New(count) | Stack::Once(count) => count,
+        };
+        let start = stacks.frames.len();
+        for &frame in take(frames, count) {
+            stacks.frames.push((frame.shown, functions.text(frame)));
+        }
+        let end = stacks.frames.len();
+        if let Stack::New(_) = stack {
+            stacks.places.push((start as u32, end as u32));
+        }
+        (start, end)
+    }
+
+    fn header(&mut self, line: &Line, columns: &Columns, comm: &[u8], is_stack: bool) {
+        let Self { fields, text, .. } = self;
+        if fields.comm {
+            let missing = match is_stack {
+                true => 0,
+                false => COMM_WIDTH.saturating_sub(comm.len()),
+            };
+            text.extend(std::iter::repeat_n(b' ', missing));
+            text.extend_from_slice(comm);
+            text.push(b' ');
+        }
+        if fields.pid {
+            put_task(line.pid.0, 5, text);
+            text.push(if fields.tid { b'/' } else { b' ' });
+        }
+        if fields.tid {
+            let (start, width) = (text.len(), if fields.pid { 1 } else { 5 });
+            put_task(line.tid.0, width, text);
+            let missing = 5_usize.saturating_sub(text.len() - start);
+            text.extend(std::iter::repeat_n(b' ', missing + 1));
+        }
+        if fields.cpu && columns.has_cpu {
+            text.push(b'[');
+            put_digits::<10>(text, line.cpu.0.into(), 3, b'0');
+            text.extend_from_slice(b"] ");
+        }
+        if fields.time && columns.has_time {
+            put_time(line.time, text);
+        }
+        if fields.period {
+            put_digits::<10>(text, columns.period.unwrap_or(line.period), 10, b' ');
+            text.push(b' ');
+        }
+        if fields.event {
+            text.extend_from_slice(columns.event.as_bytes());
+        }
+    }
+}
+
+/// The first so many, which are taken away.
+fn take<'a, T>(from: &mut &'a [T], count: u32) -> &'a [T] {
+    let (taken, rest) = from.split_at(count as usize);
+    *from = rest;
+    taken
+}
+
+/// A number of a task, which may be -1, at least so wide.
+fn put_task(number: i32, width: usize, text: &mut Vec<u8>) {
+    match u64::try_from(number) {
+        Ok(number) => put_digits::<10>(text, number, width, b' '),
+        Err(_) => {
+            // Writing to memory cannot fail.
+            let _ = write!(text, "{number:width$}");
+        }
+    }
+}
+
+/// An address in 16 columns behind a separator.
+fn put_address<const SEPARATOR: u8>(address: u64, text: &mut Vec<u8>) {
+    let mut columns = [b' '; 17];
+    columns[0] = SEPARATOR;
+    let (mut rest, mut at) = (address, columns.len());
+    while rest >= 0x10 {
+        at -= 2;
+        columns[at..at + 2].copy_from_slice(&HEX[(rest & 0xff) as usize]);
+        rest >>= 8;
+    }
+    if rest > 0 || address == 0 {
+        columns[at - 1] = HEX[rest as usize][1];
+    }
+    text.extend_from_slice(&columns);
+}
+
+/// The two digits of each byte.
+const HEX: [[u8; 2]; 256] = {
+    let digits = b"0123456789abcdef";
+    let mut pairs = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        pairs[byte] = [digits[byte >> 4], digits[byte & 15]];
+        byte += 1;
+    }
+    pairs
+};
+
+/// Seconds and microseconds, at least twelve characters.
+fn put_time(time: Nanos, text: &mut Vec<u8>) {
+    let (seconds, micros) = (time.0 / 1_000_000_000, time.0 / 1000 % 1_000_000);
+    put_digits::<10>(text, seconds, 5, b' ');
+    text.push(b'.');
+    put_digits::<10>(text, micros, 6, b'0');
+    text.extend_from_slice(b": ");
+}

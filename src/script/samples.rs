@@ -1,0 +1,243 @@
+//! From the records to samples whose addresses are placed: follows processes, threads and what they have mapped.
+
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender};
+
+use perf_event_open_sys::bindings as sys;
+
+use super::Printed;
+use super::batch::{Batch, Line, Stack};
+use super::fields::Fields;
+use super::places::Places;
+use super::stacks::Stacks;
+use super::tracepoint::Formats;
+use crate::machine::Machine;
+use crate::perf::{CpuMode, Record, SampleRecord};
+use crate::perf_data::{About, Attribute, Entry, EventSource};
+use crate::trace::{Pid, Tid};
+use crate::unwind::{SampledProcess, Unwinder};
+
+/// Frames of a stack that are printed, as perf's own limit is.
+const MAX_FRAMES: usize = 127;
+const CALLCHAIN_CONTEXT_MAX: u64 = -4095_i64 as u64;
+
+/// Fills batches.
+pub(super) struct Samples<'a> {
+    pub(super) fields: Fields,
+    /// Names of events are as wide as the widest.
+    pub(super) event_width: usize,
+    pub(super) machine: Machine,
+    pub(super) unwinder: Unwinder,
+    pub(super) places: Places,
+    pub(super) stacks: Stacks,
+    /// Read from what the recording has of them, so many bytes.
+    pub(super) formats: (usize, Formats),
+    pub(super) printed: Printed,
+    pub(super) batch: Batch,
+    /// To whom prints them, and back from there.
+    pub(super) batches: SyncSender<Batch>,
+    pub(super) spare: Receiver<Batch>,
+    /// Set by whom has no more room for texts.
+    pub(super) is_full: &'a AtomicBool,
+}
+
+impl Samples<'_> {
+    /// Breaks off when nobody prints.
+    pub(super) fn take(&mut self, about: &About, entry: &Entry<'_>) -> ControlFlow<()> {
+        match &entry.record {
+            Record::Sample(sample) => {
+                self.printed.samples += 1;
+                self.sample(about, entry.event, sample);
+                if self.batch.is_full() {
+                    return self.send();
+                }
+            }
+            Record::Mapping(mapping) if mapping.pid.0 < 0 => {
+                let is_listed = about.build_ids.contains_key(mapping.path);
+                self.places.kernel.map(mapping, is_listed);
+            }
+            Record::KernelCode(code) => {
+                self.places.kernel.follow(code);
+                self.stacks.forget_all();
+            }
+            // perf's own count at the end has them once more.
+            Record::LostSamples { .. } if about.events[entry.event].counts_losses() => {}
+            Record::Lost { records: lost, .. } | Record::LostSamples { samples: lost, .. } => {
+                self.printed.lost = self.printed.lost.saturating_add(*lost);
+            }
+            record => {
+                if let Some(pid) = record.process() {
+                    self.stacks.forget(pid);
+                }
+                self.machine.apply(entry.time, record);
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Sends the batch and begins another.
+    fn send(&mut self) -> ControlFlow<()> {
+        let next = self.spare.try_recv().unwrap_or_default();
+        let batch = std::mem::replace(&mut self.batch, next);
+        if self.batches.send(batch).is_err() {
+            return ControlFlow::Break(());
+        }
+        let is_full = self.is_full.swap(false, Ordering::Relaxed);
+        if is_full || self.places.is_full() {
+            self.places.start_anew();
+            self.batch.forgets_all = true;
+        }
+        if self.batch.forgets_all || self.stacks.is_full() {
+            self.stacks.start_anew();
+            self.batch.forgets_stacks = true;
+        }
+        ControlFlow::Continue(())
+    }
+
+    pub(super) fn finish(self) -> Printed {
+        // Whoever does not take it says why.
+        let _ = self.batches.send(self.batch);
+        self.printed
+    }
+
+    fn sample(&mut self, about: &About, event: usize, sample: &SampleRecord<'_>) {
+        self.batch.know(about, self.event_width);
+        let attribute = &about.events[event];
+        let mut line = Line::of(event, sample);
+        if self.fields.comm {
+            line.comm = comm(&self.machine, sample.tid, &mut self.batch.text);
+        }
+        if self.fields.trace {
+            line.trace = self.trace(about, attribute, sample);
+        }
+        if self.fields.ip {
+            line.stack = match attribute.has_callchain() {
+                true => self.stack(sample),
+                false => self.once(sample.pid, [(sample.mode, sample.ip)]),
+            };
+        }
+        self.batch.lines.push(line);
+    }
+
+    /// Bytes of what a tracepoint says.
+    fn trace(&mut self, about: &About, event: &Attribute, sample: &SampleRecord<'_>) -> u32 {
+        let text = &mut self.batch.text;
+        let before = text.len();
+        if let EventSource::Tracepoint(id) = event.source()
+            && event.has(sys::PERF_SAMPLE_RAW)
+        {
+            // In a pipe they may come late.
+            if self.formats.0 != about.tracing_data.len() {
+                let formats = Formats::read(&about.tracing_data);
+                self.formats = (about.tracing_data.len(), formats);
+            }
+            self.formats.1.print(id, sample.raw, text);
+        }
+        (text.len() - before) as u32
+    }
+
+    fn stack(&mut self, sample: &SampleRecord<'_>) -> Stack {
+        if sample.registers.is_some() && !sample.stack.is_empty() {
+            return self.walked(sample);
+        }
+        if !sample.calls.is_empty() {
+            return self.once(sample.pid, chain(sample));
+        }
+        let key = self.stacks.key(sample);
+        if let Some(known) = self.stacks.find(&key, sample) {
+            return Stack::Known(known);
+        }
+        let frames = self.place(sample.pid, chain(sample));
+        self.stacks.keep(key, sample);
+        Stack::New(frames)
+    }
+
+    fn once(&mut self, pid: Pid, addresses: impl IntoIterator<Item = (CpuMode, u64)>) -> Stack {
+        Stack::Once(self.place(pid, addresses))
+    }
+
+    /// The same where the stack was copied.
+    fn walked(&mut self, sample: &SampleRecord<'_>) -> Stack {
+        let (_, process) = self.machine.sampled(sample.pid, sample.tid);
+        self.machine.take_changes();
+        let mut user = Vec::new();
+        if let Some(maps) = self.machine.maps(sample.pid) {
+            let host = SampledProcess {
+                process,
+                pid: sample.pid,
+                time: sample.time,
+                maps,
+                files: self.machine.files(),
+                comes_again: false,
+            };
+            self.unwinder.walk(sample, host, &mut Vec::new());
+            user.extend_from_slice(self.unwinder.user_addresses());
+        }
+        let kernel = sample.kernel_chain().map(|ip| (CpuMode::Kernel, ip));
+        let user = user.iter().take(MAX_FRAMES);
+        self.once(
+            sample.pid,
+            kernel.chain(user.map(|&ip| (CpuMode::User, ip))),
+        )
+    }
+
+    /// Puts frames into the batch and counts them.
+    fn place(&mut self, pid: Pid, addresses: impl IntoIterator<Item = (CpuMode, u64)>) -> u32 {
+        let Self {
+            machine,
+            places,
+            batch,
+            ..
+        } = self;
+        let mut space = machine.address_space(pid);
+        let before = batch.frames.len();
+        for (mode, ip) in addresses {
+            batch.frames.push(match mode {
+                CpuMode::Kernel => places.kernel(ip, &mut batch.objects),
+                _ => places.user(machine, pid, &mut space, ip, &mut batch.objects),
+            });
+        }
+        (batch.frames.len() - before) as u32
+    }
+}
+
+/// The addresses of a callchain.
+fn chain<'a>(sample: &SampleRecord<'a>) -> impl Iterator<Item = (CpuMode, u64)> + use<'a> {
+    let mut mode = CpuMode::User;
+    let addresses = sample.chain().filter_map(move |entry| {
+        if entry >= CALLCHAIN_CONTEXT_MAX {
+            mode = context(entry);
+            return None;
+        }
+        Some((mode, entry))
+    });
+    let shown = addresses.take(MAX_FRAMES);
+    shown.filter(|(mode, _)| *mode != CpuMode::Other)
+}
+
+fn context(marker: u64) -> CpuMode {
+    match marker {
+        sys::PERF_CONTEXT_KERNEL => CpuMode::Kernel,
+        sys::PERF_CONTEXT_USER => CpuMode::User,
+        _ => CpuMode::Other,
+    }
+}
+
+/// Appends the name of a thread and tells its bytes.
+fn comm(machine: &Machine, tid: Tid, text: &mut Vec<u8>) -> u32 {
+    let start = text.len();
+    match machine.thread_name(tid) {
+        _ if tid.0 == 0 => text.extend_from_slice(b"swapper"),
+        Some(name) if !name.is_empty() => {
+            let printable = |&byte: &u8| if byte < 0x20 { b'?' } else { byte };
+            text.extend(name.iter().map(printable));
+        }
+        _ => {
+            // Writing to memory cannot fail.
+            let _ = write!(text, ":{}", tid.0);
+        }
+    }
+    (text.len() - start) as u32
+}

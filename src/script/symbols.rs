@@ -1,0 +1,103 @@
+//! The symbols of files and of the kernel: read by a thread of their own as soon as a file is met, or by whoever needs them first.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::PathBuf;
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, LazyLock};
+
+use perfcollect_symbols::Aliases;
+use perfcollect_symbols::elf::{ElfFile, LoadSegment};
+use perfcollect_symbols::kallsyms::KernelSymbols;
+use perfcollect_symbols::table::{Symbol, SymbolTable};
+
+use crate::machine::{CodeFile, Content};
+use crate::naming;
+
+type Lazy<T> = LazyLock<T, Box<dyn FnOnce() -> T + Send>>;
+
+/// A file and its functions.
+pub(super) struct FileSymbols {
+    file: Arc<CodeFile>,
+    tables: Lazy<Tables>,
+}
+
+#[derive(Default)]
+struct Tables {
+    segments: Vec<LoadSegment>,
+    tables: Vec<SymbolTable>,
+}
+
+impl FileSymbols {
+    pub(super) fn new(file: Arc<CodeFile>) -> Self {
+        let to_read = Arc::clone(&file);
+        Self {
+            file,
+            tables: LazyLock::new(Box::new(move || Tables::of(&to_read))),
+        }
+    }
+
+    pub(super) fn path(&self) -> &[u8] {
+        &self.file.path
+    }
+
+    /// The function at an offset in the file.
+    pub(super) fn lookup(&self, offset: u64) -> Option<Symbol<'_>> {
+        let Tables { segments, tables } = &*self.tables;
+        let address = segments.iter().find_map(|segment| {
+            let at = offset.checked_sub(segment.file_offset)?;
+            let inside = segment.executable && at < segment.file_size;
+            inside.then(|| segment.address.checked_add(at))?
+        })?;
+        tables.iter().find_map(|table| table.lookup(address))
+    }
+}
+
+impl Tables {
+    fn of(file: &CodeFile) -> Self {
+        let elf = match &file.content {
+            Content::File(content) => ElfFile::open(content).ok(),
+            Content::Vdso(image) => ElfFile::parse(image).ok(),
+            Content::Unavailable(_) => None,
+        };
+        let Some(elf) = elf else {
+            return Self::default();
+        };
+        Self {
+            segments: elf.load_segments(),
+            tables: naming::elf::symbols(file, Aliases::AsPerf),
+        }
+    }
+}
+
+/// Reads the symbols of files ahead of their use, until no more can come. What nobody else holds any more, nobody wants.
+pub(super) fn read_ahead(files: Receiver<Arc<FileSymbols>>) {
+    for file in files {
+        if Arc::strong_count(&file) > 1 {
+            LazyLock::force(&file.tables);
+        }
+    }
+}
+
+/// The kernel's functions from a list of them, which takes the kernel long to make.
+pub(super) struct KernelList(Lazy<KernelSymbols>);
+
+impl KernelList {
+    pub(super) fn new(kallsyms: Option<PathBuf>) -> Self {
+        Self(LazyLock::new(Box::new(|| {
+            let read = |kallsyms| {
+                let file = BufReader::new(File::open(kallsyms).ok()?);
+                KernelSymbols::read_by(file, Aliases::AsPerf).ok()
+            };
+            kallsyms.and_then(read).unwrap_or_default()
+        })))
+    }
+
+    pub(super) fn read(&self) {
+        LazyLock::force(&self.0);
+    }
+
+    pub(super) fn lookup(&self, ip: u64) -> Option<Symbol<'_>> {
+        self.0.lookup(ip).map(|found| found.symbol)
+    }
+}
