@@ -152,6 +152,37 @@ fn processes_that_come_and_go() {
     expect_same(&compare(&file, false));
 }
 
+/// `perf record --threads` makes a folder with a file for each CPU.
+#[test]
+fn threads_that_record_to_files_of_their_own() {
+    need_perf!();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("perf.data");
+    let busy = "for i in $(seq 50); do ls / >/dev/null; done & ls -lR /usr/share >/dev/null; wait";
+    for more in [&[][..], &["-z"]] {
+        let options = [&["-F", "999", "-g", "--threads=cpu"], more].concat();
+        record(&file, &options, ["sh", "-c", busy]);
+        expect_same(&compare(&file, false));
+    }
+    let file_of_one = file.join("data");
+    let alone = run(
+        Command::new(perfcollect()).arg("script").arg(file_of_one),
+        LIMIT,
+    );
+    assert!(alone.stderr.contains("give the folder"), "{}", alone.stderr);
+    // Of a file that was cut, all before the cut is there, and all of the others.
+    let whole = our_script(&file);
+    let cut = std::fs::File::options()
+        .write(true)
+        .open(file.join("data.0"));
+    let cut = cut.unwrap();
+    cut.set_len(cut.metadata().unwrap().len() - 4).unwrap();
+    let said = run(Command::new(perfcollect()).arg("script").arg(&file), LIMIT).expect_success();
+    assert!(said.stderr.contains("ends within"), "{}", said.stderr);
+    let (whole, rest) = (samples(&whole), samples(&said.stdout));
+    assert!(rest.len() < whole.len() && rest.iter().all(|sample| whole.contains(sample)));
+}
+
 #[test]
 fn copied_stacks() {
     need_perf!();
