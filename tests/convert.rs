@@ -3,6 +3,8 @@
 
 #[macro_use]
 mod support;
+#[path = "convert/inputs.rs"]
+mod inputs;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -205,7 +205,7 @@ fn tracepoints_with_their_fields() {
                   irq:softirq_entry,signal:signal_generate,kmem:mm_page_alloc,cpu-clock";
     for callchain in ["", "-g"] {
         let script = format!(
-            "mount -t tracefs nodev /sys/kernel/tracing && \
+            "{{ mountpoint -q /sys/kernel/tracing || mount -t tracefs nodev /sys/kernel/tracing; }} && \
              perf record -q --no-buildid-cache --sample-cpu -e {events} {callchain} -o {} -- sh -c 'ls -l / | sort; sleep 0.1'",
             file.display()
         );

@@ -112,7 +112,7 @@ struct Import<'a> {
     end: Nanos,
     /// Samples of CPUs that had nothing to do.
     idle: u64,
-    /// Samples of other events, by event.
+    /// Samples of running processes and other events, by event.
     of_others: BTreeMap<usize, u64>,
     /// Whether the kernel counted what it dropped (`PERF_FORMAT_LOST`), and how much that was.
     counts_losses: bool,
@@ -132,10 +132,12 @@ impl Import<'_> {
             Record::LostSamples { samples, .. } if self.counts_losses => {
                 self.lost = self.lost.saturating_add(*samples);
             }
+            Record::Sample(sample) if sample.pid.0 == 0 && sample.tid.0 == 0 => {
+                self.idle += u64::from(event == self.wanted);
+            }
             Record::Sample(_) if event != self.wanted => {
                 *self.of_others.entry(event).or_default() += 1;
             }
-            Record::Sample(sample) if sample.pid.0 == 0 && sample.tid.0 == 0 => self.idle += 1,
             Record::Sample(sample) => {
                 let period = match sample.period {
                     0 => self.nominal_period,
@@ -176,6 +178,9 @@ impl Import<'_> {
             self.engine.record(self.end, &record);
         }
         self.engine.tick(self.end, reader.malformed, reader.late());
+        if self.engine.samples() == 0 {
+            return Err(self.no_samples(reader));
+        }
         let mut notices = self.notices(reader);
         notices.extend(self.engine.notices());
         let about = &reader.about;
@@ -200,6 +205,21 @@ impl Import<'_> {
         capture.kernel_gone = kernel_gone;
         capture.kallsyms = kallsyms;
         Ok(capture)
+    }
+
+    fn no_samples<R: Read>(&self, reader: &Reader<R>) -> CaptureError {
+        let name = |event: usize| reader.about.events[event].name.clone();
+        let others = self.of_others.iter();
+        let damage = reader.damage.as_ref();
+        CaptureError::NoSamples {
+            event: name(self.wanted),
+            others: others
+                .map(|(&event, &count)| (name(event), count))
+                .collect(),
+            damage: damage.map_or_else(String::new, |(at, why)| {
+                format!(" (the recording is damaged: {why}; its records up to byte {at} were read)")
+            }),
+        }
     }
 
     fn notices<R>(&self, reader: &Reader<R>) -> Vec<Notice>
@@ -299,10 +319,7 @@ fn wanted_event(about: &About, name: Option<&str>) -> Result<usize, CaptureError
         EventSource::Tracepoint(_) => 2,
     };
     let best = (0..events.len()).min_by_key(|&at| rank(&events[at]));
-    best.ok_or_else(|| CaptureError::NoEvent {
-        wanted: "any".into(),
-        names: String::new(),
-    })
+    best.ok_or(CaptureError::NoEvents)
 }
 
 /// What a sample stands for, and the nominal time between two.

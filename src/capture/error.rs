@@ -36,6 +36,19 @@ pub enum CaptureError {
         /// What there is.
         names: String,
     },
+    /// It ends before it names its events.
+    #[error("the recording ends before it names an event")]
+    NoEvents,
+    /// No sample of a recording's event is of a running process.
+    #[error("no sample of {event} is of a running process{damage}")]
+    NoSamples {
+        /// The event.
+        event: String,
+        /// Those that have samples of running processes, and how many.
+        others: Vec<(String, u64)>,
+        /// Where the recording ends too early and why, to go on the line; else empty.
+        damage: String,
+    },
     /// The spool cannot be read back.
     #[error("the spool cannot be read: {0}")]
     Spool(#[from] SpoolError),

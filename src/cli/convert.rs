@@ -2,7 +2,7 @@
 
 use std::io;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
@@ -37,10 +37,14 @@ pub(super) enum ConvertError {
     Text { path: String, error: TextError },
     #[error(transparent)]
     Write(#[from] WriteError),
+    #[error(
+        "{0} is the recording itself, which its trace would replace: choose another name with -o"
+    )]
+    Itself(String),
     #[error("stopped by a signal")]
     Stopped,
-    #[error("{0} holds no samples of a running process; nothing was written")]
-    NoSamples(String),
+    #[error("{path} holds no samples of a running process{why}; nothing was written")]
+    NoSamples { path: String, why: String },
 }
 
 pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
@@ -50,13 +54,61 @@ pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
         .output
         .clone()
         .unwrap_or_else(|| default_name(options));
-    Paths::of(&output, options.results).check(options.results.force)?;
+    let paths = Paths::of(&output, options.results);
+    paths.check(options.results.force)?;
+    if paths.is_one(&source.recording) {
+        let path = source.recording.display().to_string();
+        return Err(ConvertError::Itself(path));
+    }
     if let Some(text) = perf_data::text_of_archive(&source.recording)? {
         return convert_text::run(options, &output, text, &signals);
     }
+    match import(options, &output, options.event.clone(), &signals) {
+        // What is asked for first may be what never happened: then the most frequent.
+        Err(ConvertError::Capture(CaptureError::NoSamples { others, .. }))
+            if options.event.is_none() && !others.is_empty() && source.recording.is_file() =>
+        {
+            let most = others.into_iter().max_by_key(|(_, samples)| *samples);
+            import(options, &output, most.map(|(name, _)| name), &signals)
+        }
+        done => done,
+    }
+    .map_err(|error| match error {
+        ConvertError::Capture(CaptureError::NoSamples {
+            event,
+            others,
+            damage,
+        }) => ConvertError::NoSamples {
+            path: source.recording.display().to_string(),
+            why: format!(" with the event {event}{}{damage}", choice(&others)),
+        },
+        error => error,
+    })
+}
+
+/// What other events there are, in words.
+fn choice(others: &[(String, u64)]) -> String {
+    let others: Vec<_> = others
+        .iter()
+        .map(|(name, samples)| format!("-event {name} has {samples}"))
+        .collect();
+    match &others[..] {
+        [] => String::new(),
+        others => format!(" ({})", others.join(", ")),
+    }
+}
+
+/// The trace of one of the events.
+fn import(
+    options: &ConvertOptions,
+    output: &Path,
+    event: Option<String>,
+    signals: &Signals,
+) -> Result<(), ConvertError> {
+    let source = &options.source;
     let Opened { reader, beside } = perf_data::open(&source.recording)?;
     let sysroot = source.sysroot.as_deref();
-    let recorded = Recorded::new(sysroot, beside.path());
+    let recorded = Recorded::new(sysroot, beside.place());
     let recorded = recorded.map_err(|error| ConvertError::Sysroot {
         path: sysroot.unwrap_or(&PathBuf::new()).display().to_string(),
         error,
@@ -64,10 +116,10 @@ pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
     let conversion = Conversion {
         recorded,
         kallsyms: source.kallsyms.clone(),
-        event: options.event.clone(),
+        event,
     };
-    let spool = SpoolFile::create(&output, options.results.force)?;
-    let working = Working::create(&output, spool, false)?;
+    let spool = SpoolFile::create(output, options.results.force)?;
+    let working = Working::create(output, spool, false)?;
     let mut reporter = Reporter::new(options.results.quiet || options.results.json);
     let capture = capture::convert(reader, conversion, working.spool(), |progress| {
         reporter.progress(&progress);
@@ -79,19 +131,13 @@ pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
     reporter.end();
     // The recording is still there, so what fails is begun anew.
     let remove = || drop(working.remove());
-    let capture = capture.inspect_err(|_| remove())?;
     if signals.pending() {
         remove();
         return Err(ConvertError::Stopped);
     }
-    if capture.recording.samples.is_empty() {
-        remove();
-        return Err(ConvertError::NoSamples(
-            source.recording.display().to_string(),
-        ));
-    }
+    let capture = capture.inspect_err(|_| remove())?;
     let wanted = Wanted {
-        name: &output,
+        name: output,
         spooled: None,
         raw_events: false,
         naming: options.names.naming(),
@@ -100,7 +146,7 @@ pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
         beside_command: false,
         asked: &format!("asked: {options:?}"),
     };
-    Ok(wanted.make(capture, &working, &signals)?)
+    Ok(wanted.make(capture, &working, signals)?)
 }
 
 /// Beside the recording, named after it.

@@ -29,10 +29,13 @@ pub(super) fn run(
     let events = perf_text::events(BufReader::new(&text));
     let events = events.map_err(|error| text_error(error.into()))?;
     let chosen = perf_text::choose(&events, options.event.as_deref());
+    if events.is_empty() {
+        return Err(no_samples(path));
+    }
     let Some(chosen) = chosen else {
         let names: Vec<_> = events.iter().map(|(name, _)| name.as_str()).collect();
         return Err(ConvertError::Capture(CaptureError::NoEvent {
-            wanted: options.event.clone().unwrap_or_else(|| "any".into()),
+            wanted: options.event.clone().unwrap_or_default(),
             names: names.join(", "),
         }));
     };
@@ -44,7 +47,7 @@ pub(super) fn run(
     let trace = perf_text::import(BufReader::new(text), &events[chosen].0, report);
     let mut trace = trace.map_err(text_error)?;
     if trace.samples.is_empty() {
-        return Err(ConvertError::NoSamples(path));
+        return Err(no_samples(path));
     }
     trace.info.target.clone_from(&path);
     let notices = &mut trace.quality.notices;
@@ -70,4 +73,9 @@ pub(super) fn run(
     };
     let written = wanted.write(&trace, "recorded by perf", 0, signals)?;
     Ok(wanted.print(&written)?)
+}
+
+fn no_samples(path: String) -> ConvertError {
+    let why = " in its perf.data.txt".to_owned();
+    ConvertError::NoSamples { path, why }
 }

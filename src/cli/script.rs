@@ -27,7 +27,7 @@ pub(super) fn run(options: &ScriptOptions) -> Result<(), ScriptError> {
     let source = &options.source;
     let Opened { mut reader, beside } = perf_data::open(&source.recording)?;
     let sysroot = source.sysroot.as_deref();
-    let recorded = Recorded::new(sysroot, beside.path());
+    let recorded = Recorded::new(sysroot, beside.place());
     let recorded = recorded.map_err(|error| ScriptError::Sysroot {
         path: sysroot.map_or_else(String::new, |path| path.display().to_string()),
         error,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread::{self, ScopedJoinHandle};
 
@@ -54,6 +55,22 @@ impl Paths {
             Some(path) => SymbolFolder::in_the_way(path, force).map(drop),
             None => Ok(()),
         }
+    }
+
+    /// Whether one of them is this file.
+    pub(super) fn is_one(&self, file: &Path) -> bool {
+        let identity = |path: &Path| {
+            let metadata = path.metadata().ok()?;
+            Some((metadata.dev(), metadata.ino()))
+        };
+        let Some(file) = identity(file) else {
+            return false;
+        };
+        self.traces()
+            .chain([&*self.flame_graph])
+            .chain(self.perf_data.as_deref())
+            .chain(self.symbols.as_deref())
+            .any(|path| identity(path) == Some(file))
     }
 
     fn traces(&self) -> impl Iterator<Item = &Path> {

@@ -58,17 +58,29 @@ impl JitHost {
         })
     }
 
-    /// That of a process of a recording: its files must be our own, or root's.
-    pub(super) fn recorded(pid: Pid, root: Root, map: PathBuf, dump: Option<Box<[u8]>>) -> Self {
+    /// That of a process of a recording: its files must be of this user, or root's.
+    pub(super) fn recorded(
+        pid: Pid,
+        uid: u32,
+        root: Root,
+        map: PathBuf,
+        dump: Option<Box<[u8]>>,
+    ) -> Self {
         Self {
             root,
             namespace_pid: pid,
-            uid: rustix::process::geteuid().as_raw(),
+            uid,
             map,
             dump,
             start_ticks: 0,
             until: None,
         }
+    }
+
+    /// Whether it is that of a recording, which had no part in what the process wrote.
+    #[must_use]
+    pub fn is_recorded(&self) -> bool {
+        self.start_ticks == 0
     }
 
     /// What finds it again.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use perfcollect_symbols::elf::ElfFile;
+use rustix::process::geteuid;
 
 use super::file::{Content, VDSO, Wanted, build_id, vdso_image};
 use super::process::JitHost;
@@ -24,17 +25,17 @@ pub struct Recorded {
     is_ours: bool,
     /// Whether this kernel, or its twin, ran then.
     is_our_kernel: bool,
-    /// Where the recording lies, with perf maps and jitdumps perhaps.
-    beside: Option<Root>,
+    /// Where the recording lies, with perf maps and jitdumps perhaps, and whose they are.
+    beside: Option<(Root, u32)>,
     build_ids: HashMap<Box<[u8]>, Box<[u8]>>,
 }
 
 impl Recorded {
-    /// Files below `sysroot`, or of this machine; `beside`: the directory of the recording.
+    /// Files below `sysroot`, or of this machine; `beside`: the directory of the recording, and the user it belongs to.
     ///
     /// # Errors
     /// `sysroot` is no directory.
-    pub fn new(sysroot: Option<&Path>, beside: Option<&Path>) -> io::Result<Self> {
+    pub fn new(sysroot: Option<&Path>, beside: Option<(&Path, u32)>) -> io::Result<Self> {
         Ok(Self {
             root: Arc::new(match sysroot {
                 Some(sysroot) => Root::at(sysroot)?,
@@ -43,7 +44,7 @@ impl Recorded {
             is_chosen: sysroot.is_some(),
             is_ours: false,
             is_our_kernel: false,
-            beside: beside.and_then(|beside| Root::at(beside).ok()),
+            beside: beside.and_then(|(path, owner)| Some((Root::at(path).ok()?, owner))),
             build_ids: HashMap::new(),
         })
     }
@@ -96,7 +97,7 @@ impl Recorded {
                 Ok(())
             } else {
                 Err(io::Error::other(
-                    "nothing proves that it is the recorded one: the recording has no build id of it",
+                    "nothing proves that it is the recorded one: the recording has no build id of it (with -sysroot / its files are believed)",
                 ))
             }
         });
@@ -110,23 +111,24 @@ impl Recorded {
             let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
             Box::<[u8]>::from(name)
         };
-        if let Some(beside) = &self.beside {
+        if let Some((beside, owner)) = &self.beside {
             let dump = dump.as_deref().map(name);
             let has = |path: &Path| beside.open(path).is_ok();
             let has_dump = dump
                 .as_ref()
                 .is_some_and(|dump| has(Path::new(OsStr::from_bytes(dump))));
             if has_dump || has(&map) {
-                return Ok(JitHost::recorded(pid, beside.again()?, map, dump));
+                return Ok(JitHost::recorded(pid, *owner, beside.again()?, map, dump));
             }
         }
         if !self.is_ours && !self.is_chosen {
             return Err(io::Error::other(
-                "the recording was made on another machine, and no perf map is beside it",
+                "nothing says that the recording was made on this machine, and no perf map is beside it",
             ));
         }
         Ok(JitHost::recorded(
             pid,
+            geteuid().as_raw(),
             self.root.again()?,
             Path::new("/tmp").join(map),
             dump,

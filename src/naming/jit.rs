@@ -5,7 +5,7 @@ use perfcollect_symbols::dotnet_name::{self, ManagedName};
 
 use super::gap::Gap;
 use super::stop::Stop;
-use super::written::{Fault, REMEDY, Written};
+use super::written::{Fault, Written};
 use super::{Named, nameless, offset};
 use crate::machine::ProcessRow;
 use crate::trace::{CodeAddress, FrameId, Function, FunctionKind, Method, Methods, Nanos};
@@ -41,9 +41,10 @@ pub(super) fn name(
         })
         .collect();
     let named = functions.iter().any(|function| function.name.is_some());
-    let useless = || Fault::new("what it wrote names none of it", REMEDY);
     // Where the runtime told the names itself, the rest are its stubs.
-    let fault = fault.or_else(|| (!named).then(useless)).filter(|_| !named);
+    let fault = fault
+        .or_else(|| (!named).then(|| Fault::useless(process)))
+        .filter(|_| !named);
     Named {
         gap: fault.map(|Fault { why, remedy }| Gap {
             kind: "code made at run time by",

@@ -14,8 +14,11 @@ use super::stop::{Stop, Stoppable};
 use crate::machine::{JitHost, ProcessRow};
 use crate::trace::Nanos;
 
-pub(super) const REMEDY: &str = "start a process of .NET before 8 with DOTNET_PerfMapEnabled=1 (before .NET 6 COMPlus_PerfMapEnabled=1), \
+const REMEDY: &str = "start a process of .NET before 8 with DOTNET_PerfMapEnabled=1 (before .NET 6 COMPlus_PerfMapEnabled=1), \
                       Node.js with --perf-basic-prof";
+/// perf reads nothing of a runtime while it records.
+const REMEDY_OF_RECORDING: &str = "put the /tmp/perf-PID.map of the process beside the recording; .NET writes one with DOTNET_PerfMapEnabled=1 \
+                                   (before .NET 6 COMPlus_PerfMapEnabled=1), Node.js with --perf-basic-prof; `perfcollect collect` needs neither";
 const BUFFER_BYTES: usize = 1 << 16;
 
 /// Both files, as far as they are there.
@@ -35,7 +38,7 @@ impl Written {
     ) -> (Self, Option<Fault>) {
         let host = match &process.jit_host {
             Some(Ok(host)) => host,
-            Some(Err(error)) => return (Self::default(), Some(Fault::of(error))),
+            Some(Err(error)) => return (Self::default(), Some(Fault::of(error, None))),
             None => {
                 let fault = Fault::new("the process was gone too soon", "");
                 return (Self::default(), Some(fault));
@@ -45,10 +48,12 @@ impl Written {
         let map = map(host, addresses, stop);
         let fault = match (&dump, &map) {
             (Ok(Some(_)), _) | (_, Ok(_)) => None,
-            (Err(_), _) => dump.as_ref().err(),
-            (Ok(None), _) => map.as_ref().err(),
+            (Ok(None), Err(map)) => Some(map.clone()),
+            (Err(dump), Err(map)) => {
+                let why = format!("{}; {}", dump.why, map.why);
+                Some(Fault::new(why, map.remedy))
+            }
         };
-        let fault = fault.cloned();
         let written = Self {
             dump: dump.ok().flatten().unwrap_or_default(),
             map: map.unwrap_or_default(),
@@ -79,20 +84,37 @@ impl Fault {
         }
     }
 
-    fn of(error: &io::Error) -> Self {
+    /// It names nothing.
+    pub(super) fn useless(process: &ProcessRow) -> Self {
+        let host = process.jit_host.as_ref();
+        let host = host.and_then(|host| host.as_ref().ok());
+        Self::new("what it wrote names none of it", remedy(host))
+    }
+
+    fn of(error: &io::Error, host: Option<&JitHost>) -> Self {
         match error.kind() {
-            io::ErrorKind::NotFound => Self::new("there is no /tmp/perf-PID.map", REMEDY),
+            io::ErrorKind::NotFound => Self::new("there is no /tmp/perf-PID.map", remedy(host)),
             io::ErrorKind::PermissionDenied => Self::new(
                 format!("its root directory cannot be looked into: {error}"),
                 "run as root, or with CAP_SYS_PTRACE",
             ),
-            _ => Self::new(format!("/tmp/perf-PID.map: {error}"), ""),
+            _ => {
+                let map = host.map_or(Path::new("/tmp/perf-PID.map"), |host| &host.map);
+                Self::new(format!("{}: {error}", map.display()), "")
+            }
         }
     }
 }
 
+fn remedy(host: Option<&JitHost>) -> &'static str {
+    match host {
+        Some(host) if host.is_recorded() => REMEDY_OF_RECORDING,
+        _ => REMEDY,
+    }
+}
+
 fn map(host: &JitHost, addresses: &[u64], stop: Stop<'_>) -> Result<PerfMap, Fault> {
-    let inner = open(host, &host.map).map_err(|error| Fault::of(&error))?;
+    let inner = open(host, &host.map).map_err(|error| Fault::of(&error, Some(host)))?;
     let file = Stoppable { inner, stop };
     PerfMap::read_for(BufReader::with_capacity(BUFFER_BYTES, file), addresses)
         .map_err(|error| Fault::new(error.to_string(), ""))

@@ -9,10 +9,20 @@ use thiserror::Error;
 pub enum PerfDataError {
     /// Reading failed.
     #[error("cannot be read: {0}")]
-    Read(#[from] io::Error),
+    Read(io::Error),
+    /// The file ends before its first record.
+    #[error(
+        "ends within its header: perf was stopped before it wrote any, or the file was not copied whole"
+    )]
+    Short,
     /// It does not begin as a perf.data file does.
-    #[error("is no perf.data file: it begins with {0:02x?}")]
+    #[error("is no perf.data file: {}", what_begins(.0))]
     Magic([u8; 8]),
+    /// Standard input cannot be read twice.
+    #[error(
+        "is a file of perf's in a pipe, which only `perf record -o -` writes: give the name of the file"
+    )]
+    FileInPipe,
     /// One file of several.
     #[error(
         "is one of the files that `perf record --threads` has written; give the folder they are in"
@@ -24,6 +34,43 @@ pub enum PerfDataError {
     /// It names no event, so no record can be understood.
     #[error("names no event")]
     NoEvents,
+}
+
+impl From<io::Error> for PerfDataError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => Self::Short,
+            _ => Self::Read(error),
+        }
+    }
+}
+
+/// What else a file is that begins so.
+fn what_begins(magic: &[u8; 8]) -> String {
+    let kinds: [(&[u8], &str); 8] = [
+        (b"\x1f\x8b", "it is compressed, unpack it with gunzip"),
+        (b"\xfd7zXZ", "it is compressed, unpack it with unxz"),
+        (
+            b"\x28\xb5\x2f\xfd",
+            "it is compressed, unpack it with unzstd",
+        ),
+        (b"BZh", "it is compressed, unpack it with bunzip2"),
+        (b"Nettrace", "it is a .nettrace file, which PerfView opens"),
+        (b"\x7fELF", "it is a program or a library"),
+        (b"PK", "it is a damaged archive"),
+        (b"{", "it is JSON"),
+    ];
+    let known = kinds.iter().find(|(begin, _)| magic.starts_with(begin));
+    match known {
+        Some((_, what)) => (*what).to_owned(),
+        None if magic
+            .iter()
+            .all(|byte| matches!(byte, b'\t'..=b'\r' | b' '..=b'~')) =>
+        {
+            "it is text".to_owned()
+        }
+        None => format!("it begins with {magic:02x?}"),
+    }
 }
 
 /// Why the records end before the file says they do.

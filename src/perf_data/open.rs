@@ -1,9 +1,11 @@
 //! Finding the recording: a file, a folder of files, standard input, or one in the archive that the original perfcollect makes.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, BufReader, Read, Seek};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use rustix::process::geteuid;
 use tempfile::TempDir;
 use thiserror::Error;
 use zip::result::ZipError;
@@ -40,20 +42,24 @@ impl Opened {
 pub enum Beside {
     /// It came through a pipe.
     Nothing,
-    /// The directory it lies in.
-    Directory(PathBuf),
+    /// The directory it lies in, and the user whose recording it is.
+    Directory(PathBuf, u32),
     /// A folder with what its archive had, which goes with the value.
     Unpacked(TempDir),
 }
 
 impl Beside {
-    /// Where it is.
+    fn of(recording: &Path, metadata: &Metadata) -> Self {
+        Self::Directory(directory_of(recording), metadata.uid())
+    }
+
+    /// Where it is, and whose files in it are to be trusted as the recording is.
     #[must_use]
-    pub fn path(&self) -> Option<&Path> {
+    pub fn place(&self) -> Option<(&Path, u32)> {
         match self {
             Self::Nothing => None,
-            Self::Directory(path) => Some(path),
-            Self::Unpacked(folder) => Some(folder.path()),
+            Self::Directory(path, owner) => Some((path, *owner)),
+            Self::Unpacked(folder) => Some((folder.path(), geteuid().as_raw())),
         }
     }
 }
@@ -86,7 +92,9 @@ pub enum OpenError {
         error: ZipError,
     },
     /// There is no recording in the archive.
-    #[error("{path} has no perf.data in it; `perfcollect view` shows a finished trace")]
+    #[error(
+        "{path} has neither perf.data nor perf.data.txt in it, so no samples; `perfcollect view` shows what perfcollect itself has made"
+    )]
     NotInArchive {
         /// Which.
         path: String,
@@ -113,10 +121,11 @@ pub fn open(path: &Path) -> Result<Opened, OpenError> {
         return Ok(Opened::new(reader, Beside::Nothing));
     }
     let mut file = File::open(path).map_err(file_error)?;
-    if file.metadata().map_err(file_error)?.is_dir() {
-        return open_folder(path);
+    let metadata = file.metadata().map_err(file_error)?;
+    let mut beside = Beside::of(path, &metadata);
+    if metadata.is_dir() {
+        return open_folder(path, beside);
     }
-    let mut beside = Beside::Directory(directory_of(path));
     // A FIFO can be read only once, from its beginning.
     if file.rewind().is_err() {
         let input: Input = Box::new(BufReader::with_capacity(BUFFER_BYTES, file));
@@ -143,7 +152,7 @@ pub fn open(path: &Path) -> Result<Opened, OpenError> {
 }
 
 /// Opens a folder that `perf record --threads` has made, or `--kcore`, which puts a copy of the kernel into it.
-fn open_folder(path: &Path) -> Result<Opened, OpenError> {
+fn open_folder(path: &Path, beside: Beside) -> Result<Opened, OpenError> {
     let open = |path: &Path| {
         let file = File::open(path).map_err(|error| OpenError::File {
             path: path.display().to_string(),
@@ -164,7 +173,6 @@ fn open_folder(path: &Path) -> Result<Opened, OpenError> {
     for path in files {
         threads.push(Box::new(open(&path)?));
     }
-    let beside = Beside::Directory(directory_of(path));
     Ok(Opened::new(reader.boxed().with_threads(threads), beside))
 }
 

@@ -112,9 +112,7 @@ impl<R: Read> Reader<R> {
     pub fn pipe(mut input: R) -> Result<Self, PerfDataError> {
         let (order, size) = magic(&mut input)?;
         if size != PIPE_HEADER_BYTES {
-            return Err(PerfDataError::Header(
-                "it is no pipe's, and a file must be sought in",
-            ));
+            return Err(PerfDataError::FileInPipe);
         }
         Ok(Self::of_pipe(input, order))
     }

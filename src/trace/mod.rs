@@ -161,6 +161,15 @@ pub struct CaptureInfo {
     pub collector_peak_kib: u64,
 }
 
+impl CaptureInfo {
+    /// Whether the samples are of an event that counts time, or nearly so; those of others, such as tracepoints of recordings, have a nominal weight.
+    #[must_use]
+    pub fn is_of_time(&self) -> bool {
+        let clocks = ["-clock", "cycles"];
+        clocks.iter().any(|clock| self.event.contains(clock))
+    }
+}
+
 /// A finished capture: immutable columns with all names resolved.
 #[derive(Default)]
 pub struct Trace {

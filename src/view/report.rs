@@ -30,10 +30,13 @@ pub fn summary(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
     }
     writeln!(
         out,
-        "{} samples of {} in {seconds:.1} s: {:.1} ms of CPU time in {} process{}",
+        "{} samples of {} in {seconds:.1} s: {} in {} process{}",
         summary.samples,
         terminal(&info.event),
-        summary.cpu_ms,
+        match info.is_of_time() {
+            true => format!("{:.1} ms of CPU time", summary.cpu_ms),
+            false => format!("no time, each counts as {} ms", info.period_ns as f64 / 1e6),
+        },
         summary.process_count,
         if summary.process_count == 1 { "" } else { "es" }
     )?;
