@@ -93,7 +93,7 @@ struct Symbols {
 impl Symbols {
     fn of(file: &CodeFile) -> Self {
         let elf = match &file.content {
-            Content::File(content) => ElfFile::open(content).ok(),
+            Content::File(content) => ElfFile::open_mapped(content).ok(),
             Content::Vdso(image) => ElfFile::parse(image).ok(),
             Content::Unavailable(_) => None,
         };

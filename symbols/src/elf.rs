@@ -24,6 +24,7 @@ mod dynamic;
 mod function_ranges;
 mod functions;
 mod headers;
+mod mini_debug_info;
 mod notes;
 mod plt;
 mod search_table;
@@ -101,6 +102,7 @@ pub struct LoadSegment {
 pub struct ElfFile<'a> {
     source: Source<'a>,
     headers: Headers,
+    damage: Option<ElfError>,
 }
 
 impl<'a> ElfFile<'a> {
@@ -109,14 +111,30 @@ impl<'a> ElfFile<'a> {
     /// # Errors
     /// Not a regular file, not ELF, damaged or cut off headers.
     pub fn open(file: &'a File) -> Result<Self, ElfError> {
-        let metadata = file.metadata().map_err(ElfError::Read)?;
-        if !metadata.is_file() {
-            return Err(ElfError::NotRegular);
-        }
-        Self::new(Source::File {
-            file,
-            size_bytes: metadata.len(),
+        Self::new(Source::of(file)?)
+    }
+
+    /// The same of a file that runs: running takes no section headers, so one of which they are damaged is taken without
+    /// sections, and [`ElfFile::damage`] tells.
+    ///
+    /// # Errors
+    /// Not a regular file, not ELF, other headers damaged or cut off.
+    pub fn open_mapped(file: &'a File) -> Result<Self, ElfError> {
+        let source = Source::of(file)?;
+        Self::new(source).or_else(|error| match Headers::read_segments(source) {
+            Ok(headers) => Ok(Self {
+                source,
+                headers,
+                damage: Some(error),
+            }),
+            Err(_) => Err(error),
         })
+    }
+
+    /// Why the sections could not be read.
+    #[must_use]
+    pub fn damage(&self) -> Option<&ElfError> {
+        self.damage.as_ref()
     }
 
     /// Reads the headers of an image in memory, such as the vDSO.
@@ -131,6 +149,7 @@ impl<'a> ElfFile<'a> {
         Ok(Self {
             source,
             headers: Headers::read(source)?,
+            damage: None,
         })
     }
 
@@ -174,10 +193,23 @@ impl<'a> ElfFile<'a> {
     /// Whether the file has a `.symtab`, so that a separate debug file would add nothing to the names.
     #[must_use]
     pub fn has_symtab(&self) -> bool {
-        self.headers
-            .sections
-            .iter()
-            .any(|section| section.kind == raw::SHT_SYMTAB && section.has_data())
+        functions::has_symtab(&self.headers)
+    }
+
+    /// The same, and whether it lies in the file: a look that reads nothing.
+    ///
+    /// # Errors
+    /// It does not, or is over the limits of [`ElfFile::symbols`].
+    pub fn check_symtab(&self) -> Result<bool, ElfError> {
+        functions::check_symtab(self.source, &self.headers)
+    }
+
+    /// Whether the file names all its functions: by a `.symtab`, or by the one in `.gnu_debugdata`.
+    ///
+    /// # Errors
+    /// As [`ElfFile::check_symtab`], and `.gnu_debugdata` does not decompress.
+    pub fn has_all_symbols(&self) -> Result<bool, ElfError> {
+        functions::has_all(self.source, &self.headers)
     }
 
     /// Copies of the sections for unwinding.
@@ -188,7 +220,8 @@ impl<'a> ElfFile<'a> {
         unwind::sections(self.source, &self.headers)
     }
 
-    /// Functions by address, from `.symtab` and `.dynsym` (the former first among equals), and `NAME@plt` for stubs.
+    /// Functions by address, from `.symtab` and `.dynsym` (the former first among equals), and `NAME@plt` for stubs. Where there is no
+    /// `.symtab`, that of the file in `.gnu_debugdata` stands for it.
     ///
     /// These are the symbols of type `STT_FUNC`, `STT_GNU_IFUNC` and `STT_NOTYPE` that lie in an executable section. A symbol
     /// without a size reaches to the next symbol, none reaches past the end of its section. For one address a global name
@@ -196,7 +229,8 @@ impl<'a> ElfFile<'a> {
     /// (`@@GLIBC_2.14`) are cut off.
     ///
     /// # Errors
-    /// A table lies outside the file or is over the limits: [`crate::table::MAX_SYMBOLS`], [`crate::table::MAX_NAME_BYTES`].
+    /// A table lies outside the file, does not decompress or is over the limits: [`crate::table::MAX_SYMBOLS`],
+    /// [`crate::table::MAX_NAME_BYTES`], and for `.gnu_debugdata` 128 MiB, made with a dictionary of 64 MiB.
     pub fn symbols(&self) -> Result<SymbolTable, ElfError> {
         self.symbols_by(Aliases::Plain)
     }
@@ -207,6 +241,14 @@ impl<'a> ElfFile<'a> {
     /// As [`ElfFile::symbols`].
     pub fn symbols_by(&self, aliases: Aliases) -> Result<SymbolTable, ElfError> {
         functions::table(self.source, &self.headers, aliases)
+    }
+
+    /// Those from `.dynsym` and of stubs only: what is left where the others are damaged.
+    ///
+    /// # Errors
+    /// As [`ElfFile::symbols`].
+    pub fn dynamic_symbols_by(&self, aliases: Aliases) -> Result<SymbolTable, ElfError> {
+        functions::dynamic_table(self.source, &self.headers, aliases)
     }
 
     /// Where functions begin and end, also where the file has no symbols.
