@@ -4,23 +4,19 @@
 //! byte orders. Nothing in a file is believed: sizes are bounded before memory is taken, ranges are checked against the file.
 
 use std::fs::File;
-use std::io;
 
-use object::Endianness;
-use object::elf::{self as raw, CompressionHeader32, CompressionHeader64};
-use object::pod::from_bytes;
-use object::read::elf::CompressionHeader;
-use object::read::{CompressedData, CompressionFormat};
-use thiserror::Error;
+use object::elf as raw;
 
 use crate::binding::Aliases;
 use crate::dwarf::{DwarfSections, PackageSections, SplitSections};
-use crate::table::{SymbolTable, TableError};
+use crate::table::SymbolTable;
 use headers::Headers;
 use source::Source;
 
+mod contents;
 mod dwarf;
 mod dynamic;
+mod error;
 mod function_ranges;
 mod functions;
 mod headers;
@@ -31,56 +27,13 @@ mod search_table;
 mod source;
 mod unwind;
 
+use contents::{check_size, section_data};
 pub(crate) use dwarf::LazySection;
+pub use error::ElfError;
 pub use function_ranges::FunctionRanges;
 pub use notes::{AltLink, DebugLink};
 pub use plt::StubSection;
 pub use unwind::{Section, UnwindSections};
-
-/// Why an ELF file gave nothing.
-#[derive(Debug, Error)]
-pub enum ElfError {
-    /// The file could not be read.
-    #[error("ELF: reading: {0}")]
-    Read(#[source] io::Error),
-    /// A directory, a pipe, a device: reading it might hang or never end.
-    #[error("ELF: not a regular file")]
-    NotRegular,
-    /// It does not start like one.
-    #[error("ELF: no ELF magic at the start of the file")]
-    NotElf,
-    /// A header contradicts itself.
-    #[error("ELF: {what}: {why}")]
-    Damaged {
-        /// The part.
-        what: &'static str,
-        /// In the words of the parser.
-        why: String,
-    },
-    /// A part does not lie in the file, which may be cut off.
-    #[error("ELF: {what}: {size} bytes at {offset:#x} are not all in the file")]
-    OutsideFile {
-        /// The part.
-        what: &'static str,
-        /// Where it should start.
-        offset: u64,
-        /// How many bytes it should have.
-        size: u64,
-    },
-    /// A part is larger than any honest one.
-    #[error("ELF: {what}: {size}, more than the limit of {limit}")]
-    TooLarge {
-        /// The part.
-        what: &'static str,
-        /// Bytes, or a count for symbols and headers.
-        size: u64,
-        /// In the same unit.
-        limit: u64,
-    },
-    /// The names do not fit into a table.
-    #[error("ELF: {0}")]
-    Table(#[from] TableError),
-}
 
 /// A `PT_LOAD` segment: what the loader maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -328,59 +281,3 @@ impl<'a> ElfFile<'a> {
 
 /// A large server has some 20 MiB.
 const MAX_MANAGED_BYTES: u64 = 64 << 20;
-
-fn check_size(what: &'static str, size: u64, limit: u64) -> Result<(), ElfError> {
-    if size > limit {
-        Err(ElfError::TooLarge { what, size, limit })
-    } else {
-        Ok(())
-    }
-}
-
-/// A section's bytes, decompressed; `limit` holds for both sizes.
-fn section_data(
-    source: Source<'_>,
-    headers: &Headers,
-    section: &headers::Section,
-    what: &'static str,
-    limit: u64,
-) -> Result<Vec<u8>, ElfError> {
-    check_size(what, section.size, limit)?;
-    let data = source.read_exact(what, section.offset, section.size)?;
-    if !section.is_compressed() {
-        return Ok(data);
-    }
-    let damaged = |why: &str| ElfError::Damaged {
-        what,
-        why: why.to_owned(),
-    };
-    let (kind, uncompressed_size, data) = if headers.is_64 {
-        compression::<CompressionHeader64<Endianness>>(&data, headers.endian)
-    } else {
-        compression::<CompressionHeader32<Endianness>>(&data, headers.endian)
-    }
-    .ok_or_else(|| damaged("compression header cut off"))?;
-    check_size(what, uncompressed_size, limit)?;
-    let format = match kind {
-        raw::ELFCOMPRESS_ZLIB => CompressionFormat::Zlib,
-        raw::ELFCOMPRESS_ZSTD => CompressionFormat::Zstandard,
-        _ => return Err(damaged("unknown compression")),
-    };
-    let compressed = CompressedData {
-        format,
-        data,
-        uncompressed_size,
-    };
-    compressed
-        .decompress()
-        .map(Into::into)
-        .map_err(|error| damaged(&error.to_string()))
-}
-
-fn compression<H: CompressionHeader<Endian = Endianness>>(
-    data: &[u8],
-    endian: Endianness,
-) -> Option<(raw::CompressionType, u64, &[u8])> {
-    let (header, data) = from_bytes::<H>(data).ok()?;
-    Some((header.ch_type(endian), header.ch_size(endian).into(), data))
-}
