@@ -84,15 +84,88 @@ fn beside_the_program_and_in_a_directory() {
     }
     let damaged = with_endless_symbols(fs::read(folder.join("kept")).unwrap());
     fs::write(folder.join("program.debug"), damaged).unwrap();
-    let told = notices(&capture(folder, &[]));
-    assert!(told.contains("do not all have names"), "{told}");
+    fs::copy(folder.join("kept"), folder.join("program.dbg")).unwrap();
+    let saved = capture(folder, &[]);
+    let told = notices(&saved);
+    assert!(is_named(&saved) && told.contains("program.debug was not used: debug file: ELF"));
     fs::remove_file(folder.join("program.debug")).unwrap();
+    fs::remove_file(folder.join("program.dbg")).unwrap();
     let symbols = folder.join("symbols");
     fs::create_dir(&symbols).unwrap();
     fs::rename(folder.join("kept"), symbols.join("program.debug")).unwrap();
     let saved = capture(folder, &["-symbols", symbols.to_str().unwrap()]);
     assert!(is_named(&saved));
     assert_eq!(notices(&saved), "");
+}
+
+/// What the program is captured with that has its own symbols, or less.
+fn captured_whole(folder: &Path, options: &[&str]) -> Saved {
+    let program = folder.join("program");
+    let command = ["--", program.to_str().unwrap(), "--mode", "inlined"];
+    captured([options, &command, &["--seconds", "0.5"]].concat())
+}
+
+/// Whether the summary says that the program has symbols.
+fn has_symbols(saved: &Saved) -> bool {
+    let mut modules = saved.summary.modules.iter();
+    let module = modules.find(|module| module.path.ends_with("/program"));
+    module.unwrap().has_symbols
+}
+
+#[test]
+fn a_program_whose_section_headers_are_damaged_is_told_and_its_debug_file_found() {
+    need_capture!();
+    let Some(folder) = stripped("native-fp") else {
+        skip!("native-fp is not built; scripts/workloads builds it")
+    };
+    let folder = folder.path();
+    let mut program = fs::read(folder.join("program")).unwrap();
+    program[40..48].copy_from_slice(&(1_u64 << 40).to_le_bytes());
+    fs::write(folder.join("program"), program).unwrap();
+    let saved = captured_whole(folder, &[]);
+    let told = notices(&saved);
+    assert!(
+        told.contains("program do not all have names: ELF"),
+        "{told}"
+    );
+    assert!(!is_named(&saved) && !has_symbols(&saved));
+    fs::rename(folder.join("kept"), folder.join("program.debug")).unwrap();
+    let saved = captured_whole(folder, &[]);
+    assert!(is_named(&saved) && has_symbols(&saved));
+}
+
+#[test]
+fn names_come_of_debug_information_and_of_compressed_symbols_where_there_is_no_symbol() {
+    need_capture!();
+    let (Some(folder), Ok(whole)) = (stripped("native-fp"), workloads::native("native-fp")) else {
+        skip!("native-fp is not built; scripts/workloads builds it")
+    };
+    let folder = folder.path();
+    let run_in = |tool: &str, arguments: &[&str]| {
+        run(
+            Command::new(tool).args(arguments).current_dir(folder),
+            LIMIT,
+        )
+        .expect_success();
+    };
+    let whole = whole.to_str().unwrap();
+    run_in(
+        "objcopy",
+        &["--strip-symbol=inline_caller", whole, "program"],
+    );
+    let saved = captured_whole(folder, &["-noinline"]);
+    assert!(saved.samples_under(&["main", "inline_caller"]) > 0);
+    assert_eq!(saved.samples_under(&["_[i]"]), 0);
+
+    if Command::new("xz").arg("--version").output().is_err() {
+        skip!("xz is not installed")
+    }
+    run_in("objcopy", &["--strip-debug", whole, "mini"]);
+    run_in("xz", &["mini"]);
+    let add = "--add-section=.gnu_debugdata=mini.xz";
+    run_in("objcopy", &["-S", add, whole, "program"]);
+    let saved = captured_whole(folder, &[]);
+    assert!(saved.samples_under(&["main", "inline_caller"]) > 0 && has_symbols(&saved));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use perfcollect_symbols::elf::ElfFile;
 use perfcollect_symbols::table::Symbol;
-use support::{Saved, Workload, captured, expect_same_in_perfview, expect_shares, workloads};
+use support::{Saved, Workload, captured, expect_same_in_perfview, expect_shares, run, workloads};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -228,4 +228,37 @@ fn more_stack_than_is_copied_goes_on_along_the_frame_pointers() {
             }
         }
     }
+}
+
+const CLOCK: &str = "
+#include <time.h>
+int main(void) {
+    struct timespec now;
+    for (int i = 0; i < 5000000; i++) clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec == 0;
+}
+";
+
+/// The vDSO is in no file: its symbols are those that the process had in its memory.
+#[test]
+fn the_vdso_is_named_by_its_own_symbols() {
+    need_capture!();
+    let folder = tempfile::tempdir().unwrap();
+    let [source, program] = ["clock.c", "clock"].map(|name| folder.path().join(name));
+    std::fs::write(&source, CLOCK).unwrap();
+    let compile = ["-O1".as_ref(), "-o".as_ref(), program.as_path(), &source];
+    run(Command::new("cc").args(compile), LIMIT).expect_success();
+    let saved = captured(["-freq", "1000", "--", program.to_str().unwrap()]);
+    let methods = saved.summary.methods.iter();
+    let (unnamed, named): (Vec<_>, Vec<_>) = methods
+        .filter(|method| method.module == "vdso")
+        .partition(|method| method.is_offset);
+    assert!(
+        unnamed.is_empty() && named.len() == 1,
+        "{unnamed:?} {named:?}"
+    );
+    // `__vdso_clock_gettime` on x86.
+    let name = &named[0].name;
+    assert!(name.ends_with("clock_gettime"), "{name}");
+    assert!(saved.samples_under(&["main", name]) > 0);
 }

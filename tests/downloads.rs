@@ -88,6 +88,33 @@ fn a_file_of_another_name_is_replaced_only_with_force() {
 }
 
 #[test]
+fn what_cannot_be_asked_for_is_told_and_stops_nothing_else() {
+    let program = need_program!();
+    let server = server_of(&program);
+    let url = server.url();
+    let path = program.path.to_str().unwrap();
+    let run = |words: &[&str]| {
+        let arguments = [&["symbols"], words, &["-server", &url, "-quiet"]].concat();
+        let finished = run(&mut program.command(arguments), LIMIT);
+        assert_eq!(finished.status.code(), Some(1), "{words:?}");
+        finished.stderr
+    };
+    fs::write(program.folder.path().join("mine"), "mine").unwrap();
+    let said = run(&[path, "-output", "mine"]);
+    assert!(said.contains("mine is no directory: name one"), "{said}");
+    let odd = &program.build_id[1..];
+    let said = run(&[odd]);
+    assert!(said.contains("neither a file nor a build id"), "{said}");
+    assert_eq!(server.take_requests(), []);
+
+    let said = run(&["gone", path, "mine"]);
+    assert!(said.contains("cannot open gone: No such file"), "{said}");
+    assert!(said.contains("mine: neither a trace nor"), "{said}");
+    assert!(said.contains("no debug file for 2 of 3 modules"), "{said}");
+    assert_eq!(fs::read(program.cached()).unwrap(), program.debug);
+}
+
+#[test]
 fn an_image_that_is_not_stripped_will_do_and_build_ids_alone_too() {
     let program = need_program!();
     let key = format!("elf-buildid-{}", program.build_id);

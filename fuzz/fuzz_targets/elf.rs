@@ -12,6 +12,7 @@ fuzz_target!(|data: &[u8]| {
         elf.load_segments(),
         elf.build_id(),
         elf.debug_link(),
+        elf.has_all_symbols(),
         elf.unwind_sections(),
         elf.stub_sections(),
         elf.managed_code(),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use super::OneLine;
 use super::downloads::{self, Got};
 use super::progress::Reporter;
 use super::symbols_options::SymbolsOptions;
@@ -25,15 +26,30 @@ pub(super) enum SymbolsError {
     Download(#[from] DownloadError),
     #[error(transparent)]
     Output(#[from] OutputError),
+    #[error("{} is no directory: name one with -output", path.display())]
+    NoDirectory { path: PathBuf },
+    #[error("{} is neither a file nor a build id: those have two digits for each of 4 to 64 bytes", path.display())]
+    BadBuildId { path: PathBuf },
     #[error("no debug file for {missing} of {all} modules")]
     Missing { missing: usize, all: usize },
 }
 
 pub(super) fn run(options: &SymbolsOptions) -> Result<(), SymbolsError> {
+    if let Some(path) = options.output.as_ref().filter(|path| path.is_file()) {
+        return Err(SymbolsError::NoDirectory { path: path.clone() });
+    }
     let mut modules: Vec<Module> = Vec::new();
     let mut without_build_id = Vec::new();
+    let mut unreadable = 0;
     for path in &options.files {
-        let wanted = wanted(path)?;
+        let wanted = match wanted(path) {
+            Err(error) if options.files.len() > 1 => {
+                eprintln!("{}", OneLine(&error.to_string()));
+                unreadable += 1;
+                continue;
+            }
+            wanted => wanted?,
+        };
         without_build_id.extend(wanted.without_build_id);
         for module in wanted.modules {
             if modules
@@ -45,19 +61,36 @@ pub(super) fn run(options: &SymbolsOptions) -> Result<(), SymbolsError> {
         }
     }
     let reporter = Reporter::new(options.quiet);
+    let not_asked_for = unreadable + without_build_id.len();
     if !without_build_id.is_empty() {
         let files = downloads::listed(without_build_id.iter());
         reporter.say(&format!(
             "not asked for, as they have no build id, by which servers know files: {files}"
         ));
-    } else if modules.is_empty() {
+    } else if modules.is_empty() && unreadable == 0 {
         reporter.say("All modules with samples have symbols already.");
     }
+    let missing = not_asked_for + get(&modules, options, &reporter)?;
+    match missing {
+        0 => Ok(()),
+        missing => Err(SymbolsError::Missing {
+            missing,
+            all: not_asked_for + modules.len(),
+        }),
+    }
+}
+
+/// Gets the debug files of modules. Returns how many are not to be had.
+fn get(
+    modules: &[Module],
+    options: &SymbolsOptions,
+    reporter: &Reporter,
+) -> Result<usize, SymbolsError> {
     if modules.is_empty() {
-        return Ok(());
+        return Ok(0);
     }
     let mut downloader = Downloader::new(Sources::new(&options.server), options.limits());
-    let Got { files, failed } = downloads::get(&mut downloader, &modules, &reporter, || false)?;
+    let Got { files, failed } = downloads::get(&mut downloader, modules, reporter, || false)?;
     if let Some(directory) = &options.output {
         std::fs::create_dir_all(directory).map_err(|source| SymbolsError::Directory {
             path: directory.clone(),
@@ -69,13 +102,7 @@ pub(super) fn run(options: &SymbolsOptions) -> Result<(), SymbolsError> {
             reporter.say(&format!("{module}: {}", path.display()));
         }
     }
-    match failed.len() {
-        0 => Ok(()),
-        missing => Err(SymbolsError::Missing {
-            missing,
-            all: modules.len(),
-        }),
-    }
+    Ok(failed.len())
 }
 
 /// What a word of the command line asks for: a file's or a trace's modules, or a build id.
@@ -85,6 +112,11 @@ fn wanted(path: &Path) -> Result<Wanted, SymbolsError> {
             return Ok(Wanted {
                 modules: vec![Module::unknown(id)],
                 without_build_id: Vec::new(),
+            });
+        }
+        (Err(error), None) if error.kind() == io::ErrorKind::NotFound && is_hex(path) => {
+            return Err(SymbolsError::BadBuildId {
+                path: path.to_owned(),
             });
         }
         (file, _) => file,
@@ -97,6 +129,11 @@ fn wanted(path: &Path) -> Result<Wanted, SymbolsError> {
         path: path.to_owned(),
         source,
     })
+}
+
+fn is_hex(path: &Path) -> bool {
+    let digits = path.as_os_str().as_encoded_bytes();
+    digits.iter().all(u8::is_ascii_hexdigit)
 }
 
 /// Copies a debug file to where the search for it looks, beside its library, unless it is there.

@@ -102,7 +102,7 @@ pub(super) fn identity(file: &File) -> io::Result<FileIdentity> {
 
 /// The build id of an open ELF file.
 pub(super) fn build_id(file: &File) -> Option<Vec<u8>> {
-    ElfFile::open(file).ok()?.build_id()
+    ElfFile::open_mapped(file).ok()?.build_id()
 }
 
 /// All code files of the capture; [`ModuleId`] is the position.

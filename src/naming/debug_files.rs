@@ -10,7 +10,7 @@ use perfcollect_symbols::debug_file::{
 use perfcollect_symbols::dwarf::{DwarfSections, SplitSections, SplitUnit};
 use perfcollect_symbols::elf::ElfFile;
 
-use super::Options;
+use super::{Options, inlines};
 use crate::download::{Module, Sources};
 use crate::machine::{CodeFile, Root};
 use crate::trace::Notice;
@@ -58,20 +58,16 @@ impl<'a> DebugFiles<'a> {
             directories: &self.options.symbol_directories,
             perf_cache: perf_cache.as_deref(),
         };
-        let found = self.search(&wanted.candidates(), |file| {
-            wanted.check(&file).map(|()| file)
-        });
-        if let Some((path, file)) = found {
-            return Some(Found { file, path });
+        let mut places = wanted.candidates();
+        if let Some(module) = Module::of(self.file.clean_path(), own) {
+            let downloaded = Sources::new(&[]).cached(&module).into_iter();
+            places.extend(downloaded.map(|path| Candidate {
+                path,
+                evidence: Evidence::Cache,
+            }));
         }
-        let module = Module::of(self.file.clean_path(), own)?;
-        let host = Root::host().ok()?;
-        let mut cached = Sources::new(&[]).cached(&module).into_iter();
-        cached.find_map(|path| {
-            let file = host.open(&path).ok()?;
-            wanted.check(&file).ok()?;
-            Some(Found { file, path })
-        })
+        let found = self.search(&places, |file| wanted.check(&file).map(|()| file));
+        found.map(|(path, file)| Found { file, path })
     }
 
     /// The debug information of the file or of its separate debug file, with the parts that are in others but split units.
@@ -112,8 +108,8 @@ impl<'a> DebugFiles<'a> {
             Some((_, common)) => sections.set_supplementary(common),
             None => self.notices.push(Notice::new(
                 format!(
-                    "inlined functions of {} are not all shown: {}, where it has their names, is not there",
-                    own.display(),
+                    "{}: {}, where it has their names, is not there",
+                    inlines::incomplete(self.file, self.options),
                     link.path.display()
                 ),
                 "install the package it is in, or give its directory with -symbols",
@@ -135,16 +131,16 @@ impl<'a> DebugFiles<'a> {
         places: &[Candidate],
         mut take: impl FnMut(File) -> Result<T, Rejection>,
     ) -> Option<(PathBuf, T)> {
-        // The directories and perf's cache are ours, also where the process has another root.
+        // The directories and caches are ours, also where the process has another root.
         let directories: fn(Evidence) -> bool = |evidence| evidence == Evidence::Directory;
-        let perf_cache: fn(Evidence) -> bool = |evidence| evidence == Evidence::PerfCache;
+        let caches: fn(Evidence) -> bool = |evidence| evidence == Evidence::Cache;
         let others: fn(Evidence) -> bool =
-            |evidence| !matches!(evidence, Evidence::Directory | Evidence::PerfCache);
+            |evidence| !matches!(evidence, Evidence::Directory | Evidence::Cache);
         let roots = self.file.debug_roots().map(|root| (root, others));
         for (root, are_there) in [(Root::host(), directories)]
             .into_iter()
             .chain(roots)
-            .chain([(Root::host(), perf_cache)])
+            .chain([(Root::host(), caches)])
         {
             let Ok(root) = root else { continue };
             let mut places = places.to_vec();

@@ -27,23 +27,25 @@ pub(super) fn name(
     stop: Stop<'_>,
 ) -> Named {
     let module = module_name(file);
-    let own = elf_file(file).ok().flatten();
-    let mut search = DebugFiles::new(file, options);
-    let found = own
-        .as_ref()
-        .and_then(|own| separate(own, &mut search, options));
-    let debug = found.as_ref().and_then(Found::elf);
     let unreadable = RefCell::new(Vec::new());
-    let tables = tables(own.as_ref(), debug.as_ref(), Aliases::Plain, |error| {
+    let tell = |error: &ElfError| {
         let path = file.clean_path().display();
         let what = format!("functions of {path} do not all have names: {error}");
         unreadable.borrow_mut().push(Notice::new(what, ""));
-    });
-    let mut dwarf = None;
-    if options.inlined {
-        let mut both = debug.iter().chain(&own);
-        dwarf = both.find_map(|elf| search.sections(elf, found.as_ref()));
-    }
+    };
+    let own = elf_file(file).inspect_err(tell).ok().flatten();
+    own.iter().filter_map(ElfFile::damage).for_each(tell);
+    let mut search = DebugFiles::new(file, options);
+    let found = own.as_ref().and_then(|own| separate(own, &mut search));
+    let debug = found.as_ref().and_then(Found::elf);
+    let tables = tables(own.as_ref(), debug.as_ref(), Aliases::Plain, tell);
+    let symbol = |address| tables.iter().find_map(|table| table.lookup(address));
+    let asked = inlines::asked(codes, options, |address| symbol(address).is_some());
+    let mut both = debug.iter().chain(&own);
+    let dwarf = match asked[..] {
+        [] => None,
+        _ => both.find_map(|elf| search.sections(elf, found.as_ref())),
+    };
     let mut notices = search.notices;
     notices.extend(unreadable.into_inner());
     let kind = kind(file);
@@ -52,9 +54,7 @@ pub(super) fn name(
         let ranges = own.as_ref().map(ElfFile::function_ranges);
         ranges.and_then(Result::ok).unwrap_or_default()
     });
-    let symbol = |address| tables.iter().find_map(|table| table.lookup(address));
-    let has_symbol = |address| symbol(address).is_some();
-    let inlines = inlines::find(codes, dwarf.as_ref(), file, options, &has_symbol, stop);
+    let inlines = inlines::find(&asked, dwarf.as_ref(), file, options, stop);
     notices.extend(inlines.notices);
     let plain = |code| Function {
         module: module.clone(),
@@ -148,18 +148,22 @@ fn kind(file: &CodeFile) -> FunctionKind {
     }
 }
 
-/// `None`: there is nothing to read.
+/// `None`: there is nothing to read, or it is no ELF file.
 fn elf_file(file: &CodeFile) -> Result<Option<ElfFile<'_>>, ElfError> {
-    match &file.content {
-        Content::File(content) => ElfFile::open(content).map(Some),
-        Content::Vdso(image) => ElfFile::parse(image).map(Some),
-        Content::Unavailable(_) => Ok(None),
+    let elf = match &file.content {
+        Content::File(content) => ElfFile::open_mapped(content),
+        Content::Vdso(image) => ElfFile::parse(image),
+        Content::Unavailable(_) => return Ok(None),
+    };
+    match elf {
+        Err(ElfError::NotElf) => Ok(None),
+        elf => elf.map(Some),
     }
 }
 
 /// The separate debug file, if it may add something.
-fn separate(own: &ElfFile<'_>, search: &mut DebugFiles<'_>, options: &Options) -> Option<Found> {
-    let is_whole = own.has_symtab() && (own.has_debug_info() || !options.inlined);
+fn separate(own: &ElfFile<'_>, search: &mut DebugFiles<'_>) -> Option<Found> {
+    let is_whole = own.has_debug_info() && own.check_symtab().unwrap_or(false);
     if is_whole { None } else { search.separate(own) }
 }
 
@@ -168,11 +172,13 @@ fn tables(
     own: Option<&ElfFile<'_>>,
     debug: Option<&ElfFile<'_>>,
     aliases: Aliases,
-    unreadable: impl Fn(ElfError),
+    unreadable: impl Fn(&ElfError),
 ) -> Vec<SymbolTable> {
-    let both = debug.into_iter().chain(own);
-    both.filter_map(|elf| elf.symbols_by(aliases).map_err(&unreadable).ok())
-        .collect()
+    let table = |elf: &ElfFile<'_>| {
+        let table = elf.symbols_by(aliases).inspect_err(&unreadable);
+        table.or_else(|_| elf.dynamic_symbols_by(aliases)).ok()
+    };
+    debug.into_iter().chain(own).filter_map(table).collect()
 }
 
 /// Symbol tables of a file in the order to ask them.
@@ -180,19 +186,20 @@ pub(crate) fn symbols(file: &CodeFile, aliases: Aliases) -> Vec<SymbolTable> {
     let options = Options::default();
     let own = elf_file(file).ok().flatten();
     let mut search = DebugFiles::new(file, &options);
-    let found = own
-        .as_ref()
-        .and_then(|own| separate(own, &mut search, &options));
+    let found = own.as_ref().and_then(|own| separate(own, &mut search));
     let debug = found.as_ref().and_then(Found::elf);
     tables(own.as_ref(), debug.as_ref(), aliases, |_| ())
 }
 
 /// Who an ELF file is, as far as servers know it, and whether its symbols are here. `None` for other files.
 pub(super) fn identity(file: &CodeFile, options: &Options) -> Option<(Option<Module>, bool)> {
-    let own = match &file.content {
-        Content::File(content) => ElfFile::open(content).ok()?,
-        Content::Vdso(_) | Content::Unavailable(_) => return None,
+    if let Content::Vdso(_) = file.content {
+        return None;
+    }
+    let Some(own) = elf_file(file).transpose()?.ok() else {
+        return Some((None, false));
     };
-    let has_symbols = own.has_symtab() || DebugFiles::new(file, options).separate(&own).is_some();
+    let has_symbols = own.has_all_symbols().unwrap_or(false)
+        || DebugFiles::new(file, options).separate(&own).is_some();
     Some((Module::of(file.clean_path(), &own), has_symbols))
 }

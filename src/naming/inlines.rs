@@ -41,13 +41,48 @@ enum Fault {
     Missing(PathBuf),
 }
 
-/// The functions inlined at these addresses of a file, and those they are in where `has_symbol` says no.
-pub(super) fn find(
+/// An address that debug information is asked about.
+pub(super) struct Asked {
+    /// Of the code.
+    index: usize,
+    address: u64,
+    has_symbol: bool,
+}
+
+/// All addresses, if inlined functions are wanted; else those that have no symbol.
+pub(super) fn asked(
     codes: &[CodeAddress],
+    options: &Options,
+    has_symbol: impl Fn(u64) -> bool,
+) -> Vec<Asked> {
+    let of = |(index, code): (usize, &CodeAddress)| match *code {
+        CodeAddress::Elf(_, address) => Some(Asked {
+            index,
+            address,
+            has_symbol: has_symbol(address),
+        }),
+        _ => None,
+    };
+    let all = codes.iter().enumerate().filter_map(of);
+    all.filter(|asked| options.inlined || !asked.has_symbol)
+        .collect()
+}
+
+/// What is missing where not all debug information is there.
+pub(super) fn incomplete(file: &CodeFile, options: &Options) -> String {
+    let path = file.clean_path().display();
+    match options.inlined {
+        true => format!("inlined functions of {path} are not all shown"),
+        false => format!("functions of {path} do not all have names"),
+    }
+}
+
+/// The functions inlined at these addresses of a file, and those they are in where there is no symbol.
+pub(super) fn find(
+    asked: &[Asked],
     dwarf: Option<&DwarfSections<'_>>,
     file: &CodeFile,
     options: &Options,
-    has_symbol: &dyn Fn(u64) -> bool,
     stop: Stop<'_>,
 ) -> Inlines {
     let Some(dwarf) = dwarf else {
@@ -56,16 +91,16 @@ pub(super) fn find(
     let split = RefCell::new(SplitUnits::new(file, options));
     let open = |unit: &SplitUnit| split.borrow_mut().open(unit);
     let mut inlines = Inlines::default();
-    let fault = inlines.read(codes, dwarf, &open, has_symbol, stop);
+    let fault = inlines.read(asked, dwarf, &open, stop);
+    if !options.inlined {
+        inlines.names.clear();
+    }
     let mut split = split.into_inner();
     let fault = fault.or(split.missing.take());
     inlines.notices = split.files.notices;
     inlines.notices.extend(fault.map(|fault| {
-        let path = file.clean_path().display();
-        Notice::new(
-            format!("inlined functions of {path} are not all shown: {fault}"),
-            "",
-        )
+        let what = incomplete(file, options);
+        Notice::new(format!("{what}: {fault}"), "")
     }));
     inlines
 }
@@ -98,10 +133,9 @@ impl Inlines {
     /// Takes what can be read; returns the first fault.
     fn read(
         &mut self,
-        codes: &[CodeAddress],
+        asked: &[Asked],
         sections: &DwarfSections<'_>,
         open: &dyn Fn(&SplitUnit) -> Option<SplitSections>,
-        has_symbol: &dyn Fn(u64) -> bool,
         stop: Stop<'_>,
     ) -> Option<Fault> {
         let debug_info = match sections.debug_info_with(open) {
@@ -113,18 +147,16 @@ impl Inlines {
             known: HashMap::new(),
         };
         let mut fault = None;
-        for (index, code) in codes.iter().enumerate() {
-            let CodeAddress::Elf(_, address) = *code else {
-                continue;
-            };
+        for asked in asked {
             if stop() {
                 break;
             }
-            match names.at(address, has_symbol(address)) {
+            match names.at(asked.address, asked.has_symbol) {
                 Ok((function, inlined)) => {
-                    self.functions.extend(function.map(|name| (index, name)));
+                    let function = function.map(|name| (asked.index, name));
+                    self.functions.extend(function);
                     if !inlined.is_empty() {
-                        self.names.push((index, inlined));
+                        self.names.push((asked.index, inlined));
                     }
                 }
                 Err(error) => fault = fault.or(Some(error.into())),

@@ -49,7 +49,8 @@ pub fn without_symbols(capture: &Capture, options: &Options) -> Vec<download::Mo
 /// The file of an address that its symbols may name.
 pub(super) fn of(code: CodeAddress) -> Option<ModuleId> {
     match code {
-        CodeAddress::Elf(id, _) => Some(id),
+        // Where the headers are damaged, the file states no addresses.
+        CodeAddress::Elf(id, _) | CodeAddress::File(id, _) => Some(id),
         _ => None,
     }
 }

@@ -285,7 +285,7 @@ fn label_text(trace: &Trace, names: MethodNames, frame: FrameId, function: Funct
         }
     };
     let suffix = match row.kind {
-        _ if row.inlined => "_[i]",
+        _ if row.inlined => label::INLINED,
         FunctionKind::Kernel => "_[k]",
         FunctionKind::Jit => "_[j]",
         _ => "",

@@ -10,6 +10,9 @@ use crate::trace::{FrameId, Function, FunctionId, FunctionKind, Trace};
 /// Name of the frame that stands for missing callers.
 const TRUNCATED: &str = "[truncated]";
 
+/// Behind the name of an inlined function, as `stackcollapse-perf --all` writes it.
+pub(crate) const INLINED: &str = "_[i]";
+
 /// The name of a function; without one the offset in its module, of the function or else of the address.
 pub(super) fn name(trace: &Trace, frame: FrameId, function: FunctionId) -> Cow<'_, str> {
     let row = &trace.functions[function.index()];

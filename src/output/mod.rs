@@ -21,7 +21,7 @@ pub mod file;
 pub mod flame_graph;
 pub mod folded;
 mod folder;
-mod label;
+pub(crate) mod label;
 pub mod message_file;
 pub mod nettrace;
 pub mod perf_data;

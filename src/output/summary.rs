@@ -86,10 +86,16 @@ pub struct ProcessSummary {
 pub struct MethodSummary {
     /// Its name; where it has none the offset in its module, at which it starts if that is known.
     pub name: String,
+    /// Whether that is an offset.
+    #[serde(default)]
+    pub is_offset: bool,
     /// Its module; its kind of code where there is none.
     pub module: String,
     /// Kind of code.
     pub kind: FunctionKind,
+    /// Whether it was inlined wherever it was met.
+    #[serde(default)]
+    pub inlined: bool,
     /// Samples in which it ran itself.
     pub self_samples: u64,
     /// Samples in which it is in the stack, each counted once.
@@ -171,6 +177,8 @@ struct Method<'a> {
 #[derive(Clone, Copy)]
 struct Counts {
     kind: FunctionKind,
+    is_offset: bool,
+    inlined: bool,
     own: u64,
     total: u64,
     /// The last stack that counted it: recursion counts once.
@@ -192,23 +200,26 @@ fn methods(trace: &Trace) -> Vec<(Method<'_>, Counts)> {
     let mut counts: Vec<Counts> = Vec::new();
     for (stack, &samples) in with_samples {
         for (depth, (frame, function)) in functions(trace, StackId(stack as u32)).enumerate() {
-            let kind = trace.functions[function.index()].kind;
-            if kind == FunctionKind::Marker {
+            let code = &trace.functions[function.index()];
+            if code.kind == FunctionKind::Marker {
                 continue;
             }
             let row = names.row(trace, function, || Method {
                 name: label::name(trace, frame, function),
-                module: label::module(&trace.functions[function.index()]),
+                module: label::module(code),
             });
             if row == counts.len() {
                 counts.push(Counts {
-                    kind,
+                    kind: code.kind,
+                    is_offset: label::known_name(code).is_none(),
+                    inlined: true,
                     own: 0,
                     total: 0,
                     last_stack: usize::MAX,
                 });
             }
             let count = &mut counts[row];
+            count.inlined &= code.inlined;
             if depth == 0 {
                 count.own += samples;
             }
@@ -241,8 +252,10 @@ fn top_methods(mut methods: Vec<(Method<'_>, Counts)>) -> Vec<MethodSummary> {
     sort_busiest_first(&mut methods, by_own);
     let summary = |(method, counts): (Method<'_>, Counts)| MethodSummary {
         name: kept(&method.name),
+        is_offset: counts.is_offset,
         module: kept(method.module),
         kind: counts.kind,
+        inlined: counts.inlined,
         self_samples: counts.own,
         total_samples: counts.total,
     };

@@ -56,7 +56,7 @@ impl FileSymbols {
 impl Tables {
     fn of(file: &CodeFile) -> Self {
         let elf = match &file.content {
-            Content::File(content) => ElfFile::open(content).ok(),
+            Content::File(content) => ElfFile::open_mapped(content).ok(),
             Content::Vdso(image) => ElfFile::parse(image).ok(),
             Content::Unavailable(_) => None,
         };

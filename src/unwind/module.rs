@@ -16,7 +16,7 @@ pub(super) type FileUnwinder = UnwinderNative<Vec<u8>, MayAllocateDuringUnwind>;
 
 fn elf_file(content: &Content) -> Option<ElfFile<'_>> {
     match content {
-        Content::File(file) => ElfFile::open(file).ok(),
+        Content::File(file) => ElfFile::open_mapped(file).ok(),
         Content::Vdso(image) => ElfFile::parse(image).ok(),
         Content::Unavailable(_) => None,
     }

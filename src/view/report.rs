@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use super::hot_path::Step;
+use crate::output::label;
 use crate::output::sanitize::{cut, shell_word, terminal};
 use crate::output::summary::{MethodSummary, ModuleSummary, Summary};
 use crate::trace::{FunctionKind, Losses, NameCount, Nanos, ProcessEvents, StackQuality};
@@ -113,12 +114,11 @@ pub fn methods(summary: &Summary, top: usize, out: &mut impl Write) -> io::Resul
         for method in methods.iter().take(top) {
             writeln!(
                 out,
-                "{:>9}{:>9}  {:<6}  {}!{}",
+                "{:>9}{:>9}  {:<6}  {}",
                 percent(method.self_samples, summary.samples),
                 percent(method.total_samples, summary.samples),
                 kind(method.kind),
-                short(&method.module),
-                short(&method.name)
+                spelled(method)
             )?;
         }
         more(summary.method_count, methods.len().min(top), out)?;
@@ -171,6 +171,14 @@ pub fn missing_symbols(
         "            all of them: perfcollect symbols {}",
         terminal(&trace)
     )
+}
+
+/// `module!name`, `module!name_[i]` if it was always inlined, `module+0x1230` where there is no name.
+fn spelled(method: &MethodSummary) -> String {
+    let joint = if method.is_offset { '+' } else { '!' };
+    let mark = if method.inlined { label::INLINED } else { "" };
+    let (module, name) = (short(&method.module), short(&method.name));
+    format!("{module}{joint}{name}{mark}")
 }
 
 /// Prints the path down the most sampled callees.

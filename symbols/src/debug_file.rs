@@ -38,8 +38,8 @@ pub enum Evidence {
     DebugLink,
     /// `FILE.dbg` beside the file, as `dotnet-symbol` writes it, or `FILE.debug`; the same below `/usr/lib/debug`.
     Beside,
-    /// In [`Wanted::perf_cache`].
-    PerfCache,
+    /// In [`Wanted::perf_cache`], or in another cache that the caller knows of.
+    Cache,
     /// In one of [`Wanted::directories`].
     Directory,
     /// At the path that debug information names: in `.gnu_debugaltlink` or for a split unit.
@@ -128,8 +128,8 @@ impl Wanted<'_> {
         let cached = self.perf_cache.zip(self.build_id.and_then(build_id_pair));
         if let Some((cache, (first, rest))) = cached {
             let directory = cache.join(BUILD_ID_DIRECTORY).join(first).join(rest);
-            add(directory.join("debug"), Evidence::PerfCache);
-            add(directory.join("elf"), Evidence::PerfCache);
+            add(directory.join("debug"), Evidence::Cache);
+            add(directory.join("elf"), Evidence::Cache);
         }
         candidates
     }
@@ -166,10 +166,9 @@ impl Wanted<'_> {
             (_, _, Some(link)) => check_crc(file, link.crc)?,
             (_, _, None) => return Err(Rejection::NoProof),
         }
-        if elf.has_symtab() {
-            Ok(())
-        } else {
-            Err(Rejection::NoSymbols)
+        match elf.check_symtab()? {
+            true => Ok(()),
+            false => Err(Rejection::NoSymbols),
         }
     }
 }
@@ -205,8 +204,8 @@ impl<T> Search<T> {
                     search.found = Some((candidate, taken));
                     break;
                 }
-                // perf keeps every file it has seen, stripped ones too.
-                Err(Rejection::NoSymbols) if candidate.evidence == Evidence::PerfCache => {}
+                // perf keeps every file that it has seen, stripped ones too.
+                Err(Rejection::NoSymbols) if candidate.evidence == Evidence::Cache => {}
                 Err(why) => search.rejected.push((candidate, why)),
             }
         }

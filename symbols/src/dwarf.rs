@@ -173,11 +173,11 @@ impl<'a> DebugInfo<'a> {
         let mut frames = Vec::with_capacity(inlined.len() + 1);
         let mut location = here;
         for inner in inlined.iter().rev() {
-            frames.push(frame(inner.name(code, code_units)?, location)?);
+            frames.push(frame(inner.entry.name(code, code_units)?, location)?);
             let call = (inner.call_file, inner.call_line);
             location = lines.map(|_| call);
         }
-        frames.push(frame(function.name(code, code_units)?, location)?);
+        frames.push(frame(function.entry.name(code, code_units)?, location)?);
         Ok(Some(frames))
     }
 

@@ -4,82 +4,36 @@
 //! byte orders. Nothing in a file is believed: sizes are bounded before memory is taken, ranges are checked against the file.
 
 use std::fs::File;
-use std::io;
 
-use object::Endianness;
-use object::elf::{self as raw, CompressionHeader32, CompressionHeader64};
-use object::pod::from_bytes;
-use object::read::elf::CompressionHeader;
-use object::read::{CompressedData, CompressionFormat};
-use thiserror::Error;
+use object::elf as raw;
 
 use crate::binding::Aliases;
 use crate::dwarf::{DwarfSections, PackageSections, SplitSections};
-use crate::table::{SymbolTable, TableError};
+use crate::table::SymbolTable;
 use headers::Headers;
 use source::Source;
 
+mod contents;
 mod dwarf;
 mod dynamic;
+mod error;
 mod function_ranges;
 mod functions;
 mod headers;
+mod mini_debug_info;
 mod notes;
 mod plt;
 mod search_table;
 mod source;
 mod unwind;
 
+use contents::{check_size, section_data};
 pub(crate) use dwarf::LazySection;
+pub use error::ElfError;
 pub use function_ranges::FunctionRanges;
 pub use notes::{AltLink, DebugLink};
 pub use plt::StubSection;
 pub use unwind::{Section, UnwindSections};
-
-/// Why an ELF file gave nothing.
-#[derive(Debug, Error)]
-pub enum ElfError {
-    /// The file could not be read.
-    #[error("ELF: reading: {0}")]
-    Read(#[source] io::Error),
-    /// A directory, a pipe, a device: reading it might hang or never end.
-    #[error("ELF: not a regular file")]
-    NotRegular,
-    /// It does not start like one.
-    #[error("ELF: no ELF magic at the start of the file")]
-    NotElf,
-    /// A header contradicts itself.
-    #[error("ELF: {what}: {why}")]
-    Damaged {
-        /// The part.
-        what: &'static str,
-        /// In the words of the parser.
-        why: String,
-    },
-    /// A part does not lie in the file, which may be cut off.
-    #[error("ELF: {what}: {size} bytes at {offset:#x} are not all in the file")]
-    OutsideFile {
-        /// The part.
-        what: &'static str,
-        /// Where it should start.
-        offset: u64,
-        /// How many bytes it should have.
-        size: u64,
-    },
-    /// A part is larger than any honest one.
-    #[error("ELF: {what}: {size}, more than the limit of {limit}")]
-    TooLarge {
-        /// The part.
-        what: &'static str,
-        /// Bytes, or a count for symbols and headers.
-        size: u64,
-        /// In the same unit.
-        limit: u64,
-    },
-    /// The names do not fit into a table.
-    #[error("ELF: {0}")]
-    Table(#[from] TableError),
-}
 
 /// A `PT_LOAD` segment: what the loader maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,6 +55,7 @@ pub struct LoadSegment {
 pub struct ElfFile<'a> {
     source: Source<'a>,
     headers: Headers,
+    damage: Option<ElfError>,
 }
 
 impl<'a> ElfFile<'a> {
@@ -109,14 +64,30 @@ impl<'a> ElfFile<'a> {
     /// # Errors
     /// Not a regular file, not ELF, damaged or cut off headers.
     pub fn open(file: &'a File) -> Result<Self, ElfError> {
-        let metadata = file.metadata().map_err(ElfError::Read)?;
-        if !metadata.is_file() {
-            return Err(ElfError::NotRegular);
-        }
-        Self::new(Source::File {
-            file,
-            size_bytes: metadata.len(),
+        Self::new(Source::of(file)?)
+    }
+
+    /// The same of a file that runs: running takes no section headers, so one of which they are damaged is taken without
+    /// sections, and [`ElfFile::damage`] tells.
+    ///
+    /// # Errors
+    /// Not a regular file, not ELF, other headers damaged or cut off.
+    pub fn open_mapped(file: &'a File) -> Result<Self, ElfError> {
+        let source = Source::of(file)?;
+        Self::new(source).or_else(|error| match Headers::read_segments(source) {
+            Ok(headers) => Ok(Self {
+                source,
+                headers,
+                damage: Some(error),
+            }),
+            Err(_) => Err(error),
         })
+    }
+
+    /// Why the sections could not be read.
+    #[must_use]
+    pub fn damage(&self) -> Option<&ElfError> {
+        self.damage.as_ref()
     }
 
     /// Reads the headers of an image in memory, such as the vDSO.
@@ -131,6 +102,7 @@ impl<'a> ElfFile<'a> {
         Ok(Self {
             source,
             headers: Headers::read(source)?,
+            damage: None,
         })
     }
 
@@ -174,10 +146,23 @@ impl<'a> ElfFile<'a> {
     /// Whether the file has a `.symtab`, so that a separate debug file would add nothing to the names.
     #[must_use]
     pub fn has_symtab(&self) -> bool {
-        self.headers
-            .sections
-            .iter()
-            .any(|section| section.kind == raw::SHT_SYMTAB && section.has_data())
+        functions::has_symtab(&self.headers)
+    }
+
+    /// The same, and whether it lies in the file: a look that reads nothing.
+    ///
+    /// # Errors
+    /// It does not, or is over the limits of [`ElfFile::symbols`].
+    pub fn check_symtab(&self) -> Result<bool, ElfError> {
+        functions::check_symtab(self.source, &self.headers)
+    }
+
+    /// Whether the file names all its functions: by a `.symtab`, or by the one in `.gnu_debugdata`.
+    ///
+    /// # Errors
+    /// As [`ElfFile::check_symtab`], and `.gnu_debugdata` does not decompress.
+    pub fn has_all_symbols(&self) -> Result<bool, ElfError> {
+        functions::has_all(self.source, &self.headers)
     }
 
     /// Copies of the sections for unwinding.
@@ -188,7 +173,8 @@ impl<'a> ElfFile<'a> {
         unwind::sections(self.source, &self.headers)
     }
 
-    /// Functions by address, from `.symtab` and `.dynsym` (the former first among equals), and `NAME@plt` for stubs.
+    /// Functions by address, from `.symtab` and `.dynsym` (the former first among equals), and `NAME@plt` for stubs. Where there is no
+    /// `.symtab`, that of the file in `.gnu_debugdata` stands for it.
     ///
     /// These are the symbols of type `STT_FUNC`, `STT_GNU_IFUNC` and `STT_NOTYPE` that lie in an executable section. A symbol
     /// without a size reaches to the next symbol, none reaches past the end of its section. For one address a global name
@@ -196,7 +182,8 @@ impl<'a> ElfFile<'a> {
     /// (`@@GLIBC_2.14`) are cut off.
     ///
     /// # Errors
-    /// A table lies outside the file or is over the limits: [`crate::table::MAX_SYMBOLS`], [`crate::table::MAX_NAME_BYTES`].
+    /// A table lies outside the file, does not decompress or is over the limits: [`crate::table::MAX_SYMBOLS`],
+    /// [`crate::table::MAX_NAME_BYTES`], and for `.gnu_debugdata` 128 MiB, made with a dictionary of 64 MiB.
     pub fn symbols(&self) -> Result<SymbolTable, ElfError> {
         self.symbols_by(Aliases::Plain)
     }
@@ -207,6 +194,14 @@ impl<'a> ElfFile<'a> {
     /// As [`ElfFile::symbols`].
     pub fn symbols_by(&self, aliases: Aliases) -> Result<SymbolTable, ElfError> {
         functions::table(self.source, &self.headers, aliases)
+    }
+
+    /// Those from `.dynsym` and of stubs only: what is left where the others are damaged.
+    ///
+    /// # Errors
+    /// As [`ElfFile::symbols`].
+    pub fn dynamic_symbols_by(&self, aliases: Aliases) -> Result<SymbolTable, ElfError> {
+        functions::dynamic_table(self.source, &self.headers, aliases)
     }
 
     /// Where functions begin and end, also where the file has no symbols.
@@ -286,59 +281,3 @@ impl<'a> ElfFile<'a> {
 
 /// A large server has some 20 MiB.
 const MAX_MANAGED_BYTES: u64 = 64 << 20;
-
-fn check_size(what: &'static str, size: u64, limit: u64) -> Result<(), ElfError> {
-    if size > limit {
-        Err(ElfError::TooLarge { what, size, limit })
-    } else {
-        Ok(())
-    }
-}
-
-/// A section's bytes, decompressed; `limit` holds for both sizes.
-fn section_data(
-    source: Source<'_>,
-    headers: &Headers,
-    section: &headers::Section,
-    what: &'static str,
-    limit: u64,
-) -> Result<Vec<u8>, ElfError> {
-    check_size(what, section.size, limit)?;
-    let data = source.read_exact(what, section.offset, section.size)?;
-    if !section.is_compressed() {
-        return Ok(data);
-    }
-    let damaged = |why: &str| ElfError::Damaged {
-        what,
-        why: why.to_owned(),
-    };
-    let (kind, uncompressed_size, data) = if headers.is_64 {
-        compression::<CompressionHeader64<Endianness>>(&data, headers.endian)
-    } else {
-        compression::<CompressionHeader32<Endianness>>(&data, headers.endian)
-    }
-    .ok_or_else(|| damaged("compression header cut off"))?;
-    check_size(what, uncompressed_size, limit)?;
-    let format = match kind {
-        raw::ELFCOMPRESS_ZLIB => CompressionFormat::Zlib,
-        raw::ELFCOMPRESS_ZSTD => CompressionFormat::Zstandard,
-        _ => return Err(damaged("unknown compression")),
-    };
-    let compressed = CompressedData {
-        format,
-        data,
-        uncompressed_size,
-    };
-    compressed
-        .decompress()
-        .map(Into::into)
-        .map_err(|error| damaged(&error.to_string()))
-}
-
-fn compression<H: CompressionHeader<Endian = Endianness>>(
-    data: &[u8],
-    endian: Endianness,
-) -> Option<(raw::CompressionType, u64, &[u8])> {
-    let (header, data) = from_bytes::<H>(data).ok()?;
-    Some((header.ch_type(endian), header.ch_size(endian).into(), data))
-}

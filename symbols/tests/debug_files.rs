@@ -126,8 +126,8 @@ fn each_place_is_found_and_has_the_static_function() {
     };
     assert!(root.search().found.is_none());
     let places = [
-        (root.perf_cache_path("elf"), Evidence::PerfCache),
-        (root.perf_cache_path("debug"), Evidence::PerfCache),
+        (root.perf_cache_path("elf"), Evidence::Cache),
+        (root.perf_cache_path("debug"), Evidence::Cache),
         (
             "/usr/lib/debug/app/program.dbg".to_owned(),
             Evidence::Beside,
@@ -215,6 +215,30 @@ fn no_place_is_believed_without_the_build_id() {
         candidate.path.to_str().unwrap()
     });
     assert_eq!(rejected.collect::<Vec<_>>(), places);
+}
+
+/// It belongs, but its symbols are said to go on behind its end.
+#[test]
+fn after_a_damaged_file_the_next_place_is_searched() {
+    const SHT_SYMTAB: u8 = 2;
+    let Some(root) = Root::new("-Wl,--build-id=sha1") else {
+        return;
+    };
+    root.place("/app/program.debug");
+    let path = root.inside(Path::new("/app/program.debug"));
+    let mut bytes = fs::read(&path).unwrap();
+    let headers = u64::from_le_bytes(bytes[40..48].try_into().unwrap()) as usize;
+    let mut tables = bytes[headers..].chunks_mut(64);
+    let table = tables.find(|header| header[4] == SHT_SYMTAB).unwrap();
+    table[32..40].copy_from_slice(&(1_u64 << 20).to_le_bytes());
+    fs::write(&path, bytes).unwrap();
+    root.place("/app/program.dbg");
+    let search = root.search();
+    assert_eq!(found_at(&search), ("/app/program.dbg", Evidence::Beside));
+    let [(place, Rejection::Elf(_))] = &search.rejected[..] else {
+        panic!("{:?}", search.rejected)
+    };
+    assert_eq!(place.path, Path::new("/app/program.debug"));
 }
 
 #[test]

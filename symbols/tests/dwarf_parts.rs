@@ -30,9 +30,20 @@ fn run(directory: &Path, tool: &str, arguments: &[&str]) -> bool {
     }
 }
 
+/// With `-fdebug-types-section` each is a unit of its own.
+const TYPES: &str = "
+struct pair { int a, b; };
+struct both { struct pair of[2]; };
+int sum(struct both *x) { return x->of[0].a + x->of[1].b; }
+";
+
 /// Makes `program` of a C program in this directory.
 fn compile(directory: &Path, program: &str, options: &[&str]) -> bool {
-    fs::write(directory.join("program.c"), oracle::PROGRAM).unwrap();
+    fs::write(
+        directory.join("program.c"),
+        [oracle::PROGRAM, TYPES].concat(),
+    )
+    .unwrap();
     let common = ["-O2", "-Wl,--build-id=sha1", "-o", program, "program.c"];
     run(directory, "cc", &[options, &common].concat())
 }
@@ -144,11 +155,12 @@ fn what_dwz_moved_to_a_common_file_is_found_there() {
 
 #[test]
 fn split_units_are_found_in_their_files_and_in_packages() {
-    for version in ["-gdwarf-4", "-gdwarf-5"] {
+    let with_types = ["-gdwarf-5", "-fdebug-types-section"];
+    for version in [&["-gdwarf-4"][..], &["-gdwarf-5"], &with_types] {
         let directory = tempfile::tempdir().unwrap();
         let at = directory.path().canonicalize().unwrap();
-        let split = ["-gsplit-dwarf", version];
-        if !compile(&at, "whole", &[version]) || !compile(&at, "program", &split) {
+        let split = [version, &["-gsplit-dwarf"]].concat();
+        if !compile(&at, "whole", &version[..1]) || !compile(&at, "program", &split) {
             return;
         }
         let (whole, program) = (at.join("whole"), at.join("program"));
@@ -211,7 +223,7 @@ fn split_units_are_found_in_their_files_and_in_packages() {
 
         // What binutils and LLVM 14 have makes no package of gcc's DWARF 5.
         let arguments = ["-e", "program", "-o", "program.dwp"];
-        if version == "-gdwarf-4" && run(&at, "dwp", &arguments) {
+        if version == ["-gdwarf-4"] && run(&at, "dwp", &arguments) {
             fs::remove_file(&dwo).unwrap();
             let places = package_candidates(&program, &[]);
             assert_eq!(places[0].path, at.join("program.dwp"));
@@ -226,4 +238,54 @@ fn split_units_are_found_in_their_files_and_in_packages() {
             );
         }
     }
+}
+
+const RUST: &str = "
+#[inline(always)] fn inner(x: u64) -> u64 { (0..x).fold(x, |sum, i| std::hint::black_box(sum ^ i)) }
+#[unsafe(no_mangle)] #[inline(never)] pub extern \"C\" fn caller(x: u64) -> u64 { inner(x) + 1 }
+fn main() { std::process::exit(caller(std::env::args().count() as u64) as i32 & 1) }
+";
+
+/// Of each instruction of `caller`, the functions with their lines, innermost first.
+fn chains(program: &Path, package: Option<&Path>) -> Vec<Vec<String>> {
+    let file = File::open(program).unwrap();
+    let elf = ElfFile::open(&file).unwrap();
+    let mut sections = elf.dwarf_sections().expect("DWARF");
+    if let Some(package) = package {
+        let package = File::open(package).unwrap();
+        let package = ElfFile::open(&package).unwrap().package_sections();
+        sections.set_package(package.unwrap().expect("a package"));
+    }
+    let debug_info = sections.debug_info().unwrap();
+    let symbols = elf.symbols().unwrap();
+    let caller = symbols.iter().find(|symbol| symbol.name == b"caller");
+    let caller = caller.expect("the function");
+    let chain = |address| {
+        let frames = debug_info.frames(address, Detail::Lines).unwrap();
+        let frame = |frame: &perfcollect_symbols::dwarf::SourceFrame<'_>| {
+            let name = frame.name.map(String::from_utf8_lossy);
+            format!("{name:?} {:?} {:?}", frame.file, frame.line)
+        };
+        frames.iter().map(frame).collect()
+    };
+    (caller.start..caller.end).map(chain).collect()
+}
+
+/// rustc makes packages of DWARF 5.
+#[test]
+fn packages_of_dwarf_5_tell_what_the_whole_program_tells() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    fs::write(at.join("program.rs"), RUST).unwrap();
+    let rustc = |program: &str, split: &str| {
+        let options = ["-O", "-g", "-Cdwarf-version=5", split, "-o", program];
+        run(at, "rustc", &[&options[..], &["program.rs"]].concat())
+    };
+    if !rustc("whole", "-Csplit-debuginfo=off") || !rustc("program", "-Csplit-debuginfo=packed") {
+        return;
+    }
+    let whole = chains(&at.join("whole"), None);
+    assert!(whole.iter().any(|chain| chain.len() > 2), "{whole:?}");
+    let package = at.join("program.dwp");
+    assert_eq!(chains(&at.join("program"), Some(&package)), whole);
 }

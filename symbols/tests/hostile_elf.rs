@@ -68,6 +68,42 @@ fn a_section_larger_than_the_file_is_an_error_and_takes_no_memory() {
     ));
 }
 
+/// The loader takes no section headers: the file runs, its debug file is found by the build id, and the damage is told.
+#[test]
+fn of_a_running_file_the_segments_are_read_where_the_sections_are_damaged() {
+    let Some(bytes) = sample() else {
+        return eprintln!("skipped: no /usr/bin/true");
+    };
+    let open = |bytes: &[u8]| {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        file
+    };
+    let file = open(&bytes);
+    let whole = ElfFile::open_mapped(&file).unwrap();
+    assert!(whole.damage().is_none() && whole.build_id().is_some());
+    // Where the table is, the size of a header, the number of headers, the header of the names.
+    for (field, value) in [
+        (0x28, &(1_u64 << 40).to_le_bytes()[..]),
+        (0x3a, &[63, 0]),
+        (0x3c, &[0xff, 0xfe]),
+        (0x3e, &[0xff, 0xfe]),
+    ] {
+        let mut bytes = bytes.clone();
+        bytes[field..field + value.len()].copy_from_slice(value);
+        let file = open(&bytes);
+        let error = ElfFile::open(&file).unwrap_err();
+        let elf = ElfFile::open_mapped(&file).unwrap();
+        let damage = elf.damage().map(ToString::to_string);
+        assert_eq!(damage, Some(error.to_string()), "{field:#x}");
+        assert_eq!(elf.load_segments(), whole.load_segments());
+        assert_eq!(elf.build_id(), whole.build_id());
+        assert!(!elf.has_symtab() && elf.symbols().unwrap().iter().next().is_none());
+    }
+    let file = open(b"#!/bin/sh\n");
+    assert!(matches!(ElfFile::open_mapped(&file), Err(ElfError::NotElf)));
+}
+
 #[test]
 fn a_huge_sparse_file_and_a_directory_are_refused() {
     let mut file = tempfile::tempfile().unwrap();

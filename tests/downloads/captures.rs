@@ -123,7 +123,9 @@ fn a_module_without_identity_is_said_when_its_symbols_are_asked_for() {
     assert!(said.stderr.contains("no build id"), "{}", said.stderr);
     let url = server.url();
     let mut command = program.command(["symbols", "trace.trace.zip", "-server", &url]);
-    let said = run(&mut command, LIMIT).stderr;
+    let finished = run(&mut command, LIMIT);
+    assert_eq!(finished.status.code(), Some(1));
+    let said = finished.stderr;
     let mut lines = said.lines().filter(|line| line.contains("no build id"));
     assert!(lines.any(|line| line.contains("/native-app")), "{said}");
 }

@@ -79,6 +79,7 @@ impl Program {
         command
             .args(arguments)
             .current_dir(&self.folder)
+            .env("HOME", self.folder.path())
             .env("XDG_CACHE_HOME", self.cache());
         let variables = [
             "_NT_SYMBOL_PATH",

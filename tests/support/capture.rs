@@ -50,7 +50,8 @@ pub fn run_perfcollect<A: AsRef<OsStr>>(
     )
 }
 
-/// A capture that must succeed, by what stands after its name on the command line.
+/// A capture that must succeed, by what stands after its name on the command line. Its home is empty: in this user's, perf may have
+/// kept the whole file of a program that is stripped here.
 #[track_caller]
 pub fn captured<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Saved {
     let folder = tempfile::tempdir().unwrap();
@@ -58,6 +59,7 @@ pub fn captured<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Save
     command
         .args(["collect", "trace", "-quiet"])
         .args(arguments)
+        .env("HOME", folder.path())
         .current_dir(&folder);
     run(&mut command, LIMIT).expect_success();
     Saved::open(folder, "trace")

@@ -158,6 +158,28 @@ fn late_samples_keep_their_weight() {
     assert_eq!(weights, [MS, 2 * MS]);
 }
 
+/// As the folded stacks and the hot path, which is made of them, spell them.
+#[test]
+fn tables_mark_inlined_functions_and_what_has_no_name() {
+    let table = |trace: &Trace| {
+        let mut out = Vec::new();
+        view::report::methods(&Summary::new(trace), 50, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    let inlined = table(&small());
+    assert_eq!(inlined.matches("App!A::C()_[i]\n").count(), 2, "{inlined}");
+    assert_eq!(inlined.matches("_[i]").count(), 2, "{inlined}");
+    let unnamed = table(&build::realistic());
+    assert!(unnamed.contains(" libhidden.so+0x1230\n"), "{unnamed}");
+    assert!(!unnamed.contains("!0x"), "{unnamed}");
+    // It has code of its own, too.
+    let mut both = small();
+    let mut own = both.functions[2].clone();
+    own.inlined = false;
+    both.functions[0] = own;
+    assert!(!table(&both).contains("_[i]"));
+}
+
 #[test]
 fn recursion_counts_once_and_tiers_are_one_method() {
     let summary = Summary::new(&build::realistic());

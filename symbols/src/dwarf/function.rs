@@ -5,7 +5,7 @@ use std::cell::OnceCell;
 use gimli::{Abbreviation, AttributeValue, EntriesRaw, UnitOffset};
 
 use super::guard::{Guarded, WORK_OF_KEEPING};
-use super::name::Name;
+use super::name::Entry;
 use super::ranges::Ranges;
 use super::unit::Unit;
 use super::units::Units;
@@ -13,8 +13,7 @@ use super::{DwarfError, MAX_FRAMES};
 
 /// A function that has code of its own.
 pub(super) struct Function {
-    offset: UnitOffset,
-    name: Name,
+    pub(super) entry: Entry,
     /// By depth, then begin.
     inlined: OnceCell<Result<Vec<Inlined>, DwarfError>>,
 }
@@ -25,8 +24,7 @@ pub(super) struct Inlined {
     end: u64,
     /// In so many others.
     depth: usize,
-    offset: UnitOffset,
-    name: Name,
+    pub(super) entry: Entry,
     /// The file of the call, by its number in the unit.
     pub(super) call_file: Option<u64>,
     /// The line of the call.
@@ -36,18 +34,9 @@ pub(super) struct Inlined {
 impl Function {
     pub(super) fn at(offset: UnitOffset) -> Self {
         Self {
-            offset,
-            name: Name::default(),
+            entry: Entry::at(offset),
             inlined: OnceCell::new(),
         }
-    }
-
-    pub(super) fn name<'u, 'a>(
-        &'u self,
-        unit: &Unit<'a>,
-        units: &Units<'a>,
-    ) -> Result<Option<&'u [u8]>, DwarfError> {
-        self.name.get(self.offset, unit, units)
     }
 
     /// What is inlined at an address, outermost first; `None`: more than is told.
@@ -59,7 +48,7 @@ impl Function {
     ) -> Result<Option<Vec<&'u Inlined>>, DwarfError> {
         let all = self
             .inlined
-            .get_or_init(|| read_inlined(self.offset, unit, units));
+            .get_or_init(|| read_inlined(self.entry.offset, unit, units));
         let mut rest = all.as_ref().map_err(Clone::clone)?.as_slice();
         let mut found = Vec::new();
         loop {
@@ -75,16 +64,6 @@ impl Function {
             found.push(inner);
             rest = rest.get(after..).unwrap_or_default();
         }
-    }
-}
-
-impl Inlined {
-    pub(super) fn name<'u, 'a>(
-        &'u self,
-        unit: &Unit<'a>,
-        units: &Units<'a>,
-    ) -> Result<Option<&'u [u8]>, DwarfError> {
-        self.name.get(self.offset, unit, units)
     }
 }
 
@@ -118,8 +97,7 @@ fn read_inlined<'a>(
                     begin: 0,
                     end: 0,
                     depth: open.len(),
-                    offset,
-                    name: Name::default(),
+                    entry: Entry::at(offset),
                     call_file: None,
                     call_line: None,
                 };
@@ -171,7 +149,7 @@ fn add_inlined<'a>(
         found.push(Inlined {
             begin,
             end,
-            name: Name::default(),
+            entry: Entry::at(at.entry.offset),
             ..at
         });
     })?;

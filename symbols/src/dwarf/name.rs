@@ -11,18 +11,27 @@ use super::{DwarfError, MAX_NAME_BYTES};
 /// Most entries gone through from one that has no name of its own to the one that has: three as a rule.
 const MAX_ORIGINS: usize = 16;
 
-/// A name that is read when asked for.
-#[derive(Default)]
-pub(super) struct Name(OnceCell<Result<Option<Box<[u8]>>, DwarfError>>);
+/// An entry of a unit, whose name is read when asked for.
+pub(super) struct Entry {
+    pub(super) offset: UnitOffset,
+    name: OnceCell<Result<Option<Box<[u8]>>, DwarfError>>,
+}
 
-impl Name {
-    pub(super) fn get<'a>(
+impl Entry {
+    pub(super) fn at(offset: UnitOffset) -> Self {
+        Self {
+            offset,
+            name: OnceCell::new(),
+        }
+    }
+
+    pub(super) fn name<'a>(
         &self,
-        offset: UnitOffset,
         unit: &Unit<'a>,
         units: &Units<'a>,
     ) -> Result<Option<&[u8]>, DwarfError> {
-        let name = self.0.get_or_init(|| read_name(offset, unit, units));
+        let read = || read_name(self.offset, unit, units);
+        let name = self.name.get_or_init(read);
         let name = name.as_ref().map(Option::as_deref).map_err(Clone::clone)?;
         Ok(name.filter(|name| !name.is_empty() && name.len() <= MAX_NAME_BYTES))
     }

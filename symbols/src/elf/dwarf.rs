@@ -8,8 +8,13 @@ use crate::dwarf::{DwarfSections, MAX_DWARF_BYTES, PackageSections, SplitSection
 const WHAT: &str = "debug information";
 
 fn find<'a>(headers: &'a Headers, name: &str) -> Option<&'a Section> {
-    let mut sections = headers.sections.iter();
-    sections.find(|section| section.name == name.as_bytes() && section.has_data())
+    all(headers, name).next()
+}
+
+/// A split unit's file has a section for each of its types.
+fn all<'a>(headers: &'a Headers, name: &str) -> impl Iterator<Item = &'a Section> {
+    let sections = headers.sections.iter();
+    sections.filter(move |section| section.name == name.as_bytes() && section.has_data())
 }
 
 pub(super) fn is_there(headers: &Headers) -> bool {
@@ -70,10 +75,7 @@ fn load<T>(
     }
     let mut taken: u64 = 0;
     let is_big_endian = headers.endian == object::Endianness::Big;
-    let mut section = |name| {
-        let Some(section) = find(headers, name) else {
-            return Ok(Vec::new());
-        };
+    let mut read = |section| -> Result<_, ElfError> {
         let left = MAX_DWARF_BYTES.saturating_sub(taken);
         let bytes =
             section_data(source, headers, section, WHAT, left).map_err(|error| match error {
@@ -85,6 +87,14 @@ fn load<T>(
                 error => error,
             })?;
         taken += bytes.len() as u64;
+        Ok(bytes)
+    };
+    let mut section = |name| {
+        let mut sections = all(headers, name);
+        let mut bytes = sections.next().map_or(Ok(Vec::new()), &mut read)?;
+        for section in sections {
+            bytes.extend(read(section)?);
+        }
         Ok(bytes)
     };
     take(is_big_endian, &mut section).map(Some)

@@ -7,7 +7,7 @@ use object::read::elf::{FileHeader, Sym};
 
 use super::headers::{Headers, Section};
 use super::source::Source;
-use super::{ElfError, check_size, plt};
+use super::{ElfError, check_size, mini_debug_info, plt, section_data};
 use crate::binding::{Aliases, Binding};
 use crate::table::{Entry, Extent, MAX_NAME_BYTES, MAX_SYMBOLS, SymbolTable, SymbolTableBuilder};
 
@@ -16,36 +16,84 @@ const MAX_STRINGS_BYTES: u64 = MAX_NAME_BYTES as u64;
 /// Longest name; C++ reaches 20 KB. A longer one is cut: without it, the symbol before could reach over its code.
 const MAX_SYMBOL_NAME_BYTES: usize = 64 << 10;
 
+/// The symbols of a file with the stubs.
 pub(super) fn table(
     source: Source<'_>,
     headers: &Headers,
     aliases: Aliases,
 ) -> Result<SymbolTable, ElfError> {
-    let mut builder = SymbolTableBuilder::new();
-    let mut budget = Budget {
-        aliases,
-        symbols: MAX_SYMBOLS,
-        name_bytes: MAX_NAME_BYTES,
-    };
-    for kind in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
-        let found = headers
-            .sections
-            .iter()
-            .position(|section| section.kind == kind);
-        let Some(mut raw) = found
-            .map(|index| RawSymbols::read(source, headers, index))
-            .transpose()?
-        else {
-            continue;
-        };
-        if headers.is_64 {
-            add::<FileHeader64<Endianness>>(&mut builder, &mut budget, headers, &mut raw)?;
-        } else {
-            add::<FileHeader32<Endianness>>(&mut builder, &mut budget, headers, &mut raw)?;
-        }
+    let mut symbols = Symbols::new(aliases);
+    if !has_symtab(headers)
+        && let Some(bytes) = mini_debug_info::read(source, headers)?
+    {
+        let source = Source::Bytes(&bytes);
+        symbols.add(source, &Headers::read(source)?, elf::SHT_SYMTAB)?;
     }
-    plt::add_stubs(&mut builder, source, headers)?;
-    Ok(builder.finish())
+    symbols.add(source, headers, elf::SHT_SYMTAB)?;
+    symbols.add(source, headers, elf::SHT_DYNSYM)?;
+    symbols.finish(source, headers)
+}
+
+/// Those of `.dynsym` only.
+pub(super) fn dynamic_table(
+    source: Source<'_>,
+    headers: &Headers,
+    aliases: Aliases,
+) -> Result<SymbolTable, ElfError> {
+    let mut symbols = Symbols::new(aliases);
+    symbols.add(source, headers, elf::SHT_DYNSYM)?;
+    symbols.finish(source, headers)
+}
+
+/// Whether there is a `.symtab`.
+pub(super) fn has_symtab(headers: &Headers) -> bool {
+    position(headers, elf::SHT_SYMTAB).is_some()
+}
+
+/// Whether there is one, or one in `.gnu_debugdata`, and it lies in the file.
+pub(super) fn has_all(source: Source<'_>, headers: &Headers) -> Result<bool, ElfError> {
+    if has_symtab(headers) {
+        return check_symtab(source, headers);
+    }
+    let Some(bytes) = mini_debug_info::read(source, headers)? else {
+        return Ok(false);
+    };
+    let source = Source::Bytes(&bytes);
+    check_symtab(source, &Headers::read(source)?)
+}
+
+/// Whether there is one and it lies in the file.
+pub(super) fn check_symtab(source: Source<'_>, headers: &Headers) -> Result<bool, ElfError> {
+    let Some(index) = position(headers, elf::SHT_SYMTAB) else {
+        return Ok(false);
+    };
+    for (section, what, limit) in parts(headers, index).into_iter().flatten() {
+        check_size(what, section.size, limit)?;
+        source.check(what, section.offset, section.size)?;
+    }
+    Ok(true)
+}
+
+fn position(headers: &Headers, kind: elf::SectionType) -> Option<usize> {
+    let mut sections = headers.sections.iter();
+    sections.position(|section| section.kind == kind)
+}
+
+/// Symbols, names, and section indices of the symbols that have `SHN_XINDEX`, each with what it is and how large it may be.
+fn parts(headers: &Headers, index: usize) -> [Option<(&Section, &'static str, u64)>; 3] {
+    const MAX_BYTES: u64 = (MAX_SYMBOLS * size_of::<elf::Sym64<Endianness>>()) as u64;
+    let sections = &headers.sections;
+    let symbols = sections.get(index);
+    let strings = symbols.and_then(|section| sections.get(section.link as usize));
+    let is_extension =
+        |other: &&Section| other.kind == elf::SHT_SYMTAB_SHNDX && other.link as usize == index;
+    let extended = sections.iter().find(is_extension);
+    [
+        symbols.map(|section| (section, "symbols", MAX_BYTES)),
+        strings.map(|section| (section, "symbol names", MAX_STRINGS_BYTES)),
+        extended.map(|section| (section, "symbol sections", MAX_BYTES)),
+    ]
+    .map(|part| part.filter(|(section, ..)| section.has_data()))
 }
 
 /// The bytes of a symbol section and of its string section.
@@ -62,32 +110,15 @@ impl RawSymbols {
         headers: &Headers,
         index: usize,
     ) -> Result<Self, ElfError> {
-        let max_symbols_bytes = (MAX_SYMBOLS * size_of::<elf::Sym64<Endianness>>()) as u64;
-        let data = |section: &Section, what, max| match section.has_data() {
-            true => super::section_data(source, headers, section, what, max),
-            false => Ok(Vec::new()),
+        let read = |part: Option<(&Section, _, _)>| match part {
+            Some((section, what, limit)) => section_data(source, headers, section, what, limit),
+            None => Ok(Vec::new()),
         };
-        let Some(section) = headers.sections.get(index) else {
-            return Ok(Self {
-                symbols: Vec::new(),
-                strings: Vec::new(),
-                extended: Vec::new(),
-            });
-        };
-        let strings = headers.sections.get(section.link as usize);
-        let is_extension =
-            |other: &&Section| other.kind == elf::SHT_SYMTAB_SHNDX && other.link as usize == index;
-        let extended = headers.sections.iter().find(is_extension);
+        let [symbols, strings, extended] = parts(headers, index).map(read);
         Ok(Self {
-            symbols: data(section, "symbols", max_symbols_bytes)?,
-            strings: strings
-                .map(|section| data(section, "symbol names", MAX_STRINGS_BYTES))
-                .transpose()?
-                .unwrap_or_default(),
-            extended: extended
-                .map(|section| data(section, "symbol sections", max_symbols_bytes))
-                .transpose()?
-                .unwrap_or_default(),
+            symbols: symbols?,
+            strings: strings?,
+            extended: extended?,
         })
     }
 
@@ -132,14 +163,47 @@ impl RawSymbols {
     }
 }
 
-/// What both sections together may still take, and which names are wanted.
-struct Budget {
+/// A table in the making.
+struct Symbols {
+    builder: SymbolTableBuilder,
     aliases: Aliases,
-    symbols: usize,
-    name_bytes: usize,
+    /// What all sections together may still take.
+    left_symbols: usize,
+    left_name_bytes: usize,
 }
 
-impl Budget {
+impl Symbols {
+    fn new(aliases: Aliases) -> Self {
+        Self {
+            builder: SymbolTableBuilder::new(),
+            aliases,
+            left_symbols: MAX_SYMBOLS,
+            left_name_bytes: MAX_NAME_BYTES,
+        }
+    }
+
+    /// Takes the section of a kind, if there is one.
+    fn add(
+        &mut self,
+        source: Source<'_>,
+        headers: &Headers,
+        kind: elf::SectionType,
+    ) -> Result<(), ElfError> {
+        let Some(index) = position(headers, kind) else {
+            return Ok(());
+        };
+        let raw = RawSymbols::read(source, headers, index)?;
+        match headers.is_64 {
+            true => self.add_records::<FileHeader64<Endianness>>(headers, raw),
+            false => self.add_records::<FileHeader32<Endianness>>(headers, raw),
+        }
+    }
+
+    fn finish(mut self, source: Source<'_>, headers: &Headers) -> Result<SymbolTable, ElfError> {
+        plt::add_stubs(&mut self.builder, source, headers)?;
+        Ok(self.builder.finish())
+    }
+
     fn spend_name(&mut self, bytes: usize) -> Result<(), ElfError> {
         let limit = MAX_NAME_BYTES as u64;
         let too_much = ElfError::TooLarge {
@@ -147,65 +211,66 @@ impl Budget {
             size: limit.saturating_add(1),
             limit,
         };
-        self.name_bytes = self.name_bytes.checked_sub(bytes).ok_or(too_much)?;
+        self.left_name_bytes = self.left_name_bytes.checked_sub(bytes).ok_or(too_much)?;
         Ok(())
     }
-}
 
-fn add<Elf: FileHeader<Endian = Endianness>>(
-    builder: &mut SymbolTableBuilder,
-    budget: &mut Budget,
-    headers: &Headers,
-    raw: &mut RawSymbols,
-) -> Result<(), ElfError> {
-    let endian = headers.endian;
-    let is_first = builder.is_empty();
-    let records = raw.records::<Elf>();
-    check_size("symbols", records.len() as u64, budget.symbols as u64)?;
-    budget.symbols -= records.len();
-    for (index, symbol) in records.iter().enumerate() {
-        let section = raw
-            .section_index(index, symbol.st_shndx(endian), endian)
-            .and_then(|index| headers.sections.get(index));
-        let Some(section) = section.filter(|section| section.is_executable()) else {
-            continue;
-        };
-        let start = code_address::<Elf>(symbol, headers);
-        let is_function = matches!(
-            symbol.st_type(),
-            elf::STT_FUNC | elf::STT_GNU_IFUNC | elf::STT_NOTYPE
-        );
-        if !is_function || !(section.address..section.end()).contains(&start) {
-            continue;
+    fn add_records<Elf: FileHeader<Endian = Endianness>>(
+        &mut self,
+        headers: &Headers,
+        mut raw: RawSymbols,
+    ) -> Result<(), ElfError> {
+        let endian = headers.endian;
+        let is_first = self.builder.is_empty();
+        let records = raw.records::<Elf>();
+        check_size("symbols", records.len() as u64, self.left_symbols as u64)?;
+        self.left_symbols -= records.len();
+        for (index, symbol) in records.iter().enumerate() {
+            let section = raw
+                .section_index(index, symbol.st_shndx(endian), endian)
+                .and_then(|index| headers.sections.get(index));
+            let Some(section) = section.filter(|section| section.is_executable()) else {
+                continue;
+            };
+            let start = code_address::<Elf>(symbol, headers);
+            let is_function = matches!(
+                symbol.st_type(),
+                elf::STT_FUNC | elf::STT_GNU_IFUNC | elf::STT_NOTYPE
+            );
+            if !is_function || !(section.address..section.end()).contains(&start) {
+                continue;
+            }
+            let Some(name) = raw.name(symbol.st_name(endian), self.aliases) else {
+                continue;
+            };
+            if is_mapping_symbol(name, headers.machine) {
+                continue;
+            }
+            self.spend_name(name.len())?;
+            let extent = match symbol.st_size(endian).into() {
+                0 => Extent::Until(section.end()),
+                size => Extent::Size(size.min(section.end().saturating_sub(start))),
+            };
+            let rank = binding(symbol.st_bind()).rank(name, self.aliases);
+            let entry = Entry {
+                start,
+                extent,
+                name,
+                rank,
+                tag: 0,
+            };
+            match is_first {
+                true => self
+                    .builder
+                    .add_named_at(symbol.st_name(endian) as usize, entry)?,
+                false => self.builder.add(entry)?,
+            }
         }
-        let Some(name) = raw.name(symbol.st_name(endian), budget.aliases) else {
-            continue;
-        };
-        if is_mapping_symbol(name, headers.machine) {
-            continue;
+        if is_first && !self.builder.is_empty() {
+            self.builder.set_names(std::mem::take(&mut raw.strings));
         }
-        budget.spend_name(name.len())?;
-        let extent = match symbol.st_size(endian).into() {
-            0 => Extent::Until(section.end()),
-            size => Extent::Size(size.min(section.end().saturating_sub(start))),
-        };
-        let rank = binding(symbol.st_bind()).rank(name, budget.aliases);
-        let entry = Entry {
-            start,
-            extent,
-            name,
-            rank,
-            tag: 0,
-        };
-        match is_first {
-            true => builder.add_named_at(symbol.st_name(endian) as usize, entry)?,
-            false => builder.add(entry)?,
-        }
+        Ok(())
     }
-    if is_first && !builder.is_empty() {
-        builder.set_names(std::mem::take(&mut raw.strings));
-    }
-    Ok(())
 }
 
 /// On 32-bit ARM bit 0 of a function's value says "Thumb" and is not part of the address.

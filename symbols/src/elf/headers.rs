@@ -84,29 +84,40 @@ impl Headers {
     }
 
     pub(super) fn read(source: Source<'_>) -> Result<Self, ElfError> {
+        Self::read_parts(source, Parts::All)
+    }
+
+    /// Without sections: all that running the file takes.
+    pub(super) fn read_segments(source: Source<'_>) -> Result<Self, ElfError> {
+        Self::read_parts(source, Parts::Segments)
+    }
+
+    fn read_parts(source: Source<'_>, parts: Parts) -> Result<Self, ElfError> {
         let mut ident = [0; 5];
         let read = source.read_at(&mut ident, 0).map_err(ElfError::Read)?;
         match (read, ident) {
             (5, [0x7f, b'E', b'L', b'F', class]) if class == elf::ELFCLASS64.0 => {
-                read_headers::<FileHeader64<Endianness>>(source)
+                read_headers::<FileHeader64<Endianness>>(source, parts)
             }
             (5, [0x7f, b'E', b'L', b'F', class]) if class == elf::ELFCLASS32.0 => {
-                read_headers::<FileHeader32<Endianness>>(source)
+                read_headers::<FileHeader32<Endianness>>(source, parts)
             }
             _ => Err(ElfError::NotElf),
         }
     }
 }
 
+/// Which headers are wanted.
+#[derive(Clone, Copy)]
+enum Parts {
+    Segments,
+    All,
+}
+
 fn read_headers<Elf: FileHeader<Endian = Endianness>>(
     source: Source<'_>,
+    parts: Parts,
 ) -> Result<Headers, ElfError> {
-    let damaged = |what| {
-        move |error: object::Error| ElfError::Damaged {
-            what,
-            why: error.to_string(),
-        }
-    };
     let cache = ReadCache::new(Cursor::new(source));
     let header = Elf::parse(&cache).map_err(damaged("header"))?;
     let endian = header.endian().map_err(damaged("byte order"))?;
@@ -117,37 +128,12 @@ fn read_headers<Elf: FileHeader<Endian = Endianness>>(
             .map_err(damaged("program headers"))?,
         MAX_PROGRAM_HEADERS,
     )?;
-    limit(
-        "section headers",
-        header
-            .shnum(endian, &cache)
-            .map_err(damaged("section headers"))?,
-        MAX_SECTIONS,
-    )?;
     let segments = header
         .program_headers(endian, &cache)
         .map_err(damaged("program headers"))?;
-    let sections = header
-        .section_headers(endian, &cache)
-        .map_err(damaged("section headers"))?;
-    let names = match sections {
-        [] => &[][..],
-        sections => {
-            let index = header
-                .section_strings_index(endian, &cache)
-                .map_err(damaged("section names"))?;
-            let (offset, size) = sections
-                .get(index.0)
-                .and_then(|names| names.file_range(endian))
-                .unwrap_or_default();
-            super::check_size("section names", size, MAX_SECTION_NAMES_BYTES)?;
-            let outside = |()| ElfError::OutsideFile {
-                what: "section names",
-                offset,
-                size,
-            };
-            (&cache).read_bytes_at(offset, size).map_err(outside)?
-        }
+    let sections = match parts {
+        Parts::Segments => Vec::new(),
+        Parts::All => read_sections(header, endian, &cache)?,
     };
     Ok(Headers {
         is_64: header.is_type_64(),
@@ -157,11 +143,62 @@ fn read_headers<Elf: FileHeader<Endian = Endianness>>(
             .iter()
             .map(|segment| decode_segment::<Elf>(segment, endian))
             .collect(),
-        sections: sections
-            .iter()
-            .map(|section| decode_section::<Elf>(section, endian, names))
-            .collect(),
+        sections,
     })
+}
+
+fn read_sections<Elf: FileHeader<Endian = Endianness>>(
+    header: &Elf,
+    endian: Endianness,
+    cache: &ReadCache<Cursor<'_>>,
+) -> Result<Vec<Section>, ElfError> {
+    limit(
+        "section headers",
+        header
+            .shnum(endian, cache)
+            .map_err(damaged("section headers"))?,
+        MAX_SECTIONS,
+    )?;
+    let sections = header
+        .section_headers(endian, cache)
+        .map_err(damaged("section headers"))?;
+    let no_names = || ElfError::Damaged {
+        what: "section names",
+        why: "their section is not there".to_owned(),
+    };
+    let names = match sections {
+        [] => &[][..],
+        sections => {
+            let index = header
+                .section_strings_index(endian, cache)
+                .map_err(damaged("section names"))?;
+            let names = match index.0 {
+                0 => None,
+                index => Some(sections.get(index).ok_or_else(no_names)?),
+            };
+            let (offset, size) = names
+                .and_then(|names| names.file_range(endian))
+                .unwrap_or_default();
+            super::check_size("section names", size, MAX_SECTION_NAMES_BYTES)?;
+            let outside = |()| ElfError::OutsideFile {
+                what: "section names",
+                offset,
+                size,
+            };
+            cache.read_bytes_at(offset, size).map_err(outside)?
+        }
+    };
+    let sections = sections.iter();
+    Ok(sections
+        .map(|section| decode_section::<Elf>(section, endian, names))
+        .collect())
+}
+
+fn damaged(what: &'static str) -> impl Fn(object::Error) -> ElfError {
+    move |error| ElfError::Damaged {
+        what,
+        why: error.to_string(),
+    }
 }
 
 fn limit(what: &'static str, count: u32, limit: u32) -> Result<(), ElfError> {

@@ -18,7 +18,18 @@ pub(super) enum Source<'a> {
     Bytes(&'a [u8]),
 }
 
-impl Source<'_> {
+impl<'a> Source<'a> {
+    pub(super) fn of(file: &'a File) -> Result<Self, ElfError> {
+        let metadata = file.metadata().map_err(ElfError::Read)?;
+        match metadata.is_file() {
+            true => Ok(Self::File {
+                file,
+                size_bytes: metadata.len(),
+            }),
+            false => Err(ElfError::NotRegular),
+        }
+    }
+
     pub(super) fn size_bytes(&self) -> u64 {
         match self {
             Source::File { size_bytes, .. } => *size_bytes,
@@ -39,6 +50,15 @@ impl Source<'_> {
         }
     }
 
+    /// Whether a range lies in the source.
+    pub(super) fn check(&self, what: &'static str, offset: u64, size: u64) -> Result<(), ElfError> {
+        let end = offset.checked_add(size);
+        match end.is_some_and(|end| end <= self.size_bytes()) {
+            true => Ok(()),
+            false => Err(ElfError::OutsideFile { what, offset, size }),
+        }
+    }
+
     /// All of a range, which must lie in the source. The caller has bounded `size`.
     pub(super) fn read_exact(
         &self,
@@ -46,14 +66,9 @@ impl Source<'_> {
         offset: u64,
         size: u64,
     ) -> Result<Vec<u8>, ElfError> {
-        let outside = ElfError::OutsideFile { what, offset, size };
-        if offset
-            .checked_add(size)
-            .is_none_or(|end| end > self.size_bytes())
-        {
-            return Err(outside);
-        }
-        let length = usize::try_from(size).map_err(|_| outside)?;
+        self.check(what, offset, size)?;
+        let outside = |_| ElfError::OutsideFile { what, offset, size };
+        let length = usize::try_from(size).map_err(outside)?;
         // Pages that are not written to cost nothing: nor does what a sparse or shrinking file claims to have.
         let mut bytes = Vec::with_capacity(length);
         while bytes.len() < length {

@@ -1,0 +1,133 @@
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+use super::*;
+use proptest::prelude::*;
+use std::io::BufReader;
+
+const SAMPLE: &[u8] = b"\
+0000000000000000 A fixed_percpu_data\n\
+ffffffff81000000 T _stext\n\
+ffffffff81000000 t startup\n\
+ffffffff81000000 T startup_64\n\
+ffffffff81000100 W weak_one\n\
+ffffffff81000200 D some_data\n\
+ffffffffc0201800 t late\t[mod]\n\
+ffffffffc0201000 t early\t[mod]\n\
+ffffffffc0300000 t bpf_prog_6deef7357e7b4530_sd_fw\t[bpf]\n";
+
+fn found(symbols: &KernelSymbols, address: u64) -> Option<(String, Option<String>)> {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    symbols
+        .lookup(address)
+        .map(|found| (text(found.symbol.name), found.module.map(text)))
+}
+
+#[test]
+fn names_functions_and_their_modules() {
+    let symbols = KernelSymbols::read(SAMPLE).unwrap();
+    let named =
+        |name: &str, module: Option<&str>| Some((name.to_owned(), module.map(str::to_owned)));
+    assert_eq!(
+        found(&symbols, 0xffff_ffff_8100_0010),
+        named("startup_64", None)
+    );
+    assert_eq!(
+        found(&symbols, 0xffff_ffff_c020_17ff),
+        named("early", Some("mod"))
+    );
+    assert_eq!(
+        found(&symbols, 0xffff_ffff_c020_1900),
+        named("late", Some("mod"))
+    );
+    assert_eq!(
+        found(&symbols, 0xffff_ffff_c030_0001),
+        named("bpf_prog_6deef7357e7b4530_sd_fw", Some("bpf"))
+    );
+    assert_eq!(symbols.skipped(), 0);
+}
+
+#[test]
+fn the_last_function_before_a_hole_does_not_fill_it() {
+    let symbols = KernelSymbols::read(SAMPLE).unwrap();
+    assert_eq!(found(&symbols, 0xffff_ffff_9000_0000), None);
+    assert_eq!(
+        symbols.lookup(0xffff_ffff_8100_0100).unwrap().symbol.end,
+        0xffff_ffff_8100_2000
+    );
+}
+
+/// Whatever the order of the lines and however many addresses fall into one function.
+#[test]
+fn reading_for_addresses_names_them_as_reading_all_does() {
+    let text = std::fs::read("/proc/kallsyms").unwrap_or_default();
+    for text in [SAMPLE, &text] {
+        let Ok(all) = KernelSymbols::read(text) else {
+            return eprintln!("skipped: this kernel hides its addresses");
+        };
+        let addresses: Vec<_> = all
+            .iter()
+            .step_by(1 + all.len() / 2000)
+            .flat_map(|found| [0, 1, 0x40, 0x1000, 0x20_0000].map(|at| found.symbol.start + at))
+            .chain([0, u64::MAX])
+            .collect();
+        let some = KernelSymbols::read_for(text, &addresses).unwrap();
+        for address in addresses {
+            assert_eq!(found(&some, address), found(&all, address), "{address:#x}");
+        }
+    }
+}
+
+#[test]
+fn zero_addresses_are_a_restriction() {
+    let text: &[u8] = b"0000000000000000 T _stext\n0000000000000000 t x\t[mod]\n";
+    let error = KernelSymbols::read(text).unwrap_err();
+    assert!(
+        matches!(error, KallsymsError::Restricted { functions: 2 }),
+        "{error}"
+    );
+}
+
+#[test]
+fn bad_lines_are_counted() {
+    let text: &[u8] = b"nonsense\nffff T\nxyz T a\n1000 TT a\n1000 T a [mod\n1000 T good\n\n";
+    let symbols = KernelSymbols::read(text).unwrap();
+    assert_eq!((symbols.len(), symbols.skipped()), (1, 5));
+    assert!(KernelSymbols::read(&b""[..]).unwrap().is_empty());
+}
+
+#[test]
+fn every_function_of_this_kernel_is_found_at_its_start() {
+    let text = std::fs::read("/proc/kallsyms").unwrap_or_default();
+    let symbols = match KernelSymbols::read(BufReader::new(text.as_slice())) {
+        Ok(symbols) => symbols,
+        Err(error) => return eprintln!("skipped: {error}"),
+    };
+    let mut functions = 0;
+    for line in text.split(|&byte| byte == b'\n').filter_map(parse_line) {
+        if matches!(line.kind, b't' | b'T' | b'w' | b'W') {
+            functions += 1;
+            let found = symbols
+                .lookup(line.address)
+                .expect("a symbol at the start of a function");
+            assert_eq!(found.symbol.start, line.address);
+        }
+    }
+    eprintln!(
+        "{functions} functions, {} distinct starts, {} skipped",
+        symbols.len(),
+        symbols.skipped()
+    );
+    assert_eq!(symbols.skipped(), 0);
+}
+
+proptest! {
+    #[test]
+    fn never_panics_on_mutated_text(edits in prop::collection::vec((0..SAMPLE.len(), any::<u8>()), 0..20)) {
+        let mut text = SAMPLE.to_vec();
+        for (at, byte) in edits {
+            text[at] = byte;
+        }
+        if let Ok(symbols) = KernelSymbols::read(text.as_slice()) {
+            prop_assert!(symbols.iter().all(|found| found.symbol.start < found.symbol.end));
+        }
+    }
+}
