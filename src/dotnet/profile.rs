@@ -5,8 +5,8 @@ use thiserror::Error;
 use super::code_event::RUNTIME;
 use super::diagnostics::{Provider, SessionRequest};
 use super::profile_names::{
-    COMPILATION, CONTENTION, EXCEPTION, GC, GC_HANDLE, IL_MAP, JIT, LOADER, NGEN, SURVIVAL,
-    THREAD_TRANSFER, THREADING, group, groups, keyword,
+    self, COMPILATION, CONTENTION, EXCEPTION, GC, GC_HANDLE, IL_MAP, JIT, LOADER, NGEN, SURVIVAL,
+    THREAD_TRANSFER, THREADING, VERBOSE, group, groups, keyword,
 };
 
 const PRIVATE: &str = "Microsoft-Windows-DotNETRuntimePrivate";
@@ -15,18 +15,8 @@ const TASKS: &str = "System.Threading.Tasks.TplEventSource";
 const DIAGNOSTIC_SOURCE: &str = "Microsoft-Diagnostics-DiagnosticSource";
 /// Of the private provider: the JIT compiler on several cores.
 const MULTICORE_JIT: u64 = 0x2_0000;
-/// Levels.
+/// A level.
 const INFORMATIONAL: u32 = 4;
-const VERBOSE: u32 = 5;
-/// Their names, the number is the position.
-const LEVELS: [&str; 6] = [
-    "logalways",
-    "critical",
-    "error",
-    "warning",
-    "informational",
-    "verbose",
-];
 /// Of the rundown: modules, methods, compilation settings, its end. Without it the stacks of events have no names.
 const RUNDOWN: u64 = LOADER | JIT | COMPILATION | 0x100;
 /// MiB that a runtime may hold back, as its events are taken ten times a second: a storm of 640 MB a second gets through.
@@ -243,16 +233,9 @@ impl EventProfile {
     }
 }
 
+/// A level by its number or name.
 fn level(text: &str) -> Result<u32, ProfileError> {
-    let wrong = || ProfileError::Level(text.to_owned());
-    let named = LEVELS
-        .iter()
-        .position(|name| name.eq_ignore_ascii_case(text));
-    let level = match named {
-        Some(level) => u32::try_from(level).map_err(|_| wrong())?,
-        None => text.parse().map_err(|_| wrong())?,
-    };
-    (level <= VERBOSE).then_some(level).ok_or_else(wrong)
+    profile_names::level(text).ok_or_else(|| ProfileError::Level(text.to_owned()))
 }
 
 /// When commands begin and end, for the two listeners that know of any, and what of a command is told.
