@@ -1,9 +1,8 @@
 //! Which events of .NET runtimes are wanted: providers with their keywords, levels and arguments.
 
-use thiserror::Error;
-
 use super::code_event::RUNTIME;
 use super::diagnostics::{Provider, SessionRequest};
+use super::profile_error::ProfileError;
 use super::profile_names::{
     self, COMPILATION, CONTENTION, EXCEPTION, GC, GC_HANDLE, IL_MAP, JIT, LOADER, NGEN, SURVIVAL,
     THREAD_TRANSFER, THREADING, VERBOSE, group, groups, keyword,
@@ -21,38 +20,6 @@ const INFORMATIONAL: u32 = 4;
 const RUNDOWN: u64 = LOADER | JIT | COMPILATION | 0x100;
 /// MiB that a runtime may hold back, as its events are taken ten times a second: a storm of 640 MB a second gets through.
 const BUFFER_MIB: u32 = 64;
-
-/// What cannot be asked for.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum ProfileError {
-    /// A group of the original.
-    #[error("there is no group of events {name:?}; there are {known}")]
-    Group {
-        /// What was asked for.
-        name: String,
-        /// What there is.
-        known: String,
-    },
-    /// A keyword of dotnet-trace.
-    #[error(
-        "there is no keyword {0:?} of the runtime's events; such as gc+jit+exception is needed"
-    )]
-    Keyword(String),
-    /// A level.
-    #[error("{0:?} is no level: 0 to 5, or critical, error, warning, informational, verbose")]
-    Level(String),
-    /// A profile of dotnet-trace.
-    #[error("there is no profile {0:?}; there are {PROFILES}")]
-    Profile(String),
-    /// A provider.
-    #[error(
-        "{0:?} is no provider: NAME[:KEYWORDS[:LEVEL[:KEY=VALUE;...]]] is needed, KEYWORDS in hexadecimal"
-    )]
-    Provider(String),
-}
-
-const PROFILES: &str =
-    "dotnet-common, dotnet-sampled-thread-time, gc-verbose, gc-collect, database, cpu-sampling";
 
 /// The events that are wanted of each runtime.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
