@@ -8,6 +8,8 @@ mod support;
 mod captured;
 #[path = "events/facts.rs"]
 mod facts;
+#[path = "events/namespaces.rs"]
+mod namespaces;
 #[path = "events/readers.rs"]
 mod readers;
 #[path = "events/tables.rs"]
@@ -15,8 +17,6 @@ mod tables;
 #[path = "events/timeline.rs"]
 mod timeline;
 
-use std::collections::BTreeSet;
-use std::process::Command;
 use std::time::Duration;
 
 use captured::{Captured, one_of_each, view};
@@ -26,12 +26,12 @@ use readers::{
     expect_same_in_nettrace, is_of_runtime,
 };
 use serde_json::Value;
-use support::events::{babeltrace, entries, for_each_raw_event, raw_runtime_events};
-use support::{Runtime, Workload, captured, run, workloads};
+use support::events::{entries, for_each_raw_event, raw_runtime_events};
+use support::{Runtime, workloads};
 use tables::{
     Table, expect_pauses_of_runtime, expect_same_table_of_collections, expect_same_table_of_methods,
 };
-use timeline::{expect_same_details, expect_samples_line_up, threads_in};
+use timeline::{expect_same_details, expect_samples_line_up};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -197,83 +197,4 @@ fn activities_are_in_both_files() {
     assert!(parts as u64 >= requests, "{parts} of {requests}");
     let listed = view(&captured.trace(), "events");
     assert!(listed.contains("RequestStart") && listed.contains("  activity=0000"));
-}
-
-/// In a container the runtime numbers its threads otherwise than we do: samples and events are of the same threads all the
-/// same.
-#[test]
-fn events_in_another_namespace_are_of_the_threads_that_are_sampled() {
-    need_capture!();
-    let program = need!(workloads::mixed());
-    let runtime = need!(Runtime::newest());
-    let inside = runtime.command(&program);
-    let unshare = |words: &[&std::ffi::OsStr]| {
-        let mut unshare = Command::new("unshare");
-        unshare.args(["-pmf", "--mount-proc"]).args(words);
-        unshare
-    };
-    if !run(&mut unshare(&["true".as_ref()]), LIMIT)
-        .status
-        .success()
-    {
-        skip!("namespaces need root");
-    }
-    let mut words = vec![inside.get_program()];
-    words.extend(inside.get_args());
-    words.extend(["--seconds", "60"].map(std::ffi::OsStr::new));
-    let workload = Workload::start(unshare(&words).env("DOTNET_ROLL_FORWARD", "LatestMajor"));
-    assert_eq!(workload.ready["pid"], 1);
-    let pid = workload.pid().to_string();
-    let saved = captured(["-pid", &pid, "-collectsec", "2"]);
-    let Some(lines) = babeltrace("babeltrace2", &saved.path) else {
-        return;
-    };
-    let text = String::from_utf8_lossy(&saved.perf_text);
-    let sampled: BTreeSet<&str> = text
-        .lines()
-        .filter_map(|line| {
-            line.strip_prefix("dotnet ")?
-                .split_once(" [")?
-                .0
-                .split_once('/')
-        })
-        .map(|(_, tid)| tid)
-        .collect();
-    let throws = lines
-        .iter()
-        .filter(|line| line.contains("ExceptionThrown_V1"));
-    let thread = |line: &String| -> Option<String> {
-        Some(line.split_once("vtid = ")?.1.split_once(',')?.0.to_owned())
-    };
-    let threads: BTreeSet<String> = throws.filter_map(thread).collect();
-    assert!(!threads.is_empty());
-    let both = threads.iter().filter(|tid| sampled.contains(tid.as_str()));
-    assert_eq!(both.count(), threads.len(), "{threads:?} {sampled:?}");
-}
-
-/// So it is when all of them have ended before anybody reads the events back.
-#[test]
-fn threads_in_another_namespace_are_known_when_they_have_ended() {
-    need_capture!();
-    let program = need!(workloads::mixed());
-    let runtime = need!(Runtime::newest());
-    let unshared = ["unshare", "-pmf", "--mount-proc"];
-    let mut unshare = Command::new(unshared[0]);
-    if !run(unshare.args(&unshared[1..]).arg("true"), LIMIT)
-        .status
-        .success()
-    {
-        skip!("namespaces need root");
-    }
-    let arguments = ["--seconds", "5"];
-    let captured = Captured::run_in(&unshared, &runtime, &program, &arguments, &[]);
-    let (events, sampled) = threads_in(&captured.nettrace(), EXCEPTION);
-    assert!(!events.is_empty());
-    assert!(events.is_subset(&sampled), "{events:?} {sampled:?}");
-    let listed = view(&captured.trace(), "events");
-    let lines = listed
-        .lines()
-        .filter(|line| line.contains("/ExceptionThrown  "));
-    let shown = lines.map(|line| line.split_whitespace().nth(2).unwrap().parse().unwrap());
-    assert_eq!(shown.collect::<BTreeSet<u64>>(), events);
 }

@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 
 use perfcollect::output::summary::Summary;
 use rustix::process::Signal;
-use support::events::{entries, for_each_raw_event, merged_runtime_events, raw_runtime_events};
+use support::events::{
+    entries, for_each_raw_event, merged_runtime_events, raw_runtime_events, wait_for_events,
+};
 use support::{
     Finished, Running, Runtime, Workload, finish, perfcollect, run, runtimes, start, workloads,
 };
@@ -47,24 +49,6 @@ fn collect(pid: u32, folder: &Path) -> Command {
 
 fn summary(trace: &Path) -> Summary {
     serde_json::from_slice(&entries(trace, "/summary.json")[0].1).unwrap()
-}
-
-/// Waits until a file in the folder of events has this many bytes.
-#[track_caller]
-fn wait_for_events(folder: &Path, bytes: u64) {
-    let begin = Instant::now();
-    let has_events = || {
-        let files = std::fs::read_dir(folder.join(".x.trace.events")).into_iter();
-        let mut sizes = files
-            .flatten()
-            .flatten()
-            .filter_map(|file| file.metadata().ok());
-        sizes.any(|file| file.len() >= bytes)
-    };
-    while !has_events() {
-        assert!(begin.elapsed() < LIMIT, "no events come");
-        sleep(Duration::from_millis(20));
-    }
 }
 
 /// A program, and a capture of it of which events have come.

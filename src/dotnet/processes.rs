@@ -8,7 +8,7 @@ use perfcollect_symbols::elf::ElfFile;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use super::runtime::FILE_NAME;
+use super::runtime_file::FILE_NAME;
 use super::version;
 use crate::machine::{self, MappedCode, ProcError, Root};
 use crate::trace::Pid;

@@ -1,12 +1,11 @@
 //! Which events of .NET runtimes are wanted: providers with their keywords, levels and arguments.
 
-use thiserror::Error;
-
 use super::code_event::RUNTIME;
 use super::diagnostics::{Provider, SessionRequest};
+use super::profile_error::ProfileError;
 use super::profile_names::{
-    COMPILATION, CONTENTION, EXCEPTION, GC, GC_HANDLE, IL_MAP, JIT, LOADER, NGEN, SURVIVAL,
-    THREAD_TRANSFER, THREADING, group, groups, keyword,
+    self, COMPILATION, CONTENTION, EXCEPTION, GC, GC_HANDLE, IL_MAP, JIT, LOADER, NGEN, SURVIVAL,
+    THREAD_TRANSFER, THREADING, VERBOSE, group, groups, keyword,
 };
 
 const PRIVATE: &str = "Microsoft-Windows-DotNETRuntimePrivate";
@@ -15,54 +14,12 @@ const TASKS: &str = "System.Threading.Tasks.TplEventSource";
 const DIAGNOSTIC_SOURCE: &str = "Microsoft-Diagnostics-DiagnosticSource";
 /// Of the private provider: the JIT compiler on several cores.
 const MULTICORE_JIT: u64 = 0x2_0000;
-/// Levels.
+/// A level.
 const INFORMATIONAL: u32 = 4;
-const VERBOSE: u32 = 5;
-/// Their names, the number is the position.
-const LEVELS: [&str; 6] = [
-    "logalways",
-    "critical",
-    "error",
-    "warning",
-    "informational",
-    "verbose",
-];
 /// Of the rundown: modules, methods, compilation settings, its end. Without it the stacks of events have no names.
 const RUNDOWN: u64 = LOADER | JIT | COMPILATION | 0x100;
 /// MiB that a runtime may hold back, as its events are taken ten times a second: a storm of 640 MB a second gets through.
 const BUFFER_MIB: u32 = 64;
-
-/// What cannot be asked for.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum ProfileError {
-    /// A group of the original.
-    #[error("there is no group of events {name:?}; there are {known}")]
-    Group {
-        /// What was asked for.
-        name: String,
-        /// What there is.
-        known: String,
-    },
-    /// A keyword of dotnet-trace.
-    #[error(
-        "there is no keyword {0:?} of the runtime's events; such as gc+jit+exception is needed"
-    )]
-    Keyword(String),
-    /// A level.
-    #[error("{0:?} is no level: 0 to 5, or critical, error, warning, informational, verbose")]
-    Level(String),
-    /// A profile of dotnet-trace.
-    #[error("there is no profile {0:?}; there are {PROFILES}")]
-    Profile(String),
-    /// A provider.
-    #[error(
-        "{0:?} is no provider: NAME[:KEYWORDS[:LEVEL[:KEY=VALUE;...]]] is needed, KEYWORDS in hexadecimal"
-    )]
-    Provider(String),
-}
-
-const PROFILES: &str =
-    "dotnet-common, dotnet-sampled-thread-time, gc-verbose, gc-collect, database, cpu-sampling";
 
 /// The events that are wanted of each runtime.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -243,16 +200,9 @@ impl EventProfile {
     }
 }
 
+/// A level by its number or name.
 fn level(text: &str) -> Result<u32, ProfileError> {
-    let wrong = || ProfileError::Level(text.to_owned());
-    let named = LEVELS
-        .iter()
-        .position(|name| name.eq_ignore_ascii_case(text));
-    let level = match named {
-        Some(level) => u32::try_from(level).map_err(|_| wrong())?,
-        None => text.parse().map_err(|_| wrong())?,
-    };
-    (level <= VERBOSE).then_some(level).ok_or_else(wrong)
+    profile_names::level(text).ok_or_else(|| ProfileError::Level(text.to_owned()))
 }
 
 /// When commands begin and end, for the two listeners that know of any, and what of a command is told.

@@ -1,4 +1,4 @@
-//! Names of groups of the runtime's events: those of `-clrevents`, which are dotnet-trace's, and those of `-events`, which
+//! Names of levels, and of groups of the runtime's events: those of `-clrevents`, which are dotnet-trace's, and those of `-events`, which
 //! are the original perfcollect's.
 
 /// Keywords of `Microsoft-Windows-DotNETRuntime`, as `ClrEtwAll.man` in dotnet/runtime numbers them.
@@ -67,6 +67,30 @@ pub(super) fn keyword(name: &str) -> Option<u64> {
         .iter()
         .find(|(known, _)| known.eq_ignore_ascii_case(name));
     found.map(|(_, keyword)| *keyword)
+}
+
+/// Levels; the number is the position.
+const LEVELS: [&str; 6] = [
+    "logalways",
+    "critical",
+    "error",
+    "warning",
+    "informational",
+    "verbose",
+];
+/// The most talkative.
+pub(super) const VERBOSE: u32 = 5;
+
+/// The level of a number or a name, in any case.
+pub(super) fn level(text: &str) -> Option<u32> {
+    let named = LEVELS
+        .iter()
+        .position(|name| name.eq_ignore_ascii_case(text));
+    let level = match named {
+        Some(level) => u32::try_from(level).ok()?,
+        None => text.parse().ok()?,
+    };
+    (level <= VERBOSE).then_some(level)
 }
 
 /// Where the names of the original stand before the group's own.

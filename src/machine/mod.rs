@@ -13,8 +13,8 @@ pub use file::{CodeFile, Content, FileTable};
 pub use mapped::{MappedFiles, MappedPlace};
 pub use maps::{AddressSpace, Backing, Mapping, Maps};
 pub use proc_fs::{
-    MappedCode, ProcError, add_namespace_threads, boot_id, command_line, container, effective_uid,
-    environment, exists, is_running, is_stopped, mapped_files, namespace_pid, pids, start_ticks,
+    MappedCode, ProcError, boot_id, command_line, container, effective_uid, environment, exists,
+    is_running, is_stopped, mapped_files, namespace_pid, new_namespace_threads, pids, start_ticks,
     thread_group, thread_names, threads, with_descendants,
 };
 pub use process::{Change, JitHost, Machine, ProcessRow, ThreadRow};

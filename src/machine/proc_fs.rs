@@ -140,16 +140,14 @@ pub fn namespace_pid(pid: Pid) -> Option<Pid> {
 /// Most threads of a process that are told apart by their id in its own pid namespace.
 const MAX_NAMESPACE_THREADS: usize = 1 << 16;
 
-/// Adds the threads of a process that are not known yet, by their id in its own pid namespace; none where that is ours.
-pub fn add_namespace_threads(pid: Pid, known: &mut FxHashMap<Tid, Tid>) {
-    if namespace_pid(pid).is_none_or(|inside| inside == pid) {
-        return;
-    }
+/// The threads of a process that are not known yet: the id in its own pid namespace, and ours.
+#[must_use]
+pub fn new_namespace_threads(pid: Pid, known: &FxHashMap<Tid, Tid>) -> Vec<(Tid, Tid)> {
     let seen: FxHashSet<Tid> = known.values().copied().collect();
     let new = threads([pid]).into_iter().filter(|tid| !seen.contains(tid));
     let inside = |tid: Tid| Some((Tid(namespace_pid(Pid(tid.0))?.0), tid));
     let room = MAX_NAMESPACE_THREADS.saturating_sub(known.len());
-    known.extend(new.filter_map(inside).take(room));
+    new.filter_map(inside).take(room).collect()
 }
 
 /// When a process started, in ticks since the start of the machine; with its id it names one process for good.

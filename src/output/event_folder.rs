@@ -1,5 +1,5 @@
-//! The folder of the event streams: hidden beside the trace it will become, one file for each process, as received. It
-//! stays until the trace is complete.
+//! The folder of the event streams: hidden beside the trace it will become, one file for each process, as received, and
+//! one for the threads of a process in a container. It stays until the trace is complete.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::event_threads::{self, EventThreads};
 use super::file::{self, OutputError, Owner, Place};
 use super::folder;
 use super::spool_file;
@@ -22,6 +23,8 @@ use crate::trace::{Pid, Tid};
 const SUFFIX: &str = ".trace.events";
 /// End of a stream's name; before it is the process id, and `-2` for the second stream of one id.
 const STREAM_SUFFIX: &str = ".nettrace";
+/// End of the name of what tells of the threads; before it is the process id.
+const THREADS_SUFFIX: &str = ".threads";
 /// Most streams of one process id: each exec of a .NET program begins one.
 const MAX_LIVES: u32 = 1000;
 /// Most streams that are taken from a folder.
@@ -46,7 +49,8 @@ pub struct EventFolder {
     place: Place,
     dir: Mutex<Option<OwnedFd>>,
     owner: Option<Owner>,
-    threads: Mutex<FxHashMap<Pid, FxHashMap<Tid, Tid>>>,
+    /// Of processes with a pid namespace of their own.
+    threads: Mutex<FxHashMap<Pid, EventThreads>>,
 }
 
 /// The folder of a capture name; the name may be that of the spool.
@@ -110,12 +114,24 @@ impl EventFolder {
         self.dir.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The threads of a process, those included that are there now.
-    fn threads(&self, process: Pid) -> FxHashMap<Tid, Tid> {
-        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_process = threads.entry(process).or_default();
-        machine::add_namespace_threads(process, of_process);
-        of_process.clone()
+    fn threads(&self) -> MutexGuard<'_, FxHashMap<Pid, EventThreads>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins to tell of the threads of a process, if others number them otherwise.
+    fn create_threads(&self, process: Pid) {
+        if machine::namespace_pid(process).is_none_or(|inside| inside == process) {
+            return;
+        }
+        let name = format!("{process}{THREADS_SUFFIX}");
+        let made = self
+            .dir()
+            .as_ref()
+            .map(|dir| folder::create_file(dir, &name, self.owner));
+        // Another life of the process id has one.
+        if let Some(Ok(file)) = made {
+            self.threads().insert(process, EventThreads::new(file));
+        }
     }
 
     /// Makes the file for a stream of a process.
@@ -165,12 +181,21 @@ impl EventFolder {
                 let process = process_of(name)?;
                 Some(StreamFile {
                     process,
-                    threads: self.threads(process),
+                    threads: self.threads_of(dir, process),
                     name: name.strip_suffix(STREAM_SUFFIX)?.to_owned(),
                     file: self.open_stream(dir, name)?,
                 })
             })
             .collect())
+    }
+
+    /// The threads of a process, those included that are there now, or those that a capture has left.
+    fn threads_of(&self, dir: &OwnedFd, process: Pid) -> FxHashMap<Tid, Tid> {
+        if let Some(threads) = self.threads().get_mut(&process) {
+            return threads.look(process).clone();
+        }
+        let left = self.open_stream(dir, &format!("{process}{THREADS_SUFFIX}"));
+        left.map(event_threads::read).unwrap_or_default()
     }
 
     /// Only a plain file of ours: it becomes part of a trace that may be given away.
@@ -191,17 +216,24 @@ impl EventFolder {
         let Some(dir) = dir.as_ref() else {
             return Ok(());
         };
-        folder::remove(&self.place, dir, |name| process_of(name).is_some())
+        folder::remove(&self.place, dir, |name| {
+            let threads = name.strip_suffix(THREADS_SUFFIX);
+            process_of(name).is_some() || threads.is_some_and(|pid| pid.parse::<i32>().is_ok())
+        })
     }
 }
 
 impl KeepStreams for EventFolder {
     fn create(&self, process: Pid) -> io::Result<File> {
-        self.create_stream(process)
+        let stream = self.create_stream(process)?;
+        self.create_threads(process);
+        Ok(stream)
     }
 
     fn goes_on(&self, process: Pid) {
-        self.threads(process);
+        if let Some(threads) = self.threads().get_mut(&process) {
+            threads.look(process);
+        }
     }
 }
 

@@ -17,6 +17,7 @@ pub mod ctf;
 mod deflate;
 pub mod event_folder;
 pub(crate) mod event_json;
+mod event_threads;
 pub mod file;
 pub mod flame_graph;
 pub mod folded;

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{Cursor, Read};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use perfcollect::dotnet::nettrace::{Event, Reader};
 use zip::ZipArchive;
@@ -95,4 +95,23 @@ pub fn babeltrace(program: &str, trace: &Path) -> Option<Vec<String>> {
     let finished = run(&mut command, Duration::from_secs(120)).expect_success();
     assert_eq!(finished.stderr, "", "{program} has something to say");
     Some(finished.stdout.lines().map(str::to_owned).collect())
+}
+
+/// Waits until a stream of the capture `x` in this folder has this many bytes.
+#[track_caller]
+pub fn wait_for_events(folder: &Path, bytes: u64) {
+    const LIMIT: Duration = Duration::from_secs(120);
+    let begin = Instant::now();
+    let has_events = || {
+        let files = std::fs::read_dir(folder.join(".x.trace.events")).into_iter();
+        let mut sizes = files
+            .flatten()
+            .flatten()
+            .filter_map(|file| file.metadata().ok());
+        sizes.any(|file| file.len() >= bytes)
+    };
+    while !has_events() {
+        assert!(begin.elapsed() < LIMIT, "no events come");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }

@@ -11,6 +11,7 @@
 //! ```
 //! The sender chooses every byte. Memory is bounded, and whatever was whole before the damage is delivered.
 
+mod beginning;
 mod block;
 mod error;
 mod event_block;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 
+use super::beginning;
 use super::block::{self, BlockKind, Framing};
 use super::error::{NettraceError, Problem};
 use super::event_block::{EventBlock, EventHeader};
@@ -19,8 +20,6 @@ use super::trace_info::TraceInfo;
 use crate::bytes::Bytes;
 use crate::trace::Nanos;
 
-/// The object stream that versions 4 and 5 are; its length comes before.
-const SERIALIZER: [u8; 20] = *b"!FastSerialization.1";
 /// Flags of a sequence point of version 6: the threads, and the kinds of events, begin anew.
 const FORGET_THREADS: u32 = 1;
 const FORGET_KINDS: u32 = 2;
@@ -84,12 +83,7 @@ impl<R: Read> Reader<R> {
     /// It is none, of an unknown version, or cannot be read.
     pub fn open(source: R) -> Result<Self, NettraceError> {
         let mut feed = Feed::new(source);
-        feed.expect(*b"Nettrace", Problem::NotNettrace)?;
-        let (framing, info) = match feed.u32()? {
-            0 => (Framing::Blocks, trace_block(&mut feed)?),
-            20 => (Framing::Objects, trace_object(&mut feed)?),
-            _ => return Err(feed.error(Problem::NotNettrace)),
-        };
+        let (framing, info) = beginning::read(&mut feed)?;
         Ok(Self {
             feed,
             framing,
@@ -295,41 +289,5 @@ impl<R: Read> Reader<R> {
             self.threads.remove(thread);
         }
         Some(())
-    }
-}
-
-fn trace_object<R: Read>(feed: &mut Feed<R>) -> Result<TraceInfo, NettraceError> {
-    feed.expect(SERIALIZER, Problem::NotNettrace)?;
-    let Some((BlockKind::Trace, version)) = block::begin_object(feed)? else {
-        return Err(feed.error(Problem::Damaged("no object `Trace` at the beginning")));
-    };
-    let offset = feed.offset();
-    let mut payload = Vec::new();
-    feed.block(TraceInfo::OBJECT_BYTES, &mut payload)?;
-    block::end_object(feed)?;
-    let info = TraceInfo::parse_object(version, &payload);
-    info.filter(|_| version >= 4)
-        .ok_or_else(|| beginning_damaged(offset))
-}
-
-fn trace_block<R: Read>(feed: &mut Feed<R>) -> Result<TraceInfo, NettraceError> {
-    let version = feed.u32()?;
-    if version != 6 {
-        return Err(feed.error(Problem::Version(version)));
-    }
-    let _minor = feed.u32()?;
-    let Some((BlockKind::Trace, size)) = block::begin(feed, Framing::Blocks)? else {
-        return Err(feed.error(Problem::Damaged("no block `Trace` at the beginning")));
-    };
-    let offset = feed.offset();
-    let mut payload = Vec::new();
-    feed.block(size, &mut payload)?;
-    TraceInfo::parse_block(version, &payload).ok_or_else(|| beginning_damaged(offset))
-}
-
-fn beginning_damaged(offset: u64) -> NettraceError {
-    NettraceError {
-        offset,
-        problem: Problem::Damaged("what the stream says of itself"),
     }
 }

@@ -25,8 +25,8 @@ pub struct RuntimeEvent {
     pub time: Nanos,
     /// The process, as the collector's pid namespace numbers it.
     pub process: Pid,
-    /// The thread; as the process's own pid namespace numbers it, if it has one and the thread ended before anybody saw it
-    /// (or before a recording that was recovered). 0 if the stream does not tell.
+    /// The thread; as the process's own pid namespace numbers it, if it has one and the thread ended before anybody saw it.
+    /// 0 if the stream does not tell.
     pub thread: Tid,
     /// What it is part of.
     pub activity: Activity,

@@ -1,4 +1,4 @@
-//! What the generations of a heap held before and after a collection.
+//! What the generations of a heap held before and after a collection, and those of all heaps after it.
 //!
 //! The runtime tells it of each heap, at the end of an event, ten numbers of 8 bytes for each generation:
 //!
@@ -15,6 +15,10 @@ const BYTES: usize = 80;
 const MAX_GENERATIONS: usize = 5;
 /// Those that a program allocates in.
 const ALLOCATED_IN: [usize; 3] = [0, 3, 4];
+
+/// Of them, that of small objects, and where those that live on their own begin: large and pinned ones.
+const SMALL: usize = 0;
+const LARGE: usize = 3;
 
 /// Bytes of objects in a generation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -72,5 +76,32 @@ impl Generations {
             *of = of.saturating_add(i64::try_from(more).unwrap_or(i64::MAX));
         }
         allocated
+    }
+}
+
+/// What is there after a collection.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Left {
+    /// Bytes of each generation.
+    pub(super) sizes: [u64; MAX_GENERATIONS],
+    /// Bytes that lived on.
+    pub(super) promoted: u64,
+}
+
+impl Left {
+    /// Bytes of all generations.
+    pub(super) fn size(&self) -> u64 {
+        sum(self.sizes)
+    }
+
+    /// Bytes before the next collection, which left this, as far as that can be told where so many of small objects were allocated
+    /// in between.
+    pub(super) fn at_most_until(mut self, allocated: u64, next: Option<Self>) -> u64 {
+        self.sizes[SMALL] = self.sizes[SMALL].max(allocated);
+        if let Some(next) = next {
+            let larger = self.sizes[LARGE..].iter_mut().zip(&next.sizes[LARGE..]);
+            larger.for_each(|(size, next)| *size = *next.max(size));
+        }
+        self.size()
     }
 }

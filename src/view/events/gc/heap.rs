@@ -8,7 +8,7 @@
 //! collection itself where it is a small one that a background collection begins with. To such a background collection the
 //! suspension alone is counted, and nothing more to one that is over when the program goes on.
 
-use super::generations::Generations;
+use super::generations::{Generations, Left};
 use super::sum;
 use crate::dotnet::decode;
 use crate::trace::{Nanos, RuntimeEvent, Tid};
@@ -34,6 +34,8 @@ const FULL_AFTER_SMALL: u64 = 12;
 /// Most collections that are kept of a process, and most heaps of all of them.
 const MAX_COLLECTIONS: usize = 1 << 20;
 const MAX_HEAPS: usize = 1 << 20;
+/// Most collections that are looked at for the peak of one.
+const MAX_DURING: usize = 1 << 14;
 
 /// One collection.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -47,18 +49,11 @@ pub(super) struct Collection {
     pub(super) suspend_ns: u64,
     pub(super) pause_ns: u64,
     pub(super) duration_ns: Option<u64>,
-    /// Bytes of the heap after it, and that lived on.
-    pub(super) left: Option<(u64, u64)>,
+    pub(super) left: Option<Left>,
     pub(super) is_complete: bool,
     /// Allocated since the last one by the ticks: small objects, and others.
     ticks: [u64; 2],
     heaps: Vec<Generations>,
-}
-
-impl Collection {
-    fn size_before(&self) -> u64 {
-        sum(self.heaps.iter().map(|heap| heap.size_before))
-    }
 }
 
 /// The threads stand still, or are about to.
@@ -127,9 +122,11 @@ impl Heap {
                 }
             }
             HEAP_STATS => {
-                let sizes = ["0", "1", "2", "3", "4"];
-                let all = |of: &str| sum(sizes.iter().map(|g| field(&format!("{of}{g}"))));
-                self.ended(all("GenerationSize"), all("TotalPromotedSize"));
+                let of_each = |what: &str| [0, 1, 2, 3, 4].map(|of| field(&format!("{what}{of}")));
+                self.ended(Left {
+                    sizes: of_each("GenerationSize"),
+                    promoted: sum(of_each("TotalPromotedSize")),
+                });
             }
             RESTARTED => self.restarted(event),
             TICK => {
@@ -195,11 +192,11 @@ impl Heap {
         self.rows.push(row);
     }
 
-    fn ended(&mut self, after: u64, promoted: u64) {
+    fn ended(&mut self, left: Left) {
         let ticks = std::mem::take(&mut self.ticks);
         let Some(row) = self.current() else { return };
         let collection = &mut self.rows[row];
-        (collection.left, collection.ticks) = (Some((after, promoted)), ticks);
+        (collection.left, collection.ticks) = (Some(left), ticks);
         if collection.kind == BACKGROUND {
             collection.is_complete = true;
             self.background = None;
@@ -267,18 +264,40 @@ impl Heap {
         allocated[0].saturating_add(allocated[1])
     }
 
-    /// Bytes of the heap before a collection, or before one of those that were while it went on.
-    pub(super) fn peak(&self, row: usize) -> u64 {
-        let now = &self.rows[row];
-        let during = if now.kind == BACKGROUND {
-            &self.rows[row + 1..]
-        } else {
-            &[]
+    /// Bytes of the heap before each collection, or before one of those that were while it went on.
+    pub(super) fn peaks(&self) -> Vec<u64> {
+        let before = self.sizes_before();
+        let rows = self.rows.iter().enumerate();
+        let peak = |(row, now): (usize, &Collection)| {
+            if now.kind != BACKGROUND {
+                return before[row];
+            }
+            let end = sum([now.pause_start.0, now.duration_ns.unwrap_or(0)]);
+            let during = (row + 1..self.rows.len()).take(MAX_DURING);
+            let during = during.take_while(|&later| self.rows[later].pause_start.0 <= end);
+            during.fold(before[row], |peak, later| peak.max(before[later]))
         };
-        let end = sum([now.pause_start.0, now.duration_ns.unwrap_or(0)]);
-        let during = during.iter().take_while(|later| later.pause_start.0 <= end);
-        let sizes = during.map(Collection::size_before);
-        sizes.fold(now.size_before(), u64::max)
+        rows.map(peak).collect()
+    }
+
+    /// Bytes of the heap before each collection: what the heaps tell, else what the one before has left, if that is not the
+    /// first, and what was allocated since.
+    fn sizes_before(&self) -> Vec<u64> {
+        let mut left = None;
+        let rows = self.rows.iter().enumerate();
+        let size = |(row, now): (usize, &Collection)| {
+            let left_before: Option<Left> = left;
+            if row > 0 {
+                left = now.left.or(left);
+            }
+            match left_before {
+                _ if !now.heaps.is_empty() => sum(now.heaps.iter().map(|heap| heap.size_before)),
+                _ if row == 0 => now.ticks[0],
+                None => 0,
+                Some(left) => left.at_most_until(now.ticks[0], now.left),
+            }
+        };
+        rows.map(size).collect()
     }
 }
 

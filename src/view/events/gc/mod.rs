@@ -77,7 +77,7 @@ fn print_heap(heap: &Heap, processes: &Processes, out: &mut impl Write) -> io::R
         "after MB",
         "promoted MB"
     )?;
-    for (at, row) in heap.rows.iter().enumerate() {
+    for (at, (row, peak)) in heap.rows.iter().zip(heap.peaks()).enumerate() {
         let name = |names: &[&'static str], of| {
             let of = usize::try_from(of).ok();
             of.and_then(|of| names.get(of)).copied().unwrap_or("?")
@@ -99,9 +99,9 @@ fn print_heap(heap: &Heap, processes: &Processes, out: &mut impl Write) -> io::R
             ms(row.pause_ns),
             or_none(row.duration_ns.map(|ns| format!("{:.3}", ms(ns)))),
             heap.allocated(at) as f64 / 1e6,
-            heap.peak(at) as f64 / 1e6,
-            or_none(row.left.map(|(after, _)| mb(after))),
-            or_none(row.left.map(|(_, promoted)| mb(promoted)))
+            peak as f64 / 1e6,
+            or_none(row.left.map(|left| mb(left.size()))),
+            or_none(row.left.map(|left| mb(left.promoted)))
         )?;
     }
     Ok(())
