@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, PipeWriter, Read};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use super::engine::{Engine, Weight};
-use super::finished::read_back;
 use super::{Capture, CaptureError, End, MAX_TARGET_CHARS, Progress, Target, usage};
 use crate::machine::{Machine, Recorded};
 use crate::perf::{CodeMapping, Record, SampleRecord};
 use crate::perf_data::{About, Attribute, EventSource, Reader};
-use crate::trace::{CaptureInfo, Cpu, Header, Nanos, Notice};
+use crate::trace::{CaptureInfo, Cpu, Header, Nanos, Notice, Recording};
 
 /// Records between two looks at what there is to tell.
 const PACE: u64 = 4096;
@@ -36,16 +36,55 @@ pub struct Conversion {
     pub event: Option<String>,
 }
 
-/// Takes in a whole recording, through the spool (an empty file).
+/// Takes in a whole recording. What a capture has in a file goes through a pipe here, to be read while it is written.
 ///
 /// # Errors
-/// There is no such event, or the spool cannot be written or read.
+/// There is no such event, or no pipe.
 pub fn convert<R: Read>(
+    reader: Reader<R>,
+    conversion: Conversion,
+    report: impl FnMut(Progress) -> ControlFlow<()>,
+) -> Result<Capture, CaptureError> {
+    let (spooled, spool) =
+        io::pipe().map_err(|error| CaptureError::SpoolBegin(error.to_string()))?;
+    thread::scope(|scope| {
+        let reading = scope.spawn(|| Recording::read(spooled));
+        let converted = spool_out(reader, conversion, spool, report)?;
+        let recording = match reading.join() {
+            Ok(recording) => recording?,
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        Ok(converted.capture(recording))
+    })
+}
+
+/// What a recording has besides what goes to the spool.
+struct Converted {
+    machine: Machine,
+    info: CaptureInfo,
+    notices: Vec<Notice>,
+    kernel_gone: Option<String>,
+    kallsyms: Option<PathBuf>,
+}
+
+impl Converted {
+    fn capture(self, recording: Recording) -> Capture {
+        let end = End::Recorded;
+        let mut capture = Capture::new(recording, self.machine, self.info, end);
+        capture.info.end = capture.end.to_string();
+        capture.notices.extend(self.notices);
+        capture.kernel_gone = self.kernel_gone;
+        capture.kallsyms = self.kallsyms;
+        capture
+    }
+}
+
+fn spool_out<R: Read>(
     mut reader: Reader<R>,
     mut conversion: Conversion,
-    spool: &File,
+    spool: PipeWriter,
     mut report: impl FnMut(Progress) -> ControlFlow<()>,
-) -> Result<Capture, CaptureError> {
+) -> Result<Converted, CaptureError> {
     let about = &reader.about;
     let wanted = wanted_event(about, conversion.event.as_deref())?;
     let event = &about.events[wanted];
@@ -100,12 +139,12 @@ pub fn convert<R: Read>(
             event_bytes: 0,
         })
     });
-    import.finish(&reader, header.info, spool, conversion.kallsyms)
+    import.finish(&reader, header.info, conversion.kallsyms)
 }
 
 /// The recording on its way.
 struct Import<'a> {
-    engine: Engine<'a, &'a File>,
+    engine: Engine<'a, PipeWriter>,
     wanted: usize,
     nominal_period: u64,
     begin: Option<Nanos>,
@@ -166,9 +205,8 @@ impl Import<'_> {
         mut self,
         reader: &Reader<R>,
         info: CaptureInfo,
-        spool: &File,
         kallsyms: Option<PathBuf>,
-    ) -> Result<Capture, CaptureError> {
+    ) -> Result<Converted, CaptureError> {
         let untold = self.lost.saturating_sub(self.engine.lost());
         if untold > 0 {
             let record = Record::LostSamples {
@@ -198,13 +236,15 @@ impl Import<'_> {
             ..info
         };
         let kernel_gone = self.kernel_gone(about, kallsyms.as_deref());
-        let (spooled, machine) = self.engine.finish(self.end);
-        let mut capture = read_back(spool, spooled, machine, info, End::Recorded)?;
-        capture.info.end = capture.end.to_string();
-        capture.notices.extend(notices);
-        capture.kernel_gone = kernel_gone;
-        capture.kallsyms = kallsyms;
-        Ok(capture)
+        // All of it is in the pipe, unless its reader has found damage, which it tells.
+        let (_, machine) = self.engine.finish(self.end);
+        Ok(Converted {
+            machine,
+            info,
+            notices,
+            kernel_gone,
+            kallsyms,
+        })
     }
 
     fn no_samples<R: Read>(&self, reader: &Reader<R>) -> CaptureError {

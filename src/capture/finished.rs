@@ -69,6 +69,31 @@ pub struct Capture {
     pub events: EventStreams,
 }
 
+impl Capture {
+    /// A capture without events, with the notices that its recording is due.
+    pub(super) fn new(recording: Recording, machine: Machine, info: CaptureInfo, end: End) -> Self {
+        let mut notices = Vec::new();
+        if let Ending::Damaged { at, why } = &recording.ending {
+            notices.push(Notice::new(
+                format!("what came after byte {at} of the spool is missing: {why}"),
+                "",
+            ));
+        }
+        notices.extend(notable_losses(&recording.losses, &info));
+        Self {
+            recording,
+            machine,
+            kernel_gone: None,
+            kallsyms: None,
+            info,
+            notices,
+            end,
+            unwritten: Vec::new(),
+            events: EventStreams::default(),
+        }
+    }
+}
+
 /// From the spool of a capture that has ended to the capture.
 pub(super) fn read_back(
     mut spool: &File,
@@ -96,22 +121,8 @@ pub(super) fn read_back(
         .rewind()
         .map_err(|error| SpoolError::Block(error.into()))?;
     let recording = Recording::read(spool.take(written).chain(&kept[..]))?;
-    if let Ending::Damaged { at, why } = &recording.ending {
-        notices.push(Notice::new(
-            format!("what came after byte {at} of the spool is missing: {why}"),
-            "",
-        ));
-    }
-    notices.extend(notable_losses(&recording.losses, &info));
-    Ok(Capture {
-        recording,
-        machine,
-        kernel_gone: None,
-        kallsyms: None,
-        info,
-        notices,
-        end,
-        unwritten: kept,
-        events: EventStreams::default(),
-    })
+    let mut capture = Capture::new(recording, machine, info, end);
+    capture.notices.splice(..0, notices);
+    capture.unwritten = kept;
+    Ok(capture)
 }

@@ -92,7 +92,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
     }
     let wanted = Wanted {
         name: &options.name,
-        spooled: Some(&options.name),
+        spooled: Some((&options.name, &working)),
         naming: options.names.naming(),
         download: options.names.download(),
         results: options.results,
@@ -100,7 +100,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
         beside_command: !options.command.is_empty(),
         asked: &format!("asked: {options:?}\nsampling: {:?}", request.sampling),
     };
-    Ok(wanted.make(capture, &working, &signals)?)
+    Ok(wanted.make(capture, &signals)?)
 }
 
 fn request(options: &CollectOptions, plan: &Plan) -> CaptureRequest {

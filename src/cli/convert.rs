@@ -11,11 +11,9 @@ use super::convert_text;
 use super::outputs::{Wanted, WriteError};
 use super::progress::Reporter;
 use super::trace_files::Paths;
-use super::working::Working;
 use crate::capture::{self, CaptureError, Conversion, Signals};
 use crate::machine::Recorded;
 use crate::output::file::OutputError;
-use crate::output::spool_file::{SpoolFile, SpoolFileError};
 use crate::perf_data::{self, OpenError, Opened};
 use crate::perf_text::TextError;
 
@@ -29,8 +27,6 @@ pub(super) enum ConvertError {
     Sysroot { path: String, error: io::Error },
     #[error(transparent)]
     Output(#[from] OutputError),
-    #[error(transparent)]
-    Spool(#[from] SpoolFileError),
     #[error(transparent)]
     Capture(#[from] CaptureError),
     #[error("the text in {path} {error}")]
@@ -118,10 +114,8 @@ fn import(
         kallsyms: source.kallsyms.clone(),
         event,
     };
-    let spool = SpoolFile::create(output, options.results.force)?;
-    let working = Working::create(output, spool, false)?;
     let mut reporter = Reporter::new(options.results.quiet || options.results.json);
-    let capture = capture::convert(reader, conversion, working.spool(), |progress| {
+    let capture = capture::convert(reader, conversion, |progress| {
         reporter.progress(&progress);
         match signals.pending() {
             true => ControlFlow::Break(()),
@@ -129,13 +123,10 @@ fn import(
         }
     });
     reporter.end();
-    // The recording is still there, so what fails is begun anew.
-    let remove = || drop(working.remove());
     if signals.pending() {
-        remove();
         return Err(ConvertError::Stopped);
     }
-    let capture = capture.inspect_err(|_| remove())?;
+    let capture = capture?;
     let wanted = Wanted {
         name: output,
         spooled: None,
@@ -146,7 +137,7 @@ fn import(
         beside_command: false,
         asked: &format!("asked: {options:?}"),
     };
-    Ok(wanted.make(capture, &working, signals)?)
+    Ok(wanted.make(capture, signals)?)
 }
 
 /// Beside the recording, named after it.

@@ -50,8 +50,8 @@ pub(super) enum WriteError {
 pub(super) struct Wanted<'a> {
     /// The name of the trace.
     pub(super) name: &'a Path,
-    /// The name of the capture, for which the spool stands; `None`: what the spool was made of is still there.
-    pub(super) spooled: Option<&'a Path>,
+    /// The name of the capture and its spool; `None`: what was recorded is still there.
+    pub(super) spooled: Option<(&'a Path, &'a Working)>,
     pub(super) naming: naming::Options,
     /// Whether to get debug files that are not here.
     pub(super) download: bool,
@@ -66,12 +66,7 @@ pub(super) struct Wanted<'a> {
 
 impl Wanted<'_> {
     /// Names the capture, writes its files and removes the spool; without the files, the spool stays.
-    pub(super) fn make(
-        &self,
-        mut capture: Capture,
-        working: &Working,
-        signals: &Signals,
-    ) -> Result<(), WriteError> {
+    pub(super) fn make(&self, mut capture: Capture, signals: &Signals) -> Result<(), WriteError> {
         let end = capture.end.to_string();
         let spool_bytes = capture.recording.bytes;
         let unwritten = std::mem::take(&mut capture.unwritten);
@@ -83,13 +78,13 @@ impl Wanted<'_> {
             capture.notices.extend(notice);
         }
         let trace = naming::name(capture, &self.naming, &|| stopped(signals))
-            .map_err(|Stopped| self.kept(WriteError::Stopped, working, &unwritten))?;
+            .map_err(|Stopped| self.kept(WriteError::Stopped, &unwritten))?;
         let written = self
             .write(&trace, &end, spool_bytes, signals)
-            .map_err(|error| self.kept(error, working, &unwritten))?;
-        let removed = working.remove();
+            .map_err(|error| self.kept(error, &unwritten))?;
+        let removed = self.spooled.map(|(_, working)| (working, working.remove()));
         self.print(&written)?;
-        if let Err(error) = removed {
+        if let Some((working, Err(error))) = removed {
             let path = working.spool_path().display().to_string();
             eprintln!("cannot remove {}: {error}", OneLine(&path));
         }
@@ -124,9 +119,8 @@ impl Wanted<'_> {
     }
 
     /// What failed, and how to get the trace nevertheless.
-    fn kept(&self, error: WriteError, working: &Working, unwritten: &[u8]) -> WriteError {
-        let Some(spooled) = self.spooled else {
-            let _ = working.remove();
+    fn kept(&self, error: WriteError, unwritten: &[u8]) -> WriteError {
+        let Some((spooled, working)) = self.spooled else {
             return error;
         };
         // The files that were begun are gone by now, so there may be room again.

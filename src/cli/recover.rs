@@ -57,7 +57,7 @@ pub(super) fn run(options: &RecoverOptions) -> Result<(), RecoverError> {
     ));
     let wanted = Wanted {
         name: output,
-        spooled: Some(name),
+        spooled: Some((name, &working)),
         naming: options.names.naming(),
         download: options.names.download(),
         results: options.results,
@@ -65,5 +65,5 @@ pub(super) fn run(options: &RecoverOptions) -> Result<(), RecoverError> {
         beside_command: false,
         asked: &format!("asked: {options:?}"),
     };
-    Ok(wanted.make(capture, &working, &signals)?)
+    Ok(wanted.make(capture, &signals)?)
 }

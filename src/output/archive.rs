@@ -94,17 +94,17 @@ pub fn write(trace: &Trace, contents: &Contents<'_>, out: impl Write) -> Result<
     })
 }
 
-struct Archive<'a, W> {
+struct Archive<'w, 'a, W> {
     folder: String,
     zip: ZipArchiveWriter<W>,
-    workers: &'a Workers,
+    workers: &'w Workers<'a>,
 }
 
 /// An entry on its way.
-type Entry<'a, W> = Deflate<'a, ZipEntryWriter<'a, W>>;
+type Entry<'w, 'a, 'z, W> = Deflate<'w, 'a, ZipEntryWriter<'z, W>>;
 
-impl<W: Write> Archive<'_, W> {
-    fn fill(&mut self, trace: &Trace, contents: &Contents<'_>) -> Result<(), ArchiveError> {
+impl<'a, W: Write> Archive<'_, 'a, W> {
+    fn fill(&mut self, trace: &'a Trace, contents: &Contents<'_>) -> Result<(), ArchiveError> {
         let Contents {
             summary,
             pictures,
@@ -113,7 +113,7 @@ impl<W: Write> Archive<'_, W> {
             ..
         } = *contents;
         // PerfView takes the first entry that ends in `.data.txt`.
-        self.entry(PERF_TEXT, |out| Ok(perf_text::write(trace, out)?))?;
+        self.entry(PERF_TEXT, |out| Ok(perf_text::deflate(trace, out)?))?;
         self.entry(FOLDED, |out| Ok(folded::write_tree(pictures.tree(), out)?))?;
         self.entry(FLAME_GRAPH, |out| {
             Ok(out.write_all(pictures.flame_graph()?)?)
@@ -147,7 +147,7 @@ impl<W: Write> Archive<'_, W> {
     fn entry<T>(
         &mut self,
         name: &str,
-        fill: impl FnOnce(&mut Entry<'_, W>) -> Result<T, ArchiveError>,
+        fill: impl FnOnce(&mut Entry<'_, 'a, '_, W>) -> Result<T, ArchiveError>,
     ) -> Result<T, ArchiveError> {
         let (entry, _) = self
             .zip

@@ -8,8 +8,8 @@ use perfcollect::trace::{FunctionKind, Trace};
 
 use crate::{archive_bytes, build};
 
-/// 60 000 samples in some 10 000 stacks, 20 to 60 frames deep, of methods with names as long as those of .NET.
-fn busy_server() -> Trace {
+/// Samples in up to some 10 000 stacks, 20 to 60 frames deep, of methods with names as long as those of .NET.
+pub(crate) fn busy_server(samples: u64) -> Trace {
     const KINDS: [FunctionKind; 4] = [
         FunctionKind::Jit,
         FunctionKind::ReadyToRun,
@@ -47,7 +47,7 @@ fn busy_server() -> Trace {
     let threads: Vec<_> = (0..24)
         .map(|n| b.thread(100 + n / 8, "dotnet", 100 + n))
         .collect();
-    for n in 0..60_000u64 {
+    for n in 0..samples {
         let stack = &stacks[next(10_000).min(next(10_000))];
         b.sample(
             build::START + n * 166_000 + next(50_000) as u64,
@@ -65,7 +65,7 @@ fn busy_server() -> Trace {
 #[test]
 #[ignore = "measures"]
 fn sixty_thousand_samples() {
-    let trace = busy_server();
+    let trace = busy_server(60_000);
     let timed = |what: &str, write: &dyn Fn() -> Vec<u8>| {
         let start = Instant::now();
         let bytes = write();

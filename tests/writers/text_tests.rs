@@ -7,6 +7,7 @@ use perfcollect::view;
 use proptest::prelude::*;
 
 use crate::build::{self, BOOT_UNIX, Builder, MS, START};
+use crate::measure::busy_server;
 use crate::support::grammar;
 use crate::{archive_bytes, write};
 
@@ -233,6 +234,54 @@ fn archive_is_the_same_each_time_and_has_the_text_first() {
         "perfcollect.log",
     ];
     assert_eq!(names, entries.map(|entry| format!("test.trace/{entry}")));
+}
+
+/// The text is put together from what stands in it already: whatever was near, each sample has its own stack.
+#[test]
+fn each_sample_has_its_stack_in_the_archive_too() {
+    let mut deep = Builder::new();
+    let thread = deep.thread(1, "deep", 1);
+    let f = deep.named(FunctionKind::Native, "m", "f");
+    let g = deep.named(FunctionKind::Native, "m", "g");
+    for at in 0..200 {
+        let mut stack = vec![f; 990 + at % 20];
+        stack.extend(vec![g; at % 7]);
+        deep.sample(START + at as u64 * MS, MS, thread, &stack);
+    }
+    for trace in [busy_server(6000), deep.trace] {
+        let archive = archive_bytes(&trace, &Summary::new(&trace));
+        let mut archive = zip::ZipArchive::new(std::io::Cursor::new(archive)).unwrap();
+        let entry = archive.by_index(0).unwrap();
+        let text = std::io::read_to_string(entry).unwrap();
+        assert_eq!(text, perf_text_of(&trace));
+
+        let mut samples = trace.samples.iter();
+        for lines in text.split_terminator("\n\n") {
+            let (head, stack) = lines.split_once('\n').unwrap_or((lines, ""));
+            if head.starts_with("swapper 0/0 ") {
+                continue;
+            }
+            let sample = samples.next().unwrap();
+            let mut expected: Vec<String> = Vec::new();
+            for frame in trace.stacks.leaf_first(sample.stack) {
+                for function in trace.functions_leaf_first(frame) {
+                    let offset = trace.frames[frame.index()].offset;
+                    let function = &trace.functions[function.index()];
+                    let name = function.name.as_deref().unwrap();
+                    expected.push(format!("\t{offset:x} {name} ({})", function.module));
+                }
+            }
+            if expected.len() >= 1000 {
+                expected.truncate(999);
+                expected.push("\t0 {truncated} (perfcollect)".into());
+            }
+            assert!(
+                stack.lines().eq(&expected),
+                "{head}: {stack}\n{expected:#?}"
+            );
+        }
+        assert_eq!(samples.next(), None);
+    }
 }
 
 #[test]
