@@ -91,7 +91,8 @@ fn a_target_that_is_killed_leaves_its_events() {
         workload.signal(Signal::KILL);
         finish(collector, LIMIT).expect_success();
         let trace = folder.path().join("x.trace.zip");
-        let events = &summary(&trace).quality.events;
+        let quality = summary(&trace).quality;
+        let events = &quality.events;
         assert_eq!(events.len(), 1);
         assert!(
             events[0].events > 1000 && events[0].dropped == 0,
@@ -99,6 +100,12 @@ fn a_target_that_is_killed_leaves_its_events() {
         );
         // The stream has no end, and that is said.
         assert_ne!(events[0].cut, "");
+        let about = format!("the events of .NET process {} (", events[0].pid);
+        let mut notices = quality.notices.iter();
+        assert!(notices.any(|notice| notice.what.starts_with(&about)));
+        let mut view = Command::new(perfcollect());
+        let report = run(view.arg("view").arg(&trace), LIMIT).expect_success();
+        assert!(report.stdout.contains("; 1 stream ends early\n"));
         assert!(raw_runtime_events(&trace)[&EXCEPTION] > 100);
         assert_eq!(left_behind(folder.path()), [""; 0]);
     }
