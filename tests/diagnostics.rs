@@ -174,6 +174,25 @@ fn sessions_that_are_left_do_no_harm() {
     }
 }
 
+/// Nobody reads a stream any more while its session goes on: the runtime, which has far more to tell than fits on the way,
+/// does not wait for a reader when it ends.
+#[test]
+fn a_stream_that_is_left_does_not_hold_up_the_exit() {
+    let program = need!(workloads::storm());
+    for (runtime, _) in need_programs!() {
+        let workload = Workload::start(runtime.command(&program).args(["--seconds", "1"]));
+        let port = Port::find(pid(&workload)).unwrap();
+        let mut exceptions = methods();
+        exceptions.providers[0].keywords = 0x8000;
+        let session = Session::start(&port, &exceptions, &limits()).unwrap();
+        let mut first = [0; 8];
+        session.stream().read_exact(&mut first).unwrap();
+        assert_eq!(&first, b"Nettrace");
+        workload.done(LIMIT);
+        drop(session);
+    }
+}
+
 /// A stop that is not waited for: the stream ends when it is cut off.
 #[test]
 fn a_stream_ends_when_it_is_cut_off() {

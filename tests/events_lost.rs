@@ -75,7 +75,8 @@ fn a_target_that_is_killed_leaves_its_events() {
         workload.signal(Signal::KILL);
         finish(collector, LIMIT).expect_success();
         let trace = folder.path().join("x.trace.zip");
-        let events = &summary(&trace).quality.events;
+        let quality = summary(&trace).quality;
+        let events = &quality.events;
         assert_eq!(events.len(), 1);
         assert!(
             events[0].events > 1000 && events[0].dropped == 0,
@@ -83,6 +84,12 @@ fn a_target_that_is_killed_leaves_its_events() {
         );
         // The stream has no end, and that is said.
         assert_ne!(events[0].cut, "");
+        let about = format!("the events of .NET process {} (", events[0].pid);
+        let mut notices = quality.notices.iter();
+        assert!(notices.any(|notice| notice.what.starts_with(&about)));
+        let mut view = Command::new(perfcollect());
+        let report = run(view.arg("view").arg(&trace), LIMIT).expect_success();
+        assert!(report.stdout.contains("; 1 stream ends early\n"));
         assert!(raw_runtime_events(&trace)[&EXCEPTION] > 100);
         assert_eq!(left_behind(folder.path()), [""; 0]);
     }
@@ -280,4 +287,37 @@ fn a_full_disk_costs_no_event_that_is_on_it() {
     let merged = folder.path().join("x.nettrace");
     assert_eq!(merged_runtime_events(&merged), raw);
     assert!(summary.samples > 0);
+}
+
+/// A stream that cannot grow ends the capture, as a spool does: on a full disk, and at the limit of file sizes.
+#[test]
+fn a_stream_that_cannot_grow_ends_the_capture() {
+    need_capture!();
+    let program = need!(workloads::storm());
+    let runtime = need!(Runtime::newest());
+    let can_mount = run(Command::new("unshare").args(["-m", "true"]), LIMIT);
+    if can_mount.status.code() != Some(0) {
+        skip!("unshare -m does not work here");
+    }
+    let workload = Workload::start(runtime.command(&program).args(["--seconds", "60"]));
+    let collect = "\"$0\" collect x -noperf -pid $1";
+    for (limit, why) in [
+        (
+            "mount -t tmpfs -o size=1m none . && cd \"$PWD\"",
+            "No space left",
+        ),
+        ("ulimit -f 600", "File too large"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let script = format!("{limit} || exit 9; {collect}");
+        let mut shell = Command::new("unshare");
+        shell
+            .args(["-m", "sh", "-c", &script])
+            .arg(perfcollect())
+            .arg(workload.pid().to_string())
+            .current_dir(&folder);
+        let said = run(&mut shell, LIMIT).stderr;
+        let stopped = format!("...STOPPED (events cannot be kept: {why}");
+        assert!(said.contains(&stopped), "{said}");
+    }
 }

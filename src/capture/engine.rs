@@ -347,6 +347,11 @@ impl<'a, W: Write> Engine<'a, W> {
         self.recorder.is_stuck()
     }
 
+    /// Why no more events can be kept, if that is so.
+    pub(super) fn events_stuck(&mut self) -> Option<String> {
+        self.events.stuck()
+    }
+
     pub(super) fn lost(&self) -> u64 {
         self.losses.lost()
     }

@@ -3,6 +3,7 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use super::finished::MORE_ROOM;
 use crate::dotnet::diagnostics::{Limits, PortError, SessionRequest};
 use crate::dotnet::{Detector, EventSession, KeepStream, RuntimeSessionError};
 use crate::trace::{Notice, Pid};
@@ -116,6 +117,15 @@ impl EventSessions {
         self.failed.extend(error.map(|error| (pid, error)));
     }
 
+    /// Why a stream cannot be kept any more, if that is so.
+    pub(super) fn stuck(&mut self) -> Option<String> {
+        self.reap();
+        self.failed.iter().find_map(|(_, error)| match error {
+            RuntimeSessionError::Keep(error) => Some(error.to_string()),
+            _ => None,
+        })
+    }
+
     /// Bytes of all streams.
     pub(super) fn bytes(&self) -> u64 {
         let running = self.running.iter().map(|(_, session)| session.bytes());
@@ -145,7 +155,11 @@ impl EventSessions {
         };
         let listed = failed().take(LISTED).map(|(pid, error)| {
             let what = format!("events of .NET process {pid} are missing or end early: {error}");
-            Notice::new(what, "`perfcollect ps` tells which processes can be asked")
+            let remedy = match error {
+                RuntimeSessionError::Keep(_) => MORE_ROOM,
+                _ => "`perfcollect ps` tells which processes can be asked",
+            };
+            Notice::new(what, remedy)
         });
         let more = failed().count().saturating_sub(LISTED);
         let more =

@@ -11,6 +11,10 @@ use crate::machine::Machine;
 use crate::trace::spool::{Ending, SpoolEnd, SpoolError};
 use crate::trace::{CaptureInfo, EventStreams, Notice, Recording};
 
+/// What to do where files cannot grow.
+pub(super) const MORE_ROOM: &str = "free some space, raise the limit of file sizes (`ulimit -f`), or name the trace \
+    with a directory on another disk";
+
 /// Why the capture ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
@@ -24,6 +28,8 @@ pub enum End {
     TargetGone,
     /// The spool cannot grow: the disk is full, or fails.
     Spool(String),
+    /// The same of the events of a runtime.
+    Events(String),
     /// Waiting for samples failed.
     Wait(String),
     /// It was recorded before, by perf.
@@ -40,6 +46,7 @@ impl fmt::Display for End {
             Self::Command(status) => write!(f, "command ended: {status}"),
             Self::TargetGone => f.write_str("all wanted processes are gone"),
             Self::Spool(why) => write!(f, "the spool cannot grow: {why}"),
+            Self::Events(why) => write!(f, "events cannot be kept: {why}"),
             Self::Wait(why) => write!(f, "cannot wait for samples: {why}"),
             Self::Recorded => f.write_str("recorded by perf"),
             Self::Died => f.write_str("killed"),
@@ -113,7 +120,7 @@ pub(super) fn read_back(
         let _ = spool.set_len(written);
         notices.push(Notice::new(
             format!("the capture ended early: its spool could not grow ({error})"),
-            "free some space, or name the trace with a directory on another disk",
+            MORE_ROOM,
         ));
         end = End::Spool(error.to_string());
     }

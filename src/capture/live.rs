@@ -140,6 +140,9 @@ pub fn run(
             // If the disk is the reason, its error is told below: it may come with the last block only.
             break End::Spool("it holds as many stacks as it can".into());
         }
+        if let Some(why) = engine.events_stuck() {
+            break End::Events(why);
+        }
     };
     if end == End::Signal {
         signals.take();
@@ -177,7 +180,9 @@ pub fn run(
     let mut capture = read_back(spool, spooled, machine, info, end)?;
     capture.info.end = capture.end.to_string();
     capture.notices.extend(notices);
-    if let (End::Limit | End::Signal | End::Spool(_), Some(command)) = (&capture.end, &command) {
+    if let (End::Limit | End::Signal | End::Spool(_) | End::Events(_), Some(command)) =
+        (&capture.end, &command)
+    {
         capture.notices.push(Notice::new(
             format!("the command still runs as process {}", command.pid()),
             "",

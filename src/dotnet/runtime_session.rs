@@ -124,7 +124,7 @@ impl<T: Send + 'static> RuntimeSession<T> {
             .spawn(move || {
                 // While there is a sender, the end is waited for.
                 if let Err(error) = follow(&sender)
-                    && goes_on(pid)
+                    && (matches!(error, RuntimeSessionError::Keep(_)) || goes_on(pid))
                 {
                     lock(&theirs, |shared| shared.fail(error));
                 }

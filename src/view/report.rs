@@ -278,13 +278,23 @@ fn events(processes: &[ProcessEvents]) -> Option<String> {
         (sum(|process| process.unknown), "unreadable"),
         (sum(|process| process.without_stack), "without their stack"),
     ];
+    let cut = processes.iter().filter(|process| !process.cut.is_empty());
+    let cut = match cut.count() {
+        0 => None,
+        1 => Some("1 stream ends early".to_owned()),
+        cut => Some(format!("{cut} streams end early")),
+    };
+    let missing: Vec<String> = nonzero(&lost, "").into_iter().chain(cut).collect();
     let plural = if processes.len() == 1 { "" } else { "es" };
     (!processes.is_empty()).then(|| {
         format!(
             "{} of {} .NET process{plural}; {}",
             sum(|process| process.events),
             processes.len(),
-            nonzero(&lost, "").unwrap_or_else(|| "none lost".to_owned())
+            match missing.is_empty() {
+                true => "none lost".to_owned(),
+                false => missing.join(", "),
+            }
         )
     })
 }

@@ -106,9 +106,16 @@ fn session_id(payload: &[u8]) -> Result<u64, DiagnosticsError> {
         .ok_or(DiagnosticsError::Malformed("no session"))
 }
 
-/// The bytes a session delivers. Ends with the session.
+/// The bytes a session delivers. Ends with the session, and the session with it: a runtime waits for whoever leaves a
+/// stream open and does not read it, at its exit for ever.
 #[derive(Debug)]
 pub struct EventStream(Arc<Connection>);
+
+impl Drop for EventStream {
+    fn drop(&mut self) {
+        self.0.cut_off();
+    }
+}
 
 impl Read for EventStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {

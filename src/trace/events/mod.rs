@@ -18,6 +18,9 @@ use std::sync::Arc;
 use super::{Nanos, Notice, Pid, ProcessEvents, Tid};
 use crate::dotnet::nettrace::{Activity, EventKind};
 
+/// Processes that are named in a notice.
+const LISTED: usize = 5;
+
 /// An event of a runtime, or of a program in it.
 #[derive(Clone, Debug)]
 pub struct RuntimeEvent {
@@ -98,7 +101,34 @@ impl EventStreams {
                 )
             })
         });
-        lossy.map(|what| Notice::new(what, "ask for fewer events, such as with -gccollectonly"))
+        lossy
+            .map(|what| Notice::new(what, "ask for fewer events, such as with -gccollectonly"))
+            .chain(self.cut_notice())
+    }
+
+    /// Whose streams end early, and why.
+    fn cut_notice(&self) -> Option<Notice> {
+        let cut = self.0.iter().filter_map(|stream| {
+            let why = stream.counts.cut.as_ref()?;
+            Some(format!("{} ({why})", stream.process))
+        });
+        let cut: Vec<String> = cut.collect();
+        let listed = cut.len().min(LISTED);
+        let more = match cut.len() - listed {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        (listed > 0).then(|| {
+            let what = format!(
+                "the events of .NET process {}{more} end early; names of methods in their stacks may be missing, as a \
+                 runtime tells them last",
+                cut[..listed].join(", ")
+            );
+            Notice::new(
+                what,
+                "so it is where the process or the capture is killed, or the disk is full",
+            )
+        })
     }
 
     /// All events in order of time.
