@@ -58,8 +58,9 @@ fn expect_paths(saved: &Saved, is_copied: bool) {
 fn all_samples_of_each_kind_of_recording() {
     need_perf!();
     let command = need!(native_words("native-fp"));
-    let ways: [(&[&str], bool); 4] = [
+    let ways: [(&[&str], bool); 5] = [
         (&["-F", "1999", "-g"], false),
+        (&["-F", "1999", "-g", "--threads=cpu"], false),
         (&["-F", "1999", "-g"], true),
         (&["-F", "1999", "-g", "-z"], false),
         (&["-F", "1999", "--call-graph", "dwarf,16384", "-z"], true),

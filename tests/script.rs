@@ -152,6 +152,47 @@ fn processes_that_come_and_go() {
     expect_same(&compare(&file, false));
 }
 
+/// `perf record --threads` makes a folder with a file for each CPU.
+#[test]
+fn threads_that_record_to_files_of_their_own() {
+    need_perf!();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("perf.data");
+    let busy = "for i in $(seq 50); do ls / >/dev/null; done & ls -lR /usr/share >/dev/null; wait";
+    for more in [&[][..], &["-z"]] {
+        let options = [&["-F", "999", "-g", "--threads=cpu"], more].concat();
+        record(&file, &options, ["sh", "-c", busy]);
+        expect_same(&compare(&file, false));
+    }
+    let file_of_one = file.join("data");
+    let alone = run(
+        Command::new(perfcollect()).arg("script").arg(file_of_one),
+        LIMIT,
+    );
+    assert!(alone.stderr.contains("give the folder"), "{}", alone.stderr);
+    // Of a file that was cut, all before the cut is there, and all of the others.
+    let whole = our_script(&file);
+    let cut = std::fs::File::options()
+        .write(true)
+        .open(file.join("data.0"));
+    let cut = cut.unwrap();
+    cut.set_len(cut.metadata().unwrap().len() - 4).unwrap();
+    let said = run(Command::new(perfcollect()).arg("script").arg(&file), LIMIT).expect_success();
+    assert!(said.stderr.contains("ends within"), "{}", said.stderr);
+    // What is gone may have told of names and mappings, so only the times are the same.
+    let times = |text: &str, is_wanted: fn(&str) -> bool| -> Vec<String> {
+        let columns = samples(text).into_iter().map(|sample| {
+            let (_, behind) = sample[0].split_once(" [").unwrap();
+            behind.split_once(": ").unwrap().0.to_owned()
+        });
+        columns.filter(|columns| is_wanted(columns)).collect()
+    };
+    let of_others = |columns: &str| !columns.starts_with("000]");
+    assert_eq!(times(&whole, of_others), times(&said.stdout, of_others));
+    let (whole, rest) = (times(&whole, |_| true), times(&said.stdout, |_| true));
+    assert!(rest.iter().all(|time| whole.contains(time)));
+}
+
 #[test]
 fn copied_stacks() {
     need_perf!();

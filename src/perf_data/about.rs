@@ -63,6 +63,8 @@ pub struct About {
     pub clock: Option<ClockReference>,
     /// The formats of the tracepoints, as `perf record` has copied them.
     pub tracing_data: Vec<u8>,
+    /// Whether it is of a folder whose other files have the most of the records.
+    pub(super) is_in_folder: bool,
     pub(super) order: Order,
 }
 
@@ -84,6 +86,7 @@ impl About {
             }
             section::EVENT_DESC => drop(self.event_names(numbers)),
             section::CLOCK_DATA => self.clock = clock(numbers),
+            section::DIR_FORMAT => self.is_in_folder = true,
             _ => {}
         }
     }

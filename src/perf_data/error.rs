@@ -13,11 +13,11 @@ pub enum PerfDataError {
     /// It does not begin as a perf.data file does.
     #[error("is no perf.data file: it begins with {0:02x?}")]
     Magic([u8; 8]),
-    /// `perf record --threads` writes a directory.
+    /// One file of several.
     #[error(
-        "is one of many files that `perf record --threads` has written; only single files can be read"
+        "is one of the files that `perf record --threads` has written; give the folder they are in"
     )]
-    Directory,
+    OneOfMany,
     /// The header is not a header.
     #[error("has a damaged header: {0}")]
     Header(&'static str),

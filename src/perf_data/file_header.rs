@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Seek, SeekFrom};
 
-use super::about::{About, MAX_EVENTS, section};
+use super::about::{About, MAX_EVENTS};
 use super::attribute::Attribute;
 use super::error::{Damage, PerfDataError};
 use super::numbers::{Numbers, Order};
@@ -122,9 +122,6 @@ fn read_sections<R: Read + Seek>(
     about: &mut About,
 ) -> Result<bool, PerfDataError> {
     let has = |feature: u32| features[feature as usize / 64] >> (feature % 64) & 1 != 0;
-    if has(section::DIR_FORMAT) {
-        return Err(PerfDataError::Directory);
-    }
     let present: Vec<u32> = (0..FEATURES).filter(|&feature| has(feature)).collect();
     let Some(end) = data.offset.checked_add(data.size) else {
         return Err(PerfDataError::Header("the size of its records"));

@@ -4,6 +4,7 @@
 //! file   header | attributes | data: record record record ...  | sections: host, events, build ids, ...
 //! pipe   magic  | record record record ..., of which the first ones hold the attributes and the sections
 //! ```
+//! `perf record --threads` makes a folder of files: `data`, which is as above, and `data.0`, `data.1` ... of records alone.
 //! Read once from the beginning to the end. The records of all CPUs lie in rounds, and come out in order of time.
 
 mod about;
@@ -19,6 +20,7 @@ mod rounds;
 mod swap;
 #[cfg(test)]
 mod tests;
+mod thread_files;
 mod zstd;
 
 pub(crate) use about::section;

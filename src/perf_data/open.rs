@@ -1,4 +1,4 @@
-//! Finding the recording: a file, standard input, or one in the archive that the original perfcollect makes.
+//! Finding the recording: a file, a folder of files, standard input, or one in the archive that the original perfcollect makes.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek};
@@ -14,6 +14,8 @@ use crate::bytes::fill;
 
 /// Bytes that are read at once.
 const BUFFER_BYTES: usize = 1 << 18;
+/// What has the header, where a recording is a folder.
+const FIRST_OF_FOLDER: &str = "data";
 const ZIP_MAGIC: &[u8] = b"PK\x03\x04";
 
 /// A recording's bytes.
@@ -111,6 +113,9 @@ pub fn open(path: &Path) -> Result<Opened, OpenError> {
         return Ok(Opened::new(reader, Beside::Nothing));
     }
     let mut file = File::open(path).map_err(file_error)?;
+    if file.metadata().map_err(file_error)?.is_dir() {
+        return open_folder(path);
+    }
     let mut beside = Beside::Directory(directory_of(path));
     // A FIFO can be read only once, from its beginning.
     if file.rewind().is_err() {
@@ -131,7 +136,53 @@ pub fn open(path: &Path) -> Result<Opened, OpenError> {
     }
     let input = BufReader::with_capacity(BUFFER_BYTES, file);
     let reader = Reader::file(input).map_err(recording_error)?;
-    Ok(Opened::new(reader.boxed(), beside))
+    match reader.about.is_in_folder {
+        true => Err(recording_error(PerfDataError::OneOfMany)),
+        false => Ok(Opened::new(reader.boxed(), beside)),
+    }
+}
+
+/// Opens a folder that `perf record --threads` has made, or `--kcore`, which puts a copy of the kernel into it.
+fn open_folder(path: &Path) -> Result<Opened, OpenError> {
+    let open = |path: &Path| {
+        let file = File::open(path).map_err(|error| OpenError::File {
+            path: path.display().to_string(),
+            error,
+        });
+        Ok(BufReader::with_capacity(BUFFER_BYTES, file?))
+    };
+    let reader = Reader::file(open(&path.join(FIRST_OF_FOLDER))?);
+    let reader = reader.map_err(|error| OpenError::Recording {
+        path: path.display().to_string(),
+        error,
+    })?;
+    let files = thread_files(path).map_err(|error| OpenError::File {
+        path: path.display().to_string(),
+        error,
+    })?;
+    let mut threads: Vec<Input> = Vec::new();
+    for path in files {
+        threads.push(Box::new(open(&path)?));
+    }
+    let beside = Beside::Directory(directory_of(path));
+    Ok(Opened::new(reader.boxed().with_threads(threads), beside))
+}
+
+/// The files of a folder that threads have written, in the order of their numbers.
+fn thread_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut numbered = Vec::new();
+    for entry in folder.read_dir()? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|name| name.strip_prefix("data."));
+        if let Some(number) = number.and_then(|number| number.parse::<u32>().ok())
+            && entry.file_type()?.is_file()
+        {
+            numbered.push((number, entry.path()));
+        }
+    }
+    numbered.sort_unstable();
+    Ok(numbered.into_iter().map(|(_, path)| path).collect())
 }
 
 /// What `perf script` has made of a recording, if a file is an archive that has no recording but that.
@@ -148,7 +199,8 @@ pub fn text_of_archive(path: &Path) -> Result<Option<File>, OpenError> {
     let Ok(mut file) = File::open(path) else {
         return Ok(None);
     };
-    if file.rewind().is_err() || !is_archive(&mut file).map_err(file_error)? {
+    let is_file = file.metadata().map_err(file_error)?.is_file();
+    if !is_file || file.rewind().is_err() || !is_archive(&mut file).map_err(file_error)? {
         return Ok(None);
     }
     let archive = Archive::open(file).map_err(|error| OpenError::Archive {

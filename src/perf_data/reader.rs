@@ -1,5 +1,6 @@
 //! A whole recording: its records in order of time, each with the event that made it.
 
+use std::borrow::Cow;
 use std::io::{Cursor, Read, Seek};
 use std::ops::ControlFlow;
 
@@ -13,6 +14,7 @@ use super::numbers::{Numbers, Order};
 use super::record_stream::{HEADER_BYTES, RecordHeader, RecordStream, is_kernels, user};
 use super::rounds::Rounds;
 use super::swap;
+use super::thread_files::ThreadFiles;
 use crate::perf::{Layout, Record};
 use crate::trace::Nanos;
 
@@ -41,6 +43,8 @@ pub struct Reader<R> {
     /// Records that could not be parsed.
     pub malformed: u64,
     stream: RecordStream<R>,
+    /// What comes behind it.
+    threads: ThreadFiles<R>,
     /// The first record that tells of the recording, if it was read already.
     first: Option<Vec<u8>>,
     rounds: Rounds,
@@ -65,6 +69,27 @@ impl Events {
         Some(id.and_then(|id| self.by_id.get(&id)).copied().unwrap_or(0))
     }
 
+    /// Turns a record of the kernel's to the byte order of this machine.
+    fn turn(&self, record: &mut [u8], about: &About) {
+        if about.order == Order::Big {
+            swap::to_little(record, &about.events, |id| self.by_id.get(&id).copied());
+        }
+    }
+
+    /// When a record was made that was not turned; 0 if it is perf's own.
+    fn time_of_raw(&self, record: &[u8], about: &About) -> Nanos {
+        let header = RecordHeader::parse(record, about.order);
+        if !header.is_some_and(|header| is_kernels(header.kind)) {
+            return Nanos(0);
+        }
+        let mut turned = Cow::Borrowed(record);
+        if about.order == Order::Big {
+            self.turn(turned.to_mut(), about);
+        }
+        let event = self.of(&turned);
+        event.map_or(Nanos(0), |event| self.time(event, &turned))
+    }
+
     fn time(&self, event: u32, record: &[u8]) -> Nanos {
         let layout = &self.layouts[event as usize];
         layout.time_of(record).unwrap_or_default()
@@ -72,6 +97,14 @@ impl Events {
 }
 
 impl<R: Read> Reader<R> {
+    /// The same with the files of the threads, which have nothing but records.
+    pub(super) fn with_threads(mut self, files: impl IntoIterator<Item = R>) -> Self {
+        let order = self.about.order;
+        let streams = files.into_iter();
+        self.threads = ThreadFiles::new(streams.map(|file| RecordStream::new(file, order, None)));
+        self
+    }
+
     /// Begins to read: a file, if the input can be sought in, or a pipe.
     ///
     /// # Errors
@@ -101,6 +134,7 @@ impl<R: Read> Reader<R> {
             damage,
             malformed: 0,
             stream: RecordStream::new(input, order, left),
+            threads: ThreadFiles::new([]),
             first: None,
             rounds: Rounds::default(),
             events: Events::default(),
@@ -126,26 +160,38 @@ impl<R: Read> Reader<R> {
         events.for_each(Attribute::name_by_kind);
     }
 
-    /// The next record of the file.
+    /// The next record of the file, and behind the last one of those of the threads.
     fn next(&mut self, record: &mut Vec<u8>) -> bool {
         if let Some(first) = self.first.take() {
             *record = first;
             return true;
         }
-        match self.stream.next(record) {
-            Ok(is_there) => is_there,
-            Err(damage) => {
+        let Self {
+            about,
+            damage,
+            stream,
+            threads,
+            events,
+            ..
+        } = self;
+        match stream.next(record) {
+            Ok(true) => return true,
+            Ok(false) => {}
+            Err(why) => {
                 // What was damaged before says why.
-                self.damage.get_or_insert((0, damage)).0 = self.stream.position;
-                false
+                damage.get_or_insert((0, why)).0 = stream.position;
             }
         }
+        let time = |record: &[u8]| events.time_of_raw(record, about);
+        threads.next(record, time, |at, why| {
+            damage.get_or_insert((at, why));
+        })
     }
 
     /// Bytes of hardware traces (Intel PT and others) that were passed over.
     #[must_use]
     pub fn aux_bytes(&self) -> u64 {
-        self.stream.aux_bytes
+        self.stream.aux_bytes + self.threads.aux_bytes()
     }
 
     /// Records that came later than their round.
@@ -181,10 +227,7 @@ impl<R: Read> Reader<R> {
             self.told(header.kind, record);
             return go;
         }
-        if order == Order::Big {
-            let by_id = &self.events.by_id;
-            swap::to_little(record, &self.about.events, |id| by_id.get(&id).copied());
-        }
+        self.events.turn(record, &self.about);
         let Some(event) = self.events.of(record) else {
             self.malformed += 1;
             return go;
@@ -341,6 +384,7 @@ impl<R: Read + 'static> Reader<R> {
             damage: self.damage,
             malformed: self.malformed,
             stream: self.stream.boxed(),
+            threads: ThreadFiles::new([]),
             first: self.first,
             rounds: self.rounds,
             events: self.events,
