@@ -260,6 +260,32 @@ fn dotnet_with_a_perf_map() {
     }
 }
 
+/// A list in which the kernel lies elsewhere names nothing; the kernel's own list, kept in a file, names what it named.
+#[test]
+fn another_kernel_gives_no_names() {
+    need_perf!();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("perf.data");
+    let busy = ["sh", "-c", "ls -lR /usr/share >/dev/null"];
+    record(&file, &["-F", "999", "-g"], busy);
+    let list = folder.path().join("kallsyms");
+    let by_list = || {
+        let mut script = Command::new(perfcollect());
+        script.arg("script").arg(&file).arg("-kallsyms").arg(&list);
+        run(&mut script, LIMIT).expect_success().stdout
+    };
+    std::fs::write(
+        &list,
+        "ffffffff00000000 T _text\nffffffff00000000 T impostor\n",
+    )
+    .unwrap();
+    let other = by_list();
+    assert!(other.contains(" [unknown] ([kernel.kallsyms])"), "{other}");
+    assert!(!other.contains("impostor"));
+    std::fs::write(&list, std::fs::read("/proc/kallsyms").unwrap()).unwrap();
+    assert_eq!(by_list(), our_script(&file));
+}
+
 #[test]
 fn fields_are_chosen_as_in_perf() {
     need_perf!();
