@@ -10,7 +10,7 @@ use std::sync::Arc;
 use perfcollect_symbols::elf::ElfFile;
 
 use super::file::{Content, VDSO, Wanted, build_id, vdso_image};
-use super::process::JitHost;
+use super::jit_host::JitHost;
 use super::root::Root;
 use crate::trace::Pid;
 
