@@ -6,6 +6,7 @@ mod support;
 
 use std::io::sink;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use perfcollect::machine::Recorded;
@@ -95,7 +96,14 @@ fn damaged_recordings_are_read_as_far_as_they_go() {
             assert!(samples <= 2 * all + 1000, "{samples} of {all}");
             if let Ok(mut reader) = Reader::bytes(&damaged) {
                 let recorded = Recorded::new(None, None).unwrap();
-                print(&mut reader, recorded, None, Fields::all(), sink()).unwrap();
+                print(
+                    &mut reader,
+                    recorded,
+                    Some(Path::new("/dev/null")),
+                    Fields::all(),
+                    sink(),
+                )
+                .unwrap();
             }
             assert!(begin.elapsed() < LIMIT);
         }

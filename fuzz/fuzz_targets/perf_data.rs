@@ -3,6 +3,7 @@
 
 use std::io::sink;
 use std::ops::ControlFlow;
+use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
 use perfcollect::machine::Recorded;
@@ -27,6 +28,6 @@ fuzz_target!(|bytes: &[u8]| {
     if let (Ok(mut reader), Ok(recorded)) = (Reader::bytes(bytes), Recorded::new(None, None))
         && records < MAX_RECORDS
     {
-        let _ = print(&mut reader, recorded, None, Fields::all(), sink());
+        let _ = print(&mut reader, recorded, Some(Path::new("/dev/null")), Fields::all(), sink());
     }
 });

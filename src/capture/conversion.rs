@@ -235,7 +235,7 @@ impl Import<'_> {
             collector_peak_kib: usage::peak_memory_kib(),
             ..info
         };
-        let kernel_gone = self.kernel_gone(about, kallsyms.as_deref());
+        let kernel_gone = kernel_gone(about, self.reference.as_ref(), kallsyms.as_deref());
         // All of it is in the pipe, unless its reader has found damage, which it tells.
         let (_, machine) = self.engine.finish(self.end);
         Ok(Converted {
@@ -291,28 +291,33 @@ impl Import<'_> {
         }
         notices
     }
+}
 
-    /// Why this list of kernel functions says nothing of the kernel that was recorded.
-    fn kernel_gone(&self, about: &About, kallsyms: Option<&Path>) -> Option<String> {
-        let ours = rustix::system::uname();
-        let is_ours = ours.release().to_bytes() == about.release.as_bytes();
-        if kallsyms.is_none() && !is_ours {
-            return Some(format!(
-                "they are of kernel {}; give its list of functions with -kallsyms",
-                about.release
-            ));
-        }
-        let (symbol, recorded) = self.reference.as_ref()?;
-        let path = kallsyms.unwrap_or(Path::new(KALLSYMS));
-        match address_of(symbol, path) {
-            Ok(Some(address)) if address == *recorded => None,
-            // Addresses are hidden, which naming itself tells.
-            Ok(Some(0)) | Err(_) => None,
-            Ok(_) => Some(format!(
-                "{} is of another kernel, or of another start of it",
-                path.display()
-            )),
-        }
+/// Why this list of kernel functions, or this kernel's own, says nothing of the kernel that was recorded; `reference`: a symbol
+/// and where it was.
+pub(crate) fn kernel_gone(
+    about: &About,
+    reference: Option<&(Vec<u8>, u64)>,
+    kallsyms: Option<&Path>,
+) -> Option<String> {
+    let ours = rustix::system::uname();
+    let is_ours = ours.release().to_bytes() == about.release.as_bytes();
+    if kallsyms.is_none() && !is_ours {
+        return Some(format!(
+            "they are of kernel {}; give its list of functions with -kallsyms",
+            about.release
+        ));
+    }
+    let (symbol, recorded) = reference?;
+    let path = kallsyms.unwrap_or(Path::new(KALLSYMS));
+    match address_of(symbol, path) {
+        Ok(Some(address)) if address == *recorded => None,
+        // Addresses are hidden, which naming itself tells.
+        Ok(Some(0)) | Err(_) => None,
+        Ok(_) => Some(format!(
+            "{} is of another kernel, or of another start of it",
+            path.display()
+        )),
     }
 }
 

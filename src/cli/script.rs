@@ -1,7 +1,6 @@
 //! `perfcollect script perf.data`: what `perf script` prints.
 
 use std::io;
-use std::path::Path;
 
 use thiserror::Error;
 
@@ -10,8 +9,6 @@ use super::arguments::ScriptOptions;
 use crate::machine::Recorded;
 use crate::perf_data::{self, OpenError, Opened};
 use crate::script::{self, Fields};
-
-const KALLSYMS: &str = "/proc/kallsyms";
 
 #[derive(Debug, Error)]
 pub(super) enum ScriptError {
@@ -32,10 +29,10 @@ pub(super) fn run(options: &ScriptOptions) -> Result<(), ScriptError> {
         path: sysroot.map_or_else(String::new, |path| path.display().to_string()),
         error,
     })?;
-    let kallsyms = source.kallsyms.as_deref().unwrap_or(Path::new(KALLSYMS));
+    let kallsyms = source.kallsyms.as_deref();
     let fields = options.fields.unwrap_or_else(Fields::all);
     let out = io::stdout();
-    match script::print(&mut reader, recorded, Some(kallsyms), fields, out) {
+    match script::print(&mut reader, recorded, kallsyms, fields, out) {
         Ok(printed) if printed.lost > 0 => {
             eprintln!("the kernel dropped {} records", printed.lost);
         }

@@ -1,6 +1,7 @@
 //! What the machine looks like at the time of a record: processes, threads, what they have mapped as code.
 
 mod file;
+mod jit_host;
 mod mapped;
 mod maps;
 mod proc_fs;
@@ -10,6 +11,7 @@ mod recovered;
 mod root;
 
 pub use file::{CodeFile, Content, FileTable};
+pub use jit_host::JitHost;
 pub use mapped::{MappedFiles, MappedPlace};
 pub use maps::{AddressSpace, Backing, Mapping, Maps};
 pub use proc_fs::{
@@ -17,6 +19,6 @@ pub use proc_fs::{
     is_running, is_stopped, mapped_files, namespace_pid, new_namespace_threads, pids, start_ticks,
     thread_group, thread_names, threads, with_descendants,
 };
-pub use process::{Change, JitHost, Machine, ProcessRow, ThreadRow};
+pub use process::{Change, Machine, ProcessRow, ThreadRow};
 pub use recorded::Recorded;
 pub use root::{Root, executable};

@@ -11,7 +11,7 @@ use perfcollect_symbols::elf::ElfFile;
 use rustix::process::geteuid;
 
 use super::file::{Content, VDSO, Wanted, build_id, vdso_image};
-use super::process::JitHost;
+use super::jit_host::JitHost;
 use super::root::Root;
 use crate::trace::Pid;
 

@@ -10,8 +10,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::file::{CodeFile, Content, FileTable, VDSO, build_id, identity, vdso_image};
+use super::jit_host::{JitHost, perf_map};
 use super::proc_fs;
-use super::process::{JitHost, Machine, ProcessRow, perf_map};
+use super::process::{Machine, ProcessRow};
 use super::root::Root;
 use crate::trace::spool::{FileRow, JitHostRow};
 use crate::trace::{Pid, Recording};

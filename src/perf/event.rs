@@ -12,7 +12,8 @@ use thiserror::Error;
 
 use super::call_graph::CallGraph;
 use super::grant::Grant;
-use super::layout::{Layout, ParseError, USER_REGS};
+use super::layout::{Layout, ParseError};
+use super::sample_layout::USER_REGS;
 use crate::trace::Tid;
 
 const SAMPLE_TYPE: u32 = sys::PERF_SAMPLE_IP

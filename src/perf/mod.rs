@@ -18,6 +18,7 @@ mod record;
 pub(crate) mod recorded;
 mod ring;
 mod rings;
+mod sample_layout;
 mod session;
 mod threads;
 

@@ -11,6 +11,7 @@ mod about;
 mod archive;
 mod attribute;
 mod error;
+mod events;
 mod file_header;
 mod numbers;
 mod open;

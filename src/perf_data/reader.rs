@@ -1,19 +1,16 @@
 //! A whole recording: its records in order of time, each with the event that made it.
 
-use std::borrow::Cow;
 use std::io::{Cursor, Read, Seek};
 use std::ops::ControlFlow;
-
-use rustc_hash::FxHashMap;
 
 use super::about::{About, MAX_EVENTS};
 use super::attribute::Attribute;
 use super::error::{Damage, PerfDataError};
+use super::events::Events;
 use super::file_header;
 use super::numbers::{Numbers, Order};
 use super::record_stream::{HEADER_BYTES, RecordHeader, RecordStream, is_kernels, user};
 use super::rounds::Rounds;
-use super::swap;
 use super::thread_files::ThreadFiles;
 use crate::perf::{Layout, Record};
 use crate::trace::Nanos;
@@ -49,51 +46,6 @@ pub struct Reader<R> {
     first: Option<Vec<u8>>,
     rounds: Rounds,
     events: Events,
-}
-
-/// How to read the records of each event.
-#[derive(Default)]
-struct Events {
-    layouts: Vec<Layout>,
-    by_id: FxHashMap<u64, u32>,
-}
-
-impl Events {
-    /// Which event made a record; those that do not tell belong to the first.
-    fn of(&self, record: &[u8]) -> Option<u32> {
-        let first = self.layouts.first()?;
-        if self.layouts.len() == 1 {
-            return Some(0);
-        }
-        let id = first.event_of(record);
-        Some(id.and_then(|id| self.by_id.get(&id)).copied().unwrap_or(0))
-    }
-
-    /// Turns a record of the kernel's to the byte order of this machine.
-    fn turn(&self, record: &mut [u8], about: &About) {
-        if about.order == Order::Big {
-            swap::to_little(record, &about.events, |id| self.by_id.get(&id).copied());
-        }
-    }
-
-    /// When a record was made that was not turned; 0 if it is perf's own.
-    fn time_of_raw(&self, record: &[u8], about: &About) -> Nanos {
-        let header = RecordHeader::parse(record, about.order);
-        if !header.is_some_and(|header| is_kernels(header.kind)) {
-            return Nanos(0);
-        }
-        let mut turned = Cow::Borrowed(record);
-        if about.order == Order::Big {
-            self.turn(turned.to_mut(), about);
-        }
-        let event = self.of(&turned);
-        event.map_or(Nanos(0), |event| self.time(event, &turned))
-    }
-
-    fn time(&self, event: u32, record: &[u8]) -> Nanos {
-        let layout = &self.layouts[event as usize];
-        layout.time_of(record).unwrap_or_default()
-    }
 }
 
 impl<R: Read> Reader<R> {

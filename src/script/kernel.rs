@@ -8,6 +8,9 @@ use crate::perf::{CodeMapping, KernelCode};
 
 /// What the kernel's own mapping is called; the name of a symbol follows.
 const PROPER: &[u8] = b"[kernel.kallsyms]";
+/// How long the kernel may be with all that its mapping does not tell: the functions of its start, in which idle CPUs still are,
+/// lie behind the others.
+const IMAGE_BYTES: u64 = 64 << 20;
 /// Modules, and pieces of the kernel.
 const MAX_RANGES: usize = 1 << 16;
 
@@ -18,6 +21,8 @@ pub(super) struct Kernel {
     ranges: Vec<(u64, Range)>,
     /// What the kernel made at run time and is there now, by start.
     made: BTreeMap<u64, Range>,
+    /// Whether the list of functions is that of another kernel, or of another start of it.
+    pub(super) is_another: bool,
 }
 
 struct Range {
@@ -44,7 +49,7 @@ impl Kernel {
             return;
         }
         let end = mapping.start.saturating_add(mapping.len);
-        let range = match mapping.path.starts_with(PROPER) {
+        let range = match symbol_of(mapping).is_some() {
             true => Range::new(end, PROPER),
             false if is_listed => Range::new(end, mapping.path),
             false => Range::new(end, module_name(mapping.path)),
@@ -82,9 +87,17 @@ impl Kernel {
             return Some(*range.object.get_or_insert_with(object));
         }
         let behind = self.ranges.partition_point(|range| range.0 <= ip);
-        let (_, range) = self.ranges.get_mut(behind.checked_sub(1)?)?;
-        let object = || new(Object::Kernel(Arc::clone(&range.name)));
-        (ip < range.end).then(|| *range.object.get_or_insert_with(object))
+        let (start, range) = self.ranges.get_mut(behind.checked_sub(1)?)?;
+        let end = match *range.name == *PROPER {
+            true => range.end.max(start.saturating_add(IMAGE_BYTES)),
+            false => range.end,
+        };
+        let is_another = self.is_another;
+        let object = || match is_another {
+            true => new(Object::One(None, (*range.name).into())),
+            false => new(Object::Kernel(Arc::clone(&range.name))),
+        };
+        (ip < end).then(|| *range.object.get_or_insert_with(object))
     }
 
     /// All are to be numbered anew.
@@ -94,6 +107,11 @@ impl Kernel {
             range.object = None;
         }
     }
+}
+
+/// The symbol behind the name of the kernel's own mapping, which tells where that was.
+pub(super) fn symbol_of<'a>(mapping: &CodeMapping<'a>) -> Option<&'a [u8]> {
+    mapping.path.strip_prefix(PROPER)
 }
 
 /// `/lib/modules/6.1/kernel/fs/ext4/ext4.ko.xz` is `[ext4]`.

@@ -27,6 +27,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, ScopedJoinHandle};
 
+use crate::capture::kernel_gone;
 use crate::machine::{Machine, Recorded};
 use crate::perf_data::Reader;
 use crate::unwind::Unwinder;
@@ -38,6 +39,7 @@ use samples::Samples;
 use stacks::Stacks;
 use symbols::KernelList;
 
+const KALLSYMS: &str = "/proc/kallsyms";
 /// Chunks that wait to be written.
 const CHUNKS_AHEAD: usize = 4;
 /// Batches that wait to be printed: symbols of files that are met in them are read meanwhile.
@@ -52,7 +54,7 @@ pub struct Printed {
     pub lost: u64,
 }
 
-/// Prints a recording. One thread reads it and follows its processes, one makes the text, one writes it; two more read symbols.
+/// Prints a recording; `kallsyms`: the functions of its kernel, if it is not the one that runs here. One thread reads it and follows its processes, one makes the text, one writes it; two more read symbols.
 ///
 /// # Errors
 /// What `out` returns.
@@ -66,7 +68,9 @@ pub fn print<R: io::Read>(
     let about = &reader.about;
     recorded.learn(&about.host, &about.release, &about.build_ids);
     let event_width = about.events.iter().map(|event| event.name.len()).max();
-    let kernel = Arc::new(KernelList::new(kallsyms.map(Into::into)));
+    let is_ours = kernel_gone(about, None, kallsyms).is_none();
+    let list = kallsyms.unwrap_or(Path::new(KALLSYMS));
+    let kernel = Arc::new(KernelList::new(is_ours.then(|| list.into())));
     let is_full = AtomicBool::new(false);
     let (chunks, to_write) = mpsc::sync_channel(CHUNKS_AHEAD);
     let (written, spare_chunks) = mpsc::channel();
@@ -82,6 +86,7 @@ pub fn print<R: io::Read>(
         stacks: Stacks::default(),
         formats: Default::default(),
         printed: Printed::default(),
+        kallsyms,
         batch: Batch::default(),
         batches,
         spare: spare_batches,

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender};
 
@@ -10,9 +11,11 @@ use perf_event_open_sys::bindings as sys;
 use super::Printed;
 use super::batch::{Batch, Line, Stack};
 use super::fields::Fields;
+use super::kernel::symbol_of;
 use super::places::Places;
 use super::stacks::Stacks;
 use super::tracepoint::Formats;
+use crate::capture::kernel_gone;
 use crate::machine::Machine;
 use crate::perf::{CpuMode, Record, SampleRecord};
 use crate::perf_data::{About, Attribute, Entry, EventSource};
@@ -35,6 +38,8 @@ pub(super) struct Samples<'a> {
     /// Read from what the recording has of them, so many bytes.
     pub(super) formats: (usize, Formats),
     pub(super) printed: Printed,
+    /// The list of the kernel's functions, if not this kernel's own.
+    pub(super) kallsyms: Option<&'a Path>,
     pub(super) batch: Batch,
     /// To whom prints them, and back from there.
     pub(super) batches: SyncSender<Batch>,
@@ -56,7 +61,13 @@ impl Samples<'_> {
             }
             Record::Mapping(mapping) if mapping.pid.0 < 0 => {
                 let is_listed = about.build_ids.contains_key(mapping.path);
-                self.places.kernel.map(mapping, is_listed);
+                let kernel = &mut self.places.kernel;
+                kernel.map(mapping, is_listed);
+                if let Some(symbol) = symbol_of(mapping).filter(|symbol| !symbol.is_empty()) {
+                    let reference = (symbol.to_vec(), mapping.file_offset);
+                    kernel.is_another =
+                        kernel_gone(about, Some(&reference), self.kallsyms).is_some();
+                }
             }
             Record::KernelCode(code) => {
                 self.places.kernel.follow(code);

@@ -26,26 +26,71 @@ const MAX_CPP_RECURSION: u32 = 160;
 /// ```
 #[must_use]
 pub fn demangle(name: &[u8]) -> Cow<'_, str> {
-    demangled(name, DemangleOptions::default())
-        .map_or_else(|| String::from_utf8_lossy(name), Cow::Owned)
+    let options = DemangleOptions::default().hide_expression_literal_types();
+    demangled(name, options).map_or_else(|| String::from_utf8_lossy(name), Cow::Owned)
 }
 
-/// The same without the parameters of C++ functions and without what compilers append to Rust's, as perf prints them: `foo`,
-/// `foo [clone .cold]`.
+/// The same without the parameters of functions and without what compilers append, as perf prints them: `foo`. Numbers in
+/// templates have their type, `a<8u>`.
 #[must_use]
 pub fn demangle_bare(name: &[u8]) -> Cow<'_, str> {
-    let suffix = match name {
-        [b'_', b'R', ..] => memchr::memchr(b'.', name),
-        _ => memchr::memmem::find(name, b".llvm.").filter(|&end| {
-            let base = std::str::from_utf8(&name[..end]);
-            base.is_ok_and(|base| rust(base).is_some())
-        }),
+    let suffix = match name.ends_with(PLT_SUFFIX.as_bytes()) {
+        true => b"",
+        false => split_clone_suffix(name).1,
     };
     let bare = demangled(
-        suffix.map_or(name, |suffix| &name[..suffix]),
+        &name[..name.len() - suffix.len()],
         DemangleOptions::default().no_params().no_return_type(),
     );
-    bare.map_or_else(|| String::from_utf8_lossy(name), Cow::Owned)
+    let Some(mut bare) = bare else {
+        return String::from_utf8_lossy(name);
+    };
+    // What stands behind parameters, and the comma before an empty list of arguments.
+    bare.truncate(bare.strip_suffix(" const").unwrap_or(&bare).len());
+    if bare.contains(", >") {
+        bare = bare.replace(", >", ">");
+    }
+    for (cast, suffix) in CASTS {
+        bare = suffix_literals(bare, cast, suffix);
+    }
+    bare.into()
+}
+
+/// How types of numbers are written before them and behind them.
+const CASTS: [(&str, &str); 6] = [
+    ("(int)", ""),
+    ("(unsigned int)", "u"),
+    ("(long)", "l"),
+    ("(unsigned long)", "ul"),
+    ("(long long)", "ll"),
+    ("(unsigned long long)", "ull"),
+];
+
+/// `(unsigned int)8` is `8u`.
+fn suffix_literals(name: String, cast: &str, suffix: &str) -> String {
+    let mut pieces = name.split(cast);
+    let Some(mut out) = pieces.next().map(str::to_owned) else {
+        return name;
+    };
+    if out.len() == name.len() {
+        return name;
+    }
+    for piece in pieces {
+        let is_digit = |&byte: &u8| byte.is_ascii_digit();
+        let sign = usize::from(piece.starts_with('-'));
+        let digits = piece.bytes().skip(sign).take_while(is_digit).count();
+        let (number, rest) = match digits {
+            0 => ("", piece),
+            _ => piece.split_at_checked(sign + digits).unwrap_or(("", piece)),
+        };
+        for part in match number {
+            "" => [cast, rest, ""],
+            number => [number, suffix, rest],
+        } {
+            out.push_str(part);
+        }
+    }
+    out
 }
 
 fn demangled(name: &[u8], options: DemangleOptions) -> Option<String> {
@@ -134,9 +179,7 @@ fn cpp(name: &str, options: DemangleOptions) -> Option<String> {
         return None;
     }
     let mut out = Bounded::default();
-    let options = options
-        .recursion_limit(MAX_CPP_RECURSION)
-        .hide_expression_literal_types();
+    let options = options.recursion_limit(MAX_CPP_RECURSION);
     symbol.structured_demangle(&mut out, &options).ok()?;
     Some(thunk(&out.text).unwrap_or(out.text))
 }
@@ -208,6 +251,25 @@ mod tests {
             demangle(b"_ZTv0_n24_N1a1bD1Ev"),
             "virtual thunk to a::b::~b()"
         );
+    }
+
+    #[test]
+    fn bare_names_are_those_of_perf() {
+        for (name, bare) in [
+            (&b"_ZN1a1bEi"[..], "a::b"),
+            (b"_ZN1a1bEi.cold", "a::b"),
+            (b"_ZL3foov.llvm.5113162178513204800", "foo"),
+            (b"_ZN1aILj8ELm9EE1bEv", "a<8u, 9ul>::b"),
+            (b"_ZN1aILin1ELb1EE1bEv", "a<-1, true>::b"),
+            (b"_ZN1aIiJEE1bEv", "a<int>::b"),
+            (
+                b"_ZZN1a1bEiENKUlvE_clEv",
+                "a::b(int)::{lambda()#1}::operator()",
+            ),
+            (b"foo.cold", "foo.cold"),
+        ] {
+            assert_eq!(demangle_bare(name), bare);
+        }
     }
 
     #[test]

@@ -1,0 +1,172 @@
+//! The fields of a sample, in the order in which the kernel writes them.
+
+use perf_event_open_sys::bindings as sys;
+
+use super::layout::{Fields, Layout, ParseError};
+use super::record::{Abi, Calls, CpuMode, Registers, SampleRecord, U64s};
+use crate::trace::{Cpu, Nanos, Pid, Tid};
+
+/// User registers in the order of their bits (`asm/perf_regs.h`, x86).
+const REG_BP: u32 = 6;
+const REG_SP: u32 = 7;
+const REG_IP: u32 = 8;
+/// All that unwinding needs: 24 bytes a sample.
+pub(super) const USER_REGS: u64 = 1 << REG_BP | 1 << REG_SP | 1 << REG_IP;
+
+impl Layout {
+    pub(super) fn sample<'a>(
+        &self,
+        mut fields: Fields<'a>,
+        misc: u32,
+    ) -> Result<SampleRecord<'a>, ParseError> {
+        let mut sample = SampleRecord {
+            mode: match misc & sys::PERF_RECORD_MISC_CPUMODE_MASK {
+                sys::PERF_RECORD_MISC_KERNEL => CpuMode::Kernel,
+                sys::PERF_RECORD_MISC_USER => CpuMode::User,
+                _ => CpuMode::Other,
+            },
+            ip: 0,
+            pid: Pid(0),
+            tid: Tid(0),
+            time: Nanos(0),
+            cpu: Cpu(0),
+            period: 0,
+            event: 0,
+            callchain: U64s(&[]),
+            calls: Calls::default(),
+            raw: &[],
+            abi: Abi::None,
+            registers: None,
+            stack: &[],
+        };
+        if self.has(sys::PERF_SAMPLE_IDENTIFIER) {
+            sample.event = fields.u64("identifier")?;
+        }
+        if self.has(sys::PERF_SAMPLE_IP) {
+            sample.ip = fields.u64("ip")?;
+        }
+        if self.has(sys::PERF_SAMPLE_TID) {
+            (sample.pid, sample.tid) = (fields.pid()?, fields.tid()?);
+        }
+        if self.has(sys::PERF_SAMPLE_TIME) {
+            sample.time = Nanos(fields.u64("time")?);
+        }
+        if self.has(sys::PERF_SAMPLE_ADDR) {
+            fields.u64("addr")?;
+        }
+        if self.has(sys::PERF_SAMPLE_ID) {
+            sample.event = fields.u64("id")?;
+        }
+        if self.has(sys::PERF_SAMPLE_STREAM_ID) {
+            fields.u64("stream id")?;
+        }
+        if self.has(sys::PERF_SAMPLE_CPU) {
+            sample.cpu = Cpu(fields.u32("cpu")?);
+            fields.u32("reserved half of cpu")?;
+        }
+        if self.has(sys::PERF_SAMPLE_PERIOD) {
+            sample.period = fields.u64("period")?;
+        }
+        if self.has(sys::PERF_SAMPLE_READ) {
+            self.skip_counts(&mut fields)?;
+        }
+        if self.has(sys::PERF_SAMPLE_CALLCHAIN) {
+            let count = fields.u64("callchain length")?;
+            let bytes = usize::try_from(count)
+                .ok()
+                .and_then(|count| count.checked_mul(8));
+            sample.callchain = fields.get("callchain", |b| b.take(bytes?)).map(U64s)?;
+        }
+        if self.has(sys::PERF_SAMPLE_RAW) {
+            let len = fields.u32("raw size")?;
+            sample.raw = fields.get("raw data", |b| b.take(len as usize))?;
+        }
+        if self.has(sys::PERF_SAMPLE_BRANCH_STACK) {
+            sample.calls = self.branches(&mut fields)?;
+        }
+        if self.has(sys::PERF_SAMPLE_REGS_USER) {
+            self.registers(&mut fields, &mut sample)?;
+        }
+        if self.has(sys::PERF_SAMPLE_STACK_USER) {
+            sample.stack = stack(&mut fields)?;
+        }
+        Ok(sample)
+    }
+
+    /// `read_format`'s struct: one count, or all of a group.
+    fn skip_counts(&self, fields: &mut Fields<'_>) -> Result<(), ParseError> {
+        let has = |bit: u32| usize::from(self.format.read_format & u64::from(bit) != 0);
+        let times =
+            has(sys::PERF_FORMAT_TOTAL_TIME_ENABLED) + has(sys::PERF_FORMAT_TOTAL_TIME_RUNNING);
+        let of_each = 1 + has(sys::PERF_FORMAT_ID) + has(sys::PERF_FORMAT_LOST);
+        let counters = match has(sys::PERF_FORMAT_GROUP) {
+            0 => 1,
+            _ => fields.u64("counters of the group")?,
+        };
+        let bytes = usize::try_from(counters).ok().and_then(|counters| {
+            counters
+                .checked_mul(of_each)?
+                .checked_add(times)?
+                .checked_mul(8)
+        });
+        fields.get("counts", |b| b.take(bytes?)).map(drop)
+    }
+
+    /// A branch stack, if it is one of calls.
+    fn branches<'a>(&self, fields: &mut Fields<'a>) -> Result<Calls<'a>, ParseError> {
+        let has = |bit: u32| self.format.branch_type & u64::from(bit) != 0;
+        let count = fields.u64("branches")?;
+        if has(sys::PERF_SAMPLE_BRANCH_HW_INDEX) {
+            fields.u64("index of the branches")?;
+        }
+        let bytes_of = |each: usize| usize::try_from(count).ok()?.checked_mul(each);
+        let branches = fields.get("branch stack", |b| b.take(bytes_of(Calls::ENTRY_BYTES)?))?;
+        if has(sys::PERF_SAMPLE_BRANCH_COUNTERS) {
+            fields.get("branch counters", |b| b.take(bytes_of(8)?))?;
+        }
+        Ok(match has(sys::PERF_SAMPLE_BRANCH_CALL_STACK) {
+            true => Calls(branches),
+            false => Calls::default(),
+        })
+    }
+
+    fn registers(
+        &self,
+        fields: &mut Fields<'_>,
+        sample: &mut SampleRecord<'_>,
+    ) -> Result<(), ParseError> {
+        sample.abi = match u32::try_from(fields.u64("registers' abi")?) {
+            Ok(sys::PERF_SAMPLE_REGS_ABI_64) => Abi::Bits64,
+            Ok(sys::PERF_SAMPLE_REGS_ABI_32) => Abi::Bits32,
+            _ => return Ok(()),
+        };
+        let mut registers = Registers {
+            ip: 0,
+            sp: 0,
+            bp: 0,
+        };
+        for bit in (0..u64::BITS).filter(|bit| self.format.user_regs >> bit & 1 != 0) {
+            let value = fields.u64("registers")?;
+            match bit {
+                REG_BP => registers.bp = value,
+                REG_SP => registers.sp = value,
+                REG_IP => registers.ip = value,
+                _ => {}
+            }
+        }
+        let usable = sample.abi == Abi::Bits64 && !self.format.foreign_registers;
+        sample.registers = usable.then_some(registers);
+        Ok(())
+    }
+}
+
+/// `u64 size; char data[size]; u64 dyn_size`, of which only `dyn_size` bytes hold anything; all absent if size is 0.
+fn stack<'a>(fields: &mut Fields<'a>) -> Result<&'a [u8], ParseError> {
+    let size = fields.u64("stack size")?;
+    if size == 0 {
+        return Ok(&[]);
+    }
+    let data = fields.get("stack", |b| b.take(usize::try_from(size).ok()?))?;
+    let filled = fields.u64("filled stack size")?.min(size) as usize;
+    Ok(&data[..filled])
+}
