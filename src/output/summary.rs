@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::label::{self, Interner};
 use super::sanitize;
+use super::time_zero::TimeZero;
 use crate::download::BuildId;
 use crate::trace::{
     CaptureInfo, FrameId, FunctionId, FunctionKind, Module, NameCount, Process, Quality, StackId,
@@ -31,6 +32,9 @@ pub struct Summary {
     pub format_version: u32,
     /// How the trace came to be.
     pub info: CaptureInfo,
+    /// The moment from which PerfView counts, in nanoseconds on the clock of the trace; `None` in traces of before.
+    #[serde(default)]
+    pub time_zero_ns: Option<i64>,
     /// Whether over 10 % of what happened was lost: what the trace shows may be far from it.
     #[serde(default)]
     pub incomplete: bool,
@@ -110,6 +114,7 @@ impl Summary {
         Self {
             format_version: FORMAT_VERSION,
             info: trace.info.clone(),
+            time_zero_ns: Some(TimeZero::of(trace).unmoved()),
             incomplete: trace.quality.losses.is_incomplete(),
             samples: trace.samples.len() as u64,
             cpu_ms: ms(trace.samples.iter().map(|sample| sample.weight.0).sum()),

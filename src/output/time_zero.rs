@@ -40,6 +40,11 @@ impl TimeZero {
         }
     }
 
+    /// On the clock of the trace, not moved: negative where the machine had just started.
+    pub(super) fn unmoved(self) -> i64 {
+        self.zero as i64 - self.shift as i64
+    }
+
     /// On the clock of the trace, moved.
     pub(super) fn monotonic(self) -> u64 {
         self.zero

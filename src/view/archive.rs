@@ -9,7 +9,7 @@ use zip::ZipArchive;
 use zip::result::ZipError;
 
 use super::hot_path::{HotPath, Step};
-use crate::output::archive::{FLAME_GRAPH, FOLDED, FOLDER_SUFFIX, SUMMARY};
+use crate::output::archive::{FLAME_GRAPH, FOLDED, FOLDER_SUFFIX, RAW_EVENTS, SUMMARY};
 use crate::output::sanitize::{entry_name, terminal};
 use crate::output::summary::{FORMAT_VERSION, Summary};
 
@@ -34,7 +34,7 @@ pub enum ViewError {
         source: io::Error,
     },
     /// The file is no archive, or a damaged one.
-    #[error("{} is not a trace: {source}", path.display())]
+    #[error("{} is not a trace: {source}; view reads the .trace.zip, PerfView also the .nettrace", path.display())]
     Zip {
         /// The file.
         path: PathBuf,
@@ -98,6 +98,20 @@ pub enum ViewError {
         /// Samples in the summary.
         summary: u64,
     },
+    /// No process of the trace has this id or name.
+    #[error("the trace has no events of a process {wanted}; it has those of: {there}")]
+    NoProcess {
+        /// What was asked for.
+        wanted: String,
+        /// What there is: ids and names.
+        there: String,
+    },
+    /// It was captured without events, or without keeping them.
+    #[error(
+        "the trace holds no streams of events ({RAW_EVENTS}): it was captured with -nolttng, -noraw or a profile without events, \
+         or no .NET process ran; PerfView shows what else there is"
+    )]
+    NoEvents,
     /// The report could not be printed.
     #[error("cannot print the report: {0}")]
     Print(#[source] io::Error),

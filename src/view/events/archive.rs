@@ -61,7 +61,7 @@ pub(super) fn read(path: &Path) -> Result<Events, ViewError> {
         streams.push(stream.with_threads(threads.collect()));
     }
     match streams.is_empty() {
-        true => Err(ViewError::Missing { entry: RAW_EVENTS }),
+        true => Err(ViewError::NoEvents),
         false => Ok(Events {
             summary,
             streams: EventStreams::new(streams),

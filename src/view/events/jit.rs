@@ -70,6 +70,12 @@ impl Compiler {
     }
 
     fn print(&self, processes: &Processes, out: &mut impl Write) -> io::Result<()> {
+        if self.methods.is_empty() {
+            return writeln!(
+                out,
+                "no methods compiled, or their events were not asked for (keyword jit, level verbose)"
+            );
+        }
         let all = |of: fn(&Method) -> u64| sum(self.methods.iter().map(of));
         writeln!(
             out,

@@ -15,9 +15,14 @@ use archive::Events;
 
 use super::ViewError;
 use crate::dotnet::nettrace::Value;
-use crate::output::sanitize::terminal;
+use crate::output::sanitize::{cut, terminal};
 use crate::output::summary::Summary;
 use crate::trace::{EventStreams, Nanos, Pid, RuntimeEvent};
+
+/// Processes that are named where the wanted one is not there.
+const LISTED: usize = 20;
+/// Of a command line, what stands above a table, in bytes.
+const MAX_COMMAND_LINE_BYTES: usize = 200;
 
 /// What is shown of a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -46,6 +51,21 @@ pub fn view(
     out: &mut impl Write,
 ) -> Result<(), ViewError> {
     let Events { summary, streams } = archive::read(path)?;
+    let processes = Processes::new(&summary);
+    if let Some(wanted) = process
+        && !processes
+            .there(&streams)
+            .any(|pid| processes.is_wanted(pid, process))
+    {
+        let there: Vec<_> = processes.there(&streams).take(LISTED).collect();
+        let there = there
+            .iter()
+            .map(|&pid| format!("{pid} {}", processes.name(pid)));
+        return Err(ViewError::NoProcess {
+            wanted: wanted.into(),
+            there: there.collect::<Vec<_>>().join(", "),
+        });
+    }
     print(&streams, &summary, viewer, process, out).map_err(ViewError::Print)
 }
 
@@ -61,20 +81,67 @@ pub fn print(
     out: &mut impl Write,
 ) -> io::Result<()> {
     let processes = Processes::new(summary);
+    let mut read: FxHashMap<i32, u64> = FxHashMap::default();
     let wanted = streams
         .iter()
-        .filter(|event| processes.is_wanted(event.process, process));
+        .filter(|event| processes.is_wanted(event.process, process))
+        .inspect(|event| *read.entry(event.process.0).or_default() += 1);
     match viewer {
         Viewer::Gc => gc::print(wanted, &processes, out),
         Viewer::Jit => jit::print(wanted, &processes, out),
         Viewer::Report | Viewer::Events => list::print(wanted, &processes, out),
+    }?;
+    let told = summary.quality.events.iter();
+    for told in told.filter(|told| processes.is_wanted(Pid(told.pid), process)) {
+        let read = read.get(&told.pid).copied().unwrap_or(0);
+        let pid = told.pid;
+        if !told.cut.is_empty() {
+            writeln!(
+                out,
+                "process {pid}: its events end early: {}",
+                terminal(&told.cut)
+            )?;
+        }
+        if told.dropped > 0 {
+            writeln!(
+                out,
+                "process {pid}: its runtime dropped {} events",
+                told.dropped
+            )?;
+        }
+        // Lives of one id are read together.
+        if read < told.events {
+            let all = told.events;
+            writeln!(
+                out,
+                "process {pid}: its stream is damaged, {read} of {all} events can be read"
+            )?;
+        }
     }
+    Ok(())
 }
 
-/// Names of the processes, and when the capture began.
+/// What the processes are called, and from when PerfView counts.
 struct Processes {
-    names: FxHashMap<i32, String>,
-    start_ns: u64,
+    names: FxHashMap<i32, Name>,
+    zero_ns: i64,
+}
+
+struct Name {
+    name: String,
+    command_line: String,
+}
+
+impl Name {
+    /// Whether it is this: a name, or a program on the command line with or without its `.dll`.
+    fn is(&self, wanted: &str) -> bool {
+        let is = |name: &str| name.eq_ignore_ascii_case(wanted);
+        is(&self.name)
+            || self.command_line.split(' ').any(|word| {
+                let file = word.rsplit('/').next().unwrap_or(word);
+                is(file) || file.strip_suffix(".dll").is_some_and(is)
+            })
+    }
 }
 
 impl Processes {
@@ -82,30 +149,48 @@ impl Processes {
         let processes = summary.processes.iter();
         Self {
             names: processes
-                .map(|process| (process.pid, process.name.clone()))
+                .map(|process| {
+                    let name = Name {
+                        name: process.name.clone(),
+                        command_line: process.command_line.clone(),
+                    };
+                    (process.pid, name)
+                })
                 .collect(),
-            start_ns: summary.info.start_ns,
+            zero_ns: summary.time_zero_ns.unwrap_or(summary.info.start_ns as i64),
         }
     }
 
     fn name(&self, pid: Pid) -> &str {
-        self.names.get(&pid.0).map_or("", |name| name)
+        self.names.get(&pid.0).map_or("", |name| &name.name)
+    }
+
+    /// Those with a stream.
+    fn there(&self, streams: &EventStreams) -> impl Iterator<Item = Pid> {
+        streams.streams().iter().map(|stream| stream.process)
     }
 
     fn is_wanted(&self, pid: Pid, wanted: Option<&str>) -> bool {
         wanted.is_none_or(|wanted| {
-            pid.to_string() == wanted || self.name(pid).eq_ignore_ascii_case(wanted)
+            let name = self.names.get(&pid.0);
+            pid.to_string() == wanted || name.is_some_and(|name| name.is(wanted))
         })
     }
 
-    /// Milliseconds since sampling began; events may have come before.
+    /// Milliseconds since time zero, as PerfView shows them.
     fn ms(&self, time: Nanos) -> f64 {
-        (i128::from(time.0) - i128::from(self.start_ns)) as f64 / 1e6
+        (i128::from(time.0) - i128::from(self.zero_ns)) as f64 / 1e6
     }
 
     /// The line above the table of a process.
     fn heading(&self, pid: Pid, out: &mut impl Write) -> io::Result<()> {
-        writeln!(out, "\nprocess {pid} {}", terminal(self.name(pid)))
+        let command_line = self.names.get(&pid.0).map_or("", |name| &name.command_line);
+        let command_line = cut(command_line, MAX_COMMAND_LINE_BYTES);
+        write!(out, "\nprocess {pid} {}", terminal(self.name(pid)))?;
+        match command_line {
+            "" => writeln!(out),
+            command_line => writeln!(out, " - {}", terminal(command_line)),
+        }
     }
 }
 

@@ -33,6 +33,12 @@ const REASONS: [&str; 18] = [
 ];
 
 fn print_heap(heap: &Heap, processes: &Processes, out: &mut impl Write) -> io::Result<()> {
+    if heap.rows.is_empty() {
+        return writeln!(
+            out,
+            "no collections, or their events were not asked for (keyword gc)"
+        );
+    }
     let pauses = || heap.complete().map(|row| row.pause_ns);
     let of = |generation| {
         let of = heap.complete().filter(|row| row.generation == generation);
