@@ -22,7 +22,8 @@ pub(super) enum ScriptError {
 
 pub(super) fn run(options: &ScriptOptions) -> Result<(), ScriptError> {
     let source = &options.source;
-    let Opened { mut reader, beside } = perf_data::open(&source.recording)?;
+    let recording = options.input.as_ref().unwrap_or(&source.recording);
+    let Opened { mut reader, beside } = perf_data::open(recording)?;
     let sysroot = source.sysroot.as_deref();
     let recorded = Recorded::new(sysroot, beside.place());
     let recorded = recorded.map_err(|error| ScriptError::Sysroot {

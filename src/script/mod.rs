@@ -18,7 +18,7 @@ mod stacks;
 mod symbols;
 mod tracepoint;
 
-pub use fields::{Fields, UnknownField};
+pub use fields::{Fields, FieldsError};
 
 use std::io::{self, Write};
 use std::path::Path;
