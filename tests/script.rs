@@ -296,6 +296,18 @@ fn fields_are_chosen_as_in_perf() {
         &["-F", "4999", "-g"],
         ["sh", "-c", "ls -lR /usr/share >/dev/null"],
     );
+    let all_but_cpu = "comm,pid,tid,time,period,event,ip,sym,dso";
+    for (fields, ours) in [("pid,time,", "pid,time,"), (all_but_cpu, "-cpu,+pid")] {
+        let mut perf = Command::new("perf");
+        perf.args(["script", "--no-inline", "-F", fields, "-i"])
+            .arg(&file);
+        let theirs = String::from_utf8_lossy(&perf.output().unwrap().stdout).into_owned();
+        let mut script = Command::new(perfcollect());
+        script.args(["script", "-f", "--header", "--no-inline", "-F", ours, "-i"]);
+        let ours = run(script.arg(&file), LIMIT).expect_success().stdout;
+        assert_eq!(samples(&theirs).len(), samples(&ours).len());
+        assert_eq!(samples(&theirs)[0][0], samples(&ours)[0][0]);
+    }
     for fields in [
         "pid,time",
         "comm,tid,event",

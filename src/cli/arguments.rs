@@ -217,9 +217,28 @@ pub(super) struct ConvertOptions {
 pub(super) struct ScriptOptions {
     #[command(flatten)]
     pub(super) source: RecordingOptions,
-    /// What to print
-    #[arg(short = 'F', long, value_name = "FIELD[,FIELD...]", value_parser = Fields::from_str)]
+    /// The recording, as perf script takes it
+    #[arg(short, long, value_name = "FILE", conflicts_with = "recording")]
+    pub(super) input: Option<PathBuf>,
+    /// What to print; +FIELD adds to what is printed by default (all), -FIELD leaves out
+    #[arg(short = 'F', long, value_name = "FIELD[,FIELD...]", value_parser = Fields::from_str, allow_hyphen_values = true)]
     pub(super) fields: Option<Fields>,
+    #[command(flatten)]
+    pub(super) ignored: IgnoredOptions,
+}
+
+/// Options of perf script that change nothing here.
+#[derive(Args, Clone, Copy, Debug)]
+pub(super) struct IgnoredOptions {
+    /// As perf script has it: inlined functions are never shown
+    #[arg(long)]
+    pub(super) no_inline: bool,
+    /// As perf script has it: whose the recording is does not matter
+    #[arg(short, long)]
+    pub(super) force: bool,
+    /// As perf script has it: no header is shown
+    #[arg(long)]
+    pub(super) header: bool,
 }
 
 /// Print what is in a trace: the summary and the top methods, or the events of its .NET runtimes.

@@ -4,10 +4,19 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// A name that is no field.
+/// Why a list of fields cannot be shown.
 #[derive(Debug, Error, PartialEq, Eq)]
-#[error("no field is called {0:?}; there are: {NAMES}")]
-pub struct UnknownField(String);
+pub enum FieldsError {
+    /// A name that is no field.
+    #[error("no field is called {0:?}; there are: {NAMES}")]
+    Unknown(String),
+    /// A list of fields, and changes of it.
+    #[error("fields cannot be named and added (+) or left out (-) in one list")]
+    Mixed,
+    /// Nothing would be shown.
+    #[error("no field is left; there are: {NAMES}")]
+    None,
+}
 
 const NAMES: &str = "comm,pid,tid,cpu,time,period,event,ip,sym,dso,trace";
 
@@ -44,12 +53,12 @@ impl Fields {
     pub fn all() -> Self {
         let mut fields = Self::default();
         NAMES.split(',').for_each(|name| {
-            fields.set(name);
+            fields.set(name, true);
         });
         fields
     }
 
-    fn set(&mut self, name: &str) -> bool {
+    fn set(&mut self, name: &str, is_shown: bool) -> bool {
         *match name {
             "comm" => &mut self.comm,
             "pid" => &mut self.pid,
@@ -63,22 +72,34 @@ impl Fields {
             "dso" => &mut self.dso,
             "trace" => &mut self.trace,
             _ => return false,
-        } = true;
+        } = is_shown;
         true
     }
 }
 
 impl FromStr for Fields {
-    type Err = UnknownField;
+    type Err = FieldsError;
 
-    fn from_str(text: &str) -> Result<Self, UnknownField> {
-        let mut fields = Self::default();
-        for name in text.split(',').map(str::trim) {
-            if !fields.set(name) {
-                return Err(UnknownField(name.into()));
+    fn from_str(text: &str) -> Result<Self, FieldsError> {
+        let words = text.split(',').map(str::trim);
+        let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
+        let is_change = |word: &&str| word.starts_with(['+', '-']);
+        let mut fields = match words.iter().filter(|word| is_change(word)).count() {
+            0 => Self::default(),
+            changes if changes == words.len() => Self::all(),
+            _ => return Err(FieldsError::Mixed),
+        };
+        for word in words {
+            // An option's spelling doubles the first dash.
+            let name = word.trim_start_matches(['+', '-']);
+            if !fields.set(name, !word.starts_with('-')) {
+                return Err(FieldsError::Unknown(name.into()));
             }
         }
-        Ok(fields)
+        match fields == Self::default() {
+            true => Err(FieldsError::None),
+            false => Ok(fields),
+        }
     }
 }
 
@@ -89,8 +110,22 @@ mod tests {
     #[test]
     fn fields_have_perfs_names() {
         assert_eq!(NAMES.parse(), Ok(Fields::all()));
-        let fields: Fields = "pid, ip".parse().unwrap_or_default();
+        let fields: Fields = "pid, ip,".parse().unwrap_or_default();
         assert!(fields.pid && fields.ip && !fields.tid);
-        assert_eq!("pid,x".parse::<Fields>(), Err(UnknownField("x".into())));
+        let fields: Fields = "--cpu,+pid,-time".parse().unwrap_or_default();
+        let expected = Fields {
+            cpu: false,
+            time: false,
+            ..Fields::all()
+        };
+        assert_eq!(fields, expected);
+        for (text, error) in [
+            ("pid,x", FieldsError::Unknown("x".into())),
+            ("sw:comm", FieldsError::Unknown("sw:comm".into())),
+            ("comm,+pid", FieldsError::Mixed),
+            (",", FieldsError::None),
+        ] {
+            assert_eq!(text.parse::<Fields>(), Err(error));
+        }
     }
 }

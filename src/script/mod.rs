@@ -18,7 +18,7 @@ mod stacks;
 mod symbols;
 mod tracepoint;
 
-pub use fields::{Fields, UnknownField};
+pub use fields::{Fields, FieldsError};
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -46,12 +46,14 @@ const CHUNKS_AHEAD: usize = 4;
 const BATCHES_AHEAD: usize = 64;
 
 /// What is left to tell when all is printed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Printed {
     /// Samples.
     pub samples: u64,
     /// Records and samples the kernel dropped.
     pub lost: u64,
+    /// Why functions of the kernel have no names.
+    pub foreign_kernel: Option<String>,
 }
 
 /// Prints a recording; `kallsyms`: the functions of its kernel, if it is not the one that runs here. One thread reads it and follows its processes, one makes the text, one writes it; two more read symbols.
@@ -68,7 +70,8 @@ pub fn print<R: io::Read>(
     let about = &reader.about;
     recorded.learn(&about.host, &about.release, &about.build_ids);
     let event_width = about.events.iter().map(|event| event.name.len()).max();
-    let is_ours = kernel_gone(about, None, kallsyms).is_none();
+    let foreign_kernel = kernel_gone(about, None, kallsyms);
+    let is_ours = foreign_kernel.is_none();
     let list = kallsyms.unwrap_or(Path::new(KALLSYMS));
     let kernel = Arc::new(KernelList::new(is_ours.then(|| list.into())));
     let is_full = AtomicBool::new(false);
@@ -85,7 +88,10 @@ pub fn print<R: io::Read>(
         places: Places::new(ahead),
         stacks: Stacks::default(),
         formats: Default::default(),
-        printed: Printed::default(),
+        printed: Printed {
+            foreign_kernel,
+            ..Printed::default()
+        },
         kallsyms,
         batch: Batch::default(),
         batches,

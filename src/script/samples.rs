@@ -65,8 +65,9 @@ impl Samples<'_> {
                 kernel.map(mapping, is_listed);
                 if let Some(symbol) = symbol_of(mapping).filter(|symbol| !symbol.is_empty()) {
                     let reference = (symbol.to_vec(), mapping.file_offset);
-                    kernel.is_another =
-                        kernel_gone(about, Some(&reference), self.kallsyms).is_some();
+                    let why = kernel_gone(about, Some(&reference), self.kallsyms);
+                    kernel.is_another = why.is_some();
+                    self.printed.foreign_kernel = why;
                 }
             }
             Record::KernelCode(code) => {

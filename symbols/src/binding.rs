@@ -27,8 +27,14 @@ impl Binding {
     /// (`malloc` before `__libc_malloc`), then what `aliases` says.
     pub(crate) fn rank(self, name: &[u8], aliases: Aliases) -> u32 {
         const MOST_UNDERSCORES: usize = 15;
+        let of_mangling = match aliases {
+            // perf has demangled the names when it chooses.
+            Aliases::AsPerf if name.starts_with(b"_Z") || name.starts_with(b"_R") => 1,
+            _ => 0,
+        };
         let underscores = name
             .iter()
+            .skip(of_mangling)
             .take(MOST_UNDERSCORES)
             .take_while(|&&byte| byte == b'_')
             .count();
@@ -59,5 +65,7 @@ mod tests {
         let as_perf = |name: &str| Binding::Local.rank(name.as_bytes(), Aliases::AsPerf);
         assert!(as_perf("__GI___execve") < as_perf("__GI_execve"));
         assert!(as_perf("execve") < as_perf("__GI_execve"));
+        assert!(as_perf("_ZN4llvm4Pass7preparevE") < as_perf("LLVMIsMultithreaded"));
+        assert!(as_perf("_ZN4llvm4Pass7preparevE") < as_perf("_init"));
     }
 }

@@ -11,6 +11,7 @@ pub const MAX_MANGLED_BYTES: usize = 4096;
 pub const MAX_DEMANGLED_BYTES: usize = 64 << 10;
 /// What stands behind the name of the function that a stub of the procedure linkage table jumps to.
 pub(crate) const PLT_SUFFIX: &str = "@plt";
+const COMMA: &str = ", ";
 /// Depth of nested types; c++filt stops at 2048 of smaller frames, names of real libraries need less than 60.
 const MAX_CPP_RECURSION: u32 = 160;
 
@@ -199,6 +200,8 @@ fn thunk(text: &str) -> Option<String> {
 #[derive(Default)]
 struct Bounded {
     text: String,
+    /// A comma was written last: nothing comes of an empty list of arguments (`V<4, >`).
+    is_comma: bool,
 }
 
 impl fmt::Write for Bounded {
@@ -206,6 +209,10 @@ impl fmt::Write for Bounded {
         if self.text.len().saturating_add(text.len()) > MAX_DEMANGLED_BYTES {
             return Err(fmt::Error);
         }
+        if self.is_comma && matches!(text, ">" | ")") {
+            self.text.truncate(self.text.len() - COMMA.len());
+        }
+        self.is_comma = text == COMMA;
         self.text.push_str(text);
         Ok(())
     }
@@ -239,6 +246,21 @@ mod tests {
             demangle(b"_Z3fooi.constprop.0.isra.0"),
             "foo(int) [clone .constprop.0] [clone .isra.0]"
         );
+    }
+
+    #[test]
+    fn an_empty_list_of_arguments_leaves_no_comma() {
+        for (name, written) in [
+            (&b"_ZNK1VILj4EJEE3runEi"[..], "V<4>::run(int) const"),
+            (b"_ZNK1VILj4EJiEE3runEi", "V<4, int>::run(int) const"),
+            (b"_Z3twoIJEEviDpT_", "void two<>(int)"),
+            (b"_Z3twoIJiEEviDpT_", "void two<int>(int, int)"),
+            (b"_Z5threeI1PJEEvi", "void three<P>(int)"),
+            (b"_Z5threeI1PJiS0_IJEEEEvi", "void three<P, int, P<> >(int)"),
+        ] {
+            assert_eq!(demangle(name), written);
+        }
+        assert_eq!(demangle_bare(b"_ZN1VILj4EJEE3runEi"), "V<4>::run");
     }
 
     #[test]
