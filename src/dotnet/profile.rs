@@ -18,8 +18,9 @@ const MULTICORE_JIT: u64 = 0x2_0000;
 const INFORMATIONAL: u32 = 4;
 /// Of the rundown: modules, methods, compilation settings, its end. Without it the stacks of events have no names.
 const RUNDOWN: u64 = LOADER | JIT | COMPILATION | 0x100;
-/// MiB that a runtime may hold back, as its events are taken ten times a second: a storm of 640 MB a second gets through.
-const BUFFER_MIB: u32 = 64;
+/// MiB that a runtime may hold back, which it takes from its memory as it needs them. Each thread has 100 KB at least, so that
+/// this is for some 2500 threads.
+const BUFFER_MIB: u32 = 256;
 
 /// The events that are wanted of each runtime.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
