@@ -51,9 +51,18 @@ impl EventSessions {
         }
     }
 
+    pub(super) fn are_wanted(&self) -> bool {
+        self.request.is_some()
+    }
+
+    /// The processes that have a session.
+    pub(super) fn pids(&self) -> impl Iterator<Item = Pid> {
+        self.running.iter().map(|(pid, _)| *pid)
+    }
+
     /// Begins with those of these processes that have a runtime, and waits a moment until they have begun too.
     pub(super) fn begin(&mut self, pids: impl IntoIterator<Item = Pid>) {
-        if self.request.is_none() {
+        if !self.are_wanted() {
             return;
         }
         let mut detector = Detector::default();
@@ -72,7 +81,7 @@ impl EventSessions {
 
     /// A process that has just loaded a runtime, or is seen to run one.
     pub(super) fn meet(&mut self, pid: Pid) {
-        if self.request.is_none() {
+        if !self.are_wanted() {
             return;
         }
         self.reap();
