@@ -151,6 +151,8 @@ fn presets_of_the_original() {
         assert_eq!(summary["samples"], 0);
         // It has its name without a sample; in the archive PerfView has it of the list at the end.
         assert_eq!(summary["processes"][0]["name"], "dotnet");
+        assert!(!captured.folder.path().join("x.flamegraph.svg").exists());
+        assert!(view(&captured.trace(), "report").starts_with("no samples, only events"));
         let table = view(&captured.trace(), "gc");
         assert!(
             table

@@ -67,7 +67,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
     let mut started = false;
     let capture = capture::run(&request, events, working.spool(), &signals, |progress| {
         if !std::mem::replace(&mut started, true) {
-            reporter.say(&greeting(&request));
+            reporter.say(&greeting(&request, options.background));
         }
         reporter.progress(&progress);
     });
@@ -134,16 +134,19 @@ fn request(options: &CollectOptions, plan: &Plan) -> CaptureRequest {
     }
 }
 
-fn greeting(request: &CaptureRequest) -> String {
-    let until = match (request.limit, &request.target) {
-        (Some(limit), _) => format!(
-            "Collection will automatically stop in {} second(s). Press CTRL+C to stop early.",
-            limit.as_secs_f64()
-        ),
-        (None, Target::Command(_)) => "It ends with the command, or with CTRL+C.".into(),
-        (None, _) => "Press CTRL+C to stop.".into(),
+/// In the background no key ends it; whoever started it says what does.
+fn greeting(request: &CaptureRequest, background: bool) -> String {
+    let limit = request.limit.map_or_else(String::new, |limit| {
+        let seconds = limit.as_secs_f64();
+        format!(" Collection will automatically stop in {seconds} second(s).")
+    });
+    let key = match (request.limit, &request.target) {
+        _ if background => "",
+        (Some(_), _) => " Press CTRL+C to stop early.",
+        (None, Target::Command(_)) => " It ends with the command, or with CTRL+C.",
+        (None, _) => " Press CTRL+C to stop.",
     };
-    format!("{STARTED} ({}). {until}", request.target)
+    format!("{STARTED} ({}).{limit}{key}", request.target)
 }
 
 fn why_no_samples(capture: &Capture, request: &CaptureRequest) -> String {
@@ -178,7 +181,9 @@ fn why_no_samples(capture: &Capture, request: &CaptureRequest) -> String {
 }
 
 fn why_no_events(capture: &Capture) -> String {
-    let notices: Vec<&str> = capture.notices.iter().map(|n| n.what.as_str()).collect();
+    let notices = capture.notices.iter();
+    let words = notices.flat_map(|notice| [&*notice.what, &*notice.remedy]);
+    let notices: Vec<&str> = words.filter(|words| !words.is_empty()).collect();
     let target = match &*capture.info.target {
         target if target == Target::Machine.to_string() => "on this machine".into(),
         target => format!("in {target}"),

@@ -9,13 +9,13 @@ use crate::trace::{EventStreams, Notice};
 #[command(next_help_heading = "Events of .NET runtimes")]
 pub(super) struct EventOptions {
     /// Garbage collections and exceptions, nothing else; no samples
-    #[arg(long, conflicts_with_all = ["gconly", "gcwithheap", "events"])]
+    #[arg(long, conflicts_with_all = ["gconly", "gcwithheap", "events", "freq", "callgraph", "perfdata"])]
     pub(super) gccollectonly: bool,
     /// Garbage collections with allocations, methods, modules and exceptions; no samples
-    #[arg(long, conflicts_with_all = ["gcwithheap", "events"])]
+    #[arg(long, conflicts_with_all = ["gcwithheap", "events", "freq", "callgraph", "perfdata"])]
     pub(super) gconly: bool,
     /// Garbage collections with what survives and where it moves; no samples
-    #[arg(long, conflicts_with = "events")]
+    #[arg(long, conflicts_with_all = ["events", "freq", "callgraph", "perfdata"])]
     pub(super) gcwithheap: bool,
     /// These groups instead of those by default, such as threading or DotNETRuntime_GCKeyword
     #[arg(long, value_name = "GROUP[,GROUP...]", value_delimiter = ',')]
@@ -47,7 +47,7 @@ pub(super) struct EventOptions {
     )]
     pub(super) nolttng: bool,
     /// No samples, events only
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["freq", "callgraph", "perfdata"])]
     pub(super) noperf: bool,
     /// Do not keep the streams of events as they came (eventpipe/PID.nettrace) in the trace
     #[arg(long)]
