@@ -43,9 +43,11 @@ fn a_capture_runs_until_it_is_stopped() {
     let (status, stdout, stderr) = perfcollect(&folder, &["start", "x", "-pid", &pid]);
     assert_eq!((status, stderr.as_str()), (Some(0), ""));
     assert!(stdout.contains("perfcollect stop x"), "{stdout}");
+    assert!(!stdout.contains("CTRL"), "{stdout}");
     let (status, _, stderr) = perfcollect(&folder, &["start", "x", "-pid", &pid]);
     assert_eq!(status, Some(1));
     assert!(stderr.contains("still runs"), "{stderr}");
+    assert!(stderr.contains("`perfcollect stop x` ends it"), "{stderr}");
     sleep(Duration::from_secs(1));
     let (status, stdout, stderr) = perfcollect(&folder, &["stop", "x"]);
     assert_eq!((status, stderr.as_str()), (Some(0), ""));
@@ -90,6 +92,7 @@ fn what_cannot_begin_or_end_says_so() {
     let (status, _, stderr) = perfcollect(&folder, &["stop", "x"]);
     assert_eq!(status, Some(1));
     assert!(stderr.contains("no capture of this name"), "{stderr}");
+    assert!(stderr.contains("a name is a path"), "{stderr}");
     assert_eq!(files(folder.path()), [""; 0]);
     // Nothing runs, so it fails when it is to end.
     let mut sleeper = Command::new("sleep");

@@ -149,6 +149,21 @@ fn presets_of_the_original() {
         let captured = Captured::run(&runtime, &program, &["--seconds", "2"], options);
         let summary = captured.summary();
         assert_eq!(summary["samples"], 0);
+        // It has its name without a sample; in the archive PerfView has it of the list at the end.
+        assert_eq!(summary["processes"][0]["name"], "dotnet");
+        assert!(!captured.folder.path().join("x.flamegraph.svg").exists());
+        assert!(view(&captured.trace(), "report").starts_with("no samples, only events"));
+        let table = view(&captured.trace(), "gc");
+        assert!(
+            table
+                .lines()
+                .any(|line| line.starts_with("process ") && line.ends_with(" dotnet"))
+        );
+        let has_list = !matches!(options, ["-gccollectonly"] | ["-gcwithheap"]);
+        if let Some(gc) = captured.in_perfview("gc").filter(|_| has_list) {
+            let command_line = gc["commandLine"].as_str().unwrap();
+            assert!(command_line.contains("mixed.dll"), "{command_line}");
+        }
         let counted = &captured.done["runtime"];
         expect_same_collections(&captured, &counted["gcByGeneration"]);
         let raw = raw_runtime_events(&captured.trace());

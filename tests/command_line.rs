@@ -49,6 +49,19 @@ fn missing_values_and_names() {
     assert!(refused(&[]).contains("Usage"));
 }
 
+/// What is about samples is not asked for where there are none.
+#[test]
+fn samples_and_events_alone_are_two_things() {
+    for alone in ["-noperf", "-gconly", "-gccollectonly", "-gcwithheap"] {
+        for (option, value) in [("-freq", "99"), ("-callgraph", "fp")] {
+            let message = refused(&["collect", "x", alone, option, value]);
+            assert!(message.contains("cannot be used with"), "{message}");
+        }
+        let message = refused(&["collect", "x", alone, "-perfdata"]);
+        assert!(message.contains("cannot be used with"), "{message}");
+    }
+}
+
 #[test]
 fn bad_values() {
     for pid in [

@@ -207,7 +207,8 @@ fn what_a_storm_drops_is_counted_exactly() {
     command
         .args(["collect", "x", "-noperf", "-providers"])
         // Exceptions alone: with the level of errors nothing else of this group comes.
-        .args(["Microsoft-Windows-DotNETRuntime:0x8000:2", "--"])
+        .args(["Microsoft-Windows-DotNETRuntime:0x8000:2"])
+        .args(["-eventbuffer", "64", "--"])
         .arg(storm.get_program())
         .args(storm.get_args())
         .args(["--seconds", "9"])
@@ -320,4 +321,30 @@ fn a_stream_that_cannot_grow_ends_the_capture() {
         let stopped = format!("...STOPPED (events cannot be kept: {why}");
         assert!(said.contains(&stopped), "{said}");
     }
+}
+
+/// Who asks for a provider that there is not is told so, and the list of methods at the end is no catch.
+#[test]
+fn a_provider_that_sends_nothing_is_told_of() {
+    need_capture!();
+    let Some((_, mut command)) = mixed(60).pop() else {
+        return;
+    };
+    let workload = Workload::start(&mut command);
+    let folder = tempfile::tempdir().unwrap();
+    let collect = |options: &[&str]| {
+        let mut command = collect(workload.pid(), folder.path());
+        run(command.args(["-collectsec", "0.5"]).args(options), LIMIT)
+    };
+    let nothing = collect(&["-noperf", "-providers", "Nope"]);
+    assert_eq!(nothing.status.code(), Some(1));
+    let why = "no events: no event came of Nope; see whether";
+    assert!(nothing.stderr.contains(why), "{}", nothing.stderr);
+    assert_eq!(left_behind(folder.path()), [""; 0]);
+    let runtime = "Microsoft-Windows-DotNETRuntime:0x8000:2";
+    let providers = format!("Nope:1:5,{runtime},None");
+    collect(&["-noperf", "-providers", &providers]).expect_success();
+    let quality = summary(&folder.path().join("x.trace.zip")).quality;
+    let notices: Vec<&str> = quality.notices.iter().map(|n| n.what.as_str()).collect();
+    assert_eq!(notices, ["no event came of Nope, None"]);
 }

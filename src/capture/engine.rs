@@ -97,6 +97,9 @@ impl<'a, W: Write> Engine<'a, W> {
             Some(pids) => self.events.begin(pids),
             None => self.events.begin(machine::pids().unwrap_or_default()),
         }
+        for pid in self.events.pids() {
+            self.machine.noted(pid);
+        }
     }
 
     /// Takes in what runs already. Recording has begun, so nothing falls between.
@@ -147,6 +150,9 @@ impl<'a, W: Write> Engine<'a, W> {
                         && tells_of_runtime(mapping.path)
                     {
                         self.events.meet(mapping.pid);
+                        if self.events.are_wanted() {
+                            self.machine.noted(mapping.pid);
+                        }
                     }
                 }
             }

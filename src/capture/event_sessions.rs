@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::finished::MORE_ROOM;
 use crate::dotnet::diagnostics::{Limits, PortError, SessionRequest};
 use crate::dotnet::{Detector, EventSession, KeepStream, RuntimeSessionError};
+use crate::machine;
 use crate::trace::{Notice, Pid};
 
 /// Most sessions at a time; each is a thread.
@@ -17,6 +18,9 @@ const PACE: Duration = Duration::from_millis(2);
 const STEP: Duration = Duration::from_millis(500);
 const ASKING: Duration = Duration::from_secs(2);
 const LISTING: Duration = Duration::from_secs(10);
+/// The part of the memory a process may still take that events may, and what they need in any case.
+const SPARED: u64 = 8;
+const LEAST_MIB: u32 = 8;
 /// Processes that are named in notices.
 const LISTED: usize = 5;
 
@@ -24,6 +28,8 @@ const LISTED: usize = 5;
 pub struct EventRequest {
     /// What.
     pub session: SessionRequest,
+    /// MiB that a runtime may hold back, if not those of the session as far as there is memory.
+    pub buffer_mib: Option<u32>,
     /// Where.
     pub keep: KeepStream,
 }
@@ -45,9 +51,18 @@ impl EventSessions {
         }
     }
 
+    pub(super) fn are_wanted(&self) -> bool {
+        self.request.is_some()
+    }
+
+    /// The processes that have a session.
+    pub(super) fn pids(&self) -> impl Iterator<Item = Pid> {
+        self.running.iter().map(|(pid, _)| *pid)
+    }
+
     /// Begins with those of these processes that have a runtime, and waits a moment until they have begun too.
     pub(super) fn begin(&mut self, pids: impl IntoIterator<Item = Pid>) {
-        if self.request.is_none() {
+        if !self.are_wanted() {
             return;
         }
         let mut detector = Detector::default();
@@ -66,7 +81,7 @@ impl EventSessions {
 
     /// A process that has just loaded a runtime, or is seen to run one.
     pub(super) fn meet(&mut self, pid: Pid) {
-        if self.request.is_none() {
+        if !self.are_wanted() {
             return;
         }
         self.reap();
@@ -85,7 +100,10 @@ impl EventSessions {
             self.left_out += 1;
             return;
         }
-        let (wanted, keep) = (request.session.clone(), request.keep.clone());
+        let (mut wanted, keep) = (request.session.clone(), request.keep.clone());
+        wanted.buffer_mib = request
+            .buffer_mib
+            .unwrap_or_else(|| wanted.buffer_mib.min(affordable_mib(pid)));
         match EventSession::start(pid, is_new, wanted, keep) {
             Ok(session) => self.running.push((pid, session)),
             Err(error) => self.failed.push((pid, error)),
@@ -173,4 +191,12 @@ impl EventSessions {
         });
         listed.chain(more).chain(left_out)
     }
+}
+
+/// MiB that a process can spare for events.
+fn affordable_mib(pid: Pid) -> u32 {
+    let bytes = machine::free_memory(pid).map_or(u64::MAX, |free| free / SPARED);
+    u32::try_from(bytes >> 20)
+        .unwrap_or(u32::MAX)
+        .max(LEAST_MIB)
 }

@@ -51,9 +51,13 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
     Paths::of(&options.name, options.results).check(options.results.force)?;
     let spool = SpoolFile::create(&options.name, options.results.force)?;
     let working = Working::create(&options.name, spool, plan.events.is_some())?;
-    let events = plan.events.zip(working.keep_stream());
-    let events = events.map(|(profile, keep)| EventRequest {
-        session: profile.session_request(),
+    let session = plan.events.map(|profile| profile.session_request());
+    let providers = session.iter().flat_map(|session| &session.providers);
+    let providers: Vec<String> = providers.map(|provider| provider.name.clone()).collect();
+    let events = session.zip(working.keep_stream());
+    let events = events.map(|(session, keep)| EventRequest {
+        session,
+        buffer_mib: options.events.eventbuffer,
         keep,
     });
     let mut reporter = match options.background {
@@ -63,7 +67,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
     let mut started = false;
     let capture = capture::run(&request, events, working.spool(), &signals, |progress| {
         if !std::mem::replace(&mut started, true) {
-            reporter.say(&greeting(&request));
+            reporter.say(&greeting(&request, options.background));
         }
         reporter.progress(&progress);
     });
@@ -76,9 +80,12 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
     reporter.end();
     reporter.say(&format!("...STOPPED ({}).", capture.end));
     working.read_events(&mut capture);
+    let silent = options.events.silent_providers(&capture.events);
+    capture.notices.extend(silent);
     if capture.recording.samples.is_empty() {
         let why = why_no_samples(&capture, &request);
-        if capture.events.is_empty() {
+        // What a runtime lists at the end is there always.
+        if !providers.iter().any(|name| capture.events.has_any_of(name)) {
             let _ = working.remove();
             return Err(match request.samples {
                 true => CollectError::NoSamples(why),
@@ -127,16 +134,19 @@ fn request(options: &CollectOptions, plan: &Plan) -> CaptureRequest {
     }
 }
 
-fn greeting(request: &CaptureRequest) -> String {
-    let until = match (request.limit, &request.target) {
-        (Some(limit), _) => format!(
-            "Collection will automatically stop in {} second(s). Press CTRL+C to stop early.",
-            limit.as_secs_f64()
-        ),
-        (None, Target::Command(_)) => "It ends with the command, or with CTRL+C.".into(),
-        (None, _) => "Press CTRL+C to stop.".into(),
+/// In the background no key ends it; whoever started it says what does.
+fn greeting(request: &CaptureRequest, background: bool) -> String {
+    let limit = request.limit.map_or_else(String::new, |limit| {
+        let seconds = limit.as_secs_f64();
+        format!(" Collection will automatically stop in {seconds} second(s).")
+    });
+    let key = match (request.limit, &request.target) {
+        _ if background => "",
+        (Some(_), _) => " Press CTRL+C to stop early.",
+        (None, Target::Command(_)) => " It ends with the command, or with CTRL+C.",
+        (None, _) => " Press CTRL+C to stop.",
     };
-    format!("{STARTED} ({}). {until}", request.target)
+    format!("{STARTED} ({}).{limit}{key}", request.target)
 }
 
 fn why_no_samples(capture: &Capture, request: &CaptureRequest) -> String {
@@ -171,9 +181,18 @@ fn why_no_samples(capture: &Capture, request: &CaptureRequest) -> String {
 }
 
 fn why_no_events(capture: &Capture) -> String {
-    let notices: Vec<&str> = capture.notices.iter().map(|n| n.what.as_str()).collect();
-    match notices.is_empty() {
-        true => format!("there was no .NET process in {}", capture.info.target),
-        false => notices.join("; "),
+    let notices = capture.notices.iter();
+    let words = notices.flat_map(|notice| [&*notice.what, &*notice.remedy]);
+    let notices: Vec<&str> = words.filter(|words| !words.is_empty()).collect();
+    let target = match &*capture.info.target {
+        target if target == Target::Machine.to_string() => "on this machine".into(),
+        target => format!("in {target}"),
+    };
+    match (notices.is_empty(), capture.events.is_empty()) {
+        (false, _) => notices.join("; "),
+        (true, true) => format!("there was no .NET process {target}"),
+        (true, false) => {
+            format!("nothing that was asked for happened in the .NET processes {target}")
+        }
     }
 }

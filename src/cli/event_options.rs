@@ -3,18 +3,19 @@
 use clap::Args;
 
 use crate::dotnet::{EventProfile, ProfileError};
+use crate::trace::{EventStreams, Notice};
 
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Events of .NET runtimes")]
 pub(super) struct EventOptions {
     /// Garbage collections and exceptions, nothing else; no samples
-    #[arg(long, conflicts_with_all = ["gconly", "gcwithheap", "events"])]
+    #[arg(long, conflicts_with_all = ["gconly", "gcwithheap", "events", "freq", "callgraph", "perfdata"])]
     pub(super) gccollectonly: bool,
     /// Garbage collections with allocations, methods, modules and exceptions; no samples
-    #[arg(long, conflicts_with_all = ["gcwithheap", "events"])]
+    #[arg(long, conflicts_with_all = ["gcwithheap", "events", "freq", "callgraph", "perfdata"])]
     pub(super) gconly: bool,
     /// Garbage collections with what survives and where it moves; no samples
-    #[arg(long, conflicts_with = "events")]
+    #[arg(long, conflicts_with_all = ["events", "freq", "callgraph", "perfdata"])]
     pub(super) gcwithheap: bool,
     /// These groups instead of those by default, such as threading or DotNETRuntime_GCKeyword
     #[arg(long, value_name = "GROUP[,GROUP...]", value_delimiter = ',')]
@@ -32,16 +33,21 @@ pub(super) struct EventOptions {
     /// cpu-sampling
     #[arg(long, value_name = "PROFILE[,PROFILE...]", value_delimiter = ',')]
     pub(super) profile: Vec<String>,
+    /// MiB of events that a runtime may hold back in its memory, which it takes as it needs them; by default 256, but no more
+    /// than an eighth of what is free
+    #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(super) eventbuffer: Option<u32>,
     /// No events
     #[arg(
         long,
         conflicts_with_all = [
-            "gccollectonly", "gconly", "gcwithheap", "events", "providers", "clrevents", "profile", "noperf",
+            "gccollectonly", "gconly", "gcwithheap", "events", "providers", "clrevents", "profile", "eventbuffer",
+            "noperf",
         ]
     )]
     pub(super) nolttng: bool,
     /// No samples, events only
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["freq", "callgraph", "perfdata"])]
     pub(super) noperf: bool,
     /// Do not keep the streams of events as they came (eventpipe/PID.nettrace) in the trace
     #[arg(long)]
@@ -58,6 +64,19 @@ pub(super) struct Plan {
 }
 
 impl EventOptions {
+    /// Providers that were asked for by name and have sent nothing: the name may be misspelled.
+    pub(super) fn silent_providers(&self, events: &EventStreams) -> Option<Notice> {
+        let names = self.providers.iter();
+        let names = names.filter_map(|provider| provider.split(':').next());
+        let silent: Vec<&str> = names.filter(|name| !events.has_any_of(name)).collect();
+        (!events.is_empty() && !silent.is_empty()).then(|| {
+            Notice::new(
+                format!("no event came of {}", silent.join(", ")),
+                "see whether name, keywords and level are right, and whether the program did what is told of",
+            )
+        })
+    }
+
     pub(super) fn plan(&self) -> Result<Plan, ProfileError> {
         let preset = match (self.gccollectonly, self.gconly, self.gcwithheap) {
             (true, ..) => Some(EventProfile::gc_collect_only()),

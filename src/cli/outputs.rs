@@ -100,7 +100,7 @@ impl Wanted<'_> {
         signals: &Signals,
     ) -> Result<Written, WriteError> {
         let log = log::text(self.asked, end, spool_bytes, trace);
-        let paths = Paths::of(self.name, self.results);
+        let paths = Paths::of_trace(self.name, self.results, trace);
         let pictures = Pictures::new(trace, self.results.names(), &paths.name);
         let summary = thread::scope(|scope| {
             scope.spawn(|| pictures.prepare());
@@ -157,7 +157,10 @@ impl Wanted<'_> {
                 .and_then(|()| writeln!(text))
         } else {
             report::summary(summary, &mut text)
-                .and_then(|()| report::methods(summary, TOP_METHODS, &mut text))
+                .and_then(|()| match summary.has_only_events() {
+                    true => Ok(()),
+                    false => report::methods(summary, TOP_METHODS, &mut text),
+                })
                 .and_then(|()| {
                     report::missing_symbols(summary, paths.archive.as_deref(), &mut text)
                 })

@@ -23,7 +23,8 @@ pub(super) struct Paths {
     perf_data: Option<PathBuf>,
     /// Where the names of functions of the perf.data are.
     symbols: Option<PathBuf>,
-    flame_graph: PathBuf,
+    /// `None`: there are no samples.
+    flame_graph: Option<PathBuf>,
 }
 
 impl Paths {
@@ -38,17 +39,24 @@ impl Paths {
             nettrace: format.nettrace.then(|| beside("nettrace")),
             perf_data: perfdata.then(|| beside("perf.data")),
             symbols: perfdata.then(|| beside("perf.symbols")),
-            flame_graph: beside("flamegraph.svg"),
+            flame_graph: Some(beside("flamegraph.svg")),
             archive: format.zip.then_some(archive),
             name,
         }
+    }
+
+    /// Those of a trace: a flame graph takes samples.
+    pub(super) fn of_trace(name: &Path, results: ResultOptions, trace: &Trace) -> Self {
+        let mut paths = Self::of(name, results);
+        paths.flame_graph.take_if(|_| trace.samples.is_empty());
+        paths
     }
 
     /// What stands in the way is known at once, though the files are made at the end: a collector that is killed
     /// leaves its spool and no empty files.
     pub(super) fn check(&self, force: bool) -> Result<(), OutputError> {
         self.traces()
-            .chain([&*self.flame_graph])
+            .chain(self.flame_graph.as_deref())
             .chain(self.perf_data.as_deref())
             .try_for_each(|path| OutputFile::check(path, force))?;
         match &self.symbols {
@@ -67,7 +75,7 @@ impl Paths {
             return false;
         };
         self.traces()
-            .chain([&*self.flame_graph])
+            .chain(self.flame_graph.as_deref())
             .chain(self.perf_data.as_deref())
             .chain(self.symbols.as_deref())
             .any(|path| identity(path) == Some(file))
@@ -92,7 +100,7 @@ impl Paths {
                 Some(path) => Some(SymbolFolder::create(path, force)?),
                 None => None,
             },
-            flame_graph: OutputFile::create(&self.flame_graph, force)?,
+            flame_graph: create(&self.flame_graph)?,
         })
     }
 }
@@ -103,12 +111,10 @@ impl fmt::Display for Paths {
             .traces()
             .map(|path| path.display().to_string())
             .collect();
-        write!(
-            f,
-            "Trace saved to {} (PerfView), flame graph to {} (any browser)",
-            traces.join(" and "),
-            self.flame_graph.display()
-        )?;
+        write!(f, "Trace saved to {} (PerfView)", traces.join(" and "))?;
+        if let Some(path) = &self.flame_graph {
+            write!(f, ", flame graph to {} (any browser)", path.display())?;
+        }
         match &self.perf_data {
             Some(path) => write!(f, ", and {} (perf report, samply)", path.display()),
             None => Ok(()),
@@ -121,7 +127,7 @@ pub(super) struct Outputs {
     nettrace: Option<OutputFile>,
     perf_data: Option<OutputFile>,
     symbols: Option<SymbolFolder>,
-    flame_graph: OutputFile,
+    flame_graph: Option<OutputFile>,
 }
 
 impl Outputs {
@@ -140,11 +146,12 @@ impl Outputs {
         } = &mut self;
         // Side by side: none needs another, but for what is drawn, and none much memory.
         let (drawn, written) = thread::scope(|scope| {
-            let draw = || {
-                write_file(flame_graph, signals, |mut out| {
+            let draw = || match flame_graph {
+                Some(file) => write_file(file, signals, |mut out| {
                     out.write_all(contents.pictures.flame_graph()?)?;
                     Ok(out.flush()?)
-                })
+                }),
+                None => Ok(()),
             };
             let merge = || match nettrace {
                 Some(file) => write_file(file, signals, |mut out| {
@@ -171,7 +178,7 @@ impl Outputs {
         drawn?;
         // A picture without its trace is kept only by who is in a hurry.
         if let Ok(()) | Err(WriteError::Stopped) = written {
-            self.flame_graph.commit()?;
+            self.flame_graph.map_or(Ok(()), OutputFile::commit)?;
         }
         written?;
         let traces = [self.archive, self.nettrace, self.perf_data];

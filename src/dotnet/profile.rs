@@ -5,7 +5,7 @@ use super::diagnostics::{Provider, SessionRequest};
 use super::profile_error::ProfileError;
 use super::profile_names::{
     self, COMPILATION, CONTENTION, EXCEPTION, GC, GC_HANDLE, IL_MAP, JIT, LOADER, NGEN, SURVIVAL,
-    THREAD_TRANSFER, THREADING, VERBOSE, group, groups, keyword,
+    THREAD_TRANSFER, THREADING, VERBOSE, group, groups, keyword, keywords_known,
 };
 
 const PRIVATE: &str = "Microsoft-Windows-DotNETRuntimePrivate";
@@ -18,8 +18,9 @@ const MULTICORE_JIT: u64 = 0x2_0000;
 const INFORMATIONAL: u32 = 4;
 /// Of the rundown: modules, methods, compilation settings, its end. Without it the stacks of events have no names.
 const RUNDOWN: u64 = LOADER | JIT | COMPILATION | 0x100;
-/// MiB that a runtime may hold back, as its events are taken ten times a second: a storm of 640 MB a second gets through.
-const BUFFER_MIB: u32 = 64;
+/// MiB that a runtime may hold back, which it takes from its memory as it needs them. Each thread has 100 KB at least, so that
+/// this is for some 2500 threads.
+const BUFFER_MIB: u32 = 256;
 
 /// The events that are wanted of each runtime.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -146,7 +147,10 @@ impl EventProfile {
     ) -> Result<(), ProfileError> {
         let mut keywords = 0;
         for name in names.split('+') {
-            keywords |= keyword(name).ok_or_else(|| ProfileError::Keyword(name.to_owned()))?;
+            keywords |= keyword(name).ok_or_else(|| ProfileError::Keyword {
+                name: name.to_owned(),
+                known: keywords_known(),
+            })?;
         }
         let level = of_level.map_or(Ok(INFORMATIONAL), level)?;
         self.add(RUNTIME, keywords, level, "");
@@ -275,14 +279,20 @@ mod tests {
         );
         let both = of(|profile| {
             profile.add_group("DotNETRuntime_ExceptionKeyword")?;
-            profile.add_group("DotNETRuntime_JitKeyword")
+            profile.add_group("dotnetruntime_jitkeyword")
         });
         assert_eq!(both, [(RUNTIME.to_owned(), 0x8010, 5)]);
         let clr = of(|profile| profile.add_clr_events("GC+jit+WaitHandle", Some("verbose")));
         assert_eq!(clr, [(RUNTIME.to_owned(), 0x400_0000_0011, 5)]);
         let common = of(|profile| profile.add_profile("dotnet-common"));
         assert_eq!(common, [(RUNTIME.to_owned(), 0x10_0003_801d, 4)]);
-        for wrong in ["threading,x", "DotNETRuntime_gckeyword", ""] {
+        let wrong = EventProfile::empty().add_clr_events("gcc+jit", None);
+        let said = wrong.unwrap_err().to_string();
+        assert!(
+            said.contains("\"gcc\"") && said.contains(" gc, gchandle,"),
+            "{said}"
+        );
+        for wrong in ["threading,x", "DotNETRuntime_gc", ""] {
             assert!(EventProfile::empty().add_group(wrong).is_err(), "{wrong}");
         }
     }

@@ -14,10 +14,13 @@ pub enum ProfileError {
         known: String,
     },
     /// A keyword of dotnet-trace.
-    #[error(
-        "there is no keyword {0:?} of the runtime's events; such as gc+jit+exception is needed"
-    )]
-    Keyword(String),
+    #[error("there is no keyword {name:?} of the runtime's events; there are {known}")]
+    Keyword {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: String,
+    },
     /// A level.
     #[error("{0:?} is no level: 0 to 5, or critical, error, warning, informational, verbose")]
     Level(String),

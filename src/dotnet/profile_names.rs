@@ -93,6 +93,11 @@ pub(super) fn level(text: &str) -> Option<u32> {
     (level <= VERBOSE).then_some(level)
 }
 
+/// All names of keywords.
+pub(super) fn keywords_known() -> String {
+    KEYWORDS.map(|(name, _)| name).join(", ")
+}
+
 /// Where the names of the original stand before the group's own.
 const RUNTIME_PREFIX: &str = "DotNETRuntime_";
 const PRIVATE_PREFIX: &str = "DotNETRuntimePrivate_";
@@ -151,16 +156,20 @@ const PRIVATE_GROUPS: [Group; 9] = [
 /// What a name of the original stands for: whether of the private provider, keywords and level. Its case counts, as there.
 pub(super) fn group(name: &str) -> Option<(bool, u64, u32)> {
     let of = |groups: &[Group], name: &str, is_private| {
-        let found = groups.iter().find(|(known, ..)| *known == name);
+        let mut groups = groups.iter();
+        let found = groups.find(|(known, ..)| known.eq_ignore_ascii_case(name));
         found.map(|&(_, keywords, level)| (is_private, keywords, level))
     };
-    match (
-        name.strip_prefix(RUNTIME_PREFIX),
-        name.strip_prefix(PRIVATE_PREFIX),
-    ) {
+    let behind = |prefix: &str| {
+        let (front, name) = name.split_at_checked(prefix.len())?;
+        front.eq_ignore_ascii_case(prefix).then_some(name)
+    };
+    match (behind(RUNTIME_PREFIX), behind(PRIVATE_PREFIX)) {
         (Some(name), _) => of(&RUNTIME_GROUPS, name, false),
         (_, Some(name)) => of(&PRIVATE_GROUPS, name, true),
-        _ if name == "threading" => of(&RUNTIME_GROUPS, "ThreadingKeyword", false),
+        _ if name.eq_ignore_ascii_case("threading") => {
+            of(&RUNTIME_GROUPS, "ThreadingKeyword", false)
+        }
         _ => None,
     }
 }

@@ -1,6 +1,7 @@
 //! What the machine looks like at the time of a record: processes, threads, what they have mapped as code.
 
 mod file;
+mod free_memory;
 mod jit_host;
 mod mapped;
 mod maps;
@@ -11,6 +12,7 @@ mod recovered;
 mod root;
 
 pub use file::{CodeFile, Content, FileTable};
+pub use free_memory::free_memory;
 pub use jit_host::JitHost;
 pub use mapped::{MappedFiles, MappedPlace};
 pub use maps::{AddressSpace, Backing, Mapping, Maps};

@@ -32,7 +32,7 @@ pub enum ProcError {
     },
 }
 
-fn read(path: String, limit: u64) -> Result<Vec<u8>, ProcError> {
+pub(super) fn read(path: String, limit: u64) -> Result<Vec<u8>, ProcError> {
     let mut bytes = Vec::new();
     File::open(&path)
         .and_then(|file| file.take(limit).read_to_end(&mut bytes))

@@ -1,7 +1,7 @@
 //! Processes and threads as the records tell their story.
 //!
 //! Pids and tids are reused, so a row of the trace is one life: a process from its fork or exec on. Rows are made
-//! at the first sample; a process that is never sampled costs nothing but its entry here, and only until shortly
+//! at the first sample, or where its events are kept; another process costs nothing but its entry here, and only until shortly
 //! after its exit.
 
 use std::collections::VecDeque;
@@ -344,15 +344,15 @@ impl Machine {
         self.add_row(pid, tid)
     }
 
-    #[cold]
-    fn add_row(&mut self, pid: Pid, tid: Tid) -> (ThreadId, ProcessId) {
+    /// The row of a process that need not be sampled, such as one whose events are kept.
+    pub fn noted(&mut self, pid: Pid) -> ProcessId {
         let is_live = self.is_live();
         if is_live && !self.processes.contains_key(&pid) {
             self.read_process(pid);
         }
         let process = self.processes.entry(pid).or_default();
         let (process_rows, changes) = (&mut self.process_rows, &mut self.changes);
-        let process_row = *process.row.get_or_insert_with(|| {
+        *process.row.get_or_insert_with(|| {
             process_rows.push(ProcessRow {
                 pid,
                 name: process.name.clone(),
@@ -365,7 +365,14 @@ impl Machine {
             let row = ProcessId(process_rows.len() as u32 - 1);
             changes.push(Change::Process(row));
             row
-        });
+        })
+    }
+
+    #[cold]
+    fn add_row(&mut self, pid: Pid, tid: Tid) -> (ThreadId, ProcessId) {
+        let is_live = self.is_live();
+        let process_row = self.noted(pid);
+        let process = self.processes.entry(pid).or_default();
         let name = match self.threads.get(&tid) {
             Some(thread) if thread.pid == pid => thread.name.clone(),
             _ if is_live => {

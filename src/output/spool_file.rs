@@ -30,8 +30,9 @@ pub enum SpoolFileError {
         recover: String,
     },
     /// A capture of this name runs.
-    #[error("a capture of this name still runs{}: end it with Ctrl-C or `kill -INT`, which makes its trace ({})",
-        collector.map_or_else(String::new, |pid| format!(" (process {pid})")), path.display())]
+    #[error("a capture of this name still runs{}: `{}` ends it and makes its trace ({})",
+        collector.map_or_else(String::new, |pid| format!(" (process {pid})")),
+        command("stop", &capture_of(path).unwrap_or_default()), path.display())]
     Running {
         /// The spool.
         path: PathBuf,
@@ -39,7 +40,8 @@ pub enum SpoolFileError {
         collector: Option<i32>,
     },
     /// There is no spool.
-    #[error("no capture of this name was killed: there is no {}", path.display())]
+    #[error("no capture of this name runs or was killed: there is no {} (a name is a path, from the current directory)",
+        path.display())]
     Missing {
         /// The spool.
         path: PathBuf,
@@ -84,8 +86,12 @@ pub fn capture_of(spool: &Path) -> Option<PathBuf> {
 /// The command that makes the trace of a killed capture.
 #[must_use]
 pub fn recover_command(name: &Path) -> String {
+    command("recover", name)
+}
+
+fn command(action: &str, name: &Path) -> String {
     format!(
-        "perfcollect recover {}",
+        "perfcollect {action} {}",
         shell_word(&name.to_string_lossy())
     )
 }

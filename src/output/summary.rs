@@ -107,6 +107,12 @@ pub struct MethodSummary {
 }
 
 impl Summary {
+    /// Whether there are events, and not one sample.
+    #[must_use]
+    pub fn has_only_events(&self) -> bool {
+        self.samples == 0 && !self.quality.events.is_empty()
+    }
+
     /// Sums a trace up.
     #[must_use]
     pub fn new(trace: &Trace) -> Self {

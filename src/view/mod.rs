@@ -29,6 +29,9 @@ fn print(
 ) -> io::Result<()> {
     let summary = &capture.summary;
     report::summary(summary, out)?;
+    if summary.has_only_events() {
+        return Ok(());
+    }
     report::processes(summary, top, out)?;
     report::methods(summary, top, out)?;
     report::hot_path(&capture.hot_path, summary.samples, out)?;

@@ -29,18 +29,23 @@ pub fn summary(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
     if let Some(mark) = summary.quality.losses.mark() {
         writeln!(out, "{mark}")?;
     }
-    writeln!(
-        out,
-        "{} samples of {} in {seconds:.1} s: {} in {} process{}",
-        summary.samples,
-        terminal(&info.event),
-        match info.is_of_time() {
-            true => format!("{:.1} ms of CPU time", summary.cpu_ms),
-            false => format!("no time, each counts as {} ms", info.period_ns as f64 / 1e6),
-        },
-        summary.process_count,
-        if summary.process_count == 1 { "" } else { "es" }
-    )?;
+    let has_samples = !summary.has_only_events();
+    if has_samples {
+        writeln!(
+            out,
+            "{} samples of {} in {seconds:.1} s: {} in {} process{}",
+            summary.samples,
+            terminal(&info.event),
+            match info.is_of_time() {
+                true => format!("{:.1} ms of CPU time", summary.cpu_ms),
+                false => format!("no time, each counts as {} ms", info.period_ns as f64 / 1e6),
+            },
+            summary.process_count,
+            if summary.process_count == 1 { "" } else { "es" }
+        )?;
+    } else {
+        writeln!(out, "no samples, only events, in {seconds:.1} s")?;
+    }
     writeln!(out, "  target   {}", short(&info.target))?;
     writeln!(
         out,
@@ -50,8 +55,10 @@ pub fn summary(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
         info.cpus,
         short(&info.version)
     )?;
-    writeln!(out, "  stacks   {}", stacks(&summary.quality.stacks))?;
-    writeln!(out, "  names    {}", names(summary))?;
+    if has_samples {
+        writeln!(out, "  stacks   {}", stacks(&summary.quality.stacks))?;
+        writeln!(out, "  names    {}", names(summary))?;
+    }
     writeln!(
         out,
         "  lost     {}",

@@ -125,9 +125,9 @@ type Details = (u64, [u8; 16], [u8; 16]);
 
 fn details(event: &Event<'_>, number: u32) -> Option<Details> {
     let Activity { id, related } = event.activity;
-    (event.kind.id == number && !event.kind.provider.starts_with("Universal")).then_some((
-        event.time.0,
-        id,
-        related,
-    ))
+    // What the runtime says of its process is said by the records of the process.
+    let is_of_process = ["Universal", "Microsoft-DotNETCore-EventPipe"]
+        .iter()
+        .any(|provider| event.kind.provider.starts_with(provider));
+    (event.kind.id == number && !is_of_process).then_some((event.time.0, id, related))
 }

@@ -64,6 +64,13 @@ impl EventStreams {
         self.0.iter().all(|stream| stream.counts.events == 0)
     }
 
+    /// Whether an event of this provider came; programs name theirs in any case.
+    #[must_use]
+    pub fn has_any_of(&self, provider: &str) -> bool {
+        let mut kinds = self.0.iter().flat_map(|stream| &stream.counts.by_kind);
+        kinds.any(|(kind, _)| kind.provider.eq_ignore_ascii_case(provider))
+    }
+
     /// When the first event was.
     #[must_use]
     pub fn first_time(&self) -> Option<Nanos> {
@@ -102,7 +109,7 @@ impl EventStreams {
             })
         });
         lossy
-            .map(|what| Notice::new(what, "ask for fewer events, such as with -gccollectonly"))
+            .map(|what| Notice::new(what, "ask for fewer events, such as with -gccollectonly, or for more room in its memory with -eventbuffer MB"))
             .chain(self.cut_notice())
     }
 
