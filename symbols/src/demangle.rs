@@ -46,11 +46,8 @@ pub fn demangle_bare(name: &[u8]) -> Cow<'_, str> {
     let Some(mut bare) = bare else {
         return String::from_utf8_lossy(name);
     };
-    // What stands behind parameters, and the comma before an empty list of arguments.
+    // What stands behind parameters.
     bare.truncate(bare.strip_suffix(" const").unwrap_or(&bare).len());
-    if bare.contains(", >") {
-        bare = bare.replace(", >", ">");
-    }
     for (cast, suffix) in CASTS {
         bare = suffix_literals(bare, cast, suffix);
     }
@@ -260,7 +257,7 @@ mod tests {
         ] {
             assert_eq!(demangle(name), written);
         }
-        assert_eq!(demangle_bare(b"_ZN1VILj4EJEE3runEi"), "V<4>::run");
+        assert_eq!(demangle_bare(b"_ZN1VILj4EJEE3runEi"), "V<4u>::run");
     }
 
     #[test]
