@@ -10,9 +10,9 @@ use super::arguments::ConvertOptions;
 use super::convert_text;
 use super::outputs::{Wanted, WriteError};
 use super::progress::Reporter;
+use super::recording_options::UnusablePath;
 use super::trace_files::Paths;
 use crate::capture::{self, CaptureError, Conversion, Signals};
-use crate::machine::Recorded;
 use crate::output::file::OutputError;
 use crate::perf_data::{self, OpenError, Opened};
 use crate::perf_text::TextError;
@@ -23,8 +23,8 @@ pub(super) enum ConvertError {
     Signals(io::Error),
     #[error(transparent)]
     Open(#[from] OpenError),
-    #[error("{path}: {error}")]
-    Sysroot { path: String, error: io::Error },
+    #[error(transparent)]
+    Path(#[from] UnusablePath),
     #[error(transparent)]
     Output(#[from] OutputError),
     #[error(transparent)]
@@ -103,12 +103,7 @@ fn import(
 ) -> Result<(), ConvertError> {
     let source = &options.source;
     let Opened { reader, beside } = perf_data::open(&source.recording)?;
-    let sysroot = source.sysroot.as_deref();
-    let recorded = Recorded::new(sysroot, beside.place());
-    let recorded = recorded.map_err(|error| ConvertError::Sysroot {
-        path: sysroot.unwrap_or(&PathBuf::new()).display().to_string(),
-        error,
-    })?;
+    let recorded = source.recorded(&beside)?;
     let conversion = Conversion {
         recorded,
         kallsyms: source.kallsyms.clone(),

@@ -12,6 +12,7 @@ mod log;
 mod outputs;
 mod progress;
 mod ps;
+mod recording_options;
 mod recover;
 mod script;
 mod spelling;

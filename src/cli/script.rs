@@ -1,13 +1,12 @@
 //! `perfcollect script perf.data`: what `perf script` prints.
 
-use std::fs::File;
 use std::io;
 
 use thiserror::Error;
 
 use super::OneLine;
 use super::arguments::ScriptOptions;
-use crate::machine::Recorded;
+use super::recording_options::UnusablePath;
 use crate::perf_data::{self, OpenError, Opened};
 use crate::script::{self, Fields};
 
@@ -15,8 +14,8 @@ use crate::script::{self, Fields};
 pub(super) enum ScriptError {
     #[error(transparent)]
     Open(#[from] OpenError),
-    #[error("{path}: {error}")]
-    Path { path: String, error: io::Error },
+    #[error(transparent)]
+    Path(#[from] UnusablePath),
     #[error("cannot print: {0}")]
     Print(io::Error),
 }
@@ -25,19 +24,8 @@ pub(super) fn run(options: &ScriptOptions) -> Result<(), ScriptError> {
     let source = &options.source;
     let recording = options.input.as_ref().unwrap_or(&source.recording);
     let Opened { mut reader, beside } = perf_data::open(recording)?;
-    let sysroot = source.sysroot.as_deref();
-    let recorded = Recorded::new(sysroot, beside.place());
-    let recorded = recorded.map_err(|error| ScriptError::Path {
-        path: sysroot.map_or_else(String::new, |path| path.display().to_string()),
-        error,
-    })?;
+    let recorded = source.recorded(&beside)?;
     let kallsyms = source.kallsyms.as_deref();
-    if let Some(path) = kallsyms {
-        File::open(path).map_err(|error| ScriptError::Path {
-            path: path.display().to_string(),
-            error,
-        })?;
-    }
     let fields = options.fields.unwrap_or_else(Fields::all);
     let out = io::stdout();
     match script::print(&mut reader, recorded, kallsyms, fields, out) {

@@ -77,6 +77,19 @@ fn a_file_in_a_pipe_is_told_to_be_given_by_its_name() {
     );
 }
 
+#[test]
+fn a_list_of_kernel_functions_that_is_not_there_is_refused() {
+    if let Some(why) = cannot_record() {
+        skip!("{why}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    record(&folder.path().join("perf.data"), &["-F", "99"], ["true"]);
+    for command in ["convert", "script"] {
+        let said = refused(&[command, "-kallsyms", "nowhere"], folder.path());
+        assert!(said.contains("nowhere: No such file"), "{said}");
+    }
+}
+
 /// perf lists the events in the order they were asked for, whether they happened or not.
 #[test]
 fn an_event_that_never_happened_is_not_the_one_of_the_trace() {

@@ -1,0 +1,35 @@
+//! Where the files are that a recording names, as the user has said.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use thiserror::Error;
+
+use super::arguments::RecordingOptions;
+use crate::machine::Recorded;
+use crate::perf_data::Beside;
+
+/// A path among the options that is of no use.
+#[derive(Debug, Error)]
+#[error("{path}: {error}")]
+pub(super) struct UnusablePath {
+    path: String,
+    error: io::Error,
+}
+
+impl RecordingOptions {
+    /// What finds the files of the recording; `beside`: what lies beside it.
+    pub(super) fn recorded(&self, beside: &Beside) -> Result<Recorded, UnusablePath> {
+        let unusable = |path: &Path, error| UnusablePath {
+            path: path.display().to_string(),
+            error,
+        };
+        if let Some(path) = &self.kallsyms {
+            File::open(path).map_err(|error| unusable(path, error))?;
+        }
+        let sysroot = self.sysroot.as_deref();
+        Recorded::new(sysroot, beside.place())
+            .map_err(|error| unusable(sysroot.unwrap_or(Path::new("/")), error))
+    }
+}
