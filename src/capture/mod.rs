@@ -19,7 +19,6 @@ pub mod usage;
 mod young;
 
 pub use command::{Command, CommandError};
-pub(crate) use conversion::kernel_gone;
 pub use conversion::{Conversion, convert};
 pub use error::CaptureError;
 pub use event_sessions::EventRequest;

@@ -27,9 +27,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, ScopedJoinHandle};
 
-use crate::capture::kernel_gone;
 use crate::machine::{Machine, Recorded};
 use crate::perf_data::Reader;
+use crate::perf_data::kernel_gone;
 use crate::unwind::Unwinder;
 use batch::Batch;
 use functions::Functions;

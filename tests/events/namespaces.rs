@@ -1,6 +1,7 @@
 //! Programs in a pid namespace of their own, as in a container: their runtimes number threads otherwise than we do.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -17,10 +18,14 @@ use crate::timeline::threads_in;
 /// What makes such a namespace for a command.
 const UNSHARED: [&str; 3] = ["unshare", "-pmf", "--mount-proc"];
 
-fn can_unshare() -> bool {
+/// What a test in one needs, or why it cannot run.
+fn what_runs_in_one() -> Result<(Runtime, PathBuf), String> {
     let mut command = Command::new(UNSHARED[0]);
     let command = command.args(&UNSHARED[1..]).arg("true");
-    run(command, LIMIT).status.success()
+    match run(command, LIMIT).status.success() {
+        true => Ok((Runtime::newest()?, workloads::mixed()?)),
+        false => Err("namespaces need root".into()),
+    }
 }
 
 /// A program that runs in one.
@@ -43,11 +48,7 @@ fn unshared(runtime: &Runtime, program: &std::path::Path) -> Workload {
 #[test]
 fn events_in_another_namespace_are_of_the_threads_that_are_sampled() {
     need_capture!();
-    let program = need!(workloads::mixed());
-    let runtime = need!(Runtime::newest());
-    if !can_unshare() {
-        skip!("namespaces need root");
-    }
+    let (runtime, program) = need!(what_runs_in_one());
     let workload = unshared(&runtime, &program);
     let pid = workload.pid().to_string();
     let saved = captured(["-pid", &pid, "-collectsec", "2"]);
@@ -81,11 +82,7 @@ fn events_in_another_namespace_are_of_the_threads_that_are_sampled() {
 #[test]
 fn threads_in_another_namespace_are_known_when_they_have_ended() {
     need_capture!();
-    let program = need!(workloads::mixed());
-    let runtime = need!(Runtime::newest());
-    if !can_unshare() {
-        skip!("namespaces need root");
-    }
+    let (runtime, program) = need!(what_runs_in_one());
     let arguments = ["--seconds", "5"];
     let captured = Captured::run_in(&UNSHARED, &runtime, &program, &arguments, &[]);
     let (events, sampled) = threads_in(&captured.nettrace(), EXCEPTION);
@@ -103,11 +100,7 @@ fn threads_in_another_namespace_are_known_when_they_have_ended() {
 #[test]
 fn threads_in_another_namespace_are_known_to_a_recovery() {
     need_capture!();
-    let program = need!(workloads::mixed());
-    let runtime = need!(Runtime::newest());
-    if !can_unshare() {
-        skip!("namespaces need root");
-    }
+    let (runtime, program) = need!(what_runs_in_one());
     let workload = unshared(&runtime, &program);
     let folder = tempfile::tempdir().unwrap();
     let mut collect = Command::new(perfcollect());

@@ -92,11 +92,15 @@ fn large_for_pinned(trace: &Path) -> Vec<f64> {
     more.collect()
 }
 
-/// Fails unless the table of collections is PerfView's.
+/// Fails unless the table of collections is PerfView's; none where there were none.
 #[track_caller]
 pub(crate) fn expect_same_table_of_collections(trace: &Path, nettrace: &Path) -> Option<Table> {
     let gc = in_perfview(nettrace, "gc")?;
     let table = Table::read(trace, "gc", "GC ");
+    if gc["gcs"] == 0 {
+        assert!(table.above.contains("\nno collections"), "{}", table.above);
+        return None;
+    }
     let counted = format!(
         "{} collections (gen0 {}, gen1 {}, gen2 {}), paused ",
         gc["gcs"], gc["gen0"], gc["gen1"], gc["gen2"]

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use clap::ValueEnum;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use archive::Events;
 
@@ -81,10 +81,17 @@ pub fn print(
     out: &mut impl Write,
 ) -> io::Result<()> {
     let processes = Processes::new(summary);
+    let told = summary.quality.events.iter();
+    let told = told.map(|events| Pid(events.pid));
+    // Of some the archive may have lost the stream.
+    let there = processes.there(streams).chain(told);
+    let pids: FxHashSet<Pid> = there
+        .filter(|&pid| processes.is_wanted(pid, process))
+        .collect();
     let mut read: FxHashMap<i32, u64> = FxHashMap::default();
     let wanted = streams
         .iter()
-        .filter(|event| processes.is_wanted(event.process, process))
+        .filter(|event| pids.contains(&event.process))
         .inspect(|event| *read.entry(event.process.0).or_default() += 1);
     match viewer {
         Viewer::Gc => gc::print(wanted, &processes, out),
@@ -92,7 +99,7 @@ pub fn print(
         Viewer::Report | Viewer::Events => list::print(wanted, &processes, out),
     }?;
     let told = summary.quality.events.iter();
-    for told in told.filter(|told| processes.is_wanted(Pid(told.pid), process)) {
+    for told in told.filter(|told| pids.contains(&Pid(told.pid))) {
         let read = read.get(&told.pid).copied().unwrap_or(0);
         let pid = told.pid;
         if !told.cut.is_empty() {
