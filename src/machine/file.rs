@@ -13,7 +13,7 @@ use perfcollect_symbols::elf::ElfFile;
 use rustc_hash::FxHashMap;
 use rustix::fs::{Mode, OFlags};
 
-use super::proc_fs;
+use super::proc_maps;
 use super::recorded::Recorded;
 use super::root::{Root, reopen_regular};
 use crate::trace::spool::{FileIdentity, FileRow};
@@ -250,7 +250,7 @@ fn open(wanted: &Wanted<'_>) -> io::Result<Content> {
 /// The kernel maps the same 64-bit vDSO into every process, so ours can be read instead of theirs.
 pub(super) fn vdso_image() -> io::Result<Vec<u8>> {
     let maps = std::fs::read("/proc/self/maps")?;
-    let line = proc_fs::parse_maps(&maps)
+    let line = proc_maps::parse_maps(&maps)
         .find(|line| line.path == VDSO)
         .ok_or_else(|| io::Error::other("no [vdso] in /proc/self/maps"))?;
     let mut image = vec![0; (line.end - line.start) as usize];
@@ -280,8 +280,8 @@ fn is_mapped_there(found: &OwnedFd, wanted: &Wanted<'_>) -> io::Result<bool> {
     if rustix::fs::fstatfs(found)?.f_type != OVERLAY_MAGIC {
         return Ok(false);
     }
-    let maps = proc_fs::maps(wanted.pid).map_err(io::Error::other)?;
-    Ok(proc_fs::parse_maps(&maps).any(|line| {
+    let maps = proc_maps::maps(wanted.pid).map_err(io::Error::other)?;
+    Ok(proc_maps::parse_maps(&maps).any(|line| {
         (line.start, line.end, line.device, line.inode, line.path)
             == (
                 wanted.start,
@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn a_mapping_cannot_lead_to_another_file() {
         let maps = std::fs::read("/proc/self/maps").unwrap();
-        let line = proc_fs::parse_maps(&maps)
+        let line = proc_maps::parse_maps(&maps)
             .find(|line| line.path.starts_with(b"/"))
             .unwrap();
         let wanted = Wanted {

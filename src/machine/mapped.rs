@@ -3,7 +3,7 @@
 use std::fs::File;
 
 use super::file::{Wanted, identity, open_file};
-use super::proc_fs::{self, MapsLine};
+use super::proc_maps::{self, MapsLine};
 use crate::trace::Pid;
 use crate::trace::spool::FileIdentity;
 
@@ -51,12 +51,12 @@ impl MappedFiles {
     /// The mapping of an address.
     fn line(&mut self, address: u64) -> Option<MapsLine<'_>> {
         let covers = |line: &MapsLine<'_>| (line.start..line.end).contains(&address);
-        let is_known = |text: &[u8]| proc_fs::parse_all_maps(text).any(|line| covers(&line));
+        let is_known = |text: &[u8]| proc_maps::parse_all_maps(text).any(|line| covers(&line));
         if !is_known(&self.text) && self.misses < MAX_MISSES {
-            self.text = proc_fs::maps(self.pid).unwrap_or_default();
+            self.text = proc_maps::maps(self.pid).unwrap_or_default();
             self.misses += u32::from(!is_known(&self.text));
         }
-        proc_fs::parse_all_maps(&self.text).find(covers)
+        proc_maps::parse_all_maps(&self.text).find(covers)
     }
 }
 

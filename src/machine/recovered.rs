@@ -12,8 +12,8 @@ use std::path::Path;
 use super::file::{CodeFile, Content, FileTable, VDSO, build_id, identity, vdso_image};
 use super::jit_host::{JitHost, perf_map};
 use super::proc_fs;
-use super::process::{Machine, ProcessRow};
 use super::root::Root;
+use super::{Machine, ProcessRow};
 use crate::trace::spool::{FileRow, JitHostRow};
 use crate::trace::{Pid, Recording};
 

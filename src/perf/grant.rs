@@ -12,7 +12,9 @@
 use rustix::io::Errno;
 
 use super::call_graph::CallGraph;
-use super::event::{Clock, Event, OpenError, Role, SamplingRequest, paranoid};
+use super::event::{Event, Role};
+use super::open_error::{OpenError, paranoid};
+use super::request::{Clock, SamplingRequest};
 use crate::trace::Notice;
 
 /// What must be seen.

@@ -13,9 +13,11 @@ mod layout;
 mod merge;
 mod on_cpu;
 mod online;
+mod open_error;
 mod record;
 #[cfg(test)]
 pub(crate) mod recorded;
+mod request;
 mod ring;
 mod rings;
 mod sample_layout;
@@ -23,11 +25,12 @@ mod session;
 mod threads;
 
 pub use call_graph::CallGraph;
-pub use event::{Clock, OpenError, SamplingRequest, max_sample_rate};
 pub use grant::Scope;
 pub use layout::{Format, Layout, ParseError};
 pub use merge::{Merge, RecordSource};
+pub use open_error::{OpenError, max_sample_rate};
 pub use record::{
     Abi, Calls, CodeMapping, CpuMode, KernelCode, Record, Registers, SampleRecord, U64s,
 };
+pub use request::{Clock, SamplingRequest};
 pub use session::{Session, SessionError, now};

@@ -2,8 +2,9 @@
 
 use rustix::io::Errno;
 
-use super::event::{Event, OpenError, Role};
+use super::event::{Event, Role};
 use super::grant::Grant;
+use super::open_error::OpenError;
 use super::ring::Ring;
 use super::session::{SessionError, now};
 use crate::trace::{Cpu, Nanos};

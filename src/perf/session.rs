@@ -7,11 +7,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 use thiserror::Error;
 
-use super::event::{Clock, Event, OpenError, SamplingRequest};
+use super::event::Event;
 use super::grant::{Grant, Scope};
 use super::on_cpu::{OnCpu, first_role, open_cpu};
 use super::online::{Change, Online};
+use super::open_error::OpenError;
 use super::record::Record;
+use super::request::{Clock, SamplingRequest};
 use super::ring::Ring;
 use super::rings::Rings;
 use super::threads::{RingOf, Threads};

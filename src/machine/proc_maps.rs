@@ -1,0 +1,131 @@
+//! /proc/PID/maps: what a process has mapped, by paths that it may have chosen.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use super::proc_fs::{MAX_FILE_BYTES, ProcError, read, tids};
+use crate::trace::Pid;
+
+/// A line of /proc/PID/maps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct MapsLine<'a> {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) file_offset: u64,
+    pub(super) device: (u32, u32),
+    pub(super) inode: u64,
+    pub(super) path: &'a [u8],
+    pub(super) executable: bool,
+}
+
+/// A file that a process has mapped as code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MappedCode {
+    /// Its path, as the process sees it.
+    pub path: PathBuf,
+    /// Its inode.
+    pub inode: u64,
+}
+
+/// The files a process has mapped as code, each once.
+pub fn mapped_files(pid: Pid) -> Result<Vec<MappedCode>, ProcError> {
+    let text = maps(pid)?;
+    let mut files: Vec<MappedCode> = Vec::new();
+    for line in parse_maps(&text) {
+        let path = line.path.strip_suffix(b" (deleted)").unwrap_or(line.path);
+        let path = Path::new(OsStr::from_bytes(path));
+        // The mappings of a file lie together.
+        if line.inode != 0 && files.last().is_none_or(|last| last.path != path) {
+            files.push(MappedCode {
+                path: path.to_owned(),
+                inode: line.inode,
+            });
+        }
+    }
+    Ok(files)
+}
+
+/// Content of /proc/PID/maps. Where the main thread has ended it is empty, but the other threads still tell.
+pub(super) fn maps(pid: Pid) -> Result<Vec<u8>, ProcError> {
+    let maps = read(format!("/proc/{pid}/maps"), MAX_FILE_BYTES)?;
+    if !maps.is_empty() {
+        return Ok(maps);
+    }
+    let of_thread = |tid| read(format!("/proc/{pid}/task/{tid}/maps"), MAX_FILE_BYTES).ok();
+    let others = tids(pid)?.into_iter().filter_map(of_thread);
+    Ok(others
+        .into_iter()
+        .find(|maps| !maps.is_empty())
+        .unwrap_or(maps))
+}
+
+/// The executable lines of a maps file.
+pub(super) fn parse_maps(text: &[u8]) -> impl Iterator<Item = MapsLine<'_>> {
+    parse_all_maps(text).filter(|line| line.executable)
+}
+
+/// All lines of a maps file.
+pub(super) fn parse_all_maps(text: &[u8]) -> impl Iterator<Item = MapsLine<'_>> {
+    text.split(|&b| b == b'\n').filter_map(parse_maps_line)
+}
+
+/// `start-end perms offset major:minor inode [path]`, see proc_pid_maps(5).
+fn parse_maps_line(line: &[u8]) -> Option<MapsLine<'_>> {
+    let mut rest = line;
+    let mut field = || {
+        let skip = rest.iter().position(|&b| b != b' ').unwrap_or(rest.len());
+        let (_, from) = rest.split_at(skip);
+        let len = from.iter().position(|&b| b == b' ').unwrap_or(from.len());
+        let (word, after) = from.split_at(len);
+        rest = after;
+        std::str::from_utf8(word).ok()
+    };
+    let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+    let (start, end) = field()?.split_once('-')?;
+    let executable = field()?.as_bytes().get(2) == Some(&b'x');
+    let file_offset = hex(field()?)?;
+    let (major, minor) = field()?.split_once(':')?;
+    let inode = field()?.parse().ok()?;
+    let path = rest.trim_ascii_start();
+    Some(MapsLine {
+        executable,
+        start: hex(start)?,
+        end: hex(end)?,
+        file_offset,
+        device: (
+            u32::from_str_radix(major, 16).ok()?,
+            u32::from_str_radix(minor, 16).ok()?,
+        ),
+        inode,
+        path,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn executable_lines_of_maps() {
+        let text = b"55d0-55e0 r--p 00000000 fd:01 42   /usr/bin/with space\n\
+            55e0-55f0 r-xp 00001000 fd:01 42                    /usr/bin/with space\n\
+            7f00-7f10 r-xs 00400000 00:01 7 /memfd:doublemapper (deleted)\n\
+            7f20-7f30 rwxp 00000000 00:00 0 \n\
+            garbage\n-1 r-xp\n";
+        let lines: Vec<_> = parse_maps(text).collect();
+        assert_eq!(lines.len(), 3);
+        assert_eq!(lines[0].path, b"/usr/bin/with space");
+        assert_eq!((lines[0].start, lines[0].end), (0x55e0, 0x55f0));
+        assert_eq!((lines[0].device, lines[0].inode), ((0xfd, 1), 42));
+        assert_eq!(lines[1].path, b"/memfd:doublemapper (deleted)");
+        assert_eq!(lines[1].file_offset, 0x40_0000);
+        assert_eq!(lines[2].path, b"");
+    }
+
+    #[test]
+    fn this_process_has_code() {
+        let me = Pid(std::process::id() as i32);
+        assert!(parse_maps(&maps(me).unwrap()).count() > 0);
+    }
+}

@@ -1,0 +1,167 @@
+//! Processes and threads that run, or ended just now.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::maps::Maps;
+use super::proc_fs;
+use crate::trace::{Nanos, Pid, ProcessId, ThreadId, Tid};
+
+/// How long the entry of an exited task is kept: its last samples may come after its exit record.
+const LINGER_NS: u64 = 1_000_000_000;
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Process {
+    pub(super) name: Box<[u8]>,
+    pub(super) maps: Arc<Maps>,
+    pub(super) row: Option<ProcessId>,
+    /// When it was forked, or began its program, if that was seen.
+    pub(super) born: Option<Nanos>,
+    /// In a recording: that of the program before an exec, in which the callers of its last samples lie.
+    pub(super) before_exec: Option<Arc<Maps>>,
+    /// How many are known.
+    threads: u32,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Thread {
+    pub(super) pid: Pid,
+    pub(super) name: Box<[u8]>,
+    pub(super) row: Option<ThreadId>,
+    ended: Option<Nanos>,
+}
+
+/// All of them, by their ids, which are used again.
+#[derive(Debug, Default)]
+pub(super) struct Tasks {
+    processes: FxHashMap<Pid, Process>,
+    threads: FxHashMap<Tid, Thread>,
+    exited: VecDeque<(Nanos, Pid, Tid)>,
+}
+
+impl Tasks {
+    pub(super) fn process(&self, pid: Pid) -> Option<&Process> {
+        self.processes.get(&pid)
+    }
+
+    /// One that was not known is known from then on.
+    pub(super) fn process_mut(&mut self, pid: Pid) -> &mut Process {
+        self.processes.entry(pid).or_default()
+    }
+
+    pub(super) fn thread(&self, tid: Tid) -> Option<&Thread> {
+        self.threads.get(&tid)
+    }
+
+    /// Of this process; one that was not known has no name yet.
+    pub(super) fn name_thread(&mut self, pid: Pid, tid: Tid, name: &[u8]) -> Option<ThreadId> {
+        if !self.threads.contains_key(&tid) {
+            self.put_thread(tid, pid, Box::default(), None);
+        }
+        let thread = self.threads.get_mut(&tid)?;
+        thread.name = name.into();
+        thread.row
+    }
+
+    pub(super) fn put_thread(
+        &mut self,
+        tid: Tid,
+        pid: Pid,
+        name: Box<[u8]>,
+        row: Option<ThreadId>,
+    ) {
+        self.remove_thread(tid);
+        let thread = Thread {
+            pid,
+            name,
+            row,
+            ended: None,
+        };
+        self.threads.insert(tid, thread);
+        self.process_mut(pid).threads += 1;
+    }
+
+    fn remove_thread(&mut self, tid: Tid) -> Option<Pid> {
+        let pid = self.threads.remove(&tid)?.pid;
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.threads = process.threads.saturating_sub(1);
+        }
+        Some(pid)
+    }
+
+    pub(super) fn fork(
+        &mut self,
+        time: Nanos,
+        (pid, tid): (Pid, Tid),
+        (parent_pid, parent_tid): (Pid, Tid),
+    ) {
+        let parent = self.processes.get(&parent_pid);
+        let maker = self.threads.get(&parent_tid).map(|thread| &thread.name);
+        let name = maker.or(parent.map(|parent| &parent.name));
+        let name: Box<[u8]> = name.cloned().unwrap_or_default();
+        if pid != parent_pid {
+            let child = Process {
+                name: name.clone(),
+                maps: parent.map(|p| p.maps.clone()).unwrap_or_default(),
+                born: Some(time),
+                ..Process::default()
+            };
+            self.processes.insert(pid, child);
+        }
+        self.put_thread(tid, pid, name, None);
+    }
+
+    /// A program begins in a process; in a recording, what was mapped before is kept.
+    pub(super) fn exec(&mut self, time: Nanos, pid: Pid, tid: Tid, is_live: bool) {
+        self.remove_thread(tid);
+        let before = self.processes.remove(&pid).filter(|_| !is_live);
+        let process = Process {
+            born: Some(time),
+            before_exec: before.map(|before| before.maps),
+            ..Process::default()
+        };
+        self.processes.insert(pid, process);
+    }
+
+    pub(super) fn exit(&mut self, time: Nanos, pid: Pid, tid: Tid, is_live: bool) {
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.ended = Some(time);
+        }
+        self.exited.push_back((time, pid, tid));
+        self.forget_exited(time, is_live);
+    }
+
+    fn forget_exited(&mut self, now: Nanos, is_live: bool) {
+        while let Some(&(time, pid, tid)) = self.exited.front() {
+            if now.0.saturating_sub(time.0) < LINGER_NS {
+                break;
+            }
+            self.exited.pop_front();
+            // The ids may be in use again.
+            if !is_live {
+                self.forget_recorded(tid, time);
+            } else if !proc_fs::exists(Pid(tid.0)) {
+                self.remove_thread(tid);
+                if pid.0 == tid.0 {
+                    self.processes.remove(&pid);
+                }
+            }
+        }
+    }
+
+    /// Forgets a thread that ended then, and with the last one its process; /proc knows nothing of them.
+    fn forget_recorded(&mut self, tid: Tid, time: Nanos) {
+        let ended = self.threads.get(&tid).and_then(|thread| thread.ended);
+        if ended == Some(time)
+            && let Some(pid) = self.remove_thread(tid)
+            && self
+                .processes
+                .get(&pid)
+                .is_some_and(|process| process.threads == 0)
+        {
+            self.processes.remove(&pid);
+        }
+    }
+}
