@@ -76,19 +76,18 @@ fn processes_and_code_that_come_and_go() {
     }
 }
 
+/// What `lives` does in a mode, so many times.
+fn often_sampled(mode: &str, times: &str) -> Result<Saved, String> {
+    let program = workloads::native("lives")?;
+    let program = program.to_str().unwrap();
+    Ok(captured(["-freq", "5000", "--", program, mode, times]))
+}
+
 /// A library takes the addresses of another that was unloaded: no function of one is shown for the other.
 #[test]
 fn libraries_that_take_turns_at_an_address() {
     need_capture!();
-    let program = need!(workloads::native("lives"));
-    let saved = captured([
-        "-freq",
-        "5000",
-        "--",
-        program.to_str().unwrap(),
-        "plugins",
-        "80",
-    ]);
+    let saved = need!(often_sampled("plugins", "80"));
     for (one, other) in [("first", "second"), ("second", "first")] {
         let path = ["_caller", "_outer", "_inner"].map(|part| format!("{one}{part}"));
         let path: Vec<_> = path.iter().map(String::as_str).collect();
@@ -108,15 +107,7 @@ fn libraries_that_take_turns_at_an_address() {
 #[test]
 fn threads_that_are_gone_in_a_millisecond() {
     need_capture!();
-    let program = need!(workloads::native("lives"));
-    let saved = captured([
-        "-freq",
-        "5000",
-        "--",
-        program.to_str().unwrap(),
-        "threads",
-        "6000",
-    ]);
+    let saved = need!(often_sampled("threads", "6000"));
     let whole = saved.samples_under(&["start_thread", "short_thread", "short_burn"]);
     let inside = saved.samples_under(&["short_burn"]);
     assert!(inside > 300, "{inside} samples");

@@ -40,12 +40,7 @@ fn expect_names(what: &str, saved: &Saved, frames: &[&str]) {
 #[test]
 fn other_deployments() {
     need_capture!();
-    for name in [
-        "split-single",
-        "split-composite",
-        "split-trimmed",
-        "split-compressed",
-    ] {
+    for name in workloads::DEPLOYMENTS {
         let program = need!(workloads::shared(&format!("{name}/{name}")));
         let mut command = Command::new(Path::new(&program));
         command.args(["--mode", "chain", "--seconds", "8"]);

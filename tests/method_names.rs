@@ -217,12 +217,7 @@ fn every_method_of_a_web_server() {
 #[test]
 fn every_method_of_other_deployments() {
     need_capture!();
-    for name in [
-        "split-single",
-        "split-composite",
-        "split-trimmed",
-        "split-compressed",
-    ] {
+    for name in workloads::DEPLOYMENTS {
         let program = need!(workloads::shared(&format!("{name}/{name}")));
         let mut command = Command::new(Path::new(&program));
         command.args(["--mode", "all", "--seconds", "6"]);

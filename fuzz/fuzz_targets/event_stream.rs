@@ -2,28 +2,17 @@
 //! stream.
 #![no_main]
 
-use std::io::{Write, sink};
+#[path = "support/stream.rs"]
+mod stream;
+
+use std::io::sink;
 
 use libfuzzer_sys::fuzz_target;
 use perfcollect::output::ctf;
 use perfcollect::output::summary::Summary;
-use perfcollect::trace::{EventStream, EventStreams, Nanos, Pid, Trace};
+use perfcollect::trace::{EventStreams, Nanos, Trace};
 use perfcollect::view::events::{Viewer, print};
-
-/// The object `Trace` of version 4, up to what it holds.
-const OBJECTS: &[u8] =
-    b"Nettrace\x14\0\0\0!FastSerialization.1\x05\x05\x01\x04\0\0\0\x04\0\0\0\x05\0\0\0Trace\x06";
-
-fn stream(process: i32, data: &[u8]) -> EventStream {
-    let mut file = tempfile::tempfile().expect("a file");
-    let mut info = vec![0; 24];
-    info.extend(1_000_000_000_u64.to_le_bytes());
-    info.extend(8_u64.to_le_bytes());
-    for part in [OBJECTS, &info, &[0; 8], b"\x06", data] {
-        file.write_all(part).expect("there is room");
-    }
-    EventStream::open(Pid(process), process.to_string(), file)
-}
+use stream::stream;
 
 fuzz_target!(|data: &[u8]| {
     let (first, second) = data.split_at(data.len() / 2);

@@ -2,29 +2,18 @@
 //! threads and stacks, with the same bytes. What is given follows the beginning of a stream.
 #![no_main]
 
-use std::io::Write;
+#[path = "support/stream.rs"]
+mod stream;
+
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use perfcollect::dotnet::nettrace::{EventKind, Reader};
 use perfcollect::output::nettrace;
-use perfcollect::trace::{EventStream, EventStreams, Nanos, Pid, RuntimeEvent, Trace};
+use perfcollect::trace::{EventStreams, Nanos, RuntimeEvent, Trace};
+use stream::stream;
 
-/// The object `Trace` of version 4, up to what it holds.
-const OBJECTS: &[u8] =
-    b"Nettrace\x14\0\0\0!FastSerialization.1\x05\x05\x01\x04\0\0\0\x04\0\0\0\x05\0\0\0Trace\x06";
 const MAX_FRAMES: usize = 1000;
-
-fn stream(data: &[u8]) -> EventStream {
-    let mut file = tempfile::tempfile().expect("a file");
-    let mut info = vec![0; 24];
-    info.extend(1_000_000_000_u64.to_le_bytes());
-    info.extend(8_u64.to_le_bytes());
-    for part in [OBJECTS, &info, &[0; 8], b"\x06", data] {
-        file.write_all(part).expect("there is room");
-    }
-    EventStream::open(Pid(7), "7".to_owned(), file)
-}
 
 /// Records are the writer's own, and it leaves out what a runtime says of its process again.
 fn is_compared(kind: &EventKind) -> bool {
@@ -47,7 +36,7 @@ fn same_kind(read: &EventKind, given: &Arc<EventKind>) {
 
 fuzz_target!(|data: &[u8]| {
     let trace = Trace {
-        events: EventStreams::new(vec![stream(data)]),
+        events: EventStreams::new(vec![stream(7, data)]),
         ..Trace::default()
     };
     let mut written = Vec::new();

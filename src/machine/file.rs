@@ -13,7 +13,7 @@ use perfcollect_symbols::elf::ElfFile;
 use rustc_hash::FxHashMap;
 use rustix::fs::{Mode, OFlags};
 
-use super::proc_maps;
+use super::proc_maps::{self, MapsLine};
 use super::recorded::Recorded;
 use super::root::{Root, reopen_regular};
 use crate::trace::spool::{FileIdentity, FileRow};
@@ -124,6 +124,20 @@ pub(super) struct Wanted<'a> {
     pub(super) path: &'a [u8],
     /// Its build id, if the mapping itself told one.
     pub(super) build_id: &'a [u8],
+}
+
+impl<'a> Wanted<'a> {
+    pub(super) fn of(pid: Pid, line: &MapsLine<'a>) -> Self {
+        Self {
+            pid,
+            start: line.start,
+            end: line.end,
+            device: line.device,
+            inode: line.inode,
+            path: line.path,
+            build_id: &[],
+        }
+    }
 }
 
 impl FileTable {
@@ -318,15 +332,7 @@ mod tests {
         let line = proc_maps::parse_maps(&maps)
             .find(|line| line.path.starts_with(b"/"))
             .unwrap();
-        let wanted = Wanted {
-            pid: Pid(std::process::id() as i32),
-            start: line.start,
-            end: line.end,
-            device: line.device,
-            inode: line.inode,
-            path: line.path,
-            build_id: &[],
-        };
+        let wanted = Wanted::of(Pid(std::process::id() as i32), &line);
         assert!(open_file(&wanted).is_ok());
         let other = Wanted {
             inode: line.inode + 1,

@@ -64,16 +64,7 @@ fn place(pid: Pid, line: &MapsLine<'_>, address: u64) -> Option<MappedPlace> {
     if line.inode == 0 {
         return None;
     }
-    let file = open_file(&Wanted {
-        pid,
-        start: line.start,
-        end: line.end,
-        device: line.device,
-        inode: line.inode,
-        path: line.path,
-        build_id: &[],
-    });
-    let file = file.ok()?;
+    let file = open_file(&Wanted::of(pid, line)).ok()?;
     Some(MappedPlace {
         identity: identity(&file).ok()?,
         offset: line.file_offset.checked_add(address - line.start)?,

@@ -88,16 +88,7 @@ impl Machine {
         let text = proc_maps::maps(pid).ok()?;
         let mut maps = Maps::default();
         for line in proc_maps::parse_maps(&text) {
-            let wanted = Wanted {
-                pid,
-                start: line.start,
-                end: line.end,
-                device: line.device,
-                inode: line.inode,
-                path: line.path,
-                build_id: &[],
-            };
-            if let Some(mapping) = self.new_mapping(&wanted, line.file_offset) {
+            if let Some(mapping) = self.new_mapping(&Wanted::of(pid, &line), line.file_offset) {
                 maps.insert(mapping);
             }
         }

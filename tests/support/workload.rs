@@ -63,6 +63,14 @@ pub mod workloads {
         program(cache().join("built/chains").join(name))
     }
 
+    /// Ready programs that are published otherwise than as a `.dll` beside the framework.
+    pub const DEPLOYMENTS: [&str; 4] = [
+        "split-single",
+        "split-composite",
+        "split-trimmed",
+        "split-compressed",
+    ];
+
     /// A file of the ready programs, such as `split/split.dll`, `webapi/webapi.dll` or `split-aot/split-aot`.
     pub fn shared(path: &str) -> Program {
         let path = cache().join("workloads").join(path);
