@@ -40,9 +40,8 @@ pub(super) fn get(
             break;
         }
         let what = format!("{}/{} {module}", number + 1, modules.len());
-        let outcome = downloader.get(module, |bytes, total| {
-            reporter.transfer(&what, bytes, total)
-        });
+        let progress = |bytes, total| reporter.transfer(&what, bytes, total);
+        let outcome = downloader.get(module, progress, &stop);
         reporter.clear();
         match outcome? {
             Outcome::Cached(path) => {
@@ -55,6 +54,7 @@ pub(super) fn get(
                 reporter.say(&format!("{module}: {path_shown} ({mib:.1} MiB from {url})"));
                 got.files.push((module.clone(), path));
             }
+            Outcome::Failed(_) if stop() => break,
             Outcome::Failed(failures) => {
                 for line in reasons(module, &failures) {
                     reporter.say(&line);

@@ -34,6 +34,10 @@ pub(super) enum SymbolsError {
     Missing { missing: usize, all: usize },
 }
 
+/// What distributions build is not on Microsoft's server, and sudo takes the variable away.
+const DEBUGINFOD: &str = "The debug files of distributions' packages are on debuginfod servers, and none was asked: set DEBUGINFOD_URLS to \
+                          that of yours, such as https://debuginfod.debian.net (behind sudo: sudo DEBUGINFOD_URLS=URL perfcollect symbols ...)";
+
 pub(super) fn run(options: &SymbolsOptions) -> Result<(), SymbolsError> {
     if let Some(path) = options.output.as_ref().filter(|path| path.is_file()) {
         return Err(SymbolsError::NoDirectory { path: path.clone() });
@@ -91,6 +95,9 @@ fn get(
     }
     let mut downloader = Downloader::new(Sources::new(&options.server), options.limits());
     let Got { files, failed } = downloads::get(&mut downloader, modules, reporter, || false)?;
+    if !failed.is_empty() && options.server.is_empty() && !downloader.sources().has_debuginfod() {
+        reporter.say(DEBUGINFOD);
+    }
     if let Some(directory) = &options.output {
         std::fs::create_dir_all(directory).map_err(|source| SymbolsError::Directory {
             path: directory.clone(),

@@ -66,7 +66,8 @@ impl Downloader {
         &self.sources
     }
 
-    /// Gets a module's debug file, unless it is there. `progress` is told of bytes there, and in all.
+    /// Gets a module's debug file, unless it is there. `progress` is told of bytes there, and in all. Once `stop` says so it fails,
+    /// and what has come of the file is kept to go on later.
     ///
     /// # Errors
     /// The process that does the work could not be started, or the cache not be written: no other module will do better.
@@ -74,6 +75,7 @@ impl Downloader {
         &mut self,
         module: &Module,
         mut progress: impl FnMut(u64, Option<u64>),
+        stop: &dyn Fn() -> bool,
     ) -> Result<Outcome, DownloadError> {
         for path in self.sources.cached(module) {
             if is_good(&path, module) {
@@ -83,13 +85,16 @@ impl Downloader {
         let mut failures = Vec::new();
         for (row, server) in self.sources.servers.iter().enumerate() {
             for entry in server.entries(module) {
+                if stop() {
+                    return Ok(Outcome::Failed(failures));
+                }
                 let url = shown(&entry.url);
                 if self.unreachable.contains(&row) {
-                    let why = "not asked: the server cannot be reached".to_owned();
+                    let why = "not asked: the server cannot be reached, or is too slow".to_owned();
                     failures.push(Failure { url, why });
                     continue;
                 }
-                match self.try_entry(server.layout, &entry, module, &mut progress)? {
+                match self.try_entry(server.layout, &entry, module, &mut progress, stop)? {
                     Attempt::Done(path, bytes) => {
                         return Ok(Outcome::Downloaded { path, bytes, url });
                     }
@@ -109,6 +114,7 @@ impl Downloader {
         entry: &Entry,
         module: &Module,
         progress: &mut dyn FnMut(u64, Option<u64>),
+        stop: &dyn Fn() -> bool,
     ) -> Result<Attempt, DownloadError> {
         let cache = self.sources.cache(layout).ok_or(CacheError::Nowhere)?;
         let partial = match Partial::open(cache, &entry.path, &entry.url) {
@@ -120,7 +126,7 @@ impl Downloader {
             module: module.clone(),
             limits: self.limits,
         };
-        let (attempt, keep) = match worker::run(&task, &partial.file, progress) {
+        let (attempt, keep) = match worker::run(&task, &partial.file, progress, stop) {
             Ok(Reply::Good) => {
                 partial.commit()?;
                 let bytes = partial.file.metadata().map_or(0, |metadata| metadata.len());
@@ -187,7 +193,10 @@ pub fn is_good(path: &Path, module: &Module) -> bool {
     let task = Task::Check {
         module: module.clone(),
     };
-    matches!(worker::run(&task, &file, |_, _| {}), Ok(Reply::Good))
+    matches!(
+        worker::run(&task, &file, |_, _| {}, &|| false),
+        Ok(Reply::Good)
+    )
 }
 
 /// Opens a regular file; opening a FIFO or a device waits for nobody.

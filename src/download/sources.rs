@@ -30,6 +30,13 @@ impl Sources {
         })
     }
 
+    /// Whether a server is asked that has the debug files of distributions.
+    #[must_use]
+    pub fn has_debuginfod(&self) -> bool {
+        let mut layouts = self.servers.iter().map(|server| server.layout);
+        layouts.any(|layout| layout == Layout::Debuginfod)
+    }
+
     fn of(servers: &[Server], variable: impl Fn(&str) -> Option<String>) -> Self {
         let home = || variable("HOME").map(|home| Path::new(&home).join(".cache"));
         let caches = variable("XDG_CACHE_HOME")

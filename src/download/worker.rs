@@ -7,8 +7,10 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, ExitStatus, Stdio};
+use std::process::{ChildStdout, Command, ExitCode, ExitStatus, Stdio};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -21,6 +23,11 @@ use super::privileges;
 pub(super) const ACTION: &str = "symbols-worker";
 /// Holds the task: a URL may hold a password, which arguments would show to everybody.
 const TASK: &str = "PERFCOLLECT_SYMBOLS_TASK";
+/// Time between two questions whether to go on.
+const PATIENCE: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 100_000_000,
+};
 /// Longest answer: the modules of a trace.
 const MAX_LINE_BYTES: u64 = 1 << 20;
 
@@ -53,7 +60,7 @@ pub(super) enum Reply {
         why: String,
         /// What is there is worth keeping, to go on later.
         keep: bool,
-        /// The server cannot be reached, and it took its time.
+        /// The server cannot be reached, or hardly, and it took its time.
         unreachable: bool,
     },
     /// What it asks for.
@@ -95,7 +102,7 @@ pub enum WorkerError {
 /// See [`WorkerError`].
 pub fn identify(path: &Path, file: &File) -> Result<Wanted, WorkerError> {
     let path = path.to_owned();
-    match run(&Task::Identify { path }, file, |_, _| {})? {
+    match run(&Task::Identify { path }, file, |_, _| {}, &|| false)? {
         Reply::Wanted(wanted) => Ok(wanted),
         Reply::Bad { why, .. } => Err(WorkerError::Unfit(why)),
         other => Err(unexpected(&other)),
@@ -106,11 +113,34 @@ pub(super) fn unexpected(reply: &Reply) -> WorkerError {
     WorkerError::Nonsense(io::Error::other(format!("{reply:?}")))
 }
 
-/// Has a task done on `file` and gives the last line of the answer.
+/// The output of the process, as long as it is wanted.
+struct Answer<'a> {
+    output: ChildStdout,
+    stop: &'a dyn Fn() -> bool,
+}
+
+impl Read for Answer<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if (self.stop)() {
+                return Err(io::Error::other("given up"));
+            }
+            let mut polled = [PollFd::new(&self.output, PollFlags::IN)];
+            match poll(&mut polled, Some(&PATIENCE)) {
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => return self.output.read(buffer),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+}
+
+/// Has a task done on `file` and gives the last line of the answer; kills the process once `stop` says so.
 pub(super) fn run(
     task: &Task,
     file: &File,
     mut progress: impl FnMut(u64, Option<u64>),
+    stop: &dyn Fn() -> bool,
 ) -> Result<Reply, WorkerError> {
     let start = |error: io::Error| WorkerError::Start(error);
     let task = serde_json::to_string(task).map_err(|error| start(error.into()))?;
@@ -122,8 +152,8 @@ pub(super) fn run(
         .spawn()
         .map_err(start)?;
     let mut last = Ok(None);
-    if let Some(answer) = child.stdout.take() {
-        let mut answer = BufReader::new(answer);
+    if let Some(output) = child.stdout.take() {
+        let mut answer = BufReader::new(Answer { output, stop });
         last = loop {
             match next(&mut answer) {
                 Ok(Some(Reply::Progress(bytes, total))) => progress(bytes, total),
@@ -214,7 +244,9 @@ fn fetch(url: &str, module: &Module, file: &File, limits: Limits) -> Reply {
                     keep,
                     unreachable: matches!(
                         error,
-                        FetchError::Silent(_) | FetchError::Unreachable(_)
+                        FetchError::Silent(_)
+                            | FetchError::Slow { .. }
+                            | FetchError::Unreachable(_)
                     ),
                 };
             }

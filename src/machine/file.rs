@@ -13,6 +13,7 @@ use perfcollect_symbols::elf::ElfFile;
 use rustc_hash::FxHashMap;
 use rustix::fs::{Mode, OFlags};
 
+use super::containers::Containers;
 use super::proc_maps::{self, MapsLine};
 use super::recorded::Recorded;
 use super::root::{Root, reopen_regular};
@@ -22,6 +23,7 @@ use crate::trace::{DescribeFile, ModuleId, Pid};
 /// OVERLAYFS_SUPER_MAGIC of `linux/magic.h`.
 const OVERLAY_MAGIC: rustix::fs::FsWord = 0x794c_7630;
 /// What the kernel calls the vDSO.
+const ELF_MAGIC: [u8; 4] = *b"\x7fELF";
 pub(super) const VDSO: &[u8] = b"[vdso]";
 
 /// A file is known by device, inode and path: the device number of a mapping need not be the one `stat` tells
@@ -55,6 +57,8 @@ pub struct CodeFile {
     pub root: Option<Arc<Root>>,
     /// A process that had it mapped, whose root directory may hold its debug file.
     pub pid: Pid,
+    /// That root directory if it is another than ours: the process may end.
+    pub container: Option<Arc<Root>>,
 }
 
 impl CodeFile {
@@ -69,7 +73,11 @@ impl CodeFile {
     pub(crate) fn debug_roots(&self) -> impl Iterator<Item = io::Result<Root>> {
         let roots = match &self.root {
             Some(root) => [Some(root.again()), None],
-            None => [Some(Root::of(self.pid)), Some(Root::host())],
+            None => {
+                let container = self.container.as_ref();
+                let theirs = container.map_or_else(|| Root::of(self.pid), |root| root.again());
+                [Some(theirs), Some(Root::host())]
+            }
         };
         roots.into_iter().flatten()
     }
@@ -110,6 +118,7 @@ pub(super) fn build_id(file: &File) -> Option<Vec<u8>> {
 pub struct FileTable {
     files: Vec<Arc<CodeFile>>,
     known: FxHashMap<Identity, ModuleId>,
+    containers: Containers,
     /// `None`: everything runs here and now.
     recorded: Option<Box<Recorded>>,
 }
@@ -170,6 +179,10 @@ impl FileTable {
             content,
             root: self.recorded.as_ref().map(|recorded| recorded.root()),
             pid: wanted.pid,
+            container: match self.recorded {
+                Some(_) => None,
+                None => self.containers.of(wanted.pid),
+            },
         }));
         self.known.insert(identity, id);
         id
@@ -190,6 +203,7 @@ impl FileTable {
                 content: Content::Unavailable(io::Error::other("it is memory, and no file")),
                 root: None,
                 pid: Pid(0),
+                container: None,
             }));
             ModuleId(files.len() as u32 - 1)
         }))
@@ -232,8 +246,8 @@ impl FileTable {
         let chosen = order.iter().filter_map(|id| files[id.index()].take());
         Self {
             files: chosen.collect(),
-            known: FxHashMap::default(),
             recorded: self.recorded,
+            ..Self::default()
         }
     }
 }
@@ -270,6 +284,13 @@ pub(super) fn vdso_image() -> io::Result<Vec<u8>> {
     let mut image = vec![0; (line.end - line.start) as usize];
     File::open("/proc/self/mem")?.read_exact_at(&mut image, line.start)?;
     Ok(image)
+}
+
+/// Whether a file that has no path is a program or library all the same.
+pub(super) fn is_elf(wanted: &Wanted<'_>) -> bool {
+    let mut magic = [0; ELF_MAGIC.len()];
+    let read = open_file(wanted).and_then(|file| file.read_exact_at(&mut magic, 0));
+    read.is_ok() && magic == ELF_MAGIC
 }
 
 /// The mapped file itself through /proc/PID/map_files, whatever its path is by now; else by its path below the

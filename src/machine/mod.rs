@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use file::{VDSO, Wanted};
+use file::{VDSO, Wanted, is_elf};
 use jit_host::is_jit_dump;
 use rows::Rows;
 use tasks::Tasks;
@@ -10,6 +10,7 @@ use tasks::Tasks;
 use crate::perf::{CodeMapping, Record};
 use crate::trace::{ModuleId, Nanos, Pid, ProcessId, ThreadId, Tid};
 
+mod containers;
 mod file;
 mod free_memory;
 mod jit_host;
@@ -162,7 +163,15 @@ impl Machine {
             // Not memory of the process: the page is emulated by the kernel.
             b"[vsyscall]" => return None,
             VDSO => None,
-            path => Backing::of_memory(path),
+            path => match Backing::of_memory(path) {
+                // A library that was loaded from memory.
+                Some(Backing::Jit)
+                    if path.starts_with(b"/memfd:") && self.is_live() && is_elf(wanted) =>
+                {
+                    None
+                }
+                of_memory => of_memory,
+            },
         };
         let backing = of_memory.unwrap_or_else(|| Backing::File(self.files.get(wanted)));
         let object = match backing {

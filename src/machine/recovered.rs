@@ -29,6 +29,7 @@ impl Machine {
             path: row.path.as_ref().into(),
             content: content(row, same_boot).unwrap_or_else(Content::Unavailable),
             root: None,
+            container: None,
             pid: row.pid,
         });
         let info = &recording.header.info;

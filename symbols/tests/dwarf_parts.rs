@@ -271,6 +271,23 @@ fn chains(program: &Path, package: Option<&Path>) -> Vec<Vec<String>> {
     (caller.start..caller.end).map(chain).collect()
 }
 
+/// Each way in which sections are compressed: by a flag, and before there was one by their names.
+#[test]
+fn compressed_sections_tell_what_they_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    if !compile(at, "whole", &["-gdwarf-4"]) {
+        return;
+    }
+    for way in ["zlib", "zlib-gnu", "zstd"] {
+        let way = format!("--compress-debug-sections={way}");
+        if run(at, "objcopy", &[&way, "whole", "compressed"]) {
+            let program = at.join("compressed");
+            agrees(&sections(&program), |_| None, &at.join("whole"));
+        }
+    }
+}
+
 /// rustc makes packages of DWARF 5.
 #[test]
 fn packages_of_dwarf_5_tell_what_the_whole_program_tells() {

@@ -2,10 +2,14 @@
 
 use std::fs;
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::Signal;
 
 use crate::program::Program;
 use crate::server::Server;
-use crate::support::{Finished, Saved, run};
+use crate::support::{Finished, Saved, finish, run, start};
 use crate::{LIMIT, server_of};
 
 fn capture(program: &Program, options: &[&str], variable: (&str, &str)) -> (Saved, Finished) {
@@ -106,6 +110,26 @@ fn captures_download_when_asked_and_tell_what_is_not_there() {
             && notice.what.contains(&nobody.build_id)
     };
     assert!(notices.iter().any(told), "{notices:?}");
+}
+
+/// Nobody waits for a server in the middle of an incident.
+#[test]
+fn a_capture_that_waits_for_a_server_can_be_stopped() {
+    need_capture!();
+    let program = need_program!();
+    let server = Server::start(|_, _| thread::sleep(LIMIT));
+    let path = program.path.to_str().unwrap();
+    let workload = ["--", path, "--mode", "shares", "--seconds", "0.3"];
+    let arguments = [&["collect", "trace", "-symbols", "download"][..], &workload].concat();
+    let mut command = program.command(arguments);
+    let running = start(command.env("_NT_SYMBOL_PATH", format!("srv*{}", server.url())));
+    while server.take_requests().is_empty() {
+        thread::sleep(Duration::from_millis(20));
+    }
+    running.signal(Signal::INT);
+    let said = finish(running, Duration::from_secs(20));
+    assert_eq!(said.status.code(), Some(1), "{}", said.stderr);
+    assert!(said.stderr.contains("samples are kept"), "{}", said.stderr);
 }
 
 #[test]

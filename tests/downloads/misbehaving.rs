@@ -193,6 +193,16 @@ fn a_server_that_does_not_answer_is_asked_once() {
     let cache = program.cache().join("perfcollect/symbols");
     assert_eq!(fs::read_dir(cache).unwrap().count(), 0);
 
+    assert!(!said.stderr.contains("DEBUGINFOD_URLS"), "{}", said.stderr);
+    let mut command = program.command(["symbols", &program.build_id, "-timeout", "1"]);
+    let nobody = "srv*http://127.0.0.1:1";
+    let alone = run(command.env("_NT_SYMBOL_PATH", nobody), LIMIT);
+    assert!(
+        alone.stderr.contains("set DEBUGINFOD_URLS"),
+        "{}",
+        alone.stderr
+    );
+
     let said = program.get("http://127.0.0.1:1", &[]);
     let refused = "_.debug: the server cannot be reached: Connection refused";
     assert!(said.stderr.contains(refused), "{}", said.stderr);

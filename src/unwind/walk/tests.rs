@@ -58,6 +58,7 @@ fn walk(elf: &[u8], ip: u64, bp: u64, stack: &[u64]) -> (Walked, usize) {
         path: b"/hostile".as_slice().into(),
         content: Content::File(file),
         root: None,
+        container: None,
         pid: Pid(1),
     }]
     .into_iter()

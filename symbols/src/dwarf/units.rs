@@ -14,6 +14,11 @@ use super::guard::{Guarded, WORK_OF_KEEPING};
 use super::sections::DwarfSections;
 use super::unit::{Bases, Unit};
 
+/// What the length, version, table of abbreviations and size of an address take.
+const LEAST_UNIT_BYTES: u64 = 11;
+/// A hundred bytes or so of each unit are kept, whether it is read or not.
+const WORK_OF_KEEPING_A_UNIT: u64 = 4 * WORK_OF_KEEPING;
+
 /// Where a unit is, and its bytes once they were read.
 #[derive(Debug)]
 pub(super) struct Place {
@@ -33,7 +38,7 @@ fn places(sections: &DwarfSections<'_>) -> Result<Vec<Place>, DwarfError> {
     let mut places = Vec::new();
     let mut offset = 0;
     while offset < end {
-        sections.guard.charge(WORK_OF_KEEPING)?;
+        sections.guard.charge(WORK_OF_KEEPING_A_UNIT)?;
         // A length of up to 12 bytes, the version, the kind of unit.
         let (start, read) = sections.start::<15>(&sections.info, offset)?;
         let mut start = sections.reader(start.get(..read).unwrap_or_default());
@@ -44,7 +49,7 @@ fn places(sections: &DwarfSections<'_>) -> Result<Vec<Place>, DwarfError> {
             _ => gimli::DW_UT_compile,
         };
         let size = (length as u64).saturating_add(u64::from(format.initial_length_size()));
-        if size > end - offset {
+        if !(LEAST_UNIT_BYTES..=end - offset).contains(&size) {
             return Err(gimli::Error::UnexpectedEof(ReaderOffsetId(offset)).into());
         }
         places.push(Place {
@@ -82,7 +87,7 @@ pub(super) struct Units<'a> {
     /// Of a split unit.
     pub(super) skeleton: Option<Bases>,
     places: &'a [Place],
-    units: Vec<OnceCell<Result<Unit<'a>, DwarfError>>>,
+    units: Vec<OnceCell<Result<Box<Unit<'a>>, DwarfError>>>,
     /// By end.
     ranges: Vec<UnitRange>,
     /// By their offset: many units share a table.
@@ -247,8 +252,11 @@ impl<'a> Units<'a> {
     fn unit(&self, index: usize) -> Result<&Unit<'a>, DwarfError> {
         let none = gimli::Error::MissingUnitDie;
         let unit = self.units.get(index).ok_or(none)?;
-        let unit = unit.get_or_init(|| Unit::read(self, self.places.get(index).ok_or(none)?));
-        unit.as_ref().map_err(Clone::clone)
+        let unit = unit.get_or_init(|| {
+            let place = self.places.get(index).ok_or(none)?;
+            Unit::read(self, place).map(Box::new)
+        });
+        unit.as_deref().map_err(Clone::clone)
     }
 
     pub(super) fn abbreviations(

@@ -35,7 +35,9 @@ pub(super) fn section_data(
         what,
         why: why.to_owned(),
     };
-    let (kind, uncompressed_size, data) = if headers.is_64 {
+    let (kind, uncompressed_size, data) = if section.is_compressed_by_name() {
+        gnu_compression(&data)
+    } else if headers.is_64 {
         compression::<CompressionHeader64<Endianness>>(&data, headers.endian)
     } else {
         compression::<CompressionHeader32<Endianness>>(&data, headers.endian)
@@ -56,6 +58,12 @@ pub(super) fn section_data(
         .decompress()
         .map(Into::into)
         .map_err(|error| damaged(&error.to_string()))
+}
+
+/// The head of a section of GNU's before there was a flag: `ZLIB` and the size, big-endian.
+fn gnu_compression(data: &[u8]) -> Option<(raw::CompressionType, u64, &[u8])> {
+    let (size, data) = data.strip_prefix(b"ZLIB")?.split_first_chunk()?;
+    Some((raw::ELFCOMPRESS_ZLIB, u64::from_be_bytes(*size), data))
 }
 
 fn compression<H: CompressionHeader<Endian = Endianness>>(

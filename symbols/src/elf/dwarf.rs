@@ -14,7 +14,7 @@ fn find<'a>(headers: &'a Headers, name: &str) -> Option<&'a Section> {
 /// A split unit's file has a section for each of its types.
 fn all<'a>(headers: &'a Headers, name: &str) -> impl Iterator<Item = &'a Section> {
     let sections = headers.sections.iter();
-    sections.filter(move |section| section.name == name.as_bytes() && section.has_data())
+    sections.filter(move |section| section.is_named(name) && section.has_data())
 }
 
 pub(super) fn is_there(headers: &Headers) -> bool {

@@ -39,7 +39,22 @@ impl Section {
     }
 
     pub(super) fn is_compressed(&self) -> bool {
-        self.flags.contains(elf::SHF_COMPRESSED)
+        self.flags.contains(elf::SHF_COMPRESSED) || self.is_compressed_by_name()
+    }
+
+    /// In the way of GNU before there was a flag for it: `.zdebug_info` is `.debug_info`.
+    pub(super) fn is_compressed_by_name(&self) -> bool {
+        self.name.starts_with(b".zdebug_")
+    }
+
+    /// Whether this is the section of a name, compressed or not.
+    pub(super) fn is_named(&self, name: &str) -> bool {
+        let own = self.name.strip_prefix(b".z");
+        self.name == name.as_bytes()
+            || own.is_some_and(|own| {
+                name.strip_prefix('.')
+                    .is_some_and(|name| own == name.as_bytes() && self.is_compressed_by_name())
+            })
     }
 
     /// Whether the file holds the contents: `.text` of a separate debug file has none.

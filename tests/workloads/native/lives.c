@@ -1,14 +1,19 @@
-/* What comes and goes: `lives plugins|threads ROUNDS`. The functions that burn CPU are never those of another mode.
+/* What comes and goes: `lives plugins|memory|threads ROUNDS`. The functions that burn CPU are never those of another mode.
  *
  * plugins: loads one library, burns in it, unloads it; then another one, which as a rule takes its addresses.
+ * memory: the same with copies of the libraries in memory that has no path.
  * threads: threads that burn for some 0.1 ms each and are gone. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "libwork.h"
@@ -18,7 +23,18 @@ static volatile uint64_t sink;
 FRAME static void first_caller(uint64_t (*outer)(uint64_t)) { sink = outer(sink) + 1; }
 FRAME static void second_caller(uint64_t (*outer)(uint64_t)) { sink = outer(sink) + 1; }
 
-static void *with_plugin(const char *file, const char *outer, void (*caller)(uint64_t (*)(uint64_t))) {
+static void copy_to_memory(char *path) {
+    struct stat stat;
+    int from = open(path, O_RDONLY | O_CLOEXEC), to = memfd_create("plugin", MFD_CLOEXEC);
+    if (from < 0 || to < 0 || fstat(from, &stat) != 0 || sendfile(to, from, NULL, stat.st_size) != stat.st_size) {
+        perror("memfd_create");
+        exit(1);
+    }
+    close(from);
+    sprintf(path, "/proc/self/fd/%d", to);
+}
+
+static void *with_plugin(int in_memory, const char *file, const char *outer, void (*caller)(uint64_t (*)(uint64_t))) {
     char path[PATH_MAX];
     ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1 - strlen(file));
     if (length < 0) {
@@ -27,6 +43,9 @@ static void *with_plugin(const char *file, const char *outer, void (*caller)(uin
     }
     path[length] = '\0';
     strcpy(strrchr(path, '/') + 1, file);
+    if (in_memory) {
+        copy_to_memory(path);
+    }
     void *library = dlopen(path, RTLD_NOW);
     uint64_t (*function)(uint64_t) = library ? (uint64_t(*)(uint64_t))dlsym(library, outer) : NULL;
     if (function == NULL) {
@@ -37,6 +56,9 @@ static void *with_plugin(const char *file, const char *outer, void (*caller)(uin
         caller(function);
     }
     dlclose(library);
+    if (in_memory) {
+        close(atoi(strrchr(path, '/') + 1));
+    }
     return (void *)function;
 }
 
@@ -50,13 +72,14 @@ FRAME static void *short_thread(void *argument) {
 int main(int argc, char **argv) {
     int rounds = argc == 3 ? atoi(argv[2]) : 0, same = 0;
     if (rounds < 1) {
-        fputs("usage: lives plugins|threads ROUNDS\n", stderr);
+        fputs("usage: lives plugins|memory|threads ROUNDS\n", stderr);
         return 2;
     }
     for (int i = 0; i < rounds; i++) {
-        if (strcmp(argv[1], "plugins") == 0) {
-            void *first = with_plugin("first.so", "first_outer", first_caller);
-            void *second = with_plugin("second.so", "second_outer", second_caller);
+        int in_memory = strcmp(argv[1], "memory") == 0;
+        if (in_memory || strcmp(argv[1], "plugins") == 0) {
+            void *first = with_plugin(in_memory, "first.so", "first_outer", first_caller);
+            void *second = with_plugin(in_memory, "second.so", "second_outer", second_caller);
             same += first == second;
         } else {
             pthread_t thread;
