@@ -223,7 +223,8 @@ fn tracepoints_with_their_fields() {
     let file = folder.path().join("perf.data");
     let events = "sched:sched_switch,sched:sched_process_exit,sched:sched_process_exec,sched:sched_wakeup,\
                   sched:sched_process_fork,syscalls:sys_enter_openat,syscalls:sys_exit_openat,syscalls:sys_enter_write,\
-                  irq:softirq_entry,signal:signal_generate,kmem:mm_page_alloc,cpu-clock";
+                  irq:softirq_entry,signal:signal_generate,kmem:mm_page_alloc,kmem:kmalloc,kmem:kfree,\
+                  timer:hrtimer_start,timer:hrtimer_expire_entry,rcu:rcu_utilization,cpu-clock";
     for callchain in ["", "-g"] {
         let script = format!(
             "{{ mountpoint -q /sys/kernel/tracing || mount -t tracefs nodev /sys/kernel/tracing; }} && \

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::batch::{Object, ObjectId};
+use super::symbols::KernelList;
 use crate::perf::{CodeMapping, KernelCode};
 
 /// What the kernel's own mapping is called; the name of a symbol follows.
@@ -98,6 +99,17 @@ impl Kernel {
             false => new(Object::Kernel(Arc::clone(&range.name))),
         };
         (ip < end).then(|| *range.object.get_or_insert_with(object))
+    }
+
+    /// The function at an address, and where it starts.
+    pub(super) fn function<'a>(&'a self, ip: u64, list: &'a KernelList) -> Option<(&'a [u8], u64)> {
+        if let Some((start, range)) = self.made.range(..=ip).next_back()
+            && ip < range.end
+        {
+            return Some((&range.name, *start));
+        }
+        let symbol = list.lookup(ip).filter(|_| !self.is_another)?;
+        Some((symbol.name, symbol.start))
     }
 
     /// All are to be numbered anew.

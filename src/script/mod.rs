@@ -86,6 +86,7 @@ pub fn print<R: io::Read>(
         machine: Machine::recorded(recorded),
         unwinder: Unwinder::default(),
         places: Places::new(ahead),
+        kernel: Arc::clone(&kernel),
         stacks: Stacks::default(),
         formats: Default::default(),
         printed: Printed {

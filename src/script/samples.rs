@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender};
 
@@ -14,6 +15,7 @@ use super::fields::Fields;
 use super::kernel::symbol_of;
 use super::places::Places;
 use super::stacks::Stacks;
+use super::symbols::KernelList;
 use super::tracepoint::Formats;
 use crate::machine::Machine;
 use crate::perf::{CpuMode, Record, SampleRecord};
@@ -34,6 +36,7 @@ pub(super) struct Samples<'a> {
     pub(super) machine: Machine,
     pub(super) unwinder: Unwinder,
     pub(super) places: Places,
+    pub(super) kernel: Arc<KernelList>,
     pub(super) stacks: Stacks,
     /// Read from what the recording has of them, so many bytes.
     pub(super) formats: (usize, Formats),
@@ -145,7 +148,11 @@ impl Samples<'_> {
                 let formats = Formats::read(&about.tracing_data);
                 self.formats = (about.tracing_data.len(), formats);
             }
-            self.formats.1.print(id, sample.raw, text);
+            let function = |address| {
+                let (name, start) = self.places.kernel.function(address, &self.kernel)?;
+                Some((String::from_utf8_lossy(name).into_owned(), start))
+            };
+            self.formats.1.print(id, sample.raw, &function, text);
         }
         (text.len() - before) as u32
     }

@@ -10,6 +10,8 @@ const MAX_TOKENS: usize = 1 << 16;
 pub(super) enum Expression {
     Number(i64),
     Text(String),
+    /// A variable or constant of the kernel's, whose value nobody has recorded.
+    Unknown,
     /// `REC->field`
     Field(String),
     /// `REC->field[at]`
@@ -236,9 +238,9 @@ impl Parser {
                 let names = self.names()?;
                 Some(Expression::Symbolic(value.into(), names))
             }
-            // A function that is not known, and a variable of the kernel's, whose value nobody has recorded.
+            // A function that is not known.
             _ if self.accept("(") => None,
-            _ => Some(Expression::Number(0)),
+            _ => Some(Expression::Unknown),
         }
     }
 
@@ -247,12 +249,12 @@ impl Parser {
         let mut names = Vec::new();
         while self.accept(",") {
             self.expect("{")?;
-            let value = constant(&self.choice()?)?;
+            let value = constant(&self.choice()?);
             self.expect(",")?;
             // A null pointer stands behind the last name.
-            match self.choice()? {
-                Expression::Text(name) => names.push((value, name)),
-                other => drop(constant(&other)?),
+            if let Expression::Text(name) = self.choice()? {
+                // A name whose value is not known is no value's.
+                names.extend(value.map(|value| (value, name)));
             }
             self.expect("}")?;
         }

@@ -1,7 +1,7 @@
 //! The format of a tracepoint: its fields, and how they are printed.
 
 use super::expression::{Expression, Parser};
-use super::print::Printer;
+use super::print::{KernelNames, Printer};
 
 /// A field of a sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub(super) struct Field {
     pub(super) place: Option<Place>,
     /// Whether it is text.
     pub(super) is_text: bool,
+    /// Whether it is where something is in the kernel.
+    pub(super) is_pointer: bool,
 }
 
 /// From where a place in a sample is counted.
@@ -61,8 +63,12 @@ impl Format {
     }
 
     /// Appends what a sample says.
-    pub(super) fn print(&self, raw: &[u8], out: &mut Vec<u8>) {
-        let printer = Printer { format: self, raw };
+    pub(super) fn print(&self, raw: &[u8], names: &KernelNames<'_>, out: &mut Vec<u8>) {
+        let printer = Printer {
+            format: self,
+            raw,
+            names,
+        };
         let start = out.len();
         if let Some((text, arguments)) = &self.printed
             && printer.print(text, arguments, out).is_some()
@@ -107,5 +113,6 @@ fn field_of(line: &str) -> Option<Field> {
         element,
         place,
         is_text,
+        is_pointer: !is_array && size == 8 && declaration.contains('*'),
     })
 }

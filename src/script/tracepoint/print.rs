@@ -2,6 +2,8 @@
 
 use std::io::Write;
 
+use rustc_hash::FxHashMap;
+
 use super::expression::Expression;
 use super::format::{Field, Format, Place};
 use crate::bytes::Bytes;
@@ -9,10 +11,19 @@ use crate::bytes::Bytes;
 /// Characters that one conversion is padded to.
 const MAX_WIDTH: usize = 256;
 
+/// What addresses of the kernel's are.
+pub(super) struct KernelNames<'a> {
+    /// Texts that tracepoints point to.
+    pub(super) texts: &'a FxHashMap<u64, String>,
+    /// The function at an address, and where it starts.
+    pub(super) function: &'a dyn Fn(u64) -> Option<(String, u64)>,
+}
+
 /// A sample and its format.
 pub(super) struct Printer<'a> {
     pub(super) format: &'a Format,
     pub(super) raw: &'a [u8],
+    pub(super) names: &'a KernelNames<'a>,
 }
 
 /// A conversion such as `%-5lu`.
@@ -27,6 +38,8 @@ struct Conversion {
     /// Bytes of the number.
     bytes: usize,
     kind: char,
+    /// What stands behind `%p` where it names the function at an address.
+    function: Option<char>,
 }
 
 impl<'a> Printer<'a> {
@@ -107,8 +120,8 @@ impl<'a> Printer<'a> {
         let kind = rest.chars().next()?;
         conversion.kind = kind;
         rest = &rest[kind.len_utf8()..];
-        // `%pS` and the like name the function at an address, which stays an address here.
         if kind == 'p' {
+            conversion.function = rest.chars().next().filter(|c| "sSfF".contains(*c));
             rest = rest.strip_prefix(['s', 'S', 'f', 'F', 'B']).unwrap_or(rest);
         }
         Some((conversion, rest))
@@ -120,7 +133,7 @@ impl<'a> Printer<'a> {
             self.number(of)
                 .map(|value| truncate(value, conversion.bytes))
         };
-        let prefix = |prefix: &str, digits: String| match conversion.has_prefix {
+        let prefix = |prefix: &str, digits: String| match conversion.has_prefix && digits != "0" {
             true => format!("{prefix}{digits}"),
             false => digits,
         };
@@ -134,7 +147,11 @@ impl<'a> Printer<'a> {
             'X' => prefix("0X", format!("{:X}", unsigned()?)),
             'o' => prefix("0", format!("{:o}", unsigned()?)),
             'c' => char::from(self.number(of)? as u8).to_string(),
-            'p' => format!("{:#x}", self.number(of)?),
+            'p' => match (conversion.function, self.number(of)?) {
+                (Some(kind), address) => self.function(kind, address as u64),
+                (None, 0) => "(nil)".into(),
+                (None, address) => format!("{address:#x}"),
+            },
             's' => {
                 let text = self.text(of)?;
                 let most = conversion.precision.unwrap_or(usize::MAX);
@@ -144,6 +161,17 @@ impl<'a> Printer<'a> {
             _ => return None,
         };
         pad(conversion, &text, out)
+    }
+
+    /// `name` for `%ps`, `name+0x10c` for `%pS`.
+    fn function(&self, kind: char, address: u64) -> String {
+        let Some((name, start)) = (self.names.function)(address) else {
+            return format!("{address:#x}");
+        };
+        match kind {
+            'S' | 'F' => format!("{name}+{:#x}", address - start),
+            _ => name,
+        }
     }
 
     fn number(&self, of: &Expression) -> Option<i64> {
@@ -157,6 +185,8 @@ impl<'a> Printer<'a> {
                 let from = at.checked_mul(size)?;
                 integer(bytes.get(from..)?.get(..size)?, field.is_signed)
             }
+            // As perf takes it.
+            Expression::Unknown => Some(0),
             _ => None,
         })
     }
@@ -185,6 +215,11 @@ impl<'a> Printer<'a> {
             Expression::Text(text) => text.clone(),
             Expression::Field(name) | Expression::TextOf(name) => {
                 let field = self.format.field(name)?;
+                if field.is_pointer {
+                    let address = self.field_number(field)? as u64;
+                    let text = self.names.texts.get(&address);
+                    return Some(text.map_or_else(|| format!("{address:x}"), String::clone));
+                }
                 let text = Bytes(self.bytes(field)?).c_string();
                 String::from_utf8_lossy(text).into_owned()
             }

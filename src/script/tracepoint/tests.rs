@@ -1,6 +1,7 @@
 //! Formats of real kernels, and samples made for them.
 
 use super::format::Format;
+use super::print::KernelNames;
 
 const SOFTIRQ: &str = "name: softirq_entry\nID: 121\nformat:\n\
     \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
@@ -19,7 +20,15 @@ const PAGE: &str = "name: mm_page_alloc\nID: 9\nformat:\n\
 
 fn printed(format: &str, raw: &[u8]) -> String {
     let mut out = Vec::new();
-    Format::parse(format).unwrap().print(raw, &mut out);
+    let names = KernelNames {
+        texts: &[(0x80, "End of it".to_owned())].into_iter().collect(),
+        function: &|address| {
+            (0x10..0x40)
+                .contains(&address)
+                .then(|| ("start_it".into(), 0x10))
+        },
+    };
+    Format::parse(format).unwrap().print(raw, &names, &mut out);
     String::from_utf8(out).unwrap()
 }
 
@@ -39,6 +48,9 @@ fn expressions_of_the_kernel_are_computed() {
     assert_eq!(printed(SOFTIRQ, &raw), "vec=1 [action=TIMER]");
     let raw = [&[0; 8][..], &[7, 0, 0, 0]].concat();
     assert_eq!(printed(SOFTIRQ, &raw), "vec=7 [action=0x7]");
+    // Nobody has recorded what it is.
+    let unknown = SOFTIRQ.replace("{ 0, ", "{ SOFTIRQ_HI, ");
+    assert_eq!(printed(&unknown, &[0; 12]), "vec=0 [action=0x0]");
     assert_eq!(
         printed(PAGE, &page(0x10, 0x43)),
         "page=0x10 pfn=0x10     8|ab  |name gfp=A|B"
@@ -51,6 +63,21 @@ fn expressions_of_the_kernel_are_computed() {
         printed(PAGE, &page(6, 0)),
         "page=0x6 pfn=0x6     3|ab  |name gfp=none"
     );
+}
+
+#[test]
+fn addresses_of_the_kernel_have_names() {
+    let format = "name: start\nID: 3\nformat:\n\
+        \tfield:void * at;\toffset:8;\tsize:8;\tsigned:0;\n\
+        \tfield:const char * why;\toffset:16;\tsize:8;\tsigned:0;\n\n\
+        print fmt: \"%pS %ps %p %#x %s\", (void *)REC->at, REC->at, REC->at, REC->at, REC->why\n";
+    let at = |at: u64, why: u64| {
+        let raw = [[0; 8], at.to_le_bytes(), why.to_le_bytes()].concat();
+        printed(format, &raw)
+    };
+    assert_eq!(at(0x1c, 0x80), "start_it+0xc start_it 0x1c 0x1c End of it");
+    assert_eq!(at(0x40, 0xabc), "0x40 0x40 0x40 0x40 abc");
+    assert_eq!(at(0, 0), "0x0 0x0 (nil) 0 0");
 }
 
 /// What is not understood is printed field by field, what is not there as a question mark.
