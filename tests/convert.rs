@@ -279,6 +279,8 @@ fn an_archive_with_nothing_but_text_is_converted() {
         "-quiet".as_ref(),
     ];
     run_perfcollect(words, other.path(), LIMIT).expect_success();
+    let shown = run_perfcollect(["view", "text.trace.zip"], other.path(), LIMIT).expect_success();
+    assert!(shown.stdout.contains(" machine  Linux, "));
     let words = ["convert", "perf.data", "-o", "trace", "-quiet"];
     run_perfcollect(words, folder.path(), LIMIT).expect_success();
     let of_text = Saved::open(other, "text");

@@ -102,6 +102,7 @@ fn damaged_recordings_are_read_as_far_as_they_go() {
                     Some(Path::new("/dev/null")),
                     Fields::all(),
                     sink(),
+                    &mut |_| (),
                 )
                 .unwrap();
             }

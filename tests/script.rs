@@ -10,6 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use perf_event_open_sys::bindings as sys;
+use perfcollect_symbols::elf::build_id_of_notes;
 use support::recording::{cannot_record, native_words, record, record_pipe};
 use support::{Runtime, perfcollect, run, workloads};
 
@@ -272,7 +273,8 @@ fn dotnet_with_a_perf_map() {
     }
 }
 
-/// A list in which the kernel lies elsewhere names nothing; the kernel's own list, kept in a file, names what it named.
+/// A list in which the kernel lies elsewhere names nothing; the kernel's own list, kept in a file, names what it named. Nor does this kernel
+/// name what another one has run.
 #[test]
 fn another_kernel_gives_no_names() {
     need_perf!();
@@ -281,21 +283,65 @@ fn another_kernel_gives_no_names() {
     let busy = ["sh", "-c", "ls -lR /usr/share >/dev/null"];
     record(&file, &["-F", "999", "-g"], busy);
     let list = folder.path().join("kallsyms");
-    let by_list = || {
+    let script = |file: &Path, list: Option<&Path>| {
         let mut script = Command::new(perfcollect());
-        script.arg("script").arg(&file).arg("-kallsyms").arg(&list);
-        run(&mut script, LIMIT).expect_success().stdout
+        script.arg("script").arg(file);
+        script.args(list.iter().flat_map(|list| [Path::new("-kallsyms"), list]));
+        run(&mut script, LIMIT).expect_success()
+    };
+    let is_named = |text: &str| {
+        let mut frames = text
+            .lines()
+            .filter(|line| line.ends_with("([kernel.kallsyms])"));
+        frames.any(|frame| !frame.contains(" [unknown] "))
     };
     std::fs::write(
         &list,
         "ffffffff00000000 T _text\nffffffff00000000 T impostor\n",
     )
     .unwrap();
-    let other = by_list();
-    assert!(other.contains(" [unknown] ([kernel.kallsyms])"), "{other}");
-    assert!(!other.contains("impostor"));
+    let other = script(&file, Some(&list));
+    assert!(other.stdout.contains(" [unknown] ([kernel.kallsyms])"));
+    assert!(!other.stdout.contains("impostor"));
+    let why = "kernel frames have no names: ";
+    assert!(
+        other.stderr.starts_with(why) && other.stderr.contains(" _text is not at 0x"),
+        "{}",
+        other.stderr
+    );
     std::fs::write(&list, std::fs::read("/proc/kallsyms").unwrap()).unwrap();
-    assert_eq!(by_list(), our_script(&file));
+    let named = our_script(&file);
+    assert!(is_named(&named));
+    assert_eq!(script(&file, Some(&list)).stdout, named);
+
+    let recording = std::fs::read(&file).unwrap();
+    let notes = std::fs::read("/sys/kernel/notes").unwrap();
+    let id = build_id_of_notes(&notes).unwrap();
+    let mut foreign = recording.clone();
+    let at = recording.windows(id.len()).position(|bytes| bytes == id);
+    foreign[at.unwrap()] ^= 1;
+    // Behind the records stands what was recorded; the header tells where they are.
+    let [begin, len] =
+        [40, 48].map(|at| u64::from_le_bytes(recording[at..at + 8].try_into().unwrap()));
+    let its_end = (begin + len) as usize;
+    for (bytes, why) in [
+        (&foreign[..], " build id "),
+        (&recording[..its_end], "does not tell of which kernel"),
+    ] {
+        std::fs::write(&file, bytes).unwrap();
+        let unnamed = script(&file, None);
+        assert!(unnamed.stderr.contains(why), "{}", unnamed.stderr);
+        assert!(!is_named(&unnamed.stdout));
+        assert!(is_named(&script(&file, Some(&list)).stdout));
+    }
+    // It is told before the text, so whoever reads the beginning knows.
+    let head = format!(
+        "{} script {} | head -n 1",
+        perfcollect().display(),
+        file.display()
+    );
+    let head = run(Command::new("sh").args(["-c", &head]), LIMIT);
+    assert!(head.stderr.starts_with(why), "{}", head.stderr);
 }
 
 #[test]

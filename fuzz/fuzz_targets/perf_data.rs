@@ -28,6 +28,13 @@ fuzz_target!(|bytes: &[u8]| {
     if let (Ok(mut reader), Ok(recorded)) = (Reader::bytes(bytes), Recorded::new(None, None))
         && records < MAX_RECORDS
     {
-        let _ = print(&mut reader, recorded, Some(Path::new("/dev/null")), Fields::all(), sink());
+        let _ = print(
+            &mut reader,
+            recorded,
+            Some(Path::new("/dev/null")),
+            Fields::all(),
+            sink(),
+            &mut |_| (),
+        );
     }
 });

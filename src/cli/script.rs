@@ -28,11 +28,9 @@ pub(super) fn run(options: &ScriptOptions) -> Result<(), ScriptError> {
     let kallsyms = source.kallsyms.as_deref();
     let fields = options.fields.unwrap_or_else(Fields::all);
     let out = io::stdout();
-    match script::print(&mut reader, recorded, kallsyms, fields, out) {
+    let mut tell = |what: &str| eprintln!("{}", OneLine(what));
+    match script::print(&mut reader, recorded, kallsyms, fields, out, &mut tell) {
         Ok(printed) => {
-            if let Some(why) = &printed.foreign_kernel {
-                eprintln!("kernel frames have no names: {}", OneLine(why));
-            }
             if printed.lost > 0 {
                 eprintln!("the kernel dropped {} records", printed.lost);
             }

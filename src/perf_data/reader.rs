@@ -126,7 +126,12 @@ impl<R: Read> Reader<R> {
         } = self;
         match stream.next(record) {
             Ok(true) => return true,
-            Ok(false) => {}
+            Ok(false) => {
+                // All records are here if nothing but the header is damaged.
+                if let Some((at @ 0, _)) = damage {
+                    *at = stream.position;
+                }
+            }
             Err(why) => {
                 // What was damaged before says why.
                 damage.get_or_insert((0, why)).0 = stream.position;

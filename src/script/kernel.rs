@@ -24,6 +24,10 @@ pub(super) struct Kernel {
     made: BTreeMap<u64, Range>,
     /// Whether the list of functions is that of another kernel, or of another start of it.
     pub(super) is_another: bool,
+    /// Whether its own mapping was there, by which that is known.
+    pub(super) is_checked: bool,
+    /// Whether somebody has asked for an address that the list would name.
+    pub(super) is_asked: bool,
 }
 
 struct Range {
@@ -93,10 +97,17 @@ impl Kernel {
             true => range.end.max(start.saturating_add(IMAGE_BYTES)),
             false => range.end,
         };
-        let is_another = self.is_another;
-        let object = || match is_another {
-            true => new(Object::One(None, (*range.name).into())),
-            false => new(Object::Kernel(Arc::clone(&range.name))),
+        let Self {
+            is_another,
+            is_asked,
+            ..
+        } = self;
+        let object = || {
+            *is_asked = true;
+            match is_another {
+                true => new(Object::One(None, (*range.name).into())),
+                false => new(Object::Kernel(Arc::clone(&range.name))),
+            }
         };
         (ip < end).then(|| *range.object.get_or_insert_with(object))
     }

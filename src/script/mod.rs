@@ -52,11 +52,10 @@ pub struct Printed {
     pub samples: u64,
     /// Records and samples the kernel dropped.
     pub lost: u64,
-    /// Why functions of the kernel have no names.
-    pub foreign_kernel: Option<String>,
 }
 
-/// Prints a recording; `kallsyms`: the functions of its kernel, if it is not the one that runs here. One thread reads it and follows its processes, one makes the text, one writes it; two more read symbols.
+/// Prints a recording; `kallsyms`: the functions of its kernel, if it is not the one that runs here; `tell` is told why functions of the
+/// kernel have no names, before the first of them is printed where that is known then. One thread reads it and follows its processes, one makes the text, one writes it; two more read symbols.
 ///
 /// # Errors
 /// What `out` returns.
@@ -66,12 +65,13 @@ pub fn print<R: io::Read>(
     kallsyms: Option<&Path>,
     fields: Fields,
     out: impl Write + Send,
+    tell: &mut dyn FnMut(&str),
 ) -> io::Result<Printed> {
     let about = &reader.about;
     recorded.learn(&about.host, &about.release, &about.build_ids);
     let event_width = about.events.iter().map(|event| event.name.len()).max();
-    let foreign_kernel = kernel_gone(about, None, kallsyms);
-    let is_ours = foreign_kernel.is_none();
+    let nameless_kernel = kernel_gone(about, None, kallsyms);
+    let is_ours = nameless_kernel.is_none();
     let list = kallsyms.unwrap_or(Path::new(KALLSYMS));
     let kernel = Arc::new(KernelList::new(is_ours.then(|| list.into())));
     let is_full = AtomicBool::new(false);
@@ -89,10 +89,9 @@ pub fn print<R: io::Read>(
         kernel: Arc::clone(&kernel),
         stacks: Stacks::default(),
         formats: Default::default(),
-        printed: Printed {
-            foreign_kernel,
-            ..Printed::default()
-        },
+        printed: Printed::default(),
+        nameless_kernel,
+        tell,
         kallsyms,
         batch: Batch::default(),
         batches,
@@ -114,9 +113,9 @@ pub fn print<R: io::Read>(
         let printing = scope.spawn(|| printer.run(to_print, printed));
         let writing = scope.spawn(|| write_chunks(to_write, written, out));
         reader.each(|about, entry| samples.take(about, &entry));
-        let told = samples.finish();
+        let printed = samples.finish();
         join(printing);
-        join(writing).map(|()| told)
+        join(writing).map(|()| printed)
     })
 }
 

@@ -41,6 +41,9 @@ pub(super) struct Samples<'a> {
     /// Read from what the recording has of them, so many bytes.
     pub(super) formats: (usize, Formats),
     pub(super) printed: Printed,
+    /// Why functions of the kernel have no names, until that is told.
+    pub(super) nameless_kernel: Option<String>,
+    pub(super) tell: &'a mut dyn FnMut(&str),
     /// The list of the kernel's functions, if not this kernel's own.
     pub(super) kallsyms: Option<&'a Path>,
     pub(super) batch: Batch,
@@ -66,11 +69,13 @@ impl Samples<'_> {
                 let is_listed = about.build_ids.contains_key(mapping.path);
                 let kernel = &mut self.places.kernel;
                 kernel.map(mapping, is_listed);
-                if let Some(symbol) = symbol_of(mapping).filter(|symbol| !symbol.is_empty()) {
+                if let Some(symbol) = symbol_of(mapping).filter(|symbol| !symbol.is_empty())
+                    && !std::mem::replace(&mut kernel.is_checked, true)
+                {
                     let reference = (symbol.to_vec(), mapping.file_offset);
                     let why = kernel_gone(about, Some(&reference), self.kallsyms);
                     kernel.is_another = why.is_some();
-                    self.printed.foreign_kernel = why;
+                    self.nameless_kernel = why;
                 }
             }
             Record::KernelCode(code) => {
@@ -94,6 +99,7 @@ impl Samples<'_> {
 
     /// Sends the batch and begins another.
     fn send(&mut self) -> ControlFlow<()> {
+        self.tell();
         let next = self.spare.try_recv().unwrap_or_default();
         let batch = std::mem::replace(&mut self.batch, next);
         if self.batches.send(batch).is_err() {
@@ -111,9 +117,21 @@ impl Samples<'_> {
         ControlFlow::Continue(())
     }
 
-    pub(super) fn finish(self) -> Printed {
+    /// Tells what is lacking in a batch before it is sent.
+    fn tell(&mut self) {
+        if self.places.kernel.is_asked
+            && let Some(why) = self.nameless_kernel.take()
+        {
+            (self.tell)(&format!("kernel frames have no names: {why}"));
+        }
+    }
+
+    pub(super) fn finish(mut self) -> Printed {
+        self.tell();
         // Whoever does not take it says why.
-        let _ = self.batches.send(self.batch);
+        let _ = self.batches.send(std::mem::take(&mut self.batch));
+        self.nameless_kernel = self.kernel.error();
+        self.tell();
         self.printed
     }
 

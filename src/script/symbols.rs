@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 
 use perfcollect_symbols::Aliases;
 use perfcollect_symbols::elf::{ElfFile, LoadSegment};
-use perfcollect_symbols::kallsyms::KernelSymbols;
+use perfcollect_symbols::kallsyms::{KallsymsError, KernelSymbols};
 use perfcollect_symbols::table::{Symbol, SymbolTable};
 
 use crate::machine::{CodeFile, Content};
@@ -80,16 +80,16 @@ pub(super) fn read_ahead(files: Receiver<Arc<FileSymbols>>) {
 }
 
 /// The kernel's functions from a list of them, which takes the kernel long to make.
-pub(super) struct KernelList(Lazy<KernelSymbols>);
+pub(super) struct KernelList(Lazy<Result<KernelSymbols, KallsymsError>>);
 
 impl KernelList {
     pub(super) fn new(kallsyms: Option<PathBuf>) -> Self {
         Self(LazyLock::new(Box::new(|| {
             let read = |kallsyms| {
-                let file = BufReader::new(File::open(kallsyms).ok()?);
-                KernelSymbols::read_by(file, Aliases::AsPerf).ok()
+                let file = BufReader::new(File::open(kallsyms)?);
+                KernelSymbols::read_by(file, Aliases::AsPerf)
             };
-            kallsyms.and_then(read).unwrap_or_default()
+            kallsyms.map_or_else(|| Ok(KernelSymbols::default()), read)
         })))
     }
 
@@ -98,6 +98,12 @@ impl KernelList {
     }
 
     pub(super) fn lookup(&self, ip: u64) -> Option<Symbol<'_>> {
-        self.0.lookup(ip).map(|found| found.symbol)
+        let symbols = self.0.as_ref().ok()?;
+        symbols.lookup(ip).map(|found| found.symbol)
+    }
+
+    /// Why it names nothing.
+    pub(super) fn error(&self) -> Option<String> {
+        self.0.as_ref().err().map(ToString::to_string)
     }
 }

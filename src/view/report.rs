@@ -8,7 +8,9 @@ use super::hot_path::Step;
 use crate::output::label;
 use crate::output::sanitize::{cut, shell_word, terminal};
 use crate::output::summary::{MethodSummary, ModuleSummary, Summary};
-use crate::trace::{FunctionKind, Losses, NameCount, Nanos, ProcessEvents, StackQuality};
+use crate::trace::{
+    CaptureInfo, FunctionKind, Losses, NameCount, Nanos, ProcessEvents, StackQuality,
+};
 
 /// Longest name in a table, in bytes.
 const MAX_NAME_BYTES: usize = 160;
@@ -49,10 +51,8 @@ pub fn summary(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "  target   {}", short(&info.target))?;
     writeln!(
         out,
-        "  machine  Linux {}, {}, {} CPUs; perfcollect {}",
-        short(&info.kernel),
-        short(&info.machine),
-        info.cpus,
+        "  machine  {}; perfcollect {}",
+        machine(info),
         short(&info.version)
     )?;
     if has_samples {
@@ -201,6 +201,23 @@ pub fn hot_path(path: &[Step], samples: u64, out: &mut impl Write) -> io::Result
         writeln!(out, "{:>9}  {}", percent(*in_frame, samples), short(frame))?;
     }
     Ok(())
+}
+
+/// What is known of the machine: a recording of perf's may tell nothing.
+fn machine(info: &CaptureInfo) -> String {
+    let kernel = match &*info.kernel {
+        "" => "Linux".into(),
+        kernel => format!("Linux {}", short(kernel)),
+    };
+    let machine = (!info.machine.is_empty()).then(|| short(&info.machine));
+    let cpus = match info.cpus {
+        0 => None,
+        1 => Some("1 CPU".into()),
+        cpus => Some(format!("{cpus} CPUs")),
+    };
+    let parts = [Some(kernel), machine, cpus];
+    let parts: Vec<_> = parts.into_iter().flatten().collect();
+    parts.join(", ")
 }
 
 fn stacks(stacks: &StackQuality) -> String {

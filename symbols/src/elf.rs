@@ -31,7 +31,7 @@ use contents::{check_size, section_data};
 pub(crate) use dwarf::LazySection;
 pub use error::ElfError;
 pub use function_ranges::FunctionRanges;
-pub use notes::{AltLink, DebugLink};
+pub use notes::{AltLink, DebugLink, build_id_of_notes};
 pub use plt::StubSection;
 pub use unwind::{Section, UnwindSections};
 

@@ -152,6 +152,23 @@ impl KernelSymbols {
     }
 }
 
+/// The address of the first symbol of this name, of whatever kind, in the text of `/proc/kallsyms`. Reads no further.
+///
+/// # Errors
+/// What reading returns.
+pub fn address_of(name: &[u8], input: impl BufRead) -> io::Result<Option<u64>> {
+    let mut lines = Lines::new(input, MAX_BYTES);
+    while let Some(line) = lines.next()? {
+        if let Line::Text(text) = line
+            && let Some(line) = parse_line(text)
+            && line.name == name
+        {
+            return Ok(Some(line.address));
+        }
+    }
+    Ok(None)
+}
+
 struct KallsymsLine<'a> {
     address: u64,
     kind: u8,

@@ -71,6 +71,7 @@ fn our_own_reader_names_each_function() {
             None,
             FIELDS.parse::<Fields>().unwrap(),
             &mut text,
+            &mut |_| (),
         )
         .unwrap();
         assert!(reader.damage.is_none() && reader.malformed == 0 && reader.late() == 0);

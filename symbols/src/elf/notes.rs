@@ -70,6 +70,12 @@ pub(super) fn build_id(source: Source<'_>, headers: &Headers) -> Option<Vec<u8>>
         })
 }
 
+/// The build id in notes of a 64-bit ELF file of this machine, as `/sys/kernel/notes` has the kernel's.
+#[must_use]
+pub fn build_id_of_notes(bytes: &[u8]) -> Option<Vec<u8>> {
+    build_id_in::<FileHeader64<Endianness>>(Endianness::default(), 4, bytes)
+}
+
 fn build_id_in<Elf: FileHeader<Endian = Endianness>>(
     endian: Endianness,
     alignment: Elf::Word,
