@@ -154,6 +154,21 @@ fn callchains_in_each_kind_of_recording() {
     }
 }
 
+/// A sample of a group has a line for each member that has counted something, with what that is.
+#[test]
+fn groups_of_events() {
+    need_perf!();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("perf.data");
+    let group = ["-e", "{cpu-clock,page-faults,task-clock}:S"];
+    for more in [&["-g", "-F", "999"][..], &["-c", "1000000"]] {
+        record(&file, &[more, &group].concat(), ["ls", "-lR", "/usr/share"]);
+        expect_same(&compare(&file, false));
+        let text = our_script(&file);
+        assert!(text.contains(" page-faults: ") && text.contains(" task-clock: "));
+    }
+}
+
 #[test]
 fn processes_that_come_and_go() {
     need_perf!();

@@ -44,7 +44,7 @@ pub struct Registers {
 }
 
 /// An unaligned array of u64 inside a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct U64s<'a>(pub(super) &'a [u8]);
 
 impl<'a> U64s<'a> {
@@ -84,6 +84,32 @@ impl<'a> Calls<'a> {
     }
 }
 
+/// What a sample tells of counters (`PERF_SAMPLE_READ`): of its own, or of all of its group.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts<'a> {
+    pub(super) numbers: U64s<'a>,
+    /// So many numbers of each counter: what it counts, and at this position its id.
+    pub(super) of_each: usize,
+    pub(super) id_at: usize,
+}
+
+impl<'a> Counts<'a> {
+    /// Whether it tells of none.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.numbers.0.is_empty()
+    }
+
+    /// The ids of the counters, and what they count.
+    pub fn iter(self) -> impl Iterator<Item = (u64, u64)> + 'a {
+        let counters = self.numbers.0.chunks_exact((8 * self.of_each).max(1));
+        counters.filter_map(move |counter| {
+            let id = U64s(counter).iter().nth(self.id_at)?;
+            Some((id, U64s(counter).iter().next()?))
+        })
+    }
+}
+
 /// PERF_RECORD_SAMPLE.
 #[derive(Clone, Copy, Debug)]
 pub struct SampleRecord<'a> {
@@ -103,6 +129,8 @@ pub struct SampleRecord<'a> {
     pub period: u64,
     /// The id of the event that took it; 0 where nobody asked.
     pub event: u64,
+    /// What counters have counted, if it tells whose.
+    pub counts: Counts<'a>,
     /// Callchain of the kernel and, where asked for, of the user side, with context markers, leaf first.
     pub callchain: U64s<'a>,
     /// What stands in place of the user side of the callchain, if anything does.

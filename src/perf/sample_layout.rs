@@ -3,7 +3,7 @@
 use perf_event_open_sys::bindings as sys;
 
 use super::layout::{Fields, Layout, ParseError};
-use super::record::{Abi, Calls, CpuMode, Registers, SampleRecord, U64s};
+use super::record::{Abi, Calls, Counts, CpuMode, Registers, SampleRecord, U64s};
 use crate::trace::{Cpu, Nanos, Pid, Tid};
 
 /// User registers in the order of their bits (`asm/perf_regs.h`, x86).
@@ -32,6 +32,7 @@ impl Layout {
             cpu: Cpu(0),
             period: 0,
             event: 0,
+            counts: Counts::default(),
             callchain: U64s(&[]),
             calls: Calls::default(),
             raw: &[],
@@ -68,7 +69,7 @@ impl Layout {
             sample.period = fields.u64("period")?;
         }
         if self.has(sys::PERF_SAMPLE_READ) {
-            self.skip_counts(&mut fields)?;
+            sample.counts = self.counts(&mut fields)?;
         }
         if self.has(sys::PERF_SAMPLE_CALLCHAIN) {
             let count = fields.u64("callchain length")?;
@@ -94,22 +95,33 @@ impl Layout {
     }
 
     /// `read_format`'s struct: one count, or all of a group.
-    fn skip_counts(&self, fields: &mut Fields<'_>) -> Result<(), ParseError> {
+    fn counts<'a>(&self, fields: &mut Fields<'a>) -> Result<Counts<'a>, ParseError> {
         let has = |bit: u32| usize::from(self.format.read_format & u64::from(bit) != 0);
         let times =
             has(sys::PERF_FORMAT_TOTAL_TIME_ENABLED) + has(sys::PERF_FORMAT_TOTAL_TIME_RUNNING);
-        let of_each = 1 + has(sys::PERF_FORMAT_ID) + has(sys::PERF_FORMAT_LOST);
-        let counters = match has(sys::PERF_FORMAT_GROUP) {
-            0 => 1,
-            _ => fields.u64("counters of the group")?,
+        let (id, lost) = (has(sys::PERF_FORMAT_ID), has(sys::PERF_FORMAT_LOST));
+        let (counters, id_at) = match has(sys::PERF_FORMAT_GROUP) {
+            // The times stand between the count and the id.
+            0 => (1, 1 + times),
+            _ => {
+                let counters = fields.u64("counters of the group")?;
+                fields.get("times of the group", |b| b.take(8 * times))?;
+                (counters, 1)
+            }
         };
-        let bytes = usize::try_from(counters).ok().and_then(|counters| {
-            counters
-                .checked_mul(of_each)?
-                .checked_add(times)?
-                .checked_mul(8)
-        });
-        fields.get("counts", |b| b.take(bytes?)).map(drop)
+        let of_each = id_at + id + lost;
+        let bytes = usize::try_from(counters)
+            .ok()
+            .and_then(|counters| counters.checked_mul(8 * of_each));
+        let numbers = fields.get("counts", |b| b.take(bytes?))?;
+        Ok(match id {
+            0 => Counts::default(),
+            _ => Counts {
+                numbers: U64s(numbers),
+                of_each,
+                id_at,
+            },
+        })
     }
 
     /// A branch stack, if it is one of calls.

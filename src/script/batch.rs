@@ -65,14 +65,14 @@ pub(super) struct Line {
 }
 
 impl Line {
-    pub(super) fn of(event: usize, sample: &SampleRecord<'_>) -> Self {
+    pub(super) fn of(event: usize, period: u64, sample: &SampleRecord<'_>) -> Self {
         Self {
             event: event as u32,
             pid: sample.pid,
             tid: sample.tid,
             cpu: sample.cpu,
             time: sample.time,
-            period: sample.period,
+            period,
             ip: sample.ip,
             comm: 0,
             trace: 0,
@@ -88,8 +88,6 @@ pub(super) struct Columns {
     pub(super) has_cpu: bool,
     pub(super) has_time: bool,
     pub(super) has_callchain: bool,
-    /// What each sample counts, if they do not tell.
-    pub(super) period: Option<u64>,
 }
 
 impl Columns {
@@ -99,7 +97,6 @@ impl Columns {
             has_cpu: event.has(sys::PERF_SAMPLE_CPU),
             has_time: event.has(sys::PERF_SAMPLE_TIME),
             has_callchain: event.has_callchain(),
-            period: (!event.has(sys::PERF_SAMPLE_PERIOD)).then_some(event.period),
         }
     }
 }

@@ -8,6 +8,7 @@
 //! perf knows them, the text is better; `docs/converting.md` lists in what.
 
 mod batch;
+mod counters;
 mod fields;
 mod functions;
 mod kernel;
@@ -32,6 +33,7 @@ use crate::perf_data::Reader;
 use crate::perf_data::kernel_gone;
 use crate::unwind::Unwinder;
 use batch::Batch;
+use counters::Counters;
 use functions::Functions;
 use places::Places;
 use printer::{KnownStacks, Printer};
@@ -89,6 +91,7 @@ pub fn print<R: io::Read>(
         kernel: Arc::clone(&kernel),
         stacks: Stacks::default(),
         formats: Default::default(),
+        counters: Counters::default(),
         printed: Printed::default(),
         nameless_kernel,
         tell,

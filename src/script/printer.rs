@@ -176,7 +176,7 @@ impl Printer<'_> {
             put_time(line.time, text);
         }
         if fields.period {
-            put_digits::<10>(text, columns.period.unwrap_or(line.period), 10, b' ');
+            put_digits::<10>(text, line.period, 10, b' ');
             text.push(b' ');
         }
         if fields.event {

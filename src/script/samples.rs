@@ -11,6 +11,7 @@ use perf_event_open_sys::bindings as sys;
 
 use super::Printed;
 use super::batch::{Batch, Line, Stack};
+use super::counters::Counters;
 use super::fields::Fields;
 use super::kernel::symbol_of;
 use super::places::Places;
@@ -40,6 +41,7 @@ pub(super) struct Samples<'a> {
     pub(super) stacks: Stacks,
     /// Read from what the recording has of them, so many bytes.
     pub(super) formats: (usize, Formats),
+    pub(super) counters: Counters,
     pub(super) printed: Printed,
     /// Why functions of the kernel have no names, until that is told.
     pub(super) nameless_kernel: Option<String>,
@@ -60,9 +62,19 @@ impl Samples<'_> {
         match &entry.record {
             Record::Sample(sample) => {
                 self.printed.samples += 1;
-                self.sample(about, entry.event, sample);
-                if self.batch.is_full() {
-                    return self.send();
+                if sample.counts.is_empty() {
+                    let attribute = &about.events[entry.event];
+                    let period = match attribute.has(sys::PERF_SAMPLE_PERIOD) {
+                        true => sample.period,
+                        false => attribute.period,
+                    };
+                    return self.sample(about, entry.event, period, sample);
+                }
+                // A group has no more members than there are events.
+                for counter in sample.counts.iter().take(about.events.len()) {
+                    if let Some((event, period)) = self.counters.since(about, counter) {
+                        self.sample(about, event, period, sample)?;
+                    }
                 }
             }
             Record::Mapping(mapping) if mapping.pid.0 < 0 => {
@@ -135,10 +147,16 @@ impl Samples<'_> {
         self.printed
     }
 
-    fn sample(&mut self, about: &About, event: usize, sample: &SampleRecord<'_>) {
+    fn sample(
+        &mut self,
+        about: &About,
+        event: usize,
+        period: u64,
+        sample: &SampleRecord<'_>,
+    ) -> ControlFlow<()> {
         self.batch.know(about, self.event_width);
         let attribute = &about.events[event];
-        let mut line = Line::of(event, sample);
+        let mut line = Line::of(event, period, sample);
         if self.fields.comm {
             line.comm = comm(&self.machine, sample.tid, &mut self.batch.text);
         }
@@ -152,6 +170,10 @@ impl Samples<'_> {
             };
         }
         self.batch.lines.push(line);
+        match self.batch.is_full() {
+            true => self.send(),
+            false => ControlFlow::Continue(()),
+        }
     }
 
     /// Bytes of what a tracepoint says.
