@@ -101,6 +101,7 @@ fn damaged_recordings_are_read_as_far_as_they_go() {
                     recorded,
                     Some(Path::new("/dev/null")),
                     Fields::all(),
+                    true,
                     sink(),
                     &mut |_| (),
                 )

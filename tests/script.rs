@@ -39,7 +39,6 @@ struct Better {
 
 fn perf_script(file: &Path) -> String {
     let mut perf = Command::new("perf");
-    // Functions that were inlined are not shown.
     perf.args(["script", "--no-inline", "--fields", FIELDS, "-i"])
         .arg(file);
     String::from_utf8_lossy(&perf.output().unwrap().stdout).into_owned()
@@ -47,9 +46,9 @@ fn perf_script(file: &Path) -> String {
 
 #[track_caller]
 fn our_script(file: &Path) -> String {
-    run(Command::new(perfcollect()).arg("script").arg(file), LIMIT)
-        .expect_success()
-        .stdout
+    let mut script = Command::new(perfcollect());
+    script.args(["script", "--no-inline"]).arg(file);
+    run(&mut script, LIMIT).expect_success().stdout
 }
 
 /// Header and frames of each sample.
@@ -229,6 +228,42 @@ fn copied_stacks() {
     record(&file, &["-F", "199", "--call-graph", "dwarf"], command);
     let better = compare(&file, true);
     assert!(better.callers * 20 <= better.samples, "{better:?}");
+}
+
+/// In the program itself, which is of C: there addr2line has the names that the symbol table has.
+#[test]
+fn functions_inlined_in_copied_stacks() {
+    need_perf!();
+    let program = need!(workloads::native("native-fp")).display().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("perf.data");
+    let command = [&*program, "--mode", "inlined", "--seconds", "1"];
+    record(&file, &["-F", "99", "--call-graph", "dwarf"], command);
+    let mut perf = Command::new("perf");
+    let perf = perf.args(["script", "--fields", FIELDS, "-i"]).arg(&file);
+    let theirs = String::from_utf8_lossy(&perf.output().unwrap().stdout).into_owned();
+    let ours = run(Command::new(perfcollect()).arg("script").arg(&file), LIMIT).expect_success();
+    assert_eq!(ours.stderr, "");
+    let (theirs, ours) = (samples(&theirs), samples(&ours.stdout));
+    assert_eq!(theirs.len(), ours.len());
+    let is_of_program =
+        |frame: &&&str| frame.ends_with("/native-fp)") || frame.ends_with(" (inlined)");
+    let mut whole = 0;
+    for (theirs, ours) in theirs.iter().zip(&ours) {
+        assert_eq!(theirs[0], ours[0]);
+        let frames = ours[1..].iter().take_while(is_of_program).count();
+        assert_eq!(theirs[1..][..frames], ours[1..][..frames]);
+        let names = [
+            "burn (inlined)",
+            "inlined_inner (inlined)",
+            "inlined_outer (inlined)",
+            "inline_caller (",
+        ];
+        let has = |(frame, name): (&&str, &str)| frame.contains(&format!(" {name}"));
+        whole += usize::from(ours.len() > 4 && ours[1..].iter().zip(names).all(has));
+    }
+    assert!(whole > 10, "{ours:#?}");
+    assert!(!our_script(&file).contains("(inlined)"));
 }
 
 /// tracefs is mounted for the recording alone.

@@ -33,6 +33,7 @@ fuzz_target!(|bytes: &[u8]| {
             recorded,
             Some(Path::new("/dev/null")),
             Fields::all(),
+            true,
             sink(),
             &mut |_| (),
         );

@@ -223,6 +223,9 @@ pub(super) struct ScriptOptions {
     /// What to print; +FIELD adds to what is printed by default (all), -FIELD leaves out
     #[arg(short = 'F', long, value_name = "FIELD[,FIELD...]", value_parser = Fields::from_str, allow_hyphen_values = true)]
     pub(super) fields: Option<Fields>,
+    /// Leave out the functions that were inlined (shown in stacks of --call-graph dwarf)
+    #[arg(long)]
+    pub(super) no_inline: bool,
     #[command(flatten)]
     pub(super) ignored: IgnoredOptions,
 }
@@ -230,9 +233,6 @@ pub(super) struct ScriptOptions {
 /// Options of perf script that change nothing here.
 #[derive(Args, Clone, Copy, Debug)]
 pub(super) struct IgnoredOptions {
-    /// As perf script has it: inlined functions are never shown
-    #[arg(long)]
-    pub(super) no_inline: bool,
     /// As perf script has it: whose the recording is does not matter
     #[arg(short, long)]
     pub(super) force: bool,

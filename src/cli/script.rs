@@ -29,8 +29,17 @@ pub(super) fn run(options: &ScriptOptions) -> Result<(), ScriptError> {
     let fields = options.fields.unwrap_or_else(Fields::all);
     let out = io::stdout();
     let mut tell = |what: &str| eprintln!("{}", OneLine(what));
-    match script::print(&mut reader, recorded, kallsyms, fields, out, &mut tell) {
+    match script::print(
+        &mut reader,
+        recorded,
+        kallsyms,
+        fields,
+        !options.no_inline,
+        out,
+        &mut tell,
+    ) {
         Ok(printed) => {
+            printed.faults.iter().for_each(|fault| tell(fault));
             if printed.lost > 0 {
                 eprintln!("the kernel dropped {} records", printed.lost);
             }

@@ -149,7 +149,7 @@ fn kind(file: &CodeFile) -> FunctionKind {
 }
 
 /// `None`: there is nothing to read, or it is no ELF file.
-fn elf_file(file: &CodeFile) -> Result<Option<ElfFile<'_>>, ElfError> {
+pub(super) fn elf_file(file: &CodeFile) -> Result<Option<ElfFile<'_>>, ElfError> {
     let elf = match &file.content {
         Content::File(content) => ElfFile::open_mapped(content),
         Content::Vdso(image) => ElfFile::parse(image),
@@ -162,7 +162,7 @@ fn elf_file(file: &CodeFile) -> Result<Option<ElfFile<'_>>, ElfError> {
 }
 
 /// The separate debug file, if it may add something.
-fn separate(own: &ElfFile<'_>, search: &mut DebugFiles<'_>) -> Option<Found> {
+pub(super) fn separate(own: &ElfFile<'_>, search: &mut DebugFiles<'_>) -> Option<Found> {
     let is_whole = own.has_debug_info() && own.check_symtab().unwrap_or(false);
     if is_whole { None } else { search.separate(own) }
 }

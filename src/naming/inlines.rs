@@ -4,15 +4,15 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use perfcollect_symbols::demangle::demangle;
+use perfcollect_symbols::demangle::{demangle, demangle_bare};
 use perfcollect_symbols::dwarf::{
     DebugInfo, Detail, DwarfError, DwarfSections, SplitSections, SplitUnit,
 };
 use thiserror::Error;
 
-use super::Options;
-use super::debug_files::DebugFiles;
+use super::debug_files::{DebugFiles, Found};
 use super::stop::Stop;
+use super::{Options, elf};
 use crate::machine::CodeFile;
 use crate::trace::{CodeAddress, Notice};
 
@@ -103,6 +103,43 @@ pub(super) fn find(
         Notice::new(format!("{what}: {fault}"), "")
     }));
     inlines
+}
+
+/// Lets `ask` look up the functions inlined at addresses of a file, innermost first, or why they are not known; does nothing if it has no
+/// debug information.
+pub(crate) fn with_inlined(
+    file: &CodeFile,
+    ask: impl FnOnce(&dyn Fn(u64) -> Result<Vec<String>, String>),
+) {
+    let options = Options {
+        inlined: true,
+        ..Options::default()
+    };
+    let own = elf::elf_file(file).ok().flatten();
+    let mut search = DebugFiles::new(file, &options);
+    let found = own.as_ref().and_then(|own| elf::separate(own, &mut search));
+    let debug = found.as_ref().and_then(Found::elf);
+    let mut both = debug.iter().chain(&own);
+    let Some(sections) = both.find_map(|elf| search.sections(elf, found.as_ref())) else {
+        return;
+    };
+    let split = RefCell::new(SplitUnits::new(file, &options));
+    let open = |unit: &SplitUnit| split.borrow_mut().open(unit);
+    let told = |fault: Fault| format!("{}: {fault}", incomplete(file, &options));
+    let debug_info = match sections.debug_info_with(open) {
+        Ok(debug_info) => debug_info,
+        Err(error) => return ask(&|_| Err(told(error.clone().into()))),
+    };
+    ask(&|address| {
+        let frames = debug_info.frames(address, Detail::Functions);
+        if let Some(fault) = split.borrow_mut().missing.take() {
+            return Err(told(fault));
+        }
+        let frames = frames.map_err(|error| told(error.into()))?;
+        let inlined = frames.split_last().map_or(&[][..], |(_, inlined)| inlined);
+        let names = inlined.iter().filter_map(|frame| frame.name);
+        Ok(names.map(|name| demangle_bare(name).into()).collect())
+    });
 }
 
 /// The files of split units.

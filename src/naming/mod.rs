@@ -11,6 +11,7 @@ mod ready_to_run;
 mod stop;
 mod written;
 
+pub(crate) use inlines::with_inlined;
 pub(crate) use jit::function as function_of_jit;
 pub use modules::without_symbols;
 pub use stop::Stop;

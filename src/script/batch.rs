@@ -46,6 +46,8 @@ pub(super) enum Stack {
     New(u32),
     /// So many of the batch, which nobody asks for again.
     Once(u32),
+    /// The same with the functions that were inlined in them.
+    Inlined(u32),
     Known(StackId),
 }
 

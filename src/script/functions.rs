@@ -1,5 +1,7 @@
 //! The text behind an address: function and file, each made once.
 
+use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use perfcollect_symbols::demangle::demangle_bare;
@@ -8,13 +10,21 @@ use rustc_hash::FxHashMap;
 
 use super::batch::{Frame, Object, ObjectId};
 use super::fields::Fields;
+use super::inlined::Inlined;
 use super::places::UNKNOWN;
+use super::printer::put_address;
 use super::symbols::{FileSymbols, KernelList};
 
 /// Addresses whose function is known: the last one of each slot.
 const SLOTS: usize = 1 << 17;
 /// When there are more texts, it is time to start anew.
 const MAX_TEXT_BYTES: usize = 16 << 20;
+/// Addresses of an object that are kept with what was inlined there.
+const MAX_ADDRESSES: usize = 1 << 16;
+/// Bytes of what was inlined at one address; of more, the innermost is shown.
+const MAX_INLINED_BYTES: usize = 64 << 10;
+/// Files of whose debug information faults are told.
+const MAX_FAULTS: usize = 16;
 
 /// Where the text of a function is, its length before it.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +38,8 @@ pub(super) struct Functions {
     objects: Vec<Known>,
     slots: Box<[Slot]>,
     texts: Texts,
+    /// Why functions that were inlined are not all shown.
+    pub(super) faults: BTreeSet<String>,
 }
 
 /// A frame and its text.
@@ -56,6 +68,9 @@ struct Many {
     /// By start, as a function has many addresses.
     functions: FxHashMap<u64, Text>,
     nameless: Option<Text>,
+    /// By address, with what was inlined there.
+    inlined: FxHashMap<u64, Text>,
+    who_inlined: Option<Inlined>,
 }
 
 enum List {
@@ -92,6 +107,8 @@ impl Many {
             list,
             functions: FxHashMap::default(),
             nameless: None,
+            inlined: FxHashMap::default(),
+            who_inlined: None,
         })
     }
 
@@ -100,6 +117,7 @@ impl Many {
             list,
             functions,
             nameless,
+            ..
         } = self;
         match list.lookup(address) {
             Some(symbol) => *functions.entry(symbol.start).or_insert_with(|| {
@@ -120,6 +138,7 @@ impl Functions {
                 fields,
                 bytes: Vec::new(),
             },
+            faults: BTreeSet::new(),
         }
     }
 
@@ -159,12 +178,42 @@ impl Functions {
         slot.text
     }
 
+    /// The text of a frame behind those of the functions that were inlined there, each with a line of its own.
+    pub(super) fn with_inlined(&mut self, frame: Frame) -> Text {
+        let text = self.text(frame);
+        let Known::Many(Many {
+            list: List::File(symbols),
+            inlined,
+            who_inlined,
+            ..
+        }) = &mut self.objects[frame.object.0 as usize]
+        else {
+            return text;
+        };
+        if inlined.len() >= MAX_ADDRESSES {
+            inlined.clear();
+        }
+        let Self { texts, faults, .. } = self;
+        *inlined.entry(frame.shown).or_insert_with(|| {
+            let is_named = symbols.lookup(frame.shown).is_some();
+            let address = symbols.address(frame.shown).filter(|_| is_named);
+            let inlined = address.map(|address| {
+                let who = who_inlined.get_or_insert_with(|| Inlined::of(&symbols.file));
+                who.at(address)
+            });
+            match inlined {
+                Some(Ok(names)) if !names.is_empty() => {
+                    return texts.add_inlined(&names, frame.shown, text);
+                }
+                Some(Err(fault)) if faults.len() < MAX_FAULTS => drop(faults.insert(fault)),
+                _ => {}
+            }
+            text
+        })
+    }
+
     pub(super) fn get(&self, text: Text) -> &[u8] {
-        let text = &self.texts.bytes[text.0 as usize..];
-        let (len, text) = text
-            .split_first_chunk()
-            .unwrap_or((&[0; LENGTH_BYTES], text));
-        &text[..u32::from_le_bytes(*len) as usize]
+        &self.texts.bytes[self.texts.place(text)]
     }
 }
 
@@ -176,9 +225,8 @@ struct Texts {
 
 impl Texts {
     fn add(&mut self, name: Option<&[u8]>, path: &[u8]) -> Text {
+        let start = self.begin();
         let Self { fields, bytes } = self;
-        let start = bytes.len();
-        bytes.extend_from_slice(&[0; LENGTH_BYTES]);
         if fields.sym {
             bytes.push(b' ');
             bytes.extend(printable(name.unwrap_or(UNKNOWN)));
@@ -188,10 +236,47 @@ impl Texts {
             bytes.extend(printable(path));
             bytes.push(b')');
         }
+        self.end(start)
+    }
+
+    /// Lines of functions inlined at an address, the first without it, and `outer` at the end.
+    fn add_inlined(&mut self, names: &[String], address: u64, outer: Text) -> Text {
+        let start = self.begin();
+        for name in names {
+            if self.bytes.len() - start > MAX_INLINED_BYTES {
+                break;
+            }
+            if self.fields.sym {
+                self.bytes.push(b' ');
+                self.bytes.extend(printable(name.as_bytes()));
+            }
+            self.bytes.extend_from_slice(b" (inlined)\n");
+            put_address::<b'\t'>(address, &mut self.bytes);
+        }
+        self.bytes.extend_from_within(self.place(outer));
+        self.end(start)
+    }
+
+    fn begin(&mut self) -> usize {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(&[0; LENGTH_BYTES]);
+        start
+    }
+
+    fn end(&mut self, start: usize) -> Text {
+        let bytes = &mut self.bytes;
         let len = (bytes.len() - start - LENGTH_BYTES) as u32;
         bytes[start..start + LENGTH_BYTES].copy_from_slice(&len.to_le_bytes());
         // More than that many gigabytes of names in the few batches before all are forgotten are no names.
         Text(u32::try_from(start).unwrap_or(0))
+    }
+
+    /// Where a text is.
+    fn place(&self, text: Text) -> Range<usize> {
+        let start = text.0 as usize;
+        let behind = start + LENGTH_BYTES;
+        let len = self.bytes.get(start..).and_then(<[u8]>::first_chunk);
+        behind..behind + len.map_or(0, |len| u32::from_le_bytes(*len) as usize)
     }
 }
 

@@ -11,6 +11,7 @@ mod batch;
 mod counters;
 mod fields;
 mod functions;
+mod inlined;
 mod kernel;
 mod places;
 mod printer;
@@ -54,9 +55,12 @@ pub struct Printed {
     pub samples: u64,
     /// Records and samples the kernel dropped.
     pub lost: u64,
+    /// What could not be shown, in words.
+    pub faults: Vec<String>,
 }
 
-/// Prints a recording; `kallsyms`: the functions of its kernel, if it is not the one that runs here; `tell` is told why functions of the
+/// Prints a recording; `kallsyms`: the functions of its kernel, if it is not the one that runs here; `shows_inlined`: whether functions that
+/// were inlined are shown in stacks that were copied, as perf does; `tell` is told why functions of the
 /// kernel have no names, before the first of them is printed where that is known then. One thread reads it and follows its processes, one makes the text, one writes it; two more read symbols.
 ///
 /// # Errors
@@ -66,6 +70,7 @@ pub fn print<R: io::Read>(
     mut recorded: Recorded,
     kallsyms: Option<&Path>,
     fields: Fields,
+    shows_inlined: bool,
     out: impl Write + Send,
     tell: &mut dyn FnMut(&str),
 ) -> io::Result<Printed> {
@@ -84,6 +89,7 @@ pub fn print<R: io::Read>(
     let (ahead, to_read) = mpsc::channel();
     let mut samples = Samples {
         fields,
+        shows_inlined,
         event_width: event_width.unwrap_or(0),
         machine: Machine::recorded(recorded),
         unwinder: Unwinder::default(),
@@ -117,7 +123,10 @@ pub fn print<R: io::Read>(
         let writing = scope.spawn(|| write_chunks(to_write, written, out));
         reader.each(|about, entry| samples.take(about, &entry));
         let printed = samples.finish();
-        join(printing);
+        let printed = Printed {
+            faults: join(printing).into_iter().collect(),
+            ..printed
+        };
         join(writing).map(|()| printed)
     })
 }

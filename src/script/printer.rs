@@ -1,5 +1,6 @@
 //! From samples whose addresses are placed to text.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender};
@@ -38,7 +39,12 @@ pub(super) struct KnownStacks {
 
 impl Printer<'_> {
     /// Prints until there are no more batches or nobody writes; what is printed goes back to be filled again.
-    pub(super) fn run(mut self, batches: Receiver<Batch>, spare: Sender<Batch>) {
+    /// Returns what could not be shown.
+    pub(super) fn run(
+        mut self,
+        batches: Receiver<Batch>,
+        spare: Sender<Batch>,
+    ) -> BTreeSet<String> {
         for mut batch in batches {
             self.batch(&mut batch);
             batch.clear();
@@ -49,12 +55,13 @@ impl Printer<'_> {
                 let next = next.unwrap_or_else(|_| Vec::with_capacity(2 * CHUNK_BYTES));
                 let chunk = std::mem::replace(&mut self.text, next);
                 if self.chunks.send(chunk).is_err() {
-                    return;
+                    break;
                 }
             }
         }
         // Whoever does not take it says why.
         let _ = self.chunks.send(self.text);
+        self.functions.faults
     }
 
     fn batch(&mut self, batch: &mut Batch) {
@@ -116,7 +123,7 @@ impl Printer<'_> {
                 put_address::<b' '>(line.ip, text);
                 text.extend_from_slice(functions.get(*function));
             }
-            if let Stack::Once(_) = line.stack {
+            if let Stack::Once(_) | Stack::Inlined(_) = line.stack {
                 stacks.frames.truncate(start);
             }
         }
@@ -133,11 +140,15 @@ impl Printer<'_> {
                 let (start, end) = stacks.places[id.0 as usize];
                 return (start as usize, end as usize);
             }
-            Stack::New(count) | Stack::Once(count) => count,
+            Stack::New(count) | Stack::Once(count) | Stack::Inlined(count) => count,
         };
         let start = stacks.frames.len();
         for &frame in take(frames, count) {
-            stacks.frames.push((frame.shown, functions.text(frame)));
+            let text = match stack {
+                Stack::Inlined(_) => functions.with_inlined(frame),
+                _ => functions.text(frame),
+            };
+            stacks.frames.push((frame.shown, text));
         }
         let end = stacks.frames.len();
         if let Stack::New(_) = stack {
@@ -204,7 +215,7 @@ fn put_task(number: i32, width: usize, text: &mut Vec<u8>) {
 }
 
 /// An address in 16 columns behind a separator.
-fn put_address<const SEPARATOR: u8>(address: u64, text: &mut Vec<u8>) {
+pub(super) fn put_address<const SEPARATOR: u8>(address: u64, text: &mut Vec<u8>) {
     let mut columns = [b' '; 17];
     columns[0] = SEPARATOR;
     let (mut rest, mut at) = (address, columns.len());

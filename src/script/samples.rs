@@ -32,6 +32,8 @@ const CALLCHAIN_CONTEXT_MAX: u64 = -4095_i64 as u64;
 /// Fills batches.
 pub(super) struct Samples<'a> {
     pub(super) fields: Fields,
+    /// Whether functions inlined in a stack that was copied are shown.
+    pub(super) shows_inlined: bool,
     /// Names of events are as wide as the widest.
     pub(super) event_width: usize,
     pub(super) machine: Machine,
@@ -236,10 +238,14 @@ impl Samples<'_> {
         }
         let kernel = sample.kernel_chain().map(|ip| (CpuMode::Kernel, ip));
         let user = user.iter().take(MAX_FRAMES);
-        self.once(
+        let frames = self.place(
             sample.pid,
             kernel.chain(user.map(|&ip| (CpuMode::User, ip))),
-        )
+        );
+        match self.shows_inlined {
+            true => Stack::Inlined(frames),
+            false => Stack::Once(frames),
+        }
     }
 
     /// Puts frames into the batch and counts them.

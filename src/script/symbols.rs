@@ -18,7 +18,7 @@ type Lazy<T> = LazyLock<T, Box<dyn FnOnce() -> T + Send>>;
 
 /// A file and its functions.
 pub(super) struct FileSymbols {
-    file: Arc<CodeFile>,
+    pub(super) file: Arc<CodeFile>,
     tables: Lazy<Tables>,
 }
 
@@ -43,13 +43,20 @@ impl FileSymbols {
 
     /// The function at an offset in the file.
     pub(super) fn lookup(&self, offset: u64) -> Option<Symbol<'_>> {
-        let Tables { segments, tables } = &*self.tables;
-        let address = segments.iter().find_map(|segment| {
+        let address = self.address(offset)?;
+        self.tables
+            .tables
+            .iter()
+            .find_map(|table| table.lookup(address))
+    }
+
+    /// What the file calls an offset in it.
+    pub(super) fn address(&self, offset: u64) -> Option<u64> {
+        self.tables.segments.iter().find_map(|segment| {
             let at = offset.checked_sub(segment.file_offset)?;
             let inside = segment.executable && at < segment.file_size;
             inside.then(|| segment.address.checked_add(at))?
-        })?;
-        tables.iter().find_map(|table| table.lookup(address))
+        })
     }
 }
 

@@ -70,6 +70,7 @@ fn our_own_reader_names_each_function() {
             recorded,
             None,
             FIELDS.parse::<Fields>().unwrap(),
+            true,
             &mut text,
             &mut |_| (),
         )
