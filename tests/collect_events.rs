@@ -6,8 +6,12 @@
 mod support;
 #[path = "events/captured.rs"]
 mod captured;
+#[path = "events/collections.rs"]
+mod collections;
 #[path = "events/facts.rs"]
 mod facts;
+#[path = "events/methods.rs"]
+mod methods;
 #[path = "events/namespaces.rs"]
 mod namespaces;
 #[path = "events/readers.rs"]
@@ -20,7 +24,11 @@ mod timeline;
 use std::time::Duration;
 
 use captured::{Captured, one_of_each, view};
+use collections::{
+    expect_cpu_time_of_collections, expect_pauses_of_runtime, expect_same_table_of_collections,
+};
 use facts::{expect_allocated, expect_counted_by_then};
+use methods::expect_same_table_of_methods;
 use readers::{
     ALLOCATION_TICK, CONTENTION_STOP, EXCEPTION, METHOD_LOADED, expect_same_in_all_readers,
     expect_same_in_nettrace, is_of_runtime,
@@ -28,16 +36,14 @@ use readers::{
 use serde_json::Value;
 use support::events::{entries, for_each_raw_event, raw_runtime_events};
 use support::{Runtime, workloads};
-use tables::{
-    Table, expect_pauses_of_runtime, expect_same_table_of_collections, expect_same_table_of_methods,
-};
+use tables::Tables;
 use timeline::{expect_same_details, expect_samples_line_up};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// PerfView's views tell the same as the process, and so does our table.
 #[track_caller]
-fn expect_same_collections(captured: &Captured, counted: &Value) -> Option<Table> {
+fn expect_same_collections(captured: &Captured, counted: &Value) -> Option<Tables> {
     let gc = captured.in_perfview("gc")?;
     for (generation, count) in counted.as_array().unwrap().iter().enumerate() {
         assert_eq!(&gc[format!("gen{generation}")], count, "{gc:#}");
@@ -71,7 +77,8 @@ fn events_of_every_runtime_are_what_it_counts_itself() {
         if let Some(contentions) = counted["lockContentions"].as_u64() {
             assert_eq!(raw[&CONTENTION_STOP], contentions);
         }
-        expect_same_collections(&captured, &counted["gcByGeneration"]);
+        let table = expect_same_collections(&captured, &counted["gcByGeneration"]);
+        table.iter().for_each(expect_cpu_time_of_collections);
         let (mut with_stack, mut thrown) = (0, 0);
         let ends = for_each_raw_event(&trace, |event| {
             if is_of_runtime(event, EXCEPTION) {

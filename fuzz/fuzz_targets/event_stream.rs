@@ -11,7 +11,7 @@ use libfuzzer_sys::fuzz_target;
 use perfcollect::output::ctf;
 use perfcollect::output::summary::Summary;
 use perfcollect::trace::{EventStreams, Nanos, Trace};
-use perfcollect::view::events::{Viewer, print};
+use perfcollect::view::events::{CpuSample, Viewer, print};
 use stream::stream;
 
 fuzz_target!(|data: &[u8]| {
@@ -29,6 +29,7 @@ fuzz_target!(|data: &[u8]| {
     ctf::write_metadata(&trace, &names, &mut sink()).expect("nothing fails");
     let summary = Summary::new(&trace);
     for viewer in [Viewer::Events, Viewer::Gc, Viewer::Jit] {
-        print(&trace.events, &summary, viewer, None, &mut sink()).expect("nothing fails");
+        let samples = |_: &mut dyn FnMut(CpuSample)| Ok(());
+        print(&trace.events, &summary, viewer, None, samples, &mut sink()).expect("nothing fails");
     }
 });

@@ -3,7 +3,7 @@
 //! The runtime states no fields for its own events; these are in its manifest (`ClrEtwAll.man` in dotnet/runtime):
 //!
 //! ```text
-//! method   u64 method, u64 module, u64 start, u32 size, u32 token, u32 flags, namespace, name, signature, ...
+//! method   u64 method, u64 module, u64 start, u32 size, u32 token, u32 flags, namespace, name, signature, u16 runtime, u64 version
 //! module   u64 module, u64 assembly, u32 flags, u32 0, path, ...         texts are UTF-16 with a NUL
 //! ```
 
@@ -51,6 +51,8 @@ pub struct CompiledMethod {
     pub name: String,
     /// What it returns and takes, in the spelling of IL.
     pub signature: String,
+    /// The runtime's number for this version of its code; 0 for the first.
+    pub version: u64,
 }
 
 /// What an event tells of code.
@@ -107,6 +109,7 @@ fn method(bytes: &mut Bytes<'_>) -> Option<CompiledMethod> {
         namespace: bytes.utf16z()?,
         name: bytes.utf16z()?,
         signature: bytes.utf16z()?,
+        version: bytes.take(2).and_then(|_clr| bytes.u64()).unwrap_or(0),
     })
 }
 

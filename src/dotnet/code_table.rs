@@ -175,6 +175,7 @@ mod tests {
             namespace: "A.B`1[System.__Canon]".into(),
             name: name.into(),
             signature: "instance void  (int32,class System.String)".into(),
+            version: 0,
         }
     }
 

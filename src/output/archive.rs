@@ -24,7 +24,8 @@ pub(crate) const FOLDED: &str = "stacks.folded";
 pub(crate) const FLAME_GRAPH: &str = "flamegraph.svg";
 /// Folder of the event streams as they came.
 pub(crate) const RAW_EVENTS: &str = "eventpipe";
-const PERF_TEXT: &str = "perf.data.txt";
+/// Entry with the samples, as perf prints them.
+pub(crate) const PERF_TEXT: &str = "perf.data.txt";
 const LOG: &str = "perfcollect.log";
 /// The earliest time that an archive can tell, in seconds since 1970: 1980 began.
 const MODIFIED: i64 = 315_532_800;

@@ -1,15 +1,17 @@
 //! The streams of events of a `.trace.zip`, which may come from anyone.
 
-use std::io::{self, Read};
+use std::io::{self, BufReader, Read};
 use std::path::Path;
 
-use crate::output::archive::{RAW_EVENTS, SUMMARY};
+use crate::output::archive::{PERF_TEXT, RAW_EVENTS, SUMMARY};
 use crate::output::summary::Summary;
-use crate::trace::{EventStream, EventStreams, Pid, Tid};
+use crate::perf_text;
+use crate::trace::{EventStream, EventStreams, Nanos, Pid, Tid};
 use crate::view::ViewError;
 use crate::view::archive::{MAX_SUMMARY_BYTES, folder_of, open, open_file, open_zip, read_summary};
 
-/// Most bytes of all streams of events together: more than a disk that has room for them twice is likely to have.
+/// Most bytes of all streams of events together, and of all samples: more than a disk that has room for them twice is likely
+/// to have.
 const MAX_EVENT_BYTES: u64 = 64 << 30;
 
 /// The streams of events of a trace.
@@ -19,6 +21,58 @@ pub(super) struct Events {
     pub(super) summary: Summary,
     /// The streams, unpacked to files that have no name any more.
     pub(super) streams: EventStreams,
+}
+
+/// CPU time of a thread.
+#[derive(Clone, Copy, Debug)]
+pub struct CpuSample {
+    /// Its process.
+    pub process: Pid,
+    /// The thread.
+    pub thread: Tid,
+    /// When.
+    pub time: Nanos,
+    /// How much it stands for, in nanoseconds.
+    pub ns: u64,
+}
+
+/// Hands out the samples of the trace at `path`, if it has any; its views count from `zero_ns`.
+///
+/// # Errors
+/// See [`ViewError`].
+pub(super) fn each_sample(
+    path: &Path,
+    zero_ns: i64,
+    take: &mut dyn FnMut(CpuSample),
+) -> Result<(), ViewError> {
+    let mut zip = open_zip(path, open_file(path)?)?;
+    let folder = folder_of(&zip)?;
+    let text = match open(&mut zip, &folder, PERF_TEXT, MAX_EVENT_BYTES) {
+        Err(ViewError::Missing { .. }) => return Ok(()),
+        text => text?,
+    };
+    // The first line is a mark at time zero; the time of a machine that has just started is moved.
+    let mut zero = None;
+    let read = perf_text::each(BufReader::new(text), |sample| {
+        let Some(header) = sample.header() else {
+            return;
+        };
+        let zero = *zero.get_or_insert(header.time);
+        let since = header.time.0.saturating_sub(zero.0);
+        // What ends a sample is of no process.
+        if let (Some(ns), 1..) = (header.period, header.pid.0) {
+            take(CpuSample {
+                process: header.pid,
+                thread: header.tid,
+                time: Nanos(since.saturating_add_signed(zero_ns)),
+                ns,
+            });
+        }
+    });
+    read.map(|_strange| ()).map_err(|source| ViewError::Entry {
+        entry: PERF_TEXT,
+        source,
+    })
 }
 
 /// Reads the streams of events of the trace at `path`.

@@ -1,6 +1,7 @@
 //! The events of .NET runtimes in a trace: one after the other, or as the tables that PerfView calls GCStats and JITStats.
 
 mod archive;
+mod columns;
 mod gc;
 mod jit;
 mod list;
@@ -11,6 +12,7 @@ use std::path::Path;
 use clap::ValueEnum;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+pub use archive::CpuSample;
 use archive::Events;
 
 use super::ViewError;
@@ -66,20 +68,23 @@ pub fn view(
             there: there.collect::<Vec<_>>().join(", "),
         });
     }
-    print(&streams, &summary, viewer, process, out).map_err(ViewError::Print)
+    let zero_ns = processes.zero_ns;
+    let samples = |take: &mut dyn FnMut(CpuSample)| archive::each_sample(path, zero_ns, take);
+    print(&streams, &summary, viewer, process, samples, out)
 }
 
-/// Prints events of a trace with this summary.
+/// Prints events of a trace with this summary. Its samples are handed out by `samples` if they are needed.
 ///
 /// # Errors
-/// What `out` returns.
+/// What `out` and `samples` return.
 pub fn print(
     streams: &EventStreams,
     summary: &Summary,
     viewer: Viewer,
     process: Option<&str>,
+    samples: impl FnOnce(&mut dyn FnMut(CpuSample)) -> Result<(), ViewError>,
     out: &mut impl Write,
-) -> io::Result<()> {
+) -> Result<(), ViewError> {
     let processes = Processes::new(summary);
     let told = summary.quality.events.iter();
     let told = told.map(|events| Pid(events.pid));
@@ -94,10 +99,27 @@ pub fn print(
         .filter(|event| pids.contains(&event.process))
         .inspect(|event| *read.entry(event.process.0).or_default() += 1);
     match viewer {
-        Viewer::Gc => gc::print(wanted, &processes, out),
+        Viewer::Gc => {
+            let mut heaps = gc::Heaps::read(wanted);
+            if summary.samples > 0 {
+                heaps.charge(samples)?;
+            }
+            heaps.print(&processes, out)
+        }
         Viewer::Jit => jit::print(wanted, &processes, out),
         Viewer::Report | Viewer::Events => list::print(wanted, &processes, out),
-    }?;
+    }
+    .and_then(|()| print_losses(summary, &pids, &read, out))
+    .map_err(ViewError::Print)
+}
+
+/// Prints what is missing of the events.
+fn print_losses(
+    summary: &Summary,
+    pids: &FxHashSet<Pid>,
+    read: &FxHashMap<i32, u64>,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let told = summary.quality.events.iter();
     for told in told.filter(|told| pids.contains(&Pid(told.pid))) {
         let read = read.get(&told.pid).copied().unwrap_or(0);
@@ -137,6 +159,8 @@ struct Processes {
 struct Name {
     name: String,
     command_line: String,
+    /// Milliseconds of CPU time.
+    cpu_ms: f64,
 }
 
 impl Name {
@@ -160,6 +184,7 @@ impl Processes {
                     let name = Name {
                         name: process.name.clone(),
                         command_line: process.command_line.clone(),
+                        cpu_ms: process.cpu_ms,
                     };
                     (process.pid, name)
                 })
@@ -170,6 +195,12 @@ impl Processes {
 
     fn name(&self, pid: Pid) -> &str {
         self.names.get(&pid.0).map_or("", |name| &name.name)
+    }
+
+    /// Milliseconds of CPU time that its samples stand for; `None`: it has none.
+    fn cpu_ms(&self, pid: Pid) -> Option<f64> {
+        let cpu_ms = self.names.get(&pid.0)?.cpu_ms;
+        (cpu_ms > 0.0).then_some(cpu_ms)
     }
 
     /// Those with a stream.

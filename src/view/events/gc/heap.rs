@@ -8,7 +8,7 @@
 //! collection itself where it is a small one that a background collection begins with. To such a background collection the
 //! suspension alone is counted, and nothing more to one that is over when the program goes on.
 
-use super::generations::{Generations, Left};
+use super::generations::{Generations, HeapTotals, Left, Objects};
 use super::sum;
 use crate::dotnet::decode;
 use crate::trace::{Nanos, RuntimeEvent, Tid};
@@ -22,20 +22,22 @@ const HEAP_STATS: u32 = 4;
 const SUSPENDED: u32 = 8;
 const SUSPEND: u32 = 9;
 const TICK: u32 = 10;
+const MARKED: u32 = 202;
 const PER_HEAP: u32 = 204;
+const ALL_HEAPS: u32 = 205;
 /// Why the runtime suspends its threads: for a collection, or for a step of one in the background.
 const FOR_GC: u64 = 1;
 const FOR_STEP: u64 = 6;
 /// Kinds of collections: blocking, and one that goes on while the program runs.
 const BLOCKING: u64 = 0;
-const BACKGROUND: u64 = 1;
+pub(super) const BACKGROUND: u64 = 1;
 /// The reason of a full collection that follows a small one within its pause.
 const FULL_AFTER_SMALL: u64 = 12;
 /// Most collections that are kept of a process, and most heaps of all of them.
 const MAX_COLLECTIONS: usize = 1 << 20;
 const MAX_HEAPS: usize = 1 << 20;
-/// Most collections that are looked at for the peak of one.
-const MAX_DURING: usize = 1 << 14;
+/// Most threads that work at one collection: a heap has one.
+const MAX_WORKERS: usize = 1 << 10;
 
 /// One collection.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -44,16 +46,22 @@ pub(super) struct Collection {
     pub(super) generation: u64,
     pub(super) reason: u64,
     pub(super) kind: u64,
-    start: Nanos,
+    pub(super) start: Nanos,
     pub(super) pause_start: Nanos,
     pub(super) suspend_ns: u64,
     pub(super) pause_ns: u64,
     pub(super) duration_ns: Option<u64>,
     pub(super) left: Option<Left>,
+    /// When that was told, and when it was of the one before.
+    pub(super) told: Nanos,
+    pub(super) told_before: Option<Nanos>,
     pub(super) is_complete: bool,
     /// Allocated since the last one by the ticks: small objects, and others.
-    ticks: [u64; 2],
-    heaps: Vec<Generations>,
+    pub(super) ticks: [u64; 2],
+    pub(super) heaps: Vec<Objects>,
+    pub(super) totals: HeapTotals,
+    /// Threads that have told of it while they worked at it.
+    pub(super) workers: Vec<Tid>,
 }
 
 /// The threads stand still, or are about to.
@@ -70,22 +78,24 @@ pub(super) struct Heap {
     pub(super) rows: Vec<Collection>,
     /// The collection in the background that goes on.
     background: Option<usize>,
+    /// The last one that has ended.
+    last_background: Option<usize>,
     for_gc: Option<Suspension>,
     for_step: Option<Suspension>,
     ticks: [u64; 2],
     heaps: usize,
+    /// Heaps that the runtime said first it has.
+    pub(super) count: Option<u64>,
     /// In all pauses for collections.
     paused_ns: u64,
-    first: Option<Nanos>,
-    last: Nanos,
+    /// When it was told last what a collection has left.
+    told: Option<Nanos>,
 }
 
 impl Heap {
     pub(super) fn take(&mut self, event: &RuntimeEvent) {
-        self.first.get_or_insert(event.time);
-        self.last = event.time;
         let id = event.kind.id;
-        if !matches!(id, START..=HEAP_STATS | SUSPENDED..=TICK | PER_HEAP) {
+        if !matches!(id, START..=HEAP_STATS | SUSPENDED..=TICK | MARKED..=ALL_HEAPS) {
             return;
         }
         let (_, fields) = decode(&event.kind, &event.payload);
@@ -113,6 +123,7 @@ impl Heap {
                 ..Collection::default()
             }),
             END => {
+                self.works(event.thread);
                 let number = field("Count");
                 let open = [self.rows.len().checked_sub(1), self.background];
                 let mut open = open.into_iter().flatten();
@@ -123,10 +134,14 @@ impl Heap {
             }
             HEAP_STATS => {
                 let of_each = |what: &str| [0, 1, 2, 3, 4].map(|of| field(&format!("{what}{of}")));
-                self.ended(Left {
+                let left = Left {
                     sizes: of_each("GenerationSize"),
                     promoted: sum(of_each("TotalPromotedSize")),
-                });
+                    finalizable: field("FinalizationPromotedSize"),
+                    pinned: field("PinnedObjectCount"),
+                    handles: field("GCHandleCount"),
+                };
+                self.ended(left, event.time);
             }
             RESTARTED => self.restarted(event),
             TICK => {
@@ -134,13 +149,29 @@ impl Heap {
                 let ticks = &mut self.ticks[usize::from(is_other)];
                 *ticks = sum([*ticks, field("AllocationAmount64")]);
             }
-            _ => {
-                if let Some(row) = self.current().filter(|_| self.heaps < MAX_HEAPS) {
+            MARKED => self.works(event.thread),
+            ALL_HEAPS => self.count = self.count.or(number(&fields, "NumHeaps")),
+            PER_HEAP => {
+                // The heaps of a server tell of one in the background when it has ended (from .NET 9 on).
+                let row = self.current().or(self.last_background);
+                if let Some(row) = row.filter(|_| self.heaps < MAX_HEAPS) {
                     self.heaps += 1;
                     let heap = Generations::parse(&event.payload, field("Count"));
-                    self.rows[row].heaps.push(heap);
+                    let row = &mut self.rows[row];
+                    row.heaps.push(heap.objects());
+                    row.totals.add(&heap);
                 }
             }
+            _ => {}
+        }
+    }
+
+    /// A thread works at the collection that goes on.
+    fn works(&mut self, thread: Tid) {
+        let Some(row) = self.current() else { return };
+        let workers = &mut self.rows[row].workers;
+        if workers.len() < MAX_WORKERS && !workers.contains(&thread) {
+            workers.push(thread);
         }
     }
 
@@ -192,14 +223,16 @@ impl Heap {
         self.rows.push(row);
     }
 
-    fn ended(&mut self, left: Left) {
+    fn ended(&mut self, left: Left, time: Nanos) {
         let ticks = std::mem::take(&mut self.ticks);
+        let told_before = self.told.replace(time);
         let Some(row) = self.current() else { return };
         let collection = &mut self.rows[row];
         (collection.left, collection.ticks) = (Some(left), ticks);
+        (collection.told, collection.told_before) = (time, told_before);
         if collection.kind == BACKGROUND {
             collection.is_complete = true;
-            self.background = None;
+            self.last_background = self.background.take();
         }
     }
 
@@ -235,69 +268,10 @@ impl Heap {
         self.paused_ns.saturating_sub(sum(pauses))
     }
 
-    /// From the first event of the process to the last.
-    pub(super) fn span_ns(&self) -> u64 {
-        self.first
-            .map_or(0, |first| self.last.0.saturating_sub(first.0))
-    }
-
-    /// Bytes allocated between a collection and the one before: what the heaps tell, else the ticks.
-    pub(super) fn allocated(&self, row: usize) -> i64 {
-        let now = &self.rows[row];
-        let last = row.checked_sub(1).map(|row| &self.rows[row]);
-        let by_ticks = now
-            .ticks
-            .map(|bytes| i64::try_from(bytes).unwrap_or(i64::MAX));
-        let last = last.filter(|last| !last.heaps.is_empty() && !now.heaps.is_empty());
-        let mut allocated = last.map_or(by_ticks, |last| {
-            let heaps = now.heaps.iter().enumerate();
-            let of_heaps = heaps
-                .map(|(at, heap)| heap.allocated_since(last.heaps.get(at), last.generation == 0));
-            of_heaps.fold([0; 2], |all: [i64; 2], more| {
-                [0, 1].map(|at| all[at].saturating_add(more[at]))
-            })
-        });
-        // Small objects are allocated while it goes on, too.
-        if now.kind == BACKGROUND {
-            allocated[0] = by_ticks[0];
-        }
-        allocated[0].saturating_add(allocated[1])
-    }
-
-    /// Bytes of the heap before each collection, or before one of those that were while it went on.
-    pub(super) fn peaks(&self) -> Vec<u64> {
-        let before = self.sizes_before();
-        let rows = self.rows.iter().enumerate();
-        let peak = |(row, now): (usize, &Collection)| {
-            if now.kind != BACKGROUND {
-                return before[row];
-            }
-            let end = sum([now.pause_start.0, now.duration_ns.unwrap_or(0)]);
-            let during = (row + 1..self.rows.len()).take(MAX_DURING);
-            let during = during.take_while(|&later| self.rows[later].pause_start.0 <= end);
-            during.fold(before[row], |peak, later| peak.max(before[later]))
-        };
-        rows.map(peak).collect()
-    }
-
-    /// Bytes of the heap before each collection: what the heaps tell, else what the one before has left, if that is not the
-    /// first, and what was allocated since.
-    fn sizes_before(&self) -> Vec<u64> {
-        let mut left = None;
-        let rows = self.rows.iter().enumerate();
-        let size = |(row, now): (usize, &Collection)| {
-            let left_before: Option<Left> = left;
-            if row > 0 {
-                left = now.left.or(left);
-            }
-            match left_before {
-                _ if !now.heaps.is_empty() => sum(now.heaps.iter().map(|heap| heap.size_before)),
-                _ if row == 0 => now.ticks[0],
-                None => 0,
-                Some(left) => left.at_most_until(now.ticks[0], now.left),
-            }
-        };
-        rows.map(size).collect()
+    /// From the first pause of a complete collection to when it was told what the last has left.
+    pub(super) fn span_ns(&self) -> Option<u64> {
+        let first = self.complete().next()?;
+        Some(self.told?.0.saturating_sub(first.pause_start.0))
     }
 }
 

@@ -1,63 +1,88 @@
-//! Garbage collections: the table that PerfView calls GCStats.
+//! Garbage collections: the tables that PerfView calls GCStats.
 
+mod cpu;
 mod generations;
 mod heap;
+mod rollup;
+mod row;
+mod sizes;
+mod tables;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use super::{Processes, is_of_runtime, sum};
+use super::columns::decimals;
+use super::{CpuSample, Processes, is_of_runtime, sum};
 use crate::trace::{Pid, RuntimeEvent};
+use crate::view::ViewError;
+use cpu::CpuTime;
 use heap::Heap;
+use rollup::Rollup;
+use row::rows;
+use tables::{print_collections, print_generations, print_rollup};
 
-const KINDS: [&str; 3] = ["N", "B", "F"];
-const REASONS: [&str; 18] = [
-    "AllocSmall",
-    "Induced",
-    "LowMemory",
-    "Empty",
-    "AllocLarge",
-    "OutOfSpaceSOH",
-    "OutOfSpaceLOH",
-    "InducedNotForced",
-    "Internal",
-    "InducedLowMemory",
-    "InducedCompacting",
-    "LowMemoryHost",
-    "PMFullGC",
-    "LowMemoryHostBlocking",
-    "BGCTuningSOH",
-    "BGCTuningLOH",
-    "BGCStepping",
-    "InducedAggressive",
-];
+/// Pauses that are shown on their own are longer, in milliseconds.
+const LONG_PAUSE_MS: f64 = 200.0;
 
-fn print_heap(heap: &Heap, processes: &Processes, out: &mut impl Write) -> io::Result<()> {
+fn print_heap(
+    heap: &Heap,
+    cpu: Option<&CpuTime>,
+    processes: &Processes,
+    out: &mut impl Write,
+) -> io::Result<()> {
     if heap.rows.is_empty() {
         return writeln!(
             out,
             "no collections, or their events were not asked for (keyword gc)"
         );
     }
-    let pauses = || heap.complete().map(|row| row.pause_ns);
+    let rows = rows(heap, cpu, processes);
+    let all = Rollup::of(rows.iter());
     let of = |generation| {
         let of = heap.complete().filter(|row| row.generation == generation);
         of.count()
     };
-    let (pause_ns, span) = (sum(pauses()), heap.span_ns() as f64);
+    let pause_ms = ms(all.pause_ns);
+    let span_ms = heap.span_ns().map_or(f64::NAN, ms);
     writeln!(
         out,
-        "{} collections (gen0 {}, gen1 {}, gen2 {}), paused {:.3} ms in all ({:.1} % of {:.1} s), {:.3} ms at most",
-        heap.complete().count(),
+        "{} collections (gen0 {}, gen1 {}, gen2 {}), paused {pause_ms:.3} ms in all, {:.3} ms at most",
+        all.count,
         of(0),
         of(1),
         of(2),
-        ms(pause_ns),
-        100.0 * pause_ns as f64 / span.max(1.0),
-        span / 1e9,
-        ms(pauses().max().unwrap_or(0))
+        ms(all.max_pause_ns)
     )?;
-    let going_on = heap.rows.len() - heap.complete().count();
+    writeln!(
+        out,
+        "% Time paused for Garbage Collection: {} of the {} s from the first pause to the end of the last collection",
+        decimals(100.0 * pause_ms / span_ms, 1),
+        decimals(span_ms / 1e3, 3)
+    )?;
+    writeln!(
+        out,
+        "Total Allocs: {:.3} MB, Max GC Heap Size: {} MB, Number of Heaps: {}",
+        all.allocated as f64 / 1e6,
+        mb(all.max_peak),
+        heap.count
+            .map_or_else(|| "-".to_owned(), |count| count.to_string())
+    )?;
+    match cpu {
+        Some(cpu) => {
+            let (cpu_ms, gc_ms) = (ms(cpu.all()), ms(all.cpu_ns));
+            writeln!(
+                out,
+                "Total CPU Time: {cpu_ms:.0} msec, Total GC CPU Time: {gc_ms:.0} msec, {:.1} % CPU Time spent Garbage Collecting, GC CPU MSec/MB Alloc: {}",
+                100.0 * gc_ms / cpu_ms,
+                decimals(gc_ms * 1e6 / all.allocated as f64, 3)
+            )?;
+        }
+        None => writeln!(
+            out,
+            "no samples of it, so no % GC and no MB that survived a msec of GC"
+        )?,
+    }
+    let going_on = heap.rows.len() - all.count;
     if going_on > 0 {
         writeln!(out, "{going_on} more had not ended")?;
     }
@@ -68,49 +93,13 @@ fn print_heap(heap: &Heap, processes: &Processes, out: &mut impl Write) -> io::R
             "{unassigned:.3} ms more of pauses that PerfView counts to no collection"
         )?;
     }
-    writeln!(
-        out,
-        "{:>6} {:>12} {:<21} {:>4} {:>11} {:>9} {:>11} {:>9} {:>9} {:>9} {:>11}",
-        "GC",
-        "pause start",
-        "reason",
-        "gen",
-        "suspend ms",
-        "pause ms",
-        "duration ms",
-        "alloc MB",
-        "peak MB",
-        "after MB",
-        "promoted MB"
-    )?;
-    for (at, (row, peak)) in heap.rows.iter().zip(heap.peaks()).enumerate() {
-        let name = |names: &[&'static str], of| {
-            let of = usize::try_from(of).ok();
-            of.and_then(|of| names.get(of)).copied().unwrap_or("?")
-        };
-        let induced = match row.reason {
-            1 => "I",
-            7 => "i",
-            _ => "",
-        };
-        let or_none = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
-        writeln!(
-            out,
-            "{:>6} {:>12.3} {:<21} {:>4} {:>11.3} {:>9.3} {:>11} {:>9.3} {:>9.3} {:>9} {:>11}",
-            row.number,
-            processes.ms(row.pause_start),
-            name(&REASONS, row.reason),
-            format!("{}{}{induced}", row.generation, name(&KINDS, row.kind)),
-            ms(row.suspend_ns),
-            ms(row.pause_ns),
-            or_none(row.duration_ns.map(|ns| format!("{:.3}", ms(ns)))),
-            heap.allocated(at) as f64 / 1e6,
-            peak as f64 / 1e6,
-            or_none(row.left.map(|left| mb(left.size()))),
-            or_none(row.left.map(|left| mb(left.promoted)))
-        )?;
-    }
-    Ok(())
+    print_rollup(&rows, out)?;
+    let long = rows.iter().filter(|row| row.pause_ms() > LONG_PAUSE_MS);
+    print_collections("Pause > 200 Msec GC Events", long, processes, out)?;
+    let full = rows.iter().filter(|row| row.collection.generation > 1);
+    print_collections("Gen 2 GC Events", full, processes, out)?;
+    print_collections("GC Events by Time", rows.iter(), processes, out)?;
+    print_generations(&rows, out)
 }
 
 fn ms(ns: u64) -> f64 {
@@ -118,21 +107,46 @@ fn ms(ns: u64) -> f64 {
 }
 
 fn mb(bytes: u64) -> String {
-    format!("{:.3}", bytes as f64 / 1e6)
+    decimals(bytes as f64 / 1e6, 3)
 }
 
-pub(super) fn print(
-    events: impl Iterator<Item = RuntimeEvent>,
-    processes: &Processes,
-    out: &mut impl Write,
-) -> io::Result<()> {
-    let mut heaps: BTreeMap<Pid, Heap> = BTreeMap::new();
-    for event in events.filter(is_of_runtime) {
-        heaps.entry(event.process).or_default().take(&event);
+/// The collections of each process.
+#[derive(Debug)]
+pub(super) struct Heaps(BTreeMap<Pid, (Heap, CpuTime)>);
+
+impl Heaps {
+    pub(super) fn read(events: impl Iterator<Item = RuntimeEvent>) -> Self {
+        let mut heaps: BTreeMap<Pid, (Heap, CpuTime)> = BTreeMap::new();
+        for event in events.filter(is_of_runtime) {
+            heaps.entry(event.process).or_default().0.take(&event);
+        }
+        for (heap, cpu) in heaps.values_mut() {
+            *cpu = CpuTime::new(heap);
+        }
+        Self(heaps)
     }
-    for (pid, heap) in &heaps {
-        processes.heading(*pid, out)?;
-        print_heap(heap, processes, out)?;
+
+    /// Counts CPU time, if any process has collections.
+    pub(super) fn charge(
+        &mut self,
+        samples: impl FnOnce(&mut dyn FnMut(CpuSample)) -> Result<(), ViewError>,
+    ) -> Result<(), ViewError> {
+        if self.0.values().all(|(heap, _)| heap.rows.is_empty()) {
+            return Ok(());
+        }
+        samples(&mut |sample| {
+            if let Some((_, cpu)) = self.0.get_mut(&sample.process) {
+                cpu.add(&sample);
+            }
+        })
     }
-    Ok(())
+
+    pub(super) fn print(&self, processes: &Processes, out: &mut impl Write) -> io::Result<()> {
+        for (pid, (heap, cpu)) in &self.0 {
+            processes.heading(*pid, out)?;
+            let cpu = Some(cpu).filter(|cpu| cpu.all() > 0);
+            print_heap(heap, cpu, processes, out)?;
+        }
+        Ok(())
+    }
 }

@@ -1,0 +1,68 @@
+//! Columns of a table in a terminal.
+
+use std::io::{self, Write};
+
+/// A column: its heading, in two lines, and its width.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Column {
+    heading: [&'static str; 2],
+    width: usize,
+    is_text: bool,
+}
+
+impl Column {
+    /// Of numbers, which end below each other.
+    pub(super) const fn number(first: &'static str, second: &'static str, width: usize) -> Self {
+        Self {
+            heading: [first, second],
+            width,
+            is_text: false,
+        }
+    }
+
+    /// Of words, which begin below each other.
+    pub(super) const fn text(first: &'static str, second: &'static str, width: usize) -> Self {
+        Self {
+            is_text: true,
+            ..Self::number(first, second, width)
+        }
+    }
+}
+
+/// Prints the headings of a table.
+pub(super) fn headings(columns: &[Column], out: &mut impl Write) -> io::Result<()> {
+    for line in [0, 1] {
+        let cells = columns.iter().map(|column| column.heading[line]);
+        print(columns, cells, out)?;
+    }
+    Ok(())
+}
+
+/// Prints a row of a table.
+pub(super) fn row(columns: &[Column], cells: &[String], out: &mut impl Write) -> io::Result<()> {
+    print(columns, cells.iter().map(String::as_str), out)
+}
+
+fn print<'a>(
+    columns: &[Column],
+    cells: impl Iterator<Item = &'a str>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let mut line = String::new();
+    for (column, cell) in columns.iter().zip(cells) {
+        let width = column.width;
+        line += &match column.is_text {
+            true => format!("{cell:<width$} "),
+            false => format!("{cell:>width$} "),
+        };
+    }
+    writeln!(out, "{}", line.trim_end())
+}
+
+/// A number with so many decimals; a dash for what cannot be told.
+pub(super) fn decimals(number: f64, count: usize) -> String {
+    match number.is_finite() {
+        true => format!("{number:.count$}"),
+        false => "-".to_owned(),
+    }
+}
