@@ -150,6 +150,7 @@ fn presets_of_the_original() {
         (&["-gccollectonly"][..], false, false),
         (&["-gconly"], true, true),
         (&["-gcwithheap"], false, true),
+        (&["-noperf", "-profile", "gc-collect"], false, false),
         (&["-noperf", "-clrevents", "gc+exception"], false, false),
     ] {
         println!("{options:?}");
@@ -163,8 +164,7 @@ fn presets_of_the_original() {
         let table = view(&captured.trace(), "gc");
         let heading = |line: &str| line.starts_with("process ") && line.contains(" dotnet - ");
         assert!(table.lines().any(heading), "{table}");
-        let has_list = !matches!(options, ["-gccollectonly"] | ["-gcwithheap"]);
-        if let Some(gc) = captured.in_perfview("gc").filter(|_| has_list) {
+        if let Some(gc) = captured.in_perfview("gc") {
             let command_line = gc["commandLine"].as_str().unwrap();
             assert!(command_line.contains("mixed.dll"), "{command_line}");
         }
@@ -173,7 +173,14 @@ fn presets_of_the_original() {
         let raw = raw_runtime_events(&captured.trace());
         assert_eq!(raw.contains_key(&METHOD_LOADED), has_methods, "{raw:?}");
         assert_eq!(raw.contains_key(&ALLOCATION_TICK), has_ticks, "{raw:?}");
-        if options != ["-gcwithheap"] {
+        // Lists of methods are for the stacks of events, which these have none of.
+        let has_list = !matches!(
+            options,
+            ["-gccollectonly" | "-gcwithheap"] | [.., "gc-collect"]
+        );
+        let listed = view(&captured.trace(), "events").contains("/MethodDCEndVerbose ");
+        assert_eq!(listed, has_list);
+        if !matches!(options, ["-gcwithheap"] | [.., "gc-collect"]) {
             let exceptions = exception_events(&runtime, &counted["exceptions"]);
             assert_eq!(raw[&EXCEPTION], exceptions);
         }

@@ -1,7 +1,7 @@
 //! Which events of .NET runtimes are wanted: providers with their keywords, levels and arguments.
 
 use super::code_event::RUNTIME;
-use super::diagnostics::{Provider, SessionRequest};
+use super::diagnostics::{GC_SETTINGS, Provider, SessionRequest};
 use super::profile_error::ProfileError;
 use super::profile_names::{
     self, COMPILATION, CONTENTION, EXCEPTION, GC, GC_HANDLE, IL_MAP, JIT, LOADER, NGEN, SURVIVAL,
@@ -46,7 +46,7 @@ impl EventProfile {
     /// `-gccollectonly`: garbage collections and exceptions, nothing else.
     #[must_use]
     pub fn gc_collect_only() -> Self {
-        Self::of(0)
+        Self::of(GC_SETTINGS)
             .with(RUNTIME, GC | EXCEPTION, INFORMATIONAL)
             .with(PRIVATE, GC, INFORMATIONAL)
     }
@@ -62,13 +62,13 @@ impl EventProfile {
     /// `-gcwithheap`: garbage collections with what survives and where it moves.
     #[must_use]
     pub fn gc_with_heap() -> Self {
-        Self::of(0).with(RUNTIME, GC | SURVIVAL, VERBOSE)
+        Self::of(GC_SETTINGS).with(RUNTIME, GC | SURVIVAL, VERBOSE)
     }
 
-    /// No event yet; the rundown that stacks need.
+    /// No event yet.
     #[must_use]
     pub fn empty() -> Self {
-        Self::of(RUNDOWN)
+        Self::of(GC_SETTINGS)
     }
 
     fn of(rundown: u64) -> Self {
@@ -98,6 +98,12 @@ impl EventProfile {
     fn with(mut self, name: &str, keywords: u64, level: u32) -> Self {
         self.add(name, keywords, level, "");
         self
+    }
+
+    /// The stacks of these events have names by the rundown.
+    fn add_with_stacks(&mut self, name: &str, keywords: u64, level: u32, arguments: &str) {
+        self.add(name, keywords, level, arguments);
+        self.rundown |= RUNDOWN;
     }
 
     /// Whoever is asked for twice is asked for both; the arguments are those of the last.
@@ -132,7 +138,7 @@ impl EventProfile {
             known: groups().collect::<Vec<_>>().join(", "),
         })?;
         let provider = if is_private { PRIVATE } else { RUNTIME };
-        self.add(provider, keywords, level, "");
+        self.add_with_stacks(provider, keywords, level, "");
         Ok(())
     }
 
@@ -153,7 +159,7 @@ impl EventProfile {
             })?;
         }
         let level = of_level.map_or(Ok(INFORMATIONAL), level)?;
-        self.add(RUNTIME, keywords, level, "");
+        self.add_with_stacks(RUNTIME, keywords, level, "");
         Ok(())
     }
 
@@ -172,7 +178,7 @@ impl EventProfile {
         })?;
         let level = part().map_or(Ok(INFORMATIONAL), level)?;
         let arguments = part().unwrap_or_default();
-        self.add(name.ok_or_else(wrong)?, keywords, level, arguments);
+        self.add_with_stacks(name.ok_or_else(wrong)?, keywords, level, arguments);
         Ok(())
     }
 
@@ -184,17 +190,20 @@ impl EventProfile {
         match name.to_ascii_lowercase().as_str() {
             "dotnet-common" => {
                 let keywords = GC | 0x4 | LOADER | JIT | EXCEPTION | THREADING;
-                self.add(RUNTIME, keywords | IL_MAP | COMPILATION, INFORMATIONAL, "");
+                self.add_with_stacks(RUNTIME, keywords | IL_MAP | COMPILATION, INFORMATIONAL, "");
             }
-            "dotnet-sampled-thread-time" => self.add(SAMPLER, 0xf000_0000_0000, INFORMATIONAL, ""),
-            "gc-verbose" => self.add(RUNTIME, GC | GC_HANDLE | EXCEPTION, VERBOSE, ""),
+            "dotnet-sampled-thread-time" => {
+                self.add_with_stacks(SAMPLER, 0xf000_0000_0000, INFORMATIONAL, "")
+            }
+            "gc-verbose" => self.add_with_stacks(RUNTIME, GC | GC_HANDLE | EXCEPTION, VERBOSE, ""),
+            // Of garbage collections nobody asks for the stack.
             "gc-collect" => {
                 self.add(RUNTIME, GC, INFORMATIONAL, "");
                 self.add(PRIVATE, GC, INFORMATIONAL, "");
             }
             "database" => {
-                self.add(TASKS, 0x80, INFORMATIONAL, "");
-                self.add(DIAGNOSTIC_SOURCE, 0x3, VERBOSE, &database_arguments());
+                self.add_with_stacks(TASKS, 0x80, INFORMATIONAL, "");
+                self.add_with_stacks(DIAGNOSTIC_SOURCE, 0x3, VERBOSE, &database_arguments());
             }
             // The samples that are taken anyhow.
             "cpu-sampling" => {}
@@ -286,6 +295,16 @@ mod tests {
         assert_eq!(clr, [(RUNTIME.to_owned(), 0x400_0000_0011, 5)]);
         let common = of(|profile| profile.add_profile("dotnet-common"));
         assert_eq!(common, [(RUNTIME.to_owned(), 0x10_0003_801d, 4)]);
+        let rundown = |profiles: &[&str]| {
+            let mut profile = EventProfile::empty();
+            let added = profiles
+                .iter()
+                .try_for_each(|name| profile.add_profile(name));
+            added.unwrap();
+            profile.rundown
+        };
+        assert_eq!(rundown(&["gc-collect"]), GC_SETTINGS);
+        assert_eq!(rundown(&["gc-collect", "database"]) & RUNDOWN, RUNDOWN);
         let wrong = EventProfile::empty().add_clr_events("gcc+jit", None);
         let said = wrong.unwrap_err().to_string();
         assert!(

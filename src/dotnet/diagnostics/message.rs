@@ -31,13 +31,16 @@ pub struct Provider {
     pub arguments: String,
 }
 
+/// Of the rundown: how the garbage collector is set up. What the runtime is, and its command line, comes with any group.
+pub const GC_SETTINGS: u64 = 1;
+
 /// What a session is to deliver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRequest {
     /// MiB that the runtime may hold back; it drops what goes beyond.
     pub buffer_mib: u32,
-    /// Groups of events of the rundown at the end, in which the runtime tells all it has. Runtimes before 9 choose these
-    /// themselves.
+    /// Groups of events of the rundown at the end, in which the runtime tells all it has. Runtimes before 9 know all or
+    /// none, which is too much for [`GC_SETTINGS`].
     pub rundown_keywords: u64,
     /// Whether events bring the stack of their thread. Runtimes before 9 always do.
     pub stacks: bool,
@@ -79,7 +82,7 @@ impl Command {
         payload.extend(NETTRACE.to_le_bytes());
         match version {
             CollectVersion::Two | CollectVersion::Three => {
-                payload.push(u8::from(request.rundown_keywords != 0));
+                payload.push(u8::from(request.rundown_keywords & !GC_SETTINGS != 0));
             }
             _ => payload.extend(request.rundown_keywords.to_le_bytes()),
         }
@@ -255,6 +258,10 @@ mod tests {
         told.providers[0].arguments = "B".into();
         let told = Command::collect_tracing(CollectVersion::Two, &told).payload;
         assert_eq!(told[two.len() - 4..], [2, 0, 0, 0, b'B', 0, 0, 0]);
+        let mut settings = request();
+        settings.rundown_keywords = GC_SETTINGS;
+        let settings = Command::collect_tracing(CollectVersion::Two, &settings).payload;
+        assert_eq!(settings[start.len()], 0);
         let three = [&start[..], &[1, 0], &count, &provider].concat();
         assert_eq!(payload(CollectVersion::Three), three);
         let four = [&start[..], &keywords, &[0], &count, &provider].concat();

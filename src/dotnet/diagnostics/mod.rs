@@ -21,7 +21,7 @@ mod session;
 pub use ask::{Answer, ask};
 pub use error::DiagnosticsError;
 pub use limits::Limits;
-pub use message::{Provider, SessionRequest, read_reply};
+pub use message::{GC_SETTINGS, Provider, SessionRequest, read_reply};
 pub use port::{Port, PortError};
 pub use process_info::ProcessInfo;
 pub use session::{EventStream, Session, Stopping};
