@@ -134,4 +134,7 @@ fn events_that_there_are_not() {
         }
     }
     assert!(refused(&["view", "x", "-viewer", "tree"]).contains("events"));
+    assert!(refused(&["view", "x", "-viewer", "gc", "-top", "3"]).contains("-top"));
+    let filter = refused(&["view", "x", "-processfilter", "1"]);
+    assert!(filter.contains("-viewer"), "{filter}");
 }

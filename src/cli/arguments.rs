@@ -247,15 +247,31 @@ pub(super) struct ViewOptions {
     /// The trace
     #[arg(value_name = "NAME.trace.zip")]
     pub(super) trace: PathBuf,
-    /// Methods to print
-    #[arg(long, value_name = "N", default_value_t = 20)]
-    pub(super) top: usize,
+    /// Methods to print [default: 20]
+    #[arg(long, value_name = "N")]
+    pub(super) top: Option<usize>,
     /// What to print: the report, each event, or the tables of garbage collections and compiled methods
     #[arg(long, value_enum, default_value_t, ignore_case = true)]
     pub(super) viewer: Viewer,
     /// Events of this process only
     #[arg(long, value_name = "NAME|PID")]
     pub(super) processfilter: Option<String>,
+}
+
+impl ViewOptions {
+    /// What is asked for besides that the viewer does not have.
+    pub(super) fn conflict(&self) -> Option<&'static str> {
+        match self.viewer {
+            Viewer::Report => self
+                .processfilter
+                .is_some()
+                .then_some("-processfilter is for events: it needs -viewer events, gc or jit"),
+            _ => self
+                .top
+                .is_some()
+                .then_some("-top is for the methods of the report, not for this -viewer"),
+        }
+    }
 }
 
 /// List the .NET processes of the machine, in all containers, and say why one cannot be asked for its events.

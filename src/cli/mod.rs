@@ -50,6 +50,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             Ok(_) => Ok(arguments),
             Err(error) => Err(Arguments::command().error(ErrorKind::ValueValidation, error)),
         },
+        Action::View(options) => match options.conflict() {
+            None => Ok(arguments),
+            Some(error) => Err(Arguments::command().error(ErrorKind::ArgumentConflict, error)),
+        },
         _ => Ok(arguments),
     });
     let arguments = match parsed {

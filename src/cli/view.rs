@@ -6,10 +6,13 @@ use super::arguments::ViewOptions;
 use crate::view::events::{self, Viewer};
 use crate::view::{self, ViewError};
 
+/// Methods that are printed if nobody says how many.
+const TOP: usize = 20;
+
 pub(super) fn run(options: &ViewOptions) -> Result<(), ViewError> {
     if options.viewer == Viewer::Report {
         let mut text = Vec::new();
-        view::view(&options.trace, options.top, &mut text)?;
+        view::view(&options.trace, options.top.unwrap_or(TOP), &mut text)?;
         return super::print(&text).map_err(ViewError::Print);
     }
     let mut out = BufWriter::new(io::stdout().lock());
