@@ -99,6 +99,7 @@ fn events_of_every_runtime_are_what_it_counts_itself() {
         assert!(is_named || runtime.major() < 5);
         expect_same_details(&trace, &captured.nettrace(), EXCEPTION);
         let listed = view(&trace, "events");
+        assert!(!listed.contains("DotNETRuntimePrivate/Event"));
         let thrown_lines = listed.matches("/ExceptionThrown  ExceptionType=\"").count() as u64;
         assert_eq!(thrown_lines, thrown);
         expect_same_table_of_methods(&trace, &captured.nettrace());
@@ -134,6 +135,8 @@ fn a_web_server_is_what_it_counts_itself() {
             expect_pauses_of_runtime(&table, facts["gcPauseMs"].as_f64().unwrap());
         }
         expect_counted_by_then(&captured.trace(), facts);
+        let listed = view(&captured.trace(), "events");
+        assert!(!listed.contains("DotNETRuntimePrivate/Event"));
         expect_same_in_all_readers(&captured.trace());
         expect_same_in_nettrace(&captured, &facts["gcByGeneration"]);
         expect_same_table_of_methods(&captured.trace(), &captured.nettrace());

@@ -8,7 +8,8 @@ use super::profile_names::{
     THREAD_TRANSFER, THREADING, VERBOSE, group, groups, keyword, keywords_known,
 };
 
-const PRIVATE: &str = "Microsoft-Windows-DotNETRuntimePrivate";
+/// What the runtime tells for its own makers.
+pub(super) const PRIVATE: &str = "Microsoft-Windows-DotNETRuntimePrivate";
 const SAMPLER: &str = "Microsoft-DotNETCore-SampleProfiler";
 const TASKS: &str = "System.Threading.Tasks.TplEventSource";
 const DIAGNOSTIC_SOURCE: &str = "Microsoft-Diagnostics-DiagnosticSource";

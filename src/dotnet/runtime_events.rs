@@ -8,9 +8,10 @@ use rustc_hash::FxHashMap;
 
 use super::code_event::{RUNDOWN, RUNTIME};
 use super::nettrace::{EventKind, Field, FieldType, Value};
+use super::profile::PRIVATE;
 
-/// A line an event: provider, id, name, fields as `Name:type`. Providers: r runtime, d rundown. Types: u
-/// with its bits, f64, guid, z for UTF-16 up to a NUL. `ClrInstanceID` is `C`. Lists of records at the end are left out.
+/// A line an event: provider, id, name, fields as `Name:type`. Providers: r runtime, d rundown, p private. Types:
+/// u with its bits, f64, guid, z for UTF-16 up to a NUL. `ClrInstanceID` is `C`. Lists of records at the end are left out.
 const EVENTS: &str = "\
 r 1 GCStart Count:u32 Depth:u32 Reason:u32 Type:u32 C ClientSequenceNumber:u64
 r 2 GCEnd Count:u32 Depth:u32 C
@@ -51,6 +52,8 @@ r 46 IOThreadRetire IOThreadCount:u32 RetiredIOThreads:u32 C
 r 47 IOThreadUnretire IOThreadCount:u32 RetiredIOThreads:u32 C
 r 50 ThreadPoolWorkerThreadStart ActiveWorkerThreadCount:u32 RetiredWorkerThreadCount:u32 C
 r 51 ThreadPoolWorkerThreadStop ActiveWorkerThreadCount:u32 RetiredWorkerThreadCount:u32 C
+r 52 ThreadPoolWorkerThreadRetirementStart ActiveWorkerThreadCount:u32 RetiredWorkerThreadCount:u32 C
+r 53 ThreadPoolWorkerThreadRetirementStop ActiveWorkerThreadCount:u32 RetiredWorkerThreadCount:u32 C
 r 54 ThreadPoolWorkerThreadAdjustmentSample Throughput:f64 C
 r 55 ThreadPoolWorkerThreadAdjustmentAdjustment AverageThroughput:f64 NewWorkerThreadCount:u32 Reason:u32 C
 r 56 ThreadPoolWorkerThreadAdjustmentStats Duration:f64 Throughput:f64 ThreadWave:f64 ThroughputWave:f64 ThroughputErrorEstimate:f64 AverageThroughputErrorEstimate:f64 ThroughputRatio:f64 Confidence:f64 NewControlSetting:f64 NewThreadWaveMagnitude:u16 C
@@ -134,6 +137,36 @@ d 156 AssemblyDCEnd AssemblyID:u64 AppDomainID:u64 BindingID:u64 AssemblyFlags:u
 d 158 AppDomainDCEnd AppDomainID:u64 AppDomainFlags:u32 AppDomainName:z AppDomainIndex:u32 C
 d 187 RuntimeInformationDCEnd C Sku:u16 BclMajorVersion:u16 BclMinorVersion:u16 BclBuildNumber:u16 BclQfeNumber:u16 VMMajorVersion:u16 VMMinorVersion:u16 VMBuildNumber:u16 VMQfeNumber:u16 StartupFlags:u32 StartupMode:u8 CommandLine:z ComObjectGuid:guid RuntimeDllPath:z
 d 280 TieredCompilationSettingsDCEnd C Flags:u32
+p 1 GCDecision DoCompact:u32 C
+p 2 GCSettings SegmentSize:u64 LargeObjectSegmentSize:u64 ServerGC:u32 C
+p 3 GCOptimized DesiredAllocation:u64 NewAllocation:u64 GenerationNumber:u32 C
+p 6 GCJoin Heap:u32 JoinTime:u32 JoinType:u32 C
+p 7 PrvGCMarkStackRoots HeapNum:u32 C
+p 8 PrvGCMarkFinalizeQueueRoots HeapNum:u32 C
+p 9 PrvGCMarkHandles HeapNum:u32 C
+p 10 PrvGCMarkCards HeapNum:u32 C
+p 11 BGCBegin C
+p 12 BGC1stNonConEnd C
+p 13 BGC1stConEnd C
+p 14 BGC2ndNonConBegin C
+p 15 BGC2ndNonConEnd C
+p 16 BGC2ndConBegin C
+p 17 BGC2ndConEnd C
+p 18 BGCPlanEnd C
+p 19 BGCSweepEnd C
+p 20 BGCDrainMark Objects:u64 C
+p 21 BGCRevisit Pages:u64 Objects:u64 IsLarge:u32 C
+p 22 BGCOverflow Min:u64 Max:u64 Objects:u64 IsLarge:u32 C GenNumber:u32
+p 23 BGCAllocWaitBegin Reason:u32 C
+p 24 BGCAllocWaitEnd Reason:u32 C
+p 25 GCFullNotify GenNumber:u32 IsAlloc:u32 C
+p 26 BGC1stSweepEnd GenNumber:u32 C
+p 192 PrvFinalizeObject TypeID:u64 ObjectID:u64 C TypeName:z
+p 194 PrvSetGCHandle HandleID:u64 ObjectID:u64 Kind:u32 Generation:u32 AppDomainID:u64 C
+p 195 PrvDestroyGCHandle HandleID:u64 C
+p 199 PinPlugAtGCTime PlugStart:u64 PlugEnd:u64 GapBeforeSize:u64 C
+p 201 MulticoreJit C String1:z String2:z Int1:u32 Int2:u32 Int3:u32
+p 202 MulticoreJitMethodCodeReturned C ModuleID:u64 MethodID:u64
 ";
 
 /// An event of the runtime as its manifest has it.
@@ -151,7 +184,7 @@ static KINDS: LazyLock<FxHashMap<(&'static str, u32), RuntimeEventKind>> =
 /// What the manifest says of an event of the runtime; `None` for those of others, and those that are not known here.
 #[must_use]
 pub fn runtime_event_kind(kind: &EventKind) -> Option<&'static RuntimeEventKind> {
-    let provider = [RUNTIME, RUNDOWN]
+    let provider = [RUNTIME, RUNDOWN, PRIVATE]
         .into_iter()
         .find(|provider| *provider == kind.provider)?;
     KINDS.get(&(provider, kind.id))
@@ -180,6 +213,7 @@ fn parse(line: &'static str) -> Option<((&'static str, u32), RuntimeEventKind)> 
     let provider = match words.next()? {
         "r" => RUNTIME,
         "d" => RUNDOWN,
+        "p" => PRIVATE,
         _ => return None,
     };
     let id = words.next()?.parse().ok()?;
@@ -234,5 +268,21 @@ mod tests {
         assert_eq!(name, "GCStart");
         assert_eq!(fields.len(), 4);
         assert_eq!(fields[1], ("Depth", Value::Unsigned(2)));
+    }
+
+    #[test]
+    fn providers_number_their_events_themselves() {
+        let name = |provider: &str| {
+            let kind = EventKind {
+                provider: provider.into(),
+                id: 10,
+                ..EventKind::default()
+            };
+            decode(&kind, &[]).0
+        };
+        let names = [RUNTIME, RUNDOWN, PRIVATE, "Own"].map(name);
+        let known = ["GCAllocationTick", "GCSettingsRundown", "PrvGCMarkCards"];
+        assert_eq!(names[..3], known);
+        assert_eq!(names[3], "Event10");
     }
 }
