@@ -27,9 +27,20 @@ fuzz_target!(|data: &[u8]| {
     }
     let names = ctf::write_channel(&trace, &mut sink()).expect("nothing fails");
     ctf::write_metadata(&trace, &names, &mut sink()).expect("nothing fails");
-    let summary = Summary::new(&trace);
+    let mut summary = Summary::new(&trace);
+    summary.samples = 1;
     for viewer in [Viewer::Events, Viewer::Gc, Viewer::Jit] {
-        let samples = |_: &mut dyn FnMut(CpuSample)| Ok(());
+        let samples = |take: &mut dyn FnMut(CpuSample)| {
+            for event in &trace.events {
+                take(CpuSample {
+                    process: event.process,
+                    thread: event.thread,
+                    time: event.time,
+                    ns: u64::MAX,
+                });
+            }
+            Ok(())
+        };
         print(&trace.events, &summary, viewer, None, samples, &mut sink()).expect("nothing fails");
     }
 });

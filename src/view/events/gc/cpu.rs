@@ -91,3 +91,59 @@ impl CpuTime {
             .copied())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::Pid;
+
+    const BLOCKING: u64 = 0;
+
+    fn collection(kind: u64, start: u64, pause_ns: u64, told: u64, workers: &[i32]) -> Collection {
+        Collection {
+            kind,
+            start: Nanos(start),
+            pause_start: Nanos(start),
+            pause_ns,
+            told: Nanos(told),
+            is_complete: true,
+            workers: workers.iter().copied().map(Tid).collect(),
+            ..Collection::default()
+        }
+    }
+
+    /// One in the background, with another while it goes on, and one later.
+    #[test]
+    fn time_is_that_of_whoever_works_at_it() {
+        let mut heap = Heap::default();
+        heap.rows = vec![
+            collection(BACKGROUND, 100, 5, 900, &[7, 8]),
+            collection(BLOCKING, 200, 50, 240, &[1]),
+            collection(BLOCKING, 1000, 50, 1040, &[1]),
+        ];
+        let mut cpu = CpuTime::new(&heap);
+        for (thread, time, ns) in [
+            (1, 150, 1),
+            (7, 150, 2),
+            (1, 220, 4),
+            (8, 230, 8),
+            (2, 230, 16),
+            (1, 300, 32),
+            (7, 900, 64),
+            (8, 950, 128),
+            (1, 1050, 256),
+            (1, 1051, 512),
+        ] {
+            cpu.add(&CpuSample {
+                process: Pid(1),
+                thread: Tid(thread),
+                time: Nanos(time),
+                ns,
+            });
+        }
+        assert_eq!([0, 1, 2].map(|row| cpu.of(row)), [2 + 8 + 64, 4, 256]);
+        assert_eq!(cpu.all(), 1023);
+        let since = [0, 1, 2].map(|row| cpu.since_last(&heap.rows[row]));
+        assert_eq!(since, [31 + 32, 31, 64 + 128]);
+    }
+}
