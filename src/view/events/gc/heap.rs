@@ -152,7 +152,7 @@ impl Heap {
             MARKED => self.works(event.thread),
             ALL_HEAPS => self.count = self.count.or(number(&fields, "NumHeaps")),
             PER_HEAP => {
-                // The heaps of a server tell of one in the background when it has ended (from .NET 9 on).
+                // The heaps of a server tell of one in the background when it has ended.
                 let row = self.current().or(self.last_background);
                 if let Some(row) = row.filter(|_| self.heaps < MAX_HEAPS) {
                     self.heaps += 1;

@@ -140,7 +140,7 @@ fn what_the_heaps_do_not_tell_is_estimated() {
     assert_eq!([0, 1, 2].map(|row| heap.allocated(row).all()), [70, 0, 57]);
 }
 
-/// As the heaps of a server do from .NET 9 on.
+/// As the heaps of a server do.
 #[test]
 fn heaps_tell_of_a_background_collection_when_it_has_ended() {
     let heap = heap(&[
