@@ -22,6 +22,10 @@ const ORDER: [usize; 19] = [
     16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15,
 ];
 const LONGEST_OF_LENGTHS: u8 = 7;
+/// More than the lengths of the codes take, and what ends a block.
+const MAX_FRAME_BYTES: usize = 1 << 10;
+/// The longest token: two codes and what follows them, 48 bits.
+const MAX_TOKEN_BYTES: usize = 6;
 
 impl Token {
     pub(super) fn byte(byte: u8) -> Self {
@@ -85,8 +89,11 @@ pub(super) fn encode(tokens: &[Token], out: &mut Vec<u8>) {
     }
     let symbols = huffman::lengths(&symbols, LONGEST);
     let distances = huffman::lengths(&distances, LONGEST);
+    let start = out.len();
+    out.resize(start + MAX_FRAME_BYTES + MAX_TOKEN_BYTES * tokens.len(), 0);
     let mut bits = Bits {
         out,
+        at: start,
         bits: 0,
         count: 0,
     };
@@ -108,16 +115,19 @@ pub(super) fn encode(tokens: &[Token], out: &mut Vec<u8>) {
         match token.length() {
             0 => bits.put_code(symbols[token.0 as usize]),
             length => {
-                bits.put_code(lengths[length]);
+                let length = lengths[length];
                 let (symbol, extra, more) = token.distance();
-                let Code { bits: code, len } = distances[symbol];
-                bits.put(code | more << len, u32::from(len) + extra);
+                let distance = distances[symbol];
+                let both = u64::from(distance.bits | more << distance.len) << length.len
+                    | u64::from(length.bits);
+                bits.put(both, u32::from(length.len + distance.len) + extra);
             }
         }
     }
     bits.put_code(symbols[END]);
     bits.put(0, 3);
-    bits.align();
+    let end = bits.align();
+    out.truncate(end);
     out.extend_from_slice(&[0, 0, 0xff, 0xff]);
 }
 
@@ -137,16 +147,16 @@ fn put_lengths(symbols: &[u8], distances: &[u8], bits: &mut Bits<'_>) {
     let lengths = huffman::lengths(&counts, LONGEST_OF_LENGTHS);
     let last = ORDER.iter().rposition(|&symbol| lengths[symbol] > 0);
     let order = &ORDER[..last.map_or(4, |last| 4.max(last + 1))];
-    bits.put((symbols.len() - END - 1) as u32, 5);
-    bits.put(distances.len() as u32 - 1, 5);
-    bits.put(order.len() as u32 - 4, 4);
+    bits.put((symbols.len() - END - 1) as u64, 5);
+    bits.put(distances.len() as u64 - 1, 5);
+    bits.put(order.len() as u64 - 4, 4);
     for &symbol in order {
         bits.put(lengths[symbol].into(), 3);
     }
     let codes = huffman::codes(&lengths);
     for (symbol, extra, more) in packed {
         bits.put_code(codes[symbol]);
-        bits.put(more, extra);
+        bits.put(more.into(), extra);
     }
 }
 
@@ -181,32 +191,33 @@ fn packed(lengths: Vec<u8>) -> Vec<(usize, u32, u32)> {
 
 /// Puts bits behind each other, the first in the lowest of a byte.
 struct Bits<'a> {
-    out: &'a mut Vec<u8>,
+    /// With room for all that comes, and for a word behind it.
+    out: &'a mut [u8],
+    at: usize,
     bits: u64,
-    /// Of `bits`; below 32.
+    /// Of `bits`; below 8.
     count: u32,
 }
 
 impl Bits<'_> {
-    /// At most 32 bits.
-    fn put(&mut self, bits: u32, count: u32) {
-        self.bits |= u64::from(bits) << self.count;
+    /// At most 56 bits.
+    fn put(&mut self, bits: u64, count: u32) {
+        self.bits |= bits << self.count;
         self.count += count;
-        if self.count >= 32 {
-            self.out
-                .extend_from_slice(&(self.bits as u32).to_le_bytes());
-            self.bits >>= 32;
-            self.count -= 32;
-        }
+        // A whole word each time costs less than to ask how much of it there is.
+        self.out[self.at..self.at + 8].copy_from_slice(&self.bits.to_le_bytes());
+        let whole = self.count / 8;
+        self.at += whole as usize;
+        self.bits >>= 8 * whole;
+        self.count %= 8;
     }
 
     fn put_code(&mut self, code: Code) {
-        self.put(code.bits, code.len.into());
+        self.put(code.bits.into(), code.len.into());
     }
 
-    fn align(self) {
-        let bytes = self.count.div_ceil(8) as usize;
-        self.out
-            .extend_from_slice(&self.bits.to_le_bytes()[..bytes]);
+    /// Ends the last byte, and tells where.
+    fn align(self) -> usize {
+        self.at + usize::from(self.count > 0)
     }
 }
