@@ -331,8 +331,7 @@ fn samples_of_frames(trace: &Trace) -> Vec<u64> {
         samples[sample.stack.index()] += 1;
     }
     let mut of_frames = vec![0; trace.frames.len()];
-    let nodes: Vec<_> = trace.stacks.nodes().collect();
-    for (stack, caller, frame) in nodes.into_iter().rev() {
+    for (stack, caller, frame) in trace.stacks.nodes().rev() {
         let count = samples[stack.index()];
         if caller != StackId::EMPTY {
             samples[caller.index()] += count;

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn ever_new_stacks_take_no_ever_growing_memory() {
+    fn ever_new_stacks_take_no_ever_growing_memory_and_old_ones_are_there_once() {
         let mut spool = Vec::new();
         let mut recorder = Recorder::new(&mut spool, &Header::default());
         recorder.put(&Row::Process {
@@ -276,8 +276,9 @@ mod tests {
                 CodeAddress::Kernel(1 << 40),
             ]
         };
-        for sample in 0..SAMPLES {
-            let stack = recorder.stack(ThreadId(0), &code(sample), None, &NoFiles);
+        for sample in 0..2 * SAMPLES {
+            let code = code(sample % SAMPLES);
+            let stack = recorder.stack(ThreadId(0), &code, None, &NoFiles);
             recorder.push(Sample {
                 time: Nanos(sample),
                 stack,
@@ -287,17 +288,19 @@ mod tests {
             assert!(recorder.known.stacks.len() < MAX_NODES + 3);
         }
         assert!(recorder.known.first_frame > 0 && recorder.known.first_stack > 0);
-        let _ = recorder.finish(Nanos(SAMPLES), &Losses::default());
+        let _ = recorder.finish(Nanos(2 * SAMPLES), &Losses::default());
         let recording = Recording::read(&spool[..]).unwrap();
-        assert_eq!(recording.samples.len() as u64, SAMPLES);
+        assert_eq!(recording.samples.len() as u64, 2 * SAMPLES);
+        assert_eq!(recording.frames.len() as u64, SAMPLES + SAMPLES / 2 + 1);
+        assert_eq!(recording.stacks.len() as u64, SAMPLES + SAMPLES / 2 + 1);
         assert_eq!(recording.files.len(), 1);
         for sample in recording.samples.iter() {
             let frames = recording.stacks.leaf_first(sample.stack);
             let frames: Vec<_> = frames
                 .map(|frame| recording.frames[frame.index()])
                 .collect();
-            let mut expected = code(sample.time.0);
-            expected[0] = CodeAddress::Elf(ModuleId(0), sample.time.0);
+            let mut expected = code(sample.time.0 % SAMPLES);
+            expected[0] = CodeAddress::Elf(ModuleId(0), sample.time.0 % SAMPLES);
             assert_eq!(frames, expected);
         }
     }

@@ -12,43 +12,38 @@ use std::hash::BuildHasher;
 
 use super::ids::{FrameId, StackId};
 
-/// Interned stacks. Columns `parents` and `frames` have one row per node.
+/// A frame below its caller's stack: side by side, as who goes along a stack needs both.
+type Node = (StackId, FrameId);
+
+/// Interned stacks.
 #[derive(Default)]
 pub struct StackTable {
-    parents: Vec<StackId>,
-    frames: Vec<FrameId>,
+    nodes: Vec<Node>,
     rows: HashTable<u32>,
 }
 
-fn hash(parent: StackId, frame: FrameId) -> u64 {
+fn hash((parent, frame): Node) -> u64 {
     FxBuildHasher.hash_one((parent.0, frame.0))
 }
 
 impl StackTable {
     /// The stack that has `frame` called from `parent`.
     pub fn push(&mut self, parent: StackId, frame: FrameId) -> StackId {
-        let Self {
-            parents,
-            frames,
-            rows,
-        } = self;
-        let same = |row: &u32| parents[*row as usize] == parent && frames[*row as usize] == frame;
-        if let Some(&row) = rows.find(hash(parent, frame), same) {
+        let Self { nodes, rows } = self;
+        let node = (parent, frame);
+        if let Some(&row) = rows.find(hash(node), |&row| nodes[row as usize] == node) {
             return StackId(row);
         }
-        let row = parents.len() as u32;
-        parents.push(parent);
-        frames.push(frame);
-        rows.insert_unique(hash(parent, frame), row, |&row| {
-            hash(parents[row as usize], frames[row as usize])
-        });
+        let row = nodes.len() as u32;
+        nodes.push(node);
+        rows.insert_unique(hash(node), row, |&row| hash(nodes[row as usize]));
         StackId(row)
     }
 
-    /// Adds a node that is known to be new, without the means to find it again.
-    pub(super) fn append(&mut self, parent: StackId, frame: FrameId) {
-        self.parents.push(parent);
-        self.frames.push(frame);
+    /// Gives up the means to find a stack again: there will be no more.
+    pub(super) fn seal(&mut self) {
+        self.nodes.shrink_to_fit();
+        self.rows = HashTable::new();
     }
 
     /// Interns a whole stack given from the root to the leaf.
@@ -61,26 +56,25 @@ impl StackTable {
     /// Number of nodes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.parents.len()
+        self.nodes.len()
     }
 
     /// Whether no stack was interned.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.parents.is_empty()
+        self.nodes.is_empty()
     }
 
     /// The caller's stack and the innermost frame; `None` for [`StackId::EMPTY`].
     #[must_use]
     pub fn node(&self, stack: StackId) -> Option<(StackId, FrameId)> {
-        let row = stack.index();
-        (stack != StackId::EMPTY).then(|| (self.parents[row], self.frames[row]))
+        (stack != StackId::EMPTY).then(|| self.nodes[stack.index()])
     }
 
     /// All nodes as (stack, caller's stack, innermost frame), callers before callees.
-    pub fn nodes(&self) -> impl Iterator<Item = (StackId, StackId, FrameId)> + '_ {
-        let rows = self.parents.iter().zip(&self.frames).enumerate();
-        rows.map(|(row, (&parent, &frame))| (StackId(row as u32), parent, frame))
+    pub fn nodes(&self) -> impl DoubleEndedIterator<Item = (StackId, StackId, FrameId)> + '_ {
+        let rows = self.nodes.iter().enumerate();
+        rows.map(|(row, &(parent, frame))| (StackId(row as u32), parent, frame))
     }
 
     /// Frames from the leaf to the root.

@@ -39,6 +39,7 @@ mod header;
 mod reader;
 mod row;
 pub(super) mod sample;
+mod told_again;
 pub(super) mod wire;
 mod writer;
 

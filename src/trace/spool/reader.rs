@@ -8,6 +8,7 @@ use super::block::{BlockError, Blocks};
 use super::codec::Codec;
 use super::header::Header;
 use super::row::{FileRow, JitHostRow, Row, RowError};
+use super::told_again::ToldAgain;
 use super::wire::Input;
 use crate::trace::{
     CodeAddress, Losses, Methods, Nanos, Process, Samples, StackId, StackQuality, StackTable,
@@ -87,6 +88,7 @@ impl Recording {
         let (header, input) = begin(&mut blocks, &mut codec)?;
         let mut reader = Reader {
             codec,
+            told_again: ToldAgain::default(),
             cuts: Vec::new(),
             recording: Self::new(header),
         };
@@ -101,6 +103,7 @@ impl Recording {
             };
         }
         let mut recording = reader.recording;
+        recording.stacks.seal();
         recording.methods.settle(&recording.frames);
         recording.bytes = blocks.bytes;
         recording.ending = match ending {
@@ -156,6 +159,7 @@ fn begin<'a>(
 
 struct Reader {
     codec: Codec,
+    told_again: ToldAgain,
     recording: Recording,
     /// Of each stack node, why its stack is cut.
     cuts: Vec<Option<Truncation>>,
@@ -216,19 +220,27 @@ impl Reader {
             Row::ProcessName(process, name) => processes[process.index()].name = lossy(name),
             Row::ThreadName(thread, name) => threads[thread.index()].name = lossy(name),
             Row::JitHost(process, host) => jit_hosts[process.index()] = Some(host),
-            Row::Method(method) => methods.insert(&method),
-            Row::KernelCode(code) => methods.follow_kernel(&code),
+            Row::Method(method) => {
+                self.told_again.methods = self.told_again.methods.wrapping_add(1);
+                methods.insert(&method);
+            }
+            Row::KernelCode(code) => {
+                self.told_again.kernel_code = self.told_again.kernel_code.wrapping_add(1);
+                methods.follow_kernel(&code);
+            }
             Row::Frame(code) => {
-                methods.meet(code);
-                frames.push(code);
+                if self.told_again.frame(code, frames) {
+                    methods.meet(code);
+                }
             }
             Row::Node(parent, frame) => {
-                self.cuts.push(match (parent, frames[frame.index()]) {
-                    (StackId::EMPTY, CodeAddress::Cut(why)) => Some(why),
-                    (StackId::EMPTY, _) => None,
-                    (parent, _) => self.cuts[parent.index()],
-                });
-                stacks.append(parent, frame);
+                if let Some((parent, frame)) = self.told_again.stack(parent, frame, stacks) {
+                    self.cuts.push(match (parent, frames[frame.index()]) {
+                        (StackId::EMPTY, CodeAddress::Cut(why)) => Some(why),
+                        (StackId::EMPTY, _) => None,
+                        (parent, _) => self.cuts[parent.index()],
+                    });
+                }
             }
             Row::Losses(losses) => {
                 self.recording.quality.guessed = losses.guessed_stacks;
@@ -239,8 +251,9 @@ impl Reader {
                 *end = time;
                 return Ok(true);
             }
-            Row::Sample(sample) => {
+            Row::Sample(mut sample) => {
                 *end = sample.time.max(*end);
+                sample.stack = self.told_again.stack_of(sample.stack);
                 let cut = match sample.stack {
                     StackId::EMPTY => None,
                     stack => self.cuts[stack.index()],
