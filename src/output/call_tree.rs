@@ -211,8 +211,8 @@ impl<'a> Builder<'a> {
             above = parent;
         };
         for (stack, frame) in missing.into_iter().rev() {
-            for function in self.trace.functions_leaf_first(frame).rev() {
-                let label = self.label(frame, function);
+            for place in self.trace.frames[frame.index()].functions.clone() {
+                let label = self.label(frame, place);
                 node = self.push(node, label);
             }
             self.known[stack.index()] = (process, node);
@@ -227,8 +227,8 @@ impl<'a> Builder<'a> {
         let row = &self.trace.processes[process.index()];
         let text = sanitize::folded(&format!("{} ({})", row.name, row.pid));
         let label = self.labels.intern(text);
-        self.shade(label, Shade::Process);
-        let node = self.push(NOBODY, label as u32);
+        self.shade(label, || Shade::Process);
+        let node = self.push(NOBODY, label);
         self.processes.insert(process, node);
         node
     }
@@ -256,19 +256,21 @@ impl<'a> Builder<'a> {
         row
     }
 
-    fn label(&mut self, frame: FrameId, function: FunctionId) -> u32 {
+    fn label(&mut self, frame: FrameId, place: u32) -> u32 {
         let (trace, names) = (self.trace, self.names);
-        let label = self.labels.row(trace, function, || {
+        let label = self.labels.row(trace, place, |function| {
             label_text(trace, names, frame, function)
         });
-        self.shade(label, shade_of(trace, function));
-        label as u32
+        self.shade(label, || {
+            shade_of(trace, trace.frame_functions[place as usize])
+        });
+        label
     }
 
     /// The first to use a text decides on its colour.
-    fn shade(&mut self, label: usize, shade: Shade) {
-        if label == self.shades.len() {
-            self.shades.push(shade);
+    fn shade(&mut self, label: u32, shade: impl FnOnce() -> Shade) {
+        if label as usize == self.shades.len() {
+            self.shades.push(shade());
         }
     }
 }

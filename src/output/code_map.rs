@@ -96,10 +96,8 @@ impl CodeMap {
         let mut of_entry = vec![0; trace.frame_functions.len()];
         for (row, frame) in trace.frames.iter().enumerate() {
             let frame_id = FrameId(row as u32);
-            let entries = frame.functions.start as usize..frame.functions.end as usize;
-            let ids = &trace.frame_functions[entries.clone()];
-            for (&id, entry) in ids.iter().zip(&mut of_entry[entries]) {
-                let key = || {
+            for entry in frame.functions.clone() {
+                of_entry[entry as usize] = rows.row(trace, entry, |id| {
                     let function = &trace.functions[id.index()];
                     let module = perf_module(&function.module)
                         .unwrap_or_else(|| label::module_of_kind(function.kind).to_owned());
@@ -108,12 +106,11 @@ impl CodeMap {
                         None => label::name(trace, frame_id, id).into_owned(),
                     };
                     (module, name, Realm::of(function.kind))
-                };
-                *entry = rows.row(trace, id, key) as u32;
+                });
             }
         }
         let module = label::module_of_kind(FunctionKind::Marker).to_owned();
-        let cut = rows.intern((module, "{truncated}".to_owned(), Realm::Marker));
+        let cut = rows.intern((module, "{truncated}".to_owned(), Realm::Marker)) as FunctionRow;
         let (modules, functions) = lay_out(rows.rows);
         Self {
             modules,

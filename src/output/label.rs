@@ -57,13 +57,18 @@ pub(super) fn module_of_kind(kind: FunctionKind) -> &'static str {
     }
 }
 
+/// No row yet.
+const NONE: u32 = u32::MAX;
+
 /// Gives functions that show alike one row, whatever tier or address they have.
 pub(super) struct Interner<K> {
     /// The rows, in the order they were met.
     pub(super) rows: Vec<K>,
-    ids: FxHashMap<K, usize>,
+    ids: FxHashMap<K, u32>,
     /// Rows of the functions with a name or a start; the others have one per address.
-    of_function: Vec<Option<usize>>,
+    of_function: Vec<u32>,
+    /// Rows by the position in [`Trace::frame_functions`].
+    of_place: Vec<u32>,
 }
 
 impl<K: Clone + Eq + Hash> Interner<K> {
@@ -71,32 +76,39 @@ impl<K: Clone + Eq + Hash> Interner<K> {
         Self {
             rows: Vec::new(),
             ids: FxHashMap::default(),
-            of_function: vec![None; trace.functions.len()],
+            of_function: vec![NONE; trace.functions.len()],
+            of_place: vec![NONE; trace.frame_functions.len()],
         }
     }
 
     /// The row of `key`.
-    pub(super) fn intern(&mut self, key: K) -> usize {
+    pub(super) fn intern(&mut self, key: K) -> u32 {
         *self.ids.entry(key).or_insert_with_key(|key| {
             self.rows.push(key.clone());
-            self.rows.len() - 1
+            self.rows.len() as u32 - 1
         })
     }
 
-    /// The row of a function at an address; `key` makes its key and runs once per function with a name or a start.
+    /// The row of a function of a frame, by its position in [`Trace::frame_functions`]; `key` makes its key and runs once at most.
     pub(super) fn row(
         &mut self,
         trace: &Trace,
-        function: FunctionId,
-        key: impl FnOnce() -> K,
-    ) -> usize {
-        if let Some(row) = self.of_function[function.index()] {
-            return row;
+        place: u32,
+        key: impl FnOnce(FunctionId) -> K,
+    ) -> u32 {
+        let known = self.of_place[place as usize];
+        if known != NONE {
+            return known;
         }
-        let row = self.intern(key());
+        let function = trace.frame_functions[place as usize];
+        let row = match self.of_function[function.index()] {
+            NONE => self.intern(key(function)),
+            row => row,
+        };
         if is_one_row(&trace.functions[function.index()]) {
-            self.of_function[function.index()] = Some(row);
+            self.of_function[function.index()] = row;
         }
+        self.of_place[place as usize] = row;
         row
     }
 }

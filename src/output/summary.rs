@@ -9,8 +9,7 @@ use super::sanitize;
 use super::time_zero::TimeZero;
 use crate::download::BuildId;
 use crate::trace::{
-    CaptureInfo, FrameId, FunctionId, FunctionKind, Module, NameCount, Process, Quality, StackId,
-    Trace,
+    CaptureInfo, FunctionKind, Module, NameCount, Process, Quality, StackId, Trace,
 };
 
 /// Version of the format; readers refuse a higher one.
@@ -116,18 +115,19 @@ impl Summary {
     /// Sums a trace up.
     #[must_use]
     pub fn new(trace: &Trace) -> Self {
-        let methods = methods(trace);
+        let samples = Samples::of(trace);
+        let methods = methods(trace, &samples.of_stack);
         Self {
             format_version: FORMAT_VERSION,
             info: trace.info.clone(),
             time_zero_ns: Some(TimeZero::of(trace).unmoved()),
             incomplete: trace.quality.losses.is_incomplete(),
             samples: trace.samples.len() as u64,
-            cpu_ms: ms(trace.samples.iter().map(|sample| sample.weight.0).sum()),
+            cpu_ms: ms(samples.of_process.iter().map(|(_, ns)| ns).sum()),
             quality: trace.quality.clone(),
             modules: modules(trace),
             process_count: trace.processes.len() as u64,
-            processes: processes(trace),
+            processes: processes(trace, samples.of_process),
             method_count: methods.len() as u64,
             methods: top_methods(methods),
         }
@@ -153,13 +153,34 @@ fn modules(trace: &Trace) -> Vec<ModuleSummary> {
     modules.map(summary).collect()
 }
 
-fn processes(trace: &Trace) -> Vec<ProcessSummary> {
-    let mut sums = vec![(0, 0); trace.processes.len()];
-    for sample in trace.samples.iter() {
-        let (samples, ns) = &mut sums[trace.threads[sample.thread.index()].process.index()];
-        *samples += 1;
-        *ns += sample.weight.0;
+/// The samples counted, in one pass.
+struct Samples {
+    /// How many, and the nanoseconds they stand for.
+    of_process: Vec<(u64, u64)>,
+    of_stack: Vec<u64>,
+}
+
+impl Samples {
+    fn of(trace: &Trace) -> Self {
+        let mut of_process = vec![(0, 0); trace.processes.len()];
+        let mut of_stack = vec![0; trace.stacks.len()];
+        for sample in trace.samples.iter() {
+            let process = trace.threads[sample.thread.index()].process;
+            let (samples, ns) = &mut of_process[process.index()];
+            *samples += 1;
+            *ns += sample.weight.0;
+            if let Some(samples) = of_stack.get_mut(sample.stack.index()) {
+                *samples += 1;
+            }
+        }
+        Self {
+            of_process,
+            of_stack,
+        }
     }
+}
+
+fn processes(trace: &Trace, sums: Vec<(u64, u64)>) -> Vec<ProcessSummary> {
     let mut rows: Vec<(&Process, u64, u64)> = trace
         .processes
         .iter()
@@ -196,13 +217,7 @@ struct Counts {
     last_stack: usize,
 }
 
-fn methods(trace: &Trace) -> Vec<(Method<'_>, Counts)> {
-    let mut samples_of = vec![0_u64; trace.stacks.len()];
-    for sample in trace.samples.iter() {
-        if let Some(samples) = samples_of.get_mut(sample.stack.index()) {
-            *samples += 1;
-        }
-    }
+fn methods<'a>(trace: &'a Trace, samples_of: &[u64]) -> Vec<(Method<'a>, Counts)> {
     let with_samples = samples_of
         .iter()
         .enumerate()
@@ -210,46 +225,42 @@ fn methods(trace: &Trace) -> Vec<(Method<'_>, Counts)> {
     let mut names = Interner::new(trace);
     let mut counts: Vec<Counts> = Vec::new();
     for (stack, &samples) in with_samples {
-        for (depth, (frame, function)) in functions(trace, StackId(stack as u32)).enumerate() {
-            let code = &trace.functions[function.index()];
-            if code.kind == FunctionKind::Marker {
-                continue;
-            }
-            let row = names.row(trace, function, || Method {
-                name: label::name(trace, frame, function),
-                module: label::module(code),
-            });
-            if row == counts.len() {
-                counts.push(Counts {
-                    kind: code.kind,
-                    is_offset: label::known_name(code).is_none(),
-                    inlined: true,
-                    own: 0,
-                    total: 0,
-                    last_stack: usize::MAX,
+        let mut is_leaf = true;
+        for frame in trace.stacks.leaf_first(StackId(stack as u32)) {
+            let places = trace.frames[frame.index()].functions.clone();
+            let outermost = places.start;
+            for place in places.rev() {
+                let code = || &trace.functions[trace.frame_functions[place as usize].index()];
+                let row = names.row(trace, place, |function| Method {
+                    name: label::name(trace, frame, function),
+                    module: label::module(code()),
                 });
-            }
-            let count = &mut counts[row];
-            count.inlined &= code.inlined;
-            if depth == 0 {
-                count.own += samples;
-            }
-            if count.last_stack != stack {
-                count.last_stack = stack;
-                count.total += samples;
+                if row as usize == counts.len() {
+                    counts.push(Counts {
+                        kind: code().kind,
+                        is_offset: label::known_name(code()).is_none(),
+                        inlined: true,
+                        own: 0,
+                        total: 0,
+                        last_stack: usize::MAX,
+                    });
+                }
+                let count = &mut counts[row as usize];
+                count.inlined &= place != outermost;
+                if std::mem::take(&mut is_leaf) {
+                    count.own += samples;
+                }
+                if count.last_stack != stack {
+                    count.last_stack = stack;
+                    count.total += samples;
+                }
             }
         }
     }
-    names.rows.into_iter().zip(counts).collect()
-}
-
-/// Functions of a stack, leaf first.
-fn functions(trace: &Trace, stack: StackId) -> impl Iterator<Item = (FrameId, FunctionId)> + '_ {
-    let frames = trace.stacks.leaf_first(stack);
-    frames.flat_map(|frame| {
-        let functions = trace.functions_leaf_first(frame);
-        functions.map(move |function| (frame, function))
-    })
+    let methods = names.rows.into_iter().zip(counts);
+    methods
+        .filter(|(_, counts)| counts.kind != FunctionKind::Marker)
+        .collect()
 }
 
 /// The methods at the top of either order, by their own samples.
