@@ -9,6 +9,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use support::{Running, Saved, run_perfcollect, start};
 use tempfile::TempDir;
 
@@ -98,6 +99,14 @@ fn what_cannot_begin_or_end_says_so() {
     let mut sleeper = Command::new("sleep");
     let sleeper = start(sleeper.arg("60"));
     let pid = sleeper.pid().to_string();
+    sleeper.signal(Signal::STOP);
+    let is_stopped = || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+        stat.is_ok_and(|stat| stat.contains(") T "))
+    };
+    while !is_stopped() {
+        sleep(Duration::from_millis(10));
+    }
     let (status, ..) = perfcollect(&folder, &["start", "x", "-pid", &pid]);
     assert_eq!(status, Some(0));
     let (status, stdout, stderr) = perfcollect(&folder, &["stop", "x"]);
