@@ -206,6 +206,14 @@ pub(crate) fn cut(text: &str, max: usize) -> &str {
     &text[..end.unwrap_or(0)]
 }
 
+/// A text of at most `max` bytes besides the mark that says where it was cut.
+pub(crate) fn shortened(text: &str, max: usize) -> Cow<'_, str> {
+    match cut(text, max) {
+        whole if whole.len() == text.len() => whole.into(),
+        cut => format!("{cut}…").into(),
+    }
+}
+
 /// Trims, and makes one space of each run of them.
 fn collapse_spaces(text: impl Iterator<Item = char>) -> String {
     let mut out = String::new();

@@ -37,7 +37,10 @@ pub(crate) fn expect_same_table_of_methods(trace: &Path, nettrace: &Path) -> Opt
     assert_eq!(jit["withoutModule"], 0, "{}", tables.text);
     // What begins at the same moment stands in any order: one is added for each row of ours, one taken off for theirs.
     let mut balance: BTreeMap<[String; 5], i64> = BTreeMap::new();
-    for mut row in tables.rows(METHODS) {
+    let rows = tables.rows(METHODS);
+    let starts = rows.iter().map(|row| row[0].parse::<f64>().unwrap());
+    assert!(starts.is_sorted());
+    for mut row in rows {
         // Behind the sizes stands what memory the code got, if that was told.
         if row[4].parse::<u64>().is_ok() {
             row.drain(4..8);

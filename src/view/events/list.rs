@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use super::Processes;
 use crate::dotnet::decode;
 use crate::output::event_json::{guid, json};
-use crate::output::sanitize::{cut, terminal};
+use crate::output::sanitize::{cut, shortened, terminal};
 use crate::trace::RuntimeEvent;
 
 /// Longest value that is printed, in bytes.
@@ -36,8 +36,8 @@ pub(super) fn print(
                 serde_json::Value::String(text) => format!("{text:?}"),
                 value => value.to_string(),
             };
-            let value = cut(&value, MAX_VALUE_BYTES);
-            write!(out, "  {}={}", terminal(field), terminal(value))?;
+            let value = shortened(&value, MAX_VALUE_BYTES);
+            write!(out, "  {}={}", terminal(field), terminal(&value))?;
         }
         for (name, id) in [
             ("activity", event.activity.id),

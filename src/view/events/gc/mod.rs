@@ -117,8 +117,11 @@ pub(super) struct Heaps(BTreeMap<Pid, (Heap, CpuTime)>);
 impl Heaps {
     pub(super) fn read(events: impl Iterator<Item = RuntimeEvent>) -> Self {
         let mut heaps: BTreeMap<Pid, (Heap, CpuTime)> = BTreeMap::new();
-        for event in events.filter(is_of_runtime) {
-            heaps.entry(event.process).or_default().0.take(&event);
+        for event in events {
+            let (heap, _) = heaps.entry(event.process).or_default();
+            if is_of_runtime(&event) {
+                heap.take(&event);
+            }
         }
         for (heap, cpu) in heaps.values_mut() {
             *cpu = CpuTime::new(heap);

@@ -112,7 +112,8 @@ pub(super) fn print(
     for event in events {
         compilers.entry(event.process).or_default().take(&event);
     }
-    for (pid, compiler) in &compilers {
+    for (pid, compiler) in &mut compilers {
+        compiler.methods.sort_by_key(|method| method.begin);
         processes.heading(*pid, out)?;
         if compiler.methods.is_empty() {
             writeln!(

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use super::Compiler;
 use super::method::{Method, Trigger};
-use crate::output::sanitize::{cut, terminal};
+use crate::output::sanitize::{shortened, terminal};
 use crate::view::events::columns::{Column, decimals, headings, row};
 use crate::view::events::{Processes, sum};
 
@@ -40,7 +40,7 @@ const METHODS: [Column; 12] = [
     Column::number("JIT", "Flags", 5),
     Column::text("Optimization", "Tier", 26),
     Column::text("", "Trigger", 7),
-    Column::text("", "Module", 32),
+    Column::text("", "Module", 44),
     Column::text("", "Method Name", 0),
 ];
 /// Of them, those that are there where the runtime told of memory.
@@ -120,7 +120,7 @@ pub(super) fn print(
             total.native_bytes.to_string(),
             ms(total.foreground_ns),
             ms(total.ns.saturating_sub(total.foreground_ns)),
-            terminal(cut(name, MAX_MODULE_BYTES)).into_owned(),
+            terminal(&shortened(name, MAX_MODULE_BYTES)).into_owned(),
         ];
         row(&MODULES, &cells, out)?;
     }
@@ -157,8 +157,8 @@ fn print_methods(
         cells.extend([
             method.tier.to_owned(),
             method.trigger.short().to_owned(),
-            terminal(cut(module, MAX_MODULE_BYTES)).into_owned(),
-            terminal(cut(&method.name, MAX_NAME_BYTES)).into_owned(),
+            terminal(&shortened(module, MAX_MODULE_BYTES)).into_owned(),
+            terminal(&shortened(&method.name, MAX_NAME_BYTES)).into_owned(),
         ]);
         row(&columns, &cells, out)?;
     }
