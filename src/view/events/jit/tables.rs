@@ -40,7 +40,7 @@ const METHODS: [Column; 12] = [
     Column::number("JIT", "Flags", 5),
     Column::text("Optimization", "Tier", 26),
     Column::text("", "Trigger", 7),
-    Column::text("", "Module", 44),
+    Column::text("", "Module", MAX_MODULE_BYTES),
     Column::text("", "Method Name", 0),
 ];
 /// Of them, those that are there where the runtime told of memory.
