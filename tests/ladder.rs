@@ -196,9 +196,8 @@ fn unprivileged_command_at_every_level_of_paranoia() {
         let saved = Saved::open(place.0, "x");
         assert_eq!(told(&saved, "one by one"), !machine, "{level}");
         assert_eq!(told(&saved, "user code only"), !kernel, "{level}");
-        // One was seen once where the kernel should tell of none.
         let frames = kernel_frames(&saved);
-        assert_eq!(frames > 2, kernel, "{level}: {frames}");
+        assert_eq!(frames > 0, kernel, "{level}: {frames}");
         assert!(saved.summary.processes.iter().any(|p| p.name == "sh"));
         assert_eq!(saved.summary.quality.losses.malformed_records, 0);
     }

@@ -5,6 +5,7 @@ use linux_perf_event_reader::{
     BranchSampleFormat, Endianness, EventRecord, Mmap2FileId, RawData, RawEventRecord, ReadFormat,
     RecordIdParseInfo, RecordParseInfo, RecordType, SampleFormat,
 };
+use perf_event_open_sys::bindings as sys;
 use perfcollect::perf::{Abi, Layout, Merge, Record, RecordSource, SampleRecord};
 use perfcollect::trace::Nanos;
 use proptest::prelude::*;
@@ -175,6 +176,29 @@ fn same_sample(
         prop_assert_eq!(ours.stack, &stack.as_slice()[..filled]);
     }
     Ok(())
+}
+
+/// What the kernel reads from the stack of a process is the process's choice: a value as its markers are changes nothing.
+#[test]
+fn markers_in_the_stack_of_a_process_are_none() {
+    use sys::{PERF_CONTEXT_KERNEL as KERNEL, PERF_CONTEXT_USER as USER};
+    let format = SampleFormat::TIME | SampleFormat::TID | SampleFormat::CALLCHAIN;
+    let chain = [KERNEL, 1 << 63, USER, 0x1000, KERNEL, 0x2000, USER, 0x3000];
+    let body = Body {
+        numbers: vec![7; 16],
+        chain: chain.to_vec(),
+        raw: Vec::new(),
+        regs_abi: 0,
+        stack: Vec::new(),
+        filled: 0,
+    };
+    let bytes = sample_bytes(format, &body);
+    let layout = Layout::new(format.bits(), X86_BP_SP_IP).unwrap();
+    let Ok(Record::Sample(sample)) = layout.parse(&bytes) else {
+        panic!("not parsed");
+    };
+    assert_eq!(sample.kernel_chain().collect::<Vec<_>>(), [1 << 63]);
+    assert_eq!(sample.user_chain().collect::<Vec<_>>(), chain[3..]);
 }
 
 proptest! {

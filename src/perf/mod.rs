@@ -30,7 +30,8 @@ pub use layout::{Format, Layout, ParseError};
 pub use merge::{Merge, RecordSource};
 pub use open_error::{OpenError, max_sample_rate};
 pub use record::{
-    Abi, Calls, CodeMapping, Counts, CpuMode, KernelCode, Record, Registers, SampleRecord, U64s,
+    Abi, CONTEXT_MAX, Calls, CodeMapping, Counts, CpuMode, KernelCode, Record, Registers,
+    SampleRecord, U64s,
 };
 pub use request::{Clock, SamplingRequest};
 pub use session::{Session, SessionError, now};

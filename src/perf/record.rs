@@ -5,7 +5,7 @@ use perf_event_open_sys::bindings as sys;
 use crate::trace::{Cpu, Nanos, Pid, Tid};
 
 /// Callchain entries from here up are context markers (`PERF_CONTEXT_MAX`), not addresses.
-const CONTEXT_MAX: u64 = -4095_i64 as u64;
+pub const CONTEXT_MAX: u64 = -4095_i64 as u64;
 
 /// Addresses of a callchain (kernel.perf_event_max_stack, unless somebody has changed it).
 const MAX_CHAIN: usize = 127;
@@ -19,6 +19,17 @@ pub enum CpuMode {
     User,
     /// In a hypervisor or a guest: its addresses mean nothing here.
     Other,
+}
+
+impl CpuMode {
+    /// What a context marker of a callchain says of the entries behind it.
+    const fn of_context(marker: u64) -> Self {
+        match marker {
+            sys::PERF_CONTEXT_KERNEL => Self::Kernel,
+            sys::PERF_CONTEXT_USER => Self::User,
+            _ => Self::Other,
+        }
+    }
 }
 
 /// Register set of the sampled task's user side.
@@ -146,30 +157,35 @@ pub struct SampleRecord<'a> {
 }
 
 impl<'a> SampleRecord<'a> {
-    /// The callchain with context markers, leaf first; its user side is that of the processor's own calls, if it has kept them.
-    pub fn chain(&self) -> impl Iterator<Item = u64> + use<'a> {
-        let calls = self.calls;
-        let mut user = self.callchain.iter();
-        let user = match calls.is_empty() {
-            true => None,
-            false => user.position(|entry| entry == sys::PERF_CONTEXT_USER),
-        };
-        let kept = user.map_or(usize::MAX, |at| at + 1);
-        let own = user.map(|_| calls.addresses());
-        self.callchain
-            .iter()
-            .take(kept)
-            .chain(own.into_iter().flatten())
+    /// The addresses of the callchain and where they lie, leaf first; its user side is that of the processor's own calls, if it
+    /// has kept them. The kernel's side comes first: what follows is read from the stack of the process, so values of
+    /// [`CONTEXT_MAX`] and above are no markers there, and are kept.
+    pub fn addresses(&self) -> impl Iterator<Item = (CpuMode, u64)> + use<'a> {
+        let mut users = self.callchain.iter();
+        let has_calls =
+            !self.calls.is_empty() && users.any(|entry| entry == sys::PERF_CONTEXT_USER);
+        let calls = has_calls.then(|| self.calls.addresses());
+        let (mut mode, mut is_user) = (CpuMode::User, false);
+        let chain = self.callchain.iter().filter_map(move |entry| {
+            if entry >= CONTEXT_MAX && !is_user {
+                mode = CpuMode::of_context(entry);
+                is_user = entry == sys::PERF_CONTEXT_USER;
+                return None;
+            }
+            (!is_user || !has_calls).then_some((mode, entry))
+        });
+        let calls = calls.into_iter().flatten();
+        chain.chain(calls.map(|address| (CpuMode::User, address)))
     }
 
     /// Kernel addresses of the callchain, leaf first.
     pub fn kernel_chain(&self) -> impl Iterator<Item = u64> + use<'a> {
-        self.chain_of(sys::PERF_CONTEXT_KERNEL)
+        self.addresses_in(CpuMode::Kernel)
     }
 
     /// User addresses of the callchain, which the kernel found along the frame pointers or the processor has kept, leaf first.
     pub fn user_chain(&self) -> impl Iterator<Item = u64> + use<'a> {
-        self.chain_of(sys::PERF_CONTEXT_USER)
+        self.addresses_in(CpuMode::User)
     }
 
     /// Whether the callchain is as long as the kernel makes any, so that callers may be missing.
@@ -179,15 +195,9 @@ impl<'a> SampleRecord<'a> {
         addresses.count() >= MAX_CHAIN
     }
 
-    fn chain_of(&self, context: u64) -> impl Iterator<Item = u64> + use<'a> {
-        let mut inside = false;
-        self.chain().filter(move |&entry| {
-            if entry >= CONTEXT_MAX {
-                inside = entry == context;
-                return false;
-            }
-            inside
-        })
+    fn addresses_in(&self, wanted: CpuMode) -> impl Iterator<Item = u64> + use<'a> {
+        let addresses = self.addresses().filter(move |&(mode, _)| mode == wanted);
+        addresses.map(|(_, address)| address)
     }
 }
 

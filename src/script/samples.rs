@@ -19,7 +19,7 @@ use super::stacks::Stacks;
 use super::symbols::KernelList;
 use super::tracepoint::Formats;
 use crate::machine::Machine;
-use crate::perf::{CpuMode, Record, SampleRecord};
+use crate::perf::{CONTEXT_MAX, CpuMode, Record, SampleRecord};
 use crate::perf_data::kernel_gone;
 use crate::perf_data::{About, Attribute, Entry, EventSource};
 use crate::trace::{Pid, Tid};
@@ -27,7 +27,6 @@ use crate::unwind::{SampledProcess, Unwinder};
 
 /// Frames of a stack that are printed, as perf's own limit is.
 const MAX_FRAMES: usize = 127;
-const CALLCHAIN_CONTEXT_MAX: u64 = -4095_i64 as u64;
 
 /// Fills batches.
 pub(super) struct Samples<'a> {
@@ -268,26 +267,12 @@ impl Samples<'_> {
     }
 }
 
-/// The addresses of a callchain.
+/// The addresses of a callchain as perf prints them: nothing where one looks like a marker.
 fn chain<'a>(sample: &SampleRecord<'a>) -> impl Iterator<Item = (CpuMode, u64)> + use<'a> {
-    let mut mode = CpuMode::User;
-    let addresses = sample.chain().filter_map(move |entry| {
-        if entry >= CALLCHAIN_CONTEXT_MAX {
-            mode = context(entry);
-            return None;
-        }
-        Some((mode, entry))
-    });
+    let addresses = sample.addresses();
+    let addresses = addresses.filter(|&(_, address)| address < CONTEXT_MAX);
     let shown = addresses.take(MAX_FRAMES);
     shown.filter(|(mode, _)| *mode != CpuMode::Other)
-}
-
-fn context(marker: u64) -> CpuMode {
-    match marker {
-        sys::PERF_CONTEXT_KERNEL => CpuMode::Kernel,
-        sys::PERF_CONTEXT_USER => CpuMode::User,
-        _ => CpuMode::Other,
-    }
 }
 
 /// Appends the name of a thread and tells its bytes.
