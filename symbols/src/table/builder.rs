@@ -135,10 +135,18 @@ impl SymbolTableBuilder {
         end_sizeless_at_next_start(&mut self.candidates);
         let mut sweep = Sweep {
             candidates: &self.candidates,
+            span_starts: Vec::new(),
             spans: Vec::new(),
         };
         sweep.run();
-        build(&self.candidates, &sweep.spans, self.names)
+        let (span_starts, mut spans) = (sweep.span_starts, sweep.spans);
+        let rows = rows_in_use(self.candidates, &mut spans);
+        SymbolTable {
+            span_starts,
+            spans,
+            rows,
+            names: self.names,
+        }
     }
 }
 
@@ -156,17 +164,13 @@ fn end_sizeless_at_next_start(candidates: &mut [Candidate]) {
     }
 }
 
-struct Span {
-    start: u64,
-    end: u64,
-    candidate: usize,
-}
-
 /// Goes over the starts from low to high. Candidates come in the order of rule 2 to 4, so of those with a
 /// size that began before an address the winner is the last one not yet ended: the top of a stack.
 struct Sweep<'a> {
     candidates: &'a [Candidate],
-    spans: Vec<Span>,
+    /// As the table's own, but for candidates in place of rows.
+    span_starts: Vec<u64>,
+    spans: Vec<(u64, u32)>,
 }
 
 impl Sweep<'_> {
@@ -200,13 +204,13 @@ impl Sweep<'_> {
                 .or_else(|| self.live_top(sizeless, at));
             let Some((candidate, end)) = top else { break };
             let end = end.min(to);
+            let candidate = candidate as u32; // MAX_SYMBOLS fits
             match self.spans.last_mut() {
-                Some(last) if last.candidate == candidate && last.end == at => last.end = end,
-                _ => self.spans.push(Span {
-                    start: at,
-                    end,
-                    candidate,
-                }),
+                Some(last) if *last == (at, candidate) => last.0 = end,
+                _ => {
+                    self.span_starts.push(at);
+                    self.spans.push((end, candidate));
+                }
             }
             at = end;
         }
@@ -226,28 +230,25 @@ impl Sweep<'_> {
     }
 }
 
-/// Copies the rows in use, in order of start.
-fn build(candidates: &[Candidate], spans: &[Span], names: Vec<u8>) -> SymbolTable {
+/// The rows that spans lead to, in order of start. A large table is built once in its memory: the rows take that of the candidates.
+fn rows_in_use(candidates: Vec<Candidate>, spans: &mut [(u64, u32)]) -> Vec<Row> {
     const UNUSED: u32 = u32::MAX;
     let mut row_of = vec![UNUSED; candidates.len()];
-    for span in spans {
-        if let Some(row) = row_of.get_mut(span.candidate) {
+    for (_, candidate) in spans.iter() {
+        if let Some(row) = row_of.get_mut(*candidate as usize) {
             *row = 0;
         }
     }
-    let mut rows = Vec::with_capacity(candidates.len());
-    for (candidate, row_of) in candidates.iter().zip(&mut row_of) {
-        if *row_of != UNUSED {
-            *row_of = rows.len() as u32; // MAX_SYMBOLS fits
-            rows.push(candidate.row);
-        }
+    let used = row_of.iter_mut().filter(|row| **row != UNUSED);
+    for (number, row) in (0..).zip(used) {
+        *row = number;
     }
+    for (_, place) in spans {
+        *place = row_of.get(*place as usize).copied().unwrap_or(UNUSED);
+    }
+    let used = candidates.into_iter().zip(row_of);
+    let used = used.filter(|(_, row)| *row != UNUSED);
+    let mut rows: Vec<_> = used.map(|(candidate, _)| candidate.row).collect();
     rows.shrink_to_fit();
-    let row_of = |span: &Span| row_of.get(span.candidate).copied().unwrap_or(UNUSED);
-    SymbolTable {
-        span_starts: spans.iter().map(|span| span.start).collect(),
-        spans: spans.iter().map(|span| (span.end, row_of(span))).collect(),
-        rows,
-        names,
-    }
+    rows
 }
