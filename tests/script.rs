@@ -169,6 +169,28 @@ fn groups_of_events() {
 }
 
 #[test]
+fn a_file_that_is_gone_is_told_of() {
+    need_perf!();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("perf.data");
+    let gone = folder.path().join("gone");
+    std::fs::copy("/bin/sh", &gone).unwrap();
+    let script = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
+    record(
+        &file,
+        &["-F", "999"],
+        [gone.to_str().unwrap(), "-c", script],
+    );
+    std::fs::remove_file(&gone).unwrap();
+    let mut script = Command::new(perfcollect());
+    let told = run(script.arg("script").arg(&file), LIMIT).expect_success();
+    let frames = format!(" [unknown] ({})", gone.display());
+    assert!(told.stdout.contains(&frames), "{}", told.stdout);
+    let why = format!("code of {} has no names: No such file", gone.display());
+    assert!(told.stderr.contains(&why), "{}", told.stderr);
+}
+
+#[test]
 fn processes_that_come_and_go() {
     need_perf!();
     let folder = tempfile::tempdir().unwrap();

@@ -107,7 +107,7 @@ pub(super) fn name(
 }
 
 /// A file that could not be opened takes its names and its unwind information along.
-fn unavailable(file: &CodeFile) -> Option<Gap> {
+pub(crate) fn unavailable(file: &CodeFile) -> Option<Gap> {
     let Content::Unavailable(error) = &file.content else {
         return None;
     };

@@ -9,8 +9,8 @@ use crate::trace::Notice;
 const MAX_LISTED: usize = 8;
 
 /// Something whose code has no names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Gap {
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Gap {
     /// What such things are, in the plural: `code made at run time by processes`.
     pub(super) kind: &'static str,
     /// Which one.
@@ -22,7 +22,7 @@ pub(super) struct Gap {
 }
 
 /// One notice for each reason.
-pub(super) fn notices(gaps: impl IntoIterator<Item = Gap>) -> Vec<Notice> {
+pub(crate) fn notices(gaps: impl IntoIterator<Item = Gap>) -> Vec<Notice> {
     let mut reasons: BTreeMap<_, Vec<String>> = BTreeMap::new();
     for Gap {
         kind,

@@ -2,7 +2,7 @@
 
 mod debug_files;
 pub(crate) mod elf;
-mod gap;
+pub(crate) mod gap;
 mod inlines;
 mod jit;
 mod kernel;

@@ -14,6 +14,8 @@ use super::inlined::Inlined;
 use super::places::UNKNOWN;
 use super::printer::put_address;
 use super::symbols::{FileSymbols, KernelList};
+use crate::naming::elf::unavailable;
+use crate::naming::gap::{self, Gap};
 
 /// Addresses whose function is known: the last one of each slot.
 const SLOTS: usize = 1 << 17;
@@ -25,6 +27,8 @@ const MAX_ADDRESSES: usize = 1 << 16;
 const MAX_INLINED_BYTES: usize = 64 << 10;
 /// Files of whose debug information faults are told.
 const MAX_FAULTS: usize = 16;
+/// Files that are told of as unread.
+const MAX_GAPS: usize = 1 << 12;
 
 /// Where the text of a function is, its length before it.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +43,9 @@ pub(super) struct Functions {
     slots: Box<[Slot]>,
     texts: Texts,
     /// Why functions that were inlined are not all shown.
-    pub(super) faults: BTreeSet<String>,
+    faults: BTreeSet<String>,
+    /// Files that could not be read.
+    gaps: BTreeSet<Gap>,
 }
 
 /// A frame and its text.
@@ -139,6 +145,7 @@ impl Functions {
                 bytes: Vec::new(),
             },
             faults: BTreeSet::new(),
+            gaps: BTreeSet::new(),
         }
     }
 
@@ -153,8 +160,25 @@ impl Functions {
         self.texts.bytes.len() >= MAX_TEXT_BYTES
     }
 
+    /// Why names are missing, in words.
+    pub(super) fn into_faults(self) -> Vec<String> {
+        let unread = gap::notices(self.gaps)
+            .into_iter()
+            .map(|notice| match &*notice.remedy {
+                "" => notice.what,
+                remedy => format!("{}; {remedy}", notice.what),
+            });
+        unread.chain(self.faults).collect()
+    }
+
     /// Takes in the next object.
     pub(super) fn add(&mut self, object: Object) {
+        if let Object::File(symbols) = &object
+            && let Some(gap) = unavailable(&symbols.file)
+            && self.gaps.len() < MAX_GAPS
+        {
+            self.gaps.insert(gap);
+        }
         self.objects.push(match object {
             Object::One(name, path) => Known::One(self.texts.add(name.as_deref(), &path)),
             Object::File(symbols) => Many::of(List::File(symbols)),

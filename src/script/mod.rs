@@ -46,7 +46,7 @@ const KALLSYMS: &str = "/proc/kallsyms";
 /// Chunks that wait to be written.
 const CHUNKS_AHEAD: usize = 4;
 /// Batches that wait to be printed: symbols of files that are met in them are read meanwhile.
-const BATCHES_AHEAD: usize = 64;
+const BATCHES_AHEAD: usize = 16;
 
 /// What is left to tell when all is printed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -124,7 +124,7 @@ pub fn print<R: io::Read>(
         reader.each(|about, entry| samples.take(about, &entry));
         let printed = samples.finish();
         let printed = Printed {
-            faults: join(printing).into_iter().collect(),
+            faults: join(printing),
             ..printed
         };
         join(writing).map(|()| printed)

@@ -1,6 +1,5 @@
 //! From samples whose addresses are placed to text.
 
-use std::collections::BTreeSet;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender};
@@ -40,11 +39,7 @@ pub(super) struct KnownStacks {
 impl Printer<'_> {
     /// Prints until there are no more batches or nobody writes; what is printed goes back to be filled again.
     /// Returns what could not be shown.
-    pub(super) fn run(
-        mut self,
-        batches: Receiver<Batch>,
-        spare: Sender<Batch>,
-    ) -> BTreeSet<String> {
+    pub(super) fn run(mut self, batches: Receiver<Batch>, spare: Sender<Batch>) -> Vec<String> {
         for mut batch in batches {
             self.batch(&mut batch);
             batch.clear();
@@ -61,7 +56,7 @@ impl Printer<'_> {
         }
         // Whoever does not take it says why.
         let _ = self.chunks.send(self.text);
-        self.functions.faults
+        self.functions.into_faults()
     }
 
     fn batch(&mut self, batch: &mut Batch) {
