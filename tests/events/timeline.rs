@@ -98,7 +98,8 @@ pub(crate) fn expect_samples_line_up(nettrace: &Path) {
         !wider.any(|range| range.contains(time))
     };
     let outside = samples.iter().filter(is_outside).count();
-    let few = samples.len() >= 20 && outside * 100 <= samples.len();
+    // A thread may lose its CPU between what an event tells of and the event.
+    let few = samples.len() >= 20 && outside <= 1 + samples.len() / 50;
     assert!(few, "{outside} of {}", samples.len());
 }
 
