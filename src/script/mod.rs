@@ -117,8 +117,8 @@ pub fn print<R: io::Read>(
         is_full: &is_full,
     };
     thread::scope(|scope| {
-        scope.spawn(|| kernel.read());
-        scope.spawn(|| symbols::read_ahead(to_read));
+        let kernel = scope.spawn(|| kernel.read());
+        let files = scope.spawn(|| symbols::read_ahead(to_read));
         let printing = scope.spawn(|| printer.run(to_print, printed));
         let writing = scope.spawn(|| write_chunks(to_write, written, out));
         reader.each(|about, entry| samples.take(about, &entry));
@@ -127,6 +127,9 @@ pub fn print<R: io::Read>(
             faults: join(printing),
             ..printed
         };
+        // The end of the scope waits for what they do, but not for what a thread leaves behind.
+        join(kernel);
+        join(files);
         join(writing).map(|()| printed)
     })
 }
