@@ -185,8 +185,16 @@ fn unprivileged_command_at_every_level_of_paranoia() {
     ] {
         need_paranoia!(level);
         let place = Place::new();
-        let command = ["--", "sh", "-c", script];
-        let finished = place.collect(&NOBODY, &command);
+        // As sudo and setpriv leave it: another's, who lets nobody in.
+        let home = tempfile::tempdir().unwrap();
+        fs::set_permissions(home.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        let mut command = place.command(&NOBODY, &["--", "sh", "-c", script]);
+        let finished = run(
+            command
+                .env("HOME", home.path())
+                .env_remove("XDG_CACHE_HOME"),
+            LIMIT,
+        );
         if level == "3" && !finished.status.success() {
             // Debian's and Ubuntu's kernels grant nothing here.
             assert!(finished.stderr.contains("perf_event_paranoid is 3"));
@@ -199,6 +207,11 @@ fn unprivileged_command_at_every_level_of_paranoia() {
         let frames = kernel_frames(&saved);
         assert_eq!(frames > 0, kernel, "{level}: {frames}");
         assert!(saved.summary.processes.iter().any(|p| p.name == "sh"));
+        let not_searched = format!(
+            "debug files in {} were not looked for: Permission denied (os error 13)",
+            home.path().display()
+        );
+        assert!(told(&saved, &not_searched) && !told(&saved, "was not used"));
         assert_eq!(saved.summary.quality.losses.malformed_records, 0);
     }
 }

@@ -62,6 +62,15 @@ impl Root {
         reopen_regular(&found)
     }
 
+    /// The directory that may not be searched, if that is why nothing is found at a path.
+    pub fn closed<'p>(&self, path: &'p Path) -> Option<&'p Path> {
+        let is_denied = |path: &&Path| {
+            let found = self.find(path, OFlags::PATH);
+            found.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+        };
+        path.ancestors().take_while(is_denied).last()?.parent()
+    }
+
     /// Finds a socket. The descriptor stands for it and opens nothing; `/proc/self/fd/N` is its address.
     pub fn find_socket(&self, path: &Path) -> io::Result<OwnedFd> {
         let found = self.find(path, OFlags::PATH)?;

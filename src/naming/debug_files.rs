@@ -1,16 +1,19 @@
 //! The files that have the symbols and the debug information of a mapped file, in the root directories where they may be.
 
 use std::fs::File;
+use std::io;
 use std::os::fd::AsRawFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use perfcollect_symbols::debug_file::{
     Candidate, Evidence, Rejection, Search, Wanted, package_candidates,
 };
 use perfcollect_symbols::dwarf::{DwarfSections, SplitSections, SplitUnit};
 use perfcollect_symbols::elf::ElfFile;
+use rustix::io::Errno;
 
-use super::{Options, inlines};
+use super::Options;
+use super::gap::Gap;
 use crate::download::{Module, Sources};
 use crate::machine::{CodeFile, Root};
 use crate::trace::Notice;
@@ -18,9 +21,11 @@ use crate::trace::Notice;
 /// A search for the files of one mapped file.
 pub(super) struct DebugFiles<'a> {
     file: &'a CodeFile,
-    options: &'a Options,
+    pub(super) options: &'a Options,
     /// What was there and was not used, and what is missing.
     pub(super) notices: Vec<Notice>,
+    /// Directories that may not be searched.
+    pub(super) gaps: Vec<Gap>,
 }
 
 /// A separate debug file.
@@ -42,6 +47,16 @@ impl<'a> DebugFiles<'a> {
             file,
             options,
             notices: Vec::new(),
+            gaps: Vec::new(),
+        }
+    }
+
+    /// What is missing where not all debug information is there.
+    pub(super) fn incomplete(&self) -> String {
+        let path = self.file.clean_path().display();
+        match self.options.inlined {
+            true => format!("inlined functions of {path} are not all shown"),
+            false => format!("functions of {path} do not all have names"),
         }
     }
 
@@ -109,7 +124,7 @@ impl<'a> DebugFiles<'a> {
             None => self.notices.push(Notice::new(
                 format!(
                     "{}: {}, where it has their names, is not there",
-                    inlines::incomplete(self.file, self.options),
+                    self.incomplete(),
                     link.path.display()
                 ),
                 "install the package it is in, or give its directory with -symbols",
@@ -146,17 +161,32 @@ impl<'a> DebugFiles<'a> {
             let mut places = places.to_vec();
             places.retain(|place| are_there(place.evidence));
             let search = Search::of(places, |path| root.open(path), &mut take);
-            let rejected = search.rejected.iter().map(|(place, why)| {
-                let path = place.path.display();
-                Notice::new(format!("{path} was not used: {why}"), "")
-            });
-            self.notices.extend(rejected);
+            for (place, why) in &search.rejected {
+                match root.closed(&place.path) {
+                    Some(directory) => self.gaps.push(not_searched(directory)),
+                    None => {
+                        let path = place.path.display();
+                        let notice = Notice::new(format!("{path} was not used: {why}"), "");
+                        self.notices.push(notice);
+                    }
+                }
+            }
             self.notices.dedup();
             if let Some((place, taken)) = search.found {
                 return Some((place.path, taken));
             }
         }
         None
+    }
+}
+
+fn not_searched(directory: &Path) -> Gap {
+    Gap {
+        kind: "debug files in",
+        who: directory.display().to_string(),
+        fault: "were not looked for",
+        why: io::Error::from(Errno::ACCESS).to_string(),
+        remedy: "if it is another user's home, set HOME to your own; else run as a user who may look there",
     }
 }
 

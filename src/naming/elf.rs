@@ -9,7 +9,7 @@ use perfcollect_symbols::elf::{ElfError, ElfFile};
 use perfcollect_symbols::table::SymbolTable;
 
 use super::debug_files::{DebugFiles, Found};
-use super::gap::Gap;
+use super::gap::{Gap, NO_NAMES};
 use super::ready_to_run::Images;
 use super::stop::Stop;
 use super::{Named, Options, inlines, lossy, nameless};
@@ -46,16 +46,13 @@ pub(super) fn name(
         [] => None,
         _ => both.find_map(|elf| search.sections(elf, found.as_ref())),
     };
-    let mut notices = search.notices;
-    notices.extend(unreadable.into_inner());
     let kind = kind(file);
     let mut images = Images::of(file);
     let ranges = LazyCell::new(|| {
         let ranges = own.as_ref().map(ElfFile::function_ranges);
         ranges.and_then(Result::ok).unwrap_or_default()
     });
-    let inlines = inlines::find(&asked, dwarf.as_ref(), file, options, stop);
-    notices.extend(inlines.notices);
+    let inlines = inlines::find(&asked, dwarf.as_ref(), &mut search, stop);
     let plain = |code| Function {
         module: module.clone(),
         kind,
@@ -99,9 +96,11 @@ pub(super) fn name(
         let rows = functions.map(|function| named.functions.intern(function));
         named.inlined.push((index, rows.collect()));
     }
+    let mut notices = unreadable.into_inner();
+    notices.extend(search.notices);
     Named {
         notices,
-        gap: unavailable(file),
+        gaps: search.gaps.into_iter().chain(unavailable(file)).collect(),
         ..named
     }
 }
@@ -119,6 +118,7 @@ pub(crate) fn unavailable(file: &CodeFile) -> Option<Gap> {
     Some(Gap {
         kind: "code of",
         who: file.clean_path().display().to_string(),
+        fault: NO_NAMES,
         why: error.to_string(),
         remedy,
     })

@@ -1,4 +1,4 @@
-//! Why code has no names, told once for all it concerns: a machine may have hundreds of processes with one fault.
+//! What is missing for want of something, told once for all it concerns: a machine may have hundreds of processes with one fault.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,14 +7,18 @@ use crate::trace::Notice;
 
 /// Most files or processes listed for one reason.
 const MAX_LISTED: usize = 8;
+/// The fault of code.
+pub(super) const NO_NAMES: &str = "has no names";
 
-/// Something whose code has no names.
+/// Something whose code has no names, or that was not searched for any.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Gap {
     /// What such things are, in the plural: `code made at run time by processes`.
     pub(super) kind: &'static str,
     /// Which one.
     pub(super) who: String,
+    /// What is the matter: [`NO_NAMES`].
+    pub(super) fault: &'static str,
     /// Why.
     pub(super) why: String,
     /// What to do about it; may be empty.
@@ -27,19 +31,23 @@ pub(crate) fn notices(gaps: impl IntoIterator<Item = Gap>) -> Vec<Notice> {
     for Gap {
         kind,
         who,
+        fault,
         why,
         remedy,
     } in gaps
     {
-        reasons.entry((kind, why, remedy)).or_default().push(who);
+        let all = reasons.entry((kind, fault, why, remedy)).or_default();
+        if !all.contains(&who) {
+            all.push(who);
+        }
     }
-    let notice = |((kind, why, remedy), who): ((&str, String, &str), Vec<String>)| {
+    let notice = |((kind, fault, why, remedy), who): ((&str, &str, String, &str), Vec<String>)| {
         let mut what = format!("{kind} {}", who[..who.len().min(MAX_LISTED)].join(", "));
         if who.len() > MAX_LISTED {
             // Writing to a string cannot fail.
             let _ = write!(what, " and {} more", who.len() - MAX_LISTED);
         }
-        Notice::new(format!("{what} has no names: {why}"), remedy)
+        Notice::new(format!("{what} {fault}: {why}"), remedy)
     };
     reasons.into_iter().map(notice).collect()
 }
@@ -53,10 +61,12 @@ mod tests {
         let gap = |who: u32, why: &str| Gap {
             kind: "code of",
             who: who.to_string(),
+            fault: NO_NAMES,
             why: why.into(),
             remedy: "do",
         };
-        let gaps = (1..=10).map(|who| gap(who, "a")).chain([gap(11, "b")]);
+        let gaps = (1..=10).map(|who| gap(who, "a"));
+        let gaps = gaps.chain([gap(1, "a"), gap(11, "b")]);
         let told = notices(gaps);
         assert_eq!(
             told.iter().map(|n| n.what.as_str()).collect::<Vec<_>>(),

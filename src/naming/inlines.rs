@@ -29,8 +29,6 @@ pub(super) struct Inlines {
     pub(super) names: NamesByAddress,
     /// The function that is not inlined, by the index of its address, where there is no symbol.
     pub(super) functions: HashMap<usize, Box<str>>,
-    /// What could not be read.
-    pub(super) notices: Vec<Notice>,
 }
 
 #[derive(Debug, Error)]
@@ -68,38 +66,28 @@ pub(super) fn asked(
         .collect()
 }
 
-/// What is missing where not all debug information is there.
-pub(super) fn incomplete(file: &CodeFile, options: &Options) -> String {
-    let path = file.clean_path().display();
-    match options.inlined {
-        true => format!("inlined functions of {path} are not all shown"),
-        false => format!("functions of {path} do not all have names"),
-    }
-}
-
-/// The functions inlined at these addresses of a file, and those they are in where there is no symbol.
+/// The functions inlined at these addresses of a file, and those they are in where there is no symbol. What could not be read is among
+/// the notices of `files`.
 pub(super) fn find(
     asked: &[Asked],
     dwarf: Option<&DwarfSections<'_>>,
-    file: &CodeFile,
-    options: &Options,
+    files: &mut DebugFiles<'_>,
     stop: Stop<'_>,
 ) -> Inlines {
     let Some(dwarf) = dwarf else {
         return Inlines::default();
     };
-    let split = RefCell::new(SplitUnits::new(file, options));
+    let inlined = files.options.inlined;
+    let split = RefCell::new(SplitUnits::of(files));
     let open = |unit: &SplitUnit| split.borrow_mut().open(unit);
     let mut inlines = Inlines::default();
     let fault = inlines.read(asked, dwarf, &open, stop);
-    if !options.inlined {
+    if !inlined {
         inlines.names.clear();
     }
-    let mut split = split.into_inner();
-    let fault = fault.or(split.missing.take());
-    inlines.notices = split.files.notices;
-    inlines.notices.extend(fault.map(|fault| {
-        let what = incomplete(file, options);
+    let SplitUnits { files, missing } = split.into_inner();
+    files.notices.extend(fault.or(missing).map(|fault| {
+        let what = files.incomplete();
         Notice::new(format!("{what}: {fault}"), "")
     }));
     inlines
@@ -123,9 +111,10 @@ pub(crate) fn with_inlined(
     let Some(sections) = both.find_map(|elf| search.sections(elf, found.as_ref())) else {
         return;
     };
-    let split = RefCell::new(SplitUnits::new(file, &options));
+    let incomplete = search.incomplete();
+    let split = RefCell::new(SplitUnits::of(&mut search));
     let open = |unit: &SplitUnit| split.borrow_mut().open(unit);
-    let told = |fault: Fault| format!("{}: {fault}", incomplete(file, &options));
+    let told = |fault: Fault| format!("{incomplete}: {fault}");
     let debug_info = match sections.debug_info_with(open) {
         Ok(debug_info) => debug_info,
         Err(error) => return ask(&|_| Err(told(error.clone().into()))),
@@ -143,16 +132,16 @@ pub(crate) fn with_inlined(
 }
 
 /// The files of split units.
-struct SplitUnits<'a> {
-    files: DebugFiles<'a>,
+struct SplitUnits<'s, 'a> {
+    files: &'s mut DebugFiles<'a>,
     /// The first that is not there.
     missing: Option<Fault>,
 }
 
-impl<'a> SplitUnits<'a> {
-    fn new(file: &'a CodeFile, options: &'a Options) -> Self {
+impl<'s, 'a> SplitUnits<'s, 'a> {
+    fn of(files: &'s mut DebugFiles<'a>) -> Self {
         Self {
-            files: DebugFiles::new(file, options),
+            files,
             missing: None,
         }
     }

@@ -3,7 +3,7 @@
 use perfcollect_symbols::demangle::demangle;
 use perfcollect_symbols::dotnet_name::{self, ManagedName};
 
-use super::gap::Gap;
+use super::gap::{Gap, NO_NAMES};
 use super::stop::Stop;
 use super::written::{Fault, Written};
 use super::{Named, nameless, offset};
@@ -46,12 +46,13 @@ pub(super) fn name(
         .or_else(|| (!named).then(|| Fault::useless(process)))
         .filter(|_| !named);
     Named {
-        gap: fault.map(|Fault { why, remedy }| Gap {
+        gaps: Vec::from_iter(fault.map(|Fault { why, remedy }| Gap {
             kind: "code made at run time by",
             who: format!("process {}", process.pid),
+            fault: NO_NAMES,
             why,
             remedy,
-        }),
+        })),
         ..Named::of(functions.into_iter())
     }
 }

@@ -51,7 +51,7 @@ struct Named {
     /// The functions inlined there, outermost first, of the addresses that have such, in their order.
     inlined: Vec<(usize, Vec<FunctionId>)>,
     notices: Vec<Notice>,
-    gap: Option<Gap>,
+    gaps: Vec<Gap>,
 }
 
 impl Named {
@@ -162,7 +162,7 @@ pub fn name(capture: Capture, options: &Options, stop: Stop<'_>) -> Result<Trace
             inlined_in.insert(rows[index], inlined.into_iter().map(of_all).collect());
         }
         notices.extend(named.notices);
-        gaps.extend(named.gap);
+        gaps.extend(named.gaps);
     }
     notices.extend(gap::notices(gaps));
 
