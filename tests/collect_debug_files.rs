@@ -186,6 +186,56 @@ fn of_another_build_it_is_told_and_not_used() {
     );
 }
 
+/// Puts the libraries of a program where they are, below another root directory.
+fn add_libraries(program: &Path, root: &Path) {
+    let listed = run(Command::new("ldd").arg(program), LIMIT).expect_success();
+    let words = listed.stdout.split_whitespace();
+    let elsewhere = |word: &&str| word.starts_with('/') && !Path::new(word).starts_with(root);
+    for library in words.filter(elsewhere) {
+        let copy = root.join(&library[1..]);
+        fs::create_dir_all(copy.parent().unwrap()).unwrap();
+        fs::copy(library, copy).unwrap();
+    }
+}
+
+/// /proc/PID/maps has the paths from our root directory, the records of the kernel from the process's own.
+#[test]
+fn a_process_in_a_chroot_has_its_own_files_and_before_that_ours() {
+    need_capture!();
+    let Some(folder) = stripped("native-nofp") else {
+        skip!("native-nofp is not built; scripts/workloads builds it")
+    };
+    let root = folder.path();
+    add_libraries(&root.join("program"), root);
+    let chroot = |seconds: &'static str| {
+        let mut command = Command::new("chroot");
+        let arguments = ["/program", "--mode", "inlined", "--seconds", seconds];
+        command.arg(root).args(arguments);
+        command.env("LD_LIBRARY_PATH", "/");
+        command
+    };
+    if !run(&mut chroot("0.01"), LIMIT).status.success() {
+        skip!("chroot does not work here")
+    }
+    let debug = root.join("usr/lib/debug");
+    fs::create_dir_all(&debug).unwrap();
+    fs::rename(root.join("kept"), debug.join("program.debug")).unwrap();
+    let workload = Workload::start(&mut chroot("3"));
+    let pid = workload.pid().to_string();
+    let saved = captured(["-pid", &pid, "-collectsec", "1"]);
+    workload.done(LIMIT);
+    assert!(is_named(&saved));
+    assert_eq!(notices(&saved), "");
+
+    // What chroot itself runs is gone from the memory of its process when it is looked for.
+    let script = "for i in 1 2 3 4; do \
+        LD_LIBRARY_PATH=/ chroot $0 /program --mode inlined --seconds 1 & done; wait";
+    let command = ["--", "sh", "-c", script, root.to_str().unwrap()];
+    let saved = captured([&["-freq", "5000"][..], &command].concat());
+    assert!(is_named(&saved));
+    assert_eq!(notices(&saved), "");
+}
+
 #[test]
 fn a_directory_that_is_not_there_is_refused() {
     let folder = tempfile::tempdir().unwrap();

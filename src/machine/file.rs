@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use perfcollect_symbols::elf::ElfFile;
 use rustc_hash::FxHashMap;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, Stat};
 
 use super::containers::Containers;
 use super::proc_maps::{self, MapsLine};
@@ -329,16 +329,30 @@ fn is_mapped_there(found: &OwnedFd, wanted: &Wanted<'_>) -> io::Result<bool> {
 }
 
 fn open_by_path(wanted: &Wanted<'_>) -> io::Result<File> {
-    let root = Root::of(wanted.pid).or_else(|_| Root::host())?;
     let path = Path::new(OsStr::from_bytes(wanted.path));
-    root.open_if(path, |found| {
-        if found.st_ino == wanted.inode {
-            Ok(())
-        } else {
-            Err(io::Error::other(
+    let find = |root: Root, is_it: &dyn Fn(&Stat) -> bool| {
+        root.open_if(path, |found| match is_it(found) {
+            true => Ok(()),
+            false => Err(io::Error::other(
                 "another file has taken its path since it was mapped",
-            ))
-        }
+            )),
+        })
+    };
+    let same_inode = |found: &Stat| found.st_ino == wanted.inode;
+    let Ok(root) = Root::of(wanted.pid) else {
+        return find(Root::host()?, &same_inode);
+    };
+    // Mapped before the process got its root directory, it is in ours; there the same path may be another file's by right.
+    let same_device = |found: &Stat| {
+        wanted.device
+            == (
+                rustix::fs::major(found.st_dev),
+                rustix::fs::minor(found.st_dev),
+            )
+    };
+    find(root, &same_inode).or_else(|error| {
+        let before = |found: &Stat| same_inode(found) && same_device(found);
+        find(Root::host()?, &before).map_err(|_| error)
     })
 }
 

@@ -46,8 +46,32 @@ pub fn mapped_files(pid: Pid) -> Result<Vec<MappedCode>, ProcError> {
     Ok(files)
 }
 
-/// Content of /proc/PID/maps. Where the main thread has ended it is empty, but the other threads still tell.
+/// Content of /proc/PID/maps with the paths as the process sees them, which may have another root directory.
 pub(super) fn maps(pid: Pid) -> Result<Vec<u8>, ProcError> {
+    let text = raw_maps(pid)?;
+    match std::fs::read_link(format!("/proc/{pid}/root")) {
+        Ok(root) if root != Path::new("/") => Ok(below(root.as_os_str().as_bytes(), &text)),
+        _ => Ok(text),
+    }
+}
+
+/// The same text with the paths below a root directory of ours as they are there.
+fn below(root: &[u8], text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    for line in text.split_inclusive(|&b| b == b'\n') {
+        let path = parse_maps_line(line).map_or(&[][..], |parsed| parsed.path);
+        let inside = path
+            .strip_prefix(root)
+            .filter(|rest| rest.starts_with(b"/"));
+        let (head, _) = line.split_at(line.len() - path.len());
+        out.extend_from_slice(head);
+        out.extend_from_slice(inside.unwrap_or(path));
+    }
+    out
+}
+
+/// Where the main thread has ended the file is empty, but the other threads still tell.
+fn raw_maps(pid: Pid) -> Result<Vec<u8>, ProcError> {
     let maps = read(format!("/proc/{pid}/maps"), MAX_FILE_BYTES)?;
     if !maps.is_empty() {
         return Ok(maps);
@@ -121,6 +145,21 @@ mod tests {
         assert_eq!(lines[1].path, b"/memfd:doublemapper (deleted)");
         assert_eq!(lines[1].file_offset, 0x40_0000);
         assert_eq!(lines[2].path, b"");
+    }
+
+    #[test]
+    fn paths_are_those_the_process_sees() {
+        let text = b"1000-2000 r-xp 00000000 fd:01 42   /jail/bin/a b\n\
+            2000-3000 r-xp 00000000 fd:01 43   /jailer/lib\n\
+            3000-4000 r-xp 00000000 00:00 0 \n\
+            4000-5000 r-xp 00000000 fd:01 44   /jail/jail/x\n\
+            /jail/garbage";
+        let seen = String::from_utf8(below(b"/jail", text)).unwrap();
+        let lines = seen.lines().zip(std::str::from_utf8(text).unwrap().lines());
+        let changed: Vec<_> = lines.filter(|(new, old)| new != old).collect();
+        assert_eq!(changed.len(), 2);
+        assert!(changed[0].0.ends_with(" 42   /bin/a b"));
+        assert!(changed[1].0.ends_with(" 44   /jail/x"));
     }
 
     #[test]
