@@ -4,13 +4,14 @@
 #[macro_use]
 mod support;
 
+use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::Duration;
 
 use quick_xml::Reader;
 use quick_xml::events::Event;
 use support::{
-    Running, Saved, captured, expect_totals, grammar, perfview_json, run_perfcollect, start,
+    Running, Saved, captured, expect_totals, grammar, perfview_json, run, run_perfcollect, start,
 };
 
 /// As the kernel takes them: up to 15 bytes, anything but NUL.
@@ -136,6 +137,71 @@ fn on_the_whole_machine() {
     let processes = busy();
     let saved = captured(["-collectsec", "3"]);
     check(&saved, &processes);
+}
+
+/// Works in one function of its file and in copies of it, which its perf map calls by nothing, by a blank, and by more than is kept.
+const NAMELESS: &str = r#"
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+typedef unsigned spin_t(unsigned);
+unsigned spin(unsigned x) __asm__("\" \"");
+__attribute__((noinline)) unsigned spin(unsigned x) {
+    for (int i = 0; i < 100000; i++) {
+        x = x * 31 + 7;
+        __asm__ volatile("" : "+r"(x));
+        x ^= x >> 3;
+        __asm__ volatile("" : "+r"(x));
+    }
+    return x;
+}
+int main(void) {
+    char *code = mmap(0, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char path[64], name[70000];
+    memset(name, 'x', sizeof name - 1);
+    name[sizeof name - 1] = 0;
+    const char *names[] = {"", " ", name};
+    sprintf(path, "/tmp/perf-%d.map", getpid());
+    FILE *map = fopen(path, "w");
+    for (int i = 0; i < 3; i++) {
+        memcpy(code + 256 * i, (void *)spin, 256);
+        fprintf(map, "%lx 100 %s\n", (unsigned long)(code + 256 * i), names[i]);
+    }
+    fclose(map);
+    unsigned x = 0;
+    while (clock() < CLOCKS_PER_SEC) {
+        x = spin(x);
+        for (int i = 0; i < 3; i++) x = ((spin_t *)(code + 256 * i))(x);
+    }
+    return x == 42;
+}
+"#;
+
+#[test]
+fn a_function_without_a_name_is_one_row_and_a_long_name_is_cut() {
+    need_capture!();
+    let folder = tempfile::tempdir().unwrap();
+    let (source, program) = (
+        folder.path().join("nameless.c"),
+        folder.path().join("blank"),
+    );
+    std::fs::write(&source, NAMELESS).unwrap();
+    let mut compile = Command::new("cc");
+    compile.args(["-O1", "-o"]).args([&program, &source]);
+    run(&mut compile, Duration::from_secs(60)).expect_success();
+    let saved = captured(["-freq", "5000", "--", program.to_str().unwrap()]);
+    let _ = std::fs::remove_file(format!("/tmp/perf-{}.map", saved.summary.processes[0].pid));
+    let rows = |begin: &str| -> BTreeSet<&str> {
+        let frames = saved.stacks.keys().flatten().map(String::as_str);
+        frames.filter(|frame| frame.starts_with(begin)).collect()
+    };
+    assert_eq!(rows("blank+0x").len(), 1, "{:?}", rows("blank+0x"));
+    assert_eq!(rows("jit+0x").len(), 2, "{:?}", rows("jit+0x"));
+    let cut = rows("xxx");
+    assert_eq!(cut.len(), 1);
+    assert!(cut.iter().all(|name| name.ends_with("xxx..._[j]")));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use super::debug_files::{DebugFiles, Found};
 use super::gap::{Gap, NO_NAMES};
 use super::ready_to_run::Images;
 use super::stop::Stop;
-use super::{Named, Options, inlines, lossy, nameless};
+use super::{Named, Options, inlines, is_blank, lossy, nameless};
 use rustc_hash::FxHashMap;
 use rustix::io::Errno;
 
@@ -68,7 +68,9 @@ pub(super) fn name(
         let CodeAddress::Elf(_, address) = code else {
             return plain(code);
         };
-        let name = match symbol(address) {
+        let symbol = symbol(address);
+        let name = match symbol {
+            Some(symbol) if is_blank(symbol.name) => None,
             // A function has many addresses.
             Some(symbol) => {
                 let name = demangled.entry(symbol.name);
@@ -80,7 +82,9 @@ pub(super) fn name(
         Function {
             start: match name {
                 Some(_) => None,
-                None => ranges.around(address).map(|range| range.start),
+                None => symbol
+                    .map(|symbol| symbol.start)
+                    .or_else(|| ranges.around(address).map(|range| range.start)),
             },
             name,
             ..plain(code)

@@ -6,7 +6,7 @@ use perfcollect_symbols::dotnet_name::{self, ManagedName};
 use super::gap::{Gap, NO_NAMES};
 use super::stop::Stop;
 use super::written::{Fault, Written};
-use super::{Named, nameless, offset};
+use super::{Named, is_blank, nameless, offset};
 use crate::machine::ProcessRow;
 use crate::trace::{CodeAddress, FrameId, Function, FunctionKind, Method, Methods, Nanos};
 
@@ -35,9 +35,14 @@ pub(super) fn name(
         .map(|(&code, known)| match known {
             Some(Some(method)) => of_method(method),
             Some(None) => nameless(code),
-            None => written
-                .name(offset(code))
-                .map_or_else(|| nameless(code), function),
+            None => match written.lookup(offset(code)) {
+                Some(symbol) if is_blank(symbol.name) => Function {
+                    start: Some(symbol.start),
+                    ..nameless(code)
+                },
+                Some(symbol) => function(symbol.name),
+                None => nameless(code),
+            },
         })
         .collect();
     let named = functions.iter().any(|function| function.name.is_some());

@@ -319,6 +319,11 @@ pub(crate) fn perf_map(machine: &Machine, pid: Pid) -> PerfMap {
         .unwrap_or_default()
 }
 
+/// Whether a name tells nothing: its function is known by where it starts.
+fn is_blank(name: &[u8]) -> bool {
+    name.iter().all(u8::is_ascii_whitespace)
+}
+
 fn lossy(bytes: &[u8]) -> Box<str> {
     String::from_utf8_lossy(bytes).into()
 }

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use perfcollect_symbols::jit_dump::JitDump;
 use perfcollect_symbols::perf_map::PerfMap;
+use perfcollect_symbols::table::Symbol;
 
 use super::stop::{Stop, Stoppable};
 use crate::machine::{JitHost, ProcessRow};
@@ -61,11 +62,10 @@ impl Written {
         (written, fault)
     }
 
-    /// The name of the function at an address. The dump knows the time, the map also stubs.
-    pub(super) fn name(&self, address: u64) -> Option<&[u8]> {
+    /// The function at an address. The dump knows the time, the map also stubs.
+    pub(super) fn lookup(&self, address: u64) -> Option<Symbol<'_>> {
         let symbol = self.dump.lookup(address);
-        let symbol = symbol.or_else(|| self.map.lookup(address))?;
-        Some(symbol.name)
+        symbol.or_else(|| self.map.lookup(address))
     }
 }
 

@@ -153,7 +153,8 @@ impl Places {
         }
         let map = self.maps.entry(pid);
         let map = map.or_insert_with(|| naming::perf_map(machine, pid));
-        let symbol = map.lookup(ip);
+        // As for perf, a line without a name is none.
+        let symbol = map.lookup(ip).filter(|symbol| !symbol.name.is_empty());
         let key = (pid, memory, symbol.map(|symbol| symbol.start));
         let count = &mut self.count;
         *self.made.entry(key).or_insert_with(|| {

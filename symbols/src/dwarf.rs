@@ -43,8 +43,10 @@ pub use split::{PackageSections, SplitSections, SplitUnit};
 
 /// Longest name of a function taken, in bytes.
 const MAX_NAME_BYTES: usize = 64 << 10;
-/// Most functions inlined into each other; compilers stop long before. Of more, none is told.
+/// Most functions inlined into each other; compilers stop long before. Of more, the innermost are one frame with the name [`CUT`].
 pub const MAX_FRAMES: usize = 256;
+/// Stands for inlined functions that are too many to be told.
+pub const CUT: &[u8] = b"[truncated: more inlined functions]";
 
 /// Why debug information told nothing.
 #[derive(Clone, Debug, Error)]
@@ -167,13 +169,15 @@ impl<'a> DebugInfo<'a> {
             let only_line = here.map(|_| frame(None, here).map(|frame| vec![frame]));
             return only_line.transpose();
         };
-        let Some(inlined) = function.inlined_at(address, code, code_units)? else {
-            return Ok(Some(Vec::new()));
-        };
+        let (inlined, mut is_cut) = function.inlined_at(address, code, code_units)?;
         let mut frames = Vec::with_capacity(inlined.len() + 1);
         let mut location = here;
         for inner in inlined.iter().rev() {
-            frames.push(frame(inner.entry.name(code, code_units)?, location)?);
+            let name = match std::mem::take(&mut is_cut) {
+                true => Some(CUT),
+                false => inner.entry.name(code, code_units)?,
+            };
+            frames.push(frame(name, location)?);
             let call = (inner.call_file, inner.call_line);
             location = lines.map(|_| call);
         }

@@ -12,7 +12,7 @@ use std::io::{self, Read};
 
 use thiserror::Error;
 
-use crate::newest::Newest;
+use crate::newest::{CUT_MARK, Newest};
 use crate::table::{Symbol, SymbolTable, TableError};
 
 const MAGIC: u32 = 0x4a69_5444;
@@ -159,7 +159,13 @@ impl Functions {
         body.by_ref()
             .take(name_bytes.min(MAX_NAME_BYTES))
             .read_to_end(&mut name)?;
-        let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
+        let name = match memchr::memchr(0, &name) {
+            None if name_bytes > MAX_NAME_BYTES => {
+                name.extend_from_slice(CUT_MARK);
+                &*name
+            }
+            end => name.get(..end.unwrap_or(name.len())).unwrap_or_default(),
+        };
         Ok(self.insert(start, code_bytes, name))
     }
 
@@ -173,13 +179,13 @@ impl Functions {
             swapped: self.swapped,
         };
         let (from, to, code_bytes) = (fixed.u64(16), fixed.u64(24), fixed.u64(32));
-        let name = self.newest.name_at(from).to_vec();
-        Ok(self.insert(to, code_bytes, &name))
+        let name = self.newest.name_at(from).map(<[u8]>::to_vec);
+        Ok(name.is_none_or(|name| self.insert(to, code_bytes, &name)))
     }
 
     fn insert(&mut self, start: u64, code_bytes: u64, name: &[u8]) -> bool {
         match start.checked_add(code_bytes) {
-            Some(end) if end > start && !name.is_empty() => self.newest.insert(start, end, name),
+            Some(end) if end > start => self.newest.insert(start, end, name),
             _ => true,
         }
     }

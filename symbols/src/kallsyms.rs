@@ -102,7 +102,7 @@ impl KernelSymbols {
                     Some(line) => reader.take(line)?,
                     None => reader.skipped += 1,
                 },
-                Line::TooLong => reader.skipped += 1,
+                Line::TooLong(_) => reader.skipped += 1,
             }
         }
         reader.skipped += u64::from(lines.is_cut());

@@ -9,8 +9,8 @@ pub(crate) const MAX_LINE_BYTES: usize = 64 << 10;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Line<'a> {
     Text(&'a [u8]),
-    /// Passed over: longer than [`MAX_LINE_BYTES`].
-    TooLong,
+    /// The first [`MAX_LINE_BYTES`] of a longer one.
+    TooLong(&'a [u8]),
 }
 
 /// Splits at LF and at NUL: .NET 8 ends some perf map lines with the one, some with the other.
@@ -91,7 +91,7 @@ fn has_room(left_bytes: &mut u64, cut: &mut bool, bytes: usize) -> bool {
 
 fn line(kept: &[u8], length: usize) -> Line<'_> {
     if length > kept.len() {
-        Line::TooLong
+        Line::TooLong(kept)
     } else {
         Line::Text(kept)
     }
@@ -128,7 +128,10 @@ mod tests {
         while let Some(line) = lines.next().unwrap() {
             out.push(match line {
                 Line::Text(text) => Some(text.to_vec()),
-                Line::TooLong => None,
+                Line::TooLong(begin) => {
+                    assert_eq!(begin.len(), MAX_LINE_BYTES);
+                    None
+                }
             });
         }
         (out, lines.is_cut())
@@ -142,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn passes_over_a_line_that_is_too_long() {
+    fn a_line_that_is_too_long_is_cut() {
         let mut input = vec![b'x'; MAX_LINE_BYTES + 1];
         input.extend_from_slice(b"\nnext\n");
         assert_eq!(all(&input, 1 << 20).0, [None, Some(b"next".to_vec())]);

@@ -8,6 +8,8 @@ use crate::table::{Entry, Extent, SymbolTable, SymbolTableBuilder, TableError};
 /// that a hostile file costs less than 500 MB.
 const MAX_FUNCTIONS: usize = 1 << 20;
 const MAX_NAMES_BYTES: usize = 128 << 20;
+/// Behind the beginning of a name that is too long.
+pub(crate) const CUT_MARK: &[u8] = b"...";
 
 /// Ranges that do not overlap.
 pub(crate) struct Newest {
@@ -77,11 +79,10 @@ impl Newest {
         true
     }
 
-    /// The name of the function that starts at an address; empty without one.
-    pub(crate) fn name_at(&self, start: u64) -> &[u8] {
-        let place = self.ranges.get(&start);
-        let name = place.and_then(|(_, at, len)| self.names.get(*at..)?.get(..*len));
-        name.unwrap_or_default()
+    /// The name of the function that starts at an address.
+    pub(crate) fn name_at(&self, start: u64) -> Option<&[u8]> {
+        let (_, at, len) = self.ranges.get(&start)?;
+        self.names.get(*at..)?.get(..*len)
     }
 
     /// A process that generates code for days replaces most of what it wrote.

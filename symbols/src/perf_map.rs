@@ -2,14 +2,14 @@
 //!
 //! One function a line, `START SIZE NAME`, both numbers hexadecimal, with `0x` (.NET 8 and later) or without
 //! (.NET 3.1, V8, the kernel's own description in tools/perf/Documentation/jit-interface.txt). A name is bytes:
-//! it may hold blanks and need not be UTF-8. .NET 8 ends some lines with NUL in place of LF.
+//! it may hold blanks, be empty, and need not be UTF-8; of a long one the first 64 KiB are kept, with `...` behind them. .NET 8 ends some lines with NUL in place of LF.
 
 use std::io::{self, BufRead};
 
 use thiserror::Error;
 
 use crate::lines::{Line, Lines, hex, word};
-use crate::newest::Newest;
+use crate::newest::{CUT_MARK, Newest};
 use crate::table::{Symbol, SymbolTable, TableError};
 
 /// Most bytes read; 100 000 .NET methods take 15 MB.
@@ -60,12 +60,16 @@ impl PerfMap {
         let mut skipped = 0;
         let mut full = false;
         while let Some(line) = lines.next()? {
-            match line {
-                Line::Text(text) => match parse_line(text) {
-                    Some((start, end, name)) => full = !newest.insert(start, end, name),
-                    None => skipped += 1,
-                },
-                Line::TooLong => skipped += 1,
+            let (text, is_cut) = match line {
+                Line::Text(text) => (text, false),
+                Line::TooLong(begin) => (begin, true),
+            };
+            match parse_line(text) {
+                Some((start, end, name)) if is_cut => {
+                    full = !newest.insert(start, end, &[name, CUT_MARK].concat());
+                }
+                Some((start, end, name)) => full = !newest.insert(start, end, name),
+                None => skipped += 1,
             }
             if full {
                 break;
@@ -99,16 +103,17 @@ fn parse_line(text: &[u8]) -> Option<(u64, u64, &[u8])> {
             .unwrap_or(word))
     };
     let (start, rest) = word(text)?;
-    let (size, name) = word(rest)?;
+    let (size, name) = word(rest).unwrap_or((rest, b""));
     let start = number(start)?;
     let end = start.checked_add(number(size)?)?;
-    (start < end && !name.is_empty()).then_some((start, end, name))
+    (start < end).then_some((start, end, name))
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
+    use crate::lines::MAX_LINE_BYTES;
     use proptest::prelude::*;
 
     fn name_at(map: &PerfMap, address: u64) -> Option<String> {
@@ -160,7 +165,20 @@ mod tests {
     fn bad_lines_are_counted() {
         let text: &[u8] = b"\n\0x y z\n1000\n1000 10\n1000 10 \n1000 0 empty\nffffffffffffffff 1 wraps\n1000 1 ok\n";
         let map = PerfMap::read(text).unwrap();
-        assert_eq!((map.table().len(), map.skipped), (1, 6));
+        assert_eq!((map.table().len(), map.skipped), (1, 4));
+    }
+
+    #[test]
+    fn names_may_be_empty_and_long_ones_have_a_mark() {
+        let long = "x".repeat(70_000);
+        let text = format!("1000 10\n2000 10 \n3000 10 {long}\n4000 10 last\n");
+        let map = PerfMap::read(text.as_bytes()).unwrap();
+        assert_eq!((map.table().len(), map.skipped), (4, 0));
+        assert_eq!(name_at(&map, 0x1008).unwrap(), "");
+        assert_eq!(name_at(&map, 0x2008).unwrap(), "");
+        let cut = name_at(&map, 0x3008).unwrap();
+        assert_eq!(cut.len(), MAX_LINE_BYTES - "3000 10 ".len() + 3);
+        assert!(cut.ends_with("xx..."));
     }
 
     proptest! {

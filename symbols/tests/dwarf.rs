@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 
-use perfcollect_symbols::dwarf::Detail;
+use perfcollect_symbols::dwarf::{CUT, Detail, MAX_FRAMES};
 use perfcollect_symbols::elf::ElfFile;
 
 mod oracle;
@@ -83,6 +83,46 @@ __attribute__((noinline)) int use(int (*called)(int)) { return called(2) + calle
         let frames = debug_info.frames(start, Detail::Functions).unwrap();
         assert_eq!(frames.first().unwrap().name, Some(&b"inner"[..]));
     }
+}
+
+/// Functions `f1` to `f300`, the next inlined into each, on the lines of their numbers.
+#[test]
+fn of_too_many_inlined_functions_the_innermost_are_one() {
+    const COUNT: usize = 300;
+    let directory = tempfile::tempdir().unwrap();
+    let prototypes = (1..=COUNT).map(|n| format!("static int f{n}(int);"));
+    let head = prototypes.collect::<String>();
+    let inline = "static inline __attribute__((always_inline)) int";
+    let calls = (1..COUNT).map(|n| format!("{inline} f{n}(int x) {{ return f{}(x); }}\n", n + 1));
+    let calls = calls.collect::<String>();
+    let source = format!(
+        "{head} {calls}{inline} f{COUNT}(int x) {{ __asm__ volatile(\"nop\"); return x; }}\n\
+        int first(int x) {{ return f1(x) + 1; }}\n"
+    );
+    let Some(program) = compiled(directory.path(), "deep.c", &source) else {
+        return;
+    };
+    let file = File::open(&program).unwrap();
+    let elf = ElfFile::open(&file).unwrap();
+    let symbols = elf.symbols().unwrap();
+    let first = symbols.iter().find(|symbol| symbol.name == b"first");
+    let first = first.unwrap();
+    let sections = elf.dwarf_sections().unwrap();
+    let debug_info = sections.debug_info().unwrap();
+    let chains = (first.start..first.end).map(|at| debug_info.frames(at, Detail::Lines).unwrap());
+    let deepest = chains.max_by_key(Vec::len).unwrap();
+    assert_eq!(deepest.len(), MAX_FRAMES);
+    assert_eq!(deepest[0].name, Some(CUT));
+    for (depth, frame) in deepest.iter().rev().enumerate().skip(1) {
+        assert_eq!(frame.name.unwrap() == CUT, depth == MAX_FRAMES - 1);
+        if depth < MAX_FRAMES - 1 {
+            let name = format!("f{depth}");
+            assert_eq!(frame.name, Some(name.as_bytes()));
+            assert_eq!(frame.line, Some(depth as u32));
+        }
+    }
+    let name = deepest.last().unwrap().name;
+    assert_eq!(name, Some(&b"first"[..]));
 }
 
 #[test]

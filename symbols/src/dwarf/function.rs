@@ -39,13 +39,13 @@ impl Function {
         }
     }
 
-    /// What is inlined at an address, outermost first; `None`: more than is told.
+    /// What is inlined at an address, outermost first, and whether there is more: then the last stands for all of that.
     pub(super) fn inlined_at<'u, 'a>(
         &'u self,
         address: u64,
         unit: &Unit<'a>,
         units: &Units<'a>,
-    ) -> Result<Option<Vec<&'u Inlined>>, DwarfError> {
+    ) -> Result<(Vec<&'u Inlined>, bool), DwarfError> {
         let all = self
             .inlined
             .get_or_init(|| read_inlined(self.entry.offset, unit, units));
@@ -56,10 +56,10 @@ impl Function {
             let after = rest.partition_point(|at| (at.depth, at.begin) <= (depth, address));
             let last = after.checked_sub(1).and_then(|at| rest.get(at));
             let Some(inner) = last.filter(|at| at.depth == depth && address < at.end) else {
-                return Ok(Some(found));
+                return Ok((found, false));
             };
             if depth + 1 == MAX_FRAMES {
-                return Ok(None);
+                return Ok((found, true));
             }
             found.push(inner);
             rest = rest.get(after..).unwrap_or_default();

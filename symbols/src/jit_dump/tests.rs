@@ -95,6 +95,16 @@ fn code_is_what_it_was_at_the_time() {
 }
 
 #[test]
+fn names_may_be_empty_and_long_ones_have_a_mark() {
+    let long = "x".repeat(MAX_NAME_BYTES as usize + 1);
+    let dump = Dump::new(false, 0)
+        .load(10, 0x1000, 16, "")
+        .load(10, 0x2000, 16, &long);
+    let cut = format!("{}...", &long[1..]);
+    assert_eq!(dump.names(99), (some(""), Some(cut), false));
+}
+
+#[test]
 fn everything_before_a_cut_counts() {
     let mut dump = Dump::new(false, 0)
         .load(10, 0x1000, 16, "first")
