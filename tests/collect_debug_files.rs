@@ -292,9 +292,14 @@ fn split_units_and_what_dwz_moved_are_found_beside_the_program() {
     assert!(capture().samples_under(&chain) > 0);
     let is_dwo = |entry: &fs::DirEntry| entry.path().extension() == Some("dwo".as_ref());
     let mut entries = fs::read_dir(at).unwrap().map(Result::unwrap);
-    fs::remove_file(entries.find(is_dwo).unwrap().path()).unwrap();
+    let dwo = entries.find(is_dwo).unwrap().path();
+    fs::remove_file(&dwo).unwrap();
     let saved = capture();
     assert!(is_missing(&saved, ".dwo"), "{}", notices(&saved));
+    fs::write(&dwo, "of another build").unwrap();
+    let told = notices(&capture());
+    let twice = told.matches("was not used").count() == 2;
+    assert!(twice && !told.contains("is not there"), "{told}");
 
     if Command::new("dwz").arg("--version").output().is_err() {
         skip!("dwz is not installed")

@@ -30,12 +30,13 @@ mod real_servers;
 mod server;
 
 use std::fs;
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use program::Program;
 use server::{Server, send, send_from, status};
-use support::run;
+use support::{run, workloads};
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// `nobody`.
@@ -112,6 +113,61 @@ fn what_cannot_be_asked_for_is_told_and_stops_nothing_else() {
     assert!(said.contains("mine: neither a trace nor"), "{said}");
     assert!(said.contains("no debug file for 2 of 3 modules"), "{said}");
     assert_eq!(fs::read(program.cached()).unwrap(), program.debug);
+}
+
+#[test]
+fn what_is_there_is_not_asked_for_and_what_is_named_twice_once() {
+    let program = need_program!();
+    let server = server_of(&program);
+    let url = server.url();
+    let path = program.path.to_str().unwrap();
+    let get = |words: &[&str]| {
+        let arguments = [&["symbols", "-server", &url], words].concat();
+        let finished = run(&mut program.command(arguments), LIMIT).expect_success();
+        (finished.stderr, server.take_requests().len())
+    };
+    let whole = program.folder.path().join("whole");
+    fs::copy(workloads::native("native-nofp").unwrap(), &whole).unwrap();
+    let (said, requests) = get(&["whole"]);
+    assert!(said.contains("whole: no server is asked, all symbols are there") && requests == 0);
+
+    let beside = program.path.with_file_name("native-app.dbg");
+    fs::write(&beside, &program.debug).unwrap();
+    let (said, requests) = get(&["app/native-app", "-output", "out"]);
+    let found = format!("already in {}", beside.display());
+    assert!(said.contains(&found) && requests == 0, "{said}");
+    let copied = program.folder.path().join("out/native-app.dbg");
+    assert_eq!(fs::read(copied).unwrap(), program.debug);
+    fs::remove_file(&beside).unwrap();
+
+    let (said, requests) = get(&[path, path, &program.build_id]);
+    let same = format!(
+        "{0}: of the same build as native-app ({0})",
+        program.build_id
+    );
+    assert!(said.contains("native-app: named twice"), "{said}");
+    assert!(said.contains(&same) && requests == 1, "{said}");
+}
+
+#[test]
+fn a_directory_in_the_way_costs_one_file_only() {
+    let program = need_program!();
+    let server = server_of(&program);
+    fs::create_dir_all(program.cached()).unwrap();
+    let other = program.folder.path().join("app/libwork.so");
+    let strip = ["--strip-all".as_ref(), other.as_os_str()];
+    run(Command::new("objcopy").args(strip), LIMIT).expect_success();
+    let (path, url) = (program.path.to_str().unwrap(), server.url());
+    let arguments = ["symbols", path, other.to_str().unwrap(), "-server", &url];
+    let said = run(&mut program.command(arguments), LIMIT);
+    assert_eq!(said.status.code(), Some(1));
+    let in_the_way = format!(
+        "cannot write {}: Is a directory",
+        program.cached().display()
+    );
+    assert!(said.stderr.contains(&in_the_way), "{}", said.stderr);
+    let missing = "no debug file for 2 of 2 modules";
+    assert!(said.stderr.contains(missing), "{}", said.stderr);
 }
 
 #[test]

@@ -45,7 +45,15 @@ pub(super) fn run(options: &SymbolsOptions) -> Result<(), SymbolsError> {
     let mut modules: Vec<Module> = Vec::new();
     let mut without_build_id = Vec::new();
     let mut unreadable = 0;
+    let reporter = Reporter::new(options.quiet);
+    let mut named: Vec<&Path> = Vec::new();
     for path in &options.files {
+        let shown = path.display();
+        if named.contains(&path.as_path()) {
+            reporter.say(&format!("{shown}: named twice"));
+            continue;
+        }
+        named.push(path);
         let wanted = match wanted(path) {
             Err(error) if options.files.len() > 1 => {
                 eprintln!("{}", OneLine(&error.to_string()));
@@ -54,25 +62,31 @@ pub(super) fn run(options: &SymbolsOptions) -> Result<(), SymbolsError> {
             }
             wanted => wanted?,
         };
+        if wanted.modules.is_empty() && wanted.without_build_id.is_empty() {
+            reporter.say(&format!(
+                "{shown}: no server is asked, all symbols are there"
+            ));
+        }
         without_build_id.extend(wanted.without_build_id);
         for module in wanted.modules {
-            if modules
-                .iter()
-                .all(|known| known.build_id != module.build_id)
-            {
-                modules.push(module);
+            // In the directory each has its own name.
+            let is_known = |known: &&Module| {
+                known.build_id == module.build_id
+                    && (options.output.is_none() || known.debug_name() == module.debug_name())
+            };
+            match modules.iter().find(is_known) {
+                Some(known) if *known == module => {}
+                Some(known) => reporter.say(&format!("{module}: of the same build as {known}")),
+                None => modules.push(module),
             }
         }
     }
-    let reporter = Reporter::new(options.quiet);
     let not_asked_for = unreadable + without_build_id.len();
     if !without_build_id.is_empty() {
         let files = downloads::listed(without_build_id.iter());
         reporter.say(&format!(
             "not asked for, as they have no build id, by which servers know files: {files}"
         ));
-    } else if modules.is_empty() && unreadable == 0 {
-        reporter.say("All modules with samples have symbols already.");
     }
     let missing = not_asked_for + get(&modules, options, &reporter)?;
     match missing {

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use thiserror::Error;
 
@@ -23,10 +23,18 @@ pub enum CacheError {
     /// Another process gets the same file.
     #[error("another perfcollect is just getting it")]
     Busy,
-    /// Anything else.
+    /// Something else is where the file goes, or on the way there.
+    #[error("cannot write {}: {source}", path.display())]
+    Entry {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The cache itself.
     #[error("cannot write to the cache {}: {source}", path.display())]
     Write {
-        /// The directory or file.
+        /// The directory.
         path: PathBuf,
         /// What the kernel said.
         source: io::Error,
@@ -49,11 +57,15 @@ impl Partial {
     pub(super) fn open(cache: &Path, path: &Path, url: &str) -> Result<Self, CacheError> {
         let whole = cache.join(path);
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(write_error(&whole, Errno::INVAL));
+            return Err(entry_error(&whole, Errno::INVAL));
         };
         let mut directory = open_cache(cache)?;
         for part in parent {
-            directory = open_below(&directory, part).map_err(|errno| write_error(&whole, errno))?;
+            directory = open_below(&directory, part).map_err(|errno| entry_error(&whole, errno))?;
+        }
+        let there = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW);
+        if there.is_ok_and(|there| FileType::from_raw_mode(there.st_mode).is_dir()) {
+            return Err(entry_error(&whole, Errno::ISDIR));
         }
         let mut partial = OsString::from(".");
         partial.push(name);
@@ -62,20 +74,21 @@ impl Partial {
             OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let mode = Mode::RUSR | Mode::WUSR;
         let file: File = rustix::fs::openat(&directory, &partial, flags, mode)
-            .map_err(|errno| write_error(&whole, errno))?
+            .map_err(|errno| entry_error(&whole, errno))?
             .into();
-        let metadata = file.metadata().map_err(|error| io_error(&whole, error))?;
-        if !metadata.is_file() || metadata.uid() != rustix::process::geteuid().as_raw() {
+        let metadata = rustix::fs::fstat(&file).map_err(|errno| entry_error(&whole, errno))?;
+        let is_file = FileType::from_raw_mode(metadata.st_mode).is_file();
+        if !is_file || metadata.st_uid != rustix::process::geteuid().as_raw() {
             return Err(CacheError::Foreign(whole));
         }
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => return Err(CacheError::Busy),
-            Err(errno) => return Err(write_error(&whole, errno)),
+            Err(errno) => return Err(entry_error(&whole, errno)),
         }
         // Who had the lock may have given the file its name meanwhile.
         let there = rustix::fs::statat(&directory, &partial, AtFlags::SYMLINK_NOFOLLOW);
-        if !there.is_ok_and(|there| there.st_ino == metadata.ino()) {
+        if !there.is_ok_and(|there| there.st_ino == metadata.st_ino) {
             return Err(CacheError::Busy);
         }
         Ok(Self {
@@ -94,7 +107,7 @@ impl Partial {
         } = self;
         rustix::fs::fdatasync(&self.file)
             .and_then(|()| rustix::fs::renameat(directory, &self.partial, directory, name))
-            .map_err(|errno| write_error(&self.path, errno))
+            .map_err(|errno| entry_error(&self.path, errno))
     }
 
     /// It is of no use.
@@ -117,9 +130,9 @@ fn open_cache(path: &Path) -> Result<OwnedFd, CacheError> {
     if me.is_root() && metadata.is_some_and(|there| there.uid() != me.as_raw()) {
         return Err(CacheError::Foreign(path.to_owned()));
     }
-    std::fs::create_dir_all(path).map_err(|error| io_error(path, error))?;
+    std::fs::create_dir_all(path).map_err(|error| write_error(path, error))?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| write_error(path, errno))
+    rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| write_error(path, errno.into()))
 }
 
 fn open_below(directory: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
@@ -131,11 +144,14 @@ fn open_below(directory: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(directory, name, flags, Mode::empty())
 }
 
-fn write_error(path: &Path, errno: Errno) -> CacheError {
-    io_error(path, errno.into())
+fn entry_error(path: &Path, errno: Errno) -> CacheError {
+    CacheError::Entry {
+        path: path.to_owned(),
+        source: errno.into(),
+    }
 }
 
-fn io_error(path: &Path, source: io::Error) -> CacheError {
+fn write_error(path: &Path, source: io::Error) -> CacheError {
     CacheError::Write {
         path: path.to_owned(),
         source,

@@ -11,7 +11,7 @@ use ureq::http::{HeaderMap, Response, Uri, header};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::{Agent, Body};
 
-use super::proxy;
+use super::{proxy, redirect};
 
 /// Requests for one file: the first, and those that go on where a connection broke.
 const MAX_REQUESTS: u32 = 5;
@@ -57,6 +57,14 @@ pub(super) enum FetchError {
     Redirects,
     #[error("redirected from https to http")]
     Downgrade,
+    #[error("redirected to {0:?}, which is no URL of http or https")]
+    Elsewhere(String),
+    #[error("a part was sent that was not asked for")]
+    Part,
+    #[error("the head of the answer has more than {0} bytes")]
+    Head(usize),
+    #[error("the answer is not understood: {0}")]
+    Answer(String),
     #[error("the server cannot be reached: {0}")]
     Unreachable(io::Error),
     #[error("{0}")]
@@ -77,18 +85,14 @@ pub(super) fn get(
     let uri: Uri = url
         .parse()
         .map_err(|_| FetchError::Http(Box::new(ureq::Error::BadUri(url.into()))))?;
-    let agent = agent(&uri, limits)?;
     for _ in 0..MAX_REQUESTS {
         let have = file.metadata().map_err(FetchError::Write)?.len();
-        let mut request = agent.get(url);
-        if have > 0 {
-            request = request.header(header::RANGE, format!("bytes={have}-"));
-        }
-        let response = request.call().map_err(|error| explain(error, limits))?;
+        let response = ask(&uri, have, limits)?;
         let at = match response.status().as_u16() {
             200 => 0,
             206 if range_start(response.headers()) == Some(have) => have,
-            206 | 416 => {
+            206 if have == 0 => return Err(FetchError::Part),
+            206 | 416 if have > 0 => {
                 file.set_len(0).map_err(FetchError::Write)?;
                 continue;
             }
@@ -104,14 +108,35 @@ pub(super) fn get(
     Err(FetchError::Broken { at })
 }
 
+/// Asks for a file from byte `have` on, of whom the server sends us to.
+fn ask(uri: &Uri, have: u64, limits: Limits) -> Result<Response<Body>, FetchError> {
+    let mut uri = uri.clone();
+    for _ in 0..=MAX_REDIRECTS {
+        let mut request = agent(&uri, limits)?.get(&uri);
+        if have > 0 {
+            request = request.header(header::RANGE, format!("bytes={have}-"));
+        }
+        let response = request.call().map_err(|error| explain(error, limits))?;
+        let location = response.headers().get(header::LOCATION);
+        uri = match (response.status().as_u16(), location) {
+            (301..=303 | 307 | 308, Some(location)) => {
+                redirect::target(&uri, &String::from_utf8_lossy(location.as_bytes()))?
+            }
+            _ => return Ok(response),
+        };
+    }
+    Err(FetchError::Redirects)
+}
+
 fn agent(uri: &Uri, limits: Limits) -> Result<Agent, FetchError> {
     let wait = Some(limits.timeout);
     let is_https = uri.scheme_str() == Some("https");
     let mut config = Agent::config_builder()
         .http_status_as_error(false)
-        .https_only(is_https)
         .proxy(proxy::of(uri).map_err(FetchError::Proxy)?)
-        .max_redirects(MAX_REDIRECTS)
+        // Each place has its own proxy.
+        .max_redirects(0)
+        .max_redirects_will_error(false)
         // A server may close a connection just when it is used again.
         .max_idle_connections(0)
         .user_agent(concat!("perfcollect/", env!("CARGO_PKG_VERSION")))
@@ -222,8 +247,8 @@ fn broke_off(error: &io::Error) -> bool {
 fn explain(error: ureq::Error, limits: Limits) -> FetchError {
     match error {
         ureq::Error::Timeout(_) => FetchError::Silent(limits.timeout),
-        ureq::Error::TooManyRedirects => FetchError::Redirects,
-        ureq::Error::RequireHttpsOnly(_) => FetchError::Downgrade,
+        ureq::Error::LargeResponseHeader(_, limit) => FetchError::Head(limit),
+        ureq::Error::Protocol(error) => FetchError::Answer(error.to_string()),
         ureq::Error::HostNotFound => {
             FetchError::Unreachable(io::Error::other("its name is not found"))
         }

@@ -66,7 +66,7 @@ impl Downloader {
         &self.sources
     }
 
-    /// Gets a module's debug file, unless it is there. `progress` is told of bytes there, and in all. Once `stop` says so it fails,
+    /// Gets a module's debug file, unless it is there, or in a cache. `progress` is told of bytes there, and in all. Once `stop` says so it fails,
     /// and what has come of the file is kept to go on later.
     ///
     /// # Errors
@@ -77,7 +77,12 @@ impl Downloader {
         mut progress: impl FnMut(u64, Option<u64>),
         stop: &dyn Fn() -> bool,
     ) -> Result<Outcome, DownloadError> {
-        for path in self.sources.cached(module) {
+        for path in self
+            .sources
+            .cached(module)
+            .into_iter()
+            .chain(module.places())
+        {
             if is_good(&path, module) {
                 return Ok(Outcome::Cached(path));
             }
@@ -118,7 +123,9 @@ impl Downloader {
     ) -> Result<Attempt, DownloadError> {
         let cache = self.sources.cache(layout).ok_or(CacheError::Nowhere)?;
         let partial = match Partial::open(cache, &entry.path, &entry.url) {
-            Err(busy @ CacheError::Busy) => return Ok(Attempt::failed(busy.to_string())),
+            Err(error @ (CacheError::Busy | CacheError::Entry { .. })) => {
+                return Ok(Attempt::failed(error.to_string()));
+            }
             other => other?,
         };
         let task = Task::Fetch {

@@ -14,8 +14,8 @@ use crate::view::archive;
 /// What a local file header of a zip begins with.
 const ZIP_MAGIC: [u8; 4] = *b"PK\x03\x04";
 
-/// The debug files a file asks for.
-#[derive(Debug, Serialize, Deserialize)]
+/// The debug files a file asks for: none, if it has all symbols.
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Wanted {
     /// Of these.
     pub modules: Vec<Module>,
@@ -33,6 +33,9 @@ pub(super) fn wanted(path: &Path, file: &File) -> Result<Wanted, String> {
     }
     let elf =
         ElfFile::open(file).map_err(|error| format!("neither a trace nor an ELF file: {error}"))?;
+    if elf.has_all_symbols().unwrap_or(false) {
+        return Ok(Wanted::default());
+    }
     let module = Module::of(path, &elf);
     let wanted = |module| Wanted {
         modules: vec![module],

@@ -14,6 +14,7 @@ mod inspect;
 mod module;
 mod privileges;
 mod proxy;
+mod redirect;
 mod server;
 mod sources;
 mod worker;

@@ -1,9 +1,10 @@
 //! What a debug file is asked for by.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use perfcollect_symbols::elf::ElfFile;
+use perfcollect_symbols::debug_file::Wanted;
+use perfcollect_symbols::elf::{DebugLink, ElfFile};
 use serde::{Deserialize, Serialize};
 
 /// Bytes of a build id: linkers make 8 to 20, a few tools up to 32. One byte is no identity.
@@ -36,6 +37,14 @@ impl BuildId {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl BuildId {
+    fn bytes(&self) -> Vec<u8> {
+        let digits = self.0.as_bytes().chunks(2);
+        let byte = |pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+        digits.filter_map(byte).collect()
     }
 }
 
@@ -90,6 +99,27 @@ impl Module {
             build_id,
             debug_link: None,
         }
+    }
+
+    /// Where its debug file is looked for on this machine, caches aside; nowhere, if only its build id is known.
+    #[must_use]
+    pub fn places(&self) -> Vec<PathBuf> {
+        let Ok(path) = std::path::absolute(&self.path) else {
+            return Vec::new();
+        };
+        let debug_link = self.debug_link.as_ref().map(|name| DebugLink {
+            name: name.clone().into_bytes(),
+            crc: 0,
+        });
+        let wanted = Wanted {
+            path: &path,
+            build_id: Some(&self.build_id.bytes()),
+            debug_link: debug_link.as_ref(),
+            directories: &[],
+            perf_cache: None,
+        };
+        let candidates = wanted.candidates().into_iter();
+        candidates.map(|candidate| candidate.path).collect()
     }
 
     /// Name of the file without its directory, if it can be one.

@@ -119,25 +119,38 @@ impl<'a> DebugFiles<'a> {
         };
         let linked_from: Vec<_> = linked_from.iter().flatten().map(PathBuf::as_path).collect();
         let places = link.candidates(&linked_from, &self.options.symbol_directories);
+        let told = self.notices.len();
         match self.search(&places, |file| link.take(&file)) {
             Some((_, common)) => sections.set_supplementary(common),
             None => self.notices.push(Notice::new(
                 format!(
-                    "{}: {}, where it has their names, is not there",
+                    "{}: {}, where it has their names, {}",
                     self.incomplete(),
-                    link.path.display()
+                    link.path.display(),
+                    self.lack(told)
                 ),
                 "install the package it is in, or give its directory with -symbols",
             )),
         }
     }
 
-    /// The sections of a split unit, from its own file.
-    pub(super) fn split_unit(&mut self, unit: &SplitUnit) -> Option<SplitSections> {
+    /// What is the matter with a part that was not found: whether something else was, since so many notices.
+    fn lack(&self, told: usize) -> &'static str {
+        match self.notices.len() > told {
+            true => "was not used",
+            false => "is not there",
+        }
+    }
+
+    /// The sections of a split unit, from its own file; or what is the matter with that.
+    pub(super) fn split_unit(&mut self, unit: &SplitUnit) -> Result<SplitSections, String> {
         let directories = &self.options.symbol_directories;
         let places = unit.candidates(self.file.clean_path(), directories);
+        let told = self.notices.len();
         let found = self.search(&places, |file| unit.take(&file));
-        found.map(|(_, sections)| sections)
+        let (_, sections) =
+            found.ok_or_else(|| format!("{} {}", unit.name.display(), self.lack(told)))?;
+        Ok(sections)
     }
 
     /// The first that `take` takes, where it was.
@@ -167,11 +180,12 @@ impl<'a> DebugFiles<'a> {
                     None => {
                         let path = place.path.display();
                         let notice = Notice::new(format!("{path} was not used: {why}"), "");
-                        self.notices.push(notice);
+                        if !self.notices.contains(&notice) {
+                            self.notices.push(notice);
+                        }
                     }
                 }
             }
-            self.notices.dedup();
             if let Some((place, taken)) = search.found {
                 return Some((place.path, taken));
             }

@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::path::PathBuf;
 
 use perfcollect_symbols::demangle::{demangle, demangle_bare};
 use perfcollect_symbols::dwarf::{
@@ -35,8 +34,8 @@ pub(super) struct Inlines {
 enum Fault {
     #[error(transparent)]
     Dwarf(#[from] DwarfError),
-    #[error("{} is not there", .0.display())]
-    Missing(PathBuf),
+    #[error("{0}")]
+    Missing(String),
 }
 
 /// An address that debug information is asked about.
@@ -134,7 +133,7 @@ pub(crate) fn with_inlined(
 /// The files of split units.
 struct SplitUnits<'s, 'a> {
     files: &'s mut DebugFiles<'a>,
-    /// The first that is not there.
+    /// The first that is not to be had.
     missing: Option<Fault>,
 }
 
@@ -148,10 +147,9 @@ impl<'s, 'a> SplitUnits<'s, 'a> {
 
     fn open(&mut self, unit: &SplitUnit) -> Option<SplitSections> {
         let sections = self.files.split_unit(unit);
-        if sections.is_none() && self.missing.is_none() {
-            self.missing = Some(Fault::Missing(unit.name.clone()));
-        }
         sections
+            .map_err(|why| self.missing.get_or_insert(Fault::Missing(why)))
+            .ok()
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::LIMIT;
 use crate::program::Program;
-use crate::server::{Request, Server, send, status};
+use crate::server::{Request, Server, send, send_from, status};
 use crate::support::run;
 
 /// How a server misbehaves, and what is said of it.
@@ -28,7 +28,7 @@ fn trickle(stream: &mut TcpStream, head: &str) {
     }
 }
 
-const MISBEHAVIOURS: [Misbehaviour; 15] = [
+const MISBEHAVIOURS: [Misbehaviour; 18] = [
     Misbehaviour {
         name: "another build",
         answer: |program, _, stream| {
@@ -88,6 +88,25 @@ const MISBEHAVIOURS: [Misbehaviour; 15] = [
         message: "more than 5 redirects",
     },
     Misbehaviour {
+        name: "a redirect to a file",
+        answer: |_, _, stream| {
+            status(stream, "302 Found", "Location: file:///etc/passwd\r\n");
+        },
+        message: "redirected to \"file:///etc/passwd\", which is no URL of http or https",
+    },
+    Misbehaviour {
+        name: "a part that was not asked for",
+        answer: |program, request, stream| {
+            let from = Some(1000);
+            let request = Request {
+                from,
+                ..request.clone()
+            };
+            send_from(&request, &program.debug, stream);
+        },
+        message: "a part was sent that was not asked for",
+    },
+    Misbehaviour {
         name: "no answer",
         answer: |_, _, _| thread::sleep(Duration::from_secs(30)),
         message: "no answer within 1 s (-timeout)",
@@ -103,7 +122,15 @@ const MISBEHAVIOURS: [Misbehaviour; 15] = [
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n");
             while stream.write_all(b"X: 0123456789\r\n").is_ok() {}
         },
-        message: "",
+        message: "the answer is not understood: http parse resulted in too many headers",
+    },
+    Misbehaviour {
+        name: "a large line in its head",
+        answer: |_, _, stream| {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nX: ");
+            while stream.write_all(&[b'x'; 4096]).is_ok() {}
+        },
+        message: "the head of the answer has more than ",
     },
     Misbehaviour {
         name: "a byte now and then",
@@ -126,7 +153,7 @@ const MISBEHAVIOURS: [Misbehaviour; 15] = [
     Misbehaviour {
         name: "another protocol",
         answer: |_, _, stream| drop(stream.write_all(b"220 ftp ready\r\n")),
-        message: "",
+        message: "the answer is not understood: ",
     },
 ];
 
