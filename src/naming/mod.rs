@@ -25,6 +25,7 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use gap::Gap;
 
+use perfcollect_symbols::in_turn;
 use perfcollect_symbols::perf_map::PerfMap;
 
 use crate::capture::Capture;
@@ -96,7 +97,10 @@ impl Source {
         let machine = &capture.machine;
         match self {
             Self::Kernel => kernel::name(frames, codes, capture, stop),
-            Self::Module(id) => elf::name(codes, machine.files().file(id), options, stop),
+            Self::Module(id) => {
+                let file = machine.files().file(id);
+                in_turn(|| elf::name(codes, file, options, stop))
+            }
             Self::Jit(id) => {
                 let process = &machine.process_rows()[id.index()];
                 let methods = &capture.recording.methods;

@@ -16,5 +16,7 @@ pub mod memory;
 mod newest;
 pub mod perf_map;
 pub mod table;
+mod turn;
 
 pub use binding::Aliases;
+pub use turn::in_turn;

@@ -9,10 +9,13 @@ use std::cell::Cell;
 use gimli::{EndianSlice, Error, Reader, ReaderOffsetId, RunTimeEndian};
 
 use super::DwarfError;
+use crate::turn;
 
 /// Most reads of one file, for all its addresses together: a second or two. 300 addresses in the 18 MB that this program has take 4.4
 /// million.
 const MAX_WORK: i64 = if cfg!(test) { 1 << 20 } else { 1 << 26 };
+/// What of it a file may take that is not large.
+const MAX_SMALL_WORK: i64 = MAX_WORK / 8;
 /// What keeping something counts, a few dozen bytes of memory: all that is kept of a file stays within some 500 MB.
 pub(super) const WORK_OF_KEEPING: u64 = 8;
 /// Bytes that count as much as a read where they are searched or copied.
@@ -23,12 +26,15 @@ const BYTES_PER_READ: usize = 16;
 pub(super) struct Guard {
     /// Below 0 once it was too much.
     left: Cell<i64>,
+    /// Whether more than [`MAX_SMALL_WORK`] was allowed.
+    is_large: Cell<bool>,
 }
 
 impl Default for Guard {
     fn default() -> Self {
         Self {
-            left: Cell::new(MAX_WORK),
+            left: Cell::new(MAX_SMALL_WORK),
+            is_large: Cell::new(false),
         }
     }
 }
@@ -59,6 +65,17 @@ impl Guard {
     #[inline]
     fn allows(&self, work: u64) -> bool {
         let left = self.left.get().saturating_sub_unsigned(work);
+        self.left.set(left);
+        left >= 0 || self.allows_more()
+    }
+
+    #[cold]
+    fn allows_more(&self) -> bool {
+        if self.is_large.replace(true) {
+            return false;
+        }
+        turn::take(turn::LARGE);
+        let left = self.left.get().saturating_add(MAX_WORK - MAX_SMALL_WORK);
         self.left.set(left);
         left >= 0
     }

@@ -9,6 +9,7 @@ use object::read::{CompressedData, CompressionFormat};
 use super::ElfError;
 use super::headers::{Headers, Section};
 use super::source::Source;
+use crate::turn;
 
 pub(super) fn check_size(what: &'static str, size: u64, limit: u64) -> Result<(), ElfError> {
     if size > limit {
@@ -44,6 +45,7 @@ pub(super) fn section_data(
     }
     .ok_or_else(|| damaged("compression header cut off"))?;
     check_size(what, uncompressed_size, limit)?;
+    turn::take(uncompressed_size);
     let format = match kind {
         raw::ELFCOMPRESS_ZLIB => CompressionFormat::Zlib,
         raw::ELFCOMPRESS_ZSTD => CompressionFormat::Zstandard,

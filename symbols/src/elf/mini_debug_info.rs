@@ -2,13 +2,14 @@
 //!
 //! Format: xz; GDB manual, "Debugging information in a special section". Fedora and its kin put it into all they build.
 
-use std::io::Read;
+use std::io::{self, Read};
 
 use lzma_rust2::XzReader;
 
 use super::headers::Headers;
 use super::source::Source;
 use super::{ElfError, check_size, section_data};
+use crate::turn;
 
 const WHAT: &str = ".gnu_debugdata";
 /// Most compressed bytes; a large library has 1 MB.
@@ -17,6 +18,17 @@ const MAX_COMPRESSED_BYTES: u64 = 32 << 20;
 const MAX_BYTES: u64 = 128 << 20;
 /// What decompression may take besides: `xz -9` asks for 64 MiB, the default for 8.
 const MAX_DICTIONARY_KIB: u32 = 80 << 10;
+
+/// Decompressed bytes are counted as they come: how many there are is told by nobody before.
+struct Counted<R>(R);
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.0.read(buffer)?;
+        turn::take(read as u64);
+        Ok(read)
+    }
+}
 
 /// The file, if there is one. Its sections have the addresses of this one's.
 pub(super) fn read(source: Source<'_>, headers: &Headers) -> Result<Option<Vec<u8>>, ElfError> {
@@ -29,8 +41,7 @@ pub(super) fn read(source: Source<'_>, headers: &Headers) -> Result<Option<Vec<u
     let compressed = section_data(source, headers, section, WHAT, MAX_COMPRESSED_BYTES)?;
     let reader = XzReader::new_mem_limit(&*compressed, false, MAX_DICTIONARY_KIB);
     let mut bytes = Vec::new();
-    reader
-        .take(MAX_BYTES + 1)
+    Counted(reader.take(MAX_BYTES + 1))
         .read_to_end(&mut bytes)
         .map_err(|error| ElfError::Damaged {
             what: WHAT,
