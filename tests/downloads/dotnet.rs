@@ -297,6 +297,22 @@ fn programs_of_native_aot_have_their_names_from_their_debug_file() {
             "{inside} of {}",
             with.summary.samples
         );
+        // The debug file lies beside the program by now.
+        assert!(inlined_at_start(&program, &file, &[]) > 5);
+        assert_eq!(inlined_at_start(&program, &file, &["-noinline"]), 0);
         println!("{:?}", names(&with, name));
     }
+}
+
+/// Functions of C++ that are shown as inlined, in captures of how a program starts: there the runtime works.
+fn inlined_at_start(program: &Program, file: &Path, options: &[&str]) -> usize {
+    let script = "for i in 1 2 3 4 5 6 7 8; do $0 --mode chain --seconds 0.01; done";
+    let command = ["--", "sh", "-c", script, file.to_str().unwrap()];
+    let fixed = ["collect", "trace", "-quiet", "-freq", "5000"];
+    let folder = tempfile::tempdir().unwrap();
+    let mut collect = program.command([&fixed, options, &command].concat());
+    run(collect.current_dir(&folder), LIMIT).expect_success();
+    let saved = Saved::open(folder, "trace");
+    let is_inlined = |frame: &&String| frame.contains('(') && frame.ends_with("_[i]");
+    saved.stacks.keys().flatten().filter(is_inlined).count()
 }

@@ -10,15 +10,19 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::element::Cursor;
-use super::schema::{self, Column, MAX_TABLES, TABLES};
+use super::schema;
+use streams::Streams;
+use tables::{Tables, decode};
 
-const MAGIC: &[u8] = b"BSJB";
+pub use tables::Token;
+
+mod streams;
+mod tables;
+
 /// Longest name of a type or method; the runtime takes 1 023 bytes.
 const MAX_NAME_BYTES: usize = 1024;
 /// Types nested in each other; compilers nest a handful.
 const MAX_NESTING: usize = 16;
-/// Streams are a handful.
-const MAX_STREAMS: u16 = 32;
 
 /// The metadata of a module.
 #[derive(Debug)]
@@ -27,27 +31,7 @@ pub struct Metadata {
     strings: Range<usize>,
     blobs: Range<usize>,
     guids: Range<usize>,
-    tables: Vec<Table>,
-    rows: [u32; MAX_TABLES],
-    /// Which places are four bytes wide: in the heap of strings, GUIDs, blobs.
-    wide_heaps: u8,
-    nested_is_sorted: bool,
-}
-
-/// Where the rows of a table are.
-#[derive(Clone, Copy, Debug, Default)]
-struct Table {
-    at: usize,
-    row_bytes: usize,
-}
-
-/// A row of one of several tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Token {
-    /// The table.
-    pub(super) table: u8,
-    /// The row, from 1 on.
-    pub(super) row: u32,
+    tables: Tables,
 }
 
 /// A method.
@@ -77,46 +61,12 @@ impl Metadata {
     #[must_use]
     pub fn open(bytes: Vec<u8>) -> Option<Self> {
         let streams = Streams::read(&bytes)?;
-        let mut header = Cursor(bytes.get(streams.tables.clone())?);
-        header.take(6)?;
-        let wide_heaps = header.byte()?;
-        header.byte()?;
-        let present = u64::from_le_bytes(header.array()?);
-        let sorted = u64::from_le_bytes(header.array()?);
-        let mut rows = [0; MAX_TABLES];
-        for (table, rows) in rows.iter_mut().enumerate() {
-            if present >> table & 1 != 0 {
-                *rows = u32::from_le_bytes(header.array()?);
-            }
-        }
-        if wide_heaps & 0x40 != 0 {
-            header.take(4)?;
-        }
-        // Edited metadata counts methods through one more table; only debuggers make such.
-        if *rows.get(usize::from(schema::METHOD_PTR))? != 0 {
-            return None;
-        }
-        let mut at = streams.tables.end - header.0.len();
-        let mut tables = Vec::with_capacity(TABLES.len());
-        for (columns, &count) in TABLES.iter().zip(&rows) {
-            let row_bytes = columns
-                .iter()
-                .map(|column| width(*column, wide_heaps, &rows))
-                .sum();
-            tables.push(Table { at, row_bytes });
-            at = at.checked_add(row_bytes.checked_mul(count as usize)?)?;
-        }
-        if at > streams.tables.end {
-            return None;
-        }
+        let tables = Tables::open(&bytes, streams.tables)?;
         Some(Self {
             strings: streams.strings,
             blobs: streams.blobs,
             guids: streams.guids,
             tables,
-            rows,
-            wide_heaps,
-            nested_is_sorted: sorted >> schema::NESTED_CLASS & 1 != 0,
             bytes: bytes.into(),
         })
     }
@@ -151,13 +101,13 @@ impl Metadata {
     /// Referenced assemblies.
     #[must_use]
     pub fn assembly_refs(&self) -> u32 {
-        self.rows(schema::ASSEMBLY_REF)
+        self.tables.rows(schema::ASSEMBLY_REF)
     }
 
     /// Methods.
     #[must_use]
     pub fn methods(&self) -> u32 {
-        self.rows(schema::METHOD_DEF)
+        self.tables.rows(schema::METHOD_DEF)
     }
 
     /// A method.
@@ -175,7 +125,7 @@ impl Metadata {
     #[must_use]
     pub fn owner_of(&self, method: u32) -> Option<u32> {
         let first = |row| self.cell(schema::TYPE_DEF, row, 5);
-        let (mut low, mut high) = (0, self.rows(schema::TYPE_DEF));
+        let (mut low, mut high) = (0, self.tables.rows(schema::TYPE_DEF));
         while low < high {
             let middle = low + (high - low) / 2;
             if first(middle + 1)? <= method {
@@ -257,9 +207,9 @@ impl Metadata {
     /// The type that another is nested in.
     fn encloser(&self, nested: u32) -> Option<u32> {
         let table = schema::NESTED_CLASS;
-        let rows = self.rows(table);
+        let rows = self.tables.rows(table);
         let at = |row| self.cell(table, row, 0);
-        let found = if self.nested_is_sorted {
+        let found = if self.tables.nested_is_sorted {
             let (mut low, mut high) = (0, rows);
             while low < high {
                 let middle = low + (high - low) / 2;
@@ -276,25 +226,8 @@ impl Metadata {
         self.cell(table, found?, 1)
     }
 
-    fn rows(&self, table: u8) -> u32 {
-        self.rows.get(usize::from(table)).copied().unwrap_or(0)
-    }
-
-    /// What is in a column of a row; rows count from 1.
     fn cell(&self, table: u8, row: u32, column: usize) -> Option<u32> {
-        let columns = TABLES.get(usize::from(table))?;
-        let place = self.tables.get(usize::from(table))?;
-        let index = row
-            .checked_sub(1)
-            .filter(|index| *index < self.rows(table))?;
-        let width = |column: &Column| width(*column, self.wide_heaps, &self.rows);
-        let within: usize = columns.get(..column)?.iter().map(width).sum();
-        let at = place.at + index as usize * place.row_bytes + within;
-        let bytes = self.bytes.get(at..)?;
-        Some(match width(columns.get(column)?) {
-            2 => u16::from_le_bytes(*bytes.first_chunk()?).into(),
-            _ => u32::from_le_bytes(*bytes.first_chunk()?),
-        })
+        self.tables.cell(&self.bytes, table, row, column)
     }
 
     fn string(&self, at: u32) -> Option<Cow<'_, str>> {
@@ -310,73 +243,5 @@ impl Metadata {
         let mut from = Cursor(heap.get(at as usize..)?);
         let len = from.number()?;
         from.take(len as usize)
-    }
-}
-
-fn width(column: Column, wide_heaps: u8, rows: &[u32; MAX_TABLES]) -> usize {
-    let count = |table: u8| rows.get(usize::from(table)).copied().unwrap_or(0);
-    let is_wide = match column {
-        Column::U16 => false,
-        Column::U32 => true,
-        Column::String => wide_heaps & 1 != 0,
-        Column::Guid => wide_heaps & 2 != 0,
-        Column::Blob => wide_heaps & 4 != 0,
-        Column::Row(table) => count(table) >= 1 << 16,
-        Column::Coded(bits, tables) => tables.iter().any(|table| count(*table) >= 1 << (16 - bits)),
-    };
-    if is_wide { 4 } else { 2 }
-}
-
-/// The row that a coded number stands for; 0 is none.
-fn decode(column: Column, value: u32) -> Option<Token> {
-    let Column::Coded(bits, tables) = column else {
-        return None;
-    };
-    let table = tables.get((value & ((1 << bits) - 1)) as usize)?;
-    let row = value >> bits;
-    (row > 0).then_some(Token { table: *table, row })
-}
-
-/// Where the streams are that are read.
-struct Streams {
-    tables: Range<usize>,
-    strings: Range<usize>,
-    blobs: Range<usize>,
-    guids: Range<usize>,
-}
-
-impl Streams {
-    fn read(bytes: &[u8]) -> Option<Self> {
-        let mut header = Cursor(bytes);
-        if header.take(4)? != MAGIC {
-            return None;
-        }
-        header.take(8)?;
-        let version_bytes = u32::from_le_bytes(header.array()?);
-        header.take(usize::try_from(version_bytes).ok()?)?;
-        header.take(2)?;
-        let count = u16::from_le_bytes(header.array()?);
-        let (mut tables, mut strings, mut blobs, mut guids) = (None, 0..0, 0..0, 0..0);
-        for _ in 0..count.min(MAX_STREAMS) {
-            let [offset, size] = [header.array()?, header.array()?].map(u32::from_le_bytes);
-            let (offset, size) = (offset as usize, size as usize);
-            let range = offset..offset.checked_add(size)?;
-            bytes.get(range.clone())?;
-            let end = memchr::memchr(0, header.0)?;
-            let name = header.take((end + 4) & !3)?;
-            match name.get(..end)? {
-                b"#~" | b"#-" => tables = Some(range),
-                b"#Strings" => strings = range,
-                b"#Blob" => blobs = range,
-                b"#GUID" => guids = range,
-                _ => {}
-            }
-        }
-        Some(Self {
-            tables: tables?,
-            strings,
-            blobs,
-            guids,
-        })
     }
 }

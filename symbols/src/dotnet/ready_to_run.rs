@@ -12,33 +12,27 @@
 
 use std::sync::Arc;
 
-use super::element::Cursor;
 use super::metadata::Metadata;
 use super::native_format::{Array, number, table_entries};
 use super::pe::{Directory, PeImage};
 use super::runtime_functions::RuntimeFunctions;
-use super::signature::{self, Names};
+use super::signature;
 use super::type_name::{self, arity, push_arguments};
 use crate::memory::Memory;
+use instance::Instance;
+use sections::Sections;
 
-const MAGIC: u32 = 0x0052_5452;
+mod instance;
+mod sections;
+
 const METHODS: u32 = 103;
 const THUNKS: u32 = 106;
 const INSTANCES: u32 = 109;
 const MANIFEST: u32 = 112;
 const COMPONENTS: u32 = 115;
 const MVIDS: u32 = 118;
-const MAX_SECTIONS: u32 = 256;
 const MAX_SECTION_BYTES: usize = 64 << 20;
 const MAX_COMPONENTS: usize = 4096;
-/// Flags of an instance's signature.
-const HAS_INSTANTIATION: u32 = 0x04;
-const HAS_SLOT: u32 = 0x08;
-const IS_MEMBER_REF: u32 = 0x10;
-const IS_CONSTRAINED: u32 = 0x20;
-const HAS_OWNER: u32 = 0x40;
-const HAS_MODULE: u32 = 0x80;
-const MAX_ARGUMENTS: u32 = 64;
 
 /// What an assembly that an image refers to is known by.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,7 +159,7 @@ impl ReadyToRun {
         let instances = table_entries(&self.instances).into_iter();
         let instances: Vec<_> = instances
             .filter_map(|at| {
-                let bytes = self.instance(at, false)?.bytes;
+                let bytes = Instance::read(self, at, false)?.bytes;
                 let (function, _) = first_function(&self.instances, at.checked_add(bytes)?)?;
                 Some((function, Entry::Instance(u32::try_from(at).ok()?)))
             })
@@ -200,7 +194,7 @@ impl ReadyToRun {
                 let metadata = self.metadata(module)?;
                 Self::method_name(metadata, row, &[], &[])
             }
-            Entry::Instance(at) => self.instance(at as usize, true)?.name,
+            Entry::Instance(at) => Instance::read(self, at as usize, true)?.name,
         }
     }
 
@@ -240,60 +234,6 @@ impl ReadyToRun {
         })
     }
 
-    /// The instance whose signature is at a place, with or without its name.
-    fn instance(&self, at: usize, is_named: bool) -> Option<Instance> {
-        let bytes = self.instances.get(at..)?;
-        let mut input = Cursor(bytes);
-        let flags = input.number()?;
-        if flags & (HAS_SLOT | IS_CONSTRAINED) != 0 {
-            return None;
-        }
-        let module = match flags & HAS_MODULE {
-            0 => 0,
-            _ => self.module_of_index(input.number()?)?,
-        };
-        let context = Context {
-            image: self,
-            module,
-            is_named,
-        };
-        let mut of_type = Vec::new();
-        // The row is one of the module that the type is of.
-        let mut row_module = Some(module);
-        if flags & HAS_OWNER != 0 {
-            let owner = signature::Owner::read(input.0, &context)?;
-            input.take(owner.bytes)?;
-            of_type = owner.arguments;
-            if let Some(index) = owner.module {
-                row_module = self.module_of_index(index);
-            }
-        }
-        let row = input.number()?;
-        let mut of_method = Vec::new();
-        if flags & HAS_INSTANTIATION != 0 {
-            let count = input.number()?;
-            if count > MAX_ARGUMENTS {
-                return None;
-            }
-            for _ in 0..count {
-                let (argument, taken) = signature::type_name(input.0, &context)?;
-                input.take(taken)?;
-                of_method.push(argument);
-            }
-        }
-        let taken = bytes.len() - input.0.len();
-        let name = || {
-            if flags & IS_MEMBER_REF != 0 {
-                return None;
-            }
-            Self::method_name(self.metadata(row_module?)?, row, &of_type, &of_method)
-        };
-        Some(Instance {
-            bytes: taken,
-            name: is_named.then(name).flatten(),
-        })
-    }
-
     /// A module by the index in a signature. In a composite image the manifest counts from 2; elsewhere nothing is known
     /// to refer to other modules, and such signatures have no name.
     fn module_of_index(&self, index: u32) -> Option<u32> {
@@ -304,78 +244,9 @@ impl ReadyToRun {
     }
 }
 
-/// What a signature of an instance says.
-struct Instance {
-    bytes: usize,
-    name: Option<PrecompiledName>,
-}
-
-/// What the numbers of an instance's signature stand for.
-struct Context<'a> {
-    image: &'a ReadyToRun,
-    module: u32,
-    is_named: bool,
-}
-
-impl Names for Context<'_> {
-    fn metadata(&self) -> Option<&Metadata> {
-        self.image.metadata(self.module)
-    }
-
-    fn argument(&self, _: bool, _: u32) -> Option<&str> {
-        None
-    }
-
-    fn runtime_type(&self, _: u64, _: bool) -> Option<String> {
-        None
-    }
-
-    fn module(&self, index: u32) -> Option<&Metadata> {
-        self.image.metadata(self.image.module_of_index(index)?)
-    }
-
-    fn is_spelled(&self) -> bool {
-        self.is_named
-    }
-}
-
 /// The position of a method's first function, from its entry.
 fn first_function(bytes: &[u8], at: usize) -> Option<(u32, usize)> {
     let (id, end) = number(bytes, at)?;
     // The rest tells what must be ready before the method may run.
     Some((if id & 1 != 0 { id >> 2 } else { id >> 1 }, end))
-}
-
-/// The sections of an image, or of one assembly of it.
-struct Sections(Vec<(u32, Directory)>);
-
-impl Sections {
-    fn read(image: &impl Memory, address: u32, has_mark: bool) -> Option<Self> {
-        let address = u64::from(address);
-        let mut at = address;
-        if has_mark {
-            if image.u32(address)? != MAGIC {
-                return None;
-            }
-            at += 8;
-        }
-        let count = image.u32(at + 4)?;
-        if count > MAX_SECTIONS {
-            return None;
-        }
-        let sections = (0..u64::from(count)).map(|index| {
-            let entry = at + 8 + index * 12;
-            let directory = Directory {
-                address: image.u32(entry + 4)?,
-                size: image.u32(entry + 8)?,
-            };
-            Some((image.u32(entry)?, directory))
-        });
-        sections.collect::<Option<_>>().map(Self)
-    }
-
-    fn get(&self, kind: u32) -> Option<Directory> {
-        let found = self.0.iter().find(|(of, _)| *of == kind);
-        found.map(|(_, directory)| *directory)
-    }
 }

@@ -132,3 +132,33 @@ fn link_section(source: Source<'_>, headers: &Headers, name: &'static str) -> Op
     let section = headers.sections.iter().find(is_link)?;
     source.read_exact(name, section.offset, section.size).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A note, padded.
+    fn note(kind: u32, name: &[u8], contents: &[u8]) -> Vec<u8> {
+        let words = [name.len() as u32, contents.len() as u32, kind];
+        let mut note: Vec<u8> = words.into_iter().flat_map(u32::to_ne_bytes).collect();
+        for part in [name, contents] {
+            note.extend(part);
+            note.resize(note.len().next_multiple_of(4), 0);
+        }
+        note
+    }
+
+    #[test]
+    fn the_build_id_is_found_among_other_notes() {
+        let id = [7; 20];
+        let others = [note(3, b"Xen\0", &[1; 5]), note(1, b"GNU\0", &[2; 16])].concat();
+        let all = [others.clone(), note(3, b"GNU\0", &id)].concat();
+        assert_eq!(build_id_of_notes(&all), Some(id.to_vec()));
+        for cut in others.len()..all.len() {
+            assert_eq!(build_id_of_notes(&all[..cut]), None, "{cut}");
+        }
+        for bad in [&[][..], &[8; MAX_BUILD_ID_BYTES + 1]] {
+            assert_eq!(build_id_of_notes(&note(3, b"GNU\0", bad)), None);
+        }
+    }
+}

@@ -87,6 +87,26 @@ fn zero_addresses_are_a_restriction() {
 }
 
 #[test]
+fn the_first_symbol_of_a_name_counts_and_no_more_is_read() {
+    struct Fails;
+    impl std::io::Read for Fails {
+        fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
+            Err(std::io::Error::other("read too far"))
+        }
+    }
+    let text: &[u8] =
+        b"nonsense\n1000 D _stext\n2000 T _stext_not\n2800 T name\t[mod]\n3000 T name\n";
+    let find = |name: &[u8]| {
+        let rest = std::io::BufReader::new(std::io::Read::chain(text, Fails));
+        address_of(name, rest).map_err(|error| error.to_string())
+    };
+    assert_eq!(find(b"_stext"), Ok(Some(0x1000)));
+    assert_eq!(find(b"name"), Ok(Some(0x2800)));
+    assert_eq!(find(b"_ste"), Err("read too far".to_owned()));
+    assert_eq!(address_of(b"_ste", text).unwrap(), None);
+}
+
+#[test]
 fn bad_lines_are_counted() {
     let text: &[u8] = b"nonsense\nffff T\nxyz T a\n1000 TT a\n1000 T a [mod\n1000 T good\n\n";
     let symbols = KernelSymbols::read(text).unwrap();
