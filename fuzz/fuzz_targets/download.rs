@@ -21,6 +21,8 @@ fuzz_target!(|data: &[u8]| {
             Path::new(&name).components().collect::<Vec<_>>()[..],
             [Component::Normal(_)]
         ));
+        let places = module.places();
+        assert!(places.iter().all(|path| path.is_absolute()));
         for path in Sources::new(&[]).cached(&module) {
             assert!(path.components().all(|part| part != Component::ParentDir));
             assert!(path.to_string_lossy().contains(id));

@@ -65,4 +65,14 @@ mod tests {
         let said = redirected("https://a/x", "http://a/x").unwrap_err();
         assert_eq!(said, "redirected from https to http");
     }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_leads_to_http_or_nowhere(location in ".{0,40}") {
+            let from = "https://a:9/x/y".parse().unwrap();
+            if let Ok(to) = target(&from, &location) {
+                proptest::prop_assert_eq!(to.scheme_str(), Some("https"));
+            }
+        }
+    }
 }
