@@ -43,3 +43,8 @@ fn print(
         "\nFlame graph: unzip -p '{path}' '{entry}' > flamegraph.svg, then open it in a browser"
     )
 }
+
+/// A number and what it is a number of.
+fn count(number: u64, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::io::{self, Write};
 use std::path::Path;
 
+use super::count;
 use super::hot_path::Step;
 use crate::output::label;
 use crate::output::sanitize::{cut, shell_word, terminal};
@@ -35,15 +36,14 @@ pub fn summary(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
     if has_samples {
         writeln!(
             out,
-            "{} samples of {} in {seconds:.1} s: {} in {} process{}",
-            summary.samples,
+            "{} of {} in {seconds:.1} s: {} in {}",
+            count(summary.samples, "sample", "samples"),
             terminal(&info.event),
             match info.is_of_time() {
                 true => format!("{:.1} ms of CPU time", summary.cpu_ms),
                 false => format!("no time, each counts as {} ms", info.period_ns as f64 / 1e6),
             },
-            summary.process_count,
-            if summary.process_count == 1 { "" } else { "es" }
+            count(summary.process_count, "process", "processes")
         )?;
     } else {
         writeln!(out, "no samples, only events, in {seconds:.1} s")?;
@@ -210,11 +210,7 @@ fn machine(info: &CaptureInfo) -> String {
         kernel => format!("Linux {}", short(kernel)),
     };
     let machine = (!info.machine.is_empty()).then(|| short(&info.machine));
-    let cpus = match info.cpus {
-        0 => None,
-        1 => Some("1 CPU".into()),
-        cpus => Some(format!("{cpus} CPUs")),
-    };
+    let cpus = (info.cpus > 0).then(|| count(info.cpus.into(), "CPU", "CPUs"));
     let parts = [Some(kernel), machine, cpus];
     let parts: Vec<_> = parts.into_iter().flatten().collect();
     parts.join(", ")
@@ -270,24 +266,31 @@ fn names(summary: &Summary) -> String {
 }
 
 fn losses(losses: &Losses, start_ns: u64) -> String {
+    const RECORDS: [&str; 2] = ["record", "records"];
+    const SAMPLES: [&str; 2] = ["sample", "samples"];
     let counts = [
-        (losses.lost_records, "records dropped by the kernel"),
-        (losses.lost_samples, "samples dropped by the kernel"),
-        (losses.unattributed, "samples of unknown processes"),
-        (losses.malformed_records, "records malformed"),
-        (losses.late_records, "records late"),
+        (losses.lost_records, RECORDS, "dropped by the kernel"),
+        (losses.lost_samples, SAMPLES, "dropped by the kernel"),
+        (losses.unattributed, SAMPLES, "of unknown processes"),
+        (losses.malformed_records, RECORDS, "malformed"),
+        (losses.late_records, RECORDS, "late"),
     ];
+    let counts = counts.into_iter().filter(|(number, ..)| *number > 0);
+    let counts = counts.map(|(number, [one, many], what)| {
+        let number = count(number, one, many);
+        format!("{number} {what}")
+    });
     let pauses = losses.pauses.range().map(|(first, last)| {
         let seconds = |time: Nanos| time.0.saturating_sub(start_ns) as f64 / 1e9;
         format!(
-            "{:.2} s of all CPUs in {} times throttled from +{:.1} s to +{:.1} s",
+            "{:.2} s of all CPUs, throttled {} from +{:.1} s to +{:.1} s",
             losses.pauses.paused_ns() as f64 / 1e9,
-            losses.pauses.times(),
+            count(losses.pauses.times(), "time", "times"),
             seconds(first),
             seconds(last)
         )
     });
-    let parts: Vec<String> = nonzero(&counts, "").into_iter().chain(pauses).collect();
+    let parts: Vec<String> = counts.chain(pauses).collect();
     match parts.is_empty() {
         true => "nothing".to_owned(),
         false => parts.join(", "),
@@ -303,18 +306,14 @@ fn events(processes: &[ProcessEvents]) -> Option<String> {
         (sum(|process| process.without_stack), "without their stack"),
     ];
     let cut = processes.iter().filter(|process| !process.cut.is_empty());
-    let cut = match cut.count() {
-        0 => None,
-        1 => Some("1 stream ends early".to_owned()),
-        cut => Some(format!("{cut} streams end early")),
-    };
+    let cut = cut.count() as u64;
+    let cut = (cut > 0).then(|| count(cut, "stream ends early", "streams end early"));
     let missing: Vec<String> = nonzero(&lost, "").into_iter().chain(cut).collect();
-    let plural = if processes.len() == 1 { "" } else { "es" };
     (!processes.is_empty()).then(|| {
         format!(
-            "{} of {} .NET process{plural}; {}",
+            "{} of {}; {}",
             sum(|process| process.events),
-            processes.len(),
+            count(processes.len() as u64, ".NET process", ".NET processes"),
             match missing.is_empty() {
                 true => "none lost".to_owned(),
                 false => missing.join(", "),

@@ -69,8 +69,9 @@ pub(crate) fn expect_same_table_of_collections(trace: &Path, nettrace: &Path) ->
         assert!(tables.text.contains("\nno collections"), "{}", tables.text);
         return None;
     }
+    let plural = if gc["gcs"] == 1 { "" } else { "s" };
     let counted = format!(
-        "{} collections (gen0 {}, gen1 {}, gen2 {}), paused ",
+        "{} collection{plural} (gen0 {}, gen1 {}, gen2 {}), paused ",
         gc["gcs"], gc["gen0"], gc["gen1"], gc["gen2"]
     );
     assert!(tables.text.contains(&counted), "{counted}\n{}", tables.text);
@@ -86,6 +87,9 @@ pub(crate) fn expect_same_table_of_collections(trace: &Path, nettrace: &Path) ->
         ROUNDING,
         "at most",
     );
+    let (_, paused) = tables.text.split_once("\n% Time paused").unwrap();
+    let percent = number_of(paused.split_whitespace().nth(3).unwrap());
+    assert!((0.0..=100.0).contains(&percent), "{}", tables.text);
     let rows = gc["list"].as_array().unwrap();
     let ours = collections(&tables, COLLECTIONS);
     assert_eq!(ours.len(), rows.len());

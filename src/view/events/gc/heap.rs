@@ -83,6 +83,8 @@ pub(super) struct Heap {
     for_gc: Option<Suspension>,
     for_step: Option<Suspension>,
     ticks: [u64; 2],
+    /// Whether the ticks of allocation came.
+    pub(super) has_ticks: bool,
     heaps: usize,
     /// Heaps that the runtime said first it has.
     pub(super) count: Option<u64>,
@@ -146,6 +148,7 @@ impl Heap {
             RESTARTED => self.restarted(event),
             TICK => {
                 let is_other = field("AllocationKind") != 0;
+                self.has_ticks = true;
                 let ticks = &mut self.ticks[usize::from(is_other)];
                 *ticks = sum([*ticks, field("AllocationAmount64")]);
             }
@@ -268,10 +271,15 @@ impl Heap {
         self.paused_ns.saturating_sub(sum(pauses))
     }
 
-    /// From the first pause of a complete collection to when it was told what the last has left.
+    /// From the first pause of a complete collection to when it was told what the last has left, or the end of its pause if that
+    /// is later. PerfView ends before that pause does, which is more than all of the time where the program is held up there.
     pub(super) fn span_ns(&self) -> Option<u64> {
         let first = self.complete().next()?;
-        Some(self.told?.0.saturating_sub(first.pause_start.0))
+        let pause_ends = self
+            .complete()
+            .map(|row| sum([row.pause_start.0, row.pause_ns]));
+        let end = pause_ends.chain([self.told?.0]).max()?;
+        Some(end.saturating_sub(first.pause_start.0))
     }
 }
 

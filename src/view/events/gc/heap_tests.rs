@@ -2,7 +2,10 @@ use std::sync::Arc;
 
 use super::*;
 use crate::dotnet::nettrace::{Activity, EventKind};
-use crate::trace::Pid;
+use crate::output::summary::Summary;
+use crate::trace::{Pid, Trace};
+use crate::view::events::Processes;
+use crate::view::events::gc::print_heap;
 
 /// An event at so many microseconds, that holds these numbers.
 fn event(id: u32, time: u64, thread: i32, words: &[u32]) -> RuntimeEvent {
@@ -157,4 +160,62 @@ fn heaps_tell_of_a_background_collection_when_it_has_ended() {
         (PER_HEAP, 12, 1, &[9; 100]),
     ]);
     assert_eq!([0, 1].map(|row| heap.rows[row].heaps.len()), [3, 1]);
+}
+
+/// What the tables of a heap say.
+fn printed(heap: &Heap) -> String {
+    let processes = Processes::new(&Summary::new(&Trace::default()));
+    let mut text = Vec::new();
+    print_heap(heap, None, &processes, &mut text).unwrap();
+    String::from_utf8(text).unwrap()
+}
+
+/// PerfView has neither a row for it nor anything of it in its sums.
+#[test]
+fn a_collection_that_has_not_ended_is_told_of_and_in_no_table() {
+    let mut heap = heap(&[
+        (SUSPEND, 2, 1, &[1, 0]),
+        (START, 3, 1, &[71, 2, 0, 1]),
+        (RESTARTED, 4, 1, &[]),
+    ]);
+    let text = printed(&heap);
+    assert_eq!(
+        text,
+        "no collections that ended, 1 had begun when its events end\n"
+    );
+    for (id, time, words) in [
+        (SUSPEND, 12, &[1, 0][..]),
+        (START, 13, &[72, 1, 0, 0]),
+        (END, 14, &[72, 1]),
+        (HEAP_STATS, 15, &[0; 27]),
+        (RESTARTED, 16, &[]),
+    ] {
+        heap.take(&event(id, time, 2, words));
+    }
+    let text = printed(&heap);
+    let counted = "1 collection (gen0 0, gen1 1, gen2 0), paused 0.003 ms";
+    assert!(text.starts_with(counted), "{text}");
+    assert!(text.contains("\n1 more had not ended "), "{text}");
+    assert!(text.contains("\n    72 ") && !text.contains("\n    71 "));
+    assert!(text.contains("\nno allocation ticks "), "{text}");
+}
+
+/// As a machine with other work sent it: the threads went on long after it was told what is left.
+#[test]
+fn no_more_than_all_of_the_time_is_paused() {
+    let heap = heap(&[
+        (TICK, 1, 1, &[70, 0, 70 << 16, 0, 0]),
+        (SUSPEND, 10, 1, &[1, 0]),
+        (START, 20, 1, &[1, 0, 0, 0]),
+        (END, 30, 1, &[1, 0]),
+        (HEAP_STATS, 35, 1, &[0; 27]),
+        (RESTARTED, 90, 1, &[]),
+    ]);
+    assert_eq!(heap.span_ns(), Some(80_000));
+    let text = printed(&heap);
+    assert!(
+        text.contains("\n% Time paused for Garbage Collection: 100.0 of the "),
+        "{text}"
+    );
+    assert!(!text.contains("no allocation ticks"), "{text}");
 }

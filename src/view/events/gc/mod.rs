@@ -14,7 +14,7 @@ use std::io::{self, Write};
 use super::columns::decimals;
 use super::{CpuSample, Processes, is_of_runtime, sum};
 use crate::trace::{Pid, RuntimeEvent};
-use crate::view::ViewError;
+use crate::view::{ViewError, count};
 use cpu::CpuTime;
 use heap::Heap;
 use rollup::Rollup;
@@ -36,7 +36,16 @@ fn print_heap(
             "no collections, or their events were not asked for (keyword gc)"
         );
     }
-    let rows = rows(heap, cpu, processes);
+    // What a row is compared with may be one that has not ended.
+    let mut rows = rows(heap, cpu, processes);
+    rows.retain(|row| row.collection.is_complete);
+    let going_on = heap.rows.len() - rows.len();
+    if rows.is_empty() {
+        return writeln!(
+            out,
+            "no collections that ended, {going_on} had begun when its events end"
+        );
+    }
     let all = Rollup::of(rows.iter());
     let of = |generation| {
         let of = heap.complete().filter(|row| row.generation == generation);
@@ -46,16 +55,22 @@ fn print_heap(
     let span_ms = heap.span_ns().map_or(f64::NAN, ms);
     writeln!(
         out,
-        "{} collections (gen0 {}, gen1 {}, gen2 {}), paused {pause_ms:.3} ms in all, {:.3} ms at most",
-        all.count,
+        "{} (gen0 {}, gen1 {}, gen2 {}), paused {pause_ms:.3} ms in all, {:.3} ms at most",
+        count(all.count as u64, "collection", "collections"),
         of(0),
         of(1),
         of(2),
         ms(all.max_pause_ns)
     )?;
+    if going_on > 0 {
+        writeln!(
+            out,
+            "{going_on} more had not ended when its events end: in no table, as in PerfView"
+        )?;
+    }
     writeln!(
         out,
-        "% Time paused for Garbage Collection: {} of the {} s from the first pause to the end of the last collection",
+        "% Time paused for Garbage Collection: {} of the {} s from the first pause to the end of the last",
         decimals(100.0 * pause_ms / span_ms, 1),
         decimals(span_ms / 1e3, 3)
     )?;
@@ -67,6 +82,13 @@ fn print_heap(
         heap.count
             .map_or_else(|| "-".to_owned(), |count| count.to_string())
     )?;
+    if !heap.has_ticks {
+        writeln!(
+            out,
+            "no allocation ticks (keyword gc, level verbose): Alloc MB and Total Allocs are what the heaps tell from one collection to the next,\n\
+             so without what was allocated before the first and while one goes on in the background"
+        )?;
+    }
     match cpu {
         Some(cpu) => {
             let (cpu_ms, gc_ms) = (ms(cpu.all()), ms(all.cpu_ns));
@@ -81,10 +103,6 @@ fn print_heap(
             out,
             "no samples of it, so no % GC and no MB that survived a msec of GC"
         )?,
-    }
-    let going_on = heap.rows.len() - all.count;
-    if going_on > 0 {
-        writeln!(out, "{going_on} more had not ended")?;
     }
     let unassigned = ms(heap.unassigned_ns());
     if unassigned >= 0.001 {

@@ -27,9 +27,12 @@ impl Row<'_> {
         self.collection.pause_ns as f64 / 1e6
     }
 
-    /// Megabytes a second of so many bytes that were allocated since the one before.
+    /// Megabytes a second of so many bytes that were allocated since the one before; not a number where no time was.
     pub(super) fn rate(&self, bytes: i64) -> f64 {
-        bytes as f64 / 1e3 / self.since_ms
+        match self.since_ms > 0.0 {
+            true => bytes as f64 / 1e3 / self.since_ms,
+            false => f64::NAN,
+        }
     }
 
     /// Its own CPU time in percent of that of the process since the one before.
@@ -64,11 +67,13 @@ pub(super) fn rows<'a>(
             let end = |row: &Collection| {
                 processes.ms(row.start) + row.duration_ns.unwrap_or(0) as f64 / 1e6
             };
-            let from = before.map_or_else(|| processes.ms(collection.start), end);
+            // PerfView counts the suspension of the first to the pause, and not to the time that it is a part of.
+            let from = before.map_or_else(|| processes.ms(collection.pause_start), end);
             let since_ms = processes.ms(collection.told) - told_before;
             (since_ms, end(collection) - from)
         } else {
-            let since_ms = processes.ms(collection.pause_start) - told_before;
+            // The threads may be about to stand still before what the last one has left is told: PerfView has less than no time there.
+            let since_ms = (processes.ms(collection.pause_start) - told_before).max(0.0);
             (since_ms, since_ms + pause_ms)
         };
         Row {

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use super::Compiler;
 use super::method::{Method, Trigger};
 use crate::output::sanitize::{shortened, terminal};
+use crate::view::count;
 use crate::view::events::columns::{Column, decimals, headings, row};
 use crate::view::events::{Processes, sum};
 
@@ -87,8 +88,8 @@ pub(super) fn print(
     }
     writeln!(
         out,
-        "{} methods compiled in {} ms: {} bytes of IL, {} of native code",
-        all.count,
+        "{} compiled in {} ms: {} bytes of IL, {} of native code",
+        count(all.count as u64, "method", "methods"),
         ms(all.ns),
         all.il_bytes,
         all.native_bytes
