@@ -136,20 +136,6 @@ pub(crate) fn expect_same_table_of_collections(trace: &Path, nettrace: &Path) ->
     Some(tables)
 }
 
-/// Fails unless the pauses are what the runtime has counted: from the suspension to the end of a collection, so all of the
-/// collection and not all of the pause.
-#[track_caller]
-pub(crate) fn expect_pauses_of_runtime(tables: &Tables, counted: f64) {
-    let rows = collections(tables, COLLECTIONS);
-    let blocking = rows.iter().filter(|row| !row[3].contains('B'));
-    let collecting: f64 = blocking.map(|row| number_of(&row[DURATION])).sum();
-    let paused = tables.stated(" ms in all") + tables.stated(" ms more of pauses");
-    // It looks at the clock a little before or after the event, and may have to wait for a CPU in between.
-    let slack = 20.0;
-    let range = collecting - slack..=paused + slack;
-    assert!(range.contains(&counted), "{counted} is not in {range:?}");
-}
-
 /// Long pauses and full collections are shown once more.
 #[track_caller]
 fn expect_sections_of(rows: &[Vec<String>], tables: &Tables) {

@@ -1,14 +1,22 @@
 //! The raw streams against what the runtime has counted when it was asked.
 
+use std::collections::HashSet;
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use perfcollect::dotnet::decode;
-use perfcollect::dotnet::nettrace::Value as Field;
+use perfcollect::dotnet::nettrace::{Event, Value as Field};
 use perfcollect::trace::Nanos;
 use serde_json::Value;
 
-use crate::readers::{ALLOCATION_TICK, CONTENTION_STOP, JITTING, METHOD_LOADED, is_of_runtime};
+use crate::readers::{
+    ALLOCATION_TICK, CONTENTION_STOP, GC_START, JITTING, METHOD_LOADED, is_of_runtime,
+};
 use crate::support::events::for_each_raw_event;
+
+/// The list of methods at the end.
+const RUNDOWN: &str = "Microsoft-Windows-DotNETRuntimeRundown";
+const LISTED_AT_END: u32 = 144;
 
 /// A tick tells what was handed out to threads since the last, about 100 KB; they need not have used all of it.
 #[track_caller]
@@ -28,13 +36,55 @@ pub(crate) fn expect_allocated(trace: &Path, counted: &Value) {
 /// before their thread compiles another.
 const LAST_BEFORE: &str = "get_ElapsedMs";
 
-/// Methods that .NET 9 and 10 may have compiled before their session has begun: they start as fast as it does.
-const BEFORE_SESSION: u64 = 32;
+/// Collections that have begun, by generation.
+pub(crate) fn collections_begun(trace: &Path) -> [u64; 3] {
+    let mut by_generation = [0; 3];
+    for_each_raw_event(trace, |event| {
+        if is_of_runtime(event, GC_START) {
+            by_generation[generation(event)] += 1;
+        }
+    });
+    by_generation
+}
 
-/// Fails unless the runtime had compiled as many methods, and waited for as many locks, when it was asked.
+fn generation(event: &Event<'_>) -> usize {
+    u32::from_le_bytes(event.payload[4..8].try_into().unwrap()) as usize
+}
+
+/// Methods that were compiled before the session has begun, which is later the more other work the machine has: in the list
+/// at the end, and not told of before.
+fn compiled_before(trace: &Path) -> u64 {
+    const JITTED: u64 = 8;
+    let (mut loaded, mut listed) = (HashSet::new(), HashSet::new());
+    for_each_raw_event(trace, |event| {
+        let is_listed = event.kind.provider == RUNDOWN && event.kind.id == LISTED_AT_END;
+        if !is_listed && !is_of_runtime(event, METHOD_LOADED) {
+            return;
+        }
+        let (_, fields) = decode(event.kind, event.payload);
+        let number = |wanted: &str| {
+            let field = fields.iter().find(|(name, _)| *name == wanted);
+            match field {
+                Some((_, Field::Unsigned(number))) => *number,
+                other => panic!("{other:?}"),
+            }
+        };
+        let start = number("MethodStartAddress");
+        if !is_listed {
+            loaded.insert(start);
+        } else if number("MethodFlags") & JITTED != 0 {
+            listed.insert(start);
+        }
+    });
+    listed.difference(&loaded).count() as u64
+}
+
+/// Fails unless the runtime had compiled as many methods, waited for as many locks, and begun as many collections, when it was
+/// asked.
 #[track_caller]
 pub(crate) fn expect_counted_by_then(trace: &Path, facts: &Value) {
     let (mut begun, mut compiled, mut waits) = (Vec::new(), Vec::new(), Vec::new());
+    let mut collections = [const { Vec::new() }; 3];
     let mut last_before = None;
     for_each_raw_event(trace, |event| {
         let at = (event.thread.id, event.time);
@@ -49,6 +99,8 @@ pub(crate) fn expect_counted_by_then(trace: &Path, facts: &Value) {
             compiled.push(at);
         } else if is_of_runtime(event, CONTENTION_STOP) {
             waits.push(at);
+        } else if is_of_runtime(event, GC_START) {
+            collections[generation(event)].push(at);
         }
     });
     let (thread, begin) = last_before.unwrap();
@@ -60,13 +112,20 @@ pub(crate) fn expect_counted_by_then(trace: &Path, facts: &Value) {
     let until = first_after(&begun, from).unwrap();
     let count =
         |of: &[(Option<u64>, Nanos)], end| of.iter().filter(|at| at.1 <= end).count() as u64;
-    let methods = count(&compiled, from)..=count(&begun, until) + BEFORE_SESSION;
-    let contentions = count(&waits, from)..=count(&waits, until);
-    for (range, fact) in [(methods, "jittedMethods"), (contentions, "lockContentions")] {
-        let counted = facts[fact].as_u64().unwrap();
+    let expect = |range: RangeInclusive<u64>, counted: &Value, what: &str| {
+        let counted = counted.as_u64().unwrap();
         assert!(
             range.contains(&counted),
-            "{fact}: {counted} is not in {range:?}"
+            "{what}: {counted} is not in {range:?}"
         );
+    };
+    let methods = count(&compiled, from)..=count(&begun, until) + compiled_before(trace);
+    expect(methods, &facts["jittedMethods"], "methods");
+    let contentions = count(&waits, from)..=count(&waits, until);
+    expect(contentions, &facts["lockContentions"], "contentions");
+    for (generation, begun) in collections.iter().enumerate() {
+        let range = count(begun, from)..=count(begun, until);
+        let counted = &facts["gcByGeneration"][generation];
+        expect(range, counted, &format!("generation {generation}"));
     }
 }
