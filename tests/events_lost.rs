@@ -4,12 +4,15 @@
 
 #[macro_use]
 mod support;
+#[path = "events/damage.rs"]
+mod damage;
 
 use std::path::Path;
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use damage::expect_damage_is_told_first;
 use perfcollect::output::summary::Summary;
 use rustix::process::Signal;
 use support::events::{
@@ -92,6 +95,7 @@ fn a_target_that_is_killed_leaves_its_events() {
         assert!(report.stdout.contains("; 1 stream ends early\n"));
         assert!(raw_runtime_events(&trace)[&EXCEPTION] > 100);
         assert_eq!(left_behind(folder.path()), [""; 0]);
+        expect_damage_is_told_first(&trace, &events[0]);
     }
 }
 

@@ -75,7 +75,7 @@ pub(super) fn each_sample(
     })
 }
 
-/// Reads the streams of events of the trace at `path`.
+/// Reads the streams of events of the trace at `path`; one that is damaged there to the damage.
 ///
 /// # Errors
 /// See [`ViewError`].
@@ -91,18 +91,26 @@ pub(super) fn read(path: &Path) -> Result<Events, ViewError> {
     let mut streams = Vec::new();
     let mut left = MAX_EVENT_BYTES;
     for index in 0..zip.len() {
-        let entry = zip.by_index(index).map_err(|error| failed(error.into()))?;
-        let name = entry
-            .name()
-            .map_or_else(|_| String::new(), |name| name.into_owned());
+        let Some(Ok(name)) = zip.name_for_index(index) else {
+            continue;
+        };
         let stem = name
             .strip_prefix(&prefix)
             .and_then(|name| name.strip_suffix(".nettrace"));
-        let Some((stem, process)) = stem.and_then(|stem| Some((stem, process_of(stem)?))) else {
+        let Some((stem, process)) =
+            stem.and_then(|stem| Some((stem.to_owned(), process_of(stem)?)))
+        else {
             continue;
         };
         let mut file = tempfile::tempfile().map_err(failed)?;
-        let copied = io::copy(&mut entry.take(left + 1), &mut file).map_err(failed)?;
+        let (copied, damage) = match zip.by_index(index) {
+            Ok(entry) => {
+                let mut whole = Whole::new(entry.take(left + 1));
+                let copied = io::copy(&mut whole, &mut file).map_err(failed)?;
+                (copied, whole.damage)
+            }
+            Err(error) => (0, Some(error.into())),
+        };
         left = left.checked_sub(copied).ok_or(ViewError::TooLarge {
             entry: RAW_EVENTS,
             limit: MAX_EVENT_BYTES,
@@ -111,7 +119,10 @@ pub(super) fn read(path: &Path) -> Result<Events, ViewError> {
         let threads = told.filter(|events| events.pid == process.0);
         let threads = threads.flat_map(|events| &events.threads);
         let threads = threads.map(|&(inside, tid)| (Tid(inside), Tid(tid)));
-        let stream = EventStream::open(process, stem.to_owned(), file);
+        let mut stream = EventStream::open(process, stem, file);
+        if let Some(damage) = damage {
+            stream.counts.cut = Some(format!("in the archive: {damage}"));
+        }
         streams.push(stream.with_threads(threads.collect()));
     }
     match streams.is_empty() {
@@ -120,6 +131,33 @@ pub(super) fn read(path: &Path) -> Result<Events, ViewError> {
             summary,
             streams: EventStreams::new(streams),
         }),
+    }
+}
+
+/// An entry that ends where it is damaged.
+struct Whole<R> {
+    entry: R,
+    damage: Option<io::Error>,
+}
+
+impl<R: Read> Whole<R> {
+    fn new(entry: R) -> Self {
+        Self {
+            entry,
+            damage: None,
+        }
+    }
+}
+
+impl<R: Read> Read for Whole<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.entry.read(buffer) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => {
+                self.damage = Some(error);
+                Ok(0)
+            }
+            read => read,
+        }
     }
 }
 

@@ -5,6 +5,7 @@ mod columns;
 mod gc;
 mod jit;
 mod list;
+mod losses;
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -73,10 +74,11 @@ pub fn view(
     print(&streams, &summary, viewer, process, samples, out)
 }
 
-/// Prints events of a trace with this summary. Its samples are handed out by `samples` if they are needed.
+/// Prints events of a trace with this summary, behind what is missing of them. Its samples are handed out by `samples` if they
+/// are needed; an error of theirs is printed, too.
 ///
 /// # Errors
-/// What `out` and `samples` return.
+/// What `out` returns.
 pub fn print(
     streams: &EventStreams,
     summary: &Summary,
@@ -93,61 +95,22 @@ pub fn print(
     let pids: FxHashSet<Pid> = there
         .filter(|&pid| processes.is_wanted(pid, process))
         .collect();
-    let mut read: FxHashMap<i32, u64> = FxHashMap::default();
-    let wanted = streams
-        .iter()
-        .filter(|event| pids.contains(&event.process))
-        .inspect(|event| *read.entry(event.process.0).or_default() += 1);
+    losses::print(streams, summary, &pids, out).map_err(ViewError::Print)?;
+    let wanted = streams.iter().filter(|event| pids.contains(&event.process));
     match viewer {
         Viewer::Gc => {
             let mut heaps = gc::Heaps::read(wanted);
-            if summary.samples > 0 {
-                heaps.charge(samples)?;
+            if summary.samples > 0
+                && let Err(error) = heaps.charge(samples)
+            {
+                losses::print_no_samples(&error, out).map_err(ViewError::Print)?;
             }
             heaps.print(&processes, out)
         }
         Viewer::Jit => jit::print(wanted, &processes, out),
         Viewer::Report | Viewer::Events => list::print(wanted, &processes, out),
     }
-    .and_then(|()| print_losses(summary, &pids, &read, out))
     .map_err(ViewError::Print)
-}
-
-/// Prints what is missing of the events.
-fn print_losses(
-    summary: &Summary,
-    pids: &FxHashSet<Pid>,
-    read: &FxHashMap<i32, u64>,
-    out: &mut impl Write,
-) -> io::Result<()> {
-    let told = summary.quality.events.iter();
-    for told in told.filter(|told| pids.contains(&Pid(told.pid))) {
-        let read = read.get(&told.pid).copied().unwrap_or(0);
-        let pid = told.pid;
-        if !told.cut.is_empty() {
-            writeln!(
-                out,
-                "process {pid}: its events end early: {}",
-                terminal(&told.cut)
-            )?;
-        }
-        if told.dropped > 0 {
-            writeln!(
-                out,
-                "process {pid}: its runtime dropped {} events",
-                told.dropped
-            )?;
-        }
-        // Lives of one id are read together.
-        if read < told.events {
-            let all = told.events;
-            writeln!(
-                out,
-                "process {pid}: its stream is damaged, {read} of {all} events can be read"
-            )?;
-        }
-    }
-    Ok(())
 }
 
 /// What the processes are called, and from when PerfView counts.

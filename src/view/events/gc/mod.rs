@@ -147,7 +147,7 @@ impl Heaps {
         Self(heaps)
     }
 
-    /// Counts CPU time, if any process has collections.
+    /// Counts CPU time, if any process has collections; none where the samples cannot be read.
     pub(super) fn charge(
         &mut self,
         samples: impl FnOnce(&mut dyn FnMut(CpuSample)) -> Result<(), ViewError>,
@@ -155,11 +155,18 @@ impl Heaps {
         if self.0.values().all(|(heap, _)| heap.rows.is_empty()) {
             return Ok(());
         }
-        samples(&mut |sample| {
+        let read = samples(&mut |sample| {
             if let Some((_, cpu)) = self.0.get_mut(&sample.process) {
                 cpu.add(&sample);
             }
-        })
+        });
+        // A share of a part of the time would be wrong.
+        if read.is_err() {
+            for (heap, cpu) in self.0.values_mut() {
+                *cpu = CpuTime::new(heap);
+            }
+        }
+        read
     }
 
     pub(super) fn print(&self, processes: &Processes, out: &mut impl Write) -> io::Result<()> {
