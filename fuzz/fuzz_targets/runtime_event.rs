@@ -13,7 +13,7 @@ fuzz_target!(|data: &[u8]| {
     let kind = EventKind {
         provider: format!("Microsoft-Windows-DotNETRuntime{end}"),
         // Those that there are.
-        id: u32::from(u16::from_le_bytes([*low, *high]) % 310),
+        id: u32::from(u16::from_le_bytes([*low, *high]) % 311),
         ..EventKind::default()
     };
     let (name, fields) = decode(&kind, payload);

@@ -17,7 +17,7 @@ pub(super) const RUNDOWN: &str = "Microsoft-Windows-DotNETRuntimeRundown";
 const JITTED: u32 = 8;
 /// Where the tier is in the flags.
 const TIER_SHIFT: u32 = 7;
-const TIER_MASK: u32 = 7;
+pub(super) const TIER_MASK: u32 = 7 << TIER_SHIFT;
 /// The runtime's words, by number.
 const TIERS: [Option<&str>; 8] = [
     None,
@@ -95,17 +95,22 @@ impl CodeEvent {
     }
 }
 
+/// How a method with these flags was compiled, in the runtime's word.
+pub(super) fn tier_of(flags: u32) -> Option<&'static str> {
+    let tier = (flags & TIER_MASK) >> TIER_SHIFT;
+    TIERS.get(tier as usize).copied().flatten()
+}
+
 fn method(bytes: &mut Bytes<'_>) -> Option<CompiledMethod> {
     let (id, module, start, size) = (bytes.u64()?, bytes.u64()?, bytes.u64()?, bytes.u32()?);
     let (_token, flags) = (bytes.u32()?, bytes.u32()?);
-    let tier = flags >> TIER_SHIFT & TIER_MASK;
     Some(CompiledMethod {
         id,
         module,
         start,
         size,
         is_jitted: flags & JITTED != 0,
-        tier: TIERS.get(tier as usize).copied().flatten(),
+        tier: tier_of(flags),
         namespace: bytes.utf16z()?,
         name: bytes.utf16z()?,
         signature: bytes.utf16z()?,

@@ -49,6 +49,10 @@ pub enum FieldType {
     Utf16Text,
     /// A number of 16 bits, and as many of these.
     Array(Box<FieldType>),
+    /// A number of 32 bits, and as many of these.
+    LongArray(Box<FieldType>),
+    /// As many of these as there are to the end.
+    Rest(Box<FieldType>),
     /// As many of these.
     FixedArray(Box<FieldType>, u16),
     /// Size and place of an array elsewhere in the payload.

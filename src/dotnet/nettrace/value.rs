@@ -116,10 +116,30 @@ impl Payload<'_> {
                 let count = self.rest.u16()?;
                 self.list(element, count)?
             }
+            FieldType::LongArray(element) => {
+                let count = self.rest.u32()?;
+                let values = (0..count).map(|_| self.value(element));
+                Value::List(values.collect::<Option<_>>()?)
+            }
+            FieldType::Rest(element) => {
+                let mut values = Vec::new();
+                while let Some(value) = self.value_if_any(element) {
+                    values.push(value);
+                }
+                Value::List(values)
+            }
             FieldType::FixedArray(element, count) => self.list(element, *count)?,
             FieldType::Located { element, relative } => self.located(element, *relative)?,
             FieldType::Record(fields) => self.record(fields)?,
         })
+    }
+
+    /// A value, unless this is the end.
+    fn value_if_any<'a>(&mut self, kind: &'a FieldType) -> Option<Value<'a>> {
+        match self.rest.0.is_empty() {
+            true => None,
+            false => self.value(kind),
+        }
     }
 
     fn unsigned(&mut self, bytes: u8) -> Option<u64> {

@@ -58,6 +58,8 @@ fn field_type(out: &mut Vec<u8>, kind: &FieldType) -> Option<()> {
             out.push(1);
             return fields(out, of);
         }
+        // No stream states them: they are those of lists of ours.
+        FieldType::LongArray(_) | FieldType::Rest(_) => return None,
         FieldType::Array(element) => {
             out.push(19);
             return field_type(out, element);

@@ -2,11 +2,12 @@
 
 use std::io::{self, Write};
 
-use super::Processes;
-use crate::dotnet::decode;
-use crate::output::event_json::{guid, json};
+use super::{Processes, fields};
+use crate::dotnet::{decode, runtime_event_kind};
+use crate::output::event_json::guid;
 use crate::output::sanitize::{cut, shortened, terminal};
 use crate::trace::RuntimeEvent;
+use crate::view::count;
 
 /// Longest value that is printed, in bytes.
 const MAX_VALUE_BYTES: usize = 300;
@@ -21,7 +22,8 @@ pub(super) fn print(
         "          ms      pid      tid  provider/event  fields"
     )?;
     for event in events {
-        let (name, fields) = decode(&event.kind, &event.payload);
+        let (name, held) = decode(&event.kind, &event.payload);
+        let known = runtime_event_kind(&event.kind).map(|kind| kind.name);
         write!(
             out,
             "{:>12.3} {:>8} {:>8}  {}/{}",
@@ -31,13 +33,11 @@ pub(super) fn print(
             terminal(cut(&event.kind.provider, MAX_VALUE_BYTES)),
             terminal(cut(&name, MAX_VALUE_BYTES))
         )?;
-        for (field, value) in fields {
-            let value = match json(value) {
-                serde_json::Value::String(text) => format!("{text:?}"),
-                value => value.to_string(),
-            };
+        for (field, value) in held {
+            let label = fields::label(field, &value);
+            let value = fields::text(known, field, value);
             let value = shortened(&value, MAX_VALUE_BYTES);
-            write!(out, "  {}={}", terminal(field), terminal(&value))?;
+            write!(out, "  {}={}", terminal(&label), terminal(&value))?;
         }
         for (name, id) in [
             ("activity", event.activity.id),
@@ -49,7 +49,7 @@ pub(super) fn print(
         }
         match event.stack.len() {
             0 => writeln!(out)?,
-            frames => writeln!(out, "  ({frames} frames)")?,
+            frames => writeln!(out, "  ({})", count(frames as u64, "frame", "frames"))?,
         }
     }
     Ok(())

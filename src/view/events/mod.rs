@@ -2,6 +2,7 @@
 
 mod archive;
 mod columns;
+mod fields;
 mod gc;
 mod jit;
 mod list;

@@ -6,30 +6,11 @@ use super::generations::MAX_GENERATIONS;
 use super::rollup::{INDUCED, INDUCED_NOT_FORCED, Rollup};
 use super::row::Row;
 use super::{mb, ms};
+use crate::dotnet::runtime_value;
 use crate::view::events::Processes;
 use crate::view::events::columns::{Column, decimals, headings, row};
 
 const KINDS: [&str; 3] = ["N", "B", "F"];
-const REASONS: [&str; 18] = [
-    "AllocSmall",
-    "Induced",
-    "LowMemory",
-    "Empty",
-    "AllocLarge",
-    "OutOfSpaceSOH",
-    "OutOfSpaceLOH",
-    "InducedNotForced",
-    "Internal",
-    "InducedLowMemory",
-    "InducedCompacting",
-    "LowMemoryHost",
-    "PMFullGC",
-    "LowMemoryHostBlocking",
-    "BGCTuningSOH",
-    "BGCTuningLOH",
-    "BGCStepping",
-    "InducedAggressive",
-];
 
 const ROLLUP: [Column; 11] = [
     Column::number("", "Gen", 4),
@@ -151,7 +132,7 @@ pub(super) fn print_collections<'a>(
         let mut cells = vec![
             collection.number.to_string(),
             decimals(processes.ms(collection.pause_start), 3),
-            name(&REASONS, collection.reason).to_owned(),
+            runtime_value("GCStart", "Reason", collection.reason),
             generation(of),
             decimals(ms(collection.suspend_ns), 3),
             decimals(of.pause_ms(), 3),
