@@ -253,7 +253,7 @@ pub(super) struct ViewOptions {
     /// What to print: the report, each event, or the tables of garbage collections and compiled methods
     #[arg(long, value_enum, default_value_t, ignore_case = true)]
     pub(super) viewer: Viewer,
-    /// Events of this process only
+    /// Events of this process only: its id, its name, or its program with or without .dll
     #[arg(long, value_name = "NAME|PID")]
     pub(super) processfilter: Option<String>,
 }

@@ -128,14 +128,19 @@ struct Name {
 }
 
 impl Name {
-    /// Whether it is this: a name, or a program on the command line with or without its `.dll`.
+    /// Whether it is called so: its name, or its program, which for `dotnet` is what it runs, with or without `.dll`. An
+    /// argument is not what a process is called.
     fn is(&self, wanted: &str) -> bool {
+        const HOST: &str = "dotnet";
         let is = |name: &str| name.eq_ignore_ascii_case(wanted);
-        is(&self.name)
-            || self.command_line.split(' ').any(|word| {
-                let file = word.rsplit('/').next().unwrap_or(word);
-                is(file) || file.strip_suffix(".dll").is_some_and(is)
-            })
+        let mut files = self.command_line.split(' ').map(|word| {
+            let file = word.rsplit('/').next();
+            file.unwrap_or(word)
+        });
+        let program = files.next().unwrap_or_default();
+        let hosted = files.find_map(|file| Some((file, file.strip_suffix(".dll")?)));
+        let hosted = hosted.filter(|_| program == HOST);
+        is(&self.name) || is(program) || hosted.is_some_and(|(file, name)| is(file) || is(name))
     }
 }
 
@@ -173,9 +178,9 @@ impl Processes {
     }
 
     fn is_wanted(&self, pid: Pid, wanted: Option<&str>) -> bool {
-        wanted.is_none_or(|wanted| {
-            let name = self.names.get(&pid.0);
-            pid.to_string() == wanted || name.is_some_and(|name| name.is(wanted))
+        wanted.is_none_or(|wanted| match wanted.parse() {
+            Ok(id) => pid == Pid(id),
+            Err(_) => self.names.get(&pid.0).is_some_and(|name| name.is(wanted)),
         })
     }
 
@@ -212,4 +217,50 @@ fn is_of_runtime(event: &RuntimeEvent) -> bool {
 /// Whoever sent the events chose the numbers.
 fn sum(numbers: impl IntoIterator<Item = u64>) -> u64 {
     numbers.into_iter().fold(0, u64::saturating_add)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_called_by_its_id_name_or_program() {
+        let names = [
+            (
+                7,
+                "dotnet",
+                "/usr/bin/dotnet exec /srv/Shop.dll --port 8 other.dll",
+            ),
+            (8, ".NET TP Worker", "/srv/Bill --shop Shop"),
+            (9, "cat", "cat dotnet Shop.dll"),
+        ];
+        let name = |(pid, name, command_line): (i32, &str, &str)| {
+            let name = Name {
+                name: name.to_owned(),
+                command_line: command_line.to_owned(),
+                cpu_ms: 0.0,
+            };
+            (pid, name)
+        };
+        let processes = Processes {
+            names: names.map(name).into_iter().collect(),
+            zero_ns: 0,
+        };
+        for (wanted, found) in [
+            ("7", &[7][..]),
+            ("8", &[8]),
+            ("shop", &[7]),
+            ("Shop.dll", &[7]),
+            ("dotnet", &[7]),
+            ("bill", &[8]),
+            (".NET TP Worker", &[8]),
+            ("other", &[]),
+            ("--port", &[]),
+            ("cat", &[9]),
+        ] {
+            let is_wanted = |pid: &i32| processes.is_wanted(Pid(*pid), Some(wanted));
+            let pids: Vec<i32> = [7, 8, 9].into_iter().filter(is_wanted).collect();
+            assert_eq!(pids, found, "{wanted}");
+        }
+    }
 }
