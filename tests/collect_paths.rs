@@ -158,7 +158,8 @@ fn class_of(frame: &str) -> Option<&str> {
 }
 
 /// Nothing in a stack was invented: a mode has methods of its own and never calls those of another, and none but one calls
-/// itself, 33 deep. (Where the async methods end the next mode goes on, and three share what makes methods.)
+/// itself, 33 deep. (Where the async methods end the next mode goes on, and three share what makes methods. Where the code of
+/// `AsyncMethodBuilderCore.Start` is not optimized, its `finally` is called, and has a frame.)
 fn expect_possible(what: &str, stack: &Stack) {
     let frames = &stack.frames;
     let classes: BTreeSet<_> = frames.iter().filter_map(|frame| class_of(frame)).collect();
@@ -166,8 +167,9 @@ fn expect_possible(what: &str, stack: &Stack) {
     let descends = |frame: &str| frame.contains("Descend");
     let depth = frames.iter().filter(|frame| descends(frame)).count();
     assert!(depth <= 33, "{what}: {frames:?}");
+    let may_repeat = |frame: &str| descends(frame) || frame.contains("AsyncMethodBuilderCore");
     let twice =
-        |pair: &[String]| pair[0] == pair[1] && pair[0].contains("Split.") && !descends(&pair[0]);
+        |pair: &[String]| pair[0] == pair[1] && pair[0].contains("Split.") && !may_repeat(&pair[0]);
     assert!(!frames.windows(2).any(twice), "{what}: {frames:?}");
 }
 
