@@ -191,6 +191,27 @@ fn a_file_that_is_gone_is_told_of() {
 }
 
 #[test]
+fn a_debug_file_of_another_build_is_told_of() {
+    need_perf!();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("perf.data");
+    let program = folder.path().join("program");
+    std::fs::copy("/bin/sh", &program).unwrap();
+    let debug = folder.path().join("program.debug");
+    std::fs::copy(perfcollect(), &debug).unwrap();
+    let script = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
+    record(
+        &file,
+        &["-F", "999"],
+        [program.to_str().unwrap(), "-c", script],
+    );
+    let mut script = Command::new(perfcollect());
+    let told = run(script.arg("script").arg(&file), LIMIT).expect_success();
+    let why = format!("{} was not used: ", debug.display());
+    assert!(told.stderr.contains(&why), "{}", told.stderr);
+}
+
+#[test]
 fn processes_that_come_and_go() {
     need_perf!();
     let folder = tempfile::tempdir().unwrap();

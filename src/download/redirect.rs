@@ -12,15 +12,13 @@ pub(super) fn target(from: &Uri, location: &str) -> Result<Uri, FetchError> {
     let elsewhere = || FetchError::Elsewhere(location.to_owned());
     let scheme = from.scheme_str().unwrap_or_default();
     let authority = from.authority().map_or("", |authority| authority.as_str());
-    let directory = || from.path().rsplit_once('/').map_or("", |(path, _)| path);
     let has_scheme = location
         .split_once(':')
         .is_some_and(|(scheme, _)| !scheme.contains(['/', '?', '#']));
     let whole = match location {
         location if has_scheme => location.to_owned(),
         location if location.starts_with("//") => format!("{scheme}:{location}"),
-        location if location.starts_with('/') => format!("{scheme}://{authority}{location}"),
-        location => format!("{scheme}://{authority}{}/{location}", directory()),
+        location => format!("{scheme}://{authority}{}", place(from, location)),
     };
     let to: Uri = whole.parse().map_err(|_| elsewhere())?;
     match (scheme, to.scheme_str()) {
@@ -28,6 +26,42 @@ pub(super) fn target(from: &Uri, location: &str) -> Result<Uri, FetchError> {
         (_, Some("http" | "https")) if to.host().is_some_and(|host| !host.is_empty()) => Ok(to),
         _ => Err(elsewhere()),
     }
+}
+
+/// Path and query that a location without a host stands for (RFC 3986, 5.2.2).
+fn place(from: &Uri, location: &str) -> String {
+    let location = location.split('#').next().unwrap_or_default();
+    let (path, query) = match location.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (location, None),
+    };
+    let directory = || from.path().rsplit_once('/').map_or("", |(path, _)| path);
+    let (path, query) = match path {
+        "" => (from.path().to_owned(), query.or(from.query())),
+        path if path.starts_with('/') => (without_dots(path), query),
+        path => (without_dots(&format!("{}/{path}", directory())), query),
+    };
+    match query {
+        Some(query) => format!("{path}?{query}"),
+        None => path,
+    }
+}
+
+/// A path without `.` and `..` (RFC 3986, 5.2.4).
+fn without_dots(path: &str) -> String {
+    let mut kept = Vec::new();
+    let mut segments = path.split('/').skip(1).peekable();
+    while let Some(segment) = segments.next() {
+        if segment == ".." {
+            kept.pop();
+        }
+        match matches!(segment, "." | "..") {
+            false => kept.push(segment),
+            true if segments.peek().is_none() => kept.push(""),
+            true => {}
+        }
+    }
+    format!("/{}", kept.join("/"))
 }
 
 #[cfg(test)]
@@ -47,10 +81,15 @@ mod tests {
             ("//b/c", "http://b/c"),
             ("/c:d", "http://a:9/c:d"),
             ("c", "http://a:9/x/c"),
-            ("", "http://a:9/x/"),
-            ("./c:d", "http://a:9/x/./c:d"),
+            ("", "http://a:9/x/y?q"),
+            ("?r", "http://a:9/x/y?r"),
+            ("#part", "http://a:9/x/y?q"),
+            ("./c:d", "http://a:9/x/c:d"),
+            ("../../z/../c?d=..", "http://a:9/c?d=.."),
+            ("..", "http://a:9/"),
+            ("/a/b/.", "http://a:9/a/b/"),
         ] {
-            let found = redirected("http://a:9/x/y", location);
+            let found = redirected("http://a:9/x/y?q", location);
             assert_eq!(found.as_deref(), Ok(expected), "{location}");
         }
     }

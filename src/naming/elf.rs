@@ -185,14 +185,25 @@ fn tables(
     debug.into_iter().chain(own).filter_map(table).collect()
 }
 
-/// Symbol tables of a file in the order to ask them.
-pub(crate) fn symbols(file: &CodeFile, aliases: Aliases) -> Vec<SymbolTable> {
+/// Symbol tables of a file, in the order to ask them, and what was not used for them.
+#[derive(Default)]
+pub(crate) struct Symbols {
+    pub(crate) tables: Vec<SymbolTable>,
+    pub(crate) notices: Vec<Notice>,
+    pub(crate) gaps: Vec<Gap>,
+}
+
+pub(crate) fn symbols(file: &CodeFile, aliases: Aliases) -> Symbols {
     let options = Options::default();
     let own = elf_file(file).ok().flatten();
     let mut search = DebugFiles::new(file, &options);
     let found = own.as_ref().and_then(|own| separate(own, &mut search));
     let debug = found.as_ref().and_then(Found::elf);
-    tables(own.as_ref(), debug.as_ref(), aliases, |_| ())
+    Symbols {
+        tables: tables(own.as_ref(), debug.as_ref(), aliases, |_| ()),
+        notices: search.notices,
+        gaps: search.gaps,
+    }
 }
 
 /// Who an ELF file is, as far as servers know it, and whether its symbols are here. `None` for other files.

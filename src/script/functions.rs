@@ -16,6 +16,7 @@ use super::printer::put_address;
 use super::symbols::{FileSymbols, KernelList};
 use crate::naming::elf::unavailable;
 use crate::naming::gap::{self, Gap};
+use crate::trace::Notice;
 
 /// Addresses whose function is known: the last one of each slot.
 const SLOTS: usize = 1 << 17;
@@ -25,8 +26,8 @@ const MAX_TEXT_BYTES: usize = 16 << 20;
 const MAX_ADDRESSES: usize = 1 << 16;
 /// Bytes of what was inlined at one address; of more, the innermost is shown.
 const MAX_INLINED_BYTES: usize = 64 << 10;
-/// Files of whose debug information faults are told.
-const MAX_FAULTS: usize = 16;
+/// Faults of debug files that are told.
+const MAX_FAULTS: usize = 64;
 /// Files that are told of as unread.
 const MAX_GAPS: usize = 1 << 12;
 
@@ -42,7 +43,7 @@ pub(super) struct Functions {
     objects: Vec<Known>,
     slots: Box<[Slot]>,
     texts: Texts,
-    /// Why functions that were inlined are not all shown.
+    /// Why names or functions that were inlined are not all shown.
     faults: BTreeSet<String>,
     /// Files that could not be read.
     gaps: BTreeSet<Gap>,
@@ -150,6 +151,7 @@ impl Functions {
     }
 
     pub(super) fn start_anew(&mut self) {
+        self.learn_faults();
         self.objects.clear();
         self.slots.fill(EMPTY);
         self.texts.bytes.clear();
@@ -161,14 +163,30 @@ impl Functions {
     }
 
     /// Why names are missing, in words.
-    pub(super) fn into_faults(self) -> Vec<String> {
-        let unread = gap::notices(self.gaps)
-            .into_iter()
-            .map(|notice| match &*notice.remedy {
-                "" => notice.what,
-                remedy => format!("{}; {remedy}", notice.what),
-            });
-        unread.chain(self.faults).collect()
+    pub(super) fn into_faults(mut self) -> Vec<String> {
+        self.learn_faults();
+        let unread = gap::notices(self.gaps).into_iter().map(words);
+        let more = (self.faults.len() >= MAX_FAULTS).then(|| "and maybe more of the kind".into());
+        unread.chain(self.faults).chain(more).collect()
+    }
+
+    /// What was not used for the names of the files that are known now.
+    fn learn_faults(&mut self) {
+        for object in &self.objects {
+            let Known::Many(Many {
+                list: List::File(symbols),
+                ..
+            }) = object
+            else {
+                continue;
+            };
+            let symbols = symbols.symbols();
+            let left = MAX_FAULTS.saturating_sub(self.faults.len());
+            let faults = symbols.notices.iter().cloned().map(words);
+            self.faults.extend(faults.take(left));
+            let left = MAX_GAPS.saturating_sub(self.gaps.len());
+            self.gaps.extend(symbols.gaps.iter().take(left).cloned());
+        }
     }
 
     /// Takes in the next object.
@@ -238,6 +256,13 @@ impl Functions {
 
     pub(super) fn get(&self, text: Text) -> &[u8] {
         &self.texts.bytes[self.texts.place(text)]
+    }
+}
+
+fn words(notice: Notice) -> String {
+    match &*notice.remedy {
+        "" => notice.what,
+        remedy => format!("{}; {remedy}", notice.what),
     }
 }
 

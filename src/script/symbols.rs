@@ -9,10 +9,10 @@ use std::sync::{Arc, LazyLock};
 use perfcollect_symbols::Aliases;
 use perfcollect_symbols::elf::{ElfFile, LoadSegment};
 use perfcollect_symbols::kallsyms::{KallsymsError, KernelSymbols};
-use perfcollect_symbols::table::{Symbol, SymbolTable};
+use perfcollect_symbols::table::Symbol;
 
 use crate::machine::{CodeFile, Content};
-use crate::naming;
+use crate::naming::elf;
 
 type Lazy<T> = LazyLock<T, Box<dyn FnOnce() -> T + Send>>;
 
@@ -25,7 +25,7 @@ pub(super) struct FileSymbols {
 #[derive(Default)]
 struct Tables {
     segments: Vec<LoadSegment>,
-    tables: Vec<SymbolTable>,
+    symbols: elf::Symbols,
 }
 
 impl FileSymbols {
@@ -44,10 +44,13 @@ impl FileSymbols {
     /// The function at an offset in the file.
     pub(super) fn lookup(&self, offset: u64) -> Option<Symbol<'_>> {
         let address = self.address(offset)?;
-        self.tables
-            .tables
-            .iter()
-            .find_map(|table| table.lookup(address))
+        let tables = &self.tables.symbols.tables;
+        tables.iter().find_map(|table| table.lookup(address))
+    }
+
+    /// With what was not used for them.
+    pub(super) fn symbols(&self) -> &elf::Symbols {
+        &self.tables.symbols
     }
 
     /// What the file calls an offset in it.
@@ -72,7 +75,7 @@ impl Tables {
         };
         Self {
             segments: elf.load_segments(),
-            tables: naming::elf::symbols(file, Aliases::AsPerf),
+            symbols: elf::symbols(file, Aliases::AsPerf),
         }
     }
 }
