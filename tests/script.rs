@@ -168,19 +168,21 @@ fn groups_of_events() {
     }
 }
 
+/// Records a busy shell that no other program is.
+fn record_copy_of_shell(program: &Path, file: &Path) {
+    std::fs::copy("/bin/sh", program).unwrap();
+    let script = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
+    let command = [program.to_str().unwrap(), "-c", script];
+    record(file, &["-F", "999"], command);
+}
+
 #[test]
 fn a_file_that_is_gone_is_told_of() {
     need_perf!();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("perf.data");
     let gone = folder.path().join("gone");
-    std::fs::copy("/bin/sh", &gone).unwrap();
-    let script = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
-    record(
-        &file,
-        &["-F", "999"],
-        [gone.to_str().unwrap(), "-c", script],
-    );
+    record_copy_of_shell(&gone, &file);
     std::fs::remove_file(&gone).unwrap();
     let mut script = Command::new(perfcollect());
     let told = run(script.arg("script").arg(&file), LIMIT).expect_success();
@@ -196,15 +198,9 @@ fn a_debug_file_of_another_build_is_told_of() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("perf.data");
     let program = folder.path().join("program");
-    std::fs::copy("/bin/sh", &program).unwrap();
+    record_copy_of_shell(&program, &file);
     let debug = folder.path().join("program.debug");
     std::fs::copy(perfcollect(), &debug).unwrap();
-    let script = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
-    record(
-        &file,
-        &["-F", "999"],
-        [program.to_str().unwrap(), "-c", script],
-    );
     let mut script = Command::new(perfcollect());
     let told = run(script.arg("script").arg(&file), LIMIT).expect_success();
     let why = format!("{} was not used: ", debug.display());

@@ -6,54 +6,11 @@ use rustc_hash::FxHashMap;
 
 use super::code_event::{TIER_MASK, tier_of};
 
-/// A line a field: event (`*`: any), field, `=` and what it is from 0 on, or `|` and what each bit is, `-` for none.
+/// A line a field: event (`*`: any), field, and `=` with what it is from 0 on, `|` with what each bit is, `-` for none, or `x` for an
+/// address, a number that the runtime makes of one, a token of metadata, a code of an error.
 const VALUES: &str = include_str!("runtime_values.txt");
 /// The field that has the tier, too.
 const METHOD_FLAGS: &str = "MethodFlags";
-
-/// Fields that are addresses, or numbers that the runtime makes of addresses, tokens of metadata, and codes of errors.
-const HEX: [&str; 40] = [
-    "Address",
-    "AppDomainID",
-    "AssemblyID",
-    "AssociatedObjectID",
-    "BindingID",
-    "EntryEIP",
-    "EntryPoint",
-    "ExceptionEIP",
-    "ExceptionHRESULT",
-    "GCKeyNodeID",
-    "GCRootID",
-    "GCValueNodeID",
-    "HandleID",
-    "ID",
-    "LoaderHeapPtr",
-    "LoaderModuleID",
-    "LockID",
-    "ManagedInteropMethodToken",
-    "ManagedThreadID",
-    "MemoryAddress",
-    "MethodID",
-    "MethodStartAddress",
-    "MethodToken",
-    "ModuleID",
-    "NativeOverlapped",
-    "NewRangeBase",
-    "ObjectID",
-    "OldRangeBase",
-    "Overlapped",
-    "PlugEnd",
-    "PlugStart",
-    "RangeBase",
-    "RangeStart",
-    "ReJITID",
-    "RootedNodeAddress",
-    "StubMethodID",
-    "TypeID",
-    "TypeParameters",
-    "Value",
-    "WorkID",
-];
 
 type Meanings = FxHashMap<(&'static str, &'static str), Meaning>;
 
@@ -64,6 +21,7 @@ static MEANINGS: LazyLock<Meanings> = LazyLock::new(|| VALUES.lines().filter_map
 enum Meaning {
     OneOf(Vec<&'static str>),
     Bits(Vec<&'static str>),
+    Hex,
 }
 
 /// A number of a field of an event of the runtime, as PerfView shows it: in words, in hex, or as it is.
@@ -78,7 +36,7 @@ pub fn runtime_value(event: &str, field: &str, number: u64) -> String {
             name.map_or_else(|| number.to_string(), |name| (*name).to_owned())
         }
         Some(Meaning::Bits(names)) => bits(names, field, number),
-        None if HEX.contains(&field) => format!("{number:#x}"),
+        Some(Meaning::Hex) => format!("{number:#x}"),
         None => number.to_string(),
     }
 }
@@ -113,6 +71,7 @@ fn parse(line: &'static str) -> Option<((&'static str, &'static str), Meaning)> 
     let meaning = match words.next()? {
         "=" => Meaning::OneOf(words.collect()),
         "|" => Meaning::Bits(words.collect()),
+        "x" => Meaning::Hex,
         _ => return None,
     };
     Some((key, meaning))
@@ -128,9 +87,6 @@ mod tests {
         assert_eq!(MEANINGS.len(), VALUES.lines().count());
         for (event, field) in MEANINGS.keys() {
             assert!(has_field(event, field), "{event} {field}");
-        }
-        for field in HEX {
-            assert!(has_field("*", field), "{field}");
         }
     }
 

@@ -38,9 +38,7 @@ impl BuildId {
     pub fn as_str(&self) -> &str {
         &self.0
     }
-}
 
-impl BuildId {
     fn bytes(&self) -> Vec<u8> {
         let digits = self.0.as_bytes().chunks(2);
         let byte = |pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();

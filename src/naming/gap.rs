@@ -1,6 +1,6 @@
 //! What is missing for want of something, told once for all it concerns: a machine may have hundreds of processes with one fault.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
 
 use crate::trace::Notice;
@@ -11,7 +11,7 @@ const MAX_LISTED: usize = 8;
 pub(super) const NO_NAMES: &str = "has no names";
 
 /// Something whose code has no names, or that was not searched for any.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Gap {
     /// What such things are, in the plural: `code made at run time by processes`.
     pub(super) kind: &'static str,
@@ -28,18 +28,10 @@ pub(crate) struct Gap {
 /// One notice for each reason.
 pub(crate) fn notices(gaps: impl IntoIterator<Item = Gap>) -> Vec<Notice> {
     let mut reasons: BTreeMap<_, Vec<String>> = BTreeMap::new();
-    for Gap {
-        kind,
-        who,
-        fault,
-        why,
-        remedy,
-    } in gaps
-    {
-        let all = reasons.entry((kind, fault, why, remedy)).or_default();
-        if !all.contains(&who) {
-            all.push(who);
-        }
+    let mut seen = HashSet::new();
+    for gap in gaps.into_iter().filter(|gap| seen.insert(gap.clone())) {
+        let reason = (gap.kind, gap.fault, gap.why, gap.remedy);
+        reasons.entry(reason).or_default().push(gap.who);
     }
     let notice = |((kind, fault, why, remedy), who): ((&str, &str, String, &str), Vec<String>)| {
         let mut what = format!("{kind} {}", who[..who.len().min(MAX_LISTED)].join(", "));

@@ -114,32 +114,25 @@ impl Payload<'_> {
             FieldType::Utf16Text => Value::Text(self.rest.utf16z()?),
             FieldType::Array(element) => {
                 let count = self.rest.u16()?;
-                self.list(element, count)?
+                self.list(element, count.into())?
             }
             FieldType::LongArray(element) => {
                 let count = self.rest.u32()?;
-                let values = (0..count).map(|_| self.value(element));
-                Value::List(values.collect::<Option<_>>()?)
+                self.list(element, count)?
             }
             FieldType::Rest(element) => {
                 let mut values = Vec::new();
-                while let Some(value) = self.value_if_any(element) {
+                while !self.rest.0.is_empty()
+                    && let Some(value) = self.value(element)
+                {
                     values.push(value);
                 }
                 Value::List(values)
             }
-            FieldType::FixedArray(element, count) => self.list(element, *count)?,
+            FieldType::FixedArray(element, count) => self.list(element, (*count).into())?,
             FieldType::Located { element, relative } => self.located(element, *relative)?,
             FieldType::Record(fields) => self.record(fields)?,
         })
-    }
-
-    /// A value, unless this is the end.
-    fn value_if_any<'a>(&mut self, kind: &'a FieldType) -> Option<Value<'a>> {
-        match self.rest.0.is_empty() {
-            true => None,
-            false => self.value(kind),
-        }
     }
 
     fn unsigned(&mut self, bytes: u8) -> Option<u64> {
@@ -152,10 +145,10 @@ impl Payload<'_> {
         )
     }
 
-    fn list<'a>(&mut self, element: &'a FieldType, count: u16) -> Option<Value<'a>> {
-        let count = usize::from(count);
+    fn list<'a>(&mut self, element: &'a FieldType, count: u32) -> Option<Value<'a>> {
+        let count = usize::try_from(count).ok()?;
         Some(match element {
-            FieldType::Utf16Unit => Value::Text(utf16(self.rest.take(2 * count)?)),
+            FieldType::Utf16Unit => Value::Text(utf16(self.rest.take(count.checked_mul(2)?)?)),
             FieldType::Utf8Unit => Value::Text(utf8(self.rest.take(count)?)),
             _ => Value::List(
                 (0..count)
