@@ -65,6 +65,14 @@ pub enum ViewError {
         /// Bytes allowed.
         limit: u64,
     },
+    /// There is no room for the streams of events.
+    #[error("cannot unpack the events into {}: {source}; set TMPDIR to a directory with room for them", directory.display())]
+    Unpack {
+        /// Where they would have been.
+        directory: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
     /// An entry cannot be read.
     #[error("cannot read {entry} in the trace: {source}")]
     Entry {

@@ -13,11 +13,15 @@ use crate::LIMIT;
 use crate::support::events::entries;
 use crate::support::{perfcollect, run};
 
-/// What `view` prints of the collections in a trace.
-fn collections(trace: &Path) -> String {
+fn view(trace: &Path) -> Command {
     let mut view = Command::new(perfcollect());
     view.arg("view").arg(trace).args(["-viewer", "gc"]);
-    run(&mut view, LIMIT).expect_success().stdout
+    view
+}
+
+/// What `view` prints of the collections in a trace.
+fn collections(trace: &Path) -> String {
+    run(&mut view(trace), LIMIT).expect_success().stdout
 }
 
 /// Damages an entry of an archive in its middle.
@@ -37,6 +41,9 @@ fn damage(trace: &Path, entry: &str) {
 #[track_caller]
 pub(crate) fn expect_damage_is_told_first(trace: &Path, process: &ProcessEvents) {
     let pid = process.pid;
+    let nowhere = run(view(trace).env("TMPDIR", "/nowhere"), LIMIT);
+    let why = "cannot unpack the events into /nowhere: No such file";
+    assert!(nowhere.stderr.contains(why), "{}", nowhere.stderr);
     let before = collections(trace);
     let cut = format!("process {pid}: its events end early: ");
     assert!(before.starts_with(&cut), "{before}");

@@ -84,8 +84,8 @@ pub(super) fn read(path: &Path) -> Result<Events, ViewError> {
     let folder = folder_of(&zip)?;
     let summary = read_summary(open(&mut zip, &folder, SUMMARY, MAX_SUMMARY_BYTES)?)?;
     let prefix = format!("{folder}/{RAW_EVENTS}/");
-    let failed = |source: io::Error| ViewError::Entry {
-        entry: RAW_EVENTS,
+    let failed = |source| ViewError::Unpack {
+        directory: std::env::temp_dir(),
         source,
     };
     let mut streams = Vec::new();
