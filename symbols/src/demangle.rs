@@ -9,6 +9,12 @@ use cpp_demangle::{BorrowedSymbol, DemangleOptions, ParseOptions};
 pub const MAX_MANGLED_BYTES: usize = 4096;
 /// A name that would grow longer is left mangled: back references can double it at every step.
 pub const MAX_DEMANGLED_BYTES: usize = 64 << 10;
+/// Of a longer name these first bytes are shown, with `...` behind them; C++ reaches 20 KB.
+pub const MAX_NAME_BYTES: usize = 64 << 10;
+/// Most bytes of a name that readers keep: by the last one it is known to be longer.
+pub(crate) const KEPT_NAME_BYTES: usize = MAX_NAME_BYTES + 1;
+/// Behind the beginning of a name that is too long.
+pub(crate) const CUT_MARK: &str = "...";
 /// What stands behind the name of the function that a stub of the procedure linkage table jumps to.
 pub(crate) const PLT_SUFFIX: &str = "@plt";
 const COMMA: &str = ", ";
@@ -16,8 +22,8 @@ const COMMA: &str = ", ";
 const MAX_CPP_RECURSION: u32 = 160;
 
 /// The readable form of a symbol name. Rust hashes are dropped. What compilers append is kept as c++filt
-/// writes it: `_Z3foov.cold` is `foo() [clone .cold]`; `@plt` of a stub stays at its end. A name that is not understood is given back, bytes that are no UTF-8
-/// as U+FFFD.
+/// writes it: `_Z3foov.cold` is `foo() [clone .cold]`; `@plt` of a stub stays at its end. A name that is not understood is given back, up to
+/// [`MAX_NAME_BYTES`] of it, bytes that are no UTF-8 as U+FFFD.
 ///
 /// ```
 /// use perfcollect_symbols::demangle::demangle;
@@ -28,7 +34,7 @@ const MAX_CPP_RECURSION: u32 = 160;
 #[must_use]
 pub fn demangle(name: &[u8]) -> Cow<'_, str> {
     let options = DemangleOptions::default().hide_expression_literal_types();
-    demangled(name, options).map_or_else(|| String::from_utf8_lossy(name), Cow::Owned)
+    demangled(name, options).map_or_else(|| unchanged(name), Cow::Owned)
 }
 
 /// The same without the parameters of functions and without what compilers append, as perf prints them: `foo`. Numbers in
@@ -44,7 +50,7 @@ pub fn demangle_bare(name: &[u8]) -> Cow<'_, str> {
         DemangleOptions::default().no_params().no_return_type(),
     );
     let Some(mut bare) = bare else {
-        return String::from_utf8_lossy(name);
+        return unchanged(name);
     };
     // What stands behind parameters.
     bare.truncate(bare.strip_suffix(" const").unwrap_or(&bare).len());
@@ -52,6 +58,13 @@ pub fn demangle_bare(name: &[u8]) -> Cow<'_, str> {
         bare = suffix_literals(bare, cast, suffix);
     }
     bare.into()
+}
+
+fn unchanged(name: &[u8]) -> Cow<'_, str> {
+    match name.split_at_checked(MAX_NAME_BYTES) {
+        None | Some((_, [])) => String::from_utf8_lossy(name),
+        Some((begin, _)) => String::from_utf8_lossy(begin) + CUT_MARK,
+    }
 }
 
 /// How types of numbers are written before them and behind them.

@@ -41,8 +41,6 @@ mod units;
 pub use sections::{DwarfSections, MAX_DWARF_BYTES};
 pub use split::{PackageSections, SplitSections, SplitUnit};
 
-/// Longest name of a function taken, in bytes.
-const MAX_NAME_BYTES: usize = 64 << 10;
 /// Most functions inlined into each other; compilers stop long before. Of more, the innermost are one frame with the name [`CUT`].
 pub const MAX_FRAMES: usize = 256;
 /// Stands for inlined functions that are too many to be told.

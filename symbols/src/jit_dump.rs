@@ -12,7 +12,8 @@ use std::io::{self, Read};
 
 use thiserror::Error;
 
-use crate::newest::{CUT_MARK, Newest};
+use crate::demangle::CUT_MARK;
+use crate::newest::Newest;
 use crate::table::{Symbol, SymbolTable, TableError};
 
 const MAGIC: u32 = 0x4a69_5444;
@@ -161,7 +162,7 @@ impl Functions {
             .read_to_end(&mut name)?;
         let name = match memchr::memchr(0, &name) {
             None if name_bytes > MAX_NAME_BYTES => {
-                name.extend_from_slice(CUT_MARK);
+                name.extend_from_slice(CUT_MARK.as_bytes());
                 &*name
             }
             end => name.get(..end.unwrap_or(name.len())).unwrap_or_default(),

@@ -8,8 +8,6 @@ use crate::table::{Entry, Extent, SymbolTable, SymbolTableBuilder, TableError};
 /// that a hostile file costs less than 500 MB.
 const MAX_FUNCTIONS: usize = 1 << 20;
 const MAX_NAMES_BYTES: usize = 128 << 20;
-/// Behind the beginning of a name that is too long.
-pub(crate) const CUT_MARK: &[u8] = b"...";
 
 /// Ranges that do not overlap.
 pub(crate) struct Newest {

@@ -8,8 +8,9 @@ use std::io::{self, BufRead};
 
 use thiserror::Error;
 
+use crate::demangle::CUT_MARK;
 use crate::lines::{Line, Lines, hex, word};
-use crate::newest::{CUT_MARK, Newest};
+use crate::newest::Newest;
 use crate::table::{Symbol, SymbolTable, TableError};
 
 /// Most bytes read; 100 000 .NET methods take 15 MB.
@@ -66,7 +67,7 @@ impl PerfMap {
             };
             match parse_line(text) {
                 Some((start, end, name)) if is_cut => {
-                    full = !newest.insert(start, end, &[name, CUT_MARK].concat());
+                    full = !newest.insert(start, end, &[name, CUT_MARK.as_bytes()].concat());
                 }
                 Some((start, end, name)) => full = !newest.insert(start, end, name),
                 None => skipped += 1,

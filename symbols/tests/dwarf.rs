@@ -5,6 +5,7 @@ use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 
+use perfcollect_symbols::demangle::{MAX_NAME_BYTES, demangle};
 use perfcollect_symbols::dwarf::{CUT, Detail, MAX_FRAMES};
 use perfcollect_symbols::elf::ElfFile;
 
@@ -123,6 +124,30 @@ fn of_too_many_inlined_functions_the_innermost_are_one() {
     }
     let name = deepest.last().unwrap().name;
     assert_eq!(name, Some(&b"first"[..]));
+}
+
+#[test]
+fn of_a_name_of_more_than_64_kib_the_beginning_is_known() {
+    let directory = tempfile::tempdir().unwrap();
+    let long = format!("f{}", "x".repeat(70_000));
+    let source = format!(
+        "static inline __attribute__((always_inline)) int {long}(int x) {{ __asm__ volatile(\"nop\"); return x; }}\n\
+        int first(int x) {{ return {long}(x) + 1; }}\n"
+    );
+    let Some(program) = compiled(directory.path(), "long.c", &source) else {
+        return;
+    };
+    let file = File::open(&program).unwrap();
+    let elf = ElfFile::open(&file).unwrap();
+    let symbols = elf.symbols().unwrap();
+    let first = symbols.iter().find(|symbol| symbol.name == b"first");
+    let first = first.unwrap();
+    let sections = elf.dwarf_sections().unwrap();
+    let debug_info = sections.debug_info().unwrap();
+    let mut chains = (first.start..first.end).map(|at| debug_info.frames(at, Detail::Functions));
+    let inlined = chains.find_map(|chain| chain.ok().filter(|chain| chain.len() == 2));
+    let name = inlined.unwrap()[0].name.unwrap();
+    assert_eq!(demangle(name), format!("{}...", &long[..MAX_NAME_BYTES]));
 }
 
 #[test]

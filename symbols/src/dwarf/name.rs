@@ -4,9 +4,10 @@ use std::cell::OnceCell;
 
 use gimli::{AttributeValue, UnitOffset};
 
+use super::DwarfError;
 use super::unit::Unit;
 use super::units::Units;
-use super::{DwarfError, MAX_NAME_BYTES};
+use crate::demangle::MAX_NAME_BYTES;
 
 /// Most entries gone through from one that has no name of its own to the one that has: three as a rule.
 const MAX_ORIGINS: usize = 16;
@@ -33,11 +34,12 @@ impl Entry {
         let read = || read_name(self.offset, unit, units);
         let name = self.name.get_or_init(read);
         let name = name.as_ref().map(Option::as_deref).map_err(Clone::clone)?;
-        Ok(name.filter(|name| !name.is_empty() && name.len() <= MAX_NAME_BYTES))
+        Ok(name.filter(|name| !name.trim_ascii().is_empty()))
     }
 }
 
-/// The name for the linker, else that of the source, else that of the entry this one was made from.
+/// The name for the linker, else that of the source, else that of the entry this one was made from. One that is too long is taken if there
+/// is no other.
 fn read_name<'n, 'a>(
     mut offset: UnitOffset,
     mut unit: &'n Unit<'a>,
@@ -62,10 +64,16 @@ fn read_name<'n, 'a>(
                 _ => {}
             }
         }
+        let mut too_long = None;
         for value in [linkage, source].iter().flatten() {
-            if let Some(name) = units.text(unit, value)? {
-                return Ok(Some(name));
+            match units.text(unit, value)? {
+                Some(name) if name.len() > MAX_NAME_BYTES => too_long = too_long.or(Some(name)),
+                Some(name) => return Ok(Some(name)),
+                None => {}
             }
+        }
+        if too_long.is_some() {
+            return Ok(too_long);
         }
         match origin {
             Some(AttributeValue::UnitRef(at)) => offset = at,

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use gimli::RunTimeEndian;
 
+use super::DwarfError;
 use super::guard::{Guard, Guarded};
 use super::split::PackageSections;
-use super::{DwarfError, MAX_NAME_BYTES};
+use crate::demangle::KEPT_NAME_BYTES;
 use crate::elf::{ElfError, LazySection};
 
 /// Most bytes taken of all sections together, decompressed: what libcoreclr has, six times.
@@ -182,25 +183,26 @@ impl<'a> DwarfSections<'a> {
         Ok((start, bytes.len()))
     }
 
-    /// A string, without its NUL; `None`: it has no end, or is longer than any name.
+    /// A string, without its NUL; of one that is longer than any name its first [`KEPT_NAME_BYTES`]. `None`: it has no end.
     pub(super) fn string(
         &self,
         section: &Section<'_>,
         offset: usize,
     ) -> Result<Option<Box<[u8]>>, DwarfError> {
         let offset = offset as u64;
-        for size in [STRING_BYTES, MAX_NAME_BYTES as u64 + 1] {
+        for size in [STRING_BYTES, KEPT_NAME_BYTES as u64] {
             let read = self.read(section, offset, size)?;
             let bytes = match &read {
                 Some(bytes) => bytes,
                 None => range(self.bytes(section)?, offset, size),
             };
-            if let Some(end) = memchr::memchr(0, bytes) {
-                self.guard.charge_bytes(end)?;
-                return Ok(bytes.get(..end).map(Into::into));
+            let end = memchr::memchr(0, bytes);
+            if let Some(text) = bytes.get(..end.unwrap_or(KEPT_NAME_BYTES)) {
+                self.guard.charge_bytes(text.len())?;
+                return Ok(Some(text.into()));
             }
         }
-        self.guard.charge_bytes(MAX_NAME_BYTES)?;
+        self.guard.charge_bytes(KEPT_NAME_BYTES)?;
         Ok(None)
     }
 

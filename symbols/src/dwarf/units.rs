@@ -13,6 +13,7 @@ use super::DwarfError;
 use super::guard::{Guarded, WORK_OF_KEEPING};
 use super::sections::DwarfSections;
 use super::unit::{Bases, Unit};
+use crate::demangle::KEPT_NAME_BYTES;
 
 /// What the length, version, table of abbreviations and size of an address take.
 const LEAST_UNIT_BYTES: u64 = 11;
@@ -280,7 +281,11 @@ impl<'a> Units<'a> {
     ) -> Result<Option<Box<[u8]>>, DwarfError> {
         let sections = self.sections;
         let (section, offset) = match value {
-            AttributeValue::String(text) => return Ok(Some(text.bytes()?.into())),
+            AttributeValue::String(text) => {
+                let text = text.bytes()?;
+                let kept = text.get(..KEPT_NAME_BYTES).unwrap_or(text);
+                return Ok(Some(kept.into()));
+            }
             AttributeValue::DebugStrRef(offset) => (&sections.str, offset.0),
             AttributeValue::DebugStrRefSup(offset) => match self.supplementary() {
                 Some(common) => return common.sections.string(&common.sections.str, offset.0),

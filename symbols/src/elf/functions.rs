@@ -9,12 +9,11 @@ use super::headers::{Headers, Section};
 use super::source::Source;
 use super::{ElfError, check_size, mini_debug_info, plt, section_data};
 use crate::binding::{Aliases, Binding};
+use crate::demangle::KEPT_NAME_BYTES;
 use crate::table::{Entry, Extent, MAX_NAME_BYTES, MAX_SYMBOLS, SymbolTable, SymbolTableBuilder};
 
 /// Most bytes of a string table: what a symbol table takes.
 const MAX_STRINGS_BYTES: u64 = MAX_NAME_BYTES as u64;
-/// Longest name; C++ reaches 20 KB. A longer one is cut: without it, the symbol before could reach over its code.
-const MAX_SYMBOL_NAME_BYTES: usize = 64 << 10;
 
 /// The symbols of a file with the stubs.
 pub(super) fn table(
@@ -131,7 +130,7 @@ impl RawSymbols {
     /// A name, without the version that some linkers append to it (`memcpy@@GLIBC_2.14`), unless perf's is wanted.
     pub(super) fn name(&self, offset: u32, aliases: Aliases) -> Option<&[u8]> {
         let from = self.strings.get(offset as usize..).unwrap_or_default();
-        let from = from.get(..MAX_SYMBOL_NAME_BYTES).unwrap_or(from);
+        let from = from.get(..KEPT_NAME_BYTES).unwrap_or(from);
         let end = match aliases {
             Aliases::Plain => memchr::memchr2(0, b'@', from),
             Aliases::AsPerf => memchr::memchr(0, from),
