@@ -1,0 +1,107 @@
+//! A program, what may be its debug file, and what may have the rest of the debug information: files of anybody's.
+#![no_main]
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use libfuzzer_sys::fuzz_target;
+use perfcollect_symbols::debug_file::{Candidate, Wanted, package_candidates};
+use perfcollect_symbols::dwarf::{Detail, DwarfSections, SplitUnit};
+use perfcollect_symbols::elf::ElfFile;
+
+const PROGRAM: &str = "/opt/app/program";
+
+fuzz_target!(|data: &[u8]| {
+    // The first two with their lengths in front.
+    let (program, rest) = counted(data);
+    let (debug, other) = counted(rest);
+    let [program, debug, other] = [program, debug, other].map(file);
+    let Ok(own) = ElfFile::open_mapped(&program) else {
+        return;
+    };
+    let (build_id, debug_link) = (own.build_id(), own.debug_link());
+    let wanted = Wanted {
+        path: Path::new(PROGRAM),
+        build_id: build_id.as_deref(),
+        debug_link: debug_link.as_ref(),
+        directories: &[PathBuf::from("/symbols")],
+        perf_cache: Some(Path::new("/root/.debug")),
+    };
+    check(&wanted.candidates());
+    let is_taken = wanted.check(&debug).is_ok();
+    let search = wanted.find(|_| debug.try_clone());
+    assert_eq!(search.found.is_some(), is_taken);
+    look_up(&own, &other);
+    if let Ok(debug) = ElfFile::open(&debug) {
+        look_up(&debug, &other);
+    }
+});
+
+fn counted(data: &[u8]) -> (&[u8], &[u8]) {
+    let (length, rest) = data.split_first_chunk().unwrap_or((&[0; 2], data));
+    let length = usize::from(u16::from_le_bytes(*length));
+    rest.split_at_checked(length).unwrap_or((rest, &[]))
+}
+
+fn file(bytes: &[u8]) -> File {
+    let mut file = tempfile::tempfile().expect("a file");
+    file.write_all(bytes).expect("there is room");
+    file
+}
+
+/// Each is another place, and depends on no working directory.
+fn check(candidates: &[Candidate]) {
+    for (index, Candidate { path, .. }) in candidates.iter().enumerate() {
+        assert!(path.is_absolute() && path != Path::new(PROGRAM));
+        assert!(candidates[..index].iter().all(|other| other.path != *path));
+    }
+}
+
+/// What is read when it is needed tells the same as what was read at once.
+fn look_up(elf: &ElfFile<'_>, other: &File) {
+    let symbols = elf.symbols().unwrap_or_default();
+    let starts: Vec<u64> = symbols.iter().map(|symbol| symbol.start).take(16).collect();
+    let (Some(lazy), copied) = (elf.dwarf_sections(), elf.copied_dwarf_sections()) else {
+        return;
+    };
+    let told = names(lazy, elf, other, &starts);
+    if let Ok(Some(copied)) = copied {
+        for (lazy, copied) in told.iter().zip(names(copied, elf, other, &starts)) {
+            assert!(lazy.is_none() || copied.is_none() || *lazy == copied);
+        }
+    }
+}
+
+/// The chain of functions at each address, where it can be read.
+fn names(
+    mut sections: DwarfSections<'_>,
+    elf: &ElfFile<'_>,
+    other: &File,
+    addresses: &[u64],
+) -> Vec<Option<Vec<Option<Vec<u8>>>>> {
+    let program = Path::new(PROGRAM);
+    check(&package_candidates(program, &[]));
+    if let Some(link) = elf.alt_link() {
+        check(&link.candidates(&[program], &[]));
+        if let Ok(common) = link.take(other) {
+            sections.set_supplementary(common);
+        }
+    }
+    if let Ok(Some(package)) = ElfFile::open(other).and_then(|other| other.package_sections()) {
+        sections.set_package(package);
+    }
+    let open = |unit: &SplitUnit| {
+        check(&unit.candidates(program, &[]));
+        unit.take(other).ok()
+    };
+    let Ok(debug_info) = sections.debug_info_with(open) else {
+        return Vec::new();
+    };
+    let chain = |&address| {
+        let frames = debug_info.frames(address, Detail::Functions).ok()?;
+        let names = frames.iter().map(|frame| frame.name.map(<[u8]>::to_vec));
+        Some(names.collect())
+    };
+    addresses.iter().map(chain).collect()
+}
