@@ -267,6 +267,31 @@ fn unprivileged_pid_has_all_its_threads_once() {
     assert!(saved.summary.cpu_ms <= elapsed_ms * cpus * 1.01);
 }
 
+/// A program may be opened by its owner whatever is at its path by now, a library may not.
+#[test]
+fn unprivileged_capture_of_a_program_that_was_replaced() {
+    need_capture!();
+    let native = need!(workloads::native("native-fp"));
+    let _alone = alone();
+    need_paranoia!("2");
+    let place = Place::new();
+    let program = place.add_native(&native);
+    let target = shell(
+        &NOBODY,
+        &format!("exec {program} --mode library --seconds 10"),
+    );
+    std::thread::sleep(Duration::from_millis(500));
+    for path in [Path::new(&program), &place.path().join("libwork.so")] {
+        fs::remove_file(path).unwrap();
+        fs::write(path, "another file").unwrap();
+    }
+    let pid = target.pid().to_string();
+    let saved = place.captured(&NOBODY, &["-collectsec", "2", "-pid", &pid]);
+    assert!(saved.samples_under(&["library_caller"]) > 0);
+    assert!(told(&saved, "libwork.so has no names"));
+    assert!(!told(&saved, "native-fp has no names"));
+}
+
 /// Threads that live for some ten milliseconds and start the next one.
 #[test]
 #[ignore = "the target of `threads_found_twice_are_sampled_once`, which never ends"]

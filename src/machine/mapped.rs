@@ -2,8 +2,9 @@
 
 use std::fs::File;
 
-use super::file::{Wanted, identity, open_file};
+use super::file::identity;
 use super::proc_maps::{self, MapsLine};
+use super::wanted::{Wanted, open_file};
 use crate::trace::Pid;
 use crate::trace::spool::FileIdentity;
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use file::{VDSO, Wanted, is_elf};
 use jit_host::is_jit_dump;
 use rows::Rows;
 use tasks::Tasks;
+use wanted::{VDSO, Wanted, is_elf};
 
 use crate::perf::{CodeMapping, Record};
 use crate::trace::{ModuleId, Nanos, Pid, ProcessId, ThreadId, Tid};
@@ -23,6 +23,7 @@ mod recovered;
 mod root;
 mod rows;
 mod tasks;
+mod wanted;
 
 pub use file::{CodeFile, Content, FileTable};
 pub use free_memory::free_memory;

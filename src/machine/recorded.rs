@@ -10,9 +10,10 @@ use std::sync::Arc;
 use perfcollect_symbols::elf::ElfFile;
 use rustix::process::geteuid;
 
-use super::file::{Content, VDSO, Wanted, build_id, vdso_image};
+use super::file::{Content, build_id};
 use super::jit_host::JitHost;
 use super::root::Root;
+use super::wanted::{VDSO, Wanted, vdso_image};
 use crate::trace::Pid;
 
 /// What finds and proves the files of a recording.

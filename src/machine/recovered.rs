@@ -9,10 +9,11 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::file::{CodeFile, Content, FileTable, VDSO, build_id, identity, vdso_image};
+use super::file::{CodeFile, Content, FileTable, build_id, identity};
 use super::jit_host::{JitHost, perf_map};
 use super::proc_fs;
 use super::root::Root;
+use super::wanted::{VDSO, vdso_image};
 use super::{Machine, ProcessRow};
 use crate::trace::spool::{FileRow, JitHostRow};
 use crate::trace::{Pid, Recording};

@@ -2,6 +2,7 @@
 //! .NET code.
 
 use std::cell::{LazyCell, RefCell};
+use std::io;
 
 use perfcollect_symbols::Aliases;
 use perfcollect_symbols::demangle::demangle;
@@ -115,8 +116,10 @@ pub(crate) fn unavailable(file: &CodeFile) -> Option<Gap> {
         return None;
     };
     let remedy = match error.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(Errno::ACCESS | Errno::PERM) => "run as root, or with CAP_SYS_PTRACE",
         Some(Errno::MFILE | Errno::NFILE) => "raise the limit of open files (ulimit -n)",
+        _ if error.kind() == io::ErrorKind::PermissionDenied => {
+            "run as root, or with CAP_SYS_PTRACE and CAP_CHECKPOINT_RESTORE"
+        }
         _ => "",
     };
     Some(Gap {
