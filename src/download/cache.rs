@@ -32,7 +32,7 @@ pub enum CacheError {
         source: io::Error,
     },
     /// The cache itself.
-    #[error("cannot write to the cache {}: {source}", path.display())]
+    #[error("cannot write to the cache {}: {source}; XDG_CACHE_HOME names another place", path.display())]
     Write {
         /// The directory.
         path: PathBuf,
