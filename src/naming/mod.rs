@@ -1,7 +1,9 @@
 //! From code addresses to functions: each unique address once, at the end, offline.
 
+mod counts;
 mod debug_files;
 pub(crate) mod elf;
+mod functions;
 pub(crate) mod gap;
 mod inlines;
 mod jit;
@@ -11,19 +13,19 @@ mod ready_to_run;
 mod stop;
 mod written;
 
+pub(crate) use counts::count;
+pub(crate) use functions::cut;
 pub(crate) use inlines::with_inlined;
 pub(crate) use jit::function as function_of_jit;
 pub use modules::without_symbols;
 pub use stop::Stop;
 
-use std::hash::BuildHasher;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use hashbrown::HashTable;
-use rustc_hash::{FxBuildHasher, FxHashMap};
+use rustc_hash::FxHashMap;
 
-use gap::Gap;
+use functions::{Functions, Named, is_blank, lossy, nameless};
 
 use perfcollect_symbols::in_turn;
 use perfcollect_symbols::perf_map::PerfMap;
@@ -31,8 +33,7 @@ use perfcollect_symbols::perf_map::PerfMap;
 use crate::capture::Capture;
 use crate::machine::Machine;
 use crate::trace::{
-    CodeAddress, Frame, FrameId, Function, FunctionId, FunctionKind, ModuleId, Names, Notice, Pid,
-    ProcessId, Quality, StackId, Trace, Truncation,
+    CodeAddress, Frame, FrameId, FunctionId, ModuleId, Pid, ProcessId, Quality, Trace,
 };
 
 /// How to name.
@@ -42,29 +43,6 @@ pub struct Options {
     pub inlined: bool,
     /// Directories of ours in which debug files are looked for before the usual places; absolute.
     pub symbol_directories: Vec<PathBuf>,
-}
-
-/// What naming one group of addresses gave: for each its function, and what the user should know.
-#[derive(Default)]
-struct Named {
-    functions: Functions,
-    of_codes: Vec<FunctionId>,
-    /// The functions inlined there, outermost first, of the addresses that have such, in their order.
-    inlined: Vec<(usize, Vec<FunctionId>)>,
-    notices: Vec<Notice>,
-    gaps: Vec<Gap>,
-}
-
-impl Named {
-    /// Takes the function of each address.
-    fn of(functions: impl Iterator<Item = Function>) -> Self {
-        let mut rows = Functions::default();
-        Self {
-            of_codes: functions.map(|function| rows.intern(function)).collect(),
-            functions: rows,
-            ..Self::default()
-        }
-    }
 }
 
 /// Addresses that are named from one source.
@@ -202,23 +180,11 @@ pub fn name(capture: Capture, options: &Options, stop: Stop<'_>) -> Result<Trace
     };
     let samples = count(&mut trace);
     trace.modules = modules::rows(
-        &count_modules(&trace, &recording.frames, &samples),
+        &counts::count_modules(&trace, &recording.frames, &samples),
         machine.files(),
         options,
     );
     Ok(trace)
-}
-
-/// Counts the named frames of a trace. Returns how many samples each frame is in.
-pub(crate) fn count(trace: &mut Trace) -> Vec<u64> {
-    let samples = samples_of_frames(trace);
-    trace.quality.names = count_names(trace, &samples);
-    samples
-}
-
-/// What stands for the callers that a cut stack lacks.
-pub(crate) fn cut(why: Truncation) -> Function {
-    nameless(CodeAddress::Cut(why))
 }
 
 /// Names all groups, on all CPUs; fewer, if it is told to stop.
@@ -262,57 +228,6 @@ fn name_groups(
     named.into_iter().map(|(_, named)| named).collect()
 }
 
-/// Equal functions are one row.
-#[derive(Default)]
-struct Functions {
-    rows: Vec<Function>,
-    known: HashTable<u32>,
-}
-
-impl Functions {
-    fn intern(&mut self, function: Function) -> FunctionId {
-        let Self { rows, known } = self;
-        let hash = |function: &Function| FxBuildHasher.hash_one(function);
-        let is_it = |&row: &u32| rows[row as usize] == function;
-        if let Some(&row) = known.find(hash(&function), is_it) {
-            return FunctionId(row);
-        }
-        let row = rows.len() as u32;
-        let hashed = hash(&function);
-        rows.push(function);
-        known.insert_unique(hashed, row, |&row| hash(&rows[row as usize]));
-        FunctionId(row)
-    }
-}
-
-/// What is shown where no name can be: the address with what it lies in.
-fn nameless(code: CodeAddress) -> Function {
-    let (module, kind, name) = match code {
-        CodeAddress::Kernel(_) => (kernel::PROPER, FunctionKind::Kernel, None),
-        CodeAddress::Elf(..) | CodeAddress::File(..) => ("", FunctionKind::Native, None),
-        CodeAddress::Jit(..) => (jit::MODULE, FunctionKind::Jit, None),
-        CodeAddress::Unmapped(..) => ("unmapped", FunctionKind::Unmapped, None),
-        CodeAddress::Cut(why) => ("perfcollect", FunctionKind::Marker, Some(cut_name(why))),
-    };
-    Function {
-        name: name.map(Into::into),
-        start: None,
-        module: module.into(),
-        tier: None,
-        kind,
-        inlined: false,
-    }
-}
-
-fn cut_name(why: Truncation) -> &'static str {
-    match why {
-        Truncation::StackCopyEnded => "[truncated: stack copy ended]",
-        Truncation::TooDeep => "[truncated: too deep]",
-        Truncation::LostTrack => "[truncated: lost track]",
-        Truncation::NoRegisters => "[truncated: no registers]",
-    }
-}
-
 /// What a process of a recording has written of the code it made; nothing, if it has not or it cannot be found.
 pub(crate) fn perf_map(machine: &Machine, pid: Pid) -> PerfMap {
     let host = machine
@@ -321,60 +236,4 @@ pub(crate) fn perf_map(machine: &Machine, pid: Pid) -> PerfMap {
         .and_then(|recorded| recorded.jit_host(pid, None).ok());
     host.and_then(|host| written::whole_map(&host))
         .unwrap_or_default()
-}
-
-/// Whether a name tells nothing: its function is known by where it starts.
-fn is_blank(name: &[u8]) -> bool {
-    name.iter().all(u8::is_ascii_whitespace)
-}
-
-fn lossy(bytes: &[u8]) -> Box<str> {
-    String::from_utf8_lossy(bytes).into()
-}
-
-/// How many samples each frame is in, counted as often as it is in their stacks: sums go from the leaves to the roots,
-/// children before parents.
-fn samples_of_frames(trace: &Trace) -> Vec<u64> {
-    let mut samples = vec![0_u64; trace.stacks.len()];
-    for sample in trace.samples.iter().filter(|s| s.stack != StackId::EMPTY) {
-        samples[sample.stack.index()] += 1;
-    }
-    let mut of_frames = vec![0; trace.frames.len()];
-    for (stack, caller, frame) in trace.stacks.nodes().rev() {
-        let count = samples[stack.index()];
-        if caller != StackId::EMPTY {
-            samples[caller.index()] += count;
-        }
-        of_frames[frame.index()] += count;
-    }
-    of_frames
-}
-
-fn count_names(trace: &Trace, samples_of_frames: &[u64]) -> Names {
-    let mut names = Names::default();
-    for (row, &count) in samples_of_frames.iter().enumerate() {
-        for function in trace.functions_leaf_first(FrameId(row as u32)) {
-            let function = &trace.functions[function.index()];
-            if let Some(of_kind) = names.of_kind(function.kind) {
-                of_kind.count(function.name.is_some(), count);
-            }
-        }
-    }
-    names
-}
-
-fn count_modules(
-    trace: &Trace,
-    codes: &[CodeAddress],
-    samples_of_frames: &[u64],
-) -> modules::Counts {
-    let mut counts = modules::Counts::new();
-    for (row, (&code, &count)) in codes.iter().zip(samples_of_frames).enumerate() {
-        let outermost = trace.functions_leaf_first(FrameId(row as u32)).last();
-        if let (Some(id), Some(function)) = (modules::of(code), outermost) {
-            let is_named = trace.functions[function.index()].name.is_some();
-            counts.entry(id).or_default().count(is_named, count);
-        }
-    }
-    counts
 }
