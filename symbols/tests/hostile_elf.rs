@@ -173,3 +173,38 @@ fn a_name_of_more_than_64_kib_is_cut_and_keeps_its_code() {
     assert_eq!(symbols.lookup(3).unwrap().name, cut);
     assert_eq!(demangle(cut), format!("{}...", &long[..MAX_NAME_BYTES]));
 }
+
+/// Zeros are the densest there is. What states more than its bytes can decompress to must not take the memory first.
+#[test]
+fn compressed_sections_state_no_more_than_they_can_hold() {
+    const SIZE: u64 = 8 << 20;
+    let directory = tempfile::tempdir().unwrap();
+    let [source, made, packed] =
+        ["zeros.s", "zeros.o", "packed.o"].map(|name| directory.path().join(name));
+    let code = format!(".section .debug_info,\"\",@progbits\n.zero {SIZE}\n");
+    std::fs::write(&source, code).unwrap();
+    let run = |command: &mut Command| command.status().is_ok_and(|status| status.success());
+    if !run(Command::new("as").arg(&source).arg("-o").arg(&made)) {
+        return eprintln!("skipped: as (package binutils)");
+    }
+    for (name, kind) in [("zlib", 1_u64), ("zstd", 2)] {
+        let option = format!("--compress-debug-sections={name}");
+        let mut objcopy = Command::new("objcopy");
+        if !run(objcopy.args([&made, &packed]).arg(option)) {
+            eprintln!("skipped: objcopy (package binutils) with {name}");
+            continue;
+        }
+        let mut bytes = std::fs::read(&packed).unwrap();
+        assert!(bytes.len() < SIZE as usize / 100);
+        let sections = |bytes: &[u8]| {
+            let copied = ElfFile::parse(bytes).unwrap().copied_dwarf_sections();
+            copied.map(|sections| sections.is_some())
+        };
+        assert!(sections(&bytes).unwrap());
+        let head = [kind.to_le_bytes(), SIZE.to_le_bytes()].concat();
+        let at = bytes.windows(16).position(|window| window == head).unwrap();
+        bytes[at + 8..][..8].copy_from_slice(&(SIZE * 20).to_le_bytes());
+        let error = sections(&bytes).unwrap_err().to_string();
+        assert!(error.contains("more bytes stated"), "{error}");
+    }
+}

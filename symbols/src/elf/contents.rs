@@ -11,6 +11,10 @@ use super::headers::{Headers, Section};
 use super::source::Source;
 use crate::turn;
 
+/// Most bytes that one compressed byte stands for: two bits of RFC 1951 for 258 bytes, four bytes of RFC 8878 for a block.
+const MAX_ZLIB_RATIO: u64 = 258 * 8 / 2;
+const MAX_ZSTD_RATIO: u64 = (128 << 10) / 4;
+
 pub(super) fn check_size(what: &'static str, size: u64, limit: u64) -> Result<(), ElfError> {
     if size > limit {
         Err(ElfError::TooLarge { what, size, limit })
@@ -45,12 +49,16 @@ pub(super) fn section_data(
     }
     .ok_or_else(|| damaged("compression header cut off"))?;
     check_size(what, uncompressed_size, limit)?;
-    turn::take(uncompressed_size);
-    let format = match kind {
-        raw::ELFCOMPRESS_ZLIB => CompressionFormat::Zlib,
-        raw::ELFCOMPRESS_ZSTD => CompressionFormat::Zstandard,
+    let (format, ratio) = match kind {
+        raw::ELFCOMPRESS_ZLIB => (CompressionFormat::Zlib, MAX_ZLIB_RATIO),
+        raw::ELFCOMPRESS_ZSTD => (CompressionFormat::Zstandard, MAX_ZSTD_RATIO),
         _ => return Err(damaged("unknown compression")),
     };
+    // The decompressor fills as much memory first.
+    if uncompressed_size > (data.len() as u64).saturating_mul(ratio) {
+        return Err(damaged("more bytes stated than it can decompress to"));
+    }
+    turn::take(uncompressed_size);
     let compressed = CompressedData {
         format,
         data,
