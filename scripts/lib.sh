@@ -47,6 +47,16 @@ need_rust() {
     need cc gcc libc6-dev || die "there is no C compiler, which Rust needs to link"
 }
 
+# build_perfcollect OPTION... - builds the binary; prints its path. Cargo itself says where that is: the target folder and the target can
+# be set in many ways.
+build_perfcollect() {
+    local path
+    path=$(cd "$root" && cargo build "$@" --quiet --bin perfcollect --message-format json-render-diagnostics |
+        sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
+    [ -x "$path" ] || die "cargo built no perfcollect"
+    printf '%s\n' "$path"
+}
+
 # One script at a time changes the cache. The lock goes with the process.
 lock_cache() {
     exec 9>"$cache/.lock"
