@@ -1,0 +1,87 @@
+//! A stack as a process may have made it, in code of a file as it may have made that.
+#![no_main]
+
+use std::io::Write;
+
+use libfuzzer_sys::fuzz_target;
+use perfcollect::machine::{Backing, CodeFile, Content, FileTable, Mapping, Maps};
+use perfcollect::perf::{Layout, Record};
+use perfcollect::trace::{ModuleId, Nanos, Pid, ProcessId};
+use perfcollect::unwind::{SampledProcess, Unwinder};
+
+/// IP, TID, TIME, CALLCHAIN, CPU, PERIOD, REGS_USER, STACK_USER.
+const SAMPLE_TYPE: u64 = 0x31a7;
+/// bp, sp, ip.
+const USER_REGS: u64 = 0x1c0;
+/// PERF_RECORD_SAMPLE in user mode.
+const USER_SAMPLE: u64 = 2 << 32 | 9;
+const FILE_AT: u64 = 0x1000;
+const STACK_AT: u64 = 0x10_0000;
+const MAX_FRAMES: usize = 1025;
+
+/// A record of a thread of nobody's, whose stack copy has a multiple of eight bytes.
+fn record(ip: u64, bp: u64, stack: &[u8]) -> Vec<u8> {
+    let nobody = [-1_i32; 2].map(i32::to_le_bytes).concat();
+    let size = stack.len() as u64;
+    let fields = |fields: &[u64]| -> Vec<u8> {
+        let bytes = fields.iter().flat_map(|field| field.to_le_bytes());
+        bytes.collect()
+    };
+    let body = [
+        fields(&[ip]),
+        nobody,
+        // Time, CPU, period, no callchain; 64-bit registers.
+        fields(&[0, 0, 1, 0, 2, bp, STACK_AT, ip, size]),
+        stack.to_vec(),
+        fields(&[size]),
+    ]
+    .concat();
+    let length = body.len() as u64 + 8;
+    [fields(&[length << 48 | USER_SAMPLE]), body].concat()
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some((length, rest)) = data.split_first_chunk() else {
+        return;
+    };
+    let length = usize::from(u16::from_le_bytes(*length));
+    let (elf, stack) = rest.split_at_checked(length).unwrap_or((rest, &[]));
+    let (stack, _) = stack.as_chunks::<8>();
+    let stack = stack.as_flattened();
+    let mut file = tempfile::tempfile().expect("a file");
+    file.write_all(elf).expect("there is room");
+    let files = FileTable::from_iter([CodeFile {
+        path: b"/opt/app/library.so".as_slice().into(),
+        content: Content::File(file),
+        root: None,
+        pid: Pid(-1),
+        container: None,
+    }]);
+    let mut maps = Maps::default();
+    maps.insert(Mapping {
+        start: FILE_AT,
+        end: FILE_AT + elf.len() as u64,
+        file_offset: 0,
+        backing: Backing::File(ModuleId(0)),
+        object: None,
+    });
+    let layout = Layout::new(SAMPLE_TYPE, USER_REGS).expect("as a capture has it");
+    let mut unwinder = Unwinder::default();
+    let mut leaf_first = Vec::new();
+    for ip in (FILE_AT..FILE_AT + elf.len() as u64).step_by(61) {
+        let record = record(ip, STACK_AT + ip % 256, stack);
+        let Ok(Record::Sample(sample)) = layout.parse(&record) else {
+            panic!("a sample");
+        };
+        let host = SampledProcess {
+            process: ProcessId(0),
+            pid: sample.pid,
+            time: Nanos(0),
+            maps: &maps,
+            files: &files,
+            comes_again: false,
+        };
+        let walked = unwinder.walk(&sample, host, &mut leaf_first);
+        assert!((1..=MAX_FRAMES).contains(&leaf_first.len()), "{walked:?}");
+    }
+});
