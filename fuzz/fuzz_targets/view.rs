@@ -1,0 +1,34 @@
+//! A trace from anybody: as it is, and as an archive of its summary and its stacks.
+#![no_main]
+
+use std::io::{Write, sink};
+
+use libfuzzer_sys::fuzz_target;
+use perfcollect::view::view;
+use zip::ZipWriter;
+use zip::write::SimpleFileOptions;
+
+fuzz_target!(|data: &[u8]| {
+    print(data);
+    // The first with its length in front.
+    let (length, rest) = data.split_first_chunk().unwrap_or((&[0; 2], data));
+    let length = usize::from(u16::from_le_bytes(*length));
+    let (summary, folded) = rest.split_at_checked(length).unwrap_or((rest, &[]));
+    let mut zip = ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    for (entry, text) in [("summary.json", summary), ("stacks.folded", folded)] {
+        let name = format!("x.trace/{entry}");
+        zip.start_file(
+            name,
+            SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored),
+        )
+        .expect("a name");
+        zip.write_all(text).expect("there is room");
+    }
+    print(zip.finish().expect("an archive").get_ref());
+});
+
+fn print(archive: &[u8]) {
+    let mut file = tempfile::NamedTempFile::new().expect("a file");
+    file.write_all(archive).expect("there is room");
+    let _ = view(file.path(), 20, &mut sink());
+}
