@@ -32,7 +32,7 @@ pub enum CacheError {
         source: io::Error,
     },
     /// The cache itself.
-    #[error("cannot write to the cache {}: {source}; XDG_CACHE_HOME names another place", path.display())]
+    #[error("cannot write to the cache {}: {source}; XDG_CACHE_HOME, DEBUGINFOD_CACHE_PATH and _NT_SYMBOL_PATH say where caches are", path.display())]
     Write {
         /// The directory.
         path: PathBuf,

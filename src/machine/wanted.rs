@@ -87,12 +87,18 @@ pub(super) fn open_file(wanted: &Wanted<'_>) -> io::Result<File> {
     };
     let by_path = open_by_path(wanted);
     let found = by_path.or_else(|error| open_program(wanted).map_err(|_| error));
-    found.map_err(|error| match is_refused {
-        true => {
-            let why = format!("{error}, and what was mapped is root's to open");
-            io::Error::new(io::ErrorKind::PermissionDenied, why)
+    found.map_err(|error| {
+        let why = match wanted.path.ends_with(b" (deleted)") {
+            true => "it was replaced or deleted".to_owned(),
+            false => error.to_string(),
+        };
+        match is_refused {
+            true => io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                format!("{why}, and what was mapped is root's to open"),
+            ),
+            false => error,
         }
-        false => error,
     })
 }
 
@@ -100,10 +106,14 @@ fn open_link(path: &str) -> Result<OwnedFd, Errno> {
     rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Unlike those in map_files this link may be followed by the owner of the process.
+/// Unlike those in map_files this link may be followed by the owner of the process. File systems of one kind have the same inode numbers,
+/// so the path decides too.
 fn open_program(wanted: &Wanted<'_>) -> io::Result<File> {
-    let found = open_link(&format!("/proc/{}/exe", wanted.pid))?;
-    match rustix::fs::fstat(&found)?.st_ino == wanted.inode {
+    let link = format!("/proc/{}/exe", wanted.pid);
+    let found = open_link(&link)?;
+    let is_it = rustix::fs::fstat(&found)?.st_ino == wanted.inode
+        && std::fs::read_link(&link)?.as_os_str().as_bytes() == wanted.path;
+    match is_it {
         true => reopen_regular(&found),
         false => Err(io::ErrorKind::NotFound.into()),
     }
@@ -173,21 +183,25 @@ mod tests {
         let inode = std::fs::metadata(&path).unwrap().ino();
         let mut child = std::process::Command::new(&path).arg("60").spawn().unwrap();
         std::fs::remove_file(&path).unwrap();
-        let wanted = |inode| Wanted {
+        let deleted = [path.as_os_str().as_bytes(), b" (deleted)"].concat();
+        let wanted = |inode, path| Wanted {
             pid: Pid(child.id() as i32),
             start: 0,
             end: 0,
             device: (0, 0),
             inode,
-            path: path.as_os_str().as_bytes(),
+            path,
             build_id: &[],
         };
-        let found = open_file(&wanted(inode)).map(|file| file.metadata().unwrap().ino());
-        let other = open_file(&wanted(inode + 1));
+        let found = open_file(&wanted(inode, &deleted)).map(|file| file.metadata().unwrap().ino());
+        let others = [
+            open_file(&wanted(inode + 1, &deleted)),
+            open_file(&wanted(inode, b"/library.so (deleted)")),
+        ];
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(found.unwrap(), inode);
-        assert!(other.is_err());
+        assert!(others.iter().all(Result::is_err));
     }
 
     /// Two files take turns at one address: what is there when the record is read need not be what it tells of.

@@ -78,7 +78,7 @@ pub(super) fn name(
                 let name = name.or_insert_with(|| Box::from(demangle(symbol.name)));
                 Some(name.clone())
             }
-            None => inlines.functions.get(&index).cloned(),
+            None => inlines.function(index).map(Box::from),
         };
         Function {
             start: match name {
@@ -92,14 +92,17 @@ pub(super) fn name(
         }
     });
     let mut named = Named::of(functions);
-    for (index, names) in inlines.names {
-        let functions = names.into_iter().map(|name| Function {
-            name: Some(name),
-            inlined: true,
-            ..plain(codes[index])
+    let mut ids = vec![None; inlines.names.len()];
+    for (index, places) in &inlines.inlined {
+        let rows = places.iter().map(|&place| {
+            let function = || Function {
+                name: Some(inlines.names[place].clone()),
+                inlined: true,
+                ..plain(codes[*index])
+            };
+            *ids[place].get_or_insert_with(|| named.functions.intern(function()))
         });
-        let rows = functions.map(|function| named.functions.intern(function));
-        named.inlined.push((index, rows.collect()));
+        named.inlined.push((*index, rows.collect()));
     }
     let mut notices = unreadable.into_inner();
     notices.extend(search.notices);
@@ -118,7 +121,7 @@ pub(crate) fn unavailable(file: &CodeFile) -> Option<Gap> {
     let remedy = match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::MFILE | Errno::NFILE) => "raise the limit of open files (ulimit -n)",
         _ if error.kind() == io::ErrorKind::PermissionDenied => {
-            "run as root, or with CAP_SYS_PTRACE and CAP_CHECKPOINT_RESTORE"
+            "run as root, or with CAP_SYS_PTRACE, CAP_CHECKPOINT_RESTORE and CAP_DAC_READ_SEARCH"
         }
         _ => "",
     };

@@ -15,19 +15,21 @@ use super::{Options, elf};
 use crate::machine::CodeFile;
 use crate::trace::{CodeAddress, Notice};
 
-/// Names by the index of their address, outermost first.
-type NamesByAddress = Vec<(usize, Vec<Box<str>>)>;
+/// Most bytes of the names of a file, each counted once.
+const MAX_NAMES_BYTES: usize = 128 << 20;
 
-/// The function at an address, if it has no symbol, and those inlined there, outermost first.
-type Chain = (Option<Box<str>>, Vec<Box<str>>);
+/// The function at an address, if it has no symbol, and those inlined there, outermost first, by their place among the names.
+type Chain = (Option<usize>, Vec<usize>);
 
 /// What the debug information of a file tells.
 #[derive(Default)]
 pub(super) struct Inlines {
-    /// Of the addresses that have some.
-    pub(super) names: NamesByAddress,
+    /// Each once.
+    pub(super) names: Vec<Box<str>>,
+    /// The functions inlined at addresses that have such, by the index of the address, outermost first.
+    pub(super) inlined: Vec<(usize, Vec<usize>)>,
     /// The function that is not inlined, by the index of its address, where there is no symbol.
-    pub(super) functions: HashMap<usize, Box<str>>,
+    functions: HashMap<usize, usize>,
 }
 
 #[derive(Debug, Error)]
@@ -82,7 +84,7 @@ pub(super) fn find(
     let mut inlines = Inlines::default();
     let fault = inlines.read(asked, dwarf, &open, stop);
     if !inlined {
-        inlines.names.clear();
+        inlines.inlined.clear();
     }
     let SplitUnits { files, missing } = split.into_inner();
     files.notices.extend(fault.or(missing).map(|fault| {
@@ -154,6 +156,12 @@ impl<'s, 'a> SplitUnits<'s, 'a> {
 }
 
 impl Inlines {
+    /// The function that is not inlined, at an address that has no symbol.
+    pub(super) fn function(&self, index: usize) -> Option<&str> {
+        let place = self.functions.get(&index)?;
+        self.names.get(*place).map(|name| &**name)
+    }
+
     /// Takes what can be read; returns the first fault.
     fn read(
         &mut self,
@@ -169,6 +177,8 @@ impl Inlines {
         let mut names = Names {
             debug_info: &debug_info,
             known: HashMap::new(),
+            texts: &mut self.names,
+            left_bytes: MAX_NAMES_BYTES,
         };
         let mut fault = None;
         for asked in asked {
@@ -180,7 +190,7 @@ impl Inlines {
                     let function = function.map(|name| (asked.index, name));
                     self.functions.extend(function);
                     if !inlined.is_empty() {
-                        self.names.push((asked.index, inlined));
+                        self.inlined.push((asked.index, inlined));
                     }
                 }
                 Err(error) => fault = fault.or(Some(error.into())),
@@ -193,21 +203,35 @@ impl Inlines {
 struct Names<'n, 's> {
     debug_info: &'n DebugInfo<'s>,
     /// Few functions are inlined in many places.
-    known: HashMap<&'n [u8], Box<str>>,
+    known: HashMap<&'n [u8], usize>,
+    texts: &'n mut Vec<Box<str>>,
+    left_bytes: usize,
 }
 
-impl Names<'_, '_> {
+impl<'n> Names<'n, '_> {
     fn at(&mut self, address: u64, has_symbol: bool) -> Result<Chain, DwarfError> {
         let frames = self.debug_info.frames(address, Detail::Functions)?;
         let Some((function, inlined)) = frames.split_last() else {
             return Ok((None, Vec::new()));
         };
-        let mut text = |name| {
-            let known = self.known.entry(name);
-            known.or_insert_with(|| demangle(name).into()).clone()
-        };
-        let function = function.name.filter(|_| !has_symbol).map(&mut text);
+        let function = function.name.filter(|_| !has_symbol);
+        let function = function.map(|name| self.place(name)).transpose()?;
         let inlined = inlined.iter().rev().filter_map(|frame| frame.name);
-        Ok((function, inlined.map(text).collect()))
+        let inlined = inlined.map(|name| self.place(name));
+        Ok((function, inlined.collect::<Result<_, _>>()?))
+    }
+
+    /// Where a name is among the texts.
+    fn place(&mut self, name: &'n [u8]) -> Result<usize, DwarfError> {
+        if let Some(place) = self.known.get(name) {
+            return Ok(*place);
+        }
+        let text: Box<str> = demangle(name).into();
+        let left = self.left_bytes.checked_sub(text.len());
+        self.left_bytes = left.ok_or(DwarfError::TooMuchWork)?;
+        let place = self.texts.len();
+        self.texts.push(text);
+        self.known.insert(name, place);
+        Ok(place)
     }
 }

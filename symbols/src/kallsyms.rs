@@ -11,6 +11,7 @@ use thiserror::Error;
 mod nearest;
 
 use crate::binding::{Aliases, Binding};
+use crate::demangle::CUT_MARK;
 use crate::lines::{Line, Lines, hex, word};
 use crate::table::{Entry, Extent, Symbol, SymbolTable, SymbolTableBuilder, TableError};
 use nearest::Nearest;
@@ -97,12 +98,17 @@ impl KernelSymbols {
     fn read_with(mut reader: Reader, input: impl BufRead) -> Result<Self, KallsymsError> {
         let mut lines = Lines::new(input, MAX_BYTES);
         while let Some(line) = lines.next()? {
-            match line {
-                Line::Text(text) => match parse_line(text) {
-                    Some(line) => reader.take(line)?,
-                    None => reader.skipped += 1,
-                },
-                Line::TooLong(_) => reader.skipped += 1,
+            let marked;
+            let text = match line {
+                Line::Text(text) => text,
+                Line::TooLong(begin) => {
+                    marked = [begin, CUT_MARK.as_bytes()].concat();
+                    &marked
+                }
+            };
+            match parse_line(text) {
+                Some(line) => reader.take(line)?,
+                None => reader.skipped += 1,
             }
         }
         reader.skipped += u64::from(lines.is_cut());

@@ -61,6 +61,26 @@ impl Guard {
         self.charge(work_of(bytes))
     }
 
+    /// Counts what `read` reads `times` more: what comes of it is kept.
+    pub(super) fn charge_kept<T>(
+        &self,
+        times: u64,
+        read: impl FnOnce() -> Result<T, gimli::Error>,
+    ) -> Result<T, DwarfError> {
+        let before = self.spent();
+        let kept = read()?;
+        self.charge(self.spent().saturating_sub(before).saturating_mul(times))?;
+        Ok(kept)
+    }
+
+    fn spent(&self) -> u64 {
+        let allowed = match self.is_large.get() {
+            true => MAX_WORK,
+            false => MAX_SMALL_WORK,
+        };
+        allowed.saturating_sub(self.left.get()) as u64
+    }
+
     /// Whether so many reads more may be done.
     #[inline]
     fn allows(&self, work: u64) -> bool {

@@ -71,3 +71,34 @@ fn ranges_shared_by_thousands_of_functions_end() {
         assert!(matches!(found, Err(DwarfError::TooMuchWork)), "{found:?}");
     }
 }
+
+/// Each unit has a table of its own, for which it begins at another place of one.
+#[test]
+fn tables_of_abbreviations_within_each_other_end() {
+    let debug_info = |units: u32| {
+        const LEAST_ABBREVIATION: [u8; 5] = [1, TAG_COMPILE_UNIT, 0, 0, 0];
+        let mut abbrev = Vec::new();
+        for number in 0..2000_u16 {
+            // Numbers of two bytes, that are all different.
+            let number = [number as u8 | 0x80, (number >> 7) as u8 | 0x80, 1];
+            abbrev.extend([&number, &LEAST_ABBREVIATION[1..]].concat());
+        }
+        abbrev.push(0);
+        let mut info = Vec::new();
+        for unit in 0..units {
+            let table = (unit * 7).to_le_bytes();
+            info.extend([&[8, 0, 0, 0, 4, 0], &table[..], &[8, 1]].concat());
+        }
+        let sections = DwarfSections::load(false, |name| {
+            Ok::<_, ()>(match name {
+                ".debug_abbrev" => abbrev.clone(),
+                ".debug_info" => info.clone(),
+                _ => Vec::new(),
+            })
+        });
+        sections.unwrap().debug_info().map(drop)
+    };
+    assert!(debug_info(2).is_ok());
+    let found = debug_info(60);
+    assert!(matches!(found, Err(DwarfError::TooMuchWork)), "{found:?}");
+}

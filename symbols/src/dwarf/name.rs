@@ -31,10 +31,15 @@ impl Entry {
         unit: &Unit<'a>,
         units: &Units<'a>,
     ) -> Result<Option<&[u8]>, DwarfError> {
-        let read = || read_name(self.offset, unit, units);
+        let read = || {
+            let name = read_name(self.offset, unit, units)?;
+            // It is not only read: it is kept.
+            let bytes = name.as_ref().map_or(0, |name| name.len());
+            units.sections.guard.charge_bytes(2 * bytes)?;
+            Ok(name)
+        };
         let name = self.name.get_or_init(read);
-        let name = name.as_ref().map(Option::as_deref).map_err(Clone::clone)?;
-        Ok(name.filter(|name| !name.trim_ascii().is_empty()))
+        name.as_ref().map(Option::as_deref).map_err(Clone::clone)
     }
 }
 
@@ -68,8 +73,8 @@ fn read_name<'n, 'a>(
         for value in [linkage, source].iter().flatten() {
             match units.text(unit, value)? {
                 Some(name) if name.len() > MAX_NAME_BYTES => too_long = too_long.or(Some(name)),
-                Some(name) => return Ok(Some(name)),
-                None => {}
+                Some(name) if !name.trim_ascii().is_empty() => return Ok(Some(name)),
+                _ => {}
             }
         }
         if too_long.is_some() {

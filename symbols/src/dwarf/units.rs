@@ -20,6 +20,9 @@ const LEAST_UNIT_BYTES: u64 = 11;
 /// A hundred bytes or so of each unit are kept, whether it is read or not.
 const WORK_OF_KEEPING_A_UNIT: u64 = 4 * WORK_OF_KEEPING;
 
+/// For each read: an abbreviation of the least five bytes takes 130.
+const WORK_OF_KEEPING_ABBREVIATIONS: u64 = 3;
+
 /// Where a unit is, and its bytes once they were read.
 #[derive(Debug)]
 pub(super) struct Place {
@@ -267,7 +270,9 @@ impl<'a> Units<'a> {
         if let Some(known) = self.abbreviations.borrow().get(&offset.0) {
             return Ok(known.clone());
         }
-        let read = Arc::new(self.dwarf.debug_abbrev.abbreviations(offset)?);
+        let read = || self.dwarf.debug_abbrev.abbreviations(offset);
+        let guard = &self.sections.guard;
+        let read = Arc::new(guard.charge_kept(WORK_OF_KEEPING_ABBREVIATIONS, read)?);
         let mut known = self.abbreviations.borrow_mut();
         known.insert(offset.0, read.clone());
         Ok(read)

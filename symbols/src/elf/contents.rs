@@ -1,10 +1,10 @@
 //! The contents of sections, which may be compressed.
 
+use flate2::{FlushDecompress, Status};
 use object::Endianness;
 use object::elf::{self as raw, CompressionHeader32, CompressionHeader64};
 use object::pod::from_bytes;
 use object::read::elf::CompressionHeader;
-use object::read::{CompressedData, CompressionFormat};
 
 use super::ElfError;
 use super::headers::{Headers, Section};
@@ -49,25 +49,41 @@ pub(super) fn section_data(
     }
     .ok_or_else(|| damaged("compression header cut off"))?;
     check_size(what, uncompressed_size, limit)?;
-    let (format, ratio) = match kind {
-        raw::ELFCOMPRESS_ZLIB => (CompressionFormat::Zlib, MAX_ZLIB_RATIO),
-        raw::ELFCOMPRESS_ZSTD => (CompressionFormat::Zstandard, MAX_ZSTD_RATIO),
+    let (decompress, ratio): (Decompress, _) = match kind {
+        raw::ELFCOMPRESS_ZLIB => (zlib, MAX_ZLIB_RATIO),
+        raw::ELFCOMPRESS_ZSTD => (zstd, MAX_ZSTD_RATIO),
         _ => return Err(damaged("unknown compression")),
     };
-    // The decompressor fills as much memory first.
     if uncompressed_size > (data.len() as u64).saturating_mul(ratio) {
         return Err(damaged("more bytes stated than it can decompress to"));
     }
     turn::take(uncompressed_size);
-    let compressed = CompressedData {
-        format,
-        data,
-        uncompressed_size,
-    };
-    compressed
-        .decompress()
-        .map(Into::into)
-        .map_err(|error| damaged(&error.to_string()))
+    let size = usize::try_from(uncompressed_size).map_err(|_| damaged("too large"))?;
+    // As the kernel gives them: what is not written to costs nothing.
+    let mut bytes = vec![0; size];
+    let written = decompress(data, &mut bytes).map_err(|why| damaged(&why))?;
+    match written == size {
+        true => Ok(bytes),
+        false => Err(damaged("fewer bytes than stated")),
+    }
+}
+
+/// Fills the second with what the first decompresses to, and tells how many bytes that were.
+type Decompress = fn(&[u8], &mut [u8]) -> Result<usize, String>;
+
+fn zlib(data: &[u8], bytes: &mut [u8]) -> Result<usize, String> {
+    let mut zlib = flate2::Decompress::new(true);
+    match zlib.decompress(data, bytes, FlushDecompress::Finish) {
+        Ok(Status::StreamEnd) => Ok(zlib.total_out() as usize),
+        Ok(Status::Ok | Status::BufError) => Err("zlib: cut off, or more bytes than stated".into()),
+        Err(error) => Err(format!("zlib: {error}")),
+    }
+}
+
+/// In one go: nothing is kept for a window, however large the data says it is.
+fn zstd(data: &[u8], bytes: &mut [u8]) -> Result<usize, String> {
+    let written = zstd_safe::decompress(bytes, data);
+    written.map_err(|error| format!("zstd: {}", zstd_safe::get_error_name(error)))
 }
 
 /// The head of a section of GNU's before there was a flag: `ZLIB` and the size, big-endian.

@@ -92,8 +92,10 @@ fn load<T>(
     let mut section = |name| {
         let mut sections = all(headers, name);
         let mut bytes = sections.next().map_or(Ok(Vec::new()), &mut read)?;
-        for section in sections {
-            bytes.extend(read(section)?);
+        if name.ends_with(".dwo") {
+            for section in sections {
+                bytes.extend(read(section)?);
+            }
         }
         Ok(bytes)
     };
