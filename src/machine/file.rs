@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 use super::containers::Containers;
 use super::recorded::Recorded;
 use super::root::Root;
-use super::wanted::{Wanted, open};
+use super::wanted::{Wanted, open, without_mark};
 use crate::trace::spool::{FileIdentity, FileRow};
 use crate::trace::{DescribeFile, ModuleId, Pid};
 
@@ -56,8 +56,7 @@ impl CodeFile {
     /// Path without the mark of a deleted file.
     #[must_use]
     pub fn clean_path(&self) -> &Path {
-        let path = self.path.strip_suffix(b" (deleted)").unwrap_or(&self.path);
-        Path::new(OsStr::from_bytes(path))
+        Path::new(OsStr::from_bytes(without_mark(&self.path)))
     }
 
     /// Root directories in which its debug file may be, in the order to look.

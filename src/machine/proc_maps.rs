@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::proc_fs::{MAX_FILE_BYTES, ProcError, read, tids};
+use super::wanted::without_mark;
 use crate::trace::Pid;
 
 /// A line of /proc/PID/maps.
@@ -33,7 +34,7 @@ pub fn mapped_files(pid: Pid) -> Result<Vec<MappedCode>, ProcError> {
     let text = maps(pid)?;
     let mut files: Vec<MappedCode> = Vec::new();
     for line in parse_maps(&text) {
-        let path = line.path.strip_suffix(b" (deleted)").unwrap_or(line.path);
+        let path = without_mark(line.path);
         let path = Path::new(OsStr::from_bytes(path));
         // The mappings of a file lie together.
         if line.inode != 0 && files.last().is_none_or(|last| last.path != path) {

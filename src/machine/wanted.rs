@@ -22,6 +22,11 @@ const ELF_MAGIC: [u8; 4] = *b"\x7fELF";
 /// What the kernel calls the vDSO.
 pub(super) const VDSO: &[u8] = b"[vdso]";
 
+/// A path without the mark of a deleted file.
+pub(super) fn without_mark(path: &[u8]) -> &[u8] {
+    path.strip_suffix(b" (deleted)").unwrap_or(path)
+}
+
 /// A mapping whose file is wanted.
 pub(super) struct Wanted<'a> {
     pub(super) pid: Pid,
@@ -88,9 +93,9 @@ pub(super) fn open_file(wanted: &Wanted<'_>) -> io::Result<File> {
     let by_path = open_by_path(wanted);
     let found = by_path.or_else(|error| open_program(wanted).map_err(|_| error));
     found.map_err(|error| {
-        let why = match wanted.path.ends_with(b" (deleted)") {
-            true => "it was replaced or deleted".to_owned(),
-            false => error.to_string(),
+        let why = match without_mark(wanted.path) == wanted.path {
+            true => error.to_string(),
+            false => "it was replaced or deleted".to_owned(),
         };
         match is_refused {
             true => io::Error::new(
@@ -112,7 +117,8 @@ fn open_program(wanted: &Wanted<'_>) -> io::Result<File> {
     let link = format!("/proc/{}/exe", wanted.pid);
     let found = open_link(&link)?;
     let is_it = rustix::fs::fstat(&found)?.st_ino == wanted.inode
-        && std::fs::read_link(&link)?.as_os_str().as_bytes() == wanted.path;
+        && without_mark(std::fs::read_link(&link)?.as_os_str().as_bytes())
+            == without_mark(wanted.path);
     match is_it {
         true => reopen_regular(&found),
         false => Err(io::ErrorKind::NotFound.into()),

@@ -144,6 +144,25 @@ proptest! {
     }
 }
 
+/// Stubs are counted from the address of their section on.
+#[test]
+fn code_at_the_last_addresses_is_read_to_their_end() {
+    let Some(mut bytes) = sample() else { return };
+    let field = |bytes: &[u8], at: usize, size: usize| {
+        let mut field = [0; 8];
+        field[..size].copy_from_slice(&bytes[at..][..size]);
+        u64::from_le_bytes(field) as usize
+    };
+    let (headers, count) = (field(&bytes, 40, 8), field(&bytes, 60, 2));
+    for header in (0..count).map(|index| headers + index * 64) {
+        const EXECUTABLE: usize = 4;
+        if field(&bytes, header + 8, 8) & EXECUTABLE != 0 {
+            bytes[header + 16..][..8].copy_from_slice(&(u64::MAX - 0x1f).to_le_bytes());
+        }
+    }
+    read_all(&bytes);
+}
+
 /// Where the symbol before has no size, as those of assembler code, it must not reach over the code of the long one.
 #[test]
 fn a_name_of_more_than_64_kib_is_cut_and_keeps_its_code() {

@@ -77,7 +77,7 @@ impl PeImage {
         let lowest = offset.saturating_sub(MAX_IMAGE_BYTES) / SEARCH_BACK;
         (lowest..=offset / SEARCH_BACK).rev().find_map(|window| {
             let from = window * SEARCH_BACK;
-            let to = offset.min(from + SEARCH_BACK);
+            let to = offset.min(from.saturating_add(SEARCH_BACK));
             Self::last_in(file, from, to - from, holds)
         })
     }

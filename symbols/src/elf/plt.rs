@@ -69,7 +69,10 @@ pub(super) fn add_stubs(
             MAX_PLT_BYTES,
         )?;
         let size = stub_bytes(plt).unwrap_or(STUB_BYTES);
-        for (stub, start) in code.chunks_exact(size).zip((plt.address..).step_by(size)) {
+        for (index, stub) in code.chunks_exact(size).enumerate() {
+            let Some(start) = plt.address.checked_add((index * size) as u64) else {
+                break;
+            };
             let symbol = slot(stub, start)
                 .and_then(|slot| {
                     symbol_of_slot
