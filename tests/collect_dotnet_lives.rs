@@ -69,12 +69,6 @@ fn share_machine() -> RwLockReadGuard<'static, ()> {
     MACHINE.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether the kernel has dropped records, and the capture says so: fifty runtimes that start leave the collector little time.
-fn is_lossy(saved: &Saved) -> bool {
-    let mut notices = saved.summary.quality.notices.iter();
-    notices.any(|notice| notice.what.starts_with("the kernel dropped "))
-}
-
 /// One runtime of each version, and the program that burns CPU.
 fn on_each_version() -> Vec<(Runtime, PathBuf)> {
     let program = need!(workloads::cpu());
@@ -114,7 +108,7 @@ fn fifty_at_once() {
         let dotnets = processes.filter(|name| dotnet(name)).count();
         println!("on .NET {}: {named} of {dotnets} named", runtime.version);
         // What a process is called may be in a record that was dropped.
-        assert!(dotnets == 50 || is_lossy(&saved), "{dotnets}");
+        assert!(dotnets == 50 || saved.is_lossy(), "{dotnets}");
         // Of the others a notice says why. Before .NET 8 each must be asked, and not all are.
         let least = if runtime.major() < 8 { 0.5 } else { 0.8 };
         assert!(
@@ -150,7 +144,7 @@ fn one_in_namespaces_of_its_own() {
         assert_eq!(named_or_explained(&saved, 20), 1);
         assert!(saved.samples_under(&["ShareCaller", "Work50"]) > 0);
         let notices = &saved.summary.quality.notices;
-        assert!(notices.is_empty() || is_lossy(&saved), "{notices:?}");
+        assert!(notices.is_empty() || saved.is_lossy(), "{notices:?}");
     }
 }
 

@@ -33,7 +33,7 @@ fn expect_names(what: &str, saved: &Saved, frames: &[&str]) {
         "{what}: {names:#?}"
     );
     assert_eq!(names.ready_to_run.unnamed, 0, "{what}: {names:#?}");
-    assert_eq!(saved.summary.quality.notices, [], "{what}");
+    saved.expect_no_notices();
     assert!(saved.samples_under(frames) > 20, "{what}: {frames:?}");
 }
 

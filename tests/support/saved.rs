@@ -6,6 +6,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use perfcollect::output::summary::Summary;
+use perfcollect::trace::Notice;
 use tempfile::TempDir;
 use zip::ZipArchive;
 
@@ -96,6 +97,23 @@ impl Saved {
             "{quality:#?}"
         );
     }
+
+    /// Whether the kernel dropped records: a machine that others use, too, may keep the collector waiting.
+    pub fn is_lossy(&self) -> bool {
+        self.summary.quality.notices.iter().any(tells_of_losses)
+    }
+
+    /// The user is told nothing besides.
+    #[track_caller]
+    pub fn expect_no_notices(&self) {
+        let mut notices = self.summary.quality.notices.clone();
+        notices.retain(|notice| !tells_of_losses(notice));
+        assert_eq!(notices, []);
+    }
+}
+
+fn tells_of_losses(notice: &Notice) -> bool {
+    notice.what.starts_with("the kernel dropped ")
 }
 
 /// The lines of `stacks.folded`: frames with `;` between them, then a space and a count.
