@@ -95,14 +95,18 @@ fn check(runtime: &Runtime, program: &Path) {
     );
     // A stub is passed in nanoseconds; our own program is done with them before it says that it is ready.
     assert!(in_stubs * 200 <= summary.samples, "{in_stubs} in stubs");
-    assert!(
-        names.unmapped.unnamed == 0 || saved.is_lossy(),
-        "{names:#?}"
-    );
+    assert_eq!(names.unmapped.unnamed, 0, "{names:#?}");
+    // A busy machine may make records late; that loses nothing.
     let losses = &summary.quality.losses;
-    assert_eq!(losses.malformed_records, 0);
-    assert!(losses.lost() * 4 < summary.samples, "{losses:?}");
-    saved.expect_no_notices();
+    assert_eq!(
+        (
+            losses.lost_records,
+            losses.lost_samples,
+            losses.malformed_records
+        ),
+        (0, 0, 0)
+    );
+    assert_eq!(summary.quality.notices, []);
     // The picture has the same names.
     for method in ["Work50", "Work30", "Work20", "Main"] {
         assert!(saved.svg().contains(method), "{method}");
@@ -161,7 +165,7 @@ fn dotnet_before_8_has_names_with_nothing_set() {
             in_stubs * 200 <= saved.summary.samples,
             "{in_stubs} in stubs"
         );
-        saved.expect_no_notices();
+        assert_eq!(saved.summary.quality.notices, []);
         workload.done(LIMIT);
     }
 }

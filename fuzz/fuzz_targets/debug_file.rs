@@ -1,14 +1,18 @@
 //! A program, what may be its debug file, and what may have the rest of the debug information: files of anybody's.
 #![no_main]
 
+#[path = "support/parts.rs"]
+mod parts;
+
 use std::fs::File;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use libfuzzer_sys::fuzz_target;
 use perfcollect_symbols::debug_file::{Candidate, Wanted};
 use perfcollect_symbols::dwarf::{Detail, DwarfSections, SplitUnit};
 use perfcollect_symbols::elf::ElfFile;
+
+use parts::{counted, file};
 
 const PROGRAM: &str = "/opt/app/program";
 
@@ -37,18 +41,6 @@ fuzz_target!(|data: &[u8]| {
         look_up(&debug, &other);
     }
 });
-
-fn counted(data: &[u8]) -> (&[u8], &[u8]) {
-    let (length, rest) = data.split_first_chunk().unwrap_or((&[0; 2], data));
-    let length = usize::from(u16::from_le_bytes(*length));
-    rest.split_at_checked(length).unwrap_or((rest, &[]))
-}
-
-fn file(bytes: &[u8]) -> File {
-    let mut file = tempfile::tempfile().expect("a file");
-    file.write_all(bytes).expect("there is room");
-    file
-}
 
 /// Each is another place, and depends on no working directory.
 fn check(candidates: &[Candidate]) {

@@ -1,6 +1,9 @@
 //! A trace from anybody: as it is, and as an archive of its summary and its stacks.
 #![no_main]
 
+#[path = "support/parts.rs"]
+mod parts;
+
 use std::io::{Write, sink};
 
 use libfuzzer_sys::fuzz_target;
@@ -8,12 +11,11 @@ use perfcollect::view::view;
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
+use parts::counted;
+
 fuzz_target!(|data: &[u8]| {
     print(data);
-    // The first with its length in front.
-    let (length, rest) = data.split_first_chunk().unwrap_or((&[0; 2], data));
-    let length = usize::from(u16::from_le_bytes(*length));
-    let (summary, folded) = rest.split_at_checked(length).unwrap_or((rest, &[]));
+    let (summary, folded) = counted(data);
     let mut zip = ZipWriter::new(std::io::Cursor::new(Vec::new()));
     for (entry, text) in [("summary.json", summary), ("stacks.folded", folded)] {
         let name = format!("x.trace/{entry}");

@@ -1,13 +1,16 @@
 //! A stack as a process may have made it, in code of a file as it may have made that.
 #![no_main]
 
-use std::io::Write;
+#[path = "support/parts.rs"]
+mod parts;
 
 use libfuzzer_sys::fuzz_target;
 use perfcollect::machine::{Backing, CodeFile, Content, FileTable, Mapping, Maps};
 use perfcollect::perf::{Layout, Record};
 use perfcollect::trace::{ModuleId, Nanos, Pid, ProcessId};
 use perfcollect::unwind::{SampledProcess, Unwinder};
+
+use parts::{counted, file};
 
 /// IP, TID, TIME, CALLCHAIN, CPU, PERIOD, REGS_USER, STACK_USER.
 const SAMPLE_TYPE: u64 = 0x31a7;
@@ -41,18 +44,12 @@ fn record(ip: u64, bp: u64, stack: &[u8]) -> Vec<u8> {
 }
 
 fuzz_target!(|data: &[u8]| {
-    let Some((length, rest)) = data.split_first_chunk() else {
-        return;
-    };
-    let length = usize::from(u16::from_le_bytes(*length));
-    let (elf, stack) = rest.split_at_checked(length).unwrap_or((rest, &[]));
+    let (elf, stack) = counted(data);
     let (stack, _) = stack.as_chunks::<8>();
     let stack = stack.as_flattened();
-    let mut file = tempfile::tempfile().expect("a file");
-    file.write_all(elf).expect("there is room");
     let files = FileTable::from_iter([CodeFile {
         path: b"/opt/app/library.so".as_slice().into(),
-        content: Content::File(file),
+        content: Content::File(file(elf)),
         root: None,
         pid: Pid(-1),
         container: None,

@@ -39,6 +39,7 @@ pub use proc_maps::{MappedCode, mapped_files};
 pub use recorded::Recorded;
 pub use root::{Root, executable};
 pub use rows::{Change, ProcessRow, ThreadRow};
+pub(crate) use wanted::without_mark;
 
 /// All processes of the machine.
 ///

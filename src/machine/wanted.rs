@@ -23,7 +23,7 @@ const ELF_MAGIC: [u8; 4] = *b"\x7fELF";
 pub(super) const VDSO: &[u8] = b"[vdso]";
 
 /// A path without the mark of a deleted file.
-pub(super) fn without_mark(path: &[u8]) -> &[u8] {
+pub(crate) fn without_mark(path: &[u8]) -> &[u8] {
     path.strip_suffix(b" (deleted)").unwrap_or(path)
 }
 
@@ -93,17 +93,15 @@ pub(super) fn open_file(wanted: &Wanted<'_>) -> io::Result<File> {
     let by_path = open_by_path(wanted);
     let found = by_path.or_else(|error| open_program(wanted).map_err(|_| error));
     found.map_err(|error| {
+        if !is_refused {
+            return error;
+        }
         let why = match without_mark(wanted.path) == wanted.path {
             true => error.to_string(),
             false => "it was replaced or deleted".to_owned(),
         };
-        match is_refused {
-            true => io::Error::new(
-                io::ErrorKind::PermissionDenied,
-                format!("{why}, and what was mapped is root's to open"),
-            ),
-            false => error,
-        }
+        let why = format!("{why}, and what was mapped is root's to open");
+        io::Error::new(io::ErrorKind::PermissionDenied, why)
     })
 }
 

@@ -1,6 +1,7 @@
 //! Functions and objects as perf prints them.
 
 use super::lines::Frame;
+use crate::machine::without_mark;
 use crate::naming;
 use crate::trace::{Function, FunctionKind};
 
@@ -9,7 +10,7 @@ pub(super) fn function(frame: &Frame<'_>) -> Function {
     let object = frame.object;
     let has_name = !frame.symbol.is_empty() && frame.symbol != b"[unknown]";
     let file = object.rsplit(|&byte| byte == b'/').next().unwrap_or(object);
-    let file = file.strip_suffix(b" (deleted)").unwrap_or(file);
+    let file = without_mark(file);
     let (kind, module) = match object {
         b"[unknown]" | b"" => (FunctionKind::Unmapped, text(b"unmapped")),
         b"[vdso]" => (FunctionKind::Native, text(b"vdso")),

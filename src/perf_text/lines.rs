@@ -2,6 +2,7 @@
 
 use std::io::{self, BufRead, Read};
 
+use crate::machine::without_mark;
 use crate::trace::{Cpu, Nanos, Pid, Tid};
 
 /// Longest line that is read; of others the beginning is.
@@ -95,7 +96,7 @@ impl<'a> Frame<'a> {
         let space = line.iter().position(|&byte| byte == b' ')?;
         let address = u64::from_str_radix(str::from_utf8(&line[..space]).ok()?, 16).ok()?;
         let rest = line[space..].strip_suffix(b")")?;
-        let whole = rest.strip_suffix(b" (deleted)").unwrap_or(rest);
+        let whole = without_mark(rest);
         let open = whole.windows(2).rposition(|two| two == b" (")?;
         let symbol = rest[..open].trim_ascii();
         let offset = symbol.windows(3).rposition(|three| three == b"+0x");

@@ -11,8 +11,7 @@ use thiserror::Error;
 mod nearest;
 
 use crate::binding::{Aliases, Binding};
-use crate::demangle::CUT_MARK;
-use crate::lines::{Line, Lines, hex, word};
+use crate::lines::{Lines, hex, word};
 use crate::table::{Entry, Extent, Symbol, SymbolTable, SymbolTableBuilder, TableError};
 use nearest::Nearest;
 
@@ -97,15 +96,7 @@ impl KernelSymbols {
 
     fn read_with(mut reader: Reader, input: impl BufRead) -> Result<Self, KallsymsError> {
         let mut lines = Lines::new(input, MAX_BYTES);
-        while let Some(line) = lines.next()? {
-            let marked;
-            let text = match line {
-                Line::Text(text) => text,
-                Line::TooLong(begin) => {
-                    marked = [begin, CUT_MARK.as_bytes()].concat();
-                    &marked
-                }
-            };
+        while let Some(text) = lines.next()? {
             match parse_line(text) {
                 Some(line) => reader.take(line)?,
                 None => reader.skipped += 1,
@@ -165,8 +156,7 @@ impl KernelSymbols {
 pub fn address_of(name: &[u8], input: impl BufRead) -> io::Result<Option<u64>> {
     let mut lines = Lines::new(input, MAX_BYTES);
     while let Some(line) = lines.next()? {
-        if let Line::Text(text) = line
-            && let Some(line) = parse_line(text)
+        if let Some(line) = parse_line(line)
             && line.name == name
         {
             return Ok(Some(line.address));

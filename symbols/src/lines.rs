@@ -2,16 +2,10 @@
 
 use std::io::{self, BufRead, ErrorKind};
 
+use crate::demangle::CUT_MARK;
+
 /// Longest line looked at; the longest .NET method name seen was 2 KB, C++ templates reach 20 KB.
 pub(crate) const MAX_LINE_BYTES: usize = 64 << 10;
-
-/// One line without its delimiter.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Line<'a> {
-    Text(&'a [u8]),
-    /// The first [`MAX_LINE_BYTES`] of a longer one.
-    TooLong(&'a [u8]),
-}
 
 /// Splits at LF and at NUL: .NET 8 ends some perf map lines with the one, some with the other.
 #[derive(Debug)]
@@ -38,8 +32,9 @@ impl<R: BufRead> Lines<R> {
         self.cut
     }
 
-    /// The next line that is not empty; the last one needs no delimiter.
-    pub(crate) fn next(&mut self) -> io::Result<Option<Line<'_>>> {
+    /// The next line that is not empty, without its delimiter, which the last one does not need; of a longer one the first
+    /// [`MAX_LINE_BYTES`] with [`CUT_MARK`] behind them.
+    pub(crate) fn next(&mut self) -> io::Result<Option<&[u8]>> {
         self.line.clear();
         let mut length = 0usize;
         loop {
@@ -49,7 +44,7 @@ impl<R: BufRead> Lines<R> {
                 Err(error) => return Err(error),
             };
             if buffer.is_empty() {
-                return Ok((length > 0).then(|| line(&self.line, length)));
+                return Ok((length > 0).then(|| marked(&mut self.line, length)));
             }
             // A sparse file is a run of NULs as long as its owner likes: passed over, not given one by one.
             let is_end = |byte: &&u8| matches!(byte, b'\n' | 0);
@@ -75,7 +70,7 @@ impl<R: BufRead> Lines<R> {
             length = length.saturating_add(text.len());
             self.input.consume(used);
             if delimiter.is_some() {
-                return Ok(Some(line(&self.line, length)));
+                return Ok(Some(marked(&mut self.line, length)));
             }
         }
     }
@@ -89,12 +84,11 @@ fn has_room(left_bytes: &mut u64, cut: &mut bool, bytes: usize) -> bool {
     left.is_some()
 }
 
-fn line(kept: &[u8], length: usize) -> Line<'_> {
+fn marked(kept: &mut Vec<u8>, length: usize) -> &[u8] {
     if length > kept.len() {
-        Line::TooLong(kept)
-    } else {
-        Line::Text(kept)
+        kept.extend_from_slice(CUT_MARK.as_bytes());
     }
+    kept
 }
 
 /// A hexadecimal number of 1 to 16 digits and nothing else.
@@ -122,38 +116,35 @@ mod tests {
     use super::*;
     use std::io::BufReader;
 
-    fn all(input: &[u8], limit: u64) -> (Vec<Option<Vec<u8>>>, bool) {
+    fn all(input: &[u8], limit: u64) -> (Vec<Vec<u8>>, bool) {
         let mut lines = Lines::new(BufReader::with_capacity(7, input), limit);
         let mut out = Vec::new();
         while let Some(line) = lines.next().unwrap() {
-            out.push(match line {
-                Line::Text(text) => Some(text.to_vec()),
-                Line::TooLong(begin) => {
-                    assert_eq!(begin.len(), MAX_LINE_BYTES);
-                    None
-                }
-            });
+            out.push(line.to_vec());
         }
         (out, lines.is_cut())
     }
 
     #[test]
     fn splits_at_lf_and_nul_and_takes_an_open_tail() {
-        let text = |t: &[u8]| Some(t.to_vec());
-        let expected = vec![text(b"a long first"), text(b"b"), text(b"tail")];
-        assert_eq!(all(b"a long first\nb\0\ntail", 100), (expected, false));
+        let expected = [&b"a long first"[..], b"b", b"tail"].map(<[u8]>::to_vec);
+        assert_eq!(
+            all(b"a long first\nb\0\ntail", 100),
+            (expected.into(), false)
+        );
     }
 
     #[test]
     fn a_line_that_is_too_long_is_cut() {
-        let mut input = vec![b'x'; MAX_LINE_BYTES + 1];
-        input.extend_from_slice(b"\nnext\n");
-        assert_eq!(all(&input, 1 << 20).0, [None, Some(b"next".to_vec())]);
+        let long = vec![b'x'; MAX_LINE_BYTES];
+        let input = [&long, &b"x\nnext\n"[..]].concat();
+        let cut = [&long, &b"..."[..]].concat();
+        assert_eq!(all(&input, 1 << 20).0, [cut, b"next".to_vec()]);
     }
 
     #[test]
     fn stops_at_the_limit_and_says_so() {
-        assert_eq!(all(b"abc\ndefgh\n", 6), (vec![Some(b"abc".to_vec())], true));
+        assert_eq!(all(b"abc\ndefgh\n", 6), (vec![b"abc".to_vec()], true));
         assert!(!all(b"abc\n", 4).1);
     }
 

@@ -8,8 +8,7 @@ use std::io::{self, BufRead};
 
 use thiserror::Error;
 
-use crate::demangle::CUT_MARK;
-use crate::lines::{Line, Lines, hex, word};
+use crate::lines::{Lines, hex, word};
 use crate::newest::Newest;
 use crate::table::{Symbol, SymbolTable, TableError};
 
@@ -61,14 +60,7 @@ impl PerfMap {
         let mut skipped = 0;
         let mut full = false;
         while let Some(line) = lines.next()? {
-            let (text, is_cut) = match line {
-                Line::Text(text) => (text, false),
-                Line::TooLong(begin) => (begin, true),
-            };
-            match parse_line(text) {
-                Some((start, end, name)) if is_cut => {
-                    full = !newest.insert(start, end, &[name, CUT_MARK.as_bytes()].concat());
-                }
+            match parse_line(line) {
                 Some((start, end, name)) => full = !newest.insert(start, end, name),
                 None => skipped += 1,
             }

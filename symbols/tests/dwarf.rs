@@ -86,6 +86,22 @@ __attribute__((noinline)) int use(int (*called)(int)) { return called(2) + calle
     }
 }
 
+/// Names and lines of the longest chain of functions at an address of `first`, innermost first.
+fn deepest_in_first(program: &Path) -> Vec<(Option<Vec<u8>>, Option<u32>)> {
+    let file = File::open(program).unwrap();
+    let elf = ElfFile::open(&file).unwrap();
+    let symbols = elf.symbols().unwrap();
+    let first = symbols.iter().find(|symbol| symbol.name == b"first");
+    let first = first.unwrap();
+    let sections = elf.dwarf_sections().unwrap();
+    let debug_info = sections.debug_info().unwrap();
+    let chains = (first.start..first.end).map(|at| debug_info.frames(at, Detail::Lines).unwrap());
+    let deepest = chains.max_by_key(Vec::len).unwrap().into_iter();
+    deepest
+        .map(|frame| (frame.name.map(<[u8]>::to_vec), frame.line))
+        .collect()
+}
+
 /// Functions `f1` to `f300`, the next inlined into each, on the lines of their numbers.
 #[test]
 fn of_too_many_inlined_functions_the_innermost_are_one() {
@@ -103,27 +119,19 @@ fn of_too_many_inlined_functions_the_innermost_are_one() {
     let Some(program) = compiled(directory.path(), "deep.c", &source) else {
         return;
     };
-    let file = File::open(&program).unwrap();
-    let elf = ElfFile::open(&file).unwrap();
-    let symbols = elf.symbols().unwrap();
-    let first = symbols.iter().find(|symbol| symbol.name == b"first");
-    let first = first.unwrap();
-    let sections = elf.dwarf_sections().unwrap();
-    let debug_info = sections.debug_info().unwrap();
-    let chains = (first.start..first.end).map(|at| debug_info.frames(at, Detail::Lines).unwrap());
-    let deepest = chains.max_by_key(Vec::len).unwrap();
+    let deepest = deepest_in_first(&program);
     assert_eq!(deepest.len(), MAX_FRAMES);
-    assert_eq!(deepest[0].name, Some(CUT));
-    for (depth, frame) in deepest.iter().rev().enumerate().skip(1) {
-        assert_eq!(frame.name.unwrap() == CUT, depth == MAX_FRAMES - 1);
+    assert_eq!(deepest[0].0.as_deref(), Some(CUT));
+    for (depth, (name, line)) in deepest.iter().rev().enumerate().skip(1) {
+        let name = name.as_deref();
+        assert_eq!(name.unwrap() == CUT, depth == MAX_FRAMES - 1);
         if depth < MAX_FRAMES - 1 {
-            let name = format!("f{depth}");
-            assert_eq!(frame.name, Some(name.as_bytes()));
-            assert_eq!(frame.line, Some(depth as u32));
+            assert_eq!(name, Some(format!("f{depth}").as_bytes()));
+            assert_eq!(*line, Some(depth as u32));
         }
     }
-    let name = deepest.last().unwrap().name;
-    assert_eq!(name, Some(&b"first"[..]));
+    let (name, _) = deepest.last().unwrap();
+    assert_eq!(name.as_deref(), Some(&b"first"[..]));
 }
 
 #[test]
@@ -137,17 +145,9 @@ fn of_a_name_of_more_than_64_kib_the_beginning_is_known() {
     let Some(program) = compiled(directory.path(), "long.c", &source) else {
         return;
     };
-    let file = File::open(&program).unwrap();
-    let elf = ElfFile::open(&file).unwrap();
-    let symbols = elf.symbols().unwrap();
-    let first = symbols.iter().find(|symbol| symbol.name == b"first");
-    let first = first.unwrap();
-    let sections = elf.dwarf_sections().unwrap();
-    let debug_info = sections.debug_info().unwrap();
-    let mut chains = (first.start..first.end).map(|at| debug_info.frames(at, Detail::Functions));
-    let inlined = chains.find_map(|chain| chain.ok().filter(|chain| chain.len() == 2));
-    let name = inlined.unwrap()[0].name.unwrap();
-    assert_eq!(demangle(name), format!("{}...", &long[..MAX_NAME_BYTES]));
+    let (name, _) = deepest_in_first(&program).swap_remove(0);
+    let cut = format!("{}...", &long[..MAX_NAME_BYTES]);
+    assert_eq!(demangle(&name.unwrap()), cut);
 }
 
 #[test]
