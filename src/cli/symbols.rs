@@ -30,8 +30,8 @@ pub(super) enum SymbolsError {
     NoDirectory { path: PathBuf },
     #[error("{} is neither a file nor a build id: those have two digits for each of 4 to 64 bytes", path.display())]
     BadBuildId { path: PathBuf },
-    #[error("no debug file for {missing} of {all} modules")]
-    Missing { missing: usize, all: usize },
+    #[error("{0}")]
+    Incomplete(String),
 }
 
 /// What distributions build is not on Microsoft's server, and sudo takes the variable away.
@@ -81,7 +81,7 @@ pub(super) fn run(options: &SymbolsOptions) -> Result<(), SymbolsError> {
             }
         }
     }
-    let not_asked_for = unreadable + without_build_id.len();
+    let not_asked_for = without_build_id.len();
     if !without_build_id.is_empty() {
         let files = downloads::listed(without_build_id.iter());
         reporter.say(&format!(
@@ -89,12 +89,14 @@ pub(super) fn run(options: &SymbolsOptions) -> Result<(), SymbolsError> {
         ));
     }
     let missing = not_asked_for + get(&modules, options, &reporter)?;
-    match missing {
-        0 => Ok(()),
-        missing => Err(SymbolsError::Missing {
-            missing,
-            all: not_asked_for + modules.len(),
-        }),
+    let modules = not_asked_for + modules.len();
+    let missing =
+        (missing > 0).then(|| format!("no debug file for {missing} of {modules} modules"));
+    let unreadable = (unreadable > 0).then(|| format!("{unreadable} of the files cannot be read"));
+    let shortfalls: Vec<_> = missing.into_iter().chain(unreadable).collect();
+    match shortfalls.is_empty() {
+        true => Ok(()),
+        false => Err(SymbolsError::Incomplete(shortfalls.join(", and "))),
     }
 }
 
