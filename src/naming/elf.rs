@@ -40,7 +40,14 @@ pub(super) fn name(
     let found = own.as_ref().and_then(|own| separate(own, &mut search));
     let debug = found.as_ref().and_then(Found::elf);
     let tables = tables(own.as_ref(), debug.as_ref(), Aliases::Plain, tell);
-    let symbol = |address| tables.iter().find_map(|table| table.lookup(address));
+    let ranges = LazyCell::new(|| {
+        let ranges = own.as_ref().map(ElfFile::function_ranges);
+        ranges.and_then(Result::ok).unwrap_or_default()
+    });
+    let symbol = |address| {
+        let mut found = tables.iter().filter_map(|table| table.lookup(address));
+        found.find(|symbol| symbol.is_sized || !ranges.is_behind(symbol.start, address))
+    };
     let asked = inlines::asked(codes, options, |address| symbol(address).is_some());
     let mut both = debug.iter().chain(&own);
     let dwarf = match asked[..] {
@@ -49,10 +56,6 @@ pub(super) fn name(
     };
     let kind = kind(file);
     let mut images = Images::of(file);
-    let ranges = LazyCell::new(|| {
-        let ranges = own.as_ref().map(ElfFile::function_ranges);
-        ranges.and_then(Result::ok).unwrap_or_default()
-    });
     let inlines = inlines::find(&asked, dwarf.as_ref(), &mut search, stop);
     let plain = |code| Function {
         module: module.clone(),

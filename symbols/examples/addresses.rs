@@ -118,8 +118,9 @@ impl Names<'_> {
 
     /// By the symbols, else where the function starts.
     fn outermost(&self, address: u64) -> String {
-        let symbol = self.tables.iter().find_map(|table| table.lookup(address));
-        match symbol {
+        let mut found = self.tables.iter().filter_map(|table| table.lookup(address));
+        match found.find(|symbol| symbol.is_sized || !self.ranges.is_behind(symbol.start, address))
+        {
             Some(symbol) => demangle(symbol.name).into_owned(),
             None => match self.ranges.around(address) {
                 Some(range) => format!("[{:#x}]", range.start),

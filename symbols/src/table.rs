@@ -13,6 +13,8 @@ pub struct Symbol<'a> {
     pub end: u64,
     /// The name as its source wrote it.
     pub name: &'a [u8],
+    /// Whether its source gave a size; else it ends where the next symbol starts, or before.
+    pub is_sized: bool,
     /// The number given to [`Entry::tag`].
     pub tag: u32,
 }
@@ -23,6 +25,7 @@ struct Row {
     end: u64,
     name_start: u32,
     name_len: u32,
+    is_sized: bool,
     tag: u32,
 }
 
@@ -80,6 +83,7 @@ impl SymbolTable {
             start: row.start,
             end: row.end,
             name: name.get(..row.name_len as usize)?,
+            is_sized: row.is_sized,
             tag: row.tag,
         })
     }
@@ -163,6 +167,7 @@ mod tests {
                 start: 10,
                 end: 30,
                 name: b"s0",
+                is_sized: true,
                 tag: 0
             }
         );

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 
 use perfcollect_symbols::elf::ElfFile;
 use perfcollect_symbols::table::SymbolTable;
@@ -141,6 +141,52 @@ fn function_ranges_are_those_of_readelf() {
             assert_eq!(ranges.around(end - 1), Some(start..end));
         }
     }
+}
+
+/// What a stripped library has of a function without a size reaches over all functions behind it that are not exported.
+#[test]
+fn a_symbol_without_a_size_ends_where_the_next_function_starts() {
+    let directory = tempfile::tempdir().unwrap();
+    let (source, whole, stripped) = (
+        directory.path().join("bare.c"),
+        directory.path().join("whole.so"),
+        directory.path().join("stripped.so"),
+    );
+    let code = r#"
+__asm__(".globl bare\nbare: .fill 32, 1, 0x90\n ret\n");
+__attribute__((noinline)) static int hidden(int n) { return n * n + 3; }
+int entry(int n) { return hidden(n) + hidden(n + 1); }
+"#;
+    std::fs::write(&source, code).unwrap();
+    let mut cc = Command::new("cc");
+    cc.args(["-O1", "-shared", "-fPIC", "-fno-toplevel-reorder", "-o"]);
+    let made = cc.args([&whole, &source]).status();
+    let mut strip = Command::new("strip");
+    let made = made.and_then(|_| strip.arg("-o").args([&stripped, &whole]).status());
+    if !made.as_ref().is_ok_and(ExitStatus::success) {
+        eprintln!("skipped: cc, strip: {made:?}");
+        return;
+    }
+    let whole = File::open(whole).unwrap();
+    let whole = ElfFile::open(&whole).unwrap().symbols().unwrap();
+    let start = |name: &[u8]| {
+        whole
+            .iter()
+            .find(|symbol| symbol.name == name)
+            .unwrap()
+            .start
+    };
+    let (bare, hidden) = (start(b"bare"), start(b"hidden"));
+
+    let stripped = File::open(stripped).unwrap();
+    let stripped = ElfFile::open(&stripped).unwrap();
+    let symbols = stripped.symbols().unwrap();
+    let reaching = symbols.lookup(hidden).unwrap();
+    assert_eq!((reaching.name, reaching.is_sized), (&b"bare"[..], false));
+    let functions = stripped.function_ranges().unwrap();
+    assert!(functions.is_behind(bare, hidden) && functions.is_behind(bare, hidden + 1));
+    assert!(!functions.is_behind(bare, bare + 8) && !functions.is_behind(hidden, hidden));
+    assert!(symbols.lookup(start(b"entry")).unwrap().is_sized);
 }
 
 #[test]

@@ -53,6 +53,14 @@ impl FunctionRanges {
         range.contains(&address).then(|| range.clone())
     }
 
+    /// Whether the function that an address lies in starts behind `start`. Then it is not that of a symbol there without a size: this reaches
+    /// to the next symbol, in a stripped file over all functions between that are not exported.
+    #[must_use]
+    pub fn is_behind(&self, start: u64, address: u64) -> bool {
+        self.around(address)
+            .is_some_and(|range| range.start > start)
+    }
+
     /// All that can be read, up to the first damage, by start.
     pub fn iter(&self) -> impl Iterator<Item = Range<u64>> {
         self.all().iter().cloned()

@@ -52,7 +52,6 @@ pub struct Entry<'a> {
 #[derive(Debug, Clone, Copy)]
 struct Candidate {
     row: Row,
-    sized: bool,
     rank: u32,
     /// How many were added before it.
     order: u32,
@@ -101,7 +100,7 @@ impl SymbolTableBuilder {
             return Err(TableError::TooManyNameBytes);
         }
         let too_big = |_| TableError::TooManyNameBytes;
-        let (sized, end) = match entry.extent {
+        let (is_sized, end) = match entry.extent {
             Extent::Size(size) => (true, entry.start.saturating_add(size)),
             Extent::Until(limit) => (false, limit),
         };
@@ -110,11 +109,11 @@ impl SymbolTableBuilder {
             end,
             name_start: u32::try_from(name_start).map_err(too_big)?,
             name_len: u32::try_from(entry.name.len()).map_err(too_big)?,
+            is_sized,
             tag: entry.tag,
         };
         self.candidates.push(Candidate {
             row,
-            sized,
             rank: entry.rank,
             order: self.candidates.len() as u32, // MAX_SYMBOLS fits
         });
@@ -158,7 +157,7 @@ fn end_sizeless_at_next_start(candidates: &mut [Candidate]) {
             next = this;
             this = candidate.row.start;
         }
-        if !candidate.sized {
+        if !candidate.row.is_sized {
             candidate.row.end = candidate.row.end.min(next);
         }
     }
@@ -179,7 +178,7 @@ impl Sweep<'_> {
         let mut at = 0;
         for (index, candidate) in self.candidates.iter().enumerate() {
             at = self.emit(at, candidate.row.start, &mut sized, &mut sizeless);
-            let stack = if candidate.sized {
+            let stack = if candidate.row.is_sized {
                 &mut sized
             } else {
                 &mut sizeless
