@@ -17,6 +17,10 @@ pub(crate) const KEPT_NAME_BYTES: usize = MAX_NAME_BYTES + 1;
 pub(crate) const CUT_MARK: &str = "...";
 /// What stands behind the name of the function that a stub of the procedure linkage table jumps to.
 pub(crate) const PLT_SUFFIX: &str = "@plt";
+/// Places tried where the suffixes of clones may begin; compilers write a dot before them, if any.
+const MAX_SUFFIXES: usize = 4;
+/// Places tried where the name of a constructor may be, or may end.
+const MAX_PLACES: usize = 64;
 const COMMA: &str = ", ";
 /// Depth of nested types; c++filt stops at 2048 of smaller frames, names of real libraries need less than 60.
 const MAX_CPP_RECURSION: u32 = 160;
@@ -34,28 +38,35 @@ const MAX_CPP_RECURSION: u32 = 160;
 #[must_use]
 pub fn demangle(name: &[u8]) -> Cow<'_, str> {
     let options = DemangleOptions::default().hide_expression_literal_types();
-    demangled(name, options).map_or_else(|| unchanged(name), Cow::Owned)
+    let Some((mut text, suffix)) = demangled(name, options) else {
+        return unchanged(name);
+    };
+    for clone in clones(suffix) {
+        text.push_str(" [clone ");
+        text.push_str(clone);
+        text.push(']');
+    }
+    if name.ends_with(PLT_SUFFIX.as_bytes()) {
+        text.push_str(PLT_SUFFIX);
+    }
+    text.into()
 }
 
 /// The same without the parameters of functions and without what compilers append, as perf prints them: `foo`. Numbers in
 /// templates have their type, `a<8u>`.
 #[must_use]
 pub fn demangle_bare(name: &[u8]) -> Cow<'_, str> {
-    let suffix = match name.ends_with(PLT_SUFFIX.as_bytes()) {
-        true => b"",
-        false => split_clone_suffix(name).1,
-    };
-    let bare = demangled(
-        &name[..name.len() - suffix.len()],
-        DemangleOptions::default().no_params().no_return_type(),
-    );
-    let Some(mut bare) = bare else {
+    let options = DemangleOptions::default().no_params().no_return_type();
+    let Some((mut bare, _)) = demangled(name, options) else {
         return unchanged(name);
     };
     // What stands behind parameters.
     bare.truncate(bare.strip_suffix(" const").unwrap_or(&bare).len());
     for (cast, suffix) in CASTS {
         bare = suffix_literals(bare, cast, suffix);
+    }
+    if name.ends_with(PLT_SUFFIX.as_bytes()) {
+        bare.push_str(PLT_SUFFIX);
     }
     bare.into()
 }
@@ -104,25 +115,17 @@ fn suffix_literals(name: String, cast: &str, suffix: &str) -> String {
     out
 }
 
-fn demangled(name: &[u8], options: DemangleOptions) -> Option<String> {
+/// The readable form of what is before the clone suffixes, and those; without the mark of a stub.
+fn demangled(name: &[u8], options: DemangleOptions) -> Option<(String, &str)> {
     if name.len() > MAX_MANGLED_BYTES || !is_mangled(name) {
         return None;
     }
-    let (name, stub) = match name.strip_suffix(PLT_SUFFIX.as_bytes()) {
-        Some(name) => (name, PLT_SUFFIX),
-        None => (name, ""),
-    };
-    let (base, suffix) = split_clone_suffix(name);
-    let base = std::str::from_utf8(base).ok()?;
-    let suffix = std::str::from_utf8(suffix).ok()?;
-    let mut text = rust(base).or_else(|| cpp(base, options))?;
-    for clone in clones(suffix) {
-        text.push_str(" [clone ");
-        text.push_str(clone);
-        text.push(']');
-    }
-    text.push_str(stub);
-    Some(text)
+    let name = name.strip_suffix(PLT_SUFFIX.as_bytes()).unwrap_or(name);
+    let name = std::str::from_utf8(name).ok()?;
+    clone_suffixes(name).find_map(|suffix| {
+        let base = name.strip_suffix(suffix)?;
+        Some((rust(base).or_else(|| cpp(base, options))?, suffix))
+    })
 }
 
 fn is_mangled(name: &[u8]) -> bool {
@@ -131,29 +134,19 @@ fn is_mangled(name: &[u8]) -> bool {
         .any(|prefix| name.starts_with(prefix))
 }
 
-/// Splits at the first dot behind the prefix: neither mangling has dots of its own, but the legacy Rust one
-/// writes `..` for `::` in names of impls.
-fn split_clone_suffix(name: &[u8]) -> (&[u8], &[u8]) {
-    let mut from = 0;
-    while let Some(dot) = name
-        .get(from..)
-        .and_then(|rest| memchr::memchr(b'.', rest))
-        .map(|at| from + at)
-    {
-        let dots = name
-            .iter()
-            .skip(dot)
-            .take_while(|&&byte| byte == b'.')
-            .count();
-        // A clone suffix comes behind a whole name, in legacy Rust behind its `E`.
-        let is_suffix = dots == 1
-            && (!is_legacy_rust(name) || name.get(..dot).is_some_and(|base| base.ends_with(b"E")));
-        if is_suffix {
-            return name.split_at_checked(dot).unwrap_or((name, b""));
-        }
-        from = dot + dots;
-    }
-    (name, b"")
+/// What may be a suffix of clones, the longest first. Manglings have no dots of their own, but the legacy Rust one writes `..` for `::`
+/// in names of impls, and GCC has one in the type of a coroutine's frame (`14_Z4coroi.Frame`).
+fn clone_suffixes(name: &str) -> impl Iterator<Item = &str> {
+    let bytes = name.as_bytes();
+    let is_dot = |at: Option<usize>| at.and_then(|at| bytes.get(at)) == Some(&b'.');
+    let is_alone = move |at: usize| !is_dot(at.checked_sub(1)) && !is_dot(at.checked_add(1));
+    // A clone suffix comes behind a whole name, in legacy Rust behind its `E`.
+    let is_whole = |base: &str| !is_legacy_rust(bytes) || base.ends_with('E');
+    let suffixes = name.match_indices('.').filter_map(move |(at, _)| {
+        let (base, suffix) = name.split_at_checked(at)?;
+        (is_alone(at) && is_whole(base)).then_some(suffix)
+    });
+    suffixes.take(MAX_SUFFIXES).chain([""])
 }
 
 /// `.isra.0` and `.cold` of `.isra.0.cold`: a number belongs to what is before it.
@@ -184,15 +177,39 @@ fn rust(name: &str) -> Option<String> {
 }
 
 fn cpp(name: &str, options: DemangleOptions) -> Option<String> {
-    let parsing = ParseOptions::default().recursion_limit(MAX_CPP_RECURSION);
-    let (symbol, tail) = BorrowedSymbol::with_tail_and_options(name.as_bytes(), &parsing).ok()?;
-    if !tail.is_empty() {
-        return None;
-    }
+    let with_return_type = constructor_end(name).and_then(|end| name.split_at_checked(end));
+    let with_return_type = with_return_type.map(|(name, rest)| [name, "v", rest].concat());
+    let symbol = parsed(with_return_type.as_deref().unwrap_or(name))?;
     let mut out = Bounded::default();
     let options = options.recursion_limit(MAX_CPP_RECURSION);
     symbol.structured_demangle(&mut out, &options).ok()?;
     Some(thunk(&out.text).unwrap_or(out.text))
+}
+
+fn parsed(name: &str) -> Option<BorrowedSymbol<'_>> {
+    let parsing = ParseOptions::default().recursion_limit(MAX_CPP_RECURSION);
+    let (symbol, tail) = BorrowedSymbol::with_tail_and_options(name.as_bytes(), &parsing).ok()?;
+    tail.is_empty().then_some(symbol)
+}
+
+/// Where the name of a constructor that is a template ends (`_ZN1OC1IiEE`), also of the one that a local name is in (`_ZZN1OC1IiEE`).
+/// Its parameters follow at once, while other templates have the type they return there; the demangler takes the first parameter for that.
+fn constructor_end(name: &str) -> Option<usize> {
+    let (_, encoding) = name.split_once("_Z")?;
+    let encoding = encoding.trim_start_matches('Z');
+    let is_name = |end: usize, close: &str| {
+        let name = encoding.get(..end);
+        name.is_some_and(|name| parsed(&["_Z", name, close].concat()).is_some())
+    };
+    let bytes = encoding.as_bytes();
+    let is_mark = |at: &usize| matches!(bytes.get(*at..), Some([b'C', b'1'..=b'5', b'I', ..]));
+    let mut marks = (0..bytes.len()).filter(is_mark).take(MAX_PLACES);
+    // What is before it is the name of the class, or the short one of `std::string`; within a function's own name it would be none.
+    let mark = marks.find(|&at| encoding.get(..at) == Some("NSs") || is_name(at, "E"))?;
+    let is_end = |end: &usize| bytes.get(..*end).is_some_and(|name| name.ends_with(b"EE"));
+    let mut ends = (mark..=bytes.len()).filter(is_end).take(MAX_PLACES);
+    let end = ends.find(|&end| is_name(end, ""))?;
+    Some(name.len() - encoding.len() + end)
 }
 
 /// `{virtual override thunk({offset(-16)}, f())}` as others write it: `non-virtual thunk to f()`.
@@ -271,6 +288,35 @@ mod tests {
             assert_eq!(demangle(name), written);
         }
         assert_eq!(demangle_bare(b"_ZN1VILj4EJEE3runEi"), "V<4u>::run");
+    }
+
+    #[test]
+    fn templates_of_constructors_keep_their_first_parameter() {
+        for (name, written) in [
+            (&b"_ZN1OC1IiEEPii"[..], "O::O<int>(int*, int)"),
+            (b"_ZN1OC2IiEET_i", "O::O<int>(int, int)"),
+            (b"_ZN1VIlEC2IiEERKS_IT_E", "V<long>::V<int>(V<int> const&)"),
+            (b"_ZN1OC1ENS_1PE", "O::O(O::P)"),
+            (
+                b"_ZNSsC1IPcEET_S1_RKSaIcE",
+                "std::string::string<char*>(char*, char*, std::allocator<char> const&)",
+            ),
+            (
+                b"_ZZN1OC1IiEEPiENKUlvE_clEv",
+                "O::O<int>(int*)::{lambda()#1}::operator()() const",
+            ),
+            (b"_ZN2ns3aC1IiEEvT_", "void ns::aC1<int>(int)"),
+        ] {
+            assert_eq!(demangle(name), written);
+        }
+    }
+
+    #[test]
+    fn bodies_of_coroutines_are_clones() {
+        assert_eq!(
+            demangle(b"_Z4coroPZ4coroiE14_Z4coroi.Frame.actor"),
+            "coro(coro(int)::_Z4coroi.Frame*) [clone .actor]"
+        );
     }
 
     #[test]
