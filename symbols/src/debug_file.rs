@@ -64,8 +64,8 @@ pub struct Wanted<'a> {
     pub build_id: Option<&'a [u8]>,
     /// [`ElfFile::debug_link`].
     pub debug_link: Option<&'a DebugLink>,
-    /// Searched before all others, each by build id (`.build-id/ab/cdef.debug` and the same without `.build-id/`), by the name of the debug
-    /// link, and by the file's own name with `.debug`, `.dbg` or nothing behind it.
+    /// Searched before all others, each by build id (`.build-id/ab/cdef.debug`, the same without `.build-id/`, `abcdef.debug`), by the name of
+    /// the debug link, and by the file's own name with `.debug`, `.dbg` or nothing behind it.
     pub directories: &'a [PathBuf],
     /// Where perf keeps files by build id (`perf help buildid-cache`), as a rule `~/.debug`; searched last.
     pub perf_cache: Option<&'a Path>,
@@ -88,11 +88,7 @@ impl Wanted<'_> {
         });
         let link = self.debug_link.map(|link| OsStr::from_bytes(&link.name));
         for directory in self.directories {
-            if let Some(path) = &by_build_id {
-                add(
-                    directory.join(BUILD_ID_DIRECTORY).join(path),
-                    Evidence::Directory,
-                );
+            for path in self.build_id.into_iter().flat_map(build_id_names) {
                 add(directory.join(path), Evidence::Directory);
             }
             for name in link
@@ -270,6 +266,16 @@ pub enum Rejection {
 fn build_id_path(build_id: &[u8]) -> Option<PathBuf> {
     let (first, rest) = build_id_pair(build_id)?;
     Some(Path::new(&first).join(format!("{rest}.debug")))
+}
+
+/// What the file of a build id may be called in a directory of the caller's.
+fn build_id_names(build_id: &[u8]) -> impl Iterator<Item = PathBuf> {
+    let flat = PathBuf::from(format!("{}.debug", hex(build_id)));
+    let path = build_id_path(build_id).into_iter();
+    path.flat_map(move |path| {
+        let tree = Path::new(BUILD_ID_DIRECTORY).join(&path);
+        [tree, path, flat.clone()]
+    })
 }
 
 /// `ab` and `cdef`.

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use super::{BUILD_ID_DIRECTORY, Candidate, Evidence, GLOBAL_DIRECTORY, Rejection};
-use super::{build_id_path, hex};
+use super::{build_id_names, build_id_path, hex};
 use crate::dwarf::{DwarfSections, SplitSections, SplitUnit};
 use crate::elf::{AltLink, ElfFile};
 
@@ -35,16 +35,13 @@ impl AltLink {
     #[must_use]
     pub fn candidates(&self, linked_from: &[&Path], directories: &[PathBuf]) -> Vec<Candidate> {
         let mut places = Places::default();
-        let by_build_id = build_id_path(&self.build_id);
         for directory in directories {
-            if let Some(path) = &by_build_id {
-                let tree = directory.join(BUILD_ID_DIRECTORY);
-                places.add(tree.join(path), Evidence::Directory);
+            for path in build_id_names(&self.build_id) {
                 places.add(directory.join(path), Evidence::Directory);
             }
         }
         places.add_named(directories, self.path.file_name());
-        if let Some(path) = by_build_id {
+        if let Some(path) = build_id_path(&self.build_id) {
             let tree = Path::new(GLOBAL_DIRECTORY).join(BUILD_ID_DIRECTORY);
             places.add(tree.join(path), Evidence::BuildId);
         }

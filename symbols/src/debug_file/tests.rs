@@ -21,6 +21,7 @@ fn places_in_the_order_of_gdb() {
     let expected = [
         "/symbols/.build-id/ab/cd0f.debug",
         "/symbols/ab/cd0f.debug",
+        "/symbols/abcd0f.debug",
         "/symbols/libx.debuglink",
         "/symbols/libx.so.debug",
         "/symbols/libx.so.dbg",
