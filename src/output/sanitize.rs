@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// Longest name that is written, in bytes. PerfView takes any length, but one name is in many frames, and nobody
-/// reads more: the longest names met in practice (C++ templates) differ well before.
+/// reads more.
 const MAX_NAME_BYTES: usize = 2048;
 
 /// PerfView's reader allows 256 bytes from the last `(` to the end of the line; file systems allow 255 per name.
@@ -84,8 +84,9 @@ pub(crate) fn perf_module(name: &str) -> Option<String> {
 /// and what looks like an offset, and takes a tier or a number in brackets off the end.
 pub(crate) fn perf_symbol(name: &str) -> String {
     let name = name.replace("(anonymous namespace)", "{anonymous}");
+    let name = distinct(&name);
     let mut ascii = String::with_capacity(name.len());
-    for c in cut(&name, MAX_NAME_BYTES).chars() {
+    for c in name.chars() {
         if c == ' ' || c.is_ascii_graphic() {
             ascii.push(c);
         } else {
@@ -93,9 +94,6 @@ pub(crate) fn perf_symbol(name: &str) -> String {
         }
     }
     let mut symbol = collapse_spaces(ascii.chars()).replace("+0x", "_0x");
-    if name.len() > MAX_NAME_BYTES {
-        symbol.push_str("...");
-    }
     disarm_leading_bracket(&mut symbol);
     disarm_tier(&mut symbol);
     if symbol.is_empty() {
@@ -146,15 +144,11 @@ fn disarm_tier(symbol: &mut String) {
 ///
 /// A trailing number would be read as a second count, and a leading `#` makes the line a comment.
 pub(crate) fn folded(name: &str) -> String {
-    let short = cut(name, MAX_NAME_BYTES);
-    let mut frame = collapse_spaces(short.chars().map(|c| match c {
+    let mut frame = collapse_spaces(distinct(name).chars().map(|c| match c {
         ';' => ':',
         c if is_unprintable(c) => '_',
         c => c,
     }));
-    if short.len() < name.len() {
-        frame.push_str("...");
-    }
     if let Some(space) = frame.rfind(' ')
         && frame[space + 1..]
             .bytes()
@@ -204,6 +198,15 @@ pub(crate) fn cut(text: &str, max: usize) -> &str {
         .rev()
         .find(|&end| text.is_char_boundary(end));
     &text[..end.unwrap_or(0)]
+}
+
+/// A name, or the beginning of a longer one with `...` and a checksum of the whole, so that those that differ only later stay two.
+pub(crate) fn distinct(name: &str) -> Cow<'_, str> {
+    if name.len() <= MAX_NAME_BYTES {
+        return name.into();
+    }
+    let mark = format!("...{:08x}", crc32fast::hash(name.as_bytes()));
+    (cut(name, MAX_NAME_BYTES - mark.len()).to_owned() + &mark).into()
 }
 
 /// A text of at most `max` bytes besides the mark that says where it was cut.

@@ -93,6 +93,19 @@ fn folded_keeps_utf8_and_counts_apart() {
 }
 
 #[test]
+fn long_names_that_differ_at_their_end_stay_two() {
+    let long = "x".repeat(2048);
+    for written in [folded, perf_symbol] {
+        let names = ["", "(char)", "(long)"].map(|end| written(&format!("{long}{end}")));
+        assert_eq!(names[0], long);
+        assert_ne!(names[1], names[2]);
+        for cut in &names[1..] {
+            assert!(cut.contains("xxx...") && cut.len() == long.len(), "{cut}");
+        }
+    }
+}
+
+#[test]
 fn terminal_shows_escapes() {
     assert_eq!(terminal("a\u{1b}[31m"), "a\\u{1b}[31m");
     assert_eq!(

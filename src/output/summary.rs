@@ -21,9 +21,6 @@ const TOP: usize = 50;
 /// ELF files kept.
 const MAX_MODULES: usize = 200;
 
-/// Longest name or command line kept, in bytes.
-const MAX_TEXT_BYTES: usize = 2048;
-
 /// What a trace says at a glance. Names are as the target has them: escape them where they are shown.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
@@ -139,7 +136,7 @@ fn ms(ns: u64) -> f64 {
 }
 
 fn kept(text: &str) -> String {
-    sanitize::cut(text, MAX_TEXT_BYTES).to_owned()
+    sanitize::distinct(text).into_owned()
 }
 
 fn modules(trace: &Trace) -> Vec<ModuleSummary> {
