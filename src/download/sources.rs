@@ -5,12 +5,15 @@ use std::path::{Path, PathBuf};
 use super::module::Module;
 use super::server::{Layout, Server, cached};
 
+const SYMBOL_PATH: &str = "_NT_SYMBOL_PATH";
+const DEBUGINFOD_URLS: &str = "DEBUGINFOD_URLS";
+
 /// Servers and caches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sources {
     /// Whom to ask, in this order.
     pub servers: Vec<Server>,
-    /// Parts of the environment that are not understood, and so not used.
+    /// Parts of the environment that are not understood, and so not used, each behind the name of its variable.
     pub ignored: Vec<String>,
     symbols: Option<PathBuf>,
     debuginfod: Option<PathBuf>,
@@ -51,11 +54,11 @@ impl Sources {
                 .or_else(|| below("debuginfod_client")),
             ..Self::default()
         };
-        match variable("_NT_SYMBOL_PATH") {
+        match variable(SYMBOL_PATH) {
             Some(path) => sources.symbol_path(&path),
             None => sources.servers.push(Server::microsoft()),
         }
-        for url in variable("DEBUGINFOD_URLS")
+        for url in variable(DEBUGINFOD_URLS)
             .iter()
             .flat_map(|urls| urls.split_whitespace())
         {
@@ -88,7 +91,7 @@ impl Sources {
                 } else if Path::new(word).is_absolute() {
                     directories.push(PathBuf::from(word));
                 } else {
-                    self.ignored.push(word.to_owned());
+                    self.ignored.push(format!("{SYMBOL_PATH}: {word}"));
                 }
             }
         }
@@ -103,7 +106,13 @@ impl Sources {
         match Server::new(layout, url) {
             Some(server) if self.servers.contains(&server) => {}
             Some(server) => self.servers.push(server),
-            None => self.ignored.push(url.to_owned()),
+            None => {
+                let variable = match layout {
+                    Layout::SymbolServer => SYMBOL_PATH,
+                    Layout::Debuginfod => DEBUGINFOD_URLS,
+                };
+                self.ignored.push(format!("{variable}: {url}"));
+            }
         }
     }
 
@@ -170,7 +179,10 @@ mod tests {
         assert_eq!(found.cache(Layout::SymbolServer), Some(Path::new("/c")));
         let stores = ["/h/.cache/perfcollect/symbols", "/d", "/e"].map(PathBuf::from);
         assert_eq!(found.stores, stores);
-        assert_eq!(found.ignored, ["C:\\sym", "ftp://x"]);
+        assert_eq!(
+            found.ignored,
+            ["_NT_SYMBOL_PATH: C:\\sym", "_NT_SYMBOL_PATH: ftp://x"]
+        );
     }
 
     #[test]

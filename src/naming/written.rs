@@ -16,10 +16,11 @@ use crate::machine::{JitHost, ProcessRow};
 use crate::trace::Nanos;
 
 const REMEDY: &str = "start a process of .NET before 8 with DOTNET_PerfMapEnabled=1 (before .NET 6 COMPlus_PerfMapEnabled=1), \
-                      Node.js with --perf-basic-prof";
+                      Node.js with --perf-basic-prof, Python with -X perf; Java from 17 writes it while it runs: jcmd PID Compiler.perfmap";
 /// perf reads nothing of a runtime while it records.
 const REMEDY_OF_RECORDING: &str = "put the /tmp/perf-PID.map of the process beside the recording; .NET writes one with DOTNET_PerfMapEnabled=1 \
-                                   (before .NET 6 COMPlus_PerfMapEnabled=1), Node.js with --perf-basic-prof; `perfcollect collect` needs neither";
+                                   (before .NET 6 COMPlus_PerfMapEnabled=1), Node.js with --perf-basic-prof, Java with jcmd PID Compiler.perfmap; \
+                                   for .NET `perfcollect collect` needs none";
 const BUFFER_BYTES: usize = 1 << 16;
 
 /// Both files, as far as they are there.

@@ -32,7 +32,7 @@ pub enum KallsymsError {
     Read(#[from] io::Error),
     /// Every function is at address 0: the reader lacks CAP_SYSLOG, or `kernel.kptr_restrict` is 2.
     #[error(
-        "kallsyms: all {functions} functions are at address 0 (kernel.kptr_restrict hides them)"
+        "kallsyms: all {functions} functions are at address 0 (hidden for want of CAP_SYSLOG, or by kernel.kptr_restrict)"
     )]
     Restricted {
         /// Function lines seen.
