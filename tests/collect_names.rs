@@ -201,7 +201,10 @@ fn a_function_without_a_name_is_one_row_and_a_long_name_is_cut() {
     assert_eq!(rows("jit+0x").len(), 2, "{:?}", rows("jit+0x"));
     let cut = rows("xxx");
     assert_eq!(cut.len(), 1);
-    assert!(cut.iter().all(|name| name.ends_with("xxx..._[j]")));
+    assert!(
+        cut.iter()
+            .all(|name| name.contains("xxx...") && name.ends_with("_[j]"))
+    );
 }
 
 #[test]

@@ -21,8 +21,6 @@ enum Spelling {
     Literal,
     /// We leave it mangled: cpp_demangle does not read it.
     Mangled,
-    /// cpp_demangle takes the first parameter of a template constructor for what it returns, and leaves it out.
-    Constructor,
     /// cpp_demangle puts `&` to the outer class of a nested one.
     Reference,
 }
@@ -36,27 +34,9 @@ fn explain(name: &str, our: &str, their: &str) -> Option<Spelling> {
         () if is_standard() => Some(Spelling::Standard),
         () if is_literal() => Some(Spelling::Literal),
         () if is_rust() => Some(Spelling::Rust),
-        () if is_constructor(name) && is_part(our, their) => Some(Spelling::Constructor),
         () if our.replace('&', "") == their.replace('&', "") => Some(Spelling::Reference),
         () => None,
     }
-}
-
-fn is_constructor(name: &str) -> bool {
-    ["C1I", "C2I", "C4I"]
-        .iter()
-        .any(|mangled| name.contains(mangled))
-}
-
-/// Whether the second is the first with something put in at one place, whatever `std::string` is called.
-fn is_part(our: &str, their: &str) -> bool {
-    let (our, their) = (expanded(our), their.replace(' ', ""));
-    let common = our
-        .bytes()
-        .zip(their.bytes())
-        .take_while(|(our, their)| our == their)
-        .count();
-    (0..=common).any(|at| our.is_char_boundary(at) && their.ends_with(&our[at..]))
 }
 
 /// What `std::string` and the like are short for; without spaces.
