@@ -292,6 +292,24 @@ fn unprivileged_capture_of_a_program_that_was_replaced() {
     assert!(!told(&saved, "native-fp has no names"));
 }
 
+/// Who may not open it is told so, and not that code was made at run time.
+#[test]
+fn unprivileged_capture_of_a_library_in_memory() {
+    need_capture!();
+    let lives = need!(workloads::native("lives"));
+    let _alone = alone();
+    need_paranoia!("2");
+    let place = Place::new();
+    let [program, ..] =
+        ["lives", "first.so", "second.so"].map(|name| place.add(&lives.with_file_name(name)));
+    let target = shell(&NOBODY, &format!("exec {program} memory 100000"));
+    std::thread::sleep(Duration::from_millis(500));
+    let pid = target.pid().to_string();
+    let saved = place.captured(&NOBODY, &["-collectsec", "2", "-pid", &pid]);
+    assert!(told(&saved, "/memfd:"));
+    assert!(!told(&saved, "code made at run time"));
+}
+
 /// Threads that live for some ten milliseconds and start the next one.
 #[test]
 #[ignore = "the target of `threads_found_twice_are_sampled_once`, which never ends"]

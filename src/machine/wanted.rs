@@ -76,7 +76,19 @@ pub(super) fn vdso_image() -> io::Result<Vec<u8>> {
 pub(super) fn is_elf(wanted: &Wanted<'_>) -> bool {
     let mut magic = [0; ELF_MAGIC.len()];
     let read = open_file(wanted).and_then(|file| file.read_exact_at(&mut magic, 0));
+    let read = read.or_else(|_| read_mapped(wanted, &mut magic));
     read.is_ok() && magic == ELF_MAGIC
+}
+
+/// The beginning of a file that is root's to open, from the memory of the process, which its owner may read.
+fn read_mapped(wanted: &Wanted<'_>, begin: &mut [u8]) -> io::Result<()> {
+    let maps = proc_maps::maps(wanted.pid).map_err(io::Error::other)?;
+    let is_begin = |line: &MapsLine<'_>| {
+        line.file_offset == 0 && line.inode == wanted.inode && line.path == wanted.path
+    };
+    let mapped = proc_maps::parse_all_maps(&maps).find(is_begin);
+    let mapped = mapped.ok_or(io::ErrorKind::NotFound)?;
+    File::open(format!("/proc/{}/mem", wanted.pid))?.read_exact_at(begin, mapped.start)
 }
 
 /// The mapped file itself through /proc/PID/map_files, whatever its path is by now; else by its path below the
