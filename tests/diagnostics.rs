@@ -278,6 +278,28 @@ fn a_process_without_diagnostics_is_told_why() {
     }
 }
 
+/// Process ids are used again, and sockets stay behind.
+#[test]
+fn a_socket_of_an_earlier_process_does_not_hide_that_diagnostics_are_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new("sleep");
+    command.arg("60").env("TMPDIR", folder.path());
+    let target = start(command.env("DOTNET_EnableDiagnostics", "0"));
+    let target = Pid(target.pid() as i32);
+    wait_for_environment(target);
+    let name = format!("dotnet-diagnostic-{target}-1-socket");
+    let _stale = UnixListener::bind(folder.path().join(name)).unwrap();
+    let error = Port::find(target).unwrap_err();
+    assert!(matches!(error, PortError::SwitchedOff(_)), "{error}");
+}
+
+/// The environment is there only once the child runs its program.
+fn wait_for_environment(child: Pid) {
+    while machine::environment(child).map_or(true, |all| !contains(&all, b"TMPDIR=")) {
+        thread::yield_now();
+    }
+}
+
 /// Where a child that listens in place of the target puts its socket.
 fn squat(target: Pid, folder: &Path) -> UnixListener {
     let started = machine::start_ticks(target).unwrap();
@@ -295,10 +317,7 @@ fn somebody_elses_socket_is_not_spoken_to() {
     let folder = tempfile::tempdir().unwrap();
     let target = bystander(folder.path());
     let target = Pid(target.pid() as i32);
-    // The environment is there only once the child runs its program.
-    while machine::environment(target).map_or(true, |all| !contains(&all, b"TMPDIR=")) {
-        thread::yield_now();
-    }
+    wait_for_environment(target);
     let listener = squat(target, folder.path());
     let port = Port::find(target).unwrap();
     let error = ask(&port, &short()).unwrap_err();

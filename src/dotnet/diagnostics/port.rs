@@ -100,10 +100,12 @@ impl Port {
             return Err(PortError::RelativeDirectory(directory));
         }
         let found = find_socket(&root, &directory, namespace_pid, started);
-        let (socket, has_key) = found.map_err(|why| match environment.switched_off() {
-            Some(switch) => PortError::SwitchedOff(switch),
-            None => PortError::NoSocket { directory, why },
-        })?;
+        // Without the key it may be that of an earlier process with the same id.
+        let (socket, has_key) = match (found, environment.switched_off()) {
+            (Ok(found @ (_, true)), _) | (Ok(found), None) => found,
+            (_, Some(switch)) => return Err(PortError::SwitchedOff(switch)),
+            (Err(why), None) => return Err(PortError::NoSocket { directory, why }),
+        };
         let suspended = environment.asks_to_suspend()
             && !machine::thread_names(pid)
                 .iter()
