@@ -76,7 +76,11 @@ pub(super) fn vdso_image() -> io::Result<Vec<u8>> {
 pub(super) fn is_elf(wanted: &Wanted<'_>) -> bool {
     let mut magic = [0; ELF_MAGIC.len()];
     let read = open_file(wanted).and_then(|file| file.read_exact_at(&mut magic, 0));
-    let read = read.or_else(|_| read_mapped(wanted, &mut magic));
+    let read = read.or_else(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => read_mapped(wanted, &mut magic),
+        // It is gone; its memory would be read in vain, as often as a process likes.
+        _ => Err(error),
+    });
     read.is_ok() && magic == ELF_MAGIC
 }
 

@@ -51,9 +51,7 @@ pub fn demangle(name: &[u8]) -> Cow<'_, str> {
         text.push_str(clone);
         text.push(']');
     }
-    if name.ends_with(PLT_SUFFIX.as_bytes()) {
-        text.push_str(PLT_SUFFIX);
-    }
+    text.push_str(stub_suffix(name));
     text.into()
 }
 
@@ -70,9 +68,7 @@ pub fn demangle_bare(name: &[u8]) -> Cow<'_, str> {
     for (cast, suffix) in CASTS {
         bare = suffix_literals(bare, cast, suffix);
     }
-    if name.ends_with(PLT_SUFFIX.as_bytes()) {
-        bare.push_str(PLT_SUFFIX);
-    }
+    bare.push_str(stub_suffix(name));
     bare.into()
 }
 
@@ -131,6 +127,13 @@ fn demangled(name: &[u8], options: DemangleOptions) -> Option<(String, &str)> {
         let base = name.strip_suffix(suffix)?;
         Some((rust(base).or_else(|| cpp(base, options))?, suffix))
     })
+}
+
+fn stub_suffix(name: &[u8]) -> &'static str {
+    match name.ends_with(PLT_SUFFIX.as_bytes()) {
+        true => PLT_SUFFIX,
+        false => "",
+    }
 }
 
 fn is_mangled(name: &[u8]) -> bool {
