@@ -161,7 +161,7 @@ fn killed_at_any_moment() {
         let summary = summary(folder, &name);
         assert_eq!(summary.samples, now.samples.len() as u64);
         let quality = summary.quality.stacks;
-        assert_eq!(quality.rooted + quality.truncated(), summary.samples);
+        assert_eq!(quality.samples(), summary.samples);
         expect_named(&summary);
         println!(
             "killed after {alive:?}: {} samples, the last {missing:?} before",

@@ -9,9 +9,12 @@ use std::thread;
 use super::engine::{Engine, Weight};
 use super::{Capture, CaptureError, End, MAX_TARGET_CHARS, Progress, Target, usage};
 use crate::machine::{Machine, Recorded};
-use crate::perf::{CodeMapping, Record, SampleRecord};
-use crate::perf_data::{About, Attribute, EventSource, Reader, kernel_gone};
-use crate::trace::{CaptureInfo, Cpu, Header, Nanos, Notice, Recording};
+use crate::output::sanitize::shell_word;
+use crate::perf::{Record, SampleRecord};
+use crate::perf_data::{
+    About, Attribute, EventGroup, EventSource, KernelMapping, Reader, kernel_gone,
+};
+use crate::trace::{Callers, CaptureInfo, Cpu, Header, Nanos, Notice, Recording};
 
 /// Records between two looks at what there is to tell.
 const PACE: u64 = 4096;
@@ -19,8 +22,6 @@ const PACE: u64 = 4096;
 const NOMINAL_NS: u64 = 1_000_000;
 /// `PERF_COUNT_SW_DUMMY`: an event that never samples.
 const DUMMY: (u32, u64) = (1, 9);
-/// Begin of the name of the kernel's own mapping; a symbol's name follows, whose address the record has.
-const KERNEL: &[u8] = b"[kernel.kallsyms]";
 
 /// What a conversion takes besides the recording.
 pub struct Conversion {
@@ -28,7 +29,7 @@ pub struct Conversion {
     pub recorded: Recorded,
     /// The kernel's functions, if not this kernel's own.
     pub kallsyms: Option<PathBuf>,
-    /// The event whose samples are wanted; `None`: the one that tells best where time went.
+    /// The event whose samples are wanted, see [`EventGroup::find`]; `None`: the one that tells best where time went.
     pub event: Option<String>,
 }
 
@@ -82,14 +83,14 @@ fn spool_out<R: Read>(
     mut report: impl FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Converted, CaptureError> {
     let about = &reader.about;
-    let wanted = wanted_event(about, conversion.event.as_deref())?;
-    let event = &about.events[wanted];
+    let wanted = wanted_events(about, conversion.event.as_deref())?;
+    let event = first_event(about, &wanted)?;
     let (weight, period_ns) = weight(event);
     conversion
         .recorded
         .learn(&about.host, &about.release, &about.build_ids);
     let header = Header {
-        info: info(about, wanted, period_ns),
+        info: info(about, &wanted, event, period_ns),
         collector: std::process::id() as i32,
         boot_id: String::new(),
         notices: Vec::new(),
@@ -104,13 +105,14 @@ fn spool_out<R: Read>(
         ),
         wanted,
         nominal_period: event.period,
+        callers: event.callers(),
         begin: None,
         end: Nanos(0),
         idle: 0,
         of_others: BTreeMap::new(),
         counts_losses: event.counts_losses(),
         lost: 0,
-        reference: None,
+        kernel: None,
     };
     if let Some(error) = import.engine.spool_error() {
         return Err(CaptureError::SpoolBegin(error));
@@ -141,8 +143,9 @@ fn spool_out<R: Read>(
 /// The recording on its way.
 struct Import<'a> {
     engine: Engine<'a, PipeWriter>,
-    wanted: usize,
+    wanted: EventGroup,
     nominal_period: u64,
+    callers: Callers,
     begin: Option<Nanos>,
     end: Nanos,
     /// Samples of CPUs that had nothing to do.
@@ -152,8 +155,8 @@ struct Import<'a> {
     /// Whether the kernel counted what it dropped (`PERF_FORMAT_LOST`), and how much that was.
     counts_losses: bool,
     lost: u64,
-    /// A symbol of the kernel, and where it was.
-    reference: Option<(Vec<u8>, u64)>,
+    /// The kernel's own mapping.
+    kernel: Option<KernelMapping>,
 }
 
 impl Import<'_> {
@@ -168,9 +171,9 @@ impl Import<'_> {
                 self.lost = self.lost.saturating_add(*samples);
             }
             Record::Sample(sample) if sample.pid.0 == 0 && sample.tid.0 == 0 => {
-                self.idle += u64::from(event == self.wanted);
+                self.idle += u64::from(self.wanted.members.contains(&event));
             }
-            Record::Sample(_) if event != self.wanted => {
+            Record::Sample(_) if !self.wanted.members.contains(&event) => {
                 *self.of_others.entry(event).or_default() += 1;
             }
             Record::Sample(sample) => {
@@ -181,16 +184,9 @@ impl Import<'_> {
                 let sample = SampleRecord { period, ..*sample };
                 self.engine.record(time, &Record::Sample(sample));
             }
-            Record::Mapping(CodeMapping {
-                pid,
-                path,
-                file_offset,
-                ..
-            }) if pid.0 < 0 => {
-                if let Some(symbol) = path.strip_prefix(KERNEL)
-                    && !symbol.is_empty()
-                {
-                    self.reference = Some((symbol.to_vec(), *file_offset));
+            Record::Mapping(mapping) if mapping.pid.0 < 0 => {
+                if let Some(kernel) = KernelMapping::of(mapping) {
+                    self.kernel = Some(kernel);
                 }
             }
             record => self.engine.record(time, record),
@@ -231,7 +227,7 @@ impl Import<'_> {
             collector_peak_kib: usage::peak_memory_kib(),
             ..info
         };
-        let kernel_gone = kernel_gone(about, self.reference.as_ref(), kallsyms.as_deref());
+        let kernel_gone = kernel_gone(about, self.kernel.as_ref(), kallsyms.as_deref());
         // All of it is in the pipe, unless its reader has found damage, which it tells.
         let (_, machine) = self.engine.finish(self.end);
         Ok(Converted {
@@ -243,19 +239,44 @@ impl Import<'_> {
         })
     }
 
+    /// Samples of running processes that other events have, by the name of their group.
+    fn others(&self, about: &About) -> Vec<(String, u64)> {
+        let groups = EventGroup::all(about).into_iter();
+        let counted = groups.map(|group| {
+            let members = group.members.iter();
+            let samples = members.filter_map(|event| self.of_others.get(event)).sum();
+            (group.name, samples)
+        });
+        counted.filter(|(_, samples)| *samples > 0).collect()
+    }
+
     fn no_samples<R: Read>(&self, reader: &Reader<R>) -> CaptureError {
-        let name = |event: usize| reader.about.events[event].name.clone();
-        let others = self.of_others.iter();
         let damage = reader.damage.as_ref();
         CaptureError::NoSamples {
-            event: name(self.wanted),
-            others: others
-                .map(|(&event, &count)| (name(event), count))
-                .collect(),
+            event: self.wanted.name.clone(),
+            others: self.others(&reader.about),
+            idle: self.idle,
+            hardware_trace: reader.hardware_trace(),
             damage: damage.map_or_else(String::new, |(at, why)| {
                 format!(" (the recording is damaged: {why}; its records up to byte {at} were read)")
             }),
         }
+    }
+
+    /// That events of several kinds of CPUs were taken as one.
+    fn one_of_several(&self, about: &About) -> Option<Notice> {
+        let EventGroup { name, members } = &self.wanted;
+        let names: Vec<_> = members
+            .iter()
+            .map(|&event| about.events[event].name.as_str())
+            .collect();
+        (names.len() > 1).then(|| {
+            let what = format!(
+                "{} are converted as one event, {name}: they count the same on different CPUs",
+                names.join(" and ")
+            );
+            Notice::new(what, "")
+        })
     }
 
     fn notices<R>(&self, reader: &Reader<R>) -> Vec<Notice>
@@ -269,54 +290,73 @@ impl Import<'_> {
                 "the recording is damaged: {why}; its records up to byte {at} are here"
             ));
         }
-        if reader.aux_bytes() > 0 {
-            let bytes = reader.aux_bytes();
+        if let Some(trace) = reader.hardware_trace() {
+            say(format!("{trace} were left out"));
+        }
+        if reader.without_user_callers() > 0 {
             say(format!(
-                "{bytes} bytes of hardware trace (AUX) were passed over"
+                "{} samples lack their callers in user space: their threads did not return there while perf recorded",
+                reader.without_user_callers()
             ));
         }
         if self.idle > 0 {
             say(format!("{} samples of idle CPUs were left out", self.idle));
         }
-        for (&event, count) in &self.of_others {
-            let name = &reader.about.events[event].name;
+        for (name, count) in self.others(&reader.about) {
             notices.push(Notice::new(
                 format!("{count} samples of the event {name} were left out"),
-                format!("choose it with -event {name}"),
+                format!("choose it with -event {}", shell_word(&name)),
             ));
         }
+        notices.extend(self.one_of_several(&reader.about));
+        notices.extend(missing_callers(self.callers));
         notices
     }
 }
 
-/// The event whose samples make the trace.
-fn wanted_event(about: &About, name: Option<&str>) -> Result<usize, CaptureError> {
-    let events = &about.events;
+/// What the user should know of stacks that lack callers everywhere.
+fn missing_callers(callers: Callers) -> Option<Notice> {
+    match callers {
+        Callers::All | Callers::AsPrinted => None,
+        Callers::Kernel => Some(Notice::new(
+            "the recording has callers in the kernel only",
+            "record without `--kernel-callchains` to see callers in user space too",
+        )),
+        Callers::None => Some(Notice::new(
+            "the recording has no callchains: each sample is one address, without its callers",
+            "record with `perf record -g`, or with `--call-graph dwarf` where code has no frame pointers",
+        )),
+    }
+}
+
+/// The events whose samples make the trace.
+fn wanted_events(about: &About, name: Option<&str>) -> Result<EventGroup, CaptureError> {
     if let Some(name) = name {
-        let is_it = |event: &Attribute| {
-            event.name == name
-                || event
-                    .name
-                    .split(':')
-                    .next()
-                    .is_some_and(|base| base == name)
-        };
-        return events.iter().position(is_it).ok_or_else(|| {
-            let names: Vec<_> = events.iter().map(|event| event.name.as_str()).collect();
+        return EventGroup::find(about, name).ok_or_else(|| {
+            let names = EventGroup::all(about).into_iter().map(|group| group.name);
             CaptureError::NoEvent {
                 wanted: name.into(),
-                names: names.join(", "),
+                names: names.collect::<Vec<_>>().join(", "),
             }
         });
     }
-    let rank = |event: &Attribute| match event.source() {
-        _ if (event.kind, event.config) == DUMMY => 3,
-        EventSource::Time => 0,
-        EventSource::Other => 1,
-        EventSource::Tracepoint(_) => 2,
+    let rank = |group: &EventGroup| match first_event(about, group) {
+        Ok(event) if (event.kind, event.config) == DUMMY => 3,
+        Ok(event) => match event.source() {
+            EventSource::Time => 0,
+            EventSource::Other => 1,
+            EventSource::Tracepoint(_) => 2,
+        },
+        Err(_) => 4,
     };
-    let best = (0..events.len()).min_by_key(|&at| rank(&events[at]));
-    best.ok_or(CaptureError::NoEvents)
+    let groups = EventGroup::all(about).into_iter();
+    groups.min_by_key(rank).ok_or(CaptureError::NoEvents)
+}
+
+/// What all events of a group have in common is as in the first.
+fn first_event<'a>(about: &'a About, group: &EventGroup) -> Result<&'a Attribute, CaptureError> {
+    let first = group.members.first().and_then(|&at| about.events.get(at));
+    first.ok_or(CaptureError::NoEvents)
 }
 
 /// What a sample stands for, and the nominal time between two.
@@ -332,7 +372,7 @@ fn weight(event: &Attribute) -> (Weight, u64) {
     }
 }
 
-fn info(about: &About, wanted: usize, period_ns: u64) -> CaptureInfo {
+fn info(about: &About, wanted: &EventGroup, event: &Attribute, period_ns: u64) -> CaptureInfo {
     let target: String = about.command_line.join(" ");
     CaptureInfo {
         version: env!("CARGO_PKG_VERSION").into(),
@@ -340,7 +380,8 @@ fn info(about: &About, wanted: usize, period_ns: u64) -> CaptureInfo {
         kernel: about.release.clone(),
         machine: about.machine.clone(),
         cpus: about.cpus,
-        event: about.events[wanted].name.clone(),
+        event: wanted.name.clone(),
+        callers: event.callers(),
         period_ns,
         target: target.chars().take(MAX_TARGET_CHARS).collect(),
         ..CaptureInfo::default()

@@ -13,8 +13,8 @@ use crate::machine::{self, Change, Machine, ProcError};
 use crate::perf::{self, Clock, Record, SampleRecord};
 use crate::trace::spool::{KernelCodeRow, MethodRow, Row, SpoolEnd};
 use crate::trace::{
-    CaptureInfo, CodeAddress, Cpu, Header, Losses, Nanos, Notice, Pid, ProcessId, Recorder, Sample,
-    Tid, Truncation,
+    Callers, CaptureInfo, CodeAddress, Cpu, Header, Losses, Nanos, Notice, Pid, ProcessId,
+    Recorder, Sample, Tid, Truncation,
 };
 use crate::unwind::{SampledProcess, Unwinder, Walked};
 
@@ -46,6 +46,7 @@ impl Weight {
 pub(super) struct Engine<'a, W> {
     target: &'a Target,
     weight: Weight,
+    callers: Callers,
     filter: Filter,
     machine: Machine,
     unwinder: Unwinder,
@@ -74,6 +75,7 @@ impl<'a, W: Write> Engine<'a, W> {
         Self {
             target,
             weight,
+            callers: header.info.callers,
             filter: Filter::new(target),
             machine,
             unwinder: Unwinder::default(),
@@ -179,12 +181,14 @@ impl<'a, W: Write> Engine<'a, W> {
         {
             self.machine.runs_jit_code(process);
         }
+        // Callers that were not recorded are not missing from one stack but from all, which is told once.
+        let cut = walked.cut.filter(|_| self.callers == Callers::All);
         self.losses.guessed_stacks += u64::from(walked.guessed);
         self.record_changes();
         self.record_code();
         let stack = self
             .recorder
-            .stack(thread, &self.leaf_first, walked.cut, self.machine.files());
+            .stack(thread, &self.leaf_first, cut, self.machine.files());
         self.recorder.push(Sample {
             time: sample.time,
             weight: self.weight.of_sample(sample),
@@ -201,6 +205,7 @@ impl<'a, W: Write> Engine<'a, W> {
         process: ProcessId,
         comes_again: bool,
     ) -> Option<Walked> {
+        self.leaf_first.clear();
         let host = SampledProcess {
             process,
             pid: sample.pid,

@@ -46,6 +46,10 @@ pub enum CaptureError {
         event: String,
         /// Those that have samples of running processes, and how many.
         others: Vec<(String, u64)>,
+        /// Samples of CPUs that had nothing to do.
+        idle: u64,
+        /// The hardware trace that was left out, in words, if there is one.
+        hardware_trace: Option<String>,
         /// Where the recording ends too early and why, to go on the line; else empty.
         damage: String,
     },

@@ -19,7 +19,7 @@ use super::target::Target;
 use super::{MAX_TARGET_CHARS, limits, usage};
 use crate::machine;
 use crate::perf::{self, SamplingRequest, Session};
-use crate::trace::{CaptureInfo, Header, Notice};
+use crate::trace::{Callers, CaptureInfo, Header, Notice};
 
 /// Niceness while capturing: the rings must be emptied however busy the machine is, and that takes little.
 const PRIORITY: i32 = -19;
@@ -220,6 +220,7 @@ fn header(request: &CaptureRequest, session: &Session) -> Header {
             end: String::new(),
             collector_cpu_ms: 0.0,
             collector_peak_kib: 0,
+            callers: Callers::All,
         },
         collector: std::process::id() as i32,
         boot_id: machine::boot_id(),

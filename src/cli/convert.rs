@@ -14,7 +14,7 @@ use super::recording_options::UnusablePath;
 use super::trace_files::Paths;
 use crate::capture::{self, CaptureError, Conversion, Signals};
 use crate::output::file::OutputError;
-use crate::perf_data::{self, OpenError, Opened};
+use crate::perf_data::{self, OpenError, Opened, Source};
 use crate::perf_text::TextError;
 
 #[derive(Debug, Error)]
@@ -29,7 +29,7 @@ pub(super) enum ConvertError {
     Output(#[from] OutputError),
     #[error(transparent)]
     Capture(#[from] CaptureError),
-    #[error("the text in {path} {error}")]
+    #[error("{path}, as text of `perf script`: {error}")]
     Text { path: String, error: TextError },
     #[error(transparent)]
     Write(#[from] WriteError),
@@ -56,16 +56,24 @@ pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
         let path = source.recording.display().to_string();
         return Err(ConvertError::Itself(path));
     }
-    if let Some(text) = perf_data::text_of_archive(&source.recording)? {
-        return convert_text::run(options, &output, text, &signals);
-    }
-    match import(options, &output, options.event.clone(), &signals) {
+    let opened = match perf_data::source(&source.recording)? {
+        Source::Recording(opened) => opened,
+        Source::Text(text) => return convert_text::run(options, &output, text, &signals),
+    };
+    match import(opened, options, &output, options.event.clone(), &signals) {
         // What is asked for first may be what never happened: then the most frequent.
         Err(ConvertError::Capture(CaptureError::NoSamples { others, .. }))
             if options.event.is_none() && !others.is_empty() && source.recording.is_file() =>
         {
             let most = others.into_iter().max_by_key(|(_, samples)| *samples);
-            import(options, &output, most.map(|(name, _)| name), &signals)
+            let opened = perf_data::open(&source.recording)?;
+            import(
+                opened,
+                options,
+                &output,
+                most.map(|(name, _)| name),
+                &signals,
+            )
         }
         done => done,
     }
@@ -73,11 +81,26 @@ pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
         ConvertError::Capture(CaptureError::NoSamples {
             event,
             others,
+            idle,
+            hardware_trace,
             damage,
-        }) => ConvertError::NoSamples {
-            path: source.recording.display().to_string(),
-            why: format!(" with the event {event}{}{damage}", choice(&others)),
-        },
+        }) => {
+            let idle = (idle > 0).then(|| format!(" ({idle} are of idle CPUs)"));
+            let trace = hardware_trace.map(|trace| {
+                format!(
+                    " ({trace} are there, which `perf script --itrace=i1000i` makes samples of)"
+                )
+            });
+            ConvertError::NoSamples {
+                path: source.recording.display().to_string(),
+                why: format!(
+                    " with the event {event}{}{}{}{damage}",
+                    choice(&others),
+                    idle.unwrap_or_default(),
+                    trace.unwrap_or_default()
+                ),
+            }
+        }
         error => error,
     })
 }
@@ -96,13 +119,14 @@ fn choice(others: &[(String, u64)]) -> String {
 
 /// The trace of one of the events.
 fn import(
+    opened: Opened,
     options: &ConvertOptions,
     output: &Path,
     event: Option<String>,
     signals: &Signals,
 ) -> Result<(), ConvertError> {
     let source = &options.source;
-    let Opened { reader, beside } = perf_data::open(&source.recording)?;
+    let Opened { reader, beside } = opened;
     let recorded = source.recorded(&beside)?;
     let conversion = Conversion {
         recorded,
@@ -138,12 +162,13 @@ fn import(
 /// Beside the recording, named after it.
 fn default_name(options: &ConvertOptions) -> PathBuf {
     let name = options.source.recording.display().to_string();
-    let suffixes = [".trace.zip", ".data"];
-    let stem = suffixes.iter().find_map(|suffix| name.strip_suffix(suffix));
-    match stem {
-        _ if name == "-" => "perf".into(),
-        Some(stem) if !stem.is_empty() && name.ends_with(".data") => stem.into(),
-        Some(stem) if !stem.is_empty() => format!("{stem}.converted").into(),
-        _ => format!("{name}.converted").into(),
+    if name == "-" {
+        return "perf".into();
     }
+    let without = |suffix: &str| name.strip_suffix(suffix).filter(|stem| !stem.is_empty());
+    if let Some(stem) = [".data", ".txt"].into_iter().find_map(without) {
+        return stem.into();
+    }
+    let stem = without(".trace.zip").unwrap_or(&name);
+    format!("{stem}.converted").into()
 }

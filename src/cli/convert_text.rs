@@ -1,4 +1,4 @@
-//! `perfcollect convert` of an archive that has only the text which `perf script` has made of its recording.
+//! `perfcollect convert` of the text that `perf script` has printed: a file, or what is left of a recording in an archive.
 
 use std::fs::File;
 use std::io::{BufReader, Seek};
@@ -27,7 +27,7 @@ pub(super) fn run(
         },
     };
     let events = perf_text::events(BufReader::new(&text));
-    let events = events.map_err(|error| text_error(error.into()))?;
+    let events = events.map_err(text_error)?;
     let chosen = perf_text::choose(&events, options.event.as_deref());
     if events.is_empty() {
         return Err(no_samples(path));
@@ -39,7 +39,8 @@ pub(super) fn run(
             names: names.join(", "),
         }));
     };
-    text.rewind().map_err(|error| text_error(error.into()))?;
+    text.rewind()
+        .map_err(|error| text_error(TextError::Read(error)))?;
     let report = |_| match signals.pending() {
         true => ControlFlow::Break(()),
         false => ControlFlow::Continue(()),
@@ -47,9 +48,14 @@ pub(super) fn run(
     let trace = perf_text::import(BufReader::new(text), &events[chosen].0, report);
     let mut trace = trace.map_err(text_error)?;
     if trace.samples.is_empty() {
-        return Err(no_samples(path));
+        let notices = trace.quality.notices.iter();
+        let notices: Vec<_> = notices.map(|notice| notice.what.as_str()).collect();
+        let why = format!(" ({})", notices.join("; "));
+        return Err(ConvertError::NoSamples { path, why });
     }
-    trace.info.target.clone_from(&path);
+    if trace.info.target.is_empty() {
+        trace.info.target.clone_from(&path);
+    }
     let notices = &mut trace.quality.notices;
     let what = "there is only the text of the recording: names and stacks are perf's";
     notices.push(Notice::new(what, ""));
@@ -76,6 +82,6 @@ pub(super) fn run(
 }
 
 fn no_samples(path: String) -> ConvertError {
-    let why = " in its perf.data.txt".to_owned();
+    let why = " as `perf script` prints them".to_owned();
     ConvertError::NoSamples { path, why }
 }

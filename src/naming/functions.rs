@@ -83,11 +83,6 @@ fn cut_name(why: Truncation) -> &'static str {
     }
 }
 
-/// What stands for the callers that a cut stack lacks.
-pub(crate) fn cut(why: Truncation) -> Function {
-    nameless(CodeAddress::Cut(why))
-}
-
 /// Whether a name tells nothing: its function is known by where it starts.
 pub(super) fn is_blank(name: &[u8]) -> bool {
     name.iter().all(u8::is_ascii_whitespace)

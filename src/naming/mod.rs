@@ -14,7 +14,6 @@ mod stop;
 mod written;
 
 pub(crate) use counts::count;
-pub(crate) use functions::cut;
 pub(crate) use inlines::with_inlined;
 pub(crate) use jit::function as function_of_jit;
 pub use modules::without_symbols;

@@ -9,6 +9,15 @@ use crate::trace::{Cpu, Nanos, Pid, Tid};
 
 const HEADER_BYTES: usize = 8;
 
+/// Fields of the trailer of all records but samples, 8 bytes each.
+const TRAILER: [u32; 6] = [
+    sys::PERF_SAMPLE_TID,
+    sys::PERF_SAMPLE_TIME,
+    sys::PERF_SAMPLE_ID,
+    sys::PERF_SAMPLE_STREAM_ID,
+    sys::PERF_SAMPLE_CPU,
+    sys::PERF_SAMPLE_IDENTIFIER,
+];
 /// Sample fields that [`Layout`] can place; anything else in a sample type is refused.
 const KNOWN_FIELDS: u32 = sys::PERF_SAMPLE_IDENTIFIER
     | sys::PERF_SAMPLE_IP
@@ -63,7 +72,7 @@ pub enum ParseError {
 }
 
 /// What decides where the fields are, as `perf_event_attr` has it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Format {
     /// `sample_type`.
     pub sample_type: u64,
@@ -239,6 +248,20 @@ impl Layout {
             id.event = from_end(&from_time[1..])?.u64();
         }
         Some(id)
+    }
+
+    /// The thread that made a record of another type than samples.
+    pub(super) fn tid_of_trailer(&self, record: &[u8]) -> Option<Tid> {
+        let present = TRAILER.iter().filter(|&&field| self.has(field)).count();
+        let is_there = self.format.sample_id_all && self.has(sys::PERF_SAMPLE_TID);
+        let at = record.len().checked_sub(8 * present)?;
+        let mut trailer = Bytes(
+            record
+                .get(at..)
+                .filter(|_| is_there && at >= HEADER_BYTES)?,
+        );
+        let _pid = trailer.u32()?;
+        trailer.u32().map(|tid| Tid(tid as i32))
     }
 
     /// Parses one whole record, header included.

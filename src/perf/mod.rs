@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 mod call_graph;
+mod deferred;
 mod event;
 #[cfg(test)]
 mod fake_event;
@@ -25,6 +26,7 @@ mod session;
 mod threads;
 
 pub use call_graph::CallGraph;
+pub use deferred::{CALLCHAIN_DEFERRED, DeferredChain, DeferredKey};
 pub use grant::Scope;
 pub use layout::{Format, Layout, ParseError};
 pub use merge::{Merge, RecordSource};

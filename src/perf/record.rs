@@ -59,6 +59,12 @@ pub struct Registers {
 pub struct U64s<'a>(pub(super) &'a [u8]);
 
 impl<'a> U64s<'a> {
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.0.is_empty()
+    }
+
     /// As they lie in the record.
     #[must_use]
     pub fn bytes(self) -> &'a [u8] {
@@ -176,6 +182,13 @@ impl<'a> SampleRecord<'a> {
         });
         let calls = calls.into_iter().flatten();
         chain.chain(calls.map(|address| (CpuMode::User, address)))
+    }
+
+    /// Whether a user side was to be in the callchain, even if it has no address.
+    #[must_use]
+    pub fn has_user_side(&self) -> bool {
+        let mut entries = self.callchain.iter();
+        entries.any(|entry| entry == sys::PERF_CONTEXT_USER)
     }
 
     /// Kernel addresses of the callchain, leaf first.

@@ -2,8 +2,12 @@
 
 use std::collections::HashMap;
 
-use super::attribute::Attribute;
+use perf_event_open_sys::bindings as sys;
+
+use super::attribute::{Attribute, EventSource};
+use super::event_name;
 use super::numbers::{Numbers, Order};
+use super::tracing_data::{FormatText, TracingData};
 
 /// Numbers of the sections, `HEADER_*` of perf's `util/header.h`.
 pub(crate) mod section {
@@ -16,14 +20,18 @@ pub(crate) mod section {
     pub(crate) const NRCPUS: u32 = 7;
     pub(crate) const CMDLINE: u32 = 11;
     pub(crate) const EVENT_DESC: u32 = 12;
+    pub(crate) const PMU_MAPPINGS: u32 = 16;
     pub(crate) const SAMPLE_TIME: u32 = 21;
     pub(crate) const CLOCKID: u32 = 23;
     pub(crate) const DIR_FORMAT: u32 = 24;
     pub(crate) const CLOCK_DATA: u32 = 29;
+    pub(crate) const HYBRID_TOPOLOGY: u32 = 30;
 }
 
 /// Events of one recording.
 pub(super) const MAX_EVENTS: usize = 4096;
+/// Performance monitoring units of one machine.
+const MAX_UNITS: usize = 4096;
 /// Files with a build id.
 const MAX_BUILD_IDS: usize = 1 << 17;
 const RECORD_HEADER_BYTES: usize = 8;
@@ -57,8 +65,14 @@ pub struct About {
     pub cpus: u32,
     /// The command line of perf.
     pub command_line: Vec<String>,
-    /// Build ids of files by path; the kernel is `[kernel.kallsyms]`.
+    /// Build ids of files by path.
     pub build_ids: HashMap<Box<[u8]>, BuildId>,
+    /// The kernel's path and build id: `[kernel.kallsyms]`, or the `vmlinux` that perf has found for it.
+    pub kernel: Option<(Box<[u8]>, BuildId)>,
+    /// Names of performance monitoring units by type.
+    pub units: HashMap<u32, String>,
+    /// Names of the units of a hybrid processor, one for each kind of its CPUs.
+    pub hybrid_units: Vec<String>,
     /// What the records' clock showed at a time.
     pub clock: Option<ClockReference>,
     /// The formats of the tracepoints, as `perf record` has copied them.
@@ -85,6 +99,19 @@ impl About {
                 self.command_line = words.collect();
             }
             section::EVENT_DESC => drop(self.event_names(numbers)),
+            section::PMU_MAPPINGS => {
+                let count = numbers.u32().unwrap_or(0) as usize;
+                let units = (0..count.min(MAX_UNITS))
+                    .map_while(|_| Some((numbers.u32()?, numbers.text()?)));
+                self.units = units.collect();
+            }
+            section::HYBRID_TOPOLOGY => {
+                let count = numbers.u32().unwrap_or(0) as usize;
+                // Each with the list of its CPUs.
+                let units = (0..count.min(MAX_UNITS))
+                    .map_while(|_| Some((numbers.text()?, numbers.text()?)));
+                self.hybrid_units = units.map(|(unit, _cpus)| unit).collect();
+            }
             section::CLOCK_DATA => self.clock = clock(numbers),
             section::DIR_FORMAT => self.is_in_folder = true,
             _ => {}
@@ -124,16 +151,55 @@ impl About {
                 0 => 20,
                 _ => usize::from(id[20]).min(20),
             };
-            Some((numbers.bytes.c_string(), &id[..size]))
+            Some((numbers.bytes.c_string(), &id[..size], misc))
         };
         let mut read = read;
-        if let Some((path, id)) = read()
+        if let Some((path, id, misc)) = read()
             && self.build_ids.len() < MAX_BUILD_IDS
             && id.iter().any(|&byte| byte != 0)
         {
+            if is_kernel(path, misc) {
+                self.kernel.get_or_insert_with(|| (path.into(), id.into()));
+            }
             self.build_ids.insert(path.into(), id.into());
         }
     }
+
+    /// Names the events whose names the recording does not hold.
+    pub(super) fn name_events(&mut self) {
+        let is_nameless = |event: &Attribute| event.name.is_empty();
+        if !self.events.iter().any(is_nameless) {
+            return;
+        }
+        let tracing = TracingData::parse(&self.tracing_data);
+        let tracepoints = tracing.formats.iter().filter_map(FormatText::id_and_name);
+        let tracepoints: HashMap<u64, String> = tracepoints.collect();
+        for event in self.events.iter_mut().filter(|event| is_nameless(event)) {
+            let (kind, config) = (event.kind, event.config);
+            let derived = match event.source() {
+                EventSource::Tracepoint(id) => tracepoints.get(&id).cloned(),
+                _ => event_name::derived(event),
+            };
+            let by_unit = || {
+                let unit = self.units.get(&kind)?;
+                Some(format!("{unit}/config={config:#x}/"))
+            };
+            let derived = derived.or_else(by_unit);
+            event.name = derived.unwrap_or_else(|| format!("event-{kind}-{config:#x}"));
+        }
+    }
+}
+
+/// Whether a file with a build id is the kernel itself: code of the kernel (`PERF_RECORD_MISC_CPUMODE_MASK`), but none of its
+/// modules, which are `[name]` or `name.ko`.
+fn is_kernel(path: &[u8], misc: u16) -> bool {
+    const MASK: u16 = sys::PERF_RECORD_MISC_CPUMODE_MASK as u16;
+    const KERNEL_MODE: u16 = sys::PERF_RECORD_MISC_KERNEL as u16;
+    let is_module = match path {
+        [b'[', ..] => !path.starts_with(b"[kernel."),
+        _ => path.windows(3).any(|part| part == b".ko"),
+    };
+    misc & MASK == KERNEL_MODE && !is_module
 }
 
 /// The next record, header included.

@@ -38,6 +38,19 @@ impl Archive {
         self.names().iter().any(is_recording)
     }
 
+    /// What is in it instead of samples and what reads that, in words.
+    pub(super) fn instead(&self) -> &'static str {
+        let has = |part: &str| self.names().iter().any(|name| name.contains(part));
+        match () {
+            // What perfcollect writes has this too, but also the text.
+            () if has("lttngTrace/") => {
+                ": it holds LTTng events of .NET runtimes only, which PerfView (Events, GCStats, JITStats) and babeltrace open"
+            }
+            () if has("summary.json") => "; `perfcollect view` shows it",
+            () => "",
+        }
+    }
+
     fn unpack(
         &mut self,
         directory: &Path,

@@ -4,6 +4,7 @@ use perf_event_open_sys::bindings as sys;
 
 use super::numbers::{Numbers, Order};
 use crate::perf::Format;
+use crate::trace::Callers;
 
 /// The first version of the struct, and the one with everything that matters here; kernels have made it longer ever since.
 const MIN_BYTES: usize = 64;
@@ -22,10 +23,37 @@ pub struct Attribute {
     pub period: u64,
     /// Whether the kernel made the period fit a frequency.
     pub by_frequency: bool,
+    /// Whether the user part of callchains is recorded later (`defer_callchain`).
+    pub defers_user_callers: bool,
+    /// Where it does not count.
+    pub excluded: Excluded,
+    /// `precise_ip`: how far the address may be from the instruction that caused the sample, 0 to 3.
+    pub precise_ip: u8,
+    /// `bp_type`, of a breakpoint.
+    pub breakpoint_access: u32,
+    /// `bp_addr`, of a breakpoint.
+    pub breakpoint_address: u64,
     /// What a sample holds.
     pub format: Format,
     /// Ids by which records name it.
     pub ids: Vec<u64>,
+}
+
+/// Where an event does not count, and which callers its callchains leave out (`exclude_*`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Excluded {
+    /// User space.
+    pub user: bool,
+    /// The kernel.
+    pub kernel: bool,
+    /// The hypervisor.
+    pub hypervisor: bool,
+    /// The host of virtual machines.
+    pub host: bool,
+    /// Virtual machines.
+    pub guest: bool,
+    /// Callers in user space.
+    pub user_callers: bool,
 }
 
 /// What an event counts.
@@ -52,8 +80,8 @@ impl Attribute {
         let (kind, _size, config) = (numbers.u32()?, numbers.u32()?, numbers.u64()?);
         let (period, sample_type, read_format) = (numbers.u64()?, numbers.u64()?, numbers.u64()?);
         let flags = numbers.bits()?;
-        // Watermark, breakpoint.
-        numbers.bytes.take(24)?;
+        let (_watermark, breakpoint_access) = (numbers.u32()?, numbers.u32()?);
+        let (breakpoint_address, _breakpoint_len) = (numbers.u64()?, numbers.u64()?);
         let (branch_type, user_regs) = (numbers.u64()?, numbers.u64()?);
         let flag = |bit: u32| flags >> bit & 1 != 0;
         Some(Self {
@@ -62,6 +90,18 @@ impl Attribute {
             config,
             period,
             by_frequency: flag(10),
+            defers_user_callers: flag(38),
+            excluded: Excluded {
+                user: flag(4),
+                kernel: flag(5),
+                hypervisor: flag(6),
+                host: flag(19),
+                guest: flag(20),
+                user_callers: flag(22),
+            },
+            precise_ip: u8::from(flag(15)) | u8::from(flag(16)) << 1,
+            breakpoint_access,
+            breakpoint_address,
             format: Format {
                 sample_type,
                 read_format,
@@ -80,49 +120,6 @@ impl Attribute {
         self.ids = std::iter::from_fn(|| numbers.u64()).collect();
     }
 
-    /// Gives it the name that perf gives an event of its kind, if the file tells none.
-    pub(super) fn name_by_kind(&mut self) {
-        const SOFTWARE: [&str; 12] = [
-            "cpu-clock",
-            "task-clock",
-            "page-faults",
-            "context-switches",
-            "cpu-migrations",
-            "minor-faults",
-            "major-faults",
-            "alignment-faults",
-            "emulation-faults",
-            "dummy",
-            "bpf-output",
-            "cgroup-switches",
-        ];
-        const HARDWARE: [&str; 10] = [
-            "cycles",
-            "instructions",
-            "cache-references",
-            "cache-misses",
-            "branches",
-            "branch-misses",
-            "bus-cycles",
-            "stalled-cycles-frontend",
-            "stalled-cycles-backend",
-            "ref-cycles",
-        ];
-        if !self.name.is_empty() {
-            return;
-        }
-        let config = usize::try_from(self.config).unwrap_or(usize::MAX);
-        let known = match self.kind {
-            sys::PERF_TYPE_HARDWARE => HARDWARE.get(config),
-            sys::PERF_TYPE_SOFTWARE => SOFTWARE.get(config),
-            _ => None,
-        };
-        self.name = known.map_or_else(
-            || format!("event-{}-{:#x}", self.kind, self.config),
-            |name| (*name).into(),
-        );
-    }
-
     /// What it counts.
     #[must_use]
     pub fn source(&self) -> EventSource {
@@ -133,6 +130,26 @@ impl Attribute {
             }
             sys::PERF_TYPE_TRACEPOINT => EventSource::Tracepoint(self.config),
             _ => EventSource::Other,
+        }
+    }
+
+    /// The type of the unit that an event of the kernel's own is restricted to, on a hybrid processor: the upper half of its
+    /// configuration (`PERF_PMU_TYPE_SHIFT`).
+    pub(super) fn hybrid_unit(&self) -> Option<u32> {
+        let is_generic = matches!(self.kind, sys::PERF_TYPE_HARDWARE | sys::PERF_TYPE_HW_CACHE);
+        let unit = (self.config >> 32) as u32;
+        (is_generic && unit != 0).then_some(unit)
+    }
+
+    /// Which callers its samples have.
+    #[must_use]
+    pub fn callers(&self) -> Callers {
+        let has_copy = self.has(sys::PERF_SAMPLE_REGS_USER | sys::PERF_SAMPLE_STACK_USER);
+        match self.has_callchain() {
+            _ if has_copy => Callers::All,
+            true if self.excluded.user_callers => Callers::Kernel,
+            true => Callers::All,
+            false => Callers::None,
         }
     }
 

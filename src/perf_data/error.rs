@@ -4,6 +4,8 @@ use std::io;
 
 use thiserror::Error;
 
+use super::file_header::MAGICS;
+
 /// Why nothing of a file can be read.
 #[derive(Debug, Error)]
 pub enum PerfDataError {
@@ -18,6 +20,11 @@ pub enum PerfDataError {
     /// It does not begin as a perf.data file does.
     #[error("is no perf.data file: {}", what_begins(.0))]
     Magic([u8; 8]),
+    /// It was printed already.
+    #[error(
+        "is text already; `perfcollect convert` makes a trace of what `perf script` has printed"
+    )]
+    Text,
     /// Standard input cannot be read twice.
     #[error(
         "is a file of perf's in a pipe, which only `perf record -o -` writes: give the name of the file"
@@ -47,7 +54,18 @@ impl From<io::Error> for PerfDataError {
 
 /// What else a file is that begins so.
 fn what_begins(magic: &[u8; 8]) -> String {
-    let kinds: [(&[u8], &str); 8] = [
+    if let Some(what) = known_format(magic) {
+        return what.to_owned();
+    }
+    match looks_like_text(magic) {
+        true => "it is text; `perfcollect convert` reads what `perf script` has printed".to_owned(),
+        false => format!("it begins with {magic:02x?}"),
+    }
+}
+
+/// Files that are taken for recordings, by their first eight bytes.
+fn known_format(head: &[u8]) -> Option<&'static str> {
+    const KINDS: [(&[u8], &str); 10] = [
         (b"\x1f\x8b", "it is compressed, unpack it with gunzip"),
         (b"\xfd7zXZ", "it is compressed, unpack it with unxz"),
         (
@@ -56,21 +74,29 @@ fn what_begins(magic: &[u8; 8]) -> String {
         ),
         (b"BZh", "it is compressed, unpack it with bunzip2"),
         (b"Nettrace", "it is a .nettrace file, which PerfView opens"),
+        (
+            b"SIMPLEPE",
+            "it is a report of simpleperf: convert its perf.data",
+        ),
         (b"\x7fELF", "it is a program or a library"),
         (b"PK", "it is a damaged archive"),
         (b"{", "it is JSON"),
+        (
+            b"\xff\xfe",
+            "it is text in UTF-16, which PowerShell writes: convert it to UTF-8",
+        ),
     ];
-    let known = kinds.iter().find(|(begin, _)| magic.starts_with(begin));
-    match known {
-        Some((_, what)) => (*what).to_owned(),
-        None if magic
-            .iter()
-            .all(|byte| matches!(byte, b'\t'..=b'\r' | b' '..=b'~')) =>
-        {
-            "it is text".to_owned()
-        }
-        None => format!("it begins with {magic:02x?}"),
-    }
+    let known = KINDS.iter().find(|(begin, _)| head.starts_with(begin));
+    known.map(|(_, what)| *what)
+}
+
+/// Whether bytes at the beginning of a file may be a text of `perf script`.
+pub(super) fn looks_like_text(head: &[u8]) -> bool {
+    let is_text = |byte: &u8| matches!(byte, b'\t'..=b'\r' | b' '..=b'~' | 0x80..);
+    known_format(head).is_none()
+        && !head.is_empty()
+        && !(MAGICS.iter().any(|magic| head.starts_with(*magic)))
+        && head.iter().all(is_text)
 }
 
 /// Why the records end before the file says they do.

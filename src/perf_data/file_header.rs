@@ -7,8 +7,12 @@ use super::attribute::Attribute;
 use super::error::{Damage, PerfDataError};
 use super::numbers::{Numbers, Order};
 
+/// How files begin: those of today in either byte order, and those of before 2010, which do not show it.
+pub(super) const MAGICS: [&[u8; 8]; 3] = [b"PERFILE2", b"2ELIFREP", b"PERFFILE"];
 /// Bytes of the header after magic and size.
 const HEADER_BYTES: usize = 88;
+/// Bytes of the bitmap of sections at its end, which the first files did not have.
+const FEATURES_BYTES: usize = 32;
 /// Bytes of a section that are read.
 const MAX_SECTION_BYTES: u64 = 64 << 20;
 /// Bytes of an attribute with the place of its ids. The kernel allows a page.
@@ -34,13 +38,38 @@ pub(super) struct Beginning {
     pub(super) damage: Option<Damage>,
 }
 
-/// Reads attributes and sections, and leaves the file at its records. `input` stands behind magic and header size.
+/// Reads magic and size of the header. In files of before 2010 the size shows the byte order: it is small.
+pub(super) fn magic(input: &mut impl Read) -> Result<(Order, u64), PerfDataError> {
+    let mut bytes = [0; 16];
+    input.read_exact(&mut bytes)?;
+    let mut magic = [0; 8];
+    magic.copy_from_slice(&bytes[..8]);
+    let size = |order| Numbers::new(&bytes[8..], order).u64().unwrap_or(0);
+    let order = match MAGICS.iter().position(|known| **known == magic) {
+        Some(0) => Order::Little,
+        Some(1) => Order::Big,
+        Some(_) if size(Order::Little) <= u64::from(u32::MAX) => Order::Little,
+        Some(_) => Order::Big,
+        None => return Err(PerfDataError::Magic(magic)),
+    };
+    Ok((order, size(order)))
+}
+
+/// Reads attributes and sections, and leaves the file at its records. `input` stands behind magic and header size, which is
+/// `size`.
 pub(super) fn read<R: Read + Seek>(
     input: &mut R,
     order: Order,
+    size: u64,
 ) -> Result<Beginning, PerfDataError> {
     let mut header = [0; HEADER_BYTES];
-    input.read_exact(&mut header)?;
+    // Magic and size are a part of it.
+    let is_without_features = size == (16 + HEADER_BYTES - FEATURES_BYTES) as u64;
+    let present = match is_without_features {
+        true => HEADER_BYTES - FEATURES_BYTES,
+        false => HEADER_BYTES,
+    };
+    input.read_exact(&mut header[..present])?;
     let mut numbers = Numbers::new(&header, order);
     let cut = PerfDataError::Header("it is cut off");
     let read = || {
@@ -70,7 +99,7 @@ pub(super) fn read<R: Read + Seek>(
             (!is_whole).then_some(Damage::Sections)
         }
     };
-    about.events.iter_mut().for_each(Attribute::name_by_kind);
+    about.name_events();
     input.seek(SeekFrom::Start(data.offset))?;
     Ok(Beginning {
         about,

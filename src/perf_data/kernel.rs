@@ -9,43 +9,69 @@ use perfcollect_symbols::kallsyms;
 
 use super::About;
 use crate::download::BuildId;
+use crate::perf::CodeMapping;
 
 const KALLSYMS: &str = "/proc/kallsyms";
 /// Where the running kernel has its build id.
 const NOTES: &str = "/sys/kernel/notes";
-/// What recordings call the kernel.
-const KERNEL: &[u8] = b"[kernel.kallsyms]";
+/// What the kernel's own mapping is called; the name of a symbol follows.
+const MAPPING: &[u8] = b"[kernel.kallsyms]";
 
-/// Why this list of kernel functions, or this kernel's own, says nothing of the kernel that was recorded; `reference`: a symbol
-/// and where it was.
+/// The kernel's own mapping, as a recording has it.
+pub(crate) struct KernelMapping {
+    /// A symbol of the kernel; empty if the mapping names none.
+    symbol: Box<[u8]>,
+    /// Its address.
+    address: u64,
+    /// The kernel's build id; empty unless perf recorded it here (`--buildid-mmap`).
+    build_id: Box<[u8]>,
+}
+
+impl KernelMapping {
+    /// `None`: it is a mapping of another kind.
+    pub(crate) fn of(mapping: &CodeMapping<'_>) -> Option<Self> {
+        let symbol = mapping.path.strip_prefix(MAPPING)?;
+        Some(Self {
+            symbol: symbol.into(),
+            address: mapping.file_offset,
+            build_id: mapping.build_id.into(),
+        })
+    }
+}
+
+/// Why this list of kernel functions, or this kernel's own, says nothing of the kernel that was recorded.
 pub(crate) fn kernel_gone(
     about: &About,
-    reference: Option<&(Vec<u8>, u64)>,
+    mapping: Option<&KernelMapping>,
     kallsyms: Option<&Path>,
 ) -> Option<String> {
+    let recorded = mapping.map(|mapping| &*mapping.build_id);
+    let recorded = recorded.filter(|id| !id.is_empty());
+    let recorded = recorded.or_else(|| about.kernel.as_ref().map(|(_, id)| &**id));
     if kallsyms.is_none()
-        && let Some(why) = another(about)
+        && let Some(why) = another(about, recorded)
     {
         return Some(format!("{why}; give its list of functions with -kallsyms"));
     }
-    let (symbol, recorded) = reference?;
+    let mapping = mapping.filter(|mapping| !mapping.symbol.is_empty())?;
     let path = kallsyms.unwrap_or(Path::new(KALLSYMS));
-    match address_of(symbol, path) {
-        Ok(Some(address)) if address == *recorded => None,
+    match address_of(&mapping.symbol, path) {
+        Ok(Some(address)) if address == mapping.address => None,
         // Addresses are hidden, which naming itself tells.
         Ok(Some(0)) | Err(_) => None,
         Ok(_) => Some(format!(
-            "{} is of another kernel, or of another start of it: {} is not at {recorded:#x} in it",
+            "{} is of another kernel, or of another start of it: {} is not at {:#x} in it",
             path.display(),
-            String::from_utf8_lossy(symbol)
+            String::from_utf8_lossy(&mapping.symbol),
+            mapping.address
         )),
     }
 }
 
 /// Why the kernel that runs here is not the one that was recorded: their build ids differ, or where one of them is not known, their
 /// releases.
-fn another(about: &About) -> Option<String> {
-    let theirs = about.build_ids.get(KERNEL).and_then(|id| BuildId::of(id));
+fn another(about: &About, recorded: Option<&[u8]>) -> Option<String> {
+    let theirs = recorded.and_then(BuildId::of);
     let notes = fs::read(NOTES).ok();
     let ours = notes.and_then(|notes| BuildId::of(&build_id_of_notes(&notes)?));
     match (theirs, ours) {

@@ -10,7 +10,10 @@
 mod about;
 mod archive;
 mod attribute;
+mod deferred;
 mod error;
+mod event_group;
+mod event_name;
 mod events;
 mod file_header;
 mod kernel;
@@ -23,12 +26,15 @@ mod swap;
 #[cfg(test)]
 mod tests;
 mod thread_files;
+mod tracing_data;
 mod zstd;
 
 pub(crate) use about::section;
 pub use about::{About, BuildId, ClockReference};
-pub use attribute::{Attribute, EventSource};
+pub use attribute::{Attribute, EventSource, Excluded};
 pub use error::{Damage, PerfDataError};
-pub(crate) use kernel::kernel_gone;
-pub use open::{Beside, Input, OpenError, Opened, open, text_of_archive};
+pub use event_group::EventGroup;
+pub(crate) use kernel::{KernelMapping, kernel_gone};
+pub use open::{Beside, Input, OpenError, Opened, Source, open, source};
 pub use reader::{Entry, Reader};
+pub(crate) use tracing_data::TracingData;

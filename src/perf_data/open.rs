@@ -11,6 +11,7 @@ use thiserror::Error;
 use zip::result::ZipError;
 
 use super::archive::Archive;
+use super::error::looks_like_text;
 use super::{PerfDataError, Reader};
 use crate::bytes::fill;
 
@@ -18,6 +19,8 @@ use crate::bytes::fill;
 const BUFFER_BYTES: usize = 1 << 18;
 /// What has the header, where a recording is a folder.
 const FIRST_OF_FOLDER: &str = "data";
+/// Bytes by which a text is told from other files.
+const TEXT_HEAD_BYTES: usize = 4096;
 const ZIP_MAGIC: &[u8] = b"PK\x03\x04";
 
 /// A recording's bytes.
@@ -92,13 +95,21 @@ pub enum OpenError {
         error: ZipError,
     },
     /// There is no recording in the archive.
-    #[error(
-        "{path} has neither perf.data nor perf.data.txt in it, so no samples; `perfcollect view` shows what perfcollect itself has made"
-    )]
+    #[error("{path} has neither perf.data nor perf.data.txt in it, so no samples{hint}")]
     NotInArchive {
         /// Which.
         path: String,
+        /// What is in it instead and what reads that, to go on the line.
+        hint: &'static str,
     },
+}
+
+/// What a path leads to.
+pub enum Source {
+    /// A recording of perf.
+    Recording(Opened),
+    /// What `perf script` has printed of one: a file, from its beginning.
+    Text(File),
 }
 
 /// Opens a recording; `-`: standard input.
@@ -106,6 +117,20 @@ pub enum OpenError {
 /// # Errors
 /// See [`OpenError`].
 pub fn open(path: &Path) -> Result<Opened, OpenError> {
+    match source(path)? {
+        Source::Recording(opened) => Ok(opened),
+        Source::Text(_) => Err(OpenError::Recording {
+            path: path.display().to_string(),
+            error: PerfDataError::Text,
+        }),
+    }
+}
+
+/// Opens a recording, or a text of one; `-`: standard input.
+///
+/// # Errors
+/// See [`OpenError`].
+pub fn source(path: &Path) -> Result<Source, OpenError> {
     let shown = || path.display().to_string();
     let file_error = |error| OpenError::File {
         path: shown(),
@@ -116,28 +141,33 @@ pub fn open(path: &Path) -> Result<Opened, OpenError> {
         error,
     };
     if path == Path::new("-") {
-        let input: Input = Box::new(BufReader::with_capacity(BUFFER_BYTES, io::stdin()));
-        let reader = Reader::pipe(input).map_err(recording_error)?;
-        return Ok(Opened::new(reader, Beside::Nothing));
+        return piped(io::stdin(), Beside::Nothing, path);
     }
     let mut file = File::open(path).map_err(file_error)?;
     let metadata = file.metadata().map_err(file_error)?;
     let mut beside = Beside::of(path, &metadata);
     if metadata.is_dir() {
-        return open_folder(path, beside);
+        return open_folder(path, beside).map(Source::Recording);
     }
     // A FIFO can be read only once, from its beginning.
     if file.rewind().is_err() {
-        let input: Input = Box::new(BufReader::with_capacity(BUFFER_BYTES, file));
-        let reader = Reader::pipe(input).map_err(recording_error)?;
-        return Ok(Opened::new(reader, beside));
+        return piped(file, beside, path);
+    }
+    if is_text(&mut file).map_err(file_error)? {
+        return Ok(Source::Text(file));
     }
     if is_archive(&mut file).map_err(file_error)? {
         let archive = Archive::open(file).map_err(|error| OpenError::Archive {
             path: shown(),
             error,
         });
-        let (recording, unpacked) = from_archive(archive?, path)?;
+        let mut archive = archive?;
+        if !archive.has_recording()
+            && let Some(text) = archive.text(&directory_of(path)).map_err(file_error)?
+        {
+            return Ok(Source::Text(text));
+        }
+        let (recording, unpacked) = from_archive(archive, path)?;
         file = recording;
         if let Some(unpacked) = unpacked {
             beside = Beside::Unpacked(unpacked);
@@ -147,8 +177,42 @@ pub fn open(path: &Path) -> Result<Opened, OpenError> {
     let reader = Reader::file(input).map_err(recording_error)?;
     match reader.about.is_in_folder {
         true => Err(recording_error(PerfDataError::OneOfMany)),
-        false => Ok(Opened::new(reader.boxed(), beside)),
+        false => Ok(Source::Recording(Opened::new(reader.boxed(), beside))),
     }
+}
+
+/// Opens what can be read only once. A text goes to a file without a name, as it is read twice.
+fn piped(mut input: impl Read + 'static, beside: Beside, path: &Path) -> Result<Source, OpenError> {
+    let shown = || path.display().to_string();
+    let mut head = vec![0; TEXT_HEAD_BYTES];
+    let read = fill(&mut input, &mut head).map_err(|error| OpenError::File {
+        path: shown(),
+        error,
+    })?;
+    head.truncate(read);
+    if looks_like_text(&head) {
+        let keep = || {
+            let mut file = tempfile::tempfile()?;
+            io::copy(&mut head.chain(input), &mut file)?;
+            file.rewind()?;
+            Ok(file)
+        };
+        return keep().map(Source::Text).map_err(|error| OpenError::File {
+            path: format!(
+                "a copy of {} in {}",
+                shown(),
+                std::env::temp_dir().display()
+            ),
+            error,
+        });
+    }
+    let input = BufReader::with_capacity(BUFFER_BYTES, io::Cursor::new(head).chain(input));
+    let input: Input = Box::new(input);
+    let reader = Reader::pipe(input).map_err(|error| OpenError::Recording {
+        path: shown(),
+        error,
+    })?;
+    Ok(Source::Recording(Opened::new(reader, beside)))
 }
 
 /// Opens a folder that `perf record --threads` has made, or `--kcore`, which puts a copy of the kernel into it.
@@ -193,33 +257,12 @@ fn thread_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(numbered.into_iter().map(|(_, path)| path).collect())
 }
 
-/// What `perf script` has made of a recording, if a file is an archive that has no recording but that.
-///
-/// # Errors
-/// See [`OpenError`].
-pub fn text_of_archive(path: &Path) -> Result<Option<File>, OpenError> {
-    let shown = || path.display().to_string();
-    let file_error = |error| OpenError::File {
-        path: shown(),
-        error,
-    };
-    // What is no file, or none that can be read twice, says so where it is read.
-    let Ok(mut file) = File::open(path) else {
-        return Ok(None);
-    };
-    let is_file = file.metadata().map_err(file_error)?.is_file();
-    if !is_file || file.rewind().is_err() || !is_archive(&mut file).map_err(file_error)? {
-        return Ok(None);
-    }
-    let archive = Archive::open(file).map_err(|error| OpenError::Archive {
-        path: shown(),
-        error,
-    });
-    let mut archive = archive?;
-    match archive.has_recording() {
-        true => Ok(None),
-        false => archive.text(&directory_of(path)).map_err(file_error),
-    }
+/// Whether a file begins as a text does, other than that of a format known to be something else.
+fn is_text(file: &mut File) -> io::Result<bool> {
+    let mut head = vec![0; TEXT_HEAD_BYTES];
+    let read = fill(file, &mut head)?;
+    file.rewind()?;
+    Ok(looks_like_text(&head[..read]))
 }
 
 fn is_archive(file: &mut File) -> io::Result<bool> {
@@ -246,6 +289,7 @@ fn from_archive(mut archive: Archive, path: &Path) -> Result<(File, Option<TempD
     let recording = recording.map_err(unpack_error(&directory))?;
     let recording = recording.ok_or_else(|| OpenError::NotInArchive {
         path: path.display().to_string(),
+        hint: archive.instead(),
     })?;
     let unpacked = archive.beside();
     let unpacked = unpacked.map_err(unpack_error(&std::env::temp_dir()))?;

@@ -5,18 +5,29 @@ use std::ops::ControlFlow;
 
 use super::about::{About, MAX_EVENTS};
 use super::attribute::Attribute;
+use super::deferred::{Deferred, Waiting};
 use super::error::{Damage, PerfDataError};
 use super::events::Events;
-use super::file_header;
+use super::file_header::{self, magic};
 use super::numbers::{Numbers, Order};
 use super::record_stream::{HEADER_BYTES, RecordHeader, RecordStream, is_kernels, user};
 use super::rounds::Rounds;
 use super::thread_files::ThreadFiles;
-use crate::perf::{Layout, Record};
-use crate::trace::Nanos;
+use crate::perf::{DeferredChain, Layout, Record};
+use crate::trace::{Nanos, Tid};
 
 /// Size of the header that a pipe has: magic and this size.
 const PIPE_HEADER_BYTES: u64 = 16;
+/// Kinds of hardware traces (`enum auxtrace_type`).
+const AUX_KINDS: [&str; 7] = [
+    "unknown",
+    "Intel PT",
+    "Intel BTS",
+    "ARM CoreSight ETM",
+    "ARM SPE",
+    "s390 CPU-MF",
+    "HiSilicon PTT",
+];
 /// `PERF_EVENT_UPDATE__NAME`.
 const UPDATE_NAME: u64 = 2;
 
@@ -42,9 +53,13 @@ pub struct Reader<R> {
     stream: RecordStream<R>,
     /// What comes behind it.
     threads: ThreadFiles<R>,
+    aux_kind: Option<&'static str>,
     /// The first record that tells of the recording, if it was read already.
     first: Option<Vec<u8>>,
     rounds: Rounds,
+    /// Whether some event records callchains in two parts.
+    defers: bool,
+    deferred: Deferred,
     events: Events,
 }
 
@@ -85,8 +100,11 @@ impl<R: Read> Reader<R> {
             malformed: 0,
             stream: RecordStream::new(input, order, left),
             threads: ThreadFiles::new([]),
+            aux_kind: None,
             first: None,
             rounds: Rounds::default(),
+            defers: false,
+            deferred: Deferred::default(),
             events: Events::default(),
         };
         reader.begin();
@@ -106,8 +124,7 @@ impl<R: Read> Reader<R> {
                 }
             }
         }
-        let events = self.about.events.iter_mut();
-        events.for_each(Attribute::name_by_kind);
+        self.about.name_events();
     }
 
     /// The next record of the file, and behind the last one of those of the threads.
@@ -143,10 +160,20 @@ impl<R: Read> Reader<R> {
         })
     }
 
-    /// Bytes of hardware traces (Intel PT and others) that were passed over.
+    /// The hardware trace of the recording, which is passed over, in words: its size and kind.
     #[must_use]
-    pub fn aux_bytes(&self) -> u64 {
-        self.stream.aux_bytes + self.threads.aux_bytes()
+    pub fn hardware_trace(&self) -> Option<String> {
+        let bytes = self.stream.aux_bytes + self.threads.aux_bytes();
+        (bytes > 0).then(|| {
+            let kind = self.aux_kind.unwrap_or("AUX");
+            format!("{bytes} bytes of hardware trace (AUX data: {kind})")
+        })
+    }
+
+    /// Samples whose callers in user space were to be recorded later, and were not.
+    #[must_use]
+    pub fn without_user_callers(&self) -> u64 {
+        self.deferred.missing
     }
 
     /// Records that came later than their round.
@@ -162,6 +189,7 @@ impl<R: Read> Reader<R> {
         while flow.is_continue() && self.next(&mut record) {
             flow = self.take(&mut record, &mut each);
         }
+        self.end_waiting(None);
         let _ = self.hand_out(flow, &mut each, |rounds, give| rounds.end(give));
     }
 
@@ -176,7 +204,8 @@ impl<R: Read> Reader<R> {
         };
         let go = ControlFlow::Continue(());
         if header.kind == user::FINISHED_ROUND {
-            return self.hand_out(go, each, |rounds, give| rounds.end_round(give));
+            let wait = self.deferred.oldest();
+            return self.hand_out(go, each, |rounds, give| rounds.end_round(wait, give));
         }
         if !is_kernels(header.kind) {
             self.told(header.kind, record);
@@ -191,12 +220,51 @@ impl<R: Read> Reader<R> {
             // As perf does: what has no time is told at once.
             Nanos(0 | u64::MAX) => self.hand_out(go, each, |_, give| give(Nanos(0), event, record)),
             time => {
-                self.rounds.push(time, event, record);
-                match self.rounds.is_full() {
-                    true => self.hand_out(go, each, |rounds, give| rounds.make_room(give)),
+                if !self.defers || !self.defer(time, event, record) {
+                    self.rounds.push(time, event, record);
+                }
+                match self.rounds.is_full(self.deferred.bytes()) {
+                    true => {
+                        self.end_waiting(None);
+                        self.hand_out(go, each, |rounds, give| rounds.make_room(give))
+                    }
                     false => go,
                 }
             }
+        }
+    }
+
+    /// Takes a record that has to do with callchains in two parts. `false`: it is another.
+    fn defer(&mut self, time: Nanos, event: u32, record: &[u8]) -> bool {
+        let layout = &self.events.layouts[event as usize];
+        if let Some(chain) = layout.deferred_chain(record) {
+            for waiting in self.deferred.take(chain.key) {
+                push_joined(&mut self.rounds, &self.events, waiting, Some(&chain));
+            }
+            return true;
+        }
+        if let Some(key) = layout.waits_for(record) {
+            let record = record.to_vec();
+            self.deferred.push(
+                key,
+                Waiting {
+                    time,
+                    event,
+                    record,
+                },
+            );
+            return true;
+        }
+        if let Ok(Record::Exit { tid, .. }) = layout.parse(record) {
+            self.end_waiting(Some(tid));
+        }
+        false
+    }
+
+    /// The user part of samples comes no more: of a thread, or of all.
+    fn end_waiting(&mut self, thread: Option<Tid>) {
+        for waiting in self.deferred.give_up(thread) {
+            push_joined(&mut self.rounds, &self.events, waiting, None);
         }
     }
 
@@ -255,6 +323,10 @@ impl<R: Read> Reader<R> {
                 }
             }
             user::BUILD_ID => self.about.build_id(record, order),
+            user::AUXTRACE_INFO => {
+                let kind = numbers.u32().and_then(|kind| usize::try_from(kind).ok());
+                self.aux_kind = kind.and_then(|kind| AUX_KINDS.get(kind).copied());
+            }
             user::TRACING_DATA => {
                 self.about.tracing_data = std::mem::take(&mut self.stream.tracing_data);
             }
@@ -305,6 +377,7 @@ impl<R: Read> Reader<R> {
     fn place(&mut self, event: usize) {
         let Events { layouts, by_id } = &mut self.events;
         let attribute = &mut self.about.events[event];
+        self.defers |= attribute.defers_user_callers;
         attribute.format.foreign_registers = !matches!(&*self.about.machine, "" | "x86_64");
         if layouts.len() == event
             && let Ok(layout) = Layout::of(attribute.format)
@@ -313,6 +386,23 @@ impl<R: Read> Reader<R> {
             by_id.extend(attribute.ids.iter().map(|&id| (id, event as u32)));
         }
     }
+}
+
+/// Puts a sample that waited among the others.
+fn push_joined(
+    rounds: &mut Rounds,
+    events: &Events,
+    waiting: Waiting,
+    user: Option<&DeferredChain<'_>>,
+) {
+    let Waiting {
+        time,
+        event,
+        record,
+    } = waiting;
+    let layout = &events.layouts[event as usize];
+    let joined = layout.join(&record, user);
+    rounds.push(time, event, joined.as_deref().unwrap_or(&record));
 }
 
 impl<R: Read + Seek> Reader<R> {
@@ -325,7 +415,7 @@ impl<R: Read + Seek> Reader<R> {
         if size == PIPE_HEADER_BYTES {
             return Ok(Self::of_pipe(input, order));
         }
-        let begin = file_header::read(&mut input, order)?;
+        let begin = file_header::read(&mut input, order, size)?;
         let damage = begin.damage.map(|damage| (0, damage));
         Ok(Self::new(input, begin.about, begin.bytes, damage))
     }
@@ -340,8 +430,11 @@ impl<R: Read + 'static> Reader<R> {
             malformed: self.malformed,
             stream: self.stream.boxed(),
             threads: ThreadFiles::new([]),
+            aux_kind: self.aux_kind,
             first: self.first,
             rounds: self.rounds,
+            defers: self.defers,
+            deferred: self.deferred,
             events: self.events,
         }
     }
@@ -355,21 +448,4 @@ impl<'a> Reader<Cursor<&'a [u8]>> {
     pub fn bytes(bytes: &'a [u8]) -> Result<Self, PerfDataError> {
         Self::file(Cursor::new(bytes))
     }
-}
-
-fn magic(input: &mut impl Read) -> Result<(Order, u64), PerfDataError> {
-    let mut bytes = [0; 16];
-    input.read_exact(&mut bytes)?;
-    let (magic, size) = bytes.split_at(8);
-    let order = match magic {
-        b"PERFILE2" => Order::Little,
-        b"2ELIFREP" => Order::Big,
-        _ => {
-            let mut begin = [0; 8];
-            begin.copy_from_slice(magic);
-            return Err(PerfDataError::Magic(begin));
-        }
-    };
-    let size = Numbers::new(size, order).u64();
-    Ok((order, size.unwrap_or(0)))
 }

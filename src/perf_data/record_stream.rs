@@ -15,6 +15,7 @@ pub(super) mod user {
     pub(in super::super) const TRACING_DATA: u32 = 66;
     pub(in super::super) const BUILD_ID: u32 = 67;
     pub(in super::super) const FINISHED_ROUND: u32 = 68;
+    pub(in super::super) const AUXTRACE_INFO: u32 = 70;
     pub(in super::super) const AUXTRACE: u32 = 71;
     pub(in super::super) const EVENT_UPDATE: u32 = 78;
     pub(in super::super) const HEADER_FEATURE: u32 = 80;

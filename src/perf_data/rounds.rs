@@ -38,8 +38,9 @@ pub(super) struct Rounds {
 
 impl Rounds {
     /// Whether there are so many records that some must go before their round ends.
-    pub(super) fn is_full(&self) -> bool {
-        self.bytes.len() >= MAX_BYTES
+    /// `more`: bytes that wait elsewhere.
+    pub(super) fn is_full(&self, more: usize) -> bool {
+        self.bytes.len() + more >= MAX_BYTES
     }
 
     pub(super) fn push(&mut self, time: Nanos, event: u32, record: &[u8]) {
@@ -54,9 +55,14 @@ impl Rounds {
         self.bytes.extend_from_slice(record);
     }
 
-    /// Ends a round.
-    pub(super) fn end_round(&mut self, each: impl FnMut(Nanos, u32, &[u8])) {
+    /// Ends a round. Nothing is handed out that is as new as `wait`, if there is such a time.
+    pub(super) fn end_round(&mut self, wait: Option<Nanos>, each: impl FnMut(Nanos, u32, &[u8])) {
         let due = std::mem::replace(&mut self.due, self.newest);
+        let due = wait.map_or(due, |wait| due.min(Nanos(wait.0.saturating_sub(1))));
+        let is_waiting = wait.is_some() && due <= self.handed_out;
+        if is_waiting {
+            return;
+        }
         self.hand_out(|slots| slots.partition_point(|slot| slot.time <= due), each);
     }
 
@@ -121,10 +127,10 @@ mod tests {
         let mut rounds = Rounds::default();
         let mut out = Vec::new();
         push(&mut rounds, &[1, 4, 6, 2, 3, 8]);
-        rounds.end_round(collect(&mut out));
+        rounds.end_round(None, collect(&mut out));
         assert!(out.is_empty());
         push(&mut rounds, &[7, 9, 10, 11]);
-        rounds.end_round(collect(&mut out));
+        rounds.end_round(None, collect(&mut out));
         assert_eq!(out, [1, 2, 3, 4, 6, 7, 8]);
         push(&mut rounds, &[5]);
         rounds.end(collect(&mut out));
@@ -133,12 +139,26 @@ mod tests {
     }
 
     #[test]
+    fn a_record_that_waits_holds_up_newer_ones() {
+        let mut rounds = Rounds::default();
+        let mut out = Vec::new();
+        push(&mut rounds, &[1, 2, 4]);
+        rounds.end_round(Some(Nanos(3)), collect(&mut out));
+        push(&mut rounds, &[5]);
+        rounds.end_round(Some(Nanos(3)), collect(&mut out));
+        assert_eq!(out, [1, 2]);
+        push(&mut rounds, &[3, 6]);
+        rounds.end_round(None, collect(&mut out));
+        assert_eq!((&out[..], rounds.late), (&[1, 2, 3, 4, 5][..], 0));
+    }
+
+    #[test]
     fn without_rounds_memory_is_bounded() {
         let mut rounds = Rounds::default();
         let mut out = 0;
         for time in 0..3 * MAX_BYTES as u64 / 60_000 {
             rounds.push(Nanos(time), 0, &[0; 60_000]);
-            if rounds.is_full() {
+            if rounds.is_full(0) {
                 rounds.make_room(|_, _, _| out += 1);
             }
             assert!(rounds.bytes.len() < MAX_BYTES + 60_000);

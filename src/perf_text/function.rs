@@ -1,20 +1,30 @@
 //! Functions and objects as perf prints them.
 
-use super::lines::Frame;
+use perfcollect_symbols::demangle::demangle;
+
+use super::frame::Frame;
 use crate::machine::without_mark;
 use crate::naming;
 use crate::trace::{Function, FunctionKind};
 
-/// What perf calls a function, in our terms.
-pub(super) fn function(frame: &Frame<'_>) -> Function {
+/// Addresses from here up are the kernel's, on x86-64 and ARM64.
+const KERNEL_START: u64 = 0xffff << 48;
+/// Functions that a JIT compiler may have inlined into one, as its perf map has them.
+const MAX_INLINED: usize = 64;
+
+/// What perf calls a function, in the terms of a trace: the outermost first, the others inlined into it.
+pub(super) fn functions(frame: &Frame<'_>) -> Vec<Function> {
     let object = frame.object;
     let has_name = !frame.symbol.is_empty() && frame.symbol != b"[unknown]";
     let file = object.rsplit(|&byte| byte == b'/').next().unwrap_or(object);
     let file = without_mark(file);
     let (kind, module) = match object {
-        b"[unknown]" | b"" => (FunctionKind::Unmapped, text(b"unmapped")),
+        b"[unknown]" => (FunctionKind::Unmapped, text(b"unmapped")),
+        b"" if frame.address >= KERNEL_START => (FunctionKind::Kernel, text(b"vmlinux")),
+        b"" if has_name => (FunctionKind::Native, Box::default()),
+        b"" => (FunctionKind::Unmapped, text(b"unmapped")),
         b"[vdso]" => (FunctionKind::Native, text(b"vdso")),
-        _ if is_jit(object, file) && has_name => return naming::function_of_jit(frame.symbol),
+        _ if is_jit(object, file) && has_name => return jit_functions(frame.symbol),
         _ if is_jit(object, file) => (FunctionKind::Jit, text(b"jit")),
         _ if object.starts_with(b"[kernel.") || object.starts_with(b"[guest.kernel.") => {
             (FunctionKind::Kernel, text(b"vmlinux"))
@@ -23,20 +33,46 @@ pub(super) fn function(frame: &Frame<'_>) -> Function {
             b"stack" | b"heap" | b"vsyscall" => (FunctionKind::Unmapped, text(name)),
             module => (FunctionKind::Kernel, text(module)),
         },
+        _ if is_kernel_file(file) => (FunctionKind::Kernel, kernel_module(file)),
         _ if file.to_ascii_lowercase().ends_with(b".dll") => (FunctionKind::ReadyToRun, text(file)),
         _ => (FunctionKind::Native, text(file)),
     };
-    Function {
-        name: has_name.then(|| text(frame.symbol)),
+    let name = match kind {
+        FunctionKind::Native => demangle(frame.symbol).into(),
+        _ => text(frame.symbol),
+    };
+    vec![Function {
+        name: has_name.then_some(name),
         start: None,
         module,
         tier: None,
         kind,
         inlined: object == b"inlined",
-    }
+    }]
 }
 
-/// Memory of code made at run time, perf's maps of it, and the files that `perf inject --jit` makes.
+/// A Java agent writes the functions that were inlined behind the one they are in: `LA;::outer->LB;::inner`.
+fn jit_functions(symbol: &[u8]) -> Vec<Function> {
+    let mut parts = Vec::new();
+    let mut rest = symbol;
+    while parts.len() < MAX_INLINED
+        && let Some(arrow) = rest.windows(2).position(|two| two == b"->")
+    {
+        parts.push(&rest[..arrow]);
+        rest = &rest[arrow + 2..];
+    }
+    parts.push(rest);
+    if parts.iter().any(|part| part.is_empty()) {
+        parts = vec![symbol];
+    }
+    let functions = parts.into_iter().enumerate().map(|(at, part)| Function {
+        inlined: at > 0,
+        ..naming::function_of_jit(part)
+    });
+    functions.collect()
+}
+
+/// Memory of JIT code, perf's maps of it, and the files that `perf inject --jit` makes.
 fn is_jit(object: &[u8], file: &[u8]) -> bool {
     let is_map = file.starts_with(b"perf-") && file.ends_with(b".map");
     let is_dump = file.starts_with(b"jitted-") && file.ends_with(b".so");
@@ -44,6 +80,100 @@ fn is_jit(object: &[u8], file: &[u8]) -> bool {
     is_map || is_dump || is_memory.iter().any(|begin| object.starts_with(begin))
 }
 
+/// `vmlinux`, `vmlinux-3.2.0`, a module `ext4.ko.xz`, a BPF program.
+fn is_kernel_file(file: &[u8]) -> bool {
+    is_vmlinux(file) || module_stem(file).is_some() || file.starts_with(b"bpf_prog_")
+}
+
+fn is_vmlinux(file: &[u8]) -> bool {
+    let behind = file.strip_prefix(b"vmlinux");
+    behind.is_some_and(|behind| matches!(behind.first(), None | Some(b'-' | b'.')))
+}
+
+fn module_stem(file: &[u8]) -> Option<&[u8]> {
+    let dot = file.windows(3).rposition(|three| three == b".ko")?;
+    matches!(file.get(dot + 3), None | Some(b'.')).then(|| &file[..dot])
+}
+
+fn kernel_module(file: &[u8]) -> Box<str> {
+    match module_stem(file) {
+        Some(stem) => text(stem),
+        None if is_vmlinux(file) => text(b"vmlinux"),
+        None => text(b"bpf"),
+    }
+}
+
 pub(super) fn text(bytes: &[u8]) -> Box<str> {
     String::from_utf8_lossy(bytes).into()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn of(line: &str) -> Vec<(FunctionKind, String, String)> {
+        let functions = functions(&Frame::parse(line.as_bytes()).unwrap()).into_iter();
+        let parts = functions.map(|function| {
+            let name = function.name.unwrap_or_default();
+            (function.kind, function.module.into(), name.into())
+        });
+        parts.collect()
+    }
+
+    #[test]
+    fn objects_tell_the_kind_of_code() {
+        for (line, kind, module) in [
+            ("1 f ([kernel.kallsyms])", FunctionKind::Kernel, "vmlinux"),
+            (
+                "1 f ([kernel.kallsyms].init.text)",
+                FunctionKind::Kernel,
+                "vmlinux",
+            ),
+            (
+                "1 f (/lib/modules/4.1.0/build/vmlinux)",
+                FunctionKind::Kernel,
+                "vmlinux",
+            ),
+            ("1 f (/boot/vmlinux-4.1.0)", FunctionKind::Kernel, "vmlinux"),
+            (
+                "1 f (/lib/modules/4.1.0/kernel/fs/ext4/ext4.ko.xz)",
+                FunctionKind::Kernel,
+                "ext4",
+            ),
+            ("1 f ([nf_conntrack])", FunctionKind::Kernel, "nf_conntrack"),
+            ("1 f (bpf_prog_1_x)", FunctionKind::Kernel, "bpf"),
+            ("ffffffff81000000 f", FunctionKind::Kernel, "vmlinux"),
+            ("1 f (/usr/bin/x.kosher)", FunctionKind::Native, "x.kosher"),
+            (
+                "1 f (/usr/bin/vmlinuxes)",
+                FunctionKind::Native,
+                "vmlinuxes",
+            ),
+            ("1 f (/tmp/perf-7.map)", FunctionKind::Jit, "jit"),
+            (
+                "1 [unknown] ([unknown])",
+                FunctionKind::Unmapped,
+                "unmapped",
+            ),
+        ] {
+            let (found, of_module, _) = of(line).remove(0);
+            assert_eq!((found, &*of_module), (kind, module), "{line}");
+        }
+    }
+
+    #[test]
+    fn mangled_names_are_demangled() {
+        let names = of("1 _ZN3foo3barEv (/x)");
+        assert_eq!(names[0].2, "foo::bar()");
+    }
+
+    #[test]
+    fn functions_inlined_by_java_are_apart() {
+        let java = of("1 LA;::outer->LB;::inner (/tmp/perf-7.map)");
+        let names: Vec<_> = java.iter().map(|(_, _, name)| &**name).collect();
+        assert_eq!(names, ["LA;::outer", "LB;::inner"]);
+        assert_eq!(of("1 a::operator->() (/x)").len(), 1);
+        assert_eq!(of("1 f-> (/tmp/perf-7.map)").len(), 1);
+    }
 }

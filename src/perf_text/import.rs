@@ -1,18 +1,20 @@
 //! From the text to a trace.
 
 use std::hash::Hash;
-use std::io::{self, BufRead};
+use std::io::BufRead;
 use std::ops::ControlFlow;
 
-use rustc_hash::FxHashMap;
-use thiserror::Error;
+use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::function::{function, text};
-use super::lines::{self, Frame, Header};
+use super::error::TextError;
+use super::frame::Frame;
+use super::function::{functions, text};
+use super::header::Header;
+use super::lines::{self, Leftovers, OddLine};
 use crate::naming;
 use crate::trace::{
-    CaptureInfo, FrameId, Function, FunctionId, Nanos, Notice, Pid, Process, ProcessId, Sample,
-    StackId, Thread, ThreadId, Trace, Truncation,
+    Callers, CaptureInfo, FrameId, Function, FunctionId, Nanos, Notice, Pid, Process, ProcessId,
+    Sample, StackId, Thread, ThreadId, Tid, Trace,
 };
 
 /// What a sample counts that says nothing of time.
@@ -21,54 +23,42 @@ const NOMINAL_NS: u64 = 1_000_000;
 const MAX_ROWS: usize = 1 << 22;
 /// Events that are told apart.
 const MAX_EVENTS: usize = 4096;
+/// Characters of what a comment tells of the machine.
+const MAX_INFO_CHARS: usize = 4096;
+/// Stands for the process of samples that have none any more: the kernel has no such id (`PID_MAX_LIMIT`).
+const NOBODY: Pid = Pid(1 << 22);
 /// Nodes of stacks that are taken.
 const MAX_NODES: usize = 1 << 26;
-/// Functions that nothing calls.
-const ROOTS: [&str; 11] = [
-    "_start",
-    "__libc_start_main",
-    "__libc_start_call_main",
-    "start_thread",
-    "clone",
-    "__clone",
-    "clone3",
-    "__clone3",
-    "ret_from_fork",
-    "ret_from_fork_asm",
-    "kthread",
-];
-
-/// Why a text becomes no trace.
-#[derive(Debug, Error)]
-pub enum TextError {
-    /// Reading failed.
-    #[error("cannot be read: {0}")]
-    Read(#[from] io::Error),
-    /// Nobody wants it any more.
-    #[error("stopped")]
-    Stopped,
-}
-
 /// The events of a text with their samples, in the order they are met.
 ///
 /// # Errors
-/// What the input returns.
-pub fn events(input: impl BufRead) -> io::Result<Vec<(String, u64)>> {
+/// See [`TextError`].
+pub fn events(input: impl BufRead) -> Result<Vec<(String, u64)>, TextError> {
     let mut events: Vec<(String, u64)> = Vec::new();
-    lines::each(input, |sample| {
+    let count = |sample: &lines::Sample| {
         let Some(header) = sample.header() else {
             return;
         };
+        let name = event_name(&header);
         let known = events
             .iter()
-            .position(|(name, _)| name.as_bytes() == header.event);
+            .position(|(known, _)| known.as_bytes() == name);
         match known {
             Some(at) => events[at].1 += 1,
-            None if events.len() < MAX_EVENTS => events.push((text(header.event).into(), 1)),
+            None if events.len() < MAX_EVENTS => events.push((text(name).into(), 1)),
             None => {}
         }
-    })?;
+    };
+    lines::each(input, count, |_| {})?;
     Ok(events)
+}
+
+/// The event of a sample, or what stands for it where the text does not show it.
+fn event_name<'a>(header: &Header<'a>) -> &'a [u8] {
+    match header.event {
+        [] => b"samples",
+        event => event,
+    }
 }
 
 /// Whether an event counts nanoseconds that a CPU or a task runs.
@@ -108,20 +98,22 @@ pub fn import(
         is_time: is_time(event),
         ..Import::default()
     };
+    let mut info = CaptureInfo::default();
     let mut flow = ControlFlow::Continue(());
-    let strange = lines::each(input, |sample| {
+    let take = |sample: &lines::Sample| {
         if flow.is_continue()
             && let Some(header) = sample.header()
-            && header.event == event.as_bytes()
+            && event_name(&header) == event.as_bytes()
         {
             import.sample(&header, sample);
             if import.trace.samples.len().is_multiple_of(4096) {
                 flow = report(import.trace.samples.len() as u64);
             }
         }
-    })?;
+    };
+    let left = lines::each(input, take, |comment| about_machine(comment, &mut info))?;
     match flow {
-        ControlFlow::Continue(()) => Ok(import.finish(event, strange)),
+        ControlFlow::Continue(()) => Ok(import.finish(event, info, &left)),
         ControlFlow::Break(()) => Err(TextError::Stopped),
     }
 }
@@ -130,12 +122,15 @@ pub fn import(
 struct Import {
     trace: Trace,
     is_time: bool,
+    /// Of each id the process that has it now.
     processes: FxHashMap<Pid, ProcessId>,
-    threads: FxHashMap<(Pid, i32), ThreadId>,
+    /// Processes with the name of their main thread.
+    named: FxHashSet<ProcessId>,
+    /// By process, id and name: an exec renames a thread, and what it did before keeps the name of then.
+    threads: FxHashMap<(ProcessId, Tid, Box<[u8]>), ThreadId>,
     functions: FxHashMap<Function, FunctionId>,
     /// By line.
     frames: FxHashMap<Box<[u8]>, Option<FrameId>>,
-    cut: Option<FrameId>,
     begin: Option<Nanos>,
     end: Nanos,
     cpus: u32,
@@ -146,9 +141,10 @@ struct Import {
 
 impl Import {
     fn sample(&mut self, header: &Header<'_>, sample: &lines::Sample) {
-        // Late lines are moved.
-        self.end = self.end.max(header.time);
-        self.begin.get_or_insert(header.time);
+        // Late lines are moved; without times samples follow one another.
+        let next = Nanos(self.end.0 + NOMINAL_NS);
+        self.end = header.time.unwrap_or(next).max(self.end);
+        self.begin.get_or_insert(self.end);
         if header.pid.0 == 0 {
             self.idle += 1;
             return;
@@ -169,12 +165,16 @@ impl Import {
             .rev()
             .filter_map(|line| self.frame(line))
             .collect();
-        let cut = self.truncation(&frames);
-        self.trace.quality.stacks.count(cut);
-        let root = cut.map(|_| self.cut_frame());
+        let quality = &mut self.trace.quality.stacks;
         let stack = match frames.is_empty() {
-            true => StackId::EMPTY,
-            false => self.trace.stacks.intern(root.into_iter().chain(frames)),
+            true => {
+                quality.empty += 1;
+                StackId::EMPTY
+            }
+            false => {
+                quality.count(None, Callers::AsPrinted);
+                self.trace.stacks.intern(frames)
+            }
         };
         let weight = header.period.filter(|_| self.is_time).unwrap_or(NOMINAL_NS);
         let cpu = header.cpu.unwrap_or_default();
@@ -189,27 +189,49 @@ impl Import {
     }
 
     fn thread(&mut self, header: &Header<'_>) -> ThreadId {
-        let (trace, name) = (&mut self.trace, text(header.comm));
-        let process = *self.processes.entry(header.pid).or_insert_with(|| {
-            trace.processes.push(Process {
-                pid: header.pid,
-                name: name.clone(),
-                command_line: Box::default(),
-            });
-            ProcessId(trace.processes.len() as u32 - 1)
-        });
-        if header.pid.0 == header.tid.0 {
-            trace.processes[process.index()].name = name.clone();
-        }
-        let thread = self.threads.entry((header.pid, header.tid.0));
+        let is_main = header.pid.0 == header.tid.0;
+        let (pid, tid) = match header.pid.0 {
+            0.. => (header.pid, Tid(header.tid.0.max(0))),
+            _ => (NOBODY, Tid(NOBODY.0)),
+        };
+        let process = self.process(pid, is_main, header.comm);
+        let threads = &mut self.trace.threads;
+        let thread = self.threads.entry((process, tid, header.comm.into()));
         *thread.or_insert_with(|| {
-            trace.threads.push(Thread {
+            threads.push(Thread {
                 process,
-                tid: header.tid,
-                name,
+                tid,
+                name: text(header.comm),
             });
-            ThreadId(trace.threads.len() as u32 - 1)
+            ThreadId(threads.len() as u32 - 1)
         })
+    }
+
+    /// The process that has an id now. It has the name of its main thread; where that changes, a new one begins.
+    fn process(&mut self, pid: Pid, is_main: bool, comm: &[u8]) -> ProcessId {
+        let processes = &mut self.trace.processes;
+        let known = self.processes.get(&pid).copied();
+        if let Some(id) = known {
+            let process = &mut processes[id.index()];
+            if !is_main || *process.name == *String::from_utf8_lossy(comm) {
+                return id;
+            }
+            if self.named.insert(id) {
+                process.name = text(comm);
+                return id;
+            }
+        }
+        processes.push(Process {
+            pid,
+            name: text(comm),
+            command_line: Box::default(),
+        });
+        let id = ProcessId(processes.len() as u32 - 1);
+        self.processes.insert(pid, id);
+        if is_main {
+            self.named.insert(id);
+        }
+        id
     }
 
     /// The frame of a line, if it is one.
@@ -218,49 +240,46 @@ impl Import {
             return *known;
         }
         let frame = Frame::parse(line).map(|frame| {
-            let function = function(&frame);
-            self.push(function, frame.address)
+            let functions = functions(&frame);
+            self.push(functions, frame.address)
         });
         self.frames.insert(line.into(), frame);
         frame
     }
 
-    fn push(&mut self, function: Function, offset: u64) -> FrameId {
+    fn push(&mut self, functions: Vec<Function>, offset: u64) -> FrameId {
         let trace = &mut self.trace;
-        let id = intern(&mut self.functions, &mut trace.functions, function);
         let start = trace.frame_functions.len() as u32;
-        trace.frame_functions.push(id);
+        for function in functions {
+            let id = intern(&mut self.functions, &mut trace.functions, function);
+            trace.frame_functions.push(id);
+        }
         trace.frames.push(crate::trace::Frame {
             offset,
-            functions: start..start + 1,
+            functions: start..trace.frame_functions.len() as u32,
         });
         FrameId(trace.frames.len() as u32 - 1)
     }
 
-    /// Why a stack, root first, does not begin at the root of its thread, if it does not.
-    fn truncation(&self, frames: &[FrameId]) -> Option<Truncation> {
-        let root = self.trace.functions_leaf_first(*frames.first()?).next()?;
-        let name = self.trace.functions[root.index()].name.as_deref();
-        let is_root = |name: &str| ROOTS.contains(&name.split('@').next().unwrap_or_default());
-        (!name.is_some_and(is_root)).then_some(Truncation::LostTrack)
-    }
-
-    fn cut_frame(&mut self) -> FrameId {
-        if let Some(cut) = self.cut {
-            return cut;
-        }
-        let cut = self.push(naming::cut(Truncation::LostTrack), 0);
-        self.cut = Some(cut);
-        cut
-    }
-
-    fn finish(mut self, event: &str, strange: u64) -> Trace {
+    fn finish(mut self, event: &str, info: CaptureInfo, left: &Leftovers) -> Trace {
         let mut say = |what: String| {
             let notices = &mut self.trace.quality.notices;
             notices.push(Notice::new(what, ""));
         };
-        if strange > 0 {
-            say(format!("{strange} lines of the text are of no sample"));
+        if let Some(OddLine { number, text }) = &left.first_odd_frame {
+            say(format!(
+                "{} lines among the frames of samples are no frames and were left out; the first is line {number}: {text}",
+                left.odd_frames
+            ));
+        }
+        if let Some(OddLine { number, text }) = &left.ends_within {
+            say(format!("the text ends within its line {number}: {text}"));
+        }
+        if left.messages > 0 {
+            say(format!(
+                "{} lines of the text are messages of perf or records that are no samples",
+                left.messages
+            ));
         }
         if self.idle > 0 {
             say(format!("{} samples of idle CPUs were left out", self.idle));
@@ -273,15 +292,34 @@ impl Import {
         }
         self.trace.info = CaptureInfo {
             version: env!("CARGO_PKG_VERSION").into(),
-            cpus: self.cpus,
+            cpus: self.cpus.max(info.cpus),
             event: event.into(),
             period_ns: NOMINAL_NS,
             start_ns: self.begin.unwrap_or_default().0,
             end_ns: self.end.0,
-            ..CaptureInfo::default()
+            callers: Callers::AsPrinted,
+            ..info
         };
         naming::count(&mut self.trace);
         self.trace
+    }
+}
+
+/// What a comment tells of the recorded machine (`perf script --header`).
+fn about_machine(comment: &[u8], info: &mut CaptureInfo) {
+    let comment = String::from_utf8_lossy(comment);
+    let Some((key, value)) = comment.trim_start_matches('#').split_once(':') else {
+        return;
+    };
+    let value = value.trim();
+    let kept = || value.chars().take(MAX_INFO_CHARS).collect();
+    match key.trim() {
+        "hostname" => info.host = kept(),
+        "os release" => info.kernel = kept(),
+        "arch" => info.machine = kept(),
+        "nrcpus online" => info.cpus = value.parse().unwrap_or(0),
+        "cmdline" => info.target = kept(),
+        _ => {}
     }
 }
 

@@ -1,112 +1,32 @@
-//! The lines of the text: a header and, indented by a tab, its frames.
+//! From the lines of a text to its samples.
 
-use std::io::{self, BufRead, Read};
+use std::io::{BufRead, Read};
 
-use crate::machine::without_mark;
-use crate::trace::{Cpu, Nanos, Pid, Tid};
+use super::error::TextError;
+use super::frame::Frame;
+use super::header::Header;
 
 /// Longest line that is read; of others the beginning is.
 const MAX_LINE_BYTES: u64 = 64 << 10;
 /// Frames of a sample that are kept.
 const MAX_FRAMES: usize = 4096;
-
-/// What a sample's first line says. Texts are from outside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header<'a> {
-    /// The name of the thread.
-    pub comm: &'a [u8],
-    /// Its process; the thread itself if the text does not tell.
-    pub pid: Pid,
-    /// Its id.
-    pub tid: Tid,
-    /// Where it ran, if the text tells.
-    pub cpu: Option<Cpu>,
-    /// When.
-    pub time: Nanos,
-    /// What it counted, if the text tells.
-    pub period: Option<u64>,
-    /// Of which event.
-    pub event: &'a [u8],
-    /// What follows: the fields of a tracepoint, or a frame.
-    pub rest: &'a [u8],
-}
-
-/// A code address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Frame<'a> {
-    /// Where it is in its object, or in memory.
-    pub address: u64,
-    /// The function; `[unknown]` without one.
-    pub symbol: &'a [u8],
-    /// The file, or what stands for one.
-    pub object: &'a [u8],
-}
-
-impl<'a> Header<'a> {
-    /// Reads a line. `None`: it begins no sample.
-    #[must_use]
-    pub fn parse(line: &'a [u8]) -> Option<Self> {
-        // A name may look like what follows it: the first place where all fits is taken.
-        let mut words = Words { line, at: 0 };
-        words.next()?;
-        loop {
-            let comm = line[..words.at].trim_ascii();
-            let (pid, tid) = match words.next()? {
-                word if let Some(ids) = ids(word) => ids,
-                _ => continue,
-            };
-            if let Some(header) = Self::behind_ids(words, comm, pid, tid) {
-                return Some(header);
-            }
-        }
-    }
-
-    fn behind_ids(mut words: Words<'a>, comm: &'a [u8], pid: Pid, tid: Tid) -> Option<Self> {
-        let mut word = words.next()?;
-        let cpu = word
-            .strip_prefix(b"[")
-            .and_then(|cpu| number(cpu.strip_suffix(b"]")?));
-        if cpu.is_some() {
-            word = words.next()?;
-        }
-        let time = time(word.strip_suffix(b":")?)?;
-        word = words.next()?;
-        let period = number(word);
-        if period.is_some() {
-            word = words.next()?;
-        }
-        Some(Self {
-            comm,
-            pid,
-            tid,
-            cpu: cpu.and_then(|cpu| u32::try_from(cpu).ok()).map(Cpu),
-            time,
-            period,
-            event: word.strip_suffix(b":")?,
-            rest: words.line[words.at..].trim_ascii(),
-        })
-    }
-}
-
-impl<'a> Frame<'a> {
-    /// Reads a line without its tab. `None`: it is no frame.
-    #[must_use]
-    pub fn parse(line: &'a [u8]) -> Option<Self> {
-        let line = line.trim_ascii();
-        let space = line.iter().position(|&byte| byte == b' ')?;
-        let address = u64::from_str_radix(str::from_utf8(&line[..space]).ok()?, 16).ok()?;
-        let rest = line[space..].strip_suffix(b")")?;
-        let whole = without_mark(rest);
-        let open = whole.windows(2).rposition(|two| two == b" (")?;
-        let symbol = rest[..open].trim_ascii();
-        let offset = symbol.windows(3).rposition(|three| three == b"+0x");
-        Some(Self {
-            address,
-            symbol: &symbol[..offset.unwrap_or(symbol.len())],
-            object: &rest[open + 2..],
-        })
-    }
-}
+/// Characters of a line that a message shows.
+const MAX_SHOWN_CHARS: usize = 120;
+/// What Windows and some editors put before a text.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+/// How messages of perf begin that have come among its output.
+const MESSAGES: [&[u8]; 10] = [
+    b"Warning:",
+    b"WARNING:",
+    b"Processed ",
+    b"Check IO/CPU overload",
+    b"[ perf ",
+    b"Failed to open ",
+    b"failed to open ",
+    b"no symbols found in ",
+    b"No kallsyms or vmlinux",
+    b"'trace' not valid for ",
+];
 
 /// A sample: its first line, and its frames from the leaf.
 #[derive(Default)]
@@ -117,7 +37,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// What the first line says.
+    /// What the first line contains.
     #[must_use]
     pub fn header(&self) -> Option<Header<'_>> {
         Header::parse(&self.header)
@@ -130,6 +50,10 @@ impl Sample {
         ranges
             .into_iter()
             .map(|(start, end)| &self.frames[start..end])
+    }
+
+    fn is_open(&self) -> bool {
+        !self.header.is_empty()
     }
 
     fn push(&mut self, line: &[u8]) {
@@ -146,97 +70,165 @@ impl Sample {
     }
 }
 
-/// Hands out the samples of a text; returns how many lines are in none.
-///
-/// # Errors
-/// What the input returns; the samples before it were handed out.
-pub fn each(mut input: impl BufRead, mut take: impl FnMut(&Sample)) -> io::Result<u64> {
-    let (mut line, mut sample, mut strange) = (Vec::new(), Sample::default(), 0);
-    while read_line(&mut input, &mut line)? {
-        let frame = line.strip_prefix(b"\t");
-        match frame {
-            Some(frame) if !sample.header.is_empty() => sample.push(frame),
-            _ if line.trim_ascii().is_empty() || line.starts_with(b"#") => {}
-            _ => {
-                hand_out(&mut sample, &mut take);
-                match Header::parse(&line) {
-                    Some(_) => sample.header.extend_from_slice(&line),
-                    None => strange += 1,
-                }
-            }
+/// A line that was not understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OddLine {
+    /// Its number, from 1.
+    pub number: u64,
+    /// Its beginning.
+    pub text: String,
+}
+
+impl OddLine {
+    fn new(number: u64, line: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(line);
+        let mut shown: String = text.trim().chars().take(MAX_SHOWN_CHARS).collect();
+        if shown.len() < text.trim().len() {
+            shown.push_str("...");
+        }
+        Self {
+            number,
+            text: shown,
         }
     }
+}
+
+/// Which lines of a text are in no sample.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Leftovers {
+    /// Messages of perf.
+    pub messages: u64,
+    /// Lines among the frames of samples that are none, and the first of them.
+    pub odd_frames: u64,
+    /// See `odd_frames`.
+    pub first_odd_frame: Option<OddLine>,
+    /// The text ends within a line that would begin a sample.
+    pub ends_within: Option<OddLine>,
+}
+
+/// Hands out the samples of a text, and its comments (`# hostname : ...`).
+///
+/// # Errors
+/// A line that stands where a sample must begin, and begins none; what the input returns.
+pub fn each(
+    mut input: impl BufRead,
+    mut take: impl FnMut(&Sample),
+    mut comment: impl FnMut(&[u8]),
+) -> Result<Leftovers, TextError> {
+    let mut left = Leftovers::default();
+    let (mut line, mut sample, mut number) = (Line::default(), Sample::default(), 0);
+    let mut is_after_blank = false;
+    while line.read(&mut input)? {
+        number += 1;
+        let text = line.text(number == 1);
+        match kind(text, sample.is_open()) {
+            // Some have an empty line before the frames.
+            Kind::Blank if sample.ends.is_empty() => {}
+            Kind::Blank => hand_out(&mut sample, &mut take),
+            Kind::Comment => comment(text),
+            Kind::Frame => sample.push(text),
+            Kind::Header => {
+                hand_out(&mut sample, &mut take);
+                sample.header.extend_from_slice(text);
+                // perf prints the frame of a sample without callers on the same line, and nothing after it.
+                if Header::parse(text).is_some_and(|header| Frame::parse(header.rest).is_some()) {
+                    hand_out(&mut sample, &mut take);
+                }
+            }
+            Kind::Message => left.messages += 1,
+            Kind::Odd if sample.is_open() && !is_after_blank => {
+                left.odd_frames += 1;
+                let first = || OddLine::new(number, text);
+                left.first_odd_frame.get_or_insert_with(first);
+            }
+            Kind::Odd if !line.is_ended => left.ends_within = Some(OddLine::new(number, text)),
+            Kind::Odd => return Err(TextError::Odd(OddLine::new(number, text))),
+        }
+        is_after_blank = text.trim_ascii().is_empty();
+    }
     hand_out(&mut sample, &mut take);
-    Ok(strange)
+    Ok(left)
+}
+
+enum Kind {
+    Blank,
+    Comment,
+    Header,
+    Frame,
+    Message,
+    Odd,
+}
+
+/// What a line is; `in_sample`: whether frames may come. perf indents frames by a tab, and the first lines of samples without
+/// callers by spaces; others indent frames by spaces, or not at all.
+fn kind(line: &[u8], in_sample: bool) -> Kind {
+    let is_header = |header: Option<Header<'_>>| match header {
+        Some(header) if header.is_record() => Some(Kind::Message),
+        Some(_) => Some(Kind::Header),
+        None => None,
+    };
+    if line.first() == Some(&b'#') {
+        return Kind::Comment;
+    }
+    if line.trim_ascii().is_empty() {
+        return Kind::Blank;
+    }
+    if in_sample && line.first() == Some(&b'\t') {
+        return match Frame::parse(line) {
+            Some(_) => Kind::Frame,
+            None => Kind::Odd,
+        };
+    }
+    if let Some(kind) = is_header(Header::with_time(line)) {
+        return kind;
+    }
+    if in_sample && Frame::parse(line).is_some() {
+        return Kind::Frame;
+    }
+    if let Some(kind) = is_header(Header::parse(line)) {
+        return kind;
+    }
+    match MESSAGES.iter().any(|begin| line.starts_with(begin)) {
+        true => Kind::Message,
+        false => Kind::Odd,
+    }
 }
 
 fn hand_out(sample: &mut Sample, take: &mut impl FnMut(&Sample)) {
-    if !sample.header.is_empty() {
+    if sample.is_open() {
         take(sample);
         sample.clear();
     }
 }
 
-/// The next line without its end, as far as it is kept. `false`: there is none.
-fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
-    line.clear();
-    let read = input
-        .by_ref()
-        .take(MAX_LINE_BYTES)
-        .read_until(b'\n', line)?;
-    if line.last() == Some(&b'\n') {
-        line.pop();
-    } else if read as u64 == MAX_LINE_BYTES {
-        input.skip_until(b'\n')?;
+/// The line at hand, as far as it is kept.
+#[derive(Default)]
+struct Line {
+    bytes: Vec<u8>,
+    /// Whether its end was there.
+    is_ended: bool,
+}
+
+impl Line {
+    /// Reads the next line. `false`: there is none.
+    fn read(&mut self, input: &mut impl BufRead) -> Result<bool, TextError> {
+        self.bytes.clear();
+        let mut limited = input.by_ref().take(MAX_LINE_BYTES);
+        let read = limited.read_until(b'\n', &mut self.bytes)?;
+        self.is_ended = self.bytes.pop_if(|last| *last == b'\n').is_some();
+        if !self.is_ended && read as u64 == MAX_LINE_BYTES {
+            input.skip_until(b'\n')?;
+            self.is_ended = true;
+        }
+        Ok(read > 0)
     }
-    Ok(read > 0)
-}
 
-/// The words of a line, and where the last one ended.
-#[derive(Clone, Copy)]
-struct Words<'a> {
-    line: &'a [u8],
-    at: usize,
-}
-
-impl<'a> Words<'a> {
-    fn next(&mut self) -> Option<&'a [u8]> {
-        let rest = &self.line[self.at..];
-        let start = rest.iter().position(|byte| !byte.is_ascii_whitespace())?;
-        let word = &rest[start..];
-        let len = word.iter().position(u8::is_ascii_whitespace);
-        let len = len.unwrap_or(word.len());
-        self.at += start + len;
-        Some(&word[..len])
+    /// Without the end of lines that Windows has, and the mark of a first line.
+    fn text(&self, is_first: bool) -> &[u8] {
+        let text = self.bytes.strip_suffix(b"\r").unwrap_or(&self.bytes);
+        let mark = text.strip_prefix(BYTE_ORDER_MARK).filter(|_| is_first);
+        mark.unwrap_or(text)
     }
-}
-
-/// `PID/TID` or `TID`.
-fn ids(word: &[u8]) -> Option<(Pid, Tid)> {
-    let id = |digits: &[u8]| number(digits).and_then(|id| i32::try_from(id).ok());
-    let slash = word.iter().position(|&byte| byte == b'/');
-    let (pid, tid) = match slash {
-        Some(slash) => (&word[..slash], &word[slash + 1..]),
-        None => (word, word),
-    };
-    Some((Pid(id(pid)?), Tid(id(tid)?)))
-}
-
-/// Decimal digits and nothing else.
-fn number(digits: &[u8]) -> Option<u64> {
-    if !digits.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    str::from_utf8(digits).ok()?.parse().ok()
-}
-
-/// Seconds and their fraction, of which six or nine digits are printed.
-fn time(word: &[u8]) -> Option<Nanos> {
-    let point = word.iter().position(|&byte| byte == b'.')?;
-    let fraction = &word[point + 1..];
-    let unit = 10_u64.checked_pow(9_u32.checked_sub(u32::try_from(fraction.len()).ok()?)?)?;
-    let seconds = number(&word[..point])?.checked_mul(1_000_000_000)?;
-    seconds.checked_add(number(fraction)? * unit).map(Nanos)
 }
 
 #[cfg(test)]
@@ -244,68 +236,74 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    #[test]
-    fn headers_of_all_kinds() {
-        let of = |line: &'static str| Header::parse(line.as_bytes());
-        let full = of("      Thread 1/4  1814/1815  [003]  2191.551277:    1000000 cpu-clock: ");
-        let full = full.unwrap();
-        assert_eq!(full.comm, b"Thread 1/4");
-        assert_eq!(
-            (full.pid, full.tid, full.cpu),
-            (Pid(1814), Tid(1815), Some(Cpu(3)))
-        );
-        assert_eq!(
-            (full.time, full.period),
-            (Nanos(2_191_551_277_000), Some(1_000_000))
-        );
-        assert_eq!((full.event, full.rest), (&b"cpu-clock"[..], &b""[..]));
-        let bare = of("sh 12 5.000000001: sched:sched_switch: a:1 [120] S ==> b:2 [120]").unwrap();
-        assert_eq!((bare.pid, bare.cpu, bare.period), (Pid(12), None, None));
-        assert_eq!(
-            (bare.time, bare.event),
-            (Nanos(5_000_000_001), &b"sched:sched_switch"[..])
-        );
-        assert_eq!(bare.rest, b"a:1 [120] S ==> b:2 [120]");
-        for bad in [
-            "",
-            "x",
-            "1 2",
-            "a 1/2 [0] 3.4:",
-            "a 1/2 [0] 3: 1 e:",
-            "a 1/2 3.0000000000: e:",
-        ] {
-            assert_eq!(of(bad), None, "{bad}");
-        }
+    /// Name and frames of each sample.
+    fn read(text: &str) -> (Vec<(String, usize)>, Leftovers) {
+        let mut seen = Vec::new();
+        let take = |sample: &Sample| {
+            let comm = String::from_utf8_lossy(sample.header().unwrap().comm).into_owned();
+            seen.push((comm, sample.frames().count()));
+        };
+        let left = each(text.as_bytes(), take, |_| {}).unwrap();
+        (seen, left)
     }
 
-    #[test]
-    fn frames_of_all_kinds() {
-        let of = |line: &'static str| {
-            let frame = Frame::parse(line.as_bytes()).unwrap();
-            let text = |bytes| str::from_utf8(bytes).unwrap();
-            (frame.address, text(frame.symbol), text(frame.object))
-        };
-        assert_eq!(
-            of("   1f f(int)+0x2a (/a b/c.so)"),
-            (0x1f, "f(int)", "/a b/c.so")
-        );
-        assert_eq!(
-            of("1f g (x) (/c.so (deleted))"),
-            (0x1f, "g (x)", "/c.so (deleted)")
-        );
-        assert_eq!(of("0 [unknown] ([unknown])"), (0, "[unknown]", "[unknown]"));
-        for bad in ["", "f", "xyz f (m)", "1f f", "1f (m"] {
-            assert_eq!(Frame::parse(bad.as_bytes()), None, "{bad}");
-        }
+    fn expect(text: &str, expected: &[(&str, usize)]) -> Leftovers {
+        let (seen, left) = read(text);
+        let seen: Vec<_> = seen
+            .iter()
+            .map(|(comm, frames)| (&**comm, *frames))
+            .collect();
+        assert_eq!(seen, expected);
+        left
     }
 
     #[test]
     fn samples_end_where_the_next_begins() {
-        let text = "# comment\n\tlost\na 1/1 1.000000: 5 e: \n\t1 f (m)\n\t2 g (m)\n\nnonsense\nb 2/2 2.0: e:\n";
-        let mut seen = Vec::new();
-        let strange = each(text.as_bytes(), |sample| {
-            seen.push((sample.header().unwrap().pid.0, sample.frames().count()));
-        });
-        assert_eq!((strange.unwrap(), &seen[..]), (2, &[(1, 2), (2, 0)][..]));
+        let text = "# comment\na 1/1 1.000000: 5 e: \n\t1 f (m)\n\t2 g (m)\n\n\nb 2/2 2.0: e:\n";
+        assert_eq!(expect(text, &[("a", 2), ("b", 0)]), Leftovers::default());
+        // Without lines between them, as perf prints samples without callers and tracepoints.
+        let text = "  a 1 1.0: 5 e:  1f f (m)\n  b 2 1.0: x:y: z=1 (2)\n  c 3 2.0: x:y: z=1\n";
+        assert_eq!(
+            expect(text, &[("a", 0), ("b", 0), ("c", 0)]),
+            Leftovers::default()
+        );
+    }
+
+    #[test]
+    fn frames_may_be_indented_by_anything() {
+        let text =
+            "java 1 cycles:\nff f (m)\nfe g (m)\n\ndd 2 1.0: e:\r\n      1f\tf()\t(m)\r\n\r\n";
+        assert_eq!(
+            expect(text, &[("java", 2), ("dd", 1)]),
+            Leftovers::default()
+        );
+    }
+
+    #[test]
+    fn an_empty_line_before_the_frames_ends_no_sample() {
+        let text = "a 1 1.0: e:\n\n\t1 f (m)\n\n\t2 g (m)\nb 2 1.0: e:\n\nc 3 1.0: e:\n\t3 h (m)\n";
+        let error = each(text.as_bytes(), |_| {}, |_| {}).unwrap_err();
+        assert!(error.to_string().starts_with("line 5 "), "{error}");
+        let text = text.replace("\t2 g (m)\n", "");
+        assert_eq!(
+            expect(&text, &[("a", 1), ("b", 0), ("c", 1)]),
+            Leftovers::default()
+        );
+    }
+
+    #[test]
+    fn lines_that_are_none_are_reported() {
+        let text = "Warning:\nProcessed 3 events and lost 1 chunks!\n\na 1 1.0: e:\n\tWEIRD_LINE\n\t1 f (m)\n\
+                    \na 1 1.0: PERF_RECORD_COMM: a:1/1\n\nb 2 [0";
+        let left = expect(text, &[("a", 1)]);
+        assert_eq!((left.messages, left.odd_frames), (3, 1));
+        let odd = left.first_odd_frame.unwrap();
+        assert_eq!((odd.number, &*odd.text), (5, "WEIRD_LINE"));
+        assert_eq!(left.ends_within.unwrap().number, 10);
+        let error = each(&b"a 1 1.0: e:\n\nmain;f 12\n"[..], |_| {}, |_| {}).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "line 3 begins no sample as `perf script` prints them: main;f 12"
+        );
     }
 }

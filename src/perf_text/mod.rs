@@ -8,9 +8,15 @@
 //! ```
 //! Its names are those that perf found. There is nothing to unwind and nothing to name, so it becomes a trace at once.
 
+mod error;
+mod frame;
 mod function;
+mod header;
 mod import;
 mod lines;
 
-pub use import::{TextError, choose, events, import};
-pub use lines::{Frame, Header, Sample, each};
+pub use error::TextError;
+pub use frame::Frame;
+pub use header::Header;
+pub use import::{choose, events, import};
+pub use lines::{Leftovers, OddLine, Sample, each};

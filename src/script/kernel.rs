@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::batch::{Object, ObjectId};
 use super::symbols::KernelList;
 use crate::perf::{CodeMapping, KernelCode};
+use crate::perf_data::About;
 
 /// What the kernel's own mapping is called; the name of a symbol follows.
 const PROPER: &[u8] = b"[kernel.kallsyms]";
@@ -33,6 +34,8 @@ pub(super) struct Kernel {
 struct Range {
     end: u64,
     name: Arc<[u8]>,
+    /// Whether it is the kernel itself.
+    is_proper: bool,
     /// Once somebody has asked for it.
     object: Option<ObjectId>,
 }
@@ -42,23 +45,28 @@ impl Range {
         Self {
             end,
             name: name.into(),
+            is_proper: false,
             object: None,
         }
     }
 }
 
 impl Kernel {
-    /// Takes in a mapping of the kernel's; of a module whose build id the recording lists, perf shows the path.
-    pub(super) fn map(&mut self, mapping: &CodeMapping<'_>, is_listed: bool) {
+    /// Takes in a mapping of the kernel's. Of the kernel, and of a module, whose build id the recording lists, perf shows the path
+    /// that is listed.
+    pub(super) fn map(&mut self, mapping: &CodeMapping<'_>, about: &About) {
         if self.ranges.len() >= MAX_RANGES {
             return;
         }
         let end = mapping.start.saturating_add(mapping.len);
-        let range = match symbol_of(mapping).is_some() {
-            true => Range::new(end, PROPER),
-            false if is_listed => Range::new(end, mapping.path),
-            false => Range::new(end, module_name(mapping.path)),
+        let is_proper = mapping.path.starts_with(PROPER);
+        let range = match &about.kernel {
+            Some((path, _)) if is_proper => Range::new(end, &**path),
+            None if is_proper => Range::new(end, PROPER),
+            _ if about.build_ids.contains_key(mapping.path) => Range::new(end, mapping.path),
+            _ => Range::new(end, module_name(mapping.path)),
         };
+        let range = Range { is_proper, ..range };
         let at = self.ranges.partition_point(|range| range.0 < mapping.start);
         self.ranges.insert(at, (mapping.start, range));
     }
@@ -93,7 +101,7 @@ impl Kernel {
         }
         let behind = self.ranges.partition_point(|range| range.0 <= ip);
         let (start, range) = self.ranges.get_mut(behind.checked_sub(1)?)?;
-        let end = match *range.name == *PROPER {
+        let end = match range.is_proper {
             true => range.end.max(start.saturating_add(IMAGE_BYTES)),
             false => range.end,
         };
@@ -130,11 +138,6 @@ impl Kernel {
             range.object = None;
         }
     }
-}
-
-/// The symbol behind the name of the kernel's own mapping, which tells where that was.
-pub(super) fn symbol_of<'a>(mapping: &CodeMapping<'a>) -> Option<&'a [u8]> {
-    mapping.path.strip_prefix(PROPER)
 }
 
 /// `/lib/modules/6.1/kernel/fs/ext4/ext4.ko.xz` is `[ext4]`.

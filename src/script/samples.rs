@@ -13,15 +13,13 @@ use super::Printed;
 use super::batch::{Batch, Line, Stack};
 use super::counters::Counters;
 use super::fields::Fields;
-use super::kernel::symbol_of;
 use super::places::Places;
 use super::stacks::Stacks;
 use super::symbols::KernelList;
 use super::tracepoint::Formats;
 use crate::machine::Machine;
 use crate::perf::{CONTEXT_MAX, CpuMode, Record, SampleRecord};
-use crate::perf_data::kernel_gone;
-use crate::perf_data::{About, Attribute, Entry, EventSource};
+use crate::perf_data::{About, Attribute, Entry, EventSource, KernelMapping, kernel_gone};
 use crate::trace::{Pid, Tid};
 use crate::unwind::{SampledProcess, Unwinder};
 
@@ -79,14 +77,12 @@ impl Samples<'_> {
                 }
             }
             Record::Mapping(mapping) if mapping.pid.0 < 0 => {
-                let is_listed = about.build_ids.contains_key(mapping.path);
                 let kernel = &mut self.places.kernel;
-                kernel.map(mapping, is_listed);
-                if let Some(symbol) = symbol_of(mapping).filter(|symbol| !symbol.is_empty())
+                kernel.map(mapping, about);
+                if let Some(recorded) = KernelMapping::of(mapping)
                     && !std::mem::replace(&mut kernel.is_checked, true)
                 {
-                    let reference = (symbol.to_vec(), mapping.file_offset);
-                    let why = kernel_gone(about, Some(&reference), self.kallsyms);
+                    let why = kernel_gone(about, Some(&recorded), self.kallsyms);
                     kernel.is_another = why.is_some();
                     self.nameless_kernel = why;
                 }

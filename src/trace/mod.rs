@@ -1,5 +1,6 @@
 //! The trace: everything that records ends in it, everything that shows starts from it.
 
+mod callers;
 pub mod events;
 mod ids;
 mod methods;
@@ -11,6 +12,7 @@ pub mod spool;
 mod stack;
 mod throttle;
 
+pub use callers::Callers;
 pub use events::{EventStream, EventStreams, RuntimeEvent};
 pub use ids::{Cpu, FrameId, FunctionId, ModuleId, Nanos, Pid, ProcessId, StackId, ThreadId, Tid};
 pub use methods::{Method, Methods};
@@ -159,6 +161,9 @@ pub struct CaptureInfo {
     pub collector_cpu_ms: f64,
     /// The collector's peak resident memory at the end of sampling, in KiB.
     pub collector_peak_kib: u64,
+    /// Which callers the samples have.
+    #[serde(default)]
+    pub callers: Callers,
 }
 
 impl CaptureInfo {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Cpu, FunctionKind, Nanos, Pauses};
+use super::{Callers, Cpu, FunctionKind, Nanos, Pauses};
 
 /// Counts of one kind of frame over all kept samples: a frame counts once per sample it is in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,18 +65,31 @@ pub struct StackQuality {
     /// missing and others wrong.
     #[serde(default)]
     pub guessed: u64,
+    /// Samples with an address whose callers were not all recorded, see [`Callers`].
+    #[serde(default)]
+    pub as_recorded: u64,
+    /// Samples without any address.
+    #[serde(default)]
+    pub empty: u64,
 }
 
 impl StackQuality {
-    /// Counts one sample.
-    pub fn count(&mut self, truncation: Option<Truncation>) {
+    /// Counts one sample that has an address.
+    pub fn count(&mut self, truncation: Option<Truncation>, callers: Callers) {
         *match truncation {
-            None => &mut self.rooted,
+            None if callers == Callers::All => &mut self.rooted,
+            None => &mut self.as_recorded,
             Some(Truncation::StackCopyEnded) => &mut self.stack_copy_ended,
             Some(Truncation::TooDeep) => &mut self.too_deep,
             Some(Truncation::LostTrack) => &mut self.lost_track,
             Some(Truncation::NoRegisters) => &mut self.no_registers,
         } += 1;
+    }
+
+    /// All kept samples.
+    #[must_use]
+    pub fn samples(&self) -> u64 {
+        self.rooted + self.truncated() + self.as_recorded + self.empty
     }
 
     /// Samples whose stack was cut.

@@ -10,7 +10,7 @@ use crate::output::label;
 use crate::output::sanitize::{cut, shell_word, terminal};
 use crate::output::summary::{MethodSummary, ModuleSummary, Summary};
 use crate::trace::{
-    CaptureInfo, FunctionKind, Losses, NameCount, Nanos, ProcessEvents, StackQuality,
+    Callers, CaptureInfo, FunctionKind, Losses, NameCount, Nanos, ProcessEvents, StackQuality,
 };
 
 /// Longest name in a table, in bytes.
@@ -56,14 +56,14 @@ pub fn summary(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
         short(&info.version)
     )?;
     if has_samples {
-        writeln!(out, "  stacks   {}", stacks(&summary.quality.stacks))?;
+        writeln!(
+            out,
+            "  stacks   {}",
+            stacks(&summary.quality.stacks, info.callers)
+        )?;
         writeln!(out, "  names    {}", names(summary))?;
     }
-    writeln!(
-        out,
-        "  lost     {}",
-        losses(&summary.quality.losses, info.start_ns)
-    )?;
+    writeln!(out, "  lost     {}", losses(&summary.quality.losses, info))?;
     if let Some(events) = events(&summary.quality.events) {
         writeln!(out, "  events   {events}")?;
     }
@@ -216,8 +216,31 @@ fn machine(info: &CaptureInfo) -> String {
     parts.join(", ")
 }
 
-fn stacks(stacks: &StackQuality) -> String {
-    let all = stacks.rooted + stacks.truncated();
+fn stacks(stacks: &StackQuality, callers: Callers) -> String {
+    let all = stacks.samples();
+    let recorded = match callers {
+        // A file from outside may say anything.
+        Callers::All | Callers::AsPrinted => {
+            "as in the text, which does not tell whether they are complete"
+        }
+        Callers::Kernel => "with callers in the kernel only",
+        Callers::None => "without callers, which were not recorded",
+    };
+    let parts = [
+        (stacks.as_recorded, recorded),
+        (stacks.empty, "without an address"),
+    ];
+    let parts = nonzero(&parts, "");
+    if stacks.rooted + stacks.truncated() > 0 || parts.is_none() {
+        return parts
+            .into_iter()
+            .fold(reach(stacks, all), |reach, part| format!("{reach}; {part}"));
+    }
+    parts.unwrap_or_default()
+}
+
+/// How many stacks reach the root of their thread, and why others do not.
+fn reach(stacks: &StackQuality, all: u64) -> String {
     let causes = [
         (stacks.stack_copy_ended, "deeper than the copied stack"),
         (stacks.too_deep, "over the frame limit"),
@@ -265,7 +288,7 @@ fn names(summary: &Summary) -> String {
     }
 }
 
-fn losses(losses: &Losses, start_ns: u64) -> String {
+fn losses(losses: &Losses, info: &CaptureInfo) -> String {
     const RECORDS: [&str; 2] = ["record", "records"];
     const SAMPLES: [&str; 2] = ["sample", "samples"];
     let counts = [
@@ -281,7 +304,7 @@ fn losses(losses: &Losses, start_ns: u64) -> String {
         format!("{number} {what}")
     });
     let pauses = losses.pauses.range().map(|(first, last)| {
-        let seconds = |time: Nanos| time.0.saturating_sub(start_ns) as f64 / 1e9;
+        let seconds = |time: Nanos| time.0.saturating_sub(info.start_ns) as f64 / 1e9;
         format!(
             "{:.2} s of all CPUs, throttled {} from +{:.1} s to +{:.1} s",
             losses.pauses.paused_ns() as f64 / 1e9,
@@ -292,6 +315,7 @@ fn losses(losses: &Losses, start_ns: u64) -> String {
     });
     let parts: Vec<String> = counts.chain(pauses).collect();
     match parts.is_empty() {
+        true if info.callers == Callers::AsPrinted => "the text does not tell".to_owned(),
         true => "nothing".to_owned(),
         false => parts.join(", "),
     }
@@ -315,6 +339,7 @@ fn events(processes: &[ProcessEvents]) -> Option<String> {
             sum(|process| process.events),
             count(processes.len() as u64, ".NET process", ".NET processes"),
             match missing.is_empty() {
+                true if sum(|process| process.events) == 0 => "none came".to_owned(),
                 true => "none lost".to_owned(),
                 false => missing.join(", "),
             }

@@ -59,7 +59,7 @@ impl Saved {
         let samples = saved.stacks.values().sum::<u64>();
         assert_eq!(samples, saved.summary.samples);
         let quality = saved.summary.quality.stacks;
-        assert_eq!(samples, quality.rooted + quality.truncated());
+        assert_eq!(samples, quality.samples());
         saved
     }
 

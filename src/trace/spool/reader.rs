@@ -254,12 +254,13 @@ impl Reader {
             Row::Sample(mut sample) => {
                 *end = sample.time.max(*end);
                 sample.stack = self.told_again.stack_of(sample.stack);
-                let cut = match sample.stack {
-                    StackId::EMPTY => None,
-                    stack => self.cuts[stack.index()],
-                };
                 samples.push(sample);
-                self.recording.quality.count(cut);
+                let callers = self.recording.header.info.callers;
+                let quality = &mut self.recording.quality;
+                match sample.stack {
+                    StackId::EMPTY => quality.empty += 1,
+                    stack => quality.count(self.cuts[stack.index()], callers),
+                }
             }
         }
         Ok(false)

@@ -155,7 +155,7 @@ fn check_prefix(recording: &Recording, asked: &[Asked]) -> Result<(), TestCaseEr
         prop_assert_eq!(frames(recording, &sample), expected(asked));
     }
     let quality = &recording.quality;
-    let counted = quality.rooted + quality.truncated();
+    let counted = quality.samples();
     prop_assert_eq!(counted, recording.samples.len() as u64);
     Ok(())
 }

@@ -77,11 +77,13 @@ impl Unwinder {
                 Some(Truncation::StackCopyEnded) => walk.beyond_the_copy(),
                 cut => cut,
             },
+            (None, Abi::None) if sample.callchain.is_empty() => Some(Truncation::LostTrack),
             // A kernel thread, or one that has no user memory any more.
-            (None, Abi::None) if sample.user_chain().next().is_none() => None,
+            (None, Abi::None) if !sample.has_user_side() => None,
             (None, Abi::None) => walk.along_the_chain(0, Truncation::LostTrack),
             (None, _) => walk.along_the_chain(0, Truncation::NoRegisters),
         };
+        walk.leaf_if_empty();
         Walked {
             cut,
             guessed: walk.guessed,
@@ -273,6 +275,17 @@ impl Walk<'_> {
         }
         roots.insert((id, stated), is_root);
         is_root
+    }
+
+    /// Without registers and callchain a sample is its own address.
+    fn leaf_if_empty(&mut self) {
+        let ip = self.sample.ip;
+        if !self.leaf_first.is_empty() || ip == 0 {
+            return;
+        }
+        let unmapped = CodeAddress::Unmapped(self.host.process, ip);
+        let place = self.place(ip).map(|place| place.code);
+        self.push(place.unwrap_or(unmapped), ip);
     }
 
     /// In an exec the old program's registers are still there when its memory and stack are gone: then there is

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::output::archive::{PERF_TEXT, RAW_EVENTS, SUMMARY};
 use crate::output::summary::Summary;
-use crate::perf_text;
+use crate::perf_text::{self, TextError};
 use crate::trace::{EventStream, EventStreams, Nanos, Pid, Tid};
 use crate::view::ViewError;
 use crate::view::archive::{MAX_SUMMARY_BYTES, folder_of, open, open_file, open_zip, read_summary};
@@ -53,12 +53,15 @@ pub(super) fn each_sample(
     };
     // The first line is a mark at time zero; the time of a machine that has just started is moved.
     let mut zero = None;
-    let read = perf_text::each(BufReader::new(text), |sample| {
+    let each = |sample: &perf_text::Sample| {
         let Some(header) = sample.header() else {
             return;
         };
-        let zero = *zero.get_or_insert(header.time);
-        let since = header.time.0.saturating_sub(zero.0);
+        let Some(time) = header.time else {
+            return;
+        };
+        let zero = *zero.get_or_insert(time);
+        let since = time.0.saturating_sub(zero.0);
         // What ends a sample is of no process.
         if let (Some(ns), 1..) = (header.period, header.pid.0) {
             take(CpuSample {
@@ -68,11 +71,17 @@ pub(super) fn each_sample(
                 ns,
             });
         }
-    });
-    read.map(|_strange| ()).map_err(|source| ViewError::Entry {
-        entry: PERF_TEXT,
-        source,
-    })
+    };
+    match perf_text::each(BufReader::new(text), each, |_| {}) {
+        Ok(_leftovers) => Ok(()),
+        Err(error) => Err(ViewError::Entry {
+            entry: PERF_TEXT,
+            source: match error {
+                TextError::Read(error) => error,
+                error => io::Error::other(error),
+            },
+        }),
+    }
 }
 
 /// Reads the streams of events of the trace at `path`; one that is damaged there to the damage.

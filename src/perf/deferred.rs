@@ -1,0 +1,91 @@
+//! Callchains in two parts (Linux 6.19, `--call-graph fp,defer`): the kernel's with the sample, the user's in a record of its own
+//! when the thread returns to user space.
+//!
+//! ```text
+//! sample     ... nr  PERF_CONTEXT_KERNEL ip ip ...  PERF_CONTEXT_USER_DEFERRED cookie ...
+//! deferred   cookie  nr  PERF_CONTEXT_USER ip ip ...  sample_id
+//! ```
+
+use perf_event_open_sys::bindings as sys;
+
+use super::layout::Layout;
+use super::record::{Record, U64s};
+use crate::bytes::Bytes;
+use crate::trace::Tid;
+
+/// `PERF_RECORD_CALLCHAIN_DEFERRED`.
+pub const CALLCHAIN_DEFERRED: u32 = 22;
+/// `PERF_CONTEXT_USER_DEFERRED`: a cookie follows, and nothing else.
+const USER_DEFERRED: u64 = -640_i64 as u64;
+const HEADER_BYTES: usize = 8;
+const ENTRY_BYTES: usize = 8;
+
+/// What joins both parts: the thread and the kernel's number for its stay in the kernel.
+pub type DeferredKey = (Tid, u64);
+
+/// The user part of callchains.
+#[derive(Clone, Copy, Debug)]
+pub struct DeferredChain<'a> {
+    /// Whose it is.
+    pub key: DeferredKey,
+    /// Addresses, leaf first, perhaps behind a context marker.
+    pub addresses: U64s<'a>,
+}
+
+impl Layout {
+    /// The user part of callchains, if a record is one.
+    #[must_use]
+    pub fn deferred_chain<'a>(&self, record: &'a [u8]) -> Option<DeferredChain<'a>> {
+        let mut fields = Bytes(record);
+        if fields.u32()? != CALLCHAIN_DEFERRED {
+            return None;
+        }
+        fields.take(HEADER_BYTES - 4)?;
+        let (cookie, entries) = (fields.u64()?, fields.u64()?);
+        let bytes = usize::try_from(entries).ok()?.checked_mul(ENTRY_BYTES)?;
+        Some(DeferredChain {
+            key: (self.tid_of_trailer(record)?, cookie),
+            addresses: U64s(fields.take(bytes)?),
+        })
+    }
+
+    /// What the sample in a record waits for, if its user part comes later.
+    #[must_use]
+    pub fn waits_for(&self, record: &[u8]) -> Option<DeferredKey> {
+        let Ok(Record::Sample(sample)) = self.parse(record) else {
+            return None;
+        };
+        let (entries, _) = sample.callchain.0.as_chunks::<ENTRY_BYTES>();
+        match entries {
+            [.., marker, cookie] if u64::from_le_bytes(*marker) == USER_DEFERRED => {
+                Some((sample.tid, u64::from_le_bytes(*cookie)))
+            }
+            _ => None,
+        }
+    }
+
+    /// The record of a sample that waited, with the user part in place of the cookie. `None` for the part: it never came.
+    #[must_use]
+    pub fn join(&self, record: &[u8], user: Option<&DeferredChain<'_>>) -> Option<Vec<u8>> {
+        let Ok(Record::Sample(sample)) = self.parse(record) else {
+            return None;
+        };
+        let chain = sample.callchain.0;
+        // The chain is a part of the record.
+        let start = (chain.as_ptr() as usize).checked_sub(record.as_ptr() as usize)?;
+        let kernel = chain.get(..chain.len().checked_sub(2 * ENTRY_BYTES)?)?;
+        let user = user.map_or(&[][..], |user| user.addresses.0);
+        let marker = sys::PERF_CONTEXT_USER.to_le_bytes();
+        let user = user.strip_prefix(&marker).unwrap_or(user);
+        let entries = (kernel.len() + marker.len() + user.len()) / ENTRY_BYTES;
+        let parts = [
+            record.get(..start.checked_sub(ENTRY_BYTES)?)?,
+            &(entries as u64).to_le_bytes(),
+            kernel,
+            &marker,
+            user,
+            record.get(start + chain.len()..)?,
+        ];
+        Some(parts.concat())
+    }
+}

@@ -1,0 +1,243 @@
+//! Events that count the same thing: a hybrid processor has one for each kind of its CPUs.
+
+use rustc_hash::FxHashMap;
+
+use super::About;
+use super::attribute::{Attribute, Excluded};
+use crate::perf::Format;
+
+/// How names of performance monitoring units begin that count for CPUs, not for other devices.
+const CPU_UNITS: [&str; 5] = ["cpu_", "armv", "arm_cortex", "apple_", "riscv_"];
+/// Kinds of CPUs that a processor has.
+const MAX_UNITS: usize = 16;
+
+/// One event, or several that count the same thing on different CPUs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventGroup {
+    /// The name without the unit, if there are several; distinct among the groups of a recording.
+    pub name: String,
+    /// Positions in [`About::events`], ascending; never empty.
+    pub members: Vec<usize>,
+}
+
+impl EventGroup {
+    /// The groups of a recording, in the order of their first event.
+    #[must_use]
+    pub fn all(about: &About) -> Vec<Self> {
+        let mut groups: Vec<Self> = Vec::new();
+        let mut known: FxHashMap<Identity, (usize, Vec<Unit>)> = FxHashMap::default();
+        for (at, event) in about.events.iter().enumerate() {
+            if let Some((identity, unit)) = Identity::of(about, event) {
+                let (group, units) = known.entry(identity).or_insert((groups.len(), Vec::new()));
+                let is_new = units.len() < MAX_UNITS && !units.contains(&unit);
+                if is_new {
+                    units.push(unit);
+                }
+                if is_new && *group < groups.len() {
+                    groups[*group].members.push(at);
+                    continue;
+                }
+            }
+            groups.push(Self {
+                name: event.name.clone(),
+                members: vec![at],
+            });
+        }
+        for group in groups.iter_mut().filter(|group| group.members.len() > 1) {
+            group.name = without_unit(&group.name).1;
+        }
+        make_distinct(&mut groups);
+        groups
+    }
+
+    /// The group of a name: that of a group or of one of its events; else without modifiers.
+    #[must_use]
+    pub fn find(about: &About, name: &str) -> Option<Self> {
+        let groups = Self::all(about);
+        let by_name = groups.iter().find(|group| group.name == name);
+        let one = || {
+            let at = about.events.iter().position(|event| event.name == name)?;
+            Some(Self {
+                name: name.into(),
+                members: vec![at],
+            })
+        };
+        let by_base = || {
+            let is_base = |group: &&Self| group.name.split(':').next() == Some(name);
+            groups.iter().find(is_base).cloned()
+        };
+        by_name.cloned().or_else(one).or_else(by_base)
+    }
+}
+
+/// Events of one name get a number, so that each can be chosen.
+fn make_distinct(groups: &mut [EventGroup]) {
+    let mut taken: FxHashMap<String, u32> = FxHashMap::default();
+    for group in groups {
+        let number = taken.entry(group.name.clone()).or_default();
+        *number += 1;
+        if *number > 1 {
+            group.name = format!("{}#{number}", group.name);
+        }
+    }
+}
+
+/// What an event counts, whichever CPUs it is for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Identity {
+    event: Counted,
+    excluded: Excluded,
+    by_frequency: bool,
+    period: u64,
+    format: Format,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Counted {
+    /// An event of the kernel's own: type and number.
+    Generic(u32, u32),
+    /// An event of a unit, by its name.
+    Named(String),
+}
+
+/// Which CPUs an event is for: type or name of their performance monitoring unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Unit {
+    Type(u32),
+    Name(String),
+}
+
+impl Identity {
+    /// `None`: the event does not tell that it is for some CPUs only.
+    fn of(about: &About, event: &Attribute) -> Option<(Self, Unit)> {
+        let (counted, unit) = match event.hybrid_unit() {
+            Some(unit) => {
+                let number = event.config as u32;
+                (Counted::Generic(event.kind, number), Unit::Type(unit))
+            }
+            None => {
+                let (unit, name) = without_unit(&event.name);
+                let is_listed =
+                    |unit: &&str| about.hybrid_units.iter().any(|listed| listed == unit);
+                let is_of_cpus = |unit: &&str| {
+                    is_listed(unit) || CPU_UNITS.iter().any(|begin| unit.starts_with(begin))
+                };
+                let unit = unit.filter(is_of_cpus)?;
+                (Counted::Named(name), Unit::Name(unit.to_owned()))
+            }
+        };
+        let identity = Self {
+            event: counted,
+            excluded: event.excluded,
+            by_frequency: event.by_frequency,
+            period: event.period,
+            format: event.format,
+        };
+        Some((identity, unit))
+    }
+}
+
+/// `cpu_core/cycles/u` is `cpu_core` and `cycles:u`. No unit if there is no event in it.
+fn without_unit(name: &str) -> (Option<&str>, String) {
+    let parts = name.split_once('/').and_then(|(unit, rest)| {
+        let (event, modifiers) = rest.rsplit_once('/')?;
+        (!unit.is_empty() && !event.is_empty()).then_some((unit, event, modifiers))
+    });
+    match parts {
+        Some((unit, event, "")) => (Some(unit), event.to_owned()),
+        Some((unit, event, modifiers)) => {
+            let modifiers = modifiers.trim_start_matches(':');
+            (Some(unit), format!("{event}:{modifiers}"))
+        }
+        None => (None, name.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use perf_event_open_sys::bindings as sys;
+
+    use super::*;
+
+    fn event(name: &str, kind: u32, config: u64) -> Attribute {
+        Attribute {
+            name: name.into(),
+            kind,
+            config,
+            ..Attribute::default()
+        }
+    }
+
+    fn groups(events: Vec<Attribute>) -> Vec<(String, Vec<usize>)> {
+        let about = About {
+            events,
+            hybrid_units: vec!["big".into(), "little".into()],
+            ..About::default()
+        };
+        let groups = EventGroup::all(&about).into_iter();
+        groups.map(|group| (group.name, group.members)).collect()
+    }
+
+    #[test]
+    fn events_of_hybrid_processors_are_one() {
+        let hardware = sys::PERF_TYPE_HARDWARE;
+        let all = groups(vec![
+            event("cpu_core/cycles:ppp/", hardware, 4 << 32),
+            event("cpu_atom/cycles:ppp/", hardware, 7 << 32),
+            event("cpu_core/instructions/", hardware, 4 << 32 | 1),
+            event("dummy:HG", sys::PERF_TYPE_SOFTWARE, 9),
+        ]);
+        assert_eq!(all[0], ("cycles:ppp".into(), vec![0, 1]));
+        assert_eq!(all[1], ("cpu_core/instructions/".into(), vec![2]));
+        assert_eq!(all.len(), 3);
+        // The kernel does not tell which unit a raw event is of.
+        let raw = [("cpu_core/mem-loads/u", 4), ("cpu_atom/mem-loads/u", 10)];
+        let raw = raw.map(|(name, kind)| event(name, kind, 0x5cd));
+        assert_eq!(groups(raw.to_vec()), [("mem-loads:u".into(), vec![0, 1])]);
+        let listed = [("big/x/", 8), ("little/x/", 9)].map(|(name, kind)| event(name, kind, 1));
+        assert_eq!(groups(listed.to_vec()).len(), 1);
+    }
+
+    #[test]
+    fn events_that_only_look_alike_are_not() {
+        let hardware = sys::PERF_TYPE_HARDWARE;
+        let user = |name: &str, config| {
+            let mut event = event(name, hardware, config);
+            event.excluded.kernel = true;
+            event
+        };
+        let pairs = [
+            // The same event twice counts twice.
+            [event("cycles", hardware, 0), event("cycles", hardware, 0)],
+            [event("ibs_op//", 9, 0), event("ibs_fetch//", 10, 0)],
+            [event("uncore_a/x/", 11, 1), event("uncore_b/x/", 12, 1)],
+            [
+                event("cpu_core/cycles/", hardware, 4 << 32),
+                user("cpu_atom/cycles/u", 7 << 32),
+            ],
+        ];
+        for pair in pairs {
+            assert_eq!(groups(pair.to_vec()).len(), 2, "{pair:?}");
+        }
+    }
+
+    #[test]
+    fn each_group_can_be_chosen() {
+        let about = About {
+            events: vec![
+                event("cycles:u", 0, 0),
+                event("cycles:u", 0, 0),
+                event("cpu_core/cycles/", 0, 4 << 32),
+                event("cpu_atom/cycles/", 0, 7 << 32),
+            ],
+            ..About::default()
+        };
+        let members = |name: &str| EventGroup::find(&about, name).map(|group| group.members);
+        assert_eq!(members("cycles:u"), Some(vec![0]));
+        assert_eq!(members("cycles:u#2"), Some(vec![1]));
+        assert_eq!(members("cycles"), Some(vec![2, 3]));
+        assert_eq!(members("cpu_atom/cycles/"), Some(vec![3]));
+        assert_eq!(members("instructions"), None);
+    }
+}
