@@ -14,7 +14,7 @@ use crate::perf::{Record, SampleRecord};
 use crate::perf_data::{
     About, Attribute, EventGroup, EventSource, KernelMapping, Reader, kernel_gone,
 };
-use crate::trace::{Callers, CaptureInfo, Cpu, Header, Nanos, Notice, Recording};
+use crate::trace::{Callers, CaptureInfo, Cpu, Header, Nanos, Notice, Pid, Recording, Tid};
 
 /// Records between two looks at what there is to tell.
 const PACE: u64 = 4096;
@@ -112,6 +112,7 @@ fn spool_out<R: Read>(
         of_others: BTreeMap::new(),
         counts_losses: event.counts_losses(),
         lost: 0,
+        has_nobody: false,
         kernel: None,
     };
     if let Some(error) = import.engine.spool_error() {
@@ -155,6 +156,8 @@ struct Import<'a> {
     /// Whether the kernel counted what it dropped (`PERF_FORMAT_LOST`), and how much that was.
     counts_losses: bool,
     lost: u64,
+    /// Whether there are samples of threads that were gone.
+    has_nobody: bool,
     /// The kernel's own mapping.
     kernel: Option<KernelMapping>,
 }
@@ -181,7 +184,11 @@ impl Import<'_> {
                     0 => self.nominal_period,
                     period => period,
                 };
-                let sample = SampleRecord { period, ..*sample };
+                let mut sample = SampleRecord { period, ..*sample };
+                if sample.pid.0 < 0 {
+                    self.name_nobody(time);
+                    (sample.pid, sample.tid) = (Pid::NOBODY, Tid(Pid::NOBODY.0));
+                }
                 self.engine.record(time, &Record::Sample(sample));
             }
             Record::Mapping(mapping) if mapping.pid.0 < 0 => {
@@ -190,6 +197,19 @@ impl Import<'_> {
                 }
             }
             record => self.engine.record(time, record),
+        }
+    }
+
+    /// Samples of threads that were gone already have a process of their own, with the name that perf prints.
+    fn name_nobody(&mut self, time: Nanos) {
+        if !std::mem::replace(&mut self.has_nobody, true) {
+            let name = Record::Comm {
+                pid: Pid::NOBODY,
+                tid: Tid(Pid::NOBODY.0),
+                exec: false,
+                name: b":-1",
+            };
+            self.engine.record(time, &name);
         }
     }
 

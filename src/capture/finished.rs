@@ -86,7 +86,8 @@ impl Capture {
                 "",
             ));
         }
-        notices.extend(notable_losses(&recording.losses, &info));
+        let is_imported = end == End::Recorded;
+        notices.extend(notable_losses(&recording.losses, &info, is_imported));
         Self {
             recording,
             machine,

@@ -3,8 +3,22 @@
 use super::target::Target;
 use crate::trace::{CaptureInfo, Losses, Nanos, Notice};
 
-/// The warnings that are due where much was lost or left out.
-pub(super) fn notable_losses(losses: &Losses, info: &CaptureInfo) -> Vec<Notice> {
+/// The warnings that are due where much was lost or left out; `is_imported`: perf has recorded it, whose options the remedies name.
+pub(super) fn notable_losses(
+    losses: &Losses,
+    info: &CaptureInfo,
+    is_imported: bool,
+) -> Vec<Notice> {
+    let [full_rings, throttled] = match is_imported {
+        true => [
+            "record with a lower `perf record -F` or a larger `-m`",
+            "record with a lower `perf record -F`, or raise kernel.perf_event_max_sample_rate",
+        ],
+        false => [
+            "use a lower -freq or a larger -buffersize",
+            "use a lower -freq, or raise kernel.perf_event_max_sample_rate",
+        ],
+    };
     let mut notices = Vec::new();
     let range = |range: Option<(Nanos, Nanos)>| {
         let seconds = |time: Nanos| time.0.saturating_sub(info.start_ns) as f64 / 1e9;
@@ -33,7 +47,7 @@ pub(super) fn notable_losses(losses: &Losses, info: &CaptureInfo) -> Vec<Notice>
                 losses.lost() + losses.samples_seen,
                 range(losses.range())
             ),
-            "use a lower -freq or a larger -buffersize",
+            full_rings,
         ));
     }
     if losses.pauses.times() > 0 {
@@ -44,7 +58,7 @@ pub(super) fn notable_losses(losses: &Losses, info: &CaptureInfo) -> Vec<Notice>
                 range(losses.pauses.range()),
                 losses.pauses.paused_ns() as f64 / 1e9
             ),
-            "use a lower -freq, or raise kernel.perf_event_max_sample_rate",
+            throttled,
         ));
     }
     notices

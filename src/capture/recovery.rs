@@ -19,7 +19,7 @@ pub fn recover(spool: impl Read) -> Result<Capture, SpoolError> {
     let machine = Machine::recover(&recording, same_boot);
     let mut notices = vec![ending(&recording)];
     notices.extend(header.notices.iter().cloned());
-    notices.extend(notable_losses(&recording.losses, &header.info));
+    notices.extend(notable_losses(&recording.losses, &header.info, false));
     notices.extend(missing_files(&recording, &machine));
     Ok(Capture {
         info: CaptureInfo {

@@ -57,7 +57,7 @@ pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
         return Err(ConvertError::Itself(path));
     }
     let opened = match perf_data::source(&source.recording)? {
-        Source::Recording(opened) => opened,
+        Source::Recording(opened) => *opened,
         Source::Text(text) => return convert_text::run(options, &output, text, &signals),
     };
     match import(opened, options, &output, options.event.clone(), &signals) {

@@ -100,7 +100,8 @@ pub(super) fn read<R: Read + Seek>(
         }
     };
     about.name_events();
-    input.seek(SeekFrom::Start(data.offset))?;
+    let records = input.seek(SeekFrom::Start(data.offset));
+    records.map_err(|_| PerfDataError::Header("the place of its records"))?;
     Ok(Beginning {
         about,
         bytes: (data.size > 0).then_some(data.size),
@@ -176,8 +177,8 @@ fn read_sections<R: Read + Seek>(
 /// What is there of a range, up to the limit.
 fn read_place(input: &mut (impl Read + Seek), place: Place) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    if i64::try_from(place.offset).is_ok() {
-        input.seek(SeekFrom::Start(place.offset))?;
+    // No file reaches as far as some offsets.
+    if input.seek(SeekFrom::Start(place.offset)).is_ok() {
         let size = place.size.min(MAX_SECTION_BYTES);
         input.take(size).read_to_end(&mut bytes)?;
     }

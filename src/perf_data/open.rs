@@ -107,7 +107,7 @@ pub enum OpenError {
 /// What a path leads to.
 pub enum Source {
     /// A recording of perf.
-    Recording(Opened),
+    Recording(Box<Opened>),
     /// What `perf script` has printed of one: a file, from its beginning.
     Text(File),
 }
@@ -118,7 +118,7 @@ pub enum Source {
 /// See [`OpenError`].
 pub fn open(path: &Path) -> Result<Opened, OpenError> {
     match source(path)? {
-        Source::Recording(opened) => Ok(opened),
+        Source::Recording(opened) => Ok(*opened),
         Source::Text(_) => Err(OpenError::Recording {
             path: path.display().to_string(),
             error: PerfDataError::Text,
@@ -147,7 +147,8 @@ pub fn source(path: &Path) -> Result<Source, OpenError> {
     let metadata = file.metadata().map_err(file_error)?;
     let mut beside = Beside::of(path, &metadata);
     if metadata.is_dir() {
-        return open_folder(path, beside).map(Source::Recording);
+        let opened = open_folder(path, beside)?;
+        return Ok(Source::Recording(Box::new(opened)));
     }
     // A FIFO can be read only once, from its beginning.
     if file.rewind().is_err() {
@@ -177,7 +178,10 @@ pub fn source(path: &Path) -> Result<Source, OpenError> {
     let reader = Reader::file(input).map_err(recording_error)?;
     match reader.about.is_in_folder {
         true => Err(recording_error(PerfDataError::OneOfMany)),
-        false => Ok(Source::Recording(Opened::new(reader.boxed(), beside))),
+        false => {
+            let opened = Opened::new(reader.boxed(), beside);
+            Ok(Source::Recording(Box::new(opened)))
+        }
     }
 }
 
@@ -212,7 +216,7 @@ fn piped(mut input: impl Read + 'static, beside: Beside, path: &Path) -> Result<
         path: shown(),
         error,
     })?;
-    Ok(Source::Recording(Opened::new(reader, beside)))
+    Ok(Source::Recording(Box::new(Opened::new(reader, beside))))
 }
 
 /// Opens a folder that `perf record --threads` has made, or `--kcore`, which puts a copy of the kernel into it.

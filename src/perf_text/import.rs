@@ -25,8 +25,6 @@ const MAX_ROWS: usize = 1 << 22;
 const MAX_EVENTS: usize = 4096;
 /// Characters of what a comment tells of the machine.
 const MAX_INFO_CHARS: usize = 4096;
-/// Stands for the process of samples that have none any more: the kernel has no such id (`PID_MAX_LIMIT`).
-const NOBODY: Pid = Pid(1 << 22);
 /// Nodes of stacks that are taken.
 const MAX_NODES: usize = 1 << 26;
 /// The events of a text with their samples, in the order they are met.
@@ -192,7 +190,7 @@ impl Import {
         let is_main = header.pid.0 == header.tid.0;
         let (pid, tid) = match header.pid.0 {
             0.. => (header.pid, Tid(header.tid.0.max(0))),
-            _ => (NOBODY, Tid(NOBODY.0)),
+            _ => (Pid::NOBODY, Tid(Pid::NOBODY.0)),
         };
         let process = self.process(pid, is_main, header.comm);
         let threads = &mut self.trace.threads;
@@ -268,7 +266,7 @@ impl Import {
         };
         if let Some(OddLine { number, text }) = &left.first_odd_frame {
             say(format!(
-                "{} lines among the frames of samples are no frames and were left out; the first is line {number}: {text}",
+                "lines among the frames of samples that are no frames were left out: {}, the first is line {number}: {text}",
                 left.odd_frames
             ));
         }
@@ -277,7 +275,7 @@ impl Import {
         }
         if left.messages > 0 {
             say(format!(
-                "{} lines of the text are messages of perf or records that are no samples",
+                "lines of the text that are messages of perf, or records that are no samples: {}",
                 left.messages
             ));
         }

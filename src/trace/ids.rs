@@ -34,6 +34,12 @@ newtype!(
     Nanos(u64)
 );
 
+impl Pid {
+    /// Stands for the process of imported samples whose process the kernel did not know any more (-1): no process has this id
+    /// (`PID_MAX_LIMIT`).
+    pub const NOBODY: Self = Self(1 << 22);
+}
+
 /// Declares a handle into one column of the trace; `index` gives the position.
 macro_rules! handle {
     ($(#[$doc:meta])* $name:ident) => {

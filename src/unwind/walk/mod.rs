@@ -120,7 +120,9 @@ fn kernel_side(sample: &SampleRecord<'_>, leaf_first: &mut Vec<CodeAddress>) {
         None if sample.mode == CpuMode::Kernel => leaf_first.push(CodeAddress::Kernel(sample.ip)),
         None => {}
     }
-    leaf_first.extend(chain.map(|caller| CodeAddress::Kernel(caller.wrapping_sub(1))));
+    // A null return address leads to nothing.
+    let callers = chain.filter(|&caller| caller != 0);
+    leaf_first.extend(callers.map(|caller| CodeAddress::Kernel(caller - 1)));
 }
 
 /// The user addresses that the kernel found along the frame pointers: first the instruction pointer, then callers, each

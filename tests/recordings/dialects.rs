@@ -1,0 +1,325 @@
+//! What `perf script` prints, in the dialects of its versions and of those who changed the text, against inferno on the same text.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use inferno::collapse::Collapse;
+use inferno::collapse::perf::{Folder, Options};
+
+use crate::LIMIT;
+use crate::support::recording::{cannot_record, native_words, record};
+use crate::support::{Saved, run_perfcollect};
+
+/// Stacks from the root, the process first, and what they count.
+type Stacks = BTreeMap<Vec<String>, u64>;
+
+/// The fields of a dialect, options besides, whether the recording has callers, and what is made of the text then.
+type Dialect = (
+    &'static str,
+    &'static str,
+    &'static [&'static str],
+    bool,
+    fn(&str) -> String,
+);
+
+const DIALECTS: [Dialect; 15] = [
+    (
+        "perf 3.10",
+        "comm,tid,time,event,ip,sym,dso",
+        &[],
+        true,
+        same,
+    ),
+    (
+        "perf 4.1",
+        "comm,tid,time,period,event,ip,sym,dso",
+        &[],
+        true,
+        same,
+    ),
+    (
+        "perf 4.8, offsets",
+        "comm,tid,time,period,event,ip,sym,symoff,dso",
+        &[],
+        true,
+        same,
+    ),
+    (
+        "the original perfcollect",
+        "comm,pid,tid,cpu,time,period,event,ip,sym,dso,trace",
+        &[],
+        true,
+        same,
+    ),
+    (
+        "FlameGraph's advice",
+        "comm,pid,tid,cpu,time,event,ip,sym,dso,trace",
+        &[],
+        true,
+        same,
+    ),
+    (
+        "nanoseconds",
+        "comm,pid,tid,cpu,time,event,ip,sym,dso",
+        &["--ns"],
+        true,
+        same,
+    ),
+    (
+        "header",
+        "comm,pid,tid,cpu,time,event,ip,sym,dso",
+        &["--header"],
+        true,
+        same,
+    ),
+    ("no time", "comm,tid,event,ip,sym,dso", &[], true, same),
+    (
+        "no time, CPU",
+        "comm,pid,tid,cpu,event,ip,sym,dso",
+        &[],
+        true,
+        same,
+    ),
+    (
+        "one line a sample",
+        "comm,tid,time,period,event,ip,sym,dso",
+        &[],
+        false,
+        same,
+    ),
+    (
+        "one line a sample, ids",
+        "comm,pid,tid,cpu,time,period,event,ip,sym,dso",
+        &[],
+        false,
+        same,
+    ),
+    (
+        "spaces",
+        "comm,tid,time,event,ip,sym,dso",
+        &[],
+        true,
+        spaces,
+    ),
+    (
+        "not indented",
+        "comm,tid,event,ip,sym,dso",
+        &[],
+        true,
+        not_indented,
+    ),
+    (
+        "ends of lines of Windows",
+        "comm,pid,tid,time,period,event,ip,sym,dso",
+        &[],
+        true,
+        windows,
+    ),
+    (
+        "process without a name",
+        "comm,pid,tid,time,period,event,ip,sym,dso",
+        &[],
+        true,
+        without_name,
+    ),
+];
+
+fn same(text: &str) -> String {
+    text.to_owned()
+}
+
+fn spaces(text: &str) -> String {
+    text.replace("\n\t", "\n        ")
+}
+
+fn not_indented(text: &str) -> String {
+    let lines = text.lines().map(|line| match line.strip_prefix('\t') {
+        Some(frame) => frame.trim_start(),
+        None => line,
+    });
+    lines.collect::<Vec<_>>().join("\n") + "\n"
+}
+
+fn windows(text: &str) -> String {
+    text.replace('\n', "\r\n")
+}
+
+/// As perf names a process of which it has seen no name.
+fn without_name(text: &str) -> String {
+    renamed(text, |ids| {
+        let tid = ids.split('/').next_back().unwrap();
+        format!(":{tid} {ids}")
+    })
+}
+
+/// The same with other names and ids in the first lines of samples.
+fn renamed(text: &str, to: impl Fn(&str) -> String) -> String {
+    let lines = text.lines().map(|line| {
+        let mut words = line.split_whitespace();
+        let (Some(name), Some(ids)) = (words.next(), words.next()) else {
+            return line.to_owned();
+        };
+        match line.starts_with('\t') || name.starts_with('#') {
+            true => line.to_owned(),
+            false => {
+                let rest = line.trim_start()[name.len()..].trim_start();
+                format!("{} {}", to(ids), &rest[ids.len()..])
+            }
+        }
+    });
+    lines.collect::<Vec<_>>().join("\n") + "\n"
+}
+
+#[test]
+fn texts_of_many_dialects_give_the_stacks_of_inferno() {
+    if let Some(why) = cannot_record() {
+        skip!("{why}");
+    }
+    let command = need!(native_words("native-fp"));
+    let folder = tempfile::tempdir().unwrap();
+    let recordings = [
+        ("plain.data", &["-F", "999"][..]),
+        ("callers.data", &["-F", "999", "-g"]),
+    ];
+    for (name, options) in recordings {
+        record(&folder.path().join(name), options, &command);
+    }
+    for (name, fields, options, has_callers, change) in DIALECTS {
+        let recording = folder.path().join(recordings[usize::from(has_callers)].0);
+        let mut perf = Command::new("perf");
+        perf.args(["script", "--no-inline", "--fields", fields, "-i"])
+            .arg(recording)
+            .args(options);
+        let text = String::from_utf8(perf.output().unwrap().stdout).unwrap();
+        // perf ends stacks with an address that is none where the text has no more.
+        let text = change(&text);
+        let theirs = inferno(&text);
+        let ours = converted(folder.path(), &text);
+        let total = theirs.values().sum::<u64>();
+        println!("{name}: {} stacks, {total}", theirs.len());
+        assert!(theirs.len() > 5, "{name}: {text}");
+        assert_eq!(ours.values().sum::<u64>(), total, "{name}");
+        for (stack, count) in &theirs {
+            assert_eq!(ours.get(stack), Some(count), "{name}: {stack:?}");
+        }
+        assert_eq!(ours.len(), theirs.len(), "{name}");
+    }
+}
+
+/// perf names the process by what it was before the exec in the samples before it.
+#[test]
+fn samples_before_an_exec_keep_their_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "perf-exec  7/7  5.000001:  10 cycles: \n\tffffffff81000001 exec ([kernel.kallsyms])\n\n\
+                worker  7/8  5.000002:  10 cycles: \n\t401000 work (/bin/x)\n\n\
+                x  7/7  5.000003:  10 cycles: \n\t401000 main (/bin/x)\n\n";
+    converted(folder.path(), text);
+    fs::write(folder.path().join("text.txt"), text).unwrap();
+    let words = ["convert", "text.txt", "-o", "trace", "-quiet", "-force"];
+    run_perfcollect(words, folder.path(), LIMIT).expect_success();
+    let saved = Saved::open(folder, "trace");
+    let mut names: Vec<_> = saved.stacks.keys().map(|stack| stack[0].as_str()).collect();
+    names.dedup();
+    assert_eq!(names, ["perf-exec (7)", "x (7)"]);
+    assert_eq!(saved.samples_under(&["work"]), 1);
+}
+
+/// Of a thread that was gone already the kernel has no ids, and stackcollapse-perf.pl and inferno no reading.
+#[test]
+fn samples_of_threads_that_were_gone_are_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "             :-1    -1 [001]  5.000001:  10 cycles: \n\tffffffff81000001 do_exit ([kernel.kallsyms])\n\n\
+                x  7 [001]  5.000003:  10 cycles: \n\t401000 main (/bin/x)\n\n\
+                :-1 -1/-1 [-01]  5.000004:  10 cycles: \n\tffffffff81000001 do_exit ([kernel.kallsyms])\n\n";
+    fs::write(folder.path().join("text.txt"), text).unwrap();
+    let words = ["convert", "text.txt", "-o", "trace", "-quiet"];
+    run_perfcollect(words, folder.path(), LIMIT).expect_success();
+    let saved = Saved::open(folder, "trace");
+    assert_eq!(saved.summary.samples, 3);
+    assert_eq!(saved.samples_under(&["do_exit"]), 2);
+    let processes = saved.summary.processes.iter();
+    let names: Vec<_> = processes
+        .map(|process| (&*process.name, process.samples))
+        .collect();
+    assert_eq!(names, [(":-1", 2), ("x", 1)]);
+}
+
+/// Through a pipe, and with lines of perf's among the samples.
+#[test]
+fn text_may_come_through_a_pipe() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "Warning:\nProcessed 3 events and lost 1 chunks!\n\n\
+                java 7/7 5.000001: PERF_RECORD_COMM: java:7/7\n\
+                java 7/7 5.000002:  10 cpu-clock: \n\t1 LA;::outer->LB;::inner (/tmp/perf-7.map)\n\n";
+    fs::write(folder.path().join("text"), text).unwrap();
+    let mut shell = Command::new("sh");
+    let script = format!(
+        "cat text | {} convert - -o trace",
+        env!("CARGO_BIN_EXE_perfcollect")
+    );
+    shell.args(["-c", &script]).current_dir(&folder);
+    let done = crate::support::run(&mut shell, LIMIT).expect_success();
+    assert!(done.stdout.contains("messages of perf"), "{}", done.stdout);
+    let saved = Saved::open(folder, "trace");
+    let stacks: Vec<_> = saved.stacks.keys().map(|stack| stack.join(";")).collect();
+    assert_eq!(stacks, ["java (7);LA:::outer_[j];LB:::inner_[i]"]);
+}
+
+/// What inferno makes of a text; samples of idle CPUs are none of a process.
+fn inferno(text: &str) -> Stacks {
+    let mut folder = Folder::from(Options::default());
+    let mut folded = Vec::new();
+    folder.collapse(text.as_bytes(), &mut folded).unwrap();
+    let folded = String::from_utf8(folded).unwrap();
+    let mut stacks = Stacks::new();
+    for line in folded.lines().filter(|line| !line.starts_with("swapper;")) {
+        let (stack, count) = line.rsplit_once(' ').unwrap();
+        let stack = stack.split(';').map(str::to_owned).collect();
+        *stacks.entry(stack).or_default() += count.parse::<u64>().unwrap();
+    }
+    stacks
+}
+
+/// The same of a conversion: as inferno, it counts periods where the text has them.
+fn converted(folder: &Path, text: &str) -> Stacks {
+    let other = tempfile::tempdir_in(folder).unwrap();
+    fs::write(other.path().join("text.txt"), text).unwrap();
+    let words = ["convert", "text.txt", "-quiet"];
+    run_perfcollect(words, other.path(), LIMIT).expect_success();
+    let saved = Saved::open(other, "text");
+    let summary = &saved.summary;
+    let weight = (summary.cpu_ms * 1e6 / summary.samples as f64).round() as u64;
+    // Without periods each sample counts as one.
+    let has_periods = weight != 1_000_000;
+    let mut stacks = Stacks::new();
+    for (stack, samples) in &saved.stacks {
+        let names = stack.iter().enumerate().map(|(at, name)| match at {
+            0 => name.split(" (").next().unwrap().replace(' ', "_"),
+            _ => as_inferno(name),
+        });
+        let count = if has_periods {
+            samples * weight
+        } else {
+            *samples
+        };
+        *stacks.entry(names.collect()).or_default() += count;
+    }
+    stacks
+}
+
+/// A function as inferno calls it: without marks, and by its module alone where it has no name.
+fn as_inferno(name: &str) -> String {
+    let name = ["_[k]", "_[j]", "_[i]"]
+        .iter()
+        .find_map(|mark| name.strip_suffix(mark))
+        .unwrap_or(name);
+    match name.rsplit_once("+0x") {
+        Some(("unmapped", _)) => "[unknown]".to_owned(),
+        Some(("vdso", _)) => "[[vdso]]".to_owned(),
+        Some(("vmlinux", _)) => "[[kernel.kallsyms]]".to_owned(),
+        Some((module, _)) => format!("[{module}]"),
+        None => name.split('(').next().unwrap().to_owned(),
+    }
+}
