@@ -357,7 +357,12 @@ fn mapping<'a>(mut fields: Fields<'a>, misc: u32) -> Result<CodeMapping<'a>, Par
             let size = usize::from(identity[0]).min(20);
             mapping.build_id = &identity[4..4 + size];
         }
-        fields.u64("protection and flags")?;
+        let before = fields.bytes;
+        let protection = fields.u64("protection and flags")?;
+        // Linux 3.12 to 3.15, and Red Hat's 3.10, have neither: this is the path.
+        if matches!(protection as u8, b'/' | b'[') {
+            fields.bytes = before;
+        }
     }
     mapping.path = fields.bytes.c_string();
     Ok(mapping)
