@@ -1,5 +1,6 @@
 //! What the machine looks like at the time of a record: processes, threads, what they have mapped as code.
 
+use std::io;
 use std::sync::Arc;
 
 use jit_host::is_jit_dump;
@@ -262,7 +263,16 @@ impl Machine {
         if row.jit_host.is_some() {
             return;
         }
-        let process = self.tasks.process(row.pid);
+        let jit_host = self.jit_host(row.pid);
+        self.rows.set_jit_host(id, jit_host);
+    }
+
+    /// Where the names of code are that a process made at run time.
+    ///
+    /// # Errors
+    /// It is gone, or nothing of it is there.
+    pub fn jit_host(&self, pid: Pid) -> io::Result<JitHost> {
+        let process = self.tasks.process(pid);
         let mut mapped = process.iter().flat_map(|process| process.maps.iter());
         let dump = mapped.find_map(|mapping| match mapping.backing {
             Backing::File(id) => {
@@ -271,11 +281,10 @@ impl Machine {
             }
             Backing::Jit | Backing::DoubleMapped => None,
         });
-        let jit_host = match self.files.recorded() {
-            Some(recorded) => recorded.jit_host(row.pid, dump),
-            None => JitHost::of(row.pid, dump),
-        };
-        self.rows.set_jit_host(id, jit_host);
+        match self.files.recorded() {
+            Some(recorded) => recorded.jit_host(pid, dump),
+            None => JitHost::of(pid, dump),
+        }
     }
 
     /// What has become of the rows since the last call, in order.

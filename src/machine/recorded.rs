@@ -105,27 +105,28 @@ impl Recorded {
         file.map(Content::File)
     }
 
-    /// Where the names of code are that a process made at run time.
-    pub(crate) fn jit_host(&self, pid: Pid, dump: Option<Box<[u8]>>) -> io::Result<JitHost> {
+    /// Where the names of code are that a process made at run time; `dump`: the jitdump it has mapped.
+    pub(super) fn jit_host(&self, pid: Pid, dump: Option<Box<[u8]>>) -> io::Result<JitHost> {
         let map = PathBuf::from(format!("perf-{pid}.map"));
-        let name = |path: &[u8]| {
-            let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
-            Box::<[u8]>::from(name)
-        };
         if let Some((beside, owner)) = &self.beside {
-            let dump = dump.as_deref().map(name);
-            let has = |path: &Path| beside.open(path).is_ok();
-            let has_dump = dump
-                .as_ref()
-                .is_some_and(|dump| has(Path::new(OsStr::from_bytes(dump))));
-            if has_dump || has(&map) {
+            let dump = dump.as_deref().map(file_name);
+            let path = |name| Path::new(OsStr::from_bytes(name));
+            if has(beside, &map) || dump.is_some_and(|dump| has(beside, path(dump))) {
+                let dump = dump.map(Box::from);
                 return Ok(JitHost::recorded(pid, *owner, beside.again()?, map, dump));
             }
         }
         if !self.is_ours && !self.is_chosen {
-            return Err(io::Error::other(
-                "nothing says that the recording was made on this machine, and no perf map is beside it",
-            ));
+            let dump = dump.map(|dump| String::from_utf8_lossy(&dump).into_owned());
+            let dump = dump.map_or_else(String::new, |dump| format!(" or jitdump ({dump})"));
+            let place = match self.beside {
+                Some(_) => "the recording",
+                None => "a recording in a pipe (write it to a file)",
+            };
+            let why = format!(
+                "its perf map{dump} is not beside {place}, which does not say that it was made on this host"
+            );
+            return Err(io::Error::new(io::ErrorKind::NotFound, why));
         }
         Ok(JitHost::recorded(
             pid,
@@ -135,6 +136,16 @@ impl Recorded {
             dump,
         ))
     }
+}
+
+fn file_name(path: &[u8]) -> &[u8] {
+    path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
+}
+
+/// Whether a directory has a file. One that cannot be opened is there, too: whoever opens it says why.
+fn has(directory: &Root, path: &Path) -> bool {
+    let error = directory.open(path).err();
+    error.is_none_or(|error| error.kind() != io::ErrorKind::NotFound)
 }
 
 /// The header has 20 bytes of each build id, whatever its length, with zeros behind a shorter one.

@@ -58,8 +58,24 @@ impl Root {
         check: impl FnOnce(&Stat) -> io::Result<()>,
     ) -> io::Result<File> {
         let found = self.find(path, OFlags::PATH)?;
-        check(&rustix::fs::fstat(&found)?)?;
-        reopen_regular(&found)
+        let status = rustix::fs::fstat(&found)?;
+        check(&status)?;
+        match reopen_regular(&found) {
+            // There is no /proc, as in a root directory that has nothing else than we need.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.open_again(path, &status),
+            opened => opened,
+        }
+    }
+
+    /// Opens a file that was found at a path, unless another stands there now.
+    fn open_again(&self, path: &Path, found: &Stat) -> io::Result<File> {
+        // That could be a FIFO.
+        let opened = self.find(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
+        let status = rustix::fs::fstat(&opened)?;
+        match (status.st_dev, status.st_ino) == (found.st_dev, found.st_ino) {
+            true => Ok(opened.into()),
+            false => Err(io::Error::other("another file stands there now")),
+        }
     }
 
     /// The directory that may not be searched, if that is why nothing is found at a path.

@@ -3,9 +3,8 @@
 use perfcollect_symbols::demangle::demangle;
 use perfcollect_symbols::dotnet_name::{self, ManagedName};
 
-use super::gap::{Gap, NO_NAMES};
 use super::stop::Stop;
-use super::written::{Fault, Written};
+use super::written::Written;
 use super::{Named, is_blank, nameless, offset};
 use crate::machine::ProcessRow;
 use crate::trace::{CodeAddress, FrameId, Function, FunctionKind, Method, Methods, Nanos};
@@ -25,9 +24,10 @@ pub(super) fn name(
     let is_open = |known: &Option<_>| known.is_none();
     let open = || codes.iter().zip(&known).filter(|(_, known)| is_open(known));
     let addresses: Vec<_> = open().map(|(code, _)| offset(*code)).collect();
+    let host = process.jit_host.as_ref();
     let (written, fault) = match &addresses[..] {
         [] => (Written::default(), None),
-        addresses => Written::read(process, addresses, until, stop),
+        addresses => Written::read(host, addresses, until, stop),
     };
     let functions: Vec<_> = codes
         .iter()
@@ -47,17 +47,9 @@ pub(super) fn name(
         .collect();
     let named = functions.iter().any(|function| function.name.is_some());
     // Where the runtime told the names itself, the rest are its stubs.
-    let fault = fault
-        .or_else(|| (!named).then(|| Fault::useless(process)))
-        .filter(|_| !named);
+    let fault = (!named).then(|| fault.unwrap_or_else(|| written.useless(host)));
     Named {
-        gaps: Vec::from_iter(fault.map(|Fault { why, remedy }| Gap {
-            kind: "code made at run time by",
-            who: format!("process {}", process.pid),
-            fault: NO_NAMES,
-            why,
-            remedy,
-        })),
+        gaps: Vec::from_iter(fault.map(|fault| fault.gap(process.pid))),
         ..Named::of(functions.into_iter())
     }
 }

@@ -18,6 +18,7 @@ pub(crate) use inlines::with_inlined;
 pub(crate) use jit::function as function_of_jit;
 pub use modules::without_symbols;
 pub use stop::Stop;
+pub(crate) use written::{Fault, Written};
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,13 +28,9 @@ use rustc_hash::FxHashMap;
 use functions::{Functions, Named, is_blank, lossy, nameless};
 
 use perfcollect_symbols::in_turn;
-use perfcollect_symbols::perf_map::PerfMap;
 
 use crate::capture::Capture;
-use crate::machine::Machine;
-use crate::trace::{
-    CodeAddress, Frame, FrameId, FunctionId, ModuleId, Pid, ProcessId, Quality, Trace,
-};
+use crate::trace::{CodeAddress, Frame, FrameId, FunctionId, ModuleId, ProcessId, Quality, Trace};
 
 /// How to name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -225,14 +222,4 @@ fn name_groups(
     });
     named.sort_by_key(|(index, _)| *index);
     named.into_iter().map(|(_, named)| named).collect()
-}
-
-/// What a process of a recording has written of the code it made; nothing, if it has not or it cannot be found.
-pub(crate) fn perf_map(machine: &Machine, pid: Pid) -> PerfMap {
-    let host = machine
-        .files()
-        .recorded()
-        .and_then(|recorded| recorded.jit_host(pid, None).ok());
-    host.and_then(|host| written::whole_map(&host))
-        .unwrap_or_default()
 }

@@ -259,7 +259,8 @@ impl Functions {
     }
 }
 
-fn words(notice: Notice) -> String {
+/// What there is to tell, on one line.
+pub(super) fn words(notice: Notice) -> String {
     match &*notice.remedy {
         "" => notice.what,
         remedy => format!("{}; {remedy}", notice.what),

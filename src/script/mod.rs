@@ -13,6 +13,7 @@ mod fields;
 mod functions;
 mod inlined;
 mod kernel;
+mod made;
 mod places;
 mod printer;
 mod samples;
@@ -122,11 +123,8 @@ pub fn print<R: io::Read>(
         let printing = scope.spawn(|| printer.run(to_print, printed));
         let writing = scope.spawn(|| write_chunks(to_write, written, out));
         reader.each(|about, entry| samples.take(about, &entry));
-        let printed = samples.finish();
-        let printed = Printed {
-            faults: join(printing),
-            ..printed
-        };
+        let mut printed = samples.finish();
+        printed.faults.extend(join(printing));
         // The end of the scope waits for what they do, but not for what a thread leaves behind.
         join(kernel);
         join(files);

@@ -3,20 +3,17 @@
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use perfcollect_symbols::perf_map::PerfMap;
 use rustc_hash::FxHashMap;
 
 use super::batch::{Frame, Object, ObjectId};
 use super::kernel::Kernel;
+use super::made::Made;
 use super::symbols::FileSymbols;
 use crate::machine::{AddressSpace, Backing, Machine, Mapping};
-use crate::naming;
 use crate::trace::{ModuleId, Pid};
 
 /// Functions made at run time that are kept.
 const MAX_MADE: usize = 64 << 10;
-/// Perf maps that are kept.
-const MAX_MAPS: usize = 64;
 pub(super) const UNKNOWN: &[u8] = b"[unknown]";
 
 /// Gives objects their numbers.
@@ -24,8 +21,8 @@ pub(super) struct Places {
     pub(super) kernel: Kernel,
     /// By module.
     files: Vec<Option<KnownFile>>,
-    made: FxHashMap<MadeKey, ObjectId>,
-    maps: FxHashMap<Pid, PerfMap>,
+    pub(super) made: Made,
+    made_objects: FxHashMap<MadeKey, ObjectId>,
     nowhere: Option<ObjectId>,
     /// How many objects have a number.
     count: u32,
@@ -38,16 +35,16 @@ struct KnownFile {
     object: Option<ObjectId>,
 }
 
-/// Process, what stands for its memory, and where the function starts, if one is known.
-type MadeKey = (Pid, ModuleId, Option<u64>);
+/// Process, what stands for its memory, and where the function starts and ends, if one is known.
+type MadeKey = (Pid, ModuleId, Option<(u64, u64)>);
 
 impl Places {
     pub(super) fn new(ahead: Sender<Arc<FileSymbols>>) -> Self {
         Self {
             kernel: Kernel::default(),
             files: Vec::new(),
-            made: FxHashMap::default(),
-            maps: FxHashMap::default(),
+            made: Made::default(),
+            made_objects: FxHashMap::default(),
             nowhere: None,
             count: 0,
             ahead,
@@ -56,7 +53,7 @@ impl Places {
 
     /// Whether there are so many objects that it is time to start anew.
     pub(super) fn is_full(&self) -> bool {
-        self.made.len() >= MAX_MADE
+        self.made_objects.len() >= MAX_MADE
     }
 
     /// Numbers count from the first again.
@@ -65,7 +62,7 @@ impl Places {
         for file in self.files.iter_mut().flatten() {
             file.object = None;
         }
-        self.made.clear();
+        self.made_objects.clear();
         self.nowhere = None;
         self.count = 0;
     }
@@ -148,16 +145,11 @@ impl Places {
         ip: u64,
         objects: &mut Vec<Object>,
     ) -> ObjectId {
-        if self.maps.len() >= MAX_MAPS && !self.maps.contains_key(&pid) {
-            self.maps.clear();
-        }
-        let map = self.maps.entry(pid);
-        let map = map.or_insert_with(|| naming::perf_map(machine, pid));
-        // As for perf, a line without a name is none.
-        let symbol = map.lookup(ip).filter(|symbol| !symbol.name.is_empty());
-        let key = (pid, memory, symbol.map(|symbol| symbol.start));
+        let symbol = self.made.lookup(machine, pid, ip);
+        let place = symbol.map(|symbol| (symbol.start, symbol.end));
         let count = &mut self.count;
-        *self.made.entry(key).or_insert_with(|| {
+        let object = self.made_objects.entry((pid, memory, place));
+        *object.or_insert_with(|| {
             let path = &machine.files().file(memory).path;
             let file = match is_anonymous(path) {
                 true => format!("/tmp/perf-{pid}.map").into_bytes().into(),

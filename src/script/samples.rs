@@ -13,6 +13,7 @@ use super::Printed;
 use super::batch::{Batch, Line, Stack};
 use super::counters::Counters;
 use super::fields::Fields;
+use super::functions::words;
 use super::places::Places;
 use super::stacks::Stacks;
 use super::symbols::KernelList;
@@ -141,6 +142,8 @@ impl Samples<'_> {
         let _ = self.batches.send(std::mem::take(&mut self.batch));
         self.nameless_kernel = self.kernel.error();
         self.tell();
+        let nameless = self.places.made.into_notices().into_iter();
+        self.printed.faults.extend(nameless.map(words));
         self.printed
     }
 

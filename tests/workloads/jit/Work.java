@@ -1,0 +1,27 @@
+import java.io.File;
+import java.lang.management.ManagementFactory;
+
+/** Burns a second of CPU. With a folder: makes a file `done` there, and waits for one `end` before it ends. */
+class Work {
+    static int burnLeaf(int x) {
+        int sum = x;
+        for (int i = 0; i < 20000; i++) sum = sum * 31 + (sum >>> 3) + i;
+        return sum;
+    }
+
+    static int burnBranch(int x) {
+        int sum = 0;
+        for (int i = 0; i < 50; i++) sum += burnLeaf(x + i);
+        return sum;
+    }
+
+    public static void main(String[] folder) throws Exception {
+        int sum = 0;
+        while (ManagementFactory.getThreadMXBean().getCurrentThreadCpuTime() < 1_000_000_000L) sum += burnBranch(sum);
+        System.out.println(sum);
+        if (folder.length == 0) return;
+        new File(folder[0], "done").createNewFile();
+        // Whoever is waited for may have failed.
+        for (int i = 0; i < 6000 && !new File(folder[0], "end").exists(); i++) Thread.sleep(10);
+    }
+}
