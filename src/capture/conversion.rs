@@ -6,6 +6,9 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::thread;
 
+use perf_event_open_sys::bindings as sys;
+use rustc_hash::FxHashSet;
+
 use super::engine::{Engine, Weight};
 use super::{Capture, CaptureError, End, MAX_TARGET_CHARS, Progress, Target, usage};
 use crate::machine::{Machine, Recorded};
@@ -106,6 +109,8 @@ fn spool_out<R: Read>(
         wanted,
         nominal_period: event.period,
         callers: event.callers(),
+        periods: None,
+        has_times: event.has(sys::PERF_SAMPLE_TIME),
         begin: None,
         end: Nanos(0),
         idle: 0,
@@ -147,6 +152,9 @@ struct Import<'a> {
     wanted: EventGroup,
     nominal_period: u64,
     callers: Callers,
+    /// The least and the most that samples count.
+    periods: Option<(u64, u64)>,
+    has_times: bool,
     begin: Option<Nanos>,
     end: Nanos,
     /// Samples of CPUs that had nothing to do.
@@ -184,6 +192,8 @@ impl Import<'_> {
                     0 => self.nominal_period,
                     period => period,
                 };
+                let (least, most) = self.periods.unwrap_or((period, period));
+                self.periods = Some((least.min(period), most.max(period)));
                 let mut sample = SampleRecord { period, ..*sample };
                 if sample.pid.0 < 0 {
                     self.name_nobody(time);
@@ -231,7 +241,7 @@ impl Import<'_> {
         if self.engine.samples() == 0 {
             return Err(self.no_samples(reader));
         }
-        let mut notices = self.notices(reader);
+        let mut notices = self.notices(reader, &info);
         notices.extend(self.engine.notices());
         let about = &reader.about;
         let begin = self.begin.unwrap_or_default();
@@ -277,10 +287,23 @@ impl Import<'_> {
             others: self.others(&reader.about),
             idle: self.idle,
             hardware_trace: reader.hardware_trace(),
+            lost: self.engine.lost(),
             damage: damage.map_or_else(String::new, |(at, why)| {
                 format!(" (the recording is damaged: {why}; its records up to byte {at} were read)")
             }),
         }
+    }
+
+    /// That samples count alike which stand for different numbers of events.
+    fn uneven_weights(&self, info: &CaptureInfo) -> Option<Notice> {
+        let (least, most) = self.periods.filter(|_| !info.is_of_time())?;
+        (least < most).then(|| {
+            let name = &self.wanted.name;
+            let what = format!(
+                "each sample of {name} counts once, but stands for {least} to {most} events, by which `perf report` weighs it"
+            );
+            Notice::new(what, "record with `perf record -c COUNT`, so that all stand for as many")
+        })
     }
 
     /// That events of several kinds of CPUs were taken as one.
@@ -299,7 +322,7 @@ impl Import<'_> {
         })
     }
 
-    fn notices<R>(&self, reader: &Reader<R>) -> Vec<Notice>
+    fn notices<R>(&self, reader: &Reader<R>, info: &CaptureInfo) -> Vec<Notice>
     where
         R: Read,
     {
@@ -329,14 +352,40 @@ impl Import<'_> {
             ));
         }
         notices.extend(self.one_of_several(&reader.about));
-        notices.extend(missing_callers(self.callers));
+        notices.extend(missing_callers(
+            self.callers,
+            &self.wanted.name,
+            &reader.about,
+        ));
+        notices.extend(self.uneven_weights(info));
+        if !self.has_times {
+            notices.push(Notice::new(
+                "the recording has no times: all samples are at one moment",
+                "record with `perf record -T`",
+            ));
+        }
         notices
     }
 }
 
 /// What the user should know of stacks that lack callers everywhere.
-fn missing_callers(callers: Callers) -> Option<Notice> {
+fn missing_callers(callers: Callers, event: &str, about: &About) -> Option<Notice> {
+    let has_callers = |group: &EventGroup| {
+        let first = first_event(about, group);
+        first.is_ok_and(|event| event.callers() == Callers::All)
+    };
+    let groups = EventGroup::all(about).into_iter();
+    let other = groups.filter(has_callers).map(|group| group.name).next();
     match callers {
+        Callers::None if let Some(other) = other => Some(Notice::new(
+            format!(
+                "samples of {event} have no callchains: each is one address, without its callers"
+            ),
+            format!(
+                "those of {other} have them: choose it with -event {}",
+                shell_word(&other)
+            ),
+        )),
         Callers::All | Callers::AsPrinted => None,
         Callers::Kernel => Some(Notice::new(
             "the recording has callers in the kernel only",
@@ -353,10 +402,14 @@ fn missing_callers(callers: Callers) -> Option<Notice> {
 fn wanted_events(about: &About, name: Option<&str>) -> Result<EventGroup, CaptureError> {
     if let Some(name) = name {
         return EventGroup::find(about, name).ok_or_else(|| {
-            let names = EventGroup::all(about).into_iter().map(|group| group.name);
+            let groups = EventGroup::all(about).into_iter().map(|group| group.name);
+            let events = about.events.iter().map(|event| event.name.clone());
+            let mut names: Vec<_> = groups.chain(events).collect();
+            let mut known = FxHashSet::default();
+            names.retain(|name| known.insert(name.clone()));
             CaptureError::NoEvent {
                 wanted: name.into(),
-                names: names.collect::<Vec<_>>().join(", "),
+                names: names.join(", "),
             }
         });
     }
@@ -402,6 +455,7 @@ fn info(about: &About, wanted: &EventGroup, event: &Attribute, period_ns: u64) -
         cpus: about.cpus,
         event: wanted.name.clone(),
         callers: event.callers(),
+        of_time: (event.source() == EventSource::Time).then_some(true),
         period_ns,
         target: target.chars().take(MAX_TARGET_CHARS).collect(),
         ..CaptureInfo::default()

@@ -50,6 +50,8 @@ pub enum CaptureError {
         idle: u64,
         /// The hardware trace that was left out, in words, if there is one.
         hardware_trace: Option<String>,
+        /// Records that the kernel dropped.
+        lost: u64,
         /// Where the recording ends too early and why, to go on the line; else empty.
         damage: String,
     },

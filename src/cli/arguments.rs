@@ -184,7 +184,7 @@ pub(super) struct RecoverOptions {
 /// Where a recording of perf's is, and what names its code.
 #[derive(Args, Clone, Debug)]
 pub(super) struct RecordingOptions {
-    /// What `perf record` wrote (- for standard input), or the archive that the original perfcollect made of it
+    /// What `perf record` wrote (- for standard input), or the archive that the original perfcollect made of it; for `convert` also what `perf script` printed
     #[arg(value_name = "FILE", default_value = "perf.data")]
     pub(super) recording: PathBuf,
     /// Take the recorded machine's files from below this directory

@@ -83,8 +83,14 @@ pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
             others,
             idle,
             hardware_trace,
+            lost,
             damage,
         }) => {
+            let lost = (lost > 0).then(|| {
+                format!(
+                    " (the kernel dropped {lost} records: record with a lower `perf record -F` or a larger `-m`)"
+                )
+            });
             let idle = (idle > 0).then(|| format!(" ({idle} are of idle CPUs)"));
             let trace = hardware_trace.map(|trace| {
                 format!(
@@ -94,10 +100,11 @@ pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
             ConvertError::NoSamples {
                 path: source.recording.display().to_string(),
                 why: format!(
-                    " with the event {event}{}{}{}{damage}",
+                    " with the event {event}{}{}{}{}{damage}",
                     choice(&others),
                     idle.unwrap_or_default(),
-                    trace.unwrap_or_default()
+                    trace.unwrap_or_default(),
+                    lost.unwrap_or_default()
                 ),
             }
         }

@@ -33,6 +33,13 @@ impl Archive {
         self.unpack(directory, |name| name.ends_with(".data.txt"))
     }
 
+    /// Whether perfcollect has made it.
+    pub(super) fn is_trace(&self) -> bool {
+        self.names()
+            .iter()
+            .any(|name| file_name(name) == "summary.json")
+    }
+
     pub(super) fn has_recording(&self) -> bool {
         let is_recording = |name: &String| file_name(name) == "perf.data";
         self.names().iter().any(is_recording)
@@ -46,7 +53,6 @@ impl Archive {
             () if has("lttngTrace/") => {
                 ": it holds LTTng events of .NET runtimes only, which PerfView (Events, GCStats, JITStats) and babeltrace open"
             }
-            () if has("summary.json") => "; `perfcollect view` shows it",
             () => "",
         }
     }

@@ -12,6 +12,9 @@ pub enum PerfDataError {
     /// Reading failed.
     #[error("cannot be read: {0}")]
     Read(io::Error),
+    /// There is nothing in it.
+    #[error("is empty")]
+    Empty,
     /// The file ends before its first record.
     #[error(
         "ends within its header: perf was stopped before it wrote any, or the file was not copied whole"
@@ -92,7 +95,8 @@ fn known_format(head: &[u8]) -> Option<&'static str> {
 
 /// Whether bytes at the beginning of a file may be a text of `perf script`.
 pub(super) fn looks_like_text(head: &[u8]) -> bool {
-    let is_text = |byte: &u8| matches!(byte, b'\t'..=b'\r' | b' '..=b'~' | 0x80..);
+    // Names of threads may have escape characters.
+    let is_text = |byte: &u8| matches!(byte, 7..=13 | 0x1b | b' '..=b'~' | 0x80..);
     known_format(head).is_none()
         && !head.is_empty()
         && !(MAGICS.iter().any(|magic| head.starts_with(*magic)))

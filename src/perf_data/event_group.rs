@@ -4,6 +4,7 @@ use rustc_hash::FxHashMap;
 
 use super::About;
 use super::attribute::{Attribute, Excluded};
+use super::event_name::without_modifiers;
 use crate::perf::Format;
 
 /// How names of performance monitoring units begin that count for CPUs, not for other devices.
@@ -63,10 +64,27 @@ impl EventGroup {
             })
         };
         let by_base = || {
-            let is_base = |group: &&Self| group.name.split(':').next() == Some(name);
+            let is_base = |group: &&Self| without_modifiers(&group.name) == name;
             groups.iter().find(is_base).cloned()
         };
-        by_name.cloned().or_else(one).or_else(by_base)
+        let in_unit = || {
+            let base = |name: &str| {
+                let (unit, event) = without_unit(name);
+                unit.map(|unit| (unit.to_owned(), without_modifiers(&event).to_owned()))
+            };
+            let wanted = base(name)?;
+            let mut events = about.events.iter();
+            let at = events.position(|event| base(&event.name).as_ref() == Some(&wanted))?;
+            Some(Self {
+                name: about.events[at].name.clone(),
+                members: vec![at],
+            })
+        };
+        by_name
+            .cloned()
+            .or_else(one)
+            .or_else(by_base)
+            .or_else(in_unit)
     }
 }
 
@@ -239,5 +257,17 @@ mod tests {
         assert_eq!(members("cycles"), Some(vec![2, 3]));
         assert_eq!(members("cpu_atom/cycles/"), Some(vec![3]));
         assert_eq!(members("instructions"), None);
+        let about = About {
+            events: vec![
+                event("sched:sched_wakeup", 2, 1),
+                event("cpu_core/cycles:ppp/", 0, 4 << 32),
+                event("cpu_atom/cycles:ppp/", 0, 7 << 32),
+            ],
+            ..About::default()
+        };
+        let members = |name: &str| EventGroup::find(&about, name).map(|group| group.members);
+        assert_eq!(members("sched"), None);
+        assert_eq!(members("cycles"), Some(vec![1, 2]));
+        assert_eq!(members("cpu_atom/cycles/"), Some(vec![2]));
     }
 }

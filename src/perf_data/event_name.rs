@@ -49,6 +49,17 @@ const CACHE_ACCESSES: [[&str; 2]; 3] = [
 /// Access types of a breakpoint (`HW_BREAKPOINT_R`, `_W`, `_X`).
 const BREAKPOINT_ACCESSES: [(u32, char); 3] = [(1, 'r'), (2, 'w'), (4, 'x')];
 
+/// Letters of modifiers (`tools/perf/util/parse-events.l`).
+const MODIFIERS: &str = "ukhpPGHSDIWebR";
+
+/// A name without its modifiers: `cycles` of `cycles:ppp`, but all of `sched:sched_switch`.
+pub(crate) fn without_modifiers(name: &str) -> &str {
+    match name.rsplit_once(':') {
+        Some((base, letters)) if letters.chars().all(|letter| MODIFIERS.contains(letter)) => base,
+        _ => name,
+    }
+}
+
 /// The name by type and configuration with the modifiers; `None` if they do not identify the event.
 pub(super) fn derived(event: &Attribute) -> Option<String> {
     let config = usize::try_from(event.config).unwrap_or(usize::MAX);

@@ -94,6 +94,14 @@ pub enum OpenError {
         /// What is wrong.
         error: ZipError,
     },
+    /// It was converted already.
+    #[error(
+        "{path} is a trace that perfcollect has made already: `perfcollect view {path}` shows it"
+    )]
+    Trace {
+        /// Which.
+        path: String,
+    },
     /// There is no recording in the archive.
     #[error("{path} has neither perf.data nor perf.data.txt in it, so no samples{hint}")]
     NotInArchive {
@@ -145,6 +153,9 @@ pub fn source(path: &Path) -> Result<Source, OpenError> {
     }
     let mut file = File::open(path).map_err(file_error)?;
     let metadata = file.metadata().map_err(file_error)?;
+    if metadata.is_file() && metadata.len() == 0 {
+        return Err(recording_error(PerfDataError::Empty));
+    }
     let mut beside = Beside::of(path, &metadata);
     if metadata.is_dir() {
         let opened = open_folder(path, beside)?;
@@ -163,6 +174,9 @@ pub fn source(path: &Path) -> Result<Source, OpenError> {
             error,
         });
         let mut archive = archive?;
+        if archive.is_trace() {
+            return Err(OpenError::Trace { path: shown() });
+        }
         if !archive.has_recording()
             && let Some(text) = archive.text(&directory_of(path)).map_err(file_error)?
         {

@@ -13,7 +13,10 @@ pub enum TextError {
     #[error("cannot be read: {0}")]
     Read(#[from] io::Error),
     /// A line stands where a sample must begin, and begins none.
-    #[error("line {} begins no sample as `perf script` prints them: {}", .0.number, .0.text)]
+    #[error(
+        "line {} begins no sample as `perf script` prints them: {} (what is read: `perf script -F comm,pid,tid,cpu,time,period,event,ip,sym,dso`)",
+        .0.number, .0.text
+    )]
     Odd(OddLine),
     /// Nobody wants it any more.
     #[error("stopped")]

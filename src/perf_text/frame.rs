@@ -6,6 +6,9 @@
 
 use crate::machine::without_mark;
 
+/// Digits of an address that stands alone, by which it is told from other words.
+const MIN_ADDRESS_DIGITS: usize = 5;
+
 /// A code address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
@@ -22,7 +25,10 @@ impl<'a> Frame<'a> {
     #[must_use]
     pub fn parse(line: &'a [u8]) -> Option<Self> {
         let line = line.trim_ascii();
-        let space = line.iter().position(u8::is_ascii_whitespace)?;
+        let space = line.iter().position(u8::is_ascii_whitespace);
+        let Some(space) = space else {
+            return Self::address_alone(line);
+        };
         let (first, rest) = line.split_at(space);
         let address = str::from_utf8(first).ok();
         let address = address.and_then(|digits| u64::from_str_radix(digits, 16).ok());
@@ -44,6 +50,22 @@ impl<'a> Frame<'a> {
             address: address.unwrap_or(0),
             symbol: without_offset(symbol.trim_ascii()),
             object,
+        })
+    }
+}
+
+impl Frame<'_> {
+    /// A line without symbol and object.
+    fn address_alone(word: &[u8]) -> Option<Self> {
+        let digits = str::from_utf8(word).ok()?;
+        let is_address = digits.len() >= MIN_ADDRESS_DIGITS
+            && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        Some(Self {
+            address: u64::from_str_radix(digits, 16)
+                .ok()
+                .filter(|_| is_address)?,
+            symbol: &[],
+            object: &[],
         })
     }
 }
@@ -92,12 +114,20 @@ mod tests {
         assert_eq!(of("address f (m)"), (0, "f", "m"));
         assert_eq!(of("1f operator+0x (m)"), (0x1f, "operator", "m"));
         assert_eq!(of("1f f+0x2a"), (0x1f, "f", ""));
+        assert_eq!(of("  ffffffff8104f45a"), (0xffff_ffff_8104_f45a, "", ""));
         assert_eq!(of("1f f(int) (/lib/x"), (0x1f, "f(int)", "/lib/x"));
     }
 
     #[test]
     fn refuses_what_is_no_frame() {
-        for bad in ["", "f", "THIS_IS_A_WEIRD_LINE", "no frame", "x.c:12 (m)"] {
+        for bad in [
+            "",
+            "f",
+            "beef",
+            "THIS_IS_A_WEIRD_LINE",
+            "no frame",
+            "x.c:12 (m)",
+        ] {
             assert_eq!(Frame::parse(bad.as_bytes()), None, "{bad}");
         }
     }

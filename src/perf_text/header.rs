@@ -20,9 +20,9 @@ const RECORD: &[u8] = b"PERF_RECORD_";
 pub struct Header<'a> {
     /// The name of the thread; may be empty.
     pub comm: &'a [u8],
-    /// Its process; the thread itself if the text does not show it. -1: the kernel did not know it any more.
-    pub pid: Pid,
-    /// Its id.
+    /// Its process, if the text shows it. -1: the kernel did not know it any more.
+    pub pid: Option<Pid>,
+    /// Its id; -1 likewise.
     pub tid: Tid,
     /// Where it ran, if the text shows it.
     pub cpu: Option<Cpu>,
@@ -47,6 +47,12 @@ impl<'a> Header<'a> {
     #[must_use]
     pub fn with_time(line: &'a [u8]) -> Option<Self> {
         Self::read(line, Self::after_ids_with_time)
+    }
+
+    /// Whether there is nothing but a name and an id, as in many a line that is of no sample.
+    #[must_use]
+    pub fn is_bare(&self) -> bool {
+        self.cpu.is_none() && self.time.is_none() && self.event.is_empty()
     }
 
     /// Whether it is of a record that perf prints among the samples.
@@ -95,9 +101,8 @@ impl<'a> Header<'a> {
 
     fn after_time(self, mut words: Words<'a>) -> Option<Self> {
         if words.rest().is_empty() {
-            // Neither period nor event: it is a header if there was more than an id after the name.
-            let is_header = !self.comm.is_empty() && (self.cpu.is_some() || self.time.is_some());
-            return is_header.then_some(self);
+            // Neither period nor event.
+            return (!self.comm.is_empty()).then_some(self);
         }
         let mut behind_period = words;
         let period = behind_period.next_if(number);
@@ -170,17 +175,19 @@ impl<'a> Words<'a> {
 }
 
 /// `PID/TID` or `TID`, of which each may be -1.
-fn ids(word: &[u8]) -> Option<(Pid, Tid)> {
+fn ids(word: &[u8]) -> Option<(Option<Pid>, Tid)> {
     let id = |digits: &[u8]| match digits {
         b"-1" => Some(-1),
         digits => number(digits).and_then(|id| i32::try_from(id).ok()),
     };
     let slash = word.iter().position(|&byte| byte == b'/');
-    let (pid, tid) = match slash {
-        Some(slash) => (&word[..slash], &word[slash + 1..]),
-        None => (word, word),
-    };
-    Some((Pid(id(pid)?), Tid(id(tid)?)))
+    Some(match slash {
+        Some(slash) => {
+            let pid = id(&word[..slash])?;
+            (Some(Pid(pid)), Tid(id(&word[slash + 1..])?))
+        }
+        None => (None, Tid(id(word)?)),
+    })
 }
 
 /// `[003]`; perf prints `[-01]` where the recording has none.
@@ -223,12 +230,13 @@ mod tests {
         let full =
             header("      Thread 1/4  1814/1815  [003]  2191.551277:    1000000 cpu-clock: ");
         assert_eq!(full.comm, b"Thread 1/4");
-        assert_eq!((full.pid, full.tid), (Pid(1814), Tid(1815)));
+        assert_eq!((full.pid, full.tid), (Some(Pid(1814)), Tid(1815)));
         assert_eq!((full.cpu, full.period), (Some(Cpu(3)), Some(1_000_000)));
         assert_eq!(full.time, Some(Nanos(2_191_551_277_000)));
         assert_eq!((full.event, full.rest), (&b"cpu-clock"[..], &b""[..]));
         let tracepoint = header("sh 12 5.000000001: sched:sched_switch: a:1 [120] S ==> b:2 [120]");
-        assert_eq!((tracepoint.pid, tracepoint.cpu), (Pid(12), None));
+        assert_eq!((tracepoint.pid, tracepoint.tid), (None, Tid(12)));
+        assert_eq!(tracepoint.cpu, None);
         assert_eq!(tracepoint.time, Some(Nanos(5_000_000_001)));
         assert_eq!(tracepoint.event, b"sched:sched_switch");
         assert_eq!(tracepoint.rest, b"a:1 [120] S ==> b:2 [120]");
@@ -247,8 +255,9 @@ mod tests {
         assert_eq!(comm(":1234  1234 5.000001: cycles: "), b":1234");
         assert_eq!(comm("java 19983 cycles:"), b"java");
         assert_eq!(comm("java 12688/12764 [001] 65.708352: "), b"java");
+        assert!(header("java 12688 ").is_bare() && !header("java 12688 cycles:").is_bare());
         let reaped = header("             :-1    -1 [-01] 5.000001:  7 raw 0x1b7: ");
-        assert_eq!((reaped.pid, reaped.tid), (Pid(-1), Tid(-1)));
+        assert_eq!((reaped.pid, reaped.tid), (None, Tid(-1)));
         assert_eq!(
             (reaped.comm, reaped.event),
             (&b":-1"[..], &b"raw 0x1b7"[..])
@@ -280,13 +289,11 @@ mod tests {
         for line in [
             "",
             "x",
-            "1 2",
-            "java 12",
+            "1",
             "a 1/2 [0] 3.4",
             "a 1/2 [0] 3: 1 e",
             "a 1/2 3.0000000000: e f",
             "\t   7f9ca5486ec5 __libc_start_main (/lib/libc-2.19.so)",
-            "main;spin 12",
         ] {
             assert_eq!(Header::parse(line.as_bytes()), None, "{line}");
         }

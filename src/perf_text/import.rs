@@ -12,6 +12,7 @@ use super::function::{functions, text};
 use super::header::Header;
 use super::lines::{self, Leftovers, OddLine};
 use crate::naming;
+use crate::perf_data::without_modifiers;
 use crate::trace::{
     Callers, CaptureInfo, FrameId, Function, FunctionId, Nanos, Notice, Pid, Process, ProcessId,
     Sample, StackId, Thread, ThreadId, Tid, Trace,
@@ -61,8 +62,7 @@ fn event_name<'a>(header: &Header<'a>) -> &'a [u8] {
 
 /// Whether an event counts nanoseconds that a CPU or a task runs.
 fn is_time(event: &str) -> bool {
-    let base = event.split(':').next().unwrap_or_default();
-    matches!(base, "cpu-clock" | "task-clock")
+    matches!(without_modifiers(event), "cpu-clock" | "task-clock")
 }
 
 /// The position of the event of this name, or of the one that tells best where time went.
@@ -70,13 +70,11 @@ fn is_time(event: &str) -> bool {
 pub fn choose(events: &[(String, u64)], wanted: Option<&str>) -> Option<usize> {
     let rank = |name: &str| match name.split_once(':') {
         _ if is_time(name) => 0,
-        // Modifiers, as in `cycles:ppp`; behind a tracepoint's system is a name.
-        Some((_, behind)) if behind.len() > 4 => 2,
+        // Behind a tracepoint's system is a name.
+        Some(_) if without_modifiers(name) == name => 2,
         _ => 1,
     };
-    let is_it = |name: &str, wanted: &str| {
-        name == wanted || name.split(':').next().is_some_and(|base| base == wanted)
-    };
+    let is_it = |name: &str, wanted: &str| name == wanted || without_modifiers(name) == wanted;
     match wanted {
         Some(wanted) => events.iter().position(|(name, _)| is_it(name, wanted)),
         None => (0..events.len()).min_by_key(|&at| rank(&events[at].0)),
@@ -94,6 +92,9 @@ pub fn import(
 ) -> Result<Trace, TextError> {
     let mut import = Import {
         is_time: is_time(event),
+        has_ids: true,
+        has_periods: true,
+        has_times: true,
         ..Import::default()
     };
     let mut info = CaptureInfo::default();
@@ -120,8 +121,14 @@ pub fn import(
 struct Import {
     trace: Trace,
     is_time: bool,
+    /// Whether all samples show their process, what they count, and when.
+    has_ids: bool,
+    has_periods: bool,
+    has_times: bool,
     /// Of each id the process that has it now.
     processes: FxHashMap<Pid, ProcessId>,
+    /// Processes of texts without process ids.
+    by_name: FxHashMap<Box<[u8]>, ProcessId>,
     /// Processes with the name of their main thread.
     named: FxHashSet<ProcessId>,
     /// By process, id and name: an exec renames a thread, and what it did before keeps the name of then.
@@ -131,7 +138,6 @@ struct Import {
     frames: FxHashMap<Box<[u8]>, Option<FrameId>>,
     begin: Option<Nanos>,
     end: Nanos,
-    cpus: u32,
     idle: u64,
     /// Samples there was no room for.
     left_out: u64,
@@ -143,10 +149,17 @@ impl Import {
         let next = Nanos(self.end.0 + NOMINAL_NS);
         self.end = header.time.unwrap_or(next).max(self.end);
         self.begin.get_or_insert(self.end);
-        if header.pid.0 == 0 {
+        let is_idle = match header.pid {
+            Some(pid) => pid.0 == 0,
+            None => header.tid.0 == 0,
+        };
+        if is_idle {
             self.idle += 1;
             return;
         }
+        self.has_ids &= header.pid.is_some() || header.tid.0 < 0;
+        self.has_periods &= header.period.is_some();
+        self.has_times &= header.time.is_some();
         let own =
             Some(header.rest).filter(|rest| !rest.is_empty() && sample.frames().next().is_none());
         let lines: Vec<&[u8]> = own.into_iter().chain(sample.frames()).collect();
@@ -176,7 +189,6 @@ impl Import {
         };
         let weight = header.period.filter(|_| self.is_time).unwrap_or(NOMINAL_NS);
         let cpu = header.cpu.unwrap_or_default();
-        self.cpus = self.cpus.max(cpu.0.saturating_add(1));
         self.trace.samples.push(Sample {
             time: self.end,
             weight: Nanos(weight),
@@ -187,12 +199,19 @@ impl Import {
     }
 
     fn thread(&mut self, header: &Header<'_>) -> ThreadId {
-        let is_main = header.pid.0 == header.tid.0;
-        let (pid, tid) = match header.pid.0 {
-            0.. => (header.pid, Tid(header.tid.0.max(0))),
-            _ => (Pid::NOBODY, Tid(Pid::NOBODY.0)),
+        let (process, tid) = match (header.pid, header.tid) {
+            (Some(Pid(..0)) | None, Tid(..0)) => {
+                let nobody = Tid(Pid::NOBODY.0);
+                (self.process(Pid::NOBODY, true, header.comm), nobody)
+            }
+            (None, tid) => (self.process_of_name(tid, header.comm), tid),
+            (Some(pid), tid) => {
+                let is_main = pid.0 == tid.0;
+                let pid = if pid.0 < 0 { Pid::NOBODY } else { pid };
+                let process = self.process(pid, is_main, header.comm);
+                (process, Tid(tid.0.max(0)))
+            }
         };
-        let process = self.process(pid, is_main, header.comm);
         let threads = &mut self.trace.threads;
         let thread = self.threads.entry((process, tid, header.comm.into()));
         *thread.or_insert_with(|| {
@@ -203,6 +222,26 @@ impl Import {
             });
             ThreadId(threads.len() as u32 - 1)
         })
+    }
+
+    /// Where the text shows threads only: those of one name are one process, as in folded stacks.
+    fn process_of_name(&mut self, tid: Tid, comm: &[u8]) -> ProcessId {
+        if let Some(&id) = self.by_name.get(comm) {
+            return id;
+        }
+        let id = self.push_process(Pid(tid.0), comm);
+        self.by_name.insert(comm.into(), id);
+        id
+    }
+
+    fn push_process(&mut self, pid: Pid, comm: &[u8]) -> ProcessId {
+        let processes = &mut self.trace.processes;
+        processes.push(Process {
+            pid,
+            name: text(comm),
+            command_line: Box::default(),
+        });
+        ProcessId(processes.len() as u32 - 1)
     }
 
     /// The process that has an id now. It has the name of its main thread; where that changes, a new one begins.
@@ -219,12 +258,7 @@ impl Import {
                 return id;
             }
         }
-        processes.push(Process {
-            pid,
-            name: text(comm),
-            command_line: Box::default(),
-        });
-        let id = ProcessId(processes.len() as u32 - 1);
+        let id = self.push_process(pid, comm);
         self.processes.insert(pid, id);
         if is_main {
             self.named.insert(id);
@@ -259,11 +293,43 @@ impl Import {
         FrameId(trace.frames.len() as u32 - 1)
     }
 
-    fn finish(mut self, event: &str, info: CaptureInfo, left: &Leftovers) -> Trace {
-        let mut say = |what: String| {
-            let notices = &mut self.trace.quality.notices;
-            notices.push(Notice::new(what, ""));
+    /// What the text does not show, and which fields would.
+    fn missing_fields(&self) -> Vec<Notice> {
+        let stacks = &self.trace.quality.stacks;
+        let without = |is_missing: bool, what: &str, fields: &str| {
+            let remedy = format!("print them: `perf script -F {fields}`");
+            is_missing.then(|| Notice::new(what, remedy))
         };
+        let lines = [
+            without(
+                stacks.empty > 0 && stacks.as_recorded == 0,
+                "no sample of the text shows an address, so there is nothing but processes and times",
+                "+ip,+sym,+dso",
+            ),
+            without(
+                !self.has_ids,
+                "the text shows no process ids: threads of one name are shown as one process",
+                "+pid",
+            ),
+            without(
+                !self.has_times,
+                "the text shows no times: samples follow each other at 1 ms",
+                "+time",
+            ),
+            without(
+                self.is_time && !self.has_periods,
+                "the text does not show how much time samples stand for: each counts as 1 ms",
+                "+period",
+            ),
+        ];
+        lines.into_iter().flatten().collect()
+    }
+
+    fn finish(mut self, event: &str, info: CaptureInfo, left: &Leftovers) -> Trace {
+        let missing = self.missing_fields();
+        let notices = &mut self.trace.quality.notices;
+        notices.extend(missing);
+        let mut say = |what: String| notices.push(Notice::new(what, ""));
         if let Some(OddLine { number, text }) = &left.first_odd_frame {
             say(format!(
                 "lines among the frames of samples that are no frames were left out: {}, the first is line {number}: {text}",
@@ -290,12 +356,12 @@ impl Import {
         }
         self.trace.info = CaptureInfo {
             version: env!("CARGO_PKG_VERSION").into(),
-            cpus: self.cpus.max(info.cpus),
             event: event.into(),
             period_ns: NOMINAL_NS,
             start_ns: self.begin.unwrap_or_default().0,
             end_ns: self.end.0,
             callers: Callers::AsPrinted,
+            of_time: (!self.has_periods).then_some(false),
             ..info
         };
         naming::count(&mut self.trace);

@@ -31,7 +31,12 @@ const MESSAGES: [&[u8]; 10] = [
 /// A sample: its first line, and its frames from the leaf.
 #[derive(Default)]
 pub struct Sample {
+    /// Lines up to here, and the number of its first one.
+    lines_read: u64,
+    first_line: u64,
     header: Vec<u8>,
+    /// Whether that is a sample only if frames follow.
+    is_bare: bool,
     frames: Vec<u8>,
     ends: Vec<usize>,
 }
@@ -63,10 +68,24 @@ impl Sample {
         }
     }
 
-    fn clear(&mut self) {
+    fn start(&mut self, line: &[u8]) {
+        self.first_line = self.lines_read;
+        self.header.extend_from_slice(line);
+        self.is_bare = Header::parse(line).is_some_and(|header| header.is_bare());
+    }
+
+    fn hand_out(&mut self, take: &mut impl FnMut(&Self)) -> Result<(), TextError> {
+        if !self.is_open() {
+            return Ok(());
+        }
+        if self.is_bare && self.ends.is_empty() {
+            return Err(TextError::Odd(OddLine::new(self.first_line, &self.header)));
+        }
+        take(self);
         self.header.clear();
         self.frames.clear();
         self.ends.clear();
+        Ok(())
     }
 }
 
@@ -116,27 +135,29 @@ pub fn each(
     mut comment: impl FnMut(&[u8]),
 ) -> Result<Leftovers, TextError> {
     let mut left = Leftovers::default();
-    let (mut line, mut sample, mut number) = (Line::default(), Sample::default(), 0);
-    let mut is_after_blank = false;
+    let (mut line, mut sample) = (Line::default(), Sample::default());
+    let mut is_after_blank = true;
     while line.read(&mut input)? {
-        number += 1;
+        sample.lines_read += 1;
+        let number = sample.lines_read;
         let text = line.text(number == 1);
-        match kind(text, sample.is_open()) {
+        match kind(text, sample.is_open(), is_after_blank) {
             // Some have an empty line before the frames.
-            Kind::Blank if sample.ends.is_empty() => {}
-            Kind::Blank => hand_out(&mut sample, &mut take),
+            Kind::Blank if sample.ends.is_empty() && !sample.is_bare => {}
+            Kind::Blank => sample.hand_out(&mut take)?,
             Kind::Comment => comment(text),
             Kind::Frame => sample.push(text),
             Kind::Header => {
-                hand_out(&mut sample, &mut take);
-                sample.header.extend_from_slice(text);
+                sample.hand_out(&mut take)?;
+                sample.start(text);
                 // perf prints the frame of a sample without callers on the same line, and nothing after it.
-                if Header::parse(text).is_some_and(|header| Frame::parse(header.rest).is_some()) {
-                    hand_out(&mut sample, &mut take);
+                let header = Header::parse(text);
+                if header.is_some_and(|header| Frame::parse(header.rest).is_some()) {
+                    sample.hand_out(&mut take)?;
                 }
             }
             Kind::Message => left.messages += 1,
-            Kind::Odd if sample.is_open() && !is_after_blank => {
+            Kind::OddFrame => {
                 left.odd_frames += 1;
                 let first = || OddLine::new(number, text);
                 left.first_odd_frame.get_or_insert_with(first);
@@ -144,9 +165,12 @@ pub fn each(
             Kind::Odd if !line.is_ended => left.ends_within = Some(OddLine::new(number, text)),
             Kind::Odd => return Err(TextError::Odd(OddLine::new(number, text))),
         }
-        is_after_blank = text.trim_ascii().is_empty();
+        is_after_blank = text.trim_ascii().is_empty() || text.starts_with(b"#");
     }
-    hand_out(&mut sample, &mut take);
+    match sample.hand_out(&mut take) {
+        Err(TextError::Odd(last)) if !line.is_ended => left.ends_within = Some(last),
+        done => done?,
+    }
     Ok(left)
 }
 
@@ -156,14 +180,18 @@ enum Kind {
     Header,
     Frame,
     Message,
+    /// Not understood, where a frame is expected.
+    OddFrame,
+    /// Not understood, where a sample must begin.
     Odd,
 }
 
 /// What a line is; `in_sample`: whether frames may come. perf indents frames by a tab, and the first lines of samples without
 /// callers by spaces; others indent frames by spaces, or not at all.
-fn kind(line: &[u8], in_sample: bool) -> Kind {
+fn kind(line: &[u8], in_sample: bool, is_after_blank: bool) -> Kind {
     let is_header = |header: Option<Header<'_>>| match header {
         Some(header) if header.is_record() => Some(Kind::Message),
+        Some(header) if header.is_bare() && !is_after_blank => None,
         Some(_) => Some(Kind::Header),
         None => None,
     };
@@ -173,10 +201,14 @@ fn kind(line: &[u8], in_sample: bool) -> Kind {
     if line.trim_ascii().is_empty() {
         return Kind::Blank;
     }
+    let odd = match !is_after_blank && (in_sample || is_source(line)) {
+        true => Kind::OddFrame,
+        false => Kind::Odd,
+    };
     if in_sample && line.first() == Some(&b'\t') {
         return match Frame::parse(line) {
             Some(_) => Kind::Frame,
-            None => Kind::Odd,
+            None => odd,
         };
     }
     if let Some(kind) = is_header(Header::with_time(line)) {
@@ -190,22 +222,21 @@ fn kind(line: &[u8], in_sample: bool) -> Kind {
     }
     match MESSAGES.iter().any(|begin| line.starts_with(begin)) {
         true => Kind::Message,
-        false => Kind::Odd,
+        false => odd,
     }
 }
 
-fn hand_out(sample: &mut Sample, take: &mut impl FnMut(&Sample)) {
-    if sample.is_open() {
-        take(sample);
-        sample.clear();
-    }
+/// Where the code of the frame before is in its source (`perf script -F +srcline`, `+srccode`).
+fn is_source(line: &[u8]) -> bool {
+    let is_place = line.starts_with(b"  ") && !line[2..].starts_with(b" ");
+    is_place || line.starts_with(b"|")
 }
 
 /// The line at hand, as far as it is kept.
 #[derive(Default)]
 struct Line {
     bytes: Vec<u8>,
-    /// Whether its end was there.
+    /// Whether the end of the last line was there.
     is_ended: bool,
 }
 
@@ -215,12 +246,15 @@ impl Line {
         self.bytes.clear();
         let mut limited = input.by_ref().take(MAX_LINE_BYTES);
         let read = limited.read_until(b'\n', &mut self.bytes)?;
+        if read == 0 {
+            return Ok(false);
+        }
         self.is_ended = self.bytes.pop_if(|last| *last == b'\n').is_some();
         if !self.is_ended && read as u64 == MAX_LINE_BYTES {
             input.skip_until(b'\n')?;
             self.is_ended = true;
         }
-        Ok(read > 0)
+        Ok(true)
     }
 
     /// Without the end of lines that Windows has, and the mark of a first line.
@@ -292,6 +326,26 @@ mod tests {
     }
 
     #[test]
+    fn a_name_and_an_id_begin_a_sample_if_frames_follow() {
+        assert_eq!(
+            expect(
+                "java 12 \n\t1 f (m)\n\nperl 13 \n\t1 f (m)\n",
+                &[("java", 1), ("perl", 1)]
+            ),
+            Leftovers::default()
+        );
+        assert!(each(&b"java 12\n\n\t1 f (m)\n"[..], |_| {}, |_| {}).is_err());
+        assert!(expect("# x\njava 12", &[]).ends_within.is_some());
+    }
+
+    #[test]
+    fn places_in_the_source_are_no_samples() {
+        let text =
+            "  a 1 1.0: 5 e:  1f f (m)\n  f.c:12\n|12   x = 1;\n  b 2 1.0: e: 1f f (m)\n  f.c:13\n";
+        assert_eq!(expect(text, &[("a", 0), ("b", 0)]).odd_frames, 3);
+    }
+
+    #[test]
     fn lines_that_are_none_are_reported() {
         let text = "Warning:\nProcessed 3 events and lost 1 chunks!\n\na 1 1.0: e:\n\tWEIRD_LINE\n\t1 f (m)\n\
                     \na 1 1.0: PERF_RECORD_COMM: a:1/1\n\nb 2 [0";
@@ -303,7 +357,9 @@ mod tests {
         let error = each(&b"a 1 1.0: e:\n\nmain;f 12\n"[..], |_| {}, |_| {}).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "line 3 begins no sample as `perf script` prints them: main;f 12"
+            "line 3 begins no sample as `perf script` prints them: main;f 12 (what is read: `perf script -F comm,pid,tid,cpu,time,period,event,ip,sym,dso`)"
         );
+        let error = each(&b"main;f 12\nmain;g 13\n"[..], |_| {}, |_| {}).unwrap_err();
+        assert!(error.to_string().starts_with("line 1 "), "{error}");
     }
 }

@@ -164,6 +164,9 @@ pub struct CaptureInfo {
     /// Which callers the samples have.
     #[serde(default)]
     pub callers: Callers,
+    /// Whether the weights of samples are CPU time, or nearly so; others are nominal. `None`: the name of the event shows it.
+    #[serde(default)]
+    pub of_time: Option<bool>,
 }
 
 impl CaptureInfo {
@@ -171,7 +174,8 @@ impl CaptureInfo {
     #[must_use]
     pub fn is_of_time(&self) -> bool {
         let clocks = ["-clock", "cycles"];
-        clocks.iter().any(|clock| self.event.contains(clock))
+        let by_name = || clocks.iter().any(|clock| self.event.contains(clock));
+        self.of_time.unwrap_or_else(by_name)
     }
 }
 

@@ -90,12 +90,17 @@ pub fn summary(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
 /// # Errors
 /// What `out` returns.
 pub fn processes(summary: &Summary, top: usize, out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "\n     CPU ms       %      pid  process")?;
+    let is_of_time = summary.info.is_of_time();
+    let column = if is_of_time { "CPU ms" } else { "samples" };
+    writeln!(out, "\n{column:>11}       %      pid  process")?;
     for process in summary.processes.iter().take(top) {
         writeln!(
             out,
-            "{:>11.1} {:>7}  {:>7}  {}",
-            process.cpu_ms,
+            "{:>11} {:>7}  {:>7}  {}",
+            match is_of_time {
+                true => format!("{:.1}", process.cpu_ms),
+                false => process.samples.to_string(),
+            },
             percent(process.samples, summary.samples),
             process.pid,
             match &*process.command_line {
@@ -113,10 +118,14 @@ pub fn processes(summary: &Summary, top: usize, out: &mut impl Write) -> io::Res
 /// What `out` returns.
 pub fn methods(summary: &Summary, top: usize, out: &mut impl Write) -> io::Result<()> {
     let mut methods: Vec<&MethodSummary> = summary.methods.iter().collect();
+    let measure = match summary.info.is_of_time() {
+        true => "CPU time",
+        false => "samples",
+    };
     for order in ["itself", "with its callees"] {
         writeln!(
             out,
-            "\n   self %  total %  kind    method, by CPU time {order}"
+            "\n   self %  total %  kind    method, by {measure} {order}"
         )?;
         for method in methods.iter().take(top) {
             writeln!(

@@ -156,7 +156,7 @@ fn reason(theirs: &Sample, ours: &Sample) -> Result<Option<&'static str>, ()> {
         let ours = ours + u64::from(at > 0);
         ours == theirs
             || (ours ^ theirs) & IN_PAGE == 0
-            || at > 0 && (ours - 1 ^ theirs) & IN_PAGE == 0
+            || at > 0 && ((ours - 1) ^ theirs) & IN_PAGE == 0
     };
     if let [leaf, callers @ ..] = &ours.frames[..]
         && *leaf >= KERNEL

@@ -66,7 +66,7 @@ fn foreign() -> Vec<Case> {
     let text = b"noploop 21796 [001] 1410597.984841: instructions: \n\t993 main (/noploop)\n";
     let utf16: Vec<u8> = text.iter().flat_map(|&byte| [byte, 0]).collect();
     vec![
-        case("empty", "", 1, "ends within its header"),
+        case("empty", "", 1, "is empty"),
         case("header cut", "PERFILE2", 1, "ends within its header"),
         case(
             "gzip",

@@ -63,9 +63,9 @@ pub(super) fn each_sample(
         let zero = *zero.get_or_insert(time);
         let since = time.0.saturating_sub(zero.0);
         // What ends a sample is of no process.
-        if let (Some(ns), 1..) = (header.period, header.pid.0) {
+        if let (Some(ns), Some(process @ Pid(1..))) = (header.period, header.pid) {
             take(CpuSample {
-                process: header.pid,
+                process,
                 thread: header.tid,
                 time: Nanos(since.saturating_add_signed(zero_ns)),
                 ns,
