@@ -18,7 +18,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use compare::{Compared, compare};
-use support::recording::{cannot_record, native_words, record, record_pipe};
+use support::recording::{cannot_record, native_words, record, record_pipe, run_with_tracefs};
 
 /// For one run of perf or perfcollect.
 pub const LIMIT: Duration = Duration::from_secs(120);
@@ -98,7 +98,7 @@ fn every_way_to_record_gives_the_samples_of_perf() {
         }
         let compared = compare(&file, None);
         println!("{name}: {compared}");
-        assert!(compared.samples > 100, "{name}: {compared}");
+        assert!(compared.samples > 30, "{name}: {compared}");
         expect_same(name, &compared);
         // What stands for a stack in each kind of recording.
         let is_copied = options.contains(&"dwarf");
@@ -141,18 +141,14 @@ fn a_running_process_and_a_tracepoint() {
     target.wait().unwrap();
     let compared = compare(&file, None);
     println!("{compared}");
-    assert!(compared.samples > 100, "{compared}");
+    assert!(compared.samples > 30, "{compared}");
     expect_same("-p", &compared);
 
     let script = format!(
-        "{{ mountpoint -q /sys/kernel/tracing || mount -t tracefs nodev /sys/kernel/tracing; }} && \
-         perf record -q --no-buildid-cache -e sched:sched_switch -e cpu-clock -a -o - -- sh -c 'ls -lR /etc' >{}",
+        "perf record -q --no-buildid-cache -e sched:sched_switch -e cpu-clock -a -o - -- sh -c 'ls -lR /etc' >{}",
         file.display()
     );
-    let status = Command::new("unshare")
-        .args(["-m", "sh", "-c", &script])
-        .output();
-    if !status.is_ok_and(|output| output.status.success()) {
+    if !run_with_tracefs(&script) {
         skip!("tracepoints cannot be recorded here");
     }
     let compared = compare(&file, Some("sched:sched_switch"));

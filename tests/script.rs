@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use perf_event_open_sys::bindings as sys;
 use perfcollect_symbols::elf::build_id_of_notes;
-use support::recording::{cannot_record, native_words, record, record_pipe};
+use support::recording::{cannot_record, native_words, record, record_pipe, run_with_tracefs};
 use support::{Runtime, perfcollect, run, workloads};
 
 const FIELDS: &str = "comm,pid,tid,cpu,time,period,event,ip,sym,dso,trace";
@@ -317,14 +317,10 @@ fn tracepoints_with_their_fields() {
                   timer:hrtimer_start,timer:hrtimer_expire_entry,rcu:rcu_utilization,cpu-clock";
     for callchain in ["", "-g"] {
         let script = format!(
-            "{{ mountpoint -q /sys/kernel/tracing || mount -t tracefs nodev /sys/kernel/tracing; }} && \
-             perf record -q --no-buildid-cache --sample-cpu -e {events} {callchain} -o {} -- sh -c 'ls -l / | sort; sleep 0.1'",
+            "perf record -q --no-buildid-cache --sample-cpu -e {events} {callchain} -o {} -- sh -c 'ls -l / | sort; sleep 0.1'",
             file.display()
         );
-        let status = Command::new("unshare")
-            .args(["-m", "sh", "-c", &script])
-            .output();
-        if !status.is_ok_and(|output| output.status.success()) {
+        if !run_with_tracefs(&script) {
             skip!("tracepoints cannot be recorded here");
         }
         expect_same(&compare(&file, false));

@@ -6,7 +6,7 @@
 
 use crate::machine::without_mark;
 
-/// Digits of an address that stands alone, by which it is told from other words.
+/// Digits of an address without a file behind it, by which it is told from other words.
 const MIN_ADDRESS_DIGITS: usize = 5;
 
 /// A code address.
@@ -21,9 +21,17 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Reads a line. `None`: it is no frame.
+    /// Reads a line that may be something else. `None`: it is no frame.
     #[must_use]
     pub fn parse(line: &'a [u8]) -> Option<Self> {
+        let word = line.trim_ascii().split(u8::is_ascii_whitespace).next()?;
+        let frame = Self::indented(line)?;
+        (!frame.object.is_empty() || word.len() >= MIN_ADDRESS_DIGITS).then_some(frame)
+    }
+
+    /// Reads a line that can be nothing else, as it is indented by a tab. `None`: it is no frame.
+    #[must_use]
+    pub fn indented(line: &'a [u8]) -> Option<Self> {
         let line = line.trim_ascii();
         let space = line.iter().position(u8::is_ascii_whitespace);
         let Some(space) = space else {
@@ -96,7 +104,7 @@ mod tests {
     #[test]
     fn reads_frames_of_all_kinds() {
         let of = |line: &'static str| {
-            let frame = Frame::parse(line.as_bytes()).unwrap_or_else(|| panic!("{line:?}"));
+            let frame = Frame::indented(line.as_bytes()).unwrap_or_else(|| panic!("{line:?}"));
             let text = |bytes| str::from_utf8(bytes).unwrap();
             (frame.address, text(frame.symbol), text(frame.object))
         };
@@ -119,6 +127,14 @@ mod tests {
     }
 
     #[test]
+    fn words_that_look_like_addresses_are_none() {
+        for line in ["a ==> b", "dd 12 sched:x: a=b"] {
+            assert_eq!(Frame::parse(line.as_bytes()), None, "{line}");
+        }
+        assert!(Frame::parse(b"  7f9ca5486ec5 main").is_some());
+    }
+
+    #[test]
     fn refuses_what_is_no_frame() {
         for bad in [
             "",
@@ -128,7 +144,7 @@ mod tests {
             "no frame",
             "x.c:12 (m)",
         ] {
-            assert_eq!(Frame::parse(bad.as_bytes()), None, "{bad}");
+            assert_eq!(Frame::indented(bad.as_bytes()), None, "{bad}");
         }
     }
 }

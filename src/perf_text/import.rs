@@ -22,8 +22,9 @@ use crate::trace::{
 const NOMINAL_NS: u64 = 1_000_000;
 /// Different frames, processes or threads that are taken.
 const MAX_ROWS: usize = 1 << 22;
-/// Events that are told apart.
+/// Events that are told apart, and what stands for the others.
 const MAX_EVENTS: usize = 4096;
+const MORE_EVENTS: &str = "(more events)";
 /// Characters of what a comment tells of the machine.
 const MAX_INFO_CHARS: usize = 4096;
 /// Nodes of stacks that are taken.
@@ -34,21 +35,26 @@ const MAX_NODES: usize = 1 << 26;
 /// See [`TextError`].
 pub fn events(input: impl BufRead) -> Result<Vec<(String, u64)>, TextError> {
     let mut events: Vec<(String, u64)> = Vec::new();
+    let mut known: FxHashMap<Box<[u8]>, usize> = FxHashMap::default();
+    let mut more = 0;
     let count = |sample: &lines::Sample| {
         let Some(header) = sample.header() else {
             return;
         };
         let name = event_name(&header);
-        let known = events
-            .iter()
-            .position(|(known, _)| known.as_bytes() == name);
-        match known {
-            Some(at) => events[at].1 += 1,
-            None if events.len() < MAX_EVENTS => events.push((text(name).into(), 1)),
-            None => {}
+        match known.get(name) {
+            Some(&at) => events[at].1 += 1,
+            None if events.len() < MAX_EVENTS => {
+                known.insert(name.into(), events.len());
+                events.push((text(name).into(), 1));
+            }
+            None => more += 1,
         }
     };
     lines::each(input, count, |_| {})?;
+    if more > 0 {
+        events.push((MORE_EVENTS.into(), more));
+    }
     Ok(events)
 }
 
@@ -127,8 +133,8 @@ struct Import {
     has_times: bool,
     /// Of each id the process that has it now.
     processes: FxHashMap<Pid, ProcessId>,
-    /// Processes of texts without process ids.
-    by_name: FxHashMap<Box<[u8]>, ProcessId>,
+    /// By id, if the text shows it, and name of the main thread.
+    by_name: FxHashMap<(Option<Pid>, Box<[u8]>), ProcessId>,
     /// Processes with the name of their main thread.
     named: FxHashSet<ProcessId>,
     /// By process, id and name: an exec renames a thread, and what it did before keeps the name of then.
@@ -160,8 +166,8 @@ impl Import {
         self.has_ids &= header.pid.is_some() || header.tid.0 < 0;
         self.has_periods &= header.period.is_some();
         self.has_times &= header.time.is_some();
-        let own =
-            Some(header.rest).filter(|rest| !rest.is_empty() && sample.frames().next().is_none());
+        let own = Some(header.rest)
+            .filter(|rest| Frame::parse(rest).is_some() && sample.frames().next().is_none());
         let lines: Vec<&[u8]> = own.into_iter().chain(sample.frames()).collect();
         let is_full = self.frames.len() + lines.len() > MAX_ROWS
             || self.threads.len() >= MAX_ROWS
@@ -226,11 +232,12 @@ impl Import {
 
     /// Where the text shows threads only: those of one name are one process, as in folded stacks.
     fn process_of_name(&mut self, tid: Tid, comm: &[u8]) -> ProcessId {
-        if let Some(&id) = self.by_name.get(comm) {
+        let name = (None, comm.into());
+        if let Some(&id) = self.by_name.get(&name) {
             return id;
         }
         let id = self.push_process(Pid(tid.0), comm);
-        self.by_name.insert(comm.into(), id);
+        self.by_name.insert(name, id);
         id
     }
 
@@ -255,13 +262,20 @@ impl Import {
             }
             if self.named.insert(id) {
                 process.name = text(comm);
+                self.by_name.insert((Some(pid), comm.into()), id);
                 return id;
             }
         }
-        let id = self.push_process(pid, comm);
+        // It may have had the name before.
+        let name = (Some(pid), comm.into());
+        let id = match self.by_name.get(&name).filter(|_| is_main) {
+            Some(&id) => id,
+            None => self.push_process(pid, comm),
+        };
         self.processes.insert(pid, id);
         if is_main {
             self.named.insert(id);
+            self.by_name.insert(name, id);
         }
         id
     }
@@ -271,7 +285,7 @@ impl Import {
         if let Some(known) = self.frames.get(line) {
             return *known;
         }
-        let frame = Frame::parse(line).map(|frame| {
+        let frame = Frame::indented(line).map(|frame| {
             let functions = functions(&frame);
             self.push(functions, frame.address)
         });

@@ -206,7 +206,7 @@ fn kind(line: &[u8], in_sample: bool, is_after_blank: bool) -> Kind {
         false => Kind::Odd,
     };
     if in_sample && line.first() == Some(&b'\t') {
-        return match Frame::parse(line) {
+        return match Frame::indented(line) {
             Some(_) => Kind::Frame,
             None => odd,
         };

@@ -73,9 +73,21 @@ pub(crate) fn compare(file: &Path, event: Option<&str>) -> Compared {
         .collect();
     let mut ours = ours;
     let has_times = theirs.iter().all(|sample| sample.micros.is_some());
-    if has_times {
-        theirs.sort();
-        ours.sort();
+    match has_times {
+        true => {
+            theirs.sort();
+            ours.sort();
+        }
+        // All are at one moment, in any order.
+        false => {
+            let in_pages = |sample: &Sample| {
+                let frames = sample.frames.iter();
+                let frames: Vec<_> = frames.map(|address| address & IN_PAGE).collect();
+                (sample.pid, sample.tid, frames)
+            };
+            theirs.sort_by_key(in_pages);
+            ours.sort_by_key(in_pages);
+        }
     }
     let mut compared = Compared {
         event,

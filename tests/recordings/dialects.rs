@@ -199,7 +199,7 @@ fn texts_of_many_dialects_give_the_stacks_of_inferno() {
         let ours = converted(folder.path(), &text);
         let total = theirs.values().sum::<u64>();
         println!("{name}: {} stacks, {total}", theirs.len());
-        assert!(theirs.len() > 5, "{name}: {text}");
+        assert!(theirs.len() > 2, "{name}: {text}");
         assert_eq!(ours.values().sum::<u64>(), total, "{name}");
         for (stack, count) in &theirs {
             assert_eq!(ours.get(stack), Some(count), "{name}: {stack:?}");
@@ -244,6 +244,42 @@ fn samples_of_threads_that_were_gone_are_kept() {
         .map(|process| (&*process.name, process.samples))
         .collect();
     assert_eq!(names, [(":-1", 2), ("x", 1)]);
+}
+
+/// What a text does not show is not made up: a notice says which field of perf's is missing.
+#[test]
+fn fields_that_are_missing_are_named() {
+    let texts = [
+        (
+            "java 7 5.000001:  10 cpu-clock: \n\t1 f (/x)\n\njava 8 5.000002:  10 cpu-clock: \n\t1 f (/x)\n\n",
+            "-F +pid",
+            "0.0 ms of CPU time",
+        ),
+        (
+            "java 7/7 cpu-clock: \n\t1 f (/x)\n\n",
+            "-F +period",
+            "no time",
+        ),
+        (
+            "java 7/7 5.000001: 10 sched:sched_switch: a ==> b\n",
+            "-F +ip,+sym,+dso",
+            "no frames",
+        ),
+        (
+            "java 7/7 5.000001: 10 cpu-clock: \n\t55c5110ec730\n\n",
+            "",
+            "1 unnamed",
+        ),
+    ];
+    for (text, remedy, expected) in texts {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("text.txt"), text).unwrap();
+        let done = run_perfcollect(["convert", "text.txt"], folder.path(), LIMIT).expect_success();
+        assert!(done.stdout.contains(remedy), "{}", done.stdout);
+        assert!(done.stdout.contains(expected), "{}", done.stdout);
+        let saved = Saved::open(folder, "text");
+        assert_eq!(saved.summary.process_count, 1);
+    }
 }
 
 /// Through a pipe, and with lines of perf's among the samples.

@@ -125,6 +125,12 @@ fn foreign() -> Vec<Case> {
             "babeltrace open",
         ),
         case(
+            "trace of perfcollect",
+            zip_of("x.trace/summary.json"),
+            1,
+            "`perfcollect view file` shows it",
+        ),
+        case(
             "other archive",
             zip_of("photo.jpg"),
             1,

@@ -36,6 +36,15 @@ pub fn record_pipe<A: AsRef<OsStr>>(
     run(perf.stdout(File::create(file).unwrap()));
 }
 
+/// Runs a shell script where tracefs is mounted, for the script alone. `false`: tracepoints cannot be recorded here.
+pub fn run_with_tracefs(script: &str) -> bool {
+    let mount = "mountpoint -q /sys/kernel/tracing || mount -t tracefs nodev /sys/kernel/tracing";
+    let status = Command::new("unshare")
+        .args(["-m", "sh", "-c", &format!("{{ {mount}; }} && {script}")])
+        .output();
+    status.is_ok_and(|output| output.status.success())
+}
+
 fn perf_record(options: &[&str]) -> Command {
     let mut perf = Command::new("perf");
     // A recording must not fill the cache of build ids in the home directory.
