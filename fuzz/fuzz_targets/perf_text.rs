@@ -17,7 +17,7 @@ fuzz_target!(|data: &[u8]| {
     for sample in trace.samples.iter() {
         assert!(!trace.process_of(sample.thread).pid.0.is_negative());
         for frame in trace.stacks.leaf_first(sample.stack) {
-            assert_eq!(trace.functions_leaf_first(frame).count(), 1);
+            assert!(trace.functions_leaf_first(frame).count() > 0);
         }
     }
 });
