@@ -9,12 +9,12 @@ use super::standstill;
 use super::target::{Filter, Target};
 use super::young::Young;
 use crate::dotnet::{MethodName, NamedCode, tells_of_runtime};
-use crate::machine::{self, Change, Machine, ProcError};
+use crate::machine::{self, Change, Machine, Maps, ProcError};
 use crate::perf::{self, Clock, Record, SampleRecord};
 use crate::trace::spool::{KernelCodeRow, MethodRow, Row, SpoolEnd};
 use crate::trace::{
-    Callers, CaptureInfo, CodeAddress, Cpu, Header, Losses, Nanos, Notice, Pid, ProcessId,
-    Recorder, Sample, Tid, Truncation,
+    Callers, CaptureInfo, CodeAddress, Cpu, Header, Losses, MAX_WEIGHT_NS, Nanos, Notice, Pid,
+    ProcessId, Recorder, Sample, Tid,
 };
 use crate::unwind::{SampledProcess, Unwinder, Walked};
 
@@ -37,7 +37,7 @@ impl Weight {
 
     fn of_sample(self, sample: &SampleRecord<'_>) -> Nanos {
         match self {
-            Self::Period => Nanos(sample.period),
+            Self::Period => Nanos(sample.period.min(MAX_WEIGHT_NS)),
             Self::Nominal(weight) => weight,
         }
     }
@@ -57,6 +57,8 @@ pub(super) struct Engine<'a, W> {
     losses: Losses,
     /// The stack at hand, kept to spare an allocation a sample.
     leaf_first: Vec<CodeAddress>,
+    /// What a process has mapped of which nothing is known.
+    no_maps: Maps,
 }
 
 impl<'a, W: Write> Engine<'a, W> {
@@ -85,6 +87,7 @@ impl<'a, W: Write> Engine<'a, W> {
             events: EventSessions::default(),
             losses: Losses::default(),
             leaf_first: Vec::new(),
+            no_maps: Maps::default(),
         }
     }
 
@@ -170,10 +173,7 @@ impl<'a, W: Write> Engine<'a, W> {
             sample.tid
         };
         let (thread, process) = self.machine.sampled(sample.pid, tid);
-        let walked = self.walk(sample, process, false).unwrap_or(Walked {
-            cut: Some(Truncation::LostTrack),
-            guessed: false,
-        });
+        let walked = self.walk(sample, process, false);
         if self
             .leaf_first
             .iter()
@@ -198,23 +198,17 @@ impl<'a, W: Write> Engine<'a, W> {
         });
     }
 
-    /// Fills `leaf_first`. `None`: nothing is known of what the process has mapped.
-    fn walk(
-        &mut self,
-        sample: &SampleRecord<'_>,
-        process: ProcessId,
-        comes_again: bool,
-    ) -> Option<Walked> {
-        self.leaf_first.clear();
+    /// Fills `leaf_first`.
+    fn walk(&mut self, sample: &SampleRecord<'_>, process: ProcessId, comes_again: bool) -> Walked {
         let host = SampledProcess {
             process,
             pid: sample.pid,
             time: sample.time,
-            maps: self.machine.maps(sample.pid)?,
+            maps: self.machine.maps(sample.pid).unwrap_or(&self.no_maps),
             files: self.machine.files(),
             comes_again,
         };
-        Some(self.unwinder.walk(sample, host, &mut self.leaf_first))
+        self.unwinder.walk(sample, host, &mut self.leaf_first)
     }
 
     /// Whether records should be looked at as they come, and often.

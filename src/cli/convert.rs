@@ -3,6 +3,7 @@
 use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use thiserror::Error;
 
@@ -44,7 +45,7 @@ pub(super) enum ConvertError {
 }
 
 pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
-    let signals = Signals::install().map_err(ConvertError::Signals)?;
+    let signals = Arc::new(Signals::install().map_err(ConvertError::Signals)?);
     let source = &options.source;
     let output = options
         .output
@@ -56,7 +57,15 @@ pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
         let path = source.recording.display().to_string();
         return Err(ConvertError::Itself(path));
     }
-    let opened = match perf_data::source(&source.recording)? {
+    let cancelled = {
+        let signals = Arc::clone(&signals);
+        Arc::new(move || signals.pending())
+    };
+    let opened = perf_data::source(&source.recording, cancelled);
+    if signals.pending() {
+        return Err(ConvertError::Stopped);
+    }
+    let opened = match opened? {
         Source::Recording(opened) => *opened,
         Source::Text(text) => return convert_text::run(options, &output, text, &signals),
     };

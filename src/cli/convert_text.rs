@@ -9,8 +9,13 @@ use super::arguments::ConvertOptions;
 use super::convert::ConvertError;
 use super::outputs::Wanted;
 use crate::capture::{CaptureError, Signals};
+use crate::naming::Stoppable;
+use crate::output::sanitize::shell_word;
 use crate::perf_text::{self, TextError};
 use crate::trace::Notice;
+
+/// Bytes that are read at once.
+const BUFFER_BYTES: usize = 1 << 18;
 
 pub(super) fn run(
     options: &ConvertOptions,
@@ -19,14 +24,23 @@ pub(super) fn run(
     signals: &Signals,
 ) -> Result<(), ConvertError> {
     let path = options.source.recording.display().to_string();
+    let stop = || signals.pending();
+    let input = |inner: &File| {
+        let inner = inner.try_clone()?;
+        let input = Stoppable { inner, stop: &stop };
+        Ok(BufReader::with_capacity(BUFFER_BYTES, input))
+    };
     let text_error = |error: TextError| match error {
+        _ if signals.pending() => ConvertError::Stopped,
         TextError::Stopped => ConvertError::Stopped,
         error => ConvertError::Text {
             path: path.clone(),
             error,
         },
     };
-    let events = perf_text::events(BufReader::new(&text));
+    let events = input(&text)
+        .map_err(TextError::Read)
+        .and_then(perf_text::events);
     let events = events.map_err(text_error)?;
     let chosen = perf_text::choose(&events, options.event.as_deref());
     if events.is_empty() {
@@ -45,7 +59,8 @@ pub(super) fn run(
         true => ControlFlow::Break(()),
         false => ControlFlow::Continue(()),
     };
-    let trace = perf_text::import(BufReader::new(text), &events[chosen].0, report);
+    let input = input(&text).map_err(TextError::Read);
+    let trace = input.and_then(|input| perf_text::import(input, &events[chosen].0, report));
     let mut trace = trace.map_err(text_error)?;
     if trace.samples.is_empty() {
         let notices = trace.quality.notices.iter();
@@ -63,7 +78,7 @@ pub(super) fn run(
         if at != chosen {
             notices.push(Notice::new(
                 format!("{samples} samples of the event {name} were left out"),
-                format!("choose it with -event {name}"),
+                format!("choose it with -event {}", shell_word(name)),
             ));
         }
     }

@@ -8,9 +8,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
 
 use crate::trace::Pid;
 
+/// How often a path is tried while files are renamed.
+const MAX_TRIES: usize = 64;
 /// Entries of a directory that are looked at.
 const MAX_DIRECTORY_ENTRIES: usize = 100_000;
 
@@ -119,8 +122,14 @@ impl Root {
     fn find(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
         let flags = flags | OFlags::CLOEXEC;
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-        let found = rustix::fs::openat2(&self.0, path, flags, Mode::empty(), resolve)?;
-        Ok(found)
+        for _ in 0..MAX_TRIES {
+            // Something was renamed meanwhile, anywhere: a link with `..` could have led elsewhere.
+            match rustix::fs::openat2(&self.0, path, flags, Mode::empty(), resolve) {
+                Err(Errno::AGAIN) => {}
+                found => return Ok(found?),
+            }
+        }
+        Err(Errno::AGAIN.into())
     }
 }
 

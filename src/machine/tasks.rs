@@ -23,6 +23,8 @@ pub(super) struct Process {
     pub(super) before_exec: Option<Arc<Maps>>,
     /// How many are known.
     threads: u32,
+    /// Tells the programs and processes apart that had the id one after the other.
+    generation: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -31,6 +33,8 @@ pub(super) struct Thread {
     pub(super) name: Box<[u8]>,
     pub(super) row: Option<ThreadId>,
     ended: Option<Nanos>,
+    /// That of its process.
+    generation: u64,
 }
 
 /// All of them, by their ids, which are used again.
@@ -39,6 +43,7 @@ pub(super) struct Tasks {
     processes: FxHashMap<Pid, Process>,
     threads: FxHashMap<Tid, Thread>,
     exited: VecDeque<(Nanos, Pid, Tid)>,
+    generations: u64,
 }
 
 impl Tasks {
@@ -73,22 +78,34 @@ impl Tasks {
         row: Option<ThreadId>,
     ) {
         self.remove_thread(tid);
+        let process = self.process_mut(pid);
+        process.threads += 1;
         let thread = Thread {
             pid,
             name,
             row,
             ended: None,
+            generation: process.generation,
         };
         self.threads.insert(tid, thread);
-        self.process_mut(pid).threads += 1;
     }
 
+    /// Returns its process, if that is still the one it was a thread of: an exec ends all other threads.
     fn remove_thread(&mut self, tid: Tid) -> Option<Pid> {
-        let pid = self.threads.remove(&tid)?.pid;
-        if let Some(process) = self.processes.get_mut(&pid) {
-            process.threads = process.threads.saturating_sub(1);
+        let Thread {
+            pid, generation, ..
+        } = self.threads.remove(&tid)?;
+        let process = self.processes.get_mut(&pid)?;
+        if process.generation != generation {
+            return None;
         }
+        process.threads = process.threads.saturating_sub(1);
         Some(pid)
+    }
+
+    fn next_generation(&mut self) -> u64 {
+        self.generations += 1;
+        self.generations
     }
 
     pub(super) fn fork(
@@ -97,6 +114,7 @@ impl Tasks {
         (pid, tid): (Pid, Tid),
         (parent_pid, parent_tid): (Pid, Tid),
     ) {
+        let generation = self.next_generation();
         let parent = self.processes.get(&parent_pid);
         let maker = self.threads.get(&parent_tid).map(|thread| &thread.name);
         let name = maker.or(parent.map(|parent| &parent.name));
@@ -106,6 +124,7 @@ impl Tasks {
                 name: name.clone(),
                 maps: parent.map(|p| p.maps.clone()).unwrap_or_default(),
                 born: Some(time),
+                generation,
                 ..Process::default()
             };
             self.processes.insert(pid, child);
@@ -120,6 +139,7 @@ impl Tasks {
         let process = Process {
             born: Some(time),
             before_exec: before.map(|before| before.maps),
+            generation: self.next_generation(),
             ..Process::default()
         };
         self.processes.insert(pid, process);
@@ -163,5 +183,32 @@ impl Tasks {
         {
             self.processes.remove(&pid);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The threads of the old program end when the new one has begun, and are forgotten a second later.
+    #[test]
+    fn a_program_outlives_the_threads_of_the_one_before() {
+        let second = |seconds: u64| Nanos(seconds * 1_000_000_000);
+        let (pid, main) = (Pid(7), Tid(7));
+        let mut tasks = Tasks::default();
+        tasks.fork(second(1), (pid, main), (Pid(1), Tid(1)));
+        for tid in 8..11 {
+            tasks.fork(second(1), (pid, Tid(tid)), (pid, main));
+        }
+        tasks.exec(second(2), pid, main, false);
+        tasks.name_thread(pid, main, b"new");
+        for tid in 8..11 {
+            tasks.exit(second(2), pid, Tid(tid), false);
+        }
+        tasks.exit(second(4), Pid(20), Tid(20), false);
+        assert!(tasks.process(pid).is_some() && tasks.thread(Tid(8)).is_none());
+        tasks.exit(second(5), pid, main, false);
+        tasks.exit(second(7), Pid(21), Tid(21), false);
+        assert!(tasks.process(pid).is_none());
     }
 }

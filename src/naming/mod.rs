@@ -18,6 +18,7 @@ pub(crate) use inlines::with_inlined;
 pub(crate) use jit::function as function_of_jit;
 pub use modules::without_symbols;
 pub use stop::Stop;
+pub(crate) use stop::Stoppable;
 pub(crate) use written::{Fault, Written};
 
 use std::path::PathBuf;

@@ -6,9 +6,9 @@ use std::io::{self, Read};
 pub type Stop<'a> = &'a (dyn Fn() -> bool + Sync);
 
 /// A reader that fails once it is time to give up.
-pub(super) struct Stoppable<'a, R> {
-    pub(super) inner: R,
-    pub(super) stop: Stop<'a>,
+pub(crate) struct Stoppable<'a, R> {
+    pub(crate) inner: R,
+    pub(crate) stop: Stop<'a>,
 }
 
 impl<R: Read> Read for Stoppable<'_, R> {

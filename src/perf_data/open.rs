@@ -2,8 +2,10 @@
 
 use std::fs::{File, Metadata};
 use std::io::{self, BufReader, Read, Seek};
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::process::geteuid;
 use tempfile::TempDir;
@@ -12,6 +14,7 @@ use zip::result::ZipError;
 
 use super::archive::Archive;
 use super::error::looks_like_text;
+use super::pipe::{CancelCheck, Pipe};
 use super::{PerfDataError, Reader};
 use crate::bytes::fill;
 
@@ -125,7 +128,7 @@ pub enum Source {
 /// # Errors
 /// See [`OpenError`].
 pub fn open(path: &Path) -> Result<Opened, OpenError> {
-    match source(path)? {
+    match source(path, Arc::new(|| false))? {
         Source::Recording(opened) => Ok(*opened),
         Source::Text(_) => Err(OpenError::Recording {
             path: path.display().to_string(),
@@ -134,11 +137,11 @@ pub fn open(path: &Path) -> Result<Opened, OpenError> {
     }
 }
 
-/// Opens a recording, or a text of one; `-`: standard input.
+/// Opens a recording, or a text of one; `-`: standard input. What comes through a pipe ends with an error when it is `cancelled`.
 ///
 /// # Errors
 /// See [`OpenError`].
-pub fn source(path: &Path) -> Result<Source, OpenError> {
+pub fn source(path: &Path, cancelled: CancelCheck) -> Result<Source, OpenError> {
     let shown = || path.display().to_string();
     let file_error = |error| OpenError::File {
         path: shown(),
@@ -149,7 +152,12 @@ pub fn source(path: &Path) -> Result<Source, OpenError> {
         error,
     };
     if path == Path::new("-") {
-        return piped(io::stdin(), Beside::Nothing, path);
+        let input = io::stdin()
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(file_error)?;
+        let input = File::from(input);
+        return piped(Pipe { input, cancelled }, Beside::Nothing, path);
     }
     let mut file = File::open(path).map_err(file_error)?;
     let metadata = file.metadata().map_err(file_error)?;
@@ -163,7 +171,8 @@ pub fn source(path: &Path) -> Result<Source, OpenError> {
     }
     // A FIFO can be read only once, from its beginning.
     if file.rewind().is_err() {
-        return piped(file, beside, path);
+        let input = file;
+        return piped(Pipe { input, cancelled }, beside, path);
     }
     if is_text(&mut file).map_err(file_error)? {
         return Ok(Source::Text(file));
@@ -200,7 +209,7 @@ pub fn source(path: &Path) -> Result<Source, OpenError> {
 }
 
 /// Opens what can be read only once. A text goes to a file without a name, as it is read twice.
-fn piped(mut input: impl Read + 'static, beside: Beside, path: &Path) -> Result<Source, OpenError> {
+fn piped(mut input: Pipe, beside: Beside, path: &Path) -> Result<Source, OpenError> {
     let shown = || path.display().to_string();
     let mut head = vec![0; TEXT_HEAD_BYTES];
     let read = fill(&mut input, &mut head).map_err(|error| OpenError::File {

@@ -10,6 +10,8 @@
 
 use crate::trace::{Cpu, Nanos, Pid, Tid};
 
+/// Latest time that is read: a hundred years.
+const MAX_TIME_NS: u64 = 100 * 366 * 24 * 3600 * 1_000_000_000;
 /// Words of an event's name: `raw 0x1b7`, `unknown attr type`.
 const MAX_EVENT_WORDS: usize = 3;
 /// How the name begins that perf prints for records that are no samples (`--show-task-events` and others).
@@ -213,7 +215,8 @@ fn time(word: &[u8]) -> Option<Nanos> {
     let fraction = &word[point + 1..];
     let unit = 10_u64.checked_pow(9_u32.checked_sub(u32::try_from(fraction.len()).ok()?)?)?;
     let seconds = number(&word[..point])?.checked_mul(1_000_000_000)?;
-    seconds.checked_add(number(fraction)? * unit).map(Nanos)
+    let time = seconds.checked_add(number(fraction)? * unit)?;
+    (time <= MAX_TIME_NS).then_some(Nanos(time))
 }
 
 #[cfg(test)]

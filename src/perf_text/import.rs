@@ -14,21 +14,21 @@ use super::lines::{self, Leftovers, OddLine};
 use crate::naming;
 use crate::perf_data::without_modifiers;
 use crate::trace::{
-    Callers, CaptureInfo, FrameId, Function, FunctionId, Nanos, Notice, Pid, Process, ProcessId,
-    Sample, StackId, Thread, ThreadId, Tid, Trace,
+    Callers, CaptureInfo, FrameId, Function, FunctionId, MAX_WEIGHT_NS, Nanos, Notice, Pid,
+    Process, ProcessId, Sample, StackId, Thread, ThreadId, Tid, Trace,
 };
 
 /// What a sample counts that says nothing of time.
 const NOMINAL_NS: u64 = 1_000_000;
 /// Different frames, processes or threads that are taken.
-const MAX_ROWS: usize = 1 << 22;
+const MAX_ROWS: usize = 1 << 20;
 /// Events that are told apart, and what stands for the others.
 const MAX_EVENTS: usize = 4096;
 const MORE_EVENTS: &str = "(more events)";
 /// Characters of what a comment tells of the machine.
 const MAX_INFO_CHARS: usize = 4096;
 /// Nodes of stacks that are taken.
-const MAX_NODES: usize = 1 << 26;
+const MAX_NODES: usize = 1 << 24;
 /// The events of a text with their samples, in the order they are met.
 ///
 /// # Errors
@@ -193,7 +193,8 @@ impl Import {
                 self.trace.stacks.intern(frames)
             }
         };
-        let weight = header.period.filter(|_| self.is_time).unwrap_or(NOMINAL_NS);
+        let weight = header.period.filter(|_| self.is_time);
+        let weight = weight.unwrap_or(NOMINAL_NS).min(MAX_WEIGHT_NS);
         let cpu = header.cpu.unwrap_or_default();
         self.trace.samples.push(Sample {
             time: self.end,

@@ -113,6 +113,9 @@ pub struct Module {
     pub frames: NameCount,
 }
 
+/// The most that a sample of a recording may stand for, 100 s: a file may say anything, and sums must fit.
+pub const MAX_WEIGHT_NS: u64 = 100_000_000_000;
+
 /// One sample of the CPU clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {

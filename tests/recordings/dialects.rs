@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
@@ -10,7 +11,7 @@ use inferno::collapse::perf::{Folder, Options};
 
 use crate::LIMIT;
 use crate::support::recording::{cannot_record, native_words, record};
-use crate::support::{Saved, run_perfcollect};
+use crate::support::{Saved, perfcollect, run_perfcollect};
 
 /// Stacks from the root, the process first, and what they count.
 type Stacks = BTreeMap<Vec<String>, u64>;
@@ -244,6 +245,32 @@ fn samples_of_threads_that_were_gone_are_kept() {
         .map(|process| (&*process.name, process.samples))
         .collect();
     assert_eq!(names, [(":-1", 2), ("x", 1)]);
+}
+
+/// A pipe may pause for as long as it likes; who asks for the end need not wait.
+#[test]
+fn a_pipe_that_pauses_can_be_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut convert = Command::new(perfcollect());
+    let mut convert = convert
+        .args(["convert", "-", "-o", "trace"])
+        .current_dir(&folder)
+        .stdin(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut pipe = convert.stdin.take().unwrap();
+    pipe.write_all(b"java 7/7 5.000001: 10 cpu-clock: \n\t1 f (/x)\n\n")
+        .unwrap();
+    // Until the signal is taken over, it kills, and that says nothing.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let pid = rustix::process::Pid::from_child(&convert);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let done = convert.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(said.contains("stopped by a signal"), "{said}");
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+    drop(pipe);
 }
 
 /// What a text does not show is not made up: a notice says which field of perf's is missing.

@@ -1,0 +1,38 @@
+//! What comes through a pipe, which may pause for as long as it likes: reading ends when the user asks for it.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::sync::Arc;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// Tells whether to give up.
+pub type CancelCheck = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// How long reading waits before it looks whether to give up.
+const PATIENCE: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 100_000_000,
+};
+
+/// A pipe that can be given up.
+pub(super) struct Pipe {
+    pub(super) input: File,
+    pub(super) cancelled: CancelCheck,
+}
+
+impl Read for Pipe {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if (self.cancelled)() {
+                return Err(io::Error::other("stopped"));
+            }
+            let mut polled = [PollFd::new(&self.input, PollFlags::IN)];
+            match poll(&mut polled, Some(&PATIENCE)) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                Ok(_) => return self.input.read(buffer),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
