@@ -44,7 +44,7 @@ pub(super) fn notable_losses(
             format!(
                 "the kernel dropped {} of {} records{}{incomplete}",
                 losses.lost(),
-                losses.lost() + losses.samples_seen,
+                losses.lost().saturating_add(losses.samples_seen),
                 range(losses.range())
             ),
             full_rings,

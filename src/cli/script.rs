@@ -48,6 +48,16 @@ pub(super) fn run(options: &ScriptOptions) -> Result<(), ScriptError> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
         Err(error) => return Err(ScriptError::Print(error)),
     }
+    if reader.malformed > 0 {
+        eprintln!(
+            "{} records are malformed and were left out",
+            reader.malformed
+        );
+    }
+    if reader.without_user_callers() > 0 {
+        let samples = reader.without_user_callers();
+        eprintln!("{samples} samples lack their callers in user space, which were not recorded");
+    }
     if let Some((at, why)) = &reader.damage {
         let text = format!("the recording is damaged: {why}; its records up to byte {at} are here");
         eprintln!("{}", OneLine(&text));

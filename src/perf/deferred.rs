@@ -16,7 +16,7 @@ use crate::trace::Tid;
 /// `PERF_RECORD_CALLCHAIN_DEFERRED`.
 pub const CALLCHAIN_DEFERRED: u32 = 22;
 /// `PERF_CONTEXT_USER_DEFERRED`: a cookie follows, and nothing else.
-const USER_DEFERRED: u64 = -640_i64 as u64;
+pub(super) const USER_DEFERRED: u64 = -640_i64 as u64;
 const HEADER_BYTES: usize = 8;
 const ENTRY_BYTES: usize = 8;
 
@@ -36,7 +36,7 @@ impl Layout {
     /// The user part of callchains, if a record is one.
     #[must_use]
     pub fn deferred_chain<'a>(&self, record: &'a [u8]) -> Option<DeferredChain<'a>> {
-        let mut fields = Bytes(record);
+        let mut fields = Bytes(record.get(..self.trailer_start(record)?)?);
         if fields.u32()? != CALLCHAIN_DEFERRED {
             return None;
         }

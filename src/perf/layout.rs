@@ -205,6 +205,9 @@ impl Layout {
         if fields.kind != sys::PERF_RECORD_SAMPLE {
             return Ok(self.sample_id(record).unwrap_or_default().time);
         }
+        if !self.has(sys::PERF_SAMPLE_TIME) {
+            return Ok(Nanos(0));
+        }
         for field in [
             sys::PERF_SAMPLE_IDENTIFIER,
             sys::PERF_SAMPLE_IP,
@@ -252,16 +255,23 @@ impl Layout {
 
     /// The thread that made a record of another type than samples.
     pub(super) fn tid_of_trailer(&self, record: &[u8]) -> Option<Tid> {
-        let present = TRAILER.iter().filter(|&&field| self.has(field)).count();
         let is_there = self.format.sample_id_all && self.has(sys::PERF_SAMPLE_TID);
-        let at = record.len().checked_sub(8 * present)?;
-        let mut trailer = Bytes(
-            record
-                .get(at..)
-                .filter(|_| is_there && at >= HEADER_BYTES)?,
-        );
+        let at = self.trailer_start(record).filter(|_| is_there)?;
+        let mut trailer = Bytes(record.get(at..)?);
         let _pid = trailer.u32()?;
         trailer.u32().map(|tid| Tid(tid as i32))
+    }
+
+    /// Where the trailer of such a record starts.
+    pub(super) fn trailer_start(&self, record: &[u8]) -> Option<usize> {
+        let present = TRAILER.iter().filter(|&&field| self.has(field)).count();
+        let present = if self.format.sample_id_all {
+            present
+        } else {
+            0
+        };
+        let at = record.len().checked_sub(8 * present)?;
+        (at >= HEADER_BYTES).then_some(at)
     }
 
     /// Parses one whole record, header included.

@@ -2,6 +2,7 @@
 
 use perf_event_open_sys::bindings as sys;
 
+use super::deferred::USER_DEFERRED;
 use crate::trace::{Cpu, Nanos, Pid, Tid};
 
 /// Callchain entries from here up are context markers (`PERF_CONTEXT_MAX`), not addresses.
@@ -188,7 +189,7 @@ impl<'a> SampleRecord<'a> {
     #[must_use]
     pub fn has_user_side(&self) -> bool {
         let mut entries = self.callchain.iter();
-        entries.any(|entry| entry == sys::PERF_CONTEXT_USER)
+        entries.any(|entry| matches!(entry, sys::PERF_CONTEXT_USER | USER_DEFERRED))
     }
 
     /// Kernel addresses of the callchain, leaf first.

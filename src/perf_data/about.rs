@@ -165,8 +165,11 @@ impl About {
         }
     }
 
-    /// Names the events whose names the recording does not hold.
+    /// Names the events whose names the recording does not hold; no name has control characters, which would go to a terminal.
     pub(super) fn name_events(&mut self) {
+        for event in &mut self.events {
+            event.name = printable(&event.name);
+        }
         let is_nameless = |event: &Attribute| event.name.is_empty();
         if !self.events.iter().any(is_nameless) {
             return;
@@ -185,9 +188,15 @@ impl About {
                 Some(format!("{unit}/config={config:#x}/"))
             };
             let derived = derived.or_else(by_unit);
-            event.name = derived.unwrap_or_else(|| format!("event-{kind}-{config:#x}"));
+            let name = derived.unwrap_or_else(|| format!("event-{kind}-{config:#x}"));
+            event.name = printable(&name);
         }
     }
+}
+
+/// The same without control characters.
+pub(super) fn printable(name: &str) -> String {
+    name.replace(char::is_control, "?")
 }
 
 /// Whether a file with a build id is the kernel itself: code of the kernel (`PERF_RECORD_MISC_CPUMODE_MASK`), but none of its

@@ -7,10 +7,14 @@ use rustc_hash::FxHashMap;
 use crate::perf::DeferredKey;
 use crate::trace::{Nanos, Tid};
 
+/// What it takes to keep a sample, besides its record.
+const ENTRY_BYTES: usize = 512;
+
 /// Samples that wait.
 #[derive(Default)]
 pub(super) struct Deferred {
-    waiting: FxHashMap<DeferredKey, Vec<Waiting>>,
+    /// By thread and cookie.
+    waiting: FxHashMap<Tid, FxHashMap<u64, Vec<Waiting>>>,
     /// How many wait by time.
     times: BTreeMap<Nanos, u32>,
     bytes: usize,
@@ -36,17 +40,41 @@ impl Deferred {
         self.times.first_key_value().map(|(time, _)| *time)
     }
 
-    pub(super) fn push(&mut self, key: DeferredKey, waiting: Waiting) {
+    pub(super) fn push(&mut self, (tid, cookie): DeferredKey, waiting: Waiting) {
         *self.times.entry(waiting.time).or_default() += 1;
-        self.bytes += waiting.record.len();
-        self.waiting.entry(key).or_default().push(waiting);
+        self.bytes += waiting.record.len() + ENTRY_BYTES;
+        let thread = self.waiting.entry(tid).or_default();
+        thread.entry(cookie).or_default().push(waiting);
     }
 
     /// The samples that wait for this user part.
-    pub(super) fn take(&mut self, key: DeferredKey) -> Vec<Waiting> {
-        let taken = self.waiting.remove(&key).unwrap_or_default();
-        for waiting in &taken {
-            self.bytes -= waiting.record.len();
+    pub(super) fn take(&mut self, (tid, cookie): DeferredKey) -> Vec<Waiting> {
+        let thread = self.waiting.get_mut(&tid);
+        let taken = thread.and_then(|thread| thread.remove(&cookie));
+        let taken = taken.unwrap_or_default();
+        self.forget(&taken);
+        taken
+    }
+
+    /// The samples of a thread that has ended: nothing comes any more.
+    pub(super) fn give_up(&mut self, thread: Tid) -> Vec<Waiting> {
+        let cookies = self.waiting.remove(&thread).unwrap_or_default();
+        let given_up: Vec<_> = cookies.into_values().flatten().collect();
+        self.forget(&given_up);
+        self.missing += given_up.len() as u64;
+        given_up
+    }
+
+    /// The same of all threads.
+    pub(super) fn give_up_all(&mut self) -> Vec<Waiting> {
+        let threads: Vec<_> = self.waiting.keys().copied().collect();
+        let given_up = threads.into_iter().flat_map(|thread| self.give_up(thread));
+        given_up.collect()
+    }
+
+    fn forget(&mut self, taken: &[Waiting]) {
+        for waiting in taken {
+            self.bytes -= waiting.record.len() + ENTRY_BYTES;
             if let Some(count) = self.times.get_mut(&waiting.time) {
                 *count -= 1;
                 if *count == 0 {
@@ -54,17 +82,5 @@ impl Deferred {
                 }
             }
         }
-        taken
-    }
-
-    /// The samples of a thread that has ended, or of all threads: nothing comes any more.
-    pub(super) fn give_up(&mut self, thread: Option<Tid>) -> Vec<Waiting> {
-        let keys = self.waiting.keys().copied();
-        let keys: Vec<_> = keys
-            .filter(|(tid, _)| thread.is_none_or(|thread| thread == *tid))
-            .collect();
-        let given_up: Vec<_> = keys.into_iter().flat_map(|key| self.take(key)).collect();
-        self.missing += given_up.len() as u64;
-        given_up
     }
 }

@@ -1,6 +1,6 @@
 //! Events that count the same thing: a hybrid processor has one for each kind of its CPUs.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::About;
 use super::attribute::{Attribute, Excluded};
@@ -90,12 +90,14 @@ impl EventGroup {
 
 /// Events of one name get a number, so that each can be chosen.
 fn make_distinct(groups: &mut [EventGroup]) {
-    let mut taken: FxHashMap<String, u32> = FxHashMap::default();
+    let mut taken: FxHashSet<String> = FxHashSet::default();
+    let mut numbers: FxHashMap<String, u32> = FxHashMap::default();
     for group in groups {
-        let number = taken.entry(group.name.clone()).or_default();
-        *number += 1;
-        if *number > 1 {
-            group.name = format!("{}#{number}", group.name);
+        let name = group.name.clone();
+        while !taken.insert(group.name.clone()) {
+            let number = numbers.entry(name.clone()).or_insert(1);
+            *number += 1;
+            group.name = format!("{name}#{number}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::io::{Cursor, Read, Seek};
 use std::ops::ControlFlow;
 
-use super::about::{About, MAX_EVENTS};
+use super::about::{About, MAX_EVENTS, printable};
 use super::attribute::Attribute;
 use super::deferred::{Deferred, Waiting};
 use super::error::{Damage, PerfDataError};
@@ -14,7 +14,7 @@ use super::record_stream::{HEADER_BYTES, RecordHeader, RecordStream, is_kernels,
 use super::rounds::Rounds;
 use super::thread_files::ThreadFiles;
 use crate::perf::{DeferredChain, Layout, Record};
-use crate::trace::{Nanos, Tid};
+use crate::trace::Nanos;
 
 /// Size of the header that a pipe has: magic and this size.
 const PIPE_HEADER_BYTES: u64 = 16;
@@ -189,7 +189,7 @@ impl<R: Read> Reader<R> {
         while flow.is_continue() && self.next(&mut record) {
             flow = self.take(&mut record, &mut each);
         }
-        self.end_waiting(None);
+        self.end_waiting();
         let _ = self.hand_out(flow, &mut each, |rounds, give| rounds.end(give));
     }
 
@@ -225,7 +225,7 @@ impl<R: Read> Reader<R> {
                 }
                 match self.rounds.is_full(self.deferred.bytes()) {
                     true => {
-                        self.end_waiting(None);
+                        self.end_waiting();
                         self.hand_out(go, each, |rounds, give| rounds.make_room(give))
                     }
                     false => go,
@@ -239,7 +239,11 @@ impl<R: Read> Reader<R> {
         let layout = &self.events.layouts[event as usize];
         if let Some(chain) = layout.deferred_chain(record) {
             for waiting in self.deferred.take(chain.key) {
-                push_joined(&mut self.rounds, &self.events, waiting, Some(&chain));
+                // Many samples may claim the same callers; there is room for so many.
+                let is_full = self.rounds.is_full(self.deferred.bytes());
+                self.deferred.missing += u64::from(is_full);
+                let chain = (!is_full).then_some(&chain);
+                push_joined(&mut self.rounds, &self.events, waiting, chain);
             }
             return true;
         }
@@ -256,14 +260,20 @@ impl<R: Read> Reader<R> {
             return true;
         }
         if let Ok(Record::Exit { tid, .. }) = layout.parse(record) {
-            self.end_waiting(Some(tid));
+            let ended = self.deferred.give_up(tid);
+            self.push_without_user(ended);
         }
         false
     }
 
-    /// The user part of samples comes no more: of a thread, or of all.
-    fn end_waiting(&mut self, thread: Option<Tid>) {
-        for waiting in self.deferred.give_up(thread) {
+    /// The user part of the samples that wait comes no more.
+    fn end_waiting(&mut self) {
+        let all = self.deferred.give_up_all();
+        self.push_without_user(all);
+    }
+
+    fn push_without_user(&mut self, samples: Vec<Waiting>) {
+        for waiting in samples {
             push_joined(&mut self.rounds, &self.events, waiting, None);
         }
     }
@@ -363,7 +373,8 @@ impl<R: Read> Reader<R> {
         let event = self.events.by_id.get(&id).copied();
         if let (UPDATE_NAME, Some(event)) = (kind, event) {
             let name = numbers.bytes.c_string();
-            self.about.events[event as usize].name = String::from_utf8_lossy(name).into_owned();
+            let name = printable(&String::from_utf8_lossy(name));
+            self.about.events[event as usize].name = name;
         }
     }
 

@@ -33,6 +33,8 @@ pub(super) struct Rounds {
     /// The newest record when the round before ended.
     due: Nanos,
     handed_out: Nanos,
+    /// Up to when all was handed out the last time.
+    waited: Nanos,
     pub(super) late: u64,
 }
 
@@ -59,10 +61,10 @@ impl Rounds {
     pub(super) fn end_round(&mut self, wait: Option<Nanos>, each: impl FnMut(Nanos, u32, &[u8])) {
         let due = std::mem::replace(&mut self.due, self.newest);
         let due = wait.map_or(due, |wait| due.min(Nanos(wait.0.saturating_sub(1))));
-        let is_waiting = wait.is_some() && due <= self.handed_out;
-        if is_waiting {
+        if wait.is_some() && due <= self.waited {
             return;
         }
+        self.waited = due;
         self.hand_out(|slots| slots.partition_point(|slot| slot.time <= due), each);
     }
 

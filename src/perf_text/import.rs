@@ -1,5 +1,6 @@
 //! From the text to a trace.
 
+use std::borrow::Cow;
 use std::hash::Hash;
 use std::io::BufRead;
 use std::ops::ControlFlow;
@@ -35,18 +36,18 @@ const MAX_NODES: usize = 1 << 24;
 /// See [`TextError`].
 pub fn events(input: impl BufRead) -> Result<Vec<(String, u64)>, TextError> {
     let mut events: Vec<(String, u64)> = Vec::new();
-    let mut known: FxHashMap<Box<[u8]>, usize> = FxHashMap::default();
+    let mut known: FxHashMap<String, usize> = FxHashMap::default();
     let mut more = 0;
     let count = |sample: &lines::Sample| {
         let Some(header) = sample.header() else {
             return;
         };
         let name = event_name(&header);
-        match known.get(name) {
+        match known.get(&*name) {
             Some(&at) => events[at].1 += 1,
             None if events.len() < MAX_EVENTS => {
-                known.insert(name.into(), events.len());
-                events.push((text(name).into(), 1));
+                known.insert(name.clone().into(), events.len());
+                events.push((name.into(), 1));
             }
             None => more += 1,
         }
@@ -59,10 +60,10 @@ pub fn events(input: impl BufRead) -> Result<Vec<(String, u64)>, TextError> {
 }
 
 /// The event of a sample, or what stands for it where the text does not show it.
-fn event_name<'a>(header: &Header<'a>) -> &'a [u8] {
+fn event_name<'a>(header: &Header<'a>) -> Cow<'a, str> {
     match header.event {
-        [] => b"samples",
-        event => event,
+        [] => "samples".into(),
+        event => String::from_utf8_lossy(event),
     }
 }
 
@@ -108,7 +109,7 @@ pub fn import(
     let take = |sample: &lines::Sample| {
         if flow.is_continue()
             && let Some(header) = sample.header()
-            && event_name(&header) == event.as_bytes()
+            && event_name(&header) == event
         {
             import.sample(&header, sample);
             if import.trace.samples.len().is_multiple_of(4096) {

@@ -195,7 +195,8 @@ fn kind(line: &[u8], in_sample: bool, is_after_blank: bool) -> Kind {
         Some(_) => Some(Kind::Header),
         None => None,
     };
-    if line.first() == Some(&b'#') {
+    // The name of a thread may begin so.
+    if line.first() == Some(&b'#') && Header::with_time(line).is_none() {
         return Kind::Comment;
     }
     if line.trim_ascii().is_empty() {

@@ -21,6 +21,8 @@ const MAX_RANGES: usize = 1 << 16;
 pub(super) struct Kernel {
     /// By start.
     ranges: Vec<(u64, Range)>,
+    /// The path of the kernel that perf shows.
+    path: Option<Arc<[u8]>>,
     /// What the kernel made at run time and is there now, by start.
     made: BTreeMap<u64, Range>,
     /// Whether the list of functions is that of another kernel, or of another start of it.
@@ -61,7 +63,10 @@ impl Kernel {
         let end = mapping.start.saturating_add(mapping.len);
         let is_proper = mapping.path.starts_with(PROPER);
         let range = match &about.kernel {
-            Some((path, _)) if is_proper => Range::new(end, &**path),
+            Some((path, _)) if is_proper => {
+                let path = self.path.get_or_insert_with(|| (**path).into());
+                Range::new(end, Arc::clone(path))
+            }
             None if is_proper => Range::new(end, PROPER),
             _ if about.build_ids.contains_key(mapping.path) => Range::new(end, mapping.path),
             _ => Range::new(end, module_name(mapping.path)),

@@ -43,6 +43,8 @@ use samples::Samples;
 use stacks::Stacks;
 use symbols::KernelList;
 
+/// Names of events are padded to the widest, up to here.
+const MAX_EVENT_WIDTH: usize = 256;
 const KALLSYMS: &str = "/proc/kallsyms";
 /// Chunks that wait to be written.
 const CHUNKS_AHEAD: usize = 4;
@@ -91,7 +93,7 @@ pub fn print<R: io::Read>(
     let mut samples = Samples {
         fields,
         shows_inlined,
-        event_width: event_width.unwrap_or(0),
+        event_width: event_width.unwrap_or(0).min(MAX_EVENT_WIDTH),
         machine: Machine::recorded(recorded),
         unwinder: Unwinder::default(),
         places: Places::new(ahead),

@@ -152,7 +152,7 @@ impl Losses {
     /// All that was dropped. Any record can be lost, so some of these may have been no samples.
     #[must_use]
     pub fn lost(&self) -> u64 {
-        self.lost_records + self.lost_samples
+        self.lost_records.saturating_add(self.lost_samples)
     }
 
     fn exceeds(&self, per_mille: u64) -> bool {
@@ -199,14 +199,16 @@ impl Losses {
 
     /// Counts records dropped on a CPU, reported at a time.
     pub fn count(&mut self, cpu: Cpu, records: u64, time: Nanos) {
-        self.lost_records += records;
-        self.on(cpu, time).records += records;
+        self.lost_records = self.lost_records.saturating_add(records);
+        let on = self.on(cpu, time);
+        on.records = on.records.saturating_add(records);
     }
 
     /// Counts samples dropped on a CPU for other reasons than a full ring.
     pub fn count_samples(&mut self, cpu: Cpu, samples: u64, time: Nanos) {
-        self.lost_samples += samples;
-        self.on(cpu, time).samples += samples;
+        self.lost_samples = self.lost_samples.saturating_add(samples);
+        let on = self.on(cpu, time);
+        on.samples = on.samples.saturating_add(samples);
     }
 
     /// The counters of a CPU, for a report at this time.

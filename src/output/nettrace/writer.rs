@@ -50,7 +50,11 @@ impl<'a, W: Write> Writer<'a, W> {
     /// Writes what the trace is, and who was there.
     pub(super) fn begin(trace: &'a Trace, out: W) -> io::Result<Self> {
         let zero = TimeZero::of(trace);
-        let cpus = trace.samples.iter().map(|sample| sample.cpu.0 + 1).max();
+        let cpus = trace
+            .samples
+            .iter()
+            .map(|sample| sample.cpu.0.saturating_add(1))
+            .max();
         let cpus = cpus.unwrap_or(1).max(trace.info.cpus);
         let notes = [
             // Readers have a byte for the number of a CPU.
