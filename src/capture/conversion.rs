@@ -23,6 +23,8 @@ use crate::trace::{Callers, CaptureInfo, Cpu, Header, Nanos, Notice, Pid, Record
 const PACE: u64 = 4096;
 /// What a sample of an event counts that says nothing of time.
 const NOMINAL_NS: u64 = 1_000_000;
+/// Events that are named as left out.
+const MAX_OTHERS: usize = 16;
 /// `PERF_COUNT_SW_DUMMY`: an event that never samples.
 const DUMMY: (u32, u64) = (1, 9);
 
@@ -345,12 +347,7 @@ impl Import<'_> {
         if self.idle > 0 {
             say(format!("{} samples of idle CPUs were left out", self.idle));
         }
-        for (name, count) in self.others(&reader.about) {
-            notices.push(Notice::new(
-                format!("{count} samples of the event {name} were left out"),
-                format!("choose it with -event {}", shell_word(&name)),
-            ));
-        }
+        notices.extend(left_out(&self.others(&reader.about)));
         notices.extend(self.one_of_several(&reader.about));
         notices.extend(missing_callers(
             self.callers,
@@ -366,6 +363,26 @@ impl Import<'_> {
         }
         notices
     }
+}
+
+/// What is told of the samples that other events have.
+pub(crate) fn left_out(others: &[(String, u64)]) -> Vec<Notice> {
+    let (named, more) = others.split_at(others.len().min(MAX_OTHERS));
+    let named = named.iter().map(|(name, samples)| {
+        Notice::new(
+            format!("{samples} samples of the event {name} were left out"),
+            format!("choose it with -event {}", shell_word(name)),
+        )
+    });
+    let more = (!more.is_empty()).then(|| {
+        let samples: u64 = more.iter().map(|(_, samples)| samples).sum();
+        let events = more.len();
+        Notice::new(
+            format!("{samples} samples of {events} more events were left out"),
+            "",
+        )
+    });
+    named.chain(more).collect()
 }
 
 /// What the user should know of stacks that lack callers everywhere.

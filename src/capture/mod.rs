@@ -19,6 +19,7 @@ pub mod usage;
 mod young;
 
 pub use command::{Command, CommandError};
+pub(crate) use conversion::left_out;
 pub use conversion::{Conversion, convert};
 pub use error::CaptureError;
 pub use event_sessions::EventRequest;

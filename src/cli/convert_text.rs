@@ -8,9 +8,8 @@ use std::path::Path;
 use super::arguments::ConvertOptions;
 use super::convert::ConvertError;
 use super::outputs::Wanted;
-use crate::capture::{CaptureError, Signals};
+use crate::capture::{CaptureError, Signals, left_out};
 use crate::naming::Stoppable;
-use crate::output::sanitize::shell_word;
 use crate::perf_text::{self, TextError};
 use crate::trace::Notice;
 
@@ -74,14 +73,9 @@ pub(super) fn run(
     let notices = &mut trace.quality.notices;
     let what = "there is only the text of the recording: names and stacks are perf's";
     notices.push(Notice::new(what, ""));
-    for (at, (name, samples)) in events.iter().enumerate() {
-        if at != chosen {
-            notices.push(Notice::new(
-                format!("{samples} samples of the event {name} were left out"),
-                format!("choose it with -event {}", shell_word(name)),
-            ));
-        }
-    }
+    let mut others = events;
+    others.remove(chosen);
+    notices.extend(left_out(&others));
     let wanted = Wanted {
         name: output,
         spooled: None,

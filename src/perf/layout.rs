@@ -162,6 +162,17 @@ impl Layout {
         }
     }
 
+    /// The same where a later kernel has recorded more: what is not known follows what is.
+    #[must_use]
+    pub fn of_known(format: Format) -> Self {
+        let sample_type = format.sample_type & u64::from(KNOWN_FIELDS);
+        let format = Format {
+            sample_type,
+            ..format
+        };
+        Self { format }
+    }
+
     pub(super) fn has(&self, field: u32) -> bool {
         self.format.sample_type & u64::from(field) != 0
     }
@@ -185,6 +196,12 @@ impl Layout {
         let before = before.iter().filter(|&&field| self.has(field)).count();
         let id = record.get(HEADER_BYTES + 8 * before..)?;
         Bytes(id).u64().filter(|_| self.has(sys::PERF_SAMPLE_ID))
+    }
+
+    /// Whether a record is a sample.
+    #[must_use]
+    pub fn is_sample(&self, record: &[u8]) -> bool {
+        Self::fields(record).is_ok_and(|(fields, _)| fields.kind == sys::PERF_RECORD_SAMPLE)
     }
 
     fn fields<'a>(record: &'a [u8]) -> Result<(Fields<'a>, u16), ParseError> {

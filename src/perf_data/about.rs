@@ -91,7 +91,10 @@ impl About {
             section::BUILD_ID => self.build_ids_of(bytes),
             section::HOSTNAME => self.host = numbers.text().unwrap_or_default(),
             section::OSRELEASE => self.release = numbers.text().unwrap_or_default(),
-            section::ARCH => self.machine = numbers.text().unwrap_or_default(),
+            // What is placed by it is placed once.
+            section::ARCH if self.machine.is_empty() => {
+                self.machine = numbers.text().unwrap_or_default();
+            }
             section::NRCPUS => self.cpus = numbers.u32().unwrap_or(0),
             section::CMDLINE => {
                 let count = numbers.u32().unwrap_or(0);

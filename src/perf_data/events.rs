@@ -19,14 +19,17 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// Which event made a record; those that do not tell belong to the first.
+    /// Which event made a record; those that do not tell belong to the first. `None`: a sample of an event that is not there.
     pub(super) fn of(&self, record: &[u8]) -> Option<u32> {
         let first = self.layouts.first()?;
         if self.layouts.len() == 1 {
             return Some(0);
         }
         let id = first.event_of(record);
-        Some(id.and_then(|id| self.by_id.get(&id)).copied().unwrap_or(0))
+        let event = id.and_then(|id| self.by_id.get(&id)).copied();
+        // Old pipes tell no ids.
+        let is_nobodys = first.is_sample(record) && id.is_some() && !self.by_id.is_empty();
+        event.or((!is_nobodys).then_some(0))
     }
 
     /// Turns a record of the kernel's to the byte order of this machine.

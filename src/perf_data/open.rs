@@ -245,7 +245,13 @@ fn piped(mut input: Pipe, beside: Beside, path: &Path) -> Result<Source, OpenErr
 /// Opens a folder that `perf record --threads` has made, or `--kcore`, which puts a copy of the kernel into it.
 fn open_folder(path: &Path, beside: Beside) -> Result<Opened, OpenError> {
     let open = |path: &Path| {
-        let file = File::open(path).map_err(|error| OpenError::File {
+        // A FIFO would keep us waiting.
+        let is_file = path.metadata().map(|metadata| metadata.is_file());
+        let file = is_file.and_then(|is_file| match is_file {
+            true => File::open(path),
+            false => Err(io::Error::other("not a regular file")),
+        });
+        let file = file.map_err(|error| OpenError::File {
             path: path.display().to_string(),
             error,
         });

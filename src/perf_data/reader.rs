@@ -390,10 +390,8 @@ impl<R: Read> Reader<R> {
         let attribute = &mut self.about.events[event];
         self.defers |= attribute.defers_user_callers;
         attribute.format.foreign_registers = !matches!(&*self.about.machine, "" | "x86_64");
-        if layouts.len() == event
-            && let Ok(layout) = Layout::of(attribute.format)
-        {
-            layouts.push(layout);
+        if layouts.len() == event {
+            layouts.push(Layout::of_known(attribute.format));
             by_id.extend(attribute.ids.iter().map(|&id| (id, event as u32)));
         }
     }

@@ -33,8 +33,8 @@ pub(super) struct Rounds {
     /// The newest record when the round before ended.
     due: Nanos,
     handed_out: Nanos,
-    /// Up to when all was handed out the last time.
-    waited: Nanos,
+    /// Bytes that were left when some were handed out the last time.
+    kept_bytes: usize,
     pub(super) late: u64,
 }
 
@@ -61,10 +61,10 @@ impl Rounds {
     pub(super) fn end_round(&mut self, wait: Option<Nanos>, each: impl FnMut(Nanos, u32, &[u8])) {
         let due = std::mem::replace(&mut self.due, self.newest);
         let due = wait.map_or(due, |wait| due.min(Nanos(wait.0.saturating_sub(1))));
-        if wait.is_some() && due <= self.waited {
+        // What waits is sorted and kept in one piece again only when it has doubled: rounds may be many.
+        if wait.is_some() && self.bytes.len() < 2 * self.kept_bytes {
             return;
         }
-        self.waited = due;
         self.hand_out(|slots| slots.partition_point(|slot| slot.time <= due), each);
     }
 
@@ -104,6 +104,7 @@ impl Rounds {
                 .extend_from_slice(&self.bytes[at..at + slot.len as usize]);
         }
         std::mem::swap(&mut self.spare, &mut self.bytes);
+        self.kept_bytes = self.bytes.len();
     }
 }
 
@@ -146,12 +147,12 @@ mod tests {
         let mut out = Vec::new();
         push(&mut rounds, &[1, 2, 4]);
         rounds.end_round(Some(Nanos(3)), collect(&mut out));
-        push(&mut rounds, &[5]);
+        push(&mut rounds, &[5, 7, 8]);
         rounds.end_round(Some(Nanos(3)), collect(&mut out));
         assert_eq!(out, [1, 2]);
         push(&mut rounds, &[3, 6]);
         rounds.end_round(None, collect(&mut out));
-        assert_eq!((&out[..], rounds.late), (&[1, 2, 3, 4, 5][..], 0));
+        assert_eq!((&out[..], rounds.late), (&[1, 2, 3, 4, 5, 6, 7, 8][..], 0));
     }
 
     #[test]
