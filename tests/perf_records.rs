@@ -241,6 +241,10 @@ proptest! {
             _ => 24,
         };
         let mut body = fixed[..fixed_bytes].to_vec();
+        if kind == RecordType::MMAP2 {
+            // Protection: text in its place is the path of a kernel that did not record it.
+            body[56] &= 0xf;
+        }
         if matches!(kind, RecordType::MMAP2 | RecordType::MMAP | RecordType::COMM) {
             body.extend(name.as_bytes());
             body.push(0);

@@ -387,7 +387,8 @@ fn mapping<'a>(mut fields: Fields<'a>, misc: u32) -> Result<CodeMapping<'a>, Par
         let before = fields.bytes;
         let protection = fields.u64("protection and flags")?;
         // Linux 3.12 to 3.15, and Red Hat's 3.10, have neither: this is the path.
-        if matches!(protection as u8, b'/' | b'[') {
+        let [first, rest @ ..] = (protection as u32).to_le_bytes();
+        if matches!(first, b'/' | b'[') && rest.iter().all(u8::is_ascii_graphic) {
             fields.bytes = before;
         }
     }

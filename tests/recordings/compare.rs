@@ -70,6 +70,7 @@ pub(crate) fn compare(file: &Path, event: Option<&str>) -> Compared {
     let mut theirs: Vec<_> = theirs
         .into_iter()
         .filter(|sample| sample.pid != 0 && is_event(&sample.event, &event))
+        .map(of_its_process)
         .collect();
     let mut ours = ours;
     let has_times = theirs.iter().all(|sample| sample.micros.is_some());
@@ -125,6 +126,14 @@ pub(crate) fn compare(file: &Path, event: Option<&str>) -> Compared {
         }
     }
     compared
+}
+
+/// Of a thread that is being reaped the kernel has no id any more: its samples are its process's, or nobody's.
+fn of_its_process(sample: Sample) -> Sample {
+    let nobody = perfcollect::trace::Pid::NOBODY.0;
+    let pid = if sample.pid < 0 { nobody } else { sample.pid };
+    let tid = if sample.tid < 0 { pid } else { sample.tid };
+    Sample { pid, tid, ..sample }
 }
 
 /// The events that have samples of running processes, by the names of perf.
