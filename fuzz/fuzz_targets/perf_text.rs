@@ -1,8 +1,6 @@
 //! A text as `perf script` prints it, or as somebody has changed it.
 #![no_main]
 
-use std::ops::ControlFlow;
-
 use libfuzzer_sys::fuzz_target;
 use perfcollect::perf_text::{choose, events, import};
 
@@ -11,7 +9,7 @@ fuzz_target!(|data: &[u8]| {
     let Some(chosen) = choose(&events, None) else {
         return;
     };
-    let Ok(trace) = import(data, &events[chosen].0, |_| ControlFlow::Continue(())) else {
+    let Ok(trace) = import(data, &events[chosen].0) else {
         return;
     };
     for sample in trace.samples.iter() {

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{BufReader, Seek};
-use std::ops::ControlFlow;
 use std::path::Path;
 
 use super::arguments::ConvertOptions;
@@ -31,7 +30,6 @@ pub(super) fn run(
     };
     let text_error = |error: TextError| match error {
         _ if signals.pending() => ConvertError::Stopped,
-        TextError::Stopped => ConvertError::Stopped,
         error => ConvertError::Text {
             path: path.clone(),
             error,
@@ -54,12 +52,8 @@ pub(super) fn run(
     };
     text.rewind()
         .map_err(|error| text_error(TextError::Read(error)))?;
-    let report = |_| match signals.pending() {
-        true => ControlFlow::Break(()),
-        false => ControlFlow::Continue(()),
-    };
     let input = input(&text).map_err(TextError::Read);
-    let trace = input.and_then(|input| perf_text::import(input, &events[chosen].0, report));
+    let trace = input.and_then(|input| perf_text::import(input, &events[chosen].0));
     let mut trace = trace.map_err(text_error)?;
     if trace.samples.is_empty() {
         let notices = trace.quality.notices.iter();

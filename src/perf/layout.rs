@@ -9,14 +9,14 @@ use crate::trace::{Cpu, Nanos, Pid, Tid};
 
 const HEADER_BYTES: usize = 8;
 
-/// Fields of the trailer of all records but samples, 8 bytes each.
-const TRAILER: [u32; 6] = [
-    sys::PERF_SAMPLE_TID,
-    sys::PERF_SAMPLE_TIME,
-    sys::PERF_SAMPLE_ID,
-    sys::PERF_SAMPLE_STREAM_ID,
-    sys::PERF_SAMPLE_CPU,
-    sys::PERF_SAMPLE_IDENTIFIER,
+/// Fields of the trailer of all records but samples, in order, 8 bytes each, and whether they are two of 32 bits.
+pub(crate) const TRAILER: [(u32, bool); 6] = [
+    (sys::PERF_SAMPLE_TID, true),
+    (sys::PERF_SAMPLE_TIME, false),
+    (sys::PERF_SAMPLE_ID, false),
+    (sys::PERF_SAMPLE_STREAM_ID, false),
+    (sys::PERF_SAMPLE_CPU, true),
+    (sys::PERF_SAMPLE_IDENTIFIER, false),
 ];
 /// Sample fields that [`Layout`] can place; anything else in a sample type is refused.
 const KNOWN_FIELDS: u32 = sys::PERF_SAMPLE_IDENTIFIER
@@ -86,6 +86,24 @@ pub struct Format {
     pub sample_id_all: bool,
     /// Whether the registers are those of another architecture than x86: they are skipped.
     pub foreign_registers: bool,
+}
+
+impl Format {
+    /// Whether samples have this field.
+    #[must_use]
+    pub fn has(&self, field: u32) -> bool {
+        self.sample_type & u64::from(field) != 0
+    }
+
+    /// Bytes of the trailer of all records but samples.
+    #[must_use]
+    pub fn trailer_bytes(&self) -> usize {
+        let present = TRAILER.iter().filter(|(field, _)| self.has(*field));
+        match self.sample_id_all {
+            true => 8 * present.count(),
+            false => 0,
+        }
+    }
 }
 
 /// Places the fields of records of one event.
@@ -174,7 +192,7 @@ impl Layout {
     }
 
     pub(super) fn has(&self, field: u32) -> bool {
-        self.format.sample_type & u64::from(field) != 0
+        self.format.has(field)
     }
 
     /// The id of the event that made a record; `None`: the record does not tell.
@@ -281,13 +299,7 @@ impl Layout {
 
     /// Where the trailer of such a record starts.
     pub(super) fn trailer_start(&self, record: &[u8]) -> Option<usize> {
-        let present = TRAILER.iter().filter(|&&field| self.has(field)).count();
-        let present = if self.format.sample_id_all {
-            present
-        } else {
-            0
-        };
-        let at = record.len().checked_sub(8 * present)?;
+        let at = record.len().checked_sub(self.format.trailer_bytes())?;
         (at >= HEADER_BYTES).then_some(at)
     }
 

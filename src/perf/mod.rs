@@ -28,6 +28,7 @@ mod threads;
 pub use call_graph::CallGraph;
 pub use deferred::{CALLCHAIN_DEFERRED, DeferredChain, DeferredKey};
 pub use grant::Scope;
+pub(crate) use layout::TRAILER;
 pub use layout::{Format, Layout, ParseError};
 pub use merge::{Merge, RecordSource};
 pub use open_error::{OpenError, max_sample_rate};

@@ -3,7 +3,7 @@
 use perf_event_open_sys::bindings as sys;
 
 use super::attribute::Attribute;
-use crate::perf::Format;
+use crate::perf::{Format, TRAILER};
 
 const HEADER_BYTES: usize = 8;
 
@@ -26,7 +26,7 @@ pub(super) fn to_little(
         let _ = sample(&mut turn, events, event_of);
         return;
     }
-    let trailer = trailer_bytes(&first.format);
+    let trailer = first.format.trailer_bytes();
     match kind {
         sys::PERF_RECORD_MMAP => {
             turn.u32s(2);
@@ -55,31 +55,9 @@ pub(super) fn to_little(
     sample_id(&mut turn, &first.format);
 }
 
-fn has(format: &Format, field: u32) -> bool {
-    format.sample_type & u64::from(field) != 0
-}
-
-/// Fields of the trailer, in order; those of 32 bits are two.
-const TRAILER: [(u32, bool); 6] = [
-    (sys::PERF_SAMPLE_TID, true),
-    (sys::PERF_SAMPLE_TIME, false),
-    (sys::PERF_SAMPLE_ID, false),
-    (sys::PERF_SAMPLE_STREAM_ID, false),
-    (sys::PERF_SAMPLE_CPU, true),
-    (sys::PERF_SAMPLE_IDENTIFIER, false),
-];
-
-fn trailer_bytes(format: &Format) -> usize {
-    let present = TRAILER.iter().filter(|(field, _)| has(format, *field));
-    match format.sample_id_all {
-        true => 8 * present.count(),
-        false => 0,
-    }
-}
-
 fn sample_id(turn: &mut Turn<'_>, format: &Format) {
     for (field, is_pair) in TRAILER {
-        match (has(format, field), is_pair) {
+        match (format.has(field), is_pair) {
             (true, true) => turn.u32s(2),
             (true, false) => turn.u64s(1),
             _ => {}
@@ -94,7 +72,7 @@ fn sample(
 ) -> Option<()> {
     let mut format = events.first()?.format;
     let mut id = None;
-    if has(&format, sys::PERF_SAMPLE_IDENTIFIER) {
+    if format.has(sys::PERF_SAMPLE_IDENTIFIER) {
         id = Some(turn.u64()?);
     }
     for (field, is_pair) in [
@@ -103,13 +81,13 @@ fn sample(
         (sys::PERF_SAMPLE_TIME, false),
         (sys::PERF_SAMPLE_ADDR, false),
     ] {
-        match (has(&format, field), is_pair) {
+        match (format.has(field), is_pair) {
             (true, true) => turn.u32s(2),
             (true, false) => turn.u64s(1),
             _ => {}
         }
     }
-    if has(&format, sys::PERF_SAMPLE_ID) {
+    if format.has(sys::PERF_SAMPLE_ID) {
         id = Some(turn.u64()?);
     }
     // Up to here all events are alike.
@@ -117,36 +95,36 @@ fn sample(
     if let Some(event) = event.and_then(|event| events.get(event as usize)) {
         format = event.format;
     }
-    if has(&format, sys::PERF_SAMPLE_STREAM_ID) {
+    if format.has(sys::PERF_SAMPLE_STREAM_ID) {
         turn.u64s(1);
     }
-    if has(&format, sys::PERF_SAMPLE_CPU) {
+    if format.has(sys::PERF_SAMPLE_CPU) {
         turn.u32s(2);
     }
-    if has(&format, sys::PERF_SAMPLE_PERIOD) {
+    if format.has(sys::PERF_SAMPLE_PERIOD) {
         turn.u64s(1);
     }
-    if has(&format, sys::PERF_SAMPLE_READ) {
+    if format.has(sys::PERF_SAMPLE_READ) {
         counts(turn, &format)?;
     }
-    if has(&format, sys::PERF_SAMPLE_CALLCHAIN) {
+    if format.has(sys::PERF_SAMPLE_CALLCHAIN) {
         let count = turn.u64()?;
         turn.u64s(usize::try_from(count).ok()?);
     }
-    if has(&format, sys::PERF_SAMPLE_RAW) {
+    if format.has(sys::PERF_SAMPLE_RAW) {
         turn.u32s(1);
         let len = turn.back_u32(4)?;
         turn.skip(len as usize);
     }
-    if has(&format, sys::PERF_SAMPLE_BRANCH_STACK) {
+    if format.has(sys::PERF_SAMPLE_BRANCH_STACK) {
         let count = usize::try_from(turn.u64()?).ok()?;
         let index = u64::from(sys::PERF_SAMPLE_BRANCH_HW_INDEX) & format.branch_type != 0;
         turn.u64s(count.checked_mul(3)?.checked_add(usize::from(index))?);
     }
-    if has(&format, sys::PERF_SAMPLE_REGS_USER) && turn.u64()? != 0 {
+    if format.has(sys::PERF_SAMPLE_REGS_USER) && turn.u64()? != 0 {
         turn.u64s(format.user_regs.count_ones() as usize);
     }
-    if has(&format, sys::PERF_SAMPLE_STACK_USER) {
+    if format.has(sys::PERF_SAMPLE_STACK_USER) {
         let size = turn.u64()?;
         if size > 0 {
             turn.skip(usize::try_from(size).ok()?);

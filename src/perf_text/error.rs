@@ -18,7 +18,4 @@ pub enum TextError {
         .0.number, .0.text
     )]
     Odd(OddLine),
-    /// Nobody wants it any more.
-    #[error("stopped")]
-    Stopped,
 }

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::hash::Hash;
 use std::io::BufRead;
-use std::ops::ControlFlow;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -30,6 +29,7 @@ const MORE_EVENTS: &str = "(more events)";
 const MAX_INFO_CHARS: usize = 4096;
 /// Nodes of stacks that are taken.
 const MAX_NODES: usize = 1 << 24;
+
 /// The events of a text with their samples, in the order they are met.
 ///
 /// # Errors
@@ -88,15 +88,11 @@ pub fn choose(events: &[(String, u64)], wanted: Option<&str>) -> Option<usize> {
     }
 }
 
-/// Takes in the samples of an event; `report` is called with the number of samples now and then.
+/// Reads the samples of an event.
 ///
 /// # Errors
 /// See [`TextError`].
-pub fn import(
-    input: impl BufRead,
-    event: &str,
-    mut report: impl FnMut(u64) -> ControlFlow<()>,
-) -> Result<Trace, TextError> {
+pub fn import(input: impl BufRead, event: &str) -> Result<Trace, TextError> {
     let mut import = Import {
         is_time: is_time(event),
         has_ids: true,
@@ -105,23 +101,15 @@ pub fn import(
         ..Import::default()
     };
     let mut info = CaptureInfo::default();
-    let mut flow = ControlFlow::Continue(());
     let take = |sample: &lines::Sample| {
-        if flow.is_continue()
-            && let Some(header) = sample.header()
+        if let Some(header) = sample.header()
             && event_name(&header) == event
         {
             import.sample(&header, sample);
-            if import.trace.samples.len().is_multiple_of(4096) {
-                flow = report(import.trace.samples.len() as u64);
-            }
         }
     };
     let left = lines::each(input, take, |comment| about_machine(comment, &mut info))?;
-    match flow {
-        ControlFlow::Continue(()) => Ok(import.finish(event, info, &left)),
-        ControlFlow::Break(()) => Err(TextError::Stopped),
-    }
+    Ok(import.finish(event, info, &left))
 }
 
 #[derive(Default)]
