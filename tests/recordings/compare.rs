@@ -200,6 +200,13 @@ fn reason(theirs: &Sample, ours: &Sample) -> Result<Option<&'static str>, ()> {
         () if alike == ours.frames.len() && ours.cut => {
             Ok(Some("callers in no mapping are left out, and marked"))
         }
+        // The registers of the old program, whose memory is gone.
+        () if alike == ours.frames.len()
+            && ours.frames.iter().all(|frame| *frame >= KERNEL)
+            && matches!(theirs.frames[alike..], [ip] if ip < KERNEL) =>
+        {
+            Ok(Some("within an exec, a user address that is gone"))
+        }
         () if alike == theirs.frames.len() => Ok(Some("more callers than perf has found")),
         () => Err(()),
     }
