@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use perfcollect::dotnet::diagnostics::{Limits, Port, Provider, Session, SessionRequest};
-use perfcollect::dotnet::nettrace::Reader;
+use perfcollect::nettrace::Reader;
 use perfcollect::trace::Pid;
 use support::{Workload, runtimes, workloads};
 

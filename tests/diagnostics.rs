@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use perfcollect::dotnet::diagnostics::{
     Answer, DiagnosticsError, Limits, Port, PortError, Provider, Session, SessionRequest, ask,
 };
-use perfcollect::dotnet::nettrace::{Losses, Reader};
 use perfcollect::machine;
+use perfcollect::nettrace::{Losses, Reader};
 use perfcollect::trace::Pid;
 use rustix::process::Signal;
 use support::{Runtime, Workload, runtimes, start, workloads};

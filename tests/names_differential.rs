@@ -68,11 +68,10 @@ fn file_of(module: &str, saved: &Saved) -> Result<PathBuf, &'static str> {
     let mut rows = modules.filter(|row| row.path.rsplit('/').next() == Some(module));
     let row = rows.next().ok_or("it is no ELF file")?;
     let path = PathBuf::from(&row.path);
-    let id = row.build_id.as_ref().map(|id| id.as_str());
     match path.metadata() {
         _ if rows.next().is_some() => Err("there are several of this name"),
         Ok(metadata) if metadata.len() > MAX_FILE_BYTES => Err("it is too large for a short test"),
-        Ok(_) if build_id(&path).as_deref() == id => Ok(path),
+        Ok(_) if build_id(&path) == row.build_id => Ok(path),
         _ => Err("the file that was sampled is not there any more"),
     }
 }

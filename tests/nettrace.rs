@@ -12,7 +12,7 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::process::Command;
 
-use perfcollect::dotnet::nettrace::{EventKind, Losses, NettraceError, Problem, Reader, Value};
+use perfcollect::nettrace::{EventKind, Losses, NettraceError, Problem, Reader, Value};
 use serde_json::Value as Json;
 
 /// A recorded stream, and what another reader says of it.

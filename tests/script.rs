@@ -403,7 +403,9 @@ fn another_kernel_gives_no_names() {
     let notes = std::fs::read("/sys/kernel/notes").unwrap();
     let id = build_id_of_notes(&notes).unwrap();
     let mut foreign = recording.clone();
-    let at = recording.windows(id.len()).position(|bytes| bytes == id);
+    let at = recording
+        .windows(id.as_bytes().len())
+        .position(|bytes| bytes == id.as_bytes());
     foreign[at.unwrap()] ^= 1;
     // Behind the records stands what was recorded; the header tells where they are.
     let [begin, len] =

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use perfcollect::dotnet::nettrace::EventKind;
+use perfcollect::nettrace::EventKind;
 use perfcollect::dotnet::{CodeEvent, CodeTable};
 
 fuzz_target!(|data: &[u8]| {

@@ -27,7 +27,7 @@ fuzz_target!(|data: &[u8]| {
     let (build_id, debug_link) = (own.build_id(), own.debug_link());
     let wanted = Wanted {
         path: Path::new(PROGRAM),
-        build_id: build_id.as_deref(),
+        build_id: build_id.as_ref(),
         debug_link: debug_link.as_ref(),
         directories: &[PathBuf::from("/symbols")],
         perf_cache: Some(Path::new("/root/.debug")),

@@ -14,7 +14,7 @@ fuzz_target!(|data: &[u8]| {
     });
     let of_trace = serde_json::from_slice::<Module>(data).ok();
     for module in of_elf.into_iter().chain(of_trace) {
-        let id = module.build_id.as_str();
+        let id = module.build_id.to_string();
         assert!(id.bytes().all(|byte| byte.is_ascii_hexdigit()));
         let name = module.debug_name();
         assert!(matches!(
@@ -25,7 +25,7 @@ fuzz_target!(|data: &[u8]| {
         assert!(places.iter().all(|path| path.is_absolute()));
         for path in Sources::new(&[]).cached(&module) {
             assert!(path.components().all(|part| part != Component::ParentDir));
-            assert!(path.to_string_lossy().contains(id));
+            assert!(path.to_string_lossy().contains(&id));
         }
     }
 });

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use perfcollect::dotnet::nettrace::{Reader, Value};
+use perfcollect::nettrace::{Reader, Value};
 
 /// The object `Trace` of version 4, up to what it holds; the block of version 6.
 const OBJECTS: &[u8] =

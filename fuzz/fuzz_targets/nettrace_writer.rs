@@ -8,7 +8,7 @@ mod stream;
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use perfcollect::dotnet::nettrace::{EventKind, Reader};
+use perfcollect::nettrace::{EventKind, Reader};
 use perfcollect::output::nettrace;
 use perfcollect::trace::{EventStreams, Nanos, RuntimeEvent, Trace};
 use stream::stream;

@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use perfcollect::dotnet::decode;
-use perfcollect::dotnet::nettrace::EventKind;
+use perfcollect::nettrace::EventKind;
 
 fuzz_target!(|data: &[u8]| {
     let Some(([low, high, who], payload)) = data.split_first_chunk() else {

@@ -9,9 +9,7 @@ use super::OneLine;
 use super::downloads::{self, Got};
 use super::progress::Reporter;
 use super::symbols_options::SymbolsOptions;
-use crate::download::{
-    self, BuildId, DownloadError, Downloader, Module, Sources, Wanted, WorkerError,
-};
+use crate::download::{self, DownloadError, Downloader, Module, Sources, Wanted, WorkerError};
 use crate::output::file::{OutputError, OutputFile};
 
 #[derive(Debug, Error)]
@@ -130,7 +128,10 @@ fn get(
 
 /// What a word of the command line asks for: a file's or a trace's modules, or a build id.
 fn wanted(path: &Path) -> Result<Wanted, SymbolsError> {
-    let file = match (download::open(path), path.to_str().and_then(BuildId::parse)) {
+    let file = match (
+        download::open(path),
+        path.to_str().and_then(|text| text.parse().ok()),
+    ) {
         (Err(error), Some(id)) if error.kind() == io::ErrorKind::NotFound => {
             return Ok(Wanted {
                 modules: vec![Module::unknown(id)],

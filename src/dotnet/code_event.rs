@@ -7,8 +7,8 @@
 //! module   u64 module, u64 assembly, u32 flags, u32 0, path, ...         texts are UTF-16 with a NUL
 //! ```
 
-use super::nettrace::EventKind;
 use crate::bytes::Bytes;
+use crate::nettrace::EventKind;
 
 /// Who tells of code while it is made, and who lists it at the end.
 pub(super) const RUNTIME: &str = "Microsoft-Windows-DotNETRuntime";

@@ -11,8 +11,8 @@ use std::time::Instant;
 use super::code_event::{CodeEvent, RUNTIME};
 use super::code_table::{CodeTable, NamedCode};
 use super::diagnostics::{Limits, Port, Provider, SessionRequest};
-use super::nettrace::{Losses, NettraceError, Problem, Reader};
 use super::runtime_session::{RuntimeSession, RuntimeSessionError};
+use crate::nettrace::{Losses, NettraceError, Problem, Reader};
 use crate::trace::Pid;
 
 /// What the runtime may hold back: a second of start-up makes less than 2 MB.

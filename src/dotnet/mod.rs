@@ -16,7 +16,6 @@ mod method_name;
 mod method_reader;
 mod method_session;
 mod names;
-pub mod nettrace;
 mod processes;
 mod profile;
 mod profile_error;

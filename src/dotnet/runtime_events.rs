@@ -7,8 +7,8 @@ use std::sync::LazyLock;
 use rustc_hash::FxHashMap;
 
 use super::code_event::{RUNDOWN, RUNTIME};
-use super::nettrace::{EventKind, Field, FieldType, Value};
 use super::profile::PRIVATE;
+use crate::nettrace::{EventKind, Field, FieldType, Value};
 
 /// A line an event: provider, id, name, fields as `Name:type`. Providers: r runtime, d rundown, p private. Types:
 /// u with its bits, f64, guid, z for UTF-16 up to a NUL, `[]` behind one for a number of 32 bits and as many of it.

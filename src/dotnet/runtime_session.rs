@@ -18,8 +18,8 @@ use thiserror::Error;
 use super::diagnostics::{
     DiagnosticsError, EventStream, Limits, Port, PortError, Session, SessionRequest, Stopping,
 };
-use super::nettrace::NettraceError;
 use crate::machine;
+use crate::nettrace::NettraceError;
 use crate::trace::Pid;
 
 /// Items that wait for the capture.

@@ -8,7 +8,7 @@ use std::path::Path;
 use perfcollect_symbols::elf::ElfFile;
 use serde::{Deserialize, Serialize};
 
-use super::module::{BuildId, Module};
+use super::module::Module;
 use crate::view::archive;
 
 /// What a local file header of a zip begins with.
@@ -75,8 +75,7 @@ fn of_trace(path: &Path, file: &File) -> Result<Wanted, String> {
 pub(super) fn check(file: &File, module: &Module) -> Result<(), String> {
     let elf = ElfFile::open(file)
         .map_err(|error| format!("what came is no debug file and was deleted: {error}"))?;
-    let found = elf.build_id().and_then(|id| BuildId::of(&id));
-    match found {
+    match elf.build_id() {
         Some(found) if found == module.build_id => {}
         Some(found) => return Err(format!("what came has build id {found} and was deleted")),
         None => return Err("what came has no build id and was deleted".into()),

@@ -23,7 +23,7 @@ pub use cache::CacheError;
 pub use client::Limits;
 pub use fetch::{DownloadError, Downloader, Failure, Outcome, is_good, open};
 pub use inspect::Wanted;
-pub use module::{BuildId, Module};
+pub use module::Module;
 pub use server::Server;
 pub use sources::Sources;
 pub use worker::{WorkerError, identify, serve};

@@ -3,68 +3,10 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use perfcollect_symbols::build_id::BuildId;
 use perfcollect_symbols::debug_file::Wanted;
 use perfcollect_symbols::elf::{DebugLink, ElfFile};
 use serde::{Deserialize, Serialize};
-
-/// Bytes of a build id: linkers make 8 to 20, a few tools up to 32. One byte is no identity.
-const BUILD_ID_BYTES: std::ops::RangeInclusive<usize> = 4..=64;
-
-/// The build id of an ELF file, in lower case hexadecimal.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct BuildId(String);
-
-impl BuildId {
-    /// From the bytes of the note; `None` if they are too few or too many.
-    #[must_use]
-    pub fn of(bytes: &[u8]) -> Option<Self> {
-        let digits = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        BUILD_ID_BYTES
-            .contains(&bytes.len())
-            .then_some(Self(digits))
-    }
-
-    /// From hexadecimal text in any case.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        let is_hex = text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let is_whole = text.len().is_multiple_of(2) && BUILD_ID_BYTES.contains(&(text.len() / 2));
-        (is_hex && is_whole).then(|| Self(text.to_ascii_lowercase()))
-    }
-
-    /// The digits.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    fn bytes(&self) -> Vec<u8> {
-        let digits = self.0.as_bytes().chunks(2);
-        let byte = |pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-        digits.filter_map(byte).collect()
-    }
-}
-
-impl fmt::Display for BuildId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl TryFrom<String> for BuildId {
-    type Error = &'static str;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        Self::parse(&text).ok_or("not a build id")
-    }
-}
-
-impl From<BuildId> for String {
-    fn from(id: BuildId) -> Self {
-        id.0
-    }
-}
 
 /// An ELF file whose debug file is wanted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,7 +26,7 @@ impl Module {
         let link = elf.debug_link();
         Some(Self {
             path: path.to_string_lossy().into_owned(),
-            build_id: BuildId::of(&elf.build_id()?)?,
+            build_id: elf.build_id()?,
             debug_link: link.map(|link| String::from_utf8_lossy(&link.name).into_owned()),
         })
     }
@@ -111,7 +53,7 @@ impl Module {
         });
         let wanted = Wanted {
             path: &path,
-            build_id: Some(&self.build_id.bytes()),
+            build_id: Some(&self.build_id),
             debug_link: debug_link.as_ref(),
             directories: &[],
             perf_cache: None,
@@ -160,7 +102,7 @@ mod tests {
     fn module(path: &str, debug_link: Option<&str>) -> Module {
         Module {
             path: path.into(),
-            build_id: BuildId::of(&[0xab; 20]).unwrap(),
+            build_id: BuildId::from_bytes(&[0xab; 20]).unwrap(),
             debug_link: debug_link.map(Into::into),
         }
     }
@@ -186,14 +128,5 @@ mod tests {
             module("/d/..", None).debug_name(),
             format!("{}.debug", "ab".repeat(20))
         );
-    }
-
-    #[test]
-    fn build_ids_are_hexadecimal_and_of_a_sensible_length() {
-        assert_eq!(BuildId::parse("ABCDEF01").unwrap().as_str(), "abcdef01");
-        let (short, long) = ("ab", "00".repeat(65));
-        for bad in ["", short, "abcdef0", "../../..", "abcdefgh", &long] {
-            assert_eq!(BuildId::parse(bad), None, "{bad}");
-        }
     }
 }

@@ -76,9 +76,9 @@ impl Server {
                 .map(entry)
                 .collect(),
             Layout::Debuginfod => {
-                let id = module.build_id.as_str();
+                let id = module.build_id.to_string();
                 let query = format!("buildid/{id}/debuginfo");
-                vec![entry((query, [id, "debuginfo"].iter().collect()))]
+                vec![entry((query, [&*id, "debuginfo"].iter().collect()))]
             }
         }
     }
@@ -117,13 +117,16 @@ fn encoded(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::module::BuildId;
+    use perfcollect_symbols::build_id::BuildId;
+
     use super::*;
 
     fn module(path: &str) -> Module {
         Module {
             path: path.into(),
-            build_id: BuildId::parse("180a373d6afbabf0eb1f09be1bc45bd796a71085").unwrap(),
+            build_id: "180a373d6afbabf0eb1f09be1bc45bd796a71085"
+                .parse::<BuildId>()
+                .unwrap(),
             debug_link: None,
         }
     }

@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn caches_are_in_the_usual_places() {
-        let id = super::super::module::BuildId::of(&[0xcd; 20]).unwrap();
+        let id = perfcollect_symbols::build_id::BuildId::from_bytes(&[0xcd; 20]).unwrap();
         let (module, hex) = (Module::unknown(id), "cd".repeat(20));
         let key = format!("_.debug/elf-buildid-sym-{hex}/_.debug");
         assert_eq!(

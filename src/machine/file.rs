@@ -1,20 +1,21 @@
 //! Files that are mapped as code, opened at first sight and held, so that they outlive their process and container.
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use perfcollect_symbols::elf::ElfFile;
 use rustc_hash::FxHashMap;
 
 use super::containers::Containers;
+use super::content::{Content, build_id, identity};
+use super::proc_maps::without_mark;
 use super::recorded::Recorded;
 use super::root::Root;
-use super::wanted::{Wanted, open, without_mark};
-use crate::trace::spool::{FileIdentity, FileRow};
+use super::wanted::{Wanted, open};
+use crate::trace::spool::FileRow;
 use crate::trace::{DescribeFile, ModuleId, Pid};
 
 /// A file is known by device, inode and path: the device number of a mapping need not be the one `stat` tells
@@ -24,17 +25,6 @@ struct Identity {
     device: (u32, u32),
     inode: u64,
     path: Box<[u8]>,
-}
-
-/// What can be read of a mapped file.
-#[derive(Debug)]
-pub enum Content {
-    /// The file.
-    File(File),
-    /// The vDSO: an ELF image that is in memory only.
-    Vdso(Vec<u8>),
-    /// Nothing, with the reason.
-    Unavailable(io::Error),
 }
 
 /// A file (or the vDSO) that some process has mapped as code.
@@ -82,25 +72,11 @@ impl CodeFile {
             path: self.path.as_ref().into(),
             pid: self.pid,
             identity: file.and_then(|file| identity(file).ok()),
-            build_id: file.and_then(build_id).unwrap_or_default().into(),
+            build_id: file
+                .and_then(build_id)
+                .map_or_else(Cow::default, |id| id.as_bytes().to_vec().into()),
         }
     }
-}
-
-/// Which file an open one is.
-pub(super) fn identity(file: &File) -> io::Result<FileIdentity> {
-    let stat = rustix::fs::fstat(file)?;
-    Ok(FileIdentity {
-        device: stat.st_dev,
-        inode: stat.st_ino,
-        size: stat.st_size as u64,
-        modified: stat.st_mtime as u64,
-    })
-}
-
-/// The build id of an open ELF file.
-pub(super) fn build_id(file: &File) -> Option<Vec<u8>> {
-    ElfFile::open_mapped(file).ok()?.build_id()
 }
 
 /// All code files of the capture; [`ModuleId`] is the position.

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 
-use super::file::identity;
+use super::content::identity;
 use super::proc_maps::{self, MapsLine};
 use super::wanted::{Wanted, open_file};
 use crate::trace::Pid;

@@ -12,6 +12,7 @@ use crate::perf::{CodeMapping, Record};
 use crate::trace::{ModuleId, Nanos, Pid, ProcessId, ThreadId, Tid};
 
 mod containers;
+mod content;
 mod file;
 mod free_memory;
 mod jit_host;
@@ -26,7 +27,8 @@ mod rows;
 mod tasks;
 mod wanted;
 
-pub use file::{CodeFile, Content, FileTable};
+pub use content::Content;
+pub use file::{CodeFile, FileTable};
 pub use free_memory::free_memory;
 pub use jit_host::JitHost;
 pub use mapped::{MappedFiles, MappedPlace};
@@ -36,11 +38,11 @@ pub use proc_fs::{
     is_stopped, namespace_pid, new_namespace_threads, pids, start_ticks, thread_group,
     thread_names, threads, with_descendants,
 };
+pub(crate) use proc_maps::without_mark;
 pub use proc_maps::{MappedCode, mapped_files};
 pub use recorded::Recorded;
 pub use root::{Root, executable};
 pub use rows::{Change, ProcessRow, ThreadRow};
-pub(crate) use wanted::without_mark;
 
 /// All processes of the machine.
 ///

@@ -5,8 +5,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::proc_fs::{MAX_FILE_BYTES, ProcError, read, tids};
-use super::wanted::without_mark;
 use crate::trace::Pid;
+
+/// A path without the mark of a deleted file.
+pub(crate) fn without_mark(path: &[u8]) -> &[u8] {
+    path.strip_suffix(b" (deleted)").unwrap_or(path)
+}
 
 /// A line of /proc/PID/maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,10 +7,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use perfcollect_symbols::build_id::BuildId;
 use perfcollect_symbols::elf::ElfFile;
 use rustix::process::geteuid;
 
-use super::file::{Content, build_id};
+use super::content::{Content, build_id};
 use super::jit_host::JitHost;
 use super::root::Root;
 use super::wanted::{VDSO, Wanted, vdso_image};
@@ -73,7 +74,7 @@ impl Recorded {
             let image = vdso_image()?;
             let id = ElfFile::parse(&image).ok().and_then(|elf| elf.build_id());
             let is_it = match known {
-                Some(_) => id.as_deref() == known,
+                Some(_) => id.as_ref().map(BuildId::as_bytes) == known,
                 None => self.is_our_kernel,
             };
             return match is_it {
@@ -84,10 +85,7 @@ impl Recorded {
         let path = Path::new(OsStr::from_bytes(wanted.path));
         if let Some(known) = known {
             let file = self.root.open(path)?;
-            return match build_id(&file)
-                .as_deref()
-                .is_some_and(|id| is_same(id, known))
-            {
+            return match build_id(&file).is_some_and(|id| is_same(id.as_bytes(), known)) {
                 true => Ok(Content::File(file)),
                 false => Err(io::Error::other("its build id is not the recorded one")),
             };

@@ -9,7 +9,8 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::file::{CodeFile, Content, FileTable, build_id, identity};
+use super::content::{Content, build_id, identity};
+use super::file::{CodeFile, FileTable};
 use super::jit_host::{JitHost, perf_map};
 use super::proc_fs;
 use super::root::Root;
@@ -80,7 +81,7 @@ fn is_same(file: &File, row: &FileRow<'_>) -> io::Result<bool> {
     if row.build_id.is_empty() {
         return Ok(Some(identity(file)?) == row.identity);
     }
-    Ok(build_id(file).is_some_and(|id| id == *row.build_id))
+    Ok(build_id(file).is_some_and(|id| id.as_bytes() == &*row.build_id))
 }
 
 /// Where a process's names of code made at run time are, if that can still be told.
@@ -112,6 +113,8 @@ fn jit_host(pid: Pid, row: &JitHostRow, until: i64, same_boot: bool) -> io::Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::borrow::Cow;
+
     use crate::trace::spool::FileIdentity;
 
     fn row(path: &Path) -> FileRow<'static> {
@@ -120,7 +123,7 @@ mod tests {
             path: path.as_os_str().as_bytes().to_vec().into(),
             pid: Pid(i32::MAX),
             identity: Some(identity(&file).unwrap()),
-            build_id: build_id(&file).unwrap_or_default().into(),
+            build_id: build_id(&file).map_or_else(Cow::default, |id| id.as_bytes().to_vec().into()),
         }
     }
 

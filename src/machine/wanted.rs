@@ -11,8 +11,8 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::file::Content;
-use super::proc_maps::{self, MapsLine};
+use super::content::Content;
+use super::proc_maps::{self, MapsLine, without_mark};
 use super::root::{Root, reopen_regular};
 use crate::trace::Pid;
 
@@ -21,11 +21,6 @@ const OVERLAY_MAGIC: rustix::fs::FsWord = 0x794c_7630;
 const ELF_MAGIC: [u8; 4] = *b"\x7fELF";
 /// What the kernel calls the vDSO.
 pub(super) const VDSO: &[u8] = b"[vdso]";
-
-/// A path without the mark of a deleted file.
-pub(crate) fn without_mark(path: &[u8]) -> &[u8] {
-    path.strip_suffix(b" (deleted)").unwrap_or(path)
-}
 
 /// A mapping whose file is wanted.
 pub(super) struct Wanted<'a> {

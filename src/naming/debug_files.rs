@@ -68,7 +68,7 @@ impl<'a> DebugFiles<'a> {
         let perf_cache = std::env::home_dir().map(|home| home.join(".debug"));
         let wanted = Wanted {
             path: self.file.clean_path(),
-            build_id: build_id.as_deref(),
+            build_id: build_id.as_ref(),
             debug_link: debug_link.as_ref(),
             directories: &self.options.symbol_directories,
             perf_cache: perf_cache.as_deref(),

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Number, Value as Json};
 
-use crate::dotnet::nettrace::{EventKind, Value};
+use crate::nettrace::{EventKind, Value};
 
 /// The fields of an event, as its kind states them; `null` where that is not told or not true.
 pub(crate) fn payload(kind: &EventKind, payload: &[u8]) -> Json {

@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
+use perfcollect_symbols::build_id::BuildId;
 use serde::{Deserialize, Serialize};
 
 use super::label::{self, Interner};
 use super::sanitize;
 use super::time_zero::TimeZero;
-use crate::download::BuildId;
 use crate::trace::{
     CaptureInfo, FunctionKind, Module, NameCount, Process, Quality, StackId, Trace,
 };

@@ -11,7 +11,7 @@ use perf_event_open_sys::bindings as sys;
 use super::layout::Layout;
 use super::record::{Record, U64s};
 use crate::bytes::Bytes;
-use crate::trace::Tid;
+use crate::ids::Tid;
 
 /// `PERF_RECORD_CALLCHAIN_DEFERRED`.
 pub const CALLCHAIN_DEFERRED: u32 = 22;

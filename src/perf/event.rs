@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::grant::Grant;
 use super::layout::{Layout, ParseError};
-use crate::trace::Tid;
+use crate::ids::Tid;
 
 /// Which event of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use thiserror::Error;
 
 use super::record::{CodeMapping, KernelCode, Record};
 use crate::bytes::Bytes;
-use crate::trace::{Cpu, Nanos, Pid, Tid};
+use crate::ids::{Cpu, Nanos, Pid, Tid};
 
 const HEADER_BYTES: usize = 8;
 

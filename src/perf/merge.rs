@@ -13,7 +13,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::layout::Layout;
-use crate::trace::Nanos;
+use crate::ids::Nanos;
 
 /// A queue of records in their own order: a ring, or recorded bytes.
 pub trait RecordSource {

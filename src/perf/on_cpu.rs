@@ -7,7 +7,7 @@ use super::grant::Grant;
 use super::open_error::OpenError;
 use super::ring::Ring;
 use super::session::{SessionError, now};
-use crate::trace::{Cpu, Nanos};
+use crate::ids::{Cpu, Nanos};
 
 /// How far the clocks of an event and of the system may differ in a second.
 const CLOCK_SLACK_NS: u64 = 100_000_000;

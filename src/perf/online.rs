@@ -4,7 +4,8 @@ use std::fmt;
 use std::io;
 
 use crate::cpu_list;
-use crate::trace::{Cpu, Nanos, Notice};
+use crate::ids::{Cpu, Nanos};
+use crate::trace::Notice;
 
 /// Time between two looks.
 const PACE_NS: u64 = 1_000_000_000;

@@ -3,7 +3,7 @@
 use perf_event_open_sys::bindings as sys;
 
 use super::deferred::USER_DEFERRED;
-use crate::trace::{Cpu, Nanos, Pid, Tid};
+use crate::ids::{Cpu, Nanos, Pid, Tid};
 
 /// Callchain entries from here up are context markers (`PERF_CONTEXT_MAX`), not addresses.
 pub const CONTEXT_MAX: u64 = -4095_i64 as u64;

@@ -4,7 +4,7 @@ use super::fake_event::FakeEvent;
 use super::layout::Layout;
 use super::record::Record;
 use super::rings::Rings;
-use crate::trace::Nanos;
+use crate::ids::Nanos;
 
 #[path = "../../tests/rings/corpus.rs"]
 pub(crate) mod corpus;

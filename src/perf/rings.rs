@@ -4,7 +4,7 @@ use super::layout::Layout;
 use super::merge::Merge;
 use super::record::Record;
 use super::ring::Ring;
-use crate::trace::Nanos;
+use crate::ids::Nanos;
 
 /// Rings, how to read them, and how far they have been read.
 pub(super) struct Rings {

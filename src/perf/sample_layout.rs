@@ -4,7 +4,7 @@ use perf_event_open_sys::bindings as sys;
 
 use super::layout::{Fields, Layout, ParseError};
 use super::record::{Abi, Calls, Counts, CpuMode, Registers, SampleRecord, U64s};
-use crate::trace::{Cpu, Nanos, Pid, Tid};
+use crate::ids::{Cpu, Nanos, Pid, Tid};
 
 /// User registers in the order of their bits (`asm/perf_regs.h`, x86).
 const REG_BP: u32 = 6;

@@ -17,7 +17,8 @@ use super::request::{Clock, SamplingRequest};
 use super::ring::Ring;
 use super::rings::Rings;
 use super::threads::{RingOf, Threads};
-use crate::trace::{Cpu, Nanos, Notice, Tid};
+use crate::ids::{Cpu, Nanos, Tid};
+use crate::trace::Notice;
 
 /// How far the merge stays behind the clock. A CPU takes a record's time first and publishes it up to this much
 /// later: it copies the stack between, and the hypervisor may take the CPU away.

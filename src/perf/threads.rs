@@ -20,7 +20,8 @@ use rustix::process::{Resource, getrlimit};
 use super::event::{Event, Role};
 use super::grant::Grant;
 use super::record::Record;
-use crate::trace::{Cpu, Nanos, Notice, Tid};
+use crate::ids::{Cpu, Nanos, Tid};
+use crate::trace::Notice;
 
 /// How often threads are listed at most. Each time only those can be new that were started since the time before by
 /// threads which were new themselves then.

@@ -38,8 +38,8 @@ const RECORD_HEADER_BYTES: usize = 8;
 /// `PERF_RECORD_MISC_BUILD_ID_SIZE`: the size follows the id.
 const MISC_BUILD_ID_SIZE: u16 = 1 << 15;
 
-/// A build id: 20 bytes at most.
-pub type BuildId = Box<[u8]>;
+/// Build id as perf records it: at most 20 bytes, a shorter one padded with zeros.
+pub type RecordedBuildId = Box<[u8]>;
 
 /// One moment on two clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,9 +66,9 @@ pub struct About {
     /// The command line of perf.
     pub command_line: Vec<String>,
     /// Build ids of files by path.
-    pub build_ids: HashMap<Box<[u8]>, BuildId>,
+    pub build_ids: HashMap<Box<[u8]>, RecordedBuildId>,
     /// The kernel's path and build id: `[kernel.kallsyms]`, or the `vmlinux` that perf has found for it.
-    pub kernel: Option<(Box<[u8]>, BuildId)>,
+    pub kernel: Option<(Box<[u8]>, RecordedBuildId)>,
     /// Names of performance monitoring units by type.
     pub units: HashMap<u32, String>,
     /// Names of the units of a hybrid processor, one for each kind of its CPUs.

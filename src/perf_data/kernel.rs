@@ -4,11 +4,11 @@ use std::fs::{self, File};
 use std::io::{self, BufReader};
 use std::path::Path;
 
+use perfcollect_symbols::build_id::BuildId;
 use perfcollect_symbols::elf::build_id_of_notes;
 use perfcollect_symbols::kallsyms;
 
 use super::About;
-use crate::download::BuildId;
 use crate::perf::CodeMapping;
 
 const KALLSYMS: &str = "/proc/kallsyms";
@@ -71,9 +71,9 @@ pub(crate) fn kernel_gone(
 /// Why the kernel that runs here is not the one that was recorded: their build ids differ, or where one of them is not known, their
 /// releases.
 fn another(about: &About, recorded: Option<&[u8]>) -> Option<String> {
-    let theirs = recorded.and_then(BuildId::of);
+    let theirs = recorded.and_then(BuildId::from_bytes);
     let notes = fs::read(NOTES).ok();
-    let ours = notes.and_then(|notes| BuildId::of(&build_id_of_notes(&notes)?));
+    let ours = notes.and_then(|notes| build_id_of_notes(&notes));
     match (theirs, ours) {
         (Some(theirs), Some(ours)) => (theirs != ours).then(|| {
             format!(

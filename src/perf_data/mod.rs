@@ -31,7 +31,7 @@ mod tracing_data;
 mod zstd;
 
 pub(crate) use about::section;
-pub use about::{About, BuildId, ClockReference};
+pub use about::{About, ClockReference, RecordedBuildId};
 pub use attribute::{Attribute, EventSource, Excluded};
 pub use error::{Damage, PerfDataError};
 pub use event_group::EventGroup;

@@ -1,44 +1,6 @@
-//! Small integer handles and units. Each is its own type so that a tid is never passed for a pid.
+//! Handles of the rows of a trace.
 
-use serde::Serialize;
-
-macro_rules! newtype {
-    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-        #[serde(transparent)]
-        pub struct $name(pub $inner);
-
-        impl std::fmt::Display for $name {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                self.0.fmt(f)
-            }
-        }
-    };
-}
-
-newtype!(
-    /// A process id (thread group id) in the pid namespace of the collector.
-    Pid(i32)
-);
-newtype!(
-    /// A thread id in the pid namespace of the collector.
-    Tid(i32)
-);
-newtype!(
-    /// A CPU number as the kernel counts them.
-    Cpu(u32)
-);
-newtype!(
-    /// Nanoseconds on CLOCK_MONOTONIC.
-    Nanos(u64)
-);
-
-impl Pid {
-    /// Stands for the process of imported samples whose process the kernel did not know any more (-1): no process has this id
-    /// (`PID_MAX_LIMIT`).
-    pub const NOBODY: Self = Self(1 << 22);
-}
+use crate::ids::newtype;
 
 /// Declares a handle into one column of the trace; `index` gives the position.
 macro_rules! handle {

@@ -12,9 +12,10 @@ pub mod spool;
 mod stack;
 mod throttle;
 
+pub use crate::ids::{Cpu, Nanos, Pid, Tid};
 pub use callers::Callers;
 pub use events::{EventStream, EventStreams, RuntimeEvent};
-pub use ids::{Cpu, FrameId, FunctionId, ModuleId, Nanos, Pid, ProcessId, StackId, ThreadId, Tid};
+pub use ids::{FrameId, FunctionId, ModuleId, ProcessId, StackId, ThreadId};
 pub use methods::{Method, Methods};
 pub use quality::{
     CpuLosses, Losses, NameCount, Names, Notice, ProcessEvents, Quality, StackQuality, Truncation,
@@ -29,7 +30,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::download::BuildId;
+use perfcollect_symbols::build_id::BuildId;
 
 /// What kind of code a function is; decides its colour and the counter of [`Names`] it is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -10,12 +10,13 @@ use std::io::Write;
 use hashbrown::HashTable;
 use rustc_hash::FxBuildHasher;
 
-use super::ids::{FrameId, ModuleId, Nanos, ProcessId, StackId, ThreadId};
+use super::ids::{FrameId, ModuleId, ProcessId, StackId, ThreadId};
 use super::quality::{Losses, Truncation};
 use super::recent::RecentStacks;
 use super::spool::{FileRow, Row, SpoolEnd, SpoolWriter};
 use super::stack::StackTable;
 use super::{Header, Sample};
+use crate::ids::Nanos;
 
 /// A code address before it has a name. Equal code in two processes that map the same file is one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -51,7 +51,7 @@ fn dwarf(path: &Path, file: &File) {
     let build_id = own.build_id();
     let wanted = Wanted {
         path,
-        build_id: build_id.as_deref(),
+        build_id: build_id.as_ref(),
         debug_link: None,
         directories: &[],
         perf_cache: None,

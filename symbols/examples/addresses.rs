@@ -67,7 +67,7 @@ fn find_debug_file(path: &Path, own: &ElfFile<'_>) -> Option<File> {
     let perf_cache = std::env::home_dir().map(|home| home.join(".debug"));
     let wanted = Wanted {
         path,
-        build_id: build_id.as_deref(),
+        build_id: build_id.as_ref(),
         debug_link: debug_link.as_ref(),
         directories: &[],
         perf_cache: perf_cache.as_deref(),

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use crate::build_id::BuildId;
 use crate::crc::{Crc32, MAX_CRC_FILE_BYTES};
 use crate::elf::{DebugLink, ElfError, ElfFile};
 
@@ -61,7 +62,7 @@ pub struct Wanted<'a> {
     /// Its path, absolute; with a relative one the global directory is searched by build id only.
     pub path: &'a Path,
     /// [`ElfFile::build_id`].
-    pub build_id: Option<&'a [u8]>,
+    pub build_id: Option<&'a BuildId>,
     /// [`ElfFile::debug_link`].
     pub debug_link: Option<&'a DebugLink>,
     /// Searched before all others, each by build id (`.build-id/ab/cdef.debug`, the same without `.build-id/`, `abcdef.debug`), by the name of
@@ -81,7 +82,7 @@ impl Wanted<'_> {
                 candidates.push(Candidate { path, evidence });
             }
         };
-        let by_build_id = self.build_id.and_then(build_id_path);
+        let by_build_id = self.build_id.map(build_id_path);
         let beside: Vec<OsString> = self.path.file_name().map_or_else(Vec::new, |name| {
             let with = |suffix| [name, OsStr::new(suffix)].into_iter().collect();
             vec![with(".debug"), with(".dbg")]
@@ -121,9 +122,9 @@ impl Wanted<'_> {
                 add(directory.join(name), Evidence::Beside);
             }
         }
-        let cached = self.perf_cache.zip(self.build_id.and_then(build_id_pair));
-        if let Some((cache, (first, rest))) = cached {
-            let directory = cache.join(BUILD_ID_DIRECTORY).join(first).join(rest);
+        let cached = self.perf_cache.zip(self.build_id);
+        if let Some((cache, id)) = cached {
+            let directory = cache.join(BUILD_ID_DIRECTORY).join(id.relative_path());
             add(directory.join("debug"), Evidence::Cache);
             add(directory.join("elf"), Evidence::Cache);
         }
@@ -152,11 +153,11 @@ impl Wanted<'_> {
     pub fn check(&self, file: &File) -> Result<(), Rejection> {
         let elf = ElfFile::open(file)?;
         match (self.build_id, elf.build_id(), self.debug_link) {
-            (Some(expected), Some(found), _) if expected == found => {}
+            (Some(expected), Some(found), _) if *expected == found => {}
             (Some(expected), Some(found), _) => {
                 return Err(Rejection::BuildId {
-                    expected: hex(expected),
-                    found: hex(&found),
+                    expected: expected.clone(),
+                    found,
                 });
             }
             (_, _, Some(link)) => check_crc(file, link.crc)?,
@@ -225,9 +226,9 @@ pub enum Rejection {
     #[error("debug file: build id {found}, expected {expected}")]
     BuildId {
         /// Of the file whose symbols are sought, hexadecimal.
-        expected: String,
+        expected: BuildId,
         /// Of the candidate.
-        found: String,
+        found: BuildId,
     },
     /// Its contents are not what the debug link says.
     #[error("debug file: CRC {found:08x}, expected {expected:08x}")]
@@ -263,25 +264,15 @@ pub enum Rejection {
 }
 
 /// `ab/cdef.debug`.
-fn build_id_path(build_id: &[u8]) -> Option<PathBuf> {
-    let (first, rest) = build_id_pair(build_id)?;
-    Some(Path::new(&first).join(format!("{rest}.debug")))
+fn build_id_path(build_id: &BuildId) -> PathBuf {
+    build_id.relative_path().with_extension("debug")
 }
 
 /// What the file of a build id may be called in a directory of the caller's.
-fn build_id_names(build_id: &[u8]) -> impl Iterator<Item = PathBuf> {
-    let flat = PathBuf::from(format!("{}.debug", hex(build_id)));
-    let path = build_id_path(build_id).into_iter();
-    path.flat_map(move |path| {
-        let tree = Path::new(BUILD_ID_DIRECTORY).join(&path);
-        [tree, path, flat.clone()]
-    })
-}
-
-/// `ab` and `cdef`.
-fn build_id_pair(build_id: &[u8]) -> Option<(String, String)> {
-    let (first, rest) = build_id.split_first()?;
-    (!rest.is_empty()).then(|| (hex(&[*first]), hex(rest)))
+fn build_id_names(build_id: &BuildId) -> [PathBuf; 3] {
+    let path = build_id_path(build_id);
+    let tree = Path::new(BUILD_ID_DIRECTORY).join(&path);
+    [tree, path, format!("{build_id}.debug").into()]
 }
 
 fn check_crc(file: &File, expected: u32) -> Result<(), Rejection> {
@@ -302,10 +293,6 @@ fn is_absence(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
     )
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::fs::File;
 use object::elf as raw;
 
 use crate::binding::Aliases;
+use crate::build_id::BuildId;
 use crate::dwarf::{DwarfSections, PackageSections, SplitSections};
 use crate::table::SymbolTable;
 use headers::Headers;
@@ -127,7 +128,7 @@ impl<'a> ElfFile<'a> {
 
     /// The build id, 20 bytes as a rule, at most 64.
     #[must_use]
-    pub fn build_id(&self) -> Option<Vec<u8>> {
+    pub fn build_id(&self) -> Option<BuildId> {
         notes::build_id(self.source, &self.headers)
     }
 

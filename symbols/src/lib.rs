@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod binding;
+pub mod build_id;
 mod crc;
 pub mod debug_file;
 pub mod demangle;

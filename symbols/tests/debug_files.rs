@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use perfcollect_symbols::build_id::BuildId;
 use perfcollect_symbols::debug_file::{Evidence, Rejection, Search, Wanted};
 use perfcollect_symbols::elf::ElfFile;
 
@@ -32,7 +33,7 @@ fn run(program: &str, arguments: &[&str], directory: &Path) -> bool {
 /// A root with `/app/program`, stripped and linked to `program.debug`, which lies at `/kept.debug`.
 struct Root {
     directory: tempfile::TempDir,
-    build_id: Option<Vec<u8>>,
+    build_id: Option<BuildId>,
 }
 
 impl Root {
@@ -89,7 +90,7 @@ impl Root {
         assert_eq!(link.name, b"program.debug");
         let wanted = Wanted {
             path: Path::new("/app/program"),
-            build_id: self.build_id.as_deref(),
+            build_id: self.build_id.as_ref(),
             debug_link: Some(&link),
             directories: &["/symbols".into()],
             perf_cache: Some(Path::new("/home/me/.debug")),
@@ -108,8 +109,8 @@ impl Root {
     /// `ab/cdef`.
     fn build_id_pair(&self) -> String {
         let build_id = self.build_id.as_ref().unwrap();
-        let hex: String = build_id.iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("{}/{}", &hex[..2], &hex[2..])
+        let digits = build_id.to_string();
+        format!("{}/{}", &digits[..2], &digits[2..])
     }
 }
 

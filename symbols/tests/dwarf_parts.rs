@@ -96,12 +96,8 @@ fn what_dwz_moved_to_a_common_file_is_found_there() {
                 |file| link.take(&file),
             )
         };
-        let hex: String = link
-            .build_id
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
-        let pair = format!("{}/{}.debug", &hex[..2], &hex[2..]);
+        let digits = link.build_id.to_string();
+        let pair = format!("{}/{}.debug", &digits[..2], &digits[2..]);
         // From the last place to the first: each is preferred to those before.
         let places = [
             ("/usr/bin/../lib/common.debug".to_owned(), Evidence::Named),

@@ -259,12 +259,7 @@ fn segments_and_build_id_are_those_of_readelf() {
         })
         .collect();
     assert_eq!(found, expected);
-    let hex: String = elf
-        .build_id()
-        .unwrap()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let hex = elf.build_id().unwrap().to_string();
     assert!(
         notes.contains(&format!("Build ID: {hex}")),
         "{hex} is not in {notes}"

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 
 use perfcollect::dotnet::decode;
-use perfcollect::dotnet::nettrace::{Event, Value as Field};
+use perfcollect::nettrace::{Event, Value as Field};
 use perfcollect::trace::Nanos;
 use serde_json::Value;
 

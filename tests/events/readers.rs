@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use perfcollect::dotnet::nettrace::Event;
+use perfcollect::nettrace::Event;
 use serde_json::Value;
 
 use crate::captured::Captured;

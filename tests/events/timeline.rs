@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
 
-use perfcollect::dotnet::nettrace::{Activity, Event, Reader};
+use perfcollect::nettrace::{Activity, Event, Reader};
 
 use crate::readers::{JITTING, METHOD_LOADED, RUNTIME_PROVIDER, is_of_runtime};
 use crate::support::events::for_each_raw_event;

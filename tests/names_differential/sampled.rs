@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use perfcollect_symbols::build_id::BuildId;
 use perfcollect_symbols::elf::ElfFile;
 
 use crate::support::Saved;
@@ -102,10 +103,9 @@ pub(crate) fn shown(name: &str) -> String {
 }
 
 /// The build id of a file that is still there.
-pub(crate) fn build_id(path: &Path) -> Option<String> {
+pub(crate) fn build_id(path: &Path) -> Option<BuildId> {
     let file = File::open(path).ok()?;
-    let id = ElfFile::open(&file).ok()?.build_id()?;
-    Some(id.iter().map(|byte| format!("{byte:02x}")).collect())
+    ElfFile::open(&file).ok()?.build_id()
 }
 
 /// A copy of the vDSO, which is in the memory of every process.

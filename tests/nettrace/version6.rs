@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use perfcollect::dotnet::nettrace::{Field, FieldType, Reader};
+use perfcollect::nettrace::{Field, FieldType, Reader};
 
 /// Events between two sequence points.
 const EVENTS_A_BLOCK: usize = 500;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use perfcollect::dotnet::nettrace::{Event, Reader};
+use perfcollect::nettrace::{Event, Reader};
 use zip::ZipArchive;
 
 use super::{run, say_skipped};

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use perfcollect::dotnet::nettrace::{Event, Reader};
+use perfcollect::nettrace::{Event, Reader};
 use perfcollect::output::nettrace;
 use perfcollect::output::summary::Summary;
 use perfcollect::trace::{StackId, Trace};

@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 use super::super::event_json;
 use super::super::time_zero::TimeZero;
 use super::names::{self, EVENT_SOURCE, RUNTIME_INFORMATION};
-use crate::dotnet::nettrace::EventKind;
+use crate::nettrace::EventKind;
 use crate::trace::{RuntimeEvent, Trace};
 
 const MAGIC: u32 = 0xc1fc_1fc1;

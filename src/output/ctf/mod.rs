@@ -16,7 +16,7 @@ pub use channel::Channel;
 use std::io::{self, Write};
 
 use super::time_zero::TimeZero;
-use crate::dotnet::nettrace::EventKind;
+use crate::nettrace::EventKind;
 use crate::trace::Trace;
 
 /// The folder of the trace within an archive. PerfView takes its pointers for 8 bytes long because of the end.

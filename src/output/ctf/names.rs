@@ -3,7 +3,7 @@
 //! PerfView takes event, version and layout from the name alone. Layouts only grow from version to version, so an event of
 //! a version without a name goes by the highest one that has one, and its last fields are not shown.
 
-use crate::dotnet::nettrace::EventKind;
+use crate::nettrace::EventKind;
 
 const RUNTIME_PROVIDER: &str = "Microsoft-Windows-DotNETRuntime";
 const PRIVATE_PROVIDER: &str = "Microsoft-Windows-DotNETRuntimePrivate";

@@ -8,7 +8,7 @@
 
 use super::encode::{row, text};
 use crate::bytes::put_varuint;
-use crate::dotnet::nettrace::{EventKind, Field, FieldType};
+use crate::nettrace::{EventKind, Field, FieldType};
 
 /// Tags of options.
 const KEYWORDS: u8 = 3;

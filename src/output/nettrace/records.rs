@@ -2,7 +2,7 @@
 
 use super::encode::{MAX_TEXT_BYTES, payload_text};
 use crate::bytes::put_varuint;
-use crate::dotnet::nettrace::{EventKind, Field, FieldType};
+use crate::nettrace::{EventKind, Field, FieldType};
 use crate::output::code_map::{Function, Module};
 use crate::output::sanitize::cut;
 use crate::trace::Pid;

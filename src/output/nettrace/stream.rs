@@ -9,7 +9,7 @@ use super::encode::{BlockKind, block, row, text};
 use super::event_rows::{EventHeader, EventRows};
 use super::kinds;
 use crate::bytes::put_varuint;
-use crate::dotnet::nettrace::{Activity, EventKind};
+use crate::nettrace::{Activity, EventKind};
 use crate::trace::{Pid, Tid};
 
 /// The version of the format, before it that there are blocks and behind it its minor version.

@@ -10,7 +10,7 @@ use super::processes::Processes;
 use super::records::{self, Record};
 use super::stream::{Beginning, Stream};
 use crate::bytes::Bytes;
-use crate::dotnet::nettrace::EventKind;
+use crate::nettrace::EventKind;
 use crate::output::code_map::{CodeMap, FunctionRow, ModuleRow, Realm};
 use crate::output::time_zero::TimeZero;
 use crate::trace::{Nanos, Pid, RuntimeEvent, Sample, StackId, Tid, Trace};

@@ -4,7 +4,7 @@ use std::io::{self, Seek, SeekFrom, Write};
 
 use perf_event_open_sys::bindings as sys;
 
-use super::image::BuildId;
+use super::image::ImageBuildId;
 use super::record::SAMPLE_TYPE;
 use crate::output::sanitize::{cut, perf_event};
 use crate::perf_data::section;
@@ -29,7 +29,7 @@ const MISC_BUILD_ID_SIZE: u32 = 1 << 15;
 #[derive(Debug)]
 pub(super) struct ImageFile {
     pub(super) path: Vec<u8>,
-    pub(super) build_id: BuildId,
+    pub(super) build_id: ImageBuildId,
     pub(super) text_offset: u64,
     pub(super) is_kernel: bool,
 }

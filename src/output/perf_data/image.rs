@@ -17,12 +17,12 @@ pub(super) const BUILD_ID_BYTES: usize = 20;
 const TRAP: u8 = 0xcc;
 
 /// A build id made of what the file holds, so that no reader's cache mistakes it for another.
-pub(super) type BuildId = [u8; BUILD_ID_BYTES];
+pub(super) type ImageBuildId = [u8; BUILD_ID_BYTES];
 
 /// A module's file.
 pub(super) struct Image {
     pub(super) bytes: Vec<u8>,
-    pub(super) build_id: BuildId,
+    pub(super) build_id: ImageBuildId,
     /// Where the code is in it.
     pub(super) text_offset: u64,
 }
@@ -159,9 +159,9 @@ fn machine(processor: &str) -> elf::Machine {
     }
 }
 
-fn build_id(module: &Module, functions: &[&Function]) -> BuildId {
+fn build_id(module: &Module, functions: &[&Function]) -> ImageBuildId {
     let names = functions.iter().map(|function| &function.name);
-    let mut id = BuildId::default();
+    let mut id = ImageBuildId::default();
     for (part, salt) in id.chunks_mut(size_of::<u64>()).zip(0_u8..) {
         let mut hasher = DefaultHasher::new();
         hasher.write_u8(salt);
@@ -175,7 +175,7 @@ fn build_id(module: &Module, functions: &[&Function]) -> BuildId {
 }
 
 /// Sizes of owner and content, type, owner, content.
-fn note(build_id: &BuildId) -> Vec<u8> {
+fn note(build_id: &ImageBuildId) -> Vec<u8> {
     let mut note = [4, BUILD_ID_BYTES as u32, elf::NT_GNU_BUILD_ID.0]
         .map(u32::to_le_bytes)
         .concat();

@@ -2,7 +2,7 @@
 
 use perf_event_open_sys::bindings as sys;
 
-use super::image::{BUILD_ID_BYTES, BuildId};
+use super::image::{BUILD_ID_BYTES, ImageBuildId};
 use crate::trace::{Cpu, Nanos, Pid, Tid};
 
 /// What a sample holds; the records of other types end in the same but for the address, the period and the stack.
@@ -133,7 +133,7 @@ pub(super) fn mapping(
     out: &mut Vec<u8>,
     origin: Origin,
     mapping: &Mapping<'_>,
-    build_id: &BuildId,
+    build_id: &ImageBuildId,
 ) {
     const READ_EXECUTE: u32 = 1 | 4;
     const PRIVATE: u32 = 2;

@@ -16,7 +16,7 @@ pub use stream::{EventStream, StreamCounts};
 use std::sync::Arc;
 
 use super::{Nanos, Notice, Pid, ProcessEvents, Tid};
-use crate::dotnet::nettrace::{Activity, EventKind};
+use crate::nettrace::{Activity, EventKind};
 
 /// Processes that are named in a notice.
 const LISTED: usize = 5;

@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 
 use super::RuntimeEvent;
 use super::stream::{EventStream, Positioned};
-use crate::dotnet::nettrace::Reader;
+use crate::nettrace::Reader;
 use crate::trace::{Nanos, Tid};
 
 /// Most bytes of all streams that wait for older events, and how many each may have at least. A runtime that says nothing

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::dotnet::nettrace::{EventKind, Losses, Reader};
+use crate::nettrace::{EventKind, Losses, Reader};
 use crate::trace::{Nanos, Pid, Tid};
 
 /// Most kinds of events that are counted one by one; a runtime has some hundreds.

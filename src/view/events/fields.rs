@@ -1,7 +1,7 @@
 //! What the fields of an event hold, as text.
 
-use crate::dotnet::nettrace::Value;
 use crate::dotnet::runtime_value;
+use crate::nettrace::Value;
 use crate::output::event_json::json;
 
 /// Values of a list that are shown.

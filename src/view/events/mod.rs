@@ -18,7 +18,7 @@ pub use archive::CpuSample;
 use archive::Events;
 
 use super::ViewError;
-use crate::dotnet::nettrace::Value;
+use crate::nettrace::Value;
 use crate::output::sanitize::{cut, terminal};
 use crate::output::summary::Summary;
 use crate::trace::{EventStreams, Nanos, Pid, RuntimeEvent};

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use super::{BUILD_ID_DIRECTORY, Candidate, Evidence, GLOBAL_DIRECTORY, Rejection};
-use super::{build_id_names, build_id_path, hex};
+use super::{build_id_names, build_id_path};
 use crate::dwarf::{DwarfSections, SplitSections, SplitUnit};
 use crate::elf::{AltLink, ElfFile};
 
@@ -41,10 +41,8 @@ impl AltLink {
             }
         }
         places.add_named(directories, self.path.file_name());
-        if let Some(path) = build_id_path(&self.build_id) {
-            let tree = Path::new(GLOBAL_DIRECTORY).join(BUILD_ID_DIRECTORY);
-            places.add(tree.join(path), Evidence::BuildId);
-        }
+        let tree = Path::new(GLOBAL_DIRECTORY).join(BUILD_ID_DIRECTORY);
+        places.add(tree.join(build_id_path(&self.build_id)), Evidence::BuildId);
         for directory in linked_from.iter().filter_map(|file| file.parent()) {
             places.add(directory.join(&self.path), Evidence::Named);
         }
@@ -57,11 +55,11 @@ impl AltLink {
     /// It is another build's, has none, or is not ELF.
     pub fn take(&self, file: &File) -> Result<DwarfSections<'static>, Rejection> {
         let elf = ElfFile::open(file)?;
-        let found = elf.build_id().unwrap_or_default();
+        let found = elf.build_id().ok_or(Rejection::NoProof)?;
         if found != self.build_id {
             return Err(Rejection::BuildId {
-                expected: hex(&self.build_id),
-                found: hex(&found),
+                expected: self.build_id.clone(),
+                found,
             });
         }
         elf.copied_dwarf_sections()?.ok_or(Rejection::NoDebugInfo)

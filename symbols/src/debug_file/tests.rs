@@ -8,7 +8,7 @@ fn places_in_the_order_of_gdb() {
     };
     let wanted = Wanted {
         path: Path::new("/opt/app/libx.so"),
-        build_id: Some(&[0xab, 0xcd, 0x0f]),
+        build_id: Some(&"abcd0f01".parse().unwrap()),
         debug_link: Some(&link),
         directories: &["/symbols".into()],
         perf_cache: Some(Path::new("/root/.debug")),
@@ -19,14 +19,14 @@ fn places_in_the_order_of_gdb() {
         .map(|candidate| candidate.path)
         .collect();
     let expected = [
-        "/symbols/.build-id/ab/cd0f.debug",
-        "/symbols/ab/cd0f.debug",
-        "/symbols/abcd0f.debug",
+        "/symbols/.build-id/ab/cd0f01.debug",
+        "/symbols/ab/cd0f01.debug",
+        "/symbols/abcd0f01.debug",
         "/symbols/libx.debuglink",
         "/symbols/libx.so.debug",
         "/symbols/libx.so.dbg",
         "/symbols/libx.so",
-        "/usr/lib/debug/.build-id/ab/cd0f.debug",
+        "/usr/lib/debug/.build-id/ab/cd0f01.debug",
         "/opt/app/libx.debuglink",
         "/opt/app/.debug/libx.debuglink",
         "/usr/lib/debug/opt/app/libx.debuglink",
@@ -34,8 +34,8 @@ fn places_in_the_order_of_gdb() {
         "/opt/app/libx.so.dbg",
         "/usr/lib/debug/opt/app/libx.so.debug",
         "/usr/lib/debug/opt/app/libx.so.dbg",
-        "/root/.debug/.build-id/ab/cd0f/debug",
-        "/root/.debug/.build-id/ab/cd0f/elf",
+        "/root/.debug/.build-id/ab/cd0f01/debug",
+        "/root/.debug/.build-id/ab/cd0f01/elf",
     ];
     assert_eq!(paths, expected.map(PathBuf::from));
 }
@@ -48,7 +48,7 @@ fn a_place_named_twice_is_tried_once_and_the_file_itself_never() {
     };
     let mut wanted = Wanted {
         path: Path::new("/d/libcoreclr.so"),
-        build_id: Some(&[1]),
+        build_id: Some(&"01010101".parse().unwrap()),
         debug_link: Some(&link),
         directories: &[],
         perf_cache: None,
@@ -60,7 +60,7 @@ fn a_place_named_twice_is_tried_once_and_the_file_itself_never() {
             .filter(|c| c.path == Path::new("/d/libcoreclr.so.dbg"))
             .count()
     };
-    assert_eq!((wanted.candidates().len(), beside(&wanted)), (5, 1));
+    assert_eq!((wanted.candidates().len(), beside(&wanted)), (6, 1));
     wanted.path = Path::new("/d/libcoreclr.so.dbg");
     assert_eq!(beside(&wanted), 0);
 }

@@ -10,13 +10,12 @@ use object::read::elf::{FileHeader, NoteIterator};
 
 use super::headers::{Headers, Section};
 use super::source::Source;
+use crate::build_id::BuildId;
 
 /// Most bytes of one note section or segment looked at; core-like notes are of no use here.
 const MAX_NOTES_BYTES: u64 = 1 << 20;
 /// Most note sections and segments looked at; Debian's binaries have 2 to 4.
 const MAX_NOTE_RANGES: usize = 64;
-/// Longest build id taken; SHA-1 has 20 bytes, the kernel takes no longer ones.
-const MAX_BUILD_ID_BYTES: usize = 64;
 /// Most bytes of `.gnu_debuglink`: a file name, padding and a CRC; and of `.gnu_debugaltlink`: a path and a build id.
 const MAX_DEBUG_LINK_BYTES: u64 = 4096;
 
@@ -35,12 +34,12 @@ pub struct AltLink {
     /// Absolute, or relative to the directory of the file that has the link.
     pub path: PathBuf,
     /// [`ElfFile::build_id`](super::ElfFile::build_id) of that file.
-    pub build_id: Vec<u8>,
+    pub build_id: BuildId,
 }
 
 /// The contents of the note `NT_GNU_BUILD_ID`. Sections come first: the program headers of a separate debug file
 /// point at places that are no longer there.
-pub(super) fn build_id(source: Source<'_>, headers: &Headers) -> Option<Vec<u8>> {
+pub(super) fn build_id(source: Source<'_>, headers: &Headers) -> Option<BuildId> {
     let sections = headers
         .sections
         .iter()
@@ -72,7 +71,7 @@ pub(super) fn build_id(source: Source<'_>, headers: &Headers) -> Option<Vec<u8>>
 
 /// The build id in notes of a 64-bit ELF file of this machine, as `/sys/kernel/notes` has the kernel's.
 #[must_use]
-pub fn build_id_of_notes(bytes: &[u8]) -> Option<Vec<u8>> {
+pub fn build_id_of_notes(bytes: &[u8]) -> Option<BuildId> {
     build_id_in::<FileHeader64<Endianness>>(Endianness::default(), 4, bytes)
 }
 
@@ -80,12 +79,12 @@ fn build_id_in<Elf: FileHeader<Endian = Endianness>>(
     endian: Endianness,
     alignment: Elf::Word,
     bytes: &[u8],
-) -> Option<Vec<u8>> {
+) -> Option<BuildId> {
     let mut notes = NoteIterator::<Elf>::new(endian, alignment, bytes).ok()?;
     while let Ok(Some(note)) = notes.next() {
         let is_build_id = note.name() == b"GNU" && note.n_type(endian) == elf::NT_GNU_BUILD_ID;
-        if is_build_id && (1..=MAX_BUILD_ID_BYTES).contains(&note.desc().len()) {
-            return Some(note.desc().to_vec());
+        if let (true, Some(id)) = (is_build_id, BuildId::from_bytes(note.desc())) {
+            return Some(id);
         }
     }
     None
@@ -118,10 +117,10 @@ pub(super) fn alt_link(source: Source<'_>, headers: &Headers) -> Option<AltLink>
     let bytes = link_section(source, headers, ".gnu_debugaltlink")?;
     let (path, build_id) = bytes.split_at_checked(memchr::memchr(0, &bytes)?)?;
     let build_id = build_id.get(1..)?;
-    let is_whole = !path.is_empty() && (1..=MAX_BUILD_ID_BYTES).contains(&build_id.len());
-    is_whole.then(|| AltLink {
+    let build_id = BuildId::from_bytes(build_id)?;
+    (!path.is_empty()).then(|| AltLink {
         path: OsStr::from_bytes(path).into(),
-        build_id: build_id.to_vec(),
+        build_id,
     })
 }
 
@@ -153,11 +152,11 @@ mod tests {
         let id = [7; 20];
         let others = [note(3, b"Xen\0", &[1; 5]), note(1, b"GNU\0", &[2; 16])].concat();
         let all = [others.clone(), note(3, b"GNU\0", &id)].concat();
-        assert_eq!(build_id_of_notes(&all), Some(id.to_vec()));
+        assert_eq!(build_id_of_notes(&all), BuildId::from_bytes(&id));
         for cut in others.len()..all.len() {
             assert_eq!(build_id_of_notes(&all[..cut]), None, "{cut}");
         }
-        for bad in [&[][..], &[8; MAX_BUILD_ID_BYTES + 1]] {
+        for bad in [&[][..], &[8; 65]] {
             assert_eq!(build_id_of_notes(&note(3, b"GNU\0", bad)), None);
         }
     }

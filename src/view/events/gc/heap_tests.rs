@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::dotnet::nettrace::{Activity, EventKind};
+use crate::nettrace::{Activity, EventKind};
 use crate::output::summary::Summary;
 use crate::trace::{Pid, Trace};
 use crate::view::events::Processes;

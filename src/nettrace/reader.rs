@@ -18,7 +18,7 @@ use super::stacks::{Stack, Stacks};
 use super::threads::{Thread, Threads};
 use super::trace_info::TraceInfo;
 use crate::bytes::Bytes;
-use crate::trace::Nanos;
+use crate::ids::Nanos;
 
 /// Flags of a sequence point of version 6: the threads, and the kinds of events, begin anew.
 const FORGET_THREADS: u32 = 1;

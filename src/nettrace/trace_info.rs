@@ -1,7 +1,7 @@
 //! What a stream says of itself at its beginning.
 
 use crate::bytes::Bytes;
-use crate::trace::Nanos;
+use crate::ids::Nanos;
 
 /// Most notes of a version 6 stream that are looked at.
 const MAX_NOTES: u32 = 1024;
