@@ -132,5 +132,5 @@ impl Program {
 pub(crate) fn build_id(path: &Path) -> String {
     let file = File::open(path).unwrap();
     let id = ElfFile::open(&file).unwrap().build_id().unwrap();
-    id.iter().map(|byte| format!("{byte:02x}")).collect()
+    id.to_string()
 }

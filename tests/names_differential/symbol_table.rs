@@ -47,8 +47,8 @@ impl SymbolTable {
 
     fn read(&self) -> Vec<(u64, Symbol)> {
         let debug = build_id(&self.file).map(|id| {
-            let (first, rest) = id.split_at(2);
-            PathBuf::from(format!("/usr/lib/debug/.build-id/{first}/{rest}.debug"))
+            let path = id.relative_path().with_extension("debug");
+            Path::new("/usr/lib/debug/.build-id").join(path)
         });
         let debug = debug.filter(|debug| debug.exists());
         let mut symbols = Vec::new();
