@@ -162,7 +162,7 @@ fn take(
             time: sample.time,
             maps,
             files: machine.files(),
-            comes_again: false,
+            is_preview: false,
         };
         unwinder.walk(sample, host, stack);
     }

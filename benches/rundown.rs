@@ -15,7 +15,9 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use perfcollect::dotnet::diagnostics::{Limits, Port, Provider, Session, SessionRequest};
+use perfcollect::dotnet::diagnostics::{
+    DiagnosticPort, EventPipeSession, Limits, Provider, SessionRequest,
+};
 use perfcollect::nettrace::Reader;
 use perfcollect::trace::Pid;
 use support::{Workload, runtimes, workloads};
@@ -77,7 +79,7 @@ fn measure(what: &str, burns: bool, command: &mut Command) {
 /// Time from the request to stop to the end of the stream, bytes of the stream, methods listed.
 fn round(pid: Pid) -> (Duration, u64, u64) {
     let limits = Limits::new(Duration::from_secs(10), Duration::from_secs(30));
-    let port = Port::find(pid).unwrap();
+    let port = DiagnosticPort::find(pid).unwrap();
     let request = SessionRequest {
         buffer_mib: 16,
         rundown_keywords: 0x118,
@@ -89,7 +91,7 @@ fn round(pid: Pid) -> (Duration, u64, u64) {
             arguments: String::new(),
         }],
     };
-    let session = Session::start(&port, &request, &limits).unwrap();
+    let session = EventPipeSession::start(&port, &request, &limits).unwrap();
     let stream = session.stream();
     let reading = thread::spawn(move || {
         let mut bytes = 0;

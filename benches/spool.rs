@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use perfcollect::trace::spool::{FileRow, Row};
+use perfcollect::trace::spool::{FileRow, SpoolRow};
 use perfcollect::trace::{
-    CodeAddress, Cpu, DescribeFile, Header, Losses, ModuleId, Nanos, Pid, ProcessId, Recorder,
-    Recording, Sample, StackId, ThreadId, Tid,
+    CodeAddress, Cpu, DescribeFile, Header, Losses, ModuleId, Nanos, Pid, ProcessId, RawTrace,
+    Recorder, Sample, StackId, ThreadId, Tid,
 };
 
 const SAMPLES: u64 = 1_000_000;
@@ -53,13 +53,13 @@ fn main() {
     let mut spool = Vec::with_capacity(64 << 20);
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut recorder = Recorder::new(&mut spool, &Header::default());
-    recorder.put(&Row::Process {
+    recorder.put(&SpoolRow::Process {
         pid: Pid(1),
         name: b"bench",
         command_line: b"",
     });
     for tid in 0..THREADS {
-        recorder.put(&Row::Thread {
+        recorder.put(&SpoolRow::Thread {
             process: ProcessId(0),
             tid: Tid(tid as i32),
             name: b"thread",
@@ -89,7 +89,7 @@ fn main() {
     let written = begin.elapsed();
     let (end, _) = recorder.finish(Nanos(0), &Losses::default());
     let begin = Instant::now();
-    let recording = measured(|| Recording::read(&spool[..]));
+    let recording = measured(|| RawTrace::read(&spool[..]));
     let read = begin.elapsed();
     assert_eq!(
         recording.map_or(0, |recording| recording.samples.len() as u64),

@@ -14,7 +14,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use perfcollect::machine::Machine;
-use perfcollect::perf::{CallGraph, Layout, Record, SampleRecord, SamplingRequest, Scope, Session};
+use perfcollect::perf::{
+    CallGraph, Layout, PerfSession, Record, SampleRecord, SamplingRequest, Scope,
+};
 use perfcollect::trace::{CodeAddress, Nanos, Pid};
 use perfcollect::unwind::{SampledProcess, Unwinder, Walked};
 use support::{Workload, cannot_capture, runtimes, workloads};
@@ -73,7 +75,7 @@ impl Walker {
             time: sample.time,
             maps: self.machine.maps(sample.pid).unwrap(),
             files: self.machine.files(),
-            comes_again: false,
+            is_preview: false,
         };
         let walked = self.unwinder.walk(sample, host, &mut self.leaf_first);
         self.frames += self.leaf_first.len();
@@ -129,7 +131,7 @@ fn live(what: &str, command: &mut Command) {
     let pid = Pid(workload.pid() as i32);
     let cpus = std::thread::available_parallelism().unwrap().get();
     let request = SamplingRequest::new(999, CallGraph::Auto, cpus);
-    let mut session = Session::open(&request, Scope::Machine).unwrap();
+    let mut session = PerfSession::open(&request, Scope::SystemWide).unwrap();
     session.start_tracking().unwrap();
     let mut walker = Walker::default();
     walker.machine.read_running([pid]);
@@ -142,7 +144,7 @@ fn live(what: &str, command: &mut Command) {
         session.drain(|time, record| match record {
             Record::Sample(sample) if sample.pid == pid => {
                 let begin = Instant::now();
-                guessed += u64::from(walker.walk(&sample).guessed);
+                guessed += u64::from(walker.walk(&sample).fp_fallback);
                 once += begin.elapsed();
                 let begin = Instant::now();
                 for _ in 0..REPEATS {

@@ -13,7 +13,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use perfcollect::dotnet::diagnostics::{
-    Answer, DiagnosticsError, Limits, Port, PortError, Provider, Session, SessionRequest, ask,
+    DiagnosticPort, DiagnosticsError, EventPipeSession, Limits, PortError, ProcessInfoReply,
+    Provider, SessionRequest, query,
 };
 use perfcollect::machine;
 use perfcollect::nettrace::{Losses, Reader};
@@ -84,8 +85,8 @@ fn methods() -> SessionRequest {
 }
 
 /// Begins a session, stops it, and counts its events by provider and number while they come.
-fn round(port: &Port) -> (BTreeMap<(String, u32), u64>, Losses) {
-    let session = Session::start(port, &methods(), &limits()).unwrap();
+fn round(port: &DiagnosticPort) -> (BTreeMap<(String, u32), u64>, Losses) {
+    let session = EventPipeSession::start(port, &methods(), &limits()).unwrap();
     let stream = session.stream();
     let reading = thread::spawn(move || {
         let mut counts = BTreeMap::new();
@@ -108,7 +109,7 @@ fn a_runtime_outlives_a_hundred_sessions() {
     for (runtime, program) in need_programs!() {
         let seconds = rounds / ROUNDS_PER_SECOND;
         let workload = Workload::start(&mut command(&runtime, &program, seconds));
-        let port = Port::find(pid(&workload)).unwrap();
+        let port = DiagnosticPort::find(pid(&workload)).unwrap();
         let begin = Instant::now();
         for number in 0..rounds {
             let (counts, losses) = round(&port);
@@ -121,7 +122,7 @@ fn a_runtime_outlives_a_hundred_sessions() {
             runtime.version,
             begin.elapsed()
         );
-        assert!(ask(&port, &limits()).is_ok());
+        assert!(query(&port, &limits()).is_ok());
         workload.done(LIMIT + Duration::from_secs(seconds.into()));
     }
 }
@@ -130,11 +131,11 @@ fn a_runtime_outlives_a_hundred_sessions() {
 fn a_runtime_says_who_it_is() {
     for (runtime, program) in need_programs!() {
         let workload = Workload::start(&mut command(&runtime, &program, 2));
-        let port = Port::find(pid(&workload)).unwrap();
+        let port = DiagnosticPort::find(pid(&workload)).unwrap();
         assert!(!port.is_suspended());
-        match ask(&port, &limits()).unwrap() {
-            Answer::TooOld => assert!(runtime.major() < 5),
-            Answer::Info(info) => {
+        match query(&port, &limits()).unwrap() {
+            ProcessInfoReply::TooOld => assert!(runtime.major() < 5),
+            ProcessInfoReply::Info(info) => {
                 assert_eq!(info.runtime_version, runtime.version);
                 assert_eq!(info.entry_assembly, "cpu");
                 assert_eq!(info.pid, u64::from(workload.pid()));
@@ -150,9 +151,9 @@ fn a_runtime_says_who_it_is() {
 fn sessions_that_are_left_do_no_harm() {
     for (runtime, program) in need_programs!() {
         let workload = Workload::start(&mut command(&runtime, &program, 8));
-        let port = Port::find(pid(&workload)).unwrap();
+        let port = DiagnosticPort::find(pid(&workload)).unwrap();
         for _ in 0..5 {
-            let session = Session::start(&port, &methods(), &limits()).unwrap();
+            let session = EventPipeSession::start(&port, &methods(), &limits()).unwrap();
             let mut first = [0; 8];
             session.stream().read_exact(&mut first).unwrap();
             assert_eq!(&first, b"Nettrace");
@@ -160,7 +161,7 @@ fn sessions_that_are_left_do_no_harm() {
         let mut unread = Vec::new();
         let refused = loop {
             assert!(unread.len() <= MAX_SESSIONS);
-            match Session::start(&port, &methods(), &limits()) {
+            match EventPipeSession::start(&port, &methods(), &limits()) {
                 Ok(session) => unread.push(session),
                 Err(error) => break error,
             }
@@ -181,10 +182,10 @@ fn a_stream_that_is_left_does_not_hold_up_the_exit() {
     let program = need!(workloads::storm());
     for (runtime, _) in need_programs!() {
         let workload = Workload::start(runtime.command(&program).args(["--seconds", "1"]));
-        let port = Port::find(pid(&workload)).unwrap();
+        let port = DiagnosticPort::find(pid(&workload)).unwrap();
         let mut exceptions = methods();
         exceptions.providers[0].keywords = 0x8000;
-        let session = Session::start(&port, &exceptions, &limits()).unwrap();
+        let session = EventPipeSession::start(&port, &exceptions, &limits()).unwrap();
         let mut first = [0; 8];
         session.stream().read_exact(&mut first).unwrap();
         assert_eq!(&first, b"Nettrace");
@@ -200,8 +201,8 @@ fn a_stream_ends_when_it_is_cut_off() {
         skip!("there is no .NET runtime");
     };
     let workload = Workload::start(&mut command(&runtime, &program, 3));
-    let port = Port::find(pid(&workload)).unwrap();
-    let session = Session::start(&port, &methods(), &limits()).unwrap();
+    let port = DiagnosticPort::find(pid(&workload)).unwrap();
+    let session = EventPipeSession::start(&port, &methods(), &limits()).unwrap();
     let mut stream = session.stream();
     let reading = thread::spawn(move || {
         let mut all = Vec::new();
@@ -220,19 +221,19 @@ fn a_stopped_process_is_not_asked() {
         skip!("there is no .NET runtime");
     };
     let workload = Workload::start(&mut command(&runtime, &program, 3));
-    let port = Port::find(pid(&workload)).unwrap();
+    let port = DiagnosticPort::find(pid(&workload)).unwrap();
     workload.signal(Signal::STOP);
     while !machine::is_stopped(pid(&workload)) {
         thread::yield_now();
     }
     let begin = Instant::now();
     assert!(matches!(
-        ask(&port, &limits()),
+        query(&port, &limits()),
         Err(DiagnosticsError::Stopped)
     ));
     assert!(begin.elapsed() < Duration::from_secs(1));
     workload.signal(Signal::CONT);
-    assert!(ask(&port, &limits()).is_ok());
+    assert!(query(&port, &limits()).is_ok());
     workload.done(LIMIT);
 }
 
@@ -248,14 +249,14 @@ fn a_process_that_is_suspended_at_startup_answers() {
         let pid = Pid(running.pid() as i32);
         let begin = Instant::now();
         let port = loop {
-            match Port::find(pid) {
+            match DiagnosticPort::find(pid) {
                 Ok(port) => break port,
                 Err(error) => assert!(begin.elapsed() < LIMIT, "{error}"),
             }
             thread::sleep(Duration::from_millis(10));
         };
         assert!(port.is_suspended());
-        let Ok(Answer::Info(info)) = ask(&port, &limits()) else {
+        let Ok(ProcessInfoReply::Info(info)) = query(&port, &limits()) else {
             panic!("no answer")
         };
         assert_eq!(info.runtime_version, runtime.version);
@@ -272,7 +273,7 @@ fn a_process_without_diagnostics_is_told_why() {
         };
         let mut command = command(&runtime, &program, 1);
         let workload = Workload::start(command.env(switch, "0"));
-        let error = Port::find(pid(&workload)).unwrap_err();
+        let error = DiagnosticPort::find(pid(&workload)).unwrap_err();
         assert!(matches!(&error, PortError::SwitchedOff(by) if *by == format!("{switch}=0")));
         workload.done(LIMIT);
     }
@@ -289,7 +290,7 @@ fn a_socket_of_an_earlier_process_does_not_hide_that_diagnostics_are_off() {
     wait_for_environment(target);
     let name = format!("dotnet-diagnostic-{target}-1-socket");
     let _stale = UnixListener::bind(folder.path().join(name)).unwrap();
-    let error = Port::find(target).unwrap_err();
+    let error = DiagnosticPort::find(target).unwrap_err();
     assert!(matches!(error, PortError::SwitchedOff(_)), "{error}");
 }
 
@@ -319,8 +320,8 @@ fn somebody_elses_socket_is_not_spoken_to() {
     let target = Pid(target.pid() as i32);
     wait_for_environment(target);
     let listener = squat(target, folder.path());
-    let port = Port::find(target).unwrap();
-    let error = ask(&port, &short()).unwrap_err();
+    let port = DiagnosticPort::find(target).unwrap();
+    let error = query(&port, &short()).unwrap_err();
     let me = Pid(std::process::id() as i32);
     assert!(
         matches!(error, DiagnosticsError::Squatted { pid, .. } if pid == me),
@@ -341,7 +342,7 @@ fn a_target_that_answers_nonsense_is_left() {
     let started = machine::start_ticks(me).unwrap();
     let path = Path::new(&folder).join(format!("dotnet-diagnostic-{me}-{started}-socket"));
     let listener = squat(me, Path::new(&folder));
-    let port = Port::find(me).unwrap();
+    let port = DiagnosticPort::find(me).unwrap();
     let ask_one = |answer: fn(&mut UnixStream)| {
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -352,7 +353,7 @@ fn a_target_that_answers_nonsense_is_left() {
                 answer(&mut connection);
             });
             let begin = Instant::now();
-            let error = ask(&port, &short()).unwrap_err();
+            let error = query(&port, &short()).unwrap_err();
             assert!(begin.elapsed() < Duration::from_secs(2), "{error}");
             error
         })

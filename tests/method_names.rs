@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use perfcollect::dotnet::{
-    Assemblies, Code, MethodName, MethodNames, ProcessMemory, Runtime as DotnetRuntime,
+    Code, MetadataCache, MethodName, MethodNamer, ProcessMemory, Runtime as DotnetRuntime,
     RuntimeFile, candidates,
 };
 use perfcollect::machine::{Backing, Machine, MappedFiles};
@@ -21,8 +21,8 @@ use support::{Runtime, Workload, perf_map, runtimes, workloads};
 /// What is in the memory of a process.
 struct Process {
     runtime: DotnetRuntime,
-    names: MethodNames,
-    assemblies: Assemblies,
+    names: MethodNamer,
+    assemblies: MetadataCache,
 }
 
 impl Process {
@@ -40,11 +40,11 @@ impl Process {
             .unwrap();
         let memory = ProcessMemory::open(pid).unwrap();
         let runtime = DotnetRuntime::attach(memory, &file, bias).unwrap();
-        let names = MethodNames::of(ProcessId(0), MappedFiles::of(pid), &runtime);
+        let names = MethodNamer::of(ProcessId(0), MappedFiles::of(pid), &runtime);
         Self {
             runtime,
             names,
-            assemblies: Assemblies::default(),
+            assemblies: MetadataCache::default(),
         }
     }
 

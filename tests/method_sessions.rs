@@ -9,7 +9,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use perfcollect::dotnet::diagnostics::{DiagnosticsError, Limits};
-use perfcollect::dotnet::{MethodName, MethodSession, Missed, RuntimeSessionError, SessionOutcome};
+use perfcollect::dotnet::{
+    MethodName, Missed, RundownSession, RuntimeSessionError, SessionOutcome,
+};
 use perfcollect::machine;
 use perfcollect::trace::Pid;
 use perfcollect_symbols::dotnet_name::ManagedName;
@@ -37,11 +39,11 @@ fn workload(runtime: &Runtime, seconds: u32) -> Result<Workload, String> {
     Ok(Workload::start(&mut command))
 }
 
-fn start(workload: &Workload) -> MethodSession {
-    MethodSession::start(Pid(workload.pid() as i32), |_| true).unwrap()
+fn start(workload: &Workload) -> RundownSession {
+    RundownSession::start(Pid(workload.pid() as i32), |_| true).unwrap()
 }
 
-fn finish(session: MethodSession) -> (BTreeMap<u64, MethodName>, SessionOutcome) {
+fn finish(session: RundownSession) -> (BTreeMap<u64, MethodName>, SessionOutcome) {
     let mut names = BTreeMap::new();
     let outcome = session.finish(Instant::now() + Duration::from_secs(10), |code| {
         names.insert(code.start, code.name);

@@ -12,7 +12,9 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::process::Command;
 
-use perfcollect::nettrace::{EventKind, Losses, NettraceError, Problem, Reader, Value};
+use perfcollect::nettrace::{
+    EventMetadata, Losses, NettraceError, NettraceErrorKind, Reader, Value,
+};
 use serde_json::Value as Json;
 
 /// A recorded stream, and what another reader says of it.
@@ -67,7 +69,7 @@ struct Contents {
 }
 
 impl Contents {
-    fn add(&mut self, kind: &EventKind) {
+    fn add(&mut self, kind: &EventMetadata) {
         let event = format!("{:03} v{}", kind.id, kind.version);
         let of_provider = self.events.entry(kind.provider.clone()).or_default();
         *of_provider.entry(event).or_default() += 1;
@@ -156,7 +158,10 @@ fn a_stream_that_is_cut_off_gives_all_before() {
         {
             let (contents, error) = read(&stream[..cut]);
             let error = error.unwrap_or_else(|| panic!("cut at {cut}: no error"));
-            assert!(matches!(error.problem, Problem::Truncated), "{error}");
+            assert!(
+                matches!(error.problem, NettraceErrorKind::Truncated),
+                "{error}"
+            );
             assert!(error.offset <= cut as u64, "{error} of {cut}");
             assert!(
                 counts

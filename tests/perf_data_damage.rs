@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use perfcollect::machine::Recorded;
+use perfcollect::machine::RecordingFiles;
 use perfcollect::perf::Record;
 use perfcollect::perf_data::Reader;
 use perfcollect::script::{Fields, print};
@@ -95,7 +95,7 @@ fn damaged_recordings_are_read_as_far_as_they_go() {
             let (samples, _) = read(&damaged);
             assert!(samples <= 2 * all + 1000, "{samples} of {all}");
             if let Ok(mut reader) = Reader::bytes(&damaged) {
-                let recorded = Recorded::new(None, None).unwrap();
+                let recorded = RecordingFiles::new(None, None).unwrap();
                 print(
                     &mut reader,
                     recorded,

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use perfcollect::output::spool_file::spool_path;
 use perfcollect::output::summary::Summary;
 use perfcollect::perf;
-use perfcollect::trace::Recording;
+use perfcollect::trace::RawTrace;
 use rustix::process::Signal;
 use support::{
     Running, Runtime, Workload, finish, perfcollect, run, run_perfcollect, start, workloads,
@@ -36,7 +36,7 @@ fn busy() -> Result<Workload, String> {
 
 /// All samples of one are the first samples of the other.
 #[track_caller]
-fn expect_prefix(earlier: &Recording, now: &Recording) {
+fn expect_prefix(earlier: &RawTrace, now: &RawTrace) {
     let first = now.samples.iter().take(earlier.samples.len());
     assert!(earlier.samples.iter().eq(first));
 }
@@ -80,8 +80,8 @@ fn kill(capture: Running) {
     assert!(!finish(capture, LIMIT).status.success());
 }
 
-fn read(spool: &Path) -> Recording {
-    Recording::read(File::open(spool).unwrap()).unwrap()
+fn read(spool: &Path) -> RawTrace {
+    RawTrace::read(File::open(spool).unwrap()).unwrap()
 }
 
 fn entry(folder: &Path, name: &str, entry: &str) -> Vec<u8> {
@@ -197,7 +197,7 @@ fn cut_off_at_any_length() {
         let name = format!("cut{number}");
         let spool = spool_path(&folder.join(&name));
         fs::write(&spool, &whole[..len as usize]).unwrap();
-        let expected = Recording::read(&whole[..len as usize]).map_or(0, |cut| {
+        let expected = RawTrace::read(&whole[..len as usize]).map_or(0, |cut| {
             expect_prefix(&cut, &all);
             cut.samples.len() as u64
         });

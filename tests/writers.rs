@@ -22,7 +22,7 @@ use std::path::PathBuf;
 
 use perfcollect::output::archive::{self, Contents};
 use perfcollect::output::summary::Summary;
-use perfcollect::output::{MethodNames, Pictures};
+use perfcollect::output::{NameStyle, StackViews};
 use perfcollect::trace::Trace;
 
 /// The archive of a trace on disk.
@@ -36,7 +36,7 @@ fn archive_bytes(trace: &Trace, summary: &Summary) -> Vec<u8> {
     let mut bytes = Cursor::new(Vec::new());
     let contents = Contents {
         summary,
-        pictures: &Pictures::new(trace, MethodNames::Full, "test"),
+        pictures: &StackViews::new(trace, NameStyle::Full, "test"),
         name: "test",
         log: b"log",
         raw_events: true,

@@ -2,11 +2,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use perfcollect::nettrace::EventKind;
-use perfcollect::dotnet::{CodeEvent, CodeTable};
+use perfcollect::nettrace::EventMetadata;
+use perfcollect::dotnet::{CodeEvent, RundownTable};
 
 fuzz_target!(|data: &[u8]| {
-    let mut table = CodeTable::default();
+    let mut table = RundownTable::default();
     let mut rest = data;
     while let Some(([choice, length], after)) = rest.split_first_chunk() {
         let (payload, next) = after.split_at((*length as usize).min(after.len()));
@@ -15,10 +15,10 @@ fuzz_target!(|data: &[u8]| {
             "Microsoft-Windows-DotNETRuntime",
             "Microsoft-Windows-DotNETRuntimeRundown",
         ];
-        let kind = EventKind {
+        let kind = EventMetadata {
             provider: provider[usize::from(choice & 1)].to_owned(),
             id: [143, 144, 152, 154][usize::from(choice >> 1 & 3)],
-            ..EventKind::default()
+            ..EventMetadata::default()
         };
         if let Ok(Some(event)) = CodeEvent::parse(&kind, payload) {
             table.take(event);

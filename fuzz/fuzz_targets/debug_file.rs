@@ -8,7 +8,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use libfuzzer_sys::fuzz_target;
-use perfcollect_symbols::debug_file::{Candidate, Wanted};
+use perfcollect_symbols::debug_file::{Candidate, DebugFileQuery};
 use perfcollect_symbols::dwarf::{Detail, DwarfSections, SplitUnit};
 use perfcollect_symbols::elf::ElfFile;
 
@@ -25,7 +25,7 @@ fuzz_target!(|data: &[u8]| {
         return;
     };
     let (build_id, debug_link) = (own.build_id(), own.debug_link());
-    let wanted = Wanted {
+    let wanted = DebugFileQuery {
         path: Path::new(PROGRAM),
         build_id: build_id.as_ref(),
         debug_link: debug_link.as_ref(),

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use perfcollect::dotnet::{Assemblies, Contract, Image, MethodKey, MethodNames, Runtime};
+use perfcollect::dotnet::{MetadataCache, Contract, Image, MethodKey, MethodNamer, Runtime};
 use perfcollect::machine::MappedFiles;
 use perfcollect::trace::{Pid, ProcessId};
 
@@ -24,8 +24,8 @@ fuzz_target!(|data: &[u8]| {
     }
     // No such process: nothing but the memory is read.
     let files = MappedFiles::of(Pid(-1));
-    let mut names = MethodNames::of(ProcessId(0), files, &runtime);
-    let mut assemblies = Assemblies::default();
+    let mut names = MethodNamer::of(ProcessId(0), files, &runtime);
+    let mut assemblies = MetadataCache::default();
     for method_desc in (0..bytes.len() as u64).step_by(8) {
         let key = MethodKey {
             start: method_desc,

@@ -8,7 +8,7 @@ mod stream;
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use perfcollect::nettrace::{EventKind, Reader};
+use perfcollect::nettrace::{EventMetadata, Reader};
 use perfcollect::output::nettrace;
 use perfcollect::trace::{EventStreams, Nanos, RuntimeEvent, Trace};
 use stream::stream;
@@ -16,11 +16,11 @@ use stream::stream;
 const MAX_FRAMES: usize = 1000;
 
 /// Records are the writer's own, and it leaves out what a runtime says of its process again.
-fn is_compared(kind: &EventKind) -> bool {
+fn is_compared(kind: &EventMetadata) -> bool {
     !kind.provider.starts_with("Universal.") && kind.provider != "Microsoft-DotNETCore-EventPipe"
 }
 
-fn same_kind(read: &EventKind, given: &Arc<EventKind>) {
+fn same_kind(read: &EventMetadata, given: &Arc<EventMetadata>) {
     assert_eq!(
         (&read.provider, read.id, &read.name, read.keywords),
         (&given.provider, given.id, &given.name, given.keywords)

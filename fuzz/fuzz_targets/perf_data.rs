@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
-use perfcollect::machine::Recorded;
+use perfcollect::machine::RecordingFiles;
 use perfcollect::perf_data::Reader;
 use perfcollect::script::{Fields, print};
 
@@ -25,7 +25,7 @@ fuzz_target!(|bytes: &[u8]| {
             }
         });
     }
-    if let (Ok(mut reader), Ok(recorded)) = (Reader::bytes(bytes), Recorded::new(None, None))
+    if let (Ok(mut reader), Ok(recorded)) = (Reader::bytes(bytes), RecordingFiles::new(None, None))
         && records < MAX_RECORDS
     {
         let _ = print(

@@ -3,18 +3,18 @@
 
 use libfuzzer_sys::fuzz_target;
 use perfcollect::dotnet::decode;
-use perfcollect::nettrace::EventKind;
+use perfcollect::nettrace::EventMetadata;
 
 fuzz_target!(|data: &[u8]| {
     let Some(([low, high, who], payload)) = data.split_first_chunk() else {
         return;
     };
     let end = ["", "Rundown", "Private", "X"][usize::from(who % 4)];
-    let kind = EventKind {
+    let kind = EventMetadata {
         provider: format!("Microsoft-Windows-DotNETRuntime{end}"),
         // Those that there are.
         id: u32::from(u16::from_le_bytes([*low, *high]) % 311),
-        ..EventKind::default()
+        ..EventMetadata::default()
     };
     let (name, fields) = decode(&kind, payload);
     assert!(!name.is_empty());

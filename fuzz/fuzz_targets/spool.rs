@@ -2,13 +2,13 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use perfcollect::trace::Recording;
+use perfcollect::trace::RawTrace;
 use perfcollect::trace::spool::pack_rows;
 
 fuzz_target!(|data: &[u8]| {
     let packed = pack_rows(data);
     for spool in [data, &packed] {
-        let Ok(recording) = Recording::read(spool) else {
+        let Ok(recording) = RawTrace::read(spool) else {
             continue;
         };
         for sample in recording.samples.iter() {

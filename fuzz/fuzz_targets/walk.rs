@@ -76,7 +76,7 @@ fuzz_target!(|data: &[u8]| {
             time: Nanos(0),
             maps: &maps,
             files: &files,
-            comes_again: false,
+            is_preview: false,
         };
         let walked = unwinder.walk(&sample, host, &mut leaf_first);
         assert!((1..=MAX_FRAMES).contains(&leaf_first.len()), "{walked:?}");

@@ -11,16 +11,16 @@ use rustc_hash::FxHashSet;
 
 use super::engine::{Engine, Weight};
 use super::{Capture, CaptureError, End, MAX_TARGET_CHARS, Progress, Target, usage};
-use crate::machine::{Machine, Recorded};
+use crate::machine::{Machine, RecordingFiles};
 use crate::output::sanitize::shell_word;
 use crate::perf::{Record, SampleRecord};
 use crate::perf_data::{
-    About, Attribute, EventGroup, EventSource, KernelMapping, Reader, kernel_gone,
+    Attribute, EventGroup, EventSource, KernelMapping, Reader, RecordingInfo, kernel_gone,
 };
-use crate::trace::{Callers, CaptureInfo, Cpu, Header, Nanos, Notice, Pid, Recording, Tid};
+use crate::trace::{Callers, CaptureInfo, Cpu, Header, Nanos, Notice, Pid, RawTrace, Tid};
 
 /// Records between two looks at what there is to tell.
-const PACE: u64 = 4096;
+const CANCEL_RECORDS: u64 = 4096;
 /// What a sample of an event counts that says nothing of time.
 const NOMINAL_NS: u64 = 1_000_000;
 /// Events that are named as left out.
@@ -29,9 +29,9 @@ const MAX_OTHERS: usize = 16;
 const DUMMY: (u32, u64) = (1, 9);
 
 /// What a conversion takes besides the recording.
-pub struct Conversion {
+pub struct ConvertRequest {
     /// Finds the files that the recording names.
-    pub recorded: Recorded,
+    pub recorded: RecordingFiles,
     /// The kernel's functions, if not this kernel's own.
     pub kallsyms: Option<PathBuf>,
     /// The event whose samples are wanted, see [`EventGroup::find`]; `None`: the one that tells best where time went.
@@ -44,13 +44,13 @@ pub struct Conversion {
 /// There is no such event, or no pipe.
 pub fn convert<R: Read>(
     reader: Reader<R>,
-    conversion: Conversion,
+    conversion: ConvertRequest,
     report: impl FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Capture, CaptureError> {
     let (spooled, spool) =
         io::pipe().map_err(|error| CaptureError::SpoolBegin(error.to_string()))?;
     thread::scope(|scope| {
-        let reading = scope.spawn(|| Recording::read(spooled));
+        let reading = scope.spawn(|| RawTrace::read(spooled));
         let converted = spool_out(reader, conversion, spool, report)?;
         let recording = match reading.join() {
             Ok(recording) => recording?,
@@ -70,7 +70,7 @@ struct Converted {
 }
 
 impl Converted {
-    fn capture(self, recording: Recording) -> Capture {
+    fn capture(self, recording: RawTrace) -> Capture {
         let end = End::Recorded;
         let mut capture = Capture::new(recording, self.machine, self.info, end);
         capture.info.end = capture.end.to_string();
@@ -83,7 +83,7 @@ impl Converted {
 
 fn spool_out<R: Read>(
     mut reader: Reader<R>,
-    mut conversion: Conversion,
+    mut conversion: ConvertRequest,
     spool: PipeWriter,
     mut report: impl FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Converted, CaptureError> {
@@ -103,7 +103,7 @@ fn spool_out<R: Read>(
     let mut import = Import {
         engine: Engine::on(
             Machine::recorded(conversion.recorded),
-            &Target::Machine,
+            &Target::SystemWide,
             weight,
             spool,
             &header,
@@ -130,11 +130,11 @@ fn spool_out<R: Read>(
     reader.each(|_, entry| {
         import.take(entry.time, entry.event, &entry.record);
         records += 1;
-        if !records.is_multiple_of(PACE) {
+        if !records.is_multiple_of(CANCEL_RECORDS) {
             return ControlFlow::Continue(());
         }
         import.engine.tick(import.end, 0, 0);
-        if import.engine.is_stuck() {
+        if import.engine.is_exhausted() {
             return ControlFlow::Break(());
         }
         report(Progress {
@@ -272,7 +272,7 @@ impl Import<'_> {
     }
 
     /// Samples of running processes that other events have, by the name of their group.
-    fn others(&self, about: &About) -> Vec<(String, u64)> {
+    fn others(&self, about: &RecordingInfo) -> Vec<(String, u64)> {
         let groups = EventGroup::all(about).into_iter();
         let counted = groups.map(|group| {
             let members = group.members.iter();
@@ -309,7 +309,7 @@ impl Import<'_> {
     }
 
     /// That events of several kinds of CPUs were taken as one.
-    fn one_of_several(&self, about: &About) -> Option<Notice> {
+    fn one_of_several(&self, about: &RecordingInfo) -> Option<Notice> {
         let EventGroup { name, members } = &self.wanted;
         let names: Vec<_> = members
             .iter()
@@ -386,7 +386,7 @@ pub(crate) fn left_out(others: &[(String, u64)]) -> Vec<Notice> {
 }
 
 /// What the user should know of stacks that lack callers everywhere.
-fn missing_callers(callers: Callers, event: &str, about: &About) -> Option<Notice> {
+fn missing_callers(callers: Callers, event: &str, about: &RecordingInfo) -> Option<Notice> {
     let has_callers = |group: &EventGroup| {
         let first = first_event(about, group);
         first.is_ok_and(|event| event.callers() == Callers::All)
@@ -416,7 +416,7 @@ fn missing_callers(callers: Callers, event: &str, about: &About) -> Option<Notic
 }
 
 /// The events whose samples make the trace.
-fn wanted_events(about: &About, name: Option<&str>) -> Result<EventGroup, CaptureError> {
+fn wanted_events(about: &RecordingInfo, name: Option<&str>) -> Result<EventGroup, CaptureError> {
     if let Some(name) = name {
         return EventGroup::find(about, name).ok_or_else(|| {
             let groups = EventGroup::all(about).into_iter().map(|group| group.name);
@@ -444,7 +444,10 @@ fn wanted_events(about: &About, name: Option<&str>) -> Result<EventGroup, Captur
 }
 
 /// What all events of a group have in common is as in the first.
-fn first_event<'a>(about: &'a About, group: &EventGroup) -> Result<&'a Attribute, CaptureError> {
+fn first_event<'a>(
+    about: &'a RecordingInfo,
+    group: &EventGroup,
+) -> Result<&'a Attribute, CaptureError> {
     let first = group.members.first().and_then(|&at| about.events.get(at));
     first.ok_or(CaptureError::NoEvents)
 }
@@ -462,13 +465,18 @@ fn weight(event: &Attribute) -> (Weight, u64) {
     }
 }
 
-fn info(about: &About, wanted: &EventGroup, event: &Attribute, period_ns: u64) -> CaptureInfo {
+fn info(
+    about: &RecordingInfo,
+    wanted: &EventGroup,
+    event: &Attribute,
+    period_ns: u64,
+) -> CaptureInfo {
     let target: String = about.command_line.join(" ");
     CaptureInfo {
         version: env!("CARGO_PKG_VERSION").into(),
         host: about.host.clone(),
         kernel: about.release.clone(),
-        machine: about.machine.clone(),
+        arch: about.arch.clone(),
         cpus: about.cpus,
         event: wanted.name.clone(),
         callers: event.callers(),

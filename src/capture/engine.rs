@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use super::event_sessions::EventSessions;
-use super::method_sessions::MethodSessions;
-use super::standstill;
+use super::not_running;
+use super::rundown_sessions::RundownSessions;
+use super::starting_processes::StartingProcesses;
 use super::target::{Filter, Target};
-use super::young::Young;
-use crate::dotnet::{MethodName, NamedCode, tells_of_runtime};
-use crate::machine::{self, Change, Machine, Maps, ProcError};
+use crate::dotnet::{MethodName, MethodRange, tells_of_runtime};
+use crate::machine::{self, Machine, Maps, ProcError, RowUpdate};
 use crate::perf::{self, Clock, Record, SampleRecord};
-use crate::trace::spool::{KernelCodeRow, MethodRow, Row, SpoolEnd};
+use crate::trace::spool::{KsymbolRow, MethodRow, SpoolEnd, SpoolRow};
 use crate::trace::{
     Callers, CaptureInfo, CodeAddress, Cpu, Header, Losses, MAX_WEIGHT_NS, Nanos, Notice, Pid,
     ProcessId, Recorder, Sample, Tid,
@@ -51,8 +51,8 @@ pub(super) struct Engine<'a, W> {
     machine: Machine,
     unwinder: Unwinder,
     recorder: Recorder<W>,
-    methods: MethodSessions,
-    young: Young,
+    methods: RundownSessions,
+    young: StartingProcesses,
     events: EventSessions,
     losses: Losses,
     /// The stack at hand, kept to spare an allocation a sample.
@@ -82,8 +82,8 @@ impl<'a, W: Write> Engine<'a, W> {
             machine,
             unwinder: Unwinder::default(),
             recorder: Recorder::new(spool, header),
-            methods: MethodSessions::default(),
-            young: Young::default(),
+            methods: RundownSessions::default(),
+            young: StartingProcesses::default(),
             events: EventSessions::default(),
             losses: Losses::default(),
             leaf_first: Vec::new(),
@@ -103,7 +103,7 @@ impl<'a, W: Write> Engine<'a, W> {
             None => self.events.begin(machine::pids().unwrap_or_default()),
         }
         for pid in self.events.pids() {
-            self.machine.noted(pid);
+            self.machine.ensure_process_row(pid);
         }
     }
 
@@ -139,7 +139,7 @@ impl<'a, W: Write> Engine<'a, W> {
             Record::KernelCode(code) => {
                 // Else frames met before would stand for what comes after.
                 self.recorder.forget();
-                self.recorder.put(&Row::KernelCode(KernelCodeRow {
+                self.recorder.put(&SpoolRow::Ksymbol(KsymbolRow {
                     start: code.start,
                     size: code.len.into(),
                     gone: code.gone,
@@ -154,9 +154,9 @@ impl<'a, W: Write> Engine<'a, W> {
                     if let Record::Mapping(mapping) = record
                         && tells_of_runtime(mapping.path)
                     {
-                        self.events.meet(mapping.pid);
+                        self.events.on_runtime_loaded(mapping.pid);
                         if self.events.are_wanted() {
-                            self.machine.noted(mapping.pid);
+                            self.machine.ensure_process_row(mapping.pid);
                         }
                     }
                 }
@@ -179,11 +179,11 @@ impl<'a, W: Write> Engine<'a, W> {
             .iter()
             .any(|code| matches!(code, CodeAddress::Jit(..)))
         {
-            self.machine.runs_jit_code(process);
+            self.machine.mark_jit_process(process);
         }
         // Callers that were not recorded are not missing from one stack but from all, which is told once.
         let cut = walked.cut.filter(|_| self.callers == Callers::All);
-        self.losses.guessed_stacks += u64::from(walked.guessed);
+        self.losses.fp_fallback_stacks += u64::from(walked.fp_fallback);
         self.record_changes();
         self.record_code();
         let stack = self
@@ -206,26 +206,26 @@ impl<'a, W: Write> Engine<'a, W> {
             time: sample.time,
             maps: self.machine.maps(sample.pid).unwrap_or(&self.no_maps),
             files: self.machine.files(),
-            comes_again,
+            is_preview: comes_again,
         };
         self.unwinder.walk(sample, host, &mut self.leaf_first)
     }
 
     /// Whether records should be looked at as they come, and often.
-    pub(super) fn looks_ahead(&mut self, now: Nanos) -> bool {
+    pub(super) fn has_starting(&mut self, now: Nanos) -> bool {
         self.young.any(now)
     }
 
     /// Sees a record before its time: a runtime should be asked for its events before it compiles anything, and when the time
     /// of a sample comes, its process may be gone. So that of a young process is walked now, for what that finds out.
-    pub(super) fn look_ahead(&mut self, record: &Record<'_>) {
+    pub(super) fn preview(&mut self, record: &Record<'_>) {
         match record {
             Record::Mapping(mapping) => {
                 if self.filter.wants(mapping.pid) && tells_of_runtime(mapping.path) {
-                    self.events.meet(mapping.pid);
+                    self.events.on_runtime_loaded(mapping.pid);
                 }
                 if self.young.has(mapping.pid) {
-                    self.machine.map_ahead(mapping);
+                    self.machine.apply_mapping_early(mapping);
                 }
             }
             Record::Sample(sample) if self.young.has(sample.pid) => {
@@ -244,31 +244,31 @@ impl<'a, W: Write> Engine<'a, W> {
             let process = |id: ProcessId| &self.machine.process_rows()[id.index()];
             let threads = self.machine.thread_rows();
             let row = match change {
-                Change::Process(id) => {
+                RowUpdate::Process(id) => {
                     let process = process(id);
-                    Row::Process {
+                    SpoolRow::Process {
                         pid: process.pid,
                         name: &process.name,
                         command_line: &process.command_line,
                     }
                 }
-                Change::Thread(id) => {
+                RowUpdate::Thread(id) => {
                     let thread = &threads[id.index()];
-                    Row::Thread {
+                    SpoolRow::Thread {
                         process: thread.process,
                         tid: thread.tid,
                         name: &thread.name,
                     }
                 }
-                Change::ProcessName(id) => Row::ProcessName(id, &process(id).name),
-                Change::ThreadName(id) => Row::ThreadName(id, &threads[id.index()].name),
-                Change::JitHost(id) => {
+                RowUpdate::ProcessName(id) => SpoolRow::ProcessName(id, &process(id).name),
+                RowUpdate::ThreadName(id) => SpoolRow::ThreadName(id, &threads[id.index()].name),
+                RowUpdate::JitHost(id) => {
                     if self.machine.is_live() {
-                        self.methods.meet(id, process(id).pid);
+                        self.methods.on_jit_process(id, process(id).pid);
                     }
                     match &process(id).jit_host {
                         Some(Ok(host)) => match host.describe() {
-                            Some(host) => Row::JitHost(id, host),
+                            Some(host) => SpoolRow::JitHost(id, host),
                             None => continue,
                         },
                         _ => continue,
@@ -281,7 +281,7 @@ impl<'a, W: Write> Engine<'a, W> {
 
     /// Tells what the code made at run time is that was met just now.
     fn record_code(&mut self) {
-        for met in self.unwinder.take_met() {
+        for met in self.unwinder.take_discovered() {
             // Else frames met before would keep their names.
             if met.replaces {
                 self.recorder.forget();
@@ -307,9 +307,9 @@ impl<'a, W: Write> Engine<'a, W> {
     }
 
     /// Takes the kernel's own counts of what was lost, by CPU.
-    pub(super) fn settle(&mut self, lost: &BTreeMap<u32, u64>) {
+    pub(super) fn reconcile(&mut self, lost: &BTreeMap<u32, u64>) {
         for (&cpu, &records) in lost {
-            self.losses.settle(Cpu(cpu), records);
+            self.losses.reconcile(Cpu(cpu), records);
         }
     }
 
@@ -326,7 +326,8 @@ impl<'a, W: Write> Engine<'a, W> {
         let recorder = &mut self.recorder;
         self.methods
             .take(|process, code| put_code(recorder, process, &code));
-        self.methods.must_ask(self.unwinder.take_silent());
+        self.methods
+            .request_rundown(self.unwinder.take_unreadable());
         self.recorder.tick(now, &self.losses);
     }
 
@@ -348,12 +349,12 @@ impl<'a, W: Write> Engine<'a, W> {
     }
 
     /// Whether nothing more can be kept.
-    pub(super) fn is_stuck(&self) -> bool {
-        self.recorder.is_stuck()
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.recorder.is_exhausted()
     }
 
     /// Why no more events can be kept, if that is so.
-    pub(super) fn events_stuck(&mut self) -> Option<String> {
+    pub(super) fn stream_error(&mut self) -> Option<String> {
         self.events.stuck()
     }
 
@@ -372,7 +373,7 @@ impl<'a, W: Write> Engine<'a, W> {
             .notices()
             .chain(self.methods.notices())
             .chain(self.events.notices())
-            .chain(standstill::notices(
+            .chain(not_running::notices(
                 self.filter.pids().into_iter().flatten(),
             ))
             .collect()
@@ -383,11 +384,11 @@ impl<'a, W: Write> Engine<'a, W> {
         self.record_changes();
         self.losses.pauses.end_all(now);
         let (spool, files) = self.recorder.finish(now, &self.losses);
-        (spool, self.machine.into_evidence(&files))
+        (spool, self.machine.into_symbol_sources(&files))
     }
 }
 
-fn put_code<W: Write>(recorder: &mut Recorder<W>, process: ProcessId, code: &NamedCode) {
+fn put_code<W: Write>(recorder: &mut Recorder<W>, process: ProcessId, code: &MethodRange) {
     put_method(recorder, process, (code.start, code.size), Some(&code.name));
 }
 
@@ -399,7 +400,7 @@ fn put_method<W: Write>(
     name: Option<&MethodName>,
 ) {
     let text = |text: Option<&str>| text.unwrap_or_default().as_bytes().to_vec().into();
-    recorder.put(&Row::Method(MethodRow {
+    recorder.put(&SpoolRow::Method(MethodRow {
         process,
         start,
         size,

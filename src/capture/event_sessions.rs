@@ -5,22 +5,22 @@ use std::time::{Duration, Instant};
 
 use super::finished::MORE_ROOM;
 use crate::dotnet::diagnostics::{Limits, PortError, SessionRequest};
-use crate::dotnet::{Detector, EventSession, KeepStream, RuntimeSessionError};
+use crate::dotnet::{Detector, EventSession, RuntimeSessionError, SharedSink};
 use crate::machine;
 use crate::trace::{Notice, Pid};
 
 /// Most sessions at a time; each is a thread.
 const MAX_SESSIONS: usize = 256;
 /// How long the start of sampling waits for the runtimes that are there.
-const BEGINNING: Duration = Duration::from_secs(1);
-const PACE: Duration = Duration::from_millis(2);
+const START_TIMEOUT: Duration = Duration::from_secs(1);
+const START_INTERVAL: Duration = Duration::from_millis(2);
 /// How long a runtime may take to be asked for the end, all of them, and then to list what they have.
-const STEP: Duration = Duration::from_millis(500);
-const ASKING: Duration = Duration::from_secs(2);
-const LISTING: Duration = Duration::from_secs(10);
+const STEP_TIMEOUT: Duration = Duration::from_millis(500);
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+const RUNDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 /// The part of the memory a process may still take that events may, and what they need in any case.
 const SPARED: u64 = 8;
-const LEAST_MIB: u32 = 8;
+const MIN_MIB: u32 = 8;
 /// Processes that are named in notices.
 const LISTED: usize = 5;
 
@@ -31,7 +31,7 @@ pub struct EventRequest {
     /// MiB that a runtime may hold back, if not those of the session as far as there is memory.
     pub buffer_mib: Option<u32>,
     /// Where.
-    pub keep: KeepStream,
+    pub keep: SharedSink,
 }
 
 #[derive(Default)]
@@ -72,15 +72,15 @@ impl EventSessions {
             }
         }
         let begin = Instant::now();
-        while begin.elapsed() < BEGINNING
+        while begin.elapsed() < START_TIMEOUT
             && !self.running.iter().all(|(_, session)| session.has_begun())
         {
-            sleep(PACE);
+            sleep(START_INTERVAL);
         }
     }
 
     /// A process that has just loaded a runtime, or is seen to run one.
-    pub(super) fn meet(&mut self, pid: Pid) {
+    pub(super) fn on_runtime_loaded(&mut self, pid: Pid) {
         if !self.are_wanted() {
             return;
         }
@@ -116,14 +116,14 @@ impl EventSessions {
         while let Some((_, session)) = self.running.get(next) {
             if session.has_ended() {
                 let (pid, session) = self.running.swap_remove(next);
-                self.settle(pid, session, Instant::now(), &mut || true);
+                self.close_session(pid, session, Instant::now(), &mut || true);
             } else {
                 next += 1;
             }
         }
     }
 
-    fn settle(
+    fn close_session(
         &mut self,
         pid: Pid,
         session: EventSession,
@@ -152,13 +152,13 @@ impl EventSessions {
 
     /// Ends all sessions. What they still list is waited for, until it is `enough`.
     pub(super) fn finish(&mut self, mut enough: impl FnMut() -> bool) {
-        let asking = Limits::new(STEP, ASKING);
+        let asking = Limits::new(STEP_TIMEOUT, STOP_TIMEOUT);
         for (_, session) in &mut self.running {
             session.ask_to_stop(&asking);
         }
-        let until = Instant::now() + LISTING;
+        let until = Instant::now() + RUNDOWN_TIMEOUT;
         for (pid, session) in std::mem::take(&mut self.running) {
-            self.settle(pid, session, until, &mut enough);
+            self.close_session(pid, session, until, &mut enough);
         }
     }
 
@@ -196,7 +196,5 @@ impl EventSessions {
 /// MiB that a process can spare for events.
 fn affordable_mib(pid: Pid) -> u32 {
     let bytes = machine::free_memory(pid).map_or(u64::MAX, |free| free / SPARED);
-    u32::try_from(bytes >> 20)
-        .unwrap_or(u32::MAX)
-        .max(LEAST_MIB)
+    u32::try_from(bytes >> 20).unwrap_or(u32::MAX).max(MIN_MIB)
 }

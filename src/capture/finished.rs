@@ -9,7 +9,7 @@ use super::error::CaptureError;
 use super::notable::notable_losses;
 use crate::machine::Machine;
 use crate::trace::spool::{Ending, SpoolEnd, SpoolError};
-use crate::trace::{CaptureInfo, EventStreams, Notice, Recording};
+use crate::trace::{CaptureInfo, EventStreams, Notice, RawTrace};
 
 /// What to do where files cannot grow.
 pub(super) const MORE_ROOM: &str = "free some space, raise the limit of file sizes (`ulimit -f`), or name the trace \
@@ -57,7 +57,7 @@ impl fmt::Display for End {
 /// A finished capture whose frames have no names yet.
 pub struct Capture {
     /// Samples.
-    pub recording: Recording,
+    pub recording: RawTrace,
     /// The machine at the end.
     pub machine: Machine,
     /// Why kernel addresses say nothing any more, if they do not.
@@ -78,7 +78,7 @@ pub struct Capture {
 
 impl Capture {
     /// A capture without events, with the notices that its recording is due.
-    pub(super) fn new(recording: Recording, machine: Machine, info: CaptureInfo, end: End) -> Self {
+    pub(super) fn new(recording: RawTrace, machine: Machine, info: CaptureInfo, end: End) -> Self {
         let mut notices = Vec::new();
         if let Ending::Damaged { at, why } = &recording.ending {
             notices.push(Notice::new(
@@ -128,7 +128,7 @@ pub(super) fn read_back(
     spool
         .rewind()
         .map_err(|error| SpoolError::Block(error.into()))?;
-    let recording = Recording::read(spool.take(written).chain(&kept[..]))?;
+    let recording = RawTrace::read(spool.take(written).chain(&kept[..]))?;
     let mut capture = Capture::new(recording, machine, info, end);
     capture.notices.splice(..0, notices);
     capture.unwritten = kept;

@@ -18,7 +18,7 @@ use super::signals::Signals;
 use super::target::Target;
 use super::{MAX_TARGET_CHARS, limits, usage};
 use crate::machine;
-use crate::perf::{self, SamplingRequest, Session};
+use crate::perf::{self, PerfSession, SamplingRequest};
 use crate::trace::{Callers, CaptureInfo, Header, Notice};
 
 /// Niceness while capturing: the rings must be emptied however busy the machine is, and that takes little.
@@ -66,7 +66,7 @@ pub fn run(
     mut report: impl FnMut(Progress),
 ) -> Result<Capture, CaptureError> {
     request.target.check()?;
-    let mut session = Session::open(&request.sampling, request.target.scope())?;
+    let mut session = PerfSession::open(&request.sampling, request.target.scope())?;
     let header = header(request, &session);
     let weight = Weight::of(session.clock(), &header.info);
     let events = EventSessions::new(events);
@@ -104,7 +104,7 @@ pub fn run(
         let left = request
             .limit
             .map(|limit| limit.saturating_sub(clock.elapsed()));
-        let looks_ahead = engine.looks_ahead(perf::now());
+        let looks_ahead = engine.has_starting(perf::now());
         let tick = if looks_ahead { SHORT_TICK } else { TICK };
         let at_most = left.map_or(tick, |left| left.min(tick));
         if let Err(error) = wait(&session, signals, command.as_ref(), at_most) {
@@ -114,7 +114,7 @@ pub fn run(
         sample_rate.follow(perf::now());
         let horizon = session.drain(|time, record| engine.record(time, &record));
         if looks_ahead {
-            session.look_ahead(|record| engine.look_ahead(record));
+            session.preview(|record| engine.preview(record));
         }
         engine.tick(horizon, session.malformed(), session.late());
         report(Progress {
@@ -136,11 +136,11 @@ pub fn run(
         if command.is_none() && engine.target_gone() {
             break End::TargetGone;
         }
-        if engine.is_stuck() {
+        if engine.is_exhausted() {
             // If the disk is the reason, its error is told below: it may come with the last block only.
             break End::Spool("it holds as many stacks as it can".into());
         }
-        if let Some(why) = engine.events_stuck() {
+        if let Some(why) = engine.stream_error() {
             break End::Events(why);
         }
     };
@@ -154,7 +154,7 @@ pub fn run(
     session.drain_all(|time, record| engine.record(time, &record));
     engine.finish_sessions(|| signals.pending());
     engine.tick(ended, session.malformed(), session.late());
-    engine.settle(&session.lost());
+    engine.reconcile(&session.lost());
     let mut notices = session.notices();
     notices.extend(sample_rate.notice(started));
     notices.extend(engine.notices());
@@ -197,14 +197,14 @@ fn unix_ns() -> u64 {
 }
 
 /// What the spool says at its beginning.
-fn header(request: &CaptureRequest, session: &Session) -> Header {
+fn header(request: &CaptureRequest, session: &PerfSession) -> Header {
     let host = rustix::system::uname();
     Header {
         info: CaptureInfo {
             version: env!("CARGO_PKG_VERSION").into(),
             host: host.nodename().to_string_lossy().into(),
             kernel: host.release().to_string_lossy().into(),
-            machine: host.machine().to_string_lossy().into(),
+            arch: host.machine().to_string_lossy().into(),
             cpus: session.cpus() as u32,
             event: session.clock().name().into(),
             period_ns: request.sampling.period_ns(),
@@ -231,7 +231,7 @@ fn header(request: &CaptureRequest, session: &Session) -> Header {
 
 /// Sleeps until a ring fills up, a signal comes, the command ends or the time is over.
 fn wait(
-    session: &Session,
+    session: &PerfSession,
     signals: &Signals,
     command: Option<&Command>,
     at_most: Duration,

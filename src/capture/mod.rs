@@ -8,26 +8,26 @@ mod event_sessions;
 mod finished;
 mod limits;
 mod live;
-mod method_sessions;
+mod not_running;
 mod notable;
 mod recovery;
+mod rundown_sessions;
 mod sample_rate;
 mod signals;
-mod standstill;
+mod starting_processes;
 mod target;
 pub mod usage;
-mod young;
 
 pub use command::{Command, CommandError};
 pub(crate) use conversion::left_out;
-pub use conversion::{Conversion, convert};
+pub use conversion::{ConvertRequest, convert};
 pub use error::CaptureError;
 pub use event_sessions::EventRequest;
 pub use finished::{Capture, End};
 pub use live::{CaptureRequest, Progress, run};
+pub use not_running::NotRunning;
 pub use recovery::recover;
 pub use signals::Signals;
-pub use standstill::Standstill;
 pub use target::{Target, TargetError};
 
 /// Of a command line, what the trace says of its target.

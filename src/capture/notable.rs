@@ -26,7 +26,7 @@ pub(super) fn notable_losses(
             format!(" from +{:.1} s to +{:.1} s", seconds(first), seconds(last))
         })
     };
-    if losses.misses_processes() && info.target == Target::Machine.to_string() {
+    if losses.misses_processes() && info.target == Target::SystemWide.to_string() {
         notices.push(Notice::new(
             format!(
                 "{} of {} samples belong to processes outside this pid namespace and were left out",

@@ -6,14 +6,14 @@ use super::notable::notable_losses;
 use super::{Capture, End};
 use crate::machine::{self, Content, Machine};
 use crate::trace::spool::{Ending, SpoolError};
-use crate::trace::{CaptureInfo, EventStreams, ModuleId, Notice, Recording};
+use crate::trace::{CaptureInfo, EventStreams, ModuleId, Notice, RawTrace};
 
 /// Files that are named in a notice.
 const LISTED_FILES: usize = 5;
 
 /// Everything a spool holds up to its last whole block, with what names come from as far as it still is there.
 pub fn recover(spool: impl Read) -> Result<Capture, SpoolError> {
-    let recording = Recording::read(spool)?;
+    let recording = RawTrace::read(spool)?;
     let header = &recording.header;
     let same_boot = header.boot_id == machine::boot_id();
     let machine = Machine::recover(&recording, same_boot);
@@ -38,7 +38,7 @@ pub fn recover(spool: impl Read) -> Result<Capture, SpoolError> {
     })
 }
 
-fn ending(recording: &Recording) -> Notice {
+fn ending(recording: &RawTrace) -> Notice {
     let seconds = recording
         .end
         .0
@@ -58,7 +58,7 @@ fn ending(recording: &Recording) -> Notice {
 }
 
 /// The files whose functions have no names because they were not found again.
-fn missing_files(recording: &Recording, machine: &Machine) -> Option<Notice> {
+fn missing_files(recording: &RawTrace, machine: &Machine) -> Option<Notice> {
     let missing: Vec<String> = (0..recording.files.len())
         .filter_map(|row| {
             let file = machine.files().file(ModuleId(row as u32));

@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::engine::{Engine, Weight};
 use super::finished::read_back;
 use super::*;
-use crate::naming;
 use crate::output::folded;
 use crate::perf::recorded::{Replay, corpus, record};
+use crate::symbolize;
 use crate::trace::{CaptureInfo, Header, Losses, Nanos, Pid};
 
 const RING_BYTES: usize = 256 << 10;
@@ -78,7 +78,7 @@ fn play(how: Play) -> Played {
         read_back(&spool, spooled, machine, CaptureInfo::default(), End::Limit).unwrap();
     capture.kernel_gone = Some("recorded elsewhere".into());
     let losses = capture.recording.losses.clone();
-    let trace = naming::name(capture, &naming::Options::default(), &|| false)
+    let trace = symbolize::symbolize(capture, &symbolize::Options::default(), &|| false)
         .unwrap_or_else(|_| panic!("nobody stops it"));
     let mut text = Vec::new();
     folded::write(&trace, &mut text).unwrap();

@@ -5,7 +5,7 @@ use crate::perf;
 use crate::trace::{Nanos, Notice};
 
 /// Time between two looks.
-const PACE_NS: u64 = 1_000_000_000;
+const INTERVAL_NS: u64 = 1_000_000_000;
 
 /// How far the limit has come down below the rate of a capture.
 pub(super) struct SampleRate {
@@ -29,7 +29,7 @@ impl SampleRate {
         if now < self.next_look {
             return;
         }
-        self.next_look = Nanos(now.0 + PACE_NS);
+        self.next_look = Nanos(now.0 + INTERVAL_NS);
         self.see(now, perf::max_sample_rate());
     }
 

@@ -15,7 +15,7 @@ use crate::trace::{Nanos, Pid, Tid};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// Every process.
-    Machine,
+    SystemWide,
     /// These processes, the children they have and those they will have.
     Pids(Vec<Pid>),
     /// A command from its first instruction, and its children.
@@ -64,7 +64,7 @@ impl Target {
     /// What must be sampled to see it.
     pub(super) fn scope(&self) -> Scope {
         match self {
-            Self::Machine => Scope::Machine,
+            Self::SystemWide => Scope::SystemWide,
             Self::Pids(_) => Scope::Processes,
             Self::Command(_) => Scope::Command,
         }
@@ -77,7 +77,7 @@ impl Target {
                 let family = machine::with_descendants(pids);
                 machine::threads(family.unwrap_or_else(|_| pids.clone()))
             }
-            Self::Machine | Self::Command(_) => Vec::new(),
+            Self::SystemWide | Self::Command(_) => Vec::new(),
         }
     }
 }
@@ -85,7 +85,7 @@ impl Target {
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Machine => f.write_str("whole machine"),
+            Self::SystemWide => f.write_str("whole machine"),
             Self::Pids(pids) => {
                 let pids: Vec<_> = pids.iter().map(Pid::to_string).collect();
                 write!(f, "pid {}", pids.join(", "))
@@ -117,7 +117,7 @@ const LINGER_NS: u64 = 1_000_000_000;
 impl Filter {
     pub(super) fn new(target: &Target) -> Self {
         Self {
-            wanted: (*target != Target::Machine).then(FxHashSet::default),
+            wanted: (*target != Target::SystemWide).then(FxHashSet::default),
             before_exec: None,
             ended: VecDeque::new(),
             running: None,

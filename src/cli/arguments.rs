@@ -12,10 +12,10 @@ use clap::{Args, Parser, Subcommand};
 use super::event_options::EventOptions;
 use super::formats::Formats;
 use super::symbols_options::{SymbolsFrom, SymbolsOptions};
-use crate::naming;
-use crate::output::MethodNames;
+use crate::output::NameStyle;
 use crate::perf::CallGraph;
 use crate::script::Fields;
+use crate::symbolize;
 use crate::trace::Pid;
 use crate::view::events::Viewer;
 
@@ -95,9 +95,9 @@ pub(super) struct CollectOptions {
     #[command(flatten)]
     pub(super) events: EventOptions,
     #[command(flatten)]
-    pub(super) names: NameOptions,
+    pub(super) names: SymbolOptions,
     #[command(flatten)]
-    pub(super) results: ResultOptions,
+    pub(super) results: OutputOptions,
     /// Run and sample this command
     #[arg(last = true, value_name = "COMMAND")]
     pub(super) command: Vec<OsString>,
@@ -105,7 +105,7 @@ pub(super) struct CollectOptions {
 
 /// How functions get their names.
 #[derive(Args, Clone, Debug)]
-pub(super) struct NameOptions {
+pub(super) struct SymbolOptions {
     /// Leave out functions that were inlined: show only the functions their code is in
     #[arg(long)]
     pub(super) noinline: bool,
@@ -115,10 +115,10 @@ pub(super) struct NameOptions {
     pub(super) symbols: Vec<SymbolsFrom>,
 }
 
-impl NameOptions {
-    pub(super) fn naming(&self) -> naming::Options {
+impl SymbolOptions {
+    pub(super) fn naming(&self) -> symbolize::Options {
         let directories = self.symbols.iter().filter_map(SymbolsFrom::directory);
-        naming::Options {
+        symbolize::Options {
             inlined: !self.noinline,
             symbol_directories: directories.cloned().collect(),
         }
@@ -131,7 +131,7 @@ impl NameOptions {
 
 /// What becomes of a trace.
 #[derive(Args, Clone, Copy, Debug)]
-pub(super) struct ResultOptions {
+pub(super) struct OutputOptions {
     /// Replace the files of an older trace with this name
     #[arg(long)]
     pub(super) force: bool,
@@ -153,12 +153,12 @@ pub(super) struct ResultOptions {
     pub(super) perfdata: bool,
 }
 
-impl ResultOptions {
+impl OutputOptions {
     /// How methods are called in pictures of stacks.
-    pub(super) fn names(self) -> MethodNames {
+    pub(super) fn names(self) -> NameStyle {
         match self.shortnames {
-            true => MethodNames::Short,
-            false => MethodNames::Full,
+            true => NameStyle::Short,
+            false => NameStyle::Full,
         }
     }
 }
@@ -176,9 +176,9 @@ pub(super) struct RecoverOptions {
     #[arg(long)]
     pub(super) noraw: bool,
     #[command(flatten)]
-    pub(super) names: NameOptions,
+    pub(super) names: SymbolOptions,
     #[command(flatten)]
-    pub(super) results: ResultOptions,
+    pub(super) results: OutputOptions,
 }
 
 /// Where a recording of perf's is, and what names its code.
@@ -207,9 +207,9 @@ pub(super) struct ConvertOptions {
     #[arg(long, value_name = "EVENT")]
     pub(super) event: Option<String>,
     #[command(flatten)]
-    pub(super) names: NameOptions,
+    pub(super) names: SymbolOptions,
     #[command(flatten)]
-    pub(super) results: ResultOptions,
+    pub(super) results: OutputOptions,
 }
 
 /// Print the samples of a perf.data as `perf script` does.

@@ -25,7 +25,7 @@ use crate::output::message_file::MessageFile;
 use crate::output::spool_file::{SpoolFile, SpoolFileError, spool_path};
 
 /// How often it is looked whether something has changed.
-const PACE: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// What a capture says first, and what it says when it has failed.
 pub(super) const STARTED: &str = "Collection started";
 pub(super) const FAILED: &str = "perfcollect: ";
@@ -85,7 +85,7 @@ pub(super) fn start(options: &CollectOptions, words: &[OsString]) -> Result<(), 
             let _ = messages.remove();
             return Err(failure(&said));
         }
-        sleep(PACE);
+        sleep(POLL_INTERVAL);
     }
 }
 
@@ -101,7 +101,7 @@ pub(super) fn stop(options: &RecoverOptions) -> Result<(), BackgroundError> {
                     interrupt(pid.ok_or(BackgroundError::NoCollector(path))?)?;
                     is_asked = true;
                 }
-                sleep(PACE);
+                sleep(POLL_INTERVAL);
             }
             Err(SpoolFileError::Missing { .. })
                 if is_asked || MessageFile::open(&options.name)?.is_some() =>

@@ -6,13 +6,13 @@ use thiserror::Error;
 
 use super::arguments::CollectOptions;
 use super::background::STARTED;
+use super::capture_files::CaptureFiles;
 use super::event_options::Plan;
-use super::outputs::{Wanted, WriteError};
+use super::outputs::{OutputRequest, WriteError};
 use super::progress::Reporter;
 use super::trace_files::Paths;
-use super::working::Working;
 use crate::capture::{
-    self, Capture, CaptureError, CaptureRequest, End, EventRequest, Signals, Standstill, Target,
+    self, Capture, CaptureError, CaptureRequest, End, EventRequest, NotRunning, Signals, Target,
 };
 use crate::dotnet::ProfileError;
 use crate::output::file::OutputError;
@@ -50,7 +50,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
     let request = request(options, &plan);
     Paths::of(&options.name, options.results).check(options.results.force)?;
     let spool = SpoolFile::create(&options.name, options.results.force)?;
-    let working = Working::create(&options.name, spool, plan.events.is_some())?;
+    let working = CaptureFiles::create(&options.name, spool, plan.events.is_some())?;
     let session = plan.events.map(|profile| profile.session_request());
     let providers = session.iter().flat_map(|session| &session.providers);
     let providers: Vec<String> = providers.map(|provider| provider.name.clone()).collect();
@@ -97,7 +97,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
             capture.notices.push(Notice::new(what, ""));
         }
     }
-    let wanted = Wanted {
+    let wanted = OutputRequest {
         name: &options.name,
         spooled: Some((&options.name, &working)),
         naming: options.names.naming(),
@@ -116,7 +116,7 @@ fn request(options: &CollectOptions, plan: &Plan) -> CaptureRequest {
     } else if !options.pid.is_empty() {
         Target::Pids(options.pid.clone())
     } else {
-        Target::Machine
+        Target::SystemWide
     };
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let mut sampling = SamplingRequest::new(options.freq, options.callgraph, cpus);
@@ -158,14 +158,14 @@ fn why_no_samples(capture: &Capture, request: &CaptureRequest) -> String {
         format!("the kernel dropped {lost} records; use a lower -freq")
     } else {
         match &request.target {
-            Target::Machine if losses.unattributed > 0 => format!(
+            Target::SystemWide if losses.unattributed > 0 => format!(
                 "all {} samples are of processes outside this pid namespace; run on the host, or in a container with \
                  --pid=host",
                 losses.unattributed
             ),
-            Target::Machine => "no CPU was busy".into(),
+            Target::SystemWide => "no CPU was busy".into(),
             Target::Pids(_) if capture.end == End::TargetGone => "the target ended".into(),
-            Target::Pids(pids) => match pids.iter().copied().find_map(Standstill::of) {
+            Target::Pids(pids) => match pids.iter().copied().find_map(NotRunning::of) {
                 Some(still) => format!("{still}; {}", still.remedy()),
                 None => "no sample fell on the target: it was waiting or ran too briefly; capture for longer, or use a \
                          higher -freq"
@@ -185,7 +185,7 @@ fn why_no_events(capture: &Capture) -> String {
     let words = notices.flat_map(|notice| [&*notice.what, &*notice.remedy]);
     let notices: Vec<&str> = words.filter(|words| !words.is_empty()).collect();
     let target = match &*capture.info.target {
-        target if target == Target::Machine.to_string() => "on this machine".into(),
+        target if target == Target::SystemWide.to_string() => "on this machine".into(),
         target => format!("in {target}"),
     };
     match (notices.is_empty(), capture.events.is_empty()) {

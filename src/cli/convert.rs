@@ -9,13 +9,13 @@ use thiserror::Error;
 
 use super::arguments::ConvertOptions;
 use super::convert_text;
-use super::outputs::{Wanted, WriteError};
+use super::outputs::{OutputRequest, WriteError};
 use super::progress::Reporter;
 use super::recording_options::UnusablePath;
 use super::trace_files::Paths;
-use crate::capture::{self, CaptureError, Conversion, Signals};
+use crate::capture::{self, CaptureError, ConvertRequest, Signals};
 use crate::output::file::OutputError;
-use crate::perf_data::{self, OpenError, Opened, Source};
+use crate::perf_data::{self, OpenRecording, OpenRecordingError, Source};
 use crate::perf_text::TextError;
 
 #[derive(Debug, Error)]
@@ -23,7 +23,7 @@ pub(super) enum ConvertError {
     #[error("cannot take over Ctrl-C: {0}")]
     Signals(io::Error),
     #[error(transparent)]
-    Open(#[from] OpenError),
+    Open(#[from] OpenRecordingError),
     #[error(transparent)]
     Path(#[from] UnusablePath),
     #[error(transparent)]
@@ -135,16 +135,16 @@ fn choice(others: &[(String, u64)]) -> String {
 
 /// The trace of one of the events.
 fn import(
-    opened: Opened,
+    opened: OpenRecording,
     options: &ConvertOptions,
     output: &Path,
     event: Option<String>,
     signals: &Signals,
 ) -> Result<(), ConvertError> {
     let source = &options.source;
-    let Opened { reader, beside } = opened;
+    let OpenRecording { reader, beside } = opened;
     let recorded = source.recorded(&beside)?;
-    let conversion = Conversion {
+    let conversion = ConvertRequest {
         recorded,
         kallsyms: source.kallsyms.clone(),
         event,
@@ -162,7 +162,7 @@ fn import(
         return Err(ConvertError::Stopped);
     }
     let capture = capture?;
-    let wanted = Wanted {
+    let wanted = OutputRequest {
         name: output,
         spooled: None,
         raw_events: false,

@@ -6,10 +6,10 @@ use std::path::Path;
 
 use super::arguments::ConvertOptions;
 use super::convert::ConvertError;
-use super::outputs::Wanted;
+use super::outputs::OutputRequest;
 use crate::capture::{CaptureError, Signals, left_out};
-use crate::naming::Stoppable;
 use crate::perf_text::{self, TextError};
+use crate::symbolize::CancellableWriter;
 use crate::trace::Notice;
 
 /// Bytes that are read at once.
@@ -25,7 +25,7 @@ pub(super) fn run(
     let stop = || signals.pending();
     let input = |inner: &File| {
         let inner = inner.try_clone()?;
-        let input = Stoppable { inner, stop: &stop };
+        let input = CancellableWriter { inner, stop: &stop };
         Ok(BufReader::with_capacity(BUFFER_BYTES, input))
     };
     let text_error = |error: TextError| match error {
@@ -70,7 +70,7 @@ pub(super) fn run(
     let mut others = events;
     others.remove(chosen);
     notices.extend(left_out(&others));
-    let wanted = Wanted {
+    let wanted = OutputRequest {
         name: output,
         spooled: None,
         raw_events: false,

@@ -12,7 +12,7 @@ const MAX_LISTED: usize = 8;
 
 /// What became of the modules that were asked for.
 #[derive(Debug, Default)]
-pub(super) struct Got {
+pub(super) struct DownloadReport {
     /// Where debug files are now.
     pub(super) files: Vec<(Module, PathBuf)>,
     /// Modules without one, and why.
@@ -28,13 +28,13 @@ pub(super) fn get(
     modules: &[Module],
     reporter: &Reporter,
     stop: impl Fn() -> bool,
-) -> Result<Got, DownloadError> {
+) -> Result<DownloadReport, DownloadError> {
     for ignored in &downloader.sources().ignored {
         reporter.say(&format!(
             "not understood, so not used for symbols: {ignored}"
         ));
     }
-    let mut got = Got::default();
+    let mut got = DownloadReport::default();
     for (number, module) in modules.iter().enumerate() {
         if stop() {
             break;
@@ -74,8 +74,8 @@ pub(super) fn get_for_capture(
 ) -> Option<Notice> {
     let mut downloader = Downloader::new(Sources::new(&[]), Limits::default());
     match get(&mut downloader, modules, reporter, stop) {
-        Ok(Got { failed, .. }) if failed.is_empty() => None,
-        Ok(Got { failed, .. }) => {
+        Ok(DownloadReport { failed, .. }) if failed.is_empty() => None,
+        Ok(DownloadReport { failed, .. }) => {
             let modules = listed(failed.iter().map(|(module, _)| module));
             let what = format!("no server has debug files of {modules}");
             Some(Notice::new(

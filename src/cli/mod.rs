@@ -2,6 +2,7 @@
 
 mod arguments;
 mod background;
+mod capture_files;
 mod collect;
 mod convert;
 mod convert_text;
@@ -20,7 +21,6 @@ mod symbols;
 mod symbols_options;
 mod trace_files;
 mod view;
-mod working;
 
 use std::ffi::OsString;
 use std::fmt::{self, Write as _};

@@ -7,19 +7,19 @@ use std::thread;
 use thiserror::Error;
 
 use super::OneLine;
-use super::arguments::ResultOptions;
+use super::arguments::OutputOptions;
+use super::capture_files::CaptureFiles;
 use super::downloads;
 use super::log;
 use super::progress::Reporter;
 use super::trace_files::{Paths, stopped};
-use super::working::Working;
 use crate::capture::{Capture, Signals};
-use crate::naming::{self, Stopped};
-use crate::output::Pictures;
+use crate::output::StackViews;
 use crate::output::archive::{ArchiveError, Contents};
 use crate::output::file::OutputError;
 use crate::output::spool_file::recover_command;
 use crate::output::summary::Summary;
+use crate::symbolize::{self, Cancelled};
 use crate::trace::Trace;
 use crate::view::report;
 
@@ -47,15 +47,15 @@ pub(super) enum WriteError {
 }
 
 /// What is to become of a capture.
-pub(super) struct Wanted<'a> {
+pub(super) struct OutputRequest<'a> {
     /// The name of the trace.
     pub(super) name: &'a Path,
     /// The name of the capture and its spool; `None`: what was recorded is still there.
-    pub(super) spooled: Option<(&'a Path, &'a Working)>,
-    pub(super) naming: naming::Options,
+    pub(super) spooled: Option<(&'a Path, &'a CaptureFiles)>,
+    pub(super) naming: symbolize::Options,
     /// Whether to get debug files that are not here.
     pub(super) download: bool,
-    pub(super) results: ResultOptions,
+    pub(super) results: OutputOptions,
     /// Whether the streams of events are kept as they came.
     pub(super) raw_events: bool,
     /// Whether standard output belongs to a command.
@@ -64,7 +64,7 @@ pub(super) struct Wanted<'a> {
     pub(super) asked: &'a str,
 }
 
-impl Wanted<'_> {
+impl OutputRequest<'_> {
     /// Names the capture, writes its files and removes the spool; without the files, the spool stays.
     pub(super) fn make(&self, mut capture: Capture, signals: &Signals) -> Result<(), WriteError> {
         let end = capture.end.to_string();
@@ -72,13 +72,13 @@ impl Wanted<'_> {
         let unwritten = std::mem::take(&mut capture.unwritten);
         if self.download {
             let reporter = Reporter::new(self.results.quiet || self.results.json);
-            let wanted = naming::without_symbols(&capture, &self.naming);
+            let wanted = symbolize::without_symbols(&capture, &self.naming);
             let stop = || stopped(signals);
             let notice = downloads::get_for_capture(&wanted, &reporter, stop);
             capture.notices.extend(notice);
         }
-        let trace = naming::name(capture, &self.naming, &|| stopped(signals))
-            .map_err(|Stopped| self.kept(WriteError::Stopped, &unwritten))?;
+        let trace = symbolize::symbolize(capture, &self.naming, &|| stopped(signals))
+            .map_err(|Cancelled| self.kept(WriteError::Stopped, &unwritten))?;
         let written = self
             .write(&trace, &end, spool_bytes, signals)
             .map_err(|error| self.kept(error, &unwritten))?;
@@ -98,10 +98,10 @@ impl Wanted<'_> {
         end: &str,
         spool_bytes: u64,
         signals: &Signals,
-    ) -> Result<Written, WriteError> {
+    ) -> Result<SavedTrace, WriteError> {
         let log = log::text(self.asked, end, spool_bytes, trace);
         let paths = Paths::of_trace(self.name, self.results, trace);
-        let pictures = Pictures::new(trace, self.results.names(), &paths.name);
+        let pictures = StackViews::new(trace, self.results.names(), &paths.name);
         let summary = thread::scope(|scope| {
             scope.spawn(|| pictures.prepare());
             Summary::new(trace)
@@ -115,7 +115,7 @@ impl Wanted<'_> {
         };
         let outputs = paths.create(self.results.force)?;
         outputs.write(trace, &contents, signals)?;
-        Ok(Written { summary, paths })
+        Ok(SavedTrace { summary, paths })
     }
 
     /// What failed, and how to get the trace nevertheless.
@@ -146,7 +146,10 @@ impl Wanted<'_> {
     }
 
     /// Says what there is.
-    pub(super) fn print(&self, Written { summary, paths }: &Written) -> Result<(), WriteError> {
+    pub(super) fn print(
+        &self,
+        SavedTrace { summary, paths }: &SavedTrace,
+    ) -> Result<(), WriteError> {
         if self.results.quiet && !self.results.json {
             return Ok(());
         }
@@ -178,7 +181,7 @@ impl Wanted<'_> {
 }
 
 /// A trace that is on the disk.
-pub(super) struct Written {
+pub(super) struct SavedTrace {
     summary: Summary,
     paths: Paths,
 }

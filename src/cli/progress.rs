@@ -7,9 +7,9 @@ use super::OneLine;
 use crate::capture::Progress;
 
 /// Time between two plain lines.
-const PLAIN_PACE: Duration = Duration::from_secs(10);
+const PLAIN_INTERVAL: Duration = Duration::from_secs(10);
 /// Time between two states of the line on a terminal.
-const TERMINAL_PACE: Duration = Duration::from_millis(200);
+const TERMINAL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Prints to standard error, so that a command's output stays untouched.
 pub(super) enum Reporter {
@@ -33,7 +33,9 @@ impl Reporter {
                 next: Duration::ZERO,
             }
         } else {
-            Self::Plain { next: PLAIN_PACE }
+            Self::Plain {
+                next: PLAIN_INTERVAL,
+            }
         }
     }
 
@@ -49,11 +51,11 @@ impl Reporter {
         match self {
             Self::Quiet | Self::Brief => {}
             Self::Terminal { next } if progress.elapsed >= *next => {
-                *next = progress.elapsed + TERMINAL_PACE;
+                *next = progress.elapsed + TERMINAL_INTERVAL;
                 print(&format!("\r  {}\x1b[K", line(progress)));
             }
             Self::Plain { next } if progress.elapsed >= *next => {
-                *next = progress.elapsed + PLAIN_PACE;
+                *next = progress.elapsed + PLAIN_INTERVAL;
                 print(&format!("{}\n", line(progress)));
             }
             Self::Terminal { .. } | Self::Plain { .. } => {}

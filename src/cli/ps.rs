@@ -8,7 +8,7 @@ use thiserror::Error;
 use super::arguments::PsOptions;
 use super::{OneLine, print};
 use crate::dotnet::diagnostics::{DiagnosticsError, PortError};
-use crate::dotnet::{DotnetProcess, Flavour, Reach, survey};
+use crate::dotnet::{Deployment, DiagnosticStatus, DotnetProcess, list_dotnet_processes};
 use crate::machine::ProcError;
 
 /// Width of the table where it goes to no terminal: nothing is cut.
@@ -27,8 +27,8 @@ pub(super) enum PsError {
 }
 
 pub(super) fn run(options: &PsOptions) -> Result<(), PsError> {
-    let processes = survey()?;
-    let rows: Vec<Row> = processes.iter().map(Row::of).collect();
+    let processes = list_dotnet_processes()?;
+    let rows: Vec<PsRow> = processes.iter().map(PsRow::of).collect();
     let text = if options.json {
         serde_json::to_string_pretty(&rows)? + "\n"
     } else {
@@ -40,27 +40,27 @@ pub(super) fn run(options: &PsOptions) -> Result<(), PsError> {
 
 /// A process as it is shown.
 #[derive(Debug, Serialize)]
-struct Row {
+struct PsRow {
     pid: i32,
     namespace_pid: Option<i32>,
     container: Option<String>,
     version: Option<String>,
-    flavour: Flavour,
+    flavour: Deployment,
     diagnostics: &'static str,
     reason: Option<String>,
     command_line: String,
 }
 
-impl Row {
+impl PsRow {
     fn of(process: &DotnetProcess) -> Self {
-        let is_native = process.runtime.flavour == Flavour::NativeAot;
+        let is_native = process.runtime.flavour == Deployment::NativeAot;
         let (diagnostics, reason) = match &process.reach {
-            Reach::Answers => ("ready", None),
-            Reach::Suspended => (
+            DiagnosticStatus::Answers => ("ready", None),
+            DiagnosticStatus::Suspended => (
                 "suspended",
                 Some("it waits at its start until a tool lets it go on; it has run no managed code yet".to_owned()),
             ),
-            Reach::NoPort(error) => (
+            DiagnosticStatus::NoPort(error) => (
                 match error {
                     PortError::SwitchedOff(_) => "off",
                     PortError::Environment(_) | PortError::Root(_) => "hidden",
@@ -73,7 +73,7 @@ impl Row {
                     error => error.to_string(),
                 }),
             ),
-            Reach::NoAnswer(error) => (
+            DiagnosticStatus::NoAnswer(error) => (
                 match error {
                     DiagnosticsError::Stopped => "stopped",
                     DiagnosticsError::Squatted { .. } => "foreign",
@@ -98,11 +98,11 @@ impl Row {
     fn cells(&self) -> [String; 7] {
         let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         let flavour = match self.flavour {
-            Flavour::Framework => "framework",
-            Flavour::SelfContained => "self-contained",
-            Flavour::SingleFile => "single file",
-            Flavour::NativeAot => "NativeAOT",
-            Flavour::Unknown => "-",
+            Deployment::Framework => "framework",
+            Deployment::SelfContained => "self-contained",
+            Deployment::SingleFile => "single file",
+            Deployment::NativeAot => "NativeAOT",
+            Deployment::Unknown => "-",
         };
         [
             self.pid.to_string(),
@@ -130,13 +130,13 @@ const HEADINGS: [&str; 7] = [
 const NUMBERS: usize = 2;
 
 /// The table, cut at `width` characters, and below it what keeps processes from answering.
-fn table(rows: &[Row], width: usize, is_root: bool) -> String {
+fn table(rows: &[PsRow], width: usize, is_root: bool) -> String {
     let mut text = String::new();
     if rows.is_empty() {
         text += "No .NET process runs here.\n";
     } else {
         let lines: Vec<_> = std::iter::once(HEADINGS.map(str::to_owned))
-            .chain(rows.iter().map(Row::cells))
+            .chain(rows.iter().map(PsRow::cells))
             .collect();
         for line in &lines {
             text += &cut(&aligned(line, &lines), width);
@@ -203,13 +203,13 @@ fn terminal_width() -> usize {
 mod tests {
     use super::*;
 
-    fn row(pid: i32, reason: Option<&str>, command_line: &str) -> Row {
-        Row {
+    fn row(pid: i32, reason: Option<&str>, command_line: &str) -> PsRow {
+        PsRow {
             pid,
             namespace_pid: Some(1),
             container: None,
             version: Some("8.0.4".into()),
-            flavour: Flavour::Framework,
+            flavour: Deployment::Framework,
             diagnostics: "ready",
             reason: reason.map(str::to_owned),
             command_line: command_line.into(),

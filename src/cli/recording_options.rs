@@ -7,8 +7,8 @@ use std::path::Path;
 use thiserror::Error;
 
 use super::arguments::RecordingOptions;
-use crate::machine::Recorded;
-use crate::perf_data::Beside;
+use crate::machine::RecordingFiles;
+use crate::perf_data::SiblingFiles;
 
 /// A path among the options that is of no use.
 #[derive(Debug, Error)]
@@ -20,7 +20,7 @@ pub(super) struct UnusablePath {
 
 impl RecordingOptions {
     /// What finds the files of the recording; `beside`: what lies beside it.
-    pub(super) fn recorded(&self, beside: &Beside) -> Result<Recorded, UnusablePath> {
+    pub(super) fn recorded(&self, beside: &SiblingFiles) -> Result<RecordingFiles, UnusablePath> {
         let unusable = |path: &Path, error| UnusablePath {
             path: path.display().to_string(),
             error,
@@ -29,7 +29,7 @@ impl RecordingOptions {
             File::open(path).map_err(|error| unusable(path, error))?;
         }
         let sysroot = self.sysroot.as_deref();
-        Recorded::new(sysroot, beside.place())
+        RecordingFiles::new(sysroot, beside.place())
             .map_err(|error| unusable(sysroot.unwrap_or(Path::new("/")), error))
     }
 }

@@ -5,10 +5,10 @@ use std::io;
 use thiserror::Error;
 
 use super::arguments::RecoverOptions;
-use super::outputs::{Wanted, WriteError};
+use super::capture_files::CaptureFiles;
+use super::outputs::{OutputRequest, WriteError};
 use super::progress::Reporter;
 use super::trace_files::Paths;
-use super::working::Working;
 use crate::capture::{self, Signals};
 use crate::output::file::OutputError;
 use crate::output::spool_file::{self, SpoolFile, SpoolFileError};
@@ -39,7 +39,7 @@ pub(super) fn run(options: &RecoverOptions) -> Result<(), RecoverError> {
     let name = capture_name.as_ref().unwrap_or(&options.name);
     let output = options.output.as_ref().unwrap_or(name);
     Paths::of(output, options.results).check(options.results.force)?;
-    let working = Working::open(name, spool)?;
+    let working = CaptureFiles::open(name, spool)?;
     let path = || working.spool_path().display().to_string();
     let mut capture = capture::recover(working.spool()).map_err(|error| RecoverError::Spool {
         path: path(),
@@ -55,7 +55,7 @@ pub(super) fn run(options: &RecoverOptions) -> Result<(), RecoverError> {
         capture.recording.samples.len(),
         path()
     ));
-    let wanted = Wanted {
+    let wanted = OutputRequest {
         name: output,
         spooled: Some((name, &working)),
         naming: options.names.naming(),

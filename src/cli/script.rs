@@ -7,13 +7,13 @@ use thiserror::Error;
 use super::OneLine;
 use super::arguments::ScriptOptions;
 use super::recording_options::UnusablePath;
-use crate::perf_data::{self, OpenError, Opened};
+use crate::perf_data::{self, OpenRecording, OpenRecordingError};
 use crate::script::{self, Fields};
 
 #[derive(Debug, Error)]
 pub(super) enum ScriptError {
     #[error(transparent)]
-    Open(#[from] OpenError),
+    Open(#[from] OpenRecordingError),
     #[error(transparent)]
     Path(#[from] UnusablePath),
     #[error("cannot print: {0}")]
@@ -23,7 +23,7 @@ pub(super) enum ScriptError {
 pub(super) fn run(options: &ScriptOptions) -> Result<(), ScriptError> {
     let source = &options.source;
     let recording = options.input.as_ref().unwrap_or(&source.recording);
-    let Opened { mut reader, beside } = perf_data::open(recording)?;
+    let OpenRecording { mut reader, beside } = perf_data::open(recording)?;
     let recorded = source.recorded(&beside)?;
     let kallsyms = source.kallsyms.as_deref();
     let fields = options.fields.unwrap_or_else(Fields::all);

@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use super::OneLine;
-use super::downloads::{self, Got};
+use super::downloads::{self, DownloadReport};
 use super::progress::Reporter;
 use super::symbols_options::SymbolsOptions;
-use crate::download::{self, DownloadError, Downloader, Module, Sources, Wanted, WorkerError};
+use crate::download::{
+    self, DownloadError, Downloader, MissingDebugFiles, Module, Sources, WorkerError,
+};
 use crate::output::file::{OutputError, OutputFile};
 
 #[derive(Debug, Error)]
@@ -108,7 +110,8 @@ fn get(
         return Ok(0);
     }
     let mut downloader = Downloader::new(Sources::new(&options.server), options.limits());
-    let Got { files, failed } = downloads::get(&mut downloader, modules, reporter, || false)?;
+    let DownloadReport { files, failed } =
+        downloads::get(&mut downloader, modules, reporter, || false)?;
     if !failed.is_empty() && options.server.is_empty() && !downloader.sources().has_debuginfod() {
         reporter.say(DEBUGINFOD);
     }
@@ -127,13 +130,13 @@ fn get(
 }
 
 /// What a word of the command line asks for: a file's or a trace's modules, or a build id.
-fn wanted(path: &Path) -> Result<Wanted, SymbolsError> {
+fn wanted(path: &Path) -> Result<MissingDebugFiles, SymbolsError> {
     let file = match (
         download::open(path),
         path.to_str().and_then(|text| text.parse().ok()),
     ) {
         (Err(error), Some(id)) if error.kind() == io::ErrorKind::NotFound => {
-            return Ok(Wanted {
+            return Ok(MissingDebugFiles {
                 modules: vec![Module::unknown(id)],
                 without_build_id: Vec::new(),
             });
@@ -162,12 +165,12 @@ fn is_hex(path: &Path) -> bool {
 
 /// Copies a debug file to where the search for it looks, beside its library, unless it is there.
 fn place(module: &Module, cached: &Path, path: &Path, force: bool) -> Result<(), SymbolsError> {
-    if download::is_good(path, module) {
+    if download::is_matching_debug_file(path, module) {
         return Ok(());
     }
     let mut output = OutputFile::create(path, force)?;
     let copied = download::open(cached).and_then(|mut file| io::copy(&mut file, &mut output));
     copied.map_err(|error| output.explain(error))?;
-    output.share()?;
+    output.make_world_readable()?;
     Ok(output.commit()?)
 }

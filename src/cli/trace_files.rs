@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread::{self, ScopedJoinHandle};
 
-use super::arguments::ResultOptions;
+use super::arguments::OutputOptions;
 use super::outputs::WriteError;
 use crate::capture::Signals;
 use crate::output::archive::{self, ArchiveError, Contents};
@@ -28,11 +28,11 @@ pub(super) struct Paths {
 }
 
 impl Paths {
-    pub(super) fn of(name: &Path, results: ResultOptions) -> Self {
+    pub(super) fn of(name: &Path, results: OutputOptions) -> Self {
         let archive = file::trace_path(name);
         let name = file::capture_name(&archive);
         let beside = |suffix: &str| archive.with_file_name(format!("{name}.{suffix}"));
-        let ResultOptions {
+        let OutputOptions {
             format, perfdata, ..
         } = results;
         Self {
@@ -46,7 +46,7 @@ impl Paths {
     }
 
     /// Those of a trace: a flame graph takes samples.
-    pub(super) fn of_trace(name: &Path, results: ResultOptions, trace: &Trace) -> Self {
+    pub(super) fn of_trace(name: &Path, results: OutputOptions, trace: &Trace) -> Self {
         let mut paths = Self::of(name, results);
         paths.flame_graph.take_if(|_| trace.samples.is_empty());
         paths

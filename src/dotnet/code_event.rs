@@ -8,7 +8,7 @@
 //! ```
 
 use crate::bytes::Bytes;
-use crate::nettrace::EventKind;
+use crate::nettrace::EventMetadata;
 
 /// Who tells of code while it is made, and who lists it at the end.
 pub(super) const RUNTIME: &str = "Microsoft-Windows-DotNETRuntime";
@@ -82,7 +82,7 @@ impl CodeEvent {
     ///
     /// # Errors
     /// Its payload is not that of its kind.
-    pub fn parse(kind: &EventKind, payload: &[u8]) -> Result<Option<Self>, MalformedEvent> {
+    pub fn parse(kind: &EventMetadata, payload: &[u8]) -> Result<Option<Self>, MalformedEvent> {
         let mut bytes = Bytes(payload);
         let event = match (kind.provider.as_str(), kind.id) {
             (RUNTIME, 143) => method(&mut bytes).map(Self::Loaded),

@@ -17,7 +17,7 @@ const MAGIC: u64 = 0x0043_4144_4343_4e44;
 /// Largest descriptor that is read; that of 10.0 has 10.5 KB.
 const MAX_DESCRIPTOR_BYTES: u32 = 256 << 10;
 /// The versions of the contract `ExecutionManager` whose rules are known here; they differ in the nibble map, and
-/// [`super::code_map`] tells its two forms apart by the words themselves.
+/// [`super::execution_manager`] tells its two forms apart by the words themselves.
 const EXECUTION_MANAGER: [u64; 2] = [1, 2];
 /// The version of the contract `RuntimeTypeSystem` whose rules are known here.
 const RUNTIME_TYPE_SYSTEM: u64 = 1;

@@ -9,23 +9,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::diagnostics::{Limits, Port, PortError, SessionRequest};
-use super::processes::{Detector, Flavour};
-use super::runtime_session::{IsOver, RuntimeSession, RuntimeSessionError};
+use super::diagnostics::{DiagnosticPort, Limits, PortError, SessionRequest};
+use super::processes::{Deployment, Detector};
+use super::runtime_session::{IsOver, RuntimeSessionError, SessionThread};
 use crate::trace::Pid;
 
 /// Bytes that are taken at a time.
 const CHUNK: usize = 1 << 16;
 /// A runtime opens its port some hundredths of a second after its library is mapped, later on a busy machine: the waits
 /// get longer.
-const PORT_PACE: Duration = Duration::from_millis(2);
-const MAX_PORT_PACE: Duration = Duration::from_millis(50);
+const PORT_INTERVAL: Duration = Duration::from_millis(2);
+const MAX_PORT_INTERVAL: Duration = Duration::from_millis(50);
 const PORT_LIMIT: Duration = Duration::from_secs(30);
 /// How often it is told at most that a stream goes on. Runtimes send ten times a second.
-const GOING_ON_PACE: Duration = Duration::from_millis(50);
+const DATA_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Where streams go.
-pub trait KeepStreams: Send + Sync {
+pub trait StreamSink: Send + Sync {
     /// Makes the file for the stream of a process.
     ///
     /// # Errors
@@ -33,16 +33,16 @@ pub trait KeepStreams: Send + Sync {
     fn create(&self, process: Pid) -> io::Result<File>;
 
     /// Something has come of the stream of a process, which is alive or was just now.
-    fn goes_on(&self, process: Pid);
+    fn on_data(&self, process: Pid);
 }
 
 /// Keeps the streams of all processes.
-pub type KeepStream = Arc<dyn KeepStreams>;
+pub type SharedSink = Arc<dyn StreamSink>;
 
 /// A session whose stream goes to a file.
 #[derive(Debug)]
 pub struct EventSession {
-    session: RuntimeSession<Infallible>,
+    session: SessionThread<Infallible>,
     bytes: Arc<AtomicU64>,
     is_stopped: bool,
 }
@@ -57,12 +57,12 @@ impl EventSession {
         pid: Pid,
         is_new: bool,
         wanted: SessionRequest,
-        keep: KeepStream,
+        keep: SharedSink,
     ) -> Result<Self, RuntimeSessionError> {
         let bytes = Arc::new(AtomicU64::new(0));
         let written = Arc::clone(&bytes);
         let limit = if is_new { PORT_LIMIT } else { Duration::ZERO };
-        let session = RuntimeSession::start(
+        let session = SessionThread::start(
             pid,
             wanted,
             move |is_over| {
@@ -72,7 +72,7 @@ impl EventSession {
                 };
                 match wait_for_port(pid, limit, is_over) {
                     // It was built without events.
-                    Err(PortError::NoSocket { .. }) if runtime.flavour == Flavour::NativeAot => {
+                    Err(PortError::NoSocket { .. }) if runtime.flavour == Deployment::NativeAot => {
                         Ok(None)
                     }
                     found => found.map(Some),
@@ -80,7 +80,7 @@ impl EventSession {
             },
             move |stream, _| {
                 let file = keep.create(pid).map_err(RuntimeSessionError::Keep)?;
-                copy(stream, &file, &written, || keep.goes_on(pid))
+                copy(stream, &file, &written, || keep.on_data(pid))
             },
         )?;
         Ok(Self {
@@ -132,11 +132,15 @@ impl EventSession {
 }
 
 /// The port, once it is there.
-fn wait_for_port(pid: Pid, limit: Duration, is_over: &IsOver<'_>) -> Result<Port, PortError> {
+fn wait_for_port(
+    pid: Pid,
+    limit: Duration,
+    is_over: &IsOver<'_>,
+) -> Result<DiagnosticPort, PortError> {
     let begin = Instant::now();
-    let mut pace = PORT_PACE;
+    let mut pace = PORT_INTERVAL;
     loop {
-        let found = Port::find(pid);
+        let found = DiagnosticPort::find(pid);
         let may_come = match &found {
             Err(error) => matches!(error, PortError::NoSocket { .. }),
             Ok(port) => !port.has_key(),
@@ -145,7 +149,7 @@ fn wait_for_port(pid: Pid, limit: Duration, is_over: &IsOver<'_>) -> Result<Port
             return found;
         }
         sleep(pace);
-        pace = MAX_PORT_PACE.min(pace * 5 / 4);
+        pace = MAX_PORT_INTERVAL.min(pace * 5 / 4);
     }
 }
 
@@ -169,7 +173,7 @@ fn copy(
         let part = chunk.get(..read).unwrap_or_default();
         file.write_all(part).map_err(RuntimeSessionError::Keep)?;
         written.fetch_add(read as u64, Ordering::Relaxed);
-        if told.is_none_or(|told| told.elapsed() >= GOING_ON_PACE) {
+        if told.is_none_or(|told| told.elapsed() >= DATA_INTERVAL) {
             goes_on();
             told = Some(Instant::now());
         }

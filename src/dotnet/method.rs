@@ -6,8 +6,8 @@
 //! RUNTIME_FUNCTION u32 begin, u32 end, u32 UNWIND_INFO, all from one base = start - begin of the first
 //! ```
 
-use super::code_map::MAX_METHOD_BYTES;
 use super::contract::Contract;
+use super::execution_manager::MAX_METHOD_BYTES;
 use super::memory::Memory;
 use super::stub_kind::StubKind;
 
@@ -22,7 +22,7 @@ const FUNCTION_BYTES: usize = 12;
 
 /// A contiguous piece of code with one unwind information.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Function {
+pub struct FunctionEntry {
     /// Its first address.
     pub begin: u64,
     /// Behind its last address.
@@ -37,7 +37,7 @@ pub struct Method {
     /// What it is known by.
     pub key: MethodKey,
     /// By address.
-    functions: Box<[Function]>,
+    functions: Box<[FunctionEntry]>,
 }
 
 /// What a compiled method is known by.
@@ -106,7 +106,7 @@ impl Method {
 
     /// The function of the method that an address lies in.
     #[must_use]
-    pub fn function_at(&self, address: u64) -> Option<&Function> {
+    pub fn function_at(&self, address: u64) -> Option<&FunctionEntry> {
         let index = self.functions.partition_point(|f| f.end <= address);
         self.functions.get(index).filter(|f| f.begin <= address)
     }
@@ -117,9 +117,9 @@ fn number(raw: &[u8; FUNCTION_BYTES], index: usize) -> u32 {
     numbers.get(index).copied().map_or(0, u32::from_le_bytes)
 }
 
-fn function(raw: &[u8; FUNCTION_BYTES], base: u64) -> Option<Function> {
+fn function(raw: &[u8; FUNCTION_BYTES], base: u64) -> Option<FunctionEntry> {
     let at = |index| base.checked_add(u64::from(number(raw, index)));
-    let function = Function {
+    let function = FunctionEntry {
         begin: at(0)?,
         end: at(1)?,
         unwind_info: at(2)?,
@@ -130,7 +130,7 @@ fn function(raw: &[u8; FUNCTION_BYTES], base: u64) -> Option<Function> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::code_map::tests::Bytes;
+    use super::super::execution_manager::tests::Bytes;
     use super::*;
     use crate::dotnet::contract::DOTNET_8;
 

@@ -22,7 +22,7 @@ const DYNAMIC: u16 = 7;
 const SIGNATURE_BYTES: std::ops::RangeInclusive<u64> = 2..=4096;
 
 /// What came of naming a method.
-pub(super) struct Named {
+pub(super) struct NamedMethod {
     pub(super) name: Option<MethodName>,
     /// It belongs to no assembly, and may be freed by itself.
     pub(super) is_dynamic: bool,
@@ -30,7 +30,7 @@ pub(super) struct Named {
 
 impl<M: Memory> TypeReader<'_, M> {
     /// The name of a method. `None`: what is there does not fit together.
-    pub(super) fn name(&mut self, method: MethodKey, tiers: &mut Tiers) -> Option<Named> {
+    pub(super) fn name(&mut self, method: MethodKey, tiers: &mut Tiers) -> Option<NamedMethod> {
         let at = method.method_desc;
         let fields = self.types.method;
         let flags = self.memory.u16(at.checked_add(fields.flags)?)?;
@@ -43,7 +43,7 @@ impl<M: Memory> TypeReader<'_, M> {
             .u64(chunk.checked_add(self.types.chunk.table)?)?;
         let table = self.table(table)?;
         if flags & KIND == DYNAMIC {
-            return Some(Named {
+            return Some(NamedMethod {
                 name: self.dynamic_method(method, &table),
                 is_dynamic: true,
             });
@@ -78,7 +78,7 @@ impl<M: Memory> TypeReader<'_, M> {
         };
         let (parameters, _) = signature::parameters(definition.signature, &in_module)?;
         name.push_str(&parameters);
-        Some(Named {
+        Some(NamedMethod {
             name: Some(MethodName {
                 module: metadata.assembly()?.into_owned(),
                 method: name,

@@ -21,7 +21,7 @@ const HOST: &[u8] = b"dotnet";
 /// How a runtime came into its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Flavour {
+pub enum Deployment {
     /// `libcoreclr.so` of an installation that programs share.
     Framework,
     /// `libcoreclr.so` of the program itself.
@@ -38,7 +38,7 @@ pub enum Flavour {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeIdentity {
     /// How it came there.
-    pub flavour: Flavour,
+    pub flavour: Deployment,
     /// Such as `8.0.4`, if that can be told.
     pub version: Option<String>,
 }
@@ -89,7 +89,7 @@ impl Detector {
 fn by_threads(pid: Pid, names: &[Vec<u8>]) -> Option<RuntimeIdentity> {
     let is_runtime = |name: &Vec<u8>| name.starts_with(THREAD_PREFIX) || name == HOST;
     (names.iter().any(is_runtime) && machine::exists(pid)).then_some(RuntimeIdentity {
-        flavour: Flavour::Unknown,
+        flavour: Deployment::Unknown,
         version: None,
     })
 }
@@ -97,7 +97,7 @@ fn by_threads(pid: Pid, names: &[Vec<u8>]) -> Option<RuntimeIdentity> {
 fn of_library(pid: Pid, library: &MappedCode) -> RuntimeIdentity {
     if let Some(version) = version::of_path(&library.path) {
         return RuntimeIdentity {
-            flavour: Flavour::Framework,
+            flavour: Deployment::Framework,
             version: Some(version.to_owned()),
         };
     }
@@ -107,7 +107,7 @@ fn of_library(pid: Pid, library: &MappedCode) -> RuntimeIdentity {
     };
     let file = Root::of(pid).and_then(|root| root.open_if(&library.path, is_mapped));
     RuntimeIdentity {
-        flavour: Flavour::SelfContained,
+        flavour: Deployment::SelfContained,
         version: file.ok().and_then(|file| version::of_file(&file)),
     }
 }
@@ -118,12 +118,12 @@ fn in_executable(file: &File) -> Option<RuntimeIdentity> {
     let has = |symbol: &[u8]| matches!(elf.dynamic_symbol(symbol), Ok(Some(_)));
     if has(b"DotNetRuntimeInfo") {
         return Some(RuntimeIdentity {
-            flavour: Flavour::SingleFile,
+            flavour: Deployment::SingleFile,
             version: version::of_file(file),
         });
     }
     has(b"DotNetRuntimeDebugHeader").then_some(RuntimeIdentity {
-        flavour: Flavour::NativeAot,
+        flavour: Deployment::NativeAot,
         version: None,
     })
 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::code_map::{RangeSection, SectionKind, section_at};
 use super::contract::Contract;
+use super::execution_manager::{RangeSection, SectionKind, section_at};
 use super::memory::{Memory, ProcessMemory};
 use super::method::{Method, Start};
 use super::runtime_file::RuntimeFile;
@@ -50,7 +50,7 @@ impl Stub {
 
 /// Code, and whether it is there to stay.
 #[derive(Debug)]
-pub struct Found<'a> {
+pub struct CodeLookup<'a> {
     /// What it is.
     pub code: Code<'a>,
     /// It may be freed, and other code put in its place, at any time.
@@ -112,11 +112,11 @@ impl<M: Memory> Runtime<M> {
     }
 
     /// What lies at an address. `None`: it cannot be told now.
-    pub fn code_at(&mut self, address: u64) -> Option<Found<'_>> {
+    pub fn code_at(&mut self, address: u64) -> Option<CodeLookup<'_>> {
         let Some(section) = self.section(address) else {
             // A process that is gone has none either.
             self.memory.u64(self.dac_table).filter(|top| *top != 0)?;
-            return Some(Found {
+            return Some(CodeLookup {
                 code: Code::Foreign,
                 collectible: true,
             });
@@ -141,7 +141,7 @@ impl<M: Memory> Runtime<M> {
             }
             code => code,
         };
-        Some(Found { code, collectible })
+        Some(CodeLookup { code, collectible })
     }
 
     fn section(&mut self, address: u64) -> Option<RangeSection> {
@@ -183,8 +183,8 @@ impl<M: Memory> Runtime<M> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::code_map::tests::{NIBBLES, TOP, map_of};
     use super::super::contract::DOTNET_8;
+    use super::super::execution_manager::tests::{NIBBLES, TOP, map_of};
     use super::*;
 
     const BEGIN: u64 = 0x40_0000;

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use super::code_event::{RUNDOWN, RUNTIME};
 use super::profile::PRIVATE;
-use crate::nettrace::{EventKind, Field, FieldType, Value};
+use crate::nettrace::{EventMetadata, Field, FieldType, Value};
 
 /// A line an event: provider, id, name, fields as `Name:type`. Providers: r runtime, d rundown, p private. Types:
 /// u with its bits, f64, guid, z for UTF-16 up to a NUL, `[]` behind one for a number of 32 bits and as many of it.
@@ -29,7 +29,7 @@ static KINDS: LazyLock<FxHashMap<(&'static str, u32), RuntimeEventKind>> =
 
 /// What the manifest says of an event of the runtime; `None` for those of others, and those that are not known here.
 #[must_use]
-pub fn runtime_event_kind(kind: &EventKind) -> Option<&'static RuntimeEventKind> {
+pub fn runtime_event_kind(kind: &EventMetadata) -> Option<&'static RuntimeEventKind> {
     let provider = [RUNTIME, RUNDOWN, PRIVATE]
         .into_iter()
         .find(|provider| *provider == kind.provider)?;
@@ -39,7 +39,7 @@ pub fn runtime_event_kind(kind: &EventKind) -> Option<&'static RuntimeEventKind>
 /// Name and fields of any event, from its stream or from the manifest. Fields that an event does not have are left out; what
 /// cannot be told has a number for its name.
 #[must_use]
-pub fn decode<'a>(kind: &'a EventKind, payload: &[u8]) -> (String, Vec<(&'a str, Value<'a>)>) {
+pub fn decode<'a>(kind: &'a EventMetadata, payload: &[u8]) -> (String, Vec<(&'a str, Value<'a>)>) {
     if let Some(known) = runtime_event_kind(kind) {
         return (
             known.name.to_owned(),
@@ -131,10 +131,10 @@ pub(super) mod tests {
 
     #[test]
     fn an_older_version_lacks_the_last_fields() {
-        let kind = EventKind {
+        let kind = EventMetadata {
             provider: RUNTIME.into(),
             id: 1,
-            ..EventKind::default()
+            ..EventMetadata::default()
         };
         let payload = [1_u32, 2, 0, 1].map(u32::to_le_bytes).concat();
         let (name, fields) = decode(&kind, &payload);
@@ -145,10 +145,10 @@ pub(super) mod tests {
 
     #[test]
     fn records_stand_at_the_end() {
-        let kind = EventKind {
+        let kind = EventMetadata {
             provider: RUNTIME.into(),
             id: 15,
-            ..EventKind::default()
+            ..EventMetadata::default()
         };
         let mut payload = vec![2, 0, 0, 0, 9, 0];
         for name in [b'A', b'B'] {
@@ -172,10 +172,10 @@ pub(super) mod tests {
     #[test]
     fn providers_number_their_events_themselves() {
         let name = |provider: &str| {
-            let kind = EventKind {
+            let kind = EventMetadata {
                 provider: provider.into(),
                 id: 10,
-                ..EventKind::default()
+                ..EventMetadata::default()
             };
             decode(&kind, &[]).0
         };

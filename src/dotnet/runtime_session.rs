@@ -16,7 +16,8 @@ use std::{io, thread};
 use thiserror::Error;
 
 use super::diagnostics::{
-    DiagnosticsError, EventStream, Limits, Port, PortError, Session, SessionRequest, Stopping,
+    DiagnosticPort, DiagnosticsError, EventPipeSession, Limits, PortError, SessionRequest,
+    SessionStream, Stopping,
 };
 use crate::machine;
 use crate::nettrace::NettraceError;
@@ -25,8 +26,8 @@ use crate::trace::Pid;
 /// Items that wait for the capture.
 const QUEUE: usize = 1024;
 /// How long the runtime may take to begin; nobody waits for it meanwhile.
-const STEP: Duration = Duration::from_secs(60);
-const BEGINNING: Duration = Duration::from_secs(120);
+const STEP_TIMEOUT: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long a process may take from closing its files to its end.
 const ENDING: Duration = Duration::from_secs(1);
 /// How long the reply to a stop may take when all is there.
@@ -63,7 +64,7 @@ pub enum RuntimeSessionError {
 
 /// A session that runs, and the thread that reads it.
 #[derive(Debug)]
-pub(super) struct RuntimeSession<T> {
+pub(super) struct SessionThread<T> {
     shared: Arc<Mutex<Shared>>,
     items: Receiver<T>,
     stopping: Option<Stopping>,
@@ -72,7 +73,7 @@ pub(super) struct RuntimeSession<T> {
 /// What both threads know.
 #[derive(Debug, Default)]
 struct Shared {
-    running: Option<(Port, Session)>,
+    running: Option<(DiagnosticPort, EventPipeSession)>,
     has_begun: bool,
     /// No session shall begin any more.
     is_over: bool,
@@ -95,14 +96,14 @@ impl IsOver<'_> {
     }
 }
 
-impl<T: Send + 'static> RuntimeSession<T> {
+impl<T: Send + 'static> SessionThread<T> {
     /// Begins a session in a thread of its own. There `find` looks for the port, if one is needed, and `read` takes the
     /// stream to its end. Waits for nothing.
     pub(super) fn start(
         pid: Pid,
         wanted: SessionRequest,
-        find: impl FnOnce(&IsOver<'_>) -> Result<Option<Port>, PortError> + Send + 'static,
-        read: impl FnOnce(EventStream, &SyncSender<T>) -> Result<(), RuntimeSessionError>
+        find: impl FnOnce(&IsOver<'_>) -> Result<Option<DiagnosticPort>, PortError> + Send + 'static,
+        read: impl FnOnce(SessionStream, &SyncSender<T>) -> Result<(), RuntimeSessionError>
         + Send
         + 'static,
     ) -> Result<Self, RuntimeSessionError> {
@@ -178,14 +179,14 @@ impl<T: Send + 'static> RuntimeSession<T> {
         mut take: impl FnMut(T),
     ) -> Option<RuntimeSessionError> {
         /// How often it is asked whether it is enough.
-        const PACE: Duration = Duration::from_millis(50);
+        const INTERVAL: Duration = Duration::from_millis(50);
         if self.stopping.is_none() {
             // The runtime lists nothing: what it has told is all there is.
             lock(&self.shared, |shared| shared.running = None);
         }
         let in_time = loop {
             let left = until.saturating_duration_since(Instant::now());
-            match self.items.recv_timeout(left.min(PACE)) {
+            match self.items.recv_timeout(left.min(INTERVAL)) {
                 Ok(item) => take(item),
                 Err(RecvTimeoutError::Disconnected) => break true,
                 Err(RecvTimeoutError::Timeout) if left.is_zero() || enough() => break false,
@@ -213,13 +214,13 @@ impl<T: Send + 'static> RuntimeSession<T> {
 
 /// Whether what failed did not fail because the process ends.
 fn goes_on(pid: Pid) -> bool {
-    const PACE: Duration = Duration::from_millis(10);
+    const INTERVAL: Duration = Duration::from_millis(10);
     let until = Instant::now() + ENDING;
     while machine::is_running(pid) {
         if Instant::now() >= until {
             return true;
         }
-        thread::sleep(PACE);
+        thread::sleep(INTERVAL);
     }
     false
 }
@@ -231,11 +232,12 @@ fn lock<R>(shared: &Mutex<Shared>, with: impl FnOnce(&mut Shared) -> R) -> R {
 
 /// `None`: it is too late for that.
 fn begin(
-    port: Port,
+    port: DiagnosticPort,
     wanted: &SessionRequest,
     shared: &Mutex<Shared>,
-) -> Result<Option<EventStream>, RuntimeSessionError> {
-    let session = Session::start(&port, wanted, &Limits::new(STEP, BEGINNING))?;
+) -> Result<Option<SessionStream>, RuntimeSessionError> {
+    let session =
+        EventPipeSession::start(&port, wanted, &Limits::new(STEP_TIMEOUT, START_TIMEOUT))?;
     let stream = session.stream();
     Ok(lock(shared, |shared| {
         shared.has_begun = true;

@@ -4,12 +4,12 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use perfcollect_symbols::dotnet::metadata::Metadata;
-use perfcollect_symbols::dotnet::signature::Names;
+use perfcollect_symbols::dotnet::signature::TypeNameResolver;
 use perfcollect_symbols::dotnet::type_name::instantiated;
 
-use super::assemblies::{Assemblies, Images};
 use super::memory::Memory;
-use super::type_system::{ImageFields, MadeFields, TypeRow, TypeSystem};
+use super::metadata_cache::{Images, MetadataCache};
+use super::type_system::{DynamicModuleFields, ImageFields, TypeRow, TypeSystem};
 
 /// Flags of a MethodTable: its low 16 bits are a size; array, and array of one dimension.
 const HAS_COMPONENT_SIZE: u32 = 0x8000_0000;
@@ -39,7 +39,7 @@ const MAX_NAME_BYTES: usize = 1024;
 pub(super) struct TypeReader<'a, M> {
     pub(super) memory: &'a M,
     pub(super) types: TypeSystem,
-    pub(super) assemblies: &'a mut Assemblies,
+    pub(super) assemblies: &'a mut MetadataCache,
     pub(super) images: &'a mut Images,
 }
 
@@ -121,11 +121,11 @@ impl<M: Memory> TypeReader<'_, M> {
             return self.assemblies.of_image(self.images, self.memory, base);
         }
         let (record, data) = match fields.made {
-            MadeFields::Inline(offset) => {
+            DynamicModuleFields::Inline(offset) => {
                 let record = at(module, offset)?;
                 (record, record.checked_add(4)?)
             }
-            MadeFields::Buffer(offset) => {
+            DynamicModuleFields::Buffer(offset) => {
                 let record = at(module, offset)?;
                 (record, at(record, 16)?)
             }
@@ -227,7 +227,7 @@ pub(super) struct InProcess<'a, 'b, M> {
     pub(super) metadata: Option<&'a Metadata>,
 }
 
-impl<M: Memory> Names for InProcess<'_, '_, M> {
+impl<M: Memory> TypeNameResolver for InProcess<'_, '_, M> {
     fn metadata(&self) -> Option<&Metadata> {
         self.metadata
     }

@@ -92,7 +92,7 @@ pub(super) struct ModuleFields {
     pub(super) name: u64,
     pub(super) image: ImageFields,
     /// Metadata of a module that is made at run time.
-    pub(super) made: MadeFields,
+    pub(super) made: DynamicModuleFields,
 }
 
 /// The way from a module to its image.
@@ -106,7 +106,7 @@ pub(super) enum ImageFields {
 
 /// The way from a module made at run time to its metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum MadeFields {
+pub(super) enum DynamicModuleFields {
     /// A pointer to a 32-bit size and the bytes.
     Inline(u64),
     /// A pointer to a 32-bit size and, at +16, a pointer to the bytes.
@@ -148,7 +148,7 @@ pub(super) const DOTNET_8: TypeSystem = TypeSystem {
     module: ModuleFields {
         name: 0x108,
         image: ImageFields::Path([0x110, 8, 0x78, 8]),
-        made: MadeFields::Buffer(0x698),
+        made: DynamicModuleFields::Buffer(0x698),
     },
 };
 
@@ -193,7 +193,7 @@ impl TypeSystem {
                 // The descriptor leaves it out; it lies before the path.
                 name: offset("Module", "Path")?.checked_sub(8)?,
                 image: ImageFields::Base(offset("Module", "Base")?),
-                made: MadeFields::Inline(offset("Module", "DynamicMetadata")?),
+                made: DynamicModuleFields::Inline(offset("Module", "DynamicMetadata")?),
             },
         })
     }

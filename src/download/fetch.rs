@@ -9,7 +9,7 @@ use rustix::fs::{Mode, OFlags};
 use super::cache::{CacheError, Partial};
 use super::client::Limits;
 use super::module::Module;
-use super::server::{Entry, Layout};
+use super::server::{Layout, RemoteFile};
 use super::sources::Sources;
 use super::worker::{self, Reply, Task, WorkerError};
 
@@ -83,7 +83,7 @@ impl Downloader {
             .into_iter()
             .chain(module.places())
         {
-            if is_good(&path, module) {
+            if is_matching_debug_file(&path, module) {
                 return Ok(Outcome::Cached(path));
             }
         }
@@ -116,7 +116,7 @@ impl Downloader {
     fn try_entry(
         &self,
         layout: Layout,
-        entry: &Entry,
+        entry: &RemoteFile,
         module: &Module,
         progress: &mut dyn FnMut(u64, Option<u64>),
         stop: &dyn Fn() -> bool,
@@ -193,7 +193,7 @@ pub enum DownloadError {
 }
 
 /// Whether a file is there and is a module's debug file.
-pub fn is_good(path: &Path, module: &Module) -> bool {
+pub fn is_matching_debug_file(path: &Path, module: &Module) -> bool {
     let Ok(file) = open(path) else {
         return false;
     };

@@ -16,7 +16,7 @@ const ZIP_MAGIC: [u8; 4] = *b"PK\x03\x04";
 
 /// The debug files a file asks for: none, if it has all symbols.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub struct Wanted {
+pub struct MissingDebugFiles {
     /// Of these.
     pub modules: Vec<Module>,
     /// Paths of files whose symbols are missing too, but that have no build id, by which servers know files. Text from outside.
@@ -24,7 +24,7 @@ pub struct Wanted {
 }
 
 /// What a file asks for; the message says why that is nothing.
-pub(super) fn wanted(path: &Path, file: &File) -> Result<Wanted, String> {
+pub(super) fn wanted(path: &Path, file: &File) -> Result<MissingDebugFiles, String> {
     let mut magic = [0; 4];
     // A shorter file is neither.
     let _ = file.read_exact_at(&mut magic, 0);
@@ -34,10 +34,10 @@ pub(super) fn wanted(path: &Path, file: &File) -> Result<Wanted, String> {
     let elf =
         ElfFile::open(file).map_err(|error| format!("neither a trace nor an ELF file: {error}"))?;
     if elf.has_all_symbols().unwrap_or(false) {
-        return Ok(Wanted::default());
+        return Ok(MissingDebugFiles::default());
     }
     let module = Module::of(path, &elf);
-    let wanted = |module| Wanted {
+    let wanted = |module| MissingDebugFiles {
         modules: vec![module],
         without_build_id: Vec::new(),
     };
@@ -46,14 +46,14 @@ pub(super) fn wanted(path: &Path, file: &File) -> Result<Wanted, String> {
         .ok_or_else(|| "it has no build id, by which servers know files".into())
 }
 
-fn of_trace(path: &Path, file: &File) -> Result<Wanted, String> {
+fn of_trace(path: &Path, file: &File) -> Result<MissingDebugFiles, String> {
     let summary = archive::summary(path, file).map_err(|error| error.to_string())?;
     if summary.modules.is_empty() {
         return Err(
             "it names no ELF files: an older perfcollect wrote it, or none was sampled".into(),
         );
     }
-    let mut wanted = Wanted {
+    let mut wanted = MissingDebugFiles {
         modules: Vec::new(),
         without_build_id: Vec::new(),
     };

@@ -21,8 +21,8 @@ mod worker;
 
 pub use cache::CacheError;
 pub use client::Limits;
-pub use fetch::{DownloadError, Downloader, Failure, Outcome, is_good, open};
-pub use inspect::Wanted;
+pub use fetch::{DownloadError, Downloader, Failure, Outcome, is_matching_debug_file, open};
+pub use inspect::MissingDebugFiles;
 pub use module::Module;
 pub use server::Server;
 pub use sources::Sources;

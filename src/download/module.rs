@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use perfcollect_symbols::build_id::BuildId;
-use perfcollect_symbols::debug_file::Wanted;
+use perfcollect_symbols::debug_file::DebugFileQuery;
 use perfcollect_symbols::elf::{DebugLink, ElfFile};
 use serde::{Deserialize, Serialize};
 
@@ -51,7 +51,7 @@ impl Module {
             name: name.clone().into_bytes(),
             crc: 0,
         });
-        let wanted = Wanted {
+        let wanted = DebugFileQuery {
             path: &path,
             build_id: Some(&self.build_id),
             debug_link: debug_link.as_ref(),

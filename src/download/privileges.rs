@@ -3,7 +3,7 @@
 use rustix::process::{Gid, Signal, Uid};
 use rustix::thread::CapabilitySet;
 
-use crate::output::file::Owner;
+use crate::output::file::FileOwner;
 
 /// `nobody` and `nogroup`, on all distributions.
 const NOBODY: u32 = 65534;
@@ -13,7 +13,7 @@ const NOBODY: u32 = 65534;
 ///
 /// # Errors
 /// What the kernel refused; then the process must do nothing more.
-pub(super) fn give_up() -> rustix::io::Result<()> {
+pub(super) fn drop_privileges() -> rustix::io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     rustix::thread::set_no_new_privs(true)?;
     let (uid, gid) = other_user();
@@ -38,8 +38,8 @@ pub(super) fn give_up() -> rustix::io::Result<()> {
 
 /// Whom root becomes.
 fn other_user() -> (Uid, Gid) {
-    match Owner::behind_sudo() {
-        Some(Owner { uid, gid }) if !uid.is_root() => (uid, gid),
+    match FileOwner::invoking_user() {
+        Some(FileOwner { uid, gid }) if !uid.is_root() => (uid, gid),
         _ => (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY)),
     }
 }

@@ -26,7 +26,7 @@ pub struct Server {
 
 /// A file on a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct RemoteFile {
     /// Where it is asked for.
     pub(super) url: String,
     /// Where it goes, below the cache of the layout.
@@ -61,8 +61,8 @@ impl Server {
     }
 
     /// The files that may have a module's symbols, in the order to ask for them.
-    pub(super) fn entries(&self, module: &Module) -> Vec<Entry> {
-        let entry = |(query, path): (String, PathBuf)| Entry {
+    pub(super) fn entries(&self, module: &Module) -> Vec<RemoteFile> {
+        let entry = |(query, path): (String, PathBuf)| RemoteFile {
             url: format!("{}/{query}", self.url),
             path,
         };

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::client::{self, FetchError, Limits};
-use super::inspect::{self, Wanted};
+use super::inspect::{self, MissingDebugFiles};
 use super::module::Module;
 use super::privileges;
 
@@ -24,7 +24,7 @@ pub(super) const ACTION: &str = "symbols-worker";
 /// Holds the task: a URL may hold a password, which arguments would show to everybody.
 const TASK: &str = "PERFCOLLECT_SYMBOLS_TASK";
 /// Time between two questions whether to go on.
-const PATIENCE: Timespec = Timespec {
+const CANCEL_INTERVAL: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
 };
@@ -64,7 +64,7 @@ pub(super) enum Reply {
         unreachable: bool,
     },
     /// What it asks for.
-    Wanted(Wanted),
+    Wanted(MissingDebugFiles),
 }
 
 impl Reply {
@@ -100,7 +100,7 @@ pub enum WorkerError {
 ///
 /// # Errors
 /// See [`WorkerError`].
-pub fn identify(path: &Path, file: &File) -> Result<Wanted, WorkerError> {
+pub fn identify(path: &Path, file: &File) -> Result<MissingDebugFiles, WorkerError> {
     let path = path.to_owned();
     match run(&Task::Identify { path }, file, |_, _| {}, &|| false)? {
         Reply::Wanted(wanted) => Ok(wanted),
@@ -114,19 +114,19 @@ pub(super) fn unexpected(reply: &Reply) -> WorkerError {
 }
 
 /// The output of the process, as long as it is wanted.
-struct Answer<'a> {
+struct WorkerOutput<'a> {
     output: ChildStdout,
     stop: &'a dyn Fn() -> bool,
 }
 
-impl Read for Answer<'_> {
+impl Read for WorkerOutput<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             if (self.stop)() {
                 return Err(io::Error::other("given up"));
             }
             let mut polled = [PollFd::new(&self.output, PollFlags::IN)];
-            match poll(&mut polled, Some(&PATIENCE)) {
+            match poll(&mut polled, Some(&CANCEL_INTERVAL)) {
                 Ok(0) | Err(Errno::INTR) => {}
                 Ok(_) => return self.output.read(buffer),
                 Err(errno) => return Err(errno.into()),
@@ -153,7 +153,7 @@ pub(super) fn run(
         .map_err(start)?;
     let mut last = Ok(None);
     if let Some(output) = child.stdout.take() {
-        let mut answer = BufReader::new(Answer { output, stop });
+        let mut answer = BufReader::new(WorkerOutput { output, stop });
         last = loop {
             match next(&mut answer) {
                 Ok(Some(Reply::Progress(bytes, total))) => progress(bytes, total),
@@ -184,7 +184,7 @@ fn next(answer: &mut impl BufRead) -> io::Result<Option<Reply>> {
 /// The process itself: gives up its privileges, does its task, answers.
 #[must_use]
 pub fn serve() -> ExitCode {
-    let served = privileges::give_up()
+    let served = privileges::drop_privileges()
         .map_err(|errno| format!("cannot give up privileges: {errno}"))
         .and_then(|()| {
             let task =

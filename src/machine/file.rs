@@ -11,10 +11,10 @@ use rustc_hash::FxHashMap;
 
 use super::containers::Containers;
 use super::content::{Content, build_id, identity};
+use super::mapping_info::{Wanted, open};
 use super::proc_maps::without_mark;
-use super::recorded::Recorded;
+use super::recording_files::RecordingFiles;
 use super::root::Root;
-use super::wanted::{Wanted, open};
 use crate::trace::spool::FileRow;
 use crate::trace::{DescribeFile, ModuleId, Pid};
 
@@ -86,7 +86,7 @@ pub struct FileTable {
     known: FxHashMap<Identity, ModuleId>,
     containers: Containers,
     /// `None`: everything runs here and now.
-    recorded: Option<Box<Recorded>>,
+    recorded: Option<Box<RecordingFiles>>,
 }
 
 impl FileTable {
@@ -151,19 +151,19 @@ impl FileTable {
 
     /// What finds the files, if they are those of a recording.
     #[must_use]
-    pub fn recorded(&self) -> Option<&Recorded> {
+    pub fn recorded(&self) -> Option<&RecordingFiles> {
         self.recorded.as_deref()
     }
 
     /// The files of a recording.
-    pub(super) fn of_recording(recorded: Recorded) -> Self {
+    pub(super) fn of_recording(recorded: RecordingFiles) -> Self {
         Self {
             recorded: Some(Box::new(recorded)),
             ..Self::default()
         }
     }
 
-    pub(super) fn recording_mut(&mut self) -> Option<&mut Recorded> {
+    pub(super) fn recording_mut(&mut self) -> Option<&mut RecordingFiles> {
         self.recorded.as_deref_mut()
     }
 

@@ -3,8 +3,8 @@
 use std::fs::File;
 
 use super::content::identity;
+use super::mapping_info::{Wanted, open_file};
 use super::proc_maps::{self, MapsLine};
-use super::wanted::{Wanted, open_file};
 use crate::trace::Pid;
 use crate::trace::spool::FileIdentity;
 

@@ -3,34 +3,34 @@
 use std::io;
 use std::sync::Arc;
 
-use jit_host::is_jit_dump;
+use jit_process::is_jit_dump;
+use mapping_info::{VDSO, Wanted, is_elf};
 use rows::Rows;
 use tasks::Tasks;
-use wanted::{VDSO, Wanted, is_elf};
 
-use crate::perf::{CodeMapping, Record};
+use crate::perf::{MmapRecord, Record};
 use crate::trace::{ModuleId, Nanos, Pid, ProcessId, ThreadId, Tid};
 
 mod containers;
 mod content;
 mod file;
 mod free_memory;
-mod jit_host;
+mod jit_process;
 mod mapped;
+mod mapping_info;
 mod maps;
 mod proc_fs;
 mod proc_maps;
-mod recorded;
+mod recording_files;
 mod recovered;
 mod root;
 mod rows;
 mod tasks;
-mod wanted;
 
 pub use content::Content;
 pub use file::{CodeFile, FileTable};
 pub use free_memory::free_memory;
-pub use jit_host::JitHost;
+pub use jit_process::JitProcess;
 pub use mapped::{MappedFiles, MappedPlace};
 pub use maps::{AddressSpace, Backing, Mapping, Maps};
 pub use proc_fs::{
@@ -40,9 +40,9 @@ pub use proc_fs::{
 };
 pub(crate) use proc_maps::without_mark;
 pub use proc_maps::{MappedCode, mapped_files};
-pub use recorded::Recorded;
+pub use recording_files::RecordingFiles;
 pub use root::{Root, executable};
-pub use rows::{Change, ProcessRow, ThreadRow};
+pub use rows::{ProcessRow, RowUpdate, ThreadRow};
 
 /// All processes of the machine.
 ///
@@ -59,7 +59,7 @@ pub struct Machine {
 impl Machine {
     /// The machine of a recording, whose processes do not run here, or are over.
     #[must_use]
-    pub fn recorded(recorded: Recorded) -> Self {
+    pub fn recorded(recorded: RecordingFiles) -> Self {
         Self {
             files: FileTable::of_recording(recorded),
             ..Self::default()
@@ -67,7 +67,7 @@ impl Machine {
     }
 
     /// What finds the files of a recording.
-    pub fn recording_mut(&mut self) -> Option<&mut Recorded> {
+    pub fn recording_mut(&mut self) -> Option<&mut RecordingFiles> {
         self.files.recording_mut()
     }
 
@@ -137,7 +137,7 @@ impl Machine {
 
     /// Takes in memory for code made at run time before its record's turn comes. Where something else is mapped still,
     /// older samples may be in that.
-    pub fn map_ahead(&mut self, record: &CodeMapping<'_>) {
+    pub fn apply_mapping_early(&mut self, record: &MmapRecord<'_>) {
         let end = record.start.saturating_add(record.len);
         if let Some(backing) = Backing::of_memory(record.path)
             && let Some(maps) = self.maps(record.pid)
@@ -147,7 +147,7 @@ impl Machine {
         }
     }
 
-    fn map(&mut self, record: &CodeMapping<'_>) {
+    fn map(&mut self, record: &MmapRecord<'_>) {
         let wanted = Wanted {
             pid: record.pid,
             start: record.start,
@@ -217,7 +217,7 @@ impl Machine {
     }
 
     /// The row of a process that need not be sampled, such as one whose events are kept.
-    pub fn noted(&mut self, pid: Pid) -> ProcessId {
+    pub fn ensure_process_row(&mut self, pid: Pid) -> ProcessId {
         let is_live = self.is_live();
         if is_live && self.tasks.process(pid).is_none() {
             self.read_process(pid);
@@ -239,7 +239,7 @@ impl Machine {
     #[cold]
     fn add_row(&mut self, pid: Pid, tid: Tid) -> (ThreadId, ProcessId) {
         let is_live = self.is_live();
-        let process_row = self.noted(pid);
+        let process_row = self.ensure_process_row(pid);
         let of_process = || self.tasks.process(pid).map(|process| process.name.clone());
         let name = match self.tasks.thread(tid) {
             Some(thread) if thread.pid == pid => Some(thread.name.clone()),
@@ -260,7 +260,7 @@ impl Machine {
     }
 
     /// Notes that a process runs code made at run time, while it still is there to be looked at.
-    pub fn runs_jit_code(&mut self, id: ProcessId) {
+    pub fn mark_jit_process(&mut self, id: ProcessId) {
         let row = &self.rows.processes()[id.index()];
         if row.jit_host.is_some() {
             return;
@@ -273,7 +273,7 @@ impl Machine {
     ///
     /// # Errors
     /// It is gone, or nothing of it is there.
-    pub fn jit_host(&self, pid: Pid) -> io::Result<JitHost> {
+    pub fn jit_host(&self, pid: Pid) -> io::Result<JitProcess> {
         let process = self.tasks.process(pid);
         let mut mapped = process.iter().flat_map(|process| process.maps.iter());
         let dump = mapped.find_map(|mapping| match mapping.backing {
@@ -285,12 +285,12 @@ impl Machine {
         });
         match self.files.recorded() {
             Some(recorded) => recorded.jit_host(pid, dump),
-            None => JitHost::of(pid, dump),
+            None => JitProcess::of(pid, dump),
         }
     }
 
     /// What has become of the rows since the last call, in order.
-    pub fn take_changes(&mut self) -> Vec<Change> {
+    pub fn take_changes(&mut self) -> Vec<RowUpdate> {
         self.rows.take_changes()
     }
 
@@ -306,7 +306,7 @@ impl Machine {
 
     /// Keeps what names come from: the sampled processes and these files, in this order.
     #[must_use]
-    pub fn into_evidence(self, files: &[ModuleId]) -> Self {
+    pub fn into_symbol_sources(self, files: &[ModuleId]) -> Self {
         Self::of_rows(self.rows.into_processes(), self.files.select(files))
     }
 
@@ -324,8 +324,8 @@ impl Machine {
 
     /// When a process was forked, or began its program. `None`: before the capture.
     #[must_use]
-    pub fn born(&self, pid: Pid) -> Option<Nanos> {
-        self.tasks.process(pid)?.born
+    pub fn started_at(&self, pid: Pid) -> Option<Nanos> {
+        self.tasks.process(pid)?.started_at
     }
 
     /// The row of a process. `None`: it was not sampled yet.

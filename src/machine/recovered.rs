@@ -11,13 +11,13 @@ use std::path::Path;
 
 use super::content::{Content, build_id, identity};
 use super::file::{CodeFile, FileTable};
-use super::jit_host::{JitHost, perf_map};
+use super::jit_process::{JitProcess, perf_map};
+use super::mapping_info::{VDSO, vdso_image};
 use super::proc_fs;
 use super::root::Root;
-use super::wanted::{VDSO, vdso_image};
 use super::{Machine, ProcessRow};
-use crate::trace::spool::{FileRow, JitHostRow};
-use crate::trace::{Pid, Recording};
+use crate::trace::spool::{FileRow, JitProcessRow};
+use crate::trace::{Pid, RawTrace};
 
 /// How much later than the capture's end a map of names may have changed if its process is gone: it may have lived on
 /// for a while, but its pid is not another's so soon.
@@ -26,7 +26,7 @@ const GRACE_SECONDS: i64 = 60;
 impl Machine {
     /// The machine as far as a recording tells of it. `same_boot`: the machine was not started again since.
     #[must_use]
-    pub fn recover(recording: &Recording, same_boot: bool) -> Self {
+    pub fn recover(recording: &RawTrace, same_boot: bool) -> Self {
         let files = recording.files.iter().map(|row| CodeFile {
             path: row.path.as_ref().into(),
             content: content(row, same_boot).unwrap_or_else(Content::Unavailable),
@@ -40,7 +40,7 @@ impl Machine {
         let until = (end as i64).saturating_add(GRACE_SECONDS);
         let hosts = recording.jit_hosts.iter();
         let process_rows = recording.processes.iter().zip(hosts).map(|(row, host)| {
-            let recover = |host: &JitHostRow| jit_host(row.pid, host, until, same_boot);
+            let recover = |host: &JitProcessRow| jit_host(row.pid, host, until, same_boot);
             ProcessRow {
                 pid: row.pid,
                 name: row.name.as_bytes().into(),
@@ -85,13 +85,13 @@ fn is_same(file: &File, row: &FileRow<'_>) -> io::Result<bool> {
 }
 
 /// Where a process's names of code made at run time are, if that can still be told.
-fn jit_host(pid: Pid, row: &JitHostRow, until: i64, same_boot: bool) -> io::Result<JitHost> {
+fn jit_host(pid: Pid, row: &JitProcessRow, until: i64, same_boot: bool) -> io::Result<JitProcess> {
     if !same_boot {
         return Err(io::Error::other("the machine was started again since"));
     }
     let dump = || (!row.dump.is_empty()).then(|| row.dump.clone());
     if proc_fs::start_ticks(pid) == Some(row.start_ticks) {
-        return JitHost::of(pid, dump());
+        return JitProcess::of(pid, dump());
     }
     let root = Root::host()?;
     if root.identity()? != (row.root_device, row.root_inode) {
@@ -99,7 +99,7 @@ fn jit_host(pid: Pid, row: &JitHostRow, until: i64, same_boot: bool) -> io::Resu
             "the process is gone, and its root directory with it",
         ));
     }
-    Ok(JitHost {
+    Ok(JitProcess {
         root,
         namespace_pid: row.namespace_pid,
         map: perf_map(row.namespace_pid),
@@ -168,10 +168,10 @@ mod tests {
     #[test]
     fn a_process_is_found_again_only_if_it_is_the_same() {
         let me = Pid(std::process::id() as i32);
-        let host = JitHost::of(me, None).unwrap();
+        let host = JitProcess::of(me, None).unwrap();
         let row = host.describe().unwrap();
         assert_eq!(jit_host(me, &row, 5, true).unwrap().until, None);
-        let other = JitHostRow {
+        let other = JitProcessRow {
             start_ticks: row.start_ticks + 1,
             ..row.clone()
         };
@@ -179,7 +179,7 @@ mod tests {
         if root == (row.root_device, row.root_inode) {
             assert_eq!(jit_host(me, &other, 5, true).unwrap().until, Some(5));
         }
-        let elsewhere = JitHostRow {
+        let elsewhere = JitProcessRow {
             root_inode: 0,
             ..other
         };

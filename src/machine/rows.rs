@@ -2,12 +2,12 @@
 
 use std::io;
 
-use super::jit_host::JitHost;
+use super::jit_process::JitProcess;
 use crate::trace::{Pid, ProcessId, ThreadId, Tid};
 
 /// What has become of the rows since they were asked for last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum RowUpdate {
     /// The next process has a row.
     Process(ProcessId),
     /// The next thread has a row.
@@ -30,7 +30,7 @@ pub struct ProcessRow {
     /// Arguments joined by spaces; empty if they could not be read.
     pub command_line: Box<[u8]>,
     /// Set once a sample was in code made at run time; held from then on, so that it outlives the process.
-    pub jit_host: Option<io::Result<JitHost>>,
+    pub jit_host: Option<io::Result<JitProcess>>,
 }
 
 /// A thread that was sampled.
@@ -49,7 +49,7 @@ pub struct ThreadRow {
 pub(super) struct Rows {
     processes: Vec<ProcessRow>,
     threads: Vec<ThreadRow>,
-    changes: Vec<Change>,
+    changes: Vec<RowUpdate>,
 }
 
 impl Rows {
@@ -73,36 +73,36 @@ impl Rows {
     }
 
     /// What has become of the rows since the last call, in order.
-    pub(super) fn take_changes(&mut self) -> Vec<Change> {
+    pub(super) fn take_changes(&mut self) -> Vec<RowUpdate> {
         std::mem::take(&mut self.changes)
     }
 
     pub(super) fn add_process(&mut self, row: ProcessRow) -> ProcessId {
         let id = ProcessId(self.processes.len() as u32);
         self.processes.push(row);
-        self.changes.push(Change::Process(id));
+        self.changes.push(RowUpdate::Process(id));
         id
     }
 
     pub(super) fn add_thread(&mut self, row: ThreadRow) -> ThreadId {
         let id = ThreadId(self.threads.len() as u32);
         self.threads.push(row);
-        self.changes.push(Change::Thread(id));
+        self.changes.push(RowUpdate::Thread(id));
         id
     }
 
     pub(super) fn name_process(&mut self, id: ProcessId, name: &[u8]) {
         self.processes[id.index()].name = name.into();
-        self.changes.push(Change::ProcessName(id));
+        self.changes.push(RowUpdate::ProcessName(id));
     }
 
     pub(super) fn name_thread(&mut self, id: ThreadId, name: &[u8]) {
         self.threads[id.index()].name = name.into();
-        self.changes.push(Change::ThreadName(id));
+        self.changes.push(RowUpdate::ThreadName(id));
     }
 
-    pub(super) fn set_jit_host(&mut self, id: ProcessId, jit_host: io::Result<JitHost>) {
+    pub(super) fn set_jit_host(&mut self, id: ProcessId, jit_host: io::Result<JitProcess>) {
         self.processes[id.index()].jit_host = Some(jit_host);
-        self.changes.push(Change::JitHost(id));
+        self.changes.push(RowUpdate::JitHost(id));
     }
 }

@@ -18,7 +18,7 @@ pub(super) struct Process {
     pub(super) maps: Arc<Maps>,
     pub(super) row: Option<ProcessId>,
     /// When it was forked, or began its program, if that was seen.
-    pub(super) born: Option<Nanos>,
+    pub(super) started_at: Option<Nanos>,
     /// In a recording: that of the program before an exec, in which the callers of its last samples lie.
     pub(super) before_exec: Option<Arc<Maps>>,
     /// How many are known.
@@ -123,7 +123,7 @@ impl Tasks {
             let child = Process {
                 name: name.clone(),
                 maps: parent.map(|p| p.maps.clone()).unwrap_or_default(),
-                born: Some(time),
+                started_at: Some(time),
                 generation,
                 ..Process::default()
             };
@@ -137,7 +137,7 @@ impl Tasks {
         self.remove_thread(tid);
         let before = self.processes.remove(&pid).filter(|_| !is_live);
         let process = Process {
-            born: Some(time),
+            started_at: Some(time),
             before_exec: before.map(|before| before.maps),
             generation: self.next_generation(),
             ..Process::default()

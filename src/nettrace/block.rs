@@ -7,7 +7,7 @@
 
 use std::io::Read;
 
-use super::error::{NettraceError, Problem};
+use super::error::{NettraceError, NettraceErrorKind};
 use super::feed::Feed;
 
 const NULL_REFERENCE: u8 = 1;
@@ -45,7 +45,7 @@ pub(super) fn begin_object<R: Read>(
     let at = feed.offset();
     let damaged = |what| NettraceError {
         offset: at,
-        problem: Problem::Damaged(what),
+        problem: NettraceErrorKind::Damaged(what),
     };
     match feed.u8()? {
         NULL_REFERENCE => return Ok(None),
@@ -53,7 +53,7 @@ pub(super) fn begin_object<R: Read>(
         _ => return Err(damaged("no object begins here")),
     }
     let tags = [BEGIN_OBJECT, NULL_REFERENCE];
-    feed.expect(tags, Problem::Damaged("the type of an object"))?;
+    feed.expect(tags, NettraceErrorKind::Damaged("the type of an object"))?;
     let version = feed.u32()?;
     let oldest_reader = feed.u32()?;
     let length = feed.u32()?;
@@ -62,7 +62,10 @@ pub(super) fn begin_object<R: Read>(
     }
     let mut name = Vec::new();
     feed.block(length, &mut name)?;
-    feed.expect([END_OBJECT], Problem::Damaged("the type of an object"))?;
+    feed.expect(
+        [END_OBJECT],
+        NettraceErrorKind::Damaged("the type of an object"),
+    )?;
     let kind = match name.as_slice() {
         b"Trace" => BlockKind::Trace,
         b"EventBlock" => BlockKind::Event,
@@ -74,14 +77,17 @@ pub(super) fn begin_object<R: Read>(
     if kind == BlockKind::Trace && oldest_reader > 5 {
         return Err(NettraceError {
             offset: at,
-            problem: Problem::Version(oldest_reader),
+            problem: NettraceErrorKind::Version(oldest_reader),
         });
     }
     Ok(Some((kind, version)))
 }
 
 pub(super) fn end_object<R: Read>(feed: &mut Feed<R>) -> Result<(), NettraceError> {
-    feed.expect([END_OBJECT], Problem::Damaged("the end of an object"))
+    feed.expect(
+        [END_OBJECT],
+        NettraceErrorKind::Damaged("the end of an object"),
+    )
 }
 
 /// The kind and size of the next block. `None`: the end of the stream.
@@ -95,7 +101,7 @@ pub(super) fn begin<R: Read>(
                 return Ok(None);
             };
             if kind == BlockKind::Trace {
-                return Err(feed.error(Problem::Damaged("a second beginning")));
+                return Err(feed.error(NettraceErrorKind::Damaged("a second beginning")));
             }
             let size = feed.u32()?;
             let size = feed.check_size(size)?;

@@ -11,12 +11,12 @@ pub struct NettraceError {
     /// The first byte that could not be used.
     pub offset: u64,
     /// What is wrong with it.
-    pub problem: Problem,
+    pub problem: NettraceErrorKind,
 }
 
 /// What is wrong with a stream.
 #[derive(Debug, Error)]
-pub enum Problem {
+pub enum NettraceErrorKind {
     /// No more bytes, and no mark of the end before.
     #[error("it ends before its end mark")]
     Truncated,

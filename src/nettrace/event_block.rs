@@ -19,7 +19,7 @@
 use std::ops::Range;
 
 use super::block::Framing;
-use super::error::{NettraceError, Problem};
+use super::error::{NettraceError, NettraceErrorKind};
 use super::labels::Activity;
 use crate::bytes::Bytes;
 
@@ -95,7 +95,7 @@ impl EventBlock {
     fn damaged(&self, what: &'static str) -> NettraceError {
         NettraceError {
             offset: self.offset + self.at as u64,
-            problem: Problem::Damaged(what),
+            problem: NettraceErrorKind::Damaged(what),
         }
     }
 

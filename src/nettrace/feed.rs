@@ -2,7 +2,7 @@
 
 use std::io::{self, BufReader, Read};
 
-use super::error::{NettraceError, Problem};
+use super::error::{NettraceError, NettraceErrorKind};
 
 /// Most bytes of a block. The runtime ends a block at some 100 KB; version 6 has 24 bits for the size.
 pub(super) const MAX_BLOCK_BYTES: u32 = 1 << 24;
@@ -26,7 +26,7 @@ impl<R: Read> Feed<R> {
         self.offset
     }
 
-    pub(super) fn error(&self, problem: Problem) -> NettraceError {
+    pub(super) fn error(&self, problem: NettraceErrorKind) -> NettraceError {
         NettraceError {
             offset: self.offset,
             problem,
@@ -41,8 +41,8 @@ impl<R: Read> Feed<R> {
                 Ok(bytes)
             }
             Err(error) => Err(self.error(match error.kind() {
-                io::ErrorKind::UnexpectedEof => Problem::Truncated,
-                _ => Problem::Read(error),
+                io::ErrorKind::UnexpectedEof => NettraceErrorKind::Truncated,
+                _ => NettraceErrorKind::Read(error),
             })),
         }
     }
@@ -59,7 +59,7 @@ impl<R: Read> Feed<R> {
     pub(super) fn expect<const N: usize>(
         &mut self,
         expected: [u8; N],
-        otherwise: Problem,
+        otherwise: NettraceErrorKind,
     ) -> Result<(), NettraceError> {
         let at = self.offset;
         if self.array()? == expected {
@@ -83,7 +83,7 @@ impl<R: Read> Feed<R> {
     pub(super) fn check_size(&self, size: u32) -> Result<u32, NettraceError> {
         let limit = MAX_BLOCK_BYTES;
         if size > limit {
-            return Err(self.error(Problem::TooLarge { size, limit }));
+            return Err(self.error(NettraceErrorKind::TooLarge { size, limit }));
         }
         Ok(size)
     }
@@ -96,8 +96,8 @@ impl<R: Read> Feed<R> {
         self.offset += into.len() as u64;
         match taken {
             Ok(_) if into.len() == size as usize => Ok(()),
-            Ok(_) => Err(self.error(Problem::Truncated)),
-            Err(error) => Err(self.error(Problem::Read(error))),
+            Ok(_) => Err(self.error(NettraceErrorKind::Truncated)),
+            Err(error) => Err(self.error(NettraceErrorKind::Read(error))),
         }
     }
 }

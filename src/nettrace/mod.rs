@@ -11,11 +11,10 @@
 //! ```
 //! The sender chooses every byte. Memory is bounded, and whatever was whole before the damage is delivered.
 
-mod beginning;
 mod block;
 mod error;
 mod event_block;
-mod event_kind;
+mod event_metadata;
 mod feed;
 mod field;
 mod field_parser;
@@ -23,12 +22,13 @@ mod labels;
 mod reader;
 mod sequence;
 mod stacks;
+mod stream_header;
 mod threads;
 mod trace_info;
 mod value;
 
-pub use error::{NettraceError, Problem};
-pub use event_kind::EventKind;
+pub use error::{NettraceError, NettraceErrorKind};
+pub use event_metadata::EventMetadata;
 pub use field::{Field, FieldType};
 pub use labels::Activity;
 pub use reader::{Event, Losses, Reader};

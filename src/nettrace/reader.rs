@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 
-use super::beginning;
 use super::block::{self, BlockKind, Framing};
-use super::error::{NettraceError, Problem};
+use super::error::{NettraceError, NettraceErrorKind};
 use super::event_block::{EventBlock, EventHeader};
-use super::event_kind::{EventKind, EventKinds};
+use super::event_metadata::{EventMetadata, EventMetadataTable};
 use super::feed::Feed;
 use super::labels::{Activity, Labels};
 use super::sequence::Sequences;
 use super::stacks::{Stack, Stacks};
+use super::stream_header;
 use super::threads::{Thread, Threads};
 use super::trace_info::TraceInfo;
 use crate::bytes::Bytes;
@@ -28,7 +28,7 @@ const FORGET_KINDS: u32 = 2;
 #[derive(Clone, Copy, Debug)]
 pub struct Event<'a> {
     /// What it is.
-    pub kind: &'a Arc<EventKind>,
+    pub kind: &'a Arc<EventMetadata>,
     /// When it was.
     pub time: Nanos,
     /// Whether no event that follows in the stream is older.
@@ -41,7 +41,7 @@ pub struct Event<'a> {
     pub capture_thread: u64,
     /// Where that thread was; empty if the event has no stack.
     pub stack: Stack<'a>,
-    /// What it holds, as [`EventKind::fields`] tell.
+    /// What it holds, as [`EventMetadata::fields`] tell.
     pub payload: &'a [u8],
 }
 
@@ -62,7 +62,7 @@ pub struct Reader<R> {
     feed: Feed<R>,
     framing: Framing,
     info: TraceInfo,
-    kinds: EventKinds,
+    kinds: EventMetadataTable,
     stacks: Stacks,
     labels: Labels,
     threads: Threads,
@@ -83,13 +83,13 @@ impl<R: Read> Reader<R> {
     /// It is none, of an unknown version, or cannot be read.
     pub fn open(source: R) -> Result<Self, NettraceError> {
         let mut feed = Feed::new(source);
-        let (framing, info) = beginning::read(&mut feed)?;
+        let (framing, info) = stream_header::read(&mut feed)?;
         Ok(Self {
             feed,
             framing,
             stacks: Stacks::new(info.pointer_bytes),
             info,
-            kinds: EventKinds::default(),
+            kinds: EventMetadataTable::default(),
             labels: Labels::default(),
             threads: Threads::default(),
             sequences: Sequences::default(),
@@ -231,7 +231,7 @@ impl<R: Read> Reader<R> {
         self.other = payload;
         taken.ok_or(NettraceError {
             offset,
-            problem: Problem::Damaged(what),
+            problem: NettraceErrorKind::Damaged(what),
         })
     }
 

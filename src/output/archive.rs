@@ -9,7 +9,7 @@ use rawzip::time::UtcDateTime;
 use rawzip::{CompressionMethod, DataDescriptorOutput, ZipArchiveWriter, ZipEntryWriter};
 
 use super::deflate::{Deflate, Workers};
-use super::pictures::Pictures;
+use super::stack_views::StackViews;
 use super::summary::Summary;
 use super::{ctf, folded, perf_text, sanitize};
 use crate::trace::Trace;
@@ -64,7 +64,7 @@ pub struct Contents<'a> {
     /// The summary of the trace.
     pub summary: &'a Summary,
     /// The trace drawn.
-    pub pictures: &'a Pictures<'a>,
+    pub pictures: &'a StackViews<'a>,
     /// The capture's base name.
     pub name: &'a str,
     /// What perfcollect did, for its maintainers.
@@ -102,7 +102,7 @@ struct Archive<'w, 'a, W> {
 }
 
 /// An entry on its way.
-type Entry<'w, 'a, 'z, W> = Deflate<'w, 'a, ZipEntryWriter<'z, W>>;
+type ZipEntry<'w, 'a, 'z, W> = Deflate<'w, 'a, ZipEntryWriter<'z, W>>;
 
 impl<'a, W: Write> Archive<'_, 'a, W> {
     fn fill(&mut self, trace: &'a Trace, contents: &Contents<'_>) -> Result<(), ArchiveError> {
@@ -148,7 +148,7 @@ impl<'a, W: Write> Archive<'_, 'a, W> {
     fn entry<T>(
         &mut self,
         name: &str,
-        fill: impl FnOnce(&mut Entry<'_, 'a, '_, W>) -> Result<T, ArchiveError>,
+        fill: impl FnOnce(&mut ZipEntry<'_, 'a, '_, W>) -> Result<T, ArchiveError>,
     ) -> Result<T, ArchiveError> {
         let (entry, _) = self
             .zip

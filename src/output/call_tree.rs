@@ -11,12 +11,12 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use super::label::{self, Interner};
 use super::sanitize;
-use super::short_name::MethodNames;
+use super::short_name::NameStyle;
 use crate::trace::{FrameId, FunctionId, FunctionKind, ProcessId, StackId, Trace};
 
 /// What a label stands for, as the flame graph colours it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shade {
+pub(super) enum FrameCategory {
     Process,
     Kernel,
     Native,
@@ -40,7 +40,7 @@ struct Node {
 /// A tree of labels with samples. A node follows its parent.
 pub(super) struct CallTree {
     labels: Vec<String>,
-    shades: Vec<Shade>,
+    shades: Vec<FrameCategory>,
     nodes: Vec<Node>,
     /// Nodes by parent, the processes last; those of one parent by label.
     siblings: Vec<u32>,
@@ -49,7 +49,7 @@ pub(super) struct CallTree {
 }
 
 impl CallTree {
-    pub(super) fn new(trace: &Trace, names: MethodNames) -> Self {
+    pub(super) fn new(trace: &Trace, names: NameStyle) -> Self {
         let mut builder = Builder::new(trace, names);
         for sample in trace.samples.iter() {
             let process = trace.threads[sample.thread.index()].process;
@@ -60,7 +60,7 @@ impl CallTree {
     }
 
     /// All labels with what they stand for.
-    pub(super) fn labels(&self) -> impl Iterator<Item = (&str, Shade)> {
+    pub(super) fn labels(&self) -> impl Iterator<Item = (&str, FrameCategory)> {
         self.labels
             .iter()
             .map(String::as_str)
@@ -124,9 +124,9 @@ impl CallTree {
 
 struct Builder<'a> {
     trace: &'a Trace,
-    names: MethodNames,
+    names: NameStyle,
     labels: Interner<String>,
-    shades: Vec<Shade>,
+    shades: Vec<FrameCategory>,
     nodes: Vec<Node>,
     /// Rows of `nodes`, by parent and label.
     places: HashTable<u32>,
@@ -140,7 +140,7 @@ fn hash(parent: u32, label: u32) -> u64 {
 }
 
 impl<'a> Builder<'a> {
-    fn new(trace: &'a Trace, names: MethodNames) -> Self {
+    fn new(trace: &'a Trace, names: NameStyle) -> Self {
         Self {
             trace,
             names,
@@ -227,7 +227,7 @@ impl<'a> Builder<'a> {
         let row = &self.trace.processes[process.index()];
         let text = sanitize::folded(&format!("{} ({})", row.name, row.pid));
         let label = self.labels.intern(text);
-        self.shade(label, || Shade::Process);
+        self.shade(label, || FrameCategory::Process);
         let node = self.push(NOBODY, label);
         self.processes.insert(process, node);
         node
@@ -268,7 +268,7 @@ impl<'a> Builder<'a> {
     }
 
     /// The first to use a text decides on its colour.
-    fn shade(&mut self, label: u32, shade: impl FnOnce() -> Shade) {
+    fn shade(&mut self, label: u32, shade: impl FnOnce() -> FrameCategory) {
         if label as usize == self.shades.len() {
             self.shades.push(shade());
         }
@@ -277,7 +277,7 @@ impl<'a> Builder<'a> {
 
 /// The name with the suffix that `stackcollapse-perf --all` gives to its kind. Precompiled .NET code has none there;
 /// it is as much of a file as native code is.
-fn label_text(trace: &Trace, names: MethodNames, frame: FrameId, function: FunctionId) -> String {
+fn label_text(trace: &Trace, names: NameStyle, frame: FrameId, function: FunctionId) -> String {
     let row = &trace.functions[function.index()];
     let name = match label::known_name(row) {
         Some(name) => sanitize::folded(&names.of(row, name)),
@@ -295,16 +295,16 @@ fn label_text(trace: &Trace, names: MethodNames, frame: FrameId, function: Funct
     name + suffix
 }
 
-fn shade_of(trace: &Trace, function: FunctionId) -> Shade {
+fn shade_of(trace: &Trace, function: FunctionId) -> FrameCategory {
     let row = &trace.functions[function.index()];
     match row.kind {
-        FunctionKind::Marker => Shade::Truncated,
-        _ if label::known_name(row).is_none() => Shade::Unnamed,
-        _ if row.inlined => Shade::Inlined,
-        FunctionKind::Kernel => Shade::Kernel,
-        FunctionKind::Native => Shade::Native,
-        FunctionKind::Jit => Shade::Jit,
-        FunctionKind::ReadyToRun => Shade::ReadyToRun,
-        FunctionKind::Unmapped => Shade::Unnamed,
+        FunctionKind::Marker => FrameCategory::Truncated,
+        _ if label::known_name(row).is_none() => FrameCategory::Unnamed,
+        _ if row.inlined => FrameCategory::Inlined,
+        FunctionKind::Kernel => FrameCategory::Kernel,
+        FunctionKind::Native => FrameCategory::Native,
+        FunctionKind::Jit => FrameCategory::Jit,
+        FunctionKind::ReadyToRun => FrameCategory::ReadyToRun,
+        FunctionKind::Unmapped => FrameCategory::Unnamed,
     }
 }

@@ -13,10 +13,10 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::event_threads::{self, EventThreads};
-use super::file::{self, OutputError, Owner, Place};
+use super::file::{self, FileOwner, OutputError, PathAt};
 use super::folder;
 use super::spool_file;
-use crate::dotnet::KeepStreams;
+use crate::dotnet::StreamSink;
 use crate::machine;
 use crate::trace::{Pid, Tid};
 
@@ -46,9 +46,9 @@ pub struct StreamFile {
 /// The folder, once there is something to keep. Dropping it leaves the files alone.
 #[derive(Debug)]
 pub struct EventFolder {
-    place: Place,
+    place: PathAt,
     dir: Mutex<Option<OwnedFd>>,
-    owner: Option<Owner>,
+    owner: Option<FileOwner>,
     /// Of processes with a pid namespace of their own.
     threads: Mutex<FxHashMap<Pid, EventThreads>>,
 }
@@ -76,9 +76,9 @@ impl EventFolder {
                 .map_err(|error| file::write_error(&path, error))?;
         }
         Ok(Self {
-            place: Place::of(&path)?,
+            place: PathAt::of(&path)?,
             dir: Mutex::default(),
-            owner: Owner::behind_sudo(),
+            owner: FileOwner::invoking_user(),
             threads: Mutex::default(),
         })
     }
@@ -89,8 +89,8 @@ impl EventFolder {
     /// It is somebody else's, or cannot be opened.
     pub fn open(name: &Path) -> Result<Option<Self>, OutputError> {
         let path = folder_path(name);
-        let place = Place::of(&path)?;
-        let owner = Owner::behind_sudo();
+        let place = PathAt::of(&path)?;
+        let owner = FileOwner::invoking_user();
         let failed = |errno: Errno| file::write_error(&path, errno.into());
         match rustix::fs::statat(&place.dir, &place.name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => return Ok(None),
@@ -223,14 +223,14 @@ impl EventFolder {
     }
 }
 
-impl KeepStreams for EventFolder {
+impl StreamSink for EventFolder {
     fn create(&self, process: Pid) -> io::Result<File> {
         let stream = self.create_stream(process)?;
         self.create_threads(process);
         Ok(stream)
     }
 
-    fn goes_on(&self, process: Pid) {
+    fn on_data(&self, process: Pid) {
         if let Some(threads) = self.threads().get_mut(&process) {
             threads.look(process);
         }

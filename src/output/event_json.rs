@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Number, Value as Json};
 
-use crate::nettrace::{EventKind, Value};
+use crate::nettrace::{EventMetadata, Value};
 
 /// The fields of an event, as its kind states them; `null` where that is not told or not true.
-pub(crate) fn payload(kind: &EventKind, payload: &[u8]) -> Json {
+pub(crate) fn payload(kind: &EventMetadata, payload: &[u8]) -> Json {
     let fields = kind.fields.as_deref();
     let value = fields.and_then(|fields| Value::parse(fields, payload));
     value.map_or(Json::Null, json)

@@ -85,14 +85,14 @@ pub fn capture_name(path: &Path) -> String {
 
 /// Who gets the file.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Owner {
+pub(crate) struct FileOwner {
     pub(crate) uid: Uid,
     pub(crate) gid: Gid,
 }
 
-impl Owner {
+impl FileOwner {
     /// The user who called `sudo`, if root runs on behalf of one.
-    pub(crate) fn behind_sudo() -> Option<Self> {
+    pub(crate) fn invoking_user() -> Option<Self> {
         // -1 stands for "leave it" and is no id.
         let id = |name| {
             let id = std::env::var(name).ok()?.parse().ok();
@@ -113,12 +113,12 @@ impl Owner {
 
 /// A name in a directory. The directory is held: renaming it while we write must not make us remove a file elsewhere.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct PathAt {
     pub(super) dir: OwnedFd,
     pub(super) name: OsString,
 }
 
-impl Place {
+impl PathAt {
     pub(super) fn of(path: &Path) -> Result<Self, OutputError> {
         let is_dir = path.as_os_str().as_encoded_bytes().ends_with(b"/");
         let Some(name) = path.file_name().filter(|_| !is_dir) else {
@@ -184,7 +184,7 @@ pub(super) fn create_error(path: &Path, errno: Errno) -> OutputError {
 /// A new file, removed when dropped unless it was committed.
 pub struct OutputFile {
     path: PathBuf,
-    place: Place,
+    place: PathAt,
     /// The older file whose place it takes when it is committed, not before: a failed capture must not cost it.
     replaces: Option<OsString>,
     file: std::fs::File,
@@ -197,11 +197,11 @@ impl OutputFile {
     /// # Errors
     /// See [`OutputError`].
     pub fn create(path: &Path, force: bool) -> Result<Self, OutputError> {
-        Self::create_for(path, force, Owner::behind_sudo())
+        Self::create_for(path, force, FileOwner::invoking_user())
     }
 
-    fn create_for(path: &Path, force: bool, owner: Option<Owner>) -> Result<Self, OutputError> {
-        let mut place = Place::of(path)?;
+    fn create_for(path: &Path, force: bool, owner: Option<FileOwner>) -> Result<Self, OutputError> {
+        let mut place = PathAt::of(path)?;
         let mut replaces = None;
         let file = match place.create(OFlags::WRONLY) {
             Err(Errno::EXIST) if force => {
@@ -232,9 +232,9 @@ impl OutputFile {
     /// # Errors
     /// See [`OutputError`].
     pub fn check(path: &Path, force: bool) -> Result<(), OutputError> {
-        let place = Place::of(path)?;
+        let place = PathAt::of(path)?;
         match rustix::fs::statat(&place.dir, &place.name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(_) if force => check_own(&place, Owner::behind_sudo(), path),
+            Ok(_) if force => check_own(&place, FileOwner::invoking_user(), path),
             Ok(_) => Err(create_error(path, Errno::EXIST)),
             Err(Errno::NOENT) => Ok(()),
             Err(errno) => Err(write_error(path, errno.into())),
@@ -245,7 +245,7 @@ impl OutputFile {
     ///
     /// # Errors
     /// [`OutputError::Write`].
-    pub fn share(&self) -> Result<(), OutputError> {
+    pub fn make_world_readable(&self) -> Result<(), OutputError> {
         let mode = Mode::from_raw_mode(0o644);
         rustix::fs::fchmod(&self.file, mode).map_err(|errno| self.explain(errno.into()))
     }
@@ -269,7 +269,7 @@ impl OutputFile {
         synced
             .and_then(|()| match &self.replaces {
                 Some(older) => {
-                    let Place { dir, name } = &self.place;
+                    let PathAt { dir, name } = &self.place;
                     rustix::fs::renameat(dir, name, dir, older)
                 }
                 None => Ok(()),
@@ -316,8 +316,8 @@ pub(super) fn partial_name(name: &OsStr) -> OsString {
 
 /// Only a plain file of this user, or of the one behind sudo, is replaced. A link is not followed.
 pub(super) fn check_own(
-    place: &Place,
-    owner: Option<Owner>,
+    place: &PathAt,
+    owner: Option<FileOwner>,
     path: &Path,
 ) -> Result<(), OutputError> {
     let error = |errno: Errno| write_error(path, errno.into());
@@ -332,7 +332,7 @@ pub(super) fn check_own(
 }
 
 /// Whether something belongs to this user, or to the one behind sudo.
-pub(super) fn is_own(there: &Stat, owner: Option<Owner>) -> bool {
+pub(super) fn is_own(there: &Stat, owner: Option<FileOwner>) -> bool {
     let uids = [
         Some(rustix::process::geteuid()),
         owner.map(|owner| owner.uid),

@@ -105,7 +105,7 @@ fn file_goes_to_the_user_behind_sudo() {
     }
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x");
-    let owner = Owner {
+    let owner = FileOwner {
         uid: Uid::from_raw(1234),
         gid: Gid::from_raw(5678),
     };

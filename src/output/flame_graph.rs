@@ -7,9 +7,9 @@ use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
 use inferno::flamegraph::{self, Direction, Options, TextTruncateDirection};
 use rustc_hash::FxBuildHasher;
 
-use super::call_tree::{CallTree, Shade};
+use super::call_tree::{CallTree, FrameCategory};
 use super::sanitize;
-use super::short_name::MethodNames;
+use super::short_name::NameStyle;
 use crate::trace::Trace;
 
 /// Narrowest frame in percent of all samples: one pixel of a 2000 pixel wide window. Bounds the file, as browsers
@@ -17,15 +17,15 @@ use crate::trace::Trace;
 const MIN_WIDTH_PERCENT: f64 = 0.05;
 
 /// Colours of the legend, in its order. Told apart also without seeing red and green: they differ in lightness.
-const LEGEND: [(Shade, &str, [u8; 3]); 8] = [
-    (Shade::Process, "process", [188, 183, 208]),
-    (Shade::Kernel, "kernel", [226, 124, 62]),
-    (Shade::Native, "native", [238, 199, 88]),
-    (Shade::Jit, "JIT", [122, 190, 98]),
-    (Shade::ReadyToRun, "ReadyToRun", [98, 182, 172]),
-    (Shade::Inlined, "inlined", [132, 172, 228]),
-    (Shade::Unnamed, "unnamed", [178, 178, 178]),
-    (Shade::Truncated, "truncated", [206, 106, 122]),
+const LEGEND: [(FrameCategory, &str, [u8; 3]); 8] = [
+    (FrameCategory::Process, "process", [188, 183, 208]),
+    (FrameCategory::Kernel, "kernel", [226, 124, 62]),
+    (FrameCategory::Native, "native", [238, 199, 88]),
+    (FrameCategory::Jit, "JIT", [122, 190, 98]),
+    (FrameCategory::ReadyToRun, "ReadyToRun", [98, 182, 172]),
+    (FrameCategory::Inlined, "inlined", [132, 172, 228]),
+    (FrameCategory::Unnamed, "unnamed", [178, 178, 178]),
+    (FrameCategory::Truncated, "truncated", [206, 106, 122]),
 ];
 
 /// Largest change of a colour channel that tells neighbours apart.
@@ -43,12 +43,7 @@ const END: &[u8] = b"</svg>";
 ///
 /// # Errors
 /// What `out` returns.
-pub fn write(
-    trace: &Trace,
-    names: MethodNames,
-    name: &str,
-    out: &mut impl Write,
-) -> io::Result<()> {
+pub fn write(trace: &Trace, names: NameStyle, name: &str, out: &mut impl Write) -> io::Result<()> {
     write_tree(&CallTree::new(trace, names), trace, name, out)
 }
 
@@ -74,7 +69,7 @@ pub(super) fn write_tree(
         palette.insert(label, color(label, shade));
     }
     for label in ["", "no samples"] {
-        palette.insert(label, color(label, Shade::Process));
+        palette.insert(label, color(label, FrameCategory::Process));
     }
 
     let mut options = Options::default();
@@ -136,7 +131,7 @@ fn write_legend(out: &mut impl Write) -> io::Result<()> {
 }
 
 /// The shade's colour, a little lighter or darker by name.
-fn color(label: &str, shade: Shade) -> Color {
+fn color(label: &str, shade: FrameCategory) -> Color {
     let base = LEGEND.iter().find(|(other, ..)| *other == shade);
     let [r, g, b] = base.map_or([0; 3], |(.., rgb)| *rgb);
     let hash = FxBuildHasher.hash_one(label) % (2 * VARIATION as u64 + 1);

@@ -9,7 +9,7 @@
 use std::io::{self, Write};
 
 use super::call_tree::CallTree;
-use super::short_name::MethodNames;
+use super::short_name::NameStyle;
 use crate::trace::Trace;
 
 /// Writes the stacks of `trace`, with full names.
@@ -17,7 +17,7 @@ use crate::trace::Trace;
 /// # Errors
 /// What `out` returns.
 pub fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
-    write_tree(&CallTree::new(trace, MethodNames::Full), out)
+    write_tree(&CallTree::new(trace, NameStyle::Full), out)
 }
 
 pub(super) fn write_tree(tree: &CallTree, out: &mut impl Write) -> io::Result<()> {

@@ -7,16 +7,16 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::file::{Owner, Place};
+use super::file::{FileOwner, PathAt};
 
 /// Opens the folder that stands there; a link is not followed.
-pub(super) fn open(place: &Place) -> Result<OwnedFd, Errno> {
+pub(super) fn open(place: &PathAt) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(&place.dir, &place.name, flags, Mode::empty())
 }
 
 /// Makes it.
-pub(super) fn make(place: &Place, owner: Option<Owner>) -> Result<OwnedFd, Errno> {
+pub(super) fn make(place: &PathAt, owner: Option<FileOwner>) -> Result<OwnedFd, Errno> {
     rustix::fs::mkdirat(&place.dir, &place.name, Mode::RWXU)?;
     let dir = open(place)?;
     if let Some(owner) = owner {
@@ -26,7 +26,11 @@ pub(super) fn make(place: &Place, owner: Option<Owner>) -> Result<OwnedFd, Errno
 }
 
 /// Makes a new file in it.
-pub(super) fn create_file(dir: &OwnedFd, name: &str, owner: Option<Owner>) -> Result<File, Errno> {
+pub(super) fn create_file(
+    dir: &OwnedFd,
+    name: &str,
+    owner: Option<FileOwner>,
+) -> Result<File, Errno> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?;
     if let Some(owner) = owner {
@@ -49,7 +53,7 @@ pub(super) fn is_flat(dir: &OwnedFd) -> bool {
 
 /// Removes the files in it that are ours, and it, unless something else is in it.
 pub(super) fn remove(
-    place: &Place,
+    place: &PathAt,
     dir: &OwnedFd,
     is_ours: impl Fn(&str) -> bool,
 ) -> io::Result<()> {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use super::file::{self, OutputError, Owner, Place};
+use super::file::{self, FileOwner, OutputError, PathAt};
 
 const SUFFIX: &str = ".trace.messages";
 /// More is not read: a capture says some hundred lines.
@@ -18,7 +18,7 @@ const MAX_BYTES: u64 = 16 << 20;
 /// The open file. Dropping it leaves it alone.
 #[derive(Debug)]
 pub struct MessageFile {
-    place: Place,
+    place: PathAt,
     file: File,
 }
 
@@ -41,11 +41,11 @@ impl MessageFile {
         if let Some(left) = Self::open(name)? {
             left.remove().map_err(failed)?;
         }
-        let place = Place::of(&path)?;
+        let place = PathAt::of(&path)?;
         let file = place
             .create(OFlags::RDWR | OFlags::APPEND)
             .map_err(|errno| file::create_error(&path, errno))?;
-        if let Some(owner) = Owner::behind_sudo() {
+        if let Some(owner) = FileOwner::invoking_user() {
             owner.take(&file).map_err(|errno| failed(errno.into()))?;
         }
         Ok(Self {
@@ -60,13 +60,13 @@ impl MessageFile {
     /// It is somebody else's, or cannot be opened.
     pub fn open(name: &Path) -> Result<Option<Self>, OutputError> {
         let path = path_of(name);
-        let place = Place::of(&path)?;
+        let place = PathAt::of(&path)?;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         match rustix::fs::openat(&place.dir, &place.name, flags, Mode::empty()) {
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(file::write_error(&path, errno.into())),
             Ok(file) => {
-                file::check_own(&place, Owner::behind_sudo(), &path)?;
+                file::check_own(&place, FileOwner::invoking_user(), &path)?;
                 let file = file.into();
                 Ok(Some(Self { place, file }))
             }

@@ -12,7 +12,6 @@
 
 pub mod archive;
 mod call_tree;
-mod code_map;
 pub mod ctf;
 mod deflate;
 pub mod event_folder;
@@ -27,12 +26,13 @@ pub mod message_file;
 pub mod nettrace;
 pub mod perf_data;
 pub mod perf_text;
-mod pictures;
 pub(crate) mod sanitize;
 mod short_name;
 pub mod spool_file;
+mod stack_views;
 pub mod summary;
+mod synthetic_layout;
 mod time_zero;
 
-pub use pictures::Pictures;
-pub use short_name::MethodNames;
+pub use short_name::NameStyle;
+pub use stack_views::StackViews;

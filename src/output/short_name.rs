@@ -7,7 +7,7 @@ use crate::trace::{Function, FunctionKind};
 
 /// How methods of .NET are called in pictures of stacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MethodNames {
+pub enum NameStyle {
     /// With namespaces and parameters.
     #[default]
     Full,
@@ -15,7 +15,7 @@ pub enum MethodNames {
     Short,
 }
 
-impl MethodNames {
+impl NameStyle {
     /// The name of a function in this way.
     pub(super) fn of<'a>(self, function: &Function, name: &'a str) -> Cow<'a, str> {
         // Other runtimes have names of other kinds, and no tiers.
@@ -134,8 +134,8 @@ mod tests {
             (FunctionKind::Native, None, name),
         ] {
             let function = function(kind, tier);
-            assert_eq!(MethodNames::Short.of(&function, name), expected);
-            assert_eq!(MethodNames::Full.of(&function, name), name);
+            assert_eq!(NameStyle::Short.of(&function, name), expected);
+            assert_eq!(NameStyle::Full.of(&function, name), name);
         }
     }
 

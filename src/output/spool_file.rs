@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::file::{self, OutputError, Owner, Place};
+use super::file::{self, FileOwner, OutputError, PathAt};
 use super::sanitize::shell_word;
 use crate::trace::Header;
 
@@ -99,7 +99,7 @@ fn command(action: &str, name: &Path) -> String {
 /// An open spool. Dropping it leaves the file alone.
 pub struct SpoolFile {
     path: PathBuf,
-    place: Place,
+    place: PathAt,
     file: File,
 }
 
@@ -110,7 +110,7 @@ impl SpoolFile {
     /// See [`SpoolFileError`].
     pub fn create(name: &Path, force: bool) -> Result<Self, SpoolFileError> {
         let path = spool_path(name);
-        let place = Place::of(&path)?;
+        let place = PathAt::of(&path)?;
         let file = match place.create(OFlags::RDWR) {
             Err(Errno::EXIST) => {
                 let left = Self::open(name)?;
@@ -133,7 +133,7 @@ impl SpoolFile {
             file: file.into(),
         };
         spool.lock()?;
-        if let Some(owner) = Owner::behind_sudo()
+        if let Some(owner) = FileOwner::invoking_user()
             && let Err(errno) = owner.take(&spool.file)
         {
             // It is empty; nobody misses it.
@@ -149,7 +149,7 @@ impl SpoolFile {
     /// See [`SpoolFileError`].
     pub fn open(name: &Path) -> Result<Self, SpoolFileError> {
         let path = spool_path(name);
-        let place = Place::of(&path)?;
+        let place = PathAt::of(&path)?;
         let missing = || SpoolFileError::Missing { path: path.clone() };
         match rustix::fs::statat(&place.dir, &place.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(_) => {}
@@ -157,7 +157,7 @@ impl SpoolFile {
             Err(errno) => return Err(SpoolFileError::Open { path, errno }),
         }
         // What somebody else put there would make us, often root, read files of his choice.
-        if let Err(error) = file::check_own(&place, Owner::behind_sudo(), &path) {
+        if let Err(error) = file::check_own(&place, FileOwner::invoking_user(), &path) {
             return Err(match error {
                 OutputError::NotReplaceable { path } => SpoolFileError::NotOwn { path },
                 other => other.into(),
@@ -169,7 +169,7 @@ impl SpoolFile {
             Ok(file) => file.into(),
             Err(errno) => return Err(SpoolFileError::Open { path, errno }),
         };
-        file::check_own(&place, Owner::behind_sudo(), &path)?;
+        file::check_own(&place, FileOwner::invoking_user(), &path)?;
         let spool = Self { path, place, file };
         spool.lock()?;
         // Somebody who recovered it may have removed it just now.

@@ -8,7 +8,7 @@ use perf_event_open_sys as perf;
 use perf_event_open_sys::bindings as sys;
 use rustix::io::Errno;
 
-use super::grant::Grant;
+use super::effective_request::EffectiveRequest;
 use super::layout::{Layout, ParseError};
 use crate::ids::Tid;
 
@@ -28,7 +28,7 @@ pub(super) enum Role {
 
 impl Role {
     /// The attributes, and the thread as the system call takes it.
-    fn attributes(self, grant: &Grant) -> (sys::perf_event_attr, i32) {
+    fn attributes(self, grant: &EffectiveRequest) -> (sys::perf_event_attr, i32) {
         const EVERYBODY: i32 = -1;
         const MYSELF: i32 = 0;
         let request = &grant.request;
@@ -45,7 +45,7 @@ impl Role {
     }
 
     /// How to read the records of all events of a session.
-    pub(super) fn layout(self, grant: &Grant) -> Result<Layout, ParseError> {
+    pub(super) fn layout(self, grant: &EffectiveRequest) -> Result<Layout, ParseError> {
         let (attr, _) = self.attributes(grant);
         Layout::new(attr.sample_type, attr.sample_regs_user)
     }
@@ -60,7 +60,7 @@ pub(super) struct Event {
 
 impl Event {
     /// Opens an event, not yet counting.
-    pub(super) fn open(grant: &Grant, role: Role, cpu: u32) -> Result<Self, Errno> {
+    pub(super) fn open(grant: &EffectiveRequest, role: Role, cpu: u32) -> Result<Self, Errno> {
         let (wanted, thread) = role.attributes(grant);
         // Linux before 6.0 knows no count of what was lost, before 5.1 no records of the kernel's own code.
         for (counts_lost, tells_code) in [(true, true), (false, true), (false, false)] {

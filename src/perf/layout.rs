@@ -3,7 +3,7 @@
 use perf_event_open_sys::bindings as sys;
 use thiserror::Error;
 
-use super::record::{CodeMapping, KernelCode, Record};
+use super::record::{Ksymbol, MmapRecord, Record};
 use crate::bytes::Bytes;
 use crate::ids::{Cpu, Nanos, Pid, Tid};
 
@@ -73,7 +73,7 @@ pub enum ParseError {
 
 /// What decides where the fields are, as `perf_event_attr` has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Format {
+pub struct RecordFormat {
     /// `sample_type`.
     pub sample_type: u64,
     /// `read_format`.
@@ -88,7 +88,7 @@ pub struct Format {
     pub foreign_registers: bool,
 }
 
-impl Format {
+impl RecordFormat {
     /// Whether samples have this field.
     #[must_use]
     pub fn has(&self, field: u32) -> bool {
@@ -109,7 +109,7 @@ impl Format {
 /// Places the fields of records of one event.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
-    pub(super) format: Format,
+    pub(super) format: RecordFormat,
 }
 
 /// The trailer of all records but samples.
@@ -121,13 +121,13 @@ struct SampleId {
 }
 
 /// A record under the knife: what is left of it, and what to say when a field is missing.
-pub(super) struct Fields<'a> {
+pub(super) struct FieldCursor<'a> {
     pub(super) bytes: Bytes<'a>,
     kind: u32,
     size: usize,
 }
 
-impl<'a> Fields<'a> {
+impl<'a> FieldCursor<'a> {
     pub(super) fn get<T>(
         &mut self,
         field: &'static str,
@@ -160,16 +160,16 @@ impl<'a> Fields<'a> {
 impl Layout {
     /// Records of an event with this `perf_event_attr.sample_type` and `sample_regs_user`, and `sample_id_all` set.
     pub fn new(sample_type: u64, user_regs: u64) -> Result<Self, ParseError> {
-        Self::of(Format {
+        Self::of(RecordFormat {
             sample_type,
             user_regs,
             sample_id_all: true,
-            ..Format::default()
+            ..RecordFormat::default()
         })
     }
 
     /// Records of an event of any format.
-    pub fn of(format: Format) -> Result<Self, ParseError> {
+    pub fn of(format: RecordFormat) -> Result<Self, ParseError> {
         let sample_type = format.sample_type;
         match sample_type & !u64::from(KNOWN_FIELDS) {
             0 => Ok(Self { format }),
@@ -182,9 +182,9 @@ impl Layout {
 
     /// The same where a later kernel has recorded more: what is not known follows what is.
     #[must_use]
-    pub fn of_known(format: Format) -> Self {
+    pub fn of_known(format: RecordFormat) -> Self {
         let sample_type = format.sample_type & u64::from(KNOWN_FIELDS);
-        let format = Format {
+        let format = RecordFormat {
             sample_type,
             ..format
         };
@@ -222,8 +222,8 @@ impl Layout {
         Self::fields(record).is_ok_and(|(fields, _)| fields.kind == sys::PERF_RECORD_SAMPLE)
     }
 
-    fn fields<'a>(record: &'a [u8]) -> Result<(Fields<'a>, u16), ParseError> {
-        let mut fields = Fields {
+    fn fields<'a>(record: &'a [u8]) -> Result<(FieldCursor<'a>, u16), ParseError> {
+        let mut fields = FieldCursor {
             bytes: Bytes(record),
             kind: 0,
             size: record.len(),
@@ -358,11 +358,11 @@ impl Layout {
     }
 }
 
-fn kernel_code(mut fields: Fields<'_>) -> Result<KernelCode<'_>, ParseError> {
+fn kernel_code(mut fields: FieldCursor<'_>) -> Result<Ksymbol<'_>, ParseError> {
     let (start, len) = (fields.u64("addr")?, fields.u32("len")?);
     let kind = fields.get("type", Bytes::u16)?;
     let flags = fields.get("flags", Bytes::u16)?;
-    Ok(KernelCode {
+    Ok(Ksymbol {
         start,
         len,
         bpf: u32::from(kind) == sys::PERF_RECORD_KSYMBOL_TYPE_BPF,
@@ -371,10 +371,10 @@ fn kernel_code(mut fields: Fields<'_>) -> Result<KernelCode<'_>, ParseError> {
     })
 }
 
-fn mapping<'a>(mut fields: Fields<'a>, misc: u32) -> Result<CodeMapping<'a>, ParseError> {
+fn mapping<'a>(mut fields: FieldCursor<'a>, misc: u32) -> Result<MmapRecord<'a>, ParseError> {
     let pid = fields.pid()?;
     fields.tid()?;
-    let mut mapping = CodeMapping {
+    let mut mapping = MmapRecord {
         pid,
         start: fields.u64("addr")?,
         len: fields.u64("len")?,

@@ -37,7 +37,7 @@ impl Merge {
         &mut self,
         sources: &mut [S],
         layout: &Layout,
-        horizon: Nanos,
+        flush_limit: Nanos,
         mut each: impl FnMut(Nanos, &[u8]),
     ) {
         self.heads.clear();
@@ -48,7 +48,7 @@ impl Merge {
         }
         while let Some(mut head) = self.heads.peek_mut() {
             let Reverse((time, index)) = *head;
-            if time >= horizon {
+            if time >= flush_limit {
                 break;
             }
             self.late += u64::from(time < self.newest);

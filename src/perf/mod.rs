@@ -5,15 +5,15 @@
 #![allow(unsafe_code)]
 
 mod call_graph;
+mod cpu_events;
+mod cpu_hotplug;
 mod deferred;
+mod effective_request;
 mod event;
 #[cfg(test)]
 mod fake_event;
-mod grant;
 mod layout;
 mod merge;
-mod on_cpu;
-mod online;
 mod open_error;
 mod record;
 #[cfg(test)]
@@ -23,18 +23,18 @@ mod ring;
 mod rings;
 mod sample_layout;
 mod session;
-mod threads;
+mod thread_events;
 
 pub use call_graph::CallGraph;
 pub use deferred::{CALLCHAIN_DEFERRED, DeferredChain, DeferredKey};
-pub use grant::Scope;
+pub use effective_request::Scope;
 pub(crate) use layout::TRAILER;
-pub use layout::{Format, Layout, ParseError};
+pub use layout::{Layout, ParseError, RecordFormat};
 pub use merge::{Merge, RecordSource};
-pub use open_error::{OpenError, max_sample_rate};
+pub use open_error::{OpenEventError, max_sample_rate};
 pub use record::{
-    Abi, CONTEXT_MAX, Calls, CodeMapping, Counts, CpuMode, KernelCode, Record, Registers,
+    Abi, BranchStack, CONTEXT_MAX, CpuMode, Ksymbol, MmapRecord, ReadValues, Record, Registers,
     SampleRecord, U64s,
 };
 pub use request::{Clock, SamplingRequest};
-pub use session::{Session, SessionError, now};
+pub use session::{PerfSession, SessionError, now};

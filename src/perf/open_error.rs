@@ -8,7 +8,7 @@ use super::request::SamplingRequest;
 
 /// Why sampling could not begin.
 #[derive(Debug, Error)]
-pub enum OpenError {
+pub enum OpenEventError {
     /// The kernel refuses for want of privilege.
     #[error(
         "not permitted to sample {what} (perf_event_open: {errno}; kernel.perf_event_paranoid is {paranoid}): \
@@ -53,7 +53,7 @@ pub enum OpenError {
     Layout(#[from] ParseError),
 }
 
-impl OpenError {
+impl OpenEventError {
     /// What it means that the kernel refuses to sample `what` on a CPU.
     pub(super) fn of(request: &SamplingRequest, errno: Errno, what: &str, cpu: u32) -> Self {
         match errno {

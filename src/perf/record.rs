@@ -81,9 +81,9 @@ impl<'a> U64s<'a> {
 
 /// The calls that have not returned yet as the processor has kept them (`--call-graph lbr`), the innermost first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Calls<'a>(pub(super) &'a [u8]);
+pub struct BranchStack<'a>(pub(super) &'a [u8]);
 
-impl<'a> Calls<'a> {
+impl<'a> BranchStack<'a> {
     /// From, to, flags.
     pub(super) const ENTRY_BYTES: usize = 24;
 
@@ -104,14 +104,14 @@ impl<'a> Calls<'a> {
 
 /// What a sample tells of counters (`PERF_SAMPLE_READ`): of its own, or of all of its group.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Counts<'a> {
+pub struct ReadValues<'a> {
     pub(super) numbers: U64s<'a>,
     /// So many numbers of each counter: what it counts, and at this position its id.
     pub(super) of_each: usize,
     pub(super) id_at: usize,
 }
 
-impl<'a> Counts<'a> {
+impl<'a> ReadValues<'a> {
     /// Whether it tells of none.
     #[must_use]
     pub fn is_empty(self) -> bool {
@@ -148,11 +148,11 @@ pub struct SampleRecord<'a> {
     /// The id of the event that took it; 0 where nobody asked.
     pub event: u64,
     /// What counters have counted, if it tells whose.
-    pub counts: Counts<'a>,
+    pub counts: ReadValues<'a>,
     /// Callchain of the kernel and, where asked for, of the user side, with context markers, leaf first.
     pub callchain: U64s<'a>,
     /// What stands in place of the user side of the callchain, if anything does.
-    pub calls: Calls<'a>,
+    pub calls: BranchStack<'a>,
     /// What the event says besides, in a format of its own: the fields of a tracepoint.
     pub raw: &'a [u8],
     /// Kind of `registers`.
@@ -217,7 +217,7 @@ impl<'a> SampleRecord<'a> {
 
 /// PERF_RECORD_MMAP2 (or MMAP): a range of executable memory appeared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CodeMapping<'a> {
+pub struct MmapRecord<'a> {
     /// Process it appeared in.
     pub pid: Pid,
     /// First address.
@@ -238,7 +238,7 @@ pub struct CodeMapping<'a> {
 
 /// PERF_RECORD_KSYMBOL: code that the kernel made at run time came or went (a BPF program, a trampoline).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KernelCode<'a> {
+pub struct Ksymbol<'a> {
     /// First address.
     pub start: u64,
     /// Length in bytes.
@@ -251,7 +251,7 @@ pub struct KernelCode<'a> {
     pub name: &'a [u8],
 }
 
-impl KernelCode<'_> {
+impl Ksymbol<'_> {
     /// The module that /proc/kallsyms tells of such code (kernel/kallsyms.c, get_ksymbol_bpf and others).
     #[must_use]
     pub fn module(&self) -> &'static str {
@@ -269,7 +269,7 @@ pub enum Record<'a> {
     /// A sample.
     Sample(SampleRecord<'a>),
     /// Executable memory appeared.
-    Mapping(CodeMapping<'a>),
+    Mapping(MmapRecord<'a>),
     /// A thread got a name; `exec`: because its process runs a new program.
     Comm {
         /// Process.
@@ -318,7 +318,7 @@ pub enum Record<'a> {
     /// It samples there again.
     Unthrottle(Cpu),
     /// Code of the kernel came or went.
-    KernelCode(KernelCode<'a>),
+    KernelCode(Ksymbol<'a>),
     /// Another record type.
     Other,
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::{SamplingRequest, Session};
+use super::{PerfSession, SamplingRequest};
 use crate::perf::merge::RecordSource;
 use crate::perf::record::Record;
 use crate::perf::recorded::corpus;
@@ -31,7 +31,7 @@ pub(crate) fn record(program: &Path) -> Vec<Vec<u8>> {
         ring_bytes: RING_BYTES,
         clock: Clock::CpuClock,
     };
-    let mut session = Session::open(&request, Scope::Machine).unwrap();
+    let mut session = PerfSession::open(&request, Scope::SystemWide).unwrap();
     session.start_tracking().unwrap();
     session.start_sampling().unwrap();
     let mut rings = vec![Vec::new(); session.cpus()];
@@ -68,7 +68,7 @@ pub(crate) fn record(program: &Path) -> Vec<Vec<u8>> {
     rings.iter().map(keep).collect()
 }
 
-fn take(session: &mut Session, rings: &mut [Vec<u8>]) {
+fn take(session: &mut PerfSession, rings: &mut [Vec<u8>]) {
     for (ring, bytes) in session.rings.each_mut().zip(rings) {
         ring.refresh();
         while let Some(record) = ring.peek() {

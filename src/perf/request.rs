@@ -23,9 +23,9 @@ const RING_MS: u64 = 200;
 const SAMPLE_BYTES: u64 = 1024;
 /// Time a ring must hold the samples of a busy CPU, in milliseconds: the merge leaves 20 of them there, and the collector
 /// may come late by as much again.
-const LEAST_RING_MS: u64 = 60;
+const MIN_RING_MS: u64 = 60;
 /// Copies of the stack are not made shorter than this.
-const LEAST_STACK_BYTES: u64 = 1024;
+const MIN_STACK_BYTES: u64 = 1024;
 /// Rings of all CPUs together take no more.
 const ALL_RINGS_BYTES: u64 = 512 << 20;
 /// Smallest and largest ring.
@@ -104,12 +104,12 @@ impl SamplingRequest {
         self
     }
 
-    /// The same with copies of the stack so short that the rings hold [`LEAST_RING_MS`] of samples: a shorter copy cuts
+    /// The same with copies of the stack so short that the rings hold [`MIN_RING_MS`] of samples: a shorter copy cuts
     /// some stacks, and a full ring loses whole samples.
     pub(super) fn with_stacks_that_fit(mut self) -> Self {
-        let samples = u64::from(self.frequency_hz) * LEAST_RING_MS / 1000;
+        let samples = u64::from(self.frequency_hz) * MIN_RING_MS / 1000;
         let share = self.ring_bytes as u64 / samples.max(1);
-        let room = share.saturating_sub(SAMPLE_BYTES).max(LEAST_STACK_BYTES);
+        let room = share.saturating_sub(SAMPLE_BYTES).max(MIN_STACK_BYTES);
         self.stack_limit = room.min(u64::from(CallGraph::MAX_STACK_BYTES)) as u32 & !7;
         self
     }

@@ -22,7 +22,7 @@ pub(super) struct Ring {
     data_bytes: usize,
     head: u64,
     tail: u64,
-    /// How far `look_ahead` has come.
+    /// How far `preview` has come.
     ahead: u64,
     /// A record that wraps around the end, put together.
     wrapped: Vec<u8>,
@@ -54,7 +54,7 @@ impl Ring {
     }
 
     /// Shows the records that have come since the last look and stay in the ring.
-    pub(super) fn look_ahead(&mut self, mut each: impl FnMut(&[u8])) {
+    pub(super) fn preview(&mut self, mut each: impl FnMut(&[u8])) {
         self.refresh();
         self.ahead = self.ahead.max(self.tail);
         while let Some(record) = self.record(self.ahead) {
@@ -178,7 +178,7 @@ mod tests {
         let written = [record(1, 2048), record(2, 1024), record(3, 2000)];
         let seen = |ring: &mut Ring| {
             let mut seen = Vec::new();
-            ring.look_ahead(|record| seen.push(record.to_vec()));
+            ring.preview(|record| seen.push(record.to_vec()));
             seen
         };
         event.write(0, &written[0]);

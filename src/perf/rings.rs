@@ -52,10 +52,10 @@ impl Rings {
     }
 
     /// Shows what has come since the last look and is not drained yet, ring by ring.
-    pub(super) fn look_ahead(&mut self, mut each: impl FnMut(&Record<'_>)) {
+    pub(super) fn preview(&mut self, mut each: impl FnMut(&Record<'_>)) {
         for ring in &mut self.rings {
             // What cannot be parsed is counted when it is drained.
-            ring.look_ahead(|bytes| {
+            ring.preview(|bytes| {
                 if let Ok(record) = self.layout.parse(bytes) {
                     each(&record);
                 }

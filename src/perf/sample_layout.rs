@@ -2,8 +2,8 @@
 
 use perf_event_open_sys::bindings as sys;
 
-use super::layout::{Fields, Layout, ParseError};
-use super::record::{Abi, Calls, Counts, CpuMode, Registers, SampleRecord, U64s};
+use super::layout::{FieldCursor, Layout, ParseError};
+use super::record::{Abi, BranchStack, CpuMode, ReadValues, Registers, SampleRecord, U64s};
 use crate::ids::{Cpu, Nanos, Pid, Tid};
 
 /// User registers in the order of their bits (`asm/perf_regs.h`, x86).
@@ -16,7 +16,7 @@ pub(super) const USER_REGS: u64 = 1 << REG_BP | 1 << REG_SP | 1 << REG_IP;
 impl Layout {
     pub(super) fn sample<'a>(
         &self,
-        mut fields: Fields<'a>,
+        mut fields: FieldCursor<'a>,
         misc: u32,
     ) -> Result<SampleRecord<'a>, ParseError> {
         let mut sample = SampleRecord {
@@ -32,9 +32,9 @@ impl Layout {
             cpu: Cpu(0),
             period: 0,
             event: 0,
-            counts: Counts::default(),
+            counts: ReadValues::default(),
             callchain: U64s(&[]),
-            calls: Calls::default(),
+            calls: BranchStack::default(),
             raw: &[],
             abi: Abi::None,
             registers: None,
@@ -95,7 +95,7 @@ impl Layout {
     }
 
     /// `read_format`'s struct: one count, or all of a group.
-    fn counts<'a>(&self, fields: &mut Fields<'a>) -> Result<Counts<'a>, ParseError> {
+    fn counts<'a>(&self, fields: &mut FieldCursor<'a>) -> Result<ReadValues<'a>, ParseError> {
         let has = |bit: u32| usize::from(self.format.read_format & u64::from(bit) != 0);
         let times =
             has(sys::PERF_FORMAT_TOTAL_TIME_ENABLED) + has(sys::PERF_FORMAT_TOTAL_TIME_RUNNING);
@@ -115,8 +115,8 @@ impl Layout {
             .and_then(|counters| counters.checked_mul(8 * of_each));
         let numbers = fields.get("counts", |b| b.take(bytes?))?;
         Ok(match id {
-            0 => Counts::default(),
-            _ => Counts {
+            0 => ReadValues::default(),
+            _ => ReadValues {
                 numbers: U64s(numbers),
                 of_each,
                 id_at,
@@ -125,26 +125,28 @@ impl Layout {
     }
 
     /// A branch stack, if it is one of calls.
-    fn branches<'a>(&self, fields: &mut Fields<'a>) -> Result<Calls<'a>, ParseError> {
+    fn branches<'a>(&self, fields: &mut FieldCursor<'a>) -> Result<BranchStack<'a>, ParseError> {
         let has = |bit: u32| self.format.branch_type & u64::from(bit) != 0;
         let count = fields.u64("branches")?;
         if has(sys::PERF_SAMPLE_BRANCH_HW_INDEX) {
             fields.u64("index of the branches")?;
         }
         let bytes_of = |each: usize| usize::try_from(count).ok()?.checked_mul(each);
-        let branches = fields.get("branch stack", |b| b.take(bytes_of(Calls::ENTRY_BYTES)?))?;
+        let branches = fields.get("branch stack", |b| {
+            b.take(bytes_of(BranchStack::ENTRY_BYTES)?)
+        })?;
         if has(sys::PERF_SAMPLE_BRANCH_COUNTERS) {
             fields.get("branch counters", |b| b.take(bytes_of(8)?))?;
         }
         Ok(match has(sys::PERF_SAMPLE_BRANCH_CALL_STACK) {
-            true => Calls(branches),
-            false => Calls::default(),
+            true => BranchStack(branches),
+            false => BranchStack::default(),
         })
     }
 
     fn registers(
         &self,
-        fields: &mut Fields<'_>,
+        fields: &mut FieldCursor<'_>,
         sample: &mut SampleRecord<'_>,
     ) -> Result<(), ParseError> {
         sample.abi = match u32::try_from(fields.u64("registers' abi")?) {
@@ -173,7 +175,7 @@ impl Layout {
 }
 
 /// `u64 size; char data[size]; u64 dyn_size`, of which only `dyn_size` bytes hold anything; all absent if size is 0.
-fn stack<'a>(fields: &mut Fields<'a>) -> Result<&'a [u8], ParseError> {
+fn stack<'a>(fields: &mut FieldCursor<'a>) -> Result<&'a [u8], ParseError> {
     let size = fields.u64("stack size")?;
     if size == 0 {
         return Ok(&[]);

@@ -7,22 +7,22 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 use thiserror::Error;
 
+use super::cpu_events::{CpuEvents, first_role, open_cpu};
+use super::cpu_hotplug::{CpuHotplug, HotplugEvent};
+use super::effective_request::{EffectiveRequest, Scope};
 use super::event::Event;
-use super::grant::{Grant, Scope};
-use super::on_cpu::{OnCpu, first_role, open_cpu};
-use super::online::{Change, Online};
-use super::open_error::OpenError;
+use super::open_error::OpenEventError;
 use super::record::Record;
 use super::request::{Clock, SamplingRequest};
 use super::ring::Ring;
 use super::rings::Rings;
-use super::threads::{RingOf, Threads};
+use super::thread_events::{RingOf, ThreadEvents};
 use crate::ids::{Cpu, Nanos, Tid};
 use crate::trace::Notice;
 
 /// How far the merge stays behind the clock. A CPU takes a record's time first and publishes it up to this much
 /// later: it copies the stack between, and the hypervisor may take the CPU away.
-const MERGE_LAG_NS: u64 = 20_000_000;
+const REORDER_WINDOW_NS: u64 = 20_000_000;
 
 /// Holds a few samples with their stack copies.
 const SMALLEST_RING_BYTES: usize = 128 << 10;
@@ -32,7 +32,7 @@ const SMALLEST_RING_BYTES: usize = 128 << 10;
 pub enum SessionError {
     /// The kernel refused an event.
     #[error(transparent)]
-    Open(#[from] OpenError),
+    Open(#[from] OpenEventError),
     /// The ring could not be made.
     #[error(
         "cannot map a ring of {bytes} bytes for CPU {cpu}: {source}; raise kernel.perf_event_mlock_kb or `ulimit -l`, \
@@ -58,13 +58,13 @@ pub enum SessionError {
 const LINGER_NS: u64 = 500_000_000;
 
 /// A running (or ready) sampling session.
-pub struct Session {
-    grant: Grant,
-    cpus: Vec<OnCpu>,
+pub struct PerfSession {
+    grant: EffectiveRequest,
+    cpus: Vec<CpuEvents>,
     /// By position in `cpus`.
     rings: Rings,
-    threads: Threads,
-    online: Online,
+    threads: ThreadEvents,
+    online: CpuHotplug,
     started: Nanos,
     wanted_ring_bytes: usize,
     /// Dropped on CPUs that are gone.
@@ -72,19 +72,19 @@ pub struct Session {
     notices: Vec<Notice>,
 }
 
-impl Session {
+impl PerfSession {
     /// Opens the events and the ring of each online CPU, or as much of them as the kernel grants. Nothing is recorded
-    /// before [`Session::start_tracking`].
+    /// before [`PerfSession::start_tracking`].
     pub fn open(request: &SamplingRequest, scope: Scope) -> Result<Self, SessionError> {
-        let online = Online::look().map_err(SessionError::Cpus)?;
-        let (mut grant, notices) = Grant::ask(request, scope, online.cpus())?;
+        let online = CpuHotplug::look().map_err(SessionError::Cpus)?;
+        let (mut grant, notices) = EffectiveRequest::negotiate(request, scope, online.cpus())?;
         grant.request = grant.request.with_stacks_that_fit();
         let layout = first_role(&grant).layout(&grant);
         let mut session = Self {
             grant,
             cpus: Vec::new(),
-            rings: Rings::new(layout.map_err(OpenError::from)?),
-            threads: Threads::default(),
+            rings: Rings::new(layout.map_err(OpenEventError::from)?),
+            threads: ThreadEvents::default(),
             online,
             started: now(),
             wanted_ring_bytes: request.ring_bytes,
@@ -101,7 +101,7 @@ impl Session {
 
     /// Opens the events of CPUs and maps their rings: all alike, smaller than wanted where a limit of memory
     /// demands it. CPUs that are not there (any more) are left out.
-    fn open_cpus(&mut self, cpus: &[u32]) -> Result<Vec<(OnCpu, Ring)>, SessionError> {
+    fn open_cpus(&mut self, cpus: &[u32]) -> Result<Vec<(CpuEvents, Ring)>, SessionError> {
         loop {
             let opened = cpus.iter().map(|&cpu| open_cpu(&self.grant, cpu));
             match opened.filter_map(Result::transpose).collect() {
@@ -128,13 +128,13 @@ impl Session {
     /// Watches the threads of `list` and all they start, where the machine is not watched. `what` names them.
     pub fn attach(&mut self, what: &str, list: impl Fn() -> Vec<Tid>) -> Result<(), SessionError> {
         self.attach_on(|_| true, list).map_err(|(cpu, errno)| {
-            SessionError::Open(OpenError::of(&self.grant.request, errno, what, cpu))
+            SessionError::Open(OpenEventError::of(&self.grant.request, errno, what, cpu))
         })
     }
 
     fn attach_on(
         &mut self,
-        wanted: impl Fn(&OnCpu) -> bool,
+        wanted: impl Fn(&CpuEvents) -> bool,
         list: impl Fn() -> Vec<Tid>,
     ) -> Result<(), (u32, Errno)> {
         let on = self.cpus.iter().filter(|on| wanted(on));
@@ -257,7 +257,7 @@ impl Session {
         };
         self.forget_gone(now);
         for &cpu in &gone {
-            self.online.tell(now, Cpu(cpu), Change::WentOffline);
+            self.online.tell(now, Cpu(cpu), HotplugEvent::WentOffline);
         }
         let mut missing = new.clone();
         if self.needs_threads() {
@@ -277,14 +277,14 @@ impl Session {
             }
         }
         for &cpu in &new {
-            self.online.tell(now, Cpu(cpu), Change::CameOnline);
+            self.online.tell(now, Cpu(cpu), HotplugEvent::CameOnline);
         }
         for cpu in missing {
             if !new.contains(&cpu) {
-                self.online.tell(now, Cpu(cpu), Change::WasOffline);
+                self.online.tell(now, Cpu(cpu), HotplugEvent::WasOffline);
             }
             if let Err(error) = self.add_cpu(cpu, &list) {
-                let change = Change::NotSampled(error.to_string());
+                let change = HotplugEvent::NotSampled(error.to_string());
                 self.online.tell(now, Cpu(cpu), change);
             }
         }
@@ -300,13 +300,15 @@ impl Session {
             self.rings.push(ring);
         }
         self.attach_on(|on| on.cpu.0 == cpu, list)
-            .map_err(|(cpu, errno)| OpenError::of(&self.grant.request, errno, "the target", cpu))?;
+            .map_err(|(cpu, errno)| {
+                OpenEventError::of(&self.grant.request, errno, "the target", cpu)
+            })?;
         Ok(())
     }
 
     /// Gives back the rings of CPUs that are gone, once they were read.
     fn forget_gone(&mut self, now: Nanos) {
-        let is_over = |on: &OnCpu| {
+        let is_over = |on: &CpuEvents| {
             on.gone
                 .is_some_and(|gone| now.0.saturating_sub(gone.0) > LINGER_NS)
         };
@@ -319,7 +321,7 @@ impl Session {
 
     /// Hands what is old enough to be in order to `each`, and tells how old that is.
     pub fn drain(&mut self, each: impl FnMut(Nanos, Record<'_>)) -> Nanos {
-        let horizon = Nanos(now().0.saturating_sub(MERGE_LAG_NS));
+        let horizon = Nanos(now().0.saturating_sub(REORDER_WINDOW_NS));
         self.drain_until(horizon, each);
         horizon
     }
@@ -330,8 +332,8 @@ impl Session {
     }
 
     /// Shows, without order, what has come since the last look and is not old enough to be drained.
-    pub fn look_ahead(&mut self, each: impl FnMut(&Record<'_>)) {
-        self.rings.look_ahead(each);
+    pub fn preview(&mut self, each: impl FnMut(&Record<'_>)) {
+        self.rings.preview(each);
     }
 
     fn drain_until(&mut self, horizon: Nanos, mut each: impl FnMut(Nanos, Record<'_>)) {

@@ -3,7 +3,7 @@
 use perf_event_open_sys::bindings as sys;
 
 use super::numbers::{Numbers, Order};
-use crate::perf::Format;
+use crate::perf::RecordFormat;
 use crate::trace::Callers;
 
 /// The first version of the struct, and the one with everything that matters here; kernels have made it longer ever since.
@@ -34,7 +34,7 @@ pub struct Attribute {
     /// `bp_addr`, of a breakpoint.
     pub breakpoint_address: u64,
     /// What a sample holds.
-    pub format: Format,
+    pub format: RecordFormat,
     /// Ids by which records name it.
     pub ids: Vec<u64>,
 }
@@ -102,7 +102,7 @@ impl Attribute {
             precise_ip: u8::from(flag(15)) | u8::from(flag(16)) << 1,
             breakpoint_access,
             breakpoint_address,
-            format: Format {
+            format: RecordFormat {
                 sample_type,
                 read_format,
                 branch_type,

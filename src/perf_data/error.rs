@@ -105,7 +105,7 @@ pub(super) fn looks_like_text(head: &[u8]) -> bool {
 
 /// Why the records end before the file says they do.
 #[derive(Debug, Error)]
-pub enum Damage {
+pub enum Corruption {
     /// Reading failed.
     #[error("reading failed: {0}")]
     Read(io::Error),

@@ -2,10 +2,10 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::About;
+use super::RecordingInfo;
 use super::attribute::{Attribute, Excluded};
 use super::event_name::without_modifiers;
-use crate::perf::Format;
+use crate::perf::RecordFormat;
 
 /// How names of performance monitoring units begin that count for CPUs, not for other devices.
 const CPU_UNITS: [&str; 5] = ["cpu_", "armv", "arm_cortex", "apple_", "riscv_"];
@@ -17,14 +17,14 @@ const MAX_UNITS: usize = 16;
 pub struct EventGroup {
     /// The name without the unit, if there are several; distinct among the groups of a recording.
     pub name: String,
-    /// Positions in [`About::events`], ascending; never empty.
+    /// Positions in [`RecordingInfo::events`], ascending; never empty.
     pub members: Vec<usize>,
 }
 
 impl EventGroup {
     /// The groups of a recording, in the order of their first event.
     #[must_use]
-    pub fn all(about: &About) -> Vec<Self> {
+    pub fn all(about: &RecordingInfo) -> Vec<Self> {
         let mut groups: Vec<Self> = Vec::new();
         let mut known: FxHashMap<Identity, (usize, Vec<Unit>)> = FxHashMap::default();
         for (at, event) in about.events.iter().enumerate() {
@@ -53,7 +53,7 @@ impl EventGroup {
 
     /// The group of a name: that of a group or of one of its events; else without modifiers.
     #[must_use]
-    pub fn find(about: &About, name: &str) -> Option<Self> {
+    pub fn find(about: &RecordingInfo, name: &str) -> Option<Self> {
         let groups = Self::all(about);
         let by_name = groups.iter().find(|group| group.name == name);
         let one = || {
@@ -109,7 +109,7 @@ struct Identity {
     excluded: Excluded,
     by_frequency: bool,
     period: u64,
-    format: Format,
+    format: RecordFormat,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -129,7 +129,7 @@ enum Unit {
 
 impl Identity {
     /// `None`: the event does not tell that it is for some CPUs only.
-    fn of(about: &About, event: &Attribute) -> Option<(Self, Unit)> {
+    fn of(about: &RecordingInfo, event: &Attribute) -> Option<(Self, Unit)> {
         let (counted, unit) = match event.hybrid_unit() {
             Some(unit) => {
                 let number = event.config as u32;
@@ -190,10 +190,10 @@ mod tests {
     }
 
     fn groups(events: Vec<Attribute>) -> Vec<(String, Vec<usize>)> {
-        let about = About {
+        let about = RecordingInfo {
             events,
             hybrid_units: vec!["big".into(), "little".into()],
-            ..About::default()
+            ..RecordingInfo::default()
         };
         let groups = EventGroup::all(&about).into_iter();
         groups.map(|group| (group.name, group.members)).collect()
@@ -244,14 +244,14 @@ mod tests {
 
     #[test]
     fn each_group_can_be_chosen() {
-        let about = About {
+        let about = RecordingInfo {
             events: vec![
                 event("cycles:u", 0, 0),
                 event("cycles:u", 0, 0),
                 event("cpu_core/cycles/", 0, 4 << 32),
                 event("cpu_atom/cycles/", 0, 7 << 32),
             ],
-            ..About::default()
+            ..RecordingInfo::default()
         };
         let members = |name: &str| EventGroup::find(&about, name).map(|group| group.members);
         assert_eq!(members("cycles:u"), Some(vec![0]));
@@ -259,13 +259,13 @@ mod tests {
         assert_eq!(members("cycles"), Some(vec![2, 3]));
         assert_eq!(members("cpu_atom/cycles/"), Some(vec![3]));
         assert_eq!(members("instructions"), None);
-        let about = About {
+        let about = RecordingInfo {
             events: vec![
                 event("sched:sched_wakeup", 2, 1),
                 event("cpu_core/cycles:ppp/", 0, 4 << 32),
                 event("cpu_atom/cycles:ppp/", 0, 7 << 32),
             ],
-            ..About::default()
+            ..RecordingInfo::default()
         };
         let members = |name: &str| EventGroup::find(&about, name).map(|group| group.members);
         assert_eq!(members("sched"), None);

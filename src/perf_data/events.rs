@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use rustc_hash::FxHashMap;
 
-use super::about::About;
 use super::numbers::Order;
 use super::record_stream::{RecordHeader, is_kernels};
+use super::recording_info::RecordingInfo;
 use super::swap;
 use crate::perf::Layout;
 use crate::trace::Nanos;
@@ -33,21 +33,21 @@ impl Events {
     }
 
     /// Turns a record of the kernel's to the byte order of this machine.
-    pub(super) fn turn(&self, record: &mut [u8], about: &About) {
+    pub(super) fn swap(&self, record: &mut [u8], about: &RecordingInfo) {
         if about.order == Order::Big {
             swap::to_little(record, &about.events, |id| self.by_id.get(&id).copied());
         }
     }
 
     /// When a record was made that was not turned; 0 if it is perf's own.
-    pub(super) fn time_of_raw(&self, record: &[u8], about: &About) -> Nanos {
+    pub(super) fn time_of_raw(&self, record: &[u8], about: &RecordingInfo) -> Nanos {
         let header = RecordHeader::parse(record, about.order);
         if !header.is_some_and(|header| is_kernels(header.kind)) {
             return Nanos(0);
         }
         let mut turned = Cow::Borrowed(record);
         if about.order == Order::Big {
-            self.turn(turned.to_mut(), about);
+            self.swap(turned.to_mut(), about);
         }
         let event = self.of(&turned);
         event.map_or(Nanos(0), |event| self.time(event, &turned))

@@ -2,10 +2,10 @@
 
 use std::io::{self, Read, Seek, SeekFrom};
 
-use super::about::{About, MAX_EVENTS};
 use super::attribute::Attribute;
-use super::error::{Damage, PerfDataError};
+use super::error::{Corruption, PerfDataError};
 use super::numbers::{Numbers, Order};
+use super::recording_info::{MAX_EVENTS, RecordingInfo};
 
 /// How files begin: those of today in either byte order, and those of before 2010, which do not show it.
 pub(super) const MAGICS: [&[u8; 8]; 3] = [b"PERFILE2", b"2ELIFREP", b"PERFFILE"];
@@ -25,17 +25,17 @@ const MAX_IDS: u64 = 1 << 20;
 
 /// A range of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct FileSection {
     pub(super) offset: u64,
     pub(super) size: u64,
 }
 
 /// What a file says at its beginning, and behind its records.
-pub(super) struct Beginning {
-    pub(super) about: About,
+pub(super) struct PerfFileHeader {
+    pub(super) about: RecordingInfo,
     /// Bytes of the records; `None`: nobody ended the recording, and they go on to the end of the file.
     pub(super) bytes: Option<u64>,
-    pub(super) damage: Option<Damage>,
+    pub(super) damage: Option<Corruption>,
 }
 
 /// Reads magic and size of the header. In files of before 2010 the size shows the byte order: it is small.
@@ -61,7 +61,7 @@ pub(super) fn read<R: Read + Seek>(
     input: &mut R,
     order: Order,
     size: u64,
-) -> Result<Beginning, PerfDataError> {
+) -> Result<PerfFileHeader, PerfDataError> {
     let mut header = [0; HEADER_BYTES];
     // Magic and size are a part of it.
     let is_without_features = size == (16 + HEADER_BYTES - FEATURES_BYTES) as u64;
@@ -84,33 +84,33 @@ pub(super) fn read<R: Read + Seek>(
     };
     let mut read = read;
     let (attribute_bytes, attributes, data, features) = read().ok_or(cut)?;
-    let mut about = About {
+    let mut about = RecordingInfo {
         order,
-        ..About::default()
+        ..RecordingInfo::default()
     };
     if !ATTRIBUTE_BYTES.contains(&attribute_bytes) {
         return Err(PerfDataError::Header("the size of its attributes"));
     }
     read_attributes(input, attribute_bytes, attributes, &mut about)?;
     let damage = match data.size {
-        0 => Some(Damage::Unended),
+        0 => Some(Corruption::Unended),
         _ => {
             let is_whole = read_sections(input, data, features, &mut about)?;
-            (!is_whole).then_some(Damage::Sections)
+            (!is_whole).then_some(Corruption::Sections)
         }
     };
     about.name_events();
     let records = input.seek(SeekFrom::Start(data.offset));
     records.map_err(|_| PerfDataError::Header("the place of its records"))?;
-    Ok(Beginning {
+    Ok(PerfFileHeader {
         about,
         bytes: (data.size > 0).then_some(data.size),
         damage,
     })
 }
 
-fn place(numbers: &mut Numbers<'_>) -> Option<Place> {
-    Some(Place {
+fn place(numbers: &mut Numbers<'_>) -> Option<FileSection> {
+    Some(FileSection {
         offset: numbers.u64()?,
         size: numbers.u64()?,
     })
@@ -119,8 +119,8 @@ fn place(numbers: &mut Numbers<'_>) -> Option<Place> {
 fn read_attributes<R: Read + Seek>(
     input: &mut R,
     each: u64,
-    all: Place,
-    about: &mut About,
+    all: FileSection,
+    about: &mut RecordingInfo,
 ) -> Result<(), PerfDataError> {
     let bytes = read_place(input, all)?;
     let mut room = MAX_IDS;
@@ -129,7 +129,7 @@ fn read_attributes<R: Read + Seek>(
         let attribute = Attribute::parse(attribute, about.order);
         let mut attribute = attribute.ok_or(PerfDataError::Header("an attribute"))?;
         if let Some(ids) = place(&mut Numbers::new(ids, about.order)) {
-            let ids = Place {
+            let ids = FileSection {
                 size: ids.size.min(8 * room),
                 ..ids
             };
@@ -147,16 +147,16 @@ fn read_attributes<R: Read + Seek>(
 /// The sections' places follow the records, in the order of the sections' numbers. Tells whether all were there.
 fn read_sections<R: Read + Seek>(
     input: &mut R,
-    data: Place,
+    data: FileSection,
     features: [u64; 4],
-    about: &mut About,
+    about: &mut RecordingInfo,
 ) -> Result<bool, PerfDataError> {
     let has = |feature: u32| features[feature as usize / 64] >> (feature % 64) & 1 != 0;
     let present: Vec<u32> = (0..FEATURES).filter(|&feature| has(feature)).collect();
     let Some(end) = data.offset.checked_add(data.size) else {
         return Err(PerfDataError::Header("the size of its records"));
     };
-    let places = Place {
+    let places = FileSection {
         offset: end,
         size: (present.len() * PLACE_BYTES) as u64,
     };
@@ -175,7 +175,7 @@ fn read_sections<R: Read + Seek>(
 }
 
 /// What is there of a range, up to the limit.
-fn read_place(input: &mut (impl Read + Seek), place: Place) -> io::Result<Vec<u8>> {
+fn read_place(input: &mut (impl Read + Seek), place: FileSection) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     // No file reaches as far as some offsets.
     if input.seek(SeekFrom::Start(place.offset)).is_ok() {

@@ -8,8 +8,8 @@ use perfcollect_symbols::build_id::BuildId;
 use perfcollect_symbols::elf::build_id_of_notes;
 use perfcollect_symbols::kallsyms;
 
-use super::About;
-use crate::perf::CodeMapping;
+use super::RecordingInfo;
+use crate::perf::MmapRecord;
 
 const KALLSYMS: &str = "/proc/kallsyms";
 /// Where the running kernel has its build id.
@@ -29,7 +29,7 @@ pub(crate) struct KernelMapping {
 
 impl KernelMapping {
     /// `None`: it is a mapping of another kind.
-    pub(crate) fn of(mapping: &CodeMapping<'_>) -> Option<Self> {
+    pub(crate) fn of(mapping: &MmapRecord<'_>) -> Option<Self> {
         let symbol = mapping.path.strip_prefix(MAPPING)?;
         Some(Self {
             symbol: symbol.into(),
@@ -41,7 +41,7 @@ impl KernelMapping {
 
 /// Why this list of kernel functions, or this kernel's own, says nothing of the kernel that was recorded.
 pub(crate) fn kernel_gone(
-    about: &About,
+    about: &RecordingInfo,
     mapping: Option<&KernelMapping>,
     kallsyms: Option<&Path>,
 ) -> Option<String> {
@@ -70,7 +70,7 @@ pub(crate) fn kernel_gone(
 
 /// Why the kernel that runs here is not the one that was recorded: their build ids differ, or where one of them is not known, their
 /// releases.
-fn another(about: &About, recorded: Option<&[u8]>) -> Option<String> {
+fn another(about: &RecordingInfo, recorded: Option<&[u8]>) -> Option<String> {
     let theirs = recorded.and_then(BuildId::from_bytes);
     let notes = fs::read(NOTES).ok();
     let ours = notes.and_then(|notes| build_id_of_notes(&notes));

@@ -7,7 +7,6 @@
 //! `perf record --threads` makes a folder of files: `data`, which is as above, and `data.0`, `data.1` ... of records alone.
 //! Read once from the beginning to the end. The records of all CPUs lie in rounds, and come out in order of time.
 
-mod about;
 mod archive;
 mod attribute;
 mod deferred;
@@ -22,6 +21,7 @@ mod open;
 mod pipe;
 mod reader;
 mod record_stream;
+mod recording_info;
 mod rounds;
 mod swap;
 #[cfg(test)]
@@ -30,14 +30,14 @@ mod thread_files;
 mod tracing_data;
 mod zstd;
 
-pub(crate) use about::section;
-pub use about::{About, ClockReference, RecordedBuildId};
 pub use attribute::{Attribute, EventSource, Excluded};
-pub use error::{Damage, PerfDataError};
+pub use error::{Corruption, PerfDataError};
 pub use event_group::EventGroup;
 pub(crate) use event_name::without_modifiers;
 pub(crate) use kernel::{KernelMapping, kernel_gone};
-pub use open::{Beside, Input, OpenError, Opened, Source, open, source};
+pub use open::{Input, OpenRecording, OpenRecordingError, SiblingFiles, Source, open, source};
 pub use pipe::CancelCheck;
-pub use reader::{Entry, Reader};
+pub use reader::{Reader, TimedRecord};
+pub(crate) use recording_info::section;
+pub use recording_info::{ClockReference, RecordedBuildId, RecordingInfo};
 pub(crate) use tracing_data::TracingData;

@@ -30,22 +30,22 @@ const ZIP_MAGIC: &[u8] = b"PK\x03\x04";
 pub type Input = Box<dyn Read>;
 
 /// A recording that is open.
-pub struct Opened {
+pub struct OpenRecording {
     /// Its records.
     pub reader: Reader<Input>,
     /// Where the maps and dumps of its processes may be.
-    pub beside: Beside,
+    pub beside: SiblingFiles,
 }
 
-impl Opened {
-    fn new(reader: Reader<Input>, beside: Beside) -> Self {
+impl OpenRecording {
+    fn new(reader: Reader<Input>, beside: SiblingFiles) -> Self {
         Self { reader, beside }
     }
 }
 
 /// A directory beside a recording.
 #[derive(Debug)]
-pub enum Beside {
+pub enum SiblingFiles {
     /// It came through a pipe.
     Nothing,
     /// The directory it lies in, and the user whose recording it is.
@@ -54,7 +54,7 @@ pub enum Beside {
     Unpacked(TempDir),
 }
 
-impl Beside {
+impl SiblingFiles {
     fn of(recording: &Path, metadata: &Metadata) -> Self {
         Self::Directory(directory_of(recording), metadata.uid())
     }
@@ -72,7 +72,7 @@ impl Beside {
 
 /// Why a recording cannot be read.
 #[derive(Debug, Error)]
-pub enum OpenError {
+pub enum OpenRecordingError {
     /// The file cannot be opened or read.
     #[error("{path}: {error}")]
     File {
@@ -118,7 +118,7 @@ pub enum OpenError {
 /// What a path leads to.
 pub enum Source {
     /// A recording of perf.
-    Recording(Box<Opened>),
+    Recording(Box<OpenRecording>),
     /// What `perf script` has printed of one: a file, from its beginning.
     Text(File),
 }
@@ -126,11 +126,11 @@ pub enum Source {
 /// Opens a recording; `-`: standard input.
 ///
 /// # Errors
-/// See [`OpenError`].
-pub fn open(path: &Path) -> Result<Opened, OpenError> {
+/// See [`OpenRecordingError`].
+pub fn open(path: &Path) -> Result<OpenRecording, OpenRecordingError> {
     match source(path, Arc::new(|| false))? {
         Source::Recording(opened) => Ok(*opened),
-        Source::Text(_) => Err(OpenError::Recording {
+        Source::Text(_) => Err(OpenRecordingError::Recording {
             path: path.display().to_string(),
             error: PerfDataError::Text,
         }),
@@ -140,14 +140,14 @@ pub fn open(path: &Path) -> Result<Opened, OpenError> {
 /// Opens a recording, or a text of one; `-`: standard input. What comes through a pipe ends with an error when it is `cancelled`.
 ///
 /// # Errors
-/// See [`OpenError`].
-pub fn source(path: &Path, cancelled: CancelCheck) -> Result<Source, OpenError> {
+/// See [`OpenRecordingError`].
+pub fn source(path: &Path, cancelled: CancelCheck) -> Result<Source, OpenRecordingError> {
     let shown = || path.display().to_string();
-    let file_error = |error| OpenError::File {
+    let file_error = |error| OpenRecordingError::File {
         path: shown(),
         error,
     };
-    let recording_error = |error| OpenError::Recording {
+    let recording_error = |error| OpenRecordingError::Recording {
         path: shown(),
         error,
     };
@@ -157,14 +157,14 @@ pub fn source(path: &Path, cancelled: CancelCheck) -> Result<Source, OpenError> 
             .try_clone_to_owned()
             .map_err(file_error)?;
         let input = File::from(input);
-        return piped(Pipe { input, cancelled }, Beside::Nothing, path);
+        return piped(Pipe { input, cancelled }, SiblingFiles::Nothing, path);
     }
     let mut file = File::open(path).map_err(file_error)?;
     let metadata = file.metadata().map_err(file_error)?;
     if metadata.is_file() && metadata.len() == 0 {
         return Err(recording_error(PerfDataError::Empty));
     }
-    let mut beside = Beside::of(path, &metadata);
+    let mut beside = SiblingFiles::of(path, &metadata);
     if metadata.is_dir() {
         let opened = open_folder(path, beside)?;
         return Ok(Source::Recording(Box::new(opened)));
@@ -178,13 +178,13 @@ pub fn source(path: &Path, cancelled: CancelCheck) -> Result<Source, OpenError> 
         return Ok(Source::Text(file));
     }
     if is_archive(&mut file).map_err(file_error)? {
-        let archive = Archive::open(file).map_err(|error| OpenError::Archive {
+        let archive = Archive::open(file).map_err(|error| OpenRecordingError::Archive {
             path: shown(),
             error,
         });
         let mut archive = archive?;
         if archive.is_trace() {
-            return Err(OpenError::Trace { path: shown() });
+            return Err(OpenRecordingError::Trace { path: shown() });
         }
         if !archive.has_recording()
             && let Some(text) = archive.text(&directory_of(path)).map_err(file_error)?
@@ -194,7 +194,7 @@ pub fn source(path: &Path, cancelled: CancelCheck) -> Result<Source, OpenError> 
         let (recording, unpacked) = from_archive(archive, path)?;
         file = recording;
         if let Some(unpacked) = unpacked {
-            beside = Beside::Unpacked(unpacked);
+            beside = SiblingFiles::Unpacked(unpacked);
         }
     }
     let input = BufReader::with_capacity(BUFFER_BYTES, file);
@@ -202,17 +202,17 @@ pub fn source(path: &Path, cancelled: CancelCheck) -> Result<Source, OpenError> 
     match reader.about.is_in_folder {
         true => Err(recording_error(PerfDataError::OneOfMany)),
         false => {
-            let opened = Opened::new(reader.boxed(), beside);
+            let opened = OpenRecording::new(reader.boxed(), beside);
             Ok(Source::Recording(Box::new(opened)))
         }
     }
 }
 
 /// Opens what can be read only once. A text goes to a file without a name, as it is read twice.
-fn piped(mut input: Pipe, beside: Beside, path: &Path) -> Result<Source, OpenError> {
+fn piped(mut input: Pipe, beside: SiblingFiles, path: &Path) -> Result<Source, OpenRecordingError> {
     let shown = || path.display().to_string();
     let mut head = vec![0; TEXT_HEAD_BYTES];
-    let read = fill(&mut input, &mut head).map_err(|error| OpenError::File {
+    let read = fill(&mut input, &mut head).map_err(|error| OpenRecordingError::File {
         path: shown(),
         error,
     })?;
@@ -224,26 +224,30 @@ fn piped(mut input: Pipe, beside: Beside, path: &Path) -> Result<Source, OpenErr
             file.rewind()?;
             Ok(file)
         };
-        return keep().map(Source::Text).map_err(|error| OpenError::File {
-            path: format!(
-                "a copy of {} in {}",
-                shown(),
-                std::env::temp_dir().display()
-            ),
-            error,
-        });
+        return keep()
+            .map(Source::Text)
+            .map_err(|error| OpenRecordingError::File {
+                path: format!(
+                    "a copy of {} in {}",
+                    shown(),
+                    std::env::temp_dir().display()
+                ),
+                error,
+            });
     }
     let input = BufReader::with_capacity(BUFFER_BYTES, io::Cursor::new(head).chain(input));
     let input: Input = Box::new(input);
-    let reader = Reader::pipe(input).map_err(|error| OpenError::Recording {
+    let reader = Reader::pipe(input).map_err(|error| OpenRecordingError::Recording {
         path: shown(),
         error,
     })?;
-    Ok(Source::Recording(Box::new(Opened::new(reader, beside))))
+    Ok(Source::Recording(Box::new(OpenRecording::new(
+        reader, beside,
+    ))))
 }
 
 /// Opens a folder that `perf record --threads` has made, or `--kcore`, which puts a copy of the kernel into it.
-fn open_folder(path: &Path, beside: Beside) -> Result<Opened, OpenError> {
+fn open_folder(path: &Path, beside: SiblingFiles) -> Result<OpenRecording, OpenRecordingError> {
     let open = |path: &Path| {
         // A FIFO would keep us waiting.
         let is_file = path.metadata().map(|metadata| metadata.is_file());
@@ -251,18 +255,18 @@ fn open_folder(path: &Path, beside: Beside) -> Result<Opened, OpenError> {
             true => File::open(path),
             false => Err(io::Error::other("not a regular file")),
         });
-        let file = file.map_err(|error| OpenError::File {
+        let file = file.map_err(|error| OpenRecordingError::File {
             path: path.display().to_string(),
             error,
         });
         Ok(BufReader::with_capacity(BUFFER_BYTES, file?))
     };
     let reader = Reader::file(open(&path.join(FIRST_OF_FOLDER))?);
-    let reader = reader.map_err(|error| OpenError::Recording {
+    let reader = reader.map_err(|error| OpenRecordingError::Recording {
         path: path.display().to_string(),
         error,
     })?;
-    let files = thread_files(path).map_err(|error| OpenError::File {
+    let files = thread_files(path).map_err(|error| OpenRecordingError::File {
         path: path.display().to_string(),
         error,
     })?;
@@ -270,7 +274,10 @@ fn open_folder(path: &Path, beside: Beside) -> Result<Opened, OpenError> {
     for path in files {
         threads.push(Box::new(open(&path)?));
     }
-    Ok(Opened::new(reader.boxed().with_threads(threads), beside))
+    Ok(OpenRecording::new(
+        reader.boxed().with_threads(threads),
+        beside,
+    ))
 }
 
 /// The files of a folder that threads have written, in the order of their numbers.
@@ -312,15 +319,18 @@ fn directory_of(path: &Path) -> PathBuf {
     }
 }
 
-fn from_archive(mut archive: Archive, path: &Path) -> Result<(File, Option<TempDir>), OpenError> {
+fn from_archive(
+    mut archive: Archive,
+    path: &Path,
+) -> Result<(File, Option<TempDir>), OpenRecordingError> {
     let directory = directory_of(path);
     let unpack_error = |to: &Path| {
         let path = format!("{}, to unpack to", to.display());
-        move |error| OpenError::File { path, error }
+        move |error| OpenRecordingError::File { path, error }
     };
     let recording = archive.recording(&directory);
     let recording = recording.map_err(unpack_error(&directory))?;
-    let recording = recording.ok_or_else(|| OpenError::NotInArchive {
+    let recording = recording.ok_or_else(|| OpenRecordingError::NotInArchive {
         path: path.display().to_string(),
         hint: archive.instead(),
     })?;

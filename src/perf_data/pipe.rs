@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 pub type CancelCheck = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// How long reading waits before it looks whether to give up.
-const PATIENCE: Timespec = Timespec {
+const CANCEL_INTERVAL: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
 };
@@ -28,7 +28,7 @@ impl Read for Pipe {
                 return Err(io::Error::other("stopped"));
             }
             let mut polled = [PollFd::new(&self.input, PollFlags::IN)];
-            match poll(&mut polled, Some(&PATIENCE)) {
+            match poll(&mut polled, Some(&CANCEL_INTERVAL)) {
                 Ok(0) | Err(rustix::io::Errno::INTR) => {}
                 Ok(_) => return self.input.read(buffer),
                 Err(error) => return Err(error.into()),

@@ -3,14 +3,14 @@
 use std::io::{Cursor, Read, Seek};
 use std::ops::ControlFlow;
 
-use super::about::{About, MAX_EVENTS, printable};
 use super::attribute::Attribute;
 use super::deferred::{Deferred, Waiting};
-use super::error::{Damage, PerfDataError};
+use super::error::{Corruption, PerfDataError};
 use super::events::Events;
 use super::file_header::{self, magic};
 use super::numbers::{Numbers, Order};
 use super::record_stream::{HEADER_BYTES, RecordHeader, RecordStream, is_kernels, user};
+use super::recording_info::{MAX_EVENTS, RecordingInfo, printable};
 use super::rounds::Rounds;
 use super::thread_files::ThreadFiles;
 use crate::perf::{DeferredChain, Layout, Record};
@@ -33,10 +33,10 @@ const UPDATE_NAME: u64 = 2;
 
 /// A record, where its time has come.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry<'a> {
+pub struct TimedRecord<'a> {
     /// When; 0: it tells what was before the recording.
     pub time: Nanos,
-    /// Position of its event in [`About::events`].
+    /// Position of its event in [`RecordingInfo::events`].
     pub event: usize,
     /// What it says.
     pub record: Record<'a>,
@@ -45,9 +45,9 @@ pub struct Entry<'a> {
 /// Reads a recording once.
 pub struct Reader<R> {
     /// What the file tells besides. In a pipe it grows with the records.
-    pub about: About,
+    pub about: RecordingInfo,
     /// Why the records end early, and after how many of their bytes.
-    pub damage: Option<(u64, Damage)>,
+    pub damage: Option<(u64, Corruption)>,
     /// Records that could not be parsed.
     pub malformed: u64,
     stream: RecordStream<R>,
@@ -85,14 +85,19 @@ impl<R: Read> Reader<R> {
     }
 
     fn of_pipe(input: R, order: Order) -> Self {
-        let about = About {
+        let about = RecordingInfo {
             order,
-            ..About::default()
+            ..RecordingInfo::default()
         };
         Self::new(input, about, None, None)
     }
 
-    fn new(input: R, about: About, left: Option<u64>, damage: Option<(u64, Damage)>) -> Self {
+    fn new(
+        input: R,
+        about: RecordingInfo,
+        left: Option<u64>,
+        damage: Option<(u64, Corruption)>,
+    ) -> Self {
         let order = about.order;
         let mut reader = Self {
             about,
@@ -183,7 +188,10 @@ impl<R: Read> Reader<R> {
     }
 
     /// Hands out all records in order of time, until there are no more or `each` has enough.
-    pub fn each(&mut self, mut each: impl FnMut(&About, Entry<'_>) -> ControlFlow<()>) {
+    pub fn each(
+        &mut self,
+        mut each: impl FnMut(&RecordingInfo, TimedRecord<'_>) -> ControlFlow<()>,
+    ) {
         let mut record = Vec::new();
         let mut flow = ControlFlow::Continue(());
         while flow.is_continue() && self.next(&mut record) {
@@ -196,7 +204,7 @@ impl<R: Read> Reader<R> {
     fn take(
         &mut self,
         record: &mut [u8],
-        each: &mut impl FnMut(&About, Entry<'_>) -> ControlFlow<()>,
+        each: &mut impl FnMut(&RecordingInfo, TimedRecord<'_>) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         let order = self.about.order;
         let Some(header) = RecordHeader::parse(record, order) else {
@@ -211,7 +219,7 @@ impl<R: Read> Reader<R> {
             self.told(header.kind, record);
             return go;
         }
-        self.events.turn(record, &self.about);
+        self.events.swap(record, &self.about);
         let Some(event) = self.events.of(record) else {
             self.malformed += 1;
             return go;
@@ -282,7 +290,7 @@ impl<R: Read> Reader<R> {
     fn hand_out(
         &mut self,
         mut flow: ControlFlow<()>,
-        each: &mut impl FnMut(&About, Entry<'_>) -> ControlFlow<()>,
+        each: &mut impl FnMut(&RecordingInfo, TimedRecord<'_>) -> ControlFlow<()>,
         which: impl FnOnce(&mut Rounds, &mut dyn FnMut(Nanos, u32, &[u8])),
     ) -> ControlFlow<()> {
         let Self {
@@ -300,7 +308,7 @@ impl<R: Read> Reader<R> {
             let layout = events.layouts.get(event);
             match layout.map(|layout| layout.parse(bytes)) {
                 Some(Ok(record)) => {
-                    let entry = Entry {
+                    let entry = TimedRecord {
                         time,
                         event,
                         record,
@@ -323,12 +331,12 @@ impl<R: Read> Reader<R> {
             user::EVENT_UPDATE => self.update(numbers),
             user::HEADER_FEATURE => {
                 let number = numbers.u64().and_then(|number| u32::try_from(number).ok());
-                let knew_machine = !self.about.machine.is_empty();
+                let knew_machine = !self.about.arch.is_empty();
                 if let Some(number) = number {
                     self.about.section(number, numbers.bytes.0);
                 }
                 // It tells what registers mean.
-                if !knew_machine && !self.about.machine.is_empty() {
+                if !knew_machine && !self.about.arch.is_empty() {
                     self.place_fields();
                 }
             }
@@ -389,7 +397,7 @@ impl<R: Read> Reader<R> {
         let Events { layouts, by_id } = &mut self.events;
         let attribute = &mut self.about.events[event];
         self.defers |= attribute.defers_user_callers;
-        attribute.format.foreign_registers = !matches!(&*self.about.machine, "" | "x86_64");
+        attribute.format.foreign_registers = !matches!(&*self.about.arch, "" | "x86_64");
         if layouts.len() == event {
             layouts.push(Layout::of_known(attribute.format));
             by_id.extend(attribute.ids.iter().map(|&id| (id, event as u32)));

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 
-use super::error::Damage;
+use super::error::Corruption;
 use super::numbers::{Numbers, Order};
 use super::zstd::Decompressor;
 use crate::bytes::fill;
@@ -92,7 +92,7 @@ impl<R: Read> RecordStream<R> {
     }
 
     /// Puts the next record into `record`; `false` at the end.
-    pub(super) fn next(&mut self, record: &mut Vec<u8>) -> Result<bool, Damage> {
+    pub(super) fn next(&mut self, record: &mut Vec<u8>) -> Result<bool, Corruption> {
         loop {
             if self.decompressed(record)? {
                 return Ok(true);
@@ -100,16 +100,23 @@ impl<R: Read> RecordStream<R> {
             if self.compressed_at < self.compressed.len() {
                 let rest = &self.compressed[self.compressed_at..];
                 let before = self.decompressor.rest().len();
-                let done = self.decompressor.feed(rest).map_err(Damage::Compressed)?;
+                let done = self
+                    .decompressor
+                    .feed(rest)
+                    .map_err(Corruption::Compressed)?;
                 if done == 0 && self.decompressor.rest().len() == before {
-                    return Err(Damage::Compressed("no way on"));
+                    return Err(Corruption::Compressed("no way on"));
                 }
                 self.compressed_at += done;
                 continue;
             }
             if !self.stored(record)? {
                 let is_cut = !self.decompressor.rest().is_empty();
-                return if is_cut { Err(Damage::Cut) } else { Ok(false) };
+                return if is_cut {
+                    Err(Corruption::Cut)
+                } else {
+                    Ok(false)
+                };
             }
             match RecordHeader::parse(record, self.order).map(|header| header.kind) {
                 Some(user::COMPRESSED) => self.compress_record(&record[HEADER_BYTES..]),
@@ -118,7 +125,7 @@ impl<R: Read> RecordStream<R> {
                     let mut numbers = Numbers::new(body, self.order);
                     let size = numbers.u64().and_then(|size| usize::try_from(size).ok());
                     let data = size.and_then(|size| numbers.bytes.take(size));
-                    self.compress_record(data.ok_or(Damage::Compressed("its size"))?);
+                    self.compress_record(data.ok_or(Corruption::Compressed("its size"))?);
                 }
                 _ => return Ok(true),
             }
@@ -132,14 +139,14 @@ impl<R: Read> RecordStream<R> {
     }
 
     /// The next record of what was decompressed.
-    fn decompressed(&mut self, record: &mut Vec<u8>) -> Result<bool, Damage> {
+    fn decompressed(&mut self, record: &mut Vec<u8>) -> Result<bool, Corruption> {
         let rest = self.decompressor.rest();
         let Some(header) = RecordHeader::parse(rest, self.order) else {
             return Ok(false);
         };
         let size = usize::from(header.size);
         if size < HEADER_BYTES {
-            return Err(Damage::Size(header.size));
+            return Err(Corruption::Size(header.size));
         }
         let Some(whole) = rest.get(..size) else {
             return Ok(false);
@@ -151,43 +158,43 @@ impl<R: Read> RecordStream<R> {
     }
 
     /// The next record as it stands in the file, with the data that follows some.
-    fn stored(&mut self, record: &mut Vec<u8>) -> Result<bool, Damage> {
+    fn stored(&mut self, record: &mut Vec<u8>) -> Result<bool, Corruption> {
         let mut header = [0; HEADER_BYTES];
         let wanted = self.left.map_or(HEADER_BYTES as u64, |left| left.min(8)) as usize;
-        match fill(&mut self.input, &mut header[..wanted]).map_err(Damage::Read)? {
+        match fill(&mut self.input, &mut header[..wanted]).map_err(Corruption::Read)? {
             0 if self.left.is_none_or(|left| left == 0) => return Ok(false),
             HEADER_BYTES => {}
-            _ => return Err(Damage::Cut),
+            _ => return Err(Corruption::Cut),
         }
-        let parsed = RecordHeader::parse(&header, self.order).ok_or(Damage::Cut)?;
+        let parsed = RecordHeader::parse(&header, self.order).ok_or(Corruption::Cut)?;
         let size = usize::from(parsed.size);
         if size < HEADER_BYTES {
-            return Err(Damage::Size(parsed.size));
+            return Err(Corruption::Size(parsed.size));
         }
         record.clear();
         record.extend_from_slice(&header);
         record.resize(size, 0);
-        let body = fill(&mut self.input, &mut record[HEADER_BYTES..]).map_err(Damage::Read)?;
+        let body = fill(&mut self.input, &mut record[HEADER_BYTES..]).map_err(Corruption::Read)?;
         if body < size - HEADER_BYTES {
-            return Err(Damage::Cut);
+            return Err(Corruption::Cut);
         }
         self.advance(size as u64)?;
         let mut numbers = Numbers::new(&record[HEADER_BYTES..], self.order);
         match parsed.kind {
             user::AUXTRACE => {
-                let size = numbers.u64().ok_or(Damage::Cut)?;
+                let size = numbers.u64().ok_or(Corruption::Cut)?;
                 self.skip(size)?;
                 self.aux_bytes = self.aux_bytes.saturating_add(size);
             }
             user::TRACING_DATA => {
-                let size = u64::from(numbers.u32().ok_or(Damage::Cut)?);
+                let size = u64::from(numbers.u32().ok_or(Corruption::Cut)?);
                 let padded = size.next_multiple_of(8);
                 self.tracing_data.clear();
                 let kept = size.min(MAX_TRACING_BYTES);
                 let mut input = (&mut self.input).take(kept);
                 let read = input
                     .read_to_end(&mut self.tracing_data)
-                    .map_err(Damage::Read)?;
+                    .map_err(Corruption::Read)?;
                 self.advance(read as u64)?;
                 self.skip(padded - read as u64)?;
             }
@@ -196,20 +203,20 @@ impl<R: Read> RecordStream<R> {
         Ok(true)
     }
 
-    fn skip(&mut self, bytes: u64) -> Result<(), Damage> {
+    fn skip(&mut self, bytes: u64) -> Result<(), Corruption> {
         let mut input = (&mut self.input).take(bytes);
-        let skipped = io::copy(&mut input, &mut io::sink()).map_err(Damage::Read)?;
+        let skipped = io::copy(&mut input, &mut io::sink()).map_err(Corruption::Read)?;
         self.advance(skipped)?;
         match skipped == bytes {
             true => Ok(()),
-            false => Err(Damage::Cut),
+            false => Err(Corruption::Cut),
         }
     }
 
-    fn advance(&mut self, bytes: u64) -> Result<(), Damage> {
+    fn advance(&mut self, bytes: u64) -> Result<(), Corruption> {
         self.position += bytes;
         if let Some(left) = &mut self.left {
-            *left = left.checked_sub(bytes).ok_or(Damage::Cut)?;
+            *left = left.checked_sub(bytes).ok_or(Corruption::Cut)?;
         }
         Ok(())
     }

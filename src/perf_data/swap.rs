@@ -3,7 +3,7 @@
 use perf_event_open_sys::bindings as sys;
 
 use super::attribute::Attribute;
-use crate::perf::{Format, TRAILER};
+use crate::perf::{RecordFormat, TRAILER};
 
 const HEADER_BYTES: usize = 8;
 
@@ -18,7 +18,7 @@ pub(super) fn to_little(
         return;
     };
     let total = record.len();
-    let mut turn = Turn { record, at: 0 };
+    let mut turn = ByteSwapper { record, at: 0 };
     turn.u32s(1);
     turn.halves(2);
     let kind = turn.back_u32(HEADER_BYTES).unwrap_or(0);
@@ -55,7 +55,7 @@ pub(super) fn to_little(
     sample_id(&mut turn, &first.format);
 }
 
-fn sample_id(turn: &mut Turn<'_>, format: &Format) {
+fn sample_id(turn: &mut ByteSwapper<'_>, format: &RecordFormat) {
     for (field, is_pair) in TRAILER {
         match (format.has(field), is_pair) {
             (true, true) => turn.u32s(2),
@@ -66,7 +66,7 @@ fn sample_id(turn: &mut Turn<'_>, format: &Format) {
 }
 
 fn sample(
-    turn: &mut Turn<'_>,
+    turn: &mut ByteSwapper<'_>,
     events: &[Attribute],
     event_of: impl Fn(u64) -> Option<u32>,
 ) -> Option<()> {
@@ -134,7 +134,7 @@ fn sample(
     Some(())
 }
 
-fn counts(turn: &mut Turn<'_>, format: &Format) -> Option<()> {
+fn counts(turn: &mut ByteSwapper<'_>, format: &RecordFormat) -> Option<()> {
     let has = |bit: u32| usize::from(format.read_format & u64::from(bit) != 0);
     let times = has(sys::PERF_FORMAT_TOTAL_TIME_ENABLED) + has(sys::PERF_FORMAT_TOTAL_TIME_RUNNING);
     let of_each = 1 + has(sys::PERF_FORMAT_ID) + has(sys::PERF_FORMAT_LOST);
@@ -147,12 +147,12 @@ fn counts(turn: &mut Turn<'_>, format: &Format) -> Option<()> {
 }
 
 /// A record that is turned from the front to the back.
-struct Turn<'a> {
+struct ByteSwapper<'a> {
     record: &'a mut [u8],
     at: usize,
 }
 
-impl Turn<'_> {
+impl ByteSwapper<'_> {
     fn each<const N: usize>(&mut self, count: usize) {
         for _ in 0..count {
             let number = self

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use perf_event_open_sys::bindings as sys;
 
-use super::error::Damage;
+use super::error::Corruption;
 use super::reader::Reader;
 use crate::perf::Record;
 
@@ -157,7 +157,7 @@ fn told(bytes: &[u8]) -> (Vec<String>, Reader<std::io::Cursor<&[u8]>>) {
 fn both_byte_orders_tell_the_same() {
     let pipes = [pipe(false), pipe(true)];
     let (little, reader) = told(&pipes[0]);
-    assert_eq!(reader.about.machine, "s390x");
+    assert_eq!(reader.about.arch, "s390x");
     // It counts in virtual machines too, as no event of perf does by default.
     assert_eq!(reader.about.events[0].name, "cpu-clock:HG");
     assert_eq!(
@@ -188,9 +188,9 @@ fn a_cut_is_told_wherever_it_is() {
     let (all, _) = told(&whole);
     for len in 16..whole.len() - 8 {
         let (records, reader) = told(&whole[..len]);
-        assert!(all.starts_with(&records) || reader.about.machine.is_empty());
+        assert!(all.starts_with(&records) || reader.about.arch.is_empty());
         let is_between = reader.damage.is_none();
-        assert!(is_between || matches!(reader.damage, Some((_, Damage::Cut))));
+        assert!(is_between || matches!(reader.damage, Some((_, Corruption::Cut))));
     }
 }
 

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io::Read;
 
-use super::error::Damage;
+use super::error::Corruption;
 use super::record_stream::RecordStream;
 use crate::trace::Nanos;
 
@@ -42,7 +42,7 @@ impl<R: Read> ThreadFiles<R> {
         &mut self,
         record: &mut Vec<u8>,
         time: impl Fn(&[u8]) -> Nanos,
-        mut damaged: impl FnMut(u64, Damage),
+        mut damaged: impl FnMut(u64, Corruption),
     ) -> bool {
         for at in self.unread.drain(..) {
             let (stream, head) = &mut self.files[at];

@@ -4,7 +4,7 @@ use perfcollect_symbols::demangle::demangle;
 
 use super::frame::Frame;
 use crate::machine::without_mark;
-use crate::naming;
+use crate::symbolize;
 use crate::trace::{Function, FunctionKind};
 
 /// Addresses from here up are the kernel's, on x86-64 and ARM64.
@@ -67,7 +67,7 @@ fn jit_functions(symbol: &[u8]) -> Vec<Function> {
     }
     let functions = parts.into_iter().enumerate().map(|(at, part)| Function {
         inlined: at > 0,
-        ..naming::function_of_jit(part)
+        ..symbolize::function_of_jit(part)
     });
     functions.collect()
 }

@@ -11,8 +11,8 @@ use super::frame::Frame;
 use super::function::{functions, text};
 use super::header::Header;
 use super::lines::{self, Leftovers, OddLine};
-use crate::naming;
 use crate::perf_data::without_modifiers;
+use crate::symbolize;
 use crate::trace::{
     Callers, CaptureInfo, FrameId, Function, FunctionId, MAX_WEIGHT_NS, Nanos, Notice, Pid,
     Process, ProcessId, Sample, StackId, Thread, ThreadId, Tid, Trace,
@@ -368,7 +368,7 @@ impl Import {
             of_time: (!self.has_periods).then_some(false),
             ..info
         };
-        naming::count(&mut self.trace);
+        symbolize::count(&mut self.trace);
         self.trace
     }
 }
@@ -384,7 +384,7 @@ fn about_machine(comment: &[u8], info: &mut CaptureInfo) {
     match key.trim() {
         "hostname" => info.host = kept(),
         "os release" => info.kernel = kept(),
-        "arch" => info.machine = kept(),
+        "arch" => info.arch = kept(),
         "nrcpus online" => info.cpus = value.parse().unwrap_or(0),
         "cmdline" => info.target = kept(),
         _ => {}

@@ -6,7 +6,7 @@ use perf_event_open_sys::bindings as sys;
 
 use super::symbols::FileSymbols;
 use crate::perf::SampleRecord;
-use crate::perf_data::{About, Attribute};
+use crate::perf_data::{Attribute, RecordingInfo};
 use crate::trace::{Cpu, Nanos, Pid, Tid};
 
 /// Samples of a batch.
@@ -137,7 +137,7 @@ impl Batch {
     }
 
     /// Takes in the events of the recording; in a pipe they may become more.
-    pub(super) fn know(&mut self, about: &About, width: usize) {
+    pub(super) fn know(&mut self, about: &RecordingInfo, width: usize) {
         if self.events.len() != about.events.len() {
             let columns = about.events.iter().map(|event| Columns::of(event, width));
             self.events.clear();

@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::perf_data::About;
+use crate::perf_data::RecordingInfo;
 
 /// Counters by their id.
 #[derive(Default)]
@@ -19,7 +19,11 @@ struct Counter {
 
 impl Counters {
     /// The event of a counter, and what it has counted since it was told before; `None`: nothing, or it is no event's.
-    pub(super) fn since(&mut self, about: &About, (id, count): (u64, u64)) -> Option<(usize, u64)> {
+    pub(super) fn since(
+        &mut self,
+        about: &RecordingInfo,
+        (id, count): (u64, u64),
+    ) -> Option<(usize, u64)> {
         // In a pipe they may become more.
         let new = about.events.iter().enumerate().skip(self.events);
         for (event, attribute) in new {

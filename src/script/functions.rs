@@ -8,14 +8,14 @@ use perfcollect_symbols::demangle::demangle_bare;
 use perfcollect_symbols::table::Symbol;
 use rustc_hash::FxHashMap;
 
+use super::address_resolver::UNKNOWN;
 use super::batch::{Frame, Object, ObjectId};
 use super::fields::Fields;
 use super::inlined::Inlined;
-use super::places::UNKNOWN;
 use super::printer::put_address;
 use super::symbols::{FileSymbols, KernelList};
-use crate::naming::elf::unavailable;
-use crate::naming::gap::{self, Gap};
+use crate::symbolize::elf::unavailable;
+use crate::symbolize::unresolved::{self, Unresolved};
 use crate::trace::Notice;
 
 /// Addresses whose function is known: the last one of each slot.
@@ -33,20 +33,20 @@ const MAX_GAPS: usize = 1 << 12;
 
 /// Where the text of a function is, its length before it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Text(u32);
+pub(super) struct StringRef(u32);
 
 const LENGTH_BYTES: usize = 4;
 
 /// Texts by address.
 pub(super) struct Functions {
     kernel: Arc<KernelList>,
-    objects: Vec<Known>,
+    objects: Vec<CachedObject>,
     slots: Box<[Slot]>,
-    texts: Texts,
+    texts: StringArena,
     /// Why names or functions that were inlined are not all shown.
     faults: BTreeSet<String>,
     /// Files that could not be read.
-    gaps: BTreeSet<Gap>,
+    gaps: BTreeSet<Unresolved>,
 }
 
 /// A frame and its text.
@@ -54,29 +54,29 @@ pub(super) struct Functions {
 struct Slot {
     shown: u64,
     object: ObjectId,
-    text: Text,
+    text: StringRef,
 }
 
 /// What no frame is in.
 const EMPTY: Slot = Slot {
     shown: 0,
     object: ObjectId(u32::MAX),
-    text: Text(0),
+    text: StringRef(0),
 };
 
-enum Known {
-    One(Text),
-    Many(Many),
+enum CachedObject {
+    One(StringRef),
+    Many(SymbolizedObject),
 }
 
 /// An object with functions.
-struct Many {
+struct SymbolizedObject {
     list: List,
     /// By start, as a function has many addresses.
-    functions: FxHashMap<u64, Text>,
-    nameless: Option<Text>,
+    functions: FxHashMap<u64, StringRef>,
+    nameless: Option<StringRef>,
     /// By address, with what was inlined there.
-    inlined: FxHashMap<u64, Text>,
+    inlined: FxHashMap<u64, StringRef>,
     who_inlined: Option<Inlined>,
 }
 
@@ -93,7 +93,7 @@ impl List {
         }
     }
 
-    fn demangled(&self, name: &[u8], then: impl FnOnce(&[u8]) -> Text) -> Text {
+    fn demangled(&self, name: &[u8], then: impl FnOnce(&[u8]) -> StringRef) -> StringRef {
         match self {
             Self::File(_) => then(demangle_bare(name).as_bytes()),
             Self::Kernel(..) => then(name),
@@ -108,9 +108,9 @@ impl List {
     }
 }
 
-impl Many {
-    fn of(list: List) -> Known {
-        Known::Many(Self {
+impl SymbolizedObject {
+    fn of(list: List) -> CachedObject {
+        CachedObject::Many(Self {
             list,
             functions: FxHashMap::default(),
             nameless: None,
@@ -119,7 +119,7 @@ impl Many {
         })
     }
 
-    fn text(&mut self, address: u64, texts: &mut Texts) -> Text {
+    fn text(&mut self, address: u64, texts: &mut StringArena) -> StringRef {
         let Self {
             list,
             functions,
@@ -141,7 +141,7 @@ impl Functions {
             kernel,
             objects: Vec::new(),
             slots: vec![EMPTY; SLOTS].into(),
-            texts: Texts {
+            texts: StringArena {
                 fields,
                 bytes: Vec::new(),
             },
@@ -150,7 +150,7 @@ impl Functions {
         }
     }
 
-    pub(super) fn start_anew(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.learn_faults();
         self.objects.clear();
         self.slots.fill(EMPTY);
@@ -165,7 +165,7 @@ impl Functions {
     /// Why names are missing, in words.
     pub(super) fn into_faults(mut self) -> Vec<String> {
         self.learn_faults();
-        let unread = gap::notices(self.gaps).into_iter().map(words);
+        let unread = unresolved::notices(self.gaps).into_iter().map(words);
         let more = (self.faults.len() >= MAX_FAULTS).then(|| "and maybe more of the kind".into());
         unread.chain(self.faults).chain(more).collect()
     }
@@ -173,7 +173,7 @@ impl Functions {
     /// What was not used for the names of the files that are known now.
     fn learn_faults(&mut self) {
         for object in &self.objects {
-            let Known::Many(Many {
+            let CachedObject::Many(SymbolizedObject {
                 list: List::File(symbols),
                 ..
             }) = object
@@ -198,16 +198,18 @@ impl Functions {
             self.gaps.insert(gap);
         }
         self.objects.push(match object {
-            Object::One(name, path) => Known::One(self.texts.add(name.as_deref(), &path)),
-            Object::File(symbols) => Many::of(List::File(symbols)),
-            Object::Kernel(name) => Many::of(List::Kernel(Arc::clone(&self.kernel), name)),
+            Object::One(name, path) => CachedObject::One(self.texts.add(name.as_deref(), &path)),
+            Object::File(symbols) => SymbolizedObject::of(List::File(symbols)),
+            Object::Kernel(name) => {
+                SymbolizedObject::of(List::Kernel(Arc::clone(&self.kernel), name))
+            }
         });
     }
 
-    pub(super) fn text(&mut self, frame: Frame) -> Text {
+    pub(super) fn text(&mut self, frame: Frame) -> StringRef {
         let many = match &mut self.objects[frame.object.0 as usize] {
-            Known::One(text) => return *text,
-            Known::Many(many) => many,
+            CachedObject::One(text) => return *text,
+            CachedObject::Many(many) => many,
         };
         let slot = &mut self.slots[slot(frame)];
         if (slot.shown, slot.object) != (frame.shown, frame.object) {
@@ -221,9 +223,9 @@ impl Functions {
     }
 
     /// The text of a frame behind those of the functions that were inlined there, each with a line of its own.
-    pub(super) fn with_inlined(&mut self, frame: Frame) -> Text {
+    pub(super) fn with_inlined(&mut self, frame: Frame) -> StringRef {
         let text = self.text(frame);
-        let Known::Many(Many {
+        let CachedObject::Many(SymbolizedObject {
             list: List::File(symbols),
             inlined,
             who_inlined,
@@ -254,7 +256,7 @@ impl Functions {
         })
     }
 
-    pub(super) fn get(&self, text: Text) -> &[u8] {
+    pub(super) fn get(&self, text: StringRef) -> &[u8] {
         &self.texts.bytes[self.texts.place(text)]
     }
 }
@@ -268,13 +270,13 @@ pub(super) fn words(notice: Notice) -> String {
 }
 
 /// What stands behind the address.
-struct Texts {
+struct StringArena {
     fields: Fields,
     bytes: Vec<u8>,
 }
 
-impl Texts {
-    fn add(&mut self, name: Option<&[u8]>, path: &[u8]) -> Text {
+impl StringArena {
+    fn add(&mut self, name: Option<&[u8]>, path: &[u8]) -> StringRef {
         let start = self.begin();
         let Self { fields, bytes } = self;
         if fields.sym {
@@ -290,7 +292,7 @@ impl Texts {
     }
 
     /// Lines of functions inlined at an address, the first without it, and `outer` at the end.
-    fn add_inlined(&mut self, names: &[String], address: u64, outer: Text) -> Text {
+    fn add_inlined(&mut self, names: &[String], address: u64, outer: StringRef) -> StringRef {
         let start = self.begin();
         for name in names {
             if self.bytes.len() - start > MAX_INLINED_BYTES {
@@ -313,16 +315,16 @@ impl Texts {
         start
     }
 
-    fn end(&mut self, start: usize) -> Text {
+    fn end(&mut self, start: usize) -> StringRef {
         let bytes = &mut self.bytes;
         let len = (bytes.len() - start - LENGTH_BYTES) as u32;
         bytes[start..start + LENGTH_BYTES].copy_from_slice(&len.to_le_bytes());
         // More than that many gigabytes of names in the few batches before all are forgotten are no names.
-        Text(u32::try_from(start).unwrap_or(0))
+        StringRef(u32::try_from(start).unwrap_or(0))
     }
 
     /// Where a text is.
-    fn place(&self, text: Text) -> Range<usize> {
+    fn place(&self, text: StringRef) -> Range<usize> {
         let start = text.0 as usize;
         let behind = start + LENGTH_BYTES;
         let len = self.bytes.get(start..).and_then(<[u8]>::first_chunk);

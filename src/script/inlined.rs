@@ -5,15 +5,15 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
 use crate::machine::CodeFile;
-use crate::naming;
+use crate::symbolize;
 
 /// Names, innermost first, or why they are not known.
-type Answer = Result<Vec<String>, String>;
+type InlineReply = Result<Vec<String>, String>;
 
 /// Who knows what was inlined in a file; ends when nobody asks any more.
 pub(super) struct Inlined {
     asked: Sender<u64>,
-    answers: Receiver<Answer>,
+    answers: Receiver<InlineReply>,
 }
 
 impl Inlined {
@@ -22,7 +22,7 @@ impl Inlined {
         let (asked, to_answer) = mpsc::channel();
         let (answer, answers) = mpsc::channel();
         thread::spawn(move || {
-            naming::with_inlined(&file, |inlined| {
+            symbolize::with_inlined(&file, |inlined| {
                 let mut answered = to_answer
                     .iter()
                     .map(|address| answer.send(inlined(address)));
@@ -33,7 +33,7 @@ impl Inlined {
     }
 
     /// The functions inlined at an address; none if there is no debug information.
-    pub(super) fn at(&self, address: u64) -> Answer {
+    pub(super) fn at(&self, address: u64) -> InlineReply {
         let asked = self.asked.send(address).ok();
         let answer = asked.and_then(|()| self.answers.recv().ok());
         answer.unwrap_or_else(|| Ok(Vec::new()))

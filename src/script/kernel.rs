@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::batch::{Object, ObjectId};
 use super::symbols::KernelList;
-use crate::perf::{CodeMapping, KernelCode};
-use crate::perf_data::About;
+use crate::perf::{Ksymbol, MmapRecord};
+use crate::perf_data::RecordingInfo;
 
 /// What the kernel's own mapping is called; the name of a symbol follows.
 const PROPER: &[u8] = b"[kernel.kallsyms]";
@@ -56,7 +56,7 @@ impl Range {
 impl Kernel {
     /// Takes in a mapping of the kernel's. Of the kernel, and of a module, whose build id the recording lists, perf shows the path
     /// that is listed.
-    pub(super) fn map(&mut self, mapping: &CodeMapping<'_>, about: &About) {
+    pub(super) fn map(&mut self, mapping: &MmapRecord<'_>, about: &RecordingInfo) {
         if self.ranges.len() >= MAX_RANGES {
             return;
         }
@@ -77,7 +77,7 @@ impl Kernel {
     }
 
     /// Takes in code that came or went.
-    pub(super) fn follow(&mut self, code: &KernelCode<'_>) {
+    pub(super) fn follow(&mut self, code: &Ksymbol<'_>) {
         if code.gone {
             self.made.remove(&code.start);
         } else if self.made.len() < MAX_RANGES {
@@ -137,7 +137,7 @@ impl Kernel {
     }
 
     /// All are to be numbered anew.
-    pub(super) fn start_anew(&mut self) {
+    pub(super) fn reset(&mut self) {
         let ranges = self.ranges.iter_mut().map(|(_, range)| range);
         for range in ranges.chain(self.made.values_mut()) {
             range.object = None;

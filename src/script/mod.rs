@@ -7,14 +7,14 @@
 //! The addresses of a callchain are where the code is in its file. Where functions and stacks are better known here than
 //! perf knows them, the text is better; `docs/converting.md` lists in what.
 
+mod address_resolver;
 mod batch;
 mod counters;
 mod fields;
 mod functions;
 mod inlined;
+mod jit_symbols;
 mod kernel;
-mod made;
-mod places;
 mod printer;
 mod samples;
 mod stacks;
@@ -30,14 +30,14 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, ScopedJoinHandle};
 
-use crate::machine::{Machine, Recorded};
+use crate::machine::{Machine, RecordingFiles};
 use crate::perf_data::Reader;
 use crate::perf_data::kernel_gone;
 use crate::unwind::Unwinder;
+use address_resolver::AddressResolver;
 use batch::Batch;
 use counters::Counters;
 use functions::Functions;
-use places::Places;
 use printer::{KnownStacks, Printer};
 use samples::Samples;
 use stacks::Stacks;
@@ -70,7 +70,7 @@ pub struct Printed {
 /// What `out` returns.
 pub fn print<R: io::Read>(
     reader: &mut Reader<R>,
-    mut recorded: Recorded,
+    mut recorded: RecordingFiles,
     kallsyms: Option<&Path>,
     fields: Fields,
     shows_inlined: bool,
@@ -96,7 +96,7 @@ pub fn print<R: io::Read>(
         event_width: event_width.unwrap_or(0).min(MAX_EVENT_WIDTH),
         machine: Machine::recorded(recorded),
         unwinder: Unwinder::default(),
-        places: Places::new(ahead),
+        places: AddressResolver::new(ahead),
         kernel: Arc::clone(&kernel),
         stacks: Stacks::default(),
         formats: Default::default(),

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender};
 
 use super::batch::{Batch, Columns, Frame, Line, Stack};
 use super::fields::Fields;
-use super::functions::{Functions, Text};
+use super::functions::{Functions, StringRef};
 use crate::bytes::put_digits;
 use crate::trace::Nanos;
 
@@ -31,7 +31,7 @@ pub(super) struct Printer<'a> {
 /// Stacks by their number.
 #[derive(Default)]
 pub(super) struct KnownStacks {
-    frames: Vec<(u64, Text)>,
+    frames: Vec<(u64, StringRef)>,
     /// Where in `frames` each one begins and ends.
     places: Vec<(u32, u32)>,
 }
@@ -61,7 +61,7 @@ impl Printer<'_> {
 
     fn batch(&mut self, batch: &mut Batch) {
         if batch.forgets_all {
-            self.functions.start_anew();
+            self.functions.reset();
         }
         if batch.forgets_stacks {
             self.stacks.frames.clear();

@@ -10,17 +10,19 @@ use std::sync::mpsc::{Receiver, SyncSender};
 use perf_event_open_sys::bindings as sys;
 
 use super::Printed;
+use super::address_resolver::AddressResolver;
 use super::batch::{Batch, Line, Stack};
 use super::counters::Counters;
 use super::fields::Fields;
 use super::functions::words;
-use super::places::Places;
 use super::stacks::Stacks;
 use super::symbols::KernelList;
 use super::tracepoint::Formats;
 use crate::machine::Machine;
 use crate::perf::{CONTEXT_MAX, CpuMode, Record, SampleRecord};
-use crate::perf_data::{About, Attribute, Entry, EventSource, KernelMapping, kernel_gone};
+use crate::perf_data::{
+    Attribute, EventSource, KernelMapping, RecordingInfo, TimedRecord, kernel_gone,
+};
 use crate::trace::{Pid, Tid};
 use crate::unwind::{SampledProcess, Unwinder};
 
@@ -36,7 +38,7 @@ pub(super) struct Samples<'a> {
     pub(super) event_width: usize,
     pub(super) machine: Machine,
     pub(super) unwinder: Unwinder,
-    pub(super) places: Places,
+    pub(super) places: AddressResolver,
     pub(super) kernel: Arc<KernelList>,
     pub(super) stacks: Stacks,
     /// Read from what the recording has of them, so many bytes.
@@ -58,7 +60,11 @@ pub(super) struct Samples<'a> {
 
 impl Samples<'_> {
     /// Breaks off when nobody prints.
-    pub(super) fn take(&mut self, about: &About, entry: &Entry<'_>) -> ControlFlow<()> {
+    pub(super) fn take(
+        &mut self,
+        about: &RecordingInfo,
+        entry: &TimedRecord<'_>,
+    ) -> ControlFlow<()> {
         match &entry.record {
             Record::Sample(sample) => {
                 self.printed.samples += 1;
@@ -117,11 +123,11 @@ impl Samples<'_> {
         }
         let is_full = self.is_full.swap(false, Ordering::Relaxed);
         if is_full || self.places.is_full() {
-            self.places.start_anew();
+            self.places.reset();
             self.batch.forgets_all = true;
         }
         if self.batch.forgets_all || self.stacks.is_full() {
-            self.stacks.start_anew();
+            self.stacks.reset();
             self.batch.forgets_stacks = true;
         }
         ControlFlow::Continue(())
@@ -149,7 +155,7 @@ impl Samples<'_> {
 
     fn sample(
         &mut self,
-        about: &About,
+        about: &RecordingInfo,
         event: usize,
         period: u64,
         sample: &SampleRecord<'_>,
@@ -177,7 +183,12 @@ impl Samples<'_> {
     }
 
     /// Bytes of what a tracepoint says.
-    fn trace(&mut self, about: &About, event: &Attribute, sample: &SampleRecord<'_>) -> u32 {
+    fn trace(
+        &mut self,
+        about: &RecordingInfo,
+        event: &Attribute,
+        sample: &SampleRecord<'_>,
+    ) -> u32 {
         let text = &mut self.batch.text;
         let before = text.len();
         if let EventSource::Tracepoint(id) = event.source()
@@ -229,7 +240,7 @@ impl Samples<'_> {
                 time: sample.time,
                 maps,
                 files: self.machine.files(),
-                comes_again: false,
+                is_preview: false,
             };
             self.unwinder.walk(sample, host, &mut Vec::new());
             user.extend_from_slice(self.unwinder.user_addresses());

@@ -15,7 +15,7 @@ const MAX_BYTES: usize = 4 << 20;
 /// Numbers of stacks by process and callchain.
 #[derive(Default)]
 pub(super) struct Stacks {
-    table: HashTable<Known>,
+    table: HashTable<CachedChain>,
     chains: Vec<u8>,
     /// How many have a number, and bytes of the callchains of all of them.
     count: u32,
@@ -32,7 +32,7 @@ pub(super) struct Key {
     generation: u32,
 }
 
-struct Known {
+struct CachedChain {
     key: Key,
     /// Where the callchain is.
     at: u32,
@@ -53,7 +53,7 @@ impl Stacks {
     }
 
     /// Numbers count from the first again.
-    pub(super) fn start_anew(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.forget_all();
         (self.count, self.bytes) = (0, 0);
     }
@@ -86,7 +86,7 @@ impl Stacks {
     /// Gives the stack of a sample the next number.
     pub(super) fn keep(&mut self, key: Key, sample: &SampleRecord<'_>) {
         let chain = sample.callchain.bytes();
-        let known = Known {
+        let known = CachedChain {
             key,
             at: self.chains.len() as u32,
             len: chain.len() as u32,

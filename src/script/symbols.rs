@@ -12,7 +12,7 @@ use perfcollect_symbols::kallsyms::{KallsymsError, KernelSymbols};
 use perfcollect_symbols::table::Symbol;
 
 use crate::machine::{CodeFile, Content};
-use crate::naming::elf;
+use crate::symbolize::elf;
 
 type Lazy<T> = LazyLock<T, Box<dyn FnOnce() -> T + Send>>;
 

@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::ids::{FrameId, ProcessId};
 use super::recorder::CodeAddress;
-use super::spool::{KernelCodeRow, MethodRow};
+use super::spool::{KsymbolRow, MethodRow};
 
 /// A method as the runtime named it while its code was sampled, or code of the kernel's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl Methods {
 
     /// Takes in what code of the kernel came or went. What came before the recording is told when it goes: it is what the frames
     /// there were in.
-    pub(super) fn follow_kernel(&mut self, row: &KernelCodeRow<'_>) {
+    pub(super) fn follow_kernel(&mut self, row: &KsymbolRow<'_>) {
         let end = row.start.saturating_add(row.size);
         if row.start >= end {
             return;
@@ -93,7 +93,7 @@ impl Methods {
     }
 
     /// Takes in the next frame.
-    pub(super) fn meet(&mut self, code: CodeAddress) {
+    pub(super) fn push_frame(&mut self, code: CodeAddress) {
         let frame = FrameId(self.frames);
         self.frames += 1;
         if let Some(row) = self.at(code) {
@@ -104,7 +104,7 @@ impl Methods {
     }
 
     /// Gives frames that were in no method when they were met what is known at the end: a name may come late.
-    pub(super) fn settle(&mut self, frames: &[CodeAddress]) {
+    pub(super) fn resolve_pending(&mut self, frames: &[CodeAddress]) {
         // The kernel tells on time.
         self.now.remove(&None);
         self.open = BTreeMap::new();
@@ -161,7 +161,7 @@ mod tests {
         let mut frames = Vec::new();
         let mut meet = |methods: &mut Methods, address| {
             let code = CodeAddress::Jit(PROCESS, address);
-            methods.meet(code);
+            methods.push_frame(code);
             frames.push(code);
         };
         meet(&mut methods, 0x105);
@@ -174,7 +174,7 @@ mod tests {
         meet(&mut methods, 0x115);
         methods.insert(&row(0x110, ""));
         meet(&mut methods, 0x115);
-        methods.settle(&frames);
+        methods.resolve_pending(&frames);
         let name = |frame| {
             let method = methods.of(FrameId(frame));
             method.map(|method| method.map(|method| &*method.name))
@@ -200,10 +200,10 @@ mod tests {
         let mut frames = Vec::new();
         let mut meet = |methods: &mut Methods, address| {
             let code = CodeAddress::Kernel(address);
-            methods.meet(code);
+            methods.push_frame(code);
             frames.push(code);
         };
-        let row = |start, gone, name: &'static str| KernelCodeRow {
+        let row = |start, gone, name: &'static str| KsymbolRow {
             start,
             size: 0x20,
             gone,
@@ -225,7 +225,7 @@ mod tests {
         methods.follow_kernel(&row(0x100, false, "third"));
         meet(&mut methods, 0x110);
         meet(&mut methods, 0x128);
-        methods.settle(&frames);
+        methods.resolve_pending(&frames);
         let names: Vec<_> = (0..frames.len() as u32)
             .map(|frame| Some(&*methods.of(FrameId(frame))??.name))
             .collect();

@@ -18,11 +18,12 @@ pub use events::{EventStream, EventStreams, RuntimeEvent};
 pub use ids::{FrameId, FunctionId, ModuleId, ProcessId, StackId, ThreadId};
 pub use methods::{Method, Methods};
 pub use quality::{
-    CpuLosses, Losses, NameCount, Names, Notice, ProcessEvents, Quality, StackQuality, Truncation,
+    CpuLosses, Losses, NameCount, Notice, ProcessEvents, Quality, StackQuality, SymbolCounts,
+    Truncation,
 };
 pub use recorder::{CodeAddress, DescribeFile, Recorder};
 pub use samples::Samples;
-pub use spool::{Header, Recording};
+pub use spool::{Header, RawTrace};
 pub use stack::StackTable;
 pub use throttle::{CpuPauses, Pauses};
 
@@ -32,7 +33,7 @@ use serde::{Deserialize, Serialize};
 
 use perfcollect_symbols::build_id::BuildId;
 
-/// What kind of code a function is; decides its colour and the counter of [`Names`] it is in.
+/// What kind of code a function is; decides its colour and the counter of [`SymbolCounts`] it is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FunctionKind {
@@ -143,7 +144,8 @@ pub struct CaptureInfo {
     /// Kernel release (`uname -r`).
     pub kernel: String,
     /// Processor architecture (`uname -m`).
-    pub machine: String,
+    #[serde(rename = "machine")]
+    pub arch: String,
     /// CPUs that were sampled.
     pub cpus: u32,
     /// Name of the sampled event, such as `cpu-clock`.

@@ -33,7 +33,7 @@ pub enum Truncation {
     /// The stack is deeper than the frame limit.
     TooDeep,
     /// The next frame could not be found: no usable unwind information, or a damaged stack.
-    LostTrack,
+    UnwindFailed,
     /// No user registers came with the sample (a 32-bit process, or the kernel withheld them).
     NoRegisters,
 }
@@ -43,7 +43,7 @@ impl Truncation {
     pub const ALL: [Self; 4] = [
         Self::StackCopyEnded,
         Self::TooDeep,
-        Self::LostTrack,
+        Self::UnwindFailed,
         Self::NoRegisters,
     ];
 }
@@ -57,14 +57,14 @@ pub struct StackQuality {
     pub stack_copy_ended: u64,
     /// See [`Truncation::TooDeep`].
     pub too_deep: u64,
-    /// See [`Truncation::LostTrack`].
+    /// See [`Truncation::UnwindFailed`].
     pub lost_track: u64,
     /// See [`Truncation::NoRegisters`].
     pub no_registers: u64,
     /// Samples with a caller that was found by the frame pointer alone, where code need not keep one: callers may be
     /// missing and others wrong.
-    #[serde(default)]
-    pub guessed: u64,
+    #[serde(default, rename = "guessed")]
+    pub fp_fallback: u64,
     /// Samples with an address whose callers were not all recorded, see [`Callers`].
     #[serde(default)]
     pub as_recorded: u64,
@@ -81,7 +81,7 @@ impl StackQuality {
             None => &mut self.as_recorded,
             Some(Truncation::StackCopyEnded) => &mut self.stack_copy_ended,
             Some(Truncation::TooDeep) => &mut self.too_deep,
-            Some(Truncation::LostTrack) => &mut self.lost_track,
+            Some(Truncation::UnwindFailed) => &mut self.lost_track,
             Some(Truncation::NoRegisters) => &mut self.no_registers,
         } += 1;
     }
@@ -131,9 +131,9 @@ pub struct Losses {
     /// Samples that were seen but belong to nobody: their process is being reaped, or is outside the collector's pid
     /// namespace, so that the kernel tells no id.
     pub unattributed: u64,
-    /// Stacks with a guessed caller: [`StackQuality::guessed`], which is made of it.
+    /// Stacks with a caller found by the frame pointer: [`StackQuality::fp_fallback`], which is made of it.
     #[serde(skip)]
-    pub guessed_stacks: u64,
+    pub fp_fallback_stacks: u64,
     /// When the kernel throttled sampling, by CPU: what ran there meanwhile is missing, and counted nowhere.
     #[serde(default)]
     pub pauses: Pauses,
@@ -228,7 +228,7 @@ impl Losses {
     }
 
     /// Takes the kernel's own count for a CPU, which includes what no ring had room to report.
-    pub fn settle(&mut self, cpu: Cpu, records: u64) {
+    pub fn reconcile(&mut self, cpu: Cpu, records: u64) {
         let reported = self.by_cpu.iter().find(|losses| losses.cpu == cpu.0);
         let unreported = records.saturating_sub(reported.map_or(0, |losses| losses.records));
         if unreported > 0 {
@@ -240,7 +240,7 @@ impl Losses {
 
 /// Names by kind of frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Names {
+pub struct SymbolCounts {
     /// Kernel code.
     pub kernel: NameCount,
     /// Machine code of ELF files.
@@ -253,7 +253,7 @@ pub struct Names {
     pub unmapped: NameCount,
 }
 
-impl Names {
+impl SymbolCounts {
     /// The counter of a kind; markers have none.
     pub fn of_kind(&mut self, kind: FunctionKind) -> Option<&mut NameCount> {
         Some(match kind {
@@ -313,7 +313,7 @@ pub struct Quality {
     /// Stacks.
     pub stacks: StackQuality,
     /// Names.
-    pub names: Names,
+    pub names: SymbolCounts,
     /// Losses.
     pub losses: Losses,
     /// Runtimes that were asked for their events; a row for each life of a process.
@@ -335,9 +335,9 @@ mod tests {
         };
         losses.count(Cpu(3), 10, Nanos(5));
         losses.count(Cpu(3), 20, Nanos(9));
-        losses.settle(Cpu(3), 100);
-        losses.settle(Cpu(1), 20);
-        losses.settle(Cpu(0), 0);
+        losses.reconcile(Cpu(3), 100);
+        losses.reconcile(Cpu(1), 20);
+        losses.reconcile(Cpu(0), 0);
         assert_eq!(losses.lost(), 120);
         assert_eq!((losses.by_cpu[0].cpu, losses.by_cpu[0].records), (3, 100));
         assert_eq!(

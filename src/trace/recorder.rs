@@ -13,7 +13,7 @@ use rustc_hash::FxBuildHasher;
 use super::ids::{FrameId, ModuleId, ProcessId, StackId, ThreadId};
 use super::quality::{Losses, Truncation};
 use super::recent::RecentStacks;
-use super::spool::{FileRow, Row, SpoolEnd, SpoolWriter};
+use super::spool::{FileRow, SpoolEnd, SpoolRow, SpoolWriter};
 use super::stack::StackTable;
 use super::{Header, Sample};
 use crate::ids::Nanos;
@@ -50,7 +50,7 @@ const MAX_IDS: u32 = u32::MAX - (1 << 28);
 
 /// The growing capture.
 pub struct Recorder<W> {
-    known: Known,
+    known: Interned,
     files: SampledFiles,
     samples: u64,
     spool: SpoolWriter<W>,
@@ -58,7 +58,7 @@ pub struct Recorder<W> {
 
 /// What need not be told the spool again.
 #[derive(Default)]
-struct Known {
+struct Interned {
     frames: Vec<CodeAddress>,
     rows: HashTable<u32>,
     stacks: StackTable,
@@ -69,7 +69,7 @@ struct Known {
     first_stack: u32,
 }
 
-impl Known {
+impl Interned {
     /// Forgets everything, if it is too much.
     fn make_room(&mut self) {
         if self.stacks.len() >= MAX_NODES || self.frames.len() >= MAX_FRAMES {
@@ -105,7 +105,7 @@ impl<W: Write> Recorder<W> {
     /// Begins a recording.
     pub fn new(spool: W, header: &Header) -> Self {
         Self {
-            known: Known::default(),
+            known: Interned::default(),
             files: SampledFiles::default(),
             samples: 0,
             spool: SpoolWriter::new(spool, header),
@@ -114,7 +114,7 @@ impl<W: Write> Recorder<W> {
 
     /// Row of a code address.
     fn frame(&mut self, address: CodeAddress, files: &impl DescribeFile) -> FrameId {
-        let Known { frames, rows, .. } = &mut self.known;
+        let Interned { frames, rows, .. } = &mut self.known;
         let hash = |address: &CodeAddress| FxBuildHasher.hash_one(address);
         let same = |row: &u32| frames[*row as usize] == address;
         if let Some(&row) = rows.find(hash(&address), same) {
@@ -128,7 +128,7 @@ impl<W: Write> Recorder<W> {
             CodeAddress::File(id, offset) => CodeAddress::File(self.file(id, files), offset),
             other => other,
         };
-        self.spool.put(&Row::Frame(spooled));
+        self.spool.put(&SpoolRow::Frame(spooled));
         FrameId(row)
     }
 
@@ -139,7 +139,7 @@ impl<W: Write> Recorder<W> {
             in_spool.resize(id.index() + 1, None);
         }
         *in_spool[id.index()].get_or_insert_with(|| {
-            self.spool.put(&Row::File(files.describe(id)));
+            self.spool.put(&SpoolRow::File(files.describe(id)));
             order.push(id);
             ModuleId(order.len() as u32 - 1)
         })
@@ -180,7 +180,8 @@ impl<W: Write> Recorder<W> {
         let stack = known.stacks.push(parent, frame);
         if stack.index() == count {
             let frame = FrameId(known.first_frame + frame.0);
-            self.spool.put(&Row::Node(known.stack_id(parent), frame));
+            self.spool
+                .put(&SpoolRow::Node(known.stack_id(parent), frame));
         }
         stack
     }
@@ -192,12 +193,12 @@ impl<W: Write> Recorder<W> {
 
     /// Keeps a sample. Samples come in order of time; its thread must have been recorded.
     pub fn push(&mut self, sample: Sample) {
-        self.spool.put(&Row::Sample(sample));
+        self.spool.put(&SpoolRow::Sample(sample));
         self.samples += 1;
     }
 
     /// Records a process, a thread or what has become of one.
-    pub fn put(&mut self, row: &Row<'_>) {
+    pub fn put(&mut self, row: &SpoolRow<'_>) {
         self.spool.put(row);
     }
 
@@ -226,7 +227,7 @@ impl<W: Write> Recorder<W> {
 
     /// Whether the spool can grow no further.
     #[must_use]
-    pub fn is_stuck(&self) -> bool {
+    pub fn is_exhausted(&self) -> bool {
         self.spool.error().is_some() || self.known.first_stack > MAX_IDS
     }
 
@@ -240,7 +241,7 @@ impl<W: Write> Recorder<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::{Pid, Recording};
+    use crate::trace::{Pid, RawTrace};
 
     struct NoFiles;
 
@@ -259,12 +260,12 @@ mod tests {
     fn ever_new_stacks_take_no_ever_growing_memory_and_old_ones_are_there_once() {
         let mut spool = Vec::new();
         let mut recorder = Recorder::new(&mut spool, &Header::default());
-        recorder.put(&Row::Process {
+        recorder.put(&SpoolRow::Process {
             pid: Pid(1),
             name: b"",
             command_line: b"",
         });
-        recorder.put(&Row::Thread {
+        recorder.put(&SpoolRow::Thread {
             process: ProcessId(0),
             tid: super::super::Tid(1),
             name: b"",
@@ -290,7 +291,7 @@ mod tests {
         }
         assert!(recorder.known.first_frame > 0 && recorder.known.first_stack > 0);
         let _ = recorder.finish(Nanos(2 * SAMPLES), &Losses::default());
-        let recording = Recording::read(&spool[..]).unwrap();
+        let recording = RawTrace::read(&spool[..]).unwrap();
         assert_eq!(recording.samples.len() as u64, 2 * SAMPLES);
         assert_eq!(recording.frames.len() as u64, SAMPLES + SAMPLES / 2 + 1);
         assert_eq!(recording.stacks.len() as u64, SAMPLES + SAMPLES / 2 + 1);

@@ -9,5 +9,6 @@ mod signal;
 mod stack_copy;
 mod walk;
 
-pub use managed::{FunctionBytes, MetCode, ReadyToRunImage, Rule, function_rule};
-pub use walk::{SampledProcess, Unwinder, Walked};
+pub use managed::SampledProcess;
+pub use managed::{DiscoveredCode, FunctionBytes, ReadyToRunImage, UnwindRule, function_rule};
+pub use walk::{Unwinder, Walked};

@@ -8,7 +8,7 @@ use framehop::{
 };
 use perfcollect_symbols::elf::{ElfFile, LoadSegment, Section, StubSection};
 
-use super::managed::{Rule, epilogue, stub};
+use super::managed::{UnwindRule, epilogue, stub};
 use crate::machine::Content;
 
 /// The unwinder of one file.
@@ -119,24 +119,24 @@ impl ElfModule {
     }
 
     /// The rule of an instruction in a stub or in an epilogue that unwind information does not tell of; `None`: it does.
-    pub(super) fn instruction_rule(&self, address: u64) -> Option<Rule> {
+    pub(super) fn instruction_rule(&self, address: u64) -> Option<UnwindRule> {
         self.epilogue_rule(address)
             .or_else(|| self.stub_rule(address))
     }
 
-    fn epilogue_rule(&self, address: u64) -> Option<Rule> {
+    fn epilogue_rule(&self, address: u64) -> Option<UnwindRule> {
         let section = self.managed.as_ref()?;
         let at = usize::try_from(address.checked_sub(section.address)?).ok()?;
         // Where the function ends is not known: a jump is taken for one inside.
         epilogue::rule(section.data.get(at..)?, address, &(0..u64::MAX))
     }
 
-    fn stub_rule(&self, address: u64) -> Option<Rule> {
+    fn stub_rule(&self, address: u64) -> Option<UnwindRule> {
         self.stubs.iter().find_map(|section| {
             let at = usize::try_from(address.checked_sub(section.address)?).ok()?;
             let done = at.checked_rem(section.stub_bytes)?;
             let code = section.code.get(at - done..)?.get(..section.stub_bytes)?;
-            stub::linkage_rule(code, done, at < section.stub_bytes)
+            stub::plt_rule(code, done, at < section.stub_bytes)
         })
     }
 }
@@ -161,9 +161,9 @@ mod tests {
         assert!(module.instruction_rule(0x1000).is_none());
         for epilogue in [0x1003, 0x1007, 0x1008] {
             let rule = module.instruction_rule(epilogue);
-            assert!(rule.is_some() && rule != Some(Rule::RETURN));
+            assert!(rule.is_some() && rule != Some(UnwindRule::RETURN));
         }
-        assert_eq!(module.instruction_rule(0x1009), Some(Rule::RETURN));
+        assert_eq!(module.instruction_rule(0x1009), Some(UnwindRule::RETURN));
         assert!(module.instruction_rule(0x100a).is_none());
         assert!(module.instruction_rule(0xfff).is_none());
     }

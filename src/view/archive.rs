@@ -127,7 +127,7 @@ pub enum ViewError {
 
 /// What the reports need of a trace.
 #[derive(Debug)]
-pub struct Capture {
+pub struct ReportData {
     /// Its summary.
     pub summary: Summary,
     /// From the process with most samples down its most sampled callees.
@@ -140,7 +140,7 @@ pub struct Capture {
 ///
 /// # Errors
 /// See [`ViewError`].
-pub fn read(path: &Path) -> Result<Capture, ViewError> {
+pub fn read(path: &Path) -> Result<ReportData, ViewError> {
     read_zip(open_zip(path, open_file(path)?)?)
 }
 
@@ -178,7 +178,7 @@ pub(super) fn open_zip<R: Read + Seek>(
     })
 }
 
-fn read_zip<R: Read + Seek>(mut zip: ZipArchive<R>) -> Result<Capture, ViewError> {
+fn read_zip<R: Read + Seek>(mut zip: ZipArchive<R>) -> Result<ReportData, ViewError> {
     let folder = folder_of(&zip)?;
     let summary = read_summary(open(&mut zip, &folder, SUMMARY, MAX_SUMMARY_BYTES)?)?;
     let folded = open(&mut zip, &folder, FOLDED, MAX_FOLDED_BYTES)?;
@@ -189,7 +189,7 @@ fn read_zip<R: Read + Seek>(mut zip: ZipArchive<R>) -> Result<Capture, ViewError
             summary: summary.samples,
         });
     }
-    Ok(Capture {
+    Ok(ReportData {
         summary,
         hot_path,
         flame_graph: format!("{folder}/{FLAME_GRAPH}"),

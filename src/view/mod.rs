@@ -22,7 +22,7 @@ pub fn view(path: &Path, top: usize, out: &mut impl Write) -> Result<(), ViewErr
 }
 
 fn print(
-    capture: &archive::Capture,
+    capture: &archive::ReportData,
     path: &Path,
     top: usize,
     out: &mut impl Write,

@@ -218,7 +218,7 @@ fn machine(info: &CaptureInfo) -> String {
         "" => "Linux".into(),
         kernel => format!("Linux {}", short(kernel)),
     };
-    let machine = (!info.machine.is_empty()).then(|| short(&info.machine));
+    let machine = (!info.arch.is_empty()).then(|| short(&info.arch));
     let cpus = (info.cpus > 0).then(|| count(info.cpus.into(), "CPU", "CPUs"));
     let parts = [Some(kernel), machine, cpus];
     let parts: Vec<_> = parts.into_iter().flatten().collect();
@@ -262,7 +262,7 @@ fn reach(stacks: &StackQuality, all: u64) -> String {
         stacks.rooted
     );
     let completeness = nonzero(&causes, &format!("{rooted}; cut: ")).unwrap_or(rooted);
-    match stacks.guessed {
+    match stacks.fp_fallback {
         0 => completeness,
         guessed => format!(
             "{completeness}; {guessed} with a caller guessed by the frame pointer ({} may be wrong)",

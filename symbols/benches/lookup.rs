@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use perfcollect_symbols::debug_file::Wanted;
+use perfcollect_symbols::debug_file::DebugFileQuery;
 use perfcollect_symbols::dwarf::Detail;
 use perfcollect_symbols::elf::ElfFile;
 use perfcollect_symbols::kallsyms::KernelSymbols;
@@ -49,7 +49,7 @@ fn function_ranges(file: &File) {
 fn dwarf(path: &Path, file: &File) {
     let own = ElfFile::open(file).unwrap();
     let build_id = own.build_id();
-    let wanted = Wanted {
+    let wanted = DebugFileQuery {
         path,
         build_id: build_id.as_ref(),
         debug_link: None,

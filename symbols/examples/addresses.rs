@@ -11,7 +11,7 @@ use std::io::{self, BufRead, Write};
 use std::path::Path;
 use std::time::Instant;
 
-use perfcollect_symbols::debug_file::Wanted;
+use perfcollect_symbols::debug_file::DebugFileQuery;
 use perfcollect_symbols::demangle::demangle;
 use perfcollect_symbols::dwarf::{DebugInfo, Detail};
 use perfcollect_symbols::elf::{ElfFile, FunctionRanges};
@@ -65,7 +65,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn find_debug_file(path: &Path, own: &ElfFile<'_>) -> Option<File> {
     let (build_id, debug_link) = (own.build_id(), own.debug_link());
     let perf_cache = std::env::home_dir().map(|home| home.join(".debug"));
-    let wanted = Wanted {
+    let wanted = DebugFileQuery {
         path,
         build_id: build_id.as_ref(),
         debug_link: debug_link.as_ref(),

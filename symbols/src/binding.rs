@@ -23,7 +23,7 @@ pub(crate) enum Binding {
 }
 
 impl Binding {
-    /// The rank for [`crate::table::Entry::rank`]: the binding, then fewer leading underscores
+    /// The rank for [`crate::table::SymbolEntry::rank`]: the binding, then fewer leading underscores
     /// (`malloc` before `__libc_malloc`), then what `aliases` says.
     pub(crate) fn rank(self, name: &[u8], aliases: Aliases) -> u32 {
         const MOST_UNDERSCORES: usize = 15;

@@ -32,16 +32,16 @@ const BUILD_ID_DIRECTORY: &str = ".build-id";
 
 /// Why a place is searched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Evidence {
+pub enum LookupMethod {
     /// `/usr/lib/debug/.build-id/ab/cdef.debug`.
     BuildId,
     /// The name in `.gnu_debuglink`: beside the file, in `.debug/` there, in `/usr/lib/debug/DIRECTORY/`.
     DebugLink,
     /// `FILE.dbg` beside the file, as `dotnet-symbol` writes it, or `FILE.debug`; the same below `/usr/lib/debug`.
     Beside,
-    /// In [`Wanted::perf_cache`], or in another cache that the caller knows of.
+    /// In [`DebugFileQuery::perf_cache`], or in another cache that the caller knows of.
     Cache,
-    /// In one of [`Wanted::directories`].
+    /// In one of [`DebugFileQuery::directories`].
     Directory,
     /// At the path that debug information names: in `.gnu_debugaltlink` or for a split unit.
     Named,
@@ -53,12 +53,12 @@ pub struct Candidate {
     /// In the file system of the file it is for.
     pub path: PathBuf,
     /// Why there.
-    pub evidence: Evidence,
+    pub evidence: LookupMethod,
 }
 
 /// What identifies a file whose symbols are sought.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted<'a> {
+pub struct DebugFileQuery<'a> {
     /// Its path, absolute; with a relative one the global directory is searched by build id only.
     pub path: &'a Path,
     /// [`ElfFile::build_id`].
@@ -72,7 +72,7 @@ pub struct Wanted<'a> {
     pub perf_cache: Option<&'a Path>,
 }
 
-impl Wanted<'_> {
+impl DebugFileQuery<'_> {
     /// All places in the order of search, each once, never the file itself.
     #[must_use]
     pub fn candidates(&self) -> Vec<Candidate> {
@@ -90,48 +90,48 @@ impl Wanted<'_> {
         let link = self.debug_link.map(|link| OsStr::from_bytes(&link.name));
         for directory in self.directories {
             for path in self.build_id.into_iter().flat_map(build_id_names) {
-                add(directory.join(path), Evidence::Directory);
+                add(directory.join(path), LookupMethod::Directory);
             }
             for name in link
                 .into_iter()
                 .chain(beside.iter().map(AsRef::as_ref))
                 .chain(self.path.file_name())
             {
-                add(directory.join(name), Evidence::Directory);
+                add(directory.join(name), LookupMethod::Directory);
             }
         }
         if let Some(path) = by_build_id {
             let path = Path::new(GLOBAL_DIRECTORY)
                 .join(BUILD_ID_DIRECTORY)
                 .join(path);
-            add(path, Evidence::BuildId);
+            add(path, LookupMethod::BuildId);
         }
         let directory = self.path.parent().unwrap_or(Path::new(""));
         let below_global = directory
             .strip_prefix("/")
             .map(|below_root| Path::new(GLOBAL_DIRECTORY).join(below_root));
         if let Some(name) = link {
-            add(directory.join(name), Evidence::DebugLink);
-            add(directory.join(".debug").join(name), Evidence::DebugLink);
+            add(directory.join(name), LookupMethod::DebugLink);
+            add(directory.join(".debug").join(name), LookupMethod::DebugLink);
             if let Ok(below_global) = &below_global {
-                add(below_global.join(name), Evidence::DebugLink);
+                add(below_global.join(name), LookupMethod::DebugLink);
             }
         }
         for directory in iter::once(directory).chain(below_global.as_deref().ok()) {
             for name in &beside {
-                add(directory.join(name), Evidence::Beside);
+                add(directory.join(name), LookupMethod::Beside);
             }
         }
         let cached = self.perf_cache.zip(self.build_id);
         if let Some((cache, id)) = cached {
             let directory = cache.join(BUILD_ID_DIRECTORY).join(id.relative_path());
-            add(directory.join("debug"), Evidence::Cache);
-            add(directory.join("elf"), Evidence::Cache);
+            add(directory.join("debug"), LookupMethod::Cache);
+            add(directory.join("elf"), LookupMethod::Cache);
         }
         candidates
     }
 
-    /// [`Wanted::try_each`] of all candidates.
+    /// [`DebugFileQuery::try_each`] of all candidates.
     pub fn find(&self, open: impl FnMut(&Path) -> io::Result<File>) -> Search {
         self.try_each(self.candidates(), open)
     }
@@ -180,7 +180,7 @@ pub struct Search<T = File> {
 }
 
 impl<T> Search<T> {
-    /// Tries candidates in order until `take` takes one. `open` as for [`Wanted::try_each`].
+    /// Tries candidates in order until `take` takes one. `open` as for [`DebugFileQuery::try_each`].
     pub fn of(
         candidates: Vec<Candidate>,
         mut open: impl FnMut(&Path) -> io::Result<File>,
@@ -202,7 +202,7 @@ impl<T> Search<T> {
                     break;
                 }
                 // perf keeps every file that it has seen, stripped ones too.
-                Err(Rejection::NoSymbols) if candidate.evidence == Evidence::Cache => {}
+                Err(Rejection::NoSymbols) if candidate.evidence == LookupMethod::Cache => {}
                 Err(why) => search.rejected.push((candidate, why)),
             }
         }

@@ -29,12 +29,12 @@ use units::Units;
 
 mod function;
 mod functions;
-mod guard;
 mod lines;
 mod name;
 mod ranges;
 mod sections;
 mod split;
+mod step_budget;
 mod unit;
 mod units;
 

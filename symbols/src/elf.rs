@@ -17,6 +17,7 @@ use source::Source;
 mod contents;
 mod dwarf;
 mod dynamic;
+mod eh_frame_hdr;
 mod error;
 mod function_ranges;
 mod functions;
@@ -24,7 +25,6 @@ mod headers;
 mod mini_debug_info;
 mod notes;
 mod plt;
-mod search_table;
 mod source;
 mod unwind;
 

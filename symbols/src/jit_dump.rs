@@ -13,7 +13,7 @@ use std::io::{self, Read};
 use thiserror::Error;
 
 use crate::demangle::CUT_MARK;
-use crate::newest::Newest;
+use crate::newest::LatestWins;
 use crate::table::{Symbol, SymbolTable, TableError};
 
 const MAGIC: u32 = 0x4a69_5444;
@@ -77,7 +77,7 @@ impl JitDump {
             u64::from(header.u32(8)).saturating_sub(HEADER_BYTES as u64),
         )?;
         let mut functions = Functions {
-            newest: Newest::default(),
+            newest: LatestWins::default(),
             swapped: header.swapped,
             until,
         };
@@ -102,7 +102,7 @@ impl JitDump {
 }
 
 struct Functions {
-    newest: Newest,
+    newest: LatestWins,
     swapped: bool,
     until: u64,
 }

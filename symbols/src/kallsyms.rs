@@ -12,7 +12,7 @@ mod nearest;
 
 use crate::binding::{Aliases, Binding};
 use crate::lines::{Lines, hex, word};
-use crate::table::{Entry, Extent, Symbol, SymbolTable, SymbolTableBuilder, TableError};
+use crate::table::{Extent, Symbol, SymbolEntry, SymbolTable, SymbolTableBuilder, TableError};
 use nearest::Nearest;
 
 /// Most bytes read. A distribution kernel with its modules has 12 MB.
@@ -289,7 +289,7 @@ impl Reader {
                 .names
                 .get(pending.name_start..)
                 .and_then(|from| from.get(..pending.name_len));
-            builder.add(Entry {
+            builder.add(SymbolEntry {
                 start: pending.start,
                 extent: Extent::Until(pending.start.saturating_add(reach)),
                 name: name.unwrap_or_default(),

@@ -12,12 +12,12 @@ pub mod dwarf;
 pub mod elf;
 pub mod jit_dump;
 pub mod kallsyms;
+mod large_file_permit;
 mod lines;
 pub mod memory;
 mod newest;
 pub mod perf_map;
 pub mod table;
-mod turn;
 
 pub use binding::Aliases;
-pub use turn::in_turn;
+pub use large_file_permit::with_large_file_permit;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::table::{Entry, Extent, SymbolTable, SymbolTableBuilder, TableError};
+use crate::table::{Extent, SymbolEntry, SymbolTable, SymbolTableBuilder, TableError};
 
 /// Most functions kept at a time, and bytes of their names: ten times what the largest services have. Ours to choose, so
 /// that a hostile file costs less than 500 MB.
@@ -10,7 +10,7 @@ const MAX_FUNCTIONS: usize = 1 << 20;
 const MAX_NAMES_BYTES: usize = 128 << 20;
 
 /// Ranges that do not overlap.
-pub(crate) struct Newest {
+pub(crate) struct LatestWins {
     /// By start: the end, and the name's place in `names`.
     ranges: BTreeMap<u64, (u64, usize, usize)>,
     names: Vec<u8>,
@@ -19,13 +19,13 @@ pub(crate) struct Newest {
     wanted: Option<Vec<u64>>,
 }
 
-impl Default for Newest {
+impl Default for LatestWins {
     fn default() -> Self {
         Self::with_room_for(MAX_NAMES_BYTES)
     }
 }
 
-impl Newest {
+impl LatestWins {
     /// Keeps only what covers one of these addresses.
     pub(crate) fn only(addresses: &[u64]) -> Self {
         let mut wanted = addresses.to_vec();
@@ -102,7 +102,7 @@ impl Newest {
         for (&start, &(end, name_start, name_len)) in &self.ranges {
             let name = self.names.get(name_start..);
             let name = name.and_then(|from| from.get(..name_len));
-            builder.add(Entry {
+            builder.add(SymbolEntry {
                 start,
                 extent: Extent::Size(end.saturating_sub(start)),
                 name: name.unwrap_or_default(),
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn names_of_replaced_functions_make_room_until_too_many_live() {
-        let mut newest = Newest::with_room_for(100);
+        let mut newest = LatestWins::with_room_for(100);
         assert!((0..1000).all(|_| newest.insert(0x1000, 0x1010, b"0123456789")));
         let taken = (0..1000u64)
             .take_while(|at| newest.insert(0x2000 + at, 0x2001 + at, b"0123456789"))

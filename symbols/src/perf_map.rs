@@ -9,7 +9,7 @@ use std::io::{self, BufRead};
 use thiserror::Error;
 
 use crate::lines::{Lines, hex, word};
-use crate::newest::Newest;
+use crate::newest::LatestWins;
 use crate::table::{Symbol, SymbolTable, TableError};
 
 /// Most bytes read; 100 000 .NET methods take 15 MB.
@@ -43,7 +43,7 @@ impl PerfMap {
     /// # Errors
     /// Reading failed. A map over the limits is no error: [`PerfMap::truncated`].
     pub fn read(input: impl BufRead) -> Result<Self, PerfMapError> {
-        Self::read_into(Newest::default(), input)
+        Self::read_into(LatestWins::default(), input)
     }
 
     /// Reads only what names these addresses; other addresses must not be looked up. A capture has some hundred
@@ -52,10 +52,10 @@ impl PerfMap {
     /// # Errors
     /// As [`PerfMap::read`].
     pub fn read_for(input: impl BufRead, addresses: &[u64]) -> Result<Self, PerfMapError> {
-        Self::read_into(Newest::only(addresses), input)
+        Self::read_into(LatestWins::only(addresses), input)
     }
 
-    fn read_into(mut newest: Newest, input: impl BufRead) -> Result<Self, PerfMapError> {
+    fn read_into(mut newest: LatestWins, input: impl BufRead) -> Result<Self, PerfMapError> {
         let mut lines = Lines::new(input, MAX_BYTES);
         let mut skipped = 0;
         let mut full = false;

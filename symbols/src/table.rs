@@ -2,7 +2,9 @@
 
 mod builder;
 
-pub use builder::{Entry, Extent, MAX_NAME_BYTES, MAX_SYMBOLS, SymbolTableBuilder, TableError};
+pub use builder::{
+    Extent, MAX_NAME_BYTES, MAX_SYMBOLS, SymbolEntry, SymbolTableBuilder, TableError,
+};
 
 /// A symbol found in a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,12 +17,12 @@ pub struct Symbol<'a> {
     pub name: &'a [u8],
     /// Whether its source gave a size; else it ends where the next symbol starts, or before.
     pub is_sized: bool,
-    /// The number given to [`Entry::tag`].
+    /// The number given to [`SymbolEntry::tag`].
     pub tag: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Row {
+struct SymbolRow {
     start: u64,
     end: u64,
     name_start: u32,
@@ -46,7 +48,7 @@ pub struct SymbolTable {
     // Parallel: span i is [span_starts[i], spans[i].0) and belongs to rows[spans[i].1].
     span_starts: Vec<u64>,
     spans: Vec<(u64, u32)>,
-    rows: Vec<Row>,
+    rows: Vec<SymbolRow>,
     names: Vec<u8>,
 }
 
@@ -76,7 +78,7 @@ impl SymbolTable {
         self.rows.iter().filter_map(|row| self.symbol(Some(row)))
     }
 
-    fn symbol(&self, row: Option<&Row>) -> Option<Symbol<'_>> {
+    fn symbol(&self, row: Option<&SymbolRow>) -> Option<Symbol<'_>> {
         let row = row?;
         let name = self.names.get(row.name_start as usize..)?;
         Some(Symbol {
@@ -100,7 +102,7 @@ mod tests {
         for (tag, &(start, extent, rank)) in entries.iter().enumerate() {
             let name = format!("s{tag}");
             builder
-                .add(Entry {
+                .add(SymbolEntry {
                     start,
                     extent,
                     name: name.as_bytes(),

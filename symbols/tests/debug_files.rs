@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use perfcollect_symbols::build_id::BuildId;
-use perfcollect_symbols::debug_file::{Evidence, Rejection, Search, Wanted};
+use perfcollect_symbols::debug_file::{DebugFileQuery, LookupMethod, Rejection, Search};
 use perfcollect_symbols::elf::ElfFile;
 
 fn run(program: &str, arguments: &[&str], directory: &Path) -> bool {
@@ -88,7 +88,7 @@ impl Root {
         assert!(!elf.has_symtab());
         let link = elf.debug_link().unwrap();
         assert_eq!(link.name, b"program.debug");
-        let wanted = Wanted {
+        let wanted = DebugFileQuery {
             path: Path::new("/app/program"),
             build_id: self.build_id.as_ref(),
             debug_link: Some(&link),
@@ -115,7 +115,7 @@ impl Root {
 }
 
 #[track_caller]
-fn found_at(search: &Search) -> (&str, Evidence) {
+fn found_at(search: &Search) -> (&str, LookupMethod) {
     let (candidate, _) = search.found.as_ref().expect("a debug file");
     (candidate.path.to_str().unwrap(), candidate.evidence)
 }
@@ -127,23 +127,26 @@ fn each_place_is_found_and_has_the_static_function() {
     };
     assert!(root.search().found.is_none());
     let places = [
-        (root.perf_cache_path("elf"), Evidence::Cache),
-        (root.perf_cache_path("debug"), Evidence::Cache),
+        (root.perf_cache_path("elf"), LookupMethod::Cache),
+        (root.perf_cache_path("debug"), LookupMethod::Cache),
         (
             "/usr/lib/debug/app/program.dbg".to_owned(),
-            Evidence::Beside,
+            LookupMethod::Beside,
         ),
-        ("/app/program.dbg".to_owned(), Evidence::Beside),
+        ("/app/program.dbg".to_owned(), LookupMethod::Beside),
         (
             "/usr/lib/debug/app/program.debug".to_owned(),
-            Evidence::DebugLink,
+            LookupMethod::DebugLink,
         ),
-        ("/app/.debug/program.debug".to_owned(), Evidence::DebugLink),
-        ("/app/program.debug".to_owned(), Evidence::DebugLink),
-        (root.build_id_path(), Evidence::BuildId),
-        ("/symbols/program".to_owned(), Evidence::Directory),
-        ("/symbols/program.dbg".to_owned(), Evidence::Directory),
-        ("/symbols/program.debug".to_owned(), Evidence::Directory),
+        (
+            "/app/.debug/program.debug".to_owned(),
+            LookupMethod::DebugLink,
+        ),
+        ("/app/program.debug".to_owned(), LookupMethod::DebugLink),
+        (root.build_id_path(), LookupMethod::BuildId),
+        ("/symbols/program".to_owned(), LookupMethod::Directory),
+        ("/symbols/program.dbg".to_owned(), LookupMethod::Directory),
+        ("/symbols/program.debug".to_owned(), LookupMethod::Directory),
     ];
     // From the last place searched to the first: each new one is preferred to those before.
     for (path, evidence) in &places {
@@ -177,7 +180,7 @@ fn the_file_of_another_build_is_reported_and_not_used() {
     root.place("/app/program.dbg");
     assert_eq!(
         found_at(&root.search()),
-        ("/app/program.dbg", Evidence::Beside)
+        ("/app/program.dbg", LookupMethod::Beside)
     );
 }
 
@@ -235,7 +238,10 @@ fn after_a_damaged_file_the_next_place_is_searched() {
     fs::write(&path, bytes).unwrap();
     root.place("/app/program.dbg");
     let search = root.search();
-    assert_eq!(found_at(&search), ("/app/program.dbg", Evidence::Beside));
+    assert_eq!(
+        found_at(&search),
+        ("/app/program.dbg", LookupMethod::Beside)
+    );
     let [(place, Rejection::Elf(_))] = &search.rejected[..] else {
         panic!("{:?}", search.rejected)
     };
@@ -263,7 +269,7 @@ fn without_build_ids_the_crc_decides() {
     root.place("/app/.debug/program.debug");
     assert_eq!(
         found_at(&root.search()),
-        ("/app/.debug/program.debug", Evidence::DebugLink)
+        ("/app/.debug/program.debug", LookupMethod::DebugLink)
     );
     let path = root.inside(Path::new("/app/.debug/program.debug"));
     let mut bytes = fs::read(&path).unwrap();

@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use perfcollect_symbols::debug_file::{Evidence, Rejection, Search, package_candidates};
+use perfcollect_symbols::debug_file::{LookupMethod, Rejection, Search, package_candidates};
 use perfcollect_symbols::dwarf::{Detail, DwarfSections, SplitUnit};
 use perfcollect_symbols::elf::ElfFile;
 
@@ -100,14 +100,20 @@ fn what_dwz_moved_to_a_common_file_is_found_there() {
         let pair = format!("{}/{}.debug", &digits[..2], &digits[2..]);
         // From the last place to the first: each is preferred to those before.
         let places = [
-            ("/usr/bin/../lib/common.debug".to_owned(), Evidence::Named),
+            (
+                "/usr/bin/../lib/common.debug".to_owned(),
+                LookupMethod::Named,
+            ),
             (
                 format!("/usr/lib/debug/.build-id/{pair}"),
-                Evidence::BuildId,
+                LookupMethod::BuildId,
             ),
-            ("/symbols/common.debug".to_owned(), Evidence::Directory),
-            (format!("/symbols/{pair}"), Evidence::Directory),
-            (format!("/symbols/.build-id/{pair}"), Evidence::Directory),
+            ("/symbols/common.debug".to_owned(), LookupMethod::Directory),
+            (format!("/symbols/{pair}"), LookupMethod::Directory),
+            (
+                format!("/symbols/.build-id/{pair}"),
+                LookupMethod::Directory,
+            ),
         ];
         fs::create_dir_all(at.join("usr/bin")).unwrap();
         for (path, evidence) in places {
@@ -177,7 +183,7 @@ fn split_units_are_found_in_their_files_and_in_packages() {
         let dwo = at.join(&unit.name);
         assert_eq!(
             search(unit).map(|found| found.evidence),
-            Some(Evidence::Named)
+            Some(LookupMethod::Named)
         );
 
         // In a directory of the caller's it is found first; that of another unit is not taken.
@@ -186,7 +192,7 @@ fn split_units_are_found_in_their_files_and_in_packages() {
         fs::copy(&dwo, &kept).unwrap();
         assert_eq!(
             search(unit).map(|found| found.evidence),
-            Some(Evidence::Directory)
+            Some(LookupMethod::Directory)
         );
         let another = SplitUnit {
             id: unit.id ^ 1,

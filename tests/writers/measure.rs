@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use perfcollect::output::summary::Summary;
-use perfcollect::output::{MethodNames, flame_graph, folded, perf_text};
+use perfcollect::output::{NameStyle, flame_graph, folded, perf_text};
 use perfcollect::trace::{FunctionKind, Trace};
 
 use crate::{archive_bytes, build};
@@ -89,7 +89,7 @@ fn sixty_thousand_samples() {
     });
     let svg = timed("flamegraph.svg", &|| {
         let mut out = Vec::new();
-        flame_graph::write(&trace, MethodNames::Full, "busy server", &mut out).unwrap();
+        flame_graph::write(&trace, NameStyle::Full, "busy server", &mut out).unwrap();
         out
     });
     timed("summary.json", &|| {

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-use perfcollect::machine::Recorded;
+use perfcollect::machine::RecordingFiles;
 use perfcollect::output::{perf_data, perf_text};
 use perfcollect::perf::{CpuMode, Record};
 use perfcollect::perf_data::Reader;
@@ -63,7 +63,7 @@ fn our_own_reader_names_each_function() {
         let (_folder, path) = written(&trace);
         let mut reader = Reader::file(File::open(&path).unwrap()).unwrap();
         assert_eq!(reader.about.events.len(), 1);
-        let recorded = Recorded::new(None, None).unwrap();
+        let recorded = RecordingFiles::new(None, None).unwrap();
         let mut text = Vec::new();
         print(
             &mut reader,

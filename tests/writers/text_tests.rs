@@ -1,7 +1,7 @@
 //! The text itself: small traces in full, the grammar under hostile names.
 
 use perfcollect::output::summary::Summary;
-use perfcollect::output::{MethodNames, flame_graph, folded, perf_text};
+use perfcollect::output::{NameStyle, flame_graph, folded, perf_text};
 use perfcollect::trace::{FunctionKind, Trace};
 use perfcollect::view;
 use proptest::prelude::*;
@@ -25,7 +25,7 @@ fn folded_of(trace: &Trace) -> String {
 
 fn svg_of(trace: &Trace) -> String {
     let mut out = Vec::new();
-    flame_graph::write(trace, MethodNames::Full, "</title><script>", &mut out).unwrap();
+    flame_graph::write(trace, NameStyle::Full, "</title><script>", &mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
 

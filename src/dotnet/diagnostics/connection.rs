@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SendFlags, Shutdown, SocketAddrUnix, SocketFlag
 use super::error::DiagnosticsError;
 use super::limits::{Limits, timespec};
 use super::message::{Command, HEADER_BYTES, ReplyHeader};
-use super::port::Port;
+use super::port::DiagnosticPort;
 use crate::trace::Pid;
 
 /// Between two tries to connect while the target's queue is full.
@@ -25,7 +25,7 @@ pub(super) struct Connection(OwnedFd);
 
 impl Connection {
     /// Connects, if the target itself listens: its pid and its user.
-    fn open(port: &Port, limits: &Limits) -> Result<Self, DiagnosticsError> {
+    fn open(port: &DiagnosticPort, limits: &Limits) -> Result<Self, DiagnosticsError> {
         let failed = |error: rustix::io::Errno| DiagnosticsError::Connect(error.into());
         // The descriptor keeps the path short, and is the socket that was found.
         let path = format!("/proc/self/fd/{}", port.socket().as_raw_fd());
@@ -58,7 +58,7 @@ impl Connection {
 
     /// Connects and sends a command.
     pub(super) fn send(
-        port: &Port,
+        port: &DiagnosticPort,
         command: &Command,
         limits: &Limits,
     ) -> Result<Self, DiagnosticsError> {

@@ -9,19 +9,19 @@
 //! A runtime may die of a malformed command, so commands are made here only, from values that have no wrong ones.
 //! The protocol is stated in dotnet/diagnostics, `documentation/design-docs/ipc-protocol.md`.
 
-mod ask;
 mod connection;
 mod error;
 mod limits;
 mod message;
 mod port;
 mod process_info;
+mod request;
 mod session;
 
-pub use ask::{Answer, ask};
 pub use error::DiagnosticsError;
 pub use limits::Limits;
 pub use message::{GC_SETTINGS, Provider, SessionRequest, read_reply};
-pub use port::{Port, PortError};
+pub use port::{DiagnosticPort, PortError};
 pub use process_info::ProcessInfo;
-pub use session::{EventStream, Session, Stopping};
+pub use request::{ProcessInfoReply, query};
+pub use session::{EventPipeSession, SessionStream, Stopping};

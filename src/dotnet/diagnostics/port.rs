@@ -67,7 +67,7 @@ pub enum PortError {
 
 /// The diagnostics socket of a process.
 #[derive(Debug)]
-pub struct Port {
+pub struct DiagnosticPort {
     socket: OwnedFd,
     pid: Pid,
     uid: u32,
@@ -75,7 +75,7 @@ pub struct Port {
     has_key: bool,
 }
 
-impl Port {
+impl DiagnosticPort {
     /// Finds the socket of a process. Connects to nothing.
     ///
     /// # Errors

@@ -3,28 +3,28 @@
 use std::io::{self, Read};
 use std::sync::Arc;
 
-use super::ask::{request, send};
 use super::connection::Connection;
 use super::error::DiagnosticsError;
 use super::limits::Limits;
 use super::message::{CollectVersion, Command, SessionRequest};
-use super::port::Port;
+use super::port::DiagnosticPort;
+use super::request::{request, send};
 use crate::bytes::Bytes;
 
 /// A session that runs. Dropped, it ends without a rundown, which does the target no harm.
 #[derive(Debug)]
-pub struct Session {
+pub struct EventPipeSession {
     id: u64,
     connection: Arc<Connection>,
 }
 
-impl Session {
+impl EventPipeSession {
     /// Begins a session, with the newest command that the runtime knows.
     ///
     /// # Errors
     /// The runtime cannot be reached, or refuses.
     pub fn start(
-        port: &Port,
+        port: &DiagnosticPort,
         wanted: &SessionRequest,
         limits: &Limits,
     ) -> Result<Self, DiagnosticsError> {
@@ -52,15 +52,19 @@ impl Session {
     /// What the session delivers. It must be read while the session runs, and while it is stopped: the reply to the stop
     /// comes only behind the rundown.
     #[must_use]
-    pub fn stream(&self) -> EventStream {
-        EventStream(Arc::clone(&self.connection))
+    pub fn stream(&self) -> SessionStream {
+        SessionStream(Arc::clone(&self.connection))
     }
 
     /// Asks the runtime to end the session.
     ///
     /// # Errors
     /// The runtime cannot be reached.
-    pub fn ask_to_stop(&self, port: &Port, limits: &Limits) -> Result<Stopping, DiagnosticsError> {
+    pub fn ask_to_stop(
+        &self,
+        port: &DiagnosticPort,
+        limits: &Limits,
+    ) -> Result<Stopping, DiagnosticsError> {
         Ok(Stopping {
             connection: send(port, &Command::stop_tracing(self.id), limits)?,
             session: self.id,
@@ -94,7 +98,7 @@ impl Stopping {
     }
 }
 
-impl Drop for Session {
+impl Drop for EventPipeSession {
     fn drop(&mut self) {
         self.cut_off();
     }
@@ -109,15 +113,15 @@ fn session_id(payload: &[u8]) -> Result<u64, DiagnosticsError> {
 /// The bytes a session delivers. Ends with the session, and the session with it: a runtime waits for whoever leaves a
 /// stream open and does not read it, at its exit for ever.
 #[derive(Debug)]
-pub struct EventStream(Arc<Connection>);
+pub struct SessionStream(Arc<Connection>);
 
-impl Drop for EventStream {
+impl Drop for SessionStream {
     fn drop(&mut self) {
         self.0.cut_off();
     }
 }
 
-impl Read for EventStream {
+impl Read for SessionStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.0.read_on(buffer)
     }

@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 use super::super::event_json;
 use super::super::time_zero::TimeZero;
 use super::names::{self, EVENT_SOURCE, RUNTIME_INFORMATION};
-use crate::nettrace::EventKind;
+use crate::nettrace::EventMetadata;
 use crate::trace::{RuntimeEvent, Trace};
 
 const MAGIC: u32 = 0xc1fc_1fc1;
@@ -45,7 +45,7 @@ pub struct Channel<'a, W> {
     names: Vec<String>,
     ids: FxHashMap<String, u32>,
     /// By address of the kind, which is held so that no other gets it.
-    of_kind: FxHashMap<*const EventKind, (Arc<EventKind>, Option<u32>)>,
+    of_kind: FxHashMap<*const EventMetadata, (Arc<EventMetadata>, Option<u32>)>,
     /// A payload that is not written as it came; kept to spare an allocation.
     changed: Vec<u8>,
 }
@@ -120,7 +120,7 @@ impl<'a, W: Write> Channel<'a, W> {
         Ok(())
     }
 
-    fn id(&mut self, kind: &Arc<EventKind>) -> Option<u32> {
+    fn id(&mut self, kind: &Arc<EventMetadata>) -> Option<u32> {
         let key = Arc::as_ptr(kind);
         if let Some((_, id)) = self.of_kind.get(&key) {
             return *id;

@@ -16,7 +16,7 @@ pub use channel::Channel;
 use std::io::{self, Write};
 
 use super::time_zero::TimeZero;
-use crate::nettrace::EventKind;
+use crate::nettrace::EventMetadata;
 use crate::trace::Trace;
 
 /// The folder of the trace within an archive. PerfView takes its pointers for 8 bytes long because of the end.
@@ -33,7 +33,7 @@ pub const METADATA: &str = "metadata";
 
 /// Whether events of a kind are in the channel: PerfView knows no others.
 #[must_use]
-pub fn is_written(kind: &EventKind) -> bool {
+pub fn is_written(kind: &EventMetadata) -> bool {
     names::name(kind).is_some()
 }
 

@@ -3,7 +3,7 @@
 //! PerfView takes event, version and layout from the name alone. Layouts only grow from version to version, so an event of
 //! a version without a name goes by the highest one that has one, and its last fields are not shown.
 
-use crate::nettrace::EventKind;
+use crate::nettrace::EventMetadata;
 
 const RUNTIME_PROVIDER: &str = "Microsoft-Windows-DotNETRuntime";
 const PRIVATE_PROVIDER: &str = "Microsoft-Windows-DotNETRuntimePrivate";
@@ -15,10 +15,10 @@ pub(super) const EVENT_SOURCE: &str = "DotNETRuntime:EventSource";
 pub(super) const RUNTIME_INFORMATION: &str = "DotNETRuntime:RuntimeInformationStart";
 
 /// Id, name, and the oldest and newest version that has a name: version 0 the bare one, others with `_V` and their number.
-type Row = (u32, &'static str, u32, u32);
+type EventName = (u32, &'static str, u32, u32);
 
 #[rustfmt::skip]
-const RUNTIME: [Row; 129] = [
+const RUNTIME: [EventName; 129] = [
     (1, "GCStart", 0, 2), (2, "GCEnd", 0, 1), (3, "GCRestartEEEnd", 0, 1), (4, "GCHeapStats", 0, 1),
     (5, "GCCreateSegment", 0, 1), (6, "GCFreeSegment", 0, 1), (7, "GCRestartEEBegin", 0, 1),
     (8, "GCSuspendEEEnd", 0, 1), (9, "GCSuspendEEBegin", 0, 1), (10, "GCAllocationTick", 0, 3),
@@ -70,7 +70,7 @@ const RUNTIME: [Row; 129] = [
 ];
 
 #[rustfmt::skip]
-const PRIVATE: [Row; 126] = [
+const PRIVATE: [EventName; 126] = [
     (1, "GCDecision", 0, 1), (2, "GCSettings", 0, 1), (3, "GCOptimized", 0, 1), (4, "GCPerHeapHistory", 1, 1),
     (5, "GCGlobalHeapHistory", 0, 1), (6, "GCJoin", 0, 1), (7, "PrvGCMarkStackRoots", 0, 1),
     (8, "PrvGCMarkFinalizeQueueRoots", 0, 1), (9, "PrvGCMarkHandles", 0, 1), (10, "PrvGCMarkCards", 0, 1),
@@ -119,7 +119,7 @@ const PRIVATE: [Row; 126] = [
 ];
 
 /// What an event goes by; `None`: PerfView knows none of its kind.
-pub(super) fn name(kind: &EventKind) -> Option<String> {
+pub(super) fn name(kind: &EventMetadata) -> Option<String> {
     let (prefix, table) = match kind.provider.as_str() {
         RUNTIME_PROVIDER => ("DotNETRuntime", &RUNTIME[..]),
         PRIVATE_PROVIDER => ("DotNETRuntimePrivate", &PRIVATE[..]),
@@ -151,11 +151,11 @@ mod tests {
     use super::*;
 
     fn named(provider: &str, id: u32, version: u32) -> Option<String> {
-        name(&EventKind {
+        name(&EventMetadata {
             provider: provider.into(),
             id,
             version,
-            ..EventKind::default()
+            ..EventMetadata::default()
         })
     }
 

@@ -8,7 +8,7 @@
 
 use super::encode::{row, text};
 use crate::bytes::put_varuint;
-use crate::nettrace::{EventKind, Field, FieldType};
+use crate::nettrace::{EventMetadata, Field, FieldType};
 
 /// Tags of options.
 const KEYWORDS: u8 = 3;
@@ -16,7 +16,7 @@ const LEVEL: u8 = 8;
 const VERSION: u8 = 9;
 
 /// Appends the row of a kind.
-pub(super) fn put(out: &mut Vec<u8>, id: u32, kind: &EventKind) {
+pub(super) fn put(out: &mut Vec<u8>, id: u32, kind: &EventMetadata) {
     let fields = kind.fields.as_deref().unwrap_or_default();
     let whole = content(id, kind, fields).and_then(|content| row(out, &content));
     if whole.is_none() {
@@ -25,7 +25,7 @@ pub(super) fn put(out: &mut Vec<u8>, id: u32, kind: &EventKind) {
     }
 }
 
-fn content(id: u32, kind: &EventKind, of: &[Field]) -> Option<Vec<u8>> {
+fn content(id: u32, kind: &EventMetadata, of: &[Field]) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     put_varuint(&mut out, id.into());
     text(&mut out, &kind.provider);

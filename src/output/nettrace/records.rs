@@ -2,9 +2,9 @@
 
 use super::encode::{MAX_TEXT_BYTES, payload_text};
 use crate::bytes::put_varuint;
-use crate::nettrace::{EventKind, Field, FieldType};
-use crate::output::code_map::{Function, Module};
+use crate::nettrace::{EventMetadata, Field, FieldType};
 use crate::output::sanitize::cut;
+use crate::output::synthetic_layout::{Module, SyntheticFunction};
 use crate::trace::Pid;
 
 /// Kinds of records: provider, number, name. Readers know those of a system by the number, those of events by the name.
@@ -35,7 +35,7 @@ impl Record {
     ];
 
     /// How it is stated.
-    pub(super) fn kind(self) -> EventKind {
+    pub(super) fn kind(self) -> EventMetadata {
         let (provider, id, name) = match self {
             Self::ExistingProcess => ("Universal.System", 0, "ExistingProcess"),
             Self::ProcessCreate => ("Universal.System", 1, "ProcessCreate"),
@@ -55,14 +55,14 @@ impl Record {
                 .into(),
             _ => Vec::new(),
         };
-        EventKind {
+        EventMetadata {
             provider: provider.to_owned(),
             id,
             name: name.to_owned(),
             version: 1,
             level: 4,
             fields: Some(fields),
-            ..EventKind::default()
+            ..EventMetadata::default()
         }
     }
 }
@@ -88,7 +88,7 @@ pub(super) fn mapping(id: u64, module: &Module) -> Vec<u8> {
     out
 }
 
-pub(super) fn symbol(id: u64, mapping: u64, function: &Function) -> Vec<u8> {
+pub(super) fn symbol(id: u64, mapping: u64, function: &SyntheticFunction) -> Vec<u8> {
     let mut out = Vec::new();
     for number in [id, mapping, function.start, function.last()] {
         put_varuint(&mut out, number);

@@ -9,7 +9,7 @@ use super::encode::{BlockKind, block, row, text};
 use super::event_rows::{EventHeader, EventRows};
 use super::kinds;
 use crate::bytes::put_varuint;
-use crate::nettrace::{Activity, EventKind};
+use crate::nettrace::{Activity, EventMetadata};
 use crate::trace::{Pid, Tid};
 
 /// The version of the format, before it that there are blocks and behind it its minor version.
@@ -28,7 +28,7 @@ const MAX_GAP: u64 = 1 << 30;
 
 /// What a stream says of itself.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Beginning<'a> {
+pub(super) struct StreamHeader<'a> {
     /// Year, month, day of the week, day, hour, minute, second, millisecond, UTC.
     pub(super) system_time: [u16; 8],
     /// The same moment on the clock of the stream, in nanoseconds. No event is older.
@@ -56,7 +56,7 @@ pub(super) struct Stream<W> {
 }
 
 impl<W: Write> Stream<W> {
-    pub(super) fn begin(mut out: W, beginning: Beginning<'_>) -> io::Result<Self> {
+    pub(super) fn begin(mut out: W, beginning: StreamHeader<'_>) -> io::Result<Self> {
         out.write_all(MAGIC)?;
         let mut trace = Vec::new();
         trace.extend(beginning.system_time.into_iter().flat_map(u16::to_le_bytes));
@@ -89,7 +89,7 @@ impl<W: Write> Stream<W> {
     }
 
     /// States a kind of events, and gives its number.
-    pub(super) fn kind(&mut self, kind: &EventKind) -> u32 {
+    pub(super) fn kind(&mut self, kind: &EventMetadata) -> u32 {
         self.kind_count += 1;
         kinds::put(&mut self.kinds, self.kind_count, kind);
         self.kind_count

@@ -8,10 +8,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::event_rows::EventHeader;
 use super::processes::Processes;
 use super::records::{self, Record};
-use super::stream::{Beginning, Stream};
+use super::stream::{Stream, StreamHeader};
 use crate::bytes::Bytes;
-use crate::nettrace::EventKind;
-use crate::output::code_map::{CodeMap, FunctionRow, ModuleRow, Realm};
+use crate::nettrace::EventMetadata;
+use crate::output::synthetic_layout::{CodeOwner, FunctionRow, ModuleRow, SyntheticLayout};
 use crate::output::time_zero::TimeZero;
 use crate::trace::{Nanos, Pid, RuntimeEvent, Sample, StackId, Tid, Trace};
 
@@ -26,13 +26,13 @@ pub(super) struct Writer<'a, W> {
     zero: TimeZero,
     stream: Stream<W>,
     processes: Processes,
-    code: CodeMap,
+    code: SyntheticLayout,
     /// Numbers of the records' kinds.
     records: [u32; Record::ALL.len()],
     /// What a runtime says of its process.
-    infos: EventKind,
+    infos: EventMetadata,
     /// By address of the kind, which is held so that no other gets it.
-    kinds: FxHashMap<*const EventKind, (Arc<EventKind>, u32)>,
+    kinds: FxHashMap<*const EventMetadata, (Arc<EventMetadata>, u32)>,
     threads: FxHashMap<(Pid, Tid), u32>,
     /// Of the last life of an id.
     thread_names: FxHashMap<(Pid, Tid), &'a str>,
@@ -61,14 +61,14 @@ impl<'a, W: Write> Writer<'a, W> {
             ("HardwareThreadCount", cpus.min(256).to_string()),
             ("SystemPageSize", rustix::param::page_size().to_string()),
         ];
-        let beginning = Beginning {
+        let beginning = StreamHeader {
             system_time: zero.system_time(),
             time: zero.monotonic(),
             notes: &notes,
         };
         let mut stream = Stream::begin(out, beginning)?;
         let processes = Processes::of(trace);
-        let code = CodeMap::new(trace);
+        let code = SyntheticLayout::new(trace);
         let records = Record::ALL.map(|record| stream.kind(&record.kind()));
         let mut writer = Self {
             trace,
@@ -98,7 +98,7 @@ impl<'a, W: Write> Writer<'a, W> {
         let process = &self.processes.lives[life];
         let pid = process.pid;
         let created = records::process(pid, &process.name);
-        let machine = &self.trace.info.machine;
+        let machine = &self.trace.info.arch;
         let arguments = process.arguments.as_ref();
         let info = arguments.map(|all| records::process_info(&process.name, all, machine));
         let thread = self.thread(pid, Tid(pid.0));
@@ -210,7 +210,7 @@ impl<'a, W: Write> Writer<'a, W> {
     fn is_root(&self, life: usize, function: FunctionRow) -> bool {
         let function = &self.code.functions[function];
         let module = &self.code.modules[function.module].name;
-        function.realm == Realm::Marker
+        function.realm == CodeOwner::Marker
             || *module == self.processes.lives[life].name
             || module == "libc"
             || ROOT_MODULES.iter().any(|root| module.starts_with(root))

@@ -8,16 +8,16 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
 
-use crate::output::file::{self, OutputError, Owner, Place};
+use crate::output::file::{self, FileOwner, OutputError, PathAt};
 use crate::output::folder;
 
 /// The folder and the older one whose place it takes when it is committed, not before.
 pub struct SymbolFolder {
     path: PathBuf,
-    place: Place,
+    place: PathAt,
     replaces: Option<OsString>,
     dir: OwnedFd,
-    owner: Option<Owner>,
+    owner: Option<FileOwner>,
     committed: bool,
 }
 
@@ -28,12 +28,12 @@ impl SymbolFolder {
     /// See [`OutputError`].
     pub fn create(path: &Path, force: bool) -> Result<Self, OutputError> {
         let replaces = Self::in_the_way(path, force)?;
-        let mut place = Place::of(path)?;
+        let mut place = PathAt::of(path)?;
         let replaces = replaces.then(|| {
             let partial = file::partial_name(&place.name);
             std::mem::replace(&mut place.name, partial)
         });
-        let owner = Owner::behind_sudo();
+        let owner = FileOwner::invoking_user();
         let dir = folder::make(&place, owner).map_err(|errno| file::create_error(path, errno))?;
         Ok(Self {
             path: path.to_owned(),
@@ -50,7 +50,7 @@ impl SymbolFolder {
     /// # Errors
     /// It may not.
     pub fn in_the_way(path: &Path, force: bool) -> Result<bool, OutputError> {
-        let place = Place::of(path)?;
+        let place = PathAt::of(path)?;
         let there = rustix::fs::statat(&place.dir, &place.name, AtFlags::SYMLINK_NOFOLLOW);
         match there {
             Err(Errno::NOENT) => Ok(false),
@@ -58,7 +58,7 @@ impl SymbolFolder {
             Ok(_) if !force => Err(file::create_error(path, Errno::EXIST)),
             Ok(there) => {
                 let is_folder = FileType::from_raw_mode(there.st_mode) == FileType::Directory;
-                let is_ours = is_folder && file::is_own(&there, Owner::behind_sudo());
+                let is_ours = is_folder && file::is_own(&there, FileOwner::invoking_user());
                 match is_ours && folder::open(&place).is_ok_and(|dir| folder::is_flat(&dir)) {
                     true => Ok(true),
                     false => Err(OutputError::NotReplaceable {
@@ -99,9 +99,9 @@ impl SymbolFolder {
     }
 
     fn replace(&self, name: OsString) -> io::Result<()> {
-        let older = Place::of(&self.path).map_err(io::Error::other)?;
+        let older = PathAt::of(&self.path).map_err(io::Error::other)?;
         folder::remove(&older, &folder::open(&older)?, |_| true)?;
-        let Place { dir, name: partial } = &self.place;
+        let PathAt { dir, name: partial } = &self.place;
         Ok(rustix::fs::renameat(dir, partial, dir, name)?)
     }
 }

@@ -135,7 +135,7 @@ fn sections(
         (section::BUILD_ID, build_ids(images)),
         (section::OSRELEASE, text(&info.kernel)),
         (section::VERSION, text(&version)),
-        (section::ARCH, text(&info.machine)),
+        (section::ARCH, text(&info.arch)),
         (
             section::NRCPUS,
             [info.cpus; 2].map(u32::to_le_bytes).concat(),

@@ -10,7 +10,7 @@ use std::hash::{DefaultHasher, Hasher};
 use object::elf;
 use object::write::elf::{FileHeader, ProgramHeader, SectionHeader, Sym, Writer};
 
-use crate::output::code_map::{FUNCTION_BYTES, Function, Module, PAGE_BYTES};
+use crate::output::synthetic_layout::{FUNCTION_BYTES, Module, PAGE_BYTES, SyntheticFunction};
 
 pub(super) const BUILD_ID_BYTES: usize = 20;
 /// x86's `int3`.
@@ -31,7 +31,7 @@ impl Image {
     /// The file of a module with these functions, for a processor (`uname -m`).
     pub(super) fn new(
         module: &Module,
-        functions: &[&Function],
+        functions: &[&SyntheticFunction],
         processor: &str,
     ) -> Result<Self, object::write::Error> {
         let build_id = build_id(module, functions);
@@ -159,7 +159,7 @@ fn machine(processor: &str) -> elf::Machine {
     }
 }
 
-fn build_id(module: &Module, functions: &[&Function]) -> ImageBuildId {
+fn build_id(module: &Module, functions: &[&SyntheticFunction]) -> ImageBuildId {
     let names = functions.iter().map(|function| &function.name);
     let mut id = ImageBuildId::default();
     for (part, salt) in id.chunks_mut(size_of::<u64>()).zip(0_u8..) {

@@ -24,7 +24,7 @@ pub use folder::SymbolFolder;
 use header::ImageFile;
 use image::Image;
 
-use super::code_map::{CodeMap, Function, Module};
+use super::synthetic_layout::{Module, SyntheticFunction, SyntheticLayout};
 use crate::trace::Trace;
 
 /// Longest path of a folder: the path of a file in it is in a record, whose size is 16 bits.
@@ -45,7 +45,7 @@ pub fn write(
     keep: impl FnMut(&str, &[u8]) -> io::Result<()>,
     out: &mut (impl Write + Seek),
 ) -> io::Result<()> {
-    let code = CodeMap::new(trace);
+    let code = SyntheticLayout::new(trace);
     let images = images(trace, &code, symbols, keep)?;
     header::begin(&trace.info, out)?;
     let mut writer = writer::Writer::new(trace, &code, &images, &mut *out);
@@ -59,7 +59,7 @@ pub fn write(
 /// Makes the file of each module.
 fn images(
     trace: &Trace,
-    code: &CodeMap,
+    code: &SyntheticLayout,
     symbols: &Path,
     mut keep: impl FnMut(&str, &[u8]) -> io::Result<()>,
 ) -> io::Result<Vec<ImageFile>> {
@@ -70,7 +70,7 @@ fn images(
     if folder.len() > MAX_FOLDER_BYTES {
         return Err(io::Error::other("the path of the trace is too long"));
     }
-    let mut functions: Vec<Vec<&Function>> = vec![Vec::new(); code.modules.len()];
+    let mut functions: Vec<Vec<&SyntheticFunction>> = vec![Vec::new(); code.modules.len()];
     for function in &code.functions {
         functions[function.module].push(function);
     }
@@ -78,7 +78,7 @@ fn images(
     let rows = code.modules.iter().zip(functions);
     rows.map(|(module, functions)| {
         let name = file_name(module, &mut names);
-        let image = Image::new(module, &functions, &trace.info.machine);
+        let image = Image::new(module, &functions, &trace.info.arch);
         let image = image.map_err(io::Error::other)?;
         keep(&name, &image.bytes)?;
         Ok(ImageFile {

@@ -7,8 +7,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::header::ImageFile;
 use super::record::{self, Mapping, Origin};
-use crate::output::code_map::{CodeMap, FunctionRow, ModuleRow, PAGE_BYTES, Realm};
 use crate::output::sanitize::perf_comm;
+use crate::output::synthetic_layout::{
+    CodeOwner, FunctionRow, ModuleRow, PAGE_BYTES, SyntheticLayout,
+};
 use crate::trace::{Nanos, Pid, ProcessId, Sample, StackId, ThreadId, Tid, Trace};
 
 /// Most frames of a stack, as in the other formats.
@@ -20,7 +22,7 @@ const KERNEL_START: u64 = 0xffff_ffff_8000_0000;
 
 pub(super) struct Writer<'a, W> {
     trace: &'a Trace,
-    code: &'a CodeMap,
+    code: &'a SyntheticLayout,
     images: &'a [ImageFile],
     out: W,
     bytes: u64,
@@ -40,7 +42,7 @@ pub(super) struct Writer<'a, W> {
 impl<'a, W: Write> Writer<'a, W> {
     pub(super) fn new(
         trace: &'a Trace,
-        code: &'a CodeMap,
+        code: &'a SyntheticLayout,
         images: &'a [ImageFile],
         out: W,
     ) -> Self {
@@ -145,8 +147,8 @@ impl<'a, W: Write> Writer<'a, W> {
         for function in &*functions {
             let function = &code.functions[*function];
             let own = match function.realm {
-                Realm::Kernel => sys::PERF_CONTEXT_KERNEL,
-                Realm::User | Realm::Marker => sys::PERF_CONTEXT_USER,
+                CodeOwner::Kernel => sys::PERF_CONTEXT_KERNEL,
+                CodeOwner::User | CodeOwner::Marker => sys::PERF_CONTEXT_USER,
             };
             if context.replace(own) != Some(own) {
                 callchain.push(own);

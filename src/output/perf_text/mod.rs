@@ -21,8 +21,8 @@
 //! The lines must be in order of time, so the idle lines wait in a heap. The first line fixes time zero where that of the
 //! events is (`time_zero`) and, by declaring tid 0 dead, keeps the idle lines out of PerfView's Thread Time.
 
-mod names;
-mod page;
+mod escaped_names;
+mod text_block;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -32,8 +32,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::deflate::Deflate;
 use super::time_zero::TimeZero;
 use crate::trace::{Nanos, Sample, Trace};
-use names::Names;
-use page::{Page, put_moment};
+use escaped_names::EscapedNames;
+use text_block::{TextBlock, put_moment};
 
 /// Bytes of a block, and of a line without its stack.
 const BLOCK_BYTES: u64 = 256 << 10;
@@ -54,8 +54,8 @@ enum Line {
 pub fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
     let times = TimeZero::of(trace);
     out.write_all(&begin(trace, &times))?;
-    let names = Names::new(trace);
-    let mut page = Page::new(&names);
+    let names = EscapedNames::new(trace);
+    let mut page = TextBlock::new(&names);
     blocks(&names, &times, |lines| {
         page.fill(&names, &lines);
         out.write_all(page.draft.bytes())?;
@@ -71,14 +71,14 @@ pub(super) fn deflate<'a, W: Write>(
 ) -> io::Result<()> {
     let times = TimeZero::of(trace);
     out.write_all(&begin(trace, &times))?;
-    let names = Arc::new(Names::new(trace));
-    let pages: Arc<Mutex<Vec<Page>>> = Arc::default();
+    let names = Arc::new(EscapedNames::new(trace));
+    let pages: Arc<Mutex<Vec<TextBlock>>> = Arc::default();
     blocks(&names, &times, |lines| {
         let (names, pages) = (Arc::clone(&names), Arc::clone(&pages));
         out.write_draft(move || {
             let pages = || pages.lock().unwrap_or_else(PoisonError::into_inner);
             let page = pages().pop();
-            let mut page = page.unwrap_or_else(|| Page::new(&names));
+            let mut page = page.unwrap_or_else(|| TextBlock::new(&names));
             page.fill(&names, &lines);
             let deflated = page.draft.deflate();
             pages().push(page);
@@ -102,7 +102,7 @@ fn begin(trace: &Trace, times: &TimeZero) -> Vec<u8> {
 
 /// Hands out the lines, block by block.
 fn blocks(
-    names: &Names<'_>,
+    names: &EscapedNames<'_>,
     times: &TimeZero,
     mut each: impl FnMut(Vec<Line>) -> io::Result<()>,
 ) -> io::Result<()> {

@@ -13,7 +13,7 @@ pub(super) struct Field {
     /// Bytes of one element, if it is an array.
     pub(super) element: Option<usize>,
     /// Where it holds a place (offset and length of 16 bits each) in place of the value; counted from its own end?
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<DataLoc>,
     /// Whether it is text.
     pub(super) is_text: bool,
     /// Whether it is where something is in the kernel.
@@ -22,7 +22,7 @@ pub(super) struct Field {
 
 /// From where a place in a sample is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum DataLoc {
     /// From the begin of the sample (`__data_loc`).
     Begin,
     /// From behind the field (`__rel_loc`).
@@ -90,8 +90,8 @@ fn field_of(line: &str) -> Option<Field> {
     let (offset, size, signed) = (number("offset:")?, number("size:")?, number("signed:"));
     let (before, name) = declaration.rsplit_once([' ', '*'])?;
     let place = match before {
-        _ if before.starts_with("__data_loc") => Some(Place::Begin),
-        _ if before.starts_with("__rel_loc") => Some(Place::Field),
+        _ if before.starts_with("__data_loc") => Some(DataLoc::Begin),
+        _ if before.starts_with("__rel_loc") => Some(DataLoc::Field),
         _ => None,
     };
     let (name, count) = match name.split_once('[') {

@@ -5,7 +5,7 @@ use std::io::Write;
 use rustc_hash::FxHashMap;
 
 use super::expression::Expression;
-use super::format::{Field, Format, Place};
+use super::format::{DataLoc, Field, Format};
 use crate::bytes::Bytes;
 
 /// Characters that one conversion is padded to.
@@ -28,7 +28,7 @@ pub(super) struct Printer<'a> {
 
 /// A conversion such as `%-5lu`.
 #[derive(Default)]
-struct Conversion {
+struct FormatSpec {
     is_left: bool,
     has_zeros: bool,
     has_prefix: bool,
@@ -72,10 +72,10 @@ impl<'a> Printer<'a> {
         &self,
         text: &'t str,
         arguments: &mut std::slice::Iter<'_, Expression>,
-    ) -> Option<(Conversion, &'t str)> {
-        let mut conversion = Conversion {
+    ) -> Option<(FormatSpec, &'t str)> {
+        let mut conversion = FormatSpec {
             bytes: 4,
-            ..Conversion::default()
+            ..FormatSpec::default()
         };
         let mut rest = text;
         while let Some(flag) = rest.chars().next().filter(|c| "-0#+ ".contains(*c)) {
@@ -127,7 +127,7 @@ impl<'a> Printer<'a> {
         Some((conversion, rest))
     }
 
-    fn convert(&self, conversion: &Conversion, of: &Expression, out: &mut Vec<u8>) -> Option<()> {
+    fn convert(&self, conversion: &FormatSpec, of: &Expression, out: &mut Vec<u8>) -> Option<()> {
         let value = || self.number(of).map(|value| resize(value, conversion.bytes));
         let unsigned = || {
             self.number(of)
@@ -200,8 +200,8 @@ impl<'a> Printer<'a> {
         let place = Bytes(stored).u32()?;
         let (offset, len) = ((place & 0xffff) as usize, (place >> 16) as usize);
         let offset = match from {
-            Place::Begin => offset,
-            Place::Field => offset.checked_add(field.offset + field.size)?,
+            DataLoc::Begin => offset,
+            DataLoc::Field => offset.checked_add(field.offset + field.size)?,
         };
         self.raw.get(offset..)?.get(..len)
     }
@@ -373,7 +373,7 @@ fn truncate(value: i64, bytes: usize) -> u64 {
     (value as u64) << unused >> unused
 }
 
-fn pad(conversion: &Conversion, text: &str, out: &mut Vec<u8>) -> Option<()> {
+fn pad(conversion: &FormatSpec, text: &str, out: &mut Vec<u8>) -> Option<()> {
     let is_number = conversion.kind != 's';
     let digits = conversion.precision.filter(|_| is_number).unwrap_or(0);
     let text = format!("{text:0>digits$}");

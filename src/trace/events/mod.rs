@@ -16,7 +16,7 @@ pub use stream::{EventStream, StreamCounts};
 use std::sync::Arc;
 
 use super::{Nanos, Notice, Pid, ProcessEvents, Tid};
-use crate::nettrace::{Activity, EventKind};
+use crate::nettrace::{Activity, EventMetadata};
 
 /// Processes that are named in a notice.
 const LISTED: usize = 5;
@@ -34,7 +34,7 @@ pub struct RuntimeEvent {
     /// What it is part of.
     pub activity: Activity,
     /// What: provider, id, version, name, and fields where the stream states them.
-    pub kind: Arc<EventKind>,
+    pub kind: Arc<EventMetadata>,
     /// What it holds.
     pub payload: Box<[u8]>,
     /// Where its thread was: code addresses, the innermost first. Those of callers are where they go on after the call.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::nettrace::{EventKind, Losses, Reader};
+use crate::nettrace::{EventMetadata, Losses, Reader};
 use crate::trace::{Nanos, Pid, Tid};
 
 /// Most kinds of events that are counted one by one; a runtime has some hundreds.
@@ -21,7 +21,7 @@ pub struct StreamCounts {
     /// Events.
     pub events: u64,
     /// Events by kind, in the order in which the kinds come first.
-    pub by_kind: Vec<(Arc<EventKind>, u64)>,
+    pub by_kind: Vec<(Arc<EventMetadata>, u64)>,
     /// When the first event was; of threads that began later an older one may come.
     pub first: Option<Nanos>,
     /// What the runtime dropped, and what could not be kept.
@@ -108,7 +108,7 @@ impl EventStream {
             }
         };
         // A kind that the stream states anew is another row. Rows hold their kinds, so no other kind gets the place of one.
-        let mut rows: FxHashMap<*const EventKind, usize> = FxHashMap::default();
+        let mut rows: FxHashMap<*const EventMetadata, usize> = FxHashMap::default();
         let ended = loop {
             match reader.next_event() {
                 Ok(Some(event)) => {

@@ -1,6 +1,6 @@
 //! How rows are written: relative to the rows before them.
 
-use super::row::{FileIdentity, FileRow, JitHostRow, KernelCodeRow, MethodRow, Row, RowError};
+use super::row::{FileIdentity, FileRow, JitProcessRow, KsymbolRow, MethodRow, RowError, SpoolRow};
 use super::sample;
 use super::wire::{Input, put, put_difference, put_text};
 use crate::trace::{
@@ -33,13 +33,13 @@ pub(super) struct Codec {
 
 impl Codec {
     /// Writes a row. Ids in it must be defined by rows written before.
-    pub(super) fn encode(&mut self, row: &Row<'_>, out: &mut Vec<u8>) {
+    pub(super) fn encode(&mut self, row: &SpoolRow<'_>, out: &mut Vec<u8>) {
         match row {
-            Row::Header(json) => {
+            SpoolRow::Header(json) => {
                 out.push(1);
                 put_text(out, json, MAX_HEADER_BYTES);
             }
-            Row::File(file) => {
+            SpoolRow::File(file) => {
                 out.push(2);
                 put_text(out, &file.path, MAX_TEXT_BYTES);
                 put(out, u64::from(file.pid.0 as u32));
@@ -50,7 +50,7 @@ impl Codec {
                 identity.into_iter().for_each(|number| put(out, number));
                 put_text(out, &file.build_id, MAX_BUILD_ID_BYTES);
             }
-            Row::Process {
+            SpoolRow::Process {
                 pid,
                 name,
                 command_line,
@@ -60,23 +60,23 @@ impl Codec {
                 put_text(out, name, MAX_TEXT_BYTES);
                 put_text(out, command_line, MAX_TEXT_BYTES);
             }
-            Row::Thread { process, tid, name } => {
+            SpoolRow::Thread { process, tid, name } => {
                 out.push(4);
                 put(out, process.0.into());
                 put(out, u64::from(tid.0 as u32));
                 put_text(out, name, MAX_TEXT_BYTES);
             }
-            Row::ProcessName(process, name) => {
+            SpoolRow::ProcessName(process, name) => {
                 out.push(5);
                 put(out, process.0.into());
                 put_text(out, name, MAX_TEXT_BYTES);
             }
-            Row::ThreadName(thread, name) => {
+            SpoolRow::ThreadName(thread, name) => {
                 out.push(6);
                 put(out, thread.0.into());
                 put_text(out, name, MAX_TEXT_BYTES);
             }
-            Row::JitHost(process, host) => {
+            SpoolRow::JitHost(process, host) => {
                 out.push(7);
                 put(out, process.0.into());
                 put(out, u64::from(host.namespace_pid.0 as u32));
@@ -86,8 +86,8 @@ impl Codec {
                 put(out, host.root_inode);
                 put_text(out, &host.dump, MAX_TEXT_BYTES);
             }
-            Row::Frame(code) => self.encode_frame(*code, out),
-            Row::Node(parent, frame) => {
+            SpoolRow::Frame(code) => self.encode_frame(*code, out),
+            SpoolRow::Node(parent, frame) => {
                 out.push(9);
                 let parent = match *parent {
                     StackId::EMPTY => 0,
@@ -96,19 +96,19 @@ impl Codec {
                 put(out, parent.into());
                 put(out, (self.frames - frame.0).into());
             }
-            Row::Losses(losses) => {
+            SpoolRow::Losses(losses) => {
                 out.push(10);
                 encode_losses(losses, out);
             }
-            Row::Clock(time) => {
+            SpoolRow::Clock(time) => {
                 out.push(11);
                 put(out, time.0);
             }
-            Row::End(time) => {
+            SpoolRow::End(time) => {
                 out.push(12);
                 put(out, time.0);
             }
-            Row::Method(method) => {
+            SpoolRow::Method(method) => {
                 out.push(13);
                 put(out, method.process.0.into());
                 put(out, method.start);
@@ -117,7 +117,7 @@ impl Codec {
                 put_text(out, &method.module, MAX_TEXT_BYTES);
                 put_text(out, &method.tier, MAX_TEXT_BYTES);
             }
-            Row::KernelCode(code) => {
+            SpoolRow::Ksymbol(code) => {
                 out.push(14);
                 put(out, code.start);
                 put(out, code.size);
@@ -125,7 +125,7 @@ impl Codec {
                 put_text(out, &code.name, MAX_TEXT_BYTES);
                 put_text(out, &code.module, MAX_TEXT_BYTES);
             }
-            Row::Sample(sample) => sample::encode(&self.last, sample, out),
+            SpoolRow::Sample(sample) => sample::encode(&self.last, sample, out),
         }
         self.follow(row);
     }
@@ -151,9 +151,9 @@ impl Codec {
     }
 
     /// Reads a row.
-    pub(super) fn decode<'a>(&mut self, input: &mut Input<'a>) -> Result<Row<'a>, RowError> {
+    pub(super) fn decode<'a>(&mut self, input: &mut Input<'a>) -> Result<SpoolRow<'a>, RowError> {
         let row = match input.byte()? {
-            1 => Row::Header(input.text(MAX_HEADER_BYTES)?.into()),
+            1 => SpoolRow::Header(input.text(MAX_HEADER_BYTES)?.into()),
             2 => {
                 let path = input.text(MAX_TEXT_BYTES)?.into();
                 let pid = Pid(input.id()?);
@@ -164,28 +164,28 @@ impl Codec {
                     size: input.number()?,
                     modified: input.number()?,
                 };
-                Row::File(FileRow {
+                SpoolRow::File(FileRow {
                     path,
                     pid,
                     identity: known.then_some(identity),
                     build_id: input.text(MAX_BUILD_ID_BYTES)?.into(),
                 })
             }
-            3 => Row::Process {
+            3 => SpoolRow::Process {
                 pid: Pid(input.id()?),
                 name: input.text(MAX_TEXT_BYTES)?,
                 command_line: input.text(MAX_TEXT_BYTES)?,
             },
-            4 => Row::Thread {
+            4 => SpoolRow::Thread {
                 process: self.process(input)?,
                 tid: Tid(input.id()?),
                 name: input.text(MAX_TEXT_BYTES)?,
             },
-            5 => Row::ProcessName(self.process(input)?, input.text(MAX_TEXT_BYTES)?),
-            6 => Row::ThreadName(self.thread(input)?, input.text(MAX_TEXT_BYTES)?),
-            7 => Row::JitHost(
+            5 => SpoolRow::ProcessName(self.process(input)?, input.text(MAX_TEXT_BYTES)?),
+            6 => SpoolRow::ThreadName(self.thread(input)?, input.text(MAX_TEXT_BYTES)?),
+            7 => SpoolRow::JitHost(
                 self.process(input)?,
-                JitHostRow {
+                JitProcessRow {
                     namespace_pid: Pid(input.id()?),
                     uid: input.small()?,
                     start_ticks: input.number()?,
@@ -194,19 +194,19 @@ impl Codec {
                     dump: input.text(MAX_TEXT_BYTES)?.into(),
                 },
             ),
-            8 => Row::Frame(self.decode_frame(input)?),
+            8 => SpoolRow::Frame(self.decode_frame(input)?),
             9 => {
                 let parent = match input.small()? {
                     0 => StackId::EMPTY,
                     back => StackId(before(self.nodes, back, "stack node")?),
                 };
                 let back = input.small()?;
-                Row::Node(parent, FrameId(before(self.frames, back, "frame")?))
+                SpoolRow::Node(parent, FrameId(before(self.frames, back, "frame")?))
             }
-            10 => Row::Losses(decode_losses(input)?),
-            11 => Row::Clock(Nanos(input.number()?)),
-            12 => Row::End(Nanos(input.number()?)),
-            13 => Row::Method(MethodRow {
+            10 => SpoolRow::Losses(decode_losses(input)?),
+            11 => SpoolRow::Clock(Nanos(input.number()?)),
+            12 => SpoolRow::End(Nanos(input.number()?)),
+            13 => SpoolRow::Method(MethodRow {
                 process: self.process(input)?,
                 start: input.number()?,
                 size: input.number()?,
@@ -214,14 +214,14 @@ impl Codec {
                 module: input.text(MAX_TEXT_BYTES)?.into(),
                 tier: input.text(MAX_TEXT_BYTES)?.into(),
             }),
-            14 => Row::KernelCode(KernelCodeRow {
+            14 => SpoolRow::Ksymbol(KsymbolRow {
                 start: input.number()?,
                 size: input.number()?,
                 gone: input.number()? != 0,
                 name: input.text(MAX_TEXT_BYTES)?.into(),
                 module: input.text(MAX_TEXT_BYTES)?.into(),
             }),
-            kind if sample::is_sample(kind) => Row::Sample(self.decode_sample(kind, input)?),
+            kind if sample::is_sample(kind) => SpoolRow::Sample(self.decode_sample(kind, input)?),
             kind => return Err(RowError::Kind(kind)),
         };
         self.follow(&row);
@@ -265,12 +265,12 @@ impl Codec {
         defined(input.small()?, self.threads, "thread").map(ThreadId)
     }
 
-    fn follow(&mut self, row: &Row<'_>) {
+    fn follow(&mut self, row: &SpoolRow<'_>) {
         match row {
-            Row::File(_) => self.files += 1,
-            Row::Process { .. } => self.processes += 1,
-            Row::Thread { .. } => self.threads += 1,
-            Row::Frame(code) => {
+            SpoolRow::File(_) => self.files += 1,
+            SpoolRow::Process { .. } => self.processes += 1,
+            SpoolRow::Thread { .. } => self.threads += 1,
+            SpoolRow::Frame(code) => {
                 self.frames += 1;
                 match *code {
                     CodeAddress::Kernel(address)
@@ -281,8 +281,8 @@ impl Codec {
                     CodeAddress::Cut(_) => {}
                 }
             }
-            Row::Node(..) => self.nodes += 1,
-            Row::Sample(sample) => self.last = *sample,
+            SpoolRow::Node(..) => self.nodes += 1,
+            SpoolRow::Sample(sample) => self.last = *sample,
             _ => {}
         }
     }
@@ -293,7 +293,7 @@ fn encode_losses(losses: &Losses, out: &mut Vec<u8>) {
     let Losses {
         samples_seen,
         unattributed,
-        guessed_stacks,
+        fp_fallback_stacks: guessed_stacks,
         lost_records,
         by_cpu,
         lost_samples,
@@ -332,7 +332,7 @@ fn decode_losses(input: &mut Input<'_>) -> Result<Losses, RowError> {
     let mut losses = Losses {
         samples_seen: input.number()?,
         unattributed: input.number()?,
-        guessed_stacks: input.number()?,
+        fp_fallback_stacks: input.number()?,
         lost_records: input.number()?,
         lost_samples: input.number()?,
         malformed_records: input.number()?,

@@ -36,16 +36,16 @@
 mod block;
 mod codec;
 mod header;
+mod id_remap;
 mod reader;
 mod row;
 pub(super) mod sample;
-mod told_again;
 pub(super) mod wire;
 mod writer;
 
 pub use header::Header;
-pub use reader::{Ending, Recording, SpoolError};
-pub use row::{FileIdentity, FileRow, JitHostRow, KernelCodeRow, MethodRow, Row, RowError};
+pub use reader::{Ending, RawTrace, SpoolError};
+pub use row::{FileIdentity, FileRow, JitProcessRow, KsymbolRow, MethodRow, RowError, SpoolRow};
 pub use writer::{SpoolEnd, SpoolWriter};
 
 /// A spool of one block, with a good checksum around these rows behind an empty header; what a hostile hand could make.
@@ -54,7 +54,7 @@ pub use writer::{SpoolEnd, SpoolWriter};
 pub fn pack_rows(rows: &[u8]) -> Vec<u8> {
     let json = serde_json::to_vec(&Header::default()).unwrap_or_default();
     let mut raw = Vec::new();
-    codec::Codec::default().encode(&Row::Header(json.into()), &mut raw);
+    codec::Codec::default().encode(&SpoolRow::Header(json.into()), &mut raw);
     raw.extend_from_slice(rows);
     raw.truncate(block::MAX_RAW_BYTES);
     let mut spool = Vec::new();

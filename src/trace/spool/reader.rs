@@ -7,8 +7,8 @@ use thiserror::Error;
 use super::block::{BlockError, Blocks};
 use super::codec::Codec;
 use super::header::Header;
-use super::row::{FileRow, JitHostRow, Row, RowError};
-use super::told_again::ToldAgain;
+use super::id_remap::IdRemapper;
+use super::row::{FileRow, JitProcessRow, RowError, SpoolRow};
 use super::wire::Input;
 use crate::trace::{
     CodeAddress, Losses, Methods, Nanos, Process, Samples, StackId, StackQuality, StackTable,
@@ -46,7 +46,7 @@ pub enum Ending {
 }
 
 /// A recording as a spool holds it; names are still to be found.
-pub struct Recording {
+pub struct RawTrace {
     /// How the capture came to be.
     pub header: Header,
     /// [`crate::trace::FrameId`] is the position.
@@ -66,7 +66,7 @@ pub struct Recording {
     /// [`crate::trace::ModuleId`] is the position.
     pub files: Vec<FileRow<'static>>,
     /// By process, for those that run code made at run time.
-    pub jit_hosts: Vec<Option<JitHostRow>>,
+    pub jit_hosts: Vec<Option<JitProcessRow>>,
     /// What code made at run time is.
     pub methods: Methods,
     /// Up to when everything is in it.
@@ -77,7 +77,7 @@ pub struct Recording {
     pub bytes: u64,
 }
 
-impl Recording {
+impl RawTrace {
     /// Reads a spool from its beginning. What is damaged ends the reading; everything before is used.
     ///
     /// # Errors
@@ -88,7 +88,7 @@ impl Recording {
         let (header, input) = begin(&mut blocks, &mut codec)?;
         let mut reader = Reader {
             codec,
-            told_again: ToldAgain::default(),
+            told_again: IdRemapper::default(),
             cuts: Vec::new(),
             recording: Self::new(header),
         };
@@ -104,7 +104,7 @@ impl Recording {
         }
         let mut recording = reader.recording;
         recording.stacks.seal();
-        recording.methods.settle(&recording.frames);
+        recording.methods.resolve_pending(&recording.frames);
         recording.bytes = blocks.bytes;
         recording.ending = match ending {
             Ok(ending) => ending.unwrap_or(Ending::Open),
@@ -150,7 +150,7 @@ fn begin<'a>(
     codec: &mut Codec,
 ) -> Result<(Header, Input<'a>), SpoolError> {
     let mut input = Input(blocks.next()?.ok_or(SpoolError::Empty)?);
-    let Row::Header(json) = codec.decode(&mut input)? else {
+    let SpoolRow::Header(json) = codec.decode(&mut input)? else {
         return Err(RowError::Header.into());
     };
     let header = serde_json::from_slice(&json).map_err(|_| RowError::Header)?;
@@ -159,8 +159,8 @@ fn begin<'a>(
 
 struct Reader {
     codec: Codec,
-    told_again: ToldAgain,
-    recording: Recording,
+    told_again: IdRemapper,
+    recording: RawTrace,
     /// Of each stack node, why its stack is cut.
     cuts: Vec<Option<Truncation>>,
 }
@@ -180,8 +180,8 @@ impl Reader {
     }
 
     /// Tells whether it was the last row.
-    fn apply(&mut self, row: Row<'_>) -> Result<bool, RowError> {
-        let Recording {
+    fn apply(&mut self, row: SpoolRow<'_>) -> Result<bool, RowError> {
+        let RawTrace {
             frames,
             stacks,
             samples,
@@ -194,13 +194,13 @@ impl Reader {
             ..
         } = &mut self.recording;
         match row {
-            Row::Header(_) => return Err(RowError::Header),
-            Row::File(file) => files.push(FileRow {
+            SpoolRow::Header(_) => return Err(RowError::Header),
+            SpoolRow::File(file) => files.push(FileRow {
                 path: file.path.into_owned().into(),
                 build_id: file.build_id.into_owned().into(),
                 ..file
             }),
-            Row::Process {
+            SpoolRow::Process {
                 pid,
                 name,
                 command_line,
@@ -212,28 +212,28 @@ impl Reader {
                 });
                 jit_hosts.push(None);
             }
-            Row::Thread { process, tid, name } => threads.push(Thread {
+            SpoolRow::Thread { process, tid, name } => threads.push(Thread {
                 process,
                 tid,
                 name: lossy(name),
             }),
-            Row::ProcessName(process, name) => processes[process.index()].name = lossy(name),
-            Row::ThreadName(thread, name) => threads[thread.index()].name = lossy(name),
-            Row::JitHost(process, host) => jit_hosts[process.index()] = Some(host),
-            Row::Method(method) => {
+            SpoolRow::ProcessName(process, name) => processes[process.index()].name = lossy(name),
+            SpoolRow::ThreadName(thread, name) => threads[thread.index()].name = lossy(name),
+            SpoolRow::JitHost(process, host) => jit_hosts[process.index()] = Some(host),
+            SpoolRow::Method(method) => {
                 self.told_again.methods = self.told_again.methods.wrapping_add(1);
                 methods.insert(&method);
             }
-            Row::KernelCode(code) => {
+            SpoolRow::Ksymbol(code) => {
                 self.told_again.kernel_code = self.told_again.kernel_code.wrapping_add(1);
                 methods.follow_kernel(&code);
             }
-            Row::Frame(code) => {
+            SpoolRow::Frame(code) => {
                 if self.told_again.frame(code, frames) {
-                    methods.meet(code);
+                    methods.push_frame(code);
                 }
             }
-            Row::Node(parent, frame) => {
+            SpoolRow::Node(parent, frame) => {
                 if let Some((parent, frame)) = self.told_again.stack(parent, frame, stacks) {
                     self.cuts.push(match (parent, frames[frame.index()]) {
                         (StackId::EMPTY, CodeAddress::Cut(why)) => Some(why),
@@ -242,16 +242,16 @@ impl Reader {
                     });
                 }
             }
-            Row::Losses(losses) => {
-                self.recording.quality.guessed = losses.guessed_stacks;
+            SpoolRow::Losses(losses) => {
+                self.recording.quality.fp_fallback = losses.fp_fallback_stacks;
                 self.recording.losses = losses;
             }
-            Row::Clock(time) => *end = time,
-            Row::End(time) => {
+            SpoolRow::Clock(time) => *end = time,
+            SpoolRow::End(time) => {
                 *end = time;
                 return Ok(true);
             }
-            Row::Sample(mut sample) => {
+            SpoolRow::Sample(mut sample) => {
                 *end = sample.time.max(*end);
                 sample.stack = self.told_again.stack_of(sample.stack);
                 samples.push(sample);

@@ -36,7 +36,7 @@ pub struct FileRow<'a> {
 
 /// Where the names of code made at run time are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JitHostRow {
+pub struct JitProcessRow {
     /// The process's id in its own pid namespace.
     pub namespace_pid: Pid,
     /// Its user.
@@ -70,7 +70,7 @@ pub struct MethodRow<'a> {
 
 /// Code that the kernel made at run time, as it came or went.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KernelCodeRow<'a> {
+pub struct KsymbolRow<'a> {
     /// Its first address.
     pub start: u64,
     /// Its bytes.
@@ -85,7 +85,7 @@ pub struct KernelCodeRow<'a> {
 
 /// One row of a spool.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Row<'a> {
+pub enum SpoolRow<'a> {
     /// See [`super::Header`].
     Header(Cow<'a, [u8]>),
     /// The next file.
@@ -113,11 +113,11 @@ pub enum Row<'a> {
     /// A thread has another name now.
     ThreadName(ThreadId, &'a [u8]),
     /// A process runs code made at run time.
-    JitHost(ProcessId, JitHostRow),
+    JitHost(ProcessId, JitProcessRow),
     /// What code made at run time is from now on: of the frames that follow.
     Method(MethodRow<'a>),
     /// What code of the kernel came or went.
-    KernelCode(KernelCodeRow<'a>),
+    Ksymbol(KsymbolRow<'a>),
     /// The next frame.
     Frame(CodeAddress),
     /// The next stack node: its parent and its frame.

@@ -60,20 +60,20 @@ fn spool(asked: &[Asked], pace: usize) -> (Vec<u8>, Vec<usize>) {
     let mut out = Shared(&mut file, &mut ends);
     let mut recorder = Recorder::new(&mut out, &Header::default());
     for pid in [7, -1] {
-        recorder.put(&Row::Process {
+        recorder.put(&SpoolRow::Process {
             pid: Pid(pid),
             name: b"process",
             command_line: b"a b",
         });
     }
     for tid in 0..3 {
-        recorder.put(&Row::Thread {
+        recorder.put(&SpoolRow::Thread {
             process: ProcessId(1),
             tid: Tid(tid),
             name: b"thread",
         });
     }
-    recorder.put(&Row::ThreadName(ThreadId(2), b"renamed"));
+    recorder.put(&SpoolRow::ThreadName(ThreadId(2), b"renamed"));
     let mut now = 0;
     for (number, (time, thread, cpu, frames, cut)) in asked.iter().enumerate() {
         let leaf_first: Vec<_> = frames.iter().copied().map(code).collect();
@@ -120,7 +120,7 @@ impl Write for Shared<'_> {
 }
 
 /// Frames of a sample with the paths of their files, which are counted anew in a spool.
-fn frames(recording: &Recording, sample: &Sample) -> Vec<String> {
+fn frames(recording: &RawTrace, sample: &Sample) -> Vec<String> {
     let name = |code| match code {
         CodeAddress::Elf(id, at) => format!("elf {:?} {at}", recording.files[id.index()].path),
         CodeAddress::File(id, at) => format!("file {:?} {at}", recording.files[id.index()].path),
@@ -144,7 +144,7 @@ fn expected((.., leaf_first, cut): &Asked) -> Vec<String> {
 }
 
 /// The samples are the first of those that were asked for.
-fn check_prefix(recording: &Recording, asked: &[Asked]) -> Result<(), TestCaseError> {
+fn check_prefix(recording: &RawTrace, asked: &[Asked]) -> Result<(), TestCaseError> {
     prop_assert!(recording.samples.len() <= asked.len());
     for (sample, asked) in recording.samples.iter().zip(asked) {
         prop_assert_eq!(
@@ -164,7 +164,7 @@ proptest! {
     #[test]
     fn a_recording_round_trips(asked in asked(), pace in 1..20_usize) {
         let (file, _) = spool(&asked, pace);
-        let recording = Recording::read(&file[..]).unwrap();
+        let recording = RawTrace::read(&file[..]).unwrap();
         prop_assert_eq!(&recording.ending, &Ending::Complete);
         prop_assert_eq!(recording.samples.len(), asked.len());
         check_prefix(&recording, &asked)?;
@@ -181,7 +181,7 @@ proptest! {
     fn a_cut_spool_gives_all_its_whole_blocks(asked in asked(), pace in 1..20_usize, at: prop::sample::Index) {
         let (file, ends) = spool(&asked, pace);
         let len = at.index(file.len());
-        let read = Recording::read(&file[..len]);
+        let read = RawTrace::read(&file[..len]);
         let whole = ends.iter().copied().filter(|&end| end <= len).max();
         let Some(whole) = whole else {
             prop_assert!(read.is_err());
@@ -210,7 +210,7 @@ proptest! {
             file[at.index(whole.len())] ^= flip;
         }
         let damaged = (0..file.len()).find(|&at| file[at] != whole[at]);
-        let Ok(recording) = Recording::read(&file[..]) else {
+        let Ok(recording) = RawTrace::read(&file[..]) else {
             prop_assert!(damaged.is_some_and(|at| at < ends[0]));
             return Ok(());
         };
@@ -225,7 +225,7 @@ proptest! {
     fn rows_from_a_hostile_hand_do_not_harm(rows: Vec<u8>) {
         // Checksums are no secret: rows may be anything.
         let file = pack_rows(&rows);
-        let recording = Recording::read(&file[..]).unwrap();
+        let recording = RawTrace::read(&file[..]).unwrap();
         for sample in recording.samples.iter() {
             frames(&recording, &sample);
             prop_assert!(sample.thread.index() < recording.threads.len());
@@ -234,7 +234,7 @@ proptest! {
 
     #[test]
     fn bytes_from_a_hostile_hand_do_not_harm(bytes: Vec<u8>) {
-        prop_assert!(Recording::read(&bytes[..]).is_err());
+        prop_assert!(RawTrace::read(&bytes[..]).is_err());
     }
 }
 
@@ -260,18 +260,18 @@ impl Write for Full {
 #[test]
 fn what_the_disk_does_not_take_is_kept() {
     let mut recorder = Recorder::new(Full(1000), &Header::default());
-    recorder.put(&Row::Process {
+    recorder.put(&SpoolRow::Process {
         pid: Pid(1),
         name: b"",
         command_line: b"",
     });
-    recorder.put(&Row::Thread {
+    recorder.put(&SpoolRow::Thread {
         process: ProcessId(0),
         tid: Tid(1),
         name: b"",
     });
     let mut pushed = 0;
-    while !recorder.is_stuck() {
+    while !recorder.is_exhausted() {
         let stack = recorder.stack(ThreadId(0), &[CodeAddress::Kernel(pushed)], None, &Files);
         recorder.push(Sample {
             time: Nanos(pushed * 7919 * 7919),
@@ -288,11 +288,11 @@ fn what_the_disk_does_not_take_is_kept() {
 
 #[test]
 fn an_empty_spool_says_so() {
-    assert!(matches!(Recording::read(&[][..]), Err(SpoolError::Empty)));
+    assert!(matches!(RawTrace::read(&[][..]), Err(SpoolError::Empty)));
 }
 
 #[test]
 fn another_version_says_so() {
-    let error = Recording::read(&b"PCS9----------------"[..]).err().unwrap();
+    let error = RawTrace::read(&b"PCS9----------------"[..]).err().unwrap();
     assert!(error.to_string().contains("another version"), "{error}");
 }

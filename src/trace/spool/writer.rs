@@ -5,11 +5,11 @@ use std::io::{self, Write};
 use super::block::{self, MAX_RAW_BYTES};
 use super::codec::{Codec, MAX_ROW_BYTES};
 use super::header::Header;
-use super::row::Row;
+use super::row::SpoolRow;
 use crate::trace::{Losses, Nanos};
 
 /// How old rows get before they go out.
-const FLUSH_PACE_NS: u64 = 500_000_000;
+const FLUSH_INTERVAL_NS: u64 = 500_000_000;
 /// Blocks kept in memory once the disk takes no more. The capture ends at once then; this holds what still comes.
 const MAX_KEPT_BYTES: usize = 4 << 20;
 
@@ -59,15 +59,15 @@ impl<W: Write> SpoolWriter<W> {
         };
         // Strings and numbers: this cannot fail.
         let json = serde_json::to_vec(header).unwrap_or_default();
-        writer.put(&Row::Header(json.into()));
+        writer.put(&SpoolRow::Header(json.into()));
         writer.flush();
         writer
     }
 
     /// Adds a row. Ids in it must be defined by rows before it.
-    pub fn put(&mut self, row: &Row<'_>) {
+    pub fn put(&mut self, row: &SpoolRow<'_>) {
         if self.kept.len() > MAX_KEPT_BYTES {
-            self.dropped += u64::from(matches!(row, Row::Sample(_)));
+            self.dropped += u64::from(matches!(row, SpoolRow::Sample(_)));
             return;
         }
         self.codec.encode(row, &mut self.rows);
@@ -78,9 +78,9 @@ impl<W: Write> SpoolWriter<W> {
 
     /// Tells the time: nothing older will come. Rows that are old enough go out.
     pub fn tick(&mut self, now: Nanos, losses: &Losses) {
-        if now.0.saturating_sub(self.flushed.0) >= FLUSH_PACE_NS {
+        if now.0.saturating_sub(self.flushed.0) >= FLUSH_INTERVAL_NS {
             self.put_losses(losses);
-            self.put(&Row::Clock(now));
+            self.put(&SpoolRow::Clock(now));
             self.flush();
             self.flushed = now;
         }
@@ -91,7 +91,7 @@ impl<W: Write> SpoolWriter<W> {
         losses.lost_samples += self.dropped;
         if losses != self.losses {
             self.losses.clone_from(&losses);
-            self.put(&Row::Losses(losses));
+            self.put(&SpoolRow::Losses(losses));
         }
     }
 
@@ -130,7 +130,7 @@ impl<W: Write> SpoolWriter<W> {
     #[must_use]
     pub fn finish(mut self, now: Nanos, losses: &Losses) -> SpoolEnd {
         self.put_losses(losses);
-        self.put(&Row::End(now));
+        self.put(&SpoolRow::End(now));
         self.flush();
         SpoolEnd {
             written: self.written,

@@ -9,14 +9,14 @@
 use std::ops::Range;
 
 use super::instruction::{Effect, RBP, decode};
-use super::rule::{Base, Rule};
+use super::rule::{Base, UnwindRule};
 
 /// Bytes that are looked at: an `add`, nine `pop`s, a jump, and some.
 pub(super) const MAX_BYTES: usize = 48;
 
 /// The rule for the instruction that `code` begins with, at `ip` in a function; `None`: not in an epilogue.
 #[must_use]
-pub(in crate::unwind) fn rule(code: &[u8], ip: u64, function: &Range<u64>) -> Option<Rule> {
+pub(in crate::unwind) fn rule(code: &[u8], ip: u64, function: &Range<u64>) -> Option<UnwindRule> {
     let (mut base, mut above) = (Base::Rsp, 0_i64);
     let mut saved_rbp = None;
     let mut next = ip;
@@ -47,9 +47,9 @@ pub(in crate::unwind) fn rule(code: &[u8], ip: u64, function: &Range<u64>) -> Op
     None
 }
 
-fn finish(base: Base, above: i64, saved_rbp: Option<i64>) -> Option<Rule> {
+fn finish(base: Base, above: i64, saved_rbp: Option<i64>) -> Option<UnwindRule> {
     let cfa = above + 8;
-    Rule::new(base, cfa, saved_rbp.map(|at| at - cfa))
+    UnwindRule::new(base, cfa, saved_rbp.map(|at| at - cfa))
 }
 
 #[cfg(test)]
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn at(code: &[u8]) -> Option<Rule> {
+    fn at(code: &[u8]) -> Option<UnwindRule> {
         rule(code, 0x1080, &(0x1000..0x1100))
     }
 
@@ -65,29 +65,29 @@ mod tests {
     fn each_step_down() {
         // add rsp, 0x18; pop rbx; pop r15; pop rbp; ret
         let code = [0x48, 0x83, 0xc4, 0x18, 0x5b, 0x41, 0x5f, 0x5d, 0xc3];
-        assert_eq!(at(&code), Rule::new(Base::Rsp, 0x38, Some(-16)));
-        assert_eq!(at(&code[4..]), Rule::new(Base::Rsp, 32, Some(-16)));
-        assert_eq!(at(&code[5..]), Rule::new(Base::Rsp, 24, Some(-16)));
-        assert_eq!(at(&code[7..]), Rule::new(Base::Rsp, 16, Some(-16)));
-        assert_eq!(at(&code[8..]), Some(Rule::RETURN));
+        assert_eq!(at(&code), UnwindRule::new(Base::Rsp, 0x38, Some(-16)));
+        assert_eq!(at(&code[4..]), UnwindRule::new(Base::Rsp, 32, Some(-16)));
+        assert_eq!(at(&code[5..]), UnwindRule::new(Base::Rsp, 24, Some(-16)));
+        assert_eq!(at(&code[7..]), UnwindRule::new(Base::Rsp, 16, Some(-16)));
+        assert_eq!(at(&code[8..]), Some(UnwindRule::RETURN));
         // lea rsp, [rbp-0x10]; pop rbx; pop r12; pop rbp; ret
         let code = [0x48, 0x8d, 0x65, 0xf0, 0x5b, 0x41, 0x5c, 0x5d, 0xc3];
-        assert_eq!(at(&code), Rule::new(Base::Rbp, 16, Some(-16)));
+        assert_eq!(at(&code), UnwindRule::new(Base::Rbp, 16, Some(-16)));
     }
 
     #[test]
     fn tail_calls_leave_the_function() {
         assert_eq!(
             at(&[0x5d, 0xff, 0x25, 0, 0, 0, 0]),
-            Rule::new(Base::Rsp, 16, Some(-16))
+            UnwindRule::new(Base::Rsp, 16, Some(-16))
         );
-        assert_eq!(at(&[0x48, 0xff, 0xe0]), Some(Rule::RETURN));
-        assert_eq!(at(&[0xe9, 0x7b, 0, 0, 0]), Some(Rule::RETURN));
+        assert_eq!(at(&[0x48, 0xff, 0xe0]), Some(UnwindRule::RETURN));
+        assert_eq!(at(&[0xe9, 0x7b, 0, 0, 0]), Some(UnwindRule::RETURN));
         assert_eq!(at(&[0xe9, 0x7a, 0, 0, 0]), None);
         assert_eq!(at(&[0xeb, 0x80]), None);
         assert_eq!(
             at(&[0x48, 0x83, 0xc4, 8, 0xe9, 0, 0, 1, 0]),
-            Rule::new(Base::Rsp, 16, None)
+            UnwindRule::new(Base::Rsp, 16, None)
         );
     }
 

@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::{Found, InFile, Point, ReadyToRunImage, rule_in, stub_rule};
+use super::{InFile, ReadyToRunImage, RuleLookup, frame_address, rule_in, stub_rule};
 use crate::dotnet::FileBytes;
 use crate::machine::{Content, FileTable};
 use crate::trace::ModuleId;
@@ -20,7 +20,7 @@ impl Images {
         files: &FileTable,
         place: InFile,
         interrupted: bool,
-    ) -> Option<Found> {
+    ) -> Option<RuleLookup> {
         let Content::File(file) = &files.file(place.file).content else {
             return None;
         };
@@ -34,16 +34,14 @@ impl Images {
             .or_insert_with(|| ReadyToRunImage::find(&file, place.mapped_from))
             .as_ref()?;
         let instruction = image.address_of(place.instruction)?;
-        let point = Point {
-            ip: instruction.checked_add(u64::from(!interrupted))?,
-            interrupted,
-        };
+        let ip = instruction.checked_add(u64::from(!interrupted))?;
+        let address = frame_address(ip, interrupted)?;
         let memory = image.by_address(file);
         Some(match image.function_at(instruction) {
-            Some(function) => rule_in(&memory, &function, point),
-            None => Found {
-                rule: stub_rule(&memory, point),
-                lasting: true,
+            Some(function) => rule_in(&memory, &function, address),
+            None => RuleLookup {
+                rule: stub_rule(&memory, address),
+                is_stable: true,
             },
         })
     }

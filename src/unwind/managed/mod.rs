@@ -4,7 +4,7 @@
 pub(super) mod epilogue;
 mod images;
 mod instruction;
-mod named_code;
+mod named_ranges;
 mod operand;
 mod processes;
 mod prologue;
@@ -14,18 +14,19 @@ mod rule_cache;
 pub(super) mod stub;
 mod unwind_info;
 
-pub use named_code::MetCode;
+pub use named_ranges::DiscoveredCode;
 pub use ready_to_run::ReadyToRunImage;
-pub use rule::Rule;
+pub use rule::UnwindRule;
 
 pub(super) use rule::{Registers, StepError};
 
-use crate::dotnet::{Code, Function, Image, Memory};
+use crate::dotnet::{Code, FunctionEntry, Image, Memory};
 use crate::machine::{FileTable, Maps};
 use crate::trace::{ModuleId, Nanos, Notice, Pid, ProcessId};
+use framehop::FrameAddress;
 use images::Images;
 use processes::Processes;
-use rule_cache::{Key, Period, RuleCache, Space};
+use rule_cache::{AddressSpaceId, Epoch, Key, RuleCache};
 use unwind_info::UnwindInfo;
 
 /// Finds rules, and keeps what it took to find them.
@@ -38,7 +39,7 @@ pub(super) struct ManagedCode {
 
 /// A process at the time of a sample.
 #[derive(Clone, Copy, Debug)]
-pub struct Host<'a> {
+pub struct SampledProcess<'a> {
     /// The process.
     pub process: ProcessId,
     /// Its id.
@@ -50,21 +51,20 @@ pub struct Host<'a> {
     /// The files of these mappings.
     pub files: &'a FileTable,
     /// The sample comes again: what is not found now may be found then, so that only what is found is kept.
-    pub comes_again: bool,
+    pub is_preview: bool,
 }
 
-/// Where a frame goes on, and whether it was stopped there; else it has called something from the instruction before.
-#[derive(Clone, Copy)]
-pub(super) struct Point {
-    pub(super) ip: u64,
-    pub(super) interrupted: bool,
-}
-
-impl Point {
-    /// An address inside the instruction that the frame is at.
-    fn instruction(self) -> u64 {
-        self.ip.wrapping_sub(u64::from(!self.interrupted))
+/// Returns `None` for a return address of zero.
+fn frame_address(ip: u64, interrupted: bool) -> Option<FrameAddress> {
+    match interrupted {
+        true => Some(FrameAddress::from_instruction_pointer(ip)),
+        false => FrameAddress::from_return_address(ip),
     }
+}
+
+/// Whether the frame was interrupted at this address, in place of a call before it.
+fn is_interrupted(address: FrameAddress) -> bool {
+    !address.is_return_address()
 }
 
 /// A place in a mapped file that is no ELF file, at least not there.
@@ -78,32 +78,39 @@ pub(super) struct InFile {
 }
 
 /// A rule, and whether it holds as long as the process lives.
-struct Found {
-    rule: Option<Rule>,
-    lasting: bool,
+struct RuleLookup {
+    rule: Option<UnwindRule>,
+    is_stable: bool,
 }
 
-impl Found {
+impl RuleLookup {
     const NOTHING: Self = Self {
         rule: None,
-        lasting: false,
+        is_stable: false,
     };
 }
 
 impl ManagedCode {
     /// The rule of a frame in memory that holds code made at run time.
-    pub(super) fn jit_rule(&mut self, host: &Host<'_>, point: Point) -> Option<Rule> {
+    pub(super) fn jit_rule(
+        &mut self,
+        host: &SampledProcess<'_>,
+        address: FrameAddress,
+    ) -> Option<UnwindRule> {
         let key = Key {
-            space: Space::process(host.process),
-            ip: point.ip,
-            interrupted: point.interrupted,
+            space: AddressSpaceId::process(host.process),
+            ip: address.address(),
+            interrupted: is_interrupted(address),
         };
-        let now = Period::of(host.time);
+        let now = Epoch::of(host.time);
         if let Some(known) = self.rules.get(&key, now) {
             return known;
         }
-        let found = self.processes.find(host, point).unwrap_or(Found::NOTHING);
-        if found.rule.is_none() && host.comes_again {
+        let found = self
+            .processes
+            .find(host, address)
+            .unwrap_or(RuleLookup::NOTHING);
+        if found.rule.is_none() && host.is_preview {
             return None;
         }
         self.keep(&key, &found, now)
@@ -112,40 +119,40 @@ impl ManagedCode {
     /// The rule of a frame in a precompiled image.
     pub(super) fn file_rule(
         &mut self,
-        host: &Host<'_>,
+        host: &SampledProcess<'_>,
         place: InFile,
         interrupted: bool,
-    ) -> Option<Rule> {
+    ) -> Option<UnwindRule> {
         let key = Key {
-            space: Space::file(place.file),
+            space: AddressSpaceId::file(place.file),
             ip: place.instruction,
             interrupted,
         };
-        let now = Period::of(host.time);
+        let now = Epoch::of(host.time);
         if let Some(known) = self.rules.get(&key, now) {
             return known;
         }
         let found = self
             .images
             .find(host.files, place, interrupted)
-            .unwrap_or(Found::NOTHING);
+            .unwrap_or(RuleLookup::NOTHING);
         self.keep(&key, &found, now)
     }
 
-    fn keep(&mut self, key: &Key, found: &Found, now: Period) -> Option<Rule> {
-        let period = if found.lasting { Period::ALWAYS } else { now };
+    fn keep(&mut self, key: &Key, found: &RuleLookup, now: Epoch) -> Option<UnwindRule> {
+        let period = if found.is_stable { Epoch::ALWAYS } else { now };
         self.rules.insert(key, found.rule, period);
         found.rule
     }
 
     /// The code made at run time that was met since the last call.
-    pub(super) fn take_met(&mut self) -> Vec<MetCode> {
-        self.processes.take_met()
+    pub(super) fn take_discovered(&mut self) -> Vec<DiscoveredCode> {
+        self.processes.take_discovered()
     }
 
     /// The processes met since the last call whose memory does not tell what their methods are.
-    pub(super) fn take_silent(&mut self) -> Vec<(ProcessId, Pid)> {
-        self.processes.take_silent()
+    pub(super) fn take_unreadable(&mut self) -> Vec<(ProcessId, Pid)> {
+        self.processes.take_unreadable()
     }
 
     /// Why frames had to be guessed, or have no names.
@@ -165,18 +172,19 @@ pub struct FunctionBytes<'a> {
 
 /// The rule at so many bytes behind the start of a function.
 #[must_use]
-pub fn function_rule(bytes: FunctionBytes<'_>, offset: u64, interrupted: bool) -> Option<Rule> {
+pub fn function_rule(
+    bytes: FunctionBytes<'_>,
+    offset: u64,
+    interrupted: bool,
+) -> Option<UnwindRule> {
     let begin = 1 << 32;
-    let function = Function {
+    let function = FunctionEntry {
         begin,
         end: begin + bytes.code.len() as u64,
         unwind_info: 0,
     };
-    let point = Point {
-        ip: begin + offset,
-        interrupted,
-    };
-    rule_in(&bytes, &function, point).rule
+    let address = frame_address(begin + offset, interrupted)?;
+    rule_in(&bytes, &function, address).rule
 }
 
 impl Memory for FunctionBytes<'_> {
@@ -190,8 +198,9 @@ impl Memory for FunctionBytes<'_> {
 }
 
 /// The rule of a frame in a function.
-fn rule_in(memory: &impl Memory, function: &Function, point: Point) -> Found {
-    let offset = point.ip.wrapping_sub(function.begin);
+fn rule_in(memory: &impl Memory, function: &FunctionEntry, address: FrameAddress) -> RuleLookup {
+    let ip = address.address();
+    let offset = ip.wrapping_sub(function.begin);
     let info = UnwindInfo::read(
         memory,
         function.unwind_info,
@@ -199,35 +208,35 @@ fn rule_in(memory: &impl Memory, function: &Function, point: Point) -> Found {
     );
     // In the prologue there is no epilogue, but a tail call may look like one.
     let prologue_bytes = info.as_ref().map_or(0, UnwindInfo::prologue_bytes);
-    if point.interrupted && offset >= prologue_bytes {
+    if is_interrupted(address) && offset >= prologue_bytes {
         let mut code = [0; epilogue::MAX_BYTES];
-        let code = read(memory, point.ip, &mut code);
-        if let Some(rule) = epilogue::rule(code, point.ip, &(function.begin..function.end)) {
-            return Found {
+        let code = read(memory, ip, &mut code);
+        if let Some(rule) = epilogue::rule(code, ip, &(function.begin..function.end)) {
+            return RuleLookup {
                 rule: Some(rule),
-                lasting: true,
+                is_stable: true,
             };
         }
     }
     if let Some(info) = info {
-        return Found {
+        return RuleLookup {
             rule: info.rule_at(offset),
-            lasting: true,
+            is_stable: true,
         };
     }
     let mut code = [0; prologue::MAX_BYTES];
-    Found {
+    RuleLookup {
         rule: prologue::rule(read(memory, function.begin, &mut code), offset),
         // What was not there may come.
-        lasting: false,
+        is_stable: false,
     }
 }
 
 /// The rule of a frame in code that belongs to no function.
-fn stub_rule(memory: &impl Memory, point: Point) -> Option<Rule> {
+fn stub_rule(memory: &impl Memory, address: FrameAddress) -> Option<UnwindRule> {
     let mut code = [0; stub::MAX_BYTES];
-    let code = read(memory, point.ip, &mut code);
-    point.interrupted.then(|| stub::rule(code))?
+    let code = read(memory, address.address(), &mut code);
+    is_interrupted(address).then(|| stub::rule(code))?
 }
 
 fn read<'a>(memory: &impl Memory, address: u64, buffer: &'a mut [u8]) -> &'a [u8] {

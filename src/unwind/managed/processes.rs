@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::io;
 
+use framehop::FrameAddress;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::named_code::{MetCode, NamedCode, Piece};
-use super::rule_cache::Period;
-use super::{Code, Found, Host, Point, rule_in, stub_rule};
+use super::named_ranges::{DiscoveredCode, NamedRanges, Piece};
+use super::rule_cache::Epoch;
+use super::{Code, RuleLookup, SampledProcess, is_interrupted, rule_in, stub_rule};
 use crate::dotnet::{
-    Assemblies, Function, Memory, MethodKey, MethodName, MethodNames, NamesOff, ProcessMemory,
-    Runtime, RuntimeFile, StubKind, candidates,
+    FunctionEntry, Memory, MetadataCache, MethodKey, MethodName, MethodNamer, NamingDisabled,
+    ProcessMemory, Runtime, RuntimeFile, StubKind, candidates,
 };
 use crate::machine::{Backing, FileTable, MappedFiles};
 use crate::trace::{ModuleId, Nanos, Notice, Pid, ProcessId};
@@ -28,9 +29,9 @@ pub(super) struct Processes {
     /// By file; `None`: it holds no runtime.
     files: FxHashMap<ModuleId, Option<RuntimeFile>>,
     refused: Vec<(Pid, io::Error)>,
-    assemblies: Assemblies,
+    assemblies: MetadataCache,
     /// Not yet told.
-    met: Vec<MetCode>,
+    met: Vec<DiscoveredCode>,
     /// Whose memory does not tell what their methods are, not yet told; and all that were told.
     silent: Vec<(ProcessId, Pid)>,
     known_silent: FxHashSet<ProcessId>,
@@ -47,53 +48,57 @@ enum Process {
 struct Dotnet {
     pid: Pid,
     runtime: Runtime,
-    names: MethodNames,
-    named: NamedCode,
+    names: MethodNamer,
+    named: NamedRanges,
 }
 
 /// What a frame is in.
 #[derive(Clone, Copy)]
-enum Met {
-    Method(MethodKey, Function),
+enum FrameCode {
+    Method(MethodKey, FunctionEntry),
     Stub(StubKind),
     /// Code that may be anybody's.
     Foreign,
 }
 
 impl Dotnet {
-    fn name(&mut self, code: Met, assemblies: &mut Assemblies) -> Option<MethodName> {
+    fn name(&mut self, code: FrameCode, assemblies: &mut MetadataCache) -> Option<MethodName> {
         match code {
-            Met::Method(key, _) => self.names.name(self.runtime.memory(), assemblies, key),
-            Met::Stub(kind) => Some(MethodName::of_stub(kind)),
-            Met::Foreign => None,
+            FrameCode::Method(key, _) => self.names.name(self.runtime.memory(), assemblies, key),
+            FrameCode::Stub(kind) => Some(MethodName::of_stub(kind)),
+            FrameCode::Foreign => None,
         }
     }
 }
 
 impl Processes {
     /// The code that was met since the last call, in order.
-    pub(super) fn take_met(&mut self) -> Vec<MetCode> {
+    pub(super) fn take_discovered(&mut self) -> Vec<DiscoveredCode> {
         std::mem::take(&mut self.met)
     }
 
     /// The processes since the last call whose memory cannot be read as that of a .NET runtime, or has no names that can.
-    pub(super) fn take_silent(&mut self) -> Vec<(ProcessId, Pid)> {
+    pub(super) fn take_unreadable(&mut self) -> Vec<(ProcessId, Pid)> {
         std::mem::take(&mut self.silent)
     }
 
-    fn tell_silent(&mut self, host: &Host<'_>) {
+    fn note_unreadable(&mut self, host: &SampledProcess<'_>) {
         if self.known_silent.insert(host.process) {
             self.silent.push((host.process, host.pid));
         }
     }
 
     /// The rule of a frame in code made at run time.
-    pub(super) fn find(&mut self, host: &Host<'_>, point: Point) -> Option<Found> {
+    pub(super) fn find(
+        &mut self,
+        host: &SampledProcess<'_>,
+        address: FrameAddress,
+    ) -> Option<RuleLookup> {
         self.attach_now(host);
         let Some(Process::Dotnet(dotnet)) = self.runtimes.get_mut(&host.process) else {
             return None;
         };
-        let at = point.instruction();
+        let at = address.address_for_lookup();
         let found = dotnet.runtime.code_at(at)?;
         let lasting = !found.collectible;
         let (code, piece) = match found.code {
@@ -104,37 +109,40 @@ impl Processes {
                     record: method.key.method_desc,
                 };
                 let function = *method.function_at(at)?;
-                (Met::Method(method.key, function), piece)
+                (FrameCode::Method(method.key, function), piece)
             }
-            Code::Stub(stub) => (Met::Stub(stub.kind), Piece::of_stub(stub.begin, stub.end)),
+            Code::Stub(stub) => (
+                FrameCode::Stub(stub.kind),
+                Piece::of_stub(stub.begin, stub.end),
+            ),
             Code::Foreign => {
-                let met = if is_helper(host, dotnet.runtime.memory(), point) {
-                    Met::Stub(StubKind::Helper)
+                let met = if is_helper(host, dotnet.runtime.memory(), address) {
+                    FrameCode::Stub(StubKind::Helper)
                 } else {
-                    Met::Foreign
+                    FrameCode::Foreign
                 };
                 (met, Piece::of_stub(at, at.saturating_add(1)))
             }
         };
-        let now = Period::of(host.time);
-        if !dotnet.named.is_settled(piece, now) {
+        let now = Epoch::of(host.time);
+        if !dotnet.named.is_current(piece, now) {
             let name = dotnet.name(code, &mut self.assemblies);
             let is_settled = match code {
-                Met::Method(..) => lasting && name.is_some(),
+                FrameCode::Method(..) => lasting && name.is_some(),
                 // A method that takes its place has another start or record.
-                Met::Stub(StubKind::Helper) | Met::Foreign => true,
-                Met::Stub(_) => lasting,
+                FrameCode::Stub(StubKind::Helper) | FrameCode::Foreign => true,
+                FrameCode::Stub(_) => lasting,
             };
-            if name.is_none() && host.comes_again {
+            if name.is_none() && host.is_preview {
                 return None;
             }
             let is_silent = name.is_none() && dotnet.names.off().is_some();
-            let period = if is_settled { Period::ALWAYS } else { now };
+            let period = if is_settled { Epoch::ALWAYS } else { now };
             let met = dotnet.named.insert(host.process, piece, name, period);
             // Of what memory does not tell somebody else may.
             self.met.extend(met.filter(|_| !is_silent));
             if is_silent {
-                self.tell_silent(host);
+                self.note_unreadable(host);
             }
         }
         let Some(Process::Dotnet(dotnet)) = self.runtimes.get(&host.process) else {
@@ -142,22 +150,22 @@ impl Processes {
         };
         let memory = dotnet.runtime.memory();
         Some(match code {
-            Met::Method(_, function) => {
-                let found = rule_in(memory, &function, point);
-                Found {
-                    lasting: found.lasting && lasting,
+            FrameCode::Method(_, function) => {
+                let found = rule_in(memory, &function, address);
+                RuleLookup {
+                    is_stable: found.is_stable && lasting,
                     ..found
                 }
             }
-            Met::Stub(_) | Met::Foreign => Found {
-                rule: stub_rule(memory, point),
-                lasting,
+            FrameCode::Stub(_) | FrameCode::Foreign => RuleLookup {
+                rule: stub_rule(memory, address),
+                is_stable: lasting,
             },
         })
     }
 
     /// Looks for the runtime of a process, unless that was done.
-    fn attach_now(&mut self, host: &Host<'_>) {
+    fn attach_now(&mut self, host: &SampledProcess<'_>) {
         let retry = match self.runtimes.get(&host.process) {
             Some(Process::Dotnet(_)) => false,
             Some(Process::Other(until)) => host.time >= *until,
@@ -170,22 +178,22 @@ impl Processes {
             let process = match self.attach(host) {
                 Some(runtime) => {
                     let files = MappedFiles::of(host.pid);
-                    let names = MethodNames::of(host.process, files, &runtime);
+                    let names = MethodNamer::of(host.process, files, &runtime);
                     Process::Dotnet(Box::new(Dotnet {
                         pid: host.pid,
                         runtime,
                         names,
-                        named: NamedCode::default(),
+                        named: NamedRanges::default(),
                     }))
                 }
-                None if host.comes_again => return,
+                None if host.is_preview => return,
                 None => Process::Other(Nanos(host.time.0.saturating_add(RETRY_NS))),
             };
             self.runtimes.insert(host.process, process);
         }
     }
 
-    fn attach(&mut self, host: &Host<'_>) -> Option<Runtime> {
+    fn attach(&mut self, host: &SampledProcess<'_>) -> Option<Runtime> {
         // A process of a recording is over, and its id another's perhaps.
         if host.files.recorded().is_some() {
             return None;
@@ -201,8 +209,8 @@ impl Processes {
         match ProcessMemory::open(host.pid) {
             Ok(memory) => {
                 let runtime = Runtime::attach(memory, file, bias);
-                if runtime.is_none() && !host.comes_again {
-                    self.tell_silent(host);
+                if runtime.is_none() && !host.is_preview {
+                    self.note_unreadable(host);
                 }
                 runtime
             }
@@ -232,7 +240,7 @@ impl Processes {
 
     /// Why methods had to be named by other means.
     fn nameless(&self) -> impl Iterator<Item = Notice> {
-        let mut reasons: BTreeMap<NamesOff, Vec<Pid>> = BTreeMap::new();
+        let mut reasons: BTreeMap<NamingDisabled, Vec<Pid>> = BTreeMap::new();
         for process in self.runtimes.values() {
             if let Process::Dotnet(dotnet) = process
                 && let Some(why) = dotnet.names.off()
@@ -257,11 +265,11 @@ impl Processes {
 
 /// Whether code that the runtime does not describe is a copy of one of its helpers. These call nothing and stay; a
 /// dynamic method that was freed since the sample is in such memory too.
-fn is_helper(host: &Host<'_>, memory: &impl Memory, point: Point) -> bool {
-    let mapping = host.maps.find(point.ip);
-    point.interrupted
+fn is_helper(host: &SampledProcess<'_>, memory: &impl Memory, address: FrameAddress) -> bool {
+    let mapping = host.maps.find(address.address());
+    is_interrupted(address)
         && mapping.is_some_and(|of| of.backing == Backing::DoubleMapped)
-        && memory.u8(point.ip).is_some()
+        && memory.u8(address.address()).is_some()
 }
 
 fn runtime_file<'a>(
@@ -277,6 +285,7 @@ fn runtime_file<'a>(
 
 #[cfg(test)]
 mod tests {
+    use super::super::frame_address;
     use super::*;
     use crate::dotnet::Image;
     use crate::machine::{Mapping, Maps};
@@ -298,15 +307,15 @@ mod tests {
                 backing,
                 object: None,
             });
-            let host = Host {
+            let host = SampledProcess {
                 process: ProcessId(0),
                 pid: Pid(1),
                 time: Nanos(1),
                 maps: &maps,
                 files: &files,
-                comes_again: false,
+                is_preview: false,
             };
-            is_helper(&host, &memory, Point { ip, interrupted })
+            is_helper(&host, &memory, frame_address(ip, interrupted).unwrap())
         };
         assert!(is_in(Backing::DoubleMapped, start + 0x40, true));
         // Mapped when the sample was taken, and gone now.

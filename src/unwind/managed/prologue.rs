@@ -2,7 +2,7 @@
 //! had. It gives the same rules, but for the bodies of on-stack-replacement methods.
 
 use super::instruction::{Effect, RBP, decode};
-use super::rule::{Base, Rule};
+use super::rule::{Base, UnwindRule};
 
 /// Bytes that are looked at. Prologues have up to some 60.
 pub(super) const MAX_BYTES: usize = 256;
@@ -11,7 +11,7 @@ const REPLACEMENT: [u8; 5] = [0x48, 0x8b, 0x45, 0x00, 0x50];
 
 /// The rule at so many bytes behind the start of a function whose `code` is given from the start.
 #[must_use]
-pub(super) fn rule(code: &[u8], offset: u64) -> Option<Rule> {
+pub(super) fn rule(code: &[u8], offset: u64) -> Option<UnwindRule> {
     let replaces = code.starts_with(&REPLACEMENT);
     // From rsp, from rbp if it was set, and from the CFA to where rbp was saved.
     let (mut depth, mut frame, mut saved_rbp) = (8_i64, None, None);
@@ -43,11 +43,11 @@ pub(super) fn rule(code: &[u8], offset: u64) -> Option<Rule> {
         // The frame of tier 0 is still there, and rbp is its.
         return frame
             .is_none()
-            .then(|| Rule::new(Base::Rbp, 16, Some(-16)))?;
+            .then(|| UnwindRule::new(Base::Rbp, 16, Some(-16)))?;
     }
     match frame {
-        Some(cfa) => Rule::new(Base::Rbp, cfa, saved_rbp),
-        None => Rule::new(Base::Rsp, depth, saved_rbp),
+        Some(cfa) => UnwindRule::new(Base::Rbp, cfa, saved_rbp),
+        None => UnwindRule::new(Base::Rsp, depth, saved_rbp),
     }
 }
 
@@ -64,12 +64,12 @@ mod tests {
             0, 0, 0,
         ];
         for (offset, want) in [
-            (0, Rule::new(Base::Rsp, 8, None)),
-            (1, Rule::new(Base::Rsp, 16, Some(-16))),
-            (2, Rule::new(Base::Rsp, 24, Some(-16))),
-            (6, Rule::new(Base::Rsp, 48, Some(-16))),
-            (11, Rule::new(Base::Rbp, 16, Some(-16))),
-            (99, Rule::new(Base::Rbp, 16, Some(-16))),
+            (0, UnwindRule::new(Base::Rsp, 8, None)),
+            (1, UnwindRule::new(Base::Rsp, 16, Some(-16))),
+            (2, UnwindRule::new(Base::Rsp, 24, Some(-16))),
+            (6, UnwindRule::new(Base::Rsp, 48, Some(-16))),
+            (11, UnwindRule::new(Base::Rbp, 16, Some(-16))),
+            (99, UnwindRule::new(Base::Rbp, 16, Some(-16))),
         ] {
             assert_eq!(rule(&code, offset), want, "{offset}");
         }
@@ -81,8 +81,8 @@ mod tests {
         let code = [
             0x50, 0xc5, 0xf8, 0x77, 0xe8, 0, 0, 0, 0, 0x48, 0x83, 0xec, 8,
         ];
-        assert_eq!(rule(&code, 50), Rule::new(Base::Rsp, 16, None));
-        assert_eq!(rule(&[0x48, 0x8b, 0xc7, 0xc3], 3), Some(Rule::RETURN));
+        assert_eq!(rule(&code, 50), UnwindRule::new(Base::Rsp, 16, None));
+        assert_eq!(rule(&[0x48, 0x8b, 0xc7, 0xc3], 3), Some(UnwindRule::RETURN));
     }
 
     #[test]
@@ -92,9 +92,12 @@ mod tests {
             0x55, 0x4c, 0x8d, 0x9c, 0x24, 0, 0xe0, 0xff, 0xff, 0xe8, 0, 0, 0, 0, 0x49, 0x8b, 0xe3,
             0x48, 0x8d, 0xac, 0x24, 0, 0x20, 0, 0, 0xe8, 0, 0, 0, 0,
         ];
-        assert_eq!(rule(&code, 14), Rule::new(Base::Rsp, 16, Some(-16)));
-        assert_eq!(rule(&code, 17), Rule::new(Base::Rsp, 0x2010, Some(-16)));
-        assert_eq!(rule(&code, 60), Rule::new(Base::Rbp, 16, Some(-16)));
+        assert_eq!(rule(&code, 14), UnwindRule::new(Base::Rsp, 16, Some(-16)));
+        assert_eq!(
+            rule(&code, 17),
+            UnwindRule::new(Base::Rsp, 0x2010, Some(-16))
+        );
+        assert_eq!(rule(&code, 60), UnwindRule::new(Base::Rbp, 16, Some(-16)));
     }
 
     #[test]
@@ -102,7 +105,7 @@ mod tests {
         let code = [
             0x48, 0x8b, 0x45, 0, 0x50, 0x48, 0x83, 0xec, 0x10, 0x48, 0x8b, 0xec, 0xe8, 0, 0, 0, 0,
         ];
-        assert_eq!(rule(&code, 5), Rule::new(Base::Rbp, 16, Some(-16)));
+        assert_eq!(rule(&code, 5), UnwindRule::new(Base::Rbp, 16, Some(-16)));
         assert_eq!(rule(&code, 12), None);
     }
 

@@ -5,7 +5,7 @@
 use perfcollect_symbols::dotnet::pe::{ByAddress, PeImage};
 use perfcollect_symbols::dotnet::runtime_functions::RuntimeFunctions;
 
-use crate::dotnet::{Function, Memory};
+use crate::dotnet::{FunctionEntry, Memory};
 
 /// A precompiled image within a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,9 +35,9 @@ impl ReadyToRunImage {
 
     /// The function that an address lies in.
     #[must_use]
-    pub fn function_at(&self, address: u64) -> Option<Function> {
+    pub fn function_at(&self, address: u64) -> Option<FunctionEntry> {
         let (_, function) = self.functions.at(address)?;
-        Some(Function {
+        Some(FunctionEntry {
             begin: function.begin.into(),
             end: function.end.into(),
             unwind_info: function.unwind_info.into(),

@@ -36,16 +36,16 @@ pub(in crate::unwind) enum StepError {
 ///      rsp -> +----------------+
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rule {
+pub struct UnwindRule {
     cfa: i32,
     /// In units of 8 bytes from the CFA; 0: rbp is the caller's still.
     rbp_words: i16,
     base: Base,
 }
 
-const _: () = assert!(size_of::<Rule>() == 8 && size_of::<Option<Rule>>() == 8);
+const _: () = assert!(size_of::<UnwindRule>() == 8 && size_of::<Option<UnwindRule>>() == 8);
 
-impl Rule {
+impl UnwindRule {
     /// The return address is on top of the stack: no frame was made, or it is gone again.
     #[cfg(test)]
     pub(in crate::unwind) const RETURN: Self = Self {
@@ -119,10 +119,14 @@ mod tests {
 
     #[test]
     fn a_rule_finds_the_caller() {
-        let step = |base, cfa, rbp| Rule::new(base, cfa, rbp).unwrap().step(REGISTERS, read);
+        let step = |base, cfa, rbp| {
+            UnwindRule::new(base, cfa, rbp)
+                .unwrap()
+                .step(REGISTERS, read)
+        };
         let at = |ra, sp, bp| Ok((ra, Registers { sp, bp }));
         assert_eq!(
-            Rule::RETURN.step(REGISTERS, read),
+            UnwindRule::RETURN.step(REGISTERS, read),
             at(0x1001, 0x1008, 0x1040)
         );
         assert_eq!(step(Base::Rsp, 0x20, None), at(0x1019, 0x1020, 0x1040));
@@ -131,7 +135,11 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        let step = |base, cfa, rbp| Rule::new(base, cfa, rbp).unwrap().step(REGISTERS, read);
+        let step = |base, cfa, rbp| {
+            UnwindRule::new(base, cfa, rbp)
+                .unwrap()
+                .step(REGISTERS, read)
+        };
         assert_eq!(step(Base::Rsp, 0, None), Err(StepError::Nonsense));
         assert_eq!(step(Base::Rbp, -0x40, None), Err(StepError::Nonsense));
         assert_eq!(step(Base::Rsp, 12, None), Err(StepError::Nonsense));
@@ -139,14 +147,17 @@ mod tests {
             step(Base::Rsp, 0x200, None),
             Err(StepError::NoStack(0x11f8))
         );
-        assert_eq!(Rule::new(Base::Rsp, 16, Some(-8)), None);
-        assert_eq!(Rule::new(Base::Rsp, 16, Some(-17)), None);
-        assert_eq!(Rule::new(Base::Rsp, 1 << 40, None), None);
-        assert_eq!(Rule::new(Base::Rsp, 16, Some(-8 * 40_000)), None);
+        assert_eq!(UnwindRule::new(Base::Rsp, 16, Some(-8)), None);
+        assert_eq!(UnwindRule::new(Base::Rsp, 16, Some(-17)), None);
+        assert_eq!(UnwindRule::new(Base::Rsp, 1 << 40, None), None);
+        assert_eq!(UnwindRule::new(Base::Rsp, 16, Some(-8 * 40_000)), None);
         let high = Registers {
             sp: u64::MAX - 7,
             bp: u64::MAX,
         };
-        assert_eq!(Rule::RETURN.step(high, read), Err(StepError::Nonsense));
+        assert_eq!(
+            UnwindRule::RETURN.step(high, read),
+            Err(StepError::Nonsense)
+        );
     }
 }

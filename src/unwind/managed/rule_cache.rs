@@ -1,18 +1,18 @@
 //! Rules found before, by instruction.
 
-use super::rule::Rule;
+use super::rule::UnwindRule;
 use crate::trace::{ModuleId, Nanos, ProcessId};
 
 /// Entries. A server has some 3 300 distinct instructions in its stacks (webapi --load).
 const ENTRIES: usize = 1 << 14;
 /// How long is believed what may change: rules of code that may be freed, and that there is none.
-const PASSING_NS: u64 = 100_000_000;
+const TRANSIENT_TTL_NS: u64 = 100_000_000;
 
 /// Whose addresses they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Space(u32);
+pub(super) struct AddressSpaceId(u32);
 
-impl Space {
+impl AddressSpaceId {
     const FILE: u32 = 1 << 31;
 
     pub(super) fn process(id: ProcessId) -> Self {
@@ -27,7 +27,7 @@ impl Space {
 /// An instruction of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key {
-    pub(super) space: Space,
+    pub(super) space: AddressSpaceId,
     /// Where the frame goes on.
     pub(super) ip: u64,
     /// It was stopped there; else it has called something.
@@ -36,13 +36,13 @@ pub(super) struct Key {
 
 /// A stretch of time; 0 stands for all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Period(u16);
+pub(super) struct Epoch(u16);
 
-impl Period {
+impl Epoch {
     pub(super) const ALWAYS: Self = Self(0);
 
     pub(super) fn of(time: Nanos) -> Self {
-        Self((time.0 / PASSING_NS % u64::from(u16::MAX) + 1) as u16)
+        Self((time.0 / TRANSIENT_TTL_NS % u64::from(u16::MAX) + 1) as u16)
     }
 
     /// Whether what is believed for this long is believed now.
@@ -52,27 +52,27 @@ impl Period {
 }
 
 #[derive(Clone, Copy)]
-struct Entry {
+struct CachedRule {
     ip: u64,
-    rule: Option<Rule>,
-    space: Space,
-    period: Period,
+    rule: Option<UnwindRule>,
+    space: AddressSpaceId,
+    period: Epoch,
     interrupted: bool,
 }
 
-const _: () = assert!(size_of::<Entry>() == 24);
+const _: () = assert!(size_of::<CachedRule>() == 24);
 
 /// A table that forgets: an instruction has one place, which it shares with others.
-pub(super) struct RuleCache(Box<[Entry]>);
+pub(super) struct RuleCache(Box<[CachedRule]>);
 
 impl Default for RuleCache {
     fn default() -> Self {
         // No instruction is at the highest address.
-        let empty = Entry {
+        let empty = CachedRule {
             ip: u64::MAX,
             rule: None,
-            space: Space(u32::MAX),
-            period: Period(u16::MAX),
+            space: AddressSpaceId(u32::MAX),
+            period: Epoch(u16::MAX),
             interrupted: false,
         };
         Self(vec![empty; ENTRIES].into())
@@ -87,7 +87,7 @@ impl RuleCache {
     }
 
     /// What is known of an instruction now: its rule, or that there is none; `None`: nothing.
-    pub(super) fn get(&self, key: &Key, now: Period) -> Option<Option<Rule>> {
+    pub(super) fn get(&self, key: &Key, now: Epoch) -> Option<Option<UnwindRule>> {
         let entry = self.0.get(Self::index(key))?;
         let same = entry.ip == key.ip
             && entry.space == key.space
@@ -97,9 +97,9 @@ impl RuleCache {
     }
 
     /// Keeps what was found out, for a period.
-    pub(super) fn insert(&mut self, key: &Key, rule: Option<Rule>, period: Period) {
+    pub(super) fn insert(&mut self, key: &Key, rule: Option<UnwindRule>, period: Epoch) {
         if let Some(entry) = self.0.get_mut(Self::index(key)) {
-            *entry = Entry {
+            *entry = CachedRule {
                 ip: key.ip,
                 rule,
                 space: key.space,
@@ -118,17 +118,17 @@ mod tests {
     fn what_may_change_is_forgotten() {
         let mut cache = RuleCache::default();
         let key = Key {
-            space: Space::process(ProcessId(7)),
+            space: AddressSpaceId::process(ProcessId(7)),
             ip: 0x7f00_1234,
             interrupted: true,
         };
-        let (now, later) = (Period::of(Nanos(0)), Period::of(Nanos(PASSING_NS)));
+        let (now, later) = (Epoch::of(Nanos(0)), Epoch::of(Nanos(TRANSIENT_TTL_NS)));
         assert_eq!(cache.get(&key, now), None);
         cache.insert(&key, None, now);
         assert_eq!(cache.get(&key, now), Some(None));
         assert_eq!(cache.get(&key, later), None);
-        cache.insert(&key, Some(Rule::RETURN), Period::ALWAYS);
-        assert_eq!(cache.get(&key, later), Some(Some(Rule::RETURN)));
+        cache.insert(&key, Some(UnwindRule::RETURN), Epoch::ALWAYS);
+        assert_eq!(cache.get(&key, later), Some(Some(UnwindRule::RETURN)));
         for other in [
             Key {
                 interrupted: false,
@@ -139,7 +139,7 @@ mod tests {
                 ..key
             },
             Key {
-                space: Space::file(ModuleId(7)),
+                space: AddressSpaceId::file(ModuleId(7)),
                 ..key
             },
         ] {

@@ -3,14 +3,14 @@
 //! Where one begins is not known, so it is read from the instruction pointer on to its end.
 
 use super::instruction::{Effect, decode};
-use super::rule::Rule;
+use super::rule::UnwindRule;
 
 /// Bytes that are looked at. Write barriers are the longest.
 pub(super) const MAX_BYTES: usize = 256;
 
 /// The rule for the instruction that `code` begins with.
 #[must_use]
-pub(super) fn rule(code: &[u8]) -> Option<Rule> {
+pub(super) fn rule(code: &[u8]) -> Option<UnwindRule> {
     let mut above = 8_i64;
     for instruction in decode(code.get(..MAX_BYTES).unwrap_or(code)) {
         match instruction.effect {
@@ -19,7 +19,7 @@ pub(super) fn rule(code: &[u8]) -> Option<Rule> {
             Effect::MoveStack(bytes) => above += i64::from(bytes),
             // What is pushed and stays is for the target: it was not there yet.
             Effect::Return | Effect::TailJump | Effect::SwitchJump | Effect::Jump(_) => {
-                return Rule::above_stack_pointer(above.max(8));
+                return UnwindRule::above_stack_pointer(above.max(8));
             }
             Effect::None | Effect::Branch => {}
             // Whoever calls may have made a frame before.
@@ -40,7 +40,7 @@ pub(super) fn rule(code: &[u8]) -> Option<Rule> {
 /// A lazy stub pushes its number and jumps to the first stub, which pushes one thing more; in a table without these
 /// nothing is pushed. So in the first stub one push is past already, if it has one.
 #[must_use]
-pub(in crate::unwind) fn linkage_rule(stub: &[u8], done: usize, is_first: bool) -> Option<Rule> {
+pub(in crate::unwind) fn plt_rule(stub: &[u8], done: usize, is_first: bool) -> Option<UnwindRule> {
     let pushes = |instruction: &super::instruction::Instruction| {
         matches!(instruction.effect, Effect::Push(_))
     };
@@ -52,7 +52,7 @@ pub(in crate::unwind) fn linkage_rule(stub: &[u8], done: usize, is_first: bool) 
         .filter(pushes)
         .count();
     let resolver = is_first && decode(stub).next().as_ref().is_some_and(pushes);
-    Rule::above_stack_pointer(8 * (1 + before as i64 + i64::from(resolver)))
+    UnwindRule::above_stack_pointer(8 * (1 + before as i64 + i64::from(resolver)))
 }
 
 #[cfg(test)]
@@ -60,12 +60,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn above(code: &[u8]) -> Option<Rule> {
+    fn above(code: &[u8]) -> Option<UnwindRule> {
         rule(&[code, &[0xcc; 8]].concat())
     }
 
-    fn sp(bytes: i64) -> Option<Rule> {
-        Rule::above_stack_pointer(bytes)
+    fn sp(bytes: i64) -> Option<UnwindRule> {
+        UnwindRule::above_stack_pointer(bytes)
     }
 
     #[test]
@@ -104,19 +104,19 @@ mod tests {
     fn linkage_tables() {
         // jmp [rip+..]; push 3; jmp first
         let lazy = [0xff, 0x25, 0, 0, 0, 0, 0x68, 3, 0, 0, 0, 0xe9, 0, 0, 0, 0];
-        let rules = [0, 6, 11].map(|done| linkage_rule(&lazy, done, false));
+        let rules = [0, 6, 11].map(|done| plt_rule(&lazy, done, false));
         assert_eq!(rules, [sp(8), sp(8), sp(16)]);
         let first = [0xff, 0x35, 0, 0, 0, 0, 0xff, 0x25, 0, 0, 0, 0];
-        let rules = [0, 6].map(|done| linkage_rule(&first, done, true));
+        let rules = [0, 6].map(|done| plt_rule(&first, done, true));
         assert_eq!(rules, [sp(16), sp(24)]);
-        assert_eq!(linkage_rule(&lazy, 0, true), sp(8));
+        assert_eq!(plt_rule(&lazy, 0, true), sp(8));
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_survived(code in proptest::collection::vec(any::<u8>(), 0..300), done in 0..300_usize) {
             let _ = rule(&code);
-            let _ = linkage_rule(&code, done, true);
+            let _ = plt_rule(&code, done, true);
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Format: "x64 exception handling" of the Windows ABI, and operation 11 that CoreCLR adds on Unix. Codes come in the
 //! reverse order of the prologue: the first to undo is the first.
 
-use super::rule::{Base, Rule};
+use super::rule::{Base, UnwindRule};
 use crate::dotnet::Memory;
 
 /// Bytes before the codes.
@@ -28,7 +28,7 @@ pub(super) struct UnwindInfo {
 }
 
 /// One thing that the prologue does.
-enum Operation {
+enum UnwindCode {
     Push(u8),
     Allocate(u32),
     /// The frame pointer was set to the stack pointer plus this.
@@ -77,7 +77,7 @@ impl UnwindInfo {
 
     /// The rule at so many bytes from the function's start, outside epilogues.
     #[must_use]
-    pub(super) fn rule_at(&self, offset: u64) -> Option<Rule> {
+    pub(super) fn rule_at(&self, offset: u64) -> Option<UnwindRule> {
         let (mut base, mut above) = (Base::Rsp, 0_i64);
         let mut saved_rbp = None;
         for operation in self.operations() {
@@ -86,30 +86,30 @@ impl UnwindInfo {
                 continue;
             }
             match operation {
-                Operation::Push(register) => {
+                UnwindCode::Push(register) => {
                     if register == RBP {
                         saved_rbp = Some((base, above));
                     }
                     above += 8;
                 }
-                Operation::Allocate(bytes) => above += i64::from(bytes),
-                Operation::SetFramePointer(offset) => {
+                UnwindCode::Allocate(bytes) => above += i64::from(bytes),
+                UnwindCode::SetFramePointer(offset) => {
                     (base, above) = (Base::Rbp, -i64::from(offset))
                 }
-                Operation::Save => {}
+                UnwindCode::Save => {}
             }
         }
         let cfa = above + 8;
         match saved_rbp {
             // Saved before the frame pointer was set, so not to be found from it.
             Some((of, _)) if of != base => None,
-            Some((_, at)) => Rule::new(base, cfa, Some(at - cfa)),
-            None => Rule::new(base, cfa, None),
+            Some((_, at)) => UnwindRule::new(base, cfa, Some(at - cfa)),
+            None => UnwindRule::new(base, cfa, None),
         }
     }
 
     /// The operations with the offsets of the instructions behind them; `None` at one that is not known.
-    fn operations(&self) -> impl Iterator<Item = Option<(u8, Operation)>> {
+    fn operations(&self) -> impl Iterator<Item = Option<(u8, UnwindCode)>> {
         let (mut slots, _) = self.codes.as_chunks::<2>();
         std::iter::from_fn(move || {
             let (&[offset, code], rest) = slots.split_first()?;
@@ -131,15 +131,15 @@ impl UnwindInfo {
                 _ => 0,
             };
             let operation = match (operation, info) {
-                (0, _) => Some(Operation::Push(info)),
-                (1, 0) => Some(Operation::Allocate(number * 8)),
-                (1, _) => Some(Operation::Allocate(number)),
-                (2, _) => Some(Operation::Allocate(u32::from(info) * 8 + 8)),
-                (3, _) => Some(Operation::SetFramePointer(
+                (0, _) => Some(UnwindCode::Push(info)),
+                (1, 0) => Some(UnwindCode::Allocate(number * 8)),
+                (1, _) => Some(UnwindCode::Allocate(number)),
+                (2, _) => Some(UnwindCode::Allocate(u32::from(info) * 8 + 8)),
+                (3, _) => Some(UnwindCode::SetFramePointer(
                     u32::from(self.frame_offset) * 16,
                 )),
-                (11, _) => number.checked_mul(16).map(Operation::SetFramePointer),
-                _ => Some(Operation::Save),
+                (11, _) => number.checked_mul(16).map(UnwindCode::SetFramePointer),
+                _ => Some(UnwindCode::Save),
             };
             Some(operation.map(|operation| (offset, operation)))
         })
@@ -157,8 +157,8 @@ mod tests {
         UnwindInfo::parse(&[&header[..], codes].concat(), 0x100)
     }
 
-    fn rule(base: Base, cfa: i64, rbp: Option<i64>) -> Option<Rule> {
-        Rule::new(base, cfa, rbp)
+    fn rule(base: Base, cfa: i64, rbp: Option<i64>) -> Option<UnwindRule> {
+        UnwindRule::new(base, cfa, rbp)
     }
 
     /// `push rbp; push rbx; sub rsp, 0x18; lea rbp, [rsp+0x20]`, without and with FPREG in the codes.

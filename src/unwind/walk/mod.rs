@@ -5,17 +5,15 @@ mod step;
 use framehop::{CacheNative, Error, FrameAddress, MayAllocateDuringUnwind, UnwindRegsNative};
 use rustc_hash::FxHashMap;
 
-use self::step::{LiesIn, Place};
+use self::step::{CodeLocation, UnwindSource};
 use super::chain;
-use super::managed::{Host, ManagedCode, MetCode};
+use super::managed::{DiscoveredCode, ManagedCode, SampledProcess};
 use super::module::FileUnwinder;
 use super::modules::Modules;
 use super::signal::{Interrupted, SignalFrames};
 use super::stack_copy::StackCopy;
 use crate::perf::{self, Abi, CpuMode, SampleRecord};
 use crate::trace::{CodeAddress, ModuleId, Notice, Pid, ProcessId, Truncation};
-
-pub use super::managed::Host as SampledProcess;
 
 /// Deepest stack that is kept. PerfView's reader overflows its own stack at some ten thousand.
 const MAX_FRAMES: usize = 1024;
@@ -46,7 +44,7 @@ pub struct Walked {
     /// Why the stack ends before the root, if it does.
     pub cut: Option<Truncation>,
     /// A caller was found by the frame pointer alone, in code where it need not lead to the caller.
-    pub guessed: bool,
+    pub fp_fallback: bool,
 }
 
 impl Unwinder {
@@ -74,19 +72,19 @@ impl Unwinder {
         };
         let cut = match (sample.registers, sample.abi) {
             (Some(registers), _) => match walk.user_side(registers) {
-                Some(Truncation::StackCopyEnded) => walk.beyond_the_copy(),
+                Some(Truncation::StackCopyEnded) => walk.continue_by_frame_pointer(),
                 cut => cut,
             },
-            (None, Abi::None) if sample.callchain.is_empty() => Some(Truncation::LostTrack),
+            (None, Abi::None) if sample.callchain.is_empty() => Some(Truncation::UnwindFailed),
             // A kernel thread, or one that has no user memory any more.
             (None, Abi::None) if !sample.has_user_side() => None,
-            (None, Abi::None) => walk.along_the_chain(0, Truncation::LostTrack),
-            (None, _) => walk.along_the_chain(0, Truncation::NoRegisters),
+            (None, Abi::None) => walk.append_callchain(0, Truncation::UnwindFailed),
+            (None, _) => walk.append_callchain(0, Truncation::NoRegisters),
         };
         walk.leaf_if_empty();
         Walked {
             cut,
-            guessed: walk.guessed,
+            fp_fallback: walk.guessed,
         }
     }
 
@@ -98,13 +96,13 @@ impl Unwinder {
     }
 
     /// The code made at run time that was met since the last call, in order; to be told before the stacks it is in.
-    pub fn take_met(&mut self) -> Vec<MetCode> {
-        self.managed.take_met()
+    pub fn take_discovered(&mut self) -> Vec<DiscoveredCode> {
+        self.managed.take_discovered()
     }
 
     /// The .NET processes met since the last call whose memory does not tell what their methods are.
-    pub fn take_silent(&mut self) -> Vec<(ProcessId, Pid)> {
-        self.managed.take_silent()
+    pub fn take_unreadable(&mut self) -> Vec<(ProcessId, Pid)> {
+        self.managed.take_unreadable()
     }
 
     /// What the user should know.
@@ -135,7 +133,7 @@ fn frame_pointer_chain<'a>(sample: &SampleRecord<'a>) -> impl Iterator<Item = u6
 
 struct Walk<'a> {
     unwinder: &'a mut Unwinder,
-    host: Host<'a>,
+    host: SampledProcess<'a>,
     sample: &'a SampleRecord<'a>,
     stack: StackCopy<'a>,
     leaf_first: &'a mut Vec<CodeAddress>,
@@ -158,13 +156,13 @@ impl Walk<'_> {
                 }
                 // A caller outside all code is no caller: the frame before was read wrongly.
                 if self.leaf_first.len() > self.first_user + 1 || self.guessed {
-                    return Some(Truncation::LostTrack);
+                    return Some(Truncation::UnwindFailed);
                 }
                 // Code that no unwind information covers is left as if it had no frame. It may have one.
                 state = UnwindRegsNative::new(registers.ip, registers.sp, registers.bp);
                 let leaf = FrameAddress::from_instruction_pointer(registers.ip);
                 let Ok(Some(caller)) = self.by_frame_pointer(leaf, &mut state) else {
-                    return Some(Truncation::LostTrack);
+                    return Some(Truncation::UnwindFailed);
                 };
                 frame = FrameAddress::from_return_address(caller)?;
                 continue;
@@ -181,7 +179,7 @@ impl Walk<'_> {
                 }
                 if sp <= below {
                     // The handler has a stack of its own, elsewhere.
-                    return Some(Truncation::LostTrack);
+                    return Some(Truncation::UnwindFailed);
                 }
                 state = UnwindRegsNative::new(ip, sp, bp);
                 frame = FrameAddress::from_instruction_pointer(ip);
@@ -190,28 +188,28 @@ impl Walk<'_> {
             let caller = match self.caller(frame, &place, &mut state) {
                 Ok(Some(address)) => address,
                 // Left as if it had no frame, though it may have one, the null is not a return address.
-                Ok(None) if !frame.is_return_address() && self.is_undescribed(&place) => {
+                Ok(None) if !frame.is_return_address() && self.lacks_unwind_info(&place) => {
                     match self.by_frame_pointer(frame, &mut state) {
                         Ok(Some(address)) => address,
                         Ok(None) => return None,
-                        Err(_) => return Some(Truncation::LostTrack),
+                        Err(_) => return Some(Truncation::UnwindFailed),
                     }
                 }
                 // A null return address is how hand-written entry points mark the root.
                 Ok(None) | Err(Error::ReturnAddressIsNull) => return None,
                 // The ABI has rbp 0 at the entry point, which as a rule is assembly without unwind information.
                 Err(Error::FramepointerUnwindingMovedBackwards)
-                    if state.bp() == 0 && matches!(place.lies_in, LiesIn::Elf(..)) =>
+                    if state.bp() == 0 && matches!(place.unwind_source, UnwindSource::Elf(..)) =>
                 {
                     return None;
                 }
                 Err(Error::CouldNotReadStack(address)) if self.stack.ends_before(address) => {
                     return Some(Truncation::StackCopyEnded);
                 }
-                Err(_) => return Some(Truncation::LostTrack),
+                Err(_) => return Some(Truncation::UnwindFailed),
             };
             if state.sp() <= below {
-                return Some(Truncation::LostTrack);
+                return Some(Truncation::UnwindFailed);
             }
             frame = FrameAddress::from_return_address(caller)?;
         }
@@ -223,21 +221,21 @@ impl Walk<'_> {
     }
 
     /// Goes on along the frame pointers where the copy of the stack has ended, if the kernel met the outermost frame too.
-    fn beyond_the_copy(&mut self) -> Option<Truncation> {
+    fn continue_by_frame_pointer(&mut self) -> Option<Truncation> {
         let chain: Vec<_> = frame_pointer_chain(self.sample)
             .map(|address| self.place(address).map(|place| place.code))
             .collect();
         let walked = self.leaf_first[self.first_user..].iter();
         let walked: Vec<_> = walked.copied().map(Some).collect();
         match chain::join(&walked, &chain) {
-            Some(joint) => self.along_the_chain(joint + 1, Truncation::StackCopyEnded),
+            Some(joint) => self.append_callchain(joint + 1, Truncation::StackCopyEnded),
             None => Some(Truncation::StackCopyEnded),
         }
     }
 
     /// Takes over the frame-pointer chain from its frame `from` on; `cut` says why the stack ends where the chain ends
     /// before the root.
-    fn along_the_chain(&mut self, from: usize, cut: Truncation) -> Option<Truncation> {
+    fn append_callchain(&mut self, from: usize, cut: Truncation) -> Option<Truncation> {
         let mut outermost = None;
         let chain = frame_pointer_chain(self.sample).enumerate();
         for (at, address) in chain.skip(from) {
@@ -262,8 +260,8 @@ impl Walk<'_> {
     }
 
     /// Whether unwind information alone says that a frame has no caller.
-    fn is_root(&mut self, place: &Place) -> bool {
-        let LiesIn::Elf(id, stated) = place.lies_in else {
+    fn is_root(&mut self, place: &CodeLocation) -> bool {
+        let UnwindSource::Elf(id, stated) = place.unwind_source else {
             return false;
         };
         if let Some(&is_root) = self.unwinder.roots.get(&(id, stated)) {
@@ -297,7 +295,7 @@ impl Walk<'_> {
             return None;
         }
         self.push(CodeAddress::Unmapped(self.host.process, ip), ip);
-        Some(Truncation::LostTrack)
+        Some(Truncation::UnwindFailed)
     }
 }
 

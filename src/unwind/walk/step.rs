@@ -5,21 +5,21 @@ use framehop::{Error, FrameAddress, UnwindRegsNative, Unwinder as _};
 use super::{Unwinder, Walk};
 use crate::machine::{Backing, Mapping};
 use crate::trace::{CodeAddress, ModuleId};
-use crate::unwind::managed::{InFile, Point, Registers, Rule, StepError};
+use crate::unwind::managed::{InFile, Registers, StepError, UnwindRule};
 use crate::unwind::signal::Interrupted;
 
 /// Where no stack is.
 const NOWHERE: u64 = 8;
 
 /// Where a user address lies.
-pub(super) struct Place {
+pub(super) struct CodeLocation {
     pub(super) code: CodeAddress,
-    pub(super) lies_in: LiesIn,
+    pub(super) unwind_source: UnwindSource,
 }
 
 /// What tells the way to the caller.
 #[derive(Clone, Copy)]
-pub(super) enum LiesIn {
+pub(super) enum UnwindSource {
     /// An ELF file: the address in its own terms.
     Elf(ModuleId, u64),
     /// Another file, or a part of an ELF file that its segments do not tell of.
@@ -29,13 +29,13 @@ pub(super) enum LiesIn {
 
 impl Walk<'_> {
     /// Where the instruction at `address` lies.
-    pub(super) fn place(&mut self, address: u64) -> Option<Place> {
+    pub(super) fn place(&mut self, address: u64) -> Option<CodeLocation> {
         let host = &self.host;
         let mapping = host.maps.find(address)?;
         let Backing::File(id) = mapping.backing else {
-            return Some(Place {
+            return Some(CodeLocation {
                 code: CodeAddress::Jit(host.process, address),
-                lies_in: LiesIn::Jit,
+                unwind_source: UnwindSource::Jit,
             });
         };
         let offset = Mapping::file_offset_of(mapping, address);
@@ -45,13 +45,13 @@ impl Walk<'_> {
             .segments(id, &host.files.file(id).content)
             .and_then(|segments| segments.address_of(offset));
         Some(match stated {
-            Some(stated) => Place {
+            Some(stated) => CodeLocation {
                 code: CodeAddress::Elf(id, stated),
-                lies_in: LiesIn::Elf(id, stated),
+                unwind_source: UnwindSource::Elf(id, stated),
             },
-            None => Place {
+            None => CodeLocation {
                 code: CodeAddress::File(id, offset),
-                lies_in: LiesIn::File(InFile {
+                unwind_source: UnwindSource::File(InFile {
                     file: id,
                     instruction: offset,
                     mapped_from: mapping.file_offset,
@@ -64,26 +64,20 @@ impl Walk<'_> {
     pub(super) fn caller(
         &mut self,
         frame: FrameAddress,
-        place: &Place,
+        place: &CodeLocation,
         state: &mut UnwindRegsNative,
     ) -> Result<Option<u64>, Error> {
         let interrupted = !frame.is_return_address();
         let managed = &mut self.unwinder.managed;
-        let rule = match place.lies_in {
-            LiesIn::Elf(id, stated) => {
+        let rule = match place.unwind_source {
+            UnwindSource::Elf(id, stated) => {
                 if interrupted && let Some(rule) = self.instruction_rule(id, stated) {
                     return self.follow(rule, state);
                 }
                 return self.elf_caller(frame, id, stated, state);
             }
-            LiesIn::File(place) => managed.file_rule(&self.host, place, interrupted),
-            LiesIn::Jit => managed.jit_rule(
-                &self.host,
-                Point {
-                    ip: frame.address(),
-                    interrupted,
-                },
-            ),
+            UnwindSource::File(place) => managed.file_rule(&self.host, place, interrupted),
+            UnwindSource::Jit => managed.jit_rule(&self.host, frame),
         };
         match rule {
             Some(rule) => self.follow(rule, state),
@@ -108,13 +102,13 @@ impl Walk<'_> {
         frame_pointers.unwind_frame(frame, state, cache, &mut read)
     }
 
-    fn instruction_rule(&mut self, id: ModuleId, stated: u64) -> Option<Rule> {
+    fn instruction_rule(&mut self, id: ModuleId, stated: u64) -> Option<UnwindRule> {
         let content = &self.host.files.file(id).content;
         let module = self.unwinder.modules.read(id, content)?;
         module.instruction_rule(stated)
     }
 
-    fn follow(&self, rule: Rule, state: &mut UnwindRegsNative) -> Result<Option<u64>, Error> {
+    fn follow(&self, rule: UnwindRule, state: &mut UnwindRegsNative) -> Result<Option<u64>, Error> {
         let registers = Registers {
             sp: state.sp(),
             bp: state.bp(),
@@ -160,10 +154,10 @@ impl Walk<'_> {
     pub(super) fn interrupted_by_signal(
         &mut self,
         frame: FrameAddress,
-        place: &Place,
+        place: &CodeLocation,
         sp: u64,
     ) -> Option<Interrupted> {
-        let LiesIn::Elf(id, stated) = place.lies_in else {
+        let UnwindSource::Elf(id, stated) = place.unwind_source else {
             return None;
         };
         if !frame.is_return_address() {
@@ -182,7 +176,7 @@ impl Walk<'_> {
     }
 
     /// Whether no unwind information covers code of an ELF file: a caller there is sought by the frame pointer.
-    pub(super) fn is_undescribed(&mut self, place: &Place) -> bool {
+    pub(super) fn lacks_unwind_info(&mut self, place: &CodeLocation) -> bool {
         let caller = self.caller_without_stack(place);
         caller == Some(Err(Error::CouldNotReadStack(NOWHERE)))
     }
@@ -190,9 +184,9 @@ impl Walk<'_> {
     /// How a frame of an ELF file would be left if there were no stack.
     pub(super) fn caller_without_stack(
         &mut self,
-        place: &Place,
+        place: &CodeLocation,
     ) -> Option<Result<Option<u64>, Error>> {
-        let LiesIn::Elf(id, stated) = place.lies_in else {
+        let UnwindSource::Elf(id, stated) = place.unwind_source else {
             return None;
         };
         // A null frame pointer would mean the root.

@@ -88,7 +88,7 @@ fn walk(elf: &[u8], ip: u64, bp: u64, stack: &[u64]) -> (Walked, usize) {
         time: Nanos(1),
         maps: &maps,
         files: &files,
-        comes_again: false,
+        is_preview: false,
     };
     let mut leaf_first = Vec::new();
     let walked = Unwinder::default().walk(&sample, host, &mut leaf_first);
@@ -112,12 +112,12 @@ fn a_null_on_the_stack_of_code_that_nothing_describes_is_no_root() {
     assert_eq!(leaf(0, &[TEXT + 0x200]).1, 2);
     // A local variable is null, rbp is a variable.
     let (walked, frames) = leaf(0x1234, &[0, 0, 0, TEXT + 0x200, 0]);
-    assert_eq!((walked.cut, frames), (Some(Truncation::LostTrack), 1));
-    assert!(walked.guessed);
+    assert_eq!((walked.cut, frames), (Some(Truncation::UnwindFailed), 1));
+    assert!(walked.fp_fallback);
     // rbp is a frame pointer: to a caller, then to a null.
     let (walked, frames) = leaf(STACK + 16, &[0, 0, STACK + 32, TEXT + 0x200, 0, 0]);
     assert_eq!((walked.cut, frames), (None, 2));
-    assert!(walked.guessed);
+    assert!(walked.fp_fallback);
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn what_a_signal_has_interrupted_is_the_next_frame() {
     // On a stack of its own there is no way back to the one of the interrupted code.
     saved(0xa0, STACK - 800, &mut stack);
     let (walked, frames) = walk(&library, TEXT + 0x100, 0x1234, &stack);
-    assert_eq!((walked.cut, frames), (Some(Truncation::LostTrack), 2));
+    assert_eq!((walked.cut, frames), (Some(Truncation::UnwindFailed), 2));
 }
 
 proptest::proptest! {

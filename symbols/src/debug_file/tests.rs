@@ -6,7 +6,7 @@ fn places_in_the_order_of_gdb() {
         name: b"libx.debuglink".to_vec(),
         crc: 1,
     };
-    let wanted = Wanted {
+    let wanted = DebugFileQuery {
         path: Path::new("/opt/app/libx.so"),
         build_id: Some(&"abcd0f01".parse().unwrap()),
         debug_link: Some(&link),
@@ -46,14 +46,14 @@ fn a_place_named_twice_is_tried_once_and_the_file_itself_never() {
         name: b"libcoreclr.so.dbg".to_vec(),
         crc: 1,
     };
-    let mut wanted = Wanted {
+    let mut wanted = DebugFileQuery {
         path: Path::new("/d/libcoreclr.so"),
         build_id: Some(&"01010101".parse().unwrap()),
         debug_link: Some(&link),
         directories: &[],
         perf_cache: None,
     };
-    let beside = |wanted: &Wanted<'_>| {
+    let beside = |wanted: &DebugFileQuery<'_>| {
         wanted
             .candidates()
             .iter()

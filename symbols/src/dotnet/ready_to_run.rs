@@ -58,7 +58,7 @@ pub struct ReadyToRun {
     functions: RuntimeFunctions,
     own: Option<Arc<Metadata>>,
     /// Its methods by the position of their first function.
-    methods: Vec<(u32, Entry)>,
+    methods: Vec<(u32, MethodEntryPoint)>,
     instances: Vec<u8>,
     thunks: Directory,
     manifest: Option<Metadata>,
@@ -68,7 +68,7 @@ pub struct ReadyToRun {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Entry {
+enum MethodEntryPoint {
     /// A row of MethodDef, of the image's own module (0) or of one that the manifest counts.
     Method { module: u32, row: u32 },
     /// Where the signature of an instance is.
@@ -151,7 +151,7 @@ impl ReadyToRun {
         self.methods.extend((0..count).filter_map(|index| {
             let (function, _) = first_function(table, array.at(index)?)?;
             let row = index + 1;
-            Some((function, Entry::Method { module, row }))
+            Some((function, MethodEntryPoint::Method { module, row }))
         }));
     }
 
@@ -161,7 +161,10 @@ impl ReadyToRun {
             .filter_map(|at| {
                 let bytes = Instance::read(self, at, false)?.bytes;
                 let (function, _) = first_function(&self.instances, at.checked_add(bytes)?)?;
-                Some((function, Entry::Instance(u32::try_from(at).ok()?)))
+                Some((
+                    function,
+                    MethodEntryPoint::Instance(u32::try_from(at).ok()?),
+                ))
             })
             .collect();
         self.methods.extend(instances);
@@ -190,11 +193,11 @@ impl ReadyToRun {
             .partition_point(|(first, _)| *first <= function);
         let (_, entry) = self.methods.get(behind.checked_sub(1)?)?;
         match *entry {
-            Entry::Method { module, row } => {
+            MethodEntryPoint::Method { module, row } => {
                 let metadata = self.metadata(module)?;
                 Self::method_name(metadata, row, &[], &[])
             }
-            Entry::Instance(at) => Instance::read(self, at as usize, true)?.name,
+            MethodEntryPoint::Instance(at) => Instance::read(self, at as usize, true)?.name,
         }
     }
 

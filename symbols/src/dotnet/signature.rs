@@ -17,7 +17,7 @@ const KIND: u8 = 0x0f;
 const OTHER_KINDS: [u8; 6] = [0x06, 0x07, 0x08, 0x0a, 0x0b, 0x0c];
 
 /// What a signature's numbers stand for.
-pub trait Names {
+pub trait TypeNameResolver {
     /// The module whose tokens the signature has.
     fn metadata(&self) -> Option<&Metadata>;
 
@@ -47,7 +47,7 @@ pub struct InModule<'a> {
     pub of_method: &'a [String],
 }
 
-impl Names for InModule<'_> {
+impl TypeNameResolver for InModule<'_> {
     fn metadata(&self) -> Option<&Metadata> {
         Some(self.metadata)
     }
@@ -72,7 +72,7 @@ impl Names for InModule<'_> {
 
 /// The parameters of a method's signature as `(int,string)`, and how many bytes the signature takes. `None`: damaged.
 #[must_use]
-pub fn parameters(signature: &[u8], names: &impl Names) -> Option<(String, usize)> {
+pub fn parameters(signature: &[u8], names: &impl TypeNameResolver) -> Option<(String, usize)> {
     let mut printer = Printer::new(signature, names);
     let (text, _) = printer.method(0)?;
     Some((text, signature.len() - printer.input.0.len()))
@@ -80,14 +80,14 @@ pub fn parameters(signature: &[u8], names: &impl Names) -> Option<(String, usize
 
 /// One type, spelled, and how many bytes it takes.
 #[must_use]
-pub fn type_name(signature: &[u8], names: &impl Names) -> Option<(String, usize)> {
+pub fn type_name(signature: &[u8], names: &impl TypeNameResolver) -> Option<(String, usize)> {
     let mut printer = Printer::new(signature, names);
     let text = printer.spelled(0)?;
     Some((text, signature.len() - printer.input.0.len()))
 }
 
 /// The type that a method of precompiled code is of.
-pub(super) struct Owner {
+pub(super) struct DeclaringType {
     /// Index of its module, if it is another than usual.
     pub(super) module: Option<u32>,
     /// Its arguments, spelled.
@@ -96,8 +96,8 @@ pub(super) struct Owner {
     pub(super) bytes: usize,
 }
 
-impl Owner {
-    pub(super) fn read(signature: &[u8], names: &impl Names) -> Option<Self> {
+impl DeclaringType {
+    pub(super) fn read(signature: &[u8], names: &impl TypeNameResolver) -> Option<Self> {
         let mut head = Cursor(signature);
         let module = match head.byte()? {
             code::MODULE => Some(head.number()?),
@@ -126,7 +126,7 @@ struct Printer<'a, N> {
     arguments: Vec<String>,
 }
 
-impl<'a, N: Names> Printer<'a, N> {
+impl<'a, N: TypeNameResolver> Printer<'a, N> {
     fn new(signature: &'a [u8], names: &'a N) -> Self {
         Self {
             input: Cursor(signature),

@@ -4,37 +4,37 @@ use std::cell::OnceCell;
 
 use gimli::{Abbreviation, AttributeValue, EntriesRaw, UnitOffset};
 
-use super::guard::{Guarded, WORK_OF_KEEPING};
-use super::name::Entry;
+use super::name::Die;
 use super::ranges::Ranges;
+use super::step_budget::{BudgetedReader, WORK_OF_KEEPING};
 use super::unit::Unit;
 use super::units::Units;
 use super::{DwarfError, MAX_FRAMES};
 
 /// A function that has code of its own.
-pub(super) struct Function {
-    pub(super) entry: Entry,
+pub(super) struct Subprogram {
+    pub(super) entry: Die,
     /// By depth, then begin.
-    inlined: OnceCell<Result<Vec<Inlined>, DwarfError>>,
+    inlined: OnceCell<Result<Vec<InlinedSubroutine>, DwarfError>>,
 }
 
 /// Where a function is inlined.
-pub(super) struct Inlined {
+pub(super) struct InlinedSubroutine {
     begin: u64,
     end: u64,
     /// In so many others.
     depth: usize,
-    pub(super) entry: Entry,
+    pub(super) entry: Die,
     /// The file of the call, by its number in the unit.
     pub(super) call_file: Option<u64>,
     /// The line of the call.
     pub(super) call_line: Option<u32>,
 }
 
-impl Function {
+impl Subprogram {
     pub(super) fn at(offset: UnitOffset) -> Self {
         Self {
-            entry: Entry::at(offset),
+            entry: Die::at(offset),
             inlined: OnceCell::new(),
         }
     }
@@ -45,7 +45,7 @@ impl Function {
         address: u64,
         unit: &Unit<'a>,
         units: &Units<'a>,
-    ) -> Result<(Vec<&'u Inlined>, bool), DwarfError> {
+    ) -> Result<(Vec<&'u InlinedSubroutine>, bool), DwarfError> {
         let all = self
             .inlined
             .get_or_init(|| read_inlined(self.entry.offset, unit, units));
@@ -72,7 +72,7 @@ fn read_inlined<'a>(
     function: UnitOffset,
     unit: &Unit<'a>,
     units: &Units<'a>,
-) -> Result<Vec<Inlined>, DwarfError> {
+) -> Result<Vec<InlinedSubroutine>, DwarfError> {
     let mut entries = (unit.unit.header).entries_raw(&unit.unit.abbreviations, Some(function))?;
     let mut found = Vec::new();
     let outermost = entries.next_depth();
@@ -93,11 +93,11 @@ fn read_inlined<'a>(
         own = own.filter(|&own| own < depth);
         match abbreviation.tag() {
             gimli::DW_TAG_inlined_subroutine if own.is_none() => {
-                let at = Inlined {
+                let at = InlinedSubroutine {
                     begin: 0,
                     end: 0,
                     depth: open.len(),
-                    entry: Entry::at(offset),
+                    entry: Die::at(offset),
                     call_file: None,
                     call_line: None,
                 };
@@ -119,12 +119,12 @@ fn read_inlined<'a>(
 
 /// Adds one row for each range.
 fn add_inlined<'a>(
-    mut at: Inlined,
+    mut at: InlinedSubroutine,
     abbreviation: &Abbreviation,
-    entries: &mut EntriesRaw<'_, Guarded<'a>>,
+    entries: &mut EntriesRaw<'_, BudgetedReader<'a>>,
     unit: &Unit<'a>,
     units: &Units<'a>,
-    found: &mut Vec<Inlined>,
+    found: &mut Vec<InlinedSubroutine>,
 ) -> Result<(), DwarfError> {
     let mut ranges = Ranges::default();
     for &specification in abbreviation.attributes() {
@@ -146,10 +146,10 @@ fn add_inlined<'a>(
     }
     let before = found.len();
     ranges.each(&units.dwarf, &unit.unit, |begin, end| {
-        found.push(Inlined {
+        found.push(InlinedSubroutine {
             begin,
             end,
-            entry: Entry::at(at.entry.offset),
+            entry: Die::at(at.entry.offset),
             ..at
         });
     })?;

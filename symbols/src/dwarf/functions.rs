@@ -5,9 +5,9 @@ use std::cell::OnceCell;
 use gimli::{AttributeValue, UnitOffset};
 
 use super::DwarfError;
-use super::function::Function;
-use super::guard::WORK_OF_KEEPING;
+use super::function::Subprogram;
 use super::ranges::Ranges;
+use super::step_budget::WORK_OF_KEEPING;
 use super::unit::Unit;
 use super::units::Units;
 
@@ -26,7 +26,7 @@ impl Functions {
         address: u64,
         unit: &Unit<'a>,
         units: &Units<'a>,
-    ) -> Result<Option<&'u Function>, DwarfError> {
+    ) -> Result<Option<&'u Subprogram>, DwarfError> {
         let (found, has_gaps) = self.outer.around(address, unit, units, false)?;
         if found.is_some() || !has_gaps {
             return Ok(found);
@@ -44,7 +44,7 @@ struct Chain(OnceCell<Result<Box<Part>, DwarfError>>);
 struct Part {
     /// By begin.
     ranges: Vec<(u64, u64, usize)>,
-    functions: Vec<Function>,
+    functions: Vec<Subprogram>,
     /// Whether the insides of functions were passed over, in which there may be functions of their own.
     has_gaps: bool,
     /// Where the next part begins.
@@ -60,7 +60,7 @@ impl Chain {
         unit: &Unit<'a>,
         units: &Units<'a>,
         all: bool,
-    ) -> Result<(Option<&'u Function>, bool), DwarfError> {
+    ) -> Result<(Option<&'u Subprogram>, bool), DwarfError> {
         let (mut chain, mut from) = (self, unit.unit.header.root_offset());
         let (mut has_gaps, mut functions) = (false, 0);
         loop {
@@ -138,7 +138,7 @@ impl Part {
                 let kept = added.len();
                 let work = (kept as u64).saturating_mul(WORK_OF_KEEPING);
                 units.sections.guard.charge(work)?;
-                part.functions.push(Function::at(offset));
+                part.functions.push(Subprogram::at(offset));
             }
             if !all && let Some(behind) = behind.filter(|behind| *behind > entries.next_offset()) {
                 part.has_gaps = true;
@@ -150,7 +150,7 @@ impl Part {
         Ok(part)
     }
 
-    fn around(&self, address: u64) -> Option<&Function> {
+    fn around(&self, address: u64) -> Option<&Subprogram> {
         let after = self.ranges.partition_point(|range| range.0 <= address);
         let &(_, end, index) = self.ranges.get(after.checked_sub(1)?)?;
         (address < end).then(|| self.functions.get(index))?

@@ -6,7 +6,7 @@ use std::ops::Range;
 use gimli::{AttributeValue, DebugLine, DebugLineOffset, FileEntry, LineProgramHeader, Reader};
 
 use super::DwarfError;
-use super::guard::{Guarded, WORK_OF_KEEPING};
+use super::step_budget::{BudgetedReader, WORK_OF_KEEPING};
 use super::unit::Unit;
 use super::units::Units;
 
@@ -18,7 +18,7 @@ struct Sequence {
 }
 
 /// From an address on, to the next row.
-struct Row {
+struct LineRow {
     address: u64,
     file: u32,
     /// 0: none.
@@ -29,8 +29,8 @@ struct Row {
 pub(super) struct Lines<'a> {
     /// By begin.
     sequences: Vec<Sequence>,
-    rows: Vec<Row>,
-    header: Option<LineProgramHeader<Guarded<'a>>>,
+    rows: Vec<LineRow>,
+    header: Option<LineProgramHeader<BudgetedReader<'a>>>,
     /// By number; made when asked for.
     paths: Vec<OnceCell<Result<Option<Box<str>>, DwarfError>>>,
 }
@@ -71,7 +71,7 @@ impl<'a> Lines<'a> {
         let header = program.header().clone();
 
         let mut sequences = Vec::new();
-        let mut rows: Vec<Row> = Vec::new();
+        let mut rows: Vec<LineRow> = Vec::new();
         let mut first = 0;
         let mut program = program.rows();
         while let Some((_, row)) = program.next_row()? {
@@ -90,12 +90,12 @@ impl<'a> Lines<'a> {
                 first = rows.len();
                 continue;
             }
-            let next = Row {
+            let next = LineRow {
                 address: row.address(),
                 file: u32::try_from(row.file_index()).unwrap_or(u32::MAX),
                 line: row.line().map_or(0, |line| line.get() as u32),
             };
-            match rows.get_mut(first..).and_then(<[Row]>::last_mut) {
+            match rows.get_mut(first..).and_then(<[LineRow]>::last_mut) {
                 Some(last) if last.address == next.address => *last = next,
                 _ => {
                     sections.guard.charge(WORK_OF_KEEPING)?;
@@ -150,13 +150,13 @@ impl<'a> Lines<'a> {
 }
 
 fn path<'a>(
-    file: &FileEntry<Guarded<'a>>,
-    header: &LineProgramHeader<Guarded<'a>>,
+    file: &FileEntry<BudgetedReader<'a>>,
+    header: &LineProgramHeader<BudgetedReader<'a>>,
     unit: &Unit<'a>,
     units: &Units<'a>,
 ) -> Result<Box<str>, DwarfError> {
     let mut path = String::new();
-    let mut join = |part: &AttributeValue<Guarded<'a>>| {
+    let mut join = |part: &AttributeValue<BudgetedReader<'a>>| {
         let text = units.text(unit, part)?.unwrap_or_default();
         join(&mut path, &String::from_utf8_lossy(&text));
         Ok::<_, DwarfError>(())

@@ -13,12 +13,12 @@ use crate::demangle::MAX_NAME_BYTES;
 const MAX_ORIGINS: usize = 16;
 
 /// An entry of a unit, whose name is read when asked for.
-pub(super) struct Entry {
+pub(super) struct Die {
     pub(super) offset: UnitOffset,
     name: OnceCell<Result<Option<Box<[u8]>>, DwarfError>>,
 }
 
-impl Entry {
+impl Die {
     pub(super) fn at(offset: UnitOffset) -> Self {
         Self {
             offset,

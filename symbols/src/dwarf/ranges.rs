@@ -2,7 +2,7 @@
 
 use gimli::{Attribute, AttributeValue, DwAt, RangeListsOffset};
 
-use super::guard::Guarded;
+use super::step_budget::BudgetedReader;
 
 /// The attributes that tell them.
 #[derive(Default)]
@@ -18,9 +18,9 @@ impl Ranges {
     #[inline]
     pub(super) fn take<'a>(
         &mut self,
-        attribute: &Attribute<Guarded<'a>>,
-        dwarf: &gimli::Dwarf<Guarded<'a>>,
-        unit: &gimli::Unit<Guarded<'a>>,
+        attribute: &Attribute<BudgetedReader<'a>>,
+        dwarf: &gimli::Dwarf<BudgetedReader<'a>>,
+        unit: &gimli::Unit<BudgetedReader<'a>>,
     ) -> gimli::Result<()> {
         match attribute.name() {
             gimli::DW_AT_low_pc => self.low = dwarf.attr_address(unit, attribute.value())?,
@@ -45,8 +45,8 @@ impl Ranges {
     /// Those that are not empty. At 0 and 1, and at the end of all addresses, linkers put what they have dropped.
     pub(super) fn each<'a>(
         &self,
-        dwarf: &gimli::Dwarf<Guarded<'a>>,
-        unit: &gimli::Unit<Guarded<'a>>,
+        dwarf: &gimli::Dwarf<BudgetedReader<'a>>,
+        unit: &gimli::Unit<BudgetedReader<'a>>,
         mut found: impl FnMut(u64, u64),
     ) -> gimli::Result<()> {
         let mut found = |begin, end| {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use gimli::RunTimeEndian;
 
 use super::DwarfError;
-use super::guard::{Guard, Guarded};
 use super::split::PackageSections;
+use super::step_budget::{BudgetedReader, StepBudget};
 use crate::demangle::KEPT_NAME_BYTES;
 use crate::elf::{ElfError, LazySection};
 
@@ -32,8 +32,8 @@ pub struct DwarfSections<'a> {
     pub(super) str_offsets: Section<'a>,
     pub(super) endian: RunTimeEndian,
     /// One for the file and for what is in others.
-    pub(super) guard: Rc<Guard>,
-    pub(super) units: OnceCell<Vec<super::units::Place>>,
+    pub(super) guard: Rc<StepBudget>,
+    pub(super) units: OnceCell<Vec<super::units::UnitSlice>>,
     pub(super) supplementary: Option<Box<DwarfSections<'static>>>,
     pub(super) package: Option<PackageSections>,
     left_bytes: Cell<u64>,
@@ -113,7 +113,10 @@ impl<'a> DwarfSections<'a> {
     }
 
     /// All of a section.
-    pub(super) fn whole<'s>(&'s self, section: &'s Section<'_>) -> Result<Guarded<'s>, DwarfError> {
+    pub(super) fn whole<'s>(
+        &'s self,
+        section: &'s Section<'_>,
+    ) -> Result<BudgetedReader<'s>, DwarfError> {
         self.bytes(section).map(|bytes| self.reader(bytes))
     }
 
@@ -145,7 +148,7 @@ impl<'a> DwarfSections<'a> {
         offset: u64,
         size: u64,
         place: &'s OnceCell<Vec<u8>>,
-    ) -> Result<Guarded<'s>, DwarfError> {
+    ) -> Result<BudgetedReader<'s>, DwarfError> {
         if let Some(bytes) = place.get() {
             return Ok(self.reader(bytes));
         }
@@ -221,8 +224,8 @@ impl<'a> DwarfSections<'a> {
         origin.part(offset, size).map_err(unreadable).map(Some)
     }
 
-    pub(super) fn reader<'s>(&'s self, bytes: &'s [u8]) -> Guarded<'s> {
-        Guarded::new(bytes, self.endian, &self.guard)
+    pub(super) fn reader<'s>(&'s self, bytes: &'s [u8]) -> BudgetedReader<'s> {
+        BudgetedReader::new(bytes, self.endian, &self.guard)
     }
 }
 

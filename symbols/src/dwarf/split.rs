@@ -11,8 +11,8 @@ use std::rc::Rc;
 use gimli::{DwarfPackage, DwarfPackageSections, DwoId, Reader, RunTimeEndian, Section, SectionId};
 
 use super::DwarfError;
-use super::guard::{Guard, Guarded};
 use super::sections::{DwarfSections, run_time_endian};
+use super::step_budget::{BudgetedReader, StepBudget};
 use super::unit::Unit;
 use super::units::Units;
 
@@ -151,8 +151,8 @@ impl PackageSections {
         })
     }
 
-    pub(super) fn borrow<'a>(&'a self, guard: &'a Guard) -> gimli::Result<Package<'a>> {
-        let guarded = |bytes| Guarded::new(bytes, self.endian, guard);
+    pub(super) fn borrow<'a>(&'a self, guard: &'a StepBudget) -> gimli::Result<Package<'a>> {
+        let guarded = |bytes| BudgetedReader::new(bytes, self.endian, guard);
         let parts = self
             .sections
             .borrow(|bytes: &'a Vec<u8>| guarded(bytes), guarded(&[]))?;
@@ -166,9 +166,9 @@ impl PackageSections {
 
 /// A package whose index was read.
 pub(super) struct Package<'a> {
-    parts: DwarfPackage<Guarded<'a>>,
+    parts: DwarfPackage<BudgetedReader<'a>>,
     sections: &'a PackageSections,
-    guard: &'a Guard,
+    guard: &'a StepBudget,
 }
 
 impl<'a> Package<'a> {
@@ -176,7 +176,7 @@ impl<'a> Package<'a> {
     pub(super) fn unit(
         &self,
         id: DwoId,
-        parent: &gimli::Dwarf<Guarded<'a>>,
+        parent: &gimli::Dwarf<BudgetedReader<'a>>,
     ) -> Result<Option<DwarfSections<'static>>, DwarfError> {
         let Some(unit) = self.parts.find_cu(id, parent)? else {
             return Ok(None);

@@ -10,19 +10,19 @@ use gimli::{
 
 use super::DwarfError;
 use super::functions::Functions;
-use super::guard::Guarded;
 use super::lines::Lines;
 use super::ranges::Ranges;
-use super::units::{Place, Units};
+use super::step_budget::BudgetedReader;
+use super::units::{UnitSlice, Units};
 
 /// A unit whose root was read, with what was read of the rest.
 pub(super) struct Unit<'a> {
-    pub(super) unit: gimli::Unit<Guarded<'a>>,
-    pub(super) place: &'a Place,
+    pub(super) unit: gimli::Unit<BudgetedReader<'a>>,
+    pub(super) place: &'a UnitSlice,
     pub(super) line_program: Option<DebugLineOffset>,
-    pub(super) directory: Option<AttributeValue<Guarded<'a>>>,
+    pub(super) directory: Option<AttributeValue<BudgetedReader<'a>>>,
     /// The name of the file that has the functions, if it is a skeleton.
-    pub(super) split_name: Option<AttributeValue<Guarded<'a>>>,
+    pub(super) split_name: Option<AttributeValue<BudgetedReader<'a>>>,
     pub(super) ranges: Ranges,
     pub(super) functions: Functions,
     pub(super) lines: OnceCell<Result<Lines<'a>, DwarfError>>,
@@ -46,7 +46,7 @@ impl Bases {
         }
     }
 
-    fn give(&self, unit: &mut gimli::Unit<Guarded<'_>>) {
+    fn give(&self, unit: &mut gimli::Unit<BudgetedReader<'_>>) {
         unit.low_pc = self.low_pc;
         unit.addr_base = self.addr;
         if unit.header.version() < 5 {
@@ -56,7 +56,7 @@ impl Bases {
 }
 
 impl<'a> Unit<'a> {
-    pub(super) fn read(units: &Units<'a>, place: &'a Place) -> Result<Self, DwarfError> {
+    pub(super) fn read(units: &Units<'a>, place: &'a UnitSlice) -> Result<Self, DwarfError> {
         let sections = units.sections;
         let bytes = sections.part(&sections.info, place.offset, place.size, &place.info)?;
         let header = DebugInfo::from(bytes).units().next()?;
@@ -115,10 +115,10 @@ impl<'a> Unit<'a> {
 }
 
 fn without_attributes<'a>(
-    header: UnitHeader<Guarded<'a>>,
+    header: UnitHeader<BudgetedReader<'a>>,
     abbreviations: Arc<Abbreviations>,
     kind: DwarfFileType,
-) -> gimli::Unit<Guarded<'a>> {
+) -> gimli::Unit<BudgetedReader<'a>> {
     let encoding = header.encoding();
     gimli::Unit {
         abbreviations,

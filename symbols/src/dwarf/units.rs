@@ -10,13 +10,13 @@ use gimli::{
 };
 
 use super::DwarfError;
-use super::guard::{Guarded, WORK_OF_KEEPING};
 use super::sections::DwarfSections;
+use super::step_budget::{BudgetedReader, WORK_OF_KEEPING};
 use super::unit::{Bases, Unit};
 use crate::demangle::KEPT_NAME_BYTES;
 
 /// What the length, version, table of abbreviations and size of an address take.
-const LEAST_UNIT_BYTES: u64 = 11;
+const MIN_UNIT_BYTES: u64 = 11;
 /// A hundred bytes or so of each unit are kept, whether it is read or not.
 const WORK_OF_KEEPING_A_UNIT: u64 = 4 * WORK_OF_KEEPING;
 
@@ -25,7 +25,7 @@ const WORK_OF_KEEPING_ABBREVIATIONS: u64 = 3;
 
 /// Where a unit is, and its bytes once they were read.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct UnitSlice {
     pub(super) offset: u64,
     pub(super) size: u64,
     /// Whether it may hold code; units of types do not.
@@ -37,7 +37,7 @@ pub(super) struct Place {
 }
 
 /// Goes from unit to unit by their lengths.
-fn places(sections: &DwarfSections<'_>) -> Result<Vec<Place>, DwarfError> {
+fn places(sections: &DwarfSections<'_>) -> Result<Vec<UnitSlice>, DwarfError> {
     let end = sections.size(&sections.info)?;
     let mut places = Vec::new();
     let mut offset = 0;
@@ -53,10 +53,10 @@ fn places(sections: &DwarfSections<'_>) -> Result<Vec<Place>, DwarfError> {
             _ => gimli::DW_UT_compile,
         };
         let size = (length as u64).saturating_add(u64::from(format.initial_length_size()));
-        if !(LEAST_UNIT_BYTES..=end - offset).contains(&size) {
+        if !(MIN_UNIT_BYTES..=end - offset).contains(&size) {
             return Err(gimli::Error::UnexpectedEof(ReaderOffsetId(offset)).into());
         }
-        places.push(Place {
+        places.push(UnitSlice {
             offset,
             size,
             has_code: matches!(
@@ -85,12 +85,12 @@ struct UnitRange {
 pub(super) struct Units<'a> {
     pub(super) sections: &'a DwarfSections<'a>,
     /// For addresses and ranges; the other sections are not in it.
-    pub(super) dwarf: gimli::Dwarf<Guarded<'a>>,
+    pub(super) dwarf: gimli::Dwarf<BudgetedReader<'a>>,
     /// Of what `dwz` moved to another file.
     supplementary: Option<Box<Units<'a>>>,
     /// Of a split unit.
     pub(super) skeleton: Option<Bases>,
-    places: &'a [Place],
+    places: &'a [UnitSlice],
     units: Vec<OnceCell<Result<Box<Unit<'a>>, DwarfError>>>,
     /// By end.
     ranges: Vec<UnitRange>,
@@ -193,7 +193,7 @@ impl<'a> Units<'a> {
 
     fn add_told_ranges(
         &self,
-        header: &ArangeHeader<Guarded<'a>>,
+        header: &ArangeHeader<BudgetedReader<'a>>,
         unit: usize,
         ranges: &mut Vec<UnitRange>,
     ) -> Result<(), DwarfError> {
@@ -282,7 +282,7 @@ impl<'a> Units<'a> {
     pub(super) fn text(
         &self,
         unit: &Unit<'a>,
-        value: &AttributeValue<Guarded<'a>>,
+        value: &AttributeValue<BudgetedReader<'a>>,
     ) -> Result<Option<Box<[u8]>>, DwarfError> {
         let sections = self.sections;
         let (section, offset) = match value {

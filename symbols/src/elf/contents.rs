@@ -9,7 +9,7 @@ use object::read::elf::CompressionHeader;
 use super::ElfError;
 use super::headers::{Headers, Section};
 use super::source::Source;
-use crate::turn;
+use crate::large_file_permit;
 
 /// Most bytes that one compressed byte stands for: two bits of RFC 1951 for 258 bytes, four bytes of RFC 8878 for a block.
 const MAX_ZLIB_RATIO: u64 = 258 * 8 / 2;
@@ -57,7 +57,7 @@ pub(super) fn section_data(
     if uncompressed_size > (data.len() as u64).saturating_mul(ratio) {
         return Err(damaged("more bytes stated than it can decompress to"));
     }
-    turn::take(uncompressed_size);
+    large_file_permit::take(uncompressed_size);
     let size = usize::try_from(uncompressed_size).map_err(|_| damaged("too large"))?;
     // As the kernel gives them: what is not written to costs nothing.
     let mut bytes = vec![0; size];

@@ -9,8 +9,8 @@ use gimli::{
 };
 
 use super::ElfError;
+use super::eh_frame_hdr::SearchTable;
 use super::headers::Headers;
-use super::search_table::SearchTable;
 use super::source::Source;
 use super::unwind::{self, Section};
 
@@ -21,7 +21,7 @@ const MAX_RANGES: usize = 1 << 21;
 /// compiler has split is several; one without unwind information is none.
 #[derive(Debug, Default)]
 pub struct FunctionRanges {
-    frames: Option<Frames>,
+    frames: Option<FdeIndex>,
     table: Option<SearchTable>,
     /// By start.
     all: OnceCell<Vec<Range<u64>>>,
@@ -33,7 +33,7 @@ impl FunctionRanges {
             return Ok(Self::default());
         };
         Ok(Self {
-            frames: Some(Frames::new(section, headers)),
+            frames: Some(FdeIndex::new(section, headers)),
             table: unwind::eh_frame_hdr(source, headers)?
                 .and_then(|section| SearchTable::new(section, headers)),
             all: OnceCell::new(),
@@ -68,20 +68,20 @@ impl FunctionRanges {
 
     fn all(&self) -> &[Range<u64>] {
         self.all
-            .get_or_init(|| self.frames.as_ref().map_or_else(Vec::new, Frames::all))
+            .get_or_init(|| self.frames.as_ref().map_or_else(Vec::new, FdeIndex::all))
     }
 }
 
 /// `.eh_frame`, and what its addresses are relative to.
 #[derive(Debug)]
-struct Frames {
+struct FdeIndex {
     section: Section,
     bases: BaseAddresses,
     endian: RunTimeEndian,
     address_bytes: u8,
 }
 
-impl Frames {
+impl FdeIndex {
     fn new(section: Section, headers: &Headers) -> Self {
         let mut bases = BaseAddresses::default().set_eh_frame(section.address);
         if let Some(text) = unwind::range(headers, b".text") {

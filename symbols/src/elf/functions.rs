@@ -10,7 +10,9 @@ use super::source::Source;
 use super::{ElfError, check_size, mini_debug_info, plt, section_data};
 use crate::binding::{Aliases, Binding};
 use crate::demangle::KEPT_NAME_BYTES;
-use crate::table::{Entry, Extent, MAX_NAME_BYTES, MAX_SYMBOLS, SymbolTable, SymbolTableBuilder};
+use crate::table::{
+    Extent, MAX_NAME_BYTES, MAX_SYMBOLS, SymbolEntry, SymbolTable, SymbolTableBuilder,
+};
 
 /// Most bytes of a string table: what a symbol table takes.
 const MAX_STRINGS_BYTES: u64 = MAX_NAME_BYTES as u64;
@@ -251,7 +253,7 @@ impl Symbols {
                 size => Extent::Size(size.min(section.end().saturating_sub(start))),
             };
             let rank = binding(symbol.st_bind()).rank(name, self.aliases);
-            let entry = Entry {
+            let entry = SymbolEntry {
                 start,
                 extent,
                 name,

@@ -9,7 +9,7 @@ use lzma_rust2::XzReader;
 use super::headers::Headers;
 use super::source::Source;
 use super::{ElfError, check_size, section_data};
-use crate::turn;
+use crate::large_file_permit;
 
 const WHAT: &str = ".gnu_debugdata";
 /// Most compressed bytes; a large library has 1 MB.
@@ -25,7 +25,7 @@ struct Counted<R>(R);
 impl<R: Read> Read for Counted<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.0.read(buffer)?;
-        turn::take(read as u64);
+        large_file_permit::take(read as u64);
         Ok(read)
     }
 }

@@ -15,7 +15,7 @@ use super::source::Source;
 use super::{ElfError, check_size, section_data};
 use crate::binding::Aliases;
 use crate::demangle::PLT_SUFFIX;
-use crate::table::{Entry, Extent, SymbolTableBuilder};
+use crate::table::{Extent, SymbolEntry, SymbolTableBuilder};
 
 /// Most bytes of stubs; the largest programs have some 10 000 stubs of 16 bytes.
 const MAX_PLT_BYTES: u64 = 4 << 20;
@@ -89,7 +89,7 @@ pub(super) fn add_stubs(
                 stub_name.clear();
                 stub_name.extend_from_slice(name);
                 stub_name.extend_from_slice(PLT_SUFFIX.as_bytes());
-                builder.add(Entry {
+                builder.add(SymbolEntry {
                     start,
                     extent: Extent::Size(size as u64),
                     name: &stub_name,

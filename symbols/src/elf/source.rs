@@ -8,7 +8,7 @@ use rustix::buffer::spare_capacity;
 use rustix::io::{Errno, pread};
 
 use super::ElfError;
-use crate::turn;
+use crate::large_file_permit;
 
 /// A file or bytes in memory, read at any place.
 ///
@@ -70,7 +70,7 @@ impl<'a> Source<'a> {
         self.check(what, offset, size)?;
         let outside = |_| ElfError::OutsideFile { what, offset, size };
         let length = usize::try_from(size).map_err(outside)?;
-        turn::take(size);
+        large_file_permit::take(size);
         // Pages that are not written to cost nothing: nor does what a sparse or shrinking file claims to have.
         let mut bytes = Vec::with_capacity(length);
         while bytes.len() < length {

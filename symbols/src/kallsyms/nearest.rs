@@ -8,10 +8,10 @@
 /// ```
 pub(super) struct Nearest {
     wanted: Vec<u64>,
-    slots: Vec<Option<Found>>,
+    slots: Vec<Option<NearestSymbol>>,
 }
 
-pub(super) struct Found {
+pub(super) struct NearestSymbol {
     pub(super) start: u64,
     pub(super) name: Vec<u8>,
     pub(super) rank: u32,
@@ -39,7 +39,7 @@ impl Nearest {
                 (found.rank, found.tag) = (rank, tag);
             }
             Some(slot @ None) => {
-                *slot = Some(Found {
+                *slot = Some(NearestSymbol {
                     start,
                     name: name.to_vec(),
                     rank,
@@ -51,7 +51,7 @@ impl Nearest {
     }
 
     /// What was found, by address.
-    pub(super) fn found(self) -> impl Iterator<Item = Found> {
+    pub(super) fn found(self) -> impl Iterator<Item = NearestSymbol> {
         self.slots.into_iter().flatten()
     }
 }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use thiserror::Error;
 
-use super::{Row, SymbolTable};
+use super::{SymbolRow, SymbolTable};
 
 /// Most symbols one table takes; Chromium with full symbols has 1.5 million.
 pub const MAX_SYMBOLS: usize = 1 << 22;
@@ -36,7 +36,7 @@ pub enum Extent {
 
 /// A symbol on its way into a table.
 #[derive(Debug, Clone, Copy)]
-pub struct Entry<'a> {
+pub struct SymbolEntry<'a> {
     /// First address.
     pub start: u64,
     /// How far it reaches.
@@ -51,7 +51,7 @@ pub struct Entry<'a> {
 
 #[derive(Debug, Clone, Copy)]
 struct Candidate {
-    row: Row,
+    row: SymbolRow,
     rank: u32,
     /// How many were added before it.
     order: u32,
@@ -80,7 +80,7 @@ impl SymbolTableBuilder {
     ///
     /// # Errors
     /// The table is full: [`MAX_SYMBOLS`], [`MAX_NAME_BYTES`].
-    pub fn add(&mut self, entry: Entry<'_>) -> Result<(), TableError> {
+    pub fn add(&mut self, entry: SymbolEntry<'_>) -> Result<(), TableError> {
         let name_start = self.names.len();
         self.add_named_at(name_start, entry)?;
         self.names.extend_from_slice(entry.name);
@@ -91,7 +91,7 @@ impl SymbolTableBuilder {
     pub(crate) fn add_named_at(
         &mut self,
         name_start: usize,
-        entry: Entry<'_>,
+        entry: SymbolEntry<'_>,
     ) -> Result<(), TableError> {
         if self.candidates.len() >= MAX_SYMBOLS {
             return Err(TableError::TooManySymbols);
@@ -104,7 +104,7 @@ impl SymbolTableBuilder {
             Extent::Size(size) => (true, entry.start.saturating_add(size)),
             Extent::Until(limit) => (false, limit),
         };
-        let row = Row {
+        let row = SymbolRow {
             start: entry.start,
             end,
             name_start: u32::try_from(name_start).map_err(too_big)?,
@@ -230,7 +230,7 @@ impl Sweep<'_> {
 }
 
 /// The rows that spans lead to, in order of start. A large table is built once in its memory: the rows take that of the candidates.
-fn rows_in_use(candidates: Vec<Candidate>, spans: &mut [(u64, u32)]) -> Vec<Row> {
+fn rows_in_use(candidates: Vec<Candidate>, spans: &mut [(u64, u32)]) -> Vec<SymbolRow> {
     const UNUSED: u32 = u32::MAX;
     let mut row_of = vec![UNUSED; candidates.len()];
     for (_, candidate) in spans.iter() {

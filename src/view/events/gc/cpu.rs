@@ -2,14 +2,14 @@
 
 use rustc_hash::FxHashMap;
 
-use super::heap::{BACKGROUND, Collection, Heap};
+use super::heap::{BACKGROUND, GarbageCollection, GcHistory};
 use super::sum;
 use crate::trace::{Nanos, Tid};
 use crate::view::events::CpuSample;
 
 /// A thread works at a collection.
 #[derive(Clone, Copy, Debug)]
-struct Work {
+struct GcThreadSpan {
     begin: Nanos,
     end: Nanos,
     row: usize,
@@ -19,7 +19,7 @@ struct Work {
 #[derive(Debug, Default)]
 pub(super) struct CpuTime {
     /// Of each thread, in order.
-    work: FxHashMap<Tid, Vec<Work>>,
+    work: FxHashMap<Tid, Vec<GcThreadSpan>>,
     /// Of each collection.
     collections: Vec<u64>,
     /// When it was told what a collection has left, in order, and the time of the process before each and after the last.
@@ -29,8 +29,8 @@ pub(super) struct CpuTime {
 
 impl CpuTime {
     /// Of a process with these collections; none yet.
-    pub(super) fn new(heap: &Heap) -> Self {
-        let mut work: FxHashMap<Tid, Vec<Work>> = FxHashMap::default();
+    pub(super) fn new(heap: &GcHistory) -> Self {
+        let mut work: FxHashMap<Tid, Vec<GcThreadSpan>> = FxHashMap::default();
         for (row, collection) in heap.rows.iter().enumerate() {
             let begin = collection.start;
             let end = match collection.kind {
@@ -39,7 +39,7 @@ impl CpuTime {
             };
             for &thread in &collection.workers {
                 let of = work.entry(thread).or_default();
-                of.push(Work { begin, end, row });
+                of.push(GcThreadSpan { begin, end, row });
             }
         }
         work.values_mut()
@@ -80,7 +80,7 @@ impl CpuTime {
     }
 
     /// Of the process from the end of the last collection before this one to its own end.
-    pub(super) fn since_last(&self, collection: &Collection) -> u64 {
+    pub(super) fn since_last(&self, collection: &GarbageCollection) -> u64 {
         let before = |time| self.told.partition_point(|told| *told < time);
         let (from, to) = (before(collection.start), before(collection.told));
         sum(self
@@ -99,8 +99,14 @@ mod tests {
 
     const BLOCKING: u64 = 0;
 
-    fn collection(kind: u64, start: u64, pause_ns: u64, told: u64, workers: &[i32]) -> Collection {
-        Collection {
+    fn collection(
+        kind: u64,
+        start: u64,
+        pause_ns: u64,
+        told: u64,
+        workers: &[i32],
+    ) -> GarbageCollection {
+        GarbageCollection {
             kind,
             start: Nanos(start),
             pause_start: Nanos(start),
@@ -108,14 +114,14 @@ mod tests {
             told: Nanos(told),
             is_complete: true,
             workers: workers.iter().copied().map(Tid).collect(),
-            ..Collection::default()
+            ..GarbageCollection::default()
         }
     }
 
     /// One in the background, with another while it goes on, and one later.
     #[test]
     fn time_is_that_of_whoever_works_at_it() {
-        let mut heap = Heap::default();
+        let mut heap = GcHistory::default();
         heap.rows = vec![
             collection(BACKGROUND, 100, 5, 900, &[7, 8]),
             collection(BLOCKING, 200, 50, 240, &[1]),

@@ -143,7 +143,7 @@ impl HeapTotals {
 
 /// What is there after a collection.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Left {
+pub(super) struct HeapStats {
     /// Bytes of each generation.
     pub(super) sizes: [u64; MAX_GENERATIONS],
     /// Bytes that lived on.
@@ -156,7 +156,7 @@ pub(super) struct Left {
     pub(super) handles: u64,
 }
 
-impl Left {
+impl HeapStats {
     /// Bytes of all generations.
     pub(super) fn size(&self) -> u64 {
         sum(self.sizes)

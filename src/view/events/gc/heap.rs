@@ -8,7 +8,7 @@
 //! collection itself where it is a small one that a background collection begins with. To such a background collection the
 //! suspension alone is counted, and nothing more to one that is over when the program goes on.
 
-use super::generations::{Generations, HeapTotals, Left, Objects};
+use super::generations::{Generations, HeapStats, HeapTotals, Objects};
 use super::sum;
 use crate::dotnet::decode;
 use crate::trace::{Nanos, RuntimeEvent, Tid};
@@ -41,7 +41,7 @@ const MAX_WORKERS: usize = 1 << 10;
 
 /// One collection.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Collection {
+pub(super) struct GarbageCollection {
     pub(super) number: u64,
     pub(super) generation: u64,
     pub(super) reason: u64,
@@ -51,7 +51,7 @@ pub(super) struct Collection {
     pub(super) suspend_ns: u64,
     pub(super) pause_ns: u64,
     pub(super) duration_ns: Option<u64>,
-    pub(super) left: Option<Left>,
+    pub(super) left: Option<HeapStats>,
     /// When that was told, and when it was of the one before.
     pub(super) told: Nanos,
     pub(super) told_before: Option<Nanos>,
@@ -74,8 +74,8 @@ struct Suspension {
 
 /// The collections of a process.
 #[derive(Debug, Default)]
-pub(super) struct Heap {
-    pub(super) rows: Vec<Collection>,
+pub(super) struct GcHistory {
+    pub(super) rows: Vec<GarbageCollection>,
     /// The collection in the background that goes on.
     background: Option<usize>,
     /// The last one that has ended.
@@ -94,7 +94,7 @@ pub(super) struct Heap {
     told: Option<Nanos>,
 }
 
-impl Heap {
+impl GcHistory {
     pub(super) fn take(&mut self, event: &RuntimeEvent) {
         let id = event.kind.id;
         if !matches!(id, START..=HEAP_STATS | SUSPENDED..=TICK | MARKED..=ALL_HEAPS) {
@@ -116,13 +116,13 @@ impl Heap {
                 }
             }
             SUSPENDED => self.suspended(event),
-            START => self.start(Collection {
+            START => self.start(GarbageCollection {
                 number: field("Count"),
                 generation: field("Depth"),
                 reason: field("Reason"),
                 kind: field("Type"),
                 start: event.time,
-                ..Collection::default()
+                ..GarbageCollection::default()
             }),
             END => {
                 self.works(event.thread);
@@ -136,7 +136,7 @@ impl Heap {
             }
             HEAP_STATS => {
                 let of_each = |what: &str| [0, 1, 2, 3, 4].map(|of| field(&format!("{what}{of}")));
-                let left = Left {
+                let left = HeapStats {
                     sizes: of_each("GenerationSize"),
                     promoted: sum(of_each("TotalPromotedSize")),
                     finalizable: field("FinalizationPromotedSize"),
@@ -198,7 +198,7 @@ impl Heap {
         }
     }
 
-    fn start(&mut self, mut row: Collection) {
+    fn start(&mut self, mut row: GarbageCollection) {
         let last = self.rows.last();
         let (Some(gc), false) = (self.for_gc, last.is_some_and(|l| l.number == row.number)) else {
             return;
@@ -226,7 +226,7 @@ impl Heap {
         self.rows.push(row);
     }
 
-    fn ended(&mut self, left: Left, time: Nanos) {
+    fn ended(&mut self, left: HeapStats, time: Nanos) {
         let ticks = std::mem::take(&mut self.ticks);
         let told_before = self.told.replace(time);
         let Some(row) = self.current() else { return };
@@ -261,7 +261,7 @@ impl Heap {
     }
 
     /// Those that are complete.
-    pub(super) fn complete(&self) -> impl Iterator<Item = &Collection> {
+    pub(super) fn complete(&self) -> impl Iterator<Item = &GarbageCollection> {
         self.rows.iter().filter(|row| row.is_complete)
     }
 

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::nettrace::{Activity, EventKind};
+use crate::nettrace::{Activity, EventMetadata};
 use crate::output::summary::Summary;
 use crate::trace::{Pid, Trace};
 use crate::view::events::Processes;
@@ -14,18 +14,18 @@ fn event(id: u32, time: u64, thread: i32, words: &[u32]) -> RuntimeEvent {
         process: Pid(1),
         thread: Tid(thread),
         activity: Activity::default(),
-        kind: Arc::new(EventKind {
+        kind: Arc::new(EventMetadata {
             provider: "Microsoft-Windows-DotNETRuntime".to_owned(),
             id,
-            ..EventKind::default()
+            ..EventMetadata::default()
         }),
         payload: words.iter().flat_map(|word| word.to_le_bytes()).collect(),
         stack: [].into(),
     }
 }
 
-fn heap(events: &[(u32, u64, i32, &[u32])]) -> Heap {
-    let mut heap = Heap::default();
+fn heap(events: &[(u32, u64, i32, &[u32])]) -> GcHistory {
+    let mut heap = GcHistory::default();
     for (id, time, thread, words) in events {
         heap.take(&event(*id, *time, *thread, words));
     }
@@ -33,7 +33,7 @@ fn heap(events: &[(u32, u64, i32, &[u32])]) -> Heap {
 }
 
 /// Number, microseconds of suspension and pause, whether it is complete.
-fn rows(heap: &Heap) -> Vec<(u64, u64, u64, bool)> {
+fn rows(heap: &GcHistory) -> Vec<(u64, u64, u64, bool)> {
     let rows = heap.rows.iter();
     rows.map(|row| {
         let (suspend, pause) = (row.suspend_ns / 1000, row.pause_ns / 1000);
@@ -163,7 +163,7 @@ fn heaps_tell_of_a_background_collection_when_it_has_ended() {
 }
 
 /// What the tables of a heap say.
-fn printed(heap: &Heap) -> String {
+fn printed(heap: &GcHistory) -> String {
     let processes = Processes::new(&Summary::new(&Trace::default()));
     let mut text = Vec::new();
     print_heap(heap, None, &processes, &mut text).unwrap();

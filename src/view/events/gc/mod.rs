@@ -16,7 +16,7 @@ use super::{CpuSample, Processes, is_of_runtime, sum};
 use crate::trace::{Pid, RuntimeEvent};
 use crate::view::{ViewError, count};
 use cpu::CpuTime;
-use heap::Heap;
+use heap::GcHistory;
 use rollup::Rollup;
 use row::rows;
 use tables::{print_collections, print_generations, print_rollup};
@@ -25,7 +25,7 @@ use tables::{print_collections, print_generations, print_rollup};
 const LONG_PAUSE_MS: f64 = 200.0;
 
 fn print_heap(
-    heap: &Heap,
+    heap: &GcHistory,
     cpu: Option<&CpuTime>,
     processes: &Processes,
     out: &mut impl Write,
@@ -130,11 +130,11 @@ fn mb(bytes: u64) -> String {
 
 /// The collections of each process.
 #[derive(Debug)]
-pub(super) struct Heaps(BTreeMap<Pid, (Heap, CpuTime)>);
+pub(super) struct Heaps(BTreeMap<Pid, (GcHistory, CpuTime)>);
 
 impl Heaps {
     pub(super) fn read(events: impl Iterator<Item = RuntimeEvent>) -> Self {
-        let mut heaps: BTreeMap<Pid, (Heap, CpuTime)> = BTreeMap::new();
+        let mut heaps: BTreeMap<Pid, (GcHistory, CpuTime)> = BTreeMap::new();
         for event in events {
             let (heap, _) = heaps.entry(event.process).or_default();
             if is_of_runtime(&event) {

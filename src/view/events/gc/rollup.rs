@@ -1,6 +1,6 @@
 //! The collections of a process summed up, all and by generation.
 
-use super::row::Row;
+use super::row::GcRow;
 use super::sum;
 
 /// Reasons of collections that the program asked for.
@@ -27,7 +27,7 @@ pub(super) struct Rollup {
 
 impl Rollup {
     /// Of these collections, those that are complete.
-    pub(super) fn of<'a>(rows: impl Iterator<Item = &'a Row<'a>>) -> Self {
+    pub(super) fn of<'a>(rows: impl Iterator<Item = &'a GcRow<'a>>) -> Self {
         let mut all = Self::default();
         for row in rows.filter(|row| row.collection.is_complete) {
             let collection = row.collection;

@@ -1,14 +1,14 @@
 //! A collection as the tables show it: with what follows from the ones before.
 
 use super::cpu::CpuTime;
-use super::heap::{BACKGROUND, Collection, Heap};
+use super::heap::{BACKGROUND, GarbageCollection, GcHistory};
 use super::sizes::Allocated;
 use crate::view::events::Processes;
 
 /// A collection, and what follows from the ones before.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Row<'a> {
-    pub(super) collection: &'a Collection,
+pub(super) struct GcRow<'a> {
+    pub(super) collection: &'a GarbageCollection,
     /// Since the one before.
     pub(super) allocated: Allocated,
     /// Bytes of the heap before it.
@@ -21,7 +21,7 @@ pub(super) struct Row<'a> {
     pub(super) cpu: Option<(u64, u64)>,
 }
 
-impl Row<'_> {
+impl GcRow<'_> {
     /// Milliseconds of the pause.
     pub(super) fn pause_ms(&self) -> f64 {
         self.collection.pause_ns as f64 / 1e6
@@ -52,10 +52,10 @@ impl Row<'_> {
 
 /// All collections of a process in order.
 pub(super) fn rows<'a>(
-    heap: &'a Heap,
+    heap: &'a GcHistory,
     cpu: Option<&CpuTime>,
     processes: &Processes,
-) -> Vec<Row<'a>> {
+) -> Vec<GcRow<'a>> {
     let row = |(at, peak): (usize, u64)| {
         let collection = &heap.rows[at];
         let told_before = collection
@@ -64,7 +64,7 @@ pub(super) fn rows<'a>(
         let pause_ms = collection.pause_ns as f64 / 1e6;
         let (since_ms, all_ms) = if collection.kind == BACKGROUND {
             let before = at.checked_sub(1).map(|before| &heap.rows[before]);
-            let end = |row: &Collection| {
+            let end = |row: &GarbageCollection| {
                 processes.ms(row.start) + row.duration_ns.unwrap_or(0) as f64 / 1e6
             };
             // PerfView counts the suspension of the first to the pause, and not to the time that it is a part of.
@@ -76,7 +76,7 @@ pub(super) fn rows<'a>(
             let since_ms = (processes.ms(collection.pause_start) - told_before).max(0.0);
             (since_ms, since_ms + pause_ms)
         };
-        Row {
+        GcRow {
             collection,
             allocated: heap.allocated(at),
             peak,

@@ -1,7 +1,7 @@
 //! Bytes of a heap between collections and before them, where the runtime tells of them and where it does not.
 
-use super::generations::Left;
-use super::heap::{BACKGROUND, Collection, Heap};
+use super::generations::HeapStats;
+use super::heap::{BACKGROUND, GarbageCollection, GcHistory};
 use super::sum;
 
 /// Most collections that are looked at for the peak of one.
@@ -23,7 +23,7 @@ impl Allocated {
     }
 }
 
-impl Heap {
+impl GcHistory {
     /// What was allocated between a collection and the one before: what the heaps tell, else the ticks.
     pub(super) fn allocated(&self, row: usize) -> Allocated {
         let now = &self.rows[row];
@@ -52,7 +52,7 @@ impl Heap {
     pub(super) fn peaks(&self) -> Vec<u64> {
         let before = self.sizes_before();
         let rows = self.rows.iter().enumerate();
-        let peak = |(row, now): (usize, &Collection)| {
+        let peak = |(row, now): (usize, &GarbageCollection)| {
             if now.kind != BACKGROUND {
                 return before[row];
             }
@@ -69,8 +69,8 @@ impl Heap {
     fn sizes_before(&self) -> Vec<u64> {
         let mut left = None;
         let rows = self.rows.iter().enumerate();
-        let size = |(row, now): (usize, &Collection)| {
-            let left_before: Option<Left> = left;
+        let size = |(row, now): (usize, &GarbageCollection)| {
+            let left_before: Option<HeapStats> = left;
             if row > 0 {
                 left = now.left.or(left);
             }

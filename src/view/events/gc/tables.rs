@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::generations::MAX_GENERATIONS;
 use super::rollup::{INDUCED, INDUCED_NOT_FORCED, Rollup};
-use super::row::Row;
+use super::row::GcRow;
 use super::{mb, ms};
 use crate::dotnet::runtime_value;
 use crate::view::events::Processes;
@@ -72,7 +72,7 @@ const GENERATIONS: [Column; 20] = [
 ];
 
 /// Prints collections summed up: all of them, then those of each generation.
-pub(super) fn print_rollup(rows: &[Row<'_>], out: &mut impl Write) -> io::Result<()> {
+pub(super) fn print_rollup(rows: &[GcRow<'_>], out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\nGC Rollup By Generation (times in msec)")?;
     headings(&ROLLUP, out)?;
     let all = Rollup::of(rows.iter());
@@ -108,7 +108,7 @@ fn print_sum(name: &str, of: Rollup, all: Rollup, out: &mut impl Write) -> io::R
 /// Prints pauses and sizes of collections.
 pub(super) fn print_collections<'a>(
     title: &str,
-    rows: impl Iterator<Item = &'a Row<'a>>,
+    rows: impl Iterator<Item = &'a GcRow<'a>>,
     processes: &Processes,
     out: &mut impl Write,
 ) -> io::Result<()> {
@@ -125,7 +125,7 @@ pub(super) fn print_collections<'a>(
     headings(&columns, out)?;
     for of in rows {
         let collection = of.collection;
-        let left = |bytes: fn(super::generations::Left) -> u64| {
+        let left = |bytes: fn(super::generations::HeapStats) -> u64| {
             collection.left.map_or_else(none, |left| mb(bytes(left)))
         };
         let allocated = |bytes: i64| decimals(bytes as f64 / 1e6, 3);
@@ -157,7 +157,7 @@ pub(super) fn print_collections<'a>(
 }
 
 /// Prints what is in the generations after collections.
-pub(super) fn print_generations(rows: &[Row<'_>], out: &mut impl Write) -> io::Result<()> {
+pub(super) fn print_generations(rows: &[GcRow<'_>], out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\nGenerations after each GC")?;
     headings(&GENERATIONS, out)?;
     for of in rows {
@@ -189,7 +189,7 @@ pub(super) fn print_generations(rows: &[Row<'_>], out: &mut impl Write) -> io::R
 }
 
 /// Which generation was collected, how, and whether the program asked for it.
-fn generation(of: &Row<'_>) -> String {
+fn generation(of: &GcRow<'_>) -> String {
     let collection = of.collection;
     let induced = match collection.reason {
         INDUCED => "I",

@@ -24,7 +24,7 @@ const MAX_MODULES: usize = 1 << 16;
 
 /// A compilation that goes on.
 #[derive(Debug)]
-struct Begun {
+struct PendingCompilation {
     time: Nanos,
     il_bytes: u64,
     memory: Option<Memory>,
@@ -32,14 +32,14 @@ struct Begun {
 
 /// The compilations of a process.
 #[derive(Debug, Default)]
-struct Compiler {
-    going_on: FxHashMap<(Tid, u64), Begun>,
+struct JitHistory {
+    going_on: FxHashMap<(Tid, u64), PendingCompilation>,
     methods: Vec<Method>,
     /// Files of modules by the runtime's number.
     modules: FxHashMap<u64, Arc<str>>,
 }
 
-impl Compiler {
+impl JitHistory {
     fn take(&mut self, event: &RuntimeEvent) {
         if is_of_runtime(event) && matches!(event.kind.id, JITTING | ALLOCATED) {
             self.begin(event);
@@ -85,7 +85,7 @@ impl Compiler {
                 });
             }
         } else if self.going_on.len() < MAX_GOING_ON {
-            let begun = Begun {
+            let begun = PendingCompilation {
                 time: event.time,
                 il_bytes: field("MethodILSize"),
                 memory: None,
@@ -108,7 +108,7 @@ pub(super) fn print(
     processes: &Processes,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let mut compilers: BTreeMap<Pid, Compiler> = BTreeMap::new();
+    let mut compilers: BTreeMap<Pid, JitHistory> = BTreeMap::new();
     for event in events {
         compilers.entry(event.process).or_default().take(&event);
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use super::Compiler;
+use super::JitHistory;
 use super::method::{Method, Trigger};
 use crate::output::sanitize::{shortened, terminal};
 use crate::view::count;
@@ -70,7 +70,7 @@ impl Total {
 }
 
 pub(super) fn print(
-    compiler: &Compiler,
+    compiler: &JitHistory,
     processes: &Processes,
     cpu_ms: Option<f64>,
     out: &mut impl Write,
@@ -129,7 +129,7 @@ pub(super) fn print(
 }
 
 fn print_methods(
-    compiler: &Compiler,
+    compiler: &JitHistory,
     processes: &Processes,
     out: &mut impl Write,
 ) -> io::Result<()> {

@@ -3,7 +3,7 @@
 use super::{PrecompiledName, ReadyToRun};
 use crate::dotnet::element::Cursor;
 use crate::dotnet::metadata::Metadata;
-use crate::dotnet::signature::{self, Names};
+use crate::dotnet::signature::{self, TypeNameResolver};
 
 /// Flags of an instance's signature.
 const HAS_INSTANTIATION: u32 = 0x04;
@@ -42,7 +42,7 @@ impl Instance {
         // The row is one of the module that the type is of.
         let mut row_module = Some(module);
         if flags & HAS_OWNER != 0 {
-            let owner = signature::Owner::read(input.0, &context)?;
+            let owner = signature::DeclaringType::read(input.0, &context)?;
             input.take(owner.bytes)?;
             of_type = owner.arguments;
             if let Some(index) = owner.module {
@@ -83,7 +83,7 @@ struct Context<'a> {
     is_named: bool,
 }
 
-impl Names for Context<'_> {
+impl TypeNameResolver for Context<'_> {
     fn metadata(&self) -> Option<&Metadata> {
         self.image.metadata(self.module)
     }

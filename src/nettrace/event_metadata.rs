@@ -1,0 +1,164 @@
+//! Kinds of events, as the stream states them before the first of each.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::field::Field;
+use super::field_parser::{FieldParser, tagged_fields};
+use super::trace_info::text;
+use crate::bytes::Bytes;
+
+/// Most bytes of kinds that are kept. A session with many providers has some 20 KB.
+const MAX_BYTES: usize = 4 << 20;
+/// Tag of an optional part that has the fields, with types that the older form cannot state.
+const V2_FIELDS: u8 = 2;
+/// Tags of optional parts of version 6.
+const OPCODE: u8 = 1;
+const KEYWORDS: u8 = 3;
+const MESSAGE: u8 = 4;
+const DESCRIPTION: u8 = 5;
+const NOTE: u8 = 6;
+const PROVIDER_ID: u8 = 7;
+const LEVEL: u8 = 8;
+const VERSION: u8 = 9;
+
+/// What events of one kind have in common.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EventMetadata {
+    /// Who sends them, such as `Microsoft-Windows-DotNETRuntime`.
+    pub provider: String,
+    /// Number within the provider.
+    pub id: u32,
+    /// Version of what they hold.
+    pub version: u32,
+    /// Name; empty for those of the runtime itself.
+    pub name: String,
+    /// Groups they belong to.
+    pub keywords: u64,
+    /// How talkative they are: 1 (critical) to 5 (verbose).
+    pub level: u32,
+    /// What their payload holds; `None` if that is not told, or not understood. The runtime does not tell of its own:
+    /// for those the list is empty.
+    pub fields: Option<Vec<Field>>,
+}
+
+impl EventMetadata {
+    /// The payload of an event in a metadata block of versions 4 and 5.
+    fn parse_object(payload: &[u8]) -> Option<(u32, Self)> {
+        let mut bytes = Bytes(payload);
+        let metadata_id = bytes.u32()?;
+        let mut kind = Self {
+            provider: bytes.utf16z()?,
+            id: bytes.u32()?,
+            name: bytes.utf16z()?,
+            keywords: bytes.u64()?,
+            version: bytes.u32()?,
+            level: bytes.u32()?,
+            fields: None,
+        };
+        kind.fields = FieldParser::default().fields(&mut bytes);
+        while let Some(length) = bytes.u32()
+            && let Some(tag) = bytes.u8()
+            && let Some(part) = bytes.take(length as usize)
+        {
+            if tag == V2_FIELDS {
+                kind.fields = tagged_fields(part);
+            }
+        }
+        Some((metadata_id, kind))
+    }
+
+    /// A row of a metadata block of version 6.
+    fn parse_row(row: &[u8]) -> Option<(u32, Self)> {
+        let mut bytes = Bytes(row);
+        let utf8 = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
+        let metadata_id = bytes.varuint32()?;
+        let mut kind = Self {
+            provider: text(&mut bytes).map(utf8)?,
+            id: bytes.varuint32()?,
+            name: text(&mut bytes).map(utf8)?,
+            ..Self::default()
+        };
+        kind.fields = FieldParser::default().rows(&mut bytes);
+        if kind.fields.is_some()
+            && let Some(length) = bytes.u16()
+            && let Some(part) = bytes.take(length.into())
+        {
+            kind.take_options(&mut Bytes(part));
+        }
+        Some((metadata_id, kind))
+    }
+
+    /// The optional parts of version 6, up to the first that is not understood: they have no length.
+    fn take_options(&mut self, bytes: &mut Bytes<'_>) -> Option<()> {
+        loop {
+            match bytes.u8()? {
+                OPCODE => {
+                    bytes.u8()?;
+                }
+                KEYWORDS => self.keywords = bytes.u64()?,
+                MESSAGE | DESCRIPTION => {
+                    text(bytes)?;
+                }
+                NOTE => {
+                    text(bytes)?;
+                    text(bytes)?;
+                }
+                PROVIDER_ID => {
+                    bytes.take(16)?;
+                }
+                LEVEL => self.level = bytes.u8()?.into(),
+                VERSION => self.version = bytes.u8()?.into(),
+                _ => return None,
+            }
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct EventMetadataTable {
+    by_id: FxHashMap<u32, Arc<EventMetadata>>,
+    /// Bytes that the kinds had in the stream.
+    bytes: usize,
+}
+
+impl EventMetadataTable {
+    pub(super) fn get(&self, metadata_id: u32) -> Option<&Arc<EventMetadata>> {
+        self.by_id.get(&metadata_id)
+    }
+
+    /// `None`: it is damaged. Beyond the limit a kind is not kept, and its events are counted as unknown.
+    pub(super) fn add_object(&mut self, payload: &[u8]) -> Option<()> {
+        self.add(payload, EventMetadata::parse_object)
+    }
+
+    /// All rows of a block of version 6. `None`: it is damaged.
+    pub(super) fn add_rows(&mut self, payload: &[u8]) -> Option<()> {
+        let mut block = Bytes(payload);
+        let header = block.u16()?;
+        block.take(header.into())?;
+        while !block.0.is_empty() {
+            let length = block.u16()?;
+            self.add(block.take(length.into())?, EventMetadata::parse_row)?;
+        }
+        Some(())
+    }
+
+    fn add(
+        &mut self,
+        bytes: &[u8],
+        parse: impl Fn(&[u8]) -> Option<(u32, EventMetadata)>,
+    ) -> Option<()> {
+        if self.bytes + bytes.len() <= MAX_BYTES {
+            self.bytes += bytes.len();
+            let (id, kind) = parse(bytes)?;
+            self.by_id.insert(id, Arc::new(kind));
+        }
+        Some(())
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}

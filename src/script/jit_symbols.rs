@@ -1,0 +1,56 @@
+//! Functions that processes have made at run time, as they have written of them.
+
+use std::collections::BTreeMap;
+
+use perfcollect_symbols::table::Symbol;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::machine::Machine;
+use crate::symbolize::unresolved::{self, Unresolved};
+use crate::symbolize::{JitSymbolError, JitSymbolFiles};
+use crate::trace::{Notice, Pid};
+
+/// Processes of which that is kept.
+const MAX_PROCESSES: usize = 64;
+/// Processes that are told of as nameless.
+const MAX_GAPS: usize = 1 << 12;
+
+/// What was read, by process.
+#[derive(Default)]
+pub(super) struct Made {
+    processes: FxHashMap<Pid, (JitSymbolFiles, JitSymbolError)>,
+    /// Those of which a function was named.
+    named: FxHashSet<Pid>,
+    /// Why none was, if so.
+    gaps: BTreeMap<Pid, Unresolved>,
+}
+
+impl Made {
+    /// The function at an address of a process.
+    pub(super) fn lookup(&mut self, machine: &Machine, pid: Pid, ip: u64) -> Option<Symbol<'_>> {
+        if self.processes.len() >= MAX_PROCESSES && !self.processes.contains_key(&pid) {
+            self.forget();
+        }
+        let process = self.processes.entry(pid);
+        let (written, _) = process.or_insert_with(|| JitSymbolFiles::whole(machine.jit_host(pid)));
+        let symbol = written.lookup_as_perf(ip)?;
+        self.named.insert(pid);
+        Some(symbol)
+    }
+
+    fn forget(&mut self) {
+        for (pid, (_, fault)) in self.processes.drain() {
+            if self.gaps.len() < MAX_GAPS {
+                self.gaps.insert(pid, fault.gap(pid));
+            }
+        }
+    }
+
+    /// Why processes have no names.
+    pub(super) fn into_notices(mut self) -> Vec<Notice> {
+        self.processes.retain(|pid, _| !self.named.contains(pid));
+        self.forget();
+        self.gaps.retain(|pid, _| !self.named.contains(pid));
+        unresolved::notices(self.gaps.into_values())
+    }
+}

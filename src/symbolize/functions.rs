@@ -1,0 +1,93 @@
+//! The functions that addresses are named with.
+
+use std::hash::BuildHasher;
+
+use hashbrown::HashTable;
+use rustc_hash::FxBuildHasher;
+
+use super::unresolved::Unresolved;
+use super::{jit, kernel};
+use crate::trace::{CodeAddress, Function, FunctionId, FunctionKind, Notice, Truncation};
+
+/// What naming one group of addresses gave: for each its function, and what the user should know.
+#[derive(Default)]
+pub(super) struct SymbolizedGroup {
+    pub(super) functions: Functions,
+    pub(super) of_codes: Vec<FunctionId>,
+    /// The functions inlined there, outermost first, of the addresses that have such, in their order.
+    pub(super) inlined: Vec<(usize, Vec<FunctionId>)>,
+    pub(super) notices: Vec<Notice>,
+    pub(super) gaps: Vec<Unresolved>,
+}
+
+impl SymbolizedGroup {
+    /// Takes the function of each address.
+    pub(super) fn of(functions: impl Iterator<Item = Function>) -> Self {
+        let mut rows = Functions::default();
+        Self {
+            of_codes: functions.map(|function| rows.intern(function)).collect(),
+            functions: rows,
+            ..Self::default()
+        }
+    }
+}
+
+/// Equal functions are one row.
+#[derive(Default)]
+pub(super) struct Functions {
+    pub(super) rows: Vec<Function>,
+    known: HashTable<u32>,
+}
+
+impl Functions {
+    pub(super) fn intern(&mut self, function: Function) -> FunctionId {
+        let Self { rows, known } = self;
+        let hash = |function: &Function| FxBuildHasher.hash_one(function);
+        let is_it = |&row: &u32| rows[row as usize] == function;
+        if let Some(&row) = known.find(hash(&function), is_it) {
+            return FunctionId(row);
+        }
+        let row = rows.len() as u32;
+        let hashed = hash(&function);
+        rows.push(function);
+        known.insert_unique(hashed, row, |&row| hash(&rows[row as usize]));
+        FunctionId(row)
+    }
+}
+
+/// What is shown where no name can be: the address with what it lies in.
+pub(super) fn unsymbolized(code: CodeAddress) -> Function {
+    let (module, kind, name) = match code {
+        CodeAddress::Kernel(_) => (kernel::PROPER, FunctionKind::Kernel, None),
+        CodeAddress::Elf(..) | CodeAddress::File(..) => ("", FunctionKind::Native, None),
+        CodeAddress::Jit(..) => (jit::MODULE, FunctionKind::Jit, None),
+        CodeAddress::Unmapped(..) => ("unmapped", FunctionKind::Unmapped, None),
+        CodeAddress::Cut(why) => ("perfcollect", FunctionKind::Marker, Some(cut_name(why))),
+    };
+    Function {
+        name: name.map(Into::into),
+        start: None,
+        module: module.into(),
+        tier: None,
+        kind,
+        inlined: false,
+    }
+}
+
+fn cut_name(why: Truncation) -> &'static str {
+    match why {
+        Truncation::StackCopyEnded => "[truncated: stack copy ended]",
+        Truncation::TooDeep => "[truncated: too deep]",
+        Truncation::UnwindFailed => "[truncated: lost track]",
+        Truncation::NoRegisters => "[truncated: no registers]",
+    }
+}
+
+/// Whether a name tells nothing: its function is known by where it starts.
+pub(super) fn is_blank(name: &[u8]) -> bool {
+    name.iter().all(u8::is_ascii_whitespace)
+}
+
+pub(super) fn lossy(bytes: &[u8]) -> Box<str> {
+    String::from_utf8_lossy(bytes).into()
+}

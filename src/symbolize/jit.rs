@@ -1,0 +1,89 @@
+//! Functions of code made at run time: as they were named while they were sampled, else as the runtime has written.
+
+use perfcollect_symbols::demangle::demangle;
+use perfcollect_symbols::dotnet_name::{self, ManagedName};
+
+use super::cancel::CancelCheck;
+use super::jit_symbol_files::JitSymbolFiles;
+use super::{SymbolizedGroup, is_blank, offset, unsymbolized};
+use crate::machine::ProcessRow;
+use crate::trace::{CodeAddress, FrameId, Function, FunctionKind, Method, Methods, Nanos};
+
+/// Module of code whose name tells none.
+pub(super) const MODULE: &str = "jit";
+
+pub(super) fn name(
+    frames: &[FrameId],
+    codes: &[CodeAddress],
+    methods: &Methods,
+    process: &ProcessRow,
+    until: Nanos,
+    stop: CancelCheck<'_>,
+) -> SymbolizedGroup {
+    let known: Vec<_> = frames.iter().map(|frame| methods.of(*frame)).collect();
+    let is_open = |known: &Option<_>| known.is_none();
+    let open = || codes.iter().zip(&known).filter(|(_, known)| is_open(known));
+    let addresses: Vec<_> = open().map(|(code, _)| offset(*code)).collect();
+    let host = process.jit_host.as_ref();
+    let (written, fault) = match &addresses[..] {
+        [] => (JitSymbolFiles::default(), None),
+        addresses => JitSymbolFiles::read(host, addresses, until, stop),
+    };
+    let functions: Vec<_> = codes
+        .iter()
+        .zip(&known)
+        .map(|(&code, known)| match known {
+            Some(Some(method)) => of_method(method),
+            Some(None) => unsymbolized(code),
+            None => match written.lookup(offset(code)) {
+                Some(symbol) if is_blank(symbol.name) => Function {
+                    start: Some(symbol.start),
+                    ..unsymbolized(code)
+                },
+                Some(symbol) => function(symbol.name),
+                None => unsymbolized(code),
+            },
+        })
+        .collect();
+    let named = functions.iter().any(|function| function.name.is_some());
+    // Where the runtime told the names itself, the rest are its stubs.
+    let fault = (!named).then(|| fault.unwrap_or_else(|| written.useless(host)));
+    SymbolizedGroup {
+        gaps: Vec::from_iter(fault.map(|fault| fault.gap(process.pid))),
+        ..SymbolizedGroup::of(functions.into_iter())
+    }
+}
+
+fn of_method(method: &Method) -> Function {
+    Function {
+        name: Some(method.name.clone()),
+        module: match &*method.module {
+            "" => MODULE.into(),
+            module => module.into(),
+        },
+        tier: method.tier.clone(),
+        kind: FunctionKind::Jit,
+        start: None,
+        inlined: false,
+    }
+}
+
+/// A function as its runtime has written of it.
+pub(crate) fn function(name: &[u8]) -> Function {
+    let (name, module, tier) = match ManagedName::parse(name) {
+        Some(managed) => (managed.method, managed.assembly.into(), managed.tier),
+        None => {
+            let stub = dotnet_name::stub(name).map(|kind| format!("[stub] {kind}"));
+            let name = stub.unwrap_or_else(|| demangle(name).into_owned());
+            (name, MODULE.into(), None)
+        }
+    };
+    Function {
+        name: Some(name.into()),
+        module,
+        tier: tier.map(Into::into),
+        kind: FunctionKind::Jit,
+        start: None,
+        inlined: false,
+    }
+}

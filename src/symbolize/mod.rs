@@ -1,0 +1,230 @@
+//! From code addresses to functions: each unique address once, at the end, offline.
+
+mod cancel;
+mod counts;
+mod debug_files;
+pub(crate) mod elf;
+mod functions;
+mod inlines;
+mod jit;
+mod jit_symbol_files;
+mod kernel;
+mod modules;
+mod ready_to_run;
+pub(crate) mod unresolved;
+
+pub use cancel::CancelCheck;
+pub(crate) use cancel::CancellableWriter;
+pub(crate) use counts::count;
+pub(crate) use inlines::with_inlined;
+pub(crate) use jit::function as function_of_jit;
+pub(crate) use jit_symbol_files::{JitSymbolError, JitSymbolFiles};
+pub use modules::without_symbols;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rustc_hash::FxHashMap;
+
+use functions::{Functions, SymbolizedGroup, is_blank, lossy, unsymbolized};
+
+use perfcollect_symbols::with_large_file_permit;
+
+use crate::capture::Capture;
+use crate::trace::{CodeAddress, Frame, FrameId, FunctionId, ModuleId, ProcessId, Quality, Trace};
+
+/// How to name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Whether functions that were inlined are told, where debug information tells of them.
+    pub inlined: bool,
+    /// Directories of ours in which debug files are looked for before the usual places; absolute.
+    pub symbol_directories: Vec<PathBuf>,
+}
+
+/// Addresses that are named from one source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Source {
+    Kernel,
+    Module(ModuleId),
+    Jit(ProcessId),
+    Nothing,
+}
+
+impl Source {
+    fn of(code: CodeAddress) -> Self {
+        match code {
+            CodeAddress::Kernel(_) => Self::Kernel,
+            CodeAddress::Elf(id, _) | CodeAddress::File(id, _) => Self::Module(id),
+            CodeAddress::Jit(id, _) => Self::Jit(id),
+            CodeAddress::Unmapped(..) | CodeAddress::Cut(_) => Self::Nothing,
+        }
+    }
+
+    fn name(
+        self,
+        frames: &[FrameId],
+        codes: &[CodeAddress],
+        capture: &Capture,
+        options: &Options,
+        stop: CancelCheck<'_>,
+    ) -> SymbolizedGroup {
+        let machine = &capture.machine;
+        match self {
+            Self::Kernel => kernel::name(frames, codes, capture, stop),
+            Self::Module(id) => {
+                let file = machine.files().file(id);
+                with_large_file_permit(|| elf::name(codes, file, options, stop))
+            }
+            Self::Jit(id) => {
+                let process = &machine.process_rows()[id.index()];
+                let methods = &capture.recording.methods;
+                let until = capture.recording.end;
+                jit::name(frames, codes, methods, process, until, stop)
+            }
+            Self::Nothing => SymbolizedGroup::of(codes.iter().copied().map(unsymbolized)),
+        }
+    }
+}
+
+/// The address in its module's terms.
+fn offset(code: CodeAddress) -> u64 {
+    match code {
+        CodeAddress::Kernel(address)
+        | CodeAddress::Elf(_, address)
+        | CodeAddress::File(_, address)
+        | CodeAddress::Jit(_, address)
+        | CodeAddress::Unmapped(_, address) => address,
+        CodeAddress::Cut(_) => 0,
+    }
+}
+
+/// It was time to give up before everything had its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cancelled;
+
+/// Names everything a capture holds, unless `stop` says to give up.
+pub fn symbolize(
+    capture: Capture,
+    options: &Options,
+    stop: CancelCheck<'_>,
+) -> Result<Trace, Cancelled> {
+    let recording = &capture.recording;
+    let mut groups: FxHashMap<Source, Vec<usize>> = FxHashMap::default();
+    for (row, &code) in recording.frames.iter().enumerate() {
+        groups.entry(Source::of(code)).or_default().push(row);
+    }
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_by_key(|(source, _)| *source);
+
+    let named = name_groups(&groups, &capture, options, stop);
+    if stop() {
+        return Err(Cancelled);
+    }
+    let Capture {
+        recording,
+        machine,
+        info,
+        mut notices,
+        events,
+        ..
+    } = capture;
+    notices.extend(events.notices());
+    let mut functions = Functions::default();
+    let mut of_row = vec![FunctionId(0); recording.frames.len()];
+    let mut inlined_in: FxHashMap<usize, Vec<FunctionId>> = FxHashMap::default();
+    let mut gaps = Vec::new();
+    for ((_, rows), named) in groups.iter().zip(named) {
+        let ids = named.functions.rows.into_iter();
+        let ids: Vec<_> = ids.map(|function| functions.intern(function)).collect();
+        let of_all = |id: FunctionId| ids[id.index()];
+        for (&row, id) in rows.iter().zip(named.of_codes) {
+            of_row[row] = of_all(id);
+        }
+        for (index, inlined) in named.inlined {
+            inlined_in.insert(rows[index], inlined.into_iter().map(of_all).collect());
+        }
+        notices.extend(named.notices);
+        gaps.extend(named.gaps);
+    }
+    notices.extend(unresolved::notices(gaps));
+
+    let mut frame_functions = Vec::with_capacity(of_row.len());
+    let mut frames = Vec::with_capacity(of_row.len());
+    for (row, &code) in recording.frames.iter().enumerate() {
+        let start = frame_functions.len() as u32;
+        frame_functions.push(of_row[row]);
+        frame_functions.extend(inlined_in.remove(&row).unwrap_or_default());
+        frames.push(Frame {
+            offset: offset(code),
+            functions: start..frame_functions.len() as u32,
+        });
+    }
+    let mut trace = Trace {
+        info,
+        processes: recording.processes,
+        threads: recording.threads,
+        functions: functions.rows,
+        frames,
+        frame_functions,
+        stacks: recording.stacks,
+        samples: recording.samples,
+        modules: Vec::new(),
+        quality: Quality {
+            stacks: recording.quality,
+            losses: recording.losses,
+            events: events.qualities(),
+            notices,
+            ..Default::default()
+        },
+        events,
+    };
+    let samples = count(&mut trace);
+    trace.modules = modules::rows(
+        &counts::count_modules(&trace, &recording.frames, &samples),
+        machine.files(),
+        options,
+    );
+    Ok(trace)
+}
+
+/// Names all groups, on all CPUs; fewer, if it is told to stop.
+fn name_groups(
+    groups: &[(Source, Vec<usize>)],
+    capture: &Capture,
+    options: &Options,
+    stop: CancelCheck<'_>,
+) -> Vec<SymbolizedGroup> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some((source, rows)) = groups.get(index).filter(|_| !stop()) else {
+                return done;
+            };
+            let frames: Vec<_> = rows.iter().map(|&row| FrameId(row as u32)).collect();
+            let codes: Vec<_> = rows
+                .iter()
+                .map(|&row| capture.recording.frames[row])
+                .collect();
+            done.push((index, source.name(&frames, &codes, capture, options, stop)));
+        }
+    };
+    let workers = std::thread::available_parallelism()
+        .map_or(1, usize::from)
+        .min(groups.len());
+    let mut named: Vec<(usize, SymbolizedGroup)> = std::thread::scope(|scope| {
+        let handles: Vec<_> = (1..workers).map(|_| scope.spawn(work)).collect();
+        let mut named = work();
+        for handle in handles {
+            match handle.join() {
+                Ok(more) => named.extend(more),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        named
+    });
+    named.sort_by_key(|(index, _)| *index);
+    named.into_iter().map(|(_, named)| named).collect()
+}

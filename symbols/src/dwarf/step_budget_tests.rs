@@ -1,0 +1,104 @@
+#![allow(clippy::unwrap_used)]
+
+use crate::dwarf::{Detail, DwarfError, DwarfSections};
+
+const TAG_COMPILE_UNIT: u8 = 0x11;
+const TAG_INLINED_SUBROUTINE: u8 = 0x1d;
+const TAG_SUBPROGRAM: u8 = 0x2e;
+const AT_LOW_PC: u8 = 0x11;
+const AT_HIGH_PC: u8 = 0x12;
+const AT_RANGES: u8 = 0x55;
+const FORM_ADDR: u8 = 0x01;
+const FORM_DATA4: u8 = 0x06;
+const FORM_SEC_OFFSET: u8 = 0x17;
+
+/// Entries of the kinds that `abbreviations` tells, from number 1 on: a unit at 0x1000..0x2000 first.
+fn sections(abbreviations: &[&[u8]], entries: &[u8], ranges: &[u8]) -> DwarfSections<'static> {
+    let mut abbrev = Vec::new();
+    for (number, abbreviation) in (1..).zip(abbreviations) {
+        abbrev.extend([&[number], *abbreviation, &[0, 0]].concat());
+    }
+    abbrev.push(0);
+    // Version 4, abbreviations at 0, addresses of 8 bytes.
+    let mut unit = vec![4, 0, 0, 0, 0, 0, 8];
+    unit.extend(entries);
+    let mut info = (unit.len() as u32).to_le_bytes().to_vec();
+    info.extend(unit);
+    DwarfSections::load(false, |name| {
+        Ok::<_, ()>(match name {
+            ".debug_abbrev" => abbrev.clone(),
+            ".debug_info" => info.clone(),
+            ".debug_ranges" => ranges.to_vec(),
+            _ => Vec::new(),
+        })
+    })
+    .unwrap()
+}
+
+const WITH_RANGE: [u8; 4] = [AT_LOW_PC, FORM_ADDR, AT_HIGH_PC, FORM_DATA4];
+const RANGE: [u8; 12] = [0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0x10, 0, 0];
+
+#[test]
+fn functions_inlined_without_end_end() {
+    let unit = [&[TAG_COMPILE_UNIT, 1], &WITH_RANGE[..]].concat();
+    let function = [&[TAG_SUBPROGRAM, 1], &WITH_RANGE[..]].concat();
+    let inlined = [TAG_INLINED_SUBROUTINE, 1];
+    let mut entries = [&[1], &RANGE[..], &[2], &RANGE].concat();
+    entries.resize(entries.len() + (4 << 20), 3);
+    let sections = sections(&[&unit, &function, &inlined], &entries, &[]);
+    let debug_info = sections.debug_info().unwrap();
+    let found = debug_info.frames(0x1800, Detail::Functions);
+    assert!(matches!(found, Err(DwarfError::TooMuchWork)), "{found:?}");
+}
+
+#[test]
+fn ranges_shared_by_thousands_of_functions_end() {
+    let unit = [&[TAG_COMPILE_UNIT, 1], &WITH_RANGE[..]].concat();
+    let function = [TAG_SUBPROGRAM, 0, AT_RANGES, FORM_SEC_OFFSET];
+    let mut entries = [&[1], &RANGE[..]].concat();
+    for _ in 0..100_000 {
+        entries.extend([2, 0, 0, 0, 0]);
+    }
+    let mut ranges = Vec::new();
+    for start in 0..100_000_u64 {
+        // Empty ones, which are passed over.
+        ranges.extend([start + 1, start + 1].map(u64::to_le_bytes).concat());
+    }
+    let sections = sections(&[&unit, &function], &entries, &ranges);
+    let debug_info = sections.debug_info().unwrap();
+    for _ in 0..3 {
+        let found = debug_info.frames(0x1800, Detail::Functions);
+        assert!(matches!(found, Err(DwarfError::TooMuchWork)), "{found:?}");
+    }
+}
+
+/// Each unit has a table of its own, for which it begins at another place of one.
+#[test]
+fn tables_of_abbreviations_within_each_other_end() {
+    let debug_info = |units: u32| {
+        const MIN_ABBREVIATION: [u8; 5] = [1, TAG_COMPILE_UNIT, 0, 0, 0];
+        let mut abbrev = Vec::new();
+        for number in 0..2000_u16 {
+            // Numbers of two bytes, that are all different.
+            let number = [number as u8 | 0x80, (number >> 7) as u8 | 0x80, 1];
+            abbrev.extend([&number, &MIN_ABBREVIATION[1..]].concat());
+        }
+        abbrev.push(0);
+        let mut info = Vec::new();
+        for unit in 0..units {
+            let table = (unit * 7).to_le_bytes();
+            info.extend([&[8, 0, 0, 0, 4, 0], &table[..], &[8, 1]].concat());
+        }
+        let sections = DwarfSections::load(false, |name| {
+            Ok::<_, ()>(match name {
+                ".debug_abbrev" => abbrev.clone(),
+                ".debug_info" => info.clone(),
+                _ => Vec::new(),
+            })
+        });
+        sections.unwrap().debug_info().map(drop)
+    };
+    assert!(debug_info(2).is_ok());
+    let found = debug_info(60);
+    assert!(matches!(found, Err(DwarfError::TooMuchWork)), "{found:?}");
+}
