@@ -12,6 +12,7 @@ use clap::{Args, Parser, Subcommand};
 use super::event_options::EventOptions;
 use super::formats::Formats;
 use super::symbols_options::{SymbolsFrom, SymbolsOptions};
+use super::values::{scaled, seconds};
 use crate::output::NameStyle;
 use crate::perf::CallGraph;
 use crate::script::Fields;
@@ -292,16 +293,6 @@ fn pid(text: &str) -> Result<Pid, String> {
     }
 }
 
-pub(super) fn seconds(text: &str) -> Result<Duration, String> {
-    text.parse()
-        .ok()
-        .filter(|&seconds: &f64| seconds > 0.0)
-        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .ok_or_else(|| {
-            "not a time: a number of seconds above 0 is needed, such as 10 or 2.5".into()
-        })
-}
-
 fn call_graph(text: &str) -> Result<CallGraph, String> {
     let (kind, bytes) = match text.split_once(',') {
         Some((kind, bytes)) => (kind, Some(bytes)),
@@ -338,23 +329,6 @@ fn buffer_bytes(text: &str) -> Result<usize, String> {
         scaled(text, rustix::param::page_size() as u64).and_then(|b| usize::try_from(b).ok());
     bytes
         .ok_or_else(|| "not a size: a number of pages, or such as 512K, 16M or 1G is needed".into())
-}
-
-/// A number above 0 with a unit, or of `bare` without one.
-pub(super) fn scaled(text: &str, bare: u64) -> Option<u64> {
-    let units = [('B', 1), ('K', 1 << 10), ('M', 1 << 20), ('G', 1 << 30)];
-    let unit = units
-        .into_iter()
-        .find(|(suffix, _)| text.ends_with([*suffix, suffix.to_ascii_lowercase()]));
-    let (digits, unit) = match unit {
-        Some((_, bytes)) => (&text[..text.len() - 1], bytes),
-        None => (text, bare),
-    };
-    digits
-        .parse()
-        .ok()
-        .and_then(|count: u64| count.checked_mul(unit))
-        .filter(|&bytes| bytes > 0)
 }
 
 #[cfg(test)]

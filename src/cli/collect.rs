@@ -8,9 +8,10 @@ use super::arguments::CollectOptions;
 use super::background::STARTED;
 use super::capture_files::CaptureFiles;
 use super::event_options::Plan;
-use super::outputs::{OutputRequest, WriteError};
+use super::outputs::OutputRequest;
 use super::progress::Reporter;
 use super::trace_files::Paths;
+use super::write_error::WriteError;
 use crate::capture::{
     self, Capture, CaptureError, CaptureRequest, End, EventRequest, NotRunning, Signals, Target,
 };

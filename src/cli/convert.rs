@@ -1,48 +1,17 @@
 //! `perfcollect convert perf.data`: the trace of a recording of perf's.
 
-use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use thiserror::Error;
-
 use super::arguments::ConvertOptions;
+use super::convert_error::ConvertError;
 use super::convert_text;
-use super::outputs::{OutputRequest, WriteError};
+use super::outputs::OutputRequest;
 use super::progress::Reporter;
-use super::recording_options::UnusablePath;
 use super::trace_files::Paths;
 use crate::capture::{self, CaptureError, ConvertRequest, Signals};
-use crate::output::file::OutputError;
-use crate::perf_data::{self, OpenRecording, OpenRecordingError, Source};
-use crate::perf_text::TextError;
-
-#[derive(Debug, Error)]
-pub(super) enum ConvertError {
-    #[error("cannot take over Ctrl-C: {0}")]
-    Signals(io::Error),
-    #[error(transparent)]
-    Open(#[from] OpenRecordingError),
-    #[error(transparent)]
-    Path(#[from] UnusablePath),
-    #[error(transparent)]
-    Output(#[from] OutputError),
-    #[error(transparent)]
-    Capture(#[from] CaptureError),
-    #[error("{path}, as text of `perf script`: {error}")]
-    Text { path: String, error: TextError },
-    #[error(transparent)]
-    Write(#[from] WriteError),
-    #[error(
-        "{0} is the recording itself, which its trace would replace: choose another name with -o"
-    )]
-    Itself(String),
-    #[error("stopped by a signal")]
-    Stopped,
-    #[error("{path} holds no samples of a running process{why}; nothing was written")]
-    NoSamples { path: String, why: String },
-}
+use crate::perf_data::{self, OpenRecording, Source};
 
 pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
     let signals = Arc::new(Signals::install().map_err(ConvertError::Signals)?);

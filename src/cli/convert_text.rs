@@ -5,11 +5,11 @@ use std::io::{BufReader, Seek};
 use std::path::Path;
 
 use super::arguments::ConvertOptions;
-use super::convert::ConvertError;
+use super::convert_error::ConvertError;
 use super::outputs::OutputRequest;
 use crate::capture::{CaptureError, Signals, left_out};
 use crate::perf_text::{self, TextError};
-use crate::symbolize::CancellableWriter;
+use crate::symbolize::CancellableReader;
 use crate::trace::Notice;
 
 /// Bytes that are read at once.
@@ -25,7 +25,7 @@ pub(super) fn run(
     let stop = || signals.pending();
     let input = |inner: &File| {
         let inner = inner.try_clone()?;
-        let input = CancellableWriter { inner, stop: &stop };
+        let input = CancellableReader { inner, stop: &stop };
         Ok(BufReader::with_capacity(BUFFER_BYTES, input))
     };
     let text_error = |error: TextError| match error {

@@ -5,6 +5,7 @@ mod background;
 mod capture_files;
 mod collect;
 mod convert;
+mod convert_error;
 mod convert_text;
 mod downloads;
 mod event_options;
@@ -20,7 +21,9 @@ mod spelling;
 mod symbols;
 mod symbols_options;
 mod trace_files;
+mod values;
 mod view;
+mod write_error;
 
 use std::ffi::OsString;
 use std::fmt::{self, Write as _};

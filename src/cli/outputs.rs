@@ -4,8 +4,6 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::thread;
 
-use thiserror::Error;
-
 use super::OneLine;
 use super::arguments::OutputOptions;
 use super::capture_files::CaptureFiles;
@@ -13,9 +11,10 @@ use super::downloads;
 use super::log;
 use super::progress::Reporter;
 use super::trace_files::{Paths, stopped};
+use super::write_error::WriteError;
 use crate::capture::{Capture, Signals};
 use crate::output::StackViews;
-use crate::output::archive::{ArchiveError, Contents};
+use crate::output::archive::Contents;
 use crate::output::file::OutputError;
 use crate::output::spool_file::recover_command;
 use crate::output::summary::Summary;
@@ -25,26 +24,6 @@ use crate::view::report;
 
 /// Rows of the table at the end.
 const TOP_METHODS: usize = 10;
-
-/// Why a trace is not there.
-#[derive(Debug, Error)]
-pub(super) enum WriteError {
-    #[error(transparent)]
-    Output(#[from] OutputError),
-    #[error(transparent)]
-    Archive(#[from] ArchiveError),
-    #[error("stopped by a signal")]
-    Stopped,
-    #[error("{error}; the samples are kept: `{recover}` makes the trace{lost}")]
-    Kept {
-        error: Box<WriteError>,
-        recover: String,
-        /// What of them is not, in words.
-        lost: &'static str,
-    },
-    #[error("cannot print the summary: {0}")]
-    Print(io::Error),
-}
 
 /// What is to become of a capture.
 pub(super) struct OutputRequest<'a> {

@@ -6,9 +6,10 @@ use thiserror::Error;
 
 use super::arguments::RecoverOptions;
 use super::capture_files::CaptureFiles;
-use super::outputs::{OutputRequest, WriteError};
+use super::outputs::OutputRequest;
 use super::progress::Reporter;
 use super::trace_files::Paths;
+use super::write_error::WriteError;
 use crate::capture::{self, Signals};
 use crate::output::file::OutputError;
 use crate::output::spool_file::{self, SpoolFile, SpoolFileError};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::arguments::{scaled, seconds};
+use super::values::{scaled, seconds};
 use crate::download::{Limits, Server};
 
 /// Get debug files of ELF files, of all modules of a trace, or by build id, from symbol servers and debuginfod.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::thread::{self, ScopedJoinHandle};
 
 use super::arguments::OutputOptions;
-use super::outputs::WriteError;
+use super::write_error::WriteError;
 use crate::capture::Signals;
 use crate::output::archive::{self, ArchiveError, Contents};
 use crate::output::file::{self, OutputError, OutputFile};
@@ -201,9 +201,9 @@ fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
 fn write_file<'a>(
     file: &'a mut OutputFile,
     signals: &'a Signals,
-    write: impl FnOnce(BufWriter<Stoppable<'_>>) -> Result<(), ArchiveError>,
+    write: impl FnOnce(BufWriter<CancellableWriter<'_>>) -> Result<(), ArchiveError>,
 ) -> Result<(), WriteError> {
-    let out = BufWriter::new(Stoppable::new(file, signals));
+    let out = BufWriter::new(CancellableWriter::new(file, signals));
     let written = write(out);
     check(file, written, signals)
 }
@@ -226,18 +226,18 @@ pub(super) fn stopped(signals: &Signals) -> bool {
 }
 
 /// Fails all writing once a second signal has come.
-struct Stoppable<'a> {
+struct CancellableWriter<'a> {
     file: &'a mut OutputFile,
     signals: &'a Signals,
 }
 
-impl<'a> Stoppable<'a> {
+impl<'a> CancellableWriter<'a> {
     fn new(file: &'a mut OutputFile, signals: &'a Signals) -> Self {
         Self { file, signals }
     }
 }
 
-impl Write for Stoppable<'_> {
+impl Write for CancellableWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if stopped(self.signals) {
             return Err(io::Error::other("stopped"));
@@ -250,7 +250,7 @@ impl Write for Stoppable<'_> {
     }
 }
 
-impl Seek for Stoppable<'_> {
+impl Seek for CancellableWriter<'_> {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.file.seek(to)
     }

@@ -6,11 +6,12 @@ use std::io::BufRead;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::error::OddLine;
 use super::error::TextError;
 use super::frame::Frame;
 use super::function::{functions, text};
 use super::header::Header;
-use super::lines::{self, Leftovers, OddLine};
+use super::lines::{self, Leftovers};
 use crate::perf_data::without_modifiers;
 use crate::symbolize;
 use crate::trace::{

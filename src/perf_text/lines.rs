@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, Read};
 
-use super::error::TextError;
+use super::error::{OddLine, TextError};
 use super::frame::Frame;
 use super::header::Header;
 
@@ -10,8 +10,6 @@ use super::header::Header;
 const MAX_LINE_BYTES: u64 = 64 << 10;
 /// Frames of a sample that are kept.
 const MAX_FRAMES: usize = 4096;
-/// Characters of a line that a message shows.
-const MAX_SHOWN_CHARS: usize = 120;
 /// What Windows and some editors put before a text.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// How messages of perf begin that have come among its output.
@@ -86,29 +84,6 @@ impl Sample {
         self.frames.clear();
         self.ends.clear();
         Ok(())
-    }
-}
-
-/// A line that was not understood.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OddLine {
-    /// Its number, from 1.
-    pub number: u64,
-    /// Its beginning.
-    pub text: String,
-}
-
-impl OddLine {
-    fn new(number: u64, line: &[u8]) -> Self {
-        let text = String::from_utf8_lossy(line);
-        let mut shown: String = text.trim().chars().take(MAX_SHOWN_CHARS).collect();
-        if shown.len() < text.trim().len() {
-            shown.push_str("...");
-        }
-        Self {
-            number,
-            text: shown,
-        }
     }
 }
 
