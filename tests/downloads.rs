@@ -102,7 +102,7 @@ fn what_cannot_be_asked_for_is_told_and_stops_nothing_else() {
     };
     fs::write(program.folder.path().join("mine"), "mine").unwrap();
     let said = run(&[path, "-output", "mine"]);
-    assert!(said.contains("mine is no directory: name one"), "{said}");
+    assert!(said.contains("mine is not a directory: give one"), "{said}");
     let odd = &program.build_id[1..];
     let said = run(&[odd]);
     assert!(said.contains("neither a file nor a build id"), "{said}");
@@ -130,7 +130,7 @@ fn what_is_there_is_not_asked_for_and_what_is_named_twice_once() {
     let whole = program.folder.path().join("whole");
     fs::copy(workloads::native("native-nofp").unwrap(), &whole).unwrap();
     let (said, requests) = get(&["whole"]);
-    assert!(said.contains("whole: no server is asked, all symbols are there") && requests == 0);
+    assert!(said.contains("whole: has all symbols, nothing to download") && requests == 0);
 
     let beside = program.path.with_file_name("native-app.dbg");
     fs::write(&beside, &program.debug).unwrap();
@@ -142,11 +142,8 @@ fn what_is_there_is_not_asked_for_and_what_is_named_twice_once() {
     fs::remove_file(&beside).unwrap();
 
     let (said, requests) = get(&[path, path, &program.build_id]);
-    let same = format!(
-        "{0}: of the same build as native-app ({0})",
-        program.build_id
-    );
-    assert!(said.contains("native-app: named twice"), "{said}");
+    let same = format!("{0}: same build as native-app ({0})", program.build_id);
+    assert!(said.contains("native-app: given twice"), "{said}");
     assert!(said.contains(&same) && requests == 1, "{said}");
 }
 

@@ -342,7 +342,7 @@ fn a_provider_that_sends_nothing_is_told_of() {
     };
     let nothing = collect(&["-noperf", "-providers", "Nope"]);
     assert_eq!(nothing.status.code(), Some(1));
-    let why = "no events: no event came of Nope; see whether";
+    let why = "no events: no events from Nope; check the provider";
     assert!(nothing.stderr.contains(why), "{}", nothing.stderr);
     assert_eq!(left_behind(folder.path()), [""; 0]);
     let runtime = "Microsoft-Windows-DotNETRuntime:0x8000:2";
@@ -350,5 +350,5 @@ fn a_provider_that_sends_nothing_is_told_of() {
     collect(&["-noperf", "-providers", &providers]).expect_success();
     let quality = summary(&folder.path().join("x.trace.zip")).quality;
     let notices: Vec<&str> = quality.notices.iter().map(|n| n.what.as_str()).collect();
-    assert_eq!(notices, ["no event came of Nope, None"]);
+    assert_eq!(notices, ["no events from Nope, None"]);
 }

@@ -1,4 +1,4 @@
-//! `perfcollect convert perf.data`: the trace of a recording of perf's.
+//! `perfcollect convert perf.data`: converts a recording to a trace.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
         Source::Text(text) => return convert_text::run(options, &output, text, &signals),
     };
     match import(opened, options, &output, options.event.clone(), &signals) {
-        // What is asked for first may be what never happened: then the most frequent.
+        // The preferred event may have no samples. Then the most frequent one is imported.
         Err(ConvertError::Capture(CaptureError::NoSamples { others, .. }))
             if options.event.is_none() && !others.is_empty() && source.recording.is_file() =>
         {
@@ -69,7 +69,7 @@ pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
                     " (the kernel dropped {lost} records: record with a lower `perf record -F` or a larger `-m`)"
                 )
             });
-            let idle = (idle > 0).then(|| format!(" ({idle} are of idle CPUs)"));
+            let idle = (idle > 0).then(|| format!(" ({idle} of idle CPUs)"));
             let trace = hardware_trace.map(|trace| {
                 format!(
                     " ({trace} are there, which `perf script --itrace=i1000i` makes samples of)"
@@ -90,7 +90,7 @@ pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
     })
 }
 
-/// What other events there are, in words.
+/// Describes the other events with their options.
 fn choice(others: &[(String, u64)]) -> String {
     let others: Vec<_> = others
         .iter()
@@ -102,7 +102,7 @@ fn choice(others: &[(String, u64)]) -> String {
     }
 }
 
-/// The trace of one of the events.
+/// Imports the samples of one event.
 fn import(
     opened: OpenRecording,
     options: &ConvertOptions,
@@ -139,12 +139,12 @@ fn import(
         download: options.names.download(),
         results: options.results,
         beside_command: false,
-        asked: &format!("asked: {options:?}"),
+        request_log: &format!("request: {options:?}"),
     };
     Ok(wanted.make(capture, signals)?)
 }
 
-/// Beside the recording, named after it.
+/// The default output: in the directory of the recording, with its name.
 fn default_name(options: &ConvertOptions) -> PathBuf {
     let name = options.source.recording.display().to_string();
     if name == "-" {

@@ -14,7 +14,7 @@ use crate::perf_text::TextError;
 /// A recording could not be converted.
 #[derive(Debug, Error)]
 pub(super) enum ConvertError {
-    #[error("cannot take over Ctrl-C: {0}")]
+    #[error("cannot install signal handlers: {0}")]
     Signals(io::Error),
     #[error(transparent)]
     Open(#[from] OpenRecordingError),
@@ -24,7 +24,7 @@ pub(super) enum ConvertError {
     Output(#[from] OutputError),
     #[error(transparent)]
     Capture(#[from] CaptureError),
-    #[error("{path}, as text of `perf script`: {error}")]
+    #[error("cannot read {path} as `perf script` output: {error}")]
     Text { path: String, error: TextError },
     #[error(transparent)]
     Write(#[from] WriteError),
@@ -34,6 +34,6 @@ pub(super) enum ConvertError {
     Itself(String),
     #[error("stopped by a signal")]
     Stopped,
-    #[error("{path} holds no samples of a running process{why}; nothing was written")]
+    #[error("{path} contains no samples of a running process{why}; nothing was written")]
     NoSamples { path: String, why: String },
 }

@@ -8,9 +8,7 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
         .ok()
         .filter(|&seconds: &f64| seconds > 0.0)
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .ok_or_else(|| {
-            "not a time: a number of seconds above 0 is needed, such as 10 or 2.5".into()
-        })
+        .ok_or_else(|| "not a time: expected seconds above 0, such as 10 or 2.5".into())
 }
 
 /// Parses a number above 0 with the unit `B`, `K`, `M` or `G`; the unit of a bare number is `bare` bytes.

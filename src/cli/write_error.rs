@@ -16,11 +16,11 @@ pub(super) enum WriteError {
     Archive(#[from] ArchiveError),
     #[error("stopped by a signal")]
     Stopped,
-    #[error("{error}; the samples are kept: `{recover}` makes the trace{lost}")]
+    #[error("{error}; the samples are kept: `{recover}` writes the trace{lost}")]
     Kept {
         error: Box<WriteError>,
         recover: String,
-        /// What of them is not, in words.
+        /// Describes missing samples.
         lost: &'static str,
     },
     #[error("cannot print the summary: {0}")]
