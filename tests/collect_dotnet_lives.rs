@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Runtime, Saved, Workload, captured, runtimes, workloads};
+use support::{Missing, Runtime, Saved, Workload, captured, runtimes, workloads};
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// Frames of the last moments of a process, which may have no names however little it ran.
@@ -75,7 +75,7 @@ fn on_each_version() -> Vec<(Runtime, PathBuf)> {
     let mut runtimes = runtimes();
     runtimes.dedup_by_key(|runtime| runtime.major());
     if runtimes.is_empty() {
-        skip!("there is no .NET runtime; scripts/runtimes gets some");
+        skip!(Missing::Dotnet(0));
     }
     let with_program = |runtime| (runtime, program.clone());
     runtimes.into_iter().map(with_program).collect()

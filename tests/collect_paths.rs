@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
-use support::{Runtime, run, run_perfcollect, runtimes, workloads};
+use support::{Missing, Runtime, run, run_perfcollect, runtimes, skip, workloads};
 
 const LIMIT: Duration = Duration::from_secs(180);
 /// Of the samples that belong to a path in a whole run; what lacks was taken while a method was being compiled.
@@ -223,9 +223,7 @@ fn newest(major: u32) -> Option<Runtime> {
 fn check_on_runtimes(program: &Path, arguments: &[&str], short: &[&str]) {
     for major in [8, 9, 10] {
         let Some(runtime) = newest(major) else {
-            support::say_skipped(&format!(
-                "there is no .NET {major}; scripts/runtimes prepares it"
-            ));
+            skip(Missing::Dotnet(major));
             continue;
         };
         let start = [runtime.dotnet.to_str().unwrap(), program.to_str().unwrap()];
@@ -279,7 +277,7 @@ fn methods_of_all_shapes_show_whole_paths() {
 fn guesses_are_told() {
     let program = need!(workloads::cpu());
     let Some(runtime) = runtimes().into_iter().find(|r| r.major() == 3) else {
-        skip!("there is no .NET 3.1; scripts/runtimes prepares it");
+        skip!(Missing::Cached("dotnet-3.1".into()));
     };
     need_capture!();
     let folder = tempfile::tempdir().unwrap();

@@ -16,7 +16,7 @@ use perfcollect::machine::{Backing, Machine, MappedFiles};
 use perfcollect::trace::{Pid, ProcessId};
 use perfcollect_symbols::dotnet_name::ManagedName;
 use rustix::process::Signal;
-use support::{Runtime, Workload, perf_map, runtimes, workloads};
+use support::{Missing, Runtime, Workload, perf_map, runtimes, skip, workloads};
 
 /// What is in the memory of a process.
 struct Process {
@@ -154,9 +154,7 @@ fn on(majors: &[u32], check: impl Fn(&Runtime)) {
         there.retain(|runtime| runtime.major() == *major);
         match there.iter().max_by_key(|runtime| runtime.aspnet) {
             Some(runtime) => check(runtime),
-            None => support::say_skipped(&format!(
-                "there is no .NET {major}; scripts/runtimes prepares it"
-            )),
+            None => skip(Missing::Dotnet(*major)),
         }
     }
 }
@@ -199,8 +197,7 @@ fn every_method_of_a_web_server() {
     let program = need!(workloads::shared("webapi/webapi.dll"));
     on(&[8, 9, 10], |runtime| {
         if !runtime.aspnet {
-            support::say_skipped(&format!("{} has no ASP.NET Core", runtime.version));
-            return;
+            skip!(Missing::AspNet(runtime.major()));
         }
         let mut command = runtime.command(&program);
         command.args(["--load", "20"]);

@@ -26,7 +26,7 @@ use std::time::Duration;
 use peers::Peer;
 use rules::{Difference, Rule};
 use sampled::{Sampled, build_id, shown};
-use support::{Saved, perfcollect, run, start, workloads};
+use support::{Missing, Saved, perfcollect, run, start, workloads};
 use symbol_table::SymbolTable;
 
 /// Compilers that happen to run have half a million symbols.
@@ -143,7 +143,7 @@ fn names_and_inlined_functions_are_those_of_other_tools() {
     let rust = need!(workloads::chains("chains-rust"));
     let c = need!(workloads::native("native-nofp"));
     if let Some(missing) = peers::missing() {
-        skip!("{missing} is not installed")
+        skip!(Missing::Command(missing))
     }
     let saved = capture(&[
         (cpp, &["100"]),

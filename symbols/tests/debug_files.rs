@@ -7,8 +7,9 @@ use std::process::Command;
 
 use perfcollect_symbols::debug_file::{Evidence, Rejection, Search, Wanted};
 use perfcollect_symbols::elf::ElfFile;
+use test_skip::{Missing, skip};
 
-fn run(program: &str, arguments: &[&str], directory: &Path) -> bool {
+fn run(program: &'static str, arguments: &[&str], directory: &Path) -> bool {
     match Command::new(program)
         .args(arguments)
         .current_dir(directory)
@@ -22,8 +23,8 @@ fn run(program: &str, arguments: &[&str], directory: &Path) -> bool {
             );
             true
         }
-        Err(error) => {
-            eprintln!("skipped: {program}: {error}");
+        Err(_) => {
+            skip(Missing::Command(program));
             false
         }
     }
