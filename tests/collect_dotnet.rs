@@ -138,6 +138,7 @@ fn own_program_on_every_runtime() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn ready_program_on_every_runtime() {
     need_capture!();
     check_on_all(&need!(workloads::shared("split/split.dll")), 8);

@@ -96,6 +96,7 @@ fn captured_script(runtime: &Runtime, program: &Path, script: &str) -> Saved {
 }
 
 #[test]
+#[ignore = "slow"]
 fn fifty_at_once() {
     need_capture!();
     let _alone = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
@@ -119,6 +120,7 @@ fn fifty_at_once() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn ten_new_ones_a_second() {
     need_capture!();
     let _beside_others = share_machine();
@@ -134,6 +136,7 @@ fn ten_new_ones_a_second() {
 
 /// Its sockets and its pid are not where ours are.
 #[test]
+#[ignore = "slow"]
 fn one_in_namespaces_of_its_own() {
     need_capture!();
     let _beside_others = share_machine();

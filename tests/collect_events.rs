@@ -135,6 +135,7 @@ fn events_of_every_runtime_are_what_it_counts_itself() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_web_server_is_what_it_counts_itself() {
     need_capture!();
     let program = need!(workloads::shared("webapi/webapi.dll"));
@@ -171,6 +172,7 @@ fn a_web_server_is_what_it_counts_itself() {
 
 /// Their names mean what they mean in the original: no samples, and only what they say.
 #[test]
+#[ignore = "slow"]
 fn presets_of_the_original() {
     need_capture!();
     let program = need!(workloads::mixed());

@@ -113,6 +113,7 @@ fn a_runtime_whose_memory_does_not_tell_is_asked() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn instances_and_closures() {
     need_capture!();
     let program = need!(workloads::shared("split/split.dll"));

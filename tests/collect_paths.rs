@@ -237,6 +237,7 @@ fn check_on_runtimes(program: &Path, arguments: &[&str], short: &[&str]) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn stacks_of_dotnet_show_whole_paths() {
     need_capture!();
     let program = need!(workloads::shared("split/split.dll"));
@@ -244,6 +245,7 @@ fn stacks_of_dotnet_show_whole_paths() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn stacks_of_other_deployments_show_whole_paths() {
     need_capture!();
     for name in [

@@ -93,6 +93,7 @@ fn round(port: &Port) -> (BTreeMap<(String, u32), u64>, Losses) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_runtime_outlives_a_hundred_sessions() {
     let asked = std::env::var("ATTACH_ROUNDS").ok();
     let rounds = asked.map_or(ROUNDS, |number| number.parse().unwrap());
@@ -138,6 +139,7 @@ fn a_runtime_says_who_it_is() {
 
 /// Sessions that are dropped, not read, or too many.
 #[test]
+#[ignore = "slow"]
 fn sessions_that_are_left_do_no_harm() {
     for (runtime, program) in need!(programs()) {
         let workload = Workload::start(&mut command(&runtime, &program, 8));

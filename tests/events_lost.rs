@@ -202,6 +202,7 @@ fn a_process_that_runs_already_gets_a_session() {
 
 /// A collector that gets no CPU for seconds loses what the runtime has no room for, and counts it to the last event.
 #[test]
+#[ignore = "slow"]
 fn what_a_storm_drops_is_counted_exactly() {
     need_capture!();
     let program = need!(workloads::storm());

@@ -418,6 +418,7 @@ fn cycles_where_there_are_any() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn cpus_that_go_and_come_back() {
     need_capture!();
     let _alone = alone();

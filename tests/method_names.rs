@@ -212,6 +212,7 @@ fn every_method_of_a_web_server() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn every_method_of_other_deployments() {
     need_capture!();
     for name in workloads::DEPLOYMENTS {

@@ -137,6 +137,7 @@ impl Tally {
 }
 
 #[test]
+#[ignore = "slow"]
 fn names_and_inlined_functions_are_those_of_other_tools() {
     need_capture!();
     let cpp = need!(workloads::chains("chains-cpp"));

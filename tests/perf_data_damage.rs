@@ -67,6 +67,7 @@ fn read(bytes: &[u8]) -> (usize, bool) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn damaged_recordings_are_read_as_far_as_they_go() {
     need!(can_record());
     let folder = tempfile::tempdir().unwrap();

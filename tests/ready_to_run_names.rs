@@ -41,6 +41,7 @@ fn images(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
+#[ignore = "slow"]
 fn every_function_of_the_frameworks() {
     let mut there = runtimes();
     there.retain(|runtime| runtime.major() >= 8);

@@ -86,6 +86,7 @@ const OPTIONS: [(&str, &[&str], bool); 20] = [
 ];
 
 #[test]
+#[ignore = "slow"]
 fn every_way_to_record_gives_the_samples_of_perf() {
     need_perf!();
     let command = need!(native_words("native-fp"));

@@ -122,6 +122,7 @@ fn listing(folder: &Path) -> Vec<String> {
 }
 
 #[test]
+#[ignore = "slow"]
 fn killed_at_any_moment() {
     need_capture!();
     let busy = need!(busy());
@@ -278,6 +279,7 @@ fn a_running_or_left_spool_is_told_of() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn full_disk_ends_the_capture_and_costs_nothing() {
     need_capture!();
     let busy = need!(busy());

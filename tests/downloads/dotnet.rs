@@ -265,6 +265,7 @@ fn expect_a_row_a_function(saved: &Saved, file: &Path) {
 
 /// C# and the C++ of the runtime, with what was inlined.
 #[test]
+#[ignore = "slow"]
 fn programs_of_native_aot_have_their_names_from_their_debug_file() {
     need_capture!();
     for name in ["split-aot", "split-aot-events"] {
