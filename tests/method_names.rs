@@ -4,6 +4,7 @@
 #[macro_use]
 mod support;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -17,6 +18,8 @@ use perfcollect::trace::{Pid, ProcessId};
 use perfcollect_symbols::dotnet_name::ManagedName;
 use rustix::process::Signal;
 use support::{Missing, Runtime, Workload, perf_map, runtimes, skip, workloads};
+
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// What is in the memory of a process.
 struct Process {
@@ -100,6 +103,14 @@ fn is_freeable(method: &str) -> bool {
     method.starts_with("dynamicClass.") && !method.starts_with("dynamicClass.IL_STUB")
 }
 
+/// Methods that a map lists and the runtime keeps.
+fn methods_in(map: &BTreeMap<u64, String>) -> usize {
+    let names = map
+        .values()
+        .filter_map(|line| ManagedName::parse(line.as_bytes()));
+    names.filter(|name| !is_freeable(&name.method)).count()
+}
+
 /// Compares all methods of a process that has made them.
 fn compare(what: &str, command: &mut Command, settle: Duration, at_least: usize) {
     command
@@ -107,6 +118,15 @@ fn compare(what: &str, command: &mut Command, settle: Duration, at_least: usize)
         .env_remove("DOTNET_EnableWriteXorExecute");
     let workload = Workload::start(command);
     std::thread::sleep(settle);
+    // On a busy machine it takes longer.
+    let begin = Instant::now();
+    while methods_in(&perf_map(workload.pid())) < at_least {
+        assert!(
+            begin.elapsed() < LIMIT,
+            "{what} makes no {at_least} methods"
+        );
+        std::thread::sleep(Duration::from_millis(200));
+    }
     // What is read is what was true at one moment; and a stopped process can be read.
     workload.signal(Signal::STOP);
     std::thread::sleep(Duration::from_millis(100));
@@ -200,7 +220,7 @@ fn every_method_of_a_web_server() {
             skip!(Missing::AspNet(runtime.major()));
         }
         let mut command = runtime.command(&program);
-        command.args(["--load", "20"]);
+        command.args(["--load", "60"]);
         let settle = Duration::from_secs(5);
         compare(
             &format!("webapi on {}", runtime.version),
