@@ -19,7 +19,7 @@ use perfcollect::perf::{
 };
 use perfcollect::trace::{CodeAddress, Nanos, Pid};
 use perfcollect::unwind::{SampledProcess, Unwinder, Walked};
-use support::{Workload, cannot_capture, runtimes, workloads};
+use support::{Workload, can_capture, runtimes, workloads};
 
 /// Walks of each recorded sample.
 const ROUNDS: u64 = 200;
@@ -34,8 +34,8 @@ fn main() {
     if std::env::args().any(|argument| argument == "recorded") {
         return;
     }
-    if let Some(why) = cannot_capture() {
-        println!(".NET: skipped: {why}");
+    if let Err(missing) = can_capture() {
+        println!(".NET: skipped: needs {missing}");
         return;
     }
     let mut runtimes = runtimes().into_iter().rev();
@@ -53,7 +53,7 @@ fn main() {
             "precompiled",
             Command::new(program).env("DOTNET_TieredCompilation", "0"),
         ),
-        Err(why) => println!("precompiled: skipped: {why}"),
+        Err(missing) => println!("precompiled: skipped: needs {missing}"),
     }
 }
 

@@ -6,7 +6,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use support::{Saved, captured, workloads};
+use support::{Missing, Saved, captured, workloads};
 
 /// The small program of `tests/rings`, in a folder.
 fn small_program(folder: &Path) -> PathBuf {
@@ -77,7 +77,7 @@ fn processes_and_code_that_come_and_go() {
 }
 
 /// What `lives` does in a mode, so many times.
-fn often_sampled(mode: &str, times: &str) -> Result<Saved, String> {
+fn often_sampled(mode: &str, times: &str) -> Result<Saved, Missing> {
     let program = workloads::native("lives")?;
     let program = program.to_str().unwrap();
     Ok(captured(["-freq", "5000", "--", program, mode, times]))

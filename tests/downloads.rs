@@ -5,10 +5,7 @@
 mod support;
 macro_rules! need_program {
     () => {
-        match $crate::program::Program::new() {
-            Some(program) => program,
-            None => skip!("native-nofp is not built (scripts/workloads), or there is no objcopy"),
-        }
+        need!($crate::program::Program::new())
     };
 }
 
@@ -36,7 +33,7 @@ use std::time::Duration;
 
 use program::Program;
 use server::{Server, send, send_from, status};
-use support::{run, workloads};
+use support::{Missing, run, workloads};
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// `nobody`.
@@ -201,7 +198,7 @@ fn an_image_that_is_not_stripped_will_do_and_build_ids_alone_too() {
 #[test]
 fn root_asks_as_nobody_or_as_the_user_behind_sudo() {
     if !rustix::process::geteuid().is_root() {
-        skip!("not root: there are no privileges to give up");
+        skip!(Missing::Root);
     }
     let program = need_program!();
     let server = server_of(&program);

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use support::{
-    Finished, Running, Saved, expect_shares, finish, perfcollect, run, start, workloads,
+    Finished, Missing, Running, Saved, expect_shares, finish, perfcollect, run, start, workloads,
 };
 use tempfile::TempDir;
 
@@ -60,11 +60,14 @@ impl Drop for Setting {
 /// A level of paranoia for the rest of a block, or the end of the test where it cannot be set.
 macro_rules! need_paranoia {
     ($level:expr) => {
-        let Some(_setting) = Setting::set("/proc/sys/kernel/perf_event_paranoid", $level) else {
-            skip!("kernel.perf_event_paranoid cannot be set");
+        let Some(_setting) = Setting::set(PARANOIA, $level) else {
+            skip!(Missing::Writable(PARANOIA));
         };
     };
 }
+
+const PARANOIA: &str = "/proc/sys/kernel/perf_event_paranoid";
+const MAX_SAMPLE_RATE: &str = "/proc/sys/kernel/perf_event_max_sample_rate";
 
 /// A folder everybody may write to, with programs everybody may run.
 struct Place(TempDir);
@@ -172,7 +175,7 @@ fn small_rings_cost_depth_and_no_samples() {
 fn unprivileged_command_at_every_level_of_paranoia() {
     need_capture!();
     if !is_there("setpriv") {
-        skip!("setpriv (package util-linux) is not installed");
+        skip!(Missing::Command("setpriv"));
     }
     let _alone = alone();
     // Half of the time in the kernel, and children of children.
@@ -379,7 +382,7 @@ fn threads_beyond_the_limit_of_files_are_told_of() {
 fn stacks_that_are_not_copied() {
     need_capture!();
     if !is_there("strace") {
-        skip!("strace is not installed");
+        skip!(Missing::Command("strace"));
     }
     let _alone = alone();
     let target = shell(&[], BUSY);
@@ -415,6 +418,7 @@ fn cycles_where_there_are_any() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn cpus_that_go_and_come_back() {
     need_capture!();
     let _alone = alone();
@@ -424,7 +428,7 @@ fn cpus_that_go_and_come_back() {
         .ok()
         != Some(true)
     {
-        skip!("there is no CPU that can be taken away");
+        skip!(Missing::CpuHotplug);
     }
     let place = Place::new();
     let busy = [shell(&[], BUSY), shell(&[], BUSY)];
@@ -433,7 +437,7 @@ fn cpus_that_go_and_come_back() {
     pause(1500);
     match Setting::set(cpu, "0") {
         Some(_offline) => pause(1500),
-        None => skip!("CPUs cannot be taken away here"),
+        None => skip!(Missing::CpuHotplug),
     }
     pause(1500);
     // Shorter than the pace of looking.
@@ -470,9 +474,8 @@ fn rate_that_the_kernel_lowers() {
     let arguments = ["-freq", "4000", "-collectsec", "3", "-pid", &pid];
     let capture = start(&mut place.command(&[], &arguments));
     std::thread::sleep(Duration::from_millis(700));
-    let limit = Setting::set("/proc/sys/kernel/perf_event_max_sample_rate", "1000");
-    let Some(limit) = limit else {
-        skip!("kernel.perf_event_max_sample_rate cannot be set");
+    let Some(limit) = Setting::set(MAX_SAMPLE_RATE, "1000") else {
+        skip!(Missing::Writable(MAX_SAMPLE_RATE));
     };
     finish(capture, LIMIT).expect_success();
     drop(limit);

@@ -13,7 +13,7 @@ use perfcollect::machine::RecordingFiles;
 use perfcollect::perf::Record;
 use perfcollect::perf_data::Reader;
 use perfcollect::script::{Fields, print};
-use support::recording::{cannot_record, record, record_pipe};
+use support::recording::{can_record, record, record_pipe};
 use tempfile::TempDir;
 
 /// Far more than a small file takes.
@@ -67,10 +67,9 @@ fn read(bytes: &[u8]) -> (usize, bool) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn damaged_recordings_are_read_as_far_as_they_go() {
-    if let Some(why) = cannot_record() {
-        skip!("{why}");
-    }
+    need!(can_record());
     let folder = tempfile::tempdir().unwrap();
     let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
     for whole in recordings(&folder) {

@@ -155,10 +155,7 @@ mod tests {
         let copy = tempfile::NamedTempFile::new().unwrap();
         std::fs::copy("/proc/self/exe", copy.path()).unwrap();
         let path = copy.path().as_os_str().as_bytes().to_vec().into();
-        if row.build_id.is_empty() {
-            eprintln!("skipped: this program has no build id");
-            return;
-        }
+        assert!(!row.build_id.is_empty(), "this program has no build id");
         let moved = FileRow { path, ..row };
         assert!(reopen(&moved).is_ok());
         let build_id = vec![1; 20].into();

@@ -8,6 +8,7 @@ use std::process::Command;
 use perfcollect_symbols::demangle::{MAX_NAME_BYTES, demangle};
 use perfcollect_symbols::dwarf::{CUT, Detail, MAX_FRAMES};
 use perfcollect_symbols::elf::ElfFile;
+use test_skip::{Missing, skip};
 
 mod oracle;
 
@@ -38,7 +39,7 @@ fn c_programs_of_all_versions_of_dwarf_agree_with_addr2line() {
             .status();
         match made {
             Ok(status) => assert!(status.success()),
-            Err(error) => return eprintln!("skipped: cc: {error}"),
+            Err(_) => return skip(Missing::Command("cc")),
         }
         let inlined = compare(&program, usize::MAX - 1);
         assert!(inlined.is_none_or(|inlined| inlined > 20), "{inlined:?}");
@@ -51,12 +52,13 @@ fn compiled(directory: &Path, name: &str, source: &str) -> Option<std::path::Pat
     std::fs::write(&source_path, source).unwrap();
     let mut cc = Command::new("cc");
     cc.args(["-g", "-O1", "-nostartfiles", "-Wl,-e,first", "-o"]);
-    let made = cc.args([&program, &source_path]).output();
-    let is_made = made.as_ref().is_ok_and(|made| made.status.success());
-    if !is_made {
-        eprintln!("skipped: cc {name}: {made:?}");
-    }
-    is_made.then_some(program)
+    let Ok(made) = cc.args([&program, &source_path]).output() else {
+        skip(Missing::Command("cc"));
+        return None;
+    };
+    let said = String::from_utf8_lossy(&made.stderr);
+    assert!(made.status.success(), "cc {name}: {said}");
+    Some(program)
 }
 
 #[test]

@@ -4,10 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::Command;
 
 use perfcollect_symbols::elf::ElfFile;
 use perfcollect_symbols::table::SymbolTable;
+use test_skip::{Missing, skip};
 
 fn libc() -> Option<PathBuf> {
     let paths = [
@@ -15,7 +16,11 @@ fn libc() -> Option<PathBuf> {
         "/usr/lib/aarch64-linux-gnu/libc.so.6",
         "/usr/lib64/libc.so.6",
     ];
-    paths.iter().map(PathBuf::from).find(|path| path.exists())
+    let libc = paths.iter().map(PathBuf::from).find(|path| path.exists());
+    if libc.is_none() {
+        skip(Missing::File(paths[0].to_owned()));
+    }
+    libc
 }
 
 fn readelf(option: &str, path: &Path) -> Option<String> {
@@ -25,8 +30,8 @@ fn readelf(option: &str, path: &Path) -> Option<String> {
         .output()
     {
         Ok(output) => Some(String::from_utf8_lossy(&output.stdout).into_owned()),
-        Err(error) => {
-            eprintln!("skipped: readelf (package binutils): {error}");
+        Err(_) => {
+            skip(Missing::Command("readelf"));
             None
         }
     }
@@ -76,7 +81,7 @@ fn agree(path: &Path, table: &SymbolTable, expected: &BTreeMap<u64, BTreeSet<Str
 #[test]
 fn libc_has_the_functions_that_readelf_lists() {
     let Some(path) = libc() else {
-        return eprintln!("skipped: no glibc in a known place");
+        return;
     };
     let Some(listing) = readelf("--dyn-syms", &path) else {
         return;
@@ -160,13 +165,15 @@ int entry(int n) { return hidden(n) + hidden(n + 1); }
     std::fs::write(&source, code).unwrap();
     let mut cc = Command::new("cc");
     cc.args(["-O1", "-shared", "-fPIC", "-fno-toplevel-reorder", "-o"]);
-    let made = cc.args([&whole, &source]).status();
+    let Ok(made) = cc.args([&whole, &source]).status() else {
+        return skip(Missing::Command("cc"));
+    };
+    assert!(made.success());
     let mut strip = Command::new("strip");
-    let made = made.and_then(|_| strip.arg("-o").args([&stripped, &whole]).status());
-    if !made.as_ref().is_ok_and(ExitStatus::success) {
-        eprintln!("skipped: cc, strip: {made:?}");
-        return;
-    }
+    let Ok(made) = strip.arg("-o").args([&stripped, &whole]).status() else {
+        return skip(Missing::Command("strip"));
+    };
+    assert!(made.success());
     let whole = File::open(whole).unwrap();
     let whole = ElfFile::open(&whole).unwrap().symbols().unwrap();
     let start = |name: &[u8]| {
@@ -192,7 +199,7 @@ int entry(int n) { return hidden(n) + hidden(n + 1); }
 #[test]
 fn functions_are_the_same_without_the_table_to_search_them() {
     let Some(path) = libc() else {
-        return eprintln!("skipped: no glibc in a known place");
+        return;
     };
     let mut bytes = std::fs::read(path).unwrap();
     let elf = ElfFile::parse(&bytes).unwrap();
@@ -222,7 +229,7 @@ fn functions_are_the_same_without_the_table_to_search_them() {
 #[test]
 fn segments_and_build_id_are_those_of_readelf() {
     let Some(path) = libc() else {
-        return eprintln!("skipped: no glibc in a known place");
+        return;
     };
     let (Some(segments), Some(notes)) = (readelf("--segments", &path), readelf("--notes", &path))
     else {
@@ -269,7 +276,7 @@ fn segments_and_build_id_are_those_of_readelf() {
 #[test]
 fn unwind_sections_of_libc_are_there_and_memory_gives_what_the_file_gives() {
     let Some(path) = libc() else {
-        return eprintln!("skipped: no glibc in a known place");
+        return;
     };
     let file = File::open(&path).unwrap();
     let bytes = std::fs::read(&path).unwrap();
@@ -306,7 +313,7 @@ fn unwind_sections_of_libc_are_there_and_memory_gives_what_the_file_gives() {
 #[test]
 fn data_symbols_are_where_readelf_says() {
     let Some(path) = libc() else {
-        return eprintln!("skipped: no glibc in a known place");
+        return;
     };
     let Some(listing) = readelf("--dyn-syms", &path) else {
         return;
@@ -343,10 +350,10 @@ fn stubs_are_named_as_objdump_names_them() {
         .output()
     {
         Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
-        Err(error) => return eprintln!("skipped: objdump (package binutils): {error}"),
+        Err(_) => return skip(Missing::Command("objdump")),
     };
     let Ok(file) = File::open(path) else {
-        return eprintln!("skipped: no {}", path.display());
+        return skip(Missing::File(path.display().to_string()));
     };
     let table = ElfFile::open(&file).unwrap().symbols().unwrap();
     let mut stubs = 0;
@@ -377,7 +384,7 @@ fn stubs_are_named_as_objdump_names_them() {
 #[test]
 fn every_program_here_agrees_with_readelf() {
     let Ok(directory) = std::fs::read_dir("/usr/bin") else {
-        return eprintln!("skipped: no /usr/bin");
+        return skip(Missing::File("/usr/bin".into()));
     };
     let mut paths: Vec<_> = directory
         .filter_map(|entry| Some(entry.ok()?.path()))

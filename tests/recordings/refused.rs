@@ -5,8 +5,8 @@ use std::io::Write;
 use std::path::Path;
 
 use crate::LIMIT;
-use crate::support::recording::{cannot_record, record};
-use crate::support::run_perfcollect;
+use crate::support::recording::{can_record, record};
+use crate::support::{run_perfcollect, skip};
 
 /// Bytes of a perf.data header.
 const HEADER_BYTES: usize = 104;
@@ -228,9 +228,9 @@ fn damaged(folder: &Path) -> Vec<Case> {
 fn damaged_and_foreign_files_are_told_apart() {
     let folder = tempfile::tempdir().unwrap();
     let mut cases = foreign();
-    match cannot_record() {
-        Some(why) => println!("skipped: damaged recordings: {why}"),
-        None => cases.extend(damaged(folder.path())),
+    match can_record() {
+        Err(missing) => skip(missing),
+        Ok(()) => cases.extend(damaged(folder.path())),
     }
     let mut failed = Vec::new();
     println!("{:<26} {:>6}  message", "file", "status");

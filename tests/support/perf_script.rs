@@ -3,13 +3,16 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::grammar;
+use super::{Missing, grammar};
 
-/// Why perf cannot be asked.
-pub fn cannot_run_perf() -> Option<&'static str> {
+/// Whether perf can be run.
+pub fn can_run_perf() -> Result<(), Missing> {
     let version = Command::new("perf").arg("--version").output();
     let runs = version.is_ok_and(|output| output.status.success());
-    (!runs).then_some("perf is not installed")
+    match runs {
+        true => Ok(()),
+        false => Err(Missing::Command("perf")),
+    }
 }
 
 /// What a command of perf prints of a recording, without a word of complaint.
