@@ -14,6 +14,7 @@ mod function;
 mod header;
 mod import;
 mod lines;
+pub mod mark;
 
 pub use error::TextError;
 pub use frame::Frame;
