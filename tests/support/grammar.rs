@@ -2,7 +2,7 @@
 //! text, one check per pitfall.
 
 /// Tiers of optimization as a name may end in them.
-const TIERS: [&str; 8] = [
+pub const TIERS: [&str; 8] = [
     "[MinOptJitted]",
     "[Optimized]",
     "[QuickJitted]",

@@ -109,6 +109,7 @@ fn thread_time_has_no_idle_threads() {
     let Some(view) = perfview_json("threadtime", &written.path, &[]) else {
         return;
     };
+    assert_eq!(view["samples"], written.summary.samples);
     let cpu_ms = view["ms"]["CPU_TIME"].as_f64().unwrap();
     assert!((cpu_ms - written.summary.cpu_ms).abs() < 0.001, "{view:#}");
     assert!(

@@ -31,7 +31,7 @@
 //! **An end** is a comment to other readers. To PerfView a `#` is a comment only before the first record; after it, the name
 //! of a process.
 //!
-//! **Time zero** is where that of the events is ([`TimeZero`]): PerfView counts time from the first record, which cannot be
+//! **Time zero** is where that of the events is (`time_zero`): PerfView counts time from the first record, which cannot be
 //! a comment. What makes the others pass over it:
 //!
 //! | reader | why |
