@@ -101,9 +101,9 @@ impl Processes {
             return None;
         };
         let lookup_address = address.address_for_lookup();
-        let found = dotnet.runtime.code_at(lookup_address)?;
-        let is_stable = !found.collectible;
-        let (code, piece) = match found.code {
+        let lookup = dotnet.runtime.code_at(lookup_address)?;
+        let is_stable = !lookup.collectible;
+        let (code, piece) = match lookup.code {
             Code::Method(method) => {
                 let piece = Piece {
                     start: method.key.start,
