@@ -145,12 +145,12 @@ mod tests {
 
     #[test]
     fn parses_executable_lines() {
-        let text = b"55d0-55e0 r--p 00000000 fd:01 42   /usr/bin/with space\n\
+        let content = b"55d0-55e0 r--p 00000000 fd:01 42   /usr/bin/with space\n\
             55e0-55f0 r-xp 00001000 fd:01 42                    /usr/bin/with space\n\
             7f00-7f10 r-xs 00400000 00:01 7 /memfd:doublemapper (deleted)\n\
             7f20-7f30 rwxp 00000000 00:00 0 \n\
             garbage\n-1 r-xp\n";
-        let lines: Vec<_> = parse_maps(text).collect();
+        let lines: Vec<_> = parse_maps(content).collect();
         assert_eq!(lines.len(), 3);
         assert_eq!(lines[0].path, b"/usr/bin/with space");
         assert_eq!((lines[0].start, lines[0].end), (0x55e0, 0x55f0));
@@ -162,13 +162,14 @@ mod tests {
 
     #[test]
     fn makes_paths_relative_to_root() {
-        let text = b"1000-2000 r-xp 00000000 fd:01 42   /jail/bin/a b\n\
+        let content = b"1000-2000 r-xp 00000000 fd:01 42   /jail/bin/a b\n\
             2000-3000 r-xp 00000000 fd:01 43   /jailer/lib\n\
             3000-4000 r-xp 00000000 00:00 0 \n\
             4000-5000 r-xp 00000000 fd:01 44   /jail/jail/x\n\
             /jail/garbage";
-        let seen = String::from_utf8(relative_to(b"/jail", text)).unwrap();
-        let lines = seen.lines().zip(std::str::from_utf8(text).unwrap().lines());
+        let relative = String::from_utf8(relative_to(b"/jail", content)).unwrap();
+        let original = std::str::from_utf8(content).unwrap();
+        let lines = relative.lines().zip(original.lines());
         let changed: Vec<_> = lines.filter(|(new, old)| new != old).collect();
         assert_eq!(changed.len(), 2);
         assert!(changed[0].0.ends_with(" 42   /bin/a b"));

@@ -129,8 +129,8 @@ mod tests {
     #[test]
     fn does_not_retry_unusable_files() {
         let mut modules = Modules::default();
-        let text = Content::File(File::open("/proc/self/status").unwrap());
-        assert!(modules.read(ModuleId(3), &text).is_none());
+        let not_elf = Content::File(File::open("/proc/self/status").unwrap());
+        assert!(modules.read(ModuleId(3), &not_elf).is_none());
         let me = Content::File(File::open("/proc/self/exe").unwrap());
         assert!(modules.read(ModuleId(3), &me).is_none());
     }

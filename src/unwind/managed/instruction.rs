@@ -1,7 +1,7 @@
 //! Decodes the length of an x86-64 instruction and its effect on rsp and rbp.
 //!
-//! It is not a disassembler: it decodes only what unwinding needs. The encoding is in the Intel SDM,
-//! volume 2, chapter 2 and appendix A.
+//! It is not a disassembler: it decodes only what unwinding needs. The Intel SDM specifies the
+//! encoding in volume 2, chapter 2 and appendix A.
 
 use super::operand::{Operand, Prefix, Reader};
 
