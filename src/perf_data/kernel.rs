@@ -5,7 +5,7 @@ use std::io::{self, BufReader};
 use std::path::Path;
 
 use perfcollect_symbols::build_id::BuildId;
-use perfcollect_symbols::elf::build_id_of_notes;
+use perfcollect_symbols::elf::build_id_from_notes;
 use perfcollect_symbols::kallsyms;
 
 use super::RecordingInfo;
@@ -73,7 +73,7 @@ pub(crate) fn kernel_gone(
 fn another(about: &RecordingInfo, recorded: Option<&[u8]>) -> Option<String> {
     let theirs = recorded.and_then(BuildId::from_bytes);
     let notes = fs::read(NOTES).ok();
-    let ours = notes.and_then(|notes| build_id_of_notes(&notes));
+    let ours = notes.and_then(|notes| build_id_from_notes(&notes));
     match (theirs, ours) {
         (Some(theirs), Some(ours)) => (theirs != ours).then(|| {
             format!(

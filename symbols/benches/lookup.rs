@@ -42,7 +42,7 @@ fn function_ranges(file: &File) {
     let (ranges, load) = fastest(|| ElfFile::open(file).unwrap().function_ranges().unwrap());
     let starts: Vec<u64> = ranges.iter().map(|range| range.start).collect();
     report(".eh_frame of libc", &starts, load, |address| {
-        ranges.around(address).is_some()
+        ranges.lookup(address).is_some()
     });
 }
 

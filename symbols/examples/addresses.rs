@@ -119,10 +119,11 @@ impl Names<'_> {
     /// By the symbols, else where the function starts.
     fn outermost(&self, address: u64) -> String {
         let mut found = self.tables.iter().filter_map(|table| table.lookup(address));
-        match found.find(|symbol| symbol.is_sized || !self.ranges.is_behind(symbol.start, address))
-        {
+        match found.find(|symbol| {
+            symbol.is_sized || !self.ranges.is_in_later_function(symbol.start, address)
+        }) {
             Some(symbol) => demangle(symbol.name).into_owned(),
-            None => match self.ranges.around(address) {
+            None => match self.ranges.lookup(address) {
                 Some(range) => format!("[{:#x}]", range.start),
                 None => "??".to_owned(),
             },

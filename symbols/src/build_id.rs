@@ -28,7 +28,7 @@ pub struct BuildId(Box<[u8]>);
 /// The string or the bytes are not a build id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("not a build id: expected 4 to 64 bytes as hexadecimal digits")]
-pub struct InvalidBuildId;
+pub struct ParseBuildIdError;
 
 impl BuildId {
     /// Copies the contents of the note. Returns `None` unless there are 4 to 64 bytes.
@@ -65,7 +65,7 @@ impl fmt::Debug for BuildId {
 }
 
 impl FromStr for BuildId {
-    type Err = InvalidBuildId;
+    type Err = ParseBuildIdError;
 
     fn from_str(digits: &str) -> Result<Self, Self::Err> {
         let is_hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -78,12 +78,12 @@ impl FromStr for BuildId {
         let bytes = is_valid.then(bytes).flatten();
         bytes
             .and_then(|bytes| Self::from_bytes(&bytes))
-            .ok_or(InvalidBuildId)
+            .ok_or(ParseBuildIdError)
     }
 }
 
 impl TryFrom<String> for BuildId {
-    type Error = InvalidBuildId;
+    type Error = ParseBuildIdError;
 
     fn try_from(digits: String) -> Result<Self, Self::Error> {
         digits.parse()
@@ -109,7 +109,11 @@ mod tests {
         for invalid in [
             "", "ab", "abcdef0", "../../..", "abcdefgh", "+1+1+1+1", &long,
         ] {
-            assert_eq!(invalid.parse::<BuildId>(), Err(InvalidBuildId), "{invalid}");
+            assert_eq!(
+                invalid.parse::<BuildId>(),
+                Err(ParseBuildIdError),
+                "{invalid}"
+            );
         }
     }
 }

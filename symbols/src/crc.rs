@@ -50,7 +50,7 @@ impl Crc32 {
     }
 
     /// Of a whole file, which may grow meanwhile: no more than [`MAX_CRC_FILE_BYTES`] are read.
-    pub(crate) fn of_file(file: &File) -> io::Result<u32> {
+    pub(crate) fn compute(file: &File) -> io::Result<u32> {
         let mut crc = Self::new();
         let mut buffer = vec![0; 64 << 10];
         let mut offset = 0;

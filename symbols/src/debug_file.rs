@@ -53,7 +53,7 @@ pub struct Candidate {
     /// In the file system of the file it is for.
     pub path: PathBuf,
     /// Why there.
-    pub evidence: LookupMethod,
+    pub method: LookupMethod,
 }
 
 /// What identifies a file whose symbols are sought.
@@ -79,7 +79,10 @@ impl DebugFileQuery<'_> {
         let mut candidates: Vec<Candidate> = Vec::new();
         let mut add = |path: PathBuf, evidence| {
             if path != self.path && candidates.iter().all(|candidate| candidate.path != path) {
-                candidates.push(Candidate { path, evidence });
+                candidates.push(Candidate {
+                    path,
+                    method: evidence,
+                });
             }
         };
         let by_build_id = self.build_id.map(build_id_path);
@@ -143,7 +146,7 @@ impl DebugFileQuery<'_> {
         candidates: Vec<Candidate>,
         open: impl FnMut(&Path) -> io::Result<File>,
     ) -> Search {
-        Search::of(candidates, open, |file| self.check(&file).map(|()| file))
+        Search::run(candidates, open, |file| self.check(&file).map(|()| file))
     }
 
     /// Whether a file is the debug file of this one, and of use.
@@ -161,7 +164,7 @@ impl DebugFileQuery<'_> {
                 });
             }
             (_, _, Some(link)) => check_crc(file, link.crc)?,
-            (_, _, None) => return Err(Rejection::NoProof),
+            (_, _, None) => return Err(Rejection::Unverified),
         }
         match elf.check_symtab()? {
             true => Ok(()),
@@ -181,7 +184,7 @@ pub struct Search<T = File> {
 
 impl<T> Search<T> {
     /// Tries candidates in order until `take` takes one. `open` as for [`DebugFileQuery::try_each`].
-    pub fn of(
+    pub fn run(
         candidates: Vec<Candidate>,
         mut open: impl FnMut(&Path) -> io::Result<File>,
         mut take: impl FnMut(File) -> Result<T, Rejection>,
@@ -202,7 +205,7 @@ impl<T> Search<T> {
                     break;
                 }
                 // perf keeps every file that it has seen, stripped ones too.
-                Err(Rejection::NoSymbols) if candidate.evidence == LookupMethod::Cache => {}
+                Err(Rejection::NoSymbols) if candidate.method == LookupMethod::Cache => {}
                 Err(why) => search.rejected.push((candidate, why)),
             }
         }
@@ -248,7 +251,7 @@ pub enum Rejection {
     },
     /// Neither build ids nor a CRC to compare.
     #[error("debug file: neither a build id nor a debug link proves that it belongs")]
-    NoProof,
+    Unverified,
     /// It belongs but has no symbol table.
     #[error("debug file: it has no symbol table")]
     NoSymbols,
@@ -280,7 +283,7 @@ fn check_crc(file: &File, expected: u32) -> Result<(), Rejection> {
     if size_bytes > MAX_CRC_FILE_BYTES {
         return Err(Rejection::TooLarge { size_bytes });
     }
-    let found = Crc32::of_file(file).map_err(Rejection::Read)?;
+    let found = Crc32::compute(file).map_err(Rejection::Read)?;
     if found == expected {
         Ok(())
     } else {

@@ -14,21 +14,21 @@ pub const MAX_NAME_BYTES: usize = 64 << 10;
 /// Most bytes of a name that readers keep: by the last one it is known to be longer.
 pub(crate) const KEPT_NAME_BYTES: usize = MAX_NAME_BYTES + 1;
 /// Behind the beginning of a name that is too long.
-pub(crate) const CUT_MARK: &str = "...";
+pub(crate) const ELLIPSIS: &str = "...";
 /// What stands behind the name of the function that a stub of the procedure linkage table jumps to.
 pub(crate) const PLT_SUFFIX: &str = "@plt";
 /// Places tried where the suffixes of clones may begin; compilers write a dot before them, if any.
 const MAX_SUFFIXES: usize = 3;
 /// Places tried where the name of a constructor may be, or may end.
-const MAX_PLACES: usize = 32;
+const MAX_POSITIONS: usize = 32;
 const COMMA: &str = ", ";
 /// Depth of what is read. At each level that does not fit cpp_demangle tries others, so that a name that is none takes ten times longer for
 /// each 16 levels: 5 ms for these. Of 163 199 names of LLVM, Clang, Node.js and the JVM all but 3 need no more.
-const MAX_DEPTH: u32 = 64;
+const MAX_PARSE_DEPTH: u32 = 64;
 /// The same for the parts of a name that are tried one after the other: 0.1 ms each.
 const MAX_PART_DEPTH: u32 = 48;
 /// Depth of what is written; back references lead deeper than a name is.
-const MAX_WRITTEN_DEPTH: u32 = 160;
+const MAX_OUTPUT_DEPTH: u32 = 160;
 
 /// The readable form of a symbol name. Rust hashes are dropped. What compilers append is kept as c++filt
 /// writes it: `_Z3foov.cold` is `foo() [clone .cold]`; `@plt` of a stub stays at its end. A name that is not understood is given back, up to
@@ -75,7 +75,7 @@ pub fn demangle_bare(name: &[u8]) -> Cow<'_, str> {
 fn unchanged(name: &[u8]) -> Cow<'_, str> {
     match name.split_at_checked(MAX_NAME_BYTES) {
         None | Some((_, [])) => String::from_utf8_lossy(name),
-        Some((begin, _)) => String::from_utf8_lossy(begin) + CUT_MARK,
+        Some((begin, _)) => String::from_utf8_lossy(begin) + ELLIPSIS,
     }
 }
 
@@ -185,14 +185,14 @@ fn rust(name: &str) -> Option<String> {
 }
 
 fn cpp(name: &str, options: DemangleOptions) -> Option<String> {
-    let as_it_is = parsed(name, MAX_DEPTH)?;
+    let as_it_is = parsed(name, MAX_PARSE_DEPTH)?;
     let constructor = constructor_end(name).and_then(|end| name.split_at_checked(end));
     let with_return_type = constructor.map(|(name, rest)| [name, "v", rest].concat());
     let with_return_type = with_return_type.as_deref();
-    let symbol = with_return_type.and_then(|name| parsed(name, MAX_DEPTH));
+    let symbol = with_return_type.and_then(|name| parsed(name, MAX_PARSE_DEPTH));
     let symbol = symbol.unwrap_or(as_it_is);
     let mut out = Bounded::default();
-    let options = options.recursion_limit(MAX_WRITTEN_DEPTH);
+    let options = options.recursion_limit(MAX_OUTPUT_DEPTH);
     symbol.structured_demangle(&mut out, &options).ok()?;
     Some(thunk(&out.text).unwrap_or(out.text))
 }
@@ -214,11 +214,11 @@ fn constructor_end(name: &str) -> Option<usize> {
     };
     let bytes = encoding.as_bytes();
     let is_mark = |at: &usize| matches!(bytes.get(*at..), Some([b'C', b'1'..=b'5', b'I', ..]));
-    let mut marks = (0..bytes.len()).filter(is_mark).take(MAX_PLACES);
+    let mut marks = (0..bytes.len()).filter(is_mark).take(MAX_POSITIONS);
     // What is before it is the name of the class, or the short one of `std::string`; within a function's own name it would be none.
     let mark = marks.find(|&at| encoding.get(..at) == Some("NSs") || is_name(at, "E"))?;
     let is_end = |end: &usize| bytes.get(..*end).is_some_and(|name| name.ends_with(b"EE"));
-    let mut ends = (mark..=bytes.len()).filter(is_end).take(MAX_PLACES);
+    let mut ends = (mark..=bytes.len()).filter(is_end).take(MAX_POSITIONS);
     let end = ends.find(|&end| is_name(end, ""))?;
     Some(name.len() - encoding.len() + end)
 }

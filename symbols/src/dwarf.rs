@@ -44,20 +44,20 @@ pub use split::{PackageSections, SplitSections, SplitUnit};
 /// Most functions inlined into each other; compilers stop long before. Of more, the innermost are one frame with the name [`CUT`].
 pub const MAX_FRAMES: usize = 256;
 /// Stands for inlined functions that are too many to be told.
-pub const CUT: &[u8] = b"[truncated: more inlined functions]";
+pub const TRUNCATED: &[u8] = b"[truncated: more inlined functions]";
 
 /// Why debug information told nothing.
 #[derive(Clone, Debug, Error)]
 pub enum DwarfError {
     /// It contradicts itself.
     #[error("DWARF: {0}")]
-    Damaged(#[from] gimli::Error),
+    Corrupt(#[from] gimli::Error),
     /// A section is not all in the file, does not decompress, or there is more than [`MAX_DWARF_BYTES`] to read.
     #[error("DWARF: {0}")]
     Unreadable(#[source] Arc<ElfError>),
     /// It leads to more steps than any honest one.
     #[error("DWARF: it takes too much work to read")]
-    TooMuchWork,
+    BudgetExceeded,
 }
 
 impl DwarfSections<'_> {
@@ -79,16 +79,16 @@ impl DwarfSections<'_> {
         open: impl Fn(&SplitUnit) -> Option<SplitSections> + 's,
     ) -> Result<DebugInfo<'s>, DwarfError> {
         let package = self.package.as_ref();
-        let package = package.map(|package| package.borrow(&self.guard));
+        let package = package.map(|package| package.borrow(&self.budget));
         let package = package.transpose().map_err(DwarfError::from);
         let read = package.and_then(|package| {
             Ok(DebugInfo {
-                units: Units::list(self)?,
+                units: Units::with_ranges(self)?,
                 package,
                 open: Box::new(open),
             })
         });
-        read.map_err(|error| self.guard.explain(error))
+        read.map_err(|error| self.budget.explain(error))
     }
 }
 
@@ -128,10 +128,10 @@ impl<'a> DebugInfo<'a> {
     /// # Errors
     /// What tells of this address is damaged, or all addresses together took too much work.
     pub fn frames(&self, address: u64, detail: Detail) -> Result<Vec<SourceFrame<'_>>, DwarfError> {
-        let guard = &self.units.sections.guard;
-        for unit in self.units.around(address) {
+        let budget = &self.units.sections.budget;
+        for unit in self.units.containing(address) {
             let frames = unit.and_then(|unit| self.frames_of(unit, address, detail));
-            let frames = frames.map_err(|error| guard.explain(error))?;
+            let frames = frames.map_err(|error| budget.explain(error))?;
             if let Some(frames) = frames {
                 return Ok(frames);
             }
@@ -148,9 +148,9 @@ impl<'a> DebugInfo<'a> {
     ) -> Result<Option<Vec<SourceFrame<'s>>>, DwarfError> {
         let units = &self.units;
         let (code, code_units) = self.code_of(unit)?;
-        let function = code.functions.around(address, code, code_units)?;
+        let function = code.functions.lookup(address, code, code_units)?;
         let lines = match detail {
-            Detail::Lines => Some(Lines::of(unit, units)?),
+            Detail::Lines => Some(Lines::for_unit(unit, units)?),
             Detail::Functions => None,
         };
         let here = lines.and_then(|lines| lines.location(address));
@@ -172,7 +172,7 @@ impl<'a> DebugInfo<'a> {
         let mut location = here;
         for inner in inlined.iter().rev() {
             let name = match std::mem::take(&mut is_cut) {
-                true => Some(CUT),
+                true => Some(TRUNCATED),
                 false => inner.entry.name(code, code_units)?,
             };
             frames.push(frame(name, location)?);
@@ -214,8 +214,8 @@ impl<'a> DebugInfo<'a> {
         let Some(mut sections) = found else {
             return Ok(None);
         };
-        sections.guard = self.units.sections.guard.clone();
-        let sections = skeleton.place.split.get_or_init(|| Box::new(sections));
+        sections.budget = self.units.sections.budget.clone();
+        let sections = skeleton.slice.split.get_or_init(|| Box::new(sections));
         let units = self.units.split(sections, skeleton)?;
         Ok(Some(Box::new(units)))
     }
@@ -225,15 +225,15 @@ impl<'a> DebugInfo<'a> {
         skeleton: &Unit<'a>,
         id: DwoId,
     ) -> Result<Option<DwarfSections<'static>>, DwarfError> {
-        let guard = &self.units.sections.guard;
-        guard.charge(split::WORK_OF_OPENING)?;
-        let Some(unit) = SplitUnit::of(skeleton, id, &self.units)? else {
+        let budget = &self.units.sections.budget;
+        budget.charge(split::OPEN_COST)?;
+        let Some(unit) = SplitUnit::from_skeleton(skeleton, id, &self.units)? else {
             return Ok(None);
         };
-        let Some(opened) = (self.open)(&unit).filter(|sections| sections.holds(&unit)) else {
+        let Some(opened) = (self.open)(&unit).filter(|sections| sections.belongs_to(&unit)) else {
             return Ok(None);
         };
-        guard.charge(opened.work())?;
+        budget.charge(opened.cost())?;
         Ok(Some(opened.sections))
     }
 }

@@ -32,7 +32,7 @@ use contents::{check_size, section_data};
 pub(crate) use dwarf::LazySection;
 pub use error::ElfError;
 pub use function_ranges::FunctionRanges;
-pub use notes::{AltLink, DebugLink, build_id_of_notes};
+pub use notes::{AltLink, DebugLink, build_id_from_notes};
 pub use plt::StubSection;
 pub use unwind::{Section, UnwindSections};
 
@@ -56,7 +56,7 @@ pub struct LoadSegment {
 pub struct ElfFile<'a> {
     source: Source<'a>,
     headers: Headers,
-    damage: Option<ElfError>,
+    section_error: Option<ElfError>,
 }
 
 impl<'a> ElfFile<'a> {
@@ -65,7 +65,7 @@ impl<'a> ElfFile<'a> {
     /// # Errors
     /// Not a regular file, not ELF, damaged or cut off headers.
     pub fn open(file: &'a File) -> Result<Self, ElfError> {
-        Self::new(Source::of(file)?)
+        Self::new(Source::from_file(file)?)
     }
 
     /// The same of a file that runs: running takes no section headers, so one of which they are damaged is taken without
@@ -74,12 +74,12 @@ impl<'a> ElfFile<'a> {
     /// # Errors
     /// Not a regular file, not ELF, other headers damaged or cut off.
     pub fn open_mapped(file: &'a File) -> Result<Self, ElfError> {
-        let source = Source::of(file)?;
+        let source = Source::from_file(file)?;
         Self::new(source).or_else(|error| match Headers::read_segments(source) {
             Ok(headers) => Ok(Self {
                 source,
                 headers,
-                damage: Some(error),
+                section_error: Some(error),
             }),
             Err(_) => Err(error),
         })
@@ -87,8 +87,8 @@ impl<'a> ElfFile<'a> {
 
     /// Why the sections could not be read.
     #[must_use]
-    pub fn damage(&self) -> Option<&ElfError> {
-        self.damage.as_ref()
+    pub fn section_error(&self) -> Option<&ElfError> {
+        self.section_error.as_ref()
     }
 
     /// Reads the headers of an image in memory, such as the vDSO.
@@ -103,7 +103,7 @@ impl<'a> ElfFile<'a> {
         Ok(Self {
             source,
             headers: Headers::read(source)?,
-            damage: None,
+            section_error: None,
         })
     }
 
@@ -186,14 +186,14 @@ impl<'a> ElfFile<'a> {
     /// A table lies outside the file, does not decompress or is over the limits: [`crate::table::MAX_SYMBOLS`],
     /// [`crate::table::MAX_NAME_BYTES`], and for `.gnu_debugdata` 128 MiB, made with a dictionary of 64 MiB.
     pub fn symbols(&self) -> Result<SymbolTable, ElfError> {
-        self.symbols_by(Aliases::Plain)
+        self.symbols_with(Aliases::Plain)
     }
 
     /// The same with another choice of names.
     ///
     /// # Errors
     /// As [`ElfFile::symbols`].
-    pub fn symbols_by(&self, aliases: Aliases) -> Result<SymbolTable, ElfError> {
+    pub fn symbols_with(&self, aliases: Aliases) -> Result<SymbolTable, ElfError> {
         functions::table(self.source, &self.headers, aliases)
     }
 
@@ -201,7 +201,7 @@ impl<'a> ElfFile<'a> {
     ///
     /// # Errors
     /// As [`ElfFile::symbols`].
-    pub fn dynamic_symbols_by(&self, aliases: Aliases) -> Result<SymbolTable, ElfError> {
+    pub fn dynamic_symbols_with(&self, aliases: Aliases) -> Result<SymbolTable, ElfError> {
         functions::dynamic_table(self.source, &self.headers, aliases)
     }
 
@@ -216,7 +216,7 @@ impl<'a> ElfFile<'a> {
     /// Whether the file has DWARF of its functions.
     #[must_use]
     pub fn has_debug_info(&self) -> bool {
-        dwarf::is_there(&self.headers)
+        dwarf::has_debug_info(&self.headers)
     }
 
     /// The sections that tell of functions and lines, read when they are needed; `None`: there are none.

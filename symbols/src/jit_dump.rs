@@ -12,8 +12,8 @@ use std::io::{self, Read};
 
 use thiserror::Error;
 
-use crate::demangle::CUT_MARK;
-use crate::newest::LatestWins;
+use crate::demangle::ELLIPSIS;
+use crate::latest_wins::LatestWins;
 use crate::table::{Symbol, SymbolTable, TableError};
 
 const MAGIC: u32 = 0x4a69_5444;
@@ -38,7 +38,7 @@ pub enum JitDumpError {
     Read(#[from] io::Error),
     /// It begins otherwise.
     #[error("not a jitdump: it begins with {0:02x?}")]
-    NotOne([u8; 4]),
+    NotJitDump([u8; 4]),
     /// The table refused a symbol.
     #[error("jitdump: {0}")]
     Table(#[from] TableError),
@@ -67,7 +67,7 @@ impl JitDump {
                 ..Self::default()
             });
         }
-        let header = Words::of_file(&header)?;
+        let header = Words::from_header(&header)?;
         let until = match header.u64(32) & FLAG_ARCH_TIME {
             0 => until,
             _ => u64::MAX,
@@ -77,13 +77,13 @@ impl JitDump {
             u64::from(header.u32(8)).saturating_sub(HEADER_BYTES as u64),
         )?;
         let mut functions = Functions {
-            newest: LatestWins::default(),
+            ranges: LatestWins::default(),
             swapped: header.swapped,
             until,
         };
         let whole = functions.read(&mut input)?;
         Ok(Self {
-            table: functions.newest.into_table()?,
+            table: functions.ranges.into_table()?,
             truncated: !whole,
         })
     }
@@ -102,7 +102,7 @@ impl JitDump {
 }
 
 struct Functions {
-    newest: LatestWins,
+    ranges: LatestWins,
     swapped: bool,
     until: u64,
 }
@@ -133,7 +133,7 @@ impl Functions {
             let mut body = input.by_ref().take(left);
             let whole = match kind {
                 LOAD => self.load(&mut body)?,
-                MOVE => self.moved(&mut body)?,
+                MOVE => self.move_code(&mut body)?,
                 _ => true,
             };
             let rest = body.limit();
@@ -162,7 +162,7 @@ impl Functions {
             .read_to_end(&mut name)?;
         let name = match memchr::memchr(0, &name) {
             None if name_bytes > MAX_NAME_BYTES => {
-                name.extend_from_slice(CUT_MARK.as_bytes());
+                name.extend_from_slice(ELLIPSIS.as_bytes());
                 &*name
             }
             end => name.get(..end.unwrap_or(name.len())).unwrap_or_default(),
@@ -170,7 +170,7 @@ impl Functions {
         Ok(self.insert(start, code_bytes, name))
     }
 
-    fn moved(&mut self, body: &mut impl Read) -> io::Result<bool> {
+    fn move_code(&mut self, body: &mut impl Read) -> io::Result<bool> {
         let mut fixed = [0; MOVE_BYTES];
         if !fill(body, &mut fixed)? {
             return Ok(false);
@@ -180,13 +180,13 @@ impl Functions {
             swapped: self.swapped,
         };
         let (from, to, code_bytes) = (fixed.u64(16), fixed.u64(24), fixed.u64(32));
-        let name = self.newest.name_at(from).map(<[u8]>::to_vec);
+        let name = self.ranges.name_at(from).map(<[u8]>::to_vec);
         Ok(name.is_none_or(|name| self.insert(to, code_bytes, &name)))
     }
 
     fn insert(&mut self, start: u64, code_bytes: u64, name: &[u8]) -> bool {
         match start.checked_add(code_bytes) {
-            Some(end) if end > start => self.newest.insert(start, end, name),
+            Some(end) if end > start => self.ranges.insert(start, end, name),
             _ => true,
         }
     }
@@ -199,17 +199,17 @@ struct Words<'a> {
 }
 
 impl<'a> Words<'a> {
-    fn of_file(bytes: &'a [u8; HEADER_BYTES]) -> Result<Self, JitDumpError> {
+    fn from_header(bytes: &'a [u8; HEADER_BYTES]) -> Result<Self, JitDumpError> {
         let magic = bytes.first_chunk().copied().unwrap_or_default();
         let swapped = match u32::from_le_bytes(magic) {
             MAGIC => false,
             other if other.swap_bytes() == MAGIC => true,
-            _ => return Err(JitDumpError::NotOne(magic)),
+            _ => return Err(JitDumpError::NotJitDump(magic)),
         };
         Ok(Self { bytes, swapped })
     }
 
-    fn at<const N: usize>(&self, at: usize) -> [u8; N] {
+    fn bytes_at<const N: usize>(&self, at: usize) -> [u8; N] {
         let mut word = [0; N];
         if let Some(bytes) = self.bytes.get(at..at + N) {
             word.copy_from_slice(bytes);
@@ -221,11 +221,11 @@ impl<'a> Words<'a> {
     }
 
     fn u32(&self, at: usize) -> u32 {
-        u32::from_le_bytes(self.at(at))
+        u32::from_le_bytes(self.bytes_at(at))
     }
 
     fn u64(&self, at: usize) -> u64 {
-        u64::from_le_bytes(self.at(at))
+        u64::from_le_bytes(self.bytes_at(at))
     }
 }
 

@@ -66,19 +66,19 @@ impl KernelSymbols {
     /// # Errors
     /// Reading failed, the addresses are hidden, or there are more symbols than a table takes.
     pub fn read(input: impl BufRead) -> Result<Self, KallsymsError> {
-        Self::read_with(Reader::default(), input)
+        Self::read_lines(Reader::default(), input)
     }
 
     /// The same with another choice of names.
     ///
     /// # Errors
     /// As [`KernelSymbols::read`].
-    pub fn read_by(input: impl BufRead, aliases: Aliases) -> Result<Self, KallsymsError> {
+    pub fn read_with(input: impl BufRead, aliases: Aliases) -> Result<Self, KallsymsError> {
         let reader = Reader {
             aliases,
             ..Reader::default()
         };
-        Self::read_with(reader, input)
+        Self::read_lines(reader, input)
     }
 
     /// Reads only what names these addresses; other addresses must not be looked up. A capture has a few hundred
@@ -91,18 +91,18 @@ impl KernelSymbols {
             nearest: Some(Nearest::new(addresses)),
             ..Reader::default()
         };
-        Self::read_with(reader, input)
+        Self::read_lines(reader, input)
     }
 
-    fn read_with(mut reader: Reader, input: impl BufRead) -> Result<Self, KallsymsError> {
+    fn read_lines(mut reader: Reader, input: impl BufRead) -> Result<Self, KallsymsError> {
         let mut lines = Lines::new(input, MAX_BYTES);
         while let Some(text) = lines.next()? {
             match parse_line(text) {
-                Some(line) => reader.take(line)?,
+                Some(line) => reader.add(line)?,
                 None => reader.skipped += 1,
             }
         }
-        reader.skipped += u64::from(lines.is_cut());
+        reader.skipped += u64::from(lines.is_truncated());
         reader.finish()
     }
 
@@ -206,8 +206,8 @@ struct Reader {
     pending: Vec<Pending>,
     names: Vec<u8>,
     modules: Vec<Vec<u8>>,
-    tag_of: HashMap<Vec<u8>, u32>,
-    last_start_of: HashMap<u32, u64>,
+    tags: HashMap<Vec<u8>, u32>,
+    last_starts: HashMap<u32, u64>,
     nearest: Option<Nearest>,
     aliases: Aliases,
     functions: u64,
@@ -216,7 +216,7 @@ struct Reader {
 }
 
 impl Reader {
-    fn take(&mut self, line: KallsymsLine<'_>) -> Result<(), KallsymsError> {
+    fn add(&mut self, line: KallsymsLine<'_>) -> Result<(), KallsymsError> {
         let binding = match line.kind {
             b'T' => Binding::Global,
             b't' => Binding::Local,
@@ -231,7 +231,7 @@ impl Reader {
             return Err(TableError::TooManySymbols.into());
         }
         let tag = line.module.map_or(0, |module| self.tag(module));
-        let last = self.last_start_of.entry(tag).or_default();
+        let last = self.last_starts.entry(tag).or_default();
         *last = line.address.max(*last);
         self.functions += 1;
         let rank = match self.aliases {
@@ -258,12 +258,12 @@ impl Reader {
     }
 
     fn tag(&mut self, module: &[u8]) -> u32 {
-        if let Some(&tag) = self.tag_of.get(module) {
+        if let Some(&tag) = self.tags.get(module) {
             return tag;
         }
         self.modules.push(module.to_vec());
         let tag = self.modules.len() as u32; // at most MAX_SYMBOLS of them
-        self.tag_of.insert(module.to_vec(), tag);
+        self.tags.insert(module.to_vec(), tag);
         tag
     }
 
@@ -273,13 +273,13 @@ impl Reader {
                 functions: self.at_zero,
             });
         }
-        let nearest = self.nearest.take().map(Nearest::found);
+        let nearest = self.nearest.take().map(Nearest::into_symbols);
         for found in nearest.into_iter().flatten() {
             self.push(found.start, &found.name, found.rank, found.tag);
         }
         let mut builder = SymbolTableBuilder::new();
         for pending in &self.pending {
-            let is_last = self.last_start_of.get(&pending.tag) == Some(&pending.start);
+            let is_last = self.last_starts.get(&pending.tag) == Some(&pending.start);
             let reach = if is_last {
                 2 * PAGE_BYTES - pending.start % PAGE_BYTES
             } else {

@@ -4,22 +4,22 @@ use std::cell::RefCell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What a file may take without waiting for its turn. Few need more: 300 addresses of a program with 500 MB of debug information do not.
-const FREE_BYTES: u64 = 32 << 20;
+const FREE_BYTES_PER_FILE: u64 = 32 << 20;
 /// More than that.
-pub(crate) const LARGE: u64 = FREE_BYTES + 1;
+pub(crate) const LARGE_BYTES: u64 = FREE_BYTES_PER_FILE + 1;
 
-static TURN: Mutex<()> = Mutex::new(());
+static PERMIT: Mutex<()> = Mutex::new(());
 
 /// What a file has taken.
 #[derive(Default)]
-struct Taken {
+struct Usage {
     bytes: u64,
-    turn: Option<MutexGuard<'static, ()>>,
+    permit: Option<MutexGuard<'static, ()>>,
 }
 
 thread_local! {
     /// Of the file that this thread reads in turn.
-    static TAKEN: RefCell<Option<Taken>> = const { RefCell::new(None) };
+    static USAGE: RefCell<Option<Usage>> = const { RefCell::new(None) };
 }
 
 /// Calls `read`, which reads a file with its debug files, and keeps nothing of them. Of all such calls on different threads only one at
@@ -29,24 +29,24 @@ pub fn with_large_file_permit<T>(read: impl FnOnce() -> T) -> T {
     struct End;
     impl Drop for End {
         fn drop(&mut self) {
-            TAKEN.take();
+            USAGE.take();
         }
     }
-    if TAKEN.with_borrow(Option::is_some) {
+    if USAGE.with_borrow(Option::is_some) {
         return read();
     }
-    TAKEN.set(Some(Taken::default()));
+    USAGE.set(Some(Usage::default()));
     let _end = End;
     read()
 }
 
 /// Counts bytes that are about to be taken.
-pub(crate) fn take(bytes: u64) {
-    TAKEN.with_borrow_mut(|taken| {
+pub(crate) fn charge(bytes: u64) {
+    USAGE.with_borrow_mut(|taken| {
         let Some(taken) = taken else { return };
         taken.bytes = taken.bytes.saturating_add(bytes);
-        if taken.bytes > FREE_BYTES && taken.turn.is_none() {
-            taken.turn = Some(TURN.lock().unwrap_or_else(PoisonError::into_inner));
+        if taken.bytes > FREE_BYTES_PER_FILE && taken.permit.is_none() {
+            taken.permit = Some(PERMIT.lock().unwrap_or_else(PoisonError::into_inner));
         }
     });
 }
@@ -61,16 +61,16 @@ mod tests {
     fn what_is_read_is_counted() {
         use crate::elf::ElfFile;
         let has_turn =
-            || TAKEN.with_borrow(|taken| taken.as_ref().is_some_and(|t| t.turn.is_some()));
+            || USAGE.with_borrow(|taken| taken.as_ref().is_some_and(|t| t.permit.is_some()));
         let path = std::env::current_exe().expect("a path");
         let file = std::fs::File::open(path).expect("it can be opened");
         with_large_file_permit(|| {
             let elf = ElfFile::open(&file).expect("ELF");
             assert!(!has_turn());
             while !has_turn() {
-                let before = TAKEN.with_borrow(|taken| taken.as_ref().map(|t| t.bytes));
+                let before = USAGE.with_borrow(|taken| taken.as_ref().map(|t| t.bytes));
                 elf.symbols().expect("symbols");
-                let after = TAKEN.with_borrow(|taken| taken.as_ref().map(|t| t.bytes));
+                let after = USAGE.with_borrow(|taken| taken.as_ref().map(|t| t.bytes));
                 assert!(before < after);
             }
         });
@@ -81,14 +81,14 @@ mod tests {
     fn only_one_takes_much_and_small_ones_go_on() {
         let large = AtomicUsize::new(0);
         let read_large = || {
-            take(FREE_BYTES);
-            take(1);
+            charge(FREE_BYTES_PER_FILE);
+            charge(1);
             assert_eq!(large.fetch_add(1, Ordering::SeqCst), 0);
             thread::yield_now();
             // Waits for nobody, nor does what is read inside.
-            let small = thread::spawn(|| with_large_file_permit(|| take(FREE_BYTES)));
+            let small = thread::spawn(|| with_large_file_permit(|| charge(FREE_BYTES_PER_FILE)));
             small.join().expect("it ends");
-            with_large_file_permit(|| take(LARGE));
+            with_large_file_permit(|| charge(LARGE_BYTES));
             large.fetch_sub(1, Ordering::SeqCst);
         };
         thread::scope(|scope| {

@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, ErrorKind};
 
-use crate::demangle::CUT_MARK;
+use crate::demangle::ELLIPSIS;
 
 /// Longest line looked at; the longest .NET method name seen was 2 KB, C++ templates reach 20 KB.
 pub(crate) const MAX_LINE_BYTES: usize = 64 << 10;
@@ -13,7 +13,7 @@ pub(crate) struct Lines<R> {
     input: R,
     line: Vec<u8>,
     left_bytes: u64,
-    cut: bool,
+    truncated: bool,
 }
 
 impl<R: BufRead> Lines<R> {
@@ -23,13 +23,13 @@ impl<R: BufRead> Lines<R> {
             input,
             line: Vec::new(),
             left_bytes: limit_bytes,
-            cut: false,
+            truncated: false,
         }
     }
 
     /// Whether reading stopped at the limit, not at the end. The line it fell in is not given.
-    pub(crate) fn is_cut(&self) -> bool {
-        self.cut
+    pub(crate) fn is_truncated(&self) -> bool {
+        self.truncated
     }
 
     /// The next line that is not empty, without its delimiter, which the last one does not need; of a longer one the first
@@ -44,13 +44,13 @@ impl<R: BufRead> Lines<R> {
                 Err(error) => return Err(error),
             };
             if buffer.is_empty() {
-                return Ok((length > 0).then(|| marked(&mut self.line, length)));
+                return Ok((length > 0).then(|| with_ellipsis(&mut self.line, length)));
             }
             // A sparse file is a run of NULs as long as its owner likes: passed over, not given one by one.
             let is_end = |byte: &&u8| matches!(byte, b'\n' | 0);
             let empty = buffer.iter().take_while(is_end).count();
             if length == 0 && empty > 0 {
-                if !has_room(&mut self.left_bytes, &mut self.cut, empty) {
+                if !has_room(&mut self.left_bytes, &mut self.truncated, empty) {
                     return Ok(None);
                 }
                 self.input.consume(empty);
@@ -61,7 +61,7 @@ impl<R: BufRead> Lines<R> {
                 .get(..delimiter.unwrap_or(buffer.len()))
                 .unwrap_or(buffer);
             let used = text.len() + usize::from(delimiter.is_some());
-            if !has_room(&mut self.left_bytes, &mut self.cut, used) {
+            if !has_room(&mut self.left_bytes, &mut self.truncated, used) {
                 return Ok(None);
             }
             let room = MAX_LINE_BYTES.saturating_sub(self.line.len());
@@ -70,7 +70,7 @@ impl<R: BufRead> Lines<R> {
             length = length.saturating_add(text.len());
             self.input.consume(used);
             if delimiter.is_some() {
-                return Ok(Some(marked(&mut self.line, length)));
+                return Ok(Some(with_ellipsis(&mut self.line, length)));
             }
         }
     }
@@ -84,9 +84,9 @@ fn has_room(left_bytes: &mut u64, cut: &mut bool, bytes: usize) -> bool {
     left.is_some()
 }
 
-fn marked(kept: &mut Vec<u8>, length: usize) -> &[u8] {
+fn with_ellipsis(kept: &mut Vec<u8>, length: usize) -> &[u8] {
     if length > kept.len() {
-        kept.extend_from_slice(CUT_MARK.as_bytes());
+        kept.extend_from_slice(ELLIPSIS.as_bytes());
     }
     kept
 }
@@ -122,7 +122,7 @@ mod tests {
         while let Some(line) = lines.next().unwrap() {
             out.push(line.to_vec());
         }
-        (out, lines.is_cut())
+        (out, lines.is_truncated())
     }
 
     #[test]

@@ -8,8 +8,8 @@ use std::io::{self, BufRead};
 
 use thiserror::Error;
 
+use crate::latest_wins::LatestWins;
 use crate::lines::{Lines, hex, word};
-use crate::newest::LatestWins;
 use crate::table::{Symbol, SymbolTable, TableError};
 
 /// Most bytes read; 100 000 .NET methods take 15 MB.
@@ -52,7 +52,7 @@ impl PerfMap {
     /// # Errors
     /// As [`PerfMap::read`].
     pub fn read_for(input: impl BufRead, addresses: &[u64]) -> Result<Self, PerfMapError> {
-        Self::read_into(LatestWins::only(addresses), input)
+        Self::read_into(LatestWins::for_addresses(addresses), input)
     }
 
     fn read_into(mut newest: LatestWins, input: impl BufRead) -> Result<Self, PerfMapError> {
@@ -71,7 +71,7 @@ impl PerfMap {
         Ok(Self {
             table: newest.into_table()?,
             skipped,
-            truncated: full || lines.is_cut(),
+            truncated: full || lines.is_truncated(),
         })
     }
 

@@ -117,7 +117,7 @@ impl Root {
 #[track_caller]
 fn found_at(search: &Search) -> (&str, LookupMethod) {
     let (candidate, _) = search.found.as_ref().expect("a debug file");
-    (candidate.path.to_str().unwrap(), candidate.evidence)
+    (candidate.path.to_str().unwrap(), candidate.method)
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use perfcollect_symbols::demangle::{MAX_NAME_BYTES, demangle};
-use perfcollect_symbols::dwarf::{CUT, Detail, MAX_FRAMES};
+use perfcollect_symbols::dwarf::{Detail, MAX_FRAMES, TRUNCATED};
 use perfcollect_symbols::elf::ElfFile;
 
 mod oracle;
@@ -121,10 +121,10 @@ fn of_too_many_inlined_functions_the_innermost_are_one() {
     };
     let deepest = deepest_in_first(&program);
     assert_eq!(deepest.len(), MAX_FRAMES);
-    assert_eq!(deepest[0].0.as_deref(), Some(CUT));
+    assert_eq!(deepest[0].0.as_deref(), Some(TRUNCATED));
     for (depth, (name, line)) in deepest.iter().rev().enumerate().skip(1) {
         let name = name.as_deref();
-        assert_eq!(name.unwrap() == CUT, depth == MAX_FRAMES - 1);
+        assert_eq!(name.unwrap() == TRUNCATED, depth == MAX_FRAMES - 1);
         if depth < MAX_FRAMES - 1 {
             assert_eq!(name, Some(format!("f{depth}").as_bytes()));
             assert_eq!(*line, Some(depth as u32));

@@ -60,7 +60,7 @@ fn agrees(
     open: impl Fn(&SplitUnit) -> Option<PathBuf>,
     whole: &Path,
 ) {
-    let open = |unit: &SplitUnit| unit.take(&File::open(open(unit)?).unwrap()).ok();
+    let open = |unit: &SplitUnit| unit.load(&File::open(open(unit)?).unwrap()).ok();
     let debug_info = sections.debug_info_with(open).unwrap();
     let inlined = oracle::compare(&debug_info, whole, usize::MAX - 1);
     assert!(inlined.is_none_or(|inlined| inlined > 20), "{inlined:?}");
@@ -90,10 +90,10 @@ fn what_dwz_moved_to_a_common_file_is_found_there() {
         let inside = |path: &Path| at.join(path.strip_prefix("/").unwrap());
         let search = || {
             let places = link.candidates(&[Path::new("/usr/bin/one")], &["/symbols".into()]);
-            Search::of(
+            Search::run(
                 places,
                 |path| File::open(inside(path)),
-                |file| link.take(&file),
+                |file| link.load(&file),
             )
         };
         let digits = link.build_id.to_string();
@@ -127,7 +127,7 @@ fn what_dwz_moved_to_a_common_file_is_found_there() {
             fs::copy(at.join("common.debug"), to).unwrap();
             let (found, common) = search().found.expect("the common file");
             assert_eq!(
-                (found.path.to_str(), found.evidence),
+                (found.path.to_str(), found.method),
                 (Some(&*path), evidence)
             );
 
@@ -147,7 +147,7 @@ fn what_dwz_moved_to_a_common_file_is_found_there() {
         let frames =
             (main.start..main.end).flat_map(|at| debug_info.frames(at, Detail::Functions).unwrap());
         assert!(frames.into_iter().any(|frame| frame.name.is_none()));
-        let other = link.take(&File::open(at.join("whole")).unwrap());
+        let other = link.load(&File::open(at.join("whole")).unwrap());
         assert!(matches!(other, Err(Rejection::BuildId { .. })));
         for made in ["symbols", "usr"] {
             fs::remove_dir_all(at.join(made)).unwrap();
@@ -171,7 +171,7 @@ fn split_units_are_found_in_their_files_and_in_packages() {
         let search = |unit: &SplitUnit| {
             asked.borrow_mut().push(unit.clone());
             let places = unit.candidates(&program, &[at.join("symbols")]);
-            let search = Search::of(places, |path| File::open(path), |file| unit.take(&file));
+            let search = Search::run(places, |path| File::open(path), |file| unit.load(&file));
             Some(search.found?.0)
         };
         agrees(&sections(&program), |unit| Some(search(unit)?.path), &whole);
@@ -182,7 +182,7 @@ fn split_units_are_found_in_their_files_and_in_packages() {
         assert_eq!(unit.directory.as_deref(), Some(&*at));
         let dwo = at.join(&unit.name);
         assert_eq!(
-            search(unit).map(|found| found.evidence),
+            search(unit).map(|found| found.method),
             Some(LookupMethod::Named)
         );
 
@@ -191,7 +191,7 @@ fn split_units_are_found_in_their_files_and_in_packages() {
         let kept = at.join("symbols").join(&unit.name);
         fs::copy(&dwo, &kept).unwrap();
         assert_eq!(
-            search(unit).map(|found| found.evidence),
+            search(unit).map(|found| found.method),
             Some(LookupMethod::Directory)
         );
         let another = SplitUnit {
@@ -199,7 +199,7 @@ fn split_units_are_found_in_their_files_and_in_packages() {
             ..unit.clone()
         };
         assert!(search(&another).is_none());
-        let refused = another.take(&File::open(&kept).unwrap());
+        let refused = another.load(&File::open(&kept).unwrap());
         assert!(
             matches!(refused, Err(Rejection::SplitUnit { .. })),
             "{refused:?}"

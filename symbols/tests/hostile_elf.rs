@@ -82,7 +82,7 @@ fn of_a_running_file_the_segments_are_read_where_the_sections_are_damaged() {
     };
     let file = open(&bytes);
     let whole = ElfFile::open_mapped(&file).unwrap();
-    assert!(whole.damage().is_none() && whole.build_id().is_some());
+    assert!(whole.section_error().is_none() && whole.build_id().is_some());
     // Where the table is, the size of a header, the number of headers, the header of the names.
     for (field, value) in [
         (0x28, &(1_u64 << 40).to_le_bytes()[..]),
@@ -95,7 +95,7 @@ fn of_a_running_file_the_segments_are_read_where_the_sections_are_damaged() {
         let file = open(&bytes);
         let error = ElfFile::open(&file).unwrap_err();
         let elf = ElfFile::open_mapped(&file).unwrap();
-        let damage = elf.damage().map(ToString::to_string);
+        let damage = elf.section_error().map(ToString::to_string);
         assert_eq!(damage, Some(error.to_string()), "{field:#x}");
         assert_eq!(elf.load_segments(), whole.load_segments());
         assert_eq!(elf.build_id(), whole.build_id());

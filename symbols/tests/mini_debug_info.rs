@@ -101,7 +101,7 @@ fn expect_damage(folder: &tempfile::TempDir, told: &str) {
         ] {
             assert!(error.to_string().contains(told), "{error}");
         }
-        let exported = stripped.dynamic_symbols_by(Aliases::Plain).unwrap();
+        let exported = stripped.dynamic_symbols_with(Aliases::Plain).unwrap();
         let has = |name: &[u8]| exported.iter().any(|symbol| symbol.name == name);
         assert!(has(b"outer") && has(b"other") && !has(b"inner"));
     });

@@ -137,8 +137,8 @@ fn function_ranges_are_those_of_readelf() {
             .collect();
         assert_eq!(found, expected, "{}", path.display());
         for (start, end) in expected.into_iter().filter(|(start, end)| start < end) {
-            assert_eq!(ranges.around(start), Some(start..end));
-            assert_eq!(ranges.around(end - 1), Some(start..end));
+            assert_eq!(ranges.lookup(start), Some(start..end));
+            assert_eq!(ranges.lookup(end - 1), Some(start..end));
         }
     }
 }
@@ -184,8 +184,14 @@ int entry(int n) { return hidden(n) + hidden(n + 1); }
     let reaching = symbols.lookup(hidden).unwrap();
     assert_eq!((reaching.name, reaching.is_sized), (&b"bare"[..], false));
     let functions = stripped.function_ranges().unwrap();
-    assert!(functions.is_behind(bare, hidden) && functions.is_behind(bare, hidden + 1));
-    assert!(!functions.is_behind(bare, bare + 8) && !functions.is_behind(hidden, hidden));
+    assert!(
+        functions.is_in_later_function(bare, hidden)
+            && functions.is_in_later_function(bare, hidden + 1)
+    );
+    assert!(
+        !functions.is_in_later_function(bare, bare + 8)
+            && !functions.is_in_later_function(hidden, hidden)
+    );
     assert!(symbols.lookup(start(b"entry")).unwrap().is_sized);
 }
 
@@ -207,16 +213,16 @@ fn functions_are_the_same_without_the_table_to_search_them() {
     for range in with_table.iter().filter(|range| !range.is_empty()) {
         let start = range.start;
         assert_eq!(
-            without.around(start),
-            with_table.around(start),
+            without.lookup(start),
+            with_table.lookup(start),
             "{start:#x}"
         );
-        assert!(with_table.around(start).is_some());
+        assert!(with_table.lookup(start).is_some());
     }
     // A table that leads nowhere leads to nothing.
     bytes[found + 12..found + table.len()].fill(0x7f);
     let lying = ElfFile::parse(&bytes).unwrap().function_ranges().unwrap();
-    assert_eq!(lying.around(lying.iter().next().unwrap().start), None);
+    assert_eq!(lying.lookup(lying.iter().next().unwrap().start), None);
 }
 
 #[test]

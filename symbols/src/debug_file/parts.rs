@@ -16,7 +16,10 @@ struct CandidateList(Vec<Candidate>);
 impl CandidateList {
     fn add(&mut self, path: PathBuf, evidence: LookupMethod) {
         if self.0.iter().all(|candidate| candidate.path != path) {
-            self.0.push(Candidate { path, evidence });
+            self.0.push(Candidate {
+                path,
+                method: evidence,
+            });
         }
     }
 
@@ -56,9 +59,9 @@ impl AltLink {
     ///
     /// # Errors
     /// It is another build's, has none, or is not ELF.
-    pub fn take(&self, file: &File) -> Result<DwarfSections<'static>, Rejection> {
+    pub fn load(&self, file: &File) -> Result<DwarfSections<'static>, Rejection> {
         let elf = ElfFile::open(file)?;
-        let found = elf.build_id().ok_or(Rejection::NoProof)?;
+        let found = elf.build_id().ok_or(Rejection::Unverified)?;
         if found != self.build_id {
             return Err(Rejection::BuildId {
                 expected: self.build_id.clone(),
@@ -91,10 +94,10 @@ impl SplitUnit {
     ///
     /// # Errors
     /// It is another unit's or build's, or not ELF.
-    pub fn take(&self, file: &File) -> Result<SplitSections, Rejection> {
+    pub fn load(&self, file: &File) -> Result<SplitSections, Rejection> {
         let sections = ElfFile::open(file)?.split_sections()?;
         let sections = sections.ok_or(Rejection::NoDebugInfo)?;
-        match sections.holds(self) {
+        match sections.belongs_to(self) {
             true => Ok(sections),
             false => Err(Rejection::SplitUnit { expected: self.id }),
         }

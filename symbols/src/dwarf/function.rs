@@ -6,7 +6,7 @@ use gimli::{Abbreviation, AttributeValue, EntriesRaw, UnitOffset};
 
 use super::name::Die;
 use super::ranges::Ranges;
-use super::step_budget::{BudgetedReader, WORK_OF_KEEPING};
+use super::step_budget::{BudgetedReader, KEEP_COST};
 use super::unit::Unit;
 use super::units::Units;
 use super::{DwarfError, MAX_FRAMES};
@@ -20,7 +20,7 @@ pub(super) struct Subprogram {
 
 /// Where a function is inlined.
 pub(super) struct InlinedSubroutine {
-    begin: u64,
+    start: u64,
     end: u64,
     /// In so many others.
     depth: usize,
@@ -32,9 +32,9 @@ pub(super) struct InlinedSubroutine {
 }
 
 impl Subprogram {
-    pub(super) fn at(offset: UnitOffset) -> Self {
+    pub(super) fn new(offset: UnitOffset) -> Self {
         Self {
-            entry: Die::at(offset),
+            entry: Die::new(offset),
             inlined: OnceCell::new(),
         }
     }
@@ -53,7 +53,7 @@ impl Subprogram {
         let mut found = Vec::new();
         loop {
             let depth = found.len();
-            let after = rest.partition_point(|at| (at.depth, at.begin) <= (depth, address));
+            let after = rest.partition_point(|at| (at.depth, at.start) <= (depth, address));
             let last = after.checked_sub(1).and_then(|at| rest.get(at));
             let Some(inner) = last.filter(|at| at.depth == depth && address < at.end) else {
                 return Ok((found, false));
@@ -94,15 +94,15 @@ fn read_inlined<'a>(
         match abbreviation.tag() {
             gimli::DW_TAG_inlined_subroutine if own.is_none() => {
                 let at = InlinedSubroutine {
-                    begin: 0,
+                    start: 0,
                     end: 0,
                     depth: open.len(),
-                    entry: Die::at(offset),
+                    entry: Die::new(offset),
                     call_file: None,
                     call_line: None,
                 };
                 add_inlined(at, abbreviation, &mut entries, unit, units, &mut found)?;
-                units.sections.guard.charge(1)?;
+                units.sections.budget.charge(1)?;
                 open.push(depth);
             }
             tag => {
@@ -113,7 +113,7 @@ fn read_inlined<'a>(
             }
         }
     }
-    found.sort_unstable_by_key(|at| (at.depth, at.begin));
+    found.sort_unstable_by_key(|at| (at.depth, at.start));
     Ok(found)
 }
 
@@ -141,21 +141,18 @@ fn add_inlined<'a>(
                 let line = attribute.udata_value().map(|line| line as u32);
                 at.call_line = line.filter(|&line| line != 0);
             }
-            _ => ranges.take(&attribute, &units.dwarf, &unit.unit)?,
+            _ => ranges.add(&attribute, &units.dwarf, &unit.unit)?,
         }
     }
     let before = found.len();
     ranges.each(&units.dwarf, &unit.unit, |begin, end| {
         found.push(InlinedSubroutine {
-            begin,
+            start: begin,
             end,
-            entry: Die::at(at.entry.offset),
+            entry: Die::new(at.entry.offset),
             ..at
         });
     })?;
     let kept = (found.len() - before) as u64;
-    units
-        .sections
-        .guard
-        .charge(kept.saturating_mul(WORK_OF_KEEPING))
+    units.sections.budget.charge(kept.saturating_mul(KEEP_COST))
 }

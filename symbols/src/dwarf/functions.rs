@@ -7,7 +7,7 @@ use gimli::{AttributeValue, UnitOffset};
 use super::DwarfError;
 use super::function::Subprogram;
 use super::ranges::Ranges;
-use super::step_budget::WORK_OF_KEEPING;
+use super::step_budget::KEEP_COST;
 use super::unit::Unit;
 use super::units::Units;
 
@@ -21,17 +21,17 @@ pub(super) struct Functions {
 
 impl Functions {
     /// The one at an address.
-    pub(super) fn around<'u, 'a>(
+    pub(super) fn lookup<'u, 'a>(
         &'u self,
         address: u64,
         unit: &Unit<'a>,
         units: &Units<'a>,
     ) -> Result<Option<&'u Subprogram>, DwarfError> {
-        let (found, has_gaps) = self.outer.around(address, unit, units, false)?;
+        let (found, has_gaps) = self.outer.lookup(address, unit, units, false)?;
         if found.is_some() || !has_gaps {
             return Ok(found);
         }
-        let (found, _) = self.all.around(address, unit, units, true)?;
+        let (found, _) = self.all.lookup(address, unit, units, true)?;
         Ok(found)
     }
 }
@@ -54,7 +54,7 @@ struct Part {
 
 impl Chain {
     /// The function at an address, and, if there is none, whether there were gaps.
-    fn around<'u, 'a>(
+    fn lookup<'u, 'a>(
         &'u self,
         address: u64,
         unit: &Unit<'a>,
@@ -68,7 +68,7 @@ impl Chain {
             let read = || Part::read(unit, units, from, all, (address, functions)).map(Box::new);
             let part = chain.0.get_or_init(read).as_ref();
             let part = part.map_err(Clone::clone)?;
-            if let Some(found) = part.around(address) {
+            if let Some(found) = part.lookup(address) {
                 return Ok((Some(found), false));
             }
             has_gaps |= part.has_gaps;
@@ -115,7 +115,7 @@ impl Part {
             for &specification in abbreviation.attributes() {
                 let attribute = entries.read_attribute(specification)?;
                 if attribute.name() != gimli::DW_AT_sibling {
-                    ranges.take(&attribute, &units.dwarf, &unit.unit)?;
+                    ranges.add(&attribute, &units.dwarf, &unit.unit)?;
                 } else if let AttributeValue::UnitRef(sibling) = attribute.value() {
                     behind = Some(sibling);
                 }
@@ -136,9 +136,9 @@ impl Part {
                     .iter()
                     .any(|range| (range.0..range.1).contains(&address));
                 let kept = added.len();
-                let work = (kept as u64).saturating_mul(WORK_OF_KEEPING);
-                units.sections.guard.charge(work)?;
-                part.functions.push(Subprogram::at(offset));
+                let work = (kept as u64).saturating_mul(KEEP_COST);
+                units.sections.budget.charge(work)?;
+                part.functions.push(Subprogram::new(offset));
             }
             if !all && let Some(behind) = behind.filter(|behind| *behind > entries.next_offset()) {
                 part.has_gaps = true;
@@ -150,7 +150,7 @@ impl Part {
         Ok(part)
     }
 
-    fn around(&self, address: u64) -> Option<&Subprogram> {
+    fn lookup(&self, address: u64) -> Option<&Subprogram> {
         let after = self.ranges.partition_point(|range| range.0 <= address);
         let &(_, end, index) = self.ranges.get(after.checked_sub(1)?)?;
         (address < end).then(|| self.functions.get(index))?

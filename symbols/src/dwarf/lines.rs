@@ -6,13 +6,13 @@ use std::ops::Range;
 use gimli::{AttributeValue, DebugLine, DebugLineOffset, FileEntry, LineProgramHeader, Reader};
 
 use super::DwarfError;
-use super::step_budget::{BudgetedReader, WORK_OF_KEEPING};
+use super::step_budget::{BudgetedReader, KEEP_COST};
 use super::unit::Unit;
 use super::units::Units;
 
 /// Code whose addresses only grow.
 struct Sequence {
-    begin: u64,
+    start: u64,
     end: u64,
     rows: Range<usize>,
 }
@@ -40,7 +40,10 @@ pub(super) type Location = (Option<u64>, Option<u32>);
 
 impl<'a> Lines<'a> {
     /// Those of a unit, read once.
-    pub(super) fn of<'u>(unit: &'u Unit<'a>, units: &Units<'a>) -> Result<&'u Self, DwarfError> {
+    pub(super) fn for_unit<'u>(
+        unit: &'u Unit<'a>,
+        units: &Units<'a>,
+    ) -> Result<&'u Self, DwarfError> {
         let lines = unit.lines.get_or_init(|| match unit.line_program {
             Some(offset) => Self::read(unit, units, offset),
             None => Ok(Self {
@@ -64,7 +67,7 @@ impl<'a> Lines<'a> {
         let mut start = sections.reader(start.get(..read).unwrap_or_default());
         let (length, format) = start.read_initial_length()?;
         let size = (length as u64).saturating_add(u64::from(format.initial_length_size()));
-        let bytes = sections.part(&sections.line, at, size, &unit.place.line)?;
+        let bytes = sections.part(&sections.line, at, size, &unit.slice.line)?;
         let address_bytes = unit.unit.header.address_size();
         let program =
             DebugLine::from(bytes).program(DebugLineOffset(0), address_bytes, None, None)?;
@@ -78,9 +81,9 @@ impl<'a> Lines<'a> {
             if row.end_sequence() {
                 let begin = rows.get(first).map(|row| row.address);
                 if let Some(begin) = begin.filter(|&begin| begin < row.address()) {
-                    sections.guard.charge(WORK_OF_KEEPING)?;
+                    sections.budget.charge(KEEP_COST)?;
                     sequences.push(Sequence {
-                        begin,
+                        start: begin,
                         end: row.address(),
                         rows: first..rows.len(),
                     });
@@ -98,13 +101,13 @@ impl<'a> Lines<'a> {
             match rows.get_mut(first..).and_then(<[LineRow]>::last_mut) {
                 Some(last) if last.address == next.address => *last = next,
                 _ => {
-                    sections.guard.charge(WORK_OF_KEEPING)?;
+                    sections.budget.charge(KEEP_COST)?;
                     rows.push(next);
                 }
             }
         }
         rows.truncate(first);
-        sequences.sort_unstable_by_key(|sequence| sequence.begin);
+        sequences.sort_unstable_by_key(|sequence| sequence.start);
         let files = header.file_names().len() + 1;
         Ok(Self {
             sequences,
@@ -118,7 +121,7 @@ impl<'a> Lines<'a> {
     pub(super) fn location(&self, address: u64) -> Option<Location> {
         let after = self
             .sequences
-            .partition_point(|sequence| sequence.begin <= address);
+            .partition_point(|sequence| sequence.start <= address);
         let sequence = self.sequences.get(after.checked_sub(1)?)?;
         let rows = self.rows.get(sequence.rows.clone())?;
         let after = rows.partition_point(|row| row.address <= address);
@@ -157,7 +160,7 @@ fn path<'a>(
 ) -> Result<Box<str>, DwarfError> {
     let mut path = String::new();
     let mut join = |part: &AttributeValue<BudgetedReader<'a>>| {
-        let text = units.text(unit, part)?.unwrap_or_default();
+        let text = units.string(unit, part)?.unwrap_or_default();
         join(&mut path, &String::from_utf8_lossy(&text));
         Ok::<_, DwarfError>(())
     };

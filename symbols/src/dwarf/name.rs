@@ -19,7 +19,7 @@ pub(super) struct Die {
 }
 
 impl Die {
-    pub(super) fn at(offset: UnitOffset) -> Self {
+    pub(super) fn new(offset: UnitOffset) -> Self {
         Self {
             offset,
             name: OnceCell::new(),
@@ -35,7 +35,7 @@ impl Die {
             let name = read_name(self.offset, unit, units)?;
             // It is not only read: it is kept.
             let bytes = name.as_ref().map_or(0, |name| name.len());
-            units.sections.guard.charge_bytes(2 * bytes)?;
+            units.sections.budget.charge_bytes(2 * bytes)?;
             Ok(name)
         };
         let name = self.name.get_or_init(read);
@@ -71,7 +71,7 @@ fn read_name<'n, 'a>(
         }
         let mut too_long = None;
         for value in [linkage, source].iter().flatten() {
-            match units.text(unit, value)? {
+            match units.string(unit, value)? {
                 Some(name) if name.len() > MAX_NAME_BYTES => too_long = too_long.or(Some(name)),
                 Some(name) if !name.trim_ascii().is_empty() => return Ok(Some(name)),
                 _ => {}
@@ -82,11 +82,11 @@ fn read_name<'n, 'a>(
         }
         match origin {
             Some(AttributeValue::UnitRef(at)) => offset = at,
-            Some(AttributeValue::DebugInfoRef(at)) => (unit, offset) = units.at(at)?,
+            Some(AttributeValue::DebugInfoRef(at)) => (unit, offset) = units.unit_at(at)?,
             Some(AttributeValue::DebugInfoRefSup(at)) => match units.supplementary() {
                 Some(common) => {
                     units = common;
-                    (unit, offset) = units.at(at)?;
+                    (unit, offset) = units.unit_at(at)?;
                 }
                 None => break,
             },

@@ -16,7 +16,7 @@ pub(super) struct Ranges {
 impl Ranges {
     /// Takes an attribute, if it is one of them. That of the unit's bases must be known.
     #[inline]
-    pub(super) fn take<'a>(
+    pub(super) fn add<'a>(
         &mut self,
         attribute: &Attribute<BudgetedReader<'a>>,
         dwarf: &gimli::Dwarf<BudgetedReader<'a>>,
@@ -35,7 +35,7 @@ impl Ranges {
     }
 
     /// Whether an attribute is one of them.
-    pub(super) fn are_told_by(name: DwAt) -> bool {
+    pub(super) fn is_range_attribute(name: DwAt) -> bool {
         matches!(
             name,
             gimli::DW_AT_low_pc | gimli::DW_AT_high_pc | gimli::DW_AT_ranges

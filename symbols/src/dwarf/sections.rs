@@ -32,7 +32,7 @@ pub struct DwarfSections<'a> {
     pub(super) str_offsets: Section<'a>,
     pub(super) endian: RunTimeEndian,
     /// One for the file and for what is in others.
-    pub(super) guard: Rc<StepBudget>,
+    pub(super) budget: Rc<StepBudget>,
     pub(super) units: OnceCell<Vec<super::units::UnitSlice>>,
     pub(super) supplementary: Option<Box<DwarfSections<'static>>>,
     pub(super) package: Option<PackageSections>,
@@ -86,7 +86,7 @@ impl<'a> DwarfSections<'a> {
             str: section(".debug_str")?,
             str_offsets: section(".debug_str_offsets")?,
             endian: run_time_endian(is_big_endian),
-            guard: Rc::default(),
+            budget: Rc::default(),
             units: OnceCell::new(),
             supplementary: None,
             package: None,
@@ -97,7 +97,7 @@ impl<'a> DwarfSections<'a> {
     /// Adds what several files have in common, as `dwz` moves it to a file of its own: the one that
     /// [`ElfFile::alt_link`](crate::elf::ElfFile::alt_link) names.
     pub fn set_supplementary(&mut self, mut common: DwarfSections<'static>) {
-        common.guard = self.guard.clone();
+        common.budget = self.budget.clone();
         self.supplementary = Some(Box::new(common));
     }
 
@@ -201,11 +201,11 @@ impl<'a> DwarfSections<'a> {
             };
             let end = memchr::memchr(0, bytes);
             if let Some(text) = bytes.get(..end.unwrap_or(KEPT_NAME_BYTES)) {
-                self.guard.charge_bytes(text.len())?;
+                self.budget.charge_bytes(text.len())?;
                 return Ok(Some(text.into()));
             }
         }
-        self.guard.charge_bytes(KEPT_NAME_BYTES)?;
+        self.budget.charge_bytes(KEPT_NAME_BYTES)?;
         Ok(None)
     }
 
@@ -219,18 +219,18 @@ impl<'a> DwarfSections<'a> {
         let Some((origin, all)) = section.in_file() else {
             return Ok(None);
         };
-        self.guard.charge(WORK_OF_READING)?;
+        self.budget.charge(READ_COST)?;
         let size = size.min(all.saturating_sub(offset));
         origin.part(offset, size).map_err(unreadable).map(Some)
     }
 
     pub(super) fn reader<'s>(&'s self, bytes: &'s [u8]) -> BudgetedReader<'s> {
-        BudgetedReader::new(bytes, self.endian, &self.guard)
+        BudgetedReader::new(bytes, self.endian, &self.budget)
     }
 }
 
 /// What a call of the kernel counts.
-const WORK_OF_READING: u64 = 32;
+const READ_COST: u64 = 32;
 
 pub(super) fn run_time_endian(is_big_endian: bool) -> RunTimeEndian {
     match is_big_endian {

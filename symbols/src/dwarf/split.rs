@@ -17,7 +17,7 @@ use super::unit::Unit;
 use super::units::Units;
 
 /// What opening a file counts as: some ten thousand may be asked for.
-pub(super) const WORK_OF_OPENING: u64 = 1 << 12;
+pub(super) const OPEN_COST: u64 = 1 << 12;
 /// Bytes of a file that count as much as a read: all files together have no more than the program may have itself.
 const BYTES_PER_READ: u64 = 4;
 /// Longest path taken, as the kernel's.
@@ -36,13 +36,13 @@ pub struct SplitUnit {
 
 impl SplitUnit {
     /// `None`: the skeleton names no file.
-    pub(super) fn of<'a>(
+    pub(super) fn from_skeleton<'a>(
         skeleton: &Unit<'a>,
         id: DwoId,
         units: &Units<'a>,
     ) -> Result<Option<Self>, DwarfError> {
         let path = |text: &Option<_>| {
-            let bytes = text.as_ref().map(|text| units.text(skeleton, text));
+            let bytes = text.as_ref().map(|text| units.string(skeleton, text));
             let bytes = bytes.transpose()?.flatten();
             let bytes = bytes.filter(|bytes| (1..=MAX_PATH_BYTES).contains(&bytes.len()));
             Ok::<_, DwarfError>(bytes.map(|bytes| PathBuf::from(OsStr::from_bytes(&bytes))))
@@ -94,19 +94,19 @@ impl SplitSections {
     /// The id of its unit; `None`: it has none, or is damaged.
     #[must_use]
     pub fn unit_id(&self) -> Option<u64> {
-        let units = Units::of(&self.sections).ok()?;
+        let units = Units::new(&self.sections).ok()?;
         let unit = units.first_with_code()?.ok()?;
         unit.unit.dwo_id.map(|id| id.0)
     }
 
     /// Whether it is the file of this unit.
     #[must_use]
-    pub fn holds(&self, unit: &SplitUnit) -> bool {
+    pub fn belongs_to(&self, unit: &SplitUnit) -> bool {
         self.unit_id() == Some(unit.id)
     }
 
     /// What having them counts as.
-    pub(super) fn work(&self) -> u64 {
+    pub(super) fn cost(&self) -> u64 {
         self.size_bytes / BYTES_PER_READ
     }
 }
@@ -151,15 +151,15 @@ impl PackageSections {
         })
     }
 
-    pub(super) fn borrow<'a>(&'a self, guard: &'a StepBudget) -> gimli::Result<Package<'a>> {
-        let guarded = |bytes| BudgetedReader::new(bytes, self.endian, guard);
+    pub(super) fn borrow<'a>(&'a self, budget: &'a StepBudget) -> gimli::Result<Package<'a>> {
+        let budgeted = |bytes| BudgetedReader::new(bytes, self.endian, budget);
         let parts = self
             .sections
-            .borrow(|bytes: &'a Vec<u8>| guarded(bytes), guarded(&[]))?;
+            .borrow(|bytes: &'a Vec<u8>| budgeted(bytes), budgeted(&[]))?;
         Ok(Package {
             parts,
             sections: self,
-            guard,
+            budget,
         })
     }
 }
@@ -168,7 +168,7 @@ impl PackageSections {
 pub(super) struct Package<'a> {
     parts: DwarfPackage<BudgetedReader<'a>>,
     sections: &'a PackageSections,
-    guard: &'a StepBudget,
+    budget: &'a StepBudget,
 }
 
 impl<'a> Package<'a> {
@@ -189,7 +189,7 @@ impl<'a> Package<'a> {
                 ".debug_str_offsets" => unit.debug_str_offsets.reader(),
                 _ => return Ok(Vec::new()),
             };
-            self.guard.charge(part.len() as u64 / BYTES_PER_READ)?;
+            self.budget.charge(part.len() as u64 / BYTES_PER_READ)?;
             Ok::<_, DwarfError>(part.bytes()?.to_vec())
         });
         Ok(Some(sections?.with_strings(self.sections.strings.clone())))

@@ -13,11 +13,11 @@ use crate::large_file_permit;
 
 /// Most reads of one file, for all its addresses together: a second or two. 300 addresses in the 18 MB that this program has take 4.4
 /// million.
-const MAX_WORK: i64 = if cfg!(test) { 1 << 20 } else { 1 << 26 };
+const MAX_STEPS: i64 = if cfg!(test) { 1 << 20 } else { 1 << 26 };
 /// What of it a file may take that is not large.
-const MAX_SMALL_WORK: i64 = MAX_WORK / 8;
+const MAX_STEPS_WITHOUT_PERMIT: i64 = MAX_STEPS / 8;
 /// What keeping something counts, a few dozen bytes of memory: all that is kept of a file stays within some 500 MB.
-pub(super) const WORK_OF_KEEPING: u64 = 8;
+pub(super) const KEEP_COST: u64 = 8;
 /// Bytes that count as much as a read where they are searched or copied.
 const BYTES_PER_READ: usize = 16;
 
@@ -33,7 +33,7 @@ pub(super) struct StepBudget {
 impl Default for StepBudget {
     fn default() -> Self {
         Self {
-            left: Cell::new(MAX_SMALL_WORK),
+            left: Cell::new(MAX_STEPS_WITHOUT_PERMIT),
             is_large: Cell::new(false),
         }
     }
@@ -44,7 +44,7 @@ impl StepBudget {
     pub(super) fn explain(&self, error: DwarfError) -> DwarfError {
         match self.left.get() {
             0.. => error,
-            _ => DwarfError::TooMuchWork,
+            _ => DwarfError::BudgetExceeded,
         }
     }
 
@@ -52,13 +52,13 @@ impl StepBudget {
     pub(super) fn charge(&self, work: u64) -> Result<(), DwarfError> {
         match self.allows(work) {
             true => Ok(()),
-            false => Err(DwarfError::TooMuchWork),
+            false => Err(DwarfError::BudgetExceeded),
         }
     }
 
     /// Counts bytes that are searched or copied.
     pub(super) fn charge_bytes(&self, bytes: usize) -> Result<(), DwarfError> {
-        self.charge(work_of(bytes))
+        self.charge(cost_of_bytes(bytes))
     }
 
     /// Counts what `read` reads `times` more: what comes of it is kept.
@@ -75,8 +75,8 @@ impl StepBudget {
 
     fn spent(&self) -> u64 {
         let allowed = match self.is_large.get() {
-            true => MAX_WORK,
-            false => MAX_SMALL_WORK,
+            true => MAX_STEPS,
+            false => MAX_STEPS_WITHOUT_PERMIT,
         };
         allowed.saturating_sub(self.left.get()) as u64
     }
@@ -94,14 +94,17 @@ impl StepBudget {
         if self.is_large.replace(true) {
             return false;
         }
-        large_file_permit::take(large_file_permit::LARGE);
-        let left = self.left.get().saturating_add(MAX_WORK - MAX_SMALL_WORK);
+        large_file_permit::charge(large_file_permit::LARGE_BYTES);
+        let left = self
+            .left
+            .get()
+            .saturating_add(MAX_STEPS - MAX_STEPS_WITHOUT_PERMIT);
         self.left.set(left);
         left >= 0
     }
 }
 
-fn work_of(bytes: usize) -> u64 {
+fn cost_of_bytes(bytes: usize) -> u64 {
     1 + (bytes / BYTES_PER_READ) as u64
 }
 
@@ -109,14 +112,14 @@ fn work_of(bytes: usize) -> u64 {
 #[derive(Clone, Debug)]
 pub(super) struct BudgetedReader<'a> {
     slice: EndianSlice<'a, RunTimeEndian>,
-    guard: &'a StepBudget,
+    budget: &'a StepBudget,
 }
 
 impl<'a> BudgetedReader<'a> {
-    pub(super) fn new(bytes: &'a [u8], endian: RunTimeEndian, guard: &'a StepBudget) -> Self {
+    pub(super) fn new(bytes: &'a [u8], endian: RunTimeEndian, budget: &'a StepBudget) -> Self {
         Self {
             slice: EndianSlice::new(bytes, endian),
-            guard,
+            budget,
         }
     }
 
@@ -128,14 +131,14 @@ impl<'a> BudgetedReader<'a> {
 
     #[inline]
     fn charge(&self, work: u64) -> gimli::Result<()> {
-        match self.guard.allows(work) {
+        match self.budget.allows(work) {
             true => Ok(()),
             false => Err(Error::UnexpectedEof(self.slice.offset_id())),
         }
     }
 
     fn charge_bytes(&self, bytes: usize) -> gimli::Result<()> {
-        self.charge(work_of(bytes))
+        self.charge(cost_of_bytes(bytes))
     }
 }
 
@@ -197,7 +200,7 @@ impl Reader for BudgetedReader<'_> {
         self.charge(1)?;
         Ok(Self {
             slice: self.slice.split(len)?,
-            guard: self.guard,
+            budget: self.budget,
         })
     }
 

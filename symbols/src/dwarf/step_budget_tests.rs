@@ -48,7 +48,10 @@ fn functions_inlined_without_end_end() {
     let sections = sections(&[&unit, &function, &inlined], &entries, &[]);
     let debug_info = sections.debug_info().unwrap();
     let found = debug_info.frames(0x1800, Detail::Functions);
-    assert!(matches!(found, Err(DwarfError::TooMuchWork)), "{found:?}");
+    assert!(
+        matches!(found, Err(DwarfError::BudgetExceeded)),
+        "{found:?}"
+    );
 }
 
 #[test]
@@ -68,7 +71,10 @@ fn ranges_shared_by_thousands_of_functions_end() {
     let debug_info = sections.debug_info().unwrap();
     for _ in 0..3 {
         let found = debug_info.frames(0x1800, Detail::Functions);
-        assert!(matches!(found, Err(DwarfError::TooMuchWork)), "{found:?}");
+        assert!(
+            matches!(found, Err(DwarfError::BudgetExceeded)),
+            "{found:?}"
+        );
     }
 }
 
@@ -100,5 +106,8 @@ fn tables_of_abbreviations_within_each_other_end() {
     };
     assert!(debug_info(2).is_ok());
     let found = debug_info(60);
-    assert!(matches!(found, Err(DwarfError::TooMuchWork)), "{found:?}");
+    assert!(
+        matches!(found, Err(DwarfError::BudgetExceeded)),
+        "{found:?}"
+    );
 }

@@ -18,7 +18,7 @@ use super::units::{UnitSlice, Units};
 /// A unit whose root was read, with what was read of the rest.
 pub(super) struct Unit<'a> {
     pub(super) unit: gimli::Unit<BudgetedReader<'a>>,
-    pub(super) place: &'a UnitSlice,
+    pub(super) slice: &'a UnitSlice,
     pub(super) line_program: Option<DebugLineOffset>,
     pub(super) directory: Option<AttributeValue<BudgetedReader<'a>>>,
     /// The name of the file that has the functions, if it is a skeleton.
@@ -38,7 +38,7 @@ pub(super) struct Bases {
 }
 
 impl Bases {
-    pub(super) fn of(skeleton: &Unit<'_>) -> Self {
+    pub(super) fn from_skeleton(skeleton: &Unit<'_>) -> Self {
         Self {
             low_pc: skeleton.unit.low_pc,
             addr: skeleton.unit.addr_base,
@@ -46,7 +46,7 @@ impl Bases {
         }
     }
 
-    fn give(&self, unit: &mut gimli::Unit<BudgetedReader<'_>>) {
+    fn apply_to(&self, unit: &mut gimli::Unit<BudgetedReader<'_>>) {
         unit.low_pc = self.low_pc;
         unit.addr_base = self.addr;
         if unit.header.version() < 5 {
@@ -64,7 +64,7 @@ impl<'a> Unit<'a> {
         let abbreviations = units.abbreviations(header.debug_abbrev_offset())?;
         let mut read = Self {
             unit: without_attributes(header, abbreviations, units.dwarf.file_type),
-            place,
+            slice: place,
             line_program: None,
             directory: None,
             split_name: None,
@@ -74,7 +74,7 @@ impl<'a> Unit<'a> {
             split: OnceCell::new(),
         };
         if let Some(bases) = &units.skeleton {
-            bases.give(&mut read.unit);
+            bases.apply_to(&mut read.unit);
         }
         let mut of_ranges = Vec::new();
         let root = read.unit.header.root_offset();
@@ -96,7 +96,7 @@ impl<'a> Unit<'a> {
                 (_, AttributeValue::DebugStrOffsetsBase(base)) => read.unit.str_offsets_base = base,
                 (_, AttributeValue::DebugAddrBase(base)) => read.unit.addr_base = base,
                 (_, AttributeValue::DebugRngListsBase(base)) => read.unit.rnglists_base = base,
-                (name, _) if Ranges::are_told_by(name) => of_ranges.push(attribute),
+                (name, _) if Ranges::is_range_attribute(name) => of_ranges.push(attribute),
                 _ => {}
             }
         }
@@ -107,7 +107,7 @@ impl<'a> Unit<'a> {
                 let low = units.dwarf.attr_address(&read.unit, attribute.value())?;
                 read.unit.low_pc = low.unwrap_or(0);
             }
-            ranges.take(&attribute, &units.dwarf, &read.unit)?;
+            ranges.add(&attribute, &units.dwarf, &read.unit)?;
         }
         read.ranges = ranges;
         Ok(read)

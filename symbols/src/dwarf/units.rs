@@ -11,17 +11,17 @@ use gimli::{
 
 use super::DwarfError;
 use super::sections::DwarfSections;
-use super::step_budget::{BudgetedReader, WORK_OF_KEEPING};
+use super::step_budget::{BudgetedReader, KEEP_COST};
 use super::unit::{Bases, Unit};
 use crate::demangle::KEPT_NAME_BYTES;
 
 /// What the length, version, table of abbreviations and size of an address take.
 const MIN_UNIT_BYTES: u64 = 11;
 /// A hundred bytes or so of each unit are kept, whether it is read or not.
-const WORK_OF_KEEPING_A_UNIT: u64 = 4 * WORK_OF_KEEPING;
+const UNIT_COST: u64 = 4 * KEEP_COST;
 
 /// For each read: an abbreviation of the least five bytes takes 130.
-const WORK_OF_KEEPING_ABBREVIATIONS: u64 = 3;
+const ABBREVIATIONS_COST: u64 = 3;
 
 /// Where a unit is, and its bytes once they were read.
 #[derive(Debug)]
@@ -37,12 +37,12 @@ pub(super) struct UnitSlice {
 }
 
 /// Goes from unit to unit by their lengths.
-fn places(sections: &DwarfSections<'_>) -> Result<Vec<UnitSlice>, DwarfError> {
+fn unit_slices(sections: &DwarfSections<'_>) -> Result<Vec<UnitSlice>, DwarfError> {
     let end = sections.size(&sections.info)?;
     let mut places = Vec::new();
     let mut offset = 0;
     while offset < end {
-        sections.guard.charge(WORK_OF_KEEPING_A_UNIT)?;
+        sections.budget.charge(UNIT_COST)?;
         // A length of up to 12 bytes, the version, the kind of unit.
         let (start, read) = sections.start::<15>(&sections.info, offset)?;
         let mut start = sections.reader(start.get(..read).unwrap_or_default());
@@ -74,11 +74,11 @@ fn places(sections: &DwarfSections<'_>) -> Result<Vec<UnitSlice>, DwarfError> {
 
 /// Addresses of a unit.
 struct UnitRange {
-    begin: u64,
+    start: u64,
     end: u64,
     unit: usize,
     /// Of this range and all behind it.
-    min_begin: u64,
+    min_start: u64,
 }
 
 /// All units.
@@ -90,7 +90,7 @@ pub(super) struct Units<'a> {
     supplementary: Option<Box<Units<'a>>>,
     /// Of a split unit.
     pub(super) skeleton: Option<Bases>,
-    places: &'a [UnitSlice],
+    slices: &'a [UnitSlice],
     units: Vec<OnceCell<Result<Box<Unit<'a>>, DwarfError>>>,
     /// By end.
     ranges: Vec<UnitRange>,
@@ -100,9 +100,9 @@ pub(super) struct Units<'a> {
 
 impl<'a> Units<'a> {
     /// All of a program.
-    pub(super) fn list(sections: &'a DwarfSections<'a>) -> Result<Self, DwarfError> {
-        let mut units = Self::of(sections)?;
-        let supplementary = sections.supplementary.as_deref().map(Self::of);
+    pub(super) fn with_ranges(sections: &'a DwarfSections<'a>) -> Result<Self, DwarfError> {
+        let mut units = Self::new(sections)?;
+        let supplementary = sections.supplementary.as_deref().map(Self::new);
         units.supplementary = supplementary.transpose()?.map(Box::new);
         units.ranges = units.find_ranges()?;
         Ok(units)
@@ -114,18 +114,18 @@ impl<'a> Units<'a> {
         sections: &'a DwarfSections<'a>,
         skeleton: &Unit<'a>,
     ) -> Result<Self, DwarfError> {
-        let mut units = Self::of(sections)?;
+        let mut units = Self::new(sections)?;
         units.dwarf.make_dwo(&self.dwarf);
-        units.skeleton = Some(Bases::of(skeleton));
+        units.skeleton = Some(Bases::from_skeleton(skeleton));
         Ok(units)
     }
 
     /// By offset only.
-    pub(super) fn of(sections: &'a DwarfSections<'a>) -> Result<Self, DwarfError> {
+    pub(super) fn new(sections: &'a DwarfSections<'a>) -> Result<Self, DwarfError> {
         let places = match sections.units.get() {
             Some(places) => places,
             None => {
-                let places = places(sections)?;
+                let places = unit_slices(sections)?;
                 sections.units.get_or_init(|| places)
             }
         };
@@ -143,7 +143,7 @@ impl<'a> Units<'a> {
             dwarf,
             supplementary: None,
             skeleton: None,
-            places,
+            slices: places,
             units: places.iter().map(|_| OnceCell::new()).collect(),
             ranges: Vec::new(),
             abbreviations: RefCell::default(),
@@ -153,29 +153,29 @@ impl<'a> Units<'a> {
     /// By `.debug_aranges`, which some compilers make and some do not; of units that it does not tell of, by the unit itself.
     fn find_ranges(&self) -> Result<Vec<UnitRange>, DwarfError> {
         let mut ranges = Vec::new();
-        let mut is_told = vec![false; self.places.len()];
+        let mut is_told = vec![false; self.slices.len()];
         let mut headers = self.dwarf.debug_aranges.headers();
         while let Some(header) = headers.next()? {
             let offset = header.debug_info_offset().0 as u64;
             let Ok(unit) = self
-                .places
+                .slices
                 .binary_search_by_key(&offset, |place| place.offset)
             else {
                 continue;
             };
             let before = ranges.len();
-            self.add_told_ranges(&header, unit, &mut ranges)?;
+            self.add_aranges(&header, unit, &mut ranges)?;
             if let Some(is_told) = is_told.get_mut(unit) {
                 *is_told |= ranges.len() > before;
             }
         }
-        for (index, (place, is_told)) in self.places.iter().zip(is_told).enumerate() {
+        for (index, (place, is_told)) in self.slices.iter().zip(is_told).enumerate() {
             if is_told || !place.has_code {
                 continue;
             }
             let unit = match self.unit(index) {
                 Ok(unit) => unit,
-                Err(DwarfError::Damaged(_)) => continue,
+                Err(DwarfError::Corrupt(_)) => continue,
                 Err(error) => return Err(error),
             };
             unit.ranges.each(&self.dwarf, &unit.unit, |begin, end| {
@@ -185,13 +185,13 @@ impl<'a> Units<'a> {
         ranges.sort_unstable_by_key(|range| (range.end, range.unit));
         let mut min_begin = u64::MAX;
         for range in ranges.iter_mut().rev() {
-            min_begin = min_begin.min(range.begin);
-            range.min_begin = min_begin;
+            min_begin = min_begin.min(range.start);
+            range.min_start = min_begin;
         }
         Ok(ranges)
     }
 
-    fn add_told_ranges(
+    fn add_aranges(
         &self,
         header: &ArangeHeader<BudgetedReader<'a>>,
         unit: usize,
@@ -199,7 +199,7 @@ impl<'a> Units<'a> {
     ) -> Result<(), DwarfError> {
         let mut entries = header.entries();
         while let Some(entry) = entries.next().transpose() {
-            self.sections.guard.charge(WORK_OF_KEEPING)?;
+            self.sections.budget.charge(KEEP_COST)?;
             // One that wraps around; those behind it are read all the same, of a cut list there are none.
             let Ok(entry) = entry else { continue };
             let range = entry.range();
@@ -211,23 +211,23 @@ impl<'a> Units<'a> {
     }
 
     /// The units that say they hold an address: one as a rule.
-    pub(super) fn around(
+    pub(super) fn containing(
         &self,
         address: u64,
     ) -> impl Iterator<Item = Result<&Unit<'a>, DwarfError>> {
         let from = self.ranges.partition_point(|range| range.end <= address);
         let ranges = self.ranges.get(from..).unwrap_or_default().iter();
         ranges
-            .take_while(move |range| range.min_begin <= address)
-            .filter_map(move |range| match self.sections.guard.charge(1) {
-                Ok(()) => (range.begin <= address).then(|| self.unit(range.unit)),
+            .take_while(move |range| range.min_start <= address)
+            .filter_map(move |range| match self.sections.budget.charge(1) {
+                Ok(()) => (range.start <= address).then(|| self.unit(range.unit)),
                 Err(error) => Some(Err(error)),
             })
     }
 
     /// The first that may hold code.
     pub(super) fn first_with_code(&self) -> Option<Result<&Unit<'a>, DwarfError>> {
-        let index = self.places.iter().position(|place| place.has_code)?;
+        let index = self.slices.iter().position(|place| place.has_code)?;
         Some(self.unit(index))
     }
 
@@ -237,16 +237,16 @@ impl<'a> Units<'a> {
     }
 
     /// The unit at an offset of `.debug_info`, and the offset in it.
-    pub(super) fn at(
+    pub(super) fn unit_at(
         &self,
         offset: DebugInfoOffset,
     ) -> Result<(&Unit<'a>, UnitOffset), DwarfError> {
         let none = gimli::Error::NoEntryAtGivenOffset(offset.0 as u64);
         let after = self
-            .places
+            .slices
             .partition_point(|place| place.offset <= offset.0 as u64);
         let index = after.checked_sub(1).ok_or(none)?;
-        let start = self.places.get(index).map_or(0, |place| place.offset);
+        let start = self.slices.get(index).map_or(0, |place| place.offset);
         Ok((
             self.unit(index)?,
             UnitOffset((offset.0 as u64 - start) as usize),
@@ -257,7 +257,7 @@ impl<'a> Units<'a> {
         let none = gimli::Error::MissingUnitDie;
         let unit = self.units.get(index).ok_or(none)?;
         let unit = unit.get_or_init(|| {
-            let place = self.places.get(index).ok_or(none)?;
+            let place = self.slices.get(index).ok_or(none)?;
             Unit::read(self, place).map(Box::new)
         });
         unit.as_deref().map_err(Clone::clone)
@@ -271,15 +271,15 @@ impl<'a> Units<'a> {
             return Ok(known.clone());
         }
         let read = || self.dwarf.debug_abbrev.abbreviations(offset);
-        let guard = &self.sections.guard;
-        let read = Arc::new(guard.charge_kept(WORK_OF_KEEPING_ABBREVIATIONS, read)?);
+        let budget = &self.sections.budget;
+        let read = Arc::new(budget.charge_kept(ABBREVIATIONS_COST, read)?);
         let mut known = self.abbreviations.borrow_mut();
         known.insert(offset.0, read.clone());
         Ok(read)
     }
 
     /// A string that an attribute tells.
-    pub(super) fn text(
+    pub(super) fn string(
         &self,
         unit: &Unit<'a>,
         value: &AttributeValue<BudgetedReader<'a>>,
@@ -314,10 +314,10 @@ impl<'a> Units<'a> {
 impl UnitRange {
     fn new(begin: u64, end: u64, unit: usize) -> Self {
         Self {
-            begin,
+            start: begin,
             end,
             unit,
-            min_begin: begin,
+            min_start: begin,
         }
     }
 }

@@ -36,7 +36,7 @@ pub(super) fn section_data(
     if !section.is_compressed() {
         return Ok(data);
     }
-    let damaged = |why: &str| ElfError::Damaged {
+    let damaged = |why: &str| ElfError::Corrupt {
         what,
         why: why.to_owned(),
     };
@@ -57,7 +57,7 @@ pub(super) fn section_data(
     if uncompressed_size > (data.len() as u64).saturating_mul(ratio) {
         return Err(damaged("more bytes stated than it can decompress to"));
     }
-    large_file_permit::take(uncompressed_size);
+    large_file_permit::charge(uncompressed_size);
     let size = usize::try_from(uncompressed_size).map_err(|_| damaged("too large"))?;
     // As the kernel gives them: what is not written to costs nothing.
     let mut bytes = vec![0; size];

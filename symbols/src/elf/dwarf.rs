@@ -17,7 +17,7 @@ fn all<'a>(headers: &'a Headers, name: &str) -> impl Iterator<Item = &'a Section
     sections.filter(move |section| section.is_named(name) && section.has_data())
 }
 
-pub(super) fn is_there(headers: &Headers) -> bool {
+pub(super) fn has_debug_info(headers: &Headers) -> bool {
     find(headers, ".debug_info").is_some()
 }
 
@@ -30,7 +30,7 @@ pub(super) fn sections<'a>(source: Source<'a>, headers: &'a Headers) -> Option<D
             section,
         })
     };
-    is_there(headers).then(|| DwarfSections::lazy(is_big_endian, section))
+    has_debug_info(headers).then(|| DwarfSections::lazy(is_big_endian, section))
 }
 
 pub(super) fn copied_sections(

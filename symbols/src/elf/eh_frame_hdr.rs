@@ -13,7 +13,7 @@ const ROW_BYTES: usize = 8;
 pub(super) struct SearchTable {
     section: Section,
     endian: RunTimeEndian,
-    rows: usize,
+    row_count: usize,
 }
 
 impl SearchTable {
@@ -36,17 +36,17 @@ impl SearchTable {
             return None;
         }
         let table = Self {
-            rows: usize::try_from(word(&section, endian, 8)?).ok()?,
+            row_count: usize::try_from(word(&section, endian, 8)?).ok()?,
             section,
             endian,
         };
-        let bytes = table.rows.checked_mul(ROW_BYTES)?.checked_add(12)?;
-        (table.rows > 0 && bytes <= table.section.data.len()).then_some(table)
+        let bytes = table.row_count.checked_mul(ROW_BYTES)?.checked_add(12)?;
+        (table.row_count > 0 && bytes <= table.section.data.len()).then_some(table)
     }
 
     /// The address of the entry of the last function that does not start behind an address.
-    pub(super) fn entry_before(&self, address: u64) -> Option<u64> {
-        let (mut from, mut to) = (0, self.rows);
+    pub(super) fn fde_address(&self, address: u64) -> Option<u64> {
+        let (mut from, mut to) = (0, self.row_count);
         while from < to {
             let middle = from + (to - from) / 2;
             match self.value(middle, 0)? <= address {

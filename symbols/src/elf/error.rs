@@ -20,7 +20,7 @@ pub enum ElfError {
     NotElf,
     /// A header contradicts itself.
     #[error("ELF: {what}: {why}")]
-    Damaged {
+    Corrupt {
         /// The part.
         what: &'static str,
         /// In the words of the parser.

@@ -21,7 +21,7 @@ const MAX_RANGES: usize = 1 << 21;
 /// compiler has split is several; one without unwind information is none.
 #[derive(Debug, Default)]
 pub struct FunctionRanges {
-    frames: Option<FdeIndex>,
+    fdes: Option<FdeIndex>,
     table: Option<SearchTable>,
     /// By start.
     all: OnceCell<Vec<Range<u64>>>,
@@ -33,7 +33,7 @@ impl FunctionRanges {
             return Ok(Self::default());
         };
         Ok(Self {
-            frames: Some(FdeIndex::new(section, headers)),
+            fdes: Some(FdeIndex::new(section, headers)),
             table: unwind::eh_frame_hdr(source, headers)?
                 .and_then(|section| SearchTable::new(section, headers)),
             all: OnceCell::new(),
@@ -42,9 +42,9 @@ impl FunctionRanges {
 
     /// The function that an address lies in: by the table for searching, where the file has it, else by all functions.
     #[must_use]
-    pub fn around(&self, address: u64) -> Option<Range<u64>> {
-        if let (Some(frames), Some(table)) = (&self.frames, &self.table) {
-            let range = frames.at(table.entry_before(address)?)?;
+    pub fn lookup(&self, address: u64) -> Option<Range<u64>> {
+        if let (Some(frames), Some(table)) = (&self.fdes, &self.table) {
+            let range = frames.range_at(table.fde_address(address)?)?;
             return range.contains(&address).then_some(range);
         }
         let all = self.all();
@@ -56,8 +56,8 @@ impl FunctionRanges {
     /// Whether the function that an address lies in starts behind `start`. Then it is not that of a symbol there without a size: this reaches
     /// to the next symbol, in a stripped file over all functions between that are not exported.
     #[must_use]
-    pub fn is_behind(&self, start: u64, address: u64) -> bool {
-        self.around(address)
+    pub fn is_in_later_function(&self, start: u64, address: u64) -> bool {
+        self.lookup(address)
             .is_some_and(|range| range.start > start)
     }
 
@@ -68,7 +68,7 @@ impl FunctionRanges {
 
     fn all(&self) -> &[Range<u64>] {
         self.all
-            .get_or_init(|| self.frames.as_ref().map_or_else(Vec::new, FdeIndex::all))
+            .get_or_init(|| self.fdes.as_ref().map_or_else(Vec::new, FdeIndex::all))
     }
 }
 
@@ -105,7 +105,7 @@ impl FdeIndex {
     }
 
     /// The function of the entry at an address of the section.
-    fn at(&self, entry: u64) -> Option<Range<u64>> {
+    fn range_at(&self, entry: u64) -> Option<Range<u64>> {
         let offset = usize::try_from(entry.checked_sub(self.section.address)?).ok()?;
         let entry = self.eh_frame().fde_from_offset(
             &self.bases,

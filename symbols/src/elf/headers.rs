@@ -134,18 +134,18 @@ fn read_headers<Elf: FileHeader<Endian = Endianness>>(
     parts: Parts,
 ) -> Result<Headers, ElfError> {
     let cache = ReadCache::new(Cursor::new(source));
-    let header = Elf::parse(&cache).map_err(damaged("header"))?;
-    let endian = header.endian().map_err(damaged("byte order"))?;
+    let header = Elf::parse(&cache).map_err(corrupt("header"))?;
+    let endian = header.endian().map_err(corrupt("byte order"))?;
     limit(
         "program headers",
         header
             .phnum(endian, &cache)
-            .map_err(damaged("program headers"))?,
+            .map_err(corrupt("program headers"))?,
         MAX_PROGRAM_HEADERS,
     )?;
     let segments = header
         .program_headers(endian, &cache)
-        .map_err(damaged("program headers"))?;
+        .map_err(corrupt("program headers"))?;
     let sections = match parts {
         Parts::Segments => Vec::new(),
         Parts::All => read_sections(header, endian, &cache)?,
@@ -171,13 +171,13 @@ fn read_sections<Elf: FileHeader<Endian = Endianness>>(
         "section headers",
         header
             .shnum(endian, cache)
-            .map_err(damaged("section headers"))?,
+            .map_err(corrupt("section headers"))?,
         MAX_SECTIONS,
     )?;
     let sections = header
         .section_headers(endian, cache)
-        .map_err(damaged("section headers"))?;
-    let no_names = || ElfError::Damaged {
+        .map_err(corrupt("section headers"))?;
+    let no_names = || ElfError::Corrupt {
         what: "section names",
         why: "their section is not there".to_owned(),
     };
@@ -186,7 +186,7 @@ fn read_sections<Elf: FileHeader<Endian = Endianness>>(
         sections => {
             let index = header
                 .section_strings_index(endian, cache)
-                .map_err(damaged("section names"))?;
+                .map_err(corrupt("section names"))?;
             let names = match index.0 {
                 0 => None,
                 index => Some(sections.get(index).ok_or_else(no_names)?),
@@ -209,8 +209,8 @@ fn read_sections<Elf: FileHeader<Endian = Endianness>>(
         .collect())
 }
 
-fn damaged(what: &'static str) -> impl Fn(object::Error) -> ElfError {
-    move |error| ElfError::Damaged {
+fn corrupt(what: &'static str) -> impl Fn(object::Error) -> ElfError {
+    move |error| ElfError::Corrupt {
         what,
         why: error.to_string(),
     }

@@ -25,7 +25,7 @@ struct Counted<R>(R);
 impl<R: Read> Read for Counted<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.0.read(buffer)?;
-        large_file_permit::take(read as u64);
+        large_file_permit::charge(read as u64);
         Ok(read)
     }
 }
@@ -43,7 +43,7 @@ pub(super) fn read(source: Source<'_>, headers: &Headers) -> Result<Option<Vec<u
     let mut bytes = Vec::new();
     Counted(reader.take(MAX_BYTES + 1))
         .read_to_end(&mut bytes)
-        .map_err(|error| ElfError::Damaged {
+        .map_err(|error| ElfError::Corrupt {
             what: WHAT,
             why: error.to_string(),
         })?;

@@ -71,7 +71,7 @@ pub(super) fn build_id(source: Source<'_>, headers: &Headers) -> Option<BuildId>
 
 /// The build id in notes of a 64-bit ELF file of this machine, as `/sys/kernel/notes` has the kernel's.
 #[must_use]
-pub fn build_id_of_notes(bytes: &[u8]) -> Option<BuildId> {
+pub fn build_id_from_notes(bytes: &[u8]) -> Option<BuildId> {
     build_id_in::<FileHeader64<Endianness>>(Endianness::default(), 4, bytes)
 }
 
@@ -152,12 +152,12 @@ mod tests {
         let id = [7; 20];
         let others = [note(3, b"Xen\0", &[1; 5]), note(1, b"GNU\0", &[2; 16])].concat();
         let all = [others.clone(), note(3, b"GNU\0", &id)].concat();
-        assert_eq!(build_id_of_notes(&all), BuildId::from_bytes(&id));
+        assert_eq!(build_id_from_notes(&all), BuildId::from_bytes(&id));
         for cut in others.len()..all.len() {
-            assert_eq!(build_id_of_notes(&all[..cut]), None, "{cut}");
+            assert_eq!(build_id_from_notes(&all[..cut]), None, "{cut}");
         }
         for bad in [&[][..], &[8; 65]] {
-            assert_eq!(build_id_of_notes(&note(3, b"GNU\0", bad)), None);
+            assert_eq!(build_id_from_notes(&note(3, b"GNU\0", bad)), None);
         }
     }
 }

@@ -20,7 +20,7 @@ pub(super) enum Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    pub(super) fn of(file: &'a File) -> Result<Self, ElfError> {
+    pub(super) fn from_file(file: &'a File) -> Result<Self, ElfError> {
         let metadata = file.metadata().map_err(ElfError::Read)?;
         match metadata.is_file() {
             true => Ok(Self::File {
@@ -70,7 +70,7 @@ impl<'a> Source<'a> {
         self.check(what, offset, size)?;
         let outside = |_| ElfError::OutsideFile { what, offset, size };
         let length = usize::try_from(size).map_err(outside)?;
-        large_file_permit::take(size);
+        large_file_permit::charge(size);
         // Pages that are not written to cost nothing: nor does what a sparse or shrinking file claims to have.
         let mut bytes = Vec::with_capacity(length);
         while bytes.len() < length {

@@ -7,7 +7,7 @@
 /// functions   a b |    c  d |    |      slot 0: b, slot 1: d, slot 2: none of its own, so d
 /// ```
 pub(super) struct Nearest {
-    wanted: Vec<u64>,
+    addresses: Vec<u64>,
     slots: Vec<Option<NearestSymbol>>,
 }
 
@@ -25,12 +25,12 @@ impl Nearest {
         wanted.dedup();
         Self {
             slots: wanted.iter().map(|_| None).collect(),
-            wanted,
+            addresses: wanted,
         }
     }
 
     pub(super) fn offer(&mut self, start: u64, name: &[u8], rank: u32, tag: u32) {
-        let index = self.wanted.partition_point(|&wanted| wanted < start);
+        let index = self.addresses.partition_point(|&wanted| wanted < start);
         match self.slots.get_mut(index) {
             Some(Some(found)) if (found.start, rank) < (start, found.rank) => {
                 found.start = start;
@@ -51,7 +51,7 @@ impl Nearest {
     }
 
     /// What was found, by address.
-    pub(super) fn found(self) -> impl Iterator<Item = NearestSymbol> {
+    pub(super) fn into_symbols(self) -> impl Iterator<Item = NearestSymbol> {
         self.slots.into_iter().flatten()
     }
 }

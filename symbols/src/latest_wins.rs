@@ -16,32 +16,32 @@ pub(crate) struct LatestWins {
     names: Vec<u8>,
     max_names_bytes: usize,
     /// Sorted. A function that covers none of them still replaces those it overlaps, but is not kept.
-    wanted: Option<Vec<u64>>,
+    addresses: Option<Vec<u64>>,
 }
 
 impl Default for LatestWins {
     fn default() -> Self {
-        Self::with_room_for(MAX_NAMES_BYTES)
+        Self::with_limit(MAX_NAMES_BYTES)
     }
 }
 
 impl LatestWins {
     /// Keeps only what covers one of these addresses.
-    pub(crate) fn only(addresses: &[u64]) -> Self {
+    pub(crate) fn for_addresses(addresses: &[u64]) -> Self {
         let mut wanted = addresses.to_vec();
         wanted.sort_unstable();
         Self {
-            wanted: Some(wanted),
+            addresses: Some(wanted),
             ..Self::default()
         }
     }
 
-    fn with_room_for(max_names_bytes: usize) -> Self {
+    fn with_limit(max_names_bytes: usize) -> Self {
         Self {
             ranges: BTreeMap::new(),
             names: Vec::new(),
             max_names_bytes,
-            wanted: None,
+            addresses: None,
         }
     }
 
@@ -55,7 +55,7 @@ impl LatestWins {
         {
             self.ranges.remove(&older);
         }
-        if let Some(wanted) = &self.wanted {
+        if let Some(wanted) = &self.addresses {
             let first = wanted.partition_point(|&address| address < start);
             if wanted.get(first).is_none_or(|&address| address >= end) {
                 return true;
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn names_of_replaced_functions_make_room_until_too_many_live() {
-        let mut newest = LatestWins::with_room_for(100);
+        let mut newest = LatestWins::with_limit(100);
         assert!((0..1000).all(|_| newest.insert(0x1000, 0x1010, b"0123456789")));
         let taken = (0..1000u64)
             .take_while(|at| newest.insert(0x2000 + at, 0x2001 + at, b"0123456789"))
