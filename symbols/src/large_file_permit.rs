@@ -1,16 +1,21 @@
-//! Large files one at a time: a file may take much memory, by what it has or claims to have, and several at once, on as many threads, too much.
+//! Bound on memory: only one thread at a time reads a file that needs much of it.
+//!
+//! A file may need much memory for what it has or declares. Several such files at once, on as many
+//! threads, would need too much.
 
 use std::cell::RefCell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What a file may take without waiting for its turn. Few need more: 300 addresses of a program with 500 MB of debug information do not.
+/// Bytes that a file may use without the permit.
+///
+/// Few files need more: 300 addresses of a program with 500 MB of debug information do not.
 const FREE_BYTES_PER_FILE: u64 = 32 << 20;
-/// More than that.
+/// A charge that always requires the permit.
 pub(crate) const LARGE_BYTES: u64 = FREE_BYTES_PER_FILE + 1;
 
 static PERMIT: Mutex<()> = Mutex::new(());
 
-/// What a file has taken.
+/// The memory use of a file.
 #[derive(Default)]
 struct Usage {
     bytes: u64,
@@ -18,14 +23,25 @@ struct Usage {
 }
 
 thread_local! {
-    /// Of the file that this thread reads in turn.
+    /// Usage of the file that this thread reads, if it is inside [`with_large_file_permit`].
     static USAGE: RefCell<Option<Usage>> = const { RefCell::new(None) };
 }
 
-/// Calls `read`, which reads a file with its debug files, and keeps nothing of them. Of all such calls on different threads only one at
-/// a time takes more than 32 MiB for what is in the files; the others wait until it returns.
+/// Calls `read`, which reads a file and its debug files and keeps none of their contents.
+///
+/// Of all such calls, only one at a time uses more than 32 MiB for the contents of files. Other
+/// threads that need more wait until it returns.
+///
+/// ```
+/// use perfcollect_symbols::{elf::ElfFile, with_large_file_permit};
+///
+/// let file = std::fs::File::open("/proc/self/exe")?;
+/// let symbols = with_large_file_permit(|| ElfFile::open(&file)?.symbols())?;
+/// assert!(!symbols.is_empty());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn with_large_file_permit<T>(read: impl FnOnce() -> T) -> T {
-    /// Gives the turn to the next, also in a panic.
+    /// Releases the permit, also on a panic.
     struct End;
     impl Drop for End {
         fn drop(&mut self) {
@@ -40,7 +56,7 @@ pub fn with_large_file_permit<T>(read: impl FnOnce() -> T) -> T {
     read()
 }
 
-/// Counts bytes that are about to be taken.
+/// Counts bytes that are about to be allocated, and waits for the permit if they are too many.
 pub(crate) fn charge(bytes: u64) {
     USAGE.with_borrow_mut(|taken| {
         let Some(taken) = taken else { return };
@@ -58,7 +74,7 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn what_is_read_is_counted() {
+    fn counts_the_bytes_that_are_read() {
         use crate::elf::ElfFile;
         let has_turn =
             || USAGE.with_borrow(|taken| taken.as_ref().is_some_and(|t| t.permit.is_some()));
@@ -78,14 +94,14 @@ mod tests {
     }
 
     #[test]
-    fn only_one_takes_much_and_small_ones_go_on() {
+    fn permits_one_large_file_and_does_not_delay_small_ones() {
         let large = AtomicUsize::new(0);
         let read_large = || {
             charge(FREE_BYTES_PER_FILE);
             charge(1);
             assert_eq!(large.fetch_add(1, Ordering::SeqCst), 0);
             thread::yield_now();
-            // Waits for nobody, nor does what is read inside.
+            // Neither a small file nor a nested call waits.
             let small = thread::spawn(|| with_large_file_permit(|| charge(FREE_BYTES_PER_FILE)));
             small.join().expect("it ends");
             with_large_file_permit(|| charge(LARGE_BYTES));

@@ -22,7 +22,7 @@ fn found(symbols: &KernelSymbols, address: u64) -> Option<(String, Option<String
 }
 
 #[test]
-fn names_functions_and_their_modules() {
+fn resolves_functions_and_their_modules() {
     let symbols = KernelSymbols::read(SAMPLE).unwrap();
     let named =
         |name: &str, module: Option<&str>| Some((name.to_owned(), module.map(str::to_owned)));
@@ -46,7 +46,7 @@ fn names_functions_and_their_modules() {
 }
 
 #[test]
-fn the_last_function_before_a_hole_does_not_fill_it() {
+fn last_function_before_a_gap_does_not_extend_over_it() {
     let symbols = KernelSymbols::read(SAMPLE).unwrap();
     assert_eq!(found(&symbols, 0xffff_ffff_9000_0000), None);
     assert_eq!(
@@ -55,9 +55,9 @@ fn the_last_function_before_a_hole_does_not_fill_it() {
     );
 }
 
-/// Whatever the order of the lines and however many addresses fall into one function.
+/// Lines may be in any order, and several addresses may be in one function.
 #[test]
-fn reading_for_addresses_names_them_as_reading_all_does() {
+fn read_for_resolves_addresses_like_read() {
     let text = std::fs::read("/proc/kallsyms").unwrap_or_default();
     for text in [SAMPLE, &text] {
         let Ok(all) = KernelSymbols::read(text) else {
@@ -69,15 +69,16 @@ fn reading_for_addresses_names_them_as_reading_all_does() {
             .flat_map(|found| [0, 1, 0x40, 0x1000, 0x20_0000].map(|at| found.symbol.start + at))
             .chain([0, u64::MAX])
             .collect();
-        let some = KernelSymbols::read_for(text, &addresses).unwrap();
+        let filtered = KernelSymbols::read_for(text, &addresses).unwrap();
         for address in addresses {
-            assert_eq!(found(&some, address), found(&all, address), "{address:#x}");
+            let resolved = found(&filtered, address);
+            assert_eq!(resolved, found(&all, address), "{address:#x}");
         }
     }
 }
 
 #[test]
-fn zero_addresses_are_a_restriction() {
+fn rejects_a_list_whose_addresses_are_all_zero() {
     let text: &[u8] = b"0000000000000000 T _stext\n0000000000000000 t x\t[mod]\n";
     let error = KernelSymbols::read(text).unwrap_err();
     assert!(
@@ -87,7 +88,7 @@ fn zero_addresses_are_a_restriction() {
 }
 
 #[test]
-fn the_first_symbol_of_a_name_counts_and_no_more_is_read() {
+fn address_of_stops_at_the_first_symbol_of_the_name() {
     struct Fails;
     impl std::io::Read for Fails {
         fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
@@ -107,7 +108,7 @@ fn the_first_symbol_of_a_name_counts_and_no_more_is_read() {
 }
 
 #[test]
-fn bad_lines_are_counted() {
+fn counts_malformed_lines() {
     let text: &[u8] = b"nonsense\nffff T\nxyz T a\n1000 TT a\n1000 T a [mod\n1000 T good\n\n";
     let symbols = KernelSymbols::read(text).unwrap();
     assert_eq!((symbols.len(), symbols.skipped()), (1, 5));
@@ -115,7 +116,7 @@ fn bad_lines_are_counted() {
 }
 
 #[test]
-fn every_function_of_this_kernel_is_found_at_its_start() {
+fn finds_every_function_of_the_running_kernel_at_its_start() {
     let text = std::fs::read("/proc/kallsyms").unwrap_or_default();
     let symbols = match KernelSymbols::read(BufReader::new(text.as_slice())) {
         Ok(symbols) => symbols,
