@@ -87,7 +87,7 @@ fn beside_the_program_and_in_a_directory() {
     fs::copy(folder.join("kept"), folder.join("program.dbg")).unwrap();
     let saved = capture(folder, &[]);
     let told = notices(&saved);
-    assert!(is_named(&saved) && told.contains("program.debug was not used: corrupt ELF"));
+    assert!(is_named(&saved) && told.contains("program.debug was not used: ELF symbols too large"));
     fs::remove_file(folder.join("program.debug")).unwrap();
     fs::remove_file(folder.join("program.dbg")).unwrap();
     let symbols = folder.join("symbols");

@@ -111,12 +111,9 @@ impl DebugFileQuery<'_> {
     #[must_use]
     pub fn candidates(&self) -> Vec<Candidate> {
         let mut candidates: Vec<Candidate> = Vec::new();
-        let mut add = |path: PathBuf, evidence| {
+        let mut add = |path: PathBuf, method| {
             if path != self.path && candidates.iter().all(|candidate| candidate.path != path) {
-                candidates.push(Candidate {
-                    path,
-                    method: evidence,
-                });
+                candidates.push(Candidate { path, method });
             }
         };
         let by_build_id = self.build_id.map(build_id_path);

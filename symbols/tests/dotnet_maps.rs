@@ -1,11 +1,11 @@
-//! Lines out of perf maps that .NET 8.0.33 (`perf-8.map`) and 10.0.12 (`perf-10.map`) wrote.
+//! Lines of perf maps that .NET 8.0.33 (`perf-8.map`) and 10.0.12 (`perf-10.map`) wrote.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use perfcollect_symbols::dotnet_name::ManagedName;
 use perfcollect_symbols::perf_map::PerfMap;
 
 fn check(text: &[u8]) {
-    // As .NET 8 may end them.
+    // .NET 8 ends some lines with NUL.
     let mixed: Vec<u8> = text
         .iter()
         .enumerate()
@@ -54,7 +54,7 @@ fn check(text: &[u8]) {
 }
 
 #[test]
-fn maps_of_dotnet_8_and_10_are_understood_line_by_line() {
+fn parses_all_lines_of_dotnet_8_and_10() {
     check(include_bytes!("data/perf-8.map"));
     check(include_bytes!("data/perf-10.map"));
 }

@@ -1,4 +1,4 @@
-//! Real files against binutils.
+//! Comparison of real files with the output of binutils.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,15 +32,15 @@ fn readelf(option: &str, path: &Path) -> Option<String> {
     }
 }
 
-/// Names by address of the defined functions that `readelf --symbols` or `--dyn-syms` lists.
+/// Returns names by address of the defined functions in the output of `readelf`.
 fn functions(listing: &str) -> BTreeMap<u64, BTreeSet<String>> {
     let mut functions: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
-    // Without the GNU OSABI mark, as in static programs, readelf does not name the type.
+    // Without the GNU OSABI, as in static programs, readelf does not print the type.
     let listing = listing.replace("<OS specific>: 10", "IFUNC");
     for line in listing.lines() {
         let words: Vec<_> = line.split_whitespace().collect();
-        if let [number, value, _, "FUNC" | "IFUNC", _, _, section, name, ..] = words[..]
-            && number.ends_with(':')
+        if let [index, value, _, "FUNC" | "IFUNC", _, _, section, name, ..] = words[..]
+            && index.ends_with(':')
             && section.parse::<u32>().is_ok()
         {
             let name = name.split('@').next().unwrap_or(name);
@@ -74,9 +74,9 @@ fn agree(path: &Path, table: &SymbolTable, expected: &BTreeMap<u64, BTreeSet<Str
 }
 
 #[test]
-fn libc_has_the_functions_that_readelf_lists() {
+fn symbols_of_libc_equal_those_of_readelf() {
     let Some(path) = libc() else {
-        return eprintln!("skipped: no glibc in a known place");
+        return eprintln!("skipped: no glibc at a known path");
     };
     let Some(listing) = readelf("--dyn-syms", &path) else {
         return;
@@ -100,7 +100,7 @@ fn libc_has_the_functions_that_readelf_lists() {
 }
 
 #[test]
-fn this_test_has_the_functions_that_readelf_lists() {
+fn symbols_of_this_test_equal_those_of_readelf() {
     let path = std::env::current_exe().unwrap();
     let Some(listing) = readelf("--symbols", &path) else {
         return;
@@ -113,9 +113,9 @@ fn this_test_has_the_functions_that_readelf_lists() {
 }
 
 #[test]
-fn function_ranges_are_those_of_readelf() {
-    let own = std::env::current_exe().unwrap();
-    for path in libc().into_iter().chain([own]) {
+fn function_ranges_equal_those_of_readelf() {
+    let this_test = std::env::current_exe().unwrap();
+    for path in libc().into_iter().chain([this_test]) {
         let Some(listing) = readelf("--debug-dump=frames", &path) else {
             return;
         };
@@ -124,8 +124,8 @@ fn function_ranges_are_those_of_readelf() {
             .filter(|line| line.contains(" FDE "))
             .filter_map(|line| line.split_once("pc=")?.1.split_once(".."))
             .map(|(start, end)| {
-                let number = |hex| u64::from_str_radix(hex, 16).unwrap();
-                (number(start), number(end))
+                let address = |hex| u64::from_str_radix(hex, 16).unwrap();
+                (address(start), address(end))
             })
             .collect();
         assert!(expected.len() > 1000);
@@ -143,9 +143,10 @@ fn function_ranges_are_those_of_readelf() {
     }
 }
 
-/// What a stripped library has of a function without a size reaches over all functions behind it that are not exported.
+/// In a stripped library, an unsized symbol extends over all functions after it that are not
+/// exported.
 #[test]
-fn a_symbol_without_a_size_ends_where_the_next_function_starts() {
+fn detects_addresses_after_the_function_of_an_unsized_symbol() {
     let directory = tempfile::tempdir().unwrap();
     let (source, whole, stripped) = (
         directory.path().join("bare.c"),
@@ -181,8 +182,8 @@ int entry(int n) { return hidden(n) + hidden(n + 1); }
     let stripped = File::open(stripped).unwrap();
     let stripped = ElfFile::open(&stripped).unwrap();
     let symbols = stripped.symbols().unwrap();
-    let reaching = symbols.lookup(hidden).unwrap();
-    assert_eq!((reaching.name, reaching.is_sized), (&b"bare"[..], false));
+    let symbol = symbols.lookup(hidden).unwrap();
+    assert_eq!((symbol.name, symbol.is_sized), (&b"bare"[..], false));
     let functions = stripped.function_ranges().unwrap();
     assert!(
         functions.is_in_later_function(bare, hidden)
@@ -196,18 +197,18 @@ int entry(int n) { return hidden(n) + hidden(n + 1); }
 }
 
 #[test]
-fn functions_are_the_same_without_the_table_to_search_them() {
+fn function_ranges_do_not_depend_on_the_search_table() {
     let Some(path) = libc() else {
-        return eprintln!("skipped: no glibc in a known place");
+        return eprintln!("skipped: no glibc at a known path");
     };
     let mut bytes = std::fs::read(path).unwrap();
     let elf = ElfFile::parse(&bytes).unwrap();
     let with_table = elf.function_ranges().unwrap();
     let table = elf.unwind_sections().unwrap().eh_frame_hdr.unwrap().data;
-    let found = memchr::memmem::find_iter(&bytes, &table).next().unwrap();
+    let offset = memchr::memmem::find_iter(&bytes, &table).next().unwrap();
     let mut other = bytes.clone();
-    // The encoding of the rows: none.
-    other[found + 3] = 0xff;
+    // Changes the encoding of the rows to DW_EH_PE_omit.
+    other[offset + 3] = 0xff;
     let without = ElfFile::parse(&other).unwrap();
     let without = without.function_ranges().unwrap();
     for range in with_table.iter().filter(|range| !range.is_empty()) {
@@ -219,16 +220,16 @@ fn functions_are_the_same_without_the_table_to_search_them() {
         );
         assert!(with_table.lookup(start).is_some());
     }
-    // A table that leads nowhere leads to nothing.
-    bytes[found + 12..found + table.len()].fill(0x7f);
-    let lying = ElfFile::parse(&bytes).unwrap().function_ranges().unwrap();
-    assert_eq!(lying.lookup(lying.iter().next().unwrap().start), None);
+    // A corrupt table finds no function.
+    bytes[offset + 12..offset + table.len()].fill(0x7f);
+    let corrupt = ElfFile::parse(&bytes).unwrap().function_ranges().unwrap();
+    assert_eq!(corrupt.lookup(corrupt.iter().next().unwrap().start), None);
 }
 
 #[test]
-fn segments_and_build_id_are_those_of_readelf() {
+fn segments_and_build_id_equal_those_of_readelf() {
     let Some(path) = libc() else {
-        return eprintln!("skipped: no glibc in a known place");
+        return eprintln!("skipped: no glibc at a known path");
     };
     let (Some(segments), Some(notes)) = (readelf("--segments", &path), readelf("--notes", &path))
     else {
@@ -273,9 +274,9 @@ fn segments_and_build_id_are_those_of_readelf() {
 }
 
 #[test]
-fn unwind_sections_of_libc_are_there_and_memory_gives_what_the_file_gives() {
+fn reads_unwind_sections_from_a_file_and_from_memory() {
     let Some(path) = libc() else {
-        return eprintln!("skipped: no glibc in a known place");
+        return eprintln!("skipped: no glibc at a known path");
     };
     let file = File::open(&path).unwrap();
     let bytes = std::fs::read(&path).unwrap();
@@ -288,7 +289,7 @@ fn unwind_sections_of_libc_are_there_and_memory_gives_what_the_file_gives() {
         unwind.eh_frame.clone().unwrap(),
         unwind.eh_frame_hdr.clone().unwrap(),
     );
-    // Version 1, then the encodings; the frame pointer is relative to its own place.
+    // Version 1, then the encodings. The pointer to .eh_frame is relative to its own address.
     assert_eq!(header.data[..2], [1, 0x1b]);
     let distance = i32::from_le_bytes(header.data[4..8].try_into().unwrap());
     assert_eq!(
@@ -310,9 +311,9 @@ fn unwind_sections_of_libc_are_there_and_memory_gives_what_the_file_gives() {
 }
 
 #[test]
-fn data_symbols_are_where_readelf_says() {
+fn addresses_of_dynamic_symbols_equal_those_of_readelf() {
     let Some(path) = libc() else {
-        return eprintln!("skipped: no glibc in a known place");
+        return eprintln!("skipped: no glibc at a known path");
     };
     let Some(listing) = readelf("--dyn-syms", &path) else {
         return;
@@ -341,7 +342,7 @@ fn data_symbols_are_where_readelf_says() {
 }
 
 #[test]
-fn stubs_are_named_as_objdump_names_them() {
+fn plt_symbols_equal_those_of_objdump() {
     let path = Path::new("/usr/bin/env");
     let output = match Command::new("objdump")
         .args(["-d", "-j", ".plt.sec", "-j", ".plt", "-j", ".plt.got"])
@@ -381,7 +382,7 @@ fn stubs_are_named_as_objdump_names_them() {
 }
 
 #[test]
-fn every_program_here_agrees_with_readelf() {
+fn symbols_of_installed_programs_equal_those_of_readelf() {
     let Ok(directory) = std::fs::read_dir("/usr/bin") else {
         return eprintln!("skipped: no /usr/bin");
     };

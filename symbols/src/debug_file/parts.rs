@@ -14,12 +14,9 @@ use crate::elf::{AltLink, ElfFile};
 struct CandidateList(Vec<Candidate>);
 
 impl CandidateList {
-    fn add(&mut self, path: PathBuf, evidence: LookupMethod) {
+    fn add(&mut self, path: PathBuf, method: LookupMethod) {
         if self.0.iter().all(|candidate| candidate.path != path) {
-            self.0.push(Candidate {
-                path,
-                method: evidence,
-            });
+            self.0.push(Candidate { path, method });
         }
     }
 

@@ -1,4 +1,4 @@
-//! A function, and those inlined into it.
+//! A function and the functions inlined into it.
 
 use std::cell::OnceCell;
 
@@ -11,23 +11,23 @@ use super::unit::Unit;
 use super::units::Units;
 use super::{DwarfError, MAX_FRAMES};
 
-/// A function that has code of its own.
+/// A function with separate code (`DW_TAG_subprogram`).
 pub(super) struct Subprogram {
     pub(super) entry: Die,
-    /// By depth, then begin.
+    /// Sorted by depth, then start.
     inlined: OnceCell<Result<Vec<InlinedSubroutine>, DwarfError>>,
 }
 
-/// Where a function is inlined.
+/// A range of an inlined function (`DW_TAG_inlined_subroutine`).
 pub(super) struct InlinedSubroutine {
     start: u64,
     end: u64,
-    /// In so many others.
+    /// Number of inlined functions around it.
     depth: usize,
     pub(super) entry: Die,
-    /// The file of the call, by its number in the unit.
+    /// File of the call, as index in the line program of the unit.
     pub(super) call_file: Option<u64>,
-    /// The line of the call.
+    /// Line of the call.
     pub(super) call_line: Option<u32>,
 }
 
@@ -39,7 +39,9 @@ impl Subprogram {
         }
     }
 
-    /// What is inlined at an address, outermost first, and whether there is more: then the last stands for all of that.
+    /// Returns the inlined functions at an address, outermost first, and whether they are truncated.
+    ///
+    /// If they are, the last one represents all that follow.
     pub(super) fn inlined_at<'u, 'a>(
         &'u self,
         address: u64,
@@ -67,7 +69,7 @@ impl Subprogram {
     }
 }
 
-/// Goes through all that is in a function, but for functions of their own.
+/// Reads all inlined functions of a function, but not those of nested subprograms.
 fn read_inlined<'a>(
     function: UnitOffset,
     unit: &Unit<'a>,
@@ -79,35 +81,35 @@ fn read_inlined<'a>(
     if let Some(abbreviation) = entries.read_abbreviation()? {
         entries.skip_attributes(abbreviation.attributes())?;
     }
-    // Depths of the entries around the next one that are inlined functions, and of a function of its own.
-    let mut open: Vec<isize> = Vec::new();
-    let mut own = None;
+    // Depths of the inlined functions and of the nested subprogram that contain the next entry.
+    let mut enclosing: Vec<isize> = Vec::new();
+    let mut nested = None;
     while entries.next_depth() > outermost {
         let (offset, depth) = (entries.next_offset(), entries.next_depth());
         let Some(abbreviation) = entries.read_abbreviation()? else {
             continue;
         };
-        while open.last().is_some_and(|&around| around >= depth) {
-            open.pop();
+        while enclosing.last().is_some_and(|&outer| outer >= depth) {
+            enclosing.pop();
         }
-        own = own.filter(|&own| own < depth);
+        nested = nested.filter(|&nested| nested < depth);
         match abbreviation.tag() {
-            gimli::DW_TAG_inlined_subroutine if own.is_none() => {
+            gimli::DW_TAG_inlined_subroutine if nested.is_none() => {
                 let at = InlinedSubroutine {
                     start: 0,
                     end: 0,
-                    depth: open.len(),
+                    depth: enclosing.len(),
                     entry: Die::new(offset),
                     call_file: None,
                     call_line: None,
                 };
                 add_inlined(at, abbreviation, &mut entries, unit, units, &mut found)?;
                 units.sections.budget.charge(1)?;
-                open.push(depth);
+                enclosing.push(depth);
             }
             tag => {
-                if tag == gimli::DW_TAG_subprogram && own.is_none() {
-                    own = Some(depth);
+                if tag == gimli::DW_TAG_subprogram && nested.is_none() {
+                    nested = Some(depth);
                 }
                 entries.skip_attributes(abbreviation.attributes())?;
             }
@@ -117,7 +119,7 @@ fn read_inlined<'a>(
     Ok(found)
 }
 
-/// Adds one row for each range.
+/// Adds one element per address range.
 fn add_inlined<'a>(
     mut at: InlinedSubroutine,
     abbreviation: &Abbreviation,
@@ -132,7 +134,7 @@ fn add_inlined<'a>(
         match attribute.name() {
             gimli::DW_AT_call_file => {
                 if let AttributeValue::FileIndex(file) = attribute.value() {
-                    // Before version 5 the number 0 is no file.
+                    // Before version 5, index 0 is not a file.
                     let is_file = file > 0 || unit.unit.header.version() >= 5;
                     at.call_file = is_file.then_some(file);
                 }
@@ -145,9 +147,9 @@ fn add_inlined<'a>(
         }
     }
     let before = found.len();
-    ranges.each(&units.dwarf, &unit.unit, |begin, end| {
+    ranges.each(&units.dwarf, &unit.unit, |start, end| {
         found.push(InlinedSubroutine {
-            start: begin,
+            start,
             end,
             entry: Die::new(at.entry.offset),
             ..at

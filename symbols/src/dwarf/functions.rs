@@ -15,12 +15,12 @@ use super::units::Units;
 #[derive(Default)]
 pub(super) struct Functions {
     outer: Chain,
-    /// Also those within others: some languages have such.
+    /// With nested functions, which some languages have.
     all: Chain,
 }
 
 impl Functions {
-    /// The one at an address.
+    /// Returns the function at an address.
     pub(super) fn lookup<'u, 'a>(
         &'u self,
         address: u64,
@@ -36,24 +36,26 @@ impl Functions {
     }
 }
 
-/// What was read of a unit's functions, in parts: each ends with the function that was asked for when it was read.
+/// The functions of a unit that are read so far, as a linked list of parts.
+///
+/// Each part ends with the function whose lookup caused it to be read.
 #[derive(Default)]
 struct Chain(OnceCell<Result<Box<Part>, DwarfError>>);
 
 /// Functions by address.
 struct Part {
-    /// By begin.
+    /// Start, end and index of the function, sorted by start.
     ranges: Vec<(u64, u64, usize)>,
     functions: Vec<Subprogram>,
-    /// Whether the insides of functions were passed over, in which there may be functions of their own.
+    /// Whether the children of functions were skipped, which may have nested functions.
     has_gaps: bool,
-    /// Where the next part begins.
+    /// Offset of the next part.
     end: Option<UnitOffset>,
     next: Chain,
 }
 
 impl Chain {
-    /// The function at an address, and, if there is none, whether there were gaps.
+    /// Returns the function at an address. If there is none, returns whether there are gaps.
     fn lookup<'u, 'a>(
         &'u self,
         address: u64,
@@ -64,7 +66,7 @@ impl Chain {
         let (mut chain, mut from) = (self, unit.unit.header.root_offset());
         let (mut has_gaps, mut functions) = (false, 0);
         loop {
-            // No shorter than all parts before it together, so that there are few parts.
+            // A part is no shorter than all parts before it together, so that there are few parts.
             let read = || Part::read(unit, units, from, all, (address, functions)).map(Box::new);
             let part = chain.0.get_or_init(read).as_ref();
             let part = part.map_err(Clone::clone)?;
@@ -82,7 +84,9 @@ impl Chain {
 }
 
 impl Part {
-    /// Reads from an entry to behind the function at an address and its aliases, but at least so many functions.
+    /// Reads entries up to and including the function at an address and its aliases.
+    ///
+    /// Reads at least `at_least` functions if the unit has as many.
     fn read<'a>(
         unit: &Unit<'a>,
         units: &Units<'a>,
@@ -111,22 +115,22 @@ impl Part {
                 continue;
             }
             let mut ranges = Ranges::default();
-            let mut behind = None;
+            let mut next = None;
             for &specification in abbreviation.attributes() {
                 let attribute = entries.read_attribute(specification)?;
                 if attribute.name() != gimli::DW_AT_sibling {
                     ranges.add(&attribute, &units.dwarf, &unit.unit)?;
                 } else if let AttributeValue::UnitRef(sibling) = attribute.value() {
-                    behind = Some(sibling);
+                    next = Some(sibling);
                 }
             }
             let (before, index) = (part.ranges.len(), part.functions.len());
-            ranges.each(&units.dwarf, &unit.unit, |begin, end| {
-                part.ranges.push((begin, end, index));
+            ranges.each(&units.dwarf, &unit.unit, |start, end| {
+                part.ranges.push((start, end, index));
             })?;
-            let (known, added) = part.ranges.split_at(before);
+            let (previous, added) = part.ranges.split_at(before);
             if let Some(first) = added.first() {
-                let is_alias = known.last().is_some_and(|last| last.0 == first.0);
+                let is_alias = previous.last().is_some_and(|last| last.0 == first.0);
                 if is_found && index >= at_least && !is_alias {
                     part.ranges.truncate(before);
                     part.end = Some(offset);
@@ -140,12 +144,12 @@ impl Part {
                 units.sections.budget.charge(work)?;
                 part.functions.push(Subprogram::new(offset));
             }
-            if !all && let Some(behind) = behind.filter(|behind| *behind > entries.next_offset()) {
+            if !all && let Some(next) = next.filter(|next| *next > entries.next_offset()) {
                 part.has_gaps = true;
-                entries = header.entries_raw(abbreviations, Some(behind))?;
+                entries = header.entries_raw(abbreviations, Some(next))?;
             }
         }
-        // Of aliases, which assemblers put side by side, the last is found, as by binutils.
+        // Assemblers write aliases next to each other. The last one is found, as in binutils.
         part.ranges.sort_unstable_by_key(|range| (range.0, range.2));
         Ok(part)
     }

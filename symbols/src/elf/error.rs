@@ -37,7 +37,7 @@ pub enum ElfError {
         size: u64,
     },
     /// A part exceeds a limit that no valid file is known to exceed.
-    #[error("too large ELF {what}: {size}, limit {limit}")]
+    #[error("ELF {what} too large: {size}, limit {limit}")]
     TooLarge {
         /// The part.
         what: &'static str,
