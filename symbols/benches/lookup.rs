@@ -84,10 +84,10 @@ fn dwarf(path: &Path, file: &File) {
 }
 
 fn kernel() {
-    let text = std::fs::read("/proc/kallsyms").unwrap_or_default();
-    match KernelSymbols::read(text.as_slice()) {
+    let list = std::fs::read("/proc/kallsyms").unwrap_or_default();
+    match KernelSymbols::read(list.as_slice()) {
         Ok(_) => {
-            let (symbols, load) = fastest(|| KernelSymbols::read(text.as_slice()).unwrap());
+            let (symbols, load) = fastest(|| KernelSymbols::read(list.as_slice()).unwrap());
             let starts: Vec<u64> = (symbols.iter())
                 .map(|function| function.symbol.start)
                 .collect();

@@ -57,16 +57,16 @@ const MAX_OUTPUT_DEPTH: u32 = 160;
 #[must_use]
 pub fn demangle(name: &[u8]) -> Cow<'_, str> {
     let options = DemangleOptions::default().hide_expression_literal_types();
-    let Some((mut text, suffix)) = demangled(name, options) else {
+    let Some((mut output, suffix)) = demangled(name, options) else {
         return unchanged(name);
     };
     for clone in clones(suffix) {
-        text.push_str(" [clone ");
-        text.push_str(clone);
-        text.push(']');
+        output.push_str(" [clone ");
+        output.push_str(clone);
+        output.push(']');
     }
-    text.push_str(stub_suffix(name));
-    text.into()
+    output.push_str(stub_suffix(name));
+    output.into()
 }
 
 /// Demangles a symbol name as perf does: without parameters and clone suffixes.
@@ -206,7 +206,7 @@ fn rust(name: &str) -> Option<String> {
     let mut out = Bounded::default();
     // The alternate form omits the hash.
     write!(out, "{demangled:#}").ok()?;
-    Some(out.text)
+    Some(out.output)
 }
 
 fn cpp(name: &str, options: DemangleOptions) -> Option<String> {
@@ -219,7 +219,7 @@ fn cpp(name: &str, options: DemangleOptions) -> Option<String> {
     let mut out = Bounded::default();
     let options = options.recursion_limit(MAX_OUTPUT_DEPTH);
     symbol.structured_demangle(&mut out, &options).ok()?;
-    Some(thunk(&out.text).unwrap_or(out.text))
+    Some(thunk(&out.output).unwrap_or(out.output))
 }
 
 fn parsed(name: &str, depth: u32) -> Option<BorrowedSymbol<'_>> {
@@ -271,21 +271,21 @@ fn thunk(text: &str) -> Option<String> {
 /// A string of at most [`MAX_DEMANGLED_BYTES`]. Longer output is an error, which stops demangling.
 #[derive(Default)]
 struct Bounded {
-    text: String,
+    output: String,
     /// Whether a comma was written last: an empty argument pack would leave it (`V<4, >`).
     is_comma: bool,
 }
 
 impl fmt::Write for Bounded {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        if self.text.len().saturating_add(text.len()) > MAX_DEMANGLED_BYTES {
+        if self.output.len().saturating_add(text.len()) > MAX_DEMANGLED_BYTES {
             return Err(fmt::Error);
         }
         if self.is_comma && matches!(text, ">" | ")") {
-            self.text.truncate(self.text.len() - COMMA.len());
+            self.output.truncate(self.output.len() - COMMA.len());
         }
         self.is_comma = text == COMMA;
-        self.text.push_str(text);
+        self.output.push_str(text);
         Ok(())
     }
 }

@@ -192,8 +192,8 @@ struct KallsymsLine<'a> {
     module: Option<&'a [u8]>,
 }
 
-fn parse_line(text: &[u8]) -> Option<KallsymsLine<'_>> {
-    let (address, rest) = word(text)?;
+fn parse_line(line: &[u8]) -> Option<KallsymsLine<'_>> {
+    let (address, rest) = word(line)?;
     let (&[kind], rest) = word(rest)? else {
         return None;
     };
@@ -294,8 +294,8 @@ impl Reader {
             });
         }
         let nearest = self.nearest.take().map(Nearest::into_symbols);
-        for found in nearest.into_iter().flatten() {
-            self.push(found.start, &found.name, found.rank, found.tag);
+        for symbol in nearest.into_iter().flatten() {
+            self.push(symbol.start, &symbol.name, symbol.rank, symbol.tag);
         }
         let mut builder = SymbolTableBuilder::new();
         for pending in &self.pending {

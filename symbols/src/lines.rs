@@ -62,17 +62,17 @@ impl<R: BufRead> Lines<R> {
                 continue;
             }
             let delimiter = memchr::memchr2(b'\n', 0, buffer);
-            let text = buffer
+            let content = buffer
                 .get(..delimiter.unwrap_or(buffer.len()))
                 .unwrap_or(buffer);
-            let used = text.len() + usize::from(delimiter.is_some());
+            let used = content.len() + usize::from(delimiter.is_some());
             if !spend(&mut self.left_bytes, &mut self.truncated, used) {
                 return Ok(None);
             }
             let room = MAX_LINE_BYTES.saturating_sub(self.line.len());
             self.line
-                .extend_from_slice(text.get(..room).unwrap_or(text));
-            length = length.saturating_add(text.len());
+                .extend_from_slice(content.get(..room).unwrap_or(content));
+            length = length.saturating_add(content.len());
             self.input.consume(used);
             if delimiter.is_some() {
                 return Ok(Some(with_ellipsis(&mut self.line, length)));
@@ -108,10 +108,10 @@ pub(crate) fn hex(digits: &[u8]) -> Option<u64> {
 }
 
 /// Splits at the first run of blanks. Returns the word before it and the rest after it.
-pub(crate) fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
+pub(crate) fn word(line: &[u8]) -> Option<(&[u8], &[u8])> {
     let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
-    let end = text.iter().position(is_blank)?;
-    let (word, rest) = text.split_at_checked(end)?;
+    let end = line.iter().position(is_blank)?;
+    let (word, rest) = line.split_at_checked(end)?;
     let blanks = rest.iter().take_while(|byte| is_blank(byte)).count();
     Some((word, rest.get(blanks..)?))
 }

@@ -108,17 +108,17 @@ impl PerfMap {
     }
 }
 
-fn parse_line(text: &[u8]) -> Option<(u64, u64, &[u8])> {
-    let number = |word: &[u8]| {
+fn parse_line(line: &[u8]) -> Option<(u64, u64, &[u8])> {
+    let hex_value = |word: &[u8]| {
         hex(word
             .strip_prefix(b"0x")
             .or(word.strip_prefix(b"0X"))
             .unwrap_or(word))
     };
-    let (start, rest) = word(text)?;
+    let (start, rest) = word(line)?;
     let (size, name) = word(rest).unwrap_or((rest, b""));
-    let start = number(start)?;
-    let end = start.checked_add(number(size)?)?;
+    let start = hex_value(start)?;
+    let end = start.checked_add(hex_value(size)?)?;
     (start < end).then_some((start, end, name))
 }
 
@@ -136,9 +136,9 @@ mod tests {
 
     #[test]
     fn reads_both_number_formats_nul_delimiters_and_blanks_in_names() {
-        let text: &[u8] = b"00007FE414462090 27b int32 [app] Program::Main(string[])[Optimized]\n\
+        let input: &[u8] = b"00007FE414462090 27b int32 [app] Program::Main(string[])[Optimized]\n\
 0x7fc155e42320 44 void [app] P::A()[QuickJitted]\x000x7fc155e42400 10 \xff\xfe name\n0x7fc155e42500 8 tail";
-        let map = PerfMap::read(text).unwrap();
+        let map = PerfMap::read(input).unwrap();
         assert_eq!(
             name_at(&map, 0x7fe4_1446_230a).unwrap(),
             "int32 [app] Program::Main(string[])[Optimized]"
@@ -157,9 +157,9 @@ mod tests {
 
     #[test]
     fn later_lines_replace_older_ones_that_they_overlap() {
-        let text: &[u8] =
+        let input: &[u8] =
             b"1000 100 old\n1100 100 kept\n10f0 10 new\n1200 10 a\n1210 10 b\n1208 10 ab\n";
-        let map = PerfMap::read(text).unwrap();
+        let map = PerfMap::read(input).unwrap();
         let names =
             [0x1000, 0x10f0, 0x1100, 0x1200, 0x1208, 0x1217, 0x1218].map(|a| name_at(&map, a));
         let expected = [
@@ -176,16 +176,16 @@ mod tests {
 
     #[test]
     fn counts_malformed_lines() {
-        let text: &[u8] = b"\n\0x y z\n1000\n1000 10\n1000 10 \n1000 0 empty\nffffffffffffffff 1 wraps\n1000 1 ok\n";
-        let map = PerfMap::read(text).unwrap();
+        let input: &[u8] = b"\n\0x y z\n1000\n1000 10\n1000 10 \n1000 0 empty\nffffffffffffffff 1 wraps\n1000 1 ok\n";
+        let map = PerfMap::read(input).unwrap();
         assert_eq!((map.table().len(), map.skipped), (1, 4));
     }
 
     #[test]
     fn accepts_empty_names_and_truncates_long_ones() {
         let long = "x".repeat(70_000);
-        let text = format!("1000 10\n2000 10 \n3000 10 {long}\n4000 10 last\n");
-        let map = PerfMap::read(text.as_bytes()).unwrap();
+        let input = format!("1000 10\n2000 10 \n3000 10 {long}\n4000 10 last\n");
+        let map = PerfMap::read(input.as_bytes()).unwrap();
         assert_eq!((map.table().len(), map.skipped), (4, 0));
         assert_eq!(name_at(&map, 0x1008).unwrap(), "");
         assert_eq!(name_at(&map, 0x2008).unwrap(), "");
@@ -200,8 +200,8 @@ mod tests {
             lines in prop::collection::vec((0..200u64, 1..30u64), 0..40),
             addresses in prop::collection::vec(0..240u64, 0..10),
         ) {
-            let text: String = lines.iter().enumerate().map(|(i, (start, size))| format!("{start:x} {size:x} s{i}\n")).collect();
-            let map = PerfMap::read(text.as_bytes()).unwrap();
+            let input: String = lines.iter().enumerate().map(|(i, (start, size))| format!("{start:x} {size:x} s{i}\n")).collect();
+            let map = PerfMap::read(input.as_bytes()).unwrap();
             let overlaps = |a: &(u64, u64), b: &(u64, u64)| a.0 < b.0 + b.1 && b.0 < a.0 + a.1;
             let mut kept: Vec<(usize, (u64, u64))> = Vec::new();
             for (index, line) in lines.iter().enumerate() {
@@ -212,15 +212,15 @@ mod tests {
                 let expected = kept.iter().find(|(_, (start, size))| (*start..start + size).contains(&address));
                 prop_assert_eq!(name_at(&map, address), expected.map(|(index, _)| format!("s{index}")));
             }
-            let filtered = PerfMap::read_for(text.as_bytes(), &addresses).unwrap();
+            let filtered = PerfMap::read_for(input.as_bytes(), &addresses).unwrap();
             for address in addresses {
                 prop_assert_eq!(name_at(&filtered, address), name_at(&map, address));
             }
         }
 
         #[test]
-        fn never_panics(text in prop::collection::vec(prop_oneof![Just(b'\n'), Just(b' '), Just(b'f'), any::<u8>()], 0..200)) {
-            PerfMap::read(text.as_slice()).unwrap();
+        fn never_panics(input in prop::collection::vec(prop_oneof![Just(b'\n'), Just(b' '), Just(b'f'), any::<u8>()], 0..200)) {
+            PerfMap::read(input.as_slice()).unwrap();
         }
     }
 }

@@ -4,9 +4,9 @@
 use perfcollect_symbols::dotnet_name::ManagedName;
 use perfcollect_symbols::perf_map::PerfMap;
 
-fn check(text: &[u8]) {
+fn check(content: &[u8]) {
     // .NET 8 ends some lines with NUL.
-    let mixed: Vec<u8> = text
+    let mixed: Vec<u8> = content
         .iter()
         .enumerate()
         .map(|(at, &byte)| {
@@ -19,7 +19,7 @@ fn check(text: &[u8]) {
         .collect();
     let map = PerfMap::read(mixed.as_slice()).unwrap();
     assert_eq!((map.skipped, map.truncated), (0, false));
-    let lines = text
+    let lines = content
         .split(|&byte| byte == b'\n')
         .filter(|line| !line.is_empty())
         .count();

@@ -237,17 +237,17 @@ fn segments_and_build_id_equal_those_of_readelf() {
     };
     let file = File::open(&path).unwrap();
     let elf = ElfFile::open(&file).unwrap();
-    let number = |word: &str| u64::from_str_radix(word.trim_start_matches("0x"), 16).unwrap();
+    let hex = |word: &str| u64::from_str_radix(word.trim_start_matches("0x"), 16).unwrap();
     let expected: Vec<_> = segments
         .lines()
         .filter_map(|line| line.trim_start().strip_prefix("LOAD"))
         .map(|line| {
             let words: Vec<_> = line.split_whitespace().collect();
             (
-                number(words[0]),
-                number(words[1]),
-                number(words[3]),
-                number(words[4]),
+                hex(words[0]),
+                hex(words[1]),
+                hex(words[3]),
+                hex(words[4]),
                 line.contains(" E "),
             )
         })

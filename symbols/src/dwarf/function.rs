@@ -52,18 +52,20 @@ impl Subprogram {
             .inlined
             .get_or_init(|| read_inlined(self.entry.offset, unit, units));
         let mut rest = all.as_ref().map_err(Clone::clone)?.as_slice();
-        let mut found = Vec::new();
+        let mut inlined = Vec::new();
         loop {
-            let depth = found.len();
-            let after = rest.partition_point(|at| (at.depth, at.start) <= (depth, address));
-            let last = after.checked_sub(1).and_then(|at| rest.get(at));
-            let Some(inner) = last.filter(|at| at.depth == depth && address < at.end) else {
-                return Ok((found, false));
+            let depth = inlined.len();
+            let after =
+                rest.partition_point(|inner| (inner.depth, inner.start) <= (depth, address));
+            let last = after.checked_sub(1).and_then(|index| rest.get(index));
+            let Some(inner) = last.filter(|inner| inner.depth == depth && address < inner.end)
+            else {
+                return Ok((inlined, false));
             };
             if depth + 1 == MAX_FRAMES {
-                return Ok((found, true));
+                return Ok((inlined, true));
             }
-            found.push(inner);
+            inlined.push(inner);
             rest = rest.get(after..).unwrap_or_default();
         }
     }
@@ -76,7 +78,7 @@ fn read_inlined<'a>(
     units: &Units<'a>,
 ) -> Result<Vec<InlinedSubroutine>, DwarfError> {
     let mut entries = (unit.unit.header).entries_raw(&unit.unit.abbreviations, Some(function))?;
-    let mut found = Vec::new();
+    let mut inlined = Vec::new();
     let outermost = entries.next_depth();
     if let Some(abbreviation) = entries.read_abbreviation()? {
         entries.skip_attributes(abbreviation.attributes())?;
@@ -95,7 +97,7 @@ fn read_inlined<'a>(
         nested = nested.filter(|&nested| nested < depth);
         match abbreviation.tag() {
             gimli::DW_TAG_inlined_subroutine if nested.is_none() => {
-                let at = InlinedSubroutine {
+                let subroutine = InlinedSubroutine {
                     start: 0,
                     end: 0,
                     depth: enclosing.len(),
@@ -103,7 +105,14 @@ fn read_inlined<'a>(
                     call_file: None,
                     call_line: None,
                 };
-                add_inlined(at, abbreviation, &mut entries, unit, units, &mut found)?;
+                add_inlined(
+                    subroutine,
+                    abbreviation,
+                    &mut entries,
+                    unit,
+                    units,
+                    &mut inlined,
+                )?;
                 units.sections.budget.charge(1)?;
                 enclosing.push(depth);
             }
@@ -115,18 +124,18 @@ fn read_inlined<'a>(
             }
         }
     }
-    found.sort_unstable_by_key(|at| (at.depth, at.start));
-    Ok(found)
+    inlined.sort_unstable_by_key(|inner| (inner.depth, inner.start));
+    Ok(inlined)
 }
 
 /// Adds one element per address range.
 fn add_inlined<'a>(
-    mut at: InlinedSubroutine,
+    mut subroutine: InlinedSubroutine,
     abbreviation: &Abbreviation,
     entries: &mut EntriesRaw<'_, BudgetedReader<'a>>,
     unit: &Unit<'a>,
     units: &Units<'a>,
-    found: &mut Vec<InlinedSubroutine>,
+    inlined: &mut Vec<InlinedSubroutine>,
 ) -> Result<(), DwarfError> {
     let mut ranges = Ranges::default();
     for &specification in abbreviation.attributes() {
@@ -136,25 +145,25 @@ fn add_inlined<'a>(
                 if let AttributeValue::FileIndex(file) = attribute.value() {
                     // Before version 5, index 0 is not a file.
                     let is_file = file > 0 || unit.unit.header.version() >= 5;
-                    at.call_file = is_file.then_some(file);
+                    subroutine.call_file = is_file.then_some(file);
                 }
             }
             gimli::DW_AT_call_line => {
                 let line = attribute.udata_value().map(|line| line as u32);
-                at.call_line = line.filter(|&line| line != 0);
+                subroutine.call_line = line.filter(|&line| line != 0);
             }
             _ => ranges.add(&attribute, &units.dwarf, &unit.unit)?,
         }
     }
-    let before = found.len();
+    let before = inlined.len();
     ranges.each(&units.dwarf, &unit.unit, |start, end| {
-        found.push(InlinedSubroutine {
+        inlined.push(InlinedSubroutine {
             start,
             end,
-            entry: Die::new(at.entry.offset),
-            ..at
+            entry: Die::new(subroutine.entry.offset),
+            ..subroutine
         });
     })?;
-    let kept = (found.len() - before) as u64;
+    let kept = (inlined.len() - before) as u64;
     units.sections.budget.charge(kept.saturating_mul(KEEP_COST))
 }

@@ -27,12 +27,12 @@ impl Functions {
         unit: &Unit<'a>,
         units: &Units<'a>,
     ) -> Result<Option<&'u Subprogram>, DwarfError> {
-        let (found, has_gaps) = self.outer.lookup(address, unit, units, false)?;
-        if found.is_some() || !has_gaps {
-            return Ok(found);
+        let (function, has_gaps) = self.outer.lookup(address, unit, units, false)?;
+        if function.is_some() || !has_gaps {
+            return Ok(function);
         }
-        let (found, _) = self.all.lookup(address, unit, units, true)?;
-        Ok(found)
+        let (function, _) = self.all.lookup(address, unit, units, true)?;
+        Ok(function)
     }
 }
 
@@ -70,8 +70,8 @@ impl Chain {
             let read = || Part::read(unit, units, from, all, (address, functions)).map(Box::new);
             let part = chain.0.get_or_init(read).as_ref();
             let part = part.map_err(Clone::clone)?;
-            if let Some(found) = part.lookup(address) {
-                return Ok((Some(found), false));
+            if let Some(function) = part.lookup(address) {
+                return Ok((Some(function), false));
             }
             has_gaps |= part.has_gaps;
             functions += part.functions.len();

@@ -47,10 +47,10 @@ fn bounds_steps_for_endlessly_nested_inlined_functions() {
     entries.resize(entries.len() + (4 << 20), 3);
     let sections = sections(&[&unit, &function, &inlined], &entries, &[]);
     let debug_info = sections.debug_info().unwrap();
-    let found = debug_info.frames(0x1800, Detail::Functions);
+    let result = debug_info.frames(0x1800, Detail::Functions);
     assert!(
-        matches!(found, Err(DwarfError::BudgetExceeded)),
-        "{found:?}"
+        matches!(result, Err(DwarfError::BudgetExceeded)),
+        "{result:?}"
     );
 }
 
@@ -70,10 +70,10 @@ fn bounds_steps_for_ranges_shared_by_thousands_of_functions() {
     let sections = sections(&[&unit, &function], &entries, &ranges);
     let debug_info = sections.debug_info().unwrap();
     for _ in 0..3 {
-        let found = debug_info.frames(0x1800, Detail::Functions);
+        let result = debug_info.frames(0x1800, Detail::Functions);
         assert!(
-            matches!(found, Err(DwarfError::BudgetExceeded)),
-            "{found:?}"
+            matches!(result, Err(DwarfError::BudgetExceeded)),
+            "{result:?}"
         );
     }
 }
@@ -105,9 +105,9 @@ fn bounds_steps_for_overlapping_abbreviation_tables() {
         sections.unwrap().debug_info().map(drop)
     };
     assert!(debug_info(2).is_ok());
-    let found = debug_info(60);
+    let result = debug_info(60);
     assert!(
-        matches!(found, Err(DwarfError::BudgetExceeded)),
-        "{found:?}"
+        matches!(result, Err(DwarfError::BudgetExceeded)),
+        "{result:?}"
     );
 }

@@ -74,10 +74,10 @@ pub(super) fn add_stubs(
             let symbol = slot(stub, start)
                 .and_then(|slot| {
                     symbol_of_slot
-                        .binary_search_by_key(&slot, |found| found.0)
+                        .binary_search_by_key(&slot, |(address, _)| *address)
                         .ok()
                 })
-                .and_then(|found| records.get(symbol_of_slot.get(found)?.1 as usize));
+                .and_then(|index| records.get(symbol_of_slot.get(index)?.1 as usize));
             let Some(name) = symbol
                 .and_then(|symbol| symbols.name(symbol.st_name(headers.endian), Aliases::Plain))
             else {
@@ -205,11 +205,11 @@ mod tests {
     #[test]
     fn decodes_the_slot_relative_to_the_next_instruction() {
         let plain = [0xff, 0x25, 0x10, 0, 0, 0, 0x68, 0, 0, 0, 0];
-        let guarded = [
+        let with_prefixes = [
             0xf3, 0x0f, 0x1e, 0xfa, 0xf2, 0xff, 0x25, 0xf0, 0xff, 0xff, 0xff, 0x0f,
         ];
         assert_eq!(slot(&plain, 0x1000), Some(0x1016));
-        assert_eq!(slot(&guarded, 0x1000), Some(0x100b - 0x10));
+        assert_eq!(slot(&with_prefixes, 0x1000), Some(0x100b - 0x10));
         assert_eq!(slot(&[0xff, 0x35, 0, 0, 0, 0], 0x1000), None);
         assert_eq!(slot(&[0xff, 0x25, 0], 0x1000), None);
     }

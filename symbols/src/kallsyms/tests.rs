@@ -15,10 +15,10 @@ ffffffffc0201000 t early\t[mod]\n\
 ffffffffc0300000 t bpf_prog_6deef7357e7b4530_sd_fw\t[bpf]\n";
 
 fn found(symbols: &KernelSymbols, address: u64) -> Option<(String, Option<String>)> {
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let string = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     symbols
         .lookup(address)
-        .map(|found| (text(found.symbol.name), found.module.map(text)))
+        .map(|found| (string(found.symbol.name), found.module.map(string)))
 }
 
 #[test]
@@ -58,9 +58,9 @@ fn last_function_before_a_gap_does_not_extend_over_it() {
 /// Lines may be in any order, and several addresses may be in one function.
 #[test]
 fn read_for_resolves_addresses_like_read() {
-    let text = std::fs::read("/proc/kallsyms").unwrap_or_default();
-    for text in [SAMPLE, &text] {
-        let Ok(all) = KernelSymbols::read(text) else {
+    let list = std::fs::read("/proc/kallsyms").unwrap_or_default();
+    for list in [SAMPLE, &list] {
+        let Ok(all) = KernelSymbols::read(list) else {
             return eprintln!("skipped: this kernel hides its addresses");
         };
         let addresses: Vec<_> = all
@@ -69,7 +69,7 @@ fn read_for_resolves_addresses_like_read() {
             .flat_map(|found| [0, 1, 0x40, 0x1000, 0x20_0000].map(|at| found.symbol.start + at))
             .chain([0, u64::MAX])
             .collect();
-        let filtered = KernelSymbols::read_for(text, &addresses).unwrap();
+        let filtered = KernelSymbols::read_for(list, &addresses).unwrap();
         for address in addresses {
             let resolved = found(&filtered, address);
             assert_eq!(resolved, found(&all, address), "{address:#x}");
@@ -79,8 +79,8 @@ fn read_for_resolves_addresses_like_read() {
 
 #[test]
 fn rejects_a_list_whose_addresses_are_all_zero() {
-    let text: &[u8] = b"0000000000000000 T _stext\n0000000000000000 t x\t[mod]\n";
-    let error = KernelSymbols::read(text).unwrap_err();
+    let list: &[u8] = b"0000000000000000 T _stext\n0000000000000000 t x\t[mod]\n";
+    let error = KernelSymbols::read(list).unwrap_err();
     assert!(
         matches!(error, KallsymsError::Restricted { functions: 2 }),
         "{error}"
@@ -95,35 +95,35 @@ fn address_of_stops_at_the_first_symbol_of_the_name() {
             Err(std::io::Error::other("read too far"))
         }
     }
-    let text: &[u8] =
+    let list: &[u8] =
         b"nonsense\n1000 D _stext\n2000 T _stext_not\n2800 T name\t[mod]\n3000 T name\n";
     let find = |name: &[u8]| {
-        let rest = std::io::BufReader::new(std::io::Read::chain(text, Fails));
+        let rest = std::io::BufReader::new(std::io::Read::chain(list, Fails));
         address_of(name, rest).map_err(|error| error.to_string())
     };
     assert_eq!(find(b"_stext"), Ok(Some(0x1000)));
     assert_eq!(find(b"name"), Ok(Some(0x2800)));
     assert_eq!(find(b"_ste"), Err("read too far".to_owned()));
-    assert_eq!(address_of(b"_ste", text).unwrap(), None);
+    assert_eq!(address_of(b"_ste", list).unwrap(), None);
 }
 
 #[test]
 fn counts_malformed_lines() {
-    let text: &[u8] = b"nonsense\nffff T\nxyz T a\n1000 TT a\n1000 T a [mod\n1000 T good\n\n";
-    let symbols = KernelSymbols::read(text).unwrap();
+    let list: &[u8] = b"nonsense\nffff T\nxyz T a\n1000 TT a\n1000 T a [mod\n1000 T good\n\n";
+    let symbols = KernelSymbols::read(list).unwrap();
     assert_eq!((symbols.len(), symbols.skipped()), (1, 5));
     assert!(KernelSymbols::read(&b""[..]).unwrap().is_empty());
 }
 
 #[test]
 fn finds_every_function_of_the_running_kernel_at_its_start() {
-    let text = std::fs::read("/proc/kallsyms").unwrap_or_default();
-    let symbols = match KernelSymbols::read(BufReader::new(text.as_slice())) {
+    let list = std::fs::read("/proc/kallsyms").unwrap_or_default();
+    let symbols = match KernelSymbols::read(BufReader::new(list.as_slice())) {
         Ok(symbols) => symbols,
         Err(error) => return eprintln!("skipped: {error}"),
     };
     let mut functions = 0;
-    for line in text.split(|&byte| byte == b'\n').filter_map(parse_line) {
+    for line in list.split(|&byte| byte == b'\n').filter_map(parse_line) {
         if matches!(line.kind, b't' | b'T' | b'w' | b'W') {
             functions += 1;
             let found = symbols
@@ -143,11 +143,11 @@ fn finds_every_function_of_the_running_kernel_at_its_start() {
 proptest! {
     #[test]
     fn never_panics_on_mutated_text(edits in prop::collection::vec((0..SAMPLE.len(), any::<u8>()), 0..20)) {
-        let mut text = SAMPLE.to_vec();
+        let mut list = SAMPLE.to_vec();
         for (at, byte) in edits {
-            text[at] = byte;
+            list[at] = byte;
         }
-        if let Ok(symbols) = KernelSymbols::read(text.as_slice()) {
+        if let Ok(symbols) = KernelSymbols::read(list.as_slice()) {
             prop_assert!(symbols.iter().all(|found| found.symbol.start < found.symbol.end));
         }
     }
