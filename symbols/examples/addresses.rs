@@ -1,4 +1,6 @@
-//! Symbolizes addresses of an ELF file: `cargo run --release --example addresses -- FILE ADDRESS…`
+//! Symbolizes addresses of an ELF file.
+//!
+//! Usage: `cargo run --release --example addresses -- FILE [ADDRESS…] [--passes N]`
 //!
 //! Addresses are hexadecimal SVMAs. Without arguments they are read from standard input, one per
 //! line. Each address results in one line: the functions, innermost first, each with file and

@@ -22,7 +22,7 @@ const LENGTHS: std::ops::RangeInclusive<usize> = 4..=64;
 /// let id: BuildId = "ABCDEF01".parse()?;
 /// assert_eq!(id.as_bytes(), [0xab, 0xcd, 0xef, 0x01]);
 /// assert_eq!(id.to_string(), "abcdef01");
-/// # Ok::<(), perfcollect_symbols::build_id::InvalidBuildId>(())
+/// # Ok::<(), perfcollect_symbols::build_id::ParseBuildIdError>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]

@@ -62,20 +62,20 @@ const GLOBAL_DIRECTORY: &str = "/usr/lib/debug";
 /// Its subdirectory with files by build id.
 const BUILD_ID_DIRECTORY: &str = ".build-id";
 
-/// How the path of a candidate is derived.
+/// The source of a candidate's path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LookupMethod {
-    /// By build id: `/usr/lib/debug/.build-id/ab/cdef.debug`.
+    /// The build id: `/usr/lib/debug/.build-id/ab/cdef.debug`.
     BuildId,
-    /// By `.gnu_debuglink`: beside the file, in `.debug/` there, or in `/usr/lib/debug/DIRECTORY/`.
+    /// `.gnu_debuglink`: a name beside the file, in `.debug/` there, or below `/usr/lib/debug`.
     DebugLink,
-    /// By file name: `FILE.debug` or `FILE.dbg`, beside the file or below `/usr/lib/debug`.
+    /// The file name: `FILE.debug` or `FILE.dbg`, beside the file or below `/usr/lib/debug`.
     Beside,
-    /// From [`DebugFileQuery::perf_cache`], or from another cache of the caller.
+    /// [`DebugFileQuery::perf_cache`], or another cache of the caller.
     Cache,
-    /// From one of [`DebugFileQuery::directories`].
+    /// One of [`DebugFileQuery::directories`].
     Directory,
-    /// By the path in the debug information: in `.gnu_debugaltlink` or of a split unit.
+    /// The path in the debug information: in `.gnu_debugaltlink` or of a split unit.
     Named,
 }
 
@@ -84,7 +84,7 @@ pub enum LookupMethod {
 pub struct Candidate {
     /// Path in the file system of the stripped file.
     pub path: PathBuf,
-    /// How the path is derived.
+    /// The source of the path.
     pub method: LookupMethod,
 }
 

@@ -32,7 +32,7 @@ const COMMA: &str = ", ";
 /// Parser recursion limit.
 ///
 /// cpp_demangle backtracks at each level: an invalid name costs ten times more per 16 levels, 5 ms
-/// at this limit. Of 163 199 names of LLVM, Clang, Node.js and the JVM, 3 exceed it.
+/// at this limit. 3 of 163 199 names of LLVM, Clang, Node.js and the JVM exceed it.
 const MAX_PARSE_DEPTH: u32 = 64;
 /// Parser recursion limit for parts of a name, which are tried in sequence: 0.1 ms each.
 const MAX_PART_DEPTH: u32 = 48;

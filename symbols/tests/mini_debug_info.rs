@@ -31,7 +31,7 @@ fn run(directory: &Path, tool: &str, arguments: &[&str]) -> bool {
     }
 }
 
-/// Builds `whole.so`, and `stripped.so` with the compressed symbols after `change` has changed them.
+/// Builds `whole.so`, and `stripped.so` with the compressed symbols that `change` has changed.
 ///
 /// Returns `None` if a tool is missing.
 fn library(change: impl FnOnce(&Path)) -> Option<tempfile::TempDir> {

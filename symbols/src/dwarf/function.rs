@@ -39,9 +39,9 @@ impl Subprogram {
         }
     }
 
-    /// Returns the inlined functions at an address, outermost first, and whether they are truncated.
+    /// Returns the inlined functions at an address, outermost first.
     ///
-    /// If they are, the last one represents all that follow.
+    /// Also returns whether there are more. If so, the last one represents them.
     pub(super) fn inlined_at<'u, 'a>(
         &'u self,
         address: u64,

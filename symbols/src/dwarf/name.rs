@@ -9,7 +9,7 @@ use super::unit::Unit;
 use super::units::Units;
 use crate::demangle::MAX_NAME_BYTES;
 
-/// Limit of references from an entry without a name to the entry with the name. Usually up to three.
+/// Limit of references from an entry to the one that has the name. Usually there are up to three.
 const MAX_ORIGINS: usize = 16;
 
 /// An entry (DIE) of a unit, whose name is read on demand.

@@ -11,7 +11,7 @@ fn find<'a>(headers: &'a Headers, name: &str) -> Option<&'a Section> {
     all(headers, name).next()
 }
 
-/// Returns all sections of a name. The file of a split unit has one `.debug_info.dwo` per type unit.
+/// Returns all sections of a name. A split unit's file has one `.debug_info.dwo` per type unit.
 fn all<'a>(headers: &'a Headers, name: &str) -> impl Iterator<Item = &'a Section> {
     let sections = headers.sections.iter();
     sections.filter(move |section| section.is_named(name) && section.has_data())

@@ -18,7 +18,7 @@ pub(super) struct SearchTable {
 
 impl SearchTable {
     /// ```text
-    /// u8 version, 1   u8 pointer encoding   u8 count encoding: u32   u8 row encoding: i32, relative
+    /// u8 version, 1   u8 pointer encoding   u8 count encoding: u32   u8 row encoding: relative i32
     /// 4 bytes: address of .eh_frame   u32 row count   rows: i32 start, i32 FDE
     /// ```
     ///

@@ -225,7 +225,7 @@ impl Sweep<'_> {
         to
     }
 
-    /// Pops candidates that end at or before an address. Returns index and end of the remaining top.
+    /// Pops candidates that end at or before an address. Returns index and end of the new top.
     fn pop_ended(&self, stack: &mut Vec<usize>, address: u64) -> Option<(usize, u64)> {
         while let Some(&index) = stack.last() {
             match self.candidates.get(index) {
