@@ -293,7 +293,7 @@ fn guesses_are_told() {
     assert!(quality["guessed"].as_u64().unwrap() > 100, "{quality}");
     let view = run_perfcollect(["view", "paths.trace.zip"], folder.path(), LIMIT).expect_success();
     assert!(
-        view.stdout.contains("guessed by the frame pointer"),
+        view.stdout.contains("with frame-pointer fallback"),
         "{}",
         view.stdout
     );
