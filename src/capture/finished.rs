@@ -82,7 +82,7 @@ impl Capture {
         let mut notices = Vec::new();
         if let Ending::Damaged { at, why } = &recording.ending {
             notices.push(Notice::new(
-                format!("the spool is truncated at byte {at}: {why}"),
+                format!("the spool is not readable from byte {at} on: {why}"),
                 "",
             ));
         }

@@ -173,7 +173,7 @@ pub struct CaptureInfo {
     /// Whether perfcollect sampled the whole system; `false` for an import.
     #[serde(default)]
     pub system_wide: bool,
-    /// Why the capture ended, such as `time limit` or `command ended: exit status 3`.
+    /// Reason why the capture ended, such as `time limit` or `command ended: exit status 3`.
     #[serde(default)]
     pub end: String,
     /// CPU time of perfcollect itself during the capture, in milliseconds.

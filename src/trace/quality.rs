@@ -54,7 +54,7 @@ impl Truncation {
 /// Every kept sample is in exactly one counter. `fp_fallback` counts some samples in addition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StackQuality {
-    /// Samples whose stack reaches the root of its thread (or the kernel entry for a kernel thread).
+    /// Samples whose stack reaches the root of its thread (or the kernel entry of a kernel thread).
     pub rooted: u64,
     /// See [`Truncation::StackCopyEnded`].
     pub stack_copy_ended: u64,

@@ -1,7 +1,8 @@
 //! Stacks as a prefix tree: each node is one frame below its caller.
 //!
 //! ```text
-//! main ── parse ── read      node 2 = (parent 1, read), node 1 = (parent 0, parse), node 0 = (EMPTY, main)
+//! main ── parse ── read      node 0 = (EMPTY, main), node 1 = (parent 0, parse),
+//!      │                     node 2 = (parent 1, read)
 //!      └─ write              node 3 = (parent 0, write)
 //! ```
 //! A parent has a smaller id than its children, so one forward pass can fold values from the roots

@@ -6,10 +6,11 @@
 //! ```text
 //! spool  = block*                               read up to the last whole block
 //! block  = "PCS2" sequence raw_len stored_len crc stored
-//!          u32 little endian each; sequence counts from 0; raw_len <= 256 KiB; stored is LZ4, or the rows
-//!          themselves where stored_len = raw_len; crc (CRC-32) is over the three lengths and `stored`
-//! rows   = (kind row)*                          never split between blocks; integers are LEB128,
-//! strings have a length
+//!          u32 little endian each; sequence starts at 0; raw_len <= 256 KiB;
+//!          stored is LZ4, or the rows themselves if stored_len = raw_len;
+//!          crc (CRC-32) covers sequence, raw_len, stored_len and `stored`
+//! rows   = (kind row)*                          never split between blocks;
+//!          integers are LEB128, strings have a length
 //!
 //! kind 1 header       JSON of [`Header`]: first row of the first block, and only there
 //!      2 file         path, pid, known?, device, inode, size, mtime, build id
@@ -17,17 +18,19 @@
 //!      4 thread       process, tid, name
 //!      5 process name process, name               a later name replaces the earlier
 //!      6 thread name  thread, name
-//!      7 JIT process  process, pid in its namespace, uid, start, device and inode of its root directory, jitdump path
+//!      7 JIT process  process, pid in its namespace, uid, start, device and inode of its root
+//!                     directory, path of its jitdump
 //!      8 frame        kind of address, file or process, address - address of the frame before
 //!      9 stack node   distance back to the parent (0: a root), distance back to the frame
-//!     10 losses       the counters so far, and those of each CPU that lost something or was throttled
+//!     10 losses       the counters so far, and those of each CPU with losses or pauses
 //!     11 clock        time: everything before it is in the spool
 //!     12 end          time: the capture was stopped properly; last row
 //!     13 method       process, start, size, name, module, tier: names later frames of this code
-//!     14 ksymbol      start, size, unregistered?, name, module: names later frames of this kernel code;
-//!                     unregistered: names earlier frames, if their code was not registered before
-//!   0x80 sample       flags 1 thread, 2 CPU, 4 weight, 8 stack: the fields that differ from the sample before;
-//!                     time - time of the sample before (signed), then these fields
+//!     14 ksymbol      start, size, unregistered?, name, module: names later frames of this
+//!                     kernel code; unregistered: names earlier frames, if their code was not
+//!                     registered before
+//!   0x80 sample       flags 1 thread, 2 CPU, 4 weight, 8 stack: the fields that differ from the
+//!                     sample before; time - time of the sample before (signed), these fields
 //! ```
 //!
 //! Files, processes, threads, frames and nodes have ids in the order of their rows. Each row

@@ -40,7 +40,7 @@ pub enum Ending {
     Damaged {
         /// Offset of these bytes.
         at: u64,
-        /// What is wrong with them.
+        /// Cause.
         why: String,
     },
 }

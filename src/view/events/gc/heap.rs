@@ -1,13 +1,14 @@
 //! The collections of a process, distinguished as in PerfView's GCStats.
 //!
 //! ```text
-//! suspend start ─ suspend end ─ start ... end ─ heap stats ─ restart end        blocking: one pause
-//! suspend start ─ suspend end ─ start ─ restart end ... (suspend ... restart)   background: several, until its heap stats
+//! blocking:    suspend start ─ suspend end ─ start ... end ─ heap stats ─ restart end
+//! background:  suspend start ─ suspend end ─ start ─ restart end ... (suspend ... restart)
 //! ```
-//! One thread starts and ends a pause. The pause of a blocking collection starts with the
-//! suspension. If a background collection starts with a small one, the pause of the small one
-//! starts with that collection itself. The background collection then counts only the suspension,
-//! and nothing more if it ends before the program resumes.
+//! A blocking collection has one pause, a background collection several until its heap stats. One
+//! thread starts and ends a pause. The pause of a blocking collection starts with the suspension.
+//! If a background collection starts with a small one, the pause of the small one starts with that
+//! collection itself. The background collection then counts only the suspension, and nothing more
+//! if it ends before the program resumes.
 
 use super::generations::{Generations, HeapStats, HeapTotals, Objects};
 use super::sum;
