@@ -125,7 +125,7 @@ fn a_program_whose_section_headers_are_damaged_is_told_and_its_debug_file_found(
     let saved = captured_whole(folder, &[]);
     let told = notices(&saved);
     assert!(
-        told.contains("program do not all have names: ELF"),
+        told.contains("program do not all have names: corrupt ELF"),
         "{told}"
     );
     assert!(!is_named(&saved) && !has_symbols(&saved));
