@@ -37,8 +37,8 @@ fn main() {
             let program = match program {
                 Ok(program) if runtime.aspnet || *name == "cpu" => program,
                 Ok(_) => continue,
-                Err(why) => {
-                    println!("{name}: skipped: {why}");
+                Err(missing) => {
+                    println!("{name}: skipped: needs {missing}");
                     continue;
                 }
             };

@@ -11,8 +11,8 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use support::recording::{cannot_record, record};
-use support::{Saved, captured, perfcollect, run, run_perfcollect};
+use support::recording::{can_record, record};
+use support::{Missing, Saved, captured, perfcollect, run, run_perfcollect};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -57,7 +57,7 @@ int main(int count, char **names) {
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// The program that runs programs, or why there is none.
-fn program() -> Result<(tempfile::TempDir, PathBuf), &'static str> {
+fn program() -> Result<(tempfile::TempDir, PathBuf), Missing> {
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("bpf.c");
     let program = folder.path().join("bpf");
@@ -67,11 +67,11 @@ fn program() -> Result<(tempfile::TempDir, PathBuf), &'static str> {
         .args([&program, &source])
         .output();
     if !compiled.is_ok_and(|output| output.status.success()) {
-        return Err("cc and the headers of the kernel are needed");
+        return Err(Missing::Command("cc"));
     }
     match Command::new(&program).arg("probe").output() {
         Ok(output) if output.status.success() => Ok((folder, program)),
-        _ => Err("this machine loads no BPF programs"),
+        _ => Err(Missing::Bpf),
     }
 }
 
@@ -81,7 +81,7 @@ fn programs_that_come_and_go_have_their_names() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (_folder, program) = match program() {
         Ok(program) => program,
-        Err(why) => skip!("{why}"),
+        Err(missing) => skip!(missing),
     };
     let program = program.to_str().unwrap();
     let saved = captured(["-freq", "1000", "--", program, "busy_one", "busy_two"]);
@@ -100,7 +100,7 @@ fn one_that_was_there_before_has_its_name() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (_folder, program) = match program() {
         Ok(program) => program,
-        Err(why) => skip!("{why}"),
+        Err(missing) => skip!(missing),
     };
     let mut command = Command::new(&program);
     let mut child = command
@@ -121,13 +121,11 @@ fn one_that_was_there_before_has_its_name() {
 
 #[test]
 fn a_recording_of_perfs_tells_of_them_too() {
-    if let Some(why) = cannot_record() {
-        skip!("{why}");
-    }
+    need!(can_record());
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (folder, program) = match program() {
         Ok(program) => program,
-        Err(why) => skip!("{why}"),
+        Err(missing) => skip!(missing),
     };
     let words = [program.to_str().unwrap(), "busy_perf"];
     let options = ["-g", "-F", "999", "-e", "cpu-clock"];

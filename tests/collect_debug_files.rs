@@ -10,13 +10,13 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use support::{Saved, Workload, captured, run, run_perfcollect, workloads};
+use support::{Missing, Saved, Workload, captured, run, run_perfcollect, workloads};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// `program` and `kept`, its debug file, in a folder.
-fn stripped(name: &str) -> Option<tempfile::TempDir> {
-    let whole = workloads::native(name).ok()?;
+fn stripped(name: &str) -> Result<tempfile::TempDir, Missing> {
+    let whole = workloads::native(name)?;
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("program");
     let kept = folder.path().join("kept");
@@ -31,7 +31,7 @@ fn stripped(name: &str) -> Option<tempfile::TempDir> {
     };
     objcopy("--only-keep-debug", &whole, &kept);
     objcopy("--strip-all", &whole, &program);
-    Some(folder)
+    Ok(folder)
 }
 
 fn capture(folder: &Path, options: &[&str]) -> Saved {
@@ -72,9 +72,7 @@ fn with_endless_symbols(mut elf: Vec<u8>) -> Vec<u8> {
 #[test]
 fn beside_the_program_and_in_a_directory() {
     need_capture!();
-    let Some(folder) = stripped("native-nofp") else {
-        skip!("native-nofp is not built; scripts/workloads builds it")
-    };
+    let folder = need!(stripped("native-nofp"));
     let folder = folder.path();
     assert!(!is_named(&capture(folder, &[])));
     for place in ["program.debug", "program.dbg"] {
@@ -115,9 +113,7 @@ fn has_symbols(saved: &Saved) -> bool {
 #[test]
 fn a_program_whose_section_headers_are_damaged_is_told_and_its_debug_file_found() {
     need_capture!();
-    let Some(folder) = stripped("native-fp") else {
-        skip!("native-fp is not built; scripts/workloads builds it")
-    };
+    let folder = need!(stripped("native-fp"));
     let folder = folder.path();
     let mut program = fs::read(folder.join("program")).unwrap();
     program[40..48].copy_from_slice(&(1_u64 << 40).to_le_bytes());
@@ -137,9 +133,8 @@ fn a_program_whose_section_headers_are_damaged_is_told_and_its_debug_file_found(
 #[test]
 fn names_come_of_debug_information_and_of_compressed_symbols_where_there_is_no_symbol() {
     need_capture!();
-    let (Some(folder), Ok(whole)) = (stripped("native-fp"), workloads::native("native-fp")) else {
-        skip!("native-fp is not built; scripts/workloads builds it")
-    };
+    let folder = need!(stripped("native-fp"));
+    let whole = need!(workloads::native("native-fp"));
     let folder = folder.path();
     let run_in = |tool: &str, arguments: &[&str]| {
         run(
@@ -158,7 +153,7 @@ fn names_come_of_debug_information_and_of_compressed_symbols_where_there_is_no_s
     assert_eq!(saved.samples_under(&["_[i]"]), 0);
 
     if Command::new("xz").arg("--version").output().is_err() {
-        skip!("xz is not installed")
+        skip!(Missing::Command("xz"))
     }
     run_in("objcopy", &["--strip-debug", whole, "mini"]);
     run_in("xz", &["mini"]);
@@ -171,9 +166,8 @@ fn names_come_of_debug_information_and_of_compressed_symbols_where_there_is_no_s
 #[test]
 fn of_another_build_it_is_told_and_not_used() {
     need_capture!();
-    let (Some(folder), Some(other)) = (stripped("native-nofp"), stripped("native-fp")) else {
-        skip!("native-nofp is not built; scripts/workloads builds it")
-    };
+    let folder = need!(stripped("native-nofp"));
+    let other = need!(stripped("native-fp"));
     let symbols = other.path().join("symbols");
     fs::create_dir(&symbols).unwrap();
     fs::copy(other.path().join("kept"), symbols.join("program.debug")).unwrap();
@@ -202,9 +196,7 @@ fn add_libraries(program: &Path, root: &Path) {
 #[test]
 fn a_process_in_a_chroot_has_its_own_files_and_before_that_ours() {
     need_capture!();
-    let Some(folder) = stripped("native-nofp") else {
-        skip!("native-nofp is not built; scripts/workloads builds it")
-    };
+    let folder = need!(stripped("native-nofp"));
     let root = folder.path();
     add_libraries(&root.join("program"), root);
     let chroot = |seconds: &'static str| {
@@ -214,9 +206,7 @@ fn a_process_in_a_chroot_has_its_own_files_and_before_that_ours() {
         command.env("LD_LIBRARY_PATH", "/");
         command
     };
-    if !run(&mut chroot("0.01"), LIMIT).status.success() {
-        skip!("chroot does not work here")
-    }
+    run(&mut chroot("0.01"), LIMIT).expect_success();
     let debug = root.join("usr/lib/debug");
     fs::create_dir_all(&debug).unwrap();
     fs::rename(root.join("kept"), debug.join("program.debug")).unwrap();
@@ -302,7 +292,7 @@ fn split_units_and_what_dwz_moved_are_found_beside_the_program() {
     assert!(twice && !told.contains("is not there"), "{told}");
 
     if Command::new("dwz").arg("--version").output().is_err() {
-        skip!("dwz is not installed")
+        skip!(Missing::Command("dwz"))
     }
     compile("program", "-gdwarf-4");
     compile("other", "-gdwarf-4");

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use perfcollect_symbols::elf::ElfFile;
 use support::{
-    Runtime, Saved, Workload, captured, expect_same_in_perfview, expect_shares, runtimes, workloads,
+    Missing, Runtime, Saved, Workload, captured, expect_same_in_perfview, expect_shares, runtimes,
+    workloads,
 };
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -122,7 +123,7 @@ fn check_on_all(program: &Path, oldest: u32) {
     runtimes.retain(|runtime| runtime.major() >= oldest);
     runtimes.dedup_by_key(|runtime| runtime.major());
     if runtimes.is_empty() {
-        skip!("there is no .NET runtime; scripts/runtimes gets some");
+        skip!(Missing::Dotnet(oldest));
     }
     for runtime in runtimes {
         println!("on .NET {}", runtime.version);
@@ -137,6 +138,7 @@ fn own_program_on_every_runtime() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn ready_program_on_every_runtime() {
     need_capture!();
     check_on_all(&need!(workloads::shared("split/split.dll")), 8);

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Runtime, Saved, Workload, captured, runtimes, workloads};
+use support::{Missing, Runtime, Saved, Workload, captured, runtimes, workloads};
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// Frames of the last moments of a process, which may have no names however little it ran.
@@ -75,7 +75,7 @@ fn on_each_version() -> Vec<(Runtime, PathBuf)> {
     let mut runtimes = runtimes();
     runtimes.dedup_by_key(|runtime| runtime.major());
     if runtimes.is_empty() {
-        skip!("there is no .NET runtime; scripts/runtimes gets some");
+        skip!(Missing::Dotnet(0));
     }
     let with_program = |runtime| (runtime, program.clone());
     runtimes.into_iter().map(with_program).collect()
@@ -95,7 +95,19 @@ fn captured_script(runtime: &Runtime, program: &Path, script: &str) -> Saved {
     captured(start.iter().map(AsRef::as_ref).chain(words))
 }
 
+/// All of so many processes were seen, and this share of them has names.
+#[track_caller]
+fn expect_named(runtime: &Runtime, saved: &Saved, named: usize, started: usize, least: f64) {
+    let processes = saved.summary.processes.iter();
+    let seen = processes.filter(|process| process.name == "dotnet").count();
+    println!("on .NET {}: {named} of {seen} named", runtime.version);
+    // What a process is called may be in a record that was dropped.
+    assert!(seen == started || saved.is_lossy(), "{seen} of {started}");
+    assert!(named as f64 >= seen as f64 * least, "{named} of {seen}");
+}
+
 #[test]
+#[ignore = "slow"]
 fn fifty_at_once() {
     need_capture!();
     let _alone = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
@@ -103,22 +115,14 @@ fn fifty_at_once() {
         let script = r#"for i in $(seq 50); do "$0" "$1" --seconds 4 >/dev/null & done; wait"#;
         let saved = captured_script(&runtime, &program, script);
         let named = named_or_explained(&saved, 50);
-        let dotnet = |name: &String| name == "dotnet";
-        let processes = saved.summary.processes.iter().map(|p| &p.name);
-        let dotnets = processes.filter(|name| dotnet(name)).count();
-        println!("on .NET {}: {named} of {dotnets} named", runtime.version);
-        // What a process is called may be in a record that was dropped.
-        assert!(dotnets == 50 || saved.is_lossy(), "{dotnets}");
         // Of the others a notice says why. Before .NET 8 each must be asked, and not all are.
         let least = if runtime.major() < 8 { 0.5 } else { 0.8 };
-        assert!(
-            named as f64 >= dotnets as f64 * least,
-            "{named} of {dotnets}"
-        );
+        expect_named(&runtime, &saved, named, 50, least);
     }
 }
 
 #[test]
+#[ignore = "slow"]
 fn ten_new_ones_a_second() {
     need_capture!();
     let _beside_others = share_machine();
@@ -127,13 +131,15 @@ fn ten_new_ones_a_second() {
             r#"for i in $(seq 20); do "$0" "$1" --seconds 0.2 >/dev/null & sleep 0.1; done; wait"#;
         let saved = captured_script(&runtime, &program, script);
         let named = named_or_explained(&saved, 50);
-        println!("on .NET {}: {named} named", runtime.version);
-        assert!(named >= if runtime.major() < 8 { 1 } else { 20 });
+        // Before .NET 8 one that ends before it is asked has no names, and a notice says so.
+        let least = if runtime.major() < 8 { 0.5 } else { 1.0 };
+        expect_named(&runtime, &saved, named, 20, least);
     }
 }
 
 /// Its sockets and its pid are not where ours are.
 #[test]
+#[ignore = "slow"]
 fn one_in_namespaces_of_its_own() {
     need_capture!();
     let _beside_others = share_machine();

@@ -36,7 +36,7 @@ use readers::{
 };
 use serde_json::Value;
 use support::events::{entries, for_each_raw_event, raw_runtime_events};
-use support::{Runtime, workloads};
+use support::{Missing, Runtime, workloads};
 use tables::Tables;
 use timeline::{expect_same_details, expect_samples_line_up};
 
@@ -135,6 +135,7 @@ fn events_of_every_runtime_are_what_it_counts_itself() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_web_server_is_what_it_counts_itself() {
     need_capture!();
     let program = need!(workloads::shared("webapi/webapi.dll"));
@@ -171,6 +172,7 @@ fn a_web_server_is_what_it_counts_itself() {
 
 /// Their names mean what they mean in the original: no samples, and only what they say.
 #[test]
+#[ignore = "slow"]
 fn presets_of_the_original() {
     need_capture!();
     let program = need!(workloads::mixed());
@@ -239,7 +241,7 @@ fn activities_are_in_both_files() {
     need_capture!();
     let program = need!(workloads::shared("webapi/webapi.dll"));
     let Some(runtime) = one_of_each(|runtime| runtime.aspnet).pop() else {
-        skip!("there is no ASP.NET Core");
+        skip!(Missing::AspNet(0));
     };
     // The first makes the runtime follow activities.
     let providers = "System.Threading.Tasks.TplEventSource:0x80:4,System.Net.Http:0xffff:4";

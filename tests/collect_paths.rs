@@ -12,13 +12,16 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
-use support::{Runtime, run, run_perfcollect, runtimes, workloads};
+use support::{Missing, Runtime, run, run_perfcollect, runtimes, skip, workloads};
 
 const LIMIT: Duration = Duration::from_secs(180);
-/// Of the samples that belong to a path in a whole run; what lacks was taken while a method was being compiled.
-const MIN_SHARE: f64 = 0.998;
-/// Of those of one mode, which are few: a start-up call of a leaf, or a lambda that is being compiled below its caller.
-const MIN_SHARE_OF_MODE: f64 = 0.99;
+/// Samples of a mode whose path is not whole, however long it runs: a start-up call of a leaf, or a lambda that is being
+/// compiled below its caller. Compilation takes a few milliseconds of CPU.
+const MAX_AT_START: u64 = 5;
+/// Of those of a whole run.
+const MAX_SHARE_AT_START: f64 = 0.002;
+/// A mode that has fewer samples says nothing. An idle machine takes some 200.
+const MIN_SAMPLES: u64 = 20;
 /// All modes of `split` in turn.
 const SPLIT: [&str; 4] = ["--mode", "all", "--seconds", "12"];
 
@@ -194,17 +197,15 @@ fn check(what: &str, command: &[&str], host: Host<'_>, short: &[&str]) {
             (judged.inside, judged.whole)
         };
         println!("{what} {mode}: {good} of {of} whole");
-        assert!(of > 50, "{what} {mode}: only {of} samples");
-        assert!(
-            good as f64 >= of as f64 * MIN_SHARE_OF_MODE,
-            "{what} {mode}: {good} of {of}"
-        );
+        assert!(of >= MIN_SAMPLES, "{what} {mode}: only {of} samples");
+        assert!(good + MAX_AT_START >= of, "{what} {mode}: {good} of {of}");
         inside += of;
         whole += good;
     }
     println!("{what}: {whole} of {inside} whole, {quality}");
+    let at_start = (inside as f64 * MAX_SHARE_AT_START) as u64;
     assert!(
-        whole as f64 >= inside as f64 * MIN_SHARE,
+        whole + at_start.max(MAX_AT_START) >= inside,
         "{what}: {whole} of {inside}"
     );
 }
@@ -223,9 +224,7 @@ fn newest(major: u32) -> Option<Runtime> {
 fn check_on_runtimes(program: &Path, arguments: &[&str], short: &[&str]) {
     for major in [8, 9, 10] {
         let Some(runtime) = newest(major) else {
-            support::say_skipped(&format!(
-                "there is no .NET {major}; scripts/runtimes prepares it"
-            ));
+            skip(Missing::Dotnet(major));
             continue;
         };
         let start = [runtime.dotnet.to_str().unwrap(), program.to_str().unwrap()];
@@ -239,6 +238,7 @@ fn check_on_runtimes(program: &Path, arguments: &[&str], short: &[&str]) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn stacks_of_dotnet_show_whole_paths() {
     need_capture!();
     let program = need!(workloads::shared("split/split.dll"));
@@ -246,6 +246,7 @@ fn stacks_of_dotnet_show_whole_paths() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn stacks_of_other_deployments_show_whole_paths() {
     need_capture!();
     for name in [
@@ -279,7 +280,7 @@ fn methods_of_all_shapes_show_whole_paths() {
 fn guesses_are_told() {
     let program = need!(workloads::cpu());
     let Some(runtime) = runtimes().into_iter().find(|r| r.major() == 3) else {
-        skip!("there is no .NET 3.1; scripts/runtimes prepares it");
+        skip!(Missing::Cached("dotnet-3.1".into()));
     };
     need_capture!();
     let folder = tempfile::tempdir().unwrap();

@@ -9,9 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use support::perf_script::{cannot_run_perf, expect_samples_of, perf, script_samples};
+use support::perf_script::{can_run_perf, expect_samples_of, perf, script_samples};
 use support::recording::native_words;
-use support::{Runtime, Saved, cache, captured, perfcollect, run, run_perfcollect, workloads};
+use support::{
+    Missing, Runtime, Saved, cache, captured, perfcollect, run, run_perfcollect, workloads,
+};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -20,12 +22,12 @@ fn recording(saved: &Saved) -> PathBuf {
 }
 
 /// A second of .NET, or else of C.
-fn saved() -> Result<Saved, String> {
+fn saved() -> Result<Saved, Missing> {
     let native = || native_words("native-fp");
     let managed = || {
         let runtime = Runtime::newest()?;
         let root = runtime.root().display().to_string();
-        Ok::<_, String>(vec![
+        Ok::<_, Missing>(vec![
             "env".to_owned(),
             format!("DOTNET_ROOT={root}"),
             runtime.dotnet.display().to_string(),
@@ -64,10 +66,7 @@ fn perf_and_others_read_a_capture() {
 /// Stack by stack what is in the archive, and line by line what our own `script` prints.
 #[track_caller]
 fn perf_names_the_same(saved: &Saved, file: &Path) {
-    if let Some(why) = cannot_run_perf() {
-        support::say_skipped(why);
-        return;
-    }
+    need!(can_run_perf());
     let text = perf(&["script", "-F", "pid,tid,period,ip,sym,dso"], file);
     expect_samples_of(&script_samples(&text), &saved.perf_text);
     let report = perf(&["report", "--stdio", "--header", "-n", "-g", "none"], file);
@@ -105,7 +104,7 @@ fn samply_imports(file: &Path) {
         .arg(&profile)
         .arg(file);
     let Ok(output) = import.output() else {
-        return support::say_skipped("samply is not installed in the cache");
+        skip!(Missing::Command("samply"));
     };
     assert!(
         output.status.success(),

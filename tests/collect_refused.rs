@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use support::{Finished, perfcollect, run, start};
+use support::{Finished, Missing, perfcollect, run, start};
 use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -117,7 +117,7 @@ fn is_there(program: &str) -> bool {
 fn without_privileges() {
     need_capture!();
     if !is_there("setpriv") {
-        skip!("setpriv (package util-linux) is not installed");
+        skip!(Missing::Command("setpriv"));
     }
     let place = Place::new();
     let target = busy();
@@ -143,8 +143,10 @@ fn without_privileges() {
 #[test]
 fn in_a_container_without_capabilities() {
     need_capture!();
-    if !is_there("setpriv") || !is_there("unshare") {
-        skip!("setpriv and unshare (package util-linux) are not installed");
+    for tool in ["setpriv", "unshare"] {
+        if !is_there(tool) {
+            skip!(Missing::Command(tool));
+        }
     }
     let place = Place::new();
     let locked = [
@@ -262,7 +264,7 @@ fn target_without_samples() {
 fn disk_that_is_full() {
     need_capture!();
     if !is_there("unshare") {
-        skip!("unshare (package util-linux) is not installed");
+        skip!(Missing::Command("unshare"));
     }
     let place = Place::new();
     let target = busy();

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use support::recording::{cannot_record, native_words, record, record_pipe};
+use support::recording::{can_record, native_words, record, record_pipe};
 use support::{Runtime, Saved, perfcollect, run, run_perfcollect, workloads};
 use tempfile::TempDir;
 
@@ -19,9 +19,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 macro_rules! need_perf {
     () => {
-        if let Some(why) = cannot_record() {
-            skip!("{why}");
-        }
+        need!(can_record());
     };
 }
 

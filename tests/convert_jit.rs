@@ -13,8 +13,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use support::recording::{cannot_record, record};
-use support::{Finished, Saved, perfcollect, run};
+use support::recording::{can_record, record};
+use support::{Finished, Missing, Saved, perfcollect, run};
 use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -28,11 +28,9 @@ const WAYS: [&[&str]; 2] = [&["-F", "499"], &["-F", "499", "-g"]];
 /// Skips a test where nothing can be recorded, or where no other machine can be made.
 macro_rules! need_machines {
     () => {
-        if let Some(why) = cannot_record() {
-            skip!("{why}");
-        }
+        need!(can_record());
         if !is_success(&mut elsewhere(&["true"])) {
-            skip!("unshare -u does not work here");
+            skip!(Missing::Unshare("-u"));
         }
     };
 }
@@ -56,7 +54,7 @@ fn elsewhere(words: &[&str]) -> Command {
 }
 
 /// Java, which can be told what else it needs, with the class of `Work.java` in a folder.
-fn java(options: &[&str]) -> Result<(TempDir, Vec<String>), String> {
+fn java(options: &[&str]) -> Result<(TempDir, Vec<String>), Missing> {
     let folder = tempfile::tempdir().unwrap();
     let class_path = folder.path().display().to_string();
     let mut javac = Command::new("javac");
@@ -64,31 +62,31 @@ fn java(options: &[&str]) -> Result<(TempDir, Vec<String>), String> {
         .args(["-d", &class_path])
         .arg(Path::new(SOURCES).join("Work.java"));
     if !is_success(&mut javac) {
-        return Err("javac is not there, or does not work".into());
+        return Err(Missing::Command("javac"));
     }
     let words = [&["java", "-XX:+PreserveFramePointer"], options].concat();
     if !is_success(Command::new(words[0]).args(&words[1..]).arg("-version")) {
-        return Err(format!("{} does not work here", words.join(" ")));
+        return Err(Missing::Java(17));
     }
     let words = [&words[..], &["-cp", &class_path, "Work"]].concat();
     Ok((folder, words.into_iter().map(str::to_owned).collect()))
 }
 
 /// Node.js with an option, and `work.js`.
-fn node(option: &str) -> Result<Vec<String>, String> {
+fn node(option: &str) -> Result<Vec<String>, Missing> {
     if !is_success(
         Command::new("node")
             .args([option, "-e", ""])
             .current_dir(tempfile::tempdir().unwrap().path()),
     ) {
-        return Err(format!("node {option} does not work here"));
+        return Err(Missing::Command("node"));
     }
     let program = format!("{SOURCES}/work.js");
     Ok(["node", option, &program].map(str::to_owned).to_vec())
 }
 
 /// The first Python that writes perf maps, and `work.py`.
-fn python() -> Result<Vec<String>, String> {
+fn python() -> Result<Vec<String>, Missing> {
     let versions = (12..20).map(|minor| format!("python3.{minor}"));
     let is_able = |python: &String| {
         let test = "import sys; sys.exit(not sys.is_stack_trampoline_active())";
@@ -98,7 +96,7 @@ fn python() -> Result<Vec<String>, String> {
         .into_iter()
         .chain(versions)
         .find(is_able);
-    let python = found.ok_or("no Python is there that knows -X perf (3.12 or later)")?;
+    let python = found.ok_or(Missing::PythonPerf)?;
     let program = format!("{SOURCES}/work.py");
     Ok([&*python, "-X", "perf", &program]
         .map(str::to_owned)
@@ -279,7 +277,7 @@ fn java_that_was_asked_for_its_map() {
             is_asked
         });
         if !is_asked {
-            skip!("jcmd PID Compiler.perfmap does not work here");
+            skip!(Missing::Java(17));
         }
         expect_names_of_map(Recording::made(folder), "Work.burn");
     }
@@ -337,7 +335,7 @@ fn a_jitdump_by_another_clock() {
     let program = need!(node("--perf-prof"));
     let words = ["unshare", "--fork", "-T", "--monotonic", "100000"];
     if !is_success(Command::new(words[0]).args(&words[1..]).arg("true")) {
-        skip!("unshare -T does not work here");
+        skip!(Missing::Unshare("-T"));
     }
     let script = "echo $$ >pid && exec \"$@\"";
     let words = [&words[..], &["sh", "-c", script, "sh"]].concat();

@@ -20,7 +20,7 @@ use perfcollect::machine;
 use perfcollect::nettrace::{Losses, Reader};
 use perfcollect::trace::Pid;
 use rustix::process::Signal;
-use support::{Runtime, Workload, runtimes, start, workloads};
+use support::{Missing, Runtime, Workload, runtimes, start, workloads};
 
 /// Attaching and detaching, on each version, unless `ATTACH_ROUNDS` says another number.
 const ROUNDS: u32 = 100;
@@ -39,24 +39,15 @@ fn short() -> Limits {
 }
 
 /// One of each version, and the program that all of them run.
-fn programs() -> Vec<(Runtime, std::path::PathBuf)> {
-    let program = need!(workloads::cpu());
+fn programs() -> Result<Vec<(Runtime, std::path::PathBuf)>, Missing> {
+    let program = workloads::cpu()?;
     let mut runtimes = runtimes();
+    if runtimes.is_empty() {
+        return Err(Missing::Dotnet(0));
+    }
     runtimes.dedup_by_key(|runtime| runtime.major());
-    runtimes
-        .into_iter()
-        .map(|runtime| (runtime, program.clone()))
-        .collect()
-}
-
-macro_rules! need_programs {
-    () => {{
-        let programs = programs();
-        if programs.is_empty() {
-            skip!("there is no .NET runtime or no cpu.dll; scripts/runtimes and scripts/workloads get them");
-        }
-        programs
-    }};
+    let programs = runtimes.into_iter();
+    Ok(programs.map(|runtime| (runtime, program.clone())).collect())
 }
 
 fn command(runtime: &Runtime, program: &Path, seconds: u32) -> Command {
@@ -103,10 +94,11 @@ fn round(port: &DiagnosticPort) -> (BTreeMap<(String, u32), u64>, Losses) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_runtime_outlives_a_hundred_sessions() {
     let asked = std::env::var("ATTACH_ROUNDS").ok();
     let rounds = asked.map_or(ROUNDS, |number| number.parse().unwrap());
-    for (runtime, program) in need_programs!() {
+    for (runtime, program) in need!(programs()) {
         let seconds = rounds / ROUNDS_PER_SECOND;
         let workload = Workload::start(&mut command(&runtime, &program, seconds));
         let port = DiagnosticPort::find(pid(&workload)).unwrap();
@@ -129,7 +121,7 @@ fn a_runtime_outlives_a_hundred_sessions() {
 
 #[test]
 fn a_runtime_says_who_it_is() {
-    for (runtime, program) in need_programs!() {
+    for (runtime, program) in need!(programs()) {
         let workload = Workload::start(&mut command(&runtime, &program, 2));
         let port = DiagnosticPort::find(pid(&workload)).unwrap();
         assert!(!port.is_suspended());
@@ -148,8 +140,9 @@ fn a_runtime_says_who_it_is() {
 
 /// Sessions that are dropped, not read, or too many.
 #[test]
+#[ignore = "slow"]
 fn sessions_that_are_left_do_no_harm() {
-    for (runtime, program) in need_programs!() {
+    for (runtime, program) in need!(programs()) {
         let workload = Workload::start(&mut command(&runtime, &program, 8));
         let port = DiagnosticPort::find(pid(&workload)).unwrap();
         for _ in 0..5 {
@@ -180,7 +173,7 @@ fn sessions_that_are_left_do_no_harm() {
 #[test]
 fn a_stream_that_is_left_does_not_hold_up_the_exit() {
     let program = need!(workloads::storm());
-    for (runtime, _) in need_programs!() {
+    for (runtime, _) in need!(programs()) {
         let workload = Workload::start(runtime.command(&program).args(["--seconds", "1"]));
         let port = DiagnosticPort::find(pid(&workload)).unwrap();
         let mut exceptions = methods();
@@ -197,9 +190,7 @@ fn a_stream_that_is_left_does_not_hold_up_the_exit() {
 /// A stop that is not waited for: the stream ends when it is cut off.
 #[test]
 fn a_stream_ends_when_it_is_cut_off() {
-    let Some((runtime, program)) = programs().pop() else {
-        skip!("there is no .NET runtime");
-    };
+    let (runtime, program) = need!(programs()).pop().unwrap();
     let workload = Workload::start(&mut command(&runtime, &program, 3));
     let port = DiagnosticPort::find(pid(&workload)).unwrap();
     let session = EventPipeSession::start(&port, &methods(), &limits()).unwrap();
@@ -217,9 +208,7 @@ fn a_stream_ends_when_it_is_cut_off() {
 
 #[test]
 fn a_stopped_process_is_not_asked() {
-    let Some((runtime, program)) = programs().pop() else {
-        skip!("there is no .NET runtime");
-    };
+    let (runtime, program) = need!(programs()).pop().unwrap();
     let workload = Workload::start(&mut command(&runtime, &program, 3));
     let port = DiagnosticPort::find(pid(&workload)).unwrap();
     workload.signal(Signal::STOP);
@@ -240,7 +229,7 @@ fn a_stopped_process_is_not_asked() {
 /// The process that a runtime waits for is told by its settings and threads; it answers all the same.
 #[test]
 fn a_process_that_is_suspended_at_startup_answers() {
-    for (runtime, program) in need_programs!() {
+    for (runtime, program) in need!(programs()) {
         if runtime.major() < 5 {
             continue;
         }
@@ -265,7 +254,7 @@ fn a_process_that_is_suspended_at_startup_answers() {
 
 #[test]
 fn a_process_without_diagnostics_is_told_why() {
-    for (runtime, program) in need_programs!() {
+    for (runtime, program) in need!(programs()) {
         let switch = if runtime.major() < 6 {
             "COMPlus_EnableDiagnostics"
         } else {

@@ -5,10 +5,7 @@
 mod support;
 macro_rules! need_program {
     () => {
-        match $crate::program::Program::new() {
-            Some(program) => program,
-            None => skip!("native-nofp is not built (scripts/workloads), or there is no objcopy"),
-        }
+        need!($crate::program::Program::new())
     };
 }
 
@@ -36,7 +33,7 @@ use std::time::Duration;
 
 use program::Program;
 use server::{Server, send, send_from, status};
-use support::{run, workloads};
+use support::{Missing, run, workloads};
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// `nobody`.
@@ -102,7 +99,7 @@ fn what_cannot_be_asked_for_is_told_and_stops_nothing_else() {
     };
     fs::write(program.folder.path().join("mine"), "mine").unwrap();
     let said = run(&[path, "-output", "mine"]);
-    assert!(said.contains("mine is no directory: name one"), "{said}");
+    assert!(said.contains("mine is not a directory: give one"), "{said}");
     let odd = &program.build_id[1..];
     let said = run(&[odd]);
     assert!(said.contains("neither a file nor a build id"), "{said}");
@@ -130,7 +127,7 @@ fn what_is_there_is_not_asked_for_and_what_is_named_twice_once() {
     let whole = program.folder.path().join("whole");
     fs::copy(workloads::native("native-nofp").unwrap(), &whole).unwrap();
     let (said, requests) = get(&["whole"]);
-    assert!(said.contains("whole: no server is asked, all symbols are there") && requests == 0);
+    assert!(said.contains("whole: has all symbols, nothing to download") && requests == 0);
 
     let beside = program.path.with_file_name("native-app.dbg");
     fs::write(&beside, &program.debug).unwrap();
@@ -142,11 +139,8 @@ fn what_is_there_is_not_asked_for_and_what_is_named_twice_once() {
     fs::remove_file(&beside).unwrap();
 
     let (said, requests) = get(&[path, path, &program.build_id]);
-    let same = format!(
-        "{0}: of the same build as native-app ({0})",
-        program.build_id
-    );
-    assert!(said.contains("native-app: named twice"), "{said}");
+    let same = format!("{0}: same build as native-app ({0})", program.build_id);
+    assert!(said.contains("native-app: given twice"), "{said}");
     assert!(said.contains(&same) && requests == 1, "{said}");
 }
 
@@ -204,7 +198,7 @@ fn an_image_that_is_not_stripped_will_do_and_build_ids_alone_too() {
 #[test]
 fn root_asks_as_nobody_or_as_the_user_behind_sudo() {
     if !rustix::process::geteuid().is_root() {
-        skip!("not root: there are no privileges to give up");
+        skip!(Missing::Root);
     }
     let program = need_program!();
     let server = server_of(&program);

@@ -19,7 +19,8 @@ use support::events::{
     entries, for_each_raw_event, merged_runtime_events, raw_runtime_events, wait_for_events,
 };
 use support::{
-    Finished, Running, Runtime, Workload, finish, perfcollect, run, runtimes, start, workloads,
+    Finished, Missing, Running, Runtime, Workload, finish, perfcollect, run, runtimes, start,
+    workloads,
 };
 use tempfile::TempDir;
 
@@ -31,7 +32,7 @@ fn mixed(seconds: u32) -> Vec<(Runtime, Command)> {
     let program = need!(workloads::mixed());
     let mut runtimes = runtimes();
     if runtimes.is_empty() {
-        skip!("there is no .NET runtime; scripts/runtimes gets some");
+        skip!(Missing::Dotnet(0));
     }
     let chosen = [runtimes.remove(0)].into_iter().chain(runtimes.pop());
     let with_command = |runtime: Runtime| {
@@ -201,6 +202,7 @@ fn a_process_that_runs_already_gets_a_session() {
 
 /// A collector that gets no CPU for seconds loses what the runtime has no room for, and counts it to the last event.
 #[test]
+#[ignore = "slow"]
 fn what_a_storm_drops_is_counted_exactly() {
     need_capture!();
     let program = need!(workloads::storm());
@@ -212,7 +214,7 @@ fn what_a_storm_drops_is_counted_exactly() {
         .args(["collect", "x", "-noperf", "-providers"])
         // Exceptions alone: with the level of errors nothing else of this group comes.
         .args(["Microsoft-Windows-DotNETRuntime:0x8000:2"])
-        .args(["-eventbuffer", "64", "--"])
+        .args(["-eventbuffer", "16", "--"])
         .arg(storm.get_program())
         .args(storm.get_args())
         .args(["--seconds", "9"])
@@ -234,9 +236,7 @@ fn what_a_storm_drops_is_counted_exactly() {
         done["thrown"], events.dropped
     );
     assert_eq!(seen + events.dropped, done["thrown"].as_u64().unwrap());
-    if events.dropped == 0 {
-        skip!("drops: the machine is so busy that there was room for all");
-    }
+    assert!(events.dropped > 0, "there was room for all");
     assert!(
         finished.stderr.contains("dropped by their runtime"),
         "{}",
@@ -260,7 +260,7 @@ fn a_full_disk_costs_no_event_that_is_on_it() {
     };
     let can_mount = run(Command::new("unshare").args(["-m", "true"]), LIMIT);
     if can_mount.status.code() != Some(0) {
-        skip!("unshare -m does not work here");
+        skip!(Missing::Unshare("-m"));
     }
     let workload = Workload::start(&mut command);
     let folder = tempfile::tempdir().unwrap();
@@ -302,7 +302,7 @@ fn a_stream_that_cannot_grow_ends_the_capture() {
     let runtime = need!(Runtime::newest());
     let can_mount = run(Command::new("unshare").args(["-m", "true"]), LIMIT);
     if can_mount.status.code() != Some(0) {
-        skip!("unshare -m does not work here");
+        skip!(Missing::Unshare("-m"));
     }
     let workload = Workload::start(runtime.command(&program).args(["--seconds", "60"]));
     let collect = "\"$0\" collect x -noperf -pid $1";
@@ -342,7 +342,7 @@ fn a_provider_that_sends_nothing_is_told_of() {
     };
     let nothing = collect(&["-noperf", "-providers", "Nope"]);
     assert_eq!(nothing.status.code(), Some(1));
-    let why = "no events: no event came of Nope; see whether";
+    let why = "no events: no events from Nope; check the provider";
     assert!(nothing.stderr.contains(why), "{}", nothing.stderr);
     assert_eq!(left_behind(folder.path()), [""; 0]);
     let runtime = "Microsoft-Windows-DotNETRuntime:0x8000:2";
@@ -350,5 +350,5 @@ fn a_provider_that_sends_nothing_is_told_of() {
     collect(&["-noperf", "-providers", &providers]).expect_success();
     let quality = summary(&folder.path().join("x.trace.zip")).quality;
     let notices: Vec<&str> = quality.notices.iter().map(|n| n.what.as_str()).collect();
-    assert_eq!(notices, ["no event came of Nope, None"]);
+    assert_eq!(notices, ["no events from Nope, None"]);
 }

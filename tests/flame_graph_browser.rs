@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
-use support::{Saved, captured, run};
+use support::{Missing, Saved, captured, run};
 
 /// Acts on the picture as a user does, through its own handlers, and writes what is to be seen then into the document.
 const ACTIONS: &str = r#"
@@ -109,7 +109,7 @@ fn search_and_zoom() {
     )
     .unwrap();
     let Some(dom) = chromium("--dump-dom", &page, folder) else {
-        skip!("chromium is not installed; scripts/test installs it")
+        skip!(Missing::Command("chromium"))
     };
     let report = dom
         .split_once("data-report=\"")

@@ -16,7 +16,7 @@ use perfcollect::machine;
 use perfcollect::trace::Pid;
 use perfcollect_symbols::dotnet_name::ManagedName;
 use rustix::process::Signal;
-use support::{Runtime, Workload, perf_map, runtimes, workloads};
+use support::{Missing, Runtime, Workload, perf_map, runtimes, workloads};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -25,7 +25,7 @@ fn limits() -> Limits {
 }
 
 /// The program in all its modes, with a perf map.
-fn workload(runtime: &Runtime, seconds: u32) -> Result<Workload, String> {
+fn workload(runtime: &Runtime, seconds: u32) -> Result<Workload, Missing> {
     let mut command = runtime.command(&workloads::cpu()?);
     // Before .NET 6 settings had another prefix.
     let perf_map = if runtime.major() < 6 {
@@ -66,7 +66,7 @@ fn names_of_a_session_are_those_of_the_perf_map() {
     runtimes.retain(|runtime| runtime.major() != 8);
     runtimes.dedup_by_key(|runtime| runtime.major());
     if runtimes.is_empty() {
-        skip!("there is no .NET runtime; scripts/runtimes gets some");
+        skip!(Missing::Dotnet(0));
     }
     for runtime in runtimes {
         let workload = need!(workload(&runtime, 6));

@@ -26,7 +26,7 @@ use std::time::Duration;
 use peers::Peer;
 use rules::{Difference, Rule};
 use sampled::{Sampled, build_id, shown};
-use support::{Saved, perfcollect, run, start, workloads};
+use support::{Missing, Saved, perfcollect, run, start, workloads};
 use symbol_table::SymbolTable;
 
 /// Compilers that happen to run have half a million symbols.
@@ -136,13 +136,14 @@ impl Tally {
 }
 
 #[test]
+#[ignore = "slow"]
 fn names_and_inlined_functions_are_those_of_other_tools() {
     need_capture!();
     let cpp = need!(workloads::chains("chains-cpp"));
     let rust = need!(workloads::chains("chains-rust"));
     let c = need!(workloads::native("native-nofp"));
     if let Some(missing) = peers::missing() {
-        skip!("{missing} is not installed")
+        skip!(Missing::Command(missing))
     }
     let saved = capture(&[
         (cpp, &["100"]),

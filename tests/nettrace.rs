@@ -16,6 +16,7 @@ use perfcollect::nettrace::{
     EventMetadata, Losses, NettraceError, NettraceErrorKind, Reader, Value,
 };
 use serde_json::Value as Json;
+use support::Missing;
 
 /// A recorded stream, and what another reader says of it.
 struct Fixture {
@@ -50,7 +51,7 @@ macro_rules! need_fixtures {
     () => {{
         let fixtures = fixtures();
         if fixtures.is_empty() {
-            skip!("there are no streams in ../shared/fixtures/nettrace, or no xz to unpack them");
+            skip!(Missing::Shared("fixtures/nettrace"));
         }
         fixtures
     }};

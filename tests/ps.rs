@@ -15,7 +15,7 @@ use perfcollect::machine;
 use perfcollect::trace::Pid;
 use rustix::process::Signal;
 use serde_json::Value;
-use support::{Running, Runtime, Workload, perfcollect, run, runtimes, start, workloads};
+use support::{Missing, Running, Runtime, Workload, perfcollect, run, runtimes, start, workloads};
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// A list with a process that hangs in it still comes in this time.
@@ -49,7 +49,7 @@ fn wait_for(pid: u32, diagnostics: &str) -> Value {
     }
 }
 
-fn command(runtime: &Runtime) -> Result<Command, String> {
+fn command(runtime: &Runtime) -> Result<Command, Missing> {
     let mut command = runtime.command(&workloads::cpu()?);
     command.args(["--mode", "shares", "--seconds", "30"]);
     Ok(command)
@@ -141,7 +141,7 @@ fn a_process_in_another_namespace_is_reached() {
         unshare
     };
     if !run(&mut unshare("true"), LIMIT).status.success() {
-        skip!("namespaces need root");
+        skip!(Missing::Unshare("-m"));
     }
     let folder = tempfile::tempdir().unwrap();
     let quoted: Vec<_> = std::iter::once(program.get_program())

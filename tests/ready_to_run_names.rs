@@ -12,7 +12,7 @@ use perfcollect::dotnet::FileBytes;
 use perfcollect_symbols::dotnet::pe::PeImage;
 use perfcollect_symbols::dotnet::ready_to_run::ReadyToRun;
 use perfcollect_symbols::dotnet::runtime_functions::RuntimeFunctions;
-use support::{runtimes, workloads};
+use support::{Missing, runtimes, workloads};
 
 /// The names of all functions of an image; `None`: it is none that holds code.
 fn names(path: &Path) -> Option<Vec<Option<String>>> {
@@ -41,11 +41,12 @@ fn images(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
+#[ignore = "slow"]
 fn every_function_of_the_frameworks() {
     let mut there = runtimes();
     there.retain(|runtime| runtime.major() >= 8);
     if there.is_empty() {
-        skip!("there is no .NET runtime; scripts/runtimes gets some");
+        skip!(Missing::Dotnet(8));
     }
     for runtime in there {
         let shared = runtime.dotnet.canonicalize().unwrap();

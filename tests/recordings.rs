@@ -18,18 +18,18 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use compare::{Compared, compare};
-use support::recording::{cannot_record, native_words, record, record_pipe, run_with_tracefs};
+use support::recording::{can_record, native_words, record, record_pipe, run_with_tracefs};
+use support::{Missing, skip};
 
 /// For one run of perf or perfcollect.
 pub const LIMIT: Duration = Duration::from_secs(120);
 /// Recordings by others, which are not in this repository.
-const BY_OTHERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/fixtures");
+const SHARED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../shared");
+const HYBRID: &str = "fixtures/perf-data/perf.data.hybrid_topology";
 
 macro_rules! need_perf {
     () => {
-        if let Some(why) = cannot_record() {
-            skip!("{why}");
-        }
+        need!(can_record());
     };
 }
 
@@ -86,6 +86,7 @@ const OPTIONS: [(&str, &[&str], bool); 20] = [
 ];
 
 #[test]
+#[ignore = "slow"]
 fn every_way_to_record_gives_the_samples_of_perf() {
     need_perf!();
     let command = need!(native_words("native-fp"));
@@ -149,7 +150,7 @@ fn a_running_process_and_a_tracepoint() {
         file.display()
     );
     if !run_with_tracefs(&script) {
-        skip!("tracepoints cannot be recorded here");
+        skip!(Missing::Tracepoints);
     }
     let compared = compare(&file, Some("sched:sched_switch"));
     println!("{compared}");
@@ -163,15 +164,10 @@ fn what_cannot_be_recorded_here() {
     need_perf!();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("perf.data");
-    for options in [
-        &["-e", "cycles"][..],
-        &["--call-graph", "lbr"],
-        &["-b"],
-        &["-e", "intel_pt//u"],
-    ] {
+    for options in ["-e cycles", "--call-graph lbr", "-b", "-e intel_pt//u"] {
         let mut perf = Command::new("perf");
         perf.args(["record", "-q", "--no-buildid-cache"])
-            .args(options)
+            .args(options.split(' '))
             .arg("-o")
             .arg(&file)
             .args(["--", "true"]);
@@ -181,7 +177,7 @@ fn what_cannot_be_recorded_here() {
                 println!("{options:?}: {compared}");
                 expect_same("hardware", &compared);
             }
-            false => println!("skipped: this machine cannot record {options:?}"),
+            false => skip(Missing::PerfRecord(options)),
         }
     }
 }
@@ -219,7 +215,7 @@ fn recordings_of_others_give_the_samples_of_perf() {
     need_perf!();
     let files = by_others();
     if files.is_empty() {
-        skip!("there are no recordings in ../shared/fixtures");
+        skip!(Missing::Shared("fixtures/perf-data"));
     }
     for file in files {
         let name = file.file_name().unwrap().to_string_lossy().into_owned();
@@ -241,9 +237,9 @@ fn recordings_of_others_give_the_samples_of_perf() {
 #[test]
 fn events_of_a_hybrid_processor_are_one() {
     need_perf!();
-    let file = Path::new(BY_OTHERS).join("perf-data/perf.data.hybrid_topology");
+    let file = Path::new(SHARED).join(HYBRID);
     if !file.exists() {
-        skip!("there is no {}", file.display());
+        skip!(Missing::Shared(HYBRID));
     }
     let compared = compare(&file, None);
     assert_eq!(
@@ -256,7 +252,7 @@ fn events_of_a_hybrid_processor_are_one() {
 }
 
 fn by_others() -> Vec<PathBuf> {
-    let folders = [BY_OTHERS.into(), Path::new(BY_OTHERS).join("perf-data")];
+    let folders = ["fixtures", "fixtures/perf-data"].map(|folder| Path::new(SHARED).join(folder));
     let entries = folders
         .iter()
         .filter_map(|folder: &PathBuf| folder.read_dir().ok());

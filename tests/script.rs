@@ -11,17 +11,15 @@ use std::time::Duration;
 
 use perf_event_open_sys::bindings as sys;
 use perfcollect_symbols::elf::build_id_from_notes;
-use support::recording::{cannot_record, native_words, record, record_pipe, run_with_tracefs};
-use support::{Runtime, perfcollect, run, workloads};
+use support::recording::{can_record, native_words, record, record_pipe, run_with_tracefs};
+use support::{Missing, Runtime, perfcollect, run, workloads};
 
 const FIELDS: &str = "comm,pid,tid,cpu,time,period,event,ip,sym,dso,trace";
 const LIMIT: Duration = Duration::from_secs(300);
 
 macro_rules! need_perf {
     () => {
-        if let Some(why) = cannot_record() {
-            skip!("{why}");
-        }
+        need!(can_record());
     };
 }
 
@@ -234,7 +232,11 @@ fn threads_that_record_to_files_of_their_own() {
         Command::new(perfcollect()).arg("script").arg(file_of_one),
         LIMIT,
     );
-    assert!(alone.stderr.contains("give the folder"), "{}", alone.stderr);
+    assert!(
+        alone.stderr.contains("pass their directory"),
+        "{}",
+        alone.stderr
+    );
     // Of a file that was cut, all before the cut is there, and all of the others.
     let whole = our_script(&file);
     let cut = std::fs::File::options()
@@ -321,7 +323,7 @@ fn tracepoints_with_their_fields() {
             file.display()
         );
         if !run_with_tracefs(&script) {
-            skip!("tracepoints cannot be recorded here");
+            skip!(Missing::Tracepoints);
         }
         expect_same(&compare(&file, false));
     }

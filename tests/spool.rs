@@ -17,7 +17,8 @@ use perfcollect::perf;
 use perfcollect::trace::RawTrace;
 use rustix::process::Signal;
 use support::{
-    Running, Runtime, Workload, finish, perfcollect, run, run_perfcollect, start, workloads,
+    Missing, Running, Runtime, Workload, finish, perfcollect, run, run_perfcollect, start,
+    workloads,
 };
 use zip::ZipArchive;
 
@@ -27,7 +28,7 @@ const KILLS: usize = 20;
 const MAX_BYTES_PER_CPU_SECOND: f64 = 100e3;
 
 /// A program that keeps a CPU busy in functions with names.
-fn busy() -> Result<Workload, String> {
+fn busy() -> Result<Workload, Missing> {
     let program = workloads::native("native-fp")?;
     let mut command = Command::new(program);
     command.args(["--mode", "shares", "--seconds", "600"]);
@@ -121,6 +122,7 @@ fn listing(folder: &Path) -> Vec<String> {
 }
 
 #[test]
+#[ignore = "slow"]
 fn killed_at_any_moment() {
     need_capture!();
     let busy = need!(busy());
@@ -277,6 +279,7 @@ fn a_running_or_left_spool_is_told_of() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn full_disk_ends_the_capture_and_costs_nothing() {
     need_capture!();
     let busy = need!(busy());
@@ -285,7 +288,7 @@ fn full_disk_ends_the_capture_and_costs_nothing() {
         .code()
         != Some(0)
     {
-        skip!("unshare -m does not work here");
+        skip!(Missing::Unshare("-m"));
     }
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
@@ -395,7 +398,7 @@ fn a_busy_cpu_costs_little_of_the_disk() {
         targets.push(("dotnet", runtime.command(&program)));
     }
     if targets.is_empty() {
-        skip!("scripts/workloads has built no workload");
+        skip!(Missing::Cached("built".into()));
     }
     for (name, target) in targets {
         let words: Vec<PathBuf> = std::iter::once(target.get_program())

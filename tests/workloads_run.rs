@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
-use support::{Runtime, Workload, runtimes, workloads};
+use support::{Missing, Runtime, Workload, runtimes, workloads};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -58,7 +58,7 @@ fn check_shares(done: &Value, modes: usize) {
 fn on_each_runtime(program: &Path, arguments: &[&str], check: impl Fn(&Runtime, &Value)) {
     let runtimes = runtimes();
     if runtimes.is_empty() {
-        skip!("there is no .NET runtime; scripts/runtimes prepares them");
+        skip!(Missing::Dotnet(0));
     }
     for runtime in runtimes {
         let workload = Workload::start(runtime.command(program).args(arguments));
@@ -137,7 +137,7 @@ fn web_server_runs_where_there_is_asp_net() {
         .filter(|runtime| runtime.aspnet)
         .collect();
     if runtimes.is_empty() {
-        skip!("no runtime here has ASP.NET Core");
+        skip!(Missing::AspNet(0));
     }
     for runtime in runtimes {
         let done = Workload::start(runtime.command(&program).args(["--load", "1"])).done(LIMIT);

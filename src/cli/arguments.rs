@@ -1,4 +1,4 @@
-//! What can be asked for.
+//! The commands and their options.
 
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
@@ -12,6 +12,7 @@ use clap::{Args, Parser, Subcommand};
 use super::event_options::EventOptions;
 use super::formats::Formats;
 use super::symbols_options::{SymbolsFrom, SymbolsOptions};
+use super::values::{scaled, seconds};
 use crate::output::NameStyle;
 use crate::perf::CallGraph;
 use crate::script::Fields;
@@ -19,9 +20,9 @@ use crate::symbolize;
 use crate::trace::Pid;
 use crate::view::events::Viewer;
 
-/// Profiles native, kernel and .NET code on Linux.
+/// A sampling CPU profiler for Linux: kernel, native and .NET code in one stack.
 ///
-/// Options may be written with one dash or two, in any case: -pid 12, --pid=12, -PID 12.
+/// Options take one dash or two, in any case: -pid 12, --pid=12, -PID 12.
 #[derive(Debug, Parser)]
 #[command(name = "perfcollect", version, disable_help_subcommand = true)]
 pub(super) struct Arguments {
@@ -32,9 +33,9 @@ pub(super) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(super) enum Action {
     Collect(CollectOptions),
-    /// Begin a capture in the background; the options are those of collect
+    /// Start a capture in the background; takes the options of collect
     Start(CollectOptions),
-    /// End the capture of this name and wait for its trace; one that was killed is recovered
+    /// Stop a background capture and write its trace; recovers a killed one
     Stop(RecoverOptions),
     Recover(RecoverOptions),
     Convert(ConvertOptions),
@@ -42,24 +43,25 @@ pub(super) enum Action {
     View(ViewOptions),
     Ps(PsOptions),
     Symbols(SymbolsOptions),
-    /// The part of `symbols` that has no privileges.
+    /// Runs the unprivileged part of `symbols`.
     #[command(hide = true)]
     SymbolsWorker,
 }
 
-/// Sample the CPUs, take the events of .NET runtimes, and write NAME.trace.zip and NAME.nettrace (for PerfView) and NAME.flamegraph.svg (for any browser).
+/// Capture CPU samples and .NET events; write a trace and a flame graph.
 ///
-/// Without -pid and without a command: the whole machine. Ctrl-C, SIGTERM and -collectsec end the capture.
+/// Writes NAME.trace.zip and NAME.nettrace for PerfView and NAME.flamegraph.svg for a browser. Samples the whole system
+/// unless -pid or a command is given. Ctrl-C, SIGTERM or -collectsec stops the capture.
 #[derive(Args, Debug)]
 #[command(after_help = "EXAMPLES\n  \
     perfcollect collect incident -collectsec 10\n  \
     perfcollect collect web -pid 1234\n  \
     perfcollect collect run -- dotnet app.dll")]
 pub(super) struct CollectOptions {
-    /// Name of the trace; may begin with a directory
+    /// Name of the trace, optionally with a directory
     #[arg(value_name = "NAME")]
     pub(super) name: PathBuf,
-    /// Sample these processes and all their children
+    /// Sample these processes and their children
     #[arg(
         long,
         value_name = "P[,P...]",
@@ -71,7 +73,7 @@ pub(super) struct CollectOptions {
     /// Stop after this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(super) collectsec: Option<Duration>,
-    /// Samples a second on each busy CPU
+    /// Sampling frequency in Hz, per busy CPU
     #[arg(
         long,
         value_name = "HZ",
@@ -79,17 +81,19 @@ pub(super) struct CollectOptions {
         value_parser = clap::value_parser!(u32).range(1..=20_000)
     )]
     pub(super) freq: u32,
-    /// Size of each CPU's ring: pages, or bytes with K, M or G; by default it follows -freq
+    /// Ring buffer per CPU: pages, or bytes with K, M or G [default: by -freq]
     #[arg(long, value_name = "SIZE", value_parser = buffer_bytes)]
     pub(super) buffersize: Option<usize>,
-    /// Where callers come from: auto (a copy of the stack, then frame pointers), fp (frame pointers alone: cheapest, but
-    /// callers may be missing) or dwarf[,BYTES] (a copy of the stack of at most BYTES)
+    /// How to unwind user stacks
+    ///
+    /// auto: from a stack copy, else by frame pointers. fp: by frame pointers only, which is cheapest and may miss callers.
+    /// dwarf[,BYTES]: from a stack copy of at most BYTES.
     #[arg(long, value_name = "auto|fp|dwarf[,BYTES]", default_value = "auto", value_parser = call_graph)]
     pub(super) callgraph: CallGraph,
-    /// Sample the CPU's cycles instead of its time, where it has a counter
+    /// Sample CPU cycles instead of CPU time, if the CPU has the counter
     #[arg(long)]
     pub(super) hwevents: bool,
-    /// As `start` starts it
+    /// Set by `start`
     #[arg(long, hide = true)]
     pub(super) background: bool,
     #[command(flatten)]
@@ -98,19 +102,19 @@ pub(super) struct CollectOptions {
     pub(super) names: SymbolOptions,
     #[command(flatten)]
     pub(super) results: OutputOptions,
-    /// Run and sample this command
+    /// Command to run and sample
     #[arg(last = true, value_name = "COMMAND")]
     pub(super) command: Vec<OsString>,
 }
 
-/// How functions get their names.
+/// How addresses are symbolized.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Symbols")]
 pub(super) struct SymbolOptions {
-    /// Leave out functions that were inlined: show only the functions their code is in
+    /// Do not resolve inlined functions
     #[arg(long)]
     pub(super) noinline: bool,
-    /// Look for debug files (FILE.debug, FILE.dbg, .build-id/ab/cdef.debug) in this directory first, or get those that are
-    /// nowhere from servers before the trace is made, as `perfcollect symbols` does; may be given several times
+    /// Search DIR for debug files first, or `download` missing ones; repeatable
     #[arg(long, value_name = "DIR|download", value_parser = PathBufValueParser::new().try_map(SymbolsFrom::parse))]
     pub(super) symbols: Vec<SymbolsFrom>,
 }
@@ -129,32 +133,32 @@ impl SymbolOptions {
     }
 }
 
-/// What becomes of a trace.
+/// Which files are written, and what is printed.
 #[derive(Args, Clone, Copy, Debug)]
+#[command(next_help_heading = "Output")]
 pub(super) struct OutputOptions {
-    /// Replace the files of an older trace with this name
+    /// Replace an existing trace of this name
     #[arg(long)]
     pub(super) force: bool,
-    /// Print nothing but errors
+    /// Print errors only
     #[arg(long)]
     pub(super) quiet: bool,
     /// Print the summary as JSON
     #[arg(long)]
     pub(super) json: bool,
-    /// Call .NET methods Type.Method in the flame graph and the folded stacks
+    /// Show .NET methods as Type.Method in flame graph and folded stacks
     #[arg(long)]
     pub(super) shortnames: bool,
-    /// What to write beside the flame graph: zip (NAME.trace.zip), nettrace (NAME.nettrace: samples and events on one
-    /// timeline) or both
+    /// Trace files to write: zip (NAME.trace.zip), nettrace (NAME.nettrace)
     #[arg(long, value_name = "zip,nettrace", default_value = "zip,nettrace")]
     pub(super) format: Formats,
-    /// Write NAME.perf.data, too, with the names of its functions in NAME.perf.symbols: for perf report and samply
+    /// Also write NAME.perf.data and NAME.perf.symbols for perf report and samply
     #[arg(long)]
     pub(super) perfdata: bool,
 }
 
 impl OutputOptions {
-    /// How methods are called in pictures of stacks.
+    /// Returns how flame graph and folded stacks show method names.
     pub(super) fn names(self) -> NameStyle {
         match self.shortnames {
             true => NameStyle::Short,
@@ -163,16 +167,16 @@ impl OutputOptions {
     }
 }
 
-/// Make the trace of a capture that was killed, from the spool it left beside its output.
+/// Write the trace of a killed capture from its spool.
 #[derive(Args, Debug)]
 pub(super) struct RecoverOptions {
-    /// Name the capture was given
+    /// Name of the capture
     #[arg(value_name = "NAME")]
     pub(super) name: PathBuf,
-    /// Write the trace under this name instead, on another disk perhaps
+    /// Write the trace under this name instead, for example on another disk
     #[arg(short, long, value_name = "NAME")]
     pub(super) output: Option<PathBuf>,
-    /// Do not keep the streams of events as they came (eventpipe/PID.nettrace) in the trace
+    /// Leave raw event streams (eventpipe/PID.nettrace) out of the trace
     #[arg(long)]
     pub(super) noraw: bool,
     #[command(flatten)]
@@ -181,29 +185,32 @@ pub(super) struct RecoverOptions {
     pub(super) results: OutputOptions,
 }
 
-/// Where a recording of perf's is, and what names its code.
+/// A perf.data recording, and where its files and kernel symbols are.
 #[derive(Args, Clone, Debug)]
 pub(super) struct RecordingOptions {
-    /// What `perf record` wrote (- for standard input), or the archive that the original perfcollect made of it; for `convert` also what `perf script` printed
+    /// Recording, or - for standard input
+    ///
+    /// A perf.data file, or the archive that the perfcollect script made of one. `convert` also reads the output of
+    /// `perf script`.
     #[arg(value_name = "FILE", default_value = "perf.data")]
     pub(super) recording: PathBuf,
-    /// Take the recorded machine's files from below this directory
+    /// Directory with the recorded host's files, as perf's --symfs
     #[arg(long, value_name = "DIR")]
     pub(super) sysroot: Option<PathBuf>,
-    /// Take the kernel's functions from this copy of its /proc/kallsyms
+    /// Copy of the recorded kernel's /proc/kallsyms
     #[arg(long, value_name = "FILE")]
     pub(super) kallsyms: Option<PathBuf>,
 }
 
-/// Make the trace of a perf.data that perf has recorded, here or elsewhere.
+/// Convert a perf.data recording, of this host or another, to a trace.
 #[derive(Args, Debug)]
 pub(super) struct ConvertOptions {
     #[command(flatten)]
     pub(super) source: RecordingOptions,
-    /// Name of the trace; by default that of the recording
+    /// Name of the trace [default: the name of the recording]
     #[arg(short, long, value_name = "NAME")]
     pub(super) output: Option<PathBuf>,
-    /// Take the samples of this event; by default those that tell best where time went
+    /// Event to import [default: the one that best measures CPU time]
     #[arg(long, value_name = "EVENT")]
     pub(super) event: Option<String>,
     #[command(flatten)]
@@ -217,49 +224,55 @@ pub(super) struct ConvertOptions {
 pub(super) struct ScriptOptions {
     #[command(flatten)]
     pub(super) source: RecordingOptions,
-    /// The recording, as perf script takes it
+    /// Recording, as for perf script
     #[arg(short, long, value_name = "FILE", conflicts_with = "recording")]
     pub(super) input: Option<PathBuf>,
-    /// What to print; +FIELD adds to what is printed by default (all), -FIELD leaves out
+    /// Fields to print; +FIELD adds to the default (all), -FIELD removes
     #[arg(short = 'F', long, value_name = "FIELD[,FIELD...]", value_parser = Fields::from_str, allow_hyphen_values = true)]
     pub(super) fields: Option<Fields>,
-    /// Leave out the functions that were inlined (shown in stacks of --call-graph dwarf)
+    /// Do not show inlined functions (shown for --call-graph dwarf)
     #[arg(long)]
     pub(super) no_inline: bool,
     #[command(flatten)]
     pub(super) ignored: IgnoredOptions,
 }
 
-/// Options of perf script that change nothing here.
+/// Options of perf script that are accepted and have no effect.
 #[derive(Args, Clone, Copy, Debug)]
 pub(super) struct IgnoredOptions {
-    /// As perf script has it: whose the recording is does not matter
+    /// Accepted and ignored: the owner of the recording is not checked
     #[arg(short, long)]
     pub(super) force: bool,
-    /// As perf script has it: no header is shown
+    /// Accepted and ignored: no header is printed
     #[arg(long)]
     pub(super) header: bool,
 }
 
-/// Print what is in a trace: the summary and the top methods, or the events of its .NET runtimes.
+/// Print the summary and top methods of a trace, or its .NET events.
 #[derive(Args, Debug)]
 pub(super) struct ViewOptions {
-    /// The trace
+    /// Trace to read
     #[arg(value_name = "NAME.trace.zip")]
     pub(super) trace: PathBuf,
     /// Methods to print [default: 20]
     #[arg(long, value_name = "N")]
     pub(super) top: Option<usize>,
-    /// What to print: the report, each event, or the tables of garbage collections and compiled methods
-    #[arg(long, value_enum, default_value_t, ignore_case = true)]
+    /// What to print: report, events (each event), gc or jit (tables)
+    #[arg(
+        long,
+        value_enum,
+        default_value_t,
+        ignore_case = true,
+        hide_possible_values = true
+    )]
     pub(super) viewer: Viewer,
-    /// Events of this process only: its id, its name, or its program with or without .dll
+    /// Print events of one process: id, name, or program (with or without .dll)
     #[arg(long, value_name = "NAME|PID")]
     pub(super) processfilter: Option<String>,
 }
 
 impl ViewOptions {
-    /// What is asked for besides that the viewer does not have.
+    /// Returns an error message if an option does not apply to the viewer.
     pub(super) fn conflict(&self) -> Option<&'static str> {
         match self.viewer {
             Viewer::Report => self
@@ -274,7 +287,7 @@ impl ViewOptions {
     }
 }
 
-/// List the .NET processes of the machine, in all containers, and say why one cannot be asked for its events.
+/// List .NET processes in all containers and the state of their diagnostic ports.
 #[derive(Args, Debug)]
 pub(super) struct PsOptions {
     /// Print the list as JSON
@@ -282,24 +295,14 @@ pub(super) struct PsOptions {
     pub(super) json: bool,
 }
 
-/// Bytes of stack that can be copied.
+/// Valid sizes of the stack copy, in bytes.
 const COPY_BYTES: RangeInclusive<u32> = 8..=CallGraph::MAX_STACK_BYTES;
 
 fn pid(text: &str) -> Result<Pid, String> {
     match text.parse() {
         Ok(pid @ 1..) => Ok(Pid(pid)),
-        _ => Err("not a process id: a number from 1 up is needed".into()),
+        _ => Err("not a process id: expected a number of 1 or more".into()),
     }
-}
-
-pub(super) fn seconds(text: &str) -> Result<Duration, String> {
-    text.parse()
-        .ok()
-        .filter(|&seconds: &f64| seconds > 0.0)
-        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .ok_or_else(|| {
-            "not a time: a number of seconds above 0 is needed, such as 10 or 2.5".into()
-        })
 }
 
 fn call_graph(text: &str) -> Result<CallGraph, String> {
@@ -323,38 +326,22 @@ fn call_graph(text: &str) -> Result<CallGraph, String> {
             .map(|bytes| CallGraph::StackCopy { bytes })
             .ok_or_else(|| {
                 format!(
-                    "not a size of a stack copy: {} to {} bytes are possible",
+                    "not a stack copy size: expected {} to {} bytes",
                     COPY_BYTES.start(),
                     COPY_BYTES.end()
                 )
             }),
-        _ => Err("auto, fp, dwarf or dwarf,BYTES is needed".into()),
+        _ => Err("expected auto, fp, dwarf or dwarf,BYTES".into()),
     }
 }
 
-/// As perf's --mmap-pages: a bare number counts pages.
+/// Parses a size as perf's `--mmap-pages`: a bare number counts pages.
 fn buffer_bytes(text: &str) -> Result<usize, String> {
     let bytes =
         scaled(text, rustix::param::page_size() as u64).and_then(|b| usize::try_from(b).ok());
-    bytes
-        .ok_or_else(|| "not a size: a number of pages, or such as 512K, 16M or 1G is needed".into())
-}
-
-/// A number above 0 with a unit, or of `bare` without one.
-pub(super) fn scaled(text: &str, bare: u64) -> Option<u64> {
-    let units = [('B', 1), ('K', 1 << 10), ('M', 1 << 20), ('G', 1 << 30)];
-    let unit = units
-        .into_iter()
-        .find(|(suffix, _)| text.ends_with([*suffix, suffix.to_ascii_lowercase()]));
-    let (digits, unit) = match unit {
-        Some((_, bytes)) => (&text[..text.len() - 1], bytes),
-        None => (text, bare),
-    };
-    digits
-        .parse()
-        .ok()
-        .and_then(|count: u64| count.checked_mul(unit))
-        .filter(|&bytes| bytes > 0)
+    bytes.ok_or_else(|| {
+        "not a size: expected a number of pages, or bytes such as 512K, 16M or 1G".into()
+    })
 }
 
 #[cfg(test)]
@@ -362,7 +349,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_have_units() {
+    fn accepts_sizes_with_units() {
         assert_eq!(buffer_bytes("16m"), Ok(16 << 20));
         assert_eq!(buffer_bytes("512K"), Ok(512 << 10));
         assert_eq!(buffer_bytes("4"), Ok(4 * rustix::param::page_size()));

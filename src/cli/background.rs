@@ -1,10 +1,10 @@
 //! `perfcollect start NAME` and `perfcollect stop NAME`: a capture in the background.
 //!
 //! ```text
-//! start ── spawns ──> collect --background: says what it has to say in a file
-//!   until it has begun, or says why not
-//! stop ── SIGINT ───> whoever holds the lock of the spool and has it open
-//!   until the lock is free, then what was said
+//! start ── spawns ──> collect --background, which writes its messages to a file
+//!   returns when the capture has started or failed
+//! stop ── SIGINT ───> the process that holds the lock of the spool and has it open
+//!   waits for the lock, then prints the messages
 //! ```
 
 use std::ffi::OsString;
@@ -24,9 +24,9 @@ use crate::output::file::OutputError;
 use crate::output::message_file::MessageFile;
 use crate::output::spool_file::{SpoolFile, SpoolFileError, spool_path};
 
-/// How often it is looked whether something has changed.
+/// Interval of checks for the next state.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// What a capture says first, and what it says when it has failed.
+/// Prefixes of the first message of a capture, and of its error.
 pub(super) const STARTED: &str = "Collection started";
 pub(super) const FAILED: &str = "perfcollect: ";
 
@@ -36,21 +36,21 @@ pub(super) enum BackgroundError {
     Output(#[from] OutputError),
     #[error("cannot start perfcollect again: {0}")]
     Spawn(io::Error),
-    #[error("cannot read what the capture says: {0}")]
+    #[error("cannot read the messages of the capture: {0}")]
     Read(io::Error),
     #[error("{0}")]
     Failed(String),
     #[error("cannot stop process {pid}: {source}")]
     Signal { pid: i32, source: io::Error },
-    #[error("{} is held by a process that cannot be told", .0.display())]
-    NoCollector(std::path::PathBuf),
+    #[error("cannot identify the process that holds {}", .0.display())]
+    UnknownHolder(std::path::PathBuf),
     #[error(transparent)]
     Spool(#[from] SpoolFileError),
     #[error(transparent)]
     Recover(#[from] RecoverError),
 }
 
-/// Starts `words` (a whole command line) again as a capture of its own, and waits until it has begun.
+/// Starts the command line `words` as a separate capture and waits until it has started.
 pub(super) fn start(options: &CollectOptions, words: &[OsString]) -> Result<(), BackgroundError> {
     if let Err(running @ SpoolFileError::Running { .. }) = SpoolFile::open(&options.name) {
         return Err(running.into());
@@ -70,12 +70,15 @@ pub(super) fn start(options: &CollectOptions, words: &[OsString]) -> Result<(), 
     })?;
     loop {
         let ended = child.try_wait().map_err(BackgroundError::Spawn)?;
-        let said = messages.read().map_err(BackgroundError::Read)?;
-        if let Some(line) = said.lines().find(|line| line.starts_with(STARTED)) {
+        let messages_so_far = messages.read().map_err(BackgroundError::Read)?;
+        if let Some(line) = messages_so_far
+            .lines()
+            .find(|line| line.starts_with(STARTED))
+        {
             if !options.results.quiet {
                 let name = options.name.display();
                 let text = format!(
-                    "{line}\nIt runs in the background: `perfcollect stop {name}` ends it.\n"
+                    "{line}\nThe capture runs in the background; stop it with `perfcollect stop {name}`.\n"
                 );
                 let _ = super::print(text.as_bytes());
             }
@@ -83,33 +86,33 @@ pub(super) fn start(options: &CollectOptions, words: &[OsString]) -> Result<(), 
         }
         if ended.is_some() {
             let _ = messages.remove();
-            return Err(failure(&said));
+            return Err(failure(&messages_so_far));
         }
         sleep(POLL_INTERVAL);
     }
 }
 
-/// Ends the capture of a name and waits for its trace; one that was killed is recovered.
+/// Stops a capture and waits for its trace. Recovers a killed capture.
 pub(super) fn stop(options: &RecoverOptions) -> Result<(), BackgroundError> {
-    let mut is_asked = false;
+    let mut is_interrupted = false;
     loop {
-        // Without its lock, which whoever recovers it takes.
+        // Does not keep the lock: `recover` takes it.
         match SpoolFile::open(&options.name).map(drop) {
             Err(SpoolFileError::Running { path, collector }) => {
-                if !is_asked {
+                if !is_interrupted {
                     let pid = collector.filter(|&pid| has_open(pid, &path));
-                    interrupt(pid.ok_or(BackgroundError::NoCollector(path))?)?;
-                    is_asked = true;
+                    interrupt(pid.ok_or(BackgroundError::UnknownHolder(path))?)?;
+                    is_interrupted = true;
                 }
                 sleep(POLL_INTERVAL);
             }
             Err(SpoolFileError::Missing { .. })
-                if is_asked || MessageFile::open(&options.name)?.is_some() =>
+                if is_interrupted || MessageFile::open(&options.name)?.is_some() =>
             {
                 return relay(options);
             }
-            // It has failed, and says why; or it was killed.
-            Ok(()) if is_asked => return relay(options),
+            // The capture failed and wrote why, or it was killed.
+            Ok(()) if is_interrupted => return relay(options),
             _ => {
                 if let Some(messages) = MessageFile::open(&options.name)? {
                     let _ = messages.remove();
@@ -120,38 +123,38 @@ pub(super) fn stop(options: &RecoverOptions) -> Result<(), BackgroundError> {
     }
 }
 
-/// Prints what a capture in the background has said.
+/// Prints the messages of a background capture.
 fn relay(options: &RecoverOptions) -> Result<(), BackgroundError> {
-    // One in the foreground has said it there.
+    // A foreground capture has printed them itself.
     let Some(messages) = MessageFile::open(&options.name)? else {
         return Ok(());
     };
-    let said = messages.read().map_err(BackgroundError::Read)?;
+    let text = messages.read().map_err(BackgroundError::Read)?;
     let _ = messages.remove();
-    // An error is the last that is said.
-    if last_line(&said).starts_with(FAILED) {
-        return Err(failure(&said));
+    // An error is the last message.
+    if last_line(&text).starts_with(FAILED) {
+        return Err(failure(&text));
     }
     if !options.results.quiet {
-        let _ = io::stdout().write_all(said.as_bytes());
+        let _ = io::stdout().write_all(text.as_bytes());
     }
     Ok(())
 }
 
-fn failure(said: &str) -> BackgroundError {
-    let line = match last_line(said) {
-        "" => "the capture ended without a word",
+fn failure(messages: &str) -> BackgroundError {
+    let line = match last_line(messages) {
+        "" => "the capture ended without a message",
         line => line,
     };
     BackgroundError::Failed(line.strip_prefix(FAILED).unwrap_or(line).to_owned())
 }
 
-fn last_line(said: &str) -> &str {
-    let mut lines = said.lines().rev();
+fn last_line(text: &str) -> &str {
+    let mut lines = text.lines().rev();
     lines.find(|line| !line.is_empty()).unwrap_or_default()
 }
 
-/// Whether a process has the file at `path` open: else the id is somebody else's now.
+/// Returns whether a process has the file at `path` open. Otherwise the pid was reused.
 fn has_open(pid: i32, path: &Path) -> bool {
     let Ok(spool) = std::fs::symlink_metadata(spool_path(path)) else {
         return false;
@@ -177,7 +180,7 @@ fn interrupt(pid: i32) -> Result<(), BackgroundError> {
         Err(errno) => Err(errno),
     };
     match sent {
-        // It has ended meanwhile.
+        // The process has just ended.
         Err(rustix::io::Errno::SRCH) | Ok(()) => Ok(()),
         Err(errno) => Err(failed(errno)),
     }

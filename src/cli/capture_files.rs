@@ -1,4 +1,4 @@
-//! What a capture keeps on the disk until its trace is complete: the spool, and the streams of events.
+//! Files of a capture until its trace is complete: the spool and the event streams.
 
 use std::fs::File;
 use std::io;
@@ -12,25 +12,25 @@ use crate::output::file::OutputError;
 use crate::output::spool_file::SpoolFile;
 use crate::trace::{EventStream, EventStreams, Notice};
 
-/// The spool and the folder of events. Dropping it leaves them alone.
+/// The spool and the directory of event streams. Dropping the value keeps the files.
 pub(super) struct CaptureFiles {
     spool: SpoolFile,
     events: Option<Arc<EventFolder>>,
 }
 
 impl CaptureFiles {
-    /// With a new folder for events if any are wanted; one that was left goes as its spool did.
+    /// Creates a directory for events if requested. Removes that of an earlier capture otherwise.
     pub(super) fn create(
         name: &Path,
         spool: SpoolFile,
-        wants_events: bool,
+        with_events: bool,
     ) -> Result<Self, OutputError> {
-        let events = match wants_events {
-            true => EventFolder::new(name).map(|folder| Some(Arc::new(folder))),
+        let events = match with_events {
+            true => EventFolder::new(name).map(|directory| Some(Arc::new(directory))),
             false => {
-                if let Ok(Some(left)) = EventFolder::open(name) {
-                    // A later capture that wants the place says what is wrong with it.
-                    let _ = left.remove();
+                if let Ok(Some(stale)) = EventFolder::open(name) {
+                    // If this fails, a later capture that needs the path reports it.
+                    let _ = stale.remove();
                 }
                 Ok(None)
             }
@@ -38,14 +38,14 @@ impl CaptureFiles {
         match events {
             Ok(events) => Ok(Self { spool, events }),
             Err(error) => {
-                // It is empty; nobody misses it.
+                // The spool is empty.
                 let _ = spool.remove();
                 Err(error)
             }
         }
     }
 
-    /// With the folder that stands beside a spool that was left.
+    /// Opens the event directory of a spool that a killed capture left.
     pub(super) fn open(name: &Path, spool: SpoolFile) -> Result<Self, OutputError> {
         let events = EventFolder::open(name)?.map(Arc::new);
         Ok(Self { spool, events })
@@ -59,18 +59,18 @@ impl CaptureFiles {
         self.spool.path()
     }
 
-    /// Makes files for streams.
+    /// Returns the sink that creates stream files.
     pub(super) fn keep_stream(&self) -> Option<SharedSink> {
-        let folder = Arc::clone(self.events.as_ref()?);
-        Some(folder)
+        let directory = Arc::clone(self.events.as_ref()?);
+        Some(directory)
     }
 
-    /// Adds the events that are there to a capture.
+    /// Adds the event streams to a capture.
     pub(super) fn read_events(&self, capture: &mut Capture) {
-        let Some(folder) = &self.events else {
+        let Some(directory) = &self.events else {
             return;
         };
-        match folder.streams() {
+        match directory.streams() {
             Ok(streams) => {
                 let streams = streams.into_iter().map(
                     |StreamFile {
@@ -85,23 +85,23 @@ impl CaptureFiles {
                 capture.events = EventStreams::new(streams.collect());
             }
             Err(error) => capture.notices.push(Notice::new(
-                format!("the events cannot be read back: {error}"),
+                format!("cannot read the event streams: {error}"),
                 "",
             )),
         }
     }
 
-    /// Adds blocks to the spool that there was no room for before.
+    /// Appends blocks that did not fit on the disk before.
     pub(super) fn append(&self, blocks: &[u8]) -> io::Result<()> {
         self.spool.append(blocks)
     }
 
-    /// Removes all: the trace is complete, or nothing is in it. The spool goes last, as it says what the rest is for.
+    /// Removes all files, the spool last: it identifies the others.
     pub(super) fn remove(&self) -> io::Result<()> {
         let removed = self
             .events
             .as_ref()
-            .map_or(Ok(()), |folder| folder.remove());
+            .map_or(Ok(()), |directory| directory.remove());
         self.spool.remove()?;
         removed
     }

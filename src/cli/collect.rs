@@ -8,9 +8,10 @@ use super::arguments::CollectOptions;
 use super::background::STARTED;
 use super::capture_files::CaptureFiles;
 use super::event_options::Plan;
-use super::outputs::{OutputRequest, WriteError};
+use super::outputs::OutputRequest;
 use super::progress::Reporter;
 use super::trace_files::Paths;
+use super::write_error::WriteError;
 use crate::capture::{
     self, Capture, CaptureError, CaptureRequest, End, EventRequest, NotRunning, Signals, Target,
 };
@@ -22,7 +23,7 @@ use crate::trace::Notice;
 
 #[derive(Debug, Error)]
 pub(super) enum CollectError {
-    #[error("cannot take over Ctrl-C: {0}")]
+    #[error("cannot install signal handlers: {0}")]
     Signals(io::Error),
     #[error(transparent)]
     Capture(#[from] CaptureError),
@@ -42,7 +43,7 @@ pub(super) enum CollectError {
 
 pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
     if options.background {
-        // The terminal may go, and its Ctrl-C is not meant.
+        // Closing the terminal, or Ctrl-C in it, must not stop the capture.
         let _ = rustix::process::setsid();
     }
     let signals = Signals::install().map_err(CollectError::Signals)?;
@@ -73,7 +74,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
     });
     let mut capture = capture.inspect_err(|error| {
         if !matches!(error, CaptureError::Spool(_)) {
-            // The capture has not begun, so nothing is in it.
+            // The capture has not started: its files are empty.
             let _ = working.remove();
         }
     })?;
@@ -84,7 +85,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
     capture.notices.extend(silent);
     if capture.recording.samples.is_empty() {
         let why = why_no_samples(&capture, &request);
-        // What a runtime lists at the end is there always.
+        // The rundown at the end is always there, so only requested providers count.
         if !providers.iter().any(|name| capture.events.has_any_of(name)) {
             let _ = working.remove();
             return Err(match request.samples {
@@ -105,7 +106,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
         results: options.results,
         raw_events: !options.events.noraw,
         beside_command: !options.command.is_empty(),
-        asked: &format!("asked: {options:?}\nsampling: {:?}", request.sampling),
+        request_log: &format!("request: {options:?}\nsampling: {:?}", request.sampling),
     };
     Ok(wanted.make(capture, &signals)?)
 }
@@ -134,7 +135,7 @@ fn request(options: &CollectOptions, plan: &Plan) -> CaptureRequest {
     }
 }
 
-/// In the background no key ends it; whoever started it says what does.
+/// Returns the first message. A background capture is not stopped by a key.
 fn greeting(request: &CaptureRequest, background: bool) -> String {
     let limit = request.limit.map_or_else(String::new, |limit| {
         let seconds = limit.as_secs_f64();
@@ -143,7 +144,7 @@ fn greeting(request: &CaptureRequest, background: bool) -> String {
     let key = match (request.limit, &request.target) {
         _ if background => "",
         (Some(_), _) => " Press CTRL+C to stop early.",
-        (None, Target::Command(_)) => " It ends with the command, or with CTRL+C.",
+        (None, Target::Command(_)) => " Collection stops when the command ends, or with CTRL+C.",
         (None, _) => " Press CTRL+C to stop.",
     };
     format!("{STARTED} ({}).{limit}{key}", request.target)
@@ -159,7 +160,7 @@ fn why_no_samples(capture: &Capture, request: &CaptureRequest) -> String {
     } else {
         match &request.target {
             Target::SystemWide if losses.unattributed > 0 => format!(
-                "all {} samples are of processes outside this pid namespace; run on the host, or in a container with \
+                "all {} samples belong to processes outside this pid namespace; run on the host, or in a container with \
                  --pid=host",
                 losses.unattributed
             ),
@@ -167,7 +168,7 @@ fn why_no_samples(capture: &Capture, request: &CaptureRequest) -> String {
             Target::Pids(_) if capture.end == End::TargetGone => "the target ended".into(),
             Target::Pids(pids) => match pids.iter().copied().find_map(NotRunning::of) {
                 Some(still) => format!("{still}; {}", still.remedy()),
-                None => "no sample fell on the target: it was waiting or ran too briefly; capture for longer, or use a \
+                None => "the target was not sampled: it was waiting or ran too briefly; capture for longer, or use a \
                          higher -freq"
                     .into(),
             },
@@ -192,7 +193,7 @@ fn why_no_events(capture: &Capture) -> String {
         (false, _) => notices.join("; "),
         (true, true) => format!("there was no .NET process {target}"),
         (true, false) => {
-            format!("nothing that was asked for happened in the .NET processes {target}")
+            format!("no requested event occurred in the .NET processes {target}")
         }
     }
 }

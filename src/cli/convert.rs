@@ -1,48 +1,17 @@
-//! `perfcollect convert perf.data`: the trace of a recording of perf's.
+//! `perfcollect convert perf.data`: converts a recording to a trace.
 
-use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use thiserror::Error;
-
 use super::arguments::ConvertOptions;
+use super::convert_error::ConvertError;
 use super::convert_text;
-use super::outputs::{OutputRequest, WriteError};
+use super::outputs::OutputRequest;
 use super::progress::Reporter;
-use super::recording_options::UnusablePath;
 use super::trace_files::Paths;
 use crate::capture::{self, CaptureError, ConvertRequest, Signals};
-use crate::output::file::OutputError;
-use crate::perf_data::{self, OpenRecording, OpenRecordingError, Source};
-use crate::perf_text::TextError;
-
-#[derive(Debug, Error)]
-pub(super) enum ConvertError {
-    #[error("cannot take over Ctrl-C: {0}")]
-    Signals(io::Error),
-    #[error(transparent)]
-    Open(#[from] OpenRecordingError),
-    #[error(transparent)]
-    Path(#[from] UnusablePath),
-    #[error(transparent)]
-    Output(#[from] OutputError),
-    #[error(transparent)]
-    Capture(#[from] CaptureError),
-    #[error("{path}, as text of `perf script`: {error}")]
-    Text { path: String, error: TextError },
-    #[error(transparent)]
-    Write(#[from] WriteError),
-    #[error(
-        "{0} is the recording itself, which its trace would replace: choose another name with -o"
-    )]
-    Itself(String),
-    #[error("stopped by a signal")]
-    Stopped,
-    #[error("{path} holds no samples of a running process{why}; nothing was written")]
-    NoSamples { path: String, why: String },
-}
+use crate::perf_data::{self, OpenRecording, Source};
 
 pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
     let signals = Arc::new(Signals::install().map_err(ConvertError::Signals)?);
@@ -70,7 +39,7 @@ pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
         Source::Text(text) => return convert_text::run(options, &output, text, &signals),
     };
     match import(opened, options, &output, options.event.clone(), &signals) {
-        // What is asked for first may be what never happened: then the most frequent.
+        // The preferred event may have no samples. Then the most frequent one is imported.
         Err(ConvertError::Capture(CaptureError::NoSamples { others, .. }))
             if options.event.is_none() && !others.is_empty() && source.recording.is_file() =>
         {
@@ -100,7 +69,7 @@ pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
                     " (the kernel dropped {lost} records: record with a lower `perf record -F` or a larger `-m`)"
                 )
             });
-            let idle = (idle > 0).then(|| format!(" ({idle} are of idle CPUs)"));
+            let idle = (idle > 0).then(|| format!(" ({idle} of idle CPUs)"));
             let trace = hardware_trace.map(|trace| {
                 format!(
                     " ({trace} are there, which `perf script --itrace=i1000i` makes samples of)"
@@ -121,7 +90,7 @@ pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
     })
 }
 
-/// What other events there are, in words.
+/// Describes the other events with their options.
 fn choice(others: &[(String, u64)]) -> String {
     let others: Vec<_> = others
         .iter()
@@ -133,7 +102,7 @@ fn choice(others: &[(String, u64)]) -> String {
     }
 }
 
-/// The trace of one of the events.
+/// Imports the samples of one event.
 fn import(
     opened: OpenRecording,
     options: &ConvertOptions,
@@ -170,12 +139,12 @@ fn import(
         download: options.names.download(),
         results: options.results,
         beside_command: false,
-        asked: &format!("asked: {options:?}"),
+        request_log: &format!("request: {options:?}"),
     };
     Ok(wanted.make(capture, signals)?)
 }
 
-/// Beside the recording, named after it.
+/// The default output: in the directory of the recording, with its name.
 fn default_name(options: &ConvertOptions) -> PathBuf {
     let name = options.source.recording.display().to_string();
     if name == "-" {

@@ -1,18 +1,18 @@
-//! `perfcollect convert` of the text that `perf script` has printed: a file, or what is left of a recording in an archive.
+//! `perfcollect convert` of `perf script` output: a file, or the text in an archive.
 
 use std::fs::File;
 use std::io::{BufReader, Seek};
 use std::path::Path;
 
 use super::arguments::ConvertOptions;
-use super::convert::ConvertError;
+use super::convert_error::ConvertError;
 use super::outputs::OutputRequest;
 use crate::capture::{CaptureError, Signals, left_out};
 use crate::perf_text::{self, TextError};
-use crate::symbolize::CancellableWriter;
+use crate::symbolize::CancellableReader;
 use crate::trace::Notice;
 
-/// Bytes that are read at once.
+/// Size of a read, in bytes.
 const BUFFER_BYTES: usize = 1 << 18;
 
 pub(super) fn run(
@@ -25,7 +25,7 @@ pub(super) fn run(
     let stop = || signals.pending();
     let input = |inner: &File| {
         let inner = inner.try_clone()?;
-        let input = CancellableWriter { inner, stop: &stop };
+        let input = CancellableReader { inner, stop: &stop };
         Ok(BufReader::with_capacity(BUFFER_BYTES, input))
     };
     let text_error = |error: TextError| match error {
@@ -65,7 +65,7 @@ pub(super) fn run(
         trace.info.target.clone_from(&path);
     }
     let notices = &mut trace.quality.notices;
-    let what = "there is only the text of the recording: names and stacks are perf's";
+    let what = "imported from `perf script` output: symbols and stacks are those of perf";
     notices.push(Notice::new(what, ""));
     let mut others = events;
     others.remove(chosen);
@@ -78,7 +78,7 @@ pub(super) fn run(
         download: false,
         results: options.results,
         beside_command: false,
-        asked: &format!("asked: {options:?}"),
+        request_log: &format!("request: {options:?}"),
     };
     let written = wanted.write(&trace, "recorded by perf", 0, signals)?;
     Ok(wanted.print(&written)?)

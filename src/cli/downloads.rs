@@ -1,4 +1,4 @@
-//! Getting debug files and telling how it goes, for `perfcollect symbols` and for captures.
+//! Downloads debug files and reports progress, for `perfcollect symbols` and for captures.
 
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -7,22 +7,22 @@ use super::progress::Reporter;
 use crate::download::{DownloadError, Downloader, Failure, Limits, Module, Outcome, Sources};
 use crate::trace::Notice;
 
-/// Most modules named in one line.
+/// Maximum number of modules listed in one line.
 const MAX_LISTED: usize = 8;
 
-/// What became of the modules that were asked for.
+/// Outcome for the requested modules.
 #[derive(Debug, Default)]
 pub(super) struct DownloadReport {
-    /// Where debug files are now.
+    /// Modules with a debug file, and its path.
     pub(super) files: Vec<(Module, PathBuf)>,
-    /// Modules without one, and why.
+    /// Modules without a debug file, and the reasons.
     pub(super) failed: Vec<(Module, Vec<Failure>)>,
 }
 
-/// Gets the debug files of modules, one after the other, until `stop` says to give up.
+/// Downloads the debug files of modules, one after the other, until `stop` returns true.
 ///
 /// # Errors
-/// None can be got: the cache cannot be written, or the process that does the work not be started.
+/// Returns an error if the cache cannot be written or the worker process cannot be started.
 pub(super) fn get(
     downloader: &mut Downloader,
     modules: &[Module],
@@ -31,10 +31,10 @@ pub(super) fn get(
 ) -> Result<DownloadReport, DownloadError> {
     for ignored in &downloader.sources().ignored {
         reporter.say(&format!(
-            "not understood, so not used for symbols: {ignored}"
+            "ignored symbol source, not a URL or cache: {ignored}"
         ));
     }
-    let mut got = DownloadReport::default();
+    let mut report = DownloadReport::default();
     for (number, module) in modules.iter().enumerate() {
         if stop() {
             break;
@@ -46,27 +46,28 @@ pub(super) fn get(
         match outcome? {
             Outcome::Cached(path) => {
                 reporter.say(&format!("{module}: already in {}", path.display()));
-                got.files.push((module.clone(), path));
+                report.files.push((module.clone(), path));
             }
             Outcome::Downloaded { path, bytes, url } => {
                 let mib = bytes as f64 / f64::from(1 << 20);
                 let path_shown = path.display();
                 reporter.say(&format!("{module}: {path_shown} ({mib:.1} MiB from {url})"));
-                got.files.push((module.clone(), path));
+                report.files.push((module.clone(), path));
             }
             Outcome::Failed(_) if stop() => break,
             Outcome::Failed(failures) => {
                 for line in reasons(module, &failures) {
                     reporter.say(&line);
                 }
-                got.failed.push((module.clone(), failures));
+                report.failed.push((module.clone(), failures));
             }
         }
     }
-    Ok(got)
+    Ok(report)
 }
 
-/// Gets what a capture lacks from the servers of the environment. The notice says what is not to be had.
+/// Downloads missing debug files of a capture from the servers that the environment names. The notice lists those that
+/// no server has.
 pub(super) fn get_for_capture(
     modules: &[Module],
     reporter: &Reporter,
@@ -80,7 +81,7 @@ pub(super) fn get_for_capture(
             let what = format!("no server has debug files of {modules}");
             Some(Notice::new(
                 what,
-                "`perfcollect symbols` with the trace tells why",
+                "`perfcollect symbols` with the trace prints why",
             ))
         }
         Err(error) => Some(Notice::new(
@@ -90,7 +91,7 @@ pub(super) fn get_for_capture(
     }
 }
 
-/// The first of many in one line, and how many more there are.
+/// Formats the first items in one line, with the number of others.
 pub(super) fn listed<T: Display>(mut all: impl ExactSizeIterator<Item = T>) -> String {
     let first: Vec<_> = all
         .by_ref()

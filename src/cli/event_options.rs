@@ -1,4 +1,4 @@
-//! Which events of .NET runtimes are wanted, as the original perfcollect and dotnet-trace spell it.
+//! Options for the events of .NET runtimes, as in the perfcollect script and dotnet-trace.
 
 use clap::Args;
 
@@ -6,38 +6,38 @@ use crate::dotnet::{EventProfile, ProfileError};
 use crate::trace::{EventStreams, Notice};
 
 #[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Events of .NET runtimes")]
+#[command(next_help_heading = ".NET events")]
 pub(super) struct EventOptions {
-    /// Garbage collections and exceptions, nothing else; no samples
+    /// Garbage collections and exceptions only; no samples
     #[arg(long, conflicts_with_all = ["gconly", "gcwithheap", "events", "freq", "callgraph", "perfdata"])]
     pub(super) gccollectonly: bool,
     /// Garbage collections with allocations, methods, modules and exceptions; no samples
     #[arg(long, conflicts_with_all = ["gcwithheap", "events", "freq", "callgraph", "perfdata"])]
     pub(super) gconly: bool,
-    /// Garbage collections with what survives and where it moves; no samples
+    /// Garbage collections with object survival and movement; no samples
     #[arg(long, conflicts_with_all = ["events", "freq", "callgraph", "perfdata"])]
     pub(super) gcwithheap: bool,
-    /// These groups instead of those by default, such as threading or DotNETRuntime_GCKeyword
+    /// Event groups instead of the default, such as threading; repeatable
     #[arg(long, value_name = "GROUP[,GROUP...]", value_delimiter = ',')]
     pub(super) events: Vec<String>,
-    /// These providers instead: NAME[:KEYWORDS[:LEVEL[:KEY=VALUE;...]]], KEYWORDS in hexadecimal
+    /// Providers instead of the default: NAME[:HEX_KEYWORDS[:LEVEL[:KEY=VALUE;...]]]
     #[arg(long, value_name = "PROVIDER[,PROVIDER...]", value_delimiter = ',')]
     pub(super) providers: Vec<String>,
-    /// These keywords of the runtime instead, such as gc+jit+exception
+    /// Runtime keywords instead of the default, such as gc+jit+exception
     #[arg(long, value_name = "KEYWORD[+KEYWORD...]")]
     pub(super) clrevents: Option<String>,
-    /// Level of -clrevents: 0 to 5, or critical, error, warning, informational, verbose
+    /// Level of -clrevents: 0 to 5, or critical to verbose
     #[arg(long, value_name = "LEVEL", requires = "clrevents")]
     pub(super) clreventlevel: Option<String>,
-    /// These profiles of dotnet-trace instead: dotnet-common, dotnet-sampled-thread-time, gc-verbose, gc-collect, database,
-    /// cpu-sampling
+    /// dotnet-trace profiles instead of the default, such as gc-verbose; repeatable
+    ///
+    /// dotnet-common, dotnet-sampled-thread-time, gc-verbose, gc-collect, database, cpu-sampling
     #[arg(long, value_name = "PROFILE[,PROFILE...]", value_delimiter = ',')]
     pub(super) profile: Vec<String>,
-    /// MiB of events that a runtime may hold back in its memory, which it takes as it needs them; by default 256, but no more
-    /// than an eighth of what is free
+    /// EventPipe buffer limit per runtime, in MiB [default: 256, at most 1/8 of free memory]
     #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(super) eventbuffer: Option<u32>,
-    /// No events
+    /// Capture no events
     #[arg(
         long,
         conflicts_with_all = [
@@ -46,33 +46,33 @@ pub(super) struct EventOptions {
         ]
     )]
     pub(super) nolttng: bool,
-    /// No samples, events only
+    /// Capture events only, no samples
     #[arg(long, conflicts_with_all = ["freq", "callgraph", "perfdata"])]
     pub(super) noperf: bool,
-    /// Do not keep the streams of events as they came (eventpipe/PID.nettrace) in the trace
+    /// Leave raw event streams (eventpipe/PID.nettrace) out of the trace
     #[arg(long)]
     pub(super) noraw: bool,
 }
 
-/// What is to be captured.
+/// What a capture records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// Events of runtimes, if any are wanted.
+    /// Requested events of .NET runtimes, if any.
     pub(super) events: Option<EventProfile>,
-    /// Samples of the CPUs.
+    /// Whether CPU samples are recorded.
     pub(super) samples: bool,
 }
 
 impl EventOptions {
-    /// Providers that were asked for by name and have sent nothing: the name may be misspelled.
+    /// Returns a notice about requested providers that sent no event: a name may be misspelled.
     pub(super) fn silent_providers(&self, events: &EventStreams) -> Option<Notice> {
         let names = self.providers.iter();
         let names = names.filter_map(|provider| provider.split(':').next());
         let silent: Vec<&str> = names.filter(|name| !events.has_any_of(name)).collect();
         (!events.is_empty() && !silent.is_empty()).then(|| {
             Notice::new(
-                format!("no event came of {}", silent.join(", ")),
-                "see whether name, keywords and level are right, and whether the program did what is told of",
+                format!("no events from {}", silent.join(", ")),
+                "check the provider's name, keywords and level",
             )
         })
     }
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn presets_take_no_samples() {
+    fn gc_presets_disable_samples() {
         let plan = |options: EventOptions| options.plan().unwrap();
         let standard = plan(EventOptions::default());
         assert_eq!(standard.events, Some(EventProfile::standard()));
@@ -136,7 +136,7 @@ mod tests {
             ..EventOptions::default()
         });
         assert_eq!((off.events, off.samples), (None, true));
-        // What dotnet-trace calls sampling needs no event.
+        // dotnet-trace's sampling profile needs no event.
         let sampling = plan(EventOptions {
             profile: vec!["cpu-sampling".into()],
             ..EventOptions::default()

@@ -1,8 +1,8 @@
-//! Which files a trace is written to.
+//! Trace files to write.
 
 use std::str::FromStr;
 
-/// The files that are wanted; one at least.
+/// The requested trace files, at least one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Formats {
     /// `NAME.trace.zip`.
@@ -20,7 +20,7 @@ impl FromStr for Formats {
             match name.to_ascii_lowercase().as_str() {
                 "zip" => formats.zip = true,
                 "nettrace" => formats.nettrace = true,
-                _ => return Err("zip, nettrace or both with a comma between is needed"),
+                _ => return Err("expected zip, nettrace or zip,nettrace"),
             }
         }
         Ok(formats)
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_format_or_both() {
+    fn accepts_one_format_or_both() {
         let of = |zip, nettrace| Ok(Formats { zip, nettrace });
         assert_eq!("zip,nettrace".parse(), of(true, true));
         assert_eq!("NetTrace".parse(), of(false, true));

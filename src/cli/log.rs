@@ -1,19 +1,19 @@
-//! `perfcollect.log`: for maintainers.
+//! `perfcollect.log`: details of a capture for maintainers.
 
 use std::fmt::Write as _;
 
 use crate::output::ctf;
 use crate::trace::Trace;
 
-/// What was asked, granted, refused and seen.
-pub(super) fn text(asked: &str, end: &str, spool_bytes: u64, trace: &Trace) -> String {
+/// Formats the request, what the kernel granted, and all counters.
+pub(super) fn text(request: &str, end: &str, spool_bytes: u64, trace: &Trace) -> String {
     let info = &trace.info;
     let seconds = info.end_ns.saturating_sub(info.start_ns) as f64 / 1e9;
     let mut log = String::new();
     // Writing to a string cannot fail.
     let _ = write!(
         log,
-        "perfcollect {}\n{asked}\nended: {end}\nspool: {spool_bytes} bytes, {:.0} a second, {:.1} a sample\n{info:#?}\n{:#?}\n",
+        "perfcollect {}\n{request}\nended: {end}\nspool: {spool_bytes} bytes, {:.0} per second, {:.1} per sample\n{info:#?}\n{:#?}\n",
         info.version,
         spool_bytes as f64 / seconds.max(1e-9),
         spool_bytes as f64 / trace.samples.len().max(1) as f64,

@@ -1,10 +1,11 @@
-//! The command line: one file per action.
+//! The command line: one file per command.
 
 mod arguments;
 mod background;
 mod capture_files;
 mod collect;
 mod convert;
+mod convert_error;
 mod convert_text;
 mod downloads;
 mod event_options;
@@ -20,7 +21,9 @@ mod spelling;
 mod symbols;
 mod symbols_options;
 mod trace_files;
+mod values;
 mod view;
+mod write_error;
 
 use std::ffi::OsString;
 use std::fmt::{self, Write as _};
@@ -34,14 +37,14 @@ use arguments::{Action, Arguments};
 
 use crate::download;
 
-/// Runs one action and gives the exit status: 0 only if it did what was asked, 2 for a wrong command line.
+/// Runs a command. Returns exit status 0 for success, 1 for failure and 2 for an invalid command line.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let words = spelling::normalize(arguments);
     let parsed = match words.last() {
-        // A script whose command is empty must not sample the whole machine instead.
+        // An empty command, as of a script with an unset variable, must not sample the whole system.
         Some(last) if last == "--" => Err(Arguments::command().error(
             ErrorKind::MissingRequiredArgument,
-            "a command is needed after `--`",
+            "expected a command after `--`",
         )),
         _ => Arguments::try_parse_from(&words),
     };
@@ -59,9 +62,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments = match parsed {
         Ok(arguments) => arguments,
         Err(mut error) => {
-            // It would be to pass the option as a value after `--`, which begins a command here.
+            // clap suggests to pass the option after `--`, which here starts a command.
             error.remove(ContextKind::Suggested);
-            // Nothing is left to do if the terminal is gone.
+            // A closed terminal is no reason to fail.
             let _ = error.print();
             return ExitCode::from(error.exit_code() as u8);
         }
@@ -89,7 +92,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Text that may quote names from outside, without the control characters a terminal would obey.
+/// Displays a string with control characters replaced: it may quote untrusted names.
 struct OneLine<'a>(&'a str);
 
 impl fmt::Display for OneLine<'_> {
@@ -99,7 +102,7 @@ impl fmt::Display for OneLine<'_> {
     }
 }
 
-/// Writes to standard output. Whoever reads only the beginning (`| head`) has what it wanted.
+/// Writes to standard output. A reader that closes early (`| head`) is not an error.
 fn print(text: &[u8]) -> io::Result<()> {
     match io::stdout().write_all(text) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

@@ -1,10 +1,8 @@
-//! From a capture to its files: names, writing, printing.
+//! Writes a capture: symbolizes it, writes its files and prints the report.
 
 use std::io::{self, Write};
 use std::path::Path;
 use std::thread;
-
-use thiserror::Error;
 
 use super::OneLine;
 use super::arguments::OutputOptions;
@@ -13,9 +11,10 @@ use super::downloads;
 use super::log;
 use super::progress::Reporter;
 use super::trace_files::{Paths, stopped};
+use super::write_error::WriteError;
 use crate::capture::{Capture, Signals};
 use crate::output::StackViews;
-use crate::output::archive::{ArchiveError, Contents};
+use crate::output::archive::Contents;
 use crate::output::file::OutputError;
 use crate::output::spool_file::recover_command;
 use crate::output::summary::Summary;
@@ -23,49 +22,29 @@ use crate::symbolize::{self, Cancelled};
 use crate::trace::Trace;
 use crate::view::report;
 
-/// Rows of the table at the end.
+/// Methods printed after a capture.
 const TOP_METHODS: usize = 10;
 
-/// Why a trace is not there.
-#[derive(Debug, Error)]
-pub(super) enum WriteError {
-    #[error(transparent)]
-    Output(#[from] OutputError),
-    #[error(transparent)]
-    Archive(#[from] ArchiveError),
-    #[error("stopped by a signal")]
-    Stopped,
-    #[error("{error}; the samples are kept: `{recover}` makes the trace{lost}")]
-    Kept {
-        error: Box<WriteError>,
-        recover: String,
-        /// What of them is not, in words.
-        lost: &'static str,
-    },
-    #[error("cannot print the summary: {0}")]
-    Print(io::Error),
-}
-
-/// What is to become of a capture.
+/// How to write a capture.
 pub(super) struct OutputRequest<'a> {
-    /// The name of the trace.
+    /// Name of the trace.
     pub(super) name: &'a Path,
-    /// The name of the capture and its spool; `None`: what was recorded is still there.
+    /// Name and files of the capture. `None` for a conversion: its recording stays.
     pub(super) spooled: Option<(&'a Path, &'a CaptureFiles)>,
     pub(super) naming: symbolize::Options,
-    /// Whether to get debug files that are not here.
+    /// Whether to download missing debug files.
     pub(super) download: bool,
     pub(super) results: OutputOptions,
-    /// Whether the streams of events are kept as they came.
+    /// Whether the archive gets the raw event streams.
     pub(super) raw_events: bool,
-    /// Whether standard output belongs to a command.
+    /// Whether a command uses standard output, so that the report goes to standard error.
     pub(super) beside_command: bool,
-    /// For maintainers: what was asked and granted.
-    pub(super) asked: &'a str,
+    /// The request as it is logged for maintainers.
+    pub(super) request_log: &'a str,
 }
 
 impl OutputRequest<'_> {
-    /// Names the capture, writes its files and removes the spool; without the files, the spool stays.
+    /// Symbolizes the capture, writes its files and removes the spool. If writing fails, the spool stays.
     pub(super) fn make(&self, mut capture: Capture, signals: &Signals) -> Result<(), WriteError> {
         let end = capture.end.to_string();
         let spool_bytes = capture.recording.bytes;
@@ -99,7 +78,7 @@ impl OutputRequest<'_> {
         spool_bytes: u64,
         signals: &Signals,
     ) -> Result<SavedTrace, WriteError> {
-        let log = log::text(self.asked, end, spool_bytes, trace);
+        let log = log::text(self.request_log, end, spool_bytes, trace);
         let paths = Paths::of_trace(self.name, self.results, trace);
         let pictures = StackViews::new(trace, self.results.names(), &paths.name);
         let summary = thread::scope(|scope| {
@@ -118,23 +97,23 @@ impl OutputRequest<'_> {
         Ok(SavedTrace { summary, paths })
     }
 
-    /// What failed, and how to get the trace nevertheless.
+    /// Adds to an error how to recover the trace.
     fn kept(&self, error: WriteError, unwritten: &[u8]) -> WriteError {
         let Some((spooled, working)) = self.spooled else {
             return error;
         };
-        // The files that were begun are gone by now, so there may be room again.
-        let whole = unwritten.is_empty() || working.append(unwritten).is_ok();
-        let lost = match whole {
+        // The incomplete files are removed by now, so that there may be space again.
+        let is_complete = unwritten.is_empty() || working.append(unwritten).is_ok();
+        let lost = match is_complete {
             true => "",
-            false => " but for the last moment, for which there is no room",
+            false => " except for the last moment, for which there is no space",
         };
         let mut recover = recover_command(spooled);
         match error {
             WriteError::Output(OutputError::Full { .. }) => {
                 recover.push_str(" -o DIRECTORY_ON_ANOTHER_DISK/NAME");
             }
-            // The flame graph may be there.
+            // The flame graph may exist already.
             WriteError::Stopped => recover.push_str(" -force"),
             _ => recover.push_str(" -o ANOTHER_NAME"),
         }
@@ -145,7 +124,7 @@ impl OutputRequest<'_> {
         }
     }
 
-    /// Says what there is.
+    /// Prints the report, or the summary as JSON.
     pub(super) fn print(
         &self,
         SavedTrace { summary, paths }: &SavedTrace,
@@ -180,7 +159,7 @@ impl OutputRequest<'_> {
     }
 }
 
-/// A trace that is on the disk.
+/// A trace on the disk.
 pub(super) struct SavedTrace {
     summary: Summary,
     paths: Paths,

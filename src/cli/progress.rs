@@ -1,4 +1,4 @@
-//! Telling how a capture goes: one line that is rewritten on a terminal, plain lines elsewhere.
+//! Progress of a capture: one line that is rewritten on a terminal, separate lines elsewhere.
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -6,15 +6,15 @@ use std::time::Duration;
 use super::OneLine;
 use crate::capture::Progress;
 
-/// Time between two plain lines.
+/// Interval of separate lines.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(10);
-/// Time between two states of the line on a terminal.
+/// Interval of updates on a terminal.
 const TERMINAL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Prints to standard error, so that a command's output stays untouched.
+/// Prints to standard error: standard output may belong to a command.
 pub(super) enum Reporter {
     Quiet,
-    /// Says what is worth a line, and not how far the capture has come.
+    /// Prints messages, but no progress.
     Brief,
     Terminal {
         next: Duration,
@@ -39,14 +39,14 @@ impl Reporter {
         }
     }
 
-    /// Something worth a line of its own.
+    /// Prints a message on a separate line.
     pub(super) fn say(&self, text: &str) {
         if !matches!(self, Self::Quiet) {
             print(&format!("{}\n", OneLine(text)));
         }
     }
 
-    /// How far the capture has come.
+    /// Prints the progress of a capture.
     pub(super) fn progress(&mut self, progress: &Progress) {
         match self {
             Self::Quiet | Self::Brief => {}
@@ -62,7 +62,7 @@ impl Reporter {
         }
     }
 
-    /// How far a file has come: `bytes` are there, of `total` if that is known.
+    /// Prints the progress of a download, with the total size if it is known.
     pub(super) fn transfer(&self, what: &str, bytes: u64, total: Option<u64>) {
         if let Self::Terminal { .. } = self {
             let mib = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1 << 20));
@@ -75,14 +75,14 @@ impl Reporter {
         }
     }
 
-    /// Takes the line away that was rewritten.
+    /// Clears the progress line.
     pub(super) fn clear(&self) {
         if matches!(self, Self::Terminal { .. }) {
             print("\r\x1b[K");
         }
     }
 
-    /// Ends the line that was rewritten.
+    /// Ends the progress line.
     pub(super) fn end(&self) {
         if matches!(self, Self::Terminal { .. }) {
             print("\n");

@@ -1,4 +1,4 @@
-//! `perfcollect ps`: the .NET processes of the machine.
+//! `perfcollect ps`: lists the .NET processes of the host.
 
 use std::io::{self, IsTerminal};
 
@@ -11,9 +11,9 @@ use crate::dotnet::diagnostics::{DiagnosticsError, PortError};
 use crate::dotnet::{Deployment, DiagnosticStatus, DotnetProcess, list_dotnet_processes};
 use crate::machine::ProcError;
 
-/// Width of the table where it goes to no terminal: nothing is cut.
+/// Width of a table that is not printed to a terminal: lines are not truncated.
 const UNLIMITED: usize = usize::MAX;
-/// Between two columns.
+/// Column separator.
 const GAP: &str = "  ";
 
 #[derive(Debug, Error)]
@@ -38,7 +38,7 @@ pub(super) fn run(options: &PsOptions) -> Result<(), PsError> {
     Ok(print(text.as_bytes())?)
 }
 
-/// A process as it is shown.
+/// A row of the table. The field names are the keys of `ps -json`.
 #[derive(Debug, Serialize)]
 struct PsRow {
     pid: i32,
@@ -58,7 +58,7 @@ impl PsRow {
             DiagnosticStatus::Answers => ("ready", None),
             DiagnosticStatus::Suspended => (
                 "suspended",
-                Some("it waits at its start until a tool lets it go on; it has run no managed code yet".to_owned()),
+                Some("the runtime is suspended at startup until a tool resumes it; no managed code has run".to_owned()),
             ),
             DiagnosticStatus::NoPort(error) => (
                 match error {
@@ -68,7 +68,7 @@ impl PsRow {
                 },
                 Some(match error {
                     PortError::NoSocket { .. } if is_native => {
-                        "a NativeAOT program has diagnostics only if it is built with EventSourceSupport".to_owned()
+                        "a NativeAOT program has a diagnostic port only if built with EventSourceSupport".to_owned()
                     }
                     error => error.to_string(),
                 }),
@@ -126,20 +126,20 @@ const HEADINGS: [&str; 7] = [
     "DIAGNOSTICS",
     "COMMAND",
 ];
-/// Columns of numbers, which stand to the right.
+/// Columns of numbers, which are right-aligned.
 const NUMBERS: usize = 2;
 
-/// The table, cut at `width` characters, and below it what keeps processes from answering.
+/// Formats the table, truncated to `width` characters, then the reasons why diagnostic ports are unavailable.
 fn table(rows: &[PsRow], width: usize, is_root: bool) -> String {
     let mut text = String::new();
     if rows.is_empty() {
-        text += "No .NET process runs here.\n";
+        text += "No .NET process is running.\n";
     } else {
         let lines: Vec<_> = std::iter::once(HEADINGS.map(str::to_owned))
             .chain(rows.iter().map(PsRow::cells))
             .collect();
         for line in &lines {
-            text += &cut(&aligned(line, &lines), width);
+            text += &truncated(&aligned(line, &lines), width);
             text.push('\n');
         }
     }
@@ -161,7 +161,7 @@ fn table(rows: &[PsRow], width: usize, is_root: bool) -> String {
         text += &format!("{}: {}\n", pids.join(", "), OneLine(reason));
     }
     if !is_root {
-        text += "\nProcesses of other users are told by the names of their threads only: run as root to see all.\n";
+        text += "\nProcesses of other users are detected by thread name only. Run as root to see all.\n";
     }
     text
 }
@@ -185,7 +185,7 @@ fn aligned(cells: &[String; 7], all: &[[String; 7]]) -> String {
     line
 }
 
-fn cut(line: &str, width: usize) -> String {
+fn truncated(line: &str, width: usize) -> String {
     if line.chars().count() <= width {
         return line.to_owned();
     }
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_stand_below_each_other() {
+    fn aligns_columns_and_truncates_lines() {
         let rows = [
             row(7, None, "dotnet a.dll"),
             row(123_456, Some("it is stopped"), "dotnet\x1b[2Jb\nc"),
@@ -243,8 +243,8 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_to_be_nothing() {
-        assert_eq!(table(&[], 80, true), "No .NET process runs here.\n");
+    fn reports_an_empty_list() {
+        assert_eq!(table(&[], 80, true), "No .NET process is running.\n");
         assert!(table(&[], 80, false).contains("run as root"));
     }
 }

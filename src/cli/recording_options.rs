@@ -1,4 +1,4 @@
-//! Where the files are that a recording names, as the user has said.
+//! Options that locate the files of a recording.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +10,7 @@ use super::arguments::RecordingOptions;
 use crate::machine::RecordingFiles;
 use crate::perf_data::SiblingFiles;
 
-/// A path among the options that is of no use.
+/// A path of an option cannot be used.
 #[derive(Debug, Error)]
 #[error("{path}: {error}")]
 pub(super) struct UnusablePath {
@@ -19,7 +19,7 @@ pub(super) struct UnusablePath {
 }
 
 impl RecordingOptions {
-    /// What finds the files of the recording; `beside`: what lies beside it.
+    /// Returns the files of the recording. `beside`: files in the directory of the recording.
     pub(super) fn recorded(&self, beside: &SiblingFiles) -> Result<RecordingFiles, UnusablePath> {
         let unusable = |path: &Path, error| UnusablePath {
             path: path.display().to_string(),

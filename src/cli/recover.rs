@@ -1,4 +1,4 @@
-//! `perfcollect recover NAME`: the trace of a capture that was killed.
+//! `perfcollect recover NAME`: writes the trace of a killed capture.
 
 use std::io;
 
@@ -6,9 +6,10 @@ use thiserror::Error;
 
 use super::arguments::RecoverOptions;
 use super::capture_files::CaptureFiles;
-use super::outputs::{OutputRequest, WriteError};
+use super::outputs::OutputRequest;
 use super::progress::Reporter;
 use super::trace_files::Paths;
+use super::write_error::WriteError;
 use crate::capture::{self, Signals};
 use crate::output::file::OutputError;
 use crate::output::spool_file::{self, SpoolFile, SpoolFileError};
@@ -16,7 +17,7 @@ use crate::trace::spool::SpoolError;
 
 #[derive(Debug, Error)]
 pub(super) enum RecoverError {
-    #[error("cannot take over Ctrl-C: {0}")]
+    #[error("cannot install signal handlers: {0}")]
     Signals(io::Error),
     #[error(transparent)]
     File(#[from] SpoolFileError),
@@ -24,10 +25,10 @@ pub(super) enum RecoverError {
     Output(#[from] OutputError),
     #[error(transparent)]
     Write(#[from] WriteError),
-    #[error("nothing can be recovered from {path}: {error}")]
+    #[error("cannot recover {path}: {error}")]
     Spool { path: String, error: SpoolError },
     #[error(
-        "{path} holds no samples, and there are no events: the capture was killed before it had any; `rm {path}` removes it"
+        "{path} contains no samples and there are no events: the capture was killed too early; remove it with `rm {path}`"
     )]
     NoSamples { path: String },
 }
@@ -63,7 +64,7 @@ pub(super) fn run(options: &RecoverOptions) -> Result<(), RecoverError> {
         results: options.results,
         raw_events: !options.noraw,
         beside_command: false,
-        asked: &format!("asked: {options:?}"),
+        request_log: &format!("request: {options:?}"),
     };
     Ok(wanted.make(capture, &signals)?)
 }

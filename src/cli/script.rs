@@ -1,4 +1,4 @@
-//! `perfcollect script perf.data`: what `perf script` prints.
+//! `perfcollect script perf.data`: prints what `perf script` prints.
 
 use std::io;
 
@@ -28,7 +28,7 @@ pub(super) fn run(options: &ScriptOptions) -> Result<(), ScriptError> {
     let kallsyms = source.kallsyms.as_deref();
     let fields = options.fields.unwrap_or_else(Fields::all);
     let out = io::stdout();
-    let mut tell = |what: &str| eprintln!("{}", OneLine(what));
+    let mut report = |what: &str| eprintln!("{}", OneLine(what));
     match script::print(
         &mut reader,
         recorded,
@@ -36,30 +36,27 @@ pub(super) fn run(options: &ScriptOptions) -> Result<(), ScriptError> {
         fields,
         !options.no_inline,
         out,
-        &mut tell,
+        &mut report,
     ) {
         Ok(printed) => {
-            printed.faults.iter().for_each(|fault| tell(fault));
+            printed.faults.iter().for_each(|fault| report(fault));
             if printed.lost > 0 {
                 eprintln!("the kernel dropped {} records", printed.lost);
             }
         }
-        // Whoever reads only the beginning (`| head`) has what it wanted.
+        // The reader closed early, as `head` does.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
         Err(error) => return Err(ScriptError::Print(error)),
     }
     if reader.malformed > 0 {
-        eprintln!(
-            "{} records are malformed and were left out",
-            reader.malformed
-        );
+        eprintln!("skipped {} malformed records", reader.malformed);
     }
     if reader.without_user_callers() > 0 {
         let samples = reader.without_user_callers();
-        eprintln!("{samples} samples lack their callers in user space, which were not recorded");
+        eprintln!("{samples} samples have no user-space callers: they were not recorded");
     }
     if let Some((at, why)) = &reader.damage {
-        let text = format!("the recording is damaged: {why}; its records up to byte {at} are here");
+        let text = format!("the recording is corrupt: {why}; records up to byte {at} were read");
         eprintln!("{}", OneLine(&text));
     }
     Ok(())

@@ -1,9 +1,9 @@
-//! The original perfcollect spells options with one dash and in any case (`-CollectSec 10`). Both that and the GNU
+//! Spelling of options. The perfcollect script uses one dash and any case (`-CollectSec 10`). Both that and the GNU
 //! spelling (`--collectsec=10`) are accepted.
 
 use std::ffi::OsString;
 
-/// Turns the original's spelling into the GNU one, up to a `--` that begins a command.
+/// Converts options to the GNU spelling, up to a `--` that starts a command.
 pub(super) fn normalize(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut in_command = false;
     arguments
@@ -18,7 +18,7 @@ pub(super) fn normalize(arguments: impl IntoIterator<Item = OsString>) -> Vec<Os
         .collect()
 }
 
-/// The GNU spelling of an option of more than one letter; `None` for anything else.
+/// Returns the GNU spelling of an option of more than one letter, or `None` for other words.
 fn option(text: &str) -> Option<String> {
     let name_and_value = text.strip_prefix("--").or_else(|| text.strip_prefix('-'))?;
     let (name, value) = match name_and_value.split_once('=') {

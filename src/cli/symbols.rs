@@ -18,7 +18,7 @@ use crate::output::file::{OutputError, OutputFile};
 pub(super) enum SymbolsError {
     #[error("cannot open {}: {source}", path.display())]
     Open { path: PathBuf, source: io::Error },
-    #[error("cannot make the directory {}: {source}", path.display())]
+    #[error("cannot create the directory {}: {source}", path.display())]
     Directory { path: PathBuf, source: io::Error },
     #[error("{}: {source}", path.display())]
     File { path: PathBuf, source: WorkerError },
@@ -26,17 +26,17 @@ pub(super) enum SymbolsError {
     Download(#[from] DownloadError),
     #[error(transparent)]
     Output(#[from] OutputError),
-    #[error("{} is no directory: name one with -output", path.display())]
+    #[error("{} is not a directory: give one with -output", path.display())]
     NoDirectory { path: PathBuf },
-    #[error("{} is neither a file nor a build id: those have two digits for each of 4 to 64 bytes", path.display())]
+    #[error("{} is neither a file nor a build id of 4 to 64 bytes in hexadecimal", path.display())]
     BadBuildId { path: PathBuf },
     #[error("{0}")]
     Incomplete(String),
 }
 
-/// What distributions build is not on Microsoft's server, and sudo takes the variable away.
+/// Microsoft's server has no files of distributions, and sudo removes the variable from the environment.
 const DEBUGINFOD: &str = "The debug files of distributions' packages are on debuginfod servers, and none was asked: set DEBUGINFOD_URLS to \
-                          that of yours, such as https://debuginfod.debian.net (behind sudo: sudo DEBUGINFOD_URLS=URL perfcollect symbols ...)";
+                          that of yours, such as https://debuginfod.debian.net (with sudo: sudo DEBUGINFOD_URLS=URL perfcollect symbols ...)";
 
 pub(super) fn run(options: &SymbolsOptions) -> Result<(), SymbolsError> {
     if let Some(path) = options.output.as_ref().filter(|path| path.is_file()) {
@@ -50,7 +50,7 @@ pub(super) fn run(options: &SymbolsOptions) -> Result<(), SymbolsError> {
     for path in &options.files {
         let shown = path.display();
         if named.contains(&path.as_path()) {
-            reporter.say(&format!("{shown}: named twice"));
+            reporter.say(&format!("{shown}: given twice"));
             continue;
         }
         named.push(path);
@@ -63,20 +63,18 @@ pub(super) fn run(options: &SymbolsOptions) -> Result<(), SymbolsError> {
             wanted => wanted?,
         };
         if wanted.modules.is_empty() && wanted.without_build_id.is_empty() {
-            reporter.say(&format!(
-                "{shown}: no server is asked, all symbols are there"
-            ));
+            reporter.say(&format!("{shown}: has all symbols, nothing to download"));
         }
         without_build_id.extend(wanted.without_build_id);
         for module in wanted.modules {
-            // In the directory each has its own name.
+            // In -output each file has a separate name.
             let is_known = |known: &&Module| {
                 known.build_id == module.build_id
                     && (options.output.is_none() || known.debug_name() == module.debug_name())
             };
             match modules.iter().find(is_known) {
                 Some(known) if *known == module => {}
-                Some(known) => reporter.say(&format!("{module}: of the same build as {known}")),
+                Some(known) => reporter.say(&format!("{module}: same build as {known}")),
                 None => modules.push(module),
             }
         }
@@ -85,7 +83,7 @@ pub(super) fn run(options: &SymbolsOptions) -> Result<(), SymbolsError> {
     if !without_build_id.is_empty() {
         let files = downloads::listed(without_build_id.iter());
         reporter.say(&format!(
-            "not asked for, as they have no build id, by which servers know files: {files}"
+            "skipped files without a build id, which servers need: {files}"
         ));
     }
     let missing = not_asked_for + get(&modules, options, &reporter)?;
@@ -100,7 +98,7 @@ pub(super) fn run(options: &SymbolsOptions) -> Result<(), SymbolsError> {
     }
 }
 
-/// Gets the debug files of modules. Returns how many are not to be had.
+/// Downloads the debug files of modules. Returns how many are missing.
 fn get(
     modules: &[Module],
     options: &SymbolsOptions,
@@ -129,7 +127,7 @@ fn get(
     Ok(failed.len())
 }
 
-/// What a word of the command line asks for: a file's or a trace's modules, or a build id.
+/// Returns the missing debug files of an argument: an ELF file, a trace or a build id.
 fn wanted(path: &Path) -> Result<MissingDebugFiles, SymbolsError> {
     let file = match (
         download::open(path),
@@ -163,7 +161,7 @@ fn is_hex(path: &Path) -> bool {
     digits.iter().all(u8::is_ascii_hexdigit)
 }
 
-/// Copies a debug file to where the search for it looks, beside its library, unless it is there.
+/// Copies a debug file to the name that is searched beside its module, unless it exists.
 fn place(module: &Module, cached: &Path, path: &Path, force: bool) -> Result<(), SymbolsError> {
     if download::is_matching_debug_file(path, module) {
         return Ok(());

@@ -1,17 +1,17 @@
-//! What can be asked of servers of debug files.
+//! Options of `perfcollect symbols`.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 
-use super::arguments::{scaled, seconds};
+use super::values::{scaled, seconds};
 use crate::download::{Limits, Server};
 
-/// Get debug files of ELF files, of all modules of a trace, or by build id, from symbol servers and debuginfod.
+/// Download missing debug files of a trace, an ELF file or a build id.
 ///
-/// They go to a cache, where captures find them, and with -output to a directory too. Servers: -server, else those of
-/// _NT_SYMBOL_PATH (or Microsoft's) and DEBUGINFOD_URLS. Status 0: all are there; 1: some are not.
+/// Stores them in a cache that captures search, and in -output if given. Servers: -server, else those of _NT_SYMBOL_PATH
+/// (or Microsoft's) and DEBUGINFOD_URLS. Exit status: 0 if all files were found, 1 if some are missing.
 #[derive(Args, Debug)]
 #[command(after_help = "EXAMPLES\n  \
     perfcollect symbols incident.trace.zip\n  \
@@ -21,22 +21,22 @@ pub(super) struct SymbolsOptions {
     /// ELF files, traces, or build ids in hexadecimal
     #[arg(value_name = "FILE|NAME.trace.zip|BUILD_ID", required = true)]
     pub(super) files: Vec<PathBuf>,
-    /// Put the debug files into this directory too, under the names they have beside their files (libcoreclr.so.dbg)
+    /// Also store the debug files in DIR, named as beside their modules
     #[arg(short, long, value_name = "DIR")]
     pub(super) output: Option<PathBuf>,
-    /// Ask this symbol server only; may be given several times
+    /// Use this symbol server only; repeatable
     #[arg(long, value_name = "URL", value_parser = server)]
     pub(super) server: Vec<Server>,
-    /// Largest file to get: bytes, or with K, M or G [default: 2G]
+    /// Largest file to download: bytes, or with K, M or G [default: 2G]
     #[arg(long, value_name = "SIZE", value_parser = file_bytes)]
     pub(super) maxsize: Option<u64>,
-    /// Longest wait for an answer, and for the next 64 KiB [default: 60]
+    /// Timeout for a response, and for each further 64 KiB [default: 60]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(super) timeout: Option<Duration>,
-    /// Replace other files in the directory
+    /// Replace existing files in -output
     #[arg(long)]
     pub(super) force: bool,
-    /// Print nothing but errors
+    /// Print errors only
     #[arg(long)]
     pub(super) quiet: bool,
 }
@@ -51,17 +51,17 @@ impl SymbolsOptions {
     }
 }
 
-/// Where debug files come from that are not in the usual places.
+/// An additional source of debug files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SymbolsFrom {
-    /// A directory, absolute.
+    /// A directory, as an absolute path.
     Directory(PathBuf),
-    /// Servers, as `perfcollect symbols` asks them.
+    /// The servers of `perfcollect symbols`.
     Download,
 }
 
 impl SymbolsFrom {
-    /// A directory of this name is `./download`.
+    /// Parses a directory, or `download`. A directory of that name is `./download`.
     pub(super) fn parse(word: PathBuf) -> Result<Self, String> {
         if word.as_os_str() == "download" {
             return Ok(Self::Download);
@@ -82,11 +82,11 @@ impl SymbolsFrom {
 }
 
 fn server(text: &str) -> Result<Server, String> {
-    Server::symbol_server(text)
-        .ok_or_else(|| "not a server: a URL of http or https is needed".into())
+    Server::symbol_server(text).ok_or_else(|| "not a server: expected an http or https URL".into())
 }
 
 fn file_bytes(text: &str) -> Result<u64, String> {
-    scaled(text, 1)
-        .ok_or_else(|| "not a size: a number of bytes, or such as 512M or 2G is needed".into())
+    scaled(text, 1).ok_or_else(|| {
+        "not a size: expected bytes, or a number with K, M or G, such as 512M".into()
+    })
 }

@@ -1,4 +1,4 @@
-//! The files of a trace: what they are called, made side by side, there only when all is in them.
+//! The files of a trace: their names, and writing them in parallel. A file appears only when it is complete.
 
 use std::fmt;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::thread::{self, ScopedJoinHandle};
 
 use super::arguments::OutputOptions;
-use super::outputs::WriteError;
+use super::write_error::WriteError;
 use crate::capture::Signals;
 use crate::output::archive::{self, ArchiveError, Contents};
 use crate::output::file::{self, OutputError, OutputFile};
@@ -15,15 +15,15 @@ use crate::output::nettrace;
 use crate::output::perf_data::{self, SymbolFolder};
 use crate::trace::Trace;
 
-/// The files of a trace.
+/// Paths of the files of a trace.
 pub(super) struct Paths {
     pub(super) name: String,
     pub(super) archive: Option<PathBuf>,
     nettrace: Option<PathBuf>,
     perf_data: Option<PathBuf>,
-    /// Where the names of functions of the perf.data are.
+    /// Directory with the symbols of the perf.data.
     symbols: Option<PathBuf>,
-    /// `None`: there are no samples.
+    /// `None` without samples.
     flame_graph: Option<PathBuf>,
 }
 
@@ -45,15 +45,15 @@ impl Paths {
         }
     }
 
-    /// Those of a trace: a flame graph takes samples.
+    /// Paths for a trace. There is no flame graph without samples.
     pub(super) fn of_trace(name: &Path, results: OutputOptions, trace: &Trace) -> Self {
         let mut paths = Self::of(name, results);
         paths.flame_graph.take_if(|_| trace.samples.is_empty());
         paths
     }
 
-    /// What stands in the way is known at once, though the files are made at the end: a collector that is killed
-    /// leaves its spool and no empty files.
+    /// Reports existing files at the start, although files are created at the end: a killed capture leaves its spool
+    /// and no empty files.
     pub(super) fn check(&self, force: bool) -> Result<(), OutputError> {
         self.traces()
             .chain(self.flame_graph.as_deref())
@@ -65,7 +65,7 @@ impl Paths {
         }
     }
 
-    /// Whether one of them is this file.
+    /// Returns whether one of the paths is this file.
     pub(super) fn is_one(&self, file: &Path) -> bool {
         let identity = |path: &Path| {
             let metadata = path.metadata().ok()?;
@@ -144,7 +144,7 @@ impl Outputs {
             symbols,
             flame_graph,
         } = &mut self;
-        // Side by side: none needs another, but for what is drawn, and none much memory.
+        // In parallel: the files depend only on the shared call tree, and none needs much memory.
         let (drawn, written) = thread::scope(|scope| {
             let draw = || match flame_graph {
                 Some(file) => write_file(file, signals, |mut out| {
@@ -176,7 +176,7 @@ impl Outputs {
             (joined(drawing), archived.and(others))
         });
         drawn?;
-        // A picture without its trace is kept only by who is in a hurry.
+        // A flame graph without its trace stays only if the user stopped the writing.
         if let Ok(()) | Err(WriteError::Stopped) = written {
             self.flame_graph.map_or(Ok(()), OutputFile::commit)?;
         }
@@ -201,9 +201,9 @@ fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
 fn write_file<'a>(
     file: &'a mut OutputFile,
     signals: &'a Signals,
-    write: impl FnOnce(BufWriter<Stoppable<'_>>) -> Result<(), ArchiveError>,
+    write: impl FnOnce(BufWriter<CancellableWriter<'_>>) -> Result<(), ArchiveError>,
 ) -> Result<(), WriteError> {
-    let out = BufWriter::new(Stoppable::new(file, signals));
+    let out = BufWriter::new(CancellableWriter::new(file, signals));
     let written = write(out);
     check(file, written, signals)
 }
@@ -225,19 +225,19 @@ pub(super) fn stopped(signals: &Signals) -> bool {
     signals.pending()
 }
 
-/// Fails all writing once a second signal has come.
-struct Stoppable<'a> {
+/// A writer that fails after a second signal.
+struct CancellableWriter<'a> {
     file: &'a mut OutputFile,
     signals: &'a Signals,
 }
 
-impl<'a> Stoppable<'a> {
+impl<'a> CancellableWriter<'a> {
     fn new(file: &'a mut OutputFile, signals: &'a Signals) -> Self {
         Self { file, signals }
     }
 }
 
-impl Write for Stoppable<'_> {
+impl Write for CancellableWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if stopped(self.signals) {
             return Err(io::Error::other("stopped"));
@@ -250,7 +250,7 @@ impl Write for Stoppable<'_> {
     }
 }
 
-impl Seek for Stoppable<'_> {
+impl Seek for CancellableWriter<'_> {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.file.seek(to)
     }

@@ -1,4 +1,4 @@
-//! `perfcollect view NAME.trace.zip`.
+//! `perfcollect view NAME.trace.zip`: prints a trace.
 
 use std::io::{self, BufWriter, Write};
 
@@ -6,7 +6,7 @@ use super::arguments::ViewOptions;
 use crate::view::events::{self, Viewer};
 use crate::view::{self, ViewError};
 
-/// Methods that are printed if nobody says how many.
+/// Methods printed by default.
 const TOP: usize = 20;
 
 pub(super) fn run(options: &ViewOptions) -> Result<(), ViewError> {
@@ -20,7 +20,7 @@ pub(super) fn run(options: &ViewOptions) -> Result<(), ViewError> {
     let printed = events::view(&options.trace, options.viewer, process, &mut out)
         .and_then(|()| out.flush().map_err(ViewError::Print));
     match printed {
-        // `| head` has seen enough.
+        // The reader closed early, as `head` does.
         Err(ViewError::Print(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         printed => printed,
     }

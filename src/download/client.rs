@@ -6,17 +6,13 @@ use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 use ureq::http::{HeaderMap, Response, Uri, header};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::{Agent, Body};
 
+use super::fetch_error::{FetchError, MAX_REDIRECTS, MAX_REQUESTS};
 use super::{proxy, redirect};
 
-/// Requests for one file: the first, and those that go on where a connection broke.
-const MAX_REQUESTS: u32 = 5;
-/// Symbol servers redirect once, to their storage.
-const MAX_REDIRECTS: u32 = 5;
 /// Bytes that must come within [`Limits::timeout`], at least.
 const MIN_BYTES_PER_TIMEOUT: u64 = 64 << 10;
 
@@ -36,43 +32,6 @@ impl Default for Limits {
             timeout: Duration::from_secs(60),
         }
     }
-}
-
-/// Why a file was not got.
-#[derive(Debug, Error)]
-pub(super) enum FetchError {
-    #[error("not there")]
-    Missing,
-    #[error("the server answers with status {0}")]
-    Status(u16),
-    #[error("larger than the limit of {} MiB (-maxsize)", .0 >> 20)]
-    TooLarge(u64),
-    #[error("no answer within {} s (-timeout)", .0.as_secs_f64())]
-    Silent(Duration),
-    #[error("less than 64 KiB in {} s (-timeout); run it again to go on at byte {at}", timeout.as_secs_f64())]
-    Slow { timeout: Duration, at: u64 },
-    #[error("the connection broke {MAX_REQUESTS} times; run it again to go on at byte {at}")]
-    Broken { at: u64 },
-    #[error("more than {MAX_REDIRECTS} redirects")]
-    Redirects,
-    #[error("redirected from https to http")]
-    Downgrade,
-    #[error("redirected to {0:?}, which is no URL of http or https")]
-    Elsewhere(String),
-    #[error("a part was sent that was not asked for")]
-    Part,
-    #[error("the head of the answer has more than {0} bytes")]
-    Head(usize),
-    #[error("the answer is not understood: {0}")]
-    Answer(String),
-    #[error("the server cannot be reached: {0}")]
-    Unreachable(io::Error),
-    #[error("{0}")]
-    Proxy(String),
-    #[error("cannot write to the cache: {0}")]
-    Write(io::Error),
-    #[error("{0}")]
-    Http(Box<ureq::Error>),
 }
 
 /// Gets `url` into `file`; what is in it already is its beginning. Tells of each 64 KiB: bytes there, and in all.

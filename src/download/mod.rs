@@ -10,6 +10,7 @@
 mod cache;
 mod client;
 mod fetch;
+mod fetch_error;
 mod inspect;
 mod module;
 mod privileges;

@@ -2,7 +2,7 @@
 
 use ureq::http::Uri;
 
-use super::client::FetchError;
+use super::fetch_error::FetchError;
 
 /// The URL that `location`, the header of an answer to `from`, stands for.
 ///

@@ -14,7 +14,8 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::client::{self, FetchError, Limits};
+use super::client::{self, Limits};
+use super::fetch_error::FetchError;
 use super::inspect::{self, MissingDebugFiles};
 use super::module::Module;
 use super::privileges;

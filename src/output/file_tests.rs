@@ -100,8 +100,7 @@ fn errors_name_the_remedy() {
 #[test]
 fn file_goes_to_the_user_behind_sudo() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root can give files away");
-        return;
+        return test_skip::skip(test_skip::Missing::Root);
     }
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x");

@@ -4,7 +4,8 @@ use std::io;
 
 use thiserror::Error;
 
-use super::lines::OddLine;
+/// Characters of a line that a message shows.
+const MAX_SHOWN_CHARS: usize = 120;
 
 /// Why a text becomes no trace.
 #[derive(Debug, Error)]
@@ -18,4 +19,27 @@ pub enum TextError {
         .0.number, .0.text
     )]
     Odd(OddLine),
+}
+
+/// A line that was not understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OddLine {
+    /// Its number, from 1.
+    pub number: u64,
+    /// Its beginning.
+    pub text: String,
+}
+
+impl OddLine {
+    pub(super) fn new(number: u64, line: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(line);
+        let mut shown: String = text.trim().chars().take(MAX_SHOWN_CHARS).collect();
+        if shown.len() < text.trim().len() {
+            shown.push_str("...");
+        }
+        Self {
+            number,
+            text: shown,
+        }
+    }
 }

@@ -2,16 +2,15 @@
 
 use std::io::{BufRead, Read};
 
-use super::error::TextError;
+use super::error::{OddLine, TextError};
 use super::frame::Frame;
 use super::header::Header;
+use crate::output::perf_text::markers;
 
 /// Longest line that is read; of others the beginning is.
 const MAX_LINE_BYTES: u64 = 64 << 10;
 /// Frames of a sample that are kept.
 const MAX_FRAMES: usize = 4096;
-/// Characters of a line that a message shows.
-const MAX_SHOWN_CHARS: usize = 120;
 /// What Windows and some editors put before a text.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// How messages of perf begin that have come among its output.
@@ -86,29 +85,6 @@ impl Sample {
         self.frames.clear();
         self.ends.clear();
         Ok(())
-    }
-}
-
-/// A line that was not understood.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OddLine {
-    /// Its number, from 1.
-    pub number: u64,
-    /// Its beginning.
-    pub text: String,
-}
-
-impl OddLine {
-    fn new(number: u64, line: &[u8]) -> Self {
-        let text = String::from_utf8_lossy(line);
-        let mut shown: String = text.trim().chars().take(MAX_SHOWN_CHARS).collect();
-        if shown.len() < text.trim().len() {
-            shown.push_str("...");
-        }
-        Self {
-            number,
-            text: shown,
-        }
     }
 }
 
@@ -196,7 +172,8 @@ fn kind(line: &[u8], in_sample: bool, is_after_blank: bool) -> Kind {
         None => None,
     };
     // The name of a thread may begin so.
-    if line.first() == Some(&b'#') && Header::with_time(line).is_none() {
+    let is_comment = |line| is_end(line) || Header::with_time(line).is_none();
+    if line.first() == Some(&b'#') && is_comment(line) {
         return Kind::Comment;
     }
     if line.trim_ascii().is_empty() {
@@ -225,6 +202,11 @@ fn kind(line: &[u8], in_sample: bool, is_after_blank: bool) -> Kind {
         true => Kind::Message,
         false => odd,
     }
+}
+
+/// What perfcollect writes to end a sample in PerfView.
+fn is_end(line: &[u8]) -> bool {
+    line.starts_with(markers::END.as_bytes()) && line.ends_with(markers::END_EVENT.as_bytes())
 }
 
 /// Where the code of the frame before is in its source (`perf script -F +srcline`, `+srccode`).

@@ -15,8 +15,8 @@ mod header;
 mod import;
 mod lines;
 
-pub use error::TextError;
+pub use error::{OddLine, TextError};
 pub use frame::Frame;
 pub use header::Header;
 pub use import::{choose, events, import};
-pub use lines::{Leftovers, OddLine, Sample, each};
+pub use lines::{Leftovers, Sample, each};

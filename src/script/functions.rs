@@ -8,11 +8,11 @@ use perfcollect_symbols::demangle::demangle_bare;
 use perfcollect_symbols::table::Symbol;
 use rustc_hash::FxHashMap;
 
+use super::address::put_address;
 use super::address_resolver::UNKNOWN;
 use super::batch::{Frame, Object, ObjectId};
 use super::fields::Fields;
 use super::inlined::Inlined;
-use super::printer::put_address;
 use super::symbols::{FileSymbols, KernelList};
 use crate::symbolize::elf::unavailable;
 use crate::symbolize::unresolved::{self, Unresolved};

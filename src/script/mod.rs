@@ -7,6 +7,7 @@
 //! The addresses of a callchain are where the code is in its file. Where functions and stacks are better known here than
 //! perf knows them, the text is better; `docs/converting.md` lists in what.
 
+mod address;
 mod address_resolver;
 mod batch;
 mod counters;

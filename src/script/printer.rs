@@ -4,6 +4,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender};
 
+use super::address::put_address;
 use super::batch::{Batch, Columns, Frame, Line, Stack};
 use super::fields::Fields;
 use super::functions::{Functions, StringRef};
@@ -208,34 +209,6 @@ fn put_task(number: i32, width: usize, text: &mut Vec<u8>) {
         }
     }
 }
-
-/// An address in 16 columns behind a separator.
-pub(super) fn put_address<const SEPARATOR: u8>(address: u64, text: &mut Vec<u8>) {
-    let mut columns = [b' '; 17];
-    columns[0] = SEPARATOR;
-    let (mut rest, mut at) = (address, columns.len());
-    while rest >= 0x10 {
-        at -= 2;
-        columns[at..at + 2].copy_from_slice(&HEX[(rest & 0xff) as usize]);
-        rest >>= 8;
-    }
-    if rest > 0 || address == 0 {
-        columns[at - 1] = HEX[rest as usize][1];
-    }
-    text.extend_from_slice(&columns);
-}
-
-/// The two digits of each byte.
-const HEX: [[u8; 2]; 256] = {
-    let digits = b"0123456789abcdef";
-    let mut pairs = [[0; 2]; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        pairs[byte] = [digits[byte >> 4], digits[byte & 15]];
-        byte += 1;
-    }
-    pairs
-};
 
 /// Seconds and microseconds, at least twelve characters.
 fn put_time(time: Nanos, text: &mut Vec<u8>) {

@@ -6,12 +6,12 @@ use std::io::{self, Read};
 pub type CancelCheck<'a> = &'a (dyn Fn() -> bool + Sync);
 
 /// A reader that fails once it is time to give up.
-pub(crate) struct CancellableWriter<'a, R> {
+pub(crate) struct CancellableReader<'a, R> {
     pub(crate) inner: R,
     pub(crate) stop: CancelCheck<'a>,
 }
 
-impl<R: Read> Read for CancellableWriter<'_, R> {
+impl<R: Read> Read for CancellableReader<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if (self.stop)() {
             return Err(io::Error::other("stopped"));

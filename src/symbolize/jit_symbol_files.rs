@@ -12,7 +12,7 @@ use perfcollect_symbols::jit_dump::JitDump;
 use perfcollect_symbols::perf_map::{MAX_BYTES as MAX_MAP_BYTES, PerfMap};
 use perfcollect_symbols::table::Symbol;
 
-use super::cancel::{CancelCheck, CancellableWriter};
+use super::cancel::{CancelCheck, CancellableReader};
 use super::unresolved::{NO_NAMES, Unresolved};
 use crate::machine::JitProcess;
 use crate::trace::{Nanos, Pid};
@@ -204,7 +204,7 @@ fn map(
     stop: CancelCheck<'_>,
 ) -> Result<PerfMap, JitSymbolError> {
     let inner = open(host, &host.map).map_err(|error| JitSymbolError::of(&error, Some(host)))?;
-    let file = BufReader::with_capacity(BUFFER_BYTES, CancellableWriter { inner, stop });
+    let file = BufReader::with_capacity(BUFFER_BYTES, CancellableReader { inner, stop });
     match addresses {
         Some(addresses) => PerfMap::read_for(file, addresses),
         None => PerfMap::read(file),
@@ -220,7 +220,7 @@ fn dump(
 ) -> Option<Result<JitDump, JitSymbolError>> {
     let path = Path::new(OsStr::from_bytes(host.dump.as_ref()?));
     let read = |inner| {
-        let file = BufReader::with_capacity(BUFFER_BYTES, CancellableWriter { inner, stop });
+        let file = BufReader::with_capacity(BUFFER_BYTES, CancellableReader { inner, stop });
         JitDump::read(file, until.0)
             .map_err(|error| JitSymbolError::new(error.to_string(), remedy(Some(host))))
     };

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use perfcollect_symbols::kallsyms::{KallsymsError, KernelSymbol, KernelSymbols};
 
-use super::cancel::{CancelCheck, CancellableWriter};
+use super::cancel::{CancelCheck, CancellableReader};
 use super::{SymbolizedGroup, lossy, offset, unsymbolized};
 use crate::capture::Capture;
 use crate::trace::{CodeAddress, FrameId, Function, FunctionKind, Method, Notice};
@@ -61,7 +61,7 @@ fn read(
     stop: CancelCheck<'_>,
 ) -> Result<KernelSymbols, KallsymsError> {
     let inner = File::open(kallsyms.unwrap_or(Path::new(KALLSYMS)))?;
-    let file = CancellableWriter { inner, stop };
+    let file = CancellableReader { inner, stop };
     KernelSymbols::read_for(BufReader::with_capacity(1 << 16, file), addresses)
 }
 

@@ -14,7 +14,7 @@ mod ready_to_run;
 pub(crate) mod unresolved;
 
 pub use cancel::CancelCheck;
-pub(crate) use cancel::CancellableWriter;
+pub(crate) use cancel::CancellableReader;
 pub(crate) use counts::count;
 pub(crate) use inlines::with_inlined;
 pub(crate) use jit::function as function_of_jit;

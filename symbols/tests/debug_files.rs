@@ -8,8 +8,9 @@ use std::process::Command;
 use perfcollect_symbols::build_id::BuildId;
 use perfcollect_symbols::debug_file::{DebugFileQuery, LookupMethod, Rejection, Search};
 use perfcollect_symbols::elf::ElfFile;
+use test_skip::{Missing, skip};
 
-fn run(program: &str, arguments: &[&str], directory: &Path) -> bool {
+fn run(program: &'static str, arguments: &[&str], directory: &Path) -> bool {
     match Command::new(program)
         .args(arguments)
         .current_dir(directory)
@@ -23,8 +24,8 @@ fn run(program: &str, arguments: &[&str], directory: &Path) -> bool {
             );
             true
         }
-        Err(error) => {
-            eprintln!("skipped: {program}: {error}");
+        Err(_) => {
+            skip(Missing::Command(program));
             false
         }
     }

@@ -8,6 +8,7 @@ use std::process::Command;
 use perfcollect_symbols::demangle::{MAX_NAME_BYTES, demangle};
 use perfcollect_symbols::dwarf::{Detail, MAX_FRAMES, TRUNCATED};
 use perfcollect_symbols::elf::ElfFile;
+use test_skip::{Missing, skip};
 
 mod oracle;
 
@@ -38,25 +39,26 @@ fn frames_equal_those_of_addr2line_in_all_dwarf_versions() {
             .status();
         match status {
             Ok(status) => assert!(status.success()),
-            Err(error) => return eprintln!("skipped: cc: {error}"),
+            Err(_) => return skip(Missing::Command("cc")),
         }
         let inlined = compare(&program, usize::MAX - 1);
         assert!(inlined.is_none_or(|inlined| inlined > 20), "{inlined:?}");
     }
 }
 
-/// Compiles a source file of this name. Returns `None` if that is not possible on this host.
+/// Compiles a source file of this name. Returns `None` if there is no C compiler.
 fn compiled(directory: &Path, name: &str, source: &str) -> Option<std::path::PathBuf> {
     let (source_path, program) = (directory.join(name), directory.join("program"));
     std::fs::write(&source_path, source).unwrap();
     let mut cc = Command::new("cc");
     cc.args(["-g", "-O1", "-nostartfiles", "-Wl,-e,first", "-o"]);
-    let output = cc.args([&program, &source_path]).output();
-    let is_built = output.as_ref().is_ok_and(|output| output.status.success());
-    if !is_built {
-        eprintln!("skipped: cc {name}: {output:?}");
-    }
-    is_built.then_some(program)
+    let Ok(output) = cc.args([&program, &source_path]).output() else {
+        skip(Missing::Command("cc"));
+        return None;
+    };
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "cc {name}: {stderr}");
+    Some(program)
 }
 
 #[test]

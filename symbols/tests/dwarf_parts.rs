@@ -10,15 +10,16 @@ use std::process::Command;
 use perfcollect_symbols::debug_file::{LookupMethod, Rejection, Search, package_candidates};
 use perfcollect_symbols::dwarf::{Detail, DwarfSections, SplitUnit};
 use perfcollect_symbols::elf::ElfFile;
+use test_skip::{Missing, skip};
 
 mod oracle;
 
 /// Runs a tool, which must succeed. Returns `false` if it is not installed.
-fn run(directory: &Path, tool: &str, arguments: &[&str]) -> bool {
+fn run(directory: &Path, tool: &'static str, arguments: &[&str]) -> bool {
     let mut command = Command::new(tool);
     match command.args(arguments).current_dir(directory).output() {
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            eprintln!("skipped: {tool} is not installed");
+            skip(Missing::Command(tool));
             false
         }
         output => {

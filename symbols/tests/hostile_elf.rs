@@ -8,12 +8,16 @@ use std::process::Command;
 use perfcollect_symbols::demangle::{MAX_NAME_BYTES, demangle};
 use perfcollect_symbols::elf::{ElfError, ElfFile};
 use proptest::prelude::*;
+use test_skip::{Missing, skip};
 
 /// Reads a small real program: some 40 KB, with sections, symbols, notes and PLT stubs.
 fn sample() -> Option<Vec<u8>> {
-    ["/usr/bin/true", "/bin/true"]
-        .iter()
-        .find_map(|path| std::fs::read(path).ok())
+    let programs = ["/usr/bin/true", "/bin/true"];
+    let sample = programs.iter().find_map(|path| std::fs::read(path).ok());
+    if sample.is_none() {
+        skip(Missing::File(programs[0].into()));
+    }
+    sample
 }
 
 fn read_all(bytes: &[u8]) {
@@ -34,7 +38,7 @@ fn read_all(bytes: &[u8]) {
 #[test]
 fn reads_truncated_files_without_panic() {
     let Some(bytes) = sample() else {
-        return eprintln!("skipped: no /usr/bin/true");
+        return;
     };
     for length in (0..bytes.len()).step_by(61).chain(0..130) {
         read_all(&bytes[..length]);
@@ -49,7 +53,7 @@ fn reads_truncated_files_without_panic() {
 #[test]
 fn rejects_sections_larger_than_the_file() {
     let Some(mut bytes) = sample() else {
-        return eprintln!("skipped: no /usr/bin/true");
+        return;
     };
     let word = |bytes: &[u8], offset: usize| {
         u64::from_le_bytes(bytes[offset..offset + 8].try_into().unwrap()) as usize
@@ -73,7 +77,7 @@ fn rejects_sections_larger_than_the_file() {
 #[test]
 fn open_mapped_accepts_corrupt_section_headers() {
     let Some(bytes) = sample() else {
-        return eprintln!("skipped: no /usr/bin/true");
+        return;
     };
     let open = |bytes: &[u8]| {
         let mut file = tempfile::tempfile().unwrap();
@@ -109,7 +113,7 @@ fn open_mapped_accepts_corrupt_section_headers() {
 fn rejects_huge_sparse_files_and_directories() {
     let mut file = tempfile::tempfile().unwrap();
     let Some(bytes) = sample() else {
-        return eprintln!("skipped: no /usr/bin/true");
+        return;
     };
     file.write_all(&bytes[..64]).unwrap();
     file.set_len(1 << 40).unwrap();
@@ -179,7 +183,7 @@ fn truncates_names_of_more_than_64_kib() {
         .status()
     {
         Ok(status) => assert!(status.success()),
-        Err(error) => return eprintln!("skipped: as (package binutils): {error}"),
+        Err(_) => return skip(Missing::Command("as")),
     }
     let symbols = ElfFile::open(&File::open(&object).unwrap())
         .unwrap()
@@ -205,16 +209,21 @@ fn rejects_impossible_sizes_of_compressed_sections() {
         ["zeros.s", "zeros.o", "compressed.o"].map(|name| directory.path().join(name));
     let code = format!(".section .debug_info,\"\",@progbits\n.zero {SIZE}\n");
     std::fs::write(&source, code).unwrap();
-    let run = |command: &mut Command| command.status().is_ok_and(|status| status.success());
-    if !run(Command::new("as").arg(&source).arg("-o").arg(&object)) {
-        return eprintln!("skipped: as (package binutils)");
+    match Command::new("as")
+        .arg(&source)
+        .arg("-o")
+        .arg(&object)
+        .status()
+    {
+        Ok(status) => assert!(status.success()),
+        Err(_) => return skip(Missing::Command("as")),
     }
     for (name, kind) in [("zlib", 1_u64), ("zstd", 2)] {
         let option = format!("--compress-debug-sections={name}");
         let mut objcopy = Command::new("objcopy");
-        if !run(objcopy.args([&object, &compressed]).arg(option)) {
-            eprintln!("skipped: objcopy (package binutils) with {name}");
-            continue;
+        match objcopy.args([&object, &compressed]).arg(option).status() {
+            Ok(status) => assert!(status.success(), "{name}"),
+            Err(_) => return skip(Missing::Command("objcopy")),
         }
         let mut bytes = std::fs::read(&compressed).unwrap();
         assert!(bytes.len() < SIZE as usize / 100);

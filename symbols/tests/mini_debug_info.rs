@@ -7,6 +7,7 @@ use std::process::Command;
 
 use perfcollect_symbols::Aliases;
 use perfcollect_symbols::elf::{ElfError, ElfFile};
+use test_skip::{Missing, skip};
 
 const SOURCE: &str = "
 static __attribute__((noinline)) int inner(int x) { __asm__ volatile(\"\" : \"+r\"(x)); return x * 3; }
@@ -17,15 +18,15 @@ int other(int x) { return inner(x) - 1; }
 /// Functions of a file: address, size, name.
 type Functions = Vec<(u64, u64, String)>;
 
-fn run(directory: &Path, tool: &str, arguments: &[&str]) -> bool {
+fn run(directory: &Path, tool: &'static str, arguments: &[&str]) -> bool {
     let mut command = Command::new(tool);
     match command.args(arguments).current_dir(directory).status() {
         Ok(status) => {
             assert!(status.success(), "{tool} {arguments:?}");
             true
         }
-        Err(error) => {
-            eprintln!("skipped: {tool}: {error}");
+        Err(_) => {
+            skip(Missing::Command(tool));
             false
         }
     }

@@ -4,10 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::Command;
 
 use perfcollect_symbols::elf::ElfFile;
 use perfcollect_symbols::table::SymbolTable;
+use test_skip::{Missing, skip};
 
 fn libc() -> Option<PathBuf> {
     let paths = [
@@ -15,7 +16,11 @@ fn libc() -> Option<PathBuf> {
         "/usr/lib/aarch64-linux-gnu/libc.so.6",
         "/usr/lib64/libc.so.6",
     ];
-    paths.iter().map(PathBuf::from).find(|path| path.exists())
+    let libc = paths.iter().map(PathBuf::from).find(|path| path.exists());
+    if libc.is_none() {
+        skip(Missing::File(paths[0].to_owned()));
+    }
+    libc
 }
 
 fn readelf(option: &str, path: &Path) -> Option<String> {
@@ -25,8 +30,8 @@ fn readelf(option: &str, path: &Path) -> Option<String> {
         .output()
     {
         Ok(output) => Some(String::from_utf8_lossy(&output.stdout).into_owned()),
-        Err(error) => {
-            eprintln!("skipped: readelf (package binutils): {error}");
+        Err(_) => {
+            skip(Missing::Command("readelf"));
             None
         }
     }
@@ -76,7 +81,7 @@ fn agree(path: &Path, table: &SymbolTable, expected: &BTreeMap<u64, BTreeSet<Str
 #[test]
 fn symbols_of_libc_equal_those_of_readelf() {
     let Some(path) = libc() else {
-        return eprintln!("skipped: no glibc at a known path");
+        return;
     };
     let Some(listing) = readelf("--dyn-syms", &path) else {
         return;
@@ -161,13 +166,15 @@ int entry(int n) { return hidden(n) + hidden(n + 1); }
     std::fs::write(&source, code).unwrap();
     let mut cc = Command::new("cc");
     cc.args(["-O1", "-shared", "-fPIC", "-fno-toplevel-reorder", "-o"]);
-    let made = cc.args([&whole, &source]).status();
+    let Ok(made) = cc.args([&whole, &source]).status() else {
+        return skip(Missing::Command("cc"));
+    };
+    assert!(made.success());
     let mut strip = Command::new("strip");
-    let made = made.and_then(|_| strip.arg("-o").args([&stripped, &whole]).status());
-    if !made.as_ref().is_ok_and(ExitStatus::success) {
-        eprintln!("skipped: cc, strip: {made:?}");
-        return;
-    }
+    let Ok(made) = strip.arg("-o").args([&stripped, &whole]).status() else {
+        return skip(Missing::Command("strip"));
+    };
+    assert!(made.success());
     let whole = File::open(whole).unwrap();
     let whole = ElfFile::open(&whole).unwrap().symbols().unwrap();
     let start = |name: &[u8]| {
@@ -199,7 +206,7 @@ int entry(int n) { return hidden(n) + hidden(n + 1); }
 #[test]
 fn function_ranges_do_not_depend_on_the_search_table() {
     let Some(path) = libc() else {
-        return eprintln!("skipped: no glibc at a known path");
+        return;
     };
     let mut bytes = std::fs::read(path).unwrap();
     let elf = ElfFile::parse(&bytes).unwrap();
@@ -229,7 +236,7 @@ fn function_ranges_do_not_depend_on_the_search_table() {
 #[test]
 fn segments_and_build_id_equal_those_of_readelf() {
     let Some(path) = libc() else {
-        return eprintln!("skipped: no glibc at a known path");
+        return;
     };
     let (Some(segments), Some(notes)) = (readelf("--segments", &path), readelf("--notes", &path))
     else {
@@ -276,7 +283,7 @@ fn segments_and_build_id_equal_those_of_readelf() {
 #[test]
 fn reads_unwind_sections_from_a_file_and_from_memory() {
     let Some(path) = libc() else {
-        return eprintln!("skipped: no glibc at a known path");
+        return;
     };
     let file = File::open(&path).unwrap();
     let bytes = std::fs::read(&path).unwrap();
@@ -313,7 +320,7 @@ fn reads_unwind_sections_from_a_file_and_from_memory() {
 #[test]
 fn addresses_of_dynamic_symbols_equal_those_of_readelf() {
     let Some(path) = libc() else {
-        return eprintln!("skipped: no glibc at a known path");
+        return;
     };
     let Some(listing) = readelf("--dyn-syms", &path) else {
         return;
@@ -350,10 +357,10 @@ fn plt_symbols_equal_those_of_objdump() {
         .output()
     {
         Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
-        Err(error) => return eprintln!("skipped: objdump (package binutils): {error}"),
+        Err(_) => return skip(Missing::Command("objdump")),
     };
     let Ok(file) = File::open(path) else {
-        return eprintln!("skipped: no {}", path.display());
+        return skip(Missing::File(path.display().to_string()));
     };
     let table = ElfFile::open(&file).unwrap().symbols().unwrap();
     let mut stubs = 0;
@@ -384,7 +391,7 @@ fn plt_symbols_equal_those_of_objdump() {
 #[test]
 fn symbols_of_installed_programs_equal_those_of_readelf() {
     let Ok(directory) = std::fs::read_dir("/usr/bin") else {
-        return eprintln!("skipped: no /usr/bin");
+        return skip(Missing::File("/usr/bin".into()));
     };
     let mut paths: Vec<_> = directory
         .filter_map(|entry| Some(entry.ok()?.path()))

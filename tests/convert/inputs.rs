@@ -6,8 +6,8 @@ use std::os::unix::fs::chown;
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::recording::{cannot_record, record};
-use crate::support::{Runtime, perfcollect, run, run_perfcollect, workloads};
+use crate::support::recording::{can_record, record};
+use crate::support::{Missing, Runtime, perfcollect, run, run_perfcollect, workloads};
 use crate::{LIMIT, converted};
 
 /// Somebody who is neither root nor us.
@@ -60,9 +60,7 @@ fn what_is_no_recording_is_told_what_it_is() {
 
 #[test]
 fn a_file_in_a_pipe_is_told_to_be_given_by_its_name() {
-    if let Some(why) = cannot_record() {
-        skip!("{why}");
-    }
+    need!(can_record());
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("perf.data");
     record(&file, &["-F", "99"], ["true"]);
@@ -71,7 +69,7 @@ fn a_file_in_a_pipe_is_told_to_be_given_by_its_name() {
     piped.args(["-c", script]).arg(perfcollect());
     let done = run(piped.current_dir(folder.path()), LIMIT);
     assert!(
-        done.stderr.contains("give the name of the file"),
+        done.stderr.contains("pass the name of the file"),
         "{}",
         done.stderr
     );
@@ -79,9 +77,7 @@ fn a_file_in_a_pipe_is_told_to_be_given_by_its_name() {
 
 #[test]
 fn a_list_of_kernel_functions_that_is_not_there_is_refused() {
-    if let Some(why) = cannot_record() {
-        skip!("{why}");
-    }
+    need!(can_record());
     let folder = tempfile::tempdir().unwrap();
     record(&folder.path().join("perf.data"), &["-F", "99"], ["true"]);
     for command in ["convert", "script"] {
@@ -94,9 +90,7 @@ fn a_list_of_kernel_functions_that_is_not_there_is_refused() {
 #[test]
 fn an_event_that_never_happened_is_not_the_one_of_the_trace() {
     const NEVER: &str = "oom:mark_victim";
-    if let Some(why) = cannot_record() {
-        skip!("{why}");
-    }
+    need!(can_record());
     let folder = tempfile::tempdir().unwrap();
     let script = format!(
         "{{ mountpoint -q /sys/kernel/tracing || mount -t tracefs nodev /sys/kernel/tracing; }} && \
@@ -108,7 +102,7 @@ fn an_event_that_never_happened_is_not_the_one_of_the_trace() {
         .status
         .success()
     {
-        skip!("tracepoints cannot be recorded here");
+        skip!(Missing::Tracepoints);
     }
     let saved = converted(folder, &[]);
     assert_eq!(saved.summary.info.event, "sched:sched_switch");
@@ -127,9 +121,7 @@ fn an_event_that_never_happened_is_not_the_one_of_the_trace() {
 /// What a customer sent, unpacked by root: all of it belongs to the user it had there.
 #[test]
 fn maps_beside_a_recording_are_believed_as_it_is() {
-    if let Some(why) = cannot_record() {
-        skip!("{why}");
-    }
+    need!(can_record());
     let program = need!(workloads::cpu());
     let runtime = need!(Runtime::newest());
     let folder = tempfile::tempdir().unwrap();

@@ -150,6 +150,8 @@ fn a_module_without_identity_is_said_when_its_symbols_are_asked_for() {
     let finished = run(&mut command, LIMIT);
     assert_eq!(finished.status.code(), Some(1));
     let said = finished.stderr;
-    let mut lines = said.lines().filter(|line| line.contains("no build id"));
+    let mut lines = said
+        .lines()
+        .filter(|line| line.contains("without a build id"));
     assert!(lines.any(|line| line.contains("/native-app")), "{said}");
 }

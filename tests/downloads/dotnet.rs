@@ -11,20 +11,18 @@ use perfcollect::output::summary::ModuleSummary;
 use crate::LIMIT;
 use crate::program::{Program, build_id};
 use crate::server::Server;
-use crate::support::{Saved, Workload, cache, run, workloads};
+use crate::support::{Missing, Saved, Workload, cache, run, workloads};
 
 const VERSION: &str = "8.0.33";
 const COMPRESSION: &str = "libSystem.IO.Compression.Native.so";
 
 /// The folder of the libraries in a copy of .NET 8.0.33 without ASP.NET, and that of their debug files.
-fn dotnet(root: &Path) -> Option<(PathBuf, PathBuf)> {
-    let (original, symbols) = (
-        cache().join("dotnet-8-aspnet"),
-        cache().join("dotnet-8-native-symbols"),
-    );
+fn dotnet(root: &Path) -> Result<(PathBuf, PathBuf), Missing> {
+    const SYMBOLS: &str = "dotnet-8-native-symbols";
+    let (original, symbols) = (cache().join("dotnet-8-aspnet"), cache().join(SYMBOLS));
     let libraries = Path::new("shared/Microsoft.NETCore.App").join(VERSION);
     if !original.join(&libraries).exists() || !symbols.exists() {
-        return None;
+        return Err(Missing::Cached(SYMBOLS.into()));
     }
     for folder in [Path::new("host/fxr").join(VERSION), libraries.clone()] {
         fs::create_dir_all(root.join(&folder)).unwrap();
@@ -33,7 +31,7 @@ fn dotnet(root: &Path) -> Option<(PathBuf, PathBuf)> {
         }
     }
     fs::copy(original.join("dotnet"), root.join("dotnet")).unwrap();
-    Some((root.join(libraries), symbols))
+    Ok((root.join(libraries), symbols))
 }
 
 /// Has the debug files of these files.
@@ -150,9 +148,7 @@ fn names_come_with_the_debug_file(
 #[test]
 fn symbols_of_dotnet_go_beside_its_libraries() {
     let program = need_program!();
-    let Some((libraries, symbols)) = dotnet(&program.folder.path().join("dotnet")) else {
-        skip!("scripts/workloads has prepared no symbols of .NET {VERSION}");
-    };
+    let (libraries, symbols) = need!(dotnet(&program.folder.path().join("dotnet")));
     let debug: Vec<PathBuf> = fs::read_dir(&symbols)
         .unwrap()
         .flatten()
@@ -189,9 +185,7 @@ fn a_library_shows_its_inner_functions_with_its_debug_file_only() {
     let program = need_program!();
     let root = program.folder.path().join("dotnet");
     let compress = need!(workloads::compress());
-    let Some((libraries, symbols)) = dotnet(&root) else {
-        skip!("scripts/workloads has prepared no symbols of .NET {VERSION}");
-    };
+    let (libraries, symbols) = need!(dotnet(&root));
     let library = libraries.join(COMPRESSION);
     let server = server(&[(&library, &symbols.join(format!("{COMPRESSION}.dbg")))]);
     let start = || {
@@ -271,6 +265,7 @@ fn expect_a_row_a_function(saved: &Saved, file: &Path) {
 
 /// C# and the C++ of the runtime, with what was inlined.
 #[test]
+#[ignore = "slow"]
 fn programs_of_native_aot_have_their_names_from_their_debug_file() {
     need_capture!();
     for name in ["split-aot", "split-aot-events"] {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use perfcollect_symbols::elf::ElfFile;
 use tempfile::TempDir;
 
-use crate::support::{Finished, perfcollect, run, workloads};
+use crate::support::{Finished, Missing, perfcollect, run, workloads};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -22,9 +22,8 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// `None` where the workload is not built or there are no binutils.
-    pub(crate) fn new() -> Option<Self> {
-        let original = workloads::native("native-nofp").ok()?;
+    pub(crate) fn new() -> Result<Self, Missing> {
+        let original = workloads::native("native-nofp")?;
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("app")).unwrap();
         let (path, debug) = (
@@ -32,8 +31,10 @@ impl Program {
             folder.path().join("debug"),
         );
         let objcopy = |arguments: &[&OsStr]| {
-            let status = Command::new("objcopy").args(arguments).status().ok()?;
-            status.success().then_some(())
+            let status = Command::new("objcopy").args(arguments).status();
+            let status = status.map_err(|_| Missing::Command("objcopy"))?;
+            assert!(status.success(), "objcopy {arguments:?}");
+            Ok(())
         };
         objcopy(&[
             "--only-keep-debug".as_ref(),
@@ -47,7 +48,7 @@ impl Program {
             path.with_file_name(library),
         )
         .unwrap();
-        Some(Self {
+        Ok(Self {
             build_id: build_id(&path),
             debug: fs::read(debug).unwrap(),
             folder,

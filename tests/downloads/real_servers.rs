@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::program::{Program, build_id};
-use crate::support::{self, Finished, run, start};
+use crate::support::{self, Finished, Missing, run, skip, start};
 use crate::{LIMIT, server_of};
 
 /// `openssl s_server` with a certificate of its own, which sends files as they are, heads included.
@@ -82,7 +82,7 @@ impl Tls {
 #[test]
 fn https_is_checked_and_never_left() {
     let Some(tls) = Tls::start() else {
-        skip!("openssl is not installed");
+        skip!(Missing::Command("openssl"));
     };
     let program = need_program!();
     tls.sends(&program, "200 OK", &program.debug);
@@ -118,7 +118,7 @@ fn debuginfod_has_those_of_the_distribution() {
         .output()
         .is_err()
     {
-        skip!("debuginfod is not installed");
+        skip!(Missing::Command("debuginfod"));
     }
     let program = need_program!();
     let files = program.folder.path().join("served");
@@ -129,7 +129,7 @@ fn debuginfod_has_those_of_the_distribution() {
     let debug = format!("/usr/lib/debug/.build-id/{}/{}.debug", &id[..2], &id[2..]);
     match fs::read(&debug) {
         Ok(debug) => wanted.push((id, debug)),
-        Err(_) => support::say_skipped("libc6-dbg is not installed: only the program's own file"),
+        Err(_) => skip(Missing::File(debug.clone())),
     }
     let port = free_port();
     let mut command = Command::new("debuginfod");

@@ -12,19 +12,21 @@ use crate::LIMIT;
 use crate::captured::{Captured, view};
 use crate::readers::EXCEPTION;
 use crate::support::events::{babeltrace, entries, wait_for_events};
-use crate::support::{Runtime, Workload, captured, finish, perfcollect, run, start, workloads};
+use crate::support::{
+    Missing, Runtime, Workload, captured, finish, perfcollect, run, start, workloads,
+};
 use crate::timeline::threads_in;
 
 /// What makes such a namespace for a command.
 const UNSHARED: [&str; 3] = ["unshare", "-pmf", "--mount-proc"];
 
 /// What a test in one needs, or why it cannot run.
-fn what_runs_in_one() -> Result<(Runtime, PathBuf), String> {
+fn what_runs_in_one() -> Result<(Runtime, PathBuf), Missing> {
     let mut command = Command::new(UNSHARED[0]);
     let command = command.args(&UNSHARED[1..]).arg("true");
     match run(command, LIMIT).status.success() {
         true => Ok((Runtime::newest()?, workloads::mixed()?)),
-        false => Err("namespaces need root".into()),
+        false => Err(Missing::Unshare("-pm")),
     }
 }
 

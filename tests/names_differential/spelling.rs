@@ -7,7 +7,7 @@ use std::process::Command;
 use perfcollect_symbols::demangle::demangle;
 
 use crate::peers::{self, filter};
-use crate::support::workloads;
+use crate::support::{Missing, workloads};
 use crate::symbol_table::SymbolTable;
 
 /// Why a name is spelled in another way.
@@ -133,7 +133,7 @@ fn names_are_spelled_as_by_cpp_filt() {
     let cpp = need!(workloads::chains("chains-cpp"));
     let rust = need!(workloads::chains("chains-rust"));
     if let Some(missing) = peers::missing() {
-        skip!("{missing} is not installed")
+        skip!(Missing::Command(missing))
     }
     let library = Path::new("/usr/lib/x86_64-linux-gnu/libstdc++.so.6");
     let mut names = BTreeSet::new();

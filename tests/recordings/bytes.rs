@@ -8,7 +8,7 @@ use perf_event_open_sys::bindings as sys;
 use perfcollect::perf::{CALLCHAIN_DEFERRED, CpuMode, Record};
 use perfcollect::perf_data::Reader;
 
-use crate::support::perf_script::cannot_run_perf;
+use crate::support::perf_script::can_run_perf;
 
 /// `sizeof(struct perf_event_attr)` since Linux 3.7.
 const ATTRIBUTE_BYTES: usize = 96;
@@ -107,9 +107,7 @@ const EXCLUDES_GUEST: u64 = 1 << 20;
 /// Where no name is recorded, `perf evlist` derives it, and so do we.
 #[test]
 fn events_without_a_name_have_that_of_perf() {
-    if let Some(why) = cannot_run_perf() {
-        skip!("{why}");
-    }
+    need!(can_run_perf());
     let modifiers = [
         0,
         EXCLUDES_GUEST,

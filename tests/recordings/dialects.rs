@@ -10,7 +10,7 @@ use inferno::collapse::Collapse;
 use inferno::collapse::perf::{Folder, Options};
 
 use crate::LIMIT;
-use crate::support::recording::{cannot_record, native_words, record};
+use crate::support::recording::{can_record, native_words, record};
 use crate::support::{Saved, perfcollect, run_perfcollect};
 
 /// Stacks from the root, the process first, and what they count.
@@ -175,9 +175,7 @@ fn renamed(text: &str, to: impl Fn(&str) -> String) -> String {
 
 #[test]
 fn texts_of_many_dialects_give_the_stacks_of_inferno() {
-    if let Some(why) = cannot_record() {
-        skip!("{why}");
-    }
+    need!(can_record());
     let command = need!(native_words("native-fp"));
     let folder = tempfile::tempdir().unwrap();
     let recordings = [

@@ -5,8 +5,8 @@ use std::io::Write;
 use std::path::Path;
 
 use crate::LIMIT;
-use crate::support::recording::{cannot_record, record};
-use crate::support::run_perfcollect;
+use crate::support::recording::{can_record, record};
+use crate::support::{run_perfcollect, skip};
 
 /// Bytes of a perf.data header.
 const HEADER_BYTES: usize = 104;
@@ -128,7 +128,7 @@ fn foreign() -> Vec<Case> {
             "trace of perfcollect",
             zip_of("x.trace/summary.json"),
             1,
-            "`perfcollect view file` shows it",
+            "open it with `perfcollect view file`",
         ),
         case(
             "other archive",
@@ -207,19 +207,19 @@ fn damaged(folder: &Path) -> Vec<Case> {
             "attributes of no size",
             with(16, &[0; 8]),
             1,
-            "the size of its attributes",
+            "invalid size of the attributes",
         ),
         case(
             "attributes nowhere",
             with(24, &[0xff; 8]),
             1,
-            "names no event",
+            "declares no event",
         ),
         case(
             "records beyond the end",
             with(47, &[0x7f]),
             1,
-            "the place of its records",
+            "invalid offset of the records",
         ),
     ]
 }
@@ -228,9 +228,9 @@ fn damaged(folder: &Path) -> Vec<Case> {
 fn damaged_and_foreign_files_are_told_apart() {
     let folder = tempfile::tempdir().unwrap();
     let mut cases = foreign();
-    match cannot_record() {
-        Some(why) => println!("skipped: damaged recordings: {why}"),
-        None => cases.extend(damaged(folder.path())),
+    match can_record() {
+        Err(missing) => skip(missing),
+        Ok(()) => cases.extend(damaged(folder.path())),
     }
     let mut failed = Vec::new();
     println!("{:<26} {:>6}  message", "file", "status");

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Finished, Saved, run};
+use super::{Finished, Missing, Saved, run};
 
 /// Much more than any capture of a test takes.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -19,19 +19,20 @@ pub fn perfcollect() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_perfcollect"))
 }
 
-/// Why this machine and user cannot capture; not asked of the product, which must not be able to skip its own tests.
-pub fn cannot_capture() -> Option<&'static str> {
+/// Whether this machine and user can capture; not asked of the product, which must not be able to skip its own tests.
+pub fn can_capture() -> Result<(), Missing> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let capabilities = status
         .lines()
         .find_map(|line| line.strip_prefix("CapEff:"))
         .map(|hex| u64::from_str_radix(hex.trim(), 16).unwrap());
-    if !rustix::process::geteuid().is_root() || capabilities.unwrap() & MAY_SAMPLE == 0 {
-        Some("capturing needs root with CAP_PERFMON or CAP_SYS_ADMIN")
-    } else if !Path::new("/proc/sys/kernel/perf_event_paranoid").exists() {
-        Some("this kernel has no perf_event_open")
-    } else {
-        None
+    if !rustix::process::geteuid().is_root() {
+        return Err(Missing::Root);
+    }
+    let has_perf_events = Path::new("/proc/sys/kernel/perf_event_paranoid").exists();
+    match has_perf_events && capabilities.unwrap() & MAY_SAMPLE != 0 {
+        true => Ok(()),
+        false => Err(Missing::PerfEvents),
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use perfcollect::nettrace::{Event, Reader};
 use zip::ZipArchive;
 
-use super::{run, say_skipped};
+use super::{Missing, run, skip};
 
 /// An entry of an archive, by what its name contains or ends in.
 pub fn entries(trace: &Path, wanted: &str) -> Vec<(String, Vec<u8>)> {
@@ -75,7 +75,7 @@ fn count(event: &Event<'_>, counts: &mut BTreeMap<u32, u64>) {
 /// Events in the CTF part as babeltrace prints them, a line each, with times in nanoseconds since 1970. `None` where that
 /// program is not there, which is said.
 #[track_caller]
-pub fn babeltrace(program: &str, trace: &Path) -> Option<Vec<String>> {
+pub fn babeltrace(program: &'static str, trace: &Path) -> Option<Vec<String>> {
     let folder = tempfile::tempdir().expect("a folder");
     let mut ctf = PathBuf::new();
     for (name, bytes) in entries(trace, "/lttngTrace/") {
@@ -87,9 +87,7 @@ pub fn babeltrace(program: &str, trace: &Path) -> Option<Vec<String>> {
     let mut command = Command::new(program);
     command.args(["--clock-seconds", "--no-delta"]).arg(ctf);
     if Command::new(program).arg("--version").output().is_err() {
-        say_skipped(&format!(
-            "reading the events with {program}: it is not installed"
-        ));
+        skip(Missing::Command(program));
         return None;
     }
     let finished = run(&mut command, Duration::from_secs(120)).expect_success();

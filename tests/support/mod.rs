@@ -11,6 +11,31 @@
     clippy::unwrap_used
 )]
 
+/// Reports what this machine lacks, and returns from the test or a part of it.
+macro_rules! skip {
+    ($missing:expr) => {{
+        test_skip::skip($missing);
+        return Default::default();
+    }};
+}
+
+/// The value of a `Result`, or skips the test for what is missing.
+macro_rules! need {
+    ($what:expr) => {
+        match $what {
+            Ok(value) => value,
+            Err(missing) => skip!(missing),
+        }
+    };
+}
+
+/// Returns from a live test where nobody may sample the CPUs.
+macro_rules! need_capture {
+    () => {
+        need!($crate::support::can_capture());
+    };
+}
+
 mod capture;
 mod child;
 pub mod events;
@@ -23,51 +48,18 @@ mod runtime;
 mod saved;
 mod workload;
 
-pub use capture::{cannot_capture, captured, expect_shares, perfcollect, run_perfcollect};
+pub use capture::{can_capture, captured, expect_shares, perfcollect, run_perfcollect};
 pub use child::{Finished, Running, finish, run, start};
 pub use perf_map::perf_map;
 pub use perfview::{
-    as_folded, expect_same_in_perfview, expect_totals, perfview_json, perfview_text,
+    NO_STACK, as_folded, expect_same_in_perfview, expect_totals, perfview_json, perfview_text,
 };
 pub use runtime::{Runtime, runtimes};
 pub use saved::{Saved, stacks_of};
+pub use test_skip::{Missing, skip};
 pub use workload::{Workload, workloads};
 
 use std::path::PathBuf;
-
-/// Says why a test, or the rest of it, does not run here, and returns from it. Not captured, so that it is always seen.
-macro_rules! skip {
-    ($($why:tt)*) => {{
-        $crate::support::say_skipped(&format!($($why)*));
-        return Default::default();
-    }};
-}
-
-/// The value of a `Result`, or skips the test for the reason that it gives.
-macro_rules! need {
-    ($what:expr) => {
-        match $what {
-            Ok(value) => value,
-            Err(why) => skip!("{why}"),
-        }
-    };
-}
-
-/// Returns from a live test where nobody may sample the CPUs.
-macro_rules! need_capture {
-    () => {
-        if let Some(why) = $crate::support::cannot_capture() {
-            skip!("{why}");
-        }
-    };
-}
-
-/// Says on standard error, past libtest's capture, what is skipped.
-pub fn say_skipped(why: &str) {
-    use std::io::Write;
-    let test = std::thread::current().name().unwrap_or("?").to_owned();
-    let _ = writeln!(std::io::stderr(), "skipped: {test}: {why}");
-}
 
 /// Where `scripts/runtimes` and `scripts/workloads` put things; the same rule as in `scripts/lib.sh`.
 pub fn cache() -> PathBuf {

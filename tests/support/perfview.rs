@@ -9,30 +9,27 @@ use perfcollect::output::summary::Summary;
 use serde_json::Value;
 
 use super::saved::Stacks;
-use super::{Saved, existing, run, runtimes, say_skipped};
+use super::{Missing, Runtime, Saved, existing, run};
+
+const READER: &str = "tools/perfview-check/perfview-check";
 
 /// `$PERFVIEW_CHECK`, or the one beside the repository.
-fn reader() -> Option<PathBuf> {
+fn reader() -> Result<PathBuf, Missing> {
     let beside = || {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/tools/perfview-check/perfview-check")
+        Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../shared")
+            .join(READER)
     };
     existing(std::env::var_os("PERFVIEW_CHECK").map_or_else(beside, PathBuf::from))
+        .ok_or(Missing::Shared(READER))
 }
 
 /// What PerfView's reader says of a trace in a mode such as `cpu`, with options such as `["--top", "0"]`; none where it
 /// cannot run, which it says.
 #[track_caller]
 pub fn perfview_text(mode: &str, trace: &Path, options: &[&str]) -> Option<String> {
-    let runtime = runtimes()
-        .into_iter()
-        .rev()
-        .find(|runtime| runtime.major() >= 8);
-    let (Some(reader), Some(runtime)) = (reader(), runtime) else {
-        say_skipped(
-            "PerfView's own reader needs perfview-check ($PERFVIEW_CHECK) and .NET 8 or newer",
-        );
-        return None;
-    };
+    let reader = need!(reader());
+    let runtime = need!(Runtime::at_least(8));
     let mut command = Command::new(reader);
     command
         .arg(mode)
@@ -52,11 +49,14 @@ pub fn perfview_json(mode: &str, trace: &Path, options: &[&str]) -> Option<Value
     perfview_text(mode, trace, options).map(|text| serde_json::from_str(&text).expect("JSON"))
 }
 
+/// What stands for a missing stack where other readers need a frame. `stacks.folded` has none.
+pub const NO_STACK: &str = "perfcollect!{no stack}";
+
 /// A stack as PerfView shows it, in the words of `stacks.folded`.
 pub fn as_folded(stack: &str) -> String {
     let frames = stack
         .split(';')
-        .filter(|frame| !frame.starts_with("Thread ("));
+        .filter(|frame| !frame.starts_with("Thread (") && *frame != NO_STACK);
     frames.map(frame_as_folded).collect::<Vec<_>>().join(";")
 }
 
@@ -130,6 +130,9 @@ pub fn expect_same_in_perfview(saved: &Saved) {
     {
         let count = |key: &str| row[key].as_u64().expect("a count");
         let name = row["name"].as_str().expect("a name");
+        if name == NO_STACK {
+            continue;
+        }
         let sums = rows.entry(frame_as_folded(name)).or_default();
         if sums.2.insert(name) {
             sums.0 += count("exclusiveSamples");

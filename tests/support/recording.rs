@@ -5,11 +5,11 @@ use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::workloads;
+use super::{Missing, workloads};
 
-/// Why no recording can be made here.
-pub fn cannot_record() -> Option<&'static str> {
-    super::perf_script::cannot_run_perf().or_else(super::cannot_capture)
+/// Whether recordings can be made here.
+pub fn can_record() -> Result<(), Missing> {
+    super::perf_script::can_run_perf().and_then(|()| super::can_capture())
 }
 
 /// `perf record OPTIONS -o FILE -- COMMAND`.
@@ -62,7 +62,7 @@ fn run(perf: &mut Command) {
 }
 
 /// The C program of this name with a second of its shares, as words of a command.
-pub fn native_words(name: &str) -> Result<Vec<String>, String> {
+pub fn native_words(name: &str) -> Result<Vec<String>, Missing> {
     let program = workloads::native(name)?.display().to_string();
     let words = [&*program, "--mode", "shares", "--seconds", "1"];
     Ok(words.map(str::to_owned).to_vec())

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::cache;
+use super::{Missing, cache};
 
 /// A .NET runtime. Each has one version only, so a program started with it runs on that version.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,18 +17,22 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// The newest that is there, or why a test that needs one does not run.
-    pub fn newest() -> Result<Self, String> {
-        runtimes().pop().ok_or_else(Self::missing)
+    /// The newest that is there, or what a test that needs one reports.
+    pub fn newest() -> Result<Self, Missing> {
+        Self::at_least(0)
+    }
+
+    /// The newest that is there, if it has this major version or a later one.
+    pub fn at_least(major: u32) -> Result<Self, Missing> {
+        let newest = runtimes().pop();
+        newest
+            .filter(|runtime| runtime.major() >= major)
+            .ok_or(Missing::Dotnet(major))
     }
 
     /// The oldest that is there.
-    pub fn oldest() -> Result<Self, String> {
-        runtimes().into_iter().next().ok_or_else(Self::missing)
-    }
-
-    fn missing() -> String {
-        "there is no .NET runtime; scripts/runtimes gets some".to_owned()
+    pub fn oldest() -> Result<Self, Missing> {
+        runtimes().into_iter().next().ok_or(Missing::Dotnet(0))
     }
 
     /// The highest version in the installation that this `dotnet` belongs to.

@@ -16,21 +16,21 @@ use super::Running;
 pub mod workloads {
     use std::path::PathBuf;
 
-    use crate::support::cache;
+    use crate::support::{Missing, cache};
 
-    type Program = Result<PathBuf, String>;
+    type Program = Result<PathBuf, Missing>;
 
     /// A program that `scripts/workloads` puts into the cache.
-    fn program(path: PathBuf) -> Program {
-        if path.exists() {
-            return Ok(path);
+    fn program(path: String) -> Program {
+        let program = cache().join(&path);
+        match program.exists() {
+            true => Ok(program),
+            false => Err(Missing::Cached(path)),
         }
-        let name = path.file_name().unwrap_or_default().display();
-        Err(format!("{name} is not there; scripts/workloads builds it"))
     }
 
     fn managed(name: &str) -> Program {
-        program(cache().join("built/managed").join(name))
+        program(format!("built/managed/{name}"))
     }
 
     /// Known methods burning known shares of CPU (`tests/workloads/cpu.cs`).
@@ -55,12 +55,12 @@ pub mod workloads {
 
     /// The C program: `native-fp`, `native-nofp` or `native-stripped` (`tests/workloads/native`).
     pub fn native(name: &str) -> Program {
-        program(cache().join("built/native").join(name).join(name))
+        program(format!("built/native/{name}/{name}"))
     }
 
     /// `chains-cpp` or `chains-rust`: many names of C++ and Rust (`tests/workloads/chains`).
     pub fn chains(name: &str) -> Program {
-        program(cache().join("built/chains").join(name))
+        program(format!("built/chains/{name}"))
     }
 
     /// Ready programs that are published otherwise than as a `.dll` beside the framework.
@@ -73,9 +73,7 @@ pub mod workloads {
 
     /// A file of the ready programs, such as `split/split.dll`, `webapi/webapi.dll` or `split-aot/split-aot`.
     pub fn shared(path: &str) -> Program {
-        let path = cache().join("workloads").join(path);
-        let missing = || format!("{} is not beside this repository", path.display());
-        path.exists().then(|| path.clone()).ok_or_else(missing)
+        program(format!("workloads/{path}"))
     }
 }
 

@@ -16,7 +16,8 @@ use perfcollect::trace::{FunctionKind, Trace};
 use tempfile::TempDir;
 
 use crate::build::{self, Builder, MS, START};
-use crate::support::perf_script::{cannot_run_perf, expect_samples_of, perf, script_samples};
+use crate::support::Missing;
+use crate::support::perf_script::{can_run_perf, expect_samples_of, perf, script_samples};
 
 const FIELDS: &str = "pid,tid,period,ip,sym,dso";
 
@@ -45,9 +46,7 @@ fn traces() -> [Trace; 2] {
 
 #[test]
 fn perf_names_each_function_and_complains_of_nothing() {
-    if let Some(why) = cannot_run_perf() {
-        skip!("{why}");
-    }
+    need!(can_run_perf());
     for trace in traces() {
         let (_folder, path) = written(&trace);
         let text = perf(&["script", "-F", FIELDS], &path);
@@ -201,7 +200,7 @@ fn files_of_names_are_sound() {
     assert!(files.len() > 5);
     let readelf = Command::new("readelf").arg("-aW").args(&files).output();
     let Ok(output) = readelf else {
-        skip!("readelf is not installed")
+        skip!(Missing::Command("readelf"))
     };
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.is_empty(), "{said}");

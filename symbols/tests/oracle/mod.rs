@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use perfcollect_symbols::dwarf::{DebugInfo, Detail, SourceFrame};
 use perfcollect_symbols::elf::ElfFile;
+use test_skip::{Missing, skip};
 
 /// Output of `addr2line -fi` for an address: functions and `FILE:LINE`, innermost first.
 type Chain = Vec<(String, String)>;
@@ -20,8 +21,8 @@ fn addr2line(file: &Path, addresses: &[u64]) -> Option<Vec<Chain>> {
         .spawn();
     let mut child = match spawned {
         Ok(child) => child,
-        Err(error) => {
-            eprintln!("skipped: addr2line (package binutils): {error}");
+        Err(_) => {
+            skip(Missing::Command("addr2line"));
             return None;
         }
     };

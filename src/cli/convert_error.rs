@@ -1,0 +1,39 @@
+//! Errors of `perfcollect convert`.
+
+use std::io;
+
+use thiserror::Error;
+
+use super::recording_options::UnusablePath;
+use super::write_error::WriteError;
+use crate::capture::CaptureError;
+use crate::output::file::OutputError;
+use crate::perf_data::OpenRecordingError;
+use crate::perf_text::TextError;
+
+/// A recording could not be converted.
+#[derive(Debug, Error)]
+pub(super) enum ConvertError {
+    #[error("cannot install signal handlers: {0}")]
+    Signals(io::Error),
+    #[error(transparent)]
+    Open(#[from] OpenRecordingError),
+    #[error(transparent)]
+    Path(#[from] UnusablePath),
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
+    #[error("cannot read {path} as `perf script` output: {error}")]
+    Text { path: String, error: TextError },
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    #[error(
+        "{0} is the recording itself, which its trace would replace: choose another name with -o"
+    )]
+    Itself(String),
+    #[error("stopped by a signal")]
+    Stopped,
+    #[error("{path} contains no samples of a running process{why}; nothing was written")]
+    NoSamples { path: String, why: String },
+}
