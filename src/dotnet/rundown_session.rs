@@ -143,7 +143,7 @@ fn read(
     match ended {
         // What the runtime had told until its process ended is all there is.
         Err(NettraceError {
-            problem: NettraceErrorKind::Truncated,
+            kind: NettraceErrorKind::Truncated,
             ..
         }) => Ok(()),
         ended => Ok(ended?),

@@ -43,7 +43,7 @@ pub fn decode<'a>(kind: &'a EventMetadata, payload: &[u8]) -> (String, Vec<(&'a 
     if let Some(known) = runtime_event_kind(kind) {
         return (
             known.name.to_owned(),
-            Value::parse_whole(&known.fields, payload),
+            Value::parse_partial(&known.fields, payload),
         );
     }
     let name = match kind.name.as_str() {
@@ -51,7 +51,7 @@ pub fn decode<'a>(kind: &'a EventMetadata, payload: &[u8]) -> (String, Vec<(&'a 
         name => name.to_owned(),
     };
     let fields = kind.fields.as_deref().unwrap_or_default();
-    (name, Value::parse_whole(fields, payload))
+    (name, Value::parse_partial(fields, payload))
 }
 
 fn parse(line: &'static str) -> Option<((&'static str, u32), RuntimeEventKind)> {
