@@ -105,7 +105,7 @@ fn round(pid: Pid) -> (Duration, u64, u64) {
         (bytes, methods)
     });
     let requested = Instant::now();
-    let stopping = session.ask_to_stop(&port, &limits).unwrap();
+    let stopping = session.request_stop(&port, &limits).unwrap();
     stopping.wait(&limits).unwrap();
     let (bytes, methods) = reading.join().unwrap();
     (requested.elapsed(), bytes, methods)
