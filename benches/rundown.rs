@@ -76,8 +76,8 @@ fn measure(title: &str, has_busy_thread: bool, command: &mut Command) {
     );
 }
 
-/// Runs one session. Returns the time from the stop request to the end of the stream, the size of
-/// the stream, and the number of methods in the rundown.
+/// Runs one session. Returns the time from the stop request to the end of the stream, the stream's
+/// size, and the number of methods in the rundown.
 fn round(pid: Pid) -> (Duration, u64, u64) {
     let limits = Limits::new(Duration::from_secs(10), Duration::from_secs(30));
     let port = DiagnosticPort::find(pid).unwrap();

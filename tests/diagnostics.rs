@@ -1,4 +1,4 @@
-//! Communicates with real runtimes through their diagnostic ports and checks that they stay unharmed.
+//! Communicates with real runtimes through their diagnostic ports, which must not harm them.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[macro_use]

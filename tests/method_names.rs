@@ -1,4 +1,4 @@
-//! Compares method names from the memory of real .NET processes with perf maps of the same processes.
+//! Compares method names from the memory of real .NET processes with their perf maps.
 #![allow(clippy::unwrap_used)]
 
 #[macro_use]

@@ -51,7 +51,7 @@ macro_rules! need_fixtures {
     () => {{
         let fixtures = fixtures();
         if fixtures.is_empty() {
-            skip!("there are no streams in ../shared/fixtures/nettrace, or no xz to unpack them");
+            skip!("no streams in ../shared/fixtures/nettrace, or no xz to unpack them");
         }
         fixtures
     }};

@@ -1,5 +1,4 @@
-//! Compares method names from rundown sessions of real .NET processes with perf maps of the same
-//! processes.
+//! Compares method names from rundown sessions of real .NET processes with their perf maps.
 #![allow(clippy::unwrap_used)]
 
 #[macro_use]
@@ -111,7 +110,7 @@ fn session_names_equal_those_of_the_perf_map() {
     }
 }
 
-/// A process that ends during the session has sent events about the methods compiled since its start.
+/// A process that ends during a session has sent events about all methods compiled in the session.
 #[test]
 fn returns_names_of_a_process_that_ends() {
     let runtime = need!(Runtime::oldest());

@@ -1,8 +1,9 @@
 //! Field offsets of the runtime's structures, by version of the runtime.
 //!
-//! Since .NET 9 the runtime publishes them in the data contract descriptor for debuggers: a header and
-//! JSON at the symbol `DotNetRuntimeContractDescriptor` (docs/design/datacontracts in dotnet/runtime).
-//! The descriptor of .NET 9 lacks the structures of the execution manager, which are those of .NET 8.
+//! Since .NET 9 the runtime publishes them in the data contract descriptor for debuggers: a header
+//! and JSON at the symbol `DotNetRuntimeContractDescriptor` (docs/design/datacontracts in
+//! dotnet/runtime). The descriptor of .NET 9 lacks the structures of the execution manager, which
+//! are those of .NET 8.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -18,7 +19,8 @@ const MAGIC: u64 = 0x0043_4144_4343_4e44;
 const MAX_DESCRIPTOR_BYTES: u32 = 256 << 10;
 /// Supported versions of the contract `ExecutionManager`.
 ///
-/// They differ in the nibble map. [`super::execution_manager`] distinguishes its two forms by content.
+/// They differ in the nibble map. [`super::execution_manager`] distinguishes its two forms by
+/// content.
 const EXECUTION_MANAGER: [u64; 2] = [1, 2];
 /// Supported version of the contract `RuntimeTypeSystem`.
 const RUNTIME_TYPE_SYSTEM: u64 = 1;
@@ -133,7 +135,8 @@ enum Field {
 impl Contract {
     /// Reads the contract of a runtime. A runtime without descriptor is .NET 8.
     ///
-    /// Returns `None` if the descriptor is not readable, or its contract versions are not supported.
+    /// Returns `None` if the descriptor is not readable, or its contract versions are not
+    /// supported.
     pub fn of(memory: &impl Memory, descriptor: Option<u64>) -> Option<Self> {
         match descriptor {
             None => Some(DOTNET_8),

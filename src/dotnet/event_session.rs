@@ -53,8 +53,8 @@ pub struct EventSession {
 impl EventSession {
     /// Starts a session in a new thread, without waiting for it.
     ///
-    /// The thread creates the file when the runtime has started the session. With `is_new`, it waits
-    /// for the port of a starting runtime.
+    /// The thread creates the file when the runtime has started the session. With `is_new`, it
+    /// waits for the port of a starting runtime.
     ///
     /// # Errors
     /// The thread cannot be created.

@@ -1,14 +1,13 @@
-//! Finds the method that contains an address, with the runtime's own lookup tables (contract
-//! `ExecutionManager`).
+//! Finds the method at an address, by the runtime's own tables (contract `ExecutionManager`).
 //!
 //! ```text
 //! g_dacTable[0] -> RangeSectionMap: 5 levels of 256 pointers, 8 bits of the address each, the last level for 128 KiB
 //!               -> list of RangeSectionFragment -> RangeSection: a code heap, a range of stubs, or a ReadyToRun image
 //! code heap     -> nibble map: 4 bits for each 32 bytes of code; k > 0: a method starts at 32*i + 4*(k-1)
 //! ```
-//! Pointers of the map have a tag in bit 0. From .NET 10 on, a word of the nibble map whose lowest
-//! nibble is above 8 is a pointer to the start of the method that covers all its 256 bytes. Before
-//! .NET 10 such words are 0, and the search continues in earlier words.
+//! Pointers of the map have a tag in bit 0. A method may cover all 256 bytes of a word of the
+//! nibble map. Since .NET 10 such a word is a pointer to the start of the method. Its lowest nibble
+//! is above 8. Before .NET 10 the word is 0, and the search continues in earlier words.
 
 use super::contract::{Contract, Heap};
 use super::memory::Memory;
@@ -170,7 +169,7 @@ impl CodeHeap {
     }
 }
 
-/// Returns the last method start in a word, at most `max_start`, as a distance from the heap's base.
+/// Returns the last method start in a word, at most `max_start`, relative to the heap's base.
 fn start_in(word: u32, index: u64, max_start: u64) -> Option<u64> {
     let lowest = u64::from(word & 0xf);
     if lowest > 8 {
@@ -293,8 +292,8 @@ pub(super) mod tests {
         let mut bytes = Bytes(vec![0; 0x2000]);
         let mut word =
             |index: u64, word: u32| bytes.put_bytes(0x10 + index * 4, &word.to_le_bytes());
-        // Methods start at 0x24 and 0xe0. The method at 0x1bc covers words without pointers. Word 10
-        // is a pointer to 0x108.
+        // Methods start at 0x24 and 0xe0. The method at 0x1bc covers words without pointers. Word
+        // 10 is a pointer to 0x108.
         word(0, 0x0200_0001);
         word(1, 0x0000_0800);
         word(10, 0x0000_0100 | 11);

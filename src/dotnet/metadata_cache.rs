@@ -1,7 +1,7 @@
 //! Cache of assembly metadata, shared by all processes that map the same file.
 //!
-//! Metadata from the memory of a process is trusted for that process only. Shared metadata comes from
-//! a file, and the kernel reports which file is mapped.
+//! Metadata from the memory of a process is trusted for that process only. Shared metadata comes
+//! from a file, and the kernel reports which file is mapped.
 
 use std::hash::Hasher;
 use std::sync::Arc;

@@ -57,8 +57,8 @@ pub(super) enum CodeBlock {
 }
 
 impl CodeBlock {
-    /// Reads and checks the block at an address. Returns `None` if it is unreadable or inconsistent,
-    /// which may be temporary.
+    /// Reads and checks the block at an address. Returns `None` if it is unreadable or
+    /// inconsistent, which may be temporary.
     pub(super) fn read(memory: &impl Memory, contract: &Contract, start: u64) -> Option<Self> {
         let header = memory.u64(start.checked_sub(8)?)?;
         if header < FIRST_HEADER {

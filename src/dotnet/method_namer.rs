@@ -1,8 +1,8 @@
 //! Names compiled methods from the runtime's data structures in the memory of the process.
 //!
-//! This needs no cooperation of the process, so the process may be stopped or have its diagnostic port
-//! disabled. The assembly's metadata verifies every name: the type that declares the method must be
-//! the type of the runtime's MethodTable. Inconsistent data gives no name.
+//! This needs no cooperation of the process, so the process may be stopped or have its diagnostic
+//! port disabled. The assembly's metadata verifies every name: the type that declares the method
+//! must be the type of the runtime's MethodTable. Inconsistent data gives no name.
 
 use std::fmt;
 

@@ -90,8 +90,8 @@ impl<M: Memory> TypeReader<'_, M> {
 
     /// Reads the name of a method that belongs to no type.
     ///
-    /// The runtime reuses the MethodDesc of a freed method while the old code still exists. The name is
-    /// valid only if the MethodDesc refers to this code before and after reading.
+    /// The runtime reuses the MethodDesc of a freed method while the old code still exists. The
+    /// name is valid only if the MethodDesc refers to this code before and after reading.
     fn dynamic_method(&mut self, method: MethodKey, table: &MethodTable) -> Option<MethodName> {
         let before = self.dynamic_method_desc(method)?;
         let name = self.c_string(before.name)?;

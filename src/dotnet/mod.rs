@@ -1,4 +1,4 @@
-//! Inspects the .NET runtime of another process: its memory, its data structures, its code, its events.
+//! Inspects the .NET runtime of another process: memory, data structures, code and events.
 //!
 //! All input is untrusted: every value is checked, and every list and search is bounded.
 

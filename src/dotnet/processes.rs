@@ -1,4 +1,4 @@
-//! Detects .NET runtimes in processes, with their kind and version, without communicating with them.
+//! Detects .NET runtimes, with deployment and version, without communicating with the process.
 
 use std::fs::File;
 use std::io;

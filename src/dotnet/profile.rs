@@ -109,8 +109,8 @@ impl EventProfile {
         self.rundown |= RUNDOWN;
     }
 
-    /// Adds a provider. A repeated provider gets the keywords of both requests, the higher level, and
-    /// the last arguments.
+    /// Adds a provider. A repeated provider gets the keywords of both requests, the higher level,
+    /// and the last arguments.
     fn add(&mut self, name: &str, keywords: u64, level: u32, arguments: &str) {
         let existing = self
             .providers
@@ -165,7 +165,7 @@ impl EventProfile {
         Ok(())
     }
 
-    /// Adds a provider in the syntax `NAME[:KEYWORDS[:LEVEL[:ARGUMENTS]]]`, keywords in hexadecimal.
+    /// Adds a provider: `NAME[:KEYWORDS[:LEVEL[:ARGUMENTS]]]`, keywords in hexadecimal.
     ///
     /// The default level is 4.
     ///

@@ -52,7 +52,7 @@ pub struct RundownSession {
 }
 
 impl RundownSession {
-    /// Starts a session in a new thread, without waiting for it. The thread calls `is_needed` first.
+    /// Starts a session in a new thread, without waiting. The thread calls `is_needed` first.
     ///
     /// # Errors
     /// The thread cannot be created.
@@ -99,7 +99,7 @@ impl RundownSession {
         self.session.has_ended()
     }
 
-    /// Requests the rundown and the end of the session. [`RundownSession::finish`] receives the names.
+    /// Requests rundown and end of the session. [`RundownSession::finish`] receives the names.
     pub fn ask_to_stop(&mut self, limits: &Limits) {
         self.session.ask_to_stop(limits);
     }

@@ -1,7 +1,7 @@
 //! Collects the methods and modules of a session. A method's module may be known only at the end.
 //!
-//! Events arrive some 100 ms late, samples immediately. If two methods had the same address during a
-//! session, no sample can be attributed to either. This concerns freed code, so dynamic methods.
+//! Events arrive some 100 ms late, samples immediately. If two methods had the same address during
+//! a session, no sample can be attributed to either. This concerns freed code, so dynamic methods.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -142,12 +142,13 @@ fn name_bytes(method: &CompiledMethod) -> usize {
     method.namespace.len() + method.name.len() + method.signature.len()
 }
 
-/// Formats the name of a method by way of a perf map entry, which has the same parts in another order.
+/// Formats a method's name through a perf map entry, which has the same parts in another order.
 fn format_name(method: &CompiledMethod, module: &str) -> MethodName {
     let (namespace, name) = (&method.namespace, &method.name);
     let parameters = method.signature.find('(');
     let parameters = parameters.and_then(|at| method.signature.get(at..));
-    // The runtime prints types that it created for a stub by address, which differs between processes.
+    // The runtime prints types that it created for a stub by address, which differs between
+    // processes.
     let parameters = parameters.filter(|list| !list.contains(UNNAMED_TYPE));
     let entry = format!(
         "? [{module}] {namespace}::{name}{}",

@@ -14,8 +14,8 @@ use crate::nettrace::{EventMetadata, Field, FieldType, Value};
 /// Events, one per line: provider, id, name, fields as `Name:type`.
 ///
 /// - Providers: `r` runtime, `d` rundown, `p` private.
-/// - Types: `u` and the number of bits, `f64`, `guid`, `z` for NUL-terminated UTF-16. The suffix `[]`
-///   denotes a 32-bit count and the elements.
+/// - Types: `u` and the number of bits, `f64`, `guid`, `z` for NUL-terminated UTF-16. The suffix
+///   `[]` denotes a 32-bit count and the elements.
 /// - `C` is the field `ClrInstanceID`.
 /// - `Name[]` and comma-separated fields denote records up to the end of the payload.
 const EVENTS: &str = include_str!("runtime_events.txt");
@@ -43,8 +43,8 @@ pub fn runtime_event_kind(kind: &EventMetadata) -> Option<&'static RuntimeEventK
 
 /// Returns name and fields of an event, from the manifest or from its stream.
 ///
-/// The result omits fields that the payload does not have. An event without a name is called `Event`
-/// and its id.
+/// The result omits fields that the payload does not have. An event without a name is called
+/// `Event` and its id.
 #[must_use]
 pub fn decode<'a>(kind: &'a EventMetadata, payload: &[u8]) -> (String, Vec<(&'a str, Value<'a>)>) {
     if let Some(runtime_kind) = runtime_event_kind(kind) {

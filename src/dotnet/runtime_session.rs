@@ -99,8 +99,8 @@ impl IsOver<'_> {
 impl<T: Send + 'static> SessionThread<T> {
     /// Starts a session in a new thread, without waiting for it.
     ///
-    /// In that thread, `find` returns the port if a session is needed, and `read` reads the stream to
-    /// its end.
+    /// In that thread, `find` returns the port if a session is needed, and `read` reads the stream
+    /// to its end.
     pub(super) fn start(
         pid: Pid,
         request: SessionRequest,

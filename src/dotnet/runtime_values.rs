@@ -1,4 +1,4 @@
-//! Formats integer fields of the runtime's own events with the names of its manifest and of PerfView.
+//! Formats integer fields of runtime events with the names of the manifest and of PerfView.
 
 use std::sync::LazyLock;
 
@@ -8,8 +8,9 @@ use super::code_event::{TIER_MASK, tier_of};
 
 /// Formats of fields, one per line: event (`*` for any), field, format.
 ///
-/// A format is `=` and the names of the values from 0 on, `|` and the names of the bits (`-` for
-/// none), or `x` for hexadecimal: addresses, ids derived from addresses, metadata tokens, error codes.
+/// - `=` precedes the names of the values from 0 on.
+/// - `|` precedes the names of the bits, `-` for a bit without a name.
+/// - `x` is hexadecimal: addresses, ids derived from addresses, metadata tokens, error codes.
 const VALUES: &str = include_str!("runtime_values.txt");
 /// The field that contains the tier besides its bits.
 const METHOD_FLAGS: &str = "MethodFlags";

@@ -90,8 +90,8 @@ impl<M: Memory> TypeReader<'_, M> {
         if flags & HAS_COMPONENT_SIZE != 0 || flags & GENERIC == 0 {
             return table.u64(fields.module);
         }
-        // In .NET 8 this field of a generic type is its loader module. The canonical MethodTable has
-        // the declaring module.
+        // In .NET 8 this field of a generic type is its loader module. The canonical MethodTable
+        // has the declaring module.
         let canonical = match table.u64(fields.canonical)? {
             shared if shared & 1 != 0 => &self.method_table(shared & !1)?,
             _ => table,

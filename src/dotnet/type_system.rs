@@ -155,8 +155,8 @@ pub(super) const DOTNET_8: TypeSystem = TypeSystem {
 };
 
 impl TypeSystem {
-    /// Reads the offsets from the descriptor of .NET 9 or later. Returns `None` if a required one is
-    /// missing.
+    /// Reads the offsets from the descriptor of .NET 9 or later. Returns `None` if a required one
+    /// is missing.
     pub(super) fn from_descriptor(offset: impl Fn(&str, &str) -> Option<u64>) -> Option<Self> {
         let code_data = offset("MethodDesc", "CodeData").unwrap_or(8);
         let dynamic_bytes = offset("DynamicMethodDesc", "!").unwrap_or(48);

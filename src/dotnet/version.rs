@@ -8,14 +8,15 @@ use std::path::Path;
 const FRAMEWORK: &str = "Microsoft.NETCore.App";
 /// The bytes before the version in the runtime's file.
 const MARKER: &[u8] = b"@(#)Version ";
-/// Limit of the search. The marker is at 7 MB of `libcoreclr.so`, and at 12 MB of single-file programs
-/// of .NET 10.
+/// Limit of the search. The marker is at 7 MB of `libcoreclr.so`, and at 12 MB of single-file
+/// programs of .NET 10.
 const SEARCHED_BYTES: u64 = 64 << 20;
 const STEP_BYTES: usize = 1 << 20;
 /// Size limit of a version string.
 const MAX_VERSION_BYTES: usize = 32;
 
-/// Returns the version in a path like `/usr/lib/dotnet/shared/Microsoft.NETCore.App/8.0.4/libcoreclr.so`.
+/// Returns the version in a path like
+/// `/usr/lib/dotnet/shared/Microsoft.NETCore.App/8.0.4/libcoreclr.so`.
 pub(super) fn from_path(library: &Path) -> Option<&str> {
     let version = library.parent()?;
     (version.parent()?.file_name()? == FRAMEWORK).then_some(())?;

@@ -4,7 +4,7 @@ use std::io::{self, BufReader, Read};
 
 use super::error::{NettraceError, NettraceErrorKind};
 
-/// Size limit of a block. Blocks of the runtime have some 100 KB. Version 6 has 24 bits for the size.
+/// Size limit of a block. Runtimes write some 100 KB. Version 6 has 24 bits for the size.
 pub(super) const MAX_BLOCK_BYTES: u32 = 1 << 24;
 
 #[derive(Debug)]

@@ -27,7 +27,7 @@ pub struct Activity {
 pub(super) struct Labels(FxHashMap<u32, Activity>);
 
 impl Labels {
-    /// Adds the lists of a block. Returns `None` if the block is corrupt or has an unknown label kind.
+    /// Adds the lists of a block. Returns `None` if it is corrupt or has an unknown label kind.
     ///
     /// A label has no length, so an unknown one cannot be skipped.
     pub(super) fn add(&mut self, payload: &[u8]) -> Option<()> {

@@ -1,8 +1,8 @@
 //! Reader for nettrace, the event stream of .NET runtimes (versions 4 and 5) and of system-wide
 //! tracing tools (version 6).
 //!
-//! PerfView's repository specifies the format (`NetTraceFormat_v5.md`, `NetTraceFormat.md`). A stream
-//! consists of blocks. A block refers only to earlier blocks:
+//! PerfView's repository specifies the format (`NetTraceFormat_v5.md`, `NetTraceFormat.md`). A
+//! stream consists of blocks. A block refers only to earlier blocks:
 //!
 //! ```text
 //! Trace | Metadata  Stack  Event ... SequencePoint | Metadata  Stack  Event ... SequencePoint | ... | end

@@ -1,4 +1,4 @@
-//! Counts dropped events. Each thread assigns sequence numbers to its events, dropped ones included.
+//! Counts dropped events by sequence numbers, which a thread assigns to dropped events, too.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 

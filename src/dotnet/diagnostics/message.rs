@@ -146,7 +146,7 @@ pub(super) enum InfoVersion {
     Three,
 }
 
-/// Version of the start command. .NET Core 3.1 has `Two`, .NET 9 adds `Three` and `Four`, 10 `Five`.
+/// Version of the start command. .NET Core 3.1 has `Two`, 9 adds `Three` and `Four`, 10 `Five`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CollectVersion {
     Two,

@@ -1,8 +1,8 @@
 //! Finds the IPC socket of a process's diagnostic port.
 //!
-//! The path is `TMPDIR/dotnet-diagnostic-PID-KEY-socket` from the target's view: in its root directory
-//! and with the pid of its pid namespace. The key is the start time of the process. Any user may
-//! create such a socket, so the connection verifies the listener.
+//! The path is `TMPDIR/dotnet-diagnostic-PID-KEY-socket` from the target's view: in its root
+//! directory and with the pid of its pid namespace. The key is the start time of the process. Any
+//! user may create such a socket, so the connection verifies the listener.
 
 use std::ffi::OsStr;
 use std::io;
@@ -126,8 +126,8 @@ impl DiagnosticPort {
 
     /// Returns whether the socket has the key of the process.
     ///
-    /// Otherwise it may belong to an earlier process with the same id. For example, the first process
-    /// of each container has the same id.
+    /// Otherwise it may belong to an earlier process with the same id. For example, the first
+    /// process of each container has the same id.
     #[must_use]
     pub fn has_key(&self) -> bool {
         self.has_key

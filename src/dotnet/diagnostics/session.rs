@@ -51,8 +51,8 @@ impl EventPipeSession {
 
     /// Returns the stream of events.
     ///
-    /// The caller must read it while the session runs and until it has stopped: the runtime replies to
-    /// the stop command only after the rundown.
+    /// The caller must read it while the session runs and until it has stopped: the runtime replies
+    /// to the stop command only after the rundown.
     #[must_use]
     pub fn stream(&self) -> SessionStream {
         SessionStream(Arc::clone(&self.connection))

@@ -52,7 +52,7 @@ pub(crate) fn owner(input: &str) -> (String, Vec<String>) {
     }
 }
 
-/// Formats the parameters of a method, `(int32,!0)`, with `type_arguments` in place of type variables.
+/// Formats method parameters such as `(int32,!0)`, with `type_arguments` for type variables.
 ///
 /// Returns `None` if the input is not a parameter list.
 pub(crate) fn parameters(input: &str, type_arguments: &[String]) -> Option<String> {
@@ -176,7 +176,7 @@ impl Parser<'_> {
         Some(name.to_owned())
     }
 
-    /// Parses a type name and its arguments. Returns the name with its arguments, and the arguments.
+    /// Parses a type name. Returns the name with its arguments, and the arguments.
     fn named_type(&mut self, depth: usize) -> Option<(String, Vec<String>)> {
         if depth > MAX_DEPTH {
             return None;

@@ -4,8 +4,8 @@
 //! root     "BSJB" u16 u16 u32, u32 n, version[n], u16, u16 streams, (u32 offset, u32 size, name)*
 //! #~       u32, u8 u8, u8 heap sizes, u8, u64 present tables, u64 sorted tables, u32 row counts, rows
 //! ```
-//! Rows are read in place, so opening takes no time. The input is untrusted: every offset is checked
-//! when it is read.
+//! Rows are read in place, so opening takes no time. The input is untrusted: every offset is
+//! checked when it is read.
 
 use std::borrow::Cow;
 use std::ops::Range;

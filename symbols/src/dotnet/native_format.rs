@@ -42,7 +42,7 @@ fn read_raw(bytes: &[u8], at: usize) -> Option<(u32, usize)> {
     Some((u32::from_le_bytes(raw) >> len, len))
 }
 
-/// Reads a signed integer, whose sign bit is in its last byte. Returns the value and its end offset.
+/// Reads a signed integer. Returns the value and its end offset. The sign bit is in the last byte.
 fn read_signed(bytes: &[u8], at: usize) -> Option<(i32, usize)> {
     let (raw, len) = read_raw(bytes, at)?;
     let unused = match len {

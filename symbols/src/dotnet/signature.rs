@@ -1,4 +1,4 @@
-//! Method signatures (ECMA-335 II.23.2) and signatures of ReadyToRun images. Types are spelled as in C#.
+//! Signatures of methods (ECMA-335 II.23.2) and of ReadyToRun images. Types are spelled as in C#.
 
 use super::element::{Cursor, code, primitive};
 use super::metadata::Metadata;

@@ -41,7 +41,7 @@ pub fn owner<A: AsRef<str>>(name: &str, arguments: &[A]) -> String {
     }
 }
 
-/// Formats a type with its arguments: `` List`1+Enumerator `` and `int` give `List<int>+Enumerator`.
+/// Formats a type with arguments: `` List`1+Enumerator `` and `int` give `List<int>+Enumerator`.
 ///
 /// Each part of the name takes as many arguments as its arity suffix declares. If the arities do
 /// not add up, all arguments follow the name.
