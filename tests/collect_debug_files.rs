@@ -122,7 +122,7 @@ fn reports_corrupt_section_headers_and_finds_the_debug_file() {
     let saved = captured_whole(directory, &[]);
     let printed = notices(&saved);
     assert!(
-        printed.contains("program do not all have names: ELF"),
+        printed.contains("program do not all have names: corrupt ELF"),
         "{printed}"
     );
     assert!(!is_named(&saved) && !has_symbols(&saved));
