@@ -168,12 +168,10 @@ fn recursion_callbacks_and_threads_are_whole() {
         };
         expect_shares(&saved, &done);
         let found = saved.samples_under(under);
-        // What is not under them is the program's own bookkeeping.
-        assert!(
-            found * 100 >= saved.summary.samples * 95,
-            "{mode}: {found} of {}",
-            saved.summary.samples
-        );
+        // What is not under them is the program's own bookkeeping: some of the run, and a start and an end that take as long
+        // on a busy machine, which gives the run less.
+        let all = saved.summary.samples;
+        assert!(found + all / 20 + 10 >= all, "{mode}: {found} of {all}");
     }
 }
 

@@ -172,7 +172,13 @@ fn sessions_that_are_left_do_no_harm() {
 #[test]
 fn a_stream_that_is_left_does_not_hold_up_the_exit() {
     let program = need!(workloads::storm());
-    for (runtime, _) in need!(programs()) {
+    let mut programs = need!(programs());
+    // In .NET Core 3.1 the thread that sends and one that throws may spin forever, with room in the socket.
+    programs.retain(|(runtime, _)| runtime.major() >= 8);
+    if programs.is_empty() {
+        skip!(Missing::Dotnet(8));
+    }
+    for (runtime, _) in programs {
         let workload = Workload::start(runtime.command(&program).args(["--seconds", "1"]));
         let port = Port::find(pid(&workload)).unwrap();
         let mut exceptions = methods();

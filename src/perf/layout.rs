@@ -9,6 +9,8 @@ use crate::trace::{Cpu, Nanos, Pid, Tid};
 
 const HEADER_BYTES: usize = 8;
 
+/// Bytes of a KSYMBOL record between its header and its name.
+const KSYMBOL_BYTES: usize = 16;
 /// Fields of the trailer of all records but samples, in order, 8 bytes each, and whether they are two of 32 bits.
 pub(crate) const TRAILER: [(u32, bool); 6] = [
     (sys::PERF_SAMPLE_TID, true),
@@ -260,6 +262,7 @@ impl Layout {
         if !self.format.sample_id_all {
             return None;
         }
+        let record = self.without_excess(record);
         let from_end = |fields: &[u32]| {
             let present = fields.iter().filter(|&&field| self.has(field)).count();
             let at = record.len().checked_sub(8 * present)?;
@@ -286,6 +289,20 @@ impl Layout {
             id.event = from_end(&from_time[1..])?.u64();
         }
         Some(id)
+    }
+
+    /// A record up to the end of its trailer. The kernel hands one KSYMBOL record to all events that request them and adds the
+    /// trailer of each to its size, so it has zeros after the trailer for all but the first (`perf_event_ksymbol_output`).
+    fn without_excess<'a>(&self, record: &'a [u8]) -> &'a [u8] {
+        let end_of_ksymbol = || {
+            let (fields, _) = Self::fields(record).ok()?;
+            let name = record.get(HEADER_BYTES + KSYMBOL_BYTES..)?;
+            let length = name.iter().position(|&byte| byte == 0)? + 1;
+            let end = record.len() - name.len() + length.next_multiple_of(8);
+            (fields.kind == sys::PERF_RECORD_KSYMBOL).then_some(end + self.format.trailer_bytes())
+        };
+        let whole = end_of_ksymbol().and_then(|end| record.get(..end));
+        whole.unwrap_or(record)
     }
 
     /// The thread that made a record of another type than samples.
