@@ -185,6 +185,7 @@ fn wide_frames(saved: &Saved, count: usize, main: bool) -> u64 {
 }
 
 #[test]
+#[ignore = "slow"]
 fn more_stack_than_is_copied_goes_on_along_the_frame_pointers() {
     need_capture!();
     const FRAMES: usize = 33;

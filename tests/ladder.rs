@@ -272,6 +272,7 @@ fn unprivileged_pid_has_all_its_threads_once() {
 
 /// A program may be opened by its owner whatever is at its path by now, a library may not.
 #[test]
+#[ignore = "slow"]
 fn unprivileged_capture_of_a_program_that_was_replaced() {
     need_capture!();
     let native = need!(workloads::native("native-fp"));

@@ -197,6 +197,7 @@ fn every_method_of_a_small_program() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn every_method_of_our_own_programs() {
     need_capture!();
     let cpu = need!(workloads::cpu());

@@ -58,6 +58,7 @@ fn is_same(name: &str, of_map: &str, major: u32) -> bool {
 }
 
 #[test]
+#[ignore = "slow"]
 fn names_of_a_session_are_those_of_the_perf_map() {
     let mut runtimes = runtimes();
     // Names in the perf maps of 8.0.4 lack their last letter.
