@@ -126,6 +126,7 @@ fn expect_same(better: &Better) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn callchains_in_each_kind_of_recording() {
     need_perf!();
     let command = need!(native_words("native-fp"));
