@@ -47,7 +47,6 @@ fn perf_and_other_tools_read_a_capture() {
     let saved = need!(saved());
     let file = recording(&saved);
     perf_names_the_same(&saved, &file);
-    samply_imports(&file);
     let words: [&OsStr; 5] = [
         "convert".as_ref(),
         file.as_ref(),
@@ -96,16 +95,22 @@ fn perf_names_the_same(saved: &Saved, file: &Path) {
     assert_eq!(first, None);
 }
 
-fn samply_imports(file: &Path) {
-    let samply = cache().join("peers/bin/samply");
+#[test]
+#[ignore = "slow"]
+fn samply_reads_a_capture() {
+    const SAMPLY: &str = "peers/bin/samply";
+    need_capture!();
+    let saved = need!(saved());
+    let file = recording(&saved);
+    let samply = cache().join(SAMPLY);
     let profile = file.with_file_name("profile.json");
     let mut import = Command::new(samply);
     import
         .args(["import", "--save-only", "-o"])
         .arg(&profile)
-        .arg(file);
+        .arg(&file);
     let Ok(output) = import.output() else {
-        skip!(Missing::Command("samply"));
+        skip!(Missing::Cached(SAMPLY.into()));
     };
     assert!(
         output.status.success(),

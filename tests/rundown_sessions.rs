@@ -104,7 +104,8 @@ fn session_names_equal_those_of_the_perf_map() {
             different.len(),
             missing.len()
         );
-        assert!(compared > 150, "{compared}");
+        // As many as the runtime alone compiles; how much of the program comes in four seconds is a matter of the machine.
+        assert!(compared > 100, "{compared}");
         assert!(different.is_empty(), "{different:#?}");
         assert!(missing.is_empty(), "{missing:#?}");
         workload.done(LIMIT);

@@ -267,7 +267,7 @@ fn copied_stacks() {
     let command = need!(native_words("native-nofp"));
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("perf.data");
-    record(&file, &["-F", "199", "--call-graph", "dwarf"], command);
+    record(&file, &["-F", "499", "--call-graph", "dwarf"], command);
     let better = compare(&file, true);
     assert!(better.callers * 20 <= better.samples, "{better:?}");
 }
@@ -280,7 +280,7 @@ fn functions_inlined_in_copied_stacks() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("perf.data");
     let command = [&*program, "--mode", "inlined", "--seconds", "1"];
-    record(&file, &["-F", "99", "--call-graph", "dwarf"], command);
+    record(&file, &["-F", "499", "--call-graph", "dwarf"], command);
     let mut perf = Command::new("perf");
     let perf = perf.args(["script", "--fields", FIELDS, "-i"]).arg(&file);
     let theirs = String::from_utf8_lossy(&perf.output().unwrap().stdout).into_owned();
