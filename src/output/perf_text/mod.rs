@@ -22,30 +22,22 @@
 //! events is (`time_zero`) and, by declaring tid 0 dead, keeps the idle lines out of PerfView's Thread Time.
 
 mod names;
-mod page;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex, PoisonError};
 
-use super::deflate::Deflate;
 use super::time_zero::TimeZero;
-use crate::trace::{Nanos, Sample, Trace};
+use crate::bytes::put_digits;
+use crate::trace::{Nanos, Sample, StackId, Trace};
 use names::Names;
-use page::{Page, put_moment};
 
-/// Bytes of a block, and of a line without its stack.
-const BLOCK_BYTES: u64 = 256 << 10;
-const LINE_BYTES: u64 = 72;
+const SECOND_NS: u64 = 1_000_000_000;
 
-/// A line, and the stack below it.
-enum Line {
-    /// A sample, at its time in the text, with a CPU of its own.
-    Sample(Sample, usize),
-    /// The end of the sample on this CPU.
-    End(Nanos, usize),
-}
+/// PerfView interns stacks by recursion on threads with 1 MB of stack.
+const MAX_FRAMES: usize = 1000;
+/// Replaces the callers of a stack that has more than [`MAX_FRAMES`].
+const TRUNCATED_FRAME: &[u8] = b"\t0 {truncated} (perfcollect)\n";
 
 /// Writes the samples of `trace`.
 ///
@@ -53,85 +45,84 @@ enum Line {
 /// What `out` returns.
 pub fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
     let times = TimeZero::of(trace);
-    out.write_all(&begin(trace, &times))?;
     let names = Names::new(trace);
-    let mut page = Page::new(&names);
-    blocks(&names, &times, |lines| {
-        page.fill(&names, &lines);
-        out.write_all(page.draft.bytes())?;
-        page.draft.clear();
-        Ok(())
-    })
-}
-
-/// The same, made and deflated block by block beside each other.
-pub(super) fn deflate<'a, W: Write>(
-    trace: &'a Trace,
-    out: &mut Deflate<'_, 'a, W>,
-) -> io::Result<()> {
-    let times = TimeZero::of(trace);
-    out.write_all(&begin(trace, &times))?;
-    let names = Arc::new(Names::new(trace));
-    let pages: Arc<Mutex<Vec<Page>>> = Arc::default();
-    blocks(&names, &times, |lines| {
-        let (names, pages) = (Arc::clone(&names), Arc::clone(&pages));
-        out.write_draft(move || {
-            let pages = || pages.lock().unwrap_or_else(PoisonError::into_inner);
-            let page = pages().pop();
-            let mut page = page.unwrap_or_else(|| Page::new(&names));
-            page.fill(&names, &lines);
-            let deflated = page.draft.deflate();
-            pages().push(page);
-            deflated
-        })
-    })
-}
-
-/// What stands before the samples.
-fn begin(trace: &Trace, times: &TimeZero) -> Vec<u8> {
-    let mut begin = Vec::new();
+    let mut now = Nanos(times.monotonic());
+    let mut text = Vec::new();
     if let Some(mark) = trace.quality.losses.mark() {
         // Readers take comments at the top, and nowhere else.
-        begin.extend_from_slice(format!("# {mark}\n").as_bytes());
+        text.extend_from_slice(format!("# {mark}\n").as_bytes());
     }
-    begin.extend_from_slice(b"swapper 0/0 ");
-    put_moment(0, Nanos(times.monotonic()), &mut begin);
-    begin.extend_from_slice(b"1 sched:sched_process_exit: comm=swapper pid=0 prio=120\n\n");
-    begin
-}
-
-/// Hands out the lines, block by block.
-fn blocks(
-    names: &Names<'_>,
-    times: &TimeZero,
-    mut each: impl FnMut(Vec<Line>) -> io::Result<()>,
-) -> io::Result<()> {
-    let mut lines = Vec::new();
-    let mut bytes = 0;
+    text.extend_from_slice(b"swapper 0/0 ");
+    put_moment(0, now, &mut text);
+    text.extend_from_slice(b"1 sched:sched_process_exit: comm=swapper pid=0 prio=120\n\n");
     let mut idle: BinaryHeap<Reverse<(Nanos, usize)>> = BinaryHeap::new();
-    let mut now = Nanos(times.monotonic());
-    for (row, mut sample) in names.trace.samples.iter().enumerate() {
+    for (row, sample) in trace.samples.iter().enumerate() {
         // Late samples are moved, as one line out of order makes PerfView's weights negative.
         now = now.max(Nanos(times.moved(sample.time)));
         while let Some(&Reverse((end, cpu))) = idle.peek()
             && end <= now
         {
             idle.pop();
-            lines.push(Line::End(end, cpu));
-            bytes += LINE_BYTES;
+            put_idle(cpu, end, &mut text);
         }
         let cpu = row + 1;
-        sample.time = now;
-        lines.push(Line::Sample(sample, cpu));
-        bytes += LINE_BYTES + u64::from(names.stack(sample.stack).bytes);
+        put_sample(
+            &names,
+            &Sample {
+                time: now,
+                ..sample
+            },
+            cpu,
+            &mut text,
+        );
         idle.push(Reverse((Nanos(now.0.saturating_add(sample.weight.0)), cpu)));
-        if bytes >= BLOCK_BYTES {
-            each(std::mem::take(&mut lines))?;
-            bytes = 0;
-        }
+        out.write_all(&text)?;
+        text.clear();
     }
     while let Some(Reverse((end, cpu))) = idle.pop() {
-        lines.push(Line::End(end, cpu));
+        put_idle(cpu, end, &mut text);
     }
-    each(lines)
+    out.write_all(&text)
+}
+
+fn put_sample(names: &Names<'_>, sample: &Sample, cpu: usize, out: &mut Vec<u8>) {
+    out.extend_from_slice(names.thread(sample.thread));
+    put_moment(cpu, sample.time, out);
+    put_digits::<10>(out, sample.weight.0, 1, b'0');
+    out.push(b' ');
+    out.extend_from_slice(names.event.as_bytes());
+    put_stack(names, sample.stack, out);
+    out.push(b'\n');
+}
+
+fn put_stack(names: &Names<'_>, stack: StackId, out: &mut Vec<u8>) {
+    let frames = names.trace.stacks.leaf_first(stack);
+    let mut functions = frames.flat_map(|frame| {
+        let functions = names.trace.functions_leaf_first(frame);
+        functions.map(move |function| (frame, function))
+    });
+    for (frame, function) in functions.by_ref().take(MAX_FRAMES - 1) {
+        names.put_frame(frame, function, out);
+    }
+    if functions.next().is_some() {
+        out.extend_from_slice(TRUNCATED_FRAME);
+    }
+}
+
+/// Ends the sample on a CPU.
+fn put_idle(cpu: usize, time: Nanos, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"swapper 0/0 ");
+    put_moment(cpu, time, out);
+    out.extend_from_slice(b"1 cpu-clock: \n\t0 idle (vmlinux)\n\n");
+}
+
+/// `[001] 4321.987654321: `: a time as perf prints it, to the nanosecond.
+fn put_moment(cpu: usize, time: Nanos, out: &mut Vec<u8>) {
+    out.push(b'[');
+    put_digits::<10>(out, cpu as u64, 3, b'0');
+    out.extend_from_slice(b"] ");
+    put_digits::<10>(out, time.0 / SECOND_NS, 1, b'0');
+    out.push(b'.');
+    put_digits::<10>(out, time.0 % SECOND_NS, 9, b'0');
+    out.extend_from_slice(b": ");
 }
