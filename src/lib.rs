@@ -16,3 +16,4 @@ pub mod script;
 pub mod trace;
 pub mod unwind;
 pub mod view;
+mod zip;

@@ -6,7 +6,6 @@
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Read;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -71,16 +70,9 @@ fn capture(command: &[&str], host: Host<'_>, folder: &Path) -> (Value, Vec<Stack
 }
 
 fn entry(folder: &Path, name: &str) -> String {
-    let file = std::fs::File::open(folder.join("paths.trace.zip")).unwrap();
-    let mut archive = zip::ZipArchive::new(file).unwrap();
-    let path = format!("paths.trace/{name}");
-    let mut text = String::new();
-    archive
-        .by_name(&path)
-        .unwrap()
-        .read_to_string(&mut text)
-        .unwrap();
-    text
+    let archive = std::fs::read(folder.join("paths.trace.zip")).unwrap();
+    let entry = support::zip::entry(&archive, &format!("paths.trace/{name}"));
+    String::from_utf8(entry).unwrap()
 }
 
 /// The modes of a program and their call paths, outermost method first.

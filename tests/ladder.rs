@@ -528,8 +528,8 @@ fn incomplete_is_said_everywhere() {
             .perf_text
             .starts_with(format!("# {mark}\n").as_bytes())
     );
-    let archive = zip::ZipArchive::new(fs::File::open(&saved.path).unwrap()).unwrap();
-    assert_eq!(archive.comment(), mark.as_bytes());
+    // The comment is what ends an archive.
+    assert!(fs::read(&saved.path).unwrap().ends_with(mark.as_bytes()));
     let view = run(
         Command::new(perfcollect()).arg("view").arg(&saved.path),
         LIMIT,

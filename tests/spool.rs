@@ -5,7 +5,6 @@
 mod support;
 
 use std::fs::{self, File};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::sleep;
@@ -19,7 +18,6 @@ use rustix::process::Signal;
 use support::{
     Running, Runtime, Workload, finish, perfcollect, run, run_perfcollect, start, workloads,
 };
-use zip::ZipArchive;
 
 const LIMIT: Duration = Duration::from_secs(60);
 const KILLS: usize = 20;
@@ -85,12 +83,8 @@ fn read(spool: &Path) -> Recording {
 }
 
 fn entry(folder: &Path, name: &str, entry: &str) -> Vec<u8> {
-    let archive = File::open(folder.join(format!("{name}.trace.zip"))).unwrap();
-    let mut archive = ZipArchive::new(archive).unwrap();
-    let mut bytes = Vec::new();
-    let mut found = archive.by_name(&format!("{name}.trace/{entry}")).unwrap();
-    found.read_to_end(&mut bytes).unwrap();
-    bytes
+    let archive = fs::read(folder.join(format!("{name}.trace.zip"))).unwrap();
+    support::zip::entry(&archive, &format!("{name}.trace/{entry}"))
 }
 
 fn summary(folder: &Path, name: &str) -> Summary {

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use rustix::process::geteuid;
 use tempfile::TempDir;
 use thiserror::Error;
-use zip::result::ZipError;
 
 use super::archive::Archive;
 use super::error::looks_like_text;
@@ -95,7 +94,7 @@ pub enum OpenError {
         /// Which.
         path: String,
         /// What is wrong.
-        error: ZipError,
+        error: rawzip::Error,
     },
     /// It was converted already.
     #[error(
@@ -182,7 +181,7 @@ pub fn source(path: &Path, cancelled: CancelCheck) -> Result<Source, OpenError> 
             path: shown(),
             error,
         });
-        let mut archive = archive?;
+        let archive = archive?;
         if archive.is_trace() {
             return Err(OpenError::Trace { path: shown() });
         }
@@ -312,7 +311,7 @@ fn directory_of(path: &Path) -> PathBuf {
     }
 }
 
-fn from_archive(mut archive: Archive, path: &Path) -> Result<(File, Option<TempDir>), OpenError> {
+fn from_archive(archive: Archive, path: &Path) -> Result<(File, Option<TempDir>), OpenError> {
     let directory = directory_of(path);
     let unpack_error = |to: &Path| {
         let path = format!("{}, to unpack to", to.display());

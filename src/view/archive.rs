@@ -1,17 +1,16 @@
 //! Reads a `.trace.zip`. It may come from anyone, so sizes are bounded and nothing is ever extracted to a path.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Seek};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use zip::ZipArchive;
-use zip::result::ZipError;
 
 use super::hot_path::{HotPath, Step};
 use crate::output::archive::{FLAME_GRAPH, FOLDED, FOLDER_SUFFIX, RAW_EVENTS, SUMMARY};
 use crate::output::sanitize::{entry_name, terminal};
 use crate::output::summary::{FORMAT_VERSION, Summary};
+use crate::zip::Zip;
 
 /// Ours is below 1 MB: its lists are cut.
 pub(super) const MAX_SUMMARY_BYTES: u64 = 16 << 20;
@@ -39,7 +38,7 @@ pub enum ViewError {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: ZipError,
+        source: rawzip::Error,
     },
     /// An entry would be extracted outside the archive's folder.
     #[error(
@@ -141,7 +140,7 @@ pub struct Capture {
 /// # Errors
 /// See [`ViewError`].
 pub fn read(path: &Path) -> Result<Capture, ViewError> {
-    read_zip(open_zip(path, open_file(path)?)?)
+    read_zip(&open_zip(path, open_file(path)?)?)
 }
 
 /// The summary alone of a trace that is open; `path` is what it is called.
@@ -149,9 +148,13 @@ pub fn read(path: &Path) -> Result<Capture, ViewError> {
 /// # Errors
 /// See [`ViewError`].
 pub fn summary(path: &Path, file: &File) -> Result<Summary, ViewError> {
-    let mut zip = open_zip(path, file)?;
+    let file = file.try_clone().map_err(|source| ViewError::Open {
+        path: path.to_owned(),
+        source,
+    })?;
+    let zip = open_zip(path, file)?;
     let folder = folder_of(&zip)?;
-    read_summary(open(&mut zip, &folder, SUMMARY, MAX_SUMMARY_BYTES)?)
+    read_summary(open(&zip, &folder, SUMMARY, MAX_SUMMARY_BYTES)?)
 }
 
 pub(super) fn open_file(path: &Path) -> Result<File, ViewError> {
@@ -168,20 +171,17 @@ pub(super) fn open_file(path: &Path) -> Result<File, ViewError> {
     })
 }
 
-pub(super) fn open_zip<R: Read + Seek>(
-    path: &Path,
-    file: R,
-) -> Result<ZipArchive<BufReader<R>>, ViewError> {
-    ZipArchive::new(BufReader::new(file)).map_err(|source| ViewError::Zip {
+pub(super) fn open_zip(path: &Path, file: File) -> Result<Zip, ViewError> {
+    Zip::open(file).map_err(|source| ViewError::Zip {
         path: path.to_owned(),
         source,
     })
 }
 
-fn read_zip<R: Read + Seek>(mut zip: ZipArchive<R>) -> Result<Capture, ViewError> {
-    let folder = folder_of(&zip)?;
-    let summary = read_summary(open(&mut zip, &folder, SUMMARY, MAX_SUMMARY_BYTES)?)?;
-    let folded = open(&mut zip, &folder, FOLDED, MAX_FOLDED_BYTES)?;
+fn read_zip(zip: &Zip) -> Result<Capture, ViewError> {
+    let folder = folder_of(zip)?;
+    let summary = read_summary(open(zip, &folder, SUMMARY, MAX_SUMMARY_BYTES)?)?;
+    let folded = open(zip, &folder, FOLDED, MAX_FOLDED_BYTES)?;
     let (samples, hot_path) = read_folded(BufReader::new(folded))?;
     if samples != summary.samples {
         return Err(ViewError::Mismatch {
@@ -197,15 +197,15 @@ fn read_zip<R: Read + Seek>(mut zip: ZipArchive<R>) -> Result<Capture, ViewError
 }
 
 /// The folder our entries are in, once all names are known to be harmless.
-pub(super) fn folder_of<R: Read + Seek>(zip: &ZipArchive<R>) -> Result<String, ViewError> {
+pub(super) fn folder_of(zip: &Zip) -> Result<String, ViewError> {
     let mut folder = None;
-    for name in zip.file_names_raw() {
-        let name = String::from_utf8_lossy(name);
+    for entry in zip.entries() {
+        let name = &entry.name;
         let unsafe_part = |part| matches!(part, "" | "." | "..");
         let parts = name.trim_end_matches('/');
         if parts.split('/').any(unsafe_part) || name.contains(['\\', ':', '\0']) {
             return Err(ViewError::UnsafeName {
-                name: terminal(&name).into_owned(),
+                name: terminal(name).into_owned(),
             });
         }
         if let Some((before, entry)) = name.split_once('/')
@@ -215,7 +215,7 @@ pub(super) fn folder_of<R: Read + Seek>(zip: &ZipArchive<R>) -> Result<String, V
             // It becomes part of a command the user is told to run.
             if entry_name(capture) != capture {
                 return Err(ViewError::UnsafeName {
-                    name: terminal(&name).into_owned(),
+                    name: terminal(name).into_owned(),
                 });
             }
             folder.get_or_insert_with(|| before.to_owned());
@@ -225,24 +225,20 @@ pub(super) fn folder_of<R: Read + Seek>(zip: &ZipArchive<R>) -> Result<String, V
 }
 
 /// Opens an entry. The size it declares may be a lie, so what is read is bounded too; one byte more tells.
-pub(super) fn open<'a, R: Read + Seek>(
-    zip: &'a mut ZipArchive<R>,
+pub(super) fn open<'a>(
+    zip: &'a Zip,
     folder: &str,
     entry: &'static str,
     limit: u64,
-) -> Result<impl Read + use<'a, R>, ViewError> {
-    let found = zip.by_name(&format!("{folder}/{entry}"));
-    let file = found.map_err(|error| match error {
-        ZipError::FileNotFound => ViewError::Missing { entry },
-        other => ViewError::Entry {
-            entry,
-            source: other.into(),
-        },
-    })?;
-    if file.size() > limit {
+) -> Result<impl Read + use<'a>, ViewError> {
+    let found = zip.entry(&format!("{folder}/{entry}"));
+    let found = found.ok_or(ViewError::Missing { entry })?;
+    if found.size() > limit {
         return Err(ViewError::TooLarge { entry, limit });
     }
-    Ok(file.take(limit + 1))
+    let unpacked = zip.unpack(found);
+    let unpacked = unpacked.map_err(|source| ViewError::Entry { entry, source })?;
+    Ok(unpacked.take(limit + 1))
 }
 
 pub(super) fn read_summary(mut entry: impl Read) -> Result<Summary, ViewError> {

@@ -45,9 +45,9 @@ pub(super) fn each_sample(
     zero_ns: i64,
     take: &mut dyn FnMut(CpuSample),
 ) -> Result<(), ViewError> {
-    let mut zip = open_zip(path, open_file(path)?)?;
+    let zip = open_zip(path, open_file(path)?)?;
     let folder = folder_of(&zip)?;
-    let text = match open(&mut zip, &folder, PERF_TEXT, MAX_EVENT_BYTES) {
+    let text = match open(&zip, &folder, PERF_TEXT, MAX_EVENT_BYTES) {
         Err(ViewError::Missing { .. }) => return Ok(()),
         text => text?,
     };
@@ -89,9 +89,9 @@ pub(super) fn each_sample(
 /// # Errors
 /// See [`ViewError`].
 pub(super) fn read(path: &Path) -> Result<Events, ViewError> {
-    let mut zip = open_zip(path, open_file(path)?)?;
+    let zip = open_zip(path, open_file(path)?)?;
     let folder = folder_of(&zip)?;
-    let summary = read_summary(open(&mut zip, &folder, SUMMARY, MAX_SUMMARY_BYTES)?)?;
+    let summary = read_summary(open(&zip, &folder, SUMMARY, MAX_SUMMARY_BYTES)?)?;
     let prefix = format!("{folder}/{RAW_EVENTS}/");
     let failed = |source| ViewError::Unpack {
         directory: std::env::temp_dir(),
@@ -99,26 +99,22 @@ pub(super) fn read(path: &Path) -> Result<Events, ViewError> {
     };
     let mut streams = Vec::new();
     let mut left = MAX_EVENT_BYTES;
-    for index in 0..zip.len() {
-        let Some(Ok(name)) = zip.name_for_index(index) else {
-            continue;
-        };
-        let stem = name
-            .strip_prefix(&prefix)
-            .and_then(|name| name.strip_suffix(".nettrace"));
+    for entry in zip.entries() {
+        let stem = entry.name.strip_prefix(&prefix);
+        let stem = stem.and_then(|name| name.strip_suffix(".nettrace"));
         let Some((stem, process)) =
             stem.and_then(|stem| Some((stem.to_owned(), process_of(stem)?)))
         else {
             continue;
         };
         let mut file = tempfile::tempfile().map_err(failed)?;
-        let (copied, damage) = match zip.by_index(index) {
+        let (copied, damage) = match zip.unpack(entry) {
             Ok(entry) => {
                 let mut whole = Whole::new(entry.take(left + 1));
                 let copied = io::copy(&mut whole, &mut file).map_err(failed)?;
                 (copied, whole.damage)
             }
-            Err(error) => (0, Some(error.into())),
+            Err(error) => (0, Some(error)),
         };
         left = left.checked_sub(copied).ok_or(ViewError::TooLarge {
             entry: RAW_EVENTS,
