@@ -7,6 +7,8 @@
 //! module   u64 module, u64 assembly, u32 flags, u32 0, path, ...         texts are UTF-16 with a NUL
 //! ```
 
+use perfcollect_symbols::dotnet_name::TIERS;
+
 use super::nettrace::EventKind;
 use crate::bytes::Bytes;
 
@@ -18,17 +20,6 @@ const JITTED: u32 = 8;
 /// Where the tier is in the flags.
 const TIER_SHIFT: u32 = 7;
 pub(super) const TIER_MASK: u32 = 7 << TIER_SHIFT;
-/// The runtime's words, by number.
-const TIERS: [Option<&str>; 8] = [
-    None,
-    Some("MinOptJitted"),
-    Some("Optimized"),
-    Some("QuickJitted"),
-    Some("OptimizedTier1"),
-    Some("OptimizedTier1OSR"),
-    Some("QuickJittedInstrumented"),
-    Some("OptimizedTier1Instrumented"),
-];
 
 /// A method as an event tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +34,7 @@ pub struct CompiledMethod {
     pub size: u32,
     /// Made by the JIT compiler, not ahead of time.
     pub is_jitted: bool,
-    /// How it was compiled, in the runtime's word.
+    /// One of [`TIERS`].
     pub tier: Option<&'static str>,
     /// Its type, with the namespace.
     pub namespace: String,
@@ -95,10 +86,12 @@ impl CodeEvent {
     }
 }
 
-/// How a method with these flags was compiled, in the runtime's word.
+/// The tier of a method with these flags; `None`: unknown.
 pub(super) fn tier_of(flags: u32) -> Option<&'static str> {
-    let tier = (flags & TIER_MASK) >> TIER_SHIFT;
-    TIERS.get(tier as usize).copied().flatten()
+    match (flags & TIER_MASK) >> TIER_SHIFT {
+        0 => None,
+        tier => TIERS.get(tier as usize).copied(),
+    }
 }
 
 fn method(bytes: &mut Bytes<'_>) -> Option<CompiledMethod> {

@@ -9,7 +9,7 @@ pub struct MethodName {
     pub module: String,
     /// `Namespace.Type.Method<arguments>(parameters)`, types as in C#.
     pub method: String,
-    /// How the code was compiled, in the runtime's word. `None`: not known.
+    /// One of [`perfcollect_symbols::dotnet_name::TIERS`]. `None`: unknown.
     pub tier: Option<&'static str>,
 }
 

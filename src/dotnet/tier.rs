@@ -8,21 +8,23 @@
 //! ```
 //! A method of which no version is told has the one code it was compiled to first.
 
+use perfcollect_symbols::dotnet_name::TIERS;
+
 use super::memory::Memory;
 use super::method::MethodKey;
 use super::type_system::{TypeSystem, Versions};
 
-/// The runtime's words.
-pub(super) const OPTIMIZED: &str = "Optimized";
-const QUICK: &str = "QuickJitted";
-const OPTIMIZED_TIER_1: &str = "OptimizedTier1";
-const WORDS: [&str; 6] = [
+pub(super) const OPTIMIZED: &str = TIERS[2];
+const QUICK: &str = TIERS[3];
+const OPTIMIZED_TIER_1: &str = TIERS[4];
+/// By the number that a version has.
+const BY_NUMBER: [&str; 6] = [
     QUICK,
     OPTIMIZED_TIER_1,
-    "OptimizedTier1OSR",
+    TIERS[5],
     OPTIMIZED,
-    "InstrumentedTier",
-    "InstrumentedTierOptimized",
+    TIERS[6],
+    TIERS[7],
 ];
 /// Versions of one method that are looked at.
 const MAX_VERSIONS: usize = 64;
@@ -108,8 +110,8 @@ impl Tiers {
     }
 }
 
-/// The tier of the version that a method's code is, by the states of its versions; the inner is `None` where the word is
-/// not known.
+/// The tier of the version that a method's code is, by the states of its versions; the inner is `None` where the number is
+/// unknown.
 fn version(memory: &impl Memory, states: u64, method: MethodKey) -> Option<Option<&'static str>> {
     if states == 0 {
         return None;
@@ -124,7 +126,7 @@ fn version(memory: &impl Memory, states: u64, method: MethodKey) -> Option<Optio
         let mut words = words.iter().copied().map(u64::from_le_bytes);
         let [code, desc, _, following, id_and_tier] = std::array::from_fn(|_| words.next());
         if (code?, desc?) == (method.start, method.method_desc) {
-            return Some(WORDS.get((id_and_tier? >> 32) as usize).copied());
+            return Some(BY_NUMBER.get((id_and_tier? >> 32) as usize).copied());
         }
         next = following?;
     }

@@ -12,22 +12,25 @@ use std::borrow::Cow;
 
 use crate::dotnet::il_text;
 
-/// The tier words of .NET Core 3.1 to 10, and those of the method events, which tools write alike.
-const TIERS: [&str; 14] = [
+/// How the runtime compiled a method: names of PerfView's `OptimizationTier`. The runtime's method events have the number of one of
+/// the first eight in their flags.
+pub const TIERS: [&str; 10] = [
     "Unknown",
     "MinOptJitted",
     "Optimized",
     "QuickJitted",
     "OptimizedTier1",
     "OptimizedTier1OSR",
-    "InstrumentedTier",
-    "InstrumentedTierOptimized",
     "QuickJittedInstrumented",
     "OptimizedTier1Instrumented",
     "ReadyToRun",
     "PreJIT",
-    "PreJit-cold",
-    "Instrumented",
+];
+/// Names that perf maps of .NET Core 3.1 to 10 have for some of [`TIERS`].
+const PERF_MAP_TIERS: [(&str, &str); 3] = [
+    ("InstrumentedTier", "QuickJittedInstrumented"),
+    ("InstrumentedTierOptimized", "OptimizedTier1Instrumented"),
+    ("PreJit-cold", "PreJIT"),
 ];
 
 /// A .NET method's name in parts.
@@ -37,7 +40,7 @@ pub struct ManagedName<'a> {
     pub assembly: Cow<'a, str>,
     /// `Namespace.Type.Method(parameters)`, types spelled as in C#, nested ones behind `+`. The return type is dropped.
     pub method: String,
-    /// How the code was compiled, in the runtime's word.
+    /// One of [`TIERS`].
     pub tier: Option<&'static str>,
 }
 
@@ -88,8 +91,10 @@ fn split_tier(name: &[u8]) -> (&[u8], Option<&'static str>) {
         let inner = name.strip_suffix(b"]")?;
         let open = memchr::memrchr(b'[', inner)?;
         let word = inner.get(open + 1..)?;
-        let tier = TIERS.iter().find(|tier| tier.as_bytes() == word)?;
-        Some((open, *tier))
+        let known = TIERS.into_iter().map(|tier| (tier, tier));
+        let mut known = known.chain(PERF_MAP_TIERS);
+        let (_, tier) = known.find(|(name, _)| name.as_bytes() == word)?;
+        Some((open, tier))
     };
     match tier_of(name) {
         Some((open, tier)) => (name.get(..open).unwrap_or(name), Some(tier)),
@@ -169,7 +174,7 @@ mod tests {
             "void [System.Private.CoreLib] A.B::C()[PreJit-cold]",
             "System.Private.CoreLib",
             "A.B.C()",
-            Some("PreJit-cold"),
+            Some("PreJIT"),
         );
     }
 
@@ -189,7 +194,7 @@ mod tests {
             "class [System.Runtime]System.Func`2<uint64,uint64> [split] Split.Modes.DynamicCode::Emit(string)[InstrumentedTier]",
             "split",
             "Split.Modes.DynamicCode.Emit(string)",
-            Some("InstrumentedTier"),
+            Some("QuickJittedInstrumented"),
         );
         check(
             "instance void modreq([System.Runtime]System.Runtime.CompilerServices.IsExternalInit) [split] Split.Options::set_Mode(string)[QuickJitted]",
