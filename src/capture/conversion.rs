@@ -308,22 +308,6 @@ impl Import<'_> {
         })
     }
 
-    /// That events of several kinds of CPUs were taken as one.
-    fn one_of_several(&self, about: &About) -> Option<Notice> {
-        let EventGroup { name, members } = &self.wanted;
-        let names: Vec<_> = members
-            .iter()
-            .map(|&event| about.events[event].name.as_str())
-            .collect();
-        (names.len() > 1).then(|| {
-            let what = format!(
-                "{} are converted as one event, {name}: they count the same on different CPUs",
-                names.join(" and ")
-            );
-            Notice::new(what, "")
-        })
-    }
-
     fn notices<R>(&self, reader: &Reader<R>, info: &CaptureInfo) -> Vec<Notice>
     where
         R: Read,
@@ -348,7 +332,7 @@ impl Import<'_> {
             say(format!("{} samples of idle CPUs were left out", self.idle));
         }
         notices.extend(left_out(&self.others(&reader.about)));
-        notices.extend(self.one_of_several(&reader.about));
+        notices.extend(one_of_several(&reader.about, &self.wanted));
         notices.extend(missing_callers(
             self.callers,
             &self.wanted.name,
@@ -385,6 +369,22 @@ pub(crate) fn left_out(others: &[(String, u64)]) -> Vec<Notice> {
     named.chain(more).collect()
 }
 
+/// Reports that events of several kinds of CPUs are converted as one.
+pub(crate) fn one_of_several(about: &About, wanted: &EventGroup) -> Option<Notice> {
+    let EventGroup { name, members } = wanted;
+    let names: Vec<_> = members
+        .iter()
+        .map(|&event| about.events[event].name.as_str())
+        .collect();
+    (names.len() > 1).then(|| {
+        let what = format!(
+            "{} are converted as one event, {name}: they count the same on different CPUs",
+            names.join(" and ")
+        );
+        Notice::new(what, "")
+    })
+}
+
 /// What the user should know of stacks that lack callers everywhere.
 fn missing_callers(callers: Callers, event: &str, about: &About) -> Option<Notice> {
     let has_callers = |group: &EventGroup| {
@@ -415,8 +415,8 @@ fn missing_callers(callers: Callers, event: &str, about: &About) -> Option<Notic
     }
 }
 
-/// The events whose samples make the trace.
-fn wanted_events(about: &About, name: Option<&str>) -> Result<EventGroup, CaptureError> {
+/// The events whose samples make the trace: those of a name, see [`EventGroup::find`], or those that measure CPU time best.
+pub(crate) fn wanted_events(about: &About, name: Option<&str>) -> Result<EventGroup, CaptureError> {
     if let Some(name) = name {
         return EventGroup::find(about, name).ok_or_else(|| {
             let groups = EventGroup::all(about).into_iter().map(|group| group.name);

@@ -19,8 +19,8 @@ pub mod usage;
 mod young;
 
 pub use command::{Command, CommandError};
-pub(crate) use conversion::left_out;
 pub use conversion::{Conversion, convert};
+pub(crate) use conversion::{left_out, one_of_several, wanted_events};
 pub use error::CaptureError;
 pub use event_sessions::EventRequest;
 pub use finished::{Capture, End};

@@ -2,6 +2,7 @@
 
 use perf_event_open_sys::bindings as sys;
 
+use super::event_name;
 use super::numbers::{Numbers, Order};
 use crate::perf::Format;
 use crate::trace::Callers;
@@ -112,6 +113,17 @@ impl Attribute {
             },
             ids: Vec::new(),
         })
+    }
+
+    /// An event of which only the name is known that perf prints.
+    pub(crate) fn printed(name: &str) -> Self {
+        let (kind, config) = event_name::kind_and_config(name);
+        Self {
+            name: name.into(),
+            kind,
+            config,
+            ..Self::default()
+        }
     }
 
     /// Ids as they follow one another.

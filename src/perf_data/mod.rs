@@ -35,7 +35,6 @@ pub use about::{About, BuildId, ClockReference};
 pub use attribute::{Attribute, EventSource, Excluded};
 pub use error::{Damage, PerfDataError};
 pub use event_group::EventGroup;
-pub(crate) use event_name::without_modifiers;
 pub(crate) use kernel::{KernelMapping, kernel_gone};
 pub use open::{Beside, Input, OpenError, Opened, Source, open, source};
 pub use pipe::CancelCheck;

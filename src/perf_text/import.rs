@@ -12,7 +12,7 @@ use super::function::{functions, text};
 use super::header::Header;
 use super::lines::{self, Leftovers, OddLine};
 use crate::naming;
-use crate::perf_data::without_modifiers;
+use crate::perf_data::{About, Attribute, EventGroup, EventSource};
 use crate::trace::{
     Callers, CaptureInfo, FrameId, Function, FunctionId, MAX_WEIGHT_NS, Nanos, Notice, Pid,
     Process, ProcessId, Sample, StackId, Thread, ThreadId, Tid, Trace,
@@ -30,12 +30,13 @@ const MAX_INFO_CHARS: usize = 4096;
 /// Nodes of stacks that are taken.
 const MAX_NODES: usize = 1 << 24;
 
-/// The events of a text with their samples, in the order they are met.
+/// The events of a text, in the order they are met, and how many samples each has.
 ///
 /// # Errors
 /// See [`TextError`].
-pub fn events(input: impl BufRead) -> Result<Vec<(String, u64)>, TextError> {
-    let mut events: Vec<(String, u64)> = Vec::new();
+pub fn events(input: impl BufRead) -> Result<(About, Vec<u64>), TextError> {
+    let mut about = About::default();
+    let mut samples: Vec<u64> = Vec::new();
     let mut known: FxHashMap<String, usize> = FxHashMap::default();
     let mut more = 0;
     let count = |sample: &lines::Sample| {
@@ -44,19 +45,21 @@ pub fn events(input: impl BufRead) -> Result<Vec<(String, u64)>, TextError> {
         };
         let name = event_name(&header);
         match known.get(&*name) {
-            Some(&at) => events[at].1 += 1,
-            None if events.len() < MAX_EVENTS => {
-                known.insert(name.clone().into(), events.len());
-                events.push((name.into(), 1));
+            Some(&at) => samples[at] += 1,
+            None if samples.len() < MAX_EVENTS => {
+                about.events.push(Attribute::printed(&name));
+                known.insert(name.into(), samples.len());
+                samples.push(1);
             }
             None => more += 1,
         }
     };
     lines::each(input, count, |_| {})?;
     if more > 0 {
-        events.push((MORE_EVENTS.into(), more));
+        about.events.push(Attribute::printed(MORE_EVENTS));
+        samples.push(more);
     }
-    Ok(events)
+    Ok((about, samples))
 }
 
 /// The event of a sample, or what stands for it where the text does not show it.
@@ -67,34 +70,15 @@ fn event_name<'a>(header: &Header<'a>) -> Cow<'a, str> {
     }
 }
 
-/// Whether an event counts nanoseconds that a CPU or a task runs.
-fn is_time(event: &str) -> bool {
-    matches!(without_modifiers(event), "cpu-clock" | "task-clock")
-}
-
-/// The position of the event of this name, or of the one that tells best where time went.
-#[must_use]
-pub fn choose(events: &[(String, u64)], wanted: Option<&str>) -> Option<usize> {
-    let rank = |name: &str| match name.split_once(':') {
-        _ if is_time(name) => 0,
-        // Behind a tracepoint's system is a name.
-        Some(_) if without_modifiers(name) == name => 2,
-        _ => 1,
-    };
-    let is_it = |name: &str, wanted: &str| name == wanted || without_modifiers(name) == wanted;
-    match wanted {
-        Some(wanted) => events.iter().position(|(name, _)| is_it(name, wanted)),
-        None => (0..events.len()).min_by_key(|&at| rank(&events[at].0)),
-    }
-}
-
-/// Reads the samples of an event.
+/// Reads the samples of some of the events in `about`.
 ///
 /// # Errors
 /// See [`TextError`].
-pub fn import(input: impl BufRead, event: &str) -> Result<Trace, TextError> {
+pub fn import(input: impl BufRead, about: &About, wanted: &EventGroup) -> Result<Trace, TextError> {
+    let events = wanted.members.iter().map(|&at| &about.events[at]);
+    let is_time = |event: &Attribute| event.source() == EventSource::Time;
     let mut import = Import {
-        is_time: is_time(event),
+        is_time: events.clone().all(is_time),
         has_ids: true,
         has_periods: true,
         has_times: true,
@@ -103,13 +87,15 @@ pub fn import(input: impl BufRead, event: &str) -> Result<Trace, TextError> {
     let mut info = CaptureInfo::default();
     let take = |sample: &lines::Sample| {
         if let Some(header) = sample.header()
-            && event_name(&header) == event
+            && events
+                .clone()
+                .any(|event| event_name(&header) == event.name)
         {
             import.sample(&header, sample);
         }
     };
     let left = lines::each(input, take, |comment| about_machine(comment, &mut info))?;
-    Ok(import.finish(event, info, &left))
+    Ok(import.finish(&wanted.name, info, &left))
 }
 
 #[derive(Default)]
