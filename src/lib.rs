@@ -18,3 +18,4 @@ pub mod symbolize;
 pub mod trace;
 pub mod unwind;
 pub mod view;
+mod zip;

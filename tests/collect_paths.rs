@@ -6,7 +6,6 @@
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Read;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -74,16 +73,9 @@ fn capture(command: &[&str], launch: Launch<'_>, directory: &Path) -> (Value, Ve
 }
 
 fn entry(directory: &Path, name: &str) -> String {
-    let file = std::fs::File::open(directory.join("paths.trace.zip")).unwrap();
-    let mut archive = zip::ZipArchive::new(file).unwrap();
-    let path = format!("paths.trace/{name}");
-    let mut text = String::new();
-    archive
-        .by_name(&path)
-        .unwrap()
-        .read_to_string(&mut text)
-        .unwrap();
-    text
+    let archive = std::fs::read(directory.join("paths.trace.zip")).unwrap();
+    let entry = support::zip::entry(&archive, &format!("paths.trace/{name}"));
+    String::from_utf8(entry).unwrap()
 }
 
 /// Returns the modes of a program and their call paths, outermost method first.

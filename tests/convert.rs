@@ -6,12 +6,12 @@ mod support;
 #[path = "convert/inputs.rs"]
 mod inputs;
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use support::recording::{can_record, native_words, record, record_pipe};
+use support::zip::zip_of;
 use support::{Runtime, Saved, perfcollect, run, run_perfcollect, workloads};
 use tempfile::TempDir;
 
@@ -184,15 +184,9 @@ fn a_cut_recording_gives_its_beginning() {
 
 /// An archive as the original perfcollect makes it.
 fn archive(path: &Path, entries: &[(&str, &Path)]) {
-    let mut archive = zip::ZipWriter::new(std::fs::File::create(path).unwrap());
-    let options = zip::write::SimpleFileOptions::default();
-    for (name, file) in entries {
-        archive
-            .start_file(format!("old.trace/{name}"), options)
-            .unwrap();
-        archive.write_all(&std::fs::read(file).unwrap()).unwrap();
-    }
-    archive.finish().unwrap();
+    let entry =
+        |&(name, file): &(&str, &Path)| (format!("old.trace/{name}"), std::fs::read(file).unwrap());
+    std::fs::write(path, zip_of(entries.iter().map(entry))).unwrap();
 }
 
 /// The original perfcollect leaves the recording in its archive, and the perf maps of its processes.

@@ -535,8 +535,8 @@ fn all_outputs_report_an_incomplete_trace() {
     let text = String::from_utf8_lossy(&saved.perf_text);
     let mut comments = text.lines().take_while(|line| line.starts_with('#'));
     assert!(comments.any(|line| line == format!("# {marker}")));
-    let archive = zip::ZipArchive::new(fs::File::open(&saved.path).unwrap()).unwrap();
-    assert_eq!(archive.comment(), marker.as_bytes());
+    // The comment is the end of an archive.
+    assert!(fs::read(&saved.path).unwrap().ends_with(marker.as_bytes()));
     let view = run(
         Command::new(perfcollect()).arg("view").arg(&saved.path),
         LIMIT,

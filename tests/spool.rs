@@ -5,7 +5,6 @@
 mod support;
 
 use std::fs::{self, File};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::sleep;
@@ -20,7 +19,6 @@ use support::{
     Missing, Running, Runtime, Workload, finish, perfcollect, run, run_perfcollect, start,
     workloads,
 };
-use zip::ZipArchive;
 
 const LIMIT: Duration = Duration::from_secs(60);
 const KILLS: usize = 20;
@@ -86,12 +84,8 @@ fn read(spool: &Path) -> RawTrace {
 }
 
 fn entry(directory: &Path, name: &str, entry: &str) -> Vec<u8> {
-    let archive = File::open(directory.join(format!("{name}.trace.zip"))).unwrap();
-    let mut archive = ZipArchive::new(archive).unwrap();
-    let mut bytes = Vec::new();
-    let mut found = archive.by_name(&format!("{name}.trace/{entry}")).unwrap();
-    found.read_to_end(&mut bytes).unwrap();
-    bytes
+    let archive = fs::read(directory.join(format!("{name}.trace.zip"))).unwrap();
+    support::zip::entry(&archive, &format!("{name}.trace/{entry}"))
 }
 
 fn summary(directory: &Path, name: &str) -> Summary {

@@ -2,14 +2,15 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use perfcollect::perf_text::{choose, events, import};
+use perfcollect::perf_data::EventGroup;
+use perfcollect::perf_text::{events, import};
 
 fuzz_target!(|data: &[u8]| {
-    let Ok(events) = events(data) else { return };
-    let Some(chosen) = choose(&events, None) else {
+    let Ok((about, _)) = events(data) else { return };
+    let Some(first) = EventGroup::all(&about).into_iter().next() else {
         return;
     };
-    let Ok(trace) = import(data, &events[chosen].0) else {
+    let Ok(trace) = import(data, &about, &first) else {
         return;
     };
     for sample in trace.samples.iter() {

@@ -8,25 +8,23 @@ use std::io::{Write, sink};
 
 use libfuzzer_sys::fuzz_target;
 use perfcollect::view::view;
-use zip::ZipWriter;
-use zip::write::SimpleFileOptions;
+use rawzip::ZipArchiveWriter;
 
 use parts::counted;
 
 fuzz_target!(|data: &[u8]| {
     print(data);
     let (summary, folded) = counted(data);
-    let mut zip = ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    let mut zip = ZipArchiveWriter::new(Vec::new());
     for (entry, text) in [("summary.json", summary), ("stacks.folded", folded)] {
         let name = format!("x.trace/{entry}");
-        zip.start_file(
-            name,
-            SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored),
-        )
-        .expect("a name");
-        zip.write_all(text).expect("there is room");
+        let (entry, config) = zip.new_file(&name).start().expect("a name");
+        let mut out = config.wrap(entry);
+        out.write_all(text).expect("there is room");
+        let (entry, descriptor) = out.finish().expect("there is room");
+        entry.finish(descriptor).expect("there is room");
     }
-    print(zip.finish().expect("an archive").get_ref());
+    print(&zip.finish().expect("an archive"));
 });
 
 fn print(archive: &[u8]) {

@@ -315,22 +315,6 @@ impl Import<'_> {
         })
     }
 
-    /// Notes that events of several kinds of CPU are imported as one.
-    fn one_of_several(&self, about: &RecordingInfo) -> Option<Notice> {
-        let EventGroup { name, members } = &self.group;
-        let names: Vec<_> = members
-            .iter()
-            .map(|&event| about.events[event].name.as_str())
-            .collect();
-        (names.len() > 1).then(|| {
-            let what = format!(
-                "{} are converted as one event, {name}: they count the same on different CPUs",
-                names.join(" and ")
-            );
-            Notice::new(what, "")
-        })
-    }
-
     fn notices<R>(&self, reader: &Reader<R>, info: &CaptureInfo) -> Vec<Notice>
     where
         R: Read,
@@ -355,7 +339,7 @@ impl Import<'_> {
             add(format!("{} samples of idle CPUs were left out", self.idle));
         }
         notices.extend(left_out(&self.others(&reader.about)));
-        notices.extend(self.one_of_several(&reader.about));
+        notices.extend(one_of_several(&reader.about, &self.group));
         notices.extend(missing_callers(
             self.callers,
             &self.group.name,
@@ -392,6 +376,22 @@ pub(crate) fn left_out(others: &[(String, u64)]) -> Vec<Notice> {
     named.chain(more).collect()
 }
 
+/// Returns a notice that the events of several kinds of CPU are imported as one.
+pub(crate) fn one_of_several(info: &RecordingInfo, group: &EventGroup) -> Option<Notice> {
+    let EventGroup { name, members } = group;
+    let names: Vec<_> = members
+        .iter()
+        .map(|&event| info.events[event].name.as_str())
+        .collect();
+    (names.len() > 1).then(|| {
+        let what = format!(
+            "{} are converted as one event, {name}: they count the same on different CPUs",
+            names.join(" and ")
+        );
+        Notice::new(what, "")
+    })
+}
+
 /// Returns the notice about callers that no stack has.
 fn missing_callers(callers: Callers, event: &str, about: &RecordingInfo) -> Option<Notice> {
     let has_callers = |group: &EventGroup| {
@@ -422,12 +422,15 @@ fn missing_callers(callers: Callers, event: &str, about: &RecordingInfo) -> Opti
     }
 }
 
-/// Returns the events whose samples are imported.
-fn choose_events(about: &RecordingInfo, name: Option<&str>) -> Result<EventGroup, CaptureError> {
+/// Returns the events to import: those of a name (see [`EventGroup::find`]), or those that measure CPU time best.
+pub(crate) fn choose_events(
+    info: &RecordingInfo,
+    name: Option<&str>,
+) -> Result<EventGroup, CaptureError> {
     if let Some(name) = name {
-        return EventGroup::find(about, name).ok_or_else(|| {
-            let groups = EventGroup::all(about).into_iter().map(|group| group.name);
-            let events = about.events.iter().map(|event| event.name.clone());
+        return EventGroup::find(info, name).ok_or_else(|| {
+            let groups = EventGroup::all(info).into_iter().map(|group| group.name);
+            let events = info.events.iter().map(|event| event.name.clone());
             let mut names: Vec<_> = groups.chain(events).collect();
             let mut seen = FxHashSet::default();
             names.retain(|name| seen.insert(name.clone()));
@@ -437,7 +440,7 @@ fn choose_events(about: &RecordingInfo, name: Option<&str>) -> Result<EventGroup
             }
         });
     }
-    let rank = |group: &EventGroup| match first_event(about, group) {
+    let rank = |group: &EventGroup| match first_event(info, group) {
         Ok(event) if (event.kind, event.config) == DUMMY => 3,
         Ok(event) => match event.source() {
             EventSource::Time => 0,
@@ -446,7 +449,7 @@ fn choose_events(about: &RecordingInfo, name: Option<&str>) -> Result<EventGroup
         },
         Err(_) => 4,
     };
-    let groups = EventGroup::all(about).into_iter();
+    let groups = EventGroup::all(info).into_iter();
     groups.min_by_key(rank).ok_or(CaptureError::NoEvents)
 }
 

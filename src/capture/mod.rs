@@ -19,8 +19,8 @@ mod target;
 pub mod usage;
 
 pub use command::{Command, CommandError};
-pub(crate) use conversion::left_out;
 pub use conversion::{ConvertRequest, convert};
+pub(crate) use conversion::{choose_events, left_out, one_of_several};
 pub use error::CaptureError;
 pub use event_sessions::EventRequest;
 pub use finished::{Capture, End};

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::arguments::ConvertOptions;
 use super::convert_error::ConvertError;
 use super::outputs::OutputRequest;
-use crate::capture::{CaptureError, Signals, left_out};
+use crate::capture::{Signals, choose_events, left_out, one_of_several};
 use crate::perf_text::{self, TextError};
 use crate::symbolize::CancellableReader;
 use crate::trace::Notice;
@@ -38,22 +38,15 @@ pub(super) fn run(
     let events = input(&text)
         .map_err(TextError::Read)
         .and_then(perf_text::events);
-    let events = events.map_err(text_error)?;
-    let chosen = perf_text::choose(&events, options.event.as_deref());
-    if events.is_empty() {
+    let (info, samples) = events.map_err(text_error)?;
+    if samples.is_empty() {
         return Err(no_samples(path));
     }
-    let Some(chosen) = chosen else {
-        let names: Vec<_> = events.iter().map(|(name, _)| name.as_str()).collect();
-        return Err(ConvertError::Capture(CaptureError::NoEvent {
-            wanted: options.event.clone().unwrap_or_default(),
-            names: names.join(", "),
-        }));
-    };
+    let event = choose_events(&info, options.event.as_deref())?;
     text.rewind()
         .map_err(|error| text_error(TextError::Read(error)))?;
     let input = input(&text).map_err(TextError::Read);
-    let trace = input.and_then(|input| perf_text::import(input, &events[chosen].0));
+    let trace = input.and_then(|input| perf_text::import(input, &info, &event));
     let mut trace = trace.map_err(text_error)?;
     if trace.samples.is_empty() {
         let notices = trace.quality.notices.iter();
@@ -67,9 +60,12 @@ pub(super) fn run(
     let notices = &mut trace.quality.notices;
     let what = "imported from `perf script` output: symbols and stacks are those of perf";
     notices.push(Notice::new(what, ""));
-    let mut others = events;
-    others.remove(chosen);
+    let others = info.events.iter().map(|event| event.name.clone());
+    let others = others.zip(samples).enumerate();
+    let others = others.filter(|(at, _)| !event.members.contains(at));
+    let others: Vec<_> = others.map(|(_, other)| other).collect();
     notices.extend(left_out(&others));
+    notices.extend(one_of_several(&info, &event));
     let wanted = OutputRequest {
         name: output,
         spooled: None,

@@ -8,6 +8,8 @@
 //! module   u64 module, u64 assembly, u32 flags, u32 0, path, ...         strings are NUL-terminated UTF-16
 //! ```
 
+use perfcollect_symbols::dotnet_name::TIERS;
+
 use crate::bytes::Bytes;
 use crate::nettrace::EventMetadata;
 
@@ -19,17 +21,6 @@ const JITTED: u32 = 8;
 /// Position of the tier in the method flags.
 const TIER_SHIFT: u32 = 7;
 pub(super) const TIER_MASK: u32 = 7 << TIER_SHIFT;
-/// Tier names of the runtime, by value.
-const TIERS: [Option<&str>; 8] = [
-    None,
-    Some("MinOptJitted"),
-    Some("Optimized"),
-    Some("QuickJitted"),
-    Some("OptimizedTier1"),
-    Some("OptimizedTier1OSR"),
-    Some("QuickJittedInstrumented"),
-    Some("OptimizedTier1Instrumented"),
-];
 
 /// A compiled method.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +35,7 @@ pub struct CompiledMethod {
     pub size: u32,
     /// Whether the code is JIT code, not ReadyToRun code.
     pub is_jitted: bool,
-    /// The optimization tier, as the runtime prints it.
+    /// The optimization tier: one of [`TIERS`].
     pub tier: Option<&'static str>,
     /// The declaring type with its namespace.
     pub namespace: String,
@@ -98,8 +89,10 @@ impl CodeEvent {
 
 /// Returns the tier in method flags, as the runtime prints it.
 pub(super) fn tier_of(flags: u32) -> Option<&'static str> {
-    let tier = (flags & TIER_MASK) >> TIER_SHIFT;
-    TIERS.get(tier as usize).copied().flatten()
+    match (flags & TIER_MASK) >> TIER_SHIFT {
+        0 => None,
+        tier => TIERS.get(tier as usize).copied(),
+    }
 }
 
 fn method(bytes: &mut Bytes<'_>) -> Option<CompiledMethod> {

@@ -9,7 +9,7 @@ pub struct MethodName {
     pub module: String,
     /// `Namespace.Type.Method<arguments>(parameters)`, types as in C#.
     pub method: String,
-    /// The optimization tier, as the runtime prints it, if known.
+    /// The optimization tier, one of [`perfcollect_symbols::dotnet_name::TIERS`], if known.
     pub tier: Option<&'static str>,
 }
 

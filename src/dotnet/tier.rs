@@ -8,21 +8,23 @@
 //! ```
 //! A method without recorded versions has the code of its first compilation.
 
+use perfcollect_symbols::dotnet_name::TIERS;
+
 use super::memory::Memory;
 use super::method::MethodKey;
 use super::type_system::{TypeSystem, Versions};
 
-/// Tier names of the runtime.
-pub(super) const OPTIMIZED: &str = "Optimized";
-const QUICK: &str = "QuickJitted";
-const OPTIMIZED_TIER_1: &str = "OptimizedTier1";
-const TIERS: [&str; 6] = [
+pub(super) const OPTIMIZED: &str = TIERS[2];
+const QUICK: &str = TIERS[3];
+const OPTIMIZED_TIER_1: &str = TIERS[4];
+/// Tiers by the number in a code version.
+const BY_NUMBER: [&str; 6] = [
     QUICK,
     OPTIMIZED_TIER_1,
-    "OptimizedTier1OSR",
+    TIERS[5],
     OPTIMIZED,
-    "InstrumentedTier",
-    "InstrumentedTierOptimized",
+    TIERS[6],
+    TIERS[7],
 ];
 /// Limit on the versions of one method.
 const MAX_VERSIONS: usize = 64;
@@ -123,7 +125,7 @@ fn version(memory: &impl Memory, states: u64, method: MethodKey) -> Option<Optio
         let mut fields = fields.iter().copied().map(u64::from_le_bytes);
         let [code, desc, _, following, id_and_tier] = std::array::from_fn(|_| fields.next());
         if (code?, desc?) == (method.start, method.method_desc) {
-            return Some(TIERS.get((id_and_tier? >> 32) as usize).copied());
+            return Some(BY_NUMBER.get((id_and_tier? >> 32) as usize).copied());
         }
         next = following?;
     }

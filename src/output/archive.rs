@@ -6,7 +6,7 @@
 use std::io::{self, Write};
 
 use rawzip::time::UtcDateTime;
-use rawzip::{CompressionMethod, DataDescriptorOutput, ZipArchiveWriter, ZipEntryWriter};
+use rawzip::{CompressionMethod, ZipArchiveWriter, ZipEntryWriter};
 
 use super::deflate::{Deflate, Workers};
 use super::stack_views::StackViews;
@@ -95,17 +95,17 @@ pub fn write(trace: &Trace, contents: &Contents<'_>, out: impl Write) -> Result<
     })
 }
 
-struct Archive<'w, 'a, W> {
+struct Archive<'w, W> {
     folder: String,
     zip: ZipArchiveWriter<W>,
-    workers: &'w Workers<'a>,
+    workers: &'w Workers,
 }
 
-/// An entry on its way.
-type ZipEntry<'w, 'a, 'z, W> = Deflate<'w, 'a, ZipEntryWriter<'z, W>>;
+/// An entry that is being written.
+type ZipEntry<'w, 'z, W> = Deflate<'w, ZipEntryWriter<'z, W>>;
 
-impl<'a, W: Write> Archive<'_, 'a, W> {
-    fn fill(&mut self, trace: &'a Trace, contents: &Contents<'_>) -> Result<(), ArchiveError> {
+impl<W: Write> Archive<'_, W> {
+    fn fill(&mut self, trace: &Trace, contents: &Contents<'_>) -> Result<(), ArchiveError> {
         let Contents {
             summary,
             pictures,
@@ -114,7 +114,7 @@ impl<'a, W: Write> Archive<'_, 'a, W> {
             ..
         } = *contents;
         // PerfView takes the first entry that ends in `.data.txt`.
-        self.entry(PERF_TEXT, |out| Ok(perf_text::deflate(trace, out)?))?;
+        self.entry(PERF_TEXT, |out| Ok(perf_text::write(trace, out)?))?;
         self.entry(FOLDED, |out| Ok(folded::write_tree(pictures.tree(), out)?))?;
         self.entry(FLAME_GRAPH, |out| {
             Ok(out.write_all(pictures.flame_graph()?)?)
@@ -148,7 +148,7 @@ impl<'a, W: Write> Archive<'_, 'a, W> {
     fn entry<T>(
         &mut self,
         name: &str,
-        fill: impl FnOnce(&mut ZipEntry<'_, 'a, '_, W>) -> Result<T, ArchiveError>,
+        fill: impl FnOnce(&mut ZipEntry<'_, '_, W>) -> Result<T, ArchiveError>,
     ) -> Result<T, ArchiveError> {
         let (entry, _) = self
             .zip
@@ -160,7 +160,7 @@ impl<'a, W: Write> Archive<'_, 'a, W> {
         let mut out = Deflate::new(self.workers, entry);
         let filled = fill(&mut out)?;
         let (entry, content) = out.finish()?;
-        entry.finish(DataDescriptorOutput::new(content.crc, content.bytes))?;
+        entry.finish(content)?;
         Ok(filled)
     }
 }

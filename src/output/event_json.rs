@@ -1,6 +1,7 @@
 //! What an event holds as JSON.
 
 use serde_json::{Map, Number, Value as Json};
+use uuid::Uuid;
 
 use crate::nettrace::{EventMetadata, Value};
 
@@ -20,7 +21,7 @@ pub(crate) fn json(value: Value<'_>) -> Json {
             Number::from_f64(value).map_or_else(|| value.to_string().into(), Json::Number)
         }
         Value::Text(text) => text.into(),
-        Value::Guid(bytes) => guid(bytes).into(),
+        Value::Guid(bytes) => Uuid::from_bytes_le(bytes).to_string().into(),
         Value::FileTime(steps) => steps.into(),
         Value::SystemTime([year, month, _, day, hour, minute, second, ms]) => {
             format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
@@ -35,17 +36,4 @@ pub(crate) fn json(value: Value<'_>) -> Json {
             map.into()
         }
     }
-}
-
-/// As it is spelled everywhere; its first three parts are numbers.
-pub(crate) fn guid(bytes: [u8; 16]) -> String {
-    let order = [3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15];
-    let mut text = String::new();
-    for (at, index) in order.into_iter().enumerate() {
-        if [4, 6, 8, 10].contains(&at) {
-            text.push('-');
-        }
-        text.push_str(&format!("{:02x}", bytes[index]));
-    }
-    text
 }

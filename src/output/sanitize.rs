@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use perfcollect_symbols::dotnet_name::TIERS;
+
 /// Longest name that is written, in bytes. PerfView takes any length, but one name is in many frames, and nobody
 /// reads more.
 const MAX_NAME_BYTES: usize = 2048;
@@ -12,29 +14,9 @@ const MAX_MODULE_BYTES: usize = 200;
 /// Linux has 15 bytes; more can only come from a foreign trace.
 const MAX_COMM_BYTES: usize = 64;
 
-/// Tiers PerfView knows: TraceEvent's `OptimizationTier`.
-const TIERS: [&str; 10] = [
-    "Unknown",
-    "MinOptJitted",
-    "Optimized",
-    "QuickJitted",
-    "OptimizedTier1",
-    "OptimizedTier1OSR",
-    "QuickJittedInstrumented",
-    "OptimizedTier1Instrumented",
-    "ReadyToRun",
-    "PreJIT",
-];
-
-/// The tier as PerfView spells it, or `None` for one it would take for a part of the name.
+/// The tier, or `None` for one that PerfView would take for a part of the name.
 pub(crate) fn perf_tier(tier: &str) -> Option<&'static str> {
-    // Perf maps and the runtime's memory have other words for these than its events, whose words PerfView knows.
-    let word = match tier {
-        "InstrumentedTier" => "QuickJittedInstrumented",
-        "InstrumentedTierOptimized" => "OptimizedTier1Instrumented",
-        word => word,
-    };
-    TIERS.into_iter().find(|known| *known == word)
+    TIERS.into_iter().find(|known| *known == tier)
 }
 
 /// A process name for PerfView and perf. PerfView finds the end of one in `perf.data.txt` by looking for ` pid/tid [`, and

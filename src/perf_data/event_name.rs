@@ -54,10 +54,20 @@ const BREAKPOINT_ACCESSES: [(u32, char); 3] = [(1, 'r'), (2, 'w'), (4, 'x')];
 const MODIFIERS: &str = "ukhpPGHSDIWebR";
 
 /// Removes modifiers from a name: `cycles:ppp` becomes `cycles`; `sched:sched_switch` stays.
-pub(crate) fn without_modifiers(name: &str) -> &str {
+pub(super) fn without_modifiers(name: &str) -> &str {
     match name.rsplit_once(':') {
         Some((base, letters)) if letters.chars().all(|letter| MODIFIERS.contains(letter)) => base,
         _ => name,
+    }
+}
+
+/// Returns type and configuration of an event, as far as its printed name determines them.
+pub(super) fn kind_and_config(name: &str) -> (u32, u64) {
+    let base = without_modifiers(name);
+    match SOFTWARE.iter().position(|known| *known == base) {
+        Some(config) => (sys::PERF_TYPE_SOFTWARE, config as u64),
+        None if base.contains(':') => (sys::PERF_TYPE_TRACEPOINT, 0),
+        None => (sys::PERF_TYPE_RAW, 0),
     }
 }
 

@@ -36,7 +36,6 @@ mod zstd;
 pub use attribute::{Attribute, EventSource, Excluded};
 pub use error::{Corruption, PerfDataError};
 pub use event_group::EventGroup;
-pub(crate) use event_name::without_modifiers;
 pub(crate) use kernel::{KernelMapping, kernel_gone};
 pub use open::{Input, OpenRecording, OpenRecordingError, SiblingFiles, Source, open, source};
 pub use pipe::CancelCheck;

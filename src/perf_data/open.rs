@@ -10,7 +10,6 @@ use std::sync::Arc;
 use rustix::process::geteuid;
 use tempfile::TempDir;
 use thiserror::Error;
-use zip::result::ZipError;
 
 use super::archive::Archive;
 use super::error::looks_like_text;
@@ -95,7 +94,7 @@ pub enum OpenRecordingError {
         /// Path.
         path: String,
         /// Cause.
-        error: ZipError,
+        error: rawzip::Error,
     },
     /// The file is the output of perfcollect.
     #[error(
@@ -184,7 +183,7 @@ pub fn source(path: &Path, cancelled: CancelCheck) -> Result<Source, OpenRecordi
             path: shown(),
             error,
         });
-        let mut archive = archive?;
+        let archive = archive?;
         if archive.is_trace() {
             return Err(OpenRecordingError::Trace { path: shown() });
         }
@@ -325,10 +324,7 @@ fn directory_of(path: &Path) -> PathBuf {
     }
 }
 
-fn unpack(
-    mut archive: Archive,
-    path: &Path,
-) -> Result<(File, Option<TempDir>), OpenRecordingError> {
+fn unpack(archive: Archive, path: &Path) -> Result<(File, Option<TempDir>), OpenRecordingError> {
     let directory = directory_of(path);
     let unpack_error = |to: &Path| {
         let path = format!("unpacking to {}", to.display());

@@ -13,7 +13,7 @@ use super::function::{functions, text};
 use super::header::Header;
 use super::lines::{self, Leftovers};
 use crate::output::perf_text::markers;
-use crate::perf_data::without_modifiers;
+use crate::perf_data::{Attribute, EventGroup, EventSource, RecordingInfo};
 use crate::symbolize;
 use crate::trace::{
     Callers, CaptureInfo, FrameId, Function, FunctionId, MAX_WEIGHT_NS, Nanos, Notice, Pid,
@@ -32,12 +32,13 @@ const MAX_INFO_CHARS: usize = 4096;
 /// Nodes of stacks that are taken.
 const MAX_NODES: usize = 1 << 24;
 
-/// The events of a text with their samples, in the order they are met.
+/// The events of a text, in the order they are met, and how many samples each has.
 ///
 /// # Errors
 /// See [`TextError`].
-pub fn events(input: impl BufRead) -> Result<Vec<(String, u64)>, TextError> {
-    let mut events: Vec<(String, u64)> = Vec::new();
+pub fn events(input: impl BufRead) -> Result<(RecordingInfo, Vec<u64>), TextError> {
+    let mut info = RecordingInfo::default();
+    let mut samples: Vec<u64> = Vec::new();
     let mut known: FxHashMap<String, usize> = FxHashMap::default();
     let mut more = 0;
     let count = |sample: &lines::Sample| {
@@ -46,19 +47,21 @@ pub fn events(input: impl BufRead) -> Result<Vec<(String, u64)>, TextError> {
         };
         let name = event_name(&header);
         match known.get(&*name) {
-            Some(&at) => events[at].1 += 1,
-            None if events.len() < MAX_EVENTS => {
-                known.insert(name.clone().into(), events.len());
-                events.push((name.into(), 1));
+            Some(&at) => samples[at] += 1,
+            None if samples.len() < MAX_EVENTS => {
+                info.events.push(Attribute::printed(&name));
+                known.insert(name.into(), samples.len());
+                samples.push(1);
             }
             None => more += 1,
         }
     };
     lines::each(input, count, |_| {})?;
     if more > 0 {
-        events.push((MORE_EVENTS.into(), more));
+        info.events.push(Attribute::printed(MORE_EVENTS));
+        samples.push(more);
     }
-    Ok(events)
+    Ok((info, samples))
 }
 
 /// The event of a sample, or what stands for it where the text does not show it.
@@ -69,50 +72,37 @@ fn event_name<'a>(header: &Header<'a>) -> Cow<'a, str> {
     }
 }
 
-/// Whether an event counts nanoseconds that a CPU or a task runs.
-fn is_time(event: &str) -> bool {
-    matches!(without_modifiers(event), "cpu-clock" | "task-clock")
-}
-
-/// The position of the event of this name, or of the one that tells best where time went.
-#[must_use]
-pub fn choose(events: &[(String, u64)], wanted: Option<&str>) -> Option<usize> {
-    let rank = |name: &str| match name.split_once(':') {
-        _ if is_time(name) => 0,
-        // Behind a tracepoint's system is a name.
-        Some(_) if without_modifiers(name) == name => 2,
-        _ => 1,
-    };
-    let is_it = |name: &str, wanted: &str| name == wanted || without_modifiers(name) == wanted;
-    match wanted {
-        Some(wanted) => events.iter().position(|(name, _)| is_it(name, wanted)),
-        None => (0..events.len()).min_by_key(|&at| rank(&events[at].0)),
-    }
-}
-
-/// Reads the samples of an event.
+/// Reads the samples of some of the events in `info`.
 ///
 /// # Errors
 /// See [`TextError`].
-pub fn import(input: impl BufRead, event: &str) -> Result<Trace, TextError> {
+pub fn import(
+    input: impl BufRead,
+    info: &RecordingInfo,
+    group: &EventGroup,
+) -> Result<Trace, TextError> {
+    let events = group.members.iter().map(|&at| &info.events[at]);
+    let is_time = |event: &Attribute| event.source() == EventSource::Time;
     let mut import = Import {
-        is_time: is_time(event),
+        is_time: events.clone().all(is_time),
         has_ids: true,
         has_periods: true,
         has_times: true,
         ..Import::default()
     };
-    let mut info = CaptureInfo::default();
+    let mut capture = CaptureInfo::default();
     let take = |sample: &lines::Sample| {
         if let Some(header) = sample.header()
             && !header.is_time_zero()
-            && event_name(&header) == event
+            && events
+                .clone()
+                .any(|event| event_name(&header) == event.name)
         {
             import.sample(&header, sample);
         }
     };
-    let left = lines::each(input, take, |comment| about_machine(comment, &mut info))?;
-    Ok(import.finish(event, info, &left))
+    let left = lines::each(input, take, |comment| about_machine(comment, &mut capture))?;
+    Ok(import.finish(&group.name, capture, &left))
 }
 
 #[derive(Default)]

@@ -18,5 +18,5 @@ mod lines;
 pub use error::{OddLine, TextError};
 pub use frame::Frame;
 pub use header::Header;
-pub use import::{choose, events, import};
+pub use import::{events, import};
 pub use lines::{Leftovers, Sample, each};

@@ -4,17 +4,16 @@
 //! archive.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Seek};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use zip::ZipArchive;
-use zip::result::ZipError;
 
 use super::hot_path::{HotPath, Step};
 use crate::output::archive::{FLAME_GRAPH, FOLDED, FOLDER_SUFFIX, RAW_EVENTS, SUMMARY};
 use crate::output::sanitize::{entry_name, terminal};
 use crate::output::summary::{FORMAT_VERSION, Summary};
+use crate::zip::Zip;
 
 /// Limit of the summary. perfcollect writes less than 1 MB, as its lists are truncated.
 pub(super) const MAX_SUMMARY_BYTES: u64 = 16 << 20;
@@ -42,7 +41,7 @@ pub enum ViewError {
         /// Path of the trace.
         path: PathBuf,
         /// Cause.
-        source: ZipError,
+        source: rawzip::Error,
     },
     /// An entry would be extracted outside the archive's directory.
     #[error(
@@ -146,7 +145,7 @@ pub struct ReportData {
 /// # Errors
 /// Returns an error if the file cannot be read or is no trace, see [`ViewError`].
 pub fn read(path: &Path) -> Result<ReportData, ViewError> {
-    read_zip(open_zip(path, open_file(path)?)?)
+    read_zip(&open_zip(path, open_file(path)?)?)
 }
 
 /// Reads only the summary of an open trace; `path` appears in errors.
@@ -154,9 +153,13 @@ pub fn read(path: &Path) -> Result<ReportData, ViewError> {
 /// # Errors
 /// Returns an error if the file cannot be read or is no trace, see [`ViewError`].
 pub fn summary(path: &Path, file: &File) -> Result<Summary, ViewError> {
-    let mut zip = open_zip(path, file)?;
+    let file = file.try_clone().map_err(|source| ViewError::Open {
+        path: path.to_owned(),
+        source,
+    })?;
+    let zip = open_zip(path, file)?;
     let directory = directory_of(&zip)?;
-    read_summary(open(&mut zip, &directory, SUMMARY, MAX_SUMMARY_BYTES)?)
+    read_summary(open(&zip, &directory, SUMMARY, MAX_SUMMARY_BYTES)?)
 }
 
 pub(super) fn open_file(path: &Path) -> Result<File, ViewError> {
@@ -173,20 +176,17 @@ pub(super) fn open_file(path: &Path) -> Result<File, ViewError> {
     })
 }
 
-pub(super) fn open_zip<R: Read + Seek>(
-    path: &Path,
-    file: R,
-) -> Result<ZipArchive<BufReader<R>>, ViewError> {
-    ZipArchive::new(BufReader::new(file)).map_err(|source| ViewError::Zip {
+pub(super) fn open_zip(path: &Path, file: File) -> Result<Zip, ViewError> {
+    Zip::open(file).map_err(|source| ViewError::Zip {
         path: path.to_owned(),
         source,
     })
 }
 
-fn read_zip<R: Read + Seek>(mut zip: ZipArchive<R>) -> Result<ReportData, ViewError> {
-    let directory = directory_of(&zip)?;
-    let summary = read_summary(open(&mut zip, &directory, SUMMARY, MAX_SUMMARY_BYTES)?)?;
-    let folded = open(&mut zip, &directory, FOLDED, MAX_FOLDED_BYTES)?;
+fn read_zip(zip: &Zip) -> Result<ReportData, ViewError> {
+    let directory = directory_of(zip)?;
+    let summary = read_summary(open(zip, &directory, SUMMARY, MAX_SUMMARY_BYTES)?)?;
+    let folded = open(zip, &directory, FOLDED, MAX_FOLDED_BYTES)?;
     let (samples, hot_path) = read_folded(BufReader::new(folded))?;
     if samples != summary.samples {
         return Err(ViewError::Mismatch {
@@ -202,15 +202,15 @@ fn read_zip<R: Read + Seek>(mut zip: ZipArchive<R>) -> Result<ReportData, ViewEr
 }
 
 /// Returns the directory of perfcollect's entries, after a check that all names are harmless.
-pub(super) fn directory_of<R: Read + Seek>(zip: &ZipArchive<R>) -> Result<String, ViewError> {
+pub(super) fn directory_of(zip: &Zip) -> Result<String, ViewError> {
     let mut directory = None;
-    for name in zip.file_names_raw() {
-        let name = String::from_utf8_lossy(name);
+    for entry in zip.entries() {
+        let name = &entry.name;
         let unsafe_part = |part| matches!(part, "" | "." | "..");
         let parts = name.trim_end_matches('/');
         if parts.split('/').any(unsafe_part) || name.contains(['\\', ':', '\0']) {
             return Err(ViewError::UnsafeName {
-                name: terminal(&name).into_owned(),
+                name: terminal(name).into_owned(),
             });
         }
         if let Some((before, entry)) = name.split_once('/')
@@ -220,7 +220,7 @@ pub(super) fn directory_of<R: Read + Seek>(zip: &ZipArchive<R>) -> Result<String
             // The name becomes part of a command that perfcollect prints.
             if entry_name(capture) != capture {
                 return Err(ViewError::UnsafeName {
-                    name: terminal(&name).into_owned(),
+                    name: terminal(name).into_owned(),
                 });
             }
             directory.get_or_insert_with(|| before.to_owned());
@@ -232,24 +232,20 @@ pub(super) fn directory_of<R: Read + Seek>(zip: &ZipArchive<R>) -> Result<String
 /// Opens an entry.
 ///
 /// The size that an entry declares may be wrong, so the reader stops one byte after the limit.
-pub(super) fn open<'a, R: Read + Seek>(
-    zip: &'a mut ZipArchive<R>,
+pub(super) fn open<'a>(
+    zip: &'a Zip,
     directory: &str,
     entry: &'static str,
     limit: u64,
-) -> Result<impl Read + use<'a, R>, ViewError> {
-    let found = zip.by_name(&format!("{directory}/{entry}"));
-    let file = found.map_err(|error| match error {
-        ZipError::FileNotFound => ViewError::Missing { entry },
-        other => ViewError::Entry {
-            entry,
-            source: other.into(),
-        },
-    })?;
-    if file.size() > limit {
+) -> Result<impl Read + use<'a>, ViewError> {
+    let found = zip.entry(&format!("{directory}/{entry}"));
+    let found = found.ok_or(ViewError::Missing { entry })?;
+    if found.size() > limit {
         return Err(ViewError::TooLarge { entry, limit });
     }
-    Ok(file.take(limit + 1))
+    let unpacked = zip.unpack(found);
+    let unpacked = unpacked.map_err(|source| ViewError::Entry { entry, source })?;
+    Ok(unpacked.take(limit + 1))
 }
 
 pub(super) fn read_summary(mut entry: impl Read) -> Result<Summary, ViewError> {

@@ -3,17 +3,13 @@
 use super::*;
 use crate::output::summary::Summary;
 use crate::trace::Trace;
-use std::io::{Cursor, Write};
-use zip::ZipWriter;
-use zip::write::SimpleFileOptions;
+use crate::zip::made::zip_of;
+use std::io::Write;
 
-fn zip_of(entries: &[(&str, &[u8])]) -> ZipArchive<Cursor<Vec<u8>>> {
-    let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
-    for (name, content) in entries {
-        zip.start_file(*name, SimpleFileOptions::default()).unwrap();
-        zip.write_all(content).unwrap();
-    }
-    ZipArchive::new(zip.finish().unwrap()).unwrap()
+fn read_zip_of(entries: &[(&str, &[u8])]) -> Result<ReportData, ViewError> {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(&zip_of(entries.iter().copied())).unwrap();
+    read_zip(&Zip::open(file).unwrap())
 }
 
 fn summary(samples: u64, format_version: u32) -> Vec<u8> {
@@ -24,7 +20,7 @@ fn summary(samples: u64, format_version: u32) -> Vec<u8> {
 }
 
 fn error(entries: &[(&str, &[u8])]) -> ViewError {
-    read_zip(zip_of(entries)).unwrap_err()
+    read_zip_of(entries).unwrap_err()
 }
 
 #[test]
@@ -34,7 +30,7 @@ fn reads_summary_and_hot_path() {
         ("x.trace/summary.json", &summary),
         ("x.trace/stacks.folded", b"p (1);a 3\n"),
     ];
-    let capture = read_zip(zip_of(&entries)).unwrap();
+    let capture = read_zip_of(&entries).unwrap();
     assert_eq!(
         capture.hot_path,
         [("p (1)".to_owned(), 3), ("a".to_owned(), 3)]

@@ -12,22 +12,26 @@ use std::borrow::Cow;
 
 use crate::dotnet::il_text;
 
-/// Tier names in perf maps of .NET Core 3.1 to 10, and in method events as tools print them.
-const TIERS: [&str; 14] = [
+/// Optimization tiers: the names of PerfView's `OptimizationTier`.
+///
+/// The flags of the runtime's method events contain the index of one of the first eight.
+pub const TIERS: [&str; 10] = [
     "Unknown",
     "MinOptJitted",
     "Optimized",
     "QuickJitted",
     "OptimizedTier1",
     "OptimizedTier1OSR",
-    "InstrumentedTier",
-    "InstrumentedTierOptimized",
     "QuickJittedInstrumented",
     "OptimizedTier1Instrumented",
     "ReadyToRun",
     "PreJIT",
-    "PreJit-cold",
-    "Instrumented",
+];
+/// Names that perf maps of .NET Core 3.1 to 10 have for some of [`TIERS`].
+const PERF_MAP_TIERS: [(&str, &str); 3] = [
+    ("InstrumentedTier", "QuickJittedInstrumented"),
+    ("InstrumentedTierOptimized", "OptimizedTier1Instrumented"),
+    ("PreJit-cold", "PreJIT"),
 ];
 
 /// The parts of a .NET method's name.
@@ -38,7 +42,7 @@ pub struct ManagedName<'a> {
     /// `Namespace.Type.Method(parameters)`, types spelled as in C#, `+` before nested types. The
     /// return type is omitted.
     pub method: String,
-    /// The optimization tier, as the runtime prints it.
+    /// The optimization tier: one of [`TIERS`].
     pub tier: Option<&'static str>,
 }
 
@@ -93,8 +97,10 @@ fn split_tier(name: &[u8]) -> (&[u8], Option<&'static str>) {
         let inner = name.strip_suffix(b"]")?;
         let open = memchr::memrchr(b'[', inner)?;
         let word = inner.get(open + 1..)?;
-        let tier = TIERS.iter().find(|tier| tier.as_bytes() == word)?;
-        Some((open, *tier))
+        let known = TIERS.into_iter().map(|tier| (tier, tier));
+        let mut known = known.chain(PERF_MAP_TIERS);
+        let (_, tier) = known.find(|(name, _)| name.as_bytes() == word)?;
+        Some((open, tier))
     };
     match find_tier(name) {
         Some((open, tier)) => (name.get(..open).unwrap_or(name), Some(tier)),
@@ -178,7 +184,7 @@ mod tests {
             "void [System.Private.CoreLib] A.B::C()[PreJit-cold]",
             "System.Private.CoreLib",
             "A.B.C()",
-            Some("PreJit-cold"),
+            Some("PreJIT"),
         );
     }
 
@@ -198,7 +204,7 @@ mod tests {
             "class [System.Runtime]System.Func`2<uint64,uint64> [split] Split.Modes.DynamicCode::Emit(string)[InstrumentedTier]",
             "split",
             "Split.Modes.DynamicCode.Emit(string)",
-            Some("InstrumentedTier"),
+            Some("QuickJittedInstrumented"),
         );
         check(
             "instance void modreq([System.Runtime]System.Runtime.CompilerServices.IsExternalInit) [split] Split.Options::set_Mode(string)[QuickJitted]",

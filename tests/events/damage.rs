@@ -1,16 +1,13 @@
 //! Archives with parts that are damaged.
 
-use std::fs::File;
-use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
 use perfcollect::trace::ProcessEvents;
-use zip::write::SimpleFileOptions;
-use zip::{ZipArchive, ZipWriter};
 
 use crate::LIMIT;
 use crate::support::events::entries;
+use crate::support::zip::{damage, unzip, zip_of};
 use crate::support::{perfcollect, run};
 
 fn view(trace: &Path) -> Command {
@@ -22,19 +19,6 @@ fn view(trace: &Path) -> Command {
 /// What `view` prints of the collections in a trace.
 fn collections(trace: &Path) -> String {
     run(&mut view(trace), LIMIT).expect_success().stdout
-}
-
-/// Damages an entry of an archive in its middle.
-fn damage(trace: &Path, entry: &str) {
-    let mut archive = ZipArchive::new(File::open(trace).unwrap()).unwrap();
-    let names = archive.file_names().map(Result::unwrap);
-    let index = names.into_iter().position(|name| name.contains(entry));
-    let entry = archive.by_index(index.unwrap()).unwrap();
-    let middle = entry.data_start().unwrap() + entry.compressed_size() / 2;
-    drop(entry);
-    let mut bytes = std::fs::read(trace).unwrap();
-    bytes[middle as usize] ^= 0x55;
-    std::fs::write(trace, bytes).unwrap();
 }
 
 /// One part of an archive may be damaged: the others are shown, and what is missing stands above all of it.
@@ -50,20 +34,17 @@ pub(crate) fn expect_damage_is_told_first(trace: &Path, process: &ProcessEvents)
     // Another life of the process, and another process.
     let name = format!("/eventpipe/{pid}");
     let (stored, stream) = entries(trace, &name).remove(0);
-    let file = File::options().read(true).write(true).open(trace).unwrap();
-    let mut archive = ZipWriter::new_append(file).unwrap();
+    let mut archive = unzip(&std::fs::read(trace).unwrap());
     for other in ["9999999", &format!("{pid}-2")] {
         let other = stored.replace(&name, &format!("/eventpipe/{other}"));
-        archive
-            .start_file(other, SimpleFileOptions::default())
-            .unwrap();
-        archive.write_all(&stream).unwrap();
+        archive.push((other, stream.clone()));
     }
-    archive.finish().unwrap();
+    let mut archive = zip_of(archive);
     let (_, table) = before.split_once("\nprocess ").unwrap();
     for entry in ["/eventpipe/9999999", "/perf.data.txt"] {
-        damage(trace, entry);
+        damage(&mut archive, entry);
     }
+    std::fs::write(trace, archive).unwrap();
     let text = collections(trace);
     let (first, tables) = text.split_once("\n\nprocess ").unwrap();
     let is_told = |line: &str| first.lines().any(|told| told.starts_with(line));

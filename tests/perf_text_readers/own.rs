@@ -1,6 +1,7 @@
 //! `perfcollect convert`.
 
 use perfcollect::output::perf_text;
+use perfcollect::perf_data::EventGroup;
 use perfcollect::perf_text::{events, import};
 
 use crate::texts;
@@ -17,9 +18,10 @@ fn without_time_zero(text: &[u8]) -> Vec<&str> {
 fn convert_writes_the_text_that_it_reads() {
     for text in texts() {
         let samples = text.samples.len() as u64;
-        let all = events(&*text.bytes).unwrap();
-        assert_eq!(all, [("cpu-clock".to_owned(), samples)]);
-        let trace = import(&*text.bytes, "cpu-clock").unwrap();
+        let (info, counts) = events(&*text.bytes).unwrap();
+        assert_eq!(counts, [samples]);
+        let group = EventGroup::find(&info, "cpu-clock").unwrap();
+        let trace = import(&*text.bytes, &info, &group).unwrap();
         assert_eq!(trace.quality.notices, []);
         assert_eq!(trace.samples.len() as u64, samples);
         let weights: u64 = text.samples.iter().map(|sample| sample.weight).sum();

@@ -8,24 +8,15 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use perfcollect::nettrace::{Event, Reader};
-use zip::ZipArchive;
 
+use super::zip::unzip;
 use super::{Missing, run, skip};
 
 /// An entry of an archive, by what its name contains or ends in.
 pub fn entries(trace: &Path, wanted: &str) -> Vec<(String, Vec<u8>)> {
-    let mut archive = ZipArchive::new(File::open(trace).expect("it is there")).expect("an archive");
-    let mut found = Vec::new();
-    for index in 0..archive.len() {
-        let mut entry = archive.by_index(index).expect("an entry");
-        let name = entry.name().expect("UTF-8").into_owned();
-        if name.contains(wanted) {
-            let mut bytes = Vec::new();
-            entry.read_to_end(&mut bytes).expect("it unpacks");
-            found.push((name, bytes));
-        }
-    }
-    found
+    let mut entries = unzip(&std::fs::read(trace).expect("it is there"));
+    entries.retain(|(name, _)| name.contains(wanted));
+    entries
 }
 
 /// Calls for each event of the raw streams of a trace; gives why each stream ends early.

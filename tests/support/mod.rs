@@ -47,6 +47,7 @@ pub mod recording;
 mod runtime;
 mod saved;
 mod workload;
+pub mod zip;
 
 pub use capture::{can_capture, captured, expect_shares, perfcollect, run_perfcollect};
 pub use child::{Finished, Running, finish, run, start};

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use perfcollect::output::summary::Summary;
 use perfcollect::trace::Notice;
 use tempfile::TempDir;
-use zip::ZipArchive;
+
+use super::zip;
 
 /// Samples by stack: process first, leaf last.
 pub type Stacks = BTreeMap<Vec<String>, u64>;
@@ -33,17 +34,9 @@ impl Saved {
     pub fn open(folder: TempDir, name: &str) -> Self {
         let path = folder.path().join(format!("{name}.trace.zip"));
         let flame_graph = folder.path().join(format!("{name}.flamegraph.svg"));
-        let file = File::open(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        let mut archive = ZipArchive::new(file).expect("a whole archive");
-        let mut entry = |entry: &str| {
-            let entry = format!("{name}.trace/{entry}");
-            let mut bytes = Vec::new();
-            let mut found = archive
-                .by_name(&entry)
-                .unwrap_or_else(|error| panic!("{entry}: {error}"));
-            found.read_to_end(&mut bytes).expect("the entry unpacks");
-            bytes
-        };
+        let archive =
+            std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let entry = |entry: &str| zip::entry(&archive, &format!("{name}.trace/{entry}"));
         let folded = String::from_utf8(entry("stacks.folded")).expect("UTF-8");
         let saved = Self {
             summary: serde_json::from_slice(&entry("summary.json")).expect("a summary"),

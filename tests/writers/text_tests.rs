@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use crate::build::{self, BOOT_UNIX, Builder, MS, START};
 use crate::measure::busy_server;
 use crate::support::grammar;
+use crate::support::zip::unzip;
 use crate::{archive_bytes, write};
 
 fn perf_text_of(trace: &Trace) -> String {
@@ -221,11 +222,7 @@ fn archive_is_the_same_each_time_and_has_the_text_first() {
     let summary = Summary::new(&trace);
     let bytes = archive_bytes(&trace, &summary);
     assert_eq!(bytes, archive_bytes(&trace, &summary));
-    let zip = zip::ZipArchive::new(std::io::Cursor::new(bytes)).unwrap();
-    let names: Vec<_> = zip
-        .file_names()
-        .map(|name| name.unwrap().into_owned())
-        .collect();
+    let names: Vec<_> = unzip(&bytes).into_iter().map(|(name, _)| name).collect();
     let entries = [
         "perf.data.txt",
         "stacks.folded",
@@ -250,9 +247,8 @@ fn each_sample_has_its_stack_in_the_archive_too() {
     }
     for trace in [busy_server(6000), deep.trace] {
         let archive = archive_bytes(&trace, &Summary::new(&trace));
-        let mut archive = zip::ZipArchive::new(std::io::Cursor::new(archive)).unwrap();
-        let entry = archive.by_index(0).unwrap();
-        let text = std::io::read_to_string(entry).unwrap();
+        let (_, text) = unzip(&archive).remove(0);
+        let text = String::from_utf8(text).unwrap();
         assert_eq!(text, perf_text_of(&trace));
 
         let mut samples = trace.samples.iter();

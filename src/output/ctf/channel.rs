@@ -152,7 +152,7 @@ impl<'a, W: Write> Channel<'a, W> {
         let bits = 8 * (HEADER_BYTES + self.events.len()) as u64;
         let mut header = Vec::with_capacity(HEADER_BYTES);
         header.extend(MAGIC.to_le_bytes());
-        header.extend(super::uuid(self.trace));
+        header.extend(super::uuid(self.trace).as_bytes());
         header.extend([0; 12]);
         for number in [self.begin, self.end, bits, bits, self.packet, discarded] {
             header.extend(number.to_le_bytes());

@@ -71,7 +71,7 @@ pub(super) fn write(trace: &Trace, names: &[String], out: &mut impl Write) -> io
     {
         let mut packet = Vec::with_capacity(PACKET_BYTES);
         packet.extend(MAGIC.to_le_bytes());
-        packet.extend(uuid);
+        packet.extend(uuid.as_bytes());
         packet.extend(0_u32.to_le_bytes());
         for bytes in [HEADER_BYTES + part.len(), PACKET_BYTES] {
             packet.extend((8 * bytes as u32).to_le_bytes());
@@ -86,7 +86,7 @@ pub(super) fn write(trace: &Trace, names: &[String], out: &mut impl Write) -> io
 }
 
 fn text(trace: &Trace, names: &[String]) -> String {
-    let uuid = written(super::uuid(trace));
+    let uuid = super::uuid(trace);
     let mut text = TYPES.to_owned();
     // Writing to a string cannot fail.
     let _ = write!(
@@ -109,17 +109,6 @@ fn text(trace: &Trace, names: &[String]) -> String {
             text,
             "event {{\n\tname = \"{name}\";\n\tid = {id};\n\tstream_id = 0;\n\tloglevel = 13;\n\tfields := {fields};\n}};\n"
         );
-    }
-    text
-}
-
-fn written(uuid: [u8; 16]) -> String {
-    let mut text = String::new();
-    for (at, byte) in uuid.iter().enumerate() {
-        if [4, 6, 8, 10].contains(&at) {
-            text.push('-');
-        }
-        let _ = write!(text, "{byte:02x}");
     }
     text
 }

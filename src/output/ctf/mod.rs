@@ -15,6 +15,8 @@ pub use channel::Channel;
 
 use std::io::{self, Write};
 
+use uuid::Uuid;
+
 use super::time_zero::TimeZero;
 use crate::nettrace::EventMetadata;
 use crate::trace::Trace;
@@ -58,13 +60,11 @@ pub fn write_metadata(trace: &Trace, names: &[String], out: &mut impl Write) -> 
 }
 
 /// Tells the files of one trace from those of another.
-fn uuid(trace: &Trace) -> [u8; 16] {
-    let mut uuid = [0; 16];
-    let (low, high) = uuid.split_at_mut(8);
-    low.copy_from_slice(&trace.info.start_unix_ns.to_be_bytes());
-    high.copy_from_slice(&trace.info.start_ns.to_be_bytes());
+fn uuid(trace: &Trace) -> Uuid {
+    let times = [trace.info.start_unix_ns, trace.info.start_ns].map(u128::from);
     // A random one, as far as its readers are concerned.
-    uuid[6] = uuid[6] & 0x0f | 0x40;
-    uuid[8] = uuid[8] & 0x3f | 0x80;
-    uuid
+    uuid::Builder::from_u128(times[0] << 64 | times[1])
+        .with_version(uuid::Version::Random)
+        .with_variant(uuid::Variant::RFC4122)
+        .into_uuid()
 }

@@ -47,109 +47,107 @@
 
 mod escaped_names;
 pub(crate) mod markers;
-mod text_block;
 
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex, PoisonError};
 
-use super::deflate::Deflate;
 use super::time_zero::TimeZero;
-use crate::trace::{Nanos, Sample, Trace};
+use crate::bytes::put_digits;
+use crate::trace::{Nanos, Sample, StackId, Trace};
 use escaped_names::EscapedNames;
-use text_block::{TextBlock, put_moment};
 
-/// Bytes of a block, and of the lines of a sample without its stack.
-const BLOCK_BYTES: u64 = 256 << 10;
-const LINE_BYTES: u64 = 112;
+const SECOND_NS: u64 = 1_000_000_000;
 
-/// Samples that follow one another, at their times in the text.
-struct Block {
-    samples: Vec<Sample>,
-    /// CPU number of the first one; each has the next.
-    first_cpu: usize,
-}
+/// PerfView interns stacks by recursion on threads with 1 MB of stack.
+const MAX_FRAMES: usize = 1000;
+/// Replaces the callers of a stack that has more than [`MAX_FRAMES`].
+const TRUNCATED_FRAME: &[u8] = b"\t0 {truncated} (perfcollect)\n";
 
 /// Writes the samples of `trace`.
 ///
 /// # Errors
-/// What `out` returns.
+/// Returns the errors of `out`.
 pub fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
     let times = TimeZero::of(trace);
     let names = EscapedNames::new(trace);
-    out.write_all(&begin(&names, &times))?;
-    let mut page = TextBlock::new(&names);
-    blocks(&names, &times, |block| {
-        page.fill(&names, &block);
-        out.write_all(page.draft.bytes())?;
-        page.draft.clear();
-        Ok(())
-    })
+    let mut now = Nanos(times.monotonic());
+    let mut text = header(&names, now);
+    for (cpu, mut sample) in (1..).zip(trace.samples.iter()) {
+        // Late samples are moved: some readers refuse a time before the last one.
+        now = now.max(Nanos(times.moved(sample.time)));
+        sample.time = now;
+        put_sample(&names, &sample, cpu, &mut text);
+        let end = now.0.saturating_add(sample.weight.0);
+        put_end(cpu, Nanos(end), &mut text);
+        out.write_all(&text)?;
+        text.clear();
+    }
+    out.write_all(&text)
 }
 
-/// The same, made and deflated block by block beside each other.
-pub(super) fn deflate<'a, W: Write>(
-    trace: &'a Trace,
-    out: &mut Deflate<'_, 'a, W>,
-) -> io::Result<()> {
-    let times = TimeZero::of(trace);
-    let names = Arc::new(EscapedNames::new(trace));
-    out.write_all(&begin(&names, &times))?;
-    let pages: Arc<Mutex<Vec<TextBlock>>> = Arc::default();
-    blocks(&names, &times, |block| {
-        let (names, pages) = (Arc::clone(&names), Arc::clone(&pages));
-        out.write_draft(move || {
-            let pages = || pages.lock().unwrap_or_else(PoisonError::into_inner);
-            let page = pages().pop();
-            let mut page = page.unwrap_or_else(|| TextBlock::new(&names));
-            page.fill(&names, &block);
-            let deflated = page.draft.deflate();
-            pages().push(page);
-            deflated
-        })
-    })
-}
-
-/// The text before the samples.
-fn begin(names: &EscapedNames<'_>, times: &TimeZero) -> Vec<u8> {
-    let mut begin = format!(
+/// Returns the text before the samples.
+fn header(names: &EscapedNames<'_>, time_zero: Nanos) -> Vec<u8> {
+    let mut header = format!(
         "# ========\n# written by perfcollect; for PerfView a sample ends at \"{}[CPU] TIME: {}\"\n",
         markers::END,
         markers::END_EVENT
     );
     if let Some(mark) = names.trace.quality.losses.mark() {
-        begin += &format!("# {mark}\n");
+        header += &format!("# {mark}\n");
     }
-    begin += "# ========\n#\n ";
-    begin += markers::TIME_ZERO;
-    begin += " 0/0 ";
-    let mut begin = begin.into_bytes();
-    put_moment(0, Nanos(times.monotonic()), &mut begin);
-    begin.extend_from_slice(format!("1 {}\n", names.event).as_bytes());
-    begin
+    header += "# ========\n#\n ";
+    header += markers::TIME_ZERO;
+    header += " 0/0 ";
+    let mut header = header.into_bytes();
+    put_moment(0, time_zero, &mut header);
+    header.extend_from_slice(format!("1 {}\n", names.event).as_bytes());
+    header
 }
 
-/// Hands out the samples, block by block.
-fn blocks(
-    names: &EscapedNames<'_>,
-    times: &TimeZero,
-    mut each: impl FnMut(Block) -> io::Result<()>,
-) -> io::Result<()> {
-    let mut first_cpu = 1;
-    let mut samples = Vec::new();
-    let mut bytes = 0;
-    let mut now = Nanos(times.monotonic());
-    for mut sample in names.trace.samples.iter() {
-        // Late samples are moved: some readers refuse a time before the last one.
-        now = now.max(Nanos(times.moved(sample.time)));
-        sample.time = now;
-        samples.push(sample);
-        bytes += LINE_BYTES + u64::from(names.stack(sample.stack).bytes);
-        if bytes >= BLOCK_BYTES {
-            let next_cpu = first_cpu + samples.len();
-            let samples = std::mem::take(&mut samples);
-            each(Block { samples, first_cpu })?;
-            (first_cpu, bytes) = (next_cpu, 0);
-        }
+fn put_sample(names: &EscapedNames<'_>, sample: &Sample, cpu: usize, out: &mut Vec<u8>) {
+    out.extend_from_slice(names.thread(sample.thread));
+    put_moment(cpu, sample.time, out);
+    put_digits::<10>(out, sample.weight.0, 1, b'0');
+    out.push(b' ');
+    out.extend_from_slice(names.event.as_bytes());
+    put_stack(names, sample.stack, out);
+    out.push(b'\n');
+}
+
+fn put_stack(names: &EscapedNames<'_>, stack: StackId, out: &mut Vec<u8>) {
+    if stack == StackId::EMPTY {
+        // Some readers drop a sample that has no frame.
+        out.push(b'\t');
+        out.extend_from_slice(markers::NO_STACK.as_bytes());
+        out.push(b'\n');
     }
-    each(Block { samples, first_cpu })
+    let frames = names.trace.stacks.leaf_first(stack);
+    let mut functions = frames.flat_map(|frame| {
+        let functions = names.trace.functions_leaf_first(frame);
+        functions.map(move |function| (frame, function))
+    });
+    for (frame, function) in functions.by_ref().take(MAX_FRAMES - 1) {
+        names.put_frame(frame, function, out);
+    }
+    if functions.next().is_some() {
+        out.extend_from_slice(TRUNCATED_FRAME);
+    }
+}
+
+/// Ends the sample on a CPU.
+fn put_end(cpu: usize, time: Nanos, out: &mut Vec<u8>) {
+    out.extend_from_slice(markers::END.as_bytes());
+    put_moment(cpu, time, out);
+    out.extend_from_slice(markers::END_EVENT.as_bytes());
+    out.push(b'\n');
+}
+
+/// Appends a time as perf prints it, to the nanosecond: `[001] 4321.987654321: `.
+fn put_moment(cpu: usize, time: Nanos, out: &mut Vec<u8>) {
+    out.push(b'[');
+    put_digits::<10>(out, cpu as u64, 3, b'0');
+    out.extend_from_slice(b"] ");
+    put_digits::<10>(out, time.0 / SECOND_NS, 1, b'0');
+    out.push(b'.');
+    put_digits::<10>(out, time.0 % SECOND_NS, 9, b'0');
+    out.extend_from_slice(b": ");
 }

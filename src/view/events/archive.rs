@@ -50,9 +50,9 @@ pub(super) fn each_sample(
     zero_ns: i64,
     take: &mut dyn FnMut(CpuSample),
 ) -> Result<(), ViewError> {
-    let mut zip = open_zip(path, open_file(path)?)?;
+    let zip = open_zip(path, open_file(path)?)?;
     let directory = directory_of(&zip)?;
-    let text = match open(&mut zip, &directory, PERF_TEXT, MAX_EVENT_BYTES) {
+    let text = match open(&zip, &directory, PERF_TEXT, MAX_EVENT_BYTES) {
         Err(ViewError::Missing { .. }) => return Ok(()),
         text => text?,
     };
@@ -94,9 +94,9 @@ pub(super) fn each_sample(
 /// # Errors
 /// Returns an error if the trace cannot be read, see [`ViewError`].
 pub(super) fn read(path: &Path) -> Result<Events, ViewError> {
-    let mut zip = open_zip(path, open_file(path)?)?;
+    let zip = open_zip(path, open_file(path)?)?;
     let directory = directory_of(&zip)?;
-    let summary = read_summary(open(&mut zip, &directory, SUMMARY, MAX_SUMMARY_BYTES)?)?;
+    let summary = read_summary(open(&zip, &directory, SUMMARY, MAX_SUMMARY_BYTES)?)?;
     let prefix = format!("{directory}/{RAW_EVENTS}/");
     let failed = |source| ViewError::Unpack {
         directory: std::env::temp_dir(),
@@ -104,26 +104,22 @@ pub(super) fn read(path: &Path) -> Result<Events, ViewError> {
     };
     let mut streams = Vec::new();
     let mut budget = MAX_EVENT_BYTES;
-    for index in 0..zip.len() {
-        let Some(Ok(name)) = zip.name_for_index(index) else {
-            continue;
-        };
-        let stem = name
-            .strip_prefix(&prefix)
-            .and_then(|name| name.strip_suffix(".nettrace"));
+    for entry in zip.entries() {
+        let stem = entry.name.strip_prefix(&prefix);
+        let stem = stem.and_then(|name| name.strip_suffix(".nettrace"));
         let Some((stem, process)) =
             stem.and_then(|stem| Some((stem.to_owned(), process_of(stem)?)))
         else {
             continue;
         };
         let mut file = tempfile::tempfile().map_err(failed)?;
-        let (copied, corruption) = match zip.by_index(index) {
+        let (copied, corruption) = match zip.unpack(entry) {
             Ok(entry) => {
                 let mut whole = ReadToCorruption::new(entry.take(budget + 1));
                 let copied = io::copy(&mut whole, &mut file).map_err(failed)?;
                 (copied, whole.corruption)
             }
-            Err(error) => (0, Some(error.into())),
+            Err(error) => (0, Some(error)),
         };
         budget = budget.checked_sub(copied).ok_or(ViewError::TooLarge {
             entry: RAW_EVENTS,

@@ -2,9 +2,10 @@
 
 use std::io::{self, Write};
 
+use uuid::Uuid;
+
 use super::{Processes, fields};
 use crate::dotnet::{decode, runtime_event_kind};
-use crate::output::event_json::guid;
 use crate::output::sanitize::{cut, shortened, terminal};
 use crate::trace::RuntimeEvent;
 use crate::view::count;
@@ -44,7 +45,7 @@ pub(super) fn print(
             ("related", event.activity.related),
         ] {
             if id != [0; 16] {
-                write!(out, "  {name}={}", guid(id))?;
+                write!(out, "  {name}={}", Uuid::from_bytes_le(id))?;
             }
         }
         match event.stack.len() {
