@@ -118,7 +118,7 @@ fn what_keeps_a_process_from_answering_is_said() {
         (suspended.pid(), "suspended", "waits at its start"),
         (stopped.pid(), "stopped", "is stopped"),
         (removed.pid(), "none", folder.path().to_str().unwrap()),
-        (squatted.pid(), "foreign", "held by process"),
+        (squatted.pid(), "foreign", "listens on its diagnostic port"),
     ] {
         let row = wait_for(pid, state);
         assert!(row["reason"].as_str().unwrap().contains(reason), "{row}");
