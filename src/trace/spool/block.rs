@@ -19,7 +19,7 @@ pub(super) const MAX_RAW_BYTES: usize = 256 << 10;
 pub enum BlockError {
     /// The file ends within a block: perfcollect died while writing it.
     #[error("the file ends within a block")]
-    Torn,
+    Truncated,
     /// The bytes are no block of this format.
     #[error("no block where the next one should start")]
     Magic,
@@ -109,7 +109,7 @@ impl<R: Read> Blocks<R> {
         match fill(&mut self.input, &mut header)? {
             0 => return Ok(None),
             HEADER_BYTES => {}
-            _ => return Err(BlockError::Torn),
+            _ => return Err(BlockError::Truncated),
         }
         let (magic, rest) = header.split_at(4);
         if magic[..3] != MAGIC[..3] {
@@ -131,7 +131,7 @@ impl<R: Read> Blocks<R> {
         }
         self.stored.resize(stored as usize, 0);
         if fill(&mut self.input, &mut self.stored)? < self.stored.len() {
-            return Err(BlockError::Torn);
+            return Err(BlockError::Truncated);
         }
         if checksum(&rest[..12], &self.stored) != crc {
             return Err(BlockError::Checksum(sequence));

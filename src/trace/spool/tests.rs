@@ -192,8 +192,8 @@ proptest! {
         check_prefix(&trace, &inputs)?;
         prop_assert_eq!(trace.bytes, whole as u64);
         if whole < len {
-            let torn = matches!(trace.ending, Ending::Damaged { at, .. } if at == whole as u64);
-            prop_assert!(torn, "{:?}", trace.ending);
+            let is_corrupt = matches!(trace.ending, Ending::Damaged { at, .. } if at == whole as u64);
+            prop_assert!(is_corrupt, "{:?}", trace.ending);
         } else {
             prop_assert_eq!(&trace.ending, &Ending::Open);
         }
