@@ -161,7 +161,7 @@ fn older_files_are_replaced_only_on_demand() {
     // What is no folder of files is not removed.
     std::fs::create_dir(symbols.join("folder")).unwrap();
     let refused = capture(&["-force"]);
-    let why = "t.perf.symbols is not a file of yours";
+    let why = "t.perf.symbols: it is not of the expected type";
     assert!(refused.stderr.contains(why), "{}", refused.stderr);
     assert!(symbols.join("folder").exists() && symbols.join("libc.so.6").exists());
 }

@@ -231,7 +231,7 @@ fn a_running_or_left_spool_is_told_of() {
     for arguments in [&["recover", "x"][..], &["collect", "x", "-force"]] {
         let said = run_perfcollect(arguments, folder, LIMIT);
         assert_eq!(said.status.code(), Some(1));
-        assert!(said.stderr.contains("still runs"), "{}", said.stderr);
+        assert!(said.stderr.contains("is running"), "{}", said.stderr);
         assert!(said.stderr.contains(&collector), "{}", said.stderr);
     }
     sleep(Duration::from_secs(1));

@@ -35,17 +35,17 @@ const MISBEHAVIOURS: [Misbehaviour; 18] = [
             let other = fs::read(program.path.with_file_name("libwork.so")).unwrap();
             send(stream, other.len(), &other);
         },
-        message: "what came has build id ",
+        message: "deleted the downloaded file: its build id is ",
     },
     Misbehaviour {
         name: "an error page",
         answer: |_, _, stream| send(stream, 15, b"<html>no</html>"),
-        message: "what came is no debug file and was deleted",
+        message: "deleted the downloaded file: not a debug file",
     },
     Misbehaviour {
         name: "nothing",
         answer: |_, _, stream| send(stream, 0, b""),
-        message: "what came is no debug file and was deleted",
+        message: "deleted the downloaded file: not a debug file",
     },
     Misbehaviour {
         name: "the stripped file itself",
@@ -53,7 +53,7 @@ const MISBEHAVIOURS: [Misbehaviour; 18] = [
             let stripped = fs::read(&program.path).unwrap();
             send(stream, stripped.len(), &stripped);
         },
-        message: "what came has no symbols and was deleted",
+        message: "deleted the downloaded file: it has no symbols",
     },
     Misbehaviour {
         name: "a part for the whole",
@@ -61,7 +61,7 @@ const MISBEHAVIOURS: [Misbehaviour; 18] = [
             let part = &program.debug[..program.debug.len() / 2];
             send(stream, part.len(), part);
         },
-        message: "and was deleted",
+        message: "deleted the downloaded file: ",
     },
     Misbehaviour {
         name: "a terabyte stated",
@@ -92,7 +92,7 @@ const MISBEHAVIOURS: [Misbehaviour; 18] = [
         answer: |_, _, stream| {
             status(stream, "302 Found", "Location: file:///etc/passwd\r\n");
         },
-        message: "redirected to \"file:///etc/passwd\", which is no URL of http or https",
+        message: "redirected to \"file:///etc/passwd\", which is not an http or https URL",
     },
     Misbehaviour {
         name: "a part that was not asked for",
@@ -104,17 +104,17 @@ const MISBEHAVIOURS: [Misbehaviour; 18] = [
             };
             send_from(&request, &program.debug, stream);
         },
-        message: "a part was sent that was not asked for",
+        message: "the server sent a range that was not requested",
     },
     Misbehaviour {
         name: "no answer",
         answer: |_, _, _| thread::sleep(Duration::from_secs(30)),
-        message: "no answer within 1 s (-timeout)",
+        message: "no response within 1 s (-timeout)",
     },
     Misbehaviour {
         name: "a head without end",
         answer: |_, _, stream| trickle(stream, "HTTP/1.1 200 OK\r\nX: "),
-        message: "no answer within 1 s (-timeout)",
+        message: "no response within 1 s (-timeout)",
     },
     Misbehaviour {
         name: "a large head",
@@ -122,7 +122,7 @@ const MISBEHAVIOURS: [Misbehaviour; 18] = [
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n");
             while stream.write_all(b"X: 0123456789\r\n").is_ok() {}
         },
-        message: "the answer is not understood: http parse resulted in too many headers",
+        message: "cannot parse the response: http parse resulted in too many headers",
     },
     Misbehaviour {
         name: "a large line in its head",
@@ -130,7 +130,7 @@ const MISBEHAVIOURS: [Misbehaviour; 18] = [
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nX: ");
             while stream.write_all(&[b'x'; 4096]).is_ok() {}
         },
-        message: "the head of the answer has more than ",
+        message: "the response headers exceed ",
     },
     Misbehaviour {
         name: "a byte now and then",
@@ -143,17 +143,17 @@ const MISBEHAVIOURS: [Misbehaviour; 18] = [
             send(stream, program.debug.len(), &program.debug[..1000]);
             thread::sleep(Duration::from_secs(30));
         },
-        message: "less than 64 KiB in 1 s (-timeout); run it again to go on at byte 1000",
+        message: "less than 64 KiB in 1 s (-timeout); run the command again to resume at byte 1000",
     },
     Misbehaviour {
         name: "an error",
         answer: |_, _, stream| status(stream, "503 Busy", ""),
-        message: "the server answers with status 503",
+        message: "the server returned status 503",
     },
     Misbehaviour {
         name: "another protocol",
         answer: |_, _, stream| drop(stream.write_all(b"220 ftp ready\r\n")),
-        message: "the answer is not understood: ",
+        message: "cannot parse the response: ",
     },
 ];
 
@@ -215,7 +215,7 @@ fn a_server_that_does_not_answer_is_asked_once() {
     let server = Server::start(|_, _| thread::sleep(Duration::from_secs(30)));
     let said = program.get(&server.url(), &["-timeout", "1"]);
     assert_eq!(server.take_requests().len(), 1);
-    let not_asked = "not asked: the server cannot be reached";
+    let not_asked = "skipped: the server cannot be reached";
     assert!(said.stderr.contains(not_asked), "{}", said.stderr);
     let cache = program.cache().join("perfcollect/symbols");
     assert_eq!(fs::read_dir(cache).unwrap().count(), 0);

@@ -27,7 +27,7 @@ pub(super) fn block(out: &mut impl Write, kind: BlockKind, parts: &[&[u8]]) -> i
     let size = u32::try_from(size)
         .ok()
         .filter(|size| size >> 24 == 0)
-        .ok_or_else(|| io::Error::other("a block of events is too large"))?;
+        .ok_or_else(|| io::Error::other("a nettrace block exceeds 16 MiB"))?;
     out.write_all(&(size | (kind as u32) << 24).to_le_bytes())?;
     parts.iter().try_for_each(|part| out.write_all(part))
 }

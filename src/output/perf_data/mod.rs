@@ -68,7 +68,9 @@ fn images(
         folder.splice(..0, *b"/.");
     }
     if folder.len() > MAX_FOLDER_BYTES {
-        return Err(io::Error::other("the path of the trace is too long"));
+        return Err(io::Error::other(
+            "the path of the symbol directory is too long",
+        ));
     }
     let mut functions: Vec<Vec<&SyntheticFunction>> = vec![Vec::new(); code.modules.len()];
     for function in &code.functions {
