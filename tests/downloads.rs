@@ -1,4 +1,4 @@
-//! Debug files from servers on loopback, and what becomes of them.
+//! Downloads of debug files from servers on loopback.
 #![allow(clippy::unwrap_used)]
 
 #[macro_use]
@@ -36,11 +36,11 @@ use server::{Server, send, send_from, status};
 use support::{Missing, run, workloads};
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// `nobody`.
+/// User id of `nobody`.
 const NOBODY: u32 = 65534;
 
 #[test]
-fn a_symbol_server_has_it_and_the_cache_keeps_it() {
+fn downloads_from_symbol_server_and_caches_file() {
     let program = need_program!();
     let server = server_of(&program);
     let said = program
@@ -60,14 +60,14 @@ fn a_symbol_server_has_it_and_the_cache_keeps_it() {
     assert!(again.stderr.contains("already in"), "{}", again.stderr);
     assert_eq!(server.take_requests(), []);
 
-    // What is damaged is not used, but got anew.
-    fs::write(program.cached(), "damaged").unwrap();
+    // A corrupt file in the cache is replaced.
+    fs::write(program.cached(), "corrupt").unwrap();
     program.get(&server.url(), &[]).expect_success();
     assert_eq!(fs::read(program.cached()).unwrap(), program.debug);
 }
 
 #[test]
-fn a_file_of_another_name_is_replaced_only_with_force() {
+fn replaces_other_file_only_with_force() {
     let program = need_program!();
     let server = server_of(&program);
     let there = program.folder.path().join("native-app.dbg");
@@ -86,7 +86,7 @@ fn a_file_of_another_name_is_replaced_only_with_force() {
 }
 
 #[test]
-fn what_cannot_be_asked_for_is_told_and_stops_nothing_else() {
+fn reports_unusable_arguments_and_downloads_others() {
     let program = need_program!();
     let server = server_of(&program);
     let url = server.url();
@@ -114,7 +114,7 @@ fn what_cannot_be_asked_for_is_told_and_stops_nothing_else() {
 }
 
 #[test]
-fn what_is_there_is_not_asked_for_and_what_is_named_twice_once() {
+fn skips_existing_debug_files_and_duplicate_arguments() {
     let program = need_program!();
     let server = server_of(&program);
     let url = server.url();
@@ -145,7 +145,7 @@ fn what_is_there_is_not_asked_for_and_what_is_named_twice_once() {
 }
 
 #[test]
-fn a_directory_in_the_way_costs_one_file_only() {
+fn directory_at_cache_path_fails_only_one_file() {
     let program = need_program!();
     let server = server_of(&program);
     fs::create_dir_all(program.cached()).unwrap();
@@ -166,7 +166,7 @@ fn a_directory_in_the_way_costs_one_file_only() {
 }
 
 #[test]
-fn an_image_that_is_not_stripped_will_do_and_build_ids_alone_too() {
+fn accepts_unstripped_image_and_build_id_argument() {
     let program = need_program!();
     let key = format!("elf-buildid-{}", program.build_id);
     let server = Server::of_files(vec![(
@@ -194,9 +194,9 @@ fn an_image_that_is_not_stripped_will_do_and_build_ids_alone_too() {
     assert!(program.cached().exists());
 }
 
-/// The network is read by a process without privileges.
+/// A process without privileges reads the network.
 #[test]
-fn root_asks_as_nobody_or_as_the_user_behind_sudo() {
+fn root_sends_requests_as_nobody_or_invoking_user() {
     if !rustix::process::geteuid().is_root() {
         skip!(Missing::Root);
     }
@@ -218,7 +218,7 @@ fn root_asks_as_nobody_or_as_the_user_behind_sudo() {
     .expect_success();
     assert_eq!(uids(&server), [4321]);
 
-    // Another user could put links where root writes.
+    // Another user could place links where root writes.
     let foreign = program.folder.path().join("foreign");
     fs::create_dir(&foreign).unwrap();
     std::os::unix::fs::chown(&foreign, Some(4321), None).unwrap();
@@ -234,21 +234,21 @@ fn root_asks_as_nobody_or_as_the_user_behind_sudo() {
 }
 
 #[test]
-fn proxies_are_used_but_for_excepted_hosts() {
+fn uses_proxy_except_for_no_proxy_hosts() {
     let program = need_program!();
     let server = server_of(&program);
-    // No resolver knows it: only the proxy is asked for it.
+    // No resolver knows this host: the request must go to the proxy.
     let url = "http://symbols.invalid:8080";
     let id = &program.build_id;
     let mut command = program.command(["symbols", id, "-server", url]);
     run(command.env("http_proxy", server.url()), LIMIT).expect_success();
-    let asked: Vec<_> = server.take_requests();
+    let requests: Vec<_> = server.take_requests();
     assert_eq!(
-        (&*asked[0].method, &*asked[0].target),
+        (&*requests[0].method, &*requests[0].target),
         ("CONNECT", "symbols.invalid:8080")
     );
     assert_eq!(
-        (&*asked[1].method, &asked[1].target),
+        (&*requests[1].method, &requests[1].target),
         ("GET", &program.key())
     );
 
@@ -261,9 +261,9 @@ fn proxies_are_used_but_for_excepted_hosts() {
     assert_eq!(server.take_requests().len(), 1);
 }
 
-/// A connection that breaks is gone on with, in one run and in the next.
+/// A download resumes after a closed connection, in the same run and in the next one.
 #[test]
-fn what_breaks_off_is_resumed() {
+fn resumes_incomplete_download() {
     let program = need_program!();
     let (debug, half) = (program.debug.clone(), program.debug.len() / 2);
     let server = Server::start(move |request, stream| match request.from {
@@ -291,7 +291,7 @@ fn what_breaks_off_is_resumed() {
                 _ => send_from(request, &debug, stream),
             },
         );
-    // By build id there is one file to ask for.
+    // For a build id argument there is only one URL.
     let url = server.url();
     let get = || {
         run(
@@ -310,9 +310,8 @@ fn what_breaks_off_is_resumed() {
     assert_eq!(program.files_in_cache(), [program.cached()]);
 }
 
-/// Files that cannot be asked for.
 #[test]
-fn a_file_without_identity_is_refused_in_words() {
+fn rejects_arguments_that_are_not_elf_files_or_traces() {
     let program = need_program!();
     let text = program.folder.path().join("text");
     fs::write(&text, "no ELF").unwrap();

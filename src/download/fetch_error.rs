@@ -23,7 +23,9 @@ pub(super) enum FetchError {
     Silent(Duration),
     #[error("less than 64 KiB in {} s (-timeout); run the command again to resume at byte {at}", timeout.as_secs_f64())]
     Slow { timeout: Duration, at: u64 },
-    #[error("the connection was closed {MAX_REQUESTS} times; run the command again to resume at byte {at}")]
+    #[error(
+        "the connection was closed {MAX_REQUESTS} times; run the command again to resume at byte {at}"
+    )]
     Broken { at: u64 },
     #[error("more than {MAX_REDIRECTS} redirects")]
     Redirects,

@@ -98,8 +98,7 @@ mod tests {
     fn rejects_other_schemes_and_downgrades() {
         for location in ["file:///etc/passwd", "ftp://h/x", "http://", "a b", "x:y"] {
             let error = redirected("http://a/x", location).unwrap_err();
-            let expected =
-                format!("redirected to {location:?}, which is not an http or https URL");
+            let expected = format!("redirected to {location:?}, which is not an http or https URL");
             assert_eq!(error, expected);
         }
         let error = redirected("https://a/x", "http://a/x").unwrap_err();

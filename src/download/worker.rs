@@ -194,8 +194,8 @@ pub fn serve() -> ExitCode {
     let served = privileges::drop_privileges()
         .map_err(|errno| format!("cannot drop privileges: {errno}"))
         .and_then(|()| {
-            let task =
-                std::env::var(TASK).map_err(|_| "internal action: use `perfcollect symbols`".to_owned())?;
+            let task = std::env::var(TASK)
+                .map_err(|_| "internal action: use `perfcollect symbols`".to_owned())?;
             let task = serde_json::from_str(&task).map_err(|error| error.to_string())?;
             let file = io::stdin()
                 .as_fd()

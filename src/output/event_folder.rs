@@ -81,7 +81,8 @@ impl EventFolder {
     pub fn new(name: &Path) -> Result<Self, OutputError> {
         let path = folder_path(name);
         if let Some(stale) = Self::open(name)? {
-            stale.remove()
+            stale
+                .remove()
                 .map_err(|error| file::write_error(&path, error))?;
         }
         Ok(Self {

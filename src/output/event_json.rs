@@ -1,10 +1,12 @@
-//! What an event holds as JSON.
+//! Converts event payloads to JSON.
 
 use serde_json::{Map, Number, Value as Json};
 
 use crate::nettrace::{EventMetadata, Value};
 
-/// The fields of an event, as its kind states them; `null` where that is not told or not true.
+/// Converts the fields of an event, as its metadata declares them.
+///
+/// Returns `null` if the metadata declares no fields, or does not match the payload.
 pub(crate) fn payload(kind: &EventMetadata, payload: &[u8]) -> Json {
     let fields = kind.fields.as_deref();
     let value = fields.and_then(|fields| Value::parse(fields, payload));
@@ -37,7 +39,7 @@ pub(crate) fn json(value: Value<'_>) -> Json {
     }
 }
 
-/// As it is spelled everywhere; its first three parts are numbers.
+/// Formats a GUID in the usual notation. Its first three groups are little-endian integers.
 pub(crate) fn guid(bytes: [u8; 16]) -> String {
     let order = [3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15];
     let mut text = String::new();

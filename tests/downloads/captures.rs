@@ -1,4 +1,4 @@
-//! Captures of a stripped program: what they say, and what they ask for.
+//! Captures of a stripped program: their messages and requests.
 
 use std::fs;
 use std::process::Command;
@@ -34,7 +34,7 @@ fn has_names(saved: &Saved) -> bool {
 }
 
 #[test]
-fn captures_name_the_command_and_ask_nobody_unasked() {
+fn capture_prints_symbols_command_and_sends_no_requests() {
     need_capture!();
     let program = need_program!();
     let server = server_of(&program);
@@ -49,7 +49,7 @@ fn captures_name_the_command_and_ask_nobody_unasked() {
         .find(|module| module.path.ends_with("/native-app"));
     let row = row.unwrap();
     assert!(!row.has_symbols && row.frames.unnamed > 0, "{row:?}");
-    // Its own output is the command's, so the report is on standard error.
+    // Standard output is that of the command, so the report is on standard error.
     let of_module = format!("perfcollect symbols {}", program.build_id);
     assert!(said.stderr.contains(&of_module), "{}", said.stderr);
     assert!(
@@ -59,7 +59,7 @@ fn captures_name_the_command_and_ask_nobody_unasked() {
     );
     assert_eq!(server.take_requests(), []);
 
-    // Other modules of the capture need not be on the server.
+    // The server does not have the debug files of other modules.
     let mut command = program.command(["symbols", "trace.trace.zip"]);
     let said = run(command.env(variable.0, variable.1), LIMIT);
     assert!(
@@ -78,7 +78,7 @@ fn captures_name_the_command_and_ask_nobody_unasked() {
 }
 
 #[test]
-fn captures_download_when_asked_and_tell_what_is_not_there() {
+fn capture_downloads_on_request_and_reports_missing_files() {
     need_capture!();
     let program = need_program!();
     let server = server_of(&program);
@@ -96,25 +96,25 @@ fn captures_download_when_asked_and_tell_what_is_not_there() {
     let own = program.folder.path().join(format!("own{}", program.key()));
     assert_eq!(fs::read(own).unwrap(), program.debug);
 
-    let nobody = need_program!();
+    let other = need_program!();
     let empty = Server::of_files(Vec::new());
     let path = format!("srv*{}", empty.url());
     let (saved, _) = capture(
-        &nobody,
+        &other,
         &["-symbols", "download"],
         ("_NT_SYMBOL_PATH", &path),
     );
     let notices = &saved.summary.quality.notices;
-    let told = |notice: &perfcollect::trace::Notice| {
+    let is_expected = |notice: &perfcollect::trace::Notice| {
         notice.what.contains("no server has debug files of")
-            && notice.what.contains(&nobody.build_id)
+            && notice.what.contains(&other.build_id)
     };
-    assert!(notices.iter().any(told), "{notices:?}");
+    assert!(notices.iter().any(is_expected), "{notices:?}");
 }
 
-/// Nobody waits for a server in the middle of an incident.
+/// During an incident, a user must not have to wait for a server.
 #[test]
-fn a_capture_that_waits_for_a_server_can_be_stopped() {
+fn signal_stops_capture_that_waits_for_server() {
     need_capture!();
     let program = need_program!();
     let server = Server::start(|_, _| thread::sleep(LIMIT));
@@ -133,7 +133,7 @@ fn a_capture_that_waits_for_a_server_can_be_stopped() {
 }
 
 #[test]
-fn a_module_without_identity_is_said_when_its_symbols_are_asked_for() {
+fn symbols_command_reports_modules_without_build_id() {
     need_capture!();
     let program = need_program!();
     let strip = ["--remove-section", ".note.gnu.build-id"];

@@ -1,4 +1,4 @@
-//! Servers that misbehave: each is told of in its words, within its limits.
+//! Servers that misbehave: perfcollect reports each of them, within the limits.
 
 use std::fs;
 use std::io::Write;
@@ -11,7 +11,7 @@ use crate::program::Program;
 use crate::server::{Request, Server, send, send_from, status};
 use crate::support::run;
 
-/// How a server misbehaves, and what is said of it.
+/// A misbehaving server, and the expected message.
 struct Misbehaviour {
     name: &'static str,
     answer: fn(&Program, &Request, &mut TcpStream),
@@ -56,7 +56,7 @@ const MISBEHAVIOURS: [Misbehaviour; 18] = [
         message: "deleted the downloaded file: it has no symbols",
     },
     Misbehaviour {
-        name: "a part for the whole",
+        name: "a truncated file",
         answer: |program, _, stream| {
             let part = &program.debug[..program.debug.len() / 2];
             send(stream, part.len(), part);
@@ -64,12 +64,12 @@ const MISBEHAVIOURS: [Misbehaviour; 18] = [
         message: "deleted the downloaded file: ",
     },
     Misbehaviour {
-        name: "a terabyte stated",
+        name: "a declared terabyte",
         answer: |_, _, stream| send(stream, 1 << 40, b"\x7fELF"),
         message: "larger than the limit of 1 MiB (-maxsize)",
     },
     Misbehaviour {
-        name: "without end",
+        name: "an endless body",
         answer: |_, _, stream| {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
             while stream.write_all(&[0; 4096]).is_ok() {}
@@ -95,7 +95,7 @@ const MISBEHAVIOURS: [Misbehaviour; 18] = [
         message: "redirected to \"file:///etc/passwd\", which is not an http or https URL",
     },
     Misbehaviour {
-        name: "a part that was not asked for",
+        name: "a range that was not requested",
         answer: |program, request, stream| {
             let from = Some(1000);
             let request = Request {
@@ -107,17 +107,17 @@ const MISBEHAVIOURS: [Misbehaviour; 18] = [
         message: "the server sent a range that was not requested",
     },
     Misbehaviour {
-        name: "no answer",
+        name: "no response",
         answer: |_, _, _| thread::sleep(Duration::from_secs(30)),
         message: "no response within 1 s (-timeout)",
     },
     Misbehaviour {
-        name: "a head without end",
+        name: "an endless header",
         answer: |_, _, stream| trickle(stream, "HTTP/1.1 200 OK\r\nX: "),
         message: "no response within 1 s (-timeout)",
     },
     Misbehaviour {
-        name: "a large head",
+        name: "too many headers",
         answer: |_, _, stream| {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n");
             while stream.write_all(b"X: 0123456789\r\n").is_ok() {}
@@ -125,7 +125,7 @@ const MISBEHAVIOURS: [Misbehaviour; 18] = [
         message: "cannot parse the response: http parse resulted in too many headers",
     },
     Misbehaviour {
-        name: "a large line in its head",
+        name: "a large header",
         answer: |_, _, stream| {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nX: ");
             while stream.write_all(&[b'x'; 4096]).is_ok() {}
@@ -158,7 +158,7 @@ const MISBEHAVIOURS: [Misbehaviour; 18] = [
 ];
 
 #[test]
-fn servers_that_misbehave_are_told_of_within_limits() {
+fn reports_misbehaving_servers_within_limits() {
     let program = need_program!();
     for Misbehaviour {
         name,
@@ -168,7 +168,7 @@ fn servers_that_misbehave_are_told_of_within_limits() {
     {
         let same = need_program!();
         let server = Server::start(move |request, stream| answer(&same, request, stream));
-        let begin = Instant::now();
+        let start = Instant::now();
         let id = &program.build_id;
         let arguments = [
             "symbols",
@@ -190,12 +190,12 @@ fn servers_that_misbehave_are_told_of_within_limits() {
         assert_eq!(reasons.len(), 1, "{name}: {}", said.stderr);
         assert!(reasons[0].contains(message), "{name}: {}", reasons[0]);
         assert!(
-            begin.elapsed() < Duration::from_secs(8),
+            start.elapsed() < Duration::from_secs(8),
             "{name}: {:?}",
-            begin.elapsed()
+            start.elapsed()
         );
         assert!(!program.cached().exists(), "{name}");
-        // What a slow server sent is kept to go on with; nothing else is.
+        // perfcollect keeps only the bytes of a slow server, to resume later.
         let kept = program.files_in_cache();
         assert_eq!(
             kept.len(),
@@ -208,22 +208,22 @@ fn servers_that_misbehave_are_told_of_within_limits() {
     }
 }
 
-/// A capture has dozens of modules: each would wait for a server that is not there.
+/// A capture has dozens of modules, and each would wait for a server that does not respond.
 #[test]
-fn a_server_that_does_not_answer_is_asked_once() {
+fn queries_unresponsive_server_once() {
     let program = need_program!();
     let server = Server::start(|_, _| thread::sleep(Duration::from_secs(30)));
     let said = program.get(&server.url(), &["-timeout", "1"]);
     assert_eq!(server.take_requests().len(), 1);
-    let not_asked = "skipped: the server cannot be reached";
-    assert!(said.stderr.contains(not_asked), "{}", said.stderr);
+    let skipped = "skipped: the server cannot be reached";
+    assert!(said.stderr.contains(skipped), "{}", said.stderr);
     let cache = program.cache().join("perfcollect/symbols");
     assert_eq!(fs::read_dir(cache).unwrap().count(), 0);
 
     assert!(!said.stderr.contains("DEBUGINFOD_URLS"), "{}", said.stderr);
     let mut command = program.command(["symbols", &program.build_id, "-timeout", "1"]);
-    let nobody = "srv*http://127.0.0.1:1";
-    let alone = run(command.env("_NT_SYMBOL_PATH", nobody), LIMIT);
+    let unreachable = "srv*http://127.0.0.1:1";
+    let alone = run(command.env("_NT_SYMBOL_PATH", unreachable), LIMIT);
     assert!(
         alone.stderr.contains("set DEBUGINFOD_URLS"),
         "{}",
@@ -233,5 +233,5 @@ fn a_server_that_does_not_answer_is_asked_once() {
     let said = program.get("http://127.0.0.1:1", &[]);
     let refused = "_.debug: the server cannot be reached: Connection refused";
     assert!(said.stderr.contains(refused), "{}", said.stderr);
-    assert!(said.stderr.contains(not_asked), "{}", said.stderr);
+    assert!(said.stderr.contains(skipped), "{}", said.stderr);
 }

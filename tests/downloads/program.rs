@@ -1,4 +1,4 @@
-//! A stripped program, its debug file, and `perfcollect symbols` in an environment of its own.
+//! A stripped program, its debug file, and `perfcollect symbols` in a separate environment.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -13,7 +13,7 @@ use crate::support::{Finished, Missing, perfcollect, run, workloads};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// `native-nofp` without its symbols, in a folder of its own; its debug file is elsewhere.
+/// `native-nofp` without symbols, in a temporary directory. Its debug file is in another directory.
 pub(crate) struct Program {
     pub(crate) folder: TempDir,
     pub(crate) path: PathBuf,
@@ -56,7 +56,7 @@ impl Program {
         })
     }
 
-    /// Where a symbol server has its debug file.
+    /// Returns the path of the debug file on a symbol server.
     pub(crate) fn key(&self) -> String {
         format!("/_.debug/elf-buildid-sym-{}/_.debug", self.build_id)
     }
@@ -65,13 +65,13 @@ impl Program {
         self.folder.path().join("cache")
     }
 
-    /// Where `perfcollect symbols` keeps its debug file.
+    /// Returns the path of the debug file in the cache.
     pub(crate) fn cached(&self) -> PathBuf {
         let below = format!("perfcollect/symbols{}", self.key());
         self.cache().join(below)
     }
 
-    /// perfcollect with its own cache and nothing else set.
+    /// Returns a perfcollect command with a separate cache and without other settings.
     pub(crate) fn command<A: AsRef<OsStr>>(
         &self,
         arguments: impl IntoIterator<Item = A>,
@@ -106,21 +106,21 @@ impl Program {
         command
     }
 
-    /// `perfcollect symbols PROGRAM -server URL OPTIONS`.
+    /// Runs `perfcollect symbols PROGRAM -server URL OPTIONS`.
     pub(crate) fn get(&self, url: &str, options: &[&str]) -> Finished {
         let path = self.path.to_str().unwrap();
         let arguments = [&["symbols", path, "-server", url], options].concat();
         run(&mut self.command(arguments), LIMIT)
     }
 
-    /// All files in the cache, with those whose names begin with a dot.
+    /// Returns all files in the cache, including hidden ones.
     pub(crate) fn files_in_cache(&self) -> Vec<PathBuf> {
         let mut files = Vec::new();
-        let mut folders = vec![self.cache()];
-        while let Some(folder) = folders.pop() {
-            for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let mut directories = vec![self.cache()];
+        while let Some(directory) = directories.pop() {
+            for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
                 match entry.file_type().unwrap().is_dir() {
-                    true => folders.push(entry.path()),
+                    true => directories.push(entry.path()),
                     false => files.push(entry.path()),
                 }
             }
@@ -129,7 +129,7 @@ impl Program {
     }
 }
 
-/// The build id of a file in hexadecimal.
+/// Returns the build id of a file in hexadecimal.
 pub(crate) fn build_id(path: &Path) -> String {
     let file = File::open(path).unwrap();
     let id = ElfFile::open(&file).unwrap().build_id().unwrap();

@@ -1,4 +1,4 @@
-//! What perf and our own reader find in `NAME.perf.data`.
+//! Reads `NAME.perf.data` with perf and with perfcollect's reader.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -45,7 +45,7 @@ fn traces() -> [Trace; 2] {
 }
 
 #[test]
-fn perf_names_each_function_and_complains_of_nothing() {
+fn perf_symbolizes_each_function_without_warnings() {
     need!(can_run_perf());
     for trace in traces() {
         let (_folder, path) = written(&trace);
@@ -55,9 +55,9 @@ fn perf_names_each_function_and_complains_of_nothing() {
     }
 }
 
-/// Without perf, too: all but the kernel's functions, which are named by the list of the kernel that runs.
+/// perfcollect symbolizes all functions except those of the kernel, for which it uses kallsyms.
 #[test]
-fn our_own_reader_names_each_function() {
+fn perfcollect_symbolizes_each_function() {
     for trace in traces() {
         let (_folder, path) = written(&trace);
         let mut reader = Reader::file(File::open(&path).unwrap()).unwrap();
@@ -78,28 +78,29 @@ fn our_own_reader_names_each_function() {
         let text = String::from_utf8(text).unwrap();
         let samples = script_samples(&text.replace("[unknown] (/", "{unknown} (/"));
         let expected = String::from_utf8(text_of(&trace)).unwrap();
-        let nameless = expected.lines().map(|line| {
-            let is_kernels = line.ends_with(" (vmlinux)") && !line.contains(" idle (");
-            let line = if is_kernels {
+        let unresolved = expected.lines().map(|line| {
+            let is_kernel = line.ends_with(" (vmlinux)") && !line.contains(" idle (");
+            let line = if is_kernel {
                 "\t0 {unknown} (vmlinux)"
             } else {
                 line
             };
             format!("{line}\n")
         });
-        let nameless: String = nameless.collect();
-        expect_samples_of(&samples, nameless.as_bytes());
+        let unresolved: String = unresolved.collect();
+        expect_samples_of(&samples, unresolved.as_bytes());
     }
 }
 
 #[test]
-fn a_process_begins_and_ends_with_its_life() {
+fn writes_start_and_end_of_process_instances() {
     let mut b = Builder::new();
     let main = b.named(FunctionKind::Native, "a", "main");
     let read = b.named(FunctionKind::Kernel, "vmlinux", "ksys_read");
-    let lives = [b.thread(7, "first", 7), b.thread(7, "second", 7)];
+    let instances = [b.thread(7, "first", 7), b.thread(7, "second", 7)];
     let worker = b.thread(7, "second", 9);
-    for (at, thread) in [lives[0], lives[0], lives[1], worker, worker]
+    let [first, second] = instances;
+    for (at, thread) in [first, first, second, worker, worker]
         .into_iter()
         .enumerate()
     {
@@ -149,9 +150,9 @@ fn a_process_begins_and_ends_with_its_life() {
     assert_eq!(seen, expected);
 }
 
-/// A reader's cache keeps files by build id, so other names must have another.
+/// Caches of readers identify files by build id, so files with other symbols need another one.
 #[test]
-fn build_ids_are_of_what_is_in_the_file() {
+fn build_id_depends_on_content() {
     let id = |function: &str| {
         let mut b = Builder::new();
         let main = b.named(FunctionKind::Native, "a", function);
@@ -167,7 +168,7 @@ fn build_ids_are_of_what_is_in_the_file() {
 }
 
 #[test]
-fn deep_stacks_are_cut_as_everywhere() {
+fn truncates_deep_stacks() {
     const SAMPLES: u64 = 100;
     let mut b = Builder::new();
     let main = b.named(FunctionKind::Native, "a", "main");
@@ -191,9 +192,8 @@ fn deep_stacks_are_cut_as_everywhere() {
     assert_eq!((samples, reader.malformed), (SAMPLES, 0));
 }
 
-/// `readelf` has nothing to say against them.
 #[test]
-fn files_of_names_are_sound() {
+fn readelf_accepts_symbol_files() {
     let (_folder, path) = written(&build::hostile());
     let files = std::fs::read_dir(path.with_file_name("test.perf.symbols")).unwrap();
     let files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
