@@ -43,11 +43,15 @@ const NOBODY: u32 = 65534;
 fn downloads_from_symbol_server_and_caches_file() {
     let program = need_program!();
     let server = server_of(&program);
-    let said = program
+    let output = program
         .get(&server.url(), &["-output", "out/here"])
         .expect_success();
-    assert!(said.stderr.contains(&program.build_id), "{}", said.stderr);
-    let beside = program.folder.path().join("out/here/native-app.dbg");
+    assert!(
+        output.stderr.contains(&program.build_id),
+        "{}",
+        output.stderr
+    );
+    let beside = program.directory.path().join("out/here/native-app.dbg");
     for path in [&program.cached(), &beside] {
         assert_eq!(fs::read(path).unwrap(), program.debug, "{}", path.display());
     }
@@ -70,19 +74,19 @@ fn downloads_from_symbol_server_and_caches_file() {
 fn replaces_other_file_only_with_force() {
     let program = need_program!();
     let server = server_of(&program);
-    let there = program.folder.path().join("native-app.dbg");
-    fs::write(&there, "mine").unwrap();
+    let existing = program.directory.path().join("native-app.dbg");
+    fs::write(&existing, "mine").unwrap();
     let refused = program.get(&server.url(), &["-output", "."]);
     assert!(
         refused.stderr.contains("already exists"),
         "{}",
         refused.stderr
     );
-    assert_eq!(fs::read(&there).unwrap(), b"mine");
+    assert_eq!(fs::read(&existing).unwrap(), b"mine");
     program
         .get(&server.url(), &["-output", ".", "-force"])
         .expect_success();
-    assert_eq!(fs::read(&there).unwrap(), program.debug);
+    assert_eq!(fs::read(&existing).unwrap(), program.debug);
 }
 
 #[test]
@@ -97,19 +101,25 @@ fn reports_unusable_arguments_and_downloads_others() {
         assert_eq!(finished.status.code(), Some(1), "{words:?}");
         finished.stderr
     };
-    fs::write(program.folder.path().join("mine"), "mine").unwrap();
-    let said = run(&[path, "-output", "mine"]);
-    assert!(said.contains("mine is not a directory: give one"), "{said}");
+    fs::write(program.directory.path().join("mine"), "mine").unwrap();
+    let output = run(&[path, "-output", "mine"]);
+    assert!(
+        output.contains("mine is not a directory: give one"),
+        "{output}"
+    );
     let odd = &program.build_id[1..];
-    let said = run(&[odd]);
-    assert!(said.contains("neither a file nor a build id"), "{said}");
+    let output = run(&[odd]);
+    assert!(output.contains("neither a file nor a build id"), "{output}");
     assert_eq!(server.take_requests(), []);
 
-    let said = run(&["gone", path, "mine"]);
-    assert!(said.contains("cannot open gone: No such file"), "{said}");
-    assert!(said.contains("mine: neither a trace nor"), "{said}");
+    let output = run(&["gone", path, "mine"]);
+    assert!(
+        output.contains("cannot open gone: No such file"),
+        "{output}"
+    );
+    assert!(output.contains("mine: neither a trace nor"), "{output}");
     let end = "perfcollect: 2 of the files cannot be read\n";
-    assert!(said.ends_with(end), "{said}");
+    assert!(output.ends_with(end), "{output}");
     assert_eq!(fs::read(program.cached()).unwrap(), program.debug);
 }
 
@@ -124,24 +134,24 @@ fn skips_existing_debug_files_and_duplicate_arguments() {
         let finished = run(&mut program.command(arguments), LIMIT).expect_success();
         (finished.stderr, server.take_requests().len())
     };
-    let whole = program.folder.path().join("whole");
+    let whole = program.directory.path().join("whole");
     fs::copy(workloads::native("native-nofp").unwrap(), &whole).unwrap();
-    let (said, requests) = get(&["whole"]);
-    assert!(said.contains("whole: has all symbols, nothing to download") && requests == 0);
+    let (output, requests) = get(&["whole"]);
+    assert!(output.contains("whole: has all symbols, nothing to download") && requests == 0);
 
     let beside = program.path.with_file_name("native-app.dbg");
     fs::write(&beside, &program.debug).unwrap();
-    let (said, requests) = get(&["app/native-app", "-output", "out"]);
+    let (output, requests) = get(&["app/native-app", "-output", "out"]);
     let found = format!("already in {}", beside.display());
-    assert!(said.contains(&found) && requests == 0, "{said}");
-    let copied = program.folder.path().join("out/native-app.dbg");
+    assert!(output.contains(&found) && requests == 0, "{output}");
+    let copied = program.directory.path().join("out/native-app.dbg");
     assert_eq!(fs::read(copied).unwrap(), program.debug);
     fs::remove_file(&beside).unwrap();
 
-    let (said, requests) = get(&[path, path, &program.build_id]);
+    let (output, requests) = get(&[path, path, &program.build_id]);
     let same = format!("{0}: same build as native-app ({0})", program.build_id);
-    assert!(said.contains("native-app: given twice"), "{said}");
-    assert!(said.contains(&same) && requests == 1, "{said}");
+    assert!(output.contains("native-app: given twice"), "{output}");
+    assert!(output.contains(&same) && requests == 1, "{output}");
 }
 
 #[test]
@@ -149,20 +159,20 @@ fn directory_at_cache_path_fails_only_one_file() {
     let program = need_program!();
     let server = server_of(&program);
     fs::create_dir_all(program.cached()).unwrap();
-    let other = program.folder.path().join("app/libwork.so");
+    let other = program.directory.path().join("app/libwork.so");
     let strip = ["--strip-all".as_ref(), other.as_os_str()];
     run(Command::new("objcopy").args(strip), LIMIT).expect_success();
     let (path, url) = (program.path.to_str().unwrap(), server.url());
     let arguments = ["symbols", path, other.to_str().unwrap(), "-server", &url];
-    let said = run(&mut program.command(arguments), LIMIT);
-    assert_eq!(said.status.code(), Some(1));
+    let output = run(&mut program.command(arguments), LIMIT);
+    assert_eq!(output.status.code(), Some(1));
     let in_the_way = format!(
         "cannot write {}: Is a directory",
         program.cached().display()
     );
-    assert!(said.stderr.contains(&in_the_way), "{}", said.stderr);
+    assert!(output.stderr.contains(&in_the_way), "{}", output.stderr);
     let missing = "no debug file for 2 of 2 modules";
-    assert!(said.stderr.contains(missing), "{}", said.stderr);
+    assert!(output.stderr.contains(missing), "{}", output.stderr);
 }
 
 #[test]
@@ -219,7 +229,7 @@ fn root_sends_requests_as_nobody_or_invoking_user() {
     assert_eq!(uids(&server), [4321]);
 
     // Another user could place links where root writes.
-    let foreign = program.folder.path().join("foreign");
+    let foreign = program.directory.path().join("foreign");
     fs::create_dir(&foreign).unwrap();
     std::os::unix::fs::chown(&foreign, Some(4321), None).unwrap();
     let mut command = program.command(["symbols", id, "-server", &server.url()]);
@@ -291,7 +301,7 @@ fn resumes_incomplete_download() {
                 _ => send_from(request, &debug, stream),
             },
         );
-    // For a build id argument there is only one URL.
+    // A build id argument has only one URL.
     let url = server.url();
     let get = || {
         run(
@@ -313,12 +323,12 @@ fn resumes_incomplete_download() {
 #[test]
 fn rejects_arguments_that_are_not_elf_files_or_traces() {
     let program = need_program!();
-    let text = program.folder.path().join("text");
+    let text = program.directory.path().join("text");
     fs::write(&text, "no ELF").unwrap();
-    let said = |argument: &str| run(&mut program.command(["symbols", argument]), LIMIT).stderr;
-    assert!(said("text").contains("neither a trace nor an ELF file"));
-    assert!(said("absent").contains("cannot open absent"));
-    assert!(said(".").contains("not a regular file"));
+    let output = |argument: &str| run(&mut program.command(["symbols", argument]), LIMIT).stderr;
+    assert!(output("text").contains("neither a trace nor an ELF file"));
+    assert!(output("absent").contains("cannot open absent"));
+    assert!(output(".").contains("not a regular file"));
     let worker = run(&mut program.command(["symbols-worker"]), LIMIT);
     assert_eq!(worker.status.code(), Some(1));
 }

@@ -53,8 +53,8 @@ pub(super) struct Partial {
 }
 
 impl Partial {
-    /// Opens or creates the partial file for `path` below `cache`. Its name contains a hash of `url`,
-    /// because other servers may have the file in another form.
+    /// Opens or creates the partial file for `path` below `cache`. Its name contains a hash of
+    /// `url`, because other servers may have the file in another form.
     pub(super) fn open(cache: &Path, path: &Path, url: &str) -> Result<Self, CacheError> {
         let whole = cache.join(path);
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {

@@ -72,8 +72,8 @@ impl Downloader {
     /// [`Outcome::Failed`] once `stop` returns true, and keeps the received bytes to resume later.
     ///
     /// # Errors
-    /// Returns an error if the worker process cannot be started or the cache cannot be written. Other
-    /// modules would then fail as well.
+    /// Returns an error if the worker process cannot be started or the cache cannot be written.
+    /// Other modules would then fail as well.
     pub fn get(
         &mut self,
         module: &Module,

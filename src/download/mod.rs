@@ -1,9 +1,9 @@
 //! Downloads debug files from servers, for `perfcollect symbols` and `-symbols download`.
 //!
-//! perfcollect supports two server layouts: symbol servers (Microsoft's has .NET's native libraries)
-//! and debuginfod (distributions). It requests a file by build id. It keeps the file only if it is an
-//! ELF file with this build id and with symbols. The search for debug files includes the cache
-//! (`Sources::cached`).
+//! perfcollect supports two server layouts: symbol servers (Microsoft's has .NET's native
+//! libraries) and debuginfod (distributions). It requests a file by build id. It keeps the file
+//! only if it is an ELF file with this build id and with symbols. The search for debug files
+//! includes the cache (`Sources::cached`).
 //!
 //! A separate process without privileges reads the network and the files (`worker`). The parent
 //! process opens and renames files, but reads none of them.

@@ -11,8 +11,8 @@ const NOBODY: u32 = 65534;
 /// Drops all privileges permanently.
 ///
 /// Root becomes the user who invoked `sudo`, or `nobody`. The process keeps no capability, and no
-/// program it executes can regain one. The kernel kills the process when its parent exits. Call this
-/// before the process starts a second thread.
+/// program it executes can regain one. The kernel kills the process when its parent exits. Call
+/// this before the process starts a second thread.
 ///
 /// # Errors
 /// Returns the error of the kernel. The caller must then exit.

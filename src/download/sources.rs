@@ -24,8 +24,8 @@ pub struct Sources {
 impl Sources {
     /// Reads `_NT_SYMBOL_PATH` and `DEBUGINFOD_URLS` from the environment of this process.
     ///
-    /// Adds Microsoft's server if `_NT_SYMBOL_PATH` is not set. If `servers` is not empty, it replaces
-    /// the servers of the environment.
+    /// Adds Microsoft's server if `_NT_SYMBOL_PATH` is not set. If `servers` is not empty, it
+    /// replaces the servers of the environment.
     #[must_use]
     pub fn new(servers: &[Server]) -> Self {
         let variable =
@@ -167,12 +167,12 @@ mod tests {
         let urls = ("DEBUGINFOD_URLS", "https://a/ https://b");
         let debuginfod = |url| Server::new(Layout::Debuginfod, url).unwrap();
         let both = [debuginfod("https://a"), debuginfod("https://b")];
-        let found = sources(&[], &[urls]).servers;
-        assert_eq!(found[0], Server::microsoft());
-        assert_eq!(found[1..], both);
-        let found = sources(&[], &[urls, ("_NT_SYMBOL_PATH", "srv*http://s")]).servers;
-        assert_eq!(found[0], symbol_server("http://s"));
-        assert_eq!(found[1..], both);
+        let parsed = sources(&[], &[urls]).servers;
+        assert_eq!(parsed[0], Server::microsoft());
+        assert_eq!(parsed[1..], both);
+        let parsed = sources(&[], &[urls, ("_NT_SYMBOL_PATH", "srv*http://s")]).servers;
+        assert_eq!(parsed[0], symbol_server("http://s"));
+        assert_eq!(parsed[1..], both);
         let only = [symbol_server("http://mine")];
         assert_eq!(sources(&only, &[urls]).servers, only);
     }
@@ -180,14 +180,14 @@ mod tests {
     #[test]
     fn parses_caches_and_servers_of_symbol_path() {
         let path = "srv*/c*https://one;SRV*/d*https://two; cache*/e ;symsrv*symsrv.dll*http://three;C:\\sym;ftp://x";
-        let found = sources(&[], &[("_NT_SYMBOL_PATH", path), ("HOME", "/h")]);
+        let parsed = sources(&[], &[("_NT_SYMBOL_PATH", path), ("HOME", "/h")]);
         let servers = ["https://one", "https://two", "http://three"].map(symbol_server);
-        assert_eq!(found.servers, servers);
-        assert_eq!(found.cache(Layout::SymbolServer), Some(Path::new("/c")));
+        assert_eq!(parsed.servers, servers);
+        assert_eq!(parsed.cache(Layout::SymbolServer), Some(Path::new("/c")));
         let stores = ["/h/.cache/perfcollect/symbols", "/d", "/e"].map(PathBuf::from);
-        assert_eq!(found.stores, stores);
+        assert_eq!(parsed.stores, stores);
         assert_eq!(
-            found.ignored,
+            parsed.ignored,
             ["_NT_SYMBOL_PATH: C:\\sym", "_NT_SYMBOL_PATH: ftp://x"]
         );
     }

@@ -23,7 +23,8 @@ use super::privileges;
 
 /// Name of the action that starts the worker.
 pub(super) const ACTION: &str = "symbols-worker";
-/// Environment variable with the task. A URL may contain a password, and all users can read arguments.
+/// Environment variable with the task. A URL may contain a password, and all users can read
+/// arguments.
 const TASK: &str = "PERFCOLLECT_SYMBOLS_TASK";
 /// Interval at which the parent checks for cancellation.
 const CANCEL_INTERVAL: Timespec = Timespec {

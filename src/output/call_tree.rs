@@ -76,17 +76,19 @@ impl CallTree {
             .sum()
     }
 
-    /// Calls `each` with every distinct stack, root first and separated by `;`, and its self samples.
+    /// Calls `each` with every distinct stack, root first and separated by `;`, and its self
+    /// samples.
     ///
-    /// Callees with fewer than `min_total` samples are folded into the caller. Stacks are sorted frame
-    /// by frame, so that stacks with equal callers are adjacent.
+    /// Callees with fewer than `min_total` samples are folded into the caller. Stacks are sorted
+    /// frame by frame, so that stacks with equal callers are adjacent.
     pub(super) fn for_each_stack(
         &self,
         min_total: u64,
         mut each: impl FnMut(&str, u64) -> io::Result<()>,
     ) -> io::Result<()> {
         let mut path = String::new();
-        // (node, length of its caller's path). Not recursive, because the target controls the depth.
+        // (node, length of its caller's path). Not recursive, because the target controls the
+        // depth.
         let processes = self.processes().iter().rev();
         let mut open: Vec<(u32, usize)> = processes.map(|&process| (process, 0)).collect();
         while let Some((row, caller_len)) = open.pop() {

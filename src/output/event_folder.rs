@@ -1,4 +1,5 @@
-//! The directory of event streams: hidden in the directory of its trace, until the trace is complete.
+//! The directory of event streams: hidden in the directory of its trace, until the trace is
+//! complete.
 //!
 //! It contains one file per process with the stream as received, and one file with the threads of
 //! each process in a container.
@@ -23,8 +24,8 @@ use crate::machine;
 use crate::trace::{Pid, Tid};
 
 const SUFFIX: &str = ".trace.events";
-/// Suffix of a stream's file name. The process id precedes it, with `-2` for the second stream of one
-/// id.
+/// Suffix of a stream's file name. The process id precedes it, with `-2` for the second stream of
+/// one id.
 const STREAM_SUFFIX: &str = ".nettrace";
 /// Suffix of a file with the threads of a process. The process id precedes it.
 const THREADS_SUFFIX: &str = ".threads";
@@ -72,12 +73,12 @@ fn folder_path(name: &Path) -> PathBuf {
 impl EventFolder {
     /// Prepares the directory of a capture name. The first stream creates the directory.
     ///
-    /// Removes the directory of an earlier capture. Create the spool first, which fails if the streams
-    /// of an earlier capture are still needed.
+    /// Removes the directory of an earlier capture. Create the spool first, which fails if the
+    /// streams of an earlier capture are still needed.
     ///
     /// # Errors
-    /// Returns an error if an existing file belongs to another user, or if the parent directory cannot
-    /// be used.
+    /// Returns an error if an existing file belongs to another user, or if the parent directory
+    /// cannot be used.
     pub fn new(name: &Path) -> Result<Self, OutputError> {
         let path = folder_path(name);
         if let Some(stale) = Self::open(name)? {
@@ -268,14 +269,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let name = dir.path().join("x");
         assert!(EventFolder::open(&name).unwrap().is_none());
-        let folder = EventFolder::new(&name).unwrap();
+        let directory = EventFolder::new(&name).unwrap();
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
-        folder
+        directory
             .create_stream(Pid(7))
             .unwrap()
             .write_all(b"one")
             .unwrap();
-        folder
+        directory
             .create_stream(Pid(7))
             .unwrap()
             .write_all(b"two")
@@ -283,12 +284,12 @@ mod tests {
         std::fs::write(dir.path().join(".x.trace.events/notes"), "").unwrap();
         std::os::unix::fs::symlink("/etc/passwd", dir.path().join(".x.trace.events/8.nettrace"))
             .unwrap();
-        drop(folder);
+        drop(directory);
 
-        let folder = EventFolder::open(&dir.path().join(".x.trace.spool"))
+        let directory = EventFolder::open(&dir.path().join(".x.trace.spool"))
             .unwrap()
             .unwrap();
-        let streams = folder.streams().unwrap();
+        let streams = directory.streams().unwrap();
         let read: Vec<_> = streams
             .into_iter()
             .map(|mut stream| {
@@ -303,9 +304,9 @@ mod tests {
             expected.map(|(name, text)| (Pid(7), name.to_owned(), text.to_owned()))
         );
         // `remove` keeps other files, and therefore the directory.
-        assert!(folder.remove().is_err());
+        assert!(directory.remove().is_err());
         std::fs::remove_file(dir.path().join(".x.trace.events/notes")).unwrap();
-        folder.remove().unwrap();
+        directory.remove().unwrap();
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 

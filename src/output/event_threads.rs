@@ -1,7 +1,8 @@
 //! Thread ids of a process with a separate pid namespace.
 //!
-//! The runtime reports thread ids of its own namespace. perfcollect records the ids of both namespaces
-//! in a file next to the stream, because the threads may have ended when the stream is read.
+//! The runtime reports thread ids of its own namespace. perfcollect records the ids of both
+//! namespaces in a file next to the stream, because the threads may have ended when the stream is
+//! read.
 //!
 //! ```text
 //! id in the process's namespace | id in perfcollect's        each 4 bytes, little-endian

@@ -84,8 +84,8 @@ pub(super) fn write_tree(
     options.palette_map = Some(&mut palette);
     options.min_width = MIN_WIDTH_PERCENT;
     options.deterministic = true;
-    // The order of the tree keeps equal callers adjacent. inferno would sort lines by bytes, which does
-    // not. For a flame chart it keeps the order, and reads from the last line to the first.
+    // The order of the tree keeps equal callers adjacent. inferno would sort lines by bytes, which
+    // does not. For a flame chart it keeps the order, and reads from the last line to the first.
     options.flame_chart = true;
     let last_first = lines.iter().rev().map(String::as_str);
     let mut svg = Vec::new();

@@ -1,10 +1,11 @@
-//! `stacks.folded`: one line per distinct stack, for flamegraph.pl, inferno, speedscope and a shell.
+//! `stacks.folded`: one line per distinct stack, for flamegraph.pl, inferno, speedscope and a
+//! shell.
 //!
 //! Format: `process (pid);root;...;leaf COUNT`, with COUNT in samples.
 //!
-//! Functions have no module. They have the suffixes of `stackcollapse-perf --all`: `_[k]` for kernel
-//! code, `_[j]` for JIT code, `_[i]` for inlined functions. An unresolved frame is `module+0xoffset`. A
-//! stack without its root has `[truncated]` below the process.
+//! Functions have no module. They have the suffixes of `stackcollapse-perf --all`: `_[k]` for
+//! kernel code, `_[j]` for JIT code, `_[i]` for inlined functions. An unresolved frame is
+//! `module+0xoffset`. A stack without its root has `[truncated]` below the process.
 //!
 //! Lines are sorted by frame, not by byte: `main(int);f` must not be between `main 3` and `main;g`.
 

@@ -68,7 +68,8 @@ pub(super) struct Interner<K> {
     /// The keys, in the order of their first use.
     pub(super) rows: Vec<K>,
     ids: FxHashMap<K, u32>,
-    /// Rows of the functions with a name or a known start. Other functions have one row per address.
+    /// Rows of the functions with a name or a known start. Other functions have one row per
+    /// address.
     by_function: Vec<u32>,
     /// Rows by index in [`Trace::frame_functions`].
     by_entry: Vec<u32>,

@@ -34,7 +34,8 @@ impl MessageFile {
     /// Creates the file of a capture name. Replaces an unread one.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be created, or if an existing file belongs to another user.
+    /// Returns an error if the file cannot be created, or if an existing file belongs to another
+    /// user.
     pub fn create(name: &Path) -> Result<Self, OutputError> {
         let path = path_of(name);
         let failed = |error: io::Error| file::write_error(&path, error);

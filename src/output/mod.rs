@@ -1,6 +1,7 @@
 //! Writers of the output formats.
 //!
-//! Each writer starts from a [`crate::trace::Trace`] and escapes names of the target for its format.
+//! Each writer starts from a [`crate::trace::Trace`] and escapes names of the target for its
+//! format.
 //!
 //! ```text
 //! Trace ─┬─ perf_text ───────────── perf.data.txt ─┐

@@ -9,11 +9,12 @@ const MAX_NAME_BYTES: usize = 2048;
 
 /// Maximum length of a module name, in bytes.
 ///
-/// PerfView's reader allows 256 bytes from the last `(` to the end of the line. File systems allow 255
-/// per name.
+/// PerfView's reader allows 256 bytes from the last `(` to the end of the line. File systems allow
+/// 255 per name.
 const MAX_MODULE_BYTES: usize = 200;
 
-/// Maximum length of a process name, in bytes. Linux has 15; longer names come from imported traces.
+/// Maximum length of a process name, in bytes. Linux has 15; longer names come from imported
+/// traces.
 const MAX_COMM_BYTES: usize = 64;
 
 /// Tiers that PerfView supports: TraceEvent's `OptimizationTier`.
@@ -30,7 +31,8 @@ const TIERS: [&str; 10] = [
     "PreJIT",
 ];
 
-/// Returns PerfView's name of a tier, or `None` for one that PerfView would read as part of the name.
+/// Returns PerfView's name of a tier, or `None` for one that PerfView would read as part of the
+/// name.
 pub(crate) fn perf_tier(tier: &str) -> Option<&'static str> {
     // PerfView supports the tier names of runtime events. Perf maps and process memory have others.
     let word = match tier {
@@ -43,9 +45,9 @@ pub(crate) fn perf_tier(tier: &str) -> Option<&'static str> {
 
 /// Escapes a process name for PerfView and perf.
 ///
-/// PerfView searches `perf.data.txt` for ` pid/tid [` to find the end of a name, and inserts the name
-/// into a regular expression. Therefore only letters, digits and safe punctuation remain. Other readers
-/// of such files treat a line that starts with `#` as a comment.
+/// PerfView searches `perf.data.txt` for ` pid/tid [` to find the end of a name, and inserts the
+/// name into a regular expression. Therefore only letters, digits and safe punctuation remain.
+/// Other readers of such files treat a line that starts with `#` as a comment.
 pub(crate) fn perf_comm(name: &str) -> String {
     let safe = |c: char| c.is_ascii_alphanumeric() || "_.+:#@- ".contains(c);
     let mut comm = collapse_spaces(name.chars().map(|c| if safe(c) { c } else { '_' }));
@@ -71,8 +73,8 @@ pub(crate) fn perf_text_comm(name: &str) -> String {
 
 /// Escapes the name of an event for a header line.
 ///
-/// The result has no colon. Readers parse the part after a colon as the detail, which determines the
-/// kind of the event.
+/// The result has no colon. Readers parse the part after a colon as the detail, which determines
+/// the kind of the event.
 pub(crate) fn perf_event(name: &str) -> String {
     let safe = |c: char| c.is_ascii_alphanumeric() || c == '-';
     let event: String = name
@@ -85,7 +87,8 @@ pub(crate) fn perf_event(name: &str) -> String {
 
 /// Escapes a module name for a frame line, or returns `None` if nothing remains of it.
 ///
-/// The reader removes directories and brackets, and treats `.map` and `jitted-*.so` as files of perf.
+/// The reader removes directories and brackets, and treats `.map` and `jitted-*.so` as files of
+/// perf.
 pub(crate) fn perf_module(name: &str) -> Option<String> {
     let name = name.trim().trim_end_matches("(deleted)").trim_end();
     let name = name.rsplit(['/', '\\']).next().unwrap_or(name);
@@ -259,8 +262,8 @@ fn collapse_spaces(text: impl Iterator<Item = char>) -> String {
     out
 }
 
-/// Returns whether a character moves the cursor, ends a line, changes the text direction or is invalid
-/// in XML.
+/// Returns whether a character moves the cursor, ends a line, changes the text direction or is
+/// invalid in XML.
 fn is_unprintable(c: char) -> bool {
     let bidi = matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}');
     let line_end = matches!(c, '\u{2028}' | '\u{2029}');

@@ -1,6 +1,7 @@
 //! Short names of .NET methods, without namespaces and parameters.
 //!
-//! For example, `List<Order>.Add` for `System.Collections.Generic.List<Shop.Order>.Add(Shop.Order)`.
+//! For example, `List<Order>.Add` for
+//! `System.Collections.Generic.List<Shop.Order>.Add(Shop.Order)`.
 
 use std::borrow::Cow;
 

@@ -157,7 +157,8 @@ impl SpoolFile {
             Err(Errno::NOENT) => return Err(missing()),
             Err(errno) => return Err(SpoolFileError::Open { path, errno }),
         }
-        // Another user could make perfcollect, which often runs as root, read a file of their choice.
+        // Another user could make perfcollect, which often runs as root, read a file of their
+        // choice.
         if let Err(error) = file::check_own(&place, FileOwner::invoking_user(), &path) {
             return Err(match error {
                 OutputError::NotReplaceable { path } => SpoolFileError::NotOwn { path },

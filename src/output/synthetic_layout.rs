@@ -1,8 +1,8 @@
 //! Synthetic addresses for the functions of a trace.
 //!
 //! Some formats identify functions by address only. The recorded address of a frame is ambiguous:
-//! several functions may be inlined at it, and freed code leaves its address to other code. Therefore
-//! each function gets a unique address, in a synthetic mapping of its module:
+//! several functions may be inlined at it, and freed code leaves its address to other code.
+//! Therefore each function gets a unique address, in a synthetic mapping of its module:
 //!
 //! ```text
 //! module A    | f     | g     | 0x1234 |          a function without a name has one slot per address
@@ -133,7 +133,8 @@ impl SyntheticLayout {
         self.by_entry[entries].iter().rev().map(|&row| row as usize)
     }
 
-    /// Returns the root function for stacks of processes with this name, in a module with this name.
+    /// Returns the root function for stacks of processes with this name, in a module with this
+    /// name.
     pub(super) fn root(&mut self, process: &str) -> FunctionRow {
         if let Some(&root) = self.roots.get(process) {
             return root;

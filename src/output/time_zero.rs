@@ -55,7 +55,8 @@ impl TimeZero {
         time.0.saturating_add(self.shift)
     }
 
-    /// Returns the clock offset of a CTF trace, which places a marker event with time 1 at time zero.
+    /// Returns the clock offset of a CTF trace, which places a marker event with time 1 at time
+    /// zero.
     ///
     /// PerfView rounds the offset down to whole seconds and uses it as the time of the first event.
     pub(super) fn ctf_offset(self) -> u64 {
@@ -89,8 +90,8 @@ impl TimeZero {
 
 /// Returns year, month and day of a number of days after the start of 1970.
 fn date(days: u64) -> (u64, u64, u64) {
-    // Here, years start in March, so that a leap day is the last day of its year. An era has 400 years;
-    // the first one starts in year 0.
+    // Here, years start in March, so that a leap day is the last day of its year. An era has 400
+    // years; the first one starts in year 0.
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;

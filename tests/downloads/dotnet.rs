@@ -49,7 +49,7 @@ fn server(files: &[(&Path, &Path)]) -> Server {
 /// Captures one second of a workload. perfcollect may query only this server.
 fn capture(program: &Program, workload: &mut Command, url: &str, options: &[&str]) -> Saved {
     let workload = Workload::start(workload);
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let pid = workload.pid().to_string();
     let arguments = [
         &[
@@ -66,10 +66,10 @@ fn capture(program: &Program, workload: &mut Command, url: &str, options: &[&str
     .concat();
     let mut command = program.command(arguments);
     command
-        .current_dir(&folder)
+        .current_dir(&directory)
         .env("_NT_SYMBOL_PATH", format!("srv*{url}"));
     run(&mut command, LIMIT).expect_success();
-    Saved::open(folder, "trace")
+    Saved::open(directory, "trace")
 }
 
 /// Returns address and name of all frames of a module.
@@ -115,16 +115,16 @@ fn readelf(option: &str, file: &Path) -> Vec<String> {
 
 /// Checks that frames are symbolized only with the debug file.
 ///
-/// The debug file is downloaded by the capture, or is in the directory of the file. Returns a capture
-/// without the debug file and one with it.
+/// The debug file is downloaded by the capture, or is in the directory of the file. Returns a
+/// capture without the debug file and one with it.
 fn captures_without_and_with_debug_file(
     program: &Program,
     start: impl Fn() -> Command,
     file: &Path,
     url: &str,
 ) -> [Saved; 2] {
-    let fresh = |path: &str| fs::remove_dir_all(program.folder.path().join(path)).unwrap();
-    let folder = file.parent().unwrap().to_str().unwrap();
+    let fresh = |path: &str| fs::remove_dir_all(program.directory.path().join(path)).unwrap();
+    let directory = file.parent().unwrap().to_str().unwrap();
     let without = capture(program, &mut start(), url, &[]);
     assert!(!row(&without, file).has_symbols);
     let downloaded = capture(program, &mut start(), url, &["-symbols", "download"]);
@@ -136,7 +136,7 @@ fn captures_without_and_with_debug_file(
             "-server",
             url,
             "-output",
-            folder,
+            directory,
         ]),
         LIMIT,
     )
@@ -154,7 +154,7 @@ fn captures_without_and_with_debug_file(
 #[test]
 fn writes_dotnet_debug_files_next_to_libraries() {
     let program = need_program!();
-    let (libraries, symbols) = need!(dotnet(&program.folder.path().join("dotnet")));
+    let (libraries, symbols) = need!(dotnet(&program.directory.path().join("dotnet")));
     let debug: Vec<PathBuf> = fs::read_dir(&symbols)
         .unwrap()
         .flatten()
@@ -189,7 +189,7 @@ fn writes_dotnet_debug_files_next_to_libraries() {
 fn resolves_internal_functions_only_with_debug_file() {
     need_capture!();
     let program = need_program!();
-    let root = program.folder.path().join("dotnet");
+    let root = program.directory.path().join("dotnet");
     let compress = need!(workloads::compress());
     let (libraries, symbols) = need!(dotnet(&root));
     let library = libraries.join(COMPRESSION);
@@ -214,7 +214,8 @@ fn resolves_internal_functions_only_with_debug_file() {
             )
         })
         .collect();
-    let [without, with] = captures_without_and_with_debug_file(&program, start, &library, &server.url());
+    let [without, with] =
+        captures_without_and_with_debug_file(&program, start, &library, &server.url());
     let inner = |saved| {
         names(saved, COMPRESSION)
             .into_iter()
@@ -277,7 +278,7 @@ fn resolves_native_aot_functions_with_debug_file() {
     for name in ["split-aot", "split-aot-events"] {
         let program = need_program!();
         let original = need!(workloads::shared(&format!("{name}/{name}")));
-        let file = program.folder.path().join(name);
+        let file = program.directory.path().join(name);
         fs::copy(&original, &file).unwrap();
         let server = server(&[(&file, &original.with_extension("dbg"))]);
         let start = || {
@@ -285,7 +286,8 @@ fn resolves_native_aot_functions_with_debug_file() {
             command.args(["--mode", "chain", "--seconds", "60"]);
             command
         };
-        let [without, with] = captures_without_and_with_debug_file(&program, start, &file, &server.url());
+        let [without, with] =
+            captures_without_and_with_debug_file(&program, start, &file, &server.url());
         let chain = [
             "Modes_Chain__ChainOuter",
             "Modes_Chain__ChainMiddle",
@@ -312,10 +314,10 @@ fn inlined_at_start(program: &Program, file: &Path, options: &[&str]) -> usize {
     let script = "for i in 1 2 3 4 5 6 7 8; do $0 --mode chain --seconds 0.01; done";
     let command = ["--", "sh", "-c", script, file.to_str().unwrap()];
     let fixed = ["collect", "trace", "-quiet", "-freq", "5000"];
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let mut collect = program.command([&fixed, options, &command].concat());
-    run(collect.current_dir(&folder), LIMIT).expect_success();
-    let saved = Saved::open(folder, "trace");
+    run(collect.current_dir(&directory), LIMIT).expect_success();
+    let saved = Saved::open(directory, "trace");
     let is_inlined = |frame: &&String| frame.contains('(') && frame.ends_with("_[i]");
     saved.stacks.keys().flatten().filter(is_inlined).count()
 }

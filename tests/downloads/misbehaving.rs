@@ -180,14 +180,14 @@ fn reports_misbehaving_servers_within_limits() {
             "-timeout",
             "1",
         ];
-        let said = run(&mut program.command(arguments), LIMIT);
-        assert_eq!(said.status.code(), Some(1), "{name}: {}", said.stderr);
-        let reasons = said
+        let output = run(&mut program.command(arguments), LIMIT);
+        assert_eq!(output.status.code(), Some(1), "{name}: {}", output.stderr);
+        let reasons = output
             .stderr
             .lines()
             .filter(|line| line.starts_with("  http"));
         let reasons: Vec<_> = reasons.collect();
-        assert_eq!(reasons.len(), 1, "{name}: {}", said.stderr);
+        assert_eq!(reasons.len(), 1, "{name}: {}", output.stderr);
         assert!(reasons[0].contains(message), "{name}: {}", reasons[0]);
         assert!(
             start.elapsed() < Duration::from_secs(8),
@@ -213,14 +213,18 @@ fn reports_misbehaving_servers_within_limits() {
 fn queries_unresponsive_server_once() {
     let program = need_program!();
     let server = Server::start(|_, _| thread::sleep(Duration::from_secs(30)));
-    let said = program.get(&server.url(), &["-timeout", "1"]);
+    let output = program.get(&server.url(), &["-timeout", "1"]);
     assert_eq!(server.take_requests().len(), 1);
     let skipped = "skipped: the server cannot be reached";
-    assert!(said.stderr.contains(skipped), "{}", said.stderr);
+    assert!(output.stderr.contains(skipped), "{}", output.stderr);
     let cache = program.cache().join("perfcollect/symbols");
     assert_eq!(fs::read_dir(cache).unwrap().count(), 0);
 
-    assert!(!said.stderr.contains("DEBUGINFOD_URLS"), "{}", said.stderr);
+    assert!(
+        !output.stderr.contains("DEBUGINFOD_URLS"),
+        "{}",
+        output.stderr
+    );
     let mut command = program.command(["symbols", &program.build_id, "-timeout", "1"]);
     let unreachable = "srv*http://127.0.0.1:1";
     let alone = run(command.env("_NT_SYMBOL_PATH", unreachable), LIMIT);
@@ -230,8 +234,8 @@ fn queries_unresponsive_server_once() {
         alone.stderr
     );
 
-    let said = program.get("http://127.0.0.1:1", &[]);
+    let output = program.get("http://127.0.0.1:1", &[]);
     let refused = "_.debug: the server cannot be reached: Connection refused";
-    assert!(said.stderr.contains(refused), "{}", said.stderr);
-    assert!(said.stderr.contains(skipped), "{}", said.stderr);
+    assert!(output.stderr.contains(refused), "{}", output.stderr);
+    assert!(output.stderr.contains(skipped), "{}", output.stderr);
 }

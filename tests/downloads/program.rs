@@ -15,7 +15,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// `native-nofp` without symbols, in a temporary directory. Its debug file is in another directory.
 pub(crate) struct Program {
-    pub(crate) folder: TempDir,
+    pub(crate) directory: TempDir,
     pub(crate) path: PathBuf,
     pub(crate) build_id: String,
     pub(crate) debug: Vec<u8>,
@@ -24,11 +24,11 @@ pub(crate) struct Program {
 impl Program {
     pub(crate) fn new() -> Result<Self, Missing> {
         let original = workloads::native("native-nofp")?;
-        let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join("app")).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir(directory.path().join("app")).unwrap();
         let (path, debug) = (
-            folder.path().join("app/native-app"),
-            folder.path().join("debug"),
+            directory.path().join("app/native-app"),
+            directory.path().join("debug"),
         );
         let objcopy = |arguments: &[&OsStr]| {
             let status = Command::new("objcopy").args(arguments).status();
@@ -51,7 +51,7 @@ impl Program {
         Ok(Self {
             build_id: build_id(&path),
             debug: fs::read(debug).unwrap(),
-            folder,
+            directory,
             path,
         })
     }
@@ -62,7 +62,7 @@ impl Program {
     }
 
     pub(crate) fn cache(&self) -> PathBuf {
-        self.folder.path().join("cache")
+        self.directory.path().join("cache")
     }
 
     /// Returns the path of the debug file in the cache.
@@ -79,8 +79,8 @@ impl Program {
         let mut command = Command::new(perfcollect());
         command
             .args(arguments)
-            .current_dir(&self.folder)
-            .env("HOME", self.folder.path())
+            .current_dir(&self.directory)
+            .env("HOME", self.directory.path())
             .env("XDG_CACHE_HOME", self.cache());
         let variables = [
             "_NT_SYMBOL_PATH",

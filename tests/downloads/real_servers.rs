@@ -14,19 +14,19 @@ use crate::{LIMIT, server_of};
 
 /// `openssl s_server` with a self-signed certificate. Its files contain complete responses.
 struct Tls {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     port: u16,
     _running: support::Running,
 }
 
 impl Tls {
     fn start() -> Option<Self> {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         // The worker process runs as `nobody` and reads the certificate.
-        fs::set_permissions(&folder, PermissionsExt::from_mode(0o755)).unwrap();
+        fs::set_permissions(&directory, PermissionsExt::from_mode(0o755)).unwrap();
         let openssl = |arguments: &[&str]| {
             let mut command = Command::new("openssl");
-            command.args(arguments).current_dir(&folder);
+            command.args(arguments).current_dir(&directory);
             command
         };
         let certificate = "req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -days 2 -subj /CN=localhost \
@@ -51,7 +51,7 @@ impl Tls {
             thread::sleep(Duration::from_millis(20));
         }
         Some(Self {
-            folder,
+            directory,
             port,
             _running: running,
         })
@@ -59,7 +59,7 @@ impl Tls {
 
     /// Sets the response for a program's debug file.
     fn set_response(&self, program: &Program, head: &str, body: &[u8]) {
-        let path = self.folder.path().join(&program.key()[1..]);
+        let path = self.directory.path().join(&program.key()[1..]);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         let head = format!("HTTP/1.1 {head}\r\nContent-Length: {}\r\n\r\n", body.len());
         fs::write(path, [head.as_bytes(), body].concat()).unwrap();
@@ -69,7 +69,7 @@ impl Tls {
     fn get(&self, program: &Program, certificates: &str) -> Finished {
         let url = format!("https://127.0.0.1:{}", self.port);
         let mut command = program.command(["symbols", &program.build_id, "-server", &url]);
-        let certificates = self.folder.path().join(certificates);
+        let certificates = self.directory.path().join(certificates);
         run(
             command
                 .env("SSL_CERT_FILE", certificates)
@@ -121,7 +121,7 @@ fn downloads_distribution_files_from_debuginfod() {
         skip!(Missing::Command("debuginfod"));
     }
     let program = need_program!();
-    let files = program.folder.path().join("served");
+    let files = program.directory.path().join("served");
     fs::create_dir(&files).unwrap();
     fs::write(files.join("native.debug"), &program.debug).unwrap();
     let mut wanted = vec![(program.build_id.clone(), program.debug.clone())];
@@ -149,12 +149,12 @@ fn downloads_distribution_files_from_debuginfod() {
             command
                 .env("_NT_SYMBOL_PATH", "cache*/nonexistent")
                 .env("DEBUGINFOD_URLS", &url);
-            let said = run(&mut command, LIMIT);
-            if said.status.success() {
+            let output = run(&mut command, LIMIT);
+            if output.status.success() {
                 break;
             }
             // debuginfod has not indexed the file yet.
-            assert!(start.elapsed() < LIMIT, "{}", said.stderr);
+            assert!(start.elapsed() < LIMIT, "{}", output.stderr);
             thread::sleep(Duration::from_millis(200));
         }
         let cached = program

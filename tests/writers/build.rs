@@ -107,8 +107,8 @@ impl Builder {
 
 /// Creates a trace with all kinds of frames.
 ///
-/// They are kernel, native, two tiers of a method, ReadyToRun, inlined, unresolved and truncated frames.
-/// Samples of several threads overlap, pause and jitter.
+/// They are kernel, native, two tiers of a method, ReadyToRun, inlined, unresolved and truncated
+/// frames. Samples of several threads overlap, pause and jitter.
 pub(crate) fn realistic() -> Trace {
     use FunctionKind::{Jit, Kernel, Marker, Native, ReadyToRun, Unmapped};
     let mut b = Builder::new();

@@ -22,16 +22,16 @@ use crate::support::perf_script::{can_run_perf, expect_samples_of, perf, script_
 const FIELDS: &str = "pid,tid,period,ip,sym,dso";
 
 fn written(trace: &Trace) -> (TempDir, PathBuf) {
-    let folder = tempfile::tempdir().unwrap();
-    let symbols = folder.path().join("test.perf.symbols");
+    let directory = tempfile::tempdir().unwrap();
+    let symbols = directory.path().join("test.perf.symbols");
     std::fs::create_dir(&symbols).unwrap();
-    let path = folder.path().join("test.perf.data");
+    let path = directory.path().join("test.perf.data");
     let mut out = BufWriter::new(File::create(&path).unwrap());
     let keep = |name: &str, content: &[u8]| {
         File::create_new(symbols.join(name)).and_then(|mut file| file.write_all(content))
     };
     perf_data::write(trace, &symbols, keep, &mut out).unwrap();
-    (folder, path)
+    (directory, path)
 }
 
 fn text_of(trace: &Trace) -> Vec<u8> {
@@ -48,7 +48,7 @@ fn traces() -> [Trace; 2] {
 fn perf_symbolizes_each_function_without_warnings() {
     need!(can_run_perf());
     for trace in traces() {
-        let (_folder, path) = written(&trace);
+        let (_directory, path) = written(&trace);
         let text = perf(&["script", "-F", FIELDS], &path);
         expect_samples_of(&script_samples(&text), &text_of(&trace));
         perf(&["report", "--stdio"], &path);
@@ -59,7 +59,7 @@ fn perf_symbolizes_each_function_without_warnings() {
 #[test]
 fn perfcollect_symbolizes_each_function() {
     for trace in traces() {
-        let (_folder, path) = written(&trace);
+        let (_directory, path) = written(&trace);
         let mut reader = Reader::file(File::open(&path).unwrap()).unwrap();
         assert_eq!(reader.about.events.len(), 1);
         let recorded = RecordingFiles::new(None, None).unwrap();
@@ -106,7 +106,7 @@ fn writes_start_and_end_of_process_instances() {
     {
         b.sample(START + at as u64 * MS, MS, thread, &[main, read]);
     }
-    let (_folder, path) = written(&b.trace);
+    let (_directory, path) = written(&b.trace);
     let mut reader = Reader::file(File::open(&path).unwrap()).unwrap();
     let mut seen = Vec::new();
     reader.each(|_, entry| {
@@ -158,9 +158,9 @@ fn build_id_depends_on_content() {
         let main = b.named(FunctionKind::Native, "a", function);
         let thread = b.thread(7, "first", 7);
         b.sample(START, MS, thread, &[main]);
-        let (folder, path) = written(&b.trace);
+        let (directory, path) = written(&b.trace);
         let reader = Reader::file(File::open(&path).unwrap()).unwrap();
-        let image = folder.path().join("test.perf.symbols/a");
+        let image = directory.path().join("test.perf.symbols/a");
         reader.about.build_ids[image.as_os_str().as_bytes()].clone()
     };
     assert_eq!(id("main"), id("main"));
@@ -177,7 +177,7 @@ fn truncates_deep_stacks() {
     for at in 0..SAMPLES {
         b.sample(START + at * MS, MS, thread, &deep);
     }
-    let (_folder, path) = written(&b.trace);
+    let (_directory, path) = written(&b.trace);
     let bytes = std::fs::metadata(&path).unwrap().len();
     assert!((SAMPLES * 8000..SAMPLES * 8200).contains(&bytes), "{bytes}");
     let mut samples = 0;
@@ -194,7 +194,7 @@ fn truncates_deep_stacks() {
 
 #[test]
 fn readelf_accepts_symbol_files() {
-    let (_folder, path) = written(&build::hostile());
+    let (_directory, path) = written(&build::hostile());
     let files = std::fs::read_dir(path.with_file_name("test.perf.symbols")).unwrap();
     let files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
     assert!(files.len() > 5);
@@ -202,6 +202,6 @@ fn readelf_accepts_symbol_files() {
     let Ok(output) = readelf else {
         skip!(Missing::Command("readelf"))
     };
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.is_empty(), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && stderr.is_empty(), "{stderr}");
 }

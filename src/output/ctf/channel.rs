@@ -5,8 +5,8 @@
 //!          sequence number u64 | discarded u64 | cpu u32 || events
 //! event    u16 0xffff | id u32 | time u64 || pid i32 | tid i32 | name[17] || length u32 | length u32 | payload
 //! ```
-//! No field is aligned. Events have the extended header: PerfView interprets two equal times in compact
-//! headers as a wrap-around.
+//! No field is aligned. Events have the extended header: PerfView interprets two equal times in
+//! compact headers as a wrap-around.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -136,7 +136,8 @@ impl<'a, W: Write> Channel<'a, W> {
         id
     }
 
-    /// Adds the command line to the event with which a runtime describes itself, if it is empty there.
+    /// Adds the command line to the event with which a runtime describes itself, if it is empty
+    /// there.
     ///
     /// The rundown at the end of a session omits it. PerfView has no other name for the process.
     fn add_command_line(&self, event: &RuntimeEvent, out: &mut Vec<u8>) {
@@ -192,7 +193,8 @@ fn name_bytes(name: &str) -> [u8; PROCESS_NAME_BYTES] {
     bytes
 }
 
-/// Appends an event of another provider: id, name, provider and fields as JSON, with strings in UTF-16.
+/// Appends an event of another provider: id, name, provider and fields as JSON, with strings in
+/// UTF-16.
 fn wrap(event: &RuntimeEvent, out: &mut Vec<u8>) {
     out.extend(event.kind.id.to_le_bytes());
     let json = event_json::payload(&event.kind, &event.payload).to_string();

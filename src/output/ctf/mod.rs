@@ -1,15 +1,15 @@
 //! Runtime events in the Common Trace Format 1.8, in the layout that LTTng writes.
 //!
-//! PerfView's GCStats, JITStats and Events support no other format. babeltrace and Trace Compass read
-//! it as well.
+//! PerfView's GCStats, JITStats and Events support no other format. babeltrace and Trace Compass
+//! read it as well.
 //!
 //! A trace is a directory with two files: `metadata` declares the clock and the event kinds,
-//! `channel0_0` contains the events. Payloads are copied unchanged from the runtime. If the third field
-//! of an event is named `___data__`, PerfView reads its bytes as the payload.
+//! `channel0_0` contains the events. Payloads are copied unchanged from the runtime. If the third
+//! field of an event is named `___data__`, PerfView reads its bytes as the payload.
 //!
 //! Times are nanoseconds since a whole second before the first event or sample. The events and the
-//! samples both start with a marker event at this time. PerfView uses the first event as time zero, so
-//! that its two views have the same time zero.
+//! samples both start with a marker event at this time. PerfView uses the first event as time zero,
+//! so that its two views have the same time zero.
 
 mod channel;
 mod metadata;
@@ -23,7 +23,8 @@ use super::time_zero::TimeZero;
 use crate::nettrace::EventMetadata;
 use crate::trace::Trace;
 
-/// Returns the directory of the trace in an archive. PerfView infers 8-byte pointers from its suffix.
+/// Returns the directory of the trace in an archive. PerfView infers 8-byte pointers from its
+/// suffix.
 #[must_use]
 pub fn folder(trace: &Trace) -> String {
     let session = TimeZero::of(trace).date_and_time();

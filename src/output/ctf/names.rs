@@ -1,8 +1,8 @@
 //! LTTng names of the runtime's events, by which PerfView identifies them.
 //!
-//! PerfView infers event, version and layout from the name. New versions only append fields. An event
-//! of a version without a name therefore uses the highest version with a name; PerfView does not show
-//! its last fields.
+//! PerfView infers event, version and layout from the name. New versions only append fields. An
+//! event of a version without a name therefore uses the highest version with a name; PerfView does
+//! not show its last fields.
 
 use crate::nettrace::EventMetadata;
 

@@ -109,7 +109,8 @@ impl EventRows {
         self.bytes.len()
     }
 
-    /// Returns the header of the block: its length, the flag for compressed rows, first and last time.
+    /// Returns the header of the block: its length, the flag for compressed rows, first and last
+    /// time.
     pub(super) fn header(&self) -> [u8; 20] {
         let mut header = [0; 20];
         header[0] = 20;

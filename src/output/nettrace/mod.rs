@@ -1,15 +1,17 @@
 //! `NAME.nettrace`: samples and runtime events on one timeline.
 //!
-//! The file uses version 6 of the format with the Universal providers. In PerfView it shows what the
-//! archive cannot: stacks of exceptions and allocations, and garbage collections next to samples.
+//! The file uses version 6 of the format with the Universal providers. In PerfView it shows what
+//! the archive cannot: stacks of exceptions and allocations, and garbage collections next to
+//! samples.
 //!
 //! ```text
 //! Trace.samples ─┐            ┌─ Processes, SyntheticLayout: processes and code
 //!                ├─ by time ──┤
 //! Trace.events ──┘            └─ Stream ─ chunks of kinds, threads, stacks, events ── file
 //! ```
-//! Time zero is that of the archive (`time_zero`). A sample contains its CPU time in whole milliseconds.
-//! The remainder is added to the next sample of the thread, so that the total of a thread is correct.
+//! Time zero is that of the archive (`time_zero`). A sample contains its CPU time in whole
+//! milliseconds. The remainder is added to the next sample of the thread, so that the total of a
+//! thread is correct.
 
 mod encode;
 mod event_rows;

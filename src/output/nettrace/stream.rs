@@ -163,7 +163,8 @@ impl<W: Write> Stream<W> {
 
     /// Writes an event. An event that is older than the last one gets the time of the last one.
     ///
-    /// Omits an event that is too large, but counts it in the sequence: readers report it as missing.
+    /// Omits an event that is too large, but counts it in the sequence: readers report it as
+    /// missing.
     pub(super) fn event(&mut self, mut event: EventHeader, payload: &[u8]) -> io::Result<()> {
         self.sequence_number = self.sequence_number.wrapping_add(1);
         if payload.len() > MAX_PAYLOAD_BYTES {

@@ -152,7 +152,8 @@ impl<'a, W: Write> Writer<'a, W> {
         self.stream.event(header, &records::cpu(milliseconds))
     }
 
-    /// Adds the weight of a thread's next sample. Returns the milliseconds to write, and keeps the rest.
+    /// Adds the weight of a thread's next sample. Returns the milliseconds to write, and keeps the
+    /// rest.
     fn milliseconds(&mut self, thread: u32, weight: Nanos) -> u64 {
         let rest = self.unwritten_ns.entry(thread).or_default();
         *rest = rest.saturating_add_unsigned(weight.0);

@@ -1,4 +1,5 @@
-//! The header before the records, and the sections after them (`HEADER_*` of perf's `util/header.h`).
+//! The header before the records, and the sections after them (`HEADER_*` of perf's
+//! `util/header.h`).
 
 use std::io::{self, Seek, SeekFrom, Write};
 
@@ -95,7 +96,8 @@ fn header(data_bytes: u64, features: u64) -> Vec<u8> {
 ///
 /// The weights are nanoseconds of CPU time, regardless of the event that triggered the samples.
 fn attribute(info: &CaptureInfo) -> Vec<u8> {
-    /// Bits of the struct: mmap, comm, task, `sample_id_all`, mmap2, `comm_exec`, `use_clockid`, `build_id`.
+    /// Bits of the struct: mmap, comm, task, `sample_id_all`, mmap2, `comm_exec`, `use_clockid`,
+    /// `build_id`.
     const FLAGS: [u32; 8] = [8, 9, 13, 18, 23, 24, 25, 34];
     let mut out = Vec::new();
     let mut put = |bytes: &[u8]| out.extend_from_slice(bytes);
@@ -177,7 +179,8 @@ fn text(text: &str) -> Vec<u8> {
     out
 }
 
-/// Returns the build id events: record header, pid -1, 24 bytes with the build id and its size, path.
+/// Returns the build id events: record header, pid -1, 24 bytes with the build id and its size,
+/// path.
 fn build_ids(images: &[ImageFile]) -> Vec<u8> {
     let mut out = Vec::new();
     for image in images {

@@ -1,9 +1,9 @@
 //! `NAME.perf.data`: the samples in the format of `perf record`, for perf and other readers.
 //!
 //! Readers symbolize addresses with the mapped files. These files lack the symbols of JIT code,
-//! ReadyToRun code, inlined functions and separate debug files. Therefore perfcollect writes a symbol
-//! file for each module (`image`) to a directory next to `NAME.perf.data`. The addresses are those of
-//! the synthetic layout:
+//! ReadyToRun code, inlined functions and separate debug files. Therefore perfcollect writes a
+//! symbol file for each module (`image`) to a directory next to `NAME.perf.data`. The addresses are
+//! those of the synthetic layout:
 //!
 //! ```text
 //! Trace ── SyntheticLayout ─┬─ image ─── NAME.perf.symbols/libc.so.6, .../vmlinux, ... (ELF, each with a build id)

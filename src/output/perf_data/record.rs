@@ -5,7 +5,8 @@ use perf_event_open_sys::bindings as sys;
 use super::image::{BUILD_ID_BYTES, ImageBuildId};
 use crate::trace::{Cpu, Nanos, Pid, Tid};
 
-/// Fields of a sample. Other records end with the same fields, without address, period and callchain.
+/// Fields of a sample. Other records end with the same fields, without address, period and
+/// callchain.
 pub(super) const SAMPLE_TYPE: u32 = sys::PERF_SAMPLE_IP
     | sys::PERF_SAMPLE_TID
     | sys::PERF_SAMPLE_TIME

@@ -126,7 +126,8 @@ impl<'a, W: Write> Writer<'a, W> {
         record::comm(&mut self.records, main, &name, true);
     }
 
-    /// Builds the callchain and writes the mappings of its modules. Returns mode and address of the leaf.
+    /// Builds the callchain and writes the mappings of its modules. Returns mode and address of the
+    /// leaf.
     fn stack(&mut self, stack: StackId, origin: Origin, process: ProcessId) -> (u32, u64) {
         let Self {
             trace,
