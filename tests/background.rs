@@ -47,8 +47,8 @@ fn capture_runs_until_stopped() {
     assert!(!stdout.contains("CTRL"), "{stdout}");
     let (status, _, stderr) = perfcollect(&directory, &["start", "x", "-pid", &pid]);
     assert_eq!(status, Some(1));
-    assert!(stderr.contains("still runs"), "{stderr}");
-    assert!(stderr.contains("`perfcollect stop x` ends it"), "{stderr}");
+    assert!(stderr.contains("is running"), "{stderr}");
+    assert!(stderr.contains("with `perfcollect stop x`"), "{stderr}");
     sleep(Duration::from_secs(1));
     let (status, stdout, stderr) = perfcollect(&directory, &["stop", "x"]);
     assert_eq!((status, stderr.as_str()), (Some(0), ""));

@@ -167,7 +167,7 @@ fn replaces_older_files_only_with_force() {
     // A directory with subdirectories is not removed.
     std::fs::create_dir(symbols.join("directory")).unwrap();
     let refused = capture(&["-force"]);
-    let why = "t.perf.symbols is not a file of yours";
+    let why = "t.perf.symbols: it is not of the expected type";
     assert!(refused.stderr.contains(why), "{}", refused.stderr);
     assert!(symbols.join("directory").exists() && symbols.join("libc.so.6").exists());
 }

@@ -1,4 +1,4 @@
-//! Debug files from servers on loopback, and what becomes of them.
+//! Downloads of debug files from servers on loopback.
 #![allow(clippy::unwrap_used)]
 
 #[macro_use]
@@ -36,18 +36,22 @@ use server::{Server, send, send_from, status};
 use support::{Missing, run, workloads};
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// `nobody`.
+/// User id of `nobody`.
 const NOBODY: u32 = 65534;
 
 #[test]
-fn a_symbol_server_has_it_and_the_cache_keeps_it() {
+fn downloads_from_symbol_server_and_caches_file() {
     let program = need_program!();
     let server = server_of(&program);
-    let said = program
+    let output = program
         .get(&server.url(), &["-output", "out/here"])
         .expect_success();
-    assert!(said.stderr.contains(&program.build_id), "{}", said.stderr);
-    let beside = program.folder.path().join("out/here/native-app.dbg");
+    assert!(
+        output.stderr.contains(&program.build_id),
+        "{}",
+        output.stderr
+    );
+    let beside = program.directory.path().join("out/here/native-app.dbg");
     for path in [&program.cached(), &beside] {
         assert_eq!(fs::read(path).unwrap(), program.debug, "{}", path.display());
     }
@@ -60,33 +64,33 @@ fn a_symbol_server_has_it_and_the_cache_keeps_it() {
     assert!(again.stderr.contains("already in"), "{}", again.stderr);
     assert_eq!(server.take_requests(), []);
 
-    // What is damaged is not used, but got anew.
-    fs::write(program.cached(), "damaged").unwrap();
+    // A corrupt file in the cache is replaced.
+    fs::write(program.cached(), "corrupt").unwrap();
     program.get(&server.url(), &[]).expect_success();
     assert_eq!(fs::read(program.cached()).unwrap(), program.debug);
 }
 
 #[test]
-fn a_file_of_another_name_is_replaced_only_with_force() {
+fn replaces_other_file_only_with_force() {
     let program = need_program!();
     let server = server_of(&program);
-    let there = program.folder.path().join("native-app.dbg");
-    fs::write(&there, "mine").unwrap();
+    let existing = program.directory.path().join("native-app.dbg");
+    fs::write(&existing, "mine").unwrap();
     let refused = program.get(&server.url(), &["-output", "."]);
     assert!(
         refused.stderr.contains("already exists"),
         "{}",
         refused.stderr
     );
-    assert_eq!(fs::read(&there).unwrap(), b"mine");
+    assert_eq!(fs::read(&existing).unwrap(), b"mine");
     program
         .get(&server.url(), &["-output", ".", "-force"])
         .expect_success();
-    assert_eq!(fs::read(&there).unwrap(), program.debug);
+    assert_eq!(fs::read(&existing).unwrap(), program.debug);
 }
 
 #[test]
-fn what_cannot_be_asked_for_is_told_and_stops_nothing_else() {
+fn reports_unusable_arguments_and_downloads_others() {
     let program = need_program!();
     let server = server_of(&program);
     let url = server.url();
@@ -97,24 +101,30 @@ fn what_cannot_be_asked_for_is_told_and_stops_nothing_else() {
         assert_eq!(finished.status.code(), Some(1), "{words:?}");
         finished.stderr
     };
-    fs::write(program.folder.path().join("mine"), "mine").unwrap();
-    let said = run(&[path, "-output", "mine"]);
-    assert!(said.contains("mine is not a directory: give one"), "{said}");
+    fs::write(program.directory.path().join("mine"), "mine").unwrap();
+    let output = run(&[path, "-output", "mine"]);
+    assert!(
+        output.contains("mine is not a directory: give one"),
+        "{output}"
+    );
     let odd = &program.build_id[1..];
-    let said = run(&[odd]);
-    assert!(said.contains("neither a file nor a build id"), "{said}");
+    let output = run(&[odd]);
+    assert!(output.contains("neither a file nor a build id"), "{output}");
     assert_eq!(server.take_requests(), []);
 
-    let said = run(&["gone", path, "mine"]);
-    assert!(said.contains("cannot open gone: No such file"), "{said}");
-    assert!(said.contains("mine: neither a trace nor"), "{said}");
+    let output = run(&["gone", path, "mine"]);
+    assert!(
+        output.contains("cannot open gone: No such file"),
+        "{output}"
+    );
+    assert!(output.contains("mine: neither a trace nor"), "{output}");
     let end = "perfcollect: 2 of the files cannot be read\n";
-    assert!(said.ends_with(end), "{said}");
+    assert!(output.ends_with(end), "{output}");
     assert_eq!(fs::read(program.cached()).unwrap(), program.debug);
 }
 
 #[test]
-fn what_is_there_is_not_asked_for_and_what_is_named_twice_once() {
+fn skips_existing_debug_files_and_duplicate_arguments() {
     let program = need_program!();
     let server = server_of(&program);
     let url = server.url();
@@ -124,49 +134,49 @@ fn what_is_there_is_not_asked_for_and_what_is_named_twice_once() {
         let finished = run(&mut program.command(arguments), LIMIT).expect_success();
         (finished.stderr, server.take_requests().len())
     };
-    let whole = program.folder.path().join("whole");
+    let whole = program.directory.path().join("whole");
     fs::copy(workloads::native("native-nofp").unwrap(), &whole).unwrap();
-    let (said, requests) = get(&["whole"]);
-    assert!(said.contains("whole: has all symbols, nothing to download") && requests == 0);
+    let (output, requests) = get(&["whole"]);
+    assert!(output.contains("whole: has all symbols, nothing to download") && requests == 0);
 
     let beside = program.path.with_file_name("native-app.dbg");
     fs::write(&beside, &program.debug).unwrap();
-    let (said, requests) = get(&["app/native-app", "-output", "out"]);
+    let (output, requests) = get(&["app/native-app", "-output", "out"]);
     let found = format!("already in {}", beside.display());
-    assert!(said.contains(&found) && requests == 0, "{said}");
-    let copied = program.folder.path().join("out/native-app.dbg");
+    assert!(output.contains(&found) && requests == 0, "{output}");
+    let copied = program.directory.path().join("out/native-app.dbg");
     assert_eq!(fs::read(copied).unwrap(), program.debug);
     fs::remove_file(&beside).unwrap();
 
-    let (said, requests) = get(&[path, path, &program.build_id]);
+    let (output, requests) = get(&[path, path, &program.build_id]);
     let same = format!("{0}: same build as native-app ({0})", program.build_id);
-    assert!(said.contains("native-app: given twice"), "{said}");
-    assert!(said.contains(&same) && requests == 1, "{said}");
+    assert!(output.contains("native-app: given twice"), "{output}");
+    assert!(output.contains(&same) && requests == 1, "{output}");
 }
 
 #[test]
-fn a_directory_in_the_way_costs_one_file_only() {
+fn directory_at_cache_path_fails_only_one_file() {
     let program = need_program!();
     let server = server_of(&program);
     fs::create_dir_all(program.cached()).unwrap();
-    let other = program.folder.path().join("app/libwork.so");
+    let other = program.directory.path().join("app/libwork.so");
     let strip = ["--strip-all".as_ref(), other.as_os_str()];
     run(Command::new("objcopy").args(strip), LIMIT).expect_success();
     let (path, url) = (program.path.to_str().unwrap(), server.url());
     let arguments = ["symbols", path, other.to_str().unwrap(), "-server", &url];
-    let said = run(&mut program.command(arguments), LIMIT);
-    assert_eq!(said.status.code(), Some(1));
+    let output = run(&mut program.command(arguments), LIMIT);
+    assert_eq!(output.status.code(), Some(1));
     let in_the_way = format!(
         "cannot write {}: Is a directory",
         program.cached().display()
     );
-    assert!(said.stderr.contains(&in_the_way), "{}", said.stderr);
+    assert!(output.stderr.contains(&in_the_way), "{}", output.stderr);
     let missing = "no debug file for 2 of 2 modules";
-    assert!(said.stderr.contains(missing), "{}", said.stderr);
+    assert!(output.stderr.contains(missing), "{}", output.stderr);
 }
 
 #[test]
-fn an_image_that_is_not_stripped_will_do_and_build_ids_alone_too() {
+fn accepts_unstripped_image_and_build_id_argument() {
     let program = need_program!();
     let key = format!("elf-buildid-{}", program.build_id);
     let server = Server::of_files(vec![(
@@ -194,9 +204,9 @@ fn an_image_that_is_not_stripped_will_do_and_build_ids_alone_too() {
     assert!(program.cached().exists());
 }
 
-/// The network is read by a process without privileges.
+/// A process without privileges reads the network.
 #[test]
-fn root_asks_as_nobody_or_as_the_user_behind_sudo() {
+fn root_sends_requests_as_nobody_or_invoking_user() {
     if !rustix::process::geteuid().is_root() {
         skip!(Missing::Root);
     }
@@ -218,8 +228,8 @@ fn root_asks_as_nobody_or_as_the_user_behind_sudo() {
     .expect_success();
     assert_eq!(uids(&server), [4321]);
 
-    // Another user could put links where root writes.
-    let foreign = program.folder.path().join("foreign");
+    // Another user could place links where root writes.
+    let foreign = program.directory.path().join("foreign");
     fs::create_dir(&foreign).unwrap();
     std::os::unix::fs::chown(&foreign, Some(4321), None).unwrap();
     let mut command = program.command(["symbols", id, "-server", &server.url()]);
@@ -234,21 +244,21 @@ fn root_asks_as_nobody_or_as_the_user_behind_sudo() {
 }
 
 #[test]
-fn proxies_are_used_but_for_excepted_hosts() {
+fn uses_proxy_except_for_no_proxy_hosts() {
     let program = need_program!();
     let server = server_of(&program);
-    // No resolver knows it: only the proxy is asked for it.
+    // No resolver knows this host: the request must go to the proxy.
     let url = "http://symbols.invalid:8080";
     let id = &program.build_id;
     let mut command = program.command(["symbols", id, "-server", url]);
     run(command.env("http_proxy", server.url()), LIMIT).expect_success();
-    let asked: Vec<_> = server.take_requests();
+    let requests: Vec<_> = server.take_requests();
     assert_eq!(
-        (&*asked[0].method, &*asked[0].target),
+        (&*requests[0].method, &*requests[0].target),
         ("CONNECT", "symbols.invalid:8080")
     );
     assert_eq!(
-        (&*asked[1].method, &asked[1].target),
+        (&*requests[1].method, &requests[1].target),
         ("GET", &program.key())
     );
 
@@ -261,9 +271,9 @@ fn proxies_are_used_but_for_excepted_hosts() {
     assert_eq!(server.take_requests().len(), 1);
 }
 
-/// A connection that breaks is gone on with, in one run and in the next.
+/// A download resumes after a closed connection, in the same run and in the next one.
 #[test]
-fn what_breaks_off_is_resumed() {
+fn resumes_incomplete_download() {
     let program = need_program!();
     let (debug, half) = (program.debug.clone(), program.debug.len() / 2);
     let server = Server::start(move |request, stream| match request.from {
@@ -291,7 +301,7 @@ fn what_breaks_off_is_resumed() {
                 _ => send_from(request, &debug, stream),
             },
         );
-    // By build id there is one file to ask for.
+    // A build id argument has only one URL.
     let url = server.url();
     let get = || {
         run(
@@ -310,16 +320,15 @@ fn what_breaks_off_is_resumed() {
     assert_eq!(program.files_in_cache(), [program.cached()]);
 }
 
-/// Files that cannot be asked for.
 #[test]
-fn a_file_without_identity_is_refused_in_words() {
+fn rejects_arguments_that_are_not_elf_files_or_traces() {
     let program = need_program!();
-    let text = program.folder.path().join("text");
+    let text = program.directory.path().join("text");
     fs::write(&text, "no ELF").unwrap();
-    let said = |argument: &str| run(&mut program.command(["symbols", argument]), LIMIT).stderr;
-    assert!(said("text").contains("neither a trace nor an ELF file"));
-    assert!(said("absent").contains("cannot open absent"));
-    assert!(said(".").contains("not a regular file"));
+    let output = |argument: &str| run(&mut program.command(["symbols", argument]), LIMIT).stderr;
+    assert!(output("text").contains("neither a trace nor an ELF file"));
+    assert!(output("absent").contains("cannot open absent"));
+    assert!(output(".").contains("not a regular file"));
     let worker = run(&mut program.command(["symbols-worker"]), LIMIT);
     assert_eq!(worker.status.code(), Some(1));
 }

@@ -226,7 +226,7 @@ fn reports_running_and_leftover_spools() {
     for arguments in [&["recover", "x"][..], &["collect", "x", "-force"]] {
         let output = run_perfcollect(arguments, directory, LIMIT);
         assert_eq!(output.status.code(), Some(1));
-        assert!(output.stderr.contains("still runs"), "{}", output.stderr);
+        assert!(output.stderr.contains("is running"), "{}", output.stderr);
         assert!(output.stderr.contains(&process), "{}", output.stderr);
     }
     sleep(Duration::from_secs(1));

@@ -1,4 +1,4 @@
-//! The writers against hand-made traces, a strict grammar and the real reader of PerfView.
+//! Checks the writers with synthetic traces, a strict grammar and PerfView's own reader.
 #![allow(clippy::unwrap_used)]
 
 #[macro_use]
@@ -25,7 +25,7 @@ use perfcollect::output::summary::Summary;
 use perfcollect::output::{NameStyle, StackViews};
 use perfcollect::trace::Trace;
 
-/// The archive of a trace on disk.
+/// A written file of a trace, and the summary of the trace.
 struct Written {
     path: PathBuf,
     summary: Summary,

@@ -1,4 +1,4 @@
-//! Files on their way into a cache: partial under a name of their own, then whole under theirs.
+//! Cache files: written under a hidden partial name, then renamed when complete.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -11,49 +11,50 @@ use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use thiserror::Error;
 
-/// Why there is no room for a file in a cache.
+/// A file cannot be written to a cache.
 #[derive(Debug, Error)]
 pub enum CacheError {
-    /// There is no home.
-    #[error("there is no place for a cache: set HOME, or XDG_CACHE_HOME")]
+    /// No variable of the environment locates a cache.
+    #[error("cannot locate the cache directory: set HOME or XDG_CACHE_HOME")]
     Nowhere,
-    /// Another user could put a link where root writes.
-    #[error("{} belongs to another user: as root set XDG_CACHE_HOME to a directory of root's", .0.display())]
+    /// Another user owns the directory and could place a link where root writes.
+    #[error("{} belongs to another user: set XDG_CACHE_HOME to a directory that root owns", .0.display())]
     Foreign(PathBuf),
-    /// Another process gets the same file.
-    #[error("another perfcollect is just getting it")]
+    /// Another process downloads the same file.
+    #[error("another perfcollect process is downloading this file: try again later")]
     Busy,
-    /// Something else is where the file goes, or on the way there.
+    /// The path of the file, or of one of its directories, is occupied or cannot be opened.
     #[error("cannot write {}: {source}", path.display())]
     Entry {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// The cache itself.
-    #[error("cannot write to the cache {}: {source}; XDG_CACHE_HOME, DEBUGINFOD_CACHE_PATH and _NT_SYMBOL_PATH say where caches are", path.display())]
+    /// The directory of the cache cannot be created or opened.
+    #[error("cannot write to the cache {}: {source}; choose another one with XDG_CACHE_HOME, DEBUGINFOD_CACHE_PATH or _NT_SYMBOL_PATH", path.display())]
     Write {
         /// The directory.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
 }
 
-/// A file that is not whole yet.
+/// An incomplete file in a cache, locked by this process.
 #[derive(Debug)]
 pub(super) struct Partial {
     directory: OwnedFd,
     name: OsString,
     partial: OsString,
     pub(super) file: File,
-    /// Where it will be.
+    /// Path of the complete file.
     pub(super) path: PathBuf,
 }
 
 impl Partial {
-    /// Opens what there is of `path` below `cache` from `url`: other servers may have it in another form.
+    /// Opens or creates the partial file for `path` below `cache`. Its name contains a hash of
+    /// `url`, because other servers may have the file in another form.
     pub(super) fn open(cache: &Path, path: &Path, url: &str) -> Result<Self, CacheError> {
         let whole = cache.join(path);
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
@@ -63,8 +64,8 @@ impl Partial {
         for part in parent {
             directory = open_below(&directory, part).map_err(|errno| entry_error(&whole, errno))?;
         }
-        let there = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW);
-        if there.is_ok_and(|there| FileType::from_raw_mode(there.st_mode).is_dir()) {
+        let existing = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW);
+        if existing.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir()) {
             return Err(entry_error(&whole, Errno::ISDIR));
         }
         let mut partial = OsString::from(".");
@@ -86,9 +87,9 @@ impl Partial {
             Err(Errno::WOULDBLOCK) => return Err(CacheError::Busy),
             Err(errno) => return Err(entry_error(&whole, errno)),
         }
-        // Who had the lock may have given the file its name meanwhile.
-        let there = rustix::fs::statat(&directory, &partial, AtFlags::SYMLINK_NOFOLLOW);
-        if !there.is_ok_and(|there| there.st_ino == metadata.st_ino) {
+        // The previous owner of the lock may have renamed the file in the meantime.
+        let current = rustix::fs::statat(&directory, &partial, AtFlags::SYMLINK_NOFOLLOW);
+        if !current.is_ok_and(|stat| stat.st_ino == metadata.st_ino) {
             return Err(CacheError::Busy);
         }
         Ok(Self {
@@ -100,7 +101,7 @@ impl Partial {
         })
     }
 
-    /// It is whole: gives it its name. The file there, if any, was not of use.
+    /// Renames the complete file to its path. Replaces an existing file, which was rejected before.
     pub(super) fn commit(&self) -> Result<(), CacheError> {
         let Self {
             directory, name, ..
@@ -110,24 +111,27 @@ impl Partial {
             .map_err(|errno| entry_error(&self.path, errno))
     }
 
-    /// It is of no use.
+    /// Removes the partial file, and its directories if they are empty.
     pub(super) fn discard(&self) {
-        // What stays is begun anew, or replaced, the next time.
+        // The next download checks or replaces a file that cannot be removed.
         let _ = rustix::fs::unlinkat(&self.directory, &self.partial, AtFlags::empty());
-        // Only empty directories can be removed.
+        // `remove_dir` fails for directories that are not empty.
         for directory in self.path.ancestors().skip(1).take(2) {
             let _ = std::fs::remove_dir(directory);
         }
     }
 }
 
-/// Opens the directory of a cache, made if need be. Root does so only where no other user can put a link.
+/// Opens the directory of a cache. Creates the directory if it does not exist.
+///
+/// As root, fails if the closest existing directory belongs to another user, who could place a link
+/// there.
 fn open_cache(path: &Path) -> Result<OwnedFd, CacheError> {
     let metadata = path
         .ancestors()
         .find_map(|path| std::fs::metadata(path).ok());
-    let me = rustix::process::geteuid();
-    if me.is_root() && metadata.is_some_and(|there| there.uid() != me.as_raw()) {
+    let euid = rustix::process::geteuid();
+    if euid.is_root() && metadata.is_some_and(|metadata| metadata.uid() != euid.as_raw()) {
         return Err(CacheError::Foreign(path.to_owned()));
     }
     std::fs::create_dir_all(path).map_err(|error| write_error(path, error))?;

@@ -1,4 +1,6 @@
-//! Getting one file over HTTP, within limits. What a server says is believed only where nothing depends on it.
+//! Downloads one file over HTTP, within limits.
+//!
+//! Servers are untrusted: the limits apply to the received bytes, not only to declared sizes.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,15 +15,15 @@ use ureq::{Agent, Body};
 use super::fetch_error::{FetchError, MAX_REDIRECTS, MAX_REQUESTS};
 use super::{proxy, redirect};
 
-/// Bytes that must come within [`Limits::timeout`], at least.
+/// Minimum number of bytes that must arrive within [`Limits::timeout`].
 const MIN_BYTES_PER_TIMEOUT: u64 = 64 << 10;
 
-/// What a server may cost.
+/// Limits of one download.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Limits {
-    /// Size of a file, in bytes.
+    /// Maximum size of a file, in bytes.
     pub max_bytes: u64,
-    /// The longest wait for a connection, for an answer, and for the next 64 KiB of a file.
+    /// Maximum wait for a connection, for a response, and for the next 64 KiB of a file.
     pub timeout: Duration,
 }
 
@@ -34,7 +36,9 @@ impl Default for Limits {
     }
 }
 
-/// Gets `url` into `file`; what is in it already is its beginning. Tells of each 64 KiB: bytes there, and in all.
+/// Downloads `url` into `file` and resumes after its current content.
+///
+/// Calls `progress` for each 64 KiB, with the received bytes and the total size if it is known.
 pub(super) fn get(
     url: &str,
     file: &File,
@@ -46,8 +50,8 @@ pub(super) fn get(
         .map_err(|_| FetchError::Http(Box::new(ureq::Error::BadUri(url.into()))))?;
     for _ in 0..MAX_REQUESTS {
         let have = file.metadata().map_err(FetchError::Write)?.len();
-        let response = ask(&uri, have, limits)?;
-        let at = match response.status().as_u16() {
+        let response = request(&uri, have, limits)?;
+        let offset = match response.status().as_u16() {
             200 => 0,
             206 if range_start(response.headers()) == Some(have) => have,
             206 if have == 0 => return Err(FetchError::Part),
@@ -58,8 +62,8 @@ pub(super) fn get(
             404 | 410 => return Err(FetchError::Missing),
             status => return Err(FetchError::Status(status)),
         };
-        file.set_len(at).map_err(FetchError::Write)?;
-        if receive(response, file, at, limits, progress)? {
+        file.set_len(offset).map_err(FetchError::Write)?;
+        if receive(response, file, offset, limits, progress)? {
             return Ok(());
         }
     }
@@ -67,8 +71,8 @@ pub(super) fn get(
     Err(FetchError::Broken { at })
 }
 
-/// Asks for a file from byte `have` on, of whom the server sends us to.
-fn ask(uri: &Uri, have: u64, limits: Limits) -> Result<Response<Body>, FetchError> {
+/// Requests a file from byte `have` on, and follows redirects.
+fn request(uri: &Uri, have: u64, limits: Limits) -> Result<Response<Body>, FetchError> {
     let mut uri = uri.clone();
     for _ in 0..=MAX_REDIRECTS {
         let mut request = agent(&uri, limits)?.get(&uri);
@@ -93,10 +97,10 @@ fn agent(uri: &Uri, limits: Limits) -> Result<Agent, FetchError> {
     let mut config = Agent::config_builder()
         .http_status_as_error(false)
         .proxy(proxy::of(uri).map_err(FetchError::Proxy)?)
-        // Each place has its own proxy.
+        // `request` follows redirects: each host may have another proxy.
         .max_redirects(0)
         .max_redirects_will_error(false)
-        // A server may close a connection just when it is used again.
+        // A server may close an idle connection at the moment of its next use.
         .max_idle_connections(0)
         .user_agent(concat!("perfcollect/", env!("CARGO_PKG_VERSION")))
         .timeout_resolve(wait)
@@ -110,7 +114,9 @@ fn agent(uri: &Uri, limits: Limits) -> Result<Agent, FetchError> {
     Ok(config.build().new_agent())
 }
 
-/// The machine's certificates, which may include a proxy's; a container without any gets Mozilla's.
+/// Returns the certificates of the host, which may include one of a proxy.
+///
+/// Returns Mozilla's in a container without certificates.
 fn root_certs() -> RootCerts {
     let native = rustls_native_certs::load_native_certs().certs;
     let certs: Vec<_> = native
@@ -123,7 +129,9 @@ fn root_certs() -> RootCerts {
     }
 }
 
-/// Writes a body from offset `at` on; false if it broke off after some bytes, so that it is worth to go on.
+/// Writes a body to the file, from offset `at` on.
+///
+/// Returns `false` if the connection was closed after some bytes: the caller then resumes.
 fn receive(
     response: Response<Body>,
     file: &File,
@@ -131,7 +139,7 @@ fn receive(
     limits: Limits,
     progress: &mut dyn FnMut(u64, Option<u64>),
 ) -> Result<bool, FetchError> {
-    let begin = at;
+    let start = at;
     let total = length(response.headers()).map(|rest| rest.saturating_add(at));
     if total.is_some_and(|total| total > limits.max_bytes) {
         return Err(FetchError::TooLarge(limits.max_bytes));
@@ -151,7 +159,7 @@ fn receive(
             Err(_) => 0,
         };
         if read == 0 {
-            return match at > begin {
+            return match at > start {
                 true => Ok(false),
                 false => Err(FetchError::Broken { at }),
             };
@@ -182,7 +190,7 @@ fn length(headers: &HeaderMap) -> Option<u64> {
         .ok()
 }
 
-/// First byte of `Content-Range: bytes FIRST-LAST/TOTAL`.
+/// Returns FIRST of `Content-Range: bytes FIRST-LAST/TOTAL`.
 fn range_start(headers: &HeaderMap) -> Option<u64> {
     let range = headers.get(header::CONTENT_RANGE)?.to_str().ok()?;
     let (first, _) = range.strip_prefix("bytes ")?.split_once('-')?;
@@ -194,8 +202,8 @@ fn is_timeout(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::TimedOut || matches!(inner, Some(ureq::Error::Timeout(_)))
 }
 
-/// There was a connection.
-fn broke_off(error: &io::Error) -> bool {
+/// Returns whether an error ended an established connection.
+fn is_disconnect(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
     matches!(
         error.kind(),
@@ -209,9 +217,9 @@ fn explain(error: ureq::Error, limits: Limits) -> FetchError {
         ureq::Error::LargeResponseHeader(_, limit) => FetchError::Head(limit),
         ureq::Error::Protocol(error) => FetchError::Answer(error.to_string()),
         ureq::Error::HostNotFound => {
-            FetchError::Unreachable(io::Error::other("its name is not found"))
+            FetchError::Unreachable(io::Error::other("host name not found"))
         }
-        ureq::Error::Io(error) if !broke_off(&error) => FetchError::Unreachable(error),
+        ureq::Error::Io(error) if !is_disconnect(&error) => FetchError::Unreachable(error),
         other => FetchError::Http(Box::new(other)),
     }
 }

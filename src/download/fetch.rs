@@ -1,4 +1,4 @@
-//! Asking one server after the other for a module's debug file.
+//! Downloads a module's debug file: queries the servers one after the other.
 
 use std::fs::File;
 use std::io;
@@ -13,44 +13,44 @@ use super::server::{Layout, RemoteFile};
 use super::sources::Sources;
 use super::worker::{self, Reply, Task, WorkerError};
 
-/// Gets debug files into the cache.
+/// Downloads debug files into the cache.
 #[derive(Debug)]
 pub struct Downloader {
     sources: Sources,
     limits: Limits,
-    /// Servers that are not asked again, by their rows: each module would wait for them.
+    /// Indexes of servers to skip. Each module would otherwise wait for them.
     unreachable: Vec<usize>,
 }
 
-/// How it went with one module.
+/// Result for one module.
 #[derive(Debug)]
 pub enum Outcome {
-    /// It was there already.
+    /// The debug file already existed.
     Cached(PathBuf),
-    /// It came.
+    /// The debug file was downloaded.
     Downloaded {
-        /// Where it is.
+        /// Path in the cache.
         path: PathBuf,
-        /// Its size.
+        /// Size in bytes.
         bytes: u64,
-        /// Where it came from.
+        /// URL of the file, without a password.
         url: String,
     },
-    /// No server has it, for these reasons.
+    /// No server returned the debug file.
     Failed(Vec<Failure>),
 }
 
-/// Why one URL did not help.
+/// Failed download from one URL.
 #[derive(Debug)]
 pub struct Failure {
     /// The URL, without a password.
     pub url: String,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
 impl Downloader {
-    /// Asks the servers of `sources`; `limits` are for each file.
+    /// Creates a downloader that queries the servers of `sources`. `limits` apply to each file.
     #[must_use]
     pub fn new(sources: Sources, limits: Limits) -> Self {
         Self {
@@ -60,17 +60,20 @@ impl Downloader {
         }
     }
 
-    /// Whom it asks, and where files are kept.
+    /// Returns the servers and caches.
     #[must_use]
     pub fn sources(&self) -> &Sources {
         &self.sources
     }
 
-    /// Gets a module's debug file, unless it is there, or in a cache. `progress` is told of bytes there, and in all. Once `stop` says so it fails,
-    /// and what has come of the file is kept to go on later.
+    /// Downloads a module's debug file, unless it exists on this host or in a cache.
+    ///
+    /// Calls `progress` with the received bytes and the total size if it is known. Returns
+    /// [`Outcome::Failed`] once `stop` returns true, and keeps the received bytes to resume later.
     ///
     /// # Errors
-    /// The process that does the work could not be started, or the cache not be written: no other module will do better.
+    /// Returns an error if the worker process cannot be started or the cache cannot be written.
+    /// Other modules would then fail as well.
     pub fn get(
         &mut self,
         module: &Module,
@@ -95,7 +98,7 @@ impl Downloader {
                 }
                 let url = shown(&entry.url);
                 if self.unreachable.contains(&row) {
-                    let why = "not asked: the server cannot be reached, or is too slow".to_owned();
+                    let why = "skipped: the server cannot be reached or is too slow".to_owned();
                     failures.push(Failure { url, why });
                     continue;
                 }
@@ -139,7 +142,7 @@ impl Downloader {
                 let bytes = partial.file.metadata().map_or(0, |metadata| metadata.len());
                 return Ok(Attempt::Done(partial.path, bytes));
             }
-            Ok(Reply::Missing) => (Attempt::failed("not there".to_owned()), false),
+            Ok(Reply::Missing) => (Attempt::failed("not found".to_owned()), false),
             Ok(Reply::Bad {
                 why,
                 keep,
@@ -162,9 +165,9 @@ impl Downloader {
     }
 }
 
-/// How it went with one URL.
+/// Result of a download from one URL.
 enum Attempt {
-    /// Where the file is, and its size.
+    /// Path and size of the file.
     Done(PathBuf, u64),
     Failed {
         why: String,
@@ -181,18 +184,18 @@ impl Attempt {
     }
 }
 
-/// Why nothing can be downloaded.
+/// No file can be downloaded.
 #[derive(Debug, thiserror::Error)]
 pub enum DownloadError {
-    /// The cache.
+    /// The cache cannot be used.
     #[error(transparent)]
     Cache(#[from] CacheError),
-    /// The process that does the work.
+    /// The worker process failed.
     #[error(transparent)]
     Worker(#[from] WorkerError),
 }
 
-/// Whether a file is there and is a module's debug file.
+/// Returns whether a file exists and is a module's debug file.
 pub fn is_matching_debug_file(path: &Path, module: &Module) -> bool {
     let Ok(file) = open(path) else {
         return false;
@@ -206,10 +209,10 @@ pub fn is_matching_debug_file(path: &Path, module: &Module) -> bool {
     )
 }
 
-/// Opens a regular file; opening a FIFO or a device waits for nobody.
+/// Opens a regular file. Does not block on a FIFO or a device.
 ///
 /// # Errors
-/// What the kernel says, or that it is no regular file.
+/// Returns an error if the file cannot be opened or is not a regular file.
 pub fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file: File = rustix::fs::open(path, flags, Mode::empty())?.into();
@@ -219,7 +222,7 @@ pub fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-/// A URL without what stands before `@` in its host.
+/// Returns a URL without user name and password.
 fn shown(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
         return url.to_owned();
@@ -234,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passwords_are_not_shown() {
+    fn hides_passwords_in_urls() {
         assert_eq!(shown("https://me:p@ss@host:1/a@b"), "https://host:1/a@b");
         assert_eq!(shown("http://host/a"), "http://host/a");
     }

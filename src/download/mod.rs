@@ -1,11 +1,12 @@
-//! Debug files from servers, for who asks for them: `perfcollect symbols`, `-symbols download`.
+//! Downloads debug files from servers, for `perfcollect symbols` and `-symbols download`.
 //!
-//! Two layouts of servers are known: that of symbol servers (Microsoft's has .NET's native libraries) and debuginfod's
-//! (distributions). A file is asked for by build id, and what comes is kept only if it is an ELF file that states this
-//! build id and has symbols. It goes to a cache, which the search for debug files looks into (`Sources::cached`).
+//! perfcollect supports two server layouts: symbol servers (Microsoft's has .NET's native
+//! libraries) and debuginfod (distributions). It requests a file by build id. It keeps the file
+//! only if it is an ELF file with this build id and with symbols. The search for debug files
+//! includes the cache (`Sources::cached`).
 //!
-//! The network and the files are read by a process of its own without any privilege (`worker`): this one opens and
-//! names files, and reads none of them.
+//! A separate process without privileges reads the network and the files (`worker`). The parent
+//! process opens and renames files, but reads none of them.
 
 mod cache;
 mod client;

@@ -1,4 +1,4 @@
-//! What a debug file is asked for by.
+//! The module of a debug file, and the names that identify it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,19 +8,19 @@ use perfcollect_symbols::debug_file::DebugFileQuery;
 use perfcollect_symbols::elf::{DebugLink, ElfFile};
 use serde::{Deserialize, Serialize};
 
-/// An ELF file whose debug file is wanted.
+/// An ELF file that needs a debug file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Module {
-    /// Its path, or as much as is known of it. Text from outside.
+    /// Path of the file; empty if unknown. Untrusted.
     pub path: String,
-    /// What identifies it.
+    /// Build id of the file.
     pub build_id: BuildId,
-    /// What `.gnu_debuglink` calls its debug file. Text from outside.
+    /// Name of the debug file in `.gnu_debuglink`. Untrusted.
     pub debug_link: Option<String>,
 }
 
 impl Module {
-    /// The module an ELF file is; `None` without a build id.
+    /// Describes an ELF file. Returns `None` if it has no build id.
     #[must_use]
     pub fn of(path: &Path, elf: &ElfFile<'_>) -> Option<Self> {
         let link = elf.debug_link();
@@ -31,7 +31,7 @@ impl Module {
         })
     }
 
-    /// A build id of which nothing else is known.
+    /// Creates a module with an unknown path.
     #[must_use]
     pub fn unknown(build_id: BuildId) -> Self {
         Self {
@@ -41,7 +41,9 @@ impl Module {
         }
     }
 
-    /// Where its debug file is looked for on this machine, caches aside; nowhere, if only its build id is known.
+    /// Returns the paths on this host where the debug file may be, without caches.
+    ///
+    /// Returns no paths if the path of the module is unknown.
     #[must_use]
     pub fn places(&self) -> Vec<PathBuf> {
         let Ok(path) = std::path::absolute(&self.path) else {
@@ -51,24 +53,26 @@ impl Module {
             name: name.clone().into_bytes(),
             crc: 0,
         });
-        let wanted = DebugFileQuery {
+        let query = DebugFileQuery {
             path: &path,
             build_id: Some(&self.build_id),
             debug_link: debug_link.as_ref(),
             directories: &[],
             perf_cache: None,
         };
-        let candidates = wanted.candidates().into_iter();
+        let candidates = query.candidates().into_iter();
         candidates.map(|candidate| candidate.path).collect()
     }
 
-    /// Name of the file without its directory, if it can be one.
+    /// Returns the file name without directory, or `None` if it is not a safe file name.
     #[must_use]
     pub fn file_name(&self) -> Option<&str> {
         self.path.rsplit('/').next().filter(|name| is_plain(name))
     }
 
-    /// Name of the debug file beside it: that of the debug link, or `FILE.dbg`.
+    /// Returns the name for the debug file: the one in the debug link, or `FILE.dbg`.
+    ///
+    /// Returns `BUILD_ID.debug` if the file name is unknown.
     #[must_use]
     pub fn debug_name(&self) -> String {
         match (&self.debug_link, self.file_name()) {
@@ -88,7 +92,7 @@ impl fmt::Display for Module {
     }
 }
 
-/// A name that stays in its directory and is not hidden there.
+/// Returns whether a name is a visible file name without a path.
 fn is_plain(name: &str) -> bool {
     (1..=200).contains(&name.len())
         && !name.starts_with('.')
@@ -108,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_files_are_named_as_the_link_says_if_that_is_a_name() {
+    fn debug_name_uses_debug_link_only_if_safe() {
         let name = |link| module("/d/libx.so", link).debug_name();
         assert_eq!(name(Some("libx.so.dbg")), "libx.so.dbg");
         assert_eq!(name(Some("abc.debug")), "abc.debug");

@@ -1,30 +1,33 @@
-//! Giving up what a process is not to have.
+//! Drops the privileges of the worker process.
 
 use rustix::process::{Gid, Signal, Uid};
 use rustix::thread::CapabilitySet;
 
 use crate::output::file::FileOwner;
 
-/// `nobody` and `nogroup`, on all distributions.
+/// Id of `nobody` and `nogroup` on all distributions.
 const NOBODY: u32 = 65534;
 
-/// Gives up all privileges, for good: root becomes the user behind sudo, or nobody; no capability is left and no program
-/// can give any back. Ends with the parent. To be called before there is a second thread.
+/// Drops all privileges permanently.
+///
+/// Root becomes the user who invoked `sudo`, or `nobody`. The process keeps no capability, and no
+/// program it executes can regain one. The kernel kills the process when its parent exits. Call
+/// this before the process starts a second thread.
 ///
 /// # Errors
-/// What the kernel refused; then the process must do nothing more.
+/// Returns the error of the kernel. The caller must then exit.
 pub(super) fn drop_privileges() -> rustix::io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     rustix::thread::set_no_new_privs(true)?;
     let (uid, gid) = other_user();
-    // In a user namespace there may be no other user; root is nobody special outside of it.
-    let is_known = is_mapped("/proc/self/uid_map", uid.as_raw())
+    // A user namespace may have no other user. Its root has no privileges outside.
+    let is_available = is_mapped("/proc/self/uid_map", uid.as_raw())
         && is_mapped("/proc/self/gid_map", gid.as_raw());
-    if rustix::process::geteuid().is_root() && is_known {
+    if rustix::process::geteuid().is_root() && is_available {
         rustix::thread::set_thread_groups(&[])?;
         rustix::thread::set_thread_res_gid(gid, gid, gid)?;
         rustix::thread::set_thread_res_uid(uid, uid, uid)?;
-        // The change of user has cleared it.
+        // The kernel clears this setting when the user changes.
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     }
     rustix::thread::clear_ambient_capability_set()?;
@@ -36,7 +39,7 @@ pub(super) fn drop_privileges() -> rustix::io::Result<()> {
     rustix::thread::set_capabilities(None, none)
 }
 
-/// Whom root becomes.
+/// Returns the user that root becomes.
 fn other_user() -> (Uid, Gid) {
     match FileOwner::invoking_user() {
         Some(FileOwner { uid, gid }) if !uid.is_root() => (uid, gid),
@@ -44,14 +47,16 @@ fn other_user() -> (Uid, Gid) {
     }
 }
 
-/// Whether the user namespace knows an id: a line has its first id, that outside, and how many follow (user_namespaces(7)).
+/// Returns whether the user namespace maps an id.
+///
+/// A line contains the first id inside, the first id outside and the count (user_namespaces(7)).
 fn is_mapped(map: &str, id: u32) -> bool {
-    // Without the file there are no user namespaces.
+    // The file does not exist on a kernel without user namespaces.
     let Ok(map) = std::fs::read_to_string(map) else {
         return true;
     };
     map.lines().any(|line| {
-        let numbers: Vec<u64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-        matches!(numbers[..], [first, _, count] if (first..first.saturating_add(count)).contains(&id.into()))
+        let fields: Vec<u64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        matches!(fields[..], [first, _, count] if (first..first.saturating_add(count)).contains(&id.into()))
     })
 }

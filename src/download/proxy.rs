@@ -1,18 +1,20 @@
-//! Which proxy a URL goes through: `http_proxy`, `https_proxy`, `all_proxy` and `no_proxy`, as curl reads them.
+//! Selects the proxy of a URL.
+//!
+//! Reads `http_proxy`, `https_proxy`, `all_proxy` and `no_proxy`, as curl does.
 
 use ureq::Proxy;
 use ureq::http::Uri;
 
-/// The proxy for `url`, by the environment.
+/// Returns the proxy for `url` from the environment.
 ///
 /// # Errors
-/// The variable whose value is no proxy.
+/// Returns a message with the name of the variable whose value is not a proxy URL.
 pub(super) fn of(url: &Uri) -> Result<Option<Proxy>, String> {
     match chosen(url, |name| std::env::var(name).ok()) {
         None => Ok(None),
         Some((name, value)) => match Proxy::new(&value) {
             Ok(proxy) => Ok(Some(proxy)),
-            Err(_) => Err(format!("{name} is not the URL of a proxy")),
+            Err(_) => Err(format!("{name} is not a proxy URL")),
         },
     }
 }
@@ -30,23 +32,23 @@ fn chosen(url: &Uri, variable: impl Fn(&str) -> Option<String>) -> Option<(&'sta
         return None;
     }
     match url.scheme_str() {
-        // A CGI program's HTTP_PROXY comes from a client's header, so the upper case is not read.
+        // `HTTP_PROXY` is not read: in a CGI program it contains a header of the client.
         Some("http") => find(&["http_proxy", "all_proxy", "ALL_PROXY"]),
         _ => find(&["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"]),
     }
 }
 
-/// A host is excepted with all hosts below it.
+/// Returns whether `exceptions` contain a host or one of its parent domains.
 fn is_excepted(host: &str, exceptions: &str) -> bool {
     let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
     exceptions.split([',', ' ']).any(|exception| {
         let name = exception.trim_start_matches('*').trim_start_matches('.');
         let name = name.trim_matches(['[', ']']).to_ascii_lowercase();
-        let below = || {
+        let is_subdomain = || {
             host.strip_suffix(&name)
                 .is_some_and(|rest| rest.ends_with('.'))
         };
-        exception == "*" || (!name.is_empty() && (host == name || below()))
+        exception == "*" || (!name.is_empty() && (host == name || is_subdomain()))
     })
 }
 
@@ -55,15 +57,15 @@ mod tests {
     use super::*;
 
     fn proxy(url: &str, variables: &[(&str, &str)]) -> Option<String> {
-        let found = |name: &str| {
-            let found = variables.iter().find(|(known, _)| *known == name);
-            found.map(|(_, value)| (*value).to_owned())
+        let variable = |name: &str| {
+            let entry = variables.iter().find(|(key, _)| *key == name);
+            entry.map(|(_, value)| (*value).to_owned())
         };
-        chosen(&url.parse().unwrap(), found).map(|(_, value)| value)
+        chosen(&url.parse().unwrap(), variable).map(|(_, value)| value)
     }
 
     #[test]
-    fn each_scheme_has_its_proxy() {
+    fn selects_proxy_by_scheme() {
         let both = [
             ("http_proxy", "h"),
             ("HTTPS_PROXY", "s"),
@@ -77,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn exceptions_are_hosts_and_all_below() {
+    fn exceptions_include_subdomains() {
         let all = [
             ("http_proxy", "h"),
             ("no_proxy", "localhost, .corp.example,*.lan,[::1]"),

@@ -1,15 +1,15 @@
-//! Where a server sends us on to: another URL of http or https, and never from https to http.
+//! Resolves redirects: only to `http` and `https` URLs, and never from `https` to `http`.
 
 use ureq::http::Uri;
 
 use super::fetch_error::FetchError;
 
-/// The URL that `location`, the header of an answer to `from`, stands for.
+/// Returns the URL of a `Location` header in the response from `from`.
 ///
 /// # Errors
-/// It is another protocol's, or less safe.
+/// Returns an error if the URL has another scheme, or redirects from `https` to `http`.
 pub(super) fn target(from: &Uri, location: &str) -> Result<Uri, FetchError> {
-    let elsewhere = || FetchError::Elsewhere(location.to_owned());
+    let invalid = || FetchError::Elsewhere(location.to_owned());
     let scheme = from.scheme_str().unwrap_or_default();
     let authority = from.authority().map_or("", |authority| authority.as_str());
     let has_scheme = location
@@ -18,18 +18,18 @@ pub(super) fn target(from: &Uri, location: &str) -> Result<Uri, FetchError> {
     let whole = match location {
         location if has_scheme => location.to_owned(),
         location if location.starts_with("//") => format!("{scheme}:{location}"),
-        location => format!("{scheme}://{authority}{}", place(from, location)),
+        location => format!("{scheme}://{authority}{}", resolve(from, location)),
     };
-    let to: Uri = whole.parse().map_err(|_| elsewhere())?;
+    let to: Uri = whole.parse().map_err(|_| invalid())?;
     match (scheme, to.scheme_str()) {
         ("https", Some("http")) => Err(FetchError::Downgrade),
         (_, Some("http" | "https")) if to.host().is_some_and(|host| !host.is_empty()) => Ok(to),
-        _ => Err(elsewhere()),
+        _ => Err(invalid()),
     }
 }
 
-/// Path and query that a location without a host stands for (RFC 3986, 5.2.2).
-fn place(from: &Uri, location: &str) -> String {
+/// Returns path and query of a location without a host (RFC 3986, 5.2.2).
+fn resolve(from: &Uri, location: &str) -> String {
     let location = location.split('#').next().unwrap_or_default();
     let (path, query) = match location.split_once('?') {
         Some((path, query)) => (path, Some(query)),
@@ -47,7 +47,7 @@ fn place(from: &Uri, location: &str) -> String {
     }
 }
 
-/// A path without `.` and `..` (RFC 3986, 5.2.4).
+/// Removes the segments `.` and `..` from a path (RFC 3986, 5.2.4).
 fn without_dots(path: &str) -> String {
     let mut kept = Vec::new();
     let mut segments = path.split('/').skip(1).peekable();
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn any_way_to_name_a_place_is_understood() {
+    fn resolves_absolute_and_relative_locations() {
         for (location, expected) in [
             ("https://b:1/c?d", "https://b:1/c?d"),
             ("//b/c", "http://b/c"),
@@ -89,25 +89,25 @@ mod tests {
             ("..", "http://a:9/"),
             ("/a/b/.", "http://a:9/a/b/"),
         ] {
-            let found = redirected("http://a:9/x/y?q", location);
-            assert_eq!(found.as_deref(), Ok(expected), "{location}");
+            let target = redirected("http://a:9/x/y?q", location);
+            assert_eq!(target.as_deref(), Ok(expected), "{location}");
         }
     }
 
     #[test]
-    fn what_is_refused_is_said() {
+    fn rejects_other_schemes_and_downgrades() {
         for location in ["file:///etc/passwd", "ftp://h/x", "http://", "a b", "x:y"] {
-            let said = redirected("http://a/x", location).unwrap_err();
-            let expected = format!("redirected to {location:?}, which is no URL of http or https");
-            assert_eq!(said, expected);
+            let error = redirected("http://a/x", location).unwrap_err();
+            let expected = format!("redirected to {location:?}, which is not an http or https URL");
+            assert_eq!(error, expected);
         }
-        let said = redirected("https://a/x", "http://a/x").unwrap_err();
-        assert_eq!(said, "redirected from https to http");
+        let error = redirected("https://a/x", "http://a/x").unwrap_err();
+        assert_eq!(error, "redirected from https to http");
     }
 
     proptest::proptest! {
         #[test]
-        fn any_text_leads_to_http_or_nowhere(location in ".{0,40}") {
+        fn arbitrary_location_stays_on_https_or_fails(location in ".{0,40}") {
             let from = "https://a:9/x/y".parse().unwrap();
             if let Ok(to) = target(&from, &location) {
                 proptest::prop_assert_eq!(to.scheme_str(), Some("https"));

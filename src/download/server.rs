@@ -1,18 +1,18 @@
-//! Servers of debug files, and where a file is on each.
+//! Servers of debug files, and the URLs of files on them.
 
 use std::path::PathBuf;
 
 use super::module::Module;
 
-/// Where .NET's native symbols are.
+/// Microsoft's symbol server, which has .NET's native symbols.
 const MICROSOFT: &str = "https://msdl.microsoft.com/download/symbols";
 
-/// How a server, and a cache, names its files.
+/// Layout of the files on a server and in its cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {
-    /// `NAME/KEY/NAME`, as "Simple Symbol Query Protocol" of dotnet/symstore states it.
+    /// `NAME/KEY/NAME`, as dotnet/symstore specifies in "Simple Symbol Query Protocol".
     SymbolServer,
-    /// `buildid/HEX/debuginfo`, as debuginfod(8) states it.
+    /// `buildid/HEX/debuginfo`, as debuginfod(8) specifies.
     Debuginfod,
 }
 
@@ -20,16 +20,16 @@ pub(super) enum Layout {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     pub(super) layout: Layout,
-    /// Without a slash at its end.
+    /// URL without a trailing slash.
     url: String,
 }
 
 /// A file on a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RemoteFile {
-    /// Where it is asked for.
+    /// URL of the file.
     pub(super) url: String,
-    /// Where it goes, below the cache of the layout.
+    /// Path in the cache of the layout.
     pub(super) path: PathBuf,
 }
 
@@ -38,7 +38,7 @@ impl Server {
         let (scheme, rest) = url.split_once("://")?;
         let is_http = ["http", "https"]
             .iter()
-            .any(|known| scheme.eq_ignore_ascii_case(known));
+            .any(|supported| scheme.eq_ignore_ascii_case(supported));
         let is_clean = !rest.contains(|c: char| c.is_control() || c.is_whitespace());
         (is_http && is_clean && !rest.trim_end_matches('/').is_empty()).then(|| Self {
             layout,
@@ -46,13 +46,13 @@ impl Server {
         })
     }
 
-    /// A symbol server at a URL of http or https.
+    /// Creates a symbol server. Returns `None` if `url` is not an `http` or `https` URL.
     #[must_use]
     pub fn symbol_server(url: &str) -> Option<Self> {
         Self::new(Layout::SymbolServer, url)
     }
 
-    /// The one that is asked where no other is named.
+    /// Returns the default symbol server.
     pub(super) fn microsoft() -> Self {
         Self {
             layout: Layout::SymbolServer,
@@ -60,7 +60,7 @@ impl Server {
         }
     }
 
-    /// The files that may have a module's symbols, in the order to ask for them.
+    /// Returns the files that may have a module's symbols, in the order of the requests.
     pub(super) fn entries(&self, module: &Module) -> Vec<RemoteFile> {
         let entry = |(query, path): (String, PathBuf)| RemoteFile {
             url: format!("{}/{query}", self.url),
@@ -84,7 +84,7 @@ impl Server {
     }
 }
 
-/// Paths of a module's files below a cache of a layout.
+/// Returns the paths of a module's files in a cache of a layout.
 pub(super) fn cached(layout: Layout, module: &Module) -> Vec<PathBuf> {
     let server = Server {
         layout,
@@ -94,7 +94,9 @@ pub(super) fn cached(layout: Layout, module: &Module) -> Vec<PathBuf> {
     entries.map(|entry| entry.path).collect()
 }
 
-/// Names and keys on a symbol server: of the debug file, and of the image, which may not be stripped.
+/// Returns names and keys on a symbol server, of the debug file and of the image.
+///
+/// The image has the symbols if it is not stripped.
 fn keys(module: &Module) -> Vec<[String; 2]> {
     let id = &module.build_id;
     let debug = ["_.debug".to_owned(), format!("elf-buildid-sym-{id}")];
@@ -104,7 +106,7 @@ fn keys(module: &Module) -> Vec<[String; 2]> {
     [Some(debug), image].into_iter().flatten().collect()
 }
 
-/// A name as part of a URL.
+/// Percent-encodes a name as part of a URL.
 fn encoded(name: &str) -> String {
     let keep = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     name.bytes()
@@ -137,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_symbol_server_is_asked_for_the_debug_file_then_for_the_image() {
+    fn symbol_server_requests_debug_file_then_image() {
         let server = Server::symbol_server("http://h/s/").unwrap();
         let id = "180a373d6afbabf0eb1f09be1bc45bd796a71085";
         assert_eq!(
@@ -155,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn debuginfod_is_asked_by_build_id_alone() {
+    fn debuginfod_requests_by_build_id() {
         let server = Server::new(Layout::Debuginfod, "https://d.example").unwrap();
         let id = "180a373d6afbabf0eb1f09be1bc45bd796a71085";
         let expected = [format!("https://d.example/buildid/{id}/debuginfo")];
@@ -163,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn only_http_is_spoken() {
+    fn rejects_urls_other_than_http() {
         for bad in [
             "",
             "ftp://h",

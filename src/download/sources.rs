@@ -1,4 +1,4 @@
-//! Which servers are asked and where files are kept, by the options and the environment.
+//! Servers and caches, from the options and the environment.
 
 use std::path::{Path, PathBuf};
 
@@ -11,36 +11,38 @@ const DEBUGINFOD_URLS: &str = "DEBUGINFOD_URLS";
 /// Servers and caches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sources {
-    /// Whom to ask, in this order.
+    /// Servers, in the order of the queries.
     pub servers: Vec<Server>,
-    /// Parts of the environment that are not understood, and so not used, each behind the name of its variable.
+    /// Invalid parts of the environment, as `VARIABLE: PART`.
     pub ignored: Vec<String>,
     symbols: Option<PathBuf>,
     debuginfod: Option<PathBuf>,
-    /// Other directories in the layout of a symbol server.
+    /// Other directories with the layout of a symbol server.
     stores: Vec<PathBuf>,
 }
 
 impl Sources {
-    /// Those of this process's environment: `_NT_SYMBOL_PATH` and `DEBUGINFOD_URLS`, and Microsoft's server where
-    /// `_NT_SYMBOL_PATH` is not set; only `servers` instead, if there are any.
+    /// Reads `_NT_SYMBOL_PATH` and `DEBUGINFOD_URLS` from the environment of this process.
+    ///
+    /// Adds Microsoft's server if `_NT_SYMBOL_PATH` is not set. If `servers` is not empty, it
+    /// replaces the servers of the environment.
     #[must_use]
     pub fn new(servers: &[Server]) -> Self {
         let variable =
             |name: &str| std::env::var_os(name).map(|v| v.to_string_lossy().into_owned());
-        Self::of(servers, |name| {
+        Self::from_variables(servers, |name| {
             variable(name).filter(|value| !value.is_empty())
         })
     }
 
-    /// Whether a server is asked that has the debug files of distributions.
+    /// Returns whether a server may have the debug files of distributions.
     #[must_use]
     pub fn has_debuginfod(&self) -> bool {
         let mut layouts = self.servers.iter().map(|server| server.layout);
         layouts.any(|layout| layout == Layout::Debuginfod)
     }
 
-    fn of(servers: &[Server], variable: impl Fn(&str) -> Option<String>) -> Self {
+    fn from_variables(servers: &[Server], variable: impl Fn(&str) -> Option<String>) -> Self {
         let home = || variable("HOME").map(|home| Path::new(&home).join(".cache"));
         let caches = variable("XDG_CACHE_HOME")
             .map(PathBuf::from)
@@ -55,14 +57,14 @@ impl Sources {
             ..Self::default()
         };
         match variable(SYMBOL_PATH) {
-            Some(path) => sources.symbol_path(&path),
+            Some(path) => sources.add_symbol_path(&path),
             None => sources.servers.push(Server::microsoft()),
         }
         for url in variable(DEBUGINFOD_URLS)
             .iter()
             .flat_map(|urls| urls.split_whitespace())
         {
-            sources.server(Layout::Debuginfod, url);
+            sources.add_server(Layout::Debuginfod, url);
         }
         if !servers.is_empty() {
             sources.servers = servers.to_vec();
@@ -70,8 +72,10 @@ impl Sources {
         sources
     }
 
-    /// `srv*CACHE*URL;srv*URL;cache*DIR;DIR`, the syntax of Microsoft's debuggers. The first directory is the cache.
-    fn symbol_path(&mut self, path: &str) {
+    /// Adds the servers and directories of `srv*CACHE*URL;srv*URL;cache*DIR;DIR`.
+    ///
+    /// This is the syntax of Microsoft's debuggers. The first directory is the cache.
+    fn add_symbol_path(&mut self, path: &str) {
         let mut directories = Vec::new();
         for element in path.split(';').map(str::trim).filter(|e| !e.is_empty()) {
             let mut words = element.split('*').map(str::trim).peekable();
@@ -87,7 +91,7 @@ impl Sources {
             }
             for word in words.filter(|word| !word.is_empty()) {
                 if word.contains("://") {
-                    self.server(Layout::SymbolServer, word);
+                    self.add_server(Layout::SymbolServer, word);
                 } else if Path::new(word).is_absolute() {
                     directories.push(PathBuf::from(word));
                 } else {
@@ -102,7 +106,7 @@ impl Sources {
         }
     }
 
-    fn server(&mut self, layout: Layout, url: &str) {
+    fn add_server(&mut self, layout: Layout, url: &str) {
         match Server::new(layout, url) {
             Some(server) if self.servers.contains(&server) => {}
             Some(server) => self.servers.push(server),
@@ -116,7 +120,7 @@ impl Sources {
         }
     }
 
-    /// Where files in a layout are kept; `None` without a home.
+    /// Returns the cache of a layout, or `None` if the environment does not locate one.
     pub(super) fn cache(&self, layout: Layout) -> Option<&Path> {
         match layout {
             Layout::SymbolServer => self.symbols.as_deref(),
@@ -124,18 +128,21 @@ impl Sources {
         }
     }
 
-    /// Where a module's debug file may be already. What is there may be another file: proof is needed before use.
+    /// Returns the cache paths where a module's debug file may be.
+    ///
+    /// A file at such a path may be another one. The caller must verify its build id.
     #[must_use]
     pub fn cached(&self, module: &Module) -> Vec<PathBuf> {
-        let of_servers = cached(Layout::SymbolServer, module);
+        let symbol_paths = cached(Layout::SymbolServer, module);
         let below = |directory: &PathBuf| -> Vec<PathBuf> {
-            of_servers.iter().map(|path| directory.join(path)).collect()
+            let paths = symbol_paths.iter();
+            paths.map(|path| directory.join(path)).collect()
         };
         let stores = self.symbols.iter().chain(&self.stores).flat_map(below);
-        let of_debuginfod = cached(Layout::Debuginfod, module);
+        let debuginfod_paths = cached(Layout::Debuginfod, module);
         let debuginfod = self.debuginfod.iter();
         let debuginfod =
-            debuginfod.flat_map(|cache| of_debuginfod.iter().map(|path| cache.join(path)));
+            debuginfod.flat_map(|cache| debuginfod_paths.iter().map(|path| cache.join(path)));
         stores.chain(debuginfod).collect()
     }
 }
@@ -145,9 +152,9 @@ mod tests {
     use super::*;
 
     fn sources(servers: &[Server], variables: &[(&str, &str)]) -> Sources {
-        Sources::of(servers, |name| {
-            let found = variables.iter().find(|(known, _)| *known == name);
-            found.map(|(_, value)| (*value).to_owned())
+        Sources::from_variables(servers, |name| {
+            let entry = variables.iter().find(|(key, _)| *key == name);
+            entry.map(|(_, value)| (*value).to_owned())
         })
     }
 
@@ -156,37 +163,37 @@ mod tests {
     }
 
     #[test]
-    fn microsoft_and_debuginfod_are_asked_unless_others_are_named() {
+    fn default_servers_are_replaced_by_given_servers() {
         let urls = ("DEBUGINFOD_URLS", "https://a/ https://b");
         let debuginfod = |url| Server::new(Layout::Debuginfod, url).unwrap();
         let both = [debuginfod("https://a"), debuginfod("https://b")];
-        let found = sources(&[], &[urls]).servers;
-        assert_eq!(found[0], Server::microsoft());
-        assert_eq!(found[1..], both);
-        let found = sources(&[], &[urls, ("_NT_SYMBOL_PATH", "srv*http://s")]).servers;
-        assert_eq!(found[0], symbol_server("http://s"));
-        assert_eq!(found[1..], both);
+        let parsed = sources(&[], &[urls]).servers;
+        assert_eq!(parsed[0], Server::microsoft());
+        assert_eq!(parsed[1..], both);
+        let parsed = sources(&[], &[urls, ("_NT_SYMBOL_PATH", "srv*http://s")]).servers;
+        assert_eq!(parsed[0], symbol_server("http://s"));
+        assert_eq!(parsed[1..], both);
         let only = [symbol_server("http://mine")];
         assert_eq!(sources(&only, &[urls]).servers, only);
     }
 
     #[test]
-    fn a_symbol_path_names_caches_and_servers() {
+    fn parses_caches_and_servers_of_symbol_path() {
         let path = "srv*/c*https://one;SRV*/d*https://two; cache*/e ;symsrv*symsrv.dll*http://three;C:\\sym;ftp://x";
-        let found = sources(&[], &[("_NT_SYMBOL_PATH", path), ("HOME", "/h")]);
+        let parsed = sources(&[], &[("_NT_SYMBOL_PATH", path), ("HOME", "/h")]);
         let servers = ["https://one", "https://two", "http://three"].map(symbol_server);
-        assert_eq!(found.servers, servers);
-        assert_eq!(found.cache(Layout::SymbolServer), Some(Path::new("/c")));
+        assert_eq!(parsed.servers, servers);
+        assert_eq!(parsed.cache(Layout::SymbolServer), Some(Path::new("/c")));
         let stores = ["/h/.cache/perfcollect/symbols", "/d", "/e"].map(PathBuf::from);
-        assert_eq!(found.stores, stores);
+        assert_eq!(parsed.stores, stores);
         assert_eq!(
-            found.ignored,
+            parsed.ignored,
             ["_NT_SYMBOL_PATH: C:\\sym", "_NT_SYMBOL_PATH: ftp://x"]
         );
     }
 
     #[test]
-    fn caches_are_in_the_usual_places() {
+    fn caches_follow_environment_variables() {
         let id = perfcollect_symbols::build_id::BuildId::from_bytes(&[0xcd; 20]).unwrap();
         let (module, hex) = (Module::unknown(id), "cd".repeat(20));
         let key = format!("_.debug/elf-buildid-sym-{hex}/_.debug");

@@ -1,7 +1,8 @@
-//! The process that reads the network and files: this program once more, without privileges.
+//! The worker process, which reads the network and files without privileges.
 //!
-//! It gets one open file as its standard input and one task; it answers in lines of JSON. Whatever it reads may take it over,
-//! so its answers are bounded and believed no further than they reach: into the file it was given.
+//! The parent executes perfcollect again, with one task and one open file as standard input. The
+//! worker replies in lines of JSON. Untrusted input could take control of the worker. Therefore the
+//! parent limits the size of replies, and the worker can modify only the given file.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -20,26 +21,27 @@ use super::inspect::{self, MissingDebugFiles};
 use super::module::Module;
 use super::privileges;
 
-/// The action it is started with.
+/// Name of the action that starts the worker.
 pub(super) const ACTION: &str = "symbols-worker";
-/// Holds the task: a URL may hold a password, which arguments would show to everybody.
+/// Environment variable with the task. A URL may contain a password, and all users can read
+/// arguments.
 const TASK: &str = "PERFCOLLECT_SYMBOLS_TASK";
-/// Time between two questions whether to go on.
+/// Interval at which the parent checks for cancellation.
 const CANCEL_INTERVAL: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
 };
-/// Longest answer: the modules of a trace.
+/// Maximum size of a reply. The longest one lists the modules of a trace.
 const MAX_LINE_BYTES: u64 = 1 << 20;
 
-/// What is to be done with the file.
+/// Task of a worker process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Task {
-    /// Which debug files it asks for.
+    /// List the debug files that the file lacks.
     Identify { path: PathBuf },
-    /// Whether it is a module's debug file.
+    /// Check that the file is a module's debug file.
     Check { module: Module },
-    /// To get it.
+    /// Download a module's debug file into the file.
     Fetch {
         url: String,
         module: Module,
@@ -47,24 +49,24 @@ pub(super) enum Task {
     },
 }
 
-/// A line of the answer; all but the first are the last.
+/// A line of the reply. [`Reply::Progress`] may repeat; any other line is the last one.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Reply {
-    /// Bytes there, and in all.
+    /// Received bytes, and the total size if it is known.
     Progress(u64, Option<u64>),
-    /// The file is what it should be.
+    /// The file is the requested debug file.
     Good,
-    /// The server does not have it.
+    /// The server does not have the file.
     Missing,
-    /// Why not.
+    /// The task failed.
     Bad {
         why: String,
-        /// What is there is worth keeping, to go on later.
+        /// Whether to keep the received bytes, to resume later.
         keep: bool,
-        /// The server cannot be reached, or hardly, and it took its time.
+        /// Whether the server cannot be reached or is too slow.
         unreachable: bool,
     },
-    /// What it asks for.
+    /// The debug files that the file lacks.
     Wanted(MissingDebugFiles),
 }
 
@@ -78,29 +80,32 @@ impl Reply {
     }
 }
 
-/// The process failed.
+/// The worker process failed.
 #[derive(Debug, Error)]
 pub enum WorkerError {
-    /// It could not be started.
-    #[error("cannot start a process without privileges: {0}")]
+    /// The process could not be started.
+    #[error("cannot start the download process: {0}")]
     Start(io::Error),
-    /// It ended without an answer: killed, or by resolving names, which in a static program may fail with some `nsswitch.conf`.
+    /// The process ended without a reply.
+    ///
+    /// It was killed, or it failed to resolve a host name: with some `nsswitch.conf` files, name
+    /// resolution fails in a static program.
     #[error(
-        "the process that reads the network ended ({0}); if names cannot be resolved, use a proxy or an IP address"
+        "the download process ended unexpectedly ({0}); if host names cannot be resolved, use a proxy or an IP address"
     )]
     Ended(ExitStatus),
-    /// It answered nonsense.
-    #[error("the process that reads the network answers nonsense: {0}")]
+    /// The reply is malformed.
+    #[error("cannot parse the reply of the download process: {0}")]
     Nonsense(io::Error),
-    /// The file asks for nothing.
+    /// The file is neither a usable trace nor a usable ELF file.
     #[error("{0}")]
     Unfit(String),
 }
 
-/// The debug files `file` asks for; `path` is what it is called.
+/// Returns the debug files that the file at `path` lacks.
 ///
 /// # Errors
-/// See [`WorkerError`].
+/// Returns an error if the worker process fails or the file cannot be used.
 pub fn identify(path: &Path, file: &File) -> Result<MissingDebugFiles, WorkerError> {
     let path = path.to_owned();
     match run(&Task::Identify { path }, file, |_, _| {}, &|| false)? {
@@ -114,7 +119,7 @@ pub(super) fn unexpected(reply: &Reply) -> WorkerError {
     WorkerError::Nonsense(io::Error::other(format!("{reply:?}")))
 }
 
-/// The output of the process, as long as it is wanted.
+/// The output of the worker process, until `stop` returns true.
 struct WorkerOutput<'a> {
     output: ChildStdout,
     stop: &'a dyn Fn() -> bool,
@@ -124,7 +129,7 @@ impl Read for WorkerOutput<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             if (self.stop)() {
-                return Err(io::Error::other("given up"));
+                return Err(io::Error::other("cancelled"));
             }
             let mut polled = [PollFd::new(&self.output, PollFlags::IN)];
             match poll(&mut polled, Some(&CANCEL_INTERVAL)) {
@@ -136,7 +141,9 @@ impl Read for WorkerOutput<'_> {
     }
 }
 
-/// Has a task done on `file` and gives the last line of the answer; kills the process once `stop` says so.
+/// Runs a task on `file` in a worker process and returns the last line of the reply.
+///
+/// Kills the process once `stop` returns true.
 pub(super) fn run(
     task: &Task,
     file: &File,
@@ -163,7 +170,7 @@ pub(super) fn run(
         };
     }
     if last.is_err() {
-        // It may have ended by itself.
+        // The process may already have ended.
         let _ = child.kill();
     }
     let status = child.wait().map_err(start)?;
@@ -182,14 +189,14 @@ fn next(answer: &mut impl BufRead) -> io::Result<Option<Reply>> {
     }
 }
 
-/// The process itself: gives up its privileges, does its task, answers.
+/// Runs the worker process: drops privileges, performs the task and replies.
 #[must_use]
 pub fn serve() -> ExitCode {
     let served = privileges::drop_privileges()
-        .map_err(|errno| format!("cannot give up privileges: {errno}"))
+        .map_err(|errno| format!("cannot drop privileges: {errno}"))
         .and_then(|()| {
-            let task =
-                std::env::var(TASK).map_err(|_| "it is not to be started by hand".to_owned())?;
+            let task = std::env::var(TASK)
+                .map_err(|_| "internal action: use `perfcollect symbols`".to_owned())?;
             let task = serde_json::from_str(&task).map_err(|error| error.to_string())?;
             let file = io::stdin()
                 .as_fd()
@@ -230,7 +237,7 @@ fn perform(task: &Task, file: &File) -> Reply {
 
 fn fetch(url: &str, module: &Module, file: &File, limits: Limits) -> Reply {
     let mut progress = |bytes, total| {
-        // Without a reader there is nobody to tell; the parent's end is this process's.
+        // A write fails only if the parent has ended, which kills this process.
         let _ = answer(&Reply::Progress(bytes, total));
     };
     loop {
@@ -254,7 +261,7 @@ fn fetch(url: &str, module: &Module, file: &File, limits: Limits) -> Reply {
         }
         match inspect::check(file, module) {
             Ok(()) => return Reply::Good,
-            // The beginning may have been another file's.
+            // The bytes of an earlier download may be of another file: start again from scratch.
             Err(_) if had_some && file.set_len(0).is_ok() => {}
             Err(why) => return Reply::bad(why),
         }

@@ -1,7 +1,7 @@
-//! The samples as one tree of names per process: what folded stacks and the flame graph show.
+//! Call tree of function names per process, for folded stacks and the flame graph.
 //!
-//! [`crate::trace::StackTable`] is a tree of addresses that all processes share; here two addresses of one function
-//! are one node, below the process they were sampled in.
+//! [`crate::trace::StackTable`] is a tree of addresses that all processes share. In this tree, two
+//! addresses of one function share a node below their process.
 
 use std::hash::BuildHasher;
 use std::io;
@@ -14,7 +14,7 @@ use super::sanitize;
 use super::short_name::NameStyle;
 use crate::trace::{FrameId, FunctionId, FunctionKind, ProcessId, StackId, Trace};
 
-/// What a label stands for, as the flame graph colours it.
+/// Category of a label, which determines its colour in the flame graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FrameCategory {
     Process,
@@ -27,8 +27,8 @@ pub(super) enum FrameCategory {
     Truncated,
 }
 
-/// Parent of the processes.
-const NOBODY: u32 = u32::MAX;
+/// Parent of the process nodes.
+const NO_PARENT: u32 = u32::MAX;
 
 struct Node {
     parent: u32,
@@ -37,14 +37,15 @@ struct Node {
     total: u64,
 }
 
-/// A tree of labels with samples. A node follows its parent.
+/// A tree of labels with sample counts. Each node follows its parent.
 pub(super) struct CallTree {
     labels: Vec<String>,
-    shades: Vec<FrameCategory>,
+    /// Category of each label.
+    categories: Vec<FrameCategory>,
     nodes: Vec<Node>,
-    /// Nodes by parent, the processes last; those of one parent by label.
+    /// Nodes sorted by parent, then by label. The processes are last.
     siblings: Vec<u32>,
-    /// For each node where its children begin in `siblings`, and where the processes do.
+    /// Index in `siblings` of each node's first child; the last item is that of the processes.
     first_child: Vec<u32>,
 }
 
@@ -59,15 +60,15 @@ impl CallTree {
         builder.finish()
     }
 
-    /// All labels with what they stand for.
+    /// Returns all labels with their categories.
     pub(super) fn labels(&self) -> impl Iterator<Item = (&str, FrameCategory)> {
         self.labels
             .iter()
             .map(String::as_str)
-            .zip(self.shades.iter().copied())
+            .zip(self.categories.iter().copied())
     }
 
-    /// Samples of all processes.
+    /// Returns the number of samples of all processes.
     pub(super) fn total(&self) -> u64 {
         let processes = self.processes().iter();
         processes
@@ -75,17 +76,19 @@ impl CallTree {
             .sum()
     }
 
-    /// Calls `each` with every distinct stack, root first with `;` between, and the samples that end in it. Callees
-    /// with less than `min_total` samples are counted to their caller.
+    /// Calls `each` with every distinct stack, root first and separated by `;`, and its self
+    /// samples.
     ///
-    /// Stacks come sorted frame by frame, so stacks with equal callers are neighbours.
+    /// Callees with fewer than `min_total` samples are folded into the caller. Stacks are sorted
+    /// frame by frame, so that stacks with equal callers are adjacent.
     pub(super) fn for_each_stack(
         &self,
         min_total: u64,
         mut each: impl FnMut(&str, u64) -> io::Result<()>,
     ) -> io::Result<()> {
         let mut path = String::new();
-        // (node, length of its caller's path); a stack of our own, as the target decides on the depth.
+        // (node, length of its caller's path). Not recursive, because the target controls the
+        // depth.
         let processes = self.processes().iter().rev();
         let mut open: Vec<(u32, usize)> = processes.map(|&process| (process, 0)).collect();
         while let Some((row, caller_len)) = open.pop() {
@@ -126,13 +129,13 @@ struct Builder<'a> {
     trace: &'a Trace,
     names: NameStyle,
     labels: Interner<String>,
-    shades: Vec<FrameCategory>,
+    categories: Vec<FrameCategory>,
     nodes: Vec<Node>,
     /// Rows of `nodes`, by parent and label.
-    places: HashTable<u32>,
+    rows: HashTable<u32>,
     processes: FxHashMap<ProcessId, u32>,
-    /// The node of each stack in the process that had it last, so that a shared caller is walked once.
-    known: Vec<(ProcessId, u32)>,
+    /// The node of each stack in the last process that had it. Shared callers are visited once.
+    last_nodes: Vec<(ProcessId, u32)>,
 }
 
 fn hash(parent: u32, label: u32) -> u64 {
@@ -145,11 +148,11 @@ impl<'a> Builder<'a> {
             trace,
             names,
             labels: Interner::new(trace),
-            shades: Vec::new(),
+            categories: Vec::new(),
             nodes: Vec::new(),
-            places: HashTable::new(),
+            rows: HashTable::new(),
             processes: FxHashMap::default(),
-            known: vec![(ProcessId(NOBODY), NOBODY); trace.stacks.len()],
+            last_nodes: vec![(ProcessId(NO_PARENT), NO_PARENT); trace.stacks.len()],
         }
     }
 
@@ -188,7 +191,7 @@ impl<'a> Builder<'a> {
         }
         CallTree {
             labels,
-            shades: self.shades,
+            categories: self.categories,
             nodes,
             siblings,
             first_child,
@@ -196,26 +199,26 @@ impl<'a> Builder<'a> {
     }
 
     fn node_of(&mut self, process: ProcessId, stack: StackId) -> u32 {
-        // Up to the nearest caller that is known, then down again.
+        // Go up to the nearest caller with a node, then down again.
         let mut above = stack;
         let mut missing = Vec::new();
         let mut node = loop {
             let Some((parent, frame)) = self.trace.stacks.node(above) else {
                 break self.process(process);
             };
-            let (of, node) = self.known[above.index()];
-            if of == process {
+            let (owner, node) = self.last_nodes[above.index()];
+            if owner == process {
                 break node;
             }
             missing.push((above, frame));
             above = parent;
         };
         for (stack, frame) in missing.into_iter().rev() {
-            for place in self.trace.frames[frame.index()].functions.clone() {
-                let label = self.label(frame, place);
+            for entry in self.trace.frames[frame.index()].functions.clone() {
+                let label = self.label(frame, entry);
                 node = self.push(node, label);
             }
-            self.known[stack.index()] = (process, node);
+            self.last_nodes[stack.index()] = (process, node);
         }
         node
     }
@@ -227,20 +230,20 @@ impl<'a> Builder<'a> {
         let row = &self.trace.processes[process.index()];
         let text = sanitize::folded(&format!("{} ({})", row.name, row.pid));
         let label = self.labels.intern(text);
-        self.shade(label, || FrameCategory::Process);
-        let node = self.push(NOBODY, label);
+        self.set_category(label, || FrameCategory::Process);
+        let node = self.push(NO_PARENT, label);
         self.processes.insert(process, node);
         node
     }
 
     fn push(&mut self, parent: u32, label: u32) -> u32 {
-        let Self { nodes, places, .. } = self;
+        let Self { nodes, rows, .. } = self;
         let is_it = |&row: &u32| {
             let node = &nodes[row as usize];
             (node.parent, node.label) == (parent, label)
         };
-        if let Some(&known) = places.find(hash(parent, label), is_it) {
-            return known;
+        if let Some(&row) = rows.find(hash(parent, label), is_it) {
+            return row;
         }
         let row = nodes.len() as u32;
         nodes.push(Node {
@@ -249,38 +252,39 @@ impl<'a> Builder<'a> {
             own: 0,
             total: 0,
         });
-        places.insert_unique(hash(parent, label), row, |&row| {
+        rows.insert_unique(hash(parent, label), row, |&row| {
             let node = &nodes[row as usize];
             hash(node.parent, node.label)
         });
         row
     }
 
-    fn label(&mut self, frame: FrameId, place: u32) -> u32 {
+    fn label(&mut self, frame: FrameId, entry: u32) -> u32 {
         let (trace, names) = (self.trace, self.names);
-        let label = self.labels.row(trace, place, |function| {
+        let label = self.labels.row(trace, entry, |function| {
             label_text(trace, names, frame, function)
         });
-        self.shade(label, || {
-            shade_of(trace, trace.frame_functions[place as usize])
+        self.set_category(label, || {
+            category(trace, trace.frame_functions[entry as usize])
         });
         label
     }
 
-    /// The first to use a text decides on its colour.
-    fn shade(&mut self, label: u32, shade: impl FnOnce() -> FrameCategory) {
-        if label as usize == self.shades.len() {
-            self.shades.push(shade());
+    /// Sets the category of a new label. The first use of a label determines its category.
+    fn set_category(&mut self, label: u32, category: impl FnOnce() -> FrameCategory) {
+        if label as usize == self.categories.len() {
+            self.categories.push(category());
         }
     }
 }
 
-/// The name with the suffix that `stackcollapse-perf --all` gives to its kind. Precompiled .NET code has none there;
-/// it is as much of a file as native code is.
+/// Returns the name with the suffix that `stackcollapse-perf --all` uses for its kind of code.
+///
+/// ReadyToRun code has no suffix: it comes from a file, as native code does.
 fn label_text(trace: &Trace, names: NameStyle, frame: FrameId, function: FunctionId) -> String {
     let row = &trace.functions[function.index()];
     let name = match label::known_name(row) {
-        Some(name) => sanitize::folded(&names.of(row, name)),
+        Some(name) => sanitize::folded(&names.format(row, name)),
         None => {
             let (module, offset) = (label::module(row), label::name(trace, frame, function));
             sanitize::folded(&format!("{module}+{offset}"))
@@ -295,7 +299,7 @@ fn label_text(trace: &Trace, names: NameStyle, frame: FrameId, function: Functio
     name + suffix
 }
 
-fn shade_of(trace: &Trace, function: FunctionId) -> FrameCategory {
+fn category(trace: &Trace, function: FunctionId) -> FrameCategory {
     let row = &trace.functions[function.index()];
     match row.kind {
         FunctionKind::Marker => FrameCategory::Truncated,

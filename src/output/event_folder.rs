@@ -1,5 +1,8 @@
-//! The folder of the event streams: hidden beside the trace it will become, one file for each process, as received, and
-//! one for the threads of a process in a container. It stays until the trace is complete.
+//! The directory of event streams: hidden in the directory of its trace, until the trace is
+//! complete.
+//!
+//! It contains one file per process with the stream as received, and one file with the threads of
+//! each process in a container.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -21,58 +24,66 @@ use crate::machine;
 use crate::trace::{Pid, Tid};
 
 const SUFFIX: &str = ".trace.events";
-/// End of a stream's name; before it is the process id, and `-2` for the second stream of one id.
+/// Suffix of a stream's file name. The process id precedes it, with `-2` for the second stream of
+/// one id.
 const STREAM_SUFFIX: &str = ".nettrace";
-/// End of the name of what tells of the threads; before it is the process id.
+/// Suffix of a file with the threads of a process. The process id precedes it.
 const THREADS_SUFFIX: &str = ".threads";
-/// Most streams of one process id: each exec of a .NET program begins one.
+/// Maximum number of streams per process id. Each exec of a .NET program starts one.
 const MAX_LIVES: u32 = 1000;
-/// Most streams that are taken from a folder.
+/// Maximum number of streams to read from a directory.
 const MAX_STREAMS: usize = 100_000;
 
-/// A stream that a capture has left.
+/// The stream of one process.
 #[derive(Debug)]
 pub struct StreamFile {
-    /// Whose events it holds.
+    /// The process of the events.
     pub process: Pid,
-    /// Its name without `.nettrace`.
+    /// File name without `.nettrace`.
     pub name: String,
-    /// Its threads in our pid namespace by those in its own, if it has one: those that were seen while it came, or are there yet.
+    /// Thread ids in perfcollect's pid namespace, by the ids in the namespace of the process.
+    ///
+    /// Contains the threads that were seen during the capture and those that still exist. Empty if
+    /// the process has no separate pid namespace.
     pub threads: FxHashMap<Tid, Tid>,
-    /// The stream, at its beginning.
+    /// The stream, at offset 0.
     pub file: File,
 }
 
-/// The folder, once there is something to keep. Dropping it leaves the files alone.
+/// The directory, which is created with the first stream. Dropping it keeps the files.
 #[derive(Debug)]
 pub struct EventFolder {
     place: PathAt,
     dir: Mutex<Option<OwnedFd>>,
     owner: Option<FileOwner>,
-    /// Of processes with a pid namespace of their own.
+    /// Threads of the processes with a separate pid namespace.
     threads: Mutex<FxHashMap<Pid, EventThreads>>,
 }
 
-/// The folder of a capture name; the name may be that of the spool.
+/// Returns the path of the directory for the name of a capture or the path of its spool.
 fn folder_path(name: &Path) -> PathBuf {
     let capture = spool_file::capture_of(name);
     let trace = file::trace_path(capture.as_deref().unwrap_or(name));
-    let mut folder = OsString::from(".");
-    folder.push(file::capture_name(&trace));
-    folder.push(SUFFIX);
-    trace.with_file_name(folder)
+    let mut directory = OsString::from(".");
+    directory.push(file::capture_name(&trace));
+    directory.push(SUFFIX);
+    trace.with_file_name(directory)
 }
 
 impl EventFolder {
-    /// The folder of a capture name, which is made with the first stream. One that was left is removed: the spool, which is
-    /// made before, says whether it still matters.
+    /// Prepares the directory of a capture name. The first stream creates the directory.
+    ///
+    /// Removes the directory of an earlier capture. Create the spool first, which fails if the
+    /// streams of an earlier capture are still needed.
     ///
     /// # Errors
-    /// Something of somebody else is there, or the directory cannot be used.
+    /// Returns an error if an existing file belongs to another user, or if the parent directory
+    /// cannot be used.
     pub fn new(name: &Path) -> Result<Self, OutputError> {
         let path = folder_path(name);
-        if let Some(left) = Self::open(name)? {
-            left.remove()
+        if let Some(stale) = Self::open(name)? {
+            stale
+                .remove()
                 .map_err(|error| file::write_error(&path, error))?;
         }
         Ok(Self {
@@ -83,10 +94,10 @@ impl EventFolder {
         })
     }
 
-    /// The folder that a capture of this name has left, if it had one.
+    /// Opens the directory of an earlier capture. Returns `None` if it does not exist.
     ///
     /// # Errors
-    /// It is somebody else's, or cannot be opened.
+    /// Returns an error if the directory belongs to another user or cannot be opened.
     pub fn open(name: &Path) -> Result<Option<Self>, OutputError> {
         let path = folder_path(name);
         let place = PathAt::of(&path)?;
@@ -118,50 +129,50 @@ impl EventFolder {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins to tell of the threads of a process, if others number them otherwise.
+    /// Starts to record the threads of a process, if it has a separate pid namespace.
     fn create_threads(&self, process: Pid) {
         if machine::namespace_pid(process).is_none_or(|inside| inside == process) {
             return;
         }
         let name = format!("{process}{THREADS_SUFFIX}");
-        let made = self
+        let created = self
             .dir()
             .as_ref()
             .map(|dir| folder::create_file(dir, &name, self.owner));
-        // Another life of the process id has one.
-        if let Some(Ok(file)) = made {
+        // The file exists if an earlier process had the same id.
+        if let Some(Ok(file)) = created {
             self.threads().insert(process, EventThreads::new(file));
         }
     }
 
-    /// Makes the file for a stream of a process.
+    /// Creates the file for a stream of a process.
     ///
     /// # Errors
-    /// The file system refuses.
+    /// Returns an error if the file or the directory cannot be created.
     pub fn create_stream(&self, process: Pid) -> io::Result<File> {
-        let mut made = self.dir();
-        let dir = match made.take() {
+        let mut slot = self.dir();
+        let dir = match slot.take() {
             Some(dir) => dir,
             None => folder::make(&self.place, self.owner)?,
         };
-        let dir = made.insert(dir);
-        for life in 1..=MAX_LIVES {
-            let name = match life {
+        let dir = slot.insert(dir);
+        for count in 1..=MAX_LIVES {
+            let name = match count {
                 1 => format!("{process}{STREAM_SUFFIX}"),
-                life => format!("{process}-{life}{STREAM_SUFFIX}"),
+                count => format!("{process}-{count}{STREAM_SUFFIX}"),
             };
             match folder::create_file(dir, &name, self.owner) {
                 Err(Errno::EXIST) => {}
                 file => return Ok(file?),
             }
         }
-        Err(io::Error::other("too many programs had its process id"))
+        Err(io::Error::other("too many event streams of one process id"))
     }
 
-    /// The streams that are there, by name. What else is there is left out.
+    /// Returns the streams in the directory, sorted by name. Ignores other files.
     ///
     /// # Errors
-    /// The folder cannot be read.
+    /// Returns an error if the directory cannot be read.
     pub fn streams(&self) -> io::Result<Vec<StreamFile>> {
         let dir = self.dir();
         let Some(dir) = dir.as_ref() else {
@@ -189,16 +200,19 @@ impl EventFolder {
             .collect())
     }
 
-    /// The threads of a process, those included that are there now, or those that a capture has left.
+    /// Returns the threads of a process.
+    ///
+    /// Adds the current threads if this capture records them. Reads the file of an earlier capture
+    /// otherwise.
     fn threads_of(&self, dir: &OwnedFd, process: Pid) -> FxHashMap<Tid, Tid> {
         if let Some(threads) = self.threads().get_mut(&process) {
             return threads.look(process).clone();
         }
-        let left = self.open_stream(dir, &format!("{process}{THREADS_SUFFIX}"));
-        left.map(event_threads::read).unwrap_or_default()
+        let file = self.open_stream(dir, &format!("{process}{THREADS_SUFFIX}"));
+        file.map(event_threads::read).unwrap_or_default()
     }
 
-    /// Only a plain file of ours: it becomes part of a trace that may be given away.
+    /// Opens a regular file that this user owns. The trace contains the file and may be given away.
     fn open_stream(&self, dir: &OwnedFd, name: &str) -> Option<File> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::openat(dir, name, flags, Mode::empty()).ok()?;
@@ -207,10 +221,10 @@ impl EventFolder {
         (is_plain && file::is_own(&stat, self.owner)).then(|| file.into())
     }
 
-    /// Removes the streams and the folder, unless something else is in it.
+    /// Removes the streams and the directory.
     ///
     /// # Errors
-    /// The folder stays there.
+    /// Returns an error if the directory contains other files.
     pub fn remove(&self) -> io::Result<()> {
         let dir = self.dir();
         let Some(dir) = dir.as_ref() else {
@@ -237,12 +251,12 @@ impl StreamSink for EventFolder {
     }
 }
 
-/// The process of a stream's name.
+/// Returns the process id in the file name of a stream.
 fn process_of(name: &str) -> Option<Pid> {
     let stem = name.strip_suffix(STREAM_SUFFIX)?;
-    let (pid, life) = stem.split_once('-').unwrap_or((stem, "1"));
+    let (pid, count) = stem.split_once('-').unwrap_or((stem, "1"));
     let pid: i32 = pid.parse().ok().filter(|pid| *pid > 0)?;
-    life.parse::<u32>().is_ok().then_some(Pid(pid))
+    count.parse::<u32>().is_ok().then_some(Pid(pid))
 }
 
 #[cfg(test)]
@@ -251,18 +265,18 @@ mod tests {
     use std::io::{Read, Write};
 
     #[test]
-    fn streams_stand_in_a_hidden_folder() {
+    fn stores_streams_in_hidden_directory() {
         let dir = tempfile::tempdir().unwrap();
         let name = dir.path().join("x");
         assert!(EventFolder::open(&name).unwrap().is_none());
-        let folder = EventFolder::new(&name).unwrap();
+        let directory = EventFolder::new(&name).unwrap();
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
-        folder
+        directory
             .create_stream(Pid(7))
             .unwrap()
             .write_all(b"one")
             .unwrap();
-        folder
+        directory
             .create_stream(Pid(7))
             .unwrap()
             .write_all(b"two")
@@ -270,12 +284,12 @@ mod tests {
         std::fs::write(dir.path().join(".x.trace.events/notes"), "").unwrap();
         std::os::unix::fs::symlink("/etc/passwd", dir.path().join(".x.trace.events/8.nettrace"))
             .unwrap();
-        drop(folder);
+        drop(directory);
 
-        let folder = EventFolder::open(&dir.path().join(".x.trace.spool"))
+        let directory = EventFolder::open(&dir.path().join(".x.trace.spool"))
             .unwrap()
             .unwrap();
-        let streams = folder.streams().unwrap();
+        let streams = directory.streams().unwrap();
         let read: Vec<_> = streams
             .into_iter()
             .map(|mut stream| {
@@ -289,15 +303,15 @@ mod tests {
             read,
             expected.map(|(name, text)| (Pid(7), name.to_owned(), text.to_owned()))
         );
-        // What is not ours is not removed, so the folder stays.
-        assert!(folder.remove().is_err());
+        // `remove` keeps other files, and therefore the directory.
+        assert!(directory.remove().is_err());
         std::fs::remove_file(dir.path().join(".x.trace.events/notes")).unwrap();
-        folder.remove().unwrap();
+        directory.remove().unwrap();
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
     #[test]
-    fn a_link_is_not_followed() {
+    fn does_not_follow_links() {
         let dir = tempfile::tempdir().unwrap();
         let name = dir.path().join("x");
         std::os::unix::fs::symlink("/tmp", folder_path(&name)).unwrap();

@@ -1,11 +1,13 @@
-//! What an event holds as JSON.
+//! Converts event payloads to JSON.
 
 use serde_json::{Map, Number, Value as Json};
 use uuid::Uuid;
 
 use crate::nettrace::{EventMetadata, Value};
 
-/// The fields of an event, as its kind states them; `null` where that is not told or not true.
+/// Converts the fields of an event, as its metadata declares them.
+///
+/// Returns `null` if the metadata declares no fields, or does not match the payload.
 pub(crate) fn payload(kind: &EventMetadata, payload: &[u8]) -> Json {
     let fields = kind.fields.as_deref();
     let value = fields.and_then(|fields| Value::parse(fields, payload));

@@ -1,9 +1,13 @@
-//! The threads of a process in a pid namespace of its own, where its runtime numbers them otherwise than we do: as they are
-//! seen, in a file beside its stream, for whoever reads the stream when they are gone.
+//! Thread ids of a process with a separate pid namespace.
+//!
+//! The runtime reports thread ids of its own namespace. perfcollect records the ids of both
+//! namespaces in a file next to the stream, because the threads may have ended when the stream is
+//! read.
 //!
 //! ```text
-//! id in its namespace | id in ours        each 4 bytes, little-endian; what is cut off at the end counts for nothing
+//! id in the process's namespace | id in perfcollect's        each 4 bytes, little-endian
 //! ```
+//! A truncated row at the end is ignored.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -13,19 +17,19 @@ use rustc_hash::FxHashMap;
 use crate::machine;
 use crate::trace::{Pid, Tid};
 
-/// Most bytes of a file that are read, for as many threads as are told apart.
+/// Maximum number of bytes to read: 8 bytes for each of the threads that perfcollect distinguishes.
 const MAX_BYTES: u64 = 1 << 19;
 
-/// Those that were seen so far.
+/// The threads of one process that were seen so far.
 #[derive(Debug)]
 pub(super) struct EventThreads {
-    /// Ids in our pid namespace by those in that of the process.
+    /// Ids in perfcollect's pid namespace, by ids in the namespace of the process.
     seen: FxHashMap<Tid, Tid>,
     file: File,
 }
 
 impl EventThreads {
-    /// None yet, in an empty file.
+    /// Creates an empty list, stored in an empty file.
     pub(super) fn new(file: File) -> Self {
         Self {
             seen: FxHashMap::default(),
@@ -33,22 +37,22 @@ impl EventThreads {
         }
     }
 
-    /// Adds those that the process has now.
+    /// Adds the current threads of the process.
     pub(super) fn look(&mut self, process: Pid) -> &FxHashMap<Tid, Tid> {
         let new = machine::new_namespace_threads(process, &self.seen);
-        let numbers = new.iter().flat_map(|(inside, tid)| [inside.0, tid.0]);
-        let bytes: Vec<u8> = numbers.flat_map(i32::to_le_bytes).collect();
-        // Where there is no room the stream ends, too, which is told.
+        let ids = new.iter().flat_map(|(inside, tid)| [inside.0, tid.0]);
+        let bytes: Vec<u8> = ids.flat_map(i32::to_le_bytes).collect();
+        // If no space is left, the stream also ends, which perfcollect reports.
         let _ = self.file.write_all(&bytes);
         self.seen.extend(new);
         &self.seen
     }
 }
 
-/// What a file of a capture that is gone tells.
+/// Reads the threads that an earlier capture recorded.
 pub(super) fn read(file: impl Read) -> FxHashMap<Tid, Tid> {
     let mut bytes = Vec::new();
-    // What was read before an error is as good.
+    // The rows before a read error are valid.
     let _ = file.take(MAX_BYTES).read_to_end(&mut bytes);
     let (rows, _) = bytes.as_chunks::<8>();
     let thread = |row: &[u8; 8]| {

@@ -1,6 +1,8 @@
-//! Files perfcollect creates. It often runs as root and in directories others can write to, so a file is always new
-//! (never written through a link or into an existing file), private, and belongs to the user behind `sudo`. A file
-//! that is not committed is removed: an unfinished trace helps nobody.
+//! Output files: created new, private, and owned by the user who invoked `sudo`.
+//!
+//! perfcollect often runs as root in directories that other users can write to. It therefore never
+//! writes through a link or into an existing file. A file that is not committed is removed, because
+//! an incomplete trace is useless.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -12,52 +14,52 @@ use rustix::io::Errno;
 
 const SUFFIX: &str = ".trace.zip";
 
-/// Why an output file cannot be created or finished.
+/// An output file cannot be created or completed.
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
-    /// The path names a directory or nothing.
-    #[error("{} is not a file name: name the trace to write, such as ./app", path.display())]
+    /// The path is a directory or has no file name.
+    #[error("{} is not a file name: give a name for the trace, such as ./app", path.display())]
     NoFileName {
         /// The path.
         path: PathBuf,
     },
-    /// There is something at the path already.
+    /// The path already exists.
     #[error("{} already exists: choose another name, or replace it with -force", path.display())]
     Exists {
         /// The path.
         path: PathBuf,
     },
-    /// What is there is not a plain file of this user.
-    #[error("{} is not a file of yours, so -force does not replace it: choose another name", path.display())]
+    /// The existing file is of another type or belongs to another user.
+    #[error("cannot replace {}: it is not of the expected type or belongs to another user; choose another name", path.display())]
     NotReplaceable {
         /// The path.
         path: PathBuf,
     },
-    /// The directory is missing or cannot be used.
-    #[error("cannot write to directory {}: {errno}; name the trace with a directory you can write to", path.display())]
+    /// The directory does not exist or cannot be used.
+    #[error("cannot write to directory {}: {errno}; choose a directory that you can write to", path.display())]
     Directory {
         /// The directory.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the kernel.
         errno: Errno,
     },
     /// The file system is full.
-    #[error("no space left for {}: free some, or name the trace with a directory on another disk", path.display())]
+    #[error("no space left for {}: free some space or choose a directory on another disk", path.display())]
     Full {
         /// The file.
         path: PathBuf,
     },
-    /// Anything else.
+    /// Any other error of the file system.
     #[error("cannot write {}: {source}", path.display())]
     Write {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
 }
 
-/// The file name of a trace: NAME, with `.trace.zip` unless it is there already.
+/// Returns the file name of a trace: `name` with the suffix `.trace.zip`, added if it is missing.
 #[must_use]
 pub fn trace_path(name: &Path) -> PathBuf {
     let has_suffix = name
@@ -72,7 +74,7 @@ pub fn trace_path(name: &Path) -> PathBuf {
     PathBuf::from(path)
 }
 
-/// The capture's name: the file name of a trace without directory and `.trace.zip`.
+/// Returns the name of a capture: the file name of its trace without directory and `.trace.zip`.
 #[must_use]
 pub fn capture_name(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -83,7 +85,7 @@ pub fn capture_name(path: &Path) -> String {
     }
 }
 
-/// Who gets the file.
+/// User and group that own a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileOwner {
     pub(crate) uid: Uid,
@@ -91,9 +93,9 @@ pub(crate) struct FileOwner {
 }
 
 impl FileOwner {
-    /// The user who called `sudo`, if root runs on behalf of one.
+    /// Returns the user who invoked `sudo`, if the process runs as root through `sudo`.
     pub(crate) fn invoking_user() -> Option<Self> {
-        // -1 stands for "leave it" and is no id.
+        // chown(2) leaves the owner unchanged for -1.
         let id = |name| {
             let id = std::env::var(name).ok()?.parse().ok();
             id.filter(|id| *id != u32::MAX)
@@ -105,13 +107,16 @@ impl FileOwner {
         })
     }
 
-    /// Gives a new file away.
+    /// Changes the owner of a new file.
     pub(super) fn take(self, file: impl AsFd) -> rustix::io::Result<()> {
         rustix::fs::fchown(file, Some(self.uid), Some(self.gid))
     }
 }
 
-/// A name in a directory. The directory is held: renaming it while we write must not make us remove a file elsewhere.
+/// A file name in an open directory.
+///
+/// The directory stays open: if another process renames it, perfcollect must not remove a file
+/// elsewhere.
 #[derive(Debug)]
 pub(super) struct PathAt {
     pub(super) dir: OwnedFd,
@@ -138,21 +143,21 @@ impl PathAt {
         })
     }
 
-    /// Creates the file; never an existing one, never through a link.
+    /// Creates the file. Fails if it exists, and does not follow links.
     pub(super) fn create(&self, access: OFlags) -> rustix::io::Result<OwnedFd> {
         let flags = access | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         rustix::fs::openat(&self.dir, &self.name, flags, Mode::RUSR | Mode::WUSR)
     }
 
-    /// Whether this open file still stands here.
+    /// Returns whether the name still refers to this open file.
     pub(super) fn holds(&self, file: impl AsFd) -> bool {
-        let ours = rustix::fs::fstat(file);
-        let there = rustix::fs::statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW);
-        matches!((ours, there), (Ok(ours), Ok(there))
-            if (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino))
+        let open = rustix::fs::fstat(file);
+        let current = rustix::fs::statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW);
+        matches!((open, current), (Ok(open), Ok(current))
+            if (open.st_dev, open.st_ino) == (current.st_dev, current.st_ino))
     }
 
-    /// Removes this open file, if it still stands here: somebody may have put another one there since.
+    /// Removes this open file, unless another process has replaced it.
     pub(super) fn remove(&self, file: impl AsFd) -> rustix::io::Result<()> {
         if !self.holds(file) {
             return Ok(());
@@ -167,7 +172,7 @@ fn parent(path: &Path) -> &Path {
         .unwrap_or(Path::new("."))
 }
 
-/// What it means that a file could not be created.
+/// Converts the error of a failed file creation.
 pub(super) fn create_error(path: &Path, errno: Errno) -> OutputError {
     match errno {
         Errno::EXIST => OutputError::Exists {
@@ -181,18 +186,18 @@ pub(super) fn create_error(path: &Path, errno: Errno) -> OutputError {
     }
 }
 
-/// A new file, removed when dropped unless it was committed.
+/// A new output file that is removed on drop, unless it was committed.
 pub struct OutputFile {
     path: PathBuf,
     place: PathAt,
-    /// The older file whose place it takes when it is committed, not before: a failed capture must not cost it.
+    /// Name of an older file, which `commit` replaces. A failed capture keeps the older file.
     replaces: Option<OsString>,
     file: std::fs::File,
     committed: bool,
 }
 
 impl OutputFile {
-    /// Creates the file at `path`; with `force`, in place of a plain file of this user.
+    /// Creates the file at `path`. With `force`, it may replace a regular file of this user.
     ///
     /// # Errors
     /// See [`OutputError`].
@@ -227,7 +232,7 @@ impl OutputFile {
         Ok(file)
     }
 
-    /// Whether [`OutputFile::create`] would be let down by what stands at `path`.
+    /// Checks whether an existing file at `path` would make [`OutputFile::create`] fail.
     ///
     /// # Errors
     /// See [`OutputError`].
@@ -241,28 +246,30 @@ impl OutputFile {
         }
     }
 
-    /// Lets everybody read the file.
+    /// Makes the file readable for all users.
     ///
     /// # Errors
-    /// [`OutputError::Write`].
+    /// Returns [`OutputError::Write`] if the mode cannot be changed.
     pub fn make_world_readable(&self) -> Result<(), OutputError> {
         let mode = Mode::from_raw_mode(0o644);
         rustix::fs::fchmod(&self.file, mode).map_err(|errno| self.explain(errno.into()))
     }
 
-    /// What an error of writing this file means for the user.
+    /// Converts an error of a write to this file.
     #[must_use]
     pub fn explain(&self, error: io::Error) -> OutputError {
         write_error(&self.path, error)
     }
 
-    /// Keeps the file, once its content is on the disk: some file systems tell only then that they are full.
+    /// Writes the content to disk and keeps the file.
+    ///
+    /// Some file systems report only at this point that they are full.
     ///
     /// # Errors
-    /// [`OutputError::Full`] or [`OutputError::Write`]; the file is removed.
+    /// Returns [`OutputError::Full`] or [`OutputError::Write`], and removes the file.
     pub fn commit(mut self) -> Result<(), OutputError> {
         let synced = match rustix::fs::fdatasync(&self.file) {
-            // Not a file that can be synced, such as on some FUSE file systems.
+            // Some file systems, such as some FUSE ones, do not support fdatasync.
             Err(Errno::INVAL | Errno::NOSYS) => Ok(()),
             other => other,
         };
@@ -285,7 +292,7 @@ impl Drop for OutputFile {
         if self.committed {
             return;
         }
-        // There is nobody left to tell.
+        // `drop` cannot return the error.
         let _ = self.place.remove(&self.file);
     }
 }
@@ -306,7 +313,7 @@ impl Seek for OutputFile {
     }
 }
 
-/// Where a file is written that takes another's place.
+/// Returns the temporary name of a file that will replace `name`.
 pub(super) fn partial_name(name: &OsStr) -> OsString {
     let mut partial = OsString::from(".");
     partial.push(name);
@@ -314,16 +321,18 @@ pub(super) fn partial_name(name: &OsStr) -> OsString {
     partial
 }
 
-/// Only a plain file of this user, or of the one behind sudo, is replaced. A link is not followed.
+/// Checks that an existing file is a regular file of this user or of the user who invoked `sudo`.
+///
+/// Does not follow links.
 pub(super) fn check_own(
     place: &PathAt,
     owner: Option<FileOwner>,
     path: &Path,
 ) -> Result<(), OutputError> {
     let error = |errno: Errno| write_error(path, errno.into());
-    let there = rustix::fs::statat(&place.dir, &place.name, AtFlags::SYMLINK_NOFOLLOW);
-    let there = there.map_err(error)?;
-    if FileType::from_raw_mode(there.st_mode) != FileType::RegularFile || !is_own(&there, owner) {
+    let stat = rustix::fs::statat(&place.dir, &place.name, AtFlags::SYMLINK_NOFOLLOW);
+    let stat = stat.map_err(error)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || !is_own(&stat, owner) {
         return Err(OutputError::NotReplaceable {
             path: path.to_owned(),
         });
@@ -331,15 +340,15 @@ pub(super) fn check_own(
     Ok(())
 }
 
-/// Whether something belongs to this user, or to the one behind sudo.
-pub(super) fn is_own(there: &Stat, owner: Option<FileOwner>) -> bool {
+/// Returns whether a file belongs to this user or to `owner`.
+pub(super) fn is_own(stat: &Stat, owner: Option<FileOwner>) -> bool {
     let uids = [
         Some(rustix::process::geteuid()),
         owner.map(|owner| owner.uid),
     ];
     uids.into_iter()
         .flatten()
-        .any(|uid| uid.as_raw() == there.st_uid)
+        .any(|uid| uid.as_raw() == stat.st_uid)
 }
 
 pub(super) fn write_error(path: &Path, source: io::Error) -> OutputError {

@@ -11,7 +11,7 @@ fn write_all(path: &Path, force: bool, text: &str) -> Result<(), OutputError> {
 }
 
 #[test]
-fn trace_path_adds_the_suffix_once() {
+fn adds_trace_suffix_once() {
     for (name, path) in [
         ("app", "app.trace.zip"),
         ("dir/app.v1", "dir/app.v1.trace.zip"),
@@ -25,7 +25,7 @@ fn trace_path_adds_the_suffix_once() {
 }
 
 #[test]
-fn committed_file_stays_and_is_private() {
+fn keeps_committed_file_private() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x");
     write_all(&path, false, "text").unwrap();
@@ -34,7 +34,7 @@ fn committed_file_stays_and_is_private() {
 }
 
 #[test]
-fn dropped_file_leaves_nothing() {
+fn removes_dropped_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x");
     drop(OutputFile::create_for(&path, false, None).unwrap());
@@ -42,7 +42,7 @@ fn dropped_file_leaves_nothing() {
 }
 
 #[test]
-fn drop_spares_a_file_that_took_its_place() {
+fn drop_keeps_replacement_of_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x");
     let file = OutputFile::create_for(&path, false, None).unwrap();
@@ -53,7 +53,7 @@ fn drop_spares_a_file_that_took_its_place() {
 }
 
 #[test]
-fn existing_file_needs_force() {
+fn replaces_existing_file_only_with_force() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x");
     write_all(&path, false, "old").unwrap();
@@ -65,7 +65,7 @@ fn existing_file_needs_force() {
 }
 
 #[test]
-fn links_and_directories_are_never_replaced_or_followed() {
+fn never_replaces_or_follows_links_and_directories() {
     let dir = tempfile::tempdir().unwrap();
     let victim = dir.path().join("victim");
     std::fs::write(&victim, "precious").unwrap();
@@ -88,17 +88,17 @@ fn links_and_directories_are_never_replaced_or_followed() {
 }
 
 #[test]
-fn errors_name_the_remedy() {
+fn error_messages_contain_remedy() {
     let missing = write_all(Path::new("/nonexistent/x"), false, "").unwrap_err();
     assert!(missing.to_string().contains("/nonexistent"), "{missing}");
     let no_name = write_all(Path::new("/"), false, "").unwrap_err();
     assert!(matches!(no_name, OutputError::NoFileName { .. }));
     let full = write_error(Path::new("x"), Errno::NOSPC.into());
-    assert!(full.to_string().contains("free some"), "{full}");
+    assert!(full.to_string().contains("free some space"), "{full}");
 }
 
 #[test]
-fn file_goes_to_the_user_behind_sudo() {
+fn invoking_user_owns_file() {
     if !rustix::process::geteuid().is_root() {
         return test_skip::skip(test_skip::Missing::Root);
     }
@@ -122,7 +122,7 @@ fn file_goes_to_the_user_behind_sudo() {
 }
 
 #[test]
-fn a_failed_capture_does_not_cost_the_older_file() {
+fn failed_capture_keeps_older_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x");
     write_all(&path, false, "old").unwrap();

@@ -1,4 +1,6 @@
-//! `flamegraph.svg`: one self-contained picture, root at the bottom, with search and zoom, coloured by kind of code.
+//! `flamegraph.svg`: a self-contained image with search and zoom.
+//!
+//! The root is at the bottom. The colour of a frame shows its kind of code.
 
 use std::hash::BuildHasher;
 use std::io::{self, Write};
@@ -12,11 +14,12 @@ use super::sanitize;
 use super::short_name::NameStyle;
 use crate::trace::Trace;
 
-/// Narrowest frame in percent of all samples: one pixel of a 2000 pixel wide window. Bounds the file, as browsers
-/// get slow with more than some ten thousand frames.
+/// Minimum width of a frame in percent of all samples: one pixel in a window of 2000 pixels.
+///
+/// Limits the file size: browsers become slow with more than some ten thousand frames.
 const MIN_WIDTH_PERCENT: f64 = 0.05;
 
-/// Colours of the legend, in its order. Told apart also without seeing red and green: they differ in lightness.
+/// Colours of the legend, in its order. They differ in lightness, for red-green colour blindness.
 const LEGEND: [(FrameCategory, &str, [u8; 3]); 8] = [
     (FrameCategory::Process, "process", [188, 183, 208]),
     (FrameCategory::Kernel, "kernel", [226, 124, 62]),
@@ -28,7 +31,7 @@ const LEGEND: [(FrameCategory, &str, [u8; 3]); 8] = [
     (FrameCategory::Truncated, "truncated", [206, 106, 122]),
 ];
 
-/// Largest change of a colour channel that tells neighbours apart.
+/// Maximum change of a colour channel, which distinguishes adjacent frames.
 const VARIATION: i16 = 14;
 
 const BACKGROUND: Color = Color {
@@ -39,10 +42,10 @@ const BACKGROUND: Color = Color {
 
 const END: &[u8] = b"</svg>";
 
-/// Draws `trace` with `name` as title.
+/// Writes the flame graph of `trace` with the title `name`.
 ///
 /// # Errors
-/// What `out` returns.
+/// Returns errors of `out`.
 pub fn write(trace: &Trace, names: NameStyle, name: &str, out: &mut impl Write) -> io::Result<()> {
     write_tree(&CallTree::new(trace, names), trace, name, out)
 }
@@ -60,13 +63,13 @@ pub(super) fn write_tree(
         Ok(())
     })?;
     if lines.is_empty() {
-        // inferno calls a graph without samples an error.
+        // inferno returns an error for a graph without samples.
         lines.push("no samples 1".to_owned());
     }
 
     let mut palette = PaletteMap::default();
-    for (label, shade) in tree.labels() {
-        palette.insert(label, color(label, shade));
+    for (label, category) in tree.labels() {
+        palette.insert(label, color(label, category));
     }
     for label in ["", "no samples"] {
         palette.insert(label, color(label, FrameCategory::Process));
@@ -81,8 +84,8 @@ pub(super) fn write_tree(
     options.palette_map = Some(&mut palette);
     options.min_width = MIN_WIDTH_PERCENT;
     options.deterministic = true;
-    // The order of the tree keeps equal callers together. inferno sorts lines as bytes, which does not, unless told
-    // that they are in order of time; then it takes them from the last to the first.
+    // The order of the tree keeps equal callers adjacent. inferno would sort lines by bytes, which
+    // does not. For a flame chart it keeps the order, and reads from the last line to the first.
     options.flame_chart = true;
     let last_first = lines.iter().rev().map(String::as_str);
     let mut svg = Vec::new();
@@ -96,19 +99,19 @@ pub(super) fn write_tree(
 fn subtitle(trace: &Trace) -> String {
     let info = &trace.info;
     let seconds = info.end_ns.saturating_sub(info.start_ns) as f64 / 1e9;
-    let mark = trace.quality.losses.mark();
-    let mark = mark.map_or_else(String::new, |mark| mark + "; ");
+    let warning = trace.quality.losses.mark();
+    let warning = warning.map_or_else(String::new, |warning| warning + "; ");
     format!(
-        "{mark}{}: {} samples of {} in {seconds:.1} s",
+        "{warning}{}: {} samples of {} in {seconds:.1} s",
         info.target,
         trace.samples.len(),
         info.event
     )
 }
 
-/// A line of colours below the details, at the lower edge however high the picture is.
+/// Writes the legend at the lower edge of the image, below the details.
 fn write_legend(out: &mut impl Write) -> io::Result<()> {
-    // inferno shows its search at a tenth of full opacity, which nobody finds.
+    // inferno shows its search at a tenth of full opacity, which is easy to miss.
     write!(
         out,
         "<style type=\"text/css\">#search {{ opacity:0.7; }}</style>"
@@ -130,9 +133,9 @@ fn write_legend(out: &mut impl Write) -> io::Result<()> {
     write!(out, "</g>")
 }
 
-/// The shade's colour, a little lighter or darker by name.
-fn color(label: &str, shade: FrameCategory) -> Color {
-    let base = LEGEND.iter().find(|(other, ..)| *other == shade);
+/// Returns the colour of a category, made lighter or darker by a hash of the label.
+fn color(label: &str, category: FrameCategory) -> Color {
+    let base = LEGEND.iter().find(|(other, ..)| *other == category);
     let [r, g, b] = base.map_or([0; 3], |(.., rgb)| *rgb);
     let hash = FxBuildHasher.hash_one(label) % (2 * VARIATION as u64 + 1);
     let change = hash as i16 - VARIATION;

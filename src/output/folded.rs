@@ -1,10 +1,13 @@
-//! `stacks.folded`: one line per distinct stack, for flamegraph.pl, inferno, speedscope and a shell.
+//! `stacks.folded`: one line per distinct stack, for flamegraph.pl, inferno, speedscope and a
+//! shell.
 //!
-//! `process (pid);root;...;leaf COUNT`. Functions without module; suffix `_[k]` for kernel code, `_[j]` for JIT code,
-//! `_[i]` for inlined functions, as `stackcollapse-perf --all` writes them; `module+0xoffset` where there is no name.
-//! COUNT is in samples. A stack without its root has `[truncated]` below the process.
+//! Format: `process (pid);root;...;leaf COUNT`, with COUNT in samples.
 //!
-//! Lines are sorted frame by frame, not byte by byte: `main(int);f` must not come between `main 3` and `main;g`.
+//! Functions have no module. They have the suffixes of `stackcollapse-perf --all`: `_[k]` for
+//! kernel code, `_[j]` for JIT code, `_[i]` for inlined functions. An unresolved frame is
+//! `module+0xoffset`. A stack without its root has `[truncated]` below the process.
+//!
+//! Lines are sorted by frame, not by byte: `main(int);f` must not be between `main 3` and `main;g`.
 
 use std::io::{self, Write};
 
@@ -15,7 +18,7 @@ use crate::trace::Trace;
 /// Writes the stacks of `trace`, with full names.
 ///
 /// # Errors
-/// What `out` returns.
+/// Returns errors of `out`.
 pub fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
     write_tree(&CallTree::new(trace, NameStyle::Full), out)
 }

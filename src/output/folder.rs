@@ -1,4 +1,4 @@
-//! Folders of ours beside a trace, by the rules of [`super::file`].
+//! Directories that perfcollect creates next to a trace, with the rules of [`super::file`].
 
 use std::fs::File;
 use std::io;
@@ -9,13 +9,13 @@ use rustix::io::Errno;
 
 use super::file::{FileOwner, PathAt};
 
-/// Opens the folder that stands there; a link is not followed.
+/// Opens an existing directory. Does not follow links.
 pub(super) fn open(place: &PathAt) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(&place.dir, &place.name, flags, Mode::empty())
 }
 
-/// Makes it.
+/// Creates and opens a directory.
 pub(super) fn make(place: &PathAt, owner: Option<FileOwner>) -> Result<OwnedFd, Errno> {
     rustix::fs::mkdirat(&place.dir, &place.name, Mode::RWXU)?;
     let dir = open(place)?;
@@ -25,7 +25,7 @@ pub(super) fn make(place: &PathAt, owner: Option<FileOwner>) -> Result<OwnedFd, 
     Ok(dir)
 }
 
-/// Makes a new file in it.
+/// Creates a new file in a directory.
 pub(super) fn create_file(
     dir: &OwnedFd,
     name: &str,
@@ -39,7 +39,7 @@ pub(super) fn create_file(
     Ok(file.into())
 }
 
-/// Whether it holds no other folder.
+/// Returns whether a directory has no subdirectories.
 pub(super) fn is_flat(dir: &OwnedFd) -> bool {
     let is_other = |name: &[u8]| name != b"." && name != b"..";
     Dir::read_from(dir).is_ok_and(|mut entries| {
@@ -51,7 +51,10 @@ pub(super) fn is_flat(dir: &OwnedFd) -> bool {
     })
 }
 
-/// Removes the files in it that are ours, and it, unless something else is in it.
+/// Removes the files that `is_ours` accepts, then the directory.
+///
+/// # Errors
+/// Returns an error if other files remain in the directory.
 pub(super) fn remove(
     place: &PathAt,
     dir: &OwnedFd,

@@ -1,4 +1,4 @@
-//! What a function is called wherever it is shown, before any escaping.
+//! Display names of functions and modules, before escaping.
 
 use std::borrow::Cow;
 use std::hash::Hash;
@@ -7,13 +7,16 @@ use rustc_hash::FxHashMap;
 
 use crate::trace::{FrameId, Function, FunctionId, FunctionKind, Trace};
 
-/// Name of the frame that stands for missing callers.
+/// Name of the frame that represents missing callers.
 const TRUNCATED: &str = "[truncated]";
 
-/// Behind the name of an inlined function, as `stackcollapse-perf --all` writes it.
+/// Suffix of an inlined function's name, as `stackcollapse-perf --all` writes it.
 pub(crate) const INLINED: &str = "_[i]";
 
-/// The name of a function; without one the offset in its module, of the function or else of the address.
+/// Returns the name of a function.
+///
+/// Without a name, returns the offset in the module: of the function if its start is known, else of
+/// the address.
 pub(super) fn name(trace: &Trace, frame: FrameId, function: FunctionId) -> Cow<'_, str> {
     let row = &trace.functions[function.index()];
     let offset = || trace.frames[frame.index()].offset;
@@ -23,12 +26,12 @@ pub(super) fn name(trace: &Trace, frame: FrameId, function: FunctionId) -> Cow<'
     }
 }
 
-/// Whether a function is shown alike at all its addresses.
+/// Returns whether a function has the same display name at all its addresses.
 fn is_one_row(function: &Function) -> bool {
     known_name(function).is_some() || function.start.is_some()
 }
 
-/// The name of a function, unless only its address is known.
+/// Returns the name of a function, or `None` if only its address is known.
 pub(super) fn known_name(function: &Function) -> Option<&str> {
     let name = function
         .name
@@ -37,7 +40,7 @@ pub(super) fn known_name(function: &Function) -> Option<&str> {
     name.or((function.kind == FunctionKind::Marker).then_some(TRUNCATED))
 }
 
-/// The module of a function, or its kind of code where there is none.
+/// Returns the module of a function, or its kind of code if it has no module.
 pub(super) fn module(function: &Function) -> &str {
     match function.module.trim() {
         "" => module_of_kind(function.kind),
@@ -45,7 +48,7 @@ pub(super) fn module(function: &Function) -> &str {
     }
 }
 
-/// What stands for the module of code in none.
+/// Returns the module name for code without a module.
 pub(super) fn module_of_kind(kind: FunctionKind) -> &'static str {
     match kind {
         FunctionKind::Kernel => "vmlinux",
@@ -57,18 +60,19 @@ pub(super) fn module_of_kind(kind: FunctionKind) -> &'static str {
     }
 }
 
-/// No row yet.
+/// Marker for a missing row.
 const NONE: u32 = u32::MAX;
 
-/// Gives functions that show alike one row, whatever tier or address they have.
+/// Assigns one row to all functions with the same key, regardless of tier and address.
 pub(super) struct Interner<K> {
-    /// The rows, in the order they were met.
+    /// The keys, in the order of their first use.
     pub(super) rows: Vec<K>,
     ids: FxHashMap<K, u32>,
-    /// Rows of the functions with a name or a start; the others have one per address.
-    of_function: Vec<u32>,
-    /// Rows by the position in [`Trace::frame_functions`].
-    of_place: Vec<u32>,
+    /// Rows of the functions with a name or a known start. Other functions have one row per
+    /// address.
+    by_function: Vec<u32>,
+    /// Rows by index in [`Trace::frame_functions`].
+    by_entry: Vec<u32>,
 }
 
 impl<K: Clone + Eq + Hash> Interner<K> {
@@ -76,12 +80,12 @@ impl<K: Clone + Eq + Hash> Interner<K> {
         Self {
             rows: Vec::new(),
             ids: FxHashMap::default(),
-            of_function: vec![NONE; trace.functions.len()],
-            of_place: vec![NONE; trace.frame_functions.len()],
+            by_function: vec![NONE; trace.functions.len()],
+            by_entry: vec![NONE; trace.frame_functions.len()],
         }
     }
 
-    /// The row of `key`.
+    /// Returns the row of `key`. Adds a row if it is new.
     pub(super) fn intern(&mut self, key: K) -> u32 {
         *self.ids.entry(key).or_insert_with_key(|key| {
             self.rows.push(key.clone());
@@ -89,26 +93,28 @@ impl<K: Clone + Eq + Hash> Interner<K> {
         })
     }
 
-    /// The row of a function of a frame, by its position in [`Trace::frame_functions`]; `key` makes its key and runs once at most.
+    /// Returns the row of a frame's function, by its index in [`Trace::frame_functions`].
+    ///
+    /// Calls `key` at most once, to create the key.
     pub(super) fn row(
         &mut self,
         trace: &Trace,
-        place: u32,
+        entry: u32,
         key: impl FnOnce(FunctionId) -> K,
     ) -> u32 {
-        let known = self.of_place[place as usize];
-        if known != NONE {
-            return known;
+        let cached = self.by_entry[entry as usize];
+        if cached != NONE {
+            return cached;
         }
-        let function = trace.frame_functions[place as usize];
-        let row = match self.of_function[function.index()] {
+        let function = trace.frame_functions[entry as usize];
+        let row = match self.by_function[function.index()] {
             NONE => self.intern(key(function)),
             row => row,
         };
         if is_one_row(&trace.functions[function.index()]) {
-            self.of_function[function.index()] = row;
+            self.by_function[function.index()] = row;
         }
-        self.of_place[place as usize] = row;
+        self.by_entry[entry as usize] = row;
         row
     }
 }

@@ -1,4 +1,4 @@
-//! What a capture in the background has to say: a hidden file beside the trace, until somebody reads it.
+//! Messages of a background capture: a hidden file in the directory of the trace, until it is read.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -12,10 +12,10 @@ use rustix::io::Errno;
 use super::file::{self, FileOwner, OutputError, PathAt};
 
 const SUFFIX: &str = ".trace.messages";
-/// More is not read: a capture says some hundred lines.
+/// Maximum number of bytes to read. A capture prints some hundred lines.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// The open file. Dropping it leaves it alone.
+/// An open message file. Dropping it keeps the file.
 #[derive(Debug)]
 pub struct MessageFile {
     place: PathAt,
@@ -31,15 +31,16 @@ fn path_of(name: &Path) -> PathBuf {
 }
 
 impl MessageFile {
-    /// Makes the file of a capture name, in place of one that nobody has read.
+    /// Creates the file of a capture name. Replaces an unread one.
     ///
     /// # Errors
-    /// It cannot be made, or something of somebody else is there.
+    /// Returns an error if the file cannot be created, or if an existing file belongs to another
+    /// user.
     pub fn create(name: &Path) -> Result<Self, OutputError> {
         let path = path_of(name);
         let failed = |error: io::Error| file::write_error(&path, error);
-        if let Some(left) = Self::open(name)? {
-            left.remove().map_err(failed)?;
+        if let Some(stale) = Self::open(name)? {
+            stale.remove().map_err(failed)?;
         }
         let place = PathAt::of(&path)?;
         let file = place
@@ -54,10 +55,10 @@ impl MessageFile {
         })
     }
 
-    /// The file of a capture name, if there is one.
+    /// Opens the file of a capture name. Returns `None` if it does not exist.
     ///
     /// # Errors
-    /// It is somebody else's, or cannot be opened.
+    /// Returns an error if the file belongs to another user or cannot be opened.
     pub fn open(name: &Path) -> Result<Option<Self>, OutputError> {
         let path = path_of(name);
         let place = PathAt::of(&path)?;
@@ -73,18 +74,18 @@ impl MessageFile {
         }
     }
 
-    /// The file, for whoever writes it.
+    /// Returns a separate handle for writing.
     ///
     /// # Errors
-    /// There are too many open files.
+    /// Returns an error if too many files are open.
     pub fn writer(&self) -> io::Result<File> {
         self.file.try_clone()
     }
 
-    /// What was said so far.
+    /// Returns the messages so far.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// Returns an error if the file cannot be read.
     pub fn read(&self) -> io::Result<String> {
         let mut text = Vec::new();
         let mut chunk = [0; 4096];
@@ -97,10 +98,10 @@ impl MessageFile {
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// Removes it: it was read.
+    /// Removes the file, after it was read.
     ///
     /// # Errors
-    /// If it stays there.
+    /// Returns an error if the file cannot be removed.
     pub fn remove(&self) -> io::Result<()> {
         Ok(self.place.remove(&self.file)?)
     }

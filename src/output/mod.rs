@@ -1,13 +1,16 @@
-//! The writers: each starts from a [`crate::trace::Trace`] and escapes what the target named for its own format.
+//! Writers of the output formats.
+//!
+//! Each writer starts from a [`crate::trace::Trace`] and escapes names of the target for its
+//! format.
 //!
 //! ```text
 //! Trace ─┬─ perf_text ───────────── perf.data.txt ─┐
 //!        ├─ ctf ─────────────────── lttngTrace/ ───┤
-//!        ├─ pictures ──┬─ folded ── stacks.folded ─┤
+//!        ├─ stack_views ┬ folded ── stacks.folded ─┤
 //!        │  call_tree  └─ flame_graph ─ .svg ──────┼─ archive, deflate ── NAME.trace.zip (file)
 //!        ├─ summary ─────────────── summary.json ──┘
 //!        ├─ nettrace ────────────── NAME.nettrace (file)
-//!        └─ perf_data ───────────── NAME.perf.data (file) and NAME.perf.symbols (folder)
+//!        └─ perf_data ───────────── NAME.perf.data (file) and NAME.perf.symbols (directory)
 //! ```
 
 pub mod archive;

@@ -1,27 +1,35 @@
-//! Makes text from the target safe for each format. Every name in a trace is hostile: whoever is sampled chose it.
+//! Escapes strings of the target for each format. Every name in a trace is untrusted.
 
 use std::borrow::Cow;
 
 use perfcollect_symbols::dotnet_name::TIERS;
 
-/// Longest name that is written, in bytes. PerfView takes any length, but one name is in many frames, and nobody
-/// reads more.
+/// Maximum length of a name, in bytes.
+///
+/// PerfView accepts any length, but one name occurs in many frames.
 const MAX_NAME_BYTES: usize = 2048;
 
-/// PerfView's reader allows 256 bytes from the last `(` to the end of the line; file systems allow 255 per name.
+/// Maximum length of a module name, in bytes.
+///
+/// PerfView's reader allows 256 bytes from the last `(` to the end of the line. File systems allow
+/// 255 per name.
 const MAX_MODULE_BYTES: usize = 200;
 
-/// Linux has 15 bytes; more can only come from a foreign trace.
+/// Maximum length of a process name, in bytes. Linux has 15; longer names come from imported
+/// traces.
 const MAX_COMM_BYTES: usize = 64;
 
-/// The tier, or `None` for one that PerfView would take for a part of the name.
+/// Returns PerfView's name of a tier, or `None` for one that PerfView would read as part of the
+/// name.
 pub(crate) fn perf_tier(tier: &str) -> Option<&'static str> {
-    TIERS.into_iter().find(|known| *known == tier)
+    TIERS.into_iter().find(|supported| *supported == tier)
 }
 
-/// A process name for PerfView and perf. PerfView finds the end of one in `perf.data.txt` by looking for ` pid/tid [`, and
-/// puts it into a regular expression, so only letters, digits and harmless punctuation remain. Other readers of such text
-/// take a line that starts with `#` for a comment.
+/// Escapes a process name for PerfView and perf.
+///
+/// PerfView searches `perf.data.txt` for ` pid/tid [` to find the end of a name, and inserts the
+/// name into a regular expression. Therefore only letters, digits and safe punctuation remain.
+/// Other readers of such files treat a line that starts with `#` as a comment.
 pub(crate) fn perf_comm(name: &str) -> String {
     let safe = |c: char| c.is_ascii_alphanumeric() || "_.+:#@- ".contains(c);
     let mut comm = collapse_spaces(name.chars().map(|c| if safe(c) { c } else { '_' }));
@@ -32,7 +40,9 @@ pub(crate) fn perf_comm(name: &str) -> String {
     if comm.is_empty() { "unnamed" } else { comm }.to_owned()
 }
 
-/// The same for `perf.data.txt`, of which other readers than PerfView end the name at the first number between spaces.
+/// Escapes a process name for `perf.data.txt`.
+///
+/// Readers other than PerfView end the name at the first number between spaces.
 pub(crate) fn perf_text_comm(name: &str) -> String {
     let comm = perf_comm(name);
     let (first, rest) = comm.split_once(' ').unwrap_or((&comm, ""));
@@ -43,7 +53,10 @@ pub(crate) fn perf_text_comm(name: &str) -> String {
     std::iter::once(first.to_owned()).chain(words).collect()
 }
 
-/// The event's name for a header line. No colon: what follows one is the detail, which decides what kind of event it is.
+/// Escapes the name of an event for a header line.
+///
+/// The result has no colon. Readers parse the part after a colon as the detail, which determines
+/// the kind of the event.
 pub(crate) fn perf_event(name: &str) -> String {
     let safe = |c: char| c.is_ascii_alphanumeric() || c == '-';
     let event: String = name
@@ -54,8 +67,10 @@ pub(crate) fn perf_event(name: &str) -> String {
     if event.is_empty() { "unnamed" } else { event }.to_owned()
 }
 
-/// A module for a frame line, or `None` if nothing of it can be shown. The reader cuts at the last slash, strips
-/// brackets, and takes `.map` and `jitted-*.so` for files of perf.
+/// Escapes a module name for a frame line, or returns `None` if nothing remains of it.
+///
+/// The reader removes directories and brackets, and treats `.map` and `jitted-*.so` as files of
+/// perf.
 pub(crate) fn perf_module(name: &str) -> Option<String> {
     let name = name.trim().trim_end_matches("(deleted)").trim_end();
     let name = name.rsplit(['/', '\\']).next().unwrap_or(name);
@@ -74,8 +89,10 @@ pub(crate) fn perf_module(name: &str) -> Option<String> {
     (!module.is_empty() && module != "unknown").then_some(module)
 }
 
-/// A function's name for a frame line, without its tier. The reader maps bytes to Latin-1, strips enclosing brackets
-/// and what looks like an offset, and takes a tier or a number in brackets off the end.
+/// Escapes the name of a function, without its tier, for a frame line.
+///
+/// The reader decodes bytes as Latin-1. It removes enclosing brackets, a suffix that looks like an
+/// offset, and a tier or a number in brackets at the end.
 pub(crate) fn perf_symbol(name: &str) -> String {
     let name = name.replace("(anonymous namespace)", "{anonymous}");
     let name = distinct(&name);
@@ -96,7 +113,9 @@ pub(crate) fn perf_symbol(name: &str) -> String {
     symbol
 }
 
-/// `[x]` and `(x)` become `{x}` at the start: a symbol in brackets loses them, an empty one breaks the reader.
+/// Replaces `[x]` and `(x)` at the start by `{x}`.
+///
+/// The reader removes brackets around a symbol, and fails on an empty symbol.
 fn disarm_leading_bracket(symbol: &mut String) {
     let (open, close) = match symbol.as_bytes().first() {
         Some(b'(') => ('(', ')'),
@@ -114,7 +133,9 @@ fn disarm_leading_bracket(symbol: &mut String) {
     symbol.replace_range(..1, "{");
 }
 
-/// `f[3]` becomes `f{3}`: the reader takes numbers and names of tiers (also several, in any case) for the tier.
+/// Replaces `f[3]` by `f{3}`.
+///
+/// The reader parses numbers and tier names in brackets as the tier, also several and in any case.
 fn disarm_tier(symbol: &mut String) {
     let Some((open, inner)) = symbol.strip_suffix(']').and_then(|rest| {
         let open = rest.rfind('[')?;
@@ -134,9 +155,9 @@ fn disarm_tier(symbol: &mut String) {
     }
 }
 
-/// One frame of a folded stack: no `;`, nothing that ends a line or has no place in XML.
+/// Escapes one frame of a folded stack: no `;`, no line ends, and no characters invalid in XML.
 ///
-/// A trailing number would be read as a second count, and a leading `#` makes the line a comment.
+/// Readers would parse a trailing number as a second count, and a leading `#` as a comment.
 pub(crate) fn folded(name: &str) -> String {
     let mut frame = collapse_spaces(distinct(name).chars().map(|c| match c {
         ';' => ':',
@@ -159,7 +180,7 @@ pub(crate) fn folded(name: &str) -> String {
     frame
 }
 
-/// Text for a terminal or a line of a log: what a terminal would act on is shown as `\u{1b}`.
+/// Escapes a string for a terminal or a log line: control characters become `\u{1b}`.
 pub(crate) fn terminal(text: &str) -> Cow<'_, str> {
     if !text.contains(is_unprintable) {
         return Cow::Borrowed(text);
@@ -175,7 +196,7 @@ pub(crate) fn terminal(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// The base name of a trace as the name of a folder in its archive: legal on Windows, never a path.
+/// Escapes the base name of a trace for a directory in its archive: valid on Windows, never a path.
 pub(crate) fn entry_name(name: &str) -> String {
     let safe = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     let entry: String = name
@@ -186,7 +207,7 @@ pub(crate) fn entry_name(name: &str) -> String {
     if entry.is_empty() { "capture" } else { entry }.to_owned()
 }
 
-/// The first `max` bytes of `text`, never half a character.
+/// Returns at most the first `max` bytes of `text`, up to a character boundary.
 pub(crate) fn cut(text: &str, max: usize) -> &str {
     let end = (0..=max.min(text.len()))
         .rev()
@@ -194,24 +215,24 @@ pub(crate) fn cut(text: &str, max: usize) -> &str {
     &text[..end.unwrap_or(0)]
 }
 
-/// A name, or the beginning of a longer one with `...` and a checksum of the whole, so that those that differ only later stay two.
+/// Shortens a long name: appends `...` and a checksum, so that different names stay different.
 pub(crate) fn distinct(name: &str) -> Cow<'_, str> {
     if name.len() <= MAX_NAME_BYTES {
         return name.into();
     }
-    let mark = format!("...{:08x}", crc32fast::hash(name.as_bytes()));
-    (cut(name, MAX_NAME_BYTES - mark.len()).to_owned() + &mark).into()
+    let suffix = format!("...{:08x}", crc32fast::hash(name.as_bytes()));
+    (cut(name, MAX_NAME_BYTES - suffix.len()).to_owned() + &suffix).into()
 }
 
-/// A text of at most `max` bytes besides the mark that says where it was cut.
+/// Truncates a string to `max` bytes. Appends `…` if it was longer.
 pub(crate) fn shortened(text: &str, max: usize) -> Cow<'_, str> {
     match cut(text, max) {
         whole if whole.len() == text.len() => whole.into(),
-        cut => format!("{cut}…").into(),
+        truncated => format!("{truncated}…").into(),
     }
 }
 
-/// Trims, and makes one space of each run of them.
+/// Removes leading and trailing spaces, and replaces each run of spaces by one.
 fn collapse_spaces(text: impl Iterator<Item = char>) -> String {
     let mut out = String::new();
     for c in text {
@@ -223,14 +244,15 @@ fn collapse_spaces(text: impl Iterator<Item = char>) -> String {
     out
 }
 
-/// Characters that move the cursor, end a line, turn the writing direction or are not allowed in XML.
+/// Returns whether a character moves the cursor, ends a line, changes the text direction or is
+/// invalid in XML.
 fn is_unprintable(c: char) -> bool {
     let bidi = matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}');
     let line_end = matches!(c, '\u{2028}' | '\u{2029}');
     c.is_control() || bidi || line_end || matches!(c, '\u{feff}' | '\u{fff9}'..='\u{ffff}')
 }
 
-/// Text as one word of a shell.
+/// Quotes a string as one word for a shell, if necessary.
 #[must_use]
 pub(crate) fn shell_word(text: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "_-./+,:=@%".contains(c);

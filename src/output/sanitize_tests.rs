@@ -2,7 +2,7 @@ use super::*;
 use proptest::prelude::*;
 
 #[test]
-fn comm_of_known_troublemakers() {
+fn escapes_problematic_process_names() {
     for (name, safe) in [
         ("dotnet", "dotnet"),
         ("a b", "a b"),
@@ -24,7 +24,7 @@ fn comm_of_known_troublemakers() {
 }
 
 #[test]
-fn comm_in_text_has_no_number_between_spaces() {
+fn perf_text_comm_has_no_number_between_spaces() {
     for (name, safe) in [
         ("dotnet", "dotnet"),
         ("7", "7"),
@@ -38,7 +38,7 @@ fn comm_in_text_has_no_number_between_spaces() {
 }
 
 #[test]
-fn symbol_of_known_troublemakers() {
+fn escapes_problematic_symbols() {
     for (name, safe) in [
         ("A.B::C(int)", "A.B::C(int)"),
         ("(anonymous namespace)::f(int)", "{anonymous}::f(int)"),
@@ -62,7 +62,7 @@ fn symbol_of_known_troublemakers() {
 }
 
 #[test]
-fn only_tiers_that_the_reader_knows_are_written() {
+fn writes_only_tiers_that_perfview_supports() {
     for (tier, word) in [
         ("QuickJitted", Some("QuickJitted")),
         ("Instrumented", None),
@@ -73,7 +73,7 @@ fn only_tiers_that_the_reader_knows_are_written() {
 }
 
 #[test]
-fn module_of_known_troublemakers() {
+fn escapes_problematic_modules() {
     for (name, safe) in [
         ("/usr/lib/libc.so.6", Some("libc.so.6")),
         ("/lib/x.so (deleted)", Some("x.so")),
@@ -93,7 +93,7 @@ fn module_of_known_troublemakers() {
 }
 
 #[test]
-fn folded_keeps_utf8_and_counts_apart() {
+fn folded_keeps_utf8_and_escapes_numbers() {
     assert_eq!(folded("[u8; 8]"), "[u8: 8]");
     assert_eq!(folded("operator new 12"), "operator new_12");
     assert_eq!(folded("# comment"), "_ comment");
@@ -103,20 +103,23 @@ fn folded_keeps_utf8_and_counts_apart() {
 }
 
 #[test]
-fn long_names_that_differ_at_their_end_stay_two() {
+fn long_names_with_different_ends_stay_different() {
     let long = "x".repeat(2048);
-    for written in [folded, perf_symbol] {
-        let names = ["", "(char)", "(long)"].map(|end| written(&format!("{long}{end}")));
+    for escape in [folded, perf_symbol] {
+        let names = ["", "(char)", "(long)"].map(|end| escape(&format!("{long}{end}")));
         assert_eq!(names[0], long);
         assert_ne!(names[1], names[2]);
-        for cut in &names[1..] {
-            assert!(cut.contains("xxx...") && cut.len() == long.len(), "{cut}");
+        for name in &names[1..] {
+            assert!(
+                name.contains("xxx...") && name.len() == long.len(),
+                "{name}"
+            );
         }
     }
 }
 
 #[test]
-fn terminal_shows_escapes() {
+fn terminal_escapes_control_characters() {
     assert_eq!(terminal("a\u{1b}[31m"), "a\\u{1b}[31m");
     assert_eq!(
         terminal("x\u{9b}\u{202e}y\u{7f}"),
@@ -126,14 +129,14 @@ fn terminal_shows_escapes() {
 }
 
 #[test]
-fn entry_name_is_one_plain_folder() {
+fn entry_name_is_one_plain_directory() {
     assert_eq!(entry_name("../../etc/passwd"), "_.._etc_passwd");
     assert_eq!(entry_name("a b\"c"), "a_b_c");
     assert_eq!(entry_name("..."), "capture");
 }
 
-/// Arbitrary text, with the characters that matter well represented.
-fn hostile() -> impl Strategy<Value = String> {
+/// Generates arbitrary strings, with a high share of the special characters.
+fn untrusted() -> impl Strategy<Value = String> {
     prop_oneof![
         any::<String>(),
         "[\\[\\]() /:;+0x3!|\n\t\u{85}\u{a0}é.map-]{0,20}",
@@ -145,7 +148,7 @@ fn hostile() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn comm_never_looks_like_the_end_of_itself(name in hostile()) {
+    fn comm_never_contains_end_of_name_pattern(name in untrusted()) {
         let comm = perf_comm(&name);
         prop_assert!(!comm.is_empty() && comm.len() <= MAX_COMM_BYTES + 1);
         prop_assert!(comm.bytes().all(|b| b == b' ' || b.is_ascii_graphic()));
@@ -155,7 +158,7 @@ proptest! {
     }
 
     #[test]
-    fn symbol_survives_the_reader(name in hostile()) {
+    fn reader_keeps_symbol_unchanged(name in untrusted()) {
         let symbol = perf_symbol(&name);
         prop_assert!(!symbol.is_empty());
         prop_assert!(symbol.bytes().all(|b| b == b' ' || b.is_ascii_graphic()));
@@ -168,7 +171,7 @@ proptest! {
     }
 
     #[test]
-    fn module_survives_the_reader(name in hostile()) {
+    fn reader_keeps_module_unchanged(name in untrusted()) {
         if let Some(module) = perf_module(&name) {
             prop_assert!(!module.is_empty() && module.len() <= MAX_MODULE_BYTES);
             prop_assert!(module.bytes().all(|b| b == b' ' || b.is_ascii_graphic()));
@@ -180,7 +183,7 @@ proptest! {
     }
 
     #[test]
-    fn folded_frame_is_one_frame(name in hostile()) {
+    fn folded_frame_is_one_frame(name in untrusted()) {
         let frame = folded(&name);
         prop_assert!(!frame.is_empty() && !frame.contains([';', '\n', '\r']));
         prop_assert!(!frame.contains(is_unprintable) && !frame.starts_with('#'));
@@ -191,12 +194,12 @@ proptest! {
     }
 
     #[test]
-    fn terminal_text_moves_no_cursor(name in hostile()) {
+    fn terminal_string_moves_no_cursor(name in untrusted()) {
         prop_assert!(!terminal(&name).contains(is_unprintable));
     }
 
     #[test]
-    fn entry_name_is_legal_everywhere(name in hostile()) {
+    fn entry_name_is_valid_on_all_systems(name in untrusted()) {
         let entry = entry_name(&name);
         prop_assert!(!entry.is_empty() && !entry.starts_with('.') && !entry.contains(['/', '\\', ':']));
     }

@@ -1,24 +1,26 @@
-//! Names of .NET methods as short as they are spoken: `List<Order>.Add` for
+//! Short names of .NET methods, without namespaces and parameters.
+//!
+//! For example, `List<Order>.Add` for
 //! `System.Collections.Generic.List<Shop.Order>.Add(Shop.Order)`.
 
 use std::borrow::Cow;
 
 use crate::trace::{Function, FunctionKind};
 
-/// How methods of .NET are called in pictures of stacks.
+/// Style of .NET method names in folded stacks and flame graphs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NameStyle {
-    /// With namespaces and parameters.
+    /// Names with namespaces and parameters.
     #[default]
     Full,
-    /// By type and method. Methods that are then called alike are one.
+    /// Type and method only. Methods with the same short name share a frame.
     Short,
 }
 
 impl NameStyle {
-    /// The name of a function in this way.
-    pub(super) fn of<'a>(self, function: &Function, name: &'a str) -> Cow<'a, str> {
-        // Other runtimes have names of other kinds, and no tiers.
+    /// Formats the name of a function in this style.
+    pub(super) fn format<'a>(self, function: &Function, name: &'a str) -> Cow<'a, str> {
+        // Other runtimes have other name formats, and no tiers.
         let is_dotnet = function.kind == FunctionKind::ReadyToRun
             || function.kind == FunctionKind::Jit && function.tier.is_some();
         match self {
@@ -28,37 +30,37 @@ impl NameStyle {
     }
 }
 
-/// `Type.Method` of `Namespace.Type.Method(parameters)`; `None`: it is no such name.
+/// Returns `Type.Method` for `Namespace.Type.Method(parameters)`, or `None` for other formats.
 fn short(name: &str) -> Option<String> {
     let mut out = String::with_capacity(name.len());
-    // Where the names begin that are open: `out` ends in the innermost one.
-    let mut begins = vec![0];
-    // Where the last two parts of the outermost name begin.
+    // Offsets in `out` of the nested names that are not complete. `out` ends in the innermost one.
+    let mut starts = vec![0];
+    // Offsets of the last two parts of the outermost name.
     let (mut type_at, mut method_at) = (0, 0);
     let mut previous = '\0';
     for letter in name.chars() {
-        let is_outermost = begins.len() == 1;
+        let is_outermost = starts.len() == 1;
         match letter {
             '(' if is_outermost && !out.is_empty() => {
                 return (method_at > 0).then(|| out.split_off(type_at));
             }
-            // The method of `Type..ctor` begins with a dot.
+            // The method name in `Type..ctor` starts with a dot.
             '.' if is_outermost && previous != '.' => {
                 out.push('.');
                 (type_at, method_at) = (method_at, out.len());
             }
-            '.' if !is_outermost => out.truncate(*begins.last()?),
+            '.' if !is_outermost => out.truncate(*starts.last()?),
             '<' => {
                 out.push('<');
-                begins.push(out.len());
+                starts.push(out.len());
             }
             '>' if !is_outermost => {
-                begins.pop();
+                starts.pop();
                 out.push('>');
             }
             ',' | ' ' | '(' if !is_outermost => {
                 out.push(letter);
-                *begins.last_mut()? = out.len();
+                *starts.last_mut()? = out.len();
             }
             _ => out.push(letter),
         }
@@ -73,7 +75,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn type_and_method_are_left() {
+    fn shortens_to_type_and_method() {
         for (full, expected) in [
             ("Program.Main(string[])", "Program.Main"),
             ("A.B.Type.Method(A.B.Other, int)", "Type.Method"),
@@ -117,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn only_names_of_dotnet_are_shortened() {
+    fn shortens_only_dotnet_names() {
         let function = |kind, tier: Option<&str>| Function {
             name: None,
             module: "m".into(),
@@ -134,14 +136,14 @@ mod tests {
             (FunctionKind::Native, None, name),
         ] {
             let function = function(kind, tier);
-            assert_eq!(NameStyle::Short.of(&function, name), expected);
-            assert_eq!(NameStyle::Full.of(&function, name), name);
+            assert_eq!(NameStyle::Short.format(&function, name), expected);
+            assert_eq!(NameStyle::Full.format(&function, name), name);
         }
     }
 
     proptest! {
         #[test]
-        fn any_name_is_survived(name in "[a-zA-Zé.<>(), +]{0,60}") {
+        fn short_name_of_arbitrary_name_is_not_longer(name in "[a-zA-Zé.<>(), +]{0,60}") {
             if let Some(short) = short(&name) {
                 prop_assert!(short.len() <= name.len());
             }

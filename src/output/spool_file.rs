@@ -1,5 +1,6 @@
-//! The file of a spool: hidden beside the trace it will become, locked while its capture runs, and there until the
-//! trace is complete.
+//! The spool file: hidden in the directory of its trace, and locked while its capture runs.
+//!
+//! The file exists until the trace is complete.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -15,54 +16,54 @@ use crate::trace::Header;
 
 const SUFFIX: &str = ".trace.spool";
 
-/// Why there is no spool.
+/// A spool file cannot be created or opened.
 #[derive(Debug, thiserror::Error)]
 pub enum SpoolFileError {
     /// The file cannot be created.
     #[error(transparent)]
     Output(#[from] OutputError),
-    /// An earlier capture of this name died.
-    #[error("{} was left by a capture that was killed: `{recover}` makes its trace, -force discards it", path.display())]
+    /// An earlier capture with this name was killed.
+    #[error("found {} of a killed capture: create its trace with `{recover}`, or discard it with -force", path.display())]
     Left {
         /// The spool.
         path: PathBuf,
-        /// The command.
+        /// The command that creates the trace.
         recover: String,
     },
-    /// A capture of this name runs.
-    #[error("a capture of this name still runs{}: `{}` ends it and makes its trace ({})",
+    /// A capture with this name is running.
+    #[error("a capture of this name is running{}: stop it and create its trace with `{}` ({})",
         collector.map_or_else(String::new, |pid| format!(" (process {pid})")),
         command("stop", &capture_of(path).unwrap_or_default()), path.display())]
     Running {
         /// The spool.
         path: PathBuf,
-        /// Its process, as the spool tells it.
+        /// The id of its process, as recorded in the spool.
         collector: Option<i32>,
     },
     /// There is no spool.
-    #[error("no capture of this name runs or was killed: there is no {} (a name is a path, from the current directory)",
+    #[error("no capture of this name is running or was killed: {} does not exist; give the name as a path, relative to the current directory",
         path.display())]
     Missing {
         /// The spool.
         path: PathBuf,
     },
-    /// Somebody else's file, or no plain file.
-    #[error("{} is not a file of yours and is not used", path.display())]
+    /// The file belongs to another user, or is not a regular file.
+    #[error("cannot use {}: it is not a regular file or belongs to another user", path.display())]
     NotOwn {
         /// The spool.
         path: PathBuf,
     },
-    /// It is there but cannot be opened.
+    /// The file exists but cannot be opened.
     #[error("cannot open {}: {errno}", path.display())]
     Open {
         /// The spool.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the kernel.
         errno: Errno,
     },
 }
 
-/// The spool of a capture name; the name may be that of the spool itself.
+/// Returns the spool path of a capture name. Returns `name` if it already is a spool path.
 #[must_use]
 pub fn spool_path(name: &Path) -> PathBuf {
     if capture_of(name).is_some() {
@@ -75,7 +76,7 @@ pub fn spool_path(name: &Path) -> PathBuf {
     trace.with_file_name(spool)
 }
 
-/// The capture name of a spool's path.
+/// Returns the capture name of a spool path.
 #[must_use]
 pub fn capture_of(spool: &Path) -> Option<PathBuf> {
     let name = spool.file_name()?.to_str()?;
@@ -83,7 +84,7 @@ pub fn capture_of(spool: &Path) -> Option<PathBuf> {
     Some(spool.with_file_name(name))
 }
 
-/// The command that makes the trace of a killed capture.
+/// Returns the command that creates the trace of a killed capture.
 #[must_use]
 pub fn recover_command(name: &Path) -> String {
     command("recover", name)
@@ -96,7 +97,7 @@ fn command(action: &str, name: &Path) -> String {
     )
 }
 
-/// An open spool. Dropping it leaves the file alone.
+/// An open spool. Dropping it keeps the file.
 pub struct SpoolFile {
     path: PathBuf,
     place: PathAt,
@@ -104,7 +105,7 @@ pub struct SpoolFile {
 }
 
 impl SpoolFile {
-    /// Creates the spool of a capture name; with `force`, in place of one that was left.
+    /// Creates the spool of a capture name. With `force`, replaces the spool of a killed capture.
     ///
     /// # Errors
     /// See [`SpoolFileError`].
@@ -136,14 +137,14 @@ impl SpoolFile {
         if let Some(owner) = FileOwner::invoking_user()
             && let Err(errno) = owner.take(&spool.file)
         {
-            // It is empty; nobody misses it.
+            // The file is empty.
             let _ = spool.remove();
             return Err(file::write_error(&spool.path, errno.into()).into());
         }
         Ok(spool)
     }
 
-    /// Opens the spool that a capture of this name has left.
+    /// Opens the spool of a killed capture with this name.
     ///
     /// # Errors
     /// See [`SpoolFileError`].
@@ -156,14 +157,15 @@ impl SpoolFile {
             Err(Errno::NOENT) => return Err(missing()),
             Err(errno) => return Err(SpoolFileError::Open { path, errno }),
         }
-        // What somebody else put there would make us, often root, read files of his choice.
+        // Another user could make perfcollect, which often runs as root, read a file of their
+        // choice.
         if let Err(error) = file::check_own(&place, FileOwner::invoking_user(), &path) {
             return Err(match error {
                 OutputError::NotReplaceable { path } => SpoolFileError::NotOwn { path },
                 other => other.into(),
             });
         }
-        // A FIFO put there since would make us wait.
+        // Another process may have placed a FIFO here since the check: `open` must not block.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = match rustix::fs::openat(&place.dir, &place.name, flags, Mode::empty()) {
             Ok(file) => file.into(),
@@ -172,7 +174,7 @@ impl SpoolFile {
         file::check_own(&place, FileOwner::invoking_user(), &path)?;
         let spool = Self { path, place, file };
         spool.lock()?;
-        // Somebody who recovered it may have removed it just now.
+        // Another process may have recovered the spool and removed it in the meantime.
         if spool.place.holds(&spool.file) {
             Ok(spool)
         } else {
@@ -180,44 +182,44 @@ impl SpoolFile {
         }
     }
 
-    /// The lock lives as long as the open file, so the kernel takes it back from a collector that was killed.
+    /// Locks the file. The kernel releases the lock when the process is killed, with the open file.
     fn lock(&self) -> Result<(), SpoolFileError> {
         match rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK) => Err(SpoolFileError::Running {
                 path: self.path.clone(),
                 collector: Header::read(&self.file).ok().map(|header| header.collector),
             }),
-            // On a file system without locks a capture is better than none.
+            // Some file systems have no locks: perfcollect captures without one.
             _ => Ok(()),
         }
     }
 
-    /// The file, at its beginning if it was left by another capture.
+    /// Returns the file. The spool of a killed capture is at offset 0.
     #[must_use]
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Where it is.
+    /// Returns the path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Adds blocks that there was no room for before.
+    /// Appends blocks that could not be written before, for lack of space.
     ///
     /// # Errors
-    /// If there still is none.
+    /// Returns an error if the space is still missing.
     pub fn append(&self, blocks: &[u8]) -> io::Result<()> {
         let mut file = &self.file;
         file.seek(SeekFrom::End(0))?;
         file.write_all(blocks)
     }
 
-    /// Removes it: the trace is complete, or nothing is in it.
+    /// Removes the file. Call this when the trace is complete or the spool is empty.
     ///
     /// # Errors
-    /// If the file stays there.
+    /// Returns an error if the file cannot be removed.
     pub fn remove(&self) -> io::Result<()> {
         Ok(self.place.remove(&self.file)?)
     }
@@ -229,7 +231,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     #[test]
-    fn a_spool_stands_hidden_beside_its_trace() {
+    fn spool_is_hidden_in_directory_of_trace() {
         for (name, path) in [
             ("app", ".app.trace.spool"),
             ("dir/app.v1", "dir/.app.v1.trace.spool"),
@@ -243,14 +245,14 @@ mod tests {
     }
 
     #[test]
-    fn the_command_can_be_pasted() {
+    fn quotes_recover_command_for_shell() {
         let command = |name: &str| recover_command(Path::new(name));
         assert_eq!(command("a/b-1"), "perfcollect recover a/b-1");
         assert_eq!(command("it's"), r"perfcollect recover 'it'\''s'");
     }
 
     #[test]
-    fn a_running_spool_is_locked_and_a_left_one_is_found() {
+    fn locks_running_spool_and_finds_stale_one() {
         let dir = tempfile::tempdir().unwrap();
         let name = dir.path().join("x");
         assert!(matches!(
@@ -278,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_not_followed() {
+    fn does_not_follow_links() {
         let dir = tempfile::tempdir().unwrap();
         let name = dir.path().join("x");
         std::fs::write(dir.path().join("victim"), "precious").unwrap();

@@ -1,4 +1,6 @@
-//! The stacks drawn: one tree for the folded stacks and the flame graph, one flame graph for the archive and the file.
+//! Views of the stacks: one call tree for folded stacks and flame graph.
+//!
+//! The archive and the separate file share one flame graph.
 
 use std::io;
 use std::sync::OnceLock;
@@ -8,7 +10,7 @@ use super::flame_graph;
 use super::short_name::NameStyle;
 use crate::trace::Trace;
 
-/// Drawn when they are asked for first; who comes second waits for who came first.
+/// Views of the stacks, created on first use. Concurrent callers wait for the first one.
 pub struct StackViews<'a> {
     trace: &'a Trace,
     names: NameStyle,
@@ -18,7 +20,7 @@ pub struct StackViews<'a> {
 }
 
 impl<'a> StackViews<'a> {
-    /// Draws nothing yet.
+    /// Creates empty views.
     #[must_use]
     pub fn new(trace: &'a Trace, names: NameStyle, title: &'a str) -> Self {
         Self {
@@ -30,7 +32,7 @@ impl<'a> StackViews<'a> {
         }
     }
 
-    /// Makes what all of them are drawn from.
+    /// Builds the call tree, the source of all views.
     pub fn prepare(&self) {
         self.tree();
     }
@@ -40,17 +42,17 @@ impl<'a> StackViews<'a> {
             .get_or_init(|| CallTree::new(self.trace, self.names))
     }
 
-    /// The flame graph: an SVG file.
+    /// Returns the flame graph as an SVG file.
     ///
     /// # Errors
-    /// It cannot be drawn.
+    /// Returns an error if the flame graph cannot be created.
     pub fn flame_graph(&self) -> io::Result<&[u8]> {
-        let drawn = self.flame_graph.get_or_init(|| {
+        let flame_graph = self.flame_graph.get_or_init(|| {
             let mut svg = Vec::new();
             flame_graph::write_tree(self.tree(), self.trace, self.title, &mut svg)?;
             Ok(svg)
         });
-        match drawn {
+        match flame_graph {
             Ok(svg) => Ok(svg),
             Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
         }

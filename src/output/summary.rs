@@ -1,4 +1,4 @@
-//! The summary of a trace: what `summary.json` holds and the reports print.
+//! The summary of a trace: the content of `summary.json` and the source of the reports.
 
 use std::borrow::Cow;
 
@@ -12,119 +12,122 @@ use crate::trace::{
     CaptureInfo, FunctionKind, Module, NameCount, Process, Quality, StackId, Trace,
 };
 
-/// Version of the format; readers refuse a higher one.
+/// Version of the format. Readers reject a higher one.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// Rows kept of each order of a list.
+/// Maximum number of rows per sort order of a list.
 const TOP: usize = 50;
 
-/// ELF files kept.
+/// Maximum number of ELF files.
 const MAX_MODULES: usize = 200;
 
-/// What a trace says at a glance. Names are as the target has them: escape them where they are shown.
+/// Summary of a trace. Names of the target are not escaped: escape them for display.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// [`FORMAT_VERSION`] of the writer.
     pub format_version: u32,
-    /// How the trace came to be.
+    /// Description of the capture.
     pub info: CaptureInfo,
-    /// The moment from which PerfView counts, in nanoseconds on the clock of the trace; `None` in traces of before.
+    /// PerfView's time zero, in nanoseconds on the clock of the trace; `None` in older traces.
     #[serde(default)]
     pub time_zero_ns: Option<i64>,
-    /// Whether over 10 % of what happened was lost: what the trace shows may be far from it.
+    /// Whether more than 10 % was lost. The trace may then misrepresent the target.
     #[serde(default)]
     pub incomplete: bool,
-    /// Samples in the trace.
+    /// Number of samples in the trace.
     pub samples: u64,
-    /// CPU time they stand for, in milliseconds.
+    /// CPU time of the samples, in milliseconds.
     pub cpu_ms: f64,
-    /// What was kept and lost.
+    /// Counts of recorded and lost data.
     pub quality: Quality,
-    /// ELF files with code in a stack; the 200 with most frames, at most.
+    /// ELF files with code in a stack: at most 200, those with most frames.
     #[serde(default)]
     pub modules: Vec<ModuleSummary>,
-    /// Processes with samples.
+    /// Number of processes with samples.
     pub process_count: u64,
     /// The processes with most CPU time.
     pub processes: Vec<ProcessSummary>,
-    /// Methods in any stack.
+    /// Number of methods in stacks.
     pub method_count: u64,
-    /// The 50 methods in most samples and, of the others, the 50 with most samples of their own; these first.
+    /// The 50 methods with most total samples, and 50 others with most self samples.
+    ///
+    /// Sorted by self samples.
     pub methods: Vec<MethodSummary>,
 }
 
 /// One ELF file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModuleSummary {
-    /// Its path in the mount namespace of a process that had it mapped.
+    /// Path in the mount namespace of a process that mapped the file.
     pub path: String,
-    /// Its build id in hexadecimal, by which debug files are asked for.
+    /// Build id in hexadecimal, which identifies the debug file on servers.
     pub build_id: Option<BuildId>,
-    /// Whether it, or a debug file that was found, has a symbol table.
+    /// Whether the file, or a debug file on this host, has a symbol table.
     pub has_symbols: bool,
-    /// How many of its frames have names, each counted once for each sample it is in.
+    /// Symbolized and unresolved frames, counted once per sample.
     pub frames: NameCount,
 }
 
-/// One process life.
+/// One process instance.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProcessSummary {
-    /// Its id.
+    /// Process id.
     pub pid: i32,
-    /// Its name.
+    /// Process name.
     pub name: String,
-    /// Its arguments, joined by spaces; empty if unknown.
+    /// Arguments, joined by spaces; empty if unknown.
     pub command_line: String,
-    /// Its samples.
+    /// Number of samples.
     pub samples: u64,
-    /// CPU time they stand for, in milliseconds.
+    /// CPU time of the samples, in milliseconds.
     pub cpu_ms: f64,
 }
 
-/// One method, whatever tiers it was compiled in; one function without a name; or one code address in none.
+/// One method with all its tiers, one function without a name, or one address outside functions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MethodSummary {
-    /// Its name; where it has none the offset in its module, at which it starts if that is known.
+    /// Name. Without one, the offset of the function in its module, or the offset of the address if
+    /// the start of the function is unknown.
     pub name: String,
-    /// Whether that is an offset.
+    /// Whether `name` is an offset.
     #[serde(default)]
     pub is_offset: bool,
-    /// Its module; its kind of code where there is none.
+    /// Module, or the kind of code if it has no module.
     pub module: String,
     /// Kind of code.
     pub kind: FunctionKind,
-    /// Whether it was inlined wherever it was met.
+    /// Whether the method was inlined in all its frames.
     #[serde(default)]
     pub inlined: bool,
-    /// Samples in which it ran itself.
+    /// Samples with the method as leaf.
     pub self_samples: u64,
-    /// Samples in which it is in the stack, each counted once.
+    /// Samples with the method in the stack, each counted once.
     pub total_samples: u64,
 }
 
 impl Summary {
-    /// Whether there are events, and not one sample.
+    /// Returns whether the trace has events and no samples.
     #[must_use]
     pub fn has_only_events(&self) -> bool {
         self.samples == 0 && !self.quality.events.is_empty()
     }
 
-    /// Sums a trace up.
+    /// Creates the summary of a trace.
     #[must_use]
     pub fn new(trace: &Trace) -> Self {
-        let samples = Samples::of(trace);
-        let methods = methods(trace, &samples.of_stack);
+        let samples = SampleCounts::for_trace(trace);
+        let methods = methods(trace, &samples.by_stack);
         Self {
             format_version: FORMAT_VERSION,
             info: trace.info.clone(),
             time_zero_ns: Some(TimeZero::of(trace).unmoved()),
             incomplete: trace.quality.losses.is_incomplete(),
             samples: trace.samples.len() as u64,
-            cpu_ms: ms(samples.of_process.iter().map(|(_, ns)| ns).sum()),
+            cpu_ms: ms(samples.by_process.iter().map(|(_, ns)| ns).sum()),
             quality: trace.quality.clone(),
             modules: modules(trace),
             process_count: trace.processes.len() as u64,
-            processes: processes(trace, samples.of_process),
+            processes: processes(trace, samples.by_process),
             method_count: methods.len() as u64,
             methods: top_methods(methods),
         }
@@ -150,38 +153,38 @@ fn modules(trace: &Trace) -> Vec<ModuleSummary> {
     modules.map(summary).collect()
 }
 
-/// The samples counted, in one pass.
-struct Samples {
-    /// How many, and the nanoseconds they stand for.
-    of_process: Vec<(u64, u64)>,
-    of_stack: Vec<u64>,
+/// Sample counts per process and per stack, from one pass over the samples.
+struct SampleCounts {
+    /// Number of samples, and their nanoseconds of CPU time.
+    by_process: Vec<(u64, u64)>,
+    by_stack: Vec<u64>,
 }
 
-impl Samples {
-    fn of(trace: &Trace) -> Self {
-        let mut of_process = vec![(0, 0); trace.processes.len()];
-        let mut of_stack = vec![0; trace.stacks.len()];
+impl SampleCounts {
+    fn for_trace(trace: &Trace) -> Self {
+        let mut by_process = vec![(0, 0); trace.processes.len()];
+        let mut by_stack = vec![0; trace.stacks.len()];
         for sample in trace.samples.iter() {
             let process = trace.threads[sample.thread.index()].process;
-            let (samples, ns) = &mut of_process[process.index()];
+            let (samples, ns) = &mut by_process[process.index()];
             *samples += 1;
             *ns += sample.weight.0;
-            if let Some(samples) = of_stack.get_mut(sample.stack.index()) {
+            if let Some(samples) = by_stack.get_mut(sample.stack.index()) {
                 *samples += 1;
             }
         }
         Self {
-            of_process,
-            of_stack,
+            by_process,
+            by_stack,
         }
     }
 }
 
-fn processes(trace: &Trace, sums: Vec<(u64, u64)>) -> Vec<ProcessSummary> {
+fn processes(trace: &Trace, totals: Vec<(u64, u64)>) -> Vec<ProcessSummary> {
     let mut rows: Vec<(&Process, u64, u64)> = trace
         .processes
         .iter()
-        .zip(sums)
+        .zip(totals)
         .map(|(process, (samples, ns))| (process, samples, ns))
         .collect();
     rows.sort_by_key(|(process, _, ns)| (std::cmp::Reverse(*ns), process.pid));
@@ -196,7 +199,7 @@ fn processes(trace: &Trace, sums: Vec<(u64, u64)>) -> Vec<ProcessSummary> {
     rows.into_iter().map(summary).collect()
 }
 
-/// A method as its users know it: its tiers are one, its inlined copies too.
+/// Identity of a method. All its tiers and inlined copies share it.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Method<'a> {
     name: Cow<'a, str>,
@@ -210,7 +213,7 @@ struct Counts {
     inlined: bool,
     own: u64,
     total: u64,
-    /// The last stack that counted it: recursion counts once.
+    /// The last stack that was counted. A recursive method counts once per stack.
     last_stack: usize,
 }
 
@@ -260,7 +263,7 @@ fn methods<'a>(trace: &'a Trace, samples_of: &[u64]) -> Vec<(Method<'a>, Counts)
         .collect()
 }
 
-/// The methods at the top of either order, by their own samples.
+/// Returns the first methods by total and by self samples, sorted by self samples.
 fn top_methods(mut methods: Vec<(Method<'_>, Counts)>) -> Vec<MethodSummary> {
     let (by_total, by_own) = (|c: &Counts| (c.total, c.own), |c: &Counts| (c.own, c.total));
     sort_busiest_first(&mut methods, by_total);

@@ -1,13 +1,13 @@
-//! Addresses for the functions of a trace.
+//! Synthetic addresses for the functions of a trace.
 //!
-//! For formats that tell functions by address alone. A frame's own address would not do: several functions may be inlined at
-//! one, and code that is freed leaves its address to other code. So each function gets one of its own, in a mapping of its
-//! module that no process has:
+//! Some formats identify functions by address only. The recorded address of a frame is ambiguous:
+//! several functions may be inlined at it, and freed code leaves its address to other code.
+//! Therefore each function gets a unique address, in a synthetic mapping of its module:
 //!
 //! ```text
-//! module A    | f     | g     | 0x1234 |          a function without a name is one for each of its addresses
-//!             base    + 16    + 32                a frame's address is in the middle: readers may take 1 off
-//! module B, at the next page
+//! module A    | f     | g     | 0x1234 |          a function without a name has one slot per address
+//!             base    + 16    + 32                frame addresses are in the middle: readers may subtract 1
+//! module B, after an unused page
 //! ```
 
 use rustc_hash::FxHashMap;
@@ -16,7 +16,7 @@ use super::label::{self, Interner};
 use super::sanitize::{perf_module, perf_symbol};
 use crate::trace::{FrameId, FunctionKind, Trace};
 
-/// No address of a process, and none of the kernel.
+/// First address, outside the address ranges of processes and of the kernel.
 const BASE: u64 = 1 << 56;
 pub(super) const FUNCTION_BYTES: u64 = 16;
 pub(super) const PAGE_BYTES: u64 = 4096;
@@ -31,7 +31,7 @@ pub(super) struct Module {
     pub(super) name: String,
     pub(super) is_kernel: bool,
     pub(super) start: u64,
-    /// Behind its last byte.
+    /// Exclusive end.
     pub(super) end: u64,
 }
 
@@ -40,20 +40,20 @@ pub(super) struct SyntheticFunction {
     pub(super) module: ModuleRow,
     pub(super) name: String,
     pub(super) start: u64,
-    pub(super) realm: CodeOwner,
+    pub(super) owner: CodeOwner,
 }
 
-/// Whose code a function is.
+/// Owner of the code of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum CodeOwner {
     User,
     Kernel,
-    /// Nobody's: it stands for callers that are not known.
+    /// No owner: the function represents unknown callers.
     Marker,
 }
 
 impl CodeOwner {
-    fn of(kind: FunctionKind) -> Self {
+    fn from_kind(kind: FunctionKind) -> Self {
         match kind {
             FunctionKind::Kernel => Self::Kernel,
             FunctionKind::Marker => Self::Marker,
@@ -63,12 +63,12 @@ impl CodeOwner {
 }
 
 impl SyntheticFunction {
-    /// The address of frames in it.
+    /// Returns the address of frames in the function.
     pub(super) fn address(&self) -> u64 {
         self.start + FUNCTION_BYTES / 2
     }
 
-    /// Its last byte.
+    /// Returns the address of the last byte.
     pub(super) fn last(&self) -> u64 {
         self.start + FUNCTION_BYTES - 1
     }
@@ -78,26 +78,26 @@ impl SyntheticFunction {
 pub(super) struct SyntheticLayout {
     pub(super) modules: Vec<Module>,
     pub(super) functions: Vec<SyntheticFunction>,
-    /// For each row of [`Trace::frame_functions`].
-    of_entry: Vec<u32>,
-    /// By name of process.
+    /// Function of each row of [`Trace::frame_functions`].
+    by_entry: Vec<u32>,
+    /// Root functions, by process name.
     roots: FxHashMap<String, FunctionRow>,
-    /// Stands for the callers of a stack that is too deep.
-    cut: FunctionRow,
+    /// Represents the callers of a stack that is too deep.
+    truncated: FunctionRow,
 }
 
-/// Module, name, whose.
+/// Module, name and owner.
 type Key = (String, String, CodeOwner);
 
 impl SyntheticLayout {
-    /// A map of the functions of a trace.
+    /// Assigns addresses to the functions of a trace.
     pub(super) fn new(trace: &Trace) -> Self {
         let mut rows: Interner<Key> = Interner::new(trace);
-        let mut of_entry = vec![0; trace.frame_functions.len()];
+        let mut by_entry = vec![0; trace.frame_functions.len()];
         for (row, frame) in trace.frames.iter().enumerate() {
             let frame_id = FrameId(row as u32);
             for entry in frame.functions.clone() {
-                of_entry[entry as usize] = rows.row(trace, entry, |id| {
+                by_entry[entry as usize] = rows.row(trace, entry, |id| {
                     let function = &trace.functions[id.index()];
                     let module = perf_module(&function.module)
                         .unwrap_or_else(|| label::module_of_kind(function.kind).to_owned());
@@ -105,34 +105,36 @@ impl SyntheticLayout {
                         Some(name) => perf_symbol(name),
                         None => label::name(trace, frame_id, id).into_owned(),
                     };
-                    (module, name, CodeOwner::of(function.kind))
+                    (module, name, CodeOwner::from_kind(function.kind))
                 });
             }
         }
         let module = label::module_of_kind(FunctionKind::Marker).to_owned();
-        let cut = rows.intern((module, "{truncated}".to_owned(), CodeOwner::Marker)) as FunctionRow;
+        let marker = (module, "{truncated}".to_owned(), CodeOwner::Marker);
+        let truncated = rows.intern(marker) as FunctionRow;
         let (modules, functions) = lay_out(rows.rows);
         Self {
             modules,
             functions,
-            of_entry,
+            by_entry,
             roots: FxHashMap::default(),
-            cut,
+            truncated,
         }
     }
 
-    /// The functions of a frame, the innermost first.
-    pub(super) fn of_frame<'a>(
+    /// Returns the functions of a frame, innermost first.
+    pub(super) fn frame_functions<'a>(
         &'a self,
         trace: &'a Trace,
         frame: FrameId,
     ) -> impl Iterator<Item = FunctionRow> + 'a {
         let range = &trace.frames[frame.index()].functions;
         let entries = range.start as usize..range.end as usize;
-        self.of_entry[entries].iter().rev().map(|&row| row as usize)
+        self.by_entry[entries].iter().rev().map(|&row| row as usize)
     }
 
-    /// A root for the stacks of processes of this name, in a module of this name.
+    /// Returns the root function for stacks of processes with this name, in a module with this
+    /// name.
     pub(super) fn root(&mut self, process: &str) -> FunctionRow {
         if let Some(&root) = self.roots.get(process) {
             return root;
@@ -148,30 +150,31 @@ impl SyntheticLayout {
             module: self.modules.len() - 1,
             name: "root".to_owned(),
             start,
-            realm: CodeOwner::User,
+            owner: CodeOwner::User,
         });
         let root = self.functions.len() - 1;
         self.roots.insert(process.to_owned(), root);
         root
     }
 
-    pub(super) fn cut(&self) -> FunctionRow {
-        self.cut
+    /// Returns the function that represents the callers of a stack that is too deep.
+    pub(super) fn truncated(&self) -> FunctionRow {
+        self.truncated
     }
 }
 
-/// The page after the next: one lies between modules.
+/// Returns the start of the next module after `address`, with an unused page in between.
 fn next_page(address: u64) -> u64 {
     (address + PAGE_BYTES).next_multiple_of(PAGE_BYTES)
 }
 
-/// Gives each its address: those of a module one after the other.
+/// Assigns an address to each function. The functions of a module are consecutive.
 fn lay_out(rows: Vec<Key>) -> (Vec<Module>, Vec<SyntheticFunction>) {
     let mut order: Vec<usize> = (0..rows.len()).collect();
     let module_of = |row: usize| (&rows[row].0, rows[row].2 == CodeOwner::Kernel);
     order.sort_by(|a, b| module_of(*a).cmp(&module_of(*b)));
     let mut modules: Vec<Module> = Vec::new();
-    let mut places = vec![(0, 0); rows.len()];
+    let mut positions = vec![(0, 0); rows.len()];
     let mut next = BASE;
     for row in order {
         let (name, is_kernel) = module_of(row);
@@ -185,7 +188,7 @@ fn lay_out(rows: Vec<Key>) -> (Vec<Module>, Vec<SyntheticFunction>) {
                 end: next,
             });
         }
-        places[row] = (modules.len() - 1, next);
+        positions[row] = (modules.len() - 1, next);
         next += FUNCTION_BYTES;
         if let Some(module) = modules.last_mut() {
             module.end = next;
@@ -193,12 +196,12 @@ fn lay_out(rows: Vec<Key>) -> (Vec<Module>, Vec<SyntheticFunction>) {
     }
     let functions = rows
         .into_iter()
-        .zip(places)
-        .map(|((_, name, realm), (module, start))| SyntheticFunction {
+        .zip(positions)
+        .map(|((_, name, owner), (module, start))| SyntheticFunction {
             module,
             name,
             start,
-            realm,
+            owner,
         })
         .collect();
     (modules, functions)

@@ -1,20 +1,20 @@
-//! The moment from which PerfView's views of a trace count: those of the samples and those of the events.
+//! Time zero of PerfView's views of samples and of events.
 
 use crate::trace::{Nanos, Trace};
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// Sessions of events begin shortly before sampling. A time before that is no time, whoever says so.
+/// Maximum time between the start of event sessions and of sampling. Earlier times are invalid.
 const LEAD_NS: u64 = 10 * SECOND_NS;
 const DAY_SECONDS: u64 = 86_400;
 
 /// A whole second of UTC, before the first sample and the first event.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimeZero {
-    /// Nanoseconds on the clock of the trace, moved by `shift`; never 0.
+    /// Nanoseconds on the clock of the trace, shifted by `shift`; never 0.
     zero: u64,
-    /// Where the machine has just started there is no whole second before; times are one later then.
+    /// One second if the first time is in the first second after boot, else 0.
     shift: u64,
-    /// The same moment in nanoseconds since 1970.
+    /// The same time in nanoseconds since 1970.
     unix: u64,
 }
 
@@ -27,7 +27,7 @@ impl TimeZero {
             .min()
             .map_or(trace.info.start_ns, |first| first.0)
             .max(trace.info.start_ns.saturating_sub(LEAD_NS));
-        // A time of exactly 0.0 does not count as time zero in PerfView.
+        // PerfView does not accept 0.0 as time zero.
         let shift = if first < SECOND_NS { SECOND_NS } else { 0 };
         let (start, start_unix) = (trace.info.start_ns, trace.info.start_unix_ns);
         let first = first.saturating_add(shift);
@@ -40,55 +40,58 @@ impl TimeZero {
         }
     }
 
-    /// On the clock of the trace, not moved: negative where the machine had just started.
+    /// Returns time zero on the clock of the trace, not shifted. Negative shortly after boot.
     pub(super) fn unmoved(self) -> i64 {
         self.zero as i64 - self.shift as i64
     }
 
-    /// On the clock of the trace, moved.
+    /// Returns time zero on the shifted clock of the trace.
     pub(super) fn monotonic(self) -> u64 {
         self.zero
     }
 
-    /// A time on the clock of the trace, moved.
+    /// Converts a time to the shifted clock of the trace.
     pub(super) fn moved(self, time: Nanos) -> u64 {
         time.0.saturating_add(self.shift)
     }
 
-    /// What the clock of a CTF trace is ahead, so that a mark at 1 stands at this moment: PerfView takes the whole
-    /// seconds below it for the time of the first event.
+    /// Returns the clock offset of a CTF trace, which places a marker event with time 1 at time
+    /// zero.
+    ///
+    /// PerfView rounds the offset down to whole seconds and uses it as the time of the first event.
     pub(super) fn ctf_offset(self) -> u64 {
         self.unix.saturating_add(1)
     }
 
-    /// A time on that clock.
+    /// Converts a time to the clock of the CTF trace.
     pub(super) fn ctf_time(self, time: Nanos) -> u64 {
         let since = self.moved(time).saturating_sub(self.zero);
         since.saturating_sub(1).max(1)
     }
 
-    /// Year, month, day of the week, day, hour, minute, second, millisecond.
+    /// Returns year, month, day of the week, day, hour, minute, second, millisecond.
     pub(super) fn system_time(self) -> [u16; 8] {
         let seconds = self.unix / SECOND_NS;
         let days = seconds / DAY_SECONDS;
         let (year, month, day) = date(days);
-        // 1970 began on a Thursday; weeks begin on Sunday.
+        // 1970 started on a Thursday; weeks start on Sunday.
         let weekday = (days + 4) % 7;
         let second = seconds % DAY_SECONDS;
         let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
         [year, month, weekday, day, hour, minute, second, 0].map(|part| part as u16)
     }
 
-    /// Such as `20260102-030405`.
+    /// Formats time zero as in `20260102-030405`.
     pub(super) fn date_and_time(self) -> String {
         let [year, month, _, day, hour, minute, second, _] = self.system_time();
         format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}")
     }
 }
 
-/// The date so many days after 1970 began.
+/// Returns year, month and day of a number of days after the start of 1970.
 fn date(days: u64) -> (u64, u64, u64) {
-    // Years begin in March here, so that a leap day is the last of one. Eras are 400 years, the first begins in year 0.
+    // Here, years start in March, so that a leap day is the last day of its year. An era has 400
+    // years; the first one starts in year 0.
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
@@ -119,14 +122,14 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_second_of_utc_on_both_clocks() {
+    fn time_zero_is_whole_utc_second_on_both_clocks() {
         let zero = zero(5_300_000_000, 1_700_000_000_100_000_000);
         assert_eq!(zero.monotonic(), 5_200_000_000);
         assert_eq!(zero.ctf_offset(), 1_700_000_000_000_000_001);
-        // 1 and this are the nanoseconds since the second.
+        // The nanoseconds since the second, minus 1 in the offset.
         assert_eq!(zero.ctf_time(Nanos(5_300_000_000)), 99_999_999);
         assert_eq!(zero.date_and_time(), "20231114-221320");
-        // It was a Tuesday.
+        // This day was a Tuesday.
         assert_eq!(zero.system_time(), [2023, 11, 2, 14, 22, 13, 20, 0]);
         assert_eq!(
             super::TimeZero::of(&Trace::default()).monotonic(),
@@ -135,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn dates() {
+    fn converts_days_to_dates() {
         for (days, expected) in [
             (0, (1970, 1, 1)),
             (11_016, (2000, 2, 29)),

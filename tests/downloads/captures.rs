@@ -1,4 +1,4 @@
-//! Captures of a stripped program: what they say, and what they ask for.
+//! Captures of a stripped program: their messages and requests.
 
 use std::fs;
 use std::process::Command;
@@ -17,12 +17,12 @@ fn capture(program: &Program, options: &[&str], variable: (&str, &str)) -> (Save
     let workload = ["--", path, "--mode", "shares", "--seconds", "1"];
     let arguments = [&["collect", "trace", "-force"], options, &workload].concat();
     let mut command = program.command(arguments);
-    let said = run(command.env(variable.0, variable.1), LIMIT).expect_success();
+    let output = run(command.env(variable.0, variable.1), LIMIT).expect_success();
     let copy = tempfile::tempdir().unwrap();
     for name in ["trace.trace.zip", "trace.flamegraph.svg"] {
-        fs::copy(program.folder.path().join(name), copy.path().join(name)).unwrap();
+        fs::copy(program.directory.path().join(name), copy.path().join(name)).unwrap();
     }
-    (Saved::open(copy, "trace"), said)
+    (Saved::open(copy, "trace"), output)
 }
 
 fn has_names(saved: &Saved) -> bool {
@@ -34,13 +34,13 @@ fn has_names(saved: &Saved) -> bool {
 }
 
 #[test]
-fn captures_name_the_command_and_ask_nobody_unasked() {
+fn capture_prints_symbols_command_and_sends_no_requests() {
     need_capture!();
     let program = need_program!();
     let server = server_of(&program);
     let path = format!("srv*{}", server.url());
     let variable = ("_NT_SYMBOL_PATH", &*path);
-    let (saved, said) = capture(&program, &[], variable);
+    let (saved, output) = capture(&program, &[], variable);
     assert!(!has_names(&saved));
     let row = saved
         .summary
@@ -49,42 +49,53 @@ fn captures_name_the_command_and_ask_nobody_unasked() {
         .find(|module| module.path.ends_with("/native-app"));
     let row = row.unwrap();
     assert!(!row.has_symbols && row.frames.unnamed > 0, "{row:?}");
-    // Its own output is the command's, so the report is on standard error.
-    let of_module = format!("perfcollect symbols {}", program.build_id);
-    assert!(said.stderr.contains(&of_module), "{}", said.stderr);
+    // Standard output is that of the command, so the report is on standard error.
+    let command_for_module = format!("perfcollect symbols {}", program.build_id);
     assert!(
-        said.stderr.contains("perfcollect symbols trace.trace.zip"),
+        output.stderr.contains(&command_for_module),
         "{}",
-        said.stderr
+        output.stderr
+    );
+    assert!(
+        output
+            .stderr
+            .contains("perfcollect symbols trace.trace.zip"),
+        "{}",
+        output.stderr
     );
     assert_eq!(server.take_requests(), []);
 
-    // Other modules of the capture need not be on the server.
+    // The server does not have the debug files of other modules.
     let mut command = program.command(["symbols", "trace.trace.zip"]);
-    let said = run(command.env(variable.0, variable.1), LIMIT);
+    let output = run(command.env(variable.0, variable.1), LIMIT);
     assert!(
-        said.stderr
+        output
+            .stderr
             .contains(&format!("native-app ({}): ", program.build_id)),
         "{}",
-        said.stderr
+        output.stderr
     );
-    assert!(program.cached().exists(), "{}", said.stderr);
+    assert!(program.cached().exists(), "{}", output.stderr);
     server.take_requests();
 
-    let (saved, said) = capture(&program, &[], variable);
+    let (saved, output) = capture(&program, &[], variable);
     assert!(has_names(&saved), "{:?}", saved.summary.methods);
-    assert!(!said.stderr.contains(&of_module), "{}", said.stderr);
+    assert!(
+        !output.stderr.contains(&command_for_module),
+        "{}",
+        output.stderr
+    );
     assert_eq!(server.take_requests(), []);
 }
 
 #[test]
-fn captures_download_when_asked_and_tell_what_is_not_there() {
+fn capture_downloads_on_request_and_reports_missing_files() {
     need_capture!();
     let program = need_program!();
     let server = server_of(&program);
     let path = format!(
         "srv*{}*{}",
-        program.folder.path().join("own").display(),
+        program.directory.path().join("own").display(),
         server.url()
     );
     let (saved, _) = capture(
@@ -93,28 +104,31 @@ fn captures_download_when_asked_and_tell_what_is_not_there() {
         ("_NT_SYMBOL_PATH", &path),
     );
     assert!(has_names(&saved), "{:?}", saved.summary.methods);
-    let own = program.folder.path().join(format!("own{}", program.key()));
+    let own = program
+        .directory
+        .path()
+        .join(format!("own{}", program.key()));
     assert_eq!(fs::read(own).unwrap(), program.debug);
 
-    let nobody = need_program!();
+    let other = need_program!();
     let empty = Server::of_files(Vec::new());
     let path = format!("srv*{}", empty.url());
     let (saved, _) = capture(
-        &nobody,
+        &other,
         &["-symbols", "download"],
         ("_NT_SYMBOL_PATH", &path),
     );
     let notices = &saved.summary.quality.notices;
-    let told = |notice: &perfcollect::trace::Notice| {
+    let is_expected = |notice: &perfcollect::trace::Notice| {
         notice.what.contains("no server has debug files of")
-            && notice.what.contains(&nobody.build_id)
+            && notice.what.contains(&other.build_id)
     };
-    assert!(notices.iter().any(told), "{notices:?}");
+    assert!(notices.iter().any(is_expected), "{notices:?}");
 }
 
-/// Nobody waits for a server in the middle of an incident.
+/// During an incident, a user must not have to wait for a server.
 #[test]
-fn a_capture_that_waits_for_a_server_can_be_stopped() {
+fn signal_stops_capture_that_waits_for_server() {
     need_capture!();
     let program = need_program!();
     let server = Server::start(|_, _| thread::sleep(LIMIT));
@@ -127,13 +141,17 @@ fn a_capture_that_waits_for_a_server_can_be_stopped() {
         thread::sleep(Duration::from_millis(20));
     }
     running.signal(Signal::INT);
-    let said = finish(running, Duration::from_secs(20));
-    assert_eq!(said.status.code(), Some(1), "{}", said.stderr);
-    assert!(said.stderr.contains("samples are kept"), "{}", said.stderr);
+    let output = finish(running, Duration::from_secs(20));
+    assert_eq!(output.status.code(), Some(1), "{}", output.stderr);
+    assert!(
+        output.stderr.contains("samples are kept"),
+        "{}",
+        output.stderr
+    );
 }
 
 #[test]
-fn a_module_without_identity_is_said_when_its_symbols_are_asked_for() {
+fn symbols_command_reports_modules_without_build_id() {
     need_capture!();
     let program = need_program!();
     let strip = ["--remove-section", ".note.gnu.build-id"];
@@ -143,15 +161,15 @@ fn a_module_without_identity_is_said_when_its_symbols_are_asked_for() {
     )
     .expect_success();
     let server = Server::of_files(Vec::new());
-    let (_, said) = capture(&program, &[], ("_NT_SYMBOL_PATH", "cache*/nonexistent"));
-    assert!(said.stderr.contains("no build id"), "{}", said.stderr);
+    let (_, output) = capture(&program, &[], ("_NT_SYMBOL_PATH", "cache*/nonexistent"));
+    assert!(output.stderr.contains("no build id"), "{}", output.stderr);
     let url = server.url();
     let mut command = program.command(["symbols", "trace.trace.zip", "-server", &url]);
     let finished = run(&mut command, LIMIT);
     assert_eq!(finished.status.code(), Some(1));
-    let said = finished.stderr;
-    let mut lines = said
+    let output = finished.stderr;
+    let mut lines = output
         .lines()
         .filter(|line| line.contains("without a build id"));
-    assert!(lines.any(|line| line.contains("/native-app")), "{said}");
+    assert!(lines.any(|line| line.contains("/native-app")), "{output}");
 }

@@ -1,5 +1,7 @@
-//! Real debug files of .NET: of the libraries of 8.0.33 and of NativeAOT programs. They come from a server in the layout of Microsoft's
-//! and go where dotnet-symbol puts them, beside the file.
+//! Real debug files of the .NET 8.0.33 libraries and of NativeAOT programs.
+//!
+//! A server with the layout of Microsoft's provides them. perfcollect writes them to the path that
+//! dotnet-symbol uses, in the directory of the file.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +18,7 @@ use crate::support::{Missing, Saved, Workload, cache, run, workloads};
 const VERSION: &str = "8.0.33";
 const COMPRESSION: &str = "libSystem.IO.Compression.Native.so";
 
-/// The folder of the libraries in a copy of .NET 8.0.33 without ASP.NET, and that of their debug files.
+/// Copies .NET 8.0.33 without ASP.NET. Returns the directories of its libraries and debug files.
 fn dotnet(root: &Path) -> Result<(PathBuf, PathBuf), Missing> {
     const SYMBOLS: &str = "dotnet-8-native-symbols";
     let (original, symbols) = (cache().join("dotnet-8-aspnet"), cache().join(SYMBOLS));
@@ -24,17 +26,18 @@ fn dotnet(root: &Path) -> Result<(PathBuf, PathBuf), Missing> {
     if !original.join(&libraries).exists() || !symbols.exists() {
         return Err(Missing::Cached(SYMBOLS.into()));
     }
-    for folder in [Path::new("host/fxr").join(VERSION), libraries.clone()] {
-        fs::create_dir_all(root.join(&folder)).unwrap();
-        for entry in fs::read_dir(original.join(&folder)).unwrap().flatten() {
-            fs::copy(entry.path(), root.join(&folder).join(entry.file_name())).unwrap();
+    for directory in [Path::new("host/fxr").join(VERSION), libraries.clone()] {
+        let copy = root.join(&directory);
+        fs::create_dir_all(&copy).unwrap();
+        for entry in fs::read_dir(original.join(&directory)).unwrap().flatten() {
+            fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
         }
     }
     fs::copy(original.join("dotnet"), root.join("dotnet")).unwrap();
     Ok((root.join(libraries), symbols))
 }
 
-/// Has the debug files of these files.
+/// Starts a server with the debug files of these files.
 fn server(files: &[(&Path, &Path)]) -> Server {
     let served = files.iter().map(|(file, debug)| {
         let key = format!("/_.debug/elf-buildid-sym-{}/_.debug", build_id(file));
@@ -43,10 +46,10 @@ fn server(files: &[(&Path, &Path)]) -> Server {
     Server::of_files(served.collect())
 }
 
-/// A second of a workload, by a perfcollect that may ask this server only.
+/// Captures one second of a workload. perfcollect may query only this server.
 fn capture(program: &Program, workload: &mut Command, url: &str, options: &[&str]) -> Saved {
     let workload = Workload::start(workload);
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let pid = workload.pid().to_string();
     let arguments = [
         &[
@@ -63,13 +66,13 @@ fn capture(program: &Program, workload: &mut Command, url: &str, options: &[&str
     .concat();
     let mut command = program.command(arguments);
     command
-        .current_dir(&folder)
+        .current_dir(&directory)
         .env("_NT_SYMBOL_PATH", format!("srv*{url}"));
     run(&mut command, LIMIT).expect_success();
-    Saved::open(folder, "trace")
+    Saved::open(directory, "trace")
 }
 
-/// Address and name of all frames of a module.
+/// Returns address and name of all frames of a module.
 fn frames<'a>(saved: &'a Saved, module: &str) -> BTreeSet<(u64, &'a str)> {
     let text = std::str::from_utf8(&saved.perf_text).unwrap();
     let end = format!(" ({module})");
@@ -81,7 +84,7 @@ fn frames<'a>(saved: &'a Saved, module: &str) -> BTreeSet<(u64, &'a str)> {
         .collect()
 }
 
-/// Those that have names, without the stubs of the linkage table.
+/// Returns the symbols of a module, without PLT stubs.
 fn names<'a>(saved: &'a Saved, module: &str) -> BTreeSet<&'a str> {
     let names = frames(saved, module).into_iter().map(|(_, name)| name);
     names
@@ -97,7 +100,7 @@ fn row<'a>(saved: &'a Saved, file: &Path) -> &'a ModuleSummary {
         .unwrap_or_else(|| panic!("no {path}: {:?}", saved.summary.modules))
 }
 
-/// What `readelf` lists of a file, lines without their ends.
+/// Returns the output lines of `readelf` for a file.
 fn readelf(option: &str, file: &Path) -> Vec<String> {
     let output = Command::new("readelf")
         .args([option, "-W"])
@@ -110,15 +113,18 @@ fn readelf(option: &str, file: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Names come with the debug file, downloaded for a capture or beside the file, and not before; returns the captures without and with.
-fn names_come_with_the_debug_file(
+/// Checks that frames are symbolized only with the debug file.
+///
+/// The debug file is downloaded by the capture, or is in the directory of the file. Returns a
+/// capture without the debug file and one with it.
+fn captures_without_and_with_debug_file(
     program: &Program,
     start: impl Fn() -> Command,
     file: &Path,
     url: &str,
 ) -> [Saved; 2] {
-    let fresh = |path: &str| fs::remove_dir_all(program.folder.path().join(path)).unwrap();
-    let folder = file.parent().unwrap().to_str().unwrap();
+    let fresh = |path: &str| fs::remove_dir_all(program.directory.path().join(path)).unwrap();
+    let directory = file.parent().unwrap().to_str().unwrap();
     let without = capture(program, &mut start(), url, &[]);
     assert!(!row(&without, file).has_symbols);
     let downloaded = capture(program, &mut start(), url, &["-symbols", "download"]);
@@ -130,7 +136,7 @@ fn names_come_with_the_debug_file(
             "-server",
             url,
             "-output",
-            folder,
+            directory,
         ]),
         LIMIT,
     )
@@ -144,11 +150,11 @@ fn names_come_with_the_debug_file(
     [without, beside]
 }
 
-/// All five debug files there are.
+/// Downloads all five debug files of the libraries.
 #[test]
-fn symbols_of_dotnet_go_beside_its_libraries() {
+fn writes_dotnet_debug_files_next_to_libraries() {
     let program = need_program!();
-    let (libraries, symbols) = need!(dotnet(&program.folder.path().join("dotnet")));
+    let (libraries, symbols) = need!(dotnet(&program.directory.path().join("dotnet")));
     let debug: Vec<PathBuf> = fs::read_dir(&symbols)
         .unwrap()
         .flatten()
@@ -180,10 +186,10 @@ fn symbols_of_dotnet_go_beside_its_libraries() {
 }
 
 #[test]
-fn a_library_shows_its_inner_functions_with_its_debug_file_only() {
+fn resolves_internal_functions_only_with_debug_file() {
     need_capture!();
     let program = need_program!();
-    let root = program.folder.path().join("dotnet");
+    let root = program.directory.path().join("dotnet");
     let compress = need!(workloads::compress());
     let (libraries, symbols) = need!(dotnet(&root));
     let library = libraries.join(COMPRESSION);
@@ -208,7 +214,8 @@ fn a_library_shows_its_inner_functions_with_its_debug_file_only() {
             )
         })
         .collect();
-    let [without, with] = names_come_with_the_debug_file(&program, start, &library, &server.url());
+    let [without, with] =
+        captures_without_and_with_debug_file(&program, start, &library, &server.url());
     let inner = |saved| {
         names(saved, COMPRESSION)
             .into_iter()
@@ -217,14 +224,14 @@ fn a_library_shows_its_inner_functions_with_its_debug_file_only() {
     };
     assert_eq!(inner(&without), 0, "{:?}", names(&without, COMPRESSION));
     assert!(inner(&with) > 3, "{:?}", names(&with, COMPRESSION));
-    expect_a_row_a_function(&without, &library);
-    // Nobody has the debug file of this one.
-    expect_a_row_a_function(&with, &libraries.join("libcoreclr.so"));
+    expect_one_row_per_function(&without, &library);
+    // The server does not have the debug file of this library.
+    expect_one_row_per_function(&with, &libraries.join("libcoreclr.so"));
 }
 
-/// Frames without a name stand under the start of their function, as the unwind information has it.
+/// Checks that unresolved frames have the start of their function, from the unwind information.
 #[track_caller]
-fn expect_a_row_a_function(saved: &Saved, file: &Path) {
+fn expect_one_row_per_function(saved: &Saved, file: &Path) {
     // `00000018 000000000000001c 0000001c FDE cie=00000000 pc=0000000000001000..0000000000001020`
     let ranges = readelf("--debug-dump=frames", file)
         .into_iter()
@@ -263,15 +270,15 @@ fn expect_a_row_a_function(saved: &Saved, file: &Path) {
     assert!(!rows.is_empty() && rows.len() < unnamed.len());
 }
 
-/// C# and the C++ of the runtime, with what was inlined.
+/// Checks C# functions and C++ functions of the runtime, including inlined ones.
 #[test]
 #[ignore = "slow"]
-fn programs_of_native_aot_have_their_names_from_their_debug_file() {
+fn resolves_native_aot_functions_with_debug_file() {
     need_capture!();
     for name in ["split-aot", "split-aot-events"] {
         let program = need_program!();
         let original = need!(workloads::shared(&format!("{name}/{name}")));
-        let file = program.folder.path().join(name);
+        let file = program.directory.path().join(name);
         fs::copy(&original, &file).unwrap();
         let server = server(&[(&file, &original.with_extension("dbg"))]);
         let start = || {
@@ -279,7 +286,8 @@ fn programs_of_native_aot_have_their_names_from_their_debug_file() {
             command.args(["--mode", "chain", "--seconds", "60"]);
             command
         };
-        let [without, with] = names_come_with_the_debug_file(&program, start, &file, &server.url());
+        let [without, with] =
+            captures_without_and_with_debug_file(&program, start, &file, &server.url());
         let chain = [
             "Modes_Chain__ChainOuter",
             "Modes_Chain__ChainMiddle",
@@ -292,22 +300,24 @@ fn programs_of_native_aot_have_their_names_from_their_debug_file() {
             "{inside} of {}",
             with.summary.samples
         );
-        // The debug file lies beside the program by now.
+        // The debug file is now in the directory of the program.
         assert!(inlined_at_start(&program, &file, &[]) > 5);
         assert_eq!(inlined_at_start(&program, &file, &["-noinline"]), 0);
         println!("{:?}", names(&with, name));
     }
 }
 
-/// Functions of C++ that are shown as inlined, in captures of how a program starts: there the runtime works.
+/// Returns the number of inlined C++ functions in captures of program starts.
+///
+/// The runtime is active while a program starts.
 fn inlined_at_start(program: &Program, file: &Path, options: &[&str]) -> usize {
     let script = "for i in 1 2 3 4 5 6 7 8; do $0 --mode chain --seconds 0.01; done";
     let command = ["--", "sh", "-c", script, file.to_str().unwrap()];
     let fixed = ["collect", "trace", "-quiet", "-freq", "5000"];
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let mut collect = program.command([&fixed, options, &command].concat());
-    run(collect.current_dir(&folder), LIMIT).expect_success();
-    let saved = Saved::open(folder, "trace");
+    run(collect.current_dir(&directory), LIMIT).expect_success();
+    let saved = Saved::open(directory, "trace");
     let is_inlined = |frame: &&String| frame.contains('(') && frame.ends_with("_[i]");
     saved.stacks.keys().flatten().filter(is_inlined).count()
 }

@@ -1,4 +1,4 @@
-//! Servers that misbehave: each is told of in its words, within its limits.
+//! Servers that misbehave: perfcollect reports each of them, within the limits.
 
 use std::fs;
 use std::io::Write;
@@ -11,7 +11,7 @@ use crate::program::Program;
 use crate::server::{Request, Server, send, send_from, status};
 use crate::support::run;
 
-/// How a server misbehaves, and what is said of it.
+/// A misbehaving server, and the expected message.
 struct Misbehaviour {
     name: &'static str,
     answer: fn(&Program, &Request, &mut TcpStream),
@@ -35,17 +35,17 @@ const MISBEHAVIOURS: [Misbehaviour; 18] = [
             let other = fs::read(program.path.with_file_name("libwork.so")).unwrap();
             send(stream, other.len(), &other);
         },
-        message: "what came has build id ",
+        message: "deleted the downloaded file: its build id is ",
     },
     Misbehaviour {
         name: "an error page",
         answer: |_, _, stream| send(stream, 15, b"<html>no</html>"),
-        message: "what came is no debug file and was deleted",
+        message: "deleted the downloaded file: not a debug file",
     },
     Misbehaviour {
         name: "nothing",
         answer: |_, _, stream| send(stream, 0, b""),
-        message: "what came is no debug file and was deleted",
+        message: "deleted the downloaded file: not a debug file",
     },
     Misbehaviour {
         name: "the stripped file itself",
@@ -53,23 +53,23 @@ const MISBEHAVIOURS: [Misbehaviour; 18] = [
             let stripped = fs::read(&program.path).unwrap();
             send(stream, stripped.len(), &stripped);
         },
-        message: "what came has no symbols and was deleted",
+        message: "deleted the downloaded file: it has no symbols",
     },
     Misbehaviour {
-        name: "a part for the whole",
+        name: "a truncated file",
         answer: |program, _, stream| {
             let part = &program.debug[..program.debug.len() / 2];
             send(stream, part.len(), part);
         },
-        message: "and was deleted",
+        message: "deleted the downloaded file: ",
     },
     Misbehaviour {
-        name: "a terabyte stated",
+        name: "a declared terabyte",
         answer: |_, _, stream| send(stream, 1 << 40, b"\x7fELF"),
         message: "larger than the limit of 1 MiB (-maxsize)",
     },
     Misbehaviour {
-        name: "without end",
+        name: "an endless body",
         answer: |_, _, stream| {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
             while stream.write_all(&[0; 4096]).is_ok() {}
@@ -92,10 +92,10 @@ const MISBEHAVIOURS: [Misbehaviour; 18] = [
         answer: |_, _, stream| {
             status(stream, "302 Found", "Location: file:///etc/passwd\r\n");
         },
-        message: "redirected to \"file:///etc/passwd\", which is no URL of http or https",
+        message: "redirected to \"file:///etc/passwd\", which is not an http or https URL",
     },
     Misbehaviour {
-        name: "a part that was not asked for",
+        name: "a range that was not requested",
         answer: |program, request, stream| {
             let from = Some(1000);
             let request = Request {
@@ -104,33 +104,33 @@ const MISBEHAVIOURS: [Misbehaviour; 18] = [
             };
             send_from(&request, &program.debug, stream);
         },
-        message: "a part was sent that was not asked for",
+        message: "the server sent a range that was not requested",
     },
     Misbehaviour {
-        name: "no answer",
+        name: "no response",
         answer: |_, _, _| thread::sleep(Duration::from_secs(30)),
-        message: "no answer within 1 s (-timeout)",
+        message: "no response within 1 s (-timeout)",
     },
     Misbehaviour {
-        name: "a head without end",
+        name: "an endless header",
         answer: |_, _, stream| trickle(stream, "HTTP/1.1 200 OK\r\nX: "),
-        message: "no answer within 1 s (-timeout)",
+        message: "no response within 1 s (-timeout)",
     },
     Misbehaviour {
-        name: "a large head",
+        name: "too many headers",
         answer: |_, _, stream| {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n");
             while stream.write_all(b"X: 0123456789\r\n").is_ok() {}
         },
-        message: "the answer is not understood: http parse resulted in too many headers",
+        message: "cannot parse the response: http parse resulted in too many headers",
     },
     Misbehaviour {
-        name: "a large line in its head",
+        name: "a large header",
         answer: |_, _, stream| {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nX: ");
             while stream.write_all(&[b'x'; 4096]).is_ok() {}
         },
-        message: "the head of the answer has more than ",
+        message: "the response headers exceed ",
     },
     Misbehaviour {
         name: "a byte now and then",
@@ -143,22 +143,22 @@ const MISBEHAVIOURS: [Misbehaviour; 18] = [
             send(stream, program.debug.len(), &program.debug[..1000]);
             thread::sleep(Duration::from_secs(30));
         },
-        message: "less than 64 KiB in 1 s (-timeout); run it again to go on at byte 1000",
+        message: "less than 64 KiB in 1 s (-timeout); run the command again to resume at byte 1000",
     },
     Misbehaviour {
         name: "an error",
         answer: |_, _, stream| status(stream, "503 Busy", ""),
-        message: "the server answers with status 503",
+        message: "the server returned status 503",
     },
     Misbehaviour {
         name: "another protocol",
         answer: |_, _, stream| drop(stream.write_all(b"220 ftp ready\r\n")),
-        message: "the answer is not understood: ",
+        message: "cannot parse the response: ",
     },
 ];
 
 #[test]
-fn servers_that_misbehave_are_told_of_within_limits() {
+fn reports_misbehaving_servers_within_limits() {
     let program = need_program!();
     for Misbehaviour {
         name,
@@ -168,7 +168,7 @@ fn servers_that_misbehave_are_told_of_within_limits() {
     {
         let same = need_program!();
         let server = Server::start(move |request, stream| answer(&same, request, stream));
-        let begin = Instant::now();
+        let start = Instant::now();
         let id = &program.build_id;
         let arguments = [
             "symbols",
@@ -180,22 +180,22 @@ fn servers_that_misbehave_are_told_of_within_limits() {
             "-timeout",
             "1",
         ];
-        let said = run(&mut program.command(arguments), LIMIT);
-        assert_eq!(said.status.code(), Some(1), "{name}: {}", said.stderr);
-        let reasons = said
+        let output = run(&mut program.command(arguments), LIMIT);
+        assert_eq!(output.status.code(), Some(1), "{name}: {}", output.stderr);
+        let reasons = output
             .stderr
             .lines()
             .filter(|line| line.starts_with("  http"));
         let reasons: Vec<_> = reasons.collect();
-        assert_eq!(reasons.len(), 1, "{name}: {}", said.stderr);
+        assert_eq!(reasons.len(), 1, "{name}: {}", output.stderr);
         assert!(reasons[0].contains(message), "{name}: {}", reasons[0]);
         assert!(
-            begin.elapsed() < Duration::from_secs(8),
+            start.elapsed() < Duration::from_secs(8),
             "{name}: {:?}",
-            begin.elapsed()
+            start.elapsed()
         );
         assert!(!program.cached().exists(), "{name}");
-        // What a slow server sent is kept to go on with; nothing else is.
+        // perfcollect keeps only the bytes of a slow server, to resume later.
         let kept = program.files_in_cache();
         assert_eq!(
             kept.len(),
@@ -208,30 +208,34 @@ fn servers_that_misbehave_are_told_of_within_limits() {
     }
 }
 
-/// A capture has dozens of modules: each would wait for a server that is not there.
+/// A capture has dozens of modules, and each would wait for a server that does not respond.
 #[test]
-fn a_server_that_does_not_answer_is_asked_once() {
+fn queries_unresponsive_server_once() {
     let program = need_program!();
     let server = Server::start(|_, _| thread::sleep(Duration::from_secs(30)));
-    let said = program.get(&server.url(), &["-timeout", "1"]);
+    let output = program.get(&server.url(), &["-timeout", "1"]);
     assert_eq!(server.take_requests().len(), 1);
-    let not_asked = "not asked: the server cannot be reached";
-    assert!(said.stderr.contains(not_asked), "{}", said.stderr);
+    let skipped = "skipped: the server cannot be reached";
+    assert!(output.stderr.contains(skipped), "{}", output.stderr);
     let cache = program.cache().join("perfcollect/symbols");
     assert_eq!(fs::read_dir(cache).unwrap().count(), 0);
 
-    assert!(!said.stderr.contains("DEBUGINFOD_URLS"), "{}", said.stderr);
+    assert!(
+        !output.stderr.contains("DEBUGINFOD_URLS"),
+        "{}",
+        output.stderr
+    );
     let mut command = program.command(["symbols", &program.build_id, "-timeout", "1"]);
-    let nobody = "srv*http://127.0.0.1:1";
-    let alone = run(command.env("_NT_SYMBOL_PATH", nobody), LIMIT);
+    let unreachable = "srv*http://127.0.0.1:1";
+    let alone = run(command.env("_NT_SYMBOL_PATH", unreachable), LIMIT);
     assert!(
         alone.stderr.contains("set DEBUGINFOD_URLS"),
         "{}",
         alone.stderr
     );
 
-    let said = program.get("http://127.0.0.1:1", &[]);
+    let output = program.get("http://127.0.0.1:1", &[]);
     let refused = "_.debug: the server cannot be reached: Connection refused";
-    assert!(said.stderr.contains(refused), "{}", said.stderr);
-    assert!(said.stderr.contains(not_asked), "{}", said.stderr);
+    assert!(output.stderr.contains(refused), "{}", output.stderr);
+    assert!(output.stderr.contains(skipped), "{}", output.stderr);
 }

@@ -1,4 +1,4 @@
-//! A stripped program, its debug file, and `perfcollect symbols` in an environment of its own.
+//! A stripped program, its debug file, and `perfcollect symbols` in a separate environment.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -13,9 +13,9 @@ use crate::support::{Finished, Missing, perfcollect, run, workloads};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// `native-nofp` without its symbols, in a folder of its own; its debug file is elsewhere.
+/// `native-nofp` without symbols, in a temporary directory. Its debug file is in another directory.
 pub(crate) struct Program {
-    pub(crate) folder: TempDir,
+    pub(crate) directory: TempDir,
     pub(crate) path: PathBuf,
     pub(crate) build_id: String,
     pub(crate) debug: Vec<u8>,
@@ -24,11 +24,11 @@ pub(crate) struct Program {
 impl Program {
     pub(crate) fn new() -> Result<Self, Missing> {
         let original = workloads::native("native-nofp")?;
-        let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join("app")).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir(directory.path().join("app")).unwrap();
         let (path, debug) = (
-            folder.path().join("app/native-app"),
-            folder.path().join("debug"),
+            directory.path().join("app/native-app"),
+            directory.path().join("debug"),
         );
         let objcopy = |arguments: &[&OsStr]| {
             let status = Command::new("objcopy").args(arguments).status();
@@ -51,27 +51,27 @@ impl Program {
         Ok(Self {
             build_id: build_id(&path),
             debug: fs::read(debug).unwrap(),
-            folder,
+            directory,
             path,
         })
     }
 
-    /// Where a symbol server has its debug file.
+    /// Returns the path of the debug file on a symbol server.
     pub(crate) fn key(&self) -> String {
         format!("/_.debug/elf-buildid-sym-{}/_.debug", self.build_id)
     }
 
     pub(crate) fn cache(&self) -> PathBuf {
-        self.folder.path().join("cache")
+        self.directory.path().join("cache")
     }
 
-    /// Where `perfcollect symbols` keeps its debug file.
+    /// Returns the path of the debug file in the cache.
     pub(crate) fn cached(&self) -> PathBuf {
         let below = format!("perfcollect/symbols{}", self.key());
         self.cache().join(below)
     }
 
-    /// perfcollect with its own cache and nothing else set.
+    /// Returns a perfcollect command with a separate cache and without other settings.
     pub(crate) fn command<A: AsRef<OsStr>>(
         &self,
         arguments: impl IntoIterator<Item = A>,
@@ -79,8 +79,8 @@ impl Program {
         let mut command = Command::new(perfcollect());
         command
             .args(arguments)
-            .current_dir(&self.folder)
-            .env("HOME", self.folder.path())
+            .current_dir(&self.directory)
+            .env("HOME", self.directory.path())
             .env("XDG_CACHE_HOME", self.cache());
         let variables = [
             "_NT_SYMBOL_PATH",
@@ -106,21 +106,21 @@ impl Program {
         command
     }
 
-    /// `perfcollect symbols PROGRAM -server URL OPTIONS`.
+    /// Runs `perfcollect symbols PROGRAM -server URL OPTIONS`.
     pub(crate) fn get(&self, url: &str, options: &[&str]) -> Finished {
         let path = self.path.to_str().unwrap();
         let arguments = [&["symbols", path, "-server", url], options].concat();
         run(&mut self.command(arguments), LIMIT)
     }
 
-    /// All files in the cache, with those whose names begin with a dot.
+    /// Returns all files in the cache, including hidden ones.
     pub(crate) fn files_in_cache(&self) -> Vec<PathBuf> {
         let mut files = Vec::new();
-        let mut folders = vec![self.cache()];
-        while let Some(folder) = folders.pop() {
-            for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let mut directories = vec![self.cache()];
+        while let Some(directory) = directories.pop() {
+            for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
                 match entry.file_type().unwrap().is_dir() {
-                    true => folders.push(entry.path()),
+                    true => directories.push(entry.path()),
                     false => files.push(entry.path()),
                 }
             }
@@ -129,7 +129,7 @@ impl Program {
     }
 }
 
-/// The build id of a file in hexadecimal.
+/// Returns the build id of a file in hexadecimal.
 pub(crate) fn build_id(path: &Path) -> String {
     let file = File::open(path).unwrap();
     let id = ElfFile::open(&file).unwrap().build_id().unwrap();

@@ -1,4 +1,4 @@
-//! Real servers: debuginfod, OpenSSL's.
+//! Downloads from real servers: debuginfod and `openssl s_server`.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -12,32 +12,32 @@ use crate::program::{Program, build_id};
 use crate::support::{self, Finished, Missing, run, skip, start};
 use crate::{LIMIT, server_of};
 
-/// `openssl s_server` with a certificate of its own, which sends files as they are, heads included.
+/// `openssl s_server` with a self-signed certificate. Its files contain complete responses.
 struct Tls {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     port: u16,
     _running: support::Running,
 }
 
 impl Tls {
     fn start() -> Option<Self> {
-        let folder = tempfile::tempdir().unwrap();
-        // The process that reads it is nobody's.
-        fs::set_permissions(&folder, PermissionsExt::from_mode(0o755)).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        // The worker process runs as `nobody` and reads the certificate.
+        fs::set_permissions(&directory, PermissionsExt::from_mode(0o755)).unwrap();
         let openssl = |arguments: &[&str]| {
             let mut command = Command::new("openssl");
-            command.args(arguments).current_dir(&folder);
+            command.args(arguments).current_dir(&directory);
             command
         };
         let certificate = "req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -days 2 -subj /CN=localhost \
             -addext subjectAltName=IP:127.0.0.1 -addext basicConstraints=critical,CA:FALSE";
-        let made = openssl(&certificate.split_whitespace().collect::<Vec<_>>())
+        let created = openssl(&certificate.split_whitespace().collect::<Vec<_>>())
             .output()
             .ok()?;
         assert!(
-            made.status.success(),
+            created.status.success(),
             "{}",
-            String::from_utf8_lossy(&made.stderr)
+            String::from_utf8_lossy(&created.stderr)
         );
         let port = free_port();
         let serve = "s_server -cert cert.pem -key key.pem -HTTP -accept";
@@ -45,31 +45,31 @@ impl Tls {
         let running = start(&mut openssl(
             &[&arguments[..], &[&port.to_string()]].concat(),
         ));
-        let begin = Instant::now();
+        let start = Instant::now();
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(begin.elapsed() < LIMIT);
+            assert!(start.elapsed() < LIMIT);
             thread::sleep(Duration::from_millis(20));
         }
         Some(Self {
-            folder,
+            directory,
             port,
             _running: running,
         })
     }
 
-    /// What it sends for a program's debug file.
-    fn sends(&self, program: &Program, head: &str, body: &[u8]) {
-        let path = self.folder.path().join(&program.key()[1..]);
+    /// Sets the response for a program's debug file.
+    fn set_response(&self, program: &Program, head: &str, body: &[u8]) {
+        let path = self.directory.path().join(&program.key()[1..]);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         let head = format!("HTTP/1.1 {head}\r\nContent-Length: {}\r\n\r\n", body.len());
         fs::write(path, [head.as_bytes(), body].concat()).unwrap();
     }
 
-    /// `perfcollect symbols`, with these certificates to trust.
+    /// Runs `perfcollect symbols`, which trusts these certificates.
     fn get(&self, program: &Program, certificates: &str) -> Finished {
         let url = format!("https://127.0.0.1:{}", self.port);
         let mut command = program.command(["symbols", &program.build_id, "-server", &url]);
-        let certificates = self.folder.path().join(certificates);
+        let certificates = self.directory.path().join(certificates);
         run(
             command
                 .env("SSL_CERT_FILE", certificates)
@@ -80,12 +80,12 @@ impl Tls {
 }
 
 #[test]
-fn https_is_checked_and_never_left() {
+fn verifies_certificate_and_rejects_redirect_to_http() {
     let Some(tls) = Tls::start() else {
         skip!(Missing::Command("openssl"));
     };
     let program = need_program!();
-    tls.sends(&program, "200 OK", &program.debug);
+    tls.set_response(&program, "200 OK", &program.debug);
     let refused = tls.get(&program, "none.pem");
     assert!(refused.stderr.contains("certificate"), "{}", refused.stderr);
     tls.get(&program, "cert.pem").expect_success();
@@ -94,7 +94,7 @@ fn https_is_checked_and_never_left() {
     fs::remove_file(program.cached()).unwrap();
     let plain = server_of(&program);
     let location = format!("302 Found\r\nLocation: {}{}", plain.url(), program.key());
-    tls.sends(&program, &location, b"");
+    tls.set_response(&program, &location, b"");
     let refused = tls.get(&program, "cert.pem");
     assert!(
         refused.stderr.contains("redirected from https to http"),
@@ -109,9 +109,9 @@ fn free_port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
-/// Debian's server, over the debug files of the C library and of the program.
+/// Runs `debuginfod` over the debug files of the C library and of the program.
 #[test]
-fn debuginfod_has_those_of_the_distribution() {
+fn downloads_distribution_files_from_debuginfod() {
     let libc = Path::new("/lib/x86_64-linux-gnu/libc.so.6");
     if Command::new("debuginfod")
         .arg("--version")
@@ -121,7 +121,7 @@ fn debuginfod_has_those_of_the_distribution() {
         skip!(Missing::Command("debuginfod"));
     }
     let program = need_program!();
-    let files = program.folder.path().join("served");
+    let files = program.directory.path().join("served");
     fs::create_dir(&files).unwrap();
     fs::write(files.join("native.debug"), &program.debug).unwrap();
     let mut wanted = vec![(program.build_id.clone(), program.debug.clone())];
@@ -142,19 +142,19 @@ fn debuginfod_has_those_of_the_distribution() {
     let _server = start(&mut command);
     let url = format!("http://127.0.0.1:{port}");
     for (id, debug) in wanted {
-        let begin = Instant::now();
+        let start = Instant::now();
         loop {
             let mut command = program.command(["symbols", &id]);
-            // A symbol path without servers: Microsoft's is not asked.
+            // A symbol path without servers, so that Microsoft's server is not queried.
             command
                 .env("_NT_SYMBOL_PATH", "cache*/nonexistent")
                 .env("DEBUGINFOD_URLS", &url);
-            let said = run(&mut command, LIMIT);
-            if said.status.success() {
+            let output = run(&mut command, LIMIT);
+            if output.status.success() {
                 break;
             }
-            // It has not come to the file yet.
-            assert!(begin.elapsed() < LIMIT, "{}", said.stderr);
+            // debuginfod has not indexed the file yet.
+            assert!(start.elapsed() < LIMIT, "{}", output.stderr);
             thread::sleep(Duration::from_millis(200));
         }
         let cached = program

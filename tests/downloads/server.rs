@@ -1,31 +1,31 @@
-//! An HTTP server on loopback that does what a test tells it, and remembers what it was asked.
+//! An HTTP server on loopback with a response function, which records its requests.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// What was asked for.
+/// A request that the server received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
-    /// `GET`, or `CONNECT` of a proxy.
+    /// `GET`, or `CONNECT` for a proxy.
     pub(crate) method: String,
-    /// Its path; host and port for `CONNECT`.
+    /// Path; host and port for `CONNECT`.
     pub(crate) target: String,
     /// First byte of `Range: bytes=FIRST-`.
     pub(crate) from: Option<usize>,
-    /// The user whose process asks.
+    /// User of the client process.
     pub(crate) uid: u32,
 }
 
-/// Listens until the test process ends.
+/// A server that listens until the test process ends.
 pub(crate) struct Server {
     address: SocketAddr,
     requests: Arc<Mutex<Vec<Request>>>,
 }
 
 impl Server {
-    /// `answer` writes the whole answer; then the connection is closed.
+    /// Starts a server. `answer` writes a complete response; then the server closes the connection.
     pub(crate) fn start(answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -40,7 +40,7 @@ impl Server {
         Self { address, requests }
     }
 
-    /// Has these files, and can go on from any byte of them.
+    /// Starts a server with these files, which supports range requests.
     pub(crate) fn of_files(files: Vec<(String, Vec<u8>)>) -> Self {
         Self::start(move |request, stream| {
             match files.iter().find(|(path, _)| *path == request.target) {
@@ -54,7 +54,7 @@ impl Server {
         format!("http://{}", self.address)
     }
 
-    /// What was asked since the last time.
+    /// Returns the requests since the last call.
     pub(crate) fn take_requests(&self) -> Vec<Request> {
         std::mem::take(&mut self.requests.lock().unwrap())
     }
@@ -95,7 +95,7 @@ fn read(reader: &mut impl BufRead, stream: &TcpStream) -> Option<Request> {
     Some(request)
 }
 
-/// The user of the socket at a local port, as the kernel lists it.
+/// Returns the user of the socket with a local port, from `/proc/net/tcp`.
 fn owner(port: u16) -> Option<u32> {
     let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
     let local = format!("0100007F:{port:04X}");
@@ -106,7 +106,7 @@ fn owner(port: u16) -> Option<u32> {
     row[7].parse().ok()
 }
 
-/// A status, more headers (each with its line end), no body.
+/// Writes a response with a status and headers (each with a line end), without body.
 pub(crate) fn status(stream: &mut TcpStream, status: &str, headers: &str) {
     let length = if status.contains("Established") {
         ""
@@ -116,16 +116,16 @@ pub(crate) fn status(stream: &mut TcpStream, status: &str, headers: &str) {
     let _ = write!(stream, "HTTP/1.1 {status}\r\n{length}{headers}\r\n");
 }
 
-/// A whole answer with the length it states.
-pub(crate) fn send(stream: &mut TcpStream, stated: usize, body: &[u8]) {
+/// Writes a response with a declared length and a body.
+pub(crate) fn send(stream: &mut TcpStream, length: usize, body: &[u8]) {
     let _ = write!(
         stream,
-        "HTTP/1.1 200 OK\r\nContent-Length: {stated}\r\n\r\n"
+        "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n"
     );
     let _ = stream.write_all(body);
 }
 
-/// The part of a body that was asked for.
+/// Writes the requested range of a body.
 pub(crate) fn send_from(request: &Request, body: &[u8], stream: &mut TcpStream) {
     let Some(from) = request.from else {
         return send(stream, body.len(), body);

@@ -1,4 +1,4 @@
-//! Traces made by hand.
+//! Synthetic traces.
 
 use perfcollect::trace::{
     Cpu, Frame, FrameId, Function, FunctionId, FunctionKind, Nanos, Pid, Process, ProcessId,
@@ -7,7 +7,7 @@ use perfcollect::trace::{
 
 pub(crate) const MS: u64 = 1_000_000;
 pub(crate) const START: u64 = 4_321_987_654_321;
-/// When the clock of the trace began, in nanoseconds since 1970: a whole second.
+/// Start of the trace's clock in nanoseconds since 1970: a whole second.
 pub(crate) const BOOT_UNIX: u64 = 1_700_000_000_000_000_000;
 
 pub(crate) struct Builder {
@@ -69,7 +69,7 @@ impl Builder {
         FunctionId(self.trace.functions.len() as u32 - 1)
     }
 
-    /// A frame of functions, outermost first.
+    /// Adds a frame with functions, outermost first.
     pub(crate) fn frame(&mut self, functions: &[FunctionId]) -> FrameId {
         let start = self.trace.frame_functions.len() as u32;
         self.trace.frame_functions.extend(functions);
@@ -81,7 +81,7 @@ impl Builder {
         FrameId(self.trace.frames.len() as u32 - 1)
     }
 
-    /// A frame of one function of its own.
+    /// Adds a frame with a new function.
     pub(crate) fn named(&mut self, kind: FunctionKind, module: &str, name: &str) -> FrameId {
         let function = self.function(kind, module, name);
         self.frame(&[function])
@@ -105,8 +105,10 @@ impl Builder {
     }
 }
 
-/// A trace with all kinds of frames: kernel, native, two tiers of a method, ReadyToRun, inlined, unnamed, truncated.
-/// Samples of several threads overlap, pause and jitter.
+/// Creates a trace with all kinds of frames.
+///
+/// They are kernel, native, two tiers of a method, ReadyToRun, inlined, unresolved and truncated
+/// frames. Samples of several threads overlap, pause and jitter.
 pub(crate) fn realistic() -> Trace {
     use FunctionKind::{Jit, Kernel, Marker, Native, ReadyToRun, Unmapped};
     let mut b = Builder::new();
@@ -159,7 +161,7 @@ pub(crate) fn realistic() -> Trace {
         inlined: false,
     });
     let nowhere = b.frame(&[nowhere]);
-    let cut = b.named(Marker, "", "[truncated]");
+    let truncated = b.named(Marker, "", "[truncated]");
     let syscall = b.named(Kernel, "vmlinux", "entry_SYSCALL_64_after_hwframe");
     let read = b.named(Kernel, "vmlinux", "ksys_read");
 
@@ -172,8 +174,8 @@ pub(crate) fn realistic() -> Trace {
         (app, vec![start, main, with_inlined]),
         (app, vec![start, main, tier1, tier1, tier1]),
         (worker, vec![start, main, syscall, read]),
-        (worker, vec![cut, hidden]),
-        (worker, vec![cut, hidden_again]),
+        (worker, vec![truncated, hidden]),
+        (worker, vec![truncated, hidden_again]),
         (worker, vec![start, stripped]),
         (worker, vec![start, stripped_again]),
         (other, vec![start, nowhere]),
@@ -199,7 +201,7 @@ pub(crate) fn realistic() -> Trace {
     b.trace
 }
 
-/// Hostile names, each with what a reader of PerfView sees.
+/// Problematic process names, each with the name that PerfView displays.
 pub(crate) const HOSTILE_COMMS: [(&str, &str); 14] = [
     ("a b", "a b"),
     ("x(y)", "x_y_"),
@@ -248,7 +250,7 @@ pub(crate) const HOSTILE_FUNCTIONS: [(&str, &str, &str); 16] = [
     ("m", "# \u{202e}bidi", "m!# \\u{202e}bidi"),
 ];
 
-/// One process per hostile name of a process, in which all the hostile functions run.
+/// Creates a trace with a process for each problematic name, which runs all problematic functions.
 pub(crate) fn hostile() -> Trace {
     let mut b = Builder::new();
     let frames =

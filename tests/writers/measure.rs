@@ -1,4 +1,6 @@
-//! Time and size of a trace of real size. `cargo test --release --test writers -- --ignored --nocapture`
+//! Measures the writers with a large trace.
+//!
+//! Run with `cargo test --release --test writers -- --ignored --nocapture`.
 
 use std::time::Instant;
 
@@ -8,7 +10,7 @@ use perfcollect::trace::{FunctionKind, Trace};
 
 use crate::{archive_bytes, build};
 
-/// Samples in up to some 10 000 stacks, 20 to 60 frames deep, of methods with names as long as those of .NET.
+/// Creates a trace with about 10 000 stacks of 20 to 60 frames, and with names as long as .NET's.
 pub(crate) fn busy_server(samples: u64) -> Trace {
     const KINDS: [FunctionKind; 4] = [
         FunctionKind::Jit,
@@ -36,7 +38,7 @@ pub(crate) fn busy_server(samples: u64) -> Trace {
         .collect();
     let mut stacks: Vec<Vec<_>> = vec![frames[..6].to_vec()];
     for _ in 0..10_000 {
-        // Most of a stack is the lower part of another one.
+        // A stack shares most of its callers with another one.
         let mut stack = stacks[next(stacks.len())].clone();
         stack.truncate(20 + next(30));
         for _ in 0..8 + next(8) {
@@ -64,7 +66,7 @@ pub(crate) fn busy_server(samples: u64) -> Trace {
 
 #[test]
 #[ignore = "measures"]
-fn sixty_thousand_samples() {
+fn measures_sixty_thousand_samples() {
     let trace = busy_server(60_000);
     let timed = |what: &str, write: &dyn Fn() -> Vec<u8>| {
         let start = Instant::now();

@@ -1,4 +1,4 @@
-//! What our own reader and PerfView's find in `NAME.nettrace`.
+//! Reads `NAME.nettrace` with perfcollect's reader and with PerfView's.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -55,7 +55,7 @@ fn text(payload: &mut &[u8]) -> String {
     std::str::from_utf8(text).unwrap().to_owned()
 }
 
-/// A sample as it is read back: time, process, thread, milliseconds, functions from the leaf.
+/// A sample as read back: time, process, thread, milliseconds, functions with the leaf first.
 type Row = (u64, u64, u64, u64, Vec<String>);
 
 fn samples(bytes: &[u8]) -> Vec<Row> {
@@ -123,15 +123,15 @@ fn expected(trace: &Trace) -> Vec<Row> {
 }
 
 #[test]
-fn every_sample_is_read_back() {
+fn reader_returns_every_sample() {
     let trace = build::realistic();
     assert_eq!(samples(&bytes(&trace)), expected(&trace));
 }
 
-/// Stacks are stated anew behind each sequence point.
+/// Stacks are declared again after each sequence point.
 #[test]
 #[ignore = "slow"]
-fn a_file_of_many_chunks() {
+fn reader_returns_samples_of_many_chunks() {
     let mut trace = build::realistic();
     let once: Vec<_> = trace.samples.iter().collect();
     let length = once.last().unwrap().time.0 - build::START + build::MS;
@@ -147,41 +147,44 @@ fn a_file_of_many_chunks() {
     assert!(samples(&bytes) == expected(&trace));
 }
 
-/// At most half a millisecond of a thread is not told, at any rate.
+/// The total of a thread is accurate to half a millisecond, for each sampling period.
 #[test]
-fn time_is_neither_lost_nor_made() {
+fn keeps_total_cpu_time_of_threads() {
     for period in [50_000, 333_333, 1_001_001, 7_700_000] {
         let mut trace = build::realistic();
         let all: Vec<_> = trace.samples.iter().collect();
         trace.samples = Default::default();
-        let mut sums: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+        let mut totals: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
         for mut sample in all {
             sample.weight.0 = period;
             trace.samples.push(sample);
             let tid = trace.threads[sample.thread.index()].tid.0 as u64;
-            sums.entry(tid).or_default().0 += period;
+            totals.entry(tid).or_default().0 += period;
         }
         for (_, _, thread, weight, _) in samples(&bytes(&trace)) {
-            sums.entry(thread).or_default().1 += weight * build::MS;
+            totals.entry(thread).or_default().1 += weight * build::MS;
         }
-        for (is, told) in sums.values() {
-            assert!(is.abs_diff(*told) <= build::MS / 2, "{is} {told}");
+        for (sampled, written) in totals.values() {
+            assert!(
+                sampled.abs_diff(*written) <= build::MS / 2,
+                "{sampled} {written}"
+            );
         }
     }
 }
 
 #[test]
-fn perfview_counts_what_the_summary_counts() {
+fn perfview_counts_match_summary() {
     let trace = build::realistic();
     let written = written(&trace);
     let Some(mut cpu) = cpu_view(&written.path) else {
         return;
     };
-    // So PerfView calls the stacks that are cut, and no others.
-    let is_cut = |row: &&Row| row.4.last().is_some_and(|root| root == "{truncated}");
-    let cut = expected(&trace).iter().filter(is_cut).count();
+    // PerfView reports exactly the truncated stacks as broken.
+    let is_truncated = |row: &&Row| row.4.last().is_some_and(|root| root == "{truncated}");
+    let truncated = expected(&trace).iter().filter(is_truncated).count();
     let broken = cpu["unknown"]["any"]["broken"].take();
-    assert_eq!(broken, cut as u64);
+    assert_eq!(broken, truncated as u64);
     cpu["unknown"]["any"]["broken"] = 0.into();
     expect_totals(&cpu, &written.summary);
     let methods = methods(&cpu);
@@ -191,14 +194,14 @@ fn perfview_counts_what_the_summary_counts() {
         let counts = (method.self_samples, method.total_samples);
         assert_eq!(methods.get(&shown), Some(&counts), "{shown}");
     }
-    // All there is beside the summary's methods is the mark of a cut stack, and PerfView's own.
-    let marks = ["perfcollect!{truncated}", "BROKEN"];
-    assert!(marks.iter().all(|mark| methods.contains_key(*mark)));
-    assert_eq!(methods.len(), written.summary.methods.len() + marks.len());
+    // The only other rows are the markers of truncated stacks: perfcollect's and PerfView's.
+    let markers = ["perfcollect!{truncated}", "BROKEN"];
+    assert!(markers.iter().all(|marker| methods.contains_key(*marker)));
+    assert_eq!(methods.len(), written.summary.methods.len() + markers.len());
 }
 
 #[test]
-fn perfview_takes_hostile_names() {
+fn perfview_reads_problematic_names() {
     let trace = build::hostile();
     let written = written(&trace);
     let Some(cpu) = cpu_view(&written.path) else {

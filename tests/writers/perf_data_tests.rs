@@ -1,4 +1,4 @@
-//! What perf and our own reader find in `NAME.perf.data`.
+//! Reads `NAME.perf.data` with perf and with perfcollect's reader.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -22,16 +22,16 @@ use crate::support::perf_script::{can_run_perf, expect_samples_of, perf, script_
 const FIELDS: &str = "pid,tid,period,ip,sym,dso";
 
 fn written(trace: &Trace) -> (TempDir, PathBuf) {
-    let folder = tempfile::tempdir().unwrap();
-    let symbols = folder.path().join("test.perf.symbols");
+    let directory = tempfile::tempdir().unwrap();
+    let symbols = directory.path().join("test.perf.symbols");
     std::fs::create_dir(&symbols).unwrap();
-    let path = folder.path().join("test.perf.data");
+    let path = directory.path().join("test.perf.data");
     let mut out = BufWriter::new(File::create(&path).unwrap());
     let keep = |name: &str, content: &[u8]| {
         File::create_new(symbols.join(name)).and_then(|mut file| file.write_all(content))
     };
     perf_data::write(trace, &symbols, keep, &mut out).unwrap();
-    (folder, path)
+    (directory, path)
 }
 
 fn text_of(trace: &Trace) -> Vec<u8> {
@@ -45,21 +45,21 @@ fn traces() -> [Trace; 2] {
 }
 
 #[test]
-fn perf_names_each_function_and_complains_of_nothing() {
+fn perf_symbolizes_each_function_without_warnings() {
     need!(can_run_perf());
     for trace in traces() {
-        let (_folder, path) = written(&trace);
+        let (_directory, path) = written(&trace);
         let text = perf(&["script", "-F", FIELDS], &path);
         expect_samples_of(&script_samples(&text), &text_of(&trace));
         perf(&["report", "--stdio"], &path);
     }
 }
 
-/// Without perf, too: all but the kernel's functions, which are named by the list of the kernel that runs.
+/// perfcollect symbolizes all functions except those of the kernel, for which it uses kallsyms.
 #[test]
-fn our_own_reader_names_each_function() {
+fn perfcollect_symbolizes_each_function() {
     for trace in traces() {
-        let (_folder, path) = written(&trace);
+        let (_directory, path) = written(&trace);
         let mut reader = Reader::file(File::open(&path).unwrap()).unwrap();
         assert_eq!(reader.about.events.len(), 1);
         let recorded = RecordingFiles::new(None, None).unwrap();
@@ -78,34 +78,35 @@ fn our_own_reader_names_each_function() {
         let text = String::from_utf8(text).unwrap();
         let samples = script_samples(&text.replace("[unknown] (/", "{unknown} (/"));
         let expected = String::from_utf8(text_of(&trace)).unwrap();
-        let nameless = expected.lines().map(|line| {
-            let is_kernels = line.ends_with(" (vmlinux)") && !line.contains(" idle (");
-            let line = if is_kernels {
+        let unresolved = expected.lines().map(|line| {
+            let is_kernel = line.ends_with(" (vmlinux)") && !line.contains(" idle (");
+            let line = if is_kernel {
                 "\t0 {unknown} (vmlinux)"
             } else {
                 line
             };
             format!("{line}\n")
         });
-        let nameless: String = nameless.collect();
-        expect_samples_of(&samples, nameless.as_bytes());
+        let unresolved: String = unresolved.collect();
+        expect_samples_of(&samples, unresolved.as_bytes());
     }
 }
 
 #[test]
-fn a_process_begins_and_ends_with_its_life() {
+fn writes_start_and_end_of_process_instances() {
     let mut b = Builder::new();
     let main = b.named(FunctionKind::Native, "a", "main");
     let read = b.named(FunctionKind::Kernel, "vmlinux", "ksys_read");
-    let lives = [b.thread(7, "first", 7), b.thread(7, "second", 7)];
+    let instances = [b.thread(7, "first", 7), b.thread(7, "second", 7)];
     let worker = b.thread(7, "second", 9);
-    for (at, thread) in [lives[0], lives[0], lives[1], worker, worker]
+    let [first, second] = instances;
+    for (at, thread) in [first, first, second, worker, worker]
         .into_iter()
         .enumerate()
     {
         b.sample(START + at as u64 * MS, MS, thread, &[main, read]);
     }
-    let (_folder, path) = written(&b.trace);
+    let (_directory, path) = written(&b.trace);
     let mut reader = Reader::file(File::open(&path).unwrap()).unwrap();
     let mut seen = Vec::new();
     reader.each(|_, entry| {
@@ -149,17 +150,17 @@ fn a_process_begins_and_ends_with_its_life() {
     assert_eq!(seen, expected);
 }
 
-/// A reader's cache keeps files by build id, so other names must have another.
+/// Caches of readers identify files by build id, so files with other symbols need another one.
 #[test]
-fn build_ids_are_of_what_is_in_the_file() {
+fn build_id_depends_on_content() {
     let id = |function: &str| {
         let mut b = Builder::new();
         let main = b.named(FunctionKind::Native, "a", function);
         let thread = b.thread(7, "first", 7);
         b.sample(START, MS, thread, &[main]);
-        let (folder, path) = written(&b.trace);
+        let (directory, path) = written(&b.trace);
         let reader = Reader::file(File::open(&path).unwrap()).unwrap();
-        let image = folder.path().join("test.perf.symbols/a");
+        let image = directory.path().join("test.perf.symbols/a");
         reader.about.build_ids[image.as_os_str().as_bytes()].clone()
     };
     assert_eq!(id("main"), id("main"));
@@ -167,7 +168,7 @@ fn build_ids_are_of_what_is_in_the_file() {
 }
 
 #[test]
-fn deep_stacks_are_cut_as_everywhere() {
+fn truncates_deep_stacks() {
     const SAMPLES: u64 = 100;
     let mut b = Builder::new();
     let main = b.named(FunctionKind::Native, "a", "main");
@@ -176,7 +177,7 @@ fn deep_stacks_are_cut_as_everywhere() {
     for at in 0..SAMPLES {
         b.sample(START + at * MS, MS, thread, &deep);
     }
-    let (_folder, path) = written(&b.trace);
+    let (_directory, path) = written(&b.trace);
     let bytes = std::fs::metadata(&path).unwrap().len();
     assert!((SAMPLES * 8000..SAMPLES * 8200).contains(&bytes), "{bytes}");
     let mut samples = 0;
@@ -191,10 +192,9 @@ fn deep_stacks_are_cut_as_everywhere() {
     assert_eq!((samples, reader.malformed), (SAMPLES, 0));
 }
 
-/// `readelf` has nothing to say against them.
 #[test]
-fn files_of_names_are_sound() {
-    let (_folder, path) = written(&build::hostile());
+fn readelf_accepts_symbol_files() {
+    let (_directory, path) = written(&build::hostile());
     let files = std::fs::read_dir(path.with_file_name("test.perf.symbols")).unwrap();
     let files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
     assert!(files.len() > 5);
@@ -202,6 +202,6 @@ fn files_of_names_are_sound() {
     let Ok(output) = readelf else {
         skip!(Missing::Command("readelf"))
     };
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.is_empty(), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && stderr.is_empty(), "{stderr}");
 }

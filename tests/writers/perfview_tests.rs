@@ -1,4 +1,4 @@
-//! What PerfView's own reader finds in our archives.
+//! Reads the archives with PerfView's reader.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ pub(crate) fn cpu_view(path: &Path) -> Option<Value> {
     perfview_json("cpu", path, &["--top", "0"])
 }
 
-/// (self, total) samples by what PerfView shows.
+/// Returns self and total samples, by PerfView's name of the method.
 pub(crate) fn methods(cpu: &Value) -> BTreeMap<String, (u64, u64)> {
     let lists = [&cpu["topExclusive"], &cpu["topInclusive"]];
     let rows = lists.into_iter().flat_map(|list| list.as_array().unwrap());
@@ -26,7 +26,7 @@ pub(crate) fn methods(cpu: &Value) -> BTreeMap<String, (u64, u64)> {
 }
 
 #[test]
-fn perfview_counts_what_the_summary_counts() {
+fn perfview_counts_match_summary() {
     let written = write(&build::realistic());
     let Some(cpu) = cpu_view(&written.path) else {
         return;
@@ -39,39 +39,39 @@ fn perfview_counts_what_the_summary_counts() {
         let counts = (method.self_samples, method.total_samples);
         assert_eq!(methods.get(&shown), Some(&counts), "{shown}");
     }
-    // All there is beside the summary's methods are the marks of a cut stack and of a missing one.
+    // The only other rows are the markers of truncated and of missing stacks.
     let markers = ["perfcollect!{truncated}", NO_STACK];
     assert!(markers.iter().all(|marker| methods.contains_key(*marker)));
     assert_eq!(methods.len(), written.summary.methods.len() + markers.len());
 }
 
 #[test]
-fn perfview_shows_the_stacks_of_the_folded_file() {
+fn perfview_stacks_match_folded_file() {
     let trace = build::realistic();
     let written = write(&trace);
     let Some(shown) = perfview_text("cpu", &written.path, &["--folded=samples"]) else {
         return;
     };
-    let mut theirs: BTreeMap<String, u64> = BTreeMap::new();
+    let mut actual: BTreeMap<String, u64> = BTreeMap::new();
     for line in shown.lines() {
         let (stack, count) = line.rsplit_once(' ').unwrap();
-        *theirs.entry(as_folded(stack)).or_default() += count.parse::<u64>().unwrap();
+        *actual.entry(as_folded(stack)).or_default() += count.parse::<u64>().unwrap();
     }
     let mut folded = Vec::new();
     folded::write(&trace, &mut folded).unwrap();
-    let mut ours: BTreeMap<String, u64> = BTreeMap::new();
+    let mut expected: BTreeMap<String, u64> = BTreeMap::new();
     for line in String::from_utf8(folded).unwrap().lines() {
         let (stack, count) = line.rsplit_once(' ').unwrap();
         let stack = ["_[k]", "_[j]", "_[i]"]
             .iter()
             .fold(stack.to_owned(), |s, suffix| s.replace(suffix, ""));
-        *ours.entry(stack).or_default() += count.parse::<u64>().unwrap();
+        *expected.entry(stack).or_default() += count.parse::<u64>().unwrap();
     }
-    assert_eq!(theirs, ours);
+    assert_eq!(actual, expected);
 }
 
 #[test]
-fn perfview_survives_hostile_names() {
+fn perfview_reads_problematic_names() {
     let written = write(&build::hostile());
     let Some(cpu) = cpu_view(&written.path) else {
         return;
@@ -80,11 +80,11 @@ fn perfview_survives_hostile_names() {
     let methods = methods(&cpu);
     let each = build::HOSTILE_COMMS.len() as u64;
     for (module, name, shown) in build::HOSTILE_FUNCTIONS {
-        // `()` and `[]` of one module become one name.
-        let alike = build::HOSTILE_FUNCTIONS
+        // `()` and `[]` in the same module get the same name.
+        let equal = build::HOSTILE_FUNCTIONS
             .iter()
             .filter(|(.., other)| *other == shown);
-        let counts = each * alike.count() as u64;
+        let counts = each * equal.count() as u64;
         assert_eq!(
             methods.get(shown),
             Some(&(counts, counts)),
@@ -104,7 +104,7 @@ fn perfview_survives_hostile_names() {
 }
 
 #[test]
-fn thread_time_has_no_idle_threads() {
+fn thread_time_view_has_no_blocked_time() {
     let written = write(&build::realistic());
     let Some(view) = perfview_json("threadtime", &written.path, &[]) else {
         return;

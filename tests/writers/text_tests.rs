@@ -1,4 +1,4 @@
-//! The text itself: small traces in full, the grammar under hostile names.
+//! Checks the text formats: small traces in full, and the grammar with problematic names.
 
 use perfcollect::output::summary::Summary;
 use perfcollect::output::{NameStyle, flame_graph, folded, perf_text};
@@ -30,7 +30,7 @@ fn svg_of(trace: &Trace) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// Two samples that overlap, one with an inlined function of a tiered method.
+/// Creates a trace of two overlapping samples with an inlined function in a tiered method.
 fn small() -> Trace {
     let mut b = Builder::new();
     let app = b.thread(7, "my app", 8);
@@ -47,7 +47,7 @@ fn small() -> Trace {
 }
 
 #[test]
-fn perf_text_in_full() {
+fn writes_perf_text() {
     assert_eq!(
         perf_text_of(&small()),
         "\
@@ -75,7 +75,7 @@ my app 7/8 [002] 4321.988154321: 1000000 cpu-clock:
 }
 
 #[test]
-fn folded_in_full() {
+fn writes_folded_stacks() {
     assert_eq!(
         folded_of(&small()),
         "\
@@ -86,7 +86,7 @@ my app (7);main;A::B(int32)_[j];A::C()_[i];ksys_read_[k] 1
 }
 
 #[test]
-fn folded_keeps_equal_callers_together() {
+fn folded_keeps_equal_callers_adjacent() {
     let mut b = Builder::new();
     let thread = b.thread(1, "p", 1);
     let names = ["main", "main(int)", "x", "y"];
@@ -105,12 +105,12 @@ fn folded_keeps_equal_callers_together() {
     let expected =
         "p (1);main 1\np (1);main;x 1\np (1);main;y 2\np (1);main(int) 1\np (1);main(int);x 1\n";
     assert_eq!(folded_of(&b.trace), expected);
-    // And one rectangle each, not two around the other.
+    // The flame graph has one rectangle per function.
     assert_eq!(svg_of(&b.trace).matches("<title>main (").count(), 1);
 }
 
 #[test]
-fn truncated_and_unnamed_frames_say_so() {
+fn folded_shows_truncated_and_unresolved_frames() {
     let folded = folded_of(&build::realistic());
     assert!(
         folded.contains("dotnet (100);[truncated];libhidden.so+0x1"),
@@ -120,7 +120,7 @@ fn truncated_and_unnamed_frames_say_so() {
         folded.contains("postgres: a b (200);__libc_start_main;unmapped+0x"),
         "{folded}"
     );
-    // A function without a name is one row, whatever its addresses.
+    // A function without a name has one row for all its addresses.
     assert_eq!(
         folded
             .matches(";__libc_start_main;libhidden.so+0x1230 ")
@@ -130,7 +130,7 @@ fn truncated_and_unnamed_frames_say_so() {
 }
 
 #[test]
-fn text_without_samples_and_at_time_zero() {
+fn writes_empty_trace_and_sample_at_time_zero() {
     let empty = perf_text_of(&Trace::default());
     assert!(
         empty.ends_with(" swapper (cpu_idle) 0/0 [000] 1.000000000: 1 unnamed: \n\n"),
@@ -160,9 +160,9 @@ fn late_samples_keep_their_weight() {
     assert_eq!(weights, [MS, 2 * MS]);
 }
 
-/// As the folded stacks and the hot path, which is made of them, spell them.
+/// The tables use the names of the folded stacks and of the hot path.
 #[test]
-fn tables_mark_inlined_functions_and_what_has_no_name() {
+fn tables_show_inlined_and_unresolved_functions() {
     let table = |trace: &Trace| {
         let mut out = Vec::new();
         view::report::methods(&Summary::new(trace), 50, &mut out).unwrap();
@@ -174,7 +174,7 @@ fn tables_mark_inlined_functions_and_what_has_no_name() {
     let unnamed = table(&build::realistic());
     assert!(unnamed.contains(" libhidden.so+0x1230\n"), "{unnamed}");
     assert!(!unnamed.contains("!0x"), "{unnamed}");
-    // It has code of its own, too.
+    // The function also has code that is not inlined.
     let mut both = small();
     let mut own = both.functions[2].clone();
     own.inlined = false;
@@ -183,10 +183,11 @@ fn tables_mark_inlined_functions_and_what_has_no_name() {
 }
 
 #[test]
-fn recursion_counts_once_and_tiers_are_one_method() {
+fn summary_counts_recursion_once_and_merges_tiers() {
     let summary = Summary::new(&build::realistic());
-    let of = |name: &str| summary.methods.iter().find(|m| m.name == name).unwrap();
-    let spin = of("App.Work::Spin(int32)");
+    let spin = "App.Work::Spin(int32)";
+    let mut methods = summary.methods.iter();
+    let spin = methods.find(|method| method.name == spin).unwrap();
     assert!(spin.total_samples <= summary.samples && spin.self_samples < spin.total_samples);
     assert_eq!(
         summary
@@ -205,7 +206,7 @@ fn recursion_counts_once_and_tiers_are_one_method() {
 }
 
 #[test]
-fn svg_is_one_document_that_runs_nothing_of_the_target() {
+fn svg_contains_no_script_of_target() {
     let svg = svg_of(&build::hostile());
     assert_eq!(svg.matches("<script").count(), 1);
     assert_eq!(svg.matches("</script>").count(), 1);
@@ -217,7 +218,7 @@ fn svg_is_one_document_that_runs_nothing_of_the_target() {
 }
 
 #[test]
-fn archive_is_the_same_each_time_and_has_the_text_first() {
+fn archive_is_reproducible_and_starts_with_text() {
     let trace = build::realistic();
     let summary = Summary::new(&trace);
     let bytes = archive_bytes(&trace, &summary);
@@ -233,9 +234,9 @@ fn archive_is_the_same_each_time_and_has_the_text_first() {
     assert_eq!(names, entries.map(|entry| format!("test.trace/{entry}")));
 }
 
-/// The text is put together from what stands in it already: whatever was near, each sample has its own stack.
+/// The writer compresses stacks as references to earlier text: each sample must keep its stack.
 #[test]
-fn each_sample_has_its_stack_in_the_archive_too() {
+fn archive_keeps_stack_of_each_sample() {
     let mut deep = Builder::new();
     let thread = deep.thread(1, "deep", 1);
     let f = deep.named(FunctionKind::Native, "m", "f");
@@ -281,7 +282,7 @@ fn each_sample_has_its_stack_in_the_archive_too() {
 }
 
 #[test]
-fn view_prints_what_was_written() {
+fn view_prints_written_archive() {
     for trace in [build::realistic(), build::hostile(), Trace::default()] {
         let written = write(&trace);
         let mut out = Vec::new();
@@ -317,11 +318,11 @@ fn hostile_name() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    // The files proptest keeps failures in are found for unit tests only.
+    // proptest finds its files of failures for unit tests only.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_name_breaks_a_line(
+    fn names_never_break_lines(
         names in prop::collection::vec((hostile_name(), hostile_name(), hostile_name()), 1..8),
         samples in prop::collection::vec((0u64..3_000_000, 0u64..5_000_000, 0usize..8, 0usize..8), 0..30),
         event in hostile_name(),

@@ -1,11 +1,12 @@
 //! `channel0_0`: the events, in packets.
 //!
 //! ```text
-//! packet   magic u32 | uuid | stream u32 | instance u64 || begin u64 | end u64 | content bits u64 | packet bits u64 |
-//!          number u64 | discarded u64 | cpu u32 || events
+//! packet   magic u32 | uuid | stream u32 | instance u64 || start u64 | end u64 | content bits u64 | packet bits u64 |
+//!          sequence number u64 | discarded u64 | cpu u32 || events
 //! event    u16 0xffff | id u32 | time u64 || pid i32 | tid i32 | name[17] || length u32 | length u32 | payload
 //! ```
-//! Nothing is aligned. An event's header is always the long one: PerfView takes two equal short times for a wrap-around.
+//! No field is aligned. Events have the extended header: PerfView interprets two equal times in
+//! compact headers as a wrap-around.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -20,38 +21,38 @@ use crate::trace::{RuntimeEvent, Trace};
 
 const MAGIC: u32 = 0xc1fc_1fc1;
 const HEADER_BYTES: usize = 84;
-/// A packet ends when it holds as much.
+/// A packet ends when it contains this many bytes.
 const PACKET_BYTES: usize = 1 << 20;
-/// More is cut by PerfView, which keeps the length in 16 bits: such an event would be another.
+/// Maximum size of a payload. PerfView stores the size in 16 bits and would misread a larger event.
 const MAX_PAYLOAD_BYTES: usize = u16::MAX as usize;
 const PROCESS_NAME_BYTES: usize = 17;
-/// Where the command line is in what a runtime says of itself.
+/// Offset of the command line in the event with which a runtime describes itself.
 const COMMAND_LINE_AT: usize = 25;
-/// Stands at time zero.
-const MARK: &str = "marker:start";
+/// Name of the marker event at time zero.
+const MARKER: &str = "marker:start";
 
 /// Writes events in order of time.
 pub struct Channel<'a, W> {
     trace: &'a Trace,
     zero: TimeZero,
     out: W,
-    /// Events of the packet that is not written yet.
+    /// Events of the current packet.
     events: Vec<u8>,
     packet: u64,
-    begin: u64,
+    start: u64,
     end: u64,
-    /// Names by process id.
+    /// Process names by id.
     processes: FxHashMap<i32, [u8; PROCESS_NAME_BYTES]>,
     names: Vec<String>,
     ids: FxHashMap<String, u32>,
-    /// By address of the kind, which is held so that no other gets it.
-    of_kind: FxHashMap<*const EventMetadata, (Arc<EventMetadata>, Option<u32>)>,
-    /// A payload that is not written as it came; kept to spare an allocation.
-    changed: Vec<u8>,
+    /// Ids of the event kinds, by address. The `Arc` keeps the address unique.
+    ids_by_kind: FxHashMap<*const EventMetadata, (Arc<EventMetadata>, Option<u32>)>,
+    /// Buffer for a converted payload, reused to avoid allocations.
+    converted: Vec<u8>,
 }
 
 impl<'a, W: Write> Channel<'a, W> {
-    /// Begins with the mark.
+    /// Creates a channel that starts with the marker event.
     pub fn new(trace: &'a Trace, out: W) -> Self {
         let mut channel = Self {
             trace,
@@ -59,17 +60,17 @@ impl<'a, W: Write> Channel<'a, W> {
             out,
             events: Vec::new(),
             packet: 0,
-            begin: 1,
+            start: 1,
             end: 1,
             processes: trace
                 .processes
                 .iter()
                 .map(|process| (process.pid.0, name_bytes(&process.name)))
                 .collect(),
-            names: vec![MARK.to_owned()],
+            names: vec![MARKER.to_owned()],
             ids: FxHashMap::default(),
-            of_kind: FxHashMap::default(),
-            changed: Vec::new(),
+            ids_by_kind: FxHashMap::default(),
+            converted: Vec::new(),
         };
         channel.header(0, 1, 0, 0);
         channel
@@ -85,24 +86,24 @@ impl<'a, W: Write> Channel<'a, W> {
         self.events.extend(name);
     }
 
-    /// Writes an event, if PerfView knows its kind and it is not too large.
+    /// Writes an event, unless PerfView does not support its kind or it is too large.
     ///
     /// # Errors
-    /// What the output returns.
+    /// Returns errors of the output.
     pub fn event(&mut self, event: &RuntimeEvent) -> io::Result<()> {
         let Some(id) = self.id(&event.kind) else {
             return Ok(());
         };
-        let mut changed = std::mem::take(&mut self.changed);
-        changed.clear();
+        let mut converted = std::mem::take(&mut self.converted);
+        converted.clear();
         match self.names.get(id as usize).map(String::as_str) {
-            Some(EVENT_SOURCE) => wrap(event, &mut changed),
-            Some(RUNTIME_INFORMATION) => self.name_program(event, &mut changed),
+            Some(EVENT_SOURCE) => wrap(event, &mut converted),
+            Some(RUNTIME_INFORMATION) => self.add_command_line(event, &mut converted),
             _ => {}
         }
-        let payload = match changed.is_empty() {
+        let payload = match converted.is_empty() {
             true => &event.payload[..],
-            false => &changed[..],
+            false => &converted[..],
         };
         if payload.len() <= MAX_PAYLOAD_BYTES {
             self.end = self.zero.ctf_time(event.time).max(self.end);
@@ -113,7 +114,7 @@ impl<'a, W: Write> Channel<'a, W> {
             self.events.extend(length);
             self.events.extend_from_slice(payload);
         }
-        self.changed = changed;
+        self.converted = converted;
         if self.events.len() >= PACKET_BYTES {
             self.write_packet(0)?;
         }
@@ -122,7 +123,7 @@ impl<'a, W: Write> Channel<'a, W> {
 
     fn id(&mut self, kind: &Arc<EventMetadata>) -> Option<u32> {
         let key = Arc::as_ptr(kind);
-        if let Some((_, id)) = self.of_kind.get(&key) {
+        if let Some((_, id)) = self.ids_by_kind.get(&key) {
             return *id;
         }
         let id = names::name(kind).map(|name| {
@@ -131,20 +132,22 @@ impl<'a, W: Write> Channel<'a, W> {
                 self.names.len() as u32 - 1
             })
         });
-        self.of_kind.insert(key, (Arc::clone(kind), id));
+        self.ids_by_kind.insert(key, (Arc::clone(kind), id));
         id
     }
 
-    /// What a runtime says of itself, with the command line that it leaves out at its end: PerfView has no other name for the
-    /// process.
-    fn name_program(&self, event: &RuntimeEvent, out: &mut Vec<u8>) {
+    /// Adds the command line to the event with which a runtime describes itself, if it is empty
+    /// there.
+    ///
+    /// The rundown at the end of a session omits it. PerfView has no other name for the process.
+    fn add_command_line(&self, event: &RuntimeEvent, out: &mut Vec<u8>) {
         let mut processes = self.trace.processes.iter();
         let process = processes.find(|process| process.pid == event.process);
         let split = event.payload.split_at_checked(COMMAND_LINE_AT);
-        if let (Some(process), Some((before, [0, 0, behind @ ..]))) = (process, split) {
+        if let (Some(process), Some((before, [0, 0, after @ ..]))) = (process, split) {
             out.extend_from_slice(before);
             put_text(&process.command_line, out);
-            out.extend_from_slice(behind);
+            out.extend_from_slice(after);
         }
     }
 
@@ -154,23 +157,24 @@ impl<'a, W: Write> Channel<'a, W> {
         header.extend(MAGIC.to_le_bytes());
         header.extend(super::uuid(self.trace).as_bytes());
         header.extend([0; 12]);
-        for number in [self.begin, self.end, bits, bits, self.packet, discarded] {
-            header.extend(number.to_le_bytes());
+        for field in [self.start, self.end, bits, bits, self.packet, discarded] {
+            header.extend(field.to_le_bytes());
         }
         header.extend([0; 4]);
         self.out.write_all(&header)?;
         self.out.write_all(&self.events)?;
         self.events.clear();
         self.packet += 1;
-        self.begin = self.end;
+        self.start = self.end;
         Ok(())
     }
 
-    /// Writes what is left, with the number of the events that were lost, and gives the names of the kinds: an event's id
-    /// is the position.
+    /// Writes the last packet, with the number of lost events.
+    ///
+    /// Returns the names of the event kinds. The index of a name is the event id.
     ///
     /// # Errors
-    /// What the output returns.
+    /// Returns errors of the output.
     pub fn finish(mut self) -> io::Result<Vec<String>> {
         let streams = self.trace.events.streams().iter();
         let lost = streams
@@ -181,7 +185,7 @@ impl<'a, W: Write> Channel<'a, W> {
     }
 }
 
-/// As much of a name as there is room for, and a NUL.
+/// Returns a name with a NUL, truncated to the size of the field.
 fn name_bytes(name: &str) -> [u8; PROCESS_NAME_BYTES] {
     let mut bytes = [0; PROCESS_NAME_BYTES];
     let kept = name.bytes().take(PROCESS_NAME_BYTES - 1);
@@ -189,7 +193,8 @@ fn name_bytes(name: &str) -> [u8; PROCESS_NAME_BYTES] {
     bytes
 }
 
-/// The event of another provider: id, name, provider and what it holds as JSON, texts in UTF-16.
+/// Appends an event of another provider: id, name, provider and fields as JSON, with strings in
+/// UTF-16.
 fn wrap(event: &RuntimeEvent, out: &mut Vec<u8>) {
     out.extend(event.kind.id.to_le_bytes());
     let json = event_json::payload(&event.kind, &event.payload).to_string();
@@ -198,7 +203,7 @@ fn wrap(event: &RuntimeEvent, out: &mut Vec<u8>) {
     }
 }
 
-/// UTF-16 up to a NUL.
+/// Appends a string in UTF-16 with a NUL.
 fn put_text(text: &str, out: &mut Vec<u8>) {
     let units = text.encode_utf16().filter(|unit| *unit != 0).chain([0]);
     out.extend(units.flat_map(u16::to_le_bytes));

@@ -1,7 +1,7 @@
-//! `metadata`: the statement of a trace in TSDL, in packets.
+//! `metadata`: the declaration of a trace in TSDL, in packets.
 //!
-//! PerfView reads the part of the language that LTTng writes: a declaration begins a line, numbers have a type, and there
-//! are no comments.
+//! PerfView supports the subset of TSDL that LTTng writes: each declaration starts on a new line,
+//! integers have a type, and there are no comments.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -10,11 +10,11 @@ use super::super::time_zero::TimeZero;
 use crate::trace::Trace;
 
 const MAGIC: u32 = 0x75d1_1d57;
-/// Size of a packet, and of what stands before its text.
+/// Sizes of a packet and of its header.
 const PACKET_BYTES: usize = 4096;
 const HEADER_BYTES: usize = 37;
 
-/// Everything up to the events: types, packets, and what every event has.
+/// Declarations before those of the events.
 const TYPES: &str = r#"typealias integer { size = 8; align = 8; signed = false; } := uint8_t;
 typealias integer { size = 16; align = 8; signed = false; } := uint16_t;
 typealias integer { size = 32; align = 8; signed = false; } := uint32_t;
@@ -56,7 +56,7 @@ stream {
 };
 "#;
 
-/// The fields of all events but the mark.
+/// The fields of all events except the marker event.
 const FIELDS: &str = r#"struct {
 		integer { size = 32; align = 8; signed = 0; encoding = none; base = 10; } _length;
 		integer { size = 32; align = 8; signed = 0; encoding = none; base = 10; } ____data___length;
@@ -76,7 +76,7 @@ pub(super) fn write(trace: &Trace, names: &[String], out: &mut impl Write) -> io
         for bytes in [HEADER_BYTES + part.len(), PACKET_BYTES] {
             packet.extend((8 * bytes as u32).to_le_bytes());
         }
-        // Neither compressed nor encrypted nor summed; version 1.8.
+        // No compression, encryption or checksum; version 1.8.
         packet.extend([0, 0, 0, 1, 8]);
         packet.extend(part);
         packet.resize(PACKET_BYTES, 0);

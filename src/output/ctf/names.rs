@@ -1,20 +1,23 @@
-//! The names that the runtime's events had with LTTng, by which PerfView knows them.
+//! LTTng names of the runtime's events, by which PerfView identifies them.
 //!
-//! PerfView takes event, version and layout from the name alone. Layouts only grow from version to version, so an event of
-//! a version without a name goes by the highest one that has one, and its last fields are not shown.
+//! PerfView infers event, version and layout from the name. New versions only append fields. An
+//! event of a version without a name therefore uses the highest version with a name; PerfView does
+//! not show its last fields.
 
 use crate::nettrace::EventMetadata;
 
 const RUNTIME_PROVIDER: &str = "Microsoft-Windows-DotNETRuntime";
 const PRIVATE_PROVIDER: &str = "Microsoft-Windows-DotNETRuntimePrivate";
 const RUNDOWN_PROVIDER: &str = "Microsoft-Windows-DotNETRuntimeRundown";
-/// Carries the events of all other providers.
+/// Event that contains the events of all other providers.
 pub(super) const EVENT_SOURCE: &str = "DotNETRuntime:EventSource";
 
-/// What a runtime says of itself.
+/// Event with which a runtime describes itself.
 pub(super) const RUNTIME_INFORMATION: &str = "DotNETRuntime:RuntimeInformationStart";
 
-/// Id, name, and the oldest and newest version that has a name: version 0 the bare one, others with `_V` and their number.
+/// Id, name, and the oldest and newest version with a name.
+///
+/// The name of version 0 has no suffix; others have the suffix `_V` and the version.
 type EventName = (u32, &'static str, u32, u32);
 
 #[rustfmt::skip]
@@ -118,13 +121,13 @@ const PRIVATE: [EventName; 126] = [
     (413, "ObjectVariantMarshallingToManaged", 0, 0),
 ];
 
-/// What an event goes by; `None`: PerfView knows none of its kind.
+/// Returns the name of an event kind, or `None` if PerfView does not support it.
 pub(super) fn name(kind: &EventMetadata) -> Option<String> {
     let (prefix, table) = match kind.provider.as_str() {
         RUNTIME_PROVIDER => ("DotNETRuntime", &RUNTIME[..]),
         PRIVATE_PROVIDER => ("DotNETRuntimePrivate", &PRIVATE[..]),
-        RUNDOWN_PROVIDER => return of_rundown(kind.id).map(str::to_owned),
-        // Events without a name have no fields either.
+        RUNDOWN_PROVIDER => return rundown_name(kind.id).map(str::to_owned),
+        // Events without a name have no fields.
         _ => return (!kind.name.is_empty()).then(|| EVENT_SOURCE.to_owned()),
     };
     let row = table.binary_search_by_key(&kind.id, |row| row.0).ok()?;
@@ -136,8 +139,10 @@ pub(super) fn name(kind: &EventMetadata) -> Option<String> {
     })
 }
 
-/// What the runtime tells at the end only, because it was there before: who it is, and its modules. Same layouts.
-fn of_rundown(id: u32) -> Option<&'static str> {
+/// Returns the name of a rundown event, which describes state from before the session.
+///
+/// The layouts are those of the corresponding runtime events.
+fn rundown_name(id: u32) -> Option<&'static str> {
     match id {
         154 => Some("DotNETRuntime:ModuleLoad_V2"),
         187 => Some(RUNTIME_INFORMATION),
@@ -150,7 +155,7 @@ fn of_rundown(id: u32) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    fn named(provider: &str, id: u32, version: u32) -> Option<String> {
+    fn event_name(provider: &str, id: u32, version: u32) -> Option<String> {
         name(&EventMetadata {
             provider: provider.into(),
             id,
@@ -160,8 +165,8 @@ mod tests {
     }
 
     #[test]
-    fn versions_without_a_name_go_by_the_highest() {
-        let runtime = |id, version| named(RUNTIME_PROVIDER, id, version);
+    fn version_without_name_uses_highest_named_version() {
+        let runtime = |id, version| event_name(RUNTIME_PROVIDER, id, version);
         assert_eq!(runtime(1, 2).as_deref(), Some("DotNETRuntime:GCStart_V2"));
         assert_eq!(
             runtime(4, 2).as_deref(),
@@ -180,9 +185,9 @@ mod tests {
             Some("DotNETRuntime:RuntimeInformationStart")
         );
         assert_eq!(runtime(301, 0), None);
-        // Of a layout that the named one does not begin with.
+        // The layout of the named version does not start with the layout of this version.
         assert_eq!(runtime(204, 2), None);
-        let private = named(PRIVATE_PROVIDER, 1, 1);
+        let private = event_name(PRIVATE_PROVIDER, 1, 1);
         assert!(private.is_some_and(|name| name.starts_with("DotNETRuntimePrivate:")));
     }
 

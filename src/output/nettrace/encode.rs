@@ -1,14 +1,14 @@
-//! Texts and blocks as version 6 of the format has them.
+//! Strings and blocks in version 6 of the format.
 
 use std::io::{self, Write};
 
 use crate::bytes::put_varuint;
 use crate::output::sanitize::cut;
 
-/// Longest text that is written; a row and a payload hold at most 64 KiB.
+/// Maximum length of a string, in bytes. A row and a payload contain at most 64 KiB.
 pub(super) const MAX_TEXT_BYTES: usize = 8 << 10;
 
-/// The kinds of blocks.
+/// Kind of a block.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum BlockKind {
     End = 0,
@@ -21,32 +21,35 @@ pub(super) enum BlockKind {
     Labels = 8,
 }
 
-/// A block: its kind and size, then what it holds. More than 24 bits have no place for their size.
+/// Writes a block: kind and size, then the content. The size has 24 bits.
+///
+/// # Errors
+/// Returns an error if the content is too large, and errors of `out`.
 pub(super) fn block(out: &mut impl Write, kind: BlockKind, parts: &[&[u8]]) -> io::Result<()> {
     let size: usize = parts.iter().map(|part| part.len()).sum();
     let size = u32::try_from(size)
         .ok()
         .filter(|size| size >> 24 == 0)
-        .ok_or_else(|| io::Error::other("a block of events is too large"))?;
+        .ok_or_else(|| io::Error::other("a nettrace block exceeds 16 MiB"))?;
     out.write_all(&(size | (kind as u32) << 24).to_le_bytes())?;
     parts.iter().try_for_each(|part| out.write_all(part))
 }
 
-/// A text of a block: its length, and UTF-8.
+/// Appends a string of a block: the length, then UTF-8.
 pub(super) fn text(out: &mut Vec<u8>, text: &str) {
     let text = cut(text, MAX_TEXT_BYTES);
     put_varuint(out, text.len() as u64);
     out.extend_from_slice(text.as_bytes());
 }
 
-/// A text of a payload: 16 bits of length, and UTF-8.
+/// Appends a string of a payload: the length in 16 bits, then UTF-8.
 pub(super) fn payload_text(out: &mut Vec<u8>, text: &str) {
     let text = cut(text, MAX_TEXT_BYTES);
     out.extend((text.len() as u16).to_le_bytes());
     out.extend_from_slice(text.as_bytes());
 }
 
-/// A row behind its length. `None`: it is too long for that.
+/// Appends a row after its length in 16 bits. Returns `None` if the row is too long.
 pub(super) fn row(out: &mut Vec<u8>, row: &[u8]) -> Option<()> {
     out.extend(u16::try_from(row.len()).ok()?.to_le_bytes());
     out.extend_from_slice(row);

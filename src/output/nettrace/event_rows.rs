@@ -1,34 +1,34 @@
-//! The rows of an event block: each states only what differs from the one before.
+//! Rows of an event block. Each row contains only the fields that differ from the previous row.
 //!
 //! ```text
 //! bit 1    kind
-//!     2    step of the number, who noted it, CPU; else the number is one more
+//!     2    step of the sequence number, capture thread, CPU; else the sequence number increases by one
 //!     4    thread
 //!     8    stack
 //!     16   list of labels
-//!     64   no event that follows is older: always
+//!     64   sorted: no later event is older; always set
 //!     128  bytes of payload
 //! ```
-//! The time, as a difference, is always there. At the beginning of a block all is 0.
+//! Each row contains the time, as a difference. All fields are 0 at the start of a block.
 
 use crate::bytes::put_varuint;
 
 const KIND: u8 = 1;
-const NOTED: u8 = 2;
+const SEQUENCE: u8 = 2;
 const THREAD: u8 = 4;
 const STACK: u8 = 8;
 const LABELS: u8 = 16;
 const SORTED: u8 = 64;
 const PAYLOAD_BYTES: u8 = 128;
 
-/// An event but for its payload. Numbers are those that the stream has given out.
+/// An event without its payload. The ids are those that the stream has assigned.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct EventHeader {
     pub(super) kind: u32,
     pub(super) thread: u32,
-    /// 0: none.
+    /// Stack id; 0 for none.
     pub(super) stack: u32,
-    /// 0: none.
+    /// Label list id; 0 for none.
     pub(super) labels: u32,
     pub(super) cpu: u8,
     /// Nanoseconds on the clock of the stream.
@@ -39,22 +39,33 @@ pub(super) struct EventHeader {
 pub(super) struct EventRows {
     bytes: Vec<u8>,
     last: EventHeader,
-    last_number: u32,
+    last_sequence_number: u32,
     last_payload_bytes: usize,
     first_time: u64,
 }
 
 impl EventRows {
-    /// Appends an event, which `noted_by` has given a number.
-    pub(super) fn put(&mut self, event: EventHeader, payload: &[u8], noted_by: u32, number: u32) {
+    /// Appends an event with its capture thread and sequence number.
+    pub(super) fn put(
+        &mut self,
+        event: EventHeader,
+        payload: &[u8],
+        capture_thread: u32,
+        sequence_number: u32,
+    ) {
         let is_first = self.bytes.is_empty();
         if is_first {
             self.first_time = event.time;
         }
-        let step = number.wrapping_sub(self.last_number).wrapping_sub(1);
+        let step = sequence_number
+            .wrapping_sub(self.last_sequence_number)
+            .wrapping_sub(1);
         let differs = [
             (KIND, event.kind != self.last.kind),
-            (NOTED, is_first || step != 0 || event.cpu != self.last.cpu),
+            (
+                SEQUENCE,
+                is_first || step != 0 || event.cpu != self.last.cpu,
+            ),
             (THREAD, event.thread != self.last.thread),
             (STACK, event.stack != self.last.stack),
             (LABELS, event.labels != self.last.labels),
@@ -70,8 +81,8 @@ impl EventRows {
         if has(KIND) {
             put_varuint(out, event.kind.into());
         }
-        if has(NOTED) {
-            for part in [step, noted_by, event.cpu.into()] {
+        if has(SEQUENCE) {
+            for part in [step, capture_thread, event.cpu.into()] {
                 put_varuint(out, part.into());
             }
         }
@@ -90,7 +101,7 @@ impl EventRows {
         }
         out.extend_from_slice(payload);
         self.last = event;
-        self.last_number = number;
+        self.last_sequence_number = sequence_number;
         self.last_payload_bytes = payload.len();
     }
 
@@ -98,7 +109,8 @@ impl EventRows {
         self.bytes.len()
     }
 
-    /// The header of the block: its length, whether rows are as above, the first and last time.
+    /// Returns the header of the block: its length, the flag for compressed rows, first and last
+    /// time.
     pub(super) fn header(&self) -> [u8; 20] {
         let mut header = [0; 20];
         header[0] = 20;
@@ -112,7 +124,7 @@ impl EventRows {
         &self.bytes
     }
 
-    /// Begins the next block.
+    /// Starts the next block.
     pub(super) fn clear(&mut self) {
         let mut bytes = std::mem::take(&mut self.bytes);
         bytes.clear();

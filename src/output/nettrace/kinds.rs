@@ -1,10 +1,11 @@
-//! Kinds of events as rows of a metadata block.
+//! Event metadata as rows of a metadata block.
 //!
 //! ```text
 //! row     length u16 | id | provider | event id | name | fields | length of options u16 | options
-//! fields  number u16, then each: length u16 | name | type
+//! fields  count u16, then for each: length u16 | name | type
 //! ```
-//! An option is its tag and what belongs to it. Numbers are of groups of seven bits where no size is stated.
+//! An option is a tag followed by its value. Integers without a size here are variable-length, in
+//! groups of seven bits.
 
 use super::encode::{row, text};
 use crate::bytes::put_varuint;
@@ -15,23 +16,23 @@ const KEYWORDS: u8 = 3;
 const LEVEL: u8 = 8;
 const VERSION: u8 = 9;
 
-/// Appends the row of a kind.
+/// Appends the row of an event kind.
 pub(super) fn put(out: &mut Vec<u8>, id: u32, kind: &EventMetadata) {
     let fields = kind.fields.as_deref().unwrap_or_default();
-    let whole = content(id, kind, fields).and_then(|content| row(out, &content));
-    if whole.is_none() {
-        // What its events hold is there nevertheless.
+    let complete = content(id, kind, fields).and_then(|content| row(out, &content));
+    if complete.is_none() {
+        // Declare the kind without fields: the payloads of its events remain in the file.
         let _ = content(id, kind, &[]).and_then(|content| row(out, &content));
     }
 }
 
-fn content(id: u32, kind: &EventMetadata, of: &[Field]) -> Option<Vec<u8>> {
+fn content(id: u32, kind: &EventMetadata, declared: &[Field]) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     put_varuint(&mut out, id.into());
     text(&mut out, &kind.provider);
     put_varuint(&mut out, kind.id.into());
     text(&mut out, &kind.name);
-    fields(&mut out, of)?;
+    fields(&mut out, declared)?;
     let mut options = vec![KEYWORDS];
     options.extend(kind.keywords.to_le_bytes());
     options.extend([LEVEL, kind.level.min(u8::MAX.into()) as u8]);
@@ -40,9 +41,9 @@ fn content(id: u32, kind: &EventMetadata, of: &[Field]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-fn fields(out: &mut Vec<u8>, of: &[Field]) -> Option<()> {
-    out.extend(u16::try_from(of.len()).ok()?.to_le_bytes());
-    for field in of {
+fn fields(out: &mut Vec<u8>, declared: &[Field]) -> Option<()> {
+    out.extend(u16::try_from(declared.len()).ok()?.to_le_bytes());
+    for field in declared {
         let mut content = Vec::new();
         text(&mut content, &field.name);
         field_type(&mut content, &field.kind)?;
@@ -51,14 +52,14 @@ fn fields(out: &mut Vec<u8>, of: &[Field]) -> Option<()> {
     Some(())
 }
 
-/// Statements are at most a few records deep, as whoever read them has made sure.
+/// Appends a type. The recursion is safe, because the parser of metadata limits the nesting.
 fn field_type(out: &mut Vec<u8>, kind: &FieldType) -> Option<()> {
     let code = match kind {
-        FieldType::Record(of) => {
+        FieldType::Record(declared) => {
             out.push(1);
-            return fields(out, of);
+            return fields(out, declared);
         }
-        // No stream states them: they are those of lists of ours.
+        // No stream declares these types: only perfcollect's own event definitions use them.
         FieldType::LongArray(_) | FieldType::Rest(_) => return None,
         FieldType::Array(element) => {
             out.push(19);
@@ -78,13 +79,13 @@ fn field_type(out: &mut Vec<u8>, kind: &FieldType) -> Option<()> {
         FieldType::Bool { .. } => 3,
         FieldType::Utf16Unit => 4,
         FieldType::Utf8Unit => 23,
-        FieldType::Signed { bytes } => number(5, *bytes)?,
-        FieldType::Unsigned { bytes } => number(6, *bytes)?,
+        FieldType::Signed { bytes } => integer(5, *bytes)?,
+        FieldType::Unsigned { bytes } => integer(6, *bytes)?,
         FieldType::VarSigned => 20,
         FieldType::VarUnsigned => 21,
         FieldType::Float => 13,
         FieldType::Double => 14,
-        // The type of this name is another one in version 6.
+        // In version 6, the type with this name is a different one.
         FieldType::FileTime => 11,
         FieldType::SystemTime => 16,
         FieldType::Guid => 17,
@@ -94,10 +95,10 @@ fn field_type(out: &mut Vec<u8>, kind: &FieldType) -> Option<()> {
     Some(())
 }
 
-/// Signed and unsigned alternate, each twice as long as the one before.
-fn number(of_one_byte: u8, bytes: u8) -> Option<u8> {
+/// Returns the code of an integer type. Signed and unsigned codes alternate, with doubling sizes.
+fn integer(one_byte_code: u8, bytes: u8) -> Option<u8> {
     match bytes {
-        1 | 2 | 4 | 8 => Some(of_one_byte + 2 * bytes.ilog2() as u8),
+        1 | 2 | 4 | 8 => Some(one_byte_code + 2 * bytes.ilog2() as u8),
         _ => None,
     }
 }

@@ -1,13 +1,17 @@
-//! `NAME.nettrace`: samples and runtime events on one timeline, in version 6 of the format with the Universal providers.
-//! In PerfView it has what the archive cannot: stacks of exceptions and allocations, and collections beside the samples.
+//! `NAME.nettrace`: samples and runtime events on one timeline.
+//!
+//! The file uses version 6 of the format with the Universal providers. In PerfView it shows what
+//! the archive cannot: stacks of exceptions and allocations, and garbage collections next to
+//! samples.
 //!
 //! ```text
-//! Trace.samples ─┐            ┌─ Processes, CodeMap: who, and where
+//! Trace.samples ─┐            ┌─ Processes, SyntheticLayout: processes and code
 //!                ├─ by time ──┤
 //! Trace.events ──┘            └─ Stream ─ chunks of kinds, threads, stacks, events ── file
 //! ```
-//! Times count from where those of the archive do (`time_zero`). A sample's time is told in whole milliseconds: what
-//! is over goes to the next sample of its thread, so the sum of a thread is right.
+//! Time zero is that of the archive (`time_zero`). A sample contains its CPU time in whole
+//! milliseconds. The remainder is added to the next sample of the thread, so that the total of a
+//! thread is correct.
 
 mod encode;
 mod event_rows;
@@ -24,9 +28,9 @@ use crate::trace::Trace;
 /// Writes all samples and events of `trace`.
 ///
 /// # Errors
-/// What `out` returns.
+/// Returns errors of `out`.
 pub fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
-    let mut writer = writer::Writer::begin(trace, out)?;
+    let mut writer = writer::Writer::start(trace, out)?;
     let mut events = trace.events.iter().peekable();
     for sample in trace.samples.iter() {
         while let Some(event) = events.next_if(|event| event.time <= sample.time) {

@@ -1,83 +1,87 @@
-//! The lives of processes that the file tells of.
+//! Process instances in the file.
 
 use rustc_hash::FxHashMap;
 
 use crate::output::sanitize::{perf_comm, terminal};
 use crate::trace::{Pid, Trace};
 
+/// One process instance. A process id may have several.
 #[derive(Debug)]
-pub(super) struct Life {
+pub(super) struct ProcessInstance {
     pub(super) pid: Pid,
-    /// As readers show it.
+    /// Name, as readers display it.
     pub(super) name: String,
-    /// Its arguments but for the first, which is the name. `None`: only its runtime can tell.
+    /// Arguments without the program. `None` if only events of the runtime contain them.
     pub(super) arguments: Option<String>,
-    /// Whether its beginning was told.
-    pub(super) has_begun: bool,
+    /// Whether the file contains the start of the process.
+    pub(super) is_started: bool,
 }
 
-/// Those with samples, in their order in the trace, and then those of which there are only events.
+/// Processes with samples, in their order in the trace, then processes that have only events.
 #[derive(Debug)]
 pub(super) struct Processes {
-    pub(super) lives: Vec<Life>,
-    /// The life that a process id stands for now.
+    pub(super) instances: Vec<ProcessInstance>,
+    /// Current instance of each process id.
     current: FxHashMap<Pid, usize>,
 }
 
 impl Processes {
-    pub(super) fn of(trace: &Trace) -> Self {
-        let sampled = trace.processes.iter().map(|process| Life {
+    pub(super) fn for_trace(trace: &Trace) -> Self {
+        let sampled = trace.processes.iter().map(|process| ProcessInstance {
             pid: process.pid,
-            // To readers a name ends at a space.
+            // Readers end a name at the first space.
             name: perf_comm(&process.name).replace(' ', "_"),
             arguments: Some(arguments(&process.command_line)),
-            has_begun: false,
+            is_started: false,
         });
         let mut processes = Self {
-            lives: sampled.collect(),
+            instances: sampled.collect(),
             current: FxHashMap::default(),
         };
-        for (row, life) in processes.lives.iter().enumerate() {
-            processes.current.entry(life.pid).or_insert(row);
+        for (row, instance) in processes.instances.iter().enumerate() {
+            processes.current.entry(instance.pid).or_insert(row);
         }
         for stream in trace.events.streams() {
-            let lives = &mut processes.lives;
+            let instances = &mut processes.instances;
             processes.current.entry(stream.process).or_insert_with(|| {
-                lives.push(Life {
+                instances.push(ProcessInstance {
                     pid: stream.process,
                     name: format!("pid {}", stream.process),
                     arguments: None,
-                    has_begun: false,
+                    is_started: false,
                 });
-                lives.len() - 1
+                instances.len() - 1
             });
         }
         processes
     }
 
-    /// The first life of each process id, in order.
-    pub(super) fn first_lives(&self) -> Vec<usize> {
+    /// Returns the first instance of each process id, in order.
+    pub(super) fn first_instances(&self) -> Vec<usize> {
         let mut rows: Vec<usize> = self.current.values().copied().collect();
         rows.sort_unstable();
         rows
     }
 
-    /// From now on the process id stands for this life.
-    pub(super) fn begin(&mut self, row: usize) {
-        self.lives[row].has_begun = true;
-        self.current.insert(self.lives[row].pid, row);
+    /// Makes an instance the current one of its process id.
+    pub(super) fn start(&mut self, row: usize) {
+        self.instances[row].is_started = true;
+        self.current.insert(self.instances[row].pid, row);
     }
 
-    /// What the runtime of a process says: a reader names the process by it. `false`: it was told before.
-    pub(super) fn told(&mut self, pid: Pid, command_line: &str) -> bool {
-        let life = self.current(pid).and_then(|row| self.lives.get_mut(row));
-        let Some(life) = life.filter(|life| life.arguments.is_none()) else {
+    /// Sets the name of a process from the command line in an event of its runtime.
+    ///
+    /// Returns `false` if the file already contains the command line.
+    pub(super) fn set_command_line(&mut self, pid: Pid, command_line: &str) -> bool {
+        let instance = self.current(pid);
+        let instance = instance.and_then(|row| self.instances.get_mut(row));
+        let Some(instance) = instance.filter(|instance| instance.arguments.is_none()) else {
             return false;
         };
         let program = command_line.split(' ').next().unwrap_or_default();
         let name = program.rsplit('/').next().unwrap_or_default();
         if !name.is_empty() {
-            life.name = name.to_owned();
+            instance.name = name.to_owned();
         }
         true
     }

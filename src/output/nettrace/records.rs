@@ -1,4 +1,4 @@
-//! What the events of the Universal providers hold: processes, their mappings and symbols, and samples.
+//! Events of the Universal providers: processes, their mappings and symbols, and samples.
 
 use super::encode::{MAX_TEXT_BYTES, payload_text};
 use crate::bytes::put_varuint;
@@ -7,14 +7,16 @@ use crate::output::sanitize::cut;
 use crate::output::synthetic_layout::{Module, SyntheticFunction};
 use crate::trace::Pid;
 
-/// Kinds of records: provider, number, name. Readers know those of a system by the number, those of events by the name.
+/// Kinds of records, each with a provider, an id and a name.
+///
+/// Readers identify records of `Universal.System` by id, and those of `Universal.Events` by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Record {
-    /// A process that is there from the beginning.
+    /// A process that exists at the start of the trace.
     ExistingProcess,
-    /// A process that begins.
+    /// The start of a process.
     ProcessCreate,
-    /// Code in a process.
+    /// A mapping with code in a process.
     ProcessMapping,
     /// A function of a mapping.
     ProcessSymbol,
@@ -34,7 +36,7 @@ impl Record {
         Self::Cpu,
     ];
 
-    /// How it is stated.
+    /// Returns the event metadata of the record.
     pub(super) fn kind(self) -> EventMetadata {
         let (provider, id, name) = match self {
             Self::ExistingProcess => ("Universal.System", 0, "ExistingProcess"),
@@ -67,7 +69,7 @@ impl Record {
     }
 }
 
-/// Of an existing process, and of one that begins.
+/// Returns the payload of `ExistingProcess` and `ProcessCreate`.
 pub(super) fn process(pid: Pid, name: &str) -> Vec<u8> {
     let mut out = Vec::new();
     put_varuint(&mut out, pid.0.cast_unsigned().into());
@@ -79,8 +81,8 @@ pub(super) fn process(pid: Pid, name: &str) -> Vec<u8> {
 pub(super) fn mapping(id: u64, module: &Module) -> Vec<u8> {
     let mut out = Vec::new();
     let file_offset = 0;
-    for number in [id, module.start, module.end, file_offset] {
-        put_varuint(&mut out, number);
+    for value in [id, module.start, module.end, file_offset] {
+        put_varuint(&mut out, value);
     }
     payload_text(&mut out, &module.name);
     let metadata = 0;
@@ -90,24 +92,20 @@ pub(super) fn mapping(id: u64, module: &Module) -> Vec<u8> {
 
 pub(super) fn symbol(id: u64, mapping: u64, function: &SyntheticFunction) -> Vec<u8> {
     let mut out = Vec::new();
-    for number in [id, mapping, function.start, function.last()] {
-        put_varuint(&mut out, number);
+    for value in [id, mapping, function.start, function.last()] {
+        put_varuint(&mut out, value);
     }
     payload_text(&mut out, &function.name);
     out
 }
 
-/// Command line, operating system, architecture.
-pub(super) fn process_info(name: &str, arguments: &str, machine: &str) -> Vec<u8> {
+/// Returns the payload of `ProcessInfo`: command line, operating system, architecture.
+pub(super) fn process_info(name: &str, arguments: &str, arch: &str) -> Vec<u8> {
     let command_line = format!("{name} {arguments}");
-    let texts = [
-        cut(command_line.trim_end(), MAX_TEXT_BYTES),
-        "Linux",
-        machine,
-    ];
-    let units = texts
+    let strings = [cut(command_line.trim_end(), MAX_TEXT_BYTES), "Linux", arch];
+    let units = strings
         .into_iter()
-        .flat_map(|text| text.encode_utf16().filter(|unit| *unit != 0).chain([0]));
+        .flat_map(|string| string.encode_utf16().filter(|unit| *unit != 0).chain([0]));
     units.flat_map(u16::to_le_bytes).collect()
 }
 

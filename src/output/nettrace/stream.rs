@@ -1,5 +1,6 @@
-//! The stream: chunks that hold, in this order, what their events refer to and the events. Behind each is a sequence point:
-//! what reads the file forgets the stacks before it.
+//! Stream of chunks. A chunk contains the objects that its events refer to, then the events.
+//!
+//! A sequence point follows each chunk. At a sequence point, readers discard all earlier stacks.
 
 use std::io::{self, Write};
 
@@ -12,29 +13,29 @@ use crate::bytes::put_varuint;
 use crate::nettrace::{Activity, EventMetadata};
 use crate::trace::{Pid, Tid};
 
-/// The version of the format, before it that there are blocks and behind it its minor version.
+/// Magic, reserved bytes, major version 6 and minor version 0.
 const MAGIC: &[u8] = b"Nettrace\0\0\0\0\x06\0\0\0\0\0\0\0";
 const TICKS_PER_SECOND: u64 = 1_000_000_000;
 const POINTER_BYTES: u32 = 8;
-/// A chunk ends when it holds as much, or as many stacks.
+/// A chunk ends when it contains this many bytes, or this many stacks.
 const CHUNK_BYTES: usize = 1 << 20;
 const CHUNK_STACKS: u32 = 1 << 15;
-/// Most bytes of a payload; readers keep the length in 16 bits.
+/// Maximum size of a payload. Readers store the size in 16 bits.
 pub(super) const MAX_PAYLOAD_BYTES: usize = u16::MAX as usize;
-/// The number of the thread that has noted all events, so that their numbers tell of all that are missing.
-const NOTED_BY: u32 = 1;
-/// More missing events at a time are no gap to readers.
+/// Id of the capture thread of all events. One thread has one sequence, which shows missing events.
+const CAPTURE_THREAD: u32 = 1;
+/// Maximum gap in the sequence. Readers do not report larger ones as missing events.
 const MAX_GAP: u64 = 1 << 30;
 
-/// What a stream says of itself.
+/// Header of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StreamHeader<'a> {
     /// Year, month, day of the week, day, hour, minute, second, millisecond, UTC.
     pub(super) system_time: [u16; 8],
-    /// The same moment on the clock of the stream, in nanoseconds. No event is older.
+    /// The same time on the clock of the stream, in nanoseconds. No event is older.
     pub(super) time: u64,
-    /// Notes by their key.
-    pub(super) notes: &'a [(&'a str, String)],
+    /// Keys and values of the trace block.
+    pub(super) properties: &'a [(&'a str, String)],
 }
 
 /// Writes events in order of time.
@@ -49,22 +50,22 @@ pub(super) struct Stream<W> {
     labels: Vec<u8>,
     label_ids: FxHashMap<Activity, u32>,
     events: EventRows,
-    /// The number of the last event.
-    number: u32,
+    /// Sequence number of the last event.
+    sequence_number: u32,
     time: u64,
     chunk: u32,
 }
 
 impl<W: Write> Stream<W> {
-    pub(super) fn begin(mut out: W, beginning: StreamHeader<'_>) -> io::Result<Self> {
+    pub(super) fn start(mut out: W, header: StreamHeader<'_>) -> io::Result<Self> {
         out.write_all(MAGIC)?;
         let mut trace = Vec::new();
-        trace.extend(beginning.system_time.into_iter().flat_map(u16::to_le_bytes));
-        trace.extend(beginning.time.to_le_bytes());
+        trace.extend(header.system_time.into_iter().flat_map(u16::to_le_bytes));
+        trace.extend(header.time.to_le_bytes());
         trace.extend(TICKS_PER_SECOND.to_le_bytes());
         trace.extend(POINTER_BYTES.to_le_bytes());
-        trace.extend((beginning.notes.len() as u32).to_le_bytes());
-        for (key, value) in beginning.notes {
+        trace.extend((header.properties.len() as u32).to_le_bytes());
+        for (key, value) in header.properties {
             text(&mut trace, key);
             text(&mut trace, value);
         }
@@ -80,22 +81,22 @@ impl<W: Write> Stream<W> {
             labels: Vec::new(),
             label_ids: FxHashMap::default(),
             events: EventRows::default(),
-            number: 0,
-            time: beginning.time,
+            sequence_number: 0,
+            time: header.time,
             chunk: 0,
         };
         stream.thread("perfcollect", None);
         Ok(stream)
     }
 
-    /// States a kind of events, and gives its number.
+    /// Declares an event kind and returns its id.
     pub(super) fn kind(&mut self, kind: &EventMetadata) -> u32 {
         self.kind_count += 1;
         kinds::put(&mut self.kinds, self.kind_count, kind);
         self.kind_count
     }
 
-    /// States a thread, by name if that is known, and gives its number.
+    /// Declares a thread and returns its id. `name` is empty if it is unknown.
     pub(super) fn thread(&mut self, name: &str, ids: Option<(Pid, Tid)>) -> u32 {
         const NAME: u8 = 1;
         const PROCESS: u8 = 2;
@@ -111,12 +112,12 @@ impl<W: Write> Stream<W> {
                 put_varuint(&mut thread, id.cast_unsigned().into());
             }
         }
-        // It is shorter than a row can be, as its name is.
+        // The row fits, because `text` limits the length of the name.
         let _ = row(&mut self.threads, &thread);
         self.thread_count
     }
 
-    /// The number of a stack, innermost address first, within the chunk.
+    /// Returns the id of a stack within the chunk. The innermost address is first.
     pub(super) fn stack(&mut self, addresses: &[u64]) -> u32 {
         if addresses.is_empty() {
             return 0;
@@ -133,7 +134,7 @@ impl<W: Write> Stream<W> {
         id
     }
 
-    /// The number of a list of labels within the chunk; 0 for none.
+    /// Returns the id of a label list within the chunk; 0 for none.
     pub(super) fn labels(&mut self, activity: Activity) -> u32 {
         const ID: u8 = 1;
         const RELATED: u8 = 2;
@@ -155,38 +156,42 @@ impl<W: Write> Stream<W> {
         })
     }
 
-    /// Which chunk the next event is in: stacks have other numbers in the next.
+    /// Returns the index of the current chunk. Stack ids are valid in one chunk only.
     pub(super) fn chunk(&self) -> u32 {
         self.chunk
     }
 
-    /// Writes an event; one that is older than the last comes at its time. One that is too large is missing.
+    /// Writes an event. An event that is older than the last one gets the time of the last one.
+    ///
+    /// Omits an event that is too large, but counts it in the sequence: readers report it as
+    /// missing.
     pub(super) fn event(&mut self, mut event: EventHeader, payload: &[u8]) -> io::Result<()> {
-        self.number = self.number.wrapping_add(1);
+        self.sequence_number = self.sequence_number.wrapping_add(1);
         if payload.len() > MAX_PAYLOAD_BYTES {
             return Ok(());
         }
         self.time = self.time.max(event.time);
         event.time = self.time;
-        self.events.put(event, payload, NOTED_BY, self.number);
+        self.events
+            .put(event, payload, CAPTURE_THREAD, self.sequence_number);
         let Self { kinds, threads, .. } = self;
-        let referred = kinds.len() + threads.len() + self.stacks.len() + self.labels.len();
-        let held = referred + self.events.len();
-        if held >= CHUNK_BYTES || self.stack_ids.len() as u32 >= CHUNK_STACKS {
+        let referenced = kinds.len() + threads.len() + self.stacks.len() + self.labels.len();
+        let bytes = referenced + self.events.len();
+        if bytes >= CHUNK_BYTES || self.stack_ids.len() as u32 >= CHUNK_STACKS {
             self.end_chunk()?;
         }
         Ok(())
     }
 
-    /// Leaves out the numbers of events, by which readers count those that are missing.
-    pub(super) fn miss(&mut self, count: u64) {
-        self.number = self.number.wrapping_add(count.min(MAX_GAP) as u32);
+    /// Skips sequence numbers. Readers report the gap as missing events.
+    pub(super) fn skip(&mut self, count: u64) {
+        self.sequence_number = self.sequence_number.wrapping_add(count.min(MAX_GAP) as u32);
     }
 
     fn end_chunk(&mut self) -> io::Result<()> {
         let Self { out, events, .. } = self;
         if !self.kinds.is_empty() {
-            // Rows follow a header of no bytes.
+            // The header before the rows is empty.
             block(out, BlockKind::Metadata, &[&[0; 2], &self.kinds])?;
         }
         if !self.threads.is_empty() {
@@ -208,8 +213,8 @@ impl<W: Write> Stream<W> {
         let mut point = self.time.to_le_bytes().to_vec();
         point.extend([0; 4]);
         point.extend(1_u32.to_le_bytes());
-        put_varuint(&mut point, NOTED_BY.into());
-        put_varuint(&mut point, self.number.into());
+        put_varuint(&mut point, CAPTURE_THREAD.into());
+        put_varuint(&mut point, self.sequence_number.into());
         block(out, BlockKind::SequencePoint, &[&point])?;
         self.kinds.clear();
         self.threads.clear();
@@ -222,7 +227,7 @@ impl<W: Write> Stream<W> {
         Ok(())
     }
 
-    /// Ends the stream.
+    /// Writes the last chunk and the end of the stream.
     pub(super) fn finish(mut self) -> io::Result<()> {
         self.end_chunk()?;
         block(&mut self.out, BlockKind::End, &[])?;

@@ -1,4 +1,4 @@
-//! The folder of the files that name functions: a new one, removed when dropped unless it was committed.
+//! The directory of symbol files: created new, and removed on drop unless it was committed.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use crate::output::file::{self, FileOwner, OutputError, PathAt};
 use crate::output::folder;
 
-/// The folder and the older one whose place it takes when it is committed, not before.
+/// A new directory of symbol files. `commit` replaces an older directory.
 pub struct SymbolFolder {
     path: PathBuf,
     place: PathAt,
@@ -22,7 +22,9 @@ pub struct SymbolFolder {
 }
 
 impl SymbolFolder {
-    /// Makes the folder at `path`; with `force`, in place of one of this user that holds nothing but files.
+    /// Creates the directory at `path`.
+    ///
+    /// With `force`, it may replace a directory of this user that has no subdirectories.
     ///
     /// # Errors
     /// See [`OutputError`].
@@ -45,21 +47,21 @@ impl SymbolFolder {
         })
     }
 
-    /// Whether there is a folder in the way, which may be replaced.
+    /// Returns whether a replaceable directory exists at `path`.
     ///
     /// # Errors
-    /// It may not.
+    /// Returns an error if the existing file or directory must not be replaced.
     pub fn in_the_way(path: &Path, force: bool) -> Result<bool, OutputError> {
         let place = PathAt::of(path)?;
-        let there = rustix::fs::statat(&place.dir, &place.name, AtFlags::SYMLINK_NOFOLLOW);
-        match there {
+        let stat = rustix::fs::statat(&place.dir, &place.name, AtFlags::SYMLINK_NOFOLLOW);
+        match stat {
             Err(Errno::NOENT) => Ok(false),
             Err(errno) => Err(file::write_error(path, errno.into())),
             Ok(_) if !force => Err(file::create_error(path, Errno::EXIST)),
-            Ok(there) => {
-                let is_folder = FileType::from_raw_mode(there.st_mode) == FileType::Directory;
-                let is_ours = is_folder && file::is_own(&there, FileOwner::invoking_user());
-                match is_ours && folder::open(&place).is_ok_and(|dir| folder::is_flat(&dir)) {
+            Ok(stat) => {
+                let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+                let is_own = is_directory && file::is_own(&stat, FileOwner::invoking_user());
+                match is_own && folder::open(&place).is_ok_and(|dir| folder::is_flat(&dir)) {
                     true => Ok(true),
                     false => Err(OutputError::NotReplaceable {
                         path: path.to_owned(),
@@ -69,26 +71,26 @@ impl SymbolFolder {
         }
     }
 
-    /// Where it will be, whatever the current directory.
+    /// Returns the absolute path of the committed directory.
     ///
     /// # Errors
-    /// There is no current directory.
+    /// Returns an error if the current directory does not exist.
     pub fn absolute(&self) -> io::Result<PathBuf> {
         std::path::absolute(&self.path)
     }
 
-    /// Puts a file into it.
+    /// Writes a file in the directory.
     ///
     /// # Errors
-    /// The file system refuses.
+    /// Returns an error if the file cannot be created or written.
     pub fn put(&self, name: &str, content: &[u8]) -> io::Result<()> {
         folder::create_file(&self.dir, name, self.owner)?.write_all(content)
     }
 
-    /// Keeps the folder.
+    /// Keeps the directory.
     ///
     /// # Errors
-    /// [`OutputError::Write`]: the older one cannot be removed.
+    /// Returns [`OutputError::Write`] if the older directory cannot be replaced.
     pub fn commit(mut self) -> Result<(), OutputError> {
         if let Some(name) = self.replaces.take() {
             self.replace(name)
@@ -109,7 +111,7 @@ impl SymbolFolder {
 impl Drop for SymbolFolder {
     fn drop(&mut self) {
         if !self.committed {
-            // There is nobody left to tell.
+            // `drop` cannot return the error.
             let _ = folder::remove(&self.place, &self.dir, |_| true);
         }
     }

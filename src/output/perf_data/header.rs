@@ -1,4 +1,5 @@
-//! What stands before the records, and the sections behind them (`HEADER_*` of perf's `util/header.h`).
+//! The header before the records, and the sections after them (`HEADER_*` of perf's
+//! `util/header.h`).
 
 use std::io::{self, Seek, SeekFrom, Write};
 
@@ -10,22 +11,23 @@ use crate::output::sanitize::{cut, perf_event};
 use crate::perf_data::section;
 use crate::trace::{CaptureInfo, Nanos};
 
-/// Magic, sizes, three places, the bits of the sections.
+/// Magic, sizes, three file sections, feature bits.
 const HEADER_BYTES: u64 = 104;
 /// `PERF_ATTR_SIZE_VER5`.
 const ATTRIBUTE_BYTES: u32 = 112;
-const PLACE_BYTES: u64 = 16;
-/// Where the records begin.
-pub(super) const DATA_OFFSET: u64 = HEADER_BYTES + ATTRIBUTE_BYTES as u64 + PLACE_BYTES;
+/// Size of `perf_file_section`.
+const SECTION_BYTES: u64 = 16;
+/// Offset of the records.
+pub(super) const DATA_OFFSET: u64 = HEADER_BYTES + ATTRIBUTE_BYTES as u64 + SECTION_BYTES;
 const CLOCK_MONOTONIC: u32 = 1;
-/// Longest text of a section; one of a build id is a path.
+/// Maximum length of a string in a section. Strings of build ids are paths.
 const MAX_TEXT_BYTES: usize = 4096;
-/// perf fills up texts to this.
+/// perf pads strings to a multiple of this length.
 const TEXT_ALIGNMENT: usize = 64;
-/// `PERF_RECORD_MISC_BUILD_ID_SIZE`: the build id's size is behind it.
+/// `PERF_RECORD_MISC_BUILD_ID_SIZE`: the size of the build id follows it.
 const MISC_BUILD_ID_SIZE: u32 = 1 << 15;
 
-/// A file that names functions.
+/// A symbol file.
 #[derive(Debug)]
 pub(super) struct ImageFile {
     pub(super) path: Vec<u8>,
@@ -34,15 +36,15 @@ pub(super) struct ImageFile {
     pub(super) is_kernel: bool,
 }
 
-/// Writes the header as far as it is known before the records.
-pub(super) fn begin(info: &CaptureInfo, out: &mut impl Write) -> io::Result<()> {
+/// Writes a preliminary header before the records.
+pub(super) fn start(info: &CaptureInfo, out: &mut impl Write) -> io::Result<()> {
     out.write_all(&header(0, 0))?;
     out.write_all(&attribute(info))?;
-    // The event has no ids: it is the only one.
-    out.write_all(&[0; PLACE_BYTES as usize])
+    // The event has no ids, because it is the only one.
+    out.write_all(&[0; SECTION_BYTES as usize])
 }
 
-/// Writes the sections behind so many bytes of records, and completes the header.
+/// Writes the sections after `data_bytes` of records, then the final header.
 pub(super) fn finish(
     info: &CaptureInfo,
     times: (Nanos, Nanos),
@@ -51,10 +53,10 @@ pub(super) fn finish(
     out: &mut (impl Write + Seek),
 ) -> io::Result<()> {
     let sections = sections(info, times, images);
-    let mut at = DATA_OFFSET + data_bytes + PLACE_BYTES * sections.len() as u64;
+    let mut at = DATA_OFFSET + data_bytes + SECTION_BYTES * sections.len() as u64;
     let mut features = 0_u64;
-    for (number, content) in &sections {
-        features |= 1 << number;
+    for (feature, content) in &sections {
+        features |= 1 << feature;
         for part in [at, content.len() as u64] {
             out.write_all(&part.to_le_bytes())?;
         }
@@ -70,15 +72,15 @@ pub(super) fn finish(
 
 fn header(data_bytes: u64, features: u64) -> Vec<u8> {
     let mut header = b"PERFILE2".to_vec();
-    let attribute_bytes = u64::from(ATTRIBUTE_BYTES) + PLACE_BYTES;
-    let numbers = [
+    let attribute_bytes = u64::from(ATTRIBUTE_BYTES) + SECTION_BYTES;
+    let fields = [
         HEADER_BYTES,
         attribute_bytes,
         HEADER_BYTES,
         attribute_bytes,
         DATA_OFFSET,
         data_bytes,
-        // Names of events, as they were before 2011.
+        // Section of event types, which perf has not used since 2011.
         0,
         0,
         features,
@@ -86,36 +88,39 @@ fn header(data_bytes: u64, features: u64) -> Vec<u8> {
         0,
         0,
     ];
-    header.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+    header.extend(fields.iter().flat_map(|field| field.to_le_bytes()));
     header
 }
 
-/// `perf_event_attr`: the weights are nanoseconds of CPU time, whatever has triggered the samples.
+/// Returns the `perf_event_attr` of a CPU clock.
+///
+/// The weights are nanoseconds of CPU time, regardless of the event that triggered the samples.
 fn attribute(info: &CaptureInfo) -> Vec<u8> {
-    /// Bits of the struct: mmap, comm, task, `sample_id_all`, mmap2, `comm_exec`, `use_clockid`, `build_id`.
+    /// Bits of the struct: mmap, comm, task, `sample_id_all`, mmap2, `comm_exec`, `use_clockid`,
+    /// `build_id`.
     const FLAGS: [u32; 8] = [8, 9, 13, 18, 23, 24, 25, 34];
     let mut out = Vec::new();
     let mut put = |bytes: &[u8]| out.extend_from_slice(bytes);
     put(&sys::PERF_TYPE_SOFTWARE.to_le_bytes());
     put(&ATTRIBUTE_BYTES.to_le_bytes());
     let flags = FLAGS.iter().fold(0_u64, |flags, bit| flags | 1 << bit);
-    for number in [
+    for field in [
         u64::from(sys::PERF_COUNT_SW_CPU_CLOCK),
         info.period_ns,
         u64::from(SAMPLE_TYPE),
         0,
         flags,
     ] {
-        put(&number.to_le_bytes());
+        put(&field.to_le_bytes());
     }
-    // Up to the size of stack copies, behind which the clock is.
+    // All fields up to `sample_stack_user`. `clockid` follows.
     put(&[0; 44]);
     put(&CLOCK_MONOTONIC.to_le_bytes());
     out.resize(ATTRIBUTE_BYTES as usize, 0);
     out
 }
 
-/// Number and content, in the order of the numbers.
+/// Returns the feature number and the content of each section, sorted by number.
 fn sections(
     info: &CaptureInfo,
     (first, last): (Nanos, Nanos),
@@ -152,19 +157,19 @@ fn sections(
     if !info.host.is_empty() {
         sections.push((section::HOSTNAME, text(&info.host)));
     }
-    sections.sort_by_key(|(number, _)| *number);
+    sections.sort_by_key(|(feature, _)| *feature);
     sections
 }
 
-/// Version, clock, one moment on the wall and on the clock.
+/// Returns version, clock id, and one time on the wall clock and on the clock of the samples.
 fn clock_data(info: &CaptureInfo) -> Vec<u8> {
     let mut out = [1, CLOCK_MONOTONIC].map(u32::to_le_bytes).concat();
-    let moment = [info.start_unix_ns, info.start_ns];
-    out.extend(moment.iter().flat_map(|time| time.to_le_bytes()));
+    let times = [info.start_unix_ns, info.start_ns];
+    out.extend(times.iter().flat_map(|time| time.to_le_bytes()));
     out
 }
 
-/// Length and bytes, filled up with zeros of which one is the end.
+/// Returns length and bytes of a string, padded with at least one NUL.
 fn text(text: &str) -> Vec<u8> {
     let text = cut(text, MAX_TEXT_BYTES);
     let padded = (text.len() + 1).next_multiple_of(TEXT_ALIGNMENT);
@@ -174,7 +179,8 @@ fn text(text: &str) -> Vec<u8> {
     out
 }
 
-/// For each file a header, the process (none in particular), 24 bytes with the build id and its size, the path.
+/// Returns the build id events: record header, pid -1, 24 bytes with the build id and its size,
+/// path.
 fn build_ids(images: &[ImageFile]) -> Vec<u8> {
     let mut out = Vec::new();
     for image in images {

@@ -1,8 +1,8 @@
-//! ELF files that hold the names of functions and no code: readers look there for what they find at an address.
+//! ELF files with symbols and without code. Readers use them to symbolize addresses.
 //!
 //! ```text
 //! header, segments | build id | .text: traps, a slot for each function | symbols
-//!                             a page into the file, and at this address
+//!                             at the second page; file offset equals address
 //! ```
 
 use std::hash::{DefaultHasher, Hasher};
@@ -16,19 +16,19 @@ pub(super) const BUILD_ID_BYTES: usize = 20;
 /// x86's `int3`.
 const TRAP: u8 = 0xcc;
 
-/// A build id made of what the file holds, so that no reader's cache mistakes it for another.
+/// A build id that is a hash of the content, so that caches of readers distinguish the files.
 pub(super) type ImageBuildId = [u8; BUILD_ID_BYTES];
 
-/// A module's file.
+/// The symbol file of a module.
 pub(super) struct Image {
     pub(super) bytes: Vec<u8>,
     pub(super) build_id: ImageBuildId,
-    /// Where the code is in it.
+    /// File offset of `.text`.
     pub(super) text_offset: u64,
 }
 
 impl Image {
-    /// The file of a module with these functions, for a processor (`uname -m`).
+    /// Creates the file of a module with these functions, for a processor (`uname -m`).
     pub(super) fn new(
         module: &Module,
         functions: &[&SyntheticFunction],
@@ -165,8 +165,8 @@ fn build_id(module: &Module, functions: &[&SyntheticFunction]) -> ImageBuildId {
     for (part, salt) in id.chunks_mut(size_of::<u64>()).zip(0_u8..) {
         let mut hasher = DefaultHasher::new();
         hasher.write_u8(salt);
-        for text in std::iter::once(&module.name).chain(names.clone()) {
-            hasher.write(text.as_bytes());
+        for name in std::iter::once(&module.name).chain(names.clone()) {
+            hasher.write(name.as_bytes());
             hasher.write_u8(0);
         }
         part.copy_from_slice(&hasher.finish().to_le_bytes()[..part.len()]);
@@ -174,7 +174,7 @@ fn build_id(module: &Module, functions: &[&SyntheticFunction]) -> ImageBuildId {
     id
 }
 
-/// Sizes of owner and content, type, owner, content.
+/// Returns an ELF note: sizes of owner and content, type, owner, content.
 fn note(build_id: &ImageBuildId) -> Vec<u8> {
     let mut note = [4, BUILD_ID_BYTES as u32, elf::NT_GNU_BUILD_ID.0]
         .map(u32::to_le_bytes)

@@ -1,12 +1,13 @@
-//! `NAME.perf.data`: the samples as `perf record` would have written them, for perf and whatever reads its files.
+//! `NAME.perf.data`: the samples in the format of `perf record`, for perf and other readers.
 //!
-//! Readers look up the names of addresses in the files that were mapped, so names that no such file has (code made at run
-//! time, precompiled and inlined functions, those of debug files that were found elsewhere) would be lost. So each module is
-//! a file of ours with nothing but names (`image`), in a folder beside, and addresses are those of the code map:
+//! Readers symbolize addresses with the mapped files. These files lack the symbols of JIT code,
+//! ReadyToRun code, inlined functions and separate debug files. Therefore perfcollect writes a
+//! symbol file for each module (`image`) to a directory next to `NAME.perf.data`. The addresses are
+//! those of the synthetic layout:
 //!
 //! ```text
-//! Trace ── CodeMap ─┬─ image ─── NAME.perf.symbols/libc.so.6, .../vmlinux, ... (ELF, each with a build id of its own)
-//!                   └─ record ── NAME.perf.data: COMM, FORK, MMAP2 before the first sample that needs them, SAMPLE, EXIT
+//! Trace ── SyntheticLayout ─┬─ image ─── NAME.perf.symbols/libc.so.6, .../vmlinux, ... (ELF, each with a build id)
+//!                           └─ record ── NAME.perf.data: COMM, FORK, MMAP2 before the first sample that needs them, SAMPLE, EXIT
 //! ```
 
 mod folder;
@@ -27,18 +28,20 @@ use image::Image;
 use super::synthetic_layout::{Module, SyntheticFunction, SyntheticLayout};
 use crate::trace::Trace;
 
-/// Longest path of a folder: the path of a file in it is in a record, whose size is 16 bits.
+/// Maximum path length of the directory. Records contain paths, and have a size of 16 bits.
 const MAX_FOLDER_BYTES: usize = 4096;
-/// perf takes files whose path begins so for perf maps.
+/// perf treats files whose path has this prefix as perf maps.
 const PERF_MAPS: &str = "/tmp/perf-";
-/// Of the kernel's files, readers take the names of all but modules from elsewhere.
+/// Suffix of kernel files. Readers use a file with kernel code only if it is a kernel module.
 const KERNEL_MODULE: &str = ".ko";
 
-/// Writes the samples of `trace`; `keep` is handed the name and the content of each file of the folder `symbols`, which
-/// must be absolute.
+/// Writes the samples of `trace` to `out`.
+///
+/// Calls `keep` with name and content of each symbol file. `symbols` is the absolute path of their
+/// directory.
 ///
 /// # Errors
-/// What `keep` or `out` return.
+/// Returns errors of `keep` and `out`, and an error if the path `symbols` is too long.
 pub fn write(
     trace: &Trace,
     symbols: &Path,
@@ -47,7 +50,7 @@ pub fn write(
 ) -> io::Result<()> {
     let code = SyntheticLayout::new(trace);
     let images = images(trace, &code, symbols, keep)?;
-    header::begin(&trace.info, out)?;
+    header::start(&trace.info, out)?;
     let mut writer = writer::Writer::new(trace, &code, &images, &mut *out);
     for sample in trace.samples.iter() {
         writer.sample(&sample)?;
@@ -56,19 +59,21 @@ pub fn write(
     header::finish(&trace.info, times, &images, bytes, out)
 }
 
-/// Makes the file of each module.
+/// Creates the symbol file of each module.
 fn images(
     trace: &Trace,
     code: &SyntheticLayout,
     symbols: &Path,
     mut keep: impl FnMut(&str, &[u8]) -> io::Result<()>,
 ) -> io::Result<Vec<ImageFile>> {
-    let mut folder = symbols.as_os_str().as_bytes().to_vec();
-    if folder.starts_with(PERF_MAPS.as_bytes()) {
-        folder.splice(..0, *b"/.");
+    let mut directory = symbols.as_os_str().as_bytes().to_vec();
+    if directory.starts_with(PERF_MAPS.as_bytes()) {
+        directory.splice(..0, *b"/.");
     }
-    if folder.len() > MAX_FOLDER_BYTES {
-        return Err(io::Error::other("the path of the trace is too long"));
+    if directory.len() > MAX_FOLDER_BYTES {
+        return Err(io::Error::other(
+            "the path of the symbol directory is too long",
+        ));
     }
     let mut functions: Vec<Vec<&SyntheticFunction>> = vec![Vec::new(); code.modules.len()];
     for function in &code.functions {
@@ -82,7 +87,7 @@ fn images(
         let image = image.map_err(io::Error::other)?;
         keep(&name, &image.bytes)?;
         Ok(ImageFile {
-            path: [&*folder, b"/", name.as_bytes()].concat(),
+            path: [&*directory, b"/", name.as_bytes()].concat(),
             build_id: image.build_id,
             text_offset: image.text_offset,
             is_kernel: module.is_kernel,
@@ -91,7 +96,7 @@ fn images(
     .collect()
 }
 
-/// A module's name as that of a file; no other has it.
+/// Returns a unique file name for a module.
 fn file_name(module: &Module, taken: &mut HashSet<String>) -> String {
     let stem = match module.name.starts_with('.') {
         true => format!("_{}", module.name),

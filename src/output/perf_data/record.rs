@@ -1,24 +1,27 @@
-//! The records, as `perf_event_open(2)` describes them.
+//! Encodes records, as described in `perf_event_open(2)`.
 
 use perf_event_open_sys::bindings as sys;
 
 use super::image::{BUILD_ID_BYTES, ImageBuildId};
 use crate::trace::{Cpu, Nanos, Pid, Tid};
 
-/// What a sample holds; the records of other types end in the same but for the address, the period and the stack.
+/// Fields of a sample. Other records end with the same fields, without address, period and
+/// callchain.
 pub(super) const SAMPLE_TYPE: u32 = sys::PERF_SAMPLE_IP
     | sys::PERF_SAMPLE_TID
     | sys::PERF_SAMPLE_TIME
     | sys::PERF_SAMPLE_CPU
     | sys::PERF_SAMPLE_PERIOD
     | sys::PERF_SAMPLE_CALLCHAIN;
-/// `PERF_RECORD_FINISHED_ROUND`, one of perf's own: nothing that follows is older than what stood before the last one.
+/// `PERF_RECORD_FINISHED_ROUND`, a user-type record of perf.
+///
+/// No later record is older than the records before the previous one of these.
 const FINISHED_ROUND: u32 = 68;
 const HEADER_BYTES: usize = 8;
-/// The kernel, as process of its mappings.
+/// Process id in mappings of the kernel.
 const KERNEL: Pid = Pid(-1);
 
-/// Who made a record, and when.
+/// Thread, time and CPU of a record.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Origin {
     pub(super) pid: Pid,
@@ -30,26 +33,26 @@ pub(super) struct Origin {
 /// A record under construction.
 struct Record<'a> {
     out: &'a mut Vec<u8>,
-    begin: usize,
+    start: usize,
 }
 
 impl<'a> Record<'a> {
-    fn begin(out: &'a mut Vec<u8>, kind: u32, misc: u32) -> Self {
-        let begin = out.len();
+    fn start(out: &'a mut Vec<u8>, kind: u32, misc: u32) -> Self {
+        let start = out.len();
         out.extend(kind.to_le_bytes());
         out.extend((misc as u16).to_le_bytes());
         out.extend([0; 2]);
-        Self { out, begin }
+        Self { out, start }
     }
 
-    fn u32s(&mut self, numbers: &[u32]) -> &mut Self {
-        let bytes = numbers.iter().flat_map(|number| number.to_le_bytes());
+    fn u32s(&mut self, values: &[u32]) -> &mut Self {
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes());
         self.out.extend(bytes);
         self
     }
 
-    fn u64s(&mut self, numbers: &[u64]) -> &mut Self {
-        let bytes = numbers.iter().flat_map(|number| number.to_le_bytes());
+    fn u64s(&mut self, values: &[u64]) -> &mut Self {
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes());
         self.out.extend(bytes);
         self
     }
@@ -71,47 +74,47 @@ impl<'a> Record<'a> {
             .u32s(&[origin.cpu.0, 0])
     }
 
-    /// The caller has made sure that the size fits.
+    /// Writes the size into the header. The caller ensures that the size fits.
     fn end(&mut self) {
-        let size = (self.out.len() - self.begin) as u16;
-        let at = self.begin + HEADER_BYTES - size_of::<u16>();
-        self.out[at..self.begin + HEADER_BYTES].copy_from_slice(&size.to_le_bytes());
+        let size = (self.out.len() - self.start) as u16;
+        let at = self.start + HEADER_BYTES - size_of::<u16>();
+        self.out[at..self.start + HEADER_BYTES].copy_from_slice(&size.to_le_bytes());
     }
 }
 
 pub(super) fn finished_round(out: &mut Vec<u8>) {
-    Record::begin(out, FINISHED_ROUND, 0).end();
+    Record::start(out, FINISHED_ROUND, 0).end();
 }
 
-/// The name of a thread; `is_exec`: a program has begun.
+/// Appends the name of a thread. `is_exec` marks the start of a program.
 pub(super) fn comm(out: &mut Vec<u8>, origin: Origin, name: &str, is_exec: bool) {
     let misc = if is_exec {
         sys::PERF_RECORD_MISC_COMM_EXEC
     } else {
         0
     };
-    Record::begin(out, sys::PERF_RECORD_COMM, misc)
+    Record::start(out, sys::PERF_RECORD_COMM, misc)
         .ids(origin.pid, origin.tid)
         .text(name.as_bytes())
         .sample_id(origin)
         .end();
 }
 
-/// A thread of a process that has others.
+/// Appends the start of a further thread of a process.
 pub(super) fn thread_fork(out: &mut Vec<u8>, origin: Origin) {
     let Origin { pid, tid, .. } = origin;
     lifetime(out, sys::PERF_RECORD_FORK, origin, (pid, tid), pid);
 }
 
-/// The end of a process.
+/// Appends the end of a process.
 pub(super) fn exit(out: &mut Vec<u8>, origin: Origin) {
     let pid = origin.pid;
     lifetime(out, sys::PERF_RECORD_EXIT, origin, (pid, Tid(pid.0)), pid);
 }
 
-fn lifetime(out: &mut Vec<u8>, kind: u32, origin: Origin, of: (Pid, Tid), parent: Pid) {
-    let (pid, tid) = of;
-    Record::begin(out, kind, 0)
+fn lifetime(out: &mut Vec<u8>, kind: u32, origin: Origin, thread: (Pid, Tid), parent: Pid) {
+    let (pid, tid) = thread;
+    Record::start(out, kind, 0)
         .ids(pid, Tid(parent.0))
         .ids(Pid(tid.0), Tid(parent.0))
         .u64s(&[origin.time.0])
@@ -128,7 +131,7 @@ pub(super) struct Mapping<'a> {
     pub(super) path: &'a [u8],
 }
 
-/// Of the memory of a process.
+/// Appends a mapping in the memory of a process.
 pub(super) fn mapping(
     out: &mut Vec<u8>,
     origin: Origin,
@@ -138,7 +141,7 @@ pub(super) fn mapping(
     const READ_EXECUTE: u32 = 1 | 4;
     const PRIVATE: u32 = 2;
     let misc = sys::PERF_RECORD_MISC_USER | sys::PERF_RECORD_MISC_MMAP_BUILD_ID;
-    let mut record = Record::begin(out, sys::PERF_RECORD_MMAP2, misc);
+    let mut record = Record::start(out, sys::PERF_RECORD_MMAP2, misc);
     record
         .ids(origin.pid, Tid(origin.pid.0))
         .u64s(&[mapping.start, mapping.bytes, mapping.file_offset])
@@ -151,9 +154,11 @@ pub(super) fn mapping(
         .end();
 }
 
-/// Of the kernel's; build ids of these are told behind the records only, and readers look nowhere else.
+/// Appends a mapping in the memory of the kernel.
+///
+/// Readers look for its build id only in the section after the records.
 pub(super) fn kernel_mapping(out: &mut Vec<u8>, origin: Origin, mapping: &Mapping<'_>) {
-    Record::begin(out, sys::PERF_RECORD_MMAP, sys::PERF_RECORD_MISC_KERNEL)
+    Record::start(out, sys::PERF_RECORD_MMAP, sys::PERF_RECORD_MISC_KERNEL)
         .ids(KERNEL, Tid(0))
         .u64s(&[mapping.start, mapping.bytes, mapping.file_offset])
         .text(mapping.path)
@@ -161,7 +166,7 @@ pub(super) fn kernel_mapping(out: &mut Vec<u8>, origin: Origin, mapping: &Mappin
         .end();
 }
 
-/// A sample of so much CPU time; `stack`: the callchain with its context marks, the leaf's first.
+/// Appends a sample. `stack` is the callchain with context markers, leaf first.
 pub(super) fn sample(
     out: &mut Vec<u8>,
     origin: Origin,
@@ -169,7 +174,7 @@ pub(super) fn sample(
     (mode, ip): (u32, u64),
     stack: &[u64],
 ) {
-    Record::begin(out, sys::PERF_RECORD_SAMPLE, mode)
+    Record::start(out, sys::PERF_RECORD_SAMPLE, mode)
         .u64s(&[ip])
         .ids(origin.pid, origin.tid)
         .u64s(&[origin.time.0])

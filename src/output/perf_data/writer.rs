@@ -1,4 +1,4 @@
-//! Samples as records, each behind what must be known before it.
+//! Converts samples to records, each after the records that it depends on.
 
 use std::io::{self, Write};
 
@@ -13,11 +13,11 @@ use crate::output::synthetic_layout::{
 };
 use crate::trace::{Nanos, Pid, ProcessId, Sample, StackId, ThreadId, Tid, Trace};
 
-/// Most frames of a stack, as in the other formats.
+/// Maximum number of frames of a stack, as in the other formats.
 const MAX_FRAMES: usize = 1000;
-/// Samples between two marks that let readers hand out what they have put in order.
+/// Number of samples between two `FINISHED_ROUND` records, at which readers flush ordered records.
 const ROUND: u64 = 4096;
-/// Where no function is.
+/// Start of the mapping of the kernel proper, which contains no functions.
 const KERNEL_START: u64 = 0xffff_ffff_8000_0000;
 
 pub(super) struct Writer<'a, W> {
@@ -29,10 +29,10 @@ pub(super) struct Writer<'a, W> {
     samples: u64,
     first: Nanos,
     now: Nanos,
-    /// The life that a process id stands for now.
-    lives: FxHashMap<Pid, ProcessId>,
+    /// Current process instance of each process id.
+    instances: FxHashMap<Pid, ProcessId>,
     threads: FxHashSet<ThreadId>,
-    /// `None`: the kernel's.
+    /// Written mappings. Those of the kernel have no process.
     mappings: FxHashSet<(Option<ProcessId>, ModuleRow)>,
     records: Vec<u8>,
     functions: Vec<FunctionRow>,
@@ -55,7 +55,7 @@ impl<'a, W: Write> Writer<'a, W> {
             samples: 0,
             first: Nanos(0),
             now: Nanos(0),
-            lives: FxHashMap::default(),
+            instances: FxHashMap::default(),
             threads: FxHashSet::default(),
             mappings: FxHashSet::default(),
             records: Vec::new(),
@@ -65,7 +65,7 @@ impl<'a, W: Write> Writer<'a, W> {
     }
 
     pub(super) fn sample(&mut self, sample: &Sample) -> io::Result<()> {
-        // Late samples are moved: readers drop what is older than a round.
+        // Readers drop samples that are older than a round, so late samples get the current time.
         self.now = self.now.max(sample.time);
         let thread = &self.trace.threads[sample.thread.index()];
         let origin = Origin {
@@ -76,9 +76,9 @@ impl<'a, W: Write> Writer<'a, W> {
         };
         if self.samples == 0 {
             self.first = self.now;
-            self.begin(origin);
+            self.map_kernel(origin);
         }
-        self.begin_life(origin, thread.process);
+        self.start_process(origin, thread.process);
         if self.threads.insert(sample.thread) && origin.tid.0 != origin.pid.0 {
             record::thread_fork(&mut self.records, origin);
             let name = perf_comm(&thread.name);
@@ -99,8 +99,10 @@ impl<'a, W: Write> Writer<'a, W> {
         self.flush()
     }
 
-    /// Without a mapping of the kernel proper, perf warns that the kernel has hidden it. Nothing is in this one.
-    fn begin(&mut self, origin: Origin) {
+    /// Writes an unused mapping of the kernel proper.
+    ///
+    /// Without it, perf warns that kernel addresses are restricted.
+    fn map_kernel(&mut self, origin: Origin) {
         let kernel = Mapping {
             start: KERNEL_START,
             bytes: PAGE_BYTES,
@@ -110,22 +112,23 @@ impl<'a, W: Write> Writer<'a, W> {
         record::kernel_mapping(&mut self.records, origin, &kernel);
     }
 
-    fn begin_life(&mut self, origin: Origin, life: ProcessId) {
+    fn start_process(&mut self, origin: Origin, process: ProcessId) {
         let main = Origin {
             tid: Tid(origin.pid.0),
             ..origin
         };
-        match self.lives.insert(origin.pid, life) {
-            Some(before) if before == life => return,
+        match self.instances.insert(origin.pid, process) {
+            Some(previous) if previous == process => return,
             Some(_) => record::exit(&mut self.records, main),
             None => {}
         }
-        let name = perf_comm(&self.trace.processes[life.index()].name);
+        let name = perf_comm(&self.trace.processes[process.index()].name);
         record::comm(&mut self.records, main, &name, true);
     }
 
-    /// Makes the callchain, and tells of the modules that are in it. Returns mode and address of the leaf.
-    fn stack(&mut self, stack: StackId, origin: Origin, life: ProcessId) -> (u32, u64) {
+    /// Builds the callchain and writes the mappings of its modules. Returns mode and address of the
+    /// leaf.
+    fn stack(&mut self, stack: StackId, origin: Origin, process: ProcessId) -> (u32, u64) {
         let Self {
             trace,
             code,
@@ -136,27 +139,28 @@ impl<'a, W: Write> Writer<'a, W> {
         callchain.clear();
         functions.clear();
         for frame in trace.stacks.leaf_first(stack) {
-            functions.extend(code.of_frame(trace, frame));
+            functions.extend(code.frame_functions(trace, frame));
             if functions.len() > MAX_FRAMES {
                 functions.truncate(MAX_FRAMES - 1);
-                functions.push(code.cut());
+                functions.push(code.truncated());
                 break;
             }
         }
         let mut context = None;
         for function in &*functions {
             let function = &code.functions[*function];
-            let own = match function.realm {
+            let current = match function.owner {
                 CodeOwner::Kernel => sys::PERF_CONTEXT_KERNEL,
                 CodeOwner::User | CodeOwner::Marker => sys::PERF_CONTEXT_USER,
             };
-            if context.replace(own) != Some(own) {
-                callchain.push(own);
+            if context.replace(current) != Some(current) {
+                callchain.push(current);
             }
             callchain.push(function.address());
         }
         for at in 0..self.functions.len() {
-            self.map(self.code.functions[self.functions[at]].module, origin, life);
+            let module = self.code.functions[self.functions[at]].module;
+            self.map(module, origin, process);
         }
         match *self.callchain {
             [sys::PERF_CONTEXT_KERNEL, leaf, ..] => (sys::PERF_RECORD_MISC_KERNEL, leaf),
@@ -165,10 +169,10 @@ impl<'a, W: Write> Writer<'a, W> {
         }
     }
 
-    fn map(&mut self, row: ModuleRow, origin: Origin, life: ProcessId) {
+    fn map(&mut self, row: ModuleRow, origin: Origin, process: ProcessId) {
         let (module, image) = (&self.code.modules[row], &self.images[row]);
-        let whose = (!module.is_kernel).then_some(life);
-        if !self.mappings.insert((whose, row)) {
+        let owner = (!module.is_kernel).then_some(process);
+        if !self.mappings.insert((owner, row)) {
             return;
         }
         let mapping = Mapping {
@@ -190,7 +194,7 @@ impl<'a, W: Write> Writer<'a, W> {
         Ok(())
     }
 
-    /// The times of the first and the last sample, and how many bytes there are.
+    /// Returns the times of the first and the last sample, and the size of the records.
     pub(super) fn finish(mut self) -> io::Result<((Nanos, Nanos), u64)> {
         record::finished_round(&mut self.records);
         self.flush()?;
