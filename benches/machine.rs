@@ -1,8 +1,10 @@
-//! Time per record on a machine that is not at hand, 128 CPUs and 10 000 processes: `cargo bench --bench machine`.
+//! Time per record on a simulated system with 128 CPUs and 10 000 processes:
+//! `cargo bench --bench machine`.
 //!
-//! Synthesized from the recorded rings of `tests/rings`: 2 560 copies of the recorded program with its four processes, each
-//! with pids of its own and on one of 64 pairs of CPUs, all at once. CPU numbers have holes. One pair of CPUs goes away in the
-//! middle, another comes then: of its processes only the second half of the records is known.
+//! The records are synthesized from the recorded ring buffers of `tests/rings`: 2 560 copies of the
+//! recorded program with its four processes run concurrently. Each copy has separate pids and runs
+//! on one of 64 pairs of CPUs. CPU ids have gaps. One pair of CPUs goes offline in the middle, and
+//! another comes online. The online pair contributes only the second half of its records.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../tests/rings/corpus.rs"]
@@ -16,66 +18,73 @@ use perfcollect::perf::{Layout, Merge, Record, RecordSource, SampleRecord};
 use perfcollect::trace::{CodeAddress, Nanos};
 use perfcollect::unwind::{SampledProcess, Unwinder};
 
+/// Pairs of CPUs.
 const PAIRS: usize = 64;
 /// Copies of the program on each pair of CPUs.
 const COPIES: usize = 40;
-/// Ids that a copy takes.
+/// Process and thread ids reserved for each copy.
 const IDS: i32 = 16;
-const GOES: usize = 0;
-const COMES: usize = PAIRS - 1;
-/// Like the kernel's rings, these are emptied in rounds.
+/// Pair of CPUs that goes offline.
+const OFFLINE_PAIR: usize = 0;
+/// Pair of CPUs that comes online.
+const ONLINE_PAIR: usize = PAIRS - 1;
+/// Interval of the rounds that drain the ring buffers.
 const ROUND_NS: u64 = 25_000_000;
 
-/// A ring that is made while it is read: the next recorded record, of one copy after the other.
-struct Ring<'a> {
+/// A ring buffer synthesized while it is read. Repeats each recorded record for every copy.
+struct SyntheticRing<'a> {
     records: &'a [&'a [u8]],
     pair: usize,
     cpu: u32,
     copy: usize,
-    /// Records made so far; each is one nanosecond later for it, so that none has the time of another.
+    /// Number of records so far. It is added to the time in nanoseconds, so that all times differ.
     count: u64,
-    made: Vec<u8>,
+    record: Vec<u8>,
 }
 
-impl<'a> Ring<'a> {
+impl<'a> SyntheticRing<'a> {
     fn new(records: &'a [&'a [u8]], index: usize) -> Self {
         let half = records.len() / 2;
         let pair = index / 2;
         let mut ring = Self {
             records: match pair {
-                GOES => &records[..half],
-                COMES => &records[half..],
+                OFFLINE_PAIR => &records[..half],
+                ONLINE_PAIR => &records[half..],
                 _ => records,
             },
             pair,
             cpu: index as u32 * 3 + 1,
             copy: 0,
             count: 0,
-            made: Vec::new(),
+            record: Vec::new(),
         };
-        ring.make();
+        ring.synthesize();
         ring
     }
 
-    fn make(&mut self) {
-        self.made.clear();
+    fn synthesize(&mut self) {
+        self.record.clear();
         let Some(record) = self.records.first() else {
             return;
         };
-        self.made.extend_from_slice(record);
+        self.record.extend_from_slice(record);
         let shift = (self.pair * COPIES + self.copy) as i32 * IDS;
-        corpus::map_ids(&mut self.made, |id| match id {
+        corpus::map_ids(&mut self.record, |id| match id {
             corpus::FIRST_PID.. => id + shift,
-            other => other,
+            id => id,
         });
-        corpus::move_to(&mut self.made, corpus::time(record) + self.count, self.cpu);
+        corpus::move_to(
+            &mut self.record,
+            corpus::time(record) + self.count,
+            self.cpu,
+        );
         self.count += 1;
     }
 }
 
-impl RecordSource for Ring<'_> {
+impl RecordSource for SyntheticRing<'_> {
     fn peek(&mut self) -> Option<&[u8]> {
-        (!self.made.is_empty()).then_some(&self.made)
+        (!self.record.is_empty()).then_some(&self.record)
     }
 
     fn advance(&mut self) {
@@ -84,21 +93,21 @@ impl RecordSource for Ring<'_> {
             self.copy = 0;
             self.records = &self.records[1..];
         }
-        self.make();
+        self.synthesize();
     }
 }
 
-/// What is done with a record.
+/// Stages of processing a record. Each includes the previous ones.
 #[derive(Clone, Copy, PartialEq, PartialOrd)]
-enum Work {
-    Make,
+enum Stage {
+    Synthesize,
     Merge,
     Machine,
-    Walk,
+    Unwind,
 }
 
 #[derive(Default)]
-struct Seen {
+struct Totals {
     records: u64,
     samples: u64,
     late: u64,
@@ -106,57 +115,57 @@ struct Seen {
 }
 
 #[inline(never)]
-fn measured(recorded: &[Vec<&[u8]>], layout: &Layout, work: Work) -> Seen {
+fn measured(recorded: &[Vec<&[u8]>], layout: &Layout, stage: Stage) -> Totals {
     let mut rings: Vec<_> = (0..2 * PAIRS)
-        .map(|index| Ring::new(&recorded[index % 2], index))
+        .map(|index| SyntheticRing::new(&recorded[index % 2], index))
         .collect();
-    let mut seen = Seen::default();
-    if work == Work::Make {
+    let mut totals = Totals::default();
+    if stage == Stage::Synthesize {
         for ring in &mut rings {
             while ring.peek().is_some() {
-                seen.records += 1;
+                totals.records += 1;
                 ring.advance();
             }
         }
-        return seen;
+        return totals;
     }
     let (mut machine, mut unwinder) = (Machine::default(), Unwinder::default());
     let (mut merge, mut stack) = (Merge::default(), Vec::new());
     let times = || recorded.iter().flatten().map(|record| corpus::time(record));
     let (first, last) = (times().min().unwrap(), times().max().unwrap());
     let rounds = (first..last).step_by(ROUND_NS as usize);
-    for horizon in rounds.chain([u64::MAX]) {
-        merge.round(&mut rings, layout, Nanos(horizon), |time, bytes| {
-            seen.records += 1;
+    for flush_limit in rounds.chain([u64::MAX]) {
+        merge.round(&mut rings, layout, Nanos(flush_limit), |time, bytes| {
+            totals.records += 1;
             match layout.parse(bytes).unwrap() {
                 Record::Sample(sample) => {
-                    seen.samples += 1;
-                    if work >= Work::Machine {
-                        take(&mut machine, &mut unwinder, &mut stack, &sample, work);
+                    totals.samples += 1;
+                    if stage >= Stage::Machine {
+                        process_sample(&mut machine, &mut unwinder, &mut stack, &sample, stage);
                     }
                 }
-                record if work >= Work::Machine => machine.apply(time, &record),
+                record if stage >= Stage::Machine => machine.apply(time, &record),
                 _ => {}
             }
         });
         machine.take_changes();
     }
-    seen.late = merge.late();
-    seen.rows = machine.process_rows().len();
-    seen
+    totals.late = merge.late();
+    totals.rows = machine.process_rows().len();
+    totals
 }
 
-fn take(
+fn process_sample(
     machine: &mut Machine,
     unwinder: &mut Unwinder,
     stack: &mut Vec<CodeAddress>,
     sample: &SampleRecord<'_>,
-    work: Work,
+    stage: Stage,
 ) {
     let (_, process) = machine.sampled(sample.pid, sample.tid);
     let maps = machine.maps(sample.pid).unwrap();
-    if work == Work::Walk {
-        let host = SampledProcess {
+    if stage == Stage::Unwind {
+        let process = SampledProcess {
             process,
             pid: sample.pid,
             time: sample.time,
@@ -164,7 +173,7 @@ fn take(
             files: machine.files(),
             is_preview: false,
         };
-        unwinder.walk(sample, host, stack);
+        unwinder.walk(sample, process, stack);
     }
 }
 
@@ -175,25 +184,28 @@ fn main() {
         .iter()
         .map(|ring| corpus::records(ring).collect())
         .collect();
-    let mut before = Duration::ZERO;
-    for (what, work) in [
-        ("making the records (not perfcollect's)", Work::Make),
-        ("merge and parse", Work::Merge),
-        ("processes, threads, mappings", Work::Machine),
-        ("walk", Work::Walk),
+    let mut previous = Duration::ZERO;
+    for (name, stage) in [
+        (
+            "synthesis of records (benchmark overhead)",
+            Stage::Synthesize,
+        ),
+        ("merge and parse", Stage::Merge),
+        ("processes, threads, mappings", Stage::Machine),
+        ("unwind", Stage::Unwind),
     ] {
-        let begin = Instant::now();
-        let seen = measured(&recorded, &layout, work);
-        let took = begin.elapsed();
+        let start = Instant::now();
+        let totals = measured(&recorded, &layout, stage);
+        let elapsed = start.elapsed();
         println!(
-            "{what}: {:.0} ns per record; {} records, {} samples, {} late, {} processes",
-            took.saturating_sub(before).as_nanos() as f64 / seen.records as f64,
-            seen.records,
-            seen.samples,
-            seen.late,
-            seen.rows,
+            "{name}: {:.0} ns per record; {} records, {} samples, {} late, {} processes",
+            elapsed.saturating_sub(previous).as_nanos() as f64 / totals.records as f64,
+            totals.records,
+            totals.samples,
+            totals.late,
+            totals.rows,
         );
-        before = took;
+        previous = elapsed;
     }
     println!("peak memory: {} MiB", peak_memory_kib() / 1024);
 }

@@ -1,4 +1,6 @@
-//! Time per record to merge the rings of many CPUs and to parse what comes out: `cargo bench --bench merge`.
+//! Time per record to merge the ring buffers of many CPUs and to parse the records.
+//!
+//! Run with `cargo bench --bench merge`.
 #![allow(clippy::unwrap_used)]
 
 use std::hint::black_box;
@@ -18,17 +20,17 @@ fn main() {
     for cpus in [1, 2, 16, 128] {
         let layout = Layout::new(SAMPLE_TYPE, USER_REGS).unwrap();
         let records: Vec<_> = (0..cpus).map(sample).collect();
-        let begin = Instant::now();
-        let stack_bytes = measured(&records, &layout);
+        let start = Instant::now();
+        let stack_bytes = merge(&records, &layout);
         let merged = ROUNDS * RECORDS_PER_CPU * cpus;
         assert_eq!(stack_bytes as u64, merged * STACK_BYTES as u64);
-        let ns = begin.elapsed().as_nanos() as f64 / merged as f64;
+        let ns = start.elapsed().as_nanos() as f64 / merged as f64;
         println!("{cpus:>4} CPUs: {ns:.1} ns per record, {merged} records");
     }
 }
 
 #[inline(never)]
-fn measured(records: &[Vec<u8>], layout: &Layout) -> usize {
+fn merge(records: &[Vec<u8>], layout: &Layout) -> usize {
     let mut stack_bytes = 0;
     for _ in 0..ROUNDS {
         let mut rings: Vec<_> = records.iter().map(|bytes| Ring::new(bytes)).collect();
@@ -41,7 +43,7 @@ fn measured(records: &[Vec<u8>], layout: &Layout) -> usize {
     stack_bytes
 }
 
-/// A sample of one CPU.
+/// Returns a sample record of one CPU.
 fn sample(cpu: u64) -> Vec<u8> {
     let mut body: Vec<u64> = vec![0x1000, 42 | 42 << 32, cpu, cpu, 1_001_001, 0];
     body.extend([2, 1, 2, 3, STACK_BYTES as u64]);
@@ -53,10 +55,10 @@ fn sample(cpu: u64) -> Vec<u8> {
     bytes
 }
 
-/// The same sample over and over, a millisecond apart.
+/// Repeats one sample, each a millisecond later.
 struct Ring {
     record: Vec<u8>,
-    left: u64,
+    remaining: u64,
 }
 
 impl Ring {
@@ -65,20 +67,20 @@ impl Ring {
     fn new(record: &[u8]) -> Self {
         Self {
             record: record.to_vec(),
-            left: RECORDS_PER_CPU,
+            remaining: RECORDS_PER_CPU,
         }
     }
 }
 
 impl RecordSource for Ring {
     fn peek(&mut self) -> Option<&[u8]> {
-        (self.left > 0).then_some(&self.record)
+        (self.remaining > 0).then_some(&self.record)
     }
 
     fn advance(&mut self) {
         let time = &mut self.record[Self::TIME_AT..Self::TIME_AT + 8];
         let next = u64::from_le_bytes(time.try_into().unwrap()) + 1_000_000;
         time.copy_from_slice(&next.to_le_bytes());
-        self.left -= 1;
+        self.remaining -= 1;
     }
 }

@@ -1,4 +1,4 @@
-//! Time per sample to turn code addresses into a stack id, for stacks known and new: `cargo bench --bench stacks`.
+//! Time per sample to intern a stack, for repeated and new stacks: `cargo bench --bench stacks`.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -11,9 +11,9 @@ use perfcollect::trace::{
 const DEPTH: u64 = 25;
 const SAMPLES: u64 = 400_000;
 
-struct NoFiles;
+struct StubFiles;
 
-impl DescribeFile for NoFiles {
+impl DescribeFile for StubFiles {
     fn describe(&self, _: ModuleId) -> FileRow<'_> {
         FileRow {
             path: b"/lib/some.so".into(),
@@ -31,13 +31,13 @@ fn main() {
         ("all different", SAMPLES),
     ] {
         let mut recorder = Recorder::new(std::io::sink(), &Header::default());
-        let begin = Instant::now();
+        let start = Instant::now();
         measured(&mut recorder, leaves);
-        let ns = begin.elapsed().as_nanos() as f64 / SAMPLES as f64;
+        let ns = start.elapsed().as_nanos() as f64 / SAMPLES as f64;
         let (end, _) = recorder.finish(Nanos(0), &Losses::default());
         let bytes = end.written as f64 / SAMPLES as f64;
         println!(
-            "{name:>14}: {ns:.0} ns per stack of {DEPTH} frames, {bytes:.2} bytes of spool, {SAMPLES} stacks"
+            "{name:>14}: {ns:.0} ns per stack of {DEPTH} frames, {bytes:.2} spool bytes, {SAMPLES} stacks"
         );
     }
 }
@@ -49,6 +49,6 @@ fn measured(recorder: &mut Recorder<std::io::Sink>, leaves: u64) {
         .collect();
     for sample in 0..SAMPLES {
         stack[0] = CodeAddress::Elf(ModuleId(2), 16 * (sample % leaves));
-        black_box(recorder.stack(ThreadId(0), &stack, None, &NoFiles));
+        black_box(recorder.stack(ThreadId(0), &stack, None, &StubFiles));
     }
 }

@@ -1,7 +1,8 @@
-//! Time per sample to walk a stack: `cargo bench --bench unwind`.
+//! Time per sample to unwind a stack: `cargo bench --bench unwind`.
 //!
-//! First the recorded native stacks of `tests/rings`. Then stacks of .NET programs as they run, JIT-compiled and
-//! precompiled, if the runtimes are there and the machine may be sampled (not with the argument `recorded`).
+//! Measures the recorded native stacks of `tests/rings`, then stacks of running .NET programs: JIT
+//! code and ReadyToRun code. The programs are skipped without runtimes, without permission to
+//! sample, or with the argument `recorded`.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../tests/rings/corpus.rs"]
@@ -21,11 +22,11 @@ use perfcollect::trace::{CodeAddress, Nanos, Pid};
 use perfcollect::unwind::{SampledProcess, Unwinder, Walked};
 use support::{Workload, can_capture, runtimes, workloads};
 
-/// Walks of each recorded sample.
+/// Number of walks of each recorded sample.
 const ROUNDS: u64 = 200;
-/// Walks of each sample of a live program, besides the first.
+/// Number of walks of each sample of a live program after the first walk.
 const REPEATS: u32 = 50;
-/// Until the methods that burn CPU have been compiled for good.
+/// Time until the hot methods have reached their final tier.
 const WARM_UP: Duration = Duration::from_secs(2);
 const LIVE: Duration = Duration::from_secs(3);
 
@@ -42,22 +43,22 @@ fn main() {
     let runtime = runtimes.find(|runtime| (8..=10).contains(&runtime.major()));
     match (runtime, workloads::shared("split/split.dll")) {
         (Some(runtime), Ok(program)) => {
-            let what = format!("JIT-compiled, .NET {}", runtime.version);
-            live(&what, &mut runtime.command(&program));
+            let name = format!("JIT code, .NET {}", runtime.version);
+            live(&name, &mut runtime.command(&program));
         }
-        _ => println!("JIT-compiled: skipped: there is no .NET 8 to 10, or no workload `split`"),
+        _ => println!("JIT code: skipped: .NET 8 to 10 or the workload `split` is missing"),
     }
     match workloads::shared("split-composite/split-composite") {
-        // With no tiers the precompiled code is all that runs.
+        // Without tiered compilation the runtime executes only the ReadyToRun code.
         Ok(program) => live(
-            "precompiled",
+            "ReadyToRun code",
             Command::new(program).env("DOTNET_TieredCompilation", "0"),
         ),
-        Err(missing) => println!("precompiled: skipped: needs {missing}"),
+        Err(missing) => println!("ReadyToRun code: skipped: needs {missing}"),
     }
 }
 
-/// What a walk needs, and what it gave so far.
+/// State of the walks, and the number of frames so far.
 #[derive(Default)]
 struct Walker {
     machine: Machine,
@@ -69,7 +70,7 @@ struct Walker {
 impl Walker {
     fn walk(&mut self, sample: &SampleRecord<'_>) -> Walked {
         let (_, process) = self.machine.sampled(sample.pid, sample.tid);
-        let host = SampledProcess {
+        let process = SampledProcess {
             process,
             pid: sample.pid,
             time: sample.time,
@@ -77,7 +78,7 @@ impl Walker {
             files: self.machine.files(),
             is_preview: false,
         };
-        let walked = self.unwinder.walk(sample, host, &mut self.leaf_first);
+        let walked = self.unwinder.walk(sample, process, &mut self.leaf_first);
         self.frames += self.leaf_first.len();
         black_box(walked)
     }
@@ -99,17 +100,14 @@ fn recorded() {
             record => walker.machine.apply(Nanos(0), &record),
         }
     }
-    for (what, rounds) in [
-        ("recorded, for the first time", 1),
-        ("recorded, again", ROUNDS),
-    ] {
+    for (name, rounds) in [("recorded, first walk", 1), ("recorded, repeated", ROUNDS)] {
         walker.frames = 0;
-        let begin = Instant::now();
+        let start = Instant::now();
         measured(&mut walker, &samples, rounds);
         let walks = samples.len() as u64 * rounds;
         println!(
-            "{what}: {:.0} ns per sample of {:.1} frames, {walks} samples",
-            begin.elapsed().as_nanos() as f64 / walks as f64,
+            "{name}: {:.0} ns per sample of {:.1} frames, {walks} samples",
+            start.elapsed().as_nanos() as f64 / walks as f64,
             walker.frames as f64 / walks as f64,
         );
     }
@@ -124,8 +122,8 @@ fn measured(walker: &mut Walker, samples: &[SampleRecord<'_>], rounds: u64) {
     }
 }
 
-/// Walks the stacks of a workload's methods without a frame pointer, with stack copies of the usual size.
-fn live(what: &str, command: &mut Command) {
+/// Measures a workload whose methods keep no frame pointer, with stack copies of the default size.
+fn live(name: &str, command: &mut Command) {
     let workload = Workload::start(command.args(["--mode", "frameless", "--seconds", "10"]));
     std::thread::sleep(WARM_UP);
     let pid = Pid(workload.pid() as i32);
@@ -136,21 +134,21 @@ fn live(what: &str, command: &mut Command) {
     let mut walker = Walker::default();
     walker.machine.read_running([pid]);
     session.start_sampling().unwrap();
-    let (mut samples, mut guessed) = (0, 0);
-    let (mut once, mut again) = (Duration::ZERO, Duration::ZERO);
-    let begin = Instant::now();
-    while begin.elapsed() < LIVE {
+    let (mut samples, mut fp_fallbacks) = (0, 0);
+    let (mut first, mut repeated) = (Duration::ZERO, Duration::ZERO);
+    let start = Instant::now();
+    while start.elapsed() < LIVE {
         std::thread::sleep(Duration::from_millis(25));
         session.drain(|time, record| match record {
             Record::Sample(sample) if sample.pid == pid => {
-                let begin = Instant::now();
-                guessed += u64::from(walker.walk(&sample).fp_fallback);
-                once += begin.elapsed();
-                let begin = Instant::now();
+                let start = Instant::now();
+                fp_fallbacks += u64::from(walker.walk(&sample).fp_fallback);
+                first += start.elapsed();
+                let start = Instant::now();
                 for _ in 0..REPEATS {
                     walker.walk(&sample);
                 }
-                again += begin.elapsed();
+                repeated += start.elapsed();
                 samples += 1;
             }
             Record::Sample(_) => {}
@@ -158,12 +156,13 @@ fn live(what: &str, command: &mut Command) {
             _ => {}
         });
     }
-    assert!(samples > 0, "no samples of process {pid}");
-    let each = |time: Duration, walks: u32| time.as_nanos() as f64 / f64::from(walks);
+    assert!(samples > 0, "process {pid} has no samples");
+    let per_walk = |time: Duration, walks: u32| time.as_nanos() as f64 / f64::from(walks);
     println!(
-        "{what}: {:.0} ns per sample of {:.1} frames as it comes, {:.0} ns again; {samples} samples, {guessed} guessed",
-        each(once, samples),
+        "{name}: {:.0} ns per sample of {:.1} frames in the first walk, {:.0} ns repeated; \
+         {samples} samples, {fp_fallbacks} with frame-pointer fallback",
+        per_walk(first, samples),
         walker.frames as f64 / f64::from(samples * (1 + REPEATS)),
-        each(again, samples * REPEATS),
+        per_walk(repeated, samples * REPEATS),
     );
 }

@@ -1,8 +1,8 @@
-//! Bounds-checked reading of little-endian numbers and texts from bytes, and what of their writing is no one-liner.
+//! Bounds-checked reading of little-endian integers and strings, and encoders for some of them.
 
 use std::io::{self, Read};
 
-/// Reads until the buffer is full or the input ends; how far it came.
+/// Reads until the buffer is full or the input ends. Returns the number of bytes read.
 pub(crate) fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -16,27 +16,27 @@ pub(crate) fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize
     Ok(filled)
 }
 
-/// Appends a number with at least so many characters (up to 20), `fill` before its digits.
+/// Appends an integer, padded with `fill` to at least `width` characters (at most 20).
 pub(crate) fn put_digits<const BASE: u64>(
     out: &mut Vec<u8>,
     mut number: u64,
     width: usize,
     fill: u8,
 ) {
-    let mut text = [fill; 20];
-    let mut at = text.len();
+    let mut digits = [fill; 20];
+    let mut at = digits.len();
     loop {
         at -= 1;
-        text[at] = b"0123456789abcdef"[(number % BASE) as usize];
+        digits[at] = b"0123456789abcdef"[(number % BASE) as usize];
         number /= BASE;
         if number == 0 {
             break;
         }
     }
-    out.extend_from_slice(&text[at.min(text.len() - width)..]);
+    out.extend_from_slice(&digits[at.min(digits.len() - width)..]);
 }
 
-/// What was not read yet.
+/// Unread bytes of an input.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);
 
@@ -73,7 +73,9 @@ impl<'a> Bytes<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// A number in groups of seven bits, the lowest first; all but the last have the top bit set (LEB128).
+    /// Reads an unsigned LEB128 integer.
+    ///
+    /// Each byte has seven bits, least significant first. All but the last have the top bit set.
     pub(crate) fn varuint(&mut self) -> Option<u64> {
         let mut value = 0_u64;
         for shift in (0..u64::BITS).step_by(7) {
@@ -90,30 +92,32 @@ impl<'a> Bytes<'a> {
         None
     }
 
-    /// The same, of at most 32 bits.
+    /// Reads an unsigned LEB128 integer of at most 32 bits.
     pub(crate) fn varuint32(&mut self) -> Option<u32> {
         self.varuint()?.try_into().ok()
     }
 
-    /// Bytes up to the first NUL, or all of them.
+    /// Reads up to the first NUL, which stays unread, or to the end.
     pub(crate) fn c_string(&mut self) -> &'a [u8] {
         let len = self.0.iter().position(|&b| b == 0);
-        let (text, rest) = self.0.split_at(len.unwrap_or(self.0.len()));
+        let (string, rest) = self.0.split_at(len.unwrap_or(self.0.len()));
         self.0 = rest;
-        text
+        string
     }
 
-    /// UTF-16 up to a NUL, which must be there. What is no Unicode is replaced.
+    /// Reads a NUL-terminated UTF-16 string, replacing invalid code units.
+    ///
+    /// Returns `None` if there is no NUL.
     pub(crate) fn utf16z(&mut self) -> Option<String> {
         let (units, _) = self.0.as_chunks::<2>();
         let len = units.iter().position(|unit| *unit == [0, 0])?;
-        let text = utf16(self.take(len * 2)?);
+        let string = utf16(self.take(len * 2)?);
         self.take(2)?;
-        Some(text)
+        Some(string)
     }
 }
 
-/// Appends what [`Bytes::varuint`] reads.
+/// Appends an unsigned LEB128 integer, as [`Bytes::varuint`] reads it.
 pub(crate) fn put_varuint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -122,7 +126,7 @@ pub(crate) fn put_varuint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Text of UTF-16 code units. What is no Unicode is replaced.
+/// Decodes UTF-16 code units, replacing invalid ones.
 pub(crate) fn utf16(bytes: &[u8]) -> String {
     let (units, _) = bytes.as_chunks::<2>();
     char::decode_utf16(units.iter().map(|unit| u16::from_le_bytes(*unit)))
@@ -135,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_seven_bits_a_byte() {
+    fn reads_leb128_integers() {
         assert_eq!(Bytes(&[0x7f]).varuint(), Some(0x7f));
         assert_eq!(Bytes(&[0xe5, 0x8e, 0x26]).varuint(), Some(624_485));
         assert_eq!(
@@ -150,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn digits_as_formatted() {
+    fn put_digits_matches_format() {
         for number in [0, 7, 10, 255, 1_000_001, u64::MAX] {
             let mut out = Vec::new();
             put_digits::<10>(&mut out, number, 1, b'0');
@@ -163,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_end_at_their_nul() {
+    fn utf16_strings_end_at_nul() {
         let mut bytes = Bytes(b"a\0\xfc\0\0\0b\0");
         assert_eq!(bytes.utf16z().as_deref(), Some("aü"));
         assert_eq!(bytes.utf16z(), None);

@@ -2,13 +2,13 @@
 
 use std::io;
 
-/// Numbers of the CPUs that are online, ascending.
+/// Returns the ids of the online CPUs, ascending.
 pub(crate) fn online() -> io::Result<Vec<u32>> {
-    let text = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
-    parse(&text).ok_or_else(|| {
+    let list = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
+    parse(&list).ok_or_else(|| {
         io::Error::new(
             io::ErrorKind::InvalidData,
-            format!("not a CPU list: {text:?}"),
+            format!("not a CPU list: {list:?}"),
         )
     })
 }
@@ -18,7 +18,7 @@ fn parse(list: &str) -> Option<Vec<u32>> {
     for part in list.trim().split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        // The kernel knows at most 8192 CPUs (CONFIG_NR_CPUS).
+        // Linux supports at most 8192 CPUs (CONFIG_NR_CPUS).
         if last.checked_sub(first)? > 8192 {
             return None;
         }
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_with_holes() {
+    fn parses_lists_with_gaps_and_rejects_invalid_ones() {
         assert_eq!(parse("0-3,8,10-11\n"), Some(vec![0, 1, 2, 3, 8, 10, 11]));
         assert_eq!(parse("0"), Some(vec![0]));
         for bad in ["", "a", "3-1", "0-", "0-4000000000"] {

@@ -1,6 +1,8 @@
-//! Ids and units of the kernel. Each is a separate type, so that a tid is never passed for a pid.
+//! Ids and units of the kernel.
+//!
+//! Each is a separate type, so that a tid cannot be passed as a pid.
 
-/// Declares a transparent wrapper of an integer.
+/// Declares a transparent wrapper type for an integer.
 macro_rules! newtype {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
         $(#[$doc])*
@@ -27,7 +29,7 @@ newtype!(
     Tid(i32)
 );
 newtype!(
-    /// A CPU number as the kernel counts them.
+    /// A CPU id.
     Cpu(u32)
 );
 newtype!(
@@ -36,7 +38,8 @@ newtype!(
 );
 
 impl Pid {
-    /// Stands for the process of imported samples whose process the kernel did not know any more (-1): no process has this id
-    /// (`PID_MAX_LIMIT`).
+    /// Replaces the pid -1 of imported samples: the kernel records -1 for a process that has ended.
+    ///
+    /// No process has this id (`PID_MAX_LIMIT`).
     pub const NOBODY: Self = Self(1 << 22);
 }

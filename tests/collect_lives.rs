@@ -1,4 +1,4 @@
-//! Captures of what comes and goes: processes, threads, libraries, code made at run time; and of very deep stacks.
+//! Captures of short-lived processes, threads, libraries and JIT code, and of very deep stacks.
 #![allow(clippy::unwrap_used)]
 
 #[macro_use]
@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use support::{Missing, Saved, captured, workloads};
 
-/// The small program of `tests/rings`, in a folder.
-fn small_program(folder: &Path) -> PathBuf {
-    let program = folder.join("program");
+/// Copies the program of `tests/rings` to a directory.
+fn small_program(directory: &Path) -> PathBuf {
+    let program = directory.join("program");
     let recorded: PathBuf = [env!("CARGO_MANIFEST_DIR"), "tests", "rings", "program"]
         .iter()
         .collect();
@@ -18,19 +18,19 @@ fn small_program(folder: &Path) -> PathBuf {
     program
 }
 
-/// User frames only, outermost first, without the process.
+/// Returns the user frames of a stack, outermost first, without the process.
 fn user_frames(stack: &[String]) -> Vec<&str> {
     let user = stack[1..].iter().map(String::as_str);
     user.filter(|frame| !frame.ends_with("_[k]")).collect()
 }
 
-/// Whole call paths of a process that makes code, maps a file over it, forks, forks and runs anew, does so by vfork, and of
-/// its threads.
+/// The program runs JIT code, maps a file over it, forks, executes itself after fork and vfork, and
+/// starts threads. All call paths must be complete.
 #[test]
-fn processes_and_code_that_come_and_go() {
+fn unwinds_short_lived_processes_and_jit_code() {
     need_capture!();
-    let folder = tempfile::tempdir().unwrap();
-    let program = small_program(folder.path());
+    let directory = tempfile::tempdir().unwrap();
+    let program = small_program(directory.path());
     let script = "for i in 1 2 3 4 5 6 7 8; do \"$0\"; done";
     let saved = captured(["--", "sh", "-c", script, program.to_str().unwrap()]);
     let start = ["_start", "program_main"];
@@ -45,57 +45,72 @@ fn processes_and_code_that_come_and_go() {
         ("program", &thread, &["left"]),
         ("program", &thread, &["right"]),
     ] {
-        let whole = [root, path].concat();
-        let is = |stack: &[String]| stack[0].starts_with(&format!("{process} ("));
-        let (mut inside, mut shown) = (0, 0);
-        for (stack, samples) in saved.stacks.iter().filter(|(stack, _)| is(stack)) {
+        let complete = [root, path].concat();
+        let is_process = |stack: &[String]| stack[0].starts_with(&format!("{process} ("));
+        let (mut in_leaf, mut with_path) = (0, 0);
+        for (stack, samples) in saved.stacks.iter().filter(|(stack, _)| is_process(stack)) {
             let user = user_frames(stack);
             if user.last() == path.last() {
-                inside += samples;
-                shown += if user == whole { *samples } else { 0 };
+                in_leaf += samples;
+                with_path += if user == complete { *samples } else { 0 };
             }
         }
         assert!(
-            inside >= 5,
-            "{process} {path:?}: {inside} samples\n{:#?}",
+            in_leaf >= 5,
+            "{process} {path:?}: {in_leaf} samples\n{:#?}",
             saved.stacks
         );
-        assert_eq!(shown, inside, "{process} {path:?}\n{:#?}", saved.stacks);
+        assert_eq!(
+            with_path, in_leaf,
+            "{process} {path:?}\n{:#?}",
+            saved.stacks
+        );
     }
-    let made = saved.stacks.keys().filter_map(|stack| {
+    let jit_leaves = saved.stacks.keys().filter_map(|stack| {
         let user = user_frames(stack);
-        let at = user.iter().position(|frame| *frame == "run_made")?;
-        let [leaf] = user[at + 1..] else { return None };
-        Some((leaf.to_owned(), user[..=at].join(";")))
+        let caller = user.iter().position(|frame| *frame == "run_made")?;
+        let [leaf] = user[caller + 1..] else {
+            return None;
+        };
+        Some((leaf.to_owned(), user[..=caller].join(";")))
     });
-    let made: Vec<_> = made.filter(|(leaf, _)| leaf != "mapped_leaf").collect();
-    assert!(!made.is_empty());
-    for (leaf, callers) in made {
+    let jit_leaves: Vec<_> = jit_leaves
+        .filter(|(leaf, _)| leaf != "mapped_leaf")
+        .collect();
+    assert!(!jit_leaves.is_empty());
+    for (leaf, callers) in jit_leaves {
         assert!(leaf.ends_with("_[j]"), "{leaf}");
         assert_eq!(callers, "_start;program_main;run_made");
     }
 }
 
-/// What `lives` does in a mode, so many times.
-fn often_sampled(mode: &str, times: &str) -> Result<Saved, Missing> {
+/// Captures the program `lives` in a mode with a number of repetitions.
+fn capture_lives(mode: &str, repetitions: &str) -> Result<Saved, Missing> {
     let program = workloads::native("lives")?;
     let program = program.to_str().unwrap();
-    Ok(captured(["-freq", "5000", "--", program, mode, times]))
+    Ok(captured([
+        "-freq",
+        "5000",
+        "--",
+        program,
+        mode,
+        repetitions,
+    ]))
 }
 
-/// A library takes the addresses of another that was unloaded: no function of one is shown for the other.
+/// Two libraries are loaded alternately at the same addresses.
 #[test]
-fn libraries_that_take_turns_at_an_address() {
+fn distinguishes_libraries_at_one_address() {
     need_capture!();
-    let saved = need!(often_sampled("plugins", "80"));
+    let saved = need!(capture_lives("plugins", "80"));
     expect_functions_of_one(&saved);
 }
 
-/// Their names come from the memory itself, as perf cannot tell them.
+/// The libraries have no path, so their symbols come from the mapped memory file.
 #[test]
-fn libraries_that_were_loaded_from_memory() {
+fn symbolizes_libraries_loaded_from_memory() {
     need_capture!();
-    let saved = need!(often_sampled("memory", "80"));
+    let saved = need!(capture_lives("memory", "80"));
     expect_functions_of_one(&saved);
 }
 
@@ -103,33 +118,33 @@ fn expect_functions_of_one(saved: &Saved) {
     for (one, other) in [("first", "second"), ("second", "first")] {
         let path = ["_caller", "_outer", "_inner"].map(|part| format!("{one}{part}"));
         let path: Vec<_> = path.iter().map(String::as_str).collect();
-        let whole = saved.samples_under(&[&["main"][..], &path].concat());
-        assert!(whole > 200, "{whole} samples");
+        let complete = saved.samples_under(&[&["main"][..], &path].concat());
+        assert!(complete > 200, "{complete} samples");
         for (stack, samples) in &saved.stacks {
             let has = |part: &str| stack.iter().any(|frame| frame.starts_with(part));
             let mixed = has(&format!("{one}_")) && has(&format!("{other}_"));
             assert!(!mixed, "{stack:?} {samples}");
         }
-        let inside = saved.samples_under(&path[2..]);
-        assert!(whole * 1000 >= inside * 998, "{whole} of {inside}");
+        let in_leaf = saved.samples_under(&path[2..]);
+        assert!(complete * 1000 >= in_leaf * 998, "{complete} of {in_leaf}");
     }
 }
 
-/// Threads that live for less than a millisecond: each is known, and its stack whole.
+/// Each thread ends within a millisecond.
 #[test]
-fn threads_that_are_gone_in_a_millisecond() {
+fn unwinds_short_lived_threads() {
     need_capture!();
-    let saved = need!(often_sampled("threads", "6000"));
-    let whole = saved.samples_under(&["start_thread", "short_thread", "short_burn"]);
-    let inside = saved.samples_under(&["short_burn"]);
-    assert!(inside > 300, "{inside} samples");
-    assert!(whole * 1000 >= inside * 998, "{whole} of {inside}");
+    let saved = need!(capture_lives("threads", "6000"));
+    let complete = saved.samples_under(&["start_thread", "short_thread", "short_burn"]);
+    let in_leaf = saved.samples_under(&["short_burn"]);
+    assert!(in_leaf > 300, "{in_leaf} samples");
+    assert!(complete * 1000 >= in_leaf * 998, "{complete} of {in_leaf}");
     assert_eq!(saved.summary.process_count, 1);
 }
 
-/// Processes that end while they are looked at: what is shown of them is right, or says what it lacks.
+/// Processes end while perfcollect reads them. Their names and stacks must still be correct.
 #[test]
-fn processes_that_end_while_they_are_read() {
+fn captures_processes_that_end_while_they_are_read() {
     need_capture!();
     let script = "i=0; while [ $i -lt 500 ]; do /bin/true; i=$((i+1)); done";
     let saved = captured(["--", "sh", "-c", script]);
@@ -151,10 +166,12 @@ fn processes_that_end_while_they_are_read() {
     );
 }
 
-/// A recursion deeper than any stack that is kept: cut, and said so. What lies above the cut is the inner end of the true
-/// path, and no stack pretends to be one of fewer calls.
+/// The recursion is deeper than the frame limit.
+///
+/// A truncated stack must contain the innermost frames, and no stack may look complete with fewer
+/// calls.
 #[test]
-fn deep_recursion_is_cut_with_a_mark() {
+fn flags_truncated_stacks_of_deep_recursion() {
     const OUTERMOST: &[&str] = &[
         "_start",
         "__libc_start_main",
@@ -168,16 +185,16 @@ fn deep_recursion_is_cut_with_a_mark() {
         let program = program.to_str().unwrap();
         let mode = ["--mode", "recursion", "--depth", "10000", "--seconds", "2"];
         let saved: Saved = captured([&["-noinline", "--", program], &mode[..]].concat());
-        let (mut cut, mut all) = (0, 0);
+        let (mut truncated, mut total) = (0, 0);
         for (stack, samples) in &saved.stacks {
             let user = user_frames(stack);
             if user.last() != Some(&"descend") {
                 continue;
             }
-            all += samples;
+            total += samples;
             if user[0].starts_with("[truncated") {
-                cut += samples;
-                // A stack of a few frames too many lost only the outermost.
+                truncated += samples;
+                // A stack slightly above the limit lost only the outermost frames.
                 let callers = user.iter().rposition(|frame| *frame != "descend");
                 let callers = &user[1..=callers.unwrap_or(0)];
                 assert!(OUTERMOST.ends_with(callers), "{stack:?}");
@@ -186,7 +203,11 @@ fn deep_recursion_is_cut_with_a_mark() {
                 assert!(user.contains(&"main"), "{stack:?}");
             }
         }
-        // On the way down and up there are calls with fewer frames than are kept: 0.1 ms of work against 10 000 calls.
-        assert!(cut * 10 >= all * 8 && all > 100, "{name}: {cut} of {all}");
+        // During descent and return the stack is within the limit: 0.1 ms of work against 10 000
+        // calls.
+        assert!(
+            truncated * 10 >= total * 8 && total > 100,
+            "{name}: {truncated} of {total}"
+        );
     }
 }

@@ -61,13 +61,13 @@ fn busy() -> Vec<Running> {
 fn check(saved: &Saved, processes: &[Running]) {
     // Each of them, as one process with its own pid.
     let text = grammar::parse(&saved.perf_text);
-    let samples = text.samples();
+    let samples = text.events;
     assert_eq!(samples.len() as u64, saved.summary.samples);
     for process in processes {
         let pid = process.pid() as i32;
         let ours = |row: &&perfcollect::output::summary::ProcessSummary| row.pid == pid;
         let row = saved.summary.processes.iter().find(ours).unwrap();
-        let written = samples.iter().filter(|(event, _)| event.pid == pid).count();
+        let written = samples.iter().filter(|event| event.pid == pid).count();
         assert_eq!(written as u64, row.samples, "{row:?}");
         let end = format!("({pid})");
         let folded = saved

@@ -1,4 +1,4 @@
-//! Recordings that are damaged: no panic, no hang, bounded memory, and what was before the damage.
+//! Corrupt recordings: no panic, no hang, bounded memory, and all records before the corruption.
 #![allow(clippy::unwrap_used)]
 
 #[macro_use]
@@ -16,10 +16,10 @@ use perfcollect::script::{Fields, print};
 use support::recording::{can_record, record, record_pipe};
 use tempfile::TempDir;
 
-/// Far more than a small file takes.
+/// Time limit to detect a hang, far longer than reading a small file takes.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Numbers as a fuzzer would choose them, the same in each run (xorshift).
+/// Pseudo-random numbers (xorshift), the same in each run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -31,20 +31,20 @@ impl Numbers {
     }
 }
 
-fn recordings(folder: &TempDir) -> Vec<Vec<u8>> {
+fn recordings(directory: &TempDir) -> Vec<Vec<u8>> {
     let command = [
         "sh",
         "-c",
         "for i in $(seq 20); do ls /usr >/dev/null; done",
     ];
-    let file = folder.path().join("perf.data");
+    let file = directory.path().join("perf.data");
     let mut recordings = Vec::new();
-    let ways: [&[&str]; 3] = [
+    let variants: [&[&str]; 3] = [
         &["-F", "2999", "-g"],
         &["-F", "2999", "-z", "-g", "-e", "cpu-clock,page-faults"],
         &["-F", "4999", "--call-graph", "dwarf,4096"],
     ];
-    for options in ways {
+    for options in variants {
         record(&file, options, command);
         recordings.push(std::fs::read(&file).unwrap());
         record_pipe(&file, options, command);
@@ -53,14 +53,14 @@ fn recordings(folder: &TempDir) -> Vec<Vec<u8>> {
     recordings
 }
 
-/// Samples of a recording, and whether it is said to be damaged.
+/// Returns the number of samples and whether the reader reports corruption.
 fn read(bytes: &[u8]) -> (usize, bool) {
     let Ok(mut reader) = Reader::bytes(bytes) else {
         return (0, true);
     };
     let mut samples = 0;
-    reader.each(|_, entry| {
-        samples += usize::from(matches!(entry.record, Record::Sample(_)));
+    reader.each(|_, timed| {
+        samples += usize::from(matches!(timed.record, Record::Sample(_)));
         ControlFlow::Continue(())
     });
     (samples, reader.damage.is_some() || reader.malformed > 0)
@@ -68,36 +68,37 @@ fn read(bytes: &[u8]) -> (usize, bool) {
 
 #[test]
 #[ignore = "slow"]
-fn damaged_recordings_are_read_as_far_as_they_go() {
+fn reads_corrupt_recordings_up_to_the_corruption() {
     need!(can_record());
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
-    for whole in recordings(&folder) {
-        let (all, is_damaged) = read(&whole);
-        assert!(all > 2 && !is_damaged, "{all}");
-        for cut in 1..=10 {
-            let (samples, is_damaged) = read(&whole[..whole.len() * cut / 11]);
+    for whole in recordings(&directory) {
+        let (all, is_corrupt) = read(&whole);
+        assert!(all > 2 && !is_corrupt, "{all}");
+        for elevenths in 1..=10 {
+            let (samples, is_corrupt) = read(&whole[..whole.len() * elevenths / 11]);
             assert!(samples <= all);
-            // A cut between two records of a pipe cannot be seen.
-            assert!(is_damaged || samples < all || cut == 10, "cut {cut}");
+            // Truncation between two records of a pipe cannot be detected.
+            let is_detected = is_corrupt || samples < all;
+            assert!(is_detected || elevenths == 10, "{elevenths}/11");
         }
         for _ in 0..40 {
-            let mut damaged = whole.clone();
+            let mut corrupt = whole.clone();
             for _ in 0..=numbers.below(8) {
                 let at = match numbers.below(3) {
-                    0 => numbers.below(damaged.len().min(4096)),
-                    _ => numbers.below(damaged.len()),
+                    0 => numbers.below(corrupt.len().min(4096)),
+                    _ => numbers.below(corrupt.len()),
                 };
-                damaged[at] = [0, 1, 0x7f, 0x80, 0xff, numbers.below(256) as u8][numbers.below(6)];
+                corrupt[at] = [0, 1, 0x7f, 0x80, 0xff, numbers.below(256) as u8][numbers.below(6)];
             }
-            let begin = Instant::now();
-            let (samples, _) = read(&damaged);
+            let start = Instant::now();
+            let (samples, _) = read(&corrupt);
             assert!(samples <= 2 * all + 1000, "{samples} of {all}");
-            if let Ok(mut reader) = Reader::bytes(&damaged) {
-                let recorded = RecordingFiles::new(None, None).unwrap();
+            if let Ok(mut reader) = Reader::bytes(&corrupt) {
+                let files = RecordingFiles::new(None, None).unwrap();
                 print(
                     &mut reader,
-                    recorded,
+                    files,
                     Some(Path::new("/dev/null")),
                     Fields::all(),
                     true,
@@ -106,7 +107,7 @@ fn damaged_recordings_are_read_as_far_as_they_go() {
                 )
                 .unwrap();
             }
-            assert!(begin.elapsed() < LIMIT);
+            assert!(start.elapsed() < LIMIT);
         }
     }
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -119,7 +120,7 @@ fn damaged_recordings_are_read_as_far_as_they_go() {
 }
 
 #[test]
-fn lengths_that_lie_take_no_memory() {
+fn invalid_lengths_allocate_no_memory() {
     let mut header = b"PERFILE2".to_vec();
     for number in [104_u64, 144, 104, 144, 248, u64::MAX - 300, 0, 0] {
         header.extend(number.to_le_bytes());
@@ -131,6 +132,6 @@ fn lengths_that_lie_take_no_memory() {
     let mut record = vec![9, 0, 0, 0, 1, 0, 0xff, 0xff];
     record.resize(2000, 0xff);
     header.extend(record);
-    let (samples, is_damaged) = read(&header);
-    assert!(samples == 0 && is_damaged);
+    let (samples, is_corrupt) = read(&header);
+    assert!(samples == 0 && is_corrupt);
 }

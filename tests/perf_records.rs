@@ -1,4 +1,6 @@
-//! Our record parser against the crate linux-perf-event-reader, on records of every layout we accept, and on damage.
+//! Compares the record parser with the crate linux-perf-event-reader, on all supported layouts.
+//!
+//! Also tests the parser on corrupt records, and the merge.
 #![allow(clippy::unwrap_used)]
 
 use linux_perf_event_reader::{
@@ -17,7 +19,7 @@ const TIME_FIELDS: SampleFormat = SampleFormat::TIME
     .union(SampleFormat::CPU)
     .union(SampleFormat::IDENTIFIER);
 
-/// Sample types we accept; all have TIME and TID, which the merge and the machine need.
+/// Supported sample types. All have TIME and TID, which the merge and the machine model need.
 fn layouts() -> impl Strategy<Value = SampleFormat> {
     let optional = [
         SampleFormat::IDENTIFIER,
@@ -66,7 +68,7 @@ fn oracle(format: SampleFormat) -> RecordParseInfo {
     }
 }
 
-/// A record of `kind` whose body is arbitrary but for the lengths, which fit.
+/// Returns a record with a header of the correct size.
 fn record(kind: RecordType, misc: u16, body: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.extend(kind.0.to_le_bytes());
@@ -120,10 +122,10 @@ fn sample_bytes(format: SampleFormat, body: &Body) -> Vec<u8> {
         SampleFormat::CPU,
         SampleFormat::PERIOD,
     ];
-    let mut number = |out: &mut Vec<u8>| out.extend(numbers.next().unwrap().to_le_bytes());
+    let mut put_number = |out: &mut Vec<u8>| out.extend(numbers.next().unwrap().to_le_bytes());
     for field in plain {
         if format.contains(field) {
-            number(&mut out);
+            put_number(&mut out);
         }
     }
     if format.contains(SampleFormat::CALLCHAIN) {
@@ -139,7 +141,7 @@ fn sample_bytes(format: SampleFormat, body: &Body) -> Vec<u8> {
     if format.contains(SampleFormat::REGS_USER) {
         out.extend(body.regs_abi.to_le_bytes());
         if body.regs_abi != 0 {
-            (0..3).for_each(|_| number(&mut out));
+            (0..3).for_each(|_| put_number(&mut out));
         }
     }
     if format.contains(SampleFormat::STACK_USER) {
@@ -152,7 +154,7 @@ fn sample_bytes(format: SampleFormat, body: &Body) -> Vec<u8> {
     record(RecordType::SAMPLE, 2, &out)
 }
 
-fn same_sample(
+fn expect_same_sample(
     ours: &SampleRecord<'_>,
     theirs: &linux_perf_event_reader::SampleRecord<'_>,
 ) -> Result<(), TestCaseError> {
@@ -178,9 +180,9 @@ fn same_sample(
     Ok(())
 }
 
-/// What the kernel reads from the stack of a process is the process's choice: a value as its markers are changes nothing.
+/// The process controls the stack that the kernel reads, so it may contain the values of markers.
 #[test]
-fn markers_in_the_stack_of_a_process_are_none() {
+fn ignores_context_markers_in_the_user_part_of_a_callchain() {
     use sys::{PERF_CONTEXT_KERNEL as KERNEL, PERF_CONTEXT_USER as USER};
     let format = SampleFormat::TIME | SampleFormat::TID | SampleFormat::CALLCHAIN;
     let chain = [KERNEL, 1 << 63, USER, 0x1000, KERNEL, 0x2000, USER, 0x3000];
@@ -203,7 +205,7 @@ fn markers_in_the_stack_of_a_process_are_none() {
 
 proptest! {
     #[test]
-    fn samples_of_every_layout_agree(format in layouts(), body in bodies()) {
+    fn samples_of_all_layouts_match_the_oracle(format in layouts(), body in bodies()) {
         let bytes = sample_bytes(format, &body);
         let layout = Layout::new(format.bits(), X86_BP_SP_IP).unwrap();
         let Ok(Record::Sample(ours)) = layout.parse(&bytes) else {
@@ -212,9 +214,9 @@ proptest! {
         let info = oracle(format);
         let raw = RawEventRecord::new(RecordType::SAMPLE, 2, RawData::Single(&bytes[8..]), info);
         let Ok(EventRecord::Sample(theirs)) = raw.parse() else {
-            return Err(TestCaseError::fail("the oracle refused it"));
+            return Err(TestCaseError::fail("rejected by the oracle"));
         };
-        same_sample(&ours, &theirs)?;
+        expect_same_sample(&ours, &theirs)?;
         prop_assert_eq!(layout.time_of(&bytes).unwrap(), ours.time);
         let has_registers = format.contains(SampleFormat::REGS_USER) && body.regs_abi == 2;
         prop_assert_eq!(ours.registers.is_some(), has_registers);
@@ -222,7 +224,7 @@ proptest! {
     }
 
     #[test]
-    fn side_records_agree(
+    fn other_records_match_the_oracle(
         format in layouts(),
         kind in prop::sample::select(vec![
             RecordType::MMAP2, RecordType::MMAP, RecordType::COMM, RecordType::FORK, RecordType::EXIT,
@@ -242,7 +244,7 @@ proptest! {
         };
         let mut body = fixed[..fixed_bytes].to_vec();
         if kind == RecordType::MMAP2 {
-            // Protection: text in its place is the path of a kernel that did not record it.
+            // Protection. The parser takes a string in its place for the path of an old kernel.
             body[56] &= 0xf;
         }
         if matches!(kind, RecordType::MMAP2 | RecordType::MMAP | RecordType::COMM) {
@@ -289,10 +291,10 @@ proptest! {
     }
 
     #[test]
-    fn damage_never_panics(
+    fn corrupt_records_never_panic(
         format in layouts(),
         body in bodies(),
-        cut in any::<prop::sample::Index>(),
+        len in any::<prop::sample::Index>(),
         flips in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
     ) {
         let mut bytes = sample_bytes(format, &body);
@@ -300,7 +302,7 @@ proptest! {
             let at = at.index(bytes.len());
             bytes[at] = value;
         }
-        bytes.truncate(cut.index(bytes.len() + 1));
+        bytes.truncate(len.index(bytes.len() + 1));
         let layout = Layout::new(format.bits(), X86_BP_SP_IP).unwrap();
         let _ = layout.time_of(&bytes);
         if let Ok(Record::Sample(sample)) = layout.parse(&bytes) {
@@ -308,66 +310,66 @@ proptest! {
         }
     }
 
-    /// Whatever the interleaving: all records come out, sorted, and none beyond the horizon of its round.
+    /// Each round flushes no record beyond its flush limit.
     #[test]
-    fn merging_sorts_and_loses_nothing(
+    fn merge_sorts_records_and_loses_none(
         mut times in proptest::collection::vec(proptest::collection::vec(0_u64..1000, 0..30), 1..6),
-        mut horizons in proptest::collection::vec(0_u64..1000, 0..5),
+        mut flush_limits in proptest::collection::vec(0_u64..1000, 0..5),
     ) {
         times.iter_mut().for_each(|ring| ring.sort_unstable());
-        horizons.sort_unstable();
-        horizons.push(u64::MAX);
-        let mut want: Vec<_> = times.concat();
-        want.sort_unstable();
+        flush_limits.sort_unstable();
+        flush_limits.push(u64::MAX);
+        let mut expected: Vec<_> = times.concat();
+        expected.sort_unstable();
         let format = SampleFormat::TIME | SampleFormat::TID;
         let layout = Layout::new(format.bits(), 0).unwrap();
-        let mut rings: Vec<_> = times.iter().map(|ring| Recorded::new(ring)).collect();
+        let mut rings: Vec<_> = times.iter().map(|ring| ForkRecords::new(ring)).collect();
         let mut merge = Merge::default();
-        let mut got = Vec::new();
-        for horizon in horizons {
-            merge.round(&mut rings, &layout, Nanos(horizon), |time, _| {
-                assert!(time.0 < horizon);
-                got.push(time.0);
+        let mut flushed = Vec::new();
+        for limit in flush_limits {
+            merge.round(&mut rings, &layout, Nanos(limit), |time, _| {
+                assert!(time.0 < limit);
+                flushed.push(time.0);
             });
         }
-        prop_assert_eq!(got, want);
+        prop_assert_eq!(flushed, expected);
         prop_assert_eq!(merge.late(), 0);
     }
 
-    /// Records that come too late, or in any order within their ring, all come out, and are counted.
+    /// Records may be late or in any order within their ring buffer.
     #[test]
-    fn merging_counts_what_is_late_and_loses_nothing(
+    fn merge_counts_late_records_and_loses_none(
         times in proptest::collection::vec(proptest::collection::vec(0_u64..1000, 0..30), 1..6),
-        horizons in proptest::collection::vec(0_u64..1000, 0..5),
+        flush_limits in proptest::collection::vec(0_u64..1000, 0..5),
     ) {
         let format = SampleFormat::TIME | SampleFormat::TID;
         let layout = Layout::new(format.bits(), 0).unwrap();
-        let mut rings: Vec<_> = times.iter().map(|ring| Recorded::new(ring)).collect();
+        let mut rings: Vec<_> = times.iter().map(|ring| ForkRecords::new(ring)).collect();
         let mut merge = Merge::default();
-        let mut got = Vec::new();
-        for horizon in horizons.into_iter().chain([u64::MAX]) {
-            merge.round(&mut rings, &layout, Nanos(horizon), |time, _| got.push(time.0));
+        let mut flushed = Vec::new();
+        for limit in flush_limits.into_iter().chain([u64::MAX]) {
+            merge.round(&mut rings, &layout, Nanos(limit), |time, _| flushed.push(time.0));
         }
-        let newest = got.iter().scan(0, |newest, &time| {
+        let newest = flushed.iter().scan(0, |newest, &time| {
             *newest = time.max(*newest);
             Some(*newest)
         });
-        let late = got.iter().zip(newest).filter(|(time, newest)| *time < newest).count();
+        let late = flushed.iter().zip(newest).filter(|(time, newest)| *time < newest).count();
         prop_assert_eq!(merge.late(), late as u64);
-        let mut want = times.concat();
-        want.sort_unstable();
-        got.sort_unstable();
-        prop_assert_eq!(got, want);
+        let mut expected = times.concat();
+        expected.sort_unstable();
+        flushed.sort_unstable();
+        prop_assert_eq!(flushed, expected);
     }
 }
 
-/// A ring of FORK records, newest last.
-struct Recorded {
+/// A queue of FORK records, newest last.
+struct ForkRecords {
     records: Vec<Vec<u8>>,
     next: usize,
 }
 
-impl Recorded {
+impl ForkRecords {
     fn new(times: &[u64]) -> Self {
         let fork = |time: &u64| {
             let mut body = vec![0; 24 + 8];
@@ -381,7 +383,7 @@ impl Recorded {
     }
 }
 
-impl RecordSource for Recorded {
+impl RecordSource for ForkRecords {
     fn peek(&mut self) -> Option<&[u8]> {
         self.records.get(self.next).map(Vec::as_slice)
     }

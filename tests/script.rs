@@ -232,7 +232,11 @@ fn threads_that_record_to_files_of_their_own() {
         Command::new(perfcollect()).arg("script").arg(file_of_one),
         LIMIT,
     );
-    assert!(alone.stderr.contains("give the folder"), "{}", alone.stderr);
+    assert!(
+        alone.stderr.contains("pass their directory"),
+        "{}",
+        alone.stderr
+    );
     // Of a file that was cut, all before the cut is there, and all of the others.
     let whole = our_script(&file);
     let cut = std::fs::File::options()

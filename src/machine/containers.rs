@@ -1,4 +1,4 @@
-//! The root directories of processes in containers, each held once.
+//! Root directories of processes in containers, each opened once.
 
 use std::io;
 use std::os::linux::fs::MetadataExt;
@@ -9,15 +9,17 @@ use rustc_hash::FxHashMap;
 use super::root::Root;
 use crate::trace::Pid;
 
-/// What tells root directories apart: the mount namespace, device and inode.
+/// Identity of a root directory: mount namespace, device and inode.
 type Identity = (u64, u64, u64);
 
-/// Those that were seen.
+/// Open root directories of containers.
 #[derive(Debug, Default)]
 pub(super) struct Containers(FxHashMap<Identity, Arc<Root>>);
 
 impl Containers {
-    /// That of a process; `None`: it is ours, or the process has ended.
+    /// Returns the root directory of a process in a container.
+    ///
+    /// Returns `None` if it is the host's root directory, or if the process has ended.
     pub(super) fn of(&mut self, pid: Pid) -> Option<Arc<Root>> {
         let root = Root::of(pid).ok()?;
         let identity = identity(&root, &pid.to_string()).ok()?;

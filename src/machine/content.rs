@@ -1,4 +1,4 @@
-//! Contents of a mapped file, and what identifies it.
+//! Content and identity of a mapped file.
 
 use std::fs::File;
 use std::io;
@@ -8,18 +8,18 @@ use perfcollect_symbols::elf::ElfFile;
 
 use crate::trace::spool::FileIdentity;
 
-/// What can be read of a mapped file.
+/// Readable content of a mapped file.
 #[derive(Debug)]
 pub enum Content {
     /// The file.
     File(File),
-    /// The vDSO: an ELF image that is in memory only.
+    /// The vDSO: an ELF image that exists only in memory.
     Vdso(Vec<u8>),
-    /// Nothing, with the reason.
+    /// No content, with the reason.
     Unavailable(io::Error),
 }
 
-/// Which file an open one is.
+/// Returns the identity of an open file.
 pub(super) fn identity(file: &File) -> io::Result<FileIdentity> {
     let stat = rustix::fs::fstat(file)?;
     Ok(FileIdentity {
@@ -30,7 +30,7 @@ pub(super) fn identity(file: &File) -> io::Result<FileIdentity> {
     })
 }
 
-/// The build id of an open ELF file.
+/// Returns the build id of an open ELF file.
 pub(super) fn build_id(file: &File) -> Option<BuildId> {
     ElfFile::open_mapped(file).ok()?.build_id()
 }

@@ -1,4 +1,7 @@
-//! Files that are mapped as code, opened at first sight and held, so that they outlive their process and container.
+//! Files that are mapped as code.
+//!
+//! perfcollect opens them when they are first mapped and keeps them open, so that they outlive
+//! their process and container.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -11,15 +14,17 @@ use rustc_hash::FxHashMap;
 
 use super::containers::Containers;
 use super::content::{Content, build_id, identity};
-use super::mapping_info::{Wanted, open};
+use super::mapping_info::{MappingInfo, open};
 use super::proc_maps::without_mark;
 use super::recording_files::RecordingFiles;
 use super::root::Root;
 use crate::trace::spool::FileRow;
 use crate::trace::{DescribeFile, ModuleId, Pid};
 
-/// A file is known by device, inode and path: the device number of a mapping need not be the one `stat` tells
-/// (overlayfs, btrfs), and inode numbers are reused.
+/// Identity of a mapped file.
+///
+/// The path is included because inode numbers are reused. The device number of a mapping may differ
+/// from that of `stat` (overlayfs, btrfs).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Identity {
     device: (u32, u32),
@@ -27,42 +32,43 @@ struct Identity {
     path: Box<[u8]>,
 }
 
-/// A file (or the vDSO) that some process has mapped as code.
+/// A file, or the vDSO, that a process mapped as code.
 #[derive(Debug)]
 pub struct CodeFile {
-    /// Path in the mount namespace of the process that mapped it first; may end in ` (deleted)`.
+    /// Path in the mount namespace of the first process that mapped it; may end in ` (deleted)`.
     pub path: Box<[u8]>,
-    /// What can be read of it.
+    /// Readable content.
     pub content: Content,
-    /// The root directory that its debug file is below, if the file is a recording's.
+    /// Root directory of its debug file, if the file belongs to a recording.
     pub root: Option<Arc<Root>>,
-    /// A process that had it mapped, whose root directory may hold its debug file.
+    /// Process that mapped it, whose root directory may contain its debug file.
     pub pid: Pid,
-    /// That root directory if it is another than ours: the process may end.
+    /// Root directory of that process if it is not the host's. The process may end.
     pub container: Option<Arc<Root>>,
 }
 
 impl CodeFile {
-    /// Path without the mark of a deleted file.
+    /// Returns the path without the suffix of deleted files.
     #[must_use]
     pub fn clean_path(&self) -> &Path {
         Path::new(OsStr::from_bytes(without_mark(&self.path)))
     }
 
-    /// Root directories in which its debug file may be, in the order to look.
+    /// Returns the root directories to search for its debug file, in order.
     pub(crate) fn debug_roots(&self) -> impl Iterator<Item = io::Result<Root>> {
         let roots = match &self.root {
-            Some(root) => [Some(root.again()), None],
+            Some(root) => [Some(root.try_clone()), None],
             None => {
                 let container = self.container.as_ref();
-                let theirs = container.map_or_else(|| Root::of(self.pid), |root| root.again());
-                [Some(theirs), Some(Root::host())]
+                let process_root =
+                    container.map_or_else(|| Root::of(self.pid), |root| root.try_clone());
+                [Some(process_root), Some(Root::host())]
             }
         };
         roots.into_iter().flatten()
     }
 
-    /// What finds the file again, and tells it from another in its place.
+    /// Returns the row that identifies the file for recovery.
     fn describe(&self) -> FileRow<'_> {
         let file = match &self.content {
             Content::File(file) => Some(file),
@@ -79,68 +85,72 @@ impl CodeFile {
     }
 }
 
-/// All code files of the capture; [`ModuleId`] is the position.
+/// All code files of the capture, indexed by [`ModuleId`].
 #[derive(Debug, Default)]
 pub struct FileTable {
     files: Vec<Arc<CodeFile>>,
-    known: FxHashMap<Identity, ModuleId>,
+    ids: FxHashMap<Identity, ModuleId>,
     containers: Containers,
-    /// `None`: everything runs here and now.
-    recorded: Option<Box<RecordingFiles>>,
+    /// File finder of a recording, or `None` for the live system.
+    recording: Option<Box<RecordingFiles>>,
 }
 
 impl FileTable {
-    /// The file of a mapping, opened now if it was not seen before. One that could not be opened is tried again for the
-    /// next process: the fault may have been the first one's.
-    pub(super) fn get(&mut self, wanted: &Wanted<'_>) -> ModuleId {
+    /// Returns the file of a mapping, and opens it if it is new.
+    ///
+    /// A file that could not be opened is retried for the next process, as the cause may be
+    /// specific to the first process.
+    pub(super) fn get(&mut self, info: &MappingInfo<'_>) -> ModuleId {
         let identity = Identity {
-            device: wanted.device,
-            inode: wanted.inode,
-            path: wanted.path.into(),
+            device: info.device,
+            inode: info.inode,
+            path: info.path.into(),
         };
-        let known = self.known.get(&identity).copied();
+        let existing = self.ids.get(&identity).copied();
         let is_open =
             |id: &ModuleId| !matches!(self.files[id.index()].content, Content::Unavailable(_));
-        if let Some(id) = known.filter(is_open) {
+        if let Some(id) = existing.filter(is_open) {
             return id;
         }
-        let opened = match &self.recorded {
-            Some(recorded) => recorded.open(wanted),
-            None => open(wanted),
+        let opened = match &self.recording {
+            Some(recording) => recording.open(info),
+            None => open(info),
         };
-        let content = match (opened, known) {
+        let content = match (opened, existing) {
             (Ok(content), _) => content,
             (Err(_), Some(id)) => return id,
             (Err(error), None) => Content::Unavailable(error),
         };
         let id = ModuleId(self.files.len() as u32);
         self.files.push(Arc::new(CodeFile {
-            path: wanted.path.into(),
+            path: info.path.into(),
             content,
-            root: self.recorded.as_ref().map(|recorded| recorded.root()),
-            pid: wanted.pid,
-            container: match self.recorded {
+            root: self.recording.as_ref().map(|recording| recording.root()),
+            pid: info.pid,
+            container: match self.recording {
                 Some(_) => None,
-                None => self.containers.of(wanted.pid),
+                None => self.containers.of(info.pid),
             },
         }));
-        self.known.insert(identity, id);
+        self.ids.insert(identity, id);
         id
     }
 
-    /// What stands for memory of this name, if the files are those of a recording: only there names are asked for.
+    /// Returns the row of memory with this name, or `None` for the live system.
+    ///
+    /// Only importing a recording needs names of memory.
     pub(super) fn memory(&mut self, name: &[u8]) -> Option<ModuleId> {
-        self.recorded.as_ref()?;
+        self.recording.as_ref()?;
         let identity = Identity {
             device: (0, 0),
             inode: 0,
             path: name.into(),
         };
-        let Self { files, known, .. } = self;
-        Some(*known.entry(identity).or_insert_with(|| {
+        let Self { files, ids, .. } = self;
+        Some(*ids.entry(identity).or_insert_with(|| {
             files.push(Arc::new(CodeFile {
                 path: name.into(),
-                content: Content::Unavailable(io::Error::other("it is memory, and no file")),
+                content: Content::Unavailable(io::Error::other("it is memory, not a file")),
                 root: None,
                 pid: Pid(0),
                 container: None,
@@ -149,44 +159,44 @@ impl FileTable {
         }))
     }
 
-    /// What finds the files, if they are those of a recording.
+    /// Returns the file finder of a recording, or `None` for the live system.
     #[must_use]
     pub fn recorded(&self) -> Option<&RecordingFiles> {
-        self.recorded.as_deref()
+        self.recording.as_deref()
     }
 
-    /// The files of a recording.
-    pub(super) fn of_recording(recorded: RecordingFiles) -> Self {
+    /// Creates an empty table for the files of a recording.
+    pub(super) fn of_recording(recording: RecordingFiles) -> Self {
         Self {
-            recorded: Some(Box::new(recorded)),
+            recording: Some(Box::new(recording)),
             ..Self::default()
         }
     }
 
     pub(super) fn recording_mut(&mut self) -> Option<&mut RecordingFiles> {
-        self.recorded.as_deref_mut()
+        self.recording.as_deref_mut()
     }
 
-    /// A file by its handle.
+    /// Returns a file by its id.
     #[must_use]
     pub fn file(&self, id: ModuleId) -> &CodeFile {
         &self.files[id.index()]
     }
 
-    /// The same for another thread.
+    /// Returns a shared reference to a file, for use in another thread.
     #[must_use]
     pub fn shared(&self, id: ModuleId) -> Arc<CodeFile> {
         Arc::clone(&self.files[id.index()])
     }
 
-    /// These files only, in this order.
+    /// Keeps only these files, in this order.
     #[must_use]
     pub fn select(self, order: &[ModuleId]) -> Self {
         let mut files: Vec<_> = self.files.into_iter().map(Some).collect();
         let chosen = order.iter().filter_map(|id| files[id.index()].take());
         Self {
             files: chosen.collect(),
-            recorded: self.recorded,
+            recording: self.recording,
             ..Self::default()
         }
     }

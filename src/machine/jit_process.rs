@@ -1,4 +1,4 @@
-//! Processes that make code at run time, and where they tell of it.
+//! Processes with JIT code, and the files with the symbols of that code.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,42 +8,44 @@ use super::root::Root;
 use crate::trace::Pid;
 use crate::trace::spool::JitProcessRow;
 
-/// Where a process that makes code at run time keeps the names of that code.
+/// A process with JIT code, and the location of its perf map and jitdump.
 #[derive(Debug)]
 pub struct JitProcess {
-    /// Its root directory.
+    /// Root directory of the process.
     pub root: Root,
-    /// Its id in its own pid namespace, which is the one in file names.
+    /// Id in its own pid namespace, which file names contain.
     pub namespace_pid: Pid,
-    /// Its user, whose files may speak for it.
+    /// User of the process. perfcollect trusts only files of this user and root.
     pub uid: u32,
     /// Path of its perf map below `root`.
     pub map: PathBuf,
-    /// Path of the jitdump it has mapped, which is how a runtime announces one.
+    /// Path of the mapped jitdump. A runtime announces a jitdump by mapping it.
     pub dump: Option<Box<[u8]>>,
-    /// When it started, in ticks since the start of the machine.
+    /// Start time in clock ticks since boot; 0 in a recording.
     pub start_ticks: u64,
-    /// Where the process is gone, and its pid perhaps another's: files that changed later do not speak for it (seconds
-    /// since 1970).
+    /// Latest trusted modification time of its files, in seconds since 1970.
+    ///
+    /// Set if the process has ended, as its pid may have been reused since.
     pub until: Option<i64>,
 }
 
 impl JitProcess {
+    /// Finds the files of a running process.
     pub(super) fn of(pid: Pid, dump: Option<Box<[u8]>>) -> io::Result<Self> {
-        let gone = || io::Error::other("the process is gone");
-        let namespace_pid = proc_fs::namespace_pid(pid).ok_or_else(gone)?;
+        let ended = || io::Error::other("the process has ended");
+        let namespace_pid = proc_fs::namespace_pid(pid).ok_or_else(ended)?;
         Ok(Self {
             dump,
             root: Root::of(pid)?,
             namespace_pid,
             map: perf_map(namespace_pid),
             uid: rustix::fs::stat(format!("/proc/{pid}"))?.st_uid,
-            start_ticks: proc_fs::start_ticks(pid).ok_or_else(gone)?,
+            start_ticks: proc_fs::start_ticks(pid).ok_or_else(ended)?,
             until: None,
         })
     }
 
-    /// That of a process of a recording: its files must be of this user, or root's.
+    /// Creates the entry of a process in a recording, whose files must belong to `uid` or root.
     pub(super) fn recorded(
         pid: Pid,
         uid: u32,
@@ -62,13 +64,13 @@ impl JitProcess {
         }
     }
 
-    /// Whether it is that of a recording, which had no part in what the process wrote.
+    /// Returns whether the process belongs to a recording.
     #[must_use]
     pub fn is_recorded(&self) -> bool {
         self.start_ticks == 0
     }
 
-    /// What finds it again.
+    /// Returns the row for recovery, or `None` if the root directory is unreadable.
     #[must_use]
     pub fn describe(&self) -> Option<JitProcessRow> {
         let (root_device, root_inode) = self.root.identity().ok()?;
@@ -83,12 +85,12 @@ impl JitProcess {
     }
 }
 
-/// Where a process writes its perf map.
+/// Returns the path to which a process writes its perf map.
 pub(super) fn perf_map(namespace_pid: Pid) -> PathBuf {
     format!("/tmp/perf-{namespace_pid}.map").into()
 }
 
-/// Whether a file is called `jit-PID.dump`.
+/// Returns whether a path has the name of a jitdump, `jit-PID.dump`.
 pub(super) fn is_jit_dump(path: &[u8]) -> bool {
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
     let pid = name

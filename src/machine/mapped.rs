@@ -1,71 +1,70 @@
-//! The file behind any address of a process, code or not.
+//! Finds the mapped file at any address of a process, code or data.
 
 use std::fs::File;
 
 use super::content::identity;
-use super::mapping_info::{Wanted, open_file};
+use super::mapping_info::{MappingInfo, open_file};
 use super::proc_maps::{self, MapsLine};
 use crate::trace::Pid;
 use crate::trace::spool::FileIdentity;
 
-/// Reads of the mappings of a process that may be in vain: what is not there must not be looked for again and again, as
-/// that takes milliseconds.
+/// Maximum number of unsuccessful reads of the mappings of a process. Each takes milliseconds.
 const MAX_MISSES: u32 = 8;
 
-/// The mappings of a process, read when they are needed and again when something is not in them.
+/// Mappings of a process, read on demand and again when an address is not mapped.
 #[derive(Debug)]
 pub struct MappedFiles {
     pid: Pid,
-    text: Vec<u8>,
+    proc_maps: Vec<u8>,
     misses: u32,
 }
 
-/// A place in a mapped file.
+/// Location in a mapped file.
 #[derive(Debug)]
 pub struct MappedPlace {
-    /// The file, opened anew.
+    /// Newly opened file.
     pub file: File,
-    /// Which file it is.
+    /// Identity of the file.
     pub identity: FileIdentity,
-    /// The offset in the file.
+    /// Offset in the file.
     pub offset: u64,
 }
 
 impl MappedFiles {
-    /// Those of a process.
+    /// Creates an empty cache for a process.
     #[must_use]
     pub fn of(pid: Pid) -> Self {
         Self {
             pid,
-            text: Vec::new(),
+            proc_maps: Vec::new(),
             misses: 0,
         }
     }
 
-    /// The file that is mapped at an address. `None`: none, or none that can be opened.
+    /// Opens the file that is mapped at an address. Returns `None` without a readable file there.
     pub fn at(&mut self, address: u64) -> Option<MappedPlace> {
         let pid = self.pid;
         self.line(address)
-            .and_then(|line| place(pid, &line, address))
+            .and_then(|line| locate(pid, &line, address))
     }
 
-    /// The mapping of an address.
+    /// Returns the line of the mapping that contains an address.
     fn line(&mut self, address: u64) -> Option<MapsLine<'_>> {
         let covers = |line: &MapsLine<'_>| (line.start..line.end).contains(&address);
-        let is_known = |text: &[u8]| proc_maps::parse_all_maps(text).any(|line| covers(&line));
-        if !is_known(&self.text) && self.misses < MAX_MISSES {
-            self.text = proc_maps::maps(self.pid).unwrap_or_default();
-            self.misses += u32::from(!is_known(&self.text));
+        let is_mapped = |maps: &[u8]| proc_maps::parse_all_maps(maps).any(|line| covers(&line));
+        if !is_mapped(&self.proc_maps) && self.misses < MAX_MISSES {
+            self.proc_maps = proc_maps::maps(self.pid).unwrap_or_default();
+            self.misses += u32::from(!is_mapped(&self.proc_maps));
         }
-        proc_maps::parse_all_maps(&self.text).find(covers)
+        proc_maps::parse_all_maps(&self.proc_maps).find(covers)
     }
 }
 
-fn place(pid: Pid, line: &MapsLine<'_>, address: u64) -> Option<MappedPlace> {
+fn locate(pid: Pid, line: &MapsLine<'_>, address: u64) -> Option<MappedPlace> {
     if line.inode == 0 {
         return None;
     }
-    let file = open_file(&Wanted::of(pid, line)).ok()?;
+    let file = open_file(&MappingInfo::of(pid, line)).ok()?;
     Some(MappedPlace {
         identity: identity(&file).ok()?,
         offset: line.file_offset.checked_add(address - line.start)?,
@@ -78,12 +77,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_mapped_file_is_found_by_address() {
+    fn finds_mapped_file_by_address() {
         let mut mapped = MappedFiles::of(Pid(std::process::id() as i32));
-        let code = any_mapped_file_is_found_by_address as fn() as usize as u64;
-        let place = mapped.at(code).unwrap();
+        let code = finds_mapped_file_by_address as fn() as usize as u64;
+        let location = mapped.at(code).unwrap();
         let own = File::open("/proc/self/exe").unwrap();
-        assert_eq!(place.identity, identity(&own).unwrap());
+        assert_eq!(location.identity, identity(&own).unwrap());
         let on_stack = 0_u8;
         assert!(mapped.at(&raw const on_stack as u64).is_none());
         assert!(mapped.at(8).is_none());

@@ -1,24 +1,24 @@
-//! The executable memory of one process as sorted ranges that never overlap.
+//! Executable mappings of one process: sorted ranges that never overlap.
 
 use std::ops::Range;
 
 use crate::trace::ModuleId;
 
-/// What lies behind executable memory.
+/// Backing of executable memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backing {
     /// A file.
     File(ModuleId),
-    /// No file: anonymous memory, or memory with a name only. Code that was made while the process runs.
+    /// JIT memory: anonymous memory, or memory that only has a name.
     Jit,
-    /// The same, in the memory in which a .NET runtime has its code, as it maps it twice (W^X).
+    /// JIT memory of a .NET runtime, which maps it twice (W^X).
     DoubleMapped,
 }
 
 impl Backing {
-    /// Whether a path names memory rather than a file.
+    /// Returns the backing of a path that names memory, or `None` for a file.
     ///
-    /// .NET keeps JIT code in `/memfd:doublemapper (deleted)`, which looks like a file and is none worth opening.
+    /// .NET keeps JIT code in `/memfd:doublemapper (deleted)`, which only looks like a file.
     #[must_use]
     pub(crate) fn of_memory(path: &[u8]) -> Option<Self> {
         if path.starts_with(b"/memfd:doublemapper") {
@@ -42,27 +42,27 @@ impl Backing {
 /// A range of executable memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping {
-    /// First address.
+    /// Start address.
     pub start: u64,
-    /// First address behind it.
+    /// Exclusive end address.
     pub end: u64,
-    /// Where `start` is in the file, in bytes.
+    /// File offset of `start`.
     pub file_offset: u64,
-    /// What lies behind it.
+    /// File or memory that is mapped.
     pub backing: Backing,
-    /// The file, or in a recording also what stands for the name of the memory.
+    /// Row of the file. In a recording, memory with a name has one too.
     pub object: Option<ModuleId>,
 }
 
 impl Mapping {
-    /// Where an address of this mapping is in the file, in bytes.
+    /// Returns the file offset of an address in this mapping.
     #[must_use]
     pub fn file_offset_of(&self, address: u64) -> u64 {
         self.file_offset
             .wrapping_add(address.wrapping_sub(self.start))
     }
 
-    fn cut_to(&self, start: u64, end: u64) -> Option<Self> {
+    fn clipped_to(&self, start: u64, end: u64) -> Option<Self> {
         (start < end).then(|| Self {
             start,
             end,
@@ -80,7 +80,7 @@ pub struct Maps {
 }
 
 impl Maps {
-    /// Puts a mapping in place of whatever was in its range: what it covers goes, what it overlaps keeps the rest.
+    /// Adds a mapping, which replaces the parts of older mappings within its range.
     ///
     /// ```text
     /// before   [ a            ][ b    ]
@@ -96,46 +96,46 @@ impl Maps {
         let overlapped = &self.sorted[within.clone()];
         let left = overlapped
             .first()
-            .and_then(|m| m.cut_to(m.start, new.start));
-        let right = overlapped.last().and_then(|m| m.cut_to(new.end, m.end));
+            .and_then(|m| m.clipped_to(m.start, new.start));
+        let right = overlapped.last().and_then(|m| m.clipped_to(new.end, m.end));
         let replacement = left.into_iter().chain([new]).chain(right);
         self.sorted.splice(within, replacement);
     }
 
-    /// Which mappings have a part in a range that is not empty.
+    /// Returns the indices of the mappings that overlap a non-empty range.
     fn within(&self, start: u64, end: u64) -> Range<usize> {
         let first = self.sorted.partition_point(|m| m.end <= start);
-        let behind = self.sorted.partition_point(|m| m.start < end);
-        first..behind.max(first)
+        let after = self.sorted.partition_point(|m| m.start < end);
+        first..after.max(first)
     }
 
-    /// Whether nothing is mapped in a range but what has this behind it.
+    /// Returns whether all mappings in a range have this backing.
     #[must_use]
     pub fn has_only(&self, backing: Backing, start: u64, end: u64) -> bool {
         let within = self.within(start, end);
         self.sorted[within].iter().all(|m| m.backing == backing)
     }
 
-    /// The mapping an address lies in.
+    /// Returns the mapping that contains an address.
     #[must_use]
     pub fn find(&self, address: u64) -> Option<&Mapping> {
         let index = self.sorted.partition_point(|m| m.end <= address);
         self.sorted.get(index).filter(|m| m.start <= address)
     }
 
-    /// All mappings by address.
+    /// Returns all mappings in order of address.
     pub fn iter(&self) -> impl Iterator<Item = &Mapping> {
         self.sorted.iter()
     }
 }
 
-/// What a process has mapped, for looking up many addresses.
+/// Mappings of a process, for many lookups.
 #[derive(Clone, Copy, Debug)]
 pub struct AddressSpace<'a> {
     maps: Option<&'a Maps>,
-    /// Asked where nothing is mapped now.
+    /// Fallback: the mappings from before an exec.
     before: Option<&'a Maps>,
-    /// What was found last, in which the next address may be, too.
+    /// Last result, which often contains the next address too.
     last: Option<&'a Mapping>,
 }
 
@@ -148,17 +148,17 @@ impl<'a> AddressSpace<'a> {
         }
     }
 
-    /// The mapping an address lies in.
+    /// Returns the mapping that contains an address.
     pub fn find(&mut self, address: u64) -> Option<&'a Mapping> {
-        let is_there = |mapping: &&Mapping| (mapping.start..mapping.end).contains(&address);
-        if self.last.as_ref().is_some_and(is_there) {
+        let contains = |mapping: &&Mapping| (mapping.start..mapping.end).contains(&address);
+        if self.last.as_ref().is_some_and(contains) {
             return self.last;
         }
         match self.maps.and_then(|maps| maps.find(address)) {
             None => self.before?.find(address),
-            found => {
-                self.last = found;
-                found
+            mapping => {
+                self.last = mapping;
+                mapping
             }
         }
     }
@@ -170,7 +170,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn memory_names_are_no_files() {
+    fn distinguishes_memory_names_from_files() {
         for memory in [
             "",
             "//anon",
@@ -187,14 +187,14 @@ mod tests {
     }
 
     proptest! {
-        /// Every byte belongs to the newest mapping that covered it, at the same place in the file.
+        /// Every byte belongs to the newest mapping that covered it, at the same file offset.
         #[test]
-        fn the_newest_mapping_of_a_byte_wins(
-            news in proptest::collection::vec((0u64..64, 1u64..24, 0u64..4), 1..40))
+        fn newest_mapping_of_a_byte_wins(
+            mappings in proptest::collection::vec((0u64..64, 1u64..24, 0u64..4), 1..40))
         {
             let mut maps = Maps::default();
             let mut bytes = [None; 96];
-            for &(start, len, module) in &news {
+            for &(start, len, module) in &mappings {
                 let file_offset = module * 1000 + start;
                 let backing = Backing::File(ModuleId(module as u32));
                 let end = start + len;
@@ -203,17 +203,17 @@ mod tests {
                     bytes[byte as usize] = Some((file_offset + byte - start, backing));
                 }
             }
-            for (address, want) in bytes.iter().enumerate() {
+            for (address, expected) in bytes.iter().enumerate() {
                 let address = address as u64;
-                let got = maps.find(address).map(|m| (m.file_offset_of(address), m.backing));
-                prop_assert_eq!(got, *want);
+                let found = maps.find(address).map(|m| (m.file_offset_of(address), m.backing));
+                prop_assert_eq!(found, *expected);
             }
             let sorted: Vec<_> = maps.iter().collect();
             for start in 0..96 {
                 let end = (start + 5).min(96);
                 let backing = Backing::File(ModuleId(1));
                 let mut mapped = bytes[start..end].iter().flatten();
-                let only = mapped.all(|(_, of)| *of == backing);
+                let only = mapped.all(|(_, mapped)| *mapped == backing);
                 prop_assert_eq!(maps.has_only(backing, start as u64, end as u64), only);
             }
             prop_assert!(sorted.windows(2).all(|w| w[0].end <= w[1].start));

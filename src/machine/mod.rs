@@ -1,10 +1,10 @@
-//! What the machine looks like at the time of a record: processes, threads, what they have mapped as code.
+//! State of the system at the time of a record: processes, threads and executable mappings.
 
 use std::io;
 use std::sync::Arc;
 
 use jit_process::is_jit_dump;
-use mapping_info::{VDSO, Wanted, is_elf};
+use mapping_info::{MappingInfo, VDSO, is_elf};
 use rows::Rows;
 use tasks::Tasks;
 
@@ -44,11 +44,11 @@ pub use recording_files::RecordingFiles;
 pub use root::{Root, executable};
 pub use rows::{ProcessRow, RowUpdate, ThreadRow};
 
-/// All processes of the machine.
+/// All processes and threads of the system.
 ///
-/// Pids and tids are reused, so a row of the trace is one life: a process from its fork or exec on. Rows are made
-/// at the first sample, or where its events are kept; another process costs nothing but its entry here, and only until shortly
-/// after its exit.
+/// Pids and tids are reused, so a row of the trace is one process instance, from its fork or exec
+/// on. A process gets a row at its first sample, or when its events are kept. Any other process
+/// costs only its entry here, until shortly after its exit.
 #[derive(Debug, Default)]
 pub struct Machine {
     tasks: Tasks,
@@ -57,44 +57,45 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The machine of a recording, whose processes do not run here, or are over.
+    /// Creates the machine of a recording, whose processes have ended or run on another host.
     #[must_use]
-    pub fn recorded(recorded: RecordingFiles) -> Self {
+    pub fn recorded(files: RecordingFiles) -> Self {
         Self {
-            files: FileTable::of_recording(recorded),
+            files: FileTable::of_recording(files),
             ..Self::default()
         }
     }
 
-    /// What finds the files of a recording.
+    /// Returns the file finder of a recording, or `None` for the live system.
     pub fn recording_mut(&mut self) -> Option<&mut RecordingFiles> {
         self.files.recording_mut()
     }
 
-    /// Whether its processes run here and now.
+    /// Returns whether this is the live system.
     #[must_use]
     pub fn is_live(&self) -> bool {
         self.files.recorded().is_none()
     }
 
-    /// Takes in processes that run now. Call after recording has begun, so that nothing falls between.
+    /// Adds the running processes. Call after tracking has started, so that none is missed.
     pub fn read_running(&mut self, pids: impl IntoIterator<Item = Pid>) {
         for pid in pids {
             self.read_process(pid);
         }
     }
 
-    /// What /proc tells of a process; nothing if it is gone already.
+    /// Reads a process from /proc. Returns `None` if it has ended.
     fn read_process(&mut self, pid: Pid) -> Option<()> {
         for tid in proc_fs::tids(pid).ok()? {
             if let Ok(name) = proc_fs::comm(pid, tid) {
                 self.name_thread(pid, tid, &name);
             }
         }
-        let text = proc_maps::maps(pid).ok()?;
+        let content = proc_maps::maps(pid).ok()?;
         let mut maps = Maps::default();
-        for line in proc_maps::parse_maps(&text) {
-            if let Some(mapping) = self.new_mapping(&Wanted::of(pid, &line), line.file_offset) {
+        for line in proc_maps::parse_maps(&content) {
+            if let Some(mapping) = self.new_mapping(&MappingInfo::of(pid, &line), line.file_offset)
+            {
                 maps.insert(mapping);
             }
         }
@@ -102,7 +103,10 @@ impl Machine {
         Some(())
     }
 
-    /// Follows a record; samples and losses change nothing here, nor do processes that have no id in our namespace.
+    /// Applies a record.
+    ///
+    /// Samples and losses change nothing. Processes without an id in the pid namespace of
+    /// perfcollect are ignored.
     pub fn apply(&mut self, time: Nanos, record: &Record<'_>) {
         if record.process().is_none_or(|pid| pid.0 <= 0) {
             return;
@@ -135,8 +139,9 @@ impl Machine {
         }
     }
 
-    /// Takes in memory for code made at run time before its record's turn comes. Where something else is mapped still,
-    /// older samples may be in that.
+    /// Adds a mapping of JIT memory before its record is in order.
+    ///
+    /// Does nothing if other code is still mapped there, since older samples may be in that code.
     pub fn apply_mapping_early(&mut self, record: &MmapRecord<'_>) {
         let end = record.start.saturating_add(record.len);
         if let Some(backing) = Backing::of_memory(record.path)
@@ -148,7 +153,7 @@ impl Machine {
     }
 
     fn map(&mut self, record: &MmapRecord<'_>) {
-        let wanted = Wanted {
+        let info = MappingInfo {
             pid: record.pid,
             start: record.start,
             end: record.start.saturating_add(record.len),
@@ -157,36 +162,36 @@ impl Machine {
             path: record.path,
             build_id: record.build_id,
         };
-        if let Some(mapping) = self.new_mapping(&wanted, record.file_offset) {
+        if let Some(mapping) = self.new_mapping(&info, record.file_offset) {
             let process = self.tasks.process_mut(record.pid);
             Arc::make_mut(&mut process.maps).insert(mapping);
         }
     }
 
-    fn new_mapping(&mut self, wanted: &Wanted<'_>, file_offset: u64) -> Option<Mapping> {
-        let of_memory = match wanted.path {
-            // Not memory of the process: the page is emulated by the kernel.
+    fn new_mapping(&mut self, info: &MappingInfo<'_>, file_offset: u64) -> Option<Mapping> {
+        let memory_backing = match info.path {
+            // The kernel emulates this page, so it is not memory of the process.
             b"[vsyscall]" => return None,
             VDSO => None,
             path => match Backing::of_memory(path) {
-                // A library that was loaded from memory.
+                // A library loaded from memory.
                 Some(Backing::Jit)
-                    if path.starts_with(b"/memfd:") && self.is_live() && is_elf(wanted) =>
+                    if path.starts_with(b"/memfd:") && self.is_live() && is_elf(info) =>
                 {
                     None
                 }
-                of_memory => of_memory,
+                backing => backing,
             },
         };
-        let backing = of_memory.unwrap_or_else(|| Backing::File(self.files.get(wanted)));
+        let backing = memory_backing.unwrap_or_else(|| Backing::File(self.files.get(info)));
         let object = match backing {
             Backing::File(id) => Some(id),
-            Backing::Jit | Backing::DoubleMapped => self.files.memory(wanted.path),
+            Backing::Jit | Backing::DoubleMapped => self.files.memory(info.path),
         };
         Some(Mapping {
-            start: wanted.start,
-            end: wanted.end,
-            file_offset: if wanted.path == VDSO { 0 } else { file_offset },
+            start: info.start,
+            end: info.end,
+            file_offset: if info.path == VDSO { 0 } else { file_offset },
             backing,
             object,
         })
@@ -205,7 +210,7 @@ impl Machine {
         }
     }
 
-    /// Rows of a sampled thread and its process, made at the first sample.
+    /// Returns the rows of a sampled thread and its process, and adds them at the first sample.
     pub fn sampled(&mut self, pid: Pid, tid: Tid) -> (ThreadId, ProcessId) {
         if let Some(thread) = self.tasks.thread(tid)
             && let Some(row) = thread.row
@@ -216,7 +221,7 @@ impl Machine {
         self.add_row(pid, tid)
     }
 
-    /// The row of a process that need not be sampled, such as one whose events are kept.
+    /// Returns the row of a process, which may have no samples, such as one whose events are kept.
     pub fn ensure_process_row(&mut self, pid: Pid) -> ProcessId {
         let is_live = self.is_live();
         if is_live && self.tasks.process(pid).is_none() {
@@ -240,14 +245,14 @@ impl Machine {
     fn add_row(&mut self, pid: Pid, tid: Tid) -> (ThreadId, ProcessId) {
         let is_live = self.is_live();
         let process_row = self.ensure_process_row(pid);
-        let of_process = || self.tasks.process(pid).map(|process| process.name.clone());
+        let process_name = || self.tasks.process(pid).map(|process| process.name.clone());
         let name = match self.tasks.thread(tid) {
             Some(thread) if thread.pid == pid => Some(thread.name.clone()),
             _ if is_live => {
                 let comm = proc_fs::comm(pid, tid).ok();
-                comm.map(Into::into).or_else(of_process)
+                comm.map(Into::into).or_else(process_name)
             }
-            _ => of_process(),
+            _ => process_name(),
         };
         let name: Box<[u8]> = name.unwrap_or_default();
         let row = self.rows.add_thread(ThreadRow {
@@ -259,20 +264,20 @@ impl Machine {
         (row, process_row)
     }
 
-    /// Notes that a process runs code made at run time, while it still is there to be looked at.
+    /// Records that a process has JIT code, and finds its perf map or jitdump while it still runs.
     pub fn mark_jit_process(&mut self, id: ProcessId) {
         let row = &self.rows.processes()[id.index()];
         if row.jit_host.is_some() {
             return;
         }
-        let jit_host = self.jit_host(row.pid);
-        self.rows.set_jit_host(id, jit_host);
+        let jit_process = self.jit_host(row.pid);
+        self.rows.set_jit_process(id, jit_process);
     }
 
-    /// Where the names of code are that a process made at run time.
+    /// Finds the perf map or jitdump that contains the symbols of a process's JIT code.
     ///
     /// # Errors
-    /// It is gone, or nothing of it is there.
+    /// The process has ended, or the recording has neither file.
     pub fn jit_host(&self, pid: Pid) -> io::Result<JitProcess> {
         let process = self.tasks.process(pid);
         let mut mapped = process.iter().flat_map(|process| process.maps.iter());
@@ -284,17 +289,17 @@ impl Machine {
             Backing::Jit | Backing::DoubleMapped => None,
         });
         match self.files.recorded() {
-            Some(recorded) => recorded.jit_host(pid, dump),
+            Some(files) => files.jit_process(pid, dump),
             None => JitProcess::of(pid, dump),
         }
     }
 
-    /// What has become of the rows since the last call, in order.
+    /// Returns the row updates since the last call, in order.
     pub fn take_changes(&mut self) -> Vec<RowUpdate> {
         self.rows.take_changes()
     }
 
-    /// A machine that is only good for names: sampled processes, and the files behind the code that was sampled.
+    /// Creates a machine with symbol sources only: sampled processes and the files of sampled code.
     #[must_use]
     pub fn of_rows(process_rows: Vec<ProcessRow>, files: FileTable) -> Self {
         Self {
@@ -304,43 +309,45 @@ impl Machine {
         }
     }
 
-    /// Keeps what names come from: the sampled processes and these files, in this order.
+    /// Keeps only the symbol sources: the sampled processes, and `files` in this order.
     #[must_use]
     pub fn into_symbol_sources(self, files: &[ModuleId]) -> Self {
         Self::of_rows(self.rows.into_processes(), self.files.select(files))
     }
 
-    /// The name a thread has now.
+    /// Returns the current name of a thread.
     #[must_use]
     pub fn thread_name(&self, tid: Tid) -> Option<&[u8]> {
         self.tasks.thread(tid).map(|thread| &*thread.name)
     }
 
-    /// Executable memory of a process.
+    /// Returns the executable mappings of a process.
     #[must_use]
     pub fn maps(&self, pid: Pid) -> Option<&Maps> {
         self.tasks.process(pid).map(|process| &*process.maps)
     }
 
-    /// When a process was forked, or began its program. `None`: before the capture.
+    /// Returns when a process was forked or executed its program, or `None` before the capture.
     #[must_use]
     pub fn started_at(&self, pid: Pid) -> Option<Nanos> {
         self.tasks.process(pid)?.started_at
     }
 
-    /// The row of a process. `None`: it was not sampled yet.
+    /// Returns the row of a process, or `None` if it has no row yet.
     #[must_use]
     pub fn row_of(&self, pid: Pid) -> Option<ProcessId> {
         self.tasks.process(pid)?.row
     }
 
-    /// Where an address of a process lies, or in a recording lay before its last exec.
+    /// Returns the mapping that contains an address of a process.
+    ///
+    /// In a recording, this includes mappings from before the last exec.
     #[must_use]
     pub fn mapping(&self, pid: Pid, address: u64) -> Option<&Mapping> {
         self.address_space(pid).find(address)
     }
 
-    /// The same for many addresses.
+    /// Returns a view of a process's mappings for many lookups.
     #[must_use]
     pub fn address_space(&self, pid: Pid) -> AddressSpace<'_> {
         let process = self.tasks.process(pid);
@@ -349,19 +356,19 @@ impl Machine {
         AddressSpace::new(maps, before)
     }
 
-    /// Sampled processes; [`ProcessId`] is the position.
+    /// Returns the process rows, indexed by [`ProcessId`].
     #[must_use]
     pub fn process_rows(&self) -> &[ProcessRow] {
         self.rows.processes()
     }
 
-    /// Sampled threads; [`ThreadId`] is the position.
+    /// Returns the thread rows, indexed by [`ThreadId`].
     #[must_use]
     pub fn thread_rows(&self) -> &[ThreadRow] {
         self.rows.threads()
     }
 
-    /// Files that are mapped as code.
+    /// Returns the files that are mapped as code.
     #[must_use]
     pub fn files(&self) -> &FileTable {
         &self.files

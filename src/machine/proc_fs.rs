@@ -1,4 +1,4 @@
-//! Reading /proc, whose texts are partly chosen by the processes they describe (names, paths, arguments).
+//! Reads /proc. Processes choose parts of the content: names, paths, arguments.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -8,23 +8,25 @@ use thiserror::Error;
 
 use crate::trace::{Pid, Tid};
 
-/// Bytes of a /proc file that are read at most. The largest, `maps`, has about 100 bytes for each of at most 65 530
-/// mappings (vm.max_map_count), more where an administrator raised it.
+/// Maximum bytes read from a /proc file.
+///
+/// The largest is `maps`, with about 100 bytes for each of at most 65 530 mappings. Administrators
+/// may raise that limit (vm.max_map_count).
 pub(super) const MAX_FILE_BYTES: u64 = 64 << 20;
-/// Bytes of an environment that are read at most.
+/// Maximum bytes read from an environment.
 const MAX_ENVIRONMENT_BYTES: u64 = 4 << 20;
-/// Bytes of a command line that are kept.
+/// Maximum bytes read from a command line.
 const MAX_COMMAND_LINE_BYTES: u64 = 4096;
 
-/// Why /proc could not be read.
+/// Error from reading /proc.
 #[derive(Debug, Error)]
 pub enum ProcError {
-    /// A file of /proc.
+    /// A file or directory cannot be read.
     #[error("cannot read {path}: {source}")]
     Read {
-        /// Its path.
+        /// Path of the file or directory.
         path: String,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
 }
@@ -37,24 +39,27 @@ pub(super) fn read(path: String, limit: u64) -> Result<Vec<u8>, ProcError> {
     Ok(bytes)
 }
 
-/// All processes of the machine.
+/// Returns all process ids.
+///
+/// # Errors
+/// /proc cannot be read.
 pub fn pids() -> Result<Vec<Pid>, ProcError> {
-    numbers("/proc".into()).map(|pids| pids.into_iter().map(Pid).collect())
+    numeric_names("/proc".into()).map(|pids| pids.into_iter().map(Pid).collect())
 }
 
-/// All threads of a process.
+/// Returns all threads of a process.
 pub(super) fn tids(pid: Pid) -> Result<Vec<Tid>, ProcError> {
-    numbers(format!("/proc/{pid}/task")).map(|tids| tids.into_iter().map(Tid).collect())
+    numeric_names(format!("/proc/{pid}/task")).map(|tids| tids.into_iter().map(Tid).collect())
 }
 
-/// All threads of processes, as far as they run now.
+/// Returns the running threads of processes.
 pub fn threads(pids: impl IntoIterator<Item = Pid>) -> Vec<Tid> {
     pids.into_iter()
         .flat_map(|pid| tids(pid).unwrap_or_default())
         .collect()
 }
 
-fn numbers(path: String) -> Result<Vec<i32>, ProcError> {
+fn numeric_names(path: String) -> Result<Vec<i32>, ProcError> {
     let entries = std::fs::read_dir(&path).map_err(|source| ProcError::Read { path, source })?;
     Ok(entries
         .flatten()
@@ -62,14 +67,16 @@ fn numbers(path: String) -> Result<Vec<i32>, ProcError> {
         .collect())
 }
 
-/// Whether a process exists.
+/// Returns whether a process exists.
 #[must_use]
 pub fn exists(pid: Pid) -> bool {
     std::fs::exists(format!("/proc/{pid}/task")).unwrap_or(false)
 }
 
-/// Whether a process still runs: it exists, is not a zombie, and its id is not that of another's thread by now. A main
-/// thread that has ended looks like a zombie while other threads go on.
+/// Returns whether a process is still running.
+///
+/// A main thread that has ended looks like a zombie while other threads still run. The id of an
+/// ended process may be reused for a thread of another process.
 #[must_use]
 pub fn is_running(pid: Pid) -> bool {
     let Ok(status) = read_status(pid) else {
@@ -81,7 +88,7 @@ pub fn is_running(pid: Pid) -> bool {
     field(&status, "Tgid") == Some(&pid.to_string()) && (!is_dead || has_others)
 }
 
-/// Name of a thread, without the newline /proc adds.
+/// Returns the name of a thread, without the newline that /proc adds.
 pub(super) fn comm(pid: Pid, tid: Tid) -> Result<Vec<u8>, ProcError> {
     let mut name = read(format!("/proc/{pid}/task/{tid}/comm"), 64)?;
     if name.last() == Some(&b'\n') {
@@ -90,7 +97,7 @@ pub(super) fn comm(pid: Pid, tid: Tid) -> Result<Vec<u8>, ProcError> {
     Ok(name)
 }
 
-/// Arguments of a process joined by spaces; empty if they cannot be read.
+/// Returns the arguments of a process, joined by spaces. Empty if they cannot be read.
 #[must_use]
 pub fn command_line(pid: Pid) -> Vec<u8> {
     let mut line = read(format!("/proc/{pid}/cmdline"), MAX_COMMAND_LINE_BYTES).unwrap_or_default();
@@ -109,7 +116,7 @@ fn read_status(pid: Pid) -> Result<Vec<u8>, ProcError> {
     read(format!("/proc/{pid}/status"), 1 << 16)
 }
 
-/// The value of a line of /proc/PID/status.
+/// Returns the value of a line of /proc/PID/status.
 fn field<'a>(status: &'a [u8], name: &str) -> Option<&'a str> {
     let value = status
         .split(|&b| b == b'\n')
@@ -122,7 +129,7 @@ fn status(pid: Pid, name: &str) -> Option<String> {
     field(&status, name).map(str::to_owned)
 }
 
-/// The process's id in its own pid namespace.
+/// Returns the id of a process in its own pid namespace.
 #[must_use]
 pub fn namespace_pid(pid: Pid) -> Option<Pid> {
     let innermost = status(pid, "NSpid")?;
@@ -134,37 +141,42 @@ pub fn namespace_pid(pid: Pid) -> Option<Pid> {
         .map(Pid)
 }
 
-/// Most threads of a process that are told apart by their id in its own pid namespace.
+/// Maximum number of threads per process whose ids are mapped from its pid namespace.
 const MAX_NAMESPACE_THREADS: usize = 1 << 16;
 
-/// The threads of a process that are not known yet: the id in its own pid namespace, and ours.
+/// Returns the threads of a process that `mapped` lacks, as pairs of ids.
+///
+/// The first is the id in the pid namespace of the process, the second that in perfcollect's.
 #[must_use]
-pub fn new_namespace_threads(pid: Pid, known: &FxHashMap<Tid, Tid>) -> Vec<(Tid, Tid)> {
-    let seen: FxHashSet<Tid> = known.values().copied().collect();
+pub fn new_namespace_threads(pid: Pid, mapped: &FxHashMap<Tid, Tid>) -> Vec<(Tid, Tid)> {
+    let seen: FxHashSet<Tid> = mapped.values().copied().collect();
     let new = threads([pid]).into_iter().filter(|tid| !seen.contains(tid));
-    let inside = |tid: Tid| Some((Tid(namespace_pid(Pid(tid.0))?.0), tid));
-    let room = MAX_NAMESPACE_THREADS.saturating_sub(known.len());
-    new.filter_map(inside).take(room).collect()
+    let id_pair = |tid: Tid| Some((Tid(namespace_pid(Pid(tid.0))?.0), tid));
+    let room = MAX_NAMESPACE_THREADS.saturating_sub(mapped.len());
+    new.filter_map(id_pair).take(room).collect()
 }
 
-/// When a process started, in ticks since the start of the machine; with its id it names one process for good.
+/// Returns when a process started, in clock ticks since boot.
+///
+/// Together with the pid, this identifies a process instance.
 #[must_use]
 pub fn start_ticks(pid: Pid) -> Option<u64> {
     let stat = read(format!("/proc/{pid}/stat"), 4096).ok()?;
-    // The name, which may hold anything, is in parentheses; the start is the 20th word behind it, see proc_pid_stat(5).
-    let behind_name = stat.iter().rposition(|&b| b == b')')? + 1;
-    let mut words = stat[behind_name..].split(|&b| b == b' ').skip(1);
+    // The name is in parentheses and may contain any character. The start time is the 20th word
+    // after it, see proc_pid_stat(5).
+    let after_name = stat.iter().rposition(|&b| b == b')')? + 1;
+    let mut words = stat[after_name..].split(|&b| b == b' ').skip(1);
     std::str::from_utf8(words.nth(19)?).ok()?.parse().ok()
 }
 
-/// Names this start of the machine; empty if the kernel does not tell.
+/// Returns the boot id of the kernel, or an empty string if it cannot be read.
 #[must_use]
 pub fn boot_id() -> String {
     let id = read("/proc/sys/kernel/random/boot_id".into(), 64).unwrap_or_default();
     String::from_utf8_lossy(id.trim_ascii()).into_owned()
 }
 
-/// The user whose rights a process has.
+/// Returns the effective user id of a process.
 #[must_use]
 pub fn effective_uid(pid: Pid) -> Option<u32> {
     status(pid, "Uid")?
@@ -174,13 +186,13 @@ pub fn effective_uid(pid: Pid) -> Option<u32> {
         .ok()
 }
 
-/// Whether a process is stopped, by a signal or by a debugger.
+/// Returns whether a signal or a debugger has stopped a process.
 #[must_use]
 pub fn is_stopped(pid: Pid) -> bool {
     status(pid, "State").is_some_and(|state| state.starts_with(['T', 't']))
 }
 
-/// The names of a process's threads, as far as they can be read.
+/// Returns the names of a process's threads. Skips those that cannot be read.
 #[must_use]
 pub fn thread_names(pid: Pid) -> Vec<Vec<u8>> {
     let tids = tids(pid).unwrap_or_default();
@@ -189,19 +201,27 @@ pub fn thread_names(pid: Pid) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// The environment a process was started with: `NAME=value` with a NUL behind each.
+/// Returns the initial environment of a process: `NAME=value` strings, each with a trailing NUL.
+///
+/// # Errors
+/// The environment cannot be read.
 pub fn environment(pid: Pid) -> Result<Vec<u8>, ProcError> {
     read(format!("/proc/{pid}/environ"), MAX_ENVIRONMENT_BYTES)
 }
 
-/// The first twelve digits of the id of the container a process runs in, as engines print it. `None`: none can be told.
+/// Returns the container id of a process: its first twelve digits, as container engines print it.
+///
+/// Returns `None` if the control groups contain no id.
 #[must_use]
 pub fn container(pid: Pid) -> Option<String> {
     let groups = read(format!("/proc/{pid}/cgroup"), 1 << 16).ok()?;
     container_in(&groups).map(str::to_owned)
 }
 
-/// Engines put the id of 64 hexadecimal digits last into the path of the control group, with marks around it.
+/// Returns the short container id from the content of /proc/PID/cgroup.
+///
+/// Engines put the id (64 hexadecimal digits) last in the path of the control group, between
+/// separators.
 fn container_in(groups: &[u8]) -> Option<&str> {
     groups
         .split(|byte| !byte.is_ascii_hexdigit())
@@ -209,13 +229,18 @@ fn container_in(groups: &[u8]) -> Option<&str> {
         .and_then(|id| std::str::from_utf8(&id[..12]).ok())
 }
 
-/// The process a thread belongs to; a process is its own first thread. `None`: no such thread.
+/// Returns the process of a thread, or `None` if there is no such thread.
+///
+/// A process is its own first thread.
 #[must_use]
 pub fn thread_group(tid: Pid) -> Option<Pid> {
     status(tid, "Tgid")?.parse().ok().map(Pid)
 }
 
-/// Processes, their children, the children of those, and so on, as far as they run now.
+/// Returns processes and all their descendants that are running.
+///
+/// # Errors
+/// /proc cannot be read.
 pub fn with_descendants(pids: &[Pid]) -> Result<Vec<Pid>, ProcError> {
     let mut children: FxHashMap<Pid, Vec<Pid>> = FxHashMap::default();
     for pid in self::pids()? {
@@ -223,14 +248,14 @@ pub fn with_descendants(pids: &[Pid]) -> Result<Vec<Pid>, ProcError> {
             children.entry(Pid(parent)).or_default().push(pid);
         }
     }
-    let mut found = pids.to_vec();
+    let mut tree = pids.to_vec();
     let mut next = 0;
-    while let Some(pid) = found.get(next) {
-        // Removed, so that a circle, which pids reused between two reads can form, ends.
-        found.extend(children.remove(pid).unwrap_or_default());
+    while let Some(pid) = tree.get(next) {
+        // Removing the children ends cycles, which a pid reused between two reads can form.
+        tree.extend(children.remove(pid).unwrap_or_default());
         next += 1;
     }
-    Ok(found)
+    Ok(tree)
 }
 
 #[cfg(test)]
@@ -238,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_is_in_proc() {
+    fn reads_current_process() {
         let me = Pid(std::process::id() as i32);
         assert!(exists(me) && pids().unwrap().contains(&me));
         assert!(namespace_pid(me).is_some());
@@ -253,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn containers_of_engines() {
+    fn finds_container_ids_of_engines() {
         let id = "3f2a1b4c5d6e".to_owned() + "0123456789abcdef0123456789abcdef0123456789abcdef0123";
         for path in [
             format!("0::/docker/{id}"),
@@ -273,9 +298,8 @@ mod tests {
         assert_eq!(container_in(b""), None);
     }
 
-    /// A zombie has ended; a process whose main thread alone has ended has not.
     #[test]
-    fn a_zombie_does_not_run() {
+    fn zombie_is_not_running() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = Pid(child.id() as i32);
         while status(pid, "State").is_some_and(|state| !state.starts_with('Z')) {

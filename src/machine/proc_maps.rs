@@ -1,4 +1,4 @@
-//! /proc/PID/maps: what a process has mapped, by paths that it may have chosen.
+//! Reads and parses /proc/PID/maps. The process may have chosen the paths.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::proc_fs::{MAX_FILE_BYTES, ProcError, read, tids};
 use crate::trace::Pid;
 
-/// A path without the mark of a deleted file.
+/// Returns a path without the ` (deleted)` suffix.
 pub(crate) fn without_mark(path: &[u8]) -> &[u8] {
     path.strip_suffix(b" (deleted)").unwrap_or(path)
 }
@@ -27,20 +27,23 @@ pub(super) struct MapsLine<'a> {
 /// A file that a process has mapped as code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MappedCode {
-    /// Its path, as the process sees it.
+    /// Path below the root directory of the process.
     pub path: PathBuf,
-    /// Its inode.
+    /// Inode of the file.
     pub inode: u64,
 }
 
-/// The files a process has mapped as code, each once.
+/// Returns the files that a process has mapped as code, each once.
+///
+/// # Errors
+/// /proc/PID/maps cannot be read.
 pub fn mapped_files(pid: Pid) -> Result<Vec<MappedCode>, ProcError> {
-    let text = maps(pid)?;
+    let content = maps(pid)?;
     let mut files: Vec<MappedCode> = Vec::new();
-    for line in parse_maps(&text) {
+    for line in parse_maps(&content) {
         let path = without_mark(line.path);
         let path = Path::new(OsStr::from_bytes(path));
-        // The mappings of a file lie together.
+        // The mappings of a file are adjacent.
         if line.inode != 0 && files.last().is_none_or(|last| last.path != path) {
             files.push(MappedCode {
                 path: path.to_owned(),
@@ -51,19 +54,21 @@ pub fn mapped_files(pid: Pid) -> Result<Vec<MappedCode>, ProcError> {
     Ok(files)
 }
 
-/// Content of /proc/PID/maps with the paths as the process sees them, which may have another root directory.
+/// Reads /proc/PID/maps, with paths relative to the root directory of the process.
 pub(super) fn maps(pid: Pid) -> Result<Vec<u8>, ProcError> {
-    let text = raw_maps(pid)?;
+    let content = raw_maps(pid)?;
     match std::fs::read_link(format!("/proc/{pid}/root")) {
-        Ok(root) if root != Path::new("/") => Ok(below(root.as_os_str().as_bytes(), &text)),
-        _ => Ok(text),
+        Ok(root) if root != Path::new("/") => {
+            Ok(relative_to(root.as_os_str().as_bytes(), &content))
+        }
+        _ => Ok(content),
     }
 }
 
-/// The same text with the paths below a root directory of ours as they are there.
-fn below(root: &[u8], text: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(text.len());
-    for line in text.split_inclusive(|&b| b == b'\n') {
+/// Makes the paths below a root directory of the host relative to that root.
+fn relative_to(root: &[u8], content: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(content.len());
+    for line in content.split_inclusive(|&b| b == b'\n') {
         let path = parse_maps_line(line).map_or(&[][..], |parsed| parsed.path);
         let inside = path
             .strip_prefix(root)
@@ -75,42 +80,45 @@ fn below(root: &[u8], text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Where the main thread has ended the file is empty, but the other threads still tell.
+/// Reads /proc/PID/maps, or that of another thread if the main thread has ended.
+///
+/// The file of an ended main thread is empty.
 fn raw_maps(pid: Pid) -> Result<Vec<u8>, ProcError> {
     let maps = read(format!("/proc/{pid}/maps"), MAX_FILE_BYTES)?;
     if !maps.is_empty() {
         return Ok(maps);
     }
-    let of_thread = |tid| read(format!("/proc/{pid}/task/{tid}/maps"), MAX_FILE_BYTES).ok();
-    let others = tids(pid)?.into_iter().filter_map(of_thread);
+    let read_thread = |tid| read(format!("/proc/{pid}/task/{tid}/maps"), MAX_FILE_BYTES).ok();
+    let others = tids(pid)?.into_iter().filter_map(read_thread);
     Ok(others
         .into_iter()
         .find(|maps| !maps.is_empty())
         .unwrap_or(maps))
 }
 
-/// The executable lines of a maps file.
-pub(super) fn parse_maps(text: &[u8]) -> impl Iterator<Item = MapsLine<'_>> {
-    parse_all_maps(text).filter(|line| line.executable)
+/// Parses the executable lines of a maps file.
+pub(super) fn parse_maps(content: &[u8]) -> impl Iterator<Item = MapsLine<'_>> {
+    parse_all_maps(content).filter(|line| line.executable)
 }
 
-/// All lines of a maps file.
-pub(super) fn parse_all_maps(text: &[u8]) -> impl Iterator<Item = MapsLine<'_>> {
-    text.split(|&b| b == b'\n').filter_map(parse_maps_line)
+/// Parses all lines of a maps file.
+pub(super) fn parse_all_maps(content: &[u8]) -> impl Iterator<Item = MapsLine<'_>> {
+    content.split(|&b| b == b'\n').filter_map(parse_maps_line)
 }
 
-/// `start-end perms offset major:minor inode [path]`, see proc_pid_maps(5).
+/// Parses `start-end perms offset major:minor inode [path]`, see proc_pid_maps(5).
 fn parse_maps_line(line: &[u8]) -> Option<MapsLine<'_>> {
     let mut rest = line;
     let mut field = || {
         let skip = rest.iter().position(|&b| b != b' ').unwrap_or(rest.len());
-        let (_, from) = rest.split_at(skip);
-        let len = from.iter().position(|&b| b == b' ').unwrap_or(from.len());
-        let (word, after) = from.split_at(len);
+        let (_, trimmed) = rest.split_at(skip);
+        let is_space = |&b: &u8| b == b' ';
+        let len = trimmed.iter().position(is_space).unwrap_or(trimmed.len());
+        let (word, after) = trimmed.split_at(len);
         rest = after;
         std::str::from_utf8(word).ok()
     };
-    let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+    let hex = |word: &str| u64::from_str_radix(word, 16).ok();
     let (start, end) = field()?.split_once('-')?;
     let executable = field()?.as_bytes().get(2) == Some(&b'x');
     let file_offset = hex(field()?)?;
@@ -136,13 +144,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn executable_lines_of_maps() {
-        let text = b"55d0-55e0 r--p 00000000 fd:01 42   /usr/bin/with space\n\
+    fn parses_executable_lines() {
+        let content = b"55d0-55e0 r--p 00000000 fd:01 42   /usr/bin/with space\n\
             55e0-55f0 r-xp 00001000 fd:01 42                    /usr/bin/with space\n\
             7f00-7f10 r-xs 00400000 00:01 7 /memfd:doublemapper (deleted)\n\
             7f20-7f30 rwxp 00000000 00:00 0 \n\
             garbage\n-1 r-xp\n";
-        let lines: Vec<_> = parse_maps(text).collect();
+        let lines: Vec<_> = parse_maps(content).collect();
         assert_eq!(lines.len(), 3);
         assert_eq!(lines[0].path, b"/usr/bin/with space");
         assert_eq!((lines[0].start, lines[0].end), (0x55e0, 0x55f0));
@@ -153,14 +161,15 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_those_the_process_sees() {
-        let text = b"1000-2000 r-xp 00000000 fd:01 42   /jail/bin/a b\n\
+    fn makes_paths_relative_to_root() {
+        let content = b"1000-2000 r-xp 00000000 fd:01 42   /jail/bin/a b\n\
             2000-3000 r-xp 00000000 fd:01 43   /jailer/lib\n\
             3000-4000 r-xp 00000000 00:00 0 \n\
             4000-5000 r-xp 00000000 fd:01 44   /jail/jail/x\n\
             /jail/garbage";
-        let seen = String::from_utf8(below(b"/jail", text)).unwrap();
-        let lines = seen.lines().zip(std::str::from_utf8(text).unwrap().lines());
+        let relative = String::from_utf8(relative_to(b"/jail", content)).unwrap();
+        let original = std::str::from_utf8(content).unwrap();
+        let lines = relative.lines().zip(original.lines());
         let changed: Vec<_> = lines.filter(|(new, old)| new != old).collect();
         assert_eq!(changed.len(), 2);
         assert!(changed[0].0.ends_with(" 42   /bin/a b"));
@@ -168,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_has_code() {
+    fn reads_current_process() {
         let me = Pid(std::process::id() as i32);
         assert!(parse_maps(&maps(me).unwrap()).count() > 0);
     }

@@ -1,4 +1,4 @@
-//! Where the files are that a recording names: one that was made before, perhaps on another machine.
+//! Finds the files of a recording, which may come from another host.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -13,30 +13,32 @@ use rustix::process::geteuid;
 
 use super::content::{Content, build_id};
 use super::jit_process::JitProcess;
-use super::mapping_info::{VDSO, Wanted, vdso_image};
+use super::mapping_info::{MappingInfo, VDSO, vdso_image};
 use super::root::Root;
 use crate::trace::Pid;
 
-/// What finds and proves the files of a recording.
+/// Finds and verifies the files of a recording.
 #[derive(Debug)]
 pub struct RecordingFiles {
     root: Arc<Root>,
-    /// Whether the user has said that the files below `root` are those of the recording.
+    /// Whether the user declared the files below `root` to be those of the recording.
     sysroot_trusted: bool,
-    /// Whether the recording was made on this machine.
+    /// Whether the recording comes from this host.
     same_host: bool,
-    /// Whether this kernel, or its twin, ran then.
+    /// Whether the recording comes from this host and the same kernel release.
     same_kernel: bool,
-    /// Where the recording lies, with perf maps and jitdumps perhaps, and whose they are.
+    /// Directory of the recording, which may contain perf maps and jitdumps, and its owner.
     beside: Option<(Root, u32)>,
     build_ids: HashMap<Box<[u8]>, Box<[u8]>>,
 }
 
 impl RecordingFiles {
-    /// Files below `sysroot`, or of this machine; `beside`: the directory of the recording, and the user it belongs to.
+    /// Creates a finder for files below `sysroot`, or of this host.
+    ///
+    /// `beside` is the directory of the recording and the user who owns the recording.
     ///
     /// # Errors
-    /// `sysroot` is no directory.
+    /// `sysroot` is not a directory.
     pub fn new(sysroot: Option<&Path>, beside: Option<(&Path, u32)>) -> io::Result<Self> {
         Ok(Self {
             root: Arc::new(match sysroot {
@@ -51,60 +53,72 @@ impl RecordingFiles {
         })
     }
 
-    /// Takes in what the recording tells: the host it was made on, its kernel's release, and the build ids of files.
+    /// Adds the header information of the recording: host, kernel release and build ids of files.
     pub fn learn(&mut self, host: &str, release: &str, build_ids: &HashMap<Box<[u8]>, Box<[u8]>>) {
-        let ours = rustix::system::uname();
-        self.same_host = !host.is_empty() && ours.nodename().to_bytes() == host.as_bytes();
-        self.same_kernel = self.same_host && ours.release().to_bytes() == release.as_bytes();
+        let current = rustix::system::uname();
+        self.same_host = !host.is_empty() && current.nodename().to_bytes() == host.as_bytes();
+        self.same_kernel = self.same_host && current.release().to_bytes() == release.as_bytes();
         self.build_ids.clone_from(build_ids);
     }
 
-    /// Where debug files may be.
+    /// Returns the root directory to search for debug files.
     pub(super) fn root(&self) -> Arc<Root> {
         Arc::clone(&self.root)
     }
 
-    /// The file of a mapping, if it is proved to be the one that was mapped: by its build id, else by its inode.
-    pub(super) fn open(&self, wanted: &Wanted<'_>) -> io::Result<Content> {
-        let known = match wanted.build_id {
-            [] => self.build_ids.get(wanted.path).map(|id| &**id),
+    /// Opens the file of a mapping, verified by build id or else by inode.
+    ///
+    /// Files below a sysroot need no verification unless the recording contains their build id.
+    ///
+    /// # Errors
+    /// The file cannot be opened or verified.
+    pub(super) fn open(&self, info: &MappingInfo<'_>) -> io::Result<Content> {
+        let recorded_id = match info.build_id {
+            [] => self.build_ids.get(info.path).map(|id| &**id),
             id => Some(id),
         };
-        if wanted.path == VDSO {
+        if info.path == VDSO {
             let image = vdso_image()?;
             let id = ElfFile::parse(&image).ok().and_then(|elf| elf.build_id());
-            let is_it = match known {
-                Some(_) => id.as_ref().map(BuildId::as_bytes) == known,
+            let is_same_vdso = match recorded_id {
+                Some(_) => id.as_ref().map(BuildId::as_bytes) == recorded_id,
                 None => self.same_kernel,
             };
-            return match is_it {
+            return match is_same_vdso {
                 true => Ok(Content::Vdso(image)),
-                false => Err(io::Error::other("it went with the kernel that ran then")),
+                false => Err(io::Error::other(
+                    "it belongs to another kernel than the running one",
+                )),
             };
         }
-        let path = Path::new(OsStr::from_bytes(wanted.path));
-        if let Some(known) = known {
+        let path = Path::new(OsStr::from_bytes(info.path));
+        if let Some(recorded_id) = recorded_id {
             let file = self.root.open(path)?;
-            return match build_id(&file).is_some_and(|id| is_same(id.as_bytes(), known)) {
+            return match build_id(&file).is_some_and(|id| is_same(id.as_bytes(), recorded_id)) {
                 true => Ok(Content::File(file)),
-                false => Err(io::Error::other("its build id is not the recorded one")),
+                false => Err(io::Error::other(
+                    "its build id differs from the recorded one",
+                )),
             };
         }
-        let (is_chosen, is_ours) = (self.sysroot_trusted, self.same_host);
-        let file = self.root.open_if(path, |found| {
-            if is_chosen || is_ours && wanted.inode != 0 && found.st_ino == wanted.inode {
+        let file = self.root.open_if(path, |stat| {
+            let same_inode = info.inode != 0 && stat.st_ino == info.inode;
+            if self.sysroot_trusted || self.same_host && same_inode {
                 Ok(())
             } else {
                 Err(io::Error::other(
-                    "nothing proves that it is the recorded one: the recording has no build id of it (with -sysroot / its files are believed)",
+                    "cannot verify the file: the recording has no build id for it; use -sysroot / to trust the files of this host",
                 ))
             }
         });
         file.map(Content::File)
     }
 
-    /// Where the names of code are that a process made at run time; `dump`: the jitdump it has mapped.
-    pub(super) fn jit_host(&self, pid: Pid, dump: Option<Box<[u8]>>) -> io::Result<JitProcess> {
+    /// Finds the perf map and jitdump of a process. `dump` is the path of its mapped jitdump.
+    ///
+    /// # Errors
+    /// The files are not beside the recording, which may come from another host.
+    pub(super) fn jit_process(&self, pid: Pid, dump: Option<Box<[u8]>>) -> io::Result<JitProcess> {
         let map = PathBuf::from(format!("perf-{pid}.map"));
         if let Some((beside, owner)) = &self.beside {
             let dump = dump.as_deref().map(file_name);
@@ -114,7 +128,7 @@ impl RecordingFiles {
                 return Ok(JitProcess::recorded(
                     pid,
                     *owner,
-                    beside.again()?,
+                    beside.try_clone()?,
                     map,
                     dump,
                 ));
@@ -123,19 +137,19 @@ impl RecordingFiles {
         if !self.same_host && !self.sysroot_trusted {
             let dump = dump.map(|dump| String::from_utf8_lossy(&dump).into_owned());
             let dump = dump.map_or_else(String::new, |dump| format!(" or jitdump ({dump})"));
-            let place = match self.beside {
+            let location = match self.beside {
                 Some(_) => "the recording",
                 None => "a recording in a pipe (write it to a file)",
             };
             let why = format!(
-                "its perf map{dump} is not beside {place}, which does not say that it was made on this host"
+                "its perf map{dump} is not beside {location}, which is not known to come from this host"
             );
             return Err(io::Error::new(io::ErrorKind::NotFound, why));
         }
         Ok(JitProcess::recorded(
             pid,
             geteuid().as_raw(),
-            self.root.again()?,
+            self.root.try_clone()?,
             Path::new("/tmp").join(map),
             dump,
         ))
@@ -146,15 +160,20 @@ fn file_name(path: &[u8]) -> &[u8] {
     path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
 }
 
-/// Whether a directory has a file. One that cannot be opened is there, too: whoever opens it says why.
+/// Returns whether a directory contains a file, even if the file cannot be opened.
+///
+/// Opening the file later reports the error.
 fn has(directory: &Root, path: &Path) -> bool {
     let error = directory.open(path).err();
     error.is_none_or(|error| error.kind() != io::ErrorKind::NotFound)
 }
 
-/// The header has 20 bytes of each build id, whatever its length, with zeros behind a shorter one.
-fn is_same(of_file: &[u8], recorded: &[u8]) -> bool {
-    let len = of_file.len().min(recorded.len());
+/// Returns whether a file has the recorded build id.
+///
+/// The header of a recording contains 20 bytes for each build id: shorter ids are padded with
+/// zeros, longer ids are truncated.
+fn is_same(file_id: &[u8], recorded: &[u8]) -> bool {
+    let len = file_id.len().min(recorded.len());
     let (same, rest) = recorded.split_at(len);
-    len > 0 && of_file[..len] == *same && rest.iter().all(|&byte| byte == 0)
+    len > 0 && file_id[..len] == *same && rest.iter().all(|&byte| byte == 0)
 }

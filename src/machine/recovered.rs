@@ -1,7 +1,8 @@
-//! Finding again, from what a spool says of them, the files and processes that a dead capture had open.
+//! Finds the files and processes of an interrupted capture from the rows in its spool.
 //!
-//! A path or a pid may stand for something else by now. A file must be the same by build id or, without one, by
-//! device, inode, size and time of change; a process by the time it started.
+//! A path or pid may belong to another file or process by now. A file is verified by build id or,
+//! without one, by device, inode, size and modification time. A process is verified by its start
+//! time.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -19,12 +20,15 @@ use super::{Machine, ProcessRow};
 use crate::trace::spool::{FileRow, JitProcessRow};
 use crate::trace::{Pid, RawTrace};
 
-/// How much later than the capture's end a map of names may have changed if its process is gone: it may have lived on
-/// for a while, but its pid is not another's so soon.
+/// Time after the capture's end until which changes of an ended process's perf map are trusted.
+///
+/// The process may have run on for a while, but its pid is not reused that soon.
 const GRACE_SECONDS: i64 = 60;
 
 impl Machine {
-    /// The machine as far as a recording tells of it. `same_boot`: the machine was not started again since.
+    /// Recovers a machine from the rows of a spool.
+    ///
+    /// `same_boot` declares that the system was not rebooted since the capture.
     #[must_use]
     pub fn recover(recording: &RawTrace, same_boot: bool) -> Self {
         let files = recording.files.iter().map(|row| CodeFile {
@@ -38,16 +42,21 @@ impl Machine {
         let captured_ns = recording.end.0.saturating_sub(info.start_ns);
         let end = info.start_unix_ns.saturating_add(captured_ns) / 1_000_000_000;
         let until = (end as i64).saturating_add(GRACE_SECONDS);
-        let hosts = recording.jit_hosts.iter();
-        let process_rows = recording.processes.iter().zip(hosts).map(|(row, host)| {
-            let recover = |host: &JitProcessRow| jit_host(row.pid, host, until, same_boot);
-            ProcessRow {
-                pid: row.pid,
-                name: row.name.as_bytes().into(),
-                command_line: row.command_line.as_bytes().into(),
-                jit_host: host.as_ref().map(recover),
-            }
-        });
+        let jit_rows = recording.jit_hosts.iter();
+        let process_rows = recording
+            .processes
+            .iter()
+            .zip(jit_rows)
+            .map(|(row, jit_row)| {
+                let recover =
+                    |jit_row: &JitProcessRow| jit_process(row.pid, jit_row, until, same_boot);
+                ProcessRow {
+                    pid: row.pid,
+                    name: row.name.as_bytes().into(),
+                    command_line: row.command_line.as_bytes().into(),
+                    jit_host: jit_row.as_ref().map(recover),
+                }
+            });
         let process_rows = process_rows.collect();
         Self::of_rows(process_rows, files.collect::<FileTable>())
     }
@@ -56,15 +65,17 @@ impl Machine {
 fn content(row: &FileRow<'_>, same_boot: bool) -> io::Result<Content> {
     match &*row.path {
         VDSO if same_boot => vdso_image().map(Content::Vdso),
-        VDSO => Err(io::Error::other("it went with the kernel that ran then")),
+        VDSO => Err(io::Error::other(
+            "it belongs to another kernel than the running one",
+        )),
         _ => reopen(row).map(Content::File),
     }
 }
 
-/// The file at its path: below the root directory of the process, if that still runs, else below ours.
+/// Opens and verifies a file at its path, below the root directory of its process or of the host.
 fn reopen(row: &FileRow<'_>) -> io::Result<File> {
     if row.identity.is_none() {
-        return Err(io::Error::other("the capture could not open it either"));
+        return Err(io::Error::other("the capture could not open the file"));
     }
     let path = Path::new(OsStr::from_bytes(&row.path));
     let open = |root: io::Result<Root>| {
@@ -72,7 +83,7 @@ fn reopen(row: &FileRow<'_>) -> io::Result<File> {
         if is_same(&file, row)? {
             return Ok(file);
         }
-        Err(io::Error::other("another file has taken its path since"))
+        Err(io::Error::other("another file is now at its path"))
     };
     open(Root::of(row.pid)).or_else(|_| open(Root::host()))
 }
@@ -84,10 +95,17 @@ fn is_same(file: &File, row: &FileRow<'_>) -> io::Result<bool> {
     Ok(build_id(file).is_some_and(|id| id.as_bytes() == &*row.build_id))
 }
 
-/// Where a process's names of code made at run time are, if that can still be told.
-fn jit_host(pid: Pid, row: &JitProcessRow, until: i64, same_boot: bool) -> io::Result<JitProcess> {
+/// Finds the perf map and jitdump of a process.
+fn jit_process(
+    pid: Pid,
+    row: &JitProcessRow,
+    until: i64,
+    same_boot: bool,
+) -> io::Result<JitProcess> {
     if !same_boot {
-        return Err(io::Error::other("the machine was started again since"));
+        return Err(io::Error::other(
+            "the system was rebooted since the capture",
+        ));
     }
     let dump = || (!row.dump.is_empty()).then(|| row.dump.clone());
     if proc_fs::start_ticks(pid) == Some(row.start_ticks) {
@@ -96,7 +114,7 @@ fn jit_host(pid: Pid, row: &JitProcessRow, until: i64, same_boot: bool) -> io::R
     let root = Root::host()?;
     if root.identity()? != (row.root_device, row.root_inode) {
         return Err(io::Error::other(
-            "the process is gone, and its root directory with it",
+            "the process has ended, and its root directory is gone",
         ));
     }
     Ok(JitProcess {
@@ -128,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_found_again_only_if_it_is_the_same() {
+    fn reopens_only_unchanged_files() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("code");
         std::fs::write(&path, "no ELF file").unwrap();
@@ -144,13 +162,13 @@ mod tests {
         };
         let error = reopen(&other).unwrap_err().to_string();
         assert!(error.contains("another file"), "{error}");
-        // Written to in place: the same inode, but not the same code.
+        // A write in place keeps the inode, but not the content.
         std::fs::write(&path, "another ELF file").unwrap();
         assert!(reopen(&row).is_err());
     }
 
     #[test]
-    fn a_build_id_counts_more_than_an_inode() {
+    fn prefers_build_id_to_inode() {
         let row = row(Path::new("/proc/self/exe"));
         let copy = tempfile::NamedTempFile::new().unwrap();
         std::fs::copy("/proc/self/exe", copy.path()).unwrap();
@@ -163,24 +181,24 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_found_again_only_if_it_is_the_same() {
+    fn recovers_only_the_same_process_instance() {
         let me = Pid(std::process::id() as i32);
-        let host = JitProcess::of(me, None).unwrap();
-        let row = host.describe().unwrap();
-        assert_eq!(jit_host(me, &row, 5, true).unwrap().until, None);
+        let process = JitProcess::of(me, None).unwrap();
+        let row = process.describe().unwrap();
+        assert_eq!(jit_process(me, &row, 5, true).unwrap().until, None);
         let other = JitProcessRow {
             start_ticks: row.start_ticks + 1,
             ..row.clone()
         };
         let root = Root::host().unwrap().identity().unwrap();
         if root == (row.root_device, row.root_inode) {
-            assert_eq!(jit_host(me, &other, 5, true).unwrap().until, Some(5));
+            assert_eq!(jit_process(me, &other, 5, true).unwrap().until, Some(5));
         }
         let elsewhere = JitProcessRow {
             root_inode: 0,
             ..other
         };
-        assert!(jit_host(me, &elsewhere, 5, true).is_err());
-        assert!(jit_host(me, &row, 5, false).is_err());
+        assert!(jit_process(me, &elsewhere, 5, true).is_err());
+        assert!(jit_process(me, &row, 5, false).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Opening files as a process sees them, without trusting what it has put there.
+//! Opens files below the root directory of a process, without trusting its content.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -12,107 +12,132 @@ use rustix::io::Errno;
 
 use crate::trace::Pid;
 
-/// How often a path is tried while files are renamed.
+/// Maximum attempts to resolve a path while files are being renamed.
 const MAX_TRIES: usize = 64;
-/// Entries of a directory that are looked at.
+/// Maximum entries read from a directory.
 const MAX_DIRECTORY_ENTRIES: usize = 100_000;
 
-/// The root directory of a process: its container's, if it is in one. Held, it outlives the process.
+/// Root directory of a process or container. An open one outlives the process.
 #[derive(Debug)]
 pub struct Root(OwnedFd);
 
 impl Root {
-    /// The root directory of a running process.
+    /// Opens the root directory of a running process.
+    ///
+    /// # Errors
+    /// The process has ended, or its root directory is not accessible.
     pub fn of(pid: Pid) -> io::Result<Self> {
         Self::at(Path::new(&format!("/proc/{pid}/root")))
     }
 
-    /// A directory that stands for a root directory.
+    /// Opens a directory as a root directory.
+    ///
+    /// # Errors
+    /// The path is not an accessible directory.
     pub fn at(directory: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self(rustix::fs::open(directory, flags, Mode::empty())?))
     }
 
-    /// The same directory once more.
-    pub(super) fn again(&self) -> io::Result<Self> {
+    /// Duplicates the descriptor of the directory.
+    pub(super) fn try_clone(&self) -> io::Result<Self> {
         Ok(Self(self.0.try_clone()?))
     }
 
-    /// Our own root directory.
+    /// Opens the host's root directory.
+    ///
+    /// # Errors
+    /// The directory cannot be opened.
     pub fn host() -> io::Result<Self> {
         Self::at(Path::new("/"))
     }
 
-    /// Device and inode.
+    /// Returns the device and inode of the directory.
     pub(super) fn identity(&self) -> io::Result<(u64, u64)> {
         let directory = rustix::fs::fstat(&self.0)?;
         Ok((directory.st_dev, directory.st_ino))
     }
 
-    /// Opens a regular file for reading. Symbolic links are followed inside this root only.
+    /// Opens a regular file for reading. Symbolic links cannot lead outside this root.
+    ///
+    /// # Errors
+    /// The path does not lead to a readable regular file.
     pub fn open(&self, path: &Path) -> io::Result<File> {
         self.open_if(path, |_| Ok(()))
     }
 
-    /// The same, if `check` finds the file to be the right one.
+    /// Opens a regular file for reading if `check` accepts it.
+    ///
+    /// # Errors
+    /// The path does not lead to a readable regular file, or `check` returned an error.
     pub fn open_if(
         &self,
         path: &Path,
         check: impl FnOnce(&Stat) -> io::Result<()>,
     ) -> io::Result<File> {
-        let found = self.find(path, OFlags::PATH)?;
-        let status = rustix::fs::fstat(&found)?;
+        let fd = self.find(path, OFlags::PATH)?;
+        let status = rustix::fs::fstat(&fd)?;
         check(&status)?;
-        match reopen_regular(&found) {
-            // There is no /proc, as in a root directory that has nothing else than we need.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => self.open_again(path, &status),
+        match reopen_regular(&fd) {
+            // Without /proc, as in a minimal root directory, the descriptor cannot be reopened.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.open_unchanged(path, &status)
+            }
             opened => opened,
         }
     }
 
-    /// Opens a file that was found at a path, unless another stands there now.
-    fn open_again(&self, path: &Path, found: &Stat) -> io::Result<File> {
-        // That could be a FIFO.
+    /// Opens the file at a path, unless the path has been replaced since it was found.
+    fn open_unchanged(&self, path: &Path, expected: &Stat) -> io::Result<File> {
+        // The replacement may be a FIFO.
         let opened = self.find(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
         let status = rustix::fs::fstat(&opened)?;
-        match (status.st_dev, status.st_ino) == (found.st_dev, found.st_ino) {
+        match (status.st_dev, status.st_ino) == (expected.st_dev, expected.st_ino) {
             true => Ok(opened.into()),
-            false => Err(io::Error::other("another file stands there now")),
+            false => Err(io::Error::other(
+                "the file was replaced while it was being opened",
+            )),
         }
     }
 
-    /// The directory that may not be searched, if that is why nothing is found at a path.
+    /// Returns the directory without search permission, if that is why a path cannot be found.
     pub fn closed<'p>(&self, path: &'p Path) -> Option<&'p Path> {
         let is_denied = |path: &&Path| {
-            let found = self.find(path, OFlags::PATH);
-            found.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+            let result = self.find(path, OFlags::PATH);
+            result.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
         };
         path.ancestors().take_while(is_denied).last()?.parent()
     }
 
-    /// Finds a socket. The descriptor stands for it and opens nothing; `/proc/self/fd/N` is its address.
+    /// Finds a socket without connecting to it. `/proc/self/fd/N` of the descriptor is its address.
+    ///
+    /// # Errors
+    /// The path does not lead to a socket.
     pub fn find_socket(&self, path: &Path) -> io::Result<OwnedFd> {
-        let found = self.find(path, OFlags::PATH)?;
-        match FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode) {
-            FileType::Socket => Ok(found),
+        let fd = self.find(path, OFlags::PATH)?;
+        match FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode) {
+            FileType::Socket => Ok(fd),
             kind => Err(io::Error::other(format!("not a socket: {kind:?}"))),
         }
     }
 
-    /// The first names in a directory that are wanted, at most `most`.
+    /// Returns the first names in a directory that match, at most `limit`.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
     pub fn names(
         &self,
         directory: &Path,
-        most: usize,
-        wanted: impl Fn(&[u8]) -> bool,
+        limit: usize,
+        is_match: impl Fn(&[u8]) -> bool,
     ) -> io::Result<Vec<OsString>> {
-        let found = self.find(directory, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let fd = self.find(directory, OFlags::RDONLY | OFlags::DIRECTORY)?;
         let mut names = Vec::new();
-        // A target may fill its directory.
-        for entry in Dir::new(found)?.take(MAX_DIRECTORY_ENTRIES) {
+        // A target may create any number of entries.
+        for entry in Dir::new(fd)?.take(MAX_DIRECTORY_ENTRIES) {
             let entry = entry?;
             let name = entry.file_name().to_bytes();
-            if names.len() < most && wanted(name) {
+            if names.len() < limit && is_match(name) {
                 names.push(OsStr::from_bytes(name).to_owned());
             }
         }
@@ -123,30 +148,35 @@ impl Root {
         let flags = flags | OFlags::CLOEXEC;
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         for _ in 0..MAX_TRIES {
-            // Something was renamed meanwhile, anywhere: a link with `..` could have led elsewhere.
+            // AGAIN: a concurrent rename anywhere may have moved the target of a `..` component.
             match rustix::fs::openat2(&self.0, path, flags, Mode::empty(), resolve) {
                 Err(Errno::AGAIN) => {}
-                found => return Ok(found?),
+                result => return Ok(result?),
             }
         }
         Err(Errno::AGAIN.into())
     }
 }
 
-/// The file a process runs, whatever stands at its path now.
+/// Opens the executable of a process, even if its path was replaced.
+///
+/// # Errors
+/// The process has ended, or its executable cannot be opened.
 pub fn executable(pid: Pid) -> io::Result<File> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let found = rustix::fs::open(format!("/proc/{pid}/exe"), flags, Mode::empty())?;
-    reopen_regular(&found)
+    let fd = rustix::fs::open(format!("/proc/{pid}/exe"), flags, Mode::empty())?;
+    reopen_regular(&fd)
 }
 
-/// Opens for reading what an O_PATH descriptor stands for: never a FIFO or a device, whose opening may block or act.
-pub(super) fn reopen_regular(found: &OwnedFd) -> io::Result<File> {
-    let kind = FileType::from_raw_mode(rustix::fs::fstat(found)?.st_mode);
+/// Opens the regular file of an O_PATH descriptor for reading.
+///
+/// Rejects FIFOs and devices: opening them may block or have side effects.
+pub(super) fn reopen_regular(fd: &OwnedFd) -> io::Result<File> {
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode);
     if kind != FileType::RegularFile {
         return Err(io::Error::other(format!("not a regular file: {kind:?}")));
     }
-    File::open(format!("/proc/self/fd/{}", found.as_fd().as_raw_fd()))
+    File::open(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()))
 }
 
 #[cfg(test)]
@@ -154,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_stay_inside_the_root() {
+    fn follows_links_only_within_root() {
         let directory = tempfile::tempdir().unwrap();
         let outside = tempfile::NamedTempFile::new().unwrap();
         std::os::unix::fs::symlink(outside.path(), directory.path().join("out")).unwrap();
@@ -167,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_not_opened() {
+    fn rejects_devices() {
         let error = Root::host()
             .unwrap()
             .open(Path::new("/dev/null"))

@@ -1,55 +1,55 @@
-//! Rows of the trace: processes and threads that were sampled, or whose events are kept.
+//! Rows of the trace: processes and threads that have samples or events.
 
 use std::io;
 
 use super::jit_process::JitProcess;
 use crate::trace::{Pid, ProcessId, ThreadId, Tid};
 
-/// What has become of the rows since they were asked for last.
+/// A new or changed row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowUpdate {
-    /// The next process has a row.
+    /// A process row was added.
     Process(ProcessId),
-    /// The next thread has a row.
+    /// A thread row was added.
     Thread(ThreadId),
-    /// A process has another name.
+    /// The name of a process changed.
     ProcessName(ProcessId),
-    /// A thread has another name.
+    /// The name of a thread changed.
     ThreadName(ThreadId),
-    /// A process is found to run code made at run time.
+    /// The first JIT code of a process was sampled.
     JitHost(ProcessId),
 }
 
-/// A process that was sampled.
+/// A process with samples or events.
 #[derive(Debug)]
 pub struct ProcessRow {
-    /// Its id.
+    /// Process id.
     pub pid: Pid,
     /// Name of its main thread.
     pub name: Box<[u8]>,
-    /// Arguments joined by spaces; empty if they could not be read.
+    /// Arguments, joined by spaces. Empty if they could not be read.
     pub command_line: Box<[u8]>,
-    /// Set once a sample was in code made at run time; held from then on, so that it outlives the process.
+    /// Set at the first sample in JIT code, and kept open, so that it outlives the process.
     pub jit_host: Option<io::Result<JitProcess>>,
 }
 
-/// A thread that was sampled.
+/// A thread with samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadRow {
-    /// Its process.
+    /// Process of the thread.
     pub process: ProcessId,
-    /// Its id.
+    /// Thread id.
     pub tid: Tid,
-    /// Its name.
+    /// Thread name.
     pub name: Box<[u8]>,
 }
 
-/// All rows, in the order in which they were made.
+/// All rows in order of creation.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     processes: Vec<ProcessRow>,
     threads: Vec<ThreadRow>,
-    changes: Vec<RowUpdate>,
+    updates: Vec<RowUpdate>,
 }
 
 impl Rows {
@@ -72,37 +72,37 @@ impl Rows {
         self.processes
     }
 
-    /// What has become of the rows since the last call, in order.
+    /// Returns the updates since the last call, in order.
     pub(super) fn take_changes(&mut self) -> Vec<RowUpdate> {
-        std::mem::take(&mut self.changes)
+        std::mem::take(&mut self.updates)
     }
 
     pub(super) fn add_process(&mut self, row: ProcessRow) -> ProcessId {
         let id = ProcessId(self.processes.len() as u32);
         self.processes.push(row);
-        self.changes.push(RowUpdate::Process(id));
+        self.updates.push(RowUpdate::Process(id));
         id
     }
 
     pub(super) fn add_thread(&mut self, row: ThreadRow) -> ThreadId {
         let id = ThreadId(self.threads.len() as u32);
         self.threads.push(row);
-        self.changes.push(RowUpdate::Thread(id));
+        self.updates.push(RowUpdate::Thread(id));
         id
     }
 
     pub(super) fn name_process(&mut self, id: ProcessId, name: &[u8]) {
         self.processes[id.index()].name = name.into();
-        self.changes.push(RowUpdate::ProcessName(id));
+        self.updates.push(RowUpdate::ProcessName(id));
     }
 
     pub(super) fn name_thread(&mut self, id: ThreadId, name: &[u8]) {
         self.threads[id.index()].name = name.into();
-        self.changes.push(RowUpdate::ThreadName(id));
+        self.updates.push(RowUpdate::ThreadName(id));
     }
 
-    pub(super) fn set_jit_host(&mut self, id: ProcessId, jit_host: io::Result<JitProcess>) {
-        self.processes[id.index()].jit_host = Some(jit_host);
-        self.changes.push(RowUpdate::JitHost(id));
+    pub(super) fn set_jit_process(&mut self, id: ProcessId, process: io::Result<JitProcess>) {
+        self.processes[id.index()].jit_host = Some(process);
+        self.updates.push(RowUpdate::JitHost(id));
     }
 }

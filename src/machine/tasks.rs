@@ -1,4 +1,4 @@
-//! Processes and threads that run, or ended just now.
+//! Processes and threads that are running or ended recently.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::maps::Maps;
 use super::proc_fs;
 use crate::trace::{Nanos, Pid, ProcessId, ThreadId, Tid};
 
-/// How long the entry of an exited task is kept: its last samples may come after its exit record.
+/// Time for which the entry of an exited task is kept. Its last samples may follow its exit record.
 const LINGER_NS: u64 = 1_000_000_000;
 
 #[derive(Clone, Debug, Default)]
@@ -17,13 +17,13 @@ pub(super) struct Process {
     pub(super) name: Box<[u8]>,
     pub(super) maps: Arc<Maps>,
     pub(super) row: Option<ProcessId>,
-    /// When it was forked, or began its program, if that was seen.
+    /// When it was forked or executed its program, if a record contained that.
     pub(super) started_at: Option<Nanos>,
-    /// In a recording: that of the program before an exec, in which the callers of its last samples lie.
+    /// In a recording: the mappings before an exec, which contain the callers of the last samples.
     pub(super) before_exec: Option<Arc<Maps>>,
-    /// How many are known.
+    /// Number of its threads in [`Tasks`].
     threads: u32,
-    /// Tells the programs and processes apart that had the id one after the other.
+    /// Distinguishes successive programs and processes with the same id.
     generation: u64,
 }
 
@@ -33,11 +33,11 @@ pub(super) struct Thread {
     pub(super) name: Box<[u8]>,
     pub(super) row: Option<ThreadId>,
     ended: Option<Nanos>,
-    /// That of its process.
+    /// Generation of its process.
     generation: u64,
 }
 
-/// All of them, by their ids, which are used again.
+/// All tasks by id. Ids are reused.
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
     processes: FxHashMap<Pid, Process>,
@@ -51,7 +51,7 @@ impl Tasks {
         self.processes.get(&pid)
     }
 
-    /// One that was not known is known from then on.
+    /// Returns a process, and adds it if it is new.
     pub(super) fn process_mut(&mut self, pid: Pid) -> &mut Process {
         self.processes.entry(pid).or_default()
     }
@@ -60,7 +60,7 @@ impl Tasks {
         self.threads.get(&tid)
     }
 
-    /// Of this process; one that was not known has no name yet.
+    /// Names a thread, and adds it if it is new. Returns its row, if it has one.
     pub(super) fn name_thread(&mut self, pid: Pid, tid: Tid, name: &[u8]) -> Option<ThreadId> {
         if !self.threads.contains_key(&tid) {
             self.put_thread(tid, pid, Box::default(), None);
@@ -90,7 +90,9 @@ impl Tasks {
         self.threads.insert(tid, thread);
     }
 
-    /// Returns its process, if that is still the one it was a thread of: an exec ends all other threads.
+    /// Removes a thread. Returns its process if that has the same generation.
+    ///
+    /// An exec ends all other threads of a process.
     fn remove_thread(&mut self, tid: Tid) -> Option<Pid> {
         let Thread {
             pid, generation, ..
@@ -116,8 +118,8 @@ impl Tasks {
     ) {
         let generation = self.next_generation();
         let parent = self.processes.get(&parent_pid);
-        let maker = self.threads.get(&parent_tid).map(|thread| &thread.name);
-        let name = maker.or(parent.map(|parent| &parent.name));
+        let creator = self.threads.get(&parent_tid).map(|thread| &thread.name);
+        let name = creator.or(parent.map(|parent| &parent.name));
         let name: Box<[u8]> = name.cloned().unwrap_or_default();
         if pid != parent_pid {
             let child = Process {
@@ -132,7 +134,7 @@ impl Tasks {
         self.put_thread(tid, pid, name, None);
     }
 
-    /// A program begins in a process; in a recording, what was mapped before is kept.
+    /// Starts a new program in a process. In a recording, the previous mappings are kept.
     pub(super) fn exec(&mut self, time: Nanos, pid: Pid, tid: Tid, is_live: bool) {
         self.remove_thread(tid);
         let before = self.processes.remove(&pid).filter(|_| !is_live);
@@ -150,18 +152,18 @@ impl Tasks {
             thread.ended = Some(time);
         }
         self.exited.push_back((time, pid, tid));
-        self.forget_exited(time, is_live);
+        self.remove_exited(time, is_live);
     }
 
-    fn forget_exited(&mut self, now: Nanos, is_live: bool) {
+    fn remove_exited(&mut self, now: Nanos, is_live: bool) {
         while let Some(&(time, pid, tid)) = self.exited.front() {
             if now.0.saturating_sub(time.0) < LINGER_NS {
                 break;
             }
             self.exited.pop_front();
-            // The ids may be in use again.
+            // The ids may have been reused.
             if !is_live {
-                self.forget_recorded(tid, time);
+                self.remove_recorded(tid, time);
             } else if !proc_fs::exists(Pid(tid.0)) {
                 self.remove_thread(tid);
                 if pid.0 == tid.0 {
@@ -171,8 +173,10 @@ impl Tasks {
         }
     }
 
-    /// Forgets a thread that ended then, and with the last one its process; /proc knows nothing of them.
-    fn forget_recorded(&mut self, tid: Tid, time: Nanos) {
+    /// Removes a thread that ended at `time`, and its process with the last thread.
+    ///
+    /// The tasks of a recording are not in /proc.
+    fn remove_recorded(&mut self, tid: Tid, time: Nanos) {
         let ended = self.threads.get(&tid).and_then(|thread| thread.ended);
         if ended == Some(time)
             && let Some(pid) = self.remove_thread(tid)
@@ -190,9 +194,9 @@ impl Tasks {
 mod tests {
     use super::*;
 
-    /// The threads of the old program end when the new one has begun, and are forgotten a second later.
+    /// The old program's threads end after the exec, and are removed a second later.
     #[test]
-    fn a_program_outlives_the_threads_of_the_one_before() {
+    fn program_outlives_threads_of_previous_program() {
         let second = |seconds: u64| Nanos(seconds * 1_000_000_000);
         let (pid, main) = (Pid(7), Tid(7));
         let mut tasks = Tasks::default();

@@ -37,16 +37,28 @@ pub(crate) fn perf_tier(tier: &str) -> Option<&'static str> {
     TIERS.into_iter().find(|known| *known == word)
 }
 
-/// A process name for a header line of `perf.data.txt`. The reader finds its end by looking for ` pid/tid [`, and
-/// puts it into a regular expression, so only letters, digits and harmless punctuation remain.
+/// A process name for PerfView and perf. PerfView finds the end of one in `perf.data.txt` by looking for ` pid/tid [`, and
+/// puts it into a regular expression, so only letters, digits and harmless punctuation remain. Other readers of such text
+/// take a line that starts with `#` for a comment.
 pub(crate) fn perf_comm(name: &str) -> String {
     let safe = |c: char| c.is_ascii_alphanumeric() || "_.+:#@- ".contains(c);
     let mut comm = collapse_spaces(name.chars().map(|c| if safe(c) { c } else { '_' }));
-    if comm.starts_with([':', '-']) {
+    if comm.starts_with([':', '-', '#']) {
         comm.insert(0, '_');
     }
     let comm = cut(&comm, MAX_COMM_BYTES).trim_end();
     if comm.is_empty() { "unnamed" } else { comm }.to_owned()
+}
+
+/// The same for `perf.data.txt`, of which other readers than PerfView end the name at the first number between spaces.
+pub(crate) fn perf_text_comm(name: &str) -> String {
+    let comm = perf_comm(name);
+    let (first, rest) = comm.split_once(' ').unwrap_or((&comm, ""));
+    let words = rest.split_terminator(' ').map(|word| {
+        let is_number = word.bytes().all(|b| b.is_ascii_digit());
+        format!("{}{word}", if is_number { '_' } else { ' ' })
+    });
+    std::iter::once(first.to_owned()).chain(words).collect()
 }
 
 /// The event's name for a header line. No colon: what follows one is the detail, which decides what kind of event it is.

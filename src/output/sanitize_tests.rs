@@ -11,6 +11,7 @@ fn comm_of_known_troublemakers() {
         ("1/2 3/4", "1_2 3_4"),
         (":-1", "_:-1"),
         ("-x", "_-x"),
+        ("#x", "_#x"),
         ("[k]", "_k_"),
         ("a|b", "a_b"),
         ("naïve", "na_ve"),
@@ -19,6 +20,20 @@ fn comm_of_known_troublemakers() {
         ("kworker/0:1-events", "kworker_0:1-events"),
     ] {
         assert_eq!(perf_comm(name), safe, "{name:?}");
+    }
+}
+
+#[test]
+fn comm_in_text_has_no_number_between_spaces() {
+    for (name, safe) in [
+        ("dotnet", "dotnet"),
+        ("7", "7"),
+        ("7 8", "7_8"),
+        ("worker 12 b 3", "worker_12 b_3"),
+        ("worker 1a", "worker 1a"),
+        ("", "unnamed"),
+    ] {
+        assert_eq!(perf_text_comm(name), safe, "{name:?}");
     }
 }
 

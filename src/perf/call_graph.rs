@@ -1,27 +1,32 @@
-//! What a sample brings to find the callers with.
+//! Data that a sample records to unwind the user stack.
 
-/// Where the callers on a user stack come from.
+/// Source of the callers on a user stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallGraph {
-    /// From registers and a copy of the stack; where the copy ends, from the kernel's walk along the frame pointers.
+    /// Registers and a stack copy; after the end of the copy, the kernel's callchain.
     Auto,
-    /// From the kernel's walk along the frame pointers alone: nothing is copied, and callers of code without a frame
-    /// pointer are missing.
+    /// The kernel's callchain alone, unwound by frame pointer.
+    ///
+    /// The kernel copies no stack. Callers of code without frame pointers are missing.
     FramePointers,
-    /// From registers and a copy of the stack alone.
+    /// Registers and a stack copy alone.
     StackCopy {
-        /// Bytes that are copied at most.
+        /// Maximum size of the copy.
         bytes: u32,
     },
 }
 
 impl CallGraph {
-    /// Most bytes of stack that go into a record, which is below 64 KiB and has callchains of two times 127 addresses besides.
-    /// The kernel copies what there is: measured on .NET 4.7 KB in the median, 26 KB where exceptions are thrown;
-    /// compilers reach the limit.
+    /// Maximum size of the stack copy in a record.
+    ///
+    /// A record has less than 64 KiB and also holds callchains of two times 127 addresses. The
+    /// kernel copies only the existing stack. Measured on .NET: 4.7 KB in the median, 26 KB where
+    /// exceptions are thrown; compilers reach the limit.
     pub const MAX_STACK_BYTES: u32 = 60 * 1024;
 
-    /// Bytes of user stack to copy, a multiple of 8; 0: none, and no registers.
+    /// Returns the number of bytes of user stack to copy, a multiple of 8.
+    ///
+    /// If it is 0, samples have neither a stack copy nor registers.
     #[must_use]
     pub fn stack_bytes(self) -> u32 {
         match self {
@@ -31,7 +36,7 @@ impl CallGraph {
         }
     }
 
-    /// Whether the kernel walks the user stack.
+    /// Whether the kernel unwinds the user stack by frame pointer.
     #[must_use]
     pub fn walks_frame_pointers(self) -> bool {
         !matches!(self, Self::StackCopy { .. })

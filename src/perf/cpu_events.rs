@@ -1,4 +1,4 @@
-//! What watches one CPU: its events and their ring.
+//! The events of one CPU and their ring buffer.
 
 use rustix::io::Errno;
 
@@ -9,18 +9,18 @@ use super::ring::Ring;
 use super::session::{SessionError, now};
 use crate::ids::{Cpu, Nanos};
 
-/// How far the clocks of an event and of the system may differ in a second.
+/// Tolerated difference between an event's enabled time and the elapsed time, per second.
 const CLOCK_SLACK_NS: u64 = 100_000_000;
 
-/// What watches a CPU.
+/// Open events of a CPU.
 pub(super) struct CpuEvents {
     pub(super) cpu: Cpu,
-    /// The ring is the first one's.
+    /// The first event owns the ring buffer.
     pub(super) events: Vec<Event>,
-    /// When the first was last asked how long it was at work, and its answer in nanoseconds.
-    asked: Option<(Nanos, u64)>,
-    /// When it was found that these events have no CPU any more.
-    pub(super) gone: Option<Nanos>,
+    /// Time of the last check and the first event's enabled time (in nanoseconds) at that time.
+    last_check: Option<(Nanos, u64)>,
+    /// Time when perfcollect detected that the kernel had removed these events from their CPU.
+    pub(super) dead_since: Option<Nanos>,
 }
 
 impl CpuEvents {
@@ -32,67 +32,69 @@ impl CpuEvents {
         self.events.iter().map(Event::lost).sum()
     }
 
-    /// The kernel takes events of the machine off a CPU that goes offline, also for a moment (as when the machine
-    /// sleeps), and does not put them back.
+    /// Whether the kernel has removed the events from their CPU.
+    ///
+    /// The kernel removes system-wide events from a CPU that goes offline, even briefly during
+    /// suspend, and does not restore them.
     pub(super) fn is_dead(&mut self) -> bool {
-        let asking = now();
+        let check = now();
         let Some(enabled) = self.owner().time_enabled() else {
             return false;
         };
-        // Less time than passed for the event: from before this question to after the last one.
-        let before = self.asked.replace((now(), enabled));
-        before.is_some_and(|(answered, then)| {
-            let passed = asking.0.saturating_sub(answered.0);
-            enabled.saturating_sub(then) + CLOCK_SLACK_NS < passed
+        // `elapsed` is a lower bound: from after the previous read to before this one.
+        let previous = self.last_check.replace((now(), enabled));
+        previous.is_some_and(|(previous_check, previously_enabled)| {
+            let elapsed = check.0.saturating_sub(previous_check.0);
+            enabled.saturating_sub(previously_enabled) + CLOCK_SLACK_NS < elapsed
         })
     }
 }
 
-/// The event whose ring all of a CPU share.
-pub(super) fn first_role(grant: &EffectiveRequest) -> Role {
-    match grant.machine {
+/// Returns the role of the event whose ring buffer all events of a CPU share.
+pub(super) fn first_role(effective: &EffectiveRequest) -> Role {
+    match effective.system_wide {
         true => Role::Tracker,
         false => Role::Children,
     }
 }
 
-/// The events of a CPU and their ring; `None`: the CPU is not there.
+/// Opens the events of a CPU and maps their ring buffer. Returns `None` if the CPU is offline.
 pub(super) fn open_cpu(
-    grant: &EffectiveRequest,
+    effective: &EffectiveRequest,
     cpu: u32,
 ) -> Result<Option<(CpuEvents, Ring)>, SessionError> {
-    let open = |role| match Event::open(grant, role, cpu) {
+    let open = |role| match Event::open(effective, role, cpu) {
         Err(Errno::NODEV) => Ok(None),
-        Err(errno) => Err(OpenEventError::of(
-            &grant.request,
+        Err(errno) => Err(OpenEventError::from_errno(
+            &effective.request,
             errno,
-            "this machine",
+            "the whole system",
             cpu,
         )),
         Ok(event) => Ok(Some(event)),
     };
-    let Some(owner) = open(first_role(grant))? else {
+    let Some(owner) = open(first_role(effective))? else {
         return Ok(None);
     };
-    let bytes = grant.request.ring_bytes;
+    let bytes = effective.request.ring_bytes;
     let ring = Ring::map(owner.file(), bytes).map_err(|source| SessionError::Ring {
         cpu,
         bytes,
         source,
     })?;
     let mut events = vec![owner];
-    if grant.machine {
+    if effective.system_wide {
         let Some(sampler) = open(Role::Sampler)? else {
             return Ok(None);
         };
         sampler.write_to(&events[0]).map_err(SessionError::Enable)?;
         events.push(sampler);
     }
-    let on = CpuEvents {
+    let cpu_events = CpuEvents {
         cpu: Cpu(cpu),
         events,
-        asked: None,
-        gone: None,
+        last_check: None,
+        dead_since: None,
     };
-    Ok(Some((on, ring)))
+    Ok(Some((cpu_events, ring)))
 }

@@ -1,4 +1,4 @@
-//! CPUs that come and go while they are sampled.
+//! CPUs that go offline or come online during a capture.
 
 use std::fmt;
 use std::io;
@@ -7,27 +7,27 @@ use crate::cpu_list;
 use crate::ids::{Cpu, Nanos};
 use crate::trace::Notice;
 
-/// Time between two looks.
+/// Time between two checks of the online CPUs.
 const INTERVAL_NS: u64 = 1_000_000_000;
-/// Changes that are told one by one.
-const MAX_TOLD: usize = 12;
+/// Maximum number of events in the notice; further events are only counted.
+const MAX_REPORTED: usize = 12;
 
-/// Which CPUs are online, as last looked at.
+/// CPUs online at the last check, and the hotplug events of the capture.
 pub(super) struct CpuHotplug {
     cpus: Vec<u32>,
-    next_look: Nanos,
-    told: Vec<(Nanos, Cpu, HotplugEvent)>,
-    changes: usize,
+    next_check: Nanos,
+    reported: Vec<(Nanos, Cpu, HotplugEvent)>,
+    events: usize,
 }
 
-/// What became of a CPU.
+/// Hotplug event of a CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum HotplugEvent {
     WentOffline,
     CameOnline,
-    /// Both, between two looks.
+    /// The CPU went offline and came online between two checks.
     WasOffline,
-    /// It is online, but cannot be sampled.
+    /// The CPU came online but cannot be sampled; with the reason.
     NotSampled(String),
 }
 
@@ -37,19 +37,19 @@ impl fmt::Display for HotplugEvent {
             Self::WentOffline => f.write_str("went offline"),
             Self::CameOnline => f.write_str("came online"),
             Self::WasOffline => f.write_str("was offline for a moment"),
-            Self::NotSampled(why) => write!(f, "came online and is not sampled ({why})"),
+            Self::NotSampled(reason) => write!(f, "came online and is not sampled ({reason})"),
         }
     }
 }
 
 impl CpuHotplug {
-    /// Begins with the CPUs that are online.
-    pub(super) fn look() -> io::Result<Self> {
+    /// Reads the CPUs that are online.
+    pub(super) fn new() -> io::Result<Self> {
         Ok(Self {
             cpus: cpu_list::online()?,
-            next_look: Nanos(0),
-            told: Vec::new(),
-            changes: 0,
+            next_check: Nanos(0),
+            reported: Vec::new(),
+            events: 0,
         })
     }
 
@@ -57,13 +57,15 @@ impl CpuHotplug {
         &self.cpus
     }
 
-    /// The CPUs that are online now and were not, and the reverse; `None` before it is time to look again.
+    /// Returns the CPUs that came online and those that went offline since the last check.
+    ///
+    /// Returns `None` if the next check is not due yet.
     pub(super) fn changes(&mut self, now: Nanos) -> Option<(Vec<u32>, Vec<u32>)> {
-        if now < self.next_look {
+        if now < self.next_check {
             return None;
         }
-        self.next_look = Nanos(now.0 + INTERVAL_NS);
-        // It was readable at the start.
+        self.next_check = Nanos(now.0 + INTERVAL_NS);
+        // `new` has read the file, so an error here is unlikely.
         let online = cpu_list::online().ok()?;
         let without = |list: &[u32], others: &[u32]| -> Vec<u32> {
             let missing = list.iter().filter(|cpu| !others.contains(cpu));
@@ -74,31 +76,32 @@ impl CpuHotplug {
         Some(changes)
     }
 
-    pub(super) fn tell(&mut self, now: Nanos, cpu: Cpu, change: HotplugEvent) {
-        self.changes += 1;
-        if self.told.len() < MAX_TOLD {
-            self.told.push((now, cpu, change));
+    pub(super) fn record(&mut self, now: Nanos, cpu: Cpu, event: HotplugEvent) {
+        self.events += 1;
+        if self.reported.len() < MAX_REPORTED {
+            self.reported.push((now, cpu, event));
         }
     }
 
-    /// What became of the CPUs since the start of sampling.
+    /// Returns a notice with the hotplug events since the start of sampling, if there are any.
     pub(super) fn notice(&self, start: Nanos) -> Option<Notice> {
         let seconds = |time: Nanos| time.0.saturating_sub(start.0) as f64 / 1e9;
-        let told = self.told.iter().map(|(time, cpu, change)| {
-            format!("CPU {} {change} at +{:.1} s", cpu.0, seconds(*time))
-        });
-        let mut told: Vec<String> = told.collect();
-        let untold = self.changes - told.len();
-        if untold > 0 {
-            told.push(format!("and {untold} more such changes"));
-        }
-        let missed = self
-            .told
+        let parts = self
+            .reported
             .iter()
-            .any(|(.., change)| *change != HotplugEvent::WentOffline);
-        if missed {
-            told.push("what ran there up to a second before is missing".into());
+            .map(|(time, cpu, event)| format!("CPU {} {event} at +{:.1} s", cpu.0, seconds(*time)));
+        let mut parts: Vec<String> = parts.collect();
+        let unreported = self.events - parts.len();
+        if unreported > 0 {
+            parts.push(format!("{unreported} more such events"));
         }
-        (!told.is_empty()).then(|| Notice::new(told.join("; "), ""))
+        let has_gaps = self
+            .reported
+            .iter()
+            .any(|(.., event)| *event != HotplugEvent::WentOffline);
+        if has_gaps {
+            parts.push("up to 1 s of samples is missing before each time a CPU came online".into());
+        }
+        (!parts.is_empty()).then(|| Notice::new(parts.join("; "), ""))
     }
 }

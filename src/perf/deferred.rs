@@ -1,5 +1,7 @@
-//! Callchains in two parts (Linux 6.19, `--call-graph fp,defer`): the kernel's with the sample, the user's in a record of its own
-//! when the thread returns to user space.
+//! Deferred callchains (Linux 6.19, `--call-graph fp,defer`).
+//!
+//! A sample contains the kernel part. A separate record contains the user part; the kernel writes
+//! it when the thread returns to user space.
 //!
 //! ```text
 //! sample     ... nr  PERF_CONTEXT_KERNEL ip ip ...  PERF_CONTEXT_USER_DEFERRED cookie ...
@@ -15,25 +17,25 @@ use crate::ids::Tid;
 
 /// `PERF_RECORD_CALLCHAIN_DEFERRED`.
 pub const CALLCHAIN_DEFERRED: u32 = 22;
-/// `PERF_CONTEXT_USER_DEFERRED`: a cookie follows, and nothing else.
+/// `PERF_CONTEXT_USER_DEFERRED`: a cookie follows as the last entry.
 pub(super) const USER_DEFERRED: u64 = -640_i64 as u64;
 const HEADER_BYTES: usize = 8;
 const ENTRY_BYTES: usize = 8;
 
-/// What joins both parts: the thread and the kernel's number for its stay in the kernel.
+/// Key that joins both parts: the thread and the kernel's cookie for one entry into the kernel.
 pub type DeferredKey = (Tid, u64);
 
-/// The user part of callchains.
+/// User part of callchains.
 #[derive(Clone, Copy, Debug)]
 pub struct DeferredChain<'a> {
-    /// Whose it is.
+    /// Key of the samples that it completes.
     pub key: DeferredKey,
-    /// Addresses, leaf first, perhaps behind a context marker.
+    /// Addresses, leaf first. A context marker may precede them.
     pub addresses: U64s<'a>,
 }
 
 impl Layout {
-    /// The user part of callchains, if a record is one.
+    /// Parses the user part of callchains. Returns `None` if the record has another type.
     #[must_use]
     pub fn deferred_chain<'a>(&self, record: &'a [u8]) -> Option<DeferredChain<'a>> {
         let mut fields = Bytes(record.get(..self.trailer_start(record)?)?);
@@ -44,12 +46,12 @@ impl Layout {
         let (cookie, entries) = (fields.u64()?, fields.u64()?);
         let bytes = usize::try_from(entries).ok()?.checked_mul(ENTRY_BYTES)?;
         Some(DeferredChain {
-            key: (self.tid_of_trailer(record)?, cookie),
+            key: (self.trailer_tid(record)?, cookie),
             addresses: U64s(fields.take(bytes)?),
         })
     }
 
-    /// What the sample in a record waits for, if its user part comes later.
+    /// Returns the key of the user part that a sample waits for, if its callchain is deferred.
     #[must_use]
     pub fn waits_for(&self, record: &[u8]) -> Option<DeferredKey> {
         let Ok(Record::Sample(sample)) = self.parse(record) else {
@@ -64,14 +66,16 @@ impl Layout {
         }
     }
 
-    /// The record of a sample that waited, with the user part in place of the cookie. `None` for the part: it never came.
+    /// Returns the record of a sample with the user part in place of marker and cookie.
+    ///
+    /// If `user` is `None`, the user part of the callchain is empty.
     #[must_use]
     pub fn join(&self, record: &[u8], user: Option<&DeferredChain<'_>>) -> Option<Vec<u8>> {
         let Ok(Record::Sample(sample)) = self.parse(record) else {
             return None;
         };
         let chain = sample.callchain.0;
-        // The chain is a part of the record.
+        // `chain` is a slice of `record`.
         let start = (chain.as_ptr() as usize).checked_sub(record.as_ptr() as usize)?;
         let kernel = chain.get(..chain.len().checked_sub(2 * ENTRY_BYTES)?)?;
         let user = user.map_or(&[][..], |user| user.addresses.0);

@@ -1,13 +1,14 @@
-//! The ladder from what was asked for down to what the kernel grants.
+//! Fallbacks from the requested sampling to the sampling that the kernel permits.
 //!
 //! ```text
-//! hardware cycles            -> cpu-clock
-//! the machine, all code      -> the machine, user code only -> threads, all code -> threads, user code only
-//! copies of the user stacks  -> the kernel's walk along the frame pointers
+//! hardware cycles       -> cpu-clock
+//! system-wide, all code -> system-wide, user code -> threads, all code -> threads, user code
+//! user stack copies     -> the kernel's callchain, unwound by frame pointer
 //! ```
-//! Nothing tells beforehand what is refused: levels of perf_event_paranoid differ by distribution, and security modules
-//! and sandboxes have rules of their own. So it is tried, on one CPU. (Smaller rings and shorter copies, the other rungs, are in
-//! `session`.)
+//! perfcollect cannot query in advance what the kernel refuses: the levels of perf_event_paranoid
+//! differ by distribution, and security modules and sandboxes have additional rules. It therefore
+//! tries each request on one CPU. The module `session` has the other fallbacks, smaller ring
+//! buffers and shorter stack copies.
 
 use rustix::io::Errno;
 
@@ -17,24 +18,24 @@ use super::open_error::{OpenEventError, paranoid};
 use super::request::{Clock, SamplingRequest};
 use crate::trace::Notice;
 
-/// What must be seen.
+/// Processes that must be sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Every process.
+    /// All processes.
     SystemWide,
-    /// Some processes that run, and their children. Watched one by one where the machine may not be.
+    /// Some running processes and their children. Falls back to per-thread events.
     Processes,
-    /// A command that this thread is going to start, and its children. Watched alone where the machine may not be.
+    /// A command that the current thread will start. Falls back to events that it inherits.
     Command,
 }
 
-/// What is left of a request.
+/// A sampling request after all fallbacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EffectiveRequest {
     pub(super) request: SamplingRequest,
-    /// Whether the whole machine is watched, not the threads of the target alone.
-    pub(super) machine: bool,
-    /// Whether code of the kernel is sampled.
+    /// Whether sampling is system-wide, not limited to the threads of the target.
+    pub(super) system_wide: bool,
+    /// Whether kernel code is sampled.
     pub(super) kernel: bool,
 }
 
@@ -44,98 +45,101 @@ impl EffectiveRequest {
     fn all(request: &SamplingRequest) -> Self {
         Self {
             request: *request,
-            machine: true,
+            system_wide: true,
             kernel: true,
         }
     }
 
-    /// Climbs down until the kernel agrees, and tells what was given up.
+    /// Applies fallbacks until the kernel accepts the request. Returns a notice for each.
     pub(super) fn negotiate(
         request: &SamplingRequest,
         scope: Scope,
         cpus: &[u32],
     ) -> Result<(Self, Vec<Notice>), OpenEventError> {
-        let mut grant = Self::all(request);
+        let mut effective = Self::all(request);
         let mut notices = Vec::new();
         let mut cpus = cpus.iter().copied();
         let mut cpu = cpus.next().unwrap_or(0);
         loop {
-            let role = match grant.machine {
+            let role = match effective.system_wide {
                 true => Role::Sampler,
                 false => Role::Children,
             };
-            let Err(errno) = Event::open(&grant, role, cpu) else {
-                notices.extend(grant.privilege_notices());
-                return Ok((grant, notices));
+            let Err(errno) = Event::open(&effective, role, cpu) else {
+                notices.extend(effective.privilege_notices());
+                return Ok((effective, notices));
             };
             if let (Errno::NODEV, Some(next)) = (errno, cpus.next()) {
-                // It went offline just now.
+                // The CPU has just gone offline.
                 cpu = next;
                 continue;
             }
-            let refused = OpenEventError::of(&grant.request, errno, "this machine", cpu);
-            if matches!(refused, OpenEventError::TooFast { .. }) {
-                return Err(refused);
+            let error =
+                OpenEventError::from_errno(&effective.request, errno, "the whole system", cpu);
+            if matches!(error, OpenEventError::TooFast { .. }) {
+                return Err(error);
             }
-            let Some((less, notice)) = grant.next_fallback(errno, scope) else {
-                return Err(refused);
+            let Some((fallback, notice)) = effective.next_fallback(errno, scope) else {
+                return Err(error);
             };
             notices.extend(notice);
-            grant = less;
+            effective = fallback;
         }
     }
 
-    /// The next rung, if there is one that this answer of the kernel can be an answer to, and what it means where that
-    /// is known already.
+    /// Returns the next fallback that may avoid this error of the kernel.
+    ///
+    /// The fallback has a notice, except for missing privileges: [`Self::privilege_notices`]
+    /// reports these once, after the last fallback.
     fn next_fallback(self, errno: Errno, scope: Scope) -> Option<(Self, Option<Notice>)> {
-        let mut less = self;
+        let mut fallback = self;
         match errno {
             Errno::ACCESS | Errno::PERM => {
-                match (self.machine, self.kernel) {
-                    (_, true) => less.kernel = false,
+                match (self.system_wide, self.kernel) {
+                    (_, true) => fallback.kernel = false,
                     (true, false) if scope != Scope::SystemWide => {
-                        (less.machine, less.kernel) = (false, true);
+                        (fallback.system_wide, fallback.kernel) = (false, true);
                     }
                     _ => return None,
                 }
-                Some((less, None))
+                Some((fallback, None))
             }
             Errno::NOENT | Errno::NODEV | Errno::OPNOTSUPP | Errno::INVAL
                 if self.request.clock == Clock::Cycles =>
             {
-                less.request.clock = Clock::CpuClock;
+                fallback.request.clock = Clock::CpuClock;
                 let what = format!(
                     "sampled cpu-clock: hardware cycles are not available (perf_event_open: {errno})"
                 );
                 let remedy =
-                    "virtual machines often have no performance counters; ask for a virtual PMU";
-                Some((less, Some(Notice::new(what, remedy))))
+                    "virtual machines often have no performance counters: enable a virtual PMU";
+                Some((fallback, Some(Notice::new(what, remedy))))
             }
             Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS
                 if self.request.call_graph.stack_bytes() > 0 =>
             {
-                less.request.call_graph = CallGraph::FramePointers;
+                fallback.request.call_graph = CallGraph::FramePointers;
                 let what = format!(
-                    "stacks are walked by the kernel along the frame pointers, as it copies none (perf_event_open: \
-                     {errno}): callers of code without frame pointers are missing"
+                    "unwound user stacks by frame pointer: the kernel does not copy stacks (perf_event_open: {errno}); \
+                     callers of code without frame pointers are missing"
                 );
                 let remedy = "build with -fno-omit-frame-pointer, or sample outside the sandbox";
-                Some((less, Some(Notice::new(what, remedy))))
+                Some((fallback, Some(Notice::new(what, remedy))))
             }
             _ => None,
         }
     }
 
-    /// What is missing for want of privilege.
+    /// Returns a notice for each limitation that missing privileges cause.
     fn privilege_notices(&self) -> Vec<Notice> {
         let paranoid = paranoid();
         let mut notices = Vec::new();
-        if !self.machine {
+        if !self.system_wide {
             notices.push(Notice::new(
                 format!(
-                    "watched the threads of the target one by one, not the whole machine (not permitted; \
-                     kernel.perf_event_paranoid is {paranoid}): programs with more rights than the target that it \
-                     starts, such as sudo, are missing"
+                    "sampled the target's threads instead of the whole system (not permitted; \
+                     kernel.perf_event_paranoid is {paranoid}): children with more privileges than the target, such \
+                     as sudo, are missing"
                 ),
                 format!("{WITH_PRIVILEGE}, or set kernel.perf_event_paranoid to 0"),
             ));
@@ -161,39 +165,40 @@ mod tests {
         let mut request = SamplingRequest::new(999, CallGraph::Auto, 1);
         request.clock = clock;
         let first = EffectiveRequest::all(&request);
-        std::iter::successors(Some(first), |grant| {
-            grant.next_fallback(errno, scope).map(|(less, _)| less)
+        std::iter::successors(Some(first), |effective| {
+            let next = effective.next_fallback(errno, scope);
+            next.map(|(fallback, _)| fallback)
         })
         .collect()
     }
 
     #[test]
-    fn want_of_privilege_leads_down_to_user_code_of_threads() {
-        let reach = |scope| {
-            let rungs = fallbacks(Clock::CpuClock, scope, Errno::ACCESS);
-            rungs
+    fn missing_privileges_fall_back_to_user_code_of_threads() {
+        let after_denial = |scope| {
+            fallbacks(Clock::CpuClock, scope, Errno::ACCESS)
                 .iter()
-                .map(|grant| (grant.machine, grant.kernel))
+                .map(|effective| (effective.system_wide, effective.kernel))
                 .collect::<Vec<_>>()
         };
-        assert_eq!(reach(Scope::SystemWide), [(true, true), (true, false)]);
+        let system_wide = [(true, true), (true, false)];
+        assert_eq!(after_denial(Scope::SystemWide), system_wide);
         let all = [(true, true), (true, false), (false, true), (false, false)];
-        assert_eq!(reach(Scope::Processes), all);
-        assert_eq!(reach(Scope::Command), all);
+        assert_eq!(after_denial(Scope::Processes), all);
+        assert_eq!(after_denial(Scope::Command), all);
     }
 
     #[test]
-    fn what_is_not_supported_is_given_up_one_by_one() {
-        let left: Vec<_> = fallbacks(Clock::Cycles, Scope::SystemWide, Errno::OPNOTSUPP)
+    fn falls_back_from_each_unsupported_feature() {
+        let requests: Vec<_> = fallbacks(Clock::Cycles, Scope::SystemWide, Errno::OPNOTSUPP)
             .iter()
-            .map(|grant| (grant.request.clock, grant.request.call_graph))
+            .map(|effective| (effective.request.clock, effective.request.call_graph))
             .collect();
         let expected = [
             (Clock::Cycles, CallGraph::Auto),
             (Clock::CpuClock, CallGraph::Auto),
             (Clock::CpuClock, CallGraph::FramePointers),
         ];
-        assert_eq!(left, expected);
+        assert_eq!(requests, expected);
         assert_eq!(
             fallbacks(Clock::CpuClock, Scope::SystemWide, Errno::MFILE).len(),
             1

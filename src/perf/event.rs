@@ -1,4 +1,4 @@
-//! perf_event_open: an event on a CPU.
+//! Perf event on a CPU (`perf_event_open`).
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -12,41 +12,43 @@ use super::effective_request::EffectiveRequest;
 use super::layout::{Layout, ParseError};
 use crate::ids::Tid;
 
-/// Which event of a CPU.
+/// Purpose of an event on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Tells what happens to the processes of the machine. It runs first, so that those that are there already can be
-    /// read while nothing is missed and no sample waits.
+    /// Reports mappings, names, forks and exits of all processes.
+    ///
+    /// It starts before the sampler, so that perfcollect can read the running processes from /proc
+    /// meanwhile: no change is missed, and no sample waits.
     Tracker,
-    /// Takes samples of the machine, into the tracker's ring.
+    /// Samples all processes, into the tracker's ring buffer.
     Sampler,
-    /// Follows what this thread of the collector starts, from its exec on, and not the collector itself.
+    /// Samples processes that the current thread starts, from their exec on. Excludes perfcollect.
     Children,
-    /// Follows a thread and all it starts.
+    /// Samples a thread and everything that it starts.
     Thread(Tid),
 }
 
 impl Role {
-    /// The attributes, and the thread as the system call takes it.
-    fn attributes(self, grant: &EffectiveRequest) -> (sys::perf_event_attr, i32) {
-        const EVERYBODY: i32 = -1;
-        const MYSELF: i32 = 0;
-        let request = &grant.request;
+    /// Returns the attributes and the `pid` argument of the system call.
+    fn attributes(self, effective: &EffectiveRequest) -> (sys::perf_event_attr, i32) {
+        const ANY_THREAD: i32 = -1;
+        const CURRENT_THREAD: i32 = 0;
+        let request = &effective.request;
         let (mut attr, thread) = match self {
-            Self::Tracker => (request.tracker(), EVERYBODY),
-            Self::Sampler => (request.sampler(), EVERYBODY),
-            Self::Children => (request.inherited(), MYSELF),
+            Self::Tracker => (request.tracker(), ANY_THREAD),
+            Self::Sampler => (request.sampler(), ANY_THREAD),
+            Self::Children => (request.inherited(), CURRENT_THREAD),
             Self::Thread(tid) => (request.inherited(), tid.0),
         };
         attr.set_enable_on_exec(u64::from(self == Self::Children));
-        attr.set_exclude_kernel(u64::from(!grant.kernel));
-        attr.set_exclude_hv(u64::from(!grant.kernel));
+        attr.set_exclude_kernel(u64::from(!effective.kernel));
+        attr.set_exclude_hv(u64::from(!effective.kernel));
         (attr, thread)
     }
 
-    /// How to read the records of all events of a session.
-    pub(super) fn layout(self, grant: &EffectiveRequest) -> Result<Layout, ParseError> {
-        let (attr, _) = self.attributes(grant);
+    /// Returns the record layout of all events of a session.
+    pub(super) fn layout(self, effective: &EffectiveRequest) -> Result<Layout, ParseError> {
+        let (attr, _) = self.attributes(effective);
         Layout::new(attr.sample_type, attr.sample_regs_user)
     }
 }
@@ -59,16 +61,16 @@ pub(super) struct Event {
 }
 
 impl Event {
-    /// Opens an event, not yet counting.
-    pub(super) fn open(grant: &EffectiveRequest, role: Role, cpu: u32) -> Result<Self, Errno> {
-        let (wanted, thread) = role.attributes(grant);
-        // Linux before 6.0 knows no count of what was lost, before 5.1 no records of the kernel's own code.
-        for (counts_lost, tells_code) in [(true, true), (false, true), (false, false)] {
-            let mut attr = wanted;
+    /// Opens an event, disabled.
+    pub(super) fn open(effective: &EffectiveRequest, role: Role, cpu: u32) -> Result<Self, Errno> {
+        let (base, thread) = role.attributes(effective);
+        // PERF_FORMAT_LOST needs Linux 6.0, PERF_RECORD_KSYMBOL needs Linux 5.1.
+        for (counts_lost, reports_ksymbols) in [(true, true), (false, true), (false, false)] {
+            let mut attr = base;
             if counts_lost {
                 attr.read_format |= u64::from(sys::PERF_FORMAT_LOST);
             }
-            if !tells_code {
+            if !reports_ksymbols {
                 attr.set_ksymbol(0);
             }
             match open(&mut attr, thread, cpu) {
@@ -84,36 +86,37 @@ impl Event {
         Err(Errno::INVAL)
     }
 
-    /// The kernel's counters, as `read` gives them: the event's value, the time it was enabled, what was lost of it.
+    /// Reads the event's value, its enabled time and the number of its lost records.
     fn counters(&self) -> Option<[u64; 3]> {
         let mut bytes = [0; 24];
         let read = (&self.file).read(&mut bytes).ok()?;
         let (words, _) = bytes.as_chunks::<8>();
-        let wanted = if self.counts_lost { 24 } else { 16 };
-        (read >= wanted).then(|| std::array::from_fn(|i| u64::from_le_bytes(words[i])))
+        let expected = if self.counts_lost { 24 } else { 16 };
+        (read >= expected).then(|| std::array::from_fn(|i| u64::from_le_bytes(words[i])))
     }
 
-    /// Records of this event the kernel has dropped so far, if it counts them.
+    /// Returns how many records of this event the kernel has dropped, if the kernel counts them.
     pub(super) fn lost(&self) -> Option<u64> {
         let [.., lost] = self.counters()?;
         self.counts_lost.then_some(lost)
     }
 
-    /// For how long it has been at work, in nanoseconds. Does not grow once its CPU was offline.
+    /// Returns the enabled time in nanoseconds, which stops growing when the CPU goes offline.
     pub(super) fn time_enabled(&self) -> Option<u64> {
         let [_, enabled, _] = self.counters()?;
         Some(enabled)
     }
 
-    /// What samples of this event, and of those inherited from it, have as [`super::SampleRecord::event`].
+    /// Returns the id that [`super::SampleRecord::event`] has for this event and events inherited
+    /// from it.
     pub(super) fn id(&self) -> io::Result<u64> {
         let mut id = 0;
-        // SAFETY: the descriptor is an open perf event, and `id` lives while the kernel writes its 8 bytes.
+        // SAFETY: the descriptor is an open perf event, and `id` is valid for a write of 8 bytes.
         done(unsafe { perf::ioctls::ID(self.file.as_raw_fd(), &raw mut id) })?;
         Ok(id)
     }
 
-    /// Starts or stops counting, also in what was inherited from it.
+    /// Enables or disables this event and the events inherited from it.
     pub(super) fn set_enabled(&self, enabled: bool) -> io::Result<()> {
         let fd = self.file.as_raw_fd();
         // SAFETY: `fd` is an open perf event; these ioctls take no pointer.
@@ -126,13 +129,13 @@ impl Event {
         })
     }
 
-    /// Writes to the ring of another event of the same CPU.
+    /// Redirects output to the ring buffer of another event of the same CPU.
     pub(super) fn write_to(&self, other: &Self) -> io::Result<()> {
         // SAFETY: both are open perf events; the ioctl takes no pointer.
         done(unsafe { perf::ioctls::SET_OUTPUT(self.file.as_raw_fd(), other.file.as_raw_fd()) })
     }
 
-    /// The descriptor, to map its ring.
+    /// The descriptor that the ring buffer is mapped from.
     pub(super) fn file(&self) -> &File {
         &self.file
     }
@@ -153,12 +156,13 @@ impl AsFd for Event {
 
 fn open(attr: &mut sys::perf_event_attr, thread: i32, cpu: u32) -> Result<File, Errno> {
     let flags = u64::from(sys::PERF_FLAG_FD_CLOEXEC);
-    // SAFETY: `attr` is a valid perf_event_attr of the size it states; the event only writes to its own ring.
+    // SAFETY: `attr` is a valid perf_event_attr of the size in its `size` field; the event only
+    // writes to its own ring buffer.
     let fd = unsafe { perf::perf_event_open(attr, thread, cpu as i32, -1, flags) };
     if fd < 0 {
         let error = io::Error::last_os_error();
         return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
     }
-    // SAFETY: the kernel has just handed out this descriptor, nobody else owns it.
+    // SAFETY: the kernel has just returned this descriptor, which has no other owner.
     Ok(unsafe { File::from_raw_fd(fd) })
 }

@@ -1,4 +1,4 @@
-//! A file in place of a perf event: what is written to it appears in the ring that is mapped from it.
+//! A file in place of a perf event: its bytes appear in the ring buffer that is mapped from it.
 
 use std::fs::File;
 use std::mem::offset_of;
@@ -25,7 +25,7 @@ impl FakeEvent {
         Ring::map(&self.file, self.data_bytes).unwrap()
     }
 
-    /// Puts bytes where the kernel would, and moves the head behind them.
+    /// Writes bytes like the kernel, and advances the head to their end.
     pub(super) fn write(&self, position: u64, bytes: &[u8]) {
         let start = position as usize % self.data_bytes;
         let (first, wrapped) = bytes.split_at(bytes.len().min(self.data_bytes - start));
@@ -40,7 +40,7 @@ impl FakeEvent {
             .unwrap();
     }
 
-    /// How far the ring has been read.
+    /// Returns the read position of the ring buffer.
     pub(super) fn tail(&self) -> u64 {
         let mut tail = [0; 8];
         let tail_at = offset_of!(perf_event_mmap_page, data_tail) as u64;
@@ -48,7 +48,7 @@ impl FakeEvent {
         u64::from_le_bytes(tail)
     }
 
-    /// Bytes that can be written behind `position` before the reader has to make room.
+    /// Returns the number of free bytes at `position`.
     pub(super) fn room(&self, position: u64) -> usize {
         self.data_bytes - (position - self.tail()) as usize
     }

@@ -1,4 +1,6 @@
-//! Where the fields of a record are, which depends on the sample type of its event (`perf_event_open(2)`).
+//! Layout of the fields of a record, which depends on the sample type of its event.
+//!
+//! See `perf_event_open(2)`.
 
 use perf_event_open_sys::bindings as sys;
 use thiserror::Error;
@@ -9,7 +11,9 @@ use crate::ids::{Cpu, Nanos, Pid, Tid};
 
 const HEADER_BYTES: usize = 8;
 
-/// Fields of the trailer of all records but samples, in order, 8 bytes each, and whether they are two of 32 bits.
+/// Fields of the trailer (`sample_id`) of all records but samples, in order.
+///
+/// Each has 8 bytes. The flag is set for a pair of 32-bit fields.
 pub(crate) const TRAILER: [(u32, bool); 6] = [
     (sys::PERF_SAMPLE_TID, true),
     (sys::PERF_SAMPLE_TIME, false),
@@ -18,7 +22,7 @@ pub(crate) const TRAILER: [(u32, bool); 6] = [
     (sys::PERF_SAMPLE_CPU, true),
     (sys::PERF_SAMPLE_IDENTIFIER, false),
 ];
-/// Sample fields that [`Layout`] can place; anything else in a sample type is refused.
+/// Sample fields that [`Layout`] supports. It rejects sample types with other fields.
 const KNOWN_FIELDS: u32 = sys::PERF_SAMPLE_IDENTIFIER
     | sys::PERF_SAMPLE_IP
     | sys::PERF_SAMPLE_TID
@@ -34,10 +38,10 @@ const KNOWN_FIELDS: u32 = sys::PERF_SAMPLE_IDENTIFIER
     | sys::PERF_SAMPLE_BRANCH_STACK
     | sys::PERF_SAMPLE_REGS_USER
     | sys::PERF_SAMPLE_STACK_USER
-    | BEHIND_THE_STACK;
+    | FIELDS_AFTER_STACK;
 
-/// Fields behind all that matter here.
-const BEHIND_THE_STACK: u32 = sys::PERF_SAMPLE_WEIGHT
+/// Fields after the user stack, which perfcollect does not read.
+const FIELDS_AFTER_STACK: u32 = sys::PERF_SAMPLE_WEIGHT
     | sys::PERF_SAMPLE_DATA_SRC
     | sys::PERF_SAMPLE_TRANSACTION
     | sys::PERF_SAMPLE_REGS_INTR
@@ -48,30 +52,30 @@ const BEHIND_THE_STACK: u32 = sys::PERF_SAMPLE_WEIGHT
     | sys::PERF_SAMPLE_CODE_PAGE_SIZE
     | sys::PERF_SAMPLE_WEIGHT_STRUCT;
 
-/// Why a record was refused.
+/// Reason why a record or a sample type was rejected.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum ParseError {
     /// The record ends before a field of its type.
     #[error("record type {kind} with {size} bytes ends before its field {field}")]
     Short {
-        /// PERF_RECORD_* number.
+        /// Record type (PERF_RECORD_*).
         kind: u32,
-        /// Size of the record with its header.
+        /// Size of the record, including its header.
         size: usize,
-        /// Name of the first field that is not there.
+        /// Name of the first missing field.
         field: &'static str,
     },
-    /// The sample type has fields whose place is not known.
-    #[error("sample type {sample_type:#x} has fields {unknown:#x} that cannot be placed")]
+    /// The sample type has unsupported fields.
+    #[error("sample type {sample_type:#x} has unsupported fields {unknown:#x}")]
     UnknownFields {
         /// perf_event_attr.sample_type.
         sample_type: u64,
-        /// Its bits that are not supported.
+        /// The unsupported bits.
         unknown: u64,
     },
 }
 
-/// What decides where the fields are, as `perf_event_attr` has it.
+/// The members of `perf_event_attr` that determine the record layout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RecordFormat {
     /// `sample_type`.
@@ -82,20 +86,20 @@ pub struct RecordFormat {
     pub branch_type: u64,
     /// `sample_regs_user`.
     pub user_regs: u64,
-    /// Whether records of other types than samples end in a `sample_id`.
+    /// Whether all records but samples end in a `sample_id`.
     pub sample_id_all: bool,
-    /// Whether the registers are those of another architecture than x86: they are skipped.
+    /// Whether the registers belong to another architecture than x86 and must be skipped.
     pub foreign_registers: bool,
 }
 
 impl RecordFormat {
-    /// Whether samples have this field.
+    /// Whether samples have a field.
     #[must_use]
     pub fn has(&self, field: u32) -> bool {
         self.sample_type & u64::from(field) != 0
     }
 
-    /// Bytes of the trailer of all records but samples.
+    /// Returns the size of the trailer of all records but samples, in bytes.
     #[must_use]
     pub fn trailer_bytes(&self) -> usize {
         let present = TRAILER.iter().filter(|(field, _)| self.has(*field));
@@ -106,13 +110,13 @@ impl RecordFormat {
     }
 }
 
-/// Places the fields of records of one event.
+/// Record layout of one event.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
     pub(super) format: RecordFormat,
 }
 
-/// The trailer of all records but samples.
+/// Trailer of all records but samples.
 #[derive(Clone, Copy, Debug, Default)]
 struct SampleId {
     time: Nanos,
@@ -120,7 +124,7 @@ struct SampleId {
     event: Option<u64>,
 }
 
-/// A record under the knife: what is left of it, and what to say when a field is missing.
+/// Cursor over the fields of a record.
 pub(super) struct FieldCursor<'a> {
     pub(super) bytes: Bytes<'a>,
     kind: u32,
@@ -158,9 +162,12 @@ impl<'a> FieldCursor<'a> {
 }
 
 impl Layout {
-    /// Records of an event with this `perf_event_attr.sample_type` and `sample_regs_user`, and `sample_id_all` set.
+    /// Creates the layout for a `sample_type` and `sample_regs_user`, with `sample_id_all` set.
+    ///
+    /// # Errors
+    /// Returns [`ParseError::UnknownFields`] if the sample type has unsupported fields.
     pub fn new(sample_type: u64, user_regs: u64) -> Result<Self, ParseError> {
-        Self::of(RecordFormat {
+        Self::from_format(RecordFormat {
             sample_type,
             user_regs,
             sample_id_all: true,
@@ -168,8 +175,11 @@ impl Layout {
         })
     }
 
-    /// Records of an event of any format.
-    pub fn of(format: RecordFormat) -> Result<Self, ParseError> {
+    /// Creates the layout for a record format.
+    ///
+    /// # Errors
+    /// Returns [`ParseError::UnknownFields`] if the sample type has unsupported fields.
+    pub fn from_format(format: RecordFormat) -> Result<Self, ParseError> {
         let sample_type = format.sample_type;
         match sample_type & !u64::from(KNOWN_FIELDS) {
             0 => Ok(Self { format }),
@@ -180,9 +190,11 @@ impl Layout {
         }
     }
 
-    /// The same where a later kernel has recorded more: what is not known follows what is.
+    /// Creates the layout for a format that may have fields of a newer kernel, which are ignored.
+    ///
+    /// The kernel appends new fields after the existing ones.
     #[must_use]
-    pub fn of_known(format: RecordFormat) -> Self {
+    pub fn from_supported_fields(format: RecordFormat) -> Self {
         let sample_type = format.sample_type & u64::from(KNOWN_FIELDS);
         let format = RecordFormat {
             sample_type,
@@ -195,7 +207,7 @@ impl Layout {
         self.format.has(field)
     }
 
-    /// The id of the event that made a record; `None`: the record does not tell.
+    /// Returns the id of the event that wrote a record, or `None` if the record has no event id.
     #[must_use]
     pub fn event_of(&self, record: &[u8]) -> Option<u64> {
         let (fields, _) = Self::fields(record).ok()?;
@@ -234,7 +246,10 @@ impl Layout {
         Ok((fields, misc))
     }
 
-    /// When a record was made, without parsing the rest of it.
+    /// Returns the time of a record without parsing the rest of it.
+    ///
+    /// # Errors
+    /// Returns [`ParseError::Short`] if a sample ends before its time.
     pub fn time_of(&self, record: &[u8]) -> Result<Nanos, ParseError> {
         let (mut fields, _) = Self::fields(record)?;
         if fields.kind != sys::PERF_RECORD_SAMPLE {
@@ -255,7 +270,7 @@ impl Layout {
         fields.u64("time").map(Nanos)
     }
 
-    /// The trailer: TID, TIME, ID, STREAM_ID, CPU, IDENTIFIER, 8 bytes each, as far as they are in the sample type.
+    /// Reads the trailer, which has those fields of [`TRAILER`] that the sample type has.
     fn sample_id(&self, record: &[u8]) -> Option<SampleId> {
         if !self.format.sample_id_all {
             return None;
@@ -288,22 +303,25 @@ impl Layout {
         Some(id)
     }
 
-    /// The thread that made a record of another type than samples.
-    pub(super) fn tid_of_trailer(&self, record: &[u8]) -> Option<Tid> {
-        let is_there = self.format.sample_id_all && self.has(sys::PERF_SAMPLE_TID);
-        let at = self.trailer_start(record).filter(|_| is_there)?;
+    /// Returns the thread in the trailer of a record.
+    pub(super) fn trailer_tid(&self, record: &[u8]) -> Option<Tid> {
+        let has_tid = self.format.sample_id_all && self.has(sys::PERF_SAMPLE_TID);
+        let at = self.trailer_start(record).filter(|_| has_tid)?;
         let mut trailer = Bytes(record.get(at..)?);
         let _pid = trailer.u32()?;
         trailer.u32().map(|tid| Tid(tid as i32))
     }
 
-    /// Where the trailer of such a record starts.
+    /// Returns the offset of the trailer of a record that is not a sample.
     pub(super) fn trailer_start(&self, record: &[u8]) -> Option<usize> {
         let at = record.len().checked_sub(self.format.trailer_bytes())?;
         (at >= HEADER_BYTES).then_some(at)
     }
 
-    /// Parses one whole record, header included.
+    /// Parses one whole record, including its header.
+    ///
+    /// # Errors
+    /// Returns [`ParseError::Short`] if the record ends before a field of its type.
     pub fn parse<'a>(&self, record: &'a [u8]) -> Result<Record<'a>, ParseError> {
         let (mut fields, misc) = Self::fields(record)?;
         let misc = u32::from(misc);
@@ -352,13 +370,13 @@ impl Layout {
             },
             sys::PERF_RECORD_THROTTLE => Record::Throttle(cpu()),
             sys::PERF_RECORD_UNTHROTTLE => Record::Unthrottle(cpu()),
-            sys::PERF_RECORD_KSYMBOL => Record::KernelCode(kernel_code(fields)?),
+            sys::PERF_RECORD_KSYMBOL => Record::KernelCode(ksymbol(fields)?),
             _ => Record::Other,
         })
     }
 }
 
-fn kernel_code(mut fields: FieldCursor<'_>) -> Result<Ksymbol<'_>, ParseError> {
+fn ksymbol(mut fields: FieldCursor<'_>) -> Result<Ksymbol<'_>, ParseError> {
     let (start, len) = (fields.u64("addr")?, fields.u32("len")?);
     let kind = fields.get("type", Bytes::u16)?;
     let flags = fields.get("flags", Bytes::u16)?;
@@ -392,13 +410,13 @@ fn mapping<'a>(mut fields: FieldCursor<'a>, misc: u32) -> Result<MmapRecord<'a>,
             mapping.device = (device.0.unwrap_or(0), device.1.unwrap_or(0));
             mapping.inode = identity.u64().unwrap_or(0);
         } else {
-            // Size, three bytes of nothing, 20 bytes of which so many are the id.
+            // `u8 size; u8 reserved[3]; u8 build_id[20]`, of which `size` bytes are valid.
             let size = usize::from(identity[0]).min(20);
             mapping.build_id = &identity[4..4 + size];
         }
         let before = fields.bytes;
         let protection = fields.u64("protection and flags")?;
-        // Linux 3.12 to 3.15, and Red Hat's 3.10, have neither: this is the path.
+        // Linux 3.12 to 3.15 and Red Hat's 3.10 record neither: the path follows directly.
         let [first, rest @ ..] = (protection as u32).to_le_bytes();
         if matches!(first, b'/' | b'[') && rest.iter().all(u8::is_ascii_graphic) {
             fields.bytes = before;

@@ -1,13 +1,14 @@
-//! Merges the rings of all CPUs by time.
+//! Merges the ring buffers of all CPUs by time.
 //!
 //! ```text
 //! t ->        10   20   30   40
 //! cpu0 ring:  a    .    c    | e
 //! cpu1 ring:  .    b    .    | d
-//!                            ^ horizon
+//!                            ^ flush limit
 //! ```
-//! A round takes everything before the horizon, a time so far back that no CPU can still be writing an older
-//! record: a, b, c come out in order; d and e wait in their rings.
+//! A round flushes all records before the flush limit. The limit is so far back that no CPU can
+//! still be writing an older record. In the figure a, b and c come out in order; d and e wait in
+//! their ring buffers.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,15 +16,15 @@ use std::collections::BinaryHeap;
 use super::layout::Layout;
 use crate::ids::Nanos;
 
-/// A queue of records in their own order: a ring, or recorded bytes.
+/// A queue of records in the order in which they were written: a ring buffer, or recorded bytes.
 pub trait RecordSource {
-    /// The oldest record, whole. It stays until [`RecordSource::advance`].
+    /// Returns the oldest whole record. It stays until [`RecordSource::advance`].
     fn peek(&mut self) -> Option<&[u8]>;
-    /// Drops the record `peek` gave.
+    /// Removes the record that `peek` returned.
     fn advance(&mut self);
 }
 
-/// The state of a merge that goes on from round to round.
+/// State of a merge across rounds.
 #[derive(Debug, Default)]
 pub struct Merge {
     heads: BinaryHeap<Reverse<(Nanos, usize)>>,
@@ -32,7 +33,7 @@ pub struct Merge {
 }
 
 impl Merge {
-    /// Hands all records older than `horizon` to `each`, oldest first.
+    /// Passes all records older than `flush_limit` to `each`, oldest first.
     pub fn round<S: RecordSource>(
         &mut self,
         sources: &mut [S],
@@ -67,14 +68,18 @@ impl Merge {
         }
     }
 
-    /// Records that came out after a newer one, because they reached their ring later than the horizon allows.
+    /// Number of records that were flushed after a newer one.
+    ///
+    /// They reached their ring buffer after the flush limit had passed them.
     #[must_use]
     pub fn late(&self) -> u64 {
         self.late
     }
 }
 
-/// A record too short to hold a time sorts first; the parser then refuses and counts it.
+/// Returns the time of the next record.
+///
+/// A record too short for a time sorts first. The parser then rejects and counts it.
 fn head_time(source: &mut impl RecordSource, layout: &Layout) -> Option<Nanos> {
     source
         .peek()

@@ -1,6 +1,7 @@
-//! The kernel's perf_events: opening events, reading their rings, parsing their records, merging them by time.
+//! perf_events: opens events, reads their ring buffers, parses records and merges them by time.
 //!
-//! The only module with `unsafe`: the system call, its ioctls and the memory shared with the kernel.
+//! The only module with `unsafe`: the system call, its ioctls and the memory shared with the
+//! kernel.
 
 #![allow(unsafe_code)]
 

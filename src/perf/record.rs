@@ -1,30 +1,32 @@
-//! perf_event records as views into the ring, after `perf_event_open(2)` and `<linux/perf_event.h>`.
+//! perf_event records as views into the ring buffer.
+//!
+//! See `perf_event_open(2)` and `<linux/perf_event.h>`.
 
 use perf_event_open_sys::bindings as sys;
 
 use super::deferred::USER_DEFERRED;
 use crate::ids::{Cpu, Nanos, Pid, Tid};
 
-/// Callchain entries from here up are context markers (`PERF_CONTEXT_MAX`), not addresses.
+/// Smallest context marker in a callchain (`PERF_CONTEXT_MAX`); smaller entries are addresses.
 pub const CONTEXT_MAX: u64 = -4095_i64 as u64;
 
-/// Addresses of a callchain (kernel.perf_event_max_stack, unless somebody has changed it).
+/// Maximum number of addresses in a callchain: the default of kernel.perf_event_max_stack.
 const MAX_CHAIN: usize = 127;
 
-/// Where a sample was taken (PERF_RECORD_MISC_CPUMODE).
+/// Processor mode of a sampled address (PERF_RECORD_MISC_CPUMODE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuMode {
-    /// In the kernel.
+    /// Kernel.
     Kernel,
-    /// In user space.
+    /// User space.
     User,
-    /// In a hypervisor or a guest: its addresses mean nothing here.
+    /// Hypervisor or guest, whose addresses cannot be resolved.
     Other,
 }
 
 impl CpuMode {
-    /// What a context marker of a callchain says of the entries behind it.
-    const fn of_context(marker: u64) -> Self {
+    /// Returns the mode of the callchain entries after a context marker.
+    const fn from_context(marker: u64) -> Self {
         match marker {
             sys::PERF_CONTEXT_KERNEL => Self::Kernel,
             sys::PERF_CONTEXT_USER => Self::User,
@@ -33,10 +35,10 @@ impl CpuMode {
     }
 }
 
-/// Register set of the sampled task's user side.
+/// ABI of the user registers of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Abi {
-    /// No user side (a kernel thread), or nobody asked for registers.
+    /// No user registers: a kernel thread, or registers were not requested.
     None,
     /// 32-bit.
     Bits32,
@@ -44,7 +46,7 @@ pub enum Abi {
     Bits64,
 }
 
-/// What the unwinder starts from.
+/// User registers from which unwinding starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registers {
     /// Instruction pointer.
@@ -60,69 +62,71 @@ pub struct Registers {
 pub struct U64s<'a>(pub(super) &'a [u8]);
 
 impl<'a> U64s<'a> {
-    /// Whether there is none.
+    /// Whether the array is empty.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.0.is_empty()
     }
 
-    /// As they lie in the record.
+    /// The bytes of the array in the record.
     #[must_use]
     pub fn bytes(self) -> &'a [u8] {
         self.0
     }
 
-    /// The values.
+    /// Returns an iterator over the values.
     pub fn iter(self) -> impl Iterator<Item = u64> + 'a {
         let (values, _) = self.0.as_chunks::<8>();
         values.iter().map(|bytes| u64::from_le_bytes(*bytes))
     }
 }
 
-/// The calls that have not returned yet as the processor has kept them (`--call-graph lbr`), the innermost first.
+/// LBR call stack (`--call-graph lbr`): the calls that have not returned, innermost first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BranchStack<'a>(pub(super) &'a [u8]);
 
 impl<'a> BranchStack<'a> {
-    /// From, to, flags.
+    /// Size of an entry: from, to, flags.
     pub(super) const ENTRY_BYTES: usize = 24;
 
-    /// Whether nobody asked for them.
+    /// Whether the stack is empty, for example because it was not requested.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.0.is_empty()
     }
 
-    /// Where the innermost call went, and where each call is.
+    /// Returns the target of the innermost call, followed by the address of each call.
     fn addresses(self) -> impl Iterator<Item = u64> + use<'a> {
         let entries = self.0.len() / Self::ENTRY_BYTES;
-        let numbers = U64s(self.0).iter();
-        let to = numbers.skip(1).take(entries.min(1));
+        let words = U64s(self.0).iter();
+        let to = words.skip(1).take(entries.min(1));
         to.chain(U64s(self.0).iter().step_by(Self::ENTRY_BYTES / 8))
     }
 }
 
-/// What a sample tells of counters (`PERF_SAMPLE_READ`): of its own, or of all of its group.
+/// Counter values of a sample (`PERF_SAMPLE_READ`): those of one counter or of its whole group.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReadValues<'a> {
-    pub(super) numbers: U64s<'a>,
-    /// So many numbers of each counter: what it counts, and at this position its id.
-    pub(super) of_each: usize,
-    pub(super) id_at: usize,
+    pub(super) words: U64s<'a>,
+    /// Number of words per counter, the first of which is the value.
+    pub(super) words_per_counter: usize,
+    /// Index of the id among the words of a counter.
+    pub(super) id_index: usize,
 }
 
 impl<'a> ReadValues<'a> {
-    /// Whether it tells of none.
+    /// Whether there are no counters.
     #[must_use]
     pub fn is_empty(self) -> bool {
-        self.numbers.0.is_empty()
+        self.words.0.is_empty()
     }
 
-    /// The ids of the counters, and what they count.
+    /// Returns the id and the value of each counter.
     pub fn iter(self) -> impl Iterator<Item = (u64, u64)> + 'a {
-        let counters = self.numbers.0.chunks_exact((8 * self.of_each).max(1));
+        let counter_bytes = (8 * self.words_per_counter).max(1);
+        let counters = self.words.0.chunks_exact(counter_bytes);
         counters.filter_map(move |counter| {
-            let id = U64s(counter).iter().nth(self.id_at)?;
+            let id = U64s(counter).iter().nth(self.id_index)?;
             Some((id, U64s(counter).iter().next()?))
         })
     }
@@ -131,7 +135,7 @@ impl<'a> ReadValues<'a> {
 /// PERF_RECORD_SAMPLE.
 #[derive(Clone, Copy, Debug)]
 pub struct SampleRecord<'a> {
-    /// Where the instruction pointer was.
+    /// Processor mode of `ip`.
     pub mode: CpuMode,
     /// Instruction pointer.
     pub ip: u64,
@@ -139,43 +143,46 @@ pub struct SampleRecord<'a> {
     pub pid: Pid,
     /// Thread.
     pub tid: Tid,
-    /// When.
+    /// Time.
     pub time: Nanos,
-    /// Where it ran.
+    /// CPU.
     pub cpu: Cpu,
-    /// Event count since the sample before; nanoseconds for cpu-clock.
+    /// Event count since the previous sample; nanoseconds for cpu-clock.
     pub period: u64,
-    /// The id of the event that took it; 0 where nobody asked.
+    /// Id of the event; 0 if not requested.
     pub event: u64,
-    /// What counters have counted, if it tells whose.
+    /// Counter values, empty if they have no ids.
     pub counts: ReadValues<'a>,
-    /// Callchain of the kernel and, where asked for, of the user side, with context markers, leaf first.
+    /// Callchain with context markers, leaf first: the kernel part and, if requested, the user
+    /// part.
     pub callchain: U64s<'a>,
-    /// What stands in place of the user side of the callchain, if anything does.
+    /// LBR call stack, which replaces the user part of the callchain unless it is empty.
     pub calls: BranchStack<'a>,
-    /// What the event says besides, in a format of its own: the fields of a tracepoint.
+    /// Raw data in an event-specific format: the fields of a tracepoint.
     pub raw: &'a [u8],
-    /// Kind of `registers`.
+    /// ABI of the user registers.
     pub abi: Abi,
-    /// User registers, if there are any and they are 64-bit.
+    /// User registers, present only for the 64-bit ABI.
     pub registers: Option<Registers>,
-    /// Copy of the user stack upwards from the stack pointer.
+    /// Copy of the user stack, from the stack pointer upwards.
     pub stack: &'a [u8],
 }
 
 impl<'a> SampleRecord<'a> {
-    /// The addresses of the callchain and where they lie, leaf first; its user side is that of the processor's own calls, if it
-    /// has kept them. The kernel's side comes first: what follows is read from the stack of the process, so values of
-    /// [`CONTEXT_MAX`] and above are no markers there, and are kept.
+    /// Returns the addresses of the callchain with their modes, leaf first.
+    ///
+    /// The LBR call stack replaces the user part, if it was recorded. The kernel part comes first.
+    /// The kernel reads the user part from the stack of the process, so values of [`CONTEXT_MAX`]
+    /// and above are addresses there, not markers.
     pub fn addresses(&self) -> impl Iterator<Item = (CpuMode, u64)> + use<'a> {
-        let mut users = self.callchain.iter();
+        let mut entries = self.callchain.iter();
         let has_calls =
-            !self.calls.is_empty() && users.any(|entry| entry == sys::PERF_CONTEXT_USER);
+            !self.calls.is_empty() && entries.any(|entry| entry == sys::PERF_CONTEXT_USER);
         let calls = has_calls.then(|| self.calls.addresses());
         let (mut mode, mut is_user) = (CpuMode::User, false);
         let chain = self.callchain.iter().filter_map(move |entry| {
             if entry >= CONTEXT_MAX && !is_user {
-                mode = CpuMode::of_context(entry);
+                mode = CpuMode::from_context(entry);
                 is_user = entry == sys::PERF_CONTEXT_USER;
                 return None;
             }
@@ -185,40 +192,42 @@ impl<'a> SampleRecord<'a> {
         chain.chain(calls.map(|address| (CpuMode::User, address)))
     }
 
-    /// Whether a user side was to be in the callchain, even if it has no address.
+    /// Whether the callchain has a user part, which may be empty.
     #[must_use]
     pub fn has_user_side(&self) -> bool {
         let mut entries = self.callchain.iter();
         entries.any(|entry| matches!(entry, sys::PERF_CONTEXT_USER | USER_DEFERRED))
     }
 
-    /// Kernel addresses of the callchain, leaf first.
+    /// Returns the kernel addresses of the callchain, leaf first.
     pub fn kernel_chain(&self) -> impl Iterator<Item = u64> + use<'a> {
         self.addresses_in(CpuMode::Kernel)
     }
 
-    /// User addresses of the callchain, which the kernel found along the frame pointers or the processor has kept, leaf first.
+    /// Returns the user addresses of the callchain, leaf first.
+    ///
+    /// They come from the kernel's unwinding by frame pointer or from the LBR call stack.
     pub fn user_chain(&self) -> impl Iterator<Item = u64> + use<'a> {
         self.addresses_in(CpuMode::User)
     }
 
-    /// Whether the callchain is as long as the kernel makes any, so that callers may be missing.
+    /// Whether the callchain has the maximum length, so that callers may be missing.
     #[must_use]
     pub fn chain_is_full(&self) -> bool {
         let addresses = self.callchain.iter().filter(|&entry| entry < CONTEXT_MAX);
         addresses.count() >= MAX_CHAIN
     }
 
-    fn addresses_in(&self, wanted: CpuMode) -> impl Iterator<Item = u64> + use<'a> {
-        let addresses = self.addresses().filter(move |&(mode, _)| mode == wanted);
+    fn addresses_in(&self, mode: CpuMode) -> impl Iterator<Item = u64> + use<'a> {
+        let addresses = self.addresses().filter(move |&(other, _)| other == mode);
         addresses.map(|(_, address)| address)
     }
 }
 
-/// PERF_RECORD_MMAP2 (or MMAP): a range of executable memory appeared.
+/// PERF_RECORD_MMAP2 (or MMAP): a process mapped executable memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MmapRecord<'a> {
-    /// Process it appeared in.
+    /// Process that mapped it.
     pub pid: Pid,
     /// First address.
     pub start: u64,
@@ -226,33 +235,37 @@ pub struct MmapRecord<'a> {
     pub len: u64,
     /// Offset in the file, in bytes.
     pub file_offset: u64,
-    /// Device (major, minor) and inode of the file; zeros for anonymous memory.
+    /// Device (major, minor) of the file; zeros for anonymous memory.
     pub device: (u32, u32),
-    /// Inode number.
+    /// Inode number of the file; 0 for anonymous memory.
     pub inode: u64,
-    /// Build id of the file, if the record tells it in place of device and inode.
+    /// Build id of the file, if the record contains it in place of device and inode.
     pub build_id: &'a [u8],
     /// Path in the process's mount namespace, or a name such as `[vdso]` or `//anon`.
     pub path: &'a [u8],
 }
 
-/// PERF_RECORD_KSYMBOL: code that the kernel made at run time came or went (a BPF program, a trampoline).
+/// PERF_RECORD_KSYMBOL: registers or unregisters dynamically generated kernel code.
+///
+/// Such code is a BPF program or a trampoline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ksymbol<'a> {
     /// First address.
     pub start: u64,
     /// Length in bytes.
     pub len: u32,
-    /// Whether it is a BPF program or trampoline; else it is of ftrace or kprobes.
+    /// Whether it is a BPF program or trampoline, not code of ftrace or kprobes.
     pub bpf: bool,
-    /// Whether it went.
+    /// Whether the kernel unregistered it.
     pub gone: bool,
-    /// Its name, as in /proc/kallsyms.
+    /// Name, as in /proc/kallsyms.
     pub name: &'a [u8],
 }
 
 impl Ksymbol<'_> {
-    /// The module that /proc/kallsyms tells of such code (kernel/kallsyms.c, get_ksymbol_bpf and others).
+    /// Returns the module that /proc/kallsyms lists for such code.
+    ///
+    /// See kernel/kallsyms.c, get_ksymbol_bpf and others.
     #[must_use]
     pub fn module(&self) -> &'static str {
         match self.name {
@@ -263,68 +276,68 @@ impl Ksymbol<'_> {
     }
 }
 
-/// A record. Those nobody asked for are [`Record::Other`].
+/// A record. Types that perfcollect does not use are [`Record::Other`].
 #[derive(Clone, Copy, Debug)]
 pub enum Record<'a> {
     /// A sample.
     Sample(SampleRecord<'a>),
-    /// Executable memory appeared.
+    /// A process mapped executable memory.
     Mapping(MmapRecord<'a>),
-    /// A thread got a name; `exec`: because its process runs a new program.
+    /// A thread changed its name.
     Comm {
         /// Process.
         pid: Pid,
         /// Thread.
         tid: Tid,
-        /// Whether it is an exec.
+        /// Whether the name changed because of an exec.
         exec: bool,
-        /// The name.
+        /// New name.
         name: &'a [u8],
     },
-    /// A process or thread began.
+    /// A process or thread started.
     Fork {
         /// New process; equal to `parent_pid` for a new thread.
         pid: Pid,
         /// New thread.
         tid: Tid,
-        /// Process that made it.
+        /// Process that started it.
         parent_pid: Pid,
-        /// Thread that made it, whose name the new one has at first.
+        /// Thread that started it, whose name the new thread inherits.
         parent_tid: Tid,
     },
     /// A thread ended.
     Exit {
-        /// Its process.
+        /// Process of the thread.
         pid: Pid,
         /// Thread.
         tid: Tid,
     },
-    /// The kernel dropped records because the ring was full.
+    /// The kernel dropped records because the ring buffer was full.
     Lost {
-        /// How many.
+        /// Number of records.
         records: u64,
-        /// On which CPU.
+        /// CPU of the ring buffer.
         cpu: Cpu,
     },
     /// The kernel dropped samples.
     LostSamples {
-        /// How many.
+        /// Number of samples.
         samples: u64,
-        /// On which CPU.
+        /// CPU of the samples.
         cpu: Cpu,
     },
-    /// The kernel stopped sampling on a CPU.
+    /// The kernel paused sampling on a CPU.
     Throttle(Cpu),
-    /// It samples there again.
+    /// The kernel resumed sampling on a CPU.
     Unthrottle(Cpu),
-    /// Code of the kernel came or went.
+    /// The kernel registered or unregistered dynamically generated kernel code.
     KernelCode(Ksymbol<'a>),
-    /// Another record type.
+    /// A record of another type.
     Other,
 }
 
 impl Record<'_> {
-    /// The process whose state the record changes.
+    /// Returns the process that the record is about, except for samples.
     #[must_use]
     pub fn process(&self) -> Option<Pid> {
         match *self {

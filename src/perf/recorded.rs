@@ -1,4 +1,6 @@
-//! Recorded rings instead of a live session: everything from the mapped memory on is what a capture runs.
+//! Replay of recorded ring buffers, in place of a live session.
+//!
+//! Everything after the mapped memory is the code that a capture runs.
 
 use super::fake_event::FakeEvent;
 use super::layout::Layout;
@@ -11,7 +13,7 @@ pub(crate) mod corpus;
 
 pub(crate) use super::session::record;
 
-/// A CPU whose records are known beforehand.
+/// A CPU with recorded ring buffer content.
 struct RecordedCpu {
     event: FakeEvent,
     records: Vec<u8>,
@@ -23,7 +25,7 @@ impl RecordedCpu {
         corpus::records(&self.records[self.published..]).next()
     }
 
-    /// Puts bytes into the ring, if there is room.
+    /// Writes bytes to the ring buffer, if there is room.
     fn publish(&mut self, bytes: &[u8]) -> bool {
         let position = self.published as u64;
         let fits = bytes.len() <= self.event.room(position);
@@ -35,7 +37,7 @@ impl RecordedCpu {
     }
 }
 
-/// The recorded CPUs and the rings they publish to.
+/// The recorded CPUs and the ring buffers that they publish to.
 pub(crate) struct Replay {
     cpus: Vec<RecordedCpu>,
     rings: Rings,
@@ -58,7 +60,9 @@ impl Replay {
         Self { cpus, rings }
     }
 
-    /// Lets a CPU publish what it recorded before `until`; what its ring has no room for, it keeps for the next time.
+    /// Publishes the records of a CPU before `until`, as far as its ring buffer has room.
+    ///
+    /// The next call publishes the remaining records.
     pub(crate) fn publish(&mut self, cpu: usize, until: Nanos) {
         let cpu = &mut self.cpus[cpu];
         while let Some(record) = cpu.next()
@@ -71,17 +75,17 @@ impl Replay {
         }
     }
 
-    /// Puts bytes into a CPU's ring that are no record.
+    /// Writes bytes that are not a record to the ring buffer of a CPU.
     pub(crate) fn damage(&mut self, cpu: usize, bytes: &[u8]) {
         assert!(self.cpus[cpu].publish(bytes));
     }
 
-    /// Hands everything older than `horizon` to `each`.
-    pub(crate) fn drain(&mut self, horizon: Nanos, each: impl FnMut(Nanos, Record<'_>)) {
-        self.rings.drain_until(horizon, each);
+    /// Passes all records older than `flush_limit` to `each`.
+    pub(crate) fn drain(&mut self, flush_limit: Nanos, each: impl FnMut(Nanos, Record<'_>)) {
+        self.rings.drain_until(flush_limit, each);
     }
 
-    /// When the first and the last record were made.
+    /// Returns the times of the first and the last record.
     pub(crate) fn times(&self) -> (Nanos, Nanos) {
         let all = self.cpus.iter().map(|cpu| corpus::records(&cpu.records));
         let times = || all.clone().flatten().map(corpus::time);

@@ -1,4 +1,4 @@
-//! Keeps the bytes of the rings while a command runs.
+//! Records the bytes of the ring buffers while a command runs.
 
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
@@ -12,17 +12,19 @@ use crate::perf::record::Record;
 use crate::perf::recorded::corpus;
 use crate::perf::{CallGraph, Clock, Scope};
 
-/// Not divided by the rates of others, so that its samples fall in step with none.
+/// A prime, so that the samples do not fall in step with other periodic events.
 const FREQUENCY_HZ: u32 = 3989;
 const STACK_BYTES: u32 = 1024;
-/// A few dozen samples: what is not drained for a while is lost.
+/// Room for a few dozen samples, so that samples are lost during the pause.
 const RING_BYTES: usize = 64 << 10;
 const ROUND: Duration = Duration::from_millis(2);
-/// Nobody drains from here to there, counted from the start of the command.
+/// Time range without draining, relative to the start of the command.
 const PAUSE: std::ops::Range<Duration> = Duration::from_millis(20)..Duration::from_millis(80);
 
-/// Runs a program to its end and gives the records that tell of it, by CPU: everything that was lost, but nothing of
-/// other processes, pids counted from [`corpus::FIRST_PID`], and no path of the program.
+/// Runs a program to its end and returns its records by CPU.
+///
+/// The records include all losses, but nothing of other processes. Pids count from
+/// [`corpus::FIRST_PID`], and the program's path is replaced.
 pub(crate) fn record(program: &Path) -> Vec<Vec<u8>> {
     let request = SamplingRequest {
         frequency_hz: FREQUENCY_HZ,
@@ -35,40 +37,40 @@ pub(crate) fn record(program: &Path) -> Vec<Vec<u8>> {
     session.start_tracking().unwrap();
     session.start_sampling().unwrap();
     let mut rings = vec![Vec::new(); session.cpus()];
-    let begin = Instant::now();
+    let start = Instant::now();
     let mut child = Command::new(program).env_clear().spawn().unwrap();
     let pid = child.id() as i32;
     while child.try_wait().unwrap().is_none() {
         std::thread::sleep(ROUND);
-        if !PAUSE.contains(&begin.elapsed()) {
-            take(&mut session, &mut rings);
+        if !PAUSE.contains(&start.elapsed()) {
+            drain_into(&mut session, &mut rings);
         }
     }
     session.stop().unwrap();
-    take(&mut session, &mut rings);
+    drain_into(&mut session, &mut rings);
     let layout = *session.rings.layout();
     let all = rings.iter().flat_map(|ring| corpus::records(ring));
-    let ids = ids_of(pid, all.map(|record| layout.parse(record).unwrap()));
-    let keep = |ring: &Vec<u8>| {
-        let ours = corpus::records(ring).filter(|record| {
+    let ids = portable_ids(pid, all.map(|record| layout.parse(record).unwrap()));
+    let portable_ring = |ring: &Vec<u8>| {
+        let of_program = corpus::records(ring).filter(|record| {
             let process = match layout.parse(record).unwrap() {
                 Record::Sample(sample) => Some(sample.pid),
                 record => record.process(),
             };
             process.is_none_or(|pid| ids.contains_key(&pid.0))
         });
-        let mut kept = Vec::new();
-        for record in ours {
-            let mut record = corpus::kept(record, program.as_os_str().as_bytes());
+        let mut portable = Vec::new();
+        for record in of_program {
+            let mut record = corpus::portable(record, program.as_os_str().as_bytes());
             corpus::map_ids(&mut record, |id| ids.get(&id).copied().unwrap_or(0));
-            kept.extend(record);
+            portable.extend(record);
         }
-        kept
+        portable
     };
-    rings.iter().map(keep).collect()
+    rings.iter().map(portable_ring).collect()
 }
 
-fn take(session: &mut PerfSession, rings: &mut [Vec<u8>]) {
+fn drain_into(session: &mut PerfSession, rings: &mut [Vec<u8>]) {
     for (ring, bytes) in session.rings.each_mut().zip(rings) {
         ring.refresh();
         while let Some(record) = ring.peek() {
@@ -78,8 +80,10 @@ fn take(session: &mut PerfSession, rings: &mut [Vec<u8>]) {
     }
 }
 
-/// The processes and threads that descend from one, and their new ids. Forks may come in any order.
-fn ids_of<'a>(first: i32, records: impl Iterator<Item = Record<'a>>) -> BTreeMap<i32, i32> {
+/// Returns the ids of all descendants of a process, mapped to new ids.
+///
+/// Fork records may be in any order.
+fn portable_ids<'a>(first: i32, records: impl Iterator<Item = Record<'a>>) -> BTreeMap<i32, i32> {
     let mut forks: Vec<_> = records
         .filter_map(|record| match record {
             Record::Fork {

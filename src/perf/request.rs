@@ -1,4 +1,4 @@
-//! What is asked of the kernel: the attributes of events, and rings that they fit in.
+//! Sampling request: the attributes of events and the size of their ring buffers.
 
 use std::ops::RangeInclusive;
 
@@ -14,50 +14,53 @@ const SAMPLE_TYPE: u32 = sys::PERF_SAMPLE_IP
     | sys::PERF_SAMPLE_PERIOD
     | sys::PERF_SAMPLE_CALLCHAIN;
 
-/// What a stack copy is unwound with.
+/// Sample fields for unwinding from a stack copy.
 const STACK_COPY: u32 = sys::PERF_SAMPLE_REGS_USER | sys::PERF_SAMPLE_STACK_USER;
 
-/// Time a ring holds the samples of a busy CPU, in milliseconds. The collector comes by when a quarter is full.
+/// Milliseconds for which a ring buffer holds the samples of a busy CPU.
+///
+/// The kernel wakes perfcollect when a quarter is full.
 const RING_MS: u64 = 200;
-/// Bytes of a sample besides its stack: header, registers, callchains.
+/// Estimated size of a sample without its stack copy: header, registers, callchains.
 const SAMPLE_BYTES: u64 = 1024;
-/// Time a ring must hold the samples of a busy CPU, in milliseconds: the merge leaves 20 of them there, and the collector
-/// may come late by as much again.
+/// Minimum number of milliseconds for which a ring buffer holds the samples of a busy CPU.
+///
+/// The merge keeps the last 20 ms of records there, and perfcollect may drain as much again late.
 const MIN_RING_MS: u64 = 60;
-/// Copies of the stack are not made shorter than this.
+/// Minimum size of a stack copy.
 const MIN_STACK_BYTES: u64 = 1024;
-/// Rings of all CPUs together take no more.
+/// Maximum total size of the ring buffers of all CPUs, by default.
 const ALL_RINGS_BYTES: u64 = 512 << 20;
-/// Smallest and largest ring.
+/// Minimum and maximum size of a ring buffer.
 const RING_BYTES: RangeInclusive<usize> = 128 << 10..=1 << 30;
 
-/// What to sample.
+/// Sampling parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SamplingRequest {
-    /// Samples a second on a busy CPU.
+    /// Sampling frequency per busy CPU.
     pub frequency_hz: u32,
-    /// What to find the callers with.
+    /// Source of the callers on a user stack.
     pub call_graph: CallGraph,
-    /// No longer copies of the stack are taken, whatever `call_graph` says.
+    /// Maximum size of a stack copy, in addition to the limit of `call_graph`.
     pub(super) stack_limit: u32,
-    /// Size of the ring of each CPU; a power of two of pages.
+    /// Size of the ring buffer of each CPU: a power of two, and a multiple of the page size.
     pub ring_bytes: usize,
-    /// What makes a sample due.
+    /// Event that triggers samples.
     pub clock: Clock,
 }
 
-/// What makes a sample due.
+/// Event that triggers samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Clock {
-    /// A timer of the kernel's, which runs while the CPU is busy.
+    /// A timer of the kernel, which runs while the CPU is busy.
     #[default]
     CpuClock,
-    /// The cycles the CPU has counted, as many as make the wanted rate.
+    /// Hardware cycles. The kernel adjusts the period to the requested frequency.
     Cycles,
 }
 
 impl Clock {
-    /// The event's name.
+    /// Returns the name of the event.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -66,7 +69,7 @@ impl Clock {
         }
     }
 
-    /// `perf_event_attr.type` and `config`.
+    /// Returns `perf_event_attr.type` and `config`.
     fn event(self) -> (u32, u64) {
         match self {
             Self::CpuClock => (sys::PERF_TYPE_SOFTWARE, sys::PERF_COUNT_SW_CPU_CLOCK.into()),
@@ -79,11 +82,11 @@ impl Clock {
 }
 
 impl SamplingRequest {
-    /// A request with rings that fit the rate and the number of CPUs.
+    /// Creates a request with ring buffers sized for the frequency and the number of CPUs.
     #[must_use]
     pub fn new(frequency_hz: u32, call_graph: CallGraph, cpus: usize) -> Self {
         let sample_bytes = u64::from(call_graph.stack_bytes()) + SAMPLE_BYTES;
-        let wanted = u64::from(frequency_hz) * RING_MS / 1000 * sample_bytes;
+        let needed = u64::from(frequency_hz) * RING_MS / 1000 * sample_bytes;
         let share = ALL_RINGS_BYTES / cpus.max(1) as u64;
         Self {
             frequency_hz,
@@ -92,20 +95,21 @@ impl SamplingRequest {
             ring_bytes: 0,
             clock: Clock::CpuClock,
         }
-        .with_ring_bytes(wanted.min(share) as usize)
+        .with_ring_bytes(needed.min(share) as usize)
     }
 
-    /// The same with rings of about this many bytes for each CPU.
+    /// Returns the request with ring buffers of about `bytes` per CPU.
     #[must_use]
     pub fn with_ring_bytes(mut self, bytes: usize) -> Self {
         let bytes = bytes.clamp(*RING_BYTES.start(), *RING_BYTES.end());
-        // The next power of two up, unless the one below is nearer.
+        // Rounds to the nearest power of two.
         self.ring_bytes = (bytes - bytes / 4).next_power_of_two();
         self
     }
 
-    /// The same with copies of the stack so short that the rings hold [`MIN_RING_MS`] of samples: a shorter copy cuts
-    /// some stacks, and a full ring loses whole samples.
+    /// Returns the request with stack copies so short that the ring buffers hold [`MIN_RING_MS`].
+    ///
+    /// A shorter copy truncates some stacks, whereas a full ring buffer loses whole samples.
     pub(super) fn with_stacks_that_fit(mut self) -> Self {
         let samples = u64::from(self.frequency_hz) * MIN_RING_MS / 1000;
         let share = self.ring_bytes as u64 / samples.max(1);
@@ -114,19 +118,21 @@ impl SamplingRequest {
         self
     }
 
-    /// Bytes of user stack that are copied, a multiple of 8.
+    /// Returns the maximum size of a stack copy, a multiple of 8.
     pub(super) fn stack_bytes(&self) -> u32 {
         self.call_graph.stack_bytes().min(self.stack_limit)
     }
 
-    /// Time between two samples of a busy CPU. The kernel divides a second by the frequency once and then counts
-    /// nanoseconds (perf_swevent_init_hrtimer).
+    /// Returns the time between two samples of a busy CPU.
+    ///
+    /// The kernel divides a second by the frequency once and then counts nanoseconds
+    /// (perf_swevent_init_hrtimer).
     #[must_use]
     pub fn period_ns(&self) -> u64 {
         1_000_000_000 / u64::from(self.frequency_hz.max(1))
     }
 
-    /// What all events have in common: how their records look.
+    /// Returns the attributes that all events share, which determine the record layout.
     fn common(&self) -> sys::perf_event_attr {
         let mut attr = sys::perf_event_attr {
             type_: sys::PERF_TYPE_SOFTWARE,
@@ -149,7 +155,9 @@ impl SamplingRequest {
         attr
     }
 
-    /// Counts nothing, but reports mappings, names, forks and exits, and code that the kernel makes.
+    /// Returns the attributes of a dummy event that reports process changes and kernel code.
+    ///
+    /// It reports mappings, names, forks, exits and dynamically generated kernel code.
     pub(super) fn tracker(&self) -> sys::perf_event_attr {
         let mut attr = self.common();
         attr.config = u64::from(sys::PERF_COUNT_SW_DUMMY);
@@ -158,7 +166,7 @@ impl SamplingRequest {
         attr
     }
 
-    /// Samples the clock.
+    /// Returns the attributes of an event that samples `clock`.
     pub(super) fn sampler(&self) -> sys::perf_event_attr {
         let mut attr = self.common();
         (attr.type_, attr.config) = self.clock.event();
@@ -170,10 +178,10 @@ impl SamplingRequest {
         attr
     }
 
-    /// Samples a thread and reports what it does, and the same of all it starts from now on.
+    /// Returns the attributes of an event that samples and tracks a thread and all it starts.
     pub(super) fn inherited(&self) -> sys::perf_event_attr {
         let mut attr = self.sampler();
-        // Several events may see one thread, see `threads`.
+        // Two events may sample one thread, see `thread_events`.
         attr.sample_type |= u64::from(sys::PERF_SAMPLE_ID);
         set_tracking(&mut attr);
         attr.set_inherit(1);
@@ -194,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rings_fit_rate_and_cpus() {
+    fn sizes_ring_buffers_for_frequency_and_cpus() {
         let call_graph = CallGraph::StackCopy { bytes: 32_760 };
         let ring_mib = |hz, cpus| SamplingRequest::new(hz, call_graph, cpus).ring_bytes >> 20;
         assert_eq!(ring_mib(999, 2), 8);
@@ -207,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_of_the_stack_fit_the_rings() {
+    fn limits_stack_copies_to_the_ring_buffer() {
         let copied = |call_graph, hz, ring_bytes| {
             SamplingRequest::new(hz, call_graph, 2)
                 .with_ring_bytes(ring_bytes)
@@ -215,7 +223,7 @@ mod tests {
                 .stack_bytes()
         };
         assert_eq!(copied(CallGraph::Auto, 999, 16 << 20), 61_440);
-        // Sixty samples of this size fit.
+        // Sixty samples with copies of this size fit.
         assert_eq!(copied(CallGraph::Auto, 999, 512 << 10), 7_856);
         assert_eq!(copied(CallGraph::Auto, 20_000, 128 << 10), 1024);
         let short = CallGraph::StackCopy { bytes: 2048 };

@@ -1,7 +1,8 @@
-//! The memory shared with the kernel: one page of control, then a power of two of data bytes.
+//! Ring buffer shared with the kernel: one control page, followed by a power of two of data bytes.
 //!
-//! The kernel writes records at `head` and never touches what lies between `tail` and `head`; moving the tail gives
-//! the bytes back. Both only grow; their low bits are the position.
+//! The kernel writes records at `head` and never touches the bytes between `tail` and `head`.
+//! Advancing the tail releases bytes to the kernel. Both offsets only grow; their low bits are the
+//! position in the data area.
 
 use std::fs::File;
 use std::io;
@@ -15,22 +16,24 @@ use super::merge::RecordSource;
 const HEADER_BYTES: usize = 8;
 const SIZE_AT: u64 = 6;
 
-/// A perf ring, read in place.
+/// A perf ring buffer, read in place.
 pub(super) struct Ring {
     memory: MmapRaw,
     data_offset: usize,
     data_bytes: usize,
     head: u64,
     tail: u64,
-    /// How far `preview` has come.
-    ahead: u64,
-    /// A record that wraps around the end, put together.
+    /// End of the records that `preview` has read.
+    preview_end: u64,
+    /// Contiguous copy of a record that wraps around the end of the data area.
     wrapped: Vec<u8>,
-    damaged: bool,
+    is_corrupt: bool,
 }
 
 impl Ring {
-    /// Maps the ring of a perf event. `data_bytes` is a power of two and a multiple of the page size.
+    /// Maps the ring buffer of a perf event.
+    ///
+    /// `data_bytes` is a power of two and a multiple of the page size.
     pub(super) fn map(event: &File, data_bytes: usize) -> io::Result<Self> {
         let page_bytes = rustix::param::page_size();
         debug_assert!(data_bytes.is_power_of_two() && data_bytes.is_multiple_of(page_bytes));
@@ -42,31 +45,31 @@ impl Ring {
             data_bytes,
             head: 0,
             tail: 0,
-            ahead: 0,
+            preview_end: 0,
             wrapped: Vec::new(),
-            damaged: false,
+            is_corrupt: false,
         })
     }
 
-    /// Takes notice of what the kernel has written by now.
+    /// Reads the kernel's current write position.
     pub(super) fn refresh(&mut self) {
         self.head = self.data_head().load(Ordering::Acquire);
     }
 
-    /// Shows the records that have come since the last look and stay in the ring.
+    /// Passes records that are new since the last preview to `each` and leaves them in the buffer.
     pub(super) fn preview(&mut self, mut each: impl FnMut(&[u8])) {
         self.refresh();
-        self.ahead = self.ahead.max(self.tail);
-        while let Some(record) = self.record(self.ahead) {
+        self.preview_end = self.preview_end.max(self.tail);
+        while let Some(record) = self.record(self.preview_end) {
             let size = record.len() as u64;
             each(record);
-            self.ahead = self.ahead.wrapping_add(size);
+            self.preview_end = self.preview_end.wrapping_add(size);
         }
     }
 
-    /// Whether a record was found that cannot be one; the ring is then read no further.
-    pub(super) fn damaged(&self) -> bool {
-        self.damaged
+    /// Whether a record had an impossible size. Reading stops at this record.
+    pub(super) fn is_corrupt(&self) -> bool {
+        self.is_corrupt
     }
 
     fn control(&self) -> *mut perf_event_mmap_page {
@@ -74,8 +77,8 @@ impl Ring {
     }
 
     fn data_head(&self) -> &AtomicU64 {
-        // SAFETY: the first mapped page is a perf_event_mmap_page that lives as long as `self`; data_head is an
-        // aligned u64 that the kernel writes atomically.
+        // SAFETY: the first mapped page is a perf_event_mmap_page that lives as long as `self`;
+        // data_head is an aligned u64 that the kernel writes atomically.
         unsafe { AtomicU64::from_ptr(&raw mut (*self.control()).data_head) }
     }
 
@@ -84,33 +87,36 @@ impl Ring {
         unsafe { AtomicU64::from_ptr(&raw mut (*self.control()).data_tail) }
     }
 
-    /// Bytes at `position` up to `len` or the end of the data area, whichever comes first.
+    /// Returns the bytes from `position` up to `len` or the end of the data area.
     fn contiguous(&self, position: u64, len: usize) -> &[u8] {
         let start = position as usize & (self.data_bytes - 1);
         let len = len.min(self.data_bytes - start);
-        // SAFETY: start + len <= data_bytes, so the range is mapped; callers ask only for bytes between tail and
-        // head, which the kernel does not write until the tail moves, which needs `&mut self`.
+        // SAFETY: start + len <= data_bytes, so the range is mapped. Callers request only bytes
+        // between tail and head, which the kernel does not write until the tail advances. Only
+        // `&mut self` methods advance the tail.
         unsafe {
             std::slice::from_raw_parts(self.memory.as_ptr().add(self.data_offset).add(start), len)
         }
     }
 
-    /// Size of the record at a position between tail and head; 0 if there is none or it cannot be one.
+    /// Returns the size of the record at a position between tail and head.
+    ///
+    /// Returns 0 if there is no record or its size is impossible.
     fn record_bytes(&mut self, at: u64) -> usize {
         let available = self.head.wrapping_sub(at) as usize;
-        if self.damaged || available < HEADER_BYTES {
+        if self.is_corrupt || available < HEADER_BYTES {
             return 0;
         }
-        // Records are multiples of 8 bytes, so a header never wraps.
+        // The size of a record is a multiple of 8 bytes, so a header never wraps.
         let size = match *self.contiguous(at.wrapping_add(SIZE_AT), 2) {
             [low, high] => usize::from(u16::from_le_bytes([low, high])),
             _ => 0,
         };
-        self.damaged = size < HEADER_BYTES || size > available;
-        if self.damaged { 0 } else { size }
+        self.is_corrupt = size < HEADER_BYTES || size > available;
+        if self.is_corrupt { 0 } else { size }
     }
 
-    /// The record at a position between tail and head.
+    /// Returns the record at a position between tail and head.
     fn record(&mut self, at: u64) -> Option<&[u8]> {
         let size = self.record_bytes(at);
         if size == 0 {
@@ -154,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn records_come_whole_also_across_the_end() {
+    fn returns_whole_records_across_the_end_of_the_data_area() {
         let event = FakeEvent::new(DATA_BYTES);
         let mut ring = event.ring();
         let mut position = 0;
@@ -168,11 +174,11 @@ mod tests {
             ring.advance();
             assert_eq!(event.tail(), position);
         }
-        assert!(!ring.damaged());
+        assert!(!ring.is_corrupt());
     }
 
     #[test]
-    fn a_look_ahead_shows_each_record_once_and_takes_none() {
+    fn preview_returns_each_record_once_and_removes_none() {
         let event = FakeEvent::new(DATA_BYTES);
         let mut ring = event.ring();
         let written = [record(1, 2048), record(2, 1024), record(3, 2000)];
@@ -190,7 +196,7 @@ mod tests {
         assert_eq!(seen(&mut ring), written[2..]);
         assert_eq!(event.tail(), 2048);
         assert_eq!(ring.peek(), Some(&written[1][..]));
-        // What was taken meanwhile is behind it.
+        // The preview continues after records that were removed meanwhile.
         ring.advance();
         ring.advance();
         event.write(5072, &written[1]);
@@ -198,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_cannot_be_one_ends_the_reading() {
+    fn stops_at_a_record_of_impossible_size() {
         for size in [0_u16, 7, 64] {
             let event = FakeEvent::new(DATA_BYTES);
             let mut ring = event.ring();
@@ -207,7 +213,7 @@ mod tests {
             event.write(0, &bytes);
             ring.refresh();
             assert_eq!(ring.peek(), None);
-            assert!(ring.damaged(), "{size}");
+            assert!(ring.is_corrupt(), "{size}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The rings of all CPUs as one stream of records.
+//! The ring buffers of all CPUs as one stream of records.
 
 use super::layout::Layout;
 use super::merge::Merge;
@@ -6,7 +6,7 @@ use super::record::Record;
 use super::ring::Ring;
 use crate::ids::Nanos;
 
-/// Rings, how to read them, and how far they have been read.
+/// Ring buffers of all CPUs, their record layout and the state of the merge.
 pub(super) struct Rings {
     rings: Vec<Ring>,
     layout: Layout,
@@ -28,14 +28,18 @@ impl Rings {
         self.rings.push(ring);
     }
 
-    /// Gives a ring back; the last one takes its place.
+    /// Unmaps the ring buffer at an index; the last one moves to this index.
     pub(super) fn swap_remove(&mut self, at: usize) {
         let ring = self.rings.swap_remove(at);
-        self.malformed += u64::from(ring.damaged());
+        self.malformed += u64::from(ring.is_corrupt());
     }
 
-    /// Hands everything older than `horizon` to `each`, in order of time.
-    pub(super) fn drain_until(&mut self, horizon: Nanos, mut each: impl FnMut(Nanos, Record<'_>)) {
+    /// Passes all records older than `flush_limit` to `each`, in order of time.
+    pub(super) fn drain_until(
+        &mut self,
+        flush_limit: Nanos,
+        mut each: impl FnMut(Nanos, Record<'_>),
+    ) {
         self.rings.iter_mut().for_each(Ring::refresh);
         let Self {
             rings,
@@ -43,7 +47,7 @@ impl Rings {
             merge,
             malformed,
         } = self;
-        merge.round(rings, layout, horizon, |time, bytes| {
+        merge.round(rings, layout, flush_limit, |time, bytes| {
             match layout.parse(bytes) {
                 Ok(record) => each(time, record),
                 Err(_) => *malformed += 1,
@@ -51,10 +55,12 @@ impl Rings {
         });
     }
 
-    /// Shows what has come since the last look and is not drained yet, ring by ring.
+    /// Passes records that are new since the last preview to `each`, one ring buffer at a time.
+    ///
+    /// The records stay in their ring buffers.
     pub(super) fn preview(&mut self, mut each: impl FnMut(&Record<'_>)) {
         for ring in &mut self.rings {
-            // What cannot be parsed is counted when it is drained.
+            // `drain_until` counts malformed records.
             ring.preview(|bytes| {
                 if let Ok(record) = self.layout.parse(bytes) {
                     each(&record);
@@ -63,12 +69,13 @@ impl Rings {
         }
     }
 
-    /// Records that could not be parsed, and rings given up.
+    /// Number of malformed records plus corrupt ring buffers.
     pub(super) fn malformed(&self) -> u64 {
-        self.malformed + self.rings.iter().filter(|ring| ring.damaged()).count() as u64
+        let corrupt = self.rings.iter().filter(|ring| ring.is_corrupt());
+        self.malformed + corrupt.count() as u64
     }
 
-    /// Records that came out of order.
+    /// Number of records that were drained out of order.
     pub(super) fn late(&self) -> u64 {
         self.merge.late()
     }
@@ -78,7 +85,7 @@ impl Rings {
         &self.layout
     }
 
-    /// The rings themselves, by CPU.
+    /// The ring buffers, by CPU.
     #[cfg(test)]
     pub(super) fn each_mut(&mut self) -> impl Iterator<Item = &mut Ring> {
         self.rings.iter_mut()

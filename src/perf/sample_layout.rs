@@ -6,11 +6,11 @@ use super::layout::{FieldCursor, Layout, ParseError};
 use super::record::{Abi, BranchStack, CpuMode, ReadValues, Registers, SampleRecord, U64s};
 use crate::ids::{Cpu, Nanos, Pid, Tid};
 
-/// User registers in the order of their bits (`asm/perf_regs.h`, x86).
+/// Bits of user registers (`asm/perf_regs.h`, x86).
 const REG_BP: u32 = 6;
 const REG_SP: u32 = 7;
 const REG_IP: u32 = 8;
-/// All that unwinding needs: 24 bytes a sample.
+/// User registers that unwinding needs: 24 bytes per sample.
 pub(super) const USER_REGS: u64 = 1 << REG_BP | 1 << REG_SP | 1 << REG_IP;
 
 impl Layout {
@@ -69,7 +69,7 @@ impl Layout {
             sample.period = fields.u64("period")?;
         }
         if self.has(sys::PERF_SAMPLE_READ) {
-            sample.counts = self.counts(&mut fields)?;
+            sample.counts = self.read_values(&mut fields)?;
         }
         if self.has(sys::PERF_SAMPLE_CALLCHAIN) {
             let count = fields.u64("callchain length")?;
@@ -83,7 +83,7 @@ impl Layout {
             sample.raw = fields.get("raw data", |b| b.take(len as usize))?;
         }
         if self.has(sys::PERF_SAMPLE_BRANCH_STACK) {
-            sample.calls = self.branches(&mut fields)?;
+            sample.calls = self.branch_stack(&mut fields)?;
         }
         if self.has(sys::PERF_SAMPLE_REGS_USER) {
             self.registers(&mut fields, &mut sample)?;
@@ -94,14 +94,14 @@ impl Layout {
         Ok(sample)
     }
 
-    /// `read_format`'s struct: one count, or all of a group.
-    fn counts<'a>(&self, fields: &mut FieldCursor<'a>) -> Result<ReadValues<'a>, ParseError> {
+    /// Reads the `read_format` struct: one counter, or all counters of a group.
+    fn read_values<'a>(&self, fields: &mut FieldCursor<'a>) -> Result<ReadValues<'a>, ParseError> {
         let has = |bit: u32| usize::from(self.format.read_format & u64::from(bit) != 0);
         let times =
             has(sys::PERF_FORMAT_TOTAL_TIME_ENABLED) + has(sys::PERF_FORMAT_TOTAL_TIME_RUNNING);
         let (id, lost) = (has(sys::PERF_FORMAT_ID), has(sys::PERF_FORMAT_LOST));
-        let (counters, id_at) = match has(sys::PERF_FORMAT_GROUP) {
-            // The times stand between the count and the id.
+        let (counters, id_index) = match has(sys::PERF_FORMAT_GROUP) {
+            // The times are between the value and the id.
             0 => (1, 1 + times),
             _ => {
                 let counters = fields.u64("counters of the group")?;
@@ -109,23 +109,26 @@ impl Layout {
                 (counters, 1)
             }
         };
-        let of_each = id_at + id + lost;
+        let words_per_counter = id_index + id + lost;
         let bytes = usize::try_from(counters)
             .ok()
-            .and_then(|counters| counters.checked_mul(8 * of_each));
-        let numbers = fields.get("counts", |b| b.take(bytes?))?;
+            .and_then(|counters| counters.checked_mul(8 * words_per_counter));
+        let words = fields.get("counts", |b| b.take(bytes?))?;
         Ok(match id {
             0 => ReadValues::default(),
             _ => ReadValues {
-                numbers: U64s(numbers),
-                of_each,
-                id_at,
+                words: U64s(words),
+                words_per_counter,
+                id_index,
             },
         })
     }
 
-    /// A branch stack, if it is one of calls.
-    fn branches<'a>(&self, fields: &mut FieldCursor<'a>) -> Result<BranchStack<'a>, ParseError> {
+    /// Reads a branch stack. Returns an empty one unless it is a call stack.
+    fn branch_stack<'a>(
+        &self,
+        fields: &mut FieldCursor<'a>,
+    ) -> Result<BranchStack<'a>, ParseError> {
         let has = |bit: u32| self.format.branch_type & u64::from(bit) != 0;
         let count = fields.u64("branches")?;
         if has(sys::PERF_SAMPLE_BRANCH_HW_INDEX) {
@@ -174,7 +177,9 @@ impl Layout {
     }
 }
 
-/// `u64 size; char data[size]; u64 dyn_size`, of which only `dyn_size` bytes hold anything; all absent if size is 0.
+/// Reads a stack copy: `u64 size; char data[size]; u64 dyn_size`, nothing but `size` if it is 0.
+///
+/// Only the first `dyn_size` bytes of `data` are valid.
 fn stack<'a>(fields: &mut FieldCursor<'a>) -> Result<&'a [u8], ParseError> {
     let size = fields.u64("stack size")?;
     if size == 0 {

@@ -1,4 +1,4 @@
-//! The events of all CPUs and their rings.
+//! The events of all CPUs and their ring buffers.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,213 +16,240 @@ use super::record::Record;
 use super::request::{Clock, SamplingRequest};
 use super::ring::Ring;
 use super::rings::Rings;
-use super::thread_events::{RingOf, ThreadEvents};
+use super::thread_events::{RingOwner, ThreadEvents};
 use crate::ids::{Cpu, Nanos, Tid};
 use crate::trace::Notice;
 
-/// How far the merge stays behind the clock. A CPU takes a record's time first and publishes it up to this much
-/// later: it copies the stack between, and the hypervisor may take the CPU away.
+/// Age at which records are flushed.
+///
+/// A CPU reads the time of a record first and publishes the record up to this much later: it copies
+/// the stack in between, and the hypervisor may preempt the CPU.
 const REORDER_WINDOW_NS: u64 = 20_000_000;
 
-/// Holds a few samples with their stack copies.
-const SMALLEST_RING_BYTES: usize = 128 << 10;
+/// Minimum size of a ring buffer: room for a few samples with their stack copies.
+const MIN_RING_BYTES: usize = 128 << 10;
 
-/// Why there is no session.
+/// Reason why a session cannot be opened, started or stopped.
 #[derive(Debug, Error)]
 pub enum SessionError {
     /// The kernel refused an event.
     #[error(transparent)]
     Open(#[from] OpenEventError),
-    /// The ring could not be made.
+    /// The ring buffer cannot be mapped.
     #[error(
-        "cannot map a ring of {bytes} bytes for CPU {cpu}: {source}; raise kernel.perf_event_mlock_kb or `ulimit -l`, \
-         or run as root"
+        "cannot map a ring buffer of {bytes} bytes for CPU {cpu}: {source}; \
+         raise kernel.perf_event_mlock_kb or `ulimit -l`, or run as root"
     )]
     Ring {
-        /// CPU of the ring.
+        /// CPU of the ring buffer.
         cpu: u32,
-        /// Size asked for.
+        /// Requested size.
         bytes: usize,
-        /// Answer of the kernel.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// The list of CPUs could not be read.
-    #[error("cannot read the list of online CPUs, /sys/devices/system/cpu/online: {0}")]
+    /// The list of online CPUs cannot be read.
+    #[error("cannot read the online CPUs from /sys/devices/system/cpu/online: {0}")]
     Cpus(io::Error),
-    /// The events could not be switched on or off.
-    #[error("cannot switch the perf events: {0}")]
+    /// The events cannot be enabled or disabled.
+    #[error("cannot enable or disable perf events: {0}")]
     Enable(io::Error),
 }
 
-/// How long the ring of a CPU that is gone is still read: much longer than the merge waits.
+/// Time for which the ring buffer of an offline CPU is still read.
+///
+/// It is much longer than [`REORDER_WINDOW_NS`], so no record is lost.
 const LINGER_NS: u64 = 500_000_000;
 
-/// A running (or ready) sampling session.
+/// A sampling session, ready or running.
 pub struct PerfSession {
-    grant: EffectiveRequest,
+    effective: EffectiveRequest,
     cpus: Vec<CpuEvents>,
-    /// By position in `cpus`.
+    /// Ring buffers with the indices of `cpus`.
     rings: Rings,
     threads: ThreadEvents,
-    online: CpuHotplug,
+    hotplug: CpuHotplug,
     started: Nanos,
-    wanted_ring_bytes: usize,
-    /// Dropped on CPUs that are gone.
-    lost_before: Vec<(Cpu, u64)>,
+    requested_ring_bytes: usize,
+    /// Lost records of closed events.
+    lost_by_closed: Vec<(Cpu, u64)>,
     notices: Vec<Notice>,
 }
 
 impl PerfSession {
-    /// Opens the events and the ring of each online CPU, or as much of them as the kernel grants. Nothing is recorded
-    /// before [`PerfSession::start_tracking`].
+    /// Opens the events and the ring buffer of each online CPU, as far as the kernel permits.
+    ///
+    /// Records nothing before [`PerfSession::start_tracking`].
+    ///
+    /// # Errors
+    /// Returns [`SessionError`] if the kernel refuses even the smallest fallback.
     pub fn open(request: &SamplingRequest, scope: Scope) -> Result<Self, SessionError> {
-        let online = CpuHotplug::look().map_err(SessionError::Cpus)?;
-        let (mut grant, notices) = EffectiveRequest::negotiate(request, scope, online.cpus())?;
-        grant.request = grant.request.with_stacks_that_fit();
-        let layout = first_role(&grant).layout(&grant);
+        let hotplug = CpuHotplug::new().map_err(SessionError::Cpus)?;
+        let (mut effective, notices) = EffectiveRequest::negotiate(request, scope, hotplug.cpus())?;
+        effective.request = effective.request.with_stacks_that_fit();
+        let layout = first_role(&effective).layout(&effective);
         let mut session = Self {
-            grant,
+            effective,
             cpus: Vec::new(),
             rings: Rings::new(layout.map_err(OpenEventError::from)?),
             threads: ThreadEvents::default(),
-            online,
+            hotplug,
             started: now(),
-            wanted_ring_bytes: request.ring_bytes,
-            lost_before: Vec::new(),
+            requested_ring_bytes: request.ring_bytes,
+            lost_by_closed: Vec::new(),
             notices,
         };
-        let cpus = session.online.cpus().to_vec();
-        for (on, ring) in session.open_cpus(&cpus)? {
-            session.cpus.push(on);
+        let cpus = session.hotplug.cpus().to_vec();
+        for (cpu_events, ring) in session.open_cpus(&cpus)? {
+            session.cpus.push(cpu_events);
             session.rings.push(ring);
         }
         Ok(session)
     }
 
-    /// Opens the events of CPUs and maps their rings: all alike, smaller than wanted where a limit of memory
-    /// demands it. CPUs that are not there (any more) are left out.
+    /// Opens the events of CPUs and maps their ring buffers, which all have the same size.
+    ///
+    /// If a memory limit requires it, the ring buffers are smaller than requested. Offline CPUs are
+    /// skipped.
     fn open_cpus(&mut self, cpus: &[u32]) -> Result<Vec<(CpuEvents, Ring)>, SessionError> {
         loop {
-            let opened = cpus.iter().map(|&cpu| open_cpu(&self.grant, cpu));
+            let opened = cpus.iter().map(|&cpu| open_cpu(&self.effective, cpu));
             match opened.filter_map(Result::transpose).collect() {
                 Err(SessionError::Ring { bytes, source, .. })
                     if matches!(
                         source.kind(),
                         io::ErrorKind::PermissionDenied | io::ErrorKind::OutOfMemory
-                    ) && bytes > SMALLEST_RING_BYTES =>
+                    ) && bytes > MIN_RING_BYTES =>
                 {
-                    self.grant.request.ring_bytes /= 2;
-                    self.grant.request = self.grant.request.with_stacks_that_fit();
+                    self.effective.request.ring_bytes /= 2;
+                    self.effective.request = self.effective.request.with_stacks_that_fit();
                 }
                 other => return other,
             }
         }
     }
 
-    /// Whether the target's threads must be told of, as the machine is not watched.
+    /// Whether per-thread events must be attached, because sampling is not system-wide.
     #[must_use]
     pub fn needs_threads(&self) -> bool {
-        !self.grant.machine
+        !self.effective.system_wide
     }
 
-    /// Watches the threads of `list` and all they start, where the machine is not watched. `what` names them.
+    /// Samples the threads of `list` and everything that they start. `what` names the target.
+    ///
+    /// Does nothing if sampling is system-wide.
+    ///
+    /// # Errors
+    /// Returns [`SessionError::Open`] if the kernel denies access to all threads.
     pub fn attach(&mut self, what: &str, list: impl Fn() -> Vec<Tid>) -> Result<(), SessionError> {
         self.attach_on(|_| true, list).map_err(|(cpu, errno)| {
-            SessionError::Open(OpenEventError::of(&self.grant.request, errno, what, cpu))
+            let request = &self.effective.request;
+            SessionError::Open(OpenEventError::from_errno(request, errno, what, cpu))
         })
     }
 
     fn attach_on(
         &mut self,
-        wanted: impl Fn(&CpuEvents) -> bool,
+        is_included: impl Fn(&CpuEvents) -> bool,
         list: impl Fn() -> Vec<Tid>,
     ) -> Result<(), (u32, Errno)> {
-        let on = self.cpus.iter().filter(|on| wanted(on));
-        let rings: Vec<_> = on
-            .map(|on| RingOf {
-                cpu: on.cpu,
-                owner: on.owner(),
+        let included = self.cpus.iter().filter(|cpu| is_included(cpu));
+        let rings: Vec<_> = included
+            .map(|cpu| RingOwner {
+                cpu: cpu.cpu,
+                event: cpu.owner(),
             })
             .collect();
         match rings.first() {
             Some(first) if self.needs_threads() => self
                 .threads
-                .attach(&self.grant, &rings, list)
+                .attach(&self.effective, &rings, list)
                 .map_err(|errno| (first.cpu.0, errno)),
             _ => Ok(()),
         }
     }
 
-    /// What was granted less than asked, and what became of the CPUs.
+    /// Returns notices about fallbacks, skipped threads and CPU hotplug events.
     #[must_use]
     pub fn notices(&self) -> Vec<Notice> {
         let mut notices = self.notices.clone();
-        let ring_bytes = self.grant.request.ring_bytes;
-        if ring_bytes != self.wanted_ring_bytes {
+        let ring_bytes = self.effective.request.ring_bytes;
+        if ring_bytes != self.requested_ring_bytes {
             notices.push(Notice::new(
                 format!(
-                    "rings have {} KiB instead of {} KiB: a limit of memory, as a rule of locked memory",
+                    "ring buffers reduced to {} KiB per CPU (requested {} KiB): memory limit, usually the limit of \
+                     locked memory",
                     ring_bytes / 1024,
-                    self.wanted_ring_bytes / 1024
+                    self.requested_ring_bytes / 1024
                 ),
                 "raise kernel.perf_event_mlock_kb or `ulimit -l`, or run as root",
             ));
         }
-        notices.extend(self.short_stacks());
+        notices.extend(self.short_copy_notice());
         notices.extend(self.threads.notices());
-        notices.extend(self.online.notice(self.started));
+        notices.extend(self.hotplug.notice(self.started));
         notices
     }
 
-    /// What is copied less of the stacks than asked, as the rings are small for it.
-    fn short_stacks(&self) -> Option<Notice> {
-        let request = &self.grant.request;
-        let (copied, wanted) = (request.stack_bytes(), request.call_graph.stack_bytes());
-        (copied < wanted).then(|| {
+    /// Returns a notice if stack copies are shorter than requested to fit the ring buffers.
+    fn short_copy_notice(&self) -> Option<Notice> {
+        let request = &self.effective.request;
+        let (copied, requested) = (request.stack_bytes(), request.call_graph.stack_bytes());
+        (copied < requested).then(|| {
             let what = format!(
-                "copied at most {copied} bytes of each stack, not {wanted}, for the rings of {} KiB hold no more at {} \
-                 samples a second: deeper stacks may be cut",
+                "copied at most {copied} bytes of each stack (requested {requested}): ring buffers of {} KiB hold no \
+                 more at {} Hz; deeper stacks may be truncated",
                 request.ring_bytes / 1024,
                 request.frequency_hz
             );
             Notice::new(
                 what,
-                "use a larger -buffersize, if there is no limit of locked memory, or a lower -freq",
+                "raise -buffersize, unless locked memory is limited, or lower -freq",
             )
         })
     }
 
-    /// Records dropped by CPU, as the kernel itself counts them; nothing before Linux 6.0.
+    /// Returns the kernel's counts of lost records by CPU. They are empty before Linux 6.0.
     #[must_use]
     pub fn lost(&self) -> BTreeMap<u32, u64> {
         let mut lost = BTreeMap::new();
-        let on_cpus = self.cpus.iter().filter_map(|on| Some((on.cpu, on.lost()?)));
-        let before = self.lost_before.iter().copied();
-        for (cpu, records) in on_cpus.chain(before).chain(self.threads.lost()) {
+        let cpus = self.cpus.iter();
+        let by_open = cpus.filter_map(|cpu| Some((cpu.cpu, cpu.lost()?)));
+        let by_closed = self.lost_by_closed.iter().copied();
+        for (cpu, records) in by_open.chain(by_closed).chain(self.threads.lost()) {
             *lost.entry(cpu.0).or_default() += records;
         }
         lost
     }
 
-    /// Number of CPUs that are sampled.
+    /// Returns the number of sampled CPUs.
     #[must_use]
     pub fn cpus(&self) -> usize {
-        self.cpus.iter().filter(|on| on.gone.is_none()).count()
+        let alive = self.cpus.iter().filter(|cpu| cpu.dead_since.is_none());
+        alive.count()
     }
 
-    /// What is sampled.
+    /// Returns the event that triggers samples.
     #[must_use]
     pub fn clock(&self) -> Clock {
-        self.grant.request.clock
+        self.effective.request.clock
     }
 
-    /// Starts telling of mappings, names, forks and exits of the machine. Where it is not watched, threads that were
-    /// attached are at work already, and a command will be from its exec on.
+    /// Starts recording mappings, names, forks and exits of all processes.
+    ///
+    /// Does nothing if sampling is not system-wide. Attached threads are then sampled already, and
+    /// a command is sampled from its exec on.
+    ///
+    /// # Errors
+    /// Returns [`SessionError::Enable`] if an event cannot be enabled.
     pub fn start_tracking(&self) -> Result<(), SessionError> {
         self.enable(0)
     }
 
-    /// Starts taking samples of the machine.
+    /// Starts sampling all processes.
+    ///
+    /// # Errors
+    /// Returns [`SessionError::Enable`] if an event cannot be enabled.
     pub fn start_sampling(&mut self) -> Result<(), SessionError> {
         self.started = now();
         self.enable(1)
@@ -232,126 +259,133 @@ impl PerfSession {
         if self.needs_threads() {
             return Ok(());
         }
-        let events = self.cpus.iter().filter_map(|on| on.events.get(event));
+        let events = self.cpus.iter().filter_map(|cpu| cpu.events.get(event));
         enable_all(events, true)
     }
 
-    /// Stops recording; what is in the rings can still be drained.
+    /// Stops recording. The records in the ring buffers can still be drained.
+    ///
+    /// # Errors
+    /// Returns [`SessionError::Enable`] if an event cannot be disabled.
     pub fn stop(&self) -> Result<(), SessionError> {
-        let events = self.cpus.iter().flat_map(|on| on.events.iter().rev());
+        let events = self.cpus.iter().flat_map(|cpu| cpu.events.iter().rev());
         enable_all(events, false)?;
         self.threads.stop().map_err(SessionError::Enable)
     }
 
-    /// Descriptors that become readable when a ring is a quarter full.
+    /// Returns descriptors that become readable when a ring buffer is a quarter full.
     pub fn wake_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.cpus.iter().map(|on| on.owner().as_fd())
+        self.cpus.iter().map(|cpu| cpu.owner().as_fd())
     }
 
-    /// Follows CPUs that go offline and come online; looks once a second at most. `list` tells whom to watch where the
-    /// machine is not watched.
+    /// Handles CPUs that went offline or came online, at most once per second.
+    ///
+    /// `list` returns the threads to sample if sampling is not system-wide.
     pub fn follow_cpus(&mut self, list: impl Fn() -> Vec<Tid>) {
         let now = now();
-        let Some((new, gone)) = self.online.changes(now) else {
+        let Some((online, offline)) = self.hotplug.changes(now) else {
             return;
         };
-        self.forget_gone(now);
-        for &cpu in &gone {
-            self.online.tell(now, Cpu(cpu), HotplugEvent::WentOffline);
+        self.close_dead(now);
+        for &cpu in &offline {
+            self.hotplug
+                .record(now, Cpu(cpu), HotplugEvent::WentOffline);
         }
-        let mut missing = new.clone();
+        let mut missing = online.clone();
         if self.needs_threads() {
-            // Events of threads sleep while their CPU is offline.
-            missing.retain(|cpu| !self.cpus.iter().any(|on| on.cpu.0 == *cpu));
+            // The kernel resumes per-thread events when their CPU comes online.
+            missing.retain(|id| !self.cpus.iter().any(|cpu| cpu.cpu.0 == *id));
         } else {
-            let dead = self.cpus.iter_mut().filter(|on| on.gone.is_none());
-            for on in dead {
-                let cpu = on.cpu.0;
-                let was_offline = gone.contains(&cpu) || new.contains(&cpu);
-                if was_offline || on.is_dead() {
-                    on.gone = Some(now);
-                    if !was_offline {
-                        missing.push(cpu);
+            let alive = self.cpus.iter_mut().filter(|cpu| cpu.dead_since.is_none());
+            for cpu in alive {
+                let id = cpu.cpu.0;
+                let has_changed = offline.contains(&id) || online.contains(&id);
+                if has_changed || cpu.is_dead() {
+                    cpu.dead_since = Some(now);
+                    if !has_changed {
+                        missing.push(id);
                     }
                 }
             }
         }
-        for &cpu in &new {
-            self.online.tell(now, Cpu(cpu), HotplugEvent::CameOnline);
+        for &cpu in &online {
+            self.hotplug.record(now, Cpu(cpu), HotplugEvent::CameOnline);
         }
         for cpu in missing {
-            if !new.contains(&cpu) {
-                self.online.tell(now, Cpu(cpu), HotplugEvent::WasOffline);
+            if !online.contains(&cpu) {
+                self.hotplug.record(now, Cpu(cpu), HotplugEvent::WasOffline);
             }
             if let Err(error) = self.add_cpu(cpu, &list) {
-                let change = HotplugEvent::NotSampled(error.to_string());
-                self.online.tell(now, Cpu(cpu), change);
+                let event = HotplugEvent::NotSampled(error.to_string());
+                self.hotplug.record(now, Cpu(cpu), event);
             }
         }
     }
 
     /// Samples one more CPU.
-    fn add_cpu(&mut self, cpu: u32, list: &impl Fn() -> Vec<Tid>) -> Result<(), SessionError> {
-        for (on, ring) in self.open_cpus(&[cpu])? {
+    fn add_cpu(&mut self, id: u32, list: &impl Fn() -> Vec<Tid>) -> Result<(), SessionError> {
+        for (cpu, ring) in self.open_cpus(&[id])? {
             if !self.needs_threads() {
-                enable_all(&on.events, true)?;
+                enable_all(&cpu.events, true)?;
             }
-            self.cpus.push(on);
+            self.cpus.push(cpu);
             self.rings.push(ring);
         }
-        self.attach_on(|on| on.cpu.0 == cpu, list)
+        self.attach_on(|cpu| cpu.cpu.0 == id, list)
             .map_err(|(cpu, errno)| {
-                OpenEventError::of(&self.grant.request, errno, "the target", cpu)
+                OpenEventError::from_errno(&self.effective.request, errno, "the target", cpu)
             })?;
         Ok(())
     }
 
-    /// Gives back the rings of CPUs that are gone, once they were read.
-    fn forget_gone(&mut self, now: Nanos) {
-        let is_over = |on: &CpuEvents| {
-            on.gone
-                .is_some_and(|gone| now.0.saturating_sub(gone.0) > LINGER_NS)
+    /// Closes dead events and unmaps their ring buffers, after [`LINGER_NS`].
+    fn close_dead(&mut self, now: Nanos) {
+        let is_drained = |cpu: &CpuEvents| {
+            cpu.dead_since
+                .is_some_and(|since| now.0.saturating_sub(since.0) > LINGER_NS)
         };
-        while let Some(at) = self.cpus.iter().position(is_over) {
-            let on = self.cpus.swap_remove(at);
+        while let Some(at) = self.cpus.iter().position(is_drained) {
+            let cpu = self.cpus.swap_remove(at);
             self.rings.swap_remove(at);
-            self.lost_before.push((on.cpu, on.lost().unwrap_or(0)));
+            self.lost_by_closed.push((cpu.cpu, cpu.lost().unwrap_or(0)));
         }
     }
 
-    /// Hands what is old enough to be in order to `each`, and tells how old that is.
+    /// Passes all records older than the reorder window to `each`, and returns the flush limit.
     pub fn drain(&mut self, each: impl FnMut(Nanos, Record<'_>)) -> Nanos {
-        let horizon = Nanos(now().0.saturating_sub(REORDER_WINDOW_NS));
-        self.drain_until(horizon, each);
-        horizon
+        let flush_limit = Nanos(now().0.saturating_sub(REORDER_WINDOW_NS));
+        self.drain_until(flush_limit, each);
+        flush_limit
     }
 
-    /// Hands everything to `each`; for a session that was disabled.
+    /// Passes all records to `each`. Call after [`PerfSession::stop`].
     pub fn drain_all(&mut self, each: impl FnMut(Nanos, Record<'_>)) {
         self.drain_until(Nanos(u64::MAX), each);
     }
 
-    /// Shows, without order, what has come since the last look and is not old enough to be drained.
+    /// Passes records that are new since the last preview to `each`, before they are in order.
+    ///
+    /// The records stay in the ring buffers until they are drained.
     pub fn preview(&mut self, each: impl FnMut(&Record<'_>)) {
         self.rings.preview(each);
     }
 
-    fn drain_until(&mut self, horizon: Nanos, mut each: impl FnMut(Nanos, Record<'_>)) {
+    fn drain_until(&mut self, flush_limit: Nanos, mut each: impl FnMut(Nanos, Record<'_>)) {
         let Self { rings, threads, .. } = self;
-        rings.drain_until(horizon, |time, record| {
+        rings.drain_until(flush_limit, |time, record| {
             if threads.accepts(&record) {
                 each(time, record);
             }
         });
     }
 
-    /// Records that could not be parsed, and rings given up.
+    /// Returns the number of malformed records plus corrupt ring buffers.
     #[must_use]
     pub fn malformed(&self) -> u64 {
         self.rings.malformed()
     }
 
-    /// Records that came out of order.
+    /// Returns the number of records that were drained out of order.
     #[must_use]
     pub fn late(&self) -> u64 {
         self.rings.late()
@@ -368,7 +402,7 @@ fn enable_all<'a>(
         .map_err(SessionError::Enable)
 }
 
-/// The clock of all records.
+/// Returns the current time of the clock of all records, CLOCK_MONOTONIC.
 #[must_use]
 pub fn now() -> Nanos {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);

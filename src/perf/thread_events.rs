@@ -1,15 +1,19 @@
-//! Threads that are watched one by one, where the whole machine may not be.
+//! Per-thread events, for users who may not sample system-wide.
 //!
-//! Each has an event on each CPU, all of a CPU in one ring, and what a thread starts inherits its events. While they are
-//! opened the target goes on: a thread may start another one before it has all its events, or after. So the threads
-//! are listed until there is no new one. One that is found so may have inherited its events nevertheless:
+//! Each thread has an event on each CPU. The events of a CPU share one ring buffer. Threads and
+//! processes inherit the events of the thread that starts them.
+//!
+//! The target keeps running while perfcollect opens the events. A thread may start another one
+//! before or after it has all its events. perfcollect therefore lists the threads until there is no
+//! new one. A thread that was listed late may nevertheless have inherited events:
 //!
 //! ```text
-//! listed: A           events on A           B starts, inherits them      listed: A, B      events on B
+//! listed: A       events on A       B starts, inherits them       listed: A, B       events on B
 //! ```
-//! Then B is sampled twice, and so is what B starts. A sample tells its event, so a thread that two events sample at
-//! a time gives them away. The younger one was opened for a thread that had inherited the older one, and so had all it has
-//! started since: the younger one can be closed.
+//! Then two events sample B and everything that B starts. Each sample contains the id of its event,
+//! so perfcollect detects two events that sample the same thread. The newer event was opened for a
+//! thread that had already inherited the older one, as has everything that the thread started
+//! since. perfcollect closes the newer event.
 
 use std::io;
 
@@ -23,89 +27,93 @@ use super::record::Record;
 use crate::ids::{Cpu, Nanos, Tid};
 use crate::trace::Notice;
 
-/// How often threads are listed at most. Each time only those can be new that were started since the time before by
-/// threads which were new themselves then.
+/// Maximum number of times the threads are listed.
+///
+/// A thread is new in a list only if a thread that was new in the previous list started it.
 const MAX_LISTS: usize = 16;
-/// Files that are left to open for other purposes: those with the code of the target, above all.
-const OTHER_FILES: u64 = 256;
+/// Descriptors reserved for other files, mainly those with the code of the target.
+const RESERVED_FILES: u64 = 256;
 
-/// Sooner than this no id is given to another thread: there are at least 32 768.
+/// Time within which the kernel does not reuse a thread id: there are at least 32 768 ids.
 const SAME_THREAD_NS: u64 = 50_000_000;
 
-/// The event on a CPU whose ring the events of threads share.
-pub(super) struct RingOf<'a> {
+/// The event on a CPU whose ring buffer the per-thread events share.
+pub(super) struct RingOwner<'a> {
     pub(super) cpu: Cpu,
-    pub(super) owner: &'a Event,
+    pub(super) event: &'a Event,
 }
 
-/// Threads with events of their own, and how that went.
+/// Events of single threads, and the threads without events.
 #[derive(Default)]
 pub(super) struct ThreadEvents {
-    /// By their ids.
+    /// Open events by id.
     events: FxHashMap<u64, (Cpu, Event)>,
-    /// The latest sample of a thread on each CPU.
-    latest: FxHashMap<Tid, Vec<LastSample>>,
-    /// Events that were closed, as their threads had inherited others. Some of their samples may still come.
+    /// The last sample of each thread on each CPU.
+    last_samples: FxHashMap<Tid, Vec<LastSample>>,
+    /// Closed duplicate events, whose last samples may still be in the ring buffers.
     closed: FxHashSet<u64>,
-    lost_of_closed: Vec<(Cpu, u64)>,
-    refused: SkippedThreads,
+    lost_by_closed: Vec<(Cpu, u64)>,
+    skipped: SkippedThreads,
 }
 
-/// Which event took a sample, and when.
+/// Event and time of the last sample of a thread on a CPU.
 struct LastSample {
     cpu: Cpu,
     event: u64,
     time: Nanos,
 }
 
-/// Threads that are not watched, by reason.
+/// Threads without events, by reason.
 #[derive(Default)]
 struct SkippedThreads {
     denied: usize,
     too_many: usize,
     other: Option<(usize, Errno)>,
-    /// Still new ones after [`MAX_LISTS`].
+    /// Whether there were still new threads after [`MAX_LISTS`].
     endless: bool,
 }
 
 impl ThreadEvents {
-    /// Watches all threads of `list` on these CPUs; an error if the kernel refuses all of them.
+    /// Opens and enables events for all threads of `list` on the CPUs of `rings`.
+    ///
+    /// # Errors
+    /// Returns the error of the kernel if it denies access to all threads.
     pub(super) fn attach(
         &mut self,
-        grant: &EffectiveRequest,
-        rings: &[RingOf<'_>],
+        effective: &EffectiveRequest,
+        rings: &[RingOwner<'_>],
         list: impl Fn() -> Vec<Tid>,
     ) -> Result<(), Errno> {
         let mut seen = FxHashSet::default();
         let mut opened = Vec::new();
         let mut denied = None;
         for round in 0.. {
-            let found: Vec<Tid> = list().into_iter().filter(|&tid| seen.insert(tid)).collect();
-            if found.is_empty() {
+            let new: Vec<Tid> = list().into_iter().filter(|&tid| seen.insert(tid)).collect();
+            if new.is_empty() {
                 break;
             }
             if round == MAX_LISTS {
-                self.refused.endless = true;
+                self.skipped.endless = true;
                 break;
             }
-            for tid in found {
-                match self.open(grant, rings, tid) {
+            for tid in new {
+                match self.open(effective, rings, tid) {
                     Ok(ids) => opened.extend(ids),
-                    // It has ended meanwhile.
+                    // The thread has ended.
                     Err(Errno::SRCH) => {}
                     Err(errno @ (Errno::ACCESS | Errno::PERM)) => {
-                        self.refused.denied += 1;
+                        self.skipped.denied += 1;
                         denied = Some(errno);
                     }
-                    Err(Errno::MFILE | Errno::NFILE) => self.refused.too_many += 1,
+                    Err(Errno::MFILE | Errno::NFILE) => self.skipped.too_many += 1,
                     Err(errno) => {
-                        let count = self.refused.other.map_or(0, |(count, _)| count);
-                        self.refused.other = Some((count + 1, errno));
+                        let count = self.skipped.other.map_or(0, |(count, _)| count);
+                        self.skipped.other = Some((count + 1, errno));
                     }
                 }
             }
         }
-        // All at once: opening takes its time, and the samples of the first would fill the rings.
+        // Opening is slow: samples of the first events would fill the ring buffers meanwhile.
         for (_, event) in opened.iter().filter_map(|id| self.events.get(id)) {
             let enabled = event.set_enabled(true);
             enabled.map_err(|error| errno(&error))?;
@@ -116,22 +124,22 @@ impl ThreadEvents {
         }
     }
 
-    /// Opens the events of a thread, all or none; gives their ids.
+    /// Opens the events of a thread, all or none, and returns their ids.
     fn open(
         &mut self,
-        grant: &EffectiveRequest,
-        rings: &[RingOf<'_>],
+        effective: &EffectiveRequest,
+        rings: &[RingOwner<'_>],
         tid: Tid,
     ) -> Result<Vec<u64>, Errno> {
-        let may_open = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let all = self.events.len() as u64 + rings.len() as u64;
-        if all.saturating_add(OTHER_FILES) > may_open {
+        if all.saturating_add(RESERVED_FILES) > limit {
             return Err(Errno::MFILE);
         }
         let mut opened = Vec::with_capacity(rings.len());
         for ring in rings {
-            let event = Event::open(grant, Role::Thread(tid), ring.cpu.0)?;
-            event.write_to(ring.owner).map_err(|error| errno(&error))?;
+            let event = Event::open(effective, Role::Thread(tid), ring.cpu.0)?;
+            event.write_to(ring.event).map_err(|error| errno(&error))?;
             let id = event.id().map_err(|error| errno(&error))?;
             opened.push((id, (ring.cpu, event)));
         }
@@ -140,103 +148,105 @@ impl ThreadEvents {
         Ok(ids)
     }
 
-    /// Whether a record is to be used: not the second sample of the same.
+    /// Whether to use a record. Rejects samples of duplicate events.
     pub(super) fn accepts(&mut self, record: &Record<'_>) -> bool {
         match *record {
-            // Of the machine there is one event on a CPU.
+            // Samples of system-wide events have no event id: there is one such event per CPU.
             Record::Sample(ref sample) if sample.event != 0 => {
-                let latest = LastSample {
+                let last = LastSample {
                     cpu: sample.cpu,
                     event: sample.event,
                     time: sample.time,
                 };
-                if let Some(younger) = self.second_event(sample.tid, latest) {
-                    self.close(younger);
+                if let Some(newer) = self.duplicate_event(sample.tid, last) {
+                    self.close(newer);
                 }
                 !self.closed.contains(&sample.event)
             }
-            // Its id goes to another thread: in an exec, at once.
+            // Another thread may get this id; after an exec immediately.
             Record::Exit { tid, .. }
             | Record::Comm {
                 tid, exec: true, ..
             } => {
-                self.latest.remove(&tid);
+                self.last_samples.remove(&tid);
                 true
             }
             _ => true,
         }
     }
 
-    /// The younger one of two events that sample a thread, at its next sample. One that follows another later on tells
-    /// nothing: the end of the thread may have been lost, and its id be another's.
-    fn second_event(&mut self, tid: Tid, next: LastSample) -> Option<u64> {
-        let latest = self.latest.entry(tid).or_default();
-        let Some(latest) = latest.iter_mut().find(|latest| latest.cpu == next.cpu) else {
-            latest.push(next);
+    /// Returns the newer of two events that sample the same thread.
+    ///
+    /// Ignores samples of two events that are [`SAME_THREAD_NS`] apart: the exit record may have
+    /// been lost and the thread id reused.
+    fn duplicate_event(&mut self, tid: Tid, next: LastSample) -> Option<u64> {
+        let samples = self.last_samples.entry(tid).or_default();
+        let Some(last) = samples.iter_mut().find(|sample| sample.cpu == next.cpu) else {
+            samples.push(next);
             return None;
         };
-        let before = std::mem::replace(latest, next);
-        let at_a_time = latest.time.0.saturating_sub(before.time.0) < SAME_THREAD_NS;
-        if before.event == latest.event || !at_a_time {
+        let previous = std::mem::replace(last, next);
+        let is_same_thread = last.time.0.saturating_sub(previous.time.0) < SAME_THREAD_NS;
+        if previous.event == last.event || !is_same_thread {
             return None;
         }
-        let younger = latest.event.max(before.event);
-        latest.event = latest.event.min(before.event);
-        Some(younger)
+        let newer = last.event.max(previous.event);
+        last.event = last.event.min(previous.event);
+        Some(newer)
     }
 
     fn close(&mut self, id: u64) {
         self.closed.insert(id);
         if let Some((cpu, event)) = self.events.remove(&id) {
-            self.lost_of_closed.push((cpu, event.lost().unwrap_or(0)));
+            self.lost_by_closed.push((cpu, event.lost().unwrap_or(0)));
         }
     }
 
-    /// Records dropped, by event.
+    /// Returns the number of lost records and the CPU of each event.
     pub(super) fn lost(&self) -> impl Iterator<Item = (Cpu, u64)> {
         let open = self.events.values();
         let open = open.filter_map(|(cpu, event)| Some((*cpu, event.lost()?)));
-        open.chain(self.lost_of_closed.iter().copied())
+        open.chain(self.lost_by_closed.iter().copied())
     }
 
-    /// Stops sampling.
+    /// Disables all events.
     pub(super) fn stop(&self) -> io::Result<()> {
         self.events
             .values()
             .try_for_each(|(_, event)| event.set_enabled(false))
     }
 
-    /// Who is not watched, and why.
+    /// Returns a notice for each reason why threads are not sampled.
     pub(super) fn notices(&self) -> Vec<Notice> {
         let SkippedThreads {
             denied,
             too_many,
             other,
             endless,
-        } = self.refused;
+        } = self.skipped;
         let mut notices = Vec::new();
-        let mut say = |count: usize, why: &str, remedy: &str| {
-            let what = format!("{count} threads of the target are not sampled: {why}");
+        let mut add = |count: usize, cause: &str, remedy: &str| {
+            let what = format!("cannot sample {count} threads of the target: {cause}");
             notices.push(Notice::new(what, remedy));
         };
         if denied > 0 {
-            let why = "they belong to another user, or to a program with more rights";
-            say(
+            let cause = "they belong to another user or to a program with more privileges";
+            add(
                 denied,
-                why,
+                cause,
                 "run as root (sudo), or with the capability CAP_PERFMON",
             );
         }
         if too_many > 0 {
-            let why = "a file is needed for each of them on each CPU, and no more may be open";
-            say(too_many, why, "raise `ulimit -n`, or run as root (sudo)");
+            let cause = "each thread needs an open file per CPU, which exceeds the limit";
+            add(too_many, cause, "raise `ulimit -n`, or run as root (sudo)");
         }
         if let Some((count, errno)) = other {
-            say(count, &format!("perf_event_open: {errno}"), "");
+            add(count, &format!("perf_event_open: {errno}"), "");
         }
         if endless {
             let what =
-                "the target starts threads faster than they can be found: some may be missing";
+                "cannot find all threads: the target starts threads faster than they can be listed";
             let remedy = "run as root (sudo), or with the capability CAP_PERFMON";
             notices.push(Notice::new(what, remedy));
         }
@@ -253,24 +263,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_younger_of_two_events_at_a_time_is_the_second() {
+    fn detects_newer_of_two_events_that_sample_one_thread() {
         let mut threads = ThreadEvents::default();
-        let mut second = |tid, cpu, event, ms: u64| {
+        let mut duplicate = |tid, cpu, event, ms: u64| {
             let time = Nanos(ms * 1_000_000);
-            let latest = LastSample {
+            let last = LastSample {
                 cpu: Cpu(cpu),
                 event,
                 time,
             };
-            threads.second_event(Tid(tid), latest)
+            threads.duplicate_event(Tid(tid), last)
         };
-        // On another CPU, of another thread, or later on, another event is no second one.
+        // An event on another CPU, of another thread or much later is not a duplicate.
         for (tid, cpu, event, ms) in [(1, 0, 10, 1), (1, 1, 11, 1), (1, 0, 10, 2), (2, 0, 20, 2)] {
-            assert_eq!(second(tid, cpu, event, ms), None);
+            assert_eq!(duplicate(tid, cpu, event, ms), None);
         }
-        assert_eq!(second(1, 0, 30, 200), None);
-        assert_eq!(second(1, 0, 40, 201), Some(40));
-        assert_eq!(second(1, 0, 10, 202), Some(30));
-        assert_eq!(second(1, 0, 10, 203), None);
+        assert_eq!(duplicate(1, 0, 30, 200), None);
+        assert_eq!(duplicate(1, 0, 40, 201), Some(40));
+        assert_eq!(duplicate(1, 0, 10, 202), Some(30));
+        assert_eq!(duplicate(1, 0, 10, 203), None);
     }
 }

@@ -1,5 +1,6 @@
-//! The archive that the original perfcollect makes: the recording, and beside it what processes have written of the code they
-//! made at run time (`perf-PID.map`, `jit-PID.dump`).
+//! Archive of the perfcollect script: the recording and the JIT symbol files of its processes.
+//!
+//! JIT symbol files are perf maps (`perf-PID.map`) and jitdumps (`jit-PID.dump`).
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
@@ -10,12 +11,12 @@ use tempfile::TempDir;
 use zip::ZipArchive;
 use zip::result::ZipError;
 
-/// Files beside the recording that are unpacked.
+/// Maximum number of JIT symbol files to unpack.
 const MAX_FILES: usize = 4096;
-/// Their bytes.
+/// Maximum total size of the unpacked JIT symbol files.
 const MAX_BYTES: u64 = 4 << 30;
 
-/// An archive that is open.
+/// An open archive.
 pub(super) struct Archive(ZipArchive<BufReader<File>>);
 
 impl Archive {
@@ -23,17 +24,21 @@ impl Archive {
         ZipArchive::new(BufReader::new(file)).map(Self)
     }
 
-    /// Unpacks the recording to a file without a name in a directory, as it must be sought in. `None`: there is none.
+    /// Unpacks the recording to an anonymous file in a directory, because its reader must seek.
+    ///
+    /// Returns `None` if the archive contains no recording.
     pub(super) fn recording(&mut self, directory: &Path) -> io::Result<Option<File>> {
         self.unpack(directory, |name| name == "perf.data")
     }
 
-    /// The same of what `perf script` has made of the recording.
-    pub(super) fn text(&mut self, directory: &Path) -> io::Result<Option<File>> {
+    /// Unpacks the output of `perf script` to an anonymous file in a directory.
+    ///
+    /// Returns `None` if the archive contains no such file.
+    pub(super) fn perf_text(&mut self, directory: &Path) -> io::Result<Option<File>> {
         self.unpack(directory, |name| name.ends_with(".data.txt"))
     }
 
-    /// Whether perfcollect has made it.
+    /// Whether the archive is a trace of perfcollect.
     pub(super) fn is_trace(&self) -> bool {
         self.names()
             .iter()
@@ -45,13 +50,14 @@ impl Archive {
         self.names().iter().any(is_recording)
     }
 
-    /// What is in it instead of samples and what reads that, in words.
-    pub(super) fn instead(&self) -> &'static str {
+    /// Describes other content of an archive without samples, and the programs that open it.
+    pub(super) fn content_hint(&self) -> &'static str {
         let has = |part: &str| self.names().iter().any(|name| name.contains(part));
         match () {
-            // What perfcollect writes has this too, but also the text.
+            // A trace of perfcollect has this directory too, but also the output of `perf script`.
             () if has("lttngTrace/") => {
-                ": it holds LTTng events of .NET runtimes only, which PerfView (Events, GCStats, JITStats) and babeltrace open"
+                "; it contains only LTTng events of .NET runtimes, which PerfView (Events, GCStats, JITStats) and \
+                 babeltrace open"
             }
             () => "",
         }
@@ -60,10 +66,10 @@ impl Archive {
     fn unpack(
         &mut self,
         directory: &Path,
-        is_wanted: impl Fn(&str) -> bool,
+        is_match: impl Fn(&str) -> bool,
     ) -> io::Result<Option<File>> {
         let names = self.names();
-        let Some(name) = names.iter().find(|name| is_wanted(file_name(name))) else {
+        let Some(name) = names.iter().find(|name| is_match(file_name(name))) else {
             return Ok(None);
         };
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
@@ -76,25 +82,27 @@ impl Archive {
         Ok(Some(file))
     }
 
-    /// Unpacks what is beside it, if anything is, to a folder that goes with the value.
-    pub(super) fn beside(&mut self) -> io::Result<Option<TempDir>> {
+    /// Unpacks the JIT symbol files to a temporary directory.
+    ///
+    /// Returns `None` if the archive contains none.
+    pub(super) fn unpack_jit_files(&mut self) -> io::Result<Option<TempDir>> {
         let mut names = self.names();
-        names.retain(|name| is_of_jit(file_name(name)));
+        names.retain(|name| is_jit_file(file_name(name)));
         if names.is_empty() {
             return Ok(None);
         }
-        let folder = tempfile::tempdir()?;
-        let mut room = MAX_BYTES;
+        let directory = tempfile::tempdir()?;
+        let mut remaining = MAX_BYTES;
         for name in names.iter().take(MAX_FILES) {
             let entry = self.0.by_name(name).map_err(io::Error::other)?;
-            let mut file = match File::create_new(folder.path().join(file_name(name))) {
-                // Two folders of the archive have one of this name.
+            let mut file = match File::create_new(directory.path().join(file_name(name))) {
+                // Two directories of the archive contain a file of this name.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 file => file?,
             };
-            room -= io::copy(&mut entry.take(room), &mut file)?;
+            remaining -= io::copy(&mut entry.take(remaining), &mut file)?;
         }
-        Ok(Some(folder))
+        Ok(Some(directory))
     }
 
     fn names(&self) -> Vec<String> {
@@ -107,7 +115,7 @@ fn file_name(entry: &str) -> &str {
     entry.rsplit('/').next().unwrap_or(entry)
 }
 
-fn is_of_jit(name: &str) -> bool {
+fn is_jit_file(name: &str) -> bool {
     let pid = |prefix, suffix| name.strip_prefix(prefix)?.strip_suffix(suffix);
     let pid = pid("perf-", ".map").or_else(|| pid("jit-", ".dump"));
     pid.is_some_and(|pid: &str| pid.parse::<i32>().is_ok())

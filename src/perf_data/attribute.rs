@@ -1,4 +1,4 @@
-//! `perf_event_attr`: what was sampled, and what a sample holds.
+//! `perf_event_attr`: the recorded event and the fields of its samples.
 
 use perf_event_open_sys::bindings as sys;
 
@@ -6,40 +6,41 @@ use super::numbers::{Numbers, Order};
 use crate::perf::RecordFormat;
 use crate::trace::Callers;
 
-/// The first version of the struct, and the one with everything that matters here; kernels have made it longer ever since.
+/// Size of the first version of the struct.
 const MIN_BYTES: usize = 64;
+/// Size of the members that perfcollect reads. Newer kernels append members.
 const BYTES: usize = 96;
 
-/// `perf_event_attr` as far as it matters here, with the ids of its counters.
+/// The members of `perf_event_attr` that perfcollect reads, with the ids of the event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attribute {
-    /// The event's name, as perf was asked for it; empty if the file does not tell.
+    /// Name of the event on perf's command line; empty if the file does not contain it.
     pub name: String,
     /// `type`.
     pub kind: u32,
     /// `config`.
     pub config: u64,
-    /// `sample_period`, or with `by_frequency` samples a second.
+    /// `sample_period`, or `sample_freq` (in Hz) if `by_frequency` is set.
     pub period: u64,
-    /// Whether the kernel made the period fit a frequency.
+    /// Whether the kernel adjusts the period to a frequency (`freq`).
     pub by_frequency: bool,
     /// Whether the user part of callchains is recorded later (`defer_callchain`).
     pub defers_user_callers: bool,
-    /// Where it does not count.
+    /// Modes in which the event does not count.
     pub excluded: Excluded,
-    /// `precise_ip`: how far the address may be from the instruction that caused the sample, 0 to 3.
+    /// `precise_ip`: maximum skid of the sampled address, from 0 (arbitrary) to 3 (none).
     pub precise_ip: u8,
-    /// `bp_type`, of a breakpoint.
+    /// `bp_type` of a breakpoint.
     pub breakpoint_access: u32,
-    /// `bp_addr`, of a breakpoint.
+    /// `bp_addr` of a breakpoint.
     pub breakpoint_address: u64,
-    /// What a sample holds.
+    /// Members that determine the record layout.
     pub format: RecordFormat,
-    /// Ids by which records name it.
+    /// Ids of the event in records.
     pub ids: Vec<u64>,
 }
 
-/// Where an event does not count, and which callers its callchains leave out (`exclude_*`).
+/// Modes in which an event does not count, and callers that its callchains omit (`exclude_*`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Excluded {
     /// User space.
@@ -56,19 +57,19 @@ pub struct Excluded {
     pub user_callers: bool,
 }
 
-/// What an event counts.
+/// Source of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventSource {
-    /// Nanoseconds a CPU or a task runs.
+    /// CPU clock or task clock, in nanoseconds.
     Time,
-    /// A tracepoint of the kernel, by its id.
+    /// A tracepoint of the kernel, by id.
     Tracepoint(u64),
-    /// Anything else.
+    /// Any other event.
     Other,
 }
 
 impl Attribute {
-    /// Reads the struct; it is as long as the bytes are.
+    /// Parses the struct, whose size is the length of `bytes`.
     pub(super) fn parse(bytes: &[u8], order: Order) -> Option<Self> {
         if bytes.len() < MIN_BYTES {
             return None;
@@ -114,13 +115,13 @@ impl Attribute {
         })
     }
 
-    /// Ids as they follow one another.
+    /// Sets the ids from consecutive 64-bit integers.
     pub(super) fn set_ids(&mut self, bytes: &[u8], order: Order) {
         let mut numbers = Numbers::new(bytes, order);
         self.ids = std::iter::from_fn(|| numbers.u64()).collect();
     }
 
-    /// What it counts.
+    /// Returns the source of the event.
     #[must_use]
     pub fn source(&self) -> EventSource {
         let clocks = [sys::PERF_COUNT_SW_CPU_CLOCK, sys::PERF_COUNT_SW_TASK_CLOCK];
@@ -133,15 +134,16 @@ impl Attribute {
         }
     }
 
-    /// The type of the unit that an event of the kernel's own is restricted to, on a hybrid processor: the upper half of its
-    /// configuration (`PERF_PMU_TYPE_SHIFT`).
+    /// Returns the type of the unit to which a generic event is restricted on a hybrid processor.
+    ///
+    /// It is in the upper half of the configuration (`PERF_PMU_TYPE_SHIFT`).
     pub(super) fn hybrid_unit(&self) -> Option<u32> {
         let is_generic = matches!(self.kind, sys::PERF_TYPE_HARDWARE | sys::PERF_TYPE_HW_CACHE);
         let unit = (self.config >> 32) as u32;
         (is_generic && unit != 0).then_some(unit)
     }
 
-    /// Which callers its samples have.
+    /// Returns which callers the samples of the event have.
     #[must_use]
     pub fn callers(&self) -> Callers {
         let has_copy = self.has(sys::PERF_SAMPLE_REGS_USER | sys::PERF_SAMPLE_STACK_USER);
@@ -153,7 +155,7 @@ impl Attribute {
         }
     }
 
-    /// Whether the kernel counted what it dropped.
+    /// Whether the kernel counted lost samples.
     #[must_use]
     pub fn counts_losses(&self) -> bool {
         self.format.read_format & u64::from(sys::PERF_FORMAT_LOST) != 0

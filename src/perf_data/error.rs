@@ -1,4 +1,4 @@
-//! What can be wrong with a perf.data file.
+//! Errors in perf.data recordings.
 
 use std::io;
 
@@ -6,43 +6,40 @@ use thiserror::Error;
 
 use super::file_header::MAGICS;
 
-/// Why nothing of a file can be read.
+/// Reason why a recording cannot be read at all.
 #[derive(Debug, Error)]
 pub enum PerfDataError {
     /// Reading failed.
-    #[error("cannot be read: {0}")]
+    #[error("reading failed: {0}")]
     Read(io::Error),
-    /// There is nothing in it.
-    #[error("is empty")]
+    /// The file is empty.
+    #[error("it is empty")]
     Empty,
     /// The file ends before its first record.
     #[error(
-        "ends within its header: perf was stopped before it wrote any, or the file was not copied whole"
+        "it ends within its header; perf was stopped before it wrote records, or the copy is incomplete"
     )]
     Short,
-    /// It does not begin as a perf.data file does.
-    #[error("is no perf.data file: {}", what_begins(.0))]
+    /// The file starts with other bytes than a perf.data file.
+    #[error("{}", describe_magic(.0))]
     Magic([u8; 8]),
-    /// It was printed already.
-    #[error(
-        "is text already; `perfcollect convert` makes a trace of what `perf script` has printed"
-    )]
+    /// The file is text.
+    #[error("it is text; `perfcollect convert` reads the output of `perf script`")]
     Text,
-    /// Standard input cannot be read twice.
+    /// The file must be read with seeking, but the input is a pipe.
     #[error(
-        "is a file of perf's in a pipe, which only `perf record -o -` writes: give the name of the file"
+        "it is a perf.data file, and only the output of `perf record -o -` can be read from a pipe; \
+         pass the name of the file"
     )]
     FileInPipe,
-    /// One file of several.
-    #[error(
-        "is one of the files that `perf record --threads` has written; give the folder they are in"
-    )]
-    OneOfMany,
-    /// The header is not a header.
-    #[error("has a damaged header: {0}")]
+    /// The file is one of several in a directory.
+    #[error("it is one of several files of `perf record --threads`; pass their directory")]
+    PartOfDirectory,
+    /// The header is corrupt.
+    #[error("it has a corrupt header: {0}")]
     Header(&'static str),
-    /// It names no event, so no record can be understood.
-    #[error("names no event")]
+    /// The header declares no event, so records cannot be parsed.
+    #[error("it declares no event")]
     NoEvents,
 }
 
@@ -55,47 +52,47 @@ impl From<io::Error> for PerfDataError {
     }
 }
 
-/// What else a file is that begins so.
-fn what_begins(magic: &[u8; 8]) -> String {
-    if let Some(what) = known_format(magic) {
-        return what.to_owned();
+/// Describes a file that starts with other bytes than a perf.data file.
+fn describe_magic(magic: &[u8; 8]) -> String {
+    if let Some(description) = known_format(magic) {
+        return description.to_owned();
     }
     match looks_like_text(magic) {
-        true => "it is text; `perfcollect convert` reads what `perf script` has printed".to_owned(),
-        false => format!("it begins with {magic:02x?}"),
+        true => PerfDataError::Text.to_string(),
+        false => format!("it starts with the bytes {magic:02x?}"),
     }
 }
 
-/// Files that are taken for recordings, by their first eight bytes.
+/// Recognizes other formats by the first eight bytes of a file.
 fn known_format(head: &[u8]) -> Option<&'static str> {
-    const KINDS: [(&[u8], &str); 10] = [
-        (b"\x1f\x8b", "it is compressed, unpack it with gunzip"),
-        (b"\xfd7zXZ", "it is compressed, unpack it with unxz"),
+    const FORMATS: [(&[u8], &str); 10] = [
+        (b"\x1f\x8b", "it is compressed; unpack it with gunzip"),
+        (b"\xfd7zXZ", "it is compressed; unpack it with unxz"),
         (
             b"\x28\xb5\x2f\xfd",
-            "it is compressed, unpack it with unzstd",
+            "it is compressed; unpack it with unzstd",
         ),
-        (b"BZh", "it is compressed, unpack it with bunzip2"),
+        (b"BZh", "it is compressed; unpack it with bunzip2"),
         (b"Nettrace", "it is a .nettrace file, which PerfView opens"),
         (
             b"SIMPLEPE",
-            "it is a report of simpleperf: convert its perf.data",
+            "it is a report of simpleperf; convert its perf.data",
         ),
         (b"\x7fELF", "it is a program or a library"),
-        (b"PK", "it is a damaged archive"),
+        (b"PK", "it is a corrupt archive"),
         (b"{", "it is JSON"),
         (
             b"\xff\xfe",
-            "it is text in UTF-16, which PowerShell writes: convert it to UTF-8",
+            "it is UTF-16 text, which PowerShell writes; convert it to UTF-8",
         ),
     ];
-    let known = KINDS.iter().find(|(begin, _)| head.starts_with(begin));
-    known.map(|(_, what)| *what)
+    let format = FORMATS.iter().find(|(magic, _)| head.starts_with(magic));
+    format.map(|(_, description)| *description)
 }
 
-/// Whether bytes at the beginning of a file may be a text of `perf script`.
+/// Whether the first bytes of a file may be output of `perf script`.
 pub(super) fn looks_like_text(head: &[u8]) -> bool {
-    // Names of threads may have escape characters.
+    // Thread names may contain escape characters.
     let is_text = |byte: &u8| matches!(byte, 7..=13 | 0x1b | b' '..=b'~' | 0x80..);
     known_format(head).is_none()
         && !head.is_empty()
@@ -103,7 +100,7 @@ pub(super) fn looks_like_text(head: &[u8]) -> bool {
         && head.iter().all(is_text)
 }
 
-/// Why the records end before the file says they do.
+/// Reason why a recording is incomplete.
 #[derive(Debug, Error)]
 pub enum Corruption {
     /// Reading failed.
@@ -111,19 +108,19 @@ pub enum Corruption {
     Read(io::Error),
     /// The file ends within a record.
     #[error("the file ends within a record")]
-    Cut,
-    /// A record is smaller than its own header.
-    #[error("a record says it has {0} bytes")]
+    Truncated,
+    /// A record is smaller than its header.
+    #[error("a record declares a size of {0} bytes")]
     Size(u16),
     /// Compressed records cannot be decompressed.
-    #[error("its compressed records are damaged: {0}")]
+    #[error("compressed records are corrupt: {0}")]
     Compressed(&'static str),
-    /// The file ends before what stands behind the records.
+    /// The file ends before or within the sections after the records.
     #[error(
-        "the file ends within what follows its records: names of events, build ids and more are missing"
+        "the file ends within the sections after its records; event names, build ids and other data are missing"
     )]
     Sections,
-    /// The recording was not ended: no header was written.
-    #[error("perf was killed before it wrote the header's sizes")]
-    Unended,
+    /// perf did not complete the header.
+    #[error("perf was killed before it wrote the sizes in the header")]
+    IncompleteHeader,
 }

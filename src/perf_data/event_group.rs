@@ -1,4 +1,4 @@
-//! Events that count the same thing: a hybrid processor has one for each kind of its CPUs.
+//! Events that count the same thing: on a hybrid processor, perf opens one per type of CPU.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -7,29 +7,30 @@ use super::attribute::{Attribute, Excluded};
 use super::event_name::without_modifiers;
 use crate::perf::RecordFormat;
 
-/// How names of performance monitoring units begin that count for CPUs, not for other devices.
+/// Name prefixes of performance monitoring units of CPUs, as opposed to other devices.
 const CPU_UNITS: [&str; 5] = ["cpu_", "armv", "arm_cortex", "apple_", "riscv_"];
-/// Kinds of CPUs that a processor has.
+/// Maximum number of types of CPUs in a processor.
 const MAX_UNITS: usize = 16;
 
 /// One event, or several that count the same thing on different CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventGroup {
-    /// The name without the unit, if there are several; distinct among the groups of a recording.
+    /// Name, unique among the groups of a recording. Contains no unit if there are several.
     pub name: String,
-    /// Positions in [`RecordingInfo::events`], ascending; never empty.
+    /// Indices of [`RecordingInfo::events`], ascending; never empty.
     pub members: Vec<usize>,
 }
 
 impl EventGroup {
-    /// The groups of a recording, in the order of their first event.
+    /// Returns the groups of a recording, in the order of their first event.
     #[must_use]
-    pub fn all(about: &RecordingInfo) -> Vec<Self> {
+    pub fn all(info: &RecordingInfo) -> Vec<Self> {
         let mut groups: Vec<Self> = Vec::new();
-        let mut known: FxHashMap<Identity, (usize, Vec<Unit>)> = FxHashMap::default();
-        for (at, event) in about.events.iter().enumerate() {
-            if let Some((identity, unit)) = Identity::of(about, event) {
-                let (group, units) = known.entry(identity).or_insert((groups.len(), Vec::new()));
+        let mut by_identity: FxHashMap<Identity, (usize, Vec<Unit>)> = FxHashMap::default();
+        for (at, event) in info.events.iter().enumerate() {
+            if let Some((identity, unit)) = Identity::new(info, event) {
+                let entry = by_identity.entry(identity);
+                let (group, units) = entry.or_insert((groups.len(), Vec::new()));
                 let is_new = units.len() < MAX_UNITS && !units.contains(&unit);
                 if is_new {
                     units.push(unit);
@@ -51,13 +52,15 @@ impl EventGroup {
         groups
     }
 
-    /// The group of a name: that of a group or of one of its events; else without modifiers.
+    /// Returns the group with a name, or a group of the single event with this name.
+    ///
+    /// If there is none, ignores modifiers: first in the names of groups, then in those of events.
     #[must_use]
-    pub fn find(about: &RecordingInfo, name: &str) -> Option<Self> {
-        let groups = Self::all(about);
+    pub fn find(info: &RecordingInfo, name: &str) -> Option<Self> {
+        let groups = Self::all(info);
         let by_name = groups.iter().find(|group| group.name == name);
-        let one = || {
-            let at = about.events.iter().position(|event| event.name == name)?;
+        let by_event = || {
+            let at = info.events.iter().position(|event| event.name == name)?;
             Some(Self {
                 name: name.into(),
                 members: vec![at],
@@ -67,42 +70,42 @@ impl EventGroup {
             let is_base = |group: &&Self| without_modifiers(&group.name) == name;
             groups.iter().find(is_base).cloned()
         };
-        let in_unit = || {
+        let by_event_base = || {
             let base = |name: &str| {
                 let (unit, event) = without_unit(name);
                 unit.map(|unit| (unit.to_owned(), without_modifiers(&event).to_owned()))
             };
-            let wanted = base(name)?;
-            let mut events = about.events.iter();
-            let at = events.position(|event| base(&event.name).as_ref() == Some(&wanted))?;
+            let requested = base(name)?;
+            let mut events = info.events.iter();
+            let at = events.position(|event| base(&event.name).as_ref() == Some(&requested))?;
             Some(Self {
-                name: about.events[at].name.clone(),
+                name: info.events[at].name.clone(),
                 members: vec![at],
             })
         };
         by_name
             .cloned()
-            .or_else(one)
+            .or_else(by_event)
             .or_else(by_base)
-            .or_else(in_unit)
+            .or_else(by_event_base)
     }
 }
 
-/// Events of one name get a number, so that each can be chosen.
+/// Appends an index to repeated names, so that the user can select each event.
 fn make_distinct(groups: &mut [EventGroup]) {
-    let mut taken: FxHashSet<String> = FxHashSet::default();
-    let mut numbers: FxHashMap<String, u32> = FxHashMap::default();
+    let mut used: FxHashSet<String> = FxHashSet::default();
+    let mut indices: FxHashMap<String, u32> = FxHashMap::default();
     for group in groups {
         let name = group.name.clone();
-        while !taken.insert(group.name.clone()) {
-            let number = numbers.entry(name.clone()).or_insert(1);
-            *number += 1;
-            group.name = format!("{name}#{number}");
+        while !used.insert(group.name.clone()) {
+            let index = indices.entry(name.clone()).or_insert(1);
+            *index += 1;
+            group.name = format!("{name}#{index}");
         }
     }
 }
 
-/// What an event counts, whichever CPUs it is for.
+/// The properties that all events of a group share, regardless of the type of CPU.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Identity {
     event: Counted,
@@ -114,13 +117,13 @@ struct Identity {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Counted {
-    /// An event of the kernel's own: type and number.
+    /// A generic event of the kernel: type and configuration.
     Generic(u32, u32),
-    /// An event of a unit, by its name.
+    /// An event of a unit, by name.
     Named(String),
 }
 
-/// Which CPUs an event is for: type or name of their performance monitoring unit.
+/// The performance monitoring unit of an event's CPUs, by type or name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Unit {
     Type(u32),
@@ -128,19 +131,18 @@ enum Unit {
 }
 
 impl Identity {
-    /// `None`: the event does not tell that it is for some CPUs only.
-    fn of(about: &RecordingInfo, event: &Attribute) -> Option<(Self, Unit)> {
+    /// Returns `None` if the event is not restricted to one type of CPU.
+    fn new(info: &RecordingInfo, event: &Attribute) -> Option<(Self, Unit)> {
         let (counted, unit) = match event.hybrid_unit() {
             Some(unit) => {
-                let number = event.config as u32;
-                (Counted::Generic(event.kind, number), Unit::Type(unit))
+                let config = event.config as u32;
+                (Counted::Generic(event.kind, config), Unit::Type(unit))
             }
             None => {
                 let (unit, name) = without_unit(&event.name);
-                let is_listed =
-                    |unit: &&str| about.hybrid_units.iter().any(|listed| listed == unit);
+                let is_listed = |unit: &&str| info.hybrid_units.iter().any(|listed| listed == unit);
                 let is_of_cpus = |unit: &&str| {
-                    is_listed(unit) || CPU_UNITS.iter().any(|begin| unit.starts_with(begin))
+                    is_listed(unit) || CPU_UNITS.iter().any(|prefix| unit.starts_with(prefix))
                 };
                 let unit = unit.filter(is_of_cpus)?;
                 (Counted::Named(name), Unit::Name(unit.to_owned()))
@@ -157,7 +159,9 @@ impl Identity {
     }
 }
 
-/// `cpu_core/cycles/u` is `cpu_core` and `cycles:u`. No unit if there is no event in it.
+/// Splits `cpu_core/cycles/u` into `cpu_core` and `cycles:u`.
+///
+/// Returns the whole name and no unit if the name has another form.
 fn without_unit(name: &str) -> (Option<&str>, String) {
     let parts = name.split_once('/').and_then(|(unit, rest)| {
         let (event, modifiers) = rest.rsplit_once('/')?;
@@ -190,17 +194,17 @@ mod tests {
     }
 
     fn groups(events: Vec<Attribute>) -> Vec<(String, Vec<usize>)> {
-        let about = RecordingInfo {
+        let info = RecordingInfo {
             events,
             hybrid_units: vec!["big".into(), "little".into()],
             ..RecordingInfo::default()
         };
-        let groups = EventGroup::all(&about).into_iter();
+        let groups = EventGroup::all(&info).into_iter();
         groups.map(|group| (group.name, group.members)).collect()
     }
 
     #[test]
-    fn events_of_hybrid_processors_are_one() {
+    fn groups_events_of_a_hybrid_processor() {
         let hardware = sys::PERF_TYPE_HARDWARE;
         let all = groups(vec![
             event("cpu_core/cycles:ppp/", hardware, 4 << 32),
@@ -211,7 +215,7 @@ mod tests {
         assert_eq!(all[0], ("cycles:ppp".into(), vec![0, 1]));
         assert_eq!(all[1], ("cpu_core/instructions/".into(), vec![2]));
         assert_eq!(all.len(), 3);
-        // The kernel does not tell which unit a raw event is of.
+        // The configuration of a raw event does not identify its unit.
         let raw = [("cpu_core/mem-loads/u", 4), ("cpu_atom/mem-loads/u", 10)];
         let raw = raw.map(|(name, kind)| event(name, kind, 0x5cd));
         assert_eq!(groups(raw.to_vec()), [("mem-loads:u".into(), vec![0, 1])]);
@@ -220,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn events_that_only_look_alike_are_not() {
+    fn keeps_similar_events_apart() {
         let hardware = sys::PERF_TYPE_HARDWARE;
         let user = |name: &str, config| {
             let mut event = event(name, hardware, config);
@@ -228,7 +232,7 @@ mod tests {
             event
         };
         let pairs = [
-            // The same event twice counts twice.
+            // A repeated event is a separate group.
             [event("cycles", hardware, 0), event("cycles", hardware, 0)],
             [event("ibs_op//", 9, 0), event("ibs_fetch//", 10, 0)],
             [event("uncore_a/x/", 11, 1), event("uncore_b/x/", 12, 1)],
@@ -243,8 +247,8 @@ mod tests {
     }
 
     #[test]
-    fn each_group_can_be_chosen() {
-        let about = RecordingInfo {
+    fn finds_each_group_by_name() {
+        let info = RecordingInfo {
             events: vec![
                 event("cycles:u", 0, 0),
                 event("cycles:u", 0, 0),
@@ -253,13 +257,13 @@ mod tests {
             ],
             ..RecordingInfo::default()
         };
-        let members = |name: &str| EventGroup::find(&about, name).map(|group| group.members);
+        let members = |name: &str| EventGroup::find(&info, name).map(|group| group.members);
         assert_eq!(members("cycles:u"), Some(vec![0]));
         assert_eq!(members("cycles:u#2"), Some(vec![1]));
         assert_eq!(members("cycles"), Some(vec![2, 3]));
         assert_eq!(members("cpu_atom/cycles/"), Some(vec![3]));
         assert_eq!(members("instructions"), None);
-        let about = RecordingInfo {
+        let info = RecordingInfo {
             events: vec![
                 event("sched:sched_wakeup", 2, 1),
                 event("cpu_core/cycles:ppp/", 0, 4 << 32),
@@ -267,7 +271,7 @@ mod tests {
             ],
             ..RecordingInfo::default()
         };
-        let members = |name: &str| EventGroup::find(&about, name).map(|group| group.members);
+        let members = |name: &str| EventGroup::find(&info, name).map(|group| group.members);
         assert_eq!(members("sched"), None);
         assert_eq!(members("cycles"), Some(vec![1, 2]));
         assert_eq!(members("cpu_atom/cycles/"), Some(vec![2]));

@@ -1,5 +1,6 @@
-//! Names of events that a recording does not name itself, as `perf` derives them from the attribute
-//! (`tools/perf/util/evsel.c`, `evsel__name`).
+//! Names of events that a recording does not name, derived from the attribute like perf.
+//!
+//! See `evsel__name` in `tools/perf/util/evsel.c`.
 
 use perf_event_open_sys::bindings as sys;
 
@@ -40,7 +41,7 @@ const CACHES: [&str; 7] = [
     "branch",
     "node",
 ];
-/// An access to a cache, singular before `-misses` and plural alone.
+/// Types of cache access: singular before `-misses`, plural alone.
 const CACHE_ACCESSES: [[&str; 2]; 3] = [
     ["load", "loads"],
     ["store", "stores"],
@@ -49,10 +50,10 @@ const CACHE_ACCESSES: [[&str; 2]; 3] = [
 /// Access types of a breakpoint (`HW_BREAKPOINT_R`, `_W`, `_X`).
 const BREAKPOINT_ACCESSES: [(u32, char); 3] = [(1, 'r'), (2, 'w'), (4, 'x')];
 
-/// Letters of modifiers (`tools/perf/util/parse-events.l`).
+/// Modifier letters (`tools/perf/util/parse-events.l`).
 const MODIFIERS: &str = "ukhpPGHSDIWebR";
 
-/// A name without its modifiers: `cycles` of `cycles:ppp`, but all of `sched:sched_switch`.
+/// Removes modifiers from a name: `cycles:ppp` becomes `cycles`; `sched:sched_switch` stays.
 pub(crate) fn without_modifiers(name: &str) -> &str {
     match name.rsplit_once(':') {
         Some((base, letters)) if letters.chars().all(|letter| MODIFIERS.contains(letter)) => base,
@@ -60,7 +61,9 @@ pub(crate) fn without_modifiers(name: &str) -> &str {
     }
 }
 
-/// The name by type and configuration with the modifiers; `None` if they do not identify the event.
+/// Derives a name with modifiers from type and configuration.
+///
+/// Returns `None` if they do not identify the event.
 pub(super) fn derived(event: &Attribute) -> Option<String> {
     let config = usize::try_from(event.config).unwrap_or(usize::MAX);
     let base = match event.kind {
@@ -74,7 +77,7 @@ pub(super) fn derived(event: &Attribute) -> Option<String> {
     Some(base + &modifiers(event))
 }
 
-/// `config` of `PERF_TYPE_HW_CACHE`: cache, access and result in one byte each.
+/// Names the `config` of `PERF_TYPE_HW_CACHE`: one byte each for cache, access and result.
 fn cache(config: u64) -> Option<String> {
     let byte = |at: u32| usize::from((config >> (8 * at)) as u8);
     let cache = CACHES.get(byte(0))?;
@@ -95,18 +98,18 @@ fn breakpoint(event: &Attribute) -> String {
     format!("mem:{:#x}:{access}", event.breakpoint_address)
 }
 
-/// Where the event counts, as far as that is not the default: `:u`, `:ppp`, `:HG`.
+/// Returns the modifiers that differ from the default, such as `:u`, `:ppp` or `:HG`.
 fn modifiers(event: &Attribute) -> String {
     let excluded = event.excluded;
     let mut letters = String::new();
     let mut excludes_guest_by_default = false;
     if excluded.kernel || excluded.user || excluded.hypervisor {
-        let places = [
+        let modes = [
             (excluded.kernel, 'k'),
             (excluded.user, 'u'),
             (excluded.hypervisor, 'h'),
         ];
-        letters.extend(included(places));
+        letters.extend(included(modes));
         excludes_guest_by_default = true;
     }
     if event.precise_ip > 0 {
@@ -122,8 +125,8 @@ fn modifiers(event: &Attribute) -> String {
     }
 }
 
-fn included<const N: usize>(places: [(bool, char); N]) -> impl Iterator<Item = char> {
-    places
+fn included<const N: usize>(modes: [(bool, char); N]) -> impl Iterator<Item = char> {
+    modes
         .into_iter()
         .filter(|(is_excluded, _)| !is_excluded)
         .map(|(_, letter)| letter)

@@ -1,4 +1,4 @@
-//! Whether a list of kernel functions is that of the kernel that was recorded.
+//! Verification that a list of kernel symbols belongs to the recorded kernel.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader};
@@ -12,23 +12,23 @@ use super::RecordingInfo;
 use crate::perf::MmapRecord;
 
 const KALLSYMS: &str = "/proc/kallsyms";
-/// Where the running kernel has its build id.
+/// ELF notes of the running kernel, which contain its build id.
 const NOTES: &str = "/sys/kernel/notes";
-/// What the kernel's own mapping is called; the name of a symbol follows.
+/// Path prefix of the mapping of the kernel; the name of a symbol follows.
 const MAPPING: &[u8] = b"[kernel.kallsyms]";
 
-/// The kernel's own mapping, as a recording has it.
+/// The recorded mapping of the kernel.
 pub(crate) struct KernelMapping {
-    /// A symbol of the kernel; empty if the mapping names none.
+    /// The reference symbol; empty if the mapping has none.
     symbol: Box<[u8]>,
-    /// Its address.
+    /// Address of the reference symbol.
     address: u64,
-    /// The kernel's build id; empty unless perf recorded it here (`--buildid-mmap`).
+    /// Build id of the kernel; empty unless the mapping contains it (`--buildid-mmap`).
     build_id: Box<[u8]>,
 }
 
 impl KernelMapping {
-    /// `None`: it is a mapping of another kind.
+    /// Converts the mapping of the kernel. Returns `None` for another mapping.
     pub(crate) fn of(mapping: &MmapRecord<'_>) -> Option<Self> {
         let symbol = mapping.path.strip_prefix(MAPPING)?;
         Some(Self {
@@ -39,28 +39,33 @@ impl KernelMapping {
     }
 }
 
-/// Why this list of kernel functions, or this kernel's own, says nothing of the kernel that was recorded.
+/// Returns the reason why kernel symbols do not belong to the recorded kernel.
+///
+/// The symbols are those in `kallsyms`, or those of the running kernel. Returns `None` if no reason
+/// is known.
 pub(crate) fn kernel_gone(
-    about: &RecordingInfo,
+    info: &RecordingInfo,
     mapping: Option<&KernelMapping>,
     kallsyms: Option<&Path>,
 ) -> Option<String> {
     let recorded = mapping.map(|mapping| &*mapping.build_id);
     let recorded = recorded.filter(|id| !id.is_empty());
-    let recorded = recorded.or_else(|| about.kernel.as_ref().map(|(_, id)| &**id));
+    let recorded = recorded.or_else(|| info.kernel.as_ref().map(|(_, id)| &**id));
     if kallsyms.is_none()
-        && let Some(why) = another(about, recorded)
+        && let Some(reason) = running_kernel_mismatch(info, recorded)
     {
-        return Some(format!("{why}; give its list of functions with -kallsyms"));
+        return Some(format!(
+            "{reason}; pass a copy of its /proc/kallsyms with -kallsyms"
+        ));
     }
     let mapping = mapping.filter(|mapping| !mapping.symbol.is_empty())?;
     let path = kallsyms.unwrap_or(Path::new(KALLSYMS));
     match address_of(&mapping.symbol, path) {
         Ok(Some(address)) if address == mapping.address => None,
-        // Addresses are hidden, which naming itself tells.
+        // The kernel hides addresses. Symbolization reports this.
         Ok(Some(0)) | Err(_) => None,
         Ok(_) => Some(format!(
-            "{} is of another kernel, or of another start of it: {} is not at {:#x} in it",
+            "{} belongs to another kernel or another boot ({} is not at {:#x})",
             path.display(),
             String::from_utf8_lossy(&mapping.symbol),
             mapping.address
@@ -68,30 +73,27 @@ pub(crate) fn kernel_gone(
     }
 }
 
-/// Why the kernel that runs here is not the one that was recorded: their build ids differ, or where one of them is not known, their
-/// releases.
-fn another(about: &RecordingInfo, recorded: Option<&[u8]>) -> Option<String> {
-    let theirs = recorded.and_then(BuildId::from_bytes);
+/// Returns the reason why the running kernel is not the recorded one.
+///
+/// Compares the build ids, or the releases if a build id is unknown.
+fn running_kernel_mismatch(info: &RecordingInfo, recorded: Option<&[u8]>) -> Option<String> {
+    let recorded = recorded.and_then(BuildId::from_bytes);
     let notes = fs::read(NOTES).ok();
-    let ours = notes.and_then(|notes| build_id_of_notes(&notes));
-    match (theirs, ours) {
-        (Some(theirs), Some(ours)) => (theirs != ours).then(|| {
-            format!(
-                "they are of a kernel with build id {theirs}, and that of this machine has {ours}"
-            )
+    let running = notes.and_then(|notes| build_id_of_notes(&notes));
+    match (recorded, running) {
+        (Some(recorded), Some(running)) => (recorded != running).then(|| {
+            format!("the recorded kernel has build id {recorded}, the running kernel has {running}")
         }),
-        _ if about.release.is_empty() => {
-            Some("the recording does not tell of which kernel they are".into())
-        }
+        _ if info.release.is_empty() => Some("the recording does not identify its kernel".into()),
         _ => {
-            let ours = rustix::system::uname();
-            let is_ours = ours.release().to_bytes() == about.release.as_bytes();
-            (!is_ours).then(|| format!("they are of kernel {}", about.release))
+            let running = rustix::system::uname();
+            let is_same = running.release().to_bytes() == info.release.as_bytes();
+            (!is_same).then(|| format!("the recorded kernel is {}", info.release))
         }
     }
 }
 
-/// The address of a symbol in a list of kernel functions.
+/// Returns the address of a symbol in a list of kernel symbols.
 fn address_of(symbol: &[u8], list: &Path) -> io::Result<Option<u64>> {
     kallsyms::address_of(symbol, BufReader::new(File::open(list)?))
 }

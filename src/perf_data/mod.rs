@@ -1,11 +1,14 @@
-//! perf.data, the file that `perf record` writes: in a file, or through a pipe (`tools/perf/Documentation/perf.data-file-format.txt`).
+//! Reader of perf.data recordings, which `perf record` writes to a file or a pipe.
+//!
+//! See `tools/perf/Documentation/perf.data-file-format.txt`.
 //!
 //! ```text
-//! file   header | attributes | data: record record record ...  | sections: host, events, build ids, ...
-//! pipe   magic  | record record record ..., of which the first ones hold the attributes and the sections
+//! file   header | attributes | data: record record ... | sections: host, events, build ids ...
+//! pipe   magic  | record record ...; the first records contain the attributes and sections
 //! ```
-//! `perf record --threads` makes a folder of files: `data`, which is as above, and `data.0`, `data.1` ... of records alone.
-//! Read once from the beginning to the end. The records of all CPUs lie in rounds, and come out in order of time.
+//! `perf record --threads` writes a directory: `data` is a file as above; `data.0`, `data.1` ...
+//! contain only records. The reader reads each file once. perf writes the records of all CPUs in
+//! rounds; the reader returns them in order of time.
 
 mod archive;
 mod attribute;

@@ -1,4 +1,4 @@
-//! Numbers in the byte order of the machine that wrote the file.
+//! Integers in the byte order of the recorded machine.
 
 use crate::bytes::Bytes;
 
@@ -10,7 +10,7 @@ pub(super) enum Order {
     Big,
 }
 
-/// Bytes, and in which order numbers have them.
+/// Unread bytes and the byte order of their integers.
 #[derive(Clone, Copy)]
 pub(super) struct Numbers<'a> {
     pub(super) bytes: Bytes<'a>,
@@ -49,7 +49,7 @@ impl<'a> Numbers<'a> {
         })
     }
 
-    /// Bit fields: the order of the bits in a byte is that of the bytes.
+    /// Reads a 64-bit bit field. The order of the bits in a byte is the byte order.
     pub(super) fn bits(&mut self) -> Option<u64> {
         let bytes = self.bytes.array::<8>()?;
         Some(u64::from_le_bytes(match self.order {
@@ -58,10 +58,10 @@ impl<'a> Numbers<'a> {
         }))
     }
 
-    /// `perf_header_string`: a length, then so many bytes, of which the text ends at the first NUL.
-    pub(super) fn text(&mut self) -> Option<String> {
+    /// Reads a `perf_header_string`: a length, then that many bytes with a NUL-terminated string.
+    pub(super) fn string(&mut self) -> Option<String> {
         let len = self.u32()? as usize;
-        let text = Bytes(self.bytes.take(len)?).c_string();
-        Some(String::from_utf8_lossy(text).into_owned())
+        let string = Bytes(self.bytes.take(len)?).c_string();
+        Some(String::from_utf8_lossy(string).into_owned())
     }
 }

@@ -1,4 +1,4 @@
-//! Finding the recording: a file, a folder of files, standard input, or one in the archive that the original perfcollect makes.
+//! Opens a recording: a file, a directory, standard input, or an archive of the perfcollect script.
 
 use std::fs::{File, Metadata};
 use std::io::{self, BufReader, Read, Seek};
@@ -18,22 +18,22 @@ use super::pipe::{CancelCheck, Pipe};
 use super::{PerfDataError, Reader};
 use crate::bytes::fill;
 
-/// Bytes that are read at once.
+/// Size of the read buffer.
 const BUFFER_BYTES: usize = 1 << 18;
-/// What has the header, where a recording is a folder.
-const FIRST_OF_FOLDER: &str = "data";
-/// Bytes by which a text is told from other files.
+/// The file with the header, if a recording is a directory.
+const MAIN_FILE: &str = "data";
+/// Number of leading bytes that are checked to detect text.
 const TEXT_HEAD_BYTES: usize = 4096;
 const ZIP_MAGIC: &[u8] = b"PK\x03\x04";
 
-/// A recording's bytes.
+/// The bytes of a recording.
 pub type Input = Box<dyn Read>;
 
-/// A recording that is open.
+/// An open recording.
 pub struct OpenRecording {
-    /// Its records.
+    /// Reader of its records.
     pub reader: Reader<Input>,
-    /// Where the maps and dumps of its processes may be.
+    /// Directory that may contain the perf maps and jitdumps of its processes.
     pub beside: SiblingFiles,
 }
 
@@ -43,90 +43,90 @@ impl OpenRecording {
     }
 }
 
-/// A directory beside a recording.
+/// Files in the directory of a recording, or unpacked from its archive.
 #[derive(Debug)]
 pub enum SiblingFiles {
-    /// It came through a pipe.
+    /// The recording came through a pipe.
     Nothing,
-    /// The directory it lies in, and the user whose recording it is.
+    /// The directory that contains the recording, and the user id of the recording's owner.
     Directory(PathBuf, u32),
-    /// A folder with what its archive had, which goes with the value.
+    /// A temporary directory with the files from the archive, removed when the value is dropped.
     Unpacked(TempDir),
 }
 
 impl SiblingFiles {
-    fn of(recording: &Path, metadata: &Metadata) -> Self {
+    fn in_directory_of(recording: &Path, metadata: &Metadata) -> Self {
         Self::Directory(directory_of(recording), metadata.uid())
     }
 
-    /// Where it is, and whose files in it are to be trusted as the recording is.
+    /// Returns the directory and the user whose files in it can be trusted like the recording.
     #[must_use]
     pub fn place(&self) -> Option<(&Path, u32)> {
         match self {
             Self::Nothing => None,
             Self::Directory(path, owner) => Some((path, *owner)),
-            Self::Unpacked(folder) => Some((folder.path(), geteuid().as_raw())),
+            Self::Unpacked(directory) => Some((directory.path(), geteuid().as_raw())),
         }
     }
 }
 
-/// Why a recording cannot be read.
+/// Reason why a recording cannot be opened.
 #[derive(Debug, Error)]
 pub enum OpenRecordingError {
     /// The file cannot be opened or read.
     #[error("{path}: {error}")]
     File {
-        /// Which.
+        /// Path.
         path: String,
-        /// Why.
+        /// Cause.
         error: io::Error,
     },
-    /// It is no recording.
-    #[error("{path} {error}")]
+    /// The file is not a readable recording.
+    #[error("cannot read {path} as a perf.data recording: {error}")]
     Recording {
-        /// Which.
+        /// Path.
         path: String,
-        /// What is wrong.
+        /// Cause.
         error: PerfDataError,
     },
     /// The archive cannot be read.
     #[error("{path}: {error}")]
     Archive {
-        /// Which.
+        /// Path.
         path: String,
-        /// What is wrong.
+        /// Cause.
         error: ZipError,
     },
-    /// It was converted already.
+    /// The file is the output of perfcollect.
     #[error(
-        "{path} is a trace that perfcollect has made already: `perfcollect view {path}` shows it"
+        "cannot import {path}: it is a perfcollect trace; open it with `perfcollect view {path}`"
     )]
     Trace {
-        /// Which.
+        /// Path.
         path: String,
     },
-    /// There is no recording in the archive.
-    #[error("{path} has neither perf.data nor perf.data.txt in it, so no samples{hint}")]
+    /// The archive contains no recording.
+    #[error("cannot import {path}: it contains neither perf.data nor perf.data.txt{hint}")]
     NotInArchive {
-        /// Which.
+        /// Path.
         path: String,
-        /// What is in it instead and what reads that, to go on the line.
+        /// Other content of the archive and programs that open it, to append to the message.
         hint: &'static str,
     },
 }
 
-/// What a path leads to.
+/// An opened input: a recording or its text.
 pub enum Source {
-    /// A recording of perf.
+    /// A perf.data recording.
     Recording(Box<OpenRecording>),
-    /// What `perf script` has printed of one: a file, from its beginning.
+    /// The output of `perf script`, positioned at the start.
     Text(File),
 }
 
-/// Opens a recording; `-`: standard input.
+/// Opens a recording. The path `-` is standard input.
 ///
 /// # Errors
-/// See [`OpenRecordingError`].
+/// Returns [`OpenRecordingError`] if the recording cannot be read or the input is text.
 pub fn open(path: &Path) -> Result<OpenRecording, OpenRecordingError> {
     match source(path, Arc::new(|| false))? {
         Source::Recording(opened) => Ok(*opened),
@@ -137,10 +137,12 @@ pub fn open(path: &Path) -> Result<OpenRecording, OpenRecordingError> {
     }
 }
 
-/// Opens a recording, or a text of one; `-`: standard input. What comes through a pipe ends with an error when it is `cancelled`.
+/// Opens a recording, or the output of `perf script`. The path `-` is standard input.
+///
+/// Reading from a pipe fails once `cancelled` returns true.
 ///
 /// # Errors
-/// See [`OpenRecordingError`].
+/// Returns [`OpenRecordingError`] if the input cannot be read.
 pub fn source(path: &Path, cancelled: CancelCheck) -> Result<Source, OpenRecordingError> {
     let shown = || path.display().to_string();
     let file_error = |error| OpenRecordingError::File {
@@ -164,12 +166,12 @@ pub fn source(path: &Path, cancelled: CancelCheck) -> Result<Source, OpenRecordi
     if metadata.is_file() && metadata.len() == 0 {
         return Err(recording_error(PerfDataError::Empty));
     }
-    let mut beside = SiblingFiles::of(path, &metadata);
+    let mut beside = SiblingFiles::in_directory_of(path, &metadata);
     if metadata.is_dir() {
-        let opened = open_folder(path, beside)?;
+        let opened = open_directory(path, beside)?;
         return Ok(Source::Recording(Box::new(opened)));
     }
-    // A FIFO can be read only once, from its beginning.
+    // A FIFO cannot seek.
     if file.rewind().is_err() {
         let input = file;
         return piped(Pipe { input, cancelled }, beside, path);
@@ -187,11 +189,11 @@ pub fn source(path: &Path, cancelled: CancelCheck) -> Result<Source, OpenRecordi
             return Err(OpenRecordingError::Trace { path: shown() });
         }
         if !archive.has_recording()
-            && let Some(text) = archive.text(&directory_of(path)).map_err(file_error)?
+            && let Some(text) = archive.perf_text(&directory_of(path)).map_err(file_error)?
         {
             return Ok(Source::Text(text));
         }
-        let (recording, unpacked) = from_archive(archive, path)?;
+        let (recording, unpacked) = unpack(archive, path)?;
         file = recording;
         if let Some(unpacked) = unpacked {
             beside = SiblingFiles::Unpacked(unpacked);
@@ -199,8 +201,8 @@ pub fn source(path: &Path, cancelled: CancelCheck) -> Result<Source, OpenRecordi
     }
     let input = BufReader::with_capacity(BUFFER_BYTES, file);
     let reader = Reader::file(input).map_err(recording_error)?;
-    match reader.about.is_in_folder {
-        true => Err(recording_error(PerfDataError::OneOfMany)),
+    match reader.about.is_in_directory {
+        true => Err(recording_error(PerfDataError::PartOfDirectory)),
         false => {
             let opened = OpenRecording::new(reader.boxed(), beside);
             Ok(Source::Recording(Box::new(opened)))
@@ -208,7 +210,9 @@ pub fn source(path: &Path, cancelled: CancelCheck) -> Result<Source, OpenRecordi
     }
 }
 
-/// Opens what can be read only once. A text goes to a file without a name, as it is read twice.
+/// Opens an input that cannot seek.
+///
+/// Text is read twice, so it is copied to an anonymous temporary file.
 fn piped(mut input: Pipe, beside: SiblingFiles, path: &Path) -> Result<Source, OpenRecordingError> {
     let shown = || path.display().to_string();
     let mut head = vec![0; TEXT_HEAD_BYTES];
@@ -218,17 +222,17 @@ fn piped(mut input: Pipe, beside: SiblingFiles, path: &Path) -> Result<Source, O
     })?;
     head.truncate(read);
     if looks_like_text(&head) {
-        let keep = || {
+        let copy = || {
             let mut file = tempfile::tempfile()?;
             io::copy(&mut head.chain(input), &mut file)?;
             file.rewind()?;
             Ok(file)
         };
-        return keep()
+        return copy()
             .map(Source::Text)
             .map_err(|error| OpenRecordingError::File {
                 path: format!(
-                    "a copy of {} in {}",
+                    "temporary copy of {} in {}",
                     shown(),
                     std::env::temp_dir().display()
                 ),
@@ -246,10 +250,12 @@ fn piped(mut input: Pipe, beside: SiblingFiles, path: &Path) -> Result<Source, O
     ))))
 }
 
-/// Opens a folder that `perf record --threads` has made, or `--kcore`, which puts a copy of the kernel into it.
-fn open_folder(path: &Path, beside: SiblingFiles) -> Result<OpenRecording, OpenRecordingError> {
+/// Opens a directory that `perf record --threads` or `--kcore` wrote.
+///
+/// `--kcore` adds a copy of the kernel, which is not read.
+fn open_directory(path: &Path, beside: SiblingFiles) -> Result<OpenRecording, OpenRecordingError> {
     let open = |path: &Path| {
-        // A FIFO would keep us waiting.
+        // Opening a FIFO would block.
         let is_file = path.metadata().map(|metadata| metadata.is_file());
         let file = is_file.and_then(|is_file| match is_file {
             true => File::open(path),
@@ -261,7 +267,7 @@ fn open_folder(path: &Path, beside: SiblingFiles) -> Result<OpenRecording, OpenR
         });
         Ok(BufReader::with_capacity(BUFFER_BYTES, file?))
     };
-    let reader = Reader::file(open(&path.join(FIRST_OF_FOLDER))?);
+    let reader = Reader::file(open(&path.join(MAIN_FILE))?);
     let reader = reader.map_err(|error| OpenRecordingError::Recording {
         path: path.display().to_string(),
         error,
@@ -280,24 +286,24 @@ fn open_folder(path: &Path, beside: SiblingFiles) -> Result<OpenRecording, OpenR
     ))
 }
 
-/// The files of a folder that threads have written, in the order of their numbers.
-fn thread_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut numbered = Vec::new();
-    for entry in folder.read_dir()? {
+/// Returns the per-thread files of a directory (`data.INDEX`), by ascending index.
+fn thread_files(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in directory.read_dir()? {
         let entry = entry?;
         let name = entry.file_name();
-        let number = name.to_str().and_then(|name| name.strip_prefix("data."));
-        if let Some(number) = number.and_then(|number| number.parse::<u32>().ok())
+        let index = name.to_str().and_then(|name| name.strip_prefix("data."));
+        if let Some(index) = index.and_then(|index| index.parse::<u32>().ok())
             && entry.file_type()?.is_file()
         {
-            numbered.push((number, entry.path()));
+            files.push((index, entry.path()));
         }
     }
-    numbered.sort_unstable();
-    Ok(numbered.into_iter().map(|(_, path)| path).collect())
+    files.sort_unstable();
+    Ok(files.into_iter().map(|(_, path)| path).collect())
 }
 
-/// Whether a file begins as a text does, other than that of a format known to be something else.
+/// Whether a file starts with text, except text of a known other format.
 fn is_text(file: &mut File) -> io::Result<bool> {
     let mut head = vec![0; TEXT_HEAD_BYTES];
     let read = fill(file, &mut head)?;
@@ -319,22 +325,22 @@ fn directory_of(path: &Path) -> PathBuf {
     }
 }
 
-fn from_archive(
+fn unpack(
     mut archive: Archive,
     path: &Path,
 ) -> Result<(File, Option<TempDir>), OpenRecordingError> {
     let directory = directory_of(path);
     let unpack_error = |to: &Path| {
-        let path = format!("{}, to unpack to", to.display());
+        let path = format!("unpacking to {}", to.display());
         move |error| OpenRecordingError::File { path, error }
     };
     let recording = archive.recording(&directory);
     let recording = recording.map_err(unpack_error(&directory))?;
     let recording = recording.ok_or_else(|| OpenRecordingError::NotInArchive {
         path: path.display().to_string(),
-        hint: archive.instead(),
+        hint: archive.content_hint(),
     })?;
-    let unpacked = archive.beside();
+    let unpacked = archive.unpack_jit_files();
     let unpacked = unpacked.map_err(unpack_error(&std::env::temp_dir()))?;
     Ok((recording, unpacked))
 }

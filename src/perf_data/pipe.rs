@@ -1,4 +1,4 @@
-//! What comes through a pipe, which may pause for as long as it likes: reading ends when the user asks for it.
+//! Cancellable reading from a pipe, whose writer may pause for any time.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Tells whether to give up.
+/// Returns whether the user cancelled the operation.
 pub type CancelCheck = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// How long reading waits before it looks whether to give up.
+/// Time between two checks for cancellation while no data arrives.
 const CANCEL_INTERVAL: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
 };
 
-/// A pipe that can be given up.
+/// A pipe with cancellable reads.
 pub(super) struct Pipe {
     pub(super) input: File,
     pub(super) cancelled: CancelCheck,

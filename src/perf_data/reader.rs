@@ -1,24 +1,24 @@
-//! A whole recording: its records in order of time, each with the event that made it.
+//! Reader of a whole recording: its records in order of time, each with its event.
 
 use std::io::{Cursor, Read, Seek};
 use std::ops::ControlFlow;
 
 use super::attribute::Attribute;
-use super::deferred::{Deferred, Waiting};
+use super::deferred::{DeferredSample, DeferredSamples};
 use super::error::{Corruption, PerfDataError};
 use super::events::Events;
 use super::file_header::{self, magic};
 use super::numbers::{Numbers, Order};
-use super::record_stream::{HEADER_BYTES, RecordHeader, RecordStream, is_kernels, user};
+use super::record_stream::{HEADER_BYTES, RecordHeader, RecordStream, is_kernel_type, user};
 use super::recording_info::{MAX_EVENTS, RecordingInfo, printable};
 use super::rounds::Rounds;
 use super::thread_files::ThreadFiles;
 use crate::perf::{DeferredChain, Layout, Record};
 use crate::trace::Nanos;
 
-/// Size of the header that a pipe has: magic and this size.
+/// Size of the header of a pipe: magic and header size.
 const PIPE_HEADER_BYTES: u64 = 16;
-/// Kinds of hardware traces (`enum auxtrace_type`).
+/// Types of hardware traces (`enum auxtrace_type`).
 const AUX_KINDS: [&str; 7] = [
     "unknown",
     "Intel PT",
@@ -31,40 +31,40 @@ const AUX_KINDS: [&str; 7] = [
 /// `PERF_EVENT_UPDATE__NAME`.
 const UPDATE_NAME: u64 = 2;
 
-/// A record, where its time has come.
+/// A record with its time and event.
 #[derive(Clone, Copy, Debug)]
 pub struct TimedRecord<'a> {
-    /// When; 0: it tells what was before the recording.
+    /// Time; 0 for a record of the state before the recording.
     pub time: Nanos,
-    /// Position of its event in [`RecordingInfo::events`].
+    /// Index of the event in [`RecordingInfo::events`].
     pub event: usize,
-    /// What it says.
+    /// The record.
     pub record: Record<'a>,
 }
 
-/// Reads a recording once.
+/// Single-pass reader of a recording.
 pub struct Reader<R> {
-    /// What the file tells besides. In a pipe it grows with the records.
+    /// Metadata. When reading from a pipe, it grows with the records.
     pub about: RecordingInfo,
-    /// Why the records end early, and after how many of their bytes.
+    /// Reason why the recording is incomplete, and the number of valid bytes of records.
     pub damage: Option<(u64, Corruption)>,
-    /// Records that could not be parsed.
+    /// Number of malformed records.
     pub malformed: u64,
     stream: RecordStream<R>,
-    /// What comes behind it.
+    /// Per-thread files, which are read after `stream`.
     threads: ThreadFiles<R>,
     aux_kind: Option<&'static str>,
-    /// The first record that tells of the recording, if it was read already.
+    /// The first record of the kernel, which `read_preamble` has already read.
     first: Option<Vec<u8>>,
     rounds: Rounds,
-    /// Whether some event records callchains in two parts.
+    /// Whether an event has deferred callchains.
     defers: bool,
-    deferred: Deferred,
+    deferred: DeferredSamples,
     events: Events,
 }
 
 impl<R: Read> Reader<R> {
-    /// The same with the files of the threads, which have nothing but records.
+    /// Returns the reader with per-thread files, which contain only records.
     pub(super) fn with_threads(mut self, files: impl IntoIterator<Item = R>) -> Self {
         let order = self.about.order;
         let streams = files.into_iter();
@@ -72,57 +72,61 @@ impl<R: Read> Reader<R> {
         self
     }
 
-    /// Begins to read: a file, if the input can be sought in, or a pipe.
+    /// Opens the output of `perf record -o -`, and reads up to the first record of the kernel.
     ///
     /// # Errors
-    /// It is no perf.data file, or its header is damaged.
+    /// Returns [`PerfDataError`] if the input is another format or its header is corrupt.
     pub fn pipe(mut input: R) -> Result<Self, PerfDataError> {
         let (order, size) = magic(&mut input)?;
         if size != PIPE_HEADER_BYTES {
             return Err(PerfDataError::FileInPipe);
         }
-        Ok(Self::of_pipe(input, order))
+        Ok(Self::after_pipe_header(input, order))
     }
 
-    fn of_pipe(input: R, order: Order) -> Self {
-        let about = RecordingInfo {
+    fn after_pipe_header(input: R, order: Order) -> Self {
+        let info = RecordingInfo {
             order,
             ..RecordingInfo::default()
         };
-        Self::new(input, about, None, None)
+        Self::new(input, info, None, None)
     }
 
     fn new(
         input: R,
-        about: RecordingInfo,
-        left: Option<u64>,
-        damage: Option<(u64, Corruption)>,
+        info: RecordingInfo,
+        record_bytes: Option<u64>,
+        corruption: Option<(u64, Corruption)>,
     ) -> Self {
-        let order = about.order;
+        let order = info.order;
         let mut reader = Self {
-            about,
-            damage,
+            about: info,
+            damage: corruption,
             malformed: 0,
-            stream: RecordStream::new(input, order, left),
+            stream: RecordStream::new(input, order, record_bytes),
             threads: ThreadFiles::new([]),
             aux_kind: None,
             first: None,
             rounds: Rounds::default(),
             defers: false,
-            deferred: Deferred::default(),
+            deferred: DeferredSamples::default(),
             events: Events::default(),
         };
-        reader.begin();
+        reader.read_preamble();
         reader
     }
 
-    /// Reads what stands before the first record of the kernel's: in a pipe, all that a file has in its header.
-    fn begin(&mut self) {
-        self.place_fields();
+    /// Reads the records before the first record of the kernel.
+    ///
+    /// In a pipe they contain the metadata that a file has in its header.
+    fn read_preamble(&mut self) {
+        self.rebuild_layouts();
         let mut record = Vec::new();
         while self.next(&mut record) {
             match RecordHeader::parse(&record, self.about.order) {
-                Some(header) if !is_kernels(header.kind) => self.told(header.kind, &record),
+                Some(header) if !is_kernel_type(header.kind) => {
+                    self.process_user_type(header.kind, &record);
+                }
                 _ => {
                     self.first = Some(record);
                     break;
@@ -132,7 +136,7 @@ impl<R: Read> Reader<R> {
         self.about.name_events();
     }
 
-    /// The next record of the file, and behind the last one of those of the threads.
+    /// Reads the next record of the file, and after the last one those of the per-thread files.
     fn next(&mut self, record: &mut Vec<u8>) -> bool {
         if let Some(first) = self.first.take() {
             *record = first;
@@ -149,23 +153,23 @@ impl<R: Read> Reader<R> {
         match stream.next(record) {
             Ok(true) => return true,
             Ok(false) => {
-                // All records are here if nothing but the header is damaged.
+                // If only the header or the sections are corrupt, all records are valid.
                 if let Some((at @ 0, _)) = damage {
                     *at = stream.position;
                 }
             }
-            Err(why) => {
-                // What was damaged before says why.
-                damage.get_or_insert((0, why)).0 = stream.position;
+            Err(corruption) => {
+                // The first corruption is reported.
+                damage.get_or_insert((0, corruption)).0 = stream.position;
             }
         }
         let time = |record: &[u8]| events.time_of_raw(record, about);
-        threads.next(record, time, |at, why| {
-            damage.get_or_insert((at, why));
+        threads.next(record, time, |at, corruption| {
+            damage.get_or_insert((at, corruption));
         })
     }
 
-    /// The hardware trace of the recording, which is passed over, in words: its size and kind.
+    /// Describes the hardware trace of the recording, which is skipped, by size and type.
     #[must_use]
     pub fn hardware_trace(&self) -> Option<String> {
         let bytes = self.stream.aux_bytes + self.threads.aux_bytes();
@@ -175,19 +179,19 @@ impl<R: Read> Reader<R> {
         })
     }
 
-    /// Samples whose callers in user space were to be recorded later, and were not.
+    /// Returns the number of deferred samples whose user part was not recorded.
     #[must_use]
     pub fn without_user_callers(&self) -> u64 {
         self.deferred.missing
     }
 
-    /// Records that came later than their round.
+    /// Returns the number of records that were written after their round.
     #[must_use]
     pub fn late(&self) -> u64 {
         self.rounds.late
     }
 
-    /// Hands out all records in order of time, until there are no more or `each` has enough.
+    /// Passes all records to `each` in order of time, until `each` breaks.
     pub fn each(
         &mut self,
         mut each: impl FnMut(&RecordingInfo, TimedRecord<'_>) -> ControlFlow<()>,
@@ -195,13 +199,13 @@ impl<R: Read> Reader<R> {
         let mut record = Vec::new();
         let mut flow = ControlFlow::Continue(());
         while flow.is_continue() && self.next(&mut record) {
-            flow = self.take(&mut record, &mut each);
+            flow = self.process(&mut record, &mut each);
         }
-        self.end_waiting();
-        let _ = self.hand_out(flow, &mut each, |rounds, give| rounds.end(give));
+        self.push_all_incomplete();
+        let _ = self.flush(flow, &mut each, |rounds, out| rounds.flush_all(out));
     }
 
-    fn take(
+    fn process(
         &mut self,
         record: &mut [u8],
         each: &mut impl FnMut(&RecordingInfo, TimedRecord<'_>) -> ControlFlow<()>,
@@ -212,29 +216,31 @@ impl<R: Read> Reader<R> {
         };
         let go = ControlFlow::Continue(());
         if header.kind == user::FINISHED_ROUND {
-            let wait = self.deferred.oldest();
-            return self.hand_out(go, each, |rounds, give| rounds.end_round(wait, give));
+            let deferred_since = self.deferred.oldest();
+            return self.flush(go, each, |rounds, out| {
+                rounds.end_round(deferred_since, out)
+            });
         }
-        if !is_kernels(header.kind) {
-            self.told(header.kind, record);
+        if !is_kernel_type(header.kind) {
+            self.process_user_type(header.kind, record);
             return go;
         }
-        self.events.swap(record, &self.about);
-        let Some(event) = self.events.of(record) else {
+        self.events.to_native_order(record, &self.about);
+        let Some(event) = self.events.index_of(record) else {
             self.malformed += 1;
             return go;
         };
         match self.events.time(event, record) {
-            // As perf does: what has no time is told at once.
-            Nanos(0 | u64::MAX) => self.hand_out(go, each, |_, give| give(Nanos(0), event, record)),
+            // Like perf, passes records without time on immediately.
+            Nanos(0 | u64::MAX) => self.flush(go, each, |_, out| out(Nanos(0), event, record)),
             time => {
                 if !self.defers || !self.defer(time, event, record) {
                     self.rounds.push(time, event, record);
                 }
                 match self.rounds.is_full(self.deferred.bytes()) {
                     true => {
-                        self.end_waiting();
-                        self.hand_out(go, each, |rounds, give| rounds.make_room(give))
+                        self.push_all_incomplete();
+                        self.flush(go, each, |rounds, out| rounds.flush_half(out))
                     }
                     false => go,
                 }
@@ -242,16 +248,18 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Takes a record that has to do with callchains in two parts. `false`: it is another.
+    /// Processes a record with a part of a deferred callchain.
+    ///
+    /// Returns `false` for another record, which the caller must process.
     fn defer(&mut self, time: Nanos, event: u32, record: &[u8]) -> bool {
         let layout = &self.events.layouts[event as usize];
         if let Some(chain) = layout.deferred_chain(record) {
-            for waiting in self.deferred.take(chain.key) {
-                // Many samples may claim the same callers; there is room for so many.
+            for sample in self.deferred.take(chain.key) {
+                // Many samples may refer to the same callers, so the memory of copies is bounded.
                 let is_full = self.rounds.is_full(self.deferred.bytes());
                 self.deferred.missing += u64::from(is_full);
                 let chain = (!is_full).then_some(&chain);
-                push_joined(&mut self.rounds, &self.events, waiting, chain);
+                push_joined(&mut self.rounds, &self.events, sample, chain);
             }
             return true;
         }
@@ -259,7 +267,7 @@ impl<R: Read> Reader<R> {
             let record = record.to_vec();
             self.deferred.push(
                 key,
-                Waiting {
+                DeferredSample {
                     time,
                     event,
                     record,
@@ -268,30 +276,30 @@ impl<R: Read> Reader<R> {
             return true;
         }
         if let Ok(Record::Exit { tid, .. }) = layout.parse(record) {
-            let ended = self.deferred.give_up(tid);
-            self.push_without_user(ended);
+            let samples = self.deferred.take_incomplete(tid);
+            self.push_incomplete(samples);
         }
         false
     }
 
-    /// The user part of the samples that wait comes no more.
-    fn end_waiting(&mut self) {
-        let all = self.deferred.give_up_all();
-        self.push_without_user(all);
+    /// Stops waiting for the user parts of all deferred samples.
+    fn push_all_incomplete(&mut self) {
+        let samples = self.deferred.take_all_incomplete();
+        self.push_incomplete(samples);
     }
 
-    fn push_without_user(&mut self, samples: Vec<Waiting>) {
-        for waiting in samples {
-            push_joined(&mut self.rounds, &self.events, waiting, None);
+    fn push_incomplete(&mut self, samples: Vec<DeferredSample>) {
+        for sample in samples {
+            push_joined(&mut self.rounds, &self.events, sample, None);
         }
     }
 
-    /// Parses what comes out of the rounds.
-    fn hand_out(
+    /// Parses the records that `flush_rounds` flushes, and passes them to `each`.
+    fn flush(
         &mut self,
         mut flow: ControlFlow<()>,
         each: &mut impl FnMut(&RecordingInfo, TimedRecord<'_>) -> ControlFlow<()>,
-        which: impl FnOnce(&mut Rounds, &mut dyn FnMut(Nanos, u32, &[u8])),
+        flush_rounds: impl FnOnce(&mut Rounds, &mut dyn FnMut(Nanos, u32, &[u8])),
     ) -> ControlFlow<()> {
         let Self {
             about,
@@ -300,7 +308,7 @@ impl<R: Read> Reader<R> {
             events,
             ..
         } = self;
-        which(rounds, &mut |time, event, bytes| {
+        flush_rounds(rounds, &mut |time, event, bytes| {
             if flow.is_break() {
                 return;
             }
@@ -308,12 +316,12 @@ impl<R: Read> Reader<R> {
             let layout = events.layouts.get(event);
             match layout.map(|layout| layout.parse(bytes)) {
                 Some(Ok(record)) => {
-                    let entry = TimedRecord {
+                    let timed = TimedRecord {
                         time,
                         event,
                         record,
                     };
-                    flow = each(about, entry);
+                    flow = each(about, timed);
                 }
                 _ => *malformed += 1,
             }
@@ -321,26 +329,26 @@ impl<R: Read> Reader<R> {
         flow
     }
 
-    /// A record of perf's own.
-    fn told(&mut self, kind: u32, record: &[u8]) {
+    /// Processes one of perf's own (user-type) records.
+    fn process_user_type(&mut self, kind: u32, record: &[u8]) {
         let order = self.about.order;
         let body = &record[HEADER_BYTES..];
         let mut numbers = Numbers::new(body, order);
         match kind {
-            user::HEADER_ATTR => self.attribute(body),
-            user::EVENT_UPDATE => self.update(numbers),
+            user::HEADER_ATTR => self.add_attribute(body),
+            user::EVENT_UPDATE => self.update_event(numbers),
             user::HEADER_FEATURE => {
-                let number = numbers.u64().and_then(|number| u32::try_from(number).ok());
-                let knew_machine = !self.about.arch.is_empty();
-                if let Some(number) = number {
-                    self.about.section(number, numbers.bytes.0);
+                let section = numbers.u64().and_then(|id| u32::try_from(id).ok());
+                let had_arch = !self.about.arch.is_empty();
+                if let Some(section) = section {
+                    self.about.section(section, numbers.bytes.0);
                 }
-                // It tells what registers mean.
-                if !knew_machine && !self.about.arch.is_empty() {
-                    self.place_fields();
+                // The layout of registers depends on the architecture.
+                if !had_arch && !self.about.arch.is_empty() {
+                    self.rebuild_layouts();
                 }
             }
-            user::BUILD_ID => self.about.build_id(record, order),
+            user::BUILD_ID => self.about.add_build_id(record, order),
             user::AUXTRACE_INFO => {
                 let kind = numbers.u32().and_then(|kind| usize::try_from(kind).ok());
                 self.aux_kind = kind.and_then(|kind| AUX_KINDS.get(kind).copied());
@@ -352,8 +360,8 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// An attribute, whose length it states itself, and the ids.
-    fn attribute(&mut self, body: &[u8]) {
+    /// Adds an event from its attribute, which contains its own size, and its ids.
+    fn add_attribute(&mut self, body: &[u8]) {
         let order = self.about.order;
         let size = || {
             let mut numbers = Numbers::new(body.get(4..)?, order);
@@ -369,12 +377,12 @@ impl<R: Read> Reader<R> {
             && self.about.events.len() < MAX_EVENTS
         {
             self.about.events.push(attribute);
-            self.place(self.about.events.len() - 1);
+            self.add_layout(self.about.events.len() - 1);
         }
     }
 
-    /// Type of the update, id of the event, what is new.
-    fn update(&mut self, mut numbers: Numbers<'_>) {
+    /// Applies an update of an event: type of the update, id of the event, new value.
+    fn update_event(&mut self, mut numbers: Numbers<'_>) {
         let (Some(kind), Some(id)) = (numbers.u64(), numbers.u64()) else {
             return;
         };
@@ -386,60 +394,60 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Takes in what all attributes say.
-    fn place_fields(&mut self) {
+    /// Recomputes the record layouts of all events.
+    fn rebuild_layouts(&mut self) {
         self.events = Events::default();
-        (0..self.about.events.len()).for_each(|event| self.place(event));
+        (0..self.about.events.len()).for_each(|event| self.add_layout(event));
     }
 
-    /// Takes in where an event's records have their fields.
-    fn place(&mut self, event: usize) {
+    /// Adds the record layout of an event.
+    fn add_layout(&mut self, event: usize) {
         let Events { layouts, by_id } = &mut self.events;
         let attribute = &mut self.about.events[event];
         self.defers |= attribute.defers_user_callers;
         attribute.format.foreign_registers = !matches!(&*self.about.arch, "" | "x86_64");
         if layouts.len() == event {
-            layouts.push(Layout::of_known(attribute.format));
+            layouts.push(Layout::from_supported_fields(attribute.format));
             by_id.extend(attribute.ids.iter().map(|&id| (id, event as u32)));
         }
     }
 }
 
-/// Puts a sample that waited among the others.
+/// Adds a deferred sample, joined with its user part, to the rounds.
 fn push_joined(
     rounds: &mut Rounds,
     events: &Events,
-    waiting: Waiting,
+    sample: DeferredSample,
     user: Option<&DeferredChain<'_>>,
 ) {
-    let Waiting {
+    let DeferredSample {
         time,
         event,
         record,
-    } = waiting;
+    } = sample;
     let layout = &events.layouts[event as usize];
     let joined = layout.join(&record, user);
     rounds.push(time, event, joined.as_deref().unwrap_or(&record));
 }
 
 impl<R: Read + Seek> Reader<R> {
-    /// Begins to read a file, or a pipe that was kept in one.
+    /// Opens a file, which may contain the output of `perf record -o -`.
     ///
     /// # Errors
-    /// It is no perf.data file, or its header is damaged.
+    /// Returns [`PerfDataError`] if the file has another format or its header is corrupt.
     pub fn file(mut input: R) -> Result<Self, PerfDataError> {
         let (order, size) = magic(&mut input)?;
         if size == PIPE_HEADER_BYTES {
-            return Ok(Self::of_pipe(input, order));
+            return Ok(Self::after_pipe_header(input, order));
         }
-        let begin = file_header::read(&mut input, order, size)?;
-        let damage = begin.damage.map(|damage| (0, damage));
-        Ok(Self::new(input, begin.about, begin.bytes, damage))
+        let header = file_header::read(&mut input, order, size)?;
+        let corruption = header.corruption.map(|corruption| (0, corruption));
+        Ok(Self::new(input, header.info, header.bytes, corruption))
     }
 }
 
 impl<R: Read + 'static> Reader<R> {
-    /// The same, whatever is read from.
+    /// Returns the reader with a boxed input.
     pub(super) fn boxed(self) -> Reader<Box<dyn Read>> {
         Reader {
             about: self.about,
@@ -458,10 +466,10 @@ impl<R: Read + 'static> Reader<R> {
 }
 
 impl<'a> Reader<Cursor<&'a [u8]>> {
-    /// The same from memory.
+    /// Opens a recording in memory.
     ///
     /// # Errors
-    /// As [`Reader::file`].
+    /// Returns the errors of [`Reader::file`].
     pub fn bytes(bytes: &'a [u8]) -> Result<Self, PerfDataError> {
         Self::file(Cursor::new(bytes))
     }

@@ -1,4 +1,4 @@
-//! The records of a file in the file's order, decompressed, in the byte order of this machine.
+//! The records of a file in file order, decompressed.
 
 use std::io::{self, Read};
 
@@ -9,7 +9,7 @@ use crate::bytes::fill;
 
 pub(super) const HEADER_BYTES: usize = 8;
 
-/// Types of the records that perf itself writes (`enum perf_user_event_type`).
+/// Types of perf's own (user-type) records (`enum perf_user_event_type`).
 pub(super) mod user {
     pub(in super::super) const HEADER_ATTR: u32 = 64;
     pub(in super::super) const TRACING_DATA: u32 = 66;
@@ -23,10 +23,10 @@ pub(super) mod user {
     pub(in super::super) const COMPRESSED2: u32 = 83;
 }
 
-/// Bytes of the formats of tracepoints in a pipe.
+/// Maximum size of the tracing data in a pipe.
 const MAX_TRACING_BYTES: u64 = 64 << 20;
 
-/// The type of a record, and its `misc`.
+/// Type and size of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RecordHeader {
     pub(super) kind: u32,
@@ -41,30 +41,30 @@ impl RecordHeader {
     }
 }
 
-/// Reads records.
+/// Reader of the records of a file.
 pub(super) struct RecordStream<R> {
     input: R,
     order: Order,
-    /// Bytes of records that are left; `None`: all there are.
-    left: Option<u64>,
-    /// Position behind the first record.
+    /// Remaining bytes of records. `None` if the records end with the file.
+    remaining: Option<u64>,
+    /// Number of bytes read from the start of the first record.
     pub(super) position: u64,
-    /// The compressed record at hand, done up to `compressed_at`.
+    /// Data of the current compressed record, decompressed up to `compressed_at`.
     compressed: Vec<u8>,
     compressed_at: usize,
     decompressor: Decompressor,
-    /// Bytes of AUX data that were passed over.
+    /// Skipped bytes of AUX data.
     pub(super) aux_bytes: u64,
-    /// Set by a record that is followed by data of its own.
+    /// Data that followed the last `TRACING_DATA` record.
     pub(super) tracing_data: Vec<u8>,
 }
 
 impl<R: Read> RecordStream<R> {
-    pub(super) fn new(input: R, order: Order, left: Option<u64>) -> Self {
+    pub(super) fn new(input: R, order: Order, remaining: Option<u64>) -> Self {
         Self {
             input,
             order,
-            left,
+            remaining,
             position: 0,
             compressed: Vec::new(),
             compressed_at: 0,
@@ -81,7 +81,7 @@ impl<R: Read> RecordStream<R> {
         RecordStream {
             input: Box::new(self.input),
             order: self.order,
-            left: self.left,
+            remaining: self.remaining,
             position: self.position,
             compressed: self.compressed,
             compressed_at: self.compressed_at,
@@ -91,55 +91,55 @@ impl<R: Read> RecordStream<R> {
         }
     }
 
-    /// Puts the next record into `record`; `false` at the end.
+    /// Reads the next record into `record`. Returns `false` at the end.
     pub(super) fn next(&mut self, record: &mut Vec<u8>) -> Result<bool, Corruption> {
         loop {
-            if self.decompressed(record)? {
+            if self.next_decompressed(record)? {
                 return Ok(true);
             }
             if self.compressed_at < self.compressed.len() {
                 let rest = &self.compressed[self.compressed_at..];
                 let before = self.decompressor.rest().len();
-                let done = self
+                let read = self
                     .decompressor
                     .feed(rest)
                     .map_err(Corruption::Compressed)?;
-                if done == 0 && self.decompressor.rest().len() == before {
-                    return Err(Corruption::Compressed("no way on"));
+                if read == 0 && self.decompressor.rest().len() == before {
+                    return Err(Corruption::Compressed("decompression makes no progress"));
                 }
-                self.compressed_at += done;
+                self.compressed_at += read;
                 continue;
             }
-            if !self.stored(record)? {
-                let is_cut = !self.decompressor.rest().is_empty();
-                return if is_cut {
-                    Err(Corruption::Cut)
+            if !self.next_stored(record)? {
+                let is_truncated = !self.decompressor.rest().is_empty();
+                return if is_truncated {
+                    Err(Corruption::Truncated)
                 } else {
                     Ok(false)
                 };
             }
             match RecordHeader::parse(record, self.order).map(|header| header.kind) {
-                Some(user::COMPRESSED) => self.compress_record(&record[HEADER_BYTES..]),
+                Some(user::COMPRESSED) => self.set_compressed(&record[HEADER_BYTES..]),
                 Some(user::COMPRESSED2) => {
                     let body = &record[HEADER_BYTES..];
                     let mut numbers = Numbers::new(body, self.order);
                     let size = numbers.u64().and_then(|size| usize::try_from(size).ok());
                     let data = size.and_then(|size| numbers.bytes.take(size));
-                    self.compress_record(data.ok_or(Corruption::Compressed("its size"))?);
+                    self.set_compressed(data.ok_or(Corruption::Compressed("invalid size"))?);
                 }
                 _ => return Ok(true),
             }
         }
     }
 
-    fn compress_record(&mut self, data: &[u8]) {
+    fn set_compressed(&mut self, data: &[u8]) {
         self.compressed.clear();
         self.compressed.extend_from_slice(data);
         self.compressed_at = 0;
     }
 
-    /// The next record of what was decompressed.
-    fn decompressed(&mut self, record: &mut Vec<u8>) -> Result<bool, Corruption> {
+    /// Reads the next decompressed record. Returns `false` if none is complete.
+    fn next_decompressed(&mut self, record: &mut Vec<u8>) -> Result<bool, Corruption> {
         let rest = self.decompressor.rest();
         let Some(header) = RecordHeader::parse(rest, self.order) else {
             return Ok(false);
@@ -153,20 +153,22 @@ impl<R: Read> RecordStream<R> {
         };
         record.clear();
         record.extend_from_slice(whole);
-        self.decompressor.take(size);
+        self.decompressor.consume(size);
         Ok(true)
     }
 
-    /// The next record as it stands in the file, with the data that follows some.
-    fn stored(&mut self, record: &mut Vec<u8>) -> Result<bool, Corruption> {
+    /// Reads the next record of the file, and the data that follows some types.
+    fn next_stored(&mut self, record: &mut Vec<u8>) -> Result<bool, Corruption> {
         let mut header = [0; HEADER_BYTES];
-        let wanted = self.left.map_or(HEADER_BYTES as u64, |left| left.min(8)) as usize;
-        match fill(&mut self.input, &mut header[..wanted]).map_err(Corruption::Read)? {
-            0 if self.left.is_none_or(|left| left == 0) => return Ok(false),
+        let len = self
+            .remaining
+            .map_or(HEADER_BYTES as u64, |remaining| remaining.min(8)) as usize;
+        match fill(&mut self.input, &mut header[..len]).map_err(Corruption::Read)? {
+            0 if self.remaining.is_none_or(|remaining| remaining == 0) => return Ok(false),
             HEADER_BYTES => {}
-            _ => return Err(Corruption::Cut),
+            _ => return Err(Corruption::Truncated),
         }
-        let parsed = RecordHeader::parse(&header, self.order).ok_or(Corruption::Cut)?;
+        let parsed = RecordHeader::parse(&header, self.order).ok_or(Corruption::Truncated)?;
         let size = usize::from(parsed.size);
         if size < HEADER_BYTES {
             return Err(Corruption::Size(parsed.size));
@@ -176,18 +178,18 @@ impl<R: Read> RecordStream<R> {
         record.resize(size, 0);
         let body = fill(&mut self.input, &mut record[HEADER_BYTES..]).map_err(Corruption::Read)?;
         if body < size - HEADER_BYTES {
-            return Err(Corruption::Cut);
+            return Err(Corruption::Truncated);
         }
         self.advance(size as u64)?;
         let mut numbers = Numbers::new(&record[HEADER_BYTES..], self.order);
         match parsed.kind {
             user::AUXTRACE => {
-                let size = numbers.u64().ok_or(Corruption::Cut)?;
+                let size = numbers.u64().ok_or(Corruption::Truncated)?;
                 self.skip(size)?;
                 self.aux_bytes = self.aux_bytes.saturating_add(size);
             }
             user::TRACING_DATA => {
-                let size = u64::from(numbers.u32().ok_or(Corruption::Cut)?);
+                let size = u64::from(numbers.u32().ok_or(Corruption::Truncated)?);
                 let padded = size.next_multiple_of(8);
                 self.tracing_data.clear();
                 let kept = size.min(MAX_TRACING_BYTES);
@@ -209,20 +211,20 @@ impl<R: Read> RecordStream<R> {
         self.advance(skipped)?;
         match skipped == bytes {
             true => Ok(()),
-            false => Err(Corruption::Cut),
+            false => Err(Corruption::Truncated),
         }
     }
 
     fn advance(&mut self, bytes: u64) -> Result<(), Corruption> {
         self.position += bytes;
-        if let Some(left) = &mut self.left {
-            *left = left.checked_sub(bytes).ok_or(Corruption::Cut)?;
+        if let Some(remaining) = &mut self.remaining {
+            *remaining = remaining.checked_sub(bytes).ok_or(Corruption::Truncated)?;
         }
         Ok(())
     }
 }
 
-/// Whether a type is one of the kernel's.
-pub(super) fn is_kernels(kind: u32) -> bool {
+/// Whether a type belongs to records of the kernel.
+pub(super) fn is_kernel_type(kind: u32) -> bool {
     (1..user::HEADER_ATTR).contains(&kind)
 }

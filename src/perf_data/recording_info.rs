@@ -1,4 +1,4 @@
-//! What a file tells besides its records: events, host, build ids, clock.
+//! Metadata of a recording: events, host, build ids, clock.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use super::event_name;
 use super::numbers::{Numbers, Order};
 use super::tracing_data::{FormatText, TracingData};
 
-/// Numbers of the sections, `HEADER_*` of perf's `util/header.h`.
+/// Ids of the sections, `HEADER_*` in perf's `util/header.h`.
 pub(crate) mod section {
     pub(crate) const TRACING_DATA: u32 = 1;
     pub(crate) const BUILD_ID: u32 = 2;
@@ -28,32 +28,32 @@ pub(crate) mod section {
     pub(crate) const HYBRID_TOPOLOGY: u32 = 30;
 }
 
-/// Events of one recording.
+/// Maximum number of events in a recording.
 pub(super) const MAX_EVENTS: usize = 4096;
-/// Performance monitoring units of one machine.
+/// Maximum number of performance monitoring units of a machine.
 const MAX_UNITS: usize = 4096;
-/// Files with a build id.
+/// Maximum number of files with a build id.
 const MAX_BUILD_IDS: usize = 1 << 17;
 const RECORD_HEADER_BYTES: usize = 8;
 /// `PERF_RECORD_MISC_BUILD_ID_SIZE`: the size follows the id.
 const MISC_BUILD_ID_SIZE: u16 = 1 << 15;
 
-/// Build id as perf records it: at most 20 bytes, a shorter one padded with zeros.
+/// Build id as perf records it: at most 20 bytes; perf may pad a shorter one with zeros.
 pub type RecordedBuildId = Box<[u8]>;
 
-/// One moment on two clocks.
+/// The same time on two clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockReference {
-    /// On the clock of the records, in nanoseconds.
+    /// Nanoseconds on the clock of the records.
     pub record_ns: u64,
     /// Nanoseconds since 1970 (UTC).
     pub unix_ns: u64,
 }
 
-/// What a file tells of its recording. Texts are from outside.
+/// Metadata of a recording. All strings are untrusted.
 #[derive(Clone, Debug, Default)]
 pub struct RecordingInfo {
-    /// What was sampled; an entry's event is a position in it.
+    /// Recorded events. [`super::TimedRecord::event`] is an index of this list.
     pub events: Vec<Attribute>,
     /// Host name.
     pub host: String,
@@ -61,74 +61,74 @@ pub struct RecordingInfo {
     pub release: String,
     /// Architecture (`uname -m`).
     pub arch: String,
-    /// CPUs online, 0 if the file does not tell.
+    /// Number of online CPUs; 0 if unknown.
     pub cpus: u32,
-    /// The command line of perf.
+    /// Command line of perf.
     pub command_line: Vec<String>,
     /// Build ids of files by path.
     pub build_ids: HashMap<Box<[u8]>, RecordedBuildId>,
-    /// The kernel's path and build id: `[kernel.kallsyms]`, or the `vmlinux` that perf has found for it.
+    /// Path and build id of the kernel: `[kernel.kallsyms]`, or the `vmlinux` that perf found.
     pub kernel: Option<(Box<[u8]>, RecordedBuildId)>,
     /// Names of performance monitoring units by type.
     pub units: HashMap<u32, String>,
-    /// Names of the units of a hybrid processor, one for each kind of its CPUs.
+    /// Names of the units of a hybrid processor, one for each type of CPU.
     pub hybrid_units: Vec<String>,
-    /// What the records' clock showed at a time.
+    /// A time on the clock of the records and in UTC.
     pub clock: Option<ClockReference>,
-    /// The formats of the tracepoints, as `perf record` has copied them.
+    /// Tracepoint formats, as `perf record` copied them.
     pub tracing_data: Vec<u8>,
-    /// Whether it is of a folder whose other files have the most of the records.
-    pub(super) is_in_folder: bool,
+    /// Whether the file belongs to a directory whose other files contain most of the records.
+    pub(super) is_in_directory: bool,
     pub(super) order: Order,
 }
 
 impl RecordingInfo {
-    /// Takes in a section; one that is damaged tells nothing.
-    pub(super) fn section(&mut self, number: u32, bytes: &[u8]) {
+    /// Reads a section. Ignores a corrupt one.
+    pub(super) fn section(&mut self, id: u32, bytes: &[u8]) {
         let mut numbers = Numbers::new(bytes, self.order);
-        match number {
+        match id {
             section::TRACING_DATA => self.tracing_data = bytes.to_vec(),
-            section::BUILD_ID => self.build_ids_of(bytes),
-            section::HOSTNAME => self.host = numbers.text().unwrap_or_default(),
-            section::OSRELEASE => self.release = numbers.text().unwrap_or_default(),
-            // What is placed by it is placed once.
+            section::BUILD_ID => self.add_build_ids(bytes),
+            section::HOSTNAME => self.host = numbers.string().unwrap_or_default(),
+            section::OSRELEASE => self.release = numbers.string().unwrap_or_default(),
+            // Record layouts depend on the architecture, so it must not change.
             section::ARCH if self.arch.is_empty() => {
-                self.arch = numbers.text().unwrap_or_default();
+                self.arch = numbers.string().unwrap_or_default();
             }
             section::NRCPUS => self.cpus = numbers.u32().unwrap_or(0),
             section::CMDLINE => {
                 let count = numbers.u32().unwrap_or(0);
-                let words = (0..count).map_while(|_| numbers.text());
-                self.command_line = words.collect();
+                let arguments = (0..count).map_while(|_| numbers.string());
+                self.command_line = arguments.collect();
             }
-            section::EVENT_DESC => drop(self.event_names(numbers)),
+            section::EVENT_DESC => drop(self.set_event_names(numbers)),
             section::PMU_MAPPINGS => {
                 let count = numbers.u32().unwrap_or(0) as usize;
                 let units = (0..count.min(MAX_UNITS))
-                    .map_while(|_| Some((numbers.u32()?, numbers.text()?)));
+                    .map_while(|_| Some((numbers.u32()?, numbers.string()?)));
                 self.units = units.collect();
             }
             section::HYBRID_TOPOLOGY => {
                 let count = numbers.u32().unwrap_or(0) as usize;
-                // Each with the list of its CPUs.
                 let units = (0..count.min(MAX_UNITS))
-                    .map_while(|_| Some((numbers.text()?, numbers.text()?)));
+                    .map_while(|_| Some((numbers.string()?, numbers.string()?)));
                 self.hybrid_units = units.map(|(unit, _cpus)| unit).collect();
             }
             section::CLOCK_DATA => self.clock = clock(numbers),
-            section::DIR_FORMAT => self.is_in_folder = true,
+            section::DIR_FORMAT => self.is_in_directory = true,
             _ => {}
         }
     }
 
-    /// `EVENT_DESC`: the number of events, the size of an attribute; then of each the attribute, the number of its ids, its
-    /// name and the ids.
-    fn event_names(&mut self, mut numbers: Numbers<'_>) -> Option<()> {
+    /// Reads `EVENT_DESC`: the number of events, the size of an attribute, then the events.
+    ///
+    /// Each event has an attribute, the number of its ids, its name and the ids.
+    fn set_event_names(&mut self, mut numbers: Numbers<'_>) -> Option<()> {
         let (count, attribute_bytes) = (numbers.u32()?, numbers.u32()? as usize);
         for at in 0..count as usize {
             numbers.bytes.take(attribute_bytes)?;
             let ids = numbers.u32()? as usize;
-            let name = numbers.text()?;
+            let name = numbers.string()?;
             numbers.bytes.take(ids.checked_mul(8)?)?;
             // perf writes both lists in the same order.
             self.events.get_mut(at)?.name = name;
@@ -136,15 +136,17 @@ impl RecordingInfo {
         Some(())
     }
 
-    fn build_ids_of(&mut self, bytes: &[u8]) {
+    fn add_build_ids(&mut self, bytes: &[u8]) {
         let mut numbers = Numbers::new(bytes, self.order);
         while let Some(record) = build_id_record(&mut numbers) {
-            self.build_id(record, numbers.order);
+            self.add_build_id(record, numbers.order);
         }
     }
 
-    /// A record with a build id: header, pid, 20 bytes of build id with its size behind, padding to 24, path.
-    pub(super) fn build_id(&mut self, record: &[u8], order: Order) {
+    /// Reads a record with a build id.
+    ///
+    /// It has a header, a pid, 20 bytes of build id, the size of the build id, padding and a path.
+    pub(super) fn add_build_id(&mut self, record: &[u8], order: Order) {
         let mut numbers = Numbers::new(record, order);
         let read = || {
             let (_kind, misc, _size) = (numbers.u32()?, numbers.u16()?, numbers.u16()?);
@@ -168,19 +170,21 @@ impl RecordingInfo {
         }
     }
 
-    /// Names the events whose names the recording does not hold; no name has control characters, which would go to a terminal.
+    /// Derives the names of events that the recording does not name.
+    ///
+    /// Removes control characters from all names, because names are printed to terminals.
     pub(super) fn name_events(&mut self) {
         for event in &mut self.events {
             event.name = printable(&event.name);
         }
-        let is_nameless = |event: &Attribute| event.name.is_empty();
-        if !self.events.iter().any(is_nameless) {
+        let is_unnamed = |event: &Attribute| event.name.is_empty();
+        if !self.events.iter().any(is_unnamed) {
             return;
         }
         let tracing = TracingData::parse(&self.tracing_data);
         let tracepoints = tracing.formats.iter().filter_map(FormatText::id_and_name);
         let tracepoints: HashMap<u64, String> = tracepoints.collect();
-        for event in self.events.iter_mut().filter(|event| is_nameless(event)) {
+        for event in self.events.iter_mut().filter(|event| is_unnamed(event)) {
             let (kind, config) = (event.kind, event.config);
             let derived = match event.source() {
                 EventSource::Tracepoint(id) => tracepoints.get(&id).cloned(),
@@ -197,13 +201,14 @@ impl RecordingInfo {
     }
 }
 
-/// The same without control characters.
+/// Replaces control characters by `?`.
 pub(super) fn printable(name: &str) -> String {
     name.replace(char::is_control, "?")
 }
 
-/// Whether a file with a build id is the kernel itself: code of the kernel (`PERF_RECORD_MISC_CPUMODE_MASK`), but none of its
-/// modules, which are `[name]` or `name.ko`.
+/// Whether a file with a build id is the kernel, not a module or a user-space file.
+///
+/// `misc` contains the processor mode. The path of a module is `[name]` or contains `.ko`.
 fn is_kernel(path: &[u8], misc: u16) -> bool {
     const MASK: u16 = sys::PERF_RECORD_MISC_CPUMODE_MASK as u16;
     const KERNEL_MODE: u16 = sys::PERF_RECORD_MISC_KERNEL as u16;
@@ -214,7 +219,7 @@ fn is_kernel(path: &[u8], misc: u16) -> bool {
     misc & MASK == KERNEL_MODE && !is_module
 }
 
-/// The next record, header included.
+/// Returns the next record, including its header.
 fn build_id_record<'a>(numbers: &mut Numbers<'a>) -> Option<&'a [u8]> {
     let mut header = *numbers;
     header.bytes.take(RECORD_HEADER_BYTES - 2)?;
@@ -225,7 +230,7 @@ fn build_id_record<'a>(numbers: &mut Numbers<'a>) -> Option<&'a [u8]> {
         .filter(|_| size > RECORD_HEADER_BYTES)
 }
 
-/// Version, clock id, time of day, time of the clock.
+/// Reads `CLOCK_DATA`: version, clock id, time of day, time on the clock.
 fn clock(mut numbers: Numbers<'_>) -> Option<ClockReference> {
     let (_version, _clock) = (numbers.u32()?, numbers.u32()?);
     Some(ClockReference {

@@ -1,19 +1,19 @@
-//! Puts the records of all CPUs into the order of time, with no more of them in memory than must be.
+//! Sorts the records of all CPUs by time, with bounded memory.
 //!
-//! perf empties one ring after the other, and writes the end of a round behind the last one:
+//! perf drains one ring buffer after the other and writes an end-of-round record after the last:
 //! ```text
 //! file    cpu0: 1 4 6   cpu1: 2 3 8   round   cpu0: 7 9   cpu1: 10 11   round
 //! out                                         .                         1 2 3 4 6 7 8
 //! ```
-//! While a ring was emptied, others went on filling. What is older than the newest record of one round has come when the
-//! next round ends.
+//! While perf drains one ring buffer, the kernel writes to others. All records up to the newest
+//! record of a round are in the file when the next round ends.
 
 use crate::trace::Nanos;
 
-/// Bytes that wait for the end of a round at most: what perf's rings hold on a large machine.
+/// Maximum size of the buffered records: the ring buffers of perf on a large machine.
 const MAX_BYTES: usize = 64 << 20;
 
-/// Where a record is in `bytes`.
+/// Time, event and position in `bytes` of a buffered record.
 #[derive(Clone, Copy)]
 struct Slot {
     time: Nanos,
@@ -22,31 +22,32 @@ struct Slot {
     len: u32,
 }
 
-/// Records that wait.
+/// Buffered records of the current and the previous round.
 #[derive(Default)]
 pub(super) struct Rounds {
     slots: Vec<Slot>,
     bytes: Vec<u8>,
-    /// What is left after a round, to be kept in one piece.
+    /// Buffer for compaction of the records that remain after a flush.
     spare: Vec<u8>,
     newest: Nanos,
-    /// The newest record when the round before ended.
-    due: Nanos,
-    handed_out: Nanos,
-    /// Bytes that were left when some were handed out the last time.
-    kept_bytes: usize,
+    /// Newest record at the end of the previous round.
+    flush_limit: Nanos,
+    last_flushed: Nanos,
+    /// Size of the buffered records after the last flush.
+    remaining_bytes: usize,
     pub(super) late: u64,
 }
 
 impl Rounds {
-    /// Whether there are so many records that some must go before their round ends.
-    /// `more`: bytes that wait elsewhere.
-    pub(super) fn is_full(&self, more: usize) -> bool {
-        self.bytes.len() + more >= MAX_BYTES
+    /// Whether some records must be flushed before the end of their round.
+    ///
+    /// `other_bytes` is the size of records that are buffered elsewhere.
+    pub(super) fn is_full(&self, other_bytes: usize) -> bool {
+        self.bytes.len() + other_bytes >= MAX_BYTES
     }
 
     pub(super) fn push(&mut self, time: Nanos, event: u32, record: &[u8]) {
-        self.late += u64::from(time < self.handed_out);
+        self.late += u64::from(time < self.last_flushed);
         self.newest = self.newest.max(time);
         self.slots.push(Slot {
             time,
@@ -57,33 +58,43 @@ impl Rounds {
         self.bytes.extend_from_slice(record);
     }
 
-    /// Ends a round. Nothing is handed out that is as new as `wait`, if there is such a time.
-    pub(super) fn end_round(&mut self, wait: Option<Nanos>, each: impl FnMut(Nanos, u32, &[u8])) {
-        let due = std::mem::replace(&mut self.due, self.newest);
-        let due = wait.map_or(due, |wait| due.min(Nanos(wait.0.saturating_sub(1))));
-        // What waits is sorted and kept in one piece again only when it has doubled: rounds may be many.
-        if wait.is_some() && self.bytes.len() < 2 * self.kept_bytes {
+    /// Ends a round and flushes the records up to the newest one of the previous round.
+    ///
+    /// Flushes only records older than `deferred_since`, the time of the oldest deferred sample.
+    pub(super) fn end_round(
+        &mut self,
+        deferred_since: Option<Nanos>,
+        each: impl FnMut(Nanos, u32, &[u8]),
+    ) {
+        let limit = std::mem::replace(&mut self.flush_limit, self.newest);
+        let limit =
+            deferred_since.map_or(limit, |since| limit.min(Nanos(since.0.saturating_sub(1))));
+        // Rounds may be many: records are sorted and compacted only after their size has doubled.
+        if deferred_since.is_some() && self.bytes.len() < 2 * self.remaining_bytes {
             return;
         }
-        self.hand_out(|slots| slots.partition_point(|slot| slot.time <= due), each);
+        self.flush(
+            |slots| slots.partition_point(|slot| slot.time <= limit),
+            each,
+        );
     }
 
-    /// Hands out the older half.
-    pub(super) fn make_room(&mut self, each: impl FnMut(Nanos, u32, &[u8])) {
-        self.hand_out(|slots| slots.len().div_ceil(2), each);
+    /// Flushes the older half of the records.
+    pub(super) fn flush_half(&mut self, each: impl FnMut(Nanos, u32, &[u8])) {
+        self.flush(|slots| slots.len().div_ceil(2), each);
     }
 
-    /// Hands out all that is left.
-    pub(super) fn end(&mut self, each: impl FnMut(Nanos, u32, &[u8])) {
-        self.hand_out(<[Slot]>::len, each);
+    /// Flushes all records.
+    pub(super) fn flush_all(&mut self, each: impl FnMut(Nanos, u32, &[u8])) {
+        self.flush(<[Slot]>::len, each);
     }
 
-    fn hand_out(
+    fn flush(
         &mut self,
         count: impl FnOnce(&[Slot]) -> usize,
         mut each: impl FnMut(Nanos, u32, &[u8]),
     ) {
-        // Stable: what was written first of the same time goes first.
+        // Stable, so that records with the same time keep the order of the file.
         self.slots.sort_by_key(|slot| slot.time);
         let count = count(&self.slots);
         for slot in &self.slots[..count] {
@@ -93,7 +104,7 @@ impl Rounds {
                 slot.event,
                 &mut self.bytes[at..at + slot.len as usize],
             );
-            self.handed_out = self.handed_out.max(slot.time);
+            self.last_flushed = self.last_flushed.max(slot.time);
         }
         self.slots.drain(..count);
         self.spare.clear();
@@ -104,7 +115,7 @@ impl Rounds {
                 .extend_from_slice(&self.bytes[at..at + slot.len as usize]);
         }
         std::mem::swap(&mut self.spare, &mut self.bytes);
-        self.kept_bytes = self.bytes.len();
+        self.remaining_bytes = self.bytes.len();
     }
 }
 
@@ -126,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_comes_out_when_no_older_one_can_come() {
+    fn flushes_records_when_no_older_one_can_follow() {
         let mut rounds = Rounds::default();
         let mut out = Vec::new();
         push(&mut rounds, &[1, 4, 6, 2, 3, 8]);
@@ -136,13 +147,13 @@ mod tests {
         rounds.end_round(None, collect(&mut out));
         assert_eq!(out, [1, 2, 3, 4, 6, 7, 8]);
         push(&mut rounds, &[5]);
-        rounds.end(collect(&mut out));
+        rounds.flush_all(collect(&mut out));
         assert_eq!(out[7..], [5, 9, 10, 11]);
         assert_eq!(rounds.late, 1);
     }
 
     #[test]
-    fn a_record_that_waits_holds_up_newer_ones() {
+    fn deferred_sample_delays_newer_records() {
         let mut rounds = Rounds::default();
         let mut out = Vec::new();
         push(&mut rounds, &[1, 2, 4]);
@@ -156,13 +167,13 @@ mod tests {
     }
 
     #[test]
-    fn without_rounds_memory_is_bounded() {
+    fn bounds_memory_without_rounds() {
         let mut rounds = Rounds::default();
         let mut out = 0;
         for time in 0..3 * MAX_BYTES as u64 / 60_000 {
             rounds.push(Nanos(time), 0, &[0; 60_000]);
             if rounds.is_full(0) {
-                rounds.make_room(|_, _, _| out += 1);
+                rounds.flush_half(|_, _, _| out += 1);
             }
             assert!(rounds.bytes.len() < MAX_BYTES + 60_000);
         }

@@ -1,4 +1,4 @@
-//! Records of a machine with the other byte order, turned into records of this one.
+//! Byte order conversion of records from big-endian machines.
 
 use perf_event_open_sys::bindings as sys;
 
@@ -7,8 +7,10 @@ use crate::perf::{RecordFormat, TRAILER};
 
 const HEADER_BYTES: usize = 8;
 
-/// Turns a kernel's record from big-endian to little-endian in place. Texts, raw data and stacks stay as they are. What
-/// is too short for its fields is turned as far as it goes; the parser then refuses it.
+/// Converts a kernel record from big-endian to little-endian in place.
+///
+/// Strings, raw data and stacks stay unchanged. A record too short for its fields is converted as
+/// far as possible; the parser then rejects it.
 pub(super) fn to_little(
     record: &mut [u8],
     events: &[Attribute],
@@ -18,62 +20,62 @@ pub(super) fn to_little(
         return;
     };
     let total = record.len();
-    let mut turn = ByteSwapper { record, at: 0 };
-    turn.u32s(1);
-    turn.halves(2);
-    let kind = turn.back_u32(HEADER_BYTES).unwrap_or(0);
+    let mut swapper = ByteSwapper { record, at: 0 };
+    swapper.u32s(1);
+    swapper.u16s(2);
+    let kind = swapper.back_u32(HEADER_BYTES).unwrap_or(0);
     if kind == sys::PERF_RECORD_SAMPLE {
-        let _ = sample(&mut turn, events, event_of);
+        let _ = sample(&mut swapper, events, event_of);
         return;
     }
     let trailer = first.format.trailer_bytes();
     match kind {
         sys::PERF_RECORD_MMAP => {
-            turn.u32s(2);
-            turn.u64s(3);
+            swapper.u32s(2);
+            swapper.u64s(3);
         }
         sys::PERF_RECORD_MMAP2 => {
-            turn.u32s(2);
-            turn.u64s(3);
-            turn.u32s(2);
-            turn.u64s(2);
-            turn.u32s(2);
+            swapper.u32s(2);
+            swapper.u64s(3);
+            swapper.u32s(2);
+            swapper.u64s(2);
+            swapper.u32s(2);
         }
-        sys::PERF_RECORD_COMM => turn.u32s(2),
+        sys::PERF_RECORD_COMM => swapper.u32s(2),
         sys::PERF_RECORD_KSYMBOL => {
-            turn.u64s(1);
-            turn.u32s(1);
-            turn.halves(2);
+            swapper.u64s(1);
+            swapper.u32s(1);
+            swapper.u16s(2);
         }
         sys::PERF_RECORD_FORK | sys::PERF_RECORD_EXIT => {
-            turn.u32s(4);
-            turn.u64s(1);
+            swapper.u32s(4);
+            swapper.u64s(1);
         }
-        _ => turn.u64s(total.saturating_sub(HEADER_BYTES + trailer) / 8),
+        _ => swapper.u64s(total.saturating_sub(HEADER_BYTES + trailer) / 8),
     }
-    turn.at = total.saturating_sub(trailer).max(turn.at);
-    sample_id(&mut turn, &first.format);
+    swapper.at = total.saturating_sub(trailer).max(swapper.at);
+    sample_id(&mut swapper, &first.format);
 }
 
-fn sample_id(turn: &mut ByteSwapper<'_>, format: &RecordFormat) {
+fn sample_id(swapper: &mut ByteSwapper<'_>, format: &RecordFormat) {
     for (field, is_pair) in TRAILER {
         match (format.has(field), is_pair) {
-            (true, true) => turn.u32s(2),
-            (true, false) => turn.u64s(1),
+            (true, true) => swapper.u32s(2),
+            (true, false) => swapper.u64s(1),
             _ => {}
         }
     }
 }
 
 fn sample(
-    turn: &mut ByteSwapper<'_>,
+    swapper: &mut ByteSwapper<'_>,
     events: &[Attribute],
     event_of: impl Fn(u64) -> Option<u32>,
 ) -> Option<()> {
     let mut format = events.first()?.format;
     let mut id = None;
     if format.has(sys::PERF_SAMPLE_IDENTIFIER) {
-        id = Some(turn.u64()?);
+        id = Some(swapper.u64()?);
     }
     for (field, is_pair) in [
         (sys::PERF_SAMPLE_IP, false),
@@ -82,71 +84,75 @@ fn sample(
         (sys::PERF_SAMPLE_ADDR, false),
     ] {
         match (format.has(field), is_pair) {
-            (true, true) => turn.u32s(2),
-            (true, false) => turn.u64s(1),
+            (true, true) => swapper.u32s(2),
+            (true, false) => swapper.u64s(1),
             _ => {}
         }
     }
     if format.has(sys::PERF_SAMPLE_ID) {
-        id = Some(turn.u64()?);
+        id = Some(swapper.u64()?);
     }
-    // Up to here all events are alike.
+    // The fields up to the id are the same in all events.
     let event = id.and_then(event_of);
     if let Some(event) = event.and_then(|event| events.get(event as usize)) {
         format = event.format;
     }
     if format.has(sys::PERF_SAMPLE_STREAM_ID) {
-        turn.u64s(1);
+        swapper.u64s(1);
     }
     if format.has(sys::PERF_SAMPLE_CPU) {
-        turn.u32s(2);
+        swapper.u32s(2);
     }
     if format.has(sys::PERF_SAMPLE_PERIOD) {
-        turn.u64s(1);
+        swapper.u64s(1);
     }
     if format.has(sys::PERF_SAMPLE_READ) {
-        counts(turn, &format)?;
+        read_values(swapper, &format)?;
     }
     if format.has(sys::PERF_SAMPLE_CALLCHAIN) {
-        let count = turn.u64()?;
-        turn.u64s(usize::try_from(count).ok()?);
+        let count = swapper.u64()?;
+        swapper.u64s(usize::try_from(count).ok()?);
     }
     if format.has(sys::PERF_SAMPLE_RAW) {
-        turn.u32s(1);
-        let len = turn.back_u32(4)?;
-        turn.skip(len as usize);
+        swapper.u32s(1);
+        let len = swapper.back_u32(4)?;
+        swapper.skip(len as usize);
     }
     if format.has(sys::PERF_SAMPLE_BRANCH_STACK) {
-        let count = usize::try_from(turn.u64()?).ok()?;
+        let count = usize::try_from(swapper.u64()?).ok()?;
         let index = u64::from(sys::PERF_SAMPLE_BRANCH_HW_INDEX) & format.branch_type != 0;
-        turn.u64s(count.checked_mul(3)?.checked_add(usize::from(index))?);
+        swapper.u64s(count.checked_mul(3)?.checked_add(usize::from(index))?);
     }
-    if format.has(sys::PERF_SAMPLE_REGS_USER) && turn.u64()? != 0 {
-        turn.u64s(format.user_regs.count_ones() as usize);
+    if format.has(sys::PERF_SAMPLE_REGS_USER) && swapper.u64()? != 0 {
+        swapper.u64s(format.user_regs.count_ones() as usize);
     }
     if format.has(sys::PERF_SAMPLE_STACK_USER) {
-        let size = turn.u64()?;
+        let size = swapper.u64()?;
         if size > 0 {
-            turn.skip(usize::try_from(size).ok()?);
-            turn.u64s(1);
+            swapper.skip(usize::try_from(size).ok()?);
+            swapper.u64s(1);
         }
     }
     Some(())
 }
 
-fn counts(turn: &mut ByteSwapper<'_>, format: &RecordFormat) -> Option<()> {
+fn read_values(swapper: &mut ByteSwapper<'_>, format: &RecordFormat) -> Option<()> {
     let has = |bit: u32| usize::from(format.read_format & u64::from(bit) != 0);
     let times = has(sys::PERF_FORMAT_TOTAL_TIME_ENABLED) + has(sys::PERF_FORMAT_TOTAL_TIME_RUNNING);
-    let of_each = 1 + has(sys::PERF_FORMAT_ID) + has(sys::PERF_FORMAT_LOST);
+    let words_per_counter = 1 + has(sys::PERF_FORMAT_ID) + has(sys::PERF_FORMAT_LOST);
     let counters = match has(sys::PERF_FORMAT_GROUP) {
         0 => 1,
-        _ => usize::try_from(turn.u64()?).ok()?,
+        _ => usize::try_from(swapper.u64()?).ok()?,
     };
-    turn.u64s(counters.checked_mul(of_each)?.checked_add(times)?);
+    swapper.u64s(
+        counters
+            .checked_mul(words_per_counter)?
+            .checked_add(times)?,
+    );
     Some(())
 }
 
-/// A record that is turned from the front to the back.
+/// Converts the fields of a record in order.
 struct ByteSwapper<'a> {
     record: &'a mut [u8],
     at: usize,
@@ -168,7 +174,7 @@ impl ByteSwapper<'_> {
         }
     }
 
-    fn halves(&mut self, count: usize) {
+    fn u16s(&mut self, count: usize) {
         self.each::<2>(count);
     }
 
@@ -184,7 +190,7 @@ impl ByteSwapper<'_> {
         self.at = self.at.saturating_add(bytes).min(self.record.len());
     }
 
-    /// Turns a number and gives it.
+    /// Converts an integer and returns it.
     fn u64(&mut self) -> Option<u64> {
         let from = self.at;
         self.u64s(1);
@@ -192,7 +198,7 @@ impl ByteSwapper<'_> {
         Some(u64::from_le_bytes(*number))
     }
 
-    /// The number that was turned `bytes` before.
+    /// Returns the converted integer at `bytes` before the current position.
     fn back_u32(&self, bytes: usize) -> Option<u32> {
         let at = self.at.checked_sub(bytes)?;
         let (number, _) = self.record.get(at..)?.split_first_chunk()?;

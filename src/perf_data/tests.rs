@@ -1,4 +1,4 @@
-//! Recordings made by hand, as a machine of either byte order would write them.
+//! Synthetic recordings in both byte orders.
 
 use std::ops::ControlFlow;
 
@@ -8,7 +8,7 @@ use super::error::Corruption;
 use super::reader::Reader;
 use crate::perf::Record;
 
-/// Writes numbers in one byte order.
+/// Writer of integers and records in one byte order.
 #[derive(Default)]
 struct Writer {
     is_big: bool,
@@ -38,8 +38,8 @@ impl Writer {
         self
     }
 
-    fn text(&mut self, text: &[u8]) -> &mut Self {
-        self.bytes.extend(text);
+    fn raw(&mut self, bytes: &[u8]) -> &mut Self {
+        self.bytes.extend(bytes);
         self
     }
 
@@ -52,17 +52,17 @@ impl Writer {
         self.u32s(&[kind]);
         self.put(2_u16.to_le_bytes());
         self.put((inner.bytes.len() as u16 + 8).to_le_bytes());
-        self.text(&inner.bytes)
+        self.raw(&inner.bytes)
     }
 }
 
-/// A pipe with one event, one of each record, and what perf adds.
+/// Returns the output of `perf record -o -`: one event, and records of several types.
 fn pipe(is_big: bool) -> Vec<u8> {
     let mut pipe = Writer {
         is_big,
         bytes: Vec::new(),
     };
-    pipe.text(if is_big { b"2ELIFREP" } else { b"PERFILE2" })
+    pipe.raw(if is_big { b"2ELIFREP" } else { b"PERFILE2" })
         .u64s(&[16]);
     let sample_type = sys::PERF_SAMPLE_IP
         | sys::PERF_SAMPLE_TID
@@ -73,7 +73,7 @@ fn pipe(is_big: bool) -> Vec<u8> {
         | sys::PERF_SAMPLE_RAW
         | sys::PERF_SAMPLE_REGS_USER
         | sys::PERF_SAMPLE_STACK_USER;
-    // sample_id_all and freq, as bit fields lie on each machine.
+    // sample_id_all and freq, as the machine lays out bit fields.
     let flags = (1_u64 << 18 | 1 << 10).to_le_bytes();
     let flags = if is_big {
         flags.map(u8::reverse_bits)
@@ -84,15 +84,15 @@ fn pipe(is_big: bool) -> Vec<u8> {
         attribute
             .u32s(&[1, 104])
             .u64s(&[0, 999, sample_type.into(), 0])
-            .text(&flags);
+            .raw(&flags);
         attribute
-            .text(&[0; 24])
+            .raw(&[0; 24])
             .u64s(&[0, 0b111])
-            .text(&[0; 16])
+            .raw(&[0; 16])
             .u64s(&[77]);
     });
     pipe.record(80, |feature| {
-        feature.u64s(&[6]).u32s(&[8]).text(b"s390x\0\0\0");
+        feature.u64s(&[6]).u32s(&[8]).raw(b"s390x\0\0\0");
     });
     let trailer = |record: &mut Writer| {
         record.u32s(&[5, 6]).u64s(&[1000]).u32s(&[3, 0]);
@@ -102,17 +102,17 @@ fn pipe(is_big: bool) -> Vec<u8> {
             .u32s(&[5, 6])
             .u64s(&[0x4000, 0x1000, 0x200])
             .u32s(&[8, 1]);
-        mapping.u64s(&[42, 0]).u32s(&[5, 2]).text(b"/bin/x\0\0");
+        mapping.u64s(&[42, 0]).u32s(&[5, 2]).raw(b"/bin/x\0\0");
         trailer(mapping);
     });
     pipe.record(sys::PERF_RECORD_COMM, |comm| {
-        comm.u32s(&[5, 6]).text(b"name\0\0\0\0");
+        comm.u32s(&[5, 6]).raw(b"name\0\0\0\0");
         trailer(comm);
     });
     pipe.record(71, |aux| {
         aux.u64s(&[24, 0, 0, 0]).u32s(&[0, 0]);
     });
-    pipe.text(&[0xee; 24]);
+    pipe.raw(&[0xee; 24]);
     pipe.record(sys::PERF_RECORD_SAMPLE, |sample| {
         sample
             .u64s(&[0x4010])
@@ -120,24 +120,24 @@ fn pipe(is_big: bool) -> Vec<u8> {
             .u64s(&[2000])
             .u32s(&[3, 0]);
         sample.u64s(&[9, 2, sys::PERF_CONTEXT_USER, 0x4010]);
-        sample.u32s(&[4]).text(b"raw!").u64s(&[2, 10, 11, 12]);
-        sample.u64s(&[8]).text(b"stack...").u64s(&[8]);
+        sample.u32s(&[4]).raw(b"raw!").u64s(&[2, 10, 11, 12]);
+        sample.u64s(&[8]).raw(b"stack...").u64s(&[8]);
     });
     pipe.record(68, |_| {});
     pipe.bytes
 }
 
-fn told(bytes: &[u8]) -> (Vec<String>, Reader<std::io::Cursor<&[u8]>>) {
+fn read(bytes: &[u8]) -> (Vec<String>, Reader<std::io::Cursor<&[u8]>>) {
     let mut reader = Reader::bytes(bytes).unwrap();
     let mut records = Vec::new();
-    reader.each(|_, entry| {
-        records.push(match entry.record {
+    reader.each(|_, timed| {
+        records.push(match timed.record {
             Record::Sample(sample) => {
                 let chain: Vec<_> = sample.user_chain().collect();
                 let registers = sample.registers;
                 format!(
                     "{} {} {} {} {:x} {chain:x?} {:?} {:?} {registers:?}",
-                    entry.time,
+                    timed.time,
                     sample.pid,
                     sample.tid,
                     sample.cpu.0,
@@ -146,7 +146,7 @@ fn told(bytes: &[u8]) -> (Vec<String>, Reader<std::io::Cursor<&[u8]>>) {
                     str::from_utf8(sample.stack),
                 )
             }
-            other => format!("{} {other:?}", entry.time),
+            other => format!("{} {other:?}", timed.time),
         });
         ControlFlow::Continue(())
     });
@@ -154,11 +154,11 @@ fn told(bytes: &[u8]) -> (Vec<String>, Reader<std::io::Cursor<&[u8]>>) {
 }
 
 #[test]
-fn both_byte_orders_tell_the_same() {
+fn both_byte_orders_give_the_same_records() {
     let pipes = [pipe(false), pipe(true)];
-    let (little, reader) = told(&pipes[0]);
+    let (little, reader) = read(&pipes[0]);
     assert_eq!(reader.about.arch, "s390x");
-    // It counts in virtual machines too, as no event of perf does by default.
+    // The event also counts in guests, which is not the default of perf.
     assert_eq!(reader.about.events[0].name, "cpu-clock:HG");
     assert_eq!(
         (reader.about.events[0].period, &*reader.about.events[0].ids),
@@ -167,7 +167,7 @@ fn both_byte_orders_tell_the_same() {
     assert!(reader.damage.is_none() && reader.malformed == 0);
     let trace = reader.hardware_trace().unwrap();
     assert_eq!(trace, "24 bytes of hardware trace (AUX data: AUX)");
-    let (big, reader) = told(&pipes[1]);
+    let (big, reader) = read(&pipes[1]);
     assert!(reader.damage.is_none() && reader.malformed == 0);
     assert_eq!(little, big);
     assert!(
@@ -175,7 +175,7 @@ fn both_byte_orders_tell_the_same() {
         "{little:?}"
     );
     assert!(little[1].contains("Comm"), "{little:?}");
-    // The registers are another processor's.
+    // The registers of another architecture are skipped.
     assert_eq!(
         little[2],
         "2000 5 6 3 4010 [4010] Ok(\"raw!\") Ok(\"stack...\") None"
@@ -183,27 +183,27 @@ fn both_byte_orders_tell_the_same() {
 }
 
 #[test]
-fn a_cut_is_told_wherever_it_is() {
+fn reports_truncation_at_any_position() {
     let whole = pipe(false);
-    let (all, _) = told(&whole);
+    let (all, _) = read(&whole);
     for len in 16..whole.len() - 8 {
-        let (records, reader) = told(&whole[..len]);
+        let (records, reader) = read(&whole[..len]);
         assert!(all.starts_with(&records) || reader.about.arch.is_empty());
-        let is_between = reader.damage.is_none();
-        assert!(is_between || matches!(reader.damage, Some((_, Corruption::Cut))));
+        let is_between_records = reader.damage.is_none();
+        assert!(is_between_records || matches!(reader.damage, Some((_, Corruption::Truncated))));
     }
 }
 
 #[test]
-fn damaged_compression_is_told() {
+fn reports_corrupt_compression() {
     for data in [&b"\x28\xb5\x2f\xfdxxxxxxxxxxxx"[..], b"nonsense", &[0; 40]] {
         let mut bytes = pipe(false);
         let mut record = Writer::default();
         record.record(81, |body| {
-            body.text(data);
+            body.raw(data);
         });
         bytes.extend(record.bytes);
-        let (records, reader) = told(&bytes);
+        let (records, reader) = read(&bytes);
         assert_eq!(records.len(), 3);
         assert!(reader.damage.is_some(), "{data:x?}");
     }

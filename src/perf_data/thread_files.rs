@@ -1,5 +1,6 @@
-//! The files of `perf record --threads`, one for each thread that has recorded, which hold records and nothing else. Each is in
-//! order of time where its thread had one CPU.
+//! The files of `perf record --threads`: one per recording thread, with records only.
+//!
+//! A file is in order of time if its thread recorded one CPU.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,12 +10,13 @@ use super::error::Corruption;
 use super::record_stream::RecordStream;
 use crate::trace::Nanos;
 
-/// Files with the record of each that comes next.
+/// Merge of the per-thread files by time.
 pub(super) struct ThreadFiles<R> {
+    /// Files, each with its next record.
     files: Vec<(RecordStream<R>, Vec<u8>)>,
-    /// Which of them goes on when; of the same time the first one.
+    /// Times of the next records and indices of their files. For equal times, the first file wins.
     next: BinaryHeap<Reverse<(Nanos, usize)>>,
-    /// Those whose next record was not read yet.
+    /// Indices of the files whose next record was not read yet.
     unread: Vec<usize>,
 }
 
@@ -31,25 +33,27 @@ impl<R: Read> ThreadFiles<R> {
         }
     }
 
-    /// Bytes of hardware traces that were passed over.
+    /// Returns the number of skipped bytes of AUX data.
     pub(super) fn aux_bytes(&self) -> u64 {
         self.files.iter().map(|(stream, _)| stream.aux_bytes).sum()
     }
 
-    /// Puts the oldest of the next records into `record`; `false` at the end. `time` tells that of a record. A file that is
-    /// damaged is told to `damaged`, with the bytes of it that are whole, and ends there.
+    /// Reads the oldest of the next records into `record`. Returns `false` at the end.
+    ///
+    /// `time` returns the time of a record. A corrupt file ends at its first corrupt record;
+    /// `on_corruption` gets the number of valid bytes and the cause.
     pub(super) fn next(
         &mut self,
         record: &mut Vec<u8>,
         time: impl Fn(&[u8]) -> Nanos,
-        mut damaged: impl FnMut(u64, Corruption),
+        mut on_corruption: impl FnMut(u64, Corruption),
     ) -> bool {
         for at in self.unread.drain(..) {
             let (stream, head) = &mut self.files[at];
             match stream.next(head) {
                 Ok(true) => self.next.push(Reverse((time(head), at))),
                 Ok(false) => {}
-                Err(damage) => damaged(stream.position, damage),
+                Err(corruption) => on_corruption(stream.position, corruption),
             }
         }
         let Some(Reverse((_, at))) = self.next.pop() else {

@@ -1,8 +1,11 @@
-//! The formats of the recorded tracepoints, as perf copies them out of tracefs (`tools/perf/util/trace-event-read.c`):
+//! Formats of the recorded tracepoints, which perf copies from tracefs.
+//!
+//! See `tools/perf/util/trace-event-read.c`.
 //!
 //! ```text
 //! 17 08 44 "tracing" | version\0 | big-endian? | bytes of a long | page size
-//! "header_page\0" size bytes | "header_event\0" size bytes | count of ftrace's own formats, each size and text
+//! "header_page\0" size bytes | "header_event\0" size bytes
+//! count of formats of ftrace, each size and text
 //! count of systems, each name\0, count of its formats, each size and text
 //! size /proc/kallsyms, mostly empty | size printk_formats | ...
 //! ```
@@ -11,41 +14,41 @@ use super::numbers::{Numbers, Order};
 use crate::bytes::Bytes;
 
 const MAGIC: &[u8] = b"\x17\x08\x44tracing";
-/// Formats that are read; a kernel has some 2000.
+/// Maximum number of formats; a kernel has about 2000.
 const MAX_FORMATS: u32 = 1 << 16;
-/// Bytes of one format.
+/// Maximum size of a format.
 const MAX_FORMAT_BYTES: usize = 1 << 20;
 
-/// What a recording holds of tracefs, as far as it is whole.
+/// The tracefs files of a recording, up to the first corrupt one.
 #[derive(Default)]
 pub(crate) struct TracingData<'a> {
-    /// The format of each tracepoint.
+    /// Formats of the tracepoints.
     pub(crate) formats: Vec<FormatText<'a>>,
-    /// `printk_formats`: texts of the kernel and their addresses.
+    /// `printk_formats`: strings of the kernel and their addresses.
     pub(crate) printk_formats: &'a [u8],
     /// Whether the recorded machine is big-endian.
     pub(crate) is_big_endian: bool,
 }
 
-/// A file `events/SYSTEM/NAME/format` of tracefs.
+/// Content of the file `events/SYSTEM/NAME/format` of tracefs.
 pub(crate) struct FormatText<'a> {
     pub(crate) system: &'a [u8],
     pub(crate) text: &'a [u8],
 }
 
 impl<'a> TracingData<'a> {
-    /// Reads what is there before the data ends or is corrupt.
+    /// Parses the data up to its end or the first corrupt part.
     pub(crate) fn parse(data: &'a [u8]) -> Self {
-        let mut read = Self::default();
-        // Nothing is lost in silence: a sample whose format is missing shows that.
-        let _ = read.parse_all(data);
-        read
+        let mut parsed = Self::default();
+        // Corruption is not silent: each sample without a format reports that it is missing.
+        let _ = parsed.parse_all(data);
+        parsed
     }
 
     fn parse_all(&mut self, data: &'a [u8]) -> Option<()> {
         let mut data = Bytes(data);
         data.take(MAGIC.len()).filter(|magic| *magic == MAGIC)?;
-        text(&mut data)?;
+        string(&mut data)?;
         self.is_big_endian = data.u8()? != 0;
         data.take(1 + 4)?;
         let order = match self.is_big_endian {
@@ -54,7 +57,7 @@ impl<'a> TracingData<'a> {
         };
         let mut numbers = Numbers { bytes: data, order };
         for _ in ["header_page", "header_event"] {
-            text(&mut numbers.bytes)?;
+            string(&mut numbers.bytes)?;
             let size = usize::try_from(numbers.u64()?).ok()?;
             numbers.bytes.take(size)?;
         }
@@ -62,7 +65,7 @@ impl<'a> TracingData<'a> {
             self.format(b"ftrace", &mut numbers)?;
         }
         for _ in 0..numbers.u32()?.min(MAX_FORMATS) {
-            let system = text(&mut numbers.bytes)?;
+            let system = string(&mut numbers.bytes)?;
             for _ in 0..numbers.u32()?.min(MAX_FORMATS) {
                 self.format(system, &mut numbers)?;
             }
@@ -85,7 +88,7 @@ impl<'a> TracingData<'a> {
 }
 
 impl FormatText<'_> {
-    /// Id and name (`SYSTEM:NAME`) of the tracepoint.
+    /// Returns the id and the name (`SYSTEM:NAME`) of the tracepoint.
     pub(super) fn id_and_name(&self) -> Option<(u64, String)> {
         let text = str::from_utf8(self.text).ok()?;
         let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key));
@@ -95,9 +98,9 @@ impl FormatText<'_> {
     }
 }
 
-/// Bytes up to a NUL, which is passed over.
-fn text<'a>(data: &mut Bytes<'a>) -> Option<&'a [u8]> {
-    let text = data.c_string();
+/// Reads a NUL-terminated string.
+fn string<'a>(data: &mut Bytes<'a>) -> Option<&'a [u8]> {
+    let string = data.c_string();
     data.take(1)?;
-    Some(text)
+    Some(string)
 }

@@ -4,6 +4,8 @@ use perfcollect_symbols::demangle::demangle;
 
 use super::frame::Frame;
 use crate::machine::without_mark;
+use crate::output::perf_text::markers;
+use crate::output::sanitize::perf_tier;
 use crate::symbolize;
 use crate::trace::{Function, FunctionKind};
 
@@ -14,6 +16,9 @@ const MAX_INLINED: usize = 64;
 
 /// What perf calls a function, in the terms of a trace: the outermost first, the others inlined into it.
 pub(super) fn functions(frame: &Frame<'_>) -> Vec<Function> {
+    if let Some(function) = written_by_perfcollect(frame) {
+        return vec![function];
+    }
     let object = frame.object;
     let has_name = !frame.symbol.is_empty() && frame.symbol != b"[unknown]";
     let file = object.rsplit(|&byte| byte == b'/').next().unwrap_or(object);
@@ -49,6 +54,45 @@ pub(super) fn functions(frame: &Frame<'_>) -> Vec<Function> {
         kind,
         inlined: object == b"inlined",
     }]
+}
+
+/// The function of a frame that only `perf.data.txt` of perfcollect has: the end of a truncated stack, an offset in place of
+/// a name, or the tier of a .NET method.
+fn written_by_perfcollect(frame: &Frame<'_>) -> Option<Function> {
+    let symbol = str::from_utf8(frame.symbol).ok()?;
+    let function = |name: Option<&str>, kind| Function {
+        name: name.map(Into::into),
+        start: None,
+        module: text(frame.object),
+        tier: None,
+        kind,
+        inlined: false,
+    };
+    let is_file = frame.object.contains(&b'/') || frame.object.starts_with(b"[");
+    if is_file {
+        return None;
+    }
+    if frame.object == markers::MODULE.as_bytes() && symbol.starts_with("{truncated") {
+        let name = symbol.replace('{', "[").replace('}', "]");
+        return Some(function(Some(&name), FunctionKind::Marker));
+    }
+    if let Some(digits) = symbol.strip_prefix("0x") {
+        let start = u64::from_str_radix(digits, 16).ok()?;
+        return Some(Function {
+            start: (start != frame.address).then_some(start),
+            ..function(None, FunctionKind::Native)
+        });
+    }
+    let (name, tier) = symbol.strip_suffix(']')?.rsplit_once('[')?;
+    let tier = perf_tier(tier)?;
+    let kind = match tier {
+        "ReadyToRun" => FunctionKind::ReadyToRun,
+        _ => FunctionKind::Jit,
+    };
+    Some(Function {
+        tier: Some(tier.into()),
+        ..function(Some(name), kind)
+    })
 }
 
 /// A Java agent writes the functions that were inlined behind the one they are in: `LA;::outer->LB;::inner`.
@@ -159,6 +203,44 @@ mod tests {
         ] {
             let (found, of_module, _) = of(line).remove(0);
             assert_eq!((found, &*of_module), (kind, module), "{line}");
+        }
+    }
+
+    #[test]
+    fn reads_what_only_perfcollect_writes() {
+        let read = |line: &str| {
+            let functions = functions(&Frame::parse(line.as_bytes()).unwrap());
+            let [function] = functions.try_into().unwrap();
+            (function.kind, function.name, function.tier, function.start)
+        };
+        use FunctionKind::{Jit, Marker, Native, ReadyToRun};
+        let (none, some) = (None::<Box<str>>, |text: &str| Some(text.into()));
+        for (line, function) in [
+            (
+                "0 {truncated: lost track} (perfcollect)",
+                (Marker, some("[truncated: lost track]"), none.clone(), None),
+            ),
+            (
+                "1f {truncated} (other)",
+                (Native, some("{truncated}"), none.clone(), None),
+            ),
+            (
+                "1f 0x10 (m)",
+                (Native, none.clone(), none.clone(), Some(0x10)),
+            ),
+            ("1f 0x1f (m)", (Native, none.clone(), none.clone(), None)),
+            ("1f 0x10 (/m)", (Native, some("0x10"), none.clone(), None)),
+            (
+                "1f f[QuickJitted] (m)",
+                (Jit, some("f"), some("QuickJitted"), None),
+            ),
+            (
+                "1f f[ReadyToRun] (m)",
+                (ReadyToRun, some("f"), some("ReadyToRun"), None),
+            ),
+            ("1f f[x] (m)", (Native, some("f[x]"), none.clone(), None)),
+        ] {
+            assert_eq!(read(line), function, "{line}");
         }
     }
 

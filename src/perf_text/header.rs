@@ -8,6 +8,7 @@
 //! A name may contain spaces, be missing, or look like what follows it: the first reading with a time is taken, else the first
 //! without one.
 
+use crate::output::perf_text::markers;
 use crate::trace::{Cpu, Nanos, Pid, Tid};
 
 /// Latest time that is read: a hundred years.
@@ -55,6 +56,12 @@ impl<'a> Header<'a> {
     #[must_use]
     pub fn is_bare(&self) -> bool {
         self.cpu.is_none() && self.time.is_none() && self.event.is_empty()
+    }
+
+    /// Whether it is the record at time zero that perfcollect writes.
+    #[must_use]
+    pub fn is_time_zero(&self) -> bool {
+        self.comm == markers::TIME_ZERO.as_bytes()
     }
 
     /// Whether it is of a record that perf prints among the samples.

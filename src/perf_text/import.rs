@@ -12,6 +12,7 @@ use super::frame::Frame;
 use super::function::{functions, text};
 use super::header::Header;
 use super::lines::{self, Leftovers};
+use crate::output::perf_text::markers;
 use crate::perf_data::without_modifiers;
 use crate::symbolize;
 use crate::trace::{
@@ -40,7 +41,7 @@ pub fn events(input: impl BufRead) -> Result<Vec<(String, u64)>, TextError> {
     let mut known: FxHashMap<String, usize> = FxHashMap::default();
     let mut more = 0;
     let count = |sample: &lines::Sample| {
-        let Some(header) = sample.header() else {
+        let Some(header) = sample.header().filter(|header| !header.is_time_zero()) else {
             return;
         };
         let name = event_name(&header);
@@ -104,6 +105,7 @@ pub fn import(input: impl BufRead, event: &str) -> Result<Trace, TextError> {
     let mut info = CaptureInfo::default();
     let take = |sample: &lines::Sample| {
         if let Some(header) = sample.header()
+            && !header.is_time_zero()
             && event_name(&header) == event
         {
             import.sample(&header, sample);
@@ -158,7 +160,10 @@ impl Import {
         self.has_times &= header.time.is_some();
         let own = Some(header.rest)
             .filter(|rest| Frame::parse(rest).is_some() && sample.frames().next().is_none());
-        let lines: Vec<&[u8]> = own.into_iter().chain(sample.frames()).collect();
+        let lines = own.into_iter().chain(sample.frames());
+        let lines: Vec<&[u8]> = lines
+            .filter(|line| line.trim_ascii() != markers::NO_STACK.as_bytes())
+            .collect();
         let is_full = self.frames.len() + lines.len() > MAX_ROWS
             || self.threads.len() >= MAX_ROWS
             || self.trace.stacks.len() >= MAX_NODES;

@@ -5,6 +5,7 @@ use std::io::{BufRead, Read};
 use super::error::{OddLine, TextError};
 use super::frame::Frame;
 use super::header::Header;
+use crate::output::perf_text::markers;
 
 /// Longest line that is read; of others the beginning is.
 const MAX_LINE_BYTES: u64 = 64 << 10;
@@ -171,7 +172,8 @@ fn kind(line: &[u8], in_sample: bool, is_after_blank: bool) -> Kind {
         None => None,
     };
     // The name of a thread may begin so.
-    if line.first() == Some(&b'#') && Header::with_time(line).is_none() {
+    let is_comment = |line| is_end(line) || Header::with_time(line).is_none();
+    if line.first() == Some(&b'#') && is_comment(line) {
         return Kind::Comment;
     }
     if line.trim_ascii().is_empty() {
@@ -200,6 +202,11 @@ fn kind(line: &[u8], in_sample: bool, is_after_blank: bool) -> Kind {
         true => Kind::Message,
         false => odd,
     }
+}
+
+/// What perfcollect writes to end a sample in PerfView.
+fn is_end(line: &[u8]) -> bool {
+    line.starts_with(markers::END.as_bytes()) && line.ends_with(markers::END_EVENT.as_bytes())
 }
 
 /// Where the code of the frame before is in its source (`perf script -F +srcline`, `+srccode`).

@@ -1,21 +1,24 @@
-//! Joining a walked stack with the kernel's frame-pointer chain of the same sample.
+//! Joins an unwound stack with the kernel's frame-pointer callchain of the same sample.
 
-/// Where in `chain` the outermost walked frame is; both begin at the leaf.
+/// Returns the index in `chain` of the outermost walked frame. Both start at the leaf.
 ///
-/// The chain lacks the callers of functions that keep no frame pointer, so it may be shorter. A frame that is there more
-/// than once (recursion) is told by the frames below it; where they do not tell either, there is no join.
+/// The chain lacks the callers of functions that keep no frame pointer, so it may be shorter.
+/// Recursion repeats a frame. The inner frames then decide which occurrence matches. Returns `None`
+/// if two occurrences match equally well.
 pub(super) fn join<T: PartialEq>(walked: &[T], chain: &[T]) -> Option<usize> {
-    let (outermost, below) = walked.split_last()?;
-    let agreement = |at: usize| {
-        let pairs = chain[..at].iter().rev().zip(below.iter().rev());
+    let (outermost, inner) = walked.split_last()?;
+    let matching_frames = |index: usize| {
+        let pairs = chain[..index].iter().rev().zip(inner.iter().rev());
         pairs.take_while(|(a, b)| a == b).count()
     };
-    let places = (0..chain.len()).filter(|&at| chain[at] == *outermost);
-    let mut by_agreement: Vec<_> = places.map(|at| (agreement(at), at)).collect();
-    by_agreement.sort_unstable();
-    match by_agreement[..] {
-        [.., (second, _), (most, _)] if second == most => None,
-        [.., (_, at)] => Some(at),
+    let occurrences = (0..chain.len()).filter(|&index| chain[index] == *outermost);
+    let mut by_match: Vec<_> = occurrences
+        .map(|index| (matching_frames(index), index))
+        .collect();
+    by_match.sort_unstable();
+    match by_match[..] {
+        [.., (second, _), (best, _)] if second == best => None,
+        [.., (_, index)] => Some(index),
         [] => None,
     }
 }
@@ -25,9 +28,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_chain_is_joined_at_the_last_common_frame() {
+    fn joins_at_outermost_common_frame() {
         assert_eq!(join(&[1, 2, 3], &[1, 2, 3, 4, 5]), Some(2));
-        // The caller of the leaf is missing in the chain.
+        // The chain lacks the caller of the leaf.
         assert_eq!(join(&[1, 2, 3], &[1, 3, 4]), Some(1));
         assert_eq!(join(&[1], &[1, 2]), Some(0));
         assert_eq!(join(&[1, 2, 3], &[1, 2, 4]), None);
@@ -36,11 +39,11 @@ mod tests {
     }
 
     #[test]
-    fn recursion_is_joined_where_it_is_certain() {
-        // Both are complete down to the leaf.
+    fn joins_recursion_only_if_unambiguous() {
+        // Both contain every frame down to the leaf.
         assert_eq!(join(&[1, 7, 7], &[1, 7, 7, 7, 8]), Some(2));
         assert_eq!(join(&[1, 2, 7, 7], &[1, 2, 7, 7, 7, 7]), Some(3));
-        // The first callers are missing in the chain, so nothing tells how deep it begins.
+        // The chain lacks the innermost callers, so the depth of the recursion is ambiguous.
         assert_eq!(join(&[1, 2, 7, 7, 7], &[1, 7, 7, 7, 7, 8]), None);
     }
 }

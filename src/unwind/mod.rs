@@ -1,5 +1,7 @@
-//! From a sample to its code addresses: the kernel's callchain, then the user stack walked from registers and the
-//! copy of the stack, or along the frame pointers.
+//! Unwinds samples to code addresses.
+//!
+//! The kernel part of a stack is the kernel's callchain. The user part is unwound from the
+//! registers and the stack copy, or by frame pointers.
 
 mod chain;
 mod managed;

@@ -1,7 +1,8 @@
-//! Unwind information of one ELF file, made once and used for every process that maps it.
+//! Unwind information of an ELF file, shared by all processes that map the file.
 //!
-//! Everything is kept in the file's own addresses: an address of a process becomes one of the file through the
-//! offset of its mapping, so neither processes nor mappings need unwind data of their own.
+//! All addresses are SVMAs (link-time addresses). The mapping translates an address of a process to
+//! a file offset, and the segments translate that to an SVMA. So processes and mappings need no
+//! separate unwind data.
 
 use framehop::{
     ExplicitModuleSectionInfo, MayAllocateDuringUnwind, Module, Unwinder, UnwinderNative,
@@ -11,7 +12,7 @@ use perfcollect_symbols::elf::{ElfFile, LoadSegment, Section, StubSection};
 use super::managed::{UnwindRule, epilogue, stub};
 use crate::machine::Content;
 
-/// The unwinder of one file.
+/// Unwinder of one file.
 pub(super) type FileUnwinder = UnwinderNative<Vec<u8>, MayAllocateDuringUnwind>;
 
 fn elf_file(content: &Content) -> Option<ElfFile<'_>> {
@@ -22,49 +23,49 @@ fn elf_file(content: &Content) -> Option<ElfFile<'_>> {
     }
 }
 
-/// Where an ELF file has its bytes in memory.
+/// Load segments of an ELF file.
 #[derive(Default)]
 pub(super) struct Segments(Vec<LoadSegment>);
 
-/// An ELF file that code is unwound in.
+/// Unwind data of an ELF file.
 pub(super) struct ElfModule {
-    /// Of the unwind sections, and of managed code.
+    /// Size of the unwind sections and the managed code.
     bytes: usize,
-    /// Knows one module at base address 0, so it takes addresses as the file states them.
+    /// Has one module at base address 0, so it accepts SVMAs.
     pub(super) unwinder: FileUnwinder,
-    /// Calls to other files go through these, and no unwind information tells of them.
+    /// PLT sections, which no unwind information covers.
     stubs: Vec<StubSection>,
-    /// Here unwind information is silent about epilogues.
+    /// NativeAOT code, whose unwind information does not describe epilogues.
     managed: Option<Section>,
 }
 
 impl Segments {
-    /// Reads the headers. `None`: as of [`ElfModule::read`].
+    /// Reads the program headers. Returns `None` for the same reasons as [`ElfModule::read`].
     pub(super) fn read(content: &Content) -> Option<Self> {
         Some(Self(elf_file(content)?.load_segments()))
     }
 
-    /// The address the file states for the byte at `file_offset`, by the segment that holds it.
+    /// Returns the SVMA of the byte at `file_offset`.
     ///
-    /// A mapping may begin before its segment (page rounding) and be a piece of it (mprotect), so the segment is
-    /// found by the byte itself, never by comparing ranges.
-    pub(super) fn address_of(&self, file_offset: u64) -> Option<u64> {
+    /// The segment is the one that contains the byte. Ranges are not compared: a mapping may start
+    /// before its segment (page rounding) or be a part of it (mprotect).
+    pub(super) fn svma_of(&self, file_offset: u64) -> Option<u64> {
         let segment = self.0.iter().find(|segment| {
             segment.executable
                 && file_offset
                     .checked_sub(segment.file_offset)
-                    .is_some_and(|at| at < segment.file_size)
+                    .is_some_and(|offset| offset < segment.file_size)
         })?;
         segment
             .address
             .checked_add(file_offset - segment.file_offset)
     }
 
-    /// The opposite: where in the file the byte at an address is.
-    pub(super) fn file_offset_of(&self, address: u64) -> Option<u64> {
+    /// Returns the file offset of the byte at an SVMA.
+    pub(super) fn file_offset_of(&self, svma: u64) -> Option<u64> {
         let within = |segment: &LoadSegment| {
-            let at = address.checked_sub(segment.address)?;
-            (at < segment.file_size).then_some(at)
+            let offset = svma.checked_sub(segment.address)?;
+            (offset < segment.file_size).then_some(offset)
         };
         self.0
             .iter()
@@ -73,7 +74,7 @@ impl Segments {
 }
 
 impl ElfModule {
-    /// Reads the unwind sections. `None`: not an ELF file, damaged, or not readable.
+    /// Reads the unwind sections. Returns `None` if the file is unreadable, corrupt or not ELF.
     pub(super) fn read(content: &Content) -> Option<Self> {
         let elf = elf_file(content)?;
         let mut unwinder = FileUnwinder::new();
@@ -113,30 +114,32 @@ impl ElfModule {
         })
     }
 
-    /// Memory its sections take.
+    /// Returns the memory that its sections occupy, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The rule of an instruction in a stub or in an epilogue that unwind information does not tell of; `None`: it does.
-    pub(super) fn instruction_rule(&self, address: u64) -> Option<UnwindRule> {
-        self.epilogue_rule(address)
-            .or_else(|| self.stub_rule(address))
+    /// Returns the rule of an instruction in a PLT stub or in an epilogue of managed code.
+    ///
+    /// No unwind information describes these. Returns `None` for all other instructions.
+    pub(super) fn instruction_rule(&self, svma: u64) -> Option<UnwindRule> {
+        self.epilogue_rule(svma).or_else(|| self.stub_rule(svma))
     }
 
-    fn epilogue_rule(&self, address: u64) -> Option<UnwindRule> {
+    fn epilogue_rule(&self, svma: u64) -> Option<UnwindRule> {
         let section = self.managed.as_ref()?;
-        let at = usize::try_from(address.checked_sub(section.address)?).ok()?;
-        // Where the function ends is not known: a jump is taken for one inside.
-        epilogue::rule(section.data.get(at..)?, address, &(0..u64::MAX))
+        let offset = usize::try_from(svma.checked_sub(section.address)?).ok()?;
+        // The end of the function is unknown, so every relative jump counts as one within it.
+        epilogue::rule(section.data.get(offset..)?, svma, &(0..u64::MAX))
     }
 
-    fn stub_rule(&self, address: u64) -> Option<UnwindRule> {
+    fn stub_rule(&self, svma: u64) -> Option<UnwindRule> {
         self.stubs.iter().find_map(|section| {
-            let at = usize::try_from(address.checked_sub(section.address)?).ok()?;
-            let done = at.checked_rem(section.stub_bytes)?;
-            let code = section.code.get(at - done..)?.get(..section.stub_bytes)?;
-            stub::plt_rule(code, done, at < section.stub_bytes)
+            let offset = usize::try_from(svma.checked_sub(section.address)?).ok()?;
+            let offset_in_stub = offset.checked_rem(section.stub_bytes)?;
+            let from_stub = section.code.get(offset - offset_in_stub..)?;
+            let code = from_stub.get(..section.stub_bytes)?;
+            stub::plt_rule(code, offset_in_stub, offset < section.stub_bytes)
         })
     }
 }
@@ -146,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn epilogues_of_managed_code_are_walked_by_their_instructions() {
+    fn unwinds_epilogues_of_managed_code_by_instructions() {
         // inc rax; add rsp, 8; pop rbx; pop rbp; ret
         let code = [0x48, 0xff, 0xc0, 0x48, 0x83, 0xc4, 8, 0x5b, 0x5d, 0xc3];
         let module = ElfModule {

@@ -1,19 +1,23 @@
-//! The unwind information of the files in use, within a budget: on a machine that compiles there are ever new programs.
+//! Unwind information of the files in use, within a memory budget.
+//!
+//! The budget matters on build machines, which keep creating new programs.
 
 use super::module::{ElfModule, Segments};
 use crate::machine::Content;
 use crate::trace::ModuleId;
 
-/// Bytes of sections kept at most, but for those of the file at hand. Compilers and browsers have up to 15 MB each, most
-/// libraries less than 100 KB; a file that is dropped is read again when it is sampled again.
+/// Maximum size of all cached sections. The current file is kept even if it exceeds the budget.
+///
+/// Compilers and browsers have up to 15 MB each, most libraries less than 100 KB. A dropped file is
+/// read again when it is sampled again.
 const MAX_BYTES: usize = 32 << 20;
 
-/// By [`ModuleId`].
+/// Cache of unwind information, indexed by [`ModuleId`].
 #[derive(Default)]
 pub(super) struct Modules {
     slots: Vec<Slot>,
     bytes: usize,
-    /// Counts lookups, to tell which file was used last.
+    /// Number of lookups, which orders files by last use.
     clock: u64,
 }
 
@@ -21,8 +25,8 @@ pub(super) struct Modules {
 enum Slot {
     #[default]
     Unread,
-    /// Not an ELF file, or not readable: not tried again.
-    Useless,
+    /// The file is unreadable or not ELF, and is not tried again.
+    Unusable,
     Read {
         segments: Segments,
         module: Option<Box<ElfModule>>,
@@ -43,21 +47,21 @@ impl Modules {
                     module: None,
                     used: 0,
                 },
-                None => Slot::Useless,
+                None => Slot::Unusable,
             };
         }
         slot
     }
 
-    /// Where a file has its bytes in memory.
+    /// Returns the load segments of a file.
     pub(super) fn segments(&mut self, id: ModuleId, content: &Content) -> Option<&Segments> {
         match self.slot(id, content) {
             Slot::Read { segments, .. } => Some(segments),
-            Slot::Unread | Slot::Useless => None,
+            Slot::Unread | Slot::Unusable => None,
         }
     }
 
-    /// A file's unwind information, read now if it is not there.
+    /// Returns the unwind information of a file, and reads it if it is not cached.
     pub(super) fn read(&mut self, id: ModuleId, content: &Content) -> Option<&ElfModule> {
         self.clock += 1;
         let clock = self.clock;
@@ -70,7 +74,7 @@ impl Modules {
             let bytes = read.bytes();
             *module = Some(Box::new(read));
             self.bytes += bytes;
-            self.make_room(id);
+            self.evict_except(id);
         }
         self.get(id)
     }
@@ -78,15 +82,15 @@ impl Modules {
     fn get(&self, id: ModuleId) -> Option<&ElfModule> {
         match self.slots.get(id.index())? {
             Slot::Read { module, .. } => module.as_deref(),
-            Slot::Unread | Slot::Useless => None,
+            Slot::Unread | Slot::Unusable => None,
         }
     }
 
-    /// Drops the files that were not used for longest, never the one at hand.
-    fn make_room(&mut self, at_hand: ModuleId) {
+    /// Drops the least recently used files, but never `current`.
+    fn evict_except(&mut self, current: ModuleId) {
         while self.bytes > MAX_BYTES {
             let oldest = self.slots.iter_mut().enumerate();
-            let oldest = oldest.filter(|(index, _)| *index != at_hand.index());
+            let oldest = oldest.filter(|(index, _)| *index != current.index());
             let oldest = oldest.filter_map(|(_, slot)| match slot {
                 Slot::Read { module, used, .. } if module.is_some() => Some((*used, module)),
                 _ => None,
@@ -105,14 +109,14 @@ mod tests {
     use std::fs::File;
 
     #[test]
-    fn what_is_not_used_makes_room() {
+    fn evicts_least_recently_used() {
         let me = || Content::File(File::open("/proc/self/exe").unwrap());
         let mut modules = Modules::default();
         let bytes = modules.read(ModuleId(0), &me()).unwrap().bytes();
         assert!(bytes > 0 && bytes < MAX_BYTES);
         let fit = MAX_BYTES / bytes;
         for id in 1..=fit as u32 {
-            // The first is used all the time, the others once.
+            // The first file is used in every round, each other file once.
             assert!(modules.read(ModuleId(0), &me()).is_some());
             assert!(modules.read(ModuleId(id), &me()).is_some());
             assert!(modules.bytes <= MAX_BYTES);
@@ -123,10 +127,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_elf_file_is_not_tried_again() {
+    fn does_not_retry_unusable_files() {
         let mut modules = Modules::default();
-        let text = Content::File(File::open("/proc/self/status").unwrap());
-        assert!(modules.read(ModuleId(3), &text).is_none());
+        let not_elf = Content::File(File::open("/proc/self/status").unwrap());
+        assert!(modules.read(ModuleId(3), &not_elf).is_none());
         let me = Content::File(File::open("/proc/self/exe").unwrap());
         assert!(modules.read(ModuleId(3), &me).is_none());
     }

@@ -1,4 +1,4 @@
-//! Frames that the kernel puts on the stack to run a signal handler.
+//! Signal frames: the registers that the kernel saves on the stack to run a signal handler.
 
 use std::os::unix::fs::FileExt;
 
@@ -7,22 +7,22 @@ use rustc_hash::FxHashMap;
 use crate::machine::Content;
 use crate::trace::ModuleId;
 
-/// Where a handler returns to: `mov rax, 15; syscall` (rt_sigreturn), in every C library.
+/// Return target of handlers in every C library: `mov rax, 15; syscall` (rt_sigreturn).
 const TRAMPOLINE: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
-/// Places that are remembered; all are looked at anew when there are more.
-const MAX_KNOWN: usize = 4096;
+/// Maximum number of cached code locations. The cache is cleared when it is full.
+const MAX_CACHED: usize = 4096;
 
-/// Where the kernel saves registers, from the stack pointer of the trampoline on (`struct ucontext` of the kernel's
-/// asm-generic/ucontext.h, `struct sigcontext_64` of its asm/sigcontext.h).
+// Offsets of the saved registers from the stack pointer of the trampoline: `struct ucontext` of the
+// kernel's asm-generic/ucontext.h and `struct sigcontext_64` of its asm/sigcontext.h.
 const SAVED_BP: u64 = 0x78;
 const SAVED_SP: u64 = 0xa0;
 const SAVED_IP: u64 = 0xa8;
 const SAVED_SEGMENTS: u64 = 0xb8;
-/// Of CS, GS, FS and SS the first and the last, which are the same in all 64-bit programs.
+/// Mask for CS and SS in the saved CS, GS, FS and SS. All 64-bit programs have the same CS and SS.
 const CS_AND_SS: u64 = 0xffff_0000_0000_ffff;
 const USER_CS_AND_SS: u64 = 0x002b_0000_0000_0033;
 
-/// The registers of code that a signal has interrupted.
+/// Registers of the code that a signal interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Interrupted {
     pub(super) ip: u64,
@@ -31,7 +31,9 @@ pub(super) struct Interrupted {
 }
 
 impl Interrupted {
-    /// What the kernel has saved above `sp`, if that looks like it.
+    /// Reads the registers saved above `sp`.
+    ///
+    /// Returns `None` if the saved CS and SS are not those of user code.
     pub(super) fn read(sp: u64, stack: impl Fn(u64) -> Option<u64>) -> Option<Self> {
         let saved = |offset| stack(sp.checked_add(offset)?);
         if saved(SAVED_SEGMENTS)? & CS_AND_SS != USER_CS_AND_SS {
@@ -45,19 +47,19 @@ impl Interrupted {
     }
 }
 
-/// Places that frames with saved registers returned to, and whether a signal handler does.
+/// Cache by code location: whether a location is a signal trampoline.
 #[derive(Default)]
 pub(super) struct SignalFrames(FxHashMap<(ModuleId, u64), bool>);
 
 impl SignalFrames {
-    /// Whether the code at an offset of a file is what returns from a signal.
+    /// Returns whether the code at a file offset is a signal trampoline.
     pub(super) fn returns_from_signal(
         &mut self,
         id: ModuleId,
         content: &Content,
         offset: u64,
     ) -> bool {
-        if self.0.len() >= MAX_KNOWN {
+        if self.0.len() >= MAX_CACHED {
             self.0.clear();
         }
         *self.0.entry((id, offset)).or_insert_with(|| {
@@ -78,7 +80,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn saved_registers_are_known_by_the_segments() {
+    fn identifies_saved_registers_by_segments() {
         let read = |segments: u64| {
             Interrupted::read(0x1000, |address| match address - 0x1000 {
                 SAVED_SEGMENTS => Some(segments),
@@ -98,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trampoline_is_known_by_its_code() {
+    fn identifies_trampoline_by_its_code() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[0x90; 16]).unwrap();
         file.write_all(&TRAMPOLINE).unwrap();

@@ -1,6 +1,6 @@
-//! The bytes of user stack that came with a sample.
+//! The user stack bytes of a sample.
 
-/// A copy of stack memory, readable by address.
+/// Copied stack memory, readable by address.
 #[derive(Clone, Copy)]
 pub(super) struct StackCopy<'a> {
     base: u64,
@@ -8,28 +8,28 @@ pub(super) struct StackCopy<'a> {
 }
 
 impl<'a> StackCopy<'a> {
-    /// `bytes` were copied from address `base` upwards.
+    /// Wraps `bytes`, which the kernel copied from address `base` upwards.
     pub(super) fn new(base: u64, bytes: &'a [u8]) -> Self {
         Self { base, bytes }
     }
 
-    /// The u64 at an address, if all of it was copied.
+    /// Returns the u64 at an address if the copy contains all of it.
     pub(super) fn read(&self, address: u64) -> Option<u64> {
-        let at = usize::try_from(address.checked_sub(self.base)?).ok()?;
-        let (value, _) = self.bytes.get(at..)?.split_first_chunk()?;
+        let offset = usize::try_from(address.checked_sub(self.base)?).ok()?;
+        let (value, _) = self.bytes.get(offset..)?.split_first_chunk()?;
         Some(u64::from_le_bytes(*value))
     }
 
-    /// Whether nothing was copied.
+    /// Returns whether the copy has no bytes.
     pub(super) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Whether an address lies beyond the copy, where there may be more stack.
+    /// Returns whether the copy ends before the u64 at `address`. More stack may follow there.
     pub(super) fn ends_before(&self, address: u64) -> bool {
         address
             .checked_sub(self.base)
-            .is_some_and(|at| at.saturating_add(8) > self.bytes.len() as u64)
+            .is_some_and(|offset| offset.saturating_add(8) > self.bytes.len() as u64)
     }
 }
 
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_stay_inside_the_copy() {
+    fn reads_only_copied_bytes() {
         let bytes: Vec<u8> = (0..16).collect();
         let copy = StackCopy::new(0x1000, &bytes);
         assert_eq!(copy.read(0x1000), Some(0x0706_0504_0302_0100));

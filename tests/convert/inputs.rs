@@ -69,7 +69,7 @@ fn a_file_in_a_pipe_is_told_to_be_given_by_its_name() {
     piped.args(["-c", script]).arg(perfcollect());
     let done = run(piped.current_dir(folder.path()), LIMIT);
     assert!(
-        done.stderr.contains("give the name of the file"),
+        done.stderr.contains("pass the name of the file"),
         "{}",
         done.stderr
     );

@@ -269,9 +269,10 @@ fn samples_of(text: &str) -> Vec<Sample> {
     for line in lines {
         if let Some(frame) = line.strip_prefix('\t') {
             let sample = samples.last_mut().unwrap();
-            match frame.contains(" {truncated: ") {
-                true => sample.cut = true,
-                false => sample.frames.push(address(frame)),
+            match frame {
+                "0 {no stack} (perfcollect)" => {}
+                frame if frame.contains(" {truncated: ") => sample.cut = true,
+                frame => sample.frames.push(address(frame)),
             }
             continue;
         }

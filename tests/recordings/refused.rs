@@ -128,7 +128,7 @@ fn foreign() -> Vec<Case> {
             "trace of perfcollect",
             zip_of("x.trace/summary.json"),
             1,
-            "`perfcollect view file` shows it",
+            "open it with `perfcollect view file`",
         ),
         case(
             "other archive",
@@ -207,19 +207,19 @@ fn damaged(folder: &Path) -> Vec<Case> {
             "attributes of no size",
             with(16, &[0; 8]),
             1,
-            "the size of its attributes",
+            "invalid size of the attributes",
         ),
         case(
             "attributes nowhere",
             with(24, &[0xff; 8]),
             1,
-            "names no event",
+            "declares no event",
         ),
         case(
             "records beyond the end",
             with(47, &[0x7f]),
             1,
-            "the place of its records",
+            "invalid offset of the records",
         ),
     ]
 }

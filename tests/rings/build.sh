@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds tests/rings/program. Another compiler places its functions elsewhere: record the rings anew then.
+# Builds tests/rings/program. Another compiler changes the addresses: record the ring buffers again.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 "${CC:-gcc}" -std=gnu11 -O2 -Wall -Wextra -fomit-frame-pointer -fno-stack-protector -fcf-protection=none -fno-pic -no-pie \

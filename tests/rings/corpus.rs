@@ -1,8 +1,8 @@
-//! The recorded rings: what the kernel wrote for each CPU, and what must be changed in it to use it elsewhere.
+//! Recorded ring buffers: the bytes that the kernel wrote for each CPU, in a portable form.
 //!
-//! Shared by the tests that record and replay them (`src/perf/`) and by the benches.
+//! The tests that record and replay them (`src/perf/`) and the benches share this file.
 
-// Each of them uses its own part.
+// Each of them uses a different part.
 #![allow(dead_code, unreachable_pub, clippy::expect_used)]
 
 use std::os::unix::ffi::OsStrExt;
@@ -13,38 +13,38 @@ use std::path::PathBuf;
 pub const SAMPLE_TYPE: u64 = 0x31a7;
 /// bp, sp, ip.
 pub const USER_REGS: u64 = 0x1c0;
-/// The pid of the recorded program; no machine gives away ids that high.
+/// The pid of the recorded program. No kernel assigns ids that high.
 pub const FIRST_PID: i32 = 1 << 30;
 
-/// PERF_RECORD_* that are looked into.
+/// Record types (PERF_RECORD_*) with fields that are read or changed.
 pub const COMM: u32 = 3;
 pub const EXIT: u32 = 4;
 pub const FORK: u32 = 7;
 pub const SAMPLE: u32 = 9;
 pub const MMAP2: u32 = 10;
 
-/// What the records have in place of the program's path.
+/// Replaces the path of the program in the recorded ring buffers.
 const PROGRAM: &[u8] = b"/program";
 const MMAP2_INODE_AT: usize = 48;
 const MMAP2_PATH_AT: usize = 72;
 const SAMPLE_TIME_AT: usize = 24;
 const SAMPLE_CPU_AT: usize = 32;
-/// TID, TIME and CPU at the end of all records but samples.
+/// Size of TID, TIME and CPU at the end of all records but samples.
 const TRAILER_BYTES: usize = 24;
 
-/// Where the corpus is.
+/// Returns the directory of the recorded ring buffers.
 pub fn folder() -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "tests", "rings"]
         .iter()
         .collect()
 }
 
-/// The program that was recorded.
+/// Returns the path of the recorded program.
 pub fn program() -> PathBuf {
     folder().join("program")
 }
 
-/// The bytes of each CPU's ring, as if the program had run from where it lies now.
+/// Returns the ring buffer of each CPU, as if the program had run from its current path.
 pub fn rings() -> Vec<Vec<u8>> {
     let file = |cpu| std::fs::read(folder().join(format!("cpu{cpu}.lz4")));
     (0..)
@@ -56,7 +56,7 @@ pub fn rings() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// The records in a piece of a ring.
+/// Returns the records in a part of a ring buffer.
 pub fn records(mut ring: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let size: [u8; 2] = ring.get(6..8)?.try_into().ok()?;
@@ -65,12 +65,12 @@ pub fn records(mut ring: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// PERF_RECORD_* of a record.
+/// Returns the type of a record (PERF_RECORD_*).
 pub fn kind(record: &[u8]) -> u32 {
     u32::from_le_bytes([record[0], record[1], record[2], record[3]])
 }
 
-/// Replaces the ids of processes and threads, in the body and in the trailer.
+/// Replaces the process and thread ids in the body and in the trailer of a record.
 pub fn map_ids(record: &mut [u8], mut map: impl FnMut(i32) -> i32) {
     let in_body: &[usize] = match kind(record) {
         COMM | MMAP2 => &[8, 12],
@@ -97,13 +97,13 @@ fn time_at(record: &[u8]) -> usize {
     }
 }
 
-/// When a record was made, in nanoseconds.
+/// Returns the time of a record, in nanoseconds.
 pub fn time(record: &[u8]) -> u64 {
     let at = time_at(record);
     u64::from_le_bytes(record[at..at + 8].try_into().expect("8 bytes"))
 }
 
-/// Says that the record was made at another time on another CPU.
+/// Sets the time and the CPU of a record.
 pub fn move_to(record: &mut [u8], time: u64, cpu: u32) {
     let at = time_at(record);
     record[at..at + 8].copy_from_slice(&time.to_le_bytes());
@@ -114,14 +114,14 @@ pub fn move_to(record: &mut [u8], time: u64, cpu: u32) {
     record[at..at + 4].copy_from_slice(&cpu.to_le_bytes());
 }
 
-/// Whether a record tells of a mapping of the file with this path.
+/// Whether a record reports a mapping of the file with this path.
 fn maps_file(record: &[u8], path: &[u8]) -> bool {
     kind(record) == MMAP2
         && record[MMAP2_PATH_AT..].starts_with(path)
         && record[MMAP2_PATH_AT + path.len()] == 0
 }
 
-/// The record of a mapping with another path and inode.
+/// Returns a mapping record with another path and inode.
 fn with_file(record: &[u8], path: &[u8], inode: u64) -> Vec<u8> {
     let mut new = record[..MMAP2_PATH_AT].to_vec();
     new[MMAP2_INODE_AT..][..8].copy_from_slice(&inode.to_le_bytes());
@@ -134,6 +134,7 @@ fn with_file(record: &[u8], path: &[u8], inode: u64) -> Vec<u8> {
     new
 }
 
+/// Replaces [`PROGRAM`] by the current path of the program, and updates its inode.
 fn relocated(record: &[u8]) -> Vec<u8> {
     if !maps_file(record, PROGRAM) {
         return record.to_vec();
@@ -143,8 +144,8 @@ fn relocated(record: &[u8]) -> Vec<u8> {
     with_file(record, program.as_os_str().as_bytes(), inode)
 }
 
-/// The reverse: a record as it is kept, for a program that ran from `path`.
-pub fn kept(record: &[u8], path: &[u8]) -> Vec<u8> {
+/// Replaces the path of the recorded program by [`PROGRAM`]: the reverse of `relocated`.
+pub fn portable(record: &[u8], path: &[u8]) -> Vec<u8> {
     if maps_file(record, path) {
         with_file(record, PROGRAM, 1)
     } else {

@@ -1,7 +1,8 @@
-/* What the recorded rings tell of: a program of a few pages, without a C library, whose call paths are all known.
+/* The program of the recorded ring buffers: a few pages, without a C library, with known call paths.
  *
- * Each phase burns some CPU under functions of its own: a chain, a recursion, system calls, threads, code made at run
- * time and mapped anew, children by fork, by fork and exec, by vfork and exec. The README says how it is built. */
+ * Each phase consumes CPU time under separate functions: a call chain, a recursion, system calls, threads,
+ * dynamically generated code, a file mapped at the same addresses, and children by fork, by fork and exec, by vfork
+ * and exec. The README describes how to build it. */
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <linux/sched.h>
@@ -12,12 +13,12 @@
 #include <sys/wait.h>
 
 #define FRAME __attribute__((noipa))
-/* Keeps a call from becoming a tail call, which would take the caller's frame away. */
+/* Prevents a tail call, which would remove the caller's frame. */
 #define AFTER(value) __asm__ volatile("" : "+r"(value))
 
 enum { SHORT = 8000000, LONG = 80000000, STACK_BYTES = 16384 };
 
-/* Where the code made at run time is. */
+/* Address of the dynamically generated code. */
 static uint8_t *const made = (uint8_t *)0x20000000;
 static const char self[] = "/proc/self/exe";
 
@@ -42,7 +43,8 @@ static inline __attribute__((always_inline)) uint64_t burn(uint64_t state, long 
 }
 
 static void name_thread(const char *name) { call(SYS_prctl, PR_SET_NAME, (long)name, 0, 0, 0); }
-/* The phases take turns on two CPUs, so that one process is told of by two rings. Where there is one only, it fails. */
+/* The phases alternate between two CPUs, so that two ring buffers have records of one process. On a machine with one
+ * CPU, the call has no effect for CPU 1. */
 static void run_on(int cpu) {
     uint64_t mask = 1u << cpu;
     call(SYS_sched_setaffinity, 0, sizeof mask, (long)&mask, 0, 0);
@@ -66,7 +68,7 @@ FRAME static uint64_t descend(uint64_t state, int left) {
     AFTER(state);
     return state;
 }
-/* Deeper than the copy of the stack reaches. */
+/* Deeper than the stack copy. */
 FRAME static uint64_t deep(uint64_t state) {
     state = descend(state, 200);
     AFTER(state);
@@ -86,7 +88,7 @@ FRAME static uint64_t read_zeros(void) {
 FRAME static uint64_t left(uint64_t state) { return burn(state, SHORT); }
 FRAME static uint64_t right(uint64_t state) { return burn(state, SHORT); }
 
-/* Ends the thread; its stack is no more by then. */
+/* The body of a thread. It ends the thread and never returns. */
 FRAME static void thread(int number) {
     uint64_t state = 1;
     name_thread(number ? "right" : "left");
@@ -127,7 +129,7 @@ static void threads(void) {
     }
 }
 
-/* What is copied to memory and run there: it has a frame pointer, as such code has. */
+/* Machine code that the program copies to memory and runs. It has a frame pointer, like JIT code. */
 extern const uint8_t template_begin[], template_end[];
 __asm__("template_begin:\n push %rbp\n mov %rsp, %rbp\n mov $20000000, %ecx\n"
         "1: imul $3, %rax, %rax\n add $1, %rax\n dec %ecx\n jnz 1b\n pop %rbp\n ret\ntemplate_end:\n");
@@ -140,7 +142,7 @@ FRAME static uint64_t run_made(uint64_t (*code)(uint64_t)) {
 
 FRAME static uint64_t mapped_leaf(uint64_t state) { return burn(state, SHORT); }
 
-/* Code made at run time; then, at the same addresses, the program's own file a second time. */
+/* Runs dynamically generated code, then maps the program's file at the same addresses and runs it. */
 static uint64_t made_and_remapped(void) {
     const int fixed = MAP_PRIVATE | MAP_FIXED;
     extern const uint8_t image[] __asm__("__ehdr_start");
@@ -189,7 +191,7 @@ static void fork_and_exec(void) {
     await_child(pid);
 }
 
-/* The child borrows this stack until its exec: nothing here returns in between. */
+/* The child shares this stack until its exec, so nothing returns before. */
 static void vfork_and_exec(void) {
     static const char *arguments[] = {"program", "vforked", 0}, *environment[] = {0};
     long pid = call(SYS_vfork, 0, 0, 0, 0, 0);

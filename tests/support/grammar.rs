@@ -1,9 +1,8 @@
-//! A strict reader of `perf.data.txt`: the grammar and the limits PerfView's parser has, one check per pitfall.
-
-use std::collections::HashMap;
+//! A strict reader of `perf.data.txt`: the grammar and the limits of PerfView's parser and of other readers of perf script
+//! text, one check per pitfall.
 
 /// Tiers of optimization as a name may end in them.
-const TIERS: [&str; 8] = [
+pub const TIERS: [&str; 8] = [
     "[MinOptJitted]",
     "[Optimized]",
     "[QuickJitted]",
@@ -14,36 +13,25 @@ const TIERS: [&str; 8] = [
     "[ReadyToRun]",
 ];
 
-/// A sample as PerfView would show it.
+/// A sample as readers show it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
     pub process: String,
     pub pid: i32,
+    pub tid: i32,
     pub cpu: u64,
     /// Nanoseconds.
     pub time: u64,
+    /// Its period, and the time to its end on its CPU number.
+    pub weight: u64,
     /// (module, symbol), leaf first.
     pub frames: Vec<(String, String)>,
 }
 
 pub struct Parsed {
-    /// All lines that count as samples of the CPU, idle ones included.
+    /// The samples in the order of the text.
     pub events: Vec<Event>,
     pub zero: u64,
-}
-
-impl Parsed {
-    /// The samples PerfView emits, with their weights: all that have a later event on their CPU number.
-    pub fn samples(&self) -> Vec<(&Event, u64)> {
-        let mut last_of: HashMap<u64, &Event> = HashMap::new();
-        let mut samples = Vec::new();
-        for event in &self.events {
-            if let Some(last) = last_of.insert(event.cpu, event) {
-                samples.push((last, event.time - last.time));
-            }
-        }
-        samples
-    }
 }
 
 fn number(text: &str) -> u64 {
@@ -54,39 +42,59 @@ fn number(text: &str) -> u64 {
     text.parse().unwrap()
 }
 
+/// CPU number and time of `[001] 4321.987654321: `, and the rest.
+fn moment(line: &str) -> (u64, u64, &str) {
+    let (cpu, rest) = line.strip_prefix('[').unwrap().split_once("] ").unwrap();
+    let (time, rest) = rest.split_once(": ").unwrap();
+    let (seconds, fraction) = time.split_once('.').unwrap();
+    assert_eq!(fraction.len(), 9);
+    let time = number(seconds) * 1_000_000_000 + number(fraction);
+    (number(cpu), time, rest)
+}
+
 fn header(line: &str) -> (Event, &str) {
-    // No name has a bracket, so this one ends the CPU number.
-    let (before, after) = line.split_once("] ").unwrap();
-    let (who, cpu) = before.rsplit_once(" [").unwrap();
-    let cpu = number(cpu);
-    let (comm, ids) = who.rsplit_once(' ').unwrap();
+    // No name has a bracket, so this one starts the CPU number.
+    let (who, rest) = line.split_at(line.find('[').unwrap());
+    let (cpu, time, detail) = moment(rest);
+    let (comm, ids) = who.strip_suffix(' ').unwrap().rsplit_once(' ').unwrap();
     let (pid, tid) = ids.split_once('/').unwrap();
-    number(tid);
-    // Pitfall 1: a name that ends early or breaks the process picker.
+    // Other readers than PerfView take a name of one letter only with a second space.
+    let comm = match comm.strip_suffix(' ') {
+        Some(letter) if letter.len() == 1 => letter,
+        _ => comm,
+    };
+    assert!(comm.len() > 1 || who.contains("  "), "{line:?}");
+    // Pitfall 1: a name that ends early, is a comment or breaks the process picker.
     assert!(
-        !comm.is_empty() && comm.trim() == comm && !comm.starts_with([':', '-']),
+        !comm.is_empty() && comm.trim() == comm && !comm.starts_with([':', '-', '#']),
         "{comm:?}"
     );
     assert!(
         !comm.contains(['/', '(', ')', '[', ']', '|', ';']),
         "{comm:?}"
     );
-    let (time, detail) = after.split_once(": ").unwrap();
-    let (seconds, fraction) = time.split_once('.').unwrap();
-    assert_eq!(fraction.len(), 9);
+    let mut others = comm.split(' ').skip(1);
+    assert!(
+        !others.any(|word| word.bytes().all(|b| b.is_ascii_digit())),
+        "{comm:?}"
+    );
     let (period, event) = detail.split_once(' ').unwrap();
-    number(period);
-    // Pitfalls 2 and 3: a colon after the event, and not much after that.
-    let (name, rest) = event.split_once(':').unwrap();
-    assert!(!name.is_empty() && rest.len() <= 256, "{event:?}");
-    let event = Event {
+    // Pitfalls 2, 3 and 8: a colon and a space after the event, which is one word.
+    let event = event.strip_suffix(": ").unwrap();
+    assert!(
+        !event.is_empty() && !event.contains([':', ' ']),
+        "{event:?}"
+    );
+    let sample = Event {
         process: comm.to_owned(),
         pid: number(pid) as i32,
+        tid: number(tid) as i32,
         cpu,
-        time: number(seconds) * 1_000_000_000 + number(fraction),
+        time,
+        weight: number(period),
         frames: Vec::new(),
     };
-    (event, &line[line.len() - rest.len()..])
+    (sample, event)
 }
 
 fn frame(line: &str) -> (String, String) {
@@ -102,8 +110,9 @@ fn frame(line: &str) -> (String, String) {
         .strip_suffix(')')
         .unwrap();
     assert!(!module.is_empty() && module.trim() == module, "{line:?}");
+    // Other readers than PerfView drop a frame whose module has a space.
     assert!(
-        !module.contains(['(', ')', '[', ']', '/', '\\']),
+        !module.contains(['(', ')', '[', ']', '/', '\\', ' ']),
         "{line:?}"
     );
     // Pitfall 7: perf's own files, and tiers that are none.
@@ -136,7 +145,7 @@ fn frame(line: &str) -> (String, String) {
     (module.to_owned(), without_tier.to_owned())
 }
 
-/// Reads the text, and panics where PerfView would fail, lose or bend something.
+/// Reads the text, and panics where a reader would fail, lose or bend something.
 pub fn parse(text: &[u8]) -> Parsed {
     // Pitfall 4: control characters; and bytes PerfView would show as Latin-1.
     assert!(
@@ -144,30 +153,37 @@ pub fn parse(text: &[u8]) -> Parsed {
             .all(|b| matches!(b, b'\t' | b'\n' | b' '..=b'~'))
     );
     let text = std::str::from_utf8(text).unwrap();
-    // Pitfall 2: comments only at the top; we write none. Each event ends with an empty line.
-    let mut blocks = text.strip_suffix("\n\n").unwrap().split("\n\n");
-    let marker = blocks.next().unwrap();
-    let (marker_event, detail) = header(marker);
-    // Pitfall 9: nothing after the last number.
-    assert_eq!(detail, "sched_process_exit: comm=swapper pid=0 prio=120");
-    // Pitfall 6: not the time that does not count.
-    assert!(marker_event.time > 0);
-    let mut now = marker_event.time;
-    let mut events = Vec::new();
-    for block in blocks {
-        let mut lines = block.split('\n');
-        let (mut event, detail) = header(lines.next().unwrap());
-        // Pitfall 8: whatever stood there could make it another kind of event.
-        assert_eq!(detail, " ");
-        // Pitfall 6: order of time.
-        assert!(event.time >= now, "{block}");
-        now = event.time;
-        event.frames = lines.map(frame).collect();
-        assert!(event.frames.len() <= 1000);
-        events.push(event);
+    // The Firefox Profiler knows the format by the first line.
+    assert!(text.starts_with("# ========\n"), "{text}");
+    assert!(text.ends_with('\n'));
+    let mut lines = text.lines().skip_while(|line| line.starts_with('#'));
+    // Pitfall 6: time zero, and not the time that does not count. See `output::perf_text` on what hides it from others.
+    let first = lines.next().unwrap();
+    let first = first.strip_prefix(" swapper (cpu_idle) 0/0 ").unwrap();
+    let (0, zero @ 1.., detail) = moment(first) else {
+        panic!("{first}")
+    };
+    let event_of_all = detail.strip_prefix("1 ").unwrap().strip_suffix(": ");
+    assert_eq!(lines.next(), Some(""));
+
+    let mut events: Vec<Event> = Vec::new();
+    while let Some(line) = lines.next() {
+        let (mut sample, event) = header(line);
+        assert_eq!(Some(event), event_of_all);
+        // Pitfall 6: order of time, a CPU number of its own.
+        let now = events.last().map_or(zero, |last| last.time);
+        assert!(sample.time >= now, "{line}");
+        assert_eq!(sample.cpu, events.len() as u64 + 1, "{line}");
+        let frames = lines.by_ref().take_while(|line| !line.is_empty());
+        sample.frames = frames.map(frame).collect();
+        assert!((1..=1000).contains(&sample.frames.len()), "{line}");
+        let no_stack = ("perfcollect".to_owned(), "{no stack}".to_owned());
+        sample.frames.retain(|frame| *frame != no_stack);
+        // Pitfall 5: what ends it there.
+        let end = lines.next().unwrap().strip_prefix("# 0/0 ").unwrap();
+        let end = moment(end);
+        assert_eq!(end, (sample.cpu, sample.time + sample.weight, "end:"));
+        events.push(sample);
     }
-    Parsed {
-        events,
-        zero: marker_event.time,
-    }
+    Parsed { events, zero }
 }

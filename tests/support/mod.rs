@@ -52,7 +52,7 @@ pub use capture::{can_capture, captured, expect_shares, perfcollect, run_perfcol
 pub use child::{Finished, Running, finish, run, start};
 pub use perf_map::perf_map;
 pub use perfview::{
-    as_folded, expect_same_in_perfview, expect_totals, perfview_json, perfview_text,
+    NO_STACK, as_folded, expect_same_in_perfview, expect_totals, perfview_json, perfview_text,
 };
 pub use runtime::{Runtime, runtimes};
 pub use saved::{Saved, stacks_of};

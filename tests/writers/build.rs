@@ -200,7 +200,7 @@ pub(crate) fn realistic() -> Trace {
 }
 
 /// Hostile names, each with what a reader of PerfView sees.
-pub(crate) const HOSTILE_COMMS: [(&str, &str); 12] = [
+pub(crate) const HOSTILE_COMMS: [(&str, &str); 14] = [
     ("a b", "a b"),
     ("x(y)", "x_y_"),
     ("1/2 3/4", "1_2 3_4"),
@@ -210,7 +210,9 @@ pub(crate) const HOSTILE_COMMS: [(&str, &str); 12] = [
     ("line\nbreak", "line_break"),
     ("naïve", "na_ve"),
     ("a;b|c", "a_b_c"),
-    ("7 8", "7 8"),
+    ("7 8", "7_8"),
+    ("#7", "_#7"),
+    ("x", "x"),
     ("", "unnamed"),
     ("\u{1b}[31m\u{7}", "__31m_"),
 ];

@@ -6,7 +6,7 @@ use std::path::Path;
 use perfcollect::output::folded;
 use serde_json::Value;
 
-use crate::support::{as_folded, expect_totals, perfview_json, perfview_text};
+use crate::support::{NO_STACK, as_folded, expect_totals, perfview_json, perfview_text};
 use crate::{build, write};
 
 pub(crate) fn cpu_view(path: &Path) -> Option<Value> {
@@ -39,10 +39,10 @@ fn perfview_counts_what_the_summary_counts() {
         let counts = (method.self_samples, method.total_samples);
         assert_eq!(methods.get(&shown), Some(&counts), "{shown}");
     }
-    // All there is beside the summary's methods is the mark of a cut stack.
-    let marker = "perfcollect!{truncated}";
-    assert!(methods.contains_key(marker));
-    assert_eq!(methods.len(), written.summary.methods.len() + 1);
+    // All there is beside the summary's methods are the marks of a cut stack and of a missing one.
+    let markers = ["perfcollect!{truncated}", NO_STACK];
+    assert!(markers.iter().all(|marker| methods.contains_key(*marker)));
+    assert_eq!(methods.len(), written.summary.methods.len() + markers.len());
 }
 
 #[test]
@@ -109,6 +109,7 @@ fn thread_time_has_no_idle_threads() {
     let Some(view) = perfview_json("threadtime", &written.path, &[]) else {
         return;
     };
+    assert_eq!(view["samples"], written.summary.samples);
     let cpu_ms = view["ms"]["CPU_TIME"].as_f64().unwrap();
     assert!((cpu_ms - written.summary.cpu_ms).abs() < 0.001, "{view:#}");
     assert!(

@@ -50,25 +50,25 @@ fn perf_text_in_full() {
     assert_eq!(
         perf_text_of(&small()),
         "\
-swapper 0/0 [000] 4321.000000000: 1 sched:sched_process_exit: comm=swapper pid=0 prio=120
+# ========
+# written by perfcollect; for PerfView a sample ends at \"# 0/0 [CPU] TIME: end:\"
+# ========
+#
+ swapper (cpu_idle) 0/0 [000] 4321.000000000: 1 cpu-clock: 
 
 my app 7/8 [001] 4321.987654321: 1000000 cpu-clock: 
 \t1080 A::C() (App)
 \t1080 A::B(int32)[OptimizedTier1] (App)
 \t1040 main (libc.so.6)
 
+# 0/0 [001] 4321.988654321: end:
 my app 7/8 [002] 4321.988154321: 1000000 cpu-clock: 
 \t10c0 ksys_read (vmlinux)
 \t1080 A::C() (App)
 \t1080 A::B(int32)[OptimizedTier1] (App)
 \t1040 main (libc.so.6)
 
-swapper 0/0 [001] 4321.988654321: 1 cpu-clock: 
-\t0 idle (vmlinux)
-
-swapper 0/0 [002] 4321.989154321: 1 cpu-clock: 
-\t0 idle (vmlinux)
-
+# 0/0 [002] 4321.989154321: end:
 "
     );
 }
@@ -132,7 +132,7 @@ fn truncated_and_unnamed_frames_say_so() {
 fn text_without_samples_and_at_time_zero() {
     let empty = perf_text_of(&Trace::default());
     assert!(
-        empty.starts_with("swapper 0/0 [000] 1.000000000:"),
+        empty.ends_with(" swapper (cpu_idle) 0/0 [000] 1.000000000: 1 unnamed: \n\n"),
         "{empty}"
     );
     let mut b = Builder::new();
@@ -145,7 +145,7 @@ fn text_without_samples_and_at_time_zero() {
         (parsed.zero, parsed.events[0].time),
         (1_000_000_000, 1_000_000_000)
     );
-    assert_eq!(parsed.samples()[0].1, MS);
+    assert_eq!(parsed.events[0].weight, MS);
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn late_samples_keep_their_weight() {
     b.sample(START + 5 * MS, MS, thread, &[]);
     b.sample(START, 2 * MS, thread, &[]);
     let parsed = grammar::parse(perf_text_of(&b.trace).as_bytes());
-    let weights: Vec<u64> = parsed.samples().iter().map(|(_, weight)| *weight).collect();
+    let weights: Vec<u64> = parsed.events.iter().map(|event| event.weight).collect();
     assert_eq!(weights, [MS, 2 * MS]);
 }
 
@@ -256,11 +256,11 @@ fn each_sample_has_its_stack_in_the_archive_too() {
         assert_eq!(text, perf_text_of(&trace));
 
         let mut samples = trace.samples.iter();
+        let lines = text.split_inclusive('\n');
+        let text: String = lines.filter(|line| !line.starts_with('#')).collect();
+        let (_, text) = text.split_once("\n\n").unwrap();
         for lines in text.split_terminator("\n\n") {
             let (head, stack) = lines.split_once('\n').unwrap_or((lines, ""));
-            if head.starts_with("swapper 0/0 ") {
-                continue;
-            }
             let sample = samples.next().unwrap();
             let mut expected: Vec<String> = Vec::new();
             for frame in trace.stacks.leaf_first(sample.stack) {
@@ -346,11 +346,9 @@ proptest! {
         }
 
         let parsed = grammar::parse(perf_text_of(&b.trace).as_bytes());
-        let mut shown = parsed.samples();
-        shown.sort_by_key(|(event, _)| event.cpu);
-        prop_assert_eq!(shown.len(), b.trace.samples.len());
-        for ((event, weight), sample) in shown.iter().zip(b.trace.samples.iter()) {
-            prop_assert_eq!((event.time, *weight), (sample.time.0, sample.weight.0));
+        prop_assert_eq!(parsed.events.len(), b.trace.samples.len());
+        for (event, sample) in parsed.events.iter().zip(b.trace.samples.iter()) {
+            prop_assert_eq!((event.time, event.weight), (sample.time.0, sample.weight.0));
             prop_assert_eq!(event.pid, b.trace.process_of(sample.thread).pid.0);
             prop_assert_eq!(event.frames.len(), b.trace.stacks.leaf_first(sample.stack).count());
         }

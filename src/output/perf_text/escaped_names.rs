@@ -1,7 +1,7 @@
 //! The parts of the text that come again and again, and how long they are.
 
 use super::super::label;
-use super::super::sanitize::{perf_comm, perf_event, perf_module, perf_symbol, perf_tier};
+use super::super::sanitize::{perf_event, perf_module, perf_symbol, perf_text_comm, perf_tier};
 use crate::bytes::put_digits;
 use crate::trace::{FrameId, Function, FunctionId, StackId, ThreadId, Trace};
 
@@ -49,7 +49,9 @@ impl FunctionText {
         let tier = function.tier.as_deref().and_then(perf_tier);
         let tier = tier.map_or_else(String::new, |tier| format!("[{tier}]"));
         let module = perf_module(&function.module)
-            .unwrap_or_else(|| label::module_of_kind(function.kind).to_owned());
+            .unwrap_or_else(|| label::module_of_kind(function.kind).to_owned())
+            // Other readers than PerfView drop a frame whose module has a space.
+            .replace(' ', "_");
         let name = label::known_name(function)
             .map(|name| perf_symbol(name) + &tier)
             .or_else(|| Some(format!("{:#x}", function.start?)));
@@ -64,7 +66,8 @@ impl<'a> EscapedNames<'a> {
     pub(super) fn new(trace: &'a Trace) -> Self {
         let processes = trace.processes.iter();
         let processes: Vec<_> = processes
-            .map(|process| format!("{} {}", perf_comm(&process.name), process.pid))
+            // Readers take a name of one letter only if two spaces follow.
+            .map(|process| format!("{:<2} {}", perf_text_comm(&process.name), process.pid))
             .collect();
         let threads = trace.threads.iter();
         let mut names = Self {

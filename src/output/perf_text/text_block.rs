@@ -7,8 +7,9 @@
 //! callers. So a stack's callers are never noted further away than it is, and are in reach when any of their callees is.
 
 use super::super::deflate::Draft;
-use super::Line;
+use super::Block;
 use super::escaped_names::{EscapedNames, MAX_FRAMES};
+use super::markers;
 use crate::bytes::put_digits;
 use crate::trace::{FrameId, FunctionId, Nanos, Sample, StackId};
 
@@ -49,12 +50,11 @@ impl TextBlock {
     }
 
     /// Puts together an empty block.
-    pub(super) fn fill(&mut self, names: &EscapedNames<'_>, lines: &[Line]) {
-        for line in lines {
-            match line {
-                Line::Sample(sample, cpu) => self.sample(names, sample, *cpu),
-                Line::End(time, cpu) => self.end(*time, *cpu),
-            }
+    pub(super) fn fill(&mut self, names: &EscapedNames<'_>, block: &Block) {
+        for (cpu, sample) in (block.first_cpu..).zip(&block.samples) {
+            self.sample(names, sample, cpu);
+            let end = sample.time.0.saturating_add(sample.weight.0);
+            self.end(Nanos(end), cpu);
         }
         let len = self.draft.len();
         let Self {
@@ -74,9 +74,10 @@ impl TextBlock {
     fn end(&mut self, time: Nanos, cpu: usize) {
         let Self { draft, line, .. } = self;
         line.clear();
-        line.extend_from_slice(b"swapper 0/0 ");
+        line.extend_from_slice(markers::END.as_bytes());
         put_moment(cpu, time, line);
-        line.extend_from_slice(b"1 cpu-clock: \n\t0 idle (vmlinux)\n\n");
+        line.extend_from_slice(markers::END_EVENT.as_bytes());
+        line.push(b'\n');
         let place = draft.len();
         put_like(draft, line, self.last_end);
         self.last_end = place;
@@ -100,9 +101,10 @@ impl TextBlock {
         let like = known.map_or(self.last_moment, |known| known + thread.len());
         put_like(draft, line, like);
         self.last_moment = place;
-        match names.stack(sample.stack).lines < MAX_FRAMES {
-            true => self.stack(names, sample.stack),
-            false => self.cut_stack(names, sample.stack),
+        match names.stack(sample.stack).lines {
+            0 => self.no_stack(),
+            1..MAX_FRAMES => self.stack(names, sample.stack),
+            _ => self.cut_stack(names, sample.stack),
         }
     }
 
@@ -141,6 +143,13 @@ impl TextBlock {
             place += names.frame(frame).bytes as usize;
             next = caller;
         }
+    }
+
+    /// Some readers drop a sample that has no frame.
+    fn no_stack(&mut self) {
+        self.draft.put(b"\t");
+        self.draft.put(markers::NO_STACK.as_bytes());
+        self.draft.put(b"\n\n");
     }
 
     /// A stack that has too many lines.

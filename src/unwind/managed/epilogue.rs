@@ -1,20 +1,20 @@
-//! The end of a function, where the frame is taken down step by step: from an instruction there to the return.
+//! Unwind rules in epilogues, from an instruction that removes part of the frame to the return.
 //!
 //! ```text
 //! [add rsp, N | lea rsp, [rbp+N]]  pop*  ret | jmp to another function
 //! ```
-//! Unwind information does not tell of it; the instructions themselves do, and nothing else in compiled code looks like
-//! that.
+//! Unwind information does not describe epilogues, so their instructions are decoded. No other
+//! compiled code has this form.
 
 use std::ops::Range;
 
 use super::instruction::{Effect, RBP, decode};
 use super::rule::{Base, UnwindRule};
 
-/// Bytes that are looked at: an `add`, nine `pop`s, a jump, and some.
+/// Maximum number of decoded bytes: an `add`, nine `pop`s, a jump and some reserve.
 pub(super) const MAX_BYTES: usize = 48;
 
-/// The rule for the instruction that `code` begins with, at `ip` in a function; `None`: not in an epilogue.
+/// Returns the rule for the first instruction of `code`, at `ip`. `None` outside epilogues.
 #[must_use]
 pub(in crate::unwind) fn rule(code: &[u8], ip: u64, function: &Range<u64>) -> Option<UnwindRule> {
     let (mut base, mut above) = (Base::Rsp, 0_i64);
@@ -38,8 +38,10 @@ pub(in crate::unwind) fn rule(code: &[u8], ip: u64, function: &Range<u64>) -> Op
             }
             Effect::Jump(distance) => {
                 let target = next.wrapping_add_signed(distance.into());
-                let leaves = !function.contains(&target);
-                return leaves.then(|| finish(base, above, saved_rbp)).flatten();
+                let leaves_function = !function.contains(&target);
+                return leaves_function
+                    .then(|| finish(base, above, saved_rbp))
+                    .flatten();
             }
             _ => return None,
         }
@@ -49,7 +51,7 @@ pub(in crate::unwind) fn rule(code: &[u8], ip: u64, function: &Range<u64>) -> Op
 
 fn finish(base: Base, above: i64, saved_rbp: Option<i64>) -> Option<UnwindRule> {
     let cfa = above + 8;
-    UnwindRule::new(base, cfa, saved_rbp.map(|at| at - cfa))
+    UnwindRule::new(base, cfa, saved_rbp.map(|saved| saved - cfa))
 }
 
 #[cfg(test)]
@@ -62,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn each_step_down() {
+    fn computes_rule_at_each_epilogue_instruction() {
         // add rsp, 0x18; pop rbx; pop r15; pop rbp; ret
         let code = [0x48, 0x83, 0xc4, 0x18, 0x5b, 0x41, 0x5f, 0x5d, 0xc3];
         assert_eq!(at(&code), UnwindRule::new(Base::Rsp, 0x38, Some(-16)));
@@ -76,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn tail_calls_leave_the_function() {
+    fn accepts_tail_calls_that_leave_the_function() {
         assert_eq!(
             at(&[0x5d, 0xff, 0x25, 0, 0, 0, 0]),
             UnwindRule::new(Base::Rsp, 16, Some(-16))
@@ -92,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_no_epilogues() {
+    fn rejects_code_of_bodies() {
         for code in [
             &[0xff, 0xe0][..],                  // a switch
             &[0x48, 0x8b, 0xc7, 0xc3],          // mov rax, rdi; ret
@@ -107,7 +109,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_survived(code in proptest::collection::vec(any::<u8>(), 0..64), ip in any::<u64>()) {
+        fn accepts_arbitrary_bytes_without_panic(code in proptest::collection::vec(any::<u8>(), 0..64), ip in any::<u64>()) {
             let _ = rule(&code, ip, &(ip..ip.saturating_add(9)));
         }
     }

@@ -1,4 +1,4 @@
-//! Precompiled images by the file they are in.
+//! Cache of ReadyToRun images by file.
 
 use rustc_hash::FxHashMap;
 
@@ -7,21 +7,22 @@ use crate::dotnet::FileBytes;
 use crate::machine::{Content, FileTable};
 use crate::trace::ModuleId;
 
-/// Most images that are kept; all are read anew when there are more. webapi has 75.
+/// Maximum number of cached images. The cache is cleared when it is full. webapi has 75.
 const MAX_IMAGES: usize = 4096;
 
-/// Images by the file and the place in it that their code is mapped from; `None`: there is no image.
+/// Images by file and file offset of the mapped code, or `None` if there is no image.
 #[derive(Default)]
 pub(super) struct Images(FxHashMap<(ModuleId, u64), Option<ReadyToRunImage>>);
 
 impl Images {
+    /// Returns the rule of a frame, or `None` outside the code of an image.
     pub(super) fn find(
         &mut self,
         files: &FileTable,
-        place: InFile,
+        location: InFile,
         interrupted: bool,
     ) -> Option<RuleLookup> {
-        let Content::File(file) = &files.file(place.file).content else {
+        let Content::File(file) = &files.file(location.file).content else {
             return None;
         };
         let file = FileBytes(file);
@@ -30,10 +31,10 @@ impl Images {
         }
         let image = self
             .0
-            .entry((place.file, place.mapped_from))
-            .or_insert_with(|| ReadyToRunImage::find(&file, place.mapped_from))
+            .entry((location.file, location.mapped_from))
+            .or_insert_with(|| ReadyToRunImage::find(&file, location.mapped_from))
             .as_ref()?;
-        let instruction = image.address_of(place.instruction)?;
+        let instruction = image.address_of(location.instruction)?;
         let ip = instruction.checked_add(u64::from(!interrupted))?;
         let address = frame_address(ip, interrupted)?;
         let memory = image.by_address(file);

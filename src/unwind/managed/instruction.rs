@@ -1,38 +1,38 @@
-//! One x86-64 instruction: its length, and what it does to the stack pointer and the frame pointer.
+//! Decodes the length of an x86-64 instruction and its effect on rsp and rbp.
 //!
-//! No disassembler: an instruction is only as well known as a walk needs. Encoding: Intel SDM volume 2, chapter 2 and
-//! appendix A.
+//! It is not a disassembler: it decodes only what unwinding needs. The Intel SDM specifies the
+//! encoding in volume 2, chapter 2 and appendix A.
 
 use super::operand::{Operand, Prefix, Reader};
 
-/// Register numbers as the instruction set has them.
+// Register numbers of the instruction set.
 pub(super) const RSP: u8 = 4;
 pub(super) const RBP: u8 = 5;
 const R11: u8 = 11;
 
-/// No instruction is longer.
+/// Maximum length of an instruction.
 pub(super) const MAX_BYTES: usize = 15;
 
-/// What an instruction does to rsp and rbp, or to the flow.
+/// Effect of an instruction on rsp, rbp or the control flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// Nothing.
+    /// No effect.
     None,
-    /// Puts 8 bytes on the stack; the register, if it is one.
+    /// Pushes 8 bytes: a register, or `None` for another operand.
     Push(Option<u8>),
-    /// Takes 8 bytes off the stack into a register.
+    /// Pops 8 bytes into a register.
     Pop(u8),
-    /// rsp += this.
+    /// rsp += value.
     MoveStack(i32),
-    /// rsp = rbp + this.
+    /// rsp = rbp + value.
     StackFromFrame(i32),
-    /// rbp = rsp + this.
+    /// rbp = rsp + value.
     FrameFromStack(i32),
-    /// r11 = rsp + this, to be probed before it becomes rsp.
+    /// r11 = rsp + value, which a stack probe checks before it becomes rsp.
     ProbeFromStack(i32),
     /// rsp = r11.
     StackFromProbe,
-    /// Writes rsp or rbp in some other way.
+    /// Writes rsp or rbp in another way.
     Clobber,
     Call,
     /// A conditional jump.
@@ -44,7 +44,7 @@ pub(super) enum Effect {
     /// A jump through a register or a table, within the function.
     SwitchJump,
     Return,
-    /// Not meant to be run.
+    /// An instruction that is not meant to be executed.
     Trap,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Instruction {
     pub(super) effect: Effect,
 }
 
-/// Instructions from the start of some bytes on, up to one that is unknown or cut.
+/// Decodes instructions up to the first that is unknown or truncated.
 pub(super) fn decode(mut code: &[u8]) -> impl Iterator<Item = Instruction> {
     std::iter::from_fn(move || {
         let instruction = Instruction::decode(code)?;
@@ -64,7 +64,7 @@ pub(super) fn decode(mut code: &[u8]) -> impl Iterator<Item = Instruction> {
 }
 
 impl Instruction {
-    /// The first instruction of some bytes; `None`: unknown, or cut.
+    /// Decodes the first instruction. Returns `None` if it is unknown or truncated.
     pub(super) fn decode(code: &[u8]) -> Option<Self> {
         let mut reader = Reader { code, at: 0 };
         let effect = effect(&mut reader)?;
@@ -76,7 +76,7 @@ impl Instruction {
 }
 
 impl Operand {
-    /// The effect of writing the register of `rm`, if it is one.
+    /// Returns the effect of a write to `rm`, which may be a register or memory.
     fn writes_rm(&self) -> Effect {
         match self.rm {
             Some(register) if self.is_register() => writes(register),
@@ -215,10 +215,10 @@ fn one_byte(reader: &mut Reader<'_>, prefix: Prefix, opcode: u8) -> Option<Effec
     }
 }
 
-/// `add`, `or`, ..., `cmp` with a number.
+/// Decodes `add`, `or`, ..., `cmp` with an immediate.
 fn arithmetic(reader: &mut Reader<'_>, prefix: Prefix, opcode: u8) -> Option<Effect> {
     let operand = Operand::read(reader, prefix)?;
-    let number = match (opcode, prefix.short) {
+    let immediate = match (opcode, prefix.short) {
         (0x81, false) => reader.i32()?,
         (0x81, true) => reader.skip(2).map(|()| 0)?,
         _ => reader.i8()?,
@@ -226,15 +226,15 @@ fn arithmetic(reader: &mut Reader<'_>, prefix: Prefix, opcode: u8) -> Option<Eff
     let on_stack_pointer = operand.is_register() && operand.rm == Some(RSP) && prefix.wide;
     Some(match operand.reg & 7 {
         7 => Effect::None,
-        0 if on_stack_pointer => Effect::MoveStack(number),
-        5 if on_stack_pointer => number
+        0 if on_stack_pointer => Effect::MoveStack(immediate),
+        5 if on_stack_pointer => immediate
             .checked_neg()
             .map_or(Effect::Clobber, Effect::MoveStack),
         _ => operand.writes_rm(),
     })
 }
 
-/// `mov` between registers and memory.
+/// Decodes `mov` between registers and memory.
 fn move_register(reader: &mut Reader<'_>, prefix: Prefix, opcode: u8) -> Option<Effect> {
     let operand = Operand::read(reader, prefix)?;
     let to_reg = opcode & 2 != 0;
@@ -269,13 +269,14 @@ fn load_address(reader: &mut Reader<'_>, prefix: Prefix) -> Option<Effect> {
     })
 }
 
-/// `inc`, `dec`, `call`, `jmp`, `push` through a register or memory.
+/// Decodes `inc`, `dec`, `call`, `jmp`, `push` with a register or memory operand.
 fn indirect(reader: &mut Reader<'_>, prefix: Prefix) -> Option<Effect> {
     let operand = Operand::read(reader, prefix)?;
     match operand.reg & 7 {
         0 | 1 => Some(operand.writes_rm()),
         2 => Some(Effect::Call),
-        // The JIT marks jumps that leave the function by a needless REX.W; those through a cell leave it too.
+        // The JIT adds a redundant REX.W to jumps that leave the function. Jumps through an
+        // indirection cell leave it too.
         4 if prefix.wide => Some(Effect::TailJump),
         4 if operand.rm.is_none() && operand.displacement.is_some() => Some(Effect::TailJump),
         4 => Some(Effect::SwitchJump),
@@ -326,21 +327,26 @@ fn two_bytes(reader: &mut Reader<'_>, prefix: Prefix) -> Option<Effect> {
     }
 }
 
-/// After a VEX or EVEX prefix. These write vector and, rarely, general registers, never rsp or rbp in compiled code.
+/// Decodes an instruction after a VEX or EVEX prefix.
+///
+/// These write vector and, rarely, general registers. Compiled code never writes rsp or rbp with
+/// them.
 fn vector(reader: &mut Reader<'_>, map: u8) -> Option<Effect> {
     let opcode = reader.byte()?;
     if map == 1 && opcode == 0x77 {
         return Some(Effect::None);
     }
-    // REX bits only extend register numbers, which are of no interest here.
+    // REX bits only extend register numbers, which are irrelevant here.
     Operand::read(reader, Prefix::default())?;
-    let has_number = match map {
+    let has_immediate = match map {
         1 => matches!(opcode, 0x70..=0x73 | 0xc2 | 0xc4..=0xc6),
         2 => false,
         3 => true,
         _ => return None,
     };
-    reader.skip(usize::from(has_number)).map(|()| Effect::None)
+    reader
+        .skip(usize::from(has_immediate))
+        .map(|()| Effect::None)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@ use super::*;
 use proptest::prelude::*;
 
 #[test]
-fn instructions_of_prologues_and_epilogues() {
+fn decodes_instructions_of_prologues_and_epilogues() {
     for (code, effect) in [
         (&[0x55][..], Effect::Push(Some(RBP))),
         (&[0x41, 0x57], Effect::Push(Some(15))),
@@ -57,7 +57,7 @@ fn instructions_of_prologues_and_epilogues() {
 }
 
 #[test]
-fn lengths_of_others() {
+fn decodes_length_of_other_instructions() {
     for code in [
         &[0x48, 0xb8, 1, 2, 3, 4, 5, 6, 7, 8][..], // mov rax, imm64
         &[0xb8, 1, 2, 3, 4],                       // mov eax, imm32
@@ -89,14 +89,14 @@ fn lengths_of_others() {
         assert_eq!(
             Instruction::decode(&code[..bytes - 1]),
             None,
-            "{code:x?} cut"
+            "{code:x?} truncated"
         );
     }
 }
 
 proptest! {
     #[test]
-    fn any_bytes_are_survived(code in proptest::collection::vec(any::<u8>(), 0..64)) {
+    fn decodes_arbitrary_bytes_within_bounds(code in proptest::collection::vec(any::<u8>(), 0..64)) {
         let decoded: usize = decode(&code).map(|instruction| instruction.bytes).sum();
         prop_assert!(decoded <= code.len());
         if let Some(instruction) = Instruction::decode(&code) {

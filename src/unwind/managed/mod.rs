@@ -1,5 +1,7 @@
-//! Frames of .NET code, exactly: by the unwind information that the runtime keeps for each function, JIT-compiled or
-//! precompiled, and by the instructions where that is silent.
+//! Exact unwind rules for frames of .NET code.
+//!
+//! The runtime keeps unwind information for each function, JIT or ReadyToRun. Decoded instructions
+//! provide what it does not describe: epilogues and stubs.
 
 pub(super) mod epilogue;
 mod images;
@@ -29,7 +31,7 @@ use processes::Processes;
 use rule_cache::{AddressSpaceId, Epoch, Key, RuleCache};
 use unwind_info::UnwindInfo;
 
-/// Finds rules, and keeps what it took to find them.
+/// Finds unwind rules and caches them, with the processes and images they come from.
 #[derive(Default)]
 pub(super) struct ManagedCode {
     rules: RuleCache,
@@ -40,21 +42,21 @@ pub(super) struct ManagedCode {
 /// A process at the time of a sample.
 #[derive(Clone, Copy, Debug)]
 pub struct SampledProcess<'a> {
-    /// The process.
+    /// Row of the process.
     pub process: ProcessId,
-    /// Its id.
+    /// Process id.
     pub pid: Pid,
-    /// When.
+    /// Time of the sample.
     pub time: Nanos,
-    /// What it has mapped as code.
+    /// Executable mappings of the process.
     pub maps: &'a Maps,
-    /// The files of these mappings.
+    /// Files of these mappings.
     pub files: &'a FileTable,
-    /// The sample comes again: what is not found now may be found then, so that only what is found is kept.
+    /// Whether the sample is processed again later. Failed lookups of a preview are not cached.
     pub is_preview: bool,
 }
 
-/// Returns `None` for a return address of zero.
+/// Creates a frame address. Returns `None` for a return address of zero.
 fn frame_address(ip: u64, interrupted: bool) -> Option<FrameAddress> {
     match interrupted {
         true => Some(FrameAddress::from_instruction_pointer(ip)),
@@ -62,22 +64,22 @@ fn frame_address(ip: u64, interrupted: bool) -> Option<FrameAddress> {
     }
 }
 
-/// Whether the frame was interrupted at this address, in place of a call before it.
+/// Returns whether the frame was interrupted at this address. Otherwise it called another function.
 fn is_interrupted(address: FrameAddress) -> bool {
     !address.is_return_address()
 }
 
-/// A place in a mapped file that is no ELF file, at least not there.
+/// Location of an instruction in a mapped file, outside the load segments of an ELF file.
 #[derive(Clone, Copy)]
 pub(super) struct InFile {
     pub(super) file: ModuleId,
-    /// Offset in the file of the instruction that the frame is at.
+    /// File offset of the instruction.
     pub(super) instruction: u64,
-    /// Where in the file the mapping begins.
+    /// File offset of the start of the mapping.
     pub(super) mapped_from: u64,
 }
 
-/// A rule, and whether it holds as long as the process lives.
+/// Result of a rule lookup. A stable result is valid until the process ends.
 struct RuleLookup {
     rule: Option<UnwindRule>,
     is_stable: bool,
@@ -91,99 +93,99 @@ impl RuleLookup {
 }
 
 impl ManagedCode {
-    /// The rule of a frame in memory that holds code made at run time.
+    /// Returns the rule of a frame in JIT memory.
     pub(super) fn jit_rule(
         &mut self,
-        host: &SampledProcess<'_>,
+        process: &SampledProcess<'_>,
         address: FrameAddress,
     ) -> Option<UnwindRule> {
         let key = Key {
-            space: AddressSpaceId::process(host.process),
+            space: AddressSpaceId::process(process.process),
             ip: address.address(),
             interrupted: is_interrupted(address),
         };
-        let now = Epoch::of(host.time);
-        if let Some(known) = self.rules.get(&key, now) {
-            return known;
+        let now = Epoch::of(process.time);
+        if let Some(cached) = self.rules.get(&key, now) {
+            return cached;
         }
-        let found = self
+        let lookup = self
             .processes
-            .find(host, address)
+            .find(process, address)
             .unwrap_or(RuleLookup::NOTHING);
-        if found.rule.is_none() && host.is_preview {
+        if lookup.rule.is_none() && process.is_preview {
             return None;
         }
-        self.keep(&key, &found, now)
+        self.cache(&key, &lookup, now)
     }
 
-    /// The rule of a frame in a precompiled image.
+    /// Returns the rule of a frame in a ReadyToRun image.
     pub(super) fn file_rule(
         &mut self,
-        host: &SampledProcess<'_>,
-        place: InFile,
+        process: &SampledProcess<'_>,
+        location: InFile,
         interrupted: bool,
     ) -> Option<UnwindRule> {
         let key = Key {
-            space: AddressSpaceId::file(place.file),
-            ip: place.instruction,
+            space: AddressSpaceId::file(location.file),
+            ip: location.instruction,
             interrupted,
         };
-        let now = Epoch::of(host.time);
-        if let Some(known) = self.rules.get(&key, now) {
-            return known;
+        let now = Epoch::of(process.time);
+        if let Some(cached) = self.rules.get(&key, now) {
+            return cached;
         }
-        let found = self
+        let lookup = self
             .images
-            .find(host.files, place, interrupted)
+            .find(process.files, location, interrupted)
             .unwrap_or(RuleLookup::NOTHING);
-        self.keep(&key, &found, now)
+        self.cache(&key, &lookup, now)
     }
 
-    fn keep(&mut self, key: &Key, found: &RuleLookup, now: Epoch) -> Option<UnwindRule> {
-        let period = if found.is_stable { Epoch::ALWAYS } else { now };
-        self.rules.insert(key, found.rule, period);
-        found.rule
+    fn cache(&mut self, key: &Key, lookup: &RuleLookup, now: Epoch) -> Option<UnwindRule> {
+        let epoch = if lookup.is_stable { Epoch::ALWAYS } else { now };
+        self.rules.insert(key, lookup.rule, epoch);
+        lookup.rule
     }
 
-    /// The code made at run time that was met since the last call.
+    /// Returns the JIT code discovered since the last call.
     pub(super) fn take_discovered(&mut self) -> Vec<DiscoveredCode> {
         self.processes.take_discovered()
     }
 
-    /// The processes met since the last call whose memory does not tell what their methods are.
+    /// Returns the processes discovered since the last call whose memory yields no method names.
     pub(super) fn take_unreadable(&mut self) -> Vec<(ProcessId, Pid)> {
         self.processes.take_unreadable()
     }
 
-    /// Why frames had to be guessed, or have no names.
+    /// Returns why frames fell back to the frame pointer or have no names.
     pub(super) fn notices(&self) -> impl Iterator<Item = Notice> {
         self.processes.notices()
     }
 }
 
-/// A function by itself: what a fuzzer varies.
+/// Unwind information and code of one function, as a fuzz target provides them.
 #[derive(Clone, Copy, Debug)]
 pub struct FunctionBytes<'a> {
-    /// Its UNWIND_INFO.
+    /// UNWIND_INFO of the function.
     pub unwind_info: &'a [u8],
-    /// Its code, from its start on.
+    /// Code of the function from its start.
     pub code: &'a [u8],
 }
 
-/// The rule at so many bytes behind the start of a function.
+/// Returns the rule at an offset from the start of a function.
 #[must_use]
 pub fn function_rule(
     bytes: FunctionBytes<'_>,
     offset: u64,
     interrupted: bool,
 ) -> Option<UnwindRule> {
-    let begin = 1 << 32;
+    let start = 1 << 32;
     let function = FunctionEntry {
-        begin,
-        end: begin + bytes.code.len() as u64,
+        begin: start,
+        end: start + bytes.code.len() as u64,
         unwind_info: 0,
     };
-    let address = frame_address(begin + offset, interrupted)?;
+    let address = frame_address(start + offset, interrupted)?;
     rule_in(&bytes, &function, address).rule
 }
 
@@ -197,7 +199,7 @@ impl Memory for FunctionBytes<'_> {
     }
 }
 
-/// The rule of a frame in a function.
+/// Returns the rule of a frame in a function.
 fn rule_in(memory: &impl Memory, function: &FunctionEntry, address: FrameAddress) -> RuleLookup {
     let ip = address.address();
     let offset = ip.wrapping_sub(function.begin);
@@ -206,7 +208,7 @@ fn rule_in(memory: &impl Memory, function: &FunctionEntry, address: FrameAddress
         function.unwind_info,
         function.end.saturating_sub(function.begin),
     );
-    // In the prologue there is no epilogue, but a tail call may look like one.
+    // The prologue has no epilogue, but a tail call there may look like one.
     let prologue_bytes = info.as_ref().map_or(0, UnwindInfo::prologue_bytes);
     if is_interrupted(address) && offset >= prologue_bytes {
         let mut code = [0; epilogue::MAX_BYTES];
@@ -227,12 +229,12 @@ fn rule_in(memory: &impl Memory, function: &FunctionEntry, address: FrameAddress
     let mut code = [0; prologue::MAX_BYTES];
     RuleLookup {
         rule: prologue::rule(read(memory, function.begin, &mut code), offset),
-        // What was not there may come.
+        // The runtime may publish the unwind information later.
         is_stable: false,
     }
 }
 
-/// The rule of a frame in code that belongs to no function.
+/// Returns the rule of a frame in a stub, which belongs to no function.
 fn stub_rule(memory: &impl Memory, address: FrameAddress) -> Option<UnwindRule> {
     let mut code = [0; stub::MAX_BYTES];
     let code = read(memory, address.address(), &mut code);
@@ -240,6 +242,6 @@ fn stub_rule(memory: &impl Memory, address: FrameAddress) -> Option<UnwindRule> 
 }
 
 fn read<'a>(memory: &impl Memory, address: u64, buffer: &'a mut [u8]) -> &'a [u8] {
-    let read = memory.read(address, buffer);
-    buffer.get(..read).unwrap_or_default()
+    let bytes = memory.read(address, buffer);
+    buffer.get(..bytes).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Which code of a process has been named, so that each method is named once; that which may be freed again and again.
+//! Named code of a process. Each method is named once, collectible code repeatedly.
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
@@ -9,101 +9,106 @@ use super::rule_cache::Epoch;
 use crate::dotnet::MethodName;
 use crate::trace::ProcessId;
 
-/// Most pieces of code that are remembered of a process; beyond, all are named anew when they are met.
+/// Maximum number of ranges per process. At the limit, all are dropped and named again.
 const MAX_CODE: usize = 1 << 16;
 
-/// Code made at run time that was met for the first time, or is no longer what it was.
+/// JIT code that was sampled for the first time, or that replaced other code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiscoveredCode {
-    /// Whose it is.
+    /// Process that contains the code.
     pub process: ProcessId,
-    /// Its first address.
+    /// Start address.
     pub start: u64,
-    /// Behind its last address.
+    /// Exclusive end address.
     pub end: u64,
-    /// What it is. `None`: the method that was there is gone, and what is there now has no name.
+    /// Name of the code. `None` if a named method was freed and the new code has no name.
     pub name: Option<MethodName>,
-    /// There was other code before.
+    /// Whether the code replaced other named code.
     pub replaces: bool,
 }
 
-/// The code of a process that was met, by start.
+/// Discovered code of a process, by start address.
 #[derive(Debug, Default)]
 pub(super) struct NamedRanges(BTreeMap<u64, NamedRange>);
 
 #[derive(Debug)]
 struct NamedRange {
     end: u64,
-    /// The runtime's record of it.
-    record: u64,
-    /// A sum of its name, if it has one.
+    /// MethodDesc of the method, or 0 for a stub.
+    method_desc: u64,
+    /// Hash of the name, if there is one.
     name: Option<u64>,
-    /// Until when that is believed.
-    period: Epoch,
+    /// Validity of the name.
+    epoch: Epoch,
 }
 
-/// A piece of code that is met.
+/// A discovered range of code.
 #[derive(Clone, Copy)]
 pub(super) struct Piece {
     pub(super) start: u64,
     pub(super) end: u64,
-    /// What tells it from other code at the same place.
-    pub(super) record: u64,
+    /// MethodDesc, which distinguishes the method from others at the same address. 0 for a stub.
+    pub(super) method_desc: u64,
 }
 
 impl Piece {
-    /// Stubs, of which the runtime has no record.
+    /// Returns the range of a stub, for which the runtime has no MethodDesc.
     pub(super) fn of_stub(start: u64, end: u64) -> Self {
         Self {
             start,
             end,
-            record: 0,
+            method_desc: 0,
         }
     }
 }
 
 impl NamedRanges {
-    /// Whether a piece need not be named now.
+    /// Returns whether the name of a range is still valid.
     pub(super) fn is_current(&self, piece: Piece, now: Epoch) -> bool {
-        self.0.get(&piece.start).is_some_and(|known| {
-            known.record == piece.record && known.end == piece.end && known.period.holds(now)
+        self.0.get(&piece.start).is_some_and(|range| {
+            range.method_desc == piece.method_desc
+                && range.end == piece.end
+                && range.epoch.holds(now)
         })
     }
 
-    /// Takes in what a piece is called; tells what there is to tell.
+    /// Adds a named range. Returns `None` if its name is unchanged or still missing.
     pub(super) fn insert(
         &mut self,
         process: ProcessId,
         piece: Piece,
         name: Option<MethodName>,
-        period: Epoch,
+        epoch: Epoch,
     ) -> Option<DiscoveredCode> {
         if self.0.len() >= MAX_CODE {
             self.0.clear();
         }
-        let sum = name.as_ref().map(|name| FxBuildHasher.hash_one(name));
+        let name_hash = name.as_ref().map(|name| FxBuildHasher.hash_one(name));
         let mut replaces = false;
-        while let Some((&start, known)) = self
+        while let Some((&start, range)) = self
             .0
             .range_mut(..piece.end)
             .next_back()
-            .filter(|(_, known)| known.end > piece.start)
+            .filter(|(_, range)| range.end > piece.start)
         {
-            if start == piece.start && known.record == piece.record && known.name == sum {
-                known.period = period;
-                known.end = piece.end;
+            if start == piece.start
+                && range.method_desc == piece.method_desc
+                && range.name == name_hash
+            {
+                range.epoch = epoch;
+                range.end = piece.end;
                 return None;
             }
-            replaces |= known.name.is_some();
+            replaces |= range.name.is_some();
             self.0.remove(&start);
         }
-        let known = NamedRange {
+        let range = NamedRange {
             end: piece.end,
-            record: piece.record,
-            name: sum,
-            period,
+            method_desc: piece.method_desc,
+            name: name_hash,
+            epoch,
         };
-        self.0.insert(piece.start, known);
+        self.0.insert(piece.start, range);
         (name.is_some() || replaces).then_some(DiscoveredCode {
             process,
             start: piece.start,

@@ -1,5 +1,6 @@
-//! The parts of an x86-64 instruction: its bytes in turn, its prefixes, its ModRM operand.
+//! Parts of an x86-64 instruction: bytes, prefixes and the ModRM operand.
 
+/// Cursor over the bytes of an instruction.
 pub(super) struct Reader<'a> {
     pub(super) code: &'a [u8],
     pub(super) at: usize,
@@ -32,7 +33,7 @@ impl Reader<'_> {
     }
 }
 
-/// Prefixes that matter: REX bits and the operand size.
+/// Decoded prefixes: REX bits and the operand size.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Prefix {
     pub(super) wide: bool,
@@ -47,13 +48,13 @@ impl Prefix {
     }
 }
 
-/// A ModRM operand with what follows it.
+/// A ModRM operand with its SIB byte and displacement.
 #[derive(Clone, Copy)]
 pub(super) struct Operand {
     pub(super) reg: u8,
-    /// The register, or the base register of the address; none if there is another form of address.
+    /// Register, or base register of the address. `None` for other address forms.
     pub(super) rm: Option<u8>,
-    /// The displacement; none for a register.
+    /// Displacement, or `None` for a register operand.
     pub(super) displacement: Option<i32>,
 }
 
@@ -71,7 +72,7 @@ impl Operand {
         let (mut base, mut absolute) = (Some(rm | prefix.rm), mode == 0 && rm == 5);
         if rm == 4 {
             let sib = reader.byte()?;
-            // Only a plain base is of interest.
+            // Only a base register without an index is relevant.
             base = (sib >> 3 & 7 == 4).then_some(sib & 7 | prefix.rm);
             absolute = mode == 0 && sib & 7 == 5;
         }

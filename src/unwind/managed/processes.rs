@@ -1,4 +1,4 @@
-//! Processes that make code while they run, with the .NET runtime in them if there is one.
+//! Processes with JIT code, and the .NET runtime of each.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,55 +16,57 @@ use crate::dotnet::{
 use crate::machine::{Backing, FileTable, MappedFiles};
 use crate::trace::{ModuleId, Nanos, Notice, Pid, ProcessId};
 
-/// Most processes that are held open; when there are more, all are found anew.
+/// Maximum number of open processes. All are closed and attached again when there are more.
 const MAX_PROCESSES: usize = 512;
-/// How long a process is believed to have no runtime that can be read.
+/// Time until perfcollect retries a process without a readable runtime.
 const RETRY_NS: u64 = 1_000_000_000;
-/// Processes that are named in the report as unreadable.
-const MAX_REFUSED: usize = 16;
+/// Maximum number of processes in a notice about unreadable memory or methods.
+const MAX_REPORTED: usize = 16;
 
 #[derive(Default)]
 pub(super) struct Processes {
     runtimes: FxHashMap<ProcessId, Process>,
-    /// By file; `None`: it holds no runtime.
+    /// Runtime of each file, or `None` if the file contains no runtime.
     files: FxHashMap<ModuleId, Option<RuntimeFile>>,
-    refused: Vec<(Pid, io::Error)>,
-    assemblies: MetadataCache,
-    /// Not yet told.
-    met: Vec<DiscoveredCode>,
-    /// Whose memory does not tell what their methods are, not yet told; and all that were told.
-    silent: Vec<(ProcessId, Pid)>,
-    known_silent: FxHashSet<ProcessId>,
+    /// Processes whose memory cannot be opened.
+    denied: Vec<(Pid, io::Error)>,
+    metadata: MetadataCache,
+    /// Code that the caller has not taken yet.
+    discovered: Vec<DiscoveredCode>,
+    /// Processes without readable method names that the caller has not taken yet.
+    unreadable: Vec<(ProcessId, Pid)>,
+    /// All processes that were ever added to `unreadable`.
+    seen_unreadable: FxHashSet<ProcessId>,
 }
 
 enum Process {
-    /// The large one is boxed: most processes have none.
+    /// Boxed because it is large, and most processes have no runtime.
     Dotnet(Box<Dotnet>),
-    /// No runtime that can be read, at least up to a time.
+    /// A process without a readable runtime. perfcollect retries it at this time.
     Other(Nanos),
 }
 
-/// A process with a runtime.
+/// A process with a .NET runtime.
 struct Dotnet {
     pid: Pid,
     runtime: Runtime,
-    names: MethodNamer,
+    namer: MethodNamer,
     named: NamedRanges,
 }
 
-/// What a frame is in.
+/// Kind of code that a frame is in.
 #[derive(Clone, Copy)]
 enum FrameCode {
     Method(MethodKey, FunctionEntry),
     Stub(StubKind),
-    /// Code that may be anybody's.
+    /// Code that the runtime does not describe.
     Foreign,
 }
 
 impl Dotnet {
-    fn name(&mut self, code: FrameCode, assemblies: &mut MetadataCache) -> Option<MethodName> {
+    fn name(&mut self, code: FrameCode, metadata: &mut MetadataCache) -> Option<MethodName> {
         match code {
-            FrameCode::Method(key, _) => self.names.name(self.runtime.memory(), assemblies, key),
+            FrameCode::Method(key, _) => self.namer.name(self.runtime.memory(), metadata, key),
             FrameCode::Stub(kind) => Some(MethodName::of_stub(kind)),
             FrameCode::Foreign => None,
         }
@@ -72,43 +74,43 @@ impl Dotnet {
 }
 
 impl Processes {
-    /// The code that was met since the last call, in order.
+    /// Returns the code discovered since the last call, in order.
     pub(super) fn take_discovered(&mut self) -> Vec<DiscoveredCode> {
-        std::mem::take(&mut self.met)
+        std::mem::take(&mut self.discovered)
     }
 
-    /// The processes since the last call whose memory cannot be read as that of a .NET runtime, or has no names that can.
+    /// Returns the processes discovered since the last call whose memory yields no method names.
     pub(super) fn take_unreadable(&mut self) -> Vec<(ProcessId, Pid)> {
-        std::mem::take(&mut self.silent)
+        std::mem::take(&mut self.unreadable)
     }
 
-    fn note_unreadable(&mut self, host: &SampledProcess<'_>) {
-        if self.known_silent.insert(host.process) {
-            self.silent.push((host.process, host.pid));
+    fn note_unreadable(&mut self, process: &SampledProcess<'_>) {
+        if self.seen_unreadable.insert(process.process) {
+            self.unreadable.push((process.process, process.pid));
         }
     }
 
-    /// The rule of a frame in code made at run time.
+    /// Returns the rule of a frame in JIT memory, and names its code if that is new.
     pub(super) fn find(
         &mut self,
-        host: &SampledProcess<'_>,
+        process: &SampledProcess<'_>,
         address: FrameAddress,
     ) -> Option<RuleLookup> {
-        self.attach_now(host);
-        let Some(Process::Dotnet(dotnet)) = self.runtimes.get_mut(&host.process) else {
+        self.ensure_attached(process);
+        let Some(Process::Dotnet(dotnet)) = self.runtimes.get_mut(&process.process) else {
             return None;
         };
-        let at = address.address_for_lookup();
-        let found = dotnet.runtime.code_at(at)?;
-        let lasting = !found.collectible;
-        let (code, piece) = match found.code {
+        let lookup_address = address.address_for_lookup();
+        let lookup = dotnet.runtime.code_at(lookup_address)?;
+        let is_stable = !lookup.collectible;
+        let (code, piece) = match lookup.code {
             Code::Method(method) => {
                 let piece = Piece {
                     start: method.key.start,
                     end: method.end(),
-                    record: method.key.method_desc,
+                    method_desc: method.key.method_desc,
                 };
-                let function = *method.function_at(at)?;
+                let function = *method.function_at(lookup_address)?;
                 (FrameCode::Method(method.key, function), piece)
             }
             Code::Stub(stub) => (
@@ -116,145 +118,147 @@ impl Processes {
                 Piece::of_stub(stub.begin, stub.end),
             ),
             Code::Foreign => {
-                let met = if is_helper(host, dotnet.runtime.memory(), address) {
+                let code = if is_helper(process, dotnet.runtime.memory(), address) {
                     FrameCode::Stub(StubKind::Helper)
                 } else {
                     FrameCode::Foreign
                 };
-                (met, Piece::of_stub(at, at.saturating_add(1)))
+                let end = lookup_address.saturating_add(1);
+                (code, Piece::of_stub(lookup_address, end))
             }
         };
-        let now = Epoch::of(host.time);
+        let now = Epoch::of(process.time);
         if !dotnet.named.is_current(piece, now) {
-            let name = dotnet.name(code, &mut self.assemblies);
-            let is_settled = match code {
-                FrameCode::Method(..) => lasting && name.is_some(),
-                // A method that takes its place has another start or record.
+            let name = dotnet.name(code, &mut self.metadata);
+            let is_final = match code {
+                FrameCode::Method(..) => is_stable && name.is_some(),
+                // A method that replaces this code has another start or MethodDesc.
                 FrameCode::Stub(StubKind::Helper) | FrameCode::Foreign => true,
-                FrameCode::Stub(_) => lasting,
+                FrameCode::Stub(_) => is_stable,
             };
-            if name.is_none() && host.is_preview {
+            if name.is_none() && process.is_preview {
                 return None;
             }
-            let is_silent = name.is_none() && dotnet.names.off().is_some();
-            let period = if is_settled { Epoch::ALWAYS } else { now };
-            let met = dotnet.named.insert(host.process, piece, name, period);
-            // Of what memory does not tell somebody else may.
-            self.met.extend(met.filter(|_| !is_silent));
-            if is_silent {
-                self.note_unreadable(host);
+            let is_unreadable = name.is_none() && dotnet.namer.off().is_some();
+            let epoch = if is_final { Epoch::ALWAYS } else { now };
+            let discovered = dotnet.named.insert(process.process, piece, name, epoch);
+            // A rundown may name methods that the memory does not.
+            self.discovered
+                .extend(discovered.filter(|_| !is_unreadable));
+            if is_unreadable {
+                self.note_unreadable(process);
             }
         }
-        let Some(Process::Dotnet(dotnet)) = self.runtimes.get(&host.process) else {
+        let Some(Process::Dotnet(dotnet)) = self.runtimes.get(&process.process) else {
             return None;
         };
         let memory = dotnet.runtime.memory();
         Some(match code {
             FrameCode::Method(_, function) => {
-                let found = rule_in(memory, &function, address);
+                let lookup = rule_in(memory, &function, address);
                 RuleLookup {
-                    is_stable: found.is_stable && lasting,
-                    ..found
+                    is_stable: lookup.is_stable && is_stable,
+                    ..lookup
                 }
             }
             FrameCode::Stub(_) | FrameCode::Foreign => RuleLookup {
                 rule: stub_rule(memory, address),
-                is_stable: lasting,
+                is_stable,
             },
         })
     }
 
-    /// Looks for the runtime of a process, unless that was done.
-    fn attach_now(&mut self, host: &SampledProcess<'_>) {
-        let retry = match self.runtimes.get(&host.process) {
+    /// Attaches to the runtime of a process unless a previous result is still valid.
+    fn ensure_attached(&mut self, process: &SampledProcess<'_>) {
+        let retry = match self.runtimes.get(&process.process) {
             Some(Process::Dotnet(_)) => false,
-            Some(Process::Other(until)) => host.time >= *until,
+            Some(Process::Other(retry_at)) => process.time >= *retry_at,
             None => true,
         };
         if retry {
             if self.runtimes.len() >= MAX_PROCESSES {
                 self.runtimes.clear();
             }
-            let process = match self.attach(host) {
+            let entry = match self.attach(process) {
                 Some(runtime) => {
-                    let files = MappedFiles::of(host.pid);
-                    let names = MethodNamer::of(host.process, files, &runtime);
+                    let files = MappedFiles::of(process.pid);
+                    let namer = MethodNamer::of(process.process, files, &runtime);
                     Process::Dotnet(Box::new(Dotnet {
-                        pid: host.pid,
+                        pid: process.pid,
                         runtime,
-                        names,
+                        namer,
                         named: NamedRanges::default(),
                     }))
                 }
-                None if host.is_preview => return,
-                None => Process::Other(Nanos(host.time.0.saturating_add(RETRY_NS))),
+                None if process.is_preview => return,
+                None => Process::Other(Nanos(process.time.0.saturating_add(RETRY_NS))),
             };
-            self.runtimes.insert(host.process, process);
+            self.runtimes.insert(process.process, entry);
         }
     }
 
-    fn attach(&mut self, host: &SampledProcess<'_>) -> Option<Runtime> {
-        // A process of a recording is over, and its id another's perhaps.
-        if host.files.recorded().is_some() {
+    fn attach(&mut self, process: &SampledProcess<'_>) -> Option<Runtime> {
+        // The processes of a recording have ended, and their pids may be reused.
+        if process.files.recorded().is_some() {
             return None;
         }
-        let holder = candidates(host.maps, host.files)
-            .find(|&id| runtime_file(&mut self.files, host.files, id).is_some())?;
-        let file = self.files.get(&holder)?.as_ref()?;
-        let bias = host
+        let runtime_id = candidates(process.maps, process.files)
+            .find(|&id| runtime_file(&mut self.files, process.files, id).is_some())?;
+        let file = self.files.get(&runtime_id)?.as_ref()?;
+        let bias = process
             .maps
             .iter()
-            .filter(|mapping| mapping.backing == Backing::File(holder))
+            .filter(|mapping| mapping.backing == Backing::File(runtime_id))
             .find_map(|mapping| file.bias(mapping.start, mapping.file_offset))?;
-        match ProcessMemory::open(host.pid) {
+        match ProcessMemory::open(process.pid) {
             Ok(memory) => {
                 let runtime = Runtime::attach(memory, file, bias);
-                if runtime.is_none() && !host.is_preview {
-                    self.note_unreadable(host);
+                if runtime.is_none() && !process.is_preview {
+                    self.note_unreadable(process);
                 }
                 runtime
             }
             Err(error) => {
-                let known = self.refused.iter().any(|(pid, _)| *pid == host.pid);
-                if !known && self.refused.len() < MAX_REFUSED {
-                    self.refused.push((host.pid, error));
+                let is_reported = self.denied.iter().any(|(pid, _)| *pid == process.pid);
+                if !is_reported && self.denied.len() < MAX_REPORTED {
+                    self.denied.push((process.pid, error));
                 }
                 None
             }
         }
     }
 
-    /// What could not be read.
+    /// Returns notices about processes and methods that could not be read.
     pub(super) fn notices(&self) -> impl Iterator<Item = Notice> {
-        let unreadable = self.refused.iter().map(|(pid, error)| {
+        let denied = self.denied.iter().map(|(pid, error)| {
             Notice::new(
                 format!(
-                    "the memory of .NET process {pid} cannot be read ({error}): \
-                     callers of its JIT code were guessed by the frame pointer"
+                    "cannot read the memory of .NET process {pid}: {error}; \
+                     its JIT code was unwound by frame pointers and may miss callers"
                 ),
                 "run perfcollect as root, or with the capability CAP_SYS_PTRACE",
             )
         });
-        unreadable.chain(self.nameless())
+        denied.chain(self.naming_notices())
     }
 
-    /// Why methods had to be named by other means.
-    fn nameless(&self) -> impl Iterator<Item = Notice> {
+    /// Returns why method names could not be read from memory.
+    fn naming_notices(&self) -> impl Iterator<Item = Notice> {
         let mut reasons: BTreeMap<NamingDisabled, Vec<Pid>> = BTreeMap::new();
         for process in self.runtimes.values() {
             if let Process::Dotnet(dotnet) = process
-                && let Some(why) = dotnet.names.off()
+                && let Some(why) = dotnet.namer.off()
             {
                 reasons.entry(why).or_default().push(dotnet.pid);
             }
         }
         reasons.into_iter().map(|(why, mut pids)| {
             pids.sort_unstable();
-            pids.truncate(MAX_REFUSED);
+            pids.truncate(MAX_REPORTED);
             let pids: Vec<_> = pids.iter().map(Pid::to_string).collect();
             Notice::new(
                 format!(
-                    "methods of .NET process {} could not be named from its memory: {why}",
+                    "cannot read method names from the memory of .NET process {}: {why}",
                     pids.join(", ")
                 ),
                 "start it with DOTNET_PerfMapEnabled=1",
@@ -263,21 +267,23 @@ impl Processes {
     }
 }
 
-/// Whether code that the runtime does not describe is a copy of one of its helpers. These call nothing and stay; a
-/// dynamic method that was freed since the sample is in such memory too.
-fn is_helper(host: &SampledProcess<'_>, memory: &impl Memory, address: FrameAddress) -> bool {
-    let mapping = host.maps.find(address.address());
+/// Returns whether code that the runtime does not describe is a copy of one of its helpers.
+///
+/// Helpers call nothing and are never freed. The same memory may have held a dynamic method that
+/// was freed after the sample, so the code must still be readable.
+fn is_helper(process: &SampledProcess<'_>, memory: &impl Memory, address: FrameAddress) -> bool {
+    let mapping = process.maps.find(address.address());
     is_interrupted(address)
-        && mapping.is_some_and(|of| of.backing == Backing::DoubleMapped)
+        && mapping.is_some_and(|mapping| mapping.backing == Backing::DoubleMapped)
         && memory.u8(address.address()).is_some()
 }
 
 fn runtime_file<'a>(
-    known: &'a mut FxHashMap<ModuleId, Option<RuntimeFile>>,
+    cache: &'a mut FxHashMap<ModuleId, Option<RuntimeFile>>,
     files: &FileTable,
     id: ModuleId,
 ) -> Option<&'a RuntimeFile> {
-    known
+    cache
         .entry(id)
         .or_insert_with(|| RuntimeFile::of(files.file(id)))
         .as_ref()
@@ -291,7 +297,7 @@ mod tests {
     use crate::machine::{Mapping, Maps};
 
     #[test]
-    fn what_was_freed_is_no_helper() {
+    fn does_not_identify_freed_code_as_helper() {
         let (start, bytes) = (0x7f00_0000_1000, [0xc3; 0x100]);
         let memory = Image {
             start,
@@ -307,7 +313,7 @@ mod tests {
                 backing,
                 object: None,
             });
-            let host = SampledProcess {
+            let process = SampledProcess {
                 process: ProcessId(0),
                 pid: Pid(1),
                 time: Nanos(1),
@@ -315,12 +321,12 @@ mod tests {
                 files: &files,
                 is_preview: false,
             };
-            is_helper(&host, &memory, frame_address(ip, interrupted).unwrap())
+            is_helper(&process, &memory, frame_address(ip, interrupted).unwrap())
         };
         assert!(is_in(Backing::DoubleMapped, start + 0x40, true));
-        // Mapped when the sample was taken, and gone now.
+        // Mapped when the sample was taken, but unmapped now.
         assert!(!is_in(Backing::DoubleMapped, start + 0x800, true));
-        // It has called something.
+        // The frame called another function.
         assert!(!is_in(Backing::DoubleMapped, start + 0x40, false));
         assert!(!is_in(Backing::Jit, start + 0x40, true));
     }

@@ -1,13 +1,13 @@
-//! Code that .NET compiled ahead of time: PE images, in files of their own or inside a single-file program.
+//! ReadyToRun code: PE images in separate files or within a single-file program.
 //!
-//! The exception directory lists all functions by address, each with its UNWIND_INFO.
+//! The exception directory lists all functions by address, with the UNWIND_INFO of each.
 
 use perfcollect_symbols::dotnet::pe::{ByAddress, PeImage};
 use perfcollect_symbols::dotnet::runtime_functions::RuntimeFunctions;
 
 use crate::dotnet::{FunctionEntry, Memory};
 
-/// A precompiled image within a file.
+/// A ReadyToRun image within a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadyToRunImage {
     image: PeImage,
@@ -15,25 +15,27 @@ pub struct ReadyToRunImage {
 }
 
 impl ReadyToRunImage {
-    /// The image whose code is mapped from `mapped_from` in a file on. `file` gives the file's bytes by offset.
+    /// Finds the image whose code is mapped from file offset `mapped_from`.
+    ///
+    /// `file` contains the bytes of the file by offset.
     pub fn find(file: &impl Memory, mapped_from: u64) -> Option<Self> {
         let image = PeImage::find(file, mapped_from)?;
         let functions = RuntimeFunctions::of(&image, file)?;
         Some(Self { image, functions })
     }
 
-    /// The address of a byte of code by its place in the file.
+    /// Returns the image address of a code byte at a file offset.
     #[must_use]
     pub fn address_of(&self, file_offset: u64) -> Option<u64> {
         self.image.address_of(file_offset)
     }
 
-    /// The bytes of the image by address, from those of its file.
+    /// Returns a view of the file that is addressed by image address.
     pub(super) fn by_address<M>(&self, file: M) -> ByAddress<'_, M> {
         self.image.by_address(file)
     }
 
-    /// The function that an address lies in.
+    /// Returns the function that contains an address.
     #[must_use]
     pub fn function_at(&self, address: u64) -> Option<FunctionEntry> {
         let (_, function) = self.functions.at(address)?;
@@ -51,7 +53,10 @@ mod tests {
     use crate::dotnet::Image;
     use proptest::prelude::*;
 
-    /// An image with `.text` of 0x1000 bytes at file 0x400 and address 0x1_0000, and `.data` with two functions.
+    /// Builds an image with two functions.
+    ///
+    /// `.text` has 0x1000 bytes at file offset 0x400 and address 0x1_0000. `.data` lists the
+    /// functions.
     fn image() -> Vec<u8> {
         let mut bytes = vec![0; 0x2000];
         let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
@@ -97,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_in_the_file_leads_to_its_function() {
+    fn finds_function_by_file_offset() {
         let bytes = image();
         let image = ReadyToRunImage::find(&file(&bytes), 0).unwrap();
         assert_eq!(image.address_of(0x425), Some(0x1_0025));
@@ -114,16 +119,16 @@ mod tests {
     }
 
     #[test]
-    fn an_image_inside_a_program() {
+    fn finds_image_within_program() {
         let bytes = [&vec![0x90; 0x5230][..], &image(), &[0; 0x3000]].concat();
-        // The page that holds file offset 0x5230 + 0x400.
+        // The page that contains file offset 0x5230 + 0x400.
         let image = ReadyToRunImage::find(&file(&bytes), 0x5000).unwrap();
         assert_eq!(image.address_of(0x5230 + 0x425), Some(0x1_0025));
         assert!(ReadyToRunImage::find(&file(&bytes), 0x7000).is_none());
     }
 
     #[test]
-    fn damage_is_refused() {
+    fn rejects_corrupt_images() {
         for (at, value) in [
             (0, 0),
             (0x3f, 9),
@@ -141,7 +146,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_damage_is_survived(
+        fn accepts_arbitrary_corruption_without_panic(
             changes in proptest::collection::vec((0..0x1440_usize, any::<u8>()), 0..12), offset in any::<u64>())
         {
             let mut bytes = image();

@@ -1,6 +1,6 @@
-//! How to get from a frame to its caller's.
+//! Unwind rules, which compute the caller's frame from a frame.
 
-/// The register that the place of the frame is known from.
+/// Base register of a CFA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Base {
@@ -8,37 +8,39 @@ pub(super) enum Base {
     Rbp,
 }
 
-/// Two of a frame's registers; the third is the instruction pointer.
+/// Stack pointer and frame pointer of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::unwind) struct Registers {
     pub(in crate::unwind) sp: u64,
     pub(in crate::unwind) bp: u64,
 }
 
-/// Why a rule led nowhere.
+/// Reason why a rule found no caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::unwind) enum StepError {
-    /// It needs the stack at an address where there is none.
+    /// The rule reads the stack at an address that is not available.
     NoStack(u64),
-    /// It leads to a place where no caller's frame can be.
-    Nonsense,
+    /// The rule computes an address where no caller's frame can be.
+    InvalidFrame,
 }
 
-/// The canonical frame address (where the stack pointer is after the return) as a register plus a number, and where the
-/// caller's rbp was saved. The return address lies right below it.
+/// Unwind rule of one instruction: the CFA as register plus offset, and where rbp was saved.
+///
+/// The canonical frame address (CFA) is the stack pointer after the return. The return address is
+/// directly below it.
 ///
 /// ```text
 ///             | ...            |
 ///      CFA -> +----------------+
 ///             | return address |  CFA - 8
-///             | saved rbp      |  CFA + rbp_words * 8, as a rule -2
+///             | saved rbp      |  CFA + rbp_words * 8, usually -2
 ///             | ...            |
 ///      rsp -> +----------------+
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnwindRule {
     cfa: i32,
-    /// In units of 8 bytes from the CFA; 0: rbp is the caller's still.
+    /// Offset of the saved rbp from the CFA in units of 8 bytes; 0 if rbp was not saved.
     rbp_words: i16,
     base: Base,
 }
@@ -46,7 +48,7 @@ pub struct UnwindRule {
 const _: () = assert!(size_of::<UnwindRule>() == 8 && size_of::<Option<UnwindRule>>() == 8);
 
 impl UnwindRule {
-    /// The return address is on top of the stack: no frame was made, or it is gone again.
+    /// The return address is on top of the stack: there is no frame yet, or no longer.
     #[cfg(test)]
     pub(in crate::unwind) const RETURN: Self = Self {
         cfa: 8,
@@ -54,11 +56,13 @@ impl UnwindRule {
         base: Base::Rsp,
     };
 
-    /// `cfa` is relative to the base, `saved_rbp` to the CFA. `None`: no frame looks like that.
+    /// Creates a rule. `cfa` is relative to the base register, `saved_rbp` to the CFA.
+    ///
+    /// Returns `None` if no frame has this layout.
     pub(super) fn new(base: Base, cfa: i64, saved_rbp: Option<i64>) -> Option<Self> {
         let rbp_words = match saved_rbp {
             None => 0,
-            // Between the return address and the CFA nothing was saved.
+            // The return address occupies the word below the CFA.
             Some(offset) if offset > -16 || offset % 8 != 0 => return None,
             Some(offset) => i16::try_from(offset / 8).ok()?,
         };
@@ -69,14 +73,14 @@ impl UnwindRule {
         })
     }
 
-    /// The stack pointer plus a number, with rbp unchanged.
+    /// Creates a rule with the CFA at rsp plus `bytes` and rbp unchanged.
     pub(in crate::unwind) fn above_stack_pointer(bytes: i64) -> Option<Self> {
         (bytes >= 8)
             .then(|| Self::new(Base::Rsp, bytes, None))
             .flatten()
     }
 
-    /// The caller's return address and registers. `read` gives words of the stack.
+    /// Returns the return address and the caller's registers. `read` returns words of the stack.
     pub(in crate::unwind) fn step(
         self,
         registers: Registers,
@@ -89,10 +93,10 @@ impl UnwindRule {
         let cfa = base
             .checked_add_signed(self.cfa.into())
             .filter(|cfa| *cfa > registers.sp && cfa % 8 == 0)
-            .ok_or(StepError::Nonsense)?;
-        let word = |at: Option<u64>| {
-            let at = at.ok_or(StepError::Nonsense)?;
-            read(at).ok_or(StepError::NoStack(at))
+            .ok_or(StepError::InvalidFrame)?;
+        let word = |address: Option<u64>| {
+            let address = address.ok_or(StepError::InvalidFrame)?;
+            read(address).ok_or(StepError::NoStack(address))
         };
         let return_address = word(cfa.checked_sub(8))?;
         let bp = match self.rbp_words {
@@ -112,37 +116,40 @@ mod tests {
         bp: 0x1040,
     };
 
-    /// Each word of the stack holds its own address and 1; it ends at 0x1100.
-    fn read(at: u64) -> Option<u64> {
-        (at < 0x1100).then_some(at + 1)
+    /// Reads a stack whose words contain their own address plus 1. It ends at 0x1100.
+    fn read(address: u64) -> Option<u64> {
+        (address < 0x1100).then_some(address + 1)
     }
 
     #[test]
-    fn a_rule_finds_the_caller() {
+    fn computes_return_address_and_registers() {
         let step = |base, cfa, rbp| {
             UnwindRule::new(base, cfa, rbp)
                 .unwrap()
                 .step(REGISTERS, read)
         };
-        let at = |ra, sp, bp| Ok((ra, Registers { sp, bp }));
+        let caller = |ra, sp, bp| Ok((ra, Registers { sp, bp }));
         assert_eq!(
             UnwindRule::RETURN.step(REGISTERS, read),
-            at(0x1001, 0x1008, 0x1040)
+            caller(0x1001, 0x1008, 0x1040)
         );
-        assert_eq!(step(Base::Rsp, 0x20, None), at(0x1019, 0x1020, 0x1040));
-        assert_eq!(step(Base::Rbp, 16, Some(-16)), at(0x1049, 0x1050, 0x1041));
+        assert_eq!(step(Base::Rsp, 0x20, None), caller(0x1019, 0x1020, 0x1040));
+        assert_eq!(
+            step(Base::Rbp, 16, Some(-16)),
+            caller(0x1049, 0x1050, 0x1041)
+        );
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn rejects_invalid_frames() {
         let step = |base, cfa, rbp| {
             UnwindRule::new(base, cfa, rbp)
                 .unwrap()
                 .step(REGISTERS, read)
         };
-        assert_eq!(step(Base::Rsp, 0, None), Err(StepError::Nonsense));
-        assert_eq!(step(Base::Rbp, -0x40, None), Err(StepError::Nonsense));
-        assert_eq!(step(Base::Rsp, 12, None), Err(StepError::Nonsense));
+        assert_eq!(step(Base::Rsp, 0, None), Err(StepError::InvalidFrame));
+        assert_eq!(step(Base::Rbp, -0x40, None), Err(StepError::InvalidFrame));
+        assert_eq!(step(Base::Rsp, 12, None), Err(StepError::InvalidFrame));
         assert_eq!(
             step(Base::Rsp, 0x200, None),
             Err(StepError::NoStack(0x11f8))
@@ -157,7 +164,7 @@ mod tests {
         };
         assert_eq!(
             UnwindRule::RETURN.step(high, read),
-            Err(StepError::Nonsense)
+            Err(StepError::InvalidFrame)
         );
     }
 }

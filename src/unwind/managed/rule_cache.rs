@@ -1,14 +1,14 @@
-//! Rules found before, by instruction.
+//! Cache of unwind rules by instruction.
 
 use super::rule::UnwindRule;
 use crate::trace::{ModuleId, Nanos, ProcessId};
 
-/// Entries. A server has some 3 300 distinct instructions in its stacks (webapi --load).
+/// Number of slots. Stacks of a server contain about 3 300 distinct instructions (webapi --load).
 const ENTRIES: usize = 1 << 14;
-/// How long is believed what may change: rules of code that may be freed, and that there is none.
+/// Lifetime of entries that may change: rules of collectible code and failed lookups.
 const TRANSIENT_TTL_NS: u64 = 100_000_000;
 
-/// Whose addresses they are.
+/// Address space of a key: a process or a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AddressSpaceId(u32);
 
@@ -24,17 +24,17 @@ impl AddressSpaceId {
     }
 }
 
-/// An instruction of a frame.
+/// Cache key: an instruction of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key {
     pub(super) space: AddressSpaceId,
-    /// Where the frame goes on.
+    /// Instruction pointer or return address of the frame.
     pub(super) ip: u64,
-    /// It was stopped there; else it has called something.
+    /// Whether the frame was interrupted there. Otherwise it called another function.
     pub(super) interrupted: bool,
 }
 
-/// A stretch of time; 0 stands for all of it.
+/// Time interval for which an entry is valid; 0 never expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Epoch(u16);
 
@@ -45,7 +45,7 @@ impl Epoch {
         Self((time.0 / TRANSIENT_TTL_NS % u64::from(u16::MAX) + 1) as u16)
     }
 
-    /// Whether what is believed for this long is believed now.
+    /// Returns whether an entry of this epoch is valid at `now`.
     pub(super) fn holds(self, now: Self) -> bool {
         self == Self::ALWAYS || self == now
     }
@@ -56,13 +56,13 @@ struct CachedRule {
     ip: u64,
     rule: Option<UnwindRule>,
     space: AddressSpaceId,
-    period: Epoch,
+    epoch: Epoch,
     interrupted: bool,
 }
 
 const _: () = assert!(size_of::<CachedRule>() == 24);
 
-/// A table that forgets: an instruction has one place, which it shares with others.
+/// Direct-mapped cache: each instruction has one slot, which it shares with others.
 pub(super) struct RuleCache(Box<[CachedRule]>);
 
 impl Default for RuleCache {
@@ -72,7 +72,7 @@ impl Default for RuleCache {
             ip: u64::MAX,
             rule: None,
             space: AddressSpaceId(u32::MAX),
-            period: Epoch(u16::MAX),
+            epoch: Epoch(u16::MAX),
             interrupted: false,
         };
         Self(vec![empty; ENTRIES].into())
@@ -86,24 +86,24 @@ impl RuleCache {
         (mixed >> (u64::BITS - ENTRIES.trailing_zeros())) as usize
     }
 
-    /// What is known of an instruction now: its rule, or that there is none; `None`: nothing.
+    /// Returns the cached lookup of an instruction: its rule, or that it has none.
     pub(super) fn get(&self, key: &Key, now: Epoch) -> Option<Option<UnwindRule>> {
         let entry = self.0.get(Self::index(key))?;
-        let same = entry.ip == key.ip
+        let is_hit = entry.ip == key.ip
             && entry.space == key.space
             && entry.interrupted == key.interrupted
-            && entry.period.holds(now);
-        same.then_some(entry.rule)
+            && entry.epoch.holds(now);
+        is_hit.then_some(entry.rule)
     }
 
-    /// Keeps what was found out, for a period.
-    pub(super) fn insert(&mut self, key: &Key, rule: Option<UnwindRule>, period: Epoch) {
+    /// Stores the result of a lookup for an epoch.
+    pub(super) fn insert(&mut self, key: &Key, rule: Option<UnwindRule>, epoch: Epoch) {
         if let Some(entry) = self.0.get_mut(Self::index(key)) {
             *entry = CachedRule {
                 ip: key.ip,
                 rule,
                 space: key.space,
-                period,
+                epoch,
                 interrupted: key.interrupted,
             };
         }
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_change_is_forgotten() {
+    fn expires_transient_entries() {
         let mut cache = RuleCache::default();
         let key = Key {
             space: AddressSpaceId::process(ProcessId(7)),

@@ -1,14 +1,15 @@
-//! Stubs: a few instructions between a call and its target. They make no frame; some hold a register on the stack for a moment.
+//! Unwind rules of stubs: short instruction sequences between a call and its target.
 //!
-//! Where one begins is not known, so it is read from the instruction pointer on to its end.
+//! Stubs build no frame, but some push a register temporarily. The start of a stub is unknown, so
+//! it is decoded from the instruction pointer to its end.
 
 use super::instruction::{Effect, decode};
 use super::rule::UnwindRule;
 
-/// Bytes that are looked at. Write barriers are the longest.
+/// Maximum number of decoded bytes. Write barriers are the longest stubs.
 pub(super) const MAX_BYTES: usize = 256;
 
-/// The rule for the instruction that `code` begins with.
+/// Returns the rule for the first instruction of `code`.
 #[must_use]
 pub(super) fn rule(code: &[u8]) -> Option<UnwindRule> {
     let mut above = 8_i64;
@@ -17,12 +18,12 @@ pub(super) fn rule(code: &[u8]) -> Option<UnwindRule> {
             Effect::Push(_) => above -= 8,
             Effect::Pop(_) => above += 8,
             Effect::MoveStack(bytes) => above += i64::from(bytes),
-            // What is pushed and stays is for the target: it was not there yet.
+            // A remaining push is an argument for the target, and has not been executed yet.
             Effect::Return | Effect::TailJump | Effect::SwitchJump | Effect::Jump(_) => {
                 return UnwindRule::above_stack_pointer(above.max(8));
             }
             Effect::None | Effect::Branch => {}
-            // Whoever calls may have made a frame before.
+            // Code with these instructions may have built a frame before.
             Effect::Call
             | Effect::StackFromFrame(_)
             | Effect::FrameFromStack(_)
@@ -35,24 +36,29 @@ pub(super) fn rule(code: &[u8]) -> Option<UnwindRule> {
     None
 }
 
-/// The rule within a stub of a procedure linkage table, whose code up to the instruction pointer is `done`.
+/// Returns the rule within a PLT stub, at an offset from its start.
 ///
-/// A lazy stub pushes its number and jumps to the first stub, which pushes one thing more; in a table without these
-/// nothing is pushed. So in the first stub one push is past already, if it has one.
+/// A lazy stub pushes its relocation index and jumps to the first stub (the resolver), which pushes
+/// one more word. So a first stub with a push starts with one word already on the stack. PLTs
+/// without lazy binding push nothing.
 #[must_use]
-pub(in crate::unwind) fn plt_rule(stub: &[u8], done: usize, is_first: bool) -> Option<UnwindRule> {
+pub(in crate::unwind) fn plt_rule(
+    stub: &[u8],
+    offset: usize,
+    is_first: bool,
+) -> Option<UnwindRule> {
     let pushes = |instruction: &super::instruction::Instruction| {
         matches!(instruction.effect, Effect::Push(_))
     };
-    let before = decode(stub)
-        .scan(0, |at, instruction| {
-            *at += instruction.bytes;
-            (*at <= done).then_some(instruction)
+    let executed_pushes = decode(stub)
+        .scan(0, |end, instruction| {
+            *end += instruction.bytes;
+            (*end <= offset).then_some(instruction)
         })
         .filter(pushes)
         .count();
-    let resolver = is_first && decode(stub).next().as_ref().is_some_and(pushes);
-    UnwindRule::above_stack_pointer(8 * (1 + before as i64 + i64::from(resolver)))
+    let is_resolver = is_first && decode(stub).next().as_ref().is_some_and(pushes);
+    UnwindRule::above_stack_pointer(8 * (1 + executed_pushes as i64 + i64::from(is_resolver)))
 }
 
 #[cfg(test)]
@@ -69,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn stubs_of_the_runtime() {
+    fn computes_rules_of_runtime_stubs() {
         let fixup_precode = [
             0xff, 0x25, 0xfa, 0x3f, 0, 0, 0x4c, 0x8b, 0x15, 0xfb, 0x3f, 0, 0, 0xff, 0x25, 0xfd,
             0x3f, 0, 0,
@@ -93,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_frames_is_no_stub() {
+    fn rejects_code_that_builds_frames() {
         assert_eq!(above(&[0x55, 0x48, 0x8b, 0xec, 0xc3]), None);
         assert_eq!(above(&[0xe8, 0, 0, 0, 0, 0xc3]), None);
         assert_eq!(above(&[0x90]), None);
@@ -101,22 +107,22 @@ mod tests {
     }
 
     #[test]
-    fn linkage_tables() {
+    fn computes_rules_of_plt_stubs() {
         // jmp [rip+..]; push 3; jmp first
         let lazy = [0xff, 0x25, 0, 0, 0, 0, 0x68, 3, 0, 0, 0, 0xe9, 0, 0, 0, 0];
-        let rules = [0, 6, 11].map(|done| plt_rule(&lazy, done, false));
+        let rules = [0, 6, 11].map(|offset| plt_rule(&lazy, offset, false));
         assert_eq!(rules, [sp(8), sp(8), sp(16)]);
         let first = [0xff, 0x35, 0, 0, 0, 0, 0xff, 0x25, 0, 0, 0, 0];
-        let rules = [0, 6].map(|done| plt_rule(&first, done, true));
+        let rules = [0, 6].map(|offset| plt_rule(&first, offset, true));
         assert_eq!(rules, [sp(16), sp(24)]);
         assert_eq!(plt_rule(&lazy, 0, true), sp(8));
     }
 
     proptest! {
         #[test]
-        fn any_bytes_are_survived(code in proptest::collection::vec(any::<u8>(), 0..300), done in 0..300_usize) {
+        fn accepts_arbitrary_bytes_without_panic(code in proptest::collection::vec(any::<u8>(), 0..300), offset in 0..300_usize) {
             let _ = rule(&code);
-            let _ = plt_rule(&code, done, true);
+            let _ = plt_rule(&code, offset, true);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Walking one sample's stack.
+//! Unwinds the stack of one sample.
 
 mod step;
 
@@ -15,150 +15,159 @@ use super::stack_copy::StackCopy;
 use crate::perf::{self, Abi, CpuMode, SampleRecord};
 use crate::trace::{CodeAddress, ModuleId, Notice, Pid, ProcessId, Truncation};
 
-/// Deepest stack that is kept. PerfView's reader overflows its own stack at some ten thousand.
+/// Maximum frames per stack. PerfView's reader overflows its own stack at about ten thousand.
 const MAX_FRAMES: usize = 1024;
 
-/// Addresses of which it is known whether they are roots.
+/// Maximum number of addresses in the root cache.
 const MAX_ROOTS: usize = 64 << 10;
 
-/// Everything walking needs besides the sample: made once, used for all processes.
+/// Unwind state that all samples and processes share.
 #[derive(Default)]
 pub struct Unwinder {
     modules: Modules,
-    /// Rules by (address, file), shared by all files.
+    /// Rules by address and file.
     cache: CacheNative<MayAllocateDuringUnwind>,
-    /// Walks code that nothing describes, by the frame pointer.
+    /// Unwinder without modules, for code that no unwind information covers.
     frame_pointers: FileUnwinder,
     managed: ManagedCode,
     signals: SignalFrames,
-    /// Whether unwind information alone says that an address in a file has no caller. Chains that end anywhere are asked for
-    /// ever new files, and read their sections again and again.
+    /// Cache of [`Walk::is_root`].
+    ///
+    /// Callchains may end in many different files, whose sections would be read again for each
+    /// query.
     roots: FxHashMap<(ModuleId, u64), bool>,
-    /// The addresses of the user side that was walked last.
+    /// Process addresses of the last user stack.
     addresses: Vec<u64>,
 }
 
-/// How a walk went.
+/// Outcome of a stack walk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Walked {
-    /// Why the stack ends before the root, if it does.
+    /// Reason why the stack ends before the root, if it does.
     pub cut: Option<Truncation>,
-    /// A caller was found by the frame pointer alone, in code where it need not lead to the caller.
+    /// Whether a caller was found by the frame pointer alone, in code that may keep none.
     pub fp_fallback: bool,
 }
 
 impl Unwinder {
-    /// Fills `leaf_first` with the sample's code addresses and tells how that went.
+    /// Fills `leaf_first` with the code addresses of the sample.
     ///
-    /// Addresses of callers lie inside their call instruction: return address minus one.
+    /// The address of a caller is the return address minus one, which is within the call
+    /// instruction.
     pub fn walk(
         &mut self,
         sample: &SampleRecord<'_>,
-        host: SampledProcess<'_>,
+        process: SampledProcess<'_>,
         leaf_first: &mut Vec<CodeAddress>,
     ) -> Walked {
         leaf_first.clear();
         self.addresses.clear();
-        kernel_side(sample, leaf_first);
+        push_kernel_frames(sample, leaf_first);
         let copied_from = sample.registers.map_or(0, |registers| registers.sp);
         let mut walk = Walk {
             unwinder: self,
-            host,
+            process,
             sample,
             stack: StackCopy::new(copied_from, sample.stack),
             first_user: leaf_first.len(),
             leaf_first,
-            guessed: false,
+            fp_fallback: false,
         };
-        let cut = match (sample.registers, sample.abi) {
-            (Some(registers), _) => match walk.user_side(registers) {
+        let truncation = match (sample.registers, sample.abi) {
+            (Some(registers), _) => match walk.unwind_user(registers) {
                 Some(Truncation::StackCopyEnded) => walk.continue_by_frame_pointer(),
-                cut => cut,
+                truncation => truncation,
             },
             (None, Abi::None) if sample.callchain.is_empty() => Some(Truncation::UnwindFailed),
-            // A kernel thread, or one that has no user memory any more.
+            // A kernel thread, or a thread whose user memory is gone.
             (None, Abi::None) if !sample.has_user_side() => None,
             (None, Abi::None) => walk.append_callchain(0, Truncation::UnwindFailed),
             (None, _) => walk.append_callchain(0, Truncation::NoRegisters),
         };
         walk.leaf_if_empty();
         Walked {
-            cut,
-            fp_fallback: walk.guessed,
+            cut: truncation,
+            fp_fallback: walk.fp_fallback,
         }
     }
 
-    /// The addresses of the user side that was walked last, as the process has them, leaf first. Those of callers lie
-    /// inside their call instruction.
+    /// Returns the process addresses of the last user stack, leaf first.
+    ///
+    /// The address of a caller is within the call instruction.
     #[must_use]
     pub fn user_addresses(&self) -> &[u64] {
         &self.addresses
     }
 
-    /// The code made at run time that was met since the last call, in order; to be told before the stacks it is in.
+    /// Returns the JIT code discovered since the last call, in order.
+    ///
+    /// The caller must record it before the stacks that contain it.
     pub fn take_discovered(&mut self) -> Vec<DiscoveredCode> {
         self.managed.take_discovered()
     }
 
-    /// The .NET processes met since the last call whose memory does not tell what their methods are.
+    /// Returns newly discovered .NET processes whose memory yields no method names.
     pub fn take_unreadable(&mut self) -> Vec<(ProcessId, Pid)> {
         self.managed.take_unreadable()
     }
 
-    /// What the user should know.
+    /// Returns notices about memory and methods that could not be read.
     pub fn notices(&self) -> impl Iterator<Item = Notice> {
         self.managed.notices()
     }
 }
 
-fn kernel_side(sample: &SampleRecord<'_>, leaf_first: &mut Vec<CodeAddress>) {
+fn push_kernel_frames(sample: &SampleRecord<'_>, leaf_first: &mut Vec<CodeAddress>) {
     let mut chain = sample.kernel_chain();
     match chain.next() {
         Some(ip) => leaf_first.push(CodeAddress::Kernel(ip)),
         None if sample.mode == CpuMode::Kernel => leaf_first.push(CodeAddress::Kernel(sample.ip)),
         None => {}
     }
-    // A null return address leads to nothing.
+    // A null return address has no caller.
     let callers = chain.filter(|&caller| caller != 0);
     leaf_first.extend(callers.map(|caller| CodeAddress::Kernel(caller - 1)));
 }
 
-/// The user addresses that the kernel found along the frame pointers: first the instruction pointer, then callers, each
-/// inside its call instruction. Where the processor has kept the calls, they are those of the instructions themselves.
+/// Returns the user callchain of the kernel: the instruction pointer, then the callers.
+///
+/// The address of a caller is within its call instruction. The kernel reports return addresses. A
+/// branch stack (LBR) contains the addresses of the call instructions themselves.
 fn frame_pointer_chain<'a>(sample: &SampleRecord<'a>) -> impl Iterator<Item = u64> + use<'a> {
     let are_returns = sample.calls.is_empty();
     let chain = sample.user_chain().enumerate();
-    chain.map(move |(at, address)| address.wrapping_sub(u64::from(at > 0 && are_returns)))
+    chain.map(move |(index, address)| address.wrapping_sub(u64::from(index > 0 && are_returns)))
 }
 
 struct Walk<'a> {
     unwinder: &'a mut Unwinder,
-    host: SampledProcess<'a>,
+    process: SampledProcess<'a>,
     sample: &'a SampleRecord<'a>,
     stack: StackCopy<'a>,
     leaf_first: &'a mut Vec<CodeAddress>,
-    /// Where in `leaf_first` the user side begins.
+    /// Index in `leaf_first` of the first user frame.
     first_user: usize,
-    guessed: bool,
+    fp_fallback: bool,
 }
 
 impl Walk<'_> {
-    fn user_side(&mut self, registers: perf::Registers) -> Option<Truncation> {
+    fn unwind_user(&mut self, registers: perf::Registers) -> Option<Truncation> {
         let mut state = UnwindRegsNative::new(registers.ip, registers.sp, registers.bp);
         let mut frame = FrameAddress::from_instruction_pointer(registers.ip);
         loop {
             if self.leaf_first.len() >= MAX_FRAMES {
                 return Some(Truncation::TooDeep);
             }
-            let Some(place) = self.place(frame.address_for_lookup()) else {
+            let Some(location) = self.locate(frame.address_for_lookup()) else {
                 if !frame.is_return_address() {
                     return self.unmapped_leaf(frame.address());
                 }
-                // A caller outside all code is no caller: the frame before was read wrongly.
-                if self.leaf_first.len() > self.first_user + 1 || self.guessed {
+                // A caller outside all code is wrong, so the previous frame was unwound wrongly.
+                if self.leaf_first.len() > self.first_user + 1 || self.fp_fallback {
                     return Some(Truncation::UnwindFailed);
                 }
-                // Code that no unwind information covers is left as if it had no frame. It may have one.
+                // framehop unwinds code without unwind information as if it had no frame. The code
+                // may have a frame, so try the frame pointer.
                 state = UnwindRegsNative::new(registers.ip, registers.sp, registers.bp);
                 let leaf = FrameAddress::from_instruction_pointer(registers.ip);
                 let Ok(Some(caller)) = self.by_frame_pointer(leaf, &mut state) else {
@@ -167,39 +176,41 @@ impl Walk<'_> {
                 frame = FrameAddress::from_return_address(caller)?;
                 continue;
             };
-            self.push(place.code, frame.address_for_lookup());
-            let below = state.sp();
-            if let Some(interrupted) = self.interrupted_by_signal(frame, &place, below) {
+            self.push(location.code, frame.address_for_lookup());
+            let sp_before = state.sp();
+            if let Some(interrupted) = self.interrupted_by_signal(frame, &location, sp_before) {
                 let Interrupted { ip, sp, bp } = interrupted;
-                // Nothing called the trampoline: its first instruction comes next.
-                if let Some(trampoline) = self.place(frame.address())
+                // Nothing called the trampoline: the handler returns to its first instruction.
+                if let Some(trampoline) = self.locate(frame.address())
                     && let Some(last) = self.leaf_first.last_mut()
                 {
                     *last = trampoline.code;
                 }
-                if sp <= below {
-                    // The handler has a stack of its own, elsewhere.
+                if sp <= sp_before {
+                    // The handler runs on an alternate signal stack.
                     return Some(Truncation::UnwindFailed);
                 }
                 state = UnwindRegsNative::new(ip, sp, bp);
                 frame = FrameAddress::from_instruction_pointer(ip);
                 continue;
             }
-            let caller = match self.caller(frame, &place, &mut state) {
+            let caller = match self.caller(frame, &location, &mut state) {
                 Ok(Some(address)) => address,
-                // Left as if it had no frame, though it may have one, the null is not a return address.
-                Ok(None) if !frame.is_return_address() && self.lacks_unwind_info(&place) => {
+                // Without unwind information the null may be a local variable in a frame.
+                Ok(None) if !frame.is_return_address() && self.lacks_unwind_info(&location) => {
                     match self.by_frame_pointer(frame, &mut state) {
                         Ok(Some(address)) => address,
                         Ok(None) => return None,
                         Err(_) => return Some(Truncation::UnwindFailed),
                     }
                 }
-                // A null return address is how hand-written entry points mark the root.
+                // Hand-written entry points use a null return address for the root.
                 Ok(None) | Err(Error::ReturnAddressIsNull) => return None,
-                // The ABI has rbp 0 at the entry point, which as a rule is assembly without unwind information.
+                // The ABI sets rbp to 0 at the entry point, which is usually assembly without
+                // unwind information.
                 Err(Error::FramepointerUnwindingMovedBackwards)
-                    if state.bp() == 0 && matches!(place.unwind_source, UnwindSource::Elf(..)) =>
+                    if state.bp() == 0
+                        && matches!(location.unwind_source, UnwindSource::Elf(..)) =>
                 {
                     return None;
                 }
@@ -208,7 +219,7 @@ impl Walk<'_> {
                 }
                 Err(_) => return Some(Truncation::UnwindFailed),
             };
-            if state.sp() <= below {
+            if state.sp() <= sp_before {
                 return Some(Truncation::UnwindFailed);
             }
             frame = FrameAddress::from_return_address(caller)?;
@@ -220,81 +231,84 @@ impl Walk<'_> {
         self.unwinder.addresses.push(address);
     }
 
-    /// Goes on along the frame pointers where the copy of the stack has ended, if the kernel met the outermost frame too.
+    /// Continues with the callchain where the stack copy ended, if both share the outermost frame.
     fn continue_by_frame_pointer(&mut self) -> Option<Truncation> {
         let chain: Vec<_> = frame_pointer_chain(self.sample)
-            .map(|address| self.place(address).map(|place| place.code))
+            .map(|address| self.locate(address).map(|location| location.code))
             .collect();
         let walked = self.leaf_first[self.first_user..].iter();
         let walked: Vec<_> = walked.copied().map(Some).collect();
         match chain::join(&walked, &chain) {
-            Some(joint) => self.append_callchain(joint + 1, Truncation::StackCopyEnded),
+            Some(index) => self.append_callchain(index + 1, Truncation::StackCopyEnded),
             None => Some(Truncation::StackCopyEnded),
         }
     }
 
-    /// Takes over the frame-pointer chain from its frame `from` on; `cut` says why the stack ends where the chain ends
-    /// before the root.
-    fn append_callchain(&mut self, from: usize, cut: Truncation) -> Option<Truncation> {
+    /// Appends the callchain from its frame `first` on.
+    ///
+    /// Returns `truncation` if it ends before the root.
+    fn append_callchain(&mut self, first: usize, truncation: Truncation) -> Option<Truncation> {
         let mut outermost = None;
         let chain = frame_pointer_chain(self.sample).enumerate();
-        for (at, address) in chain.skip(from) {
+        for (index, address) in chain.skip(first) {
             if self.leaf_first.len() >= MAX_FRAMES {
                 return Some(Truncation::TooDeep);
             }
-            let Some(place) = self.place(address) else {
-                return match at {
+            let Some(location) = self.locate(address) else {
+                return match index {
                     0 => self.unmapped_leaf(address),
-                    _ => Some(cut),
+                    _ => Some(truncation),
                 };
             };
-            self.push(place.code, address);
-            self.guessed |= at > 0;
-            outermost = Some(place);
+            self.push(location.code, address);
+            self.fp_fallback |= index > 0;
+            outermost = Some(location);
         }
         match outermost {
-            Some(place) if self.is_root(&place) => None,
+            Some(location) if self.is_root(&location) => None,
             _ if self.sample.chain_is_full() => Some(Truncation::TooDeep),
-            _ => Some(cut),
+            _ => Some(truncation),
         }
     }
 
-    /// Whether unwind information alone says that a frame has no caller.
-    fn is_root(&mut self, place: &CodeLocation) -> bool {
-        let UnwindSource::Elf(id, stated) = place.unwind_source else {
+    /// Returns whether the unwind information alone shows that a frame has no caller.
+    fn is_root(&mut self, location: &CodeLocation) -> bool {
+        let UnwindSource::Elf(id, svma) = location.unwind_source else {
             return false;
         };
-        if let Some(&is_root) = self.unwinder.roots.get(&(id, stated)) {
+        if let Some(&is_root) = self.unwinder.roots.get(&(id, svma)) {
             return is_root;
         }
-        // Without a stack there is no other way to an answer.
-        let is_root = matches!(self.caller_without_stack(place), Some(Ok(None)));
+        // Without a stack, only unwind information can show that a frame is the root.
+        let is_root = matches!(self.caller_without_stack(location), Some(Ok(None)));
         let roots = &mut self.unwinder.roots;
         if roots.len() >= MAX_ROOTS {
             roots.clear();
         }
-        roots.insert((id, stated), is_root);
+        roots.insert((id, svma), is_root);
         is_root
     }
 
-    /// Without registers and callchain a sample is its own address.
+    /// Adds the sampled address if the sample has neither registers nor a callchain.
     fn leaf_if_empty(&mut self) {
         let ip = self.sample.ip;
         if !self.leaf_first.is_empty() || ip == 0 {
             return;
         }
-        let unmapped = CodeAddress::Unmapped(self.host.process, ip);
-        let place = self.place(ip).map(|place| place.code);
-        self.push(place.unwrap_or(unmapped), ip);
+        let unmapped = CodeAddress::Unmapped(self.process.process, ip);
+        let mapped = self.locate(ip).map(|location| location.code);
+        self.push(mapped.unwrap_or(unmapped), ip);
     }
 
-    /// In an exec the old program's registers are still there when its memory and stack are gone: then there is
-    /// no user side.
+    /// Adds a leaf outside all mappings.
+    ///
+    /// During an exec the sample still has the registers of the old program, whose memory and stack
+    /// are gone. Such a sample has no user part.
     fn unmapped_leaf(&mut self, ip: u64) -> Option<Truncation> {
         if self.stack.is_empty() && !self.leaf_first.is_empty() {
             return None;
         }
-        self.push(CodeAddress::Unmapped(self.host.process, ip), ip);
+        self.push(CodeAddress::Unmapped(self.process.process, ip), ip);
         Some(Truncation::UnwindFailed)
     }
 }

@@ -1,4 +1,4 @@
-//! One step of a walk: from a frame to its caller, by what tells the way where the frame lies.
+//! One step of a stack walk: finds the caller of a frame by the unwind source of its code.
 
 use framehop::{Error, FrameAddress, UnwindRegsNative, Unwinder as _};
 
@@ -8,46 +8,47 @@ use crate::trace::{CodeAddress, ModuleId};
 use crate::unwind::managed::{InFile, Registers, StepError, UnwindRule};
 use crate::unwind::signal::Interrupted;
 
-/// Where no stack is.
-const NOWHERE: u64 = 8;
+/// Address outside the empty stack of [`Walk::caller_without_stack`].
+const NO_STACK: u64 = 8;
 
-/// Where a user address lies.
+/// Location of a user address: its code, and the source of its unwind information.
 pub(super) struct CodeLocation {
     pub(super) code: CodeAddress,
     pub(super) unwind_source: UnwindSource,
 }
 
-/// What tells the way to the caller.
+/// Source of unwind information for an address.
 #[derive(Clone, Copy)]
 pub(super) enum UnwindSource {
-    /// An ELF file: the address in its own terms.
+    /// An ELF file, with the SVMA.
     Elf(ModuleId, u64),
-    /// Another file, or a part of an ELF file that its segments do not tell of.
+    /// Another file, or a part of an ELF file outside its load segments.
     File(InFile),
+    /// JIT memory.
     Jit,
 }
 
 impl Walk<'_> {
-    /// Where the instruction at `address` lies.
-    pub(super) fn place(&mut self, address: u64) -> Option<CodeLocation> {
-        let host = &self.host;
-        let mapping = host.maps.find(address)?;
+    /// Returns the location of an address, or `None` if no code is mapped there.
+    pub(super) fn locate(&mut self, address: u64) -> Option<CodeLocation> {
+        let process = &self.process;
+        let mapping = process.maps.find(address)?;
         let Backing::File(id) = mapping.backing else {
             return Some(CodeLocation {
-                code: CodeAddress::Jit(host.process, address),
+                code: CodeAddress::Jit(process.process, address),
                 unwind_source: UnwindSource::Jit,
             });
         };
         let offset = Mapping::file_offset_of(mapping, address);
-        let stated = self
+        let svma = self
             .unwinder
             .modules
-            .segments(id, &host.files.file(id).content)
-            .and_then(|segments| segments.address_of(offset));
-        Some(match stated {
-            Some(stated) => CodeLocation {
-                code: CodeAddress::Elf(id, stated),
-                unwind_source: UnwindSource::Elf(id, stated),
+            .segments(id, &process.files.file(id).content)
+            .and_then(|segments| segments.svma_of(offset));
+        Some(match svma {
+            Some(svma) => CodeLocation {
+                code: CodeAddress::Elf(id, svma),
+                unwind_source: UnwindSource::Elf(id, svma),
             },
             None => CodeLocation {
                 code: CodeAddress::File(id, offset),
@@ -60,38 +61,40 @@ impl Walk<'_> {
         })
     }
 
-    /// One step: the return address, with `state` moved to the caller; `None` at the root.
+    /// Unwinds one frame: moves `state` to the caller and returns the return address.
+    ///
+    /// Returns `Ok(None)` at the root.
     pub(super) fn caller(
         &mut self,
         frame: FrameAddress,
-        place: &CodeLocation,
+        location: &CodeLocation,
         state: &mut UnwindRegsNative,
     ) -> Result<Option<u64>, Error> {
         let interrupted = !frame.is_return_address();
         let managed = &mut self.unwinder.managed;
-        let rule = match place.unwind_source {
-            UnwindSource::Elf(id, stated) => {
-                if interrupted && let Some(rule) = self.instruction_rule(id, stated) {
-                    return self.follow(rule, state);
+        let rule = match location.unwind_source {
+            UnwindSource::Elf(id, svma) => {
+                if interrupted && let Some(rule) = self.instruction_rule(id, svma) {
+                    return self.apply(rule, state);
                 }
-                return self.elf_caller(frame, id, stated, state);
+                return self.elf_caller(frame, id, svma, state);
             }
-            UnwindSource::File(place) => managed.file_rule(&self.host, place, interrupted),
-            UnwindSource::Jit => managed.jit_rule(&self.host, frame),
+            UnwindSource::File(location) => managed.file_rule(&self.process, location, interrupted),
+            UnwindSource::Jit => managed.jit_rule(&self.process, frame),
         };
         match rule {
-            Some(rule) => self.follow(rule, state),
+            Some(rule) => self.apply(rule, state),
             None => self.by_frame_pointer(frame, state),
         }
     }
 
-    /// One step where nothing tells the way.
+    /// Unwinds one frame by the frame pointer, for code without unwind information.
     pub(super) fn by_frame_pointer(
         &mut self,
         frame: FrameAddress,
         state: &mut UnwindRegsNative,
     ) -> Result<Option<u64>, Error> {
-        self.guessed = true;
+        self.fp_fallback = true;
         let stack = self.stack;
         let Unwinder {
             cache,
@@ -102,13 +105,13 @@ impl Walk<'_> {
         frame_pointers.unwind_frame(frame, state, cache, &mut read)
     }
 
-    fn instruction_rule(&mut self, id: ModuleId, stated: u64) -> Option<UnwindRule> {
-        let content = &self.host.files.file(id).content;
+    fn instruction_rule(&mut self, id: ModuleId, svma: u64) -> Option<UnwindRule> {
+        let content = &self.process.files.file(id).content;
         let module = self.unwinder.modules.read(id, content)?;
-        module.instruction_rule(stated)
+        module.instruction_rule(svma)
     }
 
-    fn follow(&self, rule: UnwindRule, state: &mut UnwindRegsNative) -> Result<Option<u64>, Error> {
+    fn apply(&self, rule: UnwindRule, state: &mut UnwindRegsNative) -> Result<Option<u64>, Error> {
         let registers = Registers {
             sp: state.sp(),
             bp: state.bp(),
@@ -121,7 +124,7 @@ impl Walk<'_> {
                 Ok((return_address != 0).then_some(return_address))
             }
             Err(StepError::NoStack(address)) => Err(Error::CouldNotReadStack(address)),
-            Err(StepError::Nonsense) => Err(Error::DidNotAdvance),
+            Err(StepError::InvalidFrame) => Err(Error::DidNotAdvance),
         }
     }
 
@@ -129,35 +132,35 @@ impl Walk<'_> {
         &mut self,
         frame: FrameAddress,
         id: ModuleId,
-        stated: u64,
+        svma: u64,
         state: &mut UnwindRegsNative,
     ) -> Result<Option<u64>, Error> {
         let stack = self.stack;
         let mut read = |address| stack.read(address).ok_or(());
         let Unwinder { modules, cache, .. } = &mut *self.unwinder;
-        let Some(module) = modules.read(id, &self.host.files.file(id).content) else {
+        let Some(module) = modules.read(id, &self.process.files.file(id).content) else {
             return Err(Error::DidNotAdvance);
         };
-        let stated = if frame.is_return_address() {
-            let return_address = stated.checked_add(1).ok_or(Error::IntegerOverflow)?;
+        let svma = if frame.is_return_address() {
+            let return_address = svma.checked_add(1).ok_or(Error::IntegerOverflow)?;
             FrameAddress::from_return_address(return_address).ok_or(Error::ReturnAddressIsNull)?
         } else {
-            FrameAddress::from_instruction_pointer(stated)
+            FrameAddress::from_instruction_pointer(svma)
         };
-        module
-            .unwinder
-            .unwind_frame(stated, state, cache, &mut read)
+        module.unwinder.unwind_frame(svma, state, cache, &mut read)
     }
 
-    /// The code that a signal has interrupted, if the frame is the one that the kernel made for the handler. Unwind
-    /// information tells of it by expressions that read memory, which framehop does not.
+    /// Returns the registers of the code that a signal interrupted, if the frame is a signal frame.
+    ///
+    /// C libraries describe this frame with DWARF expressions that read memory, which framehop does
+    /// not support.
     pub(super) fn interrupted_by_signal(
         &mut self,
         frame: FrameAddress,
-        place: &CodeLocation,
+        location: &CodeLocation,
         sp: u64,
     ) -> Option<Interrupted> {
-        let UnwindSource::Elf(id, stated) = place.unwind_source else {
+        let UnwindSource::Elf(id, svma) = location.unwind_source else {
             return None;
         };
         if !frame.is_return_address() {
@@ -167,31 +170,33 @@ impl Walk<'_> {
         let Unwinder {
             modules, signals, ..
         } = &mut *self.unwinder;
-        let content = &self.host.files.file(id).content;
+        let content = &self.process.files.file(id).content;
         let offset = modules
             .segments(id, content)
-            .and_then(|segments| segments.file_offset_of(stated.checked_add(1)?));
+            .and_then(|segments| segments.file_offset_of(svma.checked_add(1)?));
         let returns = signals.returns_from_signal(id, content, offset?);
         returns.then_some(interrupted)
     }
 
-    /// Whether no unwind information covers code of an ELF file: a caller there is sought by the frame pointer.
-    pub(super) fn lacks_unwind_info(&mut self, place: &CodeLocation) -> bool {
-        let caller = self.caller_without_stack(place);
-        caller == Some(Err(Error::CouldNotReadStack(NOWHERE)))
+    /// Returns whether code of an ELF file has no unwind information.
+    ///
+    /// framehop then unwinds callers by the frame pointer, which reads the stack.
+    pub(super) fn lacks_unwind_info(&mut self, location: &CodeLocation) -> bool {
+        let caller = self.caller_without_stack(location);
+        caller == Some(Err(Error::CouldNotReadStack(NO_STACK)))
     }
 
-    /// How a frame of an ELF file would be left if there were no stack.
+    /// Unwinds a caller frame in an ELF file without a stack. Returns `None` for other code.
     pub(super) fn caller_without_stack(
         &mut self,
-        place: &CodeLocation,
+        location: &CodeLocation,
     ) -> Option<Result<Option<u64>, Error>> {
-        let UnwindSource::Elf(id, stated) = place.unwind_source else {
+        let UnwindSource::Elf(id, svma) = location.unwind_source else {
             return None;
         };
-        // A null frame pointer would mean the root.
-        let mut nowhere = UnwindRegsNative::new(0, 0, NOWHERE);
-        let frame = FrameAddress::from_return_address(stated.checked_add(1)?)?;
-        Some(self.elf_caller(frame, id, stated, &mut nowhere))
+        // A null frame pointer would indicate the root.
+        let mut state = UnwindRegsNative::new(0, 0, NO_STACK);
+        let frame = FrameAddress::from_return_address(svma.checked_add(1)?)?;
+        Some(self.elf_caller(frame, id, svma, &mut state))
     }
 }

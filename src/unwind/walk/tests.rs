@@ -11,7 +11,7 @@ const STACK: u64 = 0x7fff_0000;
 const SAMPLE_TYPE: u64 = 0x31a7;
 const USER_REGS: u64 = 0x1c0;
 
-/// An ELF file with one executable segment of a page, which it says is at `address`.
+/// Builds an ELF file with one executable segment: one page with the SVMA `address`.
 fn elf(address: u64) -> Vec<u8> {
     let mut bytes = vec![0; 4096];
     let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
@@ -26,16 +26,16 @@ fn elf(address: u64) -> Vec<u8> {
     bytes
 }
 
-/// The same with an `.eh_frame` at 2048, which covers a function at 16 to 32 and no other.
+/// Builds the same file with an `.eh_frame` at 2048, which covers only the function at 16..32.
 fn elf_with_unwind_information() -> Vec<u8> {
     const CIE: &[u8] = b"\x14\0\0\0\0\0\0\0\x01zR\0\x01\x78\x10\x01\x1b\x0c\x07\x08\x90\x01\0\0";
-    // The first address is relative to where it is stated, 2080.
+    // The start address is relative to its own position, 2080.
     const FDE: &[u8] = b"\x10\0\0\0\x1c\0\0\0\xf0\xf7\xff\xff\x10\0\0\0\0\0\0\0";
     const NAMES: &[u8] = b"\0.eh_frame\0.names\0";
     let mut bytes = elf(0);
     let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
     put(40, &1024_u64.to_le_bytes()); // section headers
-    put(58, &[64, 0, 3, 0, 2, 0]); // their size and number, the one of the names
+    put(58, &[64, 0, 3, 0, 2, 0]); // their size and count, index of the section names
     let mut section = |index: usize, [name, kind]: [u8; 2], offset: u64, size: u64| {
         let at = 1024 + index * 64;
         put(at, &[name, 0, 0, 0, kind, 0, 0, 0, 2]);
@@ -43,7 +43,7 @@ fn elf_with_unwind_information() -> Vec<u8> {
         put(at + 24, &offset.to_le_bytes());
         put(at + 32, &size.to_le_bytes());
     };
-    section(1, [1, 1], 2048, 48); // with the end mark
+    section(1, [1, 1], 2048, 48); // with the terminator
     section(2, [11, 3], 2100, NAMES.len() as u64);
     put(2048, CIE);
     put(2072, FDE);
@@ -55,7 +55,7 @@ fn walk(elf: &[u8], ip: u64, bp: u64, stack: &[u64]) -> (Walked, usize) {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(elf).unwrap();
     let files: FileTable = [CodeFile {
-        path: b"/hostile".as_slice().into(),
+        path: b"/untrusted".as_slice().into(),
         content: Content::File(file),
         root: None,
         container: None,
@@ -82,7 +82,7 @@ fn walk(elf: &[u8], ip: u64, bp: u64, stack: &[u64]) -> (Walked, usize) {
     let Ok(Record::Sample(sample)) = layout.parse(&bytes) else {
         panic!("not a sample");
     };
-    let host = SampledProcess {
+    let process = SampledProcess {
         process: ProcessId(0),
         pid: Pid(1),
         time: Nanos(1),
@@ -91,12 +91,12 @@ fn walk(elf: &[u8], ip: u64, bp: u64, stack: &[u64]) -> (Walked, usize) {
         is_preview: false,
     };
     let mut leaf_first = Vec::new();
-    let walked = Unwinder::default().walk(&sample, host, &mut leaf_first);
+    let walked = Unwinder::default().walk(&sample, process, &mut leaf_first);
     (walked, leaf_first.len())
 }
 
 #[test]
-fn a_segment_at_the_end_of_the_address_space_is_no_harm() {
+fn unwinds_in_segment_at_end_of_address_space() {
     let at_the_end = elf(u64::MAX - 0x802);
     for caller in 0x7f0..0x810 {
         let stack = [STACK + 16, TEXT + caller, 0, TEXT + caller, 0, 0];
@@ -106,43 +106,43 @@ fn a_segment_at_the_end_of_the_address_space_is_no_harm() {
 }
 
 #[test]
-fn a_null_on_the_stack_of_code_that_nothing_describes_is_no_root() {
+fn does_not_stop_at_null_in_code_without_unwind_information() {
     let assembly = elf_with_unwind_information();
     let leaf = |bp, stack: &[u64]| walk(&assembly, TEXT + 0x100, bp, stack);
     assert_eq!(leaf(0, &[TEXT + 0x200]).1, 2);
-    // A local variable is null, rbp is a variable.
+    // A local variable is null, and rbp holds a variable.
     let (walked, frames) = leaf(0x1234, &[0, 0, 0, TEXT + 0x200, 0]);
     assert_eq!((walked.cut, frames), (Some(Truncation::UnwindFailed), 1));
     assert!(walked.fp_fallback);
-    // rbp is a frame pointer: to a caller, then to a null.
+    // rbp is a frame pointer. The return address of the caller is null.
     let (walked, frames) = leaf(STACK + 16, &[0, 0, STACK + 32, TEXT + 0x200, 0, 0]);
     assert_eq!((walked.cut, frames), (None, 2));
     assert!(walked.fp_fallback);
 }
 
 #[test]
-fn what_a_signal_has_interrupted_is_the_next_frame() {
+fn continues_with_code_interrupted_by_signal() {
     let mut library = elf_with_unwind_information();
     library[0x300..0x309].copy_from_slice(b"\x48\xc7\xc0\x0f\0\0\0\x0f\x05");
-    let saved = |at: usize, value: u64, stack: &mut [u64]| stack[1 + at / 8] = value;
+    let save = |offset: usize, value: u64, stack: &mut [u64]| stack[1 + offset / 8] = value;
     let mut stack = [0; 64];
     stack[0] = TEXT + 0x300;
-    saved(0xa0, STACK + 50 * 8, &mut stack);
-    saved(0xa8, TEXT + 0x200, &mut stack);
-    saved(0xb8, 0x002b_0000_0000_0033, &mut stack);
+    save(0xa0, STACK + 50 * 8, &mut stack);
+    save(0xa8, TEXT + 0x200, &mut stack);
+    save(0xb8, 0x002b_0000_0000_0033, &mut stack);
     stack[50] = TEXT + 0x400;
-    // The handler, what it returns to, the interrupted code, its caller.
+    // The handler, the trampoline, the interrupted code, its caller.
     let (walked, frames) = walk(&library, TEXT + 0x100, 0x1234, &stack);
     assert_eq!((walked, frames), (Walked::default(), 4));
-    // On a stack of its own there is no way back to the one of the interrupted code.
-    saved(0xa0, STACK - 800, &mut stack);
+    // A handler on an alternate signal stack: the stack of the interrupted code is not copied.
+    save(0xa0, STACK - 800, &mut stack);
     let (walked, frames) = walk(&library, TEXT + 0x100, 0x1234, &stack);
     assert_eq!((walked.cut, frames), (Some(Truncation::UnwindFailed), 2));
 }
 
 proptest::proptest! {
     #[test]
-    fn no_segment_and_no_stack_makes_the_walk_panic_or_endless(
+    fn terminates_for_any_segment_and_stack(
         address in proptest::num::u64::ANY,
         ip in 0_u64..4200,
         bp in proptest::prop_oneof![0_u64..200, proptest::num::u64::ANY],

@@ -51,7 +51,7 @@ pub(super) fn each_sample(
         Err(ViewError::Missing { .. }) => return Ok(()),
         text => text?,
     };
-    // The first line is a mark at time zero; the time of a machine that has just started is moved.
+    // The first record is at time zero; the time of a machine that has just started is moved.
     let mut zero = None;
     let each = |sample: &perf_text::Sample| {
         let Some(header) = sample.header() else {
@@ -62,7 +62,7 @@ pub(super) fn each_sample(
         };
         let zero = *zero.get_or_insert(time);
         let since = time.0.saturating_sub(zero.0);
-        // What ends a sample is of no process.
+        // The record at time zero is of no process.
         if let (Some(ns), Some(process @ Pid(1..))) = (header.period, header.pid) {
             take(CpuSample {
                 process,

@@ -1,5 +1,6 @@
-//! What a capture falls back to where the kernel does not grant all, and what it says of it. These tests change the state
-//! of the machine (and put it back), so they run one at a time.
+//! Fallbacks of a capture to what the kernel permits, and their notices.
+//!
+//! These tests change kernel settings and restore them, so they run one at a time.
 #![allow(clippy::unwrap_used)]
 
 #[macro_use]
@@ -19,7 +20,7 @@ use support::{
 use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(60);
-const NOBODY: [&str; 6] = [
+const AS_NOBODY: [&str; 6] = [
     "setpriv",
     "--reuid=65534",
     "--regid=65534",
@@ -29,36 +30,36 @@ const NOBODY: [&str; 6] = [
 ];
 const BUSY: &str = "while :; do :; done";
 
-/// One test at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+/// Waits until no other test runs.
+fn exclusive() -> MutexGuard<'static, ()> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A setting of the kernel, put back when it is dropped.
+/// A kernel setting, restored when the value is dropped.
 struct Setting {
     path: PathBuf,
-    before: String,
+    previous: String,
 }
 
 impl Setting {
-    /// `None` where it cannot be changed.
+    /// Changes a setting. Returns `None` if it cannot be changed.
     fn set(path: &str, value: &str) -> Option<Self> {
         let path = PathBuf::from(path);
-        let before = fs::read_to_string(&path).ok()?;
+        let previous = fs::read_to_string(&path).ok()?;
         fs::write(&path, value).ok()?;
-        Some(Self { path, before })
+        Some(Self { path, previous })
     }
 }
 
 impl Drop for Setting {
     fn drop(&mut self) {
-        fs::write(&self.path, &self.before).unwrap();
+        fs::write(&self.path, &self.previous).unwrap();
     }
 }
 
-/// A level of paranoia for the rest of a block, or the end of the test where it cannot be set.
-macro_rules! need_paranoia {
+/// Sets perf_event_paranoid for the rest of a block. Skips the test if it cannot be set.
+macro_rules! need_paranoid_level {
     ($level:expr) => {
         let Some(_setting) = Setting::set(PARANOIA, $level) else {
             skip!(Missing::Writable(PARANOIA));
@@ -69,33 +70,33 @@ macro_rules! need_paranoia {
 const PARANOIA: &str = "/proc/sys/kernel/perf_event_paranoid";
 const MAX_SAMPLE_RATE: &str = "/proc/sys/kernel/perf_event_max_sample_rate";
 
-/// A folder everybody may write to, with programs everybody may run.
-struct Place(TempDir);
+/// A directory that all users may write to, with programs that all users may run.
+struct PublicDirectory(TempDir);
 
-impl Place {
+impl PublicDirectory {
     fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
-        let place = Self(folder);
-        place.add(perfcollect());
-        place
+        let directory = tempfile::tempdir().unwrap();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let directory = Self(directory);
+        directory.add(perfcollect());
+        directory
     }
 
     fn path(&self) -> &Path {
         self.0.path()
     }
 
-    /// Puts a program there, by its own name.
+    /// Adds a program and returns its path.
     fn add(&self, program: &Path) -> String {
         let copy = self.path().join(program.file_name().unwrap());
-        // Linked if it can be: the debug binary is large.
+        // A link avoids a copy of the large debug binary.
         fs::hard_link(program, &copy)
             .or_else(|_| fs::copy(program, &copy).map(|_| ()))
             .unwrap();
         copy.to_str().unwrap().to_owned()
     }
 
-    /// The C program with its library.
+    /// Adds the C program with its library and returns its path.
     fn add_native(&self, program: &Path) -> String {
         self.add(&program.with_file_name("libwork.so"));
         self.add(program)
@@ -117,37 +118,37 @@ impl Place {
     }
 
     #[track_caller]
-    fn captured(self, prefix: &[&str], arguments: &[&str]) -> Saved {
+    fn capture(self, prefix: &[&str], arguments: &[&str]) -> Saved {
         self.collect(prefix, arguments).expect_success();
         Saved::open(self.0, "x")
     }
 }
 
-/// A shell script at work until it is dropped.
+/// Starts a shell script, which is stopped when the value is dropped.
 fn shell(prefix: &[&str], script: &str) -> Running {
     let mut words = prefix.to_vec();
     words.extend(["sh", "-c", script]);
     start(Command::new(words[0]).args(&words[1..]))
 }
 
-fn is_there(program: &str) -> bool {
+fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }
 
-/// Whether there is a notice with this word in what it says; a rung is told of once, and with its remedy.
+/// Whether there is a notice that contains `words`. It must be the only one and have a remedy.
 #[track_caller]
-fn told(saved: &Saved, word: &str) -> bool {
+fn has_notice(saved: &Saved, words: &str) -> bool {
     let notices = &saved.summary.quality.notices;
-    let found: Vec<_> = notices
+    let matching: Vec<_> = notices
         .iter()
-        .filter(|notice| notice.what.contains(word))
+        .filter(|notice| notice.what.contains(words))
         .collect();
-    assert!(found.len() <= 1, "{notices:#?}");
-    found.iter().for_each(|notice| {
+    assert!(matching.len() <= 1, "{notices:#?}");
+    matching.iter().for_each(|notice| {
         assert!(!notice.remedy.is_empty(), "{notice:#?}");
     });
-    !found.is_empty()
+    !matching.is_empty()
 }
 
 fn kernel_frames(saved: &Saved) -> u64 {
@@ -155,43 +156,43 @@ fn kernel_frames(saved: &Saved) -> u64 {
     kernel.named + kernel.unnamed
 }
 
-/// Samples wait 20 ms in their ring at least, and more than a few copies of 60 KB would not fit.
+/// Samples stay in the ring buffer for at least 20 ms; it has room for only a few copies of 60 KB.
 #[test]
-fn small_rings_cost_depth_and_no_samples() {
-    let _alone = alone();
+fn small_ring_buffers_truncate_stacks_but_lose_no_samples() {
+    let _lock = exclusive();
     let native = need!(workloads::native("native-fp"));
-    let place = Place::new();
-    let program = place.add_native(&native);
+    let directory = PublicDirectory::new();
+    let program = directory.add_native(&native);
     let work = ["--", &program, "--mode", "shares", "--seconds", "3"];
     let arguments = [&["-buffersize", "512K"], &work[..]].concat();
-    let saved = place.captured(&[], &arguments);
-    assert!(told(&saved, "bytes of each stack"));
+    let saved = directory.capture(&[], &arguments);
+    assert!(has_notice(&saved, "bytes of each stack"));
     let lost = saved.summary.quality.losses.lost();
     assert!(lost * 100 < saved.summary.samples, "{lost}");
     saved.expect_complete();
 }
 
 #[test]
-fn unprivileged_command_at_every_level_of_paranoia() {
+fn captures_unprivileged_command_at_each_paranoid_level() {
     need_capture!();
-    if !is_there("setpriv") {
+    if !is_installed("setpriv") {
         skip!(Missing::Command("setpriv"));
     }
-    let _alone = alone();
-    // Half of the time in the kernel, and children of children.
+    let _lock = exclusive();
+    // Half of the CPU time is kernel time. The script starts children of children.
     let script = "dd if=/dev/zero of=/dev/null bs=64K count=40000 2>&1; (i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done)";
-    for (level, machine, kernel) in [
+    for (level, is_system_wide, kernel) in [
         ("-1", true, true),
         ("1", false, true),
         ("2", false, false),
         ("3", false, false),
     ] {
-        need_paranoia!(level);
-        let place = Place::new();
-        // As sudo and setpriv leave it: another's, who lets nobody in.
+        need_paranoid_level!(level);
+        let directory = PublicDirectory::new();
+        // sudo and setpriv keep HOME: it belongs to another user and is not readable.
         let home = tempfile::tempdir().unwrap();
         fs::set_permissions(home.path(), fs::Permissions::from_mode(0o700)).unwrap();
-        let mut command = place.command(&NOBODY, &["--", "sh", "-c", script]);
+        let mut command = directory.command(&AS_NOBODY, &["--", "sh", "-c", script]);
         let finished = run(
             command
                 .env("HOME", home.path())
@@ -199,14 +200,15 @@ fn unprivileged_command_at_every_level_of_paranoia() {
             LIMIT,
         );
         if level == "3" && !finished.status.success() {
-            // Debian's and Ubuntu's kernels grant nothing here.
+            // The kernels of Debian and Ubuntu permit no sampling at this level.
             assert!(finished.stderr.contains("perf_event_paranoid is 3"));
             continue;
         }
         finished.expect_success();
-        let saved = Saved::open(place.0, "x");
-        assert_eq!(told(&saved, "one by one"), !machine, "{level}");
-        assert_eq!(told(&saved, "user code only"), !kernel, "{level}");
+        let saved = Saved::open(directory.0, "x");
+        let is_limited = has_notice(&saved, "the target's threads instead");
+        assert_eq!(is_limited, !is_system_wide, "{level}");
+        assert_eq!(has_notice(&saved, "user code only"), !kernel, "{level}");
         let frames = kernel_frames(&saved);
         assert_eq!(frames > 0, kernel, "{level}: {frames}");
         assert!(saved.summary.processes.iter().any(|p| p.name == "sh"));
@@ -214,148 +216,151 @@ fn unprivileged_command_at_every_level_of_paranoia() {
             "debug files in {} were not looked for: Permission denied (os error 13)",
             home.path().display()
         );
-        assert!(told(&saved, &not_searched) && !told(&saved, "was not used"));
+        assert!(has_notice(&saved, &not_searched) && !has_notice(&saved, "was not used"));
         assert_eq!(saved.summary.quality.losses.malformed_records, 0);
     }
 }
 
 #[test]
-fn unprivileged_command_has_its_shares() {
+fn unprivileged_capture_of_a_command_has_correct_shares() {
     need_capture!();
     let native = need!(workloads::native("native-fp"));
-    let _alone = alone();
-    need_paranoia!("2");
+    let _lock = exclusive();
+    need_paranoid_level!("2");
     for mode in ["shares", "threads"] {
-        let place = Place::new();
-        let program = place.add_native(&native);
+        let directory = PublicDirectory::new();
+        let program = directory.add_native(&native);
         let arguments = ["--", &program, "--mode", mode, "--seconds", "2"];
-        let finished = place.collect(&NOBODY, &arguments).expect_success();
+        let finished = directory.collect(&AS_NOBODY, &arguments).expect_success();
         let done = finished.stdout.lines().last().unwrap();
         let done: serde_json::Value = serde_json::from_str(done).unwrap();
-        let saved = Saved::open(place.0, "x");
+        let saved = Saved::open(directory.0, "x");
         expect_shares(&saved, &done["modes"][0]);
         let rooted = saved.summary.quality.stacks.rooted;
         assert!(rooted * 100 >= saved.summary.samples * 99, "{rooted}");
     }
 }
 
-/// Processes and threads that are there already are found, and what they start later is inherited.
+/// Lists the running processes and threads; those that they start later inherit their events.
 #[test]
-fn unprivileged_pid_has_all_its_threads_once() {
+fn unprivileged_capture_of_a_pid_samples_each_thread_once() {
     need_capture!();
     let native = need!(workloads::native("native-fp"));
-    let _alone = alone();
-    need_paranoia!("2");
-    let place = Place::new();
-    let program = place.add_native(&native);
-    // The shell starts a busy child before the capture, and a program with threads that come and go.
+    let _lock = exclusive();
+    need_paranoid_level!("2");
+    let directory = PublicDirectory::new();
+    let program = directory.add_native(&native);
+    // The shell starts a busy child before the capture, and a program with short-lived threads.
     let script = format!("(i=0; {BUSY}) & {program} --mode threads --seconds 5; wait");
-    let target = shell(&NOBODY, &script);
+    let target = shell(&AS_NOBODY, &script);
     std::thread::sleep(Duration::from_millis(300));
     let pid = target.pid().to_string();
     let arguments = ["-collectsec", "2", "-pid", &pid];
-    let saved = place.captured(&NOBODY, &arguments);
-    assert!(told(&saved, "one by one") && told(&saved, "user code only"));
-    assert!(!told(&saved, "are not sampled"));
+    let saved = directory.capture(&AS_NOBODY, &arguments);
+    assert!(
+        has_notice(&saved, "the target's threads instead") && has_notice(&saved, "user code only")
+    );
+    assert!(!has_notice(&saved, "threads of the target"));
     let names: Vec<_> = saved.summary.processes.iter().map(|p| &p.name).collect();
     assert!(names.iter().any(|name| *name == "sh"), "{names:?}");
     assert!(names.iter().any(|name| *name == "native-fp"), "{names:?}");
     for work in ["thread50", "thread30", "thread20"] {
         assert!(saved.samples_under(&["thread_main", work]) > 0, "{work}");
     }
-    // No CPU has more time than there was.
+    // The CPU time does not exceed the elapsed time of all CPUs.
     let info = &saved.summary.info;
     let elapsed_ms = (info.end_ns - info.start_ns) as f64 / 1e6;
     let cpus = f64::from(info.cpus);
     assert!(saved.summary.cpu_ms <= elapsed_ms * cpus * 1.01);
 }
 
-/// A program may be opened by its owner whatever is at its path by now, a library may not.
+/// The owner of a process may open its replaced executable, but not its replaced libraries.
 #[test]
-fn unprivileged_capture_of_a_program_that_was_replaced() {
+fn unprivileged_capture_symbolizes_replaced_executable() {
     need_capture!();
     let native = need!(workloads::native("native-fp"));
-    let _alone = alone();
-    need_paranoia!("2");
-    let place = Place::new();
-    let program = place.add_native(&native);
+    let _lock = exclusive();
+    need_paranoid_level!("2");
+    let directory = PublicDirectory::new();
+    let program = directory.add_native(&native);
     let target = shell(
-        &NOBODY,
+        &AS_NOBODY,
         &format!("exec {program} --mode library --seconds 10"),
     );
     std::thread::sleep(Duration::from_millis(500));
-    for path in [Path::new(&program), &place.path().join("libwork.so")] {
+    for path in [Path::new(&program), &directory.path().join("libwork.so")] {
         fs::remove_file(path).unwrap();
         fs::write(path, "another file").unwrap();
     }
     let pid = target.pid().to_string();
-    let saved = place.captured(&NOBODY, &["-collectsec", "2", "-pid", &pid]);
+    let saved = directory.capture(&AS_NOBODY, &["-collectsec", "2", "-pid", &pid]);
     assert!(saved.samples_under(&["library_caller"]) > 0);
-    assert!(told(&saved, "libwork.so has no names"));
-    assert!(!told(&saved, "native-fp has no names"));
+    assert!(has_notice(&saved, "libwork.so has no names"));
+    assert!(!has_notice(&saved, "native-fp has no names"));
 }
 
-/// Who may not open it is told so, and not that code was made at run time.
+/// The notice must not report such a library as JIT code.
 #[test]
-fn unprivileged_capture_of_a_library_in_memory() {
+fn unprivileged_capture_reports_inaccessible_memfd_library() {
     need_capture!();
     let lives = need!(workloads::native("lives"));
-    let _alone = alone();
-    need_paranoia!("2");
-    let place = Place::new();
+    let _lock = exclusive();
+    need_paranoid_level!("2");
+    let directory = PublicDirectory::new();
     let [program, ..] =
-        ["lives", "first.so", "second.so"].map(|name| place.add(&lives.with_file_name(name)));
-    let target = shell(&NOBODY, &format!("exec {program} memory 100000"));
+        ["lives", "first.so", "second.so"].map(|name| directory.add(&lives.with_file_name(name)));
+    let target = shell(&AS_NOBODY, &format!("exec {program} memory 100000"));
     std::thread::sleep(Duration::from_millis(500));
     let pid = target.pid().to_string();
-    let saved = place.captured(&NOBODY, &["-collectsec", "2", "-pid", &pid]);
-    assert!(told(&saved, "/memfd:"));
-    assert!(!told(&saved, "code made at run time"));
+    let saved = directory.capture(&AS_NOBODY, &["-collectsec", "2", "-pid", &pid]);
+    assert!(has_notice(&saved, "/memfd:"));
+    assert!(!has_notice(&saved, "code made at run time"));
 }
 
-/// Threads that live for some ten milliseconds and start the next one.
+/// Runs threads that each start the next one after 10 to 25 ms.
 #[test]
-#[ignore = "the target of `threads_found_twice_are_sampled_once`, which never ends"]
+#[ignore = "the target of `threads_with_inherited_events_are_sampled_once`, which never ends"]
 fn chains_of_threads() {
-    fn link(life: Duration) {
-        let begin = Instant::now();
-        while begin.elapsed() < life {}
-        std::thread::spawn(move || link(life));
+    fn link(duration: Duration) {
+        let start = Instant::now();
+        while start.elapsed() < duration {}
+        std::thread::spawn(move || link(duration));
     }
-    for life in [10, 15, 20, 25] {
-        std::thread::spawn(move || link(Duration::from_millis(life)));
+    for ms in [10, 15, 20, 25] {
+        std::thread::spawn(move || link(Duration::from_millis(ms)));
     }
     std::thread::sleep(LIMIT);
 }
 
-/// Threads that are listed after their parents got their events have inherited these, and so have all that follow.
+/// A thread that is listed after the events of its parent were opened has inherited them.
 #[test]
-fn threads_found_twice_are_sampled_once() {
+fn threads_with_inherited_events_are_sampled_once() {
     need_capture!();
-    let _alone = alone();
-    need_paranoia!("2");
-    let place = Place::new();
-    let program = place.add(&std::env::current_exe().unwrap());
-    let mut words = NOBODY.to_vec();
+    let _lock = exclusive();
+    need_paranoid_level!("2");
+    let directory = PublicDirectory::new();
+    let program = directory.add(&std::env::current_exe().unwrap());
+    let mut words = AS_NOBODY.to_vec();
     words.extend([&program, "--ignored", "--exact", "chains_of_threads"]);
     let target = start(Command::new(words[0]).args(&words[1..]));
     std::thread::sleep(Duration::from_millis(500));
     let pid = target.pid().to_string();
     let cpu_ms = || {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        let behind_name = stat.rsplit_once(')').unwrap().1;
-        // utime and stime, the 14th and 15th of all; a tick is 10 ms.
-        let times = behind_name.split_whitespace().skip(11).take(2);
+        let after_name = stat.rsplit_once(')').unwrap().1;
+        // utime and stime are the fields 14 and 15; a tick is 10 ms.
+        let times = after_name.split_whitespace().skip(11).take(2);
         times
             .map(|ticks| ticks.parse::<f64>().unwrap() * 10.0)
             .sum::<f64>()
     };
     let before = cpu_ms();
     let words = ["-collectsec", "2", "-noinline", "-pid", &pid];
-    let saved = place.captured(&NOBODY, &words);
+    let saved = directory.capture(&AS_NOBODY, &words);
     let spent = cpu_ms() - before;
     let sampled = saved.summary.cpu_ms;
-    // Less: it was at work before and while the files were written, and young threads have a first period to go.
+    // The target also ran before the capture and while perfcollect wrote the files. New threads are
+    // sampled only after a whole period.
     assert!(
         sampled < spent * 1.05 && sampled > spent * 0.25,
         "{sampled} of {spent} ms"
@@ -363,31 +368,31 @@ fn threads_found_twice_are_sampled_once() {
 }
 
 #[test]
-fn threads_beyond_the_limit_of_files_are_told_of() {
+fn reports_threads_beyond_the_limit_of_open_files() {
     need_capture!();
-    let _alone = alone();
-    need_paranoia!("2");
-    let place = Place::new();
+    let _lock = exclusive();
+    need_paranoid_level!("2");
+    let directory = PublicDirectory::new();
     let script = format!("i=0; while [ $i -lt 60 ]; do sleep 60 & i=$((i+1)); done; {BUSY}");
-    let target = shell(&NOBODY, &script);
+    let target = shell(&AS_NOBODY, &script);
     std::thread::sleep(Duration::from_millis(500));
     let pid = target.pid().to_string();
     let mut few_files = vec!["sh", "-c", "ulimit -n 300; exec \"$@\"", "sh"];
-    few_files.extend(NOBODY);
-    let saved = place.captured(&few_files, &["-collectsec", "0.5", "-pid", &pid]);
-    assert!(told(&saved, "are not sampled"));
+    few_files.extend(AS_NOBODY);
+    let saved = directory.capture(&few_files, &["-collectsec", "0.5", "-pid", &pid]);
+    assert!(has_notice(&saved, "threads of the target"));
 }
 
 #[test]
-fn stacks_that_are_not_copied() {
+fn falls_back_to_frame_pointers_without_stack_copies() {
     need_capture!();
-    if !is_there("strace") {
+    if !is_installed("strace") {
         skip!(Missing::Command("strace"));
     }
-    let _alone = alone();
+    let _lock = exclusive();
     let target = shell(&[], BUSY);
     let pid = target.pid().to_string();
-    // The first event asks for copies; as on a kernel that makes none.
+    // The first event requests stack copies. The injected error simulates a kernel without them.
     let refusing = [
         "strace",
         "-qq",
@@ -395,33 +400,33 @@ fn stacks_that_are_not_copied() {
         "-etrace=perf_event_open",
         "-einject=perf_event_open:error=EOPNOTSUPP:when=1",
     ];
-    let saved = Place::new().captured(&refusing, &["-collectsec", "0.5", "-pid", &pid]);
-    assert!(told(&saved, "along the frame pointers"));
+    let saved = PublicDirectory::new().capture(&refusing, &["-collectsec", "0.5", "-pid", &pid]);
+    assert!(has_notice(&saved, "does not copy stacks"));
     assert!(saved.summary.quality.names.native != Default::default());
     assert_eq!(saved.summary.quality.losses.malformed_records, 0);
 }
 
 #[test]
-fn cycles_where_there_are_any() {
+fn falls_back_to_cpu_clock_without_cycles() {
     need_capture!();
-    let _alone = alone();
+    let _lock = exclusive();
     let target = shell(&[], BUSY);
     let pid = target.pid().to_string();
     let arguments = ["-hwevents", "-collectsec", "1", "-pid", &pid];
-    let saved = Place::new().captured(&[], &arguments);
+    let saved = PublicDirectory::new().capture(&[], &arguments);
     let info = &saved.summary.info;
-    let has_cycles = !told(&saved, "hardware cycles are not available");
+    let has_cycles = !has_notice(&saved, "hardware cycles are not available");
     assert_eq!(info.event, if has_cycles { "cycles" } else { "cpu-clock" });
-    // A weight is a time, whatever is counted.
+    // A weight is a time, regardless of the event.
     let per_sample = saved.summary.cpu_ms * 1e6 / saved.summary.samples as f64;
     assert!((per_sample / info.period_ns as f64 - 1.0).abs() < 0.05);
 }
 
 #[test]
 #[ignore = "slow"]
-fn cpus_that_go_and_come_back() {
+fn follows_cpu_hotplug() {
     need_capture!();
-    let _alone = alone();
+    let _lock = exclusive();
     let cpu = "/sys/devices/system/cpu/cpu1/online";
     if fs::read_to_string(cpu)
         .map(|online| online.trim() == "1")
@@ -430,9 +435,9 @@ fn cpus_that_go_and_come_back() {
     {
         skip!(Missing::CpuHotplug);
     }
-    let place = Place::new();
+    let directory = PublicDirectory::new();
     let busy = [shell(&[], BUSY), shell(&[], BUSY)];
-    let capture = start(&mut place.command(&[], &["-collectsec", "7"]));
+    let capture = start(&mut directory.command(&[], &["-collectsec", "7"]));
     let pause = |ms| std::thread::sleep(Duration::from_millis(ms));
     pause(1500);
     match Setting::set(cpu, "0") {
@@ -440,11 +445,11 @@ fn cpus_that_go_and_come_back() {
         None => skip!(Missing::CpuHotplug),
     }
     pause(1500);
-    // Shorter than the pace of looking.
+    // Shorter than the interval between two checks.
     drop(Setting::set(cpu, "0"));
     finish(capture, LIMIT).expect_success();
     drop(busy);
-    let saved = Saved::open(place.0, "x");
+    let saved = Saved::open(directory.0, "x");
     let notices = &saved.summary.quality.notices;
     let notice = notices.iter().find(|notice| notice.what.contains("CPU 1"));
     let what = &notice.unwrap_or_else(|| panic!("{notices:#?}")).what;
@@ -455,7 +460,7 @@ fn cpus_that_go_and_come_back() {
     ] {
         assert!(what.contains(words), "{what}");
     }
-    // Both were busy all the time but for 1.5 s of the one, and up to two seconds until each return was found.
+    // Both CPUs were busy, except for 1.5 s of one. Each detection takes up to two seconds.
     let cpu_ms = saved.summary.cpu_ms;
     assert!(
         cpu_ms > 14_000.0 - 1500.0 - 2.0 * 2000.0 - 500.0,
@@ -465,28 +470,28 @@ fn cpus_that_go_and_come_back() {
 }
 
 #[test]
-fn rate_that_the_kernel_lowers() {
+fn reports_a_sample_rate_that_the_kernel_lowered() {
     need_capture!();
-    let _alone = alone();
+    let _lock = exclusive();
     let target = shell(&[], BUSY);
     let pid = target.pid().to_string();
-    let place = Place::new();
+    let directory = PublicDirectory::new();
     let arguments = ["-freq", "4000", "-collectsec", "3", "-pid", &pid];
-    let capture = start(&mut place.command(&[], &arguments));
+    let capture = start(&mut directory.command(&[], &arguments));
     std::thread::sleep(Duration::from_millis(700));
     let Some(limit) = Setting::set(MAX_SAMPLE_RATE, "1000") else {
         skip!(Missing::Writable(MAX_SAMPLE_RATE));
     };
     finish(capture, LIMIT).expect_success();
     drop(limit);
-    let saved = Saved::open(place.0, "x");
-    assert!(told(
+    let saved = Saved::open(directory.0, "x");
+    assert!(has_notice(
         &saved,
         "lowered kernel.perf_event_max_sample_rate to 1000 at +"
     ));
-    assert!(told(&saved, "throttled sampling"));
+    assert!(has_notice(&saved, "throttled sampling"));
     let pauses = &saved.summary.quality.losses.pauses;
-    // What was not sampled is told: together with what was, it is the time the target had.
+    // The paused time is reported. Together with the sampled time, it is the time of the target.
     let missing_ms = pauses.paused_ns() as f64 / 1e6;
     assert!(missing_ms > 500.0, "{pauses:?}");
     let info = &saved.summary.info;
@@ -495,12 +500,12 @@ fn rate_that_the_kernel_lowers() {
 }
 
 #[test]
-fn incomplete_is_said_everywhere() {
+fn all_outputs_report_an_incomplete_trace() {
     need_capture!();
-    let _alone = alone();
+    let _lock = exclusive();
     let target = shell(&[], BUSY);
     let pid = target.pid().to_string();
-    let place = Place::new();
+    let directory = PublicDirectory::new();
     let arguments = [
         "-buffersize",
         "128K",
@@ -511,33 +516,31 @@ fn incomplete_is_said_everywhere() {
         "-pid",
         &pid,
     ];
-    let mut command = place.command(&[], &arguments);
+    let mut command = directory.command(&[], &arguments);
     let capture = start(&mut command);
     std::thread::sleep(Duration::from_millis(600));
-    // A collector that is not let run for a while.
+    // Stops perfcollect for a second, so that it loses records.
     capture.signal(Signal::STOP);
     std::thread::sleep(Duration::from_millis(1000));
     capture.signal(Signal::CONT);
     finish(capture, LIMIT).expect_success();
-    let saved = Saved::open(place.0, "x");
+    let saved = Saved::open(directory.0, "x");
     let losses = &saved.summary.quality.losses;
     assert!(saved.summary.incomplete, "{losses:?}");
     assert!(losses.range().is_some_and(|(first, last)| first < last));
-    assert!(told(&saved, "the trace is incomplete"));
-    let mark = losses.mark().unwrap();
-    assert!(saved.svg().contains(&mark));
-    assert!(
-        saved
-            .perf_text
-            .starts_with(format!("# {mark}\n").as_bytes())
-    );
+    assert!(has_notice(&saved, "the trace is incomplete"));
+    let marker = losses.mark().unwrap();
+    assert!(saved.svg().contains(&marker));
+    let text = String::from_utf8_lossy(&saved.perf_text);
+    let mut comments = text.lines().take_while(|line| line.starts_with('#'));
+    assert!(comments.any(|line| line == format!("# {marker}")));
     let archive = zip::ZipArchive::new(fs::File::open(&saved.path).unwrap()).unwrap();
-    assert_eq!(archive.comment(), mark.as_bytes());
+    assert_eq!(archive.comment(), marker.as_bytes());
     let view = run(
         Command::new(perfcollect()).arg("view").arg(&saved.path),
         LIMIT,
     );
-    assert!(view.expect_success().stdout.contains(&mark));
-    // Its readers take the mark for what it is.
+    assert!(view.expect_success().stdout.contains(&marker));
+    // PerfView must ignore the marker.
     support::expect_same_in_perfview(&saved);
 }

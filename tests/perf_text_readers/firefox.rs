@@ -1,0 +1,155 @@
+//! The Firefox Profiler, by its command line. It counts samples.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tempfile::{NamedTempFile, TempDir};
+
+use crate::support::{Finished, Running, run, start};
+use crate::{Frame, LIMIT, Text, expect_same, reader, texts, without_tier};
+
+const SESSION: [&str; 2] = ["--session", "test"];
+
+/// Samples by process, id of the process and of the thread, and stack.
+type Stacks = BTreeMap<(String, String, i32, Vec<String>), u64>;
+
+/// A profile, in a process that the commands ask.
+struct Session {
+    cli: PathBuf,
+    folder: TempDir,
+    _daemon: Running,
+    _text: NamedTempFile,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Thread {
+    thread_handle: String,
+    name: String,
+    pid: String,
+    tid: i32,
+}
+
+#[derive(Deserialize)]
+struct Threads {
+    threads: Vec<Thread>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Tree {
+    regular_call_tree: Node,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Node {
+    name_with_library: String,
+    total_samples: u64,
+    #[serde(default)]
+    children: Vec<Node>,
+}
+
+impl Session {
+    /// The command `load` would start this process, too, but gives it only half a second.
+    fn load(cli: PathBuf, text: &Text) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let text = text.file();
+        let mut daemon = command(&cli, &folder);
+        daemon.arg("--daemon").arg(text.path());
+        let session = Self {
+            _daemon: start(daemon.args(SESSION)),
+            cli,
+            folder,
+            _text: text,
+        };
+        let begin = Instant::now();
+        while !session.run(&["thread", "list"]).status.success() && begin.elapsed() < LIMIT {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        session
+    }
+
+    fn run(&self, words: &[&str]) -> Finished {
+        let mut node = command(&self.cli, &self.folder);
+        run(node.args(words).args(SESSION), LIMIT)
+    }
+
+    fn json<T: DeserializeOwned>(&self, words: &[&str]) -> T {
+        let words = [words, &["--json"]].concat();
+        serde_json::from_str(&self.run(&words).expect_success().stdout).unwrap()
+    }
+
+    fn stacks(&self) -> Stacks {
+        let mut stacks = Stacks::new();
+        let Threads { threads } = self.json(&["thread", "list"]);
+        for thread in threads {
+            let Tree { regular_call_tree } = self.json(&[
+                "thread",
+                "samples-top-down",
+                "--include-idle",
+                "--max-lines",
+                "1000000",
+                "--thread",
+                &thread.thread_handle,
+            ]);
+            regular_call_tree.add(&mut Vec::new(), &mut |stack, samples| {
+                let Thread { name, pid, tid, .. } = &thread;
+                let stack = stack.to_vec();
+                let thread = (name.clone(), pid.clone(), *tid, stack);
+                *stacks.entry(thread).or_default() += samples;
+            });
+        }
+        stacks
+    }
+}
+
+fn command(cli: &Path, folder: &TempDir) -> Command {
+    let mut node = Command::new("node");
+    node.arg(cli).env("PROFILER_CLI_SESSION_DIR", folder.path());
+    node
+}
+
+impl Node {
+    /// Hands out each stack below this one with its own samples.
+    fn add(&self, stack: &mut Vec<String>, take: &mut impl FnMut(&[String], u64)) {
+        let below: u64 = self.children.iter().map(|child| child.total_samples).sum();
+        if self.total_samples > below {
+            take(stack, self.total_samples - below);
+        }
+        for child in &self.children {
+            stack.push(without_tier(&child.name_with_library).to_owned());
+            child.add(stack, take);
+            stack.pop();
+        }
+    }
+}
+
+fn expected(text: &Text) -> Stacks {
+    let mut stacks = Stacks::new();
+    for sample in &text.samples {
+        let frames = sample.stack.iter();
+        let stack = frames.map(|Frame { module, name }| match name.starts_with("0x") {
+            true => format!("{name} (in {module})"),
+            false => format!("{module}!{name}"),
+        });
+        let thread = (sample.process.clone(), sample.pid.to_string(), sample.tid);
+        *stacks
+            .entry((thread.0, thread.1, thread.2, stack.collect()))
+            .or_default() += 1;
+    }
+    stacks
+}
+
+#[test]
+fn firefox_profiler_finds_each_sample() {
+    let cli = need!(reader("node", "firefox-profiler/dist/profiler-cli.js"));
+    for text in texts() {
+        let session = Session::load(cli.clone(), &text);
+        expect_same(&session.stacks(), &expected(&text));
+    }
+}
