@@ -85,7 +85,7 @@ fn beside_the_program_and_in_a_directory() {
     fs::copy(folder.join("kept"), folder.join("program.dbg")).unwrap();
     let saved = capture(folder, &[]);
     let told = notices(&saved);
-    assert!(is_named(&saved) && told.contains("program.debug was not used: debug file: ELF"));
+    assert!(is_named(&saved) && told.contains("program.debug was not used: ELF symbols too large"));
     fs::remove_file(folder.join("program.debug")).unwrap();
     fs::remove_file(folder.join("program.dbg")).unwrap();
     let symbols = folder.join("symbols");
@@ -175,7 +175,7 @@ fn of_another_build_it_is_told_and_not_used() {
     assert!(!is_named(&saved));
     let told = notices(&saved);
     assert!(
-        told.contains("program.debug was not used: debug file: build id"),
+        told.contains("program.debug was not used: build id"),
         "{told}"
     );
 }

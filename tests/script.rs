@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use perf_event_open_sys::bindings as sys;
-use perfcollect_symbols::elf::build_id_of_notes;
+use perfcollect_symbols::elf::build_id_from_notes;
 use support::recording::{can_record, native_words, record, record_pipe, run_with_tracefs};
 use support::{Missing, Runtime, perfcollect, run, workloads};
 
@@ -403,7 +403,7 @@ fn another_kernel_gives_no_names() {
 
     let recording = std::fs::read(&file).unwrap();
     let notes = std::fs::read("/sys/kernel/notes").unwrap();
-    let id = build_id_of_notes(&notes).unwrap();
+    let id = build_id_from_notes(&notes).unwrap();
     let mut foreign = recording.clone();
     let at = recording
         .windows(id.as_bytes().len())

@@ -75,7 +75,7 @@ fn names(
     let program = Path::new(PROGRAM);
     if let Some(link) = elf.alt_link() {
         check(&link.candidates(&[program], &[]));
-        if let Ok(common) = link.take(other) {
+        if let Ok(common) = link.load(other) {
             sections.set_supplementary(common);
         }
     }
@@ -84,7 +84,7 @@ fn names(
     }
     let open = |unit: &SplitUnit| {
         check(&unit.candidates(program, &[]));
-        unit.take(other).ok()
+        unit.load(other).ok()
     };
     let Ok(debug_info) = sections.debug_info_with(open) else {
         return Vec::new();

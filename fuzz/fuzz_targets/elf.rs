@@ -20,7 +20,7 @@ fuzz_target!(|data: &[u8]| {
     if let Ok(ranges) = elf.function_ranges() {
         for range in ranges.iter().filter(|range| !range.is_empty()) {
             // A later one may hide the start.
-            let found = ranges.around(range.start);
+            let found = ranges.lookup(range.start);
             assert!(found.is_none_or(|found| found.contains(&range.start)));
         }
     }

@@ -5,7 +5,7 @@ use std::io::{self, BufReader};
 use std::path::Path;
 
 use perfcollect_symbols::build_id::BuildId;
-use perfcollect_symbols::elf::build_id_of_notes;
+use perfcollect_symbols::elf::build_id_from_notes;
 use perfcollect_symbols::kallsyms;
 
 use super::RecordingInfo;
@@ -79,7 +79,7 @@ pub(crate) fn kernel_gone(
 fn running_kernel_mismatch(info: &RecordingInfo, recorded: Option<&[u8]>) -> Option<String> {
     let recorded = recorded.and_then(BuildId::from_bytes);
     let notes = fs::read(NOTES).ok();
-    let running = notes.and_then(|notes| build_id_of_notes(&notes));
+    let running = notes.and_then(|notes| build_id_from_notes(&notes));
     match (recorded, running) {
         (Some(recorded), Some(running)) => (recorded != running).then(|| {
             format!("the recorded kernel has build id {recorded}, the running kernel has {running}")

@@ -97,7 +97,7 @@ impl KernelList {
         Self(LazyLock::new(Box::new(|| {
             let read = |kallsyms| {
                 let file = BufReader::new(File::open(kallsyms)?);
-                KernelSymbols::read_by(file, Aliases::AsPerf)
+                KernelSymbols::read_with(file, Aliases::AsPerf)
             };
             kallsyms.map_or_else(|| Ok(KernelSymbols::default()), read)
         })))

@@ -78,7 +78,7 @@ impl<'a> DebugFiles<'a> {
             let downloaded = Sources::new(&[]).cached(&module).into_iter();
             places.extend(downloaded.map(|path| Candidate {
                 path,
-                evidence: LookupMethod::Cache,
+                method: LookupMethod::Cache,
             }));
         }
         let found = self.search(&places, |file| wanted.check(&file).map(|()| file));
@@ -120,7 +120,7 @@ impl<'a> DebugFiles<'a> {
         let linked_from: Vec<_> = linked_from.iter().flatten().map(PathBuf::as_path).collect();
         let places = link.candidates(&linked_from, &self.options.symbol_directories);
         let told = self.notices.len();
-        match self.search(&places, |file| link.take(&file)) {
+        match self.search(&places, |file| link.load(&file)) {
             Some((_, common)) => sections.set_supplementary(common),
             None => self.notices.push(Notice::new(
                 format!(
@@ -147,7 +147,7 @@ impl<'a> DebugFiles<'a> {
         let directories = &self.options.symbol_directories;
         let places = unit.candidates(self.file.clean_path(), directories);
         let told = self.notices.len();
-        let found = self.search(&places, |file| unit.take(&file));
+        let found = self.search(&places, |file| unit.load(&file));
         let (_, sections) =
             found.ok_or_else(|| format!("{} {}", unit.name.display(), self.lack(told)))?;
         Ok(sections)
@@ -172,8 +172,8 @@ impl<'a> DebugFiles<'a> {
         {
             let Ok(root) = root else { continue };
             let mut places = places.to_vec();
-            places.retain(|place| are_there(place.evidence));
-            let search = Search::of(places, |path| root.open(path), &mut take);
+            places.retain(|place| are_there(place.method));
+            let search = Search::run(places, |path| root.open(path), &mut take);
             for (place, why) in &search.rejected {
                 match root.closed(&place.path) {
                     Some(directory) => self.gaps.push(not_searched(directory)),

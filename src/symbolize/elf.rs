@@ -35,7 +35,7 @@ pub(super) fn name(
         unreadable.borrow_mut().push(Notice::new(what, ""));
     };
     let own = elf_file(file).inspect_err(tell).ok().flatten();
-    own.iter().filter_map(ElfFile::damage).for_each(tell);
+    own.iter().filter_map(ElfFile::section_error).for_each(tell);
     let mut search = DebugFiles::new(file, options);
     let found = own.as_ref().and_then(|own| separate(own, &mut search));
     let debug = found.as_ref().and_then(DebugFile::elf);
@@ -46,7 +46,7 @@ pub(super) fn name(
     });
     let symbol = |address| {
         let mut found = tables.iter().filter_map(|table| table.lookup(address));
-        found.find(|symbol| symbol.is_sized || !ranges.is_behind(symbol.start, address))
+        found.find(|symbol| symbol.is_sized || !ranges.is_in_later_function(symbol.start, address))
     };
     let asked = inlines::asked(codes, options, |address| symbol(address).is_some());
     let mut both = debug.iter().chain(&own);
@@ -88,7 +88,7 @@ pub(super) fn name(
                 Some(_) => None,
                 None => symbol
                     .map(|symbol| symbol.start)
-                    .or_else(|| ranges.around(address).map(|range| range.start)),
+                    .or_else(|| ranges.lookup(address).map(|range| range.start)),
             },
             name,
             ..plain(code)
@@ -188,8 +188,8 @@ fn tables(
     unreadable: impl Fn(&ElfError),
 ) -> Vec<SymbolTable> {
     let table = |elf: &ElfFile<'_>| {
-        let table = elf.symbols_by(aliases).inspect_err(&unreadable);
-        table.or_else(|_| elf.dynamic_symbols_by(aliases)).ok()
+        let table = elf.symbols_with(aliases).inspect_err(&unreadable);
+        table.or_else(|_| elf.dynamic_symbols_with(aliases)).ok()
     };
     debug.into_iter().chain(own).filter_map(table).collect()
 }

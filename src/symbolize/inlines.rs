@@ -228,7 +228,7 @@ impl<'n> NamePool<'n, '_> {
         }
         let text: Box<str> = demangle(name).into();
         let left = self.left_bytes.checked_sub(text.len());
-        self.left_bytes = left.ok_or(DwarfError::TooMuchWork)?;
+        self.left_bytes = left.ok_or(DwarfError::BudgetExceeded)?;
         let place = self.texts.len();
         self.texts.push(text);
         self.known.insert(name, place);

@@ -1,5 +1,6 @@
-//! Time to load names and per lookup: libc's symbols, the starts of its functions, its DWARF (package libc6-dbg), and the kernel's
-//! symbols: `cargo bench -p perfcollect-symbols --bench lookup`.
+//! Time of loading and lookups: `cargo bench -p perfcollect-symbols --bench lookup`.
+//!
+//! Measures symbols, function ranges and DWARF (package libc6-dbg) of libc, and kernel symbols.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::fs::File;
@@ -14,7 +15,7 @@ use perfcollect_symbols::kallsyms::KernelSymbols;
 
 const LOADS: u32 = 10;
 const LOOKUPS: u64 = 4_000_000;
-/// Of the functions, for what is read when it is asked for.
+/// Number of addresses for the first lookups, which read DWARF on demand.
 const COLD_ADDRESSES: usize = 300;
 
 fn main() {
@@ -42,22 +43,22 @@ fn function_ranges(file: &File) {
     let (ranges, load) = fastest(|| ElfFile::open(file).unwrap().function_ranges().unwrap());
     let starts: Vec<u64> = ranges.iter().map(|range| range.start).collect();
     report(".eh_frame of libc", &starts, load, |address| {
-        ranges.around(address).is_some()
+        ranges.lookup(address).is_some()
     });
 }
 
 fn dwarf(path: &Path, file: &File) {
-    let own = ElfFile::open(file).unwrap();
-    let build_id = own.build_id();
-    let wanted = DebugFileQuery {
+    let stripped = ElfFile::open(file).unwrap();
+    let build_id = stripped.build_id();
+    let query = DebugFileQuery {
         path,
         build_id: build_id.as_ref(),
         debug_link: None,
         directories: &[],
         perf_cache: None,
     };
-    let Some((_, debug)) = wanted.find(|path| File::open(path)).found else {
-        return println!("skipped: no debug file of {}", path.display());
+    let Some((_, debug)) = query.find(|path| File::open(path)).found else {
+        return println!("skipped: no debug file for {}", path.display());
     };
     let elf = ElfFile::open(&debug).unwrap();
     let starts: Vec<u64> = (elf.symbols().unwrap().iter())
@@ -83,11 +84,13 @@ fn dwarf(path: &Path, file: &File) {
 }
 
 fn kernel() {
-    let text = std::fs::read("/proc/kallsyms").unwrap_or_default();
-    match KernelSymbols::read(text.as_slice()) {
+    let list = std::fs::read("/proc/kallsyms").unwrap_or_default();
+    match KernelSymbols::read(list.as_slice()) {
         Ok(_) => {
-            let (symbols, load) = fastest(|| KernelSymbols::read(text.as_slice()).unwrap());
-            let starts: Vec<u64> = symbols.iter().map(|found| found.symbol.start).collect();
+            let (symbols, load) = fastest(|| KernelSymbols::read(list.as_slice()).unwrap());
+            let starts: Vec<u64> = (symbols.iter())
+                .map(|function| function.symbol.start)
+                .collect();
             report("kallsyms", &starts, load, |address| {
                 symbols.lookup(address).is_some()
             });
@@ -98,8 +101,8 @@ fn kernel() {
 
 fn fastest<T>(mut load: impl FnMut() -> T) -> (T, Duration) {
     let mut timed = || {
-        let begin = Instant::now();
-        (load(), begin.elapsed())
+        let start = Instant::now();
+        (load(), start.elapsed())
     };
     let first = timed();
     (1..LOADS).map(|_| timed()).fold(
@@ -108,20 +111,20 @@ fn fastest<T>(mut load: impl FnMut() -> T) -> (T, Duration) {
     )
 }
 
-/// Looks up so often that what is read on demand was read by then.
+/// Prints the mean time of a lookup. The lookups are so many that reading on demand is negligible.
 fn report(name: &str, starts: &[u64], load: Duration, lookup: impl Fn(u64) -> bool) {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    let begin = Instant::now();
+    let start_time = Instant::now();
     let mut found = 0;
     for _ in 0..LOOKUPS {
-        // xorshift64: lookups in no order, as addresses of samples are.
+        // xorshift64: like the addresses of samples, the lookups are in random order.
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
         let start = starts[(state % starts.len() as u64) as usize];
         found += u64::from(lookup(black_box(start + 1)));
     }
-    let each_ns = begin.elapsed().as_nanos() / u128::from(LOOKUPS);
+    let each_ns = start_time.elapsed().as_nanos() / u128::from(LOOKUPS);
     println!(
         "{name}: {} symbols loaded in {load:.1?}, {each_ns} ns per lookup, {found} of {LOOKUPS} found",
         starts.len()

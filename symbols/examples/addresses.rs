@@ -1,8 +1,13 @@
-//! Names addresses of an ELF file, with what is inlined there: `cargo run --release --example addresses -- FILE ADDRESS…`
+//! Symbolizes addresses of an ELF file.
 //!
-//! Addresses are hexadecimal, as the file states them. Without any they are read from the input, one a line. Each gets one
-//! line: the functions, innermost first, each with file and line. The symbols of the separate debug file are used where
-//! there is one. With `--passes N` all are named N times and the time of each pass is printed, the first with reading the file.
+//! Usage: `cargo run --release --example addresses -- FILE [ADDRESS…] [--passes N]`
+//!
+//! Addresses are hexadecimal SVMAs. Without arguments they are read from standard input, one per
+//! line. Each address results in one line: the functions, innermost first, each with file and
+//! line. The separate debug file is used if it is found.
+//!
+//! `--passes N` symbolizes all addresses N times and prints the time of each pass. The first pass
+//! includes reading the file.
 
 use std::cell::LazyCell;
 use std::error::Error;
@@ -18,22 +23,27 @@ use perfcollect_symbols::elf::{ElfFile, FunctionRanges};
 use perfcollect_symbols::table::SymbolTable;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut words: Vec<String> = std::env::args().skip(1).collect();
-    let passes = match words.iter().position(|word| word == "--passes") {
-        Some(at) => words.drain(at..).nth(1).ok_or("--passes N")?.parse()?,
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let passes = match arguments.iter().position(|word| word == "--passes") {
+        Some(index) => arguments
+            .drain(index..)
+            .nth(1)
+            .ok_or("usage: --passes N")?
+            .parse()?,
         None => 1,
     };
-    let (path, addresses) = words.split_first().ok_or("addresses FILE [ADDRESS…]")?;
+    let usage = "usage: addresses FILE [ADDRESS…] [--passes N]";
+    let (path, addresses) = arguments.split_first().ok_or(usage)?;
     let addresses = match addresses {
         [] => io::stdin().lock().lines().collect::<Result<_, _>>()?,
-        given => given.to_vec(),
+        addresses => addresses.to_vec(),
     };
     let addresses: Vec<u64> = addresses
         .iter()
         .map(|word| u64::from_str_radix(word.trim_start_matches("0x"), 16))
         .collect::<Result<_, _>>()?;
 
-    let mut begin = Instant::now();
+    let mut start = Instant::now();
     let path = Path::new(path).canonicalize()?;
     let file = File::open(&path)?;
     let own = ElfFile::open(&file)?;
@@ -42,39 +52,41 @@ fn main() -> Result<(), Box<dyn Error>> {
     let both = || debug.iter().chain([&own]);
     let sections = both().find_map(ElfFile::dwarf_sections);
     let debug_info = sections.as_ref().map(|sections| sections.debug_info());
-    let names = Names {
+    let symbolizer = Symbolizer {
         debug_info: debug_info.transpose()?,
         tables: Lazy::new(Box::new(|| both().filter_map(table).collect())),
         ranges: Lazy::new(Box::new(|| own.function_ranges().unwrap_or_default())),
     };
     for pass in 1..=passes {
-        let lines: Vec<String> = addresses.iter().map(|&at| names.line(at)).collect();
+        let lines: Vec<String> = (addresses.iter())
+            .map(|&address| symbolizer.line(address))
+            .collect();
         if passes > 1 {
-            eprintln!("pass {pass}: {:.6} s", begin.elapsed().as_secs_f64());
+            eprintln!("pass {pass}: {:.6} s", start.elapsed().as_secs_f64());
         }
         if pass == passes {
             let mut out = io::stdout().lock();
             lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
         }
-        begin = Instant::now();
+        start = Instant::now();
     }
     Ok(())
 }
 
-/// The one that proves to belong, in the places of this machine; says which did not.
+/// Finds the verified debug file on this host, and prints the candidates that are rejected.
 fn find_debug_file(path: &Path, own: &ElfFile<'_>) -> Option<File> {
     let (build_id, debug_link) = (own.build_id(), own.debug_link());
     let perf_cache = std::env::home_dir().map(|home| home.join(".debug"));
-    let wanted = DebugFileQuery {
+    let query = DebugFileQuery {
         path,
         build_id: build_id.as_ref(),
         debug_link: debug_link.as_ref(),
         directories: &[],
         perf_cache: perf_cache.as_deref(),
     };
-    let search = wanted.find(|path| File::open(path));
-    for (candidate, why) in search.rejected {
-        eprintln!("{} was not used: {why}", candidate.path.display());
+    let search = query.find(|path| File::open(path));
+    for (candidate, rejection) in search.rejected {
+        eprintln!("cannot use {}: {rejection}", candidate.path.display());
     }
     search.found.map(|(_, file)| file)
 }
@@ -84,18 +96,19 @@ fn table(elf: &ElfFile<'_>) -> Option<SymbolTable> {
     table.inspect_err(|error| eprintln!("{error}")).ok()
 }
 
-/// Made when the first address needs it.
+/// A value that is read when the first address needs it.
 type Lazy<'a, T> = LazyCell<T, Box<dyn FnOnce() -> T + 'a>>;
 
-struct Names<'a> {
+struct Symbolizer<'a> {
     debug_info: Option<DebugInfo<'a>>,
-    /// For code without debug information.
+    /// Symbols for code without debug information.
     tables: Lazy<'a, Vec<SymbolTable>>,
-    /// For code without symbols.
+    /// Function ranges for code without symbols.
     ranges: Lazy<'a, FunctionRanges>,
 }
 
-impl Names<'_> {
+impl Symbolizer<'_> {
+    /// Returns the functions at an address, with file and line, innermost first.
     fn line(&self, address: u64) -> String {
         let frames = match &self.debug_info {
             Some(debug_info) => debug_info.frames(address, Detail::Lines),
@@ -116,13 +129,14 @@ impl Names<'_> {
         frames.collect::<Vec<_>>().join(" < ")
     }
 
-    /// By the symbols, else where the function starts.
+    /// Returns the symbol at an address, or else the start of the function.
     fn outermost(&self, address: u64) -> String {
-        let mut found = self.tables.iter().filter_map(|table| table.lookup(address));
-        match found.find(|symbol| symbol.is_sized || !self.ranges.is_behind(symbol.start, address))
-        {
+        let mut symbols = self.tables.iter().filter_map(|table| table.lookup(address));
+        match symbols.find(|symbol| {
+            symbol.is_sized || !self.ranges.is_in_later_function(symbol.start, address)
+        }) {
             Some(symbol) => demangle(symbol.name).into_owned(),
-            None => match self.ranges.around(address) {
+            None => match self.ranges.lookup(address) {
                 Some(range) => format!("[{:#x}]", range.start),
                 None => "??".to_owned(),
             },

@@ -1,20 +1,20 @@
-//! Which of several names for one address to show.
+//! The choice among several symbols at one address.
 
-/// Which of several names of one function to take.
+/// The choice among several names of one function.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Aliases {
-    /// A global name before a local one, that before a weak one; then the one with fewer leading underscores.
+    /// Prefers global to local to weak symbols, then fewer leading underscores.
     #[default]
     Plain,
-    /// The same, then the longer one, versions included: what perf prints.
+    /// Then prefers the longer name, version included, as perf does.
     AsPerf,
 }
 
-/// How a symbol binds, best name first.
+/// The binding of a symbol, in order of preference.
 ///
-/// A global name is what the authors call a function by; a local one at the same address is a section start
-/// or a helper's label; a weak one is an alias for other libraries to override. perf chooses alike
-/// (tools/perf/util/symbol.c, `choose_best_symbol`), with global before local and not weak before weak.
+/// A global symbol is the name that the authors use. A local symbol at the same address is the
+/// start of a section or a helper's label. A weak symbol is an alias that other libraries may
+/// override. perf has the same order (tools/perf/util/symbol.c, `choose_best_symbol`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Binding {
     Global,
@@ -23,18 +23,20 @@ pub(crate) enum Binding {
 }
 
 impl Binding {
-    /// The rank for [`crate::table::SymbolEntry::rank`]: the binding, then fewer leading underscores
-    /// (`malloc` before `__libc_malloc`), then what `aliases` says.
+    /// Returns the rank for [`crate::table::SymbolEntry::rank`].
+    ///
+    /// Symbols are ranked by binding, then by fewer leading underscores (`malloc` before
+    /// `__libc_malloc`), then by `aliases`.
     pub(crate) fn rank(self, name: &[u8], aliases: Aliases) -> u32 {
         const MOST_UNDERSCORES: usize = 15;
-        let of_mangling = match aliases {
-            // perf has demangled the names when it chooses.
+        let mangling_prefix = match aliases {
+            // perf compares demangled names.
             Aliases::AsPerf if name.starts_with(b"_Z") || name.starts_with(b"_R") => 1,
             _ => 0,
         };
         let underscores = name
             .iter()
-            .skip(of_mangling)
+            .skip(mangling_prefix)
             .take(MOST_UNDERSCORES)
             .take_while(|&&byte| byte == b'_')
             .count();
@@ -52,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn binding_counts_before_underscores() {
+    fn ranks_binding_before_underscores() {
         let mut names = [
             (Binding::Weak, "a"),
             (Binding::Local, "a"),

@@ -1,4 +1,6 @@
-//! Build ids: the identity that a linker gives an ELF file, in the note `NT_GNU_BUILD_ID`.
+//! Build ids, which identify ELF files: the contents of the note `NT_GNU_BUILD_ID`.
+//!
+//! Format: [`ld --build-id`](https://sourceware.org/binutils/docs/ld/Options.html).
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -6,11 +8,13 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// Lengths in bytes: linkers make 8 to 20, a few tools up to 32. Fewer than 4 identify nothing.
+/// Valid lengths in bytes. Linkers write 8 to 20 bytes, a few tools up to 32; 4 are the minimum
+/// that can identify a file.
 const LENGTHS: std::ops::RangeInclusive<usize> = 4..=64;
 
-/// The build id of an ELF file, 4 to 64 bytes. [`Display`](fmt::Display) and [`FromStr`] use hexadecimal digits, in lower
-/// case when printed.
+/// The build id of an ELF file, 4 to 64 bytes.
+///
+/// [`Display`](fmt::Display) and [`FromStr`] use hexadecimal digits; printed digits are lower case.
 ///
 /// ```
 /// use perfcollect_symbols::build_id::BuildId;
@@ -18,17 +22,17 @@ const LENGTHS: std::ops::RangeInclusive<usize> = 4..=64;
 /// let id: BuildId = "ABCDEF01".parse()?;
 /// assert_eq!(id.as_bytes(), [0xab, 0xcd, 0xef, 0x01]);
 /// assert_eq!(id.to_string(), "abcdef01");
-/// # Ok::<(), perfcollect_symbols::build_id::InvalidBuildId>(())
+/// # Ok::<(), perfcollect_symbols::build_id::ParseBuildIdError>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(try_from = "String", into = "String"))]
 pub struct BuildId(Box<[u8]>);
 
-/// The string or the bytes are not a build id.
+/// Error for a string that is not a build id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("not a build id: expected 4 to 64 bytes as hexadecimal digits")]
-pub struct InvalidBuildId;
+pub struct ParseBuildIdError;
 
 impl BuildId {
     /// Copies the contents of the note. Returns `None` unless there are 4 to 64 bytes.
@@ -37,13 +41,13 @@ impl BuildId {
         LENGTHS.contains(&bytes.len()).then(|| Self(bytes.into()))
     }
 
-    /// The bytes, as they are in the note.
+    /// Returns the bytes of the note.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Path below a `.build-id` directory, without a suffix: `ab/cdef01`.
+    /// Returns the path below a `.build-id` directory, without a suffix: `ab/cdef01`.
     #[must_use]
     pub fn relative_path(&self) -> PathBuf {
         let digits = self.to_string();
@@ -65,7 +69,7 @@ impl fmt::Debug for BuildId {
 }
 
 impl FromStr for BuildId {
-    type Err = InvalidBuildId;
+    type Err = ParseBuildIdError;
 
     fn from_str(digits: &str) -> Result<Self, Self::Err> {
         let is_hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -78,12 +82,12 @@ impl FromStr for BuildId {
         let bytes = is_valid.then(bytes).flatten();
         bytes
             .and_then(|bytes| Self::from_bytes(&bytes))
-            .ok_or(InvalidBuildId)
+            .ok_or(ParseBuildIdError)
     }
 }
 
 impl TryFrom<String> for BuildId {
-    type Error = InvalidBuildId;
+    type Error = ParseBuildIdError;
 
     fn try_from(digits: String) -> Result<Self, Self::Error> {
         digits.parse()
@@ -109,7 +113,11 @@ mod tests {
         for invalid in [
             "", "ab", "abcdef0", "../../..", "abcdefgh", "+1+1+1+1", &long,
         ] {
-            assert_eq!(invalid.parse::<BuildId>(), Err(InvalidBuildId), "{invalid}");
+            assert_eq!(
+                invalid.parse::<BuildId>(),
+                Err(ParseBuildIdError),
+                "{invalid}"
+            );
         }
     }
 }

@@ -1,10 +1,10 @@
-//! The CRC-32 of `.gnu_debuglink`: polynomial 0x04c11db7 reflected, as in zlib and ISO 3309.
+//! The CRC-32 of `.gnu_debuglink`: reflected polynomial 0x04c11db7, as in zlib and ISO 3309.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Largest file that a CRC is computed of: 5 s of work at the 400 MB/s of this table.
+/// Limit of a file for the CRC: 5 s at the 400 MB/s of this table.
 pub(crate) const MAX_CRC_FILE_BYTES: u64 = 2 << 30;
 
 const TABLE: [u32; 256] = table();
@@ -29,7 +29,7 @@ const fn table() -> [u32; 256] {
     table
 }
 
-/// A checksum in the making.
+/// The state of a checksum.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Crc32(u32);
 
@@ -49,8 +49,13 @@ impl Crc32 {
         !self.0
     }
 
-    /// Of a whole file, which may grow meanwhile: no more than [`MAX_CRC_FILE_BYTES`] are read.
-    pub(crate) fn of_file(file: &File) -> io::Result<u32> {
+    /// Computes the checksum of a file.
+    ///
+    /// The file may grow meanwhile, so at most [`MAX_CRC_FILE_BYTES`] are read.
+    ///
+    /// # Errors
+    /// Reading fails.
+    pub(crate) fn compute(file: &File) -> io::Result<u32> {
         let mut crc = Self::new();
         let mut buffer = vec![0; 64 << 10];
         let mut offset = 0;
@@ -74,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equals_the_check_value_of_the_standard() {
+    fn computes_the_check_value_of_the_standard() {
         let mut crc = Crc32::new();
         crc.update(b"1234");
         crc.update(b"56789");

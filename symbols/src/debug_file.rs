@@ -1,12 +1,44 @@
-//! Finding the separate file that has the symbols of a stripped one.
+//! Search for the separate debug file of a stripped file.
 //!
-//! The places are directories that the caller knows of, those of GDB ("Debugging Information in Separate Files"), `FILE.debug` and
-//! `FILE.dbg` beside the file and below `/usr/lib/debug`, the latter being how `dotnet-symbol` names them, and the cache of perf.
-//! A file found is only taken with proof that it belongs: the same build id or, where one of the two has none, the CRC
-//! of the debug link. Paths are handed to the caller to open, who knows in which root they hold.
+//! The search covers, in this order:
 //!
-//! Debug information may be in several files: [`AltLink`](crate::elf::AltLink) and [`SplitUnit`](crate::dwarf::SplitUnit) know the
-//! places of the others.
+//! 1. the directories that the caller adds;
+//! 2. the directories of GDB ([GDB manual, "Separate Debug Files"][gdb]);
+//! 3. `FILE.debug` and `FILE.dbg`, beside the file and below `/usr/lib/debug`; `dotnet-symbol`
+//!    writes `FILE.dbg`;
+//! 4. the build-id cache of perf.
+//!
+//! A candidate is verified by build id or, if one of the two files has none, by the CRC of the
+//! debug link. The caller opens the paths, because only the caller knows the root directory to
+//! which they are relative.
+//!
+//! Debug information may be in several files. [`AltLink`](crate::elf::AltLink) and
+//! [`SplitUnit`](crate::dwarf::SplitUnit) list the candidates for the others.
+//!
+//! ```
+//! use std::{fs::File, path::Path};
+//! use perfcollect_symbols::{debug_file::DebugFileQuery, elf::ElfFile};
+//!
+//! let path = Path::new("/proc/self/exe").canonicalize()?;
+//! let file = File::open(&path)?;
+//! let elf = ElfFile::open(&file)?;
+//! let (build_id, debug_link) = (elf.build_id(), elf.debug_link());
+//! let query = DebugFileQuery {
+//!     path: &path,
+//!     build_id: build_id.as_ref(),
+//!     debug_link: debug_link.as_ref(),
+//!     directories: &[],
+//!     perf_cache: None,
+//! };
+//! let search = query.find(|candidate| File::open(candidate));
+//! if let Some((candidate, debug_file)) = search.found {
+//!     let symbols = ElfFile::open(&debug_file)?.symbols()?;
+//!     println!("{}: {} symbols", candidate.path.display(), symbols.len());
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [gdb]: https://sourceware.org/gdb/current/onlinedocs/gdb.html/Separate-Debug-Files.html
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -25,61 +57,63 @@ pub use parts::package_candidates;
 
 mod parts;
 
-/// Where distributions install debug files.
+/// The directory in which distributions install debug files.
 const GLOBAL_DIRECTORY: &str = "/usr/lib/debug";
-/// The tree of build ids in it.
+/// Its subdirectory with files by build id.
 const BUILD_ID_DIRECTORY: &str = ".build-id";
 
-/// Why a place is searched.
+/// The source of a candidate's path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LookupMethod {
-    /// `/usr/lib/debug/.build-id/ab/cdef.debug`.
+    /// The build id: `/usr/lib/debug/.build-id/ab/cdef.debug`.
     BuildId,
-    /// The name in `.gnu_debuglink`: beside the file, in `.debug/` there, in `/usr/lib/debug/DIRECTORY/`.
+    /// `.gnu_debuglink`: a name beside the file, in `.debug/` there, or below `/usr/lib/debug`.
     DebugLink,
-    /// `FILE.dbg` beside the file, as `dotnet-symbol` writes it, or `FILE.debug`; the same below `/usr/lib/debug`.
+    /// The file name: `FILE.debug` or `FILE.dbg`, beside the file or below `/usr/lib/debug`.
     Beside,
-    /// In [`DebugFileQuery::perf_cache`], or in another cache that the caller knows of.
+    /// [`DebugFileQuery::perf_cache`], or another cache of the caller.
     Cache,
-    /// In one of [`DebugFileQuery::directories`].
+    /// One of [`DebugFileQuery::directories`].
     Directory,
-    /// At the path that debug information names: in `.gnu_debugaltlink` or for a split unit.
+    /// The path in the debug information: in `.gnu_debugaltlink` or of a split unit.
     Named,
 }
 
-/// A place where a debug file may be.
+/// A path at which a debug file may be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
-    /// In the file system of the file it is for.
+    /// Path in the file system of the stripped file.
     pub path: PathBuf,
-    /// Why there.
-    pub evidence: LookupMethod,
+    /// The source of the path.
+    pub method: LookupMethod,
 }
 
-/// What identifies a file whose symbols are sought.
+/// The identity of a stripped file, and the directories to search for its debug file.
 #[derive(Debug, Clone, Copy)]
 pub struct DebugFileQuery<'a> {
-    /// Its path, absolute; with a relative one the global directory is searched by build id only.
+    /// Absolute path. With a relative path, `/usr/lib/debug` is searched by build id only.
     pub path: &'a Path,
-    /// [`ElfFile::build_id`].
+    /// Build id of the file: [`ElfFile::build_id`].
     pub build_id: Option<&'a BuildId>,
-    /// [`ElfFile::debug_link`].
+    /// Debug link of the file: [`ElfFile::debug_link`].
     pub debug_link: Option<&'a DebugLink>,
-    /// Searched before all others, each by build id (`.build-id/ab/cdef.debug`, the same without `.build-id/`, `abcdef.debug`), by the name of
-    /// the debug link, and by the file's own name with `.debug`, `.dbg` or nothing behind it.
+    /// Directories that are searched first.
+    ///
+    /// Each is searched by build id (`.build-id/ab/cdef.debug`, `ab/cdef.debug`, `abcdef.debug`),
+    /// by the name in the debug link, and by file name with `.debug`, `.dbg` or no suffix.
     pub directories: &'a [PathBuf],
-    /// Where perf keeps files by build id (`perf help buildid-cache`), as a rule `~/.debug`; searched last.
+    /// The build-id cache of perf (`perf help buildid-cache`), usually `~/.debug`. Searched last.
     pub perf_cache: Option<&'a Path>,
 }
 
 impl DebugFileQuery<'_> {
-    /// All places in the order of search, each once, never the file itself.
+    /// Returns all candidates in search order, without duplicates and without the file itself.
     #[must_use]
     pub fn candidates(&self) -> Vec<Candidate> {
         let mut candidates: Vec<Candidate> = Vec::new();
-        let mut add = |path: PathBuf, evidence| {
+        let mut add = |path: PathBuf, method| {
             if path != self.path && candidates.iter().all(|candidate| candidate.path != path) {
-                candidates.push(Candidate { path, evidence });
+                candidates.push(Candidate { path, method });
             }
         };
         let by_build_id = self.build_id.map(build_id_path);
@@ -131,25 +165,27 @@ impl DebugFileQuery<'_> {
         candidates
     }
 
-    /// [`DebugFileQuery::try_each`] of all candidates.
+    /// Searches all candidates as [`DebugFileQuery::try_each`] does.
     pub fn find(&self, open: impl FnMut(&Path) -> io::Result<File>) -> Search {
         self.try_each(self.candidates(), open)
     }
 
-    /// Tries candidates in order and takes the first that proves to belong and has symbols. `open` opens a path in the
-    /// root of the process concerned, without following links out of it; "not found" is no news, all else is reported.
+    /// Tries candidates in order and returns the first that is verified and has symbols.
+    ///
+    /// `open` opens a path below the root directory of the process, and must not follow links out
+    /// of it. Missing files are skipped; other errors are in [`Search::rejected`].
     pub fn try_each(
         &self,
         candidates: Vec<Candidate>,
         open: impl FnMut(&Path) -> io::Result<File>,
     ) -> Search {
-        Search::of(candidates, open, |file| self.check(&file).map(|()| file))
+        Search::run(candidates, open, |file| self.check(&file).map(|()| file))
     }
 
-    /// Whether a file is the debug file of this one, and of use.
+    /// Checks that a file is the debug file of this one and has symbols.
     ///
     /// # Errors
-    /// It is another file's, cannot be proved to be this one's, has no symbols, or is not ELF.
+    /// The file has another build id or CRC, cannot be verified, has no symbols, or is not ELF.
     pub fn check(&self, file: &File) -> Result<(), Rejection> {
         let elf = ElfFile::open(file)?;
         match (self.build_id, elf.build_id(), self.debug_link) {
@@ -161,7 +197,7 @@ impl DebugFileQuery<'_> {
                 });
             }
             (_, _, Some(link)) => check_crc(file, link.crc)?,
-            (_, _, None) => return Err(Rejection::NoProof),
+            (_, _, None) => return Err(Rejection::Unverified),
         }
         match elf.check_symtab()? {
             true => Ok(()),
@@ -170,39 +206,41 @@ impl DebugFileQuery<'_> {
     }
 }
 
-/// How a search went.
+/// The result of a search.
 #[derive(Debug)]
 pub struct Search<T = File> {
-    /// The debug file, open, or what was taken from it, and where it was.
+    /// The accepted candidate, and the open file or the value that was read from it.
     pub found: Option<(Candidate, T)>,
-    /// Files that were there but were not used.
+    /// Existing files that cannot be used.
     pub rejected: Vec<(Candidate, Rejection)>,
 }
 
 impl<T> Search<T> {
-    /// Tries candidates in order until `take` takes one. `open` as for [`DebugFileQuery::try_each`].
-    pub fn of(
+    /// Tries candidates in order until `accept` accepts one.
+    ///
+    /// For `open` see [`DebugFileQuery::try_each`].
+    pub fn run(
         candidates: Vec<Candidate>,
         mut open: impl FnMut(&Path) -> io::Result<File>,
-        mut take: impl FnMut(File) -> Result<T, Rejection>,
+        mut accept: impl FnMut(File) -> Result<T, Rejection>,
     ) -> Self {
         let mut search = Self {
             found: None,
             rejected: Vec::new(),
         };
         for candidate in candidates {
-            let taken = match open(&candidate.path) {
-                Ok(file) => take(file),
-                Err(error) if is_absence(&error) => continue,
+            let accepted = match open(&candidate.path) {
+                Ok(file) => accept(file),
+                Err(error) if is_missing(&error) => continue,
                 Err(error) => Err(Rejection::Open(error)),
             };
-            match taken {
-                Ok(taken) => {
-                    search.found = Some((candidate, taken));
+            match accepted {
+                Ok(accepted) => {
+                    search.found = Some((candidate, accepted));
                     break;
                 }
-                // perf keeps every file that it has seen, stripped ones too.
-                Err(Rejection::NoSymbols) if candidate.evidence == LookupMethod::Cache => {}
+                // perf caches every sampled file, also stripped ones.
+                Err(Rejection::NoSymbols) if candidate.method == LookupMethod::Cache => {}
                 Err(why) => search.rejected.push((candidate, why)),
             }
         }
@@ -210,65 +248,63 @@ impl<T> Search<T> {
     }
 }
 
-/// Why a file was not used.
+/// Why an existing candidate is not used.
 #[derive(Debug, Error)]
 pub enum Rejection {
-    /// It could not be opened, for another reason than not being there.
-    #[error("debug file: opening: {0}")]
+    /// The file exists but cannot be opened.
+    #[error("cannot open debug file: {0}")]
     Open(#[source] io::Error),
-    /// It could not be read to its end.
-    #[error("debug file: reading: {0}")]
+    /// Reading failed.
+    #[error("cannot read debug file: {0}")]
     Read(#[source] io::Error),
-    /// It is no ELF file, or damaged.
-    #[error("debug file: {0}")]
+    /// The file is not ELF, or is corrupt.
+    #[error(transparent)]
     Elf(#[from] ElfError),
-    /// It belongs to another build.
-    #[error("debug file: build id {found}, expected {expected}")]
+    /// The file is of another build.
+    #[error("build id {found}, expected {expected}")]
     BuildId {
-        /// Of the file whose symbols are sought, hexadecimal.
+        /// Build id of the stripped file.
         expected: BuildId,
-        /// Of the candidate.
+        /// Build id of the candidate.
         found: BuildId,
     },
-    /// Its contents are not what the debug link says.
-    #[error("debug file: CRC {found:08x}, expected {expected:08x}")]
+    /// The CRC of the file is not the one in the debug link.
+    #[error("CRC {found:08x}, expected {expected:08x}")]
     Crc {
-        /// From `.gnu_debuglink`.
+        /// CRC in `.gnu_debuglink`.
         expected: u32,
-        /// Of the candidate.
+        /// CRC of the candidate.
         found: u32,
     },
-    /// Too large to compute its CRC.
-    #[error(
-        "debug file: {size_bytes} bytes, more than the {MAX_CRC_FILE_BYTES} that a CRC is computed of"
-    )]
+    /// The file is too large for a CRC check.
+    #[error("{size_bytes} bytes are too many for a CRC check, limit {MAX_CRC_FILE_BYTES}")]
     TooLarge {
-        /// The candidate's size.
+        /// Size of the candidate.
         size_bytes: u64,
     },
-    /// Neither build ids nor a CRC to compare.
-    #[error("debug file: neither a build id nor a debug link proves that it belongs")]
-    NoProof,
-    /// It belongs but has no symbol table.
-    #[error("debug file: it has no symbol table")]
+    /// The files have neither build ids nor a CRC to compare.
+    #[error("cannot verify debug file: neither build id nor debug link")]
+    Unverified,
+    /// The file is verified but has no symbol table.
+    #[error("no symbol table")]
     NoSymbols,
-    /// It belongs but has no debug information.
-    #[error("debug file: it has no debug information")]
+    /// The file is verified but has no debug information.
+    #[error("no debug information")]
     NoDebugInfo,
-    /// It has another unit, or another build of it.
-    #[error("debug file: it is not of the split unit {expected:016x}")]
+    /// The file has another unit, or another build of the unit.
+    #[error("not the file of split unit {expected:016x}")]
     SplitUnit {
-        /// [`SplitUnit::id`](crate::dwarf::SplitUnit::id).
+        /// Id of the unit: [`SplitUnit::id`](crate::dwarf::SplitUnit::id).
         expected: u64,
     },
 }
 
-/// `ab/cdef.debug`.
+/// Returns `ab/cdef.debug`.
 fn build_id_path(build_id: &BuildId) -> PathBuf {
     build_id.relative_path().with_extension("debug")
 }
 
-/// What the file of a build id may be called in a directory of the caller's.
+/// Returns the paths by build id in a directory that the caller adds.
 fn build_id_names(build_id: &BuildId) -> [PathBuf; 3] {
     let path = build_id_path(build_id);
     let tree = Path::new(BUILD_ID_DIRECTORY).join(&path);
@@ -280,7 +316,7 @@ fn check_crc(file: &File, expected: u32) -> Result<(), Rejection> {
     if size_bytes > MAX_CRC_FILE_BYTES {
         return Err(Rejection::TooLarge { size_bytes });
     }
-    let found = Crc32::of_file(file).map_err(Rejection::Read)?;
+    let found = Crc32::compute(file).map_err(Rejection::Read)?;
     if found == expected {
         Ok(())
     } else {
@@ -288,7 +324,7 @@ fn check_crc(file: &File, expected: u32) -> Result<(), Rejection> {
     }
 }
 
-fn is_absence(error: &io::Error) -> bool {
+fn is_missing(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory

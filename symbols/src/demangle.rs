@@ -1,69 +1,90 @@
-//! Names as their programmers wrote them: Rust (both manglings), C++ (Itanium ABI), else unchanged.
+//! Demangling of Rust and C++ names. Other names are returned unchanged.
+//!
+//! Formats: [Rust v0](https://doc.rust-lang.org/rustc/symbol-mangling/v0.html) and the legacy Rust
+//! mangling, [Itanium C++ ABI](https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling).
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
 
 use cpp_demangle::{BorrowedSymbol, DemangleOptions, ParseOptions};
 
-/// Longer names are left mangled: the time and the output of demangling can grow much faster than the name.
+/// Limit of a mangled name. Longer names stay mangled.
+///
+/// Time and output of demangling can grow much faster than the name.
 pub const MAX_MANGLED_BYTES: usize = 4096;
-/// A name that would grow longer is left mangled: back references can double it at every step.
+/// Limit of a demangled name. A name that would exceed it stays mangled.
+///
+/// Each back reference can double the length of a name.
 pub const MAX_DEMANGLED_BYTES: usize = 64 << 10;
-/// Of a longer name these first bytes are shown, with `...` behind them; C++ reaches 20 KB.
+/// Limit of a name. Longer names are truncated and end with `...`; C++ names reach 20 KB.
 pub const MAX_NAME_BYTES: usize = 64 << 10;
-/// Most bytes of a name that readers keep: by the last one it is known to be longer.
+/// Bytes of a name that readers keep. The last one shows that the name exceeds the limit.
 pub(crate) const KEPT_NAME_BYTES: usize = MAX_NAME_BYTES + 1;
-/// Behind the beginning of a name that is too long.
-pub(crate) const CUT_MARK: &str = "...";
-/// What stands behind the name of the function that a stub of the procedure linkage table jumps to.
+/// Suffix of a truncated name.
+pub(crate) const ELLIPSIS: &str = "...";
+/// Suffix of the name of a PLT stub, after the name of the function that it jumps to.
 pub(crate) const PLT_SUFFIX: &str = "@plt";
-/// Places tried where the suffixes of clones may begin; compilers write a dot before them, if any.
+/// Limit of positions at which clone suffixes may start. Compilers write a dot before a suffix.
 const MAX_SUFFIXES: usize = 3;
-/// Places tried where the name of a constructor may be, or may end.
-const MAX_PLACES: usize = 32;
+/// Limit of positions at which the name of a constructor may be, or may end.
+const MAX_POSITIONS: usize = 32;
 const COMMA: &str = ", ";
-/// Depth of what is read. At each level that does not fit cpp_demangle tries others, so that a name that is none takes ten times longer for
-/// each 16 levels: 5 ms for these. Of 163 199 names of LLVM, Clang, Node.js and the JVM all but 3 need no more.
-const MAX_DEPTH: u32 = 64;
-/// The same for the parts of a name that are tried one after the other: 0.1 ms each.
+/// Parser recursion limit.
+///
+/// cpp_demangle backtracks at each level: an invalid name costs ten times more per 16 levels, 5 ms
+/// at this limit. 3 of 163 199 names of LLVM, Clang, Node.js and the JVM exceed it.
+const MAX_PARSE_DEPTH: u32 = 64;
+/// Parser recursion limit for parts of a name, which are tried in sequence: 0.1 ms each.
 const MAX_PART_DEPTH: u32 = 48;
-/// Depth of what is written; back references lead deeper than a name is.
-const MAX_WRITTEN_DEPTH: u32 = 160;
+/// Output recursion limit. Back references can exceed the depth of the name.
+const MAX_OUTPUT_DEPTH: u32 = 160;
 
-/// The readable form of a symbol name. Rust hashes are dropped. What compilers append is kept as c++filt
-/// writes it: `_Z3foov.cold` is `foo() [clone .cold]`; `@plt` of a stub stays at its end. A name that is not understood is given back, up to
-/// [`MAX_NAME_BYTES`] of it, bytes that are no UTF-8 as U+FFFD.
+/// Demangles a symbol name.
+///
+/// - Rust hashes are dropped.
+/// - Clone suffixes have the form of c++filt: `_Z3foov.cold` is `foo() [clone .cold]`.
+/// - The suffix `@plt` of a stub is kept.
+/// - A name in an unknown mangling is returned, up to [`MAX_NAME_BYTES`] of it. Bytes that are not
+///   UTF-8 become U+FFFD.
 ///
 /// ```
 /// use perfcollect_symbols::demangle::demangle;
+///
 /// assert_eq!(demangle(b"_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE"), "core::fmt::Write::write_fmt");
-/// assert_eq!(demangle(b"_ZNSt6vectorIiSaIiEE9push_backEOi.part.0"), "std::vector<int, std::allocator<int> >::push_back(int&&) [clone .part.0]");
+/// assert_eq!(demangle(b"_ZN3app3runEi.part.0"), "app::run(int) [clone .part.0]");
 /// assert_eq!(demangle(b"main"), "main");
 /// ```
 #[must_use]
 pub fn demangle(name: &[u8]) -> Cow<'_, str> {
     let options = DemangleOptions::default().hide_expression_literal_types();
-    let Some((mut text, suffix)) = demangled(name, options) else {
+    let Some((mut output, suffix)) = demangled(name, options) else {
         return unchanged(name);
     };
     for clone in clones(suffix) {
-        text.push_str(" [clone ");
-        text.push_str(clone);
-        text.push(']');
+        output.push_str(" [clone ");
+        output.push_str(clone);
+        output.push(']');
     }
-    text.push_str(stub_suffix(name));
-    text.into()
+    output.push_str(stub_suffix(name));
+    output.into()
 }
 
-/// The same without the parameters of functions and without what compilers append, as perf prints them: `foo`. Numbers in
-/// templates have their type, `a<8u>`.
+/// Demangles a symbol name as perf does: without parameters and clone suffixes.
+///
+/// Integers in template arguments have the suffix of their type.
+///
+/// ```
+/// use perfcollect_symbols::demangle::demangle_bare;
+///
+/// assert_eq!(demangle_bare(b"_ZN1aILj8EE1bEi.cold"), "a<8u>::b");
+/// ```
 #[must_use]
 pub fn demangle_bare(name: &[u8]) -> Cow<'_, str> {
     let options = DemangleOptions::default().no_params().no_return_type();
     let Some((mut bare, _)) = demangled(name, options) else {
         return unchanged(name);
     };
-    // What stands behind parameters.
+    // The suffix follows the parameters, which are omitted.
     bare.truncate(bare.strip_suffix(" const").unwrap_or(&bare).len());
     for (cast, suffix) in CASTS {
         bare = suffix_literals(bare, cast, suffix);
@@ -75,11 +96,11 @@ pub fn demangle_bare(name: &[u8]) -> Cow<'_, str> {
 fn unchanged(name: &[u8]) -> Cow<'_, str> {
     match name.split_at_checked(MAX_NAME_BYTES) {
         None | Some((_, [])) => String::from_utf8_lossy(name),
-        Some((begin, _)) => String::from_utf8_lossy(begin) + CUT_MARK,
+        Some((start, _)) => String::from_utf8_lossy(start) + ELLIPSIS,
     }
 }
 
-/// How types of numbers are written before them and behind them.
+/// Casts before integers, and the corresponding suffixes after them.
 const CASTS: [(&str, &str); 6] = [
     ("(int)", ""),
     ("(unsigned int)", "u"),
@@ -89,7 +110,7 @@ const CASTS: [(&str, &str); 6] = [
     ("(unsigned long long)", "ull"),
 ];
 
-/// `(unsigned int)8` is `8u`.
+/// Replaces `(unsigned int)8` by `8u`.
 fn suffix_literals(name: String, cast: &str, suffix: &str) -> String {
     let mut pieces = name.split(cast);
     let Some(mut out) = pieces.next().map(str::to_owned) else {
@@ -102,13 +123,13 @@ fn suffix_literals(name: String, cast: &str, suffix: &str) -> String {
         let is_digit = |&byte: &u8| byte.is_ascii_digit();
         let sign = usize::from(piece.starts_with('-'));
         let digits = piece.bytes().skip(sign).take_while(is_digit).count();
-        let (number, rest) = match digits {
+        let (integer, rest) = match digits {
             0 => ("", piece),
             _ => piece.split_at_checked(sign + digits).unwrap_or(("", piece)),
         };
-        for part in match number {
+        for part in match integer {
             "" => [cast, rest, ""],
-            number => [number, suffix, rest],
+            integer => [integer, suffix, rest],
         } {
             out.push_str(part);
         }
@@ -116,7 +137,7 @@ fn suffix_literals(name: String, cast: &str, suffix: &str) -> String {
     out
 }
 
-/// The readable form of what is before the clone suffixes, and those; without the mark of a stub.
+/// Returns the demangled name without clone suffixes, and the clone suffixes. Drops `@plt`.
 fn demangled(name: &[u8], options: DemangleOptions) -> Option<(String, &str)> {
     if name.len() > MAX_MANGLED_BYTES || !is_mangled(name) {
         return None;
@@ -142,32 +163,36 @@ fn is_mangled(name: &[u8]) -> bool {
         .any(|prefix| name.starts_with(prefix))
 }
 
-/// What may be a suffix of clones, the longest first. Manglings have no dots of their own, but the legacy Rust one writes `..` for `::`
-/// in names of impls, and GCC has one in the type of a coroutine's frame (`14_Z4coroi.Frame`).
+/// Returns the possible clone suffixes of a name, the longest first.
+///
+/// Mangled names have no dots, with two exceptions: legacy Rust names have `..` for `::` in names
+/// of impls, and GCC has a dot in the type of a coroutine frame (`14_Z4coroi.Frame`).
 fn clone_suffixes(name: &str) -> impl Iterator<Item = &str> {
     let bytes = name.as_bytes();
-    let is_dot = |at: Option<usize>| at.and_then(|at| bytes.get(at)) == Some(&b'.');
-    let is_alone = move |at: usize| !is_dot(at.checked_sub(1)) && !is_dot(at.checked_add(1));
-    // A clone suffix comes behind a whole name, in legacy Rust behind its `E`.
-    let is_whole = |base: &str| !is_legacy_rust(bytes) || base.ends_with('E');
-    let suffixes = name.match_indices('.').filter_map(move |(at, _)| {
-        let (base, suffix) = name.split_at_checked(at)?;
-        (is_alone(at) && is_whole(base)).then_some(suffix)
+    let is_dot = |index: Option<usize>| index.and_then(|index| bytes.get(index)) == Some(&b'.');
+    let is_single =
+        move |index: usize| !is_dot(index.checked_sub(1)) && !is_dot(index.checked_add(1));
+    // A clone suffix follows a complete name, which in legacy Rust ends with `E`.
+    let is_complete = |base: &str| !is_legacy_rust(bytes) || base.ends_with('E');
+    let suffixes = name.match_indices('.').filter_map(move |(index, _)| {
+        let (base, suffix) = name.split_at_checked(index)?;
+        (is_single(index) && is_complete(base)).then_some(suffix)
     });
     suffixes.take(MAX_SUFFIXES).chain([""])
 }
 
-/// `.isra.0` and `.cold` of `.isra.0.cold`: a number belongs to what is before it.
+/// Splits `.isra.0.cold` into `.isra.0` and `.cold`. An integer belongs to the suffix before it.
 fn clones(suffix: &str) -> impl Iterator<Item = &str> {
     let mut rest = suffix;
     std::iter::from_fn(move || {
-        let begins = |&(at, _): &(usize, &str)| {
-            let behind = rest.as_bytes().get(at + 1);
-            at > 0 && !behind.is_some_and(u8::is_ascii_digit)
+        let is_start = |&(index, _): &(usize, &str)| {
+            let next = rest.as_bytes().get(index + 1);
+            index > 0 && !next.is_some_and(u8::is_ascii_digit)
         };
-        let end = rest.match_indices('.').find(begins);
-        let (clone, behind) = rest.split_at_checked(end.map_or(rest.len(), |(at, _)| at))?;
-        rest = behind;
+        let end = rest.match_indices('.').find(is_start);
+        let end = end.map_or(rest.len(), |(index, _)| index);
+        let (clone, remaining) = rest.split_at_checked(end)?;
+        rest = remaining;
         (!clone.is_empty()).then_some(clone)
     })
 }
@@ -179,22 +204,22 @@ fn is_legacy_rust(name: &[u8]) -> bool {
 fn rust(name: &str) -> Option<String> {
     let demangled = rustc_demangle::try_demangle(name).ok()?;
     let mut out = Bounded::default();
-    // The alternate form is the one without the hash.
+    // The alternate form omits the hash.
     write!(out, "{demangled:#}").ok()?;
-    Some(out.text)
+    Some(out.output)
 }
 
 fn cpp(name: &str, options: DemangleOptions) -> Option<String> {
-    let as_it_is = parsed(name, MAX_DEPTH)?;
+    let unmodified = parsed(name, MAX_PARSE_DEPTH)?;
     let constructor = constructor_end(name).and_then(|end| name.split_at_checked(end));
     let with_return_type = constructor.map(|(name, rest)| [name, "v", rest].concat());
     let with_return_type = with_return_type.as_deref();
-    let symbol = with_return_type.and_then(|name| parsed(name, MAX_DEPTH));
-    let symbol = symbol.unwrap_or(as_it_is);
+    let symbol = with_return_type.and_then(|name| parsed(name, MAX_PARSE_DEPTH));
+    let symbol = symbol.unwrap_or(unmodified);
     let mut out = Bounded::default();
-    let options = options.recursion_limit(MAX_WRITTEN_DEPTH);
+    let options = options.recursion_limit(MAX_OUTPUT_DEPTH);
     symbol.structured_demangle(&mut out, &options).ok()?;
-    Some(thunk(&out.text).unwrap_or(out.text))
+    Some(thunk(&out.output).unwrap_or(out.output))
 }
 
 fn parsed(name: &str, depth: u32) -> Option<BorrowedSymbol<'_>> {
@@ -203,8 +228,11 @@ fn parsed(name: &str, depth: u32) -> Option<BorrowedSymbol<'_>> {
     tail.is_empty().then_some(symbol)
 }
 
-/// Where the name of a constructor that is a template ends (`_ZN1OC1IiEE`), also of the one that a local name is in (`_ZZN1OC1IiEE`).
-/// Its parameters follow at once, while other templates have the type they return there; the demangler takes the first parameter for that.
+/// Returns the end of the name of a constructor template: `_ZN1OC1IiEE`, or `_ZZN1OC1IiEE` if the
+/// symbol is local to it.
+///
+/// The parameters follow this name directly. In other templates the return type follows, and
+/// cpp_demangle parses the first parameter as one.
 fn constructor_end(name: &str) -> Option<usize> {
     let (_, encoding) = name.split_once("_Z")?;
     let encoding = encoding.trim_start_matches('Z');
@@ -213,17 +241,23 @@ fn constructor_end(name: &str) -> Option<usize> {
         name.is_some_and(|name| parsed(&["_Z", name, close].concat(), MAX_PART_DEPTH).is_some())
     };
     let bytes = encoding.as_bytes();
-    let is_mark = |at: &usize| matches!(bytes.get(*at..), Some([b'C', b'1'..=b'5', b'I', ..]));
-    let mut marks = (0..bytes.len()).filter(is_mark).take(MAX_PLACES);
-    // What is before it is the name of the class, or the short one of `std::string`; within a function's own name it would be none.
-    let mark = marks.find(|&at| encoding.get(..at) == Some("NSs") || is_name(at, "E"))?;
+    let is_constructor =
+        |index: &usize| matches!(bytes.get(*index..), Some([b'C', b'1'..=b'5', b'I', ..]));
+    let mut constructors = (0..bytes.len()).filter(is_constructor).take(MAX_POSITIONS);
+    // The name of a class precedes a constructor, or the abbreviation of `std::string`. Inside the
+    // name of a function the part before is not a valid name.
+    let constructor =
+        constructors.find(|&index| encoding.get(..index) == Some("NSs") || is_name(index, "E"))?;
     let is_end = |end: &usize| bytes.get(..*end).is_some_and(|name| name.ends_with(b"EE"));
-    let mut ends = (mark..=bytes.len()).filter(is_end).take(MAX_PLACES);
+    let mut ends = (constructor..=bytes.len())
+        .filter(is_end)
+        .take(MAX_POSITIONS);
     let end = ends.find(|&end| is_name(end, ""))?;
     Some(name.len() - encoding.len() + end)
 }
 
-/// `{virtual override thunk({offset(-16)}, f())}` as others write it: `non-virtual thunk to f()`.
+/// Rewrites `{virtual override thunk({offset(-16)}, f())}` to `non-virtual thunk to f()`, the form
+/// of other demanglers.
 fn thunk(text: &str) -> Option<String> {
     let inside = text.strip_prefix("{virtual override thunk({")?;
     let (offset, name) = inside.strip_suffix(")}")?.split_once("}, ")?;
@@ -234,24 +268,24 @@ fn thunk(text: &str) -> Option<String> {
     Some(format!("{kind} thunk to {name}"))
 }
 
-/// Takes text up to [`MAX_DEMANGLED_BYTES`], then fails, which ends the demangling.
+/// A string of at most [`MAX_DEMANGLED_BYTES`]. Longer output is an error, which stops demangling.
 #[derive(Default)]
 struct Bounded {
-    text: String,
-    /// A comma was written last: nothing comes of an empty list of arguments (`V<4, >`).
+    output: String,
+    /// Whether a comma was written last: an empty argument pack would leave it (`V<4, >`).
     is_comma: bool,
 }
 
 impl fmt::Write for Bounded {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        if self.text.len().saturating_add(text.len()) > MAX_DEMANGLED_BYTES {
+        if self.output.len().saturating_add(text.len()) > MAX_DEMANGLED_BYTES {
             return Err(fmt::Error);
         }
         if self.is_comma && matches!(text, ">" | ")") {
-            self.text.truncate(self.text.len() - COMMA.len());
+            self.output.truncate(self.output.len() - COMMA.len());
         }
         self.is_comma = text == COMMA;
-        self.text.push_str(text);
+        self.output.push_str(text);
         Ok(())
     }
 }
@@ -263,7 +297,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn rust_names_lose_their_hash() {
+    fn drops_rust_hashes() {
         assert_eq!(demangle(b"_RNvCskwGfYPst2Cb_3foo3bar"), "foo::bar");
         assert_eq!(
             demangle(
@@ -278,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn clones_are_written_as_cpp_filt_does() {
+    fn writes_clone_suffixes_like_cpp_filt() {
         assert_eq!(demangle(b"_Z3foov.cold"), "foo() [clone .cold]");
         assert_eq!(
             demangle(b"_Z3fooi.constprop.0.isra.0"),
@@ -287,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_list_of_arguments_leaves_no_comma() {
+    fn writes_no_comma_before_an_empty_argument_pack() {
         for (name, written) in [
             (&b"_ZNK1VILj4EJEE3runEi"[..], "V<4>::run(int) const"),
             (b"_ZNK1VILj4EJiEE3runEi", "V<4, int>::run(int) const"),
@@ -302,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_of_constructors_keep_their_first_parameter() {
+    fn constructor_templates_keep_their_first_parameter() {
         for (name, written) in [
             (&b"_ZN1OC1IiEEPii"[..], "O::O<int>(int*, int)"),
             (b"_ZN1OC2IiEET_i", "O::O<int>(int, int)"),
@@ -323,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_of_coroutines_are_clones() {
+    fn writes_coroutine_bodies_as_clones() {
         assert_eq!(
             demangle(b"_Z4coroPZ4coroiE14_Z4coroi.Frame.actor"),
             "coro(coro(int)::_Z4coroi.Frame*) [clone .actor]"
@@ -331,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn thunks_tell_where_they_lead() {
+    fn thunks_have_the_name_of_their_target() {
         assert_eq!(
             demangle(b"_ZThn16_N1a1bD1Ev"),
             "non-virtual thunk to a::b::~b()"
@@ -343,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn bare_names_are_those_of_perf() {
+    fn bare_names_equal_those_of_perf() {
         for (name, bare) in [
             (&b"_ZN1a1bEi"[..], "a::b"),
             (b"_ZN1a1bEi.cold", "a::b"),
@@ -362,14 +396,14 @@ mod tests {
     }
 
     #[test]
-    fn stubs_have_the_name_of_their_function() {
+    fn plt_stubs_have_the_name_of_their_function() {
         assert_eq!(demangle(b"_Znwm@plt"), "operator new(unsigned long)@plt");
         assert_eq!(demangle_bare(b"_ZN1a1bEi@plt"), "a::b@plt");
         assert_eq!(demangle(b"memmove@plt"), "memmove@plt");
     }
 
     #[test]
-    fn other_names_stay() {
+    fn returns_other_names_unchanged() {
         let long = [b"_ZN".as_slice(), &[b'a'; MAX_MANGLED_BYTES]].concat();
         assert_eq!(demangle(b"malloc"), "malloc");
         assert_eq!(demangle(b"foo.cold"), "foo.cold");
@@ -380,8 +414,8 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_doubles_at_every_step_is_left_mangled() {
-        // Each pair of substitutions repeats all before: 2^40 letters if written out.
+    fn bounds_output_of_names_that_double_at_every_step() {
+        // Each pair of substitutions repeats the one before: the full name has 2^40 letters.
         let mut name = b"_Z1fI1aE".to_vec();
         name.extend_from_slice(b"St4pairI1aS_E");
         for index in 0..36u32 {
@@ -391,9 +425,9 @@ mod tests {
         assert!(demangle(&name).len() <= MAX_DEMANGLED_BYTES);
     }
 
-    /// Each level that does not fit is tried in several ways.
+    /// The parser tries several alternatives at each level.
     #[test]
-    fn a_name_that_is_none_at_its_depth_is_soon_left_mangled() {
+    fn bounds_time_for_deeply_nested_invalid_names() {
         for level in ["SaI", "St1aI", "L1aI", "1aILSaI", "N1OC1ISaI"] {
             let name = format!("_Z{}z", level.repeat(40));
             assert_eq!(demangle(name.as_bytes()), name);

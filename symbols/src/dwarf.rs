@@ -1,14 +1,18 @@
-//! The functions of the source, inlined ones included, and the lines, by DWARF (versions 2 to 5).
+//! Functions, inlined functions and lines of addresses, from DWARF debug information.
 //!
-//! ```no_run
+//! Format: [DWARF](https://dwarfstd.org/), versions 2 to 5.
+//!
+//! ```
 //! use perfcollect_symbols::{demangle::demangle, dwarf::Detail, elf::ElfFile};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let file = std::fs::File::open("/opt/app/program")?;
+//! let file = std::fs::File::open("/proc/self/exe")?;
 //! let elf = ElfFile::open(&file)?;
+//! let symbols = elf.symbols()?;
+//! let address = symbols.iter().next().ok_or("no symbols")?.start;
 //! if let Some(sections) = elf.dwarf_sections() {
 //!     let debug_info = sections.debug_info()?;
-//!     for frame in debug_info.frames(0x1234, Detail::Lines)? {
+//!     for frame in debug_info.frames(address, Detail::Lines)? {
 //!         println!("{:?} at {:?}:{:?}", frame.name.map(demangle), frame.file, frame.line);
 //!     }
 //! }
@@ -41,36 +45,42 @@ mod units;
 pub use sections::{DwarfSections, MAX_DWARF_BYTES};
 pub use split::{PackageSections, SplitSections, SplitUnit};
 
-/// Most functions inlined into each other; compilers stop long before. Of more, the innermost are one frame with the name [`CUT`].
+/// Limit of frames at one address. Compilers inline to a much smaller depth.
+///
+/// Above it, the innermost frames are replaced by one frame with the name [`TRUNCATED`].
 pub const MAX_FRAMES: usize = 256;
-/// Stands for inlined functions that are too many to be told.
-pub const CUT: &[u8] = b"[truncated: more inlined functions]";
+/// Name of the frame that replaces inlined functions above [`MAX_FRAMES`].
+pub const TRUNCATED: &[u8] = b"[truncated: more inlined functions]";
 
-/// Why debug information told nothing.
+/// Why debug information cannot be used.
 #[derive(Clone, Debug, Error)]
 pub enum DwarfError {
-    /// It contradicts itself.
-    #[error("DWARF: {0}")]
-    Damaged(#[from] gimli::Error),
-    /// A section is not all in the file, does not decompress, or there is more than [`MAX_DWARF_BYTES`] to read.
-    #[error("DWARF: {0}")]
+    /// The debug information is corrupt.
+    #[error("corrupt DWARF: {0}")]
+    Corrupt(#[from] gimli::Error),
+    /// A section is outside the file, does not decompress, or [`MAX_DWARF_BYTES`] is exceeded.
+    #[error("{0}")]
     Unreadable(#[source] Arc<ElfError>),
-    /// It leads to more steps than any honest one.
-    #[error("DWARF: it takes too much work to read")]
-    TooMuchWork,
+    /// Reading exceeds the step limit, which no valid debug information is known to exceed.
+    #[error("cannot read DWARF: too many steps")]
+    BudgetExceeded,
 }
 
 impl DwarfSections<'_> {
-    /// Finds out what units there are and where their code is; the rest is read when an address asks for it. Of split units only what
-    /// is in the package is known.
+    /// Reads the units and their address ranges. The rest is read when it is looked up.
+    ///
+    /// Split units are read from the package only.
     ///
     /// # Errors
-    /// The list of units is damaged, or that of the package.
+    /// The list of units or the index of the package is corrupt, a section cannot be read, or
+    /// reading takes too many steps.
     pub fn debug_info(&self) -> Result<DebugInfo<'_>, DwarfError> {
         self.debug_info_with(|_| None)
     }
 
-    /// The same with `open` to open the file of a split unit that is not in the package: called once for each, when an address asks for it.
+    /// Reads the units, and opens the files of split units that are not in the package.
+    ///
+    /// `open` is called once per split unit, when an address in it is looked up.
     ///
     /// # Errors
     /// As [`DwarfSections::debug_info`].
@@ -79,42 +89,42 @@ impl DwarfSections<'_> {
         open: impl Fn(&SplitUnit) -> Option<SplitSections> + 's,
     ) -> Result<DebugInfo<'s>, DwarfError> {
         let package = self.package.as_ref();
-        let package = package.map(|package| package.borrow(&self.guard));
+        let package = package.map(|package| package.borrow(&self.budget));
         let package = package.transpose().map_err(DwarfError::from);
         let read = package.and_then(|package| {
             Ok(DebugInfo {
-                units: Units::list(self)?,
+                units: Units::with_ranges(self)?,
                 package,
                 open: Box::new(open),
             })
         });
-        read.map_err(|error| self.guard.explain(error))
+        read.map_err(|error| self.budget.explain(error))
     }
 }
 
-/// What is wanted of an address. What is not is not read.
+/// The data to read for an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// The functions.
+    /// Functions only.
     Functions,
-    /// The functions, files and lines.
+    /// Functions, files and lines.
     Lines,
 }
 
-/// A function of the source at an address.
+/// A function at an address, inlined or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SourceFrame<'a> {
-    /// Its name as the linker sees it, where the compiler tells that, else as the source has it. Not demangled.
+    /// Linkage name, or else the name in the source. Not demangled.
     pub name: Option<&'a [u8]>,
-    /// The file, of the innermost function where the address is, of the others where the call was inlined.
+    /// File of the address in the innermost function; file of the inlined call in all others.
     pub file: Option<&'a str>,
-    /// The line there.
+    /// Line in `file`.
     pub line: Option<u32>,
 }
 
 type OpenSplit<'a> = Box<dyn Fn(&SplitUnit) -> Option<SplitSections> + 'a>;
 
-/// Addresses to functions and lines.
+/// Functions and lines by address.
 pub struct DebugInfo<'a> {
     units: Units<'a>,
     package: Option<Package<'a>>,
@@ -122,16 +132,19 @@ pub struct DebugInfo<'a> {
 }
 
 impl<'a> DebugInfo<'a> {
-    /// The functions at an address of the file, innermost first: all but the last are inlined into the next. None if nothing is
-    /// known; one without a name where only the line is.
+    /// Returns the functions at an address (SVMA), innermost first.
+    ///
+    /// Each function is inlined into the next one. The result is empty if the address has no debug
+    /// information. It is one frame without a name if the address has only a line.
     ///
     /// # Errors
-    /// What tells of this address is damaged, or all addresses together took too much work.
+    /// The debug information of the address is corrupt or cannot be read, or all lookups together
+    /// take too many steps.
     pub fn frames(&self, address: u64, detail: Detail) -> Result<Vec<SourceFrame<'_>>, DwarfError> {
-        let guard = &self.units.sections.guard;
-        for unit in self.units.around(address) {
+        let budget = &self.units.sections.budget;
+        for unit in self.units.containing(address) {
             let frames = unit.and_then(|unit| self.frames_of(unit, address, detail));
-            let frames = frames.map_err(|error| guard.explain(error))?;
+            let frames = frames.map_err(|error| budget.explain(error))?;
             if let Some(frames) = frames {
                 return Ok(frames);
             }
@@ -139,7 +152,7 @@ impl<'a> DebugInfo<'a> {
         Ok(Vec::new())
     }
 
-    /// `None`: the unit knows nothing of the address.
+    /// Returns the functions at an address, or `None` if the unit has neither function nor line.
     fn frames_of<'s>(
         &'s self,
         unit: &'s Unit<'a>,
@@ -148,15 +161,15 @@ impl<'a> DebugInfo<'a> {
     ) -> Result<Option<Vec<SourceFrame<'s>>>, DwarfError> {
         let units = &self.units;
         let (code, code_units) = self.code_of(unit)?;
-        let function = code.functions.around(address, code, code_units)?;
+        let function = code.functions.lookup(address, code, code_units)?;
         let lines = match detail {
-            Detail::Lines => Some(Lines::of(unit, units)?),
+            Detail::Lines => Some(Lines::for_unit(unit, units)?),
             Detail::Functions => None,
         };
         let here = lines.and_then(|lines| lines.location(address));
         let frame = |name, location: Option<Location>| {
             let (file, line) = location.unwrap_or_default();
-            let path = |(lines, number): (&'s Lines<'a>, _)| lines.path(number, unit, units);
+            let path = |(lines, index): (&'s Lines<'a>, _)| lines.path(index, unit, units);
             Ok::<_, DwarfError>(SourceFrame {
                 name,
                 file: lines.zip(file).map(path).transpose()?.flatten(),
@@ -167,12 +180,12 @@ impl<'a> DebugInfo<'a> {
             let only_line = here.map(|_| frame(None, here).map(|frame| vec![frame]));
             return only_line.transpose();
         };
-        let (inlined, mut is_cut) = function.inlined_at(address, code, code_units)?;
+        let (inlined, mut is_truncated) = function.inlined_at(address, code, code_units)?;
         let mut frames = Vec::with_capacity(inlined.len() + 1);
         let mut location = here;
         for inner in inlined.iter().rev() {
-            let name = match std::mem::take(&mut is_cut) {
-                true => Some(CUT),
+            let name = match std::mem::take(&mut is_truncated) {
+                true => Some(TRUNCATED),
                 false => inner.entry.name(code, code_units)?,
             };
             frames.push(frame(name, location)?);
@@ -183,7 +196,7 @@ impl<'a> DebugInfo<'a> {
         Ok(Some(frames))
     }
 
-    /// Where the functions of a unit are: if it is the skeleton of a split unit, there.
+    /// Returns the unit with the functions: the split unit of a skeleton, else the unit itself.
     fn code_of<'s>(
         &'s self,
         unit: &'s Unit<'a>,
@@ -199,23 +212,23 @@ impl<'a> DebugInfo<'a> {
         Ok((code.unwrap_or(unit), units))
     }
 
-    /// What the package or a file of its own has of a unit; `None`: neither is there.
+    /// Reads a split unit from the package or its own file. Returns `None` if neither has it.
     fn split_units(
         &self,
         skeleton: &Unit<'a>,
         id: DwoId,
     ) -> Result<Option<Box<Units<'a>>>, DwarfError> {
         let package = self.package.as_ref();
-        let found = package.map(|package| package.unit(id, &self.units.dwarf));
-        let found = match found.transpose()?.flatten() {
+        let packaged = package.map(|package| package.unit(id, &self.units.dwarf));
+        let sections = match packaged.transpose()?.flatten() {
             None => self.open_split(skeleton, id)?,
-            found => found,
+            packaged => packaged,
         };
-        let Some(mut sections) = found else {
+        let Some(mut sections) = sections else {
             return Ok(None);
         };
-        sections.guard = self.units.sections.guard.clone();
-        let sections = skeleton.place.split.get_or_init(|| Box::new(sections));
+        sections.budget = self.units.sections.budget.clone();
+        let sections = skeleton.slice.split.get_or_init(|| Box::new(sections));
         let units = self.units.split(sections, skeleton)?;
         Ok(Some(Box::new(units)))
     }
@@ -225,15 +238,15 @@ impl<'a> DebugInfo<'a> {
         skeleton: &Unit<'a>,
         id: DwoId,
     ) -> Result<Option<DwarfSections<'static>>, DwarfError> {
-        let guard = &self.units.sections.guard;
-        guard.charge(split::WORK_OF_OPENING)?;
-        let Some(unit) = SplitUnit::of(skeleton, id, &self.units)? else {
+        let budget = &self.units.sections.budget;
+        budget.charge(split::OPEN_COST)?;
+        let Some(unit) = SplitUnit::from_skeleton(skeleton, id, &self.units)? else {
             return Ok(None);
         };
-        let Some(opened) = (self.open)(&unit).filter(|sections| sections.holds(&unit)) else {
+        let Some(opened) = (self.open)(&unit).filter(|sections| sections.belongs_to(&unit)) else {
             return Ok(None);
         };
-        guard.charge(opened.work())?;
+        budget.charge(opened.cost())?;
         Ok(Some(opened.sections))
     }
 }

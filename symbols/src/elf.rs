@@ -1,7 +1,22 @@
 //! ELF files: segments, identity, unwind sections, function names.
 //!
-//! Format: System V ABI chapter 4 and 5, the Linux extensions of the LSB and of GNU binutils. 32 and 64 bits, both
-//! byte orders. Nothing in a file is believed: sizes are bounded before memory is taken, ranges are checked against the file.
+//! Format: [System V ABI (gABI)](https://gabi.xinuos.com/), chapters 4 and 5, with the extensions
+//! of the [LSB](https://refspecs.linuxfoundation.org/lsb.shtml) and of GNU binutils.
+//! 32-bit and 64-bit files of both byte orders are read.
+//! Files are untrusted: sizes are bounded before memory is allocated, and ranges are checked
+//! against the size of the file.
+//!
+//! ```
+//! use perfcollect_symbols::elf::ElfFile;
+//!
+//! let file = std::fs::File::open("/proc/self/exe")?;
+//! let elf = ElfFile::open(&file)?;
+//! assert!(elf.load_segments().iter().any(|segment| segment.executable));
+//! let symbols = elf.symbols()?;
+//! let first = symbols.iter().next().ok_or("no symbols")?;
+//! assert_eq!(symbols.lookup(first.start).map(|symbol| symbol.start), Some(first.start));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use std::fs::File;
 
@@ -32,69 +47,71 @@ use contents::{check_size, section_data};
 pub(crate) use dwarf::LazySection;
 pub use error::ElfError;
 pub use function_ranges::FunctionRanges;
-pub use notes::{AltLink, DebugLink, build_id_of_notes};
+pub use notes::{AltLink, DebugLink, build_id_from_notes};
 pub use plt::StubSection;
 pub use unwind::{Section, UnwindSections};
 
-/// A `PT_LOAD` segment: what the loader maps.
+/// A `PT_LOAD` segment, which the loader maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoadSegment {
-    /// Where it starts in the file, in bytes.
+    /// Offset in the file.
     pub file_offset: u64,
-    /// Bytes it has there.
+    /// Size in the file, in bytes.
     pub file_size: u64,
-    /// Where it starts in memory, before any load bias.
+    /// Address before any load bias (SVMA).
     pub address: u64,
-    /// Bytes it has there; those beyond `file_size` are zero.
+    /// Size in memory, in bytes. The bytes after `file_size` are zero.
     pub memory_size: u64,
-    /// Whether it is mapped executable.
+    /// Whether the loader maps it executable.
     pub executable: bool,
 }
 
-/// An ELF file whose headers were read. The rest is read on demand.
+/// An ELF file whose headers are parsed. Everything else is read on demand.
 #[derive(Debug)]
 pub struct ElfFile<'a> {
     source: Source<'a>,
     headers: Headers,
-    damage: Option<ElfError>,
+    section_error: Option<ElfError>,
 }
 
 impl<'a> ElfFile<'a> {
-    /// Reads the headers of a regular file, by pread: the file's position stays.
+    /// Reads the headers of a regular file. `pread` leaves the position of the file unchanged.
     ///
     /// # Errors
-    /// Not a regular file, not ELF, damaged or cut off headers.
+    /// The file is not a regular file or not ELF, or its headers are corrupt or truncated.
     pub fn open(file: &'a File) -> Result<Self, ElfError> {
-        Self::new(Source::of(file)?)
+        Self::new(Source::from_file(file)?)
     }
 
-    /// The same of a file that runs: running takes no section headers, so one of which they are damaged is taken without
-    /// sections, and [`ElfFile::damage`] tells.
+    /// Reads the headers of a file that a process has mapped; the section headers may be corrupt.
+    ///
+    /// The loader does not need section headers. A file with corrupt ones is opened without
+    /// sections, and [`ElfFile::section_error`] returns the cause.
     ///
     /// # Errors
-    /// Not a regular file, not ELF, other headers damaged or cut off.
+    /// The file is not a regular file or not ELF, or its other headers are corrupt or truncated.
     pub fn open_mapped(file: &'a File) -> Result<Self, ElfError> {
-        let source = Source::of(file)?;
+        let source = Source::from_file(file)?;
         Self::new(source).or_else(|error| match Headers::read_segments(source) {
             Ok(headers) => Ok(Self {
                 source,
                 headers,
-                damage: Some(error),
+                section_error: Some(error),
             }),
             Err(_) => Err(error),
         })
     }
 
-    /// Why the sections could not be read.
+    /// Returns why [`ElfFile::open_mapped`] could not read the section headers.
     #[must_use]
-    pub fn damage(&self) -> Option<&ElfError> {
-        self.damage.as_ref()
+    pub fn section_error(&self) -> Option<&ElfError> {
+        self.section_error.as_ref()
     }
 
     /// Reads the headers of an image in memory, such as the vDSO.
     ///
     /// # Errors
-    /// As [`ElfFile::open`].
+    /// The image is not ELF, or its headers are corrupt or truncated.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, ElfError> {
         Self::new(Source::Bytes(bytes))
     }
@@ -103,11 +120,13 @@ impl<'a> ElfFile<'a> {
         Ok(Self {
             source,
             headers: Headers::read(source)?,
-            damage: None,
+            section_error: None,
         })
     }
 
-    /// The `PT_LOAD` segments in the file's order. Those of a separate debug file have addresses but no contents.
+    /// Returns the `PT_LOAD` segments in file order.
+    ///
+    /// The segments of a separate debug file have addresses but no contents.
     #[must_use]
     pub fn load_segments(&self) -> Vec<LoadSegment> {
         let loads = self
@@ -126,86 +145,91 @@ impl<'a> ElfFile<'a> {
             .collect()
     }
 
-    /// The build id, 20 bytes as a rule, at most 64.
+    /// Returns the build id, usually 20 bytes.
     #[must_use]
     pub fn build_id(&self) -> Option<BuildId> {
         notes::build_id(self.source, &self.headers)
     }
 
-    /// The debug file that this file names.
+    /// Returns the link to the separate debug file (`.gnu_debuglink`).
     #[must_use]
     pub fn debug_link(&self) -> Option<DebugLink> {
         notes::debug_link(self.source, &self.headers)
     }
 
-    /// The file that has what this one's debug information has in common with others'.
+    /// Returns the link to the supplementary file, which `dwz` writes (`.gnu_debugaltlink`).
     #[must_use]
     pub fn alt_link(&self) -> Option<AltLink> {
         notes::alt_link(self.source, &self.headers)
     }
 
-    /// Whether the file has a `.symtab`, so that a separate debug file would add nothing to the names.
+    /// Returns whether the file has a `.symtab`: a separate debug file then adds no symbols.
     #[must_use]
     pub fn has_symtab(&self) -> bool {
         functions::has_symtab(&self.headers)
     }
 
-    /// The same, and whether it lies in the file: a look that reads nothing.
+    /// Returns whether the file has a `.symtab`, and checks its range without reading it.
     ///
     /// # Errors
-    /// It does not, or is over the limits of [`ElfFile::symbols`].
+    /// The table is outside the file, or exceeds the limits of [`ElfFile::symbols`].
     pub fn check_symtab(&self) -> Result<bool, ElfError> {
         functions::check_symtab(self.source, &self.headers)
     }
 
-    /// Whether the file names all its functions: by a `.symtab`, or by the one in `.gnu_debugdata`.
+    /// Returns whether the file has a `.symtab`, either its own or the one in `.gnu_debugdata`.
     ///
     /// # Errors
-    /// As [`ElfFile::check_symtab`], and `.gnu_debugdata` does not decompress.
+    /// As [`ElfFile::check_symtab`], or `.gnu_debugdata` does not decompress.
     pub fn has_all_symbols(&self) -> Result<bool, ElfError> {
         functions::has_all(self.source, &self.headers)
     }
 
-    /// Copies of the sections for unwinding.
+    /// Reads the sections for unwinding.
     ///
     /// # Errors
-    /// A section is larger than 64 MiB, lies outside the file or does not decompress.
+    /// A section is larger than 64 MiB, is outside the file, or does not decompress.
     pub fn unwind_sections(&self) -> Result<UnwindSections, ElfError> {
         unwind::sections(self.source, &self.headers)
     }
 
-    /// Functions by address, from `.symtab` and `.dynsym` (the former first among equals), and `NAME@plt` for stubs. Where there is no
-    /// `.symtab`, that of the file in `.gnu_debugdata` stands for it.
+    /// Reads the functions of `.symtab` and `.dynsym`, and adds `NAME@plt` for each PLT stub.
     ///
-    /// These are the symbols of type `STT_FUNC`, `STT_GNU_IFUNC` and `STT_NOTYPE` that lie in an executable section. A symbol
-    /// without a size reaches to the next symbol, none reaches past the end of its section. For one address a global name
-    /// is preferred to a local one, that to a weak one; then the one with fewer leading underscores. Versions
-    /// (`@@GLIBC_2.14`) are cut off.
+    /// A file without `.symtab` uses the one in `.gnu_debugdata`. Among equal symbols `.symtab`
+    /// precedes `.dynsym`.
+    ///
+    /// - Functions are the symbols of type `STT_FUNC`, `STT_GNU_IFUNC` and `STT_NOTYPE` in
+    ///   executable sections.
+    /// - A symbol without a size extends to the next symbol. No symbol extends past its section.
+    /// - At one address a global symbol is preferred to a local one, and a local one to a weak
+    ///   one. Then the name with fewer leading underscores is preferred.
+    /// - Symbol versions (`@@GLIBC_2.14`) are removed.
     ///
     /// # Errors
-    /// A table lies outside the file, does not decompress or is over the limits: [`crate::table::MAX_SYMBOLS`],
-    /// [`crate::table::MAX_NAME_BYTES`], and for `.gnu_debugdata` 128 MiB, made with a dictionary of 64 MiB.
+    /// A table is outside the file, does not decompress, or exceeds a limit:
+    /// [`crate::table::MAX_SYMBOLS`], [`crate::table::MAX_NAME_BYTES`], and for `.gnu_debugdata`
+    /// 128 MiB and a dictionary of 64 MiB.
     pub fn symbols(&self) -> Result<SymbolTable, ElfError> {
-        self.symbols_by(Aliases::Plain)
+        self.symbols_with(Aliases::Plain)
     }
 
-    /// The same with another choice of names.
+    /// Reads the same functions with another choice among aliases.
     ///
     /// # Errors
     /// As [`ElfFile::symbols`].
-    pub fn symbols_by(&self, aliases: Aliases) -> Result<SymbolTable, ElfError> {
+    pub fn symbols_with(&self, aliases: Aliases) -> Result<SymbolTable, ElfError> {
         functions::table(self.source, &self.headers, aliases)
     }
 
-    /// Those from `.dynsym` and of stubs only: what is left where the others are damaged.
+    /// Reads only `.dynsym` and the PLT stubs: the fallback if the other tables are corrupt.
     ///
     /// # Errors
     /// As [`ElfFile::symbols`].
-    pub fn dynamic_symbols_by(&self, aliases: Aliases) -> Result<SymbolTable, ElfError> {
+    pub fn dynamic_symbols_with(&self, aliases: Aliases) -> Result<SymbolTable, ElfError> {
         functions::dynamic_table(self.source, &self.headers, aliases)
     }
 
-    /// Where functions begin and end, also where the file has no symbols.
+    /// Reads the address ranges of functions from `.eh_frame`, which stripped files have too.
     ///
     /// # Errors
     /// As [`ElfFile::unwind_sections`].
@@ -213,27 +237,34 @@ impl<'a> ElfFile<'a> {
         FunctionRanges::read(self.source, &self.headers)
     }
 
-    /// Whether the file has DWARF of its functions.
+    /// Returns whether the file has `.debug_info`.
     #[must_use]
     pub fn has_debug_info(&self) -> bool {
-        dwarf::is_there(&self.headers)
+        dwarf::has_debug_info(&self.headers)
     }
 
-    /// The sections that tell of functions and lines, read when they are needed; `None`: there are none.
+    /// Returns the DWARF sections for functions and lines, which are read on demand.
+    ///
+    /// Returns `None` if the file has no `.debug_info`.
     #[must_use]
     pub fn dwarf_sections(&self) -> Option<DwarfSections<'_>> {
         dwarf::sections(self.source, &self.headers)
     }
 
-    /// Copies of the same.
+    /// Reads the DWARF sections for functions and lines into memory.
+    ///
+    /// Returns `None` if the file has no `.debug_info`.
     ///
     /// # Errors
-    /// They have more than [`MAX_DWARF_BYTES`](crate::dwarf::MAX_DWARF_BYTES) together, lie outside the file or do not decompress.
+    /// The sections exceed [`MAX_DWARF_BYTES`](crate::dwarf::MAX_DWARF_BYTES) in total, a section
+    /// is outside the file, or it does not decompress.
     pub fn copied_dwarf_sections(&self) -> Result<Option<DwarfSections<'static>>, ElfError> {
         dwarf::copied_sections(self.source, &self.headers)
     }
 
-    /// Copies of the same of the file of a split unit (`.dwo`).
+    /// Reads the DWARF sections of a split unit's file (`.dwo`) into memory.
+    ///
+    /// Returns `None` if the file has no `.debug_info.dwo`.
     ///
     /// # Errors
     /// As [`ElfFile::copied_dwarf_sections`].
@@ -241,7 +272,9 @@ impl<'a> ElfFile<'a> {
         dwarf::split_sections(self.source, &self.headers)
     }
 
-    /// Copies of the same of a package of split units (`.dwp`).
+    /// Reads the DWARF sections of a package of split units (`.dwp`) into memory.
+    ///
+    /// Returns `None` if the file has no `.debug_cu_index`.
     ///
     /// # Errors
     /// As [`ElfFile::copied_dwarf_sections`].
@@ -249,7 +282,7 @@ impl<'a> ElfFile<'a> {
         dwarf::package_sections(self.source, &self.headers)
     }
 
-    /// The address of a symbol of any kind that the file defines in `.dynsym`, by its name without version.
+    /// Returns the address of a symbol of any type that `.dynsym` defines, by name without version.
     ///
     /// # Errors
     /// As [`ElfFile::symbols`].
@@ -257,20 +290,20 @@ impl<'a> ElfFile<'a> {
         dynamic::address_of(self.source, &self.headers, name)
     }
 
-    /// Addresses of the stubs through which the file calls others, by section, with what is pushed in them.
+    /// Reads the PLT sections of an x86-64 file, and skips those that cannot be read.
     #[must_use]
     pub fn stub_sections(&self) -> Vec<StubSection> {
         plt::sections(self.source, &self.headers)
     }
 
-    /// The code that the .NET compiler made, in a NativeAOT program: its `.eh_frame` tells of no epilogue.
+    /// Reads the .NET code of a NativeAOT program, whose `.eh_frame` does not describe epilogues.
     #[must_use]
     pub fn managed_code(&self) -> Option<Section> {
         let mut sections = self.headers.sections.iter();
         let section = sections.find(|section| {
             section.name == b"__managedcode" && section.has_data() && section.is_executable()
         })?;
-        let what = "managed code";
+        let what = "__managedcode";
         let data =
             section_data(self.source, &self.headers, section, what, MAX_MANAGED_BYTES).ok()?;
         Some(Section {
@@ -280,5 +313,5 @@ impl<'a> ElfFile<'a> {
     }
 }
 
-/// A large server has some 20 MiB.
+/// Limit for `__managedcode`. A large server has some 20 MiB.
 const MAX_MANAGED_BYTES: u64 = 64 << 20;

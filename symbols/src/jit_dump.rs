@@ -1,19 +1,40 @@
-//! `jit-PID.dump`: functions that a runtime writes as it makes them, with their code and the time
-//! (tools/perf/Documentation/jitdump-specification.txt in the kernel's sources).
+//! Jitdump files, `jit-PID.dump`: JIT-compiled functions with their code and time stamps.
+//!
+//! Format: [jitdump-specification.txt][spec].
 //!
 //! ```text
-//! header   u32 magic "JiTD", version, bytes of the header, machine, 0, pid   u64 time, flags
-//! record   u32 kind, bytes of the record   u64 time
-//!   load   u32 pid, tid   u64 address in the file, address, bytes of code, index   name NUL   code
-//!   move   u32 pid, tid   u64 address in the file, old address, new address, bytes of code, index
+//! header   u32 magic "JiTD", version, header size, machine, 0, pid   u64 time, flags
+//! record   u32 id, record size   u64 time
+//!   load   u32 pid, tid   u64 vma, code address, code size, code index   name NUL   code
+//!   move   u32 pid, tid   u64 vma, old code address, new code address, code size, code index
 //! ```
+//!
+//! ```
+//! use perfcollect_symbols::jit_dump::JitDump;
+//!
+//! let mut dump = Vec::new();
+//! for word in [0x4a69_5444_u32, 1, 40, 62, 0, 7] {
+//!     dump.extend(word.to_le_bytes());
+//! }
+//! dump.extend([0; 16]);
+//! // A load record at time 5: 16 bytes prefix, 40 bytes fields, name, one byte of code.
+//! dump.extend([0_u32, 16 + 40 + 5 + 1].map(u32::to_le_bytes).concat());
+//! dump.extend([5_u64, 7, 0x1000, 0x1000, 1, 0].map(u64::to_le_bytes).concat());
+//! dump.extend(b"main\0\xc3");
+//!
+//! let functions = JitDump::read(dump.as_slice(), 10)?;
+//! assert_eq!(functions.lookup(0x1000).map(|symbol| symbol.name), Some(&b"main"[..]));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [spec]: https://github.com/torvalds/linux/blob/master/tools/perf/Documentation/jitdump-specification.txt
 
 use std::io::{self, Read};
 
 use thiserror::Error;
 
-use crate::demangle::CUT_MARK;
-use crate::newest::LatestWins;
+use crate::demangle::ELLIPSIS;
+use crate::latest_wins::LatestWins;
 use crate::table::{Symbol, SymbolTable, TableError};
 
 const MAGIC: u32 = 0x4a69_5444;
@@ -24,40 +45,45 @@ const MOVE_BYTES: usize = 48;
 const LOAD: u32 = 0;
 const MOVE: u32 = 1;
 const CLOSE: u32 = 3;
-/// Times are of the processor's own counter, not of CLOCK_MONOTONIC.
+/// Header flag: time stamps are of the CPU's counter instead of CLOCK_MONOTONIC.
 const FLAG_ARCH_TIME: u64 = 1;
-/// Most bytes read, and bytes of a name that are kept.
+/// Limit of a file, in bytes.
 const MAX_BYTES: u64 = 2 << 30;
+/// Limit of a name, in bytes. Longer names are truncated.
 const MAX_NAME_BYTES: u64 = 8 << 10;
 
-/// Why a dump gave no names.
+/// Why a jitdump file cannot be used.
 #[derive(Debug, Error)]
 pub enum JitDumpError {
     /// Reading failed.
-    #[error("jitdump: reading: {0}")]
+    #[error("cannot read jitdump: {0}")]
     Read(#[from] io::Error),
-    /// It begins otherwise.
-    #[error("not a jitdump: it begins with {0:02x?}")]
-    NotOne([u8; 4]),
-    /// The table refused a symbol.
-    #[error("jitdump: {0}")]
+    /// The file starts with these bytes instead of the magic.
+    #[error("not a jitdump: it starts with {0:02x?}")]
+    NotJitDump([u8; 4]),
+    /// The symbols exceed the limits of a table.
+    #[error(transparent)]
     Table(#[from] TableError),
 }
 
-/// The functions of a dump at a time.
+/// The functions of a jitdump file at a point in time.
 #[derive(Debug, Default)]
 pub struct JitDump {
     table: SymbolTable,
-    /// Whether it ends within a record, or had more than a limit lets in: what came later is missing. A runtime that
-    /// still runs, or was killed, leaves such an end.
+    /// Whether the file ends within a record or exceeds a limit. Later records are missing then.
+    ///
+    /// The file of a runtime that still runs, or that was killed, may end within a record.
     pub truncated: bool,
 }
 
 impl JitDump {
-    /// Reads the functions that were there at `until` (nanoseconds on CLOCK_MONOTONIC).
+    /// Reads the functions that exist at `until` (nanoseconds on CLOCK_MONOTONIC).
+    ///
+    /// A truncated file sets [`JitDump::truncated`]. A file with the time stamps of a CPU counter
+    /// is read to its end.
     ///
     /// # Errors
-    /// Reading failed, or it is no jitdump. A damaged end is no error: [`JitDump::truncated`].
+    /// Reading fails, or the file is not a jitdump.
     pub fn read(input: impl Read, until: u64) -> Result<Self, JitDumpError> {
         let mut input = input.take(MAX_BYTES);
         let mut header = [0; HEADER_BYTES];
@@ -67,7 +93,7 @@ impl JitDump {
                 ..Self::default()
             });
         }
-        let header = Words::of_file(&header)?;
+        let header = Words::from_header(&header)?;
         let until = match header.u64(32) & FLAG_ARCH_TIME {
             0 => until,
             _ => u64::MAX,
@@ -77,24 +103,24 @@ impl JitDump {
             u64::from(header.u32(8)).saturating_sub(HEADER_BYTES as u64),
         )?;
         let mut functions = Functions {
-            newest: LatestWins::default(),
+            ranges: LatestWins::default(),
             swapped: header.swapped,
             until,
         };
-        let whole = functions.read(&mut input)?;
+        let is_complete = functions.read(&mut input)?;
         Ok(Self {
-            table: functions.newest.into_table()?,
-            truncated: !whole,
+            table: functions.ranges.into_table()?,
+            truncated: !is_complete,
         })
     }
 
-    /// The function at an address.
+    /// Returns the function at an address.
     #[must_use]
     pub fn lookup(&self, address: u64) -> Option<Symbol<'_>> {
         self.table.lookup(address)
     }
 
-    /// All functions.
+    /// Returns all functions.
     #[must_use]
     pub fn table(&self) -> &SymbolTable {
         &self.table
@@ -102,18 +128,17 @@ impl JitDump {
 }
 
 struct Functions {
-    newest: LatestWins,
+    ranges: LatestWins,
     swapped: bool,
     until: u64,
 }
 
 impl Functions {
-    /// Tells whether the dump ends with a whole record, and all of it was used.
+    /// Reads all records. Returns `false` if the file is truncated or exceeds a limit.
     fn read(&mut self, input: &mut impl Read) -> io::Result<bool> {
         loop {
             let mut prefix = [0; PREFIX_BYTES];
-            let begun = input.read(&mut prefix[..1])?;
-            if begun == 0 {
+            if input.read(&mut prefix[..1])? == 0 {
                 return Ok(true);
             }
             if !fill(input, &mut prefix[1..])? {
@@ -123,21 +148,21 @@ impl Functions {
                 bytes: &prefix,
                 swapped: self.swapped,
             };
-            let (kind, bytes, time) = (prefix.u32(0), prefix.u32(4), prefix.u64(8));
-            let Some(left) = u64::from(bytes).checked_sub(PREFIX_BYTES as u64) else {
+            let (kind, record_bytes, time) = (prefix.u32(0), prefix.u32(4), prefix.u64(8));
+            let Some(body_bytes) = u64::from(record_bytes).checked_sub(PREFIX_BYTES as u64) else {
                 return Ok(false);
             };
             if kind == CLOSE || time > self.until {
                 return Ok(true);
             }
-            let mut body = input.by_ref().take(left);
-            let whole = match kind {
+            let mut body = input.by_ref().take(body_bytes);
+            let is_complete = match kind {
                 LOAD => self.load(&mut body)?,
-                MOVE => self.moved(&mut body)?,
+                MOVE => self.move_code(&mut body)?,
                 _ => true,
             };
             let rest = body.limit();
-            if !whole || skip(input, rest)? < rest {
+            if !is_complete || skip(input, rest)? < rest {
                 return Ok(false);
             }
         }
@@ -162,7 +187,7 @@ impl Functions {
             .read_to_end(&mut name)?;
         let name = match memchr::memchr(0, &name) {
             None if name_bytes > MAX_NAME_BYTES => {
-                name.extend_from_slice(CUT_MARK.as_bytes());
+                name.extend_from_slice(ELLIPSIS.as_bytes());
                 &*name
             }
             end => name.get(..end.unwrap_or(name.len())).unwrap_or_default(),
@@ -170,7 +195,7 @@ impl Functions {
         Ok(self.insert(start, code_bytes, name))
     }
 
-    fn moved(&mut self, body: &mut impl Read) -> io::Result<bool> {
+    fn move_code(&mut self, body: &mut impl Read) -> io::Result<bool> {
         let mut fixed = [0; MOVE_BYTES];
         if !fill(body, &mut fixed)? {
             return Ok(false);
@@ -180,38 +205,38 @@ impl Functions {
             swapped: self.swapped,
         };
         let (from, to, code_bytes) = (fixed.u64(16), fixed.u64(24), fixed.u64(32));
-        let name = self.newest.name_at(from).map(<[u8]>::to_vec);
+        let name = self.ranges.name_at(from).map(<[u8]>::to_vec);
         Ok(name.is_none_or(|name| self.insert(to, code_bytes, &name)))
     }
 
     fn insert(&mut self, start: u64, code_bytes: u64, name: &[u8]) -> bool {
         match start.checked_add(code_bytes) {
-            Some(end) if end > start => self.newest.insert(start, end, name),
+            Some(end) if end > start => self.ranges.insert(start, end, name),
             _ => true,
         }
     }
 }
 
-/// Numbers at places.
+/// Integers by offset, in the byte order of the file.
 struct Words<'a> {
     bytes: &'a [u8],
     swapped: bool,
 }
 
 impl<'a> Words<'a> {
-    fn of_file(bytes: &'a [u8; HEADER_BYTES]) -> Result<Self, JitDumpError> {
+    fn from_header(bytes: &'a [u8; HEADER_BYTES]) -> Result<Self, JitDumpError> {
         let magic = bytes.first_chunk().copied().unwrap_or_default();
         let swapped = match u32::from_le_bytes(magic) {
             MAGIC => false,
             other if other.swap_bytes() == MAGIC => true,
-            _ => return Err(JitDumpError::NotOne(magic)),
+            _ => return Err(JitDumpError::NotJitDump(magic)),
         };
         Ok(Self { bytes, swapped })
     }
 
-    fn at<const N: usize>(&self, at: usize) -> [u8; N] {
+    fn bytes_at<const N: usize>(&self, offset: usize) -> [u8; N] {
         let mut word = [0; N];
-        if let Some(bytes) = self.bytes.get(at..at + N) {
+        if let Some(bytes) = self.bytes.get(offset..offset + N) {
             word.copy_from_slice(bytes);
         }
         if self.swapped {
@@ -220,16 +245,16 @@ impl<'a> Words<'a> {
         word
     }
 
-    fn u32(&self, at: usize) -> u32 {
-        u32::from_le_bytes(self.at(at))
+    fn u32(&self, offset: usize) -> u32 {
+        u32::from_le_bytes(self.bytes_at(offset))
     }
 
-    fn u64(&self, at: usize) -> u64 {
-        u64::from_le_bytes(self.at(at))
+    fn u64(&self, offset: usize) -> u64 {
+        u64::from_le_bytes(self.bytes_at(offset))
     }
 }
 
-/// Fills the buffer, or says that the input ended before.
+/// Fills the buffer. Returns `false` if the input ends before.
 fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
     match input.read_exact(buffer) {
         Ok(()) => Ok(true),

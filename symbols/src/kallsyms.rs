@@ -1,7 +1,21 @@
-//! `/proc/kallsyms`: the kernel's names, its modules' and those of BPF programs.
+//! `/proc/kallsyms`: symbols of the kernel, its modules and BPF programs.
 //!
-//! One symbol a line, `ADDRESS TYPE NAME[\t[MODULE]]` (kernel/kallsyms.c, `s_show`), without sizes. The
-//! kernel proper comes sorted, a module's symbols do not. BPF programs have the module `bpf`.
+//! Format: [`s_show` in kernel/kallsyms.c][source]. Each line is one symbol without a size,
+//! `ADDRESS TYPE NAME[\t[MODULE]]`. The symbols of the kernel proper are sorted, those of a module
+//! are not. BPF programs have the module `bpf`.
+//!
+//! ```
+//! use perfcollect_symbols::kallsyms::KernelSymbols;
+//!
+//! let list = b"ffffffff81000000 T _stext\nffffffffc0201000 t nft_do_chain\t[nf_tables]\n";
+//! let symbols = KernelSymbols::read(&list[..])?;
+//! let function = symbols.lookup(0xffff_ffff_c020_1010).ok_or("no symbol")?;
+//! assert_eq!(function.symbol.name, b"nft_do_chain");
+//! assert_eq!(function.module, Some(&b"nf_tables"[..]));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [source]: https://github.com/torvalds/linux/blob/master/kernel/kallsyms.c
 
 use std::collections::HashMap;
 use std::io::{self, BufRead};
@@ -15,44 +29,47 @@ use crate::lines::{Lines, hex, word};
 use crate::table::{Extent, Symbol, SymbolEntry, SymbolTable, SymbolTableBuilder, TableError};
 use nearest::Nearest;
 
-/// Most bytes read. A distribution kernel with its modules has 12 MB.
+/// Limit of the list, in bytes. A distribution kernel with its modules has 12 MB.
 const MAX_BYTES: u64 = 256 << 20;
-/// A symbol without size reaches no further, so that an address in a hole between two BPF programs, or
-/// between the kernel and its modules, is not given the name before the hole. The largest function of a
-/// distribution kernel has 60 KB; a BPF program of a million instructions, the verifier's limit, rarely 1 MB.
+/// Limit of the range of a symbol, which has no size.
+///
+/// Without it, an address in a gap between two BPF programs, or between the kernel and its modules,
+/// would get the symbol before the gap. The largest function of a distribution kernel has 60 KB.
+/// A BPF program of a million instructions, the verifier's limit, rarely has 1 MB.
 const MAX_REACH_BYTES: u64 = 1 << 20;
-/// What the last symbol of a module gets: its page and the next, as in perf (`symbols__fixup_end`).
+/// Page size. As in perf (`symbols__fixup_end`), the last symbol of a module extends to the end of
+/// the page after its start.
 const PAGE_BYTES: u64 = 4096;
 
-/// Why there are no kernel names.
+/// Why the list cannot be used.
 #[derive(Debug, Error)]
 pub enum KallsymsError {
     /// Reading failed.
-    #[error("kallsyms: reading: {0}")]
+    #[error("cannot read kallsyms: {0}")]
     Read(#[from] io::Error),
     /// Every function is at address 0: the reader lacks CAP_SYSLOG, or `kernel.kptr_restrict` is 2.
     #[error(
-        "kallsyms: all {functions} functions are at address 0 (hidden for want of CAP_SYSLOG, or by kernel.kptr_restrict)"
+        "kallsyms hides the addresses of all {functions} functions (missing CAP_SYSLOG, or kernel.kptr_restrict)"
     )]
     Restricted {
-        /// Function lines seen.
+        /// Number of function lines.
         functions: u64,
     },
-    /// Too many symbols.
-    #[error("kallsyms: {0}")]
+    /// The symbols exceed the limits of a table.
+    #[error(transparent)]
     Table(#[from] TableError),
 }
 
 /// A kernel function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelSymbol<'a> {
-    /// Its range and name.
+    /// The range and the name.
     pub symbol: Symbol<'a>,
-    /// The module without brackets, `bpf` for BPF programs, `None` for the kernel proper.
+    /// The module without brackets: `bpf` for BPF programs, `None` for the kernel proper.
     pub module: Option<&'a [u8]>,
 }
 
-/// The functions (types t, T, w, W) of a running kernel.
+/// The functions of a running kernel: the symbols of the types t, T, w and W.
 #[derive(Debug, Default)]
 pub struct KernelSymbols {
     table: SymbolTable,
@@ -61,28 +78,29 @@ pub struct KernelSymbols {
 }
 
 impl KernelSymbols {
-    /// Reads the text of `/proc/kallsyms`. An empty one gives an empty table: a kernel without KALLSYMS.
+    /// Reads `/proc/kallsyms`. The list is empty in a kernel without `CONFIG_KALLSYMS`.
     ///
     /// # Errors
-    /// Reading failed, the addresses are hidden, or there are more symbols than a table takes.
+    /// Reading fails, the addresses are hidden, or the symbols exceed the limits of a table.
     pub fn read(input: impl BufRead) -> Result<Self, KallsymsError> {
-        Self::read_with(Reader::default(), input)
+        Self::read_lines(Reader::default(), input)
     }
 
-    /// The same with another choice of names.
+    /// Reads the list with another choice among aliases.
     ///
     /// # Errors
     /// As [`KernelSymbols::read`].
-    pub fn read_by(input: impl BufRead, aliases: Aliases) -> Result<Self, KallsymsError> {
+    pub fn read_with(input: impl BufRead, aliases: Aliases) -> Result<Self, KallsymsError> {
         let reader = Reader {
             aliases,
             ..Reader::default()
         };
-        Self::read_with(reader, input)
+        Self::read_lines(reader, input)
     }
 
-    /// Reads only what names these addresses; other addresses must not be looked up. A capture has a few hundred
-    /// kernel addresses, the kernel a hundred thousand functions.
+    /// Reads only the symbols of these addresses. Other addresses must not be looked up.
+    ///
+    /// A capture has a few hundred kernel addresses, the kernel a hundred thousand functions.
     ///
     /// # Errors
     /// As [`KernelSymbols::read`].
@@ -91,22 +109,22 @@ impl KernelSymbols {
             nearest: Some(Nearest::new(addresses)),
             ..Reader::default()
         };
-        Self::read_with(reader, input)
+        Self::read_lines(reader, input)
     }
 
-    fn read_with(mut reader: Reader, input: impl BufRead) -> Result<Self, KallsymsError> {
+    fn read_lines(mut reader: Reader, input: impl BufRead) -> Result<Self, KallsymsError> {
         let mut lines = Lines::new(input, MAX_BYTES);
-        while let Some(text) = lines.next()? {
-            match parse_line(text) {
-                Some(line) => reader.take(line)?,
+        while let Some(line) = lines.next()? {
+            match parse_line(line) {
+                Some(line) => reader.add(line)?,
                 None => reader.skipped += 1,
             }
         }
-        reader.skipped += u64::from(lines.is_cut());
+        reader.skipped += u64::from(lines.is_truncated());
         reader.finish()
     }
 
-    /// The function at an address.
+    /// Returns the function at an address.
     #[must_use]
     pub fn lookup(&self, address: u64) -> Option<KernelSymbol<'_>> {
         self.table
@@ -114,24 +132,24 @@ impl KernelSymbols {
             .map(|symbol| self.with_module(symbol))
     }
 
-    /// All functions by start.
+    /// Returns all functions, sorted by start.
     pub fn iter(&self) -> impl Iterator<Item = KernelSymbol<'_>> {
         self.table.iter().map(|symbol| self.with_module(symbol))
     }
 
-    /// Number of functions.
+    /// Returns the number of functions.
     #[must_use]
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Whether there is no function at all.
+    /// Returns whether there are no functions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
     }
 
-    /// Lines that were not understood.
+    /// Returns the number of malformed lines.
     #[must_use]
     pub fn skipped(&self) -> u64 {
         self.skipped
@@ -149,10 +167,12 @@ impl KernelSymbols {
     }
 }
 
-/// The address of the first symbol of this name, of whatever kind, in the text of `/proc/kallsyms`. Reads no further.
+/// Returns the address of the first symbol of this name, of any type, in `/proc/kallsyms`.
+///
+/// Reads no further than that symbol.
 ///
 /// # Errors
-/// What reading returns.
+/// Reading fails.
 pub fn address_of(name: &[u8], input: impl BufRead) -> io::Result<Option<u64>> {
     let mut lines = Lines::new(input, MAX_BYTES);
     while let Some(line) = lines.next()? {
@@ -172,8 +192,8 @@ struct KallsymsLine<'a> {
     module: Option<&'a [u8]>,
 }
 
-fn parse_line(text: &[u8]) -> Option<KallsymsLine<'_>> {
-    let (address, rest) = word(text)?;
+fn parse_line(line: &[u8]) -> Option<KallsymsLine<'_>> {
+    let (address, rest) = word(line)?;
     let (&[kind], rest) = word(rest)? else {
         return None;
     };
@@ -206,8 +226,8 @@ struct Reader {
     pending: Vec<Pending>,
     names: Vec<u8>,
     modules: Vec<Vec<u8>>,
-    tag_of: HashMap<Vec<u8>, u32>,
-    last_start_of: HashMap<u32, u64>,
+    tags: HashMap<Vec<u8>, u32>,
+    last_starts: HashMap<u32, u64>,
     nearest: Option<Nearest>,
     aliases: Aliases,
     functions: u64,
@@ -216,7 +236,7 @@ struct Reader {
 }
 
 impl Reader {
-    fn take(&mut self, line: KallsymsLine<'_>) -> Result<(), KallsymsError> {
+    fn add(&mut self, line: KallsymsLine<'_>) -> Result<(), KallsymsError> {
         let binding = match line.kind {
             b'T' => Binding::Global,
             b't' => Binding::Local,
@@ -231,7 +251,7 @@ impl Reader {
             return Err(TableError::TooManySymbols.into());
         }
         let tag = line.module.map_or(0, |module| self.tag(module));
-        let last = self.last_start_of.entry(tag).or_default();
+        let last = self.last_starts.entry(tag).or_default();
         *last = line.address.max(*last);
         self.functions += 1;
         let rank = match self.aliases {
@@ -258,12 +278,12 @@ impl Reader {
     }
 
     fn tag(&mut self, module: &[u8]) -> u32 {
-        if let Some(&tag) = self.tag_of.get(module) {
+        if let Some(&tag) = self.tags.get(module) {
             return tag;
         }
         self.modules.push(module.to_vec());
         let tag = self.modules.len() as u32; // at most MAX_SYMBOLS of them
-        self.tag_of.insert(module.to_vec(), tag);
+        self.tags.insert(module.to_vec(), tag);
         tag
     }
 
@@ -273,13 +293,13 @@ impl Reader {
                 functions: self.at_zero,
             });
         }
-        let nearest = self.nearest.take().map(Nearest::found);
-        for found in nearest.into_iter().flatten() {
-            self.push(found.start, &found.name, found.rank, found.tag);
+        let nearest = self.nearest.take().map(Nearest::into_symbols);
+        for symbol in nearest.into_iter().flatten() {
+            self.push(symbol.start, &symbol.name, symbol.rank, symbol.tag);
         }
         let mut builder = SymbolTableBuilder::new();
         for pending in &self.pending {
-            let is_last = self.last_start_of.get(&pending.tag) == Some(&pending.start);
+            let is_last = self.last_starts.get(&pending.tag) == Some(&pending.start);
             let reach = if is_last {
                 2 * PAGE_BYTES - pending.start % PAGE_BYTES
             } else {

@@ -13,9 +13,9 @@ pub mod elf;
 pub mod jit_dump;
 pub mod kallsyms;
 mod large_file_permit;
+mod latest_wins;
 mod lines;
 pub mod memory;
-mod newest;
 pub mod perf_map;
 pub mod table;
 

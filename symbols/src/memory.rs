@@ -1,52 +1,60 @@
-//! Bytes by address, wherever they are: what the readers of .NET images and structures read from.
+//! Memory that is read by address: the input of the readers of .NET images and structures.
+//!
+//! ```
+//! use perfcollect_symbols::memory::{Image, Memory};
+//!
+//! let image = Image { start: 0x1000, bytes: &[1, 2, 3, 4, 5] };
+//! assert_eq!(image.u32(0x1001), Some(0x0504_0302));
+//! assert_eq!(image.u32(0x1002), None);
+//! ```
 
-/// Bytes by address: a process, a file laid out as it is mapped, or an image made by a test.
+/// Memory that is read by address: a process, a file as it is mapped, or bytes.
 pub trait Memory {
-    /// Fills `buffer` from `address` on and returns how many bytes were there.
+    /// Fills `buffer` with the bytes at `address`. Returns the number of bytes that are readable.
     fn read(&self, address: u64, buffer: &mut [u8]) -> usize;
 
-    /// N bytes, if all are there.
+    /// Returns N bytes if all are readable.
     fn bytes<const N: usize>(&self, address: u64) -> Option<[u8; N]> {
         let mut bytes = [0; N];
         (self.read(address, &mut bytes) == N).then_some(bytes)
     }
 
-    /// An 8-bit number.
+    /// Returns an 8-bit integer.
     fn u8(&self, address: u64) -> Option<u8> {
         self.bytes(address).map(u8::from_le_bytes)
     }
 
-    /// A 16-bit number.
+    /// Returns a little-endian 16-bit integer.
     fn u16(&self, address: u64) -> Option<u16> {
         self.bytes(address).map(u16::from_le_bytes)
     }
 
-    /// A 32-bit number.
+    /// Returns a little-endian 32-bit integer.
     fn u32(&self, address: u64) -> Option<u32> {
         self.bytes(address).map(u32::from_le_bytes)
     }
 
-    /// So many bytes, if all are there and there are no more than `limit`.
+    /// Returns `len` bytes if all are readable and `len` does not exceed `limit`.
     fn vec(&self, address: u64, len: u64, limit: usize) -> Option<Vec<u8>> {
         let len = usize::try_from(len).ok().filter(|len| *len <= limit)?;
         let mut bytes = vec![0; len];
         (self.read(address, &mut bytes) == len).then_some(bytes)
     }
 
-    /// A 64-bit number, or a pointer.
+    /// Returns a little-endian 64-bit integer or pointer.
     fn u64(&self, address: u64) -> Option<u64> {
         self.bytes(address).map(u64::from_le_bytes)
     }
 }
 
-/// Any reference reads like what it refers to.
+/// Reads through the reference.
 impl<M: Memory + ?Sized> Memory for &M {
     fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
         M::read(self, address, buffer)
     }
 }
 
-/// Bytes from an address on.
+/// Bytes at an address.
 #[derive(Clone, Copy, Debug)]
 pub struct Image<'a> {
     /// Address of the first byte.
@@ -57,13 +65,13 @@ pub struct Image<'a> {
 
 impl Memory for Image<'_> {
     fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
-        let from = address
+        let available = address
             .checked_sub(self.start)
-            .and_then(|at| usize::try_from(at).ok())
-            .and_then(|at| self.bytes.get(at..))
+            .and_then(|offset| usize::try_from(offset).ok())
+            .and_then(|offset| self.bytes.get(offset..))
             .unwrap_or_default();
-        let length = from.len().min(buffer.len());
-        if let (Some(to), Some(from)) = (buffer.get_mut(..length), from.get(..length)) {
+        let length = available.len().min(buffer.len());
+        if let (Some(to), Some(from)) = (buffer.get_mut(..length), available.get(..length)) {
             to.copy_from_slice(from);
         }
         length
@@ -75,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_image_ends_where_its_bytes_do() {
+    fn reads_no_further_than_the_end_of_an_image() {
         let image = Image {
             start: 0x1000,
             bytes: &[1, 2, 3, 4, 5],

@@ -1,67 +1,87 @@
-//! `/tmp/perf-PID.map`: names that a runtime writes for the code it generates.
+//! Perf maps, `/tmp/perf-PID.map`: symbols that a runtime writes for its JIT code.
 //!
-//! One function a line, `START SIZE NAME`, both numbers hexadecimal, with `0x` (.NET 8 and later) or without
-//! (.NET 3.1, V8, the kernel's own description in tools/perf/Documentation/jit-interface.txt). A name is bytes:
-//! it may hold blanks, be empty, and need not be UTF-8; of a long one the first 64 KiB are kept, with `...` behind them. .NET 8 ends some lines with NUL in place of LF.
+//! Format: [jit-interface.txt][spec]. Each line is one function, `START SIZE NAME`.
+//!
+//! - Start and size are hexadecimal, with `0x` (.NET 8 and later) or without (.NET 3.1, V8).
+//! - A name is a byte string: it may contain blanks, may be empty and need not be UTF-8.
+//!   Names of more than 64 KiB are truncated and end with `...`.
+//! - .NET 8 ends some lines with NUL instead of LF.
+//!
+//! ```
+//! use perfcollect_symbols::perf_map::PerfMap;
+//!
+//! let map = PerfMap::read(&b"7f0010 20 void [app] Program::Main()[Optimized]\n"[..])?;
+//! let symbol = map.lookup(0x7f_0018).ok_or("no symbol")?;
+//! assert_eq!(symbol.name, b"void [app] Program::Main()[Optimized]");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [spec]: https://github.com/torvalds/linux/blob/master/tools/perf/Documentation/jit-interface.txt
 
 use std::io::{self, BufRead};
 
 use thiserror::Error;
 
+use crate::latest_wins::LatestWins;
 use crate::lines::{Lines, hex, word};
-use crate::newest::LatestWins;
 use crate::table::{Symbol, SymbolTable, TableError};
 
-/// Most bytes read; 100 000 .NET methods take 15 MB.
+/// Limit of a perf map, in bytes. 100 000 .NET methods take 15 MB.
 pub const MAX_BYTES: u64 = 512 << 20;
 
-/// Why a perf map gave no names.
+/// Why a perf map cannot be used.
 #[derive(Debug, Error)]
 pub enum PerfMapError {
     /// Reading failed.
-    #[error("perf map: reading: {0}")]
+    #[error("cannot read perf map: {0}")]
     Read(#[from] io::Error),
-    /// The table refused a symbol.
-    #[error("perf map: {0}")]
+    /// The symbols exceed the limits of a table.
+    #[error(transparent)]
     Table(#[from] TableError),
 }
 
-/// The names of a perf map. There are no unload lines and code memory is used again, so a line replaces
-/// every older one that it overlaps.
+/// The symbols of a perf map.
+///
+/// Runtimes reuse code memory, and the format has no unload lines. So a line replaces all older
+/// lines that it overlaps.
 #[derive(Debug, Default)]
 pub struct PerfMap {
     table: SymbolTable,
-    /// Lines that were not understood, or that cover nothing.
+    /// Number of lines that are malformed or have an empty range.
     pub skipped: u64,
-    /// Whether the file had more than a limit lets in, so that its newest lines are missing.
+    /// Whether the file exceeds a limit. Its newest lines are missing then.
     pub truncated: bool,
 }
 
 impl PerfMap {
-    /// Reads a map. An open last line counts: the writer may be alive.
+    /// Reads a perf map. An unterminated last line is used: the process may still write.
+    ///
+    /// A map that exceeds a limit sets [`PerfMap::truncated`].
     ///
     /// # Errors
-    /// Reading failed. A map over the limits is no error: [`PerfMap::truncated`].
+    /// Reading fails.
     pub fn read(input: impl BufRead) -> Result<Self, PerfMapError> {
         Self::read_into(LatestWins::default(), input)
     }
 
-    /// Reads only what names these addresses; other addresses must not be looked up. A capture has some hundred
-    /// addresses in code made at run time, a large service's map some hundred thousand lines.
+    /// Reads only the symbols of these addresses. Other addresses must not be looked up.
+    ///
+    /// A capture has some hundred addresses in JIT code, the map of a large service some hundred
+    /// thousand lines.
     ///
     /// # Errors
     /// As [`PerfMap::read`].
     pub fn read_for(input: impl BufRead, addresses: &[u64]) -> Result<Self, PerfMapError> {
-        Self::read_into(LatestWins::only(addresses), input)
+        Self::read_into(LatestWins::for_addresses(addresses), input)
     }
 
-    fn read_into(mut newest: LatestWins, input: impl BufRead) -> Result<Self, PerfMapError> {
+    fn read_into(mut functions: LatestWins, input: impl BufRead) -> Result<Self, PerfMapError> {
         let mut lines = Lines::new(input, MAX_BYTES);
         let mut skipped = 0;
         let mut full = false;
         while let Some(line) = lines.next()? {
             match parse_line(line) {
-                Some((start, end, name)) => full = !newest.insert(start, end, name),
+                Some((start, end, name)) => full = !functions.insert(start, end, name),
                 None => skipped += 1,
             }
             if full {
@@ -69,36 +89,36 @@ impl PerfMap {
             }
         }
         Ok(Self {
-            table: newest.into_table()?,
+            table: functions.into_table()?,
             skipped,
-            truncated: full || lines.is_cut(),
+            truncated: full || lines.is_truncated(),
         })
     }
 
-    /// The function at an address.
+    /// Returns the function at an address.
     #[must_use]
     pub fn lookup(&self, address: u64) -> Option<Symbol<'_>> {
         self.table.lookup(address)
     }
 
-    /// All functions.
+    /// Returns all functions.
     #[must_use]
     pub fn table(&self) -> &SymbolTable {
         &self.table
     }
 }
 
-fn parse_line(text: &[u8]) -> Option<(u64, u64, &[u8])> {
-    let number = |word: &[u8]| {
+fn parse_line(line: &[u8]) -> Option<(u64, u64, &[u8])> {
+    let hex_value = |word: &[u8]| {
         hex(word
             .strip_prefix(b"0x")
             .or(word.strip_prefix(b"0X"))
             .unwrap_or(word))
     };
-    let (start, rest) = word(text)?;
+    let (start, rest) = word(line)?;
     let (size, name) = word(rest).unwrap_or((rest, b""));
-    let start = number(start)?;
-    let end = start.checked_add(number(size)?)?;
+    let start = hex_value(start)?;
+    let end = start.checked_add(hex_value(size)?)?;
     (start < end).then_some((start, end, name))
 }
 
@@ -115,10 +135,10 @@ mod tests {
     }
 
     #[test]
-    fn both_number_styles_nul_ends_and_blanks_in_names() {
-        let text: &[u8] = b"00007FE414462090 27b int32 [app] Program::Main(string[])[Optimized]\n\
+    fn reads_both_number_formats_nul_delimiters_and_blanks_in_names() {
+        let input: &[u8] = b"00007FE414462090 27b int32 [app] Program::Main(string[])[Optimized]\n\
 0x7fc155e42320 44 void [app] P::A()[QuickJitted]\x000x7fc155e42400 10 \xff\xfe name\n0x7fc155e42500 8 tail";
-        let map = PerfMap::read(text).unwrap();
+        let map = PerfMap::read(input).unwrap();
         assert_eq!(
             name_at(&map, 0x7fe4_1446_230a).unwrap(),
             "int32 [app] Program::Main(string[])[Optimized]"
@@ -136,10 +156,10 @@ mod tests {
     }
 
     #[test]
-    fn a_later_line_removes_the_older_ones_it_overlaps() {
-        let text: &[u8] =
+    fn later_lines_replace_older_ones_that_they_overlap() {
+        let input: &[u8] =
             b"1000 100 old\n1100 100 kept\n10f0 10 new\n1200 10 a\n1210 10 b\n1208 10 ab\n";
-        let map = PerfMap::read(text).unwrap();
+        let map = PerfMap::read(input).unwrap();
         let names =
             [0x1000, 0x10f0, 0x1100, 0x1200, 0x1208, 0x1217, 0x1218].map(|a| name_at(&map, a));
         let expected = [
@@ -155,33 +175,33 @@ mod tests {
     }
 
     #[test]
-    fn bad_lines_are_counted() {
-        let text: &[u8] = b"\n\0x y z\n1000\n1000 10\n1000 10 \n1000 0 empty\nffffffffffffffff 1 wraps\n1000 1 ok\n";
-        let map = PerfMap::read(text).unwrap();
+    fn counts_malformed_lines() {
+        let input: &[u8] = b"\n\0x y z\n1000\n1000 10\n1000 10 \n1000 0 empty\nffffffffffffffff 1 wraps\n1000 1 ok\n";
+        let map = PerfMap::read(input).unwrap();
         assert_eq!((map.table().len(), map.skipped), (1, 4));
     }
 
     #[test]
-    fn names_may_be_empty_and_long_ones_have_a_mark() {
+    fn accepts_empty_names_and_truncates_long_ones() {
         let long = "x".repeat(70_000);
-        let text = format!("1000 10\n2000 10 \n3000 10 {long}\n4000 10 last\n");
-        let map = PerfMap::read(text.as_bytes()).unwrap();
+        let input = format!("1000 10\n2000 10 \n3000 10 {long}\n4000 10 last\n");
+        let map = PerfMap::read(input.as_bytes()).unwrap();
         assert_eq!((map.table().len(), map.skipped), (4, 0));
         assert_eq!(name_at(&map, 0x1008).unwrap(), "");
         assert_eq!(name_at(&map, 0x2008).unwrap(), "");
-        let cut = name_at(&map, 0x3008).unwrap();
-        assert_eq!(cut.len(), MAX_LINE_BYTES - "3000 10 ".len() + 3);
-        assert!(cut.ends_with("xx..."));
+        let truncated = name_at(&map, 0x3008).unwrap();
+        assert_eq!(truncated.len(), MAX_LINE_BYTES - "3000 10 ".len() + 3);
+        assert!(truncated.ends_with("xx..."));
     }
 
     proptest! {
         #[test]
-        fn newest_wins(
+        fn latest_of_overlapping_lines_wins(
             lines in prop::collection::vec((0..200u64, 1..30u64), 0..40),
-            wanted in prop::collection::vec(0..240u64, 0..10),
+            addresses in prop::collection::vec(0..240u64, 0..10),
         ) {
-            let text: String = lines.iter().enumerate().map(|(i, (at, size))| format!("{at:x} {size:x} s{i}\n")).collect();
-            let map = PerfMap::read(text.as_bytes()).unwrap();
+            let input: String = lines.iter().enumerate().map(|(i, (start, size))| format!("{start:x} {size:x} s{i}\n")).collect();
+            let map = PerfMap::read(input.as_bytes()).unwrap();
             let overlaps = |a: &(u64, u64), b: &(u64, u64)| a.0 < b.0 + b.1 && b.0 < a.0 + a.1;
             let mut kept: Vec<(usize, (u64, u64))> = Vec::new();
             for (index, line) in lines.iter().enumerate() {
@@ -189,18 +209,18 @@ mod tests {
                 kept.push((index, *line));
             }
             for address in 0..240 {
-                let expected = kept.iter().find(|(_, (at, size))| (*at..at + size).contains(&address));
+                let expected = kept.iter().find(|(_, (start, size))| (*start..start + size).contains(&address));
                 prop_assert_eq!(name_at(&map, address), expected.map(|(index, _)| format!("s{index}")));
             }
-            let some = PerfMap::read_for(text.as_bytes(), &wanted).unwrap();
-            for address in wanted {
-                prop_assert_eq!(name_at(&some, address), name_at(&map, address));
+            let filtered = PerfMap::read_for(input.as_bytes(), &addresses).unwrap();
+            for address in addresses {
+                prop_assert_eq!(name_at(&filtered, address), name_at(&map, address));
             }
         }
 
         #[test]
-        fn never_panics(text in prop::collection::vec(prop_oneof![Just(b'\n'), Just(b' '), Just(b'f'), any::<u8>()], 0..200)) {
-            PerfMap::read(text.as_slice()).unwrap();
+        fn never_panics(input in prop::collection::vec(prop_oneof![Just(b'\n'), Just(b' '), Just(b'f'), any::<u8>()], 0..200)) {
+            PerfMap::read(input.as_slice()).unwrap();
         }
     }
 }

@@ -1,4 +1,16 @@
-//! Addresses to names: a sorted table built once, then only read.
+//! Sorted, immutable tables of symbols, looked up by address.
+//!
+//! ```
+//! use perfcollect_symbols::table::{Extent, SymbolEntry, SymbolTableBuilder};
+//!
+//! let mut builder = SymbolTableBuilder::new();
+//! let extent = Extent::Size(0x20);
+//! builder.add(SymbolEntry { start: 0x1000, extent, name: b"main", rank: 0, tag: 0 })?;
+//! let table = builder.finish();
+//! assert_eq!(table.lookup(0x101f).map(|symbol| symbol.name), Some(&b"main"[..]));
+//! assert_eq!(table.lookup(0x1020), None);
+//! # Ok::<(), perfcollect_symbols::table::TableError>(())
+//! ```
 
 mod builder;
 
@@ -6,18 +18,18 @@ pub use builder::{
     Extent, MAX_NAME_BYTES, MAX_SYMBOLS, SymbolEntry, SymbolTableBuilder, TableError,
 };
 
-/// A symbol found in a table.
+/// A symbol of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Symbol<'a> {
-    /// First address, also where another symbol hides the beginning: offsets count from here.
+    /// First address, also if another symbol covers it. Offsets are relative to this address.
     pub start: u64,
-    /// First address behind it.
+    /// Exclusive end.
     pub end: u64,
-    /// The name as its source wrote it.
+    /// The name as its source contains it, not demangled.
     pub name: &'a [u8],
-    /// Whether its source gave a size; else it ends where the next symbol starts, or before.
+    /// Whether the source has a size. Else the symbol ends at the next symbol or before.
     pub is_sized: bool,
-    /// The number given to [`SymbolEntry::tag`].
+    /// The value of [`SymbolEntry::tag`].
     pub tag: u32,
 }
 
@@ -31,21 +43,22 @@ struct SymbolRow {
     tag: u32,
 }
 
-/// Names by address. Of the symbols that cover an address, [`SymbolTable::lookup`] gives
+/// Symbols by address. Of several symbols at an address, [`SymbolTable::lookup`] prefers
 ///
-/// 1. one with a size before one without: a label in the middle of a function does not take its name;
-/// 2. the greatest start, so the inner of two nested symbols, the later of two that overlap;
-/// 3. the lowest rank; 4. the one added first.
+/// 1. a sized symbol to an unsized one: a label inside a function does not hide the function;
+/// 2. the greatest start: the inner of two nested symbols, the later of two that overlap;
+/// 3. the lowest rank;
+/// 4. the symbol that was added first.
 ///
 /// ```text
 /// symbols   |---- outer ----------------|        |-- f (no size) ..........| limit
 ///                 |--- inner ---|                         |-- g --|
 /// lookup    outer  inner         outer   (none)   f        g       (none)
 /// ```
-/// A symbol that wins nowhere is not kept.
+/// The table drops a symbol that is preferred at no address.
 #[derive(Debug, Default)]
 pub struct SymbolTable {
-    // Parallel: span i is [span_starts[i], spans[i].0) and belongs to rows[spans[i].1].
+    // Parallel vectors: span i is [span_starts[i], spans[i].0) and refers to rows[spans[i].1].
     span_starts: Vec<u64>,
     spans: Vec<(u64, u32)>,
     rows: Vec<SymbolRow>,
@@ -53,7 +66,7 @@ pub struct SymbolTable {
 }
 
 impl SymbolTable {
-    /// The symbol at an address.
+    /// Returns the symbol at an address.
     #[must_use]
     pub fn lookup(&self, address: u64) -> Option<Symbol<'_>> {
         let after = self.span_starts.partition_point(|&start| start <= address);
@@ -61,19 +74,19 @@ impl SymbolTable {
         (address < end).then(|| self.symbol(self.rows.get(row as usize)))?
     }
 
-    /// Number of symbols.
+    /// Returns the number of symbols.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether there is no symbol at all.
+    /// Returns whether there are no symbols.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// All symbols by start.
+    /// Returns all symbols, sorted by start.
     pub fn iter(&self) -> impl Iterator<Item = Symbol<'_>> {
         self.rows.iter().filter_map(|row| self.symbol(Some(row)))
     }
@@ -118,7 +131,7 @@ mod tests {
         table.lookup(address).map(|symbol| symbol.tag)
     }
 
-    /// The rules of [`SymbolTable`], word by word.
+    /// The rules of [`SymbolTable`], implemented as a scan.
     fn naive(entries: &[(u64, Extent, u32)], address: u64) -> Option<usize> {
         let next_start = |start| {
             entries
@@ -147,11 +160,11 @@ mod tests {
     }
 
     #[test]
-    fn the_inner_symbol_wins_and_the_outer_resumes() {
+    fn inner_symbol_hides_the_outer_one_up_to_its_end() {
         let table = table(&[(10, Extent::Size(20), 0), (15, Extent::Size(5), 0)]);
-        let seen = [9, 10, 14, 15, 19, 20, 29, 30].map(|address| tag_at(&table, address));
+        let tags = [9, 10, 14, 15, 19, 20, 29, 30].map(|address| tag_at(&table, address));
         assert_eq!(
-            seen,
+            tags,
             [
                 None,
                 Some(0),
@@ -176,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_symbol_without_size_ends_at_the_next_start_or_its_limit() {
+    fn unsized_symbol_ends_at_the_next_start_or_its_limit() {
         let table = table(&[
             (10, Extent::Until(100), 0),
             (20, Extent::Size(4), 0),
@@ -190,13 +203,13 @@ mod tests {
     }
 
     #[test]
-    fn a_label_without_size_does_not_take_its_functions_name() {
+    fn unsized_label_does_not_hide_its_function() {
         let table = table(&[(10, Extent::Size(20), 1), (15, Extent::Until(100), 0)]);
         assert_eq!([16, 30].map(|a| tag_at(&table, a)), [Some(0), Some(1)]);
     }
 
     #[test]
-    fn of_aliases_the_lowest_rank_wins_and_the_others_go() {
+    fn lowest_rank_of_aliases_wins_and_the_others_are_dropped() {
         let table = table(&[
             (10, Extent::Size(5), 2),
             (10, Extent::Size(5), 1),
@@ -206,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_past_the_last_address_is_cut() {
+    fn end_after_the_last_address_is_limited() {
         let table = table(&[(u64::MAX - 1, Extent::Size(u64::MAX), 0)]);
         assert_eq!(tag_at(&table, u64::MAX - 1), Some(0));
         assert_eq!(tag_at(&table, u64::MAX), None);

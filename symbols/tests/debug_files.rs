@@ -1,4 +1,4 @@
-//! Searching debug files that objcopy made.
+//! Search for debug files that objcopy wrote.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::fs::{self, File};
@@ -31,7 +31,9 @@ fn run(program: &'static str, arguments: &[&str], directory: &Path) -> bool {
     }
 }
 
-/// A root with `/app/program`, stripped and linked to `program.debug`, which lies at `/kept.debug`.
+/// A root directory with `/app/program`, stripped, with a debug link to `program.debug`.
+///
+/// The debug file is at `/kept.debug`, where no search finds it.
 struct Root {
     directory: tempfile::TempDir,
     build_id: Option<BuildId>,
@@ -40,17 +42,17 @@ struct Root {
 impl Root {
     fn new(build_id_option: &str) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
-        let at = directory.path();
-        fs::create_dir(at.join("app")).unwrap();
-        fs::write(at.join("program.c"), "static int inner(int x) { return x * 3; }\nint main(int c, char **v) { (void)v; return inner(c); }\n").unwrap();
-        let made = run(
+        let path = directory.path();
+        fs::create_dir(path.join("app")).unwrap();
+        fs::write(path.join("program.c"), "static int inner(int x) { return x * 3; }\nint main(int c, char **v) { (void)v; return inner(c); }\n").unwrap();
+        let is_built = run(
             "cc",
             &["-O0", build_id_option, "-o", "app/program", "program.c"],
-            at,
+            path,
         ) && run(
             "objcopy",
             &["--only-keep-debug", "app/program", "program.debug"],
-            at,
+            path,
         ) && run(
             "objcopy",
             &[
@@ -58,13 +60,13 @@ impl Root {
                 "--add-gnu-debuglink=program.debug",
                 "app/program",
             ],
-            at,
+            path,
         );
-        if !made {
+        if !is_built {
             return None;
         }
-        fs::rename(at.join("program.debug"), at.join("kept.debug")).unwrap();
-        let build_id = ElfFile::open(&File::open(at.join("app/program")).unwrap())
+        fs::rename(path.join("program.debug"), path.join("kept.debug")).unwrap();
+        let build_id = ElfFile::open(&File::open(path.join("app/program")).unwrap())
             .unwrap()
             .build_id();
         Some(Self {
@@ -73,7 +75,8 @@ impl Root {
         })
     }
 
-    fn place(&self, path: &str) {
+    /// Copies the debug file to a path below the root.
+    fn install(&self, path: &str) {
         let to = self.inside(Path::new(path));
         fs::create_dir_all(to.parent().unwrap()).unwrap();
         fs::copy(self.directory.path().join("kept.debug"), to).unwrap();
@@ -89,14 +92,14 @@ impl Root {
         assert!(!elf.has_symtab());
         let link = elf.debug_link().unwrap();
         assert_eq!(link.name, b"program.debug");
-        let wanted = DebugFileQuery {
+        let query = DebugFileQuery {
             path: Path::new("/app/program"),
             build_id: self.build_id.as_ref(),
             debug_link: Some(&link),
             directories: &["/symbols".into()],
             perf_cache: Some(Path::new("/home/me/.debug")),
         };
-        wanted.find(|path| File::open(self.inside(path)))
+        query.find(|path| File::open(self.inside(path)))
     }
 
     fn build_id_path(&self) -> String {
@@ -107,7 +110,7 @@ impl Root {
         format!("/home/me/.debug/.build-id/{}/{name}", self.build_id_pair())
     }
 
-    /// `ab/cdef`.
+    /// Returns `ab/cdef`.
     fn build_id_pair(&self) -> String {
         let build_id = self.build_id.as_ref().unwrap();
         let digits = build_id.to_string();
@@ -118,16 +121,16 @@ impl Root {
 #[track_caller]
 fn found_at(search: &Search) -> (&str, LookupMethod) {
     let (candidate, _) = search.found.as_ref().expect("a debug file");
-    (candidate.path.to_str().unwrap(), candidate.evidence)
+    (candidate.path.to_str().unwrap(), candidate.method)
 }
 
 #[test]
-fn each_place_is_found_and_has_the_static_function() {
+fn finds_the_debug_file_at_each_path() {
     let Some(root) = Root::new("-Wl,--build-id=sha1") else {
         return;
     };
     assert!(root.search().found.is_none());
-    let places = [
+    let paths = [
         (root.perf_cache_path("elf"), LookupMethod::Cache),
         (root.perf_cache_path("debug"), LookupMethod::Cache),
         (
@@ -149,11 +152,11 @@ fn each_place_is_found_and_has_the_static_function() {
         ("/symbols/program.dbg".to_owned(), LookupMethod::Directory),
         ("/symbols/program.debug".to_owned(), LookupMethod::Directory),
     ];
-    // From the last place searched to the first: each new one is preferred to those before.
-    for (path, evidence) in &places {
-        root.place(path);
+    // In reverse search order: each new file is preferred to those before.
+    for (path, method) in &paths {
+        root.install(path);
         let search = root.search();
-        assert_eq!(found_at(&search), (path.as_str(), *evidence));
+        assert_eq!(found_at(&search), (path.as_str(), *method));
         let (_, file) = search.found.as_ref().unwrap();
         let symbols = ElfFile::open(file).unwrap().symbols().unwrap();
         assert!(symbols.iter().any(|symbol| symbol.name == b"inner"));
@@ -161,7 +164,7 @@ fn each_place_is_found_and_has_the_static_function() {
 }
 
 #[test]
-fn the_file_of_another_build_is_reported_and_not_used() {
+fn reports_the_file_of_another_build() {
     let (Some(root), Some(other)) = (
         Root::new("-Wl,--build-id=0x11223344"),
         Root::new("-Wl,--build-id=0x55667788"),
@@ -174,11 +177,8 @@ fn the_file_of_another_build_is_reported_and_not_used() {
     assert!(search.found.is_none());
     let (candidate, why) = &search.rejected[0];
     assert_eq!(candidate.path, Path::new("/app/program.debug"));
-    assert_eq!(
-        why.to_string(),
-        "debug file: build id 55667788, expected 11223344"
-    );
-    root.place("/app/program.dbg");
+    assert_eq!(why.to_string(), "build id 55667788, expected 11223344");
+    root.install("/app/program.dbg");
     assert_eq!(
         found_at(&root.search()),
         ("/app/program.dbg", LookupMethod::Beside)
@@ -186,14 +186,14 @@ fn the_file_of_another_build_is_reported_and_not_used() {
 }
 
 #[test]
-fn no_place_is_believed_without_the_build_id() {
+fn rejects_other_build_ids_at_all_paths() {
     let (Some(root), Some(other)) = (
         Root::new("-Wl,--build-id=0x11223344"),
         Root::new("-Wl,--build-id=0x55667788"),
     ) else {
         return;
     };
-    let places = [
+    let paths = [
         "/symbols/.build-id/11/223344.debug",
         "/symbols/11/223344.debug",
         "/symbols/program.debug",
@@ -208,7 +208,7 @@ fn no_place_is_believed_without_the_build_id() {
         "/home/me/.debug/.build-id/11/223344/debug",
         "/home/me/.debug/.build-id/11/223344/elf",
     ];
-    for path in places {
+    for path in paths {
         let to = root.inside(Path::new(path));
         fs::create_dir_all(to.parent().unwrap()).unwrap();
         fs::copy(other.directory.path().join("kept.debug"), to).unwrap();
@@ -219,17 +219,17 @@ fn no_place_is_believed_without_the_build_id() {
         assert!(matches!(why, Rejection::BuildId { .. }), "{why}");
         candidate.path.to_str().unwrap()
     });
-    assert_eq!(rejected.collect::<Vec<_>>(), places);
+    assert_eq!(rejected.collect::<Vec<_>>(), paths);
 }
 
-/// It belongs, but its symbols are said to go on behind its end.
+/// The build id matches, but the symbol table extends past the end of the file.
 #[test]
-fn after_a_damaged_file_the_next_place_is_searched() {
+fn continues_the_search_after_a_corrupt_file() {
     const SHT_SYMTAB: u8 = 2;
     let Some(root) = Root::new("-Wl,--build-id=sha1") else {
         return;
     };
-    root.place("/app/program.debug");
+    root.install("/app/program.debug");
     let path = root.inside(Path::new("/app/program.debug"));
     let mut bytes = fs::read(&path).unwrap();
     let headers = u64::from_le_bytes(bytes[40..48].try_into().unwrap()) as usize;
@@ -237,20 +237,20 @@ fn after_a_damaged_file_the_next_place_is_searched() {
     let table = tables.find(|header| header[4] == SHT_SYMTAB).unwrap();
     table[32..40].copy_from_slice(&(1_u64 << 20).to_le_bytes());
     fs::write(&path, bytes).unwrap();
-    root.place("/app/program.dbg");
+    root.install("/app/program.dbg");
     let search = root.search();
     assert_eq!(
         found_at(&search),
         ("/app/program.dbg", LookupMethod::Beside)
     );
-    let [(place, Rejection::Elf(_))] = &search.rejected[..] else {
+    let [(candidate, Rejection::Elf(_))] = &search.rejected[..] else {
         panic!("{:?}", search.rejected)
     };
-    assert_eq!(place.path, Path::new("/app/program.debug"));
+    assert_eq!(candidate.path, Path::new("/app/program.debug"));
 }
 
 #[test]
-fn stripped_files_in_the_cache_of_perf_are_no_news() {
+fn skips_stripped_files_in_the_cache_of_perf() {
     let Some(root) = Root::new("-Wl,--build-id=sha1") else {
         return;
     };
@@ -262,12 +262,12 @@ fn stripped_files_in_the_cache_of_perf_are_no_news() {
 }
 
 #[test]
-fn without_build_ids_the_crc_decides() {
+fn verifies_by_crc_without_build_ids() {
     let Some(root) = Root::new("-Wl,--build-id=none") else {
         return;
     };
     assert_eq!(root.build_id, None);
-    root.place("/app/.debug/program.debug");
+    root.install("/app/.debug/program.debug");
     assert_eq!(
         found_at(&root.search()),
         ("/app/.debug/program.debug", LookupMethod::DebugLink)
@@ -286,7 +286,7 @@ fn without_build_ids_the_crc_decides() {
 }
 
 #[test]
-fn rubbish_and_stripped_files_are_reported() {
+fn reports_stripped_files_and_files_that_are_not_elf() {
     let Some(root) = Root::new("-Wl,--build-id=sha1") else {
         return;
     };

@@ -1,12 +1,12 @@
-//! Lines out of perf maps that .NET 8.0.33 (`perf-8.map`) and 10.0.12 (`perf-10.map`) wrote.
+//! Lines of perf maps that .NET 8.0.33 (`perf-8.map`) and 10.0.12 (`perf-10.map`) wrote.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use perfcollect_symbols::dotnet_name::ManagedName;
 use perfcollect_symbols::perf_map::PerfMap;
 
-fn check(text: &[u8]) {
-    // As .NET 8 may end them.
-    let mixed: Vec<u8> = text
+fn check(content: &[u8]) {
+    // .NET 8 ends some lines with NUL.
+    let mixed: Vec<u8> = content
         .iter()
         .enumerate()
         .map(|(at, &byte)| {
@@ -19,7 +19,7 @@ fn check(text: &[u8]) {
         .collect();
     let map = PerfMap::read(mixed.as_slice()).unwrap();
     assert_eq!((map.skipped, map.truncated), (0, false));
-    let lines = text
+    let lines = content
         .split(|&byte| byte == b'\n')
         .filter(|line| !line.is_empty())
         .count();
@@ -54,7 +54,7 @@ fn check(text: &[u8]) {
 }
 
 #[test]
-fn maps_of_dotnet_8_and_10_are_understood_line_by_line() {
+fn parses_all_lines_of_dotnet_8_and_10() {
     check(include_bytes!("data/perf-8.map"));
     check(include_bytes!("data/perf-10.map"));
 }

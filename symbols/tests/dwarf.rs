@@ -1,4 +1,4 @@
-//! Functions and lines of real programs against binutils' addr2line.
+//! Comparison of functions and lines of real programs with binutils' addr2line.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::fs::File;
@@ -6,13 +6,13 @@ use std::path::Path;
 use std::process::Command;
 
 use perfcollect_symbols::demangle::{MAX_NAME_BYTES, demangle};
-use perfcollect_symbols::dwarf::{CUT, Detail, MAX_FRAMES};
+use perfcollect_symbols::dwarf::{Detail, MAX_FRAMES, TRUNCATED};
 use perfcollect_symbols::elf::ElfFile;
 use test_skip::{Missing, skip};
 
 mod oracle;
 
-/// With what the program has itself.
+/// Compares a program that has its own DWARF.
 fn compare(path: &Path, count: usize) -> Option<usize> {
     let file = File::open(path).unwrap();
     let elf = ElfFile::open(&file).unwrap();
@@ -21,23 +21,23 @@ fn compare(path: &Path, count: usize) -> Option<usize> {
 }
 
 #[test]
-fn this_test_agrees_with_addr2line() {
+fn frames_of_this_test_equal_those_of_addr2line() {
     let inlined = compare(&std::env::current_exe().unwrap(), 300);
     assert!(inlined.is_none_or(|inlined| inlined > 10), "{inlined:?}");
 }
 
 #[test]
-fn c_programs_of_all_versions_of_dwarf_agree_with_addr2line() {
+fn frames_equal_those_of_addr2line_in_all_dwarf_versions() {
     let directory = tempfile::tempdir().unwrap();
     let source = directory.path().join("program.c");
     std::fs::write(&source, oracle::PROGRAM).unwrap();
     for version in 2..=5 {
         let program = directory.path().join(format!("program{version}"));
-        let made = Command::new("cc")
+        let status = Command::new("cc")
             .args(["-O2", &format!("-gdwarf-{version}"), "-o"])
             .args([&program, &source])
             .status();
-        match made {
+        match status {
             Ok(status) => assert!(status.success()),
             Err(_) => return skip(Missing::Command("cc")),
         }
@@ -46,23 +46,23 @@ fn c_programs_of_all_versions_of_dwarf_agree_with_addr2line() {
     }
 }
 
-/// Compiles a file of this name; `None`: not here.
+/// Compiles a source file of this name. Returns `None` if that is not possible on this host.
 fn compiled(directory: &Path, name: &str, source: &str) -> Option<std::path::PathBuf> {
     let (source_path, program) = (directory.join(name), directory.join("program"));
     std::fs::write(&source_path, source).unwrap();
     let mut cc = Command::new("cc");
     cc.args(["-g", "-O1", "-nostartfiles", "-Wl,-e,first", "-o"]);
-    let Ok(made) = cc.args([&program, &source_path]).output() else {
+    let Ok(output) = cc.args([&program, &source_path]).output() else {
         skip(Missing::Command("cc"));
         return None;
     };
-    let said = String::from_utf8_lossy(&made.stderr);
-    assert!(made.status.success(), "cc {name}: {said}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "cc {name}: {errors}");
     Some(program)
 }
 
 #[test]
-fn functions_within_functions_are_found() {
+fn finds_nested_functions() {
     let directory = tempfile::tempdir().unwrap();
     let source = "
 int use(int (*)(int));
@@ -88,7 +88,7 @@ __attribute__((noinline)) int use(int (*called)(int)) { return called(2) + calle
     }
 }
 
-/// Names and lines of the longest chain of functions at an address of `first`, innermost first.
+/// Returns names and lines of the longest chain at an address of `first`, innermost first.
 fn deepest_in_first(program: &Path) -> Vec<(Option<Vec<u8>>, Option<u32>)> {
     let file = File::open(program).unwrap();
     let elf = ElfFile::open(&file).unwrap();
@@ -104,9 +104,9 @@ fn deepest_in_first(program: &Path) -> Vec<(Option<Vec<u8>>, Option<u32>)> {
         .collect()
 }
 
-/// Functions `f1` to `f300`, the next inlined into each, on the lines of their numbers.
+/// Functions `f1` to `f300`, each inlined into the one before, on the line of its index.
 #[test]
-fn of_too_many_inlined_functions_the_innermost_are_one() {
+fn merges_the_innermost_of_too_many_inlined_functions() {
     const COUNT: usize = 300;
     let directory = tempfile::tempdir().unwrap();
     let prototypes = (1..=COUNT).map(|n| format!("static int f{n}(int);"));
@@ -123,10 +123,10 @@ fn of_too_many_inlined_functions_the_innermost_are_one() {
     };
     let deepest = deepest_in_first(&program);
     assert_eq!(deepest.len(), MAX_FRAMES);
-    assert_eq!(deepest[0].0.as_deref(), Some(CUT));
+    assert_eq!(deepest[0].0.as_deref(), Some(TRUNCATED));
     for (depth, (name, line)) in deepest.iter().rev().enumerate().skip(1) {
         let name = name.as_deref();
-        assert_eq!(name.unwrap() == CUT, depth == MAX_FRAMES - 1);
+        assert_eq!(name.unwrap() == TRUNCATED, depth == MAX_FRAMES - 1);
         if depth < MAX_FRAMES - 1 {
             assert_eq!(name, Some(format!("f{depth}").as_bytes()));
             assert_eq!(*line, Some(depth as u32));
@@ -137,7 +137,7 @@ fn of_too_many_inlined_functions_the_innermost_are_one() {
 }
 
 #[test]
-fn of_a_name_of_more_than_64_kib_the_beginning_is_known() {
+fn truncates_names_of_more_than_64_kib() {
     let directory = tempfile::tempdir().unwrap();
     let long = format!("f{}", "x".repeat(70_000));
     let source = format!(
@@ -148,12 +148,12 @@ fn of_a_name_of_more_than_64_kib_the_beginning_is_known() {
         return;
     };
     let (name, _) = deepest_in_first(&program).swap_remove(0);
-    let cut = format!("{}...", &long[..MAX_NAME_BYTES]);
-    assert_eq!(demangle(&name.unwrap()), cut);
+    let truncated = format!("{}...", &long[..MAX_NAME_BYTES]);
+    assert_eq!(demangle(&name.unwrap()), truncated);
 }
 
 #[test]
-fn what_was_asked_before_changes_no_name() {
+fn names_do_not_depend_on_earlier_lookups() {
     let directory = tempfile::tempdir().unwrap();
     let mut source = "    .text\n".to_owned();
     for (name, alias) in [("first", "alias"), ("second", "other"), ("third", "last")] {
@@ -190,7 +190,7 @@ fn what_was_asked_before_changes_no_name() {
         for index in order {
             let frames = debug_info.frames(starts[index], Detail::Functions).unwrap();
             let names: Vec<_> = frames.iter().filter_map(|frame| frame.name).collect();
-            // Assemblers before binutils 2.35 tell of no functions.
+            // Assemblers before binutils 2.35 write no DWARF for functions.
             let expected = [b"alias".as_slice(), b"other", b"last"][index];
             assert!(
                 names.is_empty() || names == [expected],

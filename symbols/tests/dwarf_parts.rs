@@ -1,4 +1,4 @@
-//! Debug information in several files: names, inlined functions and lines are those of the same program with all in one file.
+//! Debug information in several files: the frames equal those of the same program in one file.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::cell::RefCell;
@@ -14,7 +14,7 @@ use test_skip::{Missing, skip};
 
 mod oracle;
 
-/// Whether the tool is there; it must succeed then.
+/// Runs a tool, which must succeed. Returns `false` if it is not installed.
 fn run(directory: &Path, tool: &'static str, arguments: &[&str]) -> bool {
     let mut command = Command::new(tool);
     match command.args(arguments).current_dir(directory).output() {
@@ -24,21 +24,21 @@ fn run(directory: &Path, tool: &'static str, arguments: &[&str]) -> bool {
         }
         output => {
             let output = output.unwrap();
-            let told = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "{tool} {arguments:?}: {told}");
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{tool} {arguments:?}: {stderr}");
             true
         }
     }
 }
 
-/// With `-fdebug-types-section` each is a unit of its own.
+/// Types that become separate type units with `-fdebug-types-section`.
 const TYPES: &str = "
 struct pair { int a, b; };
 struct both { struct pair of[2]; };
 int sum(struct both *x) { return x->of[0].a + x->of[1].b; }
 ";
 
-/// Makes `program` of a C program in this directory.
+/// Compiles the C program to `program` in this directory. Returns `false` without a compiler.
 fn compile(directory: &Path, program: &str, options: &[&str]) -> bool {
     fs::write(
         directory.join("program.c"),
@@ -55,24 +55,24 @@ fn sections(program: &Path) -> DwarfSections<'static> {
     elf.copied_dwarf_sections().unwrap().expect("DWARF")
 }
 
-/// Whether each address is told as addr2line tells it of the whole program.
-fn agrees(
+/// Compares the frames of all addresses with those of addr2line for the whole program.
+fn compare(
     sections: &DwarfSections<'_>,
     open: impl Fn(&SplitUnit) -> Option<PathBuf>,
     whole: &Path,
 ) {
-    let open = |unit: &SplitUnit| unit.take(&File::open(open(unit)?).unwrap()).ok();
+    let open = |unit: &SplitUnit| unit.load(&File::open(open(unit)?).unwrap()).ok();
     let debug_info = sections.debug_info_with(open).unwrap();
     let inlined = oracle::compare(&debug_info, whole, usize::MAX - 1);
     assert!(inlined.is_none_or(|inlined| inlined > 20), "{inlined:?}");
 }
 
 #[test]
-fn what_dwz_moved_to_a_common_file_is_found_there() {
+fn reads_supplementary_files_of_dwz() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     for version in ["-gdwarf-3", "-gdwarf-4", "-gdwarf-5"] {
-        let is_made = ["whole", "one", "two"].map(|name| compile(at, name, &[version]));
+        let is_built = ["whole", "one", "two"].map(|name| compile(at, name, &[version]));
         let arguments = [
             "-m",
             "common.debug",
@@ -81,7 +81,7 @@ fn what_dwz_moved_to_a_common_file_is_found_there() {
             "one",
             "two",
         ];
-        if is_made != [true; 3] || !run(at, "dwz", &arguments) {
+        if is_built != [true; 3] || !run(at, "dwz", &arguments) {
             return;
         }
         let file = File::open(at.join("one")).unwrap();
@@ -90,17 +90,17 @@ fn what_dwz_moved_to_a_common_file_is_found_there() {
 
         let inside = |path: &Path| at.join(path.strip_prefix("/").unwrap());
         let search = || {
-            let places = link.candidates(&[Path::new("/usr/bin/one")], &["/symbols".into()]);
-            Search::of(
-                places,
+            let candidates = link.candidates(&[Path::new("/usr/bin/one")], &["/symbols".into()]);
+            Search::run(
+                candidates,
                 |path| File::open(inside(path)),
-                |file| link.take(&file),
+                |file| link.load(&file),
             )
         };
         let digits = link.build_id.to_string();
         let pair = format!("{}/{}.debug", &digits[..2], &digits[2..]);
-        // From the last place to the first: each is preferred to those before.
-        let places = [
+        // In reverse search order: each file is preferred to those before.
+        let paths = [
             (
                 "/usr/bin/../lib/common.debug".to_owned(),
                 LookupMethod::Named,
@@ -117,7 +117,7 @@ fn what_dwz_moved_to_a_common_file_is_found_there() {
             ),
         ];
         fs::create_dir_all(at.join("usr/bin")).unwrap();
-        for (path, evidence) in places {
+        for (path, method) in paths {
             assert!(
                 search()
                     .found
@@ -126,20 +126,18 @@ fn what_dwz_moved_to_a_common_file_is_found_there() {
             let to = inside(Path::new(&path));
             fs::create_dir_all(to.parent().unwrap()).unwrap();
             fs::copy(at.join("common.debug"), to).unwrap();
-            let (found, common) = search().found.expect("the common file");
-            assert_eq!(
-                (found.path.to_str(), found.evidence),
-                (Some(&*path), evidence)
-            );
+            let (found, supplementary) = search().found.expect("the supplementary file");
+            assert_eq!((found.path.to_str(), found.method), (Some(&*path), method));
 
             let mut sections = sections(&at.join("one"));
-            sections.set_supplementary(common);
-            agrees(&sections, |_| None, &at.join("whole"));
+            sections.set_supplementary(supplementary);
+            compare(&sections, |_| None, &at.join("whole"));
         }
 
-        // Without it there is nothing to tell the inlined functions by, and that of another build is not taken.
-        let lonely = sections(&at.join("one"));
-        let debug_info = lonely.debug_info().unwrap();
+        // Without the supplementary file, inlined functions have no names. The file of another
+        // build is rejected.
+        let incomplete = sections(&at.join("one"));
+        let debug_info = incomplete.debug_info().unwrap();
         let symbols = ElfFile::open(&file).unwrap().symbols().unwrap();
         let main = symbols
             .iter()
@@ -148,16 +146,16 @@ fn what_dwz_moved_to_a_common_file_is_found_there() {
         let frames =
             (main.start..main.end).flat_map(|at| debug_info.frames(at, Detail::Functions).unwrap());
         assert!(frames.into_iter().any(|frame| frame.name.is_none()));
-        let other = link.take(&File::open(at.join("whole")).unwrap());
+        let other = link.load(&File::open(at.join("whole")).unwrap());
         assert!(matches!(other, Err(Rejection::BuildId { .. })));
-        for made in ["symbols", "usr"] {
-            fs::remove_dir_all(at.join(made)).unwrap();
+        for directory in ["symbols", "usr"] {
+            fs::remove_dir_all(at.join(directory)).unwrap();
         }
     }
 }
 
 #[test]
-fn split_units_are_found_in_their_files_and_in_packages() {
+fn reads_split_units_from_files_and_packages() {
     let with_types = ["-gdwarf-5", "-fdebug-types-section"];
     for version in [&["-gdwarf-4"][..], &["-gdwarf-5"], &with_types] {
         let directory = tempfile::tempdir().unwrap();
@@ -168,31 +166,31 @@ fn split_units_are_found_in_their_files_and_in_packages() {
         }
         let (whole, program) = (at.join("whole"), at.join("program"));
 
-        let asked = RefCell::new(Vec::new());
+        let searched = RefCell::new(Vec::new());
         let search = |unit: &SplitUnit| {
-            asked.borrow_mut().push(unit.clone());
-            let places = unit.candidates(&program, &[at.join("symbols")]);
-            let search = Search::of(places, |path| File::open(path), |file| unit.take(&file));
+            searched.borrow_mut().push(unit.clone());
+            let candidates = unit.candidates(&program, &[at.join("symbols")]);
+            let search = Search::run(candidates, |path| File::open(path), |file| unit.load(&file));
             Some(search.found?.0)
         };
-        agrees(&sections(&program), |unit| Some(search(unit)?.path), &whole);
-        let asked = asked.take();
-        let [unit] = asked.as_slice() else {
-            panic!("asked more than once: {asked:?}");
+        compare(&sections(&program), |unit| Some(search(unit)?.path), &whole);
+        let searched = searched.take();
+        let [unit] = searched.as_slice() else {
+            panic!("not searched once: {searched:?}");
         };
         assert_eq!(unit.directory.as_deref(), Some(&*at));
         let dwo = at.join(&unit.name);
         assert_eq!(
-            search(unit).map(|found| found.evidence),
+            search(unit).map(|found| found.method),
             Some(LookupMethod::Named)
         );
 
-        // In a directory of the caller's it is found first; that of another unit is not taken.
+        // The caller's directories are searched first. The file of another unit is rejected.
         fs::create_dir(at.join("symbols")).unwrap();
         let kept = at.join("symbols").join(&unit.name);
         fs::copy(&dwo, &kept).unwrap();
         assert_eq!(
-            search(unit).map(|found| found.evidence),
+            search(unit).map(|found| found.method),
             Some(LookupMethod::Directory)
         );
         let another = SplitUnit {
@@ -200,14 +198,14 @@ fn split_units_are_found_in_their_files_and_in_packages() {
             ..unit.clone()
         };
         assert!(search(&another).is_none());
-        let refused = another.take(&File::open(&kept).unwrap());
+        let rejected = another.load(&File::open(&kept).unwrap());
         assert!(
-            matches!(refused, Err(Rejection::SplitUnit { .. })),
-            "{refused:?}"
+            matches!(rejected, Err(Rejection::SplitUnit { .. })),
+            "{rejected:?}"
         );
 
-        // Without it the skeleton tells nothing, and that is no fault.
-        let lonely = sections(&program);
+        // Without the file, the skeleton has no functions, which is not an error.
+        let incomplete = sections(&program);
         let symbols = ElfFile::open(&File::open(&program).unwrap())
             .unwrap()
             .symbols()
@@ -217,24 +215,24 @@ fn split_units_are_found_in_their_files_and_in_packages() {
             .find(|symbol| symbol.name == b"main")
             .unwrap()
             .start;
-        let debug_info = lonely.debug_info().unwrap();
+        let debug_info = incomplete.debug_info().unwrap();
         let frames = debug_info.frames(main, Detail::Lines).unwrap();
         assert!(
             frames.iter().all(|frame| frame.name.is_none()),
             "{frames:?}"
         );
 
-        // What binutils and LLVM 14 have makes no package of gcc's DWARF 5.
+        // The tools of binutils and LLVM 14 cannot build a package of gcc's DWARF 5.
         let arguments = ["-e", "program", "-o", "program.dwp"];
         if version == ["-gdwarf-4"] && run(&at, "dwp", &arguments) {
             fs::remove_file(&dwo).unwrap();
-            let places = package_candidates(&program, &[]);
-            assert_eq!(places[0].path, at.join("program.dwp"));
-            let file = File::open(&places[0].path).unwrap();
+            let candidates = package_candidates(&program, &[]);
+            assert_eq!(candidates[0].path, at.join("program.dwp"));
+            let file = File::open(&candidates[0].path).unwrap();
             let mut sections = sections(&program);
             let package = ElfFile::open(&file).unwrap().package_sections().unwrap();
             sections.set_package(package.expect("a package"));
-            agrees(
+            compare(
                 &sections,
                 |unit| panic!("{unit:?} is in the package"),
                 &whole,
@@ -249,7 +247,7 @@ const RUST: &str = "
 fn main() { std::process::exit(caller(std::env::args().count() as u64) as i32 & 1) }
 ";
 
-/// Of each instruction of `caller`, the functions with their lines, innermost first.
+/// Returns the functions with file and line at each address of `caller`, innermost first.
 fn chains(program: &Path, package: Option<&Path>) -> Vec<Vec<String>> {
     let file = File::open(program).unwrap();
     let elf = ElfFile::open(&file).unwrap();
@@ -274,26 +272,26 @@ fn chains(program: &Path, package: Option<&Path>) -> Vec<Vec<String>> {
     (caller.start..caller.end).map(chain).collect()
 }
 
-/// Each way in which sections are compressed: by a flag, and before there was one by their names.
+/// Sections are compressed with a flag, or by the older GNU form with another name.
 #[test]
-fn compressed_sections_tell_what_they_told() {
+fn reads_compressed_sections() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     if !compile(at, "whole", &["-gdwarf-4"]) {
         return;
     }
-    for way in ["zlib", "zlib-gnu", "zstd"] {
-        let way = format!("--compress-debug-sections={way}");
-        if run(at, "objcopy", &[&way, "whole", "compressed"]) {
+    for format in ["zlib", "zlib-gnu", "zstd"] {
+        let option = format!("--compress-debug-sections={format}");
+        if run(at, "objcopy", &[&option, "whole", "compressed"]) {
             let program = at.join("compressed");
-            agrees(&sections(&program), |_| None, &at.join("whole"));
+            compare(&sections(&program), |_| None, &at.join("whole"));
         }
     }
 }
 
-/// rustc makes packages of DWARF 5.
+/// rustc builds packages of DWARF 5.
 #[test]
-fn packages_of_dwarf_5_tell_what_the_whole_program_tells() {
+fn reads_packages_of_dwarf_5() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     fs::write(at.join("program.rs"), RUST).unwrap();

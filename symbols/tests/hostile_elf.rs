@@ -1,4 +1,4 @@
-//! Damaged files are errors, never panics, and cost no memory they do not have.
+//! Corrupt files result in errors, never in panics, and use no more memory than they have.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::fs::File;
@@ -10,7 +10,7 @@ use perfcollect_symbols::elf::{ElfError, ElfFile};
 use proptest::prelude::*;
 use test_skip::{Missing, skip};
 
-/// A small real program: some 40 KB, with sections, symbols, notes and stubs.
+/// Reads a small real program: some 40 KB, with sections, symbols, notes and PLT stubs.
 fn sample() -> Option<Vec<u8>> {
     let programs = ["/usr/bin/true", "/bin/true"];
     let sample = programs.iter().find_map(|path| std::fs::read(path).ok());
@@ -36,7 +36,7 @@ fn read_all(bytes: &[u8]) {
 }
 
 #[test]
-fn every_truncation_is_survived() {
+fn reads_truncated_files_without_panic() {
     let Some(bytes) = sample() else {
         return;
     };
@@ -46,21 +46,21 @@ fn every_truncation_is_survived() {
     assert!(matches!(ElfFile::parse(&bytes[..4]), Err(ElfError::NotElf)));
     assert!(
         ElfFile::parse(&bytes[..bytes.len() - 64]).is_err(),
-        "section headers are cut off"
+        "truncated section headers"
     );
 }
 
 #[test]
-fn a_section_larger_than_the_file_is_an_error_and_takes_no_memory() {
+fn rejects_sections_larger_than_the_file() {
     let Some(mut bytes) = sample() else {
         return;
     };
-    let at = |bytes: &[u8], offset: usize| {
+    let word = |bytes: &[u8], offset: usize| {
         u64::from_le_bytes(bytes[offset..offset + 8].try_into().unwrap()) as usize
     };
-    let section_headers = at(&bytes, 0x28);
+    let section_headers = word(&bytes, 0x28);
     let count = u16::from_le_bytes([bytes[0x3c], bytes[0x3d]]) as usize;
-    // All but the section names: e_shstrndx is the last here as everywhere.
+    // All sections but the section names, which linkers write last.
     for index in 1..count - 1 {
         let size = section_headers + index * 64 + 0x20;
         bytes[size..size + 8].copy_from_slice(&(1u64 << 40).to_le_bytes());
@@ -73,9 +73,9 @@ fn a_section_larger_than_the_file_is_an_error_and_takes_no_memory() {
     ));
 }
 
-/// The loader takes no section headers: the file runs, its debug file is found by the build id, and the damage is told.
+/// The loader does not need section headers: such a file runs, and has a build id.
 #[test]
-fn of_a_running_file_the_segments_are_read_where_the_sections_are_damaged() {
+fn open_mapped_accepts_corrupt_section_headers() {
     let Some(bytes) = sample() else {
         return;
     };
@@ -85,9 +85,9 @@ fn of_a_running_file_the_segments_are_read_where_the_sections_are_damaged() {
         file
     };
     let file = open(&bytes);
-    let whole = ElfFile::open_mapped(&file).unwrap();
-    assert!(whole.damage().is_none() && whole.build_id().is_some());
-    // Where the table is, the size of a header, the number of headers, the header of the names.
+    let valid = ElfFile::open_mapped(&file).unwrap();
+    assert!(valid.section_error().is_none() && valid.build_id().is_some());
+    // e_shoff, e_shentsize, e_shnum, e_shstrndx.
     for (field, value) in [
         (0x28, &(1_u64 << 40).to_le_bytes()[..]),
         (0x3a, &[63, 0]),
@@ -99,10 +99,10 @@ fn of_a_running_file_the_segments_are_read_where_the_sections_are_damaged() {
         let file = open(&bytes);
         let error = ElfFile::open(&file).unwrap_err();
         let elf = ElfFile::open_mapped(&file).unwrap();
-        let damage = elf.damage().map(ToString::to_string);
-        assert_eq!(damage, Some(error.to_string()), "{field:#x}");
-        assert_eq!(elf.load_segments(), whole.load_segments());
-        assert_eq!(elf.build_id(), whole.build_id());
+        let section_error = elf.section_error().map(ToString::to_string);
+        assert_eq!(section_error, Some(error.to_string()), "{field:#x}");
+        assert_eq!(elf.load_segments(), valid.load_segments());
+        assert_eq!(elf.build_id(), valid.build_id());
         assert!(!elf.has_symtab() && elf.symbols().unwrap().iter().next().is_none());
     }
     let file = open(b"#!/bin/sh\n");
@@ -110,7 +110,7 @@ fn of_a_running_file_the_segments_are_read_where_the_sections_are_damaged() {
 }
 
 #[test]
-fn a_huge_sparse_file_and_a_directory_are_refused() {
+fn rejects_huge_sparse_files_and_directories() {
     let mut file = tempfile::tempfile().unwrap();
     let Some(bytes) = sample() else {
         return;
@@ -148,9 +148,9 @@ proptest! {
     }
 }
 
-/// Stubs are counted from the address of their section on.
+/// The address of a stub is the address of its section plus an offset, which may overflow.
 #[test]
-fn code_at_the_last_addresses_is_read_to_their_end() {
+fn reads_sections_at_the_highest_addresses_without_overflow() {
     let Some(mut bytes) = sample() else { return };
     let field = |bytes: &[u8], at: usize, size: usize| {
         let mut field = [0; 8];
@@ -167,49 +167,52 @@ fn code_at_the_last_addresses_is_read_to_their_end() {
     read_all(&bytes);
 }
 
-/// Where the symbol before has no size, as those of assembler code, it must not reach over the code of the long one.
+/// The unsized symbol before, as in assembler code, must not extend over the symbol with the long
+/// name.
 #[test]
-fn a_name_of_more_than_64_kib_is_cut_and_keeps_its_code() {
+fn truncates_names_of_more_than_64_kib() {
     let directory = tempfile::tempdir().unwrap();
-    let [source, made] = ["names.s", "names.o"].map(|name| directory.path().join(name));
+    let [source, object] = ["names.s", "names.o"].map(|name| directory.path().join(name));
     let long = format!("long{}end", "x".repeat(70_000));
     let code = format!(".text\nbefore: nop; nop\n{long}: nop; nop\nafter: nop; nop\n");
     std::fs::write(&source, code).unwrap();
     match Command::new("as")
         .arg(&source)
         .arg("-o")
-        .arg(&made)
+        .arg(&object)
         .status()
     {
         Ok(status) => assert!(status.success()),
         Err(_) => return skip(Missing::Command("as")),
     }
-    let symbols = ElfFile::open(&File::open(&made).unwrap())
+    let symbols = ElfFile::open(&File::open(&object).unwrap())
         .unwrap()
         .symbols()
         .unwrap();
-    let found: Vec<&[u8]> = symbols.iter().map(|symbol| symbol.name).collect();
-    let [before, cut, after] = found[..] else {
-        panic!("{}", found.len());
+    let names: Vec<&[u8]> = symbols.iter().map(|symbol| symbol.name).collect();
+    let [before, truncated, after] = names[..] else {
+        panic!("{}", names.len());
     };
     assert_eq!([before, after], [b"before", &b"after"[..]]);
-    assert_eq!(symbols.lookup(3).unwrap().name, cut);
-    assert_eq!(demangle(cut), format!("{}...", &long[..MAX_NAME_BYTES]));
+    assert_eq!(symbols.lookup(3).unwrap().name, truncated);
+    let expected = format!("{}...", &long[..MAX_NAME_BYTES]);
+    assert_eq!(demangle(truncated), expected);
 }
 
-/// Zeros are the densest there is. What states more than its bytes can decompress to must not take the memory first.
+/// Zeros have the highest compression ratio. A section that declares more bytes than it can
+/// decompress to must be rejected before memory is allocated.
 #[test]
-fn compressed_sections_state_no_more_than_they_can_hold() {
+fn rejects_impossible_sizes_of_compressed_sections() {
     const SIZE: u64 = 8 << 20;
     let directory = tempfile::tempdir().unwrap();
-    let [source, made, packed] =
-        ["zeros.s", "zeros.o", "packed.o"].map(|name| directory.path().join(name));
+    let [source, object, compressed] =
+        ["zeros.s", "zeros.o", "compressed.o"].map(|name| directory.path().join(name));
     let code = format!(".section .debug_info,\"\",@progbits\n.zero {SIZE}\n");
     std::fs::write(&source, code).unwrap();
     match Command::new("as")
         .arg(&source)
         .arg("-o")
-        .arg(&made)
+        .arg(&object)
         .status()
     {
         Ok(status) => assert!(status.success()),
@@ -218,21 +221,23 @@ fn compressed_sections_state_no_more_than_they_can_hold() {
     for (name, kind) in [("zlib", 1_u64), ("zstd", 2)] {
         let option = format!("--compress-debug-sections={name}");
         let mut objcopy = Command::new("objcopy");
-        match objcopy.args([&made, &packed]).arg(option).status() {
+        match objcopy.args([&object, &compressed]).arg(option).status() {
             Ok(status) => assert!(status.success(), "{name}"),
             Err(_) => return skip(Missing::Command("objcopy")),
         }
-        let mut bytes = std::fs::read(&packed).unwrap();
+        let mut bytes = std::fs::read(&compressed).unwrap();
         assert!(bytes.len() < SIZE as usize / 100);
         let sections = |bytes: &[u8]| {
             let copied = ElfFile::parse(bytes).unwrap().copied_dwarf_sections();
             copied.map(|sections| sections.is_some())
         };
         assert!(sections(&bytes).unwrap());
-        let head = [kind.to_le_bytes(), SIZE.to_le_bytes()].concat();
-        let at = bytes.windows(16).position(|window| window == head).unwrap();
-        bytes[at + 8..][..8].copy_from_slice(&(SIZE * 20).to_le_bytes());
+        let header = [kind.to_le_bytes(), SIZE.to_le_bytes()].concat();
+        let offset = (bytes.windows(16))
+            .position(|window| window == header)
+            .unwrap();
+        bytes[offset + 8..][..8].copy_from_slice(&(SIZE * 20).to_le_bytes());
         let error = sections(&bytes).unwrap_err().to_string();
-        assert!(error.contains("more bytes stated"), "{error}");
+        assert!(error.contains("declares more bytes"), "{error}");
     }
 }

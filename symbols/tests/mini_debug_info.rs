@@ -1,4 +1,4 @@
-//! `.gnu_debugdata`, made as distributions make it: the symbols of a stripped library, compressed with xz in a section of it.
+//! `.gnu_debugdata`, built as distributions do: the symbols of a stripped library, in xz format.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::fs::{self, File};
@@ -15,7 +15,7 @@ int outer(int x) { return inner(x) + inner(x + 1); }
 int other(int x) { return inner(x) - 1; }
 ";
 
-/// The functions of a file: address, size, name.
+/// Functions of a file: address, size, name.
 type Functions = Vec<(u64, u64, String)>;
 
 fn run(directory: &Path, tool: &'static str, arguments: &[&str]) -> bool {
@@ -32,17 +32,19 @@ fn run(directory: &Path, tool: &'static str, arguments: &[&str]) -> bool {
     }
 }
 
-/// `whole.so`, and `stripped.so` with what `bytes` makes of the compressed symbols; `None`: a tool is missing.
-fn library(bytes: impl FnOnce(&Path)) -> Option<tempfile::TempDir> {
-    let folder = tempfile::tempdir().unwrap();
-    let at = folder.path();
-    fs::write(at.join("lib.c"), SOURCE).unwrap();
-    let made = run(
-        at,
+/// Builds `whole.so`, and `stripped.so` with the compressed symbols that `change` has changed.
+///
+/// Returns `None` if a tool is missing.
+fn library(change: impl FnOnce(&Path)) -> Option<tempfile::TempDir> {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    fs::write(path.join("lib.c"), SOURCE).unwrap();
+    let is_built = run(
+        path,
         "cc",
         &["-O1", "-shared", "-fPIC", "-o", "whole.so", "lib.c"],
     ) && run(
-        at,
+        path,
         "objcopy",
         &[
             "--only-keep-debug",
@@ -50,41 +52,41 @@ fn library(bytes: impl FnOnce(&Path)) -> Option<tempfile::TempDir> {
             "whole.so",
             "mini",
         ],
-    ) && run(at, "xz", &["-k", "mini"]);
-    if !made {
+    ) && run(path, "xz", &["-k", "mini"]);
+    if !is_built {
         return None;
     }
-    bytes(&at.join("mini.xz"));
+    change(&path.join("mini.xz"));
     let add = "--add-section=.gnu_debugdata=mini.xz";
-    run(at, "objcopy", &["-S", add, "whole.so", "stripped.so"]).then_some(folder)
+    run(path, "objcopy", &["-S", add, "whole.so", "stripped.so"]).then_some(directory)
 }
 
 fn functions(elf: &ElfFile<'_>) -> Result<Functions, ElfError> {
     let symbols = elf.symbols()?;
-    let ours = symbols.iter().filter_map(|symbol| {
+    let functions = symbols.iter().filter_map(|symbol| {
         let name = String::from_utf8_lossy(symbol.name).into_owned();
-        let is_ours = ["inner", "outer", "other"].contains(&&*name);
-        is_ours.then(|| (symbol.start, symbol.end - symbol.start, name))
+        let is_in_source = ["inner", "outer", "other"].contains(&&*name);
+        is_in_source.then(|| (symbol.start, symbol.end - symbol.start, name))
     });
-    Ok(ours.collect())
+    Ok(functions.collect())
 }
 
-/// Looks at both libraries.
-fn with_both(folder: &tempfile::TempDir, look: impl FnOnce(&ElfFile<'_>, &ElfFile<'_>)) {
-    let open = |name| File::open(folder.path().join(name)).unwrap();
+/// Calls `check` with both libraries.
+fn with_both(directory: &tempfile::TempDir, check: impl FnOnce(&ElfFile<'_>, &ElfFile<'_>)) {
+    let open = |name| File::open(directory.path().join(name)).unwrap();
     let (whole, stripped) = (open("whole.so"), open("stripped.so"));
-    look(
+    check(
         &ElfFile::open(&whole).unwrap(),
         &ElfFile::open(&stripped).unwrap(),
     );
 }
 
 #[test]
-fn a_stripped_library_has_the_functions_of_the_whole_one() {
-    let Some(folder) = library(|_| ()) else {
+fn reads_the_functions_of_a_stripped_library() {
+    let Some(directory) = library(|_| ()) else {
         return;
     };
-    with_both(&folder, |whole, stripped| {
+    with_both(&directory, |whole, stripped| {
         assert!(!stripped.has_symtab() && stripped.has_all_symbols().unwrap());
         let found = functions(stripped).unwrap();
         assert_eq!(found.len(), 3);
@@ -92,32 +94,34 @@ fn a_stripped_library_has_the_functions_of_the_whole_one() {
     });
 }
 
-/// What it exports has names all the same.
+/// Expects an error for `.gnu_debugdata`, and the exported symbols in spite of it.
 #[track_caller]
-fn expect_damage(folder: &tempfile::TempDir, told: &str) {
-    with_both(folder, |_, stripped| {
+fn expect_error(directory: &tempfile::TempDir, message: &str) {
+    with_both(directory, |_, stripped| {
         for error in [
             stripped.has_all_symbols().unwrap_err(),
             functions(stripped).unwrap_err(),
         ] {
-            assert!(error.to_string().contains(told), "{error}");
+            assert!(error.to_string().contains(message), "{error}");
         }
-        let exported = stripped.dynamic_symbols_by(Aliases::Plain).unwrap();
+        let exported = stripped.dynamic_symbols_with(Aliases::Plain).unwrap();
         let has = |name: &[u8]| exported.iter().any(|symbol| symbol.name == name);
         assert!(has(b"outer") && has(b"other") && !has(b"inner"));
     });
 }
 
 #[test]
-fn damage_and_what_would_take_too_much_are_told() {
-    let cut = |path: &Path| {
+fn reports_truncated_and_too_large_contents() {
+    let truncate = |path: &Path| {
         let bytes = fs::read(path).unwrap();
         fs::write(path, &bytes[..bytes.len() / 2]).unwrap();
     };
-    let Some(folder) = library(cut) else { return };
-    expect_damage(&folder, "ELF: .gnu_debugdata: ");
+    let Some(directory) = library(truncate) else {
+        return;
+    };
+    expect_error(&directory, "corrupt ELF .gnu_debugdata: ");
 
-    // `size` zeros that are decompressed with such a dictionary.
+    // `size` zeros, compressed with a dictionary of this size.
     let zeros = |size: u64, dictionary: &'static str| {
         move |path: &Path| {
             let mini = path.with_extension("");
@@ -126,8 +130,8 @@ fn damage_and_what_would_take_too_much_are_told() {
             assert!(run(directory, "xz", &["-kf", dictionary, "mini"]));
         }
     };
-    let folder = library(zeros(1000, "--lzma2=preset=0,dict=96MiB")).unwrap();
-    expect_damage(&folder, "memory");
-    let folder = library(zeros(129 << 20, "-0")).unwrap();
-    expect_damage(&folder, "more than the limit of 134217728");
+    let directory = library(zeros(1000, "--lzma2=preset=0,dict=96MiB")).unwrap();
+    expect_error(&directory, "memory");
+    let directory = library(zeros(129 << 20, "-0")).unwrap();
+    expect_error(&directory, "limit 134217728");
 }

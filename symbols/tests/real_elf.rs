@@ -1,4 +1,4 @@
-//! Real files against binutils.
+//! Comparison of real files with the output of binutils.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,15 +37,15 @@ fn readelf(option: &str, path: &Path) -> Option<String> {
     }
 }
 
-/// Names by address of the defined functions that `readelf --symbols` or `--dyn-syms` lists.
+/// Returns names by address of the defined functions in the output of `readelf`.
 fn functions(listing: &str) -> BTreeMap<u64, BTreeSet<String>> {
     let mut functions: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
-    // Without the GNU OSABI mark, as in static programs, readelf does not name the type.
+    // Without the GNU OSABI, as in static programs, readelf does not print the type.
     let listing = listing.replace("<OS specific>: 10", "IFUNC");
     for line in listing.lines() {
         let words: Vec<_> = line.split_whitespace().collect();
-        if let [number, value, _, "FUNC" | "IFUNC", _, _, section, name, ..] = words[..]
-            && number.ends_with(':')
+        if let [index, value, _, "FUNC" | "IFUNC", _, _, section, name, ..] = words[..]
+            && index.ends_with(':')
             && section.parse::<u32>().is_ok()
         {
             let name = name.split('@').next().unwrap_or(name);
@@ -79,7 +79,7 @@ fn agree(path: &Path, table: &SymbolTable, expected: &BTreeMap<u64, BTreeSet<Str
 }
 
 #[test]
-fn libc_has_the_functions_that_readelf_lists() {
+fn symbols_of_libc_equal_those_of_readelf() {
     let Some(path) = libc() else {
         return;
     };
@@ -105,7 +105,7 @@ fn libc_has_the_functions_that_readelf_lists() {
 }
 
 #[test]
-fn this_test_has_the_functions_that_readelf_lists() {
+fn symbols_of_this_test_equal_those_of_readelf() {
     let path = std::env::current_exe().unwrap();
     let Some(listing) = readelf("--symbols", &path) else {
         return;
@@ -118,9 +118,9 @@ fn this_test_has_the_functions_that_readelf_lists() {
 }
 
 #[test]
-fn function_ranges_are_those_of_readelf() {
-    let own = std::env::current_exe().unwrap();
-    for path in libc().into_iter().chain([own]) {
+fn function_ranges_equal_those_of_readelf() {
+    let this_test = std::env::current_exe().unwrap();
+    for path in libc().into_iter().chain([this_test]) {
         let Some(listing) = readelf("--debug-dump=frames", &path) else {
             return;
         };
@@ -129,8 +129,8 @@ fn function_ranges_are_those_of_readelf() {
             .filter(|line| line.contains(" FDE "))
             .filter_map(|line| line.split_once("pc=")?.1.split_once(".."))
             .map(|(start, end)| {
-                let number = |hex| u64::from_str_radix(hex, 16).unwrap();
-                (number(start), number(end))
+                let address = |hex| u64::from_str_radix(hex, 16).unwrap();
+                (address(start), address(end))
             })
             .collect();
         assert!(expected.len() > 1000);
@@ -142,15 +142,16 @@ fn function_ranges_are_those_of_readelf() {
             .collect();
         assert_eq!(found, expected, "{}", path.display());
         for (start, end) in expected.into_iter().filter(|(start, end)| start < end) {
-            assert_eq!(ranges.around(start), Some(start..end));
-            assert_eq!(ranges.around(end - 1), Some(start..end));
+            assert_eq!(ranges.lookup(start), Some(start..end));
+            assert_eq!(ranges.lookup(end - 1), Some(start..end));
         }
     }
 }
 
-/// What a stripped library has of a function without a size reaches over all functions behind it that are not exported.
+/// In a stripped library, an unsized symbol extends over all functions after it that are not
+/// exported.
 #[test]
-fn a_symbol_without_a_size_ends_where_the_next_function_starts() {
+fn detects_addresses_after_the_function_of_an_unsized_symbol() {
     let directory = tempfile::tempdir().unwrap();
     let (source, whole, stripped) = (
         directory.path().join("bare.c"),
@@ -188,16 +189,22 @@ int entry(int n) { return hidden(n) + hidden(n + 1); }
     let stripped = File::open(stripped).unwrap();
     let stripped = ElfFile::open(&stripped).unwrap();
     let symbols = stripped.symbols().unwrap();
-    let reaching = symbols.lookup(hidden).unwrap();
-    assert_eq!((reaching.name, reaching.is_sized), (&b"bare"[..], false));
+    let symbol = symbols.lookup(hidden).unwrap();
+    assert_eq!((symbol.name, symbol.is_sized), (&b"bare"[..], false));
     let functions = stripped.function_ranges().unwrap();
-    assert!(functions.is_behind(bare, hidden) && functions.is_behind(bare, hidden + 1));
-    assert!(!functions.is_behind(bare, bare + 8) && !functions.is_behind(hidden, hidden));
+    assert!(
+        functions.is_in_later_function(bare, hidden)
+            && functions.is_in_later_function(bare, hidden + 1)
+    );
+    assert!(
+        !functions.is_in_later_function(bare, bare + 8)
+            && !functions.is_in_later_function(hidden, hidden)
+    );
     assert!(symbols.lookup(start(b"entry")).unwrap().is_sized);
 }
 
 #[test]
-fn functions_are_the_same_without_the_table_to_search_them() {
+fn function_ranges_do_not_depend_on_the_search_table() {
     let Some(path) = libc() else {
         return;
     };
@@ -205,29 +212,29 @@ fn functions_are_the_same_without_the_table_to_search_them() {
     let elf = ElfFile::parse(&bytes).unwrap();
     let with_table = elf.function_ranges().unwrap();
     let table = elf.unwind_sections().unwrap().eh_frame_hdr.unwrap().data;
-    let found = memchr::memmem::find_iter(&bytes, &table).next().unwrap();
+    let offset = memchr::memmem::find_iter(&bytes, &table).next().unwrap();
     let mut other = bytes.clone();
-    // The encoding of the rows: none.
-    other[found + 3] = 0xff;
+    // Changes the encoding of the rows to DW_EH_PE_omit.
+    other[offset + 3] = 0xff;
     let without = ElfFile::parse(&other).unwrap();
     let without = without.function_ranges().unwrap();
     for range in with_table.iter().filter(|range| !range.is_empty()) {
         let start = range.start;
         assert_eq!(
-            without.around(start),
-            with_table.around(start),
+            without.lookup(start),
+            with_table.lookup(start),
             "{start:#x}"
         );
-        assert!(with_table.around(start).is_some());
+        assert!(with_table.lookup(start).is_some());
     }
-    // A table that leads nowhere leads to nothing.
-    bytes[found + 12..found + table.len()].fill(0x7f);
-    let lying = ElfFile::parse(&bytes).unwrap().function_ranges().unwrap();
-    assert_eq!(lying.around(lying.iter().next().unwrap().start), None);
+    // A corrupt table finds no function.
+    bytes[offset + 12..offset + table.len()].fill(0x7f);
+    let corrupt = ElfFile::parse(&bytes).unwrap().function_ranges().unwrap();
+    assert_eq!(corrupt.lookup(corrupt.iter().next().unwrap().start), None);
 }
 
 #[test]
-fn segments_and_build_id_are_those_of_readelf() {
+fn segments_and_build_id_equal_those_of_readelf() {
     let Some(path) = libc() else {
         return;
     };
@@ -237,17 +244,17 @@ fn segments_and_build_id_are_those_of_readelf() {
     };
     let file = File::open(&path).unwrap();
     let elf = ElfFile::open(&file).unwrap();
-    let number = |word: &str| u64::from_str_radix(word.trim_start_matches("0x"), 16).unwrap();
+    let hex = |word: &str| u64::from_str_radix(word.trim_start_matches("0x"), 16).unwrap();
     let expected: Vec<_> = segments
         .lines()
         .filter_map(|line| line.trim_start().strip_prefix("LOAD"))
         .map(|line| {
             let words: Vec<_> = line.split_whitespace().collect();
             (
-                number(words[0]),
-                number(words[1]),
-                number(words[3]),
-                number(words[4]),
+                hex(words[0]),
+                hex(words[1]),
+                hex(words[3]),
+                hex(words[4]),
                 line.contains(" E "),
             )
         })
@@ -274,7 +281,7 @@ fn segments_and_build_id_are_those_of_readelf() {
 }
 
 #[test]
-fn unwind_sections_of_libc_are_there_and_memory_gives_what_the_file_gives() {
+fn reads_unwind_sections_from_a_file_and_from_memory() {
     let Some(path) = libc() else {
         return;
     };
@@ -289,7 +296,7 @@ fn unwind_sections_of_libc_are_there_and_memory_gives_what_the_file_gives() {
         unwind.eh_frame.clone().unwrap(),
         unwind.eh_frame_hdr.clone().unwrap(),
     );
-    // Version 1, then the encodings; the frame pointer is relative to its own place.
+    // Version 1, then the encodings. The pointer to .eh_frame is relative to its own address.
     assert_eq!(header.data[..2], [1, 0x1b]);
     let distance = i32::from_le_bytes(header.data[4..8].try_into().unwrap());
     assert_eq!(
@@ -311,7 +318,7 @@ fn unwind_sections_of_libc_are_there_and_memory_gives_what_the_file_gives() {
 }
 
 #[test]
-fn data_symbols_are_where_readelf_says() {
+fn addresses_of_dynamic_symbols_equal_those_of_readelf() {
     let Some(path) = libc() else {
         return;
     };
@@ -342,7 +349,7 @@ fn data_symbols_are_where_readelf_says() {
 }
 
 #[test]
-fn stubs_are_named_as_objdump_names_them() {
+fn plt_symbols_equal_those_of_objdump() {
     let path = Path::new("/usr/bin/env");
     let output = match Command::new("objdump")
         .args(["-d", "-j", ".plt.sec", "-j", ".plt", "-j", ".plt.got"])
@@ -382,7 +389,7 @@ fn stubs_are_named_as_objdump_names_them() {
 }
 
 #[test]
-fn every_program_here_agrees_with_readelf() {
+fn symbols_of_installed_programs_equal_those_of_readelf() {
     let Ok(directory) = std::fs::read_dir("/usr/bin") else {
         return skip(Missing::File("/usr/bin".into()));
     };

@@ -1,19 +1,19 @@
 use super::*;
 
 #[test]
-fn places_in_the_order_of_gdb() {
+fn lists_candidates_in_the_order_of_gdb() {
     let link = DebugLink {
         name: b"libx.debuglink".to_vec(),
         crc: 1,
     };
-    let wanted = DebugFileQuery {
+    let query = DebugFileQuery {
         path: Path::new("/opt/app/libx.so"),
         build_id: Some(&"abcd0f01".parse().unwrap()),
         debug_link: Some(&link),
         directories: &["/symbols".into()],
         perf_cache: Some(Path::new("/root/.debug")),
     };
-    let paths: Vec<_> = wanted
+    let paths: Vec<_> = query
         .candidates()
         .into_iter()
         .map(|candidate| candidate.path)
@@ -41,26 +41,26 @@ fn places_in_the_order_of_gdb() {
 }
 
 #[test]
-fn a_place_named_twice_is_tried_once_and_the_file_itself_never() {
+fn lists_no_candidate_twice_and_never_the_file_itself() {
     let link = DebugLink {
         name: b"libcoreclr.so.dbg".to_vec(),
         crc: 1,
     };
-    let mut wanted = DebugFileQuery {
+    let mut query = DebugFileQuery {
         path: Path::new("/d/libcoreclr.so"),
         build_id: Some(&"01010101".parse().unwrap()),
         debug_link: Some(&link),
         directories: &[],
         perf_cache: None,
     };
-    let beside = |wanted: &DebugFileQuery<'_>| {
-        wanted
+    let beside = |query: &DebugFileQuery<'_>| {
+        query
             .candidates()
             .iter()
             .filter(|c| c.path == Path::new("/d/libcoreclr.so.dbg"))
             .count()
     };
-    assert_eq!((wanted.candidates().len(), beside(&wanted)), (6, 1));
-    wanted.path = Path::new("/d/libcoreclr.so.dbg");
-    assert_eq!(beside(&wanted), 0);
+    assert_eq!((query.candidates().len(), beside(&query)), (6, 1));
+    query.path = Path::new("/d/libcoreclr.so.dbg");
+    assert_eq!(beside(&query), 0);
 }

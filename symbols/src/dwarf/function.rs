@@ -1,4 +1,4 @@
-//! A function, and those inlined into it.
+//! A function and the functions inlined into it.
 
 use std::cell::OnceCell;
 
@@ -6,40 +6,42 @@ use gimli::{Abbreviation, AttributeValue, EntriesRaw, UnitOffset};
 
 use super::name::Die;
 use super::ranges::Ranges;
-use super::step_budget::{BudgetedReader, WORK_OF_KEEPING};
+use super::step_budget::{BudgetedReader, KEEP_COST};
 use super::unit::Unit;
 use super::units::Units;
 use super::{DwarfError, MAX_FRAMES};
 
-/// A function that has code of its own.
+/// A function with separate code (`DW_TAG_subprogram`).
 pub(super) struct Subprogram {
     pub(super) entry: Die,
-    /// By depth, then begin.
+    /// Sorted by depth, then start.
     inlined: OnceCell<Result<Vec<InlinedSubroutine>, DwarfError>>,
 }
 
-/// Where a function is inlined.
+/// A range of an inlined function (`DW_TAG_inlined_subroutine`).
 pub(super) struct InlinedSubroutine {
-    begin: u64,
+    start: u64,
     end: u64,
-    /// In so many others.
+    /// Number of inlined functions around it.
     depth: usize,
     pub(super) entry: Die,
-    /// The file of the call, by its number in the unit.
+    /// File of the call, as index in the line program of the unit.
     pub(super) call_file: Option<u64>,
-    /// The line of the call.
+    /// Line of the call.
     pub(super) call_line: Option<u32>,
 }
 
 impl Subprogram {
-    pub(super) fn at(offset: UnitOffset) -> Self {
+    pub(super) fn new(offset: UnitOffset) -> Self {
         Self {
-            entry: Die::at(offset),
+            entry: Die::new(offset),
             inlined: OnceCell::new(),
         }
     }
 
-    /// What is inlined at an address, outermost first, and whether there is more: then the last stands for all of that.
+    /// Returns the inlined functions at an address, outermost first.
+    ///
+    /// Also returns whether there are more. If so, the last one represents them.
     pub(super) fn inlined_at<'u, 'a>(
         &'u self,
         address: u64,
@@ -50,81 +52,90 @@ impl Subprogram {
             .inlined
             .get_or_init(|| read_inlined(self.entry.offset, unit, units));
         let mut rest = all.as_ref().map_err(Clone::clone)?.as_slice();
-        let mut found = Vec::new();
+        let mut inlined = Vec::new();
         loop {
-            let depth = found.len();
-            let after = rest.partition_point(|at| (at.depth, at.begin) <= (depth, address));
-            let last = after.checked_sub(1).and_then(|at| rest.get(at));
-            let Some(inner) = last.filter(|at| at.depth == depth && address < at.end) else {
-                return Ok((found, false));
+            let depth = inlined.len();
+            let after =
+                rest.partition_point(|inner| (inner.depth, inner.start) <= (depth, address));
+            let last = after.checked_sub(1).and_then(|index| rest.get(index));
+            let Some(inner) = last.filter(|inner| inner.depth == depth && address < inner.end)
+            else {
+                return Ok((inlined, false));
             };
             if depth + 1 == MAX_FRAMES {
-                return Ok((found, true));
+                return Ok((inlined, true));
             }
-            found.push(inner);
+            inlined.push(inner);
             rest = rest.get(after..).unwrap_or_default();
         }
     }
 }
 
-/// Goes through all that is in a function, but for functions of their own.
+/// Reads all inlined functions of a function, but not those of nested subprograms.
 fn read_inlined<'a>(
     function: UnitOffset,
     unit: &Unit<'a>,
     units: &Units<'a>,
 ) -> Result<Vec<InlinedSubroutine>, DwarfError> {
     let mut entries = (unit.unit.header).entries_raw(&unit.unit.abbreviations, Some(function))?;
-    let mut found = Vec::new();
+    let mut inlined = Vec::new();
     let outermost = entries.next_depth();
     if let Some(abbreviation) = entries.read_abbreviation()? {
         entries.skip_attributes(abbreviation.attributes())?;
     }
-    // Depths of the entries around the next one that are inlined functions, and of a function of its own.
-    let mut open: Vec<isize> = Vec::new();
-    let mut own = None;
+    // Depths of the inlined functions and of the nested subprogram that contain the next entry.
+    let mut enclosing: Vec<isize> = Vec::new();
+    let mut nested = None;
     while entries.next_depth() > outermost {
         let (offset, depth) = (entries.next_offset(), entries.next_depth());
         let Some(abbreviation) = entries.read_abbreviation()? else {
             continue;
         };
-        while open.last().is_some_and(|&around| around >= depth) {
-            open.pop();
+        while enclosing.last().is_some_and(|&outer| outer >= depth) {
+            enclosing.pop();
         }
-        own = own.filter(|&own| own < depth);
+        nested = nested.filter(|&nested| nested < depth);
         match abbreviation.tag() {
-            gimli::DW_TAG_inlined_subroutine if own.is_none() => {
-                let at = InlinedSubroutine {
-                    begin: 0,
+            gimli::DW_TAG_inlined_subroutine if nested.is_none() => {
+                let subroutine = InlinedSubroutine {
+                    start: 0,
                     end: 0,
-                    depth: open.len(),
-                    entry: Die::at(offset),
+                    depth: enclosing.len(),
+                    entry: Die::new(offset),
                     call_file: None,
                     call_line: None,
                 };
-                add_inlined(at, abbreviation, &mut entries, unit, units, &mut found)?;
-                units.sections.guard.charge(1)?;
-                open.push(depth);
+                add_inlined(
+                    subroutine,
+                    abbreviation,
+                    &mut entries,
+                    unit,
+                    units,
+                    &mut inlined,
+                )?;
+                units.sections.budget.charge(1)?;
+                enclosing.push(depth);
             }
             tag => {
-                if tag == gimli::DW_TAG_subprogram && own.is_none() {
-                    own = Some(depth);
+                if tag == gimli::DW_TAG_subprogram && nested.is_none() {
+                    nested = Some(depth);
                 }
                 entries.skip_attributes(abbreviation.attributes())?;
             }
         }
     }
-    found.sort_unstable_by_key(|at| (at.depth, at.begin));
-    Ok(found)
+    inlined.sort_unstable_by_key(|inner| (inner.depth, inner.start));
+    Ok(inlined)
 }
 
-/// Adds one row for each range.
+/// Adds one element per address range.
 fn add_inlined<'a>(
-    mut at: InlinedSubroutine,
+    mut subroutine: InlinedSubroutine,
     abbreviation: &Abbreviation,
     entries: &mut EntriesRaw<'_, BudgetedReader<'a>>,
     unit: &Unit<'a>,
     units: &Units<'a>,
-    found: &mut Vec<InlinedSubroutine>,
+    inlined: &mut Vec<InlinedSubroutine>,
 ) -> Result<(), DwarfError> {
     let mut ranges = Ranges::default();
     for &specification in abbreviation.attributes() {
@@ -132,30 +143,27 @@ fn add_inlined<'a>(
         match attribute.name() {
             gimli::DW_AT_call_file => {
                 if let AttributeValue::FileIndex(file) = attribute.value() {
-                    // Before version 5 the number 0 is no file.
+                    // Before version 5, index 0 is not a file.
                     let is_file = file > 0 || unit.unit.header.version() >= 5;
-                    at.call_file = is_file.then_some(file);
+                    subroutine.call_file = is_file.then_some(file);
                 }
             }
             gimli::DW_AT_call_line => {
                 let line = attribute.udata_value().map(|line| line as u32);
-                at.call_line = line.filter(|&line| line != 0);
+                subroutine.call_line = line.filter(|&line| line != 0);
             }
-            _ => ranges.take(&attribute, &units.dwarf, &unit.unit)?,
+            _ => ranges.add(&attribute, &units.dwarf, &unit.unit)?,
         }
     }
-    let before = found.len();
-    ranges.each(&units.dwarf, &unit.unit, |begin, end| {
-        found.push(InlinedSubroutine {
-            begin,
+    let before = inlined.len();
+    ranges.each(&units.dwarf, &unit.unit, |start, end| {
+        inlined.push(InlinedSubroutine {
+            start,
             end,
-            entry: Die::at(at.entry.offset),
-            ..at
+            entry: Die::new(subroutine.entry.offset),
+            ..subroutine
         });
     })?;
-    let kept = (found.len() - before) as u64;
-    units
-        .sections
-        .guard
-        .charge(kept.saturating_mul(WORK_OF_KEEPING))
+    let kept = (inlined.len() - before) as u64;
+    units.sections.budget.charge(kept.saturating_mul(KEEP_COST))
 }

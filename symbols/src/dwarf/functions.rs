@@ -7,7 +7,7 @@ use gimli::{AttributeValue, UnitOffset};
 use super::DwarfError;
 use super::function::Subprogram;
 use super::ranges::Ranges;
-use super::step_budget::WORK_OF_KEEPING;
+use super::step_budget::KEEP_COST;
 use super::unit::Unit;
 use super::units::Units;
 
@@ -15,46 +15,48 @@ use super::units::Units;
 #[derive(Default)]
 pub(super) struct Functions {
     outer: Chain,
-    /// Also those within others: some languages have such.
+    /// With nested functions, which some languages have.
     all: Chain,
 }
 
 impl Functions {
-    /// The one at an address.
-    pub(super) fn around<'u, 'a>(
+    /// Returns the function at an address.
+    pub(super) fn lookup<'u, 'a>(
         &'u self,
         address: u64,
         unit: &Unit<'a>,
         units: &Units<'a>,
     ) -> Result<Option<&'u Subprogram>, DwarfError> {
-        let (found, has_gaps) = self.outer.around(address, unit, units, false)?;
-        if found.is_some() || !has_gaps {
-            return Ok(found);
+        let (function, has_gaps) = self.outer.lookup(address, unit, units, false)?;
+        if function.is_some() || !has_gaps {
+            return Ok(function);
         }
-        let (found, _) = self.all.around(address, unit, units, true)?;
-        Ok(found)
+        let (function, _) = self.all.lookup(address, unit, units, true)?;
+        Ok(function)
     }
 }
 
-/// What was read of a unit's functions, in parts: each ends with the function that was asked for when it was read.
+/// The functions of a unit that are read so far, as a linked list of parts.
+///
+/// Each part ends with the function whose lookup caused it to be read.
 #[derive(Default)]
 struct Chain(OnceCell<Result<Box<Part>, DwarfError>>);
 
 /// Functions by address.
 struct Part {
-    /// By begin.
+    /// Start, end and index of the function, sorted by start.
     ranges: Vec<(u64, u64, usize)>,
     functions: Vec<Subprogram>,
-    /// Whether the insides of functions were passed over, in which there may be functions of their own.
+    /// Whether the children of functions were skipped, which may have nested functions.
     has_gaps: bool,
-    /// Where the next part begins.
+    /// Offset of the next part.
     end: Option<UnitOffset>,
     next: Chain,
 }
 
 impl Chain {
-    /// The function at an address, and, if there is none, whether there were gaps.
-    fn around<'u, 'a>(
+    /// Returns the function at an address. If there is none, returns whether there are gaps.
+    fn lookup<'u, 'a>(
         &'u self,
         address: u64,
         unit: &Unit<'a>,
@@ -64,12 +66,12 @@ impl Chain {
         let (mut chain, mut from) = (self, unit.unit.header.root_offset());
         let (mut has_gaps, mut functions) = (false, 0);
         loop {
-            // No shorter than all parts before it together, so that there are few parts.
+            // A part is no shorter than all parts before it together, so that there are few parts.
             let read = || Part::read(unit, units, from, all, (address, functions)).map(Box::new);
             let part = chain.0.get_or_init(read).as_ref();
             let part = part.map_err(Clone::clone)?;
-            if let Some(found) = part.around(address) {
-                return Ok((Some(found), false));
+            if let Some(function) = part.lookup(address) {
+                return Ok((Some(function), false));
             }
             has_gaps |= part.has_gaps;
             functions += part.functions.len();
@@ -82,7 +84,9 @@ impl Chain {
 }
 
 impl Part {
-    /// Reads from an entry to behind the function at an address and its aliases, but at least so many functions.
+    /// Reads entries up to and including the function at an address and its aliases.
+    ///
+    /// Reads at least `at_least` functions if the unit has as many.
     fn read<'a>(
         unit: &Unit<'a>,
         units: &Units<'a>,
@@ -111,22 +115,22 @@ impl Part {
                 continue;
             }
             let mut ranges = Ranges::default();
-            let mut behind = None;
+            let mut next = None;
             for &specification in abbreviation.attributes() {
                 let attribute = entries.read_attribute(specification)?;
                 if attribute.name() != gimli::DW_AT_sibling {
-                    ranges.take(&attribute, &units.dwarf, &unit.unit)?;
+                    ranges.add(&attribute, &units.dwarf, &unit.unit)?;
                 } else if let AttributeValue::UnitRef(sibling) = attribute.value() {
-                    behind = Some(sibling);
+                    next = Some(sibling);
                 }
             }
             let (before, index) = (part.ranges.len(), part.functions.len());
-            ranges.each(&units.dwarf, &unit.unit, |begin, end| {
-                part.ranges.push((begin, end, index));
+            ranges.each(&units.dwarf, &unit.unit, |start, end| {
+                part.ranges.push((start, end, index));
             })?;
-            let (known, added) = part.ranges.split_at(before);
+            let (previous, added) = part.ranges.split_at(before);
             if let Some(first) = added.first() {
-                let is_alias = known.last().is_some_and(|last| last.0 == first.0);
+                let is_alias = previous.last().is_some_and(|last| last.0 == first.0);
                 if is_found && index >= at_least && !is_alias {
                     part.ranges.truncate(before);
                     part.end = Some(offset);
@@ -136,21 +140,21 @@ impl Part {
                     .iter()
                     .any(|range| (range.0..range.1).contains(&address));
                 let kept = added.len();
-                let work = (kept as u64).saturating_mul(WORK_OF_KEEPING);
-                units.sections.guard.charge(work)?;
-                part.functions.push(Subprogram::at(offset));
+                let work = (kept as u64).saturating_mul(KEEP_COST);
+                units.sections.budget.charge(work)?;
+                part.functions.push(Subprogram::new(offset));
             }
-            if !all && let Some(behind) = behind.filter(|behind| *behind > entries.next_offset()) {
+            if !all && let Some(next) = next.filter(|next| *next > entries.next_offset()) {
                 part.has_gaps = true;
-                entries = header.entries_raw(abbreviations, Some(behind))?;
+                entries = header.entries_raw(abbreviations, Some(next))?;
             }
         }
-        // Of aliases, which assemblers put side by side, the last is found, as by binutils.
+        // Assemblers write aliases next to each other. The last one is found, as in binutils.
         part.ranges.sort_unstable_by_key(|range| (range.0, range.2));
         Ok(part)
     }
 
-    fn around(&self, address: u64) -> Option<&Subprogram> {
+    fn lookup(&self, address: u64) -> Option<&Subprogram> {
         let after = self.ranges.partition_point(|range| range.0 <= address);
         let &(_, end, index) = self.ranges.get(after.checked_sub(1)?)?;
         (address < end).then(|| self.functions.get(index))?

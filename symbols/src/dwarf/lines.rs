@@ -1,4 +1,4 @@
-//! The lines of a unit, by its line program.
+//! The lines of a unit, from its line program.
 
 use std::cell::OnceCell;
 use std::ops::Range;
@@ -6,41 +6,44 @@ use std::ops::Range;
 use gimli::{AttributeValue, DebugLine, DebugLineOffset, FileEntry, LineProgramHeader, Reader};
 
 use super::DwarfError;
-use super::step_budget::{BudgetedReader, WORK_OF_KEEPING};
+use super::step_budget::{BudgetedReader, KEEP_COST};
 use super::unit::Unit;
 use super::units::Units;
 
-/// Code whose addresses only grow.
+/// A sequence of the line program: rows with ascending addresses.
 struct Sequence {
-    begin: u64,
+    start: u64,
     end: u64,
     rows: Range<usize>,
 }
 
-/// From an address on, to the next row.
+/// File and line from an address to the next row.
 struct LineRow {
     address: u64,
     file: u32,
-    /// 0: none.
+    /// Line, or 0 if the code has none.
     line: u32,
 }
 
-/// Addresses to files and lines.
+/// Files and lines by address.
 pub(super) struct Lines<'a> {
-    /// By begin.
+    /// Sorted by start.
     sequences: Vec<Sequence>,
     rows: Vec<LineRow>,
     header: Option<LineProgramHeader<BudgetedReader<'a>>>,
-    /// By number; made when asked for.
+    /// Paths by file index, built on demand.
     paths: Vec<OnceCell<Result<Option<Box<str>>, DwarfError>>>,
 }
 
-/// A file, by its number in the unit, and a line.
+/// A file, as index in the line program, and a line.
 pub(super) type Location = (Option<u64>, Option<u32>);
 
 impl<'a> Lines<'a> {
-    /// Those of a unit, read once.
-    pub(super) fn of<'u>(unit: &'u Unit<'a>, units: &Units<'a>) -> Result<&'u Self, DwarfError> {
+    /// Returns the lines of a unit, which are read once.
+    pub(super) fn for_unit<'u>(
+        unit: &'u Unit<'a>,
+        units: &Units<'a>,
+    ) -> Result<&'u Self, DwarfError> {
         let lines = unit.lines.get_or_init(|| match unit.line_program {
             Some(offset) => Self::read(unit, units, offset),
             None => Ok(Self {
@@ -59,12 +62,12 @@ impl<'a> Lines<'a> {
         offset: DebugLineOffset,
     ) -> Result<Self, DwarfError> {
         let sections = units.sections;
-        let at = offset.0 as u64;
-        let (start, read) = sections.start::<12>(&sections.line, at)?;
+        let start_offset = offset.0 as u64;
+        let (start, read) = sections.start::<12>(&sections.line, start_offset)?;
         let mut start = sections.reader(start.get(..read).unwrap_or_default());
         let (length, format) = start.read_initial_length()?;
         let size = (length as u64).saturating_add(u64::from(format.initial_length_size()));
-        let bytes = sections.part(&sections.line, at, size, &unit.place.line)?;
+        let bytes = sections.part(&sections.line, start_offset, size, &unit.slice.line)?;
         let address_bytes = unit.unit.header.address_size();
         let program =
             DebugLine::from(bytes).program(DebugLineOffset(0), address_bytes, None, None)?;
@@ -76,11 +79,11 @@ impl<'a> Lines<'a> {
         let mut program = program.rows();
         while let Some((_, row)) = program.next_row()? {
             if row.end_sequence() {
-                let begin = rows.get(first).map(|row| row.address);
-                if let Some(begin) = begin.filter(|&begin| begin < row.address()) {
-                    sections.guard.charge(WORK_OF_KEEPING)?;
+                let start = rows.get(first).map(|row| row.address);
+                if let Some(start) = start.filter(|&start| start < row.address()) {
+                    sections.budget.charge(KEEP_COST)?;
                     sequences.push(Sequence {
-                        begin,
+                        start,
                         end: row.address(),
                         rows: first..rows.len(),
                     });
@@ -98,13 +101,13 @@ impl<'a> Lines<'a> {
             match rows.get_mut(first..).and_then(<[LineRow]>::last_mut) {
                 Some(last) if last.address == next.address => *last = next,
                 _ => {
-                    sections.guard.charge(WORK_OF_KEEPING)?;
+                    sections.budget.charge(KEEP_COST)?;
                     rows.push(next);
                 }
             }
         }
         rows.truncate(first);
-        sequences.sort_unstable_by_key(|sequence| sequence.begin);
+        sequences.sort_unstable_by_key(|sequence| sequence.start);
         let files = header.file_names().len() + 1;
         Ok(Self {
             sequences,
@@ -114,11 +117,11 @@ impl<'a> Lines<'a> {
         })
     }
 
-    /// Where an address is in the source.
+    /// Returns the file and line of an address.
     pub(super) fn location(&self, address: u64) -> Option<Location> {
         let after = self
             .sequences
-            .partition_point(|sequence| sequence.begin <= address);
+            .partition_point(|sequence| sequence.start <= address);
         let sequence = self.sequences.get(after.checked_sub(1)?)?;
         let rows = self.rows.get(sequence.rows.clone())?;
         let after = rows.partition_point(|row| row.address <= address);
@@ -129,18 +132,18 @@ impl<'a> Lines<'a> {
         })
     }
 
-    /// The path of a file, from the directory of compilation on.
+    /// Returns the path of a file, joined to the compilation directory if it is relative.
     pub(super) fn path(
         &self,
-        number: u64,
+        index: u64,
         unit: &Unit<'a>,
         units: &Units<'a>,
     ) -> Result<Option<&str>, DwarfError> {
         let header = self.header.as_ref();
-        let file = header.and_then(|header| Some((header, header.file(number)?)));
-        let cell = usize::try_from(number)
+        let file = header.and_then(|header| Some((header, header.file(index)?)));
+        let cell = usize::try_from(index)
             .ok()
-            .and_then(|at| self.paths.get(at));
+            .and_then(|index| self.paths.get(index));
         let (Some((header, file)), Some(cell)) = (file, cell) else {
             return Ok(None);
         };
@@ -157,14 +160,14 @@ fn path<'a>(
 ) -> Result<Box<str>, DwarfError> {
     let mut path = String::new();
     let mut join = |part: &AttributeValue<BudgetedReader<'a>>| {
-        let text = units.text(unit, part)?.unwrap_or_default();
-        join(&mut path, &String::from_utf8_lossy(&text));
+        let part = units.string(unit, part)?.unwrap_or_default();
+        join(&mut path, &String::from_utf8_lossy(&part));
         Ok::<_, DwarfError>(())
     };
     if let Some(directory) = &unit.directory {
         join(directory)?;
     }
-    // Number 0 is the directory of compilation.
+    // Index 0 is the compilation directory.
     let directory = Some(file).filter(|file| file.directory_index() != 0);
     if let Some(directory) = directory.and_then(|file| file.directory(header)) {
         join(&directory)?;
@@ -173,13 +176,13 @@ fn path<'a>(
     Ok(path.into())
 }
 
-/// Appends a part, which may be a whole path, also one of Windows.
+/// Appends a component. An absolute path, also a Windows path, replaces the path.
 fn join(path: &mut String, part: &str) {
-    let is_of_windows = |path: &str| path.starts_with('\\') || path.get(1..3) == Some(":\\");
-    if part.starts_with('/') || part.get(1..3) == Some(":/") || is_of_windows(part) {
+    let is_windows_path = |path: &str| path.starts_with('\\') || path.get(1..3) == Some(":\\");
+    if part.starts_with('/') || part.get(1..3) == Some(":/") || is_windows_path(part) {
         path.clear();
     }
-    let separator = if is_of_windows(path) { '\\' } else { '/' };
+    let separator = if is_windows_path(path) { '\\' } else { '/' };
     if !path.is_empty() && !path.ends_with(separator) {
         path.push(separator);
     }

@@ -9,17 +9,17 @@ use super::unit::Unit;
 use super::units::Units;
 use crate::demangle::MAX_NAME_BYTES;
 
-/// Most entries gone through from one that has no name of its own to the one that has: three as a rule.
+/// Limit of references from an entry to the one that has the name. Usually there are up to three.
 const MAX_ORIGINS: usize = 16;
 
-/// An entry of a unit, whose name is read when asked for.
+/// An entry (DIE) of a unit, whose name is read on demand.
 pub(super) struct Die {
     pub(super) offset: UnitOffset,
     name: OnceCell<Result<Option<Box<[u8]>>, DwarfError>>,
 }
 
 impl Die {
-    pub(super) fn at(offset: UnitOffset) -> Self {
+    pub(super) fn new(offset: UnitOffset) -> Self {
         Self {
             offset,
             name: OnceCell::new(),
@@ -33,9 +33,9 @@ impl Die {
     ) -> Result<Option<&[u8]>, DwarfError> {
         let read = || {
             let name = read_name(self.offset, unit, units)?;
-            // It is not only read: it is kept.
+            // Reading was charged before; this charges the memory for keeping the name.
             let bytes = name.as_ref().map_or(0, |name| name.len());
-            units.sections.guard.charge_bytes(2 * bytes)?;
+            units.sections.budget.charge_bytes(2 * bytes)?;
             Ok(name)
         };
         let name = self.name.get_or_init(read);
@@ -43,8 +43,9 @@ impl Die {
     }
 }
 
-/// The name for the linker, else that of the source, else that of the entry this one was made from. One that is too long is taken if there
-/// is no other.
+/// Returns the linkage name, else the source name, else the name of the entry it refers to.
+///
+/// A name of more than [`MAX_NAME_BYTES`] is used only if the entry has no other.
 fn read_name<'n, 'a>(
     mut offset: UnitOffset,
     mut unit: &'n Unit<'a>,
@@ -54,9 +55,9 @@ fn read_name<'n, 'a>(
         let header = &unit.unit.header;
         let mut entries = header.entries_raw(&unit.unit.abbreviations, Some(offset))?;
         let abbreviation = entries.read_abbreviation()?;
-        let none = gimli::Error::NoEntryAtGivenOffset(offset.0 as u64);
+        let no_entry = gimli::Error::NoEntryAtGivenOffset(offset.0 as u64);
         let (mut linkage, mut source, mut origin) = (None, None, None);
-        for &specification in abbreviation.ok_or(none)?.attributes() {
+        for &specification in abbreviation.ok_or(no_entry)?.attributes() {
             let attribute = entries.read_attribute(specification)?;
             match attribute.name() {
                 gimli::DW_AT_linkage_name | gimli::DW_AT_MIPS_linkage_name => {
@@ -71,7 +72,7 @@ fn read_name<'n, 'a>(
         }
         let mut too_long = None;
         for value in [linkage, source].iter().flatten() {
-            match units.text(unit, value)? {
+            match units.string(unit, value)? {
                 Some(name) if name.len() > MAX_NAME_BYTES => too_long = too_long.or(Some(name)),
                 Some(name) if !name.trim_ascii().is_empty() => return Ok(Some(name)),
                 _ => {}
@@ -81,12 +82,12 @@ fn read_name<'n, 'a>(
             return Ok(too_long);
         }
         match origin {
-            Some(AttributeValue::UnitRef(at)) => offset = at,
-            Some(AttributeValue::DebugInfoRef(at)) => (unit, offset) = units.at(at)?,
-            Some(AttributeValue::DebugInfoRefSup(at)) => match units.supplementary() {
-                Some(common) => {
-                    units = common;
-                    (unit, offset) = units.at(at)?;
+            Some(AttributeValue::UnitRef(target)) => offset = target,
+            Some(AttributeValue::DebugInfoRef(target)) => (unit, offset) = units.unit_at(target)?,
+            Some(AttributeValue::DebugInfoRefSup(target)) => match units.supplementary() {
+                Some(supplementary) => {
+                    units = supplementary;
+                    (unit, offset) = units.unit_at(target)?;
                 }
                 None => break,
             },

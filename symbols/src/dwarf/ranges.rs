@@ -1,10 +1,10 @@
-//! The addresses that an entry of DWARF says it covers.
+//! The address ranges of an entry.
 
 use gimli::{Attribute, AttributeValue, DwAt, RangeListsOffset};
 
 use super::step_budget::BudgetedReader;
 
-/// The attributes that tell them.
+/// The attributes of an entry that declare its address ranges.
 #[derive(Default)]
 pub(super) struct Ranges {
     low: Option<u64>,
@@ -14,9 +14,9 @@ pub(super) struct Ranges {
 }
 
 impl Ranges {
-    /// Takes an attribute, if it is one of them. That of the unit's bases must be known.
+    /// Stores an attribute if it declares ranges. The bases of the unit must be set.
     #[inline]
-    pub(super) fn take<'a>(
+    pub(super) fn add<'a>(
         &mut self,
         attribute: &Attribute<BudgetedReader<'a>>,
         dwarf: &gimli::Dwarf<BudgetedReader<'a>>,
@@ -34,24 +34,27 @@ impl Ranges {
         Ok(())
     }
 
-    /// Whether an attribute is one of them.
-    pub(super) fn are_told_by(name: DwAt) -> bool {
+    /// Returns whether an attribute declares ranges.
+    pub(super) fn is_range_attribute(name: DwAt) -> bool {
         matches!(
             name,
             gimli::DW_AT_low_pc | gimli::DW_AT_high_pc | gimli::DW_AT_ranges
         )
     }
 
-    /// Those that are not empty. At 0 and 1, and at the end of all addresses, linkers put what they have dropped.
+    /// Calls `found` with each range that is not empty.
+    ///
+    /// Ranges at 0 and 1 and at the highest addresses are skipped: linkers move the ranges of
+    /// removed functions there.
     pub(super) fn each<'a>(
         &self,
         dwarf: &gimli::Dwarf<BudgetedReader<'a>>,
         unit: &gimli::Unit<BudgetedReader<'a>>,
         mut found: impl FnMut(u64, u64),
     ) -> gimli::Result<()> {
-        let mut found = |begin, end| {
-            if 1 < begin && begin < end {
-                found(begin, end);
+        let mut found = |start, end| {
+            if 1 < start && start < end {
+                found(start, end);
             }
         };
         match (self.list, self.low, self.high, self.size) {

@@ -1,4 +1,4 @@
-//! The sections of DWARF: what is needed of them, read when it is.
+//! The DWARF sections, which are read on demand.
 
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
@@ -12,12 +12,14 @@ use super::step_budget::{BudgetedReader, StepBudget};
 use crate::demangle::KEPT_NAME_BYTES;
 use crate::elf::{ElfError, LazySection};
 
-/// Most bytes taken of all sections together, decompressed: what libcoreclr has, six times.
+/// Limit of all sections of a file, decompressed, in bytes: six times what libcoreclr.so has.
 pub const MAX_DWARF_BYTES: u64 = 256 << 20;
-/// What is read to find the end of a string; if it is longer, all that one may have.
+/// Bytes that are read first to find the end of a string.
 const STRING_BYTES: u64 = 256;
 
-/// The sections that tell of functions and lines. What is not compressed is read in parts: a unit, a string.
+/// The DWARF sections for functions and lines.
+///
+/// Uncompressed sections are read in parts: a unit, a string.
 #[derive(Debug)]
 pub struct DwarfSections<'a> {
     pub(super) abbrev: Section<'a>,
@@ -31,8 +33,8 @@ pub struct DwarfSections<'a> {
     pub(super) str: Section<'a>,
     pub(super) str_offsets: Section<'a>,
     pub(super) endian: RunTimeEndian,
-    /// One for the file and for what is in others.
-    pub(super) guard: Rc<StepBudget>,
+    /// The step budget of the file, shared with its supplementary file and split units.
+    pub(super) budget: Rc<StepBudget>,
     pub(super) units: OnceCell<Vec<super::units::UnitSlice>>,
     pub(super) supplementary: Option<Box<DwarfSections<'static>>>,
     pub(super) package: Option<PackageSections>,
@@ -40,10 +42,22 @@ pub struct DwarfSections<'a> {
 }
 
 impl<'a> DwarfSections<'a> {
-    /// Takes the sections from memory, by their names such as `.debug_info`; one that is not there is empty.
+    /// Creates sections in memory. `section` returns one by name, or an empty one if it is missing.
+    ///
+    /// ```
+    /// use perfcollect_symbols::dwarf::DwarfSections;
+    ///
+    /// let load = |name| match name {
+    ///     ".debug_info" => Ok::<_, std::io::Error>(vec![]),
+    ///     _ => Ok(Vec::new()),
+    /// };
+    /// let sections = DwarfSections::load(false, load)?;
+    /// assert!(sections.debug_info().is_ok());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// Those of `section`.
+    /// `section` fails.
     pub fn load<E>(
         is_big_endian: bool,
         mut section: impl FnMut(&'static str) -> Result<Vec<u8>, E>,
@@ -51,7 +65,7 @@ impl<'a> DwarfSections<'a> {
         Self::new(is_big_endian, |name| section(name).map(Section::loaded))
     }
 
-    /// Takes sections that are read later.
+    /// Creates sections that are read on demand.
     pub(crate) fn lazy(
         is_big_endian: bool,
         section: impl Fn(&'static str) -> Option<LazySection<'a>>,
@@ -86,7 +100,7 @@ impl<'a> DwarfSections<'a> {
             str: section(".debug_str")?,
             str_offsets: section(".debug_str_offsets")?,
             endian: run_time_endian(is_big_endian),
-            guard: Rc::default(),
+            budget: Rc::default(),
             units: OnceCell::new(),
             supplementary: None,
             package: None,
@@ -94,25 +108,26 @@ impl<'a> DwarfSections<'a> {
         })
     }
 
-    /// Adds what several files have in common, as `dwz` moves it to a file of its own: the one that
-    /// [`ElfFile::alt_link`](crate::elf::ElfFile::alt_link) names.
-    pub fn set_supplementary(&mut self, mut common: DwarfSections<'static>) {
-        common.guard = self.guard.clone();
-        self.supplementary = Some(Box::new(common));
+    /// Sets the supplementary file, to which `dwz` moves what several files have in common.
+    ///
+    /// [`ElfFile::alt_link`](crate::elf::ElfFile::alt_link) returns its path.
+    pub fn set_supplementary(&mut self, mut supplementary: DwarfSections<'static>) {
+        supplementary.budget = self.budget.clone();
+        self.supplementary = Some(Box::new(supplementary));
     }
 
-    /// Adds the package of split units, `FILE.dwp`.
+    /// Sets the package of split units, `FILE.dwp`.
     pub fn set_package(&mut self, package: PackageSections) {
         self.package = Some(package);
     }
 
-    /// The same with another `.debug_str`.
+    /// Replaces `.debug_str`.
     pub(super) fn with_strings(mut self, strings: Rc<Vec<u8>>) -> Self {
         self.str.whole = OnceCell::from(strings);
         self
     }
 
-    /// All of a section.
+    /// Returns a reader of a section.
     pub(super) fn whole<'s>(
         &'s self,
         section: &'s Section<'_>,
@@ -133,7 +148,7 @@ impl<'a> DwarfSections<'a> {
         }
     }
 
-    /// The bytes of a section, in the file or decompressed.
+    /// Returns the size of a section, decompressed.
     pub(super) fn size(&self, section: &Section<'_>) -> Result<u64, DwarfError> {
         match section.in_file() {
             Some((_, size)) => Ok(size),
@@ -141,15 +156,17 @@ impl<'a> DwarfSections<'a> {
         }
     }
 
-    /// A part of a section, kept in `place` if the section is not all here. What is not there is left out.
+    /// Returns a reader of a part of a section, truncated at the end of the section.
+    ///
+    /// The bytes are stored in `cache`, unless the section is in memory.
     pub(super) fn part<'s>(
         &'s self,
         section: &'s Section<'_>,
         offset: u64,
         size: u64,
-        place: &'s OnceCell<Vec<u8>>,
+        cache: &'s OnceCell<Vec<u8>>,
     ) -> Result<BudgetedReader<'s>, DwarfError> {
-        if let Some(bytes) = place.get() {
+        if let Some(bytes) = cache.get() {
             return Ok(self.reader(bytes));
         }
         let Some(bytes) = self.read(section, offset, size)? else {
@@ -164,10 +181,10 @@ impl<'a> DwarfSections<'a> {
         };
         self.left_bytes
             .set(left.ok_or_else(too_large).map_err(unreadable)?);
-        Ok(self.reader(place.get_or_init(|| bytes)))
+        Ok(self.reader(cache.get_or_init(|| bytes)))
     }
 
-    /// The first bytes of a part, to know how long it is.
+    /// Returns the first bytes of a part, which have its length, and their number.
     pub(super) fn start<const N: usize>(
         &self,
         section: &Section<'_>,
@@ -186,7 +203,9 @@ impl<'a> DwarfSections<'a> {
         Ok((start, bytes.len()))
     }
 
-    /// A string, without its NUL; of one that is longer than any name its first [`KEPT_NAME_BYTES`]. `None`: it has no end.
+    /// Returns a string without its NUL, truncated to [`KEPT_NAME_BYTES`].
+    ///
+    /// Returns `None` if the section ends before the string does.
     pub(super) fn string(
         &self,
         section: &Section<'_>,
@@ -200,16 +219,16 @@ impl<'a> DwarfSections<'a> {
                 None => range(self.bytes(section)?, offset, size),
             };
             let end = memchr::memchr(0, bytes);
-            if let Some(text) = bytes.get(..end.unwrap_or(KEPT_NAME_BYTES)) {
-                self.guard.charge_bytes(text.len())?;
-                return Ok(Some(text.into()));
+            if let Some(string) = bytes.get(..end.unwrap_or(KEPT_NAME_BYTES)) {
+                self.budget.charge_bytes(string.len())?;
+                return Ok(Some(string.into()));
             }
         }
-        self.guard.charge_bytes(KEPT_NAME_BYTES)?;
+        self.budget.charge_bytes(KEPT_NAME_BYTES)?;
         Ok(None)
     }
 
-    /// A part of a section that is in the file and not compressed.
+    /// Reads a part of a section, or returns `None` if the section is in memory or compressed.
     fn read(
         &self,
         section: &Section<'_>,
@@ -219,18 +238,18 @@ impl<'a> DwarfSections<'a> {
         let Some((origin, all)) = section.in_file() else {
             return Ok(None);
         };
-        self.guard.charge(WORK_OF_READING)?;
+        self.budget.charge(READ_COST)?;
         let size = size.min(all.saturating_sub(offset));
         origin.part(offset, size).map_err(unreadable).map(Some)
     }
 
     pub(super) fn reader<'s>(&'s self, bytes: &'s [u8]) -> BudgetedReader<'s> {
-        BudgetedReader::new(bytes, self.endian, &self.guard)
+        BudgetedReader::new(bytes, self.endian, &self.budget)
     }
 }
 
-/// What a call of the kernel counts.
-const WORK_OF_READING: u64 = 32;
+/// Cost of a system call, in steps.
+const READ_COST: u64 = 32;
 
 pub(super) fn run_time_endian(is_big_endian: bool) -> RunTimeEndian {
     match is_big_endian {
@@ -250,10 +269,10 @@ fn unreadable(error: ElfError) -> DwarfError {
     DwarfError::Unreadable(Arc::new(error))
 }
 
-/// A section.
+/// A section, in memory or in the file.
 #[derive(Debug)]
 pub(super) struct Section<'a> {
-    /// Where it is read from, unless it was here from the start.
+    /// The section in the file, or `None` if it was created in memory.
     origin: Option<LazySection<'a>>,
     whole: OnceCell<Rc<Vec<u8>>>,
 }
@@ -266,7 +285,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Where parts of it can be read, and its size.
+    /// Returns the section in the file and its size, if its parts can be read.
     fn in_file(&self) -> Option<(&LazySection<'a>, u64)> {
         let origin = self.origin.as_ref()?;
         Some((origin, origin.size()?))

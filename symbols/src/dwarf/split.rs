@@ -1,7 +1,10 @@
-//! Units whose functions are in a file of their own (`-gsplit-dwarf`): the program has a skeleton of each, with the addresses.
+//! Split units, whose functions are in separate files (`-gsplit-dwarf`).
 //!
-//! Format: DWARF 5, 3.1.2, 3.1.3 and 7.3.2; of DWARF 4 the extension of GNU (`DW_AT_GNU_dwo_name`). The file of a unit proves by the
-//! unit's id that it belongs. A package (`FILE.dwp`) has those of many, by id.
+//! The program has a skeleton of each split unit, with the addresses. A file is verified by the id
+//! of its unit. A package (`FILE.dwp`) has many split units by id.
+//!
+//! Format: DWARF 5, sections 3.1.2, 3.1.3 and 7.3.2; GNU extension of DWARF 4
+//! (`DW_AT_GNU_dwo_name`).
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -16,33 +19,33 @@ use super::step_budget::{BudgetedReader, StepBudget};
 use super::unit::Unit;
 use super::units::Units;
 
-/// What opening a file counts as: some ten thousand may be asked for.
-pub(super) const WORK_OF_OPENING: u64 = 1 << 12;
-/// Bytes of a file that count as much as a read: all files together have no more than the program may have itself.
+/// Cost of opening a file, in steps. It limits a program to some ten thousand files.
+pub(super) const OPEN_COST: u64 = 1 << 12;
+/// Bytes of a file per step. All files together have the size limit of the program.
 const BYTES_PER_READ: u64 = 4;
-/// Longest path taken, as the kernel's.
+/// Limit of a path: the limit of the kernel.
 const MAX_PATH_BYTES: usize = 4096;
 
-/// A unit of which the program has the skeleton.
+/// A split unit, as its skeleton in the program describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SplitUnit {
-    /// The unit's id, which its file has too.
+    /// Id of the unit, which its file has, too.
     pub id: u64,
-    /// Where the compiler ran (`DW_AT_comp_dir`).
+    /// Compilation directory (`DW_AT_comp_dir`).
     pub directory: Option<PathBuf>,
-    /// The unit's file, absolute or relative to that directory (`DW_AT_dwo_name`).
+    /// Path of the file, absolute or relative to `directory` (`DW_AT_dwo_name`).
     pub name: PathBuf,
 }
 
 impl SplitUnit {
-    /// `None`: the skeleton names no file.
-    pub(super) fn of<'a>(
+    /// Reads the path from a skeleton. Returns `None` if the skeleton has none.
+    pub(super) fn from_skeleton<'a>(
         skeleton: &Unit<'a>,
         id: DwoId,
         units: &Units<'a>,
     ) -> Result<Option<Self>, DwarfError> {
-        let path = |text: &Option<_>| {
-            let bytes = text.as_ref().map(|text| units.text(skeleton, text));
+        let path = |value: &Option<_>| {
+            let bytes = value.as_ref().map(|value| units.string(skeleton, value));
             let bytes = bytes.transpose()?.flatten();
             let bytes = bytes.filter(|bytes| (1..=MAX_PATH_BYTES).contains(&bytes.len()));
             Ok::<_, DwarfError>(bytes.map(|bytes| PathBuf::from(OsStr::from_bytes(&bytes))))
@@ -56,7 +59,7 @@ impl SplitUnit {
     }
 }
 
-/// Copies of the sections of the file of one split unit.
+/// The sections of a split unit's file, in memory.
 #[derive(Debug)]
 pub struct SplitSections {
     pub(super) sections: DwarfSections<'static>,
@@ -64,10 +67,12 @@ pub struct SplitSections {
 }
 
 impl SplitSections {
-    /// Takes the sections by their names such as `.debug_info.dwo`; one that is not there is empty.
+    /// Creates sections in memory.
+    ///
+    /// `section` returns one by name, such as `.debug_info.dwo`, or an empty one if it is missing.
     ///
     /// # Errors
-    /// Those of `section`.
+    /// `section` fails.
     pub fn load<E>(
         is_big_endian: bool,
         mut section: impl FnMut(&'static str) -> Result<Vec<u8>, E>,
@@ -91,47 +96,50 @@ impl SplitSections {
         })
     }
 
-    /// The id of its unit; `None`: it has none, or is damaged.
+    /// Returns the id of the unit, or `None` if it has none or is corrupt.
     #[must_use]
     pub fn unit_id(&self) -> Option<u64> {
-        let units = Units::of(&self.sections).ok()?;
+        let units = Units::new(&self.sections).ok()?;
         let unit = units.first_with_code()?.ok()?;
         unit.unit.dwo_id.map(|id| id.0)
     }
 
-    /// Whether it is the file of this unit.
+    /// Returns whether the file has this unit.
     #[must_use]
-    pub fn holds(&self, unit: &SplitUnit) -> bool {
+    pub fn belongs_to(&self, unit: &SplitUnit) -> bool {
         self.unit_id() == Some(unit.id)
     }
 
-    /// What having them counts as.
-    pub(super) fn work(&self) -> u64 {
+    /// Returns the cost of keeping the sections, in steps.
+    pub(super) fn cost(&self) -> u64 {
         self.size_bytes / BYTES_PER_READ
     }
 }
 
-/// Copies of the sections of a package of split units.
+/// The sections of a package of split units, in memory.
 #[derive(Debug)]
 pub struct PackageSections {
     sections: DwarfPackageSections<Vec<u8>>,
-    /// Of all units together.
+    /// `.debug_str.dwo`, which all units share.
     strings: Rc<Vec<u8>>,
     endian: RunTimeEndian,
 }
 
 impl PackageSections {
-    /// Takes the sections by their names such as `.debug_cu_index` and `.debug_info.dwo`; one that is not there is empty.
+    /// Creates sections in memory.
+    ///
+    /// `section` returns one by name, such as `.debug_cu_index` or `.debug_info.dwo`, or an empty
+    /// one if it is missing.
     ///
     /// # Errors
-    /// Those of `section`.
+    /// `section` fails.
     pub fn load<E>(
         is_big_endian: bool,
         mut section: impl FnMut(&'static str) -> Result<Vec<u8>, E>,
     ) -> Result<Self, E> {
         let mut load = |id: SectionId| id.dwo_name().map_or(Ok(Vec::new()), &mut section);
         Ok(Self {
-            // Each that a row of the index may have a part of, for the others' sake.
+            // gimli checks the ranges of all sections in a row of the index, also of unused ones.
             sections: DwarfPackageSections {
                 cu_index: load(SectionId::DebugCuIndex)?.into(),
                 debug_abbrev: load(SectionId::DebugAbbrev)?.into(),
@@ -151,28 +159,28 @@ impl PackageSections {
         })
     }
 
-    pub(super) fn borrow<'a>(&'a self, guard: &'a StepBudget) -> gimli::Result<Package<'a>> {
-        let guarded = |bytes| BudgetedReader::new(bytes, self.endian, guard);
+    pub(super) fn borrow<'a>(&'a self, budget: &'a StepBudget) -> gimli::Result<Package<'a>> {
+        let budgeted = |bytes| BudgetedReader::new(bytes, self.endian, budget);
         let parts = self
             .sections
-            .borrow(|bytes: &'a Vec<u8>| guarded(bytes), guarded(&[]))?;
+            .borrow(|bytes: &'a Vec<u8>| budgeted(bytes), budgeted(&[]))?;
         Ok(Package {
             parts,
             sections: self,
-            guard,
+            budget,
         })
     }
 }
 
-/// A package whose index was read.
+/// A package whose index is parsed.
 pub(super) struct Package<'a> {
     parts: DwarfPackage<BudgetedReader<'a>>,
     sections: &'a PackageSections,
-    guard: &'a StepBudget,
+    budget: &'a StepBudget,
 }
 
 impl<'a> Package<'a> {
-    /// Copies of the parts that are one unit's; `None`: it is not in the package.
+    /// Copies the sections of one unit. Returns `None` if the package does not have the unit.
     pub(super) fn unit(
         &self,
         id: DwoId,
@@ -189,7 +197,7 @@ impl<'a> Package<'a> {
                 ".debug_str_offsets" => unit.debug_str_offsets.reader(),
                 _ => return Ok(Vec::new()),
             };
-            self.guard.charge(part.len() as u64 / BYTES_PER_READ)?;
+            self.budget.charge(part.len() as u64 / BYTES_PER_READ)?;
             Ok::<_, DwarfError>(part.bytes()?.to_vec())
         });
         Ok(Some(sections?.with_strings(self.sections.strings.clone())))

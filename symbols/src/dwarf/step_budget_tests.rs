@@ -12,11 +12,11 @@ const FORM_ADDR: u8 = 0x01;
 const FORM_DATA4: u8 = 0x06;
 const FORM_SEC_OFFSET: u8 = 0x17;
 
-/// Entries of the kinds that `abbreviations` tells, from number 1 on: a unit at 0x1000..0x2000 first.
+/// Returns the sections of one unit. Abbreviation codes start at 1.
 fn sections(abbreviations: &[&[u8]], entries: &[u8], ranges: &[u8]) -> DwarfSections<'static> {
     let mut abbrev = Vec::new();
-    for (number, abbreviation) in (1..).zip(abbreviations) {
-        abbrev.extend([&[number], *abbreviation, &[0, 0]].concat());
+    for (code, abbreviation) in (1..).zip(abbreviations) {
+        abbrev.extend([&[code], *abbreviation, &[0, 0]].concat());
     }
     abbrev.push(0);
     // Version 4, abbreviations at 0, addresses of 8 bytes.
@@ -39,7 +39,7 @@ const WITH_RANGE: [u8; 4] = [AT_LOW_PC, FORM_ADDR, AT_HIGH_PC, FORM_DATA4];
 const RANGE: [u8; 12] = [0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0x10, 0, 0];
 
 #[test]
-fn functions_inlined_without_end_end() {
+fn bounds_steps_for_endlessly_nested_inlined_functions() {
     let unit = [&[TAG_COMPILE_UNIT, 1], &WITH_RANGE[..]].concat();
     let function = [&[TAG_SUBPROGRAM, 1], &WITH_RANGE[..]].concat();
     let inlined = [TAG_INLINED_SUBROUTINE, 1];
@@ -47,12 +47,15 @@ fn functions_inlined_without_end_end() {
     entries.resize(entries.len() + (4 << 20), 3);
     let sections = sections(&[&unit, &function, &inlined], &entries, &[]);
     let debug_info = sections.debug_info().unwrap();
-    let found = debug_info.frames(0x1800, Detail::Functions);
-    assert!(matches!(found, Err(DwarfError::TooMuchWork)), "{found:?}");
+    let result = debug_info.frames(0x1800, Detail::Functions);
+    assert!(
+        matches!(result, Err(DwarfError::BudgetExceeded)),
+        "{result:?}"
+    );
 }
 
 #[test]
-fn ranges_shared_by_thousands_of_functions_end() {
+fn bounds_steps_for_ranges_shared_by_thousands_of_functions() {
     let unit = [&[TAG_COMPILE_UNIT, 1], &WITH_RANGE[..]].concat();
     let function = [TAG_SUBPROGRAM, 0, AT_RANGES, FORM_SEC_OFFSET];
     let mut entries = [&[1], &RANGE[..]].concat();
@@ -61,27 +64,30 @@ fn ranges_shared_by_thousands_of_functions_end() {
     }
     let mut ranges = Vec::new();
     for start in 0..100_000_u64 {
-        // Empty ones, which are passed over.
+        // Empty ranges are skipped.
         ranges.extend([start + 1, start + 1].map(u64::to_le_bytes).concat());
     }
     let sections = sections(&[&unit, &function], &entries, &ranges);
     let debug_info = sections.debug_info().unwrap();
     for _ in 0..3 {
-        let found = debug_info.frames(0x1800, Detail::Functions);
-        assert!(matches!(found, Err(DwarfError::TooMuchWork)), "{found:?}");
+        let result = debug_info.frames(0x1800, Detail::Functions);
+        assert!(
+            matches!(result, Err(DwarfError::BudgetExceeded)),
+            "{result:?}"
+        );
     }
 }
 
-/// Each unit has a table of its own, for which it begins at another place of one.
+/// Each unit has a separate table, because it starts at another offset of the same abbreviations.
 #[test]
-fn tables_of_abbreviations_within_each_other_end() {
+fn bounds_steps_for_overlapping_abbreviation_tables() {
     let debug_info = |units: u32| {
         const MIN_ABBREVIATION: [u8; 5] = [1, TAG_COMPILE_UNIT, 0, 0, 0];
         let mut abbrev = Vec::new();
-        for number in 0..2000_u16 {
-            // Numbers of two bytes, that are all different.
-            let number = [number as u8 | 0x80, (number >> 7) as u8 | 0x80, 1];
-            abbrev.extend([&number, &MIN_ABBREVIATION[1..]].concat());
+        for index in 0..2000_u16 {
+            // Distinct codes, as LEB128 of three bytes.
+            let code = [index as u8 | 0x80, (index >> 7) as u8 | 0x80, 1];
+            abbrev.extend([&code, &MIN_ABBREVIATION[1..]].concat());
         }
         abbrev.push(0);
         let mut info = Vec::new();
@@ -99,6 +105,9 @@ fn tables_of_abbreviations_within_each_other_end() {
         sections.unwrap().debug_info().map(drop)
     };
     assert!(debug_info(2).is_ok());
-    let found = debug_info(60);
-    assert!(matches!(found, Err(DwarfError::TooMuchWork)), "{found:?}");
+    let result = debug_info(60);
+    assert!(
+        matches!(result, Err(DwarfError::BudgetExceeded)),
+        "{result:?}"
+    );
 }

@@ -1,4 +1,4 @@
-//! A unit: what its root tells, and what was read of the rest.
+//! A unit: the attributes of its root, and the parts that are read on demand.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -15,22 +15,22 @@ use super::ranges::Ranges;
 use super::step_budget::BudgetedReader;
 use super::units::{UnitSlice, Units};
 
-/// A unit whose root was read, with what was read of the rest.
+/// A unit whose root is parsed. The rest is read on demand.
 pub(super) struct Unit<'a> {
     pub(super) unit: gimli::Unit<BudgetedReader<'a>>,
-    pub(super) place: &'a UnitSlice,
+    pub(super) slice: &'a UnitSlice,
     pub(super) line_program: Option<DebugLineOffset>,
     pub(super) directory: Option<AttributeValue<BudgetedReader<'a>>>,
-    /// The name of the file that has the functions, if it is a skeleton.
+    /// Path of the file with the functions, if the unit is a skeleton.
     pub(super) split_name: Option<AttributeValue<BudgetedReader<'a>>>,
     pub(super) ranges: Ranges,
     pub(super) functions: Functions,
     pub(super) lines: OnceCell<Result<Lines<'a>, DwarfError>>,
-    /// Where its functions are, if it is a skeleton; none: the file is not there.
+    /// The split unit of a skeleton; `None` if its file is missing.
     pub(super) split: OnceCell<Result<Option<Box<Units<'a>>>, DwarfError>>,
 }
 
-/// What a skeleton tells for its split unit.
+/// The attributes of a skeleton that apply to its split unit.
 pub(super) struct Bases {
     low_pc: u64,
     addr: DebugAddrBase,
@@ -38,7 +38,7 @@ pub(super) struct Bases {
 }
 
 impl Bases {
-    pub(super) fn of(skeleton: &Unit<'_>) -> Self {
+    pub(super) fn from_skeleton(skeleton: &Unit<'_>) -> Self {
         Self {
             low_pc: skeleton.unit.low_pc,
             addr: skeleton.unit.addr_base,
@@ -46,7 +46,7 @@ impl Bases {
         }
     }
 
-    fn give(&self, unit: &mut gimli::Unit<BudgetedReader<'_>>) {
+    fn apply_to(&self, unit: &mut gimli::Unit<BudgetedReader<'_>>) {
         unit.low_pc = self.low_pc;
         unit.addr_base = self.addr;
         if unit.header.version() < 5 {
@@ -56,15 +56,15 @@ impl Bases {
 }
 
 impl<'a> Unit<'a> {
-    pub(super) fn read(units: &Units<'a>, place: &'a UnitSlice) -> Result<Self, DwarfError> {
+    pub(super) fn read(units: &Units<'a>, slice: &'a UnitSlice) -> Result<Self, DwarfError> {
         let sections = units.sections;
-        let bytes = sections.part(&sections.info, place.offset, place.size, &place.info)?;
+        let bytes = sections.part(&sections.info, slice.offset, slice.size, &slice.info)?;
         let header = DebugInfo::from(bytes).units().next()?;
         let header = header.ok_or(gimli::Error::MissingUnitDie)?;
         let abbreviations = units.abbreviations(header.debug_abbrev_offset())?;
-        let mut read = Self {
+        let mut parsed = Self {
             unit: without_attributes(header, abbreviations, units.dwarf.file_type),
-            place,
+            slice,
             line_program: None,
             directory: None,
             split_name: None,
@@ -74,43 +74,47 @@ impl<'a> Unit<'a> {
             split: OnceCell::new(),
         };
         if let Some(bases) = &units.skeleton {
-            bases.give(&mut read.unit);
+            bases.apply_to(&mut parsed.unit);
         }
-        let mut of_ranges = Vec::new();
-        let root = read.unit.header.root_offset();
-        let abbreviations = read.unit.abbreviations.clone();
-        let mut entries = read.unit.header.entries_raw(&abbreviations, Some(root))?;
+        let mut range_attributes = Vec::new();
+        let root = parsed.unit.header.root_offset();
+        let abbreviations = parsed.unit.abbreviations.clone();
+        let mut entries = parsed.unit.header.entries_raw(&abbreviations, Some(root))?;
         let root = entries.read_abbreviation()?;
         let root = root.ok_or(gimli::Error::MissingUnitDie)?;
         for &specification in root.attributes() {
             let attribute = entries.read_attribute(specification)?;
             match (attribute.name(), attribute.value()) {
                 (gimli::DW_AT_stmt_list, AttributeValue::DebugLineRef(offset)) => {
-                    read.line_program = Some(offset);
+                    parsed.line_program = Some(offset);
                 }
-                (gimli::DW_AT_GNU_dwo_id, AttributeValue::DwoId(id)) => read.unit.dwo_id = Some(id),
+                (gimli::DW_AT_GNU_dwo_id, AttributeValue::DwoId(id)) => {
+                    parsed.unit.dwo_id = Some(id)
+                }
                 (gimli::DW_AT_dwo_name | gimli::DW_AT_GNU_dwo_name, value) => {
-                    read.split_name = Some(value);
+                    parsed.split_name = Some(value);
                 }
-                (gimli::DW_AT_comp_dir, value) => read.directory = Some(value),
-                (_, AttributeValue::DebugStrOffsetsBase(base)) => read.unit.str_offsets_base = base,
-                (_, AttributeValue::DebugAddrBase(base)) => read.unit.addr_base = base,
-                (_, AttributeValue::DebugRngListsBase(base)) => read.unit.rnglists_base = base,
-                (name, _) if Ranges::are_told_by(name) => of_ranges.push(attribute),
+                (gimli::DW_AT_comp_dir, value) => parsed.directory = Some(value),
+                (_, AttributeValue::DebugStrOffsetsBase(base)) => {
+                    parsed.unit.str_offsets_base = base
+                }
+                (_, AttributeValue::DebugAddrBase(base)) => parsed.unit.addr_base = base,
+                (_, AttributeValue::DebugRngListsBase(base)) => parsed.unit.rnglists_base = base,
+                (name, _) if Ranges::is_range_attribute(name) => range_attributes.push(attribute),
                 _ => {}
             }
         }
-        // These need the bases, which may come behind them.
+        // Range attributes need the bases, which may follow them.
         let mut ranges = Ranges::default();
-        for attribute in of_ranges {
+        for attribute in range_attributes {
             if attribute.name() == gimli::DW_AT_low_pc {
-                let low = units.dwarf.attr_address(&read.unit, attribute.value())?;
-                read.unit.low_pc = low.unwrap_or(0);
+                let low = units.dwarf.attr_address(&parsed.unit, attribute.value())?;
+                parsed.unit.low_pc = low.unwrap_or(0);
             }
-            ranges.take(&attribute, &units.dwarf, &read.unit)?;
+            ranges.add(&attribute, &units.dwarf, &parsed.unit)?;
         }
-        read.ranges = ranges;
-        Ok(read)
+        parsed.ranges = ranges;
+        Ok(parsed)
     }
 }
 

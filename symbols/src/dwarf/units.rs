@@ -1,4 +1,4 @@
-//! The units of `.debug_info`: where they are, which of them hold an address. One is read when something in it is asked for.
+//! The units of `.debug_info` by offset and by address. A unit is parsed on demand.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
@@ -11,39 +11,40 @@ use gimli::{
 
 use super::DwarfError;
 use super::sections::DwarfSections;
-use super::step_budget::{BudgetedReader, WORK_OF_KEEPING};
+use super::step_budget::{BudgetedReader, KEEP_COST};
 use super::unit::{Bases, Unit};
 use crate::demangle::KEPT_NAME_BYTES;
 
-/// What the length, version, table of abbreviations and size of an address take.
+/// Minimal size of a unit: length, version, abbreviation offset and address size.
 const MIN_UNIT_BYTES: u64 = 11;
-/// A hundred bytes or so of each unit are kept, whether it is read or not.
-const WORK_OF_KEEPING_A_UNIT: u64 = 4 * WORK_OF_KEEPING;
+/// Cost of a unit, in steps. Each unit takes about a hundred bytes, parsed or not.
+const UNIT_COST: u64 = 4 * KEEP_COST;
+/// Cost of keeping abbreviations, per step for reading them.
+///
+/// An abbreviation of the minimal size of five bytes takes 130 bytes of memory.
+const ABBREVIATIONS_COST: u64 = 3;
 
-/// For each read: an abbreviation of the least five bytes takes 130.
-const WORK_OF_KEEPING_ABBREVIATIONS: u64 = 3;
-
-/// Where a unit is, and its bytes once they were read.
+/// Offset and size of a unit, and its bytes after they are read.
 #[derive(Debug)]
 pub(super) struct UnitSlice {
     pub(super) offset: u64,
     pub(super) size: u64,
-    /// Whether it may hold code; units of types do not.
+    /// Whether the unit may have code; type units do not.
     has_code: bool,
     pub(super) info: OnceCell<Vec<u8>>,
     pub(super) line: OnceCell<Vec<u8>>,
-    /// Of a skeleton, what is in another file.
+    /// The sections of the split unit of a skeleton.
     pub(super) split: OnceCell<Box<DwarfSections<'static>>>,
 }
 
-/// Goes from unit to unit by their lengths.
-fn places(sections: &DwarfSections<'_>) -> Result<Vec<UnitSlice>, DwarfError> {
+/// Finds all units by their lengths.
+fn unit_slices(sections: &DwarfSections<'_>) -> Result<Vec<UnitSlice>, DwarfError> {
     let end = sections.size(&sections.info)?;
-    let mut places = Vec::new();
+    let mut slices = Vec::new();
     let mut offset = 0;
     while offset < end {
-        sections.guard.charge(WORK_OF_KEEPING_A_UNIT)?;
-        // A length of up to 12 bytes, the version, the kind of unit.
+        sections.budget.charge(UNIT_COST)?;
+        // The length of up to 12 bytes, the version, the unit type.
         let (start, read) = sections.start::<15>(&sections.info, offset)?;
         let mut start = sections.reader(start.get(..read).unwrap_or_default());
         let (length, format) = start.read_initial_length()?;
@@ -56,7 +57,7 @@ fn places(sections: &DwarfSections<'_>) -> Result<Vec<UnitSlice>, DwarfError> {
         if !(MIN_UNIT_BYTES..=end - offset).contains(&size) {
             return Err(gimli::Error::UnexpectedEof(ReaderOffsetId(offset)).into());
         }
-        places.push(UnitSlice {
+        slices.push(UnitSlice {
             offset,
             size,
             has_code: matches!(
@@ -69,64 +70,64 @@ fn places(sections: &DwarfSections<'_>) -> Result<Vec<UnitSlice>, DwarfError> {
         });
         offset += size;
     }
-    Ok(places)
+    Ok(slices)
 }
 
-/// Addresses of a unit.
+/// An address range of a unit.
 struct UnitRange {
-    begin: u64,
+    start: u64,
     end: u64,
     unit: usize,
-    /// Of this range and all behind it.
-    min_begin: u64,
+    /// Lowest start of this range and all that follow.
+    min_start: u64,
 }
 
-/// All units.
+/// All units of a file.
 pub(super) struct Units<'a> {
     pub(super) sections: &'a DwarfSections<'a>,
-    /// For addresses and ranges; the other sections are not in it.
+    /// The sections for addresses and ranges. The other sections are empty in it.
     pub(super) dwarf: gimli::Dwarf<BudgetedReader<'a>>,
-    /// Of what `dwz` moved to another file.
+    /// The units of the supplementary file.
     supplementary: Option<Box<Units<'a>>>,
-    /// Of a split unit.
+    /// The bases of the skeleton, in the file of a split unit.
     pub(super) skeleton: Option<Bases>,
-    places: &'a [UnitSlice],
+    slices: &'a [UnitSlice],
     units: Vec<OnceCell<Result<Box<Unit<'a>>, DwarfError>>>,
-    /// By end.
+    /// Sorted by end.
     ranges: Vec<UnitRange>,
-    /// By their offset: many units share a table.
+    /// Abbreviations by offset: many units share them.
     abbreviations: RefCell<HashMap<usize, Arc<Abbreviations>>>,
 }
 
 impl<'a> Units<'a> {
-    /// All of a program.
-    pub(super) fn list(sections: &'a DwarfSections<'a>) -> Result<Self, DwarfError> {
-        let mut units = Self::of(sections)?;
-        let supplementary = sections.supplementary.as_deref().map(Self::of);
+    /// Reads the units of a program and their address ranges.
+    pub(super) fn with_ranges(sections: &'a DwarfSections<'a>) -> Result<Self, DwarfError> {
+        let mut units = Self::new(sections)?;
+        let supplementary = sections.supplementary.as_deref().map(Self::new);
         units.supplementary = supplementary.transpose()?.map(Box::new);
         units.ranges = units.find_ranges()?;
         Ok(units)
     }
 
-    /// Those of the file that has the functions of a split unit.
+    /// Reads the units of the file of a split unit.
     pub(super) fn split(
         &self,
         sections: &'a DwarfSections<'a>,
         skeleton: &Unit<'a>,
     ) -> Result<Self, DwarfError> {
-        let mut units = Self::of(sections)?;
+        let mut units = Self::new(sections)?;
         units.dwarf.make_dwo(&self.dwarf);
-        units.skeleton = Some(Bases::of(skeleton));
+        units.skeleton = Some(Bases::from_skeleton(skeleton));
         Ok(units)
     }
 
-    /// By offset only.
-    pub(super) fn of(sections: &'a DwarfSections<'a>) -> Result<Self, DwarfError> {
-        let places = match sections.units.get() {
-            Some(places) => places,
+    /// Reads the units without their address ranges.
+    pub(super) fn new(sections: &'a DwarfSections<'a>) -> Result<Self, DwarfError> {
+        let slices = match sections.units.get() {
+            Some(slices) => slices,
             None => {
-                let places = places(sections)?;
-                sections.units.get_or_init(|| places)
+                let slices = unit_slices(sections)?;
+                sections.units.get_or_init(|| slices)
             }
         };
         let dwarf = gimli::Dwarf::load(|id| match id {
@@ -143,55 +144,57 @@ impl<'a> Units<'a> {
             dwarf,
             supplementary: None,
             skeleton: None,
-            places,
-            units: places.iter().map(|_| OnceCell::new()).collect(),
+            slices,
+            units: slices.iter().map(|_| OnceCell::new()).collect(),
             ranges: Vec::new(),
             abbreviations: RefCell::default(),
         })
     }
 
-    /// By `.debug_aranges`, which some compilers make and some do not; of units that it does not tell of, by the unit itself.
+    /// Reads address ranges from `.debug_aranges`, or else from the unit itself.
+    ///
+    /// Some compilers do not write `.debug_aranges`.
     fn find_ranges(&self) -> Result<Vec<UnitRange>, DwarfError> {
         let mut ranges = Vec::new();
-        let mut is_told = vec![false; self.places.len()];
+        let mut has_aranges = vec![false; self.slices.len()];
         let mut headers = self.dwarf.debug_aranges.headers();
         while let Some(header) = headers.next()? {
             let offset = header.debug_info_offset().0 as u64;
             let Ok(unit) = self
-                .places
-                .binary_search_by_key(&offset, |place| place.offset)
+                .slices
+                .binary_search_by_key(&offset, |slice| slice.offset)
             else {
                 continue;
             };
             let before = ranges.len();
-            self.add_told_ranges(&header, unit, &mut ranges)?;
-            if let Some(is_told) = is_told.get_mut(unit) {
-                *is_told |= ranges.len() > before;
+            self.add_aranges(&header, unit, &mut ranges)?;
+            if let Some(has_aranges) = has_aranges.get_mut(unit) {
+                *has_aranges |= ranges.len() > before;
             }
         }
-        for (index, (place, is_told)) in self.places.iter().zip(is_told).enumerate() {
-            if is_told || !place.has_code {
+        for (index, (slice, has_aranges)) in self.slices.iter().zip(has_aranges).enumerate() {
+            if has_aranges || !slice.has_code {
                 continue;
             }
             let unit = match self.unit(index) {
                 Ok(unit) => unit,
-                Err(DwarfError::Damaged(_)) => continue,
+                Err(DwarfError::Corrupt(_)) => continue,
                 Err(error) => return Err(error),
             };
-            unit.ranges.each(&self.dwarf, &unit.unit, |begin, end| {
-                ranges.push(UnitRange::new(begin, end, index));
+            unit.ranges.each(&self.dwarf, &unit.unit, |start, end| {
+                ranges.push(UnitRange::new(start, end, index));
             })?;
         }
         ranges.sort_unstable_by_key(|range| (range.end, range.unit));
-        let mut min_begin = u64::MAX;
+        let mut min_start = u64::MAX;
         for range in ranges.iter_mut().rev() {
-            min_begin = min_begin.min(range.begin);
-            range.min_begin = min_begin;
+            min_start = min_start.min(range.start);
+            range.min_start = min_start;
         }
         Ok(ranges)
     }
 
-    fn add_told_ranges(
+    fn add_aranges(
         &self,
         header: &ArangeHeader<BudgetedReader<'a>>,
         unit: usize,
@@ -199,8 +202,9 @@ impl<'a> Units<'a> {
     ) -> Result<(), DwarfError> {
         let mut entries = header.entries();
         while let Some(entry) = entries.next().transpose() {
-            self.sections.guard.charge(WORK_OF_KEEPING)?;
-            // One that wraps around; those behind it are read all the same, of a cut list there are none.
+            self.sections.budget.charge(KEEP_COST)?;
+            // An error is a range that wraps around. The entries after it are valid; in a truncated
+            // list none follow.
             let Ok(entry) = entry else { continue };
             let range = entry.range();
             if 1 < range.begin && range.begin < range.end {
@@ -210,43 +214,43 @@ impl<'a> Units<'a> {
         Ok(())
     }
 
-    /// The units that say they hold an address: one as a rule.
-    pub(super) fn around(
+    /// Returns the units whose ranges contain an address, usually one.
+    pub(super) fn containing(
         &self,
         address: u64,
     ) -> impl Iterator<Item = Result<&Unit<'a>, DwarfError>> {
         let from = self.ranges.partition_point(|range| range.end <= address);
         let ranges = self.ranges.get(from..).unwrap_or_default().iter();
         ranges
-            .take_while(move |range| range.min_begin <= address)
-            .filter_map(move |range| match self.sections.guard.charge(1) {
-                Ok(()) => (range.begin <= address).then(|| self.unit(range.unit)),
+            .take_while(move |range| range.min_start <= address)
+            .filter_map(move |range| match self.sections.budget.charge(1) {
+                Ok(()) => (range.start <= address).then(|| self.unit(range.unit)),
                 Err(error) => Some(Err(error)),
             })
     }
 
-    /// The first that may hold code.
+    /// Returns the first unit that may have code.
     pub(super) fn first_with_code(&self) -> Option<Result<&Unit<'a>, DwarfError>> {
-        let index = self.places.iter().position(|place| place.has_code)?;
+        let index = self.slices.iter().position(|slice| slice.has_code)?;
         Some(self.unit(index))
     }
 
-    /// What `dwz` moved to another file.
+    /// Returns the units of the supplementary file.
     pub(super) fn supplementary(&self) -> Option<&Self> {
         self.supplementary.as_deref()
     }
 
-    /// The unit at an offset of `.debug_info`, and the offset in it.
-    pub(super) fn at(
+    /// Returns the unit at an offset of `.debug_info`, and the offset in the unit.
+    pub(super) fn unit_at(
         &self,
         offset: DebugInfoOffset,
     ) -> Result<(&Unit<'a>, UnitOffset), DwarfError> {
-        let none = gimli::Error::NoEntryAtGivenOffset(offset.0 as u64);
+        let no_entry = gimli::Error::NoEntryAtGivenOffset(offset.0 as u64);
         let after = self
-            .places
-            .partition_point(|place| place.offset <= offset.0 as u64);
-        let index = after.checked_sub(1).ok_or(none)?;
-        let start = self.places.get(index).map_or(0, |place| place.offset);
+            .slices
+            .partition_point(|slice| slice.offset <= offset.0 as u64);
+        let index = after.checked_sub(1).ok_or(no_entry)?;
+        let start = self.slices.get(index).map_or(0, |slice| slice.offset);
         Ok((
             self.unit(index)?,
             UnitOffset((offset.0 as u64 - start) as usize),
@@ -254,11 +258,11 @@ impl<'a> Units<'a> {
     }
 
     fn unit(&self, index: usize) -> Result<&Unit<'a>, DwarfError> {
-        let none = gimli::Error::MissingUnitDie;
-        let unit = self.units.get(index).ok_or(none)?;
+        let no_unit = gimli::Error::MissingUnitDie;
+        let unit = self.units.get(index).ok_or(no_unit)?;
         let unit = unit.get_or_init(|| {
-            let place = self.places.get(index).ok_or(none)?;
-            Unit::read(self, place).map(Box::new)
+            let slice = self.slices.get(index).ok_or(no_unit)?;
+            Unit::read(self, slice).map(Box::new)
         });
         unit.as_deref().map_err(Clone::clone)
     }
@@ -267,33 +271,36 @@ impl<'a> Units<'a> {
         &self,
         offset: DebugAbbrevOffset,
     ) -> Result<Arc<Abbreviations>, DwarfError> {
-        if let Some(known) = self.abbreviations.borrow().get(&offset.0) {
-            return Ok(known.clone());
+        if let Some(cached) = self.abbreviations.borrow().get(&offset.0) {
+            return Ok(cached.clone());
         }
         let read = || self.dwarf.debug_abbrev.abbreviations(offset);
-        let guard = &self.sections.guard;
-        let read = Arc::new(guard.charge_kept(WORK_OF_KEEPING_ABBREVIATIONS, read)?);
-        let mut known = self.abbreviations.borrow_mut();
-        known.insert(offset.0, read.clone());
+        let budget = &self.sections.budget;
+        let read = Arc::new(budget.charge_kept(ABBREVIATIONS_COST, read)?);
+        let mut cache = self.abbreviations.borrow_mut();
+        cache.insert(offset.0, read.clone());
         Ok(read)
     }
 
-    /// A string that an attribute tells.
-    pub(super) fn text(
+    /// Returns the string of an attribute, truncated to [`KEPT_NAME_BYTES`].
+    pub(super) fn string(
         &self,
         unit: &Unit<'a>,
         value: &AttributeValue<BudgetedReader<'a>>,
     ) -> Result<Option<Box<[u8]>>, DwarfError> {
         let sections = self.sections;
         let (section, offset) = match value {
-            AttributeValue::String(text) => {
-                let text = text.bytes()?;
-                let kept = text.get(..KEPT_NAME_BYTES).unwrap_or(text);
-                return Ok(Some(kept.into()));
+            AttributeValue::String(string) => {
+                let string = string.bytes()?;
+                let string = string.get(..KEPT_NAME_BYTES).unwrap_or(string);
+                return Ok(Some(string.into()));
             }
             AttributeValue::DebugStrRef(offset) => (&sections.str, offset.0),
             AttributeValue::DebugStrRefSup(offset) => match self.supplementary() {
-                Some(common) => return common.sections.string(&common.sections.str, offset.0),
+                Some(supplementary) => {
+                    let sections = supplementary.sections;
+                    return sections.string(&sections.str, offset.0);
+                }
                 None => return Ok(None),
             },
             AttributeValue::DebugLineStrRef(offset) => (&sections.line_str, offset.0),
@@ -312,12 +319,12 @@ impl<'a> Units<'a> {
 }
 
 impl UnitRange {
-    fn new(begin: u64, end: u64, unit: usize) -> Self {
+    fn new(start: u64, end: u64, unit: usize) -> Self {
         Self {
-            begin,
+            start,
             end,
             unit,
-            min_begin: begin,
+            min_start: start,
         }
     }
 }

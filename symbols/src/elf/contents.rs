@@ -1,4 +1,4 @@
-//! The contents of sections, which may be compressed.
+//! Reads the contents of sections, which may be compressed.
 
 use flate2::{FlushDecompress, Status};
 use object::Endianness;
@@ -11,8 +11,9 @@ use super::headers::{Headers, Section};
 use super::source::Source;
 use crate::large_file_permit;
 
-/// Most bytes that one compressed byte stands for: two bits of RFC 1951 for 258 bytes, four bytes of RFC 8878 for a block.
+/// Highest compression ratio of zlib: RFC 1951 encodes 258 bytes in two bits.
 const MAX_ZLIB_RATIO: u64 = 258 * 8 / 2;
+/// Highest compression ratio of Zstandard: RFC 8878 encodes a block of 128 KiB in four bytes.
 const MAX_ZSTD_RATIO: u64 = (128 << 10) / 4;
 
 pub(super) fn check_size(what: &'static str, size: u64, limit: u64) -> Result<(), ElfError> {
@@ -23,7 +24,7 @@ pub(super) fn check_size(what: &'static str, size: u64, limit: u64) -> Result<()
     }
 }
 
-/// A section's bytes, decompressed; `limit` holds for both sizes.
+/// Reads and decompresses a section. `limit` applies to the compressed and the decompressed size.
 pub(super) fn section_data(
     source: Source<'_>,
     headers: &Headers,
@@ -36,7 +37,7 @@ pub(super) fn section_data(
     if !section.is_compressed() {
         return Ok(data);
     }
-    let damaged = |why: &str| ElfError::Damaged {
+    let corrupt = |why: &str| ElfError::Corrupt {
         what,
         why: why.to_owned(),
     };
@@ -47,46 +48,48 @@ pub(super) fn section_data(
     } else {
         compression::<CompressionHeader32<Endianness>>(&data, headers.endian)
     }
-    .ok_or_else(|| damaged("compression header cut off"))?;
+    .ok_or_else(|| corrupt("truncated compression header"))?;
     check_size(what, uncompressed_size, limit)?;
     let (decompress, ratio): (Decompress, _) = match kind {
         raw::ELFCOMPRESS_ZLIB => (zlib, MAX_ZLIB_RATIO),
         raw::ELFCOMPRESS_ZSTD => (zstd, MAX_ZSTD_RATIO),
-        _ => return Err(damaged("unknown compression")),
+        _ => return Err(corrupt("unknown compression")),
     };
     if uncompressed_size > (data.len() as u64).saturating_mul(ratio) {
-        return Err(damaged("more bytes stated than it can decompress to"));
+        return Err(corrupt("declares more bytes than it can decompress to"));
     }
-    large_file_permit::take(uncompressed_size);
-    let size = usize::try_from(uncompressed_size).map_err(|_| damaged("too large"))?;
-    // As the kernel gives them: what is not written to costs nothing.
+    large_file_permit::charge(uncompressed_size);
+    let size = usize::try_from(uncompressed_size).map_err(|_| corrupt("too large"))?;
+    // Zeroed pages come from the kernel: a page that is not written to uses no memory.
     let mut bytes = vec![0; size];
-    let written = decompress(data, &mut bytes).map_err(|why| damaged(&why))?;
+    let written = decompress(data, &mut bytes).map_err(|why| corrupt(&why))?;
     match written == size {
         true => Ok(bytes),
-        false => Err(damaged("fewer bytes than stated")),
+        false => Err(corrupt("decompresses to fewer bytes than declared")),
     }
 }
 
-/// Fills the second with what the first decompresses to, and tells how many bytes that were.
+/// Decompresses the first slice into the second and returns the number of bytes written.
 type Decompress = fn(&[u8], &mut [u8]) -> Result<usize, String>;
 
 fn zlib(data: &[u8], bytes: &mut [u8]) -> Result<usize, String> {
     let mut zlib = flate2::Decompress::new(true);
     match zlib.decompress(data, bytes, FlushDecompress::Finish) {
         Ok(Status::StreamEnd) => Ok(zlib.total_out() as usize),
-        Ok(Status::Ok | Status::BufError) => Err("zlib: cut off, or more bytes than stated".into()),
-        Err(error) => Err(format!("zlib: {error}")),
+        Ok(Status::Ok | Status::BufError) => {
+            Err("zlib data is truncated or larger than declared".into())
+        }
+        Err(error) => Err(format!("zlib error, {error}")),
     }
 }
 
-/// In one go: nothing is kept for a window, however large the data says it is.
+/// Decompresses in one call, which allocates no window, whatever window size the data declares.
 fn zstd(data: &[u8], bytes: &mut [u8]) -> Result<usize, String> {
     let written = zstd_safe::decompress(bytes, data);
-    written.map_err(|error| format!("zstd: {}", zstd_safe::get_error_name(error)))
+    written.map_err(|error| format!("zstd error, {}", zstd_safe::get_error_name(error)))
 }
 
-/// The head of a section of GNU's before there was a flag: `ZLIB` and the size, big-endian.
+/// Parses the header of the older GNU form: `ZLIB` and the size in big-endian byte order.
 fn gnu_compression(data: &[u8]) -> Option<(raw::CompressionType, u64, &[u8])> {
     let (size, data) = data.strip_prefix(b"ZLIB")?.split_first_chunk()?;
     Some((raw::ELFCOMPRESS_ZLIB, u64::from_be_bytes(*size), data))

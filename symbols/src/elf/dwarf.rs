@@ -1,4 +1,4 @@
-//! The sections of DWARF: a file's own are read when they are needed, those that it has in others at once.
+//! The DWARF sections of a file: read on demand, or copied into memory at once.
 
 use super::headers::{Headers, Section};
 use super::source::Source;
@@ -11,13 +11,13 @@ fn find<'a>(headers: &'a Headers, name: &str) -> Option<&'a Section> {
     all(headers, name).next()
 }
 
-/// A split unit's file has a section for each of its types.
+/// Returns all sections of a name. A split unit's file has one `.debug_info.dwo` per type unit.
 fn all<'a>(headers: &'a Headers, name: &str) -> impl Iterator<Item = &'a Section> {
     let sections = headers.sections.iter();
     sections.filter(move |section| section.is_named(name) && section.has_data())
 }
 
-pub(super) fn is_there(headers: &Headers) -> bool {
+pub(super) fn has_debug_info(headers: &Headers) -> bool {
     find(headers, ".debug_info").is_some()
 }
 
@@ -30,7 +30,7 @@ pub(super) fn sections<'a>(source: Source<'a>, headers: &'a Headers) -> Option<D
             section,
         })
     };
-    is_there(headers).then(|| DwarfSections::lazy(is_big_endian, section))
+    has_debug_info(headers).then(|| DwarfSections::lazy(is_big_endian, section))
 }
 
 pub(super) fn copied_sections(
@@ -60,33 +60,35 @@ pub(super) fn package_sections(
     })
 }
 
-/// What `take` makes of the byte order (whether it is big-endian) and of sections by name; `None`: the most important one is not there.
+/// Calls `build` with the byte order (`true` if big-endian) and a function that reads a section.
+///
+/// Returns `None` if the section `required` is missing.
 fn load<T>(
     source: Source<'_>,
     headers: &Headers,
-    most_important: &str,
-    take: impl FnOnce(
+    required: &str,
+    build: impl FnOnce(
         bool,
         &mut dyn FnMut(&'static str) -> Result<Vec<u8>, ElfError>,
     ) -> Result<T, ElfError>,
 ) -> Result<Option<T>, ElfError> {
-    if find(headers, most_important).is_none() {
+    if find(headers, required).is_none() {
         return Ok(None);
     }
-    let mut taken: u64 = 0;
+    let mut total: u64 = 0;
     let is_big_endian = headers.endian == object::Endianness::Big;
     let mut read = |section| -> Result<_, ElfError> {
-        let left = MAX_DWARF_BYTES.saturating_sub(taken);
+        let left = MAX_DWARF_BYTES.saturating_sub(total);
         let bytes =
             section_data(source, headers, section, WHAT, left).map_err(|error| match error {
                 ElfError::TooLarge { what, size, .. } => ElfError::TooLarge {
                     what,
-                    size: taken.saturating_add(size),
+                    size: total.saturating_add(size),
                     limit: MAX_DWARF_BYTES,
                 },
                 error => error,
             })?;
-        taken += bytes.len() as u64;
+        total += bytes.len() as u64;
         Ok(bytes)
     };
     let mut section = |name| {
@@ -99,10 +101,10 @@ fn load<T>(
         }
         Ok(bytes)
     };
-    take(is_big_endian, &mut section).map(Some)
+    build(is_big_endian, &mut section).map(Some)
 }
 
-/// A section that has not been read.
+/// A section that is read on demand.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LazySection<'a> {
     source: Source<'a>,
@@ -111,17 +113,23 @@ pub(crate) struct LazySection<'a> {
 }
 
 impl LazySection<'_> {
-    /// All of it, decompressed, if it has no more than `limit` bytes.
+    /// Reads and decompresses the section.
+    ///
+    /// # Errors
+    /// The section exceeds `limit` bytes, is outside the file, or does not decompress.
     pub(crate) fn whole(&self, limit: u64) -> Result<Vec<u8>, ElfError> {
         section_data(self.source, self.headers, self.section, WHAT, limit)
     }
 
-    /// Its bytes in the file; `None`: it is compressed, so that no part of it can be read.
+    /// Returns the size in bytes, or `None` if the section is compressed: it has no readable parts.
     pub(crate) fn size(&self) -> Option<u64> {
         (!self.section.is_compressed()).then_some(self.section.size)
     }
 
-    /// A part of one that is not compressed.
+    /// Reads a part of a section that is not compressed.
+    ///
+    /// # Errors
+    /// The part is outside the file, or reading fails.
     pub(crate) fn part(&self, offset: u64, size: u64) -> Result<Vec<u8>, ElfError> {
         let start = self.section.offset.saturating_add(offset);
         self.source.read_exact(WHAT, start, size)

@@ -1,4 +1,4 @@
-//! A symbol that a file gives to others, by its name.
+//! Lookup of a dynamic symbol by name.
 
 use object::Endianness;
 use object::elf::{self, FileHeader32, FileHeader64};
@@ -37,12 +37,14 @@ fn find<Elf: FileHeader<Endian = Endianness>>(
 ) -> Option<u64> {
     let endian = headers.endian;
     let defined = |symbol: &&Elf::Sym| symbol.st_shndx(endian) != elf::SHN_UNDEF;
-    let same = |symbol: &&Elf::Sym| {
-        // The cheap test first: most names differ in their first byte.
-        let at = raw.strings.get(symbol.st_name(endian) as usize..);
-        at.is_some_and(|text| text.starts_with(name))
+    let has_name = |symbol: &&Elf::Sym| {
+        // The cheap test precedes the full one: most names differ in their first byte.
+        let strings = raw.strings.get(symbol.st_name(endian) as usize..);
+        strings.is_some_and(|strings| strings.starts_with(name))
             && raw.name(symbol.st_name(endian), Aliases::Plain) == Some(name)
     };
-    let found = raw.records::<Elf>().iter().filter(defined).find(same)?;
-    Some(found.st_value(endian).into())
+    let symbol = (raw.records::<Elf>().iter())
+        .filter(defined)
+        .find(has_name)?;
+    Some(symbol.st_value(endian).into())
 }

@@ -1,4 +1,4 @@
-//! What can be wrong with an ELF file.
+//! Errors of ELF files.
 
 use std::io;
 
@@ -6,47 +6,47 @@ use thiserror::Error;
 
 use crate::table::TableError;
 
-/// Why an ELF file gave nothing.
+/// Why an ELF file or a part of it cannot be used.
 #[derive(Debug, Error)]
 pub enum ElfError {
     /// The file could not be read.
-    #[error("ELF: reading: {0}")]
+    #[error("cannot read ELF file: {0}")]
     Read(#[source] io::Error),
-    /// A directory, a pipe, a device: reading it might hang or never end.
-    #[error("ELF: not a regular file")]
+    /// A directory, a pipe or a device: reading it might block or never end.
+    #[error("not a regular file")]
     NotRegular,
-    /// It does not start like one.
-    #[error("ELF: no ELF magic at the start of the file")]
+    /// The file does not start with the ELF magic.
+    #[error("not an ELF file")]
     NotElf,
-    /// A header contradicts itself.
-    #[error("ELF: {what}: {why}")]
-    Damaged {
+    /// A part of the file is corrupt.
+    #[error("corrupt ELF {what}: {why}")]
+    Corrupt {
         /// The part.
         what: &'static str,
-        /// In the words of the parser.
+        /// The cause, as the parser reports it.
         why: String,
     },
-    /// A part does not lie in the file, which may be cut off.
-    #[error("ELF: {what}: {size} bytes at {offset:#x} are not all in the file")]
+    /// A part is not inside the file, which may be truncated.
+    #[error("corrupt ELF {what}: {size} bytes at {offset:#x} exceed the file size")]
     OutsideFile {
         /// The part.
         what: &'static str,
-        /// Where it should start.
+        /// Its offset, according to the header.
         offset: u64,
-        /// How many bytes it should have.
+        /// Its size in bytes, according to the header.
         size: u64,
     },
-    /// A part is larger than any honest one.
-    #[error("ELF: {what}: {size}, more than the limit of {limit}")]
+    /// A part exceeds a limit that no valid file is known to exceed.
+    #[error("ELF {what} too large: {size}, limit {limit}")]
     TooLarge {
         /// The part.
         what: &'static str,
-        /// Bytes, or a count for symbols and headers.
+        /// Its size: bytes, or a count for symbols and headers.
         size: u64,
-        /// In the same unit.
+        /// The limit, in the same unit.
         limit: u64,
     },
-    /// The names do not fit into a table.
-    #[error("ELF: {0}")]
+    /// The symbols exceed the limits of a table.
+    #[error(transparent)]
     Table(#[from] TableError),
 }

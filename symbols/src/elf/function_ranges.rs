@@ -1,4 +1,4 @@
-//! Where functions begin and end, by what a file says for unwinding: all that a stripped file has kept of them.
+//! Address ranges of functions, from the unwind information, which a stripped file still has.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -14,16 +14,18 @@ use super::headers::Headers;
 use super::source::Source;
 use super::unwind::{self, Section};
 
-/// Most functions read of one file; Chromium has 600 000.
+/// Limit of functions per file. Chromium has 600 000.
 const MAX_RANGES: usize = 1 << 21;
 
-/// Addresses to the functions they lie in, without names, by `.eh_frame` (LSB Core, "Exception Frames"). A function that the
-/// compiler has split is several; one without unwind information is none.
+/// Address ranges of functions, without names, from `.eh_frame` (LSB Core, "Exception Frames").
+///
+/// A function that the compiler has split has several ranges. A function without unwind
+/// information has none.
 #[derive(Debug, Default)]
 pub struct FunctionRanges {
-    frames: Option<FdeIndex>,
+    fdes: Option<FdeIndex>,
     table: Option<SearchTable>,
-    /// By start.
+    /// Sorted by start.
     all: OnceCell<Vec<Range<u64>>>,
 }
 
@@ -33,18 +35,20 @@ impl FunctionRanges {
             return Ok(Self::default());
         };
         Ok(Self {
-            frames: Some(FdeIndex::new(section, headers)),
+            fdes: Some(FdeIndex::new(section, headers)),
             table: unwind::eh_frame_hdr(source, headers)?
                 .and_then(|section| SearchTable::new(section, headers)),
             all: OnceCell::new(),
         })
     }
 
-    /// The function that an address lies in: by the table for searching, where the file has it, else by all functions.
+    /// Returns the range of the function that contains an address.
+    ///
+    /// The search uses the table of `.eh_frame_hdr` if the file has one, else all of `.eh_frame`.
     #[must_use]
-    pub fn around(&self, address: u64) -> Option<Range<u64>> {
-        if let (Some(frames), Some(table)) = (&self.frames, &self.table) {
-            let range = frames.at(table.entry_before(address)?)?;
+    pub fn lookup(&self, address: u64) -> Option<Range<u64>> {
+        if let (Some(frames), Some(table)) = (&self.fdes, &self.table) {
+            let range = frames.range_at(table.fde_address(address)?)?;
             return range.contains(&address).then_some(range);
         }
         let all = self.all();
@@ -53,26 +57,28 @@ impl FunctionRanges {
         range.contains(&address).then(|| range.clone())
     }
 
-    /// Whether the function that an address lies in starts behind `start`. Then it is not that of a symbol there without a size: this reaches
-    /// to the next symbol, in a stripped file over all functions between that are not exported.
+    /// Returns whether the function that contains `address` starts after `start`.
+    ///
+    /// If so, an unsized symbol at `start` is not the symbol of `address`. Such a symbol extends to
+    /// the next symbol, in a stripped file over all functions between that are not exported.
     #[must_use]
-    pub fn is_behind(&self, start: u64, address: u64) -> bool {
-        self.around(address)
+    pub fn is_in_later_function(&self, start: u64, address: u64) -> bool {
+        self.lookup(address)
             .is_some_and(|range| range.start > start)
     }
 
-    /// All that can be read, up to the first damage, by start.
+    /// Returns all ranges up to the first corrupt entry, sorted by start.
     pub fn iter(&self) -> impl Iterator<Item = Range<u64>> {
         self.all().iter().cloned()
     }
 
     fn all(&self) -> &[Range<u64>] {
         self.all
-            .get_or_init(|| self.frames.as_ref().map_or_else(Vec::new, FdeIndex::all))
+            .get_or_init(|| self.fdes.as_ref().map_or_else(Vec::new, FdeIndex::all))
     }
 }
 
-/// `.eh_frame`, and what its addresses are relative to.
+/// The section `.eh_frame` and the base addresses of its pointers.
 #[derive(Debug)]
 struct FdeIndex {
     section: Section,
@@ -104,23 +110,23 @@ impl FdeIndex {
         eh_frame
     }
 
-    /// The function of the entry at an address of the section.
-    fn at(&self, entry: u64) -> Option<Range<u64>> {
-        let offset = usize::try_from(entry.checked_sub(self.section.address)?).ok()?;
-        let entry = self.eh_frame().fde_from_offset(
+    /// Returns the range of the function whose FDE is at an address of the section.
+    fn range_at(&self, address: u64) -> Option<Range<u64>> {
+        let offset = usize::try_from(address.checked_sub(self.section.address)?).ok()?;
+        let fde = self.eh_frame().fde_from_offset(
             &self.bases,
             EhFrameOffset(offset),
             EhFrame::cie_from_offset,
         );
-        let entry = entry.ok()?;
-        let start = entry.initial_address();
-        Some(start..start.checked_add(entry.len())?)
+        let fde = fde.ok()?;
+        let start = fde.initial_address();
+        Some(start..start.checked_add(fde.len())?)
     }
 
     fn all(&self) -> Vec<Range<u64>> {
         let eh_frame = self.eh_frame();
         let mut entries = eh_frame.entries(&self.bases);
-        let mut common = HashMap::new();
+        let mut cies = HashMap::new();
         let mut ranges = Vec::new();
         while let Ok(Some(entry)) = entries.next()
             && ranges.len() < MAX_RANGES
@@ -128,10 +134,9 @@ impl FdeIndex {
             let CieOrFde::Fde(entry) = entry else {
                 continue;
             };
-            // Nearly all share one.
+            // Nearly all FDEs share one CIE.
             let entry = entry.parse(|section, bases, offset| {
-                common
-                    .entry(offset)
+                cies.entry(offset)
                     .or_insert_with(|| section.cie_from_offset(bases, offset))
                     .clone()
             });

@@ -1,4 +1,4 @@
-//! `.symtab` and `.dynsym` to a symbol table.
+//! Conversion of `.symtab` and `.dynsym` to a [`SymbolTable`].
 
 use object::Endianness;
 use object::elf::{self, FileHeader32, FileHeader64};
@@ -14,10 +14,10 @@ use crate::table::{
     Extent, MAX_NAME_BYTES, MAX_SYMBOLS, SymbolEntry, SymbolTable, SymbolTableBuilder,
 };
 
-/// Most bytes of a string table: what a symbol table takes.
+/// Limit of a string table: the limit of names in a [`SymbolTable`].
 const MAX_STRINGS_BYTES: u64 = MAX_NAME_BYTES as u64;
 
-/// The symbols of a file with the stubs.
+/// Reads the functions of all symbol tables of a file, and its PLT stubs.
 pub(super) fn table(
     source: Source<'_>,
     headers: &Headers,
@@ -35,7 +35,7 @@ pub(super) fn table(
     symbols.finish(source, headers)
 }
 
-/// Those of `.dynsym` only.
+/// Reads the functions of `.dynsym`, and the PLT stubs.
 pub(super) fn dynamic_table(
     source: Source<'_>,
     headers: &Headers,
@@ -46,12 +46,12 @@ pub(super) fn dynamic_table(
     symbols.finish(source, headers)
 }
 
-/// Whether there is a `.symtab`.
+/// Returns whether the file has a `.symtab`.
 pub(super) fn has_symtab(headers: &Headers) -> bool {
     position(headers, elf::SHT_SYMTAB).is_some()
 }
 
-/// Whether there is one, or one in `.gnu_debugdata`, and it lies in the file.
+/// Returns whether the file has a `.symtab`, its own or in `.gnu_debugdata`, and checks its range.
 pub(super) fn has_all(source: Source<'_>, headers: &Headers) -> Result<bool, ElfError> {
     if has_symtab(headers) {
         return check_symtab(source, headers);
@@ -63,7 +63,7 @@ pub(super) fn has_all(source: Source<'_>, headers: &Headers) -> Result<bool, Elf
     check_symtab(source, &Headers::read(source)?)
 }
 
-/// Whether there is one and it lies in the file.
+/// Returns whether the file has a `.symtab`, and checks its range.
 pub(super) fn check_symtab(source: Source<'_>, headers: &Headers) -> Result<bool, ElfError> {
     let Some(index) = position(headers, elf::SHT_SYMTAB) else {
         return Ok(false);
@@ -80,7 +80,7 @@ fn position(headers: &Headers, kind: elf::SectionType) -> Option<usize> {
     sections.position(|section| section.kind == kind)
 }
 
-/// Symbols, names, and section indices of the symbols that have `SHN_XINDEX`, each with what it is and how large it may be.
+/// Returns symbols, names and extended section indices, each with its description and size limit.
 fn parts(headers: &Headers, index: usize) -> [Option<(&Section, &'static str, u64)>; 3] {
     const MAX_BYTES: u64 = (MAX_SYMBOLS * size_of::<elf::Sym64<Endianness>>()) as u64;
     let sections = &headers.sections;
@@ -97,7 +97,7 @@ fn parts(headers: &Headers, index: usize) -> [Option<(&Section, &'static str, u6
     .map(|part| part.filter(|(section, ..)| section.has_data()))
 }
 
-/// The bytes of a symbol section and of its string section.
+/// The bytes of a symbol section and of its linked sections.
 pub(super) struct RawSymbols {
     pub(super) symbols: Vec<u8>,
     pub(super) strings: Vec<u8>,
@@ -123,13 +123,16 @@ impl RawSymbols {
         })
     }
 
-    /// The symbols as records; a cut last one is left out.
+    /// Returns the symbols as records, without a truncated last one.
     pub(super) fn records<Elf: FileHeader<Endian = Endianness>>(&self) -> &[Elf::Sym] {
         let count = self.symbols.len() / size_of::<Elf::Sym>();
         slice_from_bytes(&self.symbols, count).map_or(&[], |(symbols, _)| symbols)
     }
 
-    /// A name, without the version that some linkers append to it (`memcpy@@GLIBC_2.14`), unless perf's is wanted.
+    /// Returns the name at an offset, or `None` if it is empty.
+    ///
+    /// With [`Aliases::Plain`] the name has no version (`memcpy@@GLIBC_2.14`), which some linkers
+    /// append.
     pub(super) fn name(&self, offset: u32, aliases: Aliases) -> Option<&[u8]> {
         let from = self.strings.get(offset as usize..).unwrap_or_default();
         let from = from.get(..KEPT_NAME_BYTES).unwrap_or(from);
@@ -164,12 +167,13 @@ impl RawSymbols {
     }
 }
 
-/// A table in the making.
+/// Builds a table from several symbol sections.
 struct Symbols {
     builder: SymbolTableBuilder,
     aliases: Aliases,
-    /// What all sections together may still take.
+    /// Symbols that the sections may still have in total.
     left_symbols: usize,
+    /// Bytes of names that the symbols may still have in total.
     left_name_bytes: usize,
 }
 
@@ -183,7 +187,7 @@ impl Symbols {
         }
     }
 
-    /// Takes the section of a kind, if there is one.
+    /// Adds the functions of the first section of a type, if the file has one.
     fn add(
         &mut self,
         source: Source<'_>,
@@ -274,7 +278,7 @@ impl Symbols {
     }
 }
 
-/// On 32-bit ARM bit 0 of a function's value says "Thumb" and is not part of the address.
+/// Returns the address of a symbol. On 32-bit ARM, bit 0 of a function is the Thumb flag.
 fn code_address<Elf: FileHeader<Endian = Endianness>>(symbol: &Elf::Sym, headers: &Headers) -> u64 {
     let value: u64 = symbol.st_value(headers.endian).into();
     if headers.machine == elf::EM_ARM && symbol.st_type() == elf::STT_FUNC {
@@ -284,10 +288,12 @@ fn code_address<Elf: FileHeader<Endian = Endianness>>(symbol: &Elf::Sym, headers
     }
 }
 
-/// `$a`, `$d`, `$t`, `$x`, `$x.12`: on ARM and RISC-V these mark code and data, they name nothing.
+/// Returns whether a name is a mapping symbol of ARM or RISC-V: `$a`, `$d`, `$t`, `$x`, `$x.12`.
+///
+/// Mapping symbols separate code from data. They are not names of functions.
 fn is_mapping_symbol(name: &[u8], machine: elf::Machine) -> bool {
-    let has_them = matches!(machine, elf::EM_ARM | elf::EM_AARCH64 | elf::EM_RISCV);
-    has_them
+    let has_mapping_symbols = matches!(machine, elf::EM_ARM | elf::EM_AARCH64 | elf::EM_RISCV);
+    has_mapping_symbols
         && matches!(name, [b'$', b'a' | b'd' | b't' | b'x', rest @ ..] if rest.is_empty() || rest.starts_with(b".") || machine == elf::EM_RISCV)
 }
 

@@ -1,4 +1,4 @@
-//! The header, program headers and section headers, of either width and byte order, as one kind of value.
+//! File, program and section headers of both classes and byte orders, decoded to one form.
 
 use gimli::RunTimeEndian;
 use object::elf::{self, FileHeader32, FileHeader64};
@@ -9,14 +9,14 @@ use object::{Endianness, ReadRef};
 use super::ElfError;
 use super::source::{Cursor, Source};
 
-/// Most section headers; executables have about 40. More than 65 280 exist only in object files.
+/// Limit of section headers. Executables have about 40; only object files have more than 65 280.
 const MAX_SECTIONS: u32 = 1 << 16;
-/// Most program headers; executables have about 12.
+/// Limit of program headers. Executables have about 12.
 const MAX_PROGRAM_HEADERS: u32 = 1 << 12;
-/// Most bytes of section names.
+/// Limit of `.shstrtab`, in bytes.
 const MAX_SECTION_NAMES_BYTES: u64 = 16 << 20;
 
-/// A section header, with its name.
+/// A section header with the name of the section.
 #[derive(Debug, Clone)]
 pub(super) struct Section {
     pub(super) name: Vec<u8>,
@@ -42,22 +42,22 @@ impl Section {
         self.flags.contains(elf::SHF_COMPRESSED) || self.is_compressed_by_name()
     }
 
-    /// In the way of GNU before there was a flag for it: `.zdebug_info` is `.debug_info`.
+    /// Returns whether it is compressed in the older GNU form: `.zdebug_info` for `.debug_info`.
     pub(super) fn is_compressed_by_name(&self) -> bool {
         self.name.starts_with(b".zdebug_")
     }
 
-    /// Whether this is the section of a name, compressed or not.
+    /// Returns whether the section has this name, or the name of its older compressed form.
     pub(super) fn is_named(&self, name: &str) -> bool {
-        let own = self.name.strip_prefix(b".z");
+        let base = self.name.strip_prefix(b".z");
         self.name == name.as_bytes()
-            || own.is_some_and(|own| {
+            || base.is_some_and(|base| {
                 name.strip_prefix('.')
-                    .is_some_and(|name| own == name.as_bytes() && self.is_compressed_by_name())
+                    .is_some_and(|name| base == name.as_bytes() && self.is_compressed_by_name())
             })
     }
 
-    /// Whether the file holds the contents: `.text` of a separate debug file has none.
+    /// Returns whether the file has the contents. In a separate debug file `.text` has none.
     pub(super) fn has_data(&self) -> bool {
         self.kind != elf::SHT_NOBITS && self.kind != elf::SHT_NULL
     }
@@ -75,7 +75,7 @@ pub(super) struct Segment {
     pub(super) alignment: u64,
 }
 
-/// What the start of the file says about the rest.
+/// The decoded headers of a file.
 #[derive(Debug)]
 pub(super) struct Headers {
     pub(super) is_64: bool,
@@ -86,7 +86,7 @@ pub(super) struct Headers {
 }
 
 impl Headers {
-    /// The byte order, in the terms of gimli.
+    /// Returns the byte order as gimli's type.
     pub(super) fn run_time_endian(&self) -> RunTimeEndian {
         match self.endian {
             Endianness::Little => RunTimeEndian::Little,
@@ -102,7 +102,7 @@ impl Headers {
         Self::read_parts(source, Parts::All)
     }
 
-    /// Without sections: all that running the file takes.
+    /// Reads all but the section headers, which the loader does not need.
     pub(super) fn read_segments(source: Source<'_>) -> Result<Self, ElfError> {
         Self::read_parts(source, Parts::Segments)
     }
@@ -122,7 +122,7 @@ impl Headers {
     }
 }
 
-/// Which headers are wanted.
+/// The headers to read.
 #[derive(Clone, Copy)]
 enum Parts {
     Segments,
@@ -134,18 +134,18 @@ fn read_headers<Elf: FileHeader<Endian = Endianness>>(
     parts: Parts,
 ) -> Result<Headers, ElfError> {
     let cache = ReadCache::new(Cursor::new(source));
-    let header = Elf::parse(&cache).map_err(damaged("header"))?;
-    let endian = header.endian().map_err(damaged("byte order"))?;
+    let header = Elf::parse(&cache).map_err(corrupt("header"))?;
+    let endian = header.endian().map_err(corrupt("byte order"))?;
     limit(
         "program headers",
         header
             .phnum(endian, &cache)
-            .map_err(damaged("program headers"))?,
+            .map_err(corrupt("program headers"))?,
         MAX_PROGRAM_HEADERS,
     )?;
     let segments = header
         .program_headers(endian, &cache)
-        .map_err(damaged("program headers"))?;
+        .map_err(corrupt("program headers"))?;
     let sections = match parts {
         Parts::Segments => Vec::new(),
         Parts::All => read_sections(header, endian, &cache)?,
@@ -171,22 +171,22 @@ fn read_sections<Elf: FileHeader<Endian = Endianness>>(
         "section headers",
         header
             .shnum(endian, cache)
-            .map_err(damaged("section headers"))?,
+            .map_err(corrupt("section headers"))?,
         MAX_SECTIONS,
     )?;
     let sections = header
         .section_headers(endian, cache)
-        .map_err(damaged("section headers"))?;
-    let no_names = || ElfError::Damaged {
+        .map_err(corrupt("section headers"))?;
+    let no_names = || ElfError::Corrupt {
         what: "section names",
-        why: "their section is not there".to_owned(),
+        why: "their section is missing".to_owned(),
     };
     let names = match sections {
         [] => &[][..],
         sections => {
             let index = header
                 .section_strings_index(endian, cache)
-                .map_err(damaged("section names"))?;
+                .map_err(corrupt("section names"))?;
             let names = match index.0 {
                 0 => None,
                 index => Some(sections.get(index).ok_or_else(no_names)?),
@@ -209,8 +209,8 @@ fn read_sections<Elf: FileHeader<Endian = Endianness>>(
         .collect())
 }
 
-fn damaged(what: &'static str) -> impl Fn(object::Error) -> ElfError {
-    move |error| ElfError::Damaged {
+fn corrupt(what: &'static str) -> impl Fn(object::Error) -> ElfError {
+    move |error| ElfError::Corrupt {
         what,
         why: error.to_string(),
     }
@@ -254,7 +254,9 @@ fn decode_section<Elf: FileHeader<Endian = Endianness>>(
     }
 }
 
-/// Longest section name kept; `.note.gnu.build-id` has 18. Bounds what 65 536 names of one hostile string take.
+/// Limit of a section name; `.note.gnu.build-id` has 18 bytes.
+///
+/// It bounds the memory of 65 536 sections that all refer to one long string.
 const MAX_SECTION_NAME_BYTES: usize = 64;
 
 fn name_at(names: &[u8], offset: u32) -> Option<&[u8]> {

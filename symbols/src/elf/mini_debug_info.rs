@@ -1,6 +1,9 @@
-//! `.gnu_debugdata`: a whole ELF file in a section, with the symbols that stripping has taken from `.symtab`.
+//! `.gnu_debugdata`: an ELF file in a section, with the symbols that `strip` removed.
 //!
-//! Format: xz; GDB manual, "Debugging information in a special section". Fedora and its kin put it into all they build.
+//! Format: an ELF file, compressed with xz ([GDB manual, "MiniDebugInfo"][gdb]). Fedora and its
+//! derivatives add it to all packages.
+//!
+//! [gdb]: https://sourceware.org/gdb/current/onlinedocs/gdb.html/MiniDebugInfo.html
 
 use std::io::{self, Read};
 
@@ -12,30 +15,30 @@ use super::{ElfError, check_size, section_data};
 use crate::large_file_permit;
 
 const WHAT: &str = ".gnu_debugdata";
-/// Most compressed bytes; a large library has 1 MB.
+/// Limit of the compressed size. A large library has 1 MB.
 const MAX_COMPRESSED_BYTES: u64 = 32 << 20;
-/// Most bytes of the file in it.
+/// Limit of the decompressed size.
 const MAX_BYTES: u64 = 128 << 20;
-/// What decompression may take besides: `xz -9` asks for 64 MiB, the default for 8.
+/// Memory limit of the decompressor. `xz -9` needs a dictionary of 64 MiB, the default 8 MiB.
 const MAX_DICTIONARY_KIB: u32 = 80 << 10;
 
-/// Decompressed bytes are counted as they come: how many there are is told by nobody before.
+/// Counts decompressed bytes as they are read: the format does not declare the total size.
 struct Counted<R>(R);
 
 impl<R: Read> Read for Counted<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.0.read(buffer)?;
-        large_file_permit::take(read as u64);
+        large_file_permit::charge(read as u64);
         Ok(read)
     }
 }
 
-/// The file, if there is one. Its sections have the addresses of this one's.
+/// Reads the ELF file in the section, if the section exists. Both files use the same addresses.
 pub(super) fn read(source: Source<'_>, headers: &Headers) -> Result<Option<Vec<u8>>, ElfError> {
     let mut sections = headers.sections.iter();
-    let is_it =
+    let is_debug_data =
         |section: &&super::headers::Section| section.name == WHAT.as_bytes() && section.has_data();
-    let Some(section) = sections.find(is_it) else {
+    let Some(section) = sections.find(is_debug_data) else {
         return Ok(None);
     };
     let compressed = section_data(source, headers, section, WHAT, MAX_COMPRESSED_BYTES)?;
@@ -43,7 +46,7 @@ pub(super) fn read(source: Source<'_>, headers: &Headers) -> Result<Option<Vec<u
     let mut bytes = Vec::new();
     Counted(reader.take(MAX_BYTES + 1))
         .read_to_end(&mut bytes)
-        .map_err(|error| ElfError::Damaged {
+        .map_err(|error| ElfError::Corrupt {
             what: WHAT,
             why: error.to_string(),
         })?;

@@ -1,4 +1,4 @@
-//! Who the file is: its build id, and the name and checksum of its debug file.
+//! The identity of a file: its build id and its links to debug files.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -12,33 +12,39 @@ use super::headers::{Headers, Section};
 use super::source::Source;
 use crate::build_id::BuildId;
 
-/// Most bytes of one note section or segment looked at; core-like notes are of no use here.
+/// Limit of one note section or segment. Larger ones, as in core files, have no build id.
 const MAX_NOTES_BYTES: u64 = 1 << 20;
-/// Most note sections and segments looked at; Debian's binaries have 2 to 4.
+/// Limit of note sections and segments. Debian's binaries have 2 to 4.
 const MAX_NOTE_RANGES: usize = 64;
-/// Most bytes of `.gnu_debuglink`: a file name, padding and a CRC; and of `.gnu_debugaltlink`: a path and a build id.
+/// Limit of `.gnu_debuglink` (file name, padding, CRC) and `.gnu_debugaltlink` (path, build id).
 const MAX_DEBUG_LINK_BYTES: u64 = 4096;
 
-/// A file name with the CRC-32 of that file's contents: the section `.gnu_debuglink` (GDB manual, "Separate Debug Files").
+/// Name and CRC-32 of a separate debug file: the section `.gnu_debuglink`.
+///
+/// Format: [GDB manual, "Separate Debug Files"][gdb].
+///
+/// [gdb]: https://sourceware.org/gdb/current/onlinedocs/gdb.html/Separate-Debug-Files.html
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DebugLink {
-    /// A name without directories.
+    /// File name without directories.
     pub name: Vec<u8>,
-    /// Of the whole file, as zlib computes it.
+    /// CRC-32 of the whole file, as zlib computes it.
     pub crc: u32,
 }
 
-/// A path with the build id of the file there: the section `.gnu_debugaltlink`, which `dwz` writes.
+/// Path and build id of a supplementary file: the section `.gnu_debugaltlink`, which `dwz` writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AltLink {
-    /// Absolute, or relative to the directory of the file that has the link.
+    /// Absolute path, or a path relative to the directory of the file with the link.
     pub path: PathBuf,
-    /// [`ElfFile::build_id`](super::ElfFile::build_id) of that file.
+    /// [Build id](super::ElfFile::build_id) of the supplementary file.
     pub build_id: BuildId,
 }
 
-/// The contents of the note `NT_GNU_BUILD_ID`. Sections come first: the program headers of a separate debug file
-/// point at places that are no longer there.
+/// Returns the contents of the note `NT_GNU_BUILD_ID`.
+///
+/// Sections precede segments: the program headers of a separate debug file refer to contents that
+/// the file does not have.
 pub(super) fn build_id(source: Source<'_>, headers: &Headers) -> Option<BuildId> {
     let sections = headers
         .sections
@@ -55,7 +61,7 @@ pub(super) fn build_id(source: Source<'_>, headers: &Headers) -> Option<BuildId>
         .take(MAX_NOTE_RANGES)
         .find_map(|(offset, size, alignment)| {
             let bytes = source.read_exact("note", offset, size).ok()?;
-            // Only 4 and 8 exist; a 32-bit word holds them.
+            // The only alignments in use, 4 and 8, fit into 32 bits.
             let alignment = u32::try_from(alignment).ok()?;
             if headers.is_64 {
                 build_id_in::<FileHeader64<Endianness>>(
@@ -69,9 +75,11 @@ pub(super) fn build_id(source: Source<'_>, headers: &Headers) -> Option<BuildId>
         })
 }
 
-/// The build id in notes of a 64-bit ELF file of this machine, as `/sys/kernel/notes` has the kernel's.
+/// Returns the build id in the notes of a 64-bit ELF file in the host's byte order.
+///
+/// `/sys/kernel/notes` has the notes of the kernel in this form.
 #[must_use]
-pub fn build_id_of_notes(bytes: &[u8]) -> Option<BuildId> {
+pub fn build_id_from_notes(bytes: &[u8]) -> Option<BuildId> {
     build_id_in::<FileHeader64<Endianness>>(Endianness::default(), 4, bytes)
 }
 
@@ -90,7 +98,7 @@ fn build_id_in<Elf: FileHeader<Endian = Endianness>>(
     None
 }
 
-/// A NUL-terminated name, zeros up to a multiple of 4, the CRC in the file's byte order.
+/// Parses `.gnu_debuglink`: NUL-terminated name, padding to a multiple of 4, CRC.
 pub(super) fn debug_link(source: Source<'_>, headers: &Headers) -> Option<DebugLink> {
     let bytes = link_section(source, headers, ".gnu_debuglink")?;
     let name_len = memchr::memchr(0, &bytes)?;
@@ -104,7 +112,7 @@ pub(super) fn debug_link(source: Source<'_>, headers: &Headers) -> Option<DebugL
         Endianness::Little => u32::from_le_bytes(crc),
         Endianness::Big => u32::from_be_bytes(crc),
     };
-    // A name with a directory would leave the places searched.
+    // A name with a directory component would escape the searched directories.
     let is_file_name = !name.is_empty() && !name.contains(&b'/') && name != b"." && name != b"..";
     is_file_name.then(|| DebugLink {
         name: name.to_vec(),
@@ -112,7 +120,7 @@ pub(super) fn debug_link(source: Source<'_>, headers: &Headers) -> Option<DebugL
     })
 }
 
-/// A NUL-terminated path, then the build id.
+/// Parses `.gnu_debugaltlink`: NUL-terminated path, build id.
 pub(super) fn alt_link(source: Source<'_>, headers: &Headers) -> Option<AltLink> {
     let bytes = link_section(source, headers, ".gnu_debugaltlink")?;
     let (path, build_id) = bytes.split_at_checked(memchr::memchr(0, &bytes)?)?;
@@ -136,7 +144,7 @@ fn link_section(source: Source<'_>, headers: &Headers, name: &'static str) -> Op
 mod tests {
     use super::*;
 
-    /// A note, padded.
+    /// Returns a padded note.
     fn note(kind: u32, name: &[u8], contents: &[u8]) -> Vec<u8> {
         let words = [name.len() as u32, contents.len() as u32, kind];
         let mut note: Vec<u8> = words.into_iter().flat_map(u32::to_ne_bytes).collect();
@@ -148,16 +156,16 @@ mod tests {
     }
 
     #[test]
-    fn the_build_id_is_found_among_other_notes() {
+    fn finds_the_build_id_among_other_notes() {
         let id = [7; 20];
         let others = [note(3, b"Xen\0", &[1; 5]), note(1, b"GNU\0", &[2; 16])].concat();
         let all = [others.clone(), note(3, b"GNU\0", &id)].concat();
-        assert_eq!(build_id_of_notes(&all), BuildId::from_bytes(&id));
-        for cut in others.len()..all.len() {
-            assert_eq!(build_id_of_notes(&all[..cut]), None, "{cut}");
+        assert_eq!(build_id_from_notes(&all), BuildId::from_bytes(&id));
+        for length in others.len()..all.len() {
+            assert_eq!(build_id_from_notes(&all[..length]), None, "{length}");
         }
-        for bad in [&[][..], &[8; 65]] {
-            assert_eq!(build_id_of_notes(&note(3, b"GNU\0", bad)), None);
+        for invalid in [&[][..], &[8; 65]] {
+            assert_eq!(build_id_from_notes(&note(3, b"GNU\0", invalid)), None);
         }
     }
 }

@@ -1,8 +1,9 @@
-//! Names for the stubs through which a file calls other files: `malloc@plt`.
+//! Symbols for PLT stubs, through which a file calls other files: `malloc@plt`.
 //!
-//! A stub jumps to what its slot in the global offset table holds, and a relocation says which symbol's
-//! address the loader puts there. The instructions of a stub tell the slot, so this needs no guess about the order of stubs,
-//! and works for `.plt`, `.plt.sec` and `.plt.got` alike. x86-64 only; elsewhere stubs have no names.
+//! A stub jumps to the address in its slot of the global offset table. A relocation declares which
+//! symbol's address the loader stores in the slot. The slot is decoded from the instructions of
+//! the stub, so the order of stubs does not matter: `.plt`, `.plt.sec` and `.plt.got` are read
+//! alike. Only x86-64 is supported; other architectures get no symbols for stubs.
 
 use object::Endianness;
 use object::elf::{self, FileHeader64};
@@ -17,18 +18,20 @@ use crate::binding::Aliases;
 use crate::demangle::PLT_SUFFIX;
 use crate::table::{Extent, SymbolEntry, SymbolTableBuilder};
 
-/// Most bytes of stubs; the largest programs have some 10 000 stubs of 16 bytes.
+/// Limit of a PLT section, in bytes. The largest programs have some 10 000 stubs of 16 bytes.
 const MAX_PLT_BYTES: u64 = 4 << 20;
-/// Most bytes of relocations; libcoreclr.so has 1 MB of them, Chromium 23.
+/// Limit of relocations, in bytes. libcoreclr.so has 1 MB, Chromium 23 MB.
 const MAX_RELOCATIONS_BYTES: u64 = 64 << 20;
 const RELOCATIONS: &str = "relocations";
-/// Relocations are read in pieces of so many bytes, and nearly none is kept: fresh memory for all would cost more than they do.
+/// Size of the pieces in which relocations are read.
+///
+/// Few relocations are kept: allocating memory for all would cost more than reading them.
 const PIECE_BYTES: usize = 2048 * size_of::<Relocation>();
-/// Bytes of one stub in `.plt` and `.plt.sec` (x86-64 psABI); those in `.plt.got` have 8.
+/// Size of a stub in `.plt` and `.plt.sec` (x86-64 psABI). Stubs in `.plt.got` have 8 bytes.
 const STUB_BYTES: usize = 16;
-/// Below every name that a symbol gives.
+/// Rank of the names of stubs, below the rank of every symbol.
 const RANK: u32 = u32::MAX;
-/// Longest name given to a stub, so that many stubs of one hostile name stay small.
+/// Limit of the name of a stub. It bounds the memory of many stubs that share one long name.
 const MAX_STUB_NAME_BYTES: usize = 4096;
 
 type Relocation = elf::Rela64<Endianness>;
@@ -59,15 +62,10 @@ pub(super) fn add_stubs(
     let symbol_of_slot = slots(source, headers, dynsym)?;
     let records = symbols.records::<FileHeader64<Endianness>>();
     let mut stub_name = Vec::new();
-    // Three sections at most: a file may claim thousands, all of the same bytes.
+    // A file has at most three such sections; a malformed one may declare thousands of the same
+    // bytes.
     for plt in plts.take(3) {
-        let code = section_data(
-            source,
-            headers,
-            plt,
-            "procedure linkage table",
-            MAX_PLT_BYTES,
-        )?;
+        let code = section_data(source, headers, plt, "PLT", MAX_PLT_BYTES)?;
         let size = stub_bytes(plt).unwrap_or(STUB_BYTES);
         for (index, stub) in code.chunks_exact(size).enumerate() {
             let Some(start) = plt.address.checked_add((index * size) as u64) else {
@@ -76,10 +74,10 @@ pub(super) fn add_stubs(
             let symbol = slot(stub, start)
                 .and_then(|slot| {
                     symbol_of_slot
-                        .binary_search_by_key(&slot, |found| found.0)
+                        .binary_search_by_key(&slot, |(address, _)| *address)
                         .ok()
                 })
-                .and_then(|found| records.get(symbol_of_slot.get(found)?.1 as usize));
+                .and_then(|index| records.get(symbol_of_slot.get(index)?.1 as usize));
             let Some(name) = symbol
                 .and_then(|symbol| symbols.name(symbol.st_name(headers.endian), Aliases::Plain))
             else {
@@ -102,18 +100,18 @@ pub(super) fn add_stubs(
     Ok(())
 }
 
-/// A section of stubs.
+/// A PLT section.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StubSection {
     /// Address of the first stub.
     pub address: u64,
-    /// The stubs' code.
+    /// Code of the stubs.
     pub code: Vec<u8>,
-    /// Bytes of each of them.
+    /// Size of each stub, in bytes.
     pub stub_bytes: usize,
 }
 
-/// The sections of stubs of an x86-64 file, those that can be read.
+/// Reads the PLT sections of an x86-64 file, and skips those that cannot be read.
 pub(super) fn sections(source: Source<'_>, headers: &Headers) -> Vec<StubSection> {
     let is_x86_64 = headers.machine == elf::EM_X86_64 && headers.is_64;
     let plts = headers
@@ -124,10 +122,10 @@ pub(super) fn sections(source: Source<'_>, headers: &Headers) -> Vec<StubSection
     sections
         .take(3)
         .filter_map(|(section, stub_bytes)| {
-            let what = "procedure linkage table";
+            let code = section_data(source, headers, section, "PLT", MAX_PLT_BYTES).ok()?;
             Some(StubSection {
                 address: section.address,
-                code: section_data(source, headers, section, what, MAX_PLT_BYTES).ok()?,
+                code,
                 stub_bytes,
             })
         })
@@ -137,20 +135,20 @@ pub(super) fn sections(source: Source<'_>, headers: &Headers) -> Vec<StubSection
 fn stub_bytes(section: &Section) -> Option<usize> {
     match section.name.as_slice() {
         b".plt" | b".plt.sec" => Some(STUB_BYTES),
-        // With `-z ibtplt` also these start with endbr64 and take 16.
+        // With `-z ibtplt` these stubs start with endbr64, too, and have 16 bytes.
         b".plt.got" => Some(if section.alignment >= 16 { 16 } else { 8 }),
         _ => None,
     }
 }
 
-/// Addresses of the slots that the loader fills, with the index of the symbol, sorted.
+/// Returns the addresses of the slots that the loader fills, with their symbol indices, sorted.
 fn slots(
     source: Source<'_>,
     headers: &Headers,
     dynsym: usize,
 ) -> Result<Vec<(u64, u32)>, ElfError> {
     let mut slots = Vec::new();
-    // Chromium has 23 MB of `.rela.dyn`, but only stubs that `.rela.plt` tells of.
+    // `.rela.dyn` is needed for `.plt.got` only. Chromium has 23 MB of it, but no `.plt.got`.
     let has_got_stubs = headers
         .sections
         .iter()
@@ -184,7 +182,7 @@ fn slots(
     Ok(slots)
 }
 
-/// The slot that a stub jumps through.
+/// Returns the address of the slot that a stub jumps through.
 ///
 /// ```text
 /// f3 0f 1e fa   endbr64                  only with -fcf-protection
@@ -205,13 +203,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_slot_is_relative_to_the_next_instruction() {
+    fn decodes_the_slot_relative_to_the_next_instruction() {
         let plain = [0xff, 0x25, 0x10, 0, 0, 0, 0x68, 0, 0, 0, 0];
-        let guarded = [
+        let with_prefixes = [
             0xf3, 0x0f, 0x1e, 0xfa, 0xf2, 0xff, 0x25, 0xf0, 0xff, 0xff, 0xff, 0x0f,
         ];
         assert_eq!(slot(&plain, 0x1000), Some(0x1016));
-        assert_eq!(slot(&guarded, 0x1000), Some(0x100b - 0x10));
+        assert_eq!(slot(&with_prefixes, 0x1000), Some(0x100b - 0x10));
         assert_eq!(slot(&[0xff, 0x35, 0, 0, 0, 0], 0x1000), None);
         assert_eq!(slot(&[0xff, 0x25, 0], 0x1000), None);
     }

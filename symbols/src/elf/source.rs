@@ -1,4 +1,4 @@
-//! Where the bytes of an ELF file come from: a file read in pieces, or memory.
+//! Input of the ELF reader: a file that is read in pieces, or bytes in memory.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -10,9 +10,10 @@ use rustix::io::{Errno, pread};
 use super::ElfError;
 use crate::large_file_permit;
 
-/// A file or bytes in memory, read at any place.
+/// A file or bytes in memory, with random access.
 ///
-/// Files are read, never mapped: their owner may cut them while we look, which kills a reader of a mapping (SIGBUS).
+/// Files are read, never memory-mapped: the owner of a file may truncate it meanwhile, which
+/// raises SIGBUS in the reader of a mapping.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Source<'a> {
     File { file: &'a File, size_bytes: u64 },
@@ -20,7 +21,7 @@ pub(super) enum Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    pub(super) fn of(file: &'a File) -> Result<Self, ElfError> {
+    pub(super) fn from_file(file: &'a File) -> Result<Self, ElfError> {
         let metadata = file.metadata().map_err(ElfError::Read)?;
         match metadata.is_file() {
             true => Ok(Self::File {
@@ -38,20 +39,20 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Reads up to `buffer.len()` bytes from `offset`; 0 at the end.
+    /// Reads up to `buffer.len()` bytes from `offset`. Returns 0 at the end.
     pub(super) fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         match self {
             Source::File { file, .. } => file.read_at(buffer, offset),
             Source::Bytes(bytes) => {
-                let from = usize::try_from(offset)
+                let rest = usize::try_from(offset)
                     .ok()
                     .and_then(|offset| bytes.get(offset..));
-                from.unwrap_or_default().read(buffer)
+                rest.unwrap_or_default().read(buffer)
             }
         }
     }
 
-    /// Whether a range lies in the source.
+    /// Checks that a range is inside the source.
     pub(super) fn check(&self, what: &'static str, offset: u64, size: u64) -> Result<(), ElfError> {
         let end = offset.checked_add(size);
         match end.is_some_and(|end| end <= self.size_bytes()) {
@@ -60,7 +61,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// All of a range, which must lie in the source. The caller has bounded `size`.
+    /// Reads a range, which must be inside the source. The caller has bounded `size`.
     pub(super) fn read_exact(
         &self,
         what: &'static str,
@@ -70,16 +71,18 @@ impl<'a> Source<'a> {
         self.check(what, offset, size)?;
         let outside = |_| ElfError::OutsideFile { what, offset, size };
         let length = usize::try_from(size).map_err(outside)?;
-        large_file_permit::take(size);
-        // Pages that are not written to cost nothing: nor does what a sparse or shrinking file claims to have.
+        large_file_permit::charge(size);
+        // A page that is not written to uses no memory, so a sparse or shrinking file that
+        // declares a large size costs nothing.
         let mut bytes = Vec::with_capacity(length);
         while bytes.len() < length {
-            let at = offset + bytes.len() as u64;
+            let position = offset + bytes.len() as u64;
             let read = match self {
-                Source::File { file, .. } => pread(file, spare_capacity(&mut bytes), at),
+                Source::File { file, .. } => pread(file, spare_capacity(&mut bytes), position),
                 Source::Bytes(all) => {
-                    let from = usize::try_from(at).ok().and_then(|at| all.get(at..));
-                    bytes.extend(from.unwrap_or_default().iter().take(length));
+                    let start = usize::try_from(position).ok();
+                    let rest = start.and_then(|start| all.get(start..));
+                    bytes.extend(rest.unwrap_or_default().iter().take(length));
                     Ok(bytes.len())
                 }
             };
@@ -94,7 +97,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// A position in a source: what `object::ReadCache` reads through.
+/// A position in a source, through which `object::ReadCache` reads.
 #[derive(Debug)]
 pub(super) struct Cursor<'a> {
     source: Source<'a>,

@@ -1,4 +1,4 @@
-//! The sections an unwinder needs.
+//! The sections that an unwinder needs.
 
 use std::ops::Range;
 
@@ -8,30 +8,30 @@ use super::headers::{Headers, Section as Header};
 use super::source::Source;
 use super::{ElfError, check_size};
 
-/// Most bytes of one unwind section; Chromium's `.eh_frame` has 12 MB.
+/// Limit of one unwind section, in bytes. Chromium's `.eh_frame` has 12 MB.
 const MAX_UNWIND_BYTES: u64 = 64 << 20;
 
-/// A section's contents and where they lie.
+/// The contents and the address of a section.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Section {
-    /// Address in the file's own address space, before any load bias.
+    /// Address before any load bias (SVMA).
     pub address: u64,
-    /// The bytes, decompressed.
+    /// The decompressed bytes.
     pub data: Vec<u8>,
 }
 
-/// What it takes to unwind through a file. All addresses are the file's own.
+/// The sections for unwinding through a file. All addresses are SVMAs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UnwindSections {
-    /// `.eh_frame`.
+    /// The section `.eh_frame`.
     pub eh_frame: Option<Section>,
-    /// `.eh_frame_hdr`, by its section or, without section headers, by `PT_GNU_EH_FRAME`.
+    /// The section `.eh_frame_hdr`, or `PT_GNU_EH_FRAME` in a file without section headers.
     pub eh_frame_hdr: Option<Section>,
-    /// `.debug_frame`.
+    /// The section `.debug_frame`.
     pub debug_frame: Option<Section>,
-    /// Addresses of `.text`.
+    /// The address range of `.text`.
     pub text_range: Option<Range<u64>>,
-    /// Addresses of `.got`.
+    /// The address range of `.got`.
     pub got_range: Option<Range<u64>>,
 }
 
@@ -49,7 +49,7 @@ fn find<'a>(headers: &'a Headers, name: &[u8]) -> Option<&'a Header> {
     headers.sections.iter().find(|section| section.name == name)
 }
 
-/// The addresses of a section.
+/// Returns the address range of a section.
 pub(super) fn range(headers: &Headers, name: &[u8]) -> Option<Range<u64>> {
     find(headers, name).map(|section| section.address..section.end())
 }
@@ -86,7 +86,8 @@ fn eh_frame_hdr_by_segment(
     headers: &Headers,
 ) -> Result<Option<Section>, ElfError> {
     let what = "PT_GNU_EH_FRAME";
-    // With section headers but without the section this is a separate debug file: the place is not there.
+    // A file with section headers but without this section is a separate debug file, which does
+    // not have the contents of the segment.
     let segment = headers
         .segments
         .iter()

@@ -2,7 +2,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// A dump in the byte order of `word`.
+/// A jitdump file, little-endian unless `swapped`.
 struct Dump {
     bytes: Vec<u8>,
     swapped: bool,
@@ -64,7 +64,7 @@ impl Dump {
         self
     }
 
-    /// Names at two addresses, and whether the end was missing.
+    /// Returns the names at two addresses, and whether the file is truncated.
     fn names(&self, until: u64) -> (Option<String>, Option<String>, bool) {
         let dump = JitDump::read(&self.bytes[..], until).unwrap();
         let name = |address| {
@@ -80,7 +80,7 @@ fn some(name: &str) -> Option<String> {
 }
 
 #[test]
-fn code_is_what_it_was_at_the_time() {
+fn returns_the_functions_at_a_point_in_time() {
     for swapped in [false, true] {
         let dump = Dump::new(swapped, 0)
             .load(10, 0x1000, 16, "first")
@@ -90,35 +90,35 @@ fn code_is_what_it_was_at_the_time() {
         assert_eq!(dump.names(25), (some("second"), None, false));
         assert_eq!(dump.names(35), (some("second"), some("second"), false));
     }
-    let counted = Dump::new(false, FLAG_ARCH_TIME).load(10, 0x1000, 16, "first");
-    assert_eq!(counted.names(5), (some("first"), None, false));
+    let arch_time = Dump::new(false, FLAG_ARCH_TIME).load(10, 0x1000, 16, "first");
+    assert_eq!(arch_time.names(5), (some("first"), None, false));
 }
 
 #[test]
-fn names_may_be_empty_and_long_ones_have_a_mark() {
+fn accepts_empty_names_and_truncates_long_ones() {
     let long = "x".repeat(MAX_NAME_BYTES as usize + 1);
     let dump = Dump::new(false, 0)
         .load(10, 0x1000, 16, "")
         .load(10, 0x2000, 16, &long);
-    let cut = format!("{}...", &long[1..]);
-    assert_eq!(dump.names(99), (some(""), Some(cut), false));
+    let truncated = format!("{}...", &long[1..]);
+    assert_eq!(dump.names(99), (some(""), Some(truncated), false));
 }
 
 #[test]
-fn everything_before_a_cut_counts() {
+fn uses_all_complete_records_of_a_truncated_file() {
     let mut dump = Dump::new(false, 0)
         .load(10, 0x1000, 16, "first")
         .load(20, 0x2000, 16, "second");
-    let whole = dump.bytes.len();
-    for cut in 0..=whole {
-        dump.bytes.truncate(whole - cut);
+    let length = dump.bytes.len();
+    for removed in 0..=length {
+        dump.bytes.truncate(length - removed);
         if dump.bytes.len() < HEADER_BYTES {
             break;
         }
         let (_, second, truncated) = dump.names(99);
-        // The code of the last function is not needed.
-        assert!(second.is_some() || truncated || cut > 16, "{cut}");
-        assert_eq!(cut == 0, !truncated && second.is_some(), "{cut}");
+        // The code of the last function is not read.
+        assert!(second.is_some() || truncated || removed > 16, "{removed}");
+        assert_eq!(removed == 0, !truncated && second.is_some(), "{removed}");
     }
     assert!(JitDump::read(&b"ELF"[..], 0).unwrap().truncated);
     let other = [b'x'; 64];
@@ -126,11 +126,11 @@ fn everything_before_a_cut_counts() {
 }
 
 #[test]
-fn a_function_larger_than_its_record_ends_the_reading() {
+fn stops_at_a_function_larger_than_its_record() {
     let mut dump = Dump::new(false, 0).load(10, 0x1000, 16, "first");
-    let at = dump.bytes.len();
+    let second = dump.bytes.len();
     dump = dump.load(20, 0x2000, 16, "second");
-    dump.bytes[at + PREFIX_BYTES + 24..][..8].copy_from_slice(&u64::MAX.to_le_bytes());
+    dump.bytes[second + PREFIX_BYTES + 24..][..8].copy_from_slice(&u64::MAX.to_le_bytes());
     assert_eq!(dump.names(99), (some("first"), None, true));
 }
 

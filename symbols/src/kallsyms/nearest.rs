@@ -1,13 +1,13 @@
-//! The few functions that name a capture's addresses, picked from all while reading.
+//! Selection of the functions of given addresses while the list is read.
 
-/// For each address wanted the last function that begins at or before it, whatever the order of the lines.
+/// For each address, the last function that starts at or before it. Lines may be in any order.
 ///
 /// ```text
-/// wanted          w0        w1   w2
-/// functions   a b |    c  d |    |      slot 0: b, slot 1: d, slot 2: none of its own, so d
+/// addresses       w0        w1   w2
+/// functions   a b |    c  d |    |      slot 0: b, slot 1: d, slot 2: empty, so w2 is in d, too
 /// ```
 pub(super) struct Nearest {
-    wanted: Vec<u64>,
+    addresses: Vec<u64>,
     slots: Vec<Option<NearestSymbol>>,
 }
 
@@ -20,23 +20,23 @@ pub(super) struct NearestSymbol {
 
 impl Nearest {
     pub(super) fn new(addresses: &[u64]) -> Self {
-        let mut wanted = addresses.to_vec();
-        wanted.sort_unstable();
-        wanted.dedup();
+        let mut addresses = addresses.to_vec();
+        addresses.sort_unstable();
+        addresses.dedup();
         Self {
-            slots: wanted.iter().map(|_| None).collect(),
-            wanted,
+            slots: addresses.iter().map(|_| None).collect(),
+            addresses,
         }
     }
 
     pub(super) fn offer(&mut self, start: u64, name: &[u8], rank: u32, tag: u32) {
-        let index = self.wanted.partition_point(|&wanted| wanted < start);
+        let index = self.addresses.partition_point(|&address| address < start);
         match self.slots.get_mut(index) {
-            Some(Some(found)) if (found.start, rank) < (start, found.rank) => {
-                found.start = start;
-                found.name.clear();
-                found.name.extend_from_slice(name);
-                (found.rank, found.tag) = (rank, tag);
+            Some(Some(nearest)) if (nearest.start, rank) < (start, nearest.rank) => {
+                nearest.start = start;
+                nearest.name.clear();
+                nearest.name.extend_from_slice(name);
+                (nearest.rank, nearest.tag) = (rank, tag);
             }
             Some(slot @ None) => {
                 *slot = Some(NearestSymbol {
@@ -50,8 +50,8 @@ impl Nearest {
         }
     }
 
-    /// What was found, by address.
-    pub(super) fn found(self) -> impl Iterator<Item = NearestSymbol> {
+    /// Returns the selected functions, sorted by address.
+    pub(super) fn into_symbols(self) -> impl Iterator<Item = NearestSymbol> {
         self.slots.into_iter().flatten()
     }
 }

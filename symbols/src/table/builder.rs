@@ -1,4 +1,4 @@
-//! Symbols in any order to a table: sorts, cuts the overlaps, ends what has no size.
+//! Construction of a table: sorts symbols, resolves overlaps and ends unsized symbols.
 
 use std::cmp::Reverse;
 
@@ -6,46 +6,46 @@ use thiserror::Error;
 
 use super::{SymbolRow, SymbolTable};
 
-/// Most symbols one table takes; Chromium with full symbols has 1.5 million.
+/// Limit of symbols per table. Chromium with full symbols has 1.5 million.
 pub const MAX_SYMBOLS: usize = 1 << 22;
-/// Most bytes of names one table takes; the same Chromium has 120 MB of them.
+/// Limit of names per table, in bytes. Chromium with full symbols has 120 MB.
 pub const MAX_NAME_BYTES: usize = 256 << 20;
 
 const _: () = assert!(MAX_SYMBOLS < u32::MAX as usize);
 const _: () = assert!(MAX_NAME_BYTES < u32::MAX as usize);
 
-/// Why a table could not take another symbol.
+/// The limit that a symbol exceeds.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum TableError {
-    /// The symbol would have been number `MAX_SYMBOLS + 1`.
-    #[error("symbol table: more than {MAX_SYMBOLS} symbols")]
+    /// The table has [`MAX_SYMBOLS`] symbols.
+    #[error("more than {MAX_SYMBOLS} symbols")]
     TooManySymbols,
-    /// The names together would pass `MAX_NAME_BYTES`.
-    #[error("symbol table: names of more than {MAX_NAME_BYTES} bytes in all")]
+    /// The names exceed [`MAX_NAME_BYTES`] in total.
+    #[error("symbol names of more than {MAX_NAME_BYTES} bytes in total")]
     TooManyNameBytes,
 }
 
-/// How far a symbol reaches from its start.
+/// The extent of a symbol from its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
-    /// That many bytes. Zero covers nothing.
+    /// The size in bytes. A symbol of size zero covers no address.
     Size(u64),
-    /// The source gave no size: to the next start of any symbol, at most to this address (exclusive).
+    /// No size: up to the next start of any symbol, at most to this address (exclusive).
     Until(u64),
 }
 
-/// A symbol on its way into a table.
+/// A symbol to add to a table.
 #[derive(Debug, Clone, Copy)]
 pub struct SymbolEntry<'a> {
     /// First address.
     pub start: u64,
-    /// How far it reaches.
+    /// The extent from `start`.
     pub extent: Extent,
-    /// The name as its source wrote it, not demangled.
+    /// The name as its source contains it, not demangled.
     pub name: &'a [u8],
-    /// Among symbols of one start the lowest rank wins.
+    /// The preference among symbols of one start: the lowest rank wins.
     pub rank: u32,
-    /// A number of the caller's own, handed back by lookups.
+    /// A value for the caller, which lookups return.
     pub tag: u32,
 }
 
@@ -53,11 +53,11 @@ pub struct SymbolEntry<'a> {
 struct Candidate {
     row: SymbolRow,
     rank: u32,
-    /// How many were added before it.
+    /// Number of symbols that were added before.
     order: u32,
 }
 
-/// Collects symbols in any order. The rules for overlaps and missing sizes are those of [`SymbolTable`].
+/// Builder of a [`SymbolTable`]. Symbols may be added in any order.
 #[derive(Debug, Default)]
 pub struct SymbolTableBuilder {
     candidates: Vec<Candidate>,
@@ -65,21 +65,21 @@ pub struct SymbolTableBuilder {
 }
 
 impl SymbolTableBuilder {
-    /// An empty builder.
+    /// Creates an empty builder.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whether nothing was added.
+    /// Returns whether the builder has no symbols.
     pub(crate) fn is_empty(&self) -> bool {
         self.candidates.is_empty()
     }
 
-    /// Adds a symbol. An end behind the last address is cut to it.
+    /// Adds a symbol. An end after the last address is limited to it.
     ///
     /// # Errors
-    /// The table is full: [`MAX_SYMBOLS`], [`MAX_NAME_BYTES`].
+    /// The symbol exceeds [`MAX_SYMBOLS`] or [`MAX_NAME_BYTES`].
     pub fn add(&mut self, entry: SymbolEntry<'_>) -> Result<(), TableError> {
         let name_start = self.names.len();
         self.add_named_at(name_start, entry)?;
@@ -87,7 +87,10 @@ impl SymbolTableBuilder {
         Ok(())
     }
 
-    /// Adds a symbol whose name is at this place of the names that are given with [`SymbolTableBuilder::set_names`], later.
+    /// Adds a symbol whose name is at an offset of the names for [`SymbolTableBuilder::set_names`].
+    ///
+    /// # Errors
+    /// The symbol exceeds [`MAX_SYMBOLS`] or [`MAX_NAME_BYTES`].
     pub(crate) fn add_named_at(
         &mut self,
         name_start: usize,
@@ -120,18 +123,22 @@ impl SymbolTableBuilder {
         Ok(())
     }
 
-    /// Takes the names of the symbols added so far, where they were added by the place of their name: a large table's names are not copied.
+    /// Sets the names of the symbols that were added by offset.
+    ///
+    /// The names of a large table are moved instead of copied.
     pub(crate) fn set_names(&mut self, names: Vec<u8>) {
         self.names = names;
     }
 
-    /// Sorts, cuts the overlaps, drops what no lookup can reach.
+    /// Builds the table: sorts, resolves overlaps and drops symbols that no lookup returns.
     #[must_use]
     pub fn finish(mut self) -> SymbolTable {
-        // Best last among equal starts, so that the best ends up on top of its stack below.
-        self.candidates
-            .sort_unstable_by_key(|one| (one.row.start, Reverse(one.rank), Reverse(one.order)));
-        end_sizeless_at_next_start(&mut self.candidates);
+        // The preferred symbol of equal starts is last, so that `Sweep` has it on top of its stack.
+        self.candidates.sort_unstable_by_key(|candidate| {
+            let Candidate { row, rank, order } = candidate;
+            (row.start, Reverse(*rank), Reverse(*order))
+        });
+        end_open_endedat_next_start(&mut self.candidates);
         let mut sweep = Sweep {
             candidates: &self.candidates,
             span_starts: Vec::new(),
@@ -149,13 +156,13 @@ impl SymbolTableBuilder {
     }
 }
 
-fn end_sizeless_at_next_start(candidates: &mut [Candidate]) {
+fn end_open_endedat_next_start(candidates: &mut [Candidate]) {
     let mut next = u64::MAX;
-    let mut this = u64::MAX;
+    let mut current = u64::MAX;
     for candidate in candidates.iter_mut().rev() {
-        if candidate.row.start != this {
-            next = this;
-            this = candidate.row.start;
+        if candidate.row.start != current {
+            next = current;
+            current = candidate.row.start;
         }
         if !candidate.row.is_sized {
             candidate.row.end = candidate.row.end.min(next);
@@ -163,63 +170,66 @@ fn end_sizeless_at_next_start(candidates: &mut [Candidate]) {
     }
 }
 
-/// Goes over the starts from low to high. Candidates come in the order of rule 2 to 4, so of those with a
-/// size that began before an address the winner is the last one not yet ended: the top of a stack.
+/// A sweep over the starts in ascending order.
+///
+/// Candidates are in the order of rules 2 to 4 of [`SymbolTable`]. Of the sized ones that start
+/// before an address, the last one that has not ended wins: it is on top of a stack.
 struct Sweep<'a> {
     candidates: &'a [Candidate],
-    /// As the table's own, but for candidates in place of rows.
+    /// The spans of the table, but with indices of candidates instead of rows.
     span_starts: Vec<u64>,
     spans: Vec<(u64, u32)>,
 }
 
 impl Sweep<'_> {
     fn run(&mut self) {
-        let (mut sized, mut sizeless) = (Vec::new(), Vec::new());
-        let mut at = 0;
+        let (mut sized, mut open_ended) = (Vec::new(), Vec::new());
+        let mut address = 0;
         for (index, candidate) in self.candidates.iter().enumerate() {
-            at = self.emit(at, candidate.row.start, &mut sized, &mut sizeless);
+            address = self.emit(address, candidate.row.start, &mut sized, &mut open_ended);
             let stack = if candidate.row.is_sized {
                 &mut sized
             } else {
-                &mut sizeless
+                &mut open_ended
             };
             stack.push(index);
         }
-        self.emit(at, u64::MAX, &mut sized, &mut sizeless);
+        self.emit(address, u64::MAX, &mut sized, &mut open_ended);
     }
 
-    /// Emits the winners of `from..to`, in which no symbol starts; returns `to`.
+    /// Emits the winners of `from..to`, in which no symbol starts. Returns `to`.
     fn emit(
         &mut self,
         from: u64,
         to: u64,
         sized: &mut Vec<usize>,
-        sizeless: &mut Vec<usize>,
+        open_ended: &mut Vec<usize>,
     ) -> u64 {
-        let mut at = from;
-        while at < to {
+        let mut address = from;
+        while address < to {
             let top = self
-                .live_top(sized, at)
-                .or_else(|| self.live_top(sizeless, at));
+                .pop_ended(sized, address)
+                .or_else(|| self.pop_ended(open_ended, address));
             let Some((candidate, end)) = top else { break };
             let end = end.min(to);
             let candidate = candidate as u32; // MAX_SYMBOLS fits
             match self.spans.last_mut() {
-                Some(last) if *last == (at, candidate) => last.0 = end,
+                Some(last) if *last == (address, candidate) => last.0 = end,
                 _ => {
-                    self.span_starts.push(at);
+                    self.span_starts.push(address);
                     self.spans.push((end, candidate));
                 }
             }
-            at = end;
+            address = end;
         }
         to
     }
 
-    fn live_top(&self, stack: &mut Vec<usize>, at: u64) -> Option<(usize, u64)> {
+    /// Pops candidates that end at or before an address. Returns index and end of the new top.
+    fn pop_ended(&self, stack: &mut Vec<usize>, address: u64) -> Option<(usize, u64)> {
         while let Some(&index) = stack.last() {
             match self.candidates.get(index) {
-                Some(candidate) if candidate.row.end > at => {
+                Some(candidate) if candidate.row.end > address => {
                     return Some((index, candidate.row.end));
                 }
                 _ => stack.pop(),
@@ -229,23 +239,25 @@ impl Sweep<'_> {
     }
 }
 
-/// The rows that spans lead to, in order of start. A large table is built once in its memory: the rows take that of the candidates.
+/// Returns the rows that spans refer to, sorted by start, and changes the spans to their indices.
+///
+/// The rows reuse the memory of the candidates, so that a large table is allocated once.
 fn rows_in_use(candidates: Vec<Candidate>, spans: &mut [(u64, u32)]) -> Vec<SymbolRow> {
     const UNUSED: u32 = u32::MAX;
-    let mut row_of = vec![UNUSED; candidates.len()];
+    let mut row_indices = vec![UNUSED; candidates.len()];
     for (_, candidate) in spans.iter() {
-        if let Some(row) = row_of.get_mut(*candidate as usize) {
+        if let Some(row) = row_indices.get_mut(*candidate as usize) {
             *row = 0;
         }
     }
-    let used = row_of.iter_mut().filter(|row| **row != UNUSED);
-    for (number, row) in (0..).zip(used) {
-        *row = number;
+    let used = row_indices.iter_mut().filter(|row| **row != UNUSED);
+    for (index, row) in (0..).zip(used) {
+        *row = index;
     }
-    for (_, place) in spans {
-        *place = row_of.get(*place as usize).copied().unwrap_or(UNUSED);
+    for (_, index) in spans {
+        *index = row_indices.get(*index as usize).copied().unwrap_or(UNUSED);
     }
-    let used = candidates.into_iter().zip(row_of);
+    let used = candidates.into_iter().zip(row_indices);
     let used = used.filter(|(_, row)| *row != UNUSED);
     let mut rows: Vec<_> = used.map(|(candidate, _)| candidate.row).collect();
     rows.shrink_to_fit();

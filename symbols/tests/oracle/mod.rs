@@ -1,4 +1,4 @@
-//! What binutils' addr2line says of a program, and the comparison with it.
+//! Comparison with the output of binutils' addr2line.
 
 use std::fs::File;
 use std::io::Write;
@@ -9,7 +9,7 @@ use perfcollect_symbols::dwarf::{DebugInfo, Detail, SourceFrame};
 use perfcollect_symbols::elf::ElfFile;
 use test_skip::{Missing, skip};
 
-/// What `addr2line -fi` says of an address: functions and `FILE:LINE`, innermost first.
+/// Output of `addr2line -fi` for an address: functions and `FILE:LINE`, innermost first.
 type Chain = Vec<(String, String)>;
 
 fn addr2line(file: &Path, addresses: &[u64]) -> Option<Vec<Chain>> {
@@ -27,26 +27,26 @@ fn addr2line(file: &Path, addresses: &[u64]) -> Option<Vec<Chain>> {
         }
     };
     let mut stdin = child.stdin.take().unwrap();
-    let asked: String = addresses
+    let input: String = addresses
         .iter()
         .map(|address| format!("{address:#x}\n"))
         .collect();
-    let writer = std::thread::spawn(move || stdin.write_all(asked.as_bytes()));
+    let writer = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
     let output = child.wait_with_output().unwrap();
     writer.join().unwrap().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     let mut chains: Vec<Chain> = Vec::new();
-    let mut lines = text.lines();
+    let mut lines = stdout.lines();
     while let Some(line) = lines.next() {
         if line.starts_with("0x") {
             chains.push(Chain::new());
         } else {
-            let place = lines.next().unwrap();
-            let place = place.split(" (discriminator").next().unwrap();
+            let location = lines.next().unwrap();
+            let location = location.split(" (discriminator").next().unwrap();
             chains
                 .last_mut()
                 .unwrap()
-                .push((line.to_owned(), place.to_owned()));
+                .push((line.to_owned(), location.to_owned()));
         }
     }
     assert_eq!(chains.len(), addresses.len());
@@ -65,8 +65,9 @@ fn as_addr2line(frames: &[SourceFrame<'_>]) -> Chain {
         .collect()
 }
 
-/// Compares at so many addresses, evenly spread over all functions of `program`, which addr2line understands; returns how many of
-/// them have inlined functions.
+/// Compares `count` addresses, spread evenly over all functions of `program`, with addr2line.
+///
+/// Returns the number of addresses with inlined functions, or `None` without addr2line.
 pub(crate) fn compare(debug_info: &DebugInfo<'_>, program: &Path, count: usize) -> Option<usize> {
     let file = File::open(program).unwrap();
     let table = ElfFile::open(&file).unwrap().symbols().unwrap();
@@ -76,44 +77,48 @@ pub(crate) fn compare(debug_info: &DebugInfo<'_>, program: &Path, count: usize) 
         .collect();
     let step = code.len() / count + 1;
     let addresses: Vec<u64> = code.into_iter().step_by(step).collect();
-    let theirs = addr2line(program, &addresses)?;
+    let expected_chains = addr2line(program, &addresses)?;
     let mut inlined = 0;
-    for (&address, theirs) in addresses.iter().zip(&theirs) {
-        let ours = as_addr2line(&debug_info.frames(address, Detail::Lines).unwrap());
-        if ours.is_empty() {
-            // Where there is no DWARF, such as in the startup code of the C library, addr2line asks the symbol table.
-            let place = &theirs[0].1;
-            let has_no_line = place.ends_with(":?") || place.ends_with(":0");
-            assert!(theirs.len() == 1 && has_no_line, "{address:#x}: {theirs:?}");
+    for (&address, expected) in addresses.iter().zip(&expected_chains) {
+        let chain = as_addr2line(&debug_info.frames(address, Detail::Lines).unwrap());
+        if chain.is_empty() {
+            // For code without DWARF, such as the startup code of the C library, addr2line uses
+            // the symbol table.
+            let location = &expected[0].1;
+            let has_no_line = location.ends_with(":?") || location.ends_with(":0");
+            assert!(
+                expected.len() == 1 && has_no_line,
+                "{address:#x}: {expected:?}"
+            );
             continue;
         }
-        inlined += usize::from(ours.len() > 1);
+        inlined += usize::from(chain.len() > 1);
         let names = |chain: &Chain| {
             chain
                 .iter()
                 .map(|(name, _)| name.clone())
                 .collect::<Vec<_>>()
         };
-        let places = |chain: &Chain| {
+        let locations = |chain: &Chain| {
             chain
                 .iter()
-                .map(|(_, place)| place.clone())
+                .map(|(_, location)| location.clone())
                 .collect::<Vec<_>>()
         };
         assert_eq!(
-            places(&ours),
-            places(theirs),
+            locations(&chain),
+            locations(expected),
             "at {address:#x}: {:?}",
-            names(&ours)
+            names(&chain)
         );
-        let (our_names, mut their_names) = (names(&ours), names(theirs));
-        // Where DWARF has no linkage name for the innermost function, addr2line gives it the name of the symbol, though that is the function
-        // it is inlined into.
-        let symbol = table.lookup(address).expect("it is from the table").name;
-        if their_names[0].as_bytes() == symbol {
-            their_names[0].clone_from(&our_names[0]);
+        let (found_names, mut expected_names) = (names(&chain), names(expected));
+        // If DWARF has no linkage name for the innermost function, addr2line prints the name of the
+        // symbol, which is the function that it is inlined into.
+        let symbol = table.lookup(address).expect("a symbol").name;
+        if expected_names[0].as_bytes() == symbol {
+            expected_names[0].clone_from(&found_names[0]);
         }
-        assert_eq!(our_names, their_names, "at {address:#x}");
+        assert_eq!(found_names, expected_names, "at {address:#x}");
     }
     eprintln!(
         "{}: {} addresses, {inlined} with inlined functions",
@@ -123,7 +128,7 @@ pub(crate) fn compare(debug_info: &DebugInfo<'_>, program: &Path, count: usize) 
     Some(inlined)
 }
 
-/// A C program in which functions are inlined into each other.
+/// A C program with nested inlined functions.
 pub(crate) const PROGRAM: &str = "
 static inline __attribute__((always_inline)) unsigned inner(unsigned x) {
     for (int i = 0; i < 9; i++) {

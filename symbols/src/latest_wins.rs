@@ -1,51 +1,55 @@
-//! Functions in the order they were made, in memory that is used again: the newest of those that overlap counts.
+//! JIT-compiled functions in memory that the runtime reuses: a later function replaces older ones.
 
 use std::collections::BTreeMap;
 
 use crate::table::{Extent, SymbolEntry, SymbolTable, SymbolTableBuilder, TableError};
 
-/// Most functions kept at a time, and bytes of their names: ten times what the largest services have. Ours to choose, so
-/// that a hostile file costs less than 500 MB.
+/// Limit of functions at one time: ten times what the largest services have.
+///
+/// With [`MAX_NAMES_BYTES`] it bounds the memory of a malformed file to 500 MB.
 const MAX_FUNCTIONS: usize = 1 << 20;
+/// Limit of the names of all functions, in bytes.
 const MAX_NAMES_BYTES: usize = 128 << 20;
 
-/// Ranges that do not overlap.
+/// Functions whose ranges do not overlap.
 pub(crate) struct LatestWins {
-    /// By start: the end, and the name's place in `names`.
+    /// End of the range, and offset and length of the name in `names`, by start of the range.
     ranges: BTreeMap<u64, (u64, usize, usize)>,
     names: Vec<u8>,
     max_names_bytes: usize,
-    /// Sorted. A function that covers none of them still replaces those it overlaps, but is not kept.
-    wanted: Option<Vec<u64>>,
+    /// Sorted addresses that will be looked up, or `None` for all.
+    ///
+    /// A function without such an address replaces those that it overlaps, but is not kept.
+    addresses: Option<Vec<u64>>,
 }
 
 impl Default for LatestWins {
     fn default() -> Self {
-        Self::with_room_for(MAX_NAMES_BYTES)
+        Self::with_limit(MAX_NAMES_BYTES)
     }
 }
 
 impl LatestWins {
-    /// Keeps only what covers one of these addresses.
-    pub(crate) fn only(addresses: &[u64]) -> Self {
-        let mut wanted = addresses.to_vec();
-        wanted.sort_unstable();
+    /// Creates an empty map that keeps only functions at these addresses.
+    pub(crate) fn for_addresses(addresses: &[u64]) -> Self {
+        let mut addresses = addresses.to_vec();
+        addresses.sort_unstable();
         Self {
-            wanted: Some(wanted),
+            addresses: Some(addresses),
             ..Self::default()
         }
     }
 
-    fn with_room_for(max_names_bytes: usize) -> Self {
+    fn with_limit(max_names_bytes: usize) -> Self {
         Self {
             ranges: BTreeMap::new(),
             names: Vec::new(),
             max_names_bytes,
-            wanted: None,
+            addresses: None,
         }
     }
 
-    /// Takes a function that was made after all others, or says that there is no room.
+    /// Adds a function that is newer than all others. Returns `false` if a limit is exceeded.
     pub(crate) fn insert(&mut self, start: u64, end: u64, name: &[u8]) -> bool {
         while let Some((&older, _)) = self
             .ranges
@@ -55,15 +59,15 @@ impl LatestWins {
         {
             self.ranges.remove(&older);
         }
-        if let Some(wanted) = &self.wanted {
-            let first = wanted.partition_point(|&address| address < start);
-            if wanted.get(first).is_none_or(|&address| address >= end) {
+        if let Some(addresses) = &self.addresses {
+            let first = addresses.partition_point(|&address| address < start);
+            if addresses.get(first).is_none_or(|&address| address >= end) {
                 return true;
             }
         }
         if self.names.len().saturating_add(name.len()) > self.max_names_bytes {
             self.drop_replaced_names();
-            // Fuller, and soon every function would copy all names.
+            // Above one half, soon every insertion would copy all names.
             if self.names.len() > self.max_names_bytes / 2 {
                 return false;
             }
@@ -77,13 +81,13 @@ impl LatestWins {
         true
     }
 
-    /// The name of the function that starts at an address.
+    /// Returns the name of the function that starts at an address.
     pub(crate) fn name_at(&self, start: u64) -> Option<&[u8]> {
-        let (_, at, len) = self.ranges.get(&start)?;
-        self.names.get(*at..)?.get(..*len)
+        let (_, name_start, name_len) = self.ranges.get(&start)?;
+        self.names.get(*name_start..)?.get(..*name_len)
     }
 
-    /// A process that generates code for days replaces most of what it wrote.
+    /// Frees the names of replaced functions, which accumulate in a long-running JIT process.
     fn drop_replaced_names(&mut self) {
         let mut kept = Vec::new();
         for (_, name_start, name_len) in self.ranges.values_mut() {
@@ -120,13 +124,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_replaced_functions_make_room_until_too_many_live() {
-        let mut newest = LatestWins::with_room_for(100);
-        assert!((0..1000).all(|_| newest.insert(0x1000, 0x1010, b"0123456789")));
-        let taken = (0..1000u64)
-            .take_while(|at| newest.insert(0x2000 + at, 0x2001 + at, b"0123456789"))
+    fn frees_names_of_replaced_functions_until_the_limit() {
+        let mut functions = LatestWins::with_limit(100);
+        assert!((0..1000).all(|_| functions.insert(0x1000, 0x1010, b"0123456789")));
+        let added = (0..1000u64)
+            .take_while(|offset| functions.insert(0x2000 + offset, 0x2001 + offset, b"0123456789"))
             .count();
-        assert!((5..10).contains(&taken), "{taken}");
-        assert_eq!(newest.into_table().unwrap().len(), taken + 1);
+        assert!((5..10).contains(&added), "{added}");
+        assert_eq!(functions.into_table().unwrap().len(), added + 1);
     }
 }
