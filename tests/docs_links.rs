@@ -206,13 +206,15 @@ fn fixed_parts(message: &str) -> Vec<String> {
 
 fn contains_in_order(text: &str, parts: &[String]) -> bool {
     let mut rest = text;
-    parts.iter().all(|part| match rest.split_once(part.as_str()) {
-        Some((_, after)) => {
-            rest = after;
-            true
-        }
-        None => false,
-    })
+    parts
+        .iter()
+        .all(|part| match rest.split_once(part.as_str()) {
+            Some((_, after)) => {
+                rest = after;
+                true
+            }
+            None => false,
+        })
 }
 
 #[test]
