@@ -1,8 +1,8 @@
-//! What it costs a .NET process to be asked for its methods: `cargo bench --bench rundown`.
+//! Measures the cost of a method rundown for a .NET process: `cargo bench --bench rundown`.
 //!
-//! A session is begun and stopped; at its end the runtime lists all its methods (the rundown). That is what a capture does
-//! before .NET 8, and where memory may not be read. The small program burns CPU in one thread, whose time is not
-//! counted; the web server waits for requests.
+//! The benchmark starts and stops a session. At the end of a session the runtime lists all its
+//! methods (the rundown). A capture requests a rundown before .NET 8, and if it cannot read memory.
+//! The small program uses CPU in one thread, whose time does not count. The web server is idle.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../tests/support/mod.rs"]
@@ -24,7 +24,7 @@ use support::{Workload, runtimes, workloads};
 
 const ROUNDS: usize = 11;
 const RUNDOWN: &str = "Microsoft-Windows-DotNETRuntimeRundown";
-/// Milliseconds of a clock tick of /proc.
+/// Length of a clock tick in /proc, in milliseconds.
 const TICK_MS: u64 = 10;
 
 fn main() {
@@ -52,7 +52,7 @@ fn main() {
     }
 }
 
-fn measure(what: &str, burns: bool, command: &mut Command) {
+fn measure(title: &str, has_busy_thread: bool, command: &mut Command) {
     let workload = Workload::start(command);
     let pid = Pid(workload.pid() as i32);
     thread::sleep(Duration::from_secs(2));
@@ -64,19 +64,20 @@ fn measure(what: &str, burns: bool, command: &mut Command) {
         .map(|(tid, ms)| ms - before.get(tid).unwrap_or(&0));
     let mut spent: Vec<u64> = spent.collect();
     spent.sort_unstable();
-    if burns {
+    if has_busy_thread {
         spent.pop();
     }
     rounds.sort_unstable();
     let (duration, bytes, methods) = rounds[ROUNDS / 2];
     println!(
-        "{what}: {methods} methods, {} KB, {duration:.0?} from the request to the last byte; {} ms of the target's CPU time",
+        "{title}: {methods} methods, {} KB, {duration:.0?} from the request to the last byte; {} ms of the target's CPU time",
         bytes / 1000,
         spent.iter().sum::<u64>() / ROUNDS as u64,
     );
 }
 
-/// Time from the request to stop to the end of the stream, bytes of the stream, methods listed.
+/// Runs one session. Returns the time from the stop request to the end of the stream, the stream's
+/// size, and the number of methods in the rundown.
 fn round(pid: Pid) -> (Duration, u64, u64) {
     let limits = Limits::new(Duration::from_secs(10), Duration::from_secs(30));
     let port = DiagnosticPort::find(pid).unwrap();
@@ -95,7 +96,7 @@ fn round(pid: Pid) -> (Duration, u64, u64) {
     let stream = session.stream();
     let reading = thread::spawn(move || {
         let mut bytes = 0;
-        let mut reader = Reader::open(Counted(stream, &mut bytes)).unwrap();
+        let mut reader = Reader::open(CountingReader(stream, &mut bytes)).unwrap();
         let mut methods = 0;
         while let Some(event) = reader.next_event().unwrap() {
             methods += u64::from(event.kind.provider == RUNDOWN && event.kind.id == 144);
@@ -103,17 +104,17 @@ fn round(pid: Pid) -> (Duration, u64, u64) {
         drop(reader);
         (bytes, methods)
     });
-    let asked = Instant::now();
-    let stopping = session.ask_to_stop(&port, &limits).unwrap();
+    let requested = Instant::now();
+    let stopping = session.request_stop(&port, &limits).unwrap();
     stopping.wait(&limits).unwrap();
     let (bytes, methods) = reading.join().unwrap();
-    (asked.elapsed(), bytes, methods)
+    (requested.elapsed(), bytes, methods)
 }
 
-/// Counts what is read.
-struct Counted<'a, R>(R, &'a mut u64);
+/// Reader that counts its bytes.
+struct CountingReader<'a, R>(R, &'a mut u64);
 
-impl<R: Read> Read for Counted<'_, R> {
+impl<R: Read> Read for CountingReader<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.0.read(buffer)?;
         *self.1 += read as u64;
@@ -121,7 +122,7 @@ impl<R: Read> Read for Counted<'_, R> {
     }
 }
 
-/// CPU time of each thread.
+/// Returns the CPU time of each thread.
 fn milliseconds_by_thread(pid: Pid) -> HashMap<String, u64> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let times = tasks.filter_map(|task| {

@@ -1,4 +1,4 @@
-//! Time and bytes per sample to write a spool and to read it: `cargo bench --bench spool`.
+//! Time and bytes per sample for writing and reading a spool: `cargo bench --bench spool`.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use perfcollect::trace::{
 const SAMPLES: u64 = 1_000_000;
 const CPUS: u64 = 8;
 const THREADS: u32 = 40;
-/// Stacks that come again and again.
+/// Number of different stacks, which repeat.
 const STACKS: u64 = 2000;
 const PERIOD_NS: u64 = 1_001_001;
 
@@ -28,7 +28,7 @@ impl DescribeFile for NoFiles {
     }
 }
 
-/// Numbers without a pattern (xorshift), the same in every run.
+/// Pseudo-random numbers (xorshift), the same in every run.
 struct Random(u64);
 
 impl Random {
@@ -104,7 +104,7 @@ fn main() {
     println!("read: {:.0} ns per sample, {SAMPLES} samples", each(read));
 }
 
-/// What is counted: `scripts/instructions` finds it by its name.
+/// Runs the measured work: `scripts/instructions` finds this function by its name.
 #[inline(never)]
 fn measured<T>(work: impl FnOnce() -> T) -> T {
     work()

@@ -16,13 +16,13 @@ use tempfile::TempDir;
 const LIMIT: Duration = Duration::from_secs(60);
 const RESULTS: [&str; 3] = ["x.flamegraph.svg", "x.nettrace", "x.trace.zip"];
 
-/// Something that keeps a CPU busy.
+/// Starts a process that keeps a CPU busy.
 fn busy() -> Running {
     start(Command::new("sh").args(["-c", "while :; do :; done"]))
 }
 
-fn files(folder: &Path) -> Vec<String> {
-    let files = std::fs::read_dir(folder).unwrap().flatten();
+fn files(directory: &Path) -> Vec<String> {
+    let files = std::fs::read_dir(directory).unwrap().flatten();
     let mut names: Vec<_> = files
         .map(|file| file.file_name().into_string().unwrap())
         .collect();
@@ -30,72 +30,72 @@ fn files(folder: &Path) -> Vec<String> {
     names
 }
 
-fn perfcollect(folder: &TempDir, words: &[&str]) -> (Option<i32>, String, String) {
-    let finished = run_perfcollect(words, folder.path(), LIMIT);
+fn perfcollect(directory: &TempDir, words: &[&str]) -> (Option<i32>, String, String) {
+    let finished = run_perfcollect(words, directory.path(), LIMIT);
     (finished.status.code(), finished.stdout, finished.stderr)
 }
 
 #[test]
-fn a_capture_runs_until_it_is_stopped() {
+fn capture_runs_until_stopped() {
     need_capture!();
     let busy = busy();
     let pid = busy.pid().to_string();
-    let folder = tempfile::tempdir().unwrap();
-    let (status, stdout, stderr) = perfcollect(&folder, &["start", "x", "-pid", &pid]);
+    let directory = tempfile::tempdir().unwrap();
+    let (status, stdout, stderr) = perfcollect(&directory, &["start", "x", "-pid", &pid]);
     assert_eq!((status, stderr.as_str()), (Some(0), ""));
     assert!(stdout.contains("perfcollect stop x"), "{stdout}");
     assert!(!stdout.contains("CTRL"), "{stdout}");
-    let (status, _, stderr) = perfcollect(&folder, &["start", "x", "-pid", &pid]);
+    let (status, _, stderr) = perfcollect(&directory, &["start", "x", "-pid", &pid]);
     assert_eq!(status, Some(1));
     assert!(stderr.contains("still runs"), "{stderr}");
     assert!(stderr.contains("`perfcollect stop x` ends it"), "{stderr}");
     sleep(Duration::from_secs(1));
-    let (status, stdout, stderr) = perfcollect(&folder, &["stop", "x"]);
+    let (status, stdout, stderr) = perfcollect(&directory, &["stop", "x"]);
     assert_eq!((status, stderr.as_str()), (Some(0), ""));
     assert!(stdout.contains("samples of cpu-clock"), "{stdout}");
-    assert_eq!(files(folder.path()), RESULTS);
-    let saved = Saved::open(folder, "x");
-    // Since it said that it has started.
+    assert_eq!(files(directory.path()), RESULTS);
+    let saved = Saved::open(directory, "x");
+    // Sampling lasts from the message of `start` to `stop`.
     assert!(saved.summary.samples > 20, "{}", saved.summary.samples);
     assert_eq!(saved.summary.info.end, "signal");
 }
 
 #[test]
-fn one_that_ended_by_itself_is_told_of_later() {
+fn stop_reports_capture_that_ended_by_itself() {
     need_capture!();
     let busy = busy();
     let pid = busy.pid().to_string();
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let words = ["start", "x", "-pid", &pid, "-collectsec", "0.5"];
-    let (status, ..) = perfcollect(&folder, &words);
+    let (status, ..) = perfcollect(&directory, &words);
     assert_eq!(status, Some(0));
-    let begin = Instant::now();
-    // Beside them is what it has said.
-    while !folder.path().join("x.trace.zip").exists()
-        || files(folder.path()).len() > RESULTS.len() + 1
+    let start = Instant::now();
+    // The directory also contains the output of the capture.
+    while !directory.path().join("x.trace.zip").exists()
+        || files(directory.path()).len() > RESULTS.len() + 1
     {
-        assert!(begin.elapsed() < LIMIT, "{:?}", files(folder.path()));
+        assert!(start.elapsed() < LIMIT, "{:?}", files(directory.path()));
         sleep(Duration::from_millis(20));
     }
-    let (status, stdout, _) = perfcollect(&folder, &["stop", "x"]);
+    let (status, stdout, _) = perfcollect(&directory, &["stop", "x"]);
     assert_eq!(status, Some(0));
     assert!(stdout.contains("time limit"), "{stdout}");
-    assert_eq!(files(folder.path()), RESULTS);
+    assert_eq!(files(directory.path()), RESULTS);
 }
 
 #[test]
-fn what_cannot_begin_or_end_says_so() {
+fn reports_failed_start_and_stop() {
     need_capture!();
-    let folder = tempfile::tempdir().unwrap();
-    let (status, stdout, stderr) = perfcollect(&folder, &["start", "x", "-pid", "4194304"]);
+    let directory = tempfile::tempdir().unwrap();
+    let (status, stdout, stderr) = perfcollect(&directory, &["start", "x", "-pid", "4194304"]);
     assert_eq!((status, stdout.as_str()), (Some(1), ""));
     assert!(stderr.contains("4194304"), "{stderr}");
-    let (status, _, stderr) = perfcollect(&folder, &["stop", "x"]);
+    let (status, _, stderr) = perfcollect(&directory, &["stop", "x"]);
     assert_eq!(status, Some(1));
     assert!(stderr.contains("no capture of this name"), "{stderr}");
     assert!(stderr.contains("a name is a path"), "{stderr}");
-    assert_eq!(files(folder.path()), [""; 0]);
-    // Nothing runs, so it fails when it is to end.
+    assert_eq!(files(directory.path()), [""; 0]);
+    // The target is stopped, so the capture has no samples and fails at its end.
     let mut sleeper = Command::new("sleep");
     let sleeper = start(sleeper.arg("60"));
     let pid = sleeper.pid().to_string();
@@ -107,10 +107,10 @@ fn what_cannot_begin_or_end_says_so() {
     while !is_stopped() {
         sleep(Duration::from_millis(10));
     }
-    let (status, ..) = perfcollect(&folder, &["start", "x", "-pid", &pid]);
+    let (status, ..) = perfcollect(&directory, &["start", "x", "-pid", &pid]);
     assert_eq!(status, Some(0));
-    let (status, stdout, stderr) = perfcollect(&folder, &["stop", "x"]);
+    let (status, stdout, stderr) = perfcollect(&directory, &["stop", "x"]);
     assert_eq!((status, stdout.as_str()), (Some(1), ""));
     assert!(stderr.contains("no samples"), "{stderr}");
-    assert_eq!(files(folder.path()), [""; 0]);
+    assert_eq!(files(directory.path()), [""; 0]);
 }

@@ -1,4 +1,4 @@
-//! BPF programs that are gone when the capture ends: they have the names they had.
+//! BPF programs that are unloaded before the capture ends: their frames keep the symbols.
 #![allow(clippy::unwrap_used)]
 
 #[macro_use]
@@ -16,7 +16,8 @@ use support::{Missing, Saved, captured, perfcollect, run, run_perfcollect};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// `bpf NAME...`: loads a program of this name, says so, runs it for a while and unloads it, one after the other.
+/// `bpf NAME...` loads programs with these names one after the other, prints each name, runs the
+/// program briefly and unloads it.
 const PROGRAM: &str = r#"
 #include <linux/bpf.h>
 #include <stdio.h>
@@ -53,14 +54,17 @@ int main(int count, char **names) {
 }
 "#;
 
-/// The tests run one by one: perf does not see that a program of another process went, and names by it what comes in its place.
+/// Serializes the tests.
+///
+/// perf does not see that another process unloaded a program, and gives its symbol to the code that
+/// replaces it.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// The program that runs programs, or why there is none.
+/// Builds the program that loads BPF programs. Returns what is missing if that is impossible.
 fn program() -> Result<(tempfile::TempDir, PathBuf), Missing> {
-    let folder = tempfile::tempdir().unwrap();
-    let source = folder.path().join("bpf.c");
-    let program = folder.path().join("bpf");
+    let directory = tempfile::tempdir().unwrap();
+    let source = directory.path().join("bpf.c");
+    let program = directory.path().join("bpf");
     fs::write(&source, PROGRAM).unwrap();
     let compiled = Command::new("cc")
         .arg("-o")
@@ -70,22 +74,23 @@ fn program() -> Result<(tempfile::TempDir, PathBuf), Missing> {
         return Err(Missing::Command("cc"));
     }
     match Command::new(&program).arg("probe").output() {
-        Ok(output) if output.status.success() => Ok((folder, program)),
+        Ok(output) if output.status.success() => Ok((directory, program)),
         _ => Err(Missing::Bpf),
     }
 }
 
 #[test]
-fn programs_that_come_and_go_have_their_names() {
+fn unloaded_programs_keep_their_symbols() {
     need_capture!();
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let (_folder, program) = match program() {
+    let (_directory, program) = match program() {
         Ok(program) => program,
         Err(missing) => skip!(missing),
     };
     let program = program.to_str().unwrap();
     let saved = captured(["-freq", "1000", "--", program, "busy_one", "busy_two"]);
-    // 0.4 s of CPU time each, nearly all of it in the program, but a virtual CPU may not have been one all the time.
+    // Each program takes 0.4 s, nearly all of it in BPF code. A virtual CPU may not run all the
+    // time.
     for name in ["_busy_one", "_busy_two"] {
         let samples = saved.samples_under(&[name]);
         assert!(samples > 20, "{name}: {samples}");
@@ -95,10 +100,10 @@ fn programs_that_come_and_go_have_their_names() {
 }
 
 #[test]
-fn one_that_was_there_before_has_its_name() {
+fn program_loaded_before_the_capture_has_its_symbol() {
     need_capture!();
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let (_folder, program) = match program() {
+    let (_directory, program) = match program() {
         Ok(program) => program,
         Err(missing) => skip!(missing),
     };
@@ -120,19 +125,19 @@ fn one_that_was_there_before_has_its_name() {
 }
 
 #[test]
-fn a_recording_of_perfs_tells_of_them_too() {
+fn imports_symbols_of_bpf_programs_from_perf_data() {
     need!(can_record());
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let (folder, program) = match program() {
+    let (directory, program) = match program() {
         Ok(program) => program,
         Err(missing) => skip!(missing),
     };
     let words = [program.to_str().unwrap(), "busy_perf"];
     let options = ["-g", "-F", "999", "-e", "cpu-clock"];
-    record(&folder.path().join("perf.data"), &options, words);
+    record(&directory.path().join("perf.data"), &options, words);
 
     let in_program = |script: &mut Command| -> Vec<String> {
-        let text = run(script.current_dir(folder.path()), LIMIT)
+        let text = run(script.current_dir(directory.path()), LIMIT)
             .expect_success()
             .stdout;
         let lines = text.lines().filter(|line| line.contains("_busy_"));
@@ -146,8 +151,8 @@ fn a_recording_of_perfs_tells_of_them_too() {
     assert_eq!(ours, theirs);
 
     let arguments = ["convert", "perf.data", "-o", "trace", "-quiet"];
-    run_perfcollect(arguments, folder.path(), LIMIT).expect_success();
-    let saved = Saved::open(folder, "trace");
+    run_perfcollect(arguments, directory.path(), LIMIT).expect_success();
+    let saved = Saved::open(directory, "trace");
     let samples = saved.samples_under(&["_busy_perf"]);
     assert!(samples > 20, "{samples}");
 }

@@ -1,4 +1,5 @@
-//! A stripped program whose debug file is put where it is looked for: names and inlined functions are those of the whole program.
+//! Stripped programs with a debug file in a searched directory: symbols and inlined functions are
+//! those of the whole program.
 #![allow(clippy::unwrap_used)]
 
 #[macro_use]
@@ -14,15 +15,15 @@ use support::{Missing, Saved, Workload, captured, run, run_perfcollect, workload
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// `program` and `kept`, its debug file, in a folder.
+/// Creates a directory with `program` and its debug file, `kept`.
 fn stripped(name: &str) -> Result<tempfile::TempDir, Missing> {
     let whole = workloads::native(name)?;
-    let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("program");
-    let kept = folder.path().join("kept");
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("program");
+    let kept = directory.path().join("kept");
     fs::copy(
         whole.with_file_name("libwork.so"),
-        folder.path().join("libwork.so"),
+        directory.path().join("libwork.so"),
     )
     .unwrap();
     let objcopy = |option: &str, from: &Path, to: &Path| {
@@ -31,19 +32,19 @@ fn stripped(name: &str) -> Result<tempfile::TempDir, Missing> {
     };
     objcopy("--only-keep-debug", &whole, &kept);
     objcopy("--strip-all", &whole, &program);
-    Ok(folder)
+    Ok(directory)
 }
 
-fn capture(folder: &Path, options: &[&str]) -> Saved {
+fn capture(directory: &Path, options: &[&str]) -> Saved {
     let arguments = ["--mode", "inlined", "--seconds", "3"];
-    let workload = Workload::start(Command::new(folder.join("program")).args(arguments));
+    let workload = Workload::start(Command::new(directory.join("program")).args(arguments));
     let pid = workload.pid().to_string();
     let saved = captured([&["-pid", &pid, "-collectsec", "1"], options].concat());
     workload.done(LIMIT);
     saved
 }
 
-/// Whether the functions of the program have their names.
+/// Returns whether the functions of the program have symbols.
 fn is_named(saved: &Saved) -> bool {
     let chain = [
         "main",
@@ -59,7 +60,7 @@ fn notices(saved: &Saved) -> String {
     notices.map(|notice| notice.what.as_str()).collect()
 }
 
-/// An ELF file whose symbol table goes on behind its end, by the header of that section.
+/// Changes the size in the section header, so that the symbol table ends after the end of the file.
 fn with_endless_symbols(mut elf: Vec<u8>) -> Vec<u8> {
     const SHT_SYMTAB: u8 = 2;
     let headers = u64::from_le_bytes(elf[40..48].try_into().unwrap()) as usize;
@@ -70,40 +71,40 @@ fn with_endless_symbols(mut elf: Vec<u8>) -> Vec<u8> {
 }
 
 #[test]
-fn beside_the_program_and_in_a_directory() {
+fn finds_debug_file_beside_the_program_and_in_a_directory() {
     need_capture!();
-    let folder = need!(stripped("native-nofp"));
-    let folder = folder.path();
-    assert!(!is_named(&capture(folder, &[])));
-    for place in ["program.debug", "program.dbg"] {
-        fs::copy(folder.join("kept"), folder.join(place)).unwrap();
-        assert!(is_named(&capture(folder, &[])), "{place}");
-        fs::remove_file(folder.join(place)).unwrap();
+    let directory = need!(stripped("native-nofp"));
+    let directory = directory.path();
+    assert!(!is_named(&capture(directory, &[])));
+    for name in ["program.debug", "program.dbg"] {
+        fs::copy(directory.join("kept"), directory.join(name)).unwrap();
+        assert!(is_named(&capture(directory, &[])), "{name}");
+        fs::remove_file(directory.join(name)).unwrap();
     }
-    let damaged = with_endless_symbols(fs::read(folder.join("kept")).unwrap());
-    fs::write(folder.join("program.debug"), damaged).unwrap();
-    fs::copy(folder.join("kept"), folder.join("program.dbg")).unwrap();
-    let saved = capture(folder, &[]);
-    let told = notices(&saved);
-    assert!(is_named(&saved) && told.contains("program.debug was not used: ELF symbols too large"));
-    fs::remove_file(folder.join("program.debug")).unwrap();
-    fs::remove_file(folder.join("program.dbg")).unwrap();
-    let symbols = folder.join("symbols");
+    let corrupt = with_endless_symbols(fs::read(directory.join("kept")).unwrap());
+    fs::write(directory.join("program.debug"), corrupt).unwrap();
+    fs::copy(directory.join("kept"), directory.join("program.dbg")).unwrap();
+    let saved = capture(directory, &[]);
+    let printed = notices(&saved);
+    assert!(is_named(&saved) && printed.contains("program.debug was not used: ELF"));
+    fs::remove_file(directory.join("program.debug")).unwrap();
+    fs::remove_file(directory.join("program.dbg")).unwrap();
+    let symbols = directory.join("symbols");
     fs::create_dir(&symbols).unwrap();
-    fs::rename(folder.join("kept"), symbols.join("program.debug")).unwrap();
-    let saved = capture(folder, &["-symbols", symbols.to_str().unwrap()]);
+    fs::rename(directory.join("kept"), symbols.join("program.debug")).unwrap();
+    let saved = capture(directory, &["-symbols", symbols.to_str().unwrap()]);
     assert!(is_named(&saved));
     assert_eq!(notices(&saved), "");
 }
 
-/// What the program is captured with that has its own symbols, or less.
-fn captured_whole(folder: &Path, options: &[&str]) -> Saved {
-    let program = folder.join("program");
+/// Captures a program that has its own symbols, or fewer.
+fn captured_whole(directory: &Path, options: &[&str]) -> Saved {
+    let program = directory.join("program");
     let command = ["--", program.to_str().unwrap(), "--mode", "inlined"];
     captured([options, &command, &["--seconds", "0.5"]].concat())
 }
 
-/// Whether the summary says that the program has symbols.
+/// Returns whether the program has symbols according to the summary.
 fn has_symbols(saved: &Saved) -> bool {
     let mut modules = saved.summary.modules.iter();
     let module = modules.find(|module| module.path.ends_with("/program"));
@@ -111,34 +112,34 @@ fn has_symbols(saved: &Saved) -> bool {
 }
 
 #[test]
-fn a_program_whose_section_headers_are_damaged_is_told_and_its_debug_file_found() {
+fn reports_corrupt_section_headers_and_finds_the_debug_file() {
     need_capture!();
-    let folder = need!(stripped("native-fp"));
-    let folder = folder.path();
-    let mut program = fs::read(folder.join("program")).unwrap();
+    let directory = need!(stripped("native-fp"));
+    let directory = directory.path();
+    let mut program = fs::read(directory.join("program")).unwrap();
     program[40..48].copy_from_slice(&(1_u64 << 40).to_le_bytes());
-    fs::write(folder.join("program"), program).unwrap();
-    let saved = captured_whole(folder, &[]);
-    let told = notices(&saved);
+    fs::write(directory.join("program"), program).unwrap();
+    let saved = captured_whole(directory, &[]);
+    let printed = notices(&saved);
     assert!(
-        told.contains("program do not all have names: ELF"),
-        "{told}"
+        printed.contains("program do not all have names: corrupt ELF"),
+        "{printed}"
     );
     assert!(!is_named(&saved) && !has_symbols(&saved));
-    fs::rename(folder.join("kept"), folder.join("program.debug")).unwrap();
-    let saved = captured_whole(folder, &[]);
+    fs::rename(directory.join("kept"), directory.join("program.debug")).unwrap();
+    let saved = captured_whole(directory, &[]);
     assert!(is_named(&saved) && has_symbols(&saved));
 }
 
 #[test]
-fn names_come_of_debug_information_and_of_compressed_symbols_where_there_is_no_symbol() {
+fn symbolizes_from_debug_information_and_compressed_symbols() {
     need_capture!();
-    let folder = need!(stripped("native-fp"));
+    let directory = need!(stripped("native-fp"));
     let whole = need!(workloads::native("native-fp"));
-    let folder = folder.path();
+    let directory = directory.path();
     let run_in = |tool: &str, arguments: &[&str]| {
         run(
-            Command::new(tool).args(arguments).current_dir(folder),
+            Command::new(tool).args(arguments).current_dir(directory),
             LIMIT,
         )
         .expect_success();
@@ -148,7 +149,7 @@ fn names_come_of_debug_information_and_of_compressed_symbols_where_there_is_no_s
         "objcopy",
         &["--strip-symbol=inline_caller", whole, "program"],
     );
-    let saved = captured_whole(folder, &["-noinline"]);
+    let saved = captured_whole(directory, &["-noinline"]);
     assert!(saved.samples_under(&["main", "inline_caller"]) > 0);
     assert_eq!(saved.samples_under(&["_[i]"]), 0);
 
@@ -159,28 +160,28 @@ fn names_come_of_debug_information_and_of_compressed_symbols_where_there_is_no_s
     run_in("xz", &["mini"]);
     let add = "--add-section=.gnu_debugdata=mini.xz";
     run_in("objcopy", &["-S", add, whole, "program"]);
-    let saved = captured_whole(folder, &[]);
+    let saved = captured_whole(directory, &[]);
     assert!(saved.samples_under(&["main", "inline_caller"]) > 0 && has_symbols(&saved));
 }
 
 #[test]
-fn of_another_build_it_is_told_and_not_used() {
+fn rejects_debug_file_of_another_build() {
     need_capture!();
-    let folder = need!(stripped("native-nofp"));
+    let directory = need!(stripped("native-nofp"));
     let other = need!(stripped("native-fp"));
     let symbols = other.path().join("symbols");
     fs::create_dir(&symbols).unwrap();
     fs::copy(other.path().join("kept"), symbols.join("program.debug")).unwrap();
-    let saved = capture(folder.path(), &["-symbols", symbols.to_str().unwrap()]);
+    let saved = capture(directory.path(), &["-symbols", symbols.to_str().unwrap()]);
     assert!(!is_named(&saved));
-    let told = notices(&saved);
+    let printed = notices(&saved);
     assert!(
-        told.contains("program.debug was not used: build id"),
-        "{told}"
+        printed.contains("program.debug was not used: build id"),
+        "{printed}"
     );
 }
 
-/// Puts the libraries of a program where they are, below another root directory.
+/// Copies the libraries of a program to the same paths below another root directory.
 fn add_libraries(program: &Path, root: &Path) {
     let listed = run(Command::new("ldd").arg(program), LIMIT).expect_success();
     let words = listed.stdout.split_whitespace();
@@ -192,12 +193,13 @@ fn add_libraries(program: &Path, root: &Path) {
     }
 }
 
-/// /proc/PID/maps has the paths from our root directory, the records of the kernel from the process's own.
+/// /proc/PID/maps has paths from perfcollect's root directory, the kernel's records from the
+/// process's own.
 #[test]
-fn a_process_in_a_chroot_has_its_own_files_and_before_that_ours() {
+fn process_in_a_chroot_uses_its_own_files_after_the_chroot() {
     need_capture!();
-    let folder = need!(stripped("native-nofp"));
-    let root = folder.path();
+    let directory = need!(stripped("native-nofp"));
+    let root = directory.path();
     add_libraries(&root.join("program"), root);
     let chroot = |seconds: &'static str| {
         let mut command = Command::new("chroot");
@@ -217,7 +219,8 @@ fn a_process_in_a_chroot_has_its_own_files_and_before_that_ours() {
     assert!(is_named(&saved));
     assert_eq!(notices(&saved), "");
 
-    // What chroot itself runs is gone from the memory of its process when it is looked for.
+    // The program that chroot runs first is gone from the process's memory when perfcollect looks
+    // for it.
     let script = "for i in 1 2 3 4; do \
         LD_LIBRARY_PATH=/ chroot $0 /program --mode inlined --seconds 1 & done; wait";
     let command = ["--", "sh", "-c", script, root.to_str().unwrap()];
@@ -227,10 +230,10 @@ fn a_process_in_a_chroot_has_its_own_files_and_before_that_ours() {
 }
 
 #[test]
-fn a_directory_that_is_not_there_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
+fn rejects_missing_symbol_directory() {
+    let directory = tempfile::tempdir().unwrap();
     let arguments = ["collect", "trace", "-symbols", "missing", "--", "true"];
-    let finished = run_perfcollect(arguments, folder.path(), LIMIT);
+    let finished = run_perfcollect(arguments, directory.path(), LIMIT);
     assert_eq!(finished.status.code(), Some(2));
     assert!(
         finished.stderr.contains("not a directory"),
@@ -256,10 +259,10 @@ int main(void) {
 ";
 
 #[test]
-fn split_units_and_what_dwz_moved_are_found_beside_the_program() {
+fn finds_split_units_and_dwz_files_beside_the_program() {
     need_capture!();
-    let folder = tempfile::tempdir().unwrap();
-    let at = folder.path();
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
     fs::write(at.join("split.c"), SPLIT).unwrap();
     let run_in = |tool: &str, arguments: &[&str]| {
         run(Command::new(tool).args(arguments).current_dir(at), LIMIT).expect_success();
@@ -271,11 +274,11 @@ fn split_units_and_what_dwz_moved_are_found_beside_the_program() {
     let capture = || captured(["-freq", "1000", "--", program.to_str().unwrap()]);
     let chain = ["main", "inline_caller", "inlined_inner_[i]"];
     let is_missing = |saved: &Saved, file: &str| {
-        let told = notices(saved);
+        let printed = notices(saved);
         saved.samples_under(&chain) == 0
-            && told.contains("are not all shown")
-            && told.contains(file)
-            && told.contains("is not there")
+            && printed.contains("are not all shown")
+            && printed.contains(file)
+            && printed.contains("is not there")
     };
 
     compile("program", "-gsplit-dwarf");
@@ -287,9 +290,9 @@ fn split_units_and_what_dwz_moved_are_found_beside_the_program() {
     let saved = capture();
     assert!(is_missing(&saved, ".dwo"), "{}", notices(&saved));
     fs::write(&dwo, "of another build").unwrap();
-    let told = notices(&capture());
-    let twice = told.matches("was not used").count() == 2;
-    assert!(twice && !told.contains("is not there"), "{told}");
+    let printed = notices(&capture());
+    let twice = printed.matches("was not used").count() == 2;
+    assert!(twice && !printed.contains("is not there"), "{printed}");
 
     if Command::new("dwz").arg("--version").output().is_err() {
         skip!(Missing::Command("dwz"))

@@ -1,4 +1,6 @@
-//! Captures of programs with DWARF: the functions that were inlined, in all outputs. Whether they are the right ones, `names_differential` tells.
+//! Captures of programs with DWARF: all outputs contain the inlined functions.
+//!
+//! `names_differential` verifies that they are the right ones.
 #![allow(clippy::unwrap_used)]
 
 #[macro_use]
@@ -12,7 +14,7 @@ use support::{Workload, captured, expect_same_in_perfview, workloads};
 const LIMIT: Duration = Duration::from_secs(60);
 
 #[test]
-fn chains_are_whole_and_left_out_when_asked() {
+fn inline_chains_are_complete_and_omitted_with_noinline() {
     need_capture!();
     for name in ["native-fp", "native-nofp"] {
         let program = need!(workloads::native(name));
@@ -32,7 +34,7 @@ fn chains_are_whole_and_left_out_when_asked() {
             saved.samples_under(&chain),
             saved.samples_under(&["inline_caller"]),
         );
-        // What is not is at the first and last instruction.
+        // Incomplete chains are at the first and last instruction.
         assert!(
             called > 0 && found * 100 >= called * 95,
             "{found} of {called}"

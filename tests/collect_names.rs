@@ -1,4 +1,4 @@
-//! Processes with names made to break whatever reads them, captured together.
+//! Processes whose names are malicious input for readers of the output, captured together.
 #![allow(clippy::unwrap_used)]
 
 #[macro_use]
@@ -14,7 +14,7 @@ use support::{
     Running, Saved, captured, expect_totals, grammar, perfview_json, run, run_perfcollect, start,
 };
 
-/// As the kernel takes them: up to 15 bytes, anything but NUL.
+/// Names as the kernel accepts them: up to 15 bytes, anything but NUL.
 const NAMES: [&[u8]; 16] = [
     b"a b",
     b"x(y)",
@@ -34,7 +34,7 @@ const NAMES: [&[u8]; 16] = [
     b"x\t0 f (m)\r",
 ];
 
-/// A process of each name, which works until it is dropped.
+/// Starts a busy process with each name.
 fn busy() -> Vec<Running> {
     let script = r#"printf "$1" > /proc/$$/comm && echo named && while :; do :; done"#;
     let octal = |name: &[u8]| {
@@ -43,7 +43,7 @@ fn busy() -> Vec<Running> {
             .collect::<String>()
     };
     let started = NAMES.map(|name| {
-        // Nice, to leave the CPUs to who reads the names.
+        // A higher niceness leaves the CPUs to perfcollect and the readers of the output.
         start(Command::new("nice").args(["sh", "-c", script, "sh", &octal(name)]))
     });
     for (process, name) in started.iter().zip(NAMES) {
@@ -59,7 +59,7 @@ fn busy() -> Vec<Running> {
 }
 
 fn check(saved: &Saved, processes: &[Running]) {
-    // Each of them, as one process with its own pid.
+    // Each name must appear as one process with its own pid.
     let text = grammar::parse(&saved.perf_text);
     let samples = text.events;
     assert_eq!(samples.len() as u64, saved.summary.samples);
@@ -93,12 +93,13 @@ fn check(saved: &Saved, processes: &[Running]) {
     );
 }
 
-/// What a terminal may obey.
+/// Returns whether a terminal may interpret the character.
 fn is_harmful(c: char) -> bool {
     c.is_control() && c != '\n'
 }
 
-/// A document that a strict reader takes, with one script, which is not the target's.
+/// Checks that a strict XML parser accepts the flame graph, and that its only script is
+/// perfcollect's.
 fn expect_harmless_picture(saved: &Saved) {
     let svg = saved.svg();
     assert!(!svg.contains(|c: char| is_harmful(c) && c != '\t'));
@@ -119,7 +120,7 @@ fn expect_harmless_picture(saved: &Saved) {
 }
 
 #[test]
-fn by_pids() {
+fn escapes_names_of_processes_selected_by_pid() {
     need_capture!();
     let processes = busy();
     let pids: Vec<String> = processes
@@ -132,14 +133,16 @@ fn by_pids() {
 }
 
 #[test]
-fn on_the_whole_machine() {
+fn escapes_names_in_a_system_wide_capture() {
     need_capture!();
     let processes = busy();
     let saved = captured(["-collectsec", "3"]);
     check(&saved, &processes);
 }
 
-/// Works in one function of its file and in copies of it, which its perf map calls by nothing, by a blank, and by more than is kept.
+/// Runs one function of its file and copies of it.
+///
+/// The perf map names the copies with an empty string, a blank, and a name over the limit.
 const NAMELESS: &str = r#"
 #include <stdio.h>
 #include <string.h>
@@ -180,12 +183,12 @@ int main(void) {
 "#;
 
 #[test]
-fn a_function_without_a_name_is_one_row_and_a_long_name_is_cut() {
+fn unnamed_function_is_one_row_and_a_long_name_is_truncated() {
     need_capture!();
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let (source, program) = (
-        folder.path().join("nameless.c"),
-        folder.path().join("blank"),
+        directory.path().join("nameless.c"),
+        directory.path().join("blank"),
     );
     std::fs::write(&source, NAMELESS).unwrap();
     let mut compile = Command::new("cc");
@@ -199,9 +202,9 @@ fn a_function_without_a_name_is_one_row_and_a_long_name_is_cut() {
     };
     assert_eq!(rows("blank+0x").len(), 1, "{:?}", rows("blank+0x"));
     assert_eq!(rows("jit+0x").len(), 2, "{:?}", rows("jit+0x"));
-    let cut = rows("xxx");
-    assert_eq!(cut.len(), 1);
-    for name in cut {
+    let truncated = rows("xxx");
+    assert_eq!(truncated.len(), 1);
+    for name in truncated {
         let (begin, checksum) = name.split_once("...").unwrap();
         assert!(begin.bytes().all(|byte| byte == b'x'), "{name}");
         let checksum = checksum.strip_suffix("_[j]").unwrap();
@@ -210,19 +213,19 @@ fn a_function_without_a_name_is_one_row_and_a_long_name_is_cut() {
 }
 
 #[test]
-fn in_a_command_and_the_name_of_the_trace() {
+fn escapes_the_command_and_the_name_of_the_trace() {
     need_capture!();
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let name = "a;b <c> & \u{1b}[31m\nd";
     let script = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done";
     let argument = "\u{1b}]0;x\u{7}\n</svg>";
     let arguments = ["collect", name, "--", "sh", "-c", script, argument];
     let finished =
-        run_perfcollect(arguments, folder.path(), Duration::from_secs(60)).expect_success();
-    for said in [finished.stdout, finished.stderr] {
-        assert!(!said.contains(is_harmful), "{}", said.escape_debug());
+        run_perfcollect(arguments, directory.path(), Duration::from_secs(60)).expect_success();
+    for output in [finished.stdout, finished.stderr] {
+        assert!(!output.contains(is_harmful), "{}", output.escape_debug());
     }
     let svg =
-        std::fs::read_to_string(folder.path().join(format!("{name}.flamegraph.svg"))).unwrap();
+        std::fs::read_to_string(directory.path().join(format!("{name}.flamegraph.svg"))).unwrap();
     assert!(!svg.contains('\u{1b}') && !svg.contains("<c>"));
 }

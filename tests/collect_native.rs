@@ -1,4 +1,5 @@
-//! Captures of native programs: complete stacks with and without frame pointers and symbols, by pid and as a command.
+//! Captures of native programs by pid and as a command: complete stacks with and without frame
+//! pointers and symbols.
 #![allow(clippy::unwrap_used)]
 
 #[macro_use]
@@ -16,7 +17,7 @@ use support::{Saved, Workload, captured, expect_same_in_perfview, expect_shares,
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A capture of one mode of the C program while it works, and what it says of the mode.
+/// Captures one mode of the C program. Returns the capture and the program's output about the mode.
 fn capture(name: &str, mode: &str) -> Option<(Saved, serde_json::Value)> {
     let (saved, done) = capture_with(name, mode, &[])?;
     assert_eq!(saved.summary.process_count, 1);
@@ -29,7 +30,7 @@ fn capture(name: &str, mode: &str) -> Option<(Saved, serde_json::Value)> {
     Some((saved, done))
 }
 
-/// The same with more options, whatever becomes of the stacks.
+/// Captures with additional options, without checks of the stacks.
 fn capture_with(name: &str, mode: &str, options: &[&str]) -> Option<(Saved, serde_json::Value)> {
     let program = need!(workloads::native(name));
     let arguments = ["--mode", mode, "--seconds", "4"];
@@ -39,7 +40,7 @@ fn capture_with(name: &str, mode: &str, options: &[&str]) -> Option<(Saved, serd
     Some((saved, workload.done(LIMIT)["modes"][0].clone()))
 }
 
-/// Module of a method in the summary.
+/// Returns the module of a method in the summary.
 fn module_of<'a>(saved: &'a Saved, method: &str) -> &'a str {
     let methods = &saved.summary.methods;
     let found = methods.iter().find(|found| found.name == method);
@@ -47,7 +48,7 @@ fn module_of<'a>(saved: &'a Saved, method: &str) -> &'a str {
 }
 
 #[test]
-fn shares_with_and_without_frame_pointers() {
+fn cpu_shares_match_with_and_without_frame_pointers() {
     need_capture!();
     for name in ["native-fp", "native-nofp"] {
         let Some((saved, mode)) = capture(name, "shares") else {
@@ -63,7 +64,7 @@ fn shares_with_and_without_frame_pointers() {
     }
 }
 
-/// Names by address of the functions that a program has symbols of.
+/// Returns the function symbols of a program by address.
 fn functions(program: &Path) -> BTreeMap<u64, String> {
     let file = File::open(program).unwrap();
     let symbols = ElfFile::open(&file).unwrap().symbols().unwrap();
@@ -75,13 +76,13 @@ fn functions(program: &Path) -> BTreeMap<u64, String> {
 }
 
 #[test]
-fn stripped_program_has_one_row_for_each_function() {
+fn stripped_program_has_one_row_per_function() {
     need_capture!();
     let Some((saved, _)) = capture("native-stripped", "shares") else {
         return;
     };
     assert!(saved.summary.quality.names.native.unnamed > 0);
-    // The same code, but with symbols.
+    // The same code with symbols.
     let functions = functions(&workloads::native("native-nofp").unwrap());
     let rows = saved.summary.methods.iter();
     let own = rows.filter(|row| row.module == "native-stripped");
@@ -92,7 +93,7 @@ fn stripped_program_has_one_row_for_each_function() {
         })
         .collect();
     found.sort_unstable();
-    // Some are met by chance only.
+    // Some functions are only sampled by chance.
     let always = [
         "_start",
         "main",
@@ -111,13 +112,13 @@ fn stripped_program_has_one_row_for_each_function() {
 }
 
 #[test]
-fn stripped_program_keeps_its_stacks_and_takes_no_neighbours_names() {
+fn stripped_program_keeps_its_stacks_without_wrong_symbols() {
     need_capture!();
     let Some((saved, _)) = capture("native-stripped", "shares") else {
         return;
     };
     for stack in saved.stacks.keys() {
-        // Entry, two functions of the C library, then main.
+        // The entry point, two functions of the C library, then `main`.
         assert!(stack.len() >= 5, "{stack:?}");
         for frame in [1, 4] {
             assert!(stack[frame].starts_with("native-stripped+0x"), "{stack:?}");
@@ -153,7 +154,7 @@ fn library_functions_belong_to_their_library() {
 }
 
 #[test]
-fn recursion_callbacks_and_threads_are_whole() {
+fn stacks_of_recursion_callbacks_and_threads_are_complete() {
     need_capture!();
     for (mode, under) in [
         ("recursion", &["main", "descend", "descend", "descend"][..]),
@@ -168,7 +169,7 @@ fn recursion_callbacks_and_threads_are_whole() {
         };
         expect_shares(&saved, &done);
         let found = saved.samples_under(under);
-        // What is not under them is the program's own bookkeeping.
+        // Other stacks belong to the program's own bookkeeping.
         assert!(
             found * 100 >= saved.summary.samples * 95,
             "{mode}: {found} of {}",
@@ -177,7 +178,7 @@ fn recursion_callbacks_and_threads_are_whole() {
     }
 }
 
-/// Samples with as many `wide` frames, by whether main is below them.
+/// Counts the samples with at least `count` frames of `wide`, by presence of `main`.
 fn wide_frames(saved: &Saved, count: usize, main: bool) -> u64 {
     let stacks = saved.stacks.iter().filter(|(stack, _)| {
         let wide = stack.iter().filter(|frame| *frame == "wide").count();
@@ -187,7 +188,7 @@ fn wide_frames(saved: &Saved, count: usize, main: bool) -> u64 {
 }
 
 #[test]
-fn more_stack_than_is_copied_goes_on_along_the_frame_pointers() {
+fn unwinds_beyond_the_stack_copy_by_frame_pointers() {
     need_capture!();
     const FRAMES: usize = 33;
     for (name, call_graph, whole) in [
@@ -209,16 +210,16 @@ fn more_stack_than_is_copied_goes_on_along_the_frame_pointers() {
             );
         } else {
             assert_eq!(found, 0, "{name} {call_graph}");
-            let cut = saved.summary.quality.stacks.stack_copy_ended;
+            let truncated = saved.summary.quality.stacks.stack_copy_ended;
             assert!(
-                cut * 100 >= samples * 95,
-                "{name} {call_graph}: {cut} of {samples}"
+                truncated * 100 >= samples * 95,
+                "{name} {call_graph}: {truncated} of {samples}"
             );
         }
         for stack in saved.stacks.keys() {
             let wide = stack.iter().filter(|frame| *frame == "wide").count();
             assert!(wide <= FRAMES, "{stack:?}");
-            // Nothing stands in for callers that are not known.
+            // No frame replaces unknown callers.
             if stack[1] == "[truncated: stack copy ended]" && !stack.contains(&"main".into()) {
                 let mut callees = stack[2..].iter();
                 let known = callees.all(|frame| {
@@ -239,12 +240,12 @@ int main(void) {
 }
 ";
 
-/// The vDSO is in no file: its symbols are those that the process had in its memory.
+/// The vDSO is not in any file: its symbols come from the memory of the process.
 #[test]
-fn the_vdso_is_named_by_its_own_symbols() {
+fn vdso_frames_have_symbols() {
     need_capture!();
-    let folder = tempfile::tempdir().unwrap();
-    let [source, program] = ["clock.c", "clock"].map(|name| folder.path().join(name));
+    let directory = tempfile::tempdir().unwrap();
+    let [source, program] = ["clock.c", "clock"].map(|name| directory.path().join(name));
     std::fs::write(&source, CLOCK).unwrap();
     let compile = ["-O1".as_ref(), "-o".as_ref(), program.as_path(), &source];
     run(Command::new("cc").args(compile), LIMIT).expect_success();
@@ -257,7 +258,7 @@ fn the_vdso_is_named_by_its_own_symbols() {
         unnamed.is_empty() && named.len() == 1,
         "{unnamed:?} {named:?}"
     );
-    // `__vdso_clock_gettime` on x86.
+    // The symbol is `__vdso_clock_gettime` on x86.
     let name = &named[0].name;
     assert!(name.ends_with("clock_gettime"), "{name}");
     assert!(saved.samples_under(&["main", name]) > 0);

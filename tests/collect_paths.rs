@@ -1,4 +1,4 @@
-//! Captures of real .NET programs whose call paths are known: the stacks show them whole.
+//! Captures of .NET programs with known call paths: the stacks must contain the whole paths.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,43 +15,43 @@ use serde_json::Value;
 use support::{Missing, Runtime, run, run_perfcollect, runtimes, skip, workloads};
 
 const LIMIT: Duration = Duration::from_secs(180);
-/// Samples of a mode whose path is not whole, however long it runs: a start-up call of a leaf, or a lambda that is being
-/// compiled below its caller. Compilation takes a few milliseconds of CPU.
+/// Maximum number of samples of a mode without the whole path, however long it runs: a leaf is called
+/// at startup, or a lambda is compiled below its caller, which takes a few milliseconds.
 const MAX_AT_START: u64 = 5;
-/// Of those of a whole run.
+/// The same for a whole run, as a share.
 const MAX_SHARE_AT_START: f64 = 0.002;
-/// A mode that has fewer samples says nothing. An idle machine takes some 200.
+/// Minimum number of samples of a mode. An idle system takes some 200.
 const MIN_SAMPLES: u64 = 20;
 /// All modes of `split` in turn.
 const SPLIT: [&str; 4] = ["--mode", "all", "--seconds", "12"];
 
-/// A stack, outermost frame first, and its samples.
+/// A stack, outermost frame first, and its number of samples.
 struct Stack {
     frames: Vec<String>,
     samples: u64,
 }
 
-/// How a program is run.
+/// How to run a program.
 #[derive(Clone, Copy)]
-struct Host<'a> {
+struct Launch<'a> {
     runtime: Option<&'a Runtime>,
-    /// Whether the runtime writes a perf map. Names come from its memory without.
+    /// Whether the runtime writes a perf map. Without one, names come from its memory.
     perf_map: bool,
 }
 
-/// Runs a program under perfcollect; its last line of JSON, the stacks and the quality of them.
-fn capture(command: &[&str], host: Host<'_>, folder: &Path) -> (Value, Vec<Stack>, Value) {
+/// Runs a program under perfcollect. Returns its last line of JSON, the stacks and their quality.
+fn capture(command: &[&str], launch: Launch<'_>, directory: &Path) -> (Value, Vec<Stack>, Value) {
     let mut perfcollect = Command::new(support::perfcollect());
     perfcollect
         .args(["collect", "paths", "-force", "--"])
         .args(command)
-        .current_dir(folder)
+        .current_dir(directory)
         .env("DOTNET_ROLL_FORWARD", "LatestMajor")
         .env(
             "DOTNET_PerfMapEnabled",
-            if host.perf_map { "1" } else { "0" },
+            if launch.perf_map { "1" } else { "0" },
         );
-    if let Some(root) = host.runtime.map(Runtime::root) {
+    if let Some(root) = launch.runtime.map(Runtime::root) {
         perfcollect.env("DOTNET_ROOT", root);
     }
     let finished = run(&mut perfcollect, LIMIT).expect_success();
@@ -61,7 +61,7 @@ fn capture(command: &[&str], host: Host<'_>, folder: &Path) -> (Value, Vec<Stack
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())
         .find(|line| line["event"] == "done")
         .unwrap_or_else(|| panic!("no line `done`: {}", finished.stdout));
-    let folded = entry(folder, "stacks.folded");
+    let folded = entry(directory, "stacks.folded");
     let stacks = folded.lines().map(|line| {
         let (frames, samples) = line.rsplit_once(' ').unwrap();
         Stack {
@@ -69,12 +69,12 @@ fn capture(command: &[&str], host: Host<'_>, folder: &Path) -> (Value, Vec<Stack
             samples: samples.parse().unwrap(),
         }
     });
-    let summary: Value = serde_json::from_str(&entry(folder, "summary.json")).unwrap();
+    let summary: Value = serde_json::from_str(&entry(directory, "summary.json")).unwrap();
     (done, stacks.collect(), summary["quality"]["stacks"].clone())
 }
 
-fn entry(folder: &Path, name: &str) -> String {
-    let file = std::fs::File::open(folder.join("paths.trace.zip")).unwrap();
+fn entry(directory: &Path, name: &str) -> String {
+    let file = std::fs::File::open(directory.join("paths.trace.zip")).unwrap();
     let mut archive = zip::ZipArchive::new(file).unwrap();
     let path = format!("paths.trace/{name}");
     let mut text = String::new();
@@ -86,11 +86,11 @@ fn entry(folder: &Path, name: &str) -> String {
     text
 }
 
-/// The modes of a program and their call paths, outermost method first.
+/// Returns the modes of a program and their call paths, outermost method first.
 fn modes(done: &Value) -> Vec<(&str, Vec<Vec<String>>)> {
     let strings = |list: &Value| {
         let frames = list.as_array().unwrap().iter();
-        // As the perf map of the runtime spells it, or as we do.
+        // Frames are spelled as in the runtime's perf map, or as perfcollect spells them.
         frames
             .map(|frame| frame.as_str().unwrap().replace("::", "."))
             .collect()
@@ -105,30 +105,30 @@ fn modes(done: &Value) -> Vec<(&str, Vec<Vec<String>>)> {
         .collect()
 }
 
-/// Whether all of a path is in a stack, in order.
+/// Returns whether a stack contains a whole path, in order.
 fn shows(stack: &Stack, path: &[String]) -> bool {
     let mut frames = stack.frames.iter();
     path.iter()
         .all(|part| frames.any(|frame| frame.contains(part)))
 }
 
-/// What is said of the samples that are in the innermost method of a mode's paths, or in what it calls.
+/// Counts of the samples in the innermost method of a mode's paths, or in its callees.
 #[derive(Default)]
-struct Judged {
+struct PathCounts {
     inside: u64,
     whole: u64,
-    /// Stacks that the stack copy was too short for. They must say so.
+    /// Stacks larger than the stack copy, which must be marked as truncated.
     short: u64,
 }
 
-/// Judges the stacks by mode, and fails at one that cannot be.
-fn judge(what: &str, done: &Value, stacks: &[Stack]) -> BTreeMap<String, Judged> {
+/// Classifies the stacks by mode. Panics if a stack fits no mode.
+fn classify(what: &str, done: &Value, stacks: &[Stack]) -> BTreeMap<String, PathCounts> {
     let modes = modes(done);
-    let mut judged = BTreeMap::<String, Judged>::new();
+    let mut counts = BTreeMap::<String, PathCounts>::new();
     for stack in stacks {
         expect_possible(what, stack);
         let has = |part: &String| stack.frames.iter().any(|frame| frame.contains(part));
-        // Several modes end in one method: the stack is of the one that it shows most of.
+        // Several modes end in one method: the stack belongs to the mode with the longest match.
         let parts_shown = |paths: &[Vec<String>]| {
             let touched = paths.iter().filter(|path| path.last().is_some_and(has));
             touched
@@ -141,18 +141,18 @@ fn judge(what: &str, done: &Value, stacks: &[Stack]) -> BTreeMap<String, Judged>
         let Some((_, mode, paths)) = shown.max_by_key(|(parts, ..)| *parts) else {
             continue;
         };
-        let judged = judged.entry((*mode).to_owned()).or_default();
-        judged.inside += stack.samples;
+        let counts = counts.entry((*mode).to_owned()).or_default();
+        counts.inside += stack.samples;
         if paths.iter().any(|path| shows(stack, path)) {
-            judged.whole += stack.samples;
+            counts.whole += stack.samples;
         } else if stack.frames[1] == "[truncated: stack copy ended]" {
-            judged.short += stack.samples;
+            counts.short += stack.samples;
         }
     }
-    judged
+    counts
 }
 
-/// The class of a mode that a frame's method belongs to.
+/// Returns the class of the mode that a frame's method belongs to.
 fn class_of(frame: &str) -> Option<&str> {
     let behind = |prefix| frame.split_once(prefix).map(|(_, rest)| rest);
     let rest = behind("Split.Modes.").or_else(|| behind("_Split_Modes_"))?;
@@ -160,9 +160,12 @@ fn class_of(frame: &str) -> Option<&str> {
     (!["AsyncChain", "DynamicCode"].contains(&class)).then_some(class)
 }
 
-/// Nothing in a stack was invented: a mode has methods of its own and never calls those of another, and none but one calls
-/// itself, 33 deep. (Where the async methods end the next mode goes on, and three share what makes methods. Where the code of
-/// `AsyncMethodBuilderCore.Start` is not optimized, its `finally` is called, and has a frame.)
+/// Checks that a stack contains no invented frames.
+///
+/// Each mode has separate methods and never calls those of another one. Only one mode is recursive,
+/// 33 deep. Exceptions: the next mode continues where the async methods end, and three modes share
+/// the code that generates methods. The `finally` of an unoptimized `AsyncMethodBuilderCore.Start`
+/// is called, and has a frame.
 fn expect_possible(what: &str, stack: &Stack) {
     let frames = &stack.frames;
     let classes: BTreeSet<_> = frames.iter().filter_map(|frame| class_of(frame)).collect();
@@ -176,25 +179,26 @@ fn expect_possible(what: &str, stack: &Stack) {
     assert!(!frames.windows(2).any(twice), "{what}: {frames:?}");
 }
 
-/// Captures a program with known paths and holds the stacks against them. Modes in `short` have frames larger than the
-/// copy of the stack.
-fn check(what: &str, command: &[&str], host: Host<'_>, short: &[&str]) {
-    let folder = tempfile::tempdir().unwrap();
-    let (done, stacks, quality) = capture(command, host, folder.path());
-    let judged = judge(what, &done, &stacks);
+/// Captures a program with known paths and checks the stacks.
+///
+/// Modes in `short` have frames larger than the stack copy.
+fn check(what: &str, command: &[&str], launch: Launch<'_>, short: &[&str]) {
+    let directory = tempfile::tempdir().unwrap();
+    let (done, stacks, quality) = capture(command, launch, directory.path());
+    let counts = classify(what, &done, &stacks);
     assert_eq!(
-        judged.len(),
+        counts.len(),
         modes(&done).len(),
         "{what}: {:?}",
-        judged.keys()
+        counts.keys()
     );
     let (mut inside, mut whole) = (0, 0);
-    for (mode, judged) in &judged {
+    for (mode, counts) in &counts {
         let (of, good) = if short.contains(&mode.as_str()) {
-            assert!(judged.short > 0, "{what} {mode}");
-            (judged.inside, judged.whole + judged.short)
+            assert!(counts.short > 0, "{what} {mode}");
+            (counts.inside, counts.whole + counts.short)
         } else {
-            (judged.inside, judged.whole)
+            (counts.inside, counts.whole)
         };
         println!("{what} {mode}: {good} of {of} whole");
         assert!(of >= MIN_SAMPLES, "{what} {mode}: only {of} samples");
@@ -210,7 +214,8 @@ fn check(what: &str, command: &[&str], host: Host<'_>, short: &[&str]) {
     );
 }
 
-/// The newest runtime of a major version: the perf map of 8.0.4 lacks the last letter of some names.
+/// Returns the newest runtime of a major version. The perf map of 8.0.4 lacks the last letter of
+/// some names.
 fn newest(major: u32) -> Option<Runtime> {
     let patch = |runtime: &Runtime| {
         let mut numbers = runtime.version.split('.');
@@ -220,7 +225,7 @@ fn newest(major: u32) -> Option<Runtime> {
     of_major.max_by_key(patch)
 }
 
-/// A program in IL on each runtime whose structures are known.
+/// Checks an IL program on each runtime whose structures are known.
 fn check_on_runtimes(program: &Path, arguments: &[&str], short: &[&str]) {
     for major in [8, 9, 10] {
         let Some(runtime) = newest(major) else {
@@ -232,14 +237,14 @@ fn check_on_runtimes(program: &Path, arguments: &[&str], short: &[&str]) {
         for perf_map in [true, false] {
             let what = format!("{}, perf map: {perf_map}", runtime.version);
             let runtime = Some(&runtime);
-            check(&what, &command, Host { runtime, perf_map }, short);
+            check(&what, &command, Launch { runtime, perf_map }, short);
         }
     }
 }
 
 #[test]
 #[ignore = "slow"]
-fn stacks_of_dotnet_show_whole_paths() {
+fn dotnet_stacks_contain_whole_paths() {
     need_capture!();
     let program = need!(workloads::shared("split/split.dll"));
     check_on_runtimes(&program, &SPLIT, &[]);
@@ -247,7 +252,7 @@ fn stacks_of_dotnet_show_whole_paths() {
 
 #[test]
 #[ignore = "slow"]
-fn stacks_of_other_deployments_show_whole_paths() {
+fn stacks_of_other_deployments_contain_whole_paths() {
     need_capture!();
     for name in [
         "split-single",
@@ -259,42 +264,44 @@ fn stacks_of_other_deployments_show_whole_paths() {
     ] {
         let program = need!(workloads::shared(&format!("{name}/{name}")));
         let command = [&[program.to_str().unwrap()], &SPLIT[..]].concat();
-        let host = Host {
+        let launch = Launch {
             runtime: None,
             perf_map: false,
         };
-        check(name, &command, host, &[]);
+        check(name, &command, launch, &[]);
     }
 }
 
-/// Frames of all forms: with large locals, dynamic ones, funclets, tail calls and so on.
+/// The program has all kinds of frames: large locals, dynamic frames, funclets, tail calls and so
+/// on.
 #[test]
-fn methods_of_all_shapes_show_whole_paths() {
+fn stacks_of_all_frame_shapes_contain_whole_paths() {
     need_capture!();
     let program = need!(workloads::shared("shapes/shapes.dll"));
     check_on_runtimes(&program, &["6"], &["f200k"]);
 }
 
-/// A runtime whose structures are not known is walked by rbp, and the summary says so.
+/// A runtime with unknown structures is unwound by frame pointers, which the summary reports.
 #[test]
-fn guesses_are_told() {
+fn reports_frame_pointer_fallback() {
     let program = need!(workloads::cpu());
     let Some(runtime) = runtimes().into_iter().find(|r| r.major() == 3) else {
         skip!(Missing::Cached("dotnet-3.1".into()));
     };
     need_capture!();
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let command = [runtime.dotnet.to_str().unwrap(), program.to_str().unwrap()];
     let command = [&command[..], &["--mode", "all", "--seconds", "1.4"]].concat();
-    let host = Host {
+    let launch = Launch {
         runtime: Some(&runtime),
         perf_map: true,
     };
-    let (_, _, quality) = capture(&command, host, folder.path());
+    let (_, _, quality) = capture(&command, launch, directory.path());
     assert!(quality["guessed"].as_u64().unwrap() > 100, "{quality}");
-    let view = run_perfcollect(["view", "paths.trace.zip"], folder.path(), LIMIT).expect_success();
+    let view =
+        run_perfcollect(["view", "paths.trace.zip"], directory.path(), LIMIT).expect_success();
     assert!(
-        view.stdout.contains("guessed by the frame pointer"),
+        view.stdout.contains("with frame-pointer fallback"),
         "{}",
         view.stdout
     );

@@ -1,4 +1,4 @@
-//! `-perfdata`: what readers of perf.data make of a capture.
+//! `-perfdata`: perf.data recordings that perfcollect writes, as other tools read them.
 #![allow(clippy::unwrap_used)]
 
 #[macro_use]
@@ -21,7 +21,7 @@ fn recording(saved: &Saved) -> PathBuf {
     saved.folder().join("trace.perf.data")
 }
 
-/// A second of .NET, or else of C.
+/// Captures a second of .NET, or else of C.
 fn saved() -> Result<Saved, Missing> {
     let native = || native_words("native-fp");
     let managed = || {
@@ -42,7 +42,7 @@ fn saved() -> Result<Saved, Missing> {
 }
 
 #[test]
-fn perf_and_others_read_a_capture() {
+fn perf_and_other_tools_read_a_capture() {
     need_capture!();
     let saved = need!(saved());
     let file = recording(&saved);
@@ -63,7 +63,8 @@ fn perf_and_others_read_a_capture() {
     assert!(report.contains(&samples), "{samples}\n{report}");
 }
 
-/// Stack by stack what is in the archive, and line by line what our own `script` prints.
+/// Compares the stacks with those of the archive, and the lines of `perf script` with those of
+/// `perfcollect script`.
 #[track_caller]
 fn perf_names_the_same(saved: &Saved, file: &Path) {
     need!(can_run_perf());
@@ -124,18 +125,18 @@ fn samply_imports(file: &Path) {
 }
 
 #[test]
-fn older_files_are_replaced_only_on_demand() {
+fn replaces_older_files_only_with_force() {
     need_capture!();
     let words = need!(native_words("native-fp"));
-    let folder = tempfile::tempdir().unwrap();
-    let symbols = folder.path().join("t.perf.symbols");
+    let directory = tempfile::tempdir().unwrap();
+    let symbols = directory.path().join("t.perf.symbols");
     std::fs::create_dir(&symbols).unwrap();
     std::fs::write(symbols.join("older"), "").unwrap();
     let capture = |options: &[&str]| {
         let mut perfcollect = Command::new(perfcollect());
         perfcollect.args(["collect", "t", "-quiet", "-perfdata", "-format", "zip"]);
         perfcollect.args(options).arg("--").args(&words);
-        run(perfcollect.current_dir(&folder), LIMIT)
+        run(perfcollect.current_dir(&directory), LIMIT)
     };
     let refused = capture(&[]);
     assert!(
@@ -143,10 +144,10 @@ fn older_files_are_replaced_only_on_demand() {
         "{}",
         refused.stderr
     );
-    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1);
     capture(&["-force"]).expect_success();
     assert!(!symbols.join("older").exists() && symbols.join("libc.so.6").exists());
-    let mut names: Vec<_> = std::fs::read_dir(&folder)
+    let mut names: Vec<_> = std::fs::read_dir(&directory)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
@@ -158,10 +159,10 @@ fn older_files_are_replaced_only_on_demand() {
         "t.trace.zip",
     ];
     assert_eq!(names, expected);
-    // What is no folder of files is not removed.
-    std::fs::create_dir(symbols.join("folder")).unwrap();
+    // A directory with subdirectories is not removed.
+    std::fs::create_dir(symbols.join("directory")).unwrap();
     let refused = capture(&["-force"]);
     let why = "t.perf.symbols is not a file of yours";
     assert!(refused.stderr.contains(why), "{}", refused.stderr);
-    assert!(symbols.join("folder").exists() && symbols.join("libc.so.6").exists());
+    assert!(symbols.join("directory").exists() && symbols.join("libc.so.6").exists());
 }

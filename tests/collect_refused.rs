@@ -1,5 +1,5 @@
-//! Captures that cannot be: one line that says why and what to do, an exit status, and nothing left behind but the
-//! samples where there are any.
+//! Captures that must fail: one line with cause and remedy, an exit status, and no files except
+//! samples.
 #![allow(clippy::unwrap_used)]
 
 #[macro_use]
@@ -17,10 +17,10 @@ use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// All below a folder: path, inode, and of files the size and the time of change.
-fn listing(folder: &Path) -> Vec<(PathBuf, u64, u64, i64)> {
+/// Lists everything below a directory: path, inode, and for files the size and time of change.
+fn listing(directory: &Path) -> Vec<(PathBuf, u64, u64, i64)> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
+    for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         let file = fs::symlink_metadata(&path).unwrap();
         let (mut size, mut changed) = (file.len(), file.mtime());
@@ -34,35 +34,35 @@ fn listing(folder: &Path) -> Vec<(PathBuf, u64, u64, i64)> {
     found
 }
 
-/// A folder everybody may write to, and a copy of the program beside it that everybody may run.
-struct Place {
-    folder: TempDir,
+/// A directory that all users may write to, and a copy of the program that all users may run.
+struct Sandbox {
+    directory: TempDir,
     program: PathBuf,
-    /// Where captures go.
+    /// Output directory of the captures.
     out: PathBuf,
 }
 
-impl Place {
+impl Sandbox {
     fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let program = folder.path().join("perfcollect");
-        let out = folder.path().join("out");
-        // Linked if it can be: the debug binary is large.
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("perfcollect");
+        let out = directory.path().join("out");
+        // Links the program if possible, as the debug binary is large.
         fs::hard_link(perfcollect(), &program)
             .or_else(|_| fs::copy(perfcollect(), &program).map(|_| ()))
             .unwrap();
         fs::create_dir(&out).unwrap();
-        for (path, mode) in [(folder.path(), 0o755), (&out, 0o777)] {
+        for (path, mode) in [(directory.path(), 0o755), (&out, 0o777)] {
             fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
         }
         Self {
-            folder,
+            directory,
             program,
             out,
         }
     }
 
-    /// `collect` under `prefix`, such as `["setpriv", ...]`.
+    /// Runs `collect` under `prefix`, such as `["setpriv", ...]`.
     fn collect(&self, prefix: &[&str], arguments: &[&str]) -> Finished {
         let mut words: Vec<&str> = prefix.to_vec();
         words.extend([self.program.to_str().unwrap(), "collect"]);
@@ -72,57 +72,57 @@ impl Place {
         run(&mut command, LIMIT)
     }
 
-    /// The one line; all is as it was.
+    /// Returns the error line of a refused capture, after a check that no file changed.
     #[track_caller]
     fn refused(&self, prefix: &[&str], arguments: &[&str]) -> String {
-        let before = listing(self.folder.path());
+        let before = listing(self.directory.path());
         let finished = self.collect(prefix, arguments);
-        assert_eq!(listing(self.folder.path()), before);
+        assert_eq!(listing(self.directory.path()), before);
         one_line(finished)
     }
 }
 
-/// What was said when nothing was captured: a single line, an exit status.
+/// Returns the only line of output of a failed capture, after a check of its exit status.
 #[track_caller]
 fn one_line(finished: Finished) -> String {
     assert_eq!(finished.status.code(), Some(1), "{finished:?}");
     assert_eq!(finished.stdout, "", "{}", finished.stderr);
-    let said = finished.stderr.strip_suffix('\n').unwrap_or_default();
+    let output = finished.stderr.strip_suffix('\n').unwrap_or_default();
     assert!(
-        said.starts_with("perfcollect: ") && !said.contains('\n'),
+        output.starts_with("perfcollect: ") && !output.contains('\n'),
         "{}",
         finished.stderr
     );
-    said.to_owned()
+    output.to_owned()
 }
 
 #[track_caller]
-fn expect_words(said: &str, words: &[&str]) {
+fn expect_words(output: &str, words: &[&str]) {
     for word in words {
-        assert!(said.contains(word), "no {word:?} in {said:?}");
+        assert!(output.contains(word), "no {word:?} in {output:?}");
     }
 }
 
-/// A process that works until it is dropped.
+/// Starts a busy process.
 fn busy() -> support::Running {
     start(Command::new("sh").args(["-c", "while :; do :; done"]))
 }
 
 fn is_there(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }
 
 #[test]
-fn without_privileges() {
+fn refuses_capture_without_privileges() {
     need_capture!();
     if !is_there("setpriv") {
         skip!(Missing::Command("setpriv"));
     }
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let target = busy();
     let pid = target.pid().to_string();
-    let nobody = [
+    let unprivileged = [
         "setpriv",
         "--reuid",
         "65534",
@@ -132,23 +132,23 @@ fn without_privileges() {
     ];
     for arguments in [
         &["x", "-collectsec", "1"][..],
-        // Of another user.
+        // This process belongs to another user.
         &["x", "-collectsec", "1", "-pid", &pid],
     ] {
-        let said = place.refused(&nobody, arguments);
-        expect_words(&said, &["perf_event_open", "root", "CAP_PERFMON"]);
+        let output = sandbox.refused(&unprivileged, arguments);
+        expect_words(&output, &["perf_event_open", "root", "CAP_PERFMON"]);
     }
 }
 
 #[test]
-fn in_a_container_without_capabilities() {
+fn refuses_capture_in_a_container_without_capabilities() {
     need_capture!();
     for tool in ["setpriv", "unshare"] {
         if !is_there(tool) {
             skip!(Missing::Command(tool));
         }
     }
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let locked = [
         "unshare",
         "--mount",
@@ -160,92 +160,92 @@ fn in_a_container_without_capabilities() {
         "--inh-caps=-all",
         "--no-new-privs",
     ];
-    let said = place.refused(&locked, &["x", "-collectsec", "1"]);
-    expect_words(&said, &["perf_event_open", "CAP_PERFMON"]);
+    let output = sandbox.refused(&locked, &["x", "-collectsec", "1"]);
+    expect_words(&output, &["perf_event_open", "CAP_PERFMON"]);
 }
 
 #[test]
-fn process_that_is_none() {
+fn refuses_pid_without_process() {
     need_capture!();
-    let place = Place::new();
-    // Above any pid_max.
-    let said = place.refused(&["env"], &["x", "-pid", "2147483647"]);
-    expect_words(&said, &["2147483647 does not exist", "ps -e"]);
-    // One missing of two is an error too: half of what was asked is not what was asked.
+    let sandbox = Sandbox::new();
+    // The id exceeds any pid_max.
+    let output = sandbox.refused(&["env"], &["x", "-pid", "2147483647"]);
+    expect_words(&output, &["2147483647 does not exist", "ps -e"]);
+    // One missing process of two is an error too: the capture would lack part of the target.
     let me = format!("{},2147483647", std::process::id());
     expect_words(
-        &place.refused(&["env"], &["x", "-pid", &me]),
+        &sandbox.refused(&["env"], &["x", "-pid", &me]),
         &["2147483647"],
     );
-    // This test runs in a thread of its own.
+    // This test runs in a separate thread of the process.
     let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
-    let said = place.refused(&["env"], &["x", "-pid", &thread]);
+    let output = sandbox.refused(&["env"], &["x", "-pid", &thread]);
     let process = format!("-pid {}", std::process::id());
-    expect_words(&said, &[&thread, "thread", &process]);
+    expect_words(&output, &[&thread, "thread", &process]);
 }
 
 #[test]
-fn command_that_is_none() {
+fn refuses_command_that_cannot_run() {
     need_capture!();
-    let place = Place::new();
-    let said = place.refused(&["env"], &["x", "-quiet", "--", "/no/such/program"]);
-    expect_words(&said, &["/no/such/program", "No such file"]);
-    let said = place.refused(&["env"], &["x", "-quiet", "--", "/etc/passwd"]);
-    expect_words(&said, &["/etc/passwd", "ermission denied"]);
+    let sandbox = Sandbox::new();
+    let output = sandbox.refused(&["env"], &["x", "-quiet", "--", "/no/such/program"]);
+    expect_words(&output, &["/no/such/program", "No such file"]);
+    let output = sandbox.refused(&["env"], &["x", "-quiet", "--", "/etc/passwd"]);
+    expect_words(&output, &["/etc/passwd", "ermission denied"]);
 }
 
 #[test]
-fn directory_that_is_missing_or_closed() {
+fn refuses_missing_or_read_only_directory() {
     need_capture!();
-    let place = Place::new();
-    let said = place.refused(&["env"], &["missing/x", "-collectsec", "1"]);
+    let sandbox = Sandbox::new();
+    let output = sandbox.refused(&["env"], &["missing/x", "-collectsec", "1"]);
     expect_words(
-        &said,
+        &output,
         &["directory missing", "name the trace with a directory"],
     );
-    // Root may write where others may not, but not to a file system of the kernel's.
-    let said = place.refused(&["env"], &["/proc/x", "-collectsec", "1"]);
-    expect_words(&said, &["/proc", "name the trace with a directory"]);
+    // Root may write to protected directories, but not to a file system of the kernel.
+    let output = sandbox.refused(&["env"], &["/proc/x", "-collectsec", "1"]);
+    expect_words(&output, &["/proc", "name the trace with a directory"]);
     for name in [".", "..", "/", "sub/"] {
-        let said = place.refused(&["env"], &[name, "-collectsec", "1"]);
-        expect_words(&said, &["name"]);
+        let output = sandbox.refused(&["env"], &[name, "-collectsec", "1"]);
+        expect_words(&output, &["name"]);
     }
 }
 
 #[test]
-fn output_that_exists() {
+fn refuses_to_overwrite_output() {
     need_capture!();
     for older in ["x.trace.zip", "x.nettrace", "x.flamegraph.svg"] {
-        let place = Place::new();
-        fs::write(place.out.join(older), "older").unwrap();
-        let said = place.refused(&["env"], &["x", "-collectsec", "1"]);
-        expect_words(&said, &[older, "exists", "-force"]);
-        // A link is not followed, not even to nothing.
-        fs::remove_file(place.out.join(older)).unwrap();
-        std::os::unix::fs::symlink("/nowhere", place.out.join(older)).unwrap();
-        place.refused(&["env"], &["x", "-collectsec", "1"]);
-        let said = place.refused(&["env"], &["x", "-collectsec", "1", "-force"]);
-        expect_words(&said, &[older, "choose another name"]);
+        let sandbox = Sandbox::new();
+        fs::write(sandbox.out.join(older), "older").unwrap();
+        let output = sandbox.refused(&["env"], &["x", "-collectsec", "1"]);
+        expect_words(&output, &[older, "exists", "-force"]);
+        // perfcollect follows no link, not even a dangling one.
+        fs::remove_file(sandbox.out.join(older)).unwrap();
+        std::os::unix::fs::symlink("/nowhere", sandbox.out.join(older)).unwrap();
+        sandbox.refused(&["env"], &["x", "-collectsec", "1"]);
+        let output = sandbox.refused(&["env"], &["x", "-collectsec", "1", "-force"]);
+        expect_words(&output, &[older, "choose another name"]);
     }
 }
 
 #[test]
-fn older_trace_survives_a_capture_that_fails() {
+fn failed_capture_keeps_older_trace() {
     need_capture!();
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     for file in ["x.trace.zip", "x.nettrace", "x.flamegraph.svg"] {
-        fs::write(place.out.join(file), "older").unwrap();
+        fs::write(sandbox.out.join(file), "older").unwrap();
     }
     let sleeping = start(Command::new("sleep").arg("60"));
     let pid = sleeping.pid().to_string();
     let arguments = ["x", "-quiet", "-force", "-collectsec", "0.3", "-pid", &pid];
-    place.refused(&["env"], &arguments);
+    sandbox.refused(&["env"], &arguments);
 }
 
 #[test]
-fn target_without_samples() {
+fn reports_target_without_samples() {
     need_capture!();
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let sleeping = start(Command::new("sleep").arg("60"));
     let stopped = busy();
     stopped.signal(Signal::STOP);
@@ -255,28 +255,28 @@ fn target_without_samples() {
     ] {
         let pid = target.pid().to_string();
         let arguments = ["x", "-quiet", "-collectsec", "0.5", "-pid", &pid];
-        let said = place.refused(&["env"], &arguments);
-        expect_words(&said, &["no samples", &pid, cause, "nothing was written"]);
+        let output = sandbox.refused(&["env"], &arguments);
+        expect_words(&output, &["no samples", &pid, cause, "nothing was written"]);
     }
 }
 
 #[test]
-fn disk_that_is_full() {
+fn full_disk_keeps_only_the_samples() {
     need_capture!();
     if !is_there("unshare") {
         skip!(Missing::Command("unshare"));
     }
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let target = busy();
     let pid = target.pid().to_string();
     let arguments = ["full", "-quiet", "-collectsec", "0.3", "-pid", &pid];
-    // From little room to enough; between them the one file fits and the other does not. What is left is told by the
-    // shell, as the mount is gone with it.
+    // The size grows from too little to enough; in between, one file fits and the other does not.
+    // The shell lists the remaining files, as the mount disappears with it.
     let script = "mount -t tmpfs -o size=$1k none . && cd \"$PWD\" && shift && \"$@\"; status=$?; ls -A; exit $status";
     let mut kilobytes = 32;
     loop {
         let size = kilobytes.to_string();
-        let finished = place.collect(
+        let finished = sandbox.collect(
             &["unshare", "--mount", "sh", "-c", script, "sh", &size],
             &arguments,
         );
@@ -288,7 +288,7 @@ fn disk_that_is_full() {
             break;
         }
         println!("{kilobytes} KiB: {}", finished.stderr);
-        // Only the samples are left, to be made a trace of elsewhere.
+        // Only the samples remain, to be recovered elsewhere.
         assert_eq!(finished.stdout, ".full.trace.spool\n");
         assert_eq!(finished.stderr.lines().count(), 1);
         let words = [
@@ -300,5 +300,5 @@ fn disk_that_is_full() {
         kilobytes += kilobytes / 8;
         assert!(kilobytes < 4096, "a small trace takes more than 4 MiB");
     }
-    assert!(listing(&place.out).is_empty());
+    assert!(listing(&sandbox.out).is_empty());
 }

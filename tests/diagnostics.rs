@@ -1,4 +1,4 @@
-//! Real runtimes asked through their diagnostics ports: what they answer, and that asking does them no harm.
+//! Communicates with real runtimes through their diagnostic ports, which must not harm them.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[macro_use]
@@ -22,11 +22,11 @@ use perfcollect::trace::Pid;
 use rustix::process::Signal;
 use support::{Missing, Runtime, Workload, runtimes, start, workloads};
 
-/// Attaching and detaching, on each version, unless `ATTACH_ROUNDS` says another number.
+/// Default number of sessions per version. The variable `ATTACH_ROUNDS` overrides it.
 const ROUNDS: u32 = 100;
-/// Rounds a second that the slowest machine does.
+/// Lowest expected speed, on a slow machine.
 const ROUNDS_PER_SECOND: u32 = 8;
-/// Sessions a runtime has at most.
+/// Limit of a runtime on its sessions.
 const MAX_SESSIONS: usize = 64;
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -38,7 +38,7 @@ fn short() -> Limits {
     Limits::new(Duration::from_millis(300), Duration::from_secs(1))
 }
 
-/// One of each version, and the program that all of them run.
+/// Returns one runtime of each version, with the program to run.
 fn programs() -> Result<Vec<(Runtime, std::path::PathBuf)>, Missing> {
     let program = workloads::cpu()?;
     let mut runtimes = runtimes();
@@ -60,7 +60,7 @@ fn pid(workload: &Workload) -> Pid {
     Pid(workload.pid() as i32)
 }
 
-/// Methods that are compiled, and at the end all that there are.
+/// Requests events about compiled methods, and a rundown of all methods.
 fn methods() -> SessionRequest {
     SessionRequest {
         buffer_mib: 16,
@@ -75,7 +75,7 @@ fn methods() -> SessionRequest {
     }
 }
 
-/// Begins a session, stops it, and counts its events by provider and number while they come.
+/// Starts and stops a session, and counts its events by provider and id.
 fn round(port: &DiagnosticPort) -> (BTreeMap<(String, u32), u64>, Losses) {
     let session = EventPipeSession::start(port, &methods(), &limits()).unwrap();
     let stream = session.stream();
@@ -88,31 +88,31 @@ fn round(port: &DiagnosticPort) -> (BTreeMap<(String, u32), u64>, Losses) {
         }
         (counts, reader.losses())
     });
-    let stopping = session.ask_to_stop(port, &limits()).unwrap();
+    let stopping = session.request_stop(port, &limits()).unwrap();
     stopping.wait(&limits()).unwrap();
     reading.join().unwrap()
 }
 
 #[test]
 #[ignore = "slow"]
-fn a_runtime_outlives_a_hundred_sessions() {
-    let asked = std::env::var("ATTACH_ROUNDS").ok();
-    let rounds = asked.map_or(ROUNDS, |number| number.parse().unwrap());
+fn runtime_survives_a_hundred_sessions() {
+    let rounds = std::env::var("ATTACH_ROUNDS").ok();
+    let rounds = rounds.map_or(ROUNDS, |rounds| rounds.parse().unwrap());
     for (runtime, program) in need!(programs()) {
         let seconds = rounds / ROUNDS_PER_SECOND;
         let workload = Workload::start(&mut command(&runtime, &program, seconds));
         let port = DiagnosticPort::find(pid(&workload)).unwrap();
-        let begin = Instant::now();
-        for number in 0..rounds {
+        let start = Instant::now();
+        for index in 0..rounds {
             let (counts, losses) = round(&port);
             let rundown = ("Microsoft-Windows-DotNETRuntimeRundown".to_owned(), 144);
-            assert!(counts[&rundown] > 50, "round {number}: {counts:?}");
+            assert!(counts[&rundown] > 50, "round {index}: {counts:?}");
             assert_eq!(losses, Losses::default());
         }
         println!(
             "on .NET {}: {rounds} rounds in {:?}",
             runtime.version,
-            begin.elapsed()
+            start.elapsed()
         );
         assert!(query(&port, &limits()).is_ok());
         workload.done(LIMIT + Duration::from_secs(seconds.into()));
@@ -120,7 +120,7 @@ fn a_runtime_outlives_a_hundred_sessions() {
 }
 
 #[test]
-fn a_runtime_says_who_it_is() {
+fn queries_process_information() {
     for (runtime, program) in need!(programs()) {
         let workload = Workload::start(&mut command(&runtime, &program, 2));
         let port = DiagnosticPort::find(pid(&workload)).unwrap();
@@ -138,10 +138,10 @@ fn a_runtime_says_who_it_is() {
     }
 }
 
-/// Sessions that are dropped, not read, or too many.
+/// The sessions are dropped, not read, or too many.
 #[test]
 #[ignore = "slow"]
-fn sessions_that_are_left_do_no_harm() {
+fn abandoned_sessions_do_not_harm_the_runtime() {
     for (runtime, program) in need!(programs()) {
         let workload = Workload::start(&mut command(&runtime, &program, 8));
         let port = DiagnosticPort::find(pid(&workload)).unwrap();
@@ -168,10 +168,10 @@ fn sessions_that_are_left_do_no_harm() {
     }
 }
 
-/// Nobody reads a stream any more while its session goes on: the runtime, which has far more to tell than fits on the way,
-/// does not wait for a reader when it ends.
+/// The stream of a running session is dropped. The runtime has more events than the socket buffers,
+/// and must not wait for a reader at its exit.
 #[test]
-fn a_stream_that_is_left_does_not_hold_up_the_exit() {
+fn dropped_stream_does_not_block_exit() {
     let program = need!(workloads::storm());
     for (runtime, _) in need!(programs()) {
         let workload = Workload::start(runtime.command(&program).args(["--seconds", "1"]));
@@ -187,9 +187,8 @@ fn a_stream_that_is_left_does_not_hold_up_the_exit() {
     }
 }
 
-/// A stop that is not waited for: the stream ends when it is cut off.
 #[test]
-fn a_stream_ends_when_it_is_cut_off() {
+fn shutdown_ends_the_stream() {
     let (runtime, program) = need!(programs()).pop().unwrap();
     let workload = Workload::start(&mut command(&runtime, &program, 3));
     let port = DiagnosticPort::find(pid(&workload)).unwrap();
@@ -201,13 +200,13 @@ fn a_stream_ends_when_it_is_cut_off() {
     });
     thread::sleep(Duration::from_millis(200));
     assert!(!reading.is_finished());
-    session.cut_off();
+    session.shut_down();
     assert!(reading.join().unwrap().unwrap().starts_with(b"Nettrace"));
     workload.done(LIMIT);
 }
 
 #[test]
-fn a_stopped_process_is_not_asked() {
+fn sends_no_command_to_a_stopped_process() {
     let (runtime, program) = need!(programs()).pop().unwrap();
     let workload = Workload::start(&mut command(&runtime, &program, 3));
     let port = DiagnosticPort::find(pid(&workload)).unwrap();
@@ -215,20 +214,20 @@ fn a_stopped_process_is_not_asked() {
     while !machine::is_stopped(pid(&workload)) {
         thread::yield_now();
     }
-    let begin = Instant::now();
+    let start = Instant::now();
     assert!(matches!(
         query(&port, &limits()),
         Err(DiagnosticsError::Stopped)
     ));
-    assert!(begin.elapsed() < Duration::from_secs(1));
+    assert!(start.elapsed() < Duration::from_secs(1));
     workload.signal(Signal::CONT);
     assert!(query(&port, &limits()).is_ok());
     workload.done(LIMIT);
 }
 
-/// The process that a runtime waits for is told by its settings and threads; it answers all the same.
+/// Settings and threads reveal that the runtime is suspended. It responds nevertheless.
 #[test]
-fn a_process_that_is_suspended_at_startup_answers() {
+fn queries_a_runtime_suspended_at_startup() {
     for (runtime, program) in need!(programs()) {
         if runtime.major() < 5 {
             continue;
@@ -236,24 +235,24 @@ fn a_process_that_is_suspended_at_startup_answers() {
         let mut command = command(&runtime, &program, 1);
         let running = start(command.env("DOTNET_DefaultDiagnosticPortSuspend", "1"));
         let pid = Pid(running.pid() as i32);
-        let begin = Instant::now();
+        let started = Instant::now();
         let port = loop {
             match DiagnosticPort::find(pid) {
                 Ok(port) => break port,
-                Err(error) => assert!(begin.elapsed() < LIMIT, "{error}"),
+                Err(error) => assert!(started.elapsed() < LIMIT, "{error}"),
             }
             thread::sleep(Duration::from_millis(10));
         };
         assert!(port.is_suspended());
         let Ok(ProcessInfoReply::Info(info)) = query(&port, &limits()) else {
-            panic!("no answer")
+            panic!("no reply")
         };
         assert_eq!(info.runtime_version, runtime.version);
     }
 }
 
 #[test]
-fn a_process_without_diagnostics_is_told_why() {
+fn reports_the_setting_that_disables_diagnostics() {
     for (runtime, program) in need!(programs()) {
         let switch = if runtime.major() < 6 {
             "COMPlus_EnableDiagnostics"
@@ -268,98 +267,97 @@ fn a_process_without_diagnostics_is_told_why() {
     }
 }
 
-/// Process ids are used again, and sockets stay behind.
+/// Process ids are reused, and sockets of killed processes remain.
 #[test]
-fn a_socket_of_an_earlier_process_does_not_hide_that_diagnostics_are_off() {
-    let folder = tempfile::tempdir().unwrap();
+fn stale_socket_does_not_hide_that_diagnostics_are_disabled() {
+    let directory = tempfile::tempdir().unwrap();
     let mut command = Command::new("sleep");
-    command.arg("60").env("TMPDIR", folder.path());
+    command.arg("60").env("TMPDIR", directory.path());
     let target = start(command.env("DOTNET_EnableDiagnostics", "0"));
     let target = Pid(target.pid() as i32);
     wait_for_environment(target);
     let name = format!("dotnet-diagnostic-{target}-1-socket");
-    let _stale = UnixListener::bind(folder.path().join(name)).unwrap();
+    let _stale = UnixListener::bind(directory.path().join(name)).unwrap();
     let error = DiagnosticPort::find(target).unwrap_err();
     assert!(matches!(error, PortError::SwitchedOff(_)), "{error}");
 }
 
-/// The environment is there only once the child runs its program.
+/// Waits until the child has executed its program, which sets its environment.
 fn wait_for_environment(child: Pid) {
     while machine::environment(child).map_or(true, |all| !contains(&all, b"TMPDIR=")) {
         thread::yield_now();
     }
 }
 
-/// Where a child that listens in place of the target puts its socket.
-fn squat(target: Pid, folder: &Path) -> UnixListener {
+/// Listens on the socket of the target's diagnostic port, in place of the target.
+fn squat(target: Pid, directory: &Path) -> UnixListener {
     let started = machine::start_ticks(target).unwrap();
     let name = format!("dotnet-diagnostic-{target}-{started}-socket");
-    UnixListener::bind(folder.join(name)).unwrap()
+    UnixListener::bind(directory.join(name)).unwrap()
 }
 
-/// A process that is no .NET process, with a directory of its own for a socket that it does not have.
-fn bystander(folder: &Path) -> support::Running {
-    start(Command::new("sleep").arg("60").env("TMPDIR", folder))
+/// Starts a process without a .NET runtime that has a separate temporary directory.
+fn bystander(directory: &Path) -> support::Running {
+    start(Command::new("sleep").arg("60").env("TMPDIR", directory))
 }
 
 #[test]
-fn somebody_elses_socket_is_not_spoken_to() {
-    let folder = tempfile::tempdir().unwrap();
-    let target = bystander(folder.path());
+fn sends_nothing_to_a_foreign_listener() {
+    let directory = tempfile::tempdir().unwrap();
+    let target = bystander(directory.path());
     let target = Pid(target.pid() as i32);
     wait_for_environment(target);
-    let listener = squat(target, folder.path());
+    let listener = squat(target, directory.path());
     let port = DiagnosticPort::find(target).unwrap();
     let error = query(&port, &short()).unwrap_err();
-    let me = Pid(std::process::id() as i32);
+    let own_pid = Pid(std::process::id() as i32);
     assert!(
-        matches!(error, DiagnosticsError::Squatted { pid, .. } if pid == me),
+        matches!(error, DiagnosticsError::Squatted { pid, .. } if pid == own_pid),
         "{error}"
     );
-    // Not a byte was sent.
     let (mut connection, _) = listener.accept().unwrap();
     let mut sent = Vec::new();
     connection.read_to_end(&mut sent).unwrap();
     assert_eq!(sent, b"");
 }
 
-/// A target that listens itself and answers as it likes: asking it ends in time, with an error.
+/// The test process itself is the target, and sends malformed replies.
 #[test]
-fn a_target_that_answers_nonsense_is_left() {
-    let me = Pid(std::process::id() as i32);
-    let folder = std::env::var_os("TMPDIR").unwrap_or_else(|| "/tmp".into());
-    let started = machine::start_ticks(me).unwrap();
-    let path = Path::new(&folder).join(format!("dotnet-diagnostic-{me}-{started}-socket"));
-    let listener = squat(me, Path::new(&folder));
-    let port = DiagnosticPort::find(me).unwrap();
-    let ask_one = |answer: fn(&mut UnixStream)| {
+fn query_of_a_malicious_target_fails_in_time() {
+    let own_pid = Pid(std::process::id() as i32);
+    let directory = std::env::var_os("TMPDIR").unwrap_or_else(|| "/tmp".into());
+    let started = machine::start_ticks(own_pid).unwrap();
+    let path = Path::new(&directory).join(format!("dotnet-diagnostic-{own_pid}-{started}-socket"));
+    let listener = squat(own_pid, Path::new(&directory));
+    let port = DiagnosticPort::find(own_pid).unwrap();
+    let query_with_reply = |reply: fn(&mut UnixStream)| {
         thread::scope(|scope| {
             scope.spawn(|| {
                 let (mut connection, _) = listener.accept().unwrap();
                 let mut command = [0; 20];
                 connection.read_exact(&mut command).unwrap();
                 assert_eq!(&command, b"DOTNET_IPC_V1\0\x14\0\x04\x08\0\0");
-                answer(&mut connection);
+                reply(&mut connection);
             });
-            let begin = Instant::now();
+            let start = Instant::now();
             let error = query(&port, &short()).unwrap_err();
-            assert!(begin.elapsed() < Duration::from_secs(2), "{error}");
+            assert!(start.elapsed() < Duration::from_secs(2), "{error}");
             error
         })
     };
-    let silent = ask_one(|_| thread::sleep(Duration::from_millis(500)));
+    let silent = query_with_reply(|_| thread::sleep(Duration::from_millis(500)));
     assert!(matches!(silent, DiagnosticsError::Silent), "{silent}");
-    // A byte now and then: each comes in time, all of them do not.
-    let slow = ask_one(|connection| {
+    // Each byte arrives within the limit of a step, the whole reply after the total limit.
+    let slow = query_with_reply(|connection| {
         for byte in b"DOTNET_IPC_V1\0\xff\xff\xff\0\0\0" {
             let _ = connection.write_all(&[*byte]);
             thread::sleep(Duration::from_millis(60));
         }
     });
     assert!(matches!(slow, DiagnosticsError::Silent), "{slow}");
-    let closed = ask_one(|_| {});
+    let closed = query_with_reply(|_| {});
     assert!(matches!(closed, DiagnosticsError::Malformed(_)), "{closed}");
-    let other = ask_one(|connection| {
+    let other = query_with_reply(|connection| {
         let _ = connection.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
     });
     assert!(matches!(other, DiagnosticsError::Malformed(_)), "{other}");

@@ -1,4 +1,4 @@
-//! Names read from the memory of real .NET processes, against the perf maps that the same processes write.
+//! Compares method names from the memory of real .NET processes with their perf maps.
 #![allow(clippy::unwrap_used)]
 
 #[macro_use]
@@ -21,7 +21,7 @@ use support::{Missing, Runtime, Workload, perf_map, runtimes, skip, workloads};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What is in the memory of a process.
+/// A process whose methods are named.
 struct Process {
     runtime: DotnetRuntime,
     names: MethodNamer,
@@ -33,12 +33,12 @@ impl Process {
         let mut machine = Machine::default();
         machine.read_running([pid]);
         let (maps, files) = (machine.maps(pid).unwrap(), machine.files());
-        let (holder, file) = candidates(maps, files)
+        let (runtime_file, file) = candidates(maps, files)
             .find_map(|id| Some((id, RuntimeFile::of(files.file(id))?)))
             .unwrap();
         let bias = maps
             .iter()
-            .filter(|mapping| mapping.backing == Backing::File(holder))
+            .filter(|mapping| mapping.backing == Backing::File(runtime_file))
             .find_map(|mapping| file.bias(mapping.start, mapping.file_offset))
             .unwrap();
         let memory = ProcessMemory::open(pid).unwrap();
@@ -51,7 +51,7 @@ impl Process {
         }
     }
 
-    /// The name of the method that starts at an address; `None`: no method does.
+    /// Returns the name of the method that starts at an address, or `None` if no method does.
     fn name(&mut self, start: u64) -> Option<Option<MethodName>> {
         let key = match self.runtime.code_at(start)?.code {
             Code::Method(method) if method.key.start == start => method.key,
@@ -62,12 +62,12 @@ impl Process {
     }
 }
 
-/// Whether a name is the one of the perf map, which does not tell the arguments of generic methods.
-fn is_same(name: &str, of_map: &str) -> bool {
-    if name == of_map {
+/// Returns whether a name is that of the perf map, which omits the arguments of generic methods.
+fn is_same(name: &str, map_name: &str) -> bool {
+    if name == map_name {
         return true;
     }
-    let (plain, parameters) = of_map.split_at(of_map.find('(').unwrap_or(of_map.len()));
+    let (plain, parameters) = map_name.split_at(map_name.find('(').unwrap_or(map_name.len()));
     let Some(arguments) = name
         .strip_prefix(plain)
         .and_then(|rest| rest.strip_prefix('<'))
@@ -98,12 +98,12 @@ fn is_same(name: &str, of_map: &str) -> bool {
     false
 }
 
-/// Methods of DynamicMethod are freed; stubs, which the runtime makes itself, are not.
+/// Returns whether the runtime may free a method. It frees dynamic methods, but not its IL stubs.
 fn is_freeable(method: &str) -> bool {
     method.starts_with("dynamicClass.") && !method.starts_with("dynamicClass.IL_STUB")
 }
 
-/// Methods that a map lists and the runtime keeps.
+/// Returns the number of methods in a map that the runtime keeps.
 fn methods_in(map: &BTreeMap<u64, String>) -> usize {
     let names = map
         .values()
@@ -111,29 +111,29 @@ fn methods_in(map: &BTreeMap<u64, String>) -> usize {
     names.filter(|name| !is_freeable(&name.method)).count()
 }
 
-/// Compares all methods of a process that has made them.
-fn compare(what: &str, command: &mut Command, settle: Duration, at_least: usize) {
+/// Compares all methods that a process has compiled after `warm_up`. Expects `min_equal` of them.
+fn compare(title: &str, command: &mut Command, warm_up: Duration, min_equal: usize) {
     command
         .env("DOTNET_PerfMapEnabled", "1")
         .env_remove("DOTNET_EnableWriteXorExecute");
     let workload = Workload::start(command);
-    std::thread::sleep(settle);
-    // On a busy machine it takes longer.
-    let begin = Instant::now();
-    while methods_in(&perf_map(workload.pid())) < at_least {
+    std::thread::sleep(warm_up);
+    // On a busy system it takes longer.
+    let start = Instant::now();
+    while methods_in(&perf_map(workload.pid())) < min_equal {
         assert!(
-            begin.elapsed() < LIMIT,
-            "{what} makes no {at_least} methods"
+            start.elapsed() < LIMIT,
+            "{title} does not compile {min_equal} methods"
         );
         std::thread::sleep(Duration::from_millis(200));
     }
-    // What is read is what was true at one moment; and a stopped process can be read.
+    // A stopped process gives a consistent snapshot of memory and map.
     workload.signal(Signal::STOP);
     std::thread::sleep(Duration::from_millis(100));
     let map = perf_map(workload.pid());
     let mut process = Process::open(Pid(workload.pid() as i32));
-    let begun = Instant::now();
-    let (mut equal, mut tiers, mut dead) = (0, 0, 0);
+    let started = Instant::now();
+    let (mut equal, mut tiers, mut freed) = (0, 0, 0);
     let mut wrong = Vec::new();
     for (start, line) in &map {
         let Some(expected) = ManagedName::parse(line.as_bytes()) else {
@@ -146,33 +146,33 @@ fn compare(what: &str, command: &mut Command, settle: Duration, at_least: usize)
                 equal += 1;
                 tiers += usize::from(name.tier == expected.tier);
             }
-            // The map keeps what was freed.
-            None | Some(None) if is_freeable(&expected.method) => dead += 1,
+            // The map also has the methods that were freed.
+            None | Some(None) if is_freeable(&expected.method) => freed += 1,
             other => wrong.push(format!("{expected:?}\n{other:?}")),
         }
     }
-    let took = begun.elapsed();
+    let duration = started.elapsed();
     println!(
-        "{what}: {equal} names equal, {} not, {dead} of freed methods; {tiers} tiers equal; {took:?}",
+        "{title}: {equal} names equal, {} different, {freed} of freed methods; {tiers} tiers equal; {duration:?}",
         wrong.len()
     );
     assert!(
         wrong.is_empty(),
-        "{what}: {}",
+        "{title}: {}",
         wrong[..wrong.len().min(5)].join("\n")
     );
-    assert!(equal >= at_least, "{what}: {equal}");
-    assert!(tiers * 1000 >= equal * 995, "{what}: {tiers} of {equal}");
+    assert!(equal >= min_equal, "{title}: {equal}");
+    assert!(tiers * 1000 >= equal * 995, "{title}: {tiers} of {equal}");
     assert_eq!(process.names.off(), None);
     workload.signal(Signal::CONT);
     workload.signal(Signal::KILL);
 }
 
-fn on(majors: &[u32], check: impl Fn(&Runtime)) {
+fn for_each_version(majors: &[u32], check: impl Fn(&Runtime)) {
     for major in majors {
-        let mut there = runtimes();
-        there.retain(|runtime| runtime.major() == *major);
-        match there.iter().max_by_key(|runtime| runtime.aspnet) {
+        let mut candidates = runtimes();
+        candidates.retain(|runtime| runtime.major() == *major);
+        match candidates.iter().max_by_key(|runtime| runtime.aspnet) {
             Some(runtime) => check(runtime),
             None => skip(Missing::Dotnet(*major)),
         }
@@ -180,52 +180,52 @@ fn on(majors: &[u32], check: impl Fn(&Runtime)) {
 }
 
 #[test]
-fn every_method_of_a_small_program() {
+fn names_every_method_of_a_small_program() {
     need_capture!();
     let program = need!(workloads::shared("split/split.dll"));
-    on(&[8, 9, 10], |runtime| {
+    for_each_version(&[8, 9, 10], |runtime| {
         let mut command = runtime.command(&program);
         command.args(["--mode", "all", "--seconds", "6"]);
-        let settle = Duration::from_millis(5200);
+        let warm_up = Duration::from_millis(5200);
         compare(
             &format!("split on {}", runtime.version),
             &mut command,
-            settle,
+            warm_up,
             150,
         );
     });
 }
 
 #[test]
-fn every_method_of_our_own_programs() {
+fn names_every_method_of_the_test_workloads() {
     need_capture!();
     let cpu = need!(workloads::cpu());
     let mixed = need!(workloads::mixed());
-    on(&[8, 9, 10], |runtime| {
+    for_each_version(&[8, 9, 10], |runtime| {
         for program in [&cpu, &mixed] {
             let mut command = runtime.command(program);
             command.args(["--seconds", "8"]);
-            let what = format!("{} on {}", program.display(), runtime.version);
-            compare(&what, &mut command, Duration::from_secs(3), 40);
+            let title = format!("{} on {}", program.display(), runtime.version);
+            compare(&title, &mut command, Duration::from_secs(3), 40);
         }
     });
 }
 
 #[test]
-fn every_method_of_a_web_server() {
+fn names_every_method_of_a_web_server() {
     need_capture!();
     let program = need!(workloads::shared("webapi/webapi.dll"));
-    on(&[8, 9, 10], |runtime| {
+    for_each_version(&[8, 9, 10], |runtime| {
         if !runtime.aspnet {
             skip!(Missing::AspNet(runtime.major()));
         }
         let mut command = runtime.command(&program);
         command.args(["--load", "60"]);
-        let settle = Duration::from_secs(5);
+        let warm_up = Duration::from_secs(5);
         compare(
             &format!("webapi on {}", runtime.version),
             &mut command,
-            settle,
+            warm_up,
             2000,
         );
     });
@@ -233,7 +233,7 @@ fn every_method_of_a_web_server() {
 
 #[test]
 #[ignore = "slow"]
-fn every_method_of_other_deployments() {
+fn names_every_method_of_other_deployments() {
     need_capture!();
     for name in workloads::DEPLOYMENTS {
         let program = need!(workloads::shared(&format!("{name}/{name}")));

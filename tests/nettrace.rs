@@ -1,5 +1,6 @@
-//! Event streams of real runtimes, read as two other readers have read them: whole, cut off, and rewritten in the newest
-//! version of the format.
+//! Reads event streams of real runtimes and compares the result with that of two other readers.
+//!
+//! The streams are complete, truncated, or rewritten in the newest version of the format.
 #![allow(clippy::unwrap_used)]
 
 #[macro_use]
@@ -18,22 +19,22 @@ use perfcollect::nettrace::{
 use serde_json::Value as Json;
 use support::Missing;
 
-/// A recorded stream, and what another reader says of it.
+/// A recorded stream and the result of another reader.
 struct Fixture {
     stream: Vec<u8>,
     oracle: Json,
 }
 
 fn fixtures() -> Vec<Fixture> {
-    let folder = PathBuf::from(concat!(
+    let directory = PathBuf::from(concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../shared/fixtures/nettrace"
     ));
     let fixture = |name: &str| {
-        let oracle = std::fs::read(folder.join(format!("{name}.oracle.json"))).ok()?;
+        let oracle = std::fs::read(directory.join(format!("{name}.oracle.json"))).ok()?;
         let unpacked = Command::new("xz")
             .arg("-dc")
-            .arg(folder.join(format!("{name}.nettrace.xz")))
+            .arg(directory.join(format!("{name}.nettrace.xz")))
             .output()
             .ok()?;
         Some(Fixture {
@@ -57,10 +58,10 @@ macro_rules! need_fixtures {
     }};
 }
 
-/// What is in a stream.
+/// Totals of a stream.
 #[derive(Debug, Default, PartialEq)]
 struct Contents {
-    /// By provider, then `id vVERSION` as the oracle spells it.
+    /// Event counts by provider, then by `id vVERSION`, the key of the other reader.
     events: BTreeMap<String, BTreeMap<String, u64>>,
     event_count: u64,
     payload_bytes: u64,
@@ -72,8 +73,8 @@ struct Contents {
 impl Contents {
     fn add(&mut self, kind: &EventMetadata) {
         let event = format!("{:03} v{}", kind.id, kind.version);
-        let of_provider = self.events.entry(kind.provider.clone()).or_default();
-        *of_provider.entry(event).or_default() += 1;
+        let provider = self.events.entry(kind.provider.clone()).or_default();
+        *provider.entry(event).or_default() += 1;
     }
 }
 
@@ -96,13 +97,16 @@ fn read(stream: impl Read) -> (Contents, Option<NettraceError>) {
             Err(error) => break Some(error),
         }
     };
-    assert!(reader.next_event().unwrap().is_none(), "the end is the end");
+    assert!(
+        reader.next_event().unwrap().is_none(),
+        "an event after the end"
+    );
     contents.losses = reader.losses();
     (contents, error)
 }
 
 #[test]
-fn whole_streams_hold_what_other_readers_found() {
+fn reads_the_same_events_as_other_readers() {
     for Fixture { stream, oracle } in need_fixtures!() {
         let (contents, error) = read(stream.as_slice());
         assert!(error.is_none(), "{error:?}");
@@ -119,28 +123,28 @@ fn whole_streams_hold_what_other_readers_found() {
         let trace = &blocks["trace_object"];
         assert_eq!(info.version, 4);
         assert_eq!(
-            serde_json::to_value(info.began).unwrap(),
+            serde_json::to_value(info.start_time).unwrap(),
             trace["systemtime"]
         );
-        assert_eq!(info.began_ticks, trace["sync_time"]);
+        assert_eq!(info.start_ticks, trace["sync_time"]);
         assert_eq!(info.ticks_per_second, trace["frequency"]);
         assert_eq!(info.pointer_bytes, trace["pointer_size"]);
         assert_eq!(info.process, trace["pid"].as_u64().map(|pid| pid as u32));
     }
 }
 
-/// Gives one byte at a time, as a slow sender may.
+/// Source that returns one byte at a time, as a slow sender may.
 struct Slow<'a>(&'a [u8]);
 
 impl Read for Slow<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        let most = buffer.len().min(1);
-        self.0.read(&mut buffer[..most])
+        let len = buffer.len().min(1);
+        self.0.read(&mut buffer[..len])
     }
 }
 
 #[test]
-fn pieces_make_no_difference() {
+fn reads_a_stream_byte_by_byte() {
     for Fixture { stream, .. } in need_fixtures!() {
         let (slow, error) = read(Slow(&stream));
         assert!(error.is_none(), "{error:?}");
@@ -149,60 +153,60 @@ fn pieces_make_no_difference() {
 }
 
 #[test]
-fn a_stream_that_is_cut_off_gives_all_before() {
-    const CUTS: usize = 80;
+fn returns_all_complete_events_of_a_truncated_stream() {
+    const STEPS: usize = 80;
     for Fixture { stream, oracle } in need_fixtures!() {
         let mut counts = BTreeSet::new();
-        for cut in (0..CUTS)
-            .map(|n| stream.len() / CUTS * n)
+        for len in (0..STEPS)
+            .map(|n| stream.len() / STEPS * n)
             .chain([stream.len() - 1])
         {
-            let (contents, error) = read(&stream[..cut]);
-            let error = error.unwrap_or_else(|| panic!("cut at {cut}: no error"));
+            let (contents, error) = read(&stream[..len]);
+            let error = error.unwrap_or_else(|| panic!("truncated to {len}: no error"));
             assert!(
-                matches!(error.problem, NettraceErrorKind::Truncated),
+                matches!(error.kind, NettraceErrorKind::Truncated),
                 "{error}"
             );
-            assert!(error.offset <= cut as u64, "{error} of {cut}");
+            assert!(error.offset <= len as u64, "{error}, truncated to {len}");
             assert!(
                 counts
                     .last()
                     .is_none_or(|&last| contents.event_count >= last)
             );
             counts.insert(contents.event_count);
-            // Nothing is taken for lost that merely has not come yet.
-            assert_eq!(contents.losses, Losses::default(), "cut at {cut}");
+            // Events after the truncation do not count as lost.
+            assert_eq!(contents.losses, Losses::default(), "truncated to {len}");
         }
-        // Only the end mark is missing.
+        // Only the end marker is missing.
         assert_eq!(counts.last(), oracle["blocks"]["events"].as_u64().as_ref());
-        // There are 37 blocks with events: those in a part of a block came too.
+        // The stream has 37 event blocks. More counts show that partial blocks return events too.
         assert!(counts.len() > 50, "{}", counts.len());
     }
 }
 
 #[test]
-fn dropped_events_are_counted() {
+fn counts_dropped_events() {
     for Fixture { stream, .. } in need_fixtures!() {
-        let whole = read(stream.as_slice()).0;
-        let rewritten = version6::write(&stream, |number| number % 10 != 3);
+        let original = read(stream.as_slice()).0;
+        let rewritten = version6::write(&stream, |index| index % 10 != 3);
         let (contents, error) = read(rewritten.as_slice());
         assert!(error.is_none(), "{error:?}");
-        let missing = whole.event_count - contents.event_count;
+        let missing = original.event_count - contents.event_count;
         assert!(missing > 3000);
         assert_eq!(contents.losses.dropped_events, missing);
     }
 }
 
 #[test]
-fn version_6_holds_the_same() {
+fn reads_the_same_events_from_version_6() {
     for Fixture { stream, .. } in need_fixtures!() {
         let rewritten = version6::write(&stream, |_| true);
         let (contents, error) = read(rewritten.as_slice());
         assert!(error.is_none(), "{error:?}");
-        let mut whole = read(stream.as_slice()).0;
-        // Threads are numbered from 1 there.
-        whole.capture_threads = (1..=whole.capture_threads.len() as u64).collect();
-        assert_eq!(contents, whole);
+        let mut original = read(stream.as_slice()).0;
+        // The rewritten stream has thread indexes, which count from 1.
+        original.capture_threads = (1..=original.capture_threads.len() as u64).collect();
+        assert_eq!(contents, original);
         let mut reader = Reader::open(rewritten.as_slice()).unwrap();
         let (process, thread) = (reader.info().process, {
             let event = reader.next_event().unwrap().unwrap();
@@ -213,11 +217,12 @@ fn version_6_holds_the_same() {
     }
 }
 
-/// The program's own events are `Tick(int, string)`, numbered; the runtime's counters are records in records.
+/// The program's own events are `Tick(int, string)` with consecutive integers. The runtime's
+/// counters are nested records.
 #[test]
-fn payloads_have_the_values_of_their_fields() {
+fn parses_payloads_by_their_fields() {
     for Fixture { stream, oracle } in need_fixtures!() {
-        let own = &oracle["blocks"]["events_by_provider"]["Dtload-Source"]["001 v0"];
+        let expected_ticks = &oracle["blocks"]["events_by_provider"]["Dtload-Source"]["001 v0"];
         for stream in [version6::write(&stream, |_| true), stream] {
             let mut reader = Reader::open(stream.as_slice()).unwrap();
             let (mut ticks, mut counters) = (0, BTreeSet::new());
@@ -229,8 +234,8 @@ fn payloads_have_the_values_of_their_fields() {
                         assert!(
                             matches!(
                                 values.as_slice(),
-                                [(_, Value::Signed(number)), (_, Value::Text(text))]
-                                    if *number == ticks && !text.is_empty()
+                                [(_, Value::Signed(index)), (_, Value::Text(text))]
+                                    if *index == ticks && !text.is_empty()
                             ),
                             "{values:?}"
                         );
@@ -249,7 +254,7 @@ fn payloads_have_the_values_of_their_fields() {
                     _ => {}
                 }
             }
-            assert_eq!(ticks, own.as_i64().unwrap());
+            assert_eq!(ticks, expected_ticks.as_i64().unwrap());
             for expected in ["cpu-usage", "gc-heap-size", "working-set", "alloc-rate"] {
                 assert!(counters.contains(expected), "{counters:?}");
             }
@@ -257,29 +262,29 @@ fn payloads_have_the_values_of_their_fields() {
     }
 }
 
-/// What the sender says of the order is true, and says enough: nobody has to hold back much.
+/// The sorted flags are correct, and frequent enough to sort the events with a small buffer.
 #[test]
-fn no_event_is_older_than_a_sorted_one_before_it() {
+fn events_after_a_sorted_event_are_not_older() {
     for Fixture { stream, .. } in need_fixtures!() {
         let mut reader = Reader::open(stream.as_slice()).unwrap();
         let (mut sorted, mut newest, mut inversions) = (0, 0, 0);
-        let (mut held, mut most_held) = (0, 0);
+        let (mut buffered, mut max_buffered) = (0, 0);
         while let Some(event) = reader.next_event().unwrap() {
             let time = event.time.0;
             assert!(time >= sorted, "{time} after {sorted}");
             inversions += u64::from(time < newest);
             newest = newest.max(time);
-            held += event.payload.len();
+            buffered += event.payload.len();
             if event.is_sorted {
                 sorted = time;
-                held = 0;
+                buffered = 0;
             }
-            most_held = most_held.max(held);
+            max_buffered = max_buffered.max(buffered);
         }
-        println!("{inversions} inversions, {most_held} bytes held back at most");
+        println!("{inversions} inversions, at most {max_buffered} bytes to buffer");
         assert!(
-            inversions > 0 && most_held > 0 && most_held < 2 << 20,
-            "{most_held}"
+            inversions > 0 && max_buffered > 0 && max_buffered < 2 << 20,
+            "{max_buffered}"
         );
     }
 }

@@ -126,7 +126,7 @@ fn what_keeps_a_process_from_answering_is_said() {
     }
     let table = ps(&[]);
     assert!(table.starts_with(" ") && table.contains("DIAGNOSTICS  COMMAND\n"));
-    assert!(table.contains(&format!("\n{}: diagnostics are switched off by", off.pid())));
+    assert!(table.contains(&format!("\n{}: diagnostics are disabled by", off.pid())));
     stopped.signal(Signal::CONT);
 }
 

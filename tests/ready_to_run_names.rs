@@ -1,4 +1,4 @@
-//! Names of precompiled methods, in the images of the real frameworks.
+//! Names of ReadyToRun methods in the images of real frameworks.
 #![allow(clippy::unwrap_used)]
 
 #[macro_use]
@@ -14,7 +14,7 @@ use perfcollect_symbols::dotnet::ready_to_run::ReadyToRun;
 use perfcollect_symbols::dotnet::runtime_functions::RuntimeFunctions;
 use support::{Missing, runtimes, workloads};
 
-/// The names of all functions of an image; `None`: it is none that holds code.
+/// Returns the names of all functions of an image, or `None` if it has no ReadyToRun code.
 fn names(path: &Path) -> Option<Vec<Option<String>>> {
     let file = File::open(path).unwrap();
     let bytes = FileBytes(&file);
@@ -26,15 +26,15 @@ fn names(path: &Path) -> Option<Vec<Option<String>>> {
         PeImage::parse(&bytes, 0)?.metadata(&bytes)
     });
     let ready = ready.unwrap();
-    // The last one marks the end.
+    // The last entry is an end marker.
     let functions = functions.iter().filter(|function| function.end != u32::MAX);
     let name = |begin: u32| ready.name(begin.into());
     let names = functions.map(|function| name(function.begin).map(|name| name.method));
     Some(names.collect())
 }
 
-fn images(folder: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).unwrap();
+fn images(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());
     let is_image = |path: &PathBuf| path.extension().is_some_and(|suffix| suffix == "dll");
     paths.filter(is_image).collect()
@@ -42,13 +42,13 @@ fn images(folder: &Path) -> Vec<PathBuf> {
 
 #[test]
 #[ignore = "slow"]
-fn every_function_of_the_frameworks() {
-    let mut there = runtimes();
-    there.retain(|runtime| runtime.major() >= 8);
-    if there.is_empty() {
+fn names_functions_of_the_frameworks() {
+    let mut runtimes = runtimes();
+    runtimes.retain(|runtime| runtime.major() >= 8);
+    if runtimes.is_empty() {
         skip!(Missing::Dotnet(8));
     }
-    for runtime in there {
+    for runtime in runtimes {
         let shared = runtime.dotnet.canonicalize().unwrap();
         let shared = shared
             .parent()
@@ -66,7 +66,7 @@ fn every_function_of_the_frameworks() {
             runtime.version,
             all.len()
         );
-        // Some images only hold thunks, which are no methods.
+        // Some images have only thunks, which are not methods.
         assert!(
             all.len() > 50_000 && unnamed <= 20,
             "{unnamed} of {}",
@@ -85,7 +85,7 @@ fn every_function_of_the_frameworks() {
 }
 
 #[test]
-fn every_function_of_a_composite_image() {
+fn names_functions_of_a_composite_image() {
     let image = need!(workloads::shared("split-composite/split.r2r.dll"));
     let all = names(&image).unwrap();
     let unnamed = all.iter().filter(|name| name.is_none()).count();
@@ -99,6 +99,6 @@ fn every_function_of_a_composite_image() {
         "Split.Modes.Generics+Box<System.__Canon>.GenericBurn<System.__Canon>(ulong)",
         "System.Collections.Generic.List<System.__Canon>+Enumerator.MoveNext()",
     ] {
-        assert!(all.iter().flatten().any(|known| known == name), "{name}");
+        assert!(all.iter().flatten().any(|method| method == name), "{name}");
     }
 }

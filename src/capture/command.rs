@@ -1,4 +1,4 @@
-//! The command of `collect NAME -- COMMAND`: started under the eyes of the sampler, never harmed.
+//! The command of `collect NAME -- COMMAND`: perfcollect starts it, samples it, and never kills it.
 
 use std::ffi::OsString;
 use std::io;
@@ -12,23 +12,23 @@ use thiserror::Error;
 
 use crate::trace::Pid;
 
-/// Why the command does not run.
+/// Reason why the command does not run.
 #[derive(Debug, Error)]
 pub enum CommandError {
-    /// No words.
+    /// The command line is empty.
     #[error("no command after `--`")]
     Empty,
-    /// Not started.
+    /// The program cannot be started.
     #[error("cannot run {program:?}: {source}")]
     Spawn {
-        /// First word.
+        /// Program: the first word of the command line.
         program: OsString,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
 }
 
-/// The running command. Dropping it leaves it alone.
+/// The running command. Dropping this does not end it.
 #[derive(Debug)]
 pub struct Command {
     child: Child,
@@ -36,7 +36,10 @@ pub struct Command {
 }
 
 impl Command {
-    /// Starts it with our standard streams.
+    /// Starts the command with perfcollect's standard streams.
+    ///
+    /// # Errors
+    /// Returns an error if `words` is empty or the program cannot be started.
     pub fn spawn(words: &[OsString]) -> Result<Self, CommandError> {
         let (program, arguments) = words.split_first().ok_or(CommandError::Empty)?;
         let child = std::process::Command::new(program)
@@ -51,31 +54,33 @@ impl Command {
         Ok(Self { child, end })
     }
 
-    /// Its process id.
+    /// Returns the process id.
     #[must_use]
     pub fn pid(&self) -> Pid {
         Pid(self.child.id() as i32)
     }
 
-    /// Becomes readable when it ends; `None` on kernels without pidfds (before 5.3).
+    /// Returns a descriptor that becomes readable when the command ends.
+    ///
+    /// Returns `None` on kernels without pidfds (before 5.3).
     #[must_use]
     pub fn end_fd(&self) -> Option<BorrowedFd<'_>> {
         self.end.as_ref().map(AsFd::as_fd)
     }
 
-    /// How it ended, if it has by then.
+    /// Waits up to `limit` for the end of the command. Returns its exit status, if it ended.
     pub fn ended_within(&mut self, limit: Duration) -> Option<String> {
-        let begin = Instant::now();
+        let start = Instant::now();
         loop {
             let ended = self.ended();
-            if ended.is_some() || begin.elapsed() >= limit {
+            if ended.is_some() || start.elapsed() >= limit {
                 return ended;
             }
             std::thread::sleep(Duration::from_millis(10));
         }
     }
 
-    /// How it ended, once it has.
+    /// Returns the exit status, if the command has ended.
     pub fn ended(&mut self) -> Option<String> {
         self.child.try_wait().ok().flatten().map(describe)
     }

@@ -1,4 +1,4 @@
-//! A recording of perf's as a capture: its records take the road of those of a live one.
+//! Import of a perf.data recording: its records take the same path as those of a live capture.
 
 use std::collections::BTreeMap;
 use std::io::{self, PipeWriter, Read};
@@ -19,39 +19,43 @@ use crate::perf_data::{
 };
 use crate::trace::{Callers, CaptureInfo, Cpu, Header, Nanos, Notice, Pid, RawTrace, Tid};
 
-/// Records between two looks at what there is to tell.
-const CANCEL_RECORDS: u64 = 4096;
-/// What a sample of an event counts that says nothing of time.
+/// Number of records between two reports of the progress.
+const REPORT_RECORDS: u64 = 4096;
+/// Nominal weight of a sample whose event does not count time.
 const NOMINAL_NS: u64 = 1_000_000;
-/// Events that are named as left out.
-const MAX_OTHERS: usize = 16;
+/// Maximum number of other events listed in notices.
+const MAX_LISTED: usize = 16;
 /// `PERF_COUNT_SW_DUMMY`: an event that never samples.
 const DUMMY: (u32, u64) = (1, 9);
 
-/// What a conversion takes besides the recording.
+/// Options of an import.
 pub struct ConvertRequest {
-    /// Finds the files that the recording names.
+    /// Files that the recording refers to.
     pub recorded: RecordingFiles,
-    /// The kernel's functions, if not this kernel's own.
+    /// Symbols of the recorded kernel, if it is not the running one.
     pub kallsyms: Option<PathBuf>,
-    /// The event whose samples are wanted, see [`EventGroup::find`]; `None`: the one that tells best where time went.
+    /// Event whose samples to import, see [`EventGroup::find`].
+    ///
+    /// If this is `None`, the import chooses the event that best measures CPU time.
     pub event: Option<String>,
 }
 
-/// Takes in a whole recording. What a capture has in a file goes through a pipe here, to be read while it is written.
+/// Imports a whole recording.
+///
+/// A pipe replaces the spool file of a live capture, so the spool is read while it is written.
 ///
 /// # Errors
-/// There is no such event, or no pipe.
+/// Returns an error if the recording has no such event or no samples, or if the pipe fails.
 pub fn convert<R: Read>(
     reader: Reader<R>,
-    conversion: ConvertRequest,
+    request: ConvertRequest,
     report: impl FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Capture, CaptureError> {
     let (spooled, spool) =
-        io::pipe().map_err(|error| CaptureError::SpoolBegin(error.to_string()))?;
+        io::pipe().map_err(|error| CaptureError::SpoolStart(error.to_string()))?;
     thread::scope(|scope| {
         let reading = scope.spawn(|| RawTrace::read(spooled));
-        let converted = spool_out(reader, conversion, spool, report)?;
+        let converted = spool_out(reader, request, spool, report)?;
         let recording = match reading.join() {
             Ok(recording) => recording?,
             Err(panic) => std::panic::resume_unwind(panic),
@@ -60,7 +64,7 @@ pub fn convert<R: Read>(
     })
 }
 
-/// What a recording has besides what goes to the spool.
+/// Data of an import that does not pass through the spool.
 struct Converted {
     machine: Machine,
     info: CaptureInfo,
@@ -83,54 +87,54 @@ impl Converted {
 
 fn spool_out<R: Read>(
     mut reader: Reader<R>,
-    mut conversion: ConvertRequest,
+    mut request: ConvertRequest,
     spool: PipeWriter,
     mut report: impl FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Converted, CaptureError> {
     let about = &reader.about;
-    let wanted = wanted_events(about, conversion.event.as_deref())?;
-    let event = first_event(about, &wanted)?;
+    let group = choose_events(about, request.event.as_deref())?;
+    let event = first_event(about, &group)?;
     let (weight, period_ns) = weight(event);
-    conversion
+    request
         .recorded
         .learn(&about.host, &about.release, &about.build_ids);
     let header = Header {
-        info: info(about, &wanted, event, period_ns),
+        info: info(about, &group, event, period_ns),
         collector: std::process::id() as i32,
         boot_id: String::new(),
         notices: Vec::new(),
     };
     let mut import = Import {
-        engine: Engine::on(
-            Machine::recorded(conversion.recorded),
+        engine: Engine::for_machine(
+            Machine::recorded(request.recorded),
             &Target::SystemWide,
             weight,
             spool,
             &header,
         ),
-        wanted,
+        group,
         nominal_period: event.period,
         callers: event.callers(),
         periods: None,
         has_times: event.has(sys::PERF_SAMPLE_TIME),
-        begin: None,
+        start: None,
         end: Nanos(0),
         idle: 0,
-        of_others: BTreeMap::new(),
+        other_samples: BTreeMap::new(),
         counts_losses: event.counts_losses(),
         lost: 0,
-        has_nobody: false,
+        has_exited_threads: false,
         kernel: None,
     };
     if let Some(error) = import.engine.spool_error() {
-        return Err(CaptureError::SpoolBegin(error));
+        return Err(CaptureError::SpoolStart(error));
     }
     let started = std::time::Instant::now();
     let mut records = 0_u64;
     reader.each(|_, entry| {
         import.take(entry.time, entry.event, &entry.record);
         records += 1;
-        if !records.is_multiple_of(CANCEL_RECORDS) {
+        if !records.is_multiple_of(REPORT_RECORDS) {
             return ControlFlow::Continue(());
         }
         import.engine.tick(import.end, 0, 0);
@@ -145,29 +149,29 @@ fn spool_out<R: Read>(
             event_bytes: 0,
         })
     });
-    import.finish(&reader, header.info, conversion.kallsyms)
+    import.finish(&reader, header.info, request.kallsyms)
 }
 
-/// The recording on its way.
+/// A running import.
 struct Import<'a> {
     engine: Engine<'a, PipeWriter>,
-    wanted: EventGroup,
+    group: EventGroup,
     nominal_period: u64,
     callers: Callers,
-    /// The least and the most that samples count.
+    /// Minimum and maximum period of the samples.
     periods: Option<(u64, u64)>,
     has_times: bool,
-    begin: Option<Nanos>,
+    start: Option<Nanos>,
     end: Nanos,
-    /// Samples of CPUs that had nothing to do.
+    /// Number of samples of idle CPUs.
     idle: u64,
-    /// Samples of running processes and other events, by event.
-    of_others: BTreeMap<usize, u64>,
-    /// Whether the kernel counted what it dropped (`PERF_FORMAT_LOST`), and how much that was.
+    /// Number of samples of running processes, by other event.
+    other_samples: BTreeMap<usize, u64>,
+    /// Whether perf recorded the kernel's count of losses (`PERF_FORMAT_LOST`), and that count.
     counts_losses: bool,
     lost: u64,
-    /// Whether there are samples of threads that were gone.
-    has_nobody: bool,
+    /// Whether there are samples of threads that had already exited.
+    has_exited_threads: bool,
     /// The kernel's own mapping.
     kernel: Option<KernelMapping>,
 }
@@ -175,19 +179,19 @@ struct Import<'a> {
 impl Import<'_> {
     fn take(&mut self, time: Nanos, event: usize, record: &Record<'_>) {
         if time.0 > 0 {
-            self.begin.get_or_insert(time);
+            self.start.get_or_insert(time);
             self.end = self.end.max(time);
         }
         match record {
-            // perf's own count at the end, in which those are that the records of losses tell of.
+            // perf's own count at the end, which includes the losses that records report.
             Record::LostSamples { samples, .. } if self.counts_losses => {
                 self.lost = self.lost.saturating_add(*samples);
             }
             Record::Sample(sample) if sample.pid.0 == 0 && sample.tid.0 == 0 => {
-                self.idle += u64::from(self.wanted.members.contains(&event));
+                self.idle += u64::from(self.group.members.contains(&event));
             }
-            Record::Sample(_) if !self.wanted.members.contains(&event) => {
-                *self.of_others.entry(event).or_default() += 1;
+            Record::Sample(_) if !self.group.members.contains(&event) => {
+                *self.other_samples.entry(event).or_default() += 1;
             }
             Record::Sample(sample) => {
                 let period = match sample.period {
@@ -198,7 +202,7 @@ impl Import<'_> {
                 self.periods = Some((least.min(period), most.max(period)));
                 let mut sample = SampleRecord { period, ..*sample };
                 if sample.pid.0 < 0 {
-                    self.name_nobody(time);
+                    self.name_exited_threads(time);
                     (sample.pid, sample.tid) = (Pid::NOBODY, Tid(Pid::NOBODY.0));
                 }
                 self.engine.record(time, &Record::Sample(sample));
@@ -212,9 +216,10 @@ impl Import<'_> {
         }
     }
 
-    /// Samples of threads that were gone already have a process of their own, with the name that perf prints.
-    fn name_nobody(&mut self, time: Nanos) {
-        if !std::mem::replace(&mut self.has_nobody, true) {
+    /// Creates a process for samples of threads that had already exited, with the name that perf
+    /// prints.
+    fn name_exited_threads(&mut self, time: Nanos) {
+        if !std::mem::replace(&mut self.has_exited_threads, true) {
             let name = Record::Comm {
                 pid: Pid::NOBODY,
                 tid: Tid(Pid::NOBODY.0),
@@ -231,10 +236,10 @@ impl Import<'_> {
         info: CaptureInfo,
         kallsyms: Option<PathBuf>,
     ) -> Result<Converted, CaptureError> {
-        let untold = self.lost.saturating_sub(self.engine.lost());
-        if untold > 0 {
+        let unreported = self.lost.saturating_sub(self.engine.lost());
+        if unreported > 0 {
             let record = Record::LostSamples {
-                samples: untold,
+                samples: unreported,
                 cpu: Cpu(0),
             };
             self.engine.record(self.end, &record);
@@ -246,13 +251,13 @@ impl Import<'_> {
         let mut notices = self.notices(reader, &info);
         notices.extend(self.engine.notices());
         let about = &reader.about;
-        let begin = self.begin.unwrap_or_default();
+        let start = self.start.unwrap_or_default();
         let start_unix_ns = about.clock.map_or(0, |clock| {
-            let since = begin.0.wrapping_sub(clock.record_ns);
+            let since = start.0.wrapping_sub(clock.record_ns);
             clock.unix_ns.wrapping_add(since)
         });
         let info = CaptureInfo {
-            start_ns: begin.0,
+            start_ns: start.0,
             start_unix_ns,
             end_ns: self.end.0,
             collector_cpu_ms: usage::cpu_time().as_secs_f64() * 1e3,
@@ -260,7 +265,7 @@ impl Import<'_> {
             ..info
         };
         let kernel_gone = kernel_gone(about, self.kernel.as_ref(), kallsyms.as_deref());
-        // All of it is in the pipe, unless its reader has found damage, which it tells.
+        // The pipe has all rows, unless its reader found corrupt data, which it reports.
         let (_, machine) = self.engine.finish(self.end);
         Ok(Converted {
             machine,
@@ -271,12 +276,14 @@ impl Import<'_> {
         })
     }
 
-    /// Samples of running processes that other events have, by the name of their group.
+    /// Returns the number of samples of running processes of each other event, by its group.
     fn others(&self, about: &RecordingInfo) -> Vec<(String, u64)> {
         let groups = EventGroup::all(about).into_iter();
         let counted = groups.map(|group| {
             let members = group.members.iter();
-            let samples = members.filter_map(|event| self.of_others.get(event)).sum();
+            let samples = members
+                .filter_map(|event| self.other_samples.get(event))
+                .sum();
             (group.name, samples)
         });
         counted.filter(|(_, samples)| *samples > 0).collect()
@@ -285,7 +292,7 @@ impl Import<'_> {
     fn no_samples<R: Read>(&self, reader: &Reader<R>) -> CaptureError {
         let damage = reader.damage.as_ref();
         CaptureError::NoSamples {
-            event: self.wanted.name.clone(),
+            event: self.group.name.clone(),
             others: self.others(&reader.about),
             idle: self.idle,
             hardware_trace: reader.hardware_trace(),
@@ -296,21 +303,21 @@ impl Import<'_> {
         }
     }
 
-    /// That samples count alike which stand for different numbers of events.
+    /// Notes that samples have equal weights although they represent different event counts.
     fn uneven_weights(&self, info: &CaptureInfo) -> Option<Notice> {
         let (least, most) = self.periods.filter(|_| !info.is_of_time())?;
         (least < most).then(|| {
-            let name = &self.wanted.name;
+            let name = &self.group.name;
             let what = format!(
-                "each sample of {name} counts once, but stands for {least} to {most} events, by which `perf report` weighs it"
+                "each sample of {name} counts once, although it represents {least} to {most} events; `perf report` weighs it by that number"
             );
-            Notice::new(what, "record with `perf record -c COUNT`, so that all stand for as many")
+            Notice::new(what, "record with `perf record -c COUNT`, which gives all samples the same period")
         })
     }
 
-    /// That events of several kinds of CPUs were taken as one.
+    /// Notes that events of several kinds of CPU are imported as one.
     fn one_of_several(&self, about: &RecordingInfo) -> Option<Notice> {
-        let EventGroup { name, members } = &self.wanted;
+        let EventGroup { name, members } = &self.group;
         let names: Vec<_> = members
             .iter()
             .map(|&event| about.events[event].name.as_str())
@@ -329,35 +336,35 @@ impl Import<'_> {
         R: Read,
     {
         let mut notices = Vec::new();
-        let mut say = |what: String| notices.push(Notice::new(what, ""));
+        let mut add = |what: String| notices.push(Notice::new(what, ""));
         if let Some((at, why)) = &reader.damage {
-            say(format!(
-                "the recording is damaged: {why}; its records up to byte {at} are here"
+            add(format!(
+                "the recording is damaged: {why}; its records up to byte {at} were read"
             ));
         }
         if let Some(trace) = reader.hardware_trace() {
-            say(format!("{trace} were left out"));
+            add(format!("{trace} were left out"));
         }
         if reader.without_user_callers() > 0 {
-            say(format!(
-                "{} samples lack their callers in user space: their threads did not return there while perf recorded",
+            add(format!(
+                "{} samples lack their callers in user space: their threads did not return to user space while perf recorded",
                 reader.without_user_callers()
             ));
         }
         if self.idle > 0 {
-            say(format!("{} samples of idle CPUs were left out", self.idle));
+            add(format!("{} samples of idle CPUs were left out", self.idle));
         }
         notices.extend(left_out(&self.others(&reader.about)));
         notices.extend(self.one_of_several(&reader.about));
         notices.extend(missing_callers(
             self.callers,
-            &self.wanted.name,
+            &self.group.name,
             &reader.about,
         ));
         notices.extend(self.uneven_weights(info));
         if !self.has_times {
             notices.push(Notice::new(
-                "the recording has no times: all samples are at one moment",
+                "the recording has no times: all samples have the same time",
                 "record with `perf record -T`",
             ));
         }
@@ -365,9 +372,9 @@ impl Import<'_> {
     }
 }
 
-/// What is told of the samples that other events have.
+/// Returns the notices about samples of other events.
 pub(crate) fn left_out(others: &[(String, u64)]) -> Vec<Notice> {
-    let (named, more) = others.split_at(others.len().min(MAX_OTHERS));
+    let (named, more) = others.split_at(others.len().min(MAX_LISTED));
     let named = named.iter().map(|(name, samples)| {
         Notice::new(
             format!("{samples} samples of the event {name} were left out"),
@@ -385,7 +392,7 @@ pub(crate) fn left_out(others: &[(String, u64)]) -> Vec<Notice> {
     named.chain(more).collect()
 }
 
-/// What the user should know of stacks that lack callers everywhere.
+/// Returns the notice about callers that no stack has.
 fn missing_callers(callers: Callers, event: &str, about: &RecordingInfo) -> Option<Notice> {
     let has_callers = |group: &EventGroup| {
         let first = first_event(about, group);
@@ -399,7 +406,7 @@ fn missing_callers(callers: Callers, event: &str, about: &RecordingInfo) -> Opti
                 "samples of {event} have no callchains: each is one address, without its callers"
             ),
             format!(
-                "those of {other} have them: choose it with -event {}",
+                "samples of {other} have callchains: choose it with -event {}",
                 shell_word(&other)
             ),
         )),
@@ -415,15 +422,15 @@ fn missing_callers(callers: Callers, event: &str, about: &RecordingInfo) -> Opti
     }
 }
 
-/// The events whose samples make the trace.
-fn wanted_events(about: &RecordingInfo, name: Option<&str>) -> Result<EventGroup, CaptureError> {
+/// Returns the events whose samples are imported.
+fn choose_events(about: &RecordingInfo, name: Option<&str>) -> Result<EventGroup, CaptureError> {
     if let Some(name) = name {
         return EventGroup::find(about, name).ok_or_else(|| {
             let groups = EventGroup::all(about).into_iter().map(|group| group.name);
             let events = about.events.iter().map(|event| event.name.clone());
             let mut names: Vec<_> = groups.chain(events).collect();
-            let mut known = FxHashSet::default();
-            names.retain(|name| known.insert(name.clone()));
+            let mut seen = FxHashSet::default();
+            names.retain(|name| seen.insert(name.clone()));
             CaptureError::NoEvent {
                 wanted: name.into(),
                 names: names.join(", "),
@@ -443,7 +450,7 @@ fn wanted_events(about: &RecordingInfo, name: Option<&str>) -> Result<EventGroup
     groups.min_by_key(rank).ok_or(CaptureError::NoEvents)
 }
 
-/// What all events of a group have in common is as in the first.
+/// Returns the first event of a group, which represents the properties common to all its events.
 fn first_event<'a>(
     about: &'a RecordingInfo,
     group: &EventGroup,
@@ -452,7 +459,7 @@ fn first_event<'a>(
     first.ok_or(CaptureError::NoEvents)
 }
 
-/// What a sample stands for, and the nominal time between two.
+/// Returns the weight of a sample, and the nominal time between two samples.
 fn weight(event: &Attribute) -> (Weight, u64) {
     let nominal = match event.by_frequency {
         true => 1_000_000_000 / event.period.max(1),
@@ -467,7 +474,7 @@ fn weight(event: &Attribute) -> (Weight, u64) {
 
 fn info(
     about: &RecordingInfo,
-    wanted: &EventGroup,
+    group: &EventGroup,
     event: &Attribute,
     period_ns: u64,
 ) -> CaptureInfo {
@@ -478,7 +485,7 @@ fn info(
         kernel: about.release.clone(),
         arch: about.arch.clone(),
         cpus: about.cpus,
-        event: wanted.name.clone(),
+        event: group.name.clone(),
         callers: event.callers(),
         of_time: (event.source() == EventSource::Time).then_some(true),
         period_ns,

@@ -1,4 +1,4 @@
-//! Records in, recording out: where the stack bytes of a sample die.
+//! Turns perf records into spool rows: filters processes, unwinds stacks and interns them.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -18,24 +18,26 @@ use crate::trace::{
 };
 use crate::unwind::{SampledProcess, Unwinder, Walked};
 
-/// What a sample stands for, in nanoseconds of CPU time.
+/// CPU time that a sample represents, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Weight {
-    /// Its period.
+    /// The period of the sample.
     Period,
-    /// The time between two samples at the rate that was asked for: cycles are no time, as the CPU's frequency changes.
+    /// The time between two samples at the requested rate.
+    ///
+    /// Cycles are no measure of time, as the CPU's frequency changes.
     Nominal(Nanos),
 }
 
 impl Weight {
-    pub(super) fn of(clock: Clock, info: &CaptureInfo) -> Self {
+    pub(super) fn new(clock: Clock, info: &CaptureInfo) -> Self {
         match clock {
             Clock::CpuClock => Self::Period,
             Clock::Cycles => Self::Nominal(Nanos(info.period_ns)),
         }
     }
 
-    fn of_sample(self, sample: &SampleRecord<'_>) -> Nanos {
+    fn weigh(self, sample: &SampleRecord<'_>) -> Nanos {
         match self {
             Self::Period => Nanos(sample.period.min(MAX_WEIGHT_NS)),
             Self::Nominal(weight) => weight,
@@ -52,22 +54,22 @@ pub(super) struct Engine<'a, W> {
     unwinder: Unwinder,
     recorder: Recorder<W>,
     methods: RundownSessions,
-    young: StartingProcesses,
+    starting: StartingProcesses,
     events: EventSessions,
     losses: Losses,
-    /// The stack at hand, kept to spare an allocation a sample.
+    /// Stack of the current sample, kept to avoid an allocation per sample.
     leaf_first: Vec<CodeAddress>,
-    /// What a process has mapped of which nothing is known.
+    /// Mappings of a process without known mappings: none.
     no_maps: Maps,
 }
 
 impl<'a, W: Write> Engine<'a, W> {
     pub(super) fn new(target: &'a Target, weight: Weight, spool: W, header: &Header) -> Self {
-        Self::on(Machine::default(), target, weight, spool, header)
+        Self::for_machine(Machine::default(), target, weight, spool, header)
     }
 
-    /// The same for a machine that may be another than this one.
-    pub(super) fn on(
+    /// Creates an engine for processes that may belong to another host.
+    pub(super) fn for_machine(
         machine: Machine,
         target: &'a Target,
         weight: Weight,
@@ -83,7 +85,7 @@ impl<'a, W: Write> Engine<'a, W> {
             unwinder: Unwinder::default(),
             recorder: Recorder::new(spool, header),
             methods: RundownSessions::default(),
-            young: StartingProcesses::default(),
+            starting: StartingProcesses::default(),
             events: EventSessions::default(),
             losses: Losses::default(),
             leaf_first: Vec::new(),
@@ -91,27 +93,27 @@ impl<'a, W: Write> Engine<'a, W> {
         }
     }
 
-    /// With sessions of events.
+    /// Adds event sessions.
     pub(super) fn with_events(self, events: EventSessions) -> Self {
         Self { events, ..self }
     }
 
-    /// Begins the sessions of the runtimes that are there.
-    pub(super) fn begin_events(&mut self) {
+    /// Starts the sessions of the running runtimes.
+    pub(super) fn start_events(&mut self) {
         match self.filter.pids() {
-            Some(pids) => self.events.begin(pids),
-            None => self.events.begin(machine::pids().unwrap_or_default()),
+            Some(pids) => self.events.start_all(pids),
+            None => self.events.start_all(machine::pids().unwrap_or_default()),
         }
         for pid in self.events.pids() {
             self.machine.ensure_process_row(pid);
         }
     }
 
-    /// Takes in what runs already. Recording has begun, so nothing falls between.
-    pub(super) fn begin(&mut self, command: Option<Pid>) -> Result<(), ProcError> {
-        self.filter.begin(self.target, command)?;
+    /// Adds the running processes. Call after tracking has started, so that none is missed.
+    pub(super) fn start(&mut self, command: Option<Pid>) -> Result<(), ProcError> {
+        self.filter.start(self.target, command)?;
         if command.is_some() {
-            self.young.expect(perf::now());
+            self.starting.expect(perf::now());
         }
         match self.filter.pids() {
             Some(pids) => self.machine.read_running(pids),
@@ -126,7 +128,7 @@ impl<'a, W: Write> Engine<'a, W> {
                 self.losses.samples_seen += 1;
                 if sample.pid.0 <= 0 {
                     self.losses.unattributed += 1;
-                } else if self.filter.wants(sample.pid) {
+                } else if self.filter.includes(sample.pid) {
                     self.sample(sample);
                 }
             }
@@ -134,10 +136,10 @@ impl<'a, W: Write> Engine<'a, W> {
             Record::LostSamples { samples, cpu } => {
                 self.losses.count_samples(*cpu, *samples, time);
             }
-            Record::Throttle(cpu) => self.losses.pauses.begin(*cpu, time),
+            Record::Throttle(cpu) => self.losses.pauses.start(*cpu, time),
             Record::Unthrottle(cpu) => self.losses.pauses.end(*cpu, time),
             Record::KernelCode(code) => {
-                // Else frames met before would stand for what comes after.
+                // Otherwise frames sampled before would represent the code that follows.
                 self.recorder.forget();
                 self.recorder.put(&SpoolRow::Ksymbol(KsymbolRow {
                     start: code.start,
@@ -150,12 +152,12 @@ impl<'a, W: Write> Engine<'a, W> {
             _ => {
                 if self.filter.follow(time, record) {
                     self.machine.apply(time, record);
-                    self.young.follow(record, &self.machine);
+                    self.starting.follow(record, &self.machine);
                     if let Record::Mapping(mapping) = record
                         && tells_of_runtime(mapping.path)
                     {
                         self.events.on_runtime_loaded(mapping.pid);
-                        if self.events.are_wanted() {
+                        if self.events.are_requested() {
                             self.machine.ensure_process_row(mapping.pid);
                         }
                     }
@@ -165,8 +167,8 @@ impl<'a, W: Write> Engine<'a, W> {
     }
 
     fn sample(&mut self, sample: &SampleRecord<'_>) {
-        // The kernel has no ids any more (-1) for a thread that is being reaped. Its process stands for it. No reader of
-        // the trace takes a negative id.
+        // The kernel has no ids any more (-1) for a thread that is being reaped. The process id
+        // replaces them, as no reader of the trace accepts a negative id.
         let tid = if sample.tid.0 < 0 {
             Tid(sample.pid.0)
         } else {
@@ -181,54 +183,57 @@ impl<'a, W: Write> Engine<'a, W> {
         {
             self.machine.mark_jit_process(process);
         }
-        // Callers that were not recorded are not missing from one stack but from all, which is told once.
-        let cut = walked.cut.filter(|_| self.callers == Callers::All);
+        // Callers that were not recorded are missing from all stacks, so one notice reports them.
+        let truncation = walked.cut.filter(|_| self.callers == Callers::All);
         self.losses.fp_fallback_stacks += u64::from(walked.fp_fallback);
         self.record_changes();
         self.record_code();
         let stack = self
             .recorder
-            .stack(thread, &self.leaf_first, cut, self.machine.files());
+            .stack(thread, &self.leaf_first, truncation, self.machine.files());
         self.recorder.push(Sample {
             time: sample.time,
-            weight: self.weight.of_sample(sample),
+            weight: self.weight.weigh(sample),
             thread,
             cpu: sample.cpu,
             stack,
         });
     }
 
-    /// Fills `leaf_first`.
-    fn walk(&mut self, sample: &SampleRecord<'_>, process: ProcessId, comes_again: bool) -> Walked {
-        let host = SampledProcess {
+    /// Unwinds the stack of a sample into `leaf_first`.
+    fn walk(&mut self, sample: &SampleRecord<'_>, process: ProcessId, is_preview: bool) -> Walked {
+        let process = SampledProcess {
             process,
             pid: sample.pid,
             time: sample.time,
             maps: self.machine.maps(sample.pid).unwrap_or(&self.no_maps),
             files: self.machine.files(),
-            is_preview: comes_again,
+            is_preview,
         };
-        self.unwinder.walk(sample, host, &mut self.leaf_first)
+        self.unwinder.walk(sample, process, &mut self.leaf_first)
     }
 
-    /// Whether records should be looked at as they come, and often.
+    /// Returns whether to preview records, at short intervals.
     pub(super) fn has_starting(&mut self, now: Nanos) -> bool {
-        self.young.any(now)
+        self.starting.any(now)
     }
 
-    /// Sees a record before its time: a runtime should be asked for its events before it compiles anything, and when the time
-    /// of a sample comes, its process may be gone. So that of a young process is walked now, for what that finds out.
+    /// Processes a record of a starting process before the records are in order.
+    ///
+    /// A runtime should get the request for events before it compiles a method. When the record is
+    /// in order, its process may be gone. So a sample is unwound early, to read the process's rules
+    /// and method names.
     pub(super) fn preview(&mut self, record: &Record<'_>) {
         match record {
             Record::Mapping(mapping) => {
-                if self.filter.wants(mapping.pid) && tells_of_runtime(mapping.path) {
+                if self.filter.includes(mapping.pid) && tells_of_runtime(mapping.path) {
                     self.events.on_runtime_loaded(mapping.pid);
                 }
-                if self.young.has(mapping.pid) {
+                if self.starting.has(mapping.pid) {
                     self.machine.apply_mapping_early(mapping);
                 }
             }
-            Record::Sample(sample) if self.young.has(sample.pid) => {
+            Record::Sample(sample) if self.starting.has(sample.pid) => {
                 if let Some(process) = self.machine.row_of(sample.pid) {
                     let _ = self.walk(sample, process, true);
                     self.record_code();
@@ -238,7 +243,7 @@ impl<'a, W: Write> Engine<'a, W> {
         }
     }
 
-    /// Brings the rows of processes and threads in the spool up to date.
+    /// Writes the changes of processes and threads to the spool.
     fn record_changes(&mut self) {
         for change in self.machine.take_changes() {
             let process = |id: ProcessId| &self.machine.process_rows()[id.index()];
@@ -267,8 +272,8 @@ impl<'a, W: Write> Engine<'a, W> {
                         self.methods.on_jit_process(id, process(id).pid);
                     }
                     match &process(id).jit_host {
-                        Some(Ok(host)) => match host.describe() {
-                            Some(host) => SpoolRow::JitHost(id, host),
+                        Some(Ok(jit)) => match jit.describe() {
+                            Some(row) => SpoolRow::JitHost(id, row),
                             None => continue,
                         },
                         _ => continue,
@@ -279,46 +284,47 @@ impl<'a, W: Write> Engine<'a, W> {
         }
     }
 
-    /// Tells what the code made at run time is that was met just now.
+    /// Writes the names of newly discovered JIT code.
     fn record_code(&mut self) {
-        for met in self.unwinder.take_discovered() {
-            // Else frames met before would keep their names.
-            if met.replaces {
+        for code in self.unwinder.take_discovered() {
+            // Otherwise frames sampled before would keep their symbols.
+            if code.replaces {
                 self.recorder.forget();
             }
-            let size = met.end.saturating_sub(met.start);
+            let size = code.end.saturating_sub(code.start);
             put_method(
                 &mut self.recorder,
-                met.process,
-                (met.start, size),
-                met.name.as_ref(),
+                code.process,
+                (code.start, size),
+                code.name.as_ref(),
             );
         }
     }
 
-    /// Ends the sessions of events, those that tell names and those that are wanted for themselves, for which is waited
-    /// until it is `enough`.
+    /// Ends the rundown and event sessions.
+    ///
+    /// Waits for the rest of the event streams until `enough` returns true.
     pub(super) fn finish_sessions(&mut self, enough: impl FnMut() -> bool) {
         let recorder = &mut self.recorder;
-        // The sooner names are asked for, the fewer are gone with their code.
+        // Early rundown requests lose fewer names, as code disappears with its process.
         self.methods
             .finish(|process, code| put_code(recorder, process, &code));
         self.events.finish(enough);
     }
 
-    /// Takes the kernel's own counts of what was lost, by CPU.
+    /// Adds the kernel's own counts of losses, by CPU.
     pub(super) fn reconcile(&mut self, lost: &BTreeMap<u32, u64>) {
         for (&cpu, &records) in lost {
             self.losses.reconcile(Cpu(cpu), records);
         }
     }
 
-    /// The threads the target has now.
+    /// Returns the current threads of the target.
     pub(super) fn threads(&self) -> Vec<Tid> {
         machine::threads(self.filter.pids().into_iter().flatten())
     }
 
-    /// Tells how far the records have come, and what the session has lost.
+    /// Passes on the time that the records have reached, and the losses of the session.
     pub(super) fn tick(&mut self, now: Nanos, malformed: u64, late: u64) {
         self.losses.malformed_records = malformed;
         self.losses.late_records = late;
@@ -343,31 +349,31 @@ impl<'a, W: Write> Engine<'a, W> {
         self.events.bytes()
     }
 
-    /// Why the spool does not grow, if it does not.
+    /// Returns the error that stopped the growth of the spool, if any.
     pub(super) fn spool_error(&self) -> Option<String> {
         self.recorder.error().map(ToString::to_string)
     }
 
-    /// Whether nothing more can be kept.
+    /// Returns whether the spool cannot grow further.
     pub(super) fn is_exhausted(&self) -> bool {
         self.recorder.is_exhausted()
     }
 
-    /// Why no more events can be kept, if that is so.
+    /// Returns the error that stopped the writing of event streams, if any.
     pub(super) fn stream_error(&mut self) -> Option<String> {
-        self.events.stuck()
+        self.events.stream_error()
     }
 
     pub(super) fn lost(&self) -> u64 {
         self.losses.lost()
     }
 
-    /// Whether nobody of the target is left.
+    /// Returns whether no process of the target is left.
     pub(super) fn target_gone(&mut self) -> bool {
         self.filter.is_gone()
     }
 
-    /// What the user should know.
+    /// Returns the notices of all parts.
     pub(super) fn notices(&self) -> Vec<Notice> {
         self.unwinder
             .notices()
@@ -379,7 +385,7 @@ impl<'a, W: Write> Engine<'a, W> {
             .collect()
     }
 
-    /// The end of the spool, and what the names of its content come from.
+    /// Ends the spool. Returns its end and the sources of symbols.
     pub(super) fn finish(mut self, now: Nanos) -> (SpoolEnd, Machine) {
         self.record_changes();
         self.losses.pauses.end_all(now);
@@ -392,20 +398,20 @@ fn put_code<W: Write>(recorder: &mut Recorder<W>, process: ProcessId, code: &Met
     put_method(recorder, process, (code.start, code.size), Some(&code.name));
 }
 
-/// Notes what code is, by start and size. No name: other than it was.
+/// Writes the name of code at an address range; without a name, the code has changed.
 fn put_method<W: Write>(
     recorder: &mut Recorder<W>,
     process: ProcessId,
     (start, size): (u64, u64),
     name: Option<&MethodName>,
 ) {
-    let text = |text: Option<&str>| text.unwrap_or_default().as_bytes().to_vec().into();
+    let bytes = |string: Option<&str>| string.unwrap_or_default().as_bytes().to_vec().into();
     recorder.put(&SpoolRow::Method(MethodRow {
         process,
         start,
         size,
-        name: text(name.map(|name| name.method.as_str())),
-        module: text(name.map(|name| name.module.as_str())),
-        tier: text(name.and_then(|name| name.tier)),
+        name: bytes(name.map(|name| name.method.as_str())),
+        module: bytes(name.map(|name| name.module.as_str())),
+        tier: bytes(name.and_then(|name| name.tier)),
     }));
 }

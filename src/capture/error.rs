@@ -1,4 +1,4 @@
-//! Why there is no capture.
+//! Errors of a capture.
 
 use thiserror::Error;
 
@@ -8,7 +8,7 @@ use crate::machine::ProcError;
 use crate::perf::SessionError;
 use crate::trace::spool::SpoolError;
 
-/// Why there is no capture.
+/// Reason why there is no capture.
 #[derive(Debug, Error)]
 pub enum CaptureError {
     /// The target cannot be captured.
@@ -17,45 +17,45 @@ pub enum CaptureError {
     /// The command could not be started.
     #[error(transparent)]
     Command(#[from] CommandError),
-    /// Sampling could not begin.
+    /// Sampling could not start.
     #[error(transparent)]
     Session(#[from] SessionError),
     /// The running processes could not be read.
     #[error("{0}; perfcollect needs a mounted /proc")]
     Proc(#[from] ProcError),
-    /// Not even the beginning of the spool can be written.
+    /// The header of the spool cannot be written.
     #[error(
-        "cannot begin the spool of samples: {0}; free some space, or name the trace with a directory on another disk"
+        "cannot start the spool of samples: {0}; free some space, or use an output name in a directory on another disk"
     )]
-    SpoolBegin(String),
-    /// A recording has no such event.
-    #[error("there is no event {wanted}; the recording has: {names}")]
+    SpoolStart(String),
+    /// The recording has no such event.
+    #[error("the recording has no event {wanted}; its events: {names}")]
     NoEvent {
-        /// What was asked for.
+        /// Requested event.
         wanted: String,
-        /// What there is.
+        /// Events of the recording.
         names: String,
     },
-    /// It ends before it names its events.
+    /// The recording ends before it declares its events.
     #[error("the recording ends before it names an event")]
     NoEvents,
-    /// No sample of a recording's event is of a running process.
+    /// The event has no sample of a running process.
     #[error("no sample of {event} is of a running process{damage}")]
     NoSamples {
-        /// The event.
+        /// Imported event.
         event: String,
-        /// Those that have samples of running processes, and how many.
+        /// Other events with samples of running processes, and the number of their samples.
         others: Vec<(String, u64)>,
-        /// Samples of CPUs that had nothing to do.
+        /// Number of samples of idle CPUs.
         idle: u64,
-        /// The hardware trace that was left out, in words, if there is one.
+        /// Description of the hardware trace that was left out, if any.
         hardware_trace: Option<String>,
-        /// Records that the kernel dropped.
+        /// Number of records that the kernel dropped.
         lost: u64,
-        /// Where the recording ends too early and why, to go on the line; else empty.
+        /// Offset and cause of an early end, as a suffix of the message; else empty.
         damage: String,
     },
     /// The spool cannot be read back.
-    #[error("the spool cannot be read: {0}")]
+    #[error("cannot read the spool: {0}")]
     Spool(#[from] SpoolError),
 }

@@ -1,4 +1,4 @@
-//! The events of the target's .NET runtimes: one session a process, its stream in a file of its own.
+//! Event sessions of the target's .NET runtimes: one session and one stream file per process.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -9,28 +9,30 @@ use crate::dotnet::{Detector, EventSession, RuntimeSessionError, SharedSink};
 use crate::machine;
 use crate::trace::{Notice, Pid};
 
-/// Most sessions at a time; each is a thread.
+/// Maximum number of concurrent sessions; each has a thread.
 const MAX_SESSIONS: usize = 256;
-/// How long the start of sampling waits for the runtimes that are there.
+/// Maximum time that the start of sampling waits for the running runtimes.
 const START_TIMEOUT: Duration = Duration::from_secs(1);
 const START_INTERVAL: Duration = Duration::from_millis(2);
-/// How long a runtime may take to be asked for the end, all of them, and then to list what they have.
+/// Timeouts for the stop request to one runtime, for all stop requests, and for the rundowns.
 const STEP_TIMEOUT: Duration = Duration::from_millis(500);
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 const RUNDOWN_TIMEOUT: Duration = Duration::from_secs(10);
-/// The part of the memory a process may still take that events may, and what they need in any case.
-const SPARED: u64 = 8;
+/// Share of a process's free memory that its events may use (1/8), and the minimum in any case.
+const MEMORY_SHARE: u64 = 8;
 const MIN_MIB: u32 = 8;
-/// Processes that are named in notices.
-const LISTED: usize = 5;
+/// Maximum number of processes listed in notices.
+const MAX_LISTED: usize = 5;
 
-/// What is wanted of each runtime, and where its stream goes.
+/// Events to request from each runtime, and the destination of its stream.
 pub struct EventRequest {
-    /// What.
+    /// Events to request.
     pub session: SessionRequest,
-    /// MiB that a runtime may hold back, if not those of the session as far as there is memory.
+    /// Buffer limit of a runtime in MiB.
+    ///
+    /// If this is `None`, the limit is that of the session, reduced when memory is short.
     pub buffer_mib: Option<u32>,
-    /// Where.
+    /// Destination of the streams.
     pub keep: SharedSink,
 }
 
@@ -51,18 +53,19 @@ impl EventSessions {
         }
     }
 
-    pub(super) fn are_wanted(&self) -> bool {
+    pub(super) fn are_requested(&self) -> bool {
         self.request.is_some()
     }
 
-    /// The processes that have a session.
+    /// Returns the processes that have a session.
     pub(super) fn pids(&self) -> impl Iterator<Item = Pid> {
         self.running.iter().map(|(pid, _)| *pid)
     }
 
-    /// Begins with those of these processes that have a runtime, and waits a moment until they have begun too.
-    pub(super) fn begin(&mut self, pids: impl IntoIterator<Item = Pid>) {
-        if !self.are_wanted() {
+    /// Starts a session for each of these processes that has a runtime, and waits briefly for the
+    /// sessions to start.
+    pub(super) fn start_all(&mut self, pids: impl IntoIterator<Item = Pid>) {
+        if !self.are_requested() {
             return;
         }
         let mut detector = Detector::default();
@@ -71,22 +74,22 @@ impl EventSessions {
                 self.start(pid, false);
             }
         }
-        let begin = Instant::now();
-        while begin.elapsed() < START_TIMEOUT
+        let start = Instant::now();
+        while start.elapsed() < START_TIMEOUT
             && !self.running.iter().all(|(_, session)| session.has_begun())
         {
             sleep(START_INTERVAL);
         }
     }
 
-    /// A process that has just loaded a runtime, or is seen to run one.
+    /// Starts a session for a process that has just loaded a runtime, or is seen to run one.
     pub(super) fn on_runtime_loaded(&mut self, pid: Pid) {
-        if !self.are_wanted() {
+        if !self.are_requested() {
             return;
         }
         self.reap();
-        let is_known = self.running.iter().any(|(known, _)| *known == pid)
-            || self.failed.iter().any(|(known, _)| *known == pid);
+        let is_known = self.running.iter().any(|(other, _)| *other == pid)
+            || self.failed.iter().any(|(other, _)| *other == pid);
         if !is_known {
             self.start(pid, true);
         }
@@ -100,17 +103,17 @@ impl EventSessions {
             self.left_out += 1;
             return;
         }
-        let (mut wanted, keep) = (request.session.clone(), request.keep.clone());
-        wanted.buffer_mib = request
+        let (mut session, keep) = (request.session.clone(), request.keep.clone());
+        session.buffer_mib = request
             .buffer_mib
-            .unwrap_or_else(|| wanted.buffer_mib.min(affordable_mib(pid)));
-        match EventSession::start(pid, is_new, wanted, keep) {
+            .unwrap_or_else(|| session.buffer_mib.min(affordable_mib(pid)));
+        match EventSession::start(pid, is_new, session, keep) {
             Ok(session) => self.running.push((pid, session)),
             Err(error) => self.failed.push((pid, error)),
         }
     }
 
-    /// Takes sessions away whose process has ended.
+    /// Removes the sessions of processes that have ended.
     fn reap(&mut self) {
         let mut next = 0;
         while let Some((_, session)) = self.running.get(next) {
@@ -135,8 +138,8 @@ impl EventSessions {
         self.failed.extend(error.map(|error| (pid, error)));
     }
 
-    /// Why a stream cannot be kept any more, if that is so.
-    pub(super) fn stuck(&mut self) -> Option<String> {
+    /// Returns the error that stopped the writing of a stream, if any.
+    pub(super) fn stream_error(&mut self) -> Option<String> {
         self.reap();
         self.failed.iter().find_map(|(_, error)| match error {
             RuntimeSessionError::Keep(error) => Some(error.to_string()),
@@ -144,17 +147,17 @@ impl EventSessions {
         })
     }
 
-    /// Bytes of all streams.
+    /// Returns the length of all streams.
     pub(super) fn bytes(&self) -> u64 {
         let running = self.running.iter().map(|(_, session)| session.bytes());
         self.ended_bytes + running.sum::<u64>()
     }
 
-    /// Ends all sessions. What they still list is waited for, until it is `enough`.
+    /// Ends all sessions. Waits for their rundowns until `enough` returns true.
     pub(super) fn finish(&mut self, mut enough: impl FnMut() -> bool) {
-        let asking = Limits::new(STEP_TIMEOUT, STOP_TIMEOUT);
+        let limits = Limits::new(STEP_TIMEOUT, STOP_TIMEOUT);
         for (_, session) in &mut self.running {
-            session.ask_to_stop(&asking);
+            session.ask_to_stop(&limits);
         }
         let until = Instant::now() + RUNDOWN_TIMEOUT;
         for (pid, session) in std::mem::take(&mut self.running) {
@@ -162,29 +165,33 @@ impl EventSessions {
         }
     }
 
-    /// What the user should know.
+    /// Returns the notices about failed sessions.
     pub(super) fn notices(&self) -> impl Iterator<Item = Notice> {
-        // A process that ended before it could be asked is none that was missed.
+        // A process that ended before the request has no events to miss.
         let failed = || {
             let gone = |error: &RuntimeSessionError| {
                 matches!(error, RuntimeSessionError::Port(PortError::Gone))
             };
             self.failed.iter().filter(move |(_, error)| !gone(error))
         };
-        let listed = failed().take(LISTED).map(|(pid, error)| {
+        let listed = failed().take(MAX_LISTED).map(|(pid, error)| {
             let what = format!("events of .NET process {pid} are missing or end early: {error}");
             let remedy = match error {
                 RuntimeSessionError::Keep(_) => MORE_ROOM,
-                _ => "`perfcollect ps` tells which processes can be asked",
+                _ => "`perfcollect ps` lists the state of each process's diagnostic port",
             };
             Notice::new(what, remedy)
         });
-        let more = failed().count().saturating_sub(LISTED);
-        let more =
-            (more > 0).then(|| Notice::new(format!("so are those of {more} other processes"), ""));
+        let more = failed().count().saturating_sub(MAX_LISTED);
+        let more = (more > 0).then(|| {
+            Notice::new(
+                format!("events of {more} other .NET processes are missing or end early"),
+                "",
+            )
+        });
         let left_out = (self.left_out > 0).then(|| {
             let what = format!(
-                "events of {} .NET processes are missing: {MAX_SESSIONS} were asked already",
+                "events of {} .NET processes are missing: {MAX_SESSIONS} sessions ran already",
                 self.left_out
             );
             Notice::new(what, "choose some with -pid")
@@ -193,8 +200,8 @@ impl EventSessions {
     }
 }
 
-/// MiB that a process can spare for events.
+/// Returns the memory that a process can spare for events, in MiB.
 fn affordable_mib(pid: Pid) -> u32 {
-    let bytes = machine::free_memory(pid).map_or(u64::MAX, |free| free / SPARED);
+    let bytes = machine::free_memory(pid).map_or(u64::MAX, |free| free / MEMORY_SHARE);
     u32::try_from(bytes >> 20).unwrap_or(u32::MAX).max(MIN_MIB)
 }

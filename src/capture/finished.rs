@@ -1,4 +1,4 @@
-//! A capture that has ended, read back from its spool.
+//! A finished capture, read back from its spool.
 
 use std::fmt;
 use std::fs::File;
@@ -11,30 +11,30 @@ use crate::machine::Machine;
 use crate::trace::spool::{Ending, SpoolEnd, SpoolError};
 use crate::trace::{CaptureInfo, EventStreams, Notice, RawTrace};
 
-/// What to do where files cannot grow.
-pub(super) const MORE_ROOM: &str = "free some space, raise the limit of file sizes (`ulimit -f`), or name the trace \
-    with a directory on another disk";
+/// Remedy for files that cannot grow.
+pub(super) const MORE_ROOM: &str = "free some space, raise the file size limit (`ulimit -f`), or use an output \
+    name in a directory on another disk";
 
-/// Why the capture ended.
+/// Reason why a capture ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     /// A signal (Ctrl-C, SIGTERM, SIGHUP).
     Signal,
     /// The time limit.
     Limit,
-    /// The command ended; how.
+    /// The command ended, with this status.
     Command(String),
-    /// All wanted processes are gone.
+    /// All processes of the target ended.
     TargetGone,
     /// The spool cannot grow: the disk is full, or fails.
     Spool(String),
-    /// The same of the events of a runtime.
+    /// An event stream cannot grow.
     Events(String),
     /// Waiting for samples failed.
     Wait(String),
-    /// It was recorded before, by perf.
+    /// The capture is an import: perf recorded it.
     Recorded,
-    /// The collector was killed, or the machine was: what is there was recovered.
+    /// perfcollect was killed or the system crashed; the capture was recovered.
     Died,
 }
 
@@ -44,7 +44,7 @@ impl fmt::Display for End {
             Self::Signal => f.write_str("signal"),
             Self::Limit => f.write_str("time limit"),
             Self::Command(status) => write!(f, "command ended: {status}"),
-            Self::TargetGone => f.write_str("all wanted processes are gone"),
+            Self::TargetGone => f.write_str("all processes of the target ended"),
             Self::Spool(why) => write!(f, "the spool cannot grow: {why}"),
             Self::Events(why) => write!(f, "events cannot be kept: {why}"),
             Self::Wait(why) => write!(f, "cannot wait for samples: {why}"),
@@ -54,35 +54,35 @@ impl fmt::Display for End {
     }
 }
 
-/// A finished capture whose frames have no names yet.
+/// A finished capture before symbolization.
 pub struct Capture {
     /// Samples.
     pub recording: RawTrace,
-    /// The machine at the end.
+    /// Processes, mappings and files at the end.
     pub machine: Machine,
-    /// Why kernel addresses say nothing any more, if they do not.
+    /// Reason why kernel addresses cannot be symbolized, if any.
     pub kernel_gone: Option<String>,
-    /// What names them, if it is not this kernel's own list.
+    /// Symbols of the kernel, if they are not those of the running one.
     pub kallsyms: Option<PathBuf>,
-    /// How the capture came to be.
+    /// Origin and conditions of the capture.
     pub info: CaptureInfo,
-    /// Degradations.
+    /// Notices for the user.
     pub notices: Vec<Notice>,
-    /// Why it ended.
+    /// Reason why the capture ended.
     pub end: End,
-    /// Blocks the spool lacks, because the disk was full.
+    /// Blocks that the spool lacks because the disk was full.
     pub unwritten: Vec<u8>,
-    /// Events of .NET runtimes; none until they are read from where their streams were kept.
+    /// Events of .NET runtimes; empty until their streams are read.
     pub events: EventStreams,
 }
 
 impl Capture {
-    /// A capture without events, with the notices that its recording is due.
+    /// Creates a capture without events, with the notices about its losses.
     pub(super) fn new(recording: RawTrace, machine: Machine, info: CaptureInfo, end: End) -> Self {
         let mut notices = Vec::new();
         if let Ending::Damaged { at, why } = &recording.ending {
             notices.push(Notice::new(
-                format!("what came after byte {at} of the spool is missing: {why}"),
+                format!("the spool is not readable from byte {at} on: {why}"),
                 "",
             ));
         }
@@ -102,7 +102,7 @@ impl Capture {
     }
 }
 
-/// From the spool of a capture that has ended to the capture.
+/// Reads a finished capture back from its spool.
 pub(super) fn read_back(
     mut spool: &File,
     spooled: SpoolEnd,
@@ -117,7 +117,7 @@ pub(super) fn read_back(
     } = spooled;
     let mut notices = Vec::new();
     if let Some(error) = error {
-        // A piece of a block may be there, and its room is needed.
+        // The file may end with a partial block, whose space is needed.
         let _ = spool.set_len(written);
         notices.push(Notice::new(
             format!("the capture ended early: its spool could not grow ({error})"),

@@ -1,9 +1,11 @@
-//! What the system lets this process have.
+//! Resource limits of perfcollect.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Lets this process open as many files as it may: each file with code is held open until the end. A command that was
-/// started before keeps the usual limit, which programs that use `select` rely on.
+/// Raises the limit of open files to its maximum.
+///
+/// perfcollect keeps each file with code open until the end. A command that was started before
+/// keeps the usual limit, which programs that use `select` rely on.
 pub(super) fn raise_open_files() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum {
@@ -11,7 +13,7 @@ pub(super) fn raise_open_files() {
             current: maximum,
             maximum,
         };
-        // Refused: then files that cannot be opened are told of.
+        // If this fails, notices report the files that cannot be opened.
         let _ = setrlimit(Resource::Nofile, raised);
     }
 }

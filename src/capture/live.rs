@@ -1,4 +1,4 @@
-//! The loop that runs a capture from its request to its end.
+//! The main loop of a live capture.
 
 use std::fs::File;
 use std::io;
@@ -21,43 +21,54 @@ use crate::machine;
 use crate::perf::{self, PerfSession, SamplingRequest};
 use crate::trace::{Callers, CaptureInfo, Header, Notice};
 
-/// Niceness while capturing: the rings must be emptied however busy the machine is, and that takes little.
+/// Niceness while capturing: the ring buffers must be read however busy the system is.
+///
+/// Reading them takes little CPU time.
 const PRIORITY: i32 = -19;
-/// How long a command may take to end after a signal.
+/// Maximum time that a command may take to end after a signal.
 const GRACE: Duration = Duration::from_secs(1);
-/// How long the collector sleeps at most. What a sample needs from its process must be read while that lives.
+/// Maximum time between two reads of the ring buffers.
+///
+/// A process must still exist when perfcollect reads what its samples need.
 const TICK: Duration = Duration::from_millis(25);
-/// The same while a .NET process has just begun.
+/// The same while a .NET process is starting.
 const SHORT_TICK: Duration = Duration::from_millis(3);
-/// What to capture.
+/// Options of a live capture.
 #[derive(Debug)]
 pub struct CaptureRequest {
-    /// Whom.
+    /// Processes to capture.
     pub target: Target,
-    /// How.
+    /// Sampling options.
     pub sampling: SamplingRequest,
-    /// Whether CPUs are sampled; without, only processes are followed.
+    /// Whether to sample CPUs. Without samples, the capture only follows processes.
     pub samples: bool,
-    /// For how long; `None`: until a signal, or the end of the target.
+    /// Time limit; without one, a signal or the end of the target ends the capture.
     pub limit: Option<Duration>,
 }
 
-/// How far a running capture has come.
+/// Progress of a running capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Since sampling began.
+    /// Time since the start of sampling.
     pub elapsed: Duration,
     /// Samples of the target.
     pub samples: u64,
-    /// Records and samples the kernel dropped.
+    /// Records and samples that the kernel dropped.
     pub lost: u64,
-    /// Bytes of the spool.
+    /// Length of the spool.
     pub bytes: u64,
-    /// Bytes of the event streams.
+    /// Length of the event streams.
     pub event_bytes: u64,
 }
 
-/// Runs a capture to its end, through the spool (an empty file), with the events of .NET runtimes if any are wanted. `report` is called every few hundredths of a second.
+/// Runs a capture to its end.
+///
+/// The spool must be an empty file. `events` requests events of .NET runtimes. The capture calls
+/// `report` at each read of the ring buffers, at least every 25 ms.
+///
+/// # Errors
+/// Returns an error if the target does not exist, sampling cannot start, or the spool cannot be
+/// written or read.
 pub fn run(
     request: &CaptureRequest,
     events: Option<EventRequest>,
@@ -68,18 +79,18 @@ pub fn run(
     request.target.check()?;
     let mut session = PerfSession::open(&request.sampling, request.target.scope())?;
     let header = header(request, &session);
-    let weight = Weight::of(session.clock(), &header.info);
+    let weight = Weight::new(session.clock(), &header.info);
     let events = EventSessions::new(events);
     let mut engine = Engine::new(&request.target, weight, spool, &header).with_events(events);
     if let Some(error) = engine.spool_error() {
-        return Err(CaptureError::SpoolBegin(error));
+        return Err(CaptureError::SpoolStart(error));
     }
     session.start_tracking()?;
     if !matches!(request.target, Target::Command(_)) {
         limits::raise_open_files();
         session.attach(&header.info.target, || request.target.threads())?;
-        engine.begin(None)?;
-        engine.begin_events();
+        engine.start(None)?;
+        engine.start_events();
     }
     if request.samples {
         session.start_sampling()?;
@@ -91,12 +102,13 @@ pub fn run(
         Target::Command(words) => {
             let command = Command::spawn(words)?;
             limits::raise_open_files();
-            engine.begin(Some(command.pid()))?;
+            engine.start(Some(command.pid()))?;
             Some(command)
         }
         _ => None,
     };
-    // After the command was started, which must not inherit it. Without the right to it we do without.
+    // This follows the start of the command, which must not inherit the priority. Failure is
+    // harmless.
     let priority = getpriority_process(None).unwrap_or(0);
     let _ = setpriority_process(None, PRIORITY);
 
@@ -104,19 +116,19 @@ pub fn run(
         let left = request
             .limit
             .map(|limit| limit.saturating_sub(clock.elapsed()));
-        let looks_ahead = engine.has_starting(perf::now());
-        let tick = if looks_ahead { SHORT_TICK } else { TICK };
+        let previews = engine.has_starting(perf::now());
+        let tick = if previews { SHORT_TICK } else { TICK };
         let at_most = left.map_or(tick, |left| left.min(tick));
         if let Err(error) = wait(&session, signals, command.as_ref(), at_most) {
             break End::Wait(error.to_string());
         }
         session.follow_cpus(|| engine.threads());
         sample_rate.follow(perf::now());
-        let horizon = session.drain(|time, record| engine.record(time, &record));
-        if looks_ahead {
+        let flush_limit = session.drain(|time, record| engine.record(time, &record));
+        if previews {
             session.preview(|record| engine.preview(record));
         }
-        engine.tick(horizon, session.malformed(), session.late());
+        engine.tick(flush_limit, session.malformed(), session.late());
         report(Progress {
             elapsed: clock.elapsed(),
             samples: engine.samples(),
@@ -137,8 +149,9 @@ pub fn run(
             break End::TargetGone;
         }
         if engine.is_exhausted() {
-            // If the disk is the reason, its error is told below: it may come with the last block only.
-            break End::Spool("it holds as many stacks as it can".into());
+            // If a full disk is the cause, `read_back` reports it: the error may occur with the
+            // last block.
+            break End::Spool("it holds the maximum number of stacks".into());
         }
         if let Some(why) = engine.stream_error() {
             break End::Events(why);
@@ -147,7 +160,8 @@ pub fn run(
     if end == End::Signal {
         signals.take();
     }
-    // What was taken is worth more than a clean end; closing the events, below, ends sampling too.
+    // The recorded data is worth more than a clean stop. Closing the events below ends sampling
+    // too.
     let _ = session.stop();
     let ended = perf::now();
     let _ = setpriority_process(None, priority);
@@ -169,7 +183,7 @@ pub fn run(
     };
     let (spooled, machine) = engine.finish(ended);
     let status = command.as_mut().and_then(|command| match &end {
-        // A Ctrl-C in a terminal goes to the command too, which may take a moment to end.
+        // Ctrl-C in a terminal goes to the command too, which may take a moment to end.
         End::Signal => command.ended_within(GRACE),
         _ => command.ended(),
     });
@@ -196,7 +210,7 @@ fn unix_ns() -> u64 {
     since_1970.map_or(0, |since| since.as_nanos() as u64)
 }
 
-/// What the spool says at its beginning.
+/// Creates the header of the spool.
 fn header(request: &CaptureRequest, session: &PerfSession) -> Header {
     let host = rustix::system::uname();
     Header {
@@ -217,6 +231,7 @@ fn header(request: &CaptureRequest, session: &PerfSession) -> Header {
                 .chars()
                 .take(MAX_TARGET_CHARS)
                 .collect(),
+            system_wide: request.target == Target::SystemWide,
             end: String::new(),
             collector_cpu_ms: 0.0,
             collector_peak_kib: 0,
@@ -229,7 +244,7 @@ fn header(request: &CaptureRequest, session: &PerfSession) -> Header {
     }
 }
 
-/// Sleeps until a ring fills up, a signal comes, the command ends or the time is over.
+/// Sleeps until a ring buffer fills up, a signal arrives, the command ends or the time is over.
 fn wait(
     session: &PerfSession,
     signals: &Signals,

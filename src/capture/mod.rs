@@ -1,4 +1,4 @@
-//! A live capture: from a request to a recording.
+//! Captures: live, imported from a perf.data recording, or recovered from a spool.
 
 mod command;
 mod conversion;
@@ -30,7 +30,7 @@ pub use recovery::recover;
 pub use signals::Signals;
 pub use target::{Target, TargetError};
 
-/// Of a command line, what the trace says of its target.
+/// Maximum length of the target's command line in a trace.
 const MAX_TARGET_CHARS: usize = 4096;
 
 #[cfg(test)]

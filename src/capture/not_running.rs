@@ -1,4 +1,4 @@
-//! Processes that stand still: why there is little or nothing of them.
+//! Processes that are stopped or suspended, and therefore have few samples or none.
 
 use std::fmt;
 
@@ -6,20 +6,20 @@ use crate::dotnet::diagnostics::DiagnosticPort;
 use crate::machine;
 use crate::trace::{Notice, Pid};
 
-/// Processes that are named in notices.
-const LISTED: usize = 5;
+/// Maximum number of processes listed in notices.
+const MAX_LISTED: usize = 5;
 
-/// What keeps a process from running.
+/// Reason why a process does not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotRunning {
-    /// A signal, or a debugger.
+    /// A signal or a debugger stopped the process.
     Stopped(Pid),
-    /// Its .NET runtime, at its start, until a tool lets it go on.
+    /// The .NET runtime is suspended at startup until a tool resumes it.
     Suspended(Pid),
 }
 
 impl NotRunning {
-    /// What a process waits for now, if it waits for one of these.
+    /// Returns the reason why a process does not run, if there is one.
     #[must_use]
     pub fn of(pid: Pid) -> Option<Self> {
         if machine::is_stopped(pid) {
@@ -30,12 +30,12 @@ impl NotRunning {
         }
     }
 
-    /// How it goes on.
+    /// Returns the action that resumes the process.
     #[must_use]
     pub fn remedy(self) -> String {
         match self {
-            Self::Stopped(pid) => format!("`kill -CONT {pid}` lets it go on, unless a debugger holds it"),
-            Self::Suspended(_) => "a diagnostics tool must let it go on; or start it without \
+            Self::Stopped(pid) => format!("`kill -CONT {pid}` resumes it, unless a debugger stopped it"),
+            Self::Suspended(_) => "resume it with a diagnostic tool; or start it without \
                                    DOTNET_DefaultDiagnosticPortSuspend, and with `nosuspend` in DOTNET_DiagnosticPorts"
                 .into(),
         }
@@ -54,10 +54,10 @@ impl fmt::Display for NotRunning {
     }
 }
 
-/// Tells of those that stand still.
+/// Returns notices about the processes that do not run.
 pub(super) fn notices(pids: impl IntoIterator<Item = Pid>) -> impl Iterator<Item = Notice> {
-    let still = pids.into_iter().filter_map(NotRunning::of);
-    still
-        .take(LISTED)
-        .map(|still| Notice::new(still.to_string(), still.remedy()))
+    let not_running = pids.into_iter().filter_map(NotRunning::of);
+    not_running
+        .take(MAX_LISTED)
+        .map(|process| Notice::new(process.to_string(), process.remedy()))
 }

@@ -1,9 +1,10 @@
-//! What of the losses of a capture its reader must know.
+//! Notices about the losses of a capture.
 
-use super::target::Target;
 use crate::trace::{CaptureInfo, Losses, Nanos, Notice};
 
-/// The warnings that are due where much was lost or left out; `is_imported`: perf has recorded it, whose options the remedies name.
+/// Returns the warnings about large losses.
+///
+/// `is_imported` means that perf recorded the samples: the remedies then name options of perf.
 pub(super) fn notable_losses(
     losses: &Losses,
     info: &CaptureInfo,
@@ -26,7 +27,7 @@ pub(super) fn notable_losses(
             format!(" from +{:.1} s to +{:.1} s", seconds(first), seconds(last))
         })
     };
-    if losses.misses_processes() && info.target == Target::SystemWide.to_string() {
+    if losses.misses_processes() && info.system_wide {
         notices.push(Notice::new(
             format!(
                 "{} of {} samples belong to processes outside this pid namespace and were left out",
@@ -53,7 +54,7 @@ pub(super) fn notable_losses(
     if losses.pauses.times() > 0 {
         notices.push(Notice::new(
             format!(
-                "the kernel throttled sampling {} times{}: {:.2} s of all CPUs together are missing",
+                "the kernel throttled sampling {} times{}: {:.2} s of CPU time over all CPUs are missing",
                 losses.pauses.times(),
                 range(losses.pauses.range()),
                 losses.pauses.paused_ns() as f64 / 1e9

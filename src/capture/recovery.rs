@@ -1,4 +1,4 @@
-//! A capture whose collector died, from the spool it left.
+//! Recovery of a capture from the spool of a killed perfcollect.
 
 use std::io::Read;
 
@@ -8,10 +8,13 @@ use crate::machine::{self, Content, Machine};
 use crate::trace::spool::{Ending, SpoolError};
 use crate::trace::{CaptureInfo, EventStreams, ModuleId, Notice, RawTrace};
 
-/// Files that are named in a notice.
-const LISTED_FILES: usize = 5;
+/// Maximum number of files listed in a notice.
+const MAX_LISTED: usize = 5;
 
-/// Everything a spool holds up to its last whole block, with what names come from as far as it still is there.
+/// Reads a spool up to its last whole block, and finds the sources of symbols that still exist.
+///
+/// # Errors
+/// Returns an error if the header of the spool cannot be read.
 pub fn recover(spool: impl Read) -> Result<Capture, SpoolError> {
     let recording = RawTrace::read(spool)?;
     let header = &recording.header;
@@ -27,7 +30,7 @@ pub fn recover(spool: impl Read) -> Result<Capture, SpoolError> {
             end: End::Died.to_string(),
             ..header.info.clone()
         },
-        kernel_gone: (!same_boot).then(|| "the machine was started again since".into()),
+        kernel_gone: (!same_boot).then(|| "the system was rebooted since".into()),
         kallsyms: None,
         machine,
         notices,
@@ -45,19 +48,19 @@ fn ending(recording: &RawTrace) -> Notice {
         .saturating_sub(recording.header.info.start_ns) as f64
         / 1e9;
     let what = match &recording.ending {
-        Ending::Complete => "recovered from a spool: the capture had ended".into(),
+        Ending::Complete => "recovered from the spool of a capture that had ended".into(),
         Ending::Open => format!(
-            "recovered from the spool of a capture that was killed: it tells of the first {seconds:.1} s"
+            "recovered from the spool of a capture that was killed: it contains the first {seconds:.1} s"
         ),
         Ending::Damaged { at, why } => format!(
-            "recovered from the spool of a capture that was killed: it tells of the first {seconds:.1} s, up to byte {at} \
+            "recovered from the spool of a capture that was killed: it contains the first {seconds:.1} s, up to byte {at} \
              ({why})"
         ),
     };
     Notice::new(what, "")
 }
 
-/// The files whose functions have no names because they were not found again.
+/// Returns the notice about files that were not found again.
 fn missing_files(recording: &RawTrace, machine: &Machine) -> Option<Notice> {
     let missing: Vec<String> = (0..recording.files.len())
         .filter_map(|row| {
@@ -70,7 +73,7 @@ fn missing_files(recording: &RawTrace, machine: &Machine) -> Option<Notice> {
             }
         })
         .collect();
-    let (count, listed) = (missing.len(), missing.len().min(LISTED_FILES));
+    let (count, listed) = (missing.len(), missing.len().min(MAX_LISTED));
     let more = match count - listed {
         0 => String::new(),
         more => format!(" and {more} more"),
@@ -78,7 +81,7 @@ fn missing_files(recording: &RawTrace, machine: &Machine) -> Option<Notice> {
     (count > 0).then(|| {
         Notice::new(
             format!(
-                "functions of {count} files have no names: {}{more}",
+                "cannot symbolize functions of {count} files: {}{more}",
                 missing[..listed].join(", ")
             ),
             "",

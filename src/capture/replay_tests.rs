@@ -1,4 +1,6 @@
-//! The recorded rings of `tests/rings`, from the bytes to the folded stacks. Needs no right to sample.
+//! The recorded ring buffers of `tests/rings`, from the bytes to the folded stacks.
+//!
+//! These tests need no right to sample.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -12,36 +14,36 @@ use crate::symbolize;
 use crate::trace::{CaptureInfo, Header, Losses, Nanos, Pid};
 
 const RING_BYTES: usize = 256 << 10;
-/// How far the merge stays behind, and how often it comes by.
-const LAG: Duration = Duration::from_millis(20);
+/// Reorder window of the merge, and interval between two reads.
+const REORDER_WINDOW: Duration = Duration::from_millis(20);
 const ROUND: Duration = Duration::from_millis(5);
 
-/// How the rings are played.
+/// Parameters of a replay.
 #[derive(Clone, Copy)]
-struct Play {
+struct Parameters {
     ring_bytes: usize,
-    lag: Duration,
-    /// How much later than it says each CPU publishes.
+    reorder_window: Duration,
+    /// Delay between the time of a record and its publication, by CPU.
     delays: [Duration; 2],
-    /// What follows the last record of the first CPU.
+    /// Bytes that follow the last record of the first CPU.
     tail: &'static [u8],
 }
 
-const PLAIN: Play = Play {
+const PLAIN: Parameters = Parameters {
     ring_bytes: RING_BYTES,
-    lag: LAG,
+    reorder_window: REORDER_WINDOW,
     delays: [Duration::ZERO; 2],
     tail: &[],
 };
 
-/// What a capture of the recorded program gives.
-struct Played {
+/// Result of a replay.
+struct Replayed {
     folded: String,
     losses: Losses,
 }
 
-impl Played {
-    /// Frames without the process, outermost first, and the samples of each stack.
+impl Replayed {
+    /// Returns the frames without the process, outermost first, and the samples of each stack.
     fn stacks(&self) -> impl Iterator<Item = (Vec<&str>, u64)> {
         self.folded.lines().map(|line| {
             let (stack, count) = line.rsplit_once(' ').unwrap();
@@ -50,26 +52,26 @@ impl Played {
     }
 }
 
-fn play(how: Play) -> Played {
-    let mut replay = Replay::new(corpus::rings(), how.ring_bytes);
+fn play(parameters: Parameters) -> Replayed {
+    let mut replay = Replay::new(corpus::rings(), parameters.ring_bytes);
     let target = Target::Command(vec![OsString::from("program")]);
     let spool = tempfile::tempfile().unwrap();
     let mut engine = Engine::new(&target, Weight::Period, &spool, &Header::default());
-    engine.begin(Some(Pid(corpus::FIRST_PID))).unwrap();
-    let (begin, end) = replay.times();
+    engine.start(Some(Pid(corpus::FIRST_PID))).unwrap();
+    let (start, end) = replay.times();
     let before = |time: Nanos, span: Duration| Nanos(time.0.saturating_sub(span.as_nanos() as u64));
-    let last = end.0 + how.delays[0].max(how.delays[1]).as_nanos() as u64 + 1;
-    let rounds = (begin.0..last).step_by(ROUND.as_nanos() as usize);
+    let last = end.0 + parameters.delays[0].max(parameters.delays[1]).as_nanos() as u64 + 1;
+    let rounds = (start.0..last).step_by(ROUND.as_nanos() as usize);
     for now in rounds.chain([last]).map(Nanos) {
-        for (cpu, delay) in how.delays.into_iter().enumerate() {
+        for (cpu, delay) in parameters.delays.into_iter().enumerate() {
             replay.publish(cpu, before(now, delay));
         }
-        let horizon = before(now, how.lag);
-        replay.drain(horizon, |time, record| engine.record(time, &record));
-        engine.tick(horizon, replay.malformed(), replay.late());
+        let flush_limit = before(now, parameters.reorder_window);
+        replay.drain(flush_limit, |time, record| engine.record(time, &record));
+        engine.tick(flush_limit, replay.malformed(), replay.late());
     }
-    if !how.tail.is_empty() {
-        replay.damage(0, how.tail);
+    if !parameters.tail.is_empty() {
+        replay.damage(0, parameters.tail);
     }
     replay.drain(Nanos(u64::MAX), |time, record| engine.record(time, &record));
     engine.tick(end, replay.malformed(), replay.late());
@@ -79,11 +81,11 @@ fn play(how: Play) -> Played {
     capture.kernel_gone = Some("recorded elsewhere".into());
     let losses = capture.recording.losses.clone();
     let trace = symbolize::symbolize(capture, &symbolize::Options::default(), &|| false)
-        .unwrap_or_else(|_| panic!("nobody stops it"));
-    let mut text = Vec::new();
-    folded::write(&trace, &mut text).unwrap();
-    Played {
-        folded: String::from_utf8(text).unwrap(),
+        .unwrap_or_else(|_| panic!("symbolization was cancelled"));
+    let mut bytes = Vec::new();
+    folded::write(&trace, &mut bytes).unwrap();
+    Replayed {
+        folded: String::from_utf8(bytes).unwrap(),
         losses,
     }
 }
@@ -98,7 +100,7 @@ fn golden_samples() -> u64 {
 }
 
 #[test]
-fn recorded_rings_give_the_same_stacks_as_ever() {
+fn recorded_rings_yield_the_golden_stacks() {
     let played = play(PLAIN);
     assert_eq!(played.folded, golden());
     let losses = played.losses;
@@ -108,9 +110,9 @@ fn recorded_rings_give_the_same_stacks_as_ever() {
     assert_eq!(losses.samples_seen, golden_samples());
 }
 
-/// What the golden file says is true: the source of the program tells who calls whom.
+/// Checks the golden file itself against the source of the program, which defines who calls whom.
 #[test]
-fn stacks_are_the_paths_of_the_source() {
+fn stacks_are_call_paths_of_the_source() {
     let paths: [&[&str]; 10] = [
         &["_start", "program_main", "outer", "middle", "inner"],
         &["_start", "program_main", "read_zeros"],
@@ -126,7 +128,7 @@ fn stacks_are_the_paths_of_the_source() {
     let mut samples = [0; 10];
     let played = play(PLAIN);
     for (stack, count) in played.stacks() {
-        // Without its kernel part.
+        // The stack without its kernel frames.
         let user: Vec<_> = stack
             .iter()
             .copied()
@@ -147,12 +149,12 @@ fn stacks_are_the_paths_of_the_source() {
     }
     let [burning @ .., deep] = samples;
     assert!(burning.iter().all(|&count| count >= 10), "{samples:?}");
-    assert!(deep == 0, "the copy of the stack is shorter: {samples:?}");
+    assert!(deep == 0, "the user stack copy is shorter: {samples:?}");
 }
 
-/// Every process of the tree has its own samples: the one that only forked, and those that ran the program anew.
+/// The forked process and those that executed the program again have separate samples.
 #[test]
-fn children_are_processes_of_their_own() {
+fn children_are_separate_processes() {
     let folded = play(PLAIN).folded;
     let mut names = std::collections::BTreeMap::<&str, &str>::new();
     for line in folded
@@ -167,15 +169,15 @@ fn children_are_processes_of_their_own() {
     assert_eq!(names, ["forked", "program", "vforked"]);
 }
 
-/// Rings that are small wrap again and again, a large one never does.
+/// Small ring buffers wrap many times, a large one never does.
 #[test]
-fn the_size_of_the_rings_does_not_matter() {
+fn result_does_not_depend_on_ring_buffer_size() {
     assert!(corpus::rings().iter().all(|ring| ring.len() > RING_BYTES));
     for ring_bytes in [32 << 10, 64 << 10, 4 << 20] {
-        let lag = Duration::ZERO;
-        let played = play(Play {
+        let reorder_window = Duration::ZERO;
+        let played = play(Parameters {
             ring_bytes,
-            lag,
+            reorder_window,
             ..PLAIN
         });
         assert_eq!(played.folded, golden(), "{ring_bytes}");
@@ -183,39 +185,40 @@ fn the_size_of_the_rings_does_not_matter() {
     }
 }
 
-/// A CPU that publishes later than the merge waits: its records are used and counted, though out of order.
+/// Tests a CPU that publishes later than the reorder window.
 #[test]
-fn late_records_are_used_and_counted() {
+fn uses_and_counts_late_records() {
     for late in [0, 1] {
         let mut delays = [Duration::ZERO; 2];
-        delays[late] = LAG * 2;
-        let played = play(Play { delays, ..PLAIN });
+        delays[late] = REORDER_WINDOW * 2;
+        let played = play(Parameters { delays, ..PLAIN });
         assert!(played.losses.late_records > 10, "{:#?}", played.losses);
         assert_eq!(played.losses.samples_seen, golden_samples());
     }
-    // As late as the merge waits is not late.
-    let played = play(Play {
-        delays: [Duration::ZERO, LAG - ROUND],
+    // A delay within the reorder window is not late.
+    let played = play(Parameters {
+        delays: [Duration::ZERO, REORDER_WINDOW - ROUND],
         ..PLAIN
     });
     assert_eq!(played.losses.late_records, 0);
     assert_eq!(played.folded, golden());
 }
 
-/// What cannot be a record ends the reading of its ring, is counted, and takes nothing that came before with it.
+/// A malformed record ends the reading of its ring buffer, is counted, and loses no record before
+/// it.
 #[test]
-fn a_damaged_tail_is_told() {
+fn counts_malformed_record_at_the_end() {
     for tail in [
         &[9, 0, 0, 0, 0, 0, 0, 0][..],
         &[9, 0, 0, 0, 0, 0, 64, 0],
         &[0xff; 8],
     ] {
-        let played = play(Play { tail, ..PLAIN });
+        let played = play(Parameters { tail, ..PLAIN });
         assert_eq!(played.losses.malformed_records, 1);
         assert_eq!(played.folded, golden());
     }
-    // A record of its size, but too short for its type.
-    let played = play(Play {
+    // The size is valid, but too small for the type.
+    let played = play(Parameters {
         tail: &[9, 0, 0, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0],
         ..PLAIN
     });
@@ -224,10 +227,10 @@ fn a_damaged_tail_is_told() {
 }
 
 #[test]
-#[ignore = "records anew: see tests/rings/README.md"]
-fn record_the_rings() {
-    let folder = tempfile::tempdir_in("/tmp").unwrap();
-    let program = folder.path().join("program");
+#[ignore = "records the ring buffers again: see tests/rings/README.md"]
+fn record_ring_buffers() {
+    let directory = tempfile::tempdir_in("/tmp").unwrap();
+    let program = directory.path().join("program");
     std::fs::copy(corpus::program(), &program).unwrap();
     for (cpu, ring) in record(&program).iter().enumerate() {
         let packed = lz4_flex::block::compress_prepend_size(ring);

@@ -1,5 +1,7 @@
-//! Names of the methods of .NET processes whose memory does not tell them: those before .NET 8, those whose memory may
-//! not be read, and those that keep them in a way that is not known here. They are asked, by a session of events each.
+//! Rundown sessions: method names of .NET processes whose memory does not yield them.
+//!
+//! These are processes before .NET 8, with unreadable memory, or with an unknown memory layout.
+//! perfcollect requests a rundown from each of them in a separate session.
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +12,11 @@ use crate::dotnet::{
 };
 use crate::trace::{Notice, Pid, ProcessId};
 
-/// Most sessions at a time.
+/// Maximum number of concurrent sessions.
 const MAX_SESSIONS: usize = 32;
-/// The oldest version whose memory tells names.
-const TOLD_BY_MEMORY: u32 = 8;
-/// How long all runtimes together may take to be asked for the end, and then to tell their methods.
+/// First version of .NET whose method names perfcollect reads from memory.
+const MIN_READABLE_VERSION: u32 = 8;
+/// Timeouts for the stop request to one runtime, for all stop requests, and for all rundowns.
 const STEP_TIMEOUT: Duration = Duration::from_millis(500);
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 const RUNDOWN_TIMEOUT: Duration = Duration::from_secs(3);
@@ -22,28 +24,29 @@ const RUNDOWN_TIMEOUT: Duration = Duration::from_secs(3);
 #[derive(Default)]
 pub(super) struct RundownSessions {
     running: Vec<(ProcessId, Pid, RundownSession)>,
-    /// Those that must be asked, unless they are being asked already.
-    silent: Vec<(ProcessId, Pid)>,
+    /// Processes that need another rundown after the running one.
+    unreadable: Vec<(ProcessId, Pid)>,
     left_out: Vec<Pid>,
     failed: Vec<(Pid, RuntimeSessionError)>,
     lost: Vec<(Pid, u64)>,
 }
 
 impl RundownSessions {
-    /// A process that runs code made at run time.
+    /// Starts a session for a process with JIT code, if the process is known to need one.
     pub(super) fn on_jit_process(&mut self, process: ProcessId, pid: Pid) {
         self.start(process, pid, is_needed);
     }
 
-    /// Processes that run code made at run time which memory does not tell the methods of.
-    pub(super) fn request_rundown(&mut self, silent: Vec<(ProcessId, Pid)>) {
-        self.silent.extend(silent);
+    /// Requests rundowns from processes with JIT code whose method names cannot be read from
+    /// memory.
+    pub(super) fn request_rundown(&mut self, unreadable: Vec<(ProcessId, Pid)>) {
+        self.unreadable.extend(unreadable);
         let is_running = |process| self.running.iter().any(|(other, ..)| *other == process);
-        let (wait, ask): (Vec<_>, Vec<_>) = std::mem::take(&mut self.silent)
+        let (waiting, ready): (Vec<_>, Vec<_>) = std::mem::take(&mut self.unreadable)
             .into_iter()
             .partition(|(process, _)| is_running(*process));
-        self.silent = wait;
-        for (process, pid) in ask {
+        self.unreadable = waiting;
+        for (process, pid) in ready {
             self.start(process, pid, |pid| runtime(pid).is_some());
         }
     }
@@ -59,11 +62,11 @@ impl RundownSessions {
         }
     }
 
-    /// Names that have come: of processes that have ended.
+    /// Takes the received names, and closes the sessions of processes that have ended.
     pub(super) fn take(&mut self, mut take: impl FnMut(ProcessId, MethodRange)) {
         let mut next = 0;
         while let Some((process, _, session)) = self.running.get(next) {
-            // Asked before its names are taken, so that none comes between.
+            // This check precedes `take`, so that no name arrives between the two.
             let has_ended = session.has_ended();
             session.take().for_each(|code| take(*process, code));
             if has_ended {
@@ -77,9 +80,9 @@ impl RundownSessions {
 
     /// Ends all sessions and takes their names.
     pub(super) fn finish(&mut self, mut take: impl FnMut(ProcessId, MethodRange)) {
-        let asking = Limits::new(STEP_TIMEOUT, STOP_TIMEOUT);
+        let limits = Limits::new(STEP_TIMEOUT, STOP_TIMEOUT);
         for (_, _, session) in &mut self.running {
-            session.ask_to_stop(&asking);
+            session.ask_to_stop(&limits);
         }
         let until = Instant::now() + RUNDOWN_TIMEOUT;
         for (process, pid, session) in std::mem::take(&mut self.running) {
@@ -100,39 +103,41 @@ impl RundownSessions {
         }
     }
 
-    /// What the user should know.
+    /// Returns the notices about failed and incomplete rundowns.
     pub(super) fn notices(&self) -> impl Iterator<Item = Notice> {
         let remedy =
             "start it with COMPlus_PerfMapEnabled=1 (.NET 6 and later: DOTNET_PerfMapEnabled=1)";
         let failed = self.failed.iter().map(move |(pid, error)| {
-            let what = format!("methods of .NET process {pid} could not be asked for: {error}");
+            let what = format!("cannot request a method rundown from .NET process {pid}: {error}");
             Notice::new(what, remedy)
         });
         let left_out = self.left_out.iter().map(move |pid| {
             let what = format!(
-                "methods of process {pid} were not asked for: {MAX_SESSIONS} processes were asked already"
+                "no method rundown was requested from process {pid}: {MAX_SESSIONS} sessions ran already"
             );
             Notice::new(what, remedy)
         });
         let lost = self.lost.iter().map(move |(pid, count)| {
-            let what = format!("{count} events about methods of .NET process {pid} were lost");
+            let what = format!("{count} method events of .NET process {pid} were lost");
             Notice::new(what, remedy)
         });
         failed.chain(left_out).chain(lost)
     }
 }
 
-/// The runtime of a process, if it compiles methods. Runs in the session's thread: files are read.
+/// Returns the runtime of a process, if it compiles methods.
+///
+/// This reads files, so it runs in the session's thread.
 fn runtime(pid: Pid) -> Option<RuntimeIdentity> {
     let runtime = Detector::default().identify(pid)?;
     (runtime.flavour != Deployment::NativeAot).then_some(runtime)
 }
 
-/// Whether it is known beforehand that a process must be asked.
+/// Returns whether a process is known to need a rundown.
 fn is_needed(pid: Pid) -> bool {
     runtime(pid).is_some_and(|runtime| {
         let version = runtime.version.as_deref();
         let major = version.and_then(|version| version.split('.').next()?.parse::<u32>().ok());
-        major.is_some_and(|major| major < TOLD_BY_MEMORY) || ProcessMemory::open(pid).is_err()
+        major.is_some_and(|major| major < MIN_READABLE_VERSION) || ProcessMemory::open(pid).is_err()
     })
 }

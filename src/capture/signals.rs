@@ -1,4 +1,4 @@
-//! Ctrl-C, SIGTERM and SIGHUP as something to wait for and to count; SIGXFSZ as an error of the write that caused it.
+//! Signal handling: SIGINT, SIGTERM and SIGHUP request a stop, SIGXFSZ makes a write fail.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -8,18 +8,25 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 
-/// Counts stop requests. One ends the capture, one more ends what comes after it.
+/// Counter of stop requests.
+///
+/// The first request ends the capture. The second one ends the work that follows the capture.
 #[derive(Debug)]
 pub struct Signals {
     wake: UnixStream,
     count: AtomicUsize,
-    /// Of these, those that have had their effect.
+    /// Number of requests that have taken effect.
     taken: AtomicUsize,
 }
 
 impl Signals {
-    /// Takes the three signals over from their default action. A SIGHUP that was ignored stays so: that is what `nohup`
-    /// asks for. SIGINT is taken even then, for shells ignore it in what they start in the background.
+    /// Installs handlers for the three signals.
+    ///
+    /// A SIGHUP that was ignored stays ignored, as `nohup` requires. SIGINT gets a handler even
+    /// then, as shells ignore it in background commands.
+    ///
+    /// # Errors
+    /// Returns an error if a handler cannot be installed.
     pub fn install() -> io::Result<Self> {
         let (wake, sender) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
@@ -27,7 +34,8 @@ impl Signals {
         for signal in [SIGINT, SIGTERM].into_iter().chain(hangup) {
             signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
         }
-        // A write beyond the limit of file sizes is to fail, not to kill. A command would inherit it if it were ignored.
+        // A write beyond the file size limit must fail, not kill perfcollect. The command would
+        // inherit an ignored signal.
         signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))?;
         Ok(Self {
             wake,
@@ -36,13 +44,13 @@ impl Signals {
         })
     }
 
-    /// Whether a stop was asked for that has not had its effect.
+    /// Returns whether there is a stop request that has not taken effect.
     #[must_use]
     pub fn pending(&self) -> bool {
         self.count() > self.taken.load(Ordering::Relaxed)
     }
 
-    /// One request has its effect now: the next one means what follows.
+    /// Lets one request take effect. The next request then concerns the work that follows.
     pub fn take(&self) {
         self.taken.fetch_add(1, Ordering::Relaxed);
     }
@@ -56,7 +64,7 @@ impl Signals {
     }
 }
 
-/// Whether this process was started with a signal ignored.
+/// Returns whether a signal was ignored when this process started.
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status

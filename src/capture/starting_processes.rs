@@ -1,4 +1,6 @@
-//! .NET processes that have just begun. They may end as soon, and with them the memory that tells what their code is.
+//! .NET processes that started recently.
+//!
+//! They may end as early, and their memory with the names of their code is gone then.
 
 use rustc_hash::FxHashMap;
 
@@ -7,29 +9,29 @@ use crate::machine::Machine;
 use crate::perf::Record;
 use crate::trace::{Nanos, Pid};
 
-/// For how long a process is young.
+/// Time for which a process counts as starting.
 const STARTUP_WINDOW_NS: u64 = 2_000_000_000;
 
-/// Until when processes are young.
+/// End of the startup window of each process.
 #[derive(Debug, Default)]
 pub(super) struct StartingProcesses {
     processes: FxHashMap<Pid, Nanos>,
-    /// Until when a program may become a .NET process.
+    /// Time until which a new program may become a .NET process.
     expected: Nanos,
 }
 
 impl StartingProcesses {
-    /// A program begins now.
+    /// Records that a program starts now.
     pub(super) fn expect(&mut self, now: Nanos) {
         self.expected = Nanos(now.0.saturating_add(STARTUP_WINDOW_NS));
     }
 
-    /// Follows a record that the machine has followed.
+    /// Follows a record that the machine has already followed.
     pub(super) fn follow(&mut self, record: &Record<'_>, machine: &Machine) {
         match *record {
             Record::Mapping(ref mapping) if tells_of_runtime(mapping.path) => {
-                if let Some(born) = machine.started_at(mapping.pid) {
-                    let until = Nanos(born.0.saturating_add(STARTUP_WINDOW_NS));
+                if let Some(started) = machine.started_at(mapping.pid) {
+                    let until = Nanos(started.0.saturating_add(STARTUP_WINDOW_NS));
                     self.processes.insert(mapping.pid, until);
                 }
             }
@@ -40,13 +42,13 @@ impl StartingProcesses {
         }
     }
 
-    /// Whether any is young, or may come.
+    /// Returns whether a process is starting, or may become a .NET process.
     pub(super) fn any(&mut self, now: Nanos) -> bool {
         self.processes.retain(|_, until| now < *until);
         !self.processes.is_empty() || now < self.expected
     }
 
-    /// Whether this one is.
+    /// Returns whether this process is starting.
     pub(super) fn has(&self, pid: Pid) -> bool {
         self.processes.contains_key(&pid)
     }

@@ -1,4 +1,4 @@
-//! Whom to capture, and whether a process belongs to it.
+//! The target of a capture, and the filter for its processes.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -11,35 +11,38 @@ use crate::machine::{self, ProcError};
 use crate::perf::{Record, Scope};
 use crate::trace::{Nanos, Pid, Tid};
 
-/// Whom to capture.
+/// Processes to capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Every process.
+    /// All processes.
     SystemWide,
-    /// These processes, the children they have and those they will have.
+    /// These processes with their current and future children.
     Pids(Vec<Pid>),
-    /// A command from its first instruction, and its children.
+    /// A command from its first instruction, with its children.
     Command(Vec<OsString>),
 }
 
-/// Why the target cannot be captured.
+/// Reason why the target cannot be captured.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum TargetError {
     /// No such process.
     #[error("process {0} does not exist; `ps -e` lists the running ones")]
     NoProcess(Pid),
-    /// A thread id.
+    /// The id is that of a thread.
     #[error("{thread} is a thread of process {process}; use -pid {process}")]
     Thread {
-        /// What was given.
+        /// Given id.
         thread: Pid,
-        /// What was meant.
+        /// Id of the thread's process.
         process: Pid,
     },
 }
 
 impl Target {
-    /// Whether it exists.
+    /// Checks that the target exists.
+    ///
+    /// # Errors
+    /// Returns an error if an id is not that of a running process.
     pub fn check(&self) -> Result<(), TargetError> {
         let Self::Pids(pids) = self else {
             return Ok(());
@@ -61,7 +64,7 @@ impl Target {
 }
 
 impl Target {
-    /// What must be sampled to see it.
+    /// Returns the scope of events that covers the target.
     pub(super) fn scope(&self) -> Scope {
         match self {
             Self::SystemWide => Scope::SystemWide,
@@ -70,7 +73,7 @@ impl Target {
         }
     }
 
-    /// The threads that run already, those of all descendants included.
+    /// Returns the threads that run already, including those of all descendants.
     pub(super) fn threads(&self) -> Vec<Tid> {
         match self {
             Self::Pids(pids) => {
@@ -85,7 +88,7 @@ impl Target {
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::SystemWide => f.write_str("whole machine"),
+            Self::SystemWide => f.write_str("system-wide"),
             Self::Pids(pids) => {
                 let pids: Vec<_> = pids.iter().map(Pid::to_string).collect();
                 write!(f, "pid {}", pids.join(", "))
@@ -98,83 +101,88 @@ impl fmt::Display for Target {
     }
 }
 
-/// Follows forks and execs to tell who belongs to the target.
+/// Follows forks and execs to determine the processes of the target.
 #[derive(Debug)]
 pub(super) struct Filter {
-    /// `None`: everybody.
-    wanted: Option<FxHashSet<Pid>>,
-    /// The command's process while it still is a copy of us.
+    /// Processes of the target; `None` means all processes.
+    pids: Option<FxHashSet<Pid>>,
+    /// Process of the command before its exec, while it is a copy of perfcollect.
     before_exec: Option<Pid>,
-    /// Processes of the target whose main thread has ended, and when. Their last samples may still come.
+    /// Processes of the target whose main thread has ended, with the time.
+    ///
+    /// Their last samples may still arrive.
     ended: VecDeque<(Nanos, Pid)>,
-    /// One of the target that ran when last looked at.
+    /// Process of the target that ran at the last check.
     running: Option<Pid>,
 }
 
-/// How long a process that ended stays in the target.
+/// Time for which a process that ended stays in the target.
 const LINGER_NS: u64 = 1_000_000_000;
 
 impl Filter {
     pub(super) fn new(target: &Target) -> Self {
         Self {
-            wanted: (*target != Target::SystemWide).then(FxHashSet::default),
+            pids: (*target != Target::SystemWide).then(FxHashSet::default),
             before_exec: None,
             ended: VecDeque::new(),
             running: None,
         }
     }
 
-    /// Whether nobody of the target is left.
+    /// Returns whether no process of the target is left.
     pub(super) fn is_gone(&mut self) -> bool {
-        let Some(wanted) = &self.wanted else {
+        let Some(pids) = &self.pids else {
             return false;
         };
-        // Most of the time one look is enough.
+        // Checking one process is usually enough.
         if !self.running.is_some_and(machine::is_running) {
-            self.running = wanted.iter().copied().find(|&pid| machine::is_running(pid));
+            self.running = pids.iter().copied().find(|&pid| machine::is_running(pid));
         }
         self.running.is_none()
     }
 
-    /// Forgets processes that ended a while ago, unless their id is in use: another thread may go on.
-    fn forget_ended(&mut self, now: Nanos) {
+    /// Removes processes that ended a while ago.
+    ///
+    /// A process whose id is still in use stays: another of its threads may still run.
+    fn remove_ended(&mut self, now: Nanos) {
         while let Some(&(time, pid)) = self.ended.front() {
             if now.0.saturating_sub(time.0) < LINGER_NS {
                 break;
             }
             self.ended.pop_front();
-            if let Some(wanted) = self.wanted.as_mut().filter(|_| !machine::exists(pid)) {
-                wanted.remove(&pid);
+            if let Some(pids) = self.pids.as_mut().filter(|_| !machine::exists(pid)) {
+                pids.remove(&pid);
             }
         }
     }
 
-    /// Takes in what runs at the start: the given processes with all their descendants, or the command.
-    pub(super) fn begin(&mut self, target: &Target, command: Option<Pid>) -> Result<(), ProcError> {
+    /// Adds the running processes: the given ones with all their descendants, or the command.
+    pub(super) fn start(&mut self, target: &Target, command: Option<Pid>) -> Result<(), ProcError> {
         self.before_exec = command;
-        if let (Some(wanted), Target::Pids(pids)) = (&mut self.wanted, target) {
-            wanted.extend(machine::with_descendants(pids)?);
+        if let (Some(pids), Target::Pids(roots)) = (&mut self.pids, target) {
+            pids.extend(machine::with_descendants(roots)?);
         }
         Ok(())
     }
 
-    /// The wanted processes; `None`: all.
+    /// Returns the processes of the target, or `None` for all processes.
     pub(super) fn pids(&self) -> Option<impl Iterator<Item = Pid> + '_> {
-        self.wanted.as_ref().map(|pids| pids.iter().copied())
+        self.pids.as_ref().map(|pids| pids.iter().copied())
     }
 
-    pub(super) fn wants(&self, pid: Pid) -> bool {
-        self.wanted.as_ref().is_none_or(|pids| pids.contains(&pid))
+    pub(super) fn includes(&self, pid: Pid) -> bool {
+        self.pids.as_ref().is_none_or(|pids| pids.contains(&pid))
     }
 
-    /// Follows a record and tells whether it concerns the target. A pid leaves it when somebody else gets it, or a while
-    /// after its process has ended.
+    /// Follows a record. Returns whether it concerns the target.
+    ///
+    /// A pid leaves the target when another process gets it, or a while after its process ended.
     pub(super) fn follow(&mut self, time: Nanos, record: &Record<'_>) -> bool {
         if matches!(record, Record::Exit { .. }) {
-            self.forget_ended(time);
+            self.remove_ended(time);
         }
         let Self {
-            wanted: Some(wanted),
+            pids: Some(pids),
             before_exec,
             ended,
             ..
@@ -186,28 +194,28 @@ impl Filter {
             Record::Fork {
                 pid, parent_pid, ..
             } => {
-                let ours = wanted.contains(&parent_pid);
-                if ours {
-                    wanted.insert(pid);
+                let included = pids.contains(&parent_pid);
+                if included {
+                    pids.insert(pid);
                 } else {
-                    wanted.remove(&pid);
+                    pids.remove(&pid);
                 }
-                ours
+                included
             }
             Record::Comm { pid, exec, .. } => {
                 if exec && *before_exec == Some(pid) {
                     *before_exec = None;
-                    wanted.insert(pid);
+                    pids.insert(pid);
                 }
-                wanted.contains(&pid)
+                pids.contains(&pid)
             }
-            Record::Mapping(ref mapping) => wanted.contains(&mapping.pid),
+            Record::Mapping(ref mapping) => pids.contains(&mapping.pid),
             Record::Exit { pid, tid } => {
-                let ours = wanted.contains(&pid);
-                if ours && pid.0 == tid.0 {
+                let included = pids.contains(&pid);
+                if included && pid.0 == tid.0 {
                     ended.push_back((time, pid));
                 }
-                ours
+                included
             }
             _ => true,
         }

@@ -1,17 +1,17 @@
-//! What the collector itself costs.
+//! Resources that perfcollect itself uses.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// CPU time of this process, user and system, all threads.
+/// Returns the CPU time of this process: user and system, all threads.
 #[must_use]
 pub fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Largest resident memory of this process so far, in KiB; 0 if /proc does not tell.
+/// Returns the peak resident memory of this process in KiB, or 0 if /proc does not contain it.
 #[must_use]
 pub fn peak_memory_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_costs_something() {
+    fn measures_this_process() {
         assert!(cpu_time() > Duration::ZERO);
         assert!(peak_memory_kib() > 500);
     }

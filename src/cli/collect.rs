@@ -178,7 +178,7 @@ fn why_no_samples(capture: &Capture, request: &CaptureRequest) -> String {
             ),
         }
     };
-    format!("in {seconds:.1} s of {} {cause}", info.target)
+    format!("in {seconds:.1} s ({}): {cause}", info.target)
 }
 
 fn why_no_events(capture: &Capture) -> String {

@@ -1,24 +1,25 @@
-//! The runtime's events about code: methods compiled, freed, and listed at the end of a session; modules.
+//! The runtime's events about code: methods and modules, when they are loaded and in the rundown.
 //!
-//! The runtime states no fields for its own events; these are in its manifest (`ClrEtwAll.man` in dotnet/runtime):
+//! The runtime declares no fields for these events. They are in its manifest (`ClrEtwAll.man` in
+//! dotnet/runtime):
 //!
 //! ```text
 //! method   u64 method, u64 module, u64 start, u32 size, u32 token, u32 flags, namespace, name, signature, u16 runtime, u64 version
-//! module   u64 module, u64 assembly, u32 flags, u32 0, path, ...         texts are UTF-16 with a NUL
+//! module   u64 module, u64 assembly, u32 flags, u32 0, path, ...         strings are NUL-terminated UTF-16
 //! ```
 
 use crate::bytes::Bytes;
 use crate::nettrace::EventMetadata;
 
-/// Who tells of code while it is made, and who lists it at the end.
+/// Providers of events about new code, and of the rundown.
 pub(super) const RUNTIME: &str = "Microsoft-Windows-DotNETRuntime";
 pub(super) const RUNDOWN: &str = "Microsoft-Windows-DotNETRuntimeRundown";
-/// Flag of a method: compiled by the JIT compiler.
+/// Method flag of JIT code.
 const JITTED: u32 = 8;
-/// Where the tier is in the flags.
+/// Position of the tier in the method flags.
 const TIER_SHIFT: u32 = 7;
 pub(super) const TIER_MASK: u32 = 7 << TIER_SHIFT;
-/// The runtime's words, by number.
+/// Tier names of the runtime, by value.
 const TIERS: [Option<&str>; 8] = [
     None,
     Some("MinOptJitted"),
@@ -30,58 +31,58 @@ const TIERS: [Option<&str>; 8] = [
     Some("OptimizedTier1Instrumented"),
 ];
 
-/// A method as an event tells it.
+/// A compiled method.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompiledMethod {
-    /// The runtime's number for it.
+    /// The method id (MethodID).
     pub id: u64,
-    /// The module it is of.
+    /// The id of the method's module.
     pub module: u64,
-    /// Its first address.
+    /// The first address of the code.
     pub start: u64,
-    /// Its bytes.
+    /// The size of the code.
     pub size: u32,
-    /// Made by the JIT compiler, not ahead of time.
+    /// Whether the code is JIT code, not ReadyToRun code.
     pub is_jitted: bool,
-    /// How it was compiled, in the runtime's word.
+    /// The optimization tier, as the runtime prints it.
     pub tier: Option<&'static str>,
-    /// Its type, with the namespace.
+    /// The declaring type with its namespace.
     pub namespace: String,
-    /// Its own name.
+    /// The method's name.
     pub name: String,
-    /// What it returns and takes, in the spelling of IL.
+    /// The method's signature as the runtime prints it, in IL syntax.
     pub signature: String,
-    /// The runtime's number for this version of its code; 0 for the first.
+    /// The id of the code version (ReJITID). 0 for the first version.
     pub version: u64,
 }
 
-/// What an event tells of code.
+/// An event about code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CodeEvent {
-    /// It is there from now on.
+    /// The method has just been compiled or loaded.
     Loaded(CompiledMethod),
-    /// It is there, since some time.
+    /// The rundown lists the method.
     Listed(CompiledMethod),
-    /// It has gone.
+    /// The method's code has been freed.
     Freed(CompiledMethod),
     /// A module and the path of its file.
     Module {
-        /// The runtime's number for it.
+        /// The module id.
         id: u64,
-        /// Its path; for modules without a file, a name.
+        /// The path of the file, or the name of a module without a file.
         path: String,
     },
 }
 
-/// An event that does not hold what its kind has.
+/// Error for a payload that does not have the fields of its event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MalformedEvent;
 
 impl CodeEvent {
-    /// What an event tells of code; `None`: nothing.
+    /// Parses an event. Returns `None` if it is not about code.
     ///
     /// # Errors
-    /// Its payload is not that of its kind.
+    /// The payload does not have the fields of its event.
     pub fn parse(kind: &EventMetadata, payload: &[u8]) -> Result<Option<Self>, MalformedEvent> {
         let mut bytes = Bytes(payload);
         let event = match (kind.provider.as_str(), kind.id) {
@@ -95,7 +96,7 @@ impl CodeEvent {
     }
 }
 
-/// How a method with these flags was compiled, in the runtime's word.
+/// Returns the tier in method flags, as the runtime prints it.
 pub(super) fn tier_of(flags: u32) -> Option<&'static str> {
     let tier = (flags & TIER_MASK) >> TIER_SHIFT;
     TIERS.get(tier as usize).copied().flatten()

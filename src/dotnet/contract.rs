@@ -1,8 +1,9 @@
-//! Where the fields of the runtime's structures are, by version of the runtime.
+//! Field offsets of the runtime's structures, by version of the runtime.
 //!
-//! From .NET 9 on the runtime states them itself, in the data contract descriptor that debuggers read: a header and JSON
-//! text at the symbol `DotNetRuntimeContractDescriptor` (docs/design/datacontracts in dotnet/runtime). The descriptor of 9
-//! lacks the structures of the code manager, which are those of 8.
+//! Since .NET 9 the runtime publishes them in the data contract descriptor for debuggers: a header
+//! and JSON at the symbol `DotNetRuntimeContractDescriptor` (docs/design/datacontracts in
+//! dotnet/runtime). The descriptor of .NET 9 lacks the structures of the execution manager, which
+//! are those of .NET 8.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -14,26 +15,28 @@ use super::type_system::{self, TypeSystem};
 
 /// `DNCCDAC\0`, the first eight bytes of a descriptor of this byte order.
 const MAGIC: u64 = 0x0043_4144_4343_4e44;
-/// Largest descriptor that is read; that of 10.0 has 10.5 KB.
+/// Size limit of a descriptor. The descriptor of .NET 10.0 has 10.5 KB.
 const MAX_DESCRIPTOR_BYTES: u32 = 256 << 10;
-/// The versions of the contract `ExecutionManager` whose rules are known here; they differ in the nibble map, and
-/// [`super::execution_manager`] tells its two forms apart by the words themselves.
+/// Supported versions of the contract `ExecutionManager`.
+///
+/// They differ in the nibble map. [`super::execution_manager`] distinguishes its two forms by
+/// content.
 const EXECUTION_MANAGER: [u64; 2] = [1, 2];
-/// The version of the contract `RuntimeTypeSystem` whose rules are known here.
+/// Supported version of the contract `RuntimeTypeSystem`.
 const RUNTIME_TYPE_SYSTEM: u64 = 1;
-/// How many low bits of a method's token a MethodDesc has, by those rules.
+/// Number of low bits of a method's token in a MethodDesc, according to that contract.
 const TOKEN_REMAINDER_BITS: &str = "0xc";
-/// No field of these structures lies further from its start.
+/// Limit on the offsets of these structures.
 const MAX_OFFSET: u64 = 4096;
 
-/// Offsets in bytes.
+/// Field offsets in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contract {
     pub(super) fragment: Fragment,
     pub(super) section: Section,
     pub(super) heap: Heap,
     pub(super) header: Header,
-    /// What leads to names. `None`: its rules are not known here.
+    /// Offsets for method names. `None` if the version of that contract is not supported.
     pub(super) types: Option<TypeSystem>,
 }
 
@@ -41,7 +44,7 @@ pub struct Contract {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fragment {
     pub(super) next: u64,
-    pub(super) begin: u64,
+    pub(super) start: u64,
     pub(super) end: u64,
     pub(super) section: u64,
 }
@@ -49,7 +52,7 @@ pub(super) struct Fragment {
 /// `RangeSection`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Section {
-    pub(super) begin: u64,
+    pub(super) start: u64,
     pub(super) end: u64,
     pub(super) flags: u64,
     pub(super) ready_to_run_module: u64,
@@ -74,16 +77,16 @@ pub(super) struct Header {
     pub(super) unwind_infos: u64,
 }
 
-/// What .NET 8 has.
+/// The offsets of .NET 8.
 pub(super) const DOTNET_8: Contract = Contract {
     fragment: Fragment {
         next: 0,
-        begin: 8,
+        start: 8,
         end: 16,
         section: 24,
     },
     section: Section {
-        begin: 0,
+        start: 0,
         end: 8,
         flags: 16,
         ready_to_run_module: 32,
@@ -112,7 +115,7 @@ struct Descriptor {
     globals: BTreeMap<String, Global>,
 }
 
-/// A constant is its text and its type.
+/// A global variable of the descriptor. A constant has a value and a type.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Global {
@@ -120,7 +123,7 @@ enum Global {
     Other(IgnoredAny),
 }
 
-/// A field is its offset, or its offset and type.
+/// A field of the descriptor: its offset, or its offset and type.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Field {
@@ -130,24 +133,25 @@ enum Field {
 }
 
 impl Contract {
-    /// The contract of a runtime that has no descriptor (8), or whose descriptor lies at an address.
+    /// Reads the contract of a runtime. A runtime without descriptor is .NET 8.
     ///
-    /// `None`: a descriptor that cannot be read, or of rules that are not known here. Then nothing is guessed.
+    /// Returns `None` if the descriptor is not readable, or its contract versions are not
+    /// supported.
     pub fn of(memory: &impl Memory, descriptor: Option<u64>) -> Option<Self> {
         match descriptor {
             None => Some(DOTNET_8),
-            Some(at) => Self::parse(&descriptor_text(memory, at)?),
+            Some(address) => Self::parse(&descriptor_json(memory, address)?),
         }
     }
 
-    /// The contract that the text of a descriptor states.
+    /// Parses the JSON of a descriptor.
     #[must_use]
-    pub fn parse(text: &[u8]) -> Option<Self> {
+    pub fn parse(json: &[u8]) -> Option<Self> {
         let Descriptor {
             contracts,
             types,
             globals,
-        } = serde_json::from_slice(text).ok()?;
+        } = serde_json::from_slice(json).ok()?;
         let offset = |structure: &str, field: &str| match types.get(structure)?.get(field)? {
             Field::Offset(offset) | Field::Typed(offset, _) => {
                 (*offset <= MAX_OFFSET).then_some(*offset)
@@ -159,7 +163,7 @@ impl Contract {
             (contracts.get("RuntimeTypeSystem"), remainder_bits),
             (Some(&RUNTIME_TYPE_SYSTEM), Some(Global::Constant(bits, _))) if bits == TOKEN_REMAINDER_BITS
         )
-        .then(|| TypeSystem::stated(offset))
+        .then(|| TypeSystem::from_descriptor(offset))
         .flatten();
         let Some(version) = contracts.get("ExecutionManager") else {
             return (!types.contains_key("RangeSection")).then_some(Self {
@@ -173,17 +177,17 @@ impl Contract {
         Some(Self {
             fragment: Fragment {
                 next: offset("RangeSectionFragment", "Next")?,
-                begin: offset("RangeSectionFragment", "RangeBegin")?,
+                start: offset("RangeSectionFragment", "RangeBegin")?,
                 end: offset("RangeSectionFragment", "RangeEndOpen")?,
                 section: offset("RangeSectionFragment", "RangeSection")?,
             },
             section: Section {
-                begin: offset("RangeSection", "RangeBegin")?,
+                start: offset("RangeSection", "RangeBegin")?,
                 end: offset("RangeSection", "RangeEndOpen")?,
                 flags: offset("RangeSection", "Flags")?,
                 ready_to_run_module: offset("RangeSection", "R2RModule")?,
                 heap: offset("RangeSection", "HeapList")?,
-                // The descriptor leaves it out; it lies behind the heap.
+                // The descriptor omits this field, which follows the heap.
                 range_list: offset("RangeSection", "HeapList")? + 8,
             },
             heap: Heap {
@@ -202,20 +206,22 @@ impl Contract {
     }
 }
 
+/// Reads the JSON of the descriptor at an address.
+///
 /// ```text
-/// +0 magic   +8 u32 flags   +12 u32 bytes of JSON   +16 pointer to the JSON   +24 pointers to globals
+/// +0 magic   +8 u32 flags   +12 u32 size of the JSON   +16 pointer to the JSON   +24 pointers to globals
 /// ```
-fn descriptor_text(memory: &impl Memory, at: u64) -> Option<Vec<u8>> {
-    if memory.u64(at)? != MAGIC {
+fn descriptor_json(memory: &impl Memory, address: u64) -> Option<Vec<u8>> {
+    if memory.u64(address)? != MAGIC {
         return None;
     }
-    let size = memory.u32(at.checked_add(12)?)?;
-    let text = memory.u64(at.checked_add(16)?)?;
+    let size = memory.u32(address.checked_add(12)?)?;
+    let json = memory.u64(address.checked_add(16)?)?;
     if size > MAX_DESCRIPTOR_BYTES {
         return None;
     }
     let mut bytes = vec![0; size as usize];
-    (memory.read(text, &mut bytes) == bytes.len()).then_some(bytes)
+    (memory.read(json, &mut bytes) == bytes.len()).then_some(bytes)
 }
 
 #[cfg(test)]
@@ -223,22 +229,22 @@ mod tests {
     use super::*;
     use crate::dotnet::memory::Image;
 
-    /// The part of 10.0.12's own text that matters, with fields of both spellings.
+    /// The relevant part of the descriptor of .NET 10.0.12, with both notations of fields.
     const DOTNET_10: &str = r#"{"version":0,"baseline":"empty","contracts":{"ExecutionManager":2,"Thread":1},"types":{
         "RangeSectionFragment":{"RangeBegin":[8,"pointer"],"RangeEndOpen":16,"RangeSection":24,"Next":0},
         "RangeSection":{"RangeBegin":0,"RangeEndOpen":8,"NextForDelete":64,"JitManager":24,"Flags":16,"HeapList":40,"R2RModule":32},
         "CodeHeapListNode":{"Next":0,"StartAddress":16,"EndAddress":24,"MapBase":32,"HeaderMap":40},
         "RealCodeHeader":{"MethodDesc":24,"GCInfo":16,"NumUnwindInfos":32,"UnwindInfos":36}},"globals":{"X":[[1],"pointer"]}}"#;
 
-    /// The code manager of 8, 9 and 10; names by what the descriptor says.
-    const CODE: Contract = Contract {
+    /// The execution manager of .NET 8, 9 and 10, without a type system.
+    const WITHOUT_TYPES: Contract = Contract {
         types: None,
         ..DOTNET_8
     };
 
     #[test]
-    fn the_runtime_states_its_offsets() {
-        assert_eq!(Contract::parse(DOTNET_10.as_bytes()), Some(CODE));
+    fn reads_offsets_from_descriptor() {
+        assert_eq!(Contract::parse(DOTNET_10.as_bytes()), Some(WITHOUT_TYPES));
         let moved = DOTNET_10.replace("\"HeaderMap\":40", "\"HeaderMap\":48");
         assert_eq!(
             Contract::parse(moved.as_bytes()).unwrap().heap.nibble_map,
@@ -247,27 +253,27 @@ mod tests {
     }
 
     #[test]
-    fn unknown_rules_are_not_guessed() {
-        for (known, unknown) in [
+    fn rejects_unknown_contracts() {
+        for (valid, unknown) in [
             ("\"ExecutionManager\":2", "\"ExecutionManager\":3"),
             ("\"HeaderMap\":40", "\"HeaderMap\":40000"),
             ("\"HeaderMap\"", "\"OtherMap\""),
             ("\"HeaderMap\":40", "\"HeaderMap\":\"40\""),
         ] {
-            let text = DOTNET_10.replace(known, unknown);
-            assert_eq!(Contract::parse(text.as_bytes()), None, "{unknown}");
+            let json = DOTNET_10.replace(valid, unknown);
+            assert_eq!(Contract::parse(json.as_bytes()), None, "{unknown}");
         }
         assert_eq!(Contract::parse(b"{"), None);
     }
 
     #[test]
-    fn nine_has_a_descriptor_without_the_code_manager() {
-        let text = br#"{"contracts":{"Thread":1},"types":{"Thread":{"Id":8}}}"#;
-        assert_eq!(Contract::parse(text), Some(CODE));
+    fn uses_dotnet_8_offsets_if_descriptor_lacks_execution_manager() {
+        let json = br#"{"contracts":{"Thread":1},"types":{"Thread":{"Id":8}}}"#;
+        assert_eq!(Contract::parse(json), Some(WITHOUT_TYPES));
     }
 
     #[test]
-    fn a_descriptor_is_found_by_its_magic() {
+    fn reads_descriptor_from_memory() {
         let mut bytes = Vec::new();
         bytes.extend(MAGIC.to_le_bytes());
         bytes.extend(1_u32.to_le_bytes());
@@ -275,13 +281,13 @@ mod tests {
         bytes.extend(0x1028_u64.to_le_bytes());
         bytes.extend([0; 16]);
         bytes.extend(DOTNET_10.as_bytes());
-        fn at(bytes: &[u8]) -> Option<Contract> {
+        fn read(bytes: &[u8]) -> Option<Contract> {
             let start = 0x1000;
             Contract::of(&Image { start, bytes }, Some(start))
         }
-        assert_eq!(at(&bytes), Some(CODE));
-        assert_eq!(at(&bytes[..100]), None);
+        assert_eq!(read(&bytes), Some(WITHOUT_TYPES));
+        assert_eq!(read(&bytes[..100]), None);
         bytes[0] = 0;
-        assert_eq!(at(&bytes), None);
+        assert_eq!(read(&bytes), None);
     }
 }

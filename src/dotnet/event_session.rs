@@ -1,5 +1,6 @@
-//! The events of a process as they come, into a file: nothing is parsed while capturing, so whatever ends the capture,
-//! what had come by then is there.
+//! Copies the event stream of a process to a file.
+//!
+//! The capture parses no events. If it is killed, the file has all events received up to then.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -14,32 +15,34 @@ use super::processes::{Deployment, Detector};
 use super::runtime_session::{IsOver, RuntimeSessionError, SessionThread};
 use crate::trace::Pid;
 
-/// Bytes that are taken at a time.
+/// Size of the copy buffer.
 const CHUNK: usize = 1 << 16;
-/// A runtime opens its port some hundredths of a second after its library is mapped, later on a busy machine: the waits
-/// get longer.
+/// Intervals of attempts to find the port.
+///
+/// A runtime opens its port some hundredths of a second after its library is mapped, on a busy
+/// machine later. The interval therefore grows.
 const PORT_INTERVAL: Duration = Duration::from_millis(2);
 const MAX_PORT_INTERVAL: Duration = Duration::from_millis(50);
-const PORT_LIMIT: Duration = Duration::from_secs(30);
-/// How often it is told at most that a stream goes on. Runtimes send ten times a second.
+const PORT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Minimum interval of calls to [`StreamSink::on_data`]. Runtimes flush ten times a second.
 const DATA_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Where streams go.
+/// Destination of event streams.
 pub trait StreamSink: Send + Sync {
-    /// Makes the file for the stream of a process.
+    /// Creates the file for the stream of a process.
     ///
     /// # Errors
-    /// There is no room for it.
+    /// The file cannot be created, for example because the disk is full.
     fn create(&self, process: Pid) -> io::Result<File>;
 
-    /// Something has come of the stream of a process, which is alive or was just now.
+    /// Called after data of a process has arrived. The process is running, or has just ended.
     fn on_data(&self, process: Pid);
 }
 
-/// Keeps the streams of all processes.
+/// Shared destination of the streams of all processes.
 pub type SharedSink = Arc<dyn StreamSink>;
 
-/// A session whose stream goes to a file.
+/// A session that copies its stream to a file.
 #[derive(Debug)]
 pub struct EventSession {
     session: SessionThread<Infallible>,
@@ -48,39 +51,41 @@ pub struct EventSession {
 }
 
 impl EventSession {
-    /// Begins a session in a thread of its own. The file is made when the runtime has said that it begins. Waits for
-    /// nothing. With `is_new` the port may still come.
+    /// Starts a session in a new thread, without waiting for it.
+    ///
+    /// The thread creates the file when the runtime has started the session. With `is_new`, it
+    /// waits for the port of a starting runtime.
     ///
     /// # Errors
-    /// There is no thread.
+    /// The thread cannot be created.
     pub fn start(
         pid: Pid,
         is_new: bool,
-        wanted: SessionRequest,
-        keep: SharedSink,
+        request: SessionRequest,
+        sink: SharedSink,
     ) -> Result<Self, RuntimeSessionError> {
         let bytes = Arc::new(AtomicU64::new(0));
         let written = Arc::clone(&bytes);
-        let limit = if is_new { PORT_LIMIT } else { Duration::ZERO };
+        let timeout = if is_new { PORT_TIMEOUT } else { Duration::ZERO };
         let session = SessionThread::start(
             pid,
-            wanted,
+            request,
             move |is_over| {
-                // Others run code made at run time too.
+                // Processes with JIT code of other runtimes need no session.
                 let Some(runtime) = Detector::default().identify(pid) else {
                     return Ok(None);
                 };
-                match wait_for_port(pid, limit, is_over) {
-                    // It was built without events.
+                match wait_for_port(pid, timeout, is_over) {
+                    // The program was built without event support.
                     Err(PortError::NoSocket { .. }) if runtime.flavour == Deployment::NativeAot => {
                         Ok(None)
                     }
-                    found => found.map(Some),
+                    port => port.map(Some),
                 }
             },
             move |stream, _| {
-                let file = keep.create(pid).map_err(RuntimeSessionError::Keep)?;
-                copy(stream, &file, &written, || keep.on_data(pid))
+                let file = sink.create(pid).map_err(RuntimeSessionError::Keep)?;
+                copy(stream, &file, &written, || sink.on_data(pid))
             },
         )?;
         Ok(Self {
@@ -90,66 +95,67 @@ impl EventSession {
         })
     }
 
-    /// Bytes that are in the file.
+    /// Returns the size of the file.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether its thread has ended: the process has, or the session never began.
+    /// Returns whether the thread has ended: the process has ended, or the session never started.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.session.has_ended()
     }
 
-    /// Whether it has ended, or the runtime has said that it begins.
+    /// Returns whether the session has ended, or the runtime has started it.
     #[must_use]
     pub fn has_begun(&self) -> bool {
-        self.session.has_begun()
+        self.session.has_started()
     }
 
-    /// Asks the runtime for the rundown and the end.
+    /// Requests the rundown and the end of the session.
     pub fn ask_to_stop(&mut self, limits: &Limits) {
         self.is_stopped = self.has_begun();
         self.session.ask_to_stop(limits);
     }
 
-    /// Waits for the end of the stream, up to a time or until it is `enough`; then it is cut off. Gives why something
-    /// may be missing.
+    /// Waits for the end of the stream until `deadline` or until `is_cancelled`, then closes the
+    /// session. Returns the reason if the stream may be incomplete.
     pub fn finish(
         self,
-        until: Instant,
-        enough: impl FnMut() -> bool,
+        deadline: Instant,
+        is_cancelled: impl FnMut() -> bool,
     ) -> Option<RuntimeSessionError> {
-        // Who looks for a port still need not be waited for.
-        let until = if self.is_stopped {
-            until
+        // A thread that is still searching for the port has no stream to wait for.
+        let deadline = if self.is_stopped {
+            deadline
         } else {
             Instant::now()
         };
-        self.session.finish(until, enough, |never| match never {})
+        self.session
+            .finish(deadline, is_cancelled, |never| match never {})
     }
 }
 
-/// The port, once it is there.
+/// Waits until the process has a port.
 fn wait_for_port(
     pid: Pid,
-    limit: Duration,
+    timeout: Duration,
     is_over: &IsOver<'_>,
 ) -> Result<DiagnosticPort, PortError> {
-    let begin = Instant::now();
-    let mut pace = PORT_INTERVAL;
+    let start = Instant::now();
+    let mut interval = PORT_INTERVAL;
     loop {
-        let found = DiagnosticPort::find(pid);
-        let may_come = match &found {
+        let port = DiagnosticPort::find(pid);
+        let may_appear = match &port {
             Err(error) => matches!(error, PortError::NoSocket { .. }),
             Ok(port) => !port.has_key(),
         };
-        if !may_come || begin.elapsed() >= limit || is_over.get() {
-            return found;
+        if !may_appear || start.elapsed() >= timeout || is_over.get() {
+            return port;
         }
-        sleep(pace);
-        pace = MAX_PORT_INTERVAL.min(pace * 5 / 4);
+        sleep(interval);
+        interval = MAX_PORT_INTERVAL.min(interval * 5 / 4);
     }
 }
 
@@ -157,25 +163,25 @@ fn copy(
     mut stream: impl Read,
     mut file: &File,
     written: &AtomicU64,
-    goes_on: impl Fn(),
+    on_data: impl Fn(),
 ) -> Result<(), RuntimeSessionError> {
     let mut chunk = vec![0; CHUNK];
-    let mut told: Option<Instant> = None;
+    let mut last_call: Option<Instant> = None;
     loop {
         let read = match stream.read(&mut chunk) {
             Ok(0) => return Ok(()),
             Ok(read) => read,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            // As a socket ends whose process was killed.
+            // The socket of a killed process ends with this error.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(()),
             Err(error) => return Err(RuntimeSessionError::Receive(error)),
         };
         let part = chunk.get(..read).unwrap_or_default();
         file.write_all(part).map_err(RuntimeSessionError::Keep)?;
         written.fetch_add(read as u64, Ordering::Relaxed);
-        if told.is_none_or(|told| told.elapsed() >= DATA_INTERVAL) {
-            goes_on();
-            told = Some(Instant::now());
+        if last_call.is_none_or(|time| time.elapsed() >= DATA_INTERVAL) {
+            on_data();
+            last_call = Some(Instant::now());
         }
     }
 }

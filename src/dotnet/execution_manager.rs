@@ -1,45 +1,46 @@
-//! From an address to the method it lies in, by the tables with which the runtime itself answers that question.
+//! Finds the method at an address, by the runtime's own tables (contract `ExecutionManager`).
 //!
 //! ```text
 //! g_dacTable[0] -> RangeSectionMap: 5 levels of 256 pointers, 8 bits of the address each, the last level for 128 KiB
 //!               -> list of RangeSectionFragment -> RangeSection: a code heap, a range of stubs, or a ReadyToRun image
 //! code heap     -> nibble map: 4 bits for each 32 bytes of code; k > 0: a method starts at 32*i + 4*(k-1)
 //! ```
-//! Pointers of the map carry a mark in bit 0. From .NET 10 on a word of the nibble map whose lowest nibble is above 8 is
-//! a pointer to the start of the method that covers all 256 bytes of it; before, such words were 0 and the search goes back.
+//! Pointers of the map have a tag in bit 0. A method may cover all 256 bytes of a word of the
+//! nibble map. Since .NET 10 such a word is a pointer to the start of the method. Its lowest nibble
+//! is above 8. Before .NET 10 the word is 0, and the search continues in earlier words.
 
 use super::contract::{Contract, Heap};
 use super::memory::Memory;
 use super::stub_kind::StubKind;
 
-/// Bits of an address below those that select an entry of the lowest level.
+/// Low bits of an address that select no entry of the last level.
 const GRANULE_BITS: u32 = 17;
 const LEVELS: u32 = 5;
-/// Fragments of one list that are looked at; a list holds the sections that share 128 KiB.
+/// Limit on the fragments of one list. A list has the sections that share 128 KiB.
 const MAX_FRAGMENTS: usize = 256;
-/// Flags of a range section: its code may be freed; it is a code heap; it is a range of stubs.
+/// Flags of a range section: collectible code, a code heap, a range of stubs.
 const COLLECTIBLE: u32 = 1;
 const CODE_HEAP: u32 = 2;
 const STUBS: u32 = 4;
-/// Where a range list (`CodeRangeMapRangeList`) has the kind of what is in it.
+/// Offset of the stub kind in a range list (`CodeRangeMapRangeList`).
 const RANGE_LIST_KIND: u64 = 0x120;
-/// Code one word of the nibble map stands for, in bytes.
+/// Bytes of code that one word of the nibble map covers.
 const WORD_COVERS: u64 = 256;
-/// Code one nibble stands for, in bytes.
+/// Bytes of code that one nibble covers.
 const NIBBLE_COVERS: u64 = 32;
-/// Largest method: bounds the search back.
+/// Size limit of a method, which bounds the backward search.
 pub(super) const MAX_METHOD_BYTES: u64 = 16 << 20;
-/// Words of the nibble map that are read at once in the search back.
-const WORDS_AT_ONCE: u64 = 64;
+/// Number of nibble map words per read of the backward search.
+const WORDS_PER_READ: u64 = 64;
 
-/// A range of addresses that the runtime knows.
+/// An address range with code of the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RangeSection {
-    pub(super) begin: u64,
-    /// Behind the last address.
+    pub(super) start: u64,
+    /// The exclusive end address.
     pub(super) end: u64,
     pub(super) kind: SectionKind,
-    /// Its methods may be freed and others put in their place.
+    /// Whether the runtime may free the code and reuse its address.
     pub(super) collectible: bool,
 }
 
@@ -47,7 +48,7 @@ pub(super) struct RangeSection {
 pub(super) enum SectionKind {
     CodeHeap(CodeHeap),
     Stubs(StubKind),
-    /// Precompiled, or of a kind unknown here.
+    /// A ReadyToRun image, or an unknown kind.
     Other,
 }
 
@@ -58,14 +59,14 @@ pub(super) struct CodeHeap {
     nibble_map: u64,
 }
 
-/// The section an address lies in. `top` is the address of the runtime's range section map.
+/// Finds the section that contains an address. `section_map` is the address of the map.
 pub(super) fn section_at(
     memory: &impl Memory,
     contract: &Contract,
-    top: u64,
+    section_map: u64,
     address: u64,
 ) -> Option<RangeSection> {
-    let mut table = top;
+    let mut table = section_map;
     for level in (0..LEVELS).rev() {
         let index = address >> (GRANULE_BITS + 8 * level) & 0xff;
         table = memory.u64(table.checked_add(index * 8)?)? & !1;
@@ -77,9 +78,9 @@ pub(super) fn section_at(
     let mut fragment = table;
     for _ in 0..MAX_FRAGMENTS {
         let field = |offset| memory.u64(fragment.checked_add(offset)?);
-        if (field(fields.begin)?..field(fields.end)?).contains(&address) {
+        if (field(fields.start)?..field(fields.end)?).contains(&address) {
             return section(memory, contract, field(fields.section)?)
-                .filter(|section| (section.begin..section.end).contains(&address));
+                .filter(|section| (section.start..section.end).contains(&address));
         }
         fragment = field(fields.next)? & !1;
         if fragment == 0 {
@@ -92,7 +93,7 @@ pub(super) fn section_at(
 fn section(memory: &impl Memory, contract: &Contract, at: u64) -> Option<RangeSection> {
     let fields = &contract.section;
     let field = |offset| memory.u64(at.checked_add(offset)?);
-    // What follows the 32 bits of the flags is padding with chance contents.
+    // The flags have 32 bits. Uninitialized padding follows them.
     let flags = field(fields.flags)? as u32;
     let kind = if flags & STUBS != 0 {
         SectionKind::Stubs(stub_kind(memory, field(fields.range_list)?))
@@ -102,19 +103,19 @@ fn section(memory: &impl Memory, contract: &Contract, at: u64) -> Option<RangeSe
         SectionKind::Other
     };
     Some(RangeSection {
-        begin: field(fields.begin)?,
+        start: field(fields.start)?,
         end: field(fields.end)?,
         kind,
         collectible: flags & COLLECTIBLE != 0,
     })
 }
 
-/// The kind of the stubs in a range list.
+/// Reads the kind of the stubs in a range list.
 fn stub_kind(memory: &impl Memory, list: u64) -> StubKind {
     let kind = list
         .checked_add(RANGE_LIST_KIND)
         .and_then(|at| memory.u32(at));
-    kind.map_or(StubKind::Unknown, StubKind::of)
+    kind.map_or(StubKind::Unknown, StubKind::from_code)
 }
 
 fn heap(memory: &impl Memory, fields: &Heap, at: u64) -> Option<CodeHeap> {
@@ -128,42 +129,48 @@ fn heap(memory: &impl Memory, fields: &Heap, at: u64) -> Option<CodeHeap> {
 }
 
 impl CodeHeap {
-    /// The last method or block of stubs that starts at or before an address. It may end before the address.
+    /// Finds the last method or block of stubs that starts at or before an address.
+    ///
+    /// The method may end before the address.
     pub(super) fn method_start(&self, memory: &impl Memory, address: u64) -> Option<u64> {
         let distance = address.checked_sub(self.map_base)?;
         if address < self.start {
             return None;
         }
-        let own = distance / WORD_COVERS;
-        // Most methods start within one or two words of the address.
-        let last = own.saturating_sub(MAX_METHOD_BYTES / WORD_COVERS);
-        let mut from = own.saturating_sub(1);
-        let mut behind = own + 1;
+        let address_word = distance / WORD_COVERS;
+        let lowest = address_word.saturating_sub(MAX_METHOD_BYTES / WORD_COVERS);
+        // The first read is small: most methods start within one or two words of the address.
+        let mut first = address_word.saturating_sub(1);
+        let mut end = address_word + 1;
         loop {
-            let mut bytes = [0; WORDS_AT_ONCE as usize * 4];
-            let count = usize::try_from(behind - from).ok()?;
+            let mut bytes = [0; WORDS_PER_READ as usize * 4];
+            let count = usize::try_from(end - first).ok()?;
             let bytes = bytes.get_mut(..count * 4)?;
-            if memory.read(self.nibble_map.checked_add(from * 4)?, bytes) != bytes.len() {
+            if memory.read(self.nibble_map.checked_add(first * 4)?, bytes) != bytes.len() {
                 return None;
             }
             let (words, _) = bytes.as_chunks::<4>();
-            for (word, index) in words.iter().rev().zip((from..behind).rev()) {
-                let at_most = if index == own { distance } else { u64::MAX };
-                if let Some(start) = start_in(u32::from_le_bytes(*word), index, at_most) {
+            for (word, index) in words.iter().rev().zip((first..end).rev()) {
+                let max_start = if index == address_word {
+                    distance
+                } else {
+                    u64::MAX
+                };
+                if let Some(start) = start_in(u32::from_le_bytes(*word), index, max_start) {
                     return self.map_base.checked_add(start);
                 }
             }
-            if from <= last {
+            if first <= lowest {
                 return None;
             }
-            behind = from;
-            from = from.saturating_sub(WORDS_AT_ONCE).max(last);
+            end = first;
+            first = first.saturating_sub(WORDS_PER_READ).max(lowest);
         }
     }
 }
 
-/// The last start that a word states, not above `at_most`, as a distance from the heap's base.
-fn start_in(word: u32, index: u64, at_most: u64) -> Option<u64> {
+/// Returns the last method start in a word, at most `max_start`, relative to the heap's base.
+fn start_in(word: u32, index: u64, max_start: u64) -> Option<u64> {
     let lowest = u64::from(word & 0xf);
     if lowest > 8 {
         return Some(u64::from(word & !0xf) + (lowest - 9) * 4);
@@ -172,7 +179,7 @@ fn start_in(word: u32, index: u64, at_most: u64) -> Option<u64> {
         let value = u64::from(word >> (28 - 4 * nibble) & 0xf);
         let offset = value.checked_sub(1)? * 4;
         let start = index * WORD_COVERS + nibble * NIBBLE_COVERS + offset;
-        (start <= at_most).then_some(start)
+        (start <= max_start).then_some(start)
     })
 }
 
@@ -183,7 +190,7 @@ pub(super) mod tests {
     use crate::dotnet::memory::Image;
     use proptest::prelude::*;
 
-    /// An image with numbers at addresses.
+    /// Builder of a memory image.
     pub(crate) struct Bytes(pub(crate) Vec<u8>);
 
     impl Bytes {
@@ -207,34 +214,34 @@ pub(super) mod tests {
         }
     }
 
-    /// A map with one code heap of 64 KiB at `begin`, whose nibble map is at 0x8000.
-    pub(crate) const TOP: u64 = 0x100;
-    pub(crate) const NIBBLES: u64 = 0x8000;
+    pub(crate) const SECTION_MAP: u64 = 0x100;
+    pub(crate) const NIBBLE_MAP: u64 = 0x8000;
 
-    pub(crate) fn map_of(begin: u64, flags: u64) -> Bytes {
+    /// Builds a range section map with one code heap of 64 KiB at `start`.
+    pub(crate) fn code_heap(start: u64, flags: u64) -> Bytes {
         let mut bytes = Bytes(Vec::new());
-        let mut table = TOP;
+        let mut table = SECTION_MAP;
         for (level, next) in (0..5).rev().zip([0x1000, 0x2000, 0x3000, 0x4000, 0x5000]) {
-            bytes.put(table + (begin >> (17 + 8 * level) & 0xff) * 8, next | 1);
+            bytes.put(table + (start >> (17 + 8 * level) & 0xff) * 8, next | 1);
             table = next;
         }
-        // A fragment of another section comes first.
+        // The first fragment belongs to another section.
         for (at, value) in [
             (0, 0x5100 | 1),
             (8, 1),
             (16, 2),
             (24, 0x5200),
-            (0x108, begin),
-            (0x110, begin + 0x1_0000),
+            (0x108, start),
+            (0x110, start + 0x1_0000),
             (0x118, 0x5200),
-            (0x200, begin),
-            (0x208, begin + 0x1_0000),
+            (0x200, start),
+            (0x208, start + 0x1_0000),
             (0x210, flags),
             (0x228, 0x5300),
-            (0x310, begin + 0x40),
-            (0x318, begin + 0x8000),
-            (0x320, begin),
-            (0x328, NIBBLES),
+            (0x310, start + 0x40),
+            (0x318, start + 0x8000),
+            (0x320, start),
+            (0x328, NIBBLE_MAP),
         ] {
             bytes.put(0x5000 + at, value);
         }
@@ -242,40 +249,41 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn an_address_leads_to_its_heap() {
-        let begin = 0x7f12_3456_0000;
-        let bytes = map_of(begin, 0x7f00_0000_0003);
-        let at = |address| section_at(&bytes.memory(), &DOTNET_8, TOP, address);
-        let section = at(begin + 5).unwrap();
+    fn finds_section_of_an_address() {
+        let start = 0x7f12_3456_0000;
+        let bytes = code_heap(start, 0x7f00_0000_0003);
+        let at = |address| section_at(&bytes.memory(), &DOTNET_8, SECTION_MAP, address);
+        let section = at(start + 5).unwrap();
         assert!(section.collectible && matches!(section.kind, SectionKind::CodeHeap(_)));
-        assert_eq!((section.begin, section.end), (begin, begin + 0x1_0000));
-        for outside in [begin - 1, begin + 0x1_0000, 0, u64::MAX] {
+        assert_eq!((section.start, section.end), (start, start + 0x1_0000));
+        for outside in [start - 1, start + 0x1_0000, 0, u64::MAX] {
             assert_eq!(at(outside), None, "{outside:#x}");
         }
-        for (number, kind) in [
+        for (code, kind) in [
             (4, StubKind::StubPrecode),
             (7, StubKind::VsdResolve),
             (77, StubKind::Unknown),
         ] {
-            let mut stubs = map_of(begin, 4);
+            let mut stubs = code_heap(start, 4);
             stubs.put(0x5000 + 0x200 + 48, 0x7000);
-            stubs.put(0x7000 + RANGE_LIST_KIND, number);
-            let section = section_at(&stubs.memory(), &DOTNET_8, TOP, begin).unwrap();
+            stubs.put(0x7000 + RANGE_LIST_KIND, code);
+            let section = section_at(&stubs.memory(), &DOTNET_8, SECTION_MAP, start).unwrap();
             assert_eq!(section.kind, SectionKind::Stubs(kind));
         }
     }
 
     #[test]
-    fn a_list_of_fragments_that_is_a_circle_ends() {
-        let begin = 0x7f12_3456_0000;
-        let mut bytes = map_of(begin, 2);
+    fn bounds_search_in_a_circular_list_of_fragments() {
+        let start = 0x7f12_3456_0000;
+        let mut bytes = code_heap(start, 2);
         bytes.put(0x5100, 0x5000);
-        bytes.put(0x5108, begin + 0x100);
-        assert_eq!(section_at(&bytes.memory(), &DOTNET_8, TOP, begin), None);
+        bytes.put(0x5108, start + 0x100);
+        let section = section_at(&bytes.memory(), &DOTNET_8, SECTION_MAP, start);
+        assert_eq!(section, None);
     }
 
     #[test]
-    fn starts_are_found_in_both_forms_of_the_nibble_map() {
+    fn finds_method_starts_in_both_forms_of_the_nibble_map() {
         let heap = CodeHeap {
             start: 0x7f00_0000_0000,
             map_base: 0x7f00_0000_0000,
@@ -284,10 +292,10 @@ pub(super) mod tests {
         let mut bytes = Bytes(vec![0; 0x2000]);
         let mut word =
             |index: u64, word: u32| bytes.put_bytes(0x10 + index * 4, &word.to_le_bytes());
-        // Starts at 0x24 and 0xe0; then a method over three words, without and (at word 10) with pointers.
+        // Methods start at 0x24 and 0xe0. The method at 0x1bc covers words without pointers. Word
+        // 10 is a pointer to 0x108.
         word(0, 0x0200_0001);
         word(1, 0x0000_0800);
-        word(10, 0x0000_1000 | (9 + 7));
         word(10, 0x0000_0100 | 11);
         let start = |distance| {
             heap.method_start(&bytes.memory(), heap.map_base + distance)
@@ -305,9 +313,8 @@ pub(super) mod tests {
     }
 
     proptest! {
-        /// Whatever the memory holds, a search ends, and what it finds lies before the address.
         #[test]
-        fn any_memory_is_survived(
+        fn terminates_on_arbitrary_memory(
             bytes in proptest::collection::vec(any::<u64>().prop_map(|v| v & 0x1fff), 512),
             address in any::<u64>())
         {

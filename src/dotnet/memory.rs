@@ -1,4 +1,4 @@
-//! Reading the memory of a process: bounded, without stopping it, and with no trust in what is there.
+//! Reader for the memory of a process, without stopping the process. The content is untrusted.
 
 use std::fs::File;
 use std::io;
@@ -8,16 +8,18 @@ pub use perfcollect_symbols::memory::{Image, Memory};
 use super::file_bytes::FileBytes;
 use crate::trace::Pid;
 
-/// The memory of a running process. Held, it stays that process's: a pid used again is another one, and after its
-/// end there is nothing to read.
+/// The memory of a running process.
+///
+/// The open file refers to one process instance, even if the pid is reused. After the end of the
+/// process, reads return no bytes.
 #[derive(Debug)]
 pub struct ProcessMemory(File);
 
 impl ProcessMemory {
-    /// Opens it; the right to trace the process is needed.
+    /// Opens the memory of a process. Requires the permission to trace the process.
     ///
     /// # Errors
-    /// No such right, or no such process.
+    /// The permission is missing, or the process does not exist.
     pub fn open(pid: Pid) -> io::Result<Self> {
         File::open(format!("/proc/{pid}/mem")).map(Self)
     }
@@ -34,12 +36,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_can_be_read() {
+    fn reads_memory_of_current_process() {
         let value = 0x0123_4567_89ab_cdef_u64;
         let memory = ProcessMemory::open(Pid(std::process::id() as i32)).unwrap();
         assert_eq!(memory.u64(&raw const value as u64), Some(value));
-        for nowhere in [0, 8, u64::MAX - 7, u64::MAX, 1 << 63] {
-            assert_eq!(memory.u64(nowhere), None, "{nowhere:#x}");
+        for unmapped in [0, 8, u64::MAX - 7, u64::MAX, 1 << 63] {
+            assert_eq!(memory.u64(unmapped), None, "{unmapped:#x}");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Metadata of assemblies, read once for all processes that have the same file mapped.
+//! Cache of assembly metadata, shared by all processes that map the same file.
 //!
-//! A process is believed about its own assemblies only: what another process is to use comes from a file, and the kernel
-//! says which file is mapped.
+//! Metadata from the memory of a process is trusted for that process only. Shared metadata comes
+//! from a file, and the kernel reports which file is mapped.
 
 use std::hash::Hasher;
 use std::sync::Arc;
@@ -16,43 +16,44 @@ use crate::machine::{MappedFiles, MappedPlace};
 use crate::trace::ProcessId;
 use crate::trace::spool::FileIdentity;
 
-/// Bytes of metadata that are kept; that of a web server takes 8 MB.
+/// Size limit of the cache. The metadata of a web server has 8 MB.
 const MAX_BYTES: usize = 32 << 20;
-/// Largest metadata of a module made at run time.
-const MAX_MADE_BYTES: usize = 16 << 20;
-/// Images of a process that are remembered.
+/// Size limit of the metadata of a dynamic module.
+const MAX_DYNAMIC_BYTES: usize = 16 << 20;
+/// Limit on the images of a process.
 const MAX_IMAGES: usize = 4096;
-/// What tells an image from another at its address: headers with the time it was made, or the hash that stands for it.
-const HEAD_BYTES: usize = 512;
+/// Number of bytes that identify the image at an address. Its headers contain its timestamp or a
+/// hash.
+const HEADER_BYTES: usize = 512;
 
-/// Metadata by where it was read.
+/// Metadata by source. The least recently used metadata is removed first.
 #[derive(Debug, Default)]
 pub struct MetadataCache {
-    known: FxHashMap<Source, CachedMetadata>,
+    entries: FxHashMap<Source, CachedMetadata>,
     bytes: usize,
     uses: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Source {
-    /// An image in a file.
+    /// An image at an offset of a file.
     File(FileIdentity, u64),
-    /// Memory of a process.
+    /// An image in the memory of a process.
     Memory(ProcessId, ImageKey),
 }
 
-/// Where something is, and a sum of its first bytes.
+/// Address of an image and hash of its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct ImageKey {
     address: u64,
-    head: u64,
+    header_hash: u64,
 }
 
 #[derive(Debug)]
 struct CachedMetadata {
-    /// `None`: there is none that can be read.
+    /// The metadata, or `None` if it is not readable.
     metadata: Option<Arc<Metadata>>,
-    used: u64,
+    last_use: u64,
 }
 
 /// The images of one process.
@@ -64,7 +65,7 @@ pub(super) struct Images {
 }
 
 impl Images {
-    pub(super) fn of(process: ProcessId, files: MappedFiles) -> Self {
+    pub(super) fn new(process: ProcessId, files: MappedFiles) -> Self {
         Self {
             process,
             files,
@@ -74,89 +75,91 @@ impl Images {
 }
 
 impl MetadataCache {
-    /// The metadata of the image at an address of a process.
-    pub(super) fn of_image(
+    /// Returns the metadata of the image at an address of a process.
+    pub(super) fn image(
         &mut self,
         images: &mut Images,
         memory: &impl Memory,
         base: u64,
     ) -> Option<Arc<Metadata>> {
-        let place = ImageKey {
+        let key = ImageKey {
             address: base,
-            head: head(memory, base)?,
+            header_hash: header_hash(memory, base)?,
         };
-        let known = images.sources.get(&place).copied();
-        if let Some(found) = known.and_then(|source| self.get(&source)) {
-            return found;
+        let source = images.sources.get(&key).copied();
+        if let Some(metadata) = source.and_then(|source| self.get(&source)) {
+            return metadata;
         }
-        let mapped = images.files.at(base).filter(|file| is_same(file, place));
+        let mapped = images.files.at(base).filter(|file| is_same(file, key));
         let (source, metadata) = match mapped {
             Some(mapped) => {
                 let source = Source::File(mapped.identity, mapped.offset);
                 if images.sources.len() >= MAX_IMAGES {
                     images.sources.clear();
                 }
-                images.sources.insert(place, source);
-                if let Some(found) = self.get(&source) {
-                    return found;
+                images.sources.insert(key, source);
+                if let Some(metadata) = self.get(&source) {
+                    return metadata;
                 }
                 let file = FileBytes(&mapped.file);
                 let image = PeImage::parse(&file, mapped.offset);
                 (source, image.and_then(|image| image.metadata(&file)))
             }
             None => {
-                let source = Source::Memory(images.process, place);
-                images.sources.insert(place, source);
+                let source = Source::Memory(images.process, key);
+                images.sources.insert(key, source);
                 (source, metadata_in_memory(memory, base))
             }
         };
-        self.keep(source, metadata)
+        self.insert(source, metadata)
     }
 
-    /// The metadata of a module made at run time, which lies in memory by itself. It grows with the module, and moves.
-    pub(super) fn of_bytes(
+    /// Returns the metadata of a dynamic module, which has no image.
+    ///
+    /// The metadata grows with the module, and its address changes.
+    pub(super) fn dynamic_module(
         &mut self,
         images: &Images,
         memory: &impl Memory,
         address: u64,
         size: u64,
     ) -> Option<Arc<Metadata>> {
-        let place = ImageKey {
+        let key = ImageKey {
             address,
-            head: head(memory, address)? ^ size,
+            header_hash: header_hash(memory, address)? ^ size,
         };
-        let source = Source::Memory(images.process, place);
-        if let Some(found) = self.get(&source) {
-            return found;
+        let source = Source::Memory(images.process, key);
+        if let Some(metadata) = self.get(&source) {
+            return metadata;
         }
-        let bytes = memory.vec(address, size, MAX_MADE_BYTES);
-        self.keep(source, bytes.and_then(Metadata::open))
+        let bytes = memory.vec(address, size, MAX_DYNAMIC_BYTES);
+        self.insert(source, bytes.and_then(Metadata::open))
     }
 
     fn get(&mut self, source: &Source) -> Option<Option<Arc<Metadata>>> {
-        let entry = self.known.get_mut(source)?;
+        let entry = self.entries.get_mut(source)?;
         self.uses += 1;
-        entry.used = self.uses;
+        entry.last_use = self.uses;
         Some(entry.metadata.clone())
     }
 
-    fn keep(&mut self, source: Source, metadata: Option<Metadata>) -> Option<Arc<Metadata>> {
+    fn insert(&mut self, source: Source, metadata: Option<Metadata>) -> Option<Arc<Metadata>> {
         let metadata = metadata.map(Arc::new);
         self.bytes += size(metadata.as_ref());
         self.uses += 1;
         let entry = CachedMetadata {
             metadata: metadata.clone(),
-            used: self.uses,
+            last_use: self.uses,
         };
-        if let Some(old) = self.known.insert(source, entry) {
+        if let Some(old) = self.entries.insert(source, entry) {
             self.bytes -= size(old.metadata.as_ref());
         }
-        while self.bytes > MAX_BYTES || self.known.len() > MAX_IMAGES {
-            let oldest = self.known.iter().min_by_key(|(_, entry)| entry.used);
+        while self.bytes > MAX_BYTES || self.entries.len() > MAX_IMAGES {
+            let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.last_use);
             let Some(oldest) = oldest.map(|(source, _)| *source) else {
                 break;
             };
-            if let Some(entry) = self.known.remove(&oldest) {
+            if let Some(entry) = self.entries.remove(&oldest) {
                 self.bytes -= size(entry.metadata.as_ref());
             }
         }
@@ -168,15 +171,17 @@ fn size(metadata: Option<&Arc<Metadata>>) -> usize {
     metadata.map_or(0, |metadata| metadata.size())
 }
 
-fn head(memory: &impl Memory, address: u64) -> Option<u64> {
-    let mut bytes = [0; HEAD_BYTES];
+fn header_hash(memory: &impl Memory, address: u64) -> Option<u64> {
+    let mut bytes = [0; HEADER_BYTES];
     let read = memory.read(address, &mut bytes);
-    let mut sum = FxHasher::default();
-    sum.write(bytes.get(..read).filter(|bytes| !bytes.is_empty())?);
-    Some(sum.finish())
+    let mut hasher = FxHasher::default();
+    hasher.write(bytes.get(..read).filter(|bytes| !bytes.is_empty())?);
+    Some(hasher.finish())
 }
 
-/// Whether a file begins as the image in memory does: it may have been written to since it was mapped.
-fn is_same(mapped: &MappedPlace, place: ImageKey) -> bool {
-    head(&FileBytes(&mapped.file), mapped.offset) == Some(place.head)
+/// Returns whether the image in a file has the header of the image in memory.
+///
+/// The file may have been modified since it was mapped.
+fn is_same(mapped: &MappedPlace, key: ImageKey) -> bool {
+    header_hash(&FileBytes(&mapped.file), mapped.offset) == Some(key.header_hash)
 }

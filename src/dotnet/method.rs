@@ -1,4 +1,4 @@
-//! What the runtime keeps with the code of a method it compiled.
+//! Headers of code blocks, which the runtime stores with the code.
 //!
 //! ```text
 //! start-8          pointer to the header; 0..15: not a method but a block of stubs of that kind
@@ -11,57 +11,58 @@ use super::execution_manager::MAX_METHOD_BYTES;
 use super::memory::Memory;
 use super::stub_kind::StubKind;
 
-/// Pointers below are kinds of stub blocks (`StubCodeBlockKind`).
+/// Lowest value that is a pointer. Smaller values are kinds of stub blocks (`StubCodeBlockKind`).
 const FIRST_HEADER: u64 = 16;
-/// Nothing is mapped below.
+/// Lowest address of mapped memory.
 const LOWEST_ADDRESS: u64 = 0x1_0000;
-/// Most functions of one method: itself and a funclet for each handler.
+/// Limit on the functions of one method: its body and a funclet for each handler.
 const MAX_FUNCTIONS: u32 = 4096;
-/// Bytes of a RUNTIME_FUNCTION.
+/// Size of a RUNTIME_FUNCTION.
 const FUNCTION_BYTES: usize = 12;
 
-/// A contiguous piece of code with one unwind information.
+/// A contiguous range of code with its unwind information (`RUNTIME_FUNCTION`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FunctionEntry {
-    /// Its first address.
+    /// The first address.
     pub begin: u64,
-    /// Behind its last address.
+    /// The exclusive end address.
     pub end: u64,
-    /// Where its UNWIND_INFO is.
+    /// The address of the `UNWIND_INFO`.
     pub unwind_info: u64,
 }
 
 /// A compiled method.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Method {
-    /// What it is known by.
+    /// The identity of the method.
     pub key: MethodKey,
-    /// By address.
+    /// The functions, sorted by address.
     functions: Box<[FunctionEntry]>,
 }
 
-/// What a compiled method is known by.
+/// Identity of a compiled method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MethodKey {
-    /// Its first address.
+    /// The first address of the code.
     pub start: u64,
-    /// The runtime's `MethodDesc`.
+    /// The address of the runtime's `MethodDesc`.
     pub method_desc: u64,
 }
 
-/// What starts at an address of a code heap.
+/// A block of a code heap.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Start {
+pub(super) enum CodeBlock {
     Method(Method),
     Stubs(StubKind),
 }
 
-impl Start {
-    /// Reads and checks it. `None`: unreadable or contradictory, for now or for ever.
+impl CodeBlock {
+    /// Reads and checks the block at an address. Returns `None` if it is unreadable or
+    /// inconsistent, which may be temporary.
     pub(super) fn read(memory: &impl Memory, contract: &Contract, start: u64) -> Option<Self> {
         let header = memory.u64(start.checked_sub(8)?)?;
         if header < FIRST_HEADER {
-            return Some(Self::Stubs(StubKind::of(header as u32)));
+            return Some(Self::Stubs(StubKind::from_code(header as u32)));
         }
         Method::read(memory, contract, start, header).map(Self::Method)
     }
@@ -84,19 +85,19 @@ impl Method {
             return None;
         }
         let (raw, _) = raw.as_chunks::<FUNCTION_BYTES>();
-        let base = start.checked_sub(u64::from(number(raw.first()?, 0)))?;
+        let base = start.checked_sub(u64::from(field_value(raw.first()?, 0)))?;
         let functions: Option<Box<[_]>> = raw.iter().map(|raw| function(raw, base)).collect();
         let functions = functions?;
-        let sorted = functions
+        let is_sorted = functions
             .windows(2)
             .all(|pair| matches!(pair, [a, b] if a.end <= b.begin));
-        sorted.then_some(Self {
+        is_sorted.then_some(Self {
             key: MethodKey { start, method_desc },
             functions,
         })
     }
 
-    /// Behind its last address.
+    /// Returns the exclusive end address.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.functions
@@ -104,7 +105,7 @@ impl Method {
             .map_or(self.key.start, |last| last.end)
     }
 
-    /// The function of the method that an address lies in.
+    /// Returns the function of the method that contains an address.
     #[must_use]
     pub fn function_at(&self, address: u64) -> Option<&FunctionEntry> {
         let index = self.functions.partition_point(|f| f.end <= address);
@@ -112,17 +113,17 @@ impl Method {
     }
 }
 
-fn number(raw: &[u8; FUNCTION_BYTES], index: usize) -> u32 {
-    let (numbers, _) = raw.as_chunks::<4>();
-    numbers.get(index).copied().map_or(0, u32::from_le_bytes)
+fn field_value(raw: &[u8; FUNCTION_BYTES], index: usize) -> u32 {
+    let (fields, _) = raw.as_chunks::<4>();
+    fields.get(index).copied().map_or(0, u32::from_le_bytes)
 }
 
 fn function(raw: &[u8; FUNCTION_BYTES], base: u64) -> Option<FunctionEntry> {
-    let at = |index| base.checked_add(u64::from(number(raw, index)));
+    let address = |index| base.checked_add(u64::from(field_value(raw, index)));
     let function = FunctionEntry {
-        begin: at(0)?,
-        end: at(1)?,
-        unwind_info: at(2)?,
+        begin: address(0)?,
+        end: address(1)?,
+        unwind_info: address(2)?,
     };
     let size = function.end.checked_sub(function.begin)?;
     (1..MAX_METHOD_BYTES).contains(&size).then_some(function)
@@ -142,20 +143,20 @@ mod tests {
         bytes.put(START - 8, HEADER);
         bytes.put(HEADER + 24, 0x7777);
         bytes.put(HEADER + 32, functions.len() as u64);
-        for (at, number) in (HEADER + 36..).step_by(4).zip(functions.iter().flatten()) {
-            bytes.put_bytes(at, &number.to_le_bytes());
+        for (at, field) in (HEADER + 36..).step_by(4).zip(functions.iter().flatten()) {
+            bytes.put_bytes(at, &field.to_le_bytes());
         }
         bytes
     }
 
-    fn read(bytes: &Bytes) -> Option<Start> {
-        Start::read(&bytes.memory(), &DOTNET_8, START)
+    fn read(bytes: &Bytes) -> Option<CodeBlock> {
+        CodeBlock::read(&bytes.memory(), &DOTNET_8, START)
     }
 
     #[test]
-    fn a_method_and_its_funclet() {
+    fn reads_a_method_and_its_funclet() {
         let bytes = image(&[[0x100, 0x140, 0x180], [0x140, 0x150, 0x190]]);
-        let Some(Start::Method(method)) = read(&bytes) else {
+        let Some(CodeBlock::Method(method)) = read(&bytes) else {
             panic!("no method");
         };
         assert_eq!((method.key.start, method.key.method_desc), (START, 0x7777));
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn contradictions_are_refused() {
+    fn rejects_inconsistent_headers() {
         for functions in [
             &[][..],
             &[[0x100, 0x100, 0]],
@@ -186,7 +187,7 @@ mod tests {
         many.put(START - 8, 0x4000);
         assert_eq!(read(&many), None);
         many.put(START - 8, 3);
-        let stubs = Start::Stubs(StubKind::DynamicHelper);
+        let stubs = CodeBlock::Stubs(StubKind::DynamicHelper);
         assert_eq!(read(&many), Some(stubs));
     }
 }

@@ -1,4 +1,4 @@
-//! The name of a method, in parts.
+//! The parts of a method's name.
 
 use super::stub_kind::StubKind;
 
@@ -9,12 +9,12 @@ pub struct MethodName {
     pub module: String,
     /// `Namespace.Type.Method<arguments>(parameters)`, types as in C#.
     pub method: String,
-    /// How the code was compiled, in the runtime's word. `None`: not known.
+    /// The optimization tier, as the runtime prints it, if known.
     pub tier: Option<&'static str>,
 }
 
 impl MethodName {
-    /// What stubs are called.
+    /// Returns the name of stubs.
     #[must_use]
     pub fn of_stub(kind: StubKind) -> Self {
         Self {

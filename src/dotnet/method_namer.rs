@@ -1,8 +1,8 @@
-//! From a compiled method to its name, by the runtime's own records in the memory of the process.
+//! Names compiled methods from the runtime's data structures in the memory of the process.
 //!
-//! Nothing is asked of the process, so this works whether it runs or not, and with its diagnostics off. Every name is
-//! proved by the assembly's metadata: the type that owns the method there must be the type the runtime has it on. Where
-//! something does not fit there is no name.
+//! This needs no cooperation of the process, so the process may be stopped or have its diagnostic
+//! port disabled. The assembly's metadata verifies every name: the type that declares the method
+//! must be the type of the runtime's MethodTable. Inconsistent data gives no name.
 
 use std::fmt;
 
@@ -18,61 +18,62 @@ use super::type_system::TypeSystem;
 use crate::machine::MappedFiles;
 use crate::trace::ProcessId;
 
-/// Refusals are judged from this many names on: by chance, or where the layout is another, nearly all fail.
-const TRIAL: u32 = 20;
+/// Number of attempts before failures disable naming. With an unexpected layout, nearly all fail.
+const MIN_ATTEMPTS: u32 = 20;
 
-/// Why a process's methods are no longer named from its memory.
+/// The reason why perfcollect does not name a process's methods from its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NamingDisabled {
-    /// The runtime's records follow rules that are not known here.
+    /// The version of the runtime's type system is not supported.
     UnknownVersion,
-    /// What was read did not fit together.
+    /// The runtime's data structures are inconsistent.
     Contradictory,
 }
 
 impl fmt::Display for NamingDisabled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::UnknownVersion => "this version of .NET keeps them in a way that is not known",
-            Self::Contradictory => "the runtime's records do not fit together",
+            Self::UnknownVersion => "the data structures of this .NET version are not supported",
+            Self::Contradictory => "the runtime's data structures are inconsistent",
         })
     }
 }
 
-/// The names of the methods of one process.
+/// Names the methods of one process.
 #[derive(Debug)]
 pub struct MethodNamer {
     types: Option<TypeSystem>,
     tiers: Tiers,
     images: Images,
-    found: u32,
-    refused: u32,
+    named: u32,
+    failed: u32,
 }
 
 impl MethodNamer {
-    /// Those of a process with this runtime.
+    /// Creates a namer for a process with this runtime.
     #[must_use]
     pub fn of<M: Memory>(process: ProcessId, files: MappedFiles, runtime: &Runtime<M>) -> Self {
         Self {
             types: runtime.types(),
             tiers: Tiers::new(runtime.dac_table()),
-            images: Images::of(process, files),
-            found: 0,
-            refused: 0,
+            images: Images::new(process, files),
+            named: 0,
+            failed: 0,
         }
     }
 
-    /// Why there are none, if there are none.
+    /// Returns the reason if naming is disabled.
     #[must_use]
     pub fn off(&self) -> Option<NamingDisabled> {
         if self.types.is_none() {
             return Some(NamingDisabled::UnknownVersion);
         }
-        let tried = self.found + self.refused;
-        (tried >= TRIAL && self.refused > self.found).then_some(NamingDisabled::Contradictory)
+        let attempts = self.named + self.failed;
+        (attempts >= MIN_ATTEMPTS && self.failed > self.named)
+            .then_some(NamingDisabled::Contradictory)
     }
 
-    /// The name of a method. `None`: it is gone, or what is there does not fit together.
+    /// Returns the name of a method, or `None` if it has been freed or the data is inconsistent.
     pub fn name(
         &mut self,
         memory: &impl Memory,
@@ -90,12 +91,12 @@ impl MethodNamer {
         };
         let name = reader.name(method, &mut self.tiers);
         match &name {
-            Some(NamedMethod { name: Some(_), .. }) => self.found = self.found.saturating_add(1),
-            // A method that was freed is no contradiction.
+            Some(NamedMethod { name: Some(_), .. }) => self.named = self.named.saturating_add(1),
+            // A freed method is not a failure.
             Some(NamedMethod {
                 is_dynamic: true, ..
             }) => {}
-            _ => self.refused = self.refused.saturating_add(1),
+            _ => self.failed = self.failed.saturating_add(1),
         }
         name?.name
     }

@@ -1,6 +1,6 @@
-//! The .NET runtime of another process, seen from outside: its memory, the layout of its structures, the code it knows.
+//! Inspects the .NET runtime of another process: memory, data structures, code and events.
 //!
-//! Everything read is chosen by that process: every number is checked, every list and search has an end.
+//! All input is untrusted: every value is checked, and every list and search is bounded.
 
 mod code_event;
 mod contract;

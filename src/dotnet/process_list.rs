@@ -1,4 +1,4 @@
-//! All .NET processes of the machine, and whether each can be asked.
+//! Lists all .NET processes of the system and the state of their diagnostic ports.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,76 +12,77 @@ use super::processes::{Detector, RuntimeIdentity};
 use crate::machine::{self, ProcError};
 use crate::trace::Pid;
 
-/// Processes that are asked at a time: those that hang shall not add up.
-const AT_ONCE: usize = 16;
-/// How long one is waited for.
+/// Number of parallel queries, so that the timeouts of hung processes do not add up.
+const THREADS: usize = 16;
+/// Time limits of a query.
 const STEP_TIMEOUT: Duration = Duration::from_millis(800);
 const TOTAL_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// A .NET process.
 #[derive(Debug)]
 pub struct DotnetProcess {
-    /// Its id.
+    /// The process id.
     pub pid: Pid,
-    /// Its id in its own pid namespace.
+    /// The process id in the pid namespace of the process.
     pub namespace_pid: Option<Pid>,
-    /// The first digits of its container's id, if it is in one that can be told.
+    /// The first digits of the container id, if known.
     pub container: Option<String>,
-    /// Its arguments, joined by spaces.
+    /// The arguments, joined by spaces.
     pub command_line: Vec<u8>,
-    /// The runtime in it.
+    /// The runtime in the process.
     pub runtime: RuntimeIdentity,
-    /// Whether it can be asked.
+    /// The state of the diagnostic port.
     pub reach: DiagnosticStatus,
 }
 
-/// Whether a runtime can be asked through its diagnostics port.
+/// The state of a diagnostic port.
 #[derive(Debug)]
 pub enum DiagnosticStatus {
-    /// It answers.
+    /// The runtime responds.
     Answers,
-    /// It answers, and waits at its start until it is let go on.
+    /// The runtime responds and is suspended at its start until a tool resumes it.
     Suspended,
-    /// It has no port, or none that may be seen.
+    /// The process has no accessible port.
     NoPort(PortError),
-    /// It has one and does not answer as it should.
+    /// The query failed.
     NoAnswer(DiagnosticsError),
 }
 
-/// All .NET processes, by pid.
+/// Returns all .NET processes, sorted by pid.
 ///
 /// # Errors
-/// /proc cannot be read.
+/// /proc is not readable.
 pub fn list_dotnet_processes() -> Result<Vec<DotnetProcess>, ProcError> {
-    let found = Detector::default().find_all()?;
+    let runtimes = Detector::default().find_all()?;
     let next = AtomicUsize::new(0);
-    let seen = Mutex::new(Vec::with_capacity(found.len()));
+    let processes = Mutex::new(Vec::with_capacity(runtimes.len()));
     thread::scope(|scope| {
-        for _ in 0..found.len().min(AT_ONCE) {
+        for _ in 0..runtimes.len().min(THREADS) {
             scope.spawn(|| {
-                while let Some((pid, runtime)) = found.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let process = look_at(*pid, runtime.clone());
-                    if let Ok(mut seen) = seen.lock() {
-                        seen.extend(process);
+                while let Some((pid, runtime)) = runtimes.get(next.fetch_add(1, Ordering::Relaxed))
+                {
+                    let process = inspect(*pid, runtime.clone());
+                    if let Ok(mut processes) = processes.lock() {
+                        processes.extend(process);
                     }
                 }
             });
         }
     });
-    let mut seen = seen.into_inner().unwrap_or_default();
-    seen.sort_unstable_by_key(|process| process.pid);
-    Ok(seen)
+    let mut processes = processes.into_inner().unwrap_or_default();
+    processes.sort_unstable_by_key(|process| process.pid);
+    Ok(processes)
 }
 
-/// `None`: it has ended meanwhile.
-fn look_at(pid: Pid, mut runtime: RuntimeIdentity) -> Option<DotnetProcess> {
+/// Queries a process. Returns `None` if it has ended.
+fn inspect(pid: Pid, mut runtime: RuntimeIdentity) -> Option<DotnetProcess> {
     let reach = match DiagnosticPort::find(pid) {
         Err(PortError::Gone) => return None,
         Err(error) => DiagnosticStatus::NoPort(error),
         Ok(port) => match query(&port, &Limits::new(STEP_TIMEOUT, TOTAL_TIMEOUT)) {
             Err(error) => DiagnosticStatus::NoAnswer(error),
-            Ok(answer) => {
-                if let ProcessInfoReply::Info(info) = answer
+            Ok(reply) => {
+                if let ProcessInfoReply::Info(info) = reply
                     && !info.runtime_version.is_empty()
                 {
                     runtime.version = Some(info.runtime_version);

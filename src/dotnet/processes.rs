@@ -1,4 +1,4 @@
-//! Which processes have a .NET runtime in them, of which kind and version. Seen from outside; nothing is asked.
+//! Detects .NET runtimes, with deployment and version, without communicating with the process.
 
 use std::fs::File;
 use std::io;
@@ -13,64 +13,65 @@ use super::version;
 use crate::machine::{self, MappedCode, ProcError, Root};
 use crate::trace::Pid;
 
-/// Threads of a runtime have names that begin so (from 5 on).
+/// Prefix of the names of runtime threads, since .NET 5.
 const THREAD_PREFIX: &[u8] = b".NET ";
-/// The program that starts others with the shared framework.
+/// The executable that runs programs on the shared framework.
 const HOST: &[u8] = b"dotnet";
 
-/// How a runtime came into its process.
+/// The deployment of a runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Deployment {
-    /// `libcoreclr.so` of an installation that programs share.
+    /// Framework-dependent: `libcoreclr.so` of a shared installation.
     Framework,
-    /// `libcoreclr.so` of the program itself.
+    /// Self-contained: `libcoreclr.so` of the program itself.
     SelfContained,
-    /// Linked into the executable.
+    /// Single-file: the runtime is linked into the executable.
     SingleFile,
-    /// Compiled ahead of time: native code, without a JIT compiler.
+    /// NativeAOT: compiled ahead of time, without a JIT compiler.
     NativeAot,
-    /// There is one; which, may not be seen.
+    /// A runtime of unknown deployment, because the process is not accessible.
     Unknown,
 }
 
-/// The runtime in a process.
+/// Kind and version of the runtime in a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeIdentity {
-    /// How it came there.
+    /// The deployment.
     pub flavour: Deployment,
-    /// Such as `8.0.4`, if that can be told.
+    /// The version, such as `8.0.4`, if known.
     pub version: Option<String>,
 }
 
-/// Tells which processes have a runtime. Executables are looked into once.
+/// Detector of runtimes. Reads each executable once.
 #[derive(Debug, Default)]
 pub struct Detector {
-    /// By device and inode.
+    /// Runtimes in executables, by device and inode.
     executables: FxHashMap<(u64, u64), Option<RuntimeIdentity>>,
 }
 
 impl Detector {
-    /// The .NET processes of the machine, by pid.
+    /// Returns all .NET processes of the system, sorted by pid.
     ///
     /// # Errors
-    /// /proc cannot be read.
+    /// /proc is not readable.
     pub fn find_all(&mut self) -> Result<Vec<(Pid, RuntimeIdentity)>, ProcError> {
         let mut pids = machine::pids()?;
         pids.sort_unstable();
-        let found = pids
+        let runtimes = pids
             .into_iter()
             .filter_map(|pid| Some((pid, self.identify(pid)?)));
-        Ok(found.collect())
+        Ok(runtimes.collect())
     }
 
-    /// The runtime in a process; `None`: there is none, or the process has ended.
+    /// Identifies the runtime in a process. Returns `None` without a runtime, or if the process has
+    /// ended.
     pub fn identify(&mut self, pid: Pid) -> Option<RuntimeIdentity> {
         let Ok(files) = machine::mapped_files(pid) else {
             return by_threads(pid, &machine::thread_names(pid));
         };
         if let Some(library) = files.iter().find(|file| file.path.ends_with(FILE_NAME)) {
-            return Some(of_library(pid, library));
+            return Some(identify_library(pid, library));
         }
         // A kernel thread has no executable.
         let executable = machine::executable(pid).ok()?;
@@ -80,12 +81,12 @@ impl Detector {
             .ok()?;
         self.executables
             .entry(key)
-            .or_insert_with(|| in_executable(&executable))
+            .or_insert_with(|| identify_executable(&executable))
             .clone()
     }
 }
 
-/// Where nothing else may be seen.
+/// Detects a runtime by thread names, for processes whose mappings are not accessible.
 fn by_threads(pid: Pid, names: &[Vec<u8>]) -> Option<RuntimeIdentity> {
     let is_runtime = |name: &Vec<u8>| name.starts_with(THREAD_PREFIX) || name == HOST;
     (names.iter().any(is_runtime) && machine::exists(pid)).then_some(RuntimeIdentity {
@@ -94,8 +95,8 @@ fn by_threads(pid: Pid, names: &[Vec<u8>]) -> Option<RuntimeIdentity> {
     })
 }
 
-fn of_library(pid: Pid, library: &MappedCode) -> RuntimeIdentity {
-    if let Some(version) = version::of_path(&library.path) {
+fn identify_library(pid: Pid, library: &MappedCode) -> RuntimeIdentity {
+    if let Some(version) = version::from_path(&library.path) {
         return RuntimeIdentity {
             flavour: Deployment::Framework,
             version: Some(version.to_owned()),
@@ -103,23 +104,23 @@ fn of_library(pid: Pid, library: &MappedCode) -> RuntimeIdentity {
     }
     let is_mapped = |stat: &rustix::fs::Stat| match stat.st_ino == library.inode {
         true => Ok(()),
-        false => Err(io::Error::other("another file is there now")),
+        false => Err(io::Error::other("the file was replaced")),
     };
     let file = Root::of(pid).and_then(|root| root.open_if(&library.path, is_mapped));
     RuntimeIdentity {
         flavour: Deployment::SelfContained,
-        version: file.ok().and_then(|file| version::of_file(&file)),
+        version: file.ok().and_then(|file| version::from_file(&file)),
     }
 }
 
-/// A runtime that is linked into an executable gives debuggers a symbol to find it by.
-fn in_executable(file: &File) -> Option<RuntimeIdentity> {
+/// Identifies a runtime that is linked into an executable, by its symbol for debuggers.
+fn identify_executable(file: &File) -> Option<RuntimeIdentity> {
     let elf = ElfFile::open(file).ok()?;
     let has = |symbol: &[u8]| matches!(elf.dynamic_symbol(symbol), Ok(Some(_)));
     if has(b"DotNetRuntimeInfo") {
         return Some(RuntimeIdentity {
             flavour: Deployment::SingleFile,
-            version: version::of_file(file),
+            version: version::from_file(file),
         });
     }
     has(b"DotNetRuntimeDebugHeader").then_some(RuntimeIdentity {

@@ -1,35 +1,38 @@
-//! What is wrong with a wish for events.
+//! Errors of event requests.
 
 use thiserror::Error;
 
-/// What cannot be asked for.
+/// An invalid event request.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ProfileError {
-    /// A group of the original.
-    #[error("there is no group of events {name:?}; there are {known}")]
+    /// Unknown event group of the perfcollect script.
+    #[error("unknown event group {name:?}; valid groups: {valid}")]
     Group {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
-        known: String,
+        /// The valid names.
+        valid: String,
     },
-    /// A keyword of dotnet-trace.
-    #[error("there is no keyword {name:?} of the runtime's events; there are {known}")]
+    /// Unknown keyword of dotnet-trace.
+    #[error("unknown runtime keyword {name:?}; valid keywords: {valid}")]
     Keyword {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
-        known: String,
+        /// The valid names.
+        valid: String,
     },
-    /// A level.
-    #[error("{0:?} is no level: 0 to 5, or critical, error, warning, informational, verbose")]
-    Level(String),
-    /// A profile of dotnet-trace.
-    #[error("there is no profile {0:?}; there are {PROFILES}")]
-    Profile(String),
-    /// A provider.
+    /// Unknown level.
     #[error(
-        "{0:?} is no provider: NAME[:KEYWORDS[:LEVEL[:KEY=VALUE;...]]] is needed, KEYWORDS in hexadecimal"
+        "unknown level {0:?}; valid levels: 0 to 5, \
+         logalways, critical, error, warning, informational, verbose"
+    )]
+    Level(String),
+    /// Unknown profile of dotnet-trace.
+    #[error("unknown profile {0:?}; valid profiles: {PROFILES}")]
+    Profile(String),
+    /// Invalid syntax of a provider.
+    #[error(
+        "invalid provider {0:?}; expected NAME[:KEYWORDS[:LEVEL[:KEY=VALUE;...]]], KEYWORDS in hexadecimal"
     )]
     Provider(String),
 }

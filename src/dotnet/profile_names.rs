@@ -1,7 +1,9 @@
-//! Names of levels, and of groups of the runtime's events: those of `-clrevents`, which are dotnet-trace's, and those of `-events`, which
-//! are the original perfcollect's.
+//! Names of levels, keywords and event groups.
+//!
+//! `-clrevents` accepts the keywords of dotnet-trace, `-events` the event groups of the perfcollect
+//! script.
 
-/// Keywords of `Microsoft-Windows-DotNETRuntime`, as `ClrEtwAll.man` in dotnet/runtime numbers them.
+/// Keywords of `Microsoft-Windows-DotNETRuntime`, from `ClrEtwAll.man` in dotnet/runtime.
 pub(super) const GC: u64 = 0x1;
 pub(super) const GC_HANDLE: u64 = 0x2;
 pub(super) const LOADER: u64 = 0x8;
@@ -16,7 +18,7 @@ pub(super) const THREAD_TRANSFER: u64 = 0x8000_0000;
 pub(super) const COMPILATION: u64 = 0x10_0000_0000;
 const ASSEMBLY_LOADER: u64 = 0x4;
 
-/// Keywords by the names that dotnet-trace gives them.
+/// Keywords by dotnet-trace's names.
 const KEYWORDS: [(&str, u64); 41] = [
     ("gc", GC),
     ("gchandle", GC_HANDLE),
@@ -61,15 +63,15 @@ const KEYWORDS: [(&str, u64); 41] = [
     ("allocationsampling", 0x800_0000_0000),
 ];
 
-/// The keyword of a name of dotnet-trace, in any case.
+/// Returns the keyword with one of dotnet-trace's names, ignoring case.
 pub(super) fn keyword(name: &str) -> Option<u64> {
-    let found = KEYWORDS
+    let entry = KEYWORDS
         .iter()
-        .find(|(known, _)| known.eq_ignore_ascii_case(name));
-    found.map(|(_, keyword)| *keyword)
+        .find(|(keyword_name, _)| keyword_name.eq_ignore_ascii_case(name));
+    entry.map(|(_, keyword)| *keyword)
 }
 
-/// Levels; the number is the position.
+/// Names of the levels. The index is the level.
 const LEVELS: [&str; 6] = [
     "logalways",
     "critical",
@@ -78,31 +80,31 @@ const LEVELS: [&str; 6] = [
     "informational",
     "verbose",
 ];
-/// The most talkative.
+/// The highest level.
 pub(super) const VERBOSE: u32 = 5;
 
-/// The level of a number or a name, in any case.
-pub(super) fn level(text: &str) -> Option<u32> {
-    let named = LEVELS
+/// Parses a level by its value or name, ignoring case.
+pub(super) fn level(value_or_name: &str) -> Option<u32> {
+    let index = LEVELS
         .iter()
-        .position(|name| name.eq_ignore_ascii_case(text));
-    let level = match named {
+        .position(|name| name.eq_ignore_ascii_case(value_or_name));
+    let level = match index {
         Some(level) => u32::try_from(level).ok()?,
-        None => text.parse().ok()?,
+        None => value_or_name.parse().ok()?,
     };
     (level <= VERBOSE).then_some(level)
 }
 
-/// All names of keywords.
-pub(super) fn keywords_known() -> String {
+/// Returns a comma-separated list of all keyword names.
+pub(super) fn keyword_names() -> String {
     KEYWORDS.map(|(name, _)| name).join(", ")
 }
 
-/// Where the names of the original stand before the group's own.
+/// Prefixes of event group names in the perfcollect script.
 const RUNTIME_PREFIX: &str = "DotNETRuntime_";
 const PRIVATE_PREFIX: &str = "DotNETRuntimePrivate_";
 
-/// A group of the original: its keywords, and the level that its most talkative event has.
+/// An event group of the perfcollect script: name, keywords, and the highest level of its events.
 type Group = (&'static str, u64, u32);
 
 const RUNTIME_GROUPS: [Group; 25] = [
@@ -153,36 +155,40 @@ const PRIVATE_GROUPS: [Group; 9] = [
     ("StartupKeyword", 0x8000_0000, 4),
 ];
 
-/// What a name of the original stands for: whether of the private provider, keywords and level. Its case counts, as there.
+/// Returns an event group by its name in the perfcollect script, ignoring case: whether it belongs
+/// to the private provider, its keywords and its level.
 pub(super) fn group(name: &str) -> Option<(bool, u64, u32)> {
-    let of = |groups: &[Group], name: &str, is_private| {
+    let find = |groups: &[Group], name: &str, is_private| {
         let mut groups = groups.iter();
-        let found = groups.find(|(known, ..)| known.eq_ignore_ascii_case(name));
-        found.map(|&(_, keywords, level)| (is_private, keywords, level))
+        let group = groups.find(|(group_name, ..)| group_name.eq_ignore_ascii_case(name));
+        group.map(|&(_, keywords, level)| (is_private, keywords, level))
     };
-    let behind = |prefix: &str| {
-        let (front, name) = name.split_at_checked(prefix.len())?;
-        front.eq_ignore_ascii_case(prefix).then_some(name)
+    let without_prefix = |prefix: &str| {
+        let (start, rest) = name.split_at_checked(prefix.len())?;
+        start.eq_ignore_ascii_case(prefix).then_some(rest)
     };
-    match (behind(RUNTIME_PREFIX), behind(PRIVATE_PREFIX)) {
-        (Some(name), _) => of(&RUNTIME_GROUPS, name, false),
-        (_, Some(name)) => of(&PRIVATE_GROUPS, name, true),
+    match (
+        without_prefix(RUNTIME_PREFIX),
+        without_prefix(PRIVATE_PREFIX),
+    ) {
+        (Some(name), _) => find(&RUNTIME_GROUPS, name, false),
+        (_, Some(name)) => find(&PRIVATE_GROUPS, name, true),
         _ if name.eq_ignore_ascii_case("threading") => {
-            of(&RUNTIME_GROUPS, "ThreadingKeyword", false)
+            find(&RUNTIME_GROUPS, "ThreadingKeyword", false)
         }
         _ => None,
     }
 }
 
-/// All names of groups.
+/// Iterates over the names of all event groups.
 pub(super) fn groups() -> impl Iterator<Item = String> {
-    let with = |prefix: &'static str, groups: &'static [Group]| {
+    let prefixed = |prefix: &'static str, groups: &'static [Group]| {
         groups
             .iter()
             .map(move |(name, ..)| format!("{prefix}{name}"))
     };
     ["threading".to_owned()]
         .into_iter()
-        .chain(with(RUNTIME_PREFIX, &RUNTIME_GROUPS))
-        .chain(with(PRIVATE_PREFIX, &PRIVATE_GROUPS))
+        .chain(prefixed(RUNTIME_PREFIX, &RUNTIME_GROUPS))
+        .chain(prefixed(PRIVATE_PREFIX, &PRIVATE_GROUPS))
 }

@@ -1,7 +1,7 @@
-//! The names of a process's methods from a session of events, for runtimes whose memory does not tell them.
+//! Method names from an event session, for runtimes whose memory perfcollect cannot read.
 //!
-//! While the session runs the methods that are made and freed are noted. At its end the runtime lists all there are (the
-//! rundown), and then names are sent. Where the process ends by itself they come then; `take` looks for them.
+//! The session records methods when they are compiled and freed. At its end the runtime lists all
+//! methods (the rundown). Only then, or when the process ends, the session returns the names.
 
 use std::io::Read;
 use std::sync::mpsc::{SyncSender, TryIter};
@@ -15,36 +15,36 @@ use super::runtime_session::{RuntimeSessionError, SessionThread};
 use crate::nettrace::{Losses, NettraceError, NettraceErrorKind, Reader};
 use crate::trace::Pid;
 
-/// What the runtime may hold back: a second of start-up makes less than 2 MB.
+/// Size of the runtime's event buffer. One second of startup produces less than 2 MB of events.
 const BUFFER_MIB: u32 = 16;
-/// Groups of events: modules; methods the JIT compiler makes.
+/// Keywords for modules and for JIT-compiled methods.
 const LOADER: u64 = 8;
 const JIT: u64 = 0x10;
-/// Of the rundown: its end.
+/// Rundown keyword for a rundown at the end of the session.
 const END: u64 = 0x100;
 const INFORMATIONAL: u32 = 4;
 
-/// How a session went.
+/// The outcome of a session.
 #[derive(Debug, Default)]
 pub struct SessionOutcome {
-    /// Why there may be names missing.
+    /// The error because of which names may be missing.
     pub error: Option<RuntimeSessionError>,
-    /// What was missed though there was no error.
+    /// Losses without an error.
     pub missed: Missed,
 }
 
-/// What a session did not tell.
+/// Counts of lost events and methods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Missed {
-    /// What did not come through.
+    /// Losses of the event stream.
     pub losses: Losses,
-    /// Events that do not hold what their kind has.
+    /// Events with a malformed payload.
     pub malformed: u64,
-    /// Methods beyond the limit of what is kept.
+    /// Methods beyond the memory limit.
     pub forgotten: u64,
 }
 
-/// A session that runs, and the thread that reads it.
+/// A running session and the thread that reads its stream.
 #[derive(Debug)]
 pub struct RundownSession {
     session: SessionThread<MethodRange>,
@@ -52,15 +52,15 @@ pub struct RundownSession {
 }
 
 impl RundownSession {
-    /// Begins a session in a thread of its own, where it also finds out whether one is needed. Waits for nothing.
+    /// Starts a session in a new thread, without waiting. The thread calls `is_needed` first.
     ///
     /// # Errors
-    /// There is no thread.
+    /// The thread cannot be created.
     pub fn start(
         pid: Pid,
         is_needed: impl FnOnce(Pid) -> bool + Send + 'static,
     ) -> Result<Self, RuntimeSessionError> {
-        let wanted = SessionRequest {
+        let request = SessionRequest {
             buffer_mib: BUFFER_MIB,
             rundown_keywords: LOADER | JIT | END,
             stacks: false,
@@ -72,39 +72,41 @@ impl RundownSession {
             }],
         };
         let missed = Arc::new(Mutex::new(Missed::default()));
-        let theirs = Arc::clone(&missed);
+        let thread_missed = Arc::clone(&missed);
         let session = SessionThread::start(
             pid,
-            wanted,
+            request,
             move |_| {
                 is_needed(pid)
                     .then(|| DiagnosticPort::find(pid))
                     .transpose()
             },
-            move |stream, named| read(stream, &theirs, named),
+            move |stream, sender| read(stream, &thread_missed, sender),
         )?;
         Ok(Self { session, missed })
     }
 
-    /// What has got a name since the last call.
+    /// Returns the named methods since the last call.
     pub fn take(&self) -> TryIter<'_, MethodRange> {
         self.session.take()
     }
 
-    /// Whether its thread has ended: the process has, or needed no session. What it has told waits to be taken.
+    /// Returns whether the thread has ended: the process has ended, or needed no session.
+    ///
+    /// Named methods may still be available.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.session.has_ended()
     }
 
-    /// Asks the runtime to list its methods and to end the session. What comes is taken by [`RundownSession::finish`].
+    /// Requests rundown and end of the session. [`RundownSession::finish`] receives the names.
     pub fn ask_to_stop(&mut self, limits: &Limits) {
         self.session.ask_to_stop(limits);
     }
 
-    /// The rest of the names, up to a time; then the session is cut off.
-    pub fn finish(self, until: Instant, take: impl FnMut(MethodRange)) -> SessionOutcome {
-        let error = self.session.finish(until, || false, take);
+    /// Receives the remaining names until `deadline`, then closes the session.
+    pub fn finish(self, deadline: Instant, take: impl FnMut(MethodRange)) -> SessionOutcome {
+        let error = self.session.finish(deadline, || false, take);
         let missed = *self.missed.lock().unwrap_or_else(PoisonError::into_inner);
         SessionOutcome { error, missed }
     }
@@ -113,12 +115,12 @@ impl RundownSession {
 fn read(
     stream: impl Read,
     missed: &Mutex<Missed>,
-    named: &SyncSender<MethodRange>,
+    sender: &SyncSender<MethodRange>,
 ) -> Result<(), RuntimeSessionError> {
     let mut reader = Reader::open(stream)?;
     let mut table = RundownTable::default();
     let mut malformed = 0;
-    let ended = loop {
+    let result = loop {
         match reader.next_event() {
             Ok(Some(event)) => match CodeEvent::parse(event.kind, event.payload) {
                 Ok(Some(event)) => table.take(event),
@@ -126,7 +128,7 @@ fn read(
                 Err(_) => malformed += 1,
             },
             Ok(None) => break Ok(()),
-            // The process has ended, or was cut off.
+            // The process has ended, or perfcollect has closed the session.
             Err(error) => break Err(error),
         }
     };
@@ -136,16 +138,16 @@ fn read(
         forgotten: table.forgotten(),
     };
     for code in table.methods() {
-        if named.send(code).is_err() {
+        if sender.send(code).is_err() {
             break;
         }
     }
-    match ended {
-        // What the runtime had told until its process ended is all there is.
+    match result {
+        // The process has ended: there are no more events.
         Err(NettraceError {
-            problem: NettraceErrorKind::Truncated,
+            kind: NettraceErrorKind::Truncated,
             ..
         }) => Ok(()),
-        ended => Ok(ended?),
+        result => Ok(result?),
     }
 }

@@ -1,7 +1,7 @@
-//! The methods that a session tells of, up to its end, when their modules are known too.
+//! Collects the methods and modules of a session. A method's module may be known only at the end.
 //!
-//! Events come some 100 ms after what they tell, samples at once. So an address that was two methods in one session is
-//! neither: which of them a sample met cannot be told. That concerns code that is freed, so dynamic methods.
+//! Events arrive some 100 ms late, samples immediately. If two methods had the same address during
+//! a session, no sample can be attributed to either. This concerns freed code, so dynamic methods.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,52 +12,52 @@ use rustc_hash::FxHashMap;
 use super::code_event::{CodeEvent, CompiledMethod};
 use super::method_name::MethodName;
 
-/// Most methods, and bytes of their names, that are kept. webapi under load has 9 000 and 2 MB.
+/// Limits on the methods and on the bytes of their names. webapi under load has 9 000 and 2 MB.
 const MAX_METHODS: usize = 1 << 16;
-const MAX_TEXT_BYTES: usize = 12 << 20;
-/// Most modules.
+const MAX_NAME_BYTES: usize = 12 << 20;
+/// Limit on the modules.
 const MAX_MODULES: usize = 1 << 14;
-/// Module of what the runtime has for itself or for `DynamicMethod`, unless it tells another.
+/// Module name of runtime stubs and of `DynamicMethod`, unless events declare another.
 const NO_MODULE: &str = "dynamicClass";
 
-/// A type without a name, in a signature.
+/// Prefix of a type without a name, in a signature.
 const UNNAMED_TYPE: &str = "pMT:";
 
-/// Code that has a name.
+/// A code range with a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MethodRange {
-    /// Its first address.
+    /// The first address.
     pub start: u64,
-    /// Its bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// Its name.
+    /// The method's name.
     pub name: MethodName,
 }
 
-/// Methods by where they are, or have been.
+/// Methods by present and past address.
 #[derive(Debug, Default)]
 pub struct RundownTable {
-    /// By start; never overlapping.
-    places: BTreeMap<u64, CodeRange>,
+    /// Code ranges by start address. They do not overlap.
+    ranges: BTreeMap<u64, CodeRange>,
     modules: FxHashMap<u64, String>,
-    text_bytes: usize,
-    /// Methods that were not kept: there were too many.
+    name_bytes: usize,
+    /// Number of methods beyond the limits.
     forgotten: u64,
 }
 
 #[derive(Debug)]
 struct CodeRange {
     end: u64,
-    /// `None`: there was more than one.
+    /// The only method of the range. `None` if there were several.
     method: Option<CompiledMethod>,
 }
 
 impl RundownTable {
-    /// Takes in what an event tells.
+    /// Adds the method or module of an event.
     pub fn take(&mut self, event: CodeEvent) {
         match event {
             CodeEvent::Loaded(method) | CodeEvent::Listed(method) | CodeEvent::Freed(method) => {
-                // Precompiled code is named from its file.
+                // The image file has the names of ReadyToRun code.
                 if method.is_jitted && method.size > 0 {
                     self.insert(method);
                 }
@@ -75,47 +75,48 @@ impl RundownTable {
             method.start,
             method.start.saturating_add(method.size.into()),
         );
-        let mut alone = true;
-        while let Some((&at, place)) = self
-            .places
+        let mut is_unique = true;
+        while let Some((&range_start, range)) = self
+            .ranges
             .range(..end)
             .next_back()
-            .filter(|(_, place)| place.end > start)
+            .filter(|(_, range)| range.end > start)
         {
-            if place
+            if range
                 .method
                 .as_ref()
-                .is_some_and(|known| is_same(known, &method))
+                .is_some_and(|previous| is_same(previous, &method))
             {
                 return;
             }
-            alone = false;
-            (start, end) = (start.min(at), end.max(place.end));
-            let known = self.places.remove(&at).and_then(|place| place.method);
-            self.text_bytes -= known.as_ref().map_or(0, text_bytes);
+            is_unique = false;
+            (start, end) = (start.min(range_start), end.max(range.end));
+            let removed = self.ranges.remove(&range_start);
+            let removed = removed.and_then(|range| range.method);
+            self.name_bytes -= removed.as_ref().map_or(0, name_bytes);
         }
-        let bytes = if alone { text_bytes(&method) } else { 0 };
-        if self.places.len() >= MAX_METHODS || self.text_bytes + bytes > MAX_TEXT_BYTES {
+        let bytes = if is_unique { name_bytes(&method) } else { 0 };
+        if self.ranges.len() >= MAX_METHODS || self.name_bytes + bytes > MAX_NAME_BYTES {
             self.forgotten += 1;
             return;
         }
-        self.text_bytes += bytes;
-        let method = alone.then_some(method);
-        self.places.insert(start, CodeRange { end, method });
+        self.name_bytes += bytes;
+        let method = is_unique.then_some(method);
+        self.ranges.insert(start, CodeRange { end, method });
     }
 
-    /// Methods that are not in the table because there were too many.
+    /// Returns the number of methods beyond the limits.
     #[must_use]
     pub fn forgotten(&self) -> u64 {
         self.forgotten
     }
 
-    /// The methods that had their place for themselves, by address.
+    /// Iterates over the methods with a unique address range, in address order.
     pub fn methods(&self) -> impl Iterator<Item = MethodRange> {
         let methods = self
-            .places
+            .ranges
             .values()
-            .filter_map(|place| place.method.as_ref());
+            .filter_map(|range| range.method.as_ref());
         methods.map(|method| MethodRange {
             start: method.start,
             size: method.size.into(),
@@ -129,33 +130,34 @@ impl RundownTable {
             .and_then(Path::file_stem)
             .and_then(|name| name.to_str())
             .unwrap_or(NO_MODULE);
-        spelled(method, module)
+        format_name(method, module)
     }
 }
 
-fn is_same(known: &CompiledMethod, method: &CompiledMethod) -> bool {
-    (known.id, known.start, known.size) == (method.id, method.start, method.size)
+fn is_same(a: &CompiledMethod, b: &CompiledMethod) -> bool {
+    (a.id, a.start, a.size) == (b.id, b.start, b.size)
 }
 
-fn text_bytes(method: &CompiledMethod) -> usize {
+fn name_bytes(method: &CompiledMethod) -> usize {
     method.namespace.len() + method.name.len() + method.signature.len()
 }
 
-/// The name in parts, spelled as those of perf maps: the parts are the same, in another order.
-fn spelled(method: &CompiledMethod, module: &str) -> MethodName {
+/// Formats a method's name through a perf map entry, which has the same parts in another order.
+fn format_name(method: &CompiledMethod, module: &str) -> MethodName {
     let (namespace, name) = (&method.namespace, &method.name);
     let parameters = method.signature.find('(');
     let parameters = parameters.and_then(|at| method.signature.get(at..));
-    // Types that the runtime made up for a stub are printed by their address, which differs from process to process.
-    let parameters = parameters.filter(|text| !text.contains(UNNAMED_TYPE));
-    let whole = format!(
+    // The runtime prints types that it created for a stub by address, which differs between
+    // processes.
+    let parameters = parameters.filter(|list| !list.contains(UNNAMED_TYPE));
+    let entry = format!(
         "? [{module}] {namespace}::{name}{}",
         parameters.unwrap_or_default()
     );
-    let spelled = ManagedName::parse(whole.as_bytes()).map(|name| name.method);
+    let formatted = ManagedName::parse(entry.as_bytes()).map(|name| name.method);
     MethodName {
         module: module.to_owned(),
-        method: spelled.unwrap_or_else(|| format!("{namespace}.{name}")),
+        method: formatted.unwrap_or_else(|| format!("{namespace}.{name}")),
         tier: method.tier,
     }
 }
@@ -188,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn names_have_their_modules() {
+    fn names_methods_with_modules_of_later_events() {
         let mut table = RundownTable::default();
         table.take(CodeEvent::Loaded(method(7, 0x100, "Run")));
         table.take(CodeEvent::Module {
@@ -197,11 +199,11 @@ mod tests {
         });
         table.take(CodeEvent::Listed(method(7, 0x100, "Run")));
         table.take(CodeEvent::Listed(method(8, 0x200, "Go")));
-        let precompiled = CompiledMethod {
+        let ready_to_run = CompiledMethod {
             is_jitted: false,
             ..method(9, 0x300, "Other")
         };
-        table.take(CodeEvent::Listed(precompiled));
+        table.take(CodeEvent::Listed(ready_to_run));
         assert_eq!(
             names(&table),
             [
@@ -218,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_of_two_methods_has_no_name() {
+    fn omits_addresses_of_several_methods() {
         let mut table = RundownTable::default();
         table.take(CodeEvent::Loaded(method(1, 0x100, "One")));
         table.take(CodeEvent::Freed(method(1, 0x100, "One")));
@@ -228,18 +230,18 @@ mod tests {
         table.take(CodeEvent::Listed(method(2, 0x0f0, "Two")));
         table.take(CodeEvent::Listed(method(1, 0x100, "One")));
         assert!(matches!(&names(&table)[..], [(0x120, name)] if name.contains("Beside")));
-        let starts: Vec<_> = table.places.keys().copied().collect();
+        let starts: Vec<_> = table.ranges.keys().copied().collect();
         assert_eq!(starts, [0xf0, 0x120]);
     }
 
     #[test]
-    fn memory_has_a_limit() {
+    fn limits_memory() {
         let mut table = RundownTable::default();
-        for number in 0..20 {
+        for id in 0..20 {
             let long = "x".repeat(1 << 20);
-            table.take(CodeEvent::Loaded(method(number, number << 8, &long)));
+            table.take(CodeEvent::Loaded(method(id, id << 8, &long)));
         }
-        assert!(table.places.len() < 12 && table.forgotten() > 8);
-        assert!(table.text_bytes <= MAX_TEXT_BYTES);
+        assert!(table.ranges.len() < 12 && table.forgotten() > 8);
+        assert!(table.name_bytes <= MAX_NAME_BYTES);
     }
 }

@@ -1,44 +1,44 @@
-//! The .NET runtime inside a process: what code it knows.
+//! Code lookup in the .NET runtime of a process.
 
 use std::collections::BTreeMap;
 
 use super::contract::Contract;
 use super::execution_manager::{RangeSection, SectionKind, section_at};
 use super::memory::{Memory, ProcessMemory};
-use super::method::{Method, Start};
+use super::method::{CodeBlock, Method};
 use super::runtime_file::RuntimeFile;
 use super::stub_kind::StubKind;
 use super::type_system::TypeSystem;
 
-/// Most methods that are kept for one process; beyond, all are read anew when they are met.
+/// Limit on the methods cached for a process. Beyond it, the cache is cleared.
 const MAX_METHODS: usize = 1 << 15;
-/// The same for sections; webapi has 145.
+/// Limit on the cached range sections. webapi has 145.
 const MAX_SECTIONS: usize = 1 << 12;
 
-/// What lies at an address of memory that holds code made at run time.
+/// The code at an address of JIT memory.
 #[derive(Debug)]
 pub enum Code<'a> {
     /// A compiled method.
     Method(&'a Method),
-    /// A stub: a few instructions that jump on.
+    /// A stub: a few instructions that jump elsewhere.
     Stub(Stub),
-    /// Code that is not the runtime's to describe.
+    /// Code that the runtime does not describe.
     Foreign,
 }
 
-/// Stubs at an address.
+/// A range of stubs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stub {
-    /// What they are for.
+    /// The purpose of the stubs.
     pub kind: StubKind,
-    /// The first address that is known to be of that kind.
+    /// The first known address of the stubs.
     pub begin: u64,
-    /// Behind the last.
+    /// The exclusive end address.
     pub end: u64,
 }
 
 impl Stub {
-    /// One that is known by an address in it only.
+    /// Creates the range of a single address, for a stub of unknown extent.
     fn at(address: u64, kind: StubKind) -> Self {
         Self {
             kind,
@@ -48,12 +48,12 @@ impl Stub {
     }
 }
 
-/// Code, and whether it is there to stay.
+/// The result of a code lookup.
 #[derive(Debug)]
 pub struct CodeLookup<'a> {
-    /// What it is.
+    /// The code at the address.
     pub code: Code<'a>,
-    /// It may be freed, and other code put in its place, at any time.
+    /// Whether the runtime may free the code and reuse its address at any time.
     pub collectible: bool,
 }
 
@@ -62,43 +62,46 @@ pub struct CodeLookup<'a> {
 pub struct Runtime<M = ProcessMemory> {
     memory: M,
     contract: Contract,
-    /// Address of the table for debuggers.
+    /// Address of the DAC table (`g_dacTable`).
     dac_table: u64,
     /// Address of the range section map.
-    top: u64,
-    /// By address of the last byte; those that are there to stay.
+    section_map: u64,
+    /// Non-collectible sections by their last address.
     sections: BTreeMap<u64, RangeSection>,
-    /// By start; those that are there to stay.
+    /// Non-collectible methods by start address.
     methods: BTreeMap<u64, Method>,
-    /// The method found last that is not.
-    passing: Option<Method>,
+    /// The collectible method of the last lookup.
+    collectible_method: Option<Method>,
 }
 
 impl<M: Memory> Runtime<M> {
-    /// The runtime of a process that is loaded so far from where its file states. `None`: not yet set up, or of a
-    /// version whose rules are not known.
+    /// Attaches to the runtime of a process, which is loaded at `bias` from its link-time address.
+    ///
+    /// Returns `None` if the runtime is not yet initialized, or its version is not supported.
     pub fn attach(memory: M, file: &RuntimeFile, bias: u64) -> Option<Self> {
-        let descriptor = file.descriptor.map(|stated| stated.wrapping_add(bias));
+        let descriptor = file.descriptor.map(|svma| svma.wrapping_add(bias));
         let contract = Contract::of(&memory, descriptor)?;
         let dac_table = file.dac_table.wrapping_add(bias);
         Self::new(memory, contract, dac_table)
     }
 
-    /// The runtime whose table for debuggers is at `dac_table`. `None`: not yet set up.
+    /// Attaches to the runtime whose DAC table is at `dac_table`.
+    ///
+    /// Returns `None` if the runtime is not yet initialized.
     pub fn new(memory: M, contract: Contract, dac_table: u64) -> Option<Self> {
-        let top = memory.u64(dac_table).filter(|top| *top != 0)?;
+        let section_map = memory.u64(dac_table).filter(|map| *map != 0)?;
         Some(Self {
             memory,
             contract,
             dac_table,
-            top,
+            section_map,
             sections: BTreeMap::new(),
             methods: BTreeMap::new(),
-            passing: None,
+            collectible_method: None,
         })
     }
 
-    /// The process's memory.
+    /// Returns the memory of the process.
     pub fn memory(&self) -> &M {
         &self.memory
     }
@@ -111,11 +114,11 @@ impl<M: Memory> Runtime<M> {
         self.dac_table
     }
 
-    /// What lies at an address. `None`: it cannot be told now.
+    /// Looks up the code at an address. Returns `None` if the lookup currently fails.
     pub fn code_at(&mut self, address: u64) -> Option<CodeLookup<'_>> {
         let Some(section) = self.section(address) else {
-            // A process that is gone has none either.
-            self.memory.u64(self.dac_table).filter(|top| *top != 0)?;
+            // The lookup of a process that has ended fails, too.
+            self.memory.u64(self.dac_table).filter(|map| *map != 0)?;
             return Some(CodeLookup {
                 code: Code::Foreign,
                 collectible: true,
@@ -125,16 +128,16 @@ impl<M: Memory> Runtime<M> {
         let code = match section.kind {
             SectionKind::Stubs(kind) => Code::Stub(Stub {
                 kind,
-                begin: section.begin,
+                begin: section.start,
                 end: section.end,
             }),
             SectionKind::Other => return None,
             SectionKind::CodeHeap(heap) => {
                 let start = heap.method_start(&self.memory, address)?;
-                self.starting_at(start, address, collectible)?
+                self.code_block(start, address, collectible)?
             }
         };
-        // A method ends somewhere; behind it are stubs, data and padding.
+        // Stubs, data and padding follow the end of a method.
         let code = match code {
             Code::Method(method) if method.function_at(address).is_none() => {
                 Code::Stub(Stub::at(address, StubKind::Unknown))
@@ -145,11 +148,11 @@ impl<M: Memory> Runtime<M> {
     }
 
     fn section(&mut self, address: u64) -> Option<RangeSection> {
-        let behind = self.sections.range(address..).next();
-        if let Some((_, section)) = behind.filter(|(_, section)| section.begin <= address) {
+        let next = self.sections.range(address..).next();
+        if let Some((_, section)) = next.filter(|(_, section)| section.start <= address) {
             return Some(*section);
         }
-        let section = section_at(&self.memory, &self.contract, self.top, address)?;
+        let section = section_at(&self.memory, &self.contract, self.section_map, address)?;
         if !section.collectible {
             if self.sections.len() >= MAX_SECTIONS {
                 self.sections.clear();
@@ -159,18 +162,20 @@ impl<M: Memory> Runtime<M> {
         Some(section)
     }
 
-    /// The code that starts at an address and lies at another.
-    fn starting_at(&mut self, start: u64, address: u64, collectible: bool) -> Option<Code<'_>> {
+    /// Returns the code of the block that starts at `start` and contains `address`.
+    fn code_block(&mut self, start: u64, address: u64, collectible: bool) -> Option<Code<'_>> {
         if collectible {
-            return match Start::read(&self.memory, &self.contract, start)? {
-                Start::Method(method) => Some(Code::Method(self.passing.insert(method))),
-                Start::Stubs(kind) => Some(Code::Stub(Stub::at(address, kind))),
+            return match CodeBlock::read(&self.memory, &self.contract, start)? {
+                CodeBlock::Method(method) => {
+                    Some(Code::Method(self.collectible_method.insert(method)))
+                }
+                CodeBlock::Stubs(kind) => Some(Code::Stub(Stub::at(address, kind))),
             };
         }
         if !self.methods.contains_key(&start) {
-            let method = match Start::read(&self.memory, &self.contract, start)? {
-                Start::Method(method) => method,
-                Start::Stubs(kind) => return Some(Code::Stub(Stub::at(address, kind))),
+            let method = match CodeBlock::read(&self.memory, &self.contract, start)? {
+                CodeBlock::Method(method) => method,
+                CodeBlock::Stubs(kind) => return Some(Code::Stub(Stub::at(address, kind))),
             };
             if self.methods.len() >= MAX_METHODS {
                 self.methods.clear();
@@ -184,41 +189,41 @@ impl<M: Memory> Runtime<M> {
 #[cfg(test)]
 mod tests {
     use super::super::contract::DOTNET_8;
-    use super::super::execution_manager::tests::{NIBBLES, TOP, map_of};
+    use super::super::execution_manager::tests::{NIBBLE_MAP, SECTION_MAP, code_heap};
     use super::*;
 
-    const BEGIN: u64 = 0x40_0000;
+    const START: u64 = 0x40_0000;
     const HEADER: u64 = 0x6_0000;
     const DAC_TABLE: u64 = 0x5_0000;
 
     #[test]
-    fn an_address_leads_to_its_function() {
+    fn finds_methods_and_stubs_by_address() {
         for flags in [2, 3] {
-            let mut bytes = map_of(BEGIN, flags);
+            let mut bytes = code_heap(START, flags);
             // A method at +0x40 of 0x30 bytes, a block of stubs at +0x100.
-            bytes.put_bytes(NIBBLES, &0x0010_0000_u32.to_le_bytes());
-            bytes.put_bytes(NIBBLES + 4, &0x1000_0000_u32.to_le_bytes());
-            bytes.put(BEGIN + 0x38, HEADER);
-            bytes.put(BEGIN + 0xf8, 5);
+            bytes.put_bytes(NIBBLE_MAP, &0x0010_0000_u32.to_le_bytes());
+            bytes.put_bytes(NIBBLE_MAP + 4, &0x1000_0000_u32.to_le_bytes());
+            bytes.put(START + 0x38, HEADER);
+            bytes.put(START + 0xf8, 5);
             bytes.put(HEADER + 32, 1);
-            for (at, number) in [(36, 0x40_u32), (40, 0x70), (44, 0x80)] {
-                bytes.put_bytes(HEADER + at, &number.to_le_bytes());
+            for (at, value) in [(36, 0x40_u32), (40, 0x70), (44, 0x80)] {
+                bytes.put_bytes(HEADER + at, &value.to_le_bytes());
             }
-            bytes.put(DAC_TABLE, TOP);
+            bytes.put(DAC_TABLE, SECTION_MAP);
             let mut runtime = Runtime::new(bytes.memory(), DOTNET_8, DAC_TABLE).unwrap();
             for _ in 0..2 {
-                let found = runtime.code_at(BEGIN + 0x50).unwrap();
-                assert_eq!(found.collectible, flags == 3);
+                let lookup = runtime.code_at(START + 0x50).unwrap();
+                assert_eq!(lookup.collectible, flags == 3);
                 assert!(
-                    matches!(found.code, Code::Method(method) if method.key.start == BEGIN + 0x40)
+                    matches!(lookup.code, Code::Method(method) if method.key.start == START + 0x40)
                 );
                 for stub in [0x70, 0x100, 0x120] {
-                    let found = runtime.code_at(BEGIN + stub).unwrap();
-                    assert!(matches!(found.code, Code::Stub(_)), "{stub:#x}");
+                    let lookup = runtime.code_at(START + stub).unwrap();
+                    assert!(matches!(lookup.code, Code::Stub(_)), "{stub:#x}");
                 }
             }
-            assert!(runtime.code_at(BEGIN + 0x3f).is_none());
-            let outside = runtime.code_at(BEGIN + 0x2_0000).unwrap();
+            assert!(runtime.code_at(START + 0x3f).is_none());
+            let outside = runtime.code_at(START + 0x2_0000).unwrap();
             assert!(matches!(outside.code, Code::Foreign));
             assert_eq!(runtime.methods.len(), usize::from(flags == 2));
         }

@@ -1,6 +1,7 @@
-//! Names and fields of the runtime's own events, which it does not state in its streams (`ClrEtwAll.man` in dotnet/runtime).
+//! Names and fields of the runtime's own events, which its streams do not declare.
 //!
-//! A later version of an event has what the earlier had, and more behind it: one list is good for all.
+//! They are from the runtime's manifest (`ClrEtwAll.man` in dotnet/runtime). A later version of an
+//! event only appends fields, so one list applies to all versions.
 
 use std::sync::LazyLock;
 
@@ -10,24 +11,28 @@ use super::code_event::{RUNDOWN, RUNTIME};
 use super::profile::PRIVATE;
 use crate::nettrace::{EventMetadata, Field, FieldType, Value};
 
-/// A line an event: provider, id, name, fields as `Name:type`. Providers: r runtime, d rundown, p private. Types:
-/// u with its bits, f64, guid, z for UTF-16 up to a NUL, `[]` behind one for a number of 32 bits and as many of it.
-/// `ClrInstanceID` is `C`. `Name[]` is before the fields, with commas, of records to the end.
+/// Events, one per line: provider, id, name, fields as `Name:type`.
+///
+/// - Providers: `r` runtime, `d` rundown, `p` private.
+/// - Types: `u` and the number of bits, `f64`, `guid`, `z` for NUL-terminated UTF-16. The suffix
+///   `[]` denotes a 32-bit count and the elements.
+/// - `C` is the field `ClrInstanceID`.
+/// - `Name[]` and comma-separated fields denote records up to the end of the payload.
 const EVENTS: &str = include_str!("runtime_events.txt");
 
-/// An event of the runtime as its manifest has it.
+/// A kind of runtime events according to the manifest.
 #[derive(Debug)]
 pub struct RuntimeEventKind {
-    /// Its name.
+    /// The event's name.
     pub name: &'static str,
-    /// Its fields.
+    /// The fields of the payload.
     pub fields: Vec<Field>,
 }
 
 static KINDS: LazyLock<FxHashMap<(&'static str, u32), RuntimeEventKind>> =
     LazyLock::new(|| EVENTS.lines().filter_map(parse).collect());
 
-/// What the manifest says of an event of the runtime; `None` for those of others, and those that are not known here.
+/// Returns the manifest entry of an event, or `None` for other providers and unknown events.
 #[must_use]
 pub fn runtime_event_kind(kind: &EventMetadata) -> Option<&'static RuntimeEventKind> {
     let provider = [RUNTIME, RUNDOWN, PRIVATE]
@@ -36,14 +41,16 @@ pub fn runtime_event_kind(kind: &EventMetadata) -> Option<&'static RuntimeEventK
     KINDS.get(&(provider, kind.id))
 }
 
-/// Name and fields of any event, from its stream or from the manifest. Fields that an event does not have are left out; what
-/// cannot be told has a number for its name.
+/// Returns name and fields of an event, from the manifest or from its stream.
+///
+/// The result omits fields that the payload does not have. An event without a name is called
+/// `Event` and its id.
 #[must_use]
 pub fn decode<'a>(kind: &'a EventMetadata, payload: &[u8]) -> (String, Vec<(&'a str, Value<'a>)>) {
-    if let Some(known) = runtime_event_kind(kind) {
+    if let Some(runtime_kind) = runtime_event_kind(kind) {
         return (
-            known.name.to_owned(),
-            Value::parse_whole(&known.fields, payload),
+            runtime_kind.name.to_owned(),
+            Value::parse_partial(&runtime_kind.fields, payload),
         );
     }
     let name = match kind.name.as_str() {
@@ -51,7 +58,7 @@ pub fn decode<'a>(kind: &'a EventMetadata, payload: &[u8]) -> (String, Vec<(&'a 
         name => name.to_owned(),
     };
     let fields = kind.fields.as_deref().unwrap_or_default();
-    (name, Value::parse_whole(fields, payload))
+    (name, Value::parse_partial(fields, payload))
 }
 
 fn parse(line: &'static str) -> Option<((&'static str, u32), RuntimeEventKind)> {
@@ -109,28 +116,28 @@ fn field_type(word: &str) -> Option<FieldType> {
 pub(super) mod tests {
     use super::*;
 
-    /// Whether an event (`*`: any) has this field, or its records have.
+    /// Returns whether an event (`*` for any) or its records have a field.
     pub(in super::super) fn has_field(event: &str, field: &str) -> bool {
-        fn holds(fields: &[Field], name: &str) -> bool {
+        fn contains(fields: &[Field], name: &str) -> bool {
             fields.iter().any(|field| {
                 field.name == name
-                    || matches!(&field.kind, FieldType::Rest(of)
-                        if matches!(&**of, FieldType::Record(fields) if holds(fields, name)))
+                    || matches!(&field.kind, FieldType::Rest(element)
+                        if matches!(&**element, FieldType::Record(fields) if contains(fields, name)))
             })
         }
-        let of = KINDS
+        let mut kinds = KINDS
             .values()
             .filter(|kind| event == "*" || kind.name == event);
-        of.into_iter().any(|kind| holds(&kind.fields, field))
+        kinds.any(|kind| contains(&kind.fields, field))
     }
 
     #[test]
-    fn every_line_is_understood() {
+    fn parses_every_line() {
         assert_eq!(KINDS.len(), EVENTS.lines().count());
     }
 
     #[test]
-    fn an_older_version_lacks_the_last_fields() {
+    fn omits_fields_that_an_older_version_lacks() {
         let kind = EventMetadata {
             provider: RUNTIME.into(),
             id: 1,
@@ -144,7 +151,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn records_stand_at_the_end() {
+    fn parses_records_up_to_the_end() {
         let kind = EventMetadata {
             provider: RUNTIME.into(),
             id: 15,
@@ -170,7 +177,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn providers_number_their_events_themselves() {
+    fn distinguishes_events_of_providers_with_equal_ids() {
         let name = |provider: &str| {
             let kind = EventMetadata {
                 provider: provider.into(),
@@ -179,9 +186,9 @@ pub(super) mod tests {
             };
             decode(&kind, &[]).0
         };
-        let names = [RUNTIME, RUNDOWN, PRIVATE, "Own"].map(name);
-        let known = ["GCAllocationTick", "GCSettingsRundown", "PrvGCMarkCards"];
-        assert_eq!(names[..3], known);
+        let names = [RUNTIME, RUNDOWN, PRIVATE, "Other"].map(name);
+        let expected = ["GCAllocationTick", "GCSettingsRundown", "PrvGCMarkCards"];
+        assert_eq!(names[..3], expected);
         assert_eq!(names[3], "Event10");
     }
 }

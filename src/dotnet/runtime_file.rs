@@ -1,25 +1,26 @@
-//! Which file of a process holds the .NET runtime, and what it states.
+//! The file of a process that contains the .NET runtime, and its symbols.
 
 use perfcollect_symbols::elf::{ElfFile, LoadSegment};
 
 use crate::machine::{Backing, CodeFile, Content, FileTable, Maps};
 use crate::trace::ModuleId;
 
-/// The runtime's file, unless it is linked into the executable (single-file programs).
+/// The runtime's library. In a single-file program, the runtime is linked into the executable.
 pub(super) const FILE_NAME: &str = "libcoreclr.so";
 const PAGE_BYTES: u64 = 4096;
 
-/// What a file that holds a runtime says about it. Addresses are those the file states.
+/// Symbols and segments of a file that contains a runtime. Addresses are SVMAs.
 #[derive(Debug)]
 pub struct RuntimeFile {
-    /// The table for debuggers; its first entry is the range section map.
+    /// The DAC table. Its first entry is the range section map.
     pub(super) dac_table: u64,
+    /// The data contract descriptor.
     pub(super) descriptor: Option<u64>,
     segments: Vec<LoadSegment>,
 }
 
 impl RuntimeFile {
-    /// The runtime in a file; `None`: there is none in it, or one older than .NET 8.
+    /// Reads a file. Returns `None` if it contains no runtime, or one older than .NET 8.
     #[must_use]
     pub fn of(file: &CodeFile) -> Option<Self> {
         let Content::File(content) = &file.content else {
@@ -34,8 +35,10 @@ impl RuntimeFile {
         })
     }
 
-    /// How far the file is loaded from where it states to be, by one of its mappings. `None`: another mapping may tell;
-    /// a single-file program also holds images that are mapped by themselves.
+    /// Returns the load bias according to one mapping of the file.
+    ///
+    /// Returns `None` if the mapping is not of an executable segment. A single-file program also
+    /// contains images with separate mappings.
     #[must_use]
     pub fn bias(&self, mapped_at: u64, file_offset: u64) -> Option<u64> {
         let segment = self.segments.iter().find(|segment| {
@@ -44,16 +47,18 @@ impl RuntimeFile {
                 && (first..segment.file_offset.saturating_add(segment.file_size))
                     .contains(&file_offset)
         })?;
-        let stated = segment
+        let svma = segment
             .address
             .wrapping_add(file_offset)
             .wrapping_sub(segment.file_offset);
-        Some(mapped_at.wrapping_sub(stated))
+        Some(mapped_at.wrapping_sub(svma))
     }
 }
 
-/// The files of a process that may hold a runtime, the likelier first: `libcoreclr.so`, then what is neither library nor
-/// assembly, so the executable.
+/// Returns the files of a process that may contain a runtime, the most likely first.
+///
+/// These are `libcoreclr.so`, and the first file that is neither library nor assembly, which is the
+/// executable.
 pub fn candidates<'a>(maps: &'a Maps, files: &'a FileTable) -> impl Iterator<Item = ModuleId> + 'a {
     let mapped = || {
         maps.iter().filter_map(|mapping| match mapping.backing {
@@ -61,22 +66,26 @@ pub fn candidates<'a>(maps: &'a Maps, files: &'a FileTable) -> impl Iterator<Ite
             Backing::Jit | Backing::DoubleMapped => None,
         })
     };
-    let named = mapped().find(|(_, path)| path.ends_with(FILE_NAME));
+    let library = mapped().find(|(_, path)| path.ends_with(FILE_NAME));
     let executable = mapped().find(|(_, path)| {
         let name = path.file_name().unwrap_or_default();
         !is_library(name.as_encoded_bytes())
     });
-    named.into_iter().chain(executable).map(|(id, _)| id)
+    library.into_iter().chain(executable).map(|(id, _)| id)
 }
 
-/// Whether a file is a library or an assembly, by its name: `libc.so`, `libc.so.6`, `App.dll`. Programs have dots too.
+/// Returns whether a name is that of a library or an assembly: `libc.so`, `libc.so.6`, `App.dll`.
+///
+/// Names of programs may contain dots, too.
 fn is_library(name: &[u8]) -> bool {
     let is_versioned = || name.windows(4).any(|part| part == b".so.");
     name.ends_with(b".so") || name.ends_with(b".dll") || is_versioned()
 }
 
-/// Whether a mapping of code, by its path, tells of a runtime: its library, or the memory it makes code in, which a
-/// single-file program has too.
+/// Returns whether the path of an executable mapping indicates a runtime.
+///
+/// The path is that of the runtime's library, or of its memory for JIT code, which single-file
+/// programs have, too.
 #[must_use]
 pub fn tells_of_runtime(path: &[u8]) -> bool {
     let name = path.rsplit(|&byte| byte == b'/').next();
@@ -88,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_may_be_called_almost_like_a_library() {
+    fn distinguishes_libraries_from_programs_by_name() {
         for library in ["libc.so.6", "libclrjit.so", "split.r2r.dll"] {
             assert!(is_library(library.as_bytes()), "{library}");
         }
@@ -98,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mapping_may_begin_before_its_segment() {
+    fn computes_bias_of_a_mapping_that_starts_before_its_segment() {
         let segment = LoadSegment {
             file_offset: 0x1c_89a0,
             file_size: 0x4b_0600,

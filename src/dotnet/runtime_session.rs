@@ -1,11 +1,11 @@
-//! A session of events with a process, in a thread of its own: no runtime holds anybody up but itself.
+//! An event session with a dedicated thread, so that a slow runtime delays only its own session.
 //!
 //! ```text
-//! capture's thread                          this session's thread
-//! start ───────────────────────────────────> find the port, begin the session
+//! capture thread                            session thread
+//! start ───────────────────────────────────> find the port, start the session
 //!                                            read the stream
-//! ask_to_stop ── stop ──> the runtime ─────> all that it has (the rundown), the end
-//!   finish: in a limited time <──items──────  what was made of it
+//! ask_to_stop ── stop ──> the runtime ─────> the rundown, the end of the stream
+//!   finish: in a limited time <──items──────  the results
 //! ```
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryIter, sync_channel};
@@ -17,77 +17,77 @@ use thiserror::Error;
 
 use super::diagnostics::{
     DiagnosticPort, DiagnosticsError, EventPipeSession, Limits, PortError, SessionRequest,
-    SessionStream, Stopping,
+    SessionStream, StoppingSession,
 };
 use crate::machine;
 use crate::nettrace::NettraceError;
 use crate::trace::Pid;
 
-/// Items that wait for the capture.
+/// Capacity of the channel to the capture thread.
 const QUEUE: usize = 1024;
-/// How long the runtime may take to begin; nobody waits for it meanwhile.
+/// Time limits for the start of a session. Only the session thread waits.
 const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 const START_TIMEOUT: Duration = Duration::from_secs(120);
-/// How long a process may take from closing its files to its end.
-const ENDING: Duration = Duration::from_secs(1);
-/// How long the reply to a stop may take when all is there.
-const REPLY: Duration = Duration::from_secs(1);
+/// Time limit from the closing of a process's files to its end.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time limit for the reply to a stop command after the end of the stream.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Why a session gave nothing, or not all.
+/// The reason why the result of a session is missing or incomplete.
 #[derive(Debug, Error)]
 pub enum RuntimeSessionError {
-    /// There is no port.
+    /// The process has no accessible port.
     #[error(transparent)]
     Port(#[from] PortError),
-    /// The runtime does not answer as it should.
+    /// A command to the runtime failed.
     #[error(transparent)]
     Diagnostics(#[from] DiagnosticsError),
-    /// Its events cannot be read.
+    /// The event stream is not readable.
     #[error(transparent)]
     Events(#[from] NettraceError),
-    /// Its stream breaks off.
-    #[error("its events cannot be received: {0}")]
+    /// The connection failed while events were received.
+    #[error("cannot receive its events: {0}")]
     Receive(io::Error),
-    /// There is no room for its events, or no file.
-    #[error("its events cannot be kept: {0}")]
+    /// The file for the events cannot be created or written.
+    #[error("cannot write its events: {0}")]
     Keep(io::Error),
-    /// It did not list what it has in time.
-    #[error("it did not list its methods in time")]
+    /// The rundown did not end in time.
+    #[error("its method rundown did not complete in time")]
     TimeOver,
-    /// It had not begun when the capture ended.
-    #[error("it did not answer before the capture ended")]
+    /// The session had not started when the capture ended.
+    #[error("it did not start a session before the capture ended")]
     TooLate,
-    /// There is no thread for it.
-    #[error("no thread can be started: {0}")]
+    /// The session thread cannot be created.
+    #[error("cannot create a thread: {0}")]
     Thread(io::Error),
 }
 
-/// A session that runs, and the thread that reads it.
+/// A running session and the thread that reads its stream.
 #[derive(Debug)]
 pub(super) struct SessionThread<T> {
     shared: Arc<Mutex<Shared>>,
     items: Receiver<T>,
-    stopping: Option<Stopping>,
+    stopping: Option<StoppingSession>,
 }
 
-/// What both threads know.
+/// State that both threads access.
 #[derive(Debug, Default)]
 struct Shared {
     running: Option<(DiagnosticPort, EventPipeSession)>,
-    has_begun: bool,
-    /// No session shall begin any more.
+    has_started: bool,
+    /// Set when the capture ends. Prevents the start of a session.
     is_over: bool,
     error: Option<RuntimeSessionError>,
 }
 
 impl Shared {
-    /// The first error is the reason of those that follow.
+    /// Keeps the first error, because it causes the later ones.
     fn fail(&mut self, error: RuntimeSessionError) {
         self.error.get_or_insert(error);
     }
 }
 
-/// Whether a session shall not begin any more.
+/// Handle to check whether the capture has ended.
 pub(super) struct IsOver<'a>(&'a Mutex<Shared>);
 
 impl IsOver<'_> {
@@ -97,11 +97,13 @@ impl IsOver<'_> {
 }
 
 impl<T: Send + 'static> SessionThread<T> {
-    /// Begins a session in a thread of its own. There `find` looks for the port, if one is needed, and `read` takes the
-    /// stream to its end. Waits for nothing.
+    /// Starts a session in a new thread, without waiting for it.
+    ///
+    /// In that thread, `find` returns the port if a session is needed, and `read` reads the stream
+    /// to its end.
     pub(super) fn start(
         pid: Pid,
-        wanted: SessionRequest,
+        request: SessionRequest,
         find: impl FnOnce(&IsOver<'_>) -> Result<Option<DiagnosticPort>, PortError> + Send + 'static,
         read: impl FnOnce(SessionStream, &SyncSender<T>) -> Result<(), RuntimeSessionError>
         + Send
@@ -109,25 +111,25 @@ impl<T: Send + 'static> SessionThread<T> {
     ) -> Result<Self, RuntimeSessionError> {
         let shared = Arc::new(Mutex::new(Shared::default()));
         let (sender, items) = sync_channel(QUEUE);
-        let theirs = Arc::clone(&shared);
-        let follow = move |sender: &SyncSender<T>| {
-            let Some(port) = find(&IsOver(&theirs))? else {
+        let thread_shared = Arc::clone(&shared);
+        let run = move |sender: &SyncSender<T>| {
+            let Some(port) = find(&IsOver(&thread_shared))? else {
                 return Ok(());
             };
-            match begin(port, &wanted, &theirs)? {
+            match start_session(port, &request, &thread_shared)? {
                 Some(stream) => read(stream, sender),
                 None => Ok(()),
             }
         };
-        let theirs = Arc::clone(&shared);
+        let thread_shared = Arc::clone(&shared);
         thread::Builder::new()
             .name("runtime events".into())
             .spawn(move || {
-                // While there is a sender, the end is waited for.
-                if let Err(error) = follow(&sender)
-                    && (matches!(error, RuntimeSessionError::Keep(_)) || goes_on(pid))
+                // The sender lives until the error is stored: `finish` waits for its end.
+                if let Err(error) = run(&sender)
+                    && (matches!(error, RuntimeSessionError::Keep(_)) || keeps_running(pid))
                 {
-                    lock(&theirs, |shared| shared.fail(error));
+                    lock(&thread_shared, |shared| shared.fail(error));
                 }
             })
             .map_err(RuntimeSessionError::Thread)?;
@@ -138,27 +140,29 @@ impl<T: Send + 'static> SessionThread<T> {
         })
     }
 
-    /// What the thread has made since the last call.
+    /// Returns the results since the last call.
     pub(super) fn take(&self) -> TryIter<'_, T> {
         self.items.try_iter()
     }
 
-    /// Whether its thread has ended: the process has, or needed no session. What it has made waits to be taken.
+    /// Returns whether the thread has ended: the process has ended, or needed no session.
+    ///
+    /// Results may still be available.
     pub(super) fn has_ended(&self) -> bool {
         Arc::strong_count(&self.shared) == 1
     }
 
-    /// Whether it has ended, or the runtime has said that it begins.
-    pub(super) fn has_begun(&self) -> bool {
-        self.has_ended() || lock(&self.shared, |shared| shared.has_begun)
+    /// Returns whether the session has ended, or the runtime has started it.
+    pub(super) fn has_started(&self) -> bool {
+        self.has_ended() || lock(&self.shared, |shared| shared.has_started)
     }
 
-    /// Asks the runtime to tell what it has and to end the session. What comes is taken by [`Self::finish`].
+    /// Requests the rundown and the end of the session. [`Self::finish`] receives the results.
     pub(super) fn ask_to_stop(&mut self, limits: &Limits) {
         self.stopping = lock(&self.shared, |shared| {
             shared.is_over = true;
             let (port, session) = shared.running.as_ref()?;
-            match session.ask_to_stop(port, limits) {
+            match session.request_stop(port, limits) {
                 Ok(stopping) => Some(stopping),
                 Err(error) => {
                     if machine::is_running(port.pid()) {
@@ -170,39 +174,39 @@ impl<T: Send + 'static> SessionThread<T> {
         });
     }
 
-    /// The rest of the items, up to a time or until it is `enough`; then the session is cut off. What is missing then is
-    /// an error.
+    /// Receives the remaining results until `deadline` or until `is_cancelled`, then closes the
+    /// session. Returns an error if results are missing.
     pub(super) fn finish(
         self,
-        until: Instant,
-        mut enough: impl FnMut() -> bool,
+        deadline: Instant,
+        mut is_cancelled: impl FnMut() -> bool,
         mut take: impl FnMut(T),
     ) -> Option<RuntimeSessionError> {
-        /// How often it is asked whether it is enough.
+        /// Interval of the checks for cancellation.
         const INTERVAL: Duration = Duration::from_millis(50);
         if self.stopping.is_none() {
-            // The runtime lists nothing: what it has told is all there is.
+            // Without a stop command there is no rundown to wait for.
             lock(&self.shared, |shared| shared.running = None);
         }
         let in_time = loop {
-            let left = until.saturating_duration_since(Instant::now());
+            let left = deadline.saturating_duration_since(Instant::now());
             match self.items.recv_timeout(left.min(INTERVAL)) {
                 Ok(item) => take(item),
                 Err(RecvTimeoutError::Disconnected) => break true,
-                Err(RecvTimeoutError::Timeout) if left.is_zero() || enough() => break false,
+                Err(RecvTimeoutError::Timeout) if left.is_zero() || is_cancelled() => break false,
                 Err(RecvTimeoutError::Timeout) => {}
             }
         };
         if let (true, Some(stopping)) = (in_time, self.stopping) {
-            // All is there already; the reply is only taken so that the runtime need not write it to nobody.
-            let _ = stopping.wait(&Limits::new(REPLY, REPLY));
+            // All results have arrived. Reading the reply avoids a write error in the runtime.
+            let _ = stopping.wait(&Limits::new(REPLY_TIMEOUT, REPLY_TIMEOUT));
         }
-        // Without its session and without anybody who takes items the thread ends.
+        // The thread ends when it has no session and no receiver.
         drop(self.items);
         lock(&self.shared, |shared| {
             shared.running = None;
             if !in_time {
-                shared.fail(match shared.has_begun {
+                shared.fail(match shared.has_started {
                     true => RuntimeSessionError::TimeOver,
                     false => RuntimeSessionError::TooLate,
                 });
@@ -212,12 +216,14 @@ impl<T: Send + 'static> SessionThread<T> {
     }
 }
 
-/// Whether what failed did not fail because the process ends.
-fn goes_on(pid: Pid) -> bool {
+/// Returns whether the process is still running after [`EXIT_TIMEOUT`].
+///
+/// An error of a process that exits is expected.
+fn keeps_running(pid: Pid) -> bool {
     const INTERVAL: Duration = Duration::from_millis(10);
-    let until = Instant::now() + ENDING;
+    let deadline = Instant::now() + EXIT_TIMEOUT;
     while machine::is_running(pid) {
-        if Instant::now() >= until {
+        if Instant::now() >= deadline {
             return true;
         }
         thread::sleep(INTERVAL);
@@ -225,22 +231,22 @@ fn goes_on(pid: Pid) -> bool {
     false
 }
 
-/// A thread that panicked has left nothing half done here.
+/// Locks the state. A panic of the other thread cannot leave it inconsistent.
 fn lock<R>(shared: &Mutex<Shared>, with: impl FnOnce(&mut Shared) -> R) -> R {
     with(&mut shared.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// `None`: it is too late for that.
-fn begin(
+/// Starts a session. Returns `None` if the capture has ended meanwhile.
+fn start_session(
     port: DiagnosticPort,
-    wanted: &SessionRequest,
+    request: &SessionRequest,
     shared: &Mutex<Shared>,
 ) -> Result<Option<SessionStream>, RuntimeSessionError> {
     let session =
-        EventPipeSession::start(&port, wanted, &Limits::new(STEP_TIMEOUT, START_TIMEOUT))?;
+        EventPipeSession::start(&port, request, &Limits::new(STEP_TIMEOUT, START_TIMEOUT))?;
     let stream = session.stream();
     Ok(lock(shared, |shared| {
-        shared.has_begun = true;
+        shared.has_started = true;
         shared.running = (!shared.is_over).then_some((port, session));
         shared.running.is_some().then_some(stream)
     }))

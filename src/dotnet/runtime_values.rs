@@ -1,4 +1,4 @@
-//! What the numbers in the runtime's own events mean, in the words of its manifest and of PerfView.
+//! Formats integer fields of runtime events with the names of the manifest and of PerfView.
 
 use std::sync::LazyLock;
 
@@ -6,44 +6,47 @@ use rustc_hash::FxHashMap;
 
 use super::code_event::{TIER_MASK, tier_of};
 
-/// A line a field: event (`*`: any), field, and `=` with what it is from 0 on, `|` with what each bit is, `-` for none, or `x` for an
-/// address, a number that the runtime makes of one, a token of metadata, a code of an error.
+/// Formats of fields, one per line: event (`*` for any), field, format.
+///
+/// - `=` precedes the names of the values from 0 on.
+/// - `|` precedes the names of the bits, `-` for a bit without a name.
+/// - `x` is hexadecimal: addresses, ids derived from addresses, metadata tokens, error codes.
 const VALUES: &str = include_str!("runtime_values.txt");
-/// The field that has the tier, too.
+/// The field that contains the tier besides its bits.
 const METHOD_FLAGS: &str = "MethodFlags";
 
-type Meanings = FxHashMap<(&'static str, &'static str), Meaning>;
+type Formats = FxHashMap<(&'static str, &'static str), ValueFormat>;
 
-static MEANINGS: LazyLock<Meanings> = LazyLock::new(|| VALUES.lines().filter_map(parse).collect());
+static FORMATS: LazyLock<Formats> = LazyLock::new(|| VALUES.lines().filter_map(parse).collect());
 
-/// What a number is.
+/// Format of an integer.
 #[derive(Debug)]
-enum Meaning {
+enum ValueFormat {
     OneOf(Vec<&'static str>),
     Bits(Vec<&'static str>),
     Hex,
 }
 
-/// A number of a field of an event of the runtime, as PerfView shows it: in words, in hex, or as it is.
+/// Formats an integer field of a runtime event as PerfView does: by name, hexadecimal or decimal.
 #[must_use]
-pub fn runtime_value(event: &str, field: &str, number: u64) -> String {
-    let meaning = [event, "*"]
+pub fn runtime_value(event: &str, field: &str, value: u64) -> String {
+    let format = [event, "*"]
         .into_iter()
-        .find_map(|event| MEANINGS.get(&(event, field)));
-    match meaning {
-        Some(Meaning::OneOf(names)) => {
-            let name = usize::try_from(number).ok().and_then(|at| names.get(at));
-            name.map_or_else(|| number.to_string(), |name| (*name).to_owned())
+        .find_map(|event| FORMATS.get(&(event, field)));
+    match format {
+        Some(ValueFormat::OneOf(names)) => {
+            let name = usize::try_from(value).ok().and_then(|at| names.get(at));
+            name.map_or_else(|| value.to_string(), |name| (*name).to_owned())
         }
-        Some(Meaning::Bits(names)) => bits(names, field, number),
-        Some(Meaning::Hex) => format!("{number:#x}"),
-        None => number.to_string(),
+        Some(ValueFormat::Bits(names)) => format_bits(names, field, value),
+        Some(ValueFormat::Hex) => format!("{value:#x}"),
+        None => value.to_string(),
     }
 }
 
-/// The words for all bits; those without a word are one number.
-fn bits(names: &[&str], field: &str, number: u64) -> String {
-    let mut left = number;
+/// Formats a bit field by the names of its bits. Bits without a name appear as one integer.
+fn format_bits(names: &[&str], field: &str, value: u64) -> String {
+    let mut left = value;
     let mut words = Vec::new();
     for (bit, name) in (0..u64::BITS).zip(names) {
         if *name != "-" && left >> bit & 1 != 0 {
@@ -51,7 +54,7 @@ fn bits(names: &[&str], field: &str, number: u64) -> String {
             left &= !(1 << bit);
         }
     }
-    let tier = u32::try_from(number).ok().and_then(tier_of);
+    let tier = u32::try_from(value).ok().and_then(tier_of);
     if let Some(tier) = tier.filter(|_| field == METHOD_FLAGS) {
         words.push(tier.to_owned());
         left &= !u64::from(TIER_MASK);
@@ -65,16 +68,16 @@ fn bits(names: &[&str], field: &str, number: u64) -> String {
     }
 }
 
-fn parse(line: &'static str) -> Option<((&'static str, &'static str), Meaning)> {
+fn parse(line: &'static str) -> Option<((&'static str, &'static str), ValueFormat)> {
     let mut words = line.split(' ');
     let key = (words.next()?, words.next()?);
-    let meaning = match words.next()? {
-        "=" => Meaning::OneOf(words.collect()),
-        "|" => Meaning::Bits(words.collect()),
-        "x" => Meaning::Hex,
+    let format = match words.next()? {
+        "=" => ValueFormat::OneOf(words.collect()),
+        "|" => ValueFormat::Bits(words.collect()),
+        "x" => ValueFormat::Hex,
         _ => return None,
     };
-    Some((key, meaning))
+    Some((key, format))
 }
 
 #[cfg(test)]
@@ -83,16 +86,16 @@ mod tests {
     use crate::dotnet::runtime_events::tests::has_field;
 
     #[test]
-    fn every_line_is_of_a_field() {
-        assert_eq!(MEANINGS.len(), VALUES.lines().count());
-        for (event, field) in MEANINGS.keys() {
+    fn every_line_has_a_known_field() {
+        assert_eq!(FORMATS.len(), VALUES.lines().count());
+        for (event, field) in FORMATS.keys() {
             assert!(has_field(event, field), "{event} {field}");
         }
     }
 
     #[test]
-    fn numbers_have_words() {
-        for (event, field, number, text) in [
+    fn formats_values_by_field() {
+        for (event, field, value, expected) in [
             ("GCStart", "Reason", 4, "AllocLarge"),
             ("GCStart", "Reason", 99, "99"),
             ("GCSuspendEEBegin", "Reason", 1, "SuspendForGC"),
@@ -125,7 +128,7 @@ mod tests {
             ),
             ("MethodLoadVerbose", "ClrInstanceID", 10, "10"),
         ] {
-            assert_eq!(runtime_value(event, field, number), text);
+            assert_eq!(runtime_value(event, field, value), expected);
         }
     }
 }

@@ -1,31 +1,31 @@
-//! What stubs are for: pieces of code of the runtime's own, through which calls go.
+//! Kinds of stubs: small pieces of runtime code that calls go through.
 
 use std::fmt;
 
-/// The kinds (`StubCodeBlockKind`).
+/// Kind of a stub (`StubCodeBlockKind` of the runtime).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StubKind {
-    /// Not known.
+    /// Unknown kind.
     Unknown,
-    /// A jump to a target that is too far for a direct one.
+    /// A jump to a target beyond the range of a direct jump.
     Jump,
-    /// The start of a method that was not yet called.
+    /// The entry point of a method that may not be compiled yet.
     Precode,
-    /// A helper of precompiled code, made when it was needed first.
+    /// A helper of ReadyToRun code, generated on first use.
     DynamicHelper,
-    /// As `Precode`, with the method as argument.
+    /// A precode that passes the method as an argument.
     StubPrecode,
-    /// As `Precode`, as most methods have it.
+    /// The precode of most methods.
     FixupPrecode,
-    /// A call through an interface that mostly meets one type.
+    /// Virtual stub dispatch: an interface call that mostly has one target type.
     VsdDispatch,
-    /// A call through an interface that meets many types.
+    /// Virtual stub dispatch: an interface call that has many target types.
     VsdResolve,
-    /// A call through an interface that was not yet made.
+    /// Virtual stub dispatch: an interface call before its first execution.
     VsdLookup,
-    /// A virtual call.
+    /// Virtual stub dispatch: a virtual call.
     VsdVtable,
-    /// Something else: write barriers, helpers of precompiled code, instantiating and shuffle thunks.
+    /// Other code: write barriers, helpers of ReadyToRun code, instantiating and shuffle thunks.
     Helper,
 }
 
@@ -48,8 +48,8 @@ impl fmt::Display for StubKind {
 }
 
 impl StubKind {
-    pub(super) fn of(number: u32) -> Self {
-        match number {
+    pub(super) fn from_code(code: u32) -> Self {
+        match code {
             1 => Self::Jump,
             2 => Self::Precode,
             3 => Self::DynamicHelper,

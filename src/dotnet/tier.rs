@@ -1,22 +1,22 @@
-//! How a method's code was compiled: a label, never a reason to have no name.
+//! The optimization tier of a method's code. A method without a known tier still has a name.
 //!
 //! ```text
 //! 9, 10   MethodDesc.CodeData -> +0 state of versions -> +16 first version
-//! 8       AppDomain + 0x9d8: table of the states, a closed hash by address of the MethodDesc:
+//! 8       AppDomain + 0x9d8: table of the states, an open-addressing hash by address of the MethodDesc:
 //!         pointer, u32 slots, u32 entries, u32 slots ever used; a state is MethodDesc, u8, u32, +16 first version
 //! version +0 code, +8 MethodDesc, +24 next, +36 u32 tier
 //! ```
-//! A method of which no version is told has the one code it was compiled to first.
+//! A method without recorded versions has the code of its first compilation.
 
 use super::memory::Memory;
 use super::method::MethodKey;
 use super::type_system::{TypeSystem, Versions};
 
-/// The runtime's words.
+/// Tier names of the runtime.
 pub(super) const OPTIMIZED: &str = "Optimized";
 const QUICK: &str = "QuickJitted";
 const OPTIMIZED_TIER_1: &str = "OptimizedTier1";
-const WORDS: [&str; 6] = [
+const TIERS: [&str; 6] = [
     QUICK,
     OPTIMIZED_TIER_1,
     "OptimizedTier1OSR",
@@ -24,42 +24,42 @@ const WORDS: [&str; 6] = [
     "InstrumentedTier",
     "InstrumentedTierOptimized",
 ];
-/// Versions of one method that are looked at.
+/// Limit on the versions of one method.
 const MAX_VERSIONS: usize = 64;
 const FIRST_VERSION: u64 = 16;
 const VERSION_BYTES: usize = 40;
-/// Mark in a MethodDesc's token: its code is made quickly at first.
+/// Flag in a MethodDesc's token: the method is eligible for tiered compilation.
 const ELIGIBLE: u16 = 0x8000;
-/// Flag of a method in metadata: always make it fast.
+/// Flag of a method in metadata: `AggressiveOptimization`.
 const AGGRESSIVE: u16 = 0x200;
-/// Entry of the table for debuggers that leads to the application domain, in 8.
+/// Index of the application domain in the DAC table of .NET 8.
 const DOMAIN_ENTRY: u64 = 21;
-/// Place of the table of states in the application domain, in 8.0.
+/// Offset of the table of states in the application domain of .NET 8.0.
 const STATES: u64 = 0x9d8;
 const MAX_SLOTS: u32 = 4 << 20;
-/// Slots that are tried for one method; as a rule one or two.
+/// Limit on the probes for one method. Usually one or two are enough.
 const MAX_PROBES: u32 = 64;
-/// Slots that are read to prove that the table is one.
-const PROOF_SLOTS: u64 = 256;
+/// Number of slots read to verify the table.
+const VERIFIED_SLOTS: u64 = 256;
 
-/// Finds tiers in one process.
+/// Reader of the tiers of one process.
 #[derive(Debug)]
 pub(super) struct Tiers {
     dac_table: u64,
-    /// Whether what is taken for the table of states, in 8, was seen to be one.
-    proved: bool,
+    /// Whether the table of states of .NET 8 has been verified.
+    verified: bool,
 }
 
 impl Tiers {
     pub(super) fn new(dac_table: u64) -> Self {
         Self {
             dac_table,
-            proved: false,
+            verified: false,
         }
     }
 
-    /// The tier of a method that belongs to an assembly.
-    pub(super) fn of(
+    /// Returns the tier of a method that belongs to an assembly.
+    pub(super) fn tier(
         &mut self,
         memory: &impl Memory,
         types: &TypeSystem,
@@ -83,7 +83,7 @@ impl Tiers {
                     _ => QUICK,
                 })
             }
-            Versions::OfDomain => {
+            Versions::AppDomain => {
                 let states = self.states(memory)?;
                 let state = states.find(memory, desc);
                 if let Some(tier) = state.and_then(|state| version(memory, state, method)) {
@@ -101,15 +101,14 @@ impl Tiers {
         let entry = self.dac_table.checked_add(8 * DOMAIN_ENTRY)?;
         let domain = memory.u64(memory.u64(entry)?)?;
         let states = States::read(memory, domain.checked_add(STATES)?)?;
-        if !self.proved {
-            self.proved = states.is_one(memory);
+        if !self.verified {
+            self.verified = states.is_consistent(memory);
         }
-        self.proved.then_some(states)
+        self.verified.then_some(states)
     }
 }
 
-/// The tier of the version that a method's code is, by the states of its versions; the inner is `None` where the word is
-/// not known.
+/// Finds the version of a method's code. Returns its tier, which is `None` if it is unknown.
 fn version(memory: &impl Memory, states: u64, method: MethodKey) -> Option<Option<&'static str>> {
     if states == 0 {
         return None;
@@ -120,11 +119,11 @@ fn version(memory: &impl Memory, states: u64, method: MethodKey) -> Option<Optio
             return None;
         }
         let bytes: [u8; VERSION_BYTES] = memory.bytes(next)?;
-        let (words, _) = bytes.as_chunks::<8>();
-        let mut words = words.iter().copied().map(u64::from_le_bytes);
-        let [code, desc, _, following, id_and_tier] = std::array::from_fn(|_| words.next());
+        let (fields, _) = bytes.as_chunks::<8>();
+        let mut fields = fields.iter().copied().map(u64::from_le_bytes);
+        let [code, desc, _, following, id_and_tier] = std::array::from_fn(|_| fields.next());
         if (code?, desc?) == (method.start, method.method_desc) {
-            return Some(WORDS.get((id_and_tier? >> 32) as usize).copied());
+            return Some(TIERS.get((id_and_tier? >> 32) as usize).copied());
         }
         next = following?;
     }
@@ -140,21 +139,21 @@ struct States {
 
 impl States {
     fn read(memory: &impl Memory, at: u64) -> Option<Self> {
-        let number = |offset| memory.u32(at.checked_add(offset)?);
-        let (size, entries, used) = (number(8)?, number(12)?, number(16)?);
-        let is_sound = entries <= used && used <= size && size < MAX_SLOTS && entries > 0;
-        is_sound.then_some(Self {
+        let field = |offset| memory.u32(at.checked_add(offset)?);
+        let (size, entries, used) = (field(8)?, field(12)?, field(16)?);
+        let is_valid = entries <= used && used <= size && size < MAX_SLOTS && entries > 0;
+        is_valid.then_some(Self {
             slots: memory.u64(at)?,
             size,
         })
     }
 
-    /// Whether some entry is found where its key leads.
-    fn is_one(&self, memory: &impl Memory) -> bool {
+    /// Returns whether a lookup by key finds the first entry.
+    fn is_consistent(&self, memory: &impl Memory) -> bool {
         let slots = memory.vec(
             self.slots,
-            8 * PROOF_SLOTS.min(self.size.into()),
-            8 * PROOF_SLOTS as usize,
+            8 * VERIFIED_SLOTS.min(self.size.into()),
+            8 * VERIFIED_SLOTS as usize,
         );
         let slots = slots.unwrap_or_default();
         let (slots, _) = slots.as_chunks();
@@ -178,7 +177,7 @@ impl States {
             let slot = self.slots.checked_add(u64::from(index) * 8)?;
             match memory.u64(slot)? {
                 0 => return None,
-                // Deleted.
+                // A deleted entry.
                 u64::MAX => {}
                 entry if memory.u64(entry) == Some(desc) => return Some(entry),
                 _ => {}

@@ -1,4 +1,4 @@
-//! Types in the memory of a process: which they are, and how they are spelled.
+//! Reads types from the memory of a process and formats their names.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -11,31 +11,31 @@ use super::memory::Memory;
 use super::metadata_cache::{Images, MetadataCache};
 use super::type_system::{DynamicModuleFields, ImageFields, TypeRow, TypeSystem};
 
-/// Flags of a MethodTable: its low 16 bits are a size; array, and array of one dimension.
+/// Flags of a MethodTable: the low 16 bits are a component size; array; array of one dimension.
 const HAS_COMPONENT_SIZE: u32 = 0x8000_0000;
 const CATEGORY: u32 = 0x000c_0000;
 const ARRAY: u32 = 0x0008_0000;
 const VECTOR: u32 = 0x0002_0000;
-/// Bytes of a MethodTable of an array with one dimension (`BaseSize`), and of each dimension.
+/// `BaseSize` of a multi-dimensional array, without its dimensions and per dimension.
 const ARRAY_BYTES: u32 = 24;
 const DIMENSION_BYTES: u32 = 8;
-/// Flags of a MethodTable: generic at all; in 8, its module is in an optional slot.
+/// Flags of a MethodTable: generic; in .NET 8, the module is in an optional slot.
 const GENERIC: u32 = 0x30;
 const MODULE_SLOT: u16 = 0x10;
-/// Bytes of a MethodTable that are read.
+/// Number of bytes read from a MethodTable.
 const TABLE_BYTES: usize = 64;
-/// Dictionary info before the dictionaries of a type: how many they are, and how many arguments the last has.
+/// Offsets in the dictionary info: the number of dictionaries, the number of arguments of the last.
 const DICTIONARIES: u64 = 4;
 const ARGUMENTS: u64 = 6;
-/// A TypeHandle with this bit is no MethodTable.
+/// Tag bit of a TypeHandle that is not a MethodTable.
 const TYPE_DESC: u64 = 2;
-/// Types in types, and arguments of one type.
+/// Limits on nested types and on the arguments of one type.
 const MAX_DEPTH: usize = 16;
 const MAX_ARGUMENTS: u16 = 64;
-/// Longest name in memory.
+/// Size limit of a name.
 const MAX_NAME_BYTES: usize = 1024;
 
-/// What reading takes.
+/// Reader with access to the memory and the metadata of a process.
 pub(super) struct TypeReader<'a, M> {
     pub(super) memory: &'a M,
     pub(super) types: TypeSystem,
@@ -43,13 +43,13 @@ pub(super) struct TypeReader<'a, M> {
     pub(super) images: &'a mut Images,
 }
 
-/// The first fields of a MethodTable.
-pub(super) struct Table {
+/// The first bytes of a MethodTable.
+pub(super) struct MethodTable {
     address: u64,
     bytes: [u8; TABLE_BYTES],
 }
 
-impl Table {
+impl MethodTable {
     fn u64(&self, offset: u64) -> Option<u64> {
         let at = usize::try_from(offset).ok()?;
         Some(u64::from_le_bytes(*self.bytes.get(at..)?.first_chunk()?))
@@ -66,21 +66,22 @@ impl Table {
 }
 
 impl<M: Memory> TypeReader<'_, M> {
-    pub(super) fn table(&self, address: u64) -> Option<Table> {
+    pub(super) fn method_table(&self, address: u64) -> Option<MethodTable> {
         let is_aligned = address.is_multiple_of(8);
         let bytes = self.memory.bytes(address).filter(|_| is_aligned)?;
-        Some(Table { address, bytes })
+        Some(MethodTable { address, bytes })
     }
 
-    /// The row of a type in its module's metadata.
-    pub(super) fn type_row(&self, table: &Table) -> Option<u32> {
+    /// Returns the TypeDef row of a type.
+    pub(super) fn type_row(&self, table: &MethodTable) -> Option<u32> {
         Some(match self.types.table.type_row {
             TypeRow::Upper(offset) => table.u32(offset)? >> 8,
             TypeRow::Short(offset) => table.u16(offset)?.into(),
         })
     }
 
-    pub(super) fn module_of(&self, table: &Table) -> Option<u64> {
+    /// Returns the address of a type's module.
+    pub(super) fn module(&self, table: &MethodTable) -> Option<u64> {
         let fields = self.types.table;
         let TypeRow::Short(_) = fields.type_row else {
             return table.u64(fields.module);
@@ -89,9 +90,10 @@ impl<M: Memory> TypeReader<'_, M> {
         if flags & HAS_COMPONENT_SIZE != 0 || flags & GENERIC == 0 {
             return table.u64(fields.module);
         }
-        // In 8 that field of a generic type is where it was loaded for; the module it is of is with the canonical one.
+        // In .NET 8 this field of a generic type is its loader module. The canonical MethodTable
+        // has the declaring module.
         let canonical = match table.u64(fields.canonical)? {
-            shared if shared & 1 != 0 => &self.table(shared & !1)?,
+            shared if shared & 1 != 0 => &self.method_table(shared & !1)?,
             _ => table,
         };
         let flags = canonical.u16(8)?;
@@ -108,35 +110,39 @@ impl<M: Memory> TypeReader<'_, M> {
         self.memory.u64(canonical.address.checked_add(offset)?)
     }
 
-    pub(super) fn metadata_of(&mut self, module: u64) -> Option<Arc<Metadata>> {
+    pub(super) fn metadata(&mut self, module: u64) -> Option<Arc<Metadata>> {
         let fields = self.types.module;
-        let at = |address: u64, offset: u64| self.memory.u64(address.checked_add(offset)?);
+        let pointer = |address: u64, offset: u64| self.memory.u64(address.checked_add(offset)?);
         let base = match fields.image {
-            ImageFields::Base(offset) => at(module, offset),
-            ImageFields::Path(path) => path.into_iter().try_fold(module, |at_, offset| {
-                at(at_, offset).filter(|next| *next != 0)
+            ImageFields::Base(offset) => pointer(module, offset),
+            ImageFields::Path(path) => path.into_iter().try_fold(module, |address, offset| {
+                pointer(address, offset).filter(|next| *next != 0)
             }),
         };
         if let Some(base) = base.filter(|base| *base != 0) {
-            return self.assemblies.of_image(self.images, self.memory, base);
+            return self.assemblies.image(self.images, self.memory, base);
         }
-        let (record, data) = match fields.made {
+        let (header, data) = match fields.dynamic {
             DynamicModuleFields::Inline(offset) => {
-                let record = at(module, offset)?;
-                (record, record.checked_add(4)?)
+                let header = pointer(module, offset)?;
+                (header, header.checked_add(4)?)
             }
             DynamicModuleFields::Buffer(offset) => {
-                let record = at(module, offset)?;
-                (record, at(record, 16)?)
+                let header = pointer(module, offset)?;
+                (header, pointer(header, 16)?)
             }
         };
-        let size = self.memory.u32(record)?;
+        let size = self.memory.u32(header)?;
         self.assemblies
-            .of_bytes(self.images, self.memory, data, size.into())
+            .dynamic_module(self.images, self.memory, data, size.into())
     }
 
-    /// The arguments of a type, spelled; none if it takes none.
-    pub(super) fn type_arguments(&mut self, table: &Table, depth: usize) -> Option<Vec<String>> {
+    /// Formats the arguments of a type. The result is empty for a type without arguments.
+    pub(super) fn type_arguments(
+        &mut self,
+        table: &MethodTable,
+        depth: usize,
+    ) -> Option<Vec<String>> {
         let fields = self.types.table;
         let flags = table.u32(fields.flags)?;
         if flags & HAS_COMPONENT_SIZE != 0 || flags & GENERIC == 0 {
@@ -148,10 +154,11 @@ impl<M: Memory> TypeReader<'_, M> {
         let arguments = self.memory.u16(info.checked_add(ARGUMENTS)?)?;
         let last = u64::from(count.checked_sub(1)?) * 8;
         let list = self.memory.u64(dictionaries.checked_add(last)?)?;
-        self.spelled_list(list, arguments, depth)
+        self.format_types(list, arguments, depth)
     }
 
-    pub(super) fn spelled_list(
+    /// Formats the types of an array of TypeHandles.
+    pub(super) fn format_types(
         &mut self,
         list: u64,
         count: u16,
@@ -164,20 +171,20 @@ impl<M: Memory> TypeReader<'_, M> {
         let (handles, _) = bytes.as_chunks();
         let handles = handles.iter().copied().map(u64::from_le_bytes);
         handles
-            .map(|handle| self.spelled(handle, depth + 1))
+            .map(|handle| self.format_type(handle, depth + 1))
             .collect()
     }
 
-    /// The type of a TypeHandle.
-    pub(super) fn spelled(&mut self, handle: u64, depth: usize) -> Option<String> {
+    /// Formats the type of a TypeHandle.
+    pub(super) fn format_type(&mut self, handle: u64, depth: usize) -> Option<String> {
         if handle & TYPE_DESC != 0 || depth > MAX_DEPTH {
             return None;
         }
-        let table = self.table(handle)?;
+        let table = self.method_table(handle)?;
         let fields = self.types.table;
         let flags = table.u32(fields.flags)?;
         if flags & CATEGORY == ARRAY {
-            let mut text = self.spelled(table.u64(fields.arguments)?, depth + 1)?;
+            let mut name = self.format_type(table.u64(fields.arguments)?, depth + 1)?;
             let dimensions = match flags & VECTOR {
                 0 => table.u32(fields.base_size)?.checked_sub(ARRAY_BYTES)? / DIMENSION_BYTES,
                 _ => 1,
@@ -185,43 +192,43 @@ impl<M: Memory> TypeReader<'_, M> {
             if !(1..=32).contains(&dimensions) {
                 return None;
             }
-            text.push('[');
-            text.extend((1..dimensions).map(|_| ','));
-            text.push(']');
-            return Some(text);
+            name.push('[');
+            name.extend((1..dimensions).map(|_| ','));
+            name.push(']');
+            return Some(name);
         }
         let name = self.type_name(&table)?;
         Some(instantiated(&name, &self.type_arguments(&table, depth)?))
     }
 
-    /// The name of the type of a TypeHandle, without arguments.
-    pub(super) fn definition(&mut self, handle: u64) -> Option<String> {
+    /// Formats the type of a TypeHandle without arguments.
+    pub(super) fn format_definition(&mut self, handle: u64) -> Option<String> {
         if handle & TYPE_DESC != 0 {
             return None;
         }
-        let table = self.table(handle)?;
+        let table = self.method_table(handle)?;
         self.type_name(&table)
     }
 
-    pub(super) fn type_name(&mut self, table: &Table) -> Option<String> {
-        let module = self.module_of(table)?;
-        let metadata = self.metadata_of(module)?;
+    pub(super) fn type_name(&mut self, table: &MethodTable) -> Option<String> {
+        let module = self.module(table)?;
+        let metadata = self.metadata(module)?;
         metadata.type_def_name(self.type_row(table)?)
     }
 
-    /// A text that ends with NUL.
-    pub(super) fn text(&self, address: u64) -> Option<String> {
+    /// Reads a NUL-terminated name.
+    pub(super) fn c_string(&self, address: u64) -> Option<String> {
         let mut bytes = [0; MAX_NAME_BYTES];
         let read = self.memory.read(address, &mut bytes);
         let bytes = bytes.get(..read)?;
-        let text = bytes.split(|byte| *byte == 0).next()?;
-        let is_whole = text.len() < bytes.len() && !text.is_empty();
-        let text = std::str::from_utf8(text).ok().filter(|_| is_whole)?;
-        (!text.contains(char::is_control)).then(|| text.to_owned())
+        let name = bytes.split(|byte| *byte == 0).next()?;
+        let is_complete = name.len() < bytes.len() && !name.is_empty();
+        let name = std::str::from_utf8(name).ok().filter(|_| is_complete)?;
+        (!name.contains(char::is_control)).then(|| name.to_owned())
     }
 }
 
-/// Signatures made at run time have addresses of types in place of tokens.
+/// Resolver for signatures of dynamic methods, which have addresses of types in place of tokens.
 pub(super) struct InProcess<'a, 'b, M> {
     pub(super) reader: RefCell<&'a mut TypeReader<'b, M>>,
     pub(super) metadata: Option<&'a Metadata>,
@@ -239,8 +246,8 @@ impl<M: Memory> TypeNameResolver for InProcess<'_, '_, M> {
     fn runtime_type(&self, address: u64, is_definition: bool) -> Option<String> {
         let mut reader = self.reader.try_borrow_mut().ok()?;
         match is_definition {
-            true => reader.definition(address),
-            false => reader.spelled(address, 0),
+            true => reader.format_definition(address),
+            false => reader.format_type(address, 0),
         }
     }
 

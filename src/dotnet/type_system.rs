@@ -1,15 +1,16 @@
-//! Where the fields are that lead from a method to its name, by version of the runtime.
+//! Field offsets of the structures for method names, by version of the runtime.
 //!
 //! ```text
-//! MethodDesc       the runtime's record of a method or of one instantiation; kept in chunks, 8 bytes apart
+//! MethodDesc       the runtime's record of a method or of one instantiation; stored in chunks, aligned to 8 bytes
 //!                  token of the method = the chunk's range << 12 | the method's remainder
-//! MethodDescChunk  right before its first MethodDesc: -> MethodTable
+//! MethodDescChunk  directly before its first MethodDesc: -> MethodTable
 //! MethodTable      the runtime's record of a type or of one instantiation: -> Module, arguments, token of the type
 //! Module           name, -> image with the metadata
 //! ```
-//! 9 and 10 state most of it in their contract descriptor; what they do not is the same in both, and was measured.
+//! .NET 9 and 10 publish most offsets in their contract descriptor. The others are the same in both
+//! versions and were determined by measurement.
 
-/// Offsets in bytes.
+/// Field offsets in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TypeSystem {
     pub(super) method: MethodFields,
@@ -26,17 +27,17 @@ pub(super) struct MethodFields {
     pub(super) token_remainder: u64,
     pub(super) chunk_index: u64,
     pub(super) flags: u64,
-    /// Where the versions of its code are found.
+    /// Location of the method's code versions.
     pub(super) versions: Versions,
 }
 
-/// Where the versions of a method's code are found.
+/// Location of a method's code versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Versions {
-    /// From a field of the MethodDesc.
+    /// A pointer in the MethodDesc, at this offset.
     CodeData(u64),
-    /// In a table of the application domain; see [`super::tier`].
-    OfDomain,
+    /// A table of the application domain. See [`super::tier`].
+    AppDomain,
 }
 
 /// `MethodDescChunk`.
@@ -60,12 +61,13 @@ pub(super) struct TableFields {
     pub(super) arguments: u64,
 }
 
-/// Where a MethodTable has the token of its type.
+/// Location of a type's TypeDef row in its MethodTable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TypeRow {
-    /// A 32-bit number's upper 24 bits.
+    /// The upper 24 bits of the 32-bit field at this offset.
     Upper(u64),
-    /// A 16-bit number; the module of generic types is elsewhere than that of others.
+    /// The 16-bit field at this offset. In this layout the module of generic types has a different
+    /// location.
     Short(u64),
 }
 
@@ -76,13 +78,13 @@ pub(super) struct InstantiatedFields {
     pub(super) count: u64,
 }
 
-/// `DynamicMethodDesc`: methods made by DynamicMethod, and IL stubs.
+/// `DynamicMethodDesc`: methods of `DynamicMethod`, and IL stubs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DynamicFields {
     pub(super) signature: u64,
     pub(super) signature_bytes: u64,
     pub(super) name: u64,
-    /// Where the method's code is; behind the fields.
+    /// Pointer to the method's code, after the fields.
     pub(super) code: u64,
 }
 
@@ -91,20 +93,20 @@ pub(super) struct DynamicFields {
 pub(super) struct ModuleFields {
     pub(super) name: u64,
     pub(super) image: ImageFields,
-    /// Metadata of a module that is made at run time.
-    pub(super) made: DynamicModuleFields,
+    /// Metadata of a dynamic module (Reflection.Emit).
+    pub(super) dynamic: DynamicModuleFields,
 }
 
-/// The way from a module to its image.
+/// Path from a module to its image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ImageFields {
-    /// A field.
+    /// A field with the address of the image.
     Base(u64),
-    /// A field of the last of these.
+    /// A chain of pointers, by the offset in each structure.
     Path([u64; 4]),
 }
 
-/// The way from a module made at run time to its metadata.
+/// Path from a dynamic module to its metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DynamicModuleFields {
     /// A pointer to a 32-bit size and the bytes.
@@ -113,13 +115,13 @@ pub(super) enum DynamicModuleFields {
     Buffer(u64),
 }
 
-/// What .NET 8 has.
+/// The offsets of .NET 8.
 pub(super) const DOTNET_8: TypeSystem = TypeSystem {
     method: MethodFields {
         token_remainder: 0,
         chunk_index: 2,
         flags: 6,
-        versions: Versions::OfDomain,
+        versions: Versions::AppDomain,
     },
     chunk: ChunkFields {
         bytes: 24,
@@ -148,16 +150,17 @@ pub(super) const DOTNET_8: TypeSystem = TypeSystem {
     module: ModuleFields {
         name: 0x108,
         image: ImageFields::Path([0x110, 8, 0x78, 8]),
-        made: DynamicModuleFields::Buffer(0x698),
+        dynamic: DynamicModuleFields::Buffer(0x698),
     },
 };
 
 impl TypeSystem {
-    /// What the descriptor of .NET 9 and later states. `None`: not all that is needed.
-    pub(super) fn stated(offset: impl Fn(&str, &str) -> Option<u64>) -> Option<Self> {
+    /// Reads the offsets from the descriptor of .NET 9 or later. Returns `None` if a required one
+    /// is missing.
+    pub(super) fn from_descriptor(offset: impl Fn(&str, &str) -> Option<u64>) -> Option<Self> {
         let code_data = offset("MethodDesc", "CodeData").unwrap_or(8);
         let dynamic_bytes = offset("DynamicMethodDesc", "!").unwrap_or(48);
-        let or = |structure, field, known| offset(structure, field).unwrap_or(known);
+        let or_default = |structure, field, default| offset(structure, field).unwrap_or(default);
         Some(Self {
             method: MethodFields {
                 token_remainder: offset("MethodDesc", "Flags3AndTokenRemainder")?,
@@ -184,16 +187,16 @@ impl TypeSystem {
                 count: offset("InstantiatedMethodDesc", "NumGenericArgs")?,
             },
             dynamic: DynamicFields {
-                signature: or("StoredSigMethodDesc", "Sig", 16),
-                signature_bytes: or("StoredSigMethodDesc", "cSig", 24),
+                signature: or_default("StoredSigMethodDesc", "Sig", 16),
+                signature_bytes: or_default("StoredSigMethodDesc", "cSig", 24),
                 name: offset("DynamicMethodDesc", "MethodName")?,
                 code: dynamic_bytes + 8,
             },
             module: ModuleFields {
-                // The descriptor leaves it out; it lies before the path.
+                // The descriptor omits this field, which precedes the path.
                 name: offset("Module", "Path")?.checked_sub(8)?,
                 image: ImageFields::Base(offset("Module", "Base")?),
-                made: DynamicModuleFields::Inline(offset("Module", "DynamicMetadata")?),
+                dynamic: DynamicModuleFields::Inline(offset("Module", "DynamicMetadata")?),
             },
         })
     }

@@ -1,8 +1,8 @@
-//! Where a block begins, what it is, and how long: the two framings of the format.
+//! Block headers in the two framings of the format.
 //!
 //! ```text
-//! version 4, 5   05 05 01 version min length name 06 | size pad payload | 06    a tagged object; 01 instead: the end
-//! version 6      size + (kind << 24) payload                                    kind 0: the end
+//! version 4, 5   05 05 01 version min length name 06 | size pad payload | 06    a tagged object; 01 at the end
+//! version 6      size + (kind << 24) payload                                    kind 0 at the end
 //! ```
 
 use std::io::Read;
@@ -13,7 +13,7 @@ use super::feed::Feed;
 const NULL_REFERENCE: u8 = 1;
 const BEGIN_OBJECT: u8 = 5;
 const END_OBJECT: u8 = 6;
-/// Longest name of an object; they have 5 to 13 bytes.
+/// Size limit of an object's type name. Known names have 5 to 13 bytes.
 const MAX_NAME_BYTES: u32 = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(super) enum BlockKind {
     Thread,
     RemoveThread,
     LabelList,
-    /// Of no use here, or not known.
+    /// Unused or unknown.
     Other,
 }
 
@@ -38,34 +38,31 @@ pub(super) enum Framing {
     Blocks,
 }
 
-/// The beginning of an object: its kind and version. `None`: the end of the stream.
+/// Reads the start of an object. Returns kind and version, or `None` at the end of the stream.
 pub(super) fn begin_object<R: Read>(
     feed: &mut Feed<R>,
 ) -> Result<Option<(BlockKind, u32)>, NettraceError> {
-    let at = feed.offset();
-    let damaged = |what| NettraceError {
-        offset: at,
-        problem: NettraceErrorKind::Damaged(what),
+    let offset = feed.offset();
+    let corrupt = |description| NettraceError {
+        offset,
+        kind: NettraceErrorKind::Corrupt(description),
     };
     match feed.u8()? {
         NULL_REFERENCE => return Ok(None),
         BEGIN_OBJECT => {}
-        _ => return Err(damaged("no object begins here")),
+        _ => return Err(corrupt("object start tag")),
     }
     let tags = [BEGIN_OBJECT, NULL_REFERENCE];
-    feed.expect(tags, NettraceErrorKind::Damaged("the type of an object"))?;
+    feed.expect(tags, NettraceErrorKind::Corrupt("object type"))?;
     let version = feed.u32()?;
     let oldest_reader = feed.u32()?;
     let length = feed.u32()?;
     if length > MAX_NAME_BYTES {
-        return Err(damaged("the name of an object is too long"));
+        return Err(corrupt("object type: the name is too long"));
     }
     let mut name = Vec::new();
     feed.block(length, &mut name)?;
-    feed.expect(
-        [END_OBJECT],
-        NettraceErrorKind::Damaged("the type of an object"),
-    )?;
+    feed.expect([END_OBJECT], NettraceErrorKind::Corrupt("object type"))?;
     let kind = match name.as_slice() {
         b"Trace" => BlockKind::Trace,
         b"EventBlock" => BlockKind::Event,
@@ -76,22 +73,19 @@ pub(super) fn begin_object<R: Read>(
     };
     if kind == BlockKind::Trace && oldest_reader > 5 {
         return Err(NettraceError {
-            offset: at,
-            problem: NettraceErrorKind::Version(oldest_reader),
+            offset,
+            kind: NettraceErrorKind::Version(oldest_reader),
         });
     }
     Ok(Some((kind, version)))
 }
 
 pub(super) fn end_object<R: Read>(feed: &mut Feed<R>) -> Result<(), NettraceError> {
-    feed.expect(
-        [END_OBJECT],
-        NettraceErrorKind::Damaged("the end of an object"),
-    )
+    feed.expect([END_OBJECT], NettraceErrorKind::Corrupt("object end tag"))
 }
 
-/// The kind and size of the next block. `None`: the end of the stream.
-pub(super) fn begin<R: Read>(
+/// Reads the header of a block. Returns kind and size, or `None` at the end of the stream.
+pub(super) fn read_header<R: Read>(
     feed: &mut Feed<R>,
     framing: Framing,
 ) -> Result<Option<(BlockKind, u32)>, NettraceError> {
@@ -101,7 +95,7 @@ pub(super) fn begin<R: Read>(
                 return Ok(None);
             };
             if kind == BlockKind::Trace {
-                return Err(feed.error(NettraceErrorKind::Damaged("a second beginning")));
+                return Err(feed.error(NettraceErrorKind::Corrupt("second trace block")));
             }
             let size = feed.u32()?;
             let size = feed.check_size(size)?;

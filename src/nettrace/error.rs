@@ -1,43 +1,43 @@
-//! Why a stream cannot be read on.
+//! Errors of the reader.
 
 use std::io;
 
 use thiserror::Error;
 
-/// Where the reading of a stream ended, and why.
+/// An error at an offset of a stream.
 #[derive(Debug, Error)]
-#[error("at byte {offset} of the event stream: {problem}")]
+#[error("cannot read the event stream at byte {offset}: {kind}")]
 pub struct NettraceError {
-    /// The first byte that could not be used.
+    /// The offset of the first unusable byte.
     pub offset: u64,
-    /// What is wrong with it.
-    pub problem: NettraceErrorKind,
+    /// The cause.
+    pub kind: NettraceErrorKind,
 }
 
-/// What is wrong with a stream.
+/// The cause of an error.
 #[derive(Debug, Error)]
 pub enum NettraceErrorKind {
-    /// No more bytes, and no mark of the end before.
-    #[error("it ends before its end mark")]
+    /// The stream ends without its end marker.
+    #[error("the stream is truncated")]
     Truncated,
     /// The source of the stream fails.
-    #[error("it cannot be read: {0}")]
+    #[error("{0}")]
     Read(io::Error),
-    /// Another format.
-    #[error("not the beginning of a nettrace stream")]
+    /// The source has another format.
+    #[error("not a nettrace stream")]
     NotNettrace,
-    /// A version that is not known here.
-    #[error("version {0}, where 4 to 6 are understood")]
+    /// The version of the stream is not supported.
+    #[error("version {0} is not supported (supported: 4 to 6)")]
     Version(u32),
-    /// A block that no writer writes.
-    #[error("a block of {size} bytes, where at most {limit} are taken")]
+    /// A block is larger than any that a runtime writes.
+    #[error("block too large ({size} bytes, limit {limit})")]
     TooLarge {
-        /// The size it states.
+        /// The declared size.
         size: u32,
         /// The limit.
         limit: u32,
     },
-    /// A part that contradicts the format.
-    #[error("damaged: {0}")]
-    Damaged(&'static str),
+    /// A part of the stream violates the format.
+    #[error("corrupt {0}")]
+    Corrupt(&'static str),
 }

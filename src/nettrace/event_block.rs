@@ -1,19 +1,20 @@
-//! The events of a block, one after the other.
+//! Reader of the events of a block.
 //!
-//! An event's header states only what differs from the one before it in its block: bits of the first byte say what.
+//! A compressed event header contains only the fields that differ from the previous header of the
+//! block. The bits of its first byte are:
 //!
 //! ```text
-//! bit  field                                          else
-//! 1    metadata id                                    the same
-//! 2    step of the sequence number, capturing         the same, and the number one higher (not in
+//! bit  field                                          if not set
+//! 1    metadata id                                    same
+//! 2    increment of the sequence number, capture      same, and the sequence number + 1 (not in
 //!      thread, processor                              metadata before version 6)
-//! 4    thread                                         the same
-//! 8    stack id                                       the same
-//!      time, as a difference modulo 2^64              always there
-//! 16   activity id; version 6: list of labels         the same
-//! 32   related activity id                            the same
-//! 64   no event that follows in the stream is older   -
-//! 128  bytes of payload                               the same
+//! 4    thread                                         same
+//! 8    stack id                                       same
+//!      time, as a difference modulo 2^64              always present
+//! 16   activity id; version 6: label list id          same
+//! 32   related activity id                            same
+//! 64   no later event of the stream is older          -
+//! 128  payload size                                   same
 //! ```
 
 use std::ops::Range;
@@ -24,7 +25,7 @@ use super::labels::Activity;
 use crate::bytes::Bytes;
 
 const COMPRESSED: u16 = 1;
-/// Sorted or not is told by the highest bit of an uncompressed metadata id.
+/// The highest bit of an uncompressed metadata id is clear for sorted events.
 const METADATA_ID_MASK: u32 = 0x7fff_ffff;
 const SORTED: u8 = 64;
 
@@ -36,20 +37,20 @@ pub(super) struct EventHeader {
     pub(super) thread: u64,
     pub(super) stack: u32,
     pub(super) time: u64,
-    /// Before version 6.
+    /// Versions 4 and 5.
     pub(super) activity: Activity,
-    /// From version 6 on.
+    /// Version 6.
     pub(super) labels: u32,
     pub(super) payload_bytes: u32,
-    /// No event that follows in the stream is older.
+    /// Whether no later event of the stream is older.
     pub(super) is_sorted: bool,
 }
 
-/// A block of events, or of metadata before version 6, which has the same form.
+/// An event block, or a metadata block of version 4 or 5, which has the same format.
 #[derive(Debug)]
 pub(super) struct EventBlock {
     pub(super) bytes: Vec<u8>,
-    /// Where the block is in the stream.
+    /// The offset of the block in the stream.
     offset: u64,
     at: usize,
     framing: Framing,
@@ -69,8 +70,8 @@ impl EventBlock {
         }
     }
 
-    /// Begins with the block that `bytes` holds, which is at `offset` of the stream.
-    pub(super) fn begin(&mut self, offset: u64) -> Result<(), NettraceError> {
+    /// Starts reading the block in `bytes`, which is at `offset` of the stream.
+    pub(super) fn start(&mut self, offset: u64) -> Result<(), NettraceError> {
         self.offset = offset;
         self.at = 0;
         self.header = EventHeader::default();
@@ -83,23 +84,23 @@ impl EventBlock {
                 self.compressed = flags & COMPRESSED != 0;
                 Ok(())
             }
-            _ => Err(self.damaged("the header of a block")),
+            _ => Err(self.corrupt("block header")),
         }
     }
 
-    /// Ends the block: what is left of it is not looked at.
+    /// Skips the rest of the block.
     pub(super) fn close(&mut self) {
         self.at = self.bytes.len();
     }
 
-    fn damaged(&self, what: &'static str) -> NettraceError {
+    fn corrupt(&self, description: &'static str) -> NettraceError {
         NettraceError {
             offset: self.offset + self.at as u64,
-            problem: NettraceErrorKind::Damaged(what),
+            kind: NettraceErrorKind::Corrupt(description),
         }
     }
 
-    /// The next event: its header, and where its payload is in the block.
+    /// Returns the next event's header and the range of its payload in `bytes`.
     pub(super) fn next(&mut self) -> Result<Option<(EventHeader, Range<usize>)>, NettraceError> {
         let Some(rest) = self.bytes.get(self.at..).filter(|rest| !rest.is_empty()) else {
             return Ok(None);
@@ -110,15 +111,15 @@ impl EventBlock {
         } else {
             uncompressed(&mut bytes, self.framing)
         };
-        let header = parsed.ok_or_else(|| self.damaged("the header of an event"))?;
+        let header = parsed.ok_or_else(|| self.corrupt("event header"))?;
         let start = self.bytes.len() - bytes.0.len();
         bytes
             .take(header.payload_bytes as usize)
-            .ok_or_else(|| self.damaged("an event is longer than its block"))?;
+            .ok_or_else(|| self.corrupt("event header: the event exceeds its block"))?;
         let end = self.bytes.len() - bytes.0.len();
         self.at = end;
         if !self.compressed && self.framing == Framing::Objects {
-            // Blocks begin at a multiple of four.
+            // Uncompressed events are aligned to four bytes, and so are the blocks in the stream.
             self.at = end.next_multiple_of(4).min(self.bytes.len());
         }
         self.header = header;
@@ -126,8 +127,12 @@ impl EventBlock {
     }
 }
 
-fn compressed(bytes: &mut Bytes<'_>, last: EventHeader, framing: Framing) -> Option<EventHeader> {
-    let mut header = last;
+fn compressed(
+    bytes: &mut Bytes<'_>,
+    previous: EventHeader,
+    framing: Framing,
+) -> Option<EventHeader> {
+    let mut header = previous;
     let flags = bytes.u8()?;
     let has = |bit: u8| flags & bit != 0;
     header.is_sorted = has(SORTED);

@@ -1,4 +1,4 @@
-//! Kinds of events, as the stream states them before the first of each.
+//! Event metadata, which the stream declares before the first event of each kind.
 
 use std::sync::Arc;
 
@@ -6,12 +6,12 @@ use rustc_hash::FxHashMap;
 
 use super::field::Field;
 use super::field_parser::{FieldParser, tagged_fields};
-use super::trace_info::text;
+use super::trace_info::string;
 use crate::bytes::Bytes;
 
-/// Most bytes of kinds that are kept. A session with many providers has some 20 KB.
+/// Limit on the metadata kept. A session with many providers has some 20 KB.
 const MAX_BYTES: usize = 4 << 20;
-/// Tag of an optional part that has the fields, with types that the older form cannot state.
+/// Tag of the optional V2 fields, with types that the original form cannot express.
 const V2_FIELDS: u8 = 2;
 /// Tags of optional parts of version 6.
 const OPCODE: u8 = 1;
@@ -23,28 +23,28 @@ const PROVIDER_ID: u8 = 7;
 const LEVEL: u8 = 8;
 const VERSION: u8 = 9;
 
-/// What events of one kind have in common.
+/// The metadata of a kind of events.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EventMetadata {
-    /// Who sends them, such as `Microsoft-Windows-DotNETRuntime`.
+    /// The provider's name, such as `Microsoft-Windows-DotNETRuntime`.
     pub provider: String,
-    /// Number within the provider.
+    /// The event id, unique within the provider.
     pub id: u32,
-    /// Version of what they hold.
+    /// The version of the payload.
     pub version: u32,
-    /// Name; empty for those of the runtime itself.
+    /// The event's name. Empty for events of the runtime itself.
     pub name: String,
-    /// Groups they belong to.
+    /// The keywords that enable the event.
     pub keywords: u64,
-    /// How talkative they are: 1 (critical) to 5 (verbose).
+    /// The level of verbosity: 1 (critical) to 5 (verbose).
     pub level: u32,
-    /// What their payload holds; `None` if that is not told, or not understood. The runtime does not tell of its own:
-    /// for those the list is empty.
+    /// The fields of the payload, or `None` if the stream does not declare any that the reader
+    /// supports. The list is empty for events of the runtime itself, which declares no fields.
     pub fields: Option<Vec<Field>>,
 }
 
 impl EventMetadata {
-    /// The payload of an event in a metadata block of versions 4 and 5.
+    /// Parses the payload of an event in a metadata block of version 4 or 5.
     fn parse_object(payload: &[u8]) -> Option<(u32, Self)> {
         let mut bytes = Bytes(payload);
         let metadata_id = bytes.u32()?;
@@ -69,15 +69,15 @@ impl EventMetadata {
         Some((metadata_id, kind))
     }
 
-    /// A row of a metadata block of version 6.
+    /// Parses a row of a metadata block of version 6.
     fn parse_row(row: &[u8]) -> Option<(u32, Self)> {
         let mut bytes = Bytes(row);
-        let utf8 = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
+        let utf8 = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let metadata_id = bytes.varuint32()?;
         let mut kind = Self {
-            provider: text(&mut bytes).map(utf8)?,
+            provider: string(&mut bytes).map(utf8)?,
             id: bytes.varuint32()?,
-            name: text(&mut bytes).map(utf8)?,
+            name: string(&mut bytes).map(utf8)?,
             ..Self::default()
         };
         kind.fields = FieldParser::default().rows(&mut bytes);
@@ -85,13 +85,14 @@ impl EventMetadata {
             && let Some(length) = bytes.u16()
             && let Some(part) = bytes.take(length.into())
         {
-            kind.take_options(&mut Bytes(part));
+            kind.read_options(&mut Bytes(part));
         }
         Some((metadata_id, kind))
     }
 
-    /// The optional parts of version 6, up to the first that is not understood: they have no length.
-    fn take_options(&mut self, bytes: &mut Bytes<'_>) -> Option<()> {
+    /// Reads the optional parts of version 6, up to the first unknown one. A part has no length, so
+    /// an unknown one cannot be skipped.
+    fn read_options(&mut self, bytes: &mut Bytes<'_>) -> Option<()> {
         loop {
             match bytes.u8()? {
                 OPCODE => {
@@ -99,11 +100,11 @@ impl EventMetadata {
                 }
                 KEYWORDS => self.keywords = bytes.u64()?,
                 MESSAGE | DESCRIPTION => {
-                    text(bytes)?;
+                    string(bytes)?;
                 }
                 NOTE => {
-                    text(bytes)?;
-                    text(bytes)?;
+                    string(bytes)?;
+                    string(bytes)?;
                 }
                 PROVIDER_ID => {
                     bytes.take(16)?;
@@ -119,7 +120,7 @@ impl EventMetadata {
 #[derive(Debug, Default)]
 pub(super) struct EventMetadataTable {
     by_id: FxHashMap<u32, Arc<EventMetadata>>,
-    /// Bytes that the kinds had in the stream.
+    /// Size of the metadata in the stream.
     bytes: usize,
 }
 
@@ -128,12 +129,14 @@ impl EventMetadataTable {
         self.by_id.get(&metadata_id)
     }
 
-    /// `None`: it is damaged. Beyond the limit a kind is not kept, and its events are counted as unknown.
+    /// Adds an event of a metadata block of version 4 or 5. Returns `None` if it is corrupt.
+    ///
+    /// Metadata beyond the limit is dropped, and its events count as unknown.
     pub(super) fn add_object(&mut self, payload: &[u8]) -> Option<()> {
         self.add(payload, EventMetadata::parse_object)
     }
 
-    /// All rows of a block of version 6. `None`: it is damaged.
+    /// Adds all rows of a metadata block of version 6. Returns `None` if it is corrupt.
     pub(super) fn add_rows(&mut self, payload: &[u8]) -> Option<()> {
         let mut block = Bytes(payload);
         let header = block.u16()?;

@@ -1,16 +1,16 @@
-//! The bytes of a stream in order, with their position.
+//! Buffered byte source that counts its offset.
 
 use std::io::{self, BufReader, Read};
 
 use super::error::{NettraceError, NettraceErrorKind};
 
-/// Most bytes of a block. The runtime ends a block at some 100 KB; version 6 has 24 bits for the size.
+/// Size limit of a block. Runtimes write some 100 KB. Version 6 has 24 bits for the size.
 pub(super) const MAX_BLOCK_BYTES: u32 = 1 << 24;
 
 #[derive(Debug)]
 pub(super) struct Feed<R> {
     source: BufReader<R>,
-    /// Bytes taken so far.
+    /// Number of bytes read.
     offset: u64,
 }
 
@@ -26,10 +26,10 @@ impl<R: Read> Feed<R> {
         self.offset
     }
 
-    pub(super) fn error(&self, problem: NettraceErrorKind) -> NettraceError {
+    pub(super) fn error(&self, kind: NettraceErrorKind) -> NettraceError {
         NettraceError {
             offset: self.offset,
-            problem,
+            kind,
         }
     }
 
@@ -55,23 +55,23 @@ impl<R: Read> Feed<R> {
         self.array().map(u32::from_le_bytes)
     }
 
-    /// Takes bytes that must be these.
+    /// Reads `N` bytes. Returns an error of kind `mismatch` if they are not the expected ones.
     pub(super) fn expect<const N: usize>(
         &mut self,
         expected: [u8; N],
-        otherwise: NettraceErrorKind,
+        mismatch: NettraceErrorKind,
     ) -> Result<(), NettraceError> {
-        let at = self.offset;
+        let offset = self.offset;
         if self.array()? == expected {
             return Ok(());
         }
         Err(NettraceError {
-            offset: at,
-            problem: otherwise,
+            offset,
+            kind: mismatch,
         })
     }
 
-    /// Takes the bytes up to a multiple of four.
+    /// Skips to the next multiple of four.
     pub(super) fn align(&mut self) -> Result<(), NettraceError> {
         while !self.offset.is_multiple_of(4) {
             self.u8()?;
@@ -79,7 +79,7 @@ impl<R: Read> Feed<R> {
         Ok(())
     }
 
-    /// Refuses the size of a block before anything is kept of it.
+    /// Rejects an excessive block size before any memory is allocated for it.
     pub(super) fn check_size(&self, size: u32) -> Result<u32, NettraceError> {
         let limit = MAX_BLOCK_BYTES;
         if size > limit {
@@ -88,14 +88,16 @@ impl<R: Read> Feed<R> {
         Ok(size)
     }
 
-    /// Takes `size` bytes in place of what `into` holds. Where there are fewer, those are in it, with the error.
-    pub(super) fn block(&mut self, size: u32, into: &mut Vec<u8>) -> Result<(), NettraceError> {
-        into.clear();
-        // Grows with what comes, not with what is announced.
-        let taken = (&mut self.source).take(size.into()).read_to_end(into);
-        self.offset += into.len() as u64;
-        match taken {
-            Ok(_) if into.len() == size as usize => Ok(()),
+    /// Reads `size` bytes into `buffer`, replacing its content.
+    ///
+    /// If the source has fewer bytes, the buffer contains these and the result is an error.
+    pub(super) fn block(&mut self, size: u32, buffer: &mut Vec<u8>) -> Result<(), NettraceError> {
+        buffer.clear();
+        // The buffer grows with the received bytes, not with the announced size.
+        let result = (&mut self.source).take(size.into()).read_to_end(buffer);
+        self.offset += buffer.len() as u64;
+        match result {
+            Ok(_) if buffer.len() == size as usize => Ok(()),
             Ok(_) => Err(self.error(NettraceErrorKind::Truncated)),
             Err(error) => Err(self.error(NettraceErrorKind::Read(error))),
         }

@@ -1,67 +1,67 @@
-//! What the payload of an event holds.
+//! The fields of an event's payload.
 
-/// A part of a payload.
+/// A field of a payload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Field {
-    /// Its name; may be empty.
+    /// The field's name, which may be empty.
     pub name: String,
-    /// What it is.
+    /// The field's type.
     pub kind: FieldType,
 }
 
-/// How a part of a payload is stored. Numbers are little-endian and nothing is aligned.
+/// The encoding of a field. Integers are little-endian. Fields are not aligned.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FieldType {
-    /// Four bytes, or one.
+    /// A boolean of one or four bytes.
     Bool {
-        /// Its size.
+        /// Size of the field.
         bytes: u8,
     },
-    /// One unit of UTF-16.
+    /// One UTF-16 code unit.
     Utf16Unit,
-    /// One unit of UTF-8.
+    /// One UTF-8 code unit.
     Utf8Unit,
-    /// A signed number.
+    /// A signed integer.
     Signed {
-        /// Its size.
+        /// Size of the field.
         bytes: u8,
     },
-    /// An unsigned number.
+    /// An unsigned integer.
     Unsigned {
-        /// Its size.
+        /// Size of the field.
         bytes: u8,
     },
-    /// A signed number, zigzag in groups of seven bits.
+    /// A signed integer as a zigzag LEB128.
     VarSigned,
-    /// An unsigned number in groups of seven bits.
+    /// An unsigned integer as LEB128.
     VarUnsigned,
-    /// Four bytes of floating point.
+    /// A floating-point number of four bytes.
     Float,
-    /// Eight bytes of floating point.
+    /// A floating-point number of eight bytes.
     Double,
     /// Steps of 100 ns since 1601.
     FileTime,
     /// Year, month, day of the week, day, hour, minute, second, millisecond; 16 bits each.
     SystemTime,
-    /// 16 bytes.
+    /// A GUID of 16 bytes.
     Guid,
-    /// UTF-16 up to a NUL.
+    /// A NUL-terminated UTF-16 string.
     Utf16Text,
-    /// A number of 16 bits, and as many of these.
+    /// A 16-bit count, then the elements.
     Array(Box<FieldType>),
-    /// A number of 32 bits, and as many of these.
+    /// A 32-bit count, then the elements.
     LongArray(Box<FieldType>),
-    /// As many of these as there are to the end.
+    /// Elements up to the end of the payload.
     Rest(Box<FieldType>),
-    /// As many of these.
+    /// A fixed number of elements.
     FixedArray(Box<FieldType>, u16),
-    /// Size and place of an array elsewhere in the payload.
+    /// Size and offset of an array at another position of the payload.
     Located {
-        /// Of what.
+        /// The type of the elements.
         element: Box<FieldType>,
-        /// Counted from behind this field, not from the beginning of the payload.
+        /// Whether the offset counts from the end of this field, not from the start of the payload.
         relative: bool,
     },
-    /// Fields one after the other.
+    /// Consecutive fields.
     Record(Vec<Field>),
 }

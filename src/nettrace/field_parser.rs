@@ -1,15 +1,15 @@
-//! The statements of what payloads hold, in the forms that they have in the versions.
+//! Parser for field declarations in the encodings of versions 4 to 6.
 
 use super::field::{Field, FieldType};
-use super::trace_info::text;
+use super::trace_info::string;
 use crate::bytes::Bytes;
 
-/// Records and arrays inside one another.
+/// Nesting limit of records and arrays.
 const MAX_DEPTH: u32 = 8;
-/// Most fields of a kind, those of records in it included.
+/// Limit on the fields of one kind of events, including fields of nested records.
 const MAX_FIELDS: u32 = 1024;
 
-/// Keeps what is still allowed, so that statements cost no more than they are worth.
+/// Parser with a budget that bounds the cost of one kind of events.
 pub(super) struct FieldParser {
     fields_left: u32,
     depth_left: u32,
@@ -24,13 +24,13 @@ impl Default for FieldParser {
     }
 }
 
-/// The fields in the tagged part of version 5.
+/// Parses the V2 fields of version 5.
 pub(super) fn tagged_fields(part: &[u8]) -> Option<Vec<Field>> {
     FieldParser::default().sized_fields(&mut Bytes(part))
 }
 
 impl FieldParser {
-    /// Versions 4 and 5: a number, then type and name of each.
+    /// Parses fields of version 4 and 5: a count, then type and name of each.
     pub(super) fn fields(&mut self, bytes: &mut Bytes<'_>) -> Option<Vec<Field>> {
         let count = bytes.u32()?;
         self.each(count, |parser| {
@@ -41,7 +41,7 @@ impl FieldParser {
         })
     }
 
-    /// Version 5: a number, then size, name and type of each.
+    /// Parses V2 fields of version 5: a count, then size, name and type of each.
     fn sized_fields(&mut self, bytes: &mut Bytes<'_>) -> Option<Vec<Field>> {
         let count = bytes.u32()?;
         self.each(count, |parser| {
@@ -54,13 +54,13 @@ impl FieldParser {
         })
     }
 
-    /// Version 6: a number, then size, name and type of each, all shorter.
+    /// Parses fields of version 6: a count, then size, name and type of each, in shorter encodings.
     pub(super) fn rows(&mut self, bytes: &mut Bytes<'_>) -> Option<Vec<Field>> {
         let count = bytes.u16()?;
         self.each(count.into(), |parser| {
             let length = bytes.u16()?;
             let mut row = Bytes(bytes.take(length.into())?);
-            let name = String::from_utf8_lossy(text(&mut row)?).into_owned();
+            let name = String::from_utf8_lossy(string(&mut row)?).into_owned();
             let kind = parser.row_type(&mut row)?;
             Some(Field { name, kind })
         })
@@ -134,7 +134,7 @@ const FIXED_ARRAY: u32 = 22;
 const RELATIVE: u32 = 24;
 const ABSOLUTE: u32 = 25;
 
-/// The types that are the same in all versions, by .NET's `TypeCode`.
+/// Returns the type for a .NET `TypeCode` that is the same in all versions.
 fn simple(code: u32) -> Option<FieldType> {
     Some(match code {
         3 => FieldType::Bool { bytes: 4 },

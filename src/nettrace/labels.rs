@@ -1,25 +1,25 @@
-//! Lists of labels of version 6, which say what activity events belong to.
+//! Label lists of version 6, which identify the activity of events.
 //!
 //! ```text
-//! block   first id u32 | number u32 | lists        list   labels, the last one with bit 128 in its kind
-//! label   kind u8 | 1, 2, 3: 16 bytes | 4: 8 | 5: two texts | 6: text, number | 7, 9, 10: 1 | 8: 8
+//! block   first id u32 | count u32 | lists         list   labels, the last one with bit 128 in its kind
+//! label   kind u8 | 1, 2, 3: 16 bytes | 4: 8 | 5: two strings | 6: string, varint | 7, 9, 10: 1 | 8: 8
 //! ```
 
 use rustc_hash::FxHashMap;
 
-use super::trace_info::text;
+use super::trace_info::string;
 use crate::bytes::Bytes;
 
 const LAST: u8 = 128;
-/// Most lists that are kept from one sequence point to the next.
+/// Limit on the lists between two sequence points.
 const MAX_LISTS: usize = 1 << 16;
 
-/// What an event is part of: ids as programs give them, all 0 where they gave none.
+/// The activity of an event. Programs choose the ids. An id is all zero if the program sets none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Activity {
-    /// What its thread was at work on.
+    /// The activity that the thread was executing.
     pub id: [u8; 16],
-    /// What that came from, or goes over to.
+    /// The activity that this one originates from or transfers to.
     pub related: [u8; 16],
 }
 
@@ -27,7 +27,9 @@ pub struct Activity {
 pub(super) struct Labels(FxHashMap<u32, Activity>);
 
 impl Labels {
-    /// Takes a block in. `None`: it is damaged, or has labels of a kind that is not known, which have no length.
+    /// Adds the lists of a block. Returns `None` if it is corrupt or has an unknown label kind.
+    ///
+    /// A label has no length, so an unknown one cannot be skipped.
     pub(super) fn add(&mut self, payload: &[u8]) -> Option<()> {
         let mut bytes = Bytes(payload);
         let first = bytes.u32()?;
@@ -58,8 +60,8 @@ fn list(bytes: &mut Bytes<'_>) -> Option<Activity> {
             2 => activity.related = bytes.array()?,
             3 => bytes.take(16).map(|_| ())?,
             4 | 8 => bytes.take(8).map(|_| ())?,
-            5 => text(bytes).and_then(|_| text(bytes)).map(|_| ())?,
-            6 => text(bytes).and_then(|_| bytes.varuint()).map(|_| ())?,
+            5 => string(bytes).and_then(|_| string(bytes)).map(|_| ())?,
+            6 => string(bytes).and_then(|_| bytes.varuint()).map(|_| ())?,
             7 | 9 | 10 => bytes.u8().map(|_| ())?,
             _ => return None,
         }

@@ -1,15 +1,16 @@
-//! Reading nettrace: the stream of events that a .NET runtime sends (versions 4 and 5), and what tools that trace the
-//! whole machine write (version 6).
+//! Reader for nettrace, the event stream of .NET runtimes (versions 4 and 5) and of system-wide
+//! tracing tools (version 6).
 //!
-//! The format is stated in PerfView's repository (`NetTraceFormat_v5.md`, `NetTraceFormat.md`). A stream is blocks, and
-//! what later ones refer to comes before them:
+//! PerfView's repository specifies the format (`NetTraceFormat_v5.md`, `NetTraceFormat.md`). A
+//! stream consists of blocks. A block refers only to earlier blocks:
 //!
 //! ```text
 //! Trace | Metadata  Stack  Event ... SequencePoint | Metadata  Stack  Event ... SequencePoint | ... | end
-//!         kinds of  ids    refer to  forgets the stacks,
-//!         events           both      tells what is missing
+//!         event     ids    refer to  resets the stacks,
+//!         metadata         both      reports dropped events
 //! ```
-//! The sender chooses every byte. Memory is bounded, and whatever was whole before the damage is delivered.
+//! The input is untrusted: the sender chooses every byte. Memory is bounded. The reader returns all
+//! complete events before corrupt data.
 
 mod block;
 mod error;

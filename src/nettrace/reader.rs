@@ -1,4 +1,4 @@
-//! The events of a stream, one at a time.
+//! Reader of the events of a stream, one at a time.
 
 use std::io::Read;
 use std::ops::Range;
@@ -20,67 +20,67 @@ use super::trace_info::TraceInfo;
 use crate::bytes::Bytes;
 use crate::ids::Nanos;
 
-/// Flags of a sequence point of version 6: the threads, and the kinds of events, begin anew.
-const FORGET_THREADS: u32 = 1;
-const FORGET_KINDS: u32 = 2;
+/// Flags of a version 6 sequence point: reset the threads, reset the event metadata.
+const RESET_THREADS: u32 = 1;
+const RESET_METADATA: u32 = 2;
 
-/// An event. Events of one thread come in the order of time; those of several are mixed.
+/// An event. The events of one thread are in order of time, those of several threads are mixed.
 #[derive(Clone, Copy, Debug)]
 pub struct Event<'a> {
-    /// What it is.
+    /// The event's metadata.
     pub kind: &'a Arc<EventMetadata>,
-    /// When it was.
+    /// The event's timestamp.
     pub time: Nanos,
-    /// Whether no event that follows in the stream is older.
+    /// Whether no later event of the stream is older.
     pub is_sorted: bool,
-    /// The thread it is about.
+    /// The thread that the event concerns.
     pub thread: Thread,
-    /// What it is part of.
+    /// The activity that the event belongs to.
     pub activity: Activity,
-    /// Who noted it, as the stream numbers threads; nearly always the same.
+    /// The stream's id of the thread that wrote the event. It is nearly always the same thread.
     pub capture_thread: u64,
-    /// Where that thread was; empty if the event has no stack.
+    /// The stack of the capture thread. Empty if the event has no stack.
     pub stack: Stack<'a>,
-    /// What it holds, as [`EventMetadata::fields`] tell.
+    /// The values of [`EventMetadata::fields`].
     pub payload: &'a [u8],
 }
 
-/// What did not come through.
+/// Counts of lost data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
-    /// Events that the sender dropped, by the gaps in its numbers.
+    /// Events that the sender dropped, counted by gaps in the sequence numbers.
     pub dropped_events: u64,
-    /// Events of a kind that the stream has not stated, or that went beyond the limit of what is kept.
+    /// Events without metadata: the stream declares none, or it exceeds the memory limit.
     pub unknown_events: u64,
-    /// Stacks beyond that limit; their events seem to have none.
+    /// Stacks beyond the memory limit. Their events appear to have no stack.
     pub forgotten_stacks: u64,
 }
 
-/// Reads a stream while it comes.
+/// Incremental reader of a stream.
 #[derive(Debug)]
 pub struct Reader<R> {
     feed: Feed<R>,
     framing: Framing,
     info: TraceInfo,
-    kinds: EventMetadataTable,
+    metadata: EventMetadataTable,
     stacks: Stacks,
     labels: Labels,
     threads: Threads,
     sequences: Sequences,
     events: EventBlock,
-    /// The last block that is none of events.
+    /// Buffer for blocks other than event blocks.
     other: Vec<u8>,
     unknown_events: u64,
-    /// What ends the stream once the events before it are delivered.
-    ending: Option<NettraceError>,
+    /// The error to return after the events that precede it.
+    pending_error: Option<NettraceError>,
     ended: bool,
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads the beginning of a stream.
+    /// Reads the header of a stream.
     ///
     /// # Errors
-    /// It is none, of an unknown version, or cannot be read.
+    /// The source is not a nettrace stream, has an unsupported version, or cannot be read.
     pub fn open(source: R) -> Result<Self, NettraceError> {
         let mut feed = Feed::new(source);
         let (framing, info) = stream_header::read(&mut feed)?;
@@ -89,25 +89,25 @@ impl<R: Read> Reader<R> {
             framing,
             stacks: Stacks::new(info.pointer_bytes),
             info,
-            kinds: EventMetadataTable::default(),
+            metadata: EventMetadataTable::default(),
             labels: Labels::default(),
             threads: Threads::default(),
             sequences: Sequences::default(),
             events: EventBlock::new(framing),
             other: Vec::new(),
             unknown_events: 0,
-            ending: None,
+            pending_error: None,
             ended: false,
         })
     }
 
-    /// What the stream says of itself.
+    /// Returns the header of the trace.
     #[must_use]
     pub fn info(&self) -> &TraceInfo {
         &self.info
     }
 
-    /// What has not come through so far.
+    /// Returns the losses up to now.
     #[must_use]
     pub fn losses(&self) -> Losses {
         Losses {
@@ -117,20 +117,21 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// The next event; `None` behind the last. May wait for the source.
+    /// Returns the next event, or `None` after the last. Blocks while the source has no data.
     ///
     /// # Errors
-    /// The stream is damaged, cut off, or cannot be read. All events before that were delivered; none comes any more.
+    /// The stream is corrupt, truncated, or cannot be read. The reader has returned all earlier
+    /// events, and every later call returns `None`.
     pub fn next_event(&mut self) -> Result<Option<Event<'_>>, NettraceError> {
         if self.ended {
             return Ok(None);
         }
         match self.advance() {
             Ok(Some((header, payload))) => Ok(self.event(header, payload)),
-            end => {
+            last => {
                 self.ended = true;
                 self.events.close();
-                end.map(|_| None)
+                last.map(|_| None)
             }
         }
     }
@@ -138,13 +139,14 @@ impl<R: Read> Reader<R> {
     fn advance(&mut self) -> Result<Option<(EventHeader, Range<usize>)>, NettraceError> {
         loop {
             while let Some((header, payload)) = self.next_in_block()? {
-                self.sequences.saw(header.capture_thread, header.sequence);
-                if self.kinds.get(header.metadata_id).is_some() {
+                self.sequences
+                    .on_event(header.capture_thread, header.sequence);
+                if self.metadata.get(header.metadata_id).is_some() {
                     return Ok(Some((header, payload)));
                 }
                 self.unknown_events += 1;
             }
-            if let Some(error) = self.ending.take() {
+            if let Some(error) = self.pending_error.take() {
                 return Err(error);
             }
             if !self.read_block()? {
@@ -153,11 +155,13 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// The error of a block that was cut off goes before that of its last event, which follows from it.
+    /// Returns the next event of the block.
+    ///
+    /// The error of a truncated block replaces that of its last event, which is a consequence.
     fn next_in_block(&mut self) -> Result<Option<(EventHeader, Range<usize>)>, NettraceError> {
         self.events
             .next()
-            .map_err(|error| self.ending.take().unwrap_or(error))
+            .map_err(|error| self.pending_error.take().unwrap_or(error))
     }
 
     fn event(&self, header: EventHeader, payload: Range<usize>) -> Option<Event<'_>> {
@@ -175,7 +179,7 @@ impl<R: Read> Reader<R> {
             }
         };
         Some(Event {
-            kind: self.kinds.get(header.metadata_id)?,
+            kind: self.metadata.get(header.metadata_id)?,
             time: self.info.nanos(header.time),
             is_sorted: header.is_sorted,
             thread,
@@ -186,65 +190,66 @@ impl<R: Read> Reader<R> {
         })
     }
 
-    /// Takes one block in. `false`: the stream ends here as it should.
+    /// Reads one block. Returns whether the stream continues after it.
     fn read_block(&mut self) -> Result<bool, NettraceError> {
-        let Some((kind, size)) = block::begin(&mut self.feed, self.framing)? else {
+        let Some((kind, size)) = block::read_header(&mut self.feed, self.framing)? else {
             return Ok(false);
         };
         let offset = self.feed.offset();
-        let into = match kind {
+        let buffer = match kind {
             BlockKind::Event => &mut self.events.bytes,
             _ => &mut self.other,
         };
-        let mut taken = self.feed.block(size, into);
+        let mut result = self.feed.block(size, buffer);
         if kind == BlockKind::Event {
-            // The events that are whole go first.
-            if taken.is_ok() && self.framing == Framing::Objects {
-                taken = block::end_object(&mut self.feed);
+            // The complete events of the block precede the error.
+            if result.is_ok() && self.framing == Framing::Objects {
+                result = block::end_object(&mut self.feed);
             }
-            self.ending = taken.err();
+            self.pending_error = result.err();
             self.events
-                .begin(offset)
-                .map_err(|error| self.ending.take().unwrap_or(error))?;
+                .start(offset)
+                .map_err(|error| self.pending_error.take().unwrap_or(error))?;
             return Ok(true);
         }
-        taken?;
-        self.take_in(kind, offset)?;
+        result?;
+        self.apply_block(kind, offset)?;
         if self.framing == Framing::Objects {
             block::end_object(&mut self.feed)?;
         }
         Ok(true)
     }
 
-    fn take_in(&mut self, kind: BlockKind, offset: u64) -> Result<(), NettraceError> {
+    /// Applies the block in `other` to the state of the reader.
+    fn apply_block(&mut self, kind: BlockKind, offset: u64) -> Result<(), NettraceError> {
         let payload = std::mem::take(&mut self.other);
-        let (taken, what) = match kind {
-            BlockKind::Metadata => (self.add_kinds(&payload, offset)?, "a block of metadata"),
-            BlockKind::Stack => (self.stacks.add(&payload), "a block of stacks"),
-            BlockKind::SequencePoint => (self.sequence_point(&payload), "a sequence point"),
-            BlockKind::Thread => (self.threads.add(&payload), "a block of threads"),
-            BlockKind::RemoveThread => (self.remove_threads(&payload), "a block of ended threads"),
-            BlockKind::LabelList => (self.labels.add(&payload), "a block of labels"),
-            BlockKind::Trace => (None, "a second beginning"),
+        let (applied, description) = match kind {
+            BlockKind::Metadata => (self.add_metadata(&payload, offset)?, "metadata block"),
+            BlockKind::Stack => (self.stacks.add(&payload), "stack block"),
+            BlockKind::SequencePoint => (self.sequence_point(&payload), "sequence point block"),
+            BlockKind::Thread => (self.threads.add(&payload), "thread block"),
+            BlockKind::RemoveThread => (self.remove_threads(&payload), "remove-thread block"),
+            BlockKind::LabelList => (self.labels.add(&payload), "label list block"),
+            BlockKind::Trace => (None, "second trace block"),
             BlockKind::Event | BlockKind::Other => (Some(()), ""),
         };
         self.other = payload;
-        taken.ok_or(NettraceError {
+        applied.ok_or(NettraceError {
             offset,
-            problem: NettraceErrorKind::Damaged(what),
+            kind: NettraceErrorKind::Corrupt(description),
         })
     }
 
-    fn add_kinds(&mut self, payload: &[u8], offset: u64) -> Result<Option<()>, NettraceError> {
+    fn add_metadata(&mut self, payload: &[u8], offset: u64) -> Result<Option<()>, NettraceError> {
         if self.framing == Framing::Blocks {
-            return Ok(self.kinds.add_rows(payload));
+            return Ok(self.metadata.add_rows(payload));
         }
         let mut rows = EventBlock::new(self.framing);
         rows.bytes.extend_from_slice(payload);
-        rows.begin(offset)?;
+        rows.start(offset)?;
         while let Some((_, row)) = rows.next()? {
             let row = rows.bytes.get(row).unwrap_or_default();
-            if self.kinds.add_object(row).is_none() {
+            if self.metadata.add_object(row).is_none() {
                 return Ok(None);
             }
         }
@@ -260,23 +265,23 @@ impl<R: Read> Reader<R> {
         };
         let mut alive = FxHashSet::default();
         for _ in 0..bytes.u32()? {
-            let (thread, number) = match self.framing {
+            let (thread, sequence) = match self.framing {
                 Framing::Objects => (bytes.u64()?, bytes.u32()?),
                 Framing::Blocks => (bytes.varuint()?, bytes.varuint32()?),
             };
             alive.insert(thread);
-            self.sequences.reached(thread, number);
+            self.sequences.advance_to(thread, sequence);
         }
         self.stacks.clear();
         self.labels.clear();
-        if flags & FORGET_THREADS != 0 {
+        if flags & RESET_THREADS != 0 {
             self.threads.clear();
             self.sequences.clear();
         } else if self.framing == Framing::Objects {
-            self.sequences.keep_alive(&alive);
+            self.sequences.retain_alive(&alive);
         }
-        if flags & FORGET_KINDS != 0 {
-            self.kinds.clear();
+        if flags & RESET_METADATA != 0 {
+            self.metadata.clear();
         }
         Some(())
     }
@@ -284,8 +289,8 @@ impl<R: Read> Reader<R> {
     fn remove_threads(&mut self, payload: &[u8]) -> Option<()> {
         let mut bytes = Bytes(payload);
         while !bytes.0.is_empty() {
-            let (thread, number) = (bytes.varuint()?, bytes.varuint32()?);
-            self.sequences.ended(thread, number);
+            let (thread, sequence) = (bytes.varuint()?, bytes.varuint32()?);
+            self.sequences.remove(thread, sequence);
             self.threads.remove(thread);
         }
         Some(())

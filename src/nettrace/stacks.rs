@@ -1,4 +1,4 @@
-//! Stacks by the id that events give.
+//! Stacks by stack id.
 
 use std::sync::Arc;
 
@@ -6,22 +6,23 @@ use rustc_hash::FxHashMap;
 
 use crate::bytes::Bytes;
 
-/// Most bytes and most stacks that are kept from one sequence point to the next. The runtime sets one at least with every
-/// 10 MB of events.
+/// Limits on the stacks between two sequence points.
+///
+/// The runtime writes a sequence point at least with every 10 MB of events.
 const MAX_BYTES: usize = 8 << 20;
 const MAX_STACKS: usize = 1 << 16;
 
-/// Code addresses, the innermost first. Those of callers are where they go on after the call.
+/// Code addresses, innermost first. The addresses of callers are return addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stack<'a>(&'a Arc<[u64]>);
 
 impl<'a> Stack<'a> {
-    /// The addresses.
+    /// Iterates over the addresses.
     pub fn addresses(self) -> impl Iterator<Item = u64> + 'a {
         self.0.iter().copied()
     }
 
-    /// The same for whoever keeps them: most events have a stack that others have too.
+    /// Returns a shared reference for long-term storage. Most stacks occur in several events.
     #[must_use]
     pub fn shared(self) -> Arc<[u64]> {
         Arc::clone(self.0)
@@ -32,27 +33,27 @@ impl<'a> Stack<'a> {
 pub(super) struct Stacks {
     pointer_bytes: u8,
     by_id: FxHashMap<u32, Arc<[u64]>>,
-    /// Of what has no stack.
-    none: Arc<[u64]>,
-    /// Bytes that the stacks had in the stream.
+    /// The stack of events without one.
+    empty: Arc<[u64]>,
+    /// Size of the stacks in the stream.
     bytes: usize,
-    /// Stacks that were not kept.
+    /// Number of stacks beyond the limits.
     pub(super) forgotten: u64,
 }
 
 impl Stacks {
-    /// None yet, of addresses that have so many bytes.
+    /// Creates an empty table for addresses of `pointer_bytes` bytes.
     pub(super) fn new(pointer_bytes: u8) -> Self {
         Self {
             pointer_bytes,
             by_id: FxHashMap::default(),
-            none: Arc::default(),
+            empty: Arc::default(),
             bytes: 0,
             forgotten: 0,
         }
     }
 
-    /// Takes a block in. `None`: it is damaged.
+    /// Adds the stacks of a block. Returns `None` if the block is corrupt.
     pub(super) fn add(&mut self, payload: &[u8]) -> Option<()> {
         let mut bytes = Bytes(payload);
         let first = bytes.u32()?;
@@ -74,9 +75,9 @@ impl Stacks {
         Some(())
     }
 
-    /// A stack; empty for what has none.
+    /// Returns a stack, or the empty stack for an unknown id.
     pub(super) fn get(&self, id: u32) -> Stack<'_> {
-        Stack(self.by_id.get(&id).unwrap_or(&self.none))
+        Stack(self.by_id.get(&id).unwrap_or(&self.empty))
     }
 
     pub(super) fn clear(&mut self) {

@@ -1,4 +1,4 @@
-//! The beginning of a stream: how it is framed, and what it says of itself.
+//! The header of a stream: its framing and the properties of the trace.
 
 use std::io::Read;
 
@@ -7,7 +7,7 @@ use super::error::{NettraceError, NettraceErrorKind};
 use super::feed::Feed;
 use super::trace_info::TraceInfo;
 
-/// The object stream that versions 4 and 5 are; its length comes before.
+/// Name of the object stream of versions 4 and 5. Its length precedes it.
 const SERIALIZER: [u8; 20] = *b"!FastSerialization.1";
 
 pub(super) fn read<R: Read>(feed: &mut Feed<R>) -> Result<(Framing, TraceInfo), NettraceError> {
@@ -22,8 +22,8 @@ pub(super) fn read<R: Read>(feed: &mut Feed<R>) -> Result<(Framing, TraceInfo), 
 fn trace_object<R: Read>(feed: &mut Feed<R>) -> Result<TraceInfo, NettraceError> {
     feed.expect(SERIALIZER, NettraceErrorKind::NotNettrace)?;
     let Some((BlockKind::Trace, version)) = block::begin_object(feed)? else {
-        return Err(feed.error(NettraceErrorKind::Damaged(
-            "no object `Trace` at the beginning",
+        return Err(feed.error(NettraceErrorKind::Corrupt(
+            "header: the first object is not `Trace`",
         )));
     };
     let offset = feed.offset();
@@ -32,7 +32,7 @@ fn trace_object<R: Read>(feed: &mut Feed<R>) -> Result<TraceInfo, NettraceError>
     block::end_object(feed)?;
     let info = TraceInfo::parse_object(version, &payload);
     info.filter(|_| version >= 4)
-        .ok_or_else(|| beginning_damaged(offset))
+        .ok_or_else(|| corrupt_trace_info(offset))
 }
 
 fn trace_block<R: Read>(feed: &mut Feed<R>) -> Result<TraceInfo, NettraceError> {
@@ -41,20 +41,20 @@ fn trace_block<R: Read>(feed: &mut Feed<R>) -> Result<TraceInfo, NettraceError> 
         return Err(feed.error(NettraceErrorKind::Version(version)));
     }
     let _minor = feed.u32()?;
-    let Some((BlockKind::Trace, size)) = block::begin(feed, Framing::Blocks)? else {
-        return Err(feed.error(NettraceErrorKind::Damaged(
-            "no block `Trace` at the beginning",
+    let Some((BlockKind::Trace, size)) = block::read_header(feed, Framing::Blocks)? else {
+        return Err(feed.error(NettraceErrorKind::Corrupt(
+            "header: the first block is not a trace block",
         )));
     };
     let offset = feed.offset();
     let mut payload = Vec::new();
     feed.block(size, &mut payload)?;
-    TraceInfo::parse_block(version, &payload).ok_or_else(|| beginning_damaged(offset))
+    TraceInfo::parse_block(version, &payload).ok_or_else(|| corrupt_trace_info(offset))
 }
 
-fn beginning_damaged(offset: u64) -> NettraceError {
+fn corrupt_trace_info(offset: u64) -> NettraceError {
     NettraceError {
         offset,
-        problem: NettraceErrorKind::Damaged("what the stream says of itself"),
+        kind: NettraceErrorKind::Corrupt("trace block"),
     }
 }

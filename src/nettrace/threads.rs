@@ -1,19 +1,19 @@
-//! Threads of version 6, where events name them by an index.
+//! Threads of version 6, whose events refer to them by index.
 
 use rustc_hash::FxHashMap;
 
-use super::trace_info::text;
+use super::trace_info::string;
 use crate::bytes::Bytes;
 
-/// Most threads that are known at a time.
+/// Limit on the tracked threads.
 const MAX_THREADS: usize = 1 << 16;
 
-/// A thread as the operating system numbers it, in the pid namespace of whoever wrote the stream.
+/// Ids of a thread in the pid namespace of the process that wrote the stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Thread {
-    /// Its id; `None`: the stream does not tell.
+    /// The thread id, or `None` if the stream does not contain it.
     pub id: Option<u64>,
-    /// Its process, where the stream is of several.
+    /// The process id, if the stream has several processes.
     pub process: Option<u64>,
 }
 
@@ -21,7 +21,7 @@ pub struct Thread {
 pub(super) struct Threads(FxHashMap<u64, Thread>);
 
 impl Threads {
-    /// Takes a block in. `None`: it is damaged.
+    /// Adds the threads of a block. Returns `None` if the block is corrupt.
     pub(super) fn add(&mut self, payload: &[u8]) -> Option<()> {
         let mut block = Bytes(payload);
         while !block.0.is_empty() {
@@ -48,18 +48,20 @@ impl Threads {
     }
 }
 
-/// The rest of a row, as far as it is understood: what a later version adds has no length that could be skipped.
+/// Parses the rest of a row up to the first unknown option.
+///
+/// An option has no length, so an unknown one cannot be skipped.
 fn parse(row: &mut Bytes<'_>) -> Thread {
     let mut thread = Thread::default();
     while let Some(kind) = row.u8() {
-        let understood = match kind {
-            1 => text(row).map(|_| ()),
+        let option = match kind {
+            1 => string(row).map(|_| ()),
             2 => row.varuint().map(|id| thread.process = Some(id)),
             3 => row.varuint().map(|id| thread.id = Some(id)),
-            4 => text(row).and_then(|_| text(row)).map(|_| ()),
+            4 => string(row).and_then(|_| string(row)).map(|_| ()),
             _ => None,
         };
-        if understood.is_none() {
+        if option.is_none() {
             break;
         }
     }

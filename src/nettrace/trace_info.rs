@@ -1,30 +1,30 @@
-//! What a stream says of itself at its beginning.
+//! The header of a trace.
 
 use crate::bytes::Bytes;
 use crate::ids::Nanos;
 
-/// Most notes of a version 6 stream that are looked at.
-const MAX_NOTES: u32 = 1024;
+/// Limit on the key-value pairs read from a version 6 stream.
+const MAX_PAIRS: u32 = 1024;
 
-/// The trace as a whole.
+/// Properties of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceInfo {
     /// Version of the format: 4 to 6.
     pub version: u32,
-    /// When it began, UTC: year, month, day of the week, day, hour, minute, second, millisecond.
-    pub began: [u16; 8],
-    /// The same moment in ticks.
-    pub began_ticks: u64,
-    /// On Linux 10⁹: ticks are nanoseconds of `CLOCK_MONOTONIC`.
+    /// Start in UTC: year, month, day of the week, day, hour, minute, second, millisecond.
+    pub start_time: [u16; 8],
+    /// Start in ticks.
+    pub start_ticks: u64,
+    /// Frequency of ticks. On Linux 10⁹: ticks are nanoseconds of `CLOCK_MONOTONIC`.
     pub ticks_per_second: u64,
-    /// Bytes of an address in a stack: 4 or 8.
+    /// Size of an address in a stack: 4 or 8.
     pub pointer_bytes: u8,
-    /// The process as it numbers itself, in its own pid namespace.
+    /// The process id in the pid namespace of the process itself.
     pub process: Option<u32>,
 }
 
 impl TraceInfo {
-    /// Size of the object in versions 4 and 5.
+    /// Size of the trace object in versions 4 and 5.
     pub(super) const OBJECT_BYTES: u32 = 48;
 
     pub(super) fn parse_object(version: u32, payload: &[u8]) -> Option<Self> {
@@ -37,8 +37,8 @@ impl TraceInfo {
     pub(super) fn parse_block(version: u32, payload: &[u8]) -> Option<Self> {
         let mut bytes = Bytes(payload);
         let mut info = Self::parse_common(version, &mut bytes)?;
-        for _ in 0..bytes.u32()?.min(MAX_NOTES) {
-            let (key, value) = (text(&mut bytes)?, text(&mut bytes)?);
+        for _ in 0..bytes.u32()?.min(MAX_PAIRS) {
+            let (key, value) = (string(&mut bytes)?, string(&mut bytes)?);
             if key == b"ProcessId" {
                 info.process = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok());
             }
@@ -47,14 +47,14 @@ impl TraceInfo {
     }
 
     fn parse_common(version: u32, bytes: &mut Bytes<'_>) -> Option<Self> {
-        let mut began = [0; 8];
-        for part in &mut began {
+        let mut start_time = [0; 8];
+        for part in &mut start_time {
             *part = bytes.u16()?;
         }
         Some(Self {
             version,
-            began,
-            began_ticks: bytes.u64()?,
+            start_time,
+            start_ticks: bytes.u64()?,
             ticks_per_second: bytes.u64().filter(|&ticks| ticks > 0)?,
             pointer_bytes: match bytes.u32()? {
                 4 => 4,
@@ -65,7 +65,7 @@ impl TraceInfo {
         })
     }
 
-    /// Ticks as nanoseconds.
+    /// Converts ticks to nanoseconds.
     #[must_use]
     pub fn nanos(&self, ticks: u64) -> Nanos {
         let nanos = u128::from(ticks) * 1_000_000_000 / u128::from(self.ticks_per_second);
@@ -73,8 +73,8 @@ impl TraceInfo {
     }
 }
 
-/// A text of version 6: its length, and UTF-8.
-pub(super) fn text<'a>(bytes: &mut Bytes<'a>) -> Option<&'a [u8]> {
+/// Reads a string of version 6: its length, then UTF-8.
+pub(super) fn string<'a>(bytes: &mut Bytes<'a>) -> Option<&'a [u8]> {
     let length = bytes.varuint32()?;
     bytes.take(length as usize)
 }

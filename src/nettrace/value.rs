@@ -3,36 +3,37 @@
 use super::field::{Field, FieldType};
 use crate::bytes::{Bytes, utf16};
 
-/// Most values of one event. Arrays of what has no size would else cost more than their payload.
+/// Limit on the values of one event. Otherwise an array of elements without size would cost more
+/// than its payload.
 const MAX_VALUES: u32 = 1 << 16;
 
-/// A part of a payload.
+/// The value of a field.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value<'a> {
-    /// True or false.
+    /// A boolean.
     Bool(bool),
-    /// A signed number.
+    /// A signed integer.
     Signed(i64),
-    /// An unsigned number.
+    /// An unsigned integer.
     Unsigned(u64),
-    /// A number of floating point.
+    /// A floating-point number.
     Float(f64),
-    /// A text, or one unit of one. What is no Unicode is replaced.
+    /// A string, or one code unit of a string. U+FFFD replaces invalid Unicode.
     Text(String),
-    /// 16 bytes.
+    /// A GUID in its binary form.
     Guid([u8; 16]),
-    /// Steps of 100 ns since 1601.
+    /// Time in steps of 100 ns since 1601.
     FileTime(u64),
     /// Year, month, day of the week, day, hour, minute, second, millisecond.
     SystemTime([u16; 8]),
     /// Values of one type.
     List(Vec<Value<'a>>),
-    /// Values with names.
+    /// Named values.
     Record(Vec<(&'a str, Value<'a>)>),
 }
 
 impl<'a> Value<'a> {
-    /// A payload as the record that its fields state. `None`: it does not hold them.
+    /// Parses a payload as a record of its fields. Returns `None` if a field is incomplete.
     #[must_use]
     pub fn parse(fields: &'a [Field], payload: &[u8]) -> Option<Self> {
         let mut payload = Payload {
@@ -43,9 +44,9 @@ impl<'a> Value<'a> {
         payload.record(fields)
     }
 
-    /// The fields that a payload holds, up to the first that is not whole.
+    /// Parses the fields of a payload up to the first incomplete one.
     #[must_use]
-    pub fn parse_whole(fields: &'a [Field], payload: &[u8]) -> Vec<(&'a str, Self)> {
+    pub fn parse_partial(fields: &'a [Field], payload: &[u8]) -> Vec<(&'a str, Self)> {
         let mut payload = Payload {
             all: payload,
             rest: Bytes(payload),
@@ -57,7 +58,7 @@ impl<'a> Value<'a> {
         values.collect()
     }
 
-    /// The value with a name in a record.
+    /// Returns the value with a name in a record.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Self> {
         match self {
@@ -141,7 +142,7 @@ impl Payload<'_> {
             bytes
                 .iter()
                 .rev()
-                .fold(0, |number, &byte| number << 8 | u64::from(byte)),
+                .fold(0, |value, &byte| value << 8 | u64::from(byte)),
         )
     }
 
@@ -158,7 +159,9 @@ impl Payload<'_> {
         })
     }
 
-    /// The high half of the field is a size in bytes, the low half a place.
+    /// Reads an array at another position of the payload.
+    ///
+    /// The high half of the field is the array's size in bytes, the low half its offset.
     fn located<'a>(&mut self, element: &'a FieldType, relative: bool) -> Option<Value<'a>> {
         let field = self.rest.u32()?;
         let (length, offset) = ((field >> 16) as usize, (field & 0xffff) as usize);
@@ -168,12 +171,12 @@ impl Payload<'_> {
             FieldType::Utf16Unit => Value::Text(utf16(bytes)),
             FieldType::Utf8Unit => Value::Text(utf8(bytes)),
             _ => {
-                let after = std::mem::replace(&mut self.rest, Bytes(bytes));
+                let rest = std::mem::replace(&mut self.rest, Bytes(bytes));
                 let mut values = Vec::new();
                 while !self.rest.0.is_empty() {
                     values.push(self.value(element)?);
                 }
-                self.rest = after;
+                self.rest = rest;
                 Value::List(values)
             }
         })
@@ -188,61 +191,67 @@ fn utf8(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn one(kind: FieldType, payload: &[u8]) -> Option<Value<'static>> {
+    fn parse_one(kind: FieldType, payload: &[u8]) -> Option<Value<'static>> {
         let field = Field {
-            name: "it".into(),
+            name: "field".into(),
             kind,
         };
         let fields = Box::leak(Box::new([field]));
-        Value::parse(fields, payload)?.get("it").cloned()
+        Value::parse(fields, payload)?.get("field").cloned()
     }
 
     #[test]
-    fn numbers_have_their_sign_and_size() {
+    fn parses_integers_by_sign_and_size() {
         let signed = |bytes| FieldType::Signed { bytes };
-        assert_eq!(one(signed(1), &[0xff]), Some(Value::Signed(-1)));
-        assert_eq!(one(signed(2), &[0, 0x80]), Some(Value::Signed(-32768)));
-        assert_eq!(one(signed(8), &[0xff; 8]), Some(Value::Signed(-1)));
-        assert_eq!(one(signed(4), &[1, 2, 3]), None);
+        assert_eq!(parse_one(signed(1), &[0xff]), Some(Value::Signed(-1)));
+        assert_eq!(
+            parse_one(signed(2), &[0, 0x80]),
+            Some(Value::Signed(-32768))
+        );
+        assert_eq!(parse_one(signed(8), &[0xff; 8]), Some(Value::Signed(-1)));
+        assert_eq!(parse_one(signed(4), &[1, 2, 3]), None);
         let unsigned = FieldType::Unsigned { bytes: 2 };
-        assert_eq!(one(unsigned, &[1, 2]), Some(Value::Unsigned(0x201)));
-        assert_eq!(one(FieldType::VarSigned, &[3]), Some(Value::Signed(-2)));
+        assert_eq!(parse_one(unsigned, &[1, 2]), Some(Value::Unsigned(0x201)));
+        assert_eq!(
+            parse_one(FieldType::VarSigned, &[3]),
+            Some(Value::Signed(-2))
+        );
     }
 
     #[test]
-    fn arrays_are_where_they_say() {
-        let text = FieldType::Array(FieldType::Utf16Unit.into());
+    fn parses_inline_and_located_arrays() {
+        let string = FieldType::Array(FieldType::Utf16Unit.into());
         assert_eq!(
-            one(text, b"\x02\0h\0i\0"),
+            parse_one(string, b"\x02\0h\0i\0"),
             Some(Value::Text("hi".to_owned()))
         );
         let located = |relative| FieldType::Located {
             element: FieldType::Unsigned { bytes: 1 }.into(),
             relative,
         };
-        let numbers = |of: &[u64]| {
+        let list = |values: &[u64]| {
             Some(Value::List(
-                of.iter().map(|&n| Value::Unsigned(n)).collect(),
+                values.iter().map(|&n| Value::Unsigned(n)).collect(),
             ))
         };
         let payload = [1, 0, 2, 0, 7, 8, 9];
-        assert_eq!(one(located(true), &payload), numbers(&[8, 9]));
-        assert_eq!(one(located(false), &payload), numbers(&[0, 2]));
-        assert_eq!(one(located(true), &[9, 0, 2, 0, 7]), None);
+        assert_eq!(parse_one(located(true), &payload), list(&[8, 9]));
+        assert_eq!(parse_one(located(false), &payload), list(&[0, 2]));
+        assert_eq!(parse_one(located(true), &[9, 0, 2, 0, 7]), None);
     }
 
     #[test]
-    fn what_has_no_size_ends() {
+    fn bounds_work_for_elements_without_size() {
         let mut kind = FieldType::Record(Vec::new());
         for _ in 0..5 {
             kind = FieldType::FixedArray(kind.into(), u16::MAX);
         }
-        assert_eq!(one(kind, &[]), None);
-        // An array elsewhere of what takes no bytes would never end.
+        assert_eq!(parse_one(kind, &[]), None);
+        // A located array of elements without size would never end.
         let endless = FieldType::Located {
             element: FieldType::Record(Vec::new()).into(),
             relative: true,
         };
-        assert_eq!(one(endless, &[0, 0, 1, 0, 0]), None);
+        assert_eq!(parse_one(endless, &[0, 0, 1, 0, 0]), None);
     }
 }

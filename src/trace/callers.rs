@@ -1,18 +1,18 @@
-//! Which callers a recording asked for.
+//! Callers that a source records.
 
 use serde::{Deserialize, Serialize};
 
-/// Which callers the source of a trace recorded, so how far its stacks can reach.
+/// Callers that the source of a trace recorded, which limits the depth of its stacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Callers {
-    /// All of them: a stack that does not reach the root of its thread is marked as truncated.
+    /// All callers. A stack that does not reach the root of its thread counts as truncated.
     #[default]
     All,
-    /// Those in the kernel only (`perf record --kernel-callchains`).
+    /// Kernel callers only (`perf record --kernel-callchains`).
     Kernel,
-    /// None: each sample is one address (`perf record` without `-g`).
+    /// No callers: each sample is one address (`perf record` without `-g`).
     None,
-    /// Those that a text shows; it does not show whether they reach the root.
+    /// Callers printed by `perf script`, which does not show whether they reach the root.
     AsPrinted,
 }

@@ -2,13 +2,13 @@
 
 use crate::ids::newtype;
 
-/// Declares a handle into one column of the trace; `index` gives the position.
+/// Declares a handle of the rows of one column of the trace.
 macro_rules! handle {
     ($(#[$doc:meta])* $name:ident) => {
         newtype!($(#[$doc])* $name(u32));
 
         impl $name {
-            /// Position in the column this handle points into.
+            /// Returns the position in the column.
             #[must_use]
             pub fn index(self) -> usize {
                 self.0 as usize
@@ -18,7 +18,7 @@ macro_rules! handle {
 }
 
 handle!(
-    /// Handle of a process life (pid and start) in [`crate::trace::Trace::processes`].
+    /// Handle of a process instance (pid and start time) in [`crate::trace::Trace::processes`].
     ProcessId
 );
 handle!(

@@ -1,5 +1,8 @@
-//! What code made at run time is, by time: memory of freed code is used again, so an address may stand for one method
-//! now and for another later. Runtimes make such code in processes, and the kernel in itself (BPF programs, trampolines).
+//! Names of dynamically generated code, by time.
+//!
+//! The memory of freed code is reused, so an address may belong to one method now and to another
+//! one later. Runtimes generate code in processes. The kernel generates its own (BPF programs,
+//! trampolines).
 
 use std::collections::BTreeMap;
 
@@ -9,40 +12,43 @@ use super::ids::{FrameId, ProcessId};
 use super::recorder::CodeAddress;
 use super::spool::{KsymbolRow, MethodRow};
 
-/// A method as the runtime named it while its code was sampled, or code of the kernel's.
+/// A method as the runtime named it while its code was sampled, or generated kernel code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Method {
-    /// Its name. Text from outside.
+    /// Name. Untrusted.
     pub name: Box<str>,
-    /// The assembly it is of. Text from outside.
+    /// Assembly of the method. Untrusted.
     pub module: Box<str>,
-    /// How it was compiled, in the runtime's word.
+    /// How the method was compiled, as the runtime spells it.
     pub tier: Option<Box<str>>,
 }
 
-/// The methods of a recording, and which frames are in which.
+/// The methods of a raw trace, and the frames in each of them.
 #[derive(Debug, Default)]
 pub struct Methods {
-    /// `None`: code that took the place of other and has no name.
+    /// All methods. `None` is code without a name that replaced other code.
     rows: Vec<Option<Method>>,
-    /// By start: the end, and the row. Of each process, and of the kernel.
-    now: FxHashMap<Option<ProcessId>, Ranges>,
-    /// Frames in the kernel that are in no row, by address: what they are in may have been there before, and go.
-    open: BTreeMap<u64, Vec<FrameId>>,
-    /// By frame; frames in no method are not in it.
-    of_frame: FxHashMap<FrameId, u32>,
+    /// Current code of each process, and of the kernel (`None`).
+    current: FxHashMap<Option<ProcessId>, Ranges>,
+    /// Kernel frames in no row, by address.
+    ///
+    /// Their code may predate the capture and be unregistered later.
+    unresolved: BTreeMap<u64, Vec<FrameId>>,
+    /// Row of each frame; frames in no method are absent.
+    by_frame: FxHashMap<FrameId, u32>,
     frames: u32,
 }
 
+/// End address and row, by start address.
 type Ranges = BTreeMap<u64, (u64, u32)>;
 
-/// Takes out what lies in a range, in whole or in part; whether there was any.
+/// Removes every range that overlaps `start..end`. Returns whether there was one.
 fn clear(ranges: &mut Ranges, start: u64, end: u64) -> bool {
     let mut any = false;
     while let Some((&first, _)) = ranges
         .range(..end)
         .next_back()
-        .filter(|(_, (behind, _))| *behind > start)
+        .filter(|(_, (last, _))| *last > start)
     {
         ranges.remove(&first);
         any = true;
@@ -51,90 +57,94 @@ fn clear(ranges: &mut Ranges, start: u64, end: u64) -> bool {
 }
 
 impl Methods {
-    /// Takes in what code is from now on, in place of what it was before.
+    /// Adds a method, which replaces earlier code at its addresses.
     pub(super) fn insert(&mut self, row: &MethodRow<'_>) {
         let end = row.start.saturating_add(row.size);
-        let now = self.now.entry(Some(row.process)).or_default();
-        clear(now, row.start, end);
-        now.insert(row.start, (end, self.rows.len() as u32));
+        let current = self.current.entry(Some(row.process)).or_default();
+        clear(current, row.start, end);
+        current.insert(row.start, (end, self.rows.len() as u32));
         self.rows.push((!row.name.is_empty()).then(|| Method {
-            name: text(&row.name),
-            module: text(&row.module),
-            tier: (!row.tier.is_empty()).then(|| text(&row.tier)),
+            name: lossy(&row.name),
+            module: lossy(&row.module),
+            tier: (!row.tier.is_empty()).then(|| lossy(&row.tier)),
         }));
     }
 
-    /// Takes in what code of the kernel came or went. What came before the recording is told when it goes: it is what the frames
-    /// there were in.
+    /// Adds kernel code that was registered or unregistered.
+    ///
+    /// The kernel reports code that predates the capture only when it unregisters that code.
+    /// Earlier frames in the range then belong to it.
     pub(super) fn follow_kernel(&mut self, row: &KsymbolRow<'_>) {
         let end = row.start.saturating_add(row.size);
         if row.start >= end {
             return;
         }
-        let now = self.now.entry(None).or_default();
-        let was_known = clear(now, row.start, end);
+        let current = self.current.entry(None).or_default();
+        let was_registered = clear(current, row.start, end);
         let id = self.rows.len() as u32;
         if !row.gone {
-            now.insert(row.start, (end, id));
-        } else if !was_known {
-            let mut rest = self.open.split_off(&row.start);
-            let mut behind = rest.split_off(&end);
-            self.open.append(&mut behind);
+            current.insert(row.start, (end, id));
+        } else if !was_registered {
+            let mut rest = self.unresolved.split_off(&row.start);
+            let mut after = rest.split_off(&end);
+            self.unresolved.append(&mut after);
             let frames = rest.into_values().flatten();
-            self.of_frame.extend(frames.map(|frame| (frame, id)));
+            self.by_frame.extend(frames.map(|frame| (frame, id)));
         } else {
             return;
         }
         self.rows.push((!row.name.is_empty()).then(|| Method {
-            name: text(&row.name),
-            module: text(&row.module),
+            name: lossy(&row.name),
+            module: lossy(&row.module),
             tier: None,
         }));
     }
 
-    /// Takes in the next frame.
+    /// Adds the next frame.
     pub(super) fn push_frame(&mut self, code: CodeAddress) {
         let frame = FrameId(self.frames);
         self.frames += 1;
-        if let Some(row) = self.at(code) {
-            self.of_frame.insert(frame, row);
+        if let Some(row) = self.find(code) {
+            self.by_frame.insert(frame, row);
         } else if let CodeAddress::Kernel(address) = code {
-            self.open.entry(address).or_default().push(frame);
+            self.unresolved.entry(address).or_default().push(frame);
         }
     }
 
-    /// Gives frames that were in no method when they were met what is known at the end: a name may come late.
+    /// Looks up frames that had no method when first sampled, as a method name may arrive late.
     pub(super) fn resolve_pending(&mut self, frames: &[CodeAddress]) {
-        // The kernel tells on time.
-        self.now.remove(&None);
-        self.open = BTreeMap::new();
+        // The kernel reports its code in time.
+        self.current.remove(&None);
+        self.unresolved = BTreeMap::new();
         for (&code, frame) in frames.iter().zip(0..) {
-            if let Some(row) = self.at(code) {
-                self.of_frame.entry(FrameId(frame)).or_insert(row);
+            if let Some(row) = self.find(code) {
+                self.by_frame.entry(FrameId(frame)).or_insert(row);
             }
         }
-        self.now = FxHashMap::default();
+        self.current = FxHashMap::default();
     }
 
-    fn at(&self, code: CodeAddress) -> Option<u32> {
+    fn find(&self, code: CodeAddress) -> Option<u32> {
         let (owner, address) = match code {
             CodeAddress::Jit(process, address) => (Some(process), address),
             CodeAddress::Kernel(address) => (None, address),
             _ => return None,
         };
-        let (_, (end, row)) = self.now.get(&owner)?.range(..=address).next_back()?;
+        let (_, (end, row)) = self.current.get(&owner)?.range(..=address).next_back()?;
         (address < *end).then_some(*row)
     }
 
-    /// The method that a frame lies in. `None`: none is known; `Some(None)`: it is known that the name is not.
+    /// Returns the method of a frame.
+    ///
+    /// Returns `None` if no code is known there, and `Some(None)` if the code has no name.
     #[must_use]
     pub fn of(&self, frame: FrameId) -> Option<Option<&Method>> {
-        let row = self.of_frame.get(&frame)?;
+        let row = self.by_frame.get(&frame)?;
         self.rows.get(*row as usize).map(Option::as_ref)
     }
 }
 
-fn text(bytes: &[u8]) -> Box<str> {
+fn lossy(bytes: &[u8]) -> Box<str> {
     String::from_utf8_lossy(bytes).into()
 }
 
@@ -156,30 +166,30 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_in_the_method_of_its_time() {
+    fn frame_belongs_to_the_method_of_its_time() {
         let mut methods = Methods::default();
         let mut frames = Vec::new();
-        let mut meet = |methods: &mut Methods, address| {
+        let mut sample = |methods: &mut Methods, address| {
             let code = CodeAddress::Jit(PROCESS, address);
             methods.push_frame(code);
             frames.push(code);
         };
-        meet(&mut methods, 0x105);
-        meet(&mut methods, 0x205);
+        sample(&mut methods, 0x105);
+        sample(&mut methods, 0x205);
         methods.insert(&row(0x100, "first"));
-        meet(&mut methods, 0x105);
-        meet(&mut methods, 0x120);
+        sample(&mut methods, 0x105);
+        sample(&mut methods, 0x120);
         methods.insert(&row(0x110, "second"));
-        meet(&mut methods, 0x105);
-        meet(&mut methods, 0x115);
+        sample(&mut methods, 0x105);
+        sample(&mut methods, 0x115);
         methods.insert(&row(0x110, ""));
-        meet(&mut methods, 0x115);
+        sample(&mut methods, 0x115);
         methods.resolve_pending(&frames);
         let name = |frame| {
             let method = methods.of(FrameId(frame));
             method.map(|method| method.map(|method| &*method.name))
         };
-        // The first one has no method: what it would have got was replaced.
+        // The first frame has no method: its method was replaced before the end.
         let expected = [
             None,
             None,
@@ -195,10 +205,10 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_in_the_kernel_is_in_the_code_of_its_time() {
+    fn kernel_frame_belongs_to_the_code_of_its_time() {
         let mut methods = Methods::default();
         let mut frames = Vec::new();
-        let mut meet = |methods: &mut Methods, address| {
+        let mut sample = |methods: &mut Methods, address| {
             let code = CodeAddress::Kernel(address);
             methods.push_frame(code);
             frames.push(code);
@@ -210,21 +220,21 @@ mod tests {
             name: name.as_bytes().into(),
             module: b"bpf".into(),
         };
-        meet(&mut methods, 0x0ff);
-        meet(&mut methods, 0x100);
-        meet(&mut methods, 0x120);
-        // It was there before.
+        sample(&mut methods, 0x0ff);
+        sample(&mut methods, 0x100);
+        sample(&mut methods, 0x120);
+        // The code predates the capture.
         methods.follow_kernel(&row(0x100, true, "before"));
-        meet(&mut methods, 0x100);
+        sample(&mut methods, 0x100);
         methods.follow_kernel(&row(0x100, false, "first"));
-        meet(&mut methods, 0x100);
+        sample(&mut methods, 0x100);
         methods.follow_kernel(&row(0x100, true, "first"));
-        meet(&mut methods, 0x110);
-        // That it went was lost.
+        sample(&mut methods, 0x110);
+        // The kernel lost the record that unregisters this code.
         methods.follow_kernel(&row(0x110, false, "second"));
         methods.follow_kernel(&row(0x100, false, "third"));
-        meet(&mut methods, 0x110);
-        meet(&mut methods, 0x128);
+        sample(&mut methods, 0x110);
+        sample(&mut methods, 0x128);
         methods.resolve_pending(&frames);
         let names: Vec<_> = (0..frames.len() as u32)
             .map(|frame| Some(&*methods.of(FrameId(frame))??.name))

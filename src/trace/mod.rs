@@ -1,4 +1,4 @@
-//! The trace: everything that records ends in it, everything that shows starts from it.
+//! The finished trace: output of every input path, input of every writer.
 
 mod callers;
 pub mod events;
@@ -33,7 +33,9 @@ use serde::{Deserialize, Serialize};
 
 use perfcollect_symbols::build_id::BuildId;
 
-/// What kind of code a function is; decides its colour and the counter of [`SymbolCounts`] it is in.
+/// Kind of code of a function.
+///
+/// Decides the function's colour and the counter of [`SymbolCounts`] that counts its frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FunctionKind {
@@ -41,28 +43,31 @@ pub enum FunctionKind {
     Kernel,
     /// Machine code of an ELF file, the vDSO included.
     Native,
-    /// Code compiled while the process runs.
+    /// Code compiled while the process runs (JIT code).
     Jit,
-    /// Precompiled .NET code.
+    /// ReadyToRun code.
     ReadyToRun,
     /// An address in no known mapping.
     Unmapped,
-    /// Not code: stands for the callers that a cut stack lacks.
+    /// Not code: represents the missing callers of a truncated stack.
     Marker,
 }
 
-/// A function, or a code address no name was found for.
+/// A function, or an unresolved code address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Function {
-    /// The demangled name, without module, arguments kept. `None`: shown as module and offset, that of `start` or of the address.
-    /// Text from outside: may hold any character, writers escape it for their format.
+    /// Demangled name with its arguments, without the module. Untrusted.
+    ///
+    /// If this is `None`, output shows the module with the offset of `start`, or of the address.
+    /// The string may contain any character: each writer escapes it for its format.
     pub name: Option<Box<str>>,
-    /// Where it starts, in the terms of [`Frame::offset`], if that is known in place of the name: it is then one function at all its
-    /// addresses.
+    /// Start of a function without a name, in the same address space as [`Frame::offset`].
+    ///
+    /// All addresses of the function then belong to one row.
     pub start: Option<u64>,
-    /// What a reader sees as module: file name, assembly, `vmlinux`, `vdso`, ... Text from outside.
+    /// Module as shown to the user: file name, assembly, `vmlinux`, `vdso`, ... Untrusted.
     pub module: Box<str>,
-    /// The JIT's optimization tier as the runtime spells it (`OptimizedTier1`), for .NET methods.
+    /// Optimization tier of a .NET method, as the runtime spells it (`OptimizedTier1`).
     pub tier: Option<Box<str>>,
     /// Kind of code.
     pub kind: FunctionKind,
@@ -70,75 +75,80 @@ pub struct Function {
     pub inlined: bool,
 }
 
-/// A code address and the functions it lies in.
+/// A code address and the functions that contain it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Where it is, in the terms of its module: ELF files as their symbols count, other files by file offset; the
-    /// virtual address where there is no file.
+    /// Address within the module: SVMA in an ELF file, file offset in another file.
+    ///
+    /// Without a file, this is the virtual address.
     pub offset: u64,
-    /// Rows of [`Trace::frame_functions`], outermost function first; never empty. All but the first are inlined.
+    /// Rows of [`Trace::frame_functions`], outermost function first. Never empty.
+    ///
+    /// All functions but the first are inlined.
     pub functions: Range<u32>,
 }
 
-/// One life of a process: from its fork or exec-less start to its exit.
+/// A process instance: from its fork, or the first sight of it, to its exit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Its id; ids are reused, so several rows may have the same.
+    /// Process id. Ids are reused, so several rows may have the same one.
     pub pid: Pid,
-    /// Name of the main thread (comm), up to 15 bytes, lossily decoded. Text from outside.
+    /// Name of the main thread (comm), up to 15 bytes, lossily decoded. Untrusted.
     pub name: Box<str>,
-    /// Arguments joined by spaces, if they could be read; else empty. Text from outside.
+    /// Arguments joined by spaces; empty if they could not be read. Untrusted.
     pub command_line: Box<str>,
 }
 
 /// A thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Thread {
-    /// Its process.
+    /// Process of the thread.
     pub process: ProcessId,
-    /// Its id.
+    /// Thread id.
     pub tid: Tid,
-    /// Its name (comm), lossily decoded. Text from outside.
+    /// Thread name (comm), lossily decoded. Untrusted.
     pub name: Box<str>,
 }
 
-/// An ELF file with code that was sampled.
+/// An ELF file with sampled code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Module {
-    /// Its path in the mount namespace of a process that had it mapped, lossily decoded. Text from outside.
+    /// Path in the mount namespace of a process that mapped the file, lossily decoded. Untrusted.
     pub path: Box<str>,
-    /// The build id its note states.
+    /// Build id from the file's note.
     pub build_id: Option<BuildId>,
-    /// Whether it, or a debug file that was found, has a symbol table.
+    /// Whether the file, or a debug file found for it, has a symbol table.
     pub has_symbols: bool,
-    /// How many frames got names, each counted once for each sample it is in.
+    /// Counts of symbolized and unresolved frames; a frame counts once per sample that contains it.
     pub frames: NameCount,
 }
 
-/// The most that a sample of a recording may stand for, 100 s: a file may say anything, and sums must fit.
+/// Maximum weight of a sample of a recording: 100 s.
+///
+/// A file may contain any weight, and totals must not overflow.
 pub const MAX_WEIGHT_NS: u64 = 100_000_000_000;
 
 /// One sample of the CPU clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
-    /// When.
+    /// Time of the sample.
     pub time: Nanos,
-    /// How much it stands for: nanoseconds of CPU time.
+    /// Weight: the CPU time that the sample represents.
     pub weight: Nanos,
-    /// Who.
+    /// Thread that was sampled.
     pub thread: ThreadId,
-    /// Where.
+    /// CPU that the thread ran on.
     pub cpu: Cpu,
-    /// What ran.
+    /// Call stack.
     pub stack: StackId,
 }
 
-/// How the trace came to be.
+/// Origin and conditions of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CaptureInfo {
     /// Version of perfcollect.
     pub version: String,
-    /// Name of the machine (`uname -n`).
+    /// Host name (`uname -n`).
     #[serde(default)]
     pub host: String,
     /// Kernel release (`uname -r`).
@@ -158,25 +168,32 @@ pub struct CaptureInfo {
     pub end_ns: u64,
     /// Start of sampling, nanoseconds since 1970 (UTC).
     pub start_unix_ns: u64,
-    /// Who was sampled: `whole machine`, `pid 12, 13` or the command.
+    /// Target as shown to the user: `system-wide`, `pid 12, 13` or the command.
     pub target: String,
-    /// Why the capture ended, such as `time limit` or `command ended: exit status 3`.
+    /// Whether perfcollect sampled the whole system; `false` for an import.
+    #[serde(default)]
+    pub system_wide: bool,
+    /// Reason why the capture ended, such as `time limit` or `command ended: exit status 3`.
     #[serde(default)]
     pub end: String,
-    /// CPU time the collector itself took while capturing, in milliseconds.
+    /// CPU time of perfcollect itself during the capture, in milliseconds.
     pub collector_cpu_ms: f64,
-    /// The collector's peak resident memory at the end of sampling, in KiB.
+    /// Peak resident memory of perfcollect at the end of sampling, in KiB.
     pub collector_peak_kib: u64,
-    /// Which callers the samples have.
+    /// Callers that the samples include.
     #[serde(default)]
     pub callers: Callers,
-    /// Whether the weights of samples are CPU time, or nearly so; others are nominal. `None`: the name of the event shows it.
+    /// Whether the weights of samples are CPU time, or nearly so; other weights are nominal.
+    ///
+    /// If this is `None`, the name of the event decides.
     #[serde(default)]
     pub of_time: Option<bool>,
 }
 
 impl CaptureInfo {
-    /// Whether the samples are of an event that counts time, or nearly so; those of others, such as tracepoints of recordings, have a nominal weight.
+    /// Returns whether the sampled event counts time, or nearly so.
+    ///
+    /// Samples of other events, such as tracepoints of a recording, have a nominal weight.
     #[must_use]
     pub fn is_of_time(&self) -> bool {
         let clocks = ["-clock", "cycles"];
@@ -185,12 +202,12 @@ impl CaptureInfo {
     }
 }
 
-/// A finished capture: immutable columns with all names resolved.
+/// A finished capture: immutable columns with all symbols resolved.
 #[derive(Default)]
 pub struct Trace {
-    /// How it came to be.
+    /// Origin and conditions.
     pub info: CaptureInfo,
-    /// One row per process life that has samples.
+    /// One row per process instance that has samples.
     pub processes: Vec<Process>,
     /// One row per thread that has samples.
     pub threads: Vec<Thread>,
@@ -200,20 +217,21 @@ pub struct Trace {
     pub frame_functions: Vec<FunctionId>,
     /// One row per code address.
     pub frames: Vec<Frame>,
-    /// Stacks of `frames`. A cut stack has a frame of kind [`FunctionKind::Marker`] at its root.
+    /// Stacks of `frames`. A truncated stack has a frame of kind [`FunctionKind::Marker`] at its
+    /// root.
     pub stacks: StackTable,
     /// Samples in order of time.
     pub samples: Samples,
     /// One row per ELF file with code in a stack.
     pub modules: Vec<Module>,
-    /// Events of .NET runtimes: streams on the disk.
+    /// Events of .NET runtimes, as streams on disk.
     pub events: EventStreams,
     /// The quality report.
     pub quality: Quality,
 }
 
 impl Trace {
-    /// Functions of a frame, innermost (inlined) first.
+    /// Returns the functions of a frame, innermost (inlined) first.
     pub fn functions_leaf_first(
         &self,
         frame: FrameId,
@@ -225,7 +243,7 @@ impl Trace {
             .copied()
     }
 
-    /// The process a thread belongs to.
+    /// Returns the process of a thread.
     #[must_use]
     pub fn process_of(&self, thread: ThreadId) -> &Process {
         &self.processes[self.threads[thread.index()].process.index()]

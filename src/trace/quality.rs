@@ -1,20 +1,21 @@
-//! What was kept, what was lost and how good it is. Every loss in the product ends in one of these counters.
+//! Quality counters of a trace: samples kept, records lost, frames symbolized. Every loss is
+//! counted here.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Callers, Cpu, FunctionKind, Nanos, Pauses};
 
-/// Counts of one kind of frame over all kept samples: a frame counts once per sample it is in.
+/// Frames of one kind over all kept samples. A frame counts once per sample that contains it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NameCount {
-    /// Frames with a function name.
+    /// Symbolized frames.
     pub named: u64,
-    /// Frames shown as module and offset, or as an address.
+    /// Unresolved frames, shown as module and offset, or as an address.
     pub unnamed: u64,
 }
 
 impl NameCount {
-    /// Counts a frame that is in this many samples.
+    /// Counts a frame that `samples` samples contain.
     pub fn count(&mut self, named: bool, samples: u64) {
         *if named {
             &mut self.named
@@ -24,15 +25,15 @@ impl NameCount {
     }
 }
 
-/// Why a stack ends before the root of its thread.
+/// Reason why a stack ends before the root of its thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Truncation {
-    /// The caller lies beyond the bytes of stack that were copied, and the frame pointers do not lead to the root either.
+    /// The caller is beyond the user stack copy, and the frame pointers do not reach the root.
     StackCopyEnded,
     /// The stack is deeper than the frame limit.
     TooDeep,
-    /// The next frame could not be found: no usable unwind information, or a damaged stack.
+    /// The next frame was not found: no usable unwind information, or a corrupt stack.
     UnwindFailed,
     /// No user registers came with the sample (a 32-bit process, or the kernel withheld them).
     NoRegisters,
@@ -48,10 +49,12 @@ impl Truncation {
     ];
 }
 
-/// How complete the stacks are; every kept sample is in exactly one counter, and may be in `guessed` besides.
+/// Completeness of the stacks.
+///
+/// Every kept sample is in exactly one counter. `fp_fallback` counts some samples in addition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StackQuality {
-    /// Samples whose stack reaches the root of its thread (or the kernel entry for a kernel thread).
+    /// Samples whose stack reaches the root of its thread (or the kernel entry of a kernel thread).
     pub rooted: u64,
     /// See [`Truncation::StackCopyEnded`].
     pub stack_copy_ended: u64,
@@ -61,8 +64,9 @@ pub struct StackQuality {
     pub lost_track: u64,
     /// See [`Truncation::NoRegisters`].
     pub no_registers: u64,
-    /// Samples with a caller that was found by the frame pointer alone, where code need not keep one: callers may be
-    /// missing and others wrong.
+    /// Samples with a caller found by frame pointer only, in code that may not keep one.
+    ///
+    /// Such a stack may miss callers or contain wrong ones.
     #[serde(default, rename = "guessed")]
     pub fp_fallback: u64,
     /// Samples with an address whose callers were not all recorded, see [`Callers`].
@@ -86,70 +90,76 @@ impl StackQuality {
         } += 1;
     }
 
-    /// All kept samples.
+    /// Returns the number of kept samples.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.rooted + self.truncated() + self.as_recorded + self.empty
     }
 
-    /// Samples whose stack was cut.
+    /// Returns the number of samples whose stack is truncated.
     #[must_use]
     pub fn truncated(&self) -> u64 {
         self.stack_copy_ended + self.too_deep + self.lost_track + self.no_registers
     }
 }
 
-/// What one CPU lost.
+/// Losses of one CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuLosses {
-    /// Its number.
+    /// CPU id.
     pub cpu: u32,
-    /// Records the kernel dropped there because the ring was full.
+    /// Records that the kernel dropped because the ring buffer was full.
     pub records: u64,
-    /// Samples it dropped there for other reasons.
+    /// Samples that the kernel dropped for other reasons.
     #[serde(default)]
     pub samples: u64,
-    /// When the first and the last loss was reported, nanoseconds on CLOCK_MONOTONIC; zeros if only the final count
-    /// tells of any.
+    /// Time of the first reported loss, nanoseconds on CLOCK_MONOTONIC.
+    ///
+    /// Zero if only the final count contains losses.
     pub first_ns: u64,
-    /// See `first_ns`.
+    /// Time of the last reported loss, see `first_ns`.
     pub last_ns: u64,
 }
 
-/// What became of everything the kernel produced: `samples_seen` + lost = produced.
+/// Losses between the kernel and the trace: `samples_seen` + lost = produced.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Losses {
-    /// Samples that reached the collector, those of processes outside the target included.
+    /// Samples that reached perfcollect, including those of processes outside the target.
     pub samples_seen: u64,
-    /// Records the kernel dropped because a ring was full, as its own count at the end has it (PERF_FORMAT_LOST) or,
-    /// before Linux 6.0, as the rings report (PERF_RECORD_LOST).
+    /// Records that the kernel dropped because a ring buffer was full.
+    ///
+    /// The kernel's final count (PERF_FORMAT_LOST) or, before Linux 6.0, the sum of its reports
+    /// (PERF_RECORD_LOST).
     pub lost_records: u64,
-    /// The same by CPU, where there are any.
+    /// Losses of each CPU that has any.
     pub by_cpu: Vec<CpuLosses>,
-    /// Samples the kernel dropped for other reasons (PERF_RECORD_LOST_SAMPLES).
+    /// Samples that the kernel dropped for other reasons (PERF_RECORD_LOST_SAMPLES).
     pub lost_samples: u64,
-    /// Samples that were seen but belong to nobody: their process is being reaped, or is outside the collector's pid
-    /// namespace, so that the kernel tells no id.
+    /// Samples without a process id.
+    ///
+    /// The process is being reaped, or is outside perfcollect's pid namespace.
     pub unattributed: u64,
-    /// Stacks with a caller found by the frame pointer: [`StackQuality::fp_fallback`], which is made of it.
+    /// Stacks with a caller found by frame pointer: the source of [`StackQuality::fp_fallback`].
     #[serde(skip)]
     pub fp_fallback_stacks: u64,
-    /// When the kernel throttled sampling, by CPU: what ran there meanwhile is missing, and counted nowhere.
+    /// Times at which the kernel throttled sampling, by CPU. The skipped samples are not counted.
     #[serde(default)]
     pub pauses: Pauses,
     /// Records that could not be parsed.
     pub malformed_records: u64,
-    /// Records that came later than the merge waits; they were used, but out of order.
+    /// Records that arrived after the reorder window. They were used, but out of order.
     pub late_records: u64,
 }
 
-/// Lost records per thousand produced from which a warning is due.
+/// Lost records per thousand produced above which perfcollect warns.
 const WARN_PER_MILLE: u64 = 10;
-/// Lost records per thousand produced from which every output says that the trace is incomplete.
+/// Lost records per thousand produced above which every output declares the trace incomplete.
 const INCOMPLETE_PER_MILLE: u64 = 100;
 
 impl Losses {
-    /// All that was dropped. Any record can be lost, so some of these may have been no samples.
+    /// Returns the number of dropped records and samples.
+    ///
+    /// The kernel can drop any record, so some of the records may not have been samples.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost_records.saturating_add(self.lost_samples)
@@ -160,26 +170,26 @@ impl Losses {
         u128::from(self.lost()) * 1000 > produced * u128::from(per_mille)
     }
 
-    /// Over 1 % lost.
+    /// Returns whether more than 1 % was lost.
     #[must_use]
     pub fn is_notable(&self) -> bool {
         self.exceeds(WARN_PER_MILLE)
     }
 
-    /// Over 1 % of what was seen belongs to nobody.
+    /// Returns whether more than 1 % of the seen samples have no process id.
     #[must_use]
     pub fn misses_processes(&self) -> bool {
         u128::from(self.unattributed) * 1000
             > u128::from(self.samples_seen) * u128::from(WARN_PER_MILLE)
     }
 
-    /// Over 10 % lost: what the trace shows may be far from what happened.
+    /// Returns whether more than 10 % was lost: the trace may differ widely from what happened.
     #[must_use]
     pub fn is_incomplete(&self) -> bool {
         self.exceeds(INCOMPLETE_PER_MILLE)
     }
 
-    /// What marks every output of an incomplete trace.
+    /// Returns the warning that every output of an incomplete trace contains.
     #[must_use]
     pub fn mark(&self) -> Option<String> {
         let lost = self.lost();
@@ -188,7 +198,7 @@ impl Losses {
             .then(|| format!("INCOMPLETE: the kernel dropped {lost} of {produced} records"))
     }
 
-    /// From the first to the last report of a loss.
+    /// Returns the time range from the first to the last reported loss.
     #[must_use]
     pub fn range(&self) -> Option<(Nanos, Nanos)> {
         let reported = || self.by_cpu.iter().filter(|on| on.last_ns > 0);
@@ -197,21 +207,21 @@ impl Losses {
         Some((Nanos(first), Nanos(last)))
     }
 
-    /// Counts records dropped on a CPU, reported at a time.
+    /// Counts records dropped on a CPU.
     pub fn count(&mut self, cpu: Cpu, records: u64, time: Nanos) {
         self.lost_records = self.lost_records.saturating_add(records);
         let on = self.on(cpu, time);
         on.records = on.records.saturating_add(records);
     }
 
-    /// Counts samples dropped on a CPU for other reasons than a full ring.
+    /// Counts samples dropped on a CPU for another reason than a full ring buffer.
     pub fn count_samples(&mut self, cpu: Cpu, samples: u64, time: Nanos) {
         self.lost_samples = self.lost_samples.saturating_add(samples);
         let on = self.on(cpu, time);
         on.samples = on.samples.saturating_add(samples);
     }
 
-    /// The counters of a CPU, for a report at this time.
+    /// Returns the counters of a CPU, and records the time of the report.
     fn on(&mut self, Cpu(cpu): Cpu, time: Nanos) -> &mut CpuLosses {
         let at = self.by_cpu.iter().position(|losses| losses.cpu == cpu);
         let at = at.unwrap_or_else(|| {
@@ -227,7 +237,9 @@ impl Losses {
         losses
     }
 
-    /// Takes the kernel's own count for a CPU, which includes what no ring had room to report.
+    /// Adds the kernel's own count for a CPU.
+    ///
+    /// The count includes losses that no ring buffer had room to report.
     pub fn reconcile(&mut self, cpu: Cpu, records: u64) {
         let reported = self.by_cpu.iter().find(|losses| losses.cpu == cpu.0);
         let unreported = records.saturating_sub(reported.map_or(0, |losses| losses.records));
@@ -238,23 +250,23 @@ impl Losses {
     }
 }
 
-/// Names by kind of frame.
+/// Symbolized and unresolved frames by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SymbolCounts {
     /// Kernel code.
     pub kernel: NameCount,
     /// Machine code of ELF files.
     pub native: NameCount,
-    /// Code compiled while the process runs.
+    /// Code compiled while the process runs (JIT code).
     pub jit: NameCount,
-    /// Precompiled .NET code.
+    /// ReadyToRun code.
     pub ready_to_run: NameCount,
     /// Addresses in no known mapping.
     pub unmapped: NameCount,
 }
 
 impl SymbolCounts {
-    /// The counter of a kind; markers have none.
+    /// Returns the counter of a kind; markers have none.
     pub fn of_kind(&mut self, kind: FunctionKind) -> Option<&mut NameCount> {
         Some(match kind {
             FunctionKind::Kernel => &mut self.kernel,
@@ -267,17 +279,17 @@ impl SymbolCounts {
     }
 }
 
-/// Something the user should know: what happened, and what to do about it.
+/// A message for the user: an event or state of the capture, and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
-    /// What was asked and not granted, or what is missing, with its reason.
+    /// The problem and its cause, such as a refused request or missing data.
     pub what: String,
-    /// What to do about it; empty when there is nothing to do.
+    /// The action that helps; empty if there is none.
     pub remedy: String,
 }
 
 impl Notice {
-    /// A notice with a remedy (which may be empty).
+    /// Creates a notice; the remedy may be empty.
     pub fn new(what: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
             what: what.into(),
@@ -286,23 +298,24 @@ impl Notice {
     }
 }
 
-/// What one runtime sent of its events, and what it did not.
+/// Counts of one runtime's events.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessEvents {
-    /// The process.
+    /// Process id.
     pub pid: i32,
-    /// Events that came.
+    /// Events received.
     pub events: u64,
-    /// Events the runtime dropped because its buffer was full, by the gaps in its numbers.
+    /// Events that the runtime dropped because its buffer was full, by gaps in sequence numbers.
     pub dropped: u64,
-    /// Events that came but could not be read.
+    /// Events received but not readable.
     pub unknown: u64,
     /// Events whose stack was not kept.
     pub without_stack: u64,
-    /// Why its stream ends early; empty if it does not.
+    /// Reason why the stream ends early; empty if the stream is complete.
     pub cut: String,
-    /// Its threads: the id in its own pid namespace, which is that in its stream, and in the collector's. Empty where that
-    /// is one namespace.
+    /// Thread ids in the process's pid namespace (as in the stream) and in perfcollect's.
+    ///
+    /// Empty if both namespaces are the same.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub threads: Vec<(i32, i32)>,
 }
@@ -310,13 +323,13 @@ pub struct ProcessEvents {
 /// The quality report of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quality {
-    /// Stacks.
+    /// Completeness of the stacks.
     pub stacks: StackQuality,
-    /// Names.
+    /// Symbolized and unresolved frames.
     pub names: SymbolCounts,
-    /// Losses.
+    /// Lost records.
     pub losses: Losses,
-    /// Runtimes that were asked for their events; a row for each life of a process.
+    /// Event counts, one row per process instance whose events were requested.
     #[serde(default)]
     pub events: Vec<ProcessEvents>,
     /// Degradations and their remedies.
@@ -328,7 +341,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kept_and_lost_is_produced() {
+    fn adds_kept_and_lost_to_produced() {
         let mut losses = Losses {
             samples_seen: 880,
             ..Default::default()
@@ -353,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_warning_is_due_above_one_percent() {
+    fn warns_above_one_percent() {
         let losses = |lost_records| Losses {
             samples_seen: 1000 - lost_records,
             lost_records,

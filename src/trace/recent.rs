@@ -1,17 +1,19 @@
-//! The last stack of each busy thread. Two samples of a thread in a row share most of their callers, so the new stack is
-//! compared with the last one from the root on and only the rest is looked up.
+//! Cache of the last stack of each busy thread.
+//!
+//! Two consecutive samples of a thread share most of their callers. The recorder compares the new
+//! stack with the last one from the root and looks up only the rest.
 
 use super::ids::{StackId, ThreadId};
 use super::recorder::CodeAddress;
 
-/// Threads that are remembered; two that fall into one slot cost each other the advantage, nothing more.
+/// Number of cached threads. Threads that share a slot only lose the benefit of the cache.
 const SLOTS: usize = 64;
 
-/// By thread.
+/// Recent stacks by thread.
 #[derive(Default)]
 pub(super) struct RecentStacks(Vec<RecentStack>);
 
-/// Addresses from the root to the leaf, each with the stack it is the end of.
+/// Addresses from the root to the leaf, each with the stack that it ends.
 #[derive(Default)]
 pub(super) struct RecentStack {
     thread: ThreadId,
@@ -19,7 +21,7 @@ pub(super) struct RecentStack {
 }
 
 impl RecentStacks {
-    /// Takes out what is remembered of a thread; [`RecentStacks::put_back`] returns it.
+    /// Removes and returns the stack of a thread. [`RecentStacks::put_back`] restores it.
     pub(super) fn take(&mut self, thread: ThreadId) -> RecentStack {
         if self.0.is_empty() {
             self.0.resize_with(SLOTS, RecentStack::default);
@@ -39,7 +41,9 @@ impl RecentStacks {
 }
 
 impl RecentStack {
-    /// Keeps what a new stack shares with the last one, from the root on: how many frames, and their stack.
+    /// Keeps the frames that a new stack shares with the last one, from the root.
+    ///
+    /// Returns the number of shared frames and their stack.
     pub(super) fn keep_common(
         &mut self,
         root_first: impl Iterator<Item = CodeAddress>,

@@ -1,8 +1,10 @@
-//! What a running capture keeps in memory: code addresses and stacks that it may meet again, as ids. Everything goes on
-//! to the spool, and samples are nowhere else.
+//! The in-memory state of a running capture: ids of code addresses and stacks.
 //!
-//! On a machine that runs ever new code (a build, say) there are ever new stacks, so what is known is forgotten when it
-//! becomes too much. What comes again then gets a second id, which costs a few bytes of the spool and nothing else.
+//! All rows go to the spool, which alone holds the samples.
+//!
+//! A system that runs new code all the time, such as a build, produces new stacks all the time. The
+//! recorder drops its ids when they become too many. A repeated stack then gets a second id, which
+//! costs only a few bytes of the spool.
 
 use std::hash::BuildHasher;
 use std::io::Write;
@@ -18,45 +20,49 @@ use super::stack::StackTable;
 use super::{Header, Sample};
 use crate::ids::Nanos;
 
-/// A code address before it has a name. Equal code in two processes that map the same file is one frame.
+/// A code address before symbolization.
+///
+/// Equal code in two processes that map the same file is one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CodeAddress {
     /// In the kernel.
     Kernel(u64),
-    /// In a loaded ELF file: virtual address as the file states it.
+    /// In a loaded ELF file: SVMA.
     Elf(ModuleId, u64),
-    /// In a mapped file, but in none of its ELF segments (a PE image, say): offset in the file.
+    /// In a mapped file, but in none of its ELF segments (a PE image, for example): file offset.
     File(ModuleId, u64),
-    /// In memory that holds code made at run time.
+    /// In memory with JIT code.
     Jit(ProcessId, u64),
-    /// In no known mapping.
+    /// In no interned mapping.
     Unmapped(ProcessId, u64),
-    /// Stands for the callers a cut stack lacks.
+    /// Represents the missing callers of a truncated stack.
     Cut(Truncation),
 }
 
-/// What a recorder is told of a file when its code is sampled first.
+/// Source of the file rows that a recorder writes when code of a file is first sampled.
 pub trait DescribeFile {
-    /// The file of this handle.
+    /// Describes the file of this handle.
     fn describe(&self, id: ModuleId) -> FileRow<'_>;
 }
 
-/// Stack nodes that are remembered; with their index some 20 bytes each.
+/// Maximum number of interned stack nodes; with their index some 20 bytes each.
 const MAX_NODES: usize = 256 << 10;
-/// Code addresses that are remembered; with their index some 30 bytes each.
+/// Maximum number of interned code addresses; with their index some 30 bytes each.
 const MAX_FRAMES: usize = 64 << 10;
-/// Ids given out at most. The rest is for what still comes once the capture is told to end.
+/// Maximum number of assigned ids.
+///
+/// The remaining ids are for records that arrive after the request to stop the capture.
 const MAX_IDS: u32 = u32::MAX - (1 << 28);
 
-/// The growing capture.
+/// Writer of a running capture.
 pub struct Recorder<W> {
-    known: Interned,
+    interned: Interned,
     files: SampledFiles,
     samples: u64,
     spool: SpoolWriter<W>,
 }
 
-/// What need not be told the spool again.
+/// Code addresses and stacks that the spool already contains.
 #[derive(Default)]
 struct Interned {
     frames: Vec<CodeAddress>,
@@ -70,7 +76,7 @@ struct Interned {
 }
 
 impl Interned {
-    /// Forgets everything, if it is too much.
+    /// Drops all entries if there are too many.
     fn make_room(&mut self) {
         if self.stacks.len() >= MAX_NODES || self.frames.len() >= MAX_FRAMES {
             self.forget();
@@ -85,7 +91,7 @@ impl Interned {
         };
     }
 
-    /// Id of a row of `stacks`.
+    /// Returns the spool's id of a row of `stacks`.
     fn stack_id(&self, row: StackId) -> StackId {
         match row {
             StackId::EMPTY => row,
@@ -94,7 +100,7 @@ impl Interned {
     }
 }
 
-/// Files whose code was sampled; only these are in the spool, where they are counted from 0.
+/// Files with sampled code. The spool contains only these, with ids from 0.
 #[derive(Default)]
 struct SampledFiles {
     order: Vec<ModuleId>,
@@ -102,19 +108,19 @@ struct SampledFiles {
 }
 
 impl<W: Write> Recorder<W> {
-    /// Begins a recording.
+    /// Starts a capture.
     pub fn new(spool: W, header: &Header) -> Self {
         Self {
-            known: Interned::default(),
+            interned: Interned::default(),
             files: SampledFiles::default(),
             samples: 0,
             spool: SpoolWriter::new(spool, header),
         }
     }
 
-    /// Row of a code address.
+    /// Returns the row of a code address.
     fn frame(&mut self, address: CodeAddress, files: &impl DescribeFile) -> FrameId {
-        let Interned { frames, rows, .. } = &mut self.known;
+        let Interned { frames, rows, .. } = &mut self.interned;
         let hash = |address: &CodeAddress| FxBuildHasher.hash_one(address);
         let same = |row: &u32| frames[*row as usize] == address;
         if let Some(&row) = rows.find(hash(&address), same) {
@@ -132,7 +138,7 @@ impl<W: Write> Recorder<W> {
         FrameId(row)
     }
 
-    /// Handle of a file in the spool.
+    /// Returns the handle of a file in the spool.
     fn file(&mut self, id: ModuleId, files: &impl DescribeFile) -> ModuleId {
         let SampledFiles { order, in_spool } = &mut self.files;
         if in_spool.len() <= id.index() {
@@ -145,29 +151,31 @@ impl<W: Write> Recorder<W> {
         })
     }
 
-    /// Handle of a thread's stack given from the leaf to the root; `cut` tells why it ends before its root, if it does.
+    /// Interns the stack of a thread, given from the leaf to the root.
+    ///
+    /// `truncation` is the reason if the stack ends before its root.
     pub fn stack(
         &mut self,
         thread: ThreadId,
         leaf_first: &[CodeAddress],
-        cut: Option<Truncation>,
+        truncation: Option<Truncation>,
         files: &impl DescribeFile,
     ) -> StackId {
-        self.known.make_room();
-        let root = cut.map(CodeAddress::Cut);
+        self.interned.make_room();
+        let root = truncation.map(CodeAddress::Cut);
         let root_first = root.into_iter().chain(leaf_first.iter().rev().copied());
-        let mut recent = self.known.recent.take(thread);
+        let mut recent = self.interned.recent.take(thread);
         let (common, shared) = recent.keep_common(root_first.clone());
         let stack = root_first.skip(common).fold(shared, |parent, address| {
             let stack = self.node(parent, address, files);
             recent.push(address, stack);
             stack
         });
-        self.known.recent.put_back(recent);
-        self.known.stack_id(stack)
+        self.interned.recent.put_back(recent);
+        self.interned.stack_id(stack)
     }
 
-    /// The stack that has `address` called from `parent`.
+    /// Interns the stack in which `parent` calls `address`.
     fn node(
         &mut self,
         parent: StackId,
@@ -175,63 +183,67 @@ impl<W: Write> Recorder<W> {
         files: &impl DescribeFile,
     ) -> StackId {
         let frame = self.frame(address, files);
-        let known = &mut self.known;
-        let count = known.stacks.len();
-        let stack = known.stacks.push(parent, frame);
+        let interned = &mut self.interned;
+        let count = interned.stacks.len();
+        let stack = interned.stacks.push(parent, frame);
         if stack.index() == count {
-            let frame = FrameId(known.first_frame + frame.0);
+            let frame = FrameId(interned.first_frame + frame.0);
             self.spool
-                .put(&SpoolRow::Node(known.stack_id(parent), frame));
+                .put(&SpoolRow::Node(interned.stack_id(parent), frame));
         }
         stack
     }
 
-    /// Forgets which code addresses and stacks were met, because one of them stands for something else from now on.
+    /// Drops all interned code addresses and stacks.
+    ///
+    /// Call this when an address refers to other code from now on.
     pub fn forget(&mut self) {
-        self.known.forget();
+        self.interned.forget();
     }
 
-    /// Keeps a sample. Samples come in order of time; its thread must have been recorded.
+    /// Writes a sample.
+    ///
+    /// Samples must be in order of time, and the thread must have a row.
     pub fn push(&mut self, sample: Sample) {
         self.spool.put(&SpoolRow::Sample(sample));
         self.samples += 1;
     }
 
-    /// Records a process, a thread or what has become of one.
+    /// Writes a row of a process or thread.
     pub fn put(&mut self, row: &SpoolRow<'_>) {
         self.spool.put(row);
     }
 
-    /// Tells the time and the losses so far.
+    /// Passes on the time and the losses so far.
     pub fn tick(&mut self, now: Nanos, losses: &Losses) {
         self.spool.tick(now, losses);
     }
 
-    /// Samples so far.
+    /// Returns the number of samples so far.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.samples
     }
 
-    /// Bytes of the spool so far.
+    /// Returns the size of the spool so far, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.spool.bytes()
     }
 
-    /// Why the spool does not grow, if it does not.
+    /// Returns the error that stopped the growth of the spool, if any.
     #[must_use]
     pub fn error(&self) -> Option<&std::io::Error> {
         self.spool.error()
     }
 
-    /// Whether the spool can grow no further.
+    /// Returns whether the spool cannot grow further.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
-        self.spool.error().is_some() || self.known.first_stack > MAX_IDS
+        self.spool.error().is_some() || self.interned.first_stack > MAX_IDS
     }
 
-    /// Ends the recording: the spool, and the files in the order it counts them.
+    /// Finishes the spool. Returns its end, and the files in the order of their ids in the spool.
     #[must_use]
     pub fn finish(self, now: Nanos, losses: &Losses) -> (SpoolEnd, Vec<ModuleId>) {
         (self.spool.finish(now, losses), self.files.order)
@@ -257,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn ever_new_stacks_take_no_ever_growing_memory_and_old_ones_are_there_once() {
+    fn bounds_memory_and_stores_repeated_stacks_once() {
         let mut spool = Vec::new();
         let mut recorder = Recorder::new(&mut spool, &Header::default());
         recorder.put(&SpoolRow::Process {
@@ -286,21 +298,19 @@ mod tests {
                 stack,
                 ..Sample::default()
             });
-            assert!(recorder.known.frames.len() < MAX_FRAMES + 3);
-            assert!(recorder.known.stacks.len() < MAX_NODES + 3);
+            assert!(recorder.interned.frames.len() < MAX_FRAMES + 3);
+            assert!(recorder.interned.stacks.len() < MAX_NODES + 3);
         }
-        assert!(recorder.known.first_frame > 0 && recorder.known.first_stack > 0);
+        assert!(recorder.interned.first_frame > 0 && recorder.interned.first_stack > 0);
         let _ = recorder.finish(Nanos(2 * SAMPLES), &Losses::default());
-        let recording = RawTrace::read(&spool[..]).unwrap();
-        assert_eq!(recording.samples.len() as u64, 2 * SAMPLES);
-        assert_eq!(recording.frames.len() as u64, SAMPLES + SAMPLES / 2 + 1);
-        assert_eq!(recording.stacks.len() as u64, SAMPLES + SAMPLES / 2 + 1);
-        assert_eq!(recording.files.len(), 1);
-        for sample in recording.samples.iter() {
-            let frames = recording.stacks.leaf_first(sample.stack);
-            let frames: Vec<_> = frames
-                .map(|frame| recording.frames[frame.index()])
-                .collect();
+        let trace = RawTrace::read(&spool[..]).unwrap();
+        assert_eq!(trace.samples.len() as u64, 2 * SAMPLES);
+        assert_eq!(trace.frames.len() as u64, SAMPLES + SAMPLES / 2 + 1);
+        assert_eq!(trace.stacks.len() as u64, SAMPLES + SAMPLES / 2 + 1);
+        assert_eq!(trace.files.len(), 1);
+        for sample in trace.samples.iter() {
+            let frames = trace.stacks.leaf_first(sample.stack);
+            let frames: Vec<_> = frames.map(|frame| trace.frames[frame.index()]).collect();
             let mut expected = code(sample.time.0 % SAMPLES);
             expected[0] = CodeAddress::Elf(ModuleId(0), sample.time.0 % SAMPLES);
             assert_eq!(frames, expected);

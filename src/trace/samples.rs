@@ -4,16 +4,18 @@ use super::Sample;
 use super::spool::sample;
 use super::spool::wire::Input;
 
-/// Bytes of a piece; pieces, as one growing buffer would be copied, and take twice its room meanwhile.
-const PIECE_BYTES: usize = 256 << 10;
-/// More than a sample takes.
+/// Bytes of a chunk.
+///
+/// A single growing buffer would be copied, and would need twice its size while it grows.
+const CHUNK_BYTES: usize = 256 << 10;
+/// Upper bound for the encoded size of a sample.
 const SAMPLE_BYTES: usize = 48;
 
-/// Samples, in the order they were pushed.
+/// Samples in the order of their insertion.
 #[derive(Default)]
 pub struct Samples {
-    /// The first sample of each follows the default sample.
-    pieces: Vec<Vec<u8>>,
+    /// Encoded samples. The first sample of each chunk is relative to the default sample.
+    chunks: Vec<Vec<u8>>,
     last: Sample,
     len: usize,
 }
@@ -21,34 +23,34 @@ pub struct Samples {
 impl Samples {
     /// Appends a sample.
     pub fn push(&mut self, sample: Sample) {
-        let fits = |piece: &Vec<u8>| piece.len() + SAMPLE_BYTES <= PIECE_BYTES;
-        if !self.pieces.last().is_some_and(fits) {
-            self.pieces.push(Vec::new());
+        let fits = |chunk: &Vec<u8>| chunk.len() + SAMPLE_BYTES <= CHUNK_BYTES;
+        if !self.chunks.last().is_some_and(fits) {
+            self.chunks.push(Vec::new());
             self.last = Sample::default();
         }
-        if let Some(piece) = self.pieces.last_mut() {
-            sample::encode(&self.last, &sample, piece);
+        if let Some(chunk) = self.chunks.last_mut() {
+            sample::encode(&self.last, &sample, chunk);
         }
         self.last = sample;
         self.len += 1;
     }
 
-    /// How many there are.
+    /// Returns the number of samples.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no samples.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The samples.
+    /// Decodes the samples.
     pub fn iter(&self) -> impl Iterator<Item = Sample> + '_ {
-        self.pieces.iter().flat_map(|piece| {
-            let mut input = Input(piece);
+        self.chunks.iter().flat_map(|chunk| {
+            let mut input = Input(chunk);
             let mut last = Sample::default();
             std::iter::from_fn(move || {
                 let flags = input.byte().ok()?;
@@ -85,7 +87,7 @@ mod tests {
             rows in proptest::collection::vec((any::<[u64; 2]>(), 0_u32..3, 0_u32..2, any::<u32>()), 0..50),
             copies in 1_usize..800,
         ) {
-            let asked: Vec<Sample> = rows
+            let expected: Vec<Sample> = rows
                 .iter()
                 .map(|&([time, weight], thread, cpu, stack)| Sample {
                     time: Nanos(time),
@@ -95,10 +97,10 @@ mod tests {
                     stack: StackId(stack),
                 })
                 .collect();
-            let asked = || asked.iter().copied().cycle().take(asked.len() * copies);
-            let samples: Samples = asked().collect();
-            prop_assert_eq!(samples.len(), asked().count());
-            prop_assert!(samples.iter().eq(asked()));
+            let expected = || expected.iter().copied().cycle().take(expected.len() * copies);
+            let samples: Samples = expected().collect();
+            prop_assert_eq!(samples.len(), expected().count());
+            prop_assert!(samples.iter().eq(expected()));
         }
     }
 }

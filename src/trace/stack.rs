@@ -1,10 +1,12 @@
 //! Stacks as a prefix tree: each node is one frame below its caller.
 //!
 //! ```text
-//! main ── parse ── read      node 2 = (parent 1, read), node 1 = (parent 0, parse), node 0 = (EMPTY, main)
+//! main ── parse ── read      node 0 = (EMPTY, main), node 1 = (parent 0, parse),
+//!      │                     node 2 = (parent 1, read)
 //!      └─ write              node 3 = (parent 0, write)
 //! ```
-//! A parent always has a smaller id than its children, so one forward pass can fold values from the roots to the leaves.
+//! A parent has a smaller id than its children, so one forward pass can fold values from the roots
+//! to the leaves.
 
 use hashbrown::HashTable;
 use rustc_hash::FxBuildHasher;
@@ -12,7 +14,7 @@ use std::hash::BuildHasher;
 
 use super::ids::{FrameId, StackId};
 
-/// A frame below its caller's stack: side by side, as who goes along a stack needs both.
+/// A caller's stack and a frame below it, stored together because a stack walk needs both.
 type Node = (StackId, FrameId);
 
 /// Interned stacks.
@@ -27,7 +29,7 @@ fn hash((parent, frame): Node) -> u64 {
 }
 
 impl StackTable {
-    /// The stack that has `frame` called from `parent`.
+    /// Interns the stack in which `parent` calls `frame`.
     pub fn push(&mut self, parent: StackId, frame: FrameId) -> StackId {
         let Self { nodes, rows } = self;
         let node = (parent, frame);
@@ -40,44 +42,44 @@ impl StackTable {
         StackId(row)
     }
 
-    /// Gives up the means to find a stack again: there will be no more.
+    /// Drops the index for [`Self::push`], as no more stacks follow.
     pub(super) fn seal(&mut self) {
         self.nodes.shrink_to_fit();
         self.rows = HashTable::new();
     }
 
-    /// Interns a whole stack given from the root to the leaf.
+    /// Interns a whole stack, given from the root to the leaf.
     pub fn intern(&mut self, root_first: impl IntoIterator<Item = FrameId>) -> StackId {
         root_first
             .into_iter()
             .fold(StackId::EMPTY, |stack, frame| self.push(stack, frame))
     }
 
-    /// Number of nodes.
+    /// Returns the number of nodes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether no stack was interned.
+    /// Returns whether no stack was interned.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
-    /// The caller's stack and the innermost frame; `None` for [`StackId::EMPTY`].
+    /// Returns the caller's stack and the innermost frame, or `None` for [`StackId::EMPTY`].
     #[must_use]
     pub fn node(&self, stack: StackId) -> Option<(StackId, FrameId)> {
         (stack != StackId::EMPTY).then(|| self.nodes[stack.index()])
     }
 
-    /// All nodes as (stack, caller's stack, innermost frame), callers before callees.
+    /// Returns all nodes as (stack, caller's stack, innermost frame), callers before callees.
     pub fn nodes(&self) -> impl DoubleEndedIterator<Item = (StackId, StackId, FrameId)> + '_ {
         let rows = self.nodes.iter().enumerate();
         rows.map(|(row, &(parent, frame))| (StackId(row as u32), parent, frame))
     }
 
-    /// Frames from the leaf to the root.
+    /// Returns the frames from the leaf to the root.
     pub fn leaf_first(&self, stack: StackId) -> impl Iterator<Item = FrameId> + '_ {
         let mut next = stack;
         std::iter::from_fn(move || {

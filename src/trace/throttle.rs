@@ -1,4 +1,4 @@
-//! When the kernel paused sampling because it took too much time.
+//! Pauses in sampling: the kernel throttles sampling that takes too much time.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,29 +7,29 @@ use super::{Cpu, Nanos};
 /// The pauses of one CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuPauses {
-    /// Its number.
+    /// CPU id.
     pub cpu: u32,
-    /// How many.
+    /// Number of pauses.
     pub times: u64,
-    /// How long they were together, in nanoseconds.
+    /// Total duration, in nanoseconds.
     pub paused_ns: u64,
-    /// When the first began, nanoseconds on CLOCK_MONOTONIC.
+    /// Start of the first pause, nanoseconds on CLOCK_MONOTONIC.
     pub first_ns: u64,
-    /// When the last one ended, or began if it still lasts.
+    /// End of the last pause, or its start if it still lasts.
     pub last_ns: u64,
-    /// Start of the one that lasts; `None` in a finished capture.
+    /// Start of the current pause; `None` in a finished capture.
     #[serde(skip)]
     pub since: Option<Nanos>,
 }
 
-/// The pauses of all CPUs that had any.
+/// The pauses of all throttled CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Pauses(pub Vec<CpuPauses>);
 
 impl Pauses {
-    /// Sampling stops on a CPU.
-    pub fn begin(&mut self, Cpu(cpu): Cpu, time: Nanos) {
+    /// Records that sampling paused on a CPU.
+    pub fn start(&mut self, Cpu(cpu): Cpu, time: Nanos) {
         let at = self.0.iter().position(|pauses| pauses.cpu == cpu);
         let at = at.unwrap_or_else(|| {
             self.0.push(CpuPauses {
@@ -45,7 +45,7 @@ impl Pauses {
         pauses.since.get_or_insert(time);
     }
 
-    /// Sampling goes on there.
+    /// Records that sampling resumed on a CPU.
     pub fn end(&mut self, Cpu(cpu): Cpu, time: Nanos) {
         let pauses = self.0.iter_mut().find(|pauses| pauses.cpu == cpu);
         if let Some(pauses) = pauses
@@ -56,26 +56,26 @@ impl Pauses {
         }
     }
 
-    /// The capture is over, and with it what still lasts.
+    /// Ends all current pauses, as the capture is over.
     pub fn end_all(&mut self, time: Nanos) {
         for at in 0..self.0.len() {
             self.end(Cpu(self.0[at].cpu), time);
         }
     }
 
-    /// How many there were.
+    /// Returns the number of pauses.
     #[must_use]
     pub fn times(&self) -> u64 {
         self.0.iter().map(|pauses| pauses.times).sum()
     }
 
-    /// How long they were, over all CPUs, in nanoseconds.
+    /// Returns the total duration over all CPUs, in nanoseconds.
     #[must_use]
     pub fn paused_ns(&self) -> u64 {
         self.0.iter().map(|pauses| pauses.paused_ns).sum()
     }
 
-    /// From the first to the last one.
+    /// Returns the time range from the first pause to the last one.
     #[must_use]
     pub fn range(&self) -> Option<(Nanos, Nanos)> {
         let first = self.0.iter().map(|pauses| pauses.first_ns).min()?;
@@ -92,14 +92,14 @@ mod tests {
     fn pauses_add_up_by_cpu() {
         let mut pauses = Pauses::default();
         assert_eq!(pauses.range(), None);
-        // No end without a beginning: the record of it was lost.
+        // An end without a start: the kernel lost the record of the start.
         pauses.end(Cpu(1), Nanos(5));
-        pauses.begin(Cpu(1), Nanos(10));
-        pauses.begin(Cpu(0), Nanos(20));
+        pauses.start(Cpu(1), Nanos(10));
+        pauses.start(Cpu(0), Nanos(20));
         pauses.end(Cpu(1), Nanos(40));
-        // A second beginning is the same pause, but for the record of the end.
-        pauses.begin(Cpu(1), Nanos(100));
-        pauses.begin(Cpu(1), Nanos(110));
+        // A second start belongs to the same pause: the kernel lost the record of the end.
+        pauses.start(Cpu(1), Nanos(100));
+        pauses.start(Cpu(1), Nanos(110));
         pauses.end(Cpu(1), Nanos(115));
         pauses.end(Cpu(1), Nanos(117));
         pauses.end_all(Nanos(120));

@@ -1,4 +1,7 @@
-//! Reads a `.trace.zip`. It may come from anyone, so sizes are bounded and nothing is ever extracted to a path.
+//! Reading of a `.trace.zip`.
+//!
+//! The file is untrusted: sizes are bounded, and nothing is ever extracted to a path of the
+//! archive.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek};
@@ -13,111 +16,113 @@ use crate::output::archive::{FLAME_GRAPH, FOLDED, FOLDER_SUFFIX, RAW_EVENTS, SUM
 use crate::output::sanitize::{entry_name, terminal};
 use crate::output::summary::{FORMAT_VERSION, Summary};
 
-/// Ours is below 1 MB: its lists are cut.
+/// Limit of the summary. perfcollect writes less than 1 MB, as its lists are truncated.
 pub(super) const MAX_SUMMARY_BYTES: u64 = 16 << 20;
-/// It is read line by line, so this bounds time, not memory.
+/// Limit of the folded stacks. They are read line by line, so this bounds time, not memory.
 const MAX_FOLDED_BYTES: u64 = 4 << 30;
-/// A stack of a thousand frames with the longest names.
+/// Limit of a folded stack: a thousand frames with the longest names.
 const MAX_LINE_BYTES: u64 = 4 << 20;
-/// Deeper frames are not followed.
+/// Maximum depth of the hot path; deeper frames are ignored.
 const MAX_DEPTH: usize = 4096;
 
-/// Why a trace cannot be shown.
+/// Reason why a trace cannot be shown.
 #[derive(Debug, thiserror::Error)]
 pub enum ViewError {
     /// The file cannot be opened.
     #[error("cannot open {}: {source}", path.display())]
     Open {
-        /// The file.
+        /// Path of the trace.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// The file is no archive, or a damaged one.
-    #[error("{} is not a trace: {source}; view reads the .trace.zip, PerfView also the .nettrace", path.display())]
+    /// The file is no archive, or a corrupt one.
+    #[error("{} is not a trace: {source}; `view` reads NAME.trace.zip, PerfView also reads NAME.nettrace", path.display())]
     Zip {
-        /// The file.
+        /// Path of the trace.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: ZipError,
     },
-    /// An entry would be extracted outside the archive's folder.
+    /// An entry would be extracted outside the archive's directory.
     #[error(
-        "the trace has an entry with the unsafe name '{name}'; it was not written by perfcollect"
+        "the trace has an entry with the unsafe name '{name}': perfcollect did not write this trace"
     )]
     UnsafeName {
-        /// The name, escaped.
+        /// Name of the entry, escaped.
         name: String,
     },
     /// An entry is missing.
     #[error(
-        "the trace has no entry *{FOLDER_SUFFIX}/{entry}; it was not written by this perfcollect, try PerfView"
+        "the trace has no entry *{FOLDER_SUFFIX}/{entry}: this version of perfcollect did not write it; try PerfView"
     )]
     Missing {
-        /// Its name.
+        /// Name of the entry.
         entry: &'static str,
     },
     /// An entry is larger than any that perfcollect writes.
-    #[error("{entry} in the trace has more than {limit} bytes; it was not written by perfcollect")]
+    #[error(
+        "{entry} in the trace has more than {limit} bytes: perfcollect did not write this trace"
+    )]
     TooLarge {
-        /// Its name.
+        /// Name of the entry.
         entry: &'static str,
-        /// Bytes allowed.
+        /// Limit in bytes.
         limit: u64,
     },
-    /// There is no room for the streams of events.
+    /// There is no room for the event streams.
     #[error("cannot unpack the events into {}: {source}; set TMPDIR to a directory with room for them", directory.display())]
     Unpack {
-        /// Where they would have been.
+        /// Directory of the temporary files.
         directory: PathBuf,
-        /// What the kernel said.
+        /// Cause.
         source: io::Error,
     },
     /// An entry cannot be read.
     #[error("cannot read {entry} in the trace: {source}")]
     Entry {
-        /// Its name.
+        /// Name of the entry.
         entry: &'static str,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// The summary is none.
-    #[error("{SUMMARY} in the trace is damaged: {0}")]
+    /// The summary is malformed.
+    #[error("{SUMMARY} in the trace is corrupt: {0}")]
     Summary(#[source] serde_json::Error),
     /// A newer perfcollect wrote the trace.
     #[error(
-        "the trace has format {found}, this perfcollect reads up to {FORMAT_VERSION}: use a newer one"
+        "the trace has format {found}, this perfcollect reads formats up to {FORMAT_VERSION}: use a newer one"
     )]
     NewerFormat {
-        /// Its version.
+        /// Format of the trace.
         found: u32,
     },
-    /// A folded stack is none.
-    #[error("{FOLDED} in the trace is damaged in line {line}")]
+    /// A folded stack is malformed.
+    #[error("{FOLDED} in the trace is corrupt in line {line}")]
     Folded {
-        /// The line, from 1.
+        /// Line number, from 1.
         line: u64,
     },
-    /// The folded stacks are those of another trace.
-    #[error("the trace is damaged: {folded} samples in {FOLDED}, {summary} in {SUMMARY}")]
+    /// The folded stacks belong to another trace.
+    #[error("the trace is corrupt: {folded} samples in {FOLDED}, {summary} in {SUMMARY}")]
     Mismatch {
         /// Samples in the stacks.
         folded: u64,
         /// Samples in the summary.
         summary: u64,
     },
-    /// No process of the trace has this id or name.
-    #[error("the trace has no events of a process {wanted}; it has those of: {there}")]
+    /// No process with events has this id or name.
+    #[error("the trace has no events of process {process}; it has events of: {available}")]
     NoProcess {
-        /// What was asked for.
-        wanted: String,
-        /// What there is: ids and names.
-        there: String,
+        /// Requested id or name.
+        process: String,
+        /// Ids and names of the processes with events.
+        available: String,
     },
-    /// It was captured without events, or without keeping them.
+    /// The capture requested no events, or did not keep their streams.
     #[error(
-        "the trace holds no streams of events ({RAW_EVENTS}): it was captured with -nolttng, -noraw or a profile without events, \
-         or no .NET process ran; PerfView shows what else there is"
+        "the trace has no event streams ({RAW_EVENTS}): it was captured with -nolttng, -noraw or a profile without events, \
+     or no .NET process ran; open it in PerfView to see its other content"
     )]
     NoEvents,
     /// The report could not be printed.
@@ -125,33 +130,33 @@ pub enum ViewError {
     Print(#[source] io::Error),
 }
 
-/// What the reports need of a trace.
+/// Content of a trace that the reports show.
 #[derive(Debug)]
 pub struct ReportData {
-    /// Its summary.
+    /// Summary of the trace.
     pub summary: Summary,
-    /// From the process with most samples down its most sampled callees.
+    /// Path from the process with most samples down its most sampled callees.
     pub hot_path: Vec<Step>,
-    /// Name of the entry with the flame graph.
+    /// Name of the entry that contains the flame graph.
     pub flame_graph: String,
 }
 
 /// Reads the trace at `path`.
 ///
 /// # Errors
-/// See [`ViewError`].
+/// Returns an error if the file cannot be read or is no trace, see [`ViewError`].
 pub fn read(path: &Path) -> Result<ReportData, ViewError> {
     read_zip(open_zip(path, open_file(path)?)?)
 }
 
-/// The summary alone of a trace that is open; `path` is what it is called.
+/// Reads only the summary of an open trace; `path` appears in errors.
 ///
 /// # Errors
-/// See [`ViewError`].
+/// Returns an error if the file cannot be read or is no trace, see [`ViewError`].
 pub fn summary(path: &Path, file: &File) -> Result<Summary, ViewError> {
     let mut zip = open_zip(path, file)?;
-    let folder = folder_of(&zip)?;
-    read_summary(open(&mut zip, &folder, SUMMARY, MAX_SUMMARY_BYTES)?)
+    let directory = directory_of(&zip)?;
+    read_summary(open(&mut zip, &directory, SUMMARY, MAX_SUMMARY_BYTES)?)
 }
 
 pub(super) fn open_file(path: &Path) -> Result<File, ViewError> {
@@ -179,9 +184,9 @@ pub(super) fn open_zip<R: Read + Seek>(
 }
 
 fn read_zip<R: Read + Seek>(mut zip: ZipArchive<R>) -> Result<ReportData, ViewError> {
-    let folder = folder_of(&zip)?;
-    let summary = read_summary(open(&mut zip, &folder, SUMMARY, MAX_SUMMARY_BYTES)?)?;
-    let folded = open(&mut zip, &folder, FOLDED, MAX_FOLDED_BYTES)?;
+    let directory = directory_of(&zip)?;
+    let summary = read_summary(open(&mut zip, &directory, SUMMARY, MAX_SUMMARY_BYTES)?)?;
+    let folded = open(&mut zip, &directory, FOLDED, MAX_FOLDED_BYTES)?;
     let (samples, hot_path) = read_folded(BufReader::new(folded))?;
     if samples != summary.samples {
         return Err(ViewError::Mismatch {
@@ -192,13 +197,13 @@ fn read_zip<R: Read + Seek>(mut zip: ZipArchive<R>) -> Result<ReportData, ViewEr
     Ok(ReportData {
         summary,
         hot_path,
-        flame_graph: format!("{folder}/{FLAME_GRAPH}"),
+        flame_graph: format!("{directory}/{FLAME_GRAPH}"),
     })
 }
 
-/// The folder our entries are in, once all names are known to be harmless.
-pub(super) fn folder_of<R: Read + Seek>(zip: &ZipArchive<R>) -> Result<String, ViewError> {
-    let mut folder = None;
+/// Returns the directory of perfcollect's entries, after a check that all names are harmless.
+pub(super) fn directory_of<R: Read + Seek>(zip: &ZipArchive<R>) -> Result<String, ViewError> {
+    let mut directory = None;
     for name in zip.file_names_raw() {
         let name = String::from_utf8_lossy(name);
         let unsafe_part = |part| matches!(part, "" | "." | "..");
@@ -212,26 +217,28 @@ pub(super) fn folder_of<R: Read + Seek>(zip: &ZipArchive<R>) -> Result<String, V
             && entry == SUMMARY
             && let Some(capture) = before.strip_suffix(FOLDER_SUFFIX)
         {
-            // It becomes part of a command the user is told to run.
+            // The name becomes part of a command that perfcollect prints.
             if entry_name(capture) != capture {
                 return Err(ViewError::UnsafeName {
                     name: terminal(&name).into_owned(),
                 });
             }
-            folder.get_or_insert_with(|| before.to_owned());
+            directory.get_or_insert_with(|| before.to_owned());
         }
     }
-    folder.ok_or(ViewError::Missing { entry: SUMMARY })
+    directory.ok_or(ViewError::Missing { entry: SUMMARY })
 }
 
-/// Opens an entry. The size it declares may be a lie, so what is read is bounded too; one byte more tells.
+/// Opens an entry.
+///
+/// The size that an entry declares may be wrong, so the reader stops one byte after the limit.
 pub(super) fn open<'a, R: Read + Seek>(
     zip: &'a mut ZipArchive<R>,
-    folder: &str,
+    directory: &str,
     entry: &'static str,
     limit: u64,
 ) -> Result<impl Read + use<'a, R>, ViewError> {
-    let found = zip.by_name(&format!("{folder}/{entry}"));
+    let found = zip.by_name(&format!("{directory}/{entry}"));
     let file = found.map_err(|error| match error {
         ZipError::FileNotFound => ViewError::Missing { entry },
         other => ViewError::Entry {
@@ -275,7 +282,7 @@ fn read_folded(mut entry: impl BufRead) -> Result<(u64, Vec<Step>), ViewError> {
     let mut path = HotPath::new(MAX_DEPTH);
     let mut line = Vec::new();
     let mut total = 0;
-    for number in 1.. {
+    for line_number in 1.. {
         line.clear();
         let read = (&mut entry)
             .take(MAX_LINE_BYTES)
@@ -293,11 +300,12 @@ fn read_folded(mut entry: impl BufRead) -> Result<(u64, Vec<Step>), ViewError> {
         if line.is_empty() {
             break;
         }
-        let text = line
+        let string = line
             .strip_suffix(b"\n")
             .and_then(|line| std::str::from_utf8(line).ok());
-        text.and_then(|text| path.line(text))
-            .ok_or(ViewError::Folded { line: number })?;
+        string
+            .and_then(|string| path.push_line(string))
+            .ok_or(ViewError::Folded { line: line_number })?;
     }
     Ok(path.finish())
 }

@@ -28,7 +28,7 @@ fn error(entries: &[(&str, &[u8])]) -> ViewError {
 }
 
 #[test]
-fn reads_what_it_needs() {
+fn reads_summary_and_hot_path() {
     let summary = summary(3, FORMAT_VERSION);
     let entries: [(&str, &[u8]); 2] = [
         ("x.trace/summary.json", &summary),
@@ -43,7 +43,7 @@ fn reads_what_it_needs() {
 }
 
 #[test]
-fn unsafe_names_are_rejected() {
+fn rejects_unsafe_names() {
     for name in [
         "../x",
         "/etc/x",
@@ -65,7 +65,7 @@ fn unsafe_names_are_rejected() {
 }
 
 #[test]
-fn missing_and_damaged_entries_are_named() {
+fn names_missing_and_corrupt_entries() {
     let good = summary(3, FORMAT_VERSION);
     let newer = summary(3, FORMAT_VERSION + 1);
     let case = |json: &[u8], folded: &[u8]| {
@@ -85,7 +85,7 @@ fn missing_and_damaged_entries_are_named() {
             .to_string()
             .contains("stacks.folded")
     );
-    assert!(case(b"{", b"").contains("damaged"));
+    assert!(case(b"{", b"").contains("corrupt"));
     assert!(case(&newer, b"").contains("use a newer one"));
     assert!(case(&good, b"a 1\nb\n").contains("line 2"));
     assert!(case(&good, b"a 3").contains("line 1"));
@@ -94,7 +94,7 @@ fn missing_and_damaged_entries_are_named() {
 }
 
 #[test]
-fn bombs_are_not_read_to_the_end() {
+fn bounds_the_size_of_unpacked_entries() {
     let bomb = vec![b' '; MAX_SUMMARY_BYTES as usize + 1];
     let error = error(&[("x.trace/summary.json", &bomb)]);
     assert!(matches!(error, ViewError::TooLarge { .. }), "{error}");

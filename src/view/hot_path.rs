@@ -1,27 +1,29 @@
-//! The path from a process down its most sampled callees, in one pass over folded stacks.
+//! The hottest path: from a process down its most sampled callees, in one pass over folded stacks.
 
-/// A frame and the samples below it.
+/// A frame and its total samples.
 pub(super) type Step = (String, u64);
 
 /// A frame of the current stack.
-struct Open {
+struct OpenFrame {
     frame: String,
     samples: u64,
-    /// The hottest path below, leaf first.
+    /// Hottest path below the frame, leaf first.
     best: Vec<Step>,
 }
 
-/// Follows folded stacks that come sorted frame by frame, and keeps only the current stack and its hottest callees.
+/// Finds the hottest path in folded stacks that are sorted frame by frame.
+///
+/// Memory holds only the current stack and its hottest callees.
 pub(super) struct HotPath {
-    open: Vec<Open>,
-    /// The longest stack that is followed; deeper frames count to the last one.
+    open: Vec<OpenFrame>,
+    /// Maximum depth; deeper frames count to the last one.
     max_depth: usize,
     samples: u64,
 }
 
 impl HotPath {
     pub(super) fn new(max_depth: usize) -> Self {
-        let all = Open {
+        let all = OpenFrame {
             frame: String::new(),
             samples: 0,
             best: Vec::new(),
@@ -33,8 +35,8 @@ impl HotPath {
         }
     }
 
-    /// Takes a line, `process;root;...;leaf COUNT`. `None`: it is none.
-    pub(super) fn line(&mut self, line: &str) -> Option<()> {
+    /// Adds a line `process;root;...;leaf COUNT`. Returns `None` if the line is malformed.
+    pub(super) fn push_line(&mut self, line: &str) -> Option<()> {
         let (stack, count) = line.rsplit_once(' ')?;
         let count: u64 = count.parse().ok()?;
         self.samples = self.samples.checked_add(count)?;
@@ -43,7 +45,7 @@ impl HotPath {
         let shared = current.zip(frames()).take_while(|(a, b)| a == b).count();
         let new: Vec<String> = frames().skip(shared).map(str::to_owned).collect();
         self.close_below(shared);
-        self.open.extend(new.into_iter().map(|frame| Open {
+        self.open.extend(new.into_iter().map(|frame| OpenFrame {
             frame,
             samples: 0,
             best: Vec::new(),
@@ -54,7 +56,7 @@ impl HotPath {
         Some(())
     }
 
-    /// Samples of all lines, and the hottest path from its root.
+    /// Returns the samples of all lines, and the hottest path from its root.
     pub(super) fn finish(mut self) -> (u64, Vec<Step>) {
         self.close_below(0);
         let mut path = self.open.pop().map(|all| all.best).unwrap_or_default();
@@ -64,7 +66,7 @@ impl HotPath {
 
     fn close_below(&mut self, depth: usize) {
         while self.open.len() > depth + 1
-            && let Some(Open {
+            && let Some(OpenFrame {
                 frame,
                 samples,
                 best: mut path,
@@ -95,7 +97,7 @@ mod tests {
             "p (1);z 5",
             "q (2);x 9",
         ] {
-            path.line(line).unwrap();
+            path.push_line(line).unwrap();
         }
         let step = |frame: &str, samples| (frame.to_owned(), samples);
         let hottest = vec![step("p (1)", 14), step("a", 9), step("c", 6), step("d", 4)];
@@ -103,13 +105,13 @@ mod tests {
     }
 
     #[test]
-    fn rejects_what_is_no_stack() {
+    fn rejects_malformed_lines() {
         let mut path = HotPath::new(10);
-        assert_eq!(path.line("no count"), None);
-        assert_eq!(path.line(""), None);
+        assert_eq!(path.push_line("no count"), None);
+        assert_eq!(path.push_line(""), None);
         assert_eq!(
-            path.line("a 18446744073709551615")
-                .and_then(|()| path.line("a 1")),
+            path.push_line("a 18446744073709551615")
+                .and_then(|()| path.push_line("a 1")),
             None
         );
     }

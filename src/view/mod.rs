@@ -1,4 +1,4 @@
-//! `perfcollect view`: what is in a trace, as plain text.
+//! `perfcollect view`: the content of a trace as plain text.
 
 pub mod archive;
 pub mod events;
@@ -12,10 +12,11 @@ pub use archive::ViewError;
 
 use crate::output::sanitize::terminal;
 
-/// Prints the trace at `path`: its summary, `top` rows of each table and where the flame graph is.
+/// Prints the trace at `path`: its summary, `top` rows of each table, and how to open the flame
+/// graph.
 ///
 /// # Errors
-/// [`ViewError`]: the trace cannot be read, or `out` not written to.
+/// Returns an error if the trace cannot be read, or `out` cannot be written to.
 pub fn view(path: &Path, top: usize, out: &mut impl Write) -> Result<(), ViewError> {
     let capture = archive::read(path)?;
     print(&capture, path, top, out).map_err(ViewError::Print)
@@ -44,7 +45,7 @@ fn print(
     )
 }
 
-/// A number and what it is a number of.
+/// Formats a number with the singular or plural of its unit.
 fn count(number: u64, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }

@@ -1,4 +1,4 @@
-//! Reports as plain text: the end of a capture and `perfcollect view` print the same.
+//! Reports as plain text, printed at the end of a capture and by `perfcollect view`.
 
 use std::cmp::Reverse;
 use std::io::{self, Write};
@@ -13,19 +13,19 @@ use crate::trace::{
     Callers, CaptureInfo, FunctionKind, Losses, NameCount, Nanos, ProcessEvents, StackQuality,
 };
 
-/// Longest name in a table, in bytes.
+/// Maximum length of a name in a table, in bytes.
 const MAX_NAME_BYTES: usize = 160;
 
-/// Most modules listed that have no symbols.
+/// Maximum number of listed modules without symbols.
 const MAX_MISSING: usize = 10;
 
-/// A callee with less than this of all samples (5 %) ends the hot path.
+/// Share of all samples (5 %) below which a callee ends the hot path.
 const HOT_PER_MILLE: u128 = 50;
 
-/// Prints what was sampled, how good it is and what to do about what is missing.
+/// Prints the origin and quality of a trace, and the notices.
 ///
 /// # Errors
-/// What `out` returns.
+/// Returns the error of a failed write to `out`.
 pub fn summary(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
     let info = &summary.info;
     let seconds = info.end_ns.saturating_sub(info.start_ns) as f64 / 1e9;
@@ -67,7 +67,7 @@ pub fn summary(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
     if let Some(events) = events(&summary.quality.events) {
         writeln!(out, "  events   {events}")?;
     }
-    // A collector that was killed could not tell.
+    // A capture whose perfcollect was killed has no record of its cost.
     if info.collector_peak_kib > 0 {
         writeln!(
             out,
@@ -85,10 +85,10 @@ pub fn summary(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Prints the `top` processes.
+/// Prints the first `top` processes.
 ///
 /// # Errors
-/// What `out` returns.
+/// Returns the error of a failed write to `out`.
 pub fn processes(summary: &Summary, top: usize, out: &mut impl Write) -> io::Result<()> {
     let is_of_time = summary.info.is_of_time();
     let column = if is_of_time { "CPU ms" } else { "samples" };
@@ -112,20 +112,20 @@ pub fn processes(summary: &Summary, top: usize, out: &mut impl Write) -> io::Res
     more(summary.process_count, summary.processes.len().min(top), out)
 }
 
-/// Prints the `top` methods by their own samples, then by all they are in.
+/// Prints the first `top` methods by self samples, then by total samples.
 ///
 /// # Errors
-/// What `out` returns.
+/// Returns the error of a failed write to `out`.
 pub fn methods(summary: &Summary, top: usize, out: &mut impl Write) -> io::Result<()> {
     let mut methods: Vec<&MethodSummary> = summary.methods.iter().collect();
     let measure = match summary.info.is_of_time() {
         true => "CPU time",
         false => "samples",
     };
-    for order in ["itself", "with its callees"] {
+    for order in ["self", "total"] {
         writeln!(
             out,
-            "\n   self %  total %  kind    method, by {measure} {order}"
+            "\n   self %  total %  kind    method, by {order} {measure}"
         )?;
         for method in methods.iter().take(top) {
             writeln!(
@@ -134,7 +134,7 @@ pub fn methods(summary: &Summary, top: usize, out: &mut impl Write) -> io::Resul
                 percent(method.self_samples, summary.samples),
                 percent(method.total_samples, summary.samples),
                 kind(method.kind),
-                spelled(method)
+                display_name(method)
             )?;
         }
         more(summary.method_count, methods.len().min(top), out)?;
@@ -143,42 +143,43 @@ pub fn methods(summary: &Summary, top: usize, out: &mut impl Write) -> io::Resul
     Ok(())
 }
 
-/// Prints the ELF files whose functions have no names for want of symbols, each with the command that gets its debug file;
-/// `trace` is the archive the summary is of, if there is one.
+/// Prints the ELF files without symbols, each with the command that gets its debug file.
+///
+/// `trace` is the archive that contains the summary, if there is one.
 ///
 /// # Errors
-/// What `out` returns.
+/// Returns the error of a failed write to `out`.
 pub fn missing_symbols(
     summary: &Summary,
     trace: Option<&Path>,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let wanting = |module: &&ModuleSummary| !module.has_symbols && module.frames.unnamed > 0;
-    let mut modules: Vec<&ModuleSummary> = summary.modules.iter().filter(wanting).collect();
+    let lacks_symbols = |module: &&ModuleSummary| !module.has_symbols && module.frames.unnamed > 0;
+    let mut modules: Vec<&ModuleSummary> = summary.modules.iter().filter(lacks_symbols).collect();
     if modules.is_empty() {
         return Ok(());
     }
     modules.sort_by_key(|module| Reverse(module.frames.unnamed));
     writeln!(
         out,
-        "\n   unnamed  module without symbols, and how to get its debug file"
+        "\nunresolved  module without symbols, and how to get its debug file"
     )?;
     for module in modules.iter().take(MAX_MISSING) {
         let name = module.path.rsplit('/').next().unwrap_or_default();
-        let how = match &module.build_id {
+        let command = match &module.build_id {
             Some(id) => format!("perfcollect symbols {id}"),
-            None => "no build id: servers cannot know it".to_owned(),
+            None => "no build id: servers cannot find its debug file".to_owned(),
         };
         writeln!(
             out,
-            "{:>10}  {:<24}  {how}",
+            "{:>10}  {:<24}  {command}",
             module.frames.unnamed,
             short(name)
         )?;
     }
     more(modules.len() as u64, modules.len().min(MAX_MISSING), out)?;
-    let can_be_asked_for = modules.iter().any(|module| module.build_id.is_some());
-    let Some(trace) = trace.filter(|_| can_be_asked_for) else {
+    let has_build_id = modules.iter().any(|module| module.build_id.is_some());
+    let Some(trace) = trace.filter(|_| has_build_id) else {
         return Ok(());
     };
     let trace = shell_word(&trace.to_string_lossy());
@@ -189,18 +190,19 @@ pub fn missing_symbols(
     )
 }
 
-/// `module!name`, `module!name_[i]` if it was always inlined, `module+0x1230` where there is no name.
-fn spelled(method: &MethodSummary) -> String {
-    let joint = if method.is_offset { '+' } else { '!' };
-    let mark = if method.inlined { label::INLINED } else { "" };
+/// Returns `module!name`, `module!name_[i]` for an inlined function, or `module+0x1230` without a
+/// name.
+fn display_name(method: &MethodSummary) -> String {
+    let separator = if method.is_offset { '+' } else { '!' };
+    let suffix = if method.inlined { label::INLINED } else { "" };
     let (module, name) = (short(&method.module), short(&method.name));
-    format!("{module}{joint}{name}{mark}")
+    format!("{module}{separator}{name}{suffix}")
 }
 
 /// Prints the path down the most sampled callees.
 ///
 /// # Errors
-/// What `out` returns.
+/// Returns the error of a failed write to `out`.
 pub fn hot_path(path: &[Step], samples: u64, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\n  total %  hottest path")?;
     for (frame, in_frame) in path {
@@ -212,7 +214,7 @@ pub fn hot_path(path: &[Step], samples: u64, out: &mut impl Write) -> io::Result
     Ok(())
 }
 
-/// What is known of the machine: a recording of perf's may tell nothing.
+/// Describes the sampled system. A perf.data recording may lack its properties.
 fn machine(info: &CaptureInfo) -> String {
     let kernel = match &*info.kernel {
         "" => "Linux".into(),
@@ -228,10 +230,8 @@ fn machine(info: &CaptureInfo) -> String {
 fn stacks(stacks: &StackQuality, callers: Callers) -> String {
     let all = stacks.samples();
     let recorded = match callers {
-        // A file from outside may say anything.
-        Callers::All | Callers::AsPrinted => {
-            "as in the text, which does not tell whether they are complete"
-        }
+        // `All` is possible too: the summary is untrusted.
+        Callers::All | Callers::AsPrinted => "as in the text, which may lack callers",
         Callers::Kernel => "with callers in the kernel only",
         Callers::None => "without callers, which were not recorded",
     };
@@ -243,17 +243,20 @@ fn stacks(stacks: &StackQuality, callers: Callers) -> String {
     if stacks.rooted + stacks.truncated() > 0 || parts.is_none() {
         return parts
             .into_iter()
-            .fold(reach(stacks, all), |reach, part| format!("{reach}; {part}"));
+            .fold(completeness(stacks, all), |start, part| {
+                format!("{start}; {part}")
+            });
     }
     parts.unwrap_or_default()
 }
 
-/// How many stacks reach the root of their thread, and why others do not.
-fn reach(stacks: &StackQuality, all: u64) -> String {
+/// Returns the number of stacks that reach the root of their thread, and the reasons for the
+/// others.
+fn completeness(stacks: &StackQuality, all: u64) -> String {
     let causes = [
-        (stacks.stack_copy_ended, "deeper than the copied stack"),
+        (stacks.stack_copy_ended, "deeper than the stack copy"),
         (stacks.too_deep, "over the frame limit"),
-        (stacks.lost_track, "lost track"),
+        (stacks.lost_track, "unwinding failed"),
         (stacks.no_registers, "without user registers"),
     ];
     let rooted = format!(
@@ -261,12 +264,12 @@ fn reach(stacks: &StackQuality, all: u64) -> String {
         percent(stacks.rooted, all),
         stacks.rooted
     );
-    let completeness = nonzero(&causes, &format!("{rooted}; cut: ")).unwrap_or(rooted);
+    let completeness = nonzero(&causes, &format!("{rooted}; truncated: ")).unwrap_or(rooted);
     match stacks.fp_fallback {
         0 => completeness,
-        guessed => format!(
-            "{completeness}; {guessed} with a caller guessed by the frame pointer ({} may be wrong)",
-            percent(guessed, all)
+        fallback => format!(
+            "{completeness}; {fallback} with frame-pointer fallback ({} may be wrong)",
+            percent(fallback, all)
         ),
     }
 }
@@ -285,7 +288,7 @@ fn names(summary: &Summary) -> String {
         .filter(|(_, NameCount { named, unnamed })| named + unnamed > 0);
     let parts = seen.map(|(kind, NameCount { named, unnamed })| {
         format!(
-            "{kind} {} ({unnamed} unnamed)",
+            "{kind} {} ({unnamed} unresolved)",
             percent(*named, named + unnamed)
         )
     });
@@ -307,10 +310,10 @@ fn losses(losses: &Losses, info: &CaptureInfo) -> String {
         (losses.malformed_records, RECORDS, "malformed"),
         (losses.late_records, RECORDS, "late"),
     ];
-    let counts = counts.into_iter().filter(|(number, ..)| *number > 0);
-    let counts = counts.map(|(number, [one, many], what)| {
-        let number = count(number, one, many);
-        format!("{number} {what}")
+    let counts = counts.into_iter().filter(|(total, ..)| *total > 0);
+    let counts = counts.map(|(total, [one, many], what)| {
+        let total = count(total, one, many);
+        format!("{total} {what}")
     });
     let pauses = losses.pauses.range().map(|(first, last)| {
         let seconds = |time: Nanos| time.0.saturating_sub(info.start_ns) as f64 / 1e9;
@@ -324,31 +327,34 @@ fn losses(losses: &Losses, info: &CaptureInfo) -> String {
     });
     let parts: Vec<String> = counts.chain(pauses).collect();
     match parts.is_empty() {
-        true if info.callers == Callers::AsPrinted => "the text does not tell".to_owned(),
+        true if info.callers == Callers::AsPrinted => {
+            "unknown, as the text does not contain it".to_owned()
+        }
         true => "nothing".to_owned(),
         false => parts.join(", "),
     }
 }
 
-/// How many events came of how many runtimes, and what did not come.
+/// Returns the number of events and of their processes, and the losses.
 fn events(processes: &[ProcessEvents]) -> Option<String> {
-    let sum = |of: fn(&ProcessEvents) -> u64| processes.iter().map(of).sum::<u64>();
+    let sum = |field: fn(&ProcessEvents) -> u64| processes.iter().map(field).sum::<u64>();
     let lost = [
         (sum(|process| process.dropped), "dropped by their runtime"),
         (sum(|process| process.unknown), "unreadable"),
         (sum(|process| process.without_stack), "without their stack"),
     ];
-    let cut = processes.iter().filter(|process| !process.cut.is_empty());
-    let cut = cut.count() as u64;
-    let cut = (cut > 0).then(|| count(cut, "stream ends early", "streams end early"));
-    let missing: Vec<String> = nonzero(&lost, "").into_iter().chain(cut).collect();
+    let truncated = processes.iter().filter(|process| !process.cut.is_empty());
+    let truncated = truncated.count() as u64;
+    let truncated =
+        (truncated > 0).then(|| count(truncated, "stream ends early", "streams end early"));
+    let missing: Vec<String> = nonzero(&lost, "").into_iter().chain(truncated).collect();
     (!processes.is_empty()).then(|| {
         format!(
             "{} of {}; {}",
             sum(|process| process.events),
             count(processes.len() as u64, ".NET process", ".NET processes"),
             match missing.is_empty() {
-                true if sum(|process| process.events) == 0 => "none came".to_owned(),
+                true if sum(|process| process.events) == 0 => "none received".to_owned(),
                 true => "none lost".to_owned(),
                 false => missing.join(", "),
             }
@@ -356,7 +362,7 @@ fn events(processes: &[ProcessEvents]) -> Option<String> {
     })
 }
 
-/// The counts above zero after `prefix`, or `None` if there are none.
+/// Joins the counts above zero after `prefix`. Returns `None` if there are none.
 fn nonzero(counts: &[(u64, &str)], prefix: &str) -> Option<String> {
     let parts = counts.iter().filter(|(count, _)| *count > 0);
     let parts: Vec<String> = parts
@@ -383,7 +389,7 @@ fn more(all: u64, shown: usize, out: &mut impl Write) -> io::Result<()> {
     }
 }
 
-/// Tenths of a percent, rounded down: 100 % is all of it.
+/// Returns tenths of a percent, rounded down so that only all of it is 100 %.
 fn per_mille(part: u64, all: u64) -> u128 {
     (u128::from(part) * 1000)
         .checked_div(all.into())

@@ -1,18 +1,18 @@
-//! The names a .NET runtime writes into perf maps and jitdumps.
+//! Parser for the method names that a .NET runtime writes to perf maps and jitdumps.
 //!
 //! ```text
 //! instance void [System.Private.CoreLib] System.Threading.Timer::.ctor(class System.Object)[QuickJitted]
 //! return type    assembly                type                    method                    tier
 //! ```
-//! `PerfMap::LogJITCompiledMethod` in the runtime's src/coreclr/vm/perfmap.cpp prints the full signature, then the tier;
-//! `DOTNET_PerfMapShowOptimizationTiers=0` leaves the tier out. Stubs have no assembly:
-//! `stub<17> GenerateResolveStub<RESOLVE_STUB>`.
+//! `PerfMap::LogJITCompiledMethod` in the runtime's src/coreclr/vm/perfmap.cpp prints the full
+//! signature, then the tier. `DOTNET_PerfMapShowOptimizationTiers=0` omits the tier. Stubs have no
+//! assembly: `stub<17> GenerateResolveStub<RESOLVE_STUB>`.
 
 use std::borrow::Cow;
 
 use crate::dotnet::il_text;
 
-/// The tier words of .NET Core 3.1 to 10, and those of the method events, which tools write alike.
+/// Tier names in perf maps of .NET Core 3.1 to 10, and in method events as tools print them.
 const TIERS: [&str; 14] = [
     "Unknown",
     "MinOptJitted",
@@ -30,19 +30,22 @@ const TIERS: [&str; 14] = [
     "Instrumented",
 ];
 
-/// A .NET method's name in parts.
+/// The parts of a .NET method's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ManagedName<'a> {
     /// The assembly's simple name: `System.Private.CoreLib`.
     pub assembly: Cow<'a, str>,
-    /// `Namespace.Type.Method(parameters)`, types spelled as in C#, nested ones behind `+`. The return type is dropped.
+    /// `Namespace.Type.Method(parameters)`, types spelled as in C#, `+` before nested types. The
+    /// return type is omitted.
     pub method: String,
-    /// How the code was compiled, in the runtime's word.
+    /// The optimization tier, as the runtime prints it.
     pub tier: Option<&'static str>,
 }
 
 impl<'a> ManagedName<'a> {
-    /// Takes a name apart; `None` for a stub and for names of other runtimes. Bytes that are no UTF-8 become U+FFFD.
+    /// Parses a name. Returns `None` for stubs and for names of other runtimes.
+    ///
+    /// U+FFFD replaces invalid UTF-8.
     #[must_use]
     pub fn parse(name: &'a [u8]) -> Option<Self> {
         let (name, tier) = split_tier(name);
@@ -52,7 +55,7 @@ impl<'a> ManagedName<'a> {
         if method_name.is_empty() {
             return None;
         }
-        let (mut method, of_type) = il_text::owner(&String::from_utf8_lossy(type_name));
+        let (mut method, type_arguments) = il_text::owner(&String::from_utf8_lossy(type_name));
         method.push('.');
         let method_name = without_comments(&String::from_utf8_lossy(method_name));
         let (name, parameters) = method_name
@@ -60,8 +63,8 @@ impl<'a> ManagedName<'a> {
             .and_then(|at| method_name.split_at_checked(at))
             .unwrap_or((&method_name, ""));
         method.push_str(name);
-        match il_text::parameters(parameters, &of_type) {
-            Some(spelled) => method.push_str(&spelled),
+        match il_text::parameters(parameters, &type_arguments) {
+            Some(formatted) => method.push_str(&formatted),
             None => method.push_str(parameters),
         }
         Some(Self {
@@ -72,38 +75,42 @@ impl<'a> ManagedName<'a> {
     }
 }
 
-/// What a stub is for, from `stub<17> GenerateResolveStub<RESOLVE_STUB>`; `None`: the name is of no stub.
+/// Returns the kind of a stub: `RESOLVE_STUB` for `stub<17> GenerateResolveStub<RESOLVE_STUB>`.
+///
+/// Returns `None` if the name is not that of a stub.
 #[must_use]
 pub fn stub(name: &[u8]) -> Option<Cow<'_, str>> {
     let (head, stub) = name.split_at_checked(memchr::memchr(b' ', name)?)?;
-    let number = head.strip_prefix(b"stub")?;
-    let is_numbered = number.starts_with(b"<") && number.ends_with(b">");
+    let index = head.strip_prefix(b"stub")?;
+    let is_index = index.starts_with(b"<") && index.ends_with(b">");
     let kind = stub.strip_suffix(b">")?;
     let kind = kind.get(memchr::memchr(b'<', kind)? + 1..)?;
-    (number.is_empty() || is_numbered).then(|| String::from_utf8_lossy(kind))
+    (index.is_empty() || is_index).then(|| String::from_utf8_lossy(kind))
 }
 
 fn split_tier(name: &[u8]) -> (&[u8], Option<&'static str>) {
-    let tier_of = |name: &[u8]| {
+    let find_tier = |name: &[u8]| {
         let inner = name.strip_suffix(b"]")?;
         let open = memchr::memrchr(b'[', inner)?;
         let word = inner.get(open + 1..)?;
         let tier = TIERS.iter().find(|tier| tier.as_bytes() == word)?;
         Some((open, *tier))
     };
-    match tier_of(name) {
+    match find_tier(name) {
         Some((open, tier)) => (name.get(..open).unwrap_or(name), Some(tier)),
         None => (name, None),
     }
 }
 
-/// Splits at the first ` [assembly] `. Other brackets lack one of the blanks: `string[]`,
-/// `class [System.Runtime]System.Func`, `modreq([System.Runtime]System.X)`.
+/// Splits at the first ` [assembly] `.
+///
+/// Other brackets lack one of the spaces: `string[]`, `class [System.Runtime]System.Func`,
+/// `modreq([System.Runtime]System.X)`.
 fn split_assembly(name: &[u8]) -> Option<(&[u8], &[u8])> {
     for open in memchr::memmem::find_iter(name, b" [") {
-        let from = name.get(open + 2..)?;
-        let close = memchr::memchr(b']', from)?;
-        let (assembly, rest) = from.split_at_checked(close)?;
+        let inner = name.get(open + 2..)?;
+        let close = memchr::memchr(b']', inner)?;
+        let (assembly, rest) = inner.split_at_checked(close)?;
         if let Some(method) = rest
             .strip_prefix(b"] ")
             .filter(|_| !assembly.is_empty() && !assembly.contains(&b'['))
@@ -114,10 +121,12 @@ fn split_assembly(name: &[u8]) -> Option<(&[u8], &[u8])> {
     None
 }
 
-/// Drops ` /* MT: 0x7f.. */`, which dynamic methods have behind a class: the address differs from process to process.
-fn without_comments(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
+/// Removes ` /* MT: 0x7f.. */`, which follows classes in the parameters of dynamic methods.
+///
+/// The address in the comment differs between processes.
+fn without_comments(name: &str) -> String {
+    let mut out = String::with_capacity(name.len());
+    let mut rest = name;
     while let Some((before, comment)) = rest.split_once(" /* MT: ") {
         let Some((_, after)) = comment.split_once(" */") else {
             break;
@@ -148,10 +157,10 @@ mod tests {
         );
     }
 
-    // Names below are from maps of .NET 8.0.33 and 10.0.12.
+    // The names are from perf maps of .NET 8.0.33 and 10.0.12.
 
     #[test]
-    fn static_instance_and_untiered() {
+    fn parses_static_and_instance_methods_with_and_without_tier() {
         let tier = Some("OptimizedTier1");
         check(
             "int32 [app] Program::Fib(int32)[OptimizedTier1]",
@@ -174,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn constructors_keep_their_dot() {
+    fn keeps_dot_of_constructors() {
         check(
             "instance void [split] Program+<>c::.ctor()[QuickJitted]",
             "split",
@@ -184,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn brackets_of_types_are_not_the_assembly() {
+    fn distinguishes_assembly_from_other_brackets() {
         check(
             "class [System.Runtime]System.Func`2<uint64,uint64> [split] Split.Modes.DynamicCode::Emit(string)[InstrumentedTier]",
             "split",
@@ -206,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn lambdas_and_nested_generics() {
+    fn parses_lambdas_and_nested_generics() {
         check(
             "instance bool [split] Program+<>c__DisplayClass0_0::<<Main>$>b__0(class Split.Mode)[QuickJitted]",
             "split",
@@ -228,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn dynamic_methods_lose_the_address_of_their_method_table() {
+    fn removes_method_table_addresses_of_dynamic_methods() {
         check(
             "uint64 [Anonymously Hosted DynamicMethods Assembly] dynamicClass::lambda_method1(System.Runtime.CompilerServices.Closure /* MT: 0x7faea75ef7d8 */,uint64)[Optimized]",
             "Anonymously Hosted DynamicMethods Assembly",
@@ -239,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn only_known_words_are_tiers() {
+    fn accepts_only_known_tiers() {
         check(
             "void [a] T::M(int32)[Turbo]",
             "a",
@@ -250,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn stubs_and_foreign_names_are_not_managed() {
+    fn rejects_stubs_and_names_of_other_runtimes() {
         for name in [
             "stub<17> AllocateTemporaryEntryPoints<PRECODE_STUB>",
             "stub ReportStubBlock<MethodCallThunk>",
@@ -266,16 +275,15 @@ mod tests {
     }
 
     #[test]
-    fn stubs_say_what_they_are_for() {
-        let kind = |name: &str| stub(name.as_bytes()).map(Cow::into_owned);
-        let of = |kind: &str| Some(kind.to_owned());
+    fn returns_kind_of_stubs() {
+        let kind = |name: &'static str| stub(name.as_bytes());
         assert_eq!(
-            kind("stub<17> AllocateTemporaryEntryPoints<PRECODE_STUB>"),
-            of("PRECODE_STUB")
+            kind("stub<17> AllocateTemporaryEntryPoints<PRECODE_STUB>").as_deref(),
+            Some("PRECODE_STUB")
         );
         assert_eq!(
-            kind("stub ReportStubBlock<VSD_ResolveStub>"),
-            of("VSD_ResolveStub")
+            kind("stub ReportStubBlock<VSD_ResolveStub>").as_deref(),
+            Some("VSD_ResolveStub")
         );
         for other in ["stub", "stub x", "stubs f<A>", "void [a] T::M()", ""] {
             assert_eq!(kind(other), None, "{other}");

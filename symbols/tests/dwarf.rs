@@ -46,7 +46,7 @@ fn frames_equal_those_of_addr2line_in_all_dwarf_versions() {
     }
 }
 
-/// Compiles a source file of this name. Returns `None` if that is not possible on this host.
+/// Compiles a source file of this name. Returns `None` if there is no C compiler.
 fn compiled(directory: &Path, name: &str, source: &str) -> Option<std::path::PathBuf> {
     let (source_path, program) = (directory.join(name), directory.join("program"));
     std::fs::write(&source_path, source).unwrap();
@@ -56,8 +56,8 @@ fn compiled(directory: &Path, name: &str, source: &str) -> Option<std::path::Pat
         skip(Missing::Command("cc"));
         return None;
     };
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "cc {name}: {errors}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "cc {name}: {stderr}");
     Some(program)
 }
 

@@ -70,7 +70,7 @@ pub(crate) fn expect_damage_is_told_first(trace: &Path, process: &ProcessEvents)
     for line in [
         &cut,
         &format!("process {pid}: 2 processes had this id one after the other, "),
-        "process 9999999: its stream is damaged (in the archive: ",
+        "process 9999999: its stream is corrupt (in the archive: ",
     ] {
         assert!(is_told(line), "{line}: {text}");
     }

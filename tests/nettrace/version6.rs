@@ -1,11 +1,11 @@
-//! Writes a stream anew in version 6 of the format, which runtimes do not send.
+//! Rewrites a stream in version 6 of the format, which runtimes do not send.
 
 use std::collections::HashMap;
 
 use perfcollect::nettrace::{Field, FieldType, Reader};
 
-/// Events between two sequence points.
-const EVENTS_A_BLOCK: usize = 500;
+/// Number of events between two sequence points.
+const EVENTS_PER_BLOCK: usize = 500;
 
 fn var(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
@@ -15,9 +15,9 @@ fn var(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-fn text(out: &mut Vec<u8>, text: &str) {
-    var(out, text.len() as u64);
-    out.extend(text.as_bytes());
+fn string(out: &mut Vec<u8>, string: &str) {
+    var(out, string.len() as u64);
+    out.extend(string.as_bytes());
 }
 
 fn sized(out: &mut Vec<u8>, content: &[u8]) {
@@ -30,11 +30,11 @@ fn block(out: &mut Vec<u8>, kind: u32, content: &[u8]) {
     out.extend(content);
 }
 
-fn fields(out: &mut Vec<u8>, of: &[Field]) {
-    out.extend((of.len() as u16).to_le_bytes());
-    for field in of {
+fn field_list(out: &mut Vec<u8>, fields: &[Field]) {
+    out.extend((fields.len() as u16).to_le_bytes());
+    for field in fields {
         let mut row = Vec::new();
-        text(&mut row, &field.name);
+        string(&mut row, &field.name);
         field_type(&mut row, &field.kind);
         sized(out, &row);
     }
@@ -44,7 +44,7 @@ fn field_type(out: &mut Vec<u8>, kind: &FieldType) {
     let simple = match kind {
         FieldType::Record(inner) => {
             out.push(1);
-            return fields(out, inner);
+            return field_list(out, inner);
         }
         FieldType::Array(element) => {
             out.push(19);
@@ -57,30 +57,30 @@ fn field_type(out: &mut Vec<u8>, kind: &FieldType) {
         FieldType::Double => 14,
         FieldType::Guid => 17,
         FieldType::Utf16Text => 18,
-        other => panic!("{other:?} is not in the streams that are rewritten"),
+        other => panic!("no encoding for {other:?}: the recorded streams do not contain it"),
     };
     out.push(simple);
 }
 
-/// What has been written of the rows that events refer to.
+/// Writer state: ids of rows that events refer to, and rows of the next blocks.
 #[derive(Default)]
-struct Written {
-    /// The id of each kind: provider, number, version.
+struct Writer {
+    /// The metadata id of each provider, event id and version.
     kinds: HashMap<(String, u32, u32), u32>,
-    /// The index of each thread, and the events it has made.
+    /// The index of each thread, and its last sequence number.
     threads: HashMap<u64, (u64, u32)>,
     metadata: Vec<u8>,
     thread_rows: Vec<u8>,
     stacks: Vec<Vec<u8>>,
     events: Vec<u8>,
     events_in_block: usize,
-    /// Of the event before in the block.
+    /// Time of the previous event of the block.
     last_time: u64,
     last_sequence: u32,
 }
 
-impl Written {
-    /// Puts down what has come together, rows before the events that refer to them, and a sequence point.
+impl Writer {
+    /// Writes the blocks, rows before the events that refer to them, and a sequence point.
     fn flush(&mut self, out: &mut Vec<u8>) {
         let metadata = std::mem::take(&mut self.metadata);
         block(out, 3, &[&[2, 0, 0xaa, 0xbb], metadata.as_slice()].concat());
@@ -94,8 +94,8 @@ impl Written {
         }
         block(out, 5, &stacks);
         let mut events = Vec::new();
-        for number in [20_u16, 1] {
-            events.extend(number.to_le_bytes());
+        for field in [20_u16, 1] {
+            events.extend(field.to_le_bytes());
         }
         events.extend([0; 16]);
         events.append(&mut self.events);
@@ -113,60 +113,60 @@ impl Written {
     }
 }
 
-/// The stream with the events that `keep` wants, by their number; the others are as if dropped by the runtime.
+/// Rewrites the events whose index `keep` accepts. The others appear as dropped by the runtime.
 pub(crate) fn write(stream: &[u8], keep: impl Fn(usize) -> bool) -> Vec<u8> {
     let mut reader = Reader::open(stream).unwrap();
     let info = *reader.info();
     let process = info.process.unwrap();
     let mut out = Vec::from(b"Nettrace");
-    for number in [0_u32, 6, 0] {
-        out.extend(number.to_le_bytes());
+    for field in [0_u32, 6, 0] {
+        out.extend(field.to_le_bytes());
     }
     let mut trace = Vec::new();
-    for part in info.began {
+    for part in info.start_time {
         trace.extend(part.to_le_bytes());
     }
-    trace.extend(info.began_ticks.to_le_bytes());
+    trace.extend(info.start_ticks.to_le_bytes());
     trace.extend(info.ticks_per_second.to_le_bytes());
     trace.extend(8_u32.to_le_bytes());
     trace.extend(1_u32.to_le_bytes());
-    text(&mut trace, "ProcessId");
-    text(&mut trace, &process.to_string());
+    string(&mut trace, "ProcessId");
+    string(&mut trace, &process.to_string());
     block(&mut out, 1, &trace);
-    // A kind of block that is not known.
+    // A block of an unknown kind.
     block(&mut out, 77, b"anything");
 
-    let mut written = Written::default();
-    let mut number = 0;
+    let mut writer = Writer::default();
+    let mut index = 0;
     while let Some(event) = reader.next_event().unwrap() {
-        number += 1;
+        index += 1;
         let kind = event.kind;
-        let next = written.kinds.len() as u32 + 1;
+        let next = writer.kinds.len() as u32 + 1;
         let key = (kind.provider.clone(), kind.id, kind.version);
-        let metadata_id = *written.kinds.entry(key).or_insert_with(|| {
+        let metadata_id = *writer.kinds.entry(key).or_insert_with(|| {
             let mut row = Vec::new();
             var(&mut row, next.into());
-            text(&mut row, &kind.provider);
+            string(&mut row, &kind.provider);
             var(&mut row, kind.id.into());
-            text(&mut row, &kind.name);
-            fields(&mut row, kind.fields.as_deref().unwrap());
+            string(&mut row, &kind.name);
+            field_list(&mut row, kind.fields.as_deref().unwrap());
             let mut options = vec![3];
             options.extend(kind.keywords.to_le_bytes());
             options.extend([8, kind.level as u8, 9, kind.version as u8]);
             sized(&mut row, &options);
-            sized(&mut written.metadata, &row);
+            sized(&mut writer.metadata, &row);
             next
         });
-        let next = written.threads.len() as u64 + 1;
-        let thread_rows = &mut written.thread_rows;
-        let (thread, sequence) = written
+        let next = writer.threads.len() as u64 + 1;
+        let thread_rows = &mut writer.thread_rows;
+        let (thread, sequence) = writer
             .threads
             .entry(event.capture_thread)
             .or_insert_with(|| {
                 let mut row = Vec::new();
                 var(&mut row, next);
                 row.push(1);
-                text(&mut row, "a thread");
+                string(&mut row, "a thread");
                 row.push(2);
                 var(&mut row, process.into());
                 row.push(3);
@@ -175,32 +175,32 @@ pub(crate) fn write(stream: &[u8], keep: impl Fn(usize) -> bool) -> Vec<u8> {
                 (next, 0)
             });
         *sequence += 1;
-        if !keep(number) {
+        if !keep(index) {
             continue;
         }
         let stack: Vec<u8> = event.stack.addresses().flat_map(u64::to_le_bytes).collect();
-        written.stacks.push(stack);
-        let events = &mut written.events;
-        // All fields but the labels; the sequence number counts from the last event of the block.
+        writer.stacks.push(stack);
+        let events = &mut writer.events;
+        // All fields but the labels. The sequence number is relative to the block's last event.
         events.push(1 | 2 | 4 | 8 | 128);
         var(events, metadata_id.into());
-        let step = sequence.wrapping_sub(1).wrapping_sub(written.last_sequence);
-        var(events, step.into());
-        written.last_sequence = *sequence;
+        let increment = sequence.wrapping_sub(1).wrapping_sub(writer.last_sequence);
+        var(events, increment.into());
+        writer.last_sequence = *sequence;
         var(events, *thread);
         var(events, 0);
         var(events, *thread);
-        var(events, written.stacks.len() as u64);
-        var(events, event.time.0.wrapping_sub(written.last_time));
-        written.last_time = event.time.0;
+        var(events, writer.stacks.len() as u64);
+        var(events, event.time.0.wrapping_sub(writer.last_time));
+        writer.last_time = event.time.0;
         var(events, event.payload.len() as u64);
         events.extend(event.payload);
-        written.events_in_block += 1;
-        if written.events_in_block == EVENTS_A_BLOCK {
-            written.flush(&mut out);
+        writer.events_in_block += 1;
+        if writer.events_in_block == EVENTS_PER_BLOCK {
+            writer.flush(&mut out);
         }
     }
-    written.flush(&mut out);
+    writer.flush(&mut out);
     block(&mut out, 0, &[]);
     out
 }

@@ -293,7 +293,7 @@ fn fields_that_are_missing_are_named() {
         (
             "java 7/7 5.000001: 10 cpu-clock: \n\t55c5110ec730\n\n",
             "",
-            "1 unnamed",
+            "1 unresolved",
         ),
     ];
     for (text, remedy, expected) in texts {

@@ -19,7 +19,7 @@ impl Builder {
     pub(crate) fn new() -> Self {
         let mut trace = Trace::default();
         trace.info.event = "cpu-clock".to_owned();
-        trace.info.target = "whole machine".to_owned();
+        trace.info.target = "system-wide".to_owned();
         trace.info.period_ns = MS;
         trace.info.start_ns = START;
         trace.info.start_unix_ns = BOOT_UNIX + START;

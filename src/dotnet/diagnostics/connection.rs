@@ -1,4 +1,4 @@
-//! One connection to a runtime, which takes one command.
+//! A connection to a diagnostic port. Each connection accepts one command.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -15,35 +15,35 @@ use super::message::{Command, HEADER_BYTES, ReplyHeader};
 use super::port::DiagnosticPort;
 use crate::trace::Pid;
 
-/// Between two tries to connect while the target's queue is full.
-const RETRY: Duration = Duration::from_millis(5);
-/// How long a name may be there before its owner listens, on a machine that is busy.
-const LISTENING: Duration = Duration::from_secs(5);
+/// Interval of connection attempts while the target's queue is full.
+const RETRY_INTERVAL: Duration = Duration::from_millis(5);
+/// Time between `bind` and `listen` of the target, on a busy machine.
+const LISTEN_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(super) struct Connection(OwnedFd);
 
 impl Connection {
-    /// Connects, if the target itself listens: its pid and its user.
+    /// Connects if the listener has the pid and the user of the target.
     fn open(port: &DiagnosticPort, limits: &Limits) -> Result<Self, DiagnosticsError> {
         let failed = |error: rustix::io::Errno| DiagnosticsError::Connect(error.into());
-        // The descriptor keeps the path short, and is the socket that was found.
+        // A path through the descriptor is short and refers to exactly the socket that was found.
         let path = format!("/proc/self/fd/{}", port.socket().as_raw_fd());
         let address = SocketAddrUnix::new(path).map_err(failed)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
             .map_err(failed)?;
-        let begin = Instant::now();
+        let start = Instant::now();
         loop {
             match rustix::net::connect(&socket, &address) {
                 Ok(()) => break,
-                // The queue of connections is full, as that of a process that hangs becomes.
+                // The backlog is full. The backlog of a hung process fills up.
                 Err(rustix::io::Errno::AGAIN) => {}
-                Err(rustix::io::Errno::CONNREFUSED) if begin.elapsed() < LISTENING => {}
+                Err(rustix::io::Errno::CONNREFUSED) if start.elapsed() < LISTEN_TIMEOUT => {}
                 Err(error) => return Err(failed(error)),
             }
-            let left = limits.for_step().ok_or(DiagnosticsError::Silent)?;
-            sleep(left.min(RETRY));
+            let left = limits.next_step().ok_or(DiagnosticsError::Silent)?;
+            sleep(left.min(RETRY_INTERVAL));
         }
         let peer = getsockopt(&socket, PeerCredentials)
             .map_err(|error| DiagnosticsError::Connect(error.into()))?;
@@ -64,55 +64,55 @@ impl Connection {
     ) -> Result<Self, DiagnosticsError> {
         let bytes = command.encode()?;
         let connection = Self::open(port, limits)?;
-        connection.put(&bytes, limits)?;
+        connection.write(&bytes, limits)?;
         Ok(connection)
     }
 
-    /// Takes the reply. What follows it stays in the connection.
+    /// Reads the reply. Later bytes, such as an event stream, stay in the connection.
     pub(super) fn reply(&self, limits: &Limits) -> Result<Vec<u8>, DiagnosticsError> {
         let mut header = [0; HEADER_BYTES];
-        self.receive(&mut header, limits)?;
+        self.read_exact(&mut header, limits)?;
         let header = ReplyHeader::parse(&header)?;
         let mut payload = vec![0; header.payload_bytes];
-        self.receive(&mut payload, limits)?;
+        self.read_exact(&mut payload, limits)?;
         header.check(payload)
     }
 
-    fn put(&self, mut bytes: &[u8], limits: &Limits) -> Result<(), DiagnosticsError> {
+    fn write(&self, mut bytes: &[u8], limits: &Limits) -> Result<(), DiagnosticsError> {
         while !bytes.is_empty() {
             self.wait(PollFlags::OUT, limits)?;
             match rustix::net::send(&self.0, bytes, SendFlags::NOSIGNAL) {
                 Ok(sent) => bytes = bytes.get(sent..).unwrap_or_default(),
-                Err(error) => keep_trying(error)?,
+                Err(error) => ignore_temporary(error)?,
             }
         }
         Ok(())
     }
 
-    fn receive(&self, mut buffer: &mut [u8], limits: &Limits) -> Result<(), DiagnosticsError> {
+    fn read_exact(&self, mut buffer: &mut [u8], limits: &Limits) -> Result<(), DiagnosticsError> {
         while !buffer.is_empty() {
             self.wait(PollFlags::IN, limits)?;
             match rustix::io::read(&self.0, &mut *buffer) {
-                Ok(0) => return Err(DiagnosticsError::Malformed("a reply that is cut off")),
+                Ok(0) => return Err(DiagnosticsError::Malformed("truncated reply")),
                 Ok(read) => buffer = buffer.get_mut(read..).unwrap_or_default(),
-                Err(error) => keep_trying(error)?,
+                Err(error) => ignore_temporary(error)?,
             }
         }
         Ok(())
     }
 
     fn wait(&self, events: PollFlags, limits: &Limits) -> Result<(), DiagnosticsError> {
-        let left = limits.for_step().ok_or(DiagnosticsError::Silent)?;
+        let left = limits.next_step().ok_or(DiagnosticsError::Silent)?;
         let mut sockets = [PollFd::new(&self.0, events)];
         match poll(&mut sockets, Some(&timespec(left))) {
             Ok(0) => Err(DiagnosticsError::Silent),
             Ok(_) => Ok(()),
-            Err(error) => keep_trying(error),
+            Err(error) => ignore_temporary(error),
         }
     }
 
-    /// Reads what comes, for as long as it takes.
-    pub(super) fn read_on(&self, buffer: &mut [u8]) -> io::Result<usize> {
+    /// Reads available bytes. Waits for them without limit.
+    pub(super) fn read_blocking(&self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             let mut sockets = [PollFd::new(&self.0, PollFlags::IN)];
             match poll(&mut sockets, None).and_then(|_| rustix::io::read(&self.0, &mut *buffer)) {
@@ -122,14 +122,14 @@ impl Connection {
         }
     }
 
-    /// Ends the connection for whoever reads it now.
-    pub(super) fn cut_off(&self) {
-        // An error means that it has ended already.
+    /// Shuts down the connection, so that a pending read returns.
+    pub(super) fn shut_down(&self) {
+        // An error means that the peer has already closed the connection.
         let _ = rustix::net::shutdown(self.0.as_fd(), Shutdown::Both);
     }
 }
 
-fn keep_trying(error: rustix::io::Errno) -> Result<(), DiagnosticsError> {
+fn ignore_temporary(error: rustix::io::Errno) -> Result<(), DiagnosticsError> {
     match error {
         rustix::io::Errno::AGAIN | rustix::io::Errno::INTR => Ok(()),
         error => Err(DiagnosticsError::Io(error.into())),

@@ -1,4 +1,4 @@
-//! Why a runtime does not answer as it should.
+//! Errors of commands to a runtime.
 
 use std::io;
 
@@ -6,63 +6,61 @@ use thiserror::Error;
 
 use crate::trace::Pid;
 
-/// The answer of a runtime to a command it does not have.
+/// Error code of a runtime that does not have the command.
 pub(super) const UNKNOWN_COMMAND: u32 = 0x8013_1385;
 
-/// Why asking a runtime failed.
+/// An error of a command to a runtime.
 #[derive(Debug, Error)]
 pub enum DiagnosticsError {
-    /// It is stopped and could not answer.
+    /// The process is stopped and cannot respond.
     #[error("the process is stopped (by a signal or a debugger)")]
     Stopped,
-    /// Nobody listens any more, or the user may not connect.
-    #[error("its diagnostics socket cannot be connected to: {0}")]
+    /// The socket has no listener, or the user may not connect.
+    #[error("cannot connect to its diagnostic port: {0}")]
     Connect(io::Error),
-    /// Somebody else listens there.
-    #[error(
-        "its diagnostics socket is held by process {pid} of user {uid}, not by the process itself"
-    )]
+    /// Another process listens on the socket.
+    #[error("process {pid} of user {uid} listens on its diagnostic port, not the process itself")]
     Squatted {
-        /// Who.
+        /// The listening process.
         pid: Pid,
-        /// Whose process that is.
+        /// The user of the listening process.
         uid: u32,
     },
-    /// Nothing came in time.
-    #[error("it does not answer on its diagnostics socket")]
+    /// The time limit expired.
+    #[error("its diagnostic port does not respond in time")]
     Silent,
-    /// The connection broke.
-    #[error("its diagnostics socket fails: {0}")]
+    /// The connection failed.
+    #[error("the connection to its diagnostic port failed: {0}")]
     Io(io::Error),
-    /// No reply that the protocol allows.
-    #[error("it answers what the protocol does not allow: {0}")]
+    /// The reply violates the protocol.
+    #[error("malformed reply from its diagnostic port: {0}")]
     Malformed(&'static str),
-    /// It says no.
-    #[error("the runtime refuses: {}", meaning(*.0))]
+    /// The runtime returned an error code.
+    #[error("the runtime rejected the command: {}", describe(*.0))]
     Refused(u32),
-    /// What is asked is larger than a command can be.
-    #[error("the command would have {0} bytes; a command has at most 65535")]
+    /// The request exceeds the maximum size of a command.
+    #[error("the command is too long ({0} bytes, limit 65535): request fewer providers")]
     TooLong(usize),
 }
 
 impl DiagnosticsError {
-    /// The runtime is too old for the command.
+    /// Returns whether the runtime is too old for the command.
     pub(super) fn is_unknown_command(&self) -> bool {
         matches!(self, Self::Refused(UNKNOWN_COMMAND))
     }
 }
 
-fn meaning(code: u32) -> String {
-    let known = match code {
+fn describe(code: u32) -> String {
+    let description = match code {
         0x8013_1384 => "malformed command",
-        UNKNOWN_COMMAND => "it does not know the command",
-        0x8013_1386 => "not its protocol",
+        UNKNOWN_COMMAND => "unknown command",
+        0x8013_1386 => "unknown protocol",
         0x8013_1515 => "not supported",
-        0x8000_4005 => "failure (it has 64 sessions at most)",
+        0x8000_4005 => "failure (a runtime has at most 64 sessions)",
         0x8013_135b => "not available yet",
-        0x8013_1371 => "not set up yet",
+        0x8013_1371 => "not initialized yet",
         0x8007_0057 => "invalid argument",
         _ => return format!("error {code:#x}"),
     };
-    format!("{known} ({code:#x})")
+    format!("{description} ({code:#x})")
 }

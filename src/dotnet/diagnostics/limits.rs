@@ -1,30 +1,30 @@
-//! How long a runtime is waited for.
+//! Time limits of communication with a runtime.
 
 use std::time::{Duration, Instant};
 
 use rustix::event::Timespec;
 
-/// Limits on the waits of one piece of work.
+/// Time limits of an operation of several steps.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// For each step.
+    /// The limit of each step.
     step: Duration,
-    /// When all must be over.
+    /// The deadline of the operation.
     end: Instant,
 }
 
 impl Limits {
-    /// So long for each step, and for all of them from now on.
+    /// Limits each step to `step`, and the operation to `total` from now on.
     #[must_use]
-    pub fn new(step: Duration, whole: Duration) -> Self {
+    pub fn new(step: Duration, total: Duration) -> Self {
         Self {
             step,
-            end: Instant::now() + whole,
+            end: Instant::now() + total,
         }
     }
 
-    /// How long the next step may take; `None`: the time is over.
-    pub(super) fn for_step(&self) -> Option<Duration> {
+    /// Returns the limit of the next step, or `None` after the deadline.
+    pub(super) fn next_step(&self) -> Option<Duration> {
         let left = self.end.checked_duration_since(Instant::now())?;
         Some(left.min(self.step)).filter(|left| !left.is_zero())
     }

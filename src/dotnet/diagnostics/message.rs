@@ -1,8 +1,8 @@
-//! Commands and replies as bytes.
+//! Encoding of commands and replies.
 //!
 //! ```text
-//! magic[14] | u16 size, these 20 bytes included | u8 set | u8 command | u16 0 | payload
-//! text      u32 units of UTF-16, the NUL included | units | NUL
+//! magic[14] | u16 size, including these 20 bytes | u8 set | u8 command | u16 0 | payload
+//! string    u32 count of UTF-16 units including the NUL | units | NUL
 //! ```
 
 use super::error::DiagnosticsError;
@@ -15,40 +15,42 @@ const PROCESS: u8 = 4;
 const SERVER: u8 = 0xff;
 const OK: u8 = 0;
 const ERROR: u8 = 0xff;
-/// The format of the events: nettrace.
+/// Event format: nettrace.
 const NETTRACE: u32 = 1;
 
-/// A provider whose events are wanted.
+/// A requested provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Provider {
-    /// Its name.
+    /// The provider's name.
     pub name: String,
-    /// The groups of events.
+    /// The keywords of the requested events.
     pub keywords: u64,
-    /// The most talkative events: 0 (always) to 5 (verbose).
+    /// The highest level of verbosity: 0 (always) to 5 (verbose).
     pub level: u32,
-    /// What it is told besides, as `KEY=VALUE;KEY=VALUE`; mostly empty.
+    /// Arguments of the provider as `KEY=VALUE;KEY=VALUE`. Usually empty.
     pub arguments: String,
 }
 
-/// Of the rundown: how the garbage collector is set up. What the runtime is, and its command line, comes with any group.
+/// Rundown keyword of the garbage collector's settings.
+///
+/// A rundown with any keyword also contains the runtime's version and its command line.
 pub const GC_SETTINGS: u64 = 1;
 
-/// What a session is to deliver.
+/// The parameters of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRequest {
-    /// MiB that the runtime may hold back; it drops what goes beyond.
+    /// Limit of the runtime's event buffer in MiB. The runtime drops events beyond the limit.
     pub buffer_mib: u32,
-    /// Groups of events of the rundown at the end, in which the runtime tells all it has. Runtimes before 9 know all or
-    /// none, which is too much for [`GC_SETTINGS`].
+    /// Keywords of the rundown at the end of the session. Before .NET 9 a session has a complete
+    /// rundown or none. It has none for [`GC_SETTINGS`] alone, because a complete one is too large.
     pub rundown_keywords: u64,
-    /// Whether events bring the stack of their thread. Runtimes before 9 always do.
+    /// Whether events have the stack of their thread. Before .NET 9 they always have.
     pub stacks: bool,
-    /// Whose events.
+    /// The requested providers.
     pub providers: Vec<Provider>,
 }
 
-/// A command. Only the functions here make one.
+/// A command. Only the functions of this type create commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Command {
     set: u8,
@@ -57,7 +59,7 @@ pub(super) struct Command {
 }
 
 impl Command {
-    /// Who are you, in the forms `ProcessInfo3`, `2` and `1`.
+    /// Requests information about the process (`ProcessInfo3`, `2` or `1`).
     pub(super) fn process_info(version: InfoVersion) -> Self {
         let id = match version {
             InfoVersion::One => 0,
@@ -71,11 +73,11 @@ impl Command {
         }
     }
 
-    /// Begin a session, in the forms `CollectTracing5`, `4`, `3` and `2`.
+    /// Starts a session (`CollectTracing5`, `4`, `3` or `2`).
     pub(super) fn collect_tracing(version: CollectVersion, request: &SessionRequest) -> Self {
         let mut payload = Vec::new();
         if version == CollectVersion::Five {
-            // The events come on this connection.
+            // Output type: the runtime streams the events over this connection.
             payload.extend(0_u32.to_le_bytes());
         }
         payload.extend(request.buffer_mib.to_le_bytes());
@@ -93,13 +95,13 @@ impl Command {
         for provider in &request.providers {
             payload.extend(provider.keywords.to_le_bytes());
             payload.extend(provider.level.to_le_bytes());
-            put_text(&mut payload, &provider.name);
+            put_string(&mut payload, &provider.name);
             match provider.arguments.as_str() {
                 "" => payload.extend(0_u32.to_le_bytes()),
-                arguments => put_text(&mut payload, arguments),
+                arguments => put_string(&mut payload, arguments),
             }
             if version == CollectVersion::Five {
-                // All events but those of an empty list.
+                // Event filter: disable no event ids.
                 payload.push(0);
                 payload.extend(0_u32.to_le_bytes());
             }
@@ -116,7 +118,7 @@ impl Command {
         }
     }
 
-    /// End a session.
+    /// Stops a session.
     pub(super) fn stop_tracing(session: u64) -> Self {
         Self {
             set: EVENT_PIPE,
@@ -127,10 +129,10 @@ impl Command {
 
     pub(super) fn encode(&self) -> Result<Vec<u8>, DiagnosticsError> {
         let size = HEADER_BYTES + self.payload.len();
-        let announced = u16::try_from(size).map_err(|_| DiagnosticsError::TooLong(size))?;
+        let size_field = u16::try_from(size).map_err(|_| DiagnosticsError::TooLong(size))?;
         let mut bytes = Vec::with_capacity(size);
         bytes.extend(MAGIC);
-        bytes.extend(announced.to_le_bytes());
+        bytes.extend(size_field.to_le_bytes());
         bytes.extend([self.set, self.id, 0, 0]);
         bytes.extend(&self.payload);
         Ok(bytes)
@@ -144,7 +146,7 @@ pub(super) enum InfoVersion {
     Three,
 }
 
-/// Two is of 3.1, Three and Four of 9, Five of 10.
+/// Version of the start command. .NET Core 3.1 has `Two`, 9 adds `Three` and `Four`, 10 `Five`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CollectVersion {
     Two,
@@ -153,7 +155,7 @@ pub(super) enum CollectVersion {
     Five,
 }
 
-/// The beginning of a reply.
+/// The header of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReplyHeader {
     pub(super) payload_bytes: usize,
@@ -167,11 +169,11 @@ impl ReplyHeader {
         let size = usize::from(bytes.u16().unwrap_or(0));
         let (set, id) = (bytes.u8(), bytes.u8());
         if magic != Some(MAGIC) {
-            return Err(DiagnosticsError::Malformed("another protocol"));
+            return Err(DiagnosticsError::Malformed("wrong magic"));
         }
         let payload_bytes = size
             .checked_sub(HEADER_BYTES)
-            .ok_or(DiagnosticsError::Malformed("a reply without a header"))?;
+            .ok_or(DiagnosticsError::Malformed("size smaller than a header"))?;
         match (set, id) {
             (Some(SERVER), Some(id @ (OK | ERROR))) => Ok(Self {
                 payload_bytes,
@@ -181,49 +183,50 @@ impl ReplyHeader {
         }
     }
 
-    /// The payload, unless it is that of an error.
+    /// Returns the payload, or the error that it contains.
     pub(super) fn check(self, payload: Vec<u8>) -> Result<Vec<u8>, DiagnosticsError> {
         if !self.is_error {
             return Ok(payload);
         }
         let code = Bytes(&payload).u32();
         Err(code.map_or(
-            DiagnosticsError::Malformed("an error without a number"),
+            DiagnosticsError::Malformed("error without a code"),
             DiagnosticsError::Refused,
         ))
     }
 }
 
-/// The payload of a whole reply.
+/// Returns the payload of a complete reply.
 ///
 /// # Errors
-/// It is none, or that of an error.
+/// The reply is malformed, or contains an error.
 pub fn read_reply(reply: &[u8]) -> Result<Vec<u8>, DiagnosticsError> {
     let (header, payload) = reply
         .split_first_chunk()
-        .ok_or(DiagnosticsError::Malformed("a reply without a header"))?;
+        .ok_or(DiagnosticsError::Malformed("truncated header"))?;
     let header = ReplyHeader::parse(header)?;
     let payload = payload
         .get(..header.payload_bytes)
-        .ok_or(DiagnosticsError::Malformed("a reply that is cut off"))?;
+        .ok_or(DiagnosticsError::Malformed("truncated reply"))?;
     header.check(payload.to_vec())
 }
 
-fn put_text(payload: &mut Vec<u8>, text: &str) {
-    let units = text.encode_utf16().count() as u32 + 1;
+fn put_string(payload: &mut Vec<u8>, string: &str) {
+    let units = string.encode_utf16().count() as u32 + 1;
     payload.extend(units.to_le_bytes());
-    payload.extend(text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes));
+    payload.extend(string.encode_utf16().chain([0]).flat_map(u16::to_le_bytes));
 }
 
-/// A text of a reply, without its NUL.
-pub(super) fn text(bytes: &mut Bytes<'_>) -> Option<String> {
+/// Reads a string of a reply, without its NUL.
+pub(super) fn string(bytes: &mut Bytes<'_>) -> Option<String> {
     let units = bytes.u32()? as usize;
-    let text = utf16(bytes.take(units.checked_mul(2)?)?);
-    Some(text.trim_end_matches('\0').to_owned())
+    let string = utf16(bytes.take(units.checked_mul(2)?)?);
+    Some(string.trim_end_matches('\0').to_owned())
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::error::UNKNOWN_COMMAND;
     use super::*;
 
     fn request() -> SessionRequest {
@@ -240,9 +243,9 @@ mod tests {
         }
     }
 
-    /// Byte by byte as the protocol states them.
+    /// The bytes follow the specification of the protocol.
     #[test]
-    fn sessions_in_all_forms() {
+    fn encodes_all_versions_of_the_start_command() {
         let provider = [
             &[0x18, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0][..],
             &[2, 0, 0, 0, b'A', 0, 0, 0, 0, 0, 0, 0],
@@ -254,10 +257,10 @@ mod tests {
         let payload = |version| Command::collect_tracing(version, &request()).payload;
         let two = [&start[..], &[1], &count, &provider].concat();
         assert_eq!(payload(CollectVersion::Two), two);
-        let mut told = request();
-        told.providers[0].arguments = "B".into();
-        let told = Command::collect_tracing(CollectVersion::Two, &told).payload;
-        assert_eq!(told[two.len() - 4..], [2, 0, 0, 0, b'B', 0, 0, 0]);
+        let mut with_arguments = request();
+        with_arguments.providers[0].arguments = "B".into();
+        let with_arguments = Command::collect_tracing(CollectVersion::Two, &with_arguments).payload;
+        assert_eq!(with_arguments[two.len() - 4..], [2, 0, 0, 0, b'B', 0, 0, 0]);
         let mut settings = request();
         settings.rundown_keywords = GC_SETTINGS;
         let settings = Command::collect_tracing(CollectVersion::Two, &settings).payload;
@@ -271,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_has_its_size() {
+    fn encodes_size_and_rejects_long_commands() {
         let bytes = Command::stop_tracing(0x0102).encode().unwrap();
         assert_eq!(&bytes[..20], b"DOTNET_IPC_V1\0\x1c\0\x02\x01\0\0");
         assert_eq!(&bytes[20..], [2, 1, 0, 0, 0, 0, 0, 0]);
@@ -282,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_that_are_none_are_refused() {
+    fn rejects_malformed_replies() {
         let reply = |set, id, size: u16, payload: &[u8]| {
             let mut bytes = MAGIC.to_vec();
             bytes.extend(size.to_le_bytes());
@@ -291,7 +294,7 @@ mod tests {
             read_reply(&bytes)
         };
         assert_eq!(reply(0xff, 0, 22, &[1, 2]).unwrap(), [1, 2]);
-        let unknown = reply(0xff, 0xff, 24, &UNKNOWN.to_le_bytes()).unwrap_err();
+        let unknown = reply(0xff, 0xff, 24, &UNKNOWN_COMMAND.to_le_bytes()).unwrap_err();
         assert!(unknown.is_unknown_command(), "{unknown}");
         for bad in [
             reply(0xff, 0, 19, &[]),
@@ -307,6 +310,4 @@ mod tests {
             );
         }
     }
-
-    const UNKNOWN: u32 = 0x8013_1385;
 }

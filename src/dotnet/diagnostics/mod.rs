@@ -1,13 +1,15 @@
-//! Asking a .NET runtime through its diagnostics port: a Unix socket in the target's temporary directory.
+//! Client for the diagnostic port of a .NET runtime, an IPC socket in the target's temporary
+//! directory.
 //!
 //! ```text
-//! port::Port          which socket, and why there is none
-//! connection          connect only to the target itself; a limit on every wait and on the whole
-//! message             commands as bytes, replies from bytes
-//! ask, session        what is asked: who are you, events please, stop
+//! port                finds the socket, or the reason why there is none
+//! connection          connects only to the target itself; limits every wait and the total time
+//! message             encodes commands, decodes replies
+//! request, session    the commands: process information, start and stop of an event session
 //! ```
-//! A runtime may die of a malformed command, so commands are made here only, from values that have no wrong ones.
-//! The protocol is stated in dotnet/diagnostics, `documentation/design-docs/ipc-protocol.md`.
+//! A malformed command may crash a runtime. Only this module creates commands, from types without
+//! invalid values. dotnet/diagnostics specifies the protocol in
+//! `documentation/design-docs/ipc-protocol.md`.
 
 mod connection;
 mod error;
@@ -24,4 +26,4 @@ pub use message::{GC_SETTINGS, Provider, SessionRequest, read_reply};
 pub use port::{DiagnosticPort, PortError};
 pub use process_info::ProcessInfo;
 pub use request::{ProcessInfoReply, query};
-pub use session::{EventPipeSession, SessionStream, Stopping};
+pub use session::{EventPipeSession, SessionStream, StoppingSession};

@@ -1,7 +1,8 @@
-//! Where the diagnostics socket of a process is, or why there is none.
+//! Finds the IPC socket of a process's diagnostic port.
 //!
-//! `TMPDIR/dotnet-diagnostic-PID-KEY-socket`, all as the target sees it: its root directory, its pid namespace, and as key
-//! when it started. Anybody may put a socket there; who listens is asked when connecting.
+//! The path is `TMPDIR/dotnet-diagnostic-PID-KEY-socket` from the target's view: in its root
+//! directory and with the pid of its pid namespace. The key is the start time of the process. Any
+//! user may create such a socket, so the connection verifies the listener.
 
 use std::ffi::OsStr;
 use std::io;
@@ -15,57 +16,57 @@ use thiserror::Error;
 use crate::machine::{self, ProcError, Root};
 use crate::trace::Pid;
 
-/// Sockets of other keys that are looked at.
+/// Limit on the sockets with other keys.
 const MAX_CANDIDATES: usize = 16;
-/// Settings that switch the socket off when they are 0.
+/// Settings that disable the socket if they are 0.
 const SWITCHES: [&str; 4] = [
     "DOTNET_EnableDiagnostics",
     "COMPlus_EnableDiagnostics",
     "DOTNET_EnableDiagnostics_IPC",
     "COMPlus_EnableDiagnostics_IPC",
 ];
-/// Settings that let a runtime wait at its start.
+/// Settings that suspend a runtime at its start.
 const SUSPEND: [&str; 2] = [
     "DOTNET_DefaultDiagnosticPortSuspend",
     "COMPlus_DefaultDiagnosticPortSuspend",
 ];
 const PORTS: [&str; 2] = ["DOTNET_DiagnosticPorts", "COMPlus_DiagnosticPorts"];
-/// A thread that a runtime has from before its first managed code on.
+/// A thread that a runtime creates before its first managed code runs.
 const RUNNING_THREAD: &[u8] = b".NET Finalizer";
 
-/// Why a process has no diagnostics socket that could be connected to.
+/// The reason why a process has no accessible diagnostic port.
 #[derive(Debug, Error)]
 pub enum PortError {
-    /// It has ended.
+    /// The process has ended.
     #[error("the process has ended")]
     Gone,
-    /// Another user's.
+    /// The environment of the process is not readable, usually because of its user.
     #[error(
-        "its settings cannot be read ({0}): run perfcollect as root, or as the user of the process"
+        "cannot read its environment: {0}; run perfcollect as root, or as the user of the process"
     )]
     Environment(io::Error),
-    /// Another user's.
+    /// The root directory of the process is not accessible, usually because of its user.
     #[error(
-        "its root directory cannot be entered ({0}): run perfcollect as root, or as the user of the process"
+        "cannot open its root directory: {0}; run perfcollect as root, or as the user of the process"
     )]
     Root(io::Error),
-    /// By whoever started it.
-    #[error("diagnostics are switched off by {0}")]
+    /// A setting in the environment disables the port.
+    #[error("diagnostics are disabled by {0}")]
     SwitchedOff(String),
-    /// Where the directory is not stated in full, only the target knows it.
+    /// The temporary directory is a relative path, which only the target can resolve.
     #[error("its TMPDIR is not an absolute path: {}", .0.display())]
     RelativeDirectory(PathBuf),
-    /// Never made, removed, or named for another process.
-    #[error("there is no diagnostics socket in its {}: {why}", .directory.display())]
+    /// The socket was never created, was removed, or belongs to another process.
+    #[error("no diagnostic port in its {}: {cause}", .directory.display())]
     NoSocket {
-        /// Its directory for temporary files.
+        /// The temporary directory of the process.
         directory: PathBuf,
-        /// What was found instead.
-        why: io::Error,
+        /// The error of the lookup.
+        cause: io::Error,
     },
 }
 
-/// The diagnostics socket of a process.
+/// The diagnostic port of a process.
 #[derive(Debug)]
 pub struct DiagnosticPort {
     socket: OwnedFd,
@@ -76,10 +77,10 @@ pub struct DiagnosticPort {
 }
 
 impl DiagnosticPort {
-    /// Finds the socket of a process. Connects to nothing.
+    /// Finds the socket of a process. Does not connect.
     ///
     /// # Errors
-    /// There is none, or it may not be seen.
+    /// The process has no socket, or the user may not access it.
     pub fn find(pid: Pid) -> Result<Self, PortError> {
         let gone = || PortError::Gone;
         let namespace_pid = machine::namespace_pid(pid).ok_or_else(gone)?;
@@ -87,7 +88,7 @@ impl DiagnosticPort {
         let started = machine::start_ticks(pid).ok_or_else(gone)?;
         let environment = machine::environment(pid);
         let environment = environment.map_err(|ProcError::Read { source, .. }| {
-            // It ends: its memory is gone already.
+            // The process is exiting and has already released its memory.
             match source.raw_os_error() == Some(Errno::SRCH.raw_os_error()) {
                 true => PortError::Gone,
                 false => PortError::Environment(source),
@@ -99,18 +100,18 @@ impl DiagnosticPort {
         if !directory.is_absolute() {
             return Err(PortError::RelativeDirectory(directory));
         }
-        let found = find_socket(&root, &directory, namespace_pid, started);
-        // Without the key it may be that of an earlier process with the same id.
-        let (socket, has_key) = match (found, environment.switched_off()) {
-            (Ok(found @ (_, true)), _) | (Ok(found), None) => found,
-            (_, Some(switch)) => return Err(PortError::SwitchedOff(switch)),
-            (Err(why), None) => return Err(PortError::NoSocket { directory, why }),
+        let socket = find_socket(&root, &directory, namespace_pid, started);
+        // A socket with another key may belong to an earlier process with the same id.
+        let (socket, has_key) = match (socket, environment.disabling_setting()) {
+            (Ok(socket @ (_, true)), _) | (Ok(socket), None) => socket,
+            (_, Some(setting)) => return Err(PortError::SwitchedOff(setting)),
+            (Err(cause), None) => return Err(PortError::NoSocket { directory, cause }),
         };
-        let suspended = environment.asks_to_suspend()
+        let suspended = environment.suspends_at_start()
             && !machine::thread_names(pid)
                 .iter()
                 .any(|name| name == RUNNING_THREAD);
-        // All of it was of one process only if that one still has the id.
+        // An unchanged start time verifies that all reads were from one process.
         if machine::start_ticks(pid) != Some(started) {
             return Err(PortError::Gone);
         }
@@ -123,14 +124,16 @@ impl DiagnosticPort {
         })
     }
 
-    /// Whether the socket has the key of the process. Else it may be that of an earlier one with the same id, as each first
-    /// process of a container has.
+    /// Returns whether the socket has the key of the process.
+    ///
+    /// Otherwise it may belong to an earlier process with the same id. For example, the first
+    /// process of each container has the same id.
     #[must_use]
     pub fn has_key(&self) -> bool {
         self.has_key
     }
 
-    /// Whether the runtime waits at its start until somebody lets it go on.
+    /// Returns whether the runtime is suspended at its start until a tool resumes it.
     #[must_use]
     pub fn is_suspended(&self) -> bool {
         self.suspended
@@ -140,7 +143,7 @@ impl DiagnosticPort {
         self.socket.as_fd()
     }
 
-    /// Whose it is.
+    /// Returns the process that the port belongs to.
     #[must_use]
     pub fn pid(&self) -> Pid {
         self.pid
@@ -151,8 +154,9 @@ impl DiagnosticPort {
     }
 }
 
-/// The socket with the right key (`true`); else, as the clock of a time namespace makes another, the newest with the right
-/// pid.
+/// Finds the socket with the right key (`true`), otherwise the newest with the right pid.
+///
+/// In a time namespace the target computes another key.
 fn find_socket(
     root: &Root,
     directory: &Path,
@@ -161,23 +165,23 @@ fn find_socket(
 ) -> io::Result<(OwnedFd, bool)> {
     let prefix = format!("dotnet-diagnostic-{namespace_pid}-");
     let exact = root.find_socket(&directory.join(format!("{prefix}{started}-socket")));
-    let why = match exact {
+    let error = match exact {
         Ok(socket) => return Ok((socket, true)),
-        Err(why) => why,
+        Err(error) => error,
     };
     let has_pid = |name: &[u8]| name.starts_with(prefix.as_bytes()) && name.ends_with(b"-socket");
     let others = root.names(directory, MAX_CANDIDATES, has_pid)?;
-    let found = others
+    let sockets = others
         .into_iter()
         .filter_map(|name| root.find_socket(&directory.join(name)).ok());
-    let made = |socket: &OwnedFd| {
+    let modified = |socket: &OwnedFd| {
         rustix::fs::fstat(socket).map_or((0, 0), |stat| (stat.st_mtime, stat.st_mtime_nsec))
     };
-    let newest = found.max_by_key(made).ok_or(why)?;
+    let newest = sockets.max_by_key(modified).ok_or(error)?;
     Ok((newest, false))
 }
 
-/// The environment a process was started with.
+/// The initial environment of a process.
 struct Environment(Vec<u8>);
 
 impl Environment {
@@ -188,33 +192,33 @@ impl Environment {
     }
 
     fn temporary_directory(&self) -> PathBuf {
-        let set = self.get("TMPDIR").filter(|value| !value.is_empty());
-        PathBuf::from(OsStr::from_bytes(set.unwrap_or(b"/tmp")))
+        let value = self.get("TMPDIR").filter(|value| !value.is_empty());
+        PathBuf::from(OsStr::from_bytes(value.unwrap_or(b"/tmp")))
     }
 
-    fn switched_off(&self) -> Option<String> {
-        let off = SWITCHES
+    fn disabling_setting(&self) -> Option<String> {
+        let setting = SWITCHES
             .into_iter()
             .find(|name| self.get(name).is_some_and(is_zero));
-        off.map(|name| format!("{name}=0"))
+        setting.map(|name| format!("{name}=0"))
     }
 
-    /// Ports suspend unless they say that they do not.
-    fn asks_to_suspend(&self) -> bool {
-        let default = |name: &str| self.get(name).is_some_and(|value| !is_zero(value));
-        let port = |name: &str| {
+    /// Returns whether a setting suspends the runtime. Ports suspend unless they have `nosuspend`.
+    fn suspends_at_start(&self) -> bool {
+        let is_set = |name: &str| self.get(name).is_some_and(|value| !is_zero(value));
+        let has_suspending_port = |name: &str| {
             let ports = self.get(name).unwrap_or_default();
             let mut ports = ports.split(|&byte| byte == b';');
             ports.any(|port| {
-                let stays = |option: &[u8]| option.eq_ignore_ascii_case(b"nosuspend");
-                !port.is_empty() && !port.split(|&byte| byte == b',').any(stays)
+                let is_nosuspend = |option: &[u8]| option.eq_ignore_ascii_case(b"nosuspend");
+                !port.is_empty() && !port.split(|&byte| byte == b',').any(is_nosuspend)
             })
         };
-        SUSPEND.into_iter().any(default) || PORTS.into_iter().any(port)
+        SUSPEND.into_iter().any(is_set) || PORTS.into_iter().any(has_suspending_port)
     }
 }
 
-/// Settings are hexadecimal numbers.
+/// Returns whether the value of a setting, a hexadecimal integer, is zero.
 fn is_zero(value: &[u8]) -> bool {
     !value.is_empty() && value.iter().all(|&digit| digit == b'0')
 }
@@ -228,32 +232,38 @@ mod tests {
     }
 
     #[test]
-    fn settings_of_a_process() {
-        let none = environment(&["PATH=/bin"]);
-        assert_eq!(none.temporary_directory(), Path::new("/tmp"));
-        assert_eq!(none.switched_off(), None);
-        assert!(!none.asks_to_suspend());
-        let set = environment(&[
+    fn reads_settings_from_environment() {
+        let default = environment(&["PATH=/bin"]);
+        assert_eq!(default.temporary_directory(), Path::new("/tmp"));
+        assert_eq!(default.disabling_setting(), None);
+        assert!(!default.suspends_at_start());
+        let disabled = environment(&[
             "XTMPDIR=/no",
             "TMPDIR=/var/tmp/",
             "COMPlus_EnableDiagnostics=0",
         ]);
-        assert_eq!(set.temporary_directory(), Path::new("/var/tmp/"));
-        assert_eq!(set.switched_off().unwrap(), "COMPlus_EnableDiagnostics=0");
-        for suspends in [
+        assert_eq!(disabled.temporary_directory(), Path::new("/var/tmp/"));
+        assert_eq!(
+            disabled.disabling_setting().unwrap(),
+            "COMPlus_EnableDiagnostics=0"
+        );
+        for suspending in [
             "DOTNET_DefaultDiagnosticPortSuspend=1",
             "DOTNET_DiagnosticPorts=/a.sock",
             "DOTNET_DiagnosticPorts=/a,nosuspend;/b,suspend",
         ] {
-            assert!(environment(&[suspends]).asks_to_suspend(), "{suspends}");
+            assert!(
+                environment(&[suspending]).suspends_at_start(),
+                "{suspending}"
+            );
         }
-        for runs in [
+        for running in [
             "DOTNET_DefaultDiagnosticPortSuspend=0",
             "DOTNET_DiagnosticPorts=/a.sock,nosuspend",
             "DOTNET_EnableDiagnostics=1",
         ] {
-            let runs = environment(&[runs]);
-            assert!(!runs.asks_to_suspend() && runs.switched_off().is_none());
+            let running = environment(&[running]);
+            assert!(!running.suspends_at_start() && running.disabling_setting().is_none());
         }
     }
 }

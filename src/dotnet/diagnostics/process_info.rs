@@ -1,29 +1,29 @@
-//! What a runtime says of its process.
+//! The reply to a request for process information.
 
-use super::message::{InfoVersion, text};
+use super::message::{InfoVersion, string};
 use crate::bytes::Bytes;
 
-/// What a runtime says of its process. Texts are its own, and may be any.
+/// The information that a runtime returns about its process. The strings are untrusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessInfo {
-    /// Its id in its own pid namespace.
+    /// The process id in the pid namespace of the process.
     pub pid: u64,
-    /// Names this run of the runtime.
+    /// A GUID that identifies this runtime instance.
     pub cookie: [u8; 16],
-    /// How it was started; only the executable while it is suspended at startup.
+    /// The command line. It is only the executable while the runtime is suspended at startup.
     pub command_line: String,
-    /// Such as `Linux`.
+    /// The operating system, such as `Linux`.
     pub os: String,
-    /// Such as `x64`.
+    /// The architecture, such as `x64`.
     pub architecture: String,
-    /// The name of the program; empty before .NET 6.
+    /// The name of the entry assembly. Empty before .NET 6.
     pub entry_assembly: String,
-    /// The version of the runtime, such as `8.0.4`; empty before .NET 6.
+    /// The version of the runtime, such as `8.0.4`. Empty before .NET 6.
     pub runtime_version: String,
 }
 
 impl ProcessInfo {
-    /// The payload of a reply. What follows the known parts is of a later version.
+    /// Parses the payload of a reply. Ignores fields of later versions at its end.
     pub(super) fn parse(version: InfoVersion, payload: &[u8]) -> Option<Self> {
         let mut bytes = Bytes(payload);
         if version == InfoVersion::Three {
@@ -32,20 +32,20 @@ impl ProcessInfo {
         let mut info = Self {
             pid: bytes.u64()?,
             cookie: bytes.array()?,
-            command_line: text(&mut bytes)?,
-            os: text(&mut bytes)?,
-            architecture: text(&mut bytes)?,
+            command_line: string(&mut bytes)?,
+            os: string(&mut bytes)?,
+            architecture: string(&mut bytes)?,
             entry_assembly: String::new(),
             runtime_version: String::new(),
         };
         if version != InfoVersion::One {
-            info.entry_assembly = text(&mut bytes)?;
-            info.runtime_version = text(&mut bytes)?;
+            info.entry_assembly = string(&mut bytes)?;
+            info.runtime_version = string(&mut bytes)?;
         }
         Some(info)
     }
 
-    /// The payload of a reply to `ProcessInfo3`.
+    /// Parses the payload of a reply to `ProcessInfo3`.
     #[must_use]
     pub fn parse_newest(payload: &[u8]) -> Option<Self> {
         Self::parse(InfoVersion::Three, payload)

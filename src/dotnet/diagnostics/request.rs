@@ -1,4 +1,4 @@
-//! Asking a runtime who it is.
+//! Requests to a runtime.
 
 use super::connection::Connection;
 use super::error::DiagnosticsError;
@@ -8,25 +8,25 @@ use super::port::DiagnosticPort;
 use super::process_info::ProcessInfo;
 use crate::machine;
 
-/// What a runtime that is there answers.
+/// A reply to a request for process information.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProcessInfoReply {
-    /// Who it is.
+    /// The information about the process.
     Info(ProcessInfo),
-    /// It is older than the question (before .NET 5), and said so.
+    /// The runtime does not have the command (before .NET 5).
     TooOld,
 }
 
-/// Asks a runtime who it is: the newest form of the question first.
+/// Requests process information from a runtime. Tries the newest version of the command first.
 ///
 /// # Errors
-/// It is stopped, somebody else, silent, or answers nonsense.
+/// The process is stopped, another process listens, or the reply is missing or malformed.
 pub fn query(port: &DiagnosticPort, limits: &Limits) -> Result<ProcessInfoReply, DiagnosticsError> {
     for version in [InfoVersion::Three, InfoVersion::Two, InfoVersion::One] {
         match request(port, &Command::process_info(version), limits) {
             Ok((_, payload)) => {
                 let info = ProcessInfo::parse(version, &payload)
-                    .ok_or(DiagnosticsError::Malformed("what it says of its process"))?;
+                    .ok_or(DiagnosticsError::Malformed("truncated process information"))?;
                 return Ok(ProcessInfoReply::Info(info));
             }
             Err(error) if error.is_unknown_command() => {}
@@ -36,7 +36,7 @@ pub fn query(port: &DiagnosticPort, limits: &Limits) -> Result<ProcessInfoReply,
     Ok(ProcessInfoReply::TooOld)
 }
 
-/// Sends a command and takes the reply.
+/// Sends a command and reads the reply.
 pub(super) fn request(
     port: &DiagnosticPort,
     command: &Command,
@@ -47,7 +47,9 @@ pub(super) fn request(
     Ok((connection, payload))
 }
 
-/// Sends a command to a process that runs. One that is stopped would answer when it runs again, to nobody.
+/// Sends a command to a running process.
+///
+/// A stopped process would execute the command when it continues, after perfcollect has given up.
 pub(super) fn send(
     port: &DiagnosticPort,
     command: &Command,

@@ -1,4 +1,4 @@
-//! A session: events from when it begins, and at its end all that the runtime has (the rundown).
+//! An EventPipe session: a stream of events, with a rundown at its end.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::port::DiagnosticPort;
 use super::request::{request, send};
 use crate::bytes::Bytes;
 
-/// A session that runs. Dropped, it ends without a rundown, which does the target no harm.
+/// A running session. Dropping it ends the session without a rundown, which is safe for the target.
 #[derive(Debug)]
 pub struct EventPipeSession {
     id: u64,
@@ -19,13 +19,13 @@ pub struct EventPipeSession {
 }
 
 impl EventPipeSession {
-    /// Begins a session, with the newest command that the runtime knows.
+    /// Starts a session with the newest command that the runtime has.
     ///
     /// # Errors
-    /// The runtime cannot be reached, or refuses.
+    /// The runtime is not reachable, or rejects the command.
     pub fn start(
         port: &DiagnosticPort,
-        wanted: &SessionRequest,
+        session: &SessionRequest,
         limits: &Limits,
     ) -> Result<Self, DiagnosticsError> {
         let mut last = DiagnosticsError::Malformed("no command was sent");
@@ -35,7 +35,7 @@ impl EventPipeSession {
             CollectVersion::Three,
             CollectVersion::Two,
         ] {
-            match request(port, &Command::collect_tracing(version, wanted), limits) {
+            match request(port, &Command::collect_tracing(version, session), limits) {
                 Ok((connection, payload)) => {
                     return Ok(Self {
                         id: session_id(&payload)?,
@@ -49,80 +49,83 @@ impl EventPipeSession {
         Err(last)
     }
 
-    /// What the session delivers. It must be read while the session runs, and while it is stopped: the reply to the stop
-    /// comes only behind the rundown.
+    /// Returns the stream of events.
+    ///
+    /// The caller must read it while the session runs and until it has stopped: the runtime replies
+    /// to the stop command only after the rundown.
     #[must_use]
     pub fn stream(&self) -> SessionStream {
         SessionStream(Arc::clone(&self.connection))
     }
 
-    /// Asks the runtime to end the session.
+    /// Requests the end of the session.
     ///
     /// # Errors
-    /// The runtime cannot be reached.
-    pub fn ask_to_stop(
+    /// The runtime is not reachable.
+    pub fn request_stop(
         &self,
         port: &DiagnosticPort,
         limits: &Limits,
-    ) -> Result<Stopping, DiagnosticsError> {
-        Ok(Stopping {
+    ) -> Result<StoppingSession, DiagnosticsError> {
+        Ok(StoppingSession {
             connection: send(port, &Command::stop_tracing(self.id), limits)?,
             session: self.id,
         })
     }
 
-    /// Ends the stream here, for whoever waits for it.
-    pub fn cut_off(&self) {
-        self.connection.cut_off();
+    /// Shuts down the stream, so that a pending read returns.
+    pub fn shut_down(&self) {
+        self.connection.shut_down();
     }
 }
 
-/// A session that was asked to end.
+/// A session whose end has been requested.
 #[derive(Debug)]
-pub struct Stopping {
+pub struct StoppingSession {
     connection: Connection,
     session: u64,
 }
 
-impl Stopping {
-    /// Waits until all was delivered: somebody else must read the stream meanwhile.
+impl StoppingSession {
+    /// Waits until the runtime has sent all events. Another thread must read the stream meanwhile.
     ///
     /// # Errors
-    /// The runtime refuses, or takes too long.
+    /// The runtime rejects the command, or does not reply in time.
     pub fn wait(self, limits: &Limits) -> Result<(), DiagnosticsError> {
         let ended = session_id(&self.connection.reply(limits)?)?;
         match ended == self.session {
             true => Ok(()),
-            false => Err(DiagnosticsError::Malformed("the end of another session")),
+            false => Err(DiagnosticsError::Malformed("wrong session id")),
         }
     }
 }
 
 impl Drop for EventPipeSession {
     fn drop(&mut self) {
-        self.cut_off();
+        self.shut_down();
     }
 }
 
 fn session_id(payload: &[u8]) -> Result<u64, DiagnosticsError> {
     Bytes(payload)
         .u64()
-        .ok_or(DiagnosticsError::Malformed("no session"))
+        .ok_or(DiagnosticsError::Malformed("no session id"))
 }
 
-/// The bytes a session delivers. Ends with the session, and the session with it: a runtime waits for whoever leaves a
-/// stream open and does not read it, at its exit for ever.
+/// The event stream of a session. Dropping the stream ends the session, and vice versa.
+///
+/// A runtime blocks on a stream that is open but not read. At its exit it would block forever.
 #[derive(Debug)]
 pub struct SessionStream(Arc<Connection>);
 
 impl Drop for SessionStream {
     fn drop(&mut self) {
-        self.0.cut_off();
+        self.0.shut_down();
     }
 }
 
 impl Read for SessionStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.0.read_on(buffer)
+        self.0.read_blocking(buffer)
     }
 }

@@ -1,4 +1,4 @@
-//! The events of several streams in order of time.
+//! Merge of several event streams in order of time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,11 +9,11 @@ use super::ordered::Ordered;
 use super::stream::EventStream;
 use crate::trace::Nanos;
 
-/// All events of some streams, oldest first.
+/// All events of several streams, oldest first.
 #[derive(Debug)]
 pub struct MergedEvents<'a> {
     streams: Vec<Peekable<Ordered<'a>>>,
-    /// Of each stream that goes on: when, and which.
+    /// Time of the next event and index of its stream, for each stream that has more events.
     next: BinaryHeap<Reverse<(Nanos, usize)>>,
 }
 
@@ -25,13 +25,13 @@ impl<'a> MergedEvents<'a> {
             next: BinaryHeap::new(),
         };
         for row in 0..merged.streams.len() {
-            merged.look(row);
+            merged.queue_next(row);
         }
         merged
     }
 
-    /// Notes when the next event of a stream is.
-    fn look(&mut self, row: usize) {
+    /// Queues the next event of a stream.
+    fn queue_next(&mut self, row: usize) {
         if let Some(event) = self.streams.get_mut(row).and_then(Peekable::peek) {
             self.next.push(Reverse((event.time, row)));
         }
@@ -44,7 +44,7 @@ impl Iterator for MergedEvents<'_> {
     fn next(&mut self) -> Option<RuntimeEvent> {
         let Reverse((_, row)) = self.next.pop()?;
         let event = self.streams.get_mut(row)?.next();
-        self.look(row);
+        self.queue_next(row);
         event
     }
 }

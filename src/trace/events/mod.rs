@@ -1,5 +1,6 @@
-//! The events of .NET runtimes: streams on the disk, read anew by each who wants them, merged in order of time. None is
-//! ever held in memory but what has to wait for its turn.
+//! The events of .NET runtimes: streams on disk, merged in order of time.
+//!
+//! Each consumer reads the streams again. Memory holds only the events that wait for older ones.
 //!
 //! ```text
 //! stream (file) ── Reader ── Ordered: waits for older ones ─┐
@@ -18,26 +19,30 @@ use std::sync::Arc;
 use super::{Nanos, Notice, Pid, ProcessEvents, Tid};
 use crate::nettrace::{Activity, EventMetadata};
 
-/// Processes that are named in a notice.
-const LISTED: usize = 5;
+/// Maximum number of processes listed in a notice.
+const MAX_LISTED: usize = 5;
 
-/// An event of a runtime, or of a program in it.
+/// An event of a runtime, or of a program that runs in it.
 #[derive(Clone, Debug)]
 pub struct RuntimeEvent {
-    /// When.
+    /// Time of the event.
     pub time: Nanos,
-    /// The process, as the collector's pid namespace numbers it.
+    /// Process id in perfcollect's pid namespace.
     pub process: Pid,
-    /// The thread; as the process's own pid namespace numbers it, if it has one and the thread ended before anybody saw it.
-    /// 0 if the stream does not tell.
+    /// Thread id in perfcollect's pid namespace; 0 if the stream does not contain it.
+    ///
+    /// The id is that of the process's own pid namespace if the thread ended before perfcollect saw
+    /// it.
     pub thread: Tid,
-    /// What it is part of.
+    /// Activity that the event is part of.
     pub activity: Activity,
-    /// What: provider, id, version, name, and fields where the stream states them.
+    /// Provider, id, version and name, and the fields if the stream declares them.
     pub kind: Arc<EventMetadata>,
-    /// What it holds.
+    /// Payload.
     pub payload: Box<[u8]>,
-    /// Where its thread was: code addresses, the innermost first. Those of callers are where they go on after the call.
+    /// Stack of the thread: code addresses, the innermost first.
+    ///
+    /// The addresses of callers are return addresses.
     pub stack: Arc<[u64]>,
 }
 
@@ -46,39 +51,41 @@ pub struct RuntimeEvent {
 pub struct EventStreams(Vec<EventStream>);
 
 impl EventStreams {
-    /// Streams that were looked through.
+    /// Creates the streams of a trace.
     #[must_use]
     pub fn new(streams: Vec<EventStream>) -> Self {
         Self(streams)
     }
 
-    /// One for each life of a process.
+    /// Returns the streams, one per process instance.
     #[must_use]
     pub fn streams(&self) -> &[EventStream] {
         &self.0
     }
 
-    /// Whether there is no event.
+    /// Returns whether there are no events.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|stream| stream.counts.events == 0)
     }
 
-    /// Whether an event of this provider came; programs name theirs in any case.
+    /// Returns whether an event of this provider was received.
+    ///
+    /// The comparison ignores case, as programs spell provider names in any case.
     #[must_use]
     pub fn has_any_of(&self, provider: &str) -> bool {
         let mut kinds = self.0.iter().flat_map(|stream| &stream.counts.by_kind);
         kinds.any(|(kind, _)| kind.provider.eq_ignore_ascii_case(provider))
     }
 
-    /// When the first event was.
+    /// Returns the time of the first event.
     #[must_use]
     pub fn first_time(&self) -> Option<Nanos> {
         let times = self.0.iter().filter_map(|stream| stream.counts.first);
         times.min()
     }
 
-    /// What came of each runtime and what did not, for the quality report.
+    /// Returns the event counts of each runtime for the quality report.
     pub(crate) fn qualities(&self) -> Vec<ProcessEvents> {
         let streams = self.0.iter().map(|stream| {
             let counts = &stream.counts;
@@ -95,50 +102,50 @@ impl EventStreams {
         streams.collect()
     }
 
-    /// What the user should know.
+    /// Returns the notices about lost events and truncated streams.
     pub(crate) fn notices(&self) -> impl Iterator<Item = Notice> {
         let lossy = self.0.iter().filter_map(|stream| {
             let losses = stream.counts.losses;
             let lost = losses.dropped_events + losses.unknown_events;
             (lost > 0).then(|| {
                 format!(
-                    "{lost} of {} events of .NET process {} are lost: its runtime had no room for them",
+                    "{lost} of {} events of .NET process {} are lost: the runtime's buffer was full",
                     lost + stream.counts.events,
                     stream.process
                 )
             })
         });
         lossy
-            .map(|what| Notice::new(what, "ask for fewer events, such as with -gccollectonly, or for more room in its memory with -eventbuffer MB"))
-            .chain(self.cut_notice())
+            .map(|what| Notice::new(what, "request fewer events, for example with -gccollectonly, or a larger buffer with -eventbuffer MB"))
+            .chain(self.truncation_notice())
     }
 
-    /// Whose streams end early, and why.
-    fn cut_notice(&self) -> Option<Notice> {
-        let cut = self.0.iter().filter_map(|stream| {
+    /// Returns the notice that lists the truncated streams, with the reasons.
+    fn truncation_notice(&self) -> Option<Notice> {
+        let truncated = self.0.iter().filter_map(|stream| {
             let why = stream.counts.cut.as_ref()?;
             Some(format!("{} ({why})", stream.process))
         });
-        let cut: Vec<String> = cut.collect();
-        let listed = cut.len().min(LISTED);
-        let more = match cut.len() - listed {
+        let truncated: Vec<String> = truncated.collect();
+        let listed = truncated.len().min(MAX_LISTED);
+        let more = match truncated.len() - listed {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
         (listed > 0).then(|| {
             let what = format!(
-                "the events of .NET process {}{more} end early; names of methods in their stacks may be missing, as a \
-                 runtime tells them last",
-                cut[..listed].join(", ")
+                "the events of .NET process {}{more} end early; symbols of methods in their stacks may be missing, as a \
+                 runtime sends them last",
+                truncated[..listed].join(", ")
             );
             Notice::new(
                 what,
-                "so it is where the process or the capture is killed, or the disk is full",
+                "streams end early when the process or perfcollect is killed, or the disk is full",
             )
         })
     }
 
-    /// All events in order of time.
+    /// Returns all events in order of time.
     #[must_use]
     pub fn iter(&self) -> MergedEvents<'_> {
         MergedEvents::new(&self.0)

@@ -1,7 +1,8 @@
 //! The events of one stream in order of time.
 //!
-//! A stream is in order by thread only. Now and then the runtime says of an event that none older follows: up to there all
-//! is known. What waits is one queue a thread, so that events are moved twice, however many wait.
+//! A stream is ordered only within each thread. At intervals the runtime marks an event that no
+//! older event follows: all earlier events are then known. Waiting events are in one queue per
+//! thread, so each event moves only twice, however many wait.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -14,34 +15,35 @@ use super::stream::{EventStream, Positioned};
 use crate::nettrace::Reader;
 use crate::trace::{Nanos, Tid};
 
-/// Most bytes of all streams that wait for older events, and how many each may have at least. A runtime that says nothing
-/// of the order is believed to be in order beyond.
+/// Maximum size of the waiting events of all streams, and the minimum share of each stream.
+///
+/// Beyond its share, a stream without such marker events counts as ordered.
 const MAX_WAITING_BYTES: usize = 64 << 20;
 const MIN_WAITING_BYTES: usize = 1 << 20;
-/// What an event takes besides its payload and stack.
+/// Size of an event without its payload and stack.
 const EVENT_BYTES: usize = 160;
-/// Where there are more threads, those of which nothing waits are forgotten.
+/// Number of threads above which empty queues are removed.
 const MAX_THREADS: usize = 1 << 12;
 
 #[derive(Debug)]
 pub(super) struct Ordered<'a> {
     stream: &'a EventStream,
     reader: Option<Reader<Positioned<'a>>>,
-    /// Events that wait, with their numbers, by the thread that noted them.
+    /// Waiting events with their sequence numbers, by the thread that recorded them.
     waiting: FxHashMap<u64, VecDeque<(u64, RuntimeEvent)>>,
-    /// The oldest of each thread that has any: time, number, thread.
+    /// Oldest event of each non-empty queue: time, sequence sequence, thread.
     oldest: BinaryHeap<Reverse<(Nanos, u64, u64)>>,
     waiting_bytes: usize,
     max_waiting_bytes: usize,
-    /// No older event follows.
+    /// Time before which no further event follows.
     sorted: Nanos,
-    /// The time of the last event that went.
-    gone: Nanos,
-    number: u64,
+    /// Time of the last returned event.
+    last_time: Nanos,
+    sequence: u64,
 }
 
 impl<'a> Ordered<'a> {
-    /// One of so many streams.
+    /// Orders one of `streams` streams, which share the memory limit.
     pub(super) fn new(stream: &'a EventStream, streams: usize) -> Self {
         Self {
             stream,
@@ -51,17 +53,17 @@ impl<'a> Ordered<'a> {
             waiting_bytes: 0,
             max_waiting_bytes: (MAX_WAITING_BYTES / streams.max(1)).max(MIN_WAITING_BYTES),
             sorted: Nanos(0),
-            gone: Nanos(0),
-            number: 0,
+            last_time: Nanos(0),
+            sequence: 0,
         }
     }
 
-    /// Reads the next event in; `false` at the end.
+    /// Reads the next event into its queue. Returns `false` at the end of the stream.
     fn read(&mut self) -> bool {
         let Some(reader) = &mut self.reader else {
             return false;
         };
-        // Why a stream ends early was told when it was looked through.
+        // `StreamCounts` already contains the reason for an early end.
         let Ok(Some(event)) = reader.next_event() else {
             self.reader = None;
             return false;
@@ -71,9 +73,9 @@ impl<'a> Ordered<'a> {
         }
         let thread = event.thread.id.and_then(|id| id.try_into().ok());
         let queue = self.waiting.entry(event.capture_thread).or_default();
-        let before = queue.back().map_or(self.gone, |(_, last)| last.time);
+        let before = queue.back().map_or(self.last_time, |(_, last)| last.time);
         let row = RuntimeEvent {
-            // One that comes too late goes with those that are there.
+            // An event that is too late gets the time of the event before it.
             time: event.time.max(before),
             process: self.stream.process,
             thread: self.stream.thread(Tid(thread.unwrap_or(0))),
@@ -83,12 +85,12 @@ impl<'a> Ordered<'a> {
             stack: event.stack.shared(),
         };
         self.waiting_bytes += size(&row);
-        self.number += 1;
+        self.sequence += 1;
         if queue.is_empty() {
-            let next = (row.time, self.number, event.capture_thread);
+            let next = (row.time, self.sequence, event.capture_thread);
             self.oldest.push(Reverse(next));
         }
-        queue.push_back((self.number, row));
+        queue.push_back((self.sequence, row));
         true
     }
 
@@ -96,8 +98,8 @@ impl<'a> Ordered<'a> {
         let Reverse((.., thread)) = self.oldest.pop()?;
         let queue = self.waiting.get_mut(&thread)?;
         let (_, event) = queue.pop_front()?;
-        if let Some((number, next)) = queue.front() {
-            self.oldest.push(Reverse((next.time, *number, thread)));
+        if let Some((sequence, next)) = queue.front() {
+            self.oldest.push(Reverse((next.time, *sequence, thread)));
         } else if self.waiting.len() > MAX_THREADS {
             self.waiting.remove(&thread);
         }
@@ -111,15 +113,15 @@ impl Iterator for Ordered<'_> {
     fn next(&mut self) -> Option<RuntimeEvent> {
         loop {
             let oldest = self.oldest.peek().map(|Reverse((time, ..))| *time);
-            let may_go = oldest.is_some_and(|time| time <= self.sorted)
+            let is_due = oldest.is_some_and(|time| time <= self.sorted)
                 || self.waiting_bytes > self.max_waiting_bytes;
-            if may_go || !self.read() {
+            if is_due || !self.read() {
                 break;
             }
         }
         let event = self.take_oldest()?;
         self.waiting_bytes -= size(&event);
-        self.gone = event.time;
+        self.last_time = event.time;
         Some(event)
     }
 }

@@ -1,4 +1,4 @@
-//! The event stream of one life of a process.
+//! The event stream of one process instance.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,42 +10,42 @@ use rustc_hash::FxHashMap;
 use crate::nettrace::{EventMetadata, Losses, Reader};
 use crate::trace::{Nanos, Pid, Tid};
 
-/// Most kinds of events that are counted one by one; a runtime has some hundreds.
+/// Maximum number of event types counted separately; a runtime has some hundreds.
 const MAX_KINDS: usize = 1 << 14;
 
-/// What is in a stream.
+/// Content of a stream.
 #[derive(Clone, Debug, Default)]
 pub struct StreamCounts {
-    /// Bytes.
+    /// Length in bytes.
     pub bytes: u64,
-    /// Events.
+    /// Number of events.
     pub events: u64,
-    /// Events by kind, in the order in which the kinds come first.
+    /// Number of events by type, in the order of first occurrence.
     pub by_kind: Vec<(Arc<EventMetadata>, u64)>,
-    /// When the first event was; of threads that began later an older one may come.
+    /// Time of the earliest event.
     pub first: Option<Nanos>,
-    /// What the runtime dropped, and what could not be kept.
+    /// Events that the runtime dropped, and events that could not be kept.
     pub losses: Losses,
-    /// Why it ends early, if it does.
+    /// Reason for an early end, if any.
     pub cut: Option<String>,
 }
 
-/// A stream, and what is in it.
+/// A stream and its content.
 #[derive(Debug)]
 pub struct EventStream {
-    /// The process, as the collector's pid namespace numbers it.
+    /// Process id in perfcollect's pid namespace.
     pub process: Pid,
-    /// Names the stream within the trace: the process id, with `-2` for a second life.
+    /// Name of the stream within the trace: the process id, with `-2` for a second instance.
     pub name: String,
-    /// What is in it.
+    /// Content.
     pub counts: StreamCounts,
-    /// Threads by the id they have in the pid namespace of the process, where it has one of its own.
+    /// Thread ids by the id in the process's pid namespace, if that is a separate one.
     threads: FxHashMap<Tid, Tid>,
     file: File,
 }
 
 impl EventStream {
-    /// Looks a stream through, to its end or as far as it is whole.
+    /// Reads a stream to its end, or to the first event that is truncated or corrupt.
     #[must_use]
     pub fn open(process: Pid, name: String, file: File) -> Self {
         let mut stream = Self {
@@ -59,13 +59,13 @@ impl EventStream {
         stream
     }
 
-    /// With the ids that its threads have in the collector's pid namespace, by those in its own.
+    /// Adds the threads' ids in perfcollect's pid namespace, by those in the process's namespace.
     #[must_use]
     pub fn with_threads(self, threads: FxHashMap<Tid, Tid>) -> Self {
         Self { threads, ..self }
     }
 
-    /// Its threads, by the id in its own pid namespace.
+    /// Returns the ids of the threads, by the id in the process's pid namespace.
     pub(super) fn threads(&self) -> Vec<(i32, i32)> {
         let threads = self.threads.iter().map(|(inside, tid)| (inside.0, tid.0));
         let mut threads: Vec<_> = threads.collect();
@@ -73,12 +73,12 @@ impl EventStream {
         threads
     }
 
-    /// A thread of the stream in the collector's pid namespace, if that is known.
+    /// Returns the id of a thread in perfcollect's pid namespace, if known.
     pub(super) fn thread(&self, id: Tid) -> Tid {
         self.threads.get(&id).copied().unwrap_or(id)
     }
 
-    /// Its bytes from the beginning.
+    /// Returns the bytes of the stream from the start.
     #[must_use]
     pub fn bytes(&self) -> impl Read + '_ {
         Positioned {
@@ -107,7 +107,8 @@ impl EventStream {
                 return counts;
             }
         };
-        // A kind that the stream states anew is another row. Rows hold their kinds, so no other kind gets the place of one.
+        // Metadata that the stream repeats gets another row. Rows hold their metadata, so no
+        // address is reused.
         let mut rows: FxHashMap<*const EventMetadata, usize> = FxHashMap::default();
         let ended = loop {
             match reader.next_event() {
@@ -134,7 +135,7 @@ impl EventStream {
     }
 }
 
-/// A file read from a place of its own, so that several can read it.
+/// A file with a separate read position, so that several readers can share it.
 #[derive(Debug)]
 pub(super) struct Positioned<'a> {
     file: &'a File,

@@ -1,4 +1,4 @@
-//! Blocks: rows packed, numbered and summed up.
+//! Blocks: packed rows with a sequence number and a checksum.
 
 use std::io::{self, Read};
 
@@ -7,53 +7,55 @@ use thiserror::Error;
 
 use crate::bytes::fill;
 
-/// Name and version of the format.
+/// Magic bytes and version of the format.
 const MAGIC: [u8; 4] = *b"PCS2";
-/// Bytes before the rows.
+/// Length of a block's header.
 pub(super) const HEADER_BYTES: usize = 20;
-/// Rows of one block, unpacked.
+/// Maximum length of the unpacked rows of a block.
 pub(super) const MAX_RAW_BYTES: usize = 256 << 10;
 
-/// Why there is no further block.
+/// Reason why there is no further block.
 #[derive(Debug, Error)]
 pub enum BlockError {
-    /// The file ends within it: it was being written when the collector died.
+    /// The file ends within a block: perfcollect died while writing it.
     #[error("the file ends within a block")]
     Torn,
-    /// Not a block of this format.
-    #[error("no block where one should begin")]
+    /// The bytes are no block of this format.
+    #[error("no block where the next one should start")]
     Magic,
-    /// A block, but of another version.
-    #[error("written by another version of perfcollect (format {})", .0.escape_ascii())]
+    /// The block has another version.
+    #[error("another version of perfcollect wrote this file (format {})", .0.escape_ascii())]
     Version(u8),
-    /// Not the block that belongs here.
-    #[error("block {found} where block {expected} should be")]
+    /// The block has another sequence number.
+    #[error("found block {found} instead of block {expected}")]
     Sequence {
-        /// Its number.
+        /// Sequence number of the block.
         found: u32,
-        /// The number that comes next.
+        /// Expected sequence number.
         expected: u32,
     },
-    /// A length no writer writes.
-    #[error("a block of {raw} bytes stored in {stored}")]
+    /// A length that no writer writes.
+    #[error("a block has invalid lengths: {raw} bytes of rows, {stored} bytes stored")]
     Length {
-        /// Bytes of rows.
+        /// Length of the rows.
         raw: u32,
-        /// Bytes in the file.
+        /// Length in the file.
         stored: u32,
     },
-    /// Damaged.
+    /// The block is corrupt.
     #[error("the checksum of block {0} is wrong")]
     Checksum(u32),
-    /// The checksum is right, the content not.
-    #[error("block {0} does not unpack")]
+    /// The checksum is correct, but the content is not.
+    #[error("block {0} cannot be unpacked")]
     Unpack(u32),
     /// The file cannot be read.
     #[error("{0}")]
     Read(#[from] io::Error),
 }
 
-/// Packs `rows` (not empty, at most [`MAX_RAW_BYTES`]) as block number `sequence` and puts it at the end of `out`.
+/// Packs `rows` as block `sequence` and appends it to `out`.
+///
+/// `rows` must have 1 to [`MAX_RAW_BYTES`] bytes.
 pub(super) fn pack(sequence: u32, rows: &[u8], out: &mut Vec<u8>) {
     let start = out.len();
     let body = start + HEADER_BYTES;
@@ -86,7 +88,7 @@ pub(super) struct Blocks<R> {
     sequence: u32,
     stored: Vec<u8>,
     raw: Vec<u8>,
-    /// Bytes of the whole blocks so far.
+    /// Length of the whole blocks read so far.
     pub(super) bytes: u64,
 }
 
@@ -101,7 +103,7 @@ impl<R: Read> Blocks<R> {
         }
     }
 
-    /// Rows of the next block; `None` where the file ends behind a whole one.
+    /// Returns the rows of the next block, or `None` if the file ends after a whole block.
     pub(super) fn next(&mut self) -> Result<Option<&[u8]>, BlockError> {
         let mut header = [0; HEADER_BYTES];
         match fill(&mut self.input, &mut header)? {
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_in_the_wrong_place_is_refused() {
+    fn rejects_block_with_wrong_sequence_number() {
         let mut file = Vec::new();
         pack(1, b"rows", &mut file);
         let error = Blocks::new(&file[..]).next().unwrap_err();

@@ -1,25 +1,25 @@
-//! How rows are written: relative to the rows before them.
+//! Encoding of rows, relative to the rows before them.
 
 use super::row::{FileIdentity, FileRow, JitProcessRow, KsymbolRow, MethodRow, RowError, SpoolRow};
 use super::sample;
-use super::wire::{Input, put, put_difference, put_text};
+use super::wire::{Input, put, put_difference, put_string};
 use crate::trace::{
     CodeAddress, CpuLosses, CpuPauses, FrameId, Losses, ModuleId, Nanos, Pauses, Pid, ProcessId,
     Sample, StackId, ThreadId, Tid, Truncation,
 };
 
-/// Longest path or name of any kind (the kernel's limit for paths is 4096).
-const MAX_TEXT_BYTES: usize = 8 << 10;
-/// Longest build id; real ones have 20 bytes at most.
+/// Maximum length of a path or name (the kernel's limit for paths is 4096).
+const MAX_STRING_BYTES: usize = 8 << 10;
+/// Maximum length of a build id; real build ids have at most 20 bytes.
 const MAX_BUILD_ID_BYTES: usize = 64;
-/// Longest header.
+/// Maximum length of the header.
 const MAX_HEADER_BYTES: usize = 128 << 10;
-/// CPUs that are told of with losses of their own.
+/// Maximum number of CPUs with separate losses.
 const MAX_CPUS: usize = 2048;
-/// Longest row.
+/// Maximum length of a row.
 pub(super) const MAX_ROW_BYTES: usize = MAX_HEADER_BYTES + 1024;
 
-/// What rows are written relative to. Writer and reader go through the same states.
+/// State that rows are encoded against. Writer and reader go through the same states.
 #[derive(Default)]
 pub(super) struct Codec {
     files: u32,
@@ -32,23 +32,23 @@ pub(super) struct Codec {
 }
 
 impl Codec {
-    /// Writes a row. Ids in it must be defined by rows written before.
+    /// Writes a row. Rows written before must define its ids.
     pub(super) fn encode(&mut self, row: &SpoolRow<'_>, out: &mut Vec<u8>) {
         match row {
             SpoolRow::Header(json) => {
                 out.push(1);
-                put_text(out, json, MAX_HEADER_BYTES);
+                put_string(out, json, MAX_HEADER_BYTES);
             }
             SpoolRow::File(file) => {
                 out.push(2);
-                put_text(out, &file.path, MAX_TEXT_BYTES);
+                put_string(out, &file.path, MAX_STRING_BYTES);
                 put(out, u64::from(file.pid.0 as u32));
                 put(out, file.identity.is_some().into());
-                let identity = file.identity.map_or([0; 4], |known| {
-                    [known.device, known.inode, known.size, known.modified]
+                let identity = file.identity.map_or([0; 4], |file| {
+                    [file.device, file.inode, file.size, file.modified]
                 });
-                identity.into_iter().for_each(|number| put(out, number));
-                put_text(out, &file.build_id, MAX_BUILD_ID_BYTES);
+                identity.into_iter().for_each(|value| put(out, value));
+                put_string(out, &file.build_id, MAX_BUILD_ID_BYTES);
             }
             SpoolRow::Process {
                 pid,
@@ -57,34 +57,34 @@ impl Codec {
             } => {
                 out.push(3);
                 put(out, u64::from(pid.0 as u32));
-                put_text(out, name, MAX_TEXT_BYTES);
-                put_text(out, command_line, MAX_TEXT_BYTES);
+                put_string(out, name, MAX_STRING_BYTES);
+                put_string(out, command_line, MAX_STRING_BYTES);
             }
             SpoolRow::Thread { process, tid, name } => {
                 out.push(4);
                 put(out, process.0.into());
                 put(out, u64::from(tid.0 as u32));
-                put_text(out, name, MAX_TEXT_BYTES);
+                put_string(out, name, MAX_STRING_BYTES);
             }
             SpoolRow::ProcessName(process, name) => {
                 out.push(5);
                 put(out, process.0.into());
-                put_text(out, name, MAX_TEXT_BYTES);
+                put_string(out, name, MAX_STRING_BYTES);
             }
             SpoolRow::ThreadName(thread, name) => {
                 out.push(6);
                 put(out, thread.0.into());
-                put_text(out, name, MAX_TEXT_BYTES);
+                put_string(out, name, MAX_STRING_BYTES);
             }
-            SpoolRow::JitHost(process, host) => {
+            SpoolRow::JitHost(process, jit) => {
                 out.push(7);
                 put(out, process.0.into());
-                put(out, u64::from(host.namespace_pid.0 as u32));
-                put(out, host.uid.into());
-                put(out, host.start_ticks);
-                put(out, host.root_device);
-                put(out, host.root_inode);
-                put_text(out, &host.dump, MAX_TEXT_BYTES);
+                put(out, u64::from(jit.namespace_pid.0 as u32));
+                put(out, jit.uid.into());
+                put(out, jit.start_ticks);
+                put(out, jit.root_device);
+                put(out, jit.root_inode);
+                put_string(out, &jit.dump, MAX_STRING_BYTES);
             }
             SpoolRow::Frame(code) => self.encode_frame(*code, out),
             SpoolRow::Node(parent, frame) => {
@@ -113,17 +113,17 @@ impl Codec {
                 put(out, method.process.0.into());
                 put(out, method.start);
                 put(out, method.size);
-                put_text(out, &method.name, MAX_TEXT_BYTES);
-                put_text(out, &method.module, MAX_TEXT_BYTES);
-                put_text(out, &method.tier, MAX_TEXT_BYTES);
+                put_string(out, &method.name, MAX_STRING_BYTES);
+                put_string(out, &method.module, MAX_STRING_BYTES);
+                put_string(out, &method.tier, MAX_STRING_BYTES);
             }
             SpoolRow::Ksymbol(code) => {
                 out.push(14);
                 put(out, code.start);
                 put(out, code.size);
                 put(out, code.gone.into());
-                put_text(out, &code.name, MAX_TEXT_BYTES);
-                put_text(out, &code.module, MAX_TEXT_BYTES);
+                put_string(out, &code.name, MAX_STRING_BYTES);
+                put_string(out, &code.module, MAX_STRING_BYTES);
             }
             SpoolRow::Sample(sample) => sample::encode(&self.last, sample, out),
         }
@@ -138,8 +138,8 @@ impl Codec {
             CodeAddress::Jit(ProcessId(id), address) => (3, Some(id), address),
             CodeAddress::Unmapped(ProcessId(id), address) => (4, Some(id), address),
             CodeAddress::Cut(why) => {
-                let known = Truncation::ALL.iter().position(|&reason| reason == why);
-                out.extend([8, 5, known.unwrap_or_default() as u8]);
+                let index = Truncation::ALL.iter().position(|&reason| reason == why);
+                out.extend([8, 5, index.unwrap_or_default() as u8]);
                 return;
             }
         };
@@ -153,45 +153,45 @@ impl Codec {
     /// Reads a row.
     pub(super) fn decode<'a>(&mut self, input: &mut Input<'a>) -> Result<SpoolRow<'a>, RowError> {
         let row = match input.byte()? {
-            1 => SpoolRow::Header(input.text(MAX_HEADER_BYTES)?.into()),
+            1 => SpoolRow::Header(input.string(MAX_HEADER_BYTES)?.into()),
             2 => {
-                let path = input.text(MAX_TEXT_BYTES)?.into();
+                let path = input.string(MAX_STRING_BYTES)?.into();
                 let pid = Pid(input.id()?);
-                let known = input.number()? != 0;
+                let is_known = input.integer()? != 0;
                 let identity = FileIdentity {
-                    device: input.number()?,
-                    inode: input.number()?,
-                    size: input.number()?,
-                    modified: input.number()?,
+                    device: input.integer()?,
+                    inode: input.integer()?,
+                    size: input.integer()?,
+                    modified: input.integer()?,
                 };
                 SpoolRow::File(FileRow {
                     path,
                     pid,
-                    identity: known.then_some(identity),
-                    build_id: input.text(MAX_BUILD_ID_BYTES)?.into(),
+                    identity: is_known.then_some(identity),
+                    build_id: input.string(MAX_BUILD_ID_BYTES)?.into(),
                 })
             }
             3 => SpoolRow::Process {
                 pid: Pid(input.id()?),
-                name: input.text(MAX_TEXT_BYTES)?,
-                command_line: input.text(MAX_TEXT_BYTES)?,
+                name: input.string(MAX_STRING_BYTES)?,
+                command_line: input.string(MAX_STRING_BYTES)?,
             },
             4 => SpoolRow::Thread {
                 process: self.process(input)?,
                 tid: Tid(input.id()?),
-                name: input.text(MAX_TEXT_BYTES)?,
+                name: input.string(MAX_STRING_BYTES)?,
             },
-            5 => SpoolRow::ProcessName(self.process(input)?, input.text(MAX_TEXT_BYTES)?),
-            6 => SpoolRow::ThreadName(self.thread(input)?, input.text(MAX_TEXT_BYTES)?),
+            5 => SpoolRow::ProcessName(self.process(input)?, input.string(MAX_STRING_BYTES)?),
+            6 => SpoolRow::ThreadName(self.thread(input)?, input.string(MAX_STRING_BYTES)?),
             7 => SpoolRow::JitHost(
                 self.process(input)?,
                 JitProcessRow {
                     namespace_pid: Pid(input.id()?),
                     uid: input.small()?,
-                    start_ticks: input.number()?,
-                    root_device: input.number()?,
-                    root_inode: input.number()?,
-                    dump: input.text(MAX_TEXT_BYTES)?.into(),
+                    start_ticks: input.integer()?,
+                    root_device: input.integer()?,
+                    root_inode: input.integer()?,
+                    dump: input.string(MAX_STRING_BYTES)?.into(),
                 },
             ),
             8 => SpoolRow::Frame(self.decode_frame(input)?),
@@ -204,22 +204,22 @@ impl Codec {
                 SpoolRow::Node(parent, FrameId(before(self.frames, back, "frame")?))
             }
             10 => SpoolRow::Losses(decode_losses(input)?),
-            11 => SpoolRow::Clock(Nanos(input.number()?)),
-            12 => SpoolRow::End(Nanos(input.number()?)),
+            11 => SpoolRow::Clock(Nanos(input.integer()?)),
+            12 => SpoolRow::End(Nanos(input.integer()?)),
             13 => SpoolRow::Method(MethodRow {
                 process: self.process(input)?,
-                start: input.number()?,
-                size: input.number()?,
-                name: input.text(MAX_TEXT_BYTES)?.into(),
-                module: input.text(MAX_TEXT_BYTES)?.into(),
-                tier: input.text(MAX_TEXT_BYTES)?.into(),
+                start: input.integer()?,
+                size: input.integer()?,
+                name: input.string(MAX_STRING_BYTES)?.into(),
+                module: input.string(MAX_STRING_BYTES)?.into(),
+                tier: input.string(MAX_STRING_BYTES)?.into(),
             }),
             14 => SpoolRow::Ksymbol(KsymbolRow {
-                start: input.number()?,
-                size: input.number()?,
-                gone: input.number()? != 0,
-                name: input.text(MAX_TEXT_BYTES)?.into(),
-                module: input.text(MAX_TEXT_BYTES)?.into(),
+                start: input.integer()?,
+                size: input.integer()?,
+                gone: input.integer()? != 0,
+                name: input.string(MAX_STRING_BYTES)?.into(),
+                module: input.string(MAX_STRING_BYTES)?.into(),
             }),
             kind if sample::is_sample(kind) => SpoolRow::Sample(self.decode_sample(kind, input)?),
             kind => return Err(RowError::Kind(kind)),
@@ -249,7 +249,7 @@ impl Codec {
 
     fn decode_sample(&self, flags: u8, input: &mut Input<'_>) -> Result<Sample, RowError> {
         let sample = sample::decode(&self.last, flags, input)?;
-        // Also what did not differ: the first sample follows none.
+        // Checks fields that did not differ as well: no sample precedes the first one.
         defined(sample.thread.0, self.threads, "thread")?;
         if sample.stack != StackId::EMPTY {
             defined(sample.stack.0, self.nodes, "stack node")?;
@@ -289,11 +289,11 @@ impl Codec {
 }
 
 fn encode_losses(losses: &Losses, out: &mut Vec<u8>) {
-    // All of them, by the compiler's word.
+    // Without `..`, the compiler rejects a field that is not written.
     let Losses {
         samples_seen,
         unattributed,
-        fp_fallback_stacks: guessed_stacks,
+        fp_fallback_stacks,
         lost_records,
         by_cpu,
         lost_samples,
@@ -303,7 +303,7 @@ fn encode_losses(losses: &Losses, out: &mut Vec<u8>) {
     } = losses;
     put(out, *samples_seen);
     put(out, *unattributed);
-    put(out, *guessed_stacks);
+    put(out, *fp_fallback_stacks);
     put(out, *lost_records);
     put(out, *lost_samples);
     put(out, *malformed_records);
@@ -330,32 +330,32 @@ fn encode_losses(losses: &Losses, out: &mut Vec<u8>) {
 
 fn decode_losses(input: &mut Input<'_>) -> Result<Losses, RowError> {
     let mut losses = Losses {
-        samples_seen: input.number()?,
-        unattributed: input.number()?,
-        fp_fallback_stacks: input.number()?,
-        lost_records: input.number()?,
-        lost_samples: input.number()?,
-        malformed_records: input.number()?,
-        late_records: input.number()?,
+        samples_seen: input.integer()?,
+        unattributed: input.integer()?,
+        fp_fallback_stacks: input.integer()?,
+        lost_records: input.integer()?,
+        lost_samples: input.integer()?,
+        malformed_records: input.integer()?,
+        late_records: input.integer()?,
         by_cpu: Vec::new(),
         pauses: Pauses::default(),
     };
-    for _ in 0..input.number()?.min(MAX_CPUS as u64) {
+    for _ in 0..input.integer()?.min(MAX_CPUS as u64) {
         losses.by_cpu.push(CpuLosses {
             cpu: input.small()?,
-            records: input.number()?,
-            samples: input.number()?,
-            first_ns: input.number()?,
-            last_ns: input.number()?,
+            records: input.integer()?,
+            samples: input.integer()?,
+            first_ns: input.integer()?,
+            last_ns: input.integer()?,
         });
     }
-    for _ in 0..input.number()?.min(MAX_CPUS as u64) {
+    for _ in 0..input.integer()?.min(MAX_CPUS as u64) {
         losses.pauses.0.push(CpuPauses {
             cpu: input.small()?,
-            times: input.number()?,
-            paused_ns: input.number()?,
-            first_ns: input.number()?,
-            last_ns: input.number()?,
+            times: input.integer()?,
+            paused_ns: input.integer()?,
+            first_ns: input.integer()?,
+            last_ns: input.integer()?,
             ..CpuPauses::default()
         });
     }
@@ -370,7 +370,7 @@ fn defined(id: u32, count: u32, what: &'static str) -> Result<u32, RowError> {
     (id < count).then_some(id).ok_or(undefined)
 }
 
-/// The id that lies `back` behind the next one.
+/// Returns the id that is `back` before the next one.
 fn before(count: u32, back: u32, what: &'static str) -> Result<u32, RowError> {
     let id = count.checked_sub(back).unwrap_or(u32::MAX);
     defined(id, count, what)

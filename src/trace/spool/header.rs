@@ -1,4 +1,4 @@
-//! What a spool says of its capture before the first sample.
+//! The header of a spool: facts about the capture that are known before the first sample.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,13 +7,13 @@ use crate::trace::{CaptureInfo, Notice};
 /// First row of a spool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Header {
-    /// How the capture came to be; its end is not known yet.
+    /// Origin and conditions of the capture; its end is not known yet.
     pub info: CaptureInfo,
-    /// Process id of the collector.
+    /// Process id of perfcollect.
     pub collector: i32,
-    /// Which start of the machine it was: kernel addresses, process ids and the clock mean something else after the next.
+    /// Boot id. Kernel addresses, process ids and the clock have another meaning after a reboot.
     pub boot_id: String,
-    /// What was granted less than asked.
+    /// Requests that the kernel granted only in part.
     #[serde(default)]
     pub notices: Vec<Notice>,
 }

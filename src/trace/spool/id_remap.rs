@@ -1,5 +1,8 @@
-//! What a spool tells again: its recorder forgets code addresses and stacks when they become too many, and tells those that come
-//! again anew. In a recording each is once, so it grows with what differs, not with time.
+//! Removal of repeated ids from a spool.
+//!
+//! The recorder drops code addresses and stacks when they become too many, and writes them remap
+//! when they repeat. A raw trace contains each once, so it grows with the number of different ones,
+//! not with time.
 
 use std::hash::BuildHasher;
 
@@ -8,48 +11,54 @@ use rustc_hash::FxBuildHasher;
 
 use crate::trace::{CodeAddress, FrameId, StackId, StackTable};
 
-/// From the ids of a spool to those of its recording.
+/// Map from the ids of a spool to those of its raw trace.
 #[derive(Default)]
 pub(super) struct IdRemapper {
     frames: Vec<FrameId>,
     stacks: Vec<StackId>,
-    /// Rows of the recording by address and age.
-    known: HashTable<u32>,
-    ages: Vec<u32>,
-    /// How often it was told what code made at run time is, and code of the kernel: from then on the same address may be other code.
+    /// Frames of the raw trace, by address and generation.
+    rows: HashTable<u32>,
+    generations: Vec<u32>,
+    /// Number of method rows so far. After each, the same address may contain other code.
     pub(super) methods: u32,
+    /// Number of kernel code rows so far.
     pub(super) kernel_code: u32,
 }
 
-fn hash(code: CodeAddress, age: u32) -> u64 {
-    FxBuildHasher.hash_one((code, age))
+fn hash(code: CodeAddress, generation: u32) -> u64 {
+    FxBuildHasher.hash_one((code, generation))
 }
 
 impl IdRemapper {
-    /// Takes in the next code address of the spool; whether the recording got a new frame.
+    /// Adds the next code address of the spool. Returns whether the raw trace got a new frame.
     pub(super) fn frame(&mut self, code: CodeAddress, frames: &mut Vec<CodeAddress>) -> bool {
-        let age = match code {
+        let generation = match code {
             CodeAddress::Jit(..) => self.methods,
             CodeAddress::Kernel(_) => self.kernel_code,
             _ => 0,
         };
-        let Self { known, ages, .. } = self;
-        let is_it = |&row: &u32| frames[row as usize] == code && ages[row as usize] == age;
-        if let Some(&row) = known.find(hash(code, age), is_it) {
+        let Self {
+            rows, generations, ..
+        } = self;
+        let is_same =
+            |&row: &u32| frames[row as usize] == code && generations[row as usize] == generation;
+        if let Some(&row) = rows.find(hash(code, generation), is_same) {
             self.frames.push(FrameId(row));
             return false;
         }
         let row = frames.len() as u32;
         frames.push(code);
-        ages.push(age);
-        known.insert_unique(hash(code, age), row, |&row| {
-            hash(frames[row as usize], ages[row as usize])
+        generations.push(generation);
+        rows.insert_unique(hash(code, generation), row, |&row| {
+            hash(frames[row as usize], generations[row as usize])
         });
         self.frames.push(FrameId(row));
         true
     }
 
-    /// Takes in the next stack of the spool: the caller's stack and the frame in the recording, if the recording got a new stack.
+    /// Adds the next stack of the spool.
+    ///
+    /// Returns the caller's stack and the frame in the raw trace if the stack is new there.
     pub(super) fn stack(
         &mut self,
         parent: StackId,
@@ -63,7 +72,7 @@ impl IdRemapper {
         (stack.index() == next).then_some((parent, frame))
     }
 
-    /// The stack in the recording.
+    /// Returns the id of a stack in the raw trace.
     pub(super) fn stack_of(&self, stack: StackId) -> StackId {
         match stack {
             StackId::EMPTY => stack,
@@ -78,22 +87,22 @@ mod tests {
     use crate::trace::ProcessId;
 
     #[test]
-    fn an_address_that_may_be_other_code_is_another_frame() {
+    fn changed_code_at_an_address_gets_another_frame() {
         let jit = CodeAddress::Jit(ProcessId(0), 1);
         let kernel = CodeAddress::Kernel(1);
-        let mut again = IdRemapper::default();
+        let mut remap = IdRemapper::default();
         let mut frames = Vec::new();
-        let mut is_new = |again: &mut IdRemapper, code| again.frame(code, &mut frames);
-        assert!(is_new(&mut again, jit) && is_new(&mut again, kernel));
-        assert!(!is_new(&mut again, jit) && !is_new(&mut again, kernel));
-        again.methods = 1;
-        assert!(is_new(&mut again, jit) && !is_new(&mut again, kernel));
-        again.kernel_code = 1;
-        assert!(!is_new(&mut again, jit) && is_new(&mut again, kernel));
+        let mut is_new = |remap: &mut IdRemapper, code| remap.frame(code, &mut frames);
+        assert!(is_new(&mut remap, jit) && is_new(&mut remap, kernel));
+        assert!(!is_new(&mut remap, jit) && !is_new(&mut remap, kernel));
+        remap.methods = 1;
+        assert!(is_new(&mut remap, jit) && !is_new(&mut remap, kernel));
+        remap.kernel_code = 1;
+        assert!(!is_new(&mut remap, jit) && is_new(&mut remap, kernel));
         assert_eq!(frames, [jit, kernel, jit, kernel]);
-        // The sixth of the spool is the third of the recording.
+        // Frame 6 of the spool is frame 2 of the raw trace.
         let mut stacks = StackTable::default();
-        let stack = again.stack(StackId::EMPTY, FrameId(6), &mut stacks);
+        let stack = remap.stack(StackId::EMPTY, FrameId(6), &mut stacks);
         assert_eq!(stack, Some((StackId::EMPTY, FrameId(2))));
     }
 }

@@ -1,11 +1,16 @@
-//! The spool: what a running capture has found, on the disk, so that neither its length nor its death costs anything.
+//! The spool: the temporary file on disk that holds a running capture.
+//!
+//! With a spool, memory does not grow with the length of a capture, and `kill -9` loses little
+//! data.
 //!
 //! ```text
-//! spool  = block*                               read from the first to the last whole one
+//! spool  = block*                               read up to the last whole block
 //! block  = "PCS2" sequence raw_len stored_len crc stored
-//!          u32 little endian each; sequence counts from 0; raw_len <= 256 KiB; stored is LZ4, or the rows
-//!          themselves where stored_len = raw_len; crc (CRC-32) is over the three numbers and `stored`
-//! rows   = (kind row)*                          never split between blocks; numbers are LEB128, texts have a length
+//!          u32 little endian each; sequence starts at 0; raw_len <= 256 KiB;
+//!          stored is LZ4, or the rows themselves if stored_len = raw_len;
+//!          crc (CRC-32) covers sequence, raw_len, stored_len and `stored`
+//! rows   = (kind row)*                          never split between blocks;
+//!          integers are LEB128, strings have a length
 //!
 //! kind 1 header       JSON of [`Header`]: first row of the first block, and only there
 //!      2 file         path, pid, known?, device, inode, size, mtime, build id
@@ -13,25 +18,31 @@
 //!      4 thread       process, tid, name
 //!      5 process name process, name               a later name replaces the earlier
 //!      6 thread name  thread, name
-//!      7 JIT host     process, pid in its namespace, uid, start, device and inode of its root directory
+//!      7 JIT process  process, pid in its namespace, uid, start, device and inode of its root
+//!                     directory, path of its jitdump
 //!      8 frame        kind of address, file or process, address - address of the frame before
 //!      9 stack node   distance back to the parent (0: a root), distance back to the frame
-//!     10 losses       the counters so far, and those of each CPU that lost something or was throttled
+//!     10 losses       the counters so far, and those of each CPU with losses or pauses
 //!     11 clock        time: everything before it is in the spool
-//!     12 end          time: the capture ended by itself; last row
-//!     13 method       process, start, size, name, module, tier: what frames of this code are called that come later
-//!     14 kernel code  start, size, gone?, name, module: what frames of this code in the kernel are called that come
-//!                     later; gone: that came before, and were not told
-//!   0x80 sample       flags 1 thread, 2 CPU, 4 weight, 8 stack tell what differs from the sample before;
-//!                     time - time of the sample before (signed), then what differs
+//!     12 end          time: the capture was stopped properly; last row
+//!     13 method       process, start, size, name, module, tier: names later frames of this code
+//!     14 ksymbol      start, size, unregistered?, name, module: names later frames of this
+//!                     kernel code; unregistered: names earlier frames, if their code was not
+//!                     registered before
+//!   0x80 sample       flags 1 thread, 2 CPU, 4 weight, 8 stack: the fields that differ from the
+//!                     sample before; time - time of the sample before (signed), these fields
 //! ```
 //!
-//! Files, processes, threads, frames and nodes are numbered in the order of their rows and defined before they are
-//! used (a frame or node may be defined again, see `Recorder`), so any number of whole blocks from the beginning is a whole recording. A block goes to the kernel when it is
-//! full and twice a second: `kill -9` costs at most that. A reset of the machine costs what the kernel had not written
-//! back yet (by default up to 30 s); no `fsync` is issued, which would make the disk's other users wait.
+//! Files, processes, threads, frames and nodes have ids in the order of their rows. Each row
+//! precedes its first use (a frame or node may repeat, see `Recorder`). So any number of whole
+//! blocks from the start of the file is a complete capture.
 //!
-//! The reader trusts nothing: lengths are bounded, ids checked, and the first byte that is wrong ends the reading.
+//! A block goes to the kernel when it is full, and twice a second: `kill -9` loses at most that. A
+//! crash of the system loses what the kernel had not written back yet (by default up to 30 s). No
+//! `fsync` is issued, as it would make the disk's other users wait.
+//!
+//! The reader trusts nothing: lengths are bounded, ids are checked, and reading ends at the first
+//! wrong byte.
 
 mod block;
 mod codec;
@@ -48,8 +59,9 @@ pub use reader::{Ending, RawTrace, SpoolError};
 pub use row::{FileIdentity, FileRow, JitProcessRow, KsymbolRow, MethodRow, RowError, SpoolRow};
 pub use writer::{SpoolEnd, SpoolWriter};
 
-/// A spool of one block, with a good checksum around these rows behind an empty header; what a hostile hand could make.
-/// For tests and fuzzing.
+/// Returns a spool of one block, with an empty header, these rows and a correct checksum.
+///
+/// For tests and fuzzing: an attacker could write such a file.
 #[must_use]
 pub fn pack_rows(rows: &[u8]) -> Vec<u8> {
     let json = serde_json::to_vec(&Header::default()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Reading: from blocks to a recording, as far as they are whole and true.
+//! Reading of a spool, up to the first block that is truncated or corrupt.
 
 use std::io::Read;
 
@@ -15,82 +15,82 @@ use crate::trace::{
     Thread, Truncation,
 };
 
-/// Why nothing can be had from a spool.
+/// Reason why a spool yields no trace.
 #[derive(Debug, Error)]
 pub enum SpoolError {
-    /// The collector died before its first write.
-    #[error("it is empty")]
+    /// perfcollect died before its first write.
+    #[error("the file is empty")]
     Empty,
-    /// The first block is not whole.
-    #[error("its beginning is damaged: {0}")]
+    /// The first block is truncated or corrupt.
+    #[error("the first block is not readable: {0}")]
     Block(#[from] BlockError),
-    /// The first row is not the header.
-    #[error("its header is damaged: {0}")]
+    /// The first row is not a header.
+    #[error("the header is not readable: {0}")]
     Row(#[from] RowError),
 }
 
 /// How a spool ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// With the end of the capture.
+    /// With the proper end of the capture.
     Complete,
-    /// At a whole block, but the capture had not ended.
+    /// After a whole block, but before the end of the capture.
     Open,
     /// With bytes that are no whole block.
     Damaged {
-        /// Where they begin.
+        /// Offset of these bytes.
         at: u64,
-        /// What is wrong with them.
+        /// Cause.
         why: String,
     },
 }
 
-/// A recording as a spool holds it; names are still to be found.
+/// A capture as read from its spool, not yet symbolized.
 pub struct RawTrace {
-    /// How the capture came to be.
+    /// Header of the spool.
     pub header: Header,
-    /// [`crate::trace::FrameId`] is the position.
+    /// Code addresses; [`crate::trace::FrameId`] is the index.
     pub frames: Vec<CodeAddress>,
     /// Stacks of `frames`.
     pub stacks: StackTable,
     /// Samples in order of time.
     pub samples: Samples,
-    /// How complete the stacks are.
+    /// Completeness of the stacks.
     pub quality: StackQuality,
-    /// What is missing.
+    /// Lost records.
     pub losses: Losses,
-    /// [`crate::trace::ProcessId`] is the position.
+    /// Processes; [`crate::trace::ProcessId`] is the index.
     pub processes: Vec<Process>,
-    /// [`crate::trace::ThreadId`] is the position.
+    /// Threads; [`crate::trace::ThreadId`] is the index.
     pub threads: Vec<Thread>,
-    /// [`crate::trace::ModuleId`] is the position.
+    /// Files with sampled code; [`crate::trace::ModuleId`] is the index.
     pub files: Vec<FileRow<'static>>,
-    /// By process, for those that run code made at run time.
+    /// Processes with JIT code, by process.
     pub jit_hosts: Vec<Option<JitProcessRow>>,
-    /// What code made at run time is.
+    /// Names of dynamically generated code.
     pub methods: Methods,
-    /// Up to when everything is in it.
+    /// Time up to which the data is complete.
     pub end: Nanos,
     /// How the spool ends.
     pub ending: Ending,
-    /// Bytes of its whole blocks.
+    /// Length of the whole blocks.
     pub bytes: u64,
 }
 
 impl RawTrace {
-    /// Reads a spool from its beginning. What is damaged ends the reading; everything before is used.
+    /// Reads a spool. Corrupt data ends the reading; all data before it is used.
     ///
     /// # Errors
-    /// If not even the beginning can be read.
+    /// Returns an error if the header cannot be read.
     pub fn read(spool: impl Read) -> Result<Self, SpoolError> {
         let mut blocks = Blocks::new(spool);
         let mut codec = Codec::default();
-        let (header, input) = begin(&mut blocks, &mut codec)?;
+        let (header, input) = read_header(&mut blocks, &mut codec)?;
         let mut reader = Reader {
             codec,
-            told_again: IdRemapper::default(),
-            cuts: Vec::new(),
-            recording: Self::new(header),
+            id_remap: IdRemapper::default(),
+            truncations: Vec::new(),
+            trace: Self::new(header),
         };
         let mut at = 0;
         let mut ending = reader.rows(input);
@@ -102,15 +102,15 @@ impl RawTrace {
                 Err(error) => Err(error.to_string()),
             };
         }
-        let mut recording = reader.recording;
-        recording.stacks.seal();
-        recording.methods.resolve_pending(&recording.frames);
-        recording.bytes = blocks.bytes;
-        recording.ending = match ending {
+        let mut trace = reader.trace;
+        trace.stacks.seal();
+        trace.methods.resolve_pending(&trace.frames);
+        trace.bytes = blocks.bytes;
+        trace.ending = match ending {
             Ok(ending) => ending.unwrap_or(Ending::Open),
             Err(why) => Ending::Damaged { at, why },
         };
-        Ok(recording)
+        Ok(trace)
     }
 
     fn new(header: Header) -> Self {
@@ -134,18 +134,18 @@ impl RawTrace {
 }
 
 impl Header {
-    /// Reads the header of a spool, and nothing else.
+    /// Reads only the header of a spool.
     ///
     /// # Errors
-    /// If not even the beginning can be read.
+    /// Returns an error if the header cannot be read.
     pub fn read(spool: impl Read) -> Result<Self, SpoolError> {
         let mut blocks = Blocks::new(spool);
-        begin(&mut blocks, &mut Codec::default()).map(|(header, _)| header)
+        read_header(&mut blocks, &mut Codec::default()).map(|(header, _)| header)
     }
 }
 
-/// The first row, and what follows it in the first block.
-fn begin<'a>(
+/// Reads the first row. Returns it with the rest of the first block.
+fn read_header<'a>(
     blocks: &'a mut Blocks<impl Read>,
     codec: &mut Codec,
 ) -> Result<(Header, Input<'a>), SpoolError> {
@@ -159,14 +159,14 @@ fn begin<'a>(
 
 struct Reader {
     codec: Codec,
-    told_again: IdRemapper,
-    recording: RawTrace,
-    /// Of each stack node, why its stack is cut.
-    cuts: Vec<Option<Truncation>>,
+    id_remap: IdRemapper,
+    trace: RawTrace,
+    /// Reason why the stack of each node is truncated.
+    truncations: Vec<Option<Truncation>>,
 }
 
 impl Reader {
-    /// Takes in the rows of a block: `None` if more may come.
+    /// Adds the rows of a block. Returns `None` if more blocks may follow.
     fn rows(&mut self, mut input: Input<'_>) -> Result<Option<Ending>, String> {
         while !input.0.is_empty() {
             let row = self.codec.decode(&mut input);
@@ -179,7 +179,7 @@ impl Reader {
         Ok(None)
     }
 
-    /// Tells whether it was the last row.
+    /// Adds a row. Returns whether it was the last row.
     fn apply(&mut self, row: SpoolRow<'_>) -> Result<bool, RowError> {
         let RawTrace {
             frames,
@@ -192,7 +192,7 @@ impl Reader {
             methods,
             end,
             ..
-        } = &mut self.recording;
+        } = &mut self.trace;
         match row {
             SpoolRow::Header(_) => return Err(RowError::Header),
             SpoolRow::File(file) => files.push(FileRow {
@@ -219,32 +219,33 @@ impl Reader {
             }),
             SpoolRow::ProcessName(process, name) => processes[process.index()].name = lossy(name),
             SpoolRow::ThreadName(thread, name) => threads[thread.index()].name = lossy(name),
-            SpoolRow::JitHost(process, host) => jit_hosts[process.index()] = Some(host),
+            SpoolRow::JitHost(process, row) => jit_hosts[process.index()] = Some(row),
             SpoolRow::Method(method) => {
-                self.told_again.methods = self.told_again.methods.wrapping_add(1);
+                self.id_remap.methods = self.id_remap.methods.wrapping_add(1);
                 methods.insert(&method);
             }
             SpoolRow::Ksymbol(code) => {
-                self.told_again.kernel_code = self.told_again.kernel_code.wrapping_add(1);
+                self.id_remap.kernel_code = self.id_remap.kernel_code.wrapping_add(1);
                 methods.follow_kernel(&code);
             }
             SpoolRow::Frame(code) => {
-                if self.told_again.frame(code, frames) {
+                if self.id_remap.frame(code, frames) {
                     methods.push_frame(code);
                 }
             }
             SpoolRow::Node(parent, frame) => {
-                if let Some((parent, frame)) = self.told_again.stack(parent, frame, stacks) {
-                    self.cuts.push(match (parent, frames[frame.index()]) {
-                        (StackId::EMPTY, CodeAddress::Cut(why)) => Some(why),
-                        (StackId::EMPTY, _) => None,
-                        (parent, _) => self.cuts[parent.index()],
-                    });
+                if let Some((parent, frame)) = self.id_remap.stack(parent, frame, stacks) {
+                    self.truncations
+                        .push(match (parent, frames[frame.index()]) {
+                            (StackId::EMPTY, CodeAddress::Cut(why)) => Some(why),
+                            (StackId::EMPTY, _) => None,
+                            (parent, _) => self.truncations[parent.index()],
+                        });
                 }
             }
             SpoolRow::Losses(losses) => {
-                self.recording.quality.fp_fallback = losses.fp_fallback_stacks;
-                self.recording.losses = losses;
+                self.trace.quality.fp_fallback = losses.fp_fallback_stacks;
+                self.trace.losses = losses;
             }
             SpoolRow::Clock(time) => *end = time,
             SpoolRow::End(time) => {
@@ -253,13 +254,13 @@ impl Reader {
             }
             SpoolRow::Sample(mut sample) => {
                 *end = sample.time.max(*end);
-                sample.stack = self.told_again.stack_of(sample.stack);
+                sample.stack = self.id_remap.stack_of(sample.stack);
                 samples.push(sample);
-                let callers = self.recording.header.info.callers;
-                let quality = &mut self.recording.quality;
+                let callers = self.trace.header.info.callers;
+                let quality = &mut self.trace.quality;
                 match sample.stack {
                     StackId::EMPTY => quality.empty += 1,
-                    stack => quality.count(self.cuts[stack.index()], callers),
+                    stack => quality.count(self.truncations[stack.index()], callers),
                 }
             }
         }
@@ -267,6 +268,6 @@ impl Reader {
     }
 }
 
-fn lossy(text: &[u8]) -> Box<str> {
-    String::from_utf8_lossy(text).into()
+fn lossy(bytes: &[u8]) -> Box<str> {
+    String::from_utf8_lossy(bytes).into()
 }

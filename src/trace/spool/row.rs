@@ -1,4 +1,4 @@
-//! Rows: what each says.
+//! The rows of a spool.
 
 use std::borrow::Cow;
 
@@ -8,78 +8,78 @@ use crate::trace::{
     CodeAddress, FrameId, Losses, Nanos, Pid, ProcessId, Sample, StackId, ThreadId, Tid,
 };
 
-/// A file as the kernel tells it apart, and as it was when it was mapped.
+/// Identity and state of a file when it was mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileIdentity {
-    /// Device of `stat`.
+    /// Device, as in `stat`.
     pub device: u64,
-    /// Inode of `stat`.
+    /// Inode, as in `stat`.
     pub inode: u64,
-    /// Its size.
+    /// Size in bytes.
     pub size: u64,
-    /// When its content changed last, in seconds since 1970.
+    /// Time of the last change of content, in seconds since 1970.
     pub modified: u64,
 }
 
-/// A file with code that was sampled; [`crate::trace::ModuleId`] counts these rows.
+/// A file with sampled code. The id of the n-th such row is [`crate::trace::ModuleId`] n, from 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileRow<'a> {
     /// Path in the mount namespace of `pid`; may end in ` (deleted)`.
     pub path: Cow<'a, [u8]>,
-    /// A process that had it mapped.
+    /// A process that mapped the file.
     pub pid: Pid,
-    /// Which file it is; `None` if it could not be opened, or is none (the vDSO).
+    /// Identity; `None` if the file could not be opened, or there is none (the vDSO).
     pub identity: Option<FileIdentity>,
-    /// Its build id; empty if it has none.
+    /// Build id; empty if the file has none.
     pub build_id: Cow<'a, [u8]>,
 }
 
-/// Where the names of code made at run time are.
+/// A process with JIT code, and the data that locates its perf map or jitdump.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JitProcessRow {
-    /// The process's id in its own pid namespace.
+    /// Process id in the process's own pid namespace.
     pub namespace_pid: Pid,
-    /// Its user.
+    /// User id of the process.
     pub uid: u32,
-    /// When it started, in ticks since the start of the machine: tells it from a later process with its id.
+    /// Start time, in ticks since boot. It distinguishes the process from a later one with its id.
     pub start_ticks: u64,
-    /// Device of its root directory.
+    /// Device of the process's root directory.
     pub root_device: u64,
-    /// Inode of its root directory.
+    /// Inode of the process's root directory.
     pub root_inode: u64,
-    /// Path of the jitdump it has mapped; empty without one.
+    /// Path of the jitdump that the process mapped; empty without one.
     pub dump: Box<[u8]>,
 }
 
-/// Code made at run time, and what it is.
+/// A method, and the address range of its JIT code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MethodRow<'a> {
-    /// Whose it is.
+    /// Process that contains the code.
     pub process: ProcessId,
-    /// Its first address.
+    /// First address.
     pub start: u64,
-    /// Its bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Its name; empty: there is other code than before, and its name is not known.
+    /// Name; empty if the code changed and its new name is unknown.
     pub name: Cow<'a, [u8]>,
-    /// The assembly it is of.
+    /// Assembly of the method.
     pub module: Cow<'a, [u8]>,
-    /// How it was compiled; empty if that is not known.
+    /// How the method was compiled; empty if unknown.
     pub tier: Cow<'a, [u8]>,
 }
 
-/// Code that the kernel made at run time, as it came or went.
+/// Kernel code that was registered or unregistered (`PERF_RECORD_KSYMBOL`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KsymbolRow<'a> {
-    /// Its first address.
+    /// First address.
     pub start: u64,
-    /// Its bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Whether it is gone.
+    /// Whether the kernel unregistered the code.
     pub gone: bool,
-    /// Its name.
+    /// Symbol.
     pub name: Cow<'a, [u8]>,
-    /// Its module, in the words of /proc/kallsyms.
+    /// Module, as in /proc/kallsyms.
     pub module: Cow<'a, [u8]>,
 }
 
@@ -92,31 +92,31 @@ pub enum SpoolRow<'a> {
     File(FileRow<'a>),
     /// The next process.
     Process {
-        /// Its id.
+        /// Process id.
         pid: Pid,
-        /// Name of its main thread.
+        /// Name of the main thread.
         name: &'a [u8],
-        /// Its arguments.
+        /// Command-line arguments.
         command_line: &'a [u8],
     },
     /// The next thread.
     Thread {
-        /// Its process.
+        /// Process of the thread.
         process: ProcessId,
-        /// Its id.
+        /// Thread id.
         tid: Tid,
-        /// Its name.
+        /// Thread name.
         name: &'a [u8],
     },
-    /// A process has another name now.
+    /// New name of a process.
     ProcessName(ProcessId, &'a [u8]),
-    /// A thread has another name now.
+    /// New name of a thread.
     ThreadName(ThreadId, &'a [u8]),
-    /// A process runs code made at run time.
+    /// A process with JIT code.
     JitHost(ProcessId, JitProcessRow),
-    /// What code made at run time is from now on: of the frames that follow.
+    /// A method, which names the following frames of its code.
     Method(MethodRow<'a>),
-    /// What code of the kernel came or went.
+    /// Kernel code that was registered or unregistered.
     Ksymbol(KsymbolRow<'a>),
     /// The next frame.
     Frame(CodeAddress),
@@ -124,43 +124,43 @@ pub enum SpoolRow<'a> {
     Node(StackId, FrameId),
     /// The losses so far.
     Losses(Losses),
-    /// Everything before this time is in the spool.
+    /// All data before this time is in the spool.
     Clock(Nanos),
-    /// The capture ended by itself.
+    /// Proper end of the capture.
     End(Nanos),
     /// A sample.
     Sample(Sample),
 }
 
-/// What is wrong with a row.
+/// Error in a row.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum RowError {
-    /// The block ends within it.
-    #[error("a row ends early")]
+    /// The block ends within the row.
+    #[error("a row is truncated")]
     Ended,
-    /// A number ends early or does not fit its field.
-    #[error("a number is cut off or out of range")]
+    /// An integer is truncated, or does not fit its field.
+    #[error("an integer is truncated or out of range")]
     Number,
-    /// A text is longer than any writer writes.
-    #[error("a text of {len} bytes where at most {max} are allowed")]
+    /// A string is longer than any writer writes.
+    #[error("a string has {len} bytes, the limit is {max}")]
     TooLong {
-        /// Its length.
+        /// Length in bytes.
         len: u64,
-        /// The limit.
+        /// Limit in bytes.
         max: usize,
     },
-    /// A kind this version does not know.
-    #[error("a row of unknown kind {0}")]
+    /// A kind that this version does not know.
+    #[error("a row has the unknown kind {0}")]
     Kind(u8),
-    /// It refers to what no row before it has defined.
+    /// The row refers to an id that no earlier row defines.
     #[error("{what} {id} is used but not defined")]
     Undefined {
-        /// What kind of thing.
+        /// Kind of the id.
         what: &'static str,
-        /// Its number.
+        /// Value of the id.
         id: u64,
     },
-    /// The header cannot be understood, or stands where none may.
-    #[error("the header is wrong")]
+    /// The header is malformed or misplaced.
+    #[error("the header is malformed or misplaced")]
     Header,
 }

@@ -1,22 +1,22 @@
-//! How a sample is written: what differs from the sample before.
+//! Encoding of a sample, relative to the sample before.
 
 use super::row::RowError;
 use super::wire::{Input, put, put_difference};
 use crate::trace::{Cpu, Nanos, Sample, StackId, ThreadId};
 
-/// Flags of what differs, beside [`SAMPLE`].
+/// Flags of the fields that differ, combined with [`SAMPLE`].
 const THREAD: u8 = 1;
 const CPU: u8 = 2;
 const WEIGHT: u8 = 4;
 const STACK: u8 = 8;
 const SAMPLE: u8 = 0x80;
 
-/// Whether a first byte is that of a sample.
+/// Returns whether the first byte of a row is that of a sample.
 pub(super) fn is_sample(kind: u8) -> bool {
     kind & !(THREAD | CPU | WEIGHT | STACK) == SAMPLE
 }
 
-/// Writes a sample that follows `last`: a first byte, then what differs.
+/// Writes a sample that follows `last`: the flags, then the fields that differ.
 pub(in crate::trace) fn encode(last: &Sample, sample: &Sample, out: &mut Vec<u8>) {
     let differs = |differs: bool, flag: u8| if differs { flag } else { 0 };
     let flags = differs(sample.thread != last.thread, THREAD)
@@ -35,12 +35,12 @@ pub(in crate::trace) fn encode(last: &Sample, sample: &Sample, out: &mut Vec<u8>
         put(out, sample.weight.0);
     }
     if flags & STACK != 0 {
-        // The empty stack has the highest number and becomes 0.
+        // The empty stack has the highest id and becomes 0.
         put(out, sample.stack.0.wrapping_add(1).into());
     }
 }
 
-/// Reads what comes behind the first byte, `flags`.
+/// Reads the fields that follow the first byte, `flags`.
 pub(in crate::trace) fn decode(
     last: &Sample,
     flags: u8,
@@ -55,7 +55,7 @@ pub(in crate::trace) fn decode(
         sample.cpu = Cpu(input.small()?);
     }
     if flags & WEIGHT != 0 {
-        sample.weight = Nanos(input.number()?);
+        sample.weight = Nanos(input.integer()?);
     }
     if flags & STACK != 0 {
         sample.stack = StackId(input.small()?.wrapping_sub(1));

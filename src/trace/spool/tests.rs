@@ -28,10 +28,10 @@ impl DescribeFile for Files {
     }
 }
 
-/// One sample as a test asks for it.
-type Asked = (u64, u32, u32, Vec<(u8, u32, u64)>, Option<usize>);
+/// Input of one sample of a test.
+type SampleInput = (u64, u32, u32, Vec<(u8, u32, u64)>, Option<usize>);
 
-fn asked() -> impl Strategy<Value = Vec<Asked>> {
+fn inputs() -> impl Strategy<Value = Vec<SampleInput>> {
     let frame = (0..5_u8, 0..4_u32, prop_oneof![0..9_u64, any::<u64>()]);
     let sample = (
         prop_oneof![0..3_000_000_u64, any::<u64>()],
@@ -53,8 +53,9 @@ fn code((kind, id, address): (u8, u32, u64)) -> CodeAddress {
     }
 }
 
-/// What the spool of these samples is, with a block after every few, and where its blocks end.
-fn spool(asked: &[Asked], pace: usize) -> (Vec<u8>, Vec<usize>) {
+/// Returns a spool of these samples with a block after every `interval` samples, and the end of
+/// each block.
+fn spool(inputs: &[SampleInput], interval: usize) -> (Vec<u8>, Vec<usize>) {
     let mut file = Vec::new();
     let mut ends = Vec::new();
     let mut out = Shared(&mut file, &mut ends);
@@ -75,12 +76,12 @@ fn spool(asked: &[Asked], pace: usize) -> (Vec<u8>, Vec<usize>) {
     }
     recorder.put(&SpoolRow::ThreadName(ThreadId(2), b"renamed"));
     let mut now = 0;
-    for (number, (time, thread, cpu, frames, cut)) in asked.iter().enumerate() {
+    for (index, (time, thread, cpu, frames, truncation)) in inputs.iter().enumerate() {
         let leaf_first: Vec<_> = frames.iter().copied().map(code).collect();
         let stack = recorder.stack(
             ThreadId(*thread),
             &leaf_first,
-            cut.map(|at| Truncation::ALL[at]),
+            truncation.map(|at| Truncation::ALL[at]),
             &Files,
         );
         recorder.push(Sample {
@@ -90,21 +91,21 @@ fn spool(asked: &[Asked], pace: usize) -> (Vec<u8>, Vec<usize>) {
             cpu: Cpu(*cpu),
             stack,
         });
-        if number % pace == pace - 1 {
+        if index % interval == interval - 1 {
             now += 500_000_000;
             recorder.tick(Nanos(now), &Losses::default());
         }
     }
     let mut losses = Losses::default();
     losses.count_samples(Cpu(1), 3, Nanos(now));
-    losses.pauses.begin(Cpu(1), Nanos(5));
+    losses.pauses.start(Cpu(1), Nanos(5));
     losses.pauses.end(Cpu(1), Nanos(8));
     let (end, _) = recorder.finish(Nanos(now), &losses);
     assert!(end.error.is_none() && end.kept.is_empty());
     (file, ends)
 }
 
-/// Keeps what is written, and where each write ends.
+/// Writer that records where each write ends.
 struct Shared<'a>(&'a mut Vec<u8>, &'a mut Vec<usize>);
 
 impl Write for Shared<'_> {
@@ -119,67 +120,67 @@ impl Write for Shared<'_> {
     }
 }
 
-/// Frames of a sample with the paths of their files, which are counted anew in a spool.
-fn frames(recording: &RawTrace, sample: &Sample) -> Vec<String> {
+/// Returns the frames of a sample with the paths of their files, as file ids differ in a spool.
+fn frames(trace: &RawTrace, sample: &Sample) -> Vec<String> {
     let name = |code| match code {
-        CodeAddress::Elf(id, at) => format!("elf {:?} {at}", recording.files[id.index()].path),
-        CodeAddress::File(id, at) => format!("file {:?} {at}", recording.files[id.index()].path),
+        CodeAddress::Elf(id, at) => format!("elf {:?} {at}", trace.files[id.index()].path),
+        CodeAddress::File(id, at) => format!("file {:?} {at}", trace.files[id.index()].path),
         other => format!("{other:?}"),
     };
-    let frames = recording.stacks.leaf_first(sample.stack);
+    let frames = trace.stacks.leaf_first(sample.stack);
     frames
-        .map(|frame| name(recording.frames[frame.index()]))
+        .map(|frame| name(trace.frames[frame.index()]))
         .collect()
 }
 
-fn expected((.., leaf_first, cut): &Asked) -> Vec<String> {
+fn expected((.., leaf_first, truncation): &SampleInput) -> Vec<String> {
     let path = |id: u32| Files.describe(ModuleId(id)).path.into_owned();
     let name = |frame: &_| match code(*frame) {
         CodeAddress::Elf(id, at) => format!("elf {:?} {at}", path(id.0)),
         CodeAddress::File(id, at) => format!("file {:?} {at}", path(id.0)),
         other => format!("{other:?}"),
     };
-    let cut = cut.map(|at| format!("{:?}", CodeAddress::Cut(Truncation::ALL[at])));
-    leaf_first.iter().map(name).chain(cut).collect()
+    let truncation = truncation.map(|at| format!("{:?}", CodeAddress::Cut(Truncation::ALL[at])));
+    leaf_first.iter().map(name).chain(truncation).collect()
 }
 
-/// The samples are the first of those that were asked for.
-fn check_prefix(recording: &RawTrace, asked: &[Asked]) -> Result<(), TestCaseError> {
-    prop_assert!(recording.samples.len() <= asked.len());
-    for (sample, asked) in recording.samples.iter().zip(asked) {
+/// Checks that the samples are the first of the input.
+fn check_prefix(trace: &RawTrace, inputs: &[SampleInput]) -> Result<(), TestCaseError> {
+    prop_assert!(trace.samples.len() <= inputs.len());
+    for (sample, input) in trace.samples.iter().zip(inputs) {
         prop_assert_eq!(
             (sample.time.0, sample.thread.0, sample.cpu.0),
-            (asked.0, asked.1, asked.2)
+            (input.0, input.1, input.2)
         );
-        prop_assert_eq!(sample.weight.0, 1000 + u64::from(asked.2 % 2));
-        prop_assert_eq!(frames(recording, &sample), expected(asked));
+        prop_assert_eq!(sample.weight.0, 1000 + u64::from(input.2 % 2));
+        prop_assert_eq!(frames(trace, &sample), expected(input));
     }
-    let quality = &recording.quality;
+    let quality = &trace.quality;
     let counted = quality.samples();
-    prop_assert_eq!(counted, recording.samples.len() as u64);
+    prop_assert_eq!(counted, trace.samples.len() as u64);
     Ok(())
 }
 
 proptest! {
     #[test]
-    fn a_recording_round_trips(asked in asked(), pace in 1..20_usize) {
-        let (file, _) = spool(&asked, pace);
-        let recording = RawTrace::read(&file[..]).unwrap();
-        prop_assert_eq!(&recording.ending, &Ending::Complete);
-        prop_assert_eq!(recording.samples.len(), asked.len());
-        check_prefix(&recording, &asked)?;
-        prop_assert_eq!(recording.bytes, file.len() as u64);
-        prop_assert_eq!(recording.losses.lost_samples, 3);
-        prop_assert_eq!(recording.losses.by_cpu[0].samples, 3);
-        prop_assert_eq!(recording.losses.pauses.paused_ns(), 3);
-        prop_assert_eq!(&*recording.threads[2].name, "renamed");
-        let cut = asked.iter().filter(|(.., cut)| cut.is_some()).count();
-        prop_assert_eq!(recording.quality.truncated(), cut as u64);
+    fn spool_round_trips(inputs in inputs(), interval in 1..20_usize) {
+        let (file, _) = spool(&inputs, interval);
+        let trace = RawTrace::read(&file[..]).unwrap();
+        prop_assert_eq!(&trace.ending, &Ending::Complete);
+        prop_assert_eq!(trace.samples.len(), inputs.len());
+        check_prefix(&trace, &inputs)?;
+        prop_assert_eq!(trace.bytes, file.len() as u64);
+        prop_assert_eq!(trace.losses.lost_samples, 3);
+        prop_assert_eq!(trace.losses.by_cpu[0].samples, 3);
+        prop_assert_eq!(trace.losses.pauses.paused_ns(), 3);
+        prop_assert_eq!(&*trace.threads[2].name, "renamed");
+        let truncated = inputs.iter().filter(|(.., truncation)| truncation.is_some()).count();
+        prop_assert_eq!(trace.quality.truncated(), truncated as u64);
     }
 
     #[test]
-    fn a_cut_spool_gives_all_its_whole_blocks(asked in asked(), pace in 1..20_usize, at: prop::sample::Index) {
-        let (file, ends) = spool(&asked, pace);
+    fn truncated_spool_yields_all_whole_blocks(inputs in inputs(), interval in 1..20_usize, at: prop::sample::Index) {
+        let (file, ends) = spool(&inputs, interval);
         let len = at.index(file.len());
         let read = RawTrace::read(&file[..len]);
         let whole = ends.iter().copied().filter(|&end| end <= len).max();
@@ -187,58 +188,58 @@ proptest! {
             prop_assert!(read.is_err());
             return Ok(());
         };
-        let recording = read.unwrap();
-        check_prefix(&recording, &asked)?;
-        prop_assert_eq!(recording.bytes, whole as u64);
+        let trace = read.unwrap();
+        check_prefix(&trace, &inputs)?;
+        prop_assert_eq!(trace.bytes, whole as u64);
         if whole < len {
-            let torn = matches!(recording.ending, Ending::Damaged { at, .. } if at == whole as u64);
-            prop_assert!(torn, "{:?}", recording.ending);
+            let torn = matches!(trace.ending, Ending::Damaged { at, .. } if at == whole as u64);
+            prop_assert!(torn, "{:?}", trace.ending);
         } else {
-            prop_assert_eq!(&recording.ending, &Ending::Open);
+            prop_assert_eq!(&trace.ending, &Ending::Open);
         }
     }
 
     #[test]
-    fn a_damaged_spool_gives_what_is_before_the_damage(
-        asked in asked(),
-        pace in 1..20_usize,
+    fn corrupt_spool_yields_all_blocks_before_the_corruption(
+    inputs in inputs(),
+    interval in 1..20_usize,
         flips in proptest::collection::vec((any::<prop::sample::Index>(), 1..=255_u8), 1..4),
     ) {
-        let (mut file, ends) = spool(&asked, pace);
+        let (mut file, ends) = spool(&inputs, interval);
         let whole = file.clone();
         for (at, flip) in &flips {
             file[at.index(whole.len())] ^= flip;
         }
-        let damaged = (0..file.len()).find(|&at| file[at] != whole[at]);
-        let Ok(recording) = RawTrace::read(&file[..]) else {
-            prop_assert!(damaged.is_some_and(|at| at < ends[0]));
+        let corrupt = (0..file.len()).find(|&at| file[at] != whole[at]);
+        let Ok(trace) = RawTrace::read(&file[..]) else {
+            prop_assert!(corrupt.is_some_and(|at| at < ends[0]));
             return Ok(());
         };
-        check_prefix(&recording, &asked)?;
-        if let Some(damaged) = damaged {
-            let before = ends.iter().copied().filter(|&end| end <= damaged).max();
-            prop_assert_eq!(recording.bytes, before.unwrap_or_default() as u64);
+        check_prefix(&trace, &inputs)?;
+        if let Some(corrupt) = corrupt {
+            let before = ends.iter().copied().filter(|&end| end <= corrupt).max();
+            prop_assert_eq!(trace.bytes, before.unwrap_or_default() as u64);
         }
     }
 
     #[test]
-    fn rows_from_a_hostile_hand_do_not_harm(rows: Vec<u8>) {
-        // Checksums are no secret: rows may be anything.
+    fn accepts_any_rows_without_panic(rows: Vec<u8>) {
+    // Anyone can compute a checksum, so rows may contain anything.
         let file = pack_rows(&rows);
-        let recording = RawTrace::read(&file[..]).unwrap();
-        for sample in recording.samples.iter() {
-            frames(&recording, &sample);
-            prop_assert!(sample.thread.index() < recording.threads.len());
+        let trace = RawTrace::read(&file[..]).unwrap();
+        for sample in trace.samples.iter() {
+            frames(&trace, &sample);
+            prop_assert!(sample.thread.index() < trace.threads.len());
         }
     }
 
     #[test]
-    fn bytes_from_a_hostile_hand_do_not_harm(bytes: Vec<u8>) {
+    fn rejects_any_bytes_without_panic(bytes: Vec<u8>) {
         prop_assert!(RawTrace::read(&bytes[..]).is_err());
     }
 }
 
-/// Takes so many bytes.
+/// Writer that accepts a limited number of bytes.
 struct Full(usize);
 
 impl Write for Full {
@@ -258,7 +259,7 @@ impl Write for Full {
 }
 
 #[test]
-fn what_the_disk_does_not_take_is_kept() {
+fn keeps_blocks_that_the_disk_rejects() {
     let mut recorder = Recorder::new(Full(1000), &Header::default());
     recorder.put(&SpoolRow::Process {
         pid: Pid(1),
@@ -287,12 +288,12 @@ fn what_the_disk_does_not_take_is_kept() {
 }
 
 #[test]
-fn an_empty_spool_says_so() {
+fn reports_empty_spool() {
     assert!(matches!(RawTrace::read(&[][..]), Err(SpoolError::Empty)));
 }
 
 #[test]
-fn another_version_says_so() {
+fn reports_another_version() {
     let error = RawTrace::read(&b"PCS9----------------"[..]).err().unwrap();
     assert!(error.to_string().contains("another version"), "{error}");
 }

@@ -1,23 +1,23 @@
-//! Numbers and texts of a row.
+//! Integers and strings of a row.
 
 use super::row::RowError;
 use crate::bytes::Bytes;
 pub(super) use crate::bytes::put_varuint as put;
 
-/// A difference `to - from`: small ones are short, whatever their sign.
+/// Writes the difference `to - from`. A small one is short, whatever its sign.
 pub(super) fn put_difference(out: &mut Vec<u8>, from: u64, to: u64) {
     let difference = to.wrapping_sub(from) as i64;
     put(out, ((difference << 1) ^ (difference >> 63)) as u64);
 }
 
-/// A text, cut at `max` bytes, behind its length.
-pub(super) fn put_text(out: &mut Vec<u8>, text: &[u8], max: usize) {
-    let text = &text[..text.len().min(max)];
-    put(out, text.len() as u64);
-    out.extend_from_slice(text);
+/// Writes a string, truncated to `max` bytes, after its length.
+pub(super) fn put_string(out: &mut Vec<u8>, string: &[u8], max: usize) {
+    let string = &string[..string.len().min(max)];
+    put(out, string.len() as u64);
+    out.extend_from_slice(string);
 }
 
-/// Bytes that are still to be read.
+/// Unread bytes of a block.
 pub(in crate::trace) struct Input<'a>(pub(in crate::trace) &'a [u8]);
 
 impl<'a> Input<'a> {
@@ -27,7 +27,7 @@ impl<'a> Input<'a> {
         Ok(byte)
     }
 
-    pub(super) fn number(&mut self) -> Result<u64, RowError> {
+    pub(super) fn integer(&mut self) -> Result<u64, RowError> {
         let mut bytes = Bytes(self.0);
         let value = bytes.varuint().ok_or(RowError::Number)?;
         self.0 = bytes.0;
@@ -35,7 +35,7 @@ impl<'a> Input<'a> {
     }
 
     pub(super) fn small(&mut self) -> Result<u32, RowError> {
-        self.number()?.try_into().map_err(|_| RowError::Number)
+        self.integer()?.try_into().map_err(|_| RowError::Number)
     }
 
     pub(super) fn id(&mut self) -> Result<i32, RowError> {
@@ -43,19 +43,19 @@ impl<'a> Input<'a> {
     }
 
     pub(super) fn difference(&mut self, from: u64) -> Result<u64, RowError> {
-        let folded = self.number()?;
+        let folded = self.integer()?;
         Ok(from.wrapping_add((folded >> 1) ^ (folded & 1).wrapping_neg()))
     }
 
-    pub(super) fn text(&mut self, max: usize) -> Result<&'a [u8], RowError> {
-        let len = self.number()?;
+    pub(super) fn string(&mut self, max: usize) -> Result<&'a [u8], RowError> {
+        let len = self.integer()?;
         let len = usize::try_from(len)
             .ok()
             .filter(|&len| len <= max)
             .ok_or(RowError::TooLong { len, max })?;
-        let (text, rest) = self.0.split_at_checked(len).ok_or(RowError::Ended)?;
+        let (string, rest) = self.0.split_at_checked(len).ok_or(RowError::Ended)?;
         self.0 = rest;
-        Ok(text)
+        Ok(string)
     }
 }
 
@@ -66,22 +66,22 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_round_trip(value: u64, from: u64) {
+        fn integers_round_trip(value: u64, from: u64) {
             let mut bytes = Vec::new();
             put(&mut bytes, value);
             put_difference(&mut bytes, from, value);
             let mut input = Input(&bytes);
-            prop_assert_eq!(input.number().unwrap(), value);
+            prop_assert_eq!(input.integer().unwrap(), value);
             prop_assert_eq!(input.difference(from).unwrap(), value);
             prop_assert!(input.0.is_empty());
         }
     }
 
     #[test]
-    fn too_long_numbers_and_texts_are_refused() {
-        assert!(Input(&[0xff; 10]).number().is_err());
-        assert!(Input(&[0x80; 3]).number().is_err());
-        assert!(Input(&[5, b'x']).text(9).is_err());
-        assert!(Input(&[9, b'x']).text(3).is_err());
+    fn rejects_integers_and_strings_that_are_too_long() {
+        assert!(Input(&[0xff; 10]).integer().is_err());
+        assert!(Input(&[0x80; 3]).integer().is_err());
+        assert!(Input(&[5, b'x']).string(9).is_err());
+        assert!(Input(&[9, b'x']).string(3).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Writing: rows are gathered to blocks, blocks go out as they are full or old.
+//! Writing of a spool: rows are collected into blocks, which are written when full or old.
 
 use std::io::{self, Write};
 
@@ -8,13 +8,17 @@ use super::header::Header;
 use super::row::SpoolRow;
 use crate::trace::{Losses, Nanos};
 
-/// How old rows get before they go out.
+/// Interval after which rows are written even if the block is not full.
 const FLUSH_INTERVAL_NS: u64 = 500_000_000;
-/// Blocks kept in memory once the disk takes no more. The capture ends at once then; this holds what still comes.
+/// Maximum size of the blocks kept in memory after a failed write.
+///
+/// The capture ends at once then. This limit allows for the rows that still arrive.
 const MAX_KEPT_BYTES: usize = 4 << 20;
 
-/// A spool being written. A failed write is not an error of a single row: it is asked for with [`SpoolWriter::error`],
-/// and what cannot be written is kept.
+/// A spool being written.
+///
+/// A failed write is not an error of a single row: [`SpoolWriter::error`] returns it, and the
+/// writer keeps all unwritten blocks.
 pub struct SpoolWriter<W> {
     out: W,
     codec: Codec,
@@ -26,23 +30,23 @@ pub struct SpoolWriter<W> {
     losses: Losses,
     error: Option<io::Error>,
     kept: Vec<u8>,
-    /// Samples there was no room for, not even in memory.
+    /// Number of samples for which there was no room, not even in memory.
     dropped: u64,
 }
 
-/// How writing ended.
+/// Result of writing a spool.
 #[derive(Debug)]
 pub struct SpoolEnd {
-    /// Bytes of whole blocks that were written.
+    /// Length of the whole blocks written.
     pub written: u64,
-    /// Blocks that belong behind them.
+    /// Blocks that follow but could not be written.
     pub kept: Vec<u8>,
-    /// Why they are not there.
+    /// Reason why they could not be written.
     pub error: Option<io::Error>,
 }
 
 impl<W: Write> SpoolWriter<W> {
-    /// Begins a spool.
+    /// Starts a spool.
     pub fn new(out: W, header: &Header) -> Self {
         let mut writer = Self {
             out,
@@ -57,14 +61,14 @@ impl<W: Write> SpoolWriter<W> {
             kept: Vec::new(),
             dropped: 0,
         };
-        // Strings and numbers: this cannot fail.
+        // A header of strings and integers always serializes.
         let json = serde_json::to_vec(header).unwrap_or_default();
         writer.put(&SpoolRow::Header(json.into()));
         writer.flush();
         writer
     }
 
-    /// Adds a row. Ids in it must be defined by rows before it.
+    /// Adds a row. Earlier rows must define its ids.
     pub fn put(&mut self, row: &SpoolRow<'_>) {
         if self.kept.len() > MAX_KEPT_BYTES {
             self.dropped += u64::from(matches!(row, SpoolRow::Sample(_)));
@@ -76,7 +80,7 @@ impl<W: Write> SpoolWriter<W> {
         }
     }
 
-    /// Tells the time: nothing older will come. Rows that are old enough go out.
+    /// Receives the time: no older row follows. Writes rows that are old enough.
     pub fn tick(&mut self, now: Nanos, losses: &Losses) {
         if now.0.saturating_sub(self.flushed.0) >= FLUSH_INTERVAL_NS {
             self.put_losses(losses);
@@ -114,13 +118,13 @@ impl<W: Write> SpoolWriter<W> {
         }
     }
 
-    /// Bytes of the spool so far, on the disk.
+    /// Returns the length of the spool on disk.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.written
     }
 
-    /// Why the spool does not grow any more.
+    /// Returns the error that stopped the growth of the spool, if any.
     #[must_use]
     pub fn error(&self) -> Option<&io::Error> {
         self.error.as_ref()

@@ -1,4 +1,4 @@
-//! The streams of events of a `.trace.zip`, which may come from anyone.
+//! The event streams of a `.trace.zip`, which is untrusted.
 
 use std::io::{self, BufReader, Read};
 use std::path::Path;
@@ -8,50 +8,55 @@ use crate::output::summary::Summary;
 use crate::perf_text::{self, TextError};
 use crate::trace::{EventStream, EventStreams, Nanos, Pid, Tid};
 use crate::view::ViewError;
-use crate::view::archive::{MAX_SUMMARY_BYTES, folder_of, open, open_file, open_zip, read_summary};
+use crate::view::archive::{
+    MAX_SUMMARY_BYTES, directory_of, open, open_file, open_zip, read_summary,
+};
 
-/// Most bytes of all streams of events together, and of all samples: more than a disk that has room for them twice is likely
-/// to have.
+/// Limit of all event streams together, and of all samples.
+///
+/// A disk is unlikely to have room for more than that twice.
 const MAX_EVENT_BYTES: u64 = 64 << 30;
 
-/// The streams of events of a trace.
+/// The event streams of a trace.
 #[derive(Debug)]
 pub(super) struct Events {
     /// The summary of the trace.
     pub(super) summary: Summary,
-    /// The streams, unpacked to files that have no name any more.
+    /// Streams, unpacked to files without a name.
     pub(super) streams: EventStreams,
 }
 
-/// CPU time of a thread.
+/// CPU time of a thread, as one sample measured it.
 #[derive(Clone, Copy, Debug)]
 pub struct CpuSample {
-    /// Its process.
+    /// Process of the thread.
     pub process: Pid,
-    /// The thread.
+    /// Thread id.
     pub thread: Tid,
-    /// When.
+    /// Time of the sample.
     pub time: Nanos,
-    /// How much it stands for, in nanoseconds.
+    /// CPU time that the sample represents, in nanoseconds.
     pub ns: u64,
 }
 
-/// Hands out the samples of the trace at `path`, if it has any; its views count from `zero_ns`.
+/// Passes the samples of the trace at `path` to `take`, if the trace has any.
+///
+/// PerfView's views of the trace start at `zero_ns`.
 ///
 /// # Errors
-/// See [`ViewError`].
+/// Returns an error if the trace cannot be read, see [`ViewError`].
 pub(super) fn each_sample(
     path: &Path,
     zero_ns: i64,
     take: &mut dyn FnMut(CpuSample),
 ) -> Result<(), ViewError> {
     let mut zip = open_zip(path, open_file(path)?)?;
-    let folder = folder_of(&zip)?;
-    let text = match open(&mut zip, &folder, PERF_TEXT, MAX_EVENT_BYTES) {
+    let directory = directory_of(&zip)?;
+    let text = match open(&mut zip, &directory, PERF_TEXT, MAX_EVENT_BYTES) {
         Err(ViewError::Missing { .. }) => return Ok(()),
         text => text?,
     };
-    // The first record is at time zero; the time of a machine that has just started is moved.
+    // The first record is at time zero. On a freshly booted system its time is shifted.
     let mut zero = None;
     let each = |sample: &perf_text::Sample| {
         let Some(header) = sample.header() else {
@@ -62,7 +67,7 @@ pub(super) fn each_sample(
         };
         let zero = *zero.get_or_insert(time);
         let since = time.0.saturating_sub(zero.0);
-        // The record at time zero is of no process.
+        // The record at time zero belongs to no process.
         if let (Some(ns), Some(process @ Pid(1..))) = (header.period, header.pid) {
             take(CpuSample {
                 process,
@@ -84,21 +89,21 @@ pub(super) fn each_sample(
     }
 }
 
-/// Reads the streams of events of the trace at `path`; one that is damaged there to the damage.
+/// Reads the event streams of the trace at `path`. A corrupt stream is read up to the corruption.
 ///
 /// # Errors
-/// See [`ViewError`].
+/// Returns an error if the trace cannot be read, see [`ViewError`].
 pub(super) fn read(path: &Path) -> Result<Events, ViewError> {
     let mut zip = open_zip(path, open_file(path)?)?;
-    let folder = folder_of(&zip)?;
-    let summary = read_summary(open(&mut zip, &folder, SUMMARY, MAX_SUMMARY_BYTES)?)?;
-    let prefix = format!("{folder}/{RAW_EVENTS}/");
+    let directory = directory_of(&zip)?;
+    let summary = read_summary(open(&mut zip, &directory, SUMMARY, MAX_SUMMARY_BYTES)?)?;
+    let prefix = format!("{directory}/{RAW_EVENTS}/");
     let failed = |source| ViewError::Unpack {
         directory: std::env::temp_dir(),
         source,
     };
     let mut streams = Vec::new();
-    let mut left = MAX_EVENT_BYTES;
+    let mut budget = MAX_EVENT_BYTES;
     for index in 0..zip.len() {
         let Some(Ok(name)) = zip.name_for_index(index) else {
             continue;
@@ -112,25 +117,25 @@ pub(super) fn read(path: &Path) -> Result<Events, ViewError> {
             continue;
         };
         let mut file = tempfile::tempfile().map_err(failed)?;
-        let (copied, damage) = match zip.by_index(index) {
+        let (copied, corruption) = match zip.by_index(index) {
             Ok(entry) => {
-                let mut whole = Whole::new(entry.take(left + 1));
+                let mut whole = ReadToCorruption::new(entry.take(budget + 1));
                 let copied = io::copy(&mut whole, &mut file).map_err(failed)?;
-                (copied, whole.damage)
+                (copied, whole.corruption)
             }
             Err(error) => (0, Some(error.into())),
         };
-        left = left.checked_sub(copied).ok_or(ViewError::TooLarge {
+        budget = budget.checked_sub(copied).ok_or(ViewError::TooLarge {
             entry: RAW_EVENTS,
             limit: MAX_EVENT_BYTES,
         })?;
-        let told = summary.quality.events.iter();
-        let threads = told.filter(|events| events.pid == process.0);
+        let recorded = summary.quality.events.iter();
+        let threads = recorded.filter(|events| events.pid == process.0);
         let threads = threads.flat_map(|events| &events.threads);
         let threads = threads.map(|&(inside, tid)| (Tid(inside), Tid(tid)));
         let mut stream = EventStream::open(process, stem, file);
-        if let Some(damage) = damage {
-            stream.counts.cut = Some(format!("in the archive: {damage}"));
+        if let Some(corruption) = corruption {
+            stream.counts.cut = Some(format!("in the archive: {corruption}"));
         }
         streams.push(stream.with_threads(threads.collect()));
     }
@@ -143,26 +148,26 @@ pub(super) fn read(path: &Path) -> Result<Events, ViewError> {
     }
 }
 
-/// An entry that ends where it is damaged.
-struct Whole<R> {
+/// Reader of an archive entry that treats corrupt data as the end of the entry.
+struct ReadToCorruption<R> {
     entry: R,
-    damage: Option<io::Error>,
+    corruption: Option<io::Error>,
 }
 
-impl<R: Read> Whole<R> {
+impl<R: Read> ReadToCorruption<R> {
     fn new(entry: R) -> Self {
         Self {
             entry,
-            damage: None,
+            corruption: None,
         }
     }
 }
 
-impl<R: Read> Read for Whole<R> {
+impl<R: Read> Read for ReadToCorruption<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self.entry.read(buffer) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => {
-                self.damage = Some(error);
+                self.corruption = Some(error);
                 Ok(0)
             }
             read => read,
@@ -170,7 +175,7 @@ impl<R: Read> Read for Whole<R> {
     }
 }
 
-/// The process of a stream, by its name: the id, and `-2` for a second life.
+/// Returns the process of a stream by its name: the id, with `-2` for a second instance.
 fn process_of(stem: &str) -> Option<Pid> {
     stem.split('-').next()?.parse().ok().map(Pid)
 }

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-/// A column: its heading, in two lines, and its width.
+/// A column: two lines of heading, and a width.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Column {
     heading: [&'static str; 2],
@@ -11,7 +11,7 @@ pub(super) struct Column {
 }
 
 impl Column {
-    /// Of numbers, which end below each other.
+    /// Creates a column of numbers, aligned to the right.
     pub(super) const fn number(first: &'static str, second: &'static str, width: usize) -> Self {
         Self {
             heading: [first, second],
@@ -20,7 +20,7 @@ impl Column {
         }
     }
 
-    /// Of words, which begin below each other.
+    /// Creates a column of strings, aligned to the left.
     pub(super) const fn text(first: &'static str, second: &'static str, width: usize) -> Self {
         Self {
             is_text: true,
@@ -39,7 +39,11 @@ pub(super) fn headings(columns: &[Column], out: &mut impl Write) -> io::Result<(
 }
 
 /// Prints a row of a table.
-pub(super) fn row(columns: &[Column], cells: &[String], out: &mut impl Write) -> io::Result<()> {
+pub(super) fn print_row(
+    columns: &[Column],
+    cells: &[String],
+    out: &mut impl Write,
+) -> io::Result<()> {
     print(columns, cells.iter().map(String::as_str), out)
 }
 
@@ -59,7 +63,7 @@ fn print<'a>(
     writeln!(out, "{}", line.trim_end())
 }
 
-/// A number with so many decimals; a dash for what cannot be told.
+/// Formats a number with `count` decimals, or as a dash if it is not finite.
 pub(super) fn decimals(number: f64, count: usize) -> String {
     match number.is_finite() {
         true => format!("{number:.count$}"),

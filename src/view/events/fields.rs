@@ -1,17 +1,19 @@
-//! What the fields of an event hold, as text.
+//! Values of event fields as strings.
 
 use crate::dotnet::runtime_value;
 use crate::nettrace::Value;
 use crate::output::event_json::json;
 
-/// Values of a list that are shown.
+/// Maximum number of shown values of a list.
 const MAX_LISTED: usize = 8;
 
-/// The value of a field, not yet safe for a terminal. `event` is the runtime's own that it is of.
-pub(super) fn text(event: Option<&str>, field: &str, value: Value<'_>) -> String {
+/// Formats the value of a field; the string is not escaped for a terminal.
+///
+/// `event` is the name of the event if the runtime defines it.
+pub(super) fn format(event: Option<&str>, field: &str, value: Value<'_>) -> String {
     match (value, event) {
         (Value::Unsigned(number), Some(event)) => runtime_value(event, field, number),
-        (Value::Text(text), _) => format!("{text:?}"),
+        (Value::Text(string), _) => format!("{string:?}"),
         (Value::List(values), _) => {
             let more = if values.len() > MAX_LISTED {
                 ", …"
@@ -19,14 +21,14 @@ pub(super) fn text(event: Option<&str>, field: &str, value: Value<'_>) -> String
                 ""
             };
             let values = values.into_iter().take(MAX_LISTED);
-            let values: Vec<_> = values.map(|value| text(event, field, value)).collect();
+            let values: Vec<_> = values.map(|value| format(event, field, value)).collect();
             format!("[{}{more}]", values.join(", "))
         }
         (Value::Record(values), _) => {
             let values = values.into_iter();
             let values = values.map(|(name, value)| {
                 let label = label(name, &value);
-                format!("{label}={}", text(event, name, value))
+                format!("{label}={}", format(event, name, value))
             });
             format!("{{{}}}", values.collect::<Vec<_>>().join(" "))
         }
@@ -34,7 +36,7 @@ pub(super) fn text(event: Option<&str>, field: &str, value: Value<'_>) -> String
     }
 }
 
-/// The name of a field, for a list with how many it has.
+/// Returns the name of a field, with the number of its values if it is a list.
 pub(super) fn label(field: &str, value: &Value<'_>) -> String {
     match value {
         Value::List(values) => format!("{field}[{}]", values.len()),

@@ -1,4 +1,4 @@
-//! Each event on a line of its own.
+//! List of events, one per line.
 
 use std::io::{self, Write};
 
@@ -9,7 +9,7 @@ use crate::output::sanitize::{cut, shortened, terminal};
 use crate::trace::RuntimeEvent;
 use crate::view::count;
 
-/// Longest value that is printed, in bytes.
+/// Maximum length of a printed value, in bytes.
 const MAX_VALUE_BYTES: usize = 300;
 
 pub(super) fn print(
@@ -22,8 +22,8 @@ pub(super) fn print(
         "          ms      pid      tid  provider/event  fields"
     )?;
     for event in events {
-        let (name, held) = decode(&event.kind, &event.payload);
-        let known = runtime_event_kind(&event.kind).map(|kind| kind.name);
+        let (name, values) = decode(&event.kind, &event.payload);
+        let event_name = runtime_event_kind(&event.kind).map(|kind| kind.name);
         write!(
             out,
             "{:>12.3} {:>8} {:>8}  {}/{}",
@@ -33,9 +33,9 @@ pub(super) fn print(
             terminal(cut(&event.kind.provider, MAX_VALUE_BYTES)),
             terminal(cut(&name, MAX_VALUE_BYTES))
         )?;
-        for (field, value) in held {
+        for (field, value) in values {
             let label = fields::label(field, &value);
-            let value = fields::text(known, field, value);
+            let value = fields::format(event_name, field, value);
             let value = shortened(&value, MAX_VALUE_BYTES);
             write!(out, "  {}={}", terminal(&label), terminal(&value))?;
         }

@@ -1,4 +1,4 @@
-//! What is missing of the events, before they are shown: who looks at the beginning of a long list should know.
+//! Losses of events, printed before the events so that no reader of a long list misses them.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use crate::output::summary::Summary;
 use crate::trace::{EventStreams, Pid};
 use crate::view::{ViewError, count};
 
-/// Prints what is missing of the events of some processes.
+/// Prints the losses of the events of some processes.
 pub(super) fn print(
     streams: &EventStreams,
     summary: &Summary,
@@ -19,48 +19,48 @@ pub(super) fn print(
 ) -> io::Result<()> {
     let pids: BTreeSet<Pid> = pids.iter().copied().collect();
     for pid in pids {
-        let told = summary.quality.events.iter();
-        let told: Vec<_> = told.filter(|events| events.pid == pid.0).collect();
+        let recorded = summary.quality.events.iter();
+        let recorded: Vec<_> = recorded.filter(|events| events.pid == pid.0).collect();
         let read = streams.streams().iter();
         let read: Vec<_> = read.filter(|stream| stream.process == pid).collect();
-        let lives = told.len().max(read.len());
-        if lives > 1 {
+        let instances = recorded.len().max(read.len());
+        if instances > 1 {
             writeln!(
                 out,
-                "process {pid}: {lives} processes had this id one after the other, and are shown as one"
+                "process {pid}: {instances} processes had this id one after the other, and are shown as one"
             )?;
         }
-        let cut: Vec<_> = told
+        let truncated: Vec<_> = recorded
             .iter()
             .filter(|events| !events.cut.is_empty())
             .collect();
-        for events in &cut {
-            let cut = terminal(&events.cut);
-            writeln!(out, "process {pid}: its events end early: {cut}")?;
+        for events in &truncated {
+            let why = terminal(&events.cut);
+            writeln!(out, "process {pid}: its events end early: {why}")?;
         }
-        let dropped = told.iter().map(|events| events.dropped);
+        let dropped = recorded.iter().map(|events| events.dropped);
         let dropped = super::sum(dropped);
         if dropped > 0 {
             let dropped = count(dropped, "event", "events");
             writeln!(out, "process {pid}: its runtime dropped {dropped}")?;
         }
-        let all = super::sum(told.iter().map(|events| events.events));
-        let there = super::sum(read.iter().map(|stream| stream.counts.events));
-        let damage = read.iter().find_map(|stream| stream.counts.cut.as_deref());
-        let damage = damage.filter(|_| there < all || cut.is_empty());
-        if there < all || damage.is_some() {
+        let all = super::sum(recorded.iter().map(|events| events.events));
+        let readable = super::sum(read.iter().map(|stream| stream.counts.events));
+        let why = read.iter().find_map(|stream| stream.counts.cut.as_deref());
+        let why = why.filter(|_| readable < all || truncated.is_empty());
+        if readable < all || why.is_some() {
             writeln!(
                 out,
-                "process {pid}: its stream is damaged ({}), {there} of {} can be read",
-                terminal(damage.unwrap_or("some of it is not there")),
-                count(all.max(there), "event", "events")
+                "process {pid}: its stream is corrupt ({}), {readable} of {} are readable",
+                terminal(why.unwrap_or("some of it is missing")),
+                count(all.max(readable), "event", "events")
             )?;
         }
     }
     Ok(())
 }
 
-/// Prints why no CPU time is known.
+/// Prints why the CPU time is unknown.
 pub(super) fn print_no_samples(error: &ViewError, out: &mut impl Write) -> io::Result<()> {
     let error = error.to_string();
     writeln!(out, "the samples are not counted: {}", terminal(&error))

@@ -1,4 +1,4 @@
-//! The events of .NET runtimes in a trace: one after the other, or as the tables that PerfView calls GCStats and JITStats.
+//! The events of .NET runtimes in a trace: as a list, or as PerfView's GCStats and JITStats tables.
 
 mod archive;
 mod columns;
@@ -23,12 +23,12 @@ use crate::output::sanitize::{cut, terminal};
 use crate::output::summary::Summary;
 use crate::trace::{EventStreams, Nanos, Pid, RuntimeEvent};
 
-/// Processes that are named where the wanted one is not there.
-const LISTED: usize = 20;
-/// Of a command line, what stands above a table, in bytes.
+/// Maximum number of processes listed when the requested one is not found.
+const MAX_LISTED: usize = 20;
+/// Maximum length of a command line above a table, in bytes.
 const MAX_COMMAND_LINE_BYTES: usize = 200;
 
-/// What is shown of a trace.
+/// View of a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Viewer {
     /// Summary and top methods.
@@ -44,10 +44,11 @@ pub enum Viewer {
     Jit,
 }
 
-/// Prints the events of the trace at `path`, of all processes or of those with this name or id.
+/// Prints the events of the trace at `path`: those of all processes, or of those with a name or id.
 ///
 /// # Errors
-/// [`ViewError`]: the trace has none, cannot be read, or `out` not written to.
+/// Returns an error if the trace has no such events or cannot be read, or `out` cannot be written
+/// to.
 pub fn view(
     path: &Path,
     viewer: Viewer,
@@ -56,18 +57,18 @@ pub fn view(
 ) -> Result<(), ViewError> {
     let Events { summary, streams } = archive::read(path)?;
     let processes = Processes::new(&summary);
-    if let Some(wanted) = process
+    if let Some(selector) = process
         && !processes
-            .there(&streams)
-            .any(|pid| processes.is_wanted(pid, process))
+            .with_stream(&streams)
+            .any(|pid| processes.is_selected(pid, process))
     {
-        let there: Vec<_> = processes.there(&streams).take(LISTED).collect();
-        let there = there
+        let available: Vec<_> = processes.with_stream(&streams).take(MAX_LISTED).collect();
+        let available = available
             .iter()
             .map(|&pid| format!("{pid} {}", processes.name(pid)));
         return Err(ViewError::NoProcess {
-            wanted: wanted.into(),
-            there: there.collect::<Vec<_>>().join(", "),
+            process: selector.into(),
+            available: available.collect::<Vec<_>>().join(", "),
         });
     }
     let zero_ns = processes.zero_ns;
@@ -75,11 +76,13 @@ pub fn view(
     print(&streams, &summary, viewer, process, samples, out)
 }
 
-/// Prints events of a trace with this summary, behind what is missing of them. Its samples are handed out by `samples` if they
-/// are needed; an error of theirs is printed, too.
+/// Prints the losses of events, then the events of a trace with this summary.
+///
+/// `samples` passes the samples of the trace to its argument. It is called only if they are needed,
+/// and its error is printed.
 ///
 /// # Errors
-/// What `out` returns.
+/// Returns the error of a failed write to `out`.
 pub fn print(
     streams: &EventStreams,
     summary: &Summary,
@@ -89,18 +92,18 @@ pub fn print(
     out: &mut impl Write,
 ) -> Result<(), ViewError> {
     let processes = Processes::new(summary);
-    let told = summary.quality.events.iter();
-    let told = told.map(|events| Pid(events.pid));
-    // Of some the archive may have lost the stream.
-    let there = processes.there(streams).chain(told);
-    let pids: FxHashSet<Pid> = there
-        .filter(|&pid| processes.is_wanted(pid, process))
+    let recorded = summary.quality.events.iter();
+    let recorded = recorded.map(|events| Pid(events.pid));
+    // The archive may lack the stream of a process.
+    let available = processes.with_stream(streams).chain(recorded);
+    let pids: FxHashSet<Pid> = available
+        .filter(|&pid| processes.is_selected(pid, process))
         .collect();
     losses::print(streams, summary, &pids, out).map_err(ViewError::Print)?;
-    let wanted = streams.iter().filter(|event| pids.contains(&event.process));
+    let events = streams.iter().filter(|event| pids.contains(&event.process));
     match viewer {
         Viewer::Gc => {
-            let mut heaps = gc::Heaps::read(wanted);
+            let mut heaps = gc::Heaps::read(events);
             if summary.samples > 0
                 && let Err(error) = heaps.charge(samples)
             {
@@ -108,13 +111,13 @@ pub fn print(
             }
             heaps.print(&processes, out)
         }
-        Viewer::Jit => jit::print(wanted, &processes, out),
-        Viewer::Report | Viewer::Events => list::print(wanted, &processes, out),
+        Viewer::Jit => jit::print(events, &processes, out),
+        Viewer::Report | Viewer::Events => list::print(events, &processes, out),
     }
     .map_err(ViewError::Print)
 }
 
-/// What the processes are called, and from when PerfView counts.
+/// Names of the processes, and the time zero of PerfView's views.
 struct Processes {
     names: FxHashMap<i32, Name>,
     zero_ns: i64,
@@ -123,24 +126,28 @@ struct Processes {
 struct Name {
     name: String,
     command_line: String,
-    /// Milliseconds of CPU time.
+    /// CPU time in milliseconds.
     cpu_ms: f64,
 }
 
 impl Name {
-    /// Whether it is called so: its name, or its program, which for `dotnet` is what it runs, with or without `.dll`. An
-    /// argument is not what a process is called.
-    fn is(&self, wanted: &str) -> bool {
-        const HOST: &str = "dotnet";
-        let is = |name: &str| name.eq_ignore_ascii_case(wanted);
+    /// Returns whether `selector` is the name of the process or its program.
+    ///
+    /// The program of `dotnet` is the assembly that it runs, with or without `.dll`. Arguments do
+    /// not count.
+    fn matches(&self, selector: &str) -> bool {
+        const DOTNET: &str = "dotnet";
+        let is_same = |name: &str| name.eq_ignore_ascii_case(selector);
         let mut files = self.command_line.split(' ').map(|word| {
             let file = word.rsplit('/').next();
             file.unwrap_or(word)
         });
         let program = files.next().unwrap_or_default();
         let hosted = files.find_map(|file| Some((file, file.strip_suffix(".dll")?)));
-        let hosted = hosted.filter(|_| program == HOST);
-        is(&self.name) || is(program) || hosted.is_some_and(|(file, name)| is(file) || is(name))
+        let hosted = hosted.filter(|_| program == DOTNET);
+        is_same(&self.name)
+            || is_same(program)
+            || hosted.is_some_and(|(file, name)| is_same(file) || is_same(name))
     }
 }
 
@@ -166,30 +173,34 @@ impl Processes {
         self.names.get(&pid.0).map_or("", |name| &name.name)
     }
 
-    /// Milliseconds of CPU time that its samples stand for; `None`: it has none.
+    /// Returns the CPU time of the process in milliseconds, or `None` if the process has no
+    /// samples.
     fn cpu_ms(&self, pid: Pid) -> Option<f64> {
         let cpu_ms = self.names.get(&pid.0)?.cpu_ms;
         (cpu_ms > 0.0).then_some(cpu_ms)
     }
 
-    /// Those with a stream.
-    fn there(&self, streams: &EventStreams) -> impl Iterator<Item = Pid> {
+    /// Returns the processes that have a stream.
+    fn with_stream(&self, streams: &EventStreams) -> impl Iterator<Item = Pid> {
         streams.streams().iter().map(|stream| stream.process)
     }
 
-    fn is_wanted(&self, pid: Pid, wanted: Option<&str>) -> bool {
-        wanted.is_none_or(|wanted| match wanted.parse() {
+    fn is_selected(&self, pid: Pid, selector: Option<&str>) -> bool {
+        selector.is_none_or(|selector| match selector.parse() {
             Ok(id) => pid == Pid(id),
-            Err(_) => self.names.get(&pid.0).is_some_and(|name| name.is(wanted)),
+            Err(_) => self
+                .names
+                .get(&pid.0)
+                .is_some_and(|name| name.matches(selector)),
         })
     }
 
-    /// Milliseconds since time zero, as PerfView shows them.
+    /// Returns the milliseconds since time zero, as PerfView shows them.
     fn ms(&self, time: Nanos) -> f64 {
         (i128::from(time.0) - i128::from(self.zero_ns)) as f64 / 1e6
     }
 
-    /// The line above the table of a process.
+    /// Prints the heading above the table of a process.
     fn heading(&self, pid: Pid, out: &mut impl Write) -> io::Result<()> {
         let command_line = self.names.get(&pid.0).map_or("", |name| &name.command_line);
         let command_line = cut(command_line, MAX_COMMAND_LINE_BYTES);
@@ -201,7 +212,7 @@ impl Processes {
     }
 }
 
-/// A number in the payload of an event of the runtime, by the name of its field.
+/// Returns the integer in a field of a runtime event.
 fn number(fields: &[(&str, Value<'_>)], name: &str) -> Option<u64> {
     fields.iter().find_map(|(field, value)| match value {
         Value::Unsigned(number) if *field == name => Some(*number),
@@ -209,12 +220,12 @@ fn number(fields: &[(&str, Value<'_>)], name: &str) -> Option<u64> {
     })
 }
 
-/// Whether an event is one of the runtime itself while it runs.
-fn is_of_runtime(event: &RuntimeEvent) -> bool {
+/// Returns whether the runtime itself sent an event (not in a rundown).
+fn is_from_runtime(event: &RuntimeEvent) -> bool {
     event.kind.provider == "Microsoft-Windows-DotNETRuntime"
 }
 
-/// Whoever sent the events chose the numbers.
+/// Adds numbers without overflow, as the sender of the events chose the numbers.
 fn sum(numbers: impl IntoIterator<Item = u64>) -> u64 {
     numbers.into_iter().fold(0, u64::saturating_add)
 }
@@ -224,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_called_by_its_id_name_or_program() {
+    fn matches_process_by_id_name_or_program() {
         let names = [
             (
                 7,
@@ -246,7 +257,7 @@ mod tests {
             names: names.map(name).into_iter().collect(),
             zero_ns: 0,
         };
-        for (wanted, found) in [
+        for (selector, expected) in [
             ("7", &[7][..]),
             ("8", &[8]),
             ("shop", &[7]),
@@ -258,9 +269,9 @@ mod tests {
             ("--port", &[]),
             ("cat", &[9]),
         ] {
-            let is_wanted = |pid: &i32| processes.is_wanted(Pid(*pid), Some(wanted));
-            let pids: Vec<i32> = [7, 8, 9].into_iter().filter(is_wanted).collect();
-            assert_eq!(pids, found, "{wanted}");
+            let is_selected = |pid: &i32| processes.is_selected(Pid(*pid), Some(selector));
+            let pids: Vec<i32> = [7, 8, 9].into_iter().filter(is_selected).collect();
+            assert_eq!(pids, expected, "{selector}");
         }
     }
 }

@@ -1,6 +1,6 @@
-//! What signatures are made of: compressed numbers and the codes of element types (ECMA-335 II.23).
+//! Elements of signatures: compressed integers and element type codes (ECMA-335 II.23).
 
-/// Codes of element types; those above `PINNED` are in precompiled code only.
+/// Element type codes. `VALUE_TYPE_NATIVE`, `CANON` and `MODULE` occur in ReadyToRun images only.
 pub(super) mod code {
     pub(in super::super) const PTR: u8 = 0x0f;
     pub(in super::super) const BYREF: u8 = 0x10;
@@ -23,7 +23,7 @@ pub(super) mod code {
     pub(in super::super) const PINNED: u8 = 0x45;
 }
 
-/// The C# word for an element type that stands for itself.
+/// Returns the C# name of a primitive element type.
 pub(super) fn primitive(code: u8) -> Option<&'static str> {
     Some(match code {
         0x01 => "void",
@@ -48,7 +48,7 @@ pub(super) fn primitive(code: u8) -> Option<&'static str> {
     })
 }
 
-/// Bytes that are read from the front.
+/// Cursor over bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cursor<'a>(pub(super) &'a [u8]);
 
@@ -71,8 +71,8 @@ impl<'a> Cursor<'a> {
         Some(bytes)
     }
 
-    /// A number of one, two or four bytes; the first says how many.
-    pub(super) fn number(&mut self) -> Option<u32> {
+    /// Reads a compressed integer of one, two or four bytes. Its first byte determines the length.
+    pub(super) fn compressed_u32(&mut self) -> Option<u32> {
         let first = u32::from(self.byte()?);
         if first & 0x80 == 0 {
             return Some(first);

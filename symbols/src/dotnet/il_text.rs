@@ -1,17 +1,17 @@
-//! Types as the runtime prints them, read and spelled as in C#.
+//! Parser for type names as the runtime prints them. The result is spelled as in C#.
 //!
 //! ```text
 //! class [System.Runtime]System.Func`2<uint64,!0>     in signatures: kind, assembly, name, arguments
-//! valuetype [app]Outer`1/Inner<!!0>&                  nested types behind /
-//! N.Box`1[System.Int32]                               elsewhere: arguments in brackets, nested types behind +
+//! valuetype [app]Outer`1/Inner<!!0>&                  / before nested types
+//! N.Box`1[System.Int32]                               elsewhere: arguments in brackets, + before nested types
 //! ```
 
 use super::type_name::{instantiated, keyword};
 
-/// Types within types.
+/// Nesting limit of types.
 const MAX_DEPTH: usize = 16;
 const MAX_ARGUMENTS: usize = 1024;
-/// How what a function pointer points to is called; C# names do not tell.
+/// Calling conventions of function pointers. The C# names omit them.
 const CONVENTIONS: [&str; 7] = [
     "unmanaged ",
     "cdecl ",
@@ -21,9 +21,12 @@ const CONVENTIONS: [&str; 7] = [
     "vararg ",
     "instance ",
 ];
-const MAX_TEXT_BYTES: usize = 16 << 10;
-/// Numbers of several words, as perf maps (the first two) and events print them. Longer ones go first.
-const NUMBERS_OF_WORDS: [(&str, &str); 8] = [
+/// Size limit of the arguments substituted in one signature.
+const MAX_SUBSTITUTED_BYTES: usize = 16 << 10;
+/// Integer types of several words, as perf maps (the first two) and events print them.
+///
+/// A name precedes its own prefixes.
+const MULTI_WORD_INTEGERS: [(&str, &str); 8] = [
     ("native int", "nint"),
     ("native uint", "nuint"),
     ("native unsigned int", "nuint"),
@@ -34,40 +37,42 @@ const NUMBERS_OF_WORDS: [(&str, &str); 8] = [
     ("unsigned int", "nuint"),
 ];
 
-/// A type with its arguments, spelled, and these alone.
-pub(crate) fn owner(text: &str) -> (String, Vec<String>) {
+/// Formats the declaring type of a method. Returns the name with its arguments, and the arguments.
+pub(crate) fn owner(input: &str) -> (String, Vec<String>) {
     let mut parser = Parser {
-        rest: text,
-        of_type: &[],
-        left: MAX_TEXT_BYTES,
+        rest: input,
+        type_arguments: &[],
+        bytes_left: MAX_SUBSTITUTED_BYTES,
     };
-    match parser.bare(0) {
-        Some((spelled, arguments)) if parser.rest.is_empty() && !arguments.is_empty() => {
-            (spelled, arguments)
+    match parser.named_type(0) {
+        Some((name, arguments)) if parser.rest.is_empty() && !arguments.is_empty() => {
+            (name, arguments)
         }
-        _ => (text.to_owned(), Vec::new()),
+        _ => (input.to_owned(), Vec::new()),
     }
 }
 
-/// The parameters of a method, `(int32,!0)`, with these for the arguments of its type. `None`: they are no such text.
-pub(crate) fn parameters(text: &str, of_type: &[String]) -> Option<String> {
+/// Formats method parameters such as `(int32,!0)`, with `type_arguments` for type variables.
+///
+/// Returns `None` if the input is not a parameter list.
+pub(crate) fn parameters(input: &str, type_arguments: &[String]) -> Option<String> {
     let mut parser = Parser {
-        rest: text,
-        of_type,
-        left: MAX_TEXT_BYTES,
+        rest: input,
+        type_arguments,
+        bytes_left: MAX_SUBSTITUTED_BYTES,
     };
-    let spelled = parser.parameters(0)?;
+    let types = parser.parameters(0)?;
     parser
         .rest
         .is_empty()
-        .then(|| format!("({})", spelled.join(",")))
+        .then(|| format!("({})", types.join(",")))
 }
 
 struct Parser<'a> {
     rest: &'a str,
-    of_type: &'a [String],
-    /// Bytes that arguments put in place of variables may still have.
-    left: usize,
+    type_arguments: &'a [String],
+    /// Remaining bytes for arguments that replace type variables.
+    bytes_left: usize,
 }
 
 impl Parser<'_> {
@@ -91,59 +96,59 @@ impl Parser<'_> {
         Some(types)
     }
 
-    /// Types with commas between them.
+    /// Parses comma-separated types.
     fn list(&mut self, depth: usize) -> Option<Vec<String>> {
-        let mut types = vec![self.spelled(depth + 1)?];
+        let mut types = vec![self.any_type(depth + 1)?];
         while self.take(",") {
             if types.len() >= MAX_ARGUMENTS {
                 return None;
             }
-            types.push(self.spelled(depth + 1)?);
+            types.push(self.any_type(depth + 1)?);
         }
         Some(types)
     }
 
-    fn spelled(&mut self, depth: usize) -> Option<String> {
+    fn any_type(&mut self, depth: usize) -> Option<String> {
         if depth > MAX_DEPTH {
             return None;
         }
         while self.take("pinned ") || self.take("...") {}
-        let mut text = self.head(depth)?;
+        let mut name = self.type_without_suffixes(depth)?;
         loop {
             if self.take("&") {
-                text.push('&');
+                name.push('&');
             } else if self.take("*") {
-                text.push('*');
+                name.push('*');
             } else if self.take(" modreq(") || self.take(" modopt(") {
                 let (_, rest) = self.rest.split_once(')')?;
                 self.rest = rest;
             } else if self.take("[") {
                 let (bounds, rest) = self.rest.split_once(']')?;
                 self.rest = rest;
-                text.push('[');
-                text.extend(bounds.chars().filter(|c| *c == ','));
-                text.push(']');
+                name.push('[');
+                name.extend(bounds.chars().filter(|c| *c == ','));
+                name.push(']');
             } else {
-                return Some(text);
+                return Some(name);
             }
         }
     }
 
-    fn head(&mut self, depth: usize) -> Option<String> {
+    fn type_without_suffixes(&mut self, depth: usize) -> Option<String> {
         if self.rest.starts_with('!') {
             return self.variable();
         }
         if self.take("method ") {
             while CONVENTIONS.iter().any(|word| self.take(word)) {}
-            let returned = self.spelled(depth + 1)?;
+            let return_type = self.any_type(depth + 1)?;
             self.expect(" *")?;
             let mut types = self.parameters(depth)?;
-            types.push(returned);
+            types.push(return_type);
             return Some(format!("delegate*<{}>", types.join(",")));
         }
-        for (printed, word) in NUMBERS_OF_WORDS {
+        for (printed, keyword) in MULTI_WORD_INTEGERS {
             if self.take(printed) {
-                return Some(word.to_owned());
+                return Some(keyword.to_owned());
             }
         }
         let _ = self.take("class ") || self.take("valuetype ") || self.take("value class ");
@@ -151,28 +156,28 @@ impl Parser<'_> {
             let (_, rest) = self.rest.split_once(']')?;
             self.rest = rest;
         }
-        self.bare(depth).map(|(text, _)| text)
+        self.named_type(depth).map(|(name, _)| name)
     }
 
     fn variable(&mut self) -> Option<String> {
-        let marks = self.rest.len() - self.rest.trim_start_matches('!').len();
-        let digits = self.rest.get(marks..)?;
+        let prefix = self.rest.len() - self.rest.trim_start_matches('!').len();
+        let digits = self.rest.get(prefix..)?;
         let digits = digits
             .find(|c: char| !c.is_ascii_digit())
             .unwrap_or(digits.len());
-        let (variable, rest) = self.rest.split_at_checked(marks + digits)?;
+        let (variable, rest) = self.rest.split_at_checked(prefix + digits)?;
         self.rest = rest;
-        let known = match variable.strip_prefix('!')?.parse::<usize>() {
-            Ok(index) => self.of_type.get(index),
+        let argument = match variable.strip_prefix('!')?.parse::<usize>() {
+            Ok(index) => self.type_arguments.get(index),
             Err(_) => None,
         };
-        let known = known.map_or(variable, String::as_str);
-        self.left = self.left.checked_sub(known.len())?;
-        Some(known.to_owned())
+        let name = argument.map_or(variable, String::as_str);
+        self.bytes_left = self.bytes_left.checked_sub(name.len())?;
+        Some(name.to_owned())
     }
 
-    /// A name, with its arguments.
-    fn bare(&mut self, depth: usize) -> Option<(String, Vec<String>)> {
+    /// Parses a type name. Returns the name with its arguments, and the arguments.
+    fn named_type(&mut self, depth: usize) -> Option<(String, Vec<String>)> {
         if depth > MAX_DEPTH {
             return None;
         }
@@ -193,22 +198,24 @@ impl Parser<'_> {
             self.expect(close)?;
         }
         let name = name.replace('/', "+");
-        let spelled = match primitive(&name) {
-            Some(word) => word.to_owned(),
+        let name = match primitive(&name) {
+            Some(keyword) => keyword.to_owned(),
             None if arguments.is_empty() => keyword(&name).to_owned(),
             None => instantiated(&name, &arguments),
         };
-        Some((spelled, arguments))
+        Some((name, arguments))
     }
 }
 
-/// How long the name at the beginning is. Compilers make names like `<Run>d__0`: what opens at the start of a part belongs
-/// to the name, and so does what is inside.
-fn name_bytes(text: &str) -> usize {
+/// Returns the length of the name at the start of the input.
+///
+/// Compilers generate names such as `<Run>d__0`. An angle bracket at the start of a part therefore
+/// belongs to the name, with everything up to its closing bracket.
+fn name_bytes(input: &str) -> usize {
     let mut open = 0_u32;
-    let mut before = b'.';
-    for (at, byte) in text.bytes().enumerate() {
-        let starts_part = matches!(before, b'.' | b'/' | b'+' | b'<');
+    let mut previous = b'.';
+    for (at, byte) in input.bytes().enumerate() {
+        let starts_part = matches!(previous, b'.' | b'/' | b'+' | b'<');
         match byte {
             b'<' if open > 0 || starts_part => open += 1,
             b'>' if open > 0 => open -= 1,
@@ -217,13 +224,13 @@ fn name_bytes(text: &str) -> usize {
             }
             _ => {}
         }
-        before = byte;
+        previous = byte;
     }
-    text.len()
+    input.len()
 }
 
-fn primitive(word: &str) -> Option<&'static str> {
-    Some(match word {
+fn primitive(name: &str) -> Option<&'static str> {
+    Some(match name {
         "int8" => "sbyte",
         "uint8" => "byte",
         "int16" => "short",
@@ -234,7 +241,7 @@ fn primitive(word: &str) -> Option<&'static str> {
         "uint64" => "ulong",
         "float32" => "float",
         "float64" => "double",
-        // As events print them.
+        // Names that only events print.
         "int" => "nint",
         "wchar" => "char",
         "refany" | "typedref" => "System.TypedReference",
@@ -249,9 +256,9 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn parameters_are_spelled_as_in_csharp() {
-        let of_type = ["int".to_owned(), "string".to_owned()];
-        for (text, spelled) in [
+    fn formats_parameters_as_in_csharp() {
+        let type_arguments = ["int".to_owned(), "string".to_owned()];
+        for (input, expected) in [
             ("()", "()"),
             ("(int32,native int,uint8*&)", "(int,nint,byte*&)"),
             (
@@ -281,16 +288,17 @@ mod tests {
             ),
             ("(N.List`1[System.Int32],X[])", "(N.List<int>,X[])"),
         ] {
-            assert_eq!(parameters(text, &of_type).as_deref(), Some(spelled));
+            let formatted = parameters(input, &type_arguments);
+            assert_eq!(formatted.as_deref(), Some(expected));
         }
-        for text in ["", "(", "(int32", "(,)", "(int32))", "(class [a)"] {
-            assert_eq!(parameters(text, &of_type), None, "{text}");
+        for input in ["", "(", "(int32", "(,)", "(int32))", "(class [a)"] {
+            assert_eq!(parameters(input, &type_arguments), None, "{input}");
         }
     }
 
     #[test]
-    fn owners_give_their_arguments() {
-        for (text, spelled, arguments) in [
+    fn splits_type_arguments_from_declaring_types() {
+        for (input, expected, expected_arguments) in [
             ("Program", "Program", &[][..]),
             (
                 "N.A`1+B`1[System.Int32,N.X]",
@@ -302,17 +310,9 @@ mod tests {
             ("System.String", "System.String", &[]),
             ("N.A`1[", "N.A`1[", &[]),
         ] {
-            let (found, of_type) = owner(text);
-            assert_eq!(
-                (found.as_str(), &of_type[..]),
-                (
-                    spelled,
-                    &arguments
-                        .iter()
-                        .map(|a| (*a).to_owned())
-                        .collect::<Vec<_>>()[..]
-                )
-            );
+            let (name, arguments) = owner(input);
+            assert_eq!(name, expected);
+            assert_eq!(arguments, expected_arguments);
         }
     }
 
@@ -323,8 +323,8 @@ mod tests {
             Just("[".to_owned()), Just("]".to_owned()), Just(",".to_owned()), Just("class [a]".to_owned()),
             Just("method ".to_owned()), Just(" *".to_owned()), Just("!!".to_owned()), Just(" modreq(".to_owned()), ".{0,3}",
         ], 0..30)) {
-            let text = pieces.concat();
-            let _ = (parameters(&text, &[]), owner(&text));
+            let input = pieces.concat();
+            let _ = (parameters(&input, &[]), owner(&input));
         }
     }
 }

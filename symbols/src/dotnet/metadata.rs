@@ -1,10 +1,11 @@
-//! The metadata of an assembly (ECMA-335 II.24): the names of its types and methods, and the signatures of these.
+//! The metadata of an assembly (ECMA-335 II.24): names of types and methods, method signatures.
 //!
 //! ```text
 //! root     "BSJB" u16 u16 u32, u32 n, version[n], u16, u16 streams, (u32 offset, u32 size, name)*
-//! #~       u32, u8 u8, u8 wide heaps, u8, u64 tables that are there, u64 sorted ones, u32 rows of each, rows
+//! #~       u32, u8 u8, u8 heap sizes, u8, u64 present tables, u64 sorted tables, u32 row counts, rows
 //! ```
-//! Rows are read where they lie, so opening takes no time. Nothing is trusted: every place is checked when it is read.
+//! Rows are read in place, so opening takes no time. The input is untrusted: every offset is
+//! checked when it is read.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -19,9 +20,9 @@ pub use tables::Token;
 mod streams;
 mod tables;
 
-/// Longest name of a type or method; the runtime takes 1 023 bytes.
+/// Size limit of a type or method name. The runtime accepts 1 023 bytes.
 const MAX_NAME_BYTES: usize = 1024;
-/// Types nested in each other; compilers nest a handful.
+/// Nesting limit of types. Compilers nest only a few.
 const MAX_NESTING: usize = 16;
 
 /// The metadata of a module.
@@ -34,30 +35,30 @@ pub struct Metadata {
     tables: Tables,
 }
 
-/// A method.
+/// A row of the MethodDef table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MethodDef<'a> {
-    /// Its name.
+    /// The method's name.
     pub name: Cow<'a, str>,
-    /// Its signature.
+    /// The method's signature blob.
     pub signature: &'a [u8],
-    /// How the runtime is to treat it (MethodImplAttributes).
+    /// The `MethodImplAttributes` of the method.
     pub impl_flags: u16,
 }
 
-/// A method or field of another type.
+/// A row of the MemberRef table: a method or field of another type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberRef<'a> {
-    /// The type.
+    /// The type that the member belongs to.
     pub parent: Token,
-    /// Its name.
+    /// The member's name.
     pub name: Cow<'a, str>,
-    /// Its signature.
+    /// The member's signature blob.
     pub signature: &'a [u8],
 }
 
 impl Metadata {
-    /// Opens metadata. `None`: it is none, or damaged.
+    /// Opens metadata. Returns `None` if the bytes are not metadata or are corrupt.
     #[must_use]
     pub fn open(bytes: Vec<u8>) -> Option<Self> {
         let streams = Streams::read(&bytes)?;
@@ -71,13 +72,13 @@ impl Metadata {
         })
     }
 
-    /// Bytes it takes.
+    /// Returns the size in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         self.bytes.len()
     }
 
-    /// What tells this module from every other, and from other builds of it.
+    /// Returns the module version id (MVID), which is unique to each build of a module.
     #[must_use]
     pub fn mvid(&self) -> Option<[u8; 16]> {
         let index = self.cell(schema::MODULE, 1, 2)?.checked_sub(1)? as usize;
@@ -86,31 +87,31 @@ impl Metadata {
         guids.get(index).copied()
     }
 
-    /// Name of the assembly. `None`: it is a module without.
+    /// Returns the assembly's name, or `None` if the module has no assembly manifest.
     #[must_use]
     pub fn assembly(&self) -> Option<Cow<'_, str>> {
         self.string(self.cell(schema::ASSEMBLY, 1, 7)?)
     }
 
-    /// Name of a referenced assembly.
+    /// Returns the name of a referenced assembly.
     #[must_use]
     pub fn assembly_ref(&self, row: u32) -> Option<Cow<'_, str>> {
         self.string(self.cell(schema::ASSEMBLY_REF, row, 6)?)
     }
 
-    /// Referenced assemblies.
+    /// Returns the number of referenced assemblies.
     #[must_use]
     pub fn assembly_refs(&self) -> u32 {
         self.tables.rows(schema::ASSEMBLY_REF)
     }
 
-    /// Methods.
+    /// Returns the number of methods.
     #[must_use]
     pub fn methods(&self) -> u32 {
         self.tables.rows(schema::METHOD_DEF)
     }
 
-    /// A method.
+    /// Returns the method at a row of the MethodDef table.
     #[must_use]
     pub fn method(&self, row: u32) -> Option<MethodDef<'_>> {
         let cell = |column| self.cell(schema::METHOD_DEF, row, column);
@@ -121,7 +122,7 @@ impl Metadata {
         })
     }
 
-    /// The type that a method belongs to.
+    /// Returns the TypeDef row of the type that declares a method.
     #[must_use]
     pub fn owner_of(&self, method: u32) -> Option<u32> {
         let first = |row| self.cell(schema::TYPE_DEF, row, 5);
@@ -137,7 +138,7 @@ impl Metadata {
         (low > 0 && (1..=self.methods()).contains(&method)).then_some(low)
     }
 
-    /// A reference to a member.
+    /// Returns the member reference at a row of the MemberRef table.
     #[must_use]
     pub fn member_ref(&self, row: u32) -> Option<MemberRef<'_>> {
         let cell = |column| self.cell(schema::MEMBER_REF, row, column);
@@ -148,7 +149,7 @@ impl Metadata {
         })
     }
 
-    /// The signature of a constructed type.
+    /// Returns the signature of a constructed type.
     #[must_use]
     pub fn type_spec(&self, token: Token) -> Option<&[u8]> {
         if token.table != schema::TYPE_SPEC {
@@ -157,13 +158,13 @@ impl Metadata {
         self.blob(self.cell(schema::TYPE_SPEC, token.row, 0)?)
     }
 
-    /// The type that a number in a signature stands for (TypeDefOrRefOrSpecEncoded).
+    /// Decodes the type token of a signature (TypeDefOrRefOrSpecEncoded).
     #[must_use]
     pub fn type_token(encoded: u32) -> Option<Token> {
         decode(schema::TYPE_DEF_OR_REF, encoded)
     }
 
-    /// The name of a type of this module by its row.
+    /// Returns the name of the type at a row of the TypeDef table.
     #[must_use]
     pub fn type_def_name(&self, row: u32) -> Option<String> {
         self.type_name(Token {
@@ -172,7 +173,7 @@ impl Metadata {
         })
     }
 
-    /// Namespace and name of a defined or referenced type, those it is nested in before it: `` N.Map`2+Keys ``.
+    /// Returns namespace and name of a TypeDef or TypeRef, outer types first: `` N.Map`2+Keys ``.
     #[must_use]
     pub fn type_name(&self, token: Token) -> Option<String> {
         let mut parts = Vec::new();
@@ -187,7 +188,7 @@ impl Metadata {
                 _ => return None,
             };
             next = match table {
-                schema::TYPE_DEF => self.encloser(row).map(|row| Token { table, row }),
+                schema::TYPE_DEF => self.enclosing_type(row).map(|row| Token { table, row }),
                 _ => decode(schema::RESOLUTION_SCOPE, self.cell(table, row, 0)?)
                     .filter(|scope| scope.table == schema::TYPE_REF),
             };
@@ -204,44 +205,44 @@ impl Metadata {
         Some(parts.concat())
     }
 
-    /// The type that another is nested in.
-    fn encloser(&self, nested: u32) -> Option<u32> {
+    /// Returns the TypeDef row of the type that encloses a nested type.
+    fn enclosing_type(&self, nested: u32) -> Option<u32> {
         let table = schema::NESTED_CLASS;
         let rows = self.tables.rows(table);
-        let at = |row| self.cell(table, row, 0);
-        let found = if self.tables.nested_is_sorted {
+        let nested_at = |row| self.cell(table, row, 0);
+        let row = if self.tables.nested_is_sorted {
             let (mut low, mut high) = (0, rows);
             while low < high {
                 let middle = low + (high - low) / 2;
-                if at(middle + 1)? < nested {
+                if nested_at(middle + 1)? < nested {
                     low = middle + 1;
                 } else {
                     high = middle;
                 }
             }
-            Some(low + 1).filter(|row| at(*row) == Some(nested))
+            Some(low + 1).filter(|row| nested_at(*row) == Some(nested))
         } else {
-            (1..=rows).find(|row| at(*row) == Some(nested))
+            (1..=rows).find(|row| nested_at(*row) == Some(nested))
         };
-        self.cell(table, found?, 1)
+        self.cell(table, row?, 1)
     }
 
     fn cell(&self, table: u8, row: u32, column: usize) -> Option<u32> {
         self.tables.cell(&self.bytes, table, row, column)
     }
 
-    fn string(&self, at: u32) -> Option<Cow<'_, str>> {
+    fn string(&self, offset: u32) -> Option<Cow<'_, str>> {
         let heap = self.bytes.get(self.strings.clone())?;
-        let from = heap.get(at as usize..)?;
-        let from = from.get(..MAX_NAME_BYTES).unwrap_or(from);
-        let end = memchr::memchr(0, from)?;
-        Some(String::from_utf8_lossy(from.get(..end)?))
+        let bytes = heap.get(offset as usize..)?;
+        let bytes = bytes.get(..MAX_NAME_BYTES).unwrap_or(bytes);
+        let end = memchr::memchr(0, bytes)?;
+        Some(String::from_utf8_lossy(bytes.get(..end)?))
     }
 
-    fn blob(&self, at: u32) -> Option<&[u8]> {
+    fn blob(&self, offset: u32) -> Option<&[u8]> {
         let heap = self.bytes.get(self.blobs.clone())?;
-        let mut from = Cursor(heap.get(at as usize..)?);
-        let len = from.number()?;
-        from.take(len as usize)
+        let mut cursor = Cursor(heap.get(offset as usize..)?);
+        let len = cursor.compressed_u32()?;
+        cursor.take(len as usize)
     }
 }

@@ -1,4 +1,4 @@
-//! Names of .NET methods: images (PE), their metadata (ECMA-335), signatures, how types are spelled.
+//! Names of .NET methods: PE images, metadata (ECMA-335), signatures and C# type names.
 
 mod element;
 pub(crate) mod il_text;

@@ -1,13 +1,13 @@
-//! The arrays and hash tables of precompiled images (NativeFormat), read in place.
+//! The arrays and hash tables of ReadyToRun images (NativeFormat), read in place.
 //!
 //! ```text
-//! number   1 to 5 bytes; the number of low bits that are set before the first clear one tells how many follow
-//! array    number n<<2 | width; places of the blocks of 16; a block is a tree of four levels by the bits of the index:
-//!          number: 1 the left is there and follows, 2 the right lies >>2 further; neither: the only leaf, its index >>2
-//! table    u8 log2(buckets)<<2 | width; places of the buckets and of their end; (u8 hash, distance of the entry)*
+//! integer  1 to 5 bytes; as many bytes follow the first as it has low bits set before the first clear one
+//! array    integer n<<2 | width; offsets of the blocks of 16; a block is a tree of four levels by the bits of the index:
+//!          integer & 1: a left subtree follows; & 2: the right subtree is >>2 further; neither: the only leaf, its index >>2
+//! table    u8 log2(buckets)<<2 | width; offsets of the buckets and of their end; (u8 hash, distance of the entry)*
 //! ```
 
-/// Width of a place: 1, 2 or 4 bytes.
+/// Width of an offset: 1, 2 or 4 bytes.
 #[derive(Clone, Copy, Debug)]
 struct Width(u32);
 
@@ -23,28 +23,28 @@ impl Width {
     }
 }
 
-/// A number, and where it ends.
-pub(super) fn number(bytes: &[u8], at: usize) -> Option<(u32, usize)> {
-    let (raw, len) = raw_number(bytes, at)?;
+/// Reads an unsigned integer. Returns the value and its end offset.
+pub(super) fn read_unsigned(bytes: &[u8], at: usize) -> Option<(u32, usize)> {
+    let (raw, len) = read_raw(bytes, at)?;
     Some((raw, at + len))
 }
 
-fn raw_number(bytes: &[u8], at: usize) -> Option<(u32, usize)> {
+fn read_raw(bytes: &[u8], at: usize) -> Option<(u32, usize)> {
     let bytes = bytes.get(at..)?;
-    let follow = bytes.first()?.trailing_ones();
-    if follow >= 4 {
+    let following = bytes.first()?.trailing_ones();
+    if following >= 4 {
         let [_, value @ ..] = bytes.first_chunk::<5>()?;
         return Some((u32::from_le_bytes(*value), 5));
     }
-    let len = follow as usize + 1;
+    let len = following as usize + 1;
     let mut raw = [0; 4];
     raw.get_mut(..len)?.copy_from_slice(bytes.get(..len)?);
     Some((u32::from_le_bytes(raw) >> len, len))
 }
 
-/// A number with a sign, which its last byte has.
-fn signed(bytes: &[u8], at: usize) -> Option<(i32, usize)> {
-    let (raw, len) = raw_number(bytes, at)?;
+/// Reads a signed integer. Returns the value and its end offset. The sign bit is in the last byte.
+fn read_signed(bytes: &[u8], at: usize) -> Option<(i32, usize)> {
+    let (raw, len) = read_raw(bytes, at)?;
     let unused = match len {
         5 => 0,
         _ => 32 - 7 * len as u32,
@@ -52,7 +52,7 @@ fn signed(bytes: &[u8], at: usize) -> Option<(i32, usize)> {
     Some(((raw << unused).cast_signed() >> unused, at + len))
 }
 
-/// An array whose elements have any length.
+/// A sparse array of elements of variable length.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Array<'a> {
     bytes: &'a [u8],
@@ -65,7 +65,7 @@ impl<'a> Array<'a> {
     const BLOCK: u32 = 16;
 
     pub(super) fn open(bytes: &'a [u8]) -> Option<Self> {
-        let (header, base) = number(bytes, 0)?;
+        let (header, base) = read_unsigned(bytes, 0)?;
         Some(Self {
             bytes,
             base,
@@ -74,7 +74,7 @@ impl<'a> Array<'a> {
         })
     }
 
-    /// Where an element is; `None`: there is none.
+    /// Returns the offset of an element, or `None` if the array has no such element.
     pub(super) fn at(&self, index: u32) -> Option<usize> {
         if index >= self.len {
             return None;
@@ -85,7 +85,7 @@ impl<'a> Array<'a> {
             .checked_add(self.width.read(self.bytes, self.base, block)?)?;
         let mut bit = Self::BLOCK / 2;
         while bit > 0 {
-            let (node, left) = number(self.bytes, at)?;
+            let (node, left) = read_unsigned(self.bytes, at)?;
             if index & bit != 0 && node & 2 != 0 {
                 at = at.checked_add((node >> 2) as usize)?;
             } else if index & bit == 0 && node & 1 != 0 {
@@ -101,7 +101,7 @@ impl<'a> Array<'a> {
     }
 }
 
-/// The places of all entries of a hash table. Damage ends it early.
+/// Returns the offsets of all entries of a hash table. Corrupt input ends the list early.
 pub(super) fn table_entries(bytes: &[u8]) -> Vec<usize> {
     let mut entries = Vec::new();
     let Some(header) = bytes.first().copied() else {
@@ -109,21 +109,21 @@ pub(super) fn table_entries(bytes: &[u8]) -> Vec<usize> {
     };
     let width = Width(u32::from(header & 3));
     let buckets = 1_usize.checked_shl(u32::from(header >> 2)).unwrap_or(0);
-    let place = |index| Some(width.read(bytes, 1, index)?.saturating_add(1));
+    let offset = |index| Some(width.read(bytes, 1, index)?.saturating_add(1));
     for bucket in 0..buckets {
-        let (Some(mut at), Some(end)) = (place(bucket), place(bucket + 1)) else {
+        let (Some(mut at), Some(end)) = (offset(bucket), offset(bucket + 1)) else {
             break;
         };
         while at < end {
-            // The hash comes first.
-            let Some((distance, next)) = signed(bytes, at + 1) else {
+            // The hash precedes the distance.
+            let Some((distance, next)) = read_signed(bytes, at + 1) else {
                 return entries;
             };
             let Some(entry) = (at + 1).checked_add_signed(distance as isize) else {
                 return entries;
             };
             entries.push(entry);
-            // Buckets that overlap, which no compiler makes, must not multiply.
+            // Overlapping buckets, which no compiler emits, must not multiply the entries.
             if entries.len() > bytes.len() {
                 return entries;
             }
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_all_lengths() {
+    fn reads_integers_of_all_lengths() {
         for (bytes, value, negative) in [
             (&[0x0a][..], 5, 5),
             (&[0xfe], 127, -1),
@@ -148,13 +148,17 @@ mod tests {
             (&[0x07, 0x00, 0x00, 0x80], 0x0800_0000, -0x0800_0000),
             (&[0x0f, 1, 2, 3, 4], 0x0403_0201, 0x0403_0201),
         ] {
-            assert_eq!(number(bytes, 0), Some((value, bytes.len())), "{bytes:x?}");
             assert_eq!(
-                signed(bytes, 0),
+                read_unsigned(bytes, 0),
+                Some((value, bytes.len())),
+                "{bytes:x?}"
+            );
+            assert_eq!(
+                read_signed(bytes, 0),
                 Some((negative, bytes.len())),
                 "{bytes:x?}"
             );
-            assert_eq!(number(&bytes[..bytes.len() - 1], 0), None);
+            assert_eq!(read_unsigned(&bytes[..bytes.len() - 1], 0), None);
         }
     }
 }

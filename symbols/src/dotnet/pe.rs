@@ -1,52 +1,54 @@
-//! PE images, as assemblies are: in files of their own, inside a single-file program, or in memory.
+//! PE images of assemblies: separate files, files inside a single-file bundle, or in memory.
 //!
-//! Addresses are relative to the image's base (RVA). Sections have to be taken from their headers.
+//! Addresses are relative to the image base (RVA). Section headers translate them to file offsets.
 
 use super::metadata::Metadata;
 use crate::memory::Memory;
 
-/// Optional headers of 32-bit and 64-bit images, and where their data directories are.
+/// Magic of the optional header and offset of the data directories, for 32-bit and 64-bit images.
 const PE32: (u16, u64) = (0x10b, 96);
 const PE32_PLUS: (u16, u64) = (0x20b, 112);
-/// Longest DOS header with its program.
+/// Size limit of the DOS header and its program.
 const MAX_DOS_BYTES: u32 = 1 << 16;
-/// Most sections; the loaders of Windows take 96.
+/// Limit on the sections. The Windows loader accepts 96.
 const MAX_SECTIONS: u16 = 96;
-/// How far before its first code an image may begin: its headers, and the rounding of the mapping to a page.
+/// Distance that an image may start before its first code.
+///
+/// The image's headers and the rounding of the mapping to a page come between.
 const SEARCH_BACK: u64 = 1 << 16;
 const PAGE_BYTES: u64 = 4096;
-/// Largest image that is looked for from its middle; the core library has 16 MB.
+/// Size limit of an image that is searched for from inside. The core library has 16 MB.
 const MAX_IMAGE_BYTES: u64 = 64 << 20;
-/// Flag of a section: it holds code.
+/// Flag of an executable section (`IMAGE_SCN_MEM_EXECUTE`).
 const EXECUTABLE: u32 = 0x2000_0000;
 const DIRECTORIES: usize = 16;
-/// Data directory of the header that makes an image an assembly, and the bytes of that header.
+/// Index of the COR header's data directory, and size of that header.
 const COR_DIRECTORY: usize = 14;
 const COR_BYTES: usize = 72;
-/// Largest metadata that is read; that of the core library has 4 MB.
+/// Size limit of metadata. The metadata of the core library has 4 MB.
 const MAX_METADATA_BYTES: usize = 64 << 20;
 
-/// A PE image within a file, or within memory that holds it as the file does.
+/// A PE image in a file, or in memory with the layout of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeImage {
-    /// Where in the file it begins.
-    begins_at: u64,
-    /// The processor it is for, and with what mark.
+    /// The file offset of the image.
+    start: u64,
+    /// The target machine. ReadyToRun images combine it with a code for the operating system.
     pub machine: u16,
     sections: Vec<Section>,
     directories: [Directory; DIRECTORIES],
 }
 
-/// A part of an image.
+/// Position of a part of an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Directory {
-    /// Where it is.
+    /// The address, relative to the image base.
     pub address: u32,
-    /// Bytes it has.
+    /// The size in bytes.
     pub size: u32,
 }
 
-/// Addresses are relative to the image's base, offsets to its first byte.
+/// A section. Its address is relative to the image base, its offset to the image's first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Section {
     address: u64,
@@ -56,57 +58,59 @@ struct Section {
 }
 
 impl PeImage {
-    /// The image whose code is mapped from `mapped_from` in a file on. `file` gives the file's bytes by offset.
+    /// Finds the image whose code is mapped at file offset `mapped_from`. `file` provides the
+    /// file's bytes by offset.
     ///
-    /// A file of its own begins with the image. Inside a single-file program it may begin anywhere, shortly before its code.
+    /// A separate file starts with the image. In a single-file bundle the image starts anywhere,
+    /// shortly before its code.
     pub fn find(file: &impl Memory, mapped_from: u64) -> Option<Self> {
         let covers = |image: &Self| image.address_of_page(mapped_from).is_some();
         if let Some(image) = Self::parse(file, 0).filter(covers) {
             return Some(image);
         }
-        let from = mapped_from.saturating_sub(SEARCH_BACK);
-        Self::last_in(file, from, mapped_from - from + PAGE_BYTES, covers)
+        let start = mapped_from.saturating_sub(SEARCH_BACK);
+        Self::find_last(file, start, mapped_from - start + PAGE_BYTES, covers)
     }
 
-    /// The image that holds the code at an offset of a file, wherever it begins.
+    /// Finds the image that contains the code at a file offset, wherever the image starts.
     pub fn around(file: &impl Memory, offset: u64) -> Option<Self> {
-        let holds = |image: &Self| image.address_of(offset).is_some();
-        if let Some(image) = Self::parse(file, 0).filter(holds) {
+        let contains = |image: &Self| image.address_of(offset).is_some();
+        if let Some(image) = Self::parse(file, 0).filter(contains) {
             return Some(image);
         }
         let lowest = offset.saturating_sub(MAX_IMAGE_BYTES) / SEARCH_BACK;
         (lowest..=offset / SEARCH_BACK).rev().find_map(|window| {
-            let from = window * SEARCH_BACK;
-            let to = offset.min(from.saturating_add(SEARCH_BACK));
-            Self::last_in(file, from, to - from, holds)
+            let start = window * SEARCH_BACK;
+            let end = offset.min(start.saturating_add(SEARCH_BACK));
+            Self::find_last(file, start, end - start, contains)
         })
     }
 
-    /// The last image that begins in a part of a file and is the wanted one.
-    fn last_in(
+    /// Finds the last image that starts in a range of a file and that `matches` accepts.
+    fn find_last(
         file: &impl Memory,
-        from: u64,
+        start: u64,
         len: u64,
-        is_wanted: impl Fn(&Self) -> bool,
+        matches: impl Fn(&Self) -> bool,
     ) -> Option<Self> {
         let mut window = vec![0; usize::try_from(len).ok()?];
-        let read = file.read(from, &mut window);
+        let read = file.read(start, &mut window);
         window.truncate(read);
-        // Bundled files are aligned to 16 bytes at least.
-        let aligned = window.chunks(16).zip((from..).step_by(16));
-        let begins = aligned.filter(|(bytes, _)| bytes.starts_with(b"MZ"));
-        let found: Vec<_> = begins.map(|(_, at)| at).collect();
-        found
+        // Bundled files are aligned to at least 16 bytes.
+        let aligned = window.chunks(16).zip((start..).step_by(16));
+        let candidates = aligned.filter(|(bytes, _)| bytes.starts_with(b"MZ"));
+        let offsets: Vec<_> = candidates.map(|(_, offset)| offset).collect();
+        offsets
             .into_iter()
             .rev()
-            .filter_map(|at| Self::parse(file, at))
-            .find(is_wanted)
+            .filter_map(|offset| Self::parse(file, offset))
+            .find(matches)
     }
 
-    /// The image that begins at an offset of a file.
-    pub fn parse(file: &impl Memory, begins_at: u64) -> Option<Self> {
-        let at = |offset: u64| begins_at.checked_add(offset);
-        if file.bytes(begins_at)? != *b"MZ" {
+    /// Parses the image that starts at a file offset.
+    pub fn parse(file: &impl Memory, start: u64) -> Option<Self> {
+        let at = |offset: u64| start.checked_add(offset);
+        if file.bytes(start)? != *b"MZ" {
             return None;
         }
         let pe = file.u32(at(0x3c)?)?;
@@ -137,7 +141,7 @@ impl PeImage {
         }
         let table = optional + optional_bytes;
         Some(Self {
-            begins_at,
+            start,
             machine,
             sections: (0..u64::from(sections))
                 .map(|index| section(&file.bytes(at(table + index * 40)?)?))
@@ -146,52 +150,55 @@ impl PeImage {
         })
     }
 
-    /// A data directory, unless it is empty.
+    /// Returns a data directory, or `None` if it is empty.
     #[must_use]
     pub fn directory(&self, index: usize) -> Option<Directory> {
         let directory = self.directories.get(index)?;
         (directory.size > 0).then_some(*directory)
     }
 
-    /// Where the byte at an address is in the file, and how many follow it in its section.
+    /// Returns the file offset of an address, and the number of bytes from there to the section's
+    /// end.
     #[must_use]
     pub fn offset_of(&self, address: u64) -> Option<(u64, u64)> {
         self.sections.iter().find_map(|section| {
-            let within = address.checked_sub(section.address)?;
-            let left = section.bytes.checked_sub(within).filter(|left| *left > 0)?;
-            let offset = self.begins_at.checked_add(section.offset)?;
-            Some((offset.checked_add(within)?, left))
+            let delta = address.checked_sub(section.address)?;
+            let left = section.bytes.checked_sub(delta).filter(|left| *left > 0)?;
+            let offset = self.start.checked_add(section.offset)?;
+            Some((offset.checked_add(delta)?, left))
         })
     }
 
-    /// The address of a byte of code by its place in the file.
+    /// Returns the address of the code at a file offset.
     #[must_use]
     pub fn address_of(&self, file_offset: u64) -> Option<u64> {
-        let within = file_offset.checked_sub(self.begins_at)?;
-        self.code_at(|section| within.checked_sub(section.offset))
+        let offset = file_offset.checked_sub(self.start)?;
+        self.code_address(|section| offset.checked_sub(section.offset))
     }
 
-    /// The same for the start of a mapping, which may lie before the section by up to a page.
+    /// Returns the code address for the start of a mapping, which precedes the section by up to a
+    /// page.
     fn address_of_page(&self, file_offset: u64) -> Option<u64> {
-        self.code_at(|section| {
-            let starts_at = self.begins_at.checked_add(section.offset)?;
-            file_offset.checked_sub(starts_at & !(PAGE_BYTES - 1))
+        self.code_address(|section| {
+            let section_start = self.start.checked_add(section.offset)?;
+            file_offset.checked_sub(section_start & !(PAGE_BYTES - 1))
         })
     }
 
-    fn code_at(&self, within: impl Fn(&Section) -> Option<u64>) -> Option<u64> {
+    fn code_address(&self, delta_in: impl Fn(&Section) -> Option<u64>) -> Option<u64> {
         self.sections.iter().find_map(|section| {
-            let at = within(section).filter(|at| *at < section.bytes && section.executable)?;
-            section.address.checked_add(at)
+            let delta =
+                delta_in(section).filter(|delta| *delta < section.bytes && section.executable)?;
+            section.address.checked_add(delta)
         })
     }
 
-    /// The bytes of the image by address, from those of its file.
+    /// Returns a view of the image's bytes by address, from the bytes of its file.
     pub fn by_address<M>(&self, file: M) -> ByAddress<'_, M> {
         ByAddress { image: self, file }
     }
 
-    /// What makes the image an assembly. `image` gives its bytes by address.
+    /// Reads the COR header. `image` provides the image's bytes by address.
     pub fn cor_header(&self, image: &impl Memory) -> Option<CorHeader> {
         let directory = self.directory(COR_DIRECTORY)?;
         let header: [u8; COR_BYTES] = image.bytes(directory.address.into())?;
@@ -207,23 +214,25 @@ impl PeImage {
         })
     }
 
-    /// The metadata of the image in a file.
+    /// Reads the metadata of the image. `file` provides the file's bytes by offset.
     pub fn metadata(&self, file: &impl Memory) -> Option<Metadata> {
         let image = self.by_address(file);
         metadata(&image, self.cor_header(&image)?)
     }
 }
 
-/// The header that makes an image an assembly.
+/// The header of an assembly (ECMA-335 II.25.3.3, "CLI header").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CorHeader {
     /// The metadata.
     pub metadata: Directory,
-    /// What is known of precompiled code; empty if there is none.
+    /// The ReadyToRun header. Empty if the image has no ReadyToRun code.
     pub native: Directory,
 }
 
-/// The metadata of the image at an address of a process's memory, laid out by address or as in its file.
+/// Reads the metadata of the image at an address of a process's memory.
+///
+/// The image may be laid out by address or as in its file.
 pub fn metadata_in_memory(memory: &impl Memory, base: u64) -> Option<Metadata> {
     let image = PeImage::parse(memory, base)?;
     let loaded = Loaded { memory, base };
@@ -235,14 +244,14 @@ pub fn metadata_in_memory(memory: &impl Memory, base: u64) -> Option<Metadata> {
 
 fn metadata(image: &impl Memory, header: CorHeader) -> Option<Metadata> {
     let Directory { address, size } = header.metadata;
-    // Cheaply, before much is read from a place that may be the wrong one.
+    // A cheap check of the magic precedes the large read, because the address may be wrong.
     if image.bytes(address.into())? != *b"BSJB" {
         return None;
     }
     Metadata::open(image.vec(address.into(), size.into(), MAX_METADATA_BYTES)?)
 }
 
-/// The bytes of an image by address.
+/// A view of an image's bytes by address.
 pub struct ByAddress<'a, M> {
     image: &'a PeImage,
     file: M,
@@ -253,16 +262,16 @@ impl<M: Memory> Memory for ByAddress<'_, M> {
         let Some((offset, available)) = self.image.offset_of(address) else {
             return 0;
         };
-        let wanted = buffer
+        let len = buffer
             .len()
             .min(usize::try_from(available).unwrap_or(usize::MAX));
         buffer
-            .get_mut(..wanted)
+            .get_mut(..len)
             .map_or(0, |buffer| self.file.read(offset, buffer))
     }
 }
 
-/// An image that is laid out by address already.
+/// An image that is already laid out by address.
 struct Loaded<M> {
     memory: M,
     base: u64,
@@ -276,11 +285,11 @@ impl<M: Memory> Memory for Loaded<M> {
 }
 
 fn section(header: &[u8; 40]) -> Option<Section> {
-    let number = |offset| u32_at(header, offset).map(u64::from);
+    let field = |offset| u32_at(header, offset).map(u64::from);
     Some(Section {
-        address: number(12)?,
-        bytes: number(16)?,
-        offset: number(20)?,
+        address: field(12)?,
+        bytes: field(16)?,
+        offset: field(20)?,
         executable: u32_at(header, 36)? & EXECUTABLE != 0,
     })
 }

@@ -1,19 +1,19 @@
-//! Names of precompiled methods, from the tables of the image they are in.
+//! Names of ReadyToRun methods, from the tables of their image.
 //!
 //! ```text
 //! COR header -> "RTR\0" u16 major, u16 minor, u32 flags, u32 n, (u32 type, u32 address, u32 size)[n]
-//!   103 methods of the module: array by row of MethodDef -> position of the first function
-//!   109 instances of generic methods: hash table of (signature, position of the first function)
-//!   112 manifest: metadata that counts other assemblies on   118 their MVIDs
-//!   115 assemblies of a composite image: (COR header, RTR header without mark), as the manifest counts them
+//!   103 methods of the module: array by row of MethodDef -> index of the first function
+//!   109 instances of generic methods: hash table of (signature, index of the first function)
+//!   112 manifest: metadata that references more assemblies   118 their MVIDs
+//!   115 assemblies of a composite image: (COR header, RTR header without magic), in the manifest's order
 //! signature of an instance: flags, [0x80 module], [0x40 type], row of MethodDef or, 0x10, MemberRef, [0x04 n, type[n]]
 //! ```
-//! A method has the functions up to the next method's: itself and its handlers.
+//! A method owns the functions up to the first function of the next method: its body and funclets.
 
 use std::sync::Arc;
 
 use super::metadata::Metadata;
-use super::native_format::{Array, number, table_entries};
+use super::native_format::{Array, read_unsigned, table_entries};
 use super::pe::{Directory, PeImage};
 use super::runtime_functions::RuntimeFunctions;
 use super::signature;
@@ -34,49 +34,52 @@ const MVIDS: u32 = 118;
 const MAX_SECTION_BYTES: usize = 64 << 20;
 const MAX_COMPONENTS: usize = 4096;
 
-/// What an assembly that an image refers to is known by.
+/// Identity of an assembly that an image references.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AssemblyId {
-    /// Its simple name.
+    /// The assembly's simple name.
     pub name: String,
-    /// The MVID of its module.
+    /// The MVID of the assembly's module.
     pub mvid: [u8; 16],
 }
 
-/// The name of a precompiled method.
+/// The name of a ReadyToRun method.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PrecompiledName {
+pub struct ReadyToRunName {
     /// The assembly's simple name.
     pub assembly: String,
     /// `Namespace.Type.Method<arguments>(parameters)`, types as in C#.
     pub method: String,
 }
 
-/// A precompiled image.
+/// A ReadyToRun image.
 pub struct ReadyToRun {
     image: PeImage,
     functions: RuntimeFunctions,
-    own: Option<Arc<Metadata>>,
-    /// Its methods by the position of their first function.
+    /// The metadata of the image's module. `None` for a composite image.
+    module: Option<Arc<Metadata>>,
+    /// The methods, sorted by the index of their first function.
     methods: Vec<(u32, MethodEntryPoint)>,
     instances: Vec<u8>,
     thunks: Directory,
     manifest: Option<Metadata>,
     mvids: Vec<[u8; 16]>,
-    /// By row of the manifest.
-    others: Vec<Option<Arc<Metadata>>>,
+    /// The metadata of referenced assemblies, by row of the manifest.
+    references: Vec<Option<Arc<Metadata>>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum MethodEntryPoint {
-    /// A row of MethodDef, of the image's own module (0) or of one that the manifest counts.
+    /// A row of MethodDef, in the image's module (0) or in an assembly of the manifest (row).
     Method { module: u32, row: u32 },
-    /// Where the signature of an instance is.
+    /// Offset of the signature of an instance.
     Instance(u32),
 }
 
 impl ReadyToRun {
-    /// The image in a file (its bytes by offset). `open` finds the assemblies that a composite image is made of.
+    /// Opens the image of a file. `file` provides the file's bytes by offset.
+    ///
+    /// `open` finds the component assemblies of a composite image.
     pub fn open(
         image: PeImage,
         file: &impl Memory,
@@ -95,7 +98,7 @@ impl ReadyToRun {
         let mvids = section(MVIDS).unwrap_or_default();
         let is_composite = !components.is_empty();
         let mut ready = Self {
-            own: match is_composite {
+            module: match is_composite {
                 true => None,
                 false => Some(Arc::new(image.metadata(file)?)),
             },
@@ -104,11 +107,11 @@ impl ReadyToRun {
             instances: section(INSTANCES).unwrap_or_default(),
             thunks: sections.get(THUNKS).unwrap_or_default(),
             mvids: mvids.as_chunks().0.to_vec(),
-            others: Vec::new(),
+            references: Vec::new(),
             manifest,
             image: image.clone(),
         };
-        ready.find_others(open);
+        ready.open_references(open);
         if let Some(methods) = section(METHODS) {
             ready.add_methods(0, &methods);
         }
@@ -118,7 +121,9 @@ impl ReadyToRun {
             let address = u32::from_le_bytes([a, b, c, d]);
             let methods = Sections::read(&bytes, address, false)
                 .and_then(|sections| sections.get(METHODS))
-                .and_then(|at| bytes.vec(at.address.into(), at.size.into(), MAX_SECTION_BYTES));
+                .and_then(|table| {
+                    bytes.vec(table.address.into(), table.size.into(), MAX_SECTION_BYTES)
+                });
             ready.add_methods(module, &methods.unwrap_or_default());
         }
         ready.add_instances();
@@ -126,21 +131,21 @@ impl ReadyToRun {
         Some(ready)
     }
 
-    fn find_others(&mut self, mut open: impl FnMut(&AssemblyId) -> Option<Metadata>) {
+    fn open_references(&mut self, mut open: impl FnMut(&AssemblyId) -> Option<Metadata>) {
         let Some(manifest) = &self.manifest else {
             return;
         };
         let count = manifest.assembly_refs().min(MAX_COMPONENTS as u32);
-        let others = (1..=count).zip(&self.mvids).map(|(row, mvid)| {
+        let references = (1..=count).zip(&self.mvids).map(|(row, mvid)| {
             let id = AssemblyId {
                 name: manifest.assembly_ref(row)?.into_owned(),
                 mvid: *mvid,
             };
-            // What cannot be proved to be the right one is not used.
-            let found = open(&id).filter(|found| found.mvid() == Some(id.mvid))?;
-            Some(Arc::new(found))
+            // An assembly whose MVID does not match is another build and would give wrong names.
+            let metadata = open(&id).filter(|metadata| metadata.mvid() == Some(id.mvid))?;
+            Some(Arc::new(metadata))
         });
-        self.others = others.collect();
+        self.references = references.collect();
     }
 
     fn add_methods(&mut self, module: u32, table: &[u8]) {
@@ -170,28 +175,32 @@ impl ReadyToRun {
         self.methods.extend(instances);
     }
 
-    /// The address of a byte of code by its place in the file.
+    /// Returns the address of the code at a file offset.
     #[must_use]
     pub fn address_of(&self, file_offset: u64) -> Option<u64> {
         self.image.address_of(file_offset)
     }
 
-    /// Whether an address is in a thunk, through which calls go until their target is known.
+    /// Returns whether an address is in a delay-load thunk. Calls go through a thunk until their
+    /// target is resolved.
     #[must_use]
     pub fn is_thunk(&self, address: u64) -> bool {
-        let Directory { address: at, size } = self.thunks;
-        let within = address.checked_sub(at.into());
-        within.is_some_and(|within| within < u64::from(size))
+        let Directory {
+            address: start,
+            size,
+        } = self.thunks;
+        let delta = address.checked_sub(start.into());
+        delta.is_some_and(|delta| delta < u64::from(size))
     }
 
-    /// The name of the method that an address lies in.
+    /// Returns the name of the method that contains an address.
     #[must_use]
-    pub fn name(&self, address: u64) -> Option<PrecompiledName> {
+    pub fn name(&self, address: u64) -> Option<ReadyToRunName> {
         let (function, _) = self.functions.at(address)?;
-        let behind = self
+        let next = self
             .methods
             .partition_point(|(first, _)| *first <= function);
-        let (_, entry) = self.methods.get(behind.checked_sub(1)?)?;
+        let (_, entry) = self.methods.get(next.checked_sub(1)?)?;
         match *entry {
             MethodEntryPoint::Method { module, row } => {
                 let metadata = self.metadata(module)?;
@@ -201,55 +210,58 @@ impl ReadyToRun {
         }
     }
 
-    /// The image's own module (0), or one that the manifest counts.
+    /// Returns the metadata of the image's module (0) or of an assembly of the manifest (row).
     fn metadata(&self, module: u32) -> Option<&Metadata> {
         match module.checked_sub(1) {
-            None => self.own.as_deref(),
-            Some(index) => self.others.get(index as usize)?.as_deref(),
+            None => self.module.as_deref(),
+            Some(index) => self.references.get(index as usize)?.as_deref(),
         }
     }
 
     fn method_name(
         metadata: &Metadata,
         row: u32,
-        of_type: &[String],
-        of_method: &[String],
-    ) -> Option<PrecompiledName> {
+        type_arguments: &[String],
+        method_arguments: &[String],
+    ) -> Option<ReadyToRunName> {
         let definition = metadata.method(row)?;
         let owner = metadata.type_def_name(metadata.owner_of(row)?)?;
-        if arity(&owner) != of_type.len() && !of_type.is_empty() {
+        if arity(&owner) != type_arguments.len() && !type_arguments.is_empty() {
             return None;
         }
-        let mut method = format!("{}.{}", type_name::owner(&owner, of_type), definition.name);
-        if !of_method.is_empty() {
-            push_arguments(&mut method, of_method);
+        let owner = type_name::owner(&owner, type_arguments);
+        let mut method = format!("{owner}.{}", definition.name);
+        if !method_arguments.is_empty() {
+            push_arguments(&mut method, method_arguments);
         }
         let in_module = signature::InModule {
             metadata,
-            of_type,
-            of_method,
+            of_type: type_arguments,
+            of_method: method_arguments,
         };
         let (parameters, _) = signature::parameters(definition.signature, &in_module)?;
         method.push_str(&parameters);
-        Some(PrecompiledName {
+        Some(ReadyToRunName {
             assembly: metadata.assembly()?.into_owned(),
             method,
         })
     }
 
-    /// A module by the index in a signature. In a composite image the manifest counts from 2; elsewhere nothing is known
-    /// to refer to other modules, and such signatures have no name.
+    /// Translates the module index of a signature to a row of the manifest.
+    ///
+    /// In a composite image the manifest's assemblies start at index 2. In other images no
+    /// signature is known to reference another module: such signatures have no name.
     fn module_of_index(&self, index: u32) -> Option<u32> {
-        match self.own {
+        match self.module {
             Some(_) => (index == 0).then_some(0),
             None => index.checked_sub(1).filter(|row| *row > 0),
         }
     }
 }
 
-/// The position of a method's first function, from its entry.
+/// Reads the index of a method's first function from the method's entry.
 fn first_function(bytes: &[u8], at: usize) -> Option<(u32, usize)> {
-    let (id, end) = number(bytes, at)?;
-    // The rest tells what must be ready before the method may run.
+    let (id, end) = read_unsigned(bytes, at)?;
+    // The low bits describe the fixups that must be resolved before the method may run.
     Some((if id & 1 != 0 { id >> 2 } else { id >> 1 }, end))
 }

@@ -1,33 +1,38 @@
-//! The functions of a precompiled image: its exception directory, which lists them by address. It lies in `.data`, and
-//! there is no `.pdata`.
+//! The functions of a ReadyToRun image, from its exception directory, which is sorted by address.
+//!
+//! The directory is in `.data`: these images have no `.pdata`.
 
 use super::pe::PeImage;
 use crate::memory::Memory;
 
-/// x86-64 with the mark that the image is for Linux: 0x8664 ^ 0x7B79.
+/// The machine type of x86-64 images for Linux: 0x8664 ^ 0x7B79.
 const MACHINE: u16 = 0xfd1d;
 const EXCEPTION_DIRECTORY: usize = 3;
-/// Largest exception directory; the composite image of a whole framework has 2.4 MB.
+/// Size limit of the exception directory. The composite image of a whole framework has 2.4 MB.
 const MAX_DIRECTORY_BYTES: usize = 32 << 20;
 const FUNCTION_BYTES: usize = 12;
 
-/// RUNTIME_FUNCTIONs, by address.
+/// The `RUNTIME_FUNCTION` entries of an image, sorted by address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeFunctions(Vec<[u8; FUNCTION_BYTES]>);
 
-/// A contiguous piece of code: a method, or a handler of one. Addresses are relative to the image's base.
+/// A contiguous range of code: a method body, or a funclet of one. Addresses are relative to the
+/// image base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuntimeFunction {
-    /// Its first address.
+    /// The first address.
     pub begin: u32,
-    /// Behind its last address.
+    /// The exclusive end address.
     pub end: u32,
-    /// Where its UNWIND_INFO is.
+    /// The address of the `UNWIND_INFO`.
     pub unwind_info: u32,
 }
 
 impl RuntimeFunctions {
-    /// Those of an image, if they are sound: sorted, so that they can be searched. `file` gives the file's bytes by offset.
+    /// Reads the functions of an image. `file` provides the file's bytes by offset.
+    ///
+    /// Returns `None` if the image is for another machine, or its functions are not sorted, as a
+    /// binary search requires.
     pub fn of(image: &PeImage, file: &impl Memory) -> Option<Self> {
         if image.machine != MACHINE {
             return None;
@@ -39,32 +44,32 @@ impl RuntimeFunctions {
             MAX_DIRECTORY_BYTES,
         )?;
         let (functions, _) = bytes.as_chunks();
-        let is_sound = functions.is_sorted_by_key(|raw| decode(raw).begin);
-        is_sound.then(|| Self(functions.to_vec()))
+        let is_sorted = functions.is_sorted_by_key(|raw| decode(raw).begin);
+        is_sorted.then(|| Self(functions.to_vec()))
     }
 
-    /// The function that an address lies in, and its position.
+    /// Returns the function that contains an address, and its index.
     #[must_use]
     pub fn at(&self, address: u64) -> Option<(u32, RuntimeFunction)> {
         let address = u32::try_from(address).ok()?;
-        let behind = self.0.partition_point(|raw| decode(raw).begin <= address);
-        let index = behind.checked_sub(1)?;
+        let next = self.0.partition_point(|raw| decode(raw).begin <= address);
+        let index = next.checked_sub(1)?;
         let function = decode(self.0.get(index)?);
         (address < function.end).then_some((index as u32, function))
     }
 
-    /// All, by address.
+    /// Iterates over all functions in address order.
     pub fn iter(&self) -> impl Iterator<Item = RuntimeFunction> + '_ {
         self.0.iter().map(decode)
     }
 }
 
 fn decode(raw: &[u8; FUNCTION_BYTES]) -> RuntimeFunction {
-    let (numbers, _) = raw.as_chunks::<4>();
-    let number = |index: usize| numbers.get(index).copied().map_or(0, u32::from_le_bytes);
+    let (fields, _) = raw.as_chunks::<4>();
+    let field = |index: usize| fields.get(index).copied().map_or(0, u32::from_le_bytes);
     RuntimeFunction {
-        begin: number(0),
-        end: number(1),
-        unwind_info: number(2),
+        begin: field(0),
+        end: field(1),
+        unwind_info: field(2),
     }
 }

@@ -1,25 +1,25 @@
-//! The columns of the metadata tables (ECMA-335 II.22), as far as tables behind them are read.
+//! The columns of the metadata tables (ECMA-335 II.22), up to the last table that is read.
 
 use Column::{Blob, Coded, Guid, Row, String, U16, U32};
 
-/// What a column holds.
+/// The type of a column.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Column {
     U16,
     U32,
-    /// Place in the heap of strings.
+    /// Offset in the string heap.
     String,
-    /// Place in the heap of GUIDs.
+    /// Index in the GUID heap.
     Guid,
-    /// Place in the heap of blobs.
+    /// Offset in the blob heap.
     Blob,
     /// Row of a table.
     Row(u8),
-    /// Row of one of several tables, told by this many low bits.
+    /// Coded index: the low bits, as many as the first field, select one of several tables.
     Coded(u32, &'static [u8]),
 }
 
-/// Tables, as they are numbered.
+/// Table ids.
 pub(super) const MODULE: u8 = 0x00;
 pub(super) const TYPE_REF: u8 = 0x01;
 pub(super) const TYPE_DEF: u8 = 0x02;
@@ -31,7 +31,7 @@ pub(super) const ASSEMBLY: u8 = 0x20;
 pub(super) const ASSEMBLY_REF: u8 = 0x23;
 pub(super) const NESTED_CLASS: u8 = 0x29;
 
-/// Tables there can be; one bit each in the header.
+/// Limit on the tables. The header has one bit for each.
 pub(super) const MAX_TABLES: usize = 64;
 
 pub(super) const TYPE_DEF_OR_REF: Column = Coded(2, &[TYPE_DEF, TYPE_REF, TYPE_SPEC]);
@@ -54,7 +54,7 @@ const HAS_SEMANTICS: Column = Coded(1, &[0x14, 0x17]);
 const MEMBER_FORWARDED: Column = Coded(1, &[0x04, METHOD_DEF]);
 const IMPLEMENTATION: Column = Coded(2, &[0x26, ASSEMBLY_REF, 0x27]);
 
-/// By number of the table.
+/// Columns of each table, by table id.
 pub(super) const TABLES: [&[Column]; NESTED_CLASS as usize + 1] = [
     &[U16, String, Guid, Guid, Guid],
     &[RESOLUTION_SCOPE, String, String],

@@ -1,9 +1,9 @@
-//! How types are spelled: as in C#, with namespaces, nested types behind `+`.
+//! C# spelling of type names: with namespace, `+` before nested types.
 
-/// Most arguments of one type; beyond, the mark is a part of the name.
+/// Limit on the type arguments. A larger arity suffix counts as part of the name.
 const MAX_ARITY: usize = 1024;
 
-/// The C# word for a type of the core library, or the name itself.
+/// Returns the C# keyword for a type of the core library, or the name unchanged.
 #[must_use]
 pub fn keyword(name: &str) -> &str {
     let Some(short) = name.strip_prefix("System.") else {
@@ -32,7 +32,7 @@ pub fn keyword(name: &str) -> &str {
     }
 }
 
-/// A type as it stands before its methods: `System.String`, with arguments if it takes any.
+/// Formats the declaring type of a method: `System.String`, followed by type arguments if any.
 #[must_use]
 pub fn owner<A: AsRef<str>>(name: &str, arguments: &[A]) -> String {
     match arguments {
@@ -41,40 +41,42 @@ pub fn owner<A: AsRef<str>>(name: &str, arguments: &[A]) -> String {
     }
 }
 
-/// A type with its arguments: `` List`1+Enumerator `` and `int` are `List<int>+Enumerator`. Arguments belong to the parts
-/// of the name that say how many they take; where that does not come out even, all stand at the end.
+/// Formats a type with arguments: `` List`1+Enumerator `` and `int` give `List<int>+Enumerator`.
+///
+/// Each part of the name takes as many arguments as its arity suffix declares. If the arities do
+/// not add up, all arguments follow the name.
 #[must_use]
 pub fn instantiated<A: AsRef<str>>(name: &str, arguments: &[A]) -> String {
     if arguments.is_empty() {
         return keyword(name).to_owned();
     }
-    let mut spelled = String::with_capacity(name.len() + 16 * arguments.len());
+    let mut formatted = String::with_capacity(name.len() + 16 * arguments.len());
     let mut rest = arguments;
     for (index, part) in name.split('+').enumerate() {
         if index > 0 {
-            spelled.push('+');
+            formatted.push('+');
         }
-        let Some((plain, count)) = own_arity(part) else {
-            spelled.push_str(part);
+        let Some((plain, count)) = part_arity(part) else {
+            formatted.push_str(part);
             continue;
         };
-        let Some((own, others)) = rest.split_at_checked(count) else {
+        let Some((part_arguments, others)) = rest.split_at_checked(count) else {
             rest = arguments;
             break;
         };
-        spelled.push_str(plain);
-        push_arguments(&mut spelled, own);
+        formatted.push_str(plain);
+        push_arguments(&mut formatted, part_arguments);
         rest = others;
     }
     if rest.is_empty() {
-        return spelled;
+        return formatted;
     }
-    let mut spelled = name.to_owned();
-    push_arguments(&mut spelled, arguments);
-    spelled
+    let mut formatted = name.to_owned();
+    push_arguments(&mut formatted, arguments);
+    formatted
 }
 
-/// Adds `<a,b>`.
+/// Appends `<a,b>`.
 pub fn push_arguments<A: AsRef<str>>(out: &mut String, arguments: &[A]) {
     let separators = std::iter::once("<").chain(std::iter::repeat(","));
     for (separator, argument) in separators.zip(arguments) {
@@ -84,14 +86,14 @@ pub fn push_arguments<A: AsRef<str>>(out: &mut String, arguments: &[A]) {
     out.push('>');
 }
 
-/// How many arguments a name says it takes.
+/// Returns the number of type arguments that a name declares.
 pub(super) fn arity(name: &str) -> usize {
-    let own = name.split('+').filter_map(own_arity);
-    own.map(|(_, count)| count).sum()
+    let parts = name.split('+').filter_map(part_arity);
+    parts.map(|(_, count)| count).sum()
 }
 
-/// A name that takes arguments of its own, without the mark, and how many.
-fn own_arity(part: &str) -> Option<(&str, usize)> {
+/// Splits the arity suffix from one part of a name.
+fn part_arity(part: &str) -> Option<(&str, usize)> {
     let (plain, count) = part.rsplit_once('`')?;
     let count = count
         .parse()
@@ -105,8 +107,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_go_where_they_belong() {
-        for (name, arguments, spelled) in [
+    fn places_arguments_after_their_part_of_the_name() {
+        for (name, arguments, expected) in [
             ("System.Int32", &[][..], "int"),
             ("A.Int32", &[], "A.Int32"),
             ("N.List`1", &["int"], "N.List<int>"),
@@ -118,7 +120,7 @@ mod tests {
             ("Odd`1", &["int", "int"], "Odd`1<int,int>"),
             ("Odd`x", &[], "Odd`x"),
         ] {
-            assert_eq!(instantiated(name, arguments), spelled);
+            assert_eq!(instantiated(name, arguments), expected);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The CPU time of collections, from the samples of the threads that work at them.
+//! The CPU time of collections, from the samples of the threads that work on them.
 
 use rustc_hash::FxHashMap;
 
@@ -7,82 +7,88 @@ use super::sum;
 use crate::trace::{Nanos, Tid};
 use crate::view::events::CpuSample;
 
-/// A thread works at a collection.
+/// Time in which a thread works on a collection.
 #[derive(Clone, Copy, Debug)]
 struct GcThreadSpan {
-    begin: Nanos,
+    start: Nanos,
     end: Nanos,
     row: usize,
 }
 
-/// Where the CPU time of a process goes, in nanoseconds.
+/// Distribution of a process's CPU time, in nanoseconds.
 #[derive(Debug, Default)]
 pub(super) struct CpuTime {
-    /// Of each thread, in order.
+    /// Spans of each thread, in order of time.
     work: FxHashMap<Tid, Vec<GcThreadSpan>>,
-    /// Of each collection.
+    /// CPU time of each collection.
     collections: Vec<u64>,
-    /// When it was told what a collection has left, in order, and the time of the process before each and after the last.
-    told: Vec<Nanos>,
+    /// Times of the heap stats events, in order, and the CPU time before each and after the last.
+    heap_stats_at: Vec<Nanos>,
     between: Vec<u64>,
 }
 
 impl CpuTime {
-    /// Of a process with these collections; none yet.
+    /// Prepares the counters for a process with these collections.
     pub(super) fn new(heap: &GcHistory) -> Self {
         let mut work: FxHashMap<Tid, Vec<GcThreadSpan>> = FxHashMap::default();
         for (row, collection) in heap.rows.iter().enumerate() {
-            let begin = collection.start;
+            let start = collection.start;
             let end = match collection.kind {
-                BACKGROUND => collection.told,
+                BACKGROUND => collection.heap_stats_at,
                 _ => Nanos(sum([collection.pause_start.0, collection.pause_ns])),
             };
             for &thread in &collection.workers {
-                let of = work.entry(thread).or_default();
-                of.push(GcThreadSpan { begin, end, row });
+                let spans = work.entry(thread).or_default();
+                spans.push(GcThreadSpan { start, end, row });
             }
         }
         work.values_mut()
-            .for_each(|of| of.sort_by_key(|work| work.begin));
-        let mut told: Vec<Nanos> = heap.complete().map(|row| row.told).collect();
-        told.sort_unstable();
+            .for_each(|spans| spans.sort_by_key(|span| span.start));
+        let mut heap_stats_at: Vec<Nanos> = heap.complete().map(|row| row.heap_stats_at).collect();
+        heap_stats_at.sort_unstable();
         Self {
             work,
             collections: vec![0; heap.rows.len()],
-            between: vec![0; told.len() + 1],
-            told,
+            between: vec![0; heap_stats_at.len() + 1],
+            heap_stats_at,
         }
     }
 
-    /// Counts a sample of the process.
+    /// Adds a sample of the process.
     pub(super) fn add(&mut self, sample: &CpuSample) {
-        let between = &mut self.between[self.told.partition_point(|told| *told <= sample.time)];
+        let between = &mut self.between[self
+            .heap_stats_at
+            .partition_point(|time| *time <= sample.time)];
         *between = sum([*between, sample.ns]);
         let Some(work) = self.work.get(&sample.thread) else {
             return;
         };
-        let begun = work.partition_point(|work| work.begin <= sample.time);
-        let last = begun.checked_sub(1).map(|last| work[last]);
+        let started = work.partition_point(|span| span.start <= sample.time);
+        let last = started.checked_sub(1).map(|last| work[last]);
         if let Some(last) = last.filter(|last| sample.time <= last.end) {
-            let of = &mut self.collections[last.row];
-            *of = sum([*of, sample.ns]);
+            let total = &mut self.collections[last.row];
+            *total = sum([*total, sample.ns]);
         }
     }
 
-    /// Of the process.
-    pub(super) fn all(&self) -> u64 {
+    /// Returns the CPU time of the process.
+    pub(super) fn total(&self) -> u64 {
         sum(self.between.iter().copied())
     }
 
-    /// Of a collection.
-    pub(super) fn of(&self, row: usize) -> u64 {
+    /// Returns the CPU time of a collection.
+    pub(super) fn collection(&self, row: usize) -> u64 {
         self.collections[row]
     }
 
-    /// Of the process from the end of the last collection before this one to its own end.
+    /// Returns the CPU time of the process between the ends of the previous collection and of this
+    /// one.
     pub(super) fn since_last(&self, collection: &GarbageCollection) -> u64 {
-        let before = |time| self.told.partition_point(|told| *told < time);
-        let (from, to) = (before(collection.start), before(collection.told));
+        let before = |time| {
+            self.heap_stats_at
+                .partition_point(|stats_at| *stats_at < time)
+        };
+        let (from, to) = (before(collection.start), before(collection.heap_stats_at));
         sum(self
             .between
             .get(from..=to)
@@ -103,7 +109,7 @@ mod tests {
         kind: u64,
         start: u64,
         pause_ns: u64,
-        told: u64,
+        heap_stats_at: u64,
         workers: &[i32],
     ) -> GarbageCollection {
         GarbageCollection {
@@ -111,16 +117,16 @@ mod tests {
             start: Nanos(start),
             pause_start: Nanos(start),
             pause_ns,
-            told: Nanos(told),
+            heap_stats_at: Nanos(heap_stats_at),
             is_complete: true,
             workers: workers.iter().copied().map(Tid).collect(),
             ..GarbageCollection::default()
         }
     }
 
-    /// One in the background, with another while it goes on, and one later.
+    /// Tests a background collection, another one during it, and a later one.
     #[test]
-    fn time_is_that_of_whoever_works_at_it() {
+    fn charges_samples_of_working_threads_to_their_collection() {
         let mut heap = GcHistory::default();
         heap.rows = vec![
             collection(BACKGROUND, 100, 5, 900, &[7, 8]),
@@ -147,8 +153,11 @@ mod tests {
                 ns,
             });
         }
-        assert_eq!([0, 1, 2].map(|row| cpu.of(row)), [2 + 8 + 64, 4, 256]);
-        assert_eq!(cpu.all(), 1023);
+        assert_eq!(
+            [0, 1, 2].map(|row| cpu.collection(row)),
+            [2 + 8 + 64, 4, 256]
+        );
+        assert_eq!(cpu.total(), 1023);
         let since = [0, 1, 2].map(|row| cpu.since_last(&heap.rows[row]));
         assert_eq!(since, [31 + 32, 31, 64 + 128]);
     }

@@ -1,50 +1,53 @@
-//! What the generations of a heap held before and after a collection, and those of all heaps after it.
+//! Generations of a heap before and after a collection, and of all heaps after it.
 //!
-//! The runtime tells it of each heap, at the end of an event, ten numbers of 8 bytes for each generation:
+//! An event per heap ends with ten integers of 8 bytes for each generation:
 //!
 //! ```text
-//! before: size | of it in the free list | free elsewhere        after: the same three
-//! came in | pinned ones that lived on | others that did | what may be allocated until the next
+//! before: size | free in the free list | free elsewhere        after: the same three
+//! allocated or promoted into it | pinned survivors | other survivors | allocation budget
 //! ```
 
 use super::sum;
 
-/// Where the generations begin in the event, and the bytes of each.
-const AT: usize = 86;
-const BYTES: usize = 80;
-/// Generations 0, 1, 2, that of large and, from .NET 5 on, that of pinned objects.
+/// Offset of the first generation in the event, and the length of each.
+const GENERATIONS_OFFSET: usize = 86;
+const GENERATION_BYTES: usize = 80;
+/// Generations 0, 1, 2, the large object heap and, since .NET 5, the pinned object heap.
 pub(super) const MAX_GENERATIONS: usize = 5;
-/// Those that a program allocates in.
-const ALLOCATED_IN: [usize; 3] = [0, 3, 4];
+/// Generations that the program allocates in.
+const ALLOCATION_GENERATIONS: [usize; 3] = [0, 3, 4];
 
-/// Of them, that of small objects, and where those that live on their own begin: large and pinned ones.
+/// Indexes of the generation of small objects, and of the first separate heap (large, then pinned).
 const SMALL: usize = 0;
 const LARGE: usize = 3;
-/// Collected with all of them only.
+/// Generation whose collection includes the separate heaps.
 const OLDEST: u64 = 2;
 
 /// A generation of a heap, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Generation {
     size_before: u64,
-    /// Less than none where the runtime tells of more free bytes than there are.
+    /// Negative if the runtime reports more free bytes than the generation has.
     objects_before: i64,
     objects_after: i64,
     free_after: u64,
-    lived_on: u64,
+    survived: u64,
 }
 
-/// The generations of a heap at a collection, as far as it has them.
+/// The generations of a heap at a collection, if the event contains them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Generations([Option<Generation>; MAX_GENERATIONS]);
 
 impl Generations {
-    /// From what an event holds, which states so many generations.
+    /// Parses the payload of an event that declares this number of generations.
     pub(super) fn parse(payload: &[u8], generations: u64) -> Self {
         let generations = usize::try_from(generations)
             .map_or(MAX_GENERATIONS, |count| count.min(MAX_GENERATIONS));
         let mut heap = Self::default();
-        let rows = payload.get(AT..).unwrap_or_default().chunks_exact(BYTES);
+        let rows = payload
+            .get(GENERATIONS_OFFSET..)
+            .unwrap_or_default()
+            .chunks_exact(GENERATION_BYTES);
         for (generation, row) in heap.0.iter_mut().zip(rows.take(generations)) {
             let number = |at: usize| {
                 let bytes = row.get(8 * at..).and_then(<[u8]>::first_chunk);
@@ -57,57 +60,61 @@ impl Generations {
                 objects_before: bytes(number(0)).saturating_sub(bytes(both(1))),
                 objects_after: bytes(number(3)).saturating_sub(bytes(both(4))),
                 free_after: both(4),
-                lived_on: both(7),
+                survived: both(7),
             });
         }
         heap
     }
 
-    /// What later collections need of it.
+    /// Returns the data that later collections need.
     pub(super) fn objects(&self) -> Objects {
         let objects =
             |generation: Generation| (generation.objects_before, generation.objects_after);
-        Objects(ALLOCATED_IN.map(|at| self.0[at].map(objects)))
+        Objects(ALLOCATION_GENERATIONS.map(|at| self.0[at].map(objects)))
     }
 }
 
-/// Bytes of objects before and after a collection, in the generations of a heap that are allocated in.
+/// Bytes of objects before and after a collection, in the generations that the program allocates
+/// in.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Objects([Option<(i64, i64)>; ALLOCATED_IN.len()]);
+pub(super) struct Objects([Option<(i64, i64)>; ALLOCATION_GENERATIONS.len()]);
 
 impl Objects {
-    /// Bytes that were allocated in generation 0, and in the others, since the collection `last`, which was of
-    /// generation 0 only or not. Less than none where the runtime gave up allocated memory.
+    /// Returns the bytes allocated since the collection `last` in generation 0, and in the others.
+    ///
+    /// `last_was_gen0` means that `last` collected only generation 0. A result is negative if the
+    /// runtime returned allocated memory.
     pub(super) fn allocated_since(&self, last: Option<&Self>, last_was_gen0: bool) -> [i64; 2] {
         let mut allocated = [0_i64; 2];
         for (at, now) in self.0.iter().enumerate() {
             let Some((now, _)) = *now else { continue };
             let last = last.and_then(|last| last.0[at]);
-            let left = match last {
-                // It leaves the others as they are, and tells nothing of them.
+            let before = match last {
+                // Such a collection leaves the other generations as they are, and reports nothing
+                // about them.
                 Some((before, 0)) if at > 0 && last_was_gen0 => before,
                 Some((_, after)) => after,
                 None => 0,
             };
-            let of = &mut allocated[usize::from(at > 0)];
-            *of = of.saturating_add(now.saturating_sub(left));
+            let total = &mut allocated[usize::from(at > 0)];
+            *total = total.saturating_add(now.saturating_sub(before));
         }
         allocated
     }
 }
 
-/// What all heaps together tell of a collection.
+/// Totals of a collection over all heaps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct HeapTotals {
-    /// Bytes of all generations before it, with what is free.
+    /// Bytes of all generations before the collection, including free bytes.
     pub(super) size_before: u64,
     heaps: u64,
-    /// Of each generation that a heap has: percent of its objects that lived on, added up, and bytes that are free.
+    /// Sum over all heaps of the survival percentage and of the free bytes, for each generation.
     generations: [Option<(u64, u64)>; MAX_GENERATIONS],
 }
 
 impl HeapTotals {
-    /// With one heap more.
+    /// Adds a heap.
     pub(super) fn add(&mut self, heap: &Generations) {
         self.heaps += 1;
         for (total, generation) in self.generations.iter_mut().zip(heap.0) {
@@ -116,7 +123,7 @@ impl HeapTotals {
             };
             let percent = match generation.objects_before {
                 0 => 0,
-                before => (generation.lived_on as f64 * 100.0 / before as f64) as u64,
+                before => (generation.survived as f64 * 100.0 / before as f64) as u64,
             };
             let (percents, free) = total.unwrap_or_default();
             *total = Some((sum([percents, percent]), sum([free, generation.free_after])));
@@ -124,47 +131,50 @@ impl HeapTotals {
         }
     }
 
-    /// Percent of the objects of a generation that lived on, the mean of the heaps; `None` where it was not collected, or
-    /// nothing is told.
+    /// Returns the percentage of a generation's objects that survived, as the mean of all heaps.
+    ///
+    /// Returns `None` if the generation was not collected, or the runtime reported nothing about
+    /// it.
     pub(super) fn survival_percent(&self, generation: usize, collected: u64) -> Option<u64> {
         let is_collected = match generation {
             LARGE.. => collected >= OLDEST,
-            young => young as u64 <= collected,
+            younger => younger as u64 <= collected,
         };
         let (percents, _) = self.generations[generation].filter(|_| is_collected)?;
         percents.checked_div(self.heaps)
     }
 
-    /// Bytes in a generation that no object is in.
+    /// Returns the free bytes of a generation.
     pub(super) fn free(&self, generation: usize) -> Option<u64> {
         self.generations[generation].map(|(_, free)| free)
     }
 }
 
-/// What is there after a collection.
+/// The heaps after a collection.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct HeapStats {
     /// Bytes of each generation.
     pub(super) sizes: [u64; MAX_GENERATIONS],
-    /// Bytes that lived on.
+    /// Bytes that survived.
     pub(super) promoted: u64,
-    /// Of them, bytes of objects that wait for their finalizers.
+    /// Bytes of survivors that wait for their finalizers.
     pub(super) finalizable: u64,
-    /// Objects that could not be moved.
+    /// Number of objects that could not be moved.
     pub(super) pinned: u64,
-    /// Handles to objects.
+    /// Number of handles to objects.
     pub(super) handles: u64,
 }
 
 impl HeapStats {
-    /// Bytes of all generations.
+    /// Returns the bytes of all generations.
     pub(super) fn size(&self) -> u64 {
         sum(self.sizes)
     }
 
-    /// Bytes before the next collection, which left this, as far as that can be told where so many of small objects were allocated
-    /// in between.
-    pub(super) fn at_most_until(mut self, allocated: u64, next: Option<Self>) -> u64 {
+    /// Estimates the heap size before the next collection, whose heap stats are `next`.
+    ///
+    /// `allocated` is the number of bytes of small objects allocated in between.
+    pub(super) fn estimate_before(mut self, allocated: u64, next: Option<Self>) -> u64 {
         self.sizes[SMALL] = self.sizes[SMALL].max(allocated);
         if let Some(next) = next {
             let larger = self.sizes[LARGE..].iter_mut().zip(&next.sizes[LARGE..]);
@@ -178,9 +188,9 @@ impl HeapStats {
 mod tests {
     use super::*;
 
-    /// An event of a heap with these ten numbers for each generation.
+    /// Parses an event of a heap with these ten integers for each generation.
     fn heap(generations: &[[u64; 10]]) -> Generations {
-        let mut payload = vec![0xff; AT];
+        let mut payload = vec![0xff; GENERATIONS_OFFSET];
         for number in generations.iter().flatten() {
             payload.extend(number.to_le_bytes());
         }
@@ -188,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn heaps_are_added_up() {
+    fn adds_up_heaps() {
         let mut totals = HeapTotals::default();
         totals.add(&heap(&[
             [100, 10, 10, 40, 5, 6, 0, 1, 15, 0],
@@ -213,10 +223,13 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_ends_early_tells_of_fewer_generations() {
-        assert_eq!(Generations::parse(&[0; AT + BYTES - 1], 5), heap(&[]));
+    fn truncated_event_has_fewer_generations() {
         assert_eq!(
-            Generations::parse(&[0; AT + BYTES], u64::MAX),
+            Generations::parse(&[0; GENERATIONS_OFFSET + GENERATION_BYTES - 1], 5),
+            heap(&[])
+        );
+        assert_eq!(
+            Generations::parse(&[0; GENERATIONS_OFFSET + GENERATION_BYTES], u64::MAX),
             heap(&[[0; 10]])
         );
     }

@@ -1,12 +1,14 @@
-//! The collections of a process, as PerfView's GCStats tells them apart.
+//! The collections of a process, distinguished as in PerfView's GCStats.
 //!
 //! ```text
-//! suspend begin ─ suspend end ─ start ... end ─ heap stats ─ restart end        blocking: one pause
-//! suspend begin ─ suspend end ─ start ─ restart end ... (suspend ... restart)   background: several, until its heap stats
+//! blocking:    suspend start ─ suspend end ─ start ... end ─ heap stats ─ restart end
+//! background:  suspend start ─ suspend end ─ start ─ restart end ... (suspend ... restart)
 //! ```
-//! Begin and end of a pause are of one thread. The pause of a blocking collection begins with the suspension, or with the
-//! collection itself where it is a small one that a background collection begins with. To such a background collection the
-//! suspension alone is counted, and nothing more to one that is over when the program goes on.
+//! A blocking collection has one pause, a background collection several until its heap stats. One
+//! thread starts and ends a pause. The pause of a blocking collection starts with the suspension.
+//! If a background collection starts with a small one, the pause of the small one starts with that
+//! collection itself. The background collection then counts only the suspension, and nothing more
+//! if it ends before the program resumes.
 
 use super::generations::{Generations, HeapStats, HeapTotals, Objects};
 use super::sum;
@@ -14,7 +16,7 @@ use crate::dotnet::decode;
 use crate::trace::{Nanos, RuntimeEvent, Tid};
 use crate::view::events::number;
 
-/// Events of collections, by number.
+/// Ids of the GC events.
 const START: u32 = 1;
 const END: u32 = 2;
 const RESTARTED: u32 = 3;
@@ -25,18 +27,18 @@ const TICK: u32 = 10;
 const MARKED: u32 = 202;
 const PER_HEAP: u32 = 204;
 const ALL_HEAPS: u32 = 205;
-/// Why the runtime suspends its threads: for a collection, or for a step of one in the background.
+/// Reasons of a suspension: a collection, or a step of a background collection.
 const FOR_GC: u64 = 1;
 const FOR_STEP: u64 = 6;
-/// Kinds of collections: blocking, and one that goes on while the program runs.
+/// Kinds of collection: blocking, and concurrent with the program.
 const BLOCKING: u64 = 0;
 pub(super) const BACKGROUND: u64 = 1;
-/// The reason of a full collection that follows a small one within its pause.
+/// Reason of a full collection that follows a small one within its pause.
 const FULL_AFTER_SMALL: u64 = 12;
-/// Most collections that are kept of a process, and most heaps of all of them.
+/// Limits per process: collections, and heaps of all collections.
 const MAX_COLLECTIONS: usize = 1 << 20;
 const MAX_HEAPS: usize = 1 << 20;
-/// Most threads that work at one collection: a heap has one.
+/// Maximum number of threads that work on one collection: each heap has one.
 const MAX_WORKERS: usize = 1 << 10;
 
 /// One collection.
@@ -51,24 +53,25 @@ pub(super) struct GarbageCollection {
     pub(super) suspend_ns: u64,
     pub(super) pause_ns: u64,
     pub(super) duration_ns: Option<u64>,
-    pub(super) left: Option<HeapStats>,
-    /// When that was told, and when it was of the one before.
-    pub(super) told: Nanos,
-    pub(super) told_before: Option<Nanos>,
+    pub(super) heap_stats: Option<HeapStats>,
+    /// Times of the heap stats event of this collection and of the previous one.
+    pub(super) heap_stats_at: Nanos,
+    pub(super) previous_stats_at: Option<Nanos>,
     pub(super) is_complete: bool,
-    /// Allocated since the last one by the ticks: small objects, and others.
+    /// Bytes allocated since the previous collection by allocation ticks: small objects, and
+    /// others.
     pub(super) ticks: [u64; 2],
     pub(super) heaps: Vec<Objects>,
     pub(super) totals: HeapTotals,
-    /// Threads that have told of it while they worked at it.
+    /// Threads that sent events of the collection while they worked on it.
     pub(super) workers: Vec<Tid>,
 }
 
-/// The threads stand still, or are about to.
+/// A suspension of all threads, in progress or complete.
 #[derive(Clone, Copy, Debug)]
 struct Suspension {
     thread: Tid,
-    begin: Nanos,
+    start: Nanos,
     end: Option<Nanos>,
 }
 
@@ -76,22 +79,22 @@ struct Suspension {
 #[derive(Debug, Default)]
 pub(super) struct GcHistory {
     pub(super) rows: Vec<GarbageCollection>,
-    /// The collection in the background that goes on.
+    /// Current background collection.
     background: Option<usize>,
-    /// The last one that has ended.
+    /// Last background collection that ended.
     last_background: Option<usize>,
     for_gc: Option<Suspension>,
     for_step: Option<Suspension>,
     ticks: [u64; 2],
-    /// Whether the ticks of allocation came.
+    /// Whether the events contain allocation ticks.
     pub(super) has_ticks: bool,
     heaps: usize,
-    /// Heaps that the runtime said first it has.
+    /// Number of heaps, as first reported by the runtime.
     pub(super) count: Option<u64>,
-    /// In all pauses for collections.
+    /// Total of all pauses for collections.
     paused_ns: u64,
-    /// When it was told last what a collection has left.
-    told: Option<Nanos>,
+    /// Time of the last heap stats event.
+    heap_stats_at: Option<Nanos>,
 }
 
 impl GcHistory {
@@ -106,7 +109,7 @@ impl GcHistory {
             SUSPEND => {
                 let suspension = Some(Suspension {
                     thread: event.thread,
-                    begin: event.time,
+                    start: event.time,
                     end: None,
                 });
                 match field("Reason") {
@@ -125,7 +128,7 @@ impl GcHistory {
                 ..GarbageCollection::default()
             }),
             END => {
-                self.works(event.thread);
+                self.add_worker(event.thread);
                 let number = field("Count");
                 let open = [self.rows.len().checked_sub(1), self.background];
                 let mut open = open.into_iter().flatten();
@@ -135,15 +138,16 @@ impl GcHistory {
                 }
             }
             HEAP_STATS => {
-                let of_each = |what: &str| [0, 1, 2, 3, 4].map(|of| field(&format!("{what}{of}")));
-                let left = HeapStats {
-                    sizes: of_each("GenerationSize"),
-                    promoted: sum(of_each("TotalPromotedSize")),
+                let by_generation =
+                    |what: &str| [0, 1, 2, 3, 4].map(|index| field(&format!("{what}{index}")));
+                let heap_stats = HeapStats {
+                    sizes: by_generation("GenerationSize"),
+                    promoted: sum(by_generation("TotalPromotedSize")),
                     finalizable: field("FinalizationPromotedSize"),
                     pinned: field("PinnedObjectCount"),
                     handles: field("GCHandleCount"),
                 };
-                self.ended(left, event.time);
+                self.ended(heap_stats, event.time);
             }
             RESTARTED => self.restarted(event),
             TICK => {
@@ -152,10 +156,10 @@ impl GcHistory {
                 let ticks = &mut self.ticks[usize::from(is_other)];
                 *ticks = sum([*ticks, field("AllocationAmount64")]);
             }
-            MARKED => self.works(event.thread),
+            MARKED => self.add_worker(event.thread),
             ALL_HEAPS => self.count = self.count.or(number(&fields, "NumHeaps")),
             PER_HEAP => {
-                // The heaps of a server tell of one in the background when it has ended.
+                // The heaps of server GC report a background collection after its end.
                 let row = self.current().or(self.last_background);
                 if let Some(row) = row.filter(|_| self.heaps < MAX_HEAPS) {
                     self.heaps += 1;
@@ -169,8 +173,8 @@ impl GcHistory {
         }
     }
 
-    /// A thread works at the collection that goes on.
-    fn works(&mut self, thread: Tid) {
+    /// Records that a thread works on the current collection.
+    fn add_worker(&mut self, thread: Tid) {
         let Some(row) = self.current() else { return };
         let workers = &mut self.rows[row].workers;
         if workers.len() < MAX_WORKERS && !workers.contains(&thread) {
@@ -178,7 +182,7 @@ impl GcHistory {
         }
     }
 
-    /// The collection that events are about.
+    /// Returns the collection that events refer to.
     fn current(&self) -> Option<usize> {
         let last = self.rows.len().checked_sub(1);
         last.filter(|&row| !self.rows[row].is_complete)
@@ -186,13 +190,13 @@ impl GcHistory {
     }
 
     fn suspended(&mut self, event: &RuntimeEvent) {
-        let of_thread = |suspension: &&mut Suspension| suspension.thread == event.thread;
-        if let Some(gc) = self.for_gc.as_mut().filter(of_thread) {
+        let is_same_thread = |suspension: &&mut Suspension| suspension.thread == event.thread;
+        if let Some(gc) = self.for_gc.as_mut().filter(is_same_thread) {
             gc.end = Some(event.time);
-        } else if let Some(step) = self.for_step.as_mut().filter(of_thread) {
+        } else if let Some(step) = self.for_step.as_mut().filter(is_same_thread) {
             step.end = Some(event.time);
             if let Some(row) = self.background {
-                let ns = event.time.0.saturating_sub(step.begin.0);
+                let ns = event.time.0.saturating_sub(step.start.0);
                 self.rows[row].suspend_ns = sum([self.rows[row].suspend_ns, ns]);
             }
         }
@@ -211,8 +215,8 @@ impl GcHistory {
         if is_small_of_background || row.reason == FULL_AFTER_SMALL {
             row.pause_start = row.start;
         } else {
-            row.pause_start = gc.begin;
-            row.suspend_ns = gc.end.unwrap_or(row.start).0.saturating_sub(gc.begin.0);
+            row.pause_start = gc.start;
+            row.suspend_ns = gc.end.unwrap_or(row.start).0.saturating_sub(gc.start.0);
         }
         if row.reason == FULL_AFTER_SMALL
             && let Some(small) = self.current()
@@ -226,13 +230,13 @@ impl GcHistory {
         self.rows.push(row);
     }
 
-    fn ended(&mut self, left: HeapStats, time: Nanos) {
+    fn ended(&mut self, heap_stats: HeapStats, time: Nanos) {
         let ticks = std::mem::take(&mut self.ticks);
-        let told_before = self.told.replace(time);
+        let previous_stats_at = self.heap_stats_at.replace(time);
         let Some(row) = self.current() else { return };
         let collection = &mut self.rows[row];
-        (collection.left, collection.ticks) = (Some(left), ticks);
-        (collection.told, collection.told_before) = (time, told_before);
+        (collection.heap_stats, collection.ticks) = (Some(heap_stats), ticks);
+        (collection.heap_stats_at, collection.previous_stats_at) = (time, previous_stats_at);
         if collection.kind == BACKGROUND {
             collection.is_complete = true;
             self.last_background = self.background.take();
@@ -240,45 +244,47 @@ impl GcHistory {
     }
 
     fn restarted(&mut self, event: &RuntimeEvent) {
-        let of_thread = |suspension: &mut Suspension| suspension.thread == event.thread;
-        let step = self.for_step.take_if(of_thread);
-        let Some(pause) = step.or(self.for_gc.take_if(of_thread)) else {
+        let is_same_thread = |suspension: &mut Suspension| suspension.thread == event.thread;
+        let step = self.for_step.take_if(is_same_thread);
+        let Some(pause) = step.or(self.for_gc.take_if(is_same_thread)) else {
             return;
         };
-        let since = |begin: Nanos| event.time.0.saturating_sub(begin.0);
-        self.paused_ns = sum([self.paused_ns, since(pause.begin)]);
+        let since = |start: Nanos| event.time.0.saturating_sub(start.0);
+        self.paused_ns = sum([self.paused_ns, since(pause.start)]);
         let Some(row) = self.current() else { return };
         let collection = &mut self.rows[row];
         collection.pause_ns = match step {
             Some(step) if collection.kind == BACKGROUND => {
-                sum([collection.pause_ns, since(step.begin)])
+                sum([collection.pause_ns, since(step.start)])
             }
             _ => since(collection.pause_start),
         };
-        if collection.kind != BACKGROUND && collection.left.is_some() {
+        if collection.kind != BACKGROUND && collection.heap_stats.is_some() {
             collection.is_complete = true;
         }
     }
 
-    /// Those that are complete.
+    /// Returns the complete collections.
     pub(super) fn complete(&self) -> impl Iterator<Item = &GarbageCollection> {
         self.rows.iter().filter(|row| row.is_complete)
     }
 
-    /// The time of pauses that is counted to no collection.
+    /// Returns the part of the pauses that belongs to no collection.
     pub(super) fn unassigned_ns(&self) -> u64 {
         let pauses = self.rows.iter().map(|row| row.pause_ns);
         self.paused_ns.saturating_sub(sum(pauses))
     }
 
-    /// From the first pause of a complete collection to when it was told what the last has left, or the end of its pause if that
-    /// is later. PerfView ends before that pause does, which is more than all of the time where the program is held up there.
+    /// Returns the time from the first pause of a complete collection to the end of the last one.
+    ///
+    /// The end is the last heap stats event, or the end of a later pause. PerfView ends at the
+    /// event, so its share of pauses exceeds 100 % if the program resumes late.
     pub(super) fn span_ns(&self) -> Option<u64> {
         let first = self.complete().next()?;
         let pause_ends = self
             .complete()
             .map(|row| sum([row.pause_start.0, row.pause_ns]));
-        let end = pause_ends.chain([self.told?.0]).max()?;
+        let end = pause_ends.chain([self.heap_stats_at?.0]).max()?;
         Some(end.saturating_sub(first.pause_start.0))
     }
 }

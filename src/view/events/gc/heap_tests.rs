@@ -7,7 +7,7 @@ use crate::trace::{Pid, Trace};
 use crate::view::events::Processes;
 use crate::view::events::gc::print_heap;
 
-/// An event at so many microseconds, that holds these numbers.
+/// Creates an event at a time in microseconds, with these integers as its payload.
 fn event(id: u32, time: u64, thread: i32, words: &[u32]) -> RuntimeEvent {
     RuntimeEvent {
         time: Nanos(time * 1000),
@@ -32,7 +32,7 @@ fn heap(events: &[(u32, u64, i32, &[u32])]) -> GcHistory {
     heap
 }
 
-/// Number, microseconds of suspension and pause, whether it is complete.
+/// Returns number, suspension and pause in microseconds, and completeness of each collection.
 fn rows(heap: &GcHistory) -> Vec<(u64, u64, u64, bool)> {
     let rows = heap.rows.iter();
     rows.map(|row| {
@@ -42,9 +42,9 @@ fn rows(heap: &GcHistory) -> Vec<(u64, u64, u64, bool)> {
     .collect()
 }
 
-/// As .NET 10 sent it with a server's heaps: threads of its own begin and end collections.
+/// Uses events that .NET 10 sent with server GC, whose own threads start and end collections.
 #[test]
-fn a_background_collection_that_begins_with_a_small_one() {
+fn background_collection_starts_with_a_small_one() {
     let heap = heap(&[
         (SUSPEND, 11_826, 62, &[1, 19]),
         (SUSPENDED, 11_835, 62, &[]),
@@ -78,7 +78,7 @@ fn a_background_collection_that_begins_with_a_small_one() {
 }
 
 #[test]
-fn a_background_collection_that_ends_within_its_first_pause() {
+fn background_collection_ends_within_its_first_pause() {
     let heap = heap(&[
         (SUSPEND, 95_206, 62, &[1, 4]),
         (SUSPENDED, 95_231, 62, &[]),
@@ -91,9 +91,9 @@ fn a_background_collection_that_ends_within_its_first_pause() {
     assert_eq!(heap.unassigned_ns() / 1000, 15_812 - 25);
 }
 
-/// A thread may ask for the next suspension while another's lasts.
+/// A thread may request the next suspension during that of another thread.
 #[test]
-fn suspensions_that_overlap_are_told_apart() {
+fn distinguishes_overlapping_suspensions() {
     let heap = heap(&[
         (SUSPEND, 0, 1, &[1, 0]),
         (START, 10, 1, &[1, 2, 0, 1]),
@@ -112,7 +112,7 @@ fn suspensions_that_overlap_are_told_apart() {
 }
 
 #[test]
-fn what_the_heaps_do_not_tell_is_estimated() {
+fn estimates_sizes_without_heap_events() {
     let stats = |sizes: [u32; 4]| -> Vec<u32> {
         let promoted = 0;
         let words = sizes.into_iter().flat_map(|size| [size, 0, promoted, 0]);
@@ -143,9 +143,9 @@ fn what_the_heaps_do_not_tell_is_estimated() {
     assert_eq!([0, 1, 2].map(|row| heap.allocated(row).all()), [70, 0, 57]);
 }
 
-/// As the heaps of a server do.
+/// The heaps of server GC do this.
 #[test]
-fn heaps_tell_of_a_background_collection_when_it_has_ended() {
+fn heaps_report_a_background_collection_after_its_end() {
     let heap = heap(&[
         (SUSPEND, 2, 1, &[1, 0]),
         (START, 3, 1, &[1, 2, 0, 1]),
@@ -162,7 +162,7 @@ fn heaps_tell_of_a_background_collection_when_it_has_ended() {
     assert_eq!([0, 1].map(|row| heap.rows[row].heaps.len()), [3, 1]);
 }
 
-/// What the tables of a heap say.
+/// Returns the printed tables of a process.
 fn printed(heap: &GcHistory) -> String {
     let processes = Processes::new(&Summary::new(&Trace::default()));
     let mut text = Vec::new();
@@ -170,9 +170,9 @@ fn printed(heap: &GcHistory) -> String {
     String::from_utf8(text).unwrap()
 }
 
-/// PerfView has neither a row for it nor anything of it in its sums.
+/// PerfView has no row for such a collection, and does not add it to its totals.
 #[test]
-fn a_collection_that_has_not_ended_is_told_of_and_in_no_table() {
+fn incomplete_collection_is_counted_but_in_no_table() {
     let mut heap = heap(&[
         (SUSPEND, 2, 1, &[1, 0]),
         (START, 3, 1, &[71, 2, 0, 1]),
@@ -181,7 +181,7 @@ fn a_collection_that_has_not_ended_is_told_of_and_in_no_table() {
     let text = printed(&heap);
     assert_eq!(
         text,
-        "no collections that ended, 1 had begun when its events end\n"
+        "no complete collections, 1 had started when the events end\n"
     );
     for (id, time, words) in [
         (SUSPEND, 12, &[1, 0][..]),
@@ -200,9 +200,9 @@ fn a_collection_that_has_not_ended_is_told_of_and_in_no_table() {
     assert!(text.contains("\nno allocation ticks "), "{text}");
 }
 
-/// As a machine with other work sent it: the threads went on long after it was told what is left.
+/// Uses events of a busy system: its threads resumed long after the heap stats event.
 #[test]
-fn no_more_than_all_of_the_time_is_paused() {
+fn pauses_do_not_exceed_the_whole_time() {
     let heap = heap(&[
         (TICK, 1, 1, &[70, 0, 70 << 16, 0, 0]),
         (SUSPEND, 10, 1, &[1, 0]),

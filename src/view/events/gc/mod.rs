@@ -1,4 +1,4 @@
-//! Garbage collections: the tables that PerfView calls GCStats.
+//! Garbage collections: PerfView's GCStats tables.
 
 mod cpu;
 mod generations;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use super::columns::decimals;
-use super::{CpuSample, Processes, is_of_runtime, sum};
+use super::{CpuSample, Processes, is_from_runtime, sum};
 use crate::trace::{Pid, RuntimeEvent};
 use crate::view::{ViewError, count};
 use cpu::CpuTime;
@@ -21,7 +21,7 @@ use rollup::Rollup;
 use row::rows;
 use tables::{print_collections, print_generations, print_rollup};
 
-/// Pauses that are shown on their own are longer, in milliseconds.
+/// Minimum length of pauses in the table of long pauses, in milliseconds.
 const LONG_PAUSE_MS: f64 = 200.0;
 
 fn print_heap(
@@ -33,23 +33,23 @@ fn print_heap(
     if heap.rows.is_empty() {
         return writeln!(
             out,
-            "no collections, or their events were not asked for (keyword gc)"
+            "no collections, or their events were not requested (keyword gc)"
         );
     }
-    // What a row is compared with may be one that has not ended.
+    // A row may be compared with an incomplete collection before it.
     let mut rows = rows(heap, cpu, processes);
     rows.retain(|row| row.collection.is_complete);
-    let going_on = heap.rows.len() - rows.len();
+    let pending = heap.rows.len() - rows.len();
     if rows.is_empty() {
         return writeln!(
             out,
-            "no collections that ended, {going_on} had begun when its events end"
+            "no complete collections, {pending} had started when the events end"
         );
     }
-    let all = Rollup::of(rows.iter());
-    let of = |generation| {
-        let of = heap.complete().filter(|row| row.generation == generation);
-        of.count()
+    let all = Rollup::new(rows.iter());
+    let count_of = |generation| {
+        let complete = heap.complete().filter(|row| row.generation == generation);
+        complete.count()
     };
     let pause_ms = ms(all.pause_ns);
     let span_ms = heap.span_ns().map_or(f64::NAN, ms);
@@ -57,15 +57,15 @@ fn print_heap(
         out,
         "{} (gen0 {}, gen1 {}, gen2 {}), paused {pause_ms:.3} ms in all, {:.3} ms at most",
         count(all.count as u64, "collection", "collections"),
-        of(0),
-        of(1),
-        of(2),
+        count_of(0),
+        count_of(1),
+        count_of(2),
         ms(all.max_pause_ns)
     )?;
-    if going_on > 0 {
+    if pending > 0 {
         writeln!(
             out,
-            "{going_on} more had not ended when its events end: in no table, as in PerfView"
+            "{pending} more had not ended when the events end: no table contains them, as in PerfView"
         )?;
     }
     writeln!(
@@ -85,13 +85,13 @@ fn print_heap(
     if !heap.has_ticks {
         writeln!(
             out,
-            "no allocation ticks (keyword gc, level verbose): Alloc MB and Total Allocs are what the heaps tell from one collection to the next,\n\
-             so without what was allocated before the first and while one goes on in the background"
+            "no allocation ticks (keyword gc, level verbose): Alloc MB and Total Allocs come from the heap sizes of consecutive collections,\n\
+             without allocations before the first collection and during a background collection"
         )?;
     }
     match cpu {
         Some(cpu) => {
-            let (cpu_ms, gc_ms) = (ms(cpu.all()), ms(all.cpu_ns));
+            let (cpu_ms, gc_ms) = (ms(cpu.total()), ms(all.cpu_ns));
             writeln!(
                 out,
                 "Total CPU Time: {cpu_ms:.0} msec, Total GC CPU Time: {gc_ms:.0} msec, {:.1} % CPU Time spent Garbage Collecting, GC CPU MSec/MB Alloc: {}",
@@ -101,14 +101,14 @@ fn print_heap(
         }
         None => writeln!(
             out,
-            "no samples of it, so no % GC and no MB that survived a msec of GC"
+            "no samples of it, so no % GC and no Survived MB/MSec GC"
         )?,
     }
     let unassigned = ms(heap.unassigned_ns());
     if unassigned >= 0.001 {
         writeln!(
             out,
-            "{unassigned:.3} ms more of pauses that PerfView counts to no collection"
+            "{unassigned:.3} ms more of pauses that belong to no collection, as in PerfView"
         )?;
     }
     print_rollup(&rows, out)?;
@@ -128,7 +128,7 @@ fn mb(bytes: u64) -> String {
     decimals(bytes as f64 / 1e6, 3)
 }
 
-/// The collections of each process.
+/// Collections and CPU time of each process.
 #[derive(Debug)]
 pub(super) struct Heaps(BTreeMap<Pid, (GcHistory, CpuTime)>);
 
@@ -137,7 +137,7 @@ impl Heaps {
         let mut heaps: BTreeMap<Pid, (GcHistory, CpuTime)> = BTreeMap::new();
         for event in events {
             let (heap, _) = heaps.entry(event.process).or_default();
-            if is_of_runtime(&event) {
+            if is_from_runtime(&event) {
                 heap.take(&event);
             }
         }
@@ -147,7 +147,9 @@ impl Heaps {
         Self(heaps)
     }
 
-    /// Counts CPU time, if any process has collections; none where the samples cannot be read.
+    /// Adds the CPU time of the samples, if any process has collections.
+    ///
+    /// If the samples cannot be read, the CPU time stays unknown.
     pub(super) fn charge(
         &mut self,
         samples: impl FnOnce(&mut dyn FnMut(CpuSample)) -> Result<(), ViewError>,
@@ -160,7 +162,7 @@ impl Heaps {
                 cpu.add(&sample);
             }
         });
-        // A share of a part of the time would be wrong.
+        // A percentage of part of the CPU time would be wrong.
         if read.is_err() {
             for (heap, cpu) in self.0.values_mut() {
                 *cpu = CpuTime::new(heap);
@@ -172,7 +174,7 @@ impl Heaps {
     pub(super) fn print(&self, processes: &Processes, out: &mut impl Write) -> io::Result<()> {
         for (pid, (heap, cpu)) in &self.0 {
             processes.heading(*pid, out)?;
-            let cpu = Some(cpu).filter(|cpu| cpu.all() > 0);
+            let cpu = Some(cpu).filter(|cpu| cpu.total() > 0);
             print_heap(heap, cpu, processes, out)?;
         }
         Ok(())

@@ -1,37 +1,37 @@
-//! The collections of a process summed up, all and by generation.
+//! Totals of the collections of a process: of all, and by generation.
 
 use super::row::GcRow;
 use super::sum;
 
-/// Reasons of collections that the program asked for.
+/// Reasons of induced collections, which the program requested.
 pub(super) const INDUCED: u64 = 1;
 pub(super) const INDUCED_NOT_FORCED: u64 = 7;
 
-/// Collections summed up.
+/// Totals of several collections.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rollup {
     pub(super) count: usize,
     pub(super) pause_ns: u64,
     pub(super) max_pause_ns: u64,
     pub(super) max_peak: u64,
-    /// Megabytes a second.
+    /// Megabytes per second.
     pub(super) max_rate: f64,
-    /// Bytes.
+    /// Allocated bytes.
     pub(super) allocated: i64,
-    /// Bytes.
+    /// Promoted bytes.
     pub(super) promoted: u64,
     pub(super) induced: usize,
-    /// 0 where there are no samples.
+    /// CPU time; 0 without samples.
     pub(super) cpu_ns: u64,
 }
 
 impl Rollup {
-    /// Of these collections, those that are complete.
-    pub(super) fn of<'a>(rows: impl Iterator<Item = &'a GcRow<'a>>) -> Self {
+    /// Adds up the complete ones of these collections.
+    pub(super) fn new<'a>(rows: impl Iterator<Item = &'a GcRow<'a>>) -> Self {
         let mut all = Self::default();
         for row in rows.filter(|row| row.collection.is_complete) {
             let collection = row.collection;
-            let promoted = collection.left.map_or(0, |left| left.promoted);
+            let promoted = collection.heap_stats.map_or(0, |stats| stats.promoted);
             let is_induced = matches!(collection.reason, INDUCED | INDUCED_NOT_FORCED);
             all.count += 1;
             all.pause_ns = sum([all.pause_ns, collection.pause_ns]);

@@ -1,33 +1,39 @@
-//! A collection as the tables show it: with what follows from the ones before.
+//! A row of the tables: a collection with the values derived from earlier collections.
 
 use super::cpu::CpuTime;
 use super::heap::{BACKGROUND, GarbageCollection, GcHistory};
 use super::sizes::Allocated;
 use crate::view::events::Processes;
 
-/// A collection, and what follows from the ones before.
+/// A collection with the values derived from earlier collections.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GcRow<'a> {
     pub(super) collection: &'a GarbageCollection,
-    /// Since the one before.
+    /// Bytes allocated since the previous collection.
     pub(super) allocated: Allocated,
-    /// Bytes of the heap before it.
+    /// Heap size before the collection, in bytes.
     pub(super) peak: u64,
-    /// Milliseconds from what the one before has left, or from time zero, to the pause; of one in the background, to its end.
+    /// Milliseconds from the previous heap stats event, or from time zero, to the pause.
+    ///
+    /// For a background collection the time ends at its own heap stats event.
     since_ms: f64,
-    /// The pause, in percent of the time since the one before.
+    /// Pause in percent of the time since the previous collection.
     pub(super) pause_percent: f64,
-    /// Nanoseconds of CPU time: its own, and of the process since the one before; `None`: there are no samples.
+    /// CPU time in nanoseconds: of the collection, and of the process since the previous one.
+    ///
+    /// This is `None` without samples.
     pub(super) cpu: Option<(u64, u64)>,
 }
 
 impl GcRow<'_> {
-    /// Milliseconds of the pause.
+    /// Returns the length of the pause in milliseconds.
     pub(super) fn pause_ms(&self) -> f64 {
         self.collection.pause_ns as f64 / 1e6
     }
 
-    /// Megabytes a second of so many bytes that were allocated since the one before; not a number where no time was.
+    /// Returns the rate in MB/s of `bytes` allocated since the previous collection.
+    ///
+    /// The rate is NaN if no time passed.
     pub(super) fn rate(&self, bytes: i64) -> f64 {
         match self.since_ms > 0.0 {
             true => bytes as f64 / 1e3 / self.since_ms,
@@ -35,22 +41,22 @@ impl GcRow<'_> {
         }
     }
 
-    /// Its own CPU time in percent of that of the process since the one before.
+    /// Returns the collection's CPU time in percent of the process's since the previous collection.
     pub(super) fn cpu_percent(&self) -> Option<f64> {
         let (own, all) = self.cpu?;
         Some(100.0 * own as f64 / all as f64)
     }
 
-    /// Bytes of the heap before it for each byte after it.
+    /// Returns the ratio of the heap sizes before and after the collection.
     pub(super) fn ratio(&self) -> f64 {
-        match self.collection.left.map_or(0, |left| left.size()) {
+        match self.collection.heap_stats.map_or(0, |stats| stats.size()) {
             0 => 0.0,
             after => self.peak as f64 / after as f64,
         }
     }
 }
 
-/// All collections of a process in order.
+/// Returns the rows of all collections of a process, in order.
 pub(super) fn rows<'a>(
     heap: &'a GcHistory,
     cpu: Option<&CpuTime>,
@@ -58,8 +64,8 @@ pub(super) fn rows<'a>(
 ) -> Vec<GcRow<'a>> {
     let row = |(at, peak): (usize, u64)| {
         let collection = &heap.rows[at];
-        let told_before = collection
-            .told_before
+        let previous_stats_ms = collection
+            .previous_stats_at
             .map_or(0.0, |time| processes.ms(time));
         let pause_ms = collection.pause_ns as f64 / 1e6;
         let (since_ms, all_ms) = if collection.kind == BACKGROUND {
@@ -67,13 +73,15 @@ pub(super) fn rows<'a>(
             let end = |row: &GarbageCollection| {
                 processes.ms(row.start) + row.duration_ns.unwrap_or(0) as f64 / 1e6
             };
-            // PerfView counts the suspension of the first to the pause, and not to the time that it is a part of.
+            // PerfView adds the suspension of the first one to the pause, but not to the time that
+            // contains it.
             let from = before.map_or_else(|| processes.ms(collection.pause_start), end);
-            let since_ms = processes.ms(collection.told) - told_before;
+            let since_ms = processes.ms(collection.heap_stats_at) - previous_stats_ms;
             (since_ms, end(collection) - from)
         } else {
-            // The threads may be about to stand still before what the last one has left is told: PerfView has less than no time there.
-            let since_ms = (processes.ms(collection.pause_start) - told_before).max(0.0);
+            // A suspension may start before the heap stats event of the previous collection.
+            // PerfView shows a negative time then.
+            let since_ms = (processes.ms(collection.pause_start) - previous_stats_ms).max(0.0);
             (since_ms, since_ms + pause_ms)
         };
         GcRow {
@@ -82,7 +90,7 @@ pub(super) fn rows<'a>(
             peak,
             since_ms,
             pause_percent: 100.0 * pause_ms / all_ms,
-            cpu: cpu.map(|cpu| (cpu.of(at), cpu.since_last(collection))),
+            cpu: cpu.map(|cpu| (cpu.collection(at), cpu.since_last(collection))),
         }
     };
     heap.peaks().into_iter().enumerate().map(row).collect()

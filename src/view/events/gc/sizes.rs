@@ -1,30 +1,34 @@
-//! Bytes of a heap between collections and before them, where the runtime tells of them and where it does not.
+//! Heap sizes before collections, and bytes allocated between them.
+//!
+//! They come from the runtime's per-heap events, or are estimated without them.
 
 use super::generations::HeapStats;
 use super::heap::{BACKGROUND, GarbageCollection, GcHistory};
 use super::sum;
 
-/// Most collections that are looked at for the peak of one.
+/// Maximum number of concurrent collections considered for the peak of a background collection.
 const MAX_DURING: usize = 1 << 14;
 
-/// Bytes that were allocated. Less than none where the runtime gave up allocated memory.
+/// Allocated bytes. Negative if the runtime returned allocated memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Allocated {
     /// Small objects.
     pub(super) small: i64,
-    /// Large and pinned ones.
+    /// Large and pinned objects.
     pub(super) others: i64,
 }
 
 impl Allocated {
-    /// All of it.
+    /// Returns the total.
     pub(super) fn all(self) -> i64 {
         self.small.saturating_add(self.others)
     }
 }
 
 impl GcHistory {
-    /// What was allocated between a collection and the one before: what the heaps tell, else the ticks.
+    /// Returns the bytes allocated between the previous collection and this one.
+    ///
+    /// The source is the per-heap events, or the allocation ticks without them.
     pub(super) fn allocated(&self, row: usize) -> Allocated {
         let now = &self.rows[row];
         let last = row.checked_sub(1).map(|row| &self.rows[row]);
@@ -34,13 +38,13 @@ impl GcHistory {
         let last = last.filter(|last| !last.heaps.is_empty() && !now.heaps.is_empty());
         let mut allocated = last.map_or(by_ticks, |last| {
             let heaps = now.heaps.iter().enumerate();
-            let of_heaps = heaps
+            let by_heap = heaps
                 .map(|(at, heap)| heap.allocated_since(last.heaps.get(at), last.generation == 0));
-            of_heaps.fold([0; 2], |all: [i64; 2], more| {
+            by_heap.fold([0; 2], |all: [i64; 2], more| {
                 [0, 1].map(|at| all[at].saturating_add(more[at]))
             })
         });
-        // Small objects are allocated while it goes on, too.
+        // Small objects are also allocated during a background collection.
         if now.kind == BACKGROUND {
             allocated[0] = by_ticks[0];
         }
@@ -48,7 +52,8 @@ impl GcHistory {
         Allocated { small, others }
     }
 
-    /// Bytes of the heap before each collection, or before one of those that were while it went on.
+    /// Returns the heap size before each collection, or before a collection during a background
+    /// one.
     pub(super) fn peaks(&self) -> Vec<u64> {
         let before = self.sizes_before();
         let rows = self.rows.iter().enumerate();
@@ -64,21 +69,23 @@ impl GcHistory {
         rows.map(peak).collect()
     }
 
-    /// Bytes of the heap before each collection: what the heaps tell, else what the one before has left, if that is not the
-    /// first, and what was allocated since.
+    /// Returns the heap size before each collection.
+    ///
+    /// The source is the per-heap events. Without them, the size is estimated from the heap after
+    /// the previous collection, if that is not the first one, and the bytes allocated since.
     fn sizes_before(&self) -> Vec<u64> {
-        let mut left = None;
+        let mut previous = None;
         let rows = self.rows.iter().enumerate();
         let size = |(row, now): (usize, &GarbageCollection)| {
-            let left_before: Option<HeapStats> = left;
+            let before: Option<HeapStats> = previous;
             if row > 0 {
-                left = now.left.or(left);
+                previous = now.heap_stats.or(previous);
             }
-            match left_before {
+            match before {
                 _ if !now.heaps.is_empty() => now.totals.size_before,
                 _ if row == 0 => now.ticks[0],
                 None => 0,
-                Some(left) => left.at_most_until(now.ticks[0], now.left),
+                Some(stats) => stats.estimate_before(now.ticks[0], now.heap_stats),
             }
         };
         rows.map(size).collect()

@@ -8,7 +8,7 @@ use super::row::GcRow;
 use super::{mb, ms};
 use crate::dotnet::runtime_value;
 use crate::view::events::Processes;
-use crate::view::events::columns::{Column, decimals, headings, row};
+use crate::view::events::columns::{Column, decimals, headings, print_row};
 
 const KINDS: [&str; 3] = ["N", "B", "F"];
 
@@ -45,8 +45,8 @@ const COLLECTIONS: [Column; 16] = [
     Column::number("Duration", "MSec", 11),
 ];
 
-/// Of them, the one that is there where there are samples.
-const OF_SAMPLES: usize = 7;
+/// Column of `COLLECTIONS` that needs samples.
+const SAMPLES_COLUMN: usize = 7;
 
 const GENERATIONS: [Column; 20] = [
     Column::number("GC", "Index", 6),
@@ -71,41 +71,41 @@ const GENERATIONS: [Column; 20] = [
     Column::number("", "Handles", 7),
 ];
 
-/// Prints collections summed up: all of them, then those of each generation.
+/// Prints totals of all collections, then of each generation.
 pub(super) fn print_rollup(rows: &[GcRow<'_>], out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\nGC Rollup By Generation (times in msec)")?;
     headings(&ROLLUP, out)?;
-    let all = Rollup::of(rows.iter());
+    let all = Rollup::new(rows.iter());
     print_sum("ALL", all, all, out)?;
     for generation in 0..=2 {
-        let of = rows
+        let selected = rows
             .iter()
             .filter(|row| row.collection.generation == generation);
-        print_sum(&generation.to_string(), Rollup::of(of), all, out)?;
+        print_sum(&generation.to_string(), Rollup::new(selected), all, out)?;
     }
     Ok(())
 }
 
-fn print_sum(name: &str, of: Rollup, all: Rollup, out: &mut impl Write) -> io::Result<()> {
-    let pause = ms(of.pause_ns);
+fn print_sum(name: &str, row: Rollup, all: Rollup, out: &mut impl Write) -> io::Result<()> {
+    let pause = ms(row.pause_ns);
     let cells = [
         name.to_owned(),
-        of.count.to_string(),
-        decimals(ms(of.max_pause_ns), 3),
-        mb(of.max_peak),
-        decimals(of.max_rate, 3),
+        row.count.to_string(),
+        decimals(ms(row.max_pause_ns), 3),
+        mb(row.max_peak),
+        decimals(row.max_rate, 3),
         decimals(pause, 3),
-        decimals(of.allocated as f64 / 1e6, 3),
-        // As in PerfView, what is allocated is that of all.
+        decimals(row.allocated as f64 / 1e6, 3),
+        // As in PerfView, the allocated bytes are those of all collections.
         decimals(all.allocated as f64 / 1e6 / pause, 3),
-        decimals(of.promoted as f64 / of.cpu_ns as f64, 3),
-        decimals(pause / of.count as f64, 3),
-        of.induced.to_string(),
+        decimals(row.promoted as f64 / row.cpu_ns as f64, 3),
+        decimals(pause / row.count as f64, 3),
+        row.induced.to_string(),
     ];
-    row(&ROLLUP, &cells, out)
+    print_row(&ROLLUP, &cells, out)
 }
 
-/// Prints pauses and sizes of collections.
+/// Prints pauses and heap sizes of collections.
 pub(super) fn print_collections<'a>(
     title: &str,
     rows: impl Iterator<Item = &'a GcRow<'a>>,
@@ -120,55 +120,57 @@ pub(super) fn print_collections<'a>(
     let has_samples = rows.peek().is_some_and(|row| row.cpu.is_some());
     let mut columns = COLLECTIONS.to_vec();
     if !has_samples {
-        columns.remove(OF_SAMPLES);
+        columns.remove(SAMPLES_COLUMN);
     }
     headings(&columns, out)?;
-    for of in rows {
-        let collection = of.collection;
-        let left = |bytes: fn(super::generations::HeapStats) -> u64| {
-            collection.left.map_or_else(none, |left| mb(bytes(left)))
+    for row in rows {
+        let collection = row.collection;
+        let stats = |bytes: fn(super::generations::HeapStats) -> u64| {
+            collection
+                .heap_stats
+                .map_or_else(none, |stats| mb(bytes(stats)))
         };
         let allocated = |bytes: i64| decimals(bytes as f64 / 1e6, 3);
         let mut cells = vec![
             collection.number.to_string(),
             decimals(processes.ms(collection.pause_start), 3),
             runtime_value("GCStart", "Reason", collection.reason),
-            generation(of),
+            generation(row),
             decimals(ms(collection.suspend_ns), 3),
-            decimals(of.pause_ms(), 3),
-            decimals(of.pause_percent, 1),
-            allocated(of.allocated.small),
-            decimals(of.rate(of.allocated.small), 2),
-            allocated(of.allocated.all()),
-            mb(of.peak),
-            left(|left| left.size()),
-            decimals(of.ratio(), 2),
-            left(|left| left.promoted),
+            decimals(row.pause_ms(), 3),
+            decimals(row.pause_percent, 1),
+            allocated(row.allocated.small),
+            decimals(row.rate(row.allocated.small), 2),
+            allocated(row.allocated.all()),
+            mb(row.peak),
+            stats(|stats| stats.size()),
+            decimals(row.ratio(), 2),
+            stats(|stats| stats.promoted),
             collection
                 .duration_ns
                 .map_or_else(none, |ns| decimals(ms(ns), 3)),
         ];
-        if let Some(percent) = of.cpu_percent() {
-            cells.insert(OF_SAMPLES, decimals(percent, 1));
+        if let Some(percent) = row.cpu_percent() {
+            cells.insert(SAMPLES_COLUMN, decimals(percent, 1));
         }
-        row(&columns, &cells, out)?;
+        print_row(&columns, &cells, out)?;
     }
     Ok(())
 }
 
-/// Prints what is in the generations after collections.
+/// Prints the generations after each collection.
 pub(super) fn print_generations(rows: &[GcRow<'_>], out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\nGenerations after each GC")?;
     headings(&GENERATIONS, out)?;
-    for of in rows {
-        let Some(left) = of.collection.left else {
+    for row in rows {
+        let Some(stats) = row.collection.heap_stats else {
             continue;
         };
-        let totals = &of.collection.totals;
-        let mut cells = vec![of.collection.number.to_string(), generation(of)];
+        let totals = &row.collection.totals;
+        let mut cells = vec![row.collection.number.to_string(), generation(row)];
         for at in 0..MAX_GENERATIONS {
-            let size = left.sizes[at];
-            let survival = totals.survival_percent(at, of.collection.generation);
+            let size = stats.sizes[at];
+            let survival = totals.survival_percent(at, row.collection.generation);
             let free = totals
                 .free(at)
                 .map(|free| free as f64 * 100.0 / size as f64);
@@ -179,18 +181,19 @@ pub(super) fn print_generations(rows: &[GcRow<'_>], out: &mut impl Write) -> io:
             ]);
         }
         cells.extend([
-            mb(left.finalizable),
-            left.pinned.to_string(),
-            left.handles.to_string(),
+            mb(stats.finalizable),
+            stats.pinned.to_string(),
+            stats.handles.to_string(),
         ]);
-        row(&GENERATIONS, &cells, out)?;
+        print_row(&GENERATIONS, &cells, out)?;
     }
     Ok(())
 }
 
-/// Which generation was collected, how, and whether the program asked for it.
-fn generation(of: &GcRow<'_>) -> String {
-    let collection = of.collection;
+/// Returns the collected generation, with the kind of collection and whether the program induced
+/// it.
+fn generation(row: &GcRow<'_>) -> String {
+    let collection = row.collection;
     let induced = match collection.reason {
         INDUCED => "I",
         INDUCED_NOT_FORCED => "i",
@@ -200,9 +203,12 @@ fn generation(of: &GcRow<'_>) -> String {
     format!("{}{kind}{induced}", collection.generation)
 }
 
-fn name(names: &[&'static str], of: u64) -> &'static str {
-    let of = usize::try_from(of).ok();
-    of.and_then(|of| names.get(of)).copied().unwrap_or("?")
+fn name(names: &[&'static str], index: u64) -> &'static str {
+    let index = usize::try_from(index).ok();
+    index
+        .and_then(|index| names.get(index))
+        .copied()
+        .unwrap_or("?")
 }
 
 fn none() -> String {

@@ -5,20 +5,20 @@ use std::sync::Arc;
 use crate::dotnet::CompiledMethod;
 use crate::trace::Nanos;
 
-/// What the runtime calls code that replaces a method's while that runs.
+/// The runtime's tier of code that replaces a running method.
 const ON_STACK_REPLACEMENT: &str = "OptimizedTier1OSR";
 
-/// What made the runtime compile.
+/// Trigger of a compilation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Trigger {
-    /// The method was called, or runs long.
+    /// The method is called, or runs for long.
     Foreground,
-    /// It was called often, so that better code is worth while.
+    /// The method was called often enough for better code.
     TieredBackground,
 }
 
 impl Trigger {
-    /// PerfView's abbreviation.
+    /// Returns PerfView's abbreviation.
     pub(super) fn short(self) -> &'static str {
         match self {
             Self::Foreground => "FG",
@@ -26,7 +26,7 @@ impl Trigger {
         }
     }
 
-    /// PerfView's words.
+    /// Returns PerfView's name.
     pub(super) fn long(self) -> &'static str {
         match self {
             Self::Foreground => "Foreground",
@@ -35,7 +35,7 @@ impl Trigger {
     }
 }
 
-/// What the compiler asked for and got, in bytes.
+/// Memory that the compiler requested and received, in bytes, and the flags of the request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Memory {
     pub(super) hot_code: u64,
@@ -47,22 +47,22 @@ pub(super) struct Memory {
 /// A compilation.
 #[derive(Debug)]
 pub(super) struct Method {
-    pub(super) begin: Nanos,
+    pub(super) start: Nanos,
     pub(super) ns: u64,
     pub(super) il_bytes: u64,
     pub(super) native_bytes: u64,
     pub(super) memory: Option<Memory>,
     pub(super) tier: &'static str,
     pub(super) trigger: Trigger,
-    /// The file of its module; the runtime's number where it is not known yet.
+    /// File name of the module, or the runtime's module id if the name is not yet known.
     pub(super) module: Result<Arc<str>, u64>,
-    /// With its type, and what it takes.
+    /// Full name with type and parameters.
     pub(super) name: String,
 }
 
 impl Method {
-    /// What is told of it at its end.
-    pub(super) fn of(method: &CompiledMethod) -> Self {
+    /// Creates a compilation from the event at its end.
+    pub(super) fn new(method: &CompiledMethod) -> Self {
         let tier = method.tier.unwrap_or("Unknown");
         let trigger = match method.version {
             0 => Trigger::Foreground,
@@ -70,9 +70,9 @@ impl Method {
             _ => Trigger::TieredBackground,
         };
         let signature = &method.signature;
-        let takes = signature.find('(').map_or("", |at| &signature[at..]);
+        let parameters = signature.find('(').map_or("", |at| &signature[at..]);
         Self {
-            begin: Nanos::default(),
+            start: Nanos::default(),
             ns: 0,
             il_bytes: 0,
             native_bytes: method.size.into(),
@@ -80,7 +80,7 @@ impl Method {
             tier,
             trigger,
             module: Err(method.module),
-            name: format!("{}.{}{takes}", method.namespace, method.name),
+            name: format!("{}.{}{parameters}", method.namespace, method.name),
         }
     }
 }

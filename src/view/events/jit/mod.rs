@@ -1,4 +1,4 @@
-//! Methods that the JIT compiler has made: the tables that PerfView calls JITStats.
+//! Methods that the JIT compiler compiled: PerfView's JITStats tables.
 
 mod method;
 mod tables;
@@ -9,20 +9,20 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::{Processes, is_of_runtime, number};
+use super::{Processes, is_from_runtime, number};
 use crate::dotnet::{CodeEvent, decode};
 use crate::trace::{Nanos, Pid, RuntimeEvent, Tid};
 use method::{Memory, Method};
 
-/// The events with which a compilation begins, and with which its code gets its memory.
+/// Ids of the events at the start of a compilation and at the allocation of memory for its code.
 const JITTING: u32 = 145;
 const ALLOCATED: u32 = 146;
-/// Most compilations that are kept of a process, most of them that are going on, and most modules.
+/// Limits per process: compilations, unfinished compilations, modules.
 const MAX_METHODS: usize = 1 << 20;
-const MAX_GOING_ON: usize = 1 << 16;
+const MAX_PENDING: usize = 1 << 16;
 const MAX_MODULES: usize = 1 << 16;
 
-/// A compilation that goes on.
+/// A compilation that has not finished.
 #[derive(Debug)]
 struct PendingCompilation {
     time: Nanos,
@@ -33,16 +33,16 @@ struct PendingCompilation {
 /// The compilations of a process.
 #[derive(Debug, Default)]
 struct JitHistory {
-    going_on: FxHashMap<(Tid, u64), PendingCompilation>,
+    pending: FxHashMap<(Tid, u64), PendingCompilation>,
     methods: Vec<Method>,
-    /// Files of modules by the runtime's number.
+    /// File names of modules, by the runtime's module id.
     modules: FxHashMap<u64, Arc<str>>,
 }
 
 impl JitHistory {
     fn take(&mut self, event: &RuntimeEvent) {
-        if is_of_runtime(event) && matches!(event.kind.id, JITTING | ALLOCATED) {
-            self.begin(event);
+        if is_from_runtime(event) && matches!(event.kind.id, JITTING | ALLOCATED) {
+            self.start(event);
             return;
         }
         match CodeEvent::parse(&event.kind, &event.payload) {
@@ -53,48 +53,50 @@ impl JitHistory {
             Ok(Some(CodeEvent::Loaded(method)))
                 if method.is_jitted && self.methods.len() < MAX_METHODS =>
             {
-                // One that was made at once, such as a stub, has no beginning.
-                let Some(begun) = self.going_on.remove(&(event.thread, method.id)) else {
+                // Code that is generated at once, such as a stub, has no start event.
+                let Some(compilation) = self.pending.remove(&(event.thread, method.id)) else {
                     return;
                 };
                 let module = self.modules.get(&method.module).cloned();
                 self.methods.push(Method {
-                    begin: begun.time,
-                    ns: event.time.0.saturating_sub(begun.time.0),
-                    il_bytes: begun.il_bytes,
-                    memory: begun.memory,
+                    start: compilation.time,
+                    ns: event.time.0.saturating_sub(compilation.time.0),
+                    il_bytes: compilation.il_bytes,
+                    memory: compilation.memory,
                     module: module.ok_or(method.module),
-                    ..Method::of(&method)
+                    ..Method::new(&method)
                 });
             }
             _ => {}
         }
     }
 
-    fn begin(&mut self, event: &RuntimeEvent) {
+    fn start(&mut self, event: &RuntimeEvent) {
         let (_, fields) = decode(&event.kind, &event.payload);
         let field = |name| number(&fields, name).unwrap_or(0);
         let key = (event.thread, field("MethodID"));
         if event.kind.id == ALLOCATED {
-            if let Some(begun) = self.going_on.get_mut(&key) {
-                begun.memory.get_or_insert(Memory {
+            if let Some(compilation) = self.pending.get_mut(&key) {
+                compilation.memory.get_or_insert(Memory {
                     hot_code: field("JitHotCodeRequestSize"),
                     read_only: field("JitRODataRequestSize"),
                     allocated: field("AllocatedSizeForJitCode"),
                     flags: field("JitAllocFlag"),
                 });
             }
-        } else if self.going_on.len() < MAX_GOING_ON {
-            let begun = PendingCompilation {
+        } else if self.pending.len() < MAX_PENDING {
+            let compilation = PendingCompilation {
                 time: event.time,
                 il_bytes: field("MethodILSize"),
                 memory: None,
             };
-            self.going_on.insert(key, begun);
+            self.pending.insert(key, compilation);
         }
     }
 
-    /// The file of the module that a method is of; one that was loaded before the events began is told of last.
+    /// Returns the file name of a method's module.
+    ///
+    /// A module that was loaded before the events started is reported last.
     fn module<'a>(&'a self, method: &'a Method) -> &'a str {
         match &method.module {
             Ok(file) => file,
@@ -108,20 +110,20 @@ pub(super) fn print(
     processes: &Processes,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let mut compilers: BTreeMap<Pid, JitHistory> = BTreeMap::new();
+    let mut histories: BTreeMap<Pid, JitHistory> = BTreeMap::new();
     for event in events {
-        compilers.entry(event.process).or_default().take(&event);
+        histories.entry(event.process).or_default().take(&event);
     }
-    for (pid, compiler) in &mut compilers {
-        compiler.methods.sort_by_key(|method| method.begin);
+    for (pid, history) in &mut histories {
+        history.methods.sort_by_key(|method| method.start);
         processes.heading(*pid, out)?;
-        if compiler.methods.is_empty() {
+        if history.methods.is_empty() {
             writeln!(
                 out,
-                "no methods compiled, or their events were not asked for (keyword jit, level verbose)"
+                "no methods compiled, or their events were not requested (keyword jit, level verbose)"
             )?;
         } else {
-            tables::print(compiler, processes, processes.cpu_ms(*pid), out)?;
+            tables::print(history, processes, processes.cpu_ms(*pid), out)?;
         }
     }
     Ok(())

@@ -7,10 +7,10 @@ use super::JitHistory;
 use super::method::{Method, Trigger};
 use crate::output::sanitize::{shortened, terminal};
 use crate::view::count;
-use crate::view::events::columns::{Column, decimals, headings, row};
+use crate::view::events::columns::{Column, decimals, headings, print_row};
 use crate::view::events::{Processes, sum};
 
-/// Longest names that are printed, in bytes.
+/// Maximum lengths of printed names, in bytes.
 const MAX_NAME_BYTES: usize = 200;
 const MAX_MODULE_BYTES: usize = 60;
 
@@ -44,10 +44,10 @@ const METHODS: [Column; 12] = [
     Column::text("", "Module", MAX_MODULE_BYTES),
     Column::text("", "Method Name", 0),
 ];
-/// Of them, those that are there where the runtime told of memory.
-const OF_MEMORY: std::ops::Range<usize> = 4..8;
+/// Columns of `METHODS` that need the runtime's events about memory.
+const MEMORY_COLUMNS: std::ops::Range<usize> = 4..8;
 
-/// Compilations summed up.
+/// Totals of several compilations.
 #[derive(Clone, Copy, Debug, Default)]
 struct Total {
     count: usize,
@@ -70,7 +70,7 @@ impl Total {
 }
 
 pub(super) fn print(
-    compiler: &JitHistory,
+    history: &JitHistory,
     processes: &Processes,
     cpu_ms: Option<f64>,
     out: &mut impl Write,
@@ -79,11 +79,11 @@ pub(super) fn print(
     let mut triggers: BTreeMap<Trigger, Total> = BTreeMap::new();
     let mut tiers: BTreeMap<&str, Total> = BTreeMap::new();
     let mut modules: BTreeMap<&str, Total> = BTreeMap::new();
-    for method in &compiler.methods {
+    for method in &history.methods {
         all.add(method);
         triggers.entry(method.trigger).or_default().add(method);
         tiers.entry(method.tier).or_default().add(method);
-        let module = compiler.module(method);
+        let module = history.module(method);
         modules.entry(module).or_default().add(method);
     }
     writeln!(
@@ -99,15 +99,15 @@ pub(super) fn print(
     let triggers = triggers.into_iter();
     let triggers = triggers.map(|(trigger, total)| (trigger.long(), total));
     for (name, total) in [("TOTAL", all)].into_iter().chain(triggers).chain(tiers) {
-        let of_cpu = cpu_ms.map_or(f64::NAN, |cpu_ms| total.ns as f64 / 1e4 / cpu_ms);
+        let cpu_percent = cpu_ms.map_or(f64::NAN, |cpu_ms| total.ns as f64 / 1e4 / cpu_ms);
         let cells = [
             name.to_owned(),
             total.count.to_string(),
             decimals(100.0 * total.count as f64 / all.count as f64, 1),
             ms(total.ns),
-            decimals(of_cpu, 1),
+            decimals(cpu_percent, 1),
         ];
-        row(&TRIGGERS, &cells, out)?;
+        print_row(&TRIGGERS, &cells, out)?;
     }
     writeln!(out, "\nSummary of jitting time by module")?;
     headings(&MODULES, out)?;
@@ -123,45 +123,53 @@ pub(super) fn print(
             ms(total.ns.saturating_sub(total.foreground_ns)),
             terminal(&shortened(name, MAX_MODULE_BYTES)).into_owned(),
         ];
-        row(&MODULES, &cells, out)?;
+        print_row(&MODULES, &cells, out)?;
     }
-    print_methods(compiler, processes, out)
+    print_methods(history, processes, out)
 }
 
 fn print_methods(
-    compiler: &JitHistory,
+    history: &JitHistory,
     processes: &Processes,
     out: &mut impl Write,
 ) -> io::Result<()> {
     writeln!(out, "\nIndividual JIT Events")?;
-    let has_memory = compiler.methods.iter().any(|of| of.memory.is_some());
+    let has_memory = history.methods.iter().any(|method| method.memory.is_some());
     let mut columns = METHODS.to_vec();
     if !has_memory {
-        columns.drain(OF_MEMORY);
+        columns.drain(MEMORY_COLUMNS);
     }
     headings(&columns, out)?;
-    for method in &compiler.methods {
+    for method in &history.methods {
         let mut cells = vec![
-            decimals(processes.ms(method.begin), 3),
+            decimals(processes.ms(method.start), 3),
             ms(method.ns),
             method.il_bytes.to_string(),
             method.native_bytes.to_string(),
         ];
         if has_memory {
-            let of = method.memory.map_or([None; 4], |of| {
-                [of.hot_code, of.read_only, of.allocated, of.flags].map(Some)
+            let memory = method.memory.map_or([None; 4], |memory| {
+                [
+                    memory.hot_code,
+                    memory.read_only,
+                    memory.allocated,
+                    memory.flags,
+                ]
+                .map(Some)
             });
-            let cell = |of: Option<u64>| of.map_or_else(|| "-".to_owned(), |of| of.to_string());
-            cells.extend(of.map(cell));
+            let cell = |value: Option<u64>| {
+                value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+            };
+            cells.extend(memory.map(cell));
         }
-        let module = compiler.module(method);
+        let module = history.module(method);
         cells.extend([
             method.tier.to_owned(),
             method.trigger.short().to_owned(),
             terminal(&shortened(module, MAX_MODULE_BYTES)).into_owned(),
             terminal(&shortened(&method.name, MAX_NAME_BYTES)).into_owned(),
         ]);
-        row(&columns, &cells, out)?;
+        print_row(&columns, &cells, out)?;
     }
     Ok(())
 }

@@ -1,14 +1,14 @@
-//! Where the parts of metadata are.
+//! The streams of metadata.
 
 use std::ops::Range;
 
 use crate::dotnet::element::Cursor;
 
 const MAGIC: &[u8] = b"BSJB";
-/// Streams are a handful.
+/// Limit on the streams. Compilers write five.
 const MAX_STREAMS: u16 = 32;
 
-/// Where the streams are that are read.
+/// Byte ranges of the streams that are read.
 pub(super) struct Streams {
     pub(super) tables: Range<usize>,
     pub(super) strings: Range<usize>,

@@ -1,38 +1,38 @@
-//! Tables of rows, as wide as what they refer to asks for.
+//! The metadata tables. Column widths depend on the sizes of the heaps and tables they refer to.
 
 use std::ops::Range;
 
 use crate::dotnet::element::Cursor;
 use crate::dotnet::schema::{self, Column, MAX_TABLES, TABLES};
 
-/// All tables.
+/// All tables of a module.
 #[derive(Debug)]
 pub(super) struct Tables {
-    places: Vec<Table>,
+    layouts: Vec<TableLayout>,
     rows: [u32; MAX_TABLES],
-    /// Which places are four bytes wide: in the heap of strings, GUIDs, blobs.
+    /// The heaps with four-byte offsets, one bit each: strings, GUIDs, blobs.
     wide_heaps: u8,
     pub(super) nested_is_sorted: bool,
 }
 
-/// Where the rows of a table are.
+/// Position of a table's rows.
 #[derive(Clone, Copy, Debug, Default)]
-struct Table {
-    at: usize,
+struct TableLayout {
+    offset: usize,
     row_bytes: usize,
 }
 
-/// A row of one of several tables.
+/// A metadata token: a row of one of several tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token {
     /// The table.
     pub(in crate::dotnet) table: u8,
-    /// The row, from 1 on.
+    /// The row id (RID), which counts from 1.
     pub(in crate::dotnet) row: u32,
 }
 
 impl Tables {
-    /// Those in a range of the metadata. `None`: they are not all in it.
+    /// Opens the table stream. Returns `None` if the tables exceed the range or are unoptimized.
     pub(super) fn open(bytes: &[u8], range: Range<usize>) -> Option<Self> {
         let mut header = Cursor(bytes.get(range.clone())?);
         header.take(6)?;
@@ -49,47 +49,47 @@ impl Tables {
         if wide_heaps & 0x40 != 0 {
             header.take(4)?;
         }
-        // Edited metadata counts methods through one more table; only debuggers make such.
+        // Metadata that a debugger edited (edit and continue) maps methods through another table.
         if *rows.get(usize::from(schema::METHOD_PTR))? != 0 {
             return None;
         }
-        let mut at = range.end - header.0.len();
-        let mut places = Vec::with_capacity(TABLES.len());
+        let mut offset = range.end - header.0.len();
+        let mut layouts = Vec::with_capacity(TABLES.len());
         for (columns, &count) in TABLES.iter().zip(&rows) {
             let row_bytes = columns
                 .iter()
                 .map(|column| width(*column, wide_heaps, &rows))
                 .sum();
-            places.push(Table { at, row_bytes });
-            at = at.checked_add(row_bytes.checked_mul(count as usize)?)?;
+            layouts.push(TableLayout { offset, row_bytes });
+            offset = offset.checked_add(row_bytes.checked_mul(count as usize)?)?;
         }
-        if at > range.end {
+        if offset > range.end {
             return None;
         }
         Some(Self {
-            places,
+            layouts,
             rows,
             wide_heaps,
             nested_is_sorted: sorted >> schema::NESTED_CLASS & 1 != 0,
         })
     }
 
-    /// How many rows a table has.
+    /// Returns the number of rows of a table.
     pub(super) fn rows(&self, table: u8) -> u32 {
         self.rows.get(usize::from(table)).copied().unwrap_or(0)
     }
 
-    /// What is in a column of a row; rows count from 1.
+    /// Returns the value in a column of a row. Rows count from 1.
     pub(super) fn cell(&self, bytes: &[u8], table: u8, row: u32, column: usize) -> Option<u32> {
         let columns = TABLES.get(usize::from(table))?;
-        let place = self.places.get(usize::from(table))?;
+        let layout = self.layouts.get(usize::from(table))?;
         let index = row
             .checked_sub(1)
             .filter(|index| *index < self.rows(table))?;
         let width = |column: &Column| width(*column, self.wide_heaps, &self.rows);
-        let within: usize = columns.get(..column)?.iter().map(width).sum();
-        let at = place.at + index as usize * place.row_bytes + within;
-        let bytes = bytes.get(at..)?;
+        let column_offset: usize = columns.get(..column)?.iter().map(width).sum();
+        let offset = layout.offset + index as usize * layout.row_bytes + column_offset;
+        let bytes = bytes.get(offset..)?;
         Some(match width(columns.get(column)?) {
             2 => u16::from_le_bytes(*bytes.first_chunk()?).into(),
             _ => u32::from_le_bytes(*bytes.first_chunk()?),
@@ -111,7 +111,7 @@ fn width(column: Column, wide_heaps: u8, rows: &[u32; MAX_TABLES]) -> usize {
     if is_wide { 4 } else { 2 }
 }
 
-/// The row that a coded number stands for; 0 is none.
+/// Decodes a coded index. Row 0 is the null reference and gives `None`.
 pub(super) fn decode(column: Column, value: u32) -> Option<Token> {
     let Column::Coded(bits, tables) = column else {
         return None;

@@ -1,6 +1,6 @@
-//! Instances of generic methods, by their signatures.
+//! Instances of generic methods, from their signatures.
 
-use super::{PrecompiledName, ReadyToRun};
+use super::{ReadyToRun, ReadyToRunName};
 use crate::dotnet::element::Cursor;
 use crate::dotnet::metadata::Metadata;
 use crate::dotnet::signature::{self, TypeNameResolver};
@@ -14,52 +14,53 @@ const HAS_OWNER: u32 = 0x40;
 const HAS_MODULE: u32 = 0x80;
 const MAX_ARGUMENTS: u32 = 64;
 
-/// What a signature of an instance says.
+/// A decoded signature of an instance.
 pub(super) struct Instance {
+    /// Size of the signature.
     pub(super) bytes: usize,
-    pub(super) name: Option<PrecompiledName>,
+    pub(super) name: Option<ReadyToRunName>,
 }
 
 impl Instance {
-    /// The instance whose signature is at a place, with or without its name.
+    /// Reads the signature at an offset of the instance table. Formats the name if `is_named`.
     pub(super) fn read(image: &ReadyToRun, at: usize, is_named: bool) -> Option<Self> {
         let bytes = image.instances.get(at..)?;
         let mut input = Cursor(bytes);
-        let flags = input.number()?;
+        let flags = input.compressed_u32()?;
         if flags & (HAS_SLOT | IS_CONSTRAINED) != 0 {
             return None;
         }
         let module = match flags & HAS_MODULE {
             0 => 0,
-            _ => image.module_of_index(input.number()?)?,
+            _ => image.module_of_index(input.compressed_u32()?)?,
         };
         let context = Context {
             image,
             module,
             is_named,
         };
-        let mut of_type = Vec::new();
-        // The row is one of the module that the type is of.
+        let mut type_arguments = Vec::new();
+        // The row is in the module that declares the type.
         let mut row_module = Some(module);
         if flags & HAS_OWNER != 0 {
             let owner = signature::DeclaringType::read(input.0, &context)?;
             input.take(owner.bytes)?;
-            of_type = owner.arguments;
+            type_arguments = owner.arguments;
             if let Some(index) = owner.module {
                 row_module = image.module_of_index(index);
             }
         }
-        let row = input.number()?;
-        let mut of_method = Vec::new();
+        let row = input.compressed_u32()?;
+        let mut method_arguments = Vec::new();
         if flags & HAS_INSTANTIATION != 0 {
-            let count = input.number()?;
+            let count = input.compressed_u32()?;
             if count > MAX_ARGUMENTS {
                 return None;
             }
             for _ in 0..count {
                 let (argument, taken) = signature::type_name(input.0, &context)?;
                 input.take(taken)?;
-                of_method.push(argument);
+                method_arguments.push(argument);
             }
         }
         let taken = bytes.len() - input.0.len();
@@ -67,7 +68,8 @@ impl Instance {
             if flags & IS_MEMBER_REF != 0 {
                 return None;
             }
-            ReadyToRun::method_name(image.metadata(row_module?)?, row, &of_type, &of_method)
+            let metadata = image.metadata(row_module?)?;
+            ReadyToRun::method_name(metadata, row, &type_arguments, &method_arguments)
         };
         Some(Self {
             bytes: taken,
@@ -76,7 +78,7 @@ impl Instance {
     }
 }
 
-/// What the numbers of an instance's signature stand for.
+/// Resolves the tokens and module indexes of an instance's signature.
 struct Context<'a> {
     image: &'a ReadyToRun,
     module: u32,
@@ -100,7 +102,7 @@ impl TypeNameResolver for Context<'_> {
         self.image.metadata(self.image.module_of_index(index)?)
     }
 
-    fn is_spelled(&self) -> bool {
+    fn formats_types(&self) -> bool {
         self.is_named
     }
 }

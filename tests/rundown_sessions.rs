@@ -1,4 +1,4 @@
-//! Names of methods from a session of events of real .NET processes, against the perf maps that the same processes write.
+//! Compares method names from rundown sessions of real .NET processes with their perf maps.
 #![allow(clippy::unwrap_used)]
 
 #[macro_use]
@@ -24,10 +24,10 @@ fn limits() -> Limits {
     Limits::new(Duration::from_secs(2), Duration::from_secs(5))
 }
 
-/// The program in all its modes, with a perf map.
+/// Starts the program in all its modes, with a perf map.
 fn workload(runtime: &Runtime, seconds: u32) -> Result<Workload, Missing> {
     let mut command = runtime.command(&workloads::cpu()?);
-    // Before .NET 6 settings had another prefix.
+    // Settings had another prefix before .NET 6.
     let perf_map = if runtime.major() < 6 {
         "COMPlus_PerfMapEnabled"
     } else {
@@ -51,18 +51,21 @@ fn finish(session: RundownSession) -> (BTreeMap<u64, MethodName>, SessionOutcome
     (names, outcome)
 }
 
-/// Where a type within a type is a parameter, events leave out the outer one; and dynamic methods have parameters of their
-/// own spelling. Only 3.1 is named by events as a rule.
-fn is_same(name: &str, of_map: &str, major: u32) -> bool {
+/// Returns whether a name is that of the perf map, apart from known differences in the parameters.
+///
+/// Events omit the outer type of a nested parameter type. The parameters of dynamic methods have
+/// another spelling. Up to .NET 5 the check is strict: a capture usually names only the methods of
+/// .NET 3.1 by events.
+fn is_same(name: &str, map_name: &str, major: u32) -> bool {
     let plain = |name: &str| name.split('(').next().map(str::to_owned);
-    let is_loose = major > 5 || name.starts_with("dynamicClass.");
-    name == of_map || (is_loose && plain(name) == plain(of_map))
+    let ignores_parameters = major > 5 || name.starts_with("dynamicClass.");
+    name == map_name || (ignores_parameters && plain(name) == plain(map_name))
 }
 
 #[test]
-fn names_of_a_session_are_those_of_the_perf_map() {
+fn session_names_equal_those_of_the_perf_map() {
     let mut runtimes = runtimes();
-    // Names in the perf maps of 8.0.4 lack their last letter.
+    // Names in the perf maps of .NET 8.0.4 lack their last letter.
     runtimes.retain(|runtime| runtime.major() != 8);
     runtimes.dedup_by_key(|runtime| runtime.major());
     if runtimes.is_empty() {
@@ -72,7 +75,7 @@ fn names_of_a_session_are_those_of_the_perf_map() {
         let workload = need!(workload(&runtime, 6));
         let mut session = start(&workload);
         sleep(Duration::from_secs(4));
-        // What is compiled from here on may be too late for the session.
+        // Events of methods compiled after this point may miss the session.
         let in_time = perf_map(workload.pid());
         session.ask_to_stop(&limits());
         let (names, outcome) = finish(session);
@@ -107,16 +110,16 @@ fn names_of_a_session_are_those_of_the_perf_map() {
     }
 }
 
-/// Whoever ends before the session does has told what was made since it began.
+/// A process that ends during a session has sent events about all methods compiled in the session.
 #[test]
-fn a_process_that_ends_leaves_its_names() {
+fn returns_names_of_a_process_that_ends() {
     let runtime = need!(Runtime::oldest());
     let workload = need!(workload(&runtime, 2));
     let session = start(&workload);
     workload.done(LIMIT);
-    let begin = Instant::now();
+    let ended = Instant::now();
     let mut names = Vec::new();
-    while names.is_empty() && begin.elapsed() < LIMIT {
+    while names.is_empty() && ended.elapsed() < LIMIT {
         names.extend(session.take().map(|code| code.name.method));
         sleep(Duration::from_millis(10));
     }
@@ -124,7 +127,7 @@ fn a_process_that_ends_leaves_its_names() {
 }
 
 #[test]
-fn a_process_that_is_stopped_holds_nobody_up() {
+fn finishes_immediately_if_the_process_is_stopped() {
     let runtime = need!(Runtime::oldest());
     let workload = need!(workload(&runtime, 3));
     let mut session = start(&workload);
@@ -133,10 +136,10 @@ fn a_process_that_is_stopped_holds_nobody_up() {
     while !machine::is_stopped(Pid(workload.pid() as i32)) {
         sleep(Duration::from_millis(1));
     }
-    let begin = Instant::now();
+    let start = Instant::now();
     session.ask_to_stop(&limits());
     let (_, outcome) = finish(session);
-    assert!(begin.elapsed() < Duration::from_secs(1));
+    assert!(start.elapsed() < Duration::from_secs(1));
     assert!(
         matches!(
             outcome.error,
