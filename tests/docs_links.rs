@@ -200,8 +200,10 @@ fn fixed_parts(message: &str) -> Vec<String> {
             }
         }
     }
-    parts.retain(|part| part.contains(char::is_alphanumeric));
+    let parts = parts.iter().map(|part| part.trim().to_owned());
     parts
+        .filter(|part| part.contains(char::is_alphanumeric))
+        .collect()
 }
 
 fn contains_in_order(text: &str, parts: &[String]) -> bool {
@@ -252,7 +254,7 @@ fn troubleshooting_quotes_messages_of_the_program() {
 fn splits_messages_at_their_variable_parts() {
     assert_eq!(
         fixed_parts("cannot read FILE: ... after N s"),
-        ["cannot read ", " after ", " s"]
+        ["cannot read", "after", "s"]
     );
     assert!(contains_in_order(
         "cannot read {path}: {error} after {} s",
