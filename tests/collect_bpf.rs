@@ -147,8 +147,9 @@ fn imports_symbols_of_bpf_programs_from_perf_data() {
     let theirs = in_program(Command::new("perf").args(arguments));
     let arguments = ["script", "-F", "ip,sym,dso", "perf.data"];
     let ours = in_program(Command::new(perfcollect()).args(arguments));
-    assert!(theirs.len() > 20, "{}", theirs.len());
-    assert_eq!(ours, theirs);
+    assert!(ours.len() > 20, "{}", ours.len());
+    // perf may read the time of a KSYMBOL record from the zeros after it, and then knows of no program.
+    assert!(theirs.is_empty() || ours == theirs, "{ours:#?} {theirs:#?}");
 
     let arguments = ["convert", "perf.data", "-o", "trace", "-quiet"];
     run_perfcollect(arguments, directory.path(), LIMIT).expect_success();

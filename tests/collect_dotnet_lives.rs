@@ -155,6 +155,7 @@ fn one_in_namespaces_of_its_own() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn one_that_is_stopped() {
     need_capture!();
     let _beside_others = share_machine();

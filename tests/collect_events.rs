@@ -64,6 +64,7 @@ fn exception_events(runtime: &Runtime, counted: &Value) -> u64 {
 }
 
 #[test]
+#[ignore = "slow"]
 fn events_of_every_runtime_are_what_it_counts_itself() {
     need_capture!();
     let program = need!(workloads::mixed());

@@ -38,6 +38,7 @@ fn expect_names(what: &str, saved: &Saved, frames: &[&str]) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn other_deployments() {
     need_capture!();
     for name in workloads::DEPLOYMENTS {

@@ -336,7 +336,9 @@ fn what_is_no_recording_is_refused() {
         LIMIT,
     );
     assert!(
-        finished.stderr.contains("no perf.data file"),
+        finished
+            .stderr
+            .contains("as a perf.data recording: it starts with"),
         "{}",
         finished.stderr
     );

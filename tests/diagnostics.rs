@@ -173,7 +173,13 @@ fn abandoned_sessions_do_not_harm_the_runtime() {
 #[test]
 fn dropped_stream_does_not_block_exit() {
     let program = need!(workloads::storm());
-    for (runtime, _) in need!(programs()) {
+    let mut programs = need!(programs());
+    // In .NET Core 3.1 the thread that sends and one that throws may spin forever, with room in the socket.
+    programs.retain(|(runtime, _)| runtime.major() >= 8);
+    if programs.is_empty() {
+        skip!(Missing::Dotnet(8));
+    }
+    for (runtime, _) in programs {
         let workload = Workload::start(runtime.command(&program).args(["--seconds", "1"]));
         let port = DiagnosticPort::find(pid(&workload)).unwrap();
         let mut exceptions = methods();

@@ -276,6 +276,7 @@ fn unprivileged_capture_of_a_pid_samples_each_thread_once() {
 
 /// The owner of a process may open its replaced executable, but not its replaced libraries.
 #[test]
+#[ignore = "slow"]
 fn unprivileged_capture_symbolizes_replaced_executable() {
     need_capture!();
     let native = need!(workloads::native("native-fp"));

@@ -197,6 +197,7 @@ fn names_every_method_of_a_small_program() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn names_every_method_of_the_test_workloads() {
     need_capture!();
     let cpu = need!(workloads::cpu());

@@ -203,6 +203,30 @@ fn ignores_context_markers_in_the_user_part_of_a_callchain() {
     assert_eq!(sample.user_chain().collect::<Vec<_>>(), chain[3..]);
 }
 
+/// The kernel hands one record to all events that request it, and adds the trailer of each to its size.
+#[test]
+fn a_ksymbol_record_has_its_time_where_its_name_ends() {
+    const TIME: u64 = 18_014_116_478_522;
+    let format = SampleFormat::TID | SampleFormat::TIME | SampleFormat::CPU;
+    let layout = Layout::new(format.bits(), 0).unwrap();
+    let mut body = [0; 16].to_vec();
+    body.extend(b"bpf_prog_359901d3566c2d55_busy_perf\0\0\0\0\0");
+    body.extend(
+        [9_163_u64 << 32 | 9_163, TIME, 1]
+            .map(u64::to_le_bytes)
+            .concat(),
+    );
+    for _ in 0..3 {
+        let bytes = record(RecordType::KSYMBOL, 0, &body);
+        assert_eq!(layout.time_of(&bytes).unwrap().0, TIME);
+        body.extend([0; 24]);
+    }
+    // Cut within the trailer or the name.
+    for length in 0..16 + 40 + 24 {
+        let _ = layout.time_of(&record(RecordType::KSYMBOL, 0, &body[..length]));
+    }
+}
+
 proptest! {
     #[test]
     fn samples_of_all_layouts_match_the_oracle(format in layouts(), body in bodies()) {

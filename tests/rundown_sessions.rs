@@ -63,6 +63,7 @@ fn is_same(name: &str, map_name: &str, major: u32) -> bool {
 }
 
 #[test]
+#[ignore = "slow"]
 fn session_names_equal_those_of_the_perf_map() {
     let mut runtimes = runtimes();
     // Names in the perf maps of .NET 8.0.4 lack their last letter.

@@ -126,6 +126,7 @@ fn expect_same(better: &Better) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn callchains_in_each_kind_of_recording() {
     need_perf!();
     let command = need!(native_words("native-fp"));
@@ -392,7 +393,7 @@ fn another_kernel_gives_no_names() {
     assert!(!other.stdout.contains("impostor"));
     let why = "kernel frames have no names: ";
     assert!(
-        other.stderr.starts_with(why) && other.stderr.contains(" _text is not at 0x"),
+        other.stderr.starts_with(why) && other.stderr.contains("(_text is not at 0x"),
         "{}",
         other.stderr
     );
@@ -415,7 +416,7 @@ fn another_kernel_gives_no_names() {
     let its_end = (begin + len) as usize;
     for (bytes, why) in [
         (&foreign[..], " build id "),
-        (&recording[..its_end], "does not tell of which kernel"),
+        (&recording[..its_end], "does not identify its kernel"),
     ] {
         std::fs::write(&file, bytes).unwrap();
         let unnamed = script(&file, None);

@@ -180,6 +180,7 @@ fn recovers_captures_killed_at_any_moment() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn recovers_spools_truncated_at_any_length() {
     need_capture!();
     let busy = need!(busy());

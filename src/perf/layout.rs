@@ -11,6 +11,8 @@ use crate::ids::{Cpu, Nanos, Pid, Tid};
 
 const HEADER_BYTES: usize = 8;
 
+/// Bytes of a KSYMBOL record between its header and its name.
+const KSYMBOL_BYTES: usize = 16;
 /// Fields of the trailer (`sample_id`) of all records but samples, in order.
 ///
 /// Each has 8 bytes. The flag is set for a pair of 32-bit fields.
@@ -275,6 +277,7 @@ impl Layout {
         if !self.format.sample_id_all {
             return None;
         }
+        let record = self.without_excess(record);
         let from_end = |fields: &[u32]| {
             let present = fields.iter().filter(|&&field| self.has(field)).count();
             let at = record.len().checked_sub(8 * present)?;
@@ -301,6 +304,22 @@ impl Layout {
             id.event = from_end(&from_time[1..])?.u64();
         }
         Some(id)
+    }
+
+    /// Returns a record up to the end of its trailer.
+    ///
+    /// The kernel passes one KSYMBOL record to all events that request it and adds the trailer of each to its size
+    /// (`perf_event_ksymbol_output`). So all but the first have zeros after the trailer.
+    fn without_excess<'a>(&self, record: &'a [u8]) -> &'a [u8] {
+        let end_of_ksymbol = || {
+            let (fields, _) = Self::fields(record).ok()?;
+            let name = record.get(HEADER_BYTES + KSYMBOL_BYTES..)?;
+            let length = name.iter().position(|&byte| byte == 0)? + 1;
+            let end = record.len() - name.len() + length.next_multiple_of(8);
+            (fields.kind == sys::PERF_RECORD_KSYMBOL).then_some(end + self.format.trailer_bytes())
+        };
+        let whole = end_of_ksymbol().and_then(|end| record.get(..end));
+        whole.unwrap_or(record)
     }
 
     /// Returns the thread in the trailer of a record.

@@ -117,7 +117,7 @@ pub enum Corruption {
     Compressed(&'static str),
     /// The file ends before or within the sections after the records.
     #[error(
-        "the file ends within the sections after its records; event names, build ids and other data are missing"
+        "the file ends within the sections after its records, so event names, build ids and more are missing"
     )]
     Sections,
     /// perf did not complete the header.

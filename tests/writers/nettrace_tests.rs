@@ -130,6 +130,7 @@ fn every_sample_is_read_back() {
 
 /// Stacks are stated anew behind each sequence point.
 #[test]
+#[ignore = "slow"]
 fn a_file_of_many_chunks() {
     let mut trace = build::realistic();
     let once: Vec<_> = trace.samples.iter().collect();
