@@ -1,5 +1,5 @@
 //! `perfcollect script` against the installed perf, on recordings made here: the text is the same line by line, but for the
-//! improvements that `docs/converting.md` lists.
+//! improvements that `docs/importing-perf-data.md` lists.
 #![allow(clippy::unwrap_used)]
 
 #[macro_use]

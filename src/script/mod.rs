@@ -5,7 +5,7 @@
 //!             1139 spin (/usr/bin/native-fp)
 //! ```
 //! The addresses of a callchain are where the code is in its file. Where functions and stacks are better known here than
-//! perf knows them, the text is better; `docs/converting.md` lists in what.
+//! perf knows them, the text is better; `docs/importing-perf-data.md` lists in what.
 
 mod address;
 mod address_resolver;

@@ -38,7 +38,7 @@ pub(crate) struct Compared {
     pub of_perf: u64,
     /// Samples whose leaf is that of perf.
     pub leaves: u64,
-    /// Stacks that differ for a reason that docs/converting.md lists, by reason.
+    /// Stacks that differ for a reason that docs/importing-perf-data.md lists, by reason.
     reasons: BTreeMap<&'static str, u64>,
     /// Samples that differ for none.
     pub differences: Vec<String>,
