@@ -93,7 +93,7 @@ fn what_cannot_begin_or_end_says_so() {
     let (status, _, stderr) = perfcollect(&folder, &["stop", "x"]);
     assert_eq!(status, Some(1));
     assert!(stderr.contains("no capture of this name"), "{stderr}");
-    assert!(stderr.contains("a name is a path"), "{stderr}");
+    assert!(stderr.contains("give the name as a path"), "{stderr}");
     assert_eq!(files(folder.path()), [""; 0]);
     // Nothing runs, so it fails when it is to end.
     let mut sleeper = Command::new("sleep");
