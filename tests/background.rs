@@ -93,7 +93,7 @@ fn reports_failed_start_and_stop() {
     let (status, _, stderr) = perfcollect(&directory, &["stop", "x"]);
     assert_eq!(status, Some(1));
     assert!(stderr.contains("no capture of this name"), "{stderr}");
-    assert!(stderr.contains("a name is a path"), "{stderr}");
+    assert!(stderr.contains("give the name as a path"), "{stderr}");
     assert_eq!(files(directory.path()), [""; 0]);
     // The target is stopped, so the capture has no samples and fails at its end.
     let mut sleeper = Command::new("sleep");
