@@ -16,6 +16,7 @@ pub mod perf_text;
 pub mod script;
 pub mod symbolize;
 pub mod trace;
+mod trace_archive;
 pub mod unwind;
 pub mod view;
 mod zip;

@@ -8,7 +8,7 @@ use perfcollect_symbols::elf::ElfFile;
 use serde::{Deserialize, Serialize};
 
 use super::module::Module;
-use crate::view::archive;
+use crate::trace_archive::TraceArchive;
 
 /// Magic of a local file header of a zip archive.
 const ZIP_MAGIC: [u8; 4] = *b"PK\x03\x04";
@@ -46,7 +46,9 @@ pub(super) fn wanted(path: &Path, file: &File) -> Result<MissingDebugFiles, Stri
 }
 
 fn wanted_by_trace(path: &Path, file: &File) -> Result<MissingDebugFiles, String> {
-    let summary = archive::summary(path, file).map_err(|error| error.to_string())?;
+    let file = file.try_clone().map_err(|error| error.to_string())?;
+    let summary = TraceArchive::from_file(path, file).and_then(|archive| archive.summary());
+    let summary = summary.map_err(|error| error.to_string())?;
     if summary.modules.is_empty() {
         return Err(
             "the trace lists no ELF files: none was sampled, or an older perfcollect wrote it"

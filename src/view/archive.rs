@@ -1,22 +1,13 @@
-//! Reading of a `.trace.zip`.
-//!
-//! The file is untrusted: sizes are bounded, and nothing is ever extracted to a path of the
-//! archive.
+//! Content of a trace that the reports show.
 
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
-
 use super::hot_path::{HotPath, Step};
-use crate::output::archive::{FLAME_GRAPH, FOLDED, FOLDER_SUFFIX, RAW_EVENTS, SUMMARY};
-use crate::output::sanitize::{entry_name, terminal};
-use crate::output::summary::{FORMAT_VERSION, Summary};
-use crate::zip::Zip;
+use crate::output::archive::{FLAME_GRAPH, FOLDED, RAW_EVENTS, SUMMARY};
+use crate::output::summary::Summary;
+use crate::trace_archive::{TraceArchive, TraceArchiveError};
 
-/// Limit of the summary. perfcollect writes less than 1 MB, as its lists are truncated.
-pub(super) const MAX_SUMMARY_BYTES: u64 = 16 << 20;
 /// Limit of the folded stacks. They are read line by line, so this bounds time, not memory.
 const MAX_FOLDED_BYTES: u64 = 4 << 30;
 /// Limit of a folded stack: a thousand frames with the longest names.
@@ -27,48 +18,9 @@ const MAX_DEPTH: usize = 4096;
 /// Reason why a trace cannot be shown.
 #[derive(Debug, thiserror::Error)]
 pub enum ViewError {
-    /// The file cannot be opened.
-    #[error("cannot open {}: {source}", path.display())]
-    Open {
-        /// Path of the trace.
-        path: PathBuf,
-        /// Cause.
-        source: io::Error,
-    },
-    /// The file is no archive, or a corrupt one.
-    #[error("{} is not a trace: {source}; `view` reads NAME.trace.zip, PerfView also reads NAME.nettrace", path.display())]
-    Zip {
-        /// Path of the trace.
-        path: PathBuf,
-        /// Cause.
-        source: rawzip::Error,
-    },
-    /// An entry would be extracted outside the archive's directory.
-    #[error(
-        "the trace has an entry with the unsafe name '{name}': perfcollect did not write this trace"
-    )]
-    UnsafeName {
-        /// Name of the entry, escaped.
-        name: String,
-    },
-    /// An entry is missing.
-    #[error(
-        "the trace has no entry *{FOLDER_SUFFIX}/{entry}: this version of perfcollect did not write it; try PerfView"
-    )]
-    Missing {
-        /// Name of the entry.
-        entry: &'static str,
-    },
-    /// An entry is larger than any that perfcollect writes.
-    #[error(
-        "{entry} in the trace has more than {limit} bytes: perfcollect did not write this trace"
-    )]
-    TooLarge {
-        /// Name of the entry.
-        entry: &'static str,
-        /// Limit in bytes.
-        limit: u64,
-    },
+    /// The trace cannot be read.
+    #[error(transparent)]
+    Archive(#[from] TraceArchiveError),
     /// There is no room for the event streams.
     #[error("cannot unpack the events into {}: {source}; set TMPDIR to a directory with room for them", directory.display())]
     Unpack {
@@ -76,25 +28,6 @@ pub enum ViewError {
         directory: PathBuf,
         /// Cause.
         source: io::Error,
-    },
-    /// An entry cannot be read.
-    #[error("cannot read {entry} in the trace: {source}")]
-    Entry {
-        /// Name of the entry.
-        entry: &'static str,
-        /// Cause.
-        source: io::Error,
-    },
-    /// The summary is malformed.
-    #[error("{SUMMARY} in the trace is corrupt: {0}")]
-    Summary(#[source] serde_json::Error),
-    /// A newer perfcollect wrote the trace.
-    #[error(
-        "the trace has format {found}, this perfcollect reads formats up to {FORMAT_VERSION}: use a newer one"
-    )]
-    NewerFormat {
-        /// Format of the trace.
-        found: u32,
     },
     /// A folded stack is malformed.
     #[error("{FOLDED} in the trace is corrupt in line {line}")]
@@ -145,48 +78,12 @@ pub struct ReportData {
 /// # Errors
 /// Returns an error if the file cannot be read or is no trace, see [`ViewError`].
 pub fn read(path: &Path) -> Result<ReportData, ViewError> {
-    read_zip(&open_zip(path, open_file(path)?)?)
+    read_archive(&TraceArchive::open(path)?)
 }
 
-/// Reads only the summary of an open trace; `path` appears in errors.
-///
-/// # Errors
-/// Returns an error if the file cannot be read or is no trace, see [`ViewError`].
-pub fn summary(path: &Path, file: &File) -> Result<Summary, ViewError> {
-    let file = file.try_clone().map_err(|source| ViewError::Open {
-        path: path.to_owned(),
-        source,
-    })?;
-    let zip = open_zip(path, file)?;
-    let directory = directory_of(&zip)?;
-    read_summary(open(&zip, &directory, SUMMARY, MAX_SUMMARY_BYTES)?)
-}
-
-pub(super) fn open_file(path: &Path) -> Result<File, ViewError> {
-    // Opening a FIFO would wait for a writer.
-    let is_file = std::fs::metadata(path).map(|metadata| metadata.is_file());
-    let file = match is_file {
-        Ok(false) => Err(io::Error::other("not a regular file")),
-        Ok(true) => File::open(path),
-        Err(error) => Err(error),
-    };
-    file.map_err(|source| ViewError::Open {
-        path: path.to_owned(),
-        source,
-    })
-}
-
-pub(super) fn open_zip(path: &Path, file: File) -> Result<Zip, ViewError> {
-    Zip::open(file).map_err(|source| ViewError::Zip {
-        path: path.to_owned(),
-        source,
-    })
-}
-
-fn read_zip(zip: &Zip) -> Result<ReportData, ViewError> {
-    let directory = directory_of(zip)?;
-    let summary = read_summary(open(zip, &directory, SUMMARY, MAX_SUMMARY_BYTES)?)?;
-    let folded = open(zip, &directory, FOLDED, MAX_FOLDED_BYTES)?;
+fn read_archive(archive: &TraceArchive) -> Result<ReportData, ViewError> {
+    let summary = archive.summary()?;
+    let folded = archive.entry(FOLDED, MAX_FOLDED_BYTES)?;
     let (samples, hot_path) = read_folded(BufReader::new(folded))?;
     if samples != summary.samples {
         return Err(ViewError::Mismatch {
@@ -197,81 +94,8 @@ fn read_zip(zip: &Zip) -> Result<ReportData, ViewError> {
     Ok(ReportData {
         summary,
         hot_path,
-        flame_graph: format!("{directory}/{FLAME_GRAPH}"),
+        flame_graph: format!("{}/{FLAME_GRAPH}", archive.directory),
     })
-}
-
-/// Returns the directory of perfcollect's entries, after a check that all names are harmless.
-pub(super) fn directory_of(zip: &Zip) -> Result<String, ViewError> {
-    let mut directory = None;
-    for entry in zip.entries() {
-        let name = &entry.name;
-        let unsafe_part = |part| matches!(part, "" | "." | "..");
-        let parts = name.trim_end_matches('/');
-        if parts.split('/').any(unsafe_part) || name.contains(['\\', ':', '\0']) {
-            return Err(ViewError::UnsafeName {
-                name: terminal(name).into_owned(),
-            });
-        }
-        if let Some((before, entry)) = name.split_once('/')
-            && entry == SUMMARY
-            && let Some(capture) = before.strip_suffix(FOLDER_SUFFIX)
-        {
-            // The name becomes part of a command that perfcollect prints.
-            if entry_name(capture) != capture {
-                return Err(ViewError::UnsafeName {
-                    name: terminal(name).into_owned(),
-                });
-            }
-            directory.get_or_insert_with(|| before.to_owned());
-        }
-    }
-    directory.ok_or(ViewError::Missing { entry: SUMMARY })
-}
-
-/// Opens an entry.
-///
-/// The size that an entry declares may be wrong, so the reader stops one byte after the limit.
-pub(super) fn open<'a>(
-    zip: &'a Zip,
-    directory: &str,
-    entry: &'static str,
-    limit: u64,
-) -> Result<impl Read + use<'a>, ViewError> {
-    let found = zip.entry(&format!("{directory}/{entry}"));
-    let found = found.ok_or(ViewError::Missing { entry })?;
-    if found.size() > limit {
-        return Err(ViewError::TooLarge { entry, limit });
-    }
-    let unpacked = zip.unpack(found);
-    let unpacked = unpacked.map_err(|source| ViewError::Entry { entry, source })?;
-    Ok(unpacked.take(limit + 1))
-}
-
-pub(super) fn read_summary(mut entry: impl Read) -> Result<Summary, ViewError> {
-    #[derive(Deserialize)]
-    struct Version {
-        format_version: u32,
-    }
-    let mut json = Vec::new();
-    let read = entry.read_to_end(&mut json);
-    read.map_err(|source| ViewError::Entry {
-        entry: SUMMARY,
-        source,
-    })?;
-    if json.len() as u64 > MAX_SUMMARY_BYTES {
-        return Err(ViewError::TooLarge {
-            entry: SUMMARY,
-            limit: MAX_SUMMARY_BYTES,
-        });
-    }
-    let Version {
-        format_version: found,
-    } = serde_json::from_slice(&json).map_err(ViewError::Summary)?;
-    if found > FORMAT_VERSION {
-        return Err(ViewError::NewerFormat { found });
-    }
-    serde_json::from_slice(&json).map_err(ViewError::Summary)
 }
 
 fn read_folded(mut entry: impl BufRead) -> Result<(u64, Vec<Step>), ViewError> {
@@ -283,15 +107,16 @@ fn read_folded(mut entry: impl BufRead) -> Result<(u64, Vec<Step>), ViewError> {
         let read = (&mut entry)
             .take(MAX_LINE_BYTES)
             .read_until(b'\n', &mut line);
-        total += read.map_err(|source| ViewError::Entry {
+        total += read.map_err(|source| TraceArchiveError::Entry {
             entry: FOLDED,
             source,
         })? as u64;
         if total > MAX_FOLDED_BYTES {
-            return Err(ViewError::TooLarge {
+            let too_large = TraceArchiveError::TooLarge {
                 entry: FOLDED,
                 limit: MAX_FOLDED_BYTES,
-            });
+            };
+            return Err(too_large.into());
         }
         if line.is_empty() {
             break;

@@ -3,14 +3,12 @@
 use std::io::{self, BufReader, Read};
 use std::path::Path;
 
-use crate::output::archive::{PERF_TEXT, RAW_EVENTS, SUMMARY};
+use crate::output::archive::{PERF_TEXT, RAW_EVENTS};
 use crate::output::summary::Summary;
 use crate::perf_text::{self, TextError};
 use crate::trace::{EventStream, EventStreams, Nanos, Pid, Tid};
+use crate::trace_archive::{TraceArchive, TraceArchiveError};
 use crate::view::ViewError;
-use crate::view::archive::{
-    MAX_SUMMARY_BYTES, directory_of, open, open_file, open_zip, read_summary,
-};
 
 /// Limit of all event streams together, and of all samples.
 ///
@@ -50,10 +48,9 @@ pub(super) fn each_sample(
     zero_ns: i64,
     take: &mut dyn FnMut(CpuSample),
 ) -> Result<(), ViewError> {
-    let zip = open_zip(path, open_file(path)?)?;
-    let directory = directory_of(&zip)?;
-    let text = match open(&zip, &directory, PERF_TEXT, MAX_EVENT_BYTES) {
-        Err(ViewError::Missing { .. }) => return Ok(()),
+    let archive = TraceArchive::open(path)?;
+    let text = match archive.entry(PERF_TEXT, MAX_EVENT_BYTES) {
+        Err(TraceArchiveError::Missing { .. }) => return Ok(()),
         text => text?,
     };
     // The first record is at time zero. On a freshly booted system its time is shifted.
@@ -79,13 +76,13 @@ pub(super) fn each_sample(
     };
     match perf_text::each(BufReader::new(text), each, |_| {}) {
         Ok(_leftovers) => Ok(()),
-        Err(error) => Err(ViewError::Entry {
+        Err(error) => Err(ViewError::Archive(TraceArchiveError::Entry {
             entry: PERF_TEXT,
             source: match error {
                 TextError::Read(error) => error,
                 error => io::Error::other(error),
             },
-        }),
+        })),
     }
 }
 
@@ -94,9 +91,9 @@ pub(super) fn each_sample(
 /// # Errors
 /// Returns an error if the trace cannot be read, see [`ViewError`].
 pub(super) fn read(path: &Path) -> Result<Events, ViewError> {
-    let zip = open_zip(path, open_file(path)?)?;
-    let directory = directory_of(&zip)?;
-    let summary = read_summary(open(&zip, &directory, SUMMARY, MAX_SUMMARY_BYTES)?)?;
+    let archive = TraceArchive::open(path)?;
+    let TraceArchive { zip, directory } = &archive;
+    let summary = archive.summary()?;
     let prefix = format!("{directory}/{RAW_EVENTS}/");
     let failed = |source| ViewError::Unpack {
         directory: std::env::temp_dir(),
@@ -121,10 +118,12 @@ pub(super) fn read(path: &Path) -> Result<Events, ViewError> {
             }
             Err(error) => (0, Some(error)),
         };
-        budget = budget.checked_sub(copied).ok_or(ViewError::TooLarge {
-            entry: RAW_EVENTS,
-            limit: MAX_EVENT_BYTES,
-        })?;
+        budget = budget
+            .checked_sub(copied)
+            .ok_or(TraceArchiveError::TooLarge {
+                entry: RAW_EVENTS,
+                limit: MAX_EVENT_BYTES,
+            })?;
         let recorded = summary.quality.events.iter();
         let threads = recorded.filter(|events| events.pid == process.0);
         let threads = threads.flat_map(|events| &events.threads);

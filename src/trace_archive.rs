@@ -1,0 +1,268 @@
+//! Reading of a `NAME.trace.zip`, from its first byte to an entry.
+//!
+//! The file is untrusted: sizes are bounded, and nothing is ever extracted to a path of the
+//! archive.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::output::archive::{FOLDER_SUFFIX, SUMMARY};
+use crate::output::sanitize::{entry_name, terminal};
+use crate::output::summary::{FORMAT_VERSION, Summary};
+use crate::zip::Zip;
+
+/// Limit of the summary. perfcollect writes less than 1 MB, as its lists are truncated.
+const MAX_SUMMARY_BYTES: u64 = 16 << 20;
+
+/// A trace could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceArchiveError {
+    /// The file cannot be opened.
+    #[error("cannot open {}: {source}", path.display())]
+    Open {
+        /// Path of the trace.
+        path: PathBuf,
+        /// Cause.
+        source: io::Error,
+    },
+    /// The file is no archive, or a corrupt one.
+    #[error("{} is not a trace: {source}; `view` reads NAME.trace.zip, PerfView also reads NAME.nettrace", path.display())]
+    Zip {
+        /// Path of the trace.
+        path: PathBuf,
+        /// Cause.
+        source: rawzip::Error,
+    },
+    /// An entry would be extracted outside the archive's directory.
+    #[error(
+        "the trace has an entry with the unsafe name '{name}': perfcollect did not write this trace"
+    )]
+    UnsafeName {
+        /// Name of the entry, escaped.
+        name: String,
+    },
+    /// An entry is missing.
+    #[error(
+        "the trace has no entry *{FOLDER_SUFFIX}/{entry}: this version of perfcollect did not write it; try PerfView"
+    )]
+    Missing {
+        /// Name of the entry.
+        entry: &'static str,
+    },
+    /// An entry is larger than any that perfcollect writes.
+    #[error(
+        "{entry} in the trace has more than {limit} bytes: perfcollect did not write this trace"
+    )]
+    TooLarge {
+        /// Name of the entry.
+        entry: &'static str,
+        /// Limit in bytes.
+        limit: u64,
+    },
+    /// An entry cannot be read.
+    #[error("cannot read {entry} in the trace: {source}")]
+    Entry {
+        /// Name of the entry.
+        entry: &'static str,
+        /// Cause.
+        source: io::Error,
+    },
+    /// The summary is malformed.
+    #[error("{SUMMARY} in the trace is corrupt: {0}")]
+    Summary(#[source] serde_json::Error),
+    /// A newer perfcollect wrote the trace.
+    #[error(
+        "the trace has format {found}, this perfcollect reads formats up to {FORMAT_VERSION}: use a newer one"
+    )]
+    NewerFormat {
+        /// Format of the trace.
+        found: u32,
+    },
+}
+
+/// An open trace.
+pub(crate) struct TraceArchive {
+    /// All entries.
+    pub(crate) zip: Zip,
+    /// Directory of perfcollect's entries in the archive.
+    pub(crate) directory: String,
+}
+
+impl TraceArchive {
+    /// Opens the trace at `path`.
+    pub(crate) fn open(path: &Path) -> Result<Self, TraceArchiveError> {
+        Self::from_file(path, open_file(path)?)
+    }
+
+    /// Reads the directory of an open file; `path` appears in errors.
+    pub(crate) fn from_file(path: &Path, file: File) -> Result<Self, TraceArchiveError> {
+        let zip = Zip::open(file).map_err(|source| TraceArchiveError::Zip {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::new(zip)
+    }
+
+    fn new(zip: Zip) -> Result<Self, TraceArchiveError> {
+        let directory = directory_of(&zip)?;
+        Ok(Self { zip, directory })
+    }
+
+    /// Opens an entry.
+    ///
+    /// The size that an entry declares may be wrong, so the reader stops one byte after the limit.
+    pub(crate) fn entry(
+        &self,
+        entry: &'static str,
+        limit: u64,
+    ) -> Result<impl Read + use<'_>, TraceArchiveError> {
+        let found = self.zip.entry(&format!("{}/{entry}", self.directory));
+        let found = found.ok_or(TraceArchiveError::Missing { entry })?;
+        if found.size() > limit {
+            return Err(TraceArchiveError::TooLarge { entry, limit });
+        }
+        let unpacked = self.zip.unpack(found);
+        let unpacked = unpacked.map_err(|source| TraceArchiveError::Entry { entry, source })?;
+        Ok(unpacked.take(limit + 1))
+    }
+
+    /// Reads the summary.
+    pub(crate) fn summary(&self) -> Result<Summary, TraceArchiveError> {
+        read_summary(self.entry(SUMMARY, MAX_SUMMARY_BYTES)?)
+    }
+}
+
+fn open_file(path: &Path) -> Result<File, TraceArchiveError> {
+    // Opening a FIFO would wait for a writer.
+    let is_file = std::fs::metadata(path).map(|metadata| metadata.is_file());
+    let file = match is_file {
+        Ok(false) => Err(io::Error::other("not a regular file")),
+        Ok(true) => File::open(path),
+        Err(error) => Err(error),
+    };
+    file.map_err(|source| TraceArchiveError::Open {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// Returns the directory of perfcollect's entries, after a check that all names are harmless.
+fn directory_of(zip: &Zip) -> Result<String, TraceArchiveError> {
+    let mut directory = None;
+    for entry in zip.entries() {
+        let name = &entry.name;
+        let unsafe_part = |part| matches!(part, "" | "." | "..");
+        let parts = name.trim_end_matches('/');
+        if parts.split('/').any(unsafe_part) || name.contains(['\\', ':', '\0']) {
+            return Err(TraceArchiveError::UnsafeName {
+                name: terminal(name).into_owned(),
+            });
+        }
+        if let Some((before, entry)) = name.split_once('/')
+            && entry == SUMMARY
+            && let Some(capture) = before.strip_suffix(FOLDER_SUFFIX)
+        {
+            // The name becomes part of a command that perfcollect prints.
+            if entry_name(capture) != capture {
+                return Err(TraceArchiveError::UnsafeName {
+                    name: terminal(name).into_owned(),
+                });
+            }
+            directory.get_or_insert_with(|| before.to_owned());
+        }
+    }
+    directory.ok_or(TraceArchiveError::Missing { entry: SUMMARY })
+}
+
+fn read_summary(mut entry: impl Read) -> Result<Summary, TraceArchiveError> {
+    #[derive(Deserialize)]
+    struct Version {
+        format_version: u32,
+    }
+    let mut json = Vec::new();
+    let read = entry.read_to_end(&mut json);
+    read.map_err(|source| TraceArchiveError::Entry {
+        entry: SUMMARY,
+        source,
+    })?;
+    if json.len() as u64 > MAX_SUMMARY_BYTES {
+        return Err(TraceArchiveError::TooLarge {
+            entry: SUMMARY,
+            limit: MAX_SUMMARY_BYTES,
+        });
+    }
+    let Version {
+        format_version: found,
+    } = serde_json::from_slice(&json).map_err(TraceArchiveError::Summary)?;
+    if found > FORMAT_VERSION {
+        return Err(TraceArchiveError::NewerFormat { found });
+    }
+    serde_json::from_slice(&json).map_err(TraceArchiveError::Summary)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::io::Write;
+
+    use super::*;
+    use crate::trace::Trace;
+    use crate::zip::made::zip_of;
+
+    fn open(entries: &[(&str, &[u8])]) -> Result<TraceArchive, TraceArchiveError> {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&zip_of(entries.iter().copied())).unwrap();
+        TraceArchive::from_file(Path::new("x.trace.zip"), file)
+    }
+
+    fn summary_error(json: &[u8]) -> TraceArchiveError {
+        let archive = open(&[("x.trace/summary.json", json)]).unwrap();
+        archive.summary().unwrap_err()
+    }
+
+    #[test]
+    fn rejects_unsafe_names() {
+        for name in [
+            "../x",
+            "/etc/x",
+            "a/../../x",
+            "a\\b",
+            "c:x",
+            "a//b",
+            "x/./y",
+            "\u{1b}/..",
+            "a'; reboot '.trace/summary.json",
+        ] {
+            let error = open(&[(name, b"")]).err().unwrap();
+            assert!(
+                matches!(error, TraceArchiveError::UnsafeName { .. }),
+                "{name:?}: {error}"
+            );
+            assert!(!error.to_string().contains('\u{1b}'));
+        }
+    }
+
+    #[test]
+    fn names_missing_and_corrupt_summaries() {
+        let error = open(&[("x/readme", b"")]).err().unwrap();
+        assert!(error.to_string().contains("summary.json"));
+        assert!(summary_error(b"{").to_string().contains("corrupt"));
+        let mut newer = Summary::new(&Trace::default());
+        newer.format_version = FORMAT_VERSION + 1;
+        let newer = summary_error(&serde_json::to_vec(&newer).unwrap());
+        assert!(newer.to_string().contains("use a newer one"));
+    }
+
+    #[test]
+    fn bounds_the_size_of_unpacked_entries() {
+        let error = summary_error(&vec![b' '; MAX_SUMMARY_BYTES as usize + 1]);
+        assert!(
+            matches!(error, TraceArchiveError::TooLarge { .. }),
+            "{error}"
+        );
+    }
+}
