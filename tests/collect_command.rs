@@ -212,7 +212,7 @@ fn target_that_ends_ends_the_capture() {
     fs::write(folder.path().join("end"), "").unwrap();
     finish(target, LIMIT).expect_success();
     finish(capture, LIMIT).expect_success();
-    assert!(said(folder.path()).contains("processes are gone"));
+    assert!(said(folder.path()).contains("all processes of the target ended"));
     Saved::open(folder, "gone");
 }
 

@@ -201,11 +201,17 @@ fn refuses_missing_or_read_only_directory() {
     let output = sandbox.refused(&["env"], &["missing/x", "-collectsec", "1"]);
     expect_words(
         &output,
-        &["directory missing", "name the trace with a directory"],
+        &[
+            "directory missing",
+            "choose a directory that you can write to",
+        ],
     );
     // Root may write to protected directories, but not to a file system of the kernel.
     let output = sandbox.refused(&["env"], &["/proc/x", "-collectsec", "1"]);
-    expect_words(&output, &["/proc", "name the trace with a directory"]);
+    expect_words(
+        &output,
+        &["/proc", "choose a directory that you can write to"],
+    );
     for name in [".", "..", "/", "sub/"] {
         let output = sandbox.refused(&["env"], &[name, "-collectsec", "1"]);
         expect_words(&output, &["name"]);

@@ -283,7 +283,7 @@ fn an_archive_with_nothing_but_text_is_converted() {
     let notices = &of_text.summary.quality.notices;
     let is_told = |what: &str| notices.iter().any(|notice| notice.what.contains(what));
     assert!(
-        is_told("only the text") && is_told("page-faults"),
+        is_told("imported from `perf script` output") && is_told("page-faults"),
         "{notices:#?}"
     );
     for path in [&["main"][..], &["main", "spin"], &["vmlinux"]] {

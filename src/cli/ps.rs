@@ -245,6 +245,6 @@ mod tests {
     #[test]
     fn reports_an_empty_list() {
         assert_eq!(table(&[], 80, true), "No .NET process is running.\n");
-        assert!(table(&[], 80, false).contains("run as root"));
+        assert!(table(&[], 80, false).contains("Run as root"));
     }
 }
