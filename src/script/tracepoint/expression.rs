@@ -18,7 +18,7 @@ pub(super) enum Expression {
     Element(String, Box<Expression>),
     /// The lowest bytes of a number.
     Cast(usize, Box<Expression>),
-    Unary(char, Box<Expression>),
+    Unary(&'static str, Box<Expression>),
     Binary(&'static str, Box<Expression>, Box<Expression>),
     Choice(Box<Expression>, Box<Expression>, Box<Expression>),
     /// `__print_flags(value, "|", {1, "A"}, ...)`
@@ -149,14 +149,11 @@ impl Parser {
         if self.depth > MAX_DEPTH {
             return None;
         }
-        for (sign, operator) in [("-", '-'), ("!", '!'), ("~", '~')] {
-            if self.accept(sign) {
-                let of = self.unary()?;
-                self.depth -= 1;
-                return Some(Expression::Unary(operator, of.into()));
-            }
-        }
-        let expression = self.primary()?;
+        let sign = ["-", "!", "~"].into_iter().find(|sign| self.accept(sign));
+        let expression = match sign {
+            Some(sign) => Expression::Unary(sign, self.unary()?.into()),
+            None => self.primary()?,
+        };
         self.depth -= 1;
         Some(expression)
     }

@@ -146,12 +146,12 @@ impl<'a> Printer<'a> {
             's' => {
                 let text = self.text(of)?;
                 let most = conversion.precision.unwrap_or(usize::MAX);
-                let text = text.chars().take(most);
-                return pad(conversion, &text.collect::<String>(), out);
+                text.chars().take(most).collect()
             }
             _ => return None,
         };
-        pad(conversion, &text, out)
+        pad(conversion, &text, out);
+        Some(())
     }
 
     /// `name` for `%ps`, `name+0x10c` for `%pS`.
@@ -264,9 +264,9 @@ pub(super) fn value_of(
         Expression::Cast(bytes, of) => truncate(value_of(of, leaf)?, *bytes),
         Expression::Unary(operator, of) => {
             let value = value_of(of, leaf)?;
-            match operator {
-                '-' => value.wrapping_neg(),
-                '!' => u64::from(value == 0),
+            match *operator {
+                "-" => value.wrapping_neg(),
+                "!" => u64::from(value == 0),
                 _ => !value,
             }
         }
@@ -350,32 +350,21 @@ fn truncate(value: u64, bytes: usize) -> u64 {
     value << unused >> unused
 }
 
-fn pad(conversion: &Conversion, text: &str, out: &mut Vec<u8>) -> Option<()> {
-    let is_number = conversion.kind != 's';
-    let missing = conversion.width.saturating_sub(text.chars().count());
-    let printable = text
-        .bytes()
-        .map(|byte| if byte < b' ' { b' ' } else { byte });
-    let padding = |byte: u8| std::iter::repeat_n(byte, missing);
-    match (conversion.is_left, conversion.has_zeros && is_number) {
-        (true, _) => {
-            out.extend(printable);
-            out.extend(padding(b' '));
-        }
+fn pad(conversion: &Conversion, text: &str, out: &mut Vec<u8>) {
+    let width = conversion.width;
+    let padded = match (
+        conversion.is_left,
+        conversion.has_zeros && conversion.kind != 's',
+    ) {
+        (true, _) => format!("{text:<width$}"),
         (false, true) => {
-            // Zeros stand behind a sign or prefix.
-            let front = ["0x", "0X", "-"]
-                .into_iter()
-                .find(|front| text.starts_with(front));
-            let front = front.unwrap_or("");
-            out.extend_from_slice(front.as_bytes());
-            out.extend(padding(b'0'));
-            out.extend(printable.skip(front.len()));
+            // Zeros follow a sign or prefix.
+            let mut fronts = ["0x", "0X", "-"].into_iter();
+            let front = fronts.find(|front| text.starts_with(front)).unwrap_or("");
+            let width = width.saturating_sub(front.len());
+            format!("{front}{:0>width$}", &text[front.len()..])
         }
-        (false, false) => {
-            out.extend(padding(b' '));
-            out.extend(printable);
-        }
-    }
-    Some(())
+        (false, false) => format!("{text:>width$}"),
+    };
+    out.extend(padded.bytes().map(|byte| byte.max(b' ')));
 }
