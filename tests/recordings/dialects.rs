@@ -8,9 +8,11 @@ use std::process::Command;
 
 use inferno::collapse::Collapse;
 use inferno::collapse::perf::{Folder, Options};
+use perfcollect::output::summary::Summary;
 
 use crate::LIMIT;
 use crate::support::recording::{can_record, native_words, record};
+use crate::support::zip::entry;
 use crate::support::{Saved, perfcollect, run_perfcollect};
 
 /// Stacks from the root, the process first, and what they count.
@@ -243,6 +245,33 @@ fn samples_of_threads_that_were_gone_are_kept() {
         .map(|process| (&*process.name, process.samples))
         .collect();
     assert_eq!(names, [(":-1", 2), ("x", 1)]);
+}
+
+/// As of a recording: two kinds of CPUs count the same, and `-event` takes one of them.
+#[test]
+fn events_of_a_hybrid_processor_are_one_in_a_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "x 7/7 [000] 5.000001:  10 cpu_core/cycles:u/: \n\t401000 main (/bin/x)\n\n\
+                x 7/7 [008] 5.000002:  10 cpu_atom/cycles:u/: \n\t401000 main (/bin/x)\n\n\
+                x 7/7 [008] 5.000003:  1 sched:sched_switch: a ==> b\n";
+    fs::write(folder.path().join("text.txt"), text).unwrap();
+    for (options, event, samples) in [
+        (&[][..], "cycles:u", 2),
+        (&["-event", "cycles"], "cycles:u", 2),
+        (&["-event", "cpu_atom/cycles:u/"], "cpu_atom/cycles:u/", 1),
+        (&["-event", "sched:sched_switch"], "sched:sched_switch", 1),
+    ] {
+        let words = [
+            &["convert", "text.txt", "-o", "trace", "-quiet", "-force"],
+            options,
+        ];
+        run_perfcollect(words.concat(), folder.path(), LIMIT).expect_success();
+        let archive = fs::read(folder.path().join("trace.trace.zip")).unwrap();
+        let summary = entry(&archive, "trace.trace/summary.json");
+        let summary: Summary = serde_json::from_slice(&summary).unwrap();
+        assert_eq!(summary.info.event, event);
+        assert_eq!(summary.samples, samples);
+    }
 }
 
 /// A pipe may pause for as long as it likes; who asks for the end need not wait.

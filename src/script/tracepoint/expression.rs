@@ -8,7 +8,7 @@ const MAX_TOKENS: usize = 1 << 16;
 /// An expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Expression {
-    Number(i64),
+    Number(u64),
     Text(String),
     /// A variable or constant of the kernel's, whose value nobody has recorded.
     Unknown,
@@ -16,39 +16,38 @@ pub(super) enum Expression {
     Field(String),
     /// `REC->field[at]`
     Element(String, Box<Expression>),
-    /// A number of so many bytes, signed or not.
-    Cast(usize, bool, Box<Expression>),
-    Unary(char, Box<Expression>),
+    /// The lowest bytes of a number.
+    Cast(usize, Box<Expression>),
+    Unary(&'static str, Box<Expression>),
     Binary(&'static str, Box<Expression>, Box<Expression>),
     Choice(Box<Expression>, Box<Expression>, Box<Expression>),
     /// `__print_flags(value, "|", {1, "A"}, ...)`
-    Flags(Box<Expression>, String, Vec<(i64, String)>),
+    Flags(Box<Expression>, String, Vec<(u64, String)>),
     /// `__print_symbolic(value, {1, "A"}, ...)`
-    Symbolic(Box<Expression>, Vec<(i64, String)>),
+    Symbolic(Box<Expression>, Vec<(u64, String)>),
     /// `__get_str(field)`
     TextOf(String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Token {
-    Number(i64),
+    Number(u64),
     Text(String),
     Word(String),
     Sign(&'static str),
 }
 
 /// Operators, the long ones first.
-const SIGNS: [&str; 30] = [
+const SIGNS: [&str; 29] = [
     "->", "<<", ">>", "<=", ">=", "==", "!=", "&&", "||", "(", ")", "[", "]", "{", "}", ",", "?",
-    ":", "+", "-", "*", "/", "%", "&", "|", "^", "~", "!", "<", ">",
+    ":", "+", "-", "*", "/", "%", "&", "|", "~", "!", "<", ">",
 ];
 
 /// Binary operators by precedence, the weakest first.
-const LEVELS: [&[&str]; 10] = [
+const LEVELS: [&[&str]; 9] = [
     &["||"],
     &["&&"],
     &["|"],
-    &["^"],
     &["&"],
     &["==", "!="],
     &["<", ">", "<=", ">="],
@@ -150,14 +149,11 @@ impl Parser {
         if self.depth > MAX_DEPTH {
             return None;
         }
-        for (sign, operator) in [("-", '-'), ("!", '!'), ("~", '~')] {
-            if self.accept(sign) {
-                let of = self.unary()?;
-                self.depth -= 1;
-                return Some(Expression::Unary(operator, of.into()));
-            }
-        }
-        let expression = self.primary()?;
+        let sign = ["-", "!", "~"].into_iter().find(|sign| self.accept(sign));
+        let expression = match sign {
+            Some(sign) => Expression::Unary(sign, self.unary()?.into()),
+            None => self.primary()?,
+        };
         self.depth -= 1;
         Some(expression)
     }
@@ -174,9 +170,9 @@ impl Parser {
                 Some(Expression::Text(text))
             }
             Token::Sign("(") => {
-                if let Some((bytes, is_signed)) = self.cast() {
+                if let Some(bytes) = self.cast() {
                     let of = self.unary()?;
-                    return Some(Expression::Cast(bytes, is_signed, of.into()));
+                    return Some(Expression::Cast(bytes, of.into()));
                 }
                 let inner = self.choice()?;
                 self.expect(")")?;
@@ -187,23 +183,28 @@ impl Parser {
         }
     }
 
-    /// What is left of a cast whose bracket was read; nothing is read if it is none.
-    fn cast(&mut self) -> Option<(usize, bool)> {
-        let begin = self.at;
-        let mut words = Vec::new();
+    /// Reads the rest of a cast after its bracket and returns the size of the type; reads nothing if it is none.
+    fn cast(&mut self) -> Option<usize> {
+        let start = self.at;
+        let mut bytes = None;
         while let Some(Token::Word(word)) = self.tokens.get(self.at) {
-            words.push(word.clone());
+            bytes = Some(size_of(word));
             self.at += 1;
         }
-        let mut is_pointer = false;
         while self.accept("*") {
-            is_pointer = true;
+            bytes = bytes.map(|_| 8);
         }
-        let kind = type_of(&words, is_pointer).filter(|_| self.accept(")"));
-        if kind.is_none() {
-            self.at = begin;
+        let bytes = bytes.filter(|_| self.accept(")") && self.is_operand());
+        if bytes.is_none() {
+            self.at = start;
         }
-        kind
+        bytes
+    }
+
+    /// Whether an operand follows, as after a cast and not after a name in brackets.
+    fn is_operand(&self) -> bool {
+        let next = self.tokens.get(self.at);
+        next.is_some_and(|next| !matches!(next, Token::Sign(sign) if *sign != "("))
     }
 
     fn named(&mut self, word: &str) -> Option<Expression> {
@@ -218,7 +219,7 @@ impl Parser {
                 }
                 Some(Expression::Field(field))
             }
-            "__get_str" | "__get_rel_str" => {
+            "__get_str" => {
                 self.expect("(")?;
                 let field = self.word()?;
                 self.expect(")")?;
@@ -245,7 +246,7 @@ impl Parser {
     }
 
     /// `, {1, "A"}, {2, "B"})`
-    fn names(&mut self) -> Option<Vec<(i64, String)>> {
+    fn names(&mut self) -> Option<Vec<(u64, String)>> {
         let mut names = Vec::new();
         while self.accept(",") {
             self.expect("{")?;
@@ -263,33 +264,18 @@ impl Parser {
     }
 }
 
-/// Bytes of a type, and whether it is signed.
-fn type_of(words: &[String], is_pointer: bool) -> Option<(usize, bool)> {
-    if words.is_empty() {
-        return None;
+/// Bytes that a cast leaves of a number, by the last word of the type. Like perf, it never extends a sign.
+fn size_of(word: &str) -> usize {
+    match word {
+        "u8" | "s8" | "char" => 1,
+        "u16" | "s16" | "short" => 2,
+        "u32" | "s32" | "int" => 4,
+        _ => 8,
     }
-    if is_pointer {
-        return Some((8, false));
-    }
-    let has = |word: &str| words.iter().any(|found| found == word);
-    let is_signed = !has("unsigned");
-    Some(match words.last()?.as_str() {
-        "u64" | "__u64" | "size_t" | "uint64_t" | "uintptr_t" => (8, false),
-        "s64" | "__s64" | "ssize_t" | "loff_t" => (8, true),
-        "u32" | "__u32" | "dev_t" | "gfp_t" | "uint32_t" => (4, false),
-        "s32" | "__s32" | "pid_t" => (4, true),
-        "u16" | "__u16" => (2, false),
-        "u8" | "__u8" | "bool" => (1, false),
-        _ if has("long") => (8, is_signed),
-        "short" => (2, is_signed),
-        "char" => (1, is_signed),
-        "int" | "unsigned" | "signed" => (4, is_signed),
-        _ => return None,
-    })
 }
 
 /// The value of an expression without fields.
-fn constant(expression: &Expression) -> Option<i64> {
+fn constant(expression: &Expression) -> Option<u64> {
     super::print::value_of(expression, &mut |_| None)
 }
 
@@ -341,12 +327,12 @@ fn quoted(text: &str) -> Option<(String, usize)> {
     None
 }
 
-fn number(text: &str) -> Option<i64> {
+fn number(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(['u', 'U', 'l', 'L']);
     let parsed = match digits.strip_prefix("0x").or(digits.strip_prefix("0X")) {
         Some(hex) => u64::from_str_radix(hex, 16),
         None if digits.len() > 1 && digits.starts_with('0') => u64::from_str_radix(digits, 8),
         None => digits.parse(),
     };
-    parsed.ok().map(|number| number as i64)
+    parsed.ok()
 }

@@ -12,21 +12,14 @@ pub(super) struct Field {
     pub(super) is_signed: bool,
     /// Bytes of one element, if it is an array.
     pub(super) element: Option<usize>,
-    /// Where it holds a place (offset and length of 16 bits each) in place of the value; counted from its own end?
-    pub(super) place: Option<DataLoc>,
+    /// Whether it holds offset and length of the value, 16 bits each (`__data_loc`).
+    pub(super) is_dynamic: bool,
     /// Whether it is text.
     pub(super) is_text: bool,
-    /// Whether it is where something is in the kernel.
+    /// Whether it is an address in the kernel.
     pub(super) is_pointer: bool,
-}
-
-/// From where a place in a sample is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum DataLoc {
-    /// From the begin of the sample (`__data_loc`).
-    Begin,
-    /// From behind the field (`__rel_loc`).
-    Field,
+    /// Whether a `long`, which perf prints like an address.
+    pub(super) is_long: bool,
 }
 
 /// How to print a tracepoint.
@@ -89,11 +82,6 @@ fn field_of(line: &str) -> Option<Field> {
         |key: &str| -> Option<usize> { parts.next()?.strip_prefix(key)?.trim().parse().ok() };
     let (offset, size, signed) = (number("offset:")?, number("size:")?, number("signed:"));
     let (before, name) = declaration.rsplit_once([' ', '*'])?;
-    let place = match before {
-        _ if before.starts_with("__data_loc") => Some(DataLoc::Begin),
-        _ if before.starts_with("__rel_loc") => Some(DataLoc::Field),
-        _ => None,
-    };
     let (name, count) = match name.split_once('[') {
         Some((name, count)) => (name, count.trim_end_matches(']').parse::<usize>().ok()),
         None => (name, None),
@@ -111,8 +99,9 @@ fn field_of(line: &str) -> Option<Field> {
         size,
         is_signed: signed == Some(1),
         element,
-        place,
+        is_dynamic: before.starts_with("__data_loc"),
         is_text,
         is_pointer: !is_array && size == 8 && declaration.contains('*'),
+        is_long: before.contains("long"),
     })
 }

@@ -5,7 +5,7 @@ use std::io::Write;
 use rustc_hash::FxHashMap;
 
 use super::expression::Expression;
-use super::format::{DataLoc, Field, Format};
+use super::format::{Field, Format};
 use crate::bytes::Bytes;
 
 /// Characters that one conversion is padded to.
@@ -32,13 +32,12 @@ struct FormatSpec {
     is_left: bool,
     has_zeros: bool,
     has_prefix: bool,
-    has_plus: bool,
     width: usize,
     precision: Option<usize>,
     /// Bytes of the number.
     bytes: usize,
     kind: char,
-    /// What stands behind `%p` where it names the function at an address.
+    /// What follows `%p` where it names the function at an address.
     function: Option<char>,
 }
 
@@ -78,13 +77,11 @@ impl<'a> Printer<'a> {
             ..FormatSpec::default()
         };
         let mut rest = text;
-        while let Some(flag) = rest.chars().next().filter(|c| "-0#+ ".contains(*c)) {
+        while let Some(flag) = rest.chars().next().filter(|c| "-0#".contains(*c)) {
             match flag {
                 '-' => conversion.is_left = true,
                 '0' => conversion.has_zeros = true,
-                '#' => conversion.has_prefix = true,
-                '+' => conversion.has_plus = true,
-                _ => {}
+                _ => conversion.has_prefix = true,
             }
             rest = &rest[1..];
         }
@@ -109,7 +106,7 @@ impl<'a> Printer<'a> {
             rest = after;
             conversion.precision = Some(number(&mut rest)?.min(MAX_WIDTH));
         }
-        while let Some(length) = rest.chars().next().filter(|c| "hlLqjzt".contains(*c)) {
+        while let Some(length) = rest.chars().next().filter(|c| "hlLz".contains(*c)) {
             conversion.bytes = match (length, conversion.bytes) {
                 ('h', 4) => 2,
                 ('h', _) => 1,
@@ -121,46 +118,40 @@ impl<'a> Printer<'a> {
         conversion.kind = kind;
         rest = &rest[kind.len_utf8()..];
         if kind == 'p' {
-            conversion.function = rest.chars().next().filter(|c| "sSfF".contains(*c));
-            rest = rest.strip_prefix(['s', 'S', 'f', 'F', 'B']).unwrap_or(rest);
+            conversion.function = rest.chars().next().filter(|c| "sS".contains(*c));
+            rest = rest.strip_prefix(['s', 'S']).unwrap_or(rest);
         }
         Some((conversion, rest))
     }
 
     fn convert(&self, conversion: &FormatSpec, of: &Expression, out: &mut Vec<u8>) -> Option<()> {
-        let value = || self.number(of).map(|value| resize(value, conversion.bytes));
-        let unsigned = || {
-            self.number(of)
-                .map(|value| truncate(value, conversion.bytes))
-        };
+        let unsigned = || Some(truncate(self.number(of)?, conversion.bytes));
         let prefix = |prefix: &str, digits: String| match conversion.has_prefix && digits != "0" {
             true => format!("{prefix}{digits}"),
             false => digits,
         };
         let text = match conversion.kind {
-            'd' | 'i' => match value()? {
-                value if conversion.has_plus && value >= 0 => format!("+{value}"),
-                value => value.to_string(),
-            },
+            // Not as perf prints it.
+            kind if kind != 's' && conversion.precision.is_some() => return None,
+            'd' | 'i' => extend(self.number(of)?, conversion.bytes).to_string(),
             'u' => unsigned()?.to_string(),
             'x' => prefix("0x", format!("{:x}", unsigned()?)),
             'X' => prefix("0X", format!("{:X}", unsigned()?)),
             'o' => prefix("0", format!("{:o}", unsigned()?)),
-            'c' => char::from(self.number(of)? as u8).to_string(),
             'p' => match (conversion.function, self.number(of)?) {
-                (Some(kind), address) => self.function(kind, address as u64),
+                (Some(kind), address) => self.function(kind, address),
                 (None, 0) => "(nil)".into(),
                 (None, address) => format!("{address:#x}"),
             },
             's' => {
                 let text = self.text(of)?;
                 let most = conversion.precision.unwrap_or(usize::MAX);
-                let text = text.chars().take(most);
-                return pad(conversion, &text.collect::<String>(), out);
+                text.chars().take(most).collect()
             }
             _ => return None,
         };
-        pad(conversion, &text, out)
+        pad(conversion, &text, out);
+        Some(())
     }
 
     /// `name` for `%ps`, `name+0x10c` for `%pS`.
@@ -169,12 +160,12 @@ impl<'a> Printer<'a> {
             return format!("{address:#x}");
         };
         match kind {
-            'S' | 'F' => format!("{name}+{:#x}", address - start),
+            'S' => format!("{name}+{:#x}", address - start),
             _ => name,
         }
     }
 
-    fn number(&self, of: &Expression) -> Option<i64> {
+    fn number(&self, of: &Expression) -> Option<u64> {
         value_of(of, &mut |leaf| match leaf {
             Expression::Field(name) => self.field_number(self.format.field(name)?),
             Expression::Element(name, at) => {
@@ -194,19 +185,15 @@ impl<'a> Printer<'a> {
     /// The bytes of a field, wherever in the sample they are.
     fn bytes(&self, field: &Field) -> Option<&'a [u8]> {
         let stored = self.raw.get(field.offset..)?.get(..field.size)?;
-        let Some(from) = field.place else {
+        if !field.is_dynamic {
             return Some(stored);
-        };
+        }
         let place = Bytes(stored).u32()?;
         let (offset, len) = ((place & 0xffff) as usize, (place >> 16) as usize);
-        let offset = match from {
-            DataLoc::Begin => offset,
-            DataLoc::Field => offset.checked_add(field.offset + field.size)?,
-        };
         self.raw.get(offset..)?.get(..len)
     }
 
-    fn field_number(&self, field: &Field) -> Option<i64> {
+    fn field_number(&self, field: &Field) -> Option<u64> {
         integer(self.bytes(field)?, field.is_signed)
     }
 
@@ -216,7 +203,7 @@ impl<'a> Printer<'a> {
             Expression::Field(name) | Expression::TextOf(name) => {
                 let field = self.format.field(name)?;
                 if field.is_pointer {
-                    let address = self.field_number(field)? as u64;
+                    let address = self.field_number(field)?;
                     let text = self.names.texts.get(&address);
                     return Some(text.map_or_else(|| format!("{address:x}"), String::clone));
                 }
@@ -237,8 +224,9 @@ impl<'a> Printer<'a> {
         })
     }
 
-    /// All fields but those that every event has.
+    /// All fields but those that every event has, as perf prints them of a format that it does not understand.
     pub(super) fn print_fields(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"[FAILED TO PARSE]");
         let fields = self.format.fields.iter();
         for field in fields.filter(|field| !field.name.starts_with("common_")) {
             // Writing to memory cannot fail.
@@ -249,13 +237,15 @@ impl<'a> Printer<'a> {
                     out.extend(text.bytes().map(|byte| byte.max(b' ')));
                 }
                 Some(bytes) if field.element.is_some() => {
-                    for byte in bytes {
-                        let _ = write!(out, "{byte:02x}");
-                    }
+                    let bytes: Vec<_> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+                    let _ = write!(out, "ARRAY[{}]", bytes.join(", "));
                 }
                 Some(bytes) => match integer(bytes, field.is_signed) {
-                    Some(number) if field.is_signed => drop(write!(out, "{number}")),
-                    Some(number) => drop(write!(out, "{number:#x}")),
+                    Some(number) if field.is_signed => drop(write!(out, "{}", number as i64)),
+                    Some(number) if field.is_pointer || field.is_long => {
+                        drop(write!(out, "{number:#x}"));
+                    }
+                    Some(number) => drop(write!(out, "{number}")),
                     None => out.push(b'?'),
                 },
                 None => out.push(b'?'),
@@ -264,25 +254,19 @@ impl<'a> Printer<'a> {
     }
 }
 
-/// The value of an expression; `leaf` gives that of what is not computed.
+/// The value of an expression; `leaf` gives that of what is not computed. Like perf, it computes without signs.
 pub(super) fn value_of(
     of: &Expression,
-    leaf: &mut dyn FnMut(&Expression) -> Option<i64>,
-) -> Option<i64> {
+    leaf: &mut dyn FnMut(&Expression) -> Option<u64>,
+) -> Option<u64> {
     Some(match of {
         Expression::Number(number) => *number,
-        Expression::Cast(bytes, is_signed, of) => {
-            let value = value_of(of, leaf)?;
-            match is_signed {
-                true => resize(value, *bytes),
-                false => truncate(value, *bytes) as i64,
-            }
-        }
+        Expression::Cast(bytes, of) => truncate(value_of(of, leaf)?, *bytes),
         Expression::Unary(operator, of) => {
             let value = value_of(of, leaf)?;
-            match operator {
-                '-' => value.wrapping_neg(),
-                '!' => i64::from(value == 0),
+            match *operator {
+                "-" => value.wrapping_neg(),
+                "!" => u64::from(value == 0),
                 _ => !value,
             }
         }
@@ -298,23 +282,21 @@ pub(super) fn value_of(
     })
 }
 
-fn binary(operator: &str, left: i64, right: i64) -> Option<i64> {
+fn binary(operator: &str, left: u64, right: u64) -> Option<u64> {
     let shift = u32::try_from(right).unwrap_or(u32::MAX);
     Some(match operator {
-        "||" => i64::from(left != 0 || right != 0),
-        "&&" => i64::from(left != 0 && right != 0),
+        "||" => u64::from(left != 0 || right != 0),
+        "&&" => u64::from(left != 0 && right != 0),
         "|" => left | right,
-        "^" => left ^ right,
         "&" => left & right,
-        "==" => i64::from(left == right),
-        "!=" => i64::from(left != right),
-        "<" => i64::from(left < right),
-        ">" => i64::from(left > right),
-        "<=" => i64::from(left <= right),
-        ">=" => i64::from(left >= right),
+        "==" => u64::from(left == right),
+        "!=" => u64::from(left != right),
+        "<" => u64::from(left < right),
+        ">" => u64::from(left > right),
+        "<=" => u64::from(left <= right),
+        ">=" => u64::from(left >= right),
         "<<" => left.checked_shl(shift).unwrap_or(0),
-        // Most of what is shifted is not signed.
-        ">>" => (left as u64).checked_shr(shift).unwrap_or(0) as i64,
+        ">>" => left.checked_shr(shift).unwrap_or(0),
         "+" => left.wrapping_add(right),
         "-" => left.wrapping_sub(right),
         "*" => left.wrapping_mul(right),
@@ -324,7 +306,7 @@ fn binary(operator: &str, left: i64, right: i64) -> Option<i64> {
     })
 }
 
-fn flags(value: i64, between: &str, names: &[(i64, String)]) -> String {
+fn flags(value: u64, between: &str, names: &[(u64, String)]) -> String {
     let mut left = value;
     let mut text = String::new();
     let mut add = |name: &str| {
@@ -333,11 +315,6 @@ fn flags(value: i64, between: &str, names: &[(i64, String)]) -> String {
         }
         text.push_str(name);
     };
-    if value == 0
-        && let Some((_, name)) = names.iter().find(|(flag, _)| *flag == 0)
-    {
-        return name.clone();
-    }
     for (flag, name) in names {
         if *flag != 0 && left & flag == *flag {
             add(name);
@@ -351,56 +328,43 @@ fn flags(value: i64, between: &str, names: &[(i64, String)]) -> String {
 }
 
 /// A number of up to eight bytes.
-fn integer(bytes: &[u8], is_signed: bool) -> Option<i64> {
+fn integer(bytes: &[u8], is_signed: bool) -> Option<u64> {
     let mut number = [0; 8];
     number.get_mut(..bytes.len())?.copy_from_slice(bytes);
-    let value = i64::from_le_bytes(number);
+    let value = u64::from_le_bytes(number);
     Some(match is_signed {
-        true => resize(value, bytes.len()),
+        true => extend(value, bytes.len()) as u64,
         false => value,
     })
 }
 
-/// So many bytes of a number, with its sign.
-fn resize(value: i64, bytes: usize) -> i64 {
+/// The lowest bytes of a number with their sign.
+fn extend(value: u64, bytes: usize) -> i64 {
+    let unused = 64_u32.saturating_sub(8 * bytes as u32).min(63);
+    (value << unused) as i64 >> unused
+}
+
+/// The same without a sign.
+fn truncate(value: u64, bytes: usize) -> u64 {
     let unused = 64_u32.saturating_sub(8 * bytes as u32).min(63);
     value << unused >> unused
 }
 
-/// The same without a sign.
-fn truncate(value: i64, bytes: usize) -> u64 {
-    let unused = 64_u32.saturating_sub(8 * bytes as u32).min(63);
-    (value as u64) << unused >> unused
-}
-
-fn pad(conversion: &FormatSpec, text: &str, out: &mut Vec<u8>) -> Option<()> {
-    let is_number = conversion.kind != 's';
-    let digits = conversion.precision.filter(|_| is_number).unwrap_or(0);
-    let text = format!("{text:0>digits$}");
-    let missing = conversion.width.saturating_sub(text.chars().count());
-    let printable = text
-        .bytes()
-        .map(|byte| if byte < b' ' { b' ' } else { byte });
-    let padding = |byte: u8| std::iter::repeat_n(byte, missing);
-    match (conversion.is_left, conversion.has_zeros && is_number) {
-        (true, _) => {
-            out.extend(printable);
-            out.extend(padding(b' '));
-        }
+fn pad(conversion: &FormatSpec, text: &str, out: &mut Vec<u8>) {
+    let width = conversion.width;
+    let padded = match (
+        conversion.is_left,
+        conversion.has_zeros && conversion.kind != 's',
+    ) {
+        (true, _) => format!("{text:<width$}"),
         (false, true) => {
-            // Zeros stand behind a sign or prefix.
-            let front = ["0x", "0X", "-"]
-                .into_iter()
-                .find(|front| text.starts_with(front));
-            let front = front.unwrap_or("");
-            out.extend_from_slice(front.as_bytes());
-            out.extend(padding(b'0'));
-            out.extend(printable.skip(front.len()));
+            // Zeros follow a sign or prefix.
+            let mut fronts = ["0x", "0X", "-"].into_iter();
+            let front = fronts.find(|front| text.starts_with(front)).unwrap_or("");
+            let width = width.saturating_sub(front.len());
+            format!("{front}{:0>width$}", &text[front.len()..])
         }
-        (false, false) => {
-            out.extend(padding(b' '));
-            out.extend(printable);
-        }
-    }
-    Some(())
+        (false, false) => format!("{text:>width$}"),
+    };
+    out.extend(padded.bytes().map(|byte| byte.max(b' ')));
 }
