@@ -321,7 +321,7 @@ fn unprivileged_capture_reports_inaccessible_memfd_library() {
 /// Runs threads that each start the next one after 10 to 25 ms.
 #[test]
 #[ignore = "the target of `threads_with_inherited_events_are_sampled_once`, which never ends"]
-fn chains_of_threads() {
+fn manual_chains_of_threads() {
     fn link(duration: Duration) {
         let start = Instant::now();
         while start.elapsed() < duration {}
@@ -342,7 +342,7 @@ fn threads_with_inherited_events_are_sampled_once() {
     let directory = PublicDirectory::new();
     let program = directory.add(&std::env::current_exe().unwrap());
     let mut words = AS_NOBODY.to_vec();
-    words.extend([&program, "--ignored", "--exact", "chains_of_threads"]);
+    words.extend([&program, "--ignored", "--exact", "manual_chains_of_threads"]);
     let target = start(Command::new(words[0]).args(&words[1..]));
     std::thread::sleep(Duration::from_millis(500));
     let pid = target.pid().to_string();

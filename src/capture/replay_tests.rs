@@ -228,7 +228,7 @@ fn counts_malformed_record_at_the_end() {
 
 #[test]
 #[ignore = "records the ring buffers again: see tests/rings/README.md"]
-fn record_ring_buffers() {
+fn manual_record_ring_buffers() {
     let directory = tempfile::tempdir_in("/tmp").unwrap();
     let program = directory.path().join("program");
     std::fs::copy(corpus::program(), &program).unwrap();

@@ -66,7 +66,7 @@ pub(crate) fn busy_server(samples: u64) -> Trace {
 
 #[test]
 #[ignore = "measures"]
-fn measures_sixty_thousand_samples() {
+fn manual_measure_of_sixty_thousand_samples() {
     let trace = busy_server(60_000);
     let timed = |what: &str, write: &dyn Fn() -> Vec<u8>| {
         let start = Instant::now();
