@@ -115,7 +115,7 @@ fn what_keeps_a_process_from_answering_is_said() {
     }
     for (pid, state, reason) in [
         (off.pid(), "off", "DOTNET_EnableDiagnostics=0"),
-        (suspended.pid(), "suspended", "waits at its start"),
+        (suspended.pid(), "suspended", "suspended at startup"),
         (stopped.pid(), "stopped", "is stopped"),
         (removed.pid(), "none", folder.path().to_str().unwrap()),
         (squatted.pid(), "foreign", "listens on its diagnostic port"),

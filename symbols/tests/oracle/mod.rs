@@ -112,11 +112,13 @@ pub(crate) fn compare(debug_info: &DebugInfo<'_>, program: &Path, count: usize) 
             names(&chain)
         );
         let (found_names, mut expected_names) = (names(&chain), names(expected));
-        // If DWARF has no linkage name for the innermost function, addr2line prints the name of the
-        // symbol, which is the function that it is inlined into.
+        // If DWARF has no linkage name for a function, addr2line prints the name of the symbol, also
+        // for the innermost function, which is inlined into it.
         let symbol = table.lookup(address).expect("a symbol").name;
-        if expected_names[0].as_bytes() == symbol {
-            expected_names[0].clone_from(&found_names[0]);
+        for (expected, found) in expected_names.iter_mut().zip(&found_names) {
+            if expected.as_bytes() == symbol {
+                expected.clone_from(found);
+            }
         }
         assert_eq!(found_names, expected_names, "at {address:#x}");
     }
