@@ -41,6 +41,10 @@ impl Sampled {
             .map(frame);
         let mut frames = frames.peekable();
         while let Some((address, name, module)) = frames.next() {
+            // Truncation markers are frames without an address.
+            if address == 0 {
+                continue;
+            }
             if address >= KERNEL {
                 self.kernel
                     .insert(address, (shown(name), module.to_owned()));
