@@ -62,7 +62,7 @@ fn samples_in_stubs(saved: &Saved) -> u64 {
 /// From .NET 5 on libcoreclr.so has no symbols of its own functions: each is one row, by its start.
 fn expect_starts_of_functions(saved: &Saved, runtime: &Runtime) {
     let file = File::open(runtime.file("libcoreclr.so")).unwrap();
-    let elf = ElfFile::open(&file).unwrap();
+    let elf = ElfFile::open(file).unwrap();
     let ranges = elf.function_ranges().unwrap();
     let starts: HashSet<u64> = ranges.iter().map(|range| range.start).collect();
     let frames: HashSet<&str> = saved

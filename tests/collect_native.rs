@@ -67,7 +67,7 @@ fn cpu_shares_match_with_and_without_frame_pointers() {
 /// Returns the function symbols of a program by address.
 fn functions(program: &Path) -> BTreeMap<u64, String> {
     let file = File::open(program).unwrap();
-    let symbols = ElfFile::open(&file).unwrap().symbols().unwrap();
+    let symbols = ElfFile::open(file).unwrap().symbols().unwrap();
     let name = |symbol: Symbol<'_>| String::from_utf8(symbol.name.into()).unwrap();
     symbols
         .iter()

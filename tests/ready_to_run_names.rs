@@ -8,7 +8,6 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use perfcollect::dotnet::FileBytes;
 use perfcollect_symbols::dotnet::pe::PeImage;
 use perfcollect_symbols::dotnet::ready_to_run::ReadyToRun;
 use perfcollect_symbols::dotnet::runtime_functions::RuntimeFunctions;
@@ -17,12 +16,12 @@ use support::{Missing, runtimes, workloads};
 /// Returns the names of all functions of an image, or `None` if it has no ReadyToRun code.
 fn names(path: &Path) -> Option<Vec<Option<String>>> {
     let file = File::open(path).unwrap();
-    let bytes = FileBytes(&file);
+    let bytes = &file;
     let image = PeImage::parse(&bytes, 0)?;
     let functions = RuntimeFunctions::of(&image, &bytes)?;
     let ready = ReadyToRun::open(image, &bytes, |id| {
         let file = File::open(path.with_file_name(format!("{}.dll", id.name))).unwrap();
-        let bytes = FileBytes(&file);
+        let bytes = &file;
         PeImage::parse(&bytes, 0)?.metadata(&bytes)
     });
     let ready = ready.unwrap();

@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use perfcollect::nettrace::EventMetadata;
 use perfcollect::dotnet::{CodeEvent, RundownTable};
+use perfcollect::nettrace::EventMetadata;
 
 fuzz_target!(|data: &[u8]| {
     let mut table = RundownTable::default();

@@ -6,6 +6,7 @@ mod parts;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use perfcollect_symbols::debug_file::{Candidate, DebugFileQuery};
@@ -20,8 +21,8 @@ fuzz_target!(|data: &[u8]| {
     // The first two with their lengths in front.
     let (program, rest) = counted(data);
     let (debug, other) = counted(rest);
-    let [program, debug, other] = [program, debug, other].map(file);
-    let Ok(own) = ElfFile::open_mapped(&program) else {
+    let [program, debug, other] = [program, debug, other].map(|bytes| Arc::new(file(bytes)));
+    let Ok(own) = ElfFile::open_mapped(program) else {
         return;
     };
     let (build_id, debug_link) = (own.build_id(), own.debug_link());
@@ -35,9 +36,9 @@ fuzz_target!(|data: &[u8]| {
     let candidates = wanted.candidates();
     check(&candidates);
     assert!(candidates.iter().all(|one| one.path != wanted.path));
-    let _ = wanted.check(&debug);
+    let _ = wanted.check(debug.clone());
     look_up(&own, &other);
-    if let Ok(debug) = ElfFile::open(&debug) {
+    if let Ok(debug) = ElfFile::open(debug) {
         look_up(&debug, &other);
     }
 });
@@ -51,7 +52,7 @@ fn check(candidates: &[Candidate]) {
 }
 
 /// What is read when it is needed tells the same as what was read at once.
-fn look_up(elf: &ElfFile<'_>, other: &File) {
+fn look_up(elf: &ElfFile, other: &Arc<File>) {
     let symbols = elf.symbols().unwrap_or_default();
     let starts: Vec<u64> = symbols.iter().map(|symbol| symbol.start).take(16).collect();
     let (Some(lazy), copied) = (elf.dwarf_sections(), elf.copied_dwarf_sections()) else {
@@ -67,26 +68,29 @@ fn look_up(elf: &ElfFile<'_>, other: &File) {
 
 /// The chain of functions at each address, where it can be read.
 fn names(
-    mut sections: DwarfSections<'_>,
-    elf: &ElfFile<'_>,
-    other: &File,
+    mut sections: DwarfSections,
+    elf: &ElfFile,
+    other: &Arc<File>,
     addresses: &[u64],
 ) -> Vec<Option<Vec<Option<Vec<u8>>>>> {
     let program = Path::new(PROGRAM);
     if let Some(link) = elf.alt_link() {
         check(&link.candidates(&[program], &[]));
-        if let Ok(common) = link.load(other) {
+        if let Ok(common) = link.load(other.clone()) {
             sections.set_supplementary(common);
         }
     }
-    if let Ok(Some(package)) = ElfFile::open(other).and_then(|other| other.package_sections()) {
+    if let Ok(Some(package)) =
+        ElfFile::open(other.clone()).and_then(|other| other.package_sections())
+    {
         sections.set_package(package);
     }
-    let open = |unit: &SplitUnit| {
-        check(&unit.candidates(program, &[]));
-        unit.load(other).ok()
+    let other = other.clone();
+    let open = move |unit: &SplitUnit| {
+        check(&unit.candidates(Path::new(PROGRAM), &[]));
+        unit.load(other.clone()).ok()
     };
-    let Ok(debug_info) = sections.debug_info_with(open) else {
+    let Ok(debug_info) = sections.into_debug_info_with(open) else {
         return Vec::new();
     };
     let chain = |&address| {

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use perfcollect::dotnet::{MetadataCache, Contract, Image, MethodKey, MethodNamer, Runtime};
+use perfcollect::dotnet::{Contract, Image, MetadataCache, MethodKey, MethodNamer, Runtime};
 use perfcollect::machine::MappedFiles;
 use perfcollect::trace::{Pid, ProcessId};
 

@@ -1,31 +1,46 @@
 //! Sections of DWARF from anywhere, of the program and of the files that it has parts in, and addresses to look up in them.
 #![no_main]
 
-use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
 
 use libfuzzer_sys::fuzz_target;
 use perfcollect_symbols::dwarf::{
     Detail, DwarfSections, MAX_FRAMES, PackageSections, SplitSections,
 };
 
+/// The bytes that are not read yet.
+struct Input(Mutex<VecDeque<u8>>);
+
+impl Input {
+    /// Returns so many bytes, or none if there are fewer.
+    fn take(&self, len: usize) -> Vec<u8> {
+        let mut rest = self.0.lock().expect("no panic");
+        match len <= rest.len() {
+            true => rest.drain(..len).collect(),
+            false => Vec::new(),
+        }
+    }
+
+    /// Returns the next section, which has its length in front.
+    fn section(&self) -> Vec<u8> {
+        let length = match self.take(2)[..] {
+            [low, high] => u16::from_le_bytes([low, high]),
+            _ => 0,
+        };
+        self.take(length.into())
+    }
+}
+
 fuzz_target!(|data: &[u8]| {
     // Sections in the order in which they are asked for, each with its length in front.
-    let rest = RefCell::new(data);
-    let take = |len: usize| {
-        let (taken, left) = rest.borrow().split_at_checked(len).unwrap_or_default();
-        *rest.borrow_mut() = left;
-        taken
-    };
-    let length = || match take(2) {
-        &[low, high] => usize::from(u16::from_le_bytes([low, high])),
-        _ => 0,
-    };
-    let section = |_: &'static str| Ok::<_, ()>(take(length()).to_vec());
-    let is_big_endian = take(1) == [1];
+    let input = Arc::new(Input(Mutex::new(data.iter().copied().collect())));
+    let section = |_: &'static str| Ok::<_, ()>(input.section());
+    let is_big_endian = input.take(1) == [1];
     let Ok(mut sections) = DwarfSections::load(is_big_endian, section) else {
         return;
     };
-    let parts = take(1).first().copied().unwrap_or_default();
+    let parts = input.take(1).first().copied().unwrap_or_default();
     if parts & 1 != 0
         && let Ok(common) = DwarfSections::load(is_big_endian, section)
     {
@@ -36,8 +51,10 @@ fuzz_target!(|data: &[u8]| {
     {
         sections.set_package(package);
     }
-    let open = |_: &_| SplitSections::load(is_big_endian, section).ok();
-    let Ok(debug_info) = sections.debug_info_with(open) else {
+    let rest = input.clone();
+    let open =
+        move |_: &_| SplitSections::load(is_big_endian, |_| Ok::<_, ()>(rest.section())).ok();
+    let Ok(debug_info) = sections.into_debug_info_with(open) else {
         return;
     };
     for address in [

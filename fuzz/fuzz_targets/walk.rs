@@ -49,7 +49,7 @@ fuzz_target!(|data: &[u8]| {
     let stack = stack.as_flattened();
     let files = FileTable::from_iter([CodeFile {
         path: b"/opt/app/library.so".as_slice().into(),
-        content: Content::File(file(elf)),
+        content: Content::File(file(elf).into()),
         root: None,
         pid: Pid(-1),
         container: None,

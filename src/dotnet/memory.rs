@@ -5,7 +5,6 @@ use std::io;
 
 pub use perfcollect_symbols::memory::{Image, Memory};
 
-use super::file_bytes::FileBytes;
 use crate::trace::Pid;
 
 /// The memory of a running process.
@@ -27,7 +26,7 @@ impl ProcessMemory {
 
 impl Memory for ProcessMemory {
     fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
-        FileBytes(&self.0).read(address, buffer)
+        self.0.read(address, buffer)
     }
 }
 

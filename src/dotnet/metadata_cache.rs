@@ -10,7 +10,6 @@ use perfcollect_symbols::dotnet::metadata::Metadata;
 use perfcollect_symbols::dotnet::pe::{PeImage, metadata_in_memory};
 use rustc_hash::{FxHashMap, FxHasher};
 
-use super::file_bytes::FileBytes;
 use super::memory::Memory;
 use crate::machine::{MappedFiles, MappedPlace};
 use crate::trace::ProcessId;
@@ -101,9 +100,9 @@ impl MetadataCache {
                 if let Some(metadata) = self.get(&source) {
                     return metadata;
                 }
-                let file = FileBytes(&mapped.file);
-                let image = PeImage::parse(&file, mapped.offset);
-                (source, image.and_then(|image| image.metadata(&file)))
+                let image = PeImage::parse(&mapped.file, mapped.offset);
+                let metadata = image.and_then(|image| image.metadata(&mapped.file));
+                (source, metadata)
             }
             None => {
                 let source = Source::Memory(images.process, key);
@@ -183,5 +182,5 @@ fn header_hash(memory: &impl Memory, address: u64) -> Option<u64> {
 ///
 /// The file may have been modified since it was mapped.
 fn is_same(mapped: &MappedPlace, key: ImageKey) -> bool {
-    header_hash(&FileBytes(&mapped.file), mapped.offset) == Some(key.header_hash)
+    header_hash(&mapped.file, mapped.offset) == Some(key.header_hash)
 }

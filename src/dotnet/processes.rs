@@ -3,14 +3,16 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 
 use perfcollect_symbols::elf::ElfFile;
+use perfcollect_symbols::process::{Root, executable};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::runtime_file::FILE_NAME;
 use super::version;
-use crate::machine::{self, MappedCode, ProcError, Root};
+use crate::machine::{self, MappedCode, ProcError};
 use crate::trace::Pid;
 
 /// Prefix of the names of runtime threads, since .NET 5.
@@ -67,14 +69,14 @@ impl Detector {
     /// Identifies the runtime in a process. Returns `None` without a runtime, or if the process has
     /// ended.
     pub fn identify(&mut self, pid: Pid) -> Option<RuntimeIdentity> {
-        let Ok(files) = machine::mapped_files(pid) else {
+        let Ok(files) = machine::mapped_code(pid) else {
             return by_threads(pid, &machine::thread_names(pid));
         };
         if let Some(library) = files.iter().find(|file| file.path.ends_with(FILE_NAME)) {
             return Some(identify_library(pid, library));
         }
         // A kernel thread has no executable.
-        let executable = machine::executable(pid).ok()?;
+        let executable = Arc::new(executable(pid.0).ok()?);
         let key = executable
             .metadata()
             .map(|file| (file.dev(), file.ino()))
@@ -106,7 +108,7 @@ fn identify_library(pid: Pid, library: &MappedCode) -> RuntimeIdentity {
         true => Ok(()),
         false => Err(io::Error::other("the file was replaced")),
     };
-    let file = Root::of(pid).and_then(|root| root.open_if(&library.path, is_mapped));
+    let file = Root::of(pid.0).and_then(|root| root.open_if(&library.path, is_mapped));
     RuntimeIdentity {
         flavour: Deployment::SelfContained,
         version: file.ok().and_then(|file| version::from_file(&file)),
@@ -114,8 +116,8 @@ fn identify_library(pid: Pid, library: &MappedCode) -> RuntimeIdentity {
 }
 
 /// Identifies a runtime that is linked into an executable, by its symbol for debuggers.
-fn identify_executable(file: &File) -> Option<RuntimeIdentity> {
-    let elf = ElfFile::open(file).ok()?;
+fn identify_executable(file: &Arc<File>) -> Option<RuntimeIdentity> {
+    let elf = ElfFile::open(file.clone()).ok()?;
     let has = |symbol: &[u8]| matches!(elf.dynamic_symbol(symbol), Ok(Some(_)));
     if has(b"DotNetRuntimeInfo") {
         return Some(RuntimeIdentity {

@@ -26,7 +26,7 @@ impl RuntimeFile {
         let Content::File(content) = &file.content else {
             return None;
         };
-        let elf = ElfFile::open(content).ok()?;
+        let elf = ElfFile::open(content.clone()).ok()?;
         let symbol = |name: &[u8]| elf.dynamic_symbol(name).ok().flatten();
         Some(Self {
             dac_table: symbol(b"g_dacTable")?,

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use perfcollect_symbols::elf::ElfFile;
 use serde::{Deserialize, Serialize};
@@ -23,15 +24,15 @@ pub struct MissingDebugFiles {
 }
 
 /// Returns the debug files that a file lacks, or the reason why they cannot be determined.
-pub(super) fn wanted(path: &Path, file: &File) -> Result<MissingDebugFiles, String> {
+pub(super) fn wanted(path: &Path, file: &Arc<File>) -> Result<MissingDebugFiles, String> {
     let mut magic = [0; 4];
     // A shorter file is neither a trace nor an ELF file, which `ElfFile::open` reports.
     let _ = file.read_exact_at(&mut magic, 0);
     if magic == ZIP_MAGIC {
         return wanted_by_trace(path, file);
     }
-    let elf =
-        ElfFile::open(file).map_err(|error| format!("neither a trace nor an ELF file: {error}"))?;
+    let elf = ElfFile::open(file.clone())
+        .map_err(|error| format!("neither a trace nor an ELF file: {error}"))?;
     if elf.has_all_symbols().unwrap_or(false) {
         return Ok(MissingDebugFiles::default());
     }
@@ -77,8 +78,8 @@ fn wanted_by_trace(path: &Path, file: &File) -> Result<MissingDebugFiles, String
 ///
 /// # Errors
 /// Returns the reason why it is not.
-pub(super) fn check(file: &File, module: &Module) -> Result<(), String> {
-    let elf = ElfFile::open(file)
+pub(super) fn check(file: &Arc<File>, module: &Module) -> Result<(), String> {
+    let elf = ElfFile::open(file.clone())
         .map_err(|error| format!("deleted the downloaded file: not a debug file: {error}"))?;
     match elf.build_id() {
         Some(id) if id == module.build_id => {}

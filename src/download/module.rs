@@ -22,7 +22,7 @@ pub struct Module {
 impl Module {
     /// Describes an ELF file. Returns `None` if it has no build id.
     #[must_use]
-    pub fn of(path: &Path, elf: &ElfFile<'_>) -> Option<Self> {
+    pub fn of(path: &Path, elf: &ElfFile) -> Option<Self> {
         let link = elf.debug_link();
         Some(Self {
             path: path.to_string_lossy().into_owned(),

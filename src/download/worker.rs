@@ -9,6 +9,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command, ExitCode, ExitStatus, Stdio};
+use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -202,7 +203,7 @@ pub fn serve() -> ExitCode {
                 .as_fd()
                 .try_clone_to_owned()
                 .map_err(|error| error.to_string())?;
-            Ok(perform(&task, &file.into()))
+            Ok(perform(&task, &Arc::new(file.into())))
         });
     match served.and_then(|reply| answer(&reply).map_err(|error| error.to_string())) {
         Ok(()) => ExitCode::SUCCESS,
@@ -219,7 +220,7 @@ fn answer(reply: &Reply) -> io::Result<()> {
     io::stdout().write_all(&line)
 }
 
-fn perform(task: &Task, file: &File) -> Reply {
+fn perform(task: &Task, file: &Arc<File>) -> Reply {
     match task {
         Task::Identify { path } => {
             inspect::wanted(path, file).map_or_else(Reply::bad, Reply::Wanted)
@@ -235,7 +236,7 @@ fn perform(task: &Task, file: &File) -> Reply {
     }
 }
 
-fn fetch(url: &str, module: &Module, file: &File, limits: Limits) -> Reply {
+fn fetch(url: &str, module: &Module, file: &Arc<File>, limits: Limits) -> Reply {
     let mut progress = |bytes, total| {
         // A write fails only if the parent has ended, which kills this process.
         let _ = answer(&Reply::Progress(bytes, total));

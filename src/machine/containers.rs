@@ -4,9 +4,9 @@ use std::io;
 use std::os::linux::fs::MetadataExt;
 use std::sync::Arc;
 
+use perfcollect_symbols::process::Root;
 use rustc_hash::FxHashMap;
 
-use super::root::Root;
 use crate::trace::Pid;
 
 /// Identity of a root directory: mount namespace, device and inode.
@@ -21,7 +21,7 @@ impl Containers {
     ///
     /// Returns `None` if it is the host's root directory, or if the process has ended.
     pub(super) fn of(&mut self, pid: Pid) -> Option<Arc<Root>> {
-        let root = Root::of(pid).ok()?;
+        let root = Root::of(pid.0).ok()?;
         let identity = identity(&root, &pid.to_string()).ok()?;
         if identity == self::identity(&Root::host().ok()?, "self").ok()? {
             return None;

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::sync::Arc;
 
 use perfcollect_symbols::build_id::BuildId;
 use perfcollect_symbols::elf::ElfFile;
@@ -12,7 +13,7 @@ use crate::trace::spool::FileIdentity;
 #[derive(Debug)]
 pub enum Content {
     /// The file.
-    File(File),
+    File(Arc<File>),
     /// The vDSO: an ELF image that exists only in memory.
     Vdso(Vec<u8>),
     /// No content, with the reason.
@@ -31,6 +32,6 @@ pub(super) fn identity(file: &File) -> io::Result<FileIdentity> {
 }
 
 /// Returns the build id of an open ELF file.
-pub(super) fn build_id(file: &File) -> Option<BuildId> {
+pub(super) fn build_id(file: Arc<File>) -> Option<BuildId> {
     ElfFile::open_mapped(file).ok()?.build_id()
 }

@@ -10,14 +10,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use perfcollect_symbols::process::{Root, without_deleted_suffix};
 use rustc_hash::FxHashMap;
 
 use super::containers::Containers;
 use super::content::{Content, build_id, identity};
 use super::mapping_info::{MappingInfo, open};
-use super::proc_maps::without_mark;
 use super::recording_files::RecordingFiles;
-use super::root::Root;
 use crate::trace::spool::FileRow;
 use crate::trace::{DescribeFile, ModuleId, Pid};
 
@@ -51,7 +50,7 @@ impl CodeFile {
     /// Returns the path without the suffix of deleted files.
     #[must_use]
     pub fn clean_path(&self) -> &Path {
-        Path::new(OsStr::from_bytes(without_mark(&self.path)))
+        Path::new(OsStr::from_bytes(without_deleted_suffix(&self.path)))
     }
 
     /// Returns the root directories to search for its debug file, in order.
@@ -61,7 +60,7 @@ impl CodeFile {
             None => {
                 let container = self.container.as_ref();
                 let process_root =
-                    container.map_or_else(|| Root::of(self.pid), |root| root.try_clone());
+                    container.map_or_else(|| Root::of(self.pid.0), |root| root.try_clone());
                 [Some(process_root), Some(Root::host())]
             }
         };
@@ -79,7 +78,7 @@ impl CodeFile {
             pid: self.pid,
             identity: file.and_then(|file| identity(file).ok()),
             build_id: file
-                .and_then(build_id)
+                .and_then(|file| build_id(file.clone()))
                 .map_or_else(Cow::default, |id| id.as_bytes().to_vec().into()),
         }
     }
@@ -102,9 +101,9 @@ impl FileTable {
     /// specific to the first process.
     pub(super) fn get(&mut self, info: &MappingInfo<'_>) -> ModuleId {
         let identity = Identity {
-            device: info.device,
-            inode: info.inode,
-            path: info.path.into(),
+            device: info.line.device,
+            inode: info.line.inode,
+            path: info.line.path.into(),
         };
         let existing = self.ids.get(&identity).copied();
         let is_open =
@@ -123,7 +122,7 @@ impl FileTable {
         };
         let id = ModuleId(self.files.len() as u32);
         self.files.push(Arc::new(CodeFile {
-            path: info.path.into(),
+            path: info.line.path.into(),
             content,
             root: self.recording.as_ref().map(|recording| recording.root()),
             pid: info.pid,

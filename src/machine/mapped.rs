@@ -2,9 +2,9 @@
 
 use std::fs::File;
 
+use perfcollect_symbols::process::{MapsLine, open_mapped_file, parse_all_maps, read_maps};
+
 use super::content::identity;
-use super::mapping_info::{MappingInfo, open_file};
-use super::proc_maps::{self, MapsLine};
 use crate::trace::Pid;
 use crate::trace::spool::FileIdentity;
 
@@ -15,7 +15,7 @@ const MAX_MISSES: u32 = 8;
 #[derive(Debug)]
 pub struct MappedFiles {
     pid: Pid,
-    proc_maps: Vec<u8>,
+    maps: Vec<u8>,
     misses: u32,
 }
 
@@ -36,7 +36,7 @@ impl MappedFiles {
     pub fn of(pid: Pid) -> Self {
         Self {
             pid,
-            proc_maps: Vec::new(),
+            maps: Vec::new(),
             misses: 0,
         }
     }
@@ -51,12 +51,12 @@ impl MappedFiles {
     /// Returns the line of the mapping that contains an address.
     fn line(&mut self, address: u64) -> Option<MapsLine<'_>> {
         let covers = |line: &MapsLine<'_>| (line.start..line.end).contains(&address);
-        let is_mapped = |maps: &[u8]| proc_maps::parse_all_maps(maps).any(|line| covers(&line));
-        if !is_mapped(&self.proc_maps) && self.misses < MAX_MISSES {
-            self.proc_maps = proc_maps::maps(self.pid).unwrap_or_default();
-            self.misses += u32::from(!is_mapped(&self.proc_maps));
+        let is_mapped = |maps: &[u8]| parse_all_maps(maps).any(|line| covers(&line));
+        if !is_mapped(&self.maps) && self.misses < MAX_MISSES {
+            self.maps = read_maps(self.pid.0).unwrap_or_default();
+            self.misses += u32::from(!is_mapped(&self.maps));
         }
-        proc_maps::parse_all_maps(&self.proc_maps).find(covers)
+        parse_all_maps(&self.maps).find(covers)
     }
 }
 
@@ -64,7 +64,7 @@ fn locate(pid: Pid, line: &MapsLine<'_>, address: u64) -> Option<MappedPlace> {
     if line.inode == 0 {
         return None;
     }
-    let file = open_file(&MappingInfo::of(pid, line)).ok()?;
+    let file = open_mapped_file(pid.0, line).ok()?;
     Some(MappedPlace {
         identity: identity(&file).ok()?,
         offset: line.file_offset.checked_add(address - line.start)?,

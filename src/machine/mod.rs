@@ -1,10 +1,14 @@
 //! State of the system at the time of a record: processes, threads and executable mappings.
 
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use jit_process::is_jit_dump;
-use mapping_info::{MappingInfo, VDSO, is_elf};
+use mapping_info::MappingInfo;
+use perfcollect_symbols::process::{MapsLine, VDSO, is_elf, parse_maps, read_maps};
 use rows::Rows;
 use tasks::Tasks;
 
@@ -17,13 +21,12 @@ mod file;
 mod free_memory;
 mod jit_process;
 mod mapped;
+mod mapped_code;
 mod mapping_info;
 mod maps;
 mod proc_fs;
-mod proc_maps;
 mod recording_files;
 mod recovered;
-mod root;
 mod rows;
 mod tasks;
 
@@ -32,16 +35,14 @@ pub use file::{CodeFile, FileTable};
 pub use free_memory::free_memory;
 pub use jit_process::JitProcess;
 pub use mapped::{MappedFiles, MappedPlace};
+pub use mapped_code::{MappedCode, mapped_code};
 pub use maps::{AddressSpace, Backing, Mapping, Maps};
 pub use proc_fs::{
     ProcError, boot_id, command_line, container, effective_uid, environment, exists, is_running,
     is_stopped, namespace_pid, new_namespace_threads, pids, start_ticks, thread_group,
     thread_names, threads, with_descendants,
 };
-pub(crate) use proc_maps::without_mark;
-pub use proc_maps::{MappedCode, mapped_files};
 pub use recording_files::RecordingFiles;
-pub use root::{Root, executable};
 pub use rows::{ProcessRow, RowUpdate, ThreadRow};
 
 /// All processes and threads of the system.
@@ -91,11 +92,10 @@ impl Machine {
                 self.name_thread(pid, tid, &name);
             }
         }
-        let content = proc_maps::maps(pid).ok()?;
+        let content = read_maps(pid.0).ok()?;
         let mut maps = Maps::default();
-        for line in proc_maps::parse_maps(&content) {
-            if let Some(mapping) = self.new_mapping(&MappingInfo::of(pid, &line), line.file_offset)
-            {
+        for line in parse_maps(&content) {
+            if let Some(mapping) = self.new_mapping(&MappingInfo::of(pid, line)) {
                 maps.insert(mapping);
             }
         }
@@ -155,28 +155,33 @@ impl Machine {
     fn map(&mut self, record: &MmapRecord<'_>) {
         let info = MappingInfo {
             pid: record.pid,
-            start: record.start,
-            end: record.start.saturating_add(record.len),
-            device: record.device,
-            inode: record.inode,
-            path: record.path,
+            line: MapsLine {
+                start: record.start,
+                end: record.start.saturating_add(record.len),
+                file_offset: record.file_offset,
+                device: record.device,
+                inode: record.inode,
+                path: record.path,
+                executable: true,
+            },
             build_id: record.build_id,
         };
-        if let Some(mapping) = self.new_mapping(&info, record.file_offset) {
+        if let Some(mapping) = self.new_mapping(&info) {
             let process = self.tasks.process_mut(record.pid);
             Arc::make_mut(&mut process.maps).insert(mapping);
         }
     }
 
-    fn new_mapping(&mut self, info: &MappingInfo<'_>, file_offset: u64) -> Option<Mapping> {
-        let memory_backing = match info.path {
+    fn new_mapping(&mut self, info: &MappingInfo<'_>) -> Option<Mapping> {
+        let MappingInfo { pid, line, .. } = info;
+        let memory_backing = match line.path {
             // The kernel emulates this page, so it is not memory of the process.
             b"[vsyscall]" => return None,
             VDSO => None,
             path => match Backing::of_memory(path) {
                 // A library loaded from memory.
                 Some(Backing::Jit)
-                    if path.starts_with(b"/memfd:") && self.is_live() && is_elf(info) =>
+                    if path.starts_with(b"/memfd:") && self.is_live() && is_elf(pid.0, line) =>
                 {
                     None
                 }
@@ -186,12 +191,16 @@ impl Machine {
         let backing = memory_backing.unwrap_or_else(|| Backing::File(self.files.get(info)));
         let object = match backing {
             Backing::File(id) => Some(id),
-            Backing::Jit | Backing::DoubleMapped => self.files.memory(info.path),
+            Backing::Jit | Backing::DoubleMapped => self.files.memory(line.path),
         };
         Some(Mapping {
-            start: info.start,
-            end: info.end,
-            file_offset: if info.path == VDSO { 0 } else { file_offset },
+            start: line.start,
+            end: line.end,
+            file_offset: if line.path == VDSO {
+                0
+            } else {
+                line.file_offset
+            },
             backing,
             object,
         })
@@ -284,7 +293,7 @@ impl Machine {
         let dump = mapped.find_map(|mapping| match mapping.backing {
             Backing::File(id) => {
                 let path = &self.files.file(id).path;
-                is_jit_dump(path).then(|| path.clone())
+                is_jit_dump(path).then(|| PathBuf::from(OsStr::from_bytes(path)))
             }
             Backing::Jit | Backing::DoubleMapped => None,
         });

@@ -8,11 +8,6 @@ use thiserror::Error;
 
 use crate::trace::{Pid, Tid};
 
-/// Maximum bytes read from a /proc file.
-///
-/// The largest is `maps`, with about 100 bytes for each of at most 65 530 mappings. Administrators
-/// may raise that limit (vm.max_map_count).
-pub(super) const MAX_FILE_BYTES: u64 = 64 << 20;
 /// Maximum bytes read from an environment.
 const MAX_ENVIRONMENT_BYTES: u64 = 4 << 20;
 /// Maximum bytes read from a command line.

@@ -9,12 +9,13 @@ use std::sync::Arc;
 
 use perfcollect_symbols::build_id::BuildId;
 use perfcollect_symbols::elf::ElfFile;
+use perfcollect_symbols::process::{Root, VDSO, vdso_image};
+use perfcollect_symbols::symbolizer::JitSource;
 use rustix::process::geteuid;
 
 use super::content::{Content, build_id};
 use super::jit_process::JitProcess;
-use super::mapping_info::{MappingInfo, VDSO, vdso_image};
-use super::root::Root;
+use super::mapping_info::MappingInfo;
 use crate::trace::Pid;
 
 /// Finds and verifies the files of a recording.
@@ -74,10 +75,10 @@ impl RecordingFiles {
     /// The file cannot be opened or verified.
     pub(super) fn open(&self, info: &MappingInfo<'_>) -> io::Result<Content> {
         let recorded_id = match info.build_id {
-            [] => self.build_ids.get(info.path).map(|id| &**id),
+            [] => self.build_ids.get(info.line.path).map(|id| &**id),
             id => Some(id),
         };
-        if info.path == VDSO {
+        if info.line.path == VDSO {
             let image = vdso_image()?;
             let id = ElfFile::parse(&image).ok().and_then(|elf| elf.build_id());
             let is_same_vdso = match recorded_id {
@@ -91,10 +92,12 @@ impl RecordingFiles {
                 )),
             };
         }
-        let path = Path::new(OsStr::from_bytes(info.path));
+        let path = Path::new(OsStr::from_bytes(info.line.path));
         if let Some(recorded_id) = recorded_id {
-            let file = self.root.open(path)?;
-            return match build_id(&file).is_some_and(|id| is_same(id.as_bytes(), recorded_id)) {
+            let file = Arc::new(self.root.open(path)?);
+            return match build_id(file.clone())
+                .is_some_and(|id| is_same(id.as_bytes(), recorded_id))
+            {
                 true => Ok(Content::File(file)),
                 false => Err(io::Error::other(
                     "its build id differs from the recorded one",
@@ -102,7 +105,7 @@ impl RecordingFiles {
             };
         }
         let file = self.root.open_if(path, |stat| {
-            let same_inode = info.inode != 0 && stat.st_ino == info.inode;
+            let same_inode = info.line.inode != 0 && stat.st_ino == info.line.inode;
             if self.sysroot_trusted || self.same_host && same_inode {
                 Ok(())
             } else {
@@ -111,32 +114,34 @@ impl RecordingFiles {
                 ))
             }
         });
-        file.map(Content::File)
+        file.map(|file| Content::File(Arc::new(file)))
     }
 
     /// Finds the perf map and jitdump of a process. `dump` is the path of its mapped jitdump.
     ///
     /// # Errors
     /// The files are not beside the recording, which may come from another host.
-    pub(super) fn jit_process(&self, pid: Pid, dump: Option<Box<[u8]>>) -> io::Result<JitProcess> {
+    pub(super) fn jit_process(&self, pid: Pid, dump: Option<PathBuf>) -> io::Result<JitProcess> {
         let map = PathBuf::from(format!("perf-{pid}.map"));
         if let Some((beside, owner)) = &self.beside {
-            let dump = dump.as_deref().map(file_name);
+            let dump = dump
+                .as_ref()
+                .map(|dump| file_name(dump.as_os_str().as_bytes()));
             let path = |name| Path::new(OsStr::from_bytes(name));
             if has(beside, &map) || dump.is_some_and(|dump| has(beside, path(dump))) {
-                let dump = dump.map(Box::from);
-                return Ok(JitProcess::recorded(
-                    pid,
-                    *owner,
-                    beside.try_clone()?,
+                let source = JitSource {
+                    root: beside.try_clone()?,
+                    uid: *owner,
                     map,
-                    dump,
-                ));
+                    dump: dump.map(|dump| path(dump).to_owned()),
+                    until: None,
+                };
+                return Ok(JitProcess::recorded(pid, source));
             }
         }
         if !self.same_host && !self.sysroot_trusted {
-            let dump = dump.map(|dump| String::from_utf8_lossy(&dump).into_owned());
-            let dump = dump.map_or_else(String::new, |dump| format!(" or jitdump ({dump})"));
+            let dump = dump.map(|dump| format!(" or jitdump ({})", dump.display()));
+            let dump = dump.unwrap_or_default();
             let location = match self.beside {
                 Some(_) => "the recording",
                 None => "a recording in a pipe (write it to a file)",
@@ -146,13 +151,14 @@ impl RecordingFiles {
             );
             return Err(io::Error::new(io::ErrorKind::NotFound, why));
         }
-        Ok(JitProcess::recorded(
-            pid,
-            geteuid().as_raw(),
-            self.root.try_clone()?,
-            Path::new("/tmp").join(map),
+        let source = JitSource {
+            root: self.root.try_clone()?,
+            uid: geteuid().as_raw(),
+            map: Path::new("/tmp").join(map),
             dump,
-        ))
+            until: None,
+        };
+        Ok(JitProcess::recorded(pid, source))
     }
 }
 

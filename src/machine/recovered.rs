@@ -8,14 +8,16 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use perfcollect_symbols::process::{Root, VDSO, vdso_image};
+use perfcollect_symbols::symbolizer::JitSource;
 
 use super::content::{Content, build_id, identity};
 use super::file::{CodeFile, FileTable};
-use super::jit_process::{JitProcess, perf_map};
-use super::mapping_info::{VDSO, vdso_image};
+use super::jit_process::JitProcess;
 use super::proc_fs;
-use super::root::Root;
 use super::{Machine, ProcessRow};
 use crate::trace::spool::{FileRow, JitProcessRow};
 use crate::trace::{Pid, RawTrace};
@@ -73,26 +75,26 @@ fn content(row: &FileRow<'_>, same_boot: bool) -> io::Result<Content> {
 }
 
 /// Opens and verifies a file at its path, below the root directory of its process or of the host.
-fn reopen(row: &FileRow<'_>) -> io::Result<File> {
+fn reopen(row: &FileRow<'_>) -> io::Result<Arc<File>> {
     if row.identity.is_none() {
         return Err(io::Error::other("the capture could not open the file"));
     }
     let path = Path::new(OsStr::from_bytes(&row.path));
     let open = |root: io::Result<Root>| {
-        let file = root?.open(path)?;
+        let file = Arc::new(root?.open(path)?);
         if is_same(&file, row)? {
             return Ok(file);
         }
         Err(io::Error::other("another file is now at its path"))
     };
-    open(Root::of(row.pid)).or_else(|_| open(Root::host()))
+    open(Root::of(row.pid.0)).or_else(|_| open(Root::host()))
 }
 
-fn is_same(file: &File, row: &FileRow<'_>) -> io::Result<bool> {
+fn is_same(file: &Arc<File>, row: &FileRow<'_>) -> io::Result<bool> {
     if row.build_id.is_empty() {
         return Ok(Some(identity(file)?) == row.identity);
     }
-    Ok(build_id(file).is_some_and(|id| id.as_bytes() == &*row.build_id))
+    Ok(build_id(file.clone()).is_some_and(|id| id.as_bytes() == &*row.build_id))
 }
 
 /// Finds the perf map and jitdump of a process.
@@ -107,7 +109,7 @@ fn jit_process(
             "the system was rebooted since the capture",
         ));
     }
-    let dump = || (!row.dump.is_empty()).then(|| row.dump.clone());
+    let dump = || (!row.dump.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(&row.dump)));
     if proc_fs::start_ticks(pid) == Some(row.start_ticks) {
         return JitProcess::of(pid, dump());
     }
@@ -118,13 +120,15 @@ fn jit_process(
         ));
     }
     Ok(JitProcess {
-        root,
+        source: JitSource {
+            root,
+            uid: row.uid,
+            map: JitSource::map_of(row.namespace_pid.0),
+            dump: dump(),
+            until: Some(until),
+        },
         namespace_pid: row.namespace_pid,
-        map: perf_map(row.namespace_pid),
-        uid: row.uid,
         start_ticks: row.start_ticks,
-        until: Some(until),
-        dump: dump(),
     })
 }
 
@@ -136,12 +140,12 @@ mod tests {
     use crate::trace::spool::FileIdentity;
 
     fn row(path: &Path) -> FileRow<'static> {
-        let file = File::open(path).unwrap();
+        let file = Arc::new(File::open(path).unwrap());
         FileRow {
             path: path.as_os_str().as_bytes().to_vec().into(),
             pid: Pid(i32::MAX),
             identity: Some(identity(&file).unwrap()),
-            build_id: build_id(&file).map_or_else(Cow::default, |id| id.as_bytes().to_vec().into()),
+            build_id: build_id(file).map_or_else(Cow::default, |id| id.as_bytes().to_vec().into()),
         }
     }
 
@@ -185,14 +189,17 @@ mod tests {
         let me = Pid(std::process::id() as i32);
         let process = JitProcess::of(me, None).unwrap();
         let row = process.describe().unwrap();
-        assert_eq!(jit_process(me, &row, 5, true).unwrap().until, None);
+        assert_eq!(jit_process(me, &row, 5, true).unwrap().source.until, None);
         let other = JitProcessRow {
             start_ticks: row.start_ticks + 1,
             ..row.clone()
         };
         let root = Root::host().unwrap().identity().unwrap();
         if root == (row.root_device, row.root_inode) {
-            assert_eq!(jit_process(me, &other, 5, true).unwrap().until, Some(5));
+            assert_eq!(
+                jit_process(me, &other, 5, true).unwrap().source.until,
+                Some(5)
+            );
         }
         let elsewhere = JitProcessRow {
             root_inode: 0,

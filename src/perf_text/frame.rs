@@ -4,7 +4,7 @@
 //!     7f9ca5486ec5 __libc_start_main+0xf5 (/lib/x86_64-linux-gnu/libc-2.19.so)
 //! ```
 
-use crate::machine::without_mark;
+use perfcollect_symbols::process::without_deleted_suffix;
 
 /// Digits of an address without a file behind it, by which it is told from other words.
 const MIN_ADDRESS_DIGITS: usize = 5;
@@ -41,7 +41,7 @@ impl<'a> Frame<'a> {
         let address = str::from_utf8(first).ok();
         let address = address.and_then(|digits| u64::from_str_radix(digits, 16).ok());
         let object = rest.strip_suffix(b")").and_then(|rest| {
-            let open = without_mark(rest)
+            let open = without_deleted_suffix(rest)
                 .windows(2)
                 .rposition(|two| two[0].is_ascii_whitespace() && two[1] == b'(')?;
             Some((&rest[..open], &rest[open + 2..]))

@@ -3,11 +3,11 @@
 use perfcollect_symbols::demangle::demangle;
 
 use super::frame::Frame;
-use crate::machine::without_mark;
 use crate::output::perf_text::markers;
 use crate::output::sanitize::perf_tier;
 use crate::symbolize;
 use crate::trace::{Function, FunctionKind};
+use perfcollect_symbols::process::without_deleted_suffix;
 
 /// Addresses from here up are the kernel's, on x86-64 and ARM64.
 const KERNEL_START: u64 = 0xffff << 48;
@@ -22,7 +22,7 @@ pub(super) fn functions(frame: &Frame<'_>) -> Vec<Function> {
     let object = frame.object;
     let has_name = !frame.symbol.is_empty() && frame.symbol != b"[unknown]";
     let file = object.rsplit(|&byte| byte == b'/').next().unwrap_or(object);
-    let file = without_mark(file);
+    let file = without_deleted_suffix(file);
     let (kind, module) = match object {
         b"[unknown]" => (FunctionKind::Unmapped, text(b"unmapped")),
         b"" if frame.address >= KERNEL_START => (FunctionKind::Kernel, text(b"vmlinux")),

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
+use perfcollect_symbols::Aliases;
+use perfcollect_symbols::symbolizer::Symbolizer;
 use rustc_hash::FxHashMap;
 
 use super::batch::{Frame, Object, ObjectId};
@@ -10,8 +12,14 @@ use super::jit_symbols::Made;
 use super::kernel::Kernel;
 use super::symbols::FileSymbols;
 use crate::machine::{AddressSpace, Backing, Machine, Mapping};
+use crate::symbolize::{self, elf};
 use crate::trace::{ModuleId, Pid};
 
+/// perf shows inlined functions.
+const OPTIONS: symbolize::Options = symbolize::Options {
+    inlined: true,
+    symbol_directories: Vec::new(),
+};
 /// Functions made at run time that are kept.
 const MAX_MADE: usize = 64 << 10;
 pub(super) const UNKNOWN: &[u8] = b"[unknown]";
@@ -28,6 +36,7 @@ pub(super) struct AddressResolver {
     count: u32,
     /// Reads symbols ahead.
     ahead: Sender<Arc<FileSymbols>>,
+    symbolizer: Symbolizer,
 }
 
 struct KnownFile {
@@ -48,6 +57,7 @@ impl AddressResolver {
             nowhere: None,
             count: 0,
             ahead,
+            symbolizer: elf::symbolizer(&OPTIONS, Aliases::AsPerf),
         }
     }
 
@@ -122,10 +132,11 @@ impl AddressResolver {
             files,
             ahead,
             count,
+            symbolizer,
             ..
         } = self;
         let known = files[id.index()].get_or_insert_with(|| {
-            let symbols = Arc::new(FileSymbols::new(machine.files().shared(id)));
+            let symbols = Arc::new(FileSymbols::new(symbolizer, machine.files().shared(id)));
             // Whoever needs them first reads them, if nobody reads ahead.
             let _ = ahead.send(Arc::clone(&symbols));
             KnownFile {

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use perfcollect_symbols::demangle::demangle_bare;
+use perfcollect_symbols::symbolizer;
 use perfcollect_symbols::table::Symbol;
 use rustc_hash::FxHashMap;
 
@@ -12,9 +13,8 @@ use super::address::put_address;
 use super::address_resolver::UNKNOWN;
 use super::batch::{Frame, Object, ObjectId};
 use super::fields::Fields;
-use super::inlined::Inlined;
 use super::symbols::{FileSymbols, KernelList};
-use crate::symbolize::elf::unavailable;
+use crate::symbolize::problems::unavailable;
 use crate::symbolize::unresolved::{self, Unresolved};
 use crate::trace::Notice;
 
@@ -77,7 +77,6 @@ struct SymbolizedObject {
     nameless: Option<StringRef>,
     /// By address, with what was inlined there.
     inlined: FxHashMap<u64, StringRef>,
-    who_inlined: Option<Inlined>,
 }
 
 enum List {
@@ -115,7 +114,6 @@ impl SymbolizedObject {
             functions: FxHashMap::default(),
             nameless: None,
             inlined: FxHashMap::default(),
-            who_inlined: None,
         })
     }
 
@@ -180,12 +178,12 @@ impl Functions {
             else {
                 continue;
             };
-            let symbols = symbols.symbols();
+            let problems = symbols.take_problems();
             let left = MAX_FAULTS.saturating_sub(self.faults.len());
-            let faults = symbols.notices.iter().cloned().map(words);
+            let faults = problems.notices.into_iter().map(words);
             self.faults.extend(faults.take(left));
             let left = MAX_GAPS.saturating_sub(self.gaps.len());
-            self.gaps.extend(symbols.gaps.iter().take(left).cloned());
+            self.gaps.extend(problems.gaps.into_iter().take(left));
         }
     }
 
@@ -228,7 +226,6 @@ impl Functions {
         let CachedObject::Many(SymbolizedObject {
             list: List::File(symbols),
             inlined,
-            who_inlined,
             ..
         }) = &mut self.objects[frame.object.0 as usize]
         else {
@@ -237,22 +234,13 @@ impl Functions {
         if inlined.len() >= MAX_ADDRESSES {
             inlined.clear();
         }
-        let Self { texts, faults, .. } = self;
+        let texts = &mut self.texts;
         *inlined.entry(frame.shown).or_insert_with(|| {
-            let is_named = symbols.lookup(frame.shown).is_some();
-            let address = symbols.address(frame.shown).filter(|_| is_named);
-            let inlined = address.map(|address| {
-                let who = who_inlined.get_or_insert_with(|| Inlined::of(&symbols.file));
-                who.at(address)
-            });
-            match inlined {
-                Some(Ok(names)) if !names.is_empty() => {
-                    return texts.add_inlined(&names, frame.shown, text);
-                }
-                Some(Err(fault)) if faults.len() < MAX_FAULTS => drop(faults.insert(fault)),
-                _ => {}
+            let frames = symbols.inlined(frame.shown);
+            match &frames[..] {
+                [] => text,
+                frames => texts.add_inlined(frames, frame.shown, text),
             }
-            text
         })
     }
 
@@ -292,15 +280,21 @@ impl StringArena {
     }
 
     /// Lines of functions inlined at an address, the first without it, and `outer` at the end.
-    fn add_inlined(&mut self, names: &[String], address: u64, outer: StringRef) -> StringRef {
+    fn add_inlined(
+        &mut self,
+        frames: &[symbolizer::Frame<'_>],
+        address: u64,
+        outer: StringRef,
+    ) -> StringRef {
         let start = self.begin();
-        for name in names {
+        for frame in frames {
             if self.bytes.len() - start > MAX_INLINED_BYTES {
                 break;
             }
             if self.fields.sym {
                 self.bytes.push(b' ');
-                self.bytes.extend(printable(name.as_bytes()));
+                self.bytes
+                    .extend(printable(demangle_bare(&frame.symbol).as_bytes()));
             }
             self.bytes.extend_from_slice(b" (inlined)\n");
             put_address::<b'\t'>(address, &mut self.bytes);

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use perfcollect_symbols::symbolizer::JitSymbols;
 use perfcollect_symbols::table::Symbol;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::machine::Machine;
 use crate::symbolize::unresolved::{self, Unresolved};
-use crate::symbolize::{JitSymbolError, JitSymbolFiles};
+use crate::symbolize::{self, JitSymbolError};
 use crate::trace::{Notice, Pid};
 
 /// Processes of which that is kept.
@@ -18,7 +19,7 @@ const MAX_GAPS: usize = 1 << 12;
 /// What was read, by process.
 #[derive(Default)]
 pub(super) struct Made {
-    processes: FxHashMap<Pid, (JitSymbolFiles, JitSymbolError)>,
+    processes: FxHashMap<Pid, (JitSymbols, JitSymbolError)>,
     /// Those of which a function was named.
     named: FxHashSet<Pid>,
     /// Why none was, if so.
@@ -32,7 +33,7 @@ impl Made {
             self.forget();
         }
         let process = self.processes.entry(pid);
-        let (written, _) = process.or_insert_with(|| JitSymbolFiles::whole(machine.jit_host(pid)));
+        let (written, _) = process.or_insert_with(|| symbolize::read_all(machine.jit_host(pid)));
         let symbol = written.lookup_as_perf(ip)?;
         self.named.insert(pid);
         Some(symbol)

@@ -13,7 +13,6 @@ mod batch;
 mod counters;
 mod fields;
 mod functions;
-mod inlined;
 mod jit_symbols;
 mod kernel;
 mod printer;

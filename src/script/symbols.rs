@@ -7,33 +7,27 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, LazyLock};
 
 use perfcollect_symbols::Aliases;
-use perfcollect_symbols::elf::{ElfFile, LoadSegment};
 use perfcollect_symbols::kallsyms::{KallsymsError, KernelSymbols};
+use perfcollect_symbols::symbolizer::{FileSymbolizer, Frame, Symbolizer};
 use perfcollect_symbols::table::Symbol;
 
-use crate::machine::{CodeFile, Content};
+use crate::machine::CodeFile;
 use crate::symbolize::elf;
+use crate::symbolize::problems::{self, FileProblems};
 
 type Lazy<T> = LazyLock<T, Box<dyn FnOnce() -> T + Send>>;
 
 /// A file and its functions.
 pub(super) struct FileSymbols {
     pub(super) file: Arc<CodeFile>,
-    tables: Lazy<Tables>,
-}
-
-#[derive(Default)]
-struct Tables {
-    segments: Vec<LoadSegment>,
-    symbols: elf::Symbols,
+    symbols: Option<FileSymbolizer>,
 }
 
 impl FileSymbols {
-    pub(super) fn new(file: Arc<CodeFile>) -> Self {
-        let to_read = Arc::clone(&file);
+    pub(super) fn new(symbolizer: &Symbolizer, file: Arc<CodeFile>) -> Self {
         Self {
+            symbols: elf::open(symbolizer, &file),
             file,
-            tables: LazyLock::new(Box::new(move || Tables::of(&to_read))),
         }
     }
 
@@ -41,42 +35,36 @@ impl FileSymbols {
         &self.file.path
     }
 
-    /// The function at an offset in the file.
+    /// Returns the function at an offset in the file.
     pub(super) fn lookup(&self, offset: u64) -> Option<Symbol<'_>> {
-        let address = self.address(offset)?;
-        let tables = &self.tables.symbols.tables;
-        tables.iter().find_map(|table| table.lookup(address))
+        let symbols = self.symbols.as_ref()?;
+        symbols.symbol(symbols.address_of(offset)?)
     }
 
-    /// With what was not used for them.
-    pub(super) fn symbols(&self) -> &elf::Symbols {
-        &self.tables.symbols
+    /// Returns the functions inlined at an offset in the file, innermost first.
+    pub(super) fn inlined(&self, offset: u64) -> Vec<Frame<'_>> {
+        let symbols = self.symbols.as_ref();
+        let frames = symbols.and_then(|symbols| {
+            let address = symbols.address_of(offset)?;
+            symbols.symbol(address)?;
+            symbols.frames(address).ok()
+        });
+        let mut frames = frames.unwrap_or_default();
+        frames.retain(|frame| frame.is_inlined);
+        frames
     }
 
-    /// What the file calls an offset in it.
-    pub(super) fn address(&self, offset: u64) -> Option<u64> {
-        self.tables.segments.iter().find_map(|segment| {
-            let at = offset.checked_sub(segment.file_offset)?;
-            let inside = segment.executable && at < segment.file_size;
-            inside.then(|| segment.address.checked_add(at))?
-        })
-    }
-}
-
-impl Tables {
-    fn of(file: &CodeFile) -> Self {
-        let elf = match &file.content {
-            Content::File(content) => ElfFile::open_mapped(content).ok(),
-            Content::Vdso(image) => ElfFile::parse(image).ok(),
-            Content::Unavailable(_) => None,
-        };
-        let Some(elf) = elf else {
-            return Self::default();
-        };
-        Self {
-            segments: elf.load_segments(),
-            symbols: elf::symbols(file, Aliases::AsPerf),
+    fn read(&self) {
+        if let Some(symbols) = &self.symbols {
+            symbols.read_symbols();
         }
+    }
+
+    /// Takes what the user should know about these names.
+    pub(super) fn take_problems(&self) -> FileProblems {
+        let symbols = self.symbols.as_ref();
+        let take = |symbols| problems::take(symbols, self.file.clean_path(), true);
+        symbols.map(take).unwrap_or_default()
     }
 }
 
@@ -84,7 +72,7 @@ impl Tables {
 pub(super) fn read_ahead(files: Receiver<Arc<FileSymbols>>) {
     for file in files {
         if Arc::strong_count(&file) > 1 {
-            LazyLock::force(&file.tables);
+            file.read();
         }
     }
 }

@@ -5,6 +5,7 @@ use std::hash::BuildHasher;
 use hashbrown::HashTable;
 use rustc_hash::FxBuildHasher;
 
+use super::elf::Identity;
 use super::unresolved::Unresolved;
 use super::{jit, kernel};
 use crate::trace::{CodeAddress, Function, FunctionId, FunctionKind, Notice, Truncation};
@@ -18,6 +19,8 @@ pub(super) struct SymbolizedGroup {
     pub(super) inlined: Vec<(usize, Vec<FunctionId>)>,
     pub(super) notices: Vec<Notice>,
     pub(super) gaps: Vec<Unresolved>,
+    /// The ELF file, if the group is one.
+    pub(super) identity: Option<Identity>,
 }
 
 impl SymbolizedGroup {
@@ -28,6 +31,22 @@ impl SymbolizedGroup {
             of_codes: functions.map(|function| rows.intern(function)).collect(),
             functions: rows,
             ..Self::default()
+        }
+    }
+
+    /// Adds the function of the next address.
+    pub(super) fn push(&mut self, function: Function) {
+        let id = self.functions.intern(function);
+        self.of_codes.push(id);
+    }
+
+    /// Adds the functions inlined at an address, outermost first, if there are any.
+    pub(super) fn push_inlined(&mut self, index: usize, inlined: impl Iterator<Item = Function>) {
+        let ids: Vec<_> = inlined
+            .map(|function| self.functions.intern(function))
+            .collect();
+        if !ids.is_empty() {
+            self.inlined.push((index, ids));
         }
     }
 }

@@ -2,9 +2,10 @@
 
 use perfcollect_symbols::demangle::demangle;
 use perfcollect_symbols::dotnet_name::{self, ManagedName};
+use perfcollect_symbols::symbolizer::JitSymbols;
 
 use super::cancel::CancelCheck;
-use super::jit_symbol_files::JitSymbolFiles;
+use super::jit_symbol_files::{self, useless};
 use super::{SymbolizedGroup, is_blank, offset, unsymbolized};
 use crate::machine::ProcessRow;
 use crate::trace::{CodeAddress, FrameId, Function, FunctionKind, Method, Methods, Nanos};
@@ -26,8 +27,8 @@ pub(super) fn name(
     let addresses: Vec<_> = open().map(|(code, _)| offset(*code)).collect();
     let host = process.jit_host.as_ref();
     let (written, fault) = match &addresses[..] {
-        [] => (JitSymbolFiles::default(), None),
-        addresses => JitSymbolFiles::read(host, addresses, until, stop),
+        [] => (JitSymbols::default(), None),
+        addresses => jit_symbol_files::read(host, addresses, until, stop),
     };
     let functions: Vec<_> = codes
         .iter()
@@ -36,18 +37,18 @@ pub(super) fn name(
             Some(Some(method)) => of_method(method),
             Some(None) => unsymbolized(code),
             None => match written.lookup(offset(code)) {
-                Some(symbol) if is_blank(symbol.name) => Function {
+                Some((symbol, _)) if is_blank(symbol.name) => Function {
                     start: Some(symbol.start),
                     ..unsymbolized(code)
                 },
-                Some(symbol) => function(symbol.name),
+                Some((symbol, _)) => function(symbol.name),
                 None => unsymbolized(code),
             },
         })
         .collect();
     let named = functions.iter().any(|function| function.name.is_some());
     // Where the runtime told the names itself, the rest are its stubs.
-    let fault = (!named).then(|| fault.unwrap_or_else(|| written.useless(host)));
+    let fault = (!named).then(|| fault.unwrap_or_else(|| useless(&written, host)));
     SymbolizedGroup {
         gaps: Vec::from_iter(fault.map(|fault| fault.gap(process.pid))),
         ..SymbolizedGroup::of(functions.into_iter())

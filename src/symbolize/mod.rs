@@ -2,23 +2,20 @@
 
 mod cancel;
 mod counts;
-mod debug_files;
 pub(crate) mod elf;
 mod functions;
-mod inlines;
 mod jit;
 mod jit_symbol_files;
 mod kernel;
 mod modules;
-mod ready_to_run;
+pub(crate) mod problems;
 pub(crate) mod unresolved;
 
 pub use cancel::CancelCheck;
 pub(crate) use cancel::CancellableReader;
 pub(crate) use counts::count;
-pub(crate) use inlines::with_inlined;
 pub(crate) use jit::function as function_of_jit;
-pub(crate) use jit_symbol_files::{JitSymbolError, JitSymbolFiles};
+pub(crate) use jit_symbol_files::{JitSymbolError, read_all};
 pub use modules::without_symbols;
 
 use std::path::PathBuf;
@@ -28,7 +25,8 @@ use rustc_hash::FxHashMap;
 
 use functions::{Functions, SymbolizedGroup, is_blank, lossy, unsymbolized};
 
-use perfcollect_symbols::with_large_file_permit;
+use perfcollect_symbols::Aliases;
+use perfcollect_symbols::symbolizer::Symbolizer;
 
 use crate::capture::Capture;
 use crate::trace::{CodeAddress, Frame, FrameId, FunctionId, ModuleId, ProcessId, Quality, Trace};
@@ -66,7 +64,7 @@ impl Source {
         frames: &[FrameId],
         codes: &[CodeAddress],
         capture: &Capture,
-        options: &Options,
+        (symbolizer, options): (&Symbolizer, &Options),
         stop: CancelCheck<'_>,
     ) -> SymbolizedGroup {
         let machine = &capture.machine;
@@ -74,7 +72,7 @@ impl Source {
             Self::Kernel => kernel::name(frames, codes, capture, stop),
             Self::Module(id) => {
                 let file = machine.files().file(id);
-                with_large_file_permit(|| elf::name(codes, file, options, stop))
+                elf::name(codes, file, symbolizer, options, stop)
             }
             Self::Jit(id) => {
                 let process = &machine.process_rows()[id.index()];
@@ -134,7 +132,8 @@ pub fn symbolize(
     let mut of_row = vec![FunctionId(0); recording.frames.len()];
     let mut inlined_in: FxHashMap<usize, Vec<FunctionId>> = FxHashMap::default();
     let mut gaps = Vec::new();
-    for ((_, rows), named) in groups.iter().zip(named) {
+    let mut identities = modules::Identities::new();
+    for ((source, rows), named) in groups.iter().zip(named) {
         let ids = named.functions.rows.into_iter();
         let ids: Vec<_> = ids.map(|function| functions.intern(function)).collect();
         let of_all = |id: FunctionId| ids[id.index()];
@@ -146,6 +145,9 @@ pub fn symbolize(
         }
         notices.extend(named.notices);
         gaps.extend(named.gaps);
+        if let (Source::Module(id), Some(identity)) = (source, named.identity) {
+            identities.insert(*id, identity);
+        }
     }
     notices.extend(unresolved::notices(gaps));
 
@@ -183,7 +185,7 @@ pub fn symbolize(
     trace.modules = modules::rows(
         &counts::count_modules(&trace, &recording.frames, &samples),
         machine.files(),
-        options,
+        identities,
     );
     Ok(trace)
 }
@@ -196,6 +198,7 @@ fn name_groups(
     stop: CancelCheck<'_>,
 ) -> Vec<SymbolizedGroup> {
     let next = AtomicUsize::new(0);
+    let symbolizer = elf::symbolizer(options, Aliases::Plain);
     let work = || {
         let mut done = Vec::new();
         loop {
@@ -208,7 +211,10 @@ fn name_groups(
                 .iter()
                 .map(|&row| capture.recording.frames[row])
                 .collect();
-            done.push((index, source.name(&frames, &codes, capture, options, stop)));
+            done.push((
+                index,
+                source.name(&frames, &codes, capture, (&symbolizer, options), stop),
+            ));
         }
     };
     let workers = std::thread::available_parallelism()

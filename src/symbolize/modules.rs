@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{Options, elf};
+use perfcollect_symbols::Aliases;
+
+use super::Options;
+use super::elf::{self, Identity};
 use crate::capture::Capture;
 use crate::download;
 use crate::machine::{CodeFile, FileTable};
@@ -11,19 +14,21 @@ use crate::trace::{CodeAddress, ModuleId, NameCount};
 /// Frames of each file, by how far they have names.
 pub(super) type Counts = BTreeMap<ModuleId, NameCount>;
 
+/// ELF files with code in a stack.
+pub(super) type Identities = BTreeMap<ModuleId, Identity>;
+
 /// One row per ELF file, those with most frames first.
 pub(super) fn rows(
     counts: &Counts,
     files: &FileTable,
-    options: &Options,
+    mut identities: Identities,
 ) -> Vec<crate::trace::Module> {
     let row = |(&id, &frames): (&ModuleId, &NameCount)| {
-        let file = files.file(id);
-        let (module, has_symbols) = elf::identity(file, options)?;
+        let identity = identities.remove(&id)?;
         Some(crate::trace::Module {
-            path: path(file).into(),
-            build_id: module.map(|module| module.build_id),
-            has_symbols,
+            path: path(files.file(id)).into(),
+            build_id: identity.module.map(|module| module.build_id),
+            has_symbols: identity.has_symbols,
             frames,
         })
     };
@@ -39,9 +44,11 @@ pub fn without_symbols(capture: &Capture, options: &Options) -> Vec<download::Mo
     let mut ids: Vec<_> = frames.filter_map(|&code| of(code)).collect();
     ids.sort_unstable();
     ids.dedup();
+    let symbolizer = elf::symbolizer(options, Aliases::Plain);
     let missing = |id: ModuleId| {
-        let (module, has_symbols) = elf::identity(capture.machine.files().file(id), options)?;
-        module.filter(|_| !has_symbols)
+        let file = capture.machine.files().file(id);
+        let identity = elf::identity(file, &elf::open(&symbolizer, file)?)?;
+        identity.module.filter(|_| !identity.has_symbols)
     };
     ids.into_iter().filter_map(missing).collect()
 }

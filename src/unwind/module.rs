@@ -15,9 +15,9 @@ use crate::machine::Content;
 /// Unwinder of one file.
 pub(super) type FileUnwinder = UnwinderNative<Vec<u8>, MayAllocateDuringUnwind>;
 
-fn elf_file(content: &Content) -> Option<ElfFile<'_>> {
+fn elf_file(content: &Content) -> Option<ElfFile> {
     match content {
-        Content::File(file) => ElfFile::open_mapped(file).ok(),
+        Content::File(file) => ElfFile::open_mapped(file.clone()).ok(),
         Content::Vdso(image) => ElfFile::parse(image).ok(),
         Content::Unavailable(_) => None,
     }

@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn evicts_least_recently_used() {
-        let me = || Content::File(File::open("/proc/self/exe").unwrap());
+        let me = || Content::File(File::open("/proc/self/exe").unwrap().into());
         let mut modules = Modules::default();
         let bytes = modules.read(ModuleId(0), &me()).unwrap().bytes();
         assert!(bytes > 0 && bytes < MAX_BYTES);
@@ -129,9 +129,9 @@ mod tests {
     #[test]
     fn does_not_retry_unusable_files() {
         let mut modules = Modules::default();
-        let not_elf = Content::File(File::open("/proc/self/status").unwrap());
+        let not_elf = Content::File(File::open("/proc/self/status").unwrap().into());
         assert!(modules.read(ModuleId(3), &not_elf).is_none());
-        let me = Content::File(File::open("/proc/self/exe").unwrap());
+        let me = Content::File(File::open("/proc/self/exe").unwrap().into());
         assert!(modules.read(ModuleId(3), &me).is_none());
     }
 }

@@ -104,7 +104,7 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[0x90; 16]).unwrap();
         file.write_all(&TRAMPOLINE).unwrap();
-        let content = Content::File(file);
+        let content = Content::File(file.into());
         let mut signals = SignalFrames::default();
         let id = ModuleId(0);
         for _ in 0..2 {

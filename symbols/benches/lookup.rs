@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::hint::black_box;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use perfcollect_symbols::debug_file::DebugFileQuery;
@@ -22,6 +23,7 @@ fn main() {
     let libc = Path::new("/usr/lib/x86_64-linux-gnu/libc.so.6");
     match File::open(libc) {
         Ok(file) => {
+            let file = Arc::new(file);
             symbols(&file);
             function_ranges(&file);
             dwarf(libc, &file);
@@ -31,24 +33,29 @@ fn main() {
     kernel();
 }
 
-fn symbols(file: &File) {
-    let (table, load) = fastest(|| ElfFile::open(file).unwrap().symbols().unwrap());
+fn symbols(file: &Arc<File>) {
+    let (table, load) = fastest(|| ElfFile::open(file.clone()).unwrap().symbols().unwrap());
     let starts: Vec<u64> = table.iter().map(|symbol| symbol.start).collect();
     report("libc", &starts, load, |address| {
         table.lookup(address).is_some()
     });
 }
 
-fn function_ranges(file: &File) {
-    let (ranges, load) = fastest(|| ElfFile::open(file).unwrap().function_ranges().unwrap());
+fn function_ranges(file: &Arc<File>) {
+    let (ranges, load) = fastest(|| {
+        ElfFile::open(file.clone())
+            .unwrap()
+            .function_ranges()
+            .unwrap()
+    });
     let starts: Vec<u64> = ranges.iter().map(|range| range.start).collect();
     report(".eh_frame of libc", &starts, load, |address| {
         ranges.lookup(address).is_some()
     });
 }
 
-fn dwarf(path: &Path, file: &File) {
-    let stripped = ElfFile::open(file).unwrap();
+fn dwarf(path: &Path, file: &Arc<File>) {
+    let stripped = ElfFile::open(file.clone()).unwrap();
     let build_id = stripped.build_id();
     let query = DebugFileQuery {
         path,
@@ -57,17 +64,16 @@ fn dwarf(path: &Path, file: &File) {
         directories: &[],
         perf_cache: None,
     };
-    let Some((_, debug)) = query.find(|path| File::open(path)).found else {
+    let Some((_, elf)) = query.find(|path| File::open(path)).found else {
         return println!("skipped: no debug file for {}", path.display());
     };
-    let elf = ElfFile::open(&debug).unwrap();
     let starts: Vec<u64> = (elf.symbols().unwrap().iter())
         .map(|symbol| symbol.start)
         .collect();
     for detail in [Detail::Functions, Detail::Lines] {
         let (_, cold) = fastest(|| {
             let sections = elf.dwarf_sections().unwrap();
-            let debug_info = sections.debug_info().unwrap();
+            let debug_info = sections.into_debug_info().unwrap();
             let spread = starts.iter().step_by(starts.len() / COLD_ADDRESSES + 1);
             spread
                 .map(|&start| debug_info.frames(start + 1, detail).unwrap().len())
@@ -75,8 +81,8 @@ fn dwarf(path: &Path, file: &File) {
         });
         println!("DWARF of libc, {detail:?}: the first {COLD_ADDRESSES} addresses {cold:.1?}");
     }
-    let sections = elf.dwarf_sections().unwrap();
-    let (debug_info, load) = fastest(|| sections.debug_info().unwrap());
+    let sections = || elf.dwarf_sections().unwrap();
+    let (debug_info, load) = fastest(|| sections().into_debug_info().unwrap());
     report("DWARF of libc", &starts, load, |address| {
         let frames = debug_info.frames(address, Detail::Lines);
         !frames.unwrap().is_empty()

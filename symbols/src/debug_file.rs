@@ -21,7 +21,7 @@
 //!
 //! let path = Path::new("/proc/self/exe").canonicalize()?;
 //! let file = File::open(&path)?;
-//! let elf = ElfFile::open(&file)?;
+//! let elf = ElfFile::open(file)?;
 //! let (build_id, debug_link) = (elf.build_id(), elf.debug_link());
 //! let query = DebugFileQuery {
 //!     path: &path,
@@ -32,7 +32,7 @@
 //! };
 //! let search = query.find(|candidate| File::open(candidate));
 //! if let Some((candidate, debug_file)) = search.found {
-//!     let symbols = ElfFile::open(&debug_file)?.symbols()?;
+//!     let symbols = debug_file.symbols()?;
 //!     println!("{}: {} symbols", candidate.path.display(), symbols.len());
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -46,12 +46,14 @@ use std::io;
 use std::iter;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use thiserror::Error;
 
 use crate::build_id::BuildId;
-use crate::crc::{Crc32, MAX_CRC_FILE_BYTES};
+use crate::crc::{MAX_CRC_FILE_BYTES, crc32};
 use crate::elf::{DebugLink, ElfError, ElfFile};
+use crate::memory_budget::MemoryUse;
 
 pub use parts::package_candidates;
 
@@ -166,7 +168,7 @@ impl DebugFileQuery<'_> {
     }
 
     /// Searches all candidates as [`DebugFileQuery::try_each`] does.
-    pub fn find(&self, open: impl FnMut(&Path) -> io::Result<File>) -> Search {
+    pub fn find(&self, open: impl FnMut(&Path) -> io::Result<File>) -> Search<ElfFile> {
         self.try_each(self.candidates(), open)
     }
 
@@ -178,16 +180,24 @@ impl DebugFileQuery<'_> {
         &self,
         candidates: Vec<Candidate>,
         open: impl FnMut(&Path) -> io::Result<File>,
-    ) -> Search {
-        Search::run(candidates, open, |file| self.check(&file).map(|()| file))
+    ) -> Search<ElfFile> {
+        Search::run(candidates, open, |file| self.check(file))
     }
 
-    /// Checks that a file is the debug file of this one and has symbols.
+    /// Opens a file if it is the debug file of this one and has symbols.
     ///
     /// # Errors
     /// The file has another build id or CRC, cannot be verified, has no symbols, or is not ELF.
-    pub fn check(&self, file: &File) -> Result<(), Rejection> {
-        let elf = ElfFile::open(file)?;
+    pub fn check(&self, file: impl Into<Arc<File>>) -> Result<ElfFile, Rejection> {
+        self.check_charged(file.into(), &Arc::default())
+    }
+
+    pub(crate) fn check_charged(
+        &self,
+        file: Arc<File>,
+        memory: &Arc<MemoryUse>,
+    ) -> Result<ElfFile, Rejection> {
+        let elf = ElfFile::open_charged(file.clone(), memory)?;
         match (self.build_id, elf.build_id(), self.debug_link) {
             (Some(expected), Some(found), _) if *expected == found => {}
             (Some(expected), Some(found), _) => {
@@ -196,11 +206,11 @@ impl DebugFileQuery<'_> {
                     found,
                 });
             }
-            (_, _, Some(link)) => check_crc(file, link.crc)?,
+            (_, _, Some(link)) => check_crc(&file, link.crc)?,
             (_, _, None) => return Err(Rejection::Unverified),
         }
         match elf.check_symtab()? {
-            true => Ok(()),
+            true => Ok(elf),
             false => Err(Rejection::NoSymbols),
         }
     }
@@ -208,8 +218,8 @@ impl DebugFileQuery<'_> {
 
 /// The result of a search.
 #[derive(Debug)]
-pub struct Search<T = File> {
-    /// The accepted candidate, and the open file or the value that was read from it.
+pub struct Search<T> {
+    /// The accepted candidate, and what was read from it.
     pub found: Option<(Candidate, T)>,
     /// Existing files that cannot be used.
     pub rejected: Vec<(Candidate, Rejection)>,
@@ -316,7 +326,7 @@ fn check_crc(file: &File, expected: u32) -> Result<(), Rejection> {
     if size_bytes > MAX_CRC_FILE_BYTES {
         return Err(Rejection::TooLarge { size_bytes });
     }
-    let found = Crc32::compute(file).map_err(Rejection::Read)?;
+    let found = crc32(file).map_err(Rejection::Read)?;
     if found == expected {
         Ok(())
     } else {

@@ -7,11 +7,11 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let file = std::fs::File::open("/proc/self/exe")?;
-//! let elf = ElfFile::open(&file)?;
+//! let elf = ElfFile::open(file)?;
 //! let symbols = elf.symbols()?;
 //! let address = symbols.iter().next().ok_or("no symbols")?.start;
 //! if let Some(sections) = elf.dwarf_sections() {
-//!     let debug_info = sections.debug_info()?;
+//!     let debug_info = sections.into_debug_info()?;
 //!     for frame in debug_info.frames(address, Detail::Lines)? {
 //!         println!("{:?} at {:?}:{:?}", frame.name.map(demangle), frame.file, frame.line);
 //!     }
@@ -23,6 +23,7 @@
 use std::sync::Arc;
 
 use gimli::DwoId;
+use self_cell::self_cell;
 use thiserror::Error;
 
 use crate::elf::ElfError;
@@ -66,7 +67,7 @@ pub enum DwarfError {
     BudgetExceeded,
 }
 
-impl DwarfSections<'_> {
+impl DwarfSections {
     /// Reads the units and their address ranges. The rest is read when it is looked up.
     ///
     /// Split units are read from the package only.
@@ -74,8 +75,8 @@ impl DwarfSections<'_> {
     /// # Errors
     /// The list of units or the index of the package is corrupt, a section cannot be read, or
     /// reading takes too many steps.
-    pub fn debug_info(&self) -> Result<DebugInfo<'_>, DwarfError> {
-        self.debug_info_with(|_| None)
+    pub fn into_debug_info(self) -> Result<DebugInfo, DwarfError> {
+        self.into_debug_info_with(|_| None)
     }
 
     /// Reads the units, and opens the files of split units that are not in the package.
@@ -83,22 +84,14 @@ impl DwarfSections<'_> {
     /// `open` is called once per split unit, when an address in it is looked up.
     ///
     /// # Errors
-    /// As [`DwarfSections::debug_info`].
-    pub fn debug_info_with<'s>(
-        &'s self,
-        open: impl Fn(&SplitUnit) -> Option<SplitSections> + 's,
-    ) -> Result<DebugInfo<'s>, DwarfError> {
-        let package = self.package.as_ref();
-        let package = package.map(|package| package.borrow(&self.budget));
-        let package = package.transpose().map_err(DwarfError::from);
-        let read = package.and_then(|package| {
-            Ok(DebugInfo {
-                units: Units::with_ranges(self)?,
-                package,
-                open: Box::new(open),
-            })
-        });
-        read.map_err(|error| self.budget.explain(error))
+    /// As [`DwarfSections::into_debug_info`].
+    pub fn into_debug_info_with(
+        self,
+        open: impl Fn(&SplitUnit) -> Option<SplitSections> + Send + Sync + 'static,
+    ) -> Result<DebugInfo, DwarfError> {
+        let open = Box::new(open);
+        let cell = DebugInfoCell::try_new(self, |sections| ParsedSections::new(sections, open));
+        cell.map(DebugInfo)
     }
 }
 
@@ -122,16 +115,22 @@ pub struct SourceFrame<'a> {
     pub line: Option<u32>,
 }
 
-type OpenSplit<'a> = Box<dyn Fn(&SplitUnit) -> Option<SplitSections> + 'a>;
+type OpenSplit = Box<dyn Fn(&SplitUnit) -> Option<SplitSections> + Send + Sync>;
 
 /// Functions and lines by address.
-pub struct DebugInfo<'a> {
-    units: Units<'a>,
-    package: Option<Package<'a>>,
-    open: OpenSplit<'a>,
+///
+/// It owns the sections, and reads on demand. Threads may share it.
+pub struct DebugInfo(DebugInfoCell);
+
+self_cell! {
+    struct DebugInfoCell {
+        owner: DwarfSections,
+        #[not_covariant]
+        dependent: ParsedSections,
+    }
 }
 
-impl<'a> DebugInfo<'a> {
+impl DebugInfo {
     /// Returns the functions at an address (SVMA), innermost first.
     ///
     /// Each function is inlined into the next one. The result is empty if the address has no debug
@@ -141,6 +140,34 @@ impl<'a> DebugInfo<'a> {
     /// The debug information of the address is corrupt or cannot be read, or all lookups together
     /// take too many steps.
     pub fn frames(&self, address: u64, detail: Detail) -> Result<Vec<SourceFrame<'_>>, DwarfError> {
+        self.0
+            .with_dependent(|_, parsed| parsed.frames(address, detail))
+    }
+}
+
+/// The sections, of which as much is parsed as was looked up.
+struct ParsedSections<'a> {
+    units: Units<'a>,
+    package: Option<Package<'a>>,
+    open: OpenSplit,
+}
+
+impl<'a> ParsedSections<'a> {
+    fn new(sections: &'a DwarfSections, open: OpenSplit) -> Result<Self, DwarfError> {
+        let budget = &sections.budget;
+        let package = sections.package.as_ref();
+        let package = package.map(|package| package.borrow(budget)).transpose();
+        let parsed = package.map_err(DwarfError::from).and_then(|package| {
+            Ok(Self {
+                units: Units::with_ranges(sections)?,
+                package,
+                open,
+            })
+        });
+        parsed.map_err(|error| budget.explain(error))
+    }
+
+    fn frames(&self, address: u64, detail: Detail) -> Result<Vec<SourceFrame<'_>>, DwarfError> {
         let budget = &self.units.sections.budget;
         for unit in self.units.containing(address) {
             let frames = unit.and_then(|unit| self.frames_of(unit, address, detail));
@@ -237,7 +264,7 @@ impl<'a> DebugInfo<'a> {
         &self,
         skeleton: &Unit<'a>,
         id: DwoId,
-    ) -> Result<Option<DwarfSections<'static>>, DwarfError> {
+    ) -> Result<Option<DwarfSections>, DwarfError> {
         let budget = &self.units.sections.budget;
         budget.charge(split::OPEN_COST)?;
         let Some(unit) = SplitUnit::from_skeleton(skeleton, id, &self.units)? else {

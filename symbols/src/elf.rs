@@ -10,7 +10,7 @@
 //! use perfcollect_symbols::elf::ElfFile;
 //!
 //! let file = std::fs::File::open("/proc/self/exe")?;
-//! let elf = ElfFile::open(&file)?;
+//! let elf = ElfFile::open(file)?;
 //! assert!(elf.load_segments().iter().any(|segment| segment.executable));
 //! let symbols = elf.symbols()?;
 //! let first = symbols.iter().next().ok_or("no symbols")?;
@@ -19,12 +19,14 @@
 //! ```
 
 use std::fs::File;
+use std::sync::Arc;
 
 use object::elf as raw;
 
 use crate::binding::Aliases;
 use crate::build_id::BuildId;
 use crate::dwarf::{DwarfSections, PackageSections, SplitSections};
+use crate::memory_budget::MemoryUse;
 use crate::table::SymbolTable;
 use headers::Headers;
 use source::Source;
@@ -68,19 +70,24 @@ pub struct LoadSegment {
 
 /// An ELF file whose headers are parsed. Everything else is read on demand.
 #[derive(Debug)]
-pub struct ElfFile<'a> {
-    source: Source<'a>,
-    headers: Headers,
+pub struct ElfFile {
+    source: Source,
+    headers: Arc<Headers>,
     section_error: Option<ElfError>,
 }
 
-impl<'a> ElfFile<'a> {
+impl ElfFile {
     /// Reads the headers of a regular file. `pread` leaves the position of the file unchanged.
     ///
     /// # Errors
     /// The file is not a regular file or not ELF, or its headers are corrupt or truncated.
-    pub fn open(file: &'a File) -> Result<Self, ElfError> {
-        Self::new(Source::from_file(file)?)
+    pub fn open(file: impl Into<Arc<File>>) -> Result<Self, ElfError> {
+        Self::open_charged(file.into(), &Arc::default())
+    }
+
+    /// Opens a file whose contents are charged to `memory`.
+    pub(crate) fn open_charged(file: Arc<File>, memory: &Arc<MemoryUse>) -> Result<Self, ElfError> {
+        Self::new(Source::from_file(file, memory.clone())?)
     }
 
     /// Reads the headers of a file that a process has mapped; the section headers may be corrupt.
@@ -90,15 +97,27 @@ impl<'a> ElfFile<'a> {
     ///
     /// # Errors
     /// The file is not a regular file or not ELF, or its other headers are corrupt or truncated.
-    pub fn open_mapped(file: &'a File) -> Result<Self, ElfError> {
-        let source = Source::from_file(file)?;
-        Self::new(source).or_else(|error| match Headers::read_segments(source) {
-            Ok(headers) => Ok(Self {
-                source,
-                headers,
-                section_error: Some(error),
-            }),
-            Err(_) => Err(error),
+    pub fn open_mapped(file: impl Into<Arc<File>>) -> Result<Self, ElfError> {
+        Self::open_mapped_charged(file.into(), &Arc::default())
+    }
+
+    /// Opens a mapped file whose contents are charged to `memory`.
+    pub(crate) fn open_mapped_charged(
+        file: Arc<File>,
+        memory: &Arc<MemoryUse>,
+    ) -> Result<Self, ElfError> {
+        let source = Source::from_file(file, memory.clone())?;
+        let (headers, section_error) = match Headers::read(&source) {
+            Ok(headers) => (headers, None),
+            Err(error) => match Headers::read_segments(&source) {
+                Ok(headers) => (headers, Some(error)),
+                Err(_) => return Err(error),
+            },
+        };
+        Ok(Self {
+            source,
+            headers: Arc::new(headers),
+            section_error,
         })
     }
 
@@ -108,18 +127,22 @@ impl<'a> ElfFile<'a> {
         self.section_error.as_ref()
     }
 
-    /// Reads the headers of an image in memory, such as the vDSO.
+    pub(crate) fn take_section_error(&mut self) -> Option<ElfError> {
+        self.section_error.take()
+    }
+
+    /// Copies an image, such as the vDSO, and reads its headers.
     ///
     /// # Errors
     /// The image is not ELF, or its headers are corrupt or truncated.
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, ElfError> {
-        Self::new(Source::Bytes(bytes))
+    pub fn parse(bytes: &[u8]) -> Result<Self, ElfError> {
+        Self::new(Source::from_bytes(bytes.to_vec(), Arc::default()))
     }
 
-    fn new(source: Source<'a>) -> Result<Self, ElfError> {
+    fn new(source: Source) -> Result<Self, ElfError> {
         Ok(Self {
+            headers: Arc::new(Headers::read(&source)?),
             source,
-            headers: Headers::read(source)?,
             section_error: None,
         })
     }
@@ -148,19 +171,19 @@ impl<'a> ElfFile<'a> {
     /// Returns the build id, usually 20 bytes.
     #[must_use]
     pub fn build_id(&self) -> Option<BuildId> {
-        notes::build_id(self.source, &self.headers)
+        notes::build_id(&self.source, &self.headers)
     }
 
     /// Returns the link to the separate debug file (`.gnu_debuglink`).
     #[must_use]
     pub fn debug_link(&self) -> Option<DebugLink> {
-        notes::debug_link(self.source, &self.headers)
+        notes::debug_link(&self.source, &self.headers)
     }
 
     /// Returns the link to the supplementary file, which `dwz` writes (`.gnu_debugaltlink`).
     #[must_use]
     pub fn alt_link(&self) -> Option<AltLink> {
-        notes::alt_link(self.source, &self.headers)
+        notes::alt_link(&self.source, &self.headers)
     }
 
     /// Returns whether the file has a `.symtab`: a separate debug file then adds no symbols.
@@ -174,7 +197,7 @@ impl<'a> ElfFile<'a> {
     /// # Errors
     /// The table is outside the file, or exceeds the limits of [`ElfFile::symbols`].
     pub fn check_symtab(&self) -> Result<bool, ElfError> {
-        functions::check_symtab(self.source, &self.headers)
+        functions::check_symtab(&self.source, &self.headers)
     }
 
     /// Returns whether the file has a `.symtab`, either its own or the one in `.gnu_debugdata`.
@@ -182,7 +205,7 @@ impl<'a> ElfFile<'a> {
     /// # Errors
     /// As [`ElfFile::check_symtab`], or `.gnu_debugdata` does not decompress.
     pub fn has_all_symbols(&self) -> Result<bool, ElfError> {
-        functions::has_all(self.source, &self.headers)
+        functions::has_all(&self.source, &self.headers)
     }
 
     /// Reads the sections for unwinding.
@@ -190,7 +213,7 @@ impl<'a> ElfFile<'a> {
     /// # Errors
     /// A section is larger than 64 MiB, is outside the file, or does not decompress.
     pub fn unwind_sections(&self) -> Result<UnwindSections, ElfError> {
-        unwind::sections(self.source, &self.headers)
+        unwind::sections(&self.source, &self.headers)
     }
 
     /// Reads the functions of `.symtab` and `.dynsym`, and adds `NAME@plt` for each PLT stub.
@@ -218,7 +241,7 @@ impl<'a> ElfFile<'a> {
     /// # Errors
     /// As [`ElfFile::symbols`].
     pub fn symbols_with(&self, aliases: Aliases) -> Result<SymbolTable, ElfError> {
-        functions::table(self.source, &self.headers, aliases)
+        functions::table(&self.source, &self.headers, aliases)
     }
 
     /// Reads only `.dynsym` and the PLT stubs: the fallback if the other tables are corrupt.
@@ -226,7 +249,7 @@ impl<'a> ElfFile<'a> {
     /// # Errors
     /// As [`ElfFile::symbols`].
     pub fn dynamic_symbols_with(&self, aliases: Aliases) -> Result<SymbolTable, ElfError> {
-        functions::dynamic_table(self.source, &self.headers, aliases)
+        functions::dynamic_table(&self.source, &self.headers, aliases)
     }
 
     /// Reads the address ranges of functions from `.eh_frame`, which stripped files have too.
@@ -234,7 +257,7 @@ impl<'a> ElfFile<'a> {
     /// # Errors
     /// As [`ElfFile::unwind_sections`].
     pub fn function_ranges(&self) -> Result<FunctionRanges, ElfError> {
-        FunctionRanges::read(self.source, &self.headers)
+        FunctionRanges::read(&self.source, &self.headers)
     }
 
     /// Returns whether the file has `.debug_info`.
@@ -247,8 +270,8 @@ impl<'a> ElfFile<'a> {
     ///
     /// Returns `None` if the file has no `.debug_info`.
     #[must_use]
-    pub fn dwarf_sections(&self) -> Option<DwarfSections<'_>> {
-        dwarf::sections(self.source, &self.headers)
+    pub fn dwarf_sections(&self) -> Option<DwarfSections> {
+        dwarf::sections(&self.source, &self.headers)
     }
 
     /// Reads the DWARF sections for functions and lines into memory.
@@ -258,8 +281,8 @@ impl<'a> ElfFile<'a> {
     /// # Errors
     /// The sections exceed [`MAX_DWARF_BYTES`](crate::dwarf::MAX_DWARF_BYTES) in total, a section
     /// is outside the file, or it does not decompress.
-    pub fn copied_dwarf_sections(&self) -> Result<Option<DwarfSections<'static>>, ElfError> {
-        dwarf::copied_sections(self.source, &self.headers)
+    pub fn copied_dwarf_sections(&self) -> Result<Option<DwarfSections>, ElfError> {
+        dwarf::copied_sections(&self.source, &self.headers)
     }
 
     /// Reads the DWARF sections of a split unit's file (`.dwo`) into memory.
@@ -269,7 +292,7 @@ impl<'a> ElfFile<'a> {
     /// # Errors
     /// As [`ElfFile::copied_dwarf_sections`].
     pub fn split_sections(&self) -> Result<Option<SplitSections>, ElfError> {
-        dwarf::split_sections(self.source, &self.headers)
+        dwarf::split_sections(&self.source, &self.headers)
     }
 
     /// Reads the DWARF sections of a package of split units (`.dwp`) into memory.
@@ -279,7 +302,7 @@ impl<'a> ElfFile<'a> {
     /// # Errors
     /// As [`ElfFile::copied_dwarf_sections`].
     pub fn package_sections(&self) -> Result<Option<PackageSections>, ElfError> {
-        dwarf::package_sections(self.source, &self.headers)
+        dwarf::package_sections(&self.source, &self.headers)
     }
 
     /// Returns the address of a symbol of any type that `.dynsym` defines, by name without version.
@@ -287,13 +310,13 @@ impl<'a> ElfFile<'a> {
     /// # Errors
     /// As [`ElfFile::symbols`].
     pub fn dynamic_symbol(&self, name: &[u8]) -> Result<Option<u64>, ElfError> {
-        dynamic::address_of(self.source, &self.headers, name)
+        dynamic::address_of(&self.source, &self.headers, name)
     }
 
     /// Reads the PLT sections of an x86-64 file, and skips those that cannot be read.
     #[must_use]
     pub fn stub_sections(&self) -> Vec<StubSection> {
-        plt::sections(self.source, &self.headers)
+        plt::sections(&self.source, &self.headers)
     }
 
     /// Reads the .NET code of a NativeAOT program, whose `.eh_frame` does not describe epilogues.
@@ -304,8 +327,14 @@ impl<'a> ElfFile<'a> {
             section.name == b"__managedcode" && section.has_data() && section.is_executable()
         })?;
         let what = "__managedcode";
-        let data =
-            section_data(self.source, &self.headers, section, what, MAX_MANAGED_BYTES).ok()?;
+        let data = section_data(
+            &self.source,
+            &self.headers,
+            section,
+            what,
+            MAX_MANAGED_BYTES,
+        )
+        .ok()?;
         Some(Section {
             address: section.address,
             data,

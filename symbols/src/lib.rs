@@ -12,12 +12,13 @@ pub mod dwarf;
 pub mod elf;
 pub mod jit_dump;
 pub mod kallsyms;
-mod large_file_permit;
 mod latest_wins;
 mod lines;
 pub mod memory;
+mod memory_budget;
 pub mod perf_map;
+pub mod process;
+pub mod symbolizer;
 pub mod table;
 
 pub use binding::Aliases;
-pub use large_file_permit::with_large_file_permit;

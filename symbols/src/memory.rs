@@ -8,6 +8,10 @@
 //! assert_eq!(image.u32(0x1002), None);
 //! ```
 
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
 /// Memory that is read by address: a process, a file as it is mapped, or bytes.
 pub trait Memory {
     /// Fills `buffer` with the bytes at `address`. Returns the number of bytes that are readable.
@@ -51,6 +55,25 @@ pub trait Memory {
 impl<M: Memory + ?Sized> Memory for &M {
     fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
         M::read(self, address, buffer)
+    }
+}
+
+/// A file by offset. It is read on demand and not memory-mapped: its owner may truncate it.
+impl Memory for File {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> usize {
+        let mut filled = 0;
+        while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            let Some(position) = offset.checked_add(filled as u64) else {
+                break;
+            };
+            match self.read_at(rest, position) {
+                Ok(0) => break,
+                Ok(read) => filled += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        filled
     }
 }
 

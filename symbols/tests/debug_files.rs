@@ -66,7 +66,7 @@ impl Root {
             return None;
         }
         fs::rename(path.join("program.debug"), path.join("kept.debug")).unwrap();
-        let build_id = ElfFile::open(&File::open(path.join("app/program")).unwrap())
+        let build_id = ElfFile::open(File::open(path.join("app/program")).unwrap())
             .unwrap()
             .build_id();
         Some(Self {
@@ -86,9 +86,9 @@ impl Root {
         self.directory.path().join(path.strip_prefix("/").unwrap())
     }
 
-    fn search(&self) -> Search {
+    fn search(&self) -> Search<ElfFile> {
         let file = File::open(self.inside(Path::new("/app/program"))).unwrap();
-        let elf = ElfFile::open(&file).unwrap();
+        let elf = ElfFile::open(file).unwrap();
         assert!(!elf.has_symtab());
         let link = elf.debug_link().unwrap();
         assert_eq!(link.name, b"program.debug");
@@ -119,7 +119,7 @@ impl Root {
 }
 
 #[track_caller]
-fn found_at(search: &Search) -> (&str, LookupMethod) {
+fn found_at(search: &Search<ElfFile>) -> (&str, LookupMethod) {
     let (candidate, _) = search.found.as_ref().expect("a debug file");
     (candidate.path.to_str().unwrap(), candidate.method)
 }
@@ -157,8 +157,8 @@ fn finds_the_debug_file_at_each_path() {
         root.install(path);
         let search = root.search();
         assert_eq!(found_at(&search), (path.as_str(), *method));
-        let (_, file) = search.found.as_ref().unwrap();
-        let symbols = ElfFile::open(file).unwrap().symbols().unwrap();
+        let (_, elf) = search.found.as_ref().unwrap();
+        let symbols = elf.symbols().unwrap();
         assert!(symbols.iter().any(|symbol| symbol.name == b"inner"));
     }
 }

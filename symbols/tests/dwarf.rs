@@ -15,9 +15,9 @@ mod oracle;
 /// Compares a program that has its own DWARF.
 fn compare(path: &Path, count: usize) -> Option<usize> {
     let file = File::open(path).unwrap();
-    let elf = ElfFile::open(&file).unwrap();
+    let elf = ElfFile::open(file).unwrap();
     let sections = elf.dwarf_sections().expect("DWARF");
-    oracle::compare(&sections.debug_info().unwrap(), path, count)
+    oracle::compare(&sections.into_debug_info().unwrap(), path, count)
 }
 
 #[test]
@@ -75,14 +75,14 @@ __attribute__((noinline)) int use(int (*called)(int)) { return called(2) + calle
     if let Some(program) = compiled(directory.path(), "nested.c", source) {
         compare(&program, usize::MAX - 1);
         let file = File::open(&program).unwrap();
-        let elf = ElfFile::open(&file).unwrap();
+        let elf = ElfFile::open(file).unwrap();
         let inner = elf.symbols().unwrap();
         let inner = inner
             .iter()
             .find(|symbol| symbol.name.starts_with(b"inner"));
         let start = inner.unwrap().start;
         let sections = elf.dwarf_sections().unwrap();
-        let debug_info = sections.debug_info().unwrap();
+        let debug_info = sections.into_debug_info().unwrap();
         let frames = debug_info.frames(start, Detail::Functions).unwrap();
         assert_eq!(frames.first().unwrap().name, Some(&b"inner"[..]));
     }
@@ -91,12 +91,12 @@ __attribute__((noinline)) int use(int (*called)(int)) { return called(2) + calle
 /// Returns names and lines of the longest chain at an address of `first`, innermost first.
 fn deepest_in_first(program: &Path) -> Vec<(Option<Vec<u8>>, Option<u32>)> {
     let file = File::open(program).unwrap();
-    let elf = ElfFile::open(&file).unwrap();
+    let elf = ElfFile::open(file).unwrap();
     let symbols = elf.symbols().unwrap();
     let first = symbols.iter().find(|symbol| symbol.name == b"first");
     let first = first.unwrap();
     let sections = elf.dwarf_sections().unwrap();
-    let debug_info = sections.debug_info().unwrap();
+    let debug_info = sections.into_debug_info().unwrap();
     let chains = (first.start..first.end).map(|at| debug_info.frames(at, Detail::Lines).unwrap());
     let deepest = chains.max_by_key(Vec::len).unwrap().into_iter();
     deepest
@@ -169,7 +169,7 @@ fn names_do_not_depend_on_earlier_lookups() {
         return;
     };
     let file = File::open(&program).unwrap();
-    let elf = ElfFile::open(&file).unwrap();
+    let elf = ElfFile::open(file).unwrap();
     let starts: Vec<u64> = elf
         .symbols()
         .unwrap()
@@ -186,7 +186,7 @@ fn names_do_not_depend_on_earlier_lookups() {
         [2, 1, 0],
     ] {
         let sections = elf.dwarf_sections().unwrap();
-        let debug_info = sections.debug_info().unwrap();
+        let debug_info = sections.into_debug_info().unwrap();
         for index in order {
             let frames = debug_info.frames(starts[index], Detail::Functions).unwrap();
             let names: Vec<_> = frames.iter().filter_map(|frame| frame.name).collect();

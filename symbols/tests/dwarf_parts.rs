@@ -1,11 +1,11 @@
 //! Debug information in several files: the frames equal those of the same program in one file.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::cell::RefCell;
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Arc, Mutex};
 
 use perfcollect_symbols::debug_file::{LookupMethod, Rejection, Search, package_candidates};
 use perfcollect_symbols::dwarf::{Detail, DwarfSections, SplitUnit};
@@ -49,20 +49,20 @@ fn compile(directory: &Path, program: &str, options: &[&str]) -> bool {
     run(directory, "cc", &[options, &common].concat())
 }
 
-fn sections(program: &Path) -> DwarfSections<'static> {
+fn sections(program: &Path) -> DwarfSections {
     let file = File::open(program).unwrap();
-    let elf = ElfFile::open(&file).unwrap();
+    let elf = ElfFile::open(file).unwrap();
     elf.copied_dwarf_sections().unwrap().expect("DWARF")
 }
 
 /// Compares the frames of all addresses with those of addr2line for the whole program.
 fn compare(
-    sections: &DwarfSections<'_>,
-    open: impl Fn(&SplitUnit) -> Option<PathBuf>,
+    sections: DwarfSections,
+    open: impl Fn(&SplitUnit) -> Option<PathBuf> + Send + Sync + 'static,
     whole: &Path,
 ) {
-    let open = |unit: &SplitUnit| unit.load(&File::open(open(unit)?).unwrap()).ok();
-    let debug_info = sections.debug_info_with(open).unwrap();
+    let open = move |unit: &SplitUnit| unit.load(File::open(open(unit)?).unwrap()).ok();
+    let debug_info = sections.into_debug_info_with(open).unwrap();
     let inlined = oracle::compare(&debug_info, whole, usize::MAX - 1);
     assert!(inlined.is_none_or(|inlined| inlined > 20), "{inlined:?}");
 }
@@ -85,7 +85,8 @@ fn reads_supplementary_files_of_dwz() {
             return;
         }
         let file = File::open(at.join("one")).unwrap();
-        let link = ElfFile::open(&file).unwrap().alt_link().expect("a link");
+        let one = ElfFile::open(file).unwrap();
+        let link = one.alt_link().expect("a link");
         assert_eq!(link.path, Path::new("../lib/common.debug"));
 
         let inside = |path: &Path| at.join(path.strip_prefix("/").unwrap());
@@ -94,7 +95,7 @@ fn reads_supplementary_files_of_dwz() {
             Search::run(
                 candidates,
                 |path| File::open(inside(path)),
-                |file| link.load(&file),
+                |file| link.load(file),
             )
         };
         let digits = link.build_id.to_string();
@@ -131,14 +132,14 @@ fn reads_supplementary_files_of_dwz() {
 
             let mut sections = sections(&at.join("one"));
             sections.set_supplementary(supplementary);
-            compare(&sections, |_| None, &at.join("whole"));
+            compare(sections, |_| None, &at.join("whole"));
         }
 
         // Without the supplementary file, inlined functions have no names. The file of another
         // build is rejected.
         let incomplete = sections(&at.join("one"));
-        let debug_info = incomplete.debug_info().unwrap();
-        let symbols = ElfFile::open(&file).unwrap().symbols().unwrap();
+        let debug_info = incomplete.into_debug_info().unwrap();
+        let symbols = one.symbols().unwrap();
         let main = symbols
             .iter()
             .find(|symbol| symbol.name == b"main")
@@ -146,7 +147,7 @@ fn reads_supplementary_files_of_dwz() {
         let frames =
             (main.start..main.end).flat_map(|at| debug_info.frames(at, Detail::Functions).unwrap());
         assert!(frames.into_iter().any(|frame| frame.name.is_none()));
-        let other = link.load(&File::open(at.join("whole")).unwrap());
+        let other = link.load(File::open(at.join("whole")).unwrap());
         assert!(matches!(other, Err(Rejection::BuildId { .. })));
         for directory in ["symbols", "usr"] {
             fs::remove_dir_all(at.join(directory)).unwrap();
@@ -166,15 +167,21 @@ fn reads_split_units_from_files_and_packages() {
         }
         let (whole, program) = (at.join("whole"), at.join("program"));
 
-        let searched = RefCell::new(Vec::new());
-        let search = |unit: &SplitUnit| {
-            searched.borrow_mut().push(unit.clone());
-            let candidates = unit.candidates(&program, &[at.join("symbols")]);
-            let search = Search::run(candidates, |path| File::open(path), |file| unit.load(&file));
+        let searched = Arc::new(Mutex::new(Vec::new()));
+        let (path, directory, units) = (program.clone(), at.join("symbols"), searched.clone());
+        let search = move |unit: &SplitUnit| {
+            units.lock().unwrap().push(unit.clone());
+            let candidates = unit.candidates(&path, std::slice::from_ref(&directory));
+            let search = Search::run(candidates, |path| File::open(path), |file| unit.load(file));
             Some(search.found?.0)
         };
-        compare(&sections(&program), |unit| Some(search(unit)?.path), &whole);
-        let searched = searched.take();
+        let open = search.clone();
+        compare(
+            sections(&program),
+            move |unit| Some(open(unit)?.path),
+            &whole,
+        );
+        let searched = std::mem::take(&mut *searched.lock().unwrap());
         let [unit] = searched.as_slice() else {
             panic!("not searched once: {searched:?}");
         };
@@ -198,7 +205,7 @@ fn reads_split_units_from_files_and_packages() {
             ..unit.clone()
         };
         assert!(search(&another).is_none());
-        let rejected = another.load(&File::open(&kept).unwrap());
+        let rejected = another.load(File::open(&kept).unwrap());
         assert!(
             matches!(rejected, Err(Rejection::SplitUnit { .. })),
             "{rejected:?}"
@@ -206,7 +213,7 @@ fn reads_split_units_from_files_and_packages() {
 
         // Without the file, the skeleton has no functions, which is not an error.
         let incomplete = sections(&program);
-        let symbols = ElfFile::open(&File::open(&program).unwrap())
+        let symbols = ElfFile::open(File::open(&program).unwrap())
             .unwrap()
             .symbols()
             .unwrap();
@@ -215,7 +222,7 @@ fn reads_split_units_from_files_and_packages() {
             .find(|symbol| symbol.name == b"main")
             .unwrap()
             .start;
-        let debug_info = incomplete.debug_info().unwrap();
+        let debug_info = incomplete.into_debug_info().unwrap();
         let frames = debug_info.frames(main, Detail::Lines).unwrap();
         assert!(
             frames.iter().all(|frame| frame.name.is_none()),
@@ -230,10 +237,10 @@ fn reads_split_units_from_files_and_packages() {
             assert_eq!(candidates[0].path, at.join("program.dwp"));
             let file = File::open(&candidates[0].path).unwrap();
             let mut sections = sections(&program);
-            let package = ElfFile::open(&file).unwrap().package_sections().unwrap();
+            let package = ElfFile::open(file).unwrap().package_sections().unwrap();
             sections.set_package(package.expect("a package"));
             compare(
-                &sections,
+                sections,
                 |unit| panic!("{unit:?} is in the package"),
                 &whole,
             );
@@ -250,14 +257,14 @@ fn main() { std::process::exit(caller(std::env::args().count() as u64) as i32 & 
 /// Returns the functions with file and line at each address of `caller`, innermost first.
 fn chains(program: &Path, package: Option<&Path>) -> Vec<Vec<String>> {
     let file = File::open(program).unwrap();
-    let elf = ElfFile::open(&file).unwrap();
+    let elf = ElfFile::open(file).unwrap();
     let mut sections = elf.dwarf_sections().expect("DWARF");
     if let Some(package) = package {
         let package = File::open(package).unwrap();
-        let package = ElfFile::open(&package).unwrap().package_sections();
+        let package = ElfFile::open(package).unwrap().package_sections();
         sections.set_package(package.unwrap().expect("a package"));
     }
-    let debug_info = sections.debug_info().unwrap();
+    let debug_info = sections.into_debug_info().unwrap();
     let symbols = elf.symbols().unwrap();
     let caller = symbols.iter().find(|symbol| symbol.name == b"caller");
     let caller = caller.expect("the function");
@@ -284,7 +291,7 @@ fn reads_compressed_sections() {
         let option = format!("--compress-debug-sections={format}");
         if run(at, "objcopy", &[&option, "whole", "compressed"]) {
             let program = at.join("compressed");
-            compare(&sections(&program), |_| None, &at.join("whole"));
+            compare(sections(&program), |_| None, &at.join("whole"));
         }
     }
 }

@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::Write;
 use std::process::Command;
+use std::sync::Arc;
 
 use perfcollect_symbols::demangle::{MAX_NAME_BYTES, demangle};
 use perfcollect_symbols::elf::{ElfError, ElfFile};
@@ -82,10 +83,10 @@ fn open_mapped_accepts_corrupt_section_headers() {
     let open = |bytes: &[u8]| {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(bytes).unwrap();
-        file
+        Arc::new(file)
     };
     let file = open(&bytes);
-    let valid = ElfFile::open_mapped(&file).unwrap();
+    let valid = ElfFile::open_mapped(file).unwrap();
     assert!(valid.section_error().is_none() && valid.build_id().is_some());
     // e_shoff, e_shentsize, e_shnum, e_shstrndx.
     for (field, value) in [
@@ -97,8 +98,8 @@ fn open_mapped_accepts_corrupt_section_headers() {
         let mut bytes = bytes.clone();
         bytes[field..field + value.len()].copy_from_slice(value);
         let file = open(&bytes);
-        let error = ElfFile::open(&file).unwrap_err();
-        let elf = ElfFile::open_mapped(&file).unwrap();
+        let error = ElfFile::open(file.clone()).unwrap_err();
+        let elf = ElfFile::open_mapped(file).unwrap();
         let section_error = elf.section_error().map(ToString::to_string);
         assert_eq!(section_error, Some(error.to_string()), "{field:#x}");
         assert_eq!(elf.load_segments(), valid.load_segments());
@@ -106,7 +107,7 @@ fn open_mapped_accepts_corrupt_section_headers() {
         assert!(!elf.has_symtab() && elf.symbols().unwrap().iter().next().is_none());
     }
     let file = open(b"#!/bin/sh\n");
-    assert!(matches!(ElfFile::open_mapped(&file), Err(ElfError::NotElf)));
+    assert!(matches!(ElfFile::open_mapped(file), Err(ElfError::NotElf)));
 }
 
 #[test]
@@ -117,9 +118,9 @@ fn rejects_huge_sparse_files_and_directories() {
     };
     file.write_all(&bytes[..64]).unwrap();
     file.set_len(1 << 40).unwrap();
-    let _ = ElfFile::open(&file).map(|elf| elf.symbols());
+    let _ = ElfFile::open(file).map(|elf| elf.symbols());
     assert!(matches!(
-        ElfFile::open(&File::open("/").unwrap()),
+        ElfFile::open(File::open("/").unwrap()),
         Err(ElfError::NotRegular)
     ));
 }
@@ -185,7 +186,7 @@ fn truncates_names_of_more_than_64_kib() {
         Ok(status) => assert!(status.success()),
         Err(_) => return skip(Missing::Command("as")),
     }
-    let symbols = ElfFile::open(&File::open(&object).unwrap())
+    let symbols = ElfFile::open(File::open(&object).unwrap())
         .unwrap()
         .symbols()
         .unwrap();

@@ -61,7 +61,7 @@ fn library(change: impl FnOnce(&Path)) -> Option<tempfile::TempDir> {
     run(path, "objcopy", &["-S", add, "whole.so", "stripped.so"]).then_some(directory)
 }
 
-fn functions(elf: &ElfFile<'_>) -> Result<Functions, ElfError> {
+fn functions(elf: &ElfFile) -> Result<Functions, ElfError> {
     let symbols = elf.symbols()?;
     let functions = symbols.iter().filter_map(|symbol| {
         let name = String::from_utf8_lossy(symbol.name).into_owned();
@@ -72,12 +72,12 @@ fn functions(elf: &ElfFile<'_>) -> Result<Functions, ElfError> {
 }
 
 /// Calls `check` with both libraries.
-fn with_both(directory: &tempfile::TempDir, check: impl FnOnce(&ElfFile<'_>, &ElfFile<'_>)) {
+fn with_both(directory: &tempfile::TempDir, check: impl FnOnce(&ElfFile, &ElfFile)) {
     let open = |name| File::open(directory.path().join(name)).unwrap();
     let (whole, stripped) = (open("whole.so"), open("stripped.so"));
     check(
-        &ElfFile::open(&whole).unwrap(),
-        &ElfFile::open(&stripped).unwrap(),
+        &ElfFile::open(whole).unwrap(),
+        &ElfFile::open(stripped).unwrap(),
     );
 }
 

@@ -87,7 +87,7 @@ fn symbols_of_libc_equal_those_of_readelf() {
         return;
     };
     let file = File::open(&path).unwrap();
-    let table = ElfFile::open(&file).unwrap().symbols().unwrap();
+    let table = ElfFile::open(file).unwrap().symbols().unwrap();
     let expected = functions(&listing);
     assert!(expected.len() > 1000);
     agree(&path, &table, &expected);
@@ -111,7 +111,7 @@ fn symbols_of_this_test_equal_those_of_readelf() {
         return;
     };
     let file = File::open("/proc/self/exe").unwrap();
-    let table = ElfFile::open(&file).unwrap().symbols().unwrap();
+    let table = ElfFile::open(file).unwrap().symbols().unwrap();
     let expected = functions(&listing);
     assert!(expected.len() > 1000);
     agree(&path, &table, &expected);
@@ -135,7 +135,7 @@ fn function_ranges_equal_those_of_readelf() {
             .collect();
         assert!(expected.len() > 1000);
         let file = File::open(&path).unwrap();
-        let ranges = ElfFile::open(&file).unwrap().function_ranges().unwrap();
+        let ranges = ElfFile::open(file).unwrap().function_ranges().unwrap();
         let found: BTreeSet<_> = ranges
             .iter()
             .map(|range| (range.start, range.end))
@@ -176,7 +176,7 @@ int entry(int n) { return hidden(n) + hidden(n + 1); }
     };
     assert!(made.success());
     let whole = File::open(whole).unwrap();
-    let whole = ElfFile::open(&whole).unwrap().symbols().unwrap();
+    let whole = ElfFile::open(whole).unwrap().symbols().unwrap();
     let start = |name: &[u8]| {
         whole
             .iter()
@@ -187,7 +187,7 @@ int entry(int n) { return hidden(n) + hidden(n + 1); }
     let (bare, hidden) = (start(b"bare"), start(b"hidden"));
 
     let stripped = File::open(stripped).unwrap();
-    let stripped = ElfFile::open(&stripped).unwrap();
+    let stripped = ElfFile::open(stripped).unwrap();
     let symbols = stripped.symbols().unwrap();
     let symbol = symbols.lookup(hidden).unwrap();
     assert_eq!((symbol.name, symbol.is_sized), (&b"bare"[..], false));
@@ -243,7 +243,7 @@ fn segments_and_build_id_equal_those_of_readelf() {
         return;
     };
     let file = File::open(&path).unwrap();
-    let elf = ElfFile::open(&file).unwrap();
+    let elf = ElfFile::open(file).unwrap();
     let hex = |word: &str| u64::from_str_radix(word.trim_start_matches("0x"), 16).unwrap();
     let expected: Vec<_> = segments
         .lines()
@@ -288,7 +288,7 @@ fn reads_unwind_sections_from_a_file_and_from_memory() {
     let file = File::open(&path).unwrap();
     let bytes = std::fs::read(&path).unwrap();
     let (from_file, from_memory) = (
-        ElfFile::open(&file).unwrap(),
+        ElfFile::open(file).unwrap(),
         ElfFile::parse(&bytes).unwrap(),
     );
     let unwind = from_file.unwind_sections().unwrap();
@@ -326,7 +326,7 @@ fn addresses_of_dynamic_symbols_equal_those_of_readelf() {
         return;
     };
     let file = File::open(&path).unwrap();
-    let elf = ElfFile::open(&file).unwrap();
+    let elf = ElfFile::open(file).unwrap();
     for name in ["environ", "stdout", "qsort"] {
         let line = listing.lines().find(|line| {
             let symbol = line.split_whitespace().nth(7).unwrap_or_default();
@@ -362,7 +362,7 @@ fn plt_symbols_equal_those_of_objdump() {
     let Ok(file) = File::open(path) else {
         return skip(Missing::File(path.display().to_string()));
     };
-    let table = ElfFile::open(&file).unwrap().symbols().unwrap();
+    let table = ElfFile::open(file).unwrap().symbols().unwrap();
     let mut stubs = 0;
     for line in output.lines() {
         if let Some((address, name)) = line
@@ -399,20 +399,14 @@ fn symbols_of_installed_programs_equal_those_of_readelf() {
     paths.sort();
     let mut files = 0;
     for path in paths.iter().step_by(paths.len() / 40 + 1) {
-        let Some(file) = File::open(path)
-            .ok()
-            .filter(|file| ElfFile::open(file).is_ok())
-        else {
+        let elf = File::open(path).ok().map(ElfFile::open);
+        let Some(Ok(elf)) = elf else {
             continue;
         };
         let Some(listing) = readelf("--symbols", path) else {
             return;
         };
-        agree(
-            path,
-            &ElfFile::open(&file).unwrap().symbols().unwrap(),
-            &functions(&listing),
-        );
+        agree(path, &elf.symbols().unwrap(), &functions(&listing));
         files += 1;
     }
     eprintln!("{files} programs of /usr/bin compared");

@@ -132,6 +132,6 @@ impl Program {
 /// Returns the build id of a file in hexadecimal.
 pub(crate) fn build_id(path: &Path) -> String {
     let file = File::open(path).unwrap();
-    let id = ElfFile::open(&file).unwrap().build_id().unwrap();
+    let id = ElfFile::open(file).unwrap().build_id().unwrap();
     id.to_string()
 }

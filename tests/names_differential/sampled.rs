@@ -109,7 +109,7 @@ pub(crate) fn shown(name: &str) -> String {
 /// The build id of a file that is still there.
 pub(crate) fn build_id(path: &Path) -> Option<BuildId> {
     let file = File::open(path).ok()?;
-    ElfFile::open(&file).ok()?.build_id()
+    ElfFile::open(file).ok()?.build_id()
 }
 
 /// A copy of the vDSO, which is in the memory of every process.

@@ -13,8 +13,9 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use thiserror::Error;
 
-use crate::machine::{self, ProcError, Root};
+use crate::machine::{self, ProcError};
 use crate::trace::Pid;
+use perfcollect_symbols::process::Root;
 
 /// Limit on the sockets with other keys.
 const MAX_CANDIDATES: usize = 16;
@@ -95,7 +96,7 @@ impl DiagnosticPort {
             }
         });
         let environment = Environment(environment?);
-        let root = Root::of(pid).map_err(PortError::Root)?;
+        let root = Root::of(pid.0).map_err(PortError::Root)?;
         let directory = environment.temporary_directory();
         if !directory.is_absolute() {
             return Err(PortError::RelativeDirectory(directory));

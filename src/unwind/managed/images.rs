@@ -3,7 +3,6 @@
 use rustc_hash::FxHashMap;
 
 use super::{InFile, ReadyToRunImage, RuleLookup, frame_address, rule_in, stub_rule};
-use crate::dotnet::FileBytes;
 use crate::machine::{Content, FileTable};
 use crate::trace::ModuleId;
 
@@ -25,19 +24,18 @@ impl Images {
         let Content::File(file) = &files.file(location.file).content else {
             return None;
         };
-        let file = FileBytes(file);
         if self.0.len() >= MAX_IMAGES {
             self.0.clear();
         }
         let image = self
             .0
             .entry((location.file, location.mapped_from))
-            .or_insert_with(|| ReadyToRunImage::find(&file, location.mapped_from))
+            .or_insert_with(|| ReadyToRunImage::find(&**file, location.mapped_from))
             .as_ref()?;
         let instruction = image.address_of(location.instruction)?;
         let ip = instruction.checked_add(u64::from(!interrupted))?;
         let address = frame_address(ip, interrupted)?;
-        let memory = image.by_address(file);
+        let memory = image.by_address(&**file);
         Some(match image.function_at(instruction) {
             Some(function) => rule_in(&memory, &function, address),
             None => RuleLookup {

@@ -56,7 +56,7 @@ fn walk(elf: &[u8], ip: u64, bp: u64, stack: &[u64]) -> (Walked, usize) {
     file.write_all(elf).unwrap();
     let files: FileTable = [CodeFile {
         path: b"/untrusted".as_slice().into(),
-        content: Content::File(file),
+        content: Content::File(file.into()),
         root: None,
         container: None,
         pid: Pid(1),

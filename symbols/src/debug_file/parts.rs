@@ -3,11 +3,13 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::{BUILD_ID_DIRECTORY, Candidate, GLOBAL_DIRECTORY, LookupMethod, Rejection};
 use super::{build_id_names, build_id_path};
 use crate::dwarf::{DwarfSections, SplitSections, SplitUnit};
 use crate::elf::{AltLink, ElfFile};
+use crate::memory_budget::MemoryUse;
 
 /// Candidates without duplicates.
 #[derive(Default)]
@@ -59,8 +61,16 @@ impl AltLink {
     ///
     /// # Errors
     /// The file has another build id, no debug information, or is not ELF.
-    pub fn load(&self, file: &File) -> Result<DwarfSections<'static>, Rejection> {
-        let elf = ElfFile::open(file)?;
+    pub fn load(&self, file: impl Into<Arc<File>>) -> Result<DwarfSections, Rejection> {
+        self.load_charged(file.into(), &Arc::default())
+    }
+
+    pub(crate) fn load_charged(
+        &self,
+        file: Arc<File>,
+        memory: &Arc<MemoryUse>,
+    ) -> Result<DwarfSections, Rejection> {
+        let elf = ElfFile::open_charged(file, memory)?;
         let found = elf.build_id().ok_or(Rejection::Unverified)?;
         if found != self.build_id {
             return Err(Rejection::BuildId {
@@ -97,8 +107,16 @@ impl SplitUnit {
     ///
     /// # Errors
     /// The file has another unit or another build of it, or is not ELF.
-    pub fn load(&self, file: &File) -> Result<SplitSections, Rejection> {
-        let sections = ElfFile::open(file)?.split_sections()?;
+    pub fn load(&self, file: impl Into<Arc<File>>) -> Result<SplitSections, Rejection> {
+        self.load_charged(file.into(), &Arc::default())
+    }
+
+    pub(crate) fn load_charged(
+        &self,
+        file: Arc<File>,
+        memory: &Arc<MemoryUse>,
+    ) -> Result<SplitSections, Rejection> {
+        let sections = ElfFile::open_charged(file, memory)?.split_sections()?;
         let sections = sections.ok_or(Rejection::NoDebugInfo)?;
         match sections.belongs_to(self) {
             true => Ok(sections),

@@ -1,6 +1,6 @@
 //! A function and the functions inlined into it.
 
-use std::cell::OnceCell;
+use std::sync::OnceLock;
 
 use gimli::{Abbreviation, AttributeValue, EntriesRaw, UnitOffset};
 
@@ -15,7 +15,7 @@ use super::{DwarfError, MAX_FRAMES};
 pub(super) struct Subprogram {
     pub(super) entry: Die,
     /// Sorted by depth, then start.
-    inlined: OnceCell<Result<Vec<InlinedSubroutine>, DwarfError>>,
+    inlined: OnceLock<Result<Vec<InlinedSubroutine>, DwarfError>>,
 }
 
 /// A range of an inlined function (`DW_TAG_inlined_subroutine`).
@@ -35,7 +35,7 @@ impl Subprogram {
     pub(super) fn new(offset: UnitOffset) -> Self {
         Self {
             entry: Die::new(offset),
-            inlined: OnceCell::new(),
+            inlined: OnceLock::new(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The functions of a unit, by address.
 
-use std::cell::OnceCell;
+use std::sync::OnceLock;
 
 use gimli::{AttributeValue, UnitOffset};
 
@@ -40,7 +40,7 @@ impl Functions {
 ///
 /// Each part ends with the function whose lookup caused it to be read.
 #[derive(Default)]
-struct Chain(OnceCell<Result<Box<Part>, DwarfError>>);
+struct Chain(OnceLock<Result<Box<Part>, DwarfError>>);
 
 /// Functions by address.
 struct Part {

@@ -1,7 +1,7 @@
 //! The lines of a unit, from its line program.
 
-use std::cell::OnceCell;
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use gimli::{AttributeValue, DebugLine, DebugLineOffset, FileEntry, LineProgramHeader, Reader};
 
@@ -32,7 +32,7 @@ pub(super) struct Lines<'a> {
     rows: Vec<LineRow>,
     header: Option<LineProgramHeader<BudgetedReader<'a>>>,
     /// Paths by file index, built on demand.
-    paths: Vec<OnceCell<Result<Option<Box<str>>, DwarfError>>>,
+    paths: Vec<OnceLock<Result<Option<Box<str>>, DwarfError>>>,
 }
 
 /// A file, as index in the line program, and a line.
@@ -113,7 +113,7 @@ impl<'a> Lines<'a> {
             sequences,
             rows,
             header: Some(header),
-            paths: (0..files).map(|_| OnceCell::new()).collect(),
+            paths: (0..files).map(|_| OnceLock::new()).collect(),
         })
     }
 

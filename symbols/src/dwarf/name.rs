@@ -1,6 +1,6 @@
 //! The names of functions.
 
-use std::cell::OnceCell;
+use std::sync::OnceLock;
 
 use gimli::{AttributeValue, UnitOffset};
 
@@ -15,14 +15,14 @@ const MAX_ORIGINS: usize = 16;
 /// An entry (DIE) of a unit, whose name is read on demand.
 pub(super) struct Die {
     pub(super) offset: UnitOffset,
-    name: OnceCell<Result<Option<Box<[u8]>>, DwarfError>>,
+    name: OnceLock<Result<Option<Box<[u8]>>, DwarfError>>,
 }
 
 impl Die {
     pub(super) fn new(offset: UnitOffset) -> Self {
         Self {
             offset,
-            name: OnceCell::new(),
+            name: OnceLock::new(),
         }
     }
 

@@ -1,8 +1,7 @@
 //! The DWARF sections, which are read on demand.
 
-use std::cell::{Cell, OnceCell};
-use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use gimli::RunTimeEndian;
 
@@ -11,6 +10,7 @@ use super::split::PackageSections;
 use super::step_budget::{BudgetedReader, StepBudget};
 use crate::demangle::KEPT_NAME_BYTES;
 use crate::elf::{ElfError, LazySection};
+use crate::memory_budget::MemoryUse;
 
 /// Limit of all sections of a file, decompressed, in bytes: six times what libcoreclr.so has.
 pub const MAX_DWARF_BYTES: u64 = 256 << 20;
@@ -21,27 +21,27 @@ const STRING_BYTES: u64 = 256;
 ///
 /// Uncompressed sections are read in parts: a unit, a string.
 #[derive(Debug)]
-pub struct DwarfSections<'a> {
-    pub(super) abbrev: Section<'a>,
-    pub(super) addr: Section<'a>,
-    pub(super) aranges: Section<'a>,
-    pub(super) info: Section<'a>,
-    pub(super) line: Section<'a>,
-    pub(super) line_str: Section<'a>,
-    pub(super) ranges: Section<'a>,
-    pub(super) rnglists: Section<'a>,
-    pub(super) str: Section<'a>,
-    pub(super) str_offsets: Section<'a>,
+pub struct DwarfSections {
+    pub(super) abbrev: Section,
+    pub(super) addr: Section,
+    pub(super) aranges: Section,
+    pub(super) info: Section,
+    pub(super) line: Section,
+    pub(super) line_str: Section,
+    pub(super) ranges: Section,
+    pub(super) rnglists: Section,
+    pub(super) str: Section,
+    pub(super) str_offsets: Section,
     pub(super) endian: RunTimeEndian,
     /// The step budget of the file, shared with its supplementary file and split units.
-    pub(super) budget: Rc<StepBudget>,
-    pub(super) units: OnceCell<Vec<super::units::UnitSlice>>,
-    pub(super) supplementary: Option<Box<DwarfSections<'static>>>,
+    pub(super) budget: Arc<StepBudget>,
+    pub(super) units: OnceLock<Vec<super::units::UnitSlice>>,
+    pub(super) supplementary: Option<Box<Self>>,
     pub(super) package: Option<PackageSections>,
-    left_bytes: Cell<u64>,
+    left_bytes: AtomicU64,
 }
 
-impl<'a> DwarfSections<'a> {
+impl DwarfSections {
     /// Creates sections in memory. `section` returns one by name, or an empty one if it is missing.
     ///
     /// ```
@@ -52,7 +52,7 @@ impl<'a> DwarfSections<'a> {
     ///     _ => Ok(Vec::new()),
     /// };
     /// let sections = DwarfSections::load(false, load)?;
-    /// assert!(sections.debug_info().is_ok());
+    /// assert!(sections.into_debug_info().is_ok());
     /// # Ok::<(), std::io::Error>(())
     /// ```
     ///
@@ -62,23 +62,27 @@ impl<'a> DwarfSections<'a> {
         is_big_endian: bool,
         mut section: impl FnMut(&'static str) -> Result<Vec<u8>, E>,
     ) -> Result<Self, E> {
-        Self::new(is_big_endian, |name| section(name).map(Section::loaded))
+        let memory = Arc::default();
+        Self::new(is_big_endian, memory, |name| {
+            section(name).map(Section::loaded)
+        })
     }
 
     /// Creates sections that are read on demand.
     pub(crate) fn lazy(
         is_big_endian: bool,
-        section: impl Fn(&'static str) -> Option<LazySection<'a>>,
+        memory: &Arc<MemoryUse>,
+        section: impl Fn(&'static str) -> Option<LazySection>,
     ) -> Self {
         let section = |name| match section(name) {
             Some(origin) => Section {
                 origin: Some(origin),
-                whole: OnceCell::new(),
+                whole: OnceLock::new(),
             },
             None => Section::loaded(Vec::new()),
         };
         let never: Result<_, std::convert::Infallible> =
-            Self::new(is_big_endian, |name| Ok(section(name)));
+            Self::new(is_big_endian, memory.clone(), |name| Ok(section(name)));
         match never {
             Ok(sections) => sections,
         }
@@ -86,7 +90,8 @@ impl<'a> DwarfSections<'a> {
 
     fn new<E>(
         is_big_endian: bool,
-        mut section: impl FnMut(&'static str) -> Result<Section<'a>, E>,
+        memory: Arc<MemoryUse>,
+        mut section: impl FnMut(&'static str) -> Result<Section, E>,
     ) -> Result<Self, E> {
         Ok(Self {
             abbrev: section(".debug_abbrev")?,
@@ -100,18 +105,18 @@ impl<'a> DwarfSections<'a> {
             str: section(".debug_str")?,
             str_offsets: section(".debug_str_offsets")?,
             endian: run_time_endian(is_big_endian),
-            budget: Rc::default(),
-            units: OnceCell::new(),
+            budget: Arc::new(StepBudget::new(memory)),
+            units: OnceLock::new(),
             supplementary: None,
             package: None,
-            left_bytes: Cell::new(MAX_DWARF_BYTES),
+            left_bytes: AtomicU64::new(MAX_DWARF_BYTES),
         })
     }
 
     /// Sets the supplementary file, to which `dwz` moves what several files have in common.
     ///
     /// [`ElfFile::alt_link`](crate::elf::ElfFile::alt_link) returns its path.
-    pub fn set_supplementary(&mut self, mut supplementary: DwarfSections<'static>) {
+    pub fn set_supplementary(&mut self, mut supplementary: Self) {
         supplementary.budget = self.budget.clone();
         self.supplementary = Some(Box::new(supplementary));
     }
@@ -122,34 +127,48 @@ impl<'a> DwarfSections<'a> {
     }
 
     /// Replaces `.debug_str`.
-    pub(super) fn with_strings(mut self, strings: Rc<Vec<u8>>) -> Self {
-        self.str.whole = OnceCell::from(strings);
+    pub(super) fn with_strings(mut self, strings: Arc<Vec<u8>>) -> Self {
+        self.str.whole = OnceLock::from(Ok(strings));
         self
     }
 
     /// Returns a reader of a section.
     pub(super) fn whole<'s>(
         &'s self,
-        section: &'s Section<'_>,
+        section: &'s Section,
     ) -> Result<BudgetedReader<'s>, DwarfError> {
         self.bytes(section).map(|bytes| self.reader(bytes))
     }
 
-    fn bytes<'s>(&self, section: &'s Section<'_>) -> Result<&'s [u8], DwarfError> {
-        match (section.whole.get(), &section.origin) {
-            (Some(bytes), _) => Ok(bytes),
-            (None, Some(origin)) => {
-                let left = self.left_bytes.get();
-                let bytes = origin.whole(left).map_err(unreadable)?;
-                self.left_bytes.set(left.saturating_sub(bytes.len() as u64));
-                Ok(section.whole.get_or_init(|| Rc::new(bytes)))
-            }
-            (None, None) => Ok(&[]),
+    fn bytes<'s>(&self, section: &'s Section) -> Result<&'s [u8], DwarfError> {
+        let whole = section.whole.get_or_init(|| {
+            let Some(origin) = &section.origin else {
+                return Ok(Arc::default());
+            };
+            let left = self.left_bytes.load(Ordering::Relaxed);
+            let bytes = origin.whole(left).map_err(unreadable)?;
+            self.spend_bytes(bytes.len())?;
+            Ok(Arc::new(bytes))
+        });
+        whole.as_ref().map(|bytes| &***bytes).map_err(Clone::clone)
+    }
+
+    /// Subtracts bytes that are kept in memory from [`MAX_DWARF_BYTES`].
+    fn spend_bytes(&self, bytes: usize) -> Result<(), DwarfError> {
+        let spend = |left: u64| left.checked_sub(bytes as u64);
+        let left = &self.left_bytes;
+        match left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spend) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(unreadable(ElfError::TooLarge {
+                what: "debug information",
+                size: MAX_DWARF_BYTES.saturating_add(1),
+                limit: MAX_DWARF_BYTES,
+            })),
         }
     }
 
     /// Returns the size of a section, decompressed.
-    pub(super) fn size(&self, section: &Section<'_>) -> Result<u64, DwarfError> {
+    pub(super) fn size(&self, section: &Section) -> Result<u64, DwarfError> {
         match section.in_file() {
             Some((_, size)) => Ok(size),
             None => Ok(self.bytes(section)?.len() as u64),
@@ -161,10 +180,10 @@ impl<'a> DwarfSections<'a> {
     /// The bytes are stored in `cache`, unless the section is in memory.
     pub(super) fn part<'s>(
         &'s self,
-        section: &'s Section<'_>,
+        section: &'s Section,
         offset: u64,
         size: u64,
-        cache: &'s OnceCell<Vec<u8>>,
+        cache: &'s OnceLock<Vec<u8>>,
     ) -> Result<BudgetedReader<'s>, DwarfError> {
         if let Some(bytes) = cache.get() {
             return Ok(self.reader(bytes));
@@ -173,21 +192,14 @@ impl<'a> DwarfSections<'a> {
             let whole = self.bytes(section)?;
             return Ok(self.reader(range(whole, offset, size)));
         };
-        let left = self.left_bytes.get().checked_sub(bytes.len() as u64);
-        let too_large = || ElfError::TooLarge {
-            what: "debug information",
-            size: MAX_DWARF_BYTES.saturating_add(1),
-            limit: MAX_DWARF_BYTES,
-        };
-        self.left_bytes
-            .set(left.ok_or_else(too_large).map_err(unreadable)?);
+        self.spend_bytes(bytes.len())?;
         Ok(self.reader(cache.get_or_init(|| bytes)))
     }
 
     /// Returns the first bytes of a part, which have its length, and their number.
     pub(super) fn start<const N: usize>(
         &self,
-        section: &Section<'_>,
+        section: &Section,
         offset: u64,
     ) -> Result<([u8; N], usize), DwarfError> {
         let read = self.read(section, offset, N as u64)?;
@@ -208,7 +220,7 @@ impl<'a> DwarfSections<'a> {
     /// Returns `None` if the section ends before the string does.
     pub(super) fn string(
         &self,
-        section: &Section<'_>,
+        section: &Section,
         offset: usize,
     ) -> Result<Option<Box<[u8]>>, DwarfError> {
         let offset = offset as u64;
@@ -231,7 +243,7 @@ impl<'a> DwarfSections<'a> {
     /// Reads a part of a section, or returns `None` if the section is in memory or compressed.
     fn read(
         &self,
-        section: &Section<'_>,
+        section: &Section,
         offset: u64,
         size: u64,
     ) -> Result<Option<Vec<u8>>, DwarfError> {
@@ -271,22 +283,22 @@ fn unreadable(error: ElfError) -> DwarfError {
 
 /// A section, in memory or in the file.
 #[derive(Debug)]
-pub(super) struct Section<'a> {
+pub(super) struct Section {
     /// The section in the file, or `None` if it was created in memory.
-    origin: Option<LazySection<'a>>,
-    whole: OnceCell<Rc<Vec<u8>>>,
+    origin: Option<LazySection>,
+    whole: OnceLock<Result<Arc<Vec<u8>>, DwarfError>>,
 }
 
-impl<'a> Section<'a> {
+impl Section {
     fn loaded(bytes: Vec<u8>) -> Self {
         Self {
             origin: None,
-            whole: OnceCell::from(Rc::new(bytes)),
+            whole: OnceLock::from(Ok(Arc::new(bytes))),
         }
     }
 
     /// Returns the section in the file and its size, if its parts can be read.
-    fn in_file(&self) -> Option<(&LazySection<'a>, u64)> {
+    fn in_file(&self) -> Option<(&LazySection, u64)> {
         let origin = self.origin.as_ref()?;
         Some((origin, origin.size()?))
     }

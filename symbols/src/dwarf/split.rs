@@ -9,7 +9,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use gimli::{DwarfPackage, DwarfPackageSections, DwoId, Reader, RunTimeEndian, Section, SectionId};
 
@@ -62,7 +62,7 @@ impl SplitUnit {
 /// The sections of a split unit's file, in memory.
 #[derive(Debug)]
 pub struct SplitSections {
-    pub(super) sections: DwarfSections<'static>,
+    pub(super) sections: DwarfSections,
     size_bytes: u64,
 }
 
@@ -121,7 +121,7 @@ impl SplitSections {
 pub struct PackageSections {
     sections: DwarfPackageSections<Vec<u8>>,
     /// `.debug_str.dwo`, which all units share.
-    strings: Rc<Vec<u8>>,
+    strings: Arc<Vec<u8>>,
     endian: RunTimeEndian,
 }
 
@@ -154,7 +154,7 @@ impl PackageSections {
                 debug_types: load(SectionId::DebugTypes)?.into(),
                 ..Default::default()
             },
-            strings: Rc::new(load(SectionId::DebugStr)?),
+            strings: Arc::new(load(SectionId::DebugStr)?),
             endian: run_time_endian(is_big_endian),
         })
     }
@@ -185,7 +185,7 @@ impl<'a> Package<'a> {
         &self,
         id: DwoId,
         parent: &gimli::Dwarf<BudgetedReader<'a>>,
-    ) -> Result<Option<DwarfSections<'static>>, DwarfError> {
+    ) -> Result<Option<DwarfSections>, DwarfError> {
         let Some(unit) = self.parts.find_cu(id, parent)? else {
             return Ok(None);
         };

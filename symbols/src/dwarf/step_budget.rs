@@ -5,19 +5,20 @@
 //! but they do all work through a reader, which counts steps here.
 
 use std::borrow::Cow;
-use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use gimli::{EndianSlice, Error, Reader, ReaderOffsetId, RunTimeEndian};
 
 use super::DwarfError;
-use crate::large_file_permit;
+use crate::memory_budget::{LARGE_BYTES, MemoryUse};
 
 /// Limit of steps per file, for all its addresses together: one or two seconds.
 ///
 /// 300 addresses in perfcollect's 18 MB of DWARF take 4.4 million steps.
-const MAX_STEPS: i64 = if cfg!(test) { 1 << 20 } else { 1 << 26 };
+const MAX_STEPS: u64 = if cfg!(test) { 1 << 20 } else { 1 << 26 };
 /// Steps that a file may take without the permit for large files.
-const MAX_STEPS_WITHOUT_PERMIT: i64 = MAX_STEPS / 8;
+const MAX_STEPS_WITHOUT_PERMIT: u64 = MAX_STEPS / 8;
 /// Cost of keeping an element of a few dozen bytes, in steps.
 ///
 /// It bounds the memory for a file to some 500 MB.
@@ -25,32 +26,36 @@ pub(super) const KEEP_COST: u64 = 8;
 /// Bytes per step when bytes are searched or copied.
 const BYTES_PER_READ: usize = 16;
 
-/// The steps that reading a file may still take.
+/// The steps that reading a file has taken.
+///
+/// Threads that read the same file at the same time may overwrite each other's steps: with several
+/// threads, the limit is higher by at most their number.
 #[derive(Debug)]
 pub(super) struct StepBudget {
-    /// Remaining steps; negative after the limit was exceeded.
-    left: Cell<i64>,
-    /// Whether the budget was extended from [`MAX_STEPS_WITHOUT_PERMIT`] to [`MAX_STEPS`].
-    is_large: Cell<bool>,
-}
-
-impl Default for StepBudget {
-    fn default() -> Self {
-        Self {
-            left: Cell::new(MAX_STEPS_WITHOUT_PERMIT),
-            is_large: Cell::new(false),
-        }
-    }
+    spent: AtomicU64,
+    /// [`MAX_STEPS_WITHOUT_PERMIT`], then [`MAX_STEPS`].
+    limit: AtomicU64,
+    extended: OnceLock<()>,
+    memory: Arc<MemoryUse>,
 }
 
 impl StepBudget {
+    pub(super) fn new(memory: Arc<MemoryUse>) -> Self {
+        Self {
+            spent: AtomicU64::new(0),
+            limit: AtomicU64::new(MAX_STEPS_WITHOUT_PERMIT),
+            extended: OnceLock::new(),
+            memory,
+        }
+    }
+
     /// Returns the cause of an error: the exceeded budget, or the error itself.
     ///
     /// Errors are cached, so the error may be of an earlier call.
     pub(super) fn explain(&self, error: DwarfError) -> DwarfError {
-        match self.left.get() {
-            0.. => error,
-            _ => DwarfError::BudgetExceeded,
+        match self.spent() > MAX_STEPS {
+            true => DwarfError::BudgetExceeded,
+            false => error,
         }
     }
 
@@ -89,34 +94,25 @@ impl StepBudget {
     }
 
     fn spent(&self) -> u64 {
-        let limit = match self.is_large.get() {
-            true => MAX_STEPS,
-            false => MAX_STEPS_WITHOUT_PERMIT,
-        };
-        limit.saturating_sub(self.left.get()) as u64
+        self.spent.load(Ordering::Relaxed)
     }
 
     /// Subtracts steps. Returns `false` if the budget is exceeded.
     #[inline]
     fn spend(&self, steps: u64) -> bool {
-        let left = self.left.get().saturating_sub_unsigned(steps);
-        self.left.set(left);
-        left >= 0 || self.extend()
+        let spent = self.spent().saturating_add(steps);
+        self.spent.store(spent, Ordering::Relaxed);
+        spent <= self.limit.load(Ordering::Relaxed) || self.extend(spent)
     }
 
     /// Waits for the permit for large files and extends the budget once.
     #[cold]
-    fn extend(&self) -> bool {
-        if self.is_large.replace(true) {
-            return false;
-        }
-        large_file_permit::charge(large_file_permit::LARGE_BYTES);
-        let left = self
-            .left
-            .get()
-            .saturating_add(MAX_STEPS - MAX_STEPS_WITHOUT_PERMIT);
-        self.left.set(left);
-        left >= 0
+    fn extend(&self, spent: u64) -> bool {
+        self.extended.get_or_init(|| {
+            self.memory.charge(LARGE_BYTES);
+            self.limit.store(MAX_STEPS, Ordering::Relaxed);
+        });
+        spent <= MAX_STEPS
     }
 }
 

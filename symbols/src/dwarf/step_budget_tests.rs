@@ -13,7 +13,7 @@ const FORM_DATA4: u8 = 0x06;
 const FORM_SEC_OFFSET: u8 = 0x17;
 
 /// Returns the sections of one unit. Abbreviation codes start at 1.
-fn sections(abbreviations: &[&[u8]], entries: &[u8], ranges: &[u8]) -> DwarfSections<'static> {
+fn sections(abbreviations: &[&[u8]], entries: &[u8], ranges: &[u8]) -> DwarfSections {
     let mut abbrev = Vec::new();
     for (code, abbreviation) in (1..).zip(abbreviations) {
         abbrev.extend([&[code], *abbreviation, &[0, 0]].concat());
@@ -46,7 +46,7 @@ fn bounds_steps_for_endlessly_nested_inlined_functions() {
     let mut entries = [&[1], &RANGE[..], &[2], &RANGE].concat();
     entries.resize(entries.len() + (4 << 20), 3);
     let sections = sections(&[&unit, &function, &inlined], &entries, &[]);
-    let debug_info = sections.debug_info().unwrap();
+    let debug_info = sections.into_debug_info().unwrap();
     let result = debug_info.frames(0x1800, Detail::Functions);
     assert!(
         matches!(result, Err(DwarfError::BudgetExceeded)),
@@ -68,7 +68,7 @@ fn bounds_steps_for_ranges_shared_by_thousands_of_functions() {
         ranges.extend([start + 1, start + 1].map(u64::to_le_bytes).concat());
     }
     let sections = sections(&[&unit, &function], &entries, &ranges);
-    let debug_info = sections.debug_info().unwrap();
+    let debug_info = sections.into_debug_info().unwrap();
     for _ in 0..3 {
         let result = debug_info.frames(0x1800, Detail::Functions);
         assert!(
@@ -102,7 +102,7 @@ fn bounds_steps_for_overlapping_abbreviation_tables() {
                 _ => Vec::new(),
             })
         });
-        sections.unwrap().debug_info().map(drop)
+        sections.unwrap().into_debug_info().map(drop)
     };
     assert!(debug_info(2).is_ok());
     let result = debug_info(60);

@@ -1,7 +1,6 @@
 //! A unit: the attributes of its root, and the parts that are read on demand.
 
-use std::cell::OnceCell;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use gimli::{
     Abbreviations, AttributeValue, DebugAddrBase, DebugInfo, DebugLineOffset, DebugLocListsBase,
@@ -25,9 +24,9 @@ pub(super) struct Unit<'a> {
     pub(super) split_name: Option<AttributeValue<BudgetedReader<'a>>>,
     pub(super) ranges: Ranges,
     pub(super) functions: Functions,
-    pub(super) lines: OnceCell<Result<Lines<'a>, DwarfError>>,
+    pub(super) lines: OnceLock<Result<Lines<'a>, DwarfError>>,
     /// The split unit of a skeleton; `None` if its file is missing.
-    pub(super) split: OnceCell<Result<Option<Box<Units<'a>>>, DwarfError>>,
+    pub(super) split: OnceLock<Result<Option<Box<Units<'a>>>, DwarfError>>,
 }
 
 /// The attributes of a skeleton that apply to its split unit.
@@ -70,8 +69,8 @@ impl<'a> Unit<'a> {
             split_name: None,
             ranges: Ranges::default(),
             functions: Functions::default(),
-            lines: OnceCell::new(),
-            split: OnceCell::new(),
+            lines: OnceLock::new(),
+            split: OnceLock::new(),
         };
         if let Some(bases) = &units.skeleton {
             bases.apply_to(&mut parsed.unit);

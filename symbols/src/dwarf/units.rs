@@ -1,8 +1,7 @@
 //! The units of `.debug_info` by offset and by address. A unit is parsed on demand.
 
-use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use gimli::{
     Abbreviations, ArangeHeader, AttributeValue, DebugAbbrevOffset, DebugInfoOffset, Reader,
@@ -31,14 +30,14 @@ pub(super) struct UnitSlice {
     pub(super) size: u64,
     /// Whether the unit may have code; type units do not.
     has_code: bool,
-    pub(super) info: OnceCell<Vec<u8>>,
-    pub(super) line: OnceCell<Vec<u8>>,
+    pub(super) info: OnceLock<Vec<u8>>,
+    pub(super) line: OnceLock<Vec<u8>>,
     /// The sections of the split unit of a skeleton.
-    pub(super) split: OnceCell<Box<DwarfSections<'static>>>,
+    pub(super) split: OnceLock<Box<DwarfSections>>,
 }
 
 /// Finds all units by their lengths.
-fn unit_slices(sections: &DwarfSections<'_>) -> Result<Vec<UnitSlice>, DwarfError> {
+fn unit_slices(sections: &DwarfSections) -> Result<Vec<UnitSlice>, DwarfError> {
     let end = sections.size(&sections.info)?;
     let mut slices = Vec::new();
     let mut offset = 0;
@@ -64,9 +63,9 @@ fn unit_slices(sections: &DwarfSections<'_>) -> Result<Vec<UnitSlice>, DwarfErro
                 kind,
                 gimli::DW_UT_compile | gimli::DW_UT_skeleton | gimli::DW_UT_split_compile
             ),
-            info: OnceCell::new(),
-            line: OnceCell::new(),
-            split: OnceCell::new(),
+            info: OnceLock::new(),
+            line: OnceLock::new(),
+            split: OnceLock::new(),
         });
         offset += size;
     }
@@ -84,7 +83,7 @@ struct UnitRange {
 
 /// All units of a file.
 pub(super) struct Units<'a> {
-    pub(super) sections: &'a DwarfSections<'a>,
+    pub(super) sections: &'a DwarfSections,
     /// The sections for addresses and ranges. The other sections are empty in it.
     pub(super) dwarf: gimli::Dwarf<BudgetedReader<'a>>,
     /// The units of the supplementary file.
@@ -92,16 +91,16 @@ pub(super) struct Units<'a> {
     /// The bases of the skeleton, in the file of a split unit.
     pub(super) skeleton: Option<Bases>,
     slices: &'a [UnitSlice],
-    units: Vec<OnceCell<Result<Box<Unit<'a>>, DwarfError>>>,
+    units: Vec<OnceLock<Result<Box<Unit<'a>>, DwarfError>>>,
     /// Sorted by end.
     ranges: Vec<UnitRange>,
     /// Abbreviations by offset: many units share them.
-    abbreviations: RefCell<HashMap<usize, Arc<Abbreviations>>>,
+    abbreviations: Mutex<HashMap<usize, Arc<Abbreviations>>>,
 }
 
 impl<'a> Units<'a> {
     /// Reads the units of a program and their address ranges.
-    pub(super) fn with_ranges(sections: &'a DwarfSections<'a>) -> Result<Self, DwarfError> {
+    pub(super) fn with_ranges(sections: &'a DwarfSections) -> Result<Self, DwarfError> {
         let mut units = Self::new(sections)?;
         let supplementary = sections.supplementary.as_deref().map(Self::new);
         units.supplementary = supplementary.transpose()?.map(Box::new);
@@ -112,7 +111,7 @@ impl<'a> Units<'a> {
     /// Reads the units of the file of a split unit.
     pub(super) fn split(
         &self,
-        sections: &'a DwarfSections<'a>,
+        sections: &'a DwarfSections,
         skeleton: &Unit<'a>,
     ) -> Result<Self, DwarfError> {
         let mut units = Self::new(sections)?;
@@ -122,7 +121,7 @@ impl<'a> Units<'a> {
     }
 
     /// Reads the units without their address ranges.
-    pub(super) fn new(sections: &'a DwarfSections<'a>) -> Result<Self, DwarfError> {
+    pub(super) fn new(sections: &'a DwarfSections) -> Result<Self, DwarfError> {
         let slices = match sections.units.get() {
             Some(slices) => slices,
             None => {
@@ -145,9 +144,9 @@ impl<'a> Units<'a> {
             supplementary: None,
             skeleton: None,
             slices,
-            units: slices.iter().map(|_| OnceCell::new()).collect(),
+            units: slices.iter().map(|_| OnceLock::new()).collect(),
             ranges: Vec::new(),
-            abbreviations: RefCell::default(),
+            abbreviations: Mutex::default(),
         })
     }
 
@@ -271,13 +270,14 @@ impl<'a> Units<'a> {
         &self,
         offset: DebugAbbrevOffset,
     ) -> Result<Arc<Abbreviations>, DwarfError> {
-        if let Some(cached) = self.abbreviations.borrow().get(&offset.0) {
+        let cache = self.abbreviations.lock();
+        let mut cache = cache.unwrap_or_else(PoisonError::into_inner);
+        if let Some(cached) = cache.get(&offset.0) {
             return Ok(cached.clone());
         }
         let read = || self.dwarf.debug_abbrev.abbreviations(offset);
         let budget = &self.sections.budget;
         let read = Arc::new(budget.charge_kept(ABBREVIATIONS_COST, read)?);
-        let mut cache = self.abbreviations.borrow_mut();
         cache.insert(offset.0, read.clone());
         Ok(read)
     }

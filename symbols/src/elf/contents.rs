@@ -9,7 +9,6 @@ use object::read::elf::CompressionHeader;
 use super::ElfError;
 use super::headers::{Headers, Section};
 use super::source::Source;
-use crate::large_file_permit;
 
 /// Highest compression ratio of zlib: RFC 1951 encodes 258 bytes in two bits.
 const MAX_ZLIB_RATIO: u64 = 258 * 8 / 2;
@@ -26,7 +25,7 @@ pub(super) fn check_size(what: &'static str, size: u64, limit: u64) -> Result<()
 
 /// Reads and decompresses a section. `limit` applies to the compressed and the decompressed size.
 pub(super) fn section_data(
-    source: Source<'_>,
+    source: &Source,
     headers: &Headers,
     section: &Section,
     what: &'static str,
@@ -58,7 +57,7 @@ pub(super) fn section_data(
     if uncompressed_size > (data.len() as u64).saturating_mul(ratio) {
         return Err(corrupt("declares more bytes than it can decompress to"));
     }
-    large_file_permit::charge(uncompressed_size);
+    source.memory.charge(uncompressed_size);
     let size = usize::try_from(uncompressed_size).map_err(|_| corrupt("too large"))?;
     // Zeroed pages come from the kernel: a page that is not written to uses no memory.
     let mut bytes = vec![0; size];

@@ -1,5 +1,7 @@
 //! The DWARF sections of a file: read on demand, or copied into memory at once.
 
+use std::sync::Arc;
+
 use super::headers::{Headers, Section};
 use super::source::Source;
 use super::{ElfError, section_data};
@@ -21,29 +23,29 @@ pub(super) fn has_debug_info(headers: &Headers) -> bool {
     find(headers, ".debug_info").is_some()
 }
 
-pub(super) fn sections<'a>(source: Source<'a>, headers: &'a Headers) -> Option<DwarfSections<'a>> {
+pub(super) fn sections(source: &Source, headers: &Arc<Headers>) -> Option<DwarfSections> {
     let is_big_endian = headers.endian == object::Endianness::Big;
     let section = |name| {
         find(headers, name).map(|section| LazySection {
-            source,
-            headers,
-            section,
+            source: source.clone(),
+            headers: headers.clone(),
+            section: section.clone(),
         })
     };
-    has_debug_info(headers).then(|| DwarfSections::lazy(is_big_endian, section))
+    has_debug_info(headers).then(|| DwarfSections::lazy(is_big_endian, &source.memory, section))
 }
 
 pub(super) fn copied_sections(
-    source: Source<'_>,
+    source: &Source,
     headers: &Headers,
-) -> Result<Option<DwarfSections<'static>>, ElfError> {
+) -> Result<Option<DwarfSections>, ElfError> {
     load(source, headers, ".debug_info", |endian, section| {
         DwarfSections::load(endian, section)
     })
 }
 
 pub(super) fn split_sections(
-    source: Source<'_>,
+    source: &Source,
     headers: &Headers,
 ) -> Result<Option<SplitSections>, ElfError> {
     load(source, headers, ".debug_info.dwo", |endian, section| {
@@ -52,7 +54,7 @@ pub(super) fn split_sections(
 }
 
 pub(super) fn package_sections(
-    source: Source<'_>,
+    source: &Source,
     headers: &Headers,
 ) -> Result<Option<PackageSections>, ElfError> {
     load(source, headers, ".debug_cu_index", |endian, section| {
@@ -64,7 +66,7 @@ pub(super) fn package_sections(
 ///
 /// Returns `None` if the section `required` is missing.
 fn load<T>(
-    source: Source<'_>,
+    source: &Source,
     headers: &Headers,
     required: &str,
     build: impl FnOnce(
@@ -105,20 +107,20 @@ fn load<T>(
 }
 
 /// A section that is read on demand.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LazySection<'a> {
-    source: Source<'a>,
-    headers: &'a Headers,
-    section: &'a Section,
+#[derive(Debug)]
+pub(crate) struct LazySection {
+    source: Source,
+    headers: Arc<Headers>,
+    section: Section,
 }
 
-impl LazySection<'_> {
+impl LazySection {
     /// Reads and decompresses the section.
     ///
     /// # Errors
     /// The section exceeds `limit` bytes, is outside the file, or does not decompress.
     pub(crate) fn whole(&self, limit: u64) -> Result<Vec<u8>, ElfError> {
-        section_data(self.source, self.headers, self.section, WHAT, limit)
+        section_data(&self.source, &self.headers, &self.section, WHAT, limit)
     }
 
     /// Returns the size in bytes, or `None` if the section is compressed: it has no readable parts.

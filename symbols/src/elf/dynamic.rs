@@ -11,7 +11,7 @@ use super::source::Source;
 use crate::binding::Aliases;
 
 pub(super) fn address_of(
-    source: Source<'_>,
+    source: &Source,
     headers: &Headers,
     name: &[u8],
 ) -> Result<Option<u64>, ElfError> {

@@ -1,8 +1,8 @@
 //! Address ranges of functions, from the unwind information, which a stripped file still has.
 
-use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use gimli::{
     BaseAddresses, CieOrFde, EhFrame, EhFrameOffset, EndianSlice, RunTimeEndian, UnwindSection,
@@ -26,11 +26,11 @@ pub struct FunctionRanges {
     fdes: Option<FdeIndex>,
     table: Option<SearchTable>,
     /// Sorted by start.
-    all: OnceCell<Vec<Range<u64>>>,
+    all: OnceLock<Vec<Range<u64>>>,
 }
 
 impl FunctionRanges {
-    pub(super) fn read(source: Source<'_>, headers: &Headers) -> Result<Self, ElfError> {
+    pub(super) fn read(source: &Source, headers: &Headers) -> Result<Self, ElfError> {
         let Some(section) = unwind::section(source, headers, ".eh_frame")? else {
             return Ok(Self::default());
         };
@@ -38,7 +38,7 @@ impl FunctionRanges {
             fdes: Some(FdeIndex::new(section, headers)),
             table: unwind::eh_frame_hdr(source, headers)?
                 .and_then(|section| SearchTable::new(section, headers)),
-            all: OnceCell::new(),
+            all: OnceLock::new(),
         })
     }
 

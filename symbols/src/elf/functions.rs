@@ -19,16 +19,15 @@ const MAX_STRINGS_BYTES: u64 = MAX_NAME_BYTES as u64;
 
 /// Reads the functions of all symbol tables of a file, and its PLT stubs.
 pub(super) fn table(
-    source: Source<'_>,
+    source: &Source,
     headers: &Headers,
     aliases: Aliases,
 ) -> Result<SymbolTable, ElfError> {
     let mut symbols = Symbols::new(aliases);
     if !has_symtab(headers)
-        && let Some(bytes) = mini_debug_info::read(source, headers)?
+        && let Some(inner) = mini_debug_info::read(source, headers)?
     {
-        let source = Source::Bytes(&bytes);
-        symbols.add(source, &Headers::read(source)?, elf::SHT_SYMTAB)?;
+        symbols.add(&inner, &Headers::read(&inner)?, elf::SHT_SYMTAB)?;
     }
     symbols.add(source, headers, elf::SHT_SYMTAB)?;
     symbols.add(source, headers, elf::SHT_DYNSYM)?;
@@ -37,7 +36,7 @@ pub(super) fn table(
 
 /// Reads the functions of `.dynsym`, and the PLT stubs.
 pub(super) fn dynamic_table(
-    source: Source<'_>,
+    source: &Source,
     headers: &Headers,
     aliases: Aliases,
 ) -> Result<SymbolTable, ElfError> {
@@ -52,19 +51,18 @@ pub(super) fn has_symtab(headers: &Headers) -> bool {
 }
 
 /// Returns whether the file has a `.symtab`, its own or in `.gnu_debugdata`, and checks its range.
-pub(super) fn has_all(source: Source<'_>, headers: &Headers) -> Result<bool, ElfError> {
+pub(super) fn has_all(source: &Source, headers: &Headers) -> Result<bool, ElfError> {
     if has_symtab(headers) {
         return check_symtab(source, headers);
     }
-    let Some(bytes) = mini_debug_info::read(source, headers)? else {
+    let Some(inner) = mini_debug_info::read(source, headers)? else {
         return Ok(false);
     };
-    let source = Source::Bytes(&bytes);
-    check_symtab(source, &Headers::read(source)?)
+    check_symtab(&inner, &Headers::read(&inner)?)
 }
 
 /// Returns whether the file has a `.symtab`, and checks its range.
-pub(super) fn check_symtab(source: Source<'_>, headers: &Headers) -> Result<bool, ElfError> {
+pub(super) fn check_symtab(source: &Source, headers: &Headers) -> Result<bool, ElfError> {
     let Some(index) = position(headers, elf::SHT_SYMTAB) else {
         return Ok(false);
     };
@@ -106,11 +104,7 @@ pub(super) struct RawSymbols {
 }
 
 impl RawSymbols {
-    pub(super) fn read(
-        source: Source<'_>,
-        headers: &Headers,
-        index: usize,
-    ) -> Result<Self, ElfError> {
+    pub(super) fn read(source: &Source, headers: &Headers, index: usize) -> Result<Self, ElfError> {
         let read = |part: Option<(&Section, _, _)>| match part {
             Some((section, what, limit)) => section_data(source, headers, section, what, limit),
             None => Ok(Vec::new()),
@@ -190,7 +184,7 @@ impl Symbols {
     /// Adds the functions of the first section of a type, if the file has one.
     fn add(
         &mut self,
-        source: Source<'_>,
+        source: &Source,
         headers: &Headers,
         kind: elf::SectionType,
     ) -> Result<(), ElfError> {
@@ -204,7 +198,7 @@ impl Symbols {
         }
     }
 
-    fn finish(mut self, source: Source<'_>, headers: &Headers) -> Result<SymbolTable, ElfError> {
+    fn finish(mut self, source: &Source, headers: &Headers) -> Result<SymbolTable, ElfError> {
         plt::add_stubs(&mut self.builder, source, headers)?;
         Ok(self.builder.finish())
     }

@@ -98,16 +98,16 @@ impl Headers {
         if self.is_64 { 8 } else { 4 }
     }
 
-    pub(super) fn read(source: Source<'_>) -> Result<Self, ElfError> {
+    pub(super) fn read(source: &Source) -> Result<Self, ElfError> {
         Self::read_parts(source, Parts::All)
     }
 
     /// Reads all but the section headers, which the loader does not need.
-    pub(super) fn read_segments(source: Source<'_>) -> Result<Self, ElfError> {
+    pub(super) fn read_segments(source: &Source) -> Result<Self, ElfError> {
         Self::read_parts(source, Parts::Segments)
     }
 
-    fn read_parts(source: Source<'_>, parts: Parts) -> Result<Self, ElfError> {
+    fn read_parts(source: &Source, parts: Parts) -> Result<Self, ElfError> {
         let mut ident = [0; 5];
         let read = source.read_at(&mut ident, 0).map_err(ElfError::Read)?;
         match (read, ident) {
@@ -130,7 +130,7 @@ enum Parts {
 }
 
 fn read_headers<Elf: FileHeader<Endian = Endianness>>(
-    source: Source<'_>,
+    source: &Source,
     parts: Parts,
 ) -> Result<Headers, ElfError> {
     let cache = ReadCache::new(Cursor::new(source));

@@ -45,7 +45,7 @@ pub struct AltLink {
 ///
 /// Sections precede segments: the program headers of a separate debug file refer to contents that
 /// the file does not have.
-pub(super) fn build_id(source: Source<'_>, headers: &Headers) -> Option<BuildId> {
+pub(super) fn build_id(source: &Source, headers: &Headers) -> Option<BuildId> {
     let sections = headers
         .sections
         .iter()
@@ -99,7 +99,7 @@ fn build_id_in<Elf: FileHeader<Endian = Endianness>>(
 }
 
 /// Parses `.gnu_debuglink`: NUL-terminated name, padding to a multiple of 4, CRC.
-pub(super) fn debug_link(source: Source<'_>, headers: &Headers) -> Option<DebugLink> {
+pub(super) fn debug_link(source: &Source, headers: &Headers) -> Option<DebugLink> {
     let bytes = link_section(source, headers, ".gnu_debuglink")?;
     let name_len = memchr::memchr(0, &bytes)?;
     let name = bytes.get(..name_len)?;
@@ -121,7 +121,7 @@ pub(super) fn debug_link(source: Source<'_>, headers: &Headers) -> Option<DebugL
 }
 
 /// Parses `.gnu_debugaltlink`: NUL-terminated path, build id.
-pub(super) fn alt_link(source: Source<'_>, headers: &Headers) -> Option<AltLink> {
+pub(super) fn alt_link(source: &Source, headers: &Headers) -> Option<AltLink> {
     let bytes = link_section(source, headers, ".gnu_debugaltlink")?;
     let (path, build_id) = bytes.split_at_checked(memchr::memchr(0, &bytes)?)?;
     let build_id = build_id.get(1..)?;
@@ -132,7 +132,7 @@ pub(super) fn alt_link(source: Source<'_>, headers: &Headers) -> Option<AltLink>
     })
 }
 
-fn link_section(source: Source<'_>, headers: &Headers, name: &'static str) -> Option<Vec<u8>> {
+fn link_section(source: &Source, headers: &Headers, name: &'static str) -> Option<Vec<u8>> {
     let is_link = |section: &&Section| {
         section.name == name.as_bytes() && section.size <= MAX_DEBUG_LINK_BYTES
     };

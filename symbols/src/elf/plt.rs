@@ -38,7 +38,7 @@ type Relocation = elf::Rela64<Endianness>;
 
 pub(super) fn add_stubs(
     builder: &mut SymbolTableBuilder,
-    source: Source<'_>,
+    source: &Source,
     headers: &Headers,
 ) -> Result<(), ElfError> {
     if headers.machine != elf::EM_X86_64 || !headers.is_64 {
@@ -112,7 +112,7 @@ pub struct StubSection {
 }
 
 /// Reads the PLT sections of an x86-64 file, and skips those that cannot be read.
-pub(super) fn sections(source: Source<'_>, headers: &Headers) -> Vec<StubSection> {
+pub(super) fn sections(source: &Source, headers: &Headers) -> Vec<StubSection> {
     let is_x86_64 = headers.machine == elf::EM_X86_64 && headers.is_64;
     let plts = headers
         .sections
@@ -142,11 +142,7 @@ fn stub_bytes(section: &Section) -> Option<usize> {
 }
 
 /// Returns the addresses of the slots that the loader fills, with their symbol indices, sorted.
-fn slots(
-    source: Source<'_>,
-    headers: &Headers,
-    dynsym: usize,
-) -> Result<Vec<(u64, u32)>, ElfError> {
+fn slots(source: &Source, headers: &Headers, dynsym: usize) -> Result<Vec<(u64, u32)>, ElfError> {
     let mut slots = Vec::new();
     // `.rela.dyn` is needed for `.plt.got` only. Chromium has 23 MB of it, but no `.plt.got`.
     let has_got_stubs = headers

@@ -3,47 +3,63 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use rustix::buffer::spare_capacity;
 use rustix::io::{Errno, pread};
 
 use super::ElfError;
-use crate::large_file_permit;
+use crate::memory_budget::MemoryUse;
 
 /// A file or bytes in memory, with random access.
 ///
 /// Files are read, never memory-mapped: the owner of a file may truncate it meanwhile, which
 /// raises SIGBUS in the reader of a mapping.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Source<'a> {
-    File { file: &'a File, size_bytes: u64 },
-    Bytes(&'a [u8]),
+#[derive(Debug, Clone)]
+pub(super) struct Source {
+    content: Content,
+    /// What is charged for bytes that are read.
+    pub(super) memory: Arc<MemoryUse>,
 }
 
-impl<'a> Source<'a> {
-    pub(super) fn from_file(file: &'a File) -> Result<Self, ElfError> {
+#[derive(Debug, Clone)]
+enum Content {
+    File { file: Arc<File>, size_bytes: u64 },
+    Bytes(Arc<Vec<u8>>),
+}
+
+impl Source {
+    pub(super) fn from_file(file: Arc<File>, memory: Arc<MemoryUse>) -> Result<Self, ElfError> {
         let metadata = file.metadata().map_err(ElfError::Read)?;
+        let size_bytes = metadata.len();
         match metadata.is_file() {
-            true => Ok(Self::File {
-                file,
-                size_bytes: metadata.len(),
+            true => Ok(Self {
+                content: Content::File { file, size_bytes },
+                memory,
             }),
             false => Err(ElfError::NotRegular),
         }
     }
 
+    pub(super) fn from_bytes(bytes: Vec<u8>, memory: Arc<MemoryUse>) -> Self {
+        Self {
+            content: Content::Bytes(Arc::new(bytes)),
+            memory,
+        }
+    }
+
     pub(super) fn size_bytes(&self) -> u64 {
-        match self {
-            Source::File { size_bytes, .. } => *size_bytes,
-            Source::Bytes(bytes) => bytes.len() as u64,
+        match &self.content {
+            Content::File { size_bytes, .. } => *size_bytes,
+            Content::Bytes(bytes) => bytes.len() as u64,
         }
     }
 
     /// Reads up to `buffer.len()` bytes from `offset`. Returns 0 at the end.
     pub(super) fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        match self {
-            Source::File { file, .. } => file.read_at(buffer, offset),
-            Source::Bytes(bytes) => {
+        match &self.content {
+            Content::File { file, .. } => file.read_at(buffer, offset),
+            Content::Bytes(bytes) => {
                 let rest = usize::try_from(offset)
                     .ok()
                     .and_then(|offset| bytes.get(offset..));
@@ -71,15 +87,15 @@ impl<'a> Source<'a> {
         self.check(what, offset, size)?;
         let outside = |_| ElfError::OutsideFile { what, offset, size };
         let length = usize::try_from(size).map_err(outside)?;
-        large_file_permit::charge(size);
+        self.memory.charge(size);
         // A page that is not written to uses no memory, so a sparse or shrinking file that
         // declares a large size costs nothing.
         let mut bytes = Vec::with_capacity(length);
         while bytes.len() < length {
             let position = offset + bytes.len() as u64;
-            let read = match self {
-                Source::File { file, .. } => pread(file, spare_capacity(&mut bytes), position),
-                Source::Bytes(all) => {
+            let read = match &self.content {
+                Content::File { file, .. } => pread(file, spare_capacity(&mut bytes), position),
+                Content::Bytes(all) => {
                     let start = usize::try_from(position).ok();
                     let rest = start.and_then(|start| all.get(start..));
                     bytes.extend(rest.unwrap_or_default().iter().take(length));
@@ -100,12 +116,12 @@ impl<'a> Source<'a> {
 /// A position in a source, through which `object::ReadCache` reads.
 #[derive(Debug)]
 pub(super) struct Cursor<'a> {
-    source: Source<'a>,
+    source: &'a Source,
     position: u64,
 }
 
 impl<'a> Cursor<'a> {
-    pub(super) fn new(source: Source<'a>) -> Self {
+    pub(super) fn new(source: &'a Source) -> Self {
         Self {
             source,
             position: 0,

@@ -35,7 +35,7 @@ pub struct UnwindSections {
     pub got_range: Option<Range<u64>>,
 }
 
-pub(super) fn sections(source: Source<'_>, headers: &Headers) -> Result<UnwindSections, ElfError> {
+pub(super) fn sections(source: &Source, headers: &Headers) -> Result<UnwindSections, ElfError> {
     Ok(UnwindSections {
         eh_frame: section(source, headers, ".eh_frame")?,
         eh_frame_hdr: eh_frame_hdr(source, headers)?,
@@ -55,7 +55,7 @@ pub(super) fn range(headers: &Headers, name: &[u8]) -> Option<Range<u64>> {
 }
 
 pub(super) fn section(
-    source: Source<'_>,
+    source: &Source,
     headers: &Headers,
     name: &'static str,
 ) -> Result<Option<Section>, ElfError> {
@@ -72,7 +72,7 @@ pub(super) fn section(
 }
 
 pub(super) fn eh_frame_hdr(
-    source: Source<'_>,
+    source: &Source,
     headers: &Headers,
 ) -> Result<Option<Section>, ElfError> {
     match section(source, headers, ".eh_frame_hdr")? {
@@ -82,7 +82,7 @@ pub(super) fn eh_frame_hdr(
 }
 
 fn eh_frame_hdr_by_segment(
-    source: Source<'_>,
+    source: &Source,
     headers: &Headers,
 ) -> Result<Option<Section>, ElfError> {
     let what = "PT_GNU_EH_FRAME";

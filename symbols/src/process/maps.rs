@@ -1,61 +1,46 @@
 //! Reads and parses /proc/PID/maps. The process may have chosen the paths.
 
-use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::proc_fs::{MAX_FILE_BYTES, ProcError, read, tids};
-use crate::trace::Pid;
+/// Limit of a file, in bytes.
+///
+/// There are about 100 bytes for each of at most 65 530 mappings. Administrators may raise that
+/// limit (vm.max_map_count).
+const MAX_BYTES: u64 = 64 << 20;
 
 /// Returns a path without the ` (deleted)` suffix.
-pub(crate) fn without_mark(path: &[u8]) -> &[u8] {
+#[must_use]
+pub fn without_deleted_suffix(path: &[u8]) -> &[u8] {
     path.strip_suffix(b" (deleted)").unwrap_or(path)
 }
 
-/// A line of /proc/PID/maps.
+/// A mapping: a line of /proc/PID/maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct MapsLine<'a> {
-    pub(super) start: u64,
-    pub(super) end: u64,
-    pub(super) file_offset: u64,
-    pub(super) device: (u32, u32),
-    pub(super) inode: u64,
-    pub(super) path: &'a [u8],
-    pub(super) executable: bool,
-}
-
-/// A file that a process has mapped as code.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MappedCode {
-    /// Path below the root directory of the process.
-    pub path: PathBuf,
-    /// Inode of the file.
+pub struct MapsLine<'a> {
+    /// Address of the first byte.
+    pub start: u64,
+    /// Address after the last byte.
+    pub end: u64,
+    /// Offset of the first byte in the file.
+    pub file_offset: u64,
+    /// Major and minor number of the file's device.
+    pub device: (u32, u32),
+    /// Inode of the file, or 0 without a file.
     pub inode: u64,
-}
-
-/// Returns the files that a process has mapped as code, each once.
-///
-/// # Errors
-/// /proc/PID/maps cannot be read.
-pub fn mapped_files(pid: Pid) -> Result<Vec<MappedCode>, ProcError> {
-    let content = maps(pid)?;
-    let mut files: Vec<MappedCode> = Vec::new();
-    for line in parse_maps(&content) {
-        let path = without_mark(line.path);
-        let path = Path::new(OsStr::from_bytes(path));
-        // The mappings of a file are adjacent.
-        if line.inode != 0 && files.last().is_none_or(|last| last.path != path) {
-            files.push(MappedCode {
-                path: path.to_owned(),
-                inode: line.inode,
-            });
-        }
-    }
-    Ok(files)
+    /// Path, or a name such as `[vdso]`; empty for anonymous memory.
+    pub path: &'a [u8],
+    /// Whether the process may execute it.
+    pub executable: bool,
 }
 
 /// Reads /proc/PID/maps, with paths relative to the root directory of the process.
-pub(super) fn maps(pid: Pid) -> Result<Vec<u8>, ProcError> {
+///
+/// # Errors
+/// The process has ended, or its maps may not be read.
+pub fn read_maps(pid: i32) -> io::Result<Vec<u8>> {
     let content = raw_maps(pid)?;
     match std::fs::read_link(format!("/proc/{pid}/root")) {
         Ok(root) if root != Path::new("/") => {
@@ -83,26 +68,29 @@ fn relative_to(root: &[u8], content: &[u8]) -> Vec<u8> {
 /// Reads /proc/PID/maps, or that of another thread if the main thread has ended.
 ///
 /// The file of an ended main thread is empty.
-fn raw_maps(pid: Pid) -> Result<Vec<u8>, ProcError> {
-    let maps = read(format!("/proc/{pid}/maps"), MAX_FILE_BYTES)?;
+fn raw_maps(pid: i32) -> io::Result<Vec<u8>> {
+    let maps = read(Path::new(&format!("/proc/{pid}/maps")))?;
     if !maps.is_empty() {
         return Ok(maps);
     }
-    let read_thread = |tid| read(format!("/proc/{pid}/task/{tid}/maps"), MAX_FILE_BYTES).ok();
-    let others = tids(pid)?.into_iter().filter_map(read_thread);
-    Ok(others
-        .into_iter()
-        .find(|maps| !maps.is_empty())
-        .unwrap_or(maps))
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"))?.flatten();
+    let mut others = tasks.filter_map(|task| read(&task.path().join("maps")).ok());
+    Ok(others.find(|maps| !maps.is_empty()).unwrap_or(maps))
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MAX_BYTES).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Parses the executable lines of a maps file.
-pub(super) fn parse_maps(content: &[u8]) -> impl Iterator<Item = MapsLine<'_>> {
+pub fn parse_maps(content: &[u8]) -> impl Iterator<Item = MapsLine<'_>> {
     parse_all_maps(content).filter(|line| line.executable)
 }
 
 /// Parses all lines of a maps file.
-pub(super) fn parse_all_maps(content: &[u8]) -> impl Iterator<Item = MapsLine<'_>> {
+pub fn parse_all_maps(content: &[u8]) -> impl Iterator<Item = MapsLine<'_>> {
     content.split(|&b| b == b'\n').filter_map(parse_maps_line)
 }
 
@@ -141,6 +129,7 @@ fn parse_maps_line(line: &[u8]) -> Option<MapsLine<'_>> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
@@ -178,7 +167,7 @@ mod tests {
 
     #[test]
     fn reads_current_process() {
-        let me = Pid(std::process::id() as i32);
-        assert!(parse_maps(&maps(me).unwrap()).count() > 0);
+        let me = std::process::id() as i32;
+        assert!(parse_maps(&read_maps(me).unwrap()).count() > 0);
     }
 }

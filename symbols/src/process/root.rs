@@ -10,8 +10,6 @@ use std::path::Path;
 use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
-use crate::trace::Pid;
-
 /// Maximum attempts to resolve a path while files are being renamed.
 const MAX_TRIES: usize = 64;
 /// Maximum entries read from a directory.
@@ -26,7 +24,7 @@ impl Root {
     ///
     /// # Errors
     /// The process has ended, or its root directory is not accessible.
-    pub fn of(pid: Pid) -> io::Result<Self> {
+    pub fn of(pid: i32) -> io::Result<Self> {
         Self::at(Path::new(&format!("/proc/{pid}/root")))
     }
 
@@ -40,7 +38,10 @@ impl Root {
     }
 
     /// Duplicates the descriptor of the directory.
-    pub(super) fn try_clone(&self) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// The process has no descriptors left.
+    pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self(self.0.try_clone()?))
     }
 
@@ -53,7 +54,10 @@ impl Root {
     }
 
     /// Returns the device and inode of the directory.
-    pub(super) fn identity(&self) -> io::Result<(u64, u64)> {
+    ///
+    /// # Errors
+    /// The kernel cannot stat the directory.
+    pub fn identity(&self) -> io::Result<(u64, u64)> {
         let directory = rustix::fs::fstat(&self.0)?;
         Ok((directory.st_dev, directory.st_ino))
     }
@@ -101,6 +105,7 @@ impl Root {
     }
 
     /// Returns the directory without search permission, if that is why a path cannot be found.
+    #[must_use]
     pub fn closed<'p>(&self, path: &'p Path) -> Option<&'p Path> {
         let is_denied = |path: &&Path| {
             let result = self.find(path, OFlags::PATH);
@@ -162,7 +167,7 @@ impl Root {
 ///
 /// # Errors
 /// The process has ended, or its executable cannot be opened.
-pub fn executable(pid: Pid) -> io::Result<File> {
+pub fn executable(pid: i32) -> io::Result<File> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let fd = rustix::fs::open(format!("/proc/{pid}/exe"), flags, Mode::empty())?;
     reopen_regular(&fd)
@@ -181,6 +186,7 @@ pub(super) fn reopen_regular(fd: &OwnedFd) -> io::Result<File> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

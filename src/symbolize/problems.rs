@@ -1,0 +1,86 @@
+//! Notices about files whose names are incomplete.
+
+use std::io;
+use std::path::Path;
+
+use perfcollect_symbols::symbolizer::{FileSymbolizer, Problem};
+use rustix::io::Errno;
+
+use super::unresolved::{NO_NAMES, Unresolved};
+use crate::machine::{CodeFile, Content};
+use crate::trace::Notice;
+
+/// What the user should know about the names of a file.
+#[derive(Debug, Default)]
+pub(crate) struct FileProblems {
+    pub(crate) notices: Vec<Notice>,
+    pub(crate) gaps: Vec<Unresolved>,
+}
+
+/// Takes the problems of a file. `inlined`: whether its inlined functions are shown.
+pub(crate) fn take(symbols: &FileSymbolizer, path: &Path, inlined: bool) -> FileProblems {
+    let path = path.display();
+    let nameless = format!("functions of {path} do not all have names");
+    let incomplete = match inlined {
+        true => format!("inlined functions of {path} are not all shown"),
+        false => nameless.clone(),
+    };
+    let mut problems = FileProblems::default();
+    for problem in symbols.take_problems() {
+        let notice = match &problem {
+            Problem::ClosedDirectory(directory) => {
+                problems.gaps.push(not_searched(directory));
+                continue;
+            }
+            Problem::Elf(error) => Notice::new(format!("{nameless}: {error}"), ""),
+            Problem::NoSupplementary { path, is_rejected } => Notice::new(
+                format!(
+                    "{incomplete}: {}, where it has their names, {}",
+                    path.display(),
+                    match is_rejected {
+                        true => "was not used",
+                        false => "is not there",
+                    }
+                ),
+                "install the package it is in, or give its directory with -symbols",
+            ),
+            Problem::Rejected { .. } => Notice::new(problem.to_string(), ""),
+            _ => Notice::new(format!("{incomplete}: {problem}"), ""),
+        };
+        if !problems.notices.contains(&notice) {
+            problems.notices.push(notice);
+        }
+    }
+    problems
+}
+
+fn not_searched(directory: &Path) -> Unresolved {
+    Unresolved {
+        kind: "debug files in",
+        who: directory.display().to_string(),
+        fault: "were not looked for",
+        why: io::Error::from(Errno::ACCESS).to_string(),
+        remedy: "if it is another user's home, set HOME to your own; else run as a user who may look there",
+    }
+}
+
+/// Returns the gap of a file that could not be opened: it has neither names nor unwind information.
+pub(crate) fn unavailable(file: &CodeFile) -> Option<Unresolved> {
+    let Content::Unavailable(error) = &file.content else {
+        return None;
+    };
+    let remedy = match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::MFILE | Errno::NFILE) => "raise the limit of open files (ulimit -n)",
+        _ if error.kind() == io::ErrorKind::PermissionDenied => {
+            "run as root, or with CAP_SYS_PTRACE, CAP_CHECKPOINT_RESTORE and CAP_DAC_READ_SEARCH"
+        }
+        _ => "",
+    };
+    Some(Unresolved {
+        kind: "code of",
+        who: file.clean_path().display().to_string(),
+        fault: NO_NAMES,
+        why: error.to_string(),
+        remedy,
+    })
+}

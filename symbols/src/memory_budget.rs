@@ -1,0 +1,133 @@
+//! Bound on memory: of all files, only one at a time is read beyond a small allowance.
+//!
+//! A file may need much memory for what it has or declares. Several such files at once, on as many
+//! threads, would need too much.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+/// Bytes that a file may use without the permit.
+///
+/// Few files need more: 300 addresses of a program with 500 MB of debug information do not.
+const FREE_BYTES_PER_FILE: u64 = 32 << 20;
+/// A charge that always requires the permit.
+pub(crate) const LARGE_BYTES: u64 = FREE_BYTES_PER_FILE + 1;
+
+/// The permit to read a large file, which the files of one symbolizer share.
+#[derive(Debug, Default)]
+pub(crate) struct MemoryBudget {
+    is_taken: Mutex<bool>,
+    changed: Condvar,
+}
+
+/// The memory that reading a file and its debug files has taken, in bytes.
+#[derive(Debug, Default)]
+pub(crate) struct MemoryUse {
+    bytes: AtomicU64,
+    has_permit: AtomicBool,
+    /// `None`: reading never waits.
+    budget: Option<Arc<MemoryBudget>>,
+}
+
+impl MemoryUse {
+    pub(crate) fn new(budget: &Arc<MemoryBudget>) -> Self {
+        let budget = Some(Arc::clone(budget));
+        Self {
+            bytes: AtomicU64::new(0),
+            has_permit: AtomicBool::new(false),
+            budget,
+        }
+    }
+
+    /// Counts bytes that are about to be allocated, and waits for the permit if they are too many.
+    pub(crate) fn charge(&self, bytes: u64) {
+        let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        if before.saturating_add(bytes) > FREE_BYTES_PER_FILE
+            && !self.has_permit.load(Ordering::Relaxed)
+            && let Some(budget) = &self.budget
+        {
+            self.wait(budget);
+        }
+    }
+
+    /// Waits until this file has the permit.
+    ///
+    /// The permit is the file's: its threads may wait for each other, so none waits for the permit
+    /// that another of them has.
+    fn wait(&self, budget: &MemoryBudget) {
+        let taken = budget.is_taken.lock();
+        let mut taken = taken.unwrap_or_else(PoisonError::into_inner);
+        while *taken && !self.has_permit.load(Ordering::Relaxed) {
+            let woken = budget.changed.wait(taken);
+            taken = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+        *taken = true;
+        self.has_permit.store(true, Ordering::Relaxed);
+        budget.changed.notify_all();
+    }
+
+    /// Lets another file have the permit, until this one is read further.
+    pub(crate) fn release(&self) {
+        let Some(budget) = &self.budget else { return };
+        if !self.has_permit.load(Ordering::Relaxed) {
+            return;
+        }
+        let taken = budget.is_taken.lock();
+        let mut taken = taken.unwrap_or_else(PoisonError::into_inner);
+        if self.has_permit.swap(false, Ordering::Relaxed) {
+            *taken = false;
+            budget.changed.notify_all();
+        }
+    }
+}
+
+impl Drop for MemoryUse {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+    use std::thread;
+
+    #[test]
+    fn permits_one_large_file_and_does_not_delay_small_ones() {
+        let budget = Arc::new(MemoryBudget::default());
+        let large = AtomicUsize::new(0);
+        let read_large = || {
+            let memory = MemoryUse::new(&budget);
+            memory.charge(FREE_BYTES_PER_FILE);
+            memory.charge(1);
+            assert_eq!(large.fetch_add(1, Ordering::SeqCst), 0);
+            thread::yield_now();
+            let small = thread::spawn({
+                let memory = MemoryUse::new(&budget);
+                move || memory.charge(FREE_BYTES_PER_FILE)
+            });
+            small.join().expect("it ends");
+            large.fetch_sub(1, Ordering::SeqCst);
+        };
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..50).for_each(|_| read_large()));
+            }
+        });
+    }
+
+    #[test]
+    fn threads_of_one_file_share_the_permit() {
+        let budget = Arc::new(MemoryBudget::default());
+        let memory = MemoryUse::new(&budget);
+        memory.charge(LARGE_BYTES);
+        thread::scope(|scope| drop(scope.spawn(|| memory.charge(1))));
+        memory.release();
+        let other = MemoryUse::new(&budget);
+        other.charge(LARGE_BYTES);
+        other.release();
+        memory.charge(1);
+        memory.release();
+    }
+}

@@ -1,0 +1,12 @@
+//! Live processes: their mappings, the mapped files, and their root directories.
+//!
+//! A process chooses its paths, files and names. So a mapped file is opened through its mapping or
+//! verified by inode, and paths are resolved inside the root directory of the process.
+
+mod mapped_file;
+mod maps;
+mod root;
+
+pub use mapped_file::{VDSO, is_elf, open_mapped_file, vdso_image};
+pub use maps::{MapsLine, parse_all_maps, parse_maps, read_maps, without_deleted_suffix};
+pub use root::{Root, executable};

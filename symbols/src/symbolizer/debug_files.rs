@@ -1,0 +1,240 @@
+//! Search for the debug files of one file, in the root directories where they may be.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use thiserror::Error;
+
+use super::Options;
+use crate::debug_file::{
+    Candidate, DebugFileQuery, LookupMethod, Rejection, Search, package_candidates,
+};
+use crate::dwarf::{DwarfError, DwarfSections, SplitSections, SplitUnit};
+use crate::elf::{ElfError, ElfFile};
+use crate::memory_budget::MemoryUse;
+use crate::process::Root;
+
+/// Limit of problems of one file.
+const MAX_PROBLEMS: usize = 64;
+
+/// Why names or inlined functions of a file are incomplete, or may be.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Problem {
+    /// A part of the file cannot be used.
+    #[error(transparent)]
+    Elf(#[from] ElfError),
+    /// The debug information of the file cannot be used.
+    #[error(transparent)]
+    Dwarf(#[from] DwarfError),
+    /// A debug file exists and is not used.
+    #[error("{path} was not used: {why}", path = path.display())]
+    Rejected {
+        /// Path in its root directory.
+        path: PathBuf,
+        /// Why it is not used.
+        why: Rejection,
+    },
+    /// A directory with debug files cannot be searched.
+    #[error("{path} cannot be searched: permission denied", path = .0.display())]
+    ClosedDirectory(PathBuf),
+    /// The supplementary file with names of inlined functions is missing or was rejected.
+    #[error("{path} {}", lack(*is_rejected), path = path.display())]
+    NoSupplementary {
+        /// Path in `.gnu_debugaltlink`.
+        path: PathBuf,
+        /// Whether there is a file that was rejected.
+        is_rejected: bool,
+    },
+    /// The file of a split unit is missing or was rejected.
+    #[error("{path} {}", lack(*is_rejected), path = path.display())]
+    NoSplitUnit {
+        /// Path in the debug information.
+        path: PathBuf,
+        /// Whether there is a file that was rejected.
+        is_rejected: bool,
+    },
+}
+
+impl Problem {
+    fn is_of_debug_info(&self) -> bool {
+        matches!(self, Self::Dwarf(_) | Self::NoSplitUnit { .. })
+    }
+}
+
+fn lack(is_rejected: bool) -> &'static str {
+    match is_rejected {
+        true => "was not used",
+        false => "is not there",
+    }
+}
+
+/// A separate debug file.
+pub(super) struct DebugFile {
+    pub(super) elf: ElfFile,
+    file: Arc<File>,
+    path: PathBuf,
+}
+
+/// The search for the debug files of one file.
+pub(super) struct DebugFiles {
+    pub(super) path: PathBuf,
+    pub(super) roots: Vec<Root>,
+    pub(super) options: Arc<Options>,
+    pub(super) memory: Arc<MemoryUse>,
+    pub(super) problems: Mutex<Vec<Problem>>,
+}
+
+impl DebugFiles {
+    /// Keeps a problem: of debug information, of which there may be one per address, the first.
+    pub(super) fn report(&self, problem: impl Into<Problem>) {
+        let problem = problem.into();
+        let problems = self.problems.lock();
+        let mut problems = problems.unwrap_or_else(PoisonError::into_inner);
+        let is_repeated =
+            problem.is_of_debug_info() && problems.iter().any(Problem::is_of_debug_info);
+        if problems.len() < MAX_PROBLEMS && !is_repeated {
+            problems.push(problem);
+        }
+    }
+
+    /// Returns the separate debug file.
+    pub(super) fn separate(&self, own: &ElfFile) -> Option<DebugFile> {
+        let (build_id, debug_link) = (own.build_id(), own.debug_link());
+        let query = DebugFileQuery {
+            path: &self.path,
+            build_id: build_id.as_ref(),
+            debug_link: debug_link.as_ref(),
+            directories: &self.options.directories,
+            perf_cache: self.options.perf_cache.as_deref(),
+        };
+        let mut candidates = query.candidates();
+        if let Some(more) = &self.options.more {
+            let more = more(&self.path, own).into_iter();
+            candidates.extend(more.map(|path| Candidate {
+                path,
+                method: LookupMethod::Cache,
+            }));
+        }
+        let (path, (elf, file)) = self.search(candidates, |file| {
+            let file = Arc::new(file);
+            let elf = query.check_charged(file.clone(), &self.memory)?;
+            Ok((elf, file))
+        })?;
+        Some(DebugFile { elf, file, path })
+    }
+
+    /// Returns the debug information of a file or its separate debug file, with the supplementary
+    /// file and the package of split units.
+    pub(super) fn sections(
+        &self,
+        elf: &ElfFile,
+        separate: Option<&DebugFile>,
+    ) -> Option<DwarfSections> {
+        let mut sections = elf.dwarf_sections()?;
+        self.add_supplementary(&mut sections, elf, separate);
+        let candidates = package_candidates(&self.path, &self.options.directories);
+        let package = self.search(candidates, |file| {
+            let elf = ElfFile::open_charged(Arc::new(file), &self.memory)?;
+            elf.package_sections()?.ok_or(Rejection::NoDebugInfo)
+        });
+        if let Some((_, package)) = package {
+            sections.set_package(package);
+        }
+        Some(sections)
+    }
+
+    fn add_supplementary(
+        &self,
+        sections: &mut DwarfSections,
+        elf: &ElfFile,
+        separate: Option<&DebugFile>,
+    ) {
+        let Some(link) = elf.alt_link() else { return };
+        // A tree of build ids has symbolic links to the files, whose own directories count.
+        let linked_from = match separate {
+            Some(found) => vec![real_path(&found.file), Some(found.path.clone())],
+            None => vec![Some(self.path.clone())],
+        };
+        let linked_from: Vec<_> = linked_from.iter().flatten().map(PathBuf::as_path).collect();
+        let candidates = link.candidates(&linked_from, &self.options.directories);
+        let rejected = self.rejected();
+        match self.search(candidates, |file| {
+            link.load_charged(Arc::new(file), &self.memory)
+        }) {
+            Some((_, common)) => sections.set_supplementary(common),
+            None => self.report(Problem::NoSupplementary {
+                path: link.path,
+                is_rejected: self.rejected() > rejected,
+            }),
+        }
+    }
+
+    /// Returns the sections of a split unit, from its own file.
+    pub(super) fn split_unit(&self, unit: &SplitUnit) -> Option<SplitSections> {
+        let candidates = unit.candidates(&self.path, &self.options.directories);
+        let rejected = self.rejected();
+        let found = self.search(candidates, |file| {
+            unit.load_charged(Arc::new(file), &self.memory)
+        });
+        if found.is_none() {
+            self.report(Problem::NoSplitUnit {
+                path: unit.name.clone(),
+                is_rejected: self.rejected() > rejected,
+            });
+        }
+        found.map(|(_, sections)| sections)
+    }
+
+    fn rejected(&self) -> usize {
+        let problems = self.problems.lock();
+        let problems = problems.unwrap_or_else(PoisonError::into_inner);
+        let rejected = |problem: &&Problem| matches!(problem, Problem::Rejected { .. });
+        problems.iter().filter(rejected).count()
+    }
+
+    /// Returns the first file that `accept` accepts, and its path.
+    ///
+    /// Directories and caches are on this host, also if the file is in another root directory.
+    fn search<T>(
+        &self,
+        candidates: Vec<Candidate>,
+        mut accept: impl FnMut(File) -> Result<T, Rejection>,
+    ) -> Option<(PathBuf, T)> {
+        let of = |methods: fn(LookupMethod) -> bool| {
+            let matching = candidates
+                .iter()
+                .filter(|candidate| methods(candidate.method));
+            matching.cloned().collect::<Vec<_>>()
+        };
+        let host = Root::host().ok();
+        let directories = of(|method| method == LookupMethod::Directory);
+        let caches = of(|method| method == LookupMethod::Cache);
+        let others = of(|method| !matches!(method, LookupMethod::Directory | LookupMethod::Cache));
+        let searches = host.iter().map(|root| (root, &directories));
+        let searches = searches.chain(self.roots.iter().map(|root| (root, &others)));
+        let mut searches = searches.chain(host.iter().map(|root| (root, &caches)));
+        searches.find_map(|(root, candidates)| {
+            let search = Search::run(candidates.clone(), |path| root.open(path), &mut accept);
+            for (candidate, why) in search.rejected {
+                self.reject(root, candidate.path, why);
+            }
+            let (candidate, accepted) = search.found?;
+            Some((candidate.path, accepted))
+        })
+    }
+
+    fn reject(&self, root: &Root, path: PathBuf, why: Rejection) {
+        self.report(match root.closed(&path) {
+            Some(directory) => Problem::ClosedDirectory(directory.to_owned()),
+            None => Problem::Rejected { path, why },
+        });
+    }
+}
+
+/// Returns the path of an open file, without symbolic links.
+fn real_path(file: &File) -> Option<PathBuf> {
+    std::fs::read_link(Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd()))).ok()
+}

@@ -1,0 +1,340 @@
+//! Symbols, debug information and ReadyToRun tables of one file.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use super::Options;
+use super::debug_files::{DebugFile, DebugFiles, Problem};
+use super::frame::{Evidence, Frame, Unresolved};
+use super::images::Images;
+use crate::binding::Aliases;
+use crate::dwarf::{DebugInfo, Detail, SourceFrame};
+use crate::elf::{ElfError, ElfFile, FunctionRanges, LoadSegment};
+use crate::memory_budget::MemoryUse;
+use crate::process::Root;
+use crate::table::{Symbol, SymbolTable};
+
+/// A file to symbolize.
+#[derive(Debug)]
+pub struct FileSource {
+    /// The contents.
+    pub content: FileContent,
+    /// Absolute path, beside which debug files may be.
+    pub path: PathBuf,
+    /// Root directories to search for debug files, in order.
+    pub roots: Vec<Root>,
+}
+
+/// The contents of a file.
+#[derive(Debug)]
+pub enum FileContent {
+    /// An open file.
+    File(Arc<File>),
+    /// An ELF image in memory, such as the vDSO.
+    Image(Vec<u8>),
+}
+
+/// Symbolizes the addresses of one file.
+///
+/// Everything is read on demand and once. Threads may share it.
+pub struct FileSymbolizer {
+    is_elf: bool,
+    own: Option<ElfFile>,
+    segments: Vec<LoadSegment>,
+    images: Option<Images>,
+    debug_files: Arc<DebugFiles>,
+    debug_file: OnceLock<Option<DebugFile>>,
+    tables: OnceLock<Vec<(SymbolTable, Evidence)>>,
+    ranges: OnceLock<FunctionRanges>,
+    debug_info: OnceLock<Option<DebugInfo>>,
+}
+
+impl FileSymbolizer {
+    pub(super) fn new(source: FileSource, options: Arc<Options>, memory: Arc<MemoryUse>) -> Self {
+        let FileSource {
+            content,
+            path,
+            roots,
+        } = source;
+        let debug_files = Arc::new(DebugFiles {
+            path,
+            roots,
+            options,
+            memory,
+            problems: Mutex::default(),
+        });
+        let (own, file) = match content {
+            FileContent::File(file) => {
+                let elf = ElfFile::open_mapped_charged(file.clone(), &debug_files.memory);
+                (elf, Some(file))
+            }
+            FileContent::Image(bytes) => (ElfFile::parse(&bytes), None),
+        };
+        let is_elf = !matches!(own, Err(ElfError::NotElf));
+        let own = match own {
+            Ok(mut own) => {
+                if let Some(error) = own.take_section_error() {
+                    debug_files.report(error);
+                }
+                Some(own)
+            }
+            Err(ElfError::NotElf) => None,
+            Err(error) => {
+                debug_files.report(error);
+                None
+            }
+        };
+        Self {
+            is_elf,
+            segments: own.as_ref().map(ElfFile::load_segments).unwrap_or_default(),
+            own,
+            images: file.map(|file| Images::new(file, debug_files.path.clone())),
+            debug_files,
+            debug_file: OnceLock::new(),
+            tables: OnceLock::new(),
+            ranges: OnceLock::new(),
+            debug_info: OnceLock::new(),
+        }
+    }
+
+    /// Returns whether the file is ELF, even if its headers are corrupt.
+    #[must_use]
+    pub fn is_elf(&self) -> bool {
+        self.is_elf
+    }
+
+    /// Returns the headers, or `None` if the file is not ELF or its headers are corrupt.
+    #[must_use]
+    pub fn elf(&self) -> Option<&ElfFile> {
+        self.own.as_ref()
+    }
+
+    /// Returns the address (SVMA) of the code at a file offset of an ELF file.
+    #[must_use]
+    pub fn address_of(&self, file_offset: u64) -> Option<u64> {
+        self.segments.iter().find_map(|segment| {
+            let delta = file_offset.checked_sub(segment.file_offset)?;
+            let is_inside = segment.executable && delta < segment.file_size;
+            is_inside.then(|| segment.address.checked_add(delta))?
+        })
+    }
+
+    /// Returns the functions at a file offset, innermost first: of an ELF file, or else of the
+    /// ReadyToRun image there.
+    ///
+    /// # Errors
+    /// The function has no name.
+    pub fn frames_at_offset(&self, file_offset: u64) -> Result<Vec<Frame<'_>>, Unresolved> {
+        match self.address_of(file_offset) {
+            Some(address) => self.frames(address),
+            None => self.method(file_offset).map(|method| vec![method]),
+        }
+    }
+
+    /// Returns the method at a file offset, from the ReadyToRun image there.
+    ///
+    /// # Errors
+    /// No image has code there, or the image has no method there.
+    pub fn method(&self, file_offset: u64) -> Result<Frame<'_>, Unresolved> {
+        let images = self.images.as_ref().ok_or(Unresolved::Unmapped)?;
+        match images.frame(file_offset, &self.debug_files.roots) {
+            Some(Some(frame)) => Ok(frame),
+            Some(None) => Err(Unresolved::NoMethod),
+            None => Err(Unresolved::Unmapped),
+        }
+    }
+
+    /// Returns the functions at an address (SVMA), innermost first.
+    ///
+    /// # Errors
+    /// The function has no name.
+    pub fn frames(&self, address: u64) -> Result<Vec<Frame<'_>>, Unresolved> {
+        let _call = Call(&self.debug_files.memory);
+        let symbol = self.symbol_of(address);
+        let options = &self.debug_files.options;
+        let chain = match symbol {
+            Some(_) if !options.inlined && !options.lines => Vec::new(),
+            _ => self.source_frames(address),
+        };
+        let (outer, inlined) = match chain.split_last() {
+            Some((outer, inlined)) => (Some(outer), inlined),
+            None => (None, &[][..]),
+        };
+        let mut frames = Vec::with_capacity(chain.len().max(1));
+        if options.inlined {
+            frames.extend(inlined.iter().filter_map(inlined_frame));
+        }
+        let named = match symbol {
+            Some((symbol, _)) if is_blank(symbol.name) => None,
+            Some((symbol, evidence)) => Some(Frame {
+                start: Some(symbol.start),
+                ..Frame::new(symbol.name, evidence)
+            }),
+            None => outer
+                .and_then(|outer| outer.name)
+                .map(|name| Frame::new(name, Evidence::Dwarf)),
+        };
+        let start = || {
+            let by_symbol = symbol.map(|(symbol, _)| symbol.start);
+            by_symbol.or_else(|| self.ranges().lookup(address).map(|range| range.start))
+        };
+        let outermost = match named {
+            Some(named) => named,
+            None if frames.is_empty() => return Err(Unresolved::NoSymbol { start: start() }),
+            None => Frame {
+                start: start(),
+                ..Frame::new(&b""[..], Evidence::Dwarf)
+            },
+        };
+        // Without inlined frames, the location is that of the address, which is the innermost.
+        let location = match options.inlined {
+            true => outer,
+            false => chain.first(),
+        };
+        frames.push(Frame {
+            file: location.and_then(|frame| frame.file),
+            line: location.and_then(|frame| frame.line),
+            ..outermost
+        });
+        Ok(frames)
+    }
+
+    /// Returns the symbol at an address (SVMA), without debug information.
+    #[must_use]
+    pub fn symbol(&self, address: u64) -> Option<Symbol<'_>> {
+        let _call = Call(&self.debug_files.memory);
+        self.symbol_of(address).map(|(symbol, _)| symbol)
+    }
+
+    fn symbol_of(&self, address: u64) -> Option<(Symbol<'_>, Evidence)> {
+        let symbols = self.tables().iter();
+        let mut symbols =
+            symbols.filter_map(|(table, evidence)| Some((table.lookup(address)?, *evidence)));
+        match self.debug_files.options.aliases {
+            Aliases::AsPerf => symbols.next(),
+            Aliases::Plain => symbols.find(|(symbol, _)| {
+                symbol.is_sized || !self.ranges().is_in_later_function(symbol.start, address)
+            }),
+        }
+    }
+
+    /// Returns the problems since the last call.
+    #[must_use]
+    pub fn take_problems(&self) -> Vec<Problem> {
+        let problems = self.debug_files.problems.lock();
+        std::mem::take(&mut problems.unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Reads the symbol tables now, in the thread of the caller.
+    pub fn read_symbols(&self) {
+        let _call = Call(&self.debug_files.memory);
+        self.tables();
+    }
+
+    /// Returns whether there are symbols: in the file, its `.gnu_debugdata` or its debug file.
+    #[must_use]
+    pub fn has_symbols(&self) -> bool {
+        let _call = Call(&self.debug_files.memory);
+        let is_whole = |own: &ElfFile| own.has_all_symbols().unwrap_or(false);
+        self.own.as_ref().is_some_and(is_whole) || self.debug_file().is_some()
+    }
+
+    /// Returns the separate debug file, which is searched if it may add something.
+    fn debug_file(&self) -> Option<&DebugFile> {
+        let search = || {
+            let own = self.own.as_ref()?;
+            let is_whole = own.has_debug_info() && own.check_symtab().unwrap_or(false);
+            match is_whole {
+                true => None,
+                false => self.debug_files.separate(own),
+            }
+        };
+        self.debug_file.get_or_init(search).as_ref()
+    }
+
+    /// The tables in search order. The debug file knows more, but lacks the stubs of `.plt`.
+    fn tables(&self) -> &[(SymbolTable, Evidence)] {
+        self.tables.get_or_init(|| {
+            let debug = self
+                .debug_file()
+                .map(|file| (&file.elf, Evidence::DebugFile));
+            let own = self.own.as_ref().map(|own| (own, Evidence::SymbolTable));
+            let files = debug.into_iter().chain(own);
+            files
+                .filter_map(|(elf, evidence)| Some((self.table(elf)?, evidence)))
+                .collect()
+        })
+    }
+
+    fn table(&self, elf: &ElfFile) -> Option<SymbolTable> {
+        let aliases = self.debug_files.options.aliases;
+        match elf.symbols_with(aliases) {
+            Ok(table) => Some(table),
+            Err(error) => {
+                self.debug_files.report(error);
+                elf.dynamic_symbols_with(aliases).ok()
+            }
+        }
+    }
+
+    fn ranges(&self) -> &FunctionRanges {
+        self.ranges.get_or_init(|| {
+            let own = self.own.as_ref();
+            own.and_then(|own| own.function_ranges().ok())
+                .unwrap_or_default()
+        })
+    }
+
+    /// Returns the functions of the debug information, innermost first.
+    fn source_frames(&self, address: u64) -> Vec<SourceFrame<'_>> {
+        let Some(debug_info) = self.debug_info() else {
+            return Vec::new();
+        };
+        let detail = match self.debug_files.options.lines {
+            true => Detail::Lines,
+            false => Detail::Functions,
+        };
+        debug_info.frames(address, detail).unwrap_or_else(|error| {
+            self.debug_files.report(error);
+            Vec::new()
+        })
+    }
+
+    fn debug_info(&self) -> Option<&DebugInfo> {
+        let read = || {
+            let debug = self.debug_file();
+            let mut elves = debug.map(|file| &file.elf).into_iter().chain(&self.own);
+            let sections = elves.find_map(|elf| self.debug_files.sections(elf, debug))?;
+            let files = self.debug_files.clone();
+            let debug_info = sections.into_debug_info_with(move |unit| files.split_unit(unit));
+            debug_info
+                .map_err(|error| self.debug_files.report(error))
+                .ok()
+        };
+        self.debug_info.get_or_init(read).as_ref()
+    }
+}
+
+/// A call that reads the file. At its end, another large file may be read.
+struct Call<'a>(&'a MemoryUse);
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        self.0.release();
+    }
+}
+
+fn inlined_frame<'a>(frame: &SourceFrame<'a>) -> Option<Frame<'a>> {
+    Some(Frame {
+        file: frame.file,
+        line: frame.line,
+        is_inlined: true,
+        ..Frame::new(frame.name?, Evidence::Dwarf)
+    })
+}
+
+/// Returns whether a name is blank: such a symbol only tells where its function starts.
+fn is_blank(name: &[u8]) -> bool {
+    name.iter().all(u8::is_ascii_whitespace)
+}

@@ -1,0 +1,301 @@
+//! Symbols that a process has written for its JIT code: a jitdump, if it has mapped one, and
+//! `/tmp/perf-PID.map`.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use super::frame::{Evidence, Frame};
+use crate::jit_dump::JitDump;
+use crate::perf_map::PerfMap;
+use crate::process::Root;
+use crate::table::Symbol;
+
+const BUFFER_BYTES: usize = 1 << 16;
+/// Time at which a jitdump has all its functions.
+const AT_END: u64 = u64::MAX;
+
+/// The files in which a process names its JIT code.
+#[derive(Debug)]
+pub struct JitSource {
+    /// Root directory of the process.
+    pub root: Root,
+    /// User of the process. Files of other users than this one and root are not used.
+    pub uid: u32,
+    /// Path of the perf map below `root`.
+    pub map: PathBuf,
+    /// Path of the jitdump below `root`. A runtime announces it by mapping it.
+    pub dump: Option<PathBuf>,
+    /// Latest trusted modification time of the files, in seconds since 1970, if the process has
+    /// ended: another one may have its id by now.
+    pub until: Option<i64>,
+}
+
+impl JitSource {
+    /// Finds the files of a running process.
+    ///
+    /// # Errors
+    /// The process has ended, or its root directory may not be read.
+    pub fn of_process(pid: i32, dump: Option<PathBuf>) -> io::Result<Self> {
+        let map = Self::map_of(namespace_pid(pid)?);
+        Ok(Self {
+            root: Root::of(pid)?,
+            uid: rustix::fs::stat(format!("/proc/{pid}"))?.st_uid,
+            map,
+            dump,
+            until: None,
+        })
+    }
+
+    /// Returns the path to which a process writes its perf map. The id is that in its namespace.
+    #[must_use]
+    pub fn map_of(namespace_pid: i32) -> PathBuf {
+        format!("/tmp/perf-{namespace_pid}.map").into()
+    }
+
+    /// Opens a file that the process itself, or root, wrote: everybody may write to `/tmp`.
+    fn open(&self, path: &Path) -> Result<File, JitError> {
+        let mut rejected = None;
+        let opened = self.root.open_if(path, |found| {
+            let path = || path.to_owned();
+            if self.until.is_some_and(|until| found.st_mtime > until) {
+                rejected = Some(JitError::Changed(path()));
+            } else if found.st_uid != self.uid && found.st_uid != 0 {
+                rejected = Some(JitError::Owner {
+                    path: path(),
+                    owner: found.st_uid,
+                    uid: self.uid,
+                });
+            }
+            match rejected {
+                Some(_) => Err(io::ErrorKind::InvalidInput.into()),
+                None => Ok(()),
+            }
+        });
+        opened.map_err(|error| rejected.unwrap_or_else(|| JitError::new(path, &error)))
+    }
+
+    fn map(&self, query: &JitQuery<'_>) -> Result<PerfMap, JitError> {
+        let input = query.reader(self.open(&self.map)?);
+        let map = match query.addresses {
+            Some(addresses) => PerfMap::read_for(input, addresses),
+            None => PerfMap::read(input),
+        };
+        map.map_err(|error| JitError::malformed(&self.map, &error))
+    }
+
+    /// Returns `None` if the process has mapped no jitdump.
+    fn dump(&self, query: &JitQuery<'_>, until: u64) -> Option<Result<JitDump, JitError>> {
+        let path = self.dump.as_ref()?;
+        Some(self.open(path).and_then(|file| {
+            let dump = JitDump::read(query.reader(file), until);
+            dump.map_err(|error| JitError::malformed(path, &error))
+        }))
+    }
+}
+
+/// Returns the id of a process in its own pid namespace.
+fn namespace_pid(pid: i32) -> io::Result<i32> {
+    let status = std::fs::read(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mut lines = status.split(|byte| *byte == b'\n');
+    let ids = lines.find_map(|line| line.strip_prefix(b"NSpid:"));
+    let ids = ids.and_then(|ids| str::from_utf8(ids).ok());
+    let innermost = ids.and_then(|ids| ids.split_ascii_whitespace().last()?.parse().ok());
+    innermost.ok_or_else(|| io::Error::other("the process has ended"))
+}
+
+/// What to read of the files.
+pub struct JitQuery<'a> {
+    /// The only addresses that will be looked up. `None`: any.
+    pub addresses: Option<&'a [u64]>,
+    /// Time (CLOCK_MONOTONIC, in ns) at which the jitdump must have a function.
+    pub until: u64,
+    /// Whether an address without a function at that time may have one at the jitdump's end.
+    pub or_at_end: bool,
+    /// Returns whether to give up. Called often.
+    pub cancel: &'a dyn Fn() -> bool,
+}
+
+impl Default for JitQuery<'_> {
+    fn default() -> Self {
+        Self {
+            addresses: None,
+            until: AT_END,
+            or_at_end: false,
+            cancel: &|| false,
+        }
+    }
+}
+
+impl JitQuery<'_> {
+    fn reader(&self, file: File) -> BufReader<Cancellable<'_>> {
+        let cancel = self.cancel;
+        BufReader::with_capacity(BUFFER_BYTES, Cancellable { file, cancel })
+    }
+}
+
+/// A file whose reading fails after it is cancelled.
+struct Cancellable<'a> {
+    file: File,
+    cancel: &'a dyn Fn() -> bool,
+}
+
+impl Read for Cancellable<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if (self.cancel)() {
+            return Err(io::Error::other("cancelled"));
+        }
+        self.file.read(buffer)
+    }
+}
+
+/// The symbols of the JIT code of a process.
+#[derive(Debug, Default)]
+pub struct JitSymbols {
+    dump: JitDump,
+    /// The jitdump at its end.
+    last: JitDump,
+    map: PerfMap,
+    /// Why there is no jitdump although the process has mapped one.
+    pub dump_error: Option<JitError>,
+    /// Why there is no perf map.
+    pub map_error: Option<JitError>,
+}
+
+impl JitSymbols {
+    /// Reads the files of a process. What cannot be read is in the errors of the result.
+    #[must_use]
+    pub fn read(source: &JitSource, query: &JitQuery<'_>) -> Self {
+        let mut symbols = Self::default();
+        match source.dump(query, query.until) {
+            Some(Ok(dump)) => symbols.dump = dump,
+            Some(Err(error)) => symbols.dump_error = Some(error),
+            None => {}
+        }
+        match source.map(query) {
+            Ok(map) => symbols.map = map,
+            Err(error) => symbols.map_error = Some(error),
+        }
+        let is_named = |address: &u64| symbols.dump.lookup(*address).is_some();
+        if query.or_at_end
+            && query.addresses.is_some_and(|all| !all.iter().all(is_named))
+            && let Some(Ok(last)) = source.dump(query, AT_END)
+        {
+            symbols.last = last;
+        }
+        symbols
+    }
+
+    /// Returns whether neither file could be read.
+    #[must_use]
+    pub fn is_unreadable(&self, source: &JitSource) -> bool {
+        let has_dump = source.dump.is_some() && self.dump_error.is_none();
+        !has_dump && self.map_error.is_some()
+    }
+
+    /// Returns the perf map, which is empty if it could not be read.
+    #[must_use]
+    pub fn map(&self) -> &PerfMap {
+        &self.map
+    }
+
+    /// Returns the function at an address. The jitdump has times, the perf map has stubs, too.
+    #[must_use]
+    pub fn lookup(&self, address: u64) -> Option<(Symbol<'_>, Evidence)> {
+        let dumps = [&self.dump, &self.last].into_iter();
+        let by_dump = dumps.filter_map(|dump| dump.lookup(address)).next();
+        let by_dump = by_dump.map(|symbol| (symbol, Evidence::JitDump));
+        let by_map = || Some((self.map.lookup(address)?, Evidence::PerfMap));
+        by_dump.or_else(by_map)
+    }
+
+    /// Returns the function at an address that perf shows: it prefers the perf map, and ignores
+    /// lines without a name.
+    #[must_use]
+    pub fn lookup_as_perf(&self, address: u64) -> Option<Symbol<'_>> {
+        let by_map = self.map.lookup(address);
+        let by_map = by_map.filter(|symbol| !symbol.name.is_empty());
+        by_map.or_else(|| self.dump.lookup(address))
+    }
+
+    pub(super) fn frame(&self, address: u64) -> Result<Frame<'_>, JitError> {
+        let (symbol, evidence) = self.lookup(address).ok_or_else(|| {
+            let error = self.dump_error.as_ref().or(self.map_error.as_ref());
+            error.cloned().unwrap_or(JitError::NoSymbol)
+        })?;
+        Ok(Frame {
+            start: Some(symbol.start),
+            ..Frame::new(symbol.name, evidence)
+        })
+    }
+}
+
+/// Why a file with the names of JIT code cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum JitError {
+    /// The process has not written the file.
+    #[error("{path} does not exist", path = .0.display())]
+    Missing(PathBuf),
+    /// The file belongs to another user.
+    #[error("{path} belongs to user {owner}, not to {uid} or root", path = path.display())]
+    Owner {
+        /// Path of the file.
+        path: PathBuf,
+        /// Owner of the file.
+        owner: u32,
+        /// User of the process.
+        uid: u32,
+    },
+    /// The file was changed after the process had ended.
+    #[error("{path} changed after the process had ended", path = .0.display())]
+    Changed(PathBuf),
+    /// The directory of the file may not be searched.
+    #[error("cannot open {path}: {why}", path = path.display())]
+    Denied {
+        /// Path of the file.
+        path: PathBuf,
+        /// The error of the kernel.
+        why: String,
+    },
+    /// The file cannot be read.
+    #[error("cannot read {path}: {why}", path = path.display())]
+    Unreadable {
+        /// Path of the file.
+        path: PathBuf,
+        /// The error of the reader.
+        why: String,
+    },
+    /// The contents of the file cannot be used.
+    #[error("{path}: {why}", path = path.display())]
+    Malformed {
+        /// Path of the file.
+        path: PathBuf,
+        /// The error of the reader.
+        why: String,
+    },
+    /// The files do not have the address.
+    #[error("neither perf map nor jitdump has the address")]
+    NoSymbol,
+}
+
+impl JitError {
+    fn new(path: &Path, error: &io::Error) -> Self {
+        let path = path.to_owned();
+        let why = error.to_string();
+        match error.kind() {
+            io::ErrorKind::NotFound => Self::Missing(path),
+            io::ErrorKind::PermissionDenied => Self::Denied { path, why },
+            _ => Self::Unreadable { path, why },
+        }
+    }
+
+    fn malformed(path: &Path, error: &impl ToString) -> Self {
+        Self::Malformed {
+            path: path.to_owned(),
+            why: error.to_string(),
+        }
+    }
+}
