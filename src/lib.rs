@@ -13,6 +13,7 @@ pub mod output;
 pub mod perf;
 pub mod perf_data;
 pub mod perf_text;
+pub mod resymbolize;
 pub mod script;
 pub mod symbolize;
 pub mod trace;

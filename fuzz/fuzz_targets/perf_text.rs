@@ -1,22 +1,32 @@
-//! A text as `perf script` prints it, or as somebody has changed it.
+//! Text of `perf script`, possibly modified by anyone; also as the text of a written trace.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use perfcollect::perf_data::EventGroup;
-use perfcollect::perf_text::{events, import};
+use perfcollect::perf_text::{Labels, events, import, import_written};
+use perfcollect::trace::Trace;
 
 fuzz_target!(|data: &[u8]| {
+    // The labels of the same trace are in folded stacks, which the input also is.
+    let labels = Labels::read(data).expect("memory can be read");
+    if let Ok(written) = import_written(data, labels) {
+        assert_eq!(written.lines.len(), written.trace.frames.len());
+        check(&written.trace);
+    }
     let Ok((about, _)) = events(data) else { return };
     let Some(first) = EventGroup::all(&about).into_iter().next() else {
         return;
     };
-    let Ok(trace) = import(data, &about, &first) else {
-        return;
-    };
+    if let Ok(trace) = import(data, &about, &first) {
+        check(&trace);
+    }
+});
+
+fn check(trace: &Trace) {
     for sample in trace.samples.iter() {
         assert!(!trace.process_of(sample.thread).pid.0.is_negative());
         for frame in trace.stacks.leaf_first(sample.stack) {
             assert!(trace.functions_leaf_first(frame).count() > 0);
         }
     }
-});
+}

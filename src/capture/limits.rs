@@ -6,7 +6,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 ///
 /// perfcollect keeps each file with code open until the end. A command that was started before
 /// keeps the usual limit, which programs that use `select` rely on.
-pub(super) fn raise_open_files() {
+pub(crate) fn raise_open_files() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum {
         let raised = Rlimit {

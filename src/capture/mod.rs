@@ -24,6 +24,7 @@ pub(crate) use conversion::{choose_events, left_out, one_of_several};
 pub use error::CaptureError;
 pub use event_sessions::EventRequest;
 pub use finished::{Capture, End};
+pub(crate) use limits::raise_open_files;
 pub use live::{CaptureRequest, Progress, run};
 pub use not_running::NotRunning;
 pub use recovery::recover;

@@ -15,6 +15,8 @@ use crate::perf_data::{self, OpenRecording, Source};
 
 pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
     let signals = Arc::new(Signals::install().map_err(ConvertError::Signals)?);
+    // Each file with code stays open until it is symbolized.
+    capture::raise_open_files();
     let source = &options.source;
     let output = options
         .output

@@ -20,6 +20,7 @@ mod script;
 mod spelling;
 mod symbols;
 mod symbols_options;
+mod symbols_traces;
 mod trace_files;
 mod values;
 mod view;

@@ -9,10 +9,13 @@ use super::OneLine;
 use super::downloads::{self, DownloadReport};
 use super::progress::Reporter;
 use super::symbols_options::SymbolsOptions;
+use super::symbols_traces;
+use crate::capture::Signals;
 use crate::download::{
     self, DownloadError, Downloader, MissingDebugFiles, Module, Sources, WorkerError,
 };
 use crate::output::file::{OutputError, OutputFile};
+use crate::resymbolize::find_symbols;
 
 #[derive(Debug, Error)]
 pub(super) enum SymbolsError {
@@ -30,71 +33,127 @@ pub(super) enum SymbolsError {
     NoDirectory { path: PathBuf },
     #[error("{} is neither a file nor a build id of 4 to 64 bytes in hexadecimal", path.display())]
     BadBuildId { path: PathBuf },
+    #[error("cannot handle signals: {0}")]
+    Signals(io::Error),
     #[error("{0}")]
     Incomplete(String),
 }
 
 /// Microsoft's server has no files of distributions, and sudo removes the variable from the environment.
-const DEBUGINFOD: &str = "The debug files of distributions' packages are on debuginfod servers, and none was asked: set DEBUGINFOD_URLS to \
+const DEBUGINFOD: &str = "The debug files of distributions' packages are on debuginfod servers, and none was queried: set DEBUGINFOD_URLS to \
                           that of yours, such as https://debuginfod.debian.net (with sudo: sudo DEBUGINFOD_URLS=URL perfcollect symbols ...)";
 
 pub(super) fn run(options: &SymbolsOptions) -> Result<(), SymbolsError> {
     if let Some(path) = options.output.as_ref().filter(|path| path.is_file()) {
         return Err(SymbolsError::NoDirectory { path: path.clone() });
     }
-    let mut modules: Vec<Module> = Vec::new();
-    let mut without_build_id = Vec::new();
-    let mut unreadable = 0;
     let reporter = Reporter::new(options.quiet);
-    let mut named: Vec<&Path> = Vec::new();
-    for path in &options.files {
-        let shown = path.display();
-        if named.contains(&path.as_path()) {
-            reporter.say(&format!("{shown}: given twice"));
-            continue;
-        }
-        named.push(path);
-        let wanted = match wanted(path) {
-            Err(error) if options.files.len() > 1 => {
-                eprintln!("{}", OneLine(&error.to_string()));
-                unreadable += 1;
-                continue;
-            }
-            wanted => wanted?,
-        };
-        if wanted.modules.is_empty() && wanted.without_build_id.is_empty() {
-            reporter.say(&format!("{shown}: has all symbols, nothing to download"));
-        }
-        without_build_id.extend(wanted.without_build_id);
-        for module in wanted.modules {
-            // In -output each file has a separate name.
-            let is_known = |known: &&Module| {
-                known.build_id == module.build_id
-                    && (options.output.is_none() || known.debug_name() == module.debug_name())
-            };
-            match modules.iter().find(is_known) {
-                Some(known) if *known == module => {}
-                Some(known) => reporter.say(&format!("{module}: same build as {known}")),
-                None => modules.push(module),
-            }
-        }
-    }
-    let not_asked_for = without_build_id.len();
-    if !without_build_id.is_empty() {
-        let files = downloads::listed(without_build_id.iter());
+    let request = Request::read(options, &reporter)?;
+    let without_id = request.without_build_id.len();
+    if without_id > 0 {
+        let files = downloads::listed(request.without_build_id.iter());
         reporter.say(&format!(
             "skipped files without a build id, which servers need: {files}"
         ));
     }
-    let missing = not_asked_for + get(&modules, options, &reporter)?;
-    let modules = not_asked_for + modules.len();
+    let downloaded = get(&request.modules, options, &reporter);
+    // Also after a failed download: other debug files may be here.
+    let not_symbolized = match &request.traces[..] {
+        [] => 0,
+        traces => {
+            let signals = Signals::install().map_err(SymbolsError::Signals)?;
+            symbols_traces::symbolize(traces, &options.naming(), &reporter, &signals)
+        }
+    };
+    let missing = without_id + downloaded?;
+    let modules = without_id + request.found + request.modules.len();
     let missing =
         (missing > 0).then(|| format!("no debug file for {missing} of {modules} modules"));
+    let unreadable = request.unreadable;
     let unreadable = (unreadable > 0).then(|| format!("{unreadable} of the files cannot be read"));
-    let shortfalls: Vec<_> = missing.into_iter().chain(unreadable).collect();
+    let traces = request.traces.len();
+    let not_symbolized = (not_symbolized > 0)
+        .then(|| format!("{not_symbolized} of {traces} traces were not symbolized completely"));
+    let shortfalls: Vec<_> = [missing, unreadable, not_symbolized]
+        .into_iter()
+        .flatten()
+        .collect();
     match shortfalls.is_empty() {
         true => Ok(()),
         false => Err(SymbolsError::Incomplete(shortfalls.join(", and "))),
+    }
+}
+
+/// The arguments, read.
+#[derive(Default)]
+struct Request<'a> {
+    /// Modules whose debug files are not here.
+    modules: Vec<Module>,
+    /// Number of modules of traces whose debug files are here.
+    found: usize,
+    without_build_id: Vec<String>,
+    traces: Vec<&'a Path>,
+    /// Number of arguments that cannot be read.
+    unreadable: usize,
+}
+
+impl<'a> Request<'a> {
+    fn read(options: &'a SymbolsOptions, reporter: &Reporter) -> Result<Self, SymbolsError> {
+        let mut request = Self::default();
+        let naming = options.naming();
+        let mut read: Vec<&Path> = Vec::new();
+        for path in &options.files {
+            let shown = path.display();
+            if read.contains(&path.as_path()) {
+                reporter.say(&format!("{shown}: given twice"));
+                continue;
+            }
+            read.push(path);
+            let wanted = match wanted(path) {
+                Err(error) if options.files.len() > 1 => {
+                    eprintln!("{}", OneLine(&error.to_string()));
+                    request.unreadable += 1;
+                    continue;
+                }
+                wanted => wanted?,
+            };
+            if wanted.modules.is_empty() && wanted.without_build_id.is_empty() {
+                reporter.say(&format!("{shown}: has all symbols, nothing to download"));
+                continue;
+            }
+            if wanted.is_trace {
+                request.traces.push(path);
+            }
+            request.without_build_id.extend(wanted.without_build_id);
+            for module in wanted.modules {
+                let is_copied = options.output.is_some();
+                match wanted
+                    .is_trace
+                    .then(|| find_symbols(&module, &naming))
+                    .flatten()
+                {
+                    Some(found) if !is_copied || options.is_in_directory(&found) => {
+                        reporter.say(&format!("{module}: already in {}", found.display()));
+                        request.found += 1;
+                    }
+                    _ => request.add(module, is_copied, reporter),
+                }
+            }
+        }
+        Ok(request)
+    }
+
+    fn add(&mut self, module: Module, is_copied: bool, reporter: &Reporter) {
+        // In -output each file has a separate name.
+        let is_known = |known: &&Module| {
+            known.build_id == module.build_id
+                && (!is_copied || known.debug_name() == module.debug_name())
+        };
+        match self.modules.iter().find(is_known) {
+            Some(known) if *known == module => {}
+            Some(known) => reporter.say(&format!("{module}: same build as {known}")),
+            None => self.modules.push(module),
+        }
     }
 }
 
@@ -136,7 +195,7 @@ fn wanted(path: &Path) -> Result<MissingDebugFiles, SymbolsError> {
         (Err(error), Some(id)) if error.kind() == io::ErrorKind::NotFound => {
             return Ok(MissingDebugFiles {
                 modules: vec![Module::unknown(id)],
-                without_build_id: Vec::new(),
+                ..MissingDebugFiles::default()
             });
         }
         (Err(error), None) if error.kind() == io::ErrorKind::NotFound && is_hex(path) => {

@@ -1,20 +1,24 @@
 //! Options of `perfcollect symbols`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::{PathBufValueParser, TypedValueParser};
 
 use super::values::{scaled, seconds};
 use crate::download::{Limits, Server};
+use crate::symbolize;
 
-/// Download missing debug files of a trace, an ELF file or a build id.
+/// Download missing debug files; symbolize traces that are already written.
 ///
-/// Stores them in a cache that captures search, and in -output if given. Servers: -server, else those of _NT_SYMBOL_PATH
-/// (or Microsoft's) and DEBUGINFOD_URLS. Exit status: 0 if all files were found, 1 if some are missing.
+/// Stores the files in a cache that captures search, and in -output if given. Replaces a trace, and its flame graph, by
+/// one with the symbols of all debug files that were found. Servers: -server, else those of _NT_SYMBOL_PATH
+/// (or Microsoft's) and DEBUGINFOD_URLS. Exit status: 1 if a file is missing or a trace was not symbolized.
 #[derive(Args, Debug)]
 #[command(after_help = "EXAMPLES\n  \
     perfcollect symbols incident.trace.zip\n  \
+    perfcollect symbols incident.trace.zip -symbols /tmp/symbols\n  \
     perfcollect symbols /usr/share/dotnet/shared/Microsoft.NETCore.App/8.0.33/libcoreclr.so -output /tmp/symbols\n  \
     perfcollect symbols 79945f51fb2612f13b7667a10a8fd29122664791 -server https://symbols.example.com")]
 pub(super) struct SymbolsOptions {
@@ -24,6 +28,9 @@ pub(super) struct SymbolsOptions {
     /// Also store the debug files in DIR, named as beside their modules
     #[arg(short, long, value_name = "DIR")]
     pub(super) output: Option<PathBuf>,
+    /// Search debug files in DIR first; repeatable
+    #[arg(long, value_name = "DIR", value_parser = PathBufValueParser::new().try_map(directory))]
+    pub(super) symbols: Vec<PathBuf>,
     /// Use this symbol server only; repeatable
     #[arg(long, value_name = "URL", value_parser = server)]
     pub(super) server: Vec<Server>,
@@ -33,6 +40,9 @@ pub(super) struct SymbolsOptions {
     /// Timeout for a response, and for each further 64 KiB [default: 60]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(super) timeout: Option<Duration>,
+    /// Do not resolve inlined functions
+    #[arg(long)]
+    pub(super) noinline: bool,
     /// Replace existing files in -output
     #[arg(long)]
     pub(super) force: bool,
@@ -42,6 +52,27 @@ pub(super) struct SymbolsOptions {
 }
 
 impl SymbolsOptions {
+    /// Returns how traces are symbolized.
+    pub(super) fn naming(&self) -> symbolize::Options {
+        symbolize::Options {
+            inlined: !self.noinline,
+            symbol_directories: self.directories().collect(),
+        }
+    }
+
+    /// Returns whether a file is in one of the user's directories.
+    pub(super) fn is_in_directory(&self, file: &Path) -> bool {
+        self.directories()
+            .any(|directory| file.starts_with(directory))
+    }
+
+    /// Returns the directories with debug files, absolute.
+    fn directories(&self) -> impl Iterator<Item = PathBuf> {
+        let output = self.output.as_ref();
+        let output = output.and_then(|path| std::path::absolute(path).ok());
+        self.symbols.iter().cloned().chain(output)
+    }
+
     pub(super) fn limits(&self) -> Limits {
         let default = Limits::default();
         Limits {
@@ -66,11 +97,7 @@ impl SymbolsFrom {
         if word.as_os_str() == "download" {
             return Ok(Self::Download);
         }
-        match std::path::absolute(&word) {
-            Ok(path) if path.is_dir() => Ok(Self::Directory(path)),
-            Ok(_) => Err("not a directory".into()),
-            Err(error) => Err(error.to_string()),
-        }
+        directory(word).map(Self::Directory)
     }
 
     pub(super) fn directory(&self) -> Option<&PathBuf> {
@@ -78,6 +105,14 @@ impl SymbolsFrom {
             Self::Directory(path) => Some(path),
             Self::Download => None,
         }
+    }
+}
+
+fn directory(word: PathBuf) -> Result<PathBuf, String> {
+    match std::path::absolute(&word) {
+        Ok(path) if path.is_dir() => Ok(path),
+        Ok(_) => Err("not a directory".into()),
+        Err(error) => Err(error.to_string()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The files of a trace: their names, and writing them in parallel. A file appears only when it is complete.
 
 use std::fmt;
-use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::io::{BufWriter, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread::{self, ScopedJoinHandle};
@@ -13,6 +13,7 @@ use crate::output::archive::{self, ArchiveError, Contents};
 use crate::output::file::{self, OutputError, OutputFile};
 use crate::output::nettrace;
 use crate::output::perf_data::{self, SymbolFolder};
+use crate::symbolize::CancellableWriter;
 use crate::trace::Trace;
 
 /// Paths of the files of a trace.
@@ -198,13 +199,17 @@ fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     }
 }
 
-fn write_file<'a>(
-    file: &'a mut OutputFile,
-    signals: &'a Signals,
-    write: impl FnOnce(BufWriter<CancellableWriter<'_>>) -> Result<(), ArchiveError>,
+fn write_file(
+    file: &mut OutputFile,
+    signals: &Signals,
+    write: impl FnOnce(BufWriter<CancellableWriter<'_, &mut OutputFile>>) -> Result<(), ArchiveError>,
 ) -> Result<(), WriteError> {
-    let out = BufWriter::new(CancellableWriter::new(file, signals));
-    let written = write(out);
+    let stop = || stopped(signals);
+    let out = CancellableWriter {
+        inner: &mut *file,
+        stop: &stop,
+    };
+    let written = write(BufWriter::new(out));
     check(file, written, signals)
 }
 
@@ -223,35 +228,4 @@ fn check(
 
 pub(super) fn stopped(signals: &Signals) -> bool {
     signals.pending()
-}
-
-/// A writer that fails after a second signal.
-struct CancellableWriter<'a> {
-    file: &'a mut OutputFile,
-    signals: &'a Signals,
-}
-
-impl<'a> CancellableWriter<'a> {
-    fn new(file: &'a mut OutputFile, signals: &'a Signals) -> Self {
-        Self { file, signals }
-    }
-}
-
-impl Write for CancellableWriter<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if stopped(self.signals) {
-            return Err(io::Error::other("stopped"));
-        }
-        self.file.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
-    }
-}
-
-impl Seek for CancellableWriter<'_> {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        self.file.seek(to)
-    }
 }

@@ -21,6 +21,9 @@ pub struct MissingDebugFiles {
     pub modules: Vec<Module>,
     /// Untrusted paths of files without symbols and without a build id, which servers need.
     pub without_build_id: Vec<String>,
+    /// Whether these are the modules of a trace.
+    #[serde(default)]
+    pub is_trace: bool,
 }
 
 /// Returns the debug files that a file lacks, or the reason why they cannot be determined.
@@ -39,7 +42,7 @@ pub(super) fn wanted(path: &Path, file: &Arc<File>) -> Result<MissingDebugFiles,
     let module = Module::of(path, &elf);
     let missing = |module| MissingDebugFiles {
         modules: vec![module],
-        without_build_id: Vec::new(),
+        ..MissingDebugFiles::default()
     };
     module
         .map(missing)
@@ -57,8 +60,8 @@ fn wanted_by_trace(path: &Path, file: &File) -> Result<MissingDebugFiles, String
         );
     }
     let mut missing = MissingDebugFiles {
-        modules: Vec::new(),
-        without_build_id: Vec::new(),
+        is_trace: true,
+        ..MissingDebugFiles::default()
     };
     for module in summary.modules {
         match module.build_id {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use perfcollect_symbols::build_id::BuildId;
 use perfcollect_symbols::debug_file::DebugFileQuery;
 use perfcollect_symbols::elf::{DebugLink, ElfFile};
+use perfcollect_symbols::symbolizer::FileIdentity;
 use serde::{Deserialize, Serialize};
 
 /// An ELF file that needs a debug file.
@@ -23,10 +24,21 @@ impl Module {
     /// Describes an ELF file. Returns `None` if it has no build id.
     #[must_use]
     pub fn of(path: &Path, elf: &ElfFile) -> Option<Self> {
-        let link = elf.debug_link();
+        let (build_id, debug_link) = (elf.build_id(), elf.debug_link());
+        Self::new(&FileIdentity {
+            path,
+            build_id: build_id.as_ref(),
+            debug_link: debug_link.as_ref(),
+        })
+    }
+
+    /// Describes a file by its identity. Returns `None` if it has no build id.
+    #[must_use]
+    pub fn new(identity: &FileIdentity<'_>) -> Option<Self> {
+        let link = identity.debug_link;
         Some(Self {
-            path: path.to_string_lossy().into_owned(),
-            build_id: elf.build_id()?,
+            path: identity.path.to_string_lossy().into_owned(),
+            build_id: identity.build_id?.clone(),
             debug_link: link.map(|link| String::from_utf8_lossy(&link.name).into_owned()),
         })
     }

@@ -1,10 +1,9 @@
 //! Root directories of processes in containers, each opened once.
 
 use std::io;
-use std::os::linux::fs::MetadataExt;
 use std::sync::Arc;
 
-use perfcollect_symbols::process::Root;
+use perfcollect_symbols::process::{Root, mount_namespace};
 use rustc_hash::FxHashMap;
 
 use crate::trace::Pid;
@@ -22,8 +21,8 @@ impl Containers {
     /// Returns `None` if it is the host's root directory, or if the process has ended.
     pub(super) fn of(&mut self, pid: Pid) -> Option<Arc<Root>> {
         let root = Root::of(pid.0).ok()?;
-        let identity = identity(&root, &pid.to_string()).ok()?;
-        if identity == self::identity(&Root::host().ok()?, "self").ok()? {
+        let identity = identity(&root, pid.0).ok()?;
+        if identity == self::identity(&Root::host().ok()?, std::process::id() as i32).ok()? {
             return None;
         }
         Some(Arc::clone(
@@ -32,8 +31,8 @@ impl Containers {
     }
 }
 
-fn identity(root: &Root, process: &str) -> io::Result<Identity> {
-    let namespace = std::fs::metadata(format!("/proc/{process}/ns/mnt"))?.st_ino();
+fn identity(root: &Root, process: i32) -> io::Result<Identity> {
+    let namespace = mount_namespace(process)?;
     let (device, inode) = root.identity()?;
     Ok((namespace, device, inode))
 }

@@ -54,17 +54,16 @@ impl CodeFile {
     }
 
     /// Returns the root directories to search for its debug file, in order.
-    pub(crate) fn debug_roots(&self) -> impl Iterator<Item = io::Result<Root>> {
-        let roots = match &self.root {
-            Some(root) => [Some(root.try_clone()), None],
-            None => {
-                let container = self.container.as_ref();
-                let process_root =
-                    container.map_or_else(|| Root::of(self.pid.0), |root| root.try_clone());
-                [Some(process_root), Some(Root::host())]
-            }
+    pub(crate) fn debug_roots(&self) -> Vec<Arc<Root>> {
+        if let Some(root) = &self.root {
+            return vec![root.clone()];
+        }
+        let process_root = match &self.container {
+            Some(root) => Some(root.clone()),
+            None => Root::of(self.pid.0).ok().map(Arc::new),
         };
-        roots.into_iter().flatten()
+        let host = Root::host().ok().map(Arc::new);
+        process_root.into_iter().chain(host).collect()
     }
 
     /// Returns the row that identifies the file for recovery.

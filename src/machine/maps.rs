@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use perfcollect_symbols::process::is_memory;
+
 use crate::trace::ModuleId;
 
 /// Backing of executable memory.
@@ -24,18 +26,7 @@ impl Backing {
         if path.starts_with(b"/memfd:doublemapper") {
             return Some(Self::DoubleMapped);
         }
-        Self::is_memory(path).then_some(Self::Jit)
-    }
-
-    fn is_memory(path: &[u8]) -> bool {
-        const NAMES: [&[u8]; 5] = [
-            b"//anon",
-            b"/memfd:",
-            b"/dev/zero",
-            b"/anon_hugepage",
-            b"/SYSV",
-        ];
-        !path.starts_with(b"/") || NAMES.iter().any(|name| path.starts_with(name))
+        is_memory(path).then_some(Self::Jit)
     }
 }
 
@@ -168,23 +159,6 @@ impl<'a> AddressSpace<'a> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    #[test]
-    fn distinguishes_memory_names_from_files() {
-        for memory in [
-            "",
-            "//anon",
-            "/memfd:doublemapper (deleted)",
-            "/memfd:x",
-            "[heap]",
-            "/dev/zero (deleted)",
-        ] {
-            assert!(Backing::is_memory(memory.as_bytes()), "{memory}");
-        }
-        for file in ["/usr/lib/libc.so.6", "/tmp/gone.so (deleted)"] {
-            assert!(!Backing::is_memory(file.as_bytes()), "{file}");
-        }
-    }
 
     proptest! {
         /// Every byte belongs to the newest mapping that covered it, at the same file offset.

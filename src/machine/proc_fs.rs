@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 
+use perfcollect_symbols::process;
 use rustc_hash::{FxHashMap, FxHashSet};
 use thiserror::Error;
 
@@ -127,13 +128,7 @@ fn status(pid: Pid, name: &str) -> Option<String> {
 /// Returns the id of a process in its own pid namespace.
 #[must_use]
 pub fn namespace_pid(pid: Pid) -> Option<Pid> {
-    let innermost = status(pid, "NSpid")?;
-    innermost
-        .split_ascii_whitespace()
-        .last()?
-        .parse()
-        .ok()
-        .map(Pid)
+    process::namespace_pid(pid.0).map(Pid)
 }
 
 /// Maximum number of threads per process whose ids are mapped from its pid namespace.
@@ -156,12 +151,7 @@ pub fn new_namespace_threads(pid: Pid, mapped: &FxHashMap<Tid, Tid>) -> Vec<(Tid
 /// Together with the pid, this identifies a process instance.
 #[must_use]
 pub fn start_ticks(pid: Pid) -> Option<u64> {
-    let stat = read(format!("/proc/{pid}/stat"), 4096).ok()?;
-    // The name is in parentheses and may contain any character. The start time is the 20th word
-    // after it, see proc_pid_stat(5).
-    let after_name = stat.iter().rposition(|&b| b == b')')? + 1;
-    let mut words = stat[after_name..].split(|&b| b == b' ').skip(1);
-    std::str::from_utf8(words.nth(19)?).ok()?.parse().ok()
+    process::start_ticks(pid.0)
 }
 
 /// Returns the boot id of the kernel, or an empty string if it cannot be read.

@@ -11,8 +11,8 @@ use rawzip::{CompressionMethod, ZipArchiveWriter, ZipEntryWriter};
 use super::deflate::{Deflate, Workers};
 use super::stack_views::StackViews;
 use super::summary::Summary;
-use super::{ctf, folded, perf_text, sanitize};
-use crate::trace::Trace;
+use super::{ctf, perf_text, sanitize};
+use crate::trace::{Losses, Trace};
 
 /// End of the folder's name; the trace viewer finds its entries below it.
 pub(crate) const FOLDER_SUFFIX: &str = ".trace";
@@ -78,15 +78,31 @@ pub struct Contents<'a> {
 /// # Errors
 /// [`ArchiveError::Io`] is what `out` returned.
 pub fn write(trace: &Trace, contents: &Contents<'_>, out: impl Write) -> Result<(), ArchiveError> {
+    let folder = sanitize::entry_name(contents.name) + FOLDER_SUFFIX;
+    write_entries(folder, &trace.quality.losses, out, |archive| {
+        archive.fill(trace, contents)
+    })
+}
+
+/// Writes an archive with the entries that `fill` adds to `folder`.
+///
+/// # Errors
+/// [`ArchiveError::Io`] is what `out` returned.
+pub(crate) fn write_entries<W: Write>(
+    folder: String,
+    losses: &Losses,
+    out: W,
+    fill: impl FnOnce(&mut Archive<'_, W>) -> Result<(), ArchiveError>,
+) -> Result<(), ArchiveError> {
     Workers::run(|workers| {
         let mut archive = Archive {
-            folder: sanitize::entry_name(contents.name) + FOLDER_SUFFIX,
+            folder,
             zip: ZipArchiveWriter::new(out),
             workers,
         };
-        archive.fill(trace, contents)?;
+        fill(&mut archive)?;
         let mut zip = archive.zip;
-        if let Some(mark) = trace.quality.losses.mark() {
+        if let Some(mark) = losses.mark() {
             // What `unzip -l` and file managers show first.
             zip.set_comment(mark);
         }
@@ -95,14 +111,15 @@ pub fn write(trace: &Trace, contents: &Contents<'_>, out: impl Write) -> Result<
     })
 }
 
-struct Archive<'w, W> {
+/// An archive that is being written.
+pub(crate) struct Archive<'w, W> {
     folder: String,
     zip: ZipArchiveWriter<W>,
     workers: &'w Workers,
 }
 
 /// An entry that is being written.
-type ZipEntry<'w, 'z, W> = Deflate<'w, ZipEntryWriter<'z, W>>;
+pub(crate) type ZipEntry<'w, 'z, W> = Deflate<'w, ZipEntryWriter<'z, W>>;
 
 impl<W: Write> Archive<'_, W> {
     fn fill(&mut self, trace: &Trace, contents: &Contents<'_>) -> Result<(), ArchiveError> {
@@ -115,16 +132,11 @@ impl<W: Write> Archive<'_, W> {
         } = *contents;
         // PerfView takes the first entry that ends in `.data.txt`.
         self.entry(PERF_TEXT, |out| Ok(perf_text::write(trace, out)?))?;
-        self.entry(FOLDED, |out| Ok(folded::write_tree(pictures.tree(), out)?))?;
+        self.entry(FOLDED, |out| Ok(pictures.write_folded(out)?))?;
         self.entry(FLAME_GRAPH, |out| {
             Ok(out.write_all(pictures.flame_graph()?)?)
         })?;
-        self.entry(SUMMARY, |out| {
-            serde_json::to_writer_pretty(out, summary).map_err(|error| match error.is_io() {
-                true => ArchiveError::Io(error.into()),
-                false => ArchiveError::Summary(error),
-            })
-        })?;
+        self.summary(summary)?;
         if !trace.events.is_empty() {
             let folder = ctf::folder(trace);
             let names = self.entry(&format!("{folder}/{}", ctf::CHANNEL), |out| {
@@ -145,7 +157,18 @@ impl<W: Write> Archive<'_, W> {
         self.entry(LOG, |out| Ok(out.write_all(log)?))
     }
 
-    fn entry<T>(
+    /// Adds the summary.
+    pub(crate) fn summary(&mut self, summary: &Summary) -> Result<(), ArchiveError> {
+        self.entry(SUMMARY, |out| {
+            serde_json::to_writer_pretty(out, summary).map_err(|error| match error.is_io() {
+                true => ArchiveError::Io(error.into()),
+                false => ArchiveError::Summary(error),
+            })
+        })
+    }
+
+    /// Adds an entry below the folder.
+    pub(crate) fn entry<T>(
         &mut self,
         name: &str,
         fill: impl FnOnce(&mut ZipEntry<'_, '_, W>) -> Result<T, ArchiveError>,

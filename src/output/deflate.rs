@@ -92,7 +92,7 @@ fn deflate(compress: &mut Compress, block: &[u8], flush: FlushCompress) -> io::R
 }
 
 /// Writes to `out` deflated.
-pub(super) struct Deflate<'w, W> {
+pub(crate) struct Deflate<'w, W> {
     workers: &'w Workers,
     out: W,
     block: Vec<u8>,

@@ -255,6 +255,20 @@ impl OutputFile {
         rustix::fs::fchmod(&self.file, mode).map_err(|errno| self.explain(errno.into()))
     }
 
+    /// Gives the file the permissions of the one that it replaces.
+    ///
+    /// # Errors
+    /// Returns [`OutputError::Write`] if the mode cannot be read or changed.
+    pub fn keep_mode(&self) -> Result<(), OutputError> {
+        let Some(older) = &self.replaces else {
+            return Ok(());
+        };
+        let status = rustix::fs::statat(&self.place.dir, older, AtFlags::SYMLINK_NOFOLLOW);
+        let mode = status.map(|status| Mode::from_raw_mode(status.st_mode & 0o777));
+        mode.and_then(|mode| rustix::fs::fchmod(&self.file, mode))
+            .map_err(|errno| self.explain(errno.into()))
+    }
+
     /// Converts an error of a write to this file.
     #[must_use]
     pub fn explain(&self, error: io::Error) -> OutputError {

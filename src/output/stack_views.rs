@@ -2,12 +2,12 @@
 //!
 //! The archive and the separate file share one flame graph.
 
-use std::io;
+use std::io::{self, Write};
 use std::sync::OnceLock;
 
 use super::call_tree::CallTree;
-use super::flame_graph;
 use super::short_name::NameStyle;
+use super::{flame_graph, folded};
 use crate::trace::Trace;
 
 /// Views of the stacks, created on first use. Concurrent callers wait for the first one.
@@ -40,6 +40,14 @@ impl<'a> StackViews<'a> {
     pub(super) fn tree(&self) -> &CallTree {
         self.tree
             .get_or_init(|| CallTree::new(self.trace, self.names))
+    }
+
+    /// Writes the folded stacks.
+    ///
+    /// # Errors
+    /// Returns errors of `out`.
+    pub fn write_folded(&self, out: &mut impl Write) -> io::Result<()> {
+        folded::write_tree(self.tree(), out)
     }
 
     /// Returns the flame graph as an SVG file.

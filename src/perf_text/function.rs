@@ -68,6 +68,13 @@ fn written_by_perfcollect(frame: &Frame<'_>) -> Option<Function> {
         kind,
         inlined: false,
     };
+    let kind = |other| match frame.object {
+        b"vmlinux" => FunctionKind::Kernel,
+        b"jit" => FunctionKind::Jit,
+        b"unmapped" => FunctionKind::Unmapped,
+        file if file.to_ascii_lowercase().ends_with(b".dll") => FunctionKind::ReadyToRun,
+        _ => other,
+    };
     let is_file = frame.object.contains(&b'/') || frame.object.starts_with(b"[");
     if is_file {
         return None;
@@ -80,7 +87,7 @@ fn written_by_perfcollect(frame: &Frame<'_>) -> Option<Function> {
         let start = u64::from_str_radix(digits, 16).ok()?;
         return Some(Function {
             start: (start != frame.address).then_some(start),
-            ..function(None, FunctionKind::Native)
+            ..function(None, kind(FunctionKind::Native))
         });
     }
     let (name, tier) = symbol.strip_suffix(']')?.rsplit_once('[')?;

@@ -11,6 +11,7 @@ use super::error::TextError;
 use super::frame::Frame;
 use super::function::{functions, text};
 use super::header::Header;
+use super::labels::Labels;
 use super::lines::{self, Leftovers};
 use crate::output::perf_text::markers;
 use crate::perf_data::{Attribute, EventGroup, EventSource, RecordingInfo};
@@ -105,9 +106,57 @@ pub fn import(
     Ok(import.finish(&group.name, capture, &left))
 }
 
+/// A trace that was read from its own `perf.data.txt`.
+pub struct WrittenTrace {
+    /// The trace. What the text does not show is empty: the machine, modules, losses, events.
+    pub trace: Trace,
+    /// The lines of each frame, innermost function first, without the last line end.
+    pub lines: Vec<Box<[u8]>>,
+}
+
+/// Reads a `perf.data.txt` that perfcollect wrote. `labels`: those of the same trace.
+///
+/// # Errors
+/// See [`TextError`].
+pub fn import_written(input: impl BufRead, labels: Labels) -> Result<WrittenTrace, TextError> {
+    let mut import = Import {
+        is_time: true,
+        labels: Some(labels),
+        ..Import::default()
+    };
+    let take = |sample: &lines::Sample| {
+        if let Some(header) = sample.header()
+            && !header.is_time_zero()
+        {
+            import.sample(&header, sample);
+        }
+    };
+    lines::each(input, take, |_| {})?;
+    if let Some(labels) = &import.labels {
+        for process in &mut import.trace.processes {
+            if let Some(name) = labels.process(process.pid, &process.name) {
+                process.name = name.into();
+            }
+        }
+    }
+    let mut lines = vec![Box::default(); import.trace.frames.len()];
+    for (line, id) in import.frames {
+        if let Some(id) = id {
+            lines[id.index()] = line;
+        }
+    }
+    Ok(WrittenTrace {
+        trace: import.trace,
+        lines,
+    })
+}
+
 #[derive(Default)]
 struct Import {
     trace: Trace,
+    /// The labels, if perfcollect wrote the text: lines of one address are then functions that are
+    /// inlined into the last of them.
+    labels: Option<Labels>,
     is_time: bool,
     /// Whether all samples show their process, what they count, and when.
     has_ids: bool,
@@ -162,11 +211,18 @@ impl Import {
             return;
         }
         let thread = self.thread(header);
-        let frames: Vec<FrameId> = lines
-            .iter()
-            .rev()
-            .filter_map(|line| self.frame(line))
-            .collect();
+        let mut frames = Vec::with_capacity(lines.len());
+        match self.labels {
+            Some(_) => {
+                let mut rest = &lines[..];
+                while let Some(unit) = first_address(rest) {
+                    frames.extend(self.inlined_frame(unit));
+                    rest = &rest[unit.len()..];
+                }
+                frames.reverse();
+            }
+            None => frames.extend(lines.iter().rev().filter_map(|line| self.frame(line))),
+        }
         let quality = &mut self.trace.quality.stacks;
         let stack = match frames.is_empty() {
             true => {
@@ -279,6 +335,35 @@ impl Import {
         frame
     }
 
+    /// Returns the frame of the functions at one address, from the innermost to the outermost.
+    fn inlined_frame(&mut self, lines: &[&[u8]]) -> Option<FrameId> {
+        let key = match lines {
+            [line] => Cow::Borrowed(*line),
+            lines => Cow::Owned(lines.join(&b'\n')),
+        };
+        if let Some(known) = self.frames.get(&*key) {
+            return *known;
+        }
+        let mut all = Vec::with_capacity(lines.len());
+        let mut address = 0;
+        for line in lines.iter().rev() {
+            let Some(frame) = Frame::indented(line) else {
+                continue;
+            };
+            address = frame.address;
+            for mut function in functions(&frame) {
+                if let Some(labels) = &self.labels {
+                    labels.restore(&mut function);
+                }
+                function.inlined = !all.is_empty();
+                all.push(function);
+            }
+        }
+        let frame = (!all.is_empty()).then(|| self.push(all, address));
+        self.frames.insert(key.into(), frame);
+        frame
+    }
+
     fn push(&mut self, functions: Vec<Function>, offset: u64) -> FrameId {
         let trace = &mut self.trace;
         let start = trace.frame_functions.len() as u32;
@@ -367,6 +452,28 @@ impl Import {
         symbolize::count(&mut self.trace);
         self.trace
     }
+}
+
+/// Returns the lines of the first address: a function, after those that are inlined into it.
+///
+/// Lines with the same address and module are one such unit, or that of a function that calls
+/// itself, repeated.
+fn first_address<'l, 'a>(lines: &'l [&'a [u8]]) -> Option<&'l [&'a [u8]]> {
+    let place = |line: &'a [u8]| {
+        let line = line.trim_ascii();
+        let address = line.split(u8::is_ascii_whitespace).next()?;
+        let module = line.rsplit(u8::is_ascii_whitespace).next()?;
+        (address != b"0").then_some((address, module))
+    };
+    let first = place(lines.first()?);
+    let len = match first {
+        Some(_) => lines.iter().take_while(|line| place(line) == first).count(),
+        None => 1,
+    };
+    let run = &lines[..len];
+    let repeats = |period: &usize| run[*period..] == run[..len - period] && len % period == 0;
+    let period = (1..=len).find(repeats).unwrap_or(len);
+    Some(&run[..period])
 }
 
 /// What a comment tells of the recorded machine (`perf script --header`).

@@ -13,10 +13,12 @@ mod frame;
 mod function;
 mod header;
 mod import;
+mod labels;
 mod lines;
 
 pub use error::{OddLine, TextError};
 pub use frame::Frame;
 pub use header::Header;
-pub use import::{events, import};
+pub use import::{WrittenTrace, events, import, import_written};
+pub use labels::Labels;
 pub use lines::{Leftovers, Sample, each};

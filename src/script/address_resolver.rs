@@ -71,6 +71,9 @@ impl AddressResolver {
         self.kernel.reset();
         for file in self.files.iter_mut().flatten() {
             file.object = None;
+            if let Some(renewed) = file.symbols.without_debug_info(&self.symbolizer) {
+                file.symbols = Arc::new(renewed);
+            }
         }
         self.made_objects.clear();
         self.nowhere = None;

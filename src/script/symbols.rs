@@ -31,6 +31,14 @@ impl FileSymbols {
         }
     }
 
+    /// Opens the file again if its debug information was read: that frees the memory, and renews
+    /// the limit of steps. Returns `None` otherwise.
+    pub(super) fn without_debug_info(&self, symbolizer: &Symbolizer) -> Option<Self> {
+        let has_read = FileSymbolizer::has_read_debug_info;
+        let has_read = self.symbols.as_ref().is_some_and(has_read);
+        has_read.then(|| Self::new(symbolizer, self.file.clone()))
+    }
+
     pub(super) fn path(&self) -> &[u8] {
         &self.file.path
     }

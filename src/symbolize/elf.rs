@@ -1,6 +1,7 @@
 //! Functions of mapped files: ELF files and ReadyToRun images.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use perfcollect_symbols::Aliases;
 use perfcollect_symbols::symbolizer::{
@@ -13,9 +14,9 @@ use super::functions::{SymbolizedGroup, lossy, unsymbolized};
 use super::{Options, problems};
 use crate::download::{Module, Sources};
 use crate::machine::{CodeFile, Content};
-use crate::trace::{CodeAddress, Function, FunctionKind, Notice};
+use crate::trace::{CodeAddress, Function, FunctionId, FunctionKind, Notice};
 
-/// Limit of the demangled names of a file, in bytes.
+/// Limit of the demangled names from the debug information of a file, in bytes.
 const MAX_NAMES_BYTES: usize = 128 << 20;
 /// Tier of ReadyToRun methods, in the runtime's word.
 const READY_TO_RUN: &str = "ReadyToRun";
@@ -28,8 +29,8 @@ pub(crate) fn symbolizer(options: &Options, aliases: Aliases) -> Symbolizer {
         aliases,
         directories: options.symbol_directories.clone(),
         perf_cache: std::env::home_dir().map(|home| home.join(".debug")),
-        more: Some(std::sync::Arc::new(|path, own| {
-            let module = Module::of(path, own);
+        more: Some(Arc::new(|identity| {
+            let module = Module::new(identity);
             module.map_or_else(Vec::new, |module| Sources::new(&[]).cached(&module))
         })),
     })
@@ -45,7 +46,7 @@ pub(crate) fn open(symbolizer: &Symbolizer, file: &CodeFile) -> Option<FileSymbo
     Some(symbolizer.file(FileSource {
         content,
         path: file.clean_path().to_owned(),
-        roots: file.debug_roots().flatten().collect(),
+        roots: file.debug_roots(),
     }))
 }
 
@@ -62,9 +63,7 @@ pub(super) fn identity(file: &CodeFile, symbols: &FileSymbolizer) -> Option<Iden
         return None;
     }
     symbols.is_elf().then(|| Identity {
-        module: symbols
-            .elf()
-            .and_then(|own| Module::of(file.clean_path(), own)),
+        module: Module::new(&symbols.identity()),
         has_symbols: symbols.has_symbols(),
     })
 }
@@ -77,13 +76,11 @@ pub(super) fn name(
     cancel: CancelCheck<'_>,
 ) -> SymbolizedGroup {
     let symbols = open(symbolizer, file);
-    let mut names = Names {
-        module: module_name(file),
-        kind: kind(file),
-        demangled: FxHashMap::default(),
-        left_bytes: MAX_NAMES_BYTES,
-    };
+    let _memory = symbols.as_ref().map(FileSymbolizer::hold_memory);
+    let mut names = Names::new(module_name(file), kind(file));
     let mut group = SymbolizedGroup::default();
+    // Few functions are inlined in many places.
+    let mut inlined_rows: FxHashMap<Cow<'_, [u8]>, FunctionId> = FxHashMap::default();
     for (index, &code) in codes.iter().enumerate() {
         let frames = match (&symbols, code) {
             _ if cancel() => None,
@@ -108,10 +105,23 @@ pub(super) fn name(
         if let Some(function) = outermost_first.next() {
             group.push(names.function(code, function));
         }
-        let inlined = outermost_first.map(|frame| names.function(code, frame));
-        group.push_inlined(index, inlined);
+        let inlined = outermost_first.filter_map(|frame| {
+            if let Some(id) = inlined_rows.get(&frame.symbol) {
+                return Some(*id);
+            }
+            let symbol = frame.symbol.clone();
+            let function = names.function(code, frame);
+            function.name.as_ref()?;
+            let id = group.functions.intern(function);
+            inlined_rows.insert(symbol, id);
+            Some(id)
+        });
+        let inlined: Vec<_> = inlined.collect();
+        if !inlined.is_empty() {
+            group.inlined.push((index, inlined));
+        }
     }
-    if names.left_bytes == 0 {
+    if names.is_truncated {
         let path = file.clean_path().display();
         let what = format!("functions of {path} do not all have names: their names are too long");
         group.notices.push(Notice::new(what, ""));
@@ -120,21 +130,33 @@ pub(super) fn name(
         let problems = problems::take(symbols, file.clean_path(), options.inlined);
         group.notices.extend(problems.notices);
         group.gaps.extend(problems.gaps);
-        group.identity = identity(file, symbols);
+        group.identity = (!cancel()).then(|| identity(file, symbols)).flatten();
     }
     group.gaps.extend(problems::unavailable(file));
     group
 }
 
 /// The functions of one file, with each name demangled once.
-struct Names<'a> {
+pub(crate) struct Names<'a> {
     module: Box<str>,
     kind: FunctionKind,
     demangled: FxHashMap<Cow<'a, [u8]>, Box<str>>,
     left_bytes: usize,
+    /// Whether a name was left out.
+    is_truncated: bool,
 }
 
 impl<'a> Names<'a> {
+    pub(crate) fn new(module: Box<str>, kind: FunctionKind) -> Self {
+        Self {
+            module,
+            kind,
+            demangled: FxHashMap::default(),
+            left_bytes: MAX_NAMES_BYTES,
+            is_truncated: false,
+        }
+    }
+
     fn plain(&self, code: CodeAddress) -> Function {
         Function {
             module: self.module.clone(),
@@ -159,12 +181,13 @@ impl<'a> Names<'a> {
         }
     }
 
-    fn function(&mut self, code: CodeAddress, frame: Frame<'a>) -> Function {
+    /// Returns the function of a frame.
+    pub(crate) fn function(&mut self, code: CodeAddress, frame: Frame<'a>) -> Function {
         let plain = self.plain(code);
         if frame.evidence == Evidence::ReadyToRun {
             return Function {
                 name: Some(lossy(&frame.symbol)),
-                module: frame.assembly.map_or(plain.module, Into::into),
+                module: frame.module.map_or(plain.module, Into::into),
                 tier: Some(READY_TO_RUN.into()),
                 kind: FunctionKind::ReadyToRun,
                 start: None,
@@ -191,11 +214,13 @@ impl<'a> Names<'a> {
             return Some(name.clone());
         }
         let name: Box<str> = frame.name().into();
-        let Some(left) = self.left_bytes.checked_sub(name.len()) else {
-            self.left_bytes = 0;
-            return None;
-        };
-        self.left_bytes = left;
+        if frame.evidence == Evidence::Dwarf {
+            let Some(left) = self.left_bytes.checked_sub(name.len()) else {
+                self.is_truncated = true;
+                return None;
+            };
+            self.left_bytes = left;
+        }
         self.demangled.insert(frame.symbol.clone(), name.clone());
         Some(name)
     }

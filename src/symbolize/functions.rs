@@ -39,16 +39,6 @@ impl SymbolizedGroup {
         let id = self.functions.intern(function);
         self.of_codes.push(id);
     }
-
-    /// Adds the functions inlined at an address, outermost first, if there are any.
-    pub(super) fn push_inlined(&mut self, index: usize, inlined: impl Iterator<Item = Function>) {
-        let ids: Vec<_> = inlined
-            .map(|function| self.functions.intern(function))
-            .collect();
-        if !ids.is_empty() {
-            self.inlined.push((index, ids));
-        }
-    }
 }
 
 /// Equal functions are one row.

@@ -119,7 +119,11 @@ impl JitSymbolError {
     fn no_process(error: &io::Error) -> Self {
         match error.kind() {
             // The error lists the files.
-            io::ErrorKind::NotFound => Self::new(error.to_string(), REMEDY_OF_RECORDING),
+            io::ErrorKind::NotFound if error.get_ref().is_some() => {
+                Self::new(error.to_string(), REMEDY_OF_RECORDING)
+            }
+            // The process has ended and is not reaped yet.
+            io::ErrorKind::NotFound => Self::new("there is no /tmp/perf-PID.map", REMEDY),
             io::ErrorKind::PermissionDenied => Self::denied(error),
             _ => Self::new(format!("/tmp/perf-PID.map: {error}"), ""),
         }

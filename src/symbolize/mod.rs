@@ -12,7 +12,7 @@ pub(crate) mod problems;
 pub(crate) mod unresolved;
 
 pub use cancel::CancelCheck;
-pub(crate) use cancel::CancellableReader;
+pub(crate) use cancel::{CancellableReader, CancellableWriter};
 pub(crate) use counts::count;
 pub(crate) use jit::function as function_of_jit;
 pub(crate) use jit_symbol_files::{JitSymbolError, read_all};

@@ -26,7 +26,11 @@ pub(crate) fn take(symbols: &FileSymbolizer, path: &Path, inlined: bool) -> File
         false => nameless.clone(),
     };
     let mut problems = FileProblems::default();
-    for problem in symbols.take_problems() {
+    let all = symbols.take_problems();
+    let is_corrupt = all
+        .iter()
+        .any(|problem| matches!(problem, Problem::Dwarf(_)));
+    for problem in all {
         let notice = match &problem {
             Problem::ClosedDirectory(directory) => {
                 problems.gaps.push(not_searched(directory));
@@ -44,6 +48,8 @@ pub(crate) fn take(symbols: &FileSymbolizer, path: &Path, inlined: bool) -> File
                 ),
                 "install the package it is in, or give its directory with -symbols",
             ),
+            // One of them explains what is missing.
+            Problem::NoSplitUnit { .. } if is_corrupt => continue,
             Problem::Rejected { .. } => Notice::new(problem.to_string(), ""),
             _ => Notice::new(format!("{incomplete}: {problem}"), ""),
         };

@@ -185,7 +185,7 @@ pub fn missing_symbols(
     let trace = shell_word(&trace.to_string_lossy());
     writeln!(
         out,
-        "            all of them: perfcollect symbols {}",
+        "            all of them, and symbolize this trace: perfcollect symbols {}",
         terminal(&trace)
     )
 }

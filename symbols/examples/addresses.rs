@@ -10,15 +10,11 @@
 //! includes reading the file.
 
 use std::error::Error;
-use std::fs::File;
 use std::io::{self, BufRead, Write};
-use std::path::Path;
-use std::sync::Arc;
 use std::time::Instant;
 
-use perfcollect_symbols::process::Root;
 use perfcollect_symbols::symbolizer::{
-    FileContent, FileSource, FileSymbolizer, Options, Symbolizer, Unresolved,
+    FileSource, FileSymbolizer, Options, Symbolizer, Unresolved,
 };
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -43,18 +39,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         .collect::<Result<_, _>>()?;
 
     let mut start = Instant::now();
-    let path = Path::new(path).canonicalize()?;
     let symbolizer = Symbolizer::new(Options {
-        inlined: true,
-        lines: true,
         perf_cache: std::env::home_dir().map(|home| home.join(".debug")),
         ..Options::default()
     });
-    let file = symbolizer.file(FileSource {
-        content: FileContent::File(Arc::new(File::open(&path)?)),
-        path,
-        roots: vec![Root::host()?],
-    });
+    let file = symbolizer.file(FileSource::open(path)?);
     for pass in 1..=passes {
         let lines: Vec<String> = (addresses.iter())
             .map(|&address| line(&file, address))

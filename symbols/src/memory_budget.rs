@@ -3,7 +3,7 @@
 //! A file may need much memory for what it has or declares. Several such files at once, on as many
 //! threads, would need too much.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 /// Bytes that a file may use without the permit.
@@ -25,6 +25,7 @@ pub(crate) struct MemoryBudget {
 pub(crate) struct MemoryUse {
     bytes: AtomicU64,
     has_permit: AtomicBool,
+    readers: AtomicUsize,
     /// `None`: reading never waits.
     budget: Option<Arc<MemoryBudget>>,
 }
@@ -35,6 +36,7 @@ impl MemoryUse {
         Self {
             bytes: AtomicU64::new(0),
             has_permit: AtomicBool::new(false),
+            readers: AtomicUsize::new(0),
             budget,
         }
     }
@@ -66,8 +68,13 @@ impl MemoryUse {
         budget.changed.notify_all();
     }
 
-    /// Lets another file have the permit, until this one is read further.
-    pub(crate) fn release(&self) {
+    /// Starts to read the file. It keeps the permit until all its readers have ended.
+    pub(crate) fn read(&self) -> Reading<'_> {
+        self.readers.fetch_add(1, Ordering::Relaxed);
+        Reading(self)
+    }
+
+    fn release(&self) {
         let Some(budget) = &self.budget else { return };
         if !self.has_permit.load(Ordering::Relaxed) {
             return;
@@ -77,6 +84,18 @@ impl MemoryUse {
         if self.has_permit.swap(false, Ordering::Relaxed) {
             *taken = false;
             budget.changed.notify_all();
+        }
+    }
+}
+
+/// A reader of a file.
+#[must_use]
+pub(crate) struct Reading<'a>(&'a MemoryUse);
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        if self.0.readers.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.release();
         }
     }
 }
@@ -118,16 +137,24 @@ mod tests {
     }
 
     #[test]
-    fn threads_of_one_file_share_the_permit() {
+    fn readers_of_one_file_share_the_permit_until_the_last_ends() {
         let budget = Arc::new(MemoryBudget::default());
+        let is_taken = || *budget.is_taken.lock().expect("no panic");
         let memory = MemoryUse::new(&budget);
+        let first = memory.read();
         memory.charge(LARGE_BYTES);
-        thread::scope(|scope| drop(scope.spawn(|| memory.charge(1))));
-        memory.release();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let _second = memory.read();
+                memory.charge(1);
+            });
+        });
+        assert!(is_taken());
+        drop(first);
+        assert!(!is_taken());
         let other = MemoryUse::new(&budget);
+        let _other = other.read();
         other.charge(LARGE_BYTES);
-        other.release();
-        memory.charge(1);
-        memory.release();
+        assert!(is_taken());
     }
 }

@@ -6,7 +6,11 @@
 mod mapped_file;
 mod maps;
 mod root;
+mod status;
 
 pub use mapped_file::{VDSO, is_elf, open_mapped_file, vdso_image};
-pub use maps::{MapsLine, parse_all_maps, parse_maps, read_maps, without_deleted_suffix};
+pub use maps::{
+    MapsLine, is_memory, parse_all_maps, parse_maps, read_maps, without_deleted_suffix,
+};
 pub use root::{Root, executable};
+pub use status::{mount_namespace, namespace_pid, start_ticks};

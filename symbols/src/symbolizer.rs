@@ -1,13 +1,14 @@
-//! Names addresses of files, of processes and of the kernel, from everything this crate reads.
+//! Symbolizes addresses of files, of processes and of the kernel.
 //!
 //! ```
 //! use perfcollect_symbols::symbolizer::Symbolizer;
 //!
 //! let symbolizer = Symbolizer::default();
-//! let process = symbolizer.process(std::process::id() as i32)?;
+//! let process = symbolizer.process(std::process::id())?;
 //! let address = std::fs::File::open::<&str> as usize as u64;
 //! for frame in process.frames(address)? {
-//!     println!("{} ({})", frame.name(), frame.evidence);
+//!     let (file, line) = (frame.file.unwrap_or("?"), frame.line.unwrap_or(0));
+//!     println!("{} at {file}:{line} ({})", frame.name(), frame.evidence);
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -15,7 +16,8 @@
 //! A [`Symbolizer`] and all it returns own their files, may be shared by threads, and read on
 //! demand: symbol tables when the first address of a file is looked up, debug information of the
 //! unit that contains the address. What a file declares is bounded as [the crate](crate) lists.
-//! Of all files, only one at a time is read beyond 32 MiB.
+//! Of all ELF files, only one at a time is read beyond 32 MiB. What was read is kept until the
+//! [`FileSymbolizer`] or [`ProcessSymbolizer`] is dropped.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -24,7 +26,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use crate::binding::Aliases;
-use crate::elf::ElfFile;
+use crate::build_id::BuildId;
+use crate::elf::DebugLink;
 use crate::kallsyms::{KallsymsError, KernelSymbols};
 use crate::memory_budget::{MemoryBudget, MemoryUse};
 
@@ -44,17 +47,31 @@ pub use process::ProcessSymbolizer;
 /// List of the functions of the running kernel.
 const KALLSYMS: &str = "/proc/kallsyms";
 
+/// What identifies the debug file of an ELF file.
+#[derive(Debug, Clone, Copy)]
+pub struct FileIdentity<'a> {
+    /// Path of the file.
+    pub path: &'a Path,
+    /// Build id of the file.
+    pub build_id: Option<&'a BuildId>,
+    /// Its link to the debug file.
+    pub debug_link: Option<&'a DebugLink>,
+}
+
 /// Returns more paths at which the debug file of an ELF file may be, on this host.
-pub type MoreDebugFiles = dyn Fn(&Path, &ElfFile) -> Vec<PathBuf> + Send + Sync;
+///
+/// It must not use the symbolizer.
+pub type MoreDebugFiles = dyn Fn(&FileIdentity<'_>) -> Vec<PathBuf> + Send + Sync;
 
 /// What to read, and where debug files are searched.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Options {
     /// Whether frames include the functions that are inlined at an address.
     pub inlined: bool,
     /// Whether frames have source files and lines.
     pub lines: bool,
-    /// The choice among several symbols at one address.
+    /// The choice among several symbols at one address. As perf chooses, a symbol without a size also
+    /// covers later functions.
     pub aliases: Aliases,
     /// Directories on this host in which debug files are searched first; absolute.
     pub directories: Vec<PathBuf>,
@@ -64,13 +81,27 @@ pub struct Options {
     pub more: Option<Arc<MoreDebugFiles>>,
 }
 
-/// Names addresses.
+/// Everything that the files have, without more directories.
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            inlined: true,
+            lines: true,
+            aliases: Aliases::default(),
+            directories: Vec::new(),
+            perf_cache: None,
+            more: None,
+        }
+    }
+}
+
+/// Symbolizes addresses, with one set of options and one memory budget.
 #[derive(Default)]
 pub struct Symbolizer {
     options: Arc<Options>,
     budget: Arc<MemoryBudget>,
-    /// Files of processes, by device and inode, as long as a process uses them.
-    files: Mutex<HashMap<(u64, u64), Weak<FileSymbolizer>>>,
+    /// Files of processes, as long as a [`ProcessSymbolizer`] uses them.
+    files: Mutex<HashMap<FileKey, Weak<FileSymbolizer>>>,
     kernel: OnceLock<Result<KernelSymbols, KallsymsError>>,
 }
 
@@ -84,7 +115,7 @@ impl Symbolizer {
         }
     }
 
-    /// Opens a file. What cannot be read of it is in [`FileSymbolizer::take_problems`].
+    /// Opens a file. [`FileSymbolizer::take_problems`] returns the parts that cannot be read.
     #[must_use]
     pub fn file(&self, source: FileSource) -> FileSymbolizer {
         let memory = Arc::new(MemoryUse::new(&self.budget));
@@ -95,7 +126,8 @@ impl Symbolizer {
     ///
     /// # Errors
     /// The process has ended, or its mappings may not be read.
-    pub fn process(&self, pid: i32) -> io::Result<ProcessSymbolizer<'_>> {
+    pub fn process(&self, pid: u32) -> io::Result<ProcessSymbolizer<'_>> {
+        let pid = i32::try_from(pid).map_err(io::Error::other)?;
         ProcessSymbolizer::new(self, pid)
     }
 
@@ -114,17 +146,34 @@ impl Symbolizer {
     /// Returns the file of a process, which processes share.
     fn shared_file(
         &self,
-        id: (u64, u64),
-        open: impl FnOnce() -> FileSource,
+        key: FileKey,
+        source: impl FnOnce(PathBuf) -> FileSource,
     ) -> Arc<FileSymbolizer> {
-        let files = self.files.lock();
-        let mut files = files.unwrap_or_else(PoisonError::into_inner);
-        if let Some(file) = files.get(&id).and_then(Weak::upgrade) {
+        let files = || self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = files().get(&key).and_then(Weak::upgrade) {
             return file;
         }
-        files.retain(|_, file| file.strong_count() > 0);
-        let file = Arc::new(self.file(open()));
-        files.insert(id, Arc::downgrade(&file));
+        // Reading its headers may take long.
+        let file = Arc::new(self.file(source(key.path.clone())));
+        let mut files = files();
+        if let Some(other) = files.get(&key).and_then(Weak::upgrade) {
+            return other;
+        }
+        if files.len() == files.capacity() {
+            files.retain(|_, file| file.strong_count() > 0);
+        }
+        files.insert(key, Arc::downgrade(&file));
         file
     }
+}
+
+/// Identity of a file of a process, and of the directories with its debug files.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct FileKey {
+    /// Device and inode.
+    file: (u64, u64),
+    /// Device and inode of the root directory of the process.
+    root: (u64, u64),
+    mount_namespace: u64,
+    path: PathBuf,
 }

@@ -7,12 +7,15 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use perfcollect_symbols::dwarf::DebugInfo;
 use perfcollect_symbols::elf::ElfFile;
-use perfcollect_symbols::process::{Root, parse_all_maps, read_maps};
+use perfcollect_symbols::kallsyms::KernelSymbols;
+use perfcollect_symbols::process::{parse_all_maps, read_maps};
 use perfcollect_symbols::symbolizer::{
-    Evidence, FileContent, FileSource, FileSymbolizer, Options, ProcessSymbolizer, Symbolizer,
-    Unresolved,
+    Evidence, FileContent, FileSource, FileSymbolizer, JitQuery, JitSource, JitSymbols,
+    ProcessSymbolizer, Symbolizer, Unresolved,
 };
+use perfcollect_symbols::table::SymbolTable;
 use test_skip::{Missing, skip};
 
 /// Stops the process at the end of a test.
@@ -25,21 +28,17 @@ impl Drop for Running {
     }
 }
 
-fn own_file(symbolizer: &Symbolizer) -> FileSymbolizer {
-    let path = std::env::current_exe().unwrap();
-    symbolizer.file(FileSource {
-        content: FileContent::File(Arc::new(File::open(&path).unwrap())),
-        path,
-        roots: vec![Root::host().unwrap()],
-    })
+/// Removes a file at the end of a test.
+struct RemovedFile(String);
+
+impl Drop for RemovedFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
 }
 
-fn with_everything() -> Symbolizer {
-    Symbolizer::new(Options {
-        inlined: true,
-        lines: true,
-        ..Options::default()
-    })
+fn own_file(symbolizer: &Symbolizer) -> FileSymbolizer {
+    symbolizer.file(FileSource::open(std::env::current_exe().unwrap()).unwrap())
 }
 
 /// Returns the address of a symbol of a library in a process.
@@ -61,6 +60,11 @@ fn may_be_shared_by_threads() {
     check::<Symbolizer>();
     check::<FileSymbolizer>();
     check::<ProcessSymbolizer<'_>>();
+    check::<ElfFile>();
+    check::<DebugInfo>();
+    check::<SymbolTable>();
+    check::<KernelSymbols>();
+    check::<JitSymbols>();
 }
 
 #[test]
@@ -77,12 +81,22 @@ fn names_a_library_function_of_a_process() {
         }
     };
     let symbolizer = Symbolizer::default();
-    let process = symbolizer.process(pid).unwrap();
+    let process = symbolizer.process(pid as u32).unwrap();
     let frames = process.frames(address).unwrap();
     let [frame] = &frames[..] else {
         panic!("{frames:?}");
     };
-    assert!(frame.name().ends_with("nanosleep"), "{frame:?}");
+    assert!(
+        ["nanosleep", "__nanosleep"].contains(&&*frame.name()),
+        "{frame:?}"
+    );
+    assert_eq!(frame.start, Some(address));
+    assert!(
+        frame
+            .module
+            .as_ref()
+            .is_some_and(|path| path.ends_with("/libc.so.6"))
+    );
     assert!(matches!(
         frame.evidence,
         Evidence::SymbolTable | Evidence::DebugFile
@@ -95,20 +109,22 @@ fn names_jit_code_of_a_process() {
     let script = "function busy(x) { let s = 0; for (let i = 0; i < x; i++) s ^= i * x; return s; }
         for (let i = 0; i < 20000; i++) busy(i % 1000);
         console.log('ready'); setTimeout(() => {}, 100000);";
+    let directory = tempfile::tempdir().unwrap();
     let child = Command::new("node")
+        .current_dir(&directory)
         .args(["--perf-basic-prof", "-e", script])
         .stdout(Stdio::piped())
         .spawn();
     let Ok(child) = child else {
         return skip(Missing::Command("node"));
     };
+    let pid = child.id();
+    let path = RemovedFile(format!("/tmp/perf-{pid}.map"));
     let mut child = Running(child);
     let mut ready = [0; 6];
     let output = child.0.stdout.as_mut().unwrap();
     std::io::Read::read_exact(output, &mut ready).unwrap();
-    let pid = child.0.id() as i32;
-    let path = format!("/tmp/perf-{pid}.map");
-    let map = fs::read_to_string(&path).unwrap();
+    let map = fs::read_to_string(&path.0).unwrap();
     let line = map.lines().rfind(|line| line.contains("busy")).unwrap();
     let start = u64::from_str_radix(line.split(' ').next().unwrap(), 16).unwrap();
 
@@ -121,8 +137,6 @@ fn names_jit_code_of_a_process() {
     assert!(frame.name().contains("busy"), "{frame:?}");
     assert_eq!(frame.evidence, Evidence::PerfMap);
     assert_eq!(frame.start, Some(start));
-    drop(child);
-    fs::remove_file(path).unwrap();
 }
 
 #[test]
@@ -132,14 +146,13 @@ fn uses_no_perf_map_of_another_user() {
     }
     let child = Running(Command::new("sleep").arg("100").spawn().unwrap());
     let pid = child.0.id() as i32;
-    let path = format!("/tmp/perf-{pid}.map");
-    fs::write(&path, "1000 10 planted\n").unwrap();
-    let source = || perfcollect_symbols::symbolizer::JitSource::of_process(pid, None).unwrap();
-    let read = || perfcollect_symbols::symbolizer::JitSymbols::read(&source(), &Default::default());
+    let path = RemovedFile(format!("/tmp/perf-{pid}.map"));
+    fs::write(&path.0, "1000 10 planted\n").unwrap();
+    let source = || JitSource::of_process(pid, None).unwrap();
+    let read = || JitSymbols::read(&source(), &JitQuery::default());
     assert!(read().lookup(0x1001).is_some());
-    std::os::unix::fs::chown(&path, Some(65534), None).unwrap();
+    std::os::unix::fs::chown(&path.0, Some(65534), None).unwrap();
     let planted = read();
-    fs::remove_file(&path).unwrap();
     assert!(planted.lookup(0x1001).is_none());
     let error = planted.map_error.unwrap().to_string();
     assert!(error.contains("belongs to user 65534"), "{error}");
@@ -147,8 +160,7 @@ fn uses_no_perf_map_of_another_user() {
 
 #[test]
 fn threads_get_the_frames_of_one_thread() {
-    let one = with_everything();
-    let shared = with_everything();
+    let (one, shared) = (Symbolizer::default(), Symbolizer::default());
     let (one, shared) = (own_file(&one), own_file(&shared));
     let table = ElfFile::open(File::open("/proc/self/exe").unwrap()).unwrap();
     let table = table.symbols().unwrap();
@@ -157,6 +169,8 @@ fn threads_get_the_frames_of_one_thread() {
     let addresses: Vec<u64> = starts.into_iter().step_by(step).collect();
     let expected: Vec<_> = addresses.iter().map(|&at| one.frames(at)).collect();
     assert!(expected.iter().flatten().any(|frames| frames.len() > 1));
+    let mut frames = expected.iter().flatten().flatten();
+    assert!(frames.any(|frame| frame.line.is_some()));
     std::thread::scope(|scope| {
         for turn in 0..4 {
             let (addresses, expected, shared) = (&addresses, &expected, &shared);
@@ -206,4 +220,44 @@ fn reports_why_a_file_has_no_names() {
     let text = open(&text);
     assert!(!text.is_elf() && text.take_problems().is_empty());
     assert_eq!(text.frames_at_offset(0), Err(Unresolved::Unmapped));
+}
+
+#[test]
+fn names_the_kernel_and_the_vdso() {
+    let symbolizer = Symbolizer::default();
+    let process = symbolizer.process(std::process::id()).unwrap();
+    let maps = read_maps(std::process::id() as i32).unwrap();
+    let vdso = parse_all_maps(&maps)
+        .find(|line| line.path == b"[vdso]")
+        .unwrap();
+    let image = ElfFile::parse(&perfcollect_symbols::process::vdso_image().unwrap()).unwrap();
+    let svma = image.dynamic_symbol(b"__vdso_time").unwrap().unwrap();
+    let frames = process.frames(vdso.start + svma).unwrap();
+    assert!(frames[0].name().ends_with("time"), "{frames:?}");
+    assert_eq!(frames[0].start, Some(vdso.start + svma));
+
+    let Ok(kernel) = symbolizer.kernel() else {
+        return skip(Missing::KernelAddresses);
+    };
+    let first = kernel.iter().next().unwrap();
+    let frames = process.frames(first.symbol.start).unwrap();
+    assert_eq!(frames[0].symbol, first.symbol.name);
+    assert_eq!(frames[0].evidence, Evidence::Kallsyms);
+}
+
+#[test]
+fn processes_share_files() {
+    let symbolizer = Symbolizer::default();
+    let address = threads_get_the_frames_of_one_thread as fn() as usize as u64;
+    let one = symbolizer.process(std::process::id()).unwrap();
+    let two = symbolizer.process(std::process::id()).unwrap();
+    let frames = [&one, &two].map(|process| process.frames(address).unwrap());
+    assert_eq!(frames[0], frames[1]);
+    let last = frames[0].last().unwrap();
+    assert!(last.name().contains("threads_get_the_frames"), "{last:?}");
+    // One name, of one table.
+    let [one, two] = frames
+        .each_ref()
+        .map(|frames| frames.last().unwrap().symbol.as_ptr());
+    assert_eq!(one, two);
 }

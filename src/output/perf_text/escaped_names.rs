@@ -5,7 +5,7 @@ use super::super::sanitize::{perf_event, perf_module, perf_symbol, perf_text_com
 use crate::bytes::put_digits;
 use crate::trace::{FrameId, Function, FunctionId, ThreadId, Trace};
 
-pub(super) struct EscapedNames<'a> {
+pub(crate) struct EscapedNames<'a> {
     pub(super) trace: &'a Trace,
     /// `cpu-clock: \n`
     pub(super) event: String,
@@ -41,7 +41,7 @@ impl FunctionText {
 }
 
 impl<'a> EscapedNames<'a> {
-    pub(super) fn new(trace: &'a Trace) -> Self {
+    pub(crate) fn new(trace: &'a Trace) -> Self {
         let processes = trace.processes.iter();
         let processes: Vec<_> = processes
             // Readers accept a one-letter name only before two spaces.

@@ -48,15 +48,20 @@
 mod escaped_names;
 pub(crate) mod markers;
 
-use std::io::{self, Write};
+use std::cmp::Ordering;
+use std::io::{self, BufRead, Read, Write};
 
 use super::time_zero::TimeZero;
 use crate::bytes::put_digits;
-use crate::trace::{Nanos, Sample, StackId, Trace};
-use escaped_names::EscapedNames;
+use crate::trace::{FrameId, Nanos, Sample, StackId, Trace};
+use rustc_hash::FxHashMap;
+
+pub(crate) use escaped_names::EscapedNames;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
+/// Limit of a line of a text that is copied: the longest that [`write`] writes has 4 KiB.
+const MAX_LINE_BYTES: u64 = 64 << 10;
 /// PerfView interns stacks by recursion on threads with 1 MB of stack.
 const MAX_FRAMES: usize = 1000;
 /// Replaces the callers of a stack that has more than [`MAX_FRAMES`].
@@ -82,6 +87,52 @@ pub fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
         text.clear();
     }
     out.write_all(&text)
+}
+
+/// Returns the lines of a frame, innermost function first.
+pub(crate) fn frame_lines(names: &EscapedNames<'_>, frame: FrameId) -> Vec<u8> {
+    let mut lines = Vec::new();
+    for function in names.trace.functions_leaf_first(frame) {
+        names.put_frame(frame, function, &mut lines);
+    }
+    lines
+}
+
+/// Copies a text that [`write`] wrote, with other lines for some frames.
+///
+/// `replaced` has the new lines by old line, which has no line end.
+///
+/// # Errors
+/// Returns the errors of `input` and `out`.
+pub(crate) fn replace_frames(
+    mut input: impl BufRead,
+    replaced: &FxHashMap<Box<[u8]>, Vec<u8>>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let mut line = Vec::new();
+    let mut frames = 0;
+    loop {
+        line.clear();
+        let mut limited = input.by_ref().take(MAX_LINE_BYTES);
+        if limited.read_until(b'\n', &mut line)? == 0 {
+            return Ok(());
+        }
+        let Some((b'\t', b'\n')) = line.first().copied().zip(line.last().copied()) else {
+            frames = 0;
+            out.write_all(&line)?;
+            continue;
+        };
+        let old = &line[..line.len() - 1];
+        let new = replaced.get(old).map_or(&line, |new| new);
+        for line in new.split_inclusive(|byte| *byte == b'\n') {
+            frames += 1;
+            match frames.cmp(&MAX_FRAMES) {
+                Ordering::Less => out.write_all(line)?,
+                Ordering::Equal => out.write_all(TRUNCATED_FRAME)?,
+                Ordering::Greater => {}
+            }
+        }
+    }
 }
 
 /// Returns the text before the samples.

@@ -58,6 +58,12 @@ pub struct MemberRef<'a> {
 }
 
 impl Metadata {
+    /// Returns the size of the metadata in bytes.
+    #[must_use]
+    pub fn size_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Opens metadata. Returns `None` if the bytes are not metadata or are corrupt.
     #[must_use]
     pub fn open(bytes: Vec<u8>) -> Option<Self> {

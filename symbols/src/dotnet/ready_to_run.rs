@@ -10,6 +10,7 @@
 //! ```
 //! A method owns the functions up to the first function of the next method: its body and funclets.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::metadata::Metadata;
@@ -33,9 +34,11 @@ const COMPONENTS: u32 = 115;
 const MVIDS: u32 = 118;
 const MAX_SECTION_BYTES: usize = 64 << 20;
 const MAX_COMPONENTS: usize = 4096;
+/// Limit of the metadata of all referenced assemblies. Those of the framework have 40 MB.
+const MAX_REFERENCES_BYTES: usize = 256 << 20;
 
 /// Identity of an assembly that an image references.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AssemblyId {
     /// The assembly's simple name.
     pub name: String,
@@ -136,14 +139,26 @@ impl ReadyToRun {
             return;
         };
         let count = manifest.assembly_refs().min(MAX_COMPONENTS as u32);
+        let mut opened: HashMap<AssemblyId, Option<Arc<Metadata>>> = HashMap::new();
+        let mut left_bytes = MAX_REFERENCES_BYTES;
         let references = (1..=count).zip(&self.mvids).map(|(row, mvid)| {
             let id = AssemblyId {
                 name: manifest.assembly_ref(row)?.into_owned(),
                 mvid: *mvid,
             };
+            if let Some(opened) = opened.get(&id) {
+                return opened.clone();
+            }
             // An assembly whose MVID does not match is another build and would give wrong names.
-            let metadata = open(&id).filter(|metadata| metadata.mvid() == Some(id.mvid))?;
-            Some(Arc::new(metadata))
+            let metadata = (left_bytes > 0).then(|| open(&id)).flatten();
+            let metadata = metadata.filter(|metadata| metadata.mvid() == Some(id.mvid));
+            let metadata = metadata.map(Arc::new);
+            let bytes = metadata
+                .as_ref()
+                .map_or(0, |metadata| metadata.size_bytes());
+            left_bytes = left_bytes.saturating_sub(bytes);
+            opened.insert(id, metadata.clone());
+            metadata
         });
         self.references = references.collect();
     }

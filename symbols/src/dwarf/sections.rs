@@ -60,9 +60,16 @@ impl DwarfSections {
     /// `section` fails.
     pub fn load<E>(
         is_big_endian: bool,
+        section: impl FnMut(&'static str) -> Result<Vec<u8>, E>,
+    ) -> Result<Self, E> {
+        Self::load_charged(is_big_endian, Arc::default(), section)
+    }
+
+    pub(crate) fn load_charged<E>(
+        is_big_endian: bool,
+        memory: Arc<MemoryUse>,
         mut section: impl FnMut(&'static str) -> Result<Vec<u8>, E>,
     ) -> Result<Self, E> {
-        let memory = Arc::default();
         Self::new(is_big_endian, memory, |name| {
             section(name).map(Section::loaded)
         })

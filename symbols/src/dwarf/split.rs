@@ -17,7 +17,8 @@ use super::DwarfError;
 use super::sections::{DwarfSections, run_time_endian};
 use super::step_budget::{BudgetedReader, StepBudget};
 use super::unit::Unit;
-use super::units::Units;
+use super::units::{UNIT_COST, Units};
+use crate::memory_budget::MemoryUse;
 
 /// Cost of opening a file, in steps. It limits a program to some ten thousand files.
 pub(super) const OPEN_COST: u64 = 1 << 12;
@@ -75,10 +76,18 @@ impl SplitSections {
     /// `section` fails.
     pub fn load<E>(
         is_big_endian: bool,
+        section: impl FnMut(&'static str) -> Result<Vec<u8>, E>,
+    ) -> Result<Self, E> {
+        Self::load_charged(is_big_endian, Arc::default(), section)
+    }
+
+    pub(crate) fn load_charged<E>(
+        is_big_endian: bool,
+        memory: Arc<MemoryUse>,
         mut section: impl FnMut(&'static str) -> Result<Vec<u8>, E>,
     ) -> Result<Self, E> {
         let mut size_bytes = 0;
-        let sections = DwarfSections::load(is_big_endian, |name| {
+        let sections = DwarfSections::load_charged(is_big_endian, memory, |name| {
             let bytes = match name {
                 ".debug_abbrev" => section(".debug_abbrev.dwo")?,
                 ".debug_info" => section(".debug_info.dwo")?,
@@ -110,9 +119,10 @@ impl SplitSections {
         self.unit_id() == Some(unit.id)
     }
 
-    /// Returns the cost of keeping the sections, in steps.
+    /// Returns the cost of keeping the sections and the list of units, in steps.
     pub(super) fn cost(&self) -> u64 {
-        self.size_bytes / BYTES_PER_READ
+        let units = self.sections.units.get().map_or(0, Vec::len) as u64;
+        self.size_bytes / BYTES_PER_READ + units.saturating_mul(UNIT_COST)
     }
 }
 

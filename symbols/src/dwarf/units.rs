@@ -17,7 +17,7 @@ use crate::demangle::KEPT_NAME_BYTES;
 /// Minimal size of a unit: length, version, abbreviation offset and address size.
 const MIN_UNIT_BYTES: u64 = 11;
 /// Cost of a unit, in steps. Each unit takes about a hundred bytes, parsed or not.
-const UNIT_COST: u64 = 4 * KEEP_COST;
+pub(super) const UNIT_COST: u64 = 4 * KEEP_COST;
 /// Cost of keeping abbreviations, per step for reading them.
 ///
 /// An abbreviation of the minimal size of five bytes takes 130 bytes of memory.

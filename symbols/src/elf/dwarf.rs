@@ -40,7 +40,7 @@ pub(super) fn copied_sections(
     headers: &Headers,
 ) -> Result<Option<DwarfSections>, ElfError> {
     load(source, headers, ".debug_info", |endian, section| {
-        DwarfSections::load(endian, section)
+        DwarfSections::load_charged(endian, source.memory.clone(), section)
     })
 }
 
@@ -49,7 +49,7 @@ pub(super) fn split_sections(
     headers: &Headers,
 ) -> Result<Option<SplitSections>, ElfError> {
     load(source, headers, ".debug_info.dwo", |endian, section| {
-        SplitSections::load(endian, section)
+        SplitSections::load_charged(endian, source.memory.clone(), section)
     })
 }
 

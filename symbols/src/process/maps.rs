@@ -36,6 +36,21 @@ pub struct MapsLine<'a> {
     pub executable: bool,
 }
 
+/// Returns whether a path is a name of memory, which may contain JIT code, and not of a file.
+///
+/// A memfd may also contain a library.
+#[must_use]
+pub fn is_memory(path: &[u8]) -> bool {
+    const NAMES: [&[u8]; 5] = [
+        b"//anon",
+        b"/memfd:",
+        b"/dev/zero",
+        b"/anon_hugepage",
+        b"/SYSV",
+    ];
+    !path.starts_with(b"/") || NAMES.iter().any(|name| path.starts_with(name))
+}
+
 /// Reads /proc/PID/maps, with paths relative to the root directory of the process.
 ///
 /// # Errors
@@ -169,5 +184,22 @@ mod tests {
     fn reads_current_process() {
         let me = std::process::id() as i32;
         assert!(parse_maps(&read_maps(me).unwrap()).count() > 0);
+    }
+
+    #[test]
+    fn distinguishes_memory_names_from_files() {
+        for memory in [
+            "",
+            "//anon",
+            "/memfd:doublemapper (deleted)",
+            "/memfd:x",
+            "[heap]",
+            "/dev/zero (deleted)",
+        ] {
+            assert!(is_memory(memory.as_bytes()), "{memory}");
+        }
+        for file in ["/usr/lib/libc.so.6", "/tmp/gone.so (deleted)"] {
+            assert!(!is_memory(file.as_bytes()), "{file}");
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use thiserror::Error;
 
-use super::Options;
+use super::{FileIdentity, Options};
 use crate::debug_file::{
     Candidate, DebugFileQuery, LookupMethod, Rejection, Search, package_candidates,
 };
@@ -59,7 +59,7 @@ pub enum Problem {
 }
 
 impl Problem {
-    fn is_of_debug_info(&self) -> bool {
+    fn is_of_addresses(&self) -> bool {
         matches!(self, Self::Dwarf(_) | Self::NoSplitUnit { .. })
     }
 }
@@ -74,45 +74,52 @@ fn lack(is_rejected: bool) -> &'static str {
 /// A separate debug file.
 pub(super) struct DebugFile {
     pub(super) elf: ElfFile,
-    file: Arc<File>,
-    path: PathBuf,
+    /// Its paths: that without symbolic links, and the one that was searched.
+    paths: Vec<PathBuf>,
+}
+
+impl DebugFile {
+    /// Returns the path that was searched.
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.paths.last().map(PathBuf::as_path)
+    }
 }
 
 /// The search for the debug files of one file.
 pub(super) struct DebugFiles {
     pub(super) path: PathBuf,
-    pub(super) roots: Vec<Root>,
+    pub(super) roots: Vec<Arc<Root>>,
     pub(super) options: Arc<Options>,
     pub(super) memory: Arc<MemoryUse>,
     pub(super) problems: Mutex<Vec<Problem>>,
 }
 
 impl DebugFiles {
-    /// Keeps a problem: of debug information, of which there may be one per address, the first.
+    /// Records a problem. Of problems that each address may cause, only the first is kept.
     pub(super) fn report(&self, problem: impl Into<Problem>) {
         let problem = problem.into();
         let problems = self.problems.lock();
         let mut problems = problems.unwrap_or_else(PoisonError::into_inner);
-        let is_repeated =
-            problem.is_of_debug_info() && problems.iter().any(Problem::is_of_debug_info);
+        let kind = std::mem::discriminant(&problem);
+        let is_of_kind = |other: &Problem| std::mem::discriminant(other) == kind;
+        let is_repeated = problem.is_of_addresses() && problems.iter().any(is_of_kind);
         if problems.len() < MAX_PROBLEMS && !is_repeated {
             problems.push(problem);
         }
     }
 
     /// Returns the separate debug file.
-    pub(super) fn separate(&self, own: &ElfFile) -> Option<DebugFile> {
-        let (build_id, debug_link) = (own.build_id(), own.debug_link());
+    pub(super) fn separate(&self, identity: &FileIdentity<'_>) -> Option<DebugFile> {
         let query = DebugFileQuery {
             path: &self.path,
-            build_id: build_id.as_ref(),
-            debug_link: debug_link.as_ref(),
+            build_id: identity.build_id,
+            debug_link: identity.debug_link,
             directories: &self.options.directories,
             perf_cache: self.options.perf_cache.as_deref(),
         };
         let mut candidates = query.candidates();
         if let Some(more) = &self.options.more {
-            let more = more(&self.path, own).into_iter();
+            let more = more(identity).into_iter();
             candidates.extend(more.map(|path| Candidate {
                 path,
                 method: LookupMethod::Cache,
@@ -123,7 +130,11 @@ impl DebugFiles {
             let elf = query.check_charged(file.clone(), &self.memory)?;
             Ok((elf, file))
         })?;
-        Some(DebugFile { elf, file, path })
+        let paths = [real_path(&file), Some(path)];
+        Some(DebugFile {
+            elf,
+            paths: paths.into_iter().flatten().collect(),
+        })
     }
 
     /// Returns the debug information of a file or its separate debug file, with the supplementary
@@ -155,10 +166,10 @@ impl DebugFiles {
         let Some(link) = elf.alt_link() else { return };
         // A tree of build ids has symbolic links to the files, whose own directories count.
         let linked_from = match separate {
-            Some(found) => vec![real_path(&found.file), Some(found.path.clone())],
-            None => vec![Some(self.path.clone())],
+            Some(found) => &found.paths[..],
+            None => std::slice::from_ref(&self.path),
         };
-        let linked_from: Vec<_> = linked_from.iter().flatten().map(PathBuf::as_path).collect();
+        let linked_from: Vec<_> = linked_from.iter().map(PathBuf::as_path).collect();
         let candidates = link.candidates(&linked_from, &self.options.directories);
         let rejected = self.rejected();
         match self.search(candidates, |file| {
@@ -214,7 +225,7 @@ impl DebugFiles {
         let caches = of(|method| method == LookupMethod::Cache);
         let others = of(|method| !matches!(method, LookupMethod::Directory | LookupMethod::Cache));
         let searches = host.iter().map(|root| (root, &directories));
-        let searches = searches.chain(self.roots.iter().map(|root| (root, &others)));
+        let searches = searches.chain(self.roots.iter().map(|root| (&**root, &others)));
         let mut searches = searches.chain(host.iter().map(|root| (root, &caches)));
         searches.find_map(|(root, candidates)| {
             let search = Search::run(candidates.clone(), |path| root.open(path), &mut accept);

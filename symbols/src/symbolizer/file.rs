@@ -1,16 +1,18 @@
 //! Symbols, debug information and ReadyToRun tables of one file.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use super::Options;
 use super::debug_files::{DebugFile, DebugFiles, Problem};
 use super::frame::{Evidence, Frame, Unresolved};
 use super::images::Images;
+use super::{FileIdentity, Options};
 use crate::binding::Aliases;
+use crate::build_id::BuildId;
 use crate::dwarf::{DebugInfo, Detail, SourceFrame};
-use crate::elf::{ElfError, ElfFile, FunctionRanges, LoadSegment};
+use crate::elf::{DebugLink, ElfError, ElfFile, FunctionRanges, LoadSegment};
 use crate::memory_budget::MemoryUse;
 use crate::process::Root;
 use crate::table::{Symbol, SymbolTable};
@@ -23,7 +25,24 @@ pub struct FileSource {
     /// Absolute path, beside which debug files may be.
     pub path: PathBuf,
     /// Root directories to search for debug files, in order.
-    pub roots: Vec<Root>,
+    ///
+    /// Without any, only the directories and caches of [`Options`] are searched.
+    pub roots: Vec<Arc<Root>>,
+}
+
+impl FileSource {
+    /// Opens a file of this host.
+    ///
+    /// # Errors
+    /// The file cannot be opened.
+    pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
+        let path = path.as_ref().canonicalize()?;
+        Ok(Self {
+            content: FileContent::File(Arc::new(File::open(&path)?)),
+            path,
+            roots: vec![Arc::new(Root::host()?)],
+        })
+    }
 }
 
 /// The contents of a file.
@@ -33,6 +52,8 @@ pub enum FileContent {
     File(Arc<File>),
     /// An ELF image in memory, such as the vDSO.
     Image(Vec<u8>),
+    /// Nothing: the ELF file with this build id is not here, but its debug file may be.
+    Missing(BuildId),
 }
 
 /// Symbolizes the addresses of one file.
@@ -40,6 +61,8 @@ pub enum FileContent {
 /// Everything is read on demand and once. Threads may share it.
 pub struct FileSymbolizer {
     is_elf: bool,
+    build_id: Option<BuildId>,
+    debug_link: Option<DebugLink>,
     own: Option<ElfFile>,
     segments: Vec<LoadSegment>,
     images: Option<Images>,
@@ -64,14 +87,25 @@ impl FileSymbolizer {
             memory,
             problems: Mutex::default(),
         });
+        let memory = debug_files.memory.clone();
+        let _reading = memory.read();
+        let mut build_id = None;
         let (own, file) = match content {
             FileContent::File(file) => {
                 let elf = ElfFile::open_mapped_charged(file.clone(), &debug_files.memory);
                 (elf, Some(file))
             }
             FileContent::Image(bytes) => (ElfFile::parse(&bytes), None),
+            FileContent::Missing(id) => {
+                build_id = Some(id);
+                (Err(ElfError::NotElf), None)
+            }
         };
-        let is_elf = !matches!(own, Err(ElfError::NotElf));
+        let is_other = matches!(
+            own,
+            Err(ElfError::NotElf | ElfError::NotRegular | ElfError::Read(_))
+        );
+        let is_elf = build_id.is_some() || !is_other;
         let own = match own {
             Ok(mut own) => {
                 if let Some(error) = own.take_section_error() {
@@ -86,6 +120,8 @@ impl FileSymbolizer {
             }
         };
         Self {
+            build_id: build_id.or_else(|| own.as_ref()?.build_id()),
+            debug_link: own.as_ref().and_then(ElfFile::debug_link),
             is_elf,
             segments: own.as_ref().map(ElfFile::load_segments).unwrap_or_default(),
             own,
@@ -104,10 +140,36 @@ impl FileSymbolizer {
         self.is_elf
     }
 
-    /// Returns the headers, or `None` if the file is not ELF or its headers are corrupt.
+    /// Returns what identifies the debug file.
     #[must_use]
-    pub fn elf(&self) -> Option<&ElfFile> {
-        self.own.as_ref()
+    pub fn identity(&self) -> FileIdentity<'_> {
+        FileIdentity {
+            path: &self.debug_files.path,
+            build_id: self.build_id.as_ref(),
+            debug_link: self.debug_link.as_ref(),
+        }
+    }
+
+    /// Lets no other file of the symbolizer be read beyond 32 MiB while this one may be: for a file
+    /// whose contents are dropped before the returned value is.
+    ///
+    /// At most one thread may have such a value, of one file of the symbolizer.
+    #[must_use]
+    pub fn hold_memory(&self) -> impl Drop + '_ {
+        self.debug_files.memory.read()
+    }
+
+    /// Returns the path of the separate debug file, in its root directory.
+    #[must_use]
+    pub fn debug_file_path(&self) -> Option<&Path> {
+        let _reading = self.debug_files.memory.read();
+        self.debug_file()?.path()
+    }
+
+    /// Returns whether debug information was read, which takes most of the memory.
+    #[must_use]
+    pub fn has_read_debug_info(&self) -> bool {
+        self.debug_info.get().is_some_and(Option::is_some)
     }
 
     /// Returns the address (SVMA) of the code at a file offset of an ELF file.
@@ -121,10 +183,10 @@ impl FileSymbolizer {
     }
 
     /// Returns the functions at a file offset, innermost first: of an ELF file, or else of the
-    /// ReadyToRun image there.
+    /// ReadyToRun image there. Starts of functions are SVMAs.
     ///
     /// # Errors
-    /// The function has no name.
+    /// As [`FileSymbolizer::frames`] and [`FileSymbolizer::method`].
     pub fn frames_at_offset(&self, file_offset: u64) -> Result<Vec<Frame<'_>>, Unresolved> {
         match self.address_of(file_offset) {
             Some(address) => self.frames(address),
@@ -135,7 +197,8 @@ impl FileSymbolizer {
     /// Returns the method at a file offset, from the ReadyToRun image there.
     ///
     /// # Errors
-    /// No image has code there, or the image has no method there.
+    /// [`Unresolved::Unmapped`]: no image has code there. [`Unresolved::NoMethod`]: the image has
+    /// no method there.
     pub fn method(&self, file_offset: u64) -> Result<Frame<'_>, Unresolved> {
         let images = self.images.as_ref().ok_or(Unresolved::Unmapped)?;
         match images.frame(file_offset, &self.debug_files.roots) {
@@ -147,10 +210,13 @@ impl FileSymbolizer {
 
     /// Returns the functions at an address (SVMA), innermost first.
     ///
+    /// Corrupt debug information is no error: frames then have symbols only, and
+    /// [`FileSymbolizer::take_problems`] returns the cause.
+    ///
     /// # Errors
-    /// The function has no name.
+    /// [`Unresolved::NoSymbol`]: neither symbols nor debug information name the function.
     pub fn frames(&self, address: u64) -> Result<Vec<Frame<'_>>, Unresolved> {
-        let _call = Call(&self.debug_files.memory);
+        let _reading = self.debug_files.memory.read();
         let symbol = self.symbol_of(address);
         let options = &self.debug_files.options;
         let chain = match symbol {
@@ -203,7 +269,7 @@ impl FileSymbolizer {
     /// Returns the symbol at an address (SVMA), without debug information.
     #[must_use]
     pub fn symbol(&self, address: u64) -> Option<Symbol<'_>> {
-        let _call = Call(&self.debug_files.memory);
+        let _reading = self.debug_files.memory.read();
         self.symbol_of(address).map(|(symbol, _)| symbol)
     }
 
@@ -219,7 +285,9 @@ impl FileSymbolizer {
         }
     }
 
-    /// Returns the problems since the last call.
+    /// Returns the problems since the last call, at most 64.
+    ///
+    /// Of corrupt debug information and of missing files of split units, the first is returned.
     #[must_use]
     pub fn take_problems(&self) -> Vec<Problem> {
         let problems = self.debug_files.problems.lock();
@@ -228,14 +296,15 @@ impl FileSymbolizer {
 
     /// Reads the symbol tables now, in the thread of the caller.
     pub fn read_symbols(&self) {
-        let _call = Call(&self.debug_files.memory);
+        let _reading = self.debug_files.memory.read();
         self.tables();
     }
 
-    /// Returns whether there are symbols: in the file, its `.gnu_debugdata` or its debug file.
+    /// Returns whether there is a full symbol table: in the file, its `.gnu_debugdata` or its debug
+    /// file. `.dynsym` is none.
     #[must_use]
     pub fn has_symbols(&self) -> bool {
-        let _call = Call(&self.debug_files.memory);
+        let _reading = self.debug_files.memory.read();
         let is_whole = |own: &ElfFile| own.has_all_symbols().unwrap_or(false);
         self.own.as_ref().is_some_and(is_whole) || self.debug_file().is_some()
     }
@@ -243,12 +312,12 @@ impl FileSymbolizer {
     /// Returns the separate debug file, which is searched if it may add something.
     fn debug_file(&self) -> Option<&DebugFile> {
         let search = || {
-            let own = self.own.as_ref()?;
-            let is_whole = own.has_debug_info() && own.check_symtab().unwrap_or(false);
-            match is_whole {
-                true => None,
-                false => self.debug_files.separate(own),
+            let is_whole =
+                |own: &ElfFile| own.has_debug_info() && own.check_symtab().unwrap_or(false);
+            if !self.is_elf || self.own.as_ref().is_some_and(is_whole) {
+                return None;
             }
+            self.debug_files.separate(&self.identity())
         };
         self.debug_file.get_or_init(search).as_ref()
     }
@@ -313,15 +382,6 @@ impl FileSymbolizer {
                 .ok()
         };
         self.debug_info.get_or_init(read).as_ref()
-    }
-}
-
-/// A call that reads the file. At its end, another large file may be read.
-struct Call<'a>(&'a MemoryUse);
-
-impl Drop for Call<'_> {
-    fn drop(&mut self) {
-        self.0.release();
     }
 }
 

@@ -1,4 +1,4 @@
-//! A named address: its functions, or why there is none.
+//! Frames at an address, or the reason why there are none.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,7 +16,9 @@ pub struct Frame<'a> {
     ///
     /// Empty if the function has no name and functions that are inlined into it have.
     pub symbol: Cow<'a, [u8]>,
-    /// Address of the function's first byte, in the terms of the lookup. `None` if inlined.
+    /// Address of the function's first byte: SVMA for a file, address in the process for a process.
+    ///
+    /// `None` if the function is inlined, or if only debug information or a ReadyToRun table has it.
     pub start: Option<u64>,
     /// File of the address in the innermost function; file of the inlined call in all others.
     pub file: Option<&'a str>,
@@ -24,8 +26,8 @@ pub struct Frame<'a> {
     pub line: Option<u32>,
     /// Whether the function is inlined into the next frame.
     pub is_inlined: bool,
-    /// Assembly of a ReadyToRun method.
-    pub assembly: Option<String>,
+    /// Assembly of a ReadyToRun method, module of a kernel function, path of a process's file.
+    pub module: Option<Cow<'a, str>>,
     /// Where the name comes from.
     pub evidence: Evidence,
 }
@@ -38,7 +40,7 @@ impl<'a> Frame<'a> {
             file: None,
             line: None,
             is_inlined: false,
-            assembly: None,
+            module: None,
             evidence,
         }
     }
@@ -84,11 +86,11 @@ impl fmt::Display for Evidence {
     }
 }
 
-/// Why an address has no name.
+/// Why an address is unresolved.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Unresolved {
-    /// The process has mapped nothing there, or the file has no code there.
+    /// No executable mapping, or no code of the file, is there.
     #[error("no code is mapped at the address")]
     Unmapped,
     /// The mapped file cannot be opened.
@@ -102,16 +104,16 @@ pub enum Unresolved {
     /// Neither symbols nor debug information name the function.
     #[error("no symbol covers the address")]
     NoSymbol {
-        /// Address of the function's first byte, if `.eh_frame` or a nameless symbol has it.
+        /// Address of the function's first byte, if `.eh_frame` or a symbol with a blank name has it.
         start: Option<u64>,
     },
     /// The tables of the ReadyToRun image have no method there.
     #[error("the ReadyToRun image has no method at the address")]
     NoMethod,
-    /// The kernel does not name it.
+    /// No kernel symbol is available.
     #[error("{0}")]
     Kernel(String),
-    /// The runtime does not name its code.
+    /// No JIT symbol covers the address.
     #[error(transparent)]
     Jit(#[from] JitError),
 }

@@ -40,12 +40,12 @@ impl Images {
 
     /// Returns the method at an offset of the file.
     ///
-    /// `None`: no image is there. `Some(None)`: its tables name no method there.
-    pub(super) fn frame(&self, offset: u64, roots: &[Root]) -> Option<Option<Frame<'static>>> {
+    /// Returns `None` if no image is there, `Some(None)` if its tables have no method there.
+    pub(super) fn frame(&self, offset: u64, roots: &[Arc<Root>]) -> Option<Option<Frame<'static>>> {
         let image = self.image(offset, roots)?;
         let address = image.address_of(offset)?;
-        let frame = |name: String, assembly| Frame {
-            assembly,
+        let frame = |name: String, assembly: Option<String>| Frame {
+            module: assembly.map(Into::into),
             ..Frame::new(name.into_bytes(), Evidence::ReadyToRun)
         };
         Some(match image.name(address) {
@@ -55,7 +55,7 @@ impl Images {
         })
     }
 
-    fn image(&self, offset: u64, roots: &[Root]) -> Option<Arc<ReadyToRun>> {
+    fn image(&self, offset: u64, roots: &[Arc<Root>]) -> Option<Arc<ReadyToRun>> {
         let opened = self.opened.lock();
         let mut opened = opened.unwrap_or_else(PoisonError::into_inner);
         let contains = |image: &&Arc<ReadyToRun>| image.address_of(offset).is_some();
@@ -73,13 +73,13 @@ impl Images {
         Some(image)
     }
 
-    fn open(&self, offset: u64, roots: &[Root]) -> Option<ReadyToRun> {
+    fn open(&self, offset: u64, roots: &[Arc<Root>]) -> Option<ReadyToRun> {
         let image = PeImage::around(&*self.file, offset)?;
         ReadyToRun::open(image, &*self.file, |id| self.component(id, roots))
     }
 
     /// Opens a component assembly of a composite image, which is in the same directory.
-    fn component(&self, id: &AssemblyId, roots: &[Root]) -> Option<Metadata> {
+    fn component(&self, id: &AssemblyId, roots: &[Arc<Root>]) -> Option<Metadata> {
         let name = format!("{}.dll", id.name);
         if Path::new(&name).file_name() != Some(OsStr::new(&name)) {
             return None;

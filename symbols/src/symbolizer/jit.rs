@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use super::frame::{Evidence, Frame};
-use crate::jit_dump::JitDump;
-use crate::perf_map::PerfMap;
-use crate::process::Root;
+use crate::jit_dump::{JitDump, JitDumpError};
+use crate::perf_map::{PerfMap, PerfMapError};
+use crate::process::{Root, namespace_pid};
 use crate::table::Symbol;
 
 const BUFFER_BYTES: usize = 1 << 16;
@@ -39,7 +39,8 @@ impl JitSource {
     /// # Errors
     /// The process has ended, or its root directory may not be read.
     pub fn of_process(pid: i32, dump: Option<PathBuf>) -> io::Result<Self> {
-        let map = Self::map_of(namespace_pid(pid)?);
+        let ended = || io::Error::other("the process has ended");
+        let map = Self::map_of(namespace_pid(pid).ok_or_else(ended)?);
         Ok(Self {
             root: Root::of(pid)?,
             uid: rustix::fs::stat(format!("/proc/{pid}"))?.st_uid,
@@ -83,7 +84,10 @@ impl JitSource {
             Some(addresses) => PerfMap::read_for(input, addresses),
             None => PerfMap::read(input),
         };
-        map.map_err(|error| JitError::malformed(&self.map, &error))
+        map.map_err(|error| match &error {
+            PerfMapError::Read(error) => JitError::new(&self.map, error),
+            error => JitError::malformed(&self.map, error),
+        })
     }
 
     /// Returns `None` if the process has mapped no jitdump.
@@ -91,19 +95,12 @@ impl JitSource {
         let path = self.dump.as_ref()?;
         Some(self.open(path).and_then(|file| {
             let dump = JitDump::read(query.reader(file), until);
-            dump.map_err(|error| JitError::malformed(path, &error))
+            dump.map_err(|error| match &error {
+                JitDumpError::Read(error) => JitError::new(path, error),
+                error => JitError::malformed(path, error),
+            })
         }))
     }
-}
-
-/// Returns the id of a process in its own pid namespace.
-fn namespace_pid(pid: i32) -> io::Result<i32> {
-    let status = std::fs::read(format!("/proc/{pid}/status")).unwrap_or_default();
-    let mut lines = status.split(|byte| *byte == b'\n');
-    let ids = lines.find_map(|line| line.strip_prefix(b"NSpid:"));
-    let ids = ids.and_then(|ids| str::from_utf8(ids).ok());
-    let innermost = ids.and_then(|ids| ids.split_ascii_whitespace().last()?.parse().ok());
-    innermost.ok_or_else(|| io::Error::other("the process has ended"))
 }
 
 /// What to read of the files.
@@ -252,7 +249,7 @@ pub enum JitError {
     /// The file was changed after the process had ended.
     #[error("{path} changed after the process had ended", path = .0.display())]
     Changed(PathBuf),
-    /// The directory of the file may not be searched.
+    /// The file may not be opened, or its directory may not be searched.
     #[error("cannot open {path}: {why}", path = path.display())]
     Denied {
         /// Path of the file.

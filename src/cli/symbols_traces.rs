@@ -1,0 +1,88 @@
+//! `perfcollect symbols NAME.trace.zip`: symbolizes written traces and reports the result.
+
+use std::path::Path;
+
+use super::OneLine;
+use super::downloads::listed;
+use super::progress::Reporter;
+use crate::capture::Signals;
+use crate::output::file::capture_name;
+use crate::resymbolize::{NamedModule, ResymbolizeError, Resymbolized, resymbolize};
+use crate::symbolize::Options;
+
+/// Files beside a trace that `symbols` does not change.
+const UNCHANGED: [&str; 2] = ["nettrace", "perf.data"];
+
+/// Symbolizes traces. Returns how many were not symbolized, or not completely.
+pub(super) fn symbolize(
+    traces: &[&Path],
+    options: &Options,
+    reporter: &Reporter,
+    signals: &Signals,
+) -> usize {
+    let mut incomplete = 0;
+    for (done, path) in traces.iter().enumerate() {
+        match resymbolize(path, options, &|| signals.pending()) {
+            Ok(result) => {
+                incomplete += usize::from(!result.ambiguous.is_empty());
+                report(path, &result, reporter);
+            }
+            Err(error) => {
+                eprintln!("{}", OneLine(&error.to_string()));
+                incomplete += 1;
+                if let ResymbolizeError::Cancelled(_) = error {
+                    return incomplete + traces.len() - done - 1;
+                }
+            }
+        }
+    }
+    incomplete
+}
+
+fn report(path: &Path, result: &Resymbolized, reporter: &Reporter) {
+    let shown = path.display();
+    for name in &result.ambiguous {
+        reporter.say(&format!(
+            "{shown}: skipped {name}: the trace has several builds with this file name"
+        ));
+    }
+    if result.modules.is_empty() {
+        let why = match result.missing {
+            0 => "the debug files have no names for its unresolved frames".to_owned(),
+            missing => format!("no debug file found for its {missing} modules without symbols"),
+        };
+        return reporter.say(&format!("{shown}: unchanged: {why}"));
+    }
+    let modules = result.modules.iter();
+    let modules = listed(modules.map(|module| {
+        let name = module.path.rsplit('/').next().unwrap_or_default();
+        let NamedModule {
+            addresses, frames, ..
+        } = module;
+        format!("{name} ({frames} frames at {addresses} addresses)")
+    }));
+    reporter.say(&format!("{shown}: symbolized {modules}"));
+    match &result.flame_graph {
+        Some((path, None)) => reporter.say(&format!("{}: redrawn", path.display())),
+        Some((path, Some(error))) => {
+            reporter.say(&format!("{}: not redrawn: {error}", path.display()));
+        }
+        None => {}
+    }
+    let name = capture_name(path);
+    for suffix in UNCHANGED {
+        let beside = path.with_file_name(format!("{name}.{suffix}"));
+        if beside.exists() {
+            reporter.say(&format!(
+                "{}: not changed: the new symbols are in {shown} only",
+                beside.display()
+            ));
+        }
+    }
+    if result.unresolved > 0 {
+        reporter.say(&format!(
+            "{shown}: {} native frames stay unresolved; `perfcollect view` lists their modules",
+            result.unresolved
+        ));
+    }
+}

@@ -1,0 +1,203 @@
+//! Symbolizes a written trace with debug files that are found later.
+//!
+//! The archive has what this needs: the build id of each module in `summary.json`, and the offset
+//! of each unresolved frame in `perf.data.txt`. The new archive replaces the old one when it is
+//! complete.
+
+mod modules;
+mod rewrite;
+
+use std::io::{self, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use crate::output::NameStyle;
+use crate::output::StackViews;
+use crate::output::archive::{ArchiveError, FLAME_GRAPH, FOLDED, PERF_TEXT};
+use crate::output::file::{self, OutputError, OutputFile};
+use crate::perf_text::{self, Labels, TextError, WrittenTrace};
+use crate::symbolize::{self, CancelCheck, CancellableReader, CancellableWriter, Options};
+use crate::trace::Trace;
+use crate::trace_archive::{TraceArchive, TraceArchiveError};
+use modules::Modules;
+pub use modules::{NamedModule, find_symbols};
+
+/// Limit of an entry that is read. A capture of a day has less.
+const MAX_ENTRY_BYTES: u64 = 64 << 30;
+/// Limit of the flame graph, which has at most some ten thousand frames.
+const MAX_FLAME_GRAPH_BYTES: u64 = 256 << 20;
+const BUFFER_BYTES: usize = 1 << 18;
+
+/// Error of [`resymbolize`].
+#[derive(Debug, Error)]
+pub enum ResymbolizeError {
+    /// The trace cannot be read.
+    #[error(transparent)]
+    Archive(#[from] TraceArchiveError),
+    /// Its samples cannot be read.
+    #[error("cannot read {PERF_TEXT} in {}: {source}", path.display())]
+    Text {
+        /// Path of the trace.
+        path: PathBuf,
+        /// Cause.
+        source: TextError,
+    },
+    /// The old trace belongs to another user, or is a link.
+    #[error("cannot replace {}: it belongs to another user or is no regular file; run as its owner, or copy it", .0.display())]
+    NotReplaceable(PathBuf),
+    /// The new trace cannot be written. The old one stays.
+    #[error("{}: {source}", path.display())]
+    Output {
+        /// Path of the trace.
+        path: PathBuf,
+        /// Cause.
+        source: OutputError,
+    },
+    /// The new trace cannot be expressed. The old one stays.
+    #[error("{}: cannot write the trace: {source}", path.display())]
+    Write {
+        /// Path of the trace.
+        path: PathBuf,
+        /// Cause.
+        source: ArchiveError,
+    },
+    /// The user cancelled it. The old trace stays.
+    #[error("{} is unchanged: cancelled", .0.display())]
+    Cancelled(PathBuf),
+}
+
+/// What was symbolized. Without modules, nothing was replaced.
+#[derive(Debug, Default)]
+pub struct Resymbolized {
+    /// Modules with new symbols, those with most frames first.
+    pub modules: Vec<NamedModule>,
+    /// The flame graph beside the trace, if it is that of the trace, and why it was not replaced.
+    pub flame_graph: Option<(PathBuf, Option<OutputError>)>,
+    /// Names that modules of several builds share. They were left out.
+    pub ambiguous: Vec<String>,
+    /// Modules with unresolved frames whose symbols were not found.
+    pub missing: usize,
+    /// Unresolved native frames that remain, each counted once per sample that contains it.
+    pub unresolved: u64,
+}
+
+fn output_error(path: &Path, source: OutputError) -> ResymbolizeError {
+    let path = path.to_owned();
+    match source {
+        OutputError::NotReplaceable { path } => ResymbolizeError::NotReplaceable(path),
+        source => ResymbolizeError::Output { path, source },
+    }
+}
+
+/// Symbolizes the unresolved frames of a trace with the debug files on this host, and replaces the
+/// trace and its flame graph. Nothing is replaced if no frame is symbolized.
+///
+/// # Errors
+/// See [`ResymbolizeError`]. The old trace stays.
+pub fn resymbolize(
+    path: &Path,
+    options: &Options,
+    cancel: CancelCheck<'_>,
+) -> Result<Resymbolized, ResymbolizeError> {
+    match rename(path, options, cancel) {
+        Err(_) if cancel() => Err(ResymbolizeError::Cancelled(path.to_owned())),
+        renamed => renamed,
+    }
+}
+
+fn rename(
+    path: &Path,
+    options: &Options,
+    stop: CancelCheck<'_>,
+) -> Result<Resymbolized, ResymbolizeError> {
+    let archive = TraceArchive::open(path)?;
+    let mut summary = archive.summary()?;
+    let modules = Modules::open(&summary, options);
+    let unchanged = |modules: Modules, unresolved| Resymbolized {
+        ambiguous: modules.ambiguous,
+        missing: modules.missing,
+        unresolved,
+        ..Resymbolized::default()
+    };
+    if modules.is_empty() || summary.samples == 0 {
+        return Ok(unchanged(modules, summary.quality.names.native.unnamed));
+    }
+    let text_error = |source| ResymbolizeError::Text {
+        path: path.to_owned(),
+        source,
+    };
+    let reader = |entry| {
+        let inner = archive.entry(entry, MAX_ENTRY_BYTES)?;
+        let entry = CancellableReader { inner, stop };
+        Ok::<_, TraceArchiveError>(BufReader::with_capacity(BUFFER_BYTES, entry))
+    };
+    let labels = Labels::read(reader(FOLDED)?).map_err(text_error)?;
+    let written = perf_text::import_written(reader(PERF_TEXT)?, labels).map_err(text_error)?;
+    let WrittenTrace { mut trace, lines } = written;
+    trace.info = summary.info.clone();
+    trace.quality = summary.quality.clone();
+    let style = style(&trace, &mut reader(FOLDED)?);
+
+    let renamed = modules.rename(&mut trace, stop);
+    if renamed.is_empty() {
+        return Ok(unchanged(modules, summary.quality.names.native.unnamed));
+    }
+    let samples = symbolize::count(&mut trace);
+    modules.describe(&trace, &samples, &mut summary);
+    let name = file::capture_name(path);
+    let views = StackViews::new(&trace, style, &name);
+    let drawn_before = flame_graph(&archive)?;
+    let replaced = rewrite::replaced_lines(&trace, &renamed, &lines);
+    let failed = |error| output_error(path, error);
+    let mut output = OutputFile::create(path, true).map_err(failed)?;
+    output.keep_mode().map_err(failed)?;
+    let out = CancellableWriter {
+        inner: &mut output,
+        stop,
+    };
+    let new = rewrite::write(&archive, &summary, &views, &replaced, out);
+    match new {
+        Ok(()) => {}
+        Err(ArchiveError::Io(error)) => return Err(failed(output.explain(error))),
+        Err(source) => {
+            let path = path.to_owned();
+            return Err(ResymbolizeError::Write { path, source });
+        }
+    }
+    output.commit().map_err(failed)?;
+    Ok(Resymbolized {
+        modules: modules.named(&trace, &renamed, &samples),
+        flame_graph: rewrite::flame_graph(path, &name, &drawn_before, &views),
+        ambiguous: modules.ambiguous,
+        missing: modules.missing,
+        unresolved: summary.quality.names.native.unnamed,
+    })
+}
+
+fn flame_graph(archive: &TraceArchive) -> Result<Vec<u8>, TraceArchiveError> {
+    let mut svg = Vec::new();
+    let mut entry = archive.entry(FLAME_GRAPH, MAX_FLAME_GRAPH_BYTES)?;
+    let read = entry.read_to_end(&mut svg);
+    read.map_err(|source| TraceArchiveError::Entry {
+        entry: FLAME_GRAPH,
+        source,
+    })?;
+    Ok(svg)
+}
+
+/// Returns the style of the names in folded stacks of the same trace.
+fn style(trace: &Trace, folded: &mut impl Read) -> NameStyle {
+    let mut same = rewrite::Comparison::new(folded);
+    let full = StackViews::new(trace, NameStyle::Full, "").write_folded(&mut same);
+    match full.is_ok() && same.is_at_end() {
+        true => NameStyle::Full,
+        false => NameStyle::Short,
+    }
+}
+
+impl From<TextError> for io::Error {
+    fn from(error: TextError) -> Self {
+        Self::other(error)
+    }
+}

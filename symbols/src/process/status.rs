@@ -1,0 +1,53 @@
+//! Identity of a process: start time, id in its namespace, mount namespace.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+
+/// Returns when a process started, in clock ticks since boot.
+///
+/// Together with the id, this identifies a process instance. Returns `None` if there is no such
+/// process.
+#[must_use]
+pub fn start_ticks(pid: i32) -> Option<u64> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    // The name is in parentheses and may contain any character. The start time is the 20th word
+    // after it, see proc_pid_stat(5).
+    let after_name = stat.iter().rposition(|&byte| byte == b')')? + 1;
+    let words = stat.get(after_name..)?.split(|&byte| byte == b' ');
+    std::str::from_utf8(words.skip(1).nth(19)?)
+        .ok()?
+        .parse()
+        .ok()
+}
+
+/// Returns the id of a process in its own pid namespace, or `None` if it has ended.
+#[must_use]
+pub fn namespace_pid(pid: i32) -> Option<i32> {
+    let status = fs::read(format!("/proc/{pid}/status")).ok()?;
+    let mut lines = status.split(|byte| *byte == b'\n');
+    let ids = lines.find_map(|line| line.strip_prefix(b"NSpid:"))?;
+    let ids = std::str::from_utf8(ids).ok()?;
+    ids.split_ascii_whitespace().last()?.parse().ok()
+}
+
+/// Returns the inode of the mount namespace of a process.
+///
+/// # Errors
+/// The process has ended, or may not be inspected.
+pub fn mount_namespace(pid: i32) -> io::Result<u64> {
+    Ok(fs::metadata(format!("/proc/{pid}/ns/mnt"))?.ino())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identifies_the_current_process() {
+        let me = std::process::id() as i32;
+        assert!(start_ticks(me).is_some_and(|ticks| Some(ticks) >= start_ticks(1)));
+        assert!(namespace_pid(me).is_some() && mount_namespace(me).is_ok());
+        assert!(start_ticks(i32::MAX).is_none() && namespace_pid(i32::MAX).is_none());
+    }
+}

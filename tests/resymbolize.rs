@@ -1,0 +1,227 @@
+//! `perfcollect symbols NAME.trace.zip` symbolizes a trace that is already written.
+#![allow(clippy::unwrap_used)]
+
+#[macro_use]
+mod support;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use perfcollect::output::summary::Summary;
+use support::{Missing, perfcollect, run, workloads, zip};
+use tempfile::TempDir;
+
+const LIMIT: Duration = Duration::from_secs(120);
+/// No server answers there.
+const NO_SERVER: [&str; 2] = ["-server", "http://127.0.0.1:1"];
+const PROGRAM: &str = "program";
+
+/// A recording of a stripped program, whose debug file is in `symbols/`.
+struct Recording {
+    directory: TempDir,
+}
+
+impl Recording {
+    fn new() -> Result<Self, Missing> {
+        let original = workloads::chains("chains-cpp")?;
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::create_dir(at("symbols")).unwrap();
+        let (program, debug) = (at(PROGRAM), at("symbols/program.debug"));
+        let objcopy = |options: &[&str], from: &Path, to: &Path| {
+            let mut command = Command::new("objcopy");
+            let done = command.args(options).args([from, to]).status();
+            match done {
+                Ok(status) => {
+                    assert!(status.success());
+                    Ok(())
+                }
+                Err(_) => Err(Missing::Command("objcopy")),
+            }
+        };
+        objcopy(&["--only-keep-debug"], &original, &debug)?;
+        objcopy(&["--strip-all"], &original, &program)?;
+        support::recording::can_record()?;
+        support::recording::record(
+            &at("perf.data"),
+            &["-F", "2000", "--call-graph", "dwarf,16384"],
+            [program.as_os_str(), "1".as_ref()],
+        );
+        Ok(Self { directory })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Runs perfcollect in the directory, which has the only cache and home that it may use.
+    fn perfcollect(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(perfcollect());
+        command
+            .args(arguments)
+            .current_dir(&self.directory)
+            .env("XDG_CACHE_HOME", self.path("cache"))
+            .env("HOME", self.path("home"))
+            .env_remove("DEBUGINFOD_URLS")
+            .env_remove("_NT_SYMBOL_PATH");
+        command
+    }
+
+    fn convert(&self, name: &str, options: &[&str]) {
+        let fixed = ["convert", "perf.data", "-quiet", "-o", name];
+        let mut command = self.perfcollect(&[&fixed, options].concat());
+        run(&mut command, LIMIT).expect_success();
+    }
+
+    /// Returns what is printed. The status is 1: libraries of the system have no debug files.
+    fn symbols(&self, name: &str) -> String {
+        let fixed = ["symbols", name, "-symbols", "symbols"];
+        let mut command = self.perfcollect(&[&fixed[..], &NO_SERVER].concat());
+        let output = command.output().unwrap();
+        String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+    }
+
+    fn entry(&self, name: &str, entry: &str) -> Vec<u8> {
+        let archive = fs::read(self.path(&format!("{name}.trace.zip"))).unwrap();
+        zip::entry(&archive, &format!("{name}.trace/{entry}"))
+    }
+
+    fn summary(&self, name: &str) -> Summary {
+        serde_json::from_slice(&self.entry(name, "summary.json")).unwrap()
+    }
+}
+
+/// Names are inlined functions of the program, too.
+#[test]
+fn equals_a_trace_that_was_written_with_the_debug_file() {
+    let recording = need!(Recording::new());
+    for style in [&[][..], &["-shortnames"]] {
+        recording.convert("late", &[style, &["-force"]].concat());
+        let with = ["-force", "-symbols", "symbols"];
+        recording.convert("with", &[style, &with].concat());
+        let before = recording.entry("late", "perf.data.txt");
+        let with = recording.entry("with", "perf.data.txt");
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        let named = |text: &str| {
+            let frames = text.lines().filter(|line| line.ends_with(" (program)"));
+            let unnamed = |line: &&str| line.contains(" 0x") || line.contains("@plt");
+            frames.filter(|line| !unnamed(line)).count()
+        };
+        assert_eq!(named(&text(&before)), 0);
+        assert!(named(&text(&with)) > 1000);
+
+        let printed = recording.symbols("late.trace.zip");
+        assert!(printed.contains("symbolized program ("), "{printed}");
+        assert!(
+            printed.contains("late.flamegraph.svg: redrawn"),
+            "{printed}"
+        );
+        for entry in ["perf.data.txt", "stacks.folded"] {
+            let (late, with) = (
+                recording.entry("late", entry),
+                recording.entry("with", entry),
+            );
+            assert!(late == with, "{entry} differs");
+        }
+        let svg = |name: &str| text(&recording.entry(name, "flamegraph.svg"));
+        // The title is the name of the trace.
+        assert_eq!(svg("late").replace(">late<", ">with<"), svg("with"));
+        let beside = fs::read_to_string(recording.path("late.flamegraph.svg")).unwrap();
+        assert_eq!(beside, svg("late"));
+        let (late, with) = (recording.summary("late"), recording.summary("with"));
+        assert_eq!(late.methods, with.methods);
+        assert_eq!(late.method_count, with.method_count);
+        assert_eq!(late.quality.names, with.quality.names);
+        assert_eq!(late.modules, with.modules);
+
+        let bytes = fs::read(recording.path("late.trace.zip")).unwrap();
+        let printed = recording.symbols("late.trace.zip");
+        assert!(printed.contains("late.trace.zip: unchanged"), "{printed}");
+        assert!(fs::read(recording.path("late.trace.zip")).unwrap() == bytes);
+    }
+}
+
+#[test]
+fn keeps_the_old_trace_if_killed() {
+    let recording = need!(Recording::new());
+    recording.convert("late", &[]);
+    let path = recording.path("late.trace.zip");
+    let old = fs::read(&path).unwrap();
+    let mut outcomes = BTreeSet::new();
+    for delay_ms in (0..60).map(|turn| turn * 2) {
+        fs::write(&path, &old).unwrap();
+        let fixed = ["symbols", "late.trace.zip", "-symbols", "symbols", "-quiet"];
+        let mut command = recording.perfcollect(&[&fixed[..], &NO_SERVER].concat());
+        command.process_group(0);
+        let mut child = command.spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(delay_ms));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let bytes = fs::read(&path).unwrap();
+        if bytes != old {
+            // The archive is complete.
+            assert!(!zip::entry(&bytes, "late.trace/perfcollect.log").is_empty());
+        }
+        outcomes.insert(bytes == old);
+    }
+    assert!(outcomes.contains(&true));
+}
+
+#[test]
+fn keeps_events_and_other_names_of_a_dotnet_trace() {
+    need_capture!();
+    let compress = need!(workloads::compress());
+    let dotnet = support::cache().join("dotnet-8-aspnet/dotnet");
+    let symbols = support::cache().join("dotnet-8-native-symbols");
+    if !dotnet.exists() || !symbols.exists() {
+        skip!(Missing::Cached("dotnet-8-native-symbols".into()));
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let recording = Recording { directory };
+    let mut collect =
+        recording.perfcollect(&["collect", "late", "-quiet", "-collectsec", "2", "--"]);
+    collect.arg(&dotnet).arg(&compress);
+    run(&mut collect, LIMIT).expect_success();
+    let archive = fs::read(recording.path("late.trace.zip")).unwrap();
+    std::os::unix::fs::symlink(&symbols, recording.path("symbols")).unwrap();
+    let printed = recording.symbols("late.trace.zip");
+    assert!(printed.contains("symbolized libSystem."), "{printed}");
+    let named = fs::read(recording.path("late.trace.zip")).unwrap();
+
+    let (before, after) = (zip::unzip(&archive), zip::unzip(&named));
+    let names = |entries: &[(String, Vec<u8>)]| -> Vec<String> {
+        entries.iter().map(|(name, _)| name.clone()).collect()
+    };
+    assert_eq!(names(&before), names(&after));
+    let changed = before
+        .iter()
+        .zip(&after)
+        .filter(|(before, after)| before != after);
+    let changed: Vec<_> = changed
+        .map(|((name, _), _)| name.split_once('/').unwrap().1)
+        .collect();
+    let expected = [
+        "perf.data.txt",
+        "stacks.folded",
+        "flamegraph.svg",
+        "summary.json",
+    ];
+    assert_eq!(changed, expected);
+    // All lines but those of the modules that were named are as before.
+    let lines = |archive: &[u8]| {
+        let text = String::from_utf8(zip::entry(archive, "late.trace/perf.data.txt")).unwrap();
+        let lines = text.lines().filter(|line| !line.ends_with(".Native.so)"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(lines(&archive), lines(&named));
+    let stacks = |archive: &[u8]| {
+        let text = String::from_utf8(zip::entry(archive, "late.trace/stacks.folded")).unwrap();
+        let stacks = support::stacks_of(&text);
+        stacks.into_values().sum::<u64>()
+    };
+    assert_eq!(stacks(&archive), stacks(&named));
+}
