@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use perfcollect::trace::{Notice, NoticeKind};
 use support::{Missing, Saved, Workload, captured, run, run_perfcollect, workloads};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -55,9 +56,15 @@ fn is_named(saved: &Saved) -> bool {
     saved.samples_under(&chain) > 0
 }
 
-fn notices(saved: &Saved) -> String {
+/// Kind and file name of each notice.
+fn notices(saved: &Saved) -> Vec<(NoticeKind, &str)> {
     let notices = saved.summary.quality.notices.iter();
-    notices.map(|notice| notice.what.as_str()).collect()
+    notices
+        .map(|notice| {
+            let file = notice.subject.rsplit('/').next();
+            (notice.kind, file.unwrap_or_default())
+        })
+        .collect()
 }
 
 /// Changes the size in the section header, so that the symbol table ends after the end of the file.
@@ -85,8 +92,11 @@ fn finds_debug_file_beside_the_program_and_in_a_directory() {
     fs::write(directory.join("program.debug"), corrupt).unwrap();
     fs::copy(directory.join("kept"), directory.join("program.dbg")).unwrap();
     let saved = capture(directory, &[]);
-    let printed = notices(&saved);
-    assert!(is_named(&saved) && printed.contains("program.debug was not used: ELF"));
+    assert!(is_named(&saved));
+    assert_eq!(
+        notices(&saved),
+        [(NoticeKind::DebugFileRejected, "program.debug")]
+    );
     fs::remove_file(directory.join("program.debug")).unwrap();
     fs::remove_file(directory.join("program.dbg")).unwrap();
     let symbols = directory.join("symbols");
@@ -94,7 +104,7 @@ fn finds_debug_file_beside_the_program_and_in_a_directory() {
     fs::rename(directory.join("kept"), symbols.join("program.debug")).unwrap();
     let saved = capture(directory, &["-symbols", symbols.to_str().unwrap()]);
     assert!(is_named(&saved));
-    assert_eq!(notices(&saved), "");
+    assert_eq!(notices(&saved), []);
 }
 
 /// Captures a program that has its own symbols, or fewer.
@@ -120,10 +130,9 @@ fn reports_corrupt_section_headers_and_finds_the_debug_file() {
     program[40..48].copy_from_slice(&(1_u64 << 40).to_le_bytes());
     fs::write(directory.join("program"), program).unwrap();
     let saved = captured_whole(directory, &[]);
-    let printed = notices(&saved);
-    assert!(
-        printed.contains("program do not all have names: corrupt ELF"),
-        "{printed}"
+    assert_eq!(
+        notices(&saved),
+        [(NoticeKind::SymbolsIncomplete, "program")]
     );
     assert!(!is_named(&saved) && !has_symbols(&saved));
     fs::rename(directory.join("kept"), directory.join("program.debug")).unwrap();
@@ -174,10 +183,9 @@ fn rejects_debug_file_of_another_build() {
     fs::copy(other.path().join("kept"), symbols.join("program.debug")).unwrap();
     let saved = capture(directory.path(), &["-symbols", symbols.to_str().unwrap()]);
     assert!(!is_named(&saved));
-    let printed = notices(&saved);
-    assert!(
-        printed.contains("program.debug was not used: build id"),
-        "{printed}"
+    assert_eq!(
+        notices(&saved),
+        [(NoticeKind::DebugFileRejected, "program.debug")]
     );
 }
 
@@ -217,7 +225,7 @@ fn process_in_a_chroot_uses_its_own_files_after_the_chroot() {
     let saved = captured(["-pid", &pid, "-collectsec", "1"]);
     workload.done(LIMIT);
     assert!(is_named(&saved));
-    assert_eq!(notices(&saved), "");
+    assert_eq!(notices(&saved), []);
 
     // The program that chroot runs first is gone from the process's memory when perfcollect looks
     // for it.
@@ -226,7 +234,7 @@ fn process_in_a_chroot_uses_its_own_files_after_the_chroot() {
     let command = ["--", "sh", "-c", script, root.to_str().unwrap()];
     let saved = captured([&["-freq", "5000"][..], &command].concat());
     assert!(is_named(&saved));
-    assert_eq!(notices(&saved), "");
+    assert_eq!(notices(&saved), []);
 }
 
 #[test]
@@ -274,11 +282,10 @@ fn finds_split_units_and_dwz_files_beside_the_program() {
     let capture = || captured(["-freq", "1000", "--", program.to_str().unwrap()]);
     let chain = ["main", "inline_caller", "inlined_inner_[i]"];
     let is_missing = |saved: &Saved, file: &str| {
-        let printed = notices(saved);
-        saved.samples_under(&chain) == 0
-            && printed.contains("are not all shown")
-            && printed.contains(file)
-            && printed.contains("is not there")
+        let missing = saved.notices(NoticeKind::DebugPartMissing);
+        let is_file = |notice: &&Notice| notice.subject.ends_with(file);
+        let is_there = |notice: &Notice| notice.what.contains("is not there");
+        saved.samples_under(&chain) == 0 && missing.into_iter().find(is_file).is_some_and(is_there)
     };
 
     compile("program", "-gsplit-dwarf");
@@ -288,11 +295,13 @@ fn finds_split_units_and_dwz_files_beside_the_program() {
     let dwo = entries.find(is_dwo).unwrap().path();
     fs::remove_file(&dwo).unwrap();
     let saved = capture();
-    assert!(is_missing(&saved, ".dwo"), "{}", notices(&saved));
+    assert!(is_missing(&saved, ".dwo"), "{:?}", notices(&saved));
     fs::write(&dwo, "of another build").unwrap();
-    let printed = notices(&capture());
-    let twice = printed.matches("was not used").count() == 2;
-    assert!(twice && !printed.contains("is not there"), "{printed}");
+    let saved = capture();
+    let kinds: Vec<_> = notices(&saved).into_iter().map(|(kind, _)| kind).collect();
+    let expected = [NoticeKind::DebugFileRejected, NoticeKind::DebugPartMissing];
+    assert_eq!(kinds, expected);
+    assert!(!is_missing(&saved, ".dwo"));
 
     if Command::new("dwz").arg("--version").output().is_err() {
         skip!(Missing::Command("dwz"))
@@ -303,5 +312,5 @@ fn finds_split_units_and_dwz_files_beside_the_program() {
     assert!(capture().samples_under(&chain) > 0);
     fs::remove_file(at.join("common")).unwrap();
     let saved = capture();
-    assert!(is_missing(&saved, "common"), "{}", notices(&saved));
+    assert!(is_missing(&saved, "common"), "{:?}", notices(&saved));
 }

@@ -9,6 +9,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use std::thread;
 use std::time::Duration;
 
+use perfcollect::trace::NoticeKind;
 use rustix::process::{Pid, Signal, kill_process};
 use support::{Missing, Runtime, Saved, Workload, captured, runtimes, workloads};
 
@@ -47,7 +48,7 @@ fn named_or_explained(saved: &Saved, permille: u64) -> usize {
         let made = made_by(saved, process.pid);
         let pid = process.pid.to_string();
         let is_told = summary.quality.notices.iter().any(|notice| {
-            let mut words = notice.what.split(|c: char| !c.is_ascii_digit());
+            let mut words = notice.subject.split(|c: char| !c.is_ascii_digit());
             words.any(|word| word == pid)
         });
         let few = FEW + made.all * permille / 1000;
@@ -189,13 +190,8 @@ fn one_that_waits_at_its_start() {
     {
         let script = r#"DOTNET_DefaultDiagnosticPortSuspend=1 timeout -s KILL 10 "$0" "$1" >/dev/null 2>&1 & sleep 3"#;
         let saved = captured_script(&runtime, &program, script);
-        let notices = &saved.summary.quality.notices;
-        assert!(
-            notices
-                .iter()
-                .any(|notice| notice.what.contains("waits at its start")),
-            "{notices:#?}"
-        );
+        let not_running = saved.notices(NoticeKind::NotRunning);
+        assert_eq!(not_running.len(), 1, "{:#?}", saved.summary.quality.notices);
     }
 }
 

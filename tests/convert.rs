@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use perfcollect::trace::{Notice, NoticeKind};
 use support::recording::{can_record, native_words, record, record_pipe};
 use support::zip::zip_of;
 use support::{Runtime, Saved, perfcollect, run, run_perfcollect, workloads};
@@ -175,11 +176,7 @@ fn a_cut_recording_gives_its_beginning() {
     std::fs::write(&file, &bytes[..bytes.len() / 2]).unwrap();
     let saved = converted(folder, &[]);
     assert!((whole / 10..whole).contains(&saved.summary.samples));
-    let notices = &saved.summary.quality.notices;
-    assert!(
-        notices.iter().any(|notice| notice.what.contains("damaged")),
-        "{notices:#?}"
-    );
+    assert_eq!(saved.notices(NoticeKind::RecordingCorrupt).len(), 1);
 }
 
 /// An archive as the original perfcollect makes it.
@@ -280,12 +277,10 @@ fn an_archive_with_nothing_but_text_is_converted() {
     assert_eq!(of_text.summary.samples, whole.summary.samples);
     assert_eq!(of_text.summary.cpu_ms, whole.summary.cpu_ms);
     assert_eq!(of_text.summary.info.event, "cpu-clock");
-    let notices = &of_text.summary.quality.notices;
-    let is_told = |what: &str| notices.iter().any(|notice| notice.what.contains(what));
-    assert!(
-        is_told("imported from `perf script` output") && is_told("page-faults"),
-        "{notices:#?}"
-    );
+    assert_eq!(of_text.notices(NoticeKind::Imported).len(), 1);
+    let omitted = of_text.notices(NoticeKind::EventOmitted);
+    assert_eq!(omitted.len(), 1, "{omitted:#?}");
+    assert_eq!(omitted[0].subject, "page-faults");
     for path in [&["main"][..], &["main", "spin"], &["vmlinux"]] {
         let counts = [&of_text, &whole].map(|saved| saved.samples_under(path));
         assert_eq!(counts[0], counts[1], "{path:?}");
@@ -309,9 +304,11 @@ fn a_changed_file_gives_no_names() {
     // Another program in its place, with another build id.
     std::fs::copy("/bin/ls", &program).unwrap();
     let saved = converted(folder, &[]);
-    let notices = &saved.summary.quality.notices;
-    let is_told = |what: &str| notices.iter().any(|notice| notice.what.contains(what));
-    assert!(is_told("program") && is_told("build id"), "{notices:#?}");
+    let notices = saved.notices(NoticeKind::CodeUnsymbolized);
+    let is_other = |notice: &&Notice| notice.what.contains("build id");
+    let other = notices.into_iter().find(is_other);
+    let program = program.display().to_string();
+    assert!(other.is_some_and(|notice| notice.subject.contains(&program)));
     let named = saved
         .stacks
         .keys()

@@ -14,13 +14,14 @@ use std::time::{Duration, Instant};
 
 use damage::expect_damage_is_told_first;
 use perfcollect::output::summary::Summary;
+use perfcollect::trace::NoticeKind;
 use rustix::process::Signal;
 use support::events::{
     entries, for_each_raw_event, merged_runtime_events, raw_runtime_events, wait_for_events,
 };
 use support::{
-    Finished, Missing, Running, Runtime, Workload, finish, perfcollect, run, runtimes, start,
-    workloads,
+    Finished, Missing, Running, Runtime, Workload, finish, notices_of, perfcollect, run, runtimes,
+    start, workloads,
 };
 use tempfile::TempDir;
 
@@ -88,9 +89,11 @@ fn a_target_that_is_killed_leaves_its_events() {
         );
         // The stream has no end, and that is said.
         assert_ne!(events[0].cut, "");
-        let about = format!("the events of .NET process {} (", events[0].pid);
         let mut notices = quality.notices.iter();
-        assert!(notices.any(|notice| notice.what.starts_with(&about)));
+        assert!(notices.any(|notice| {
+            notice.kind == NoticeKind::EventsTruncated
+                && notice.subject == events[0].pid.to_string()
+        }));
         let mut view = Command::new(perfcollect());
         let report = run(view.arg("view").arg(&trace), LIMIT).expect_success();
         assert!(report.stdout.contains("; 1 stream ends early\n"));
@@ -162,12 +165,12 @@ fn whoever_does_not_answer_costs_a_notice() {
     assert!(begin.elapsed() < Duration::from_secs(40));
     stopped.signal(Signal::CONT);
     let summary = summary(&folder.path().join("x.trace.zip"));
-    let about = format!("events of .NET process {} are missing", stopped.pid());
-    let notices = &summary.quality.notices;
-    assert!(
-        notices.iter().any(|notice| notice.what.starts_with(&about)),
-        "{notices:?}"
-    );
+    let missing = notices_of(&summary, NoticeKind::EventsMissing);
+    let subjects: Vec<_> = missing
+        .iter()
+        .map(|notice| notice.subject.clone())
+        .collect();
+    assert_eq!(subjects, [stopped.pid().to_string()]);
     let [events] = &summary.quality.events[..] else {
         panic!("{:?}", summary.quality.events);
     };
@@ -348,7 +351,10 @@ fn a_provider_that_sends_nothing_is_told_of() {
     let runtime = "Microsoft-Windows-DotNETRuntime:0x8000:2";
     let providers = format!("Nope:1:5,{runtime},None");
     collect(&["-noperf", "-providers", &providers]).expect_success();
-    let quality = summary(&folder.path().join("x.trace.zip")).quality;
-    let notices: Vec<&str> = quality.notices.iter().map(|n| n.what.as_str()).collect();
-    assert_eq!(notices, ["no events from Nope, None"]);
+    let summary = summary(&folder.path().join("x.trace.zip"));
+    let [notice] = &summary.quality.notices[..] else {
+        panic!("{:?}", summary.quality.notices);
+    };
+    let notice = (notice.kind, notice.subject.as_str(), notice.count);
+    assert_eq!(notice, (NoticeKind::ProviderSilent, "Nope, None", 2));
 }

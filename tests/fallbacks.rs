@@ -13,6 +13,7 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use perfcollect::trace::NoticeKind;
 use rustix::process::Signal;
 use support::{
     Finished, Missing, Running, Saved, expect_shares, finish, perfcollect, run, start, workloads,
@@ -136,19 +137,21 @@ fn is_installed(program: &str) -> bool {
     std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }
 
-/// Whether there is a notice that contains `words`. It must be the only one and have a remedy.
+/// Whether there is a notice of a kind. It must be the only one and have a remedy.
 #[track_caller]
-fn has_notice(saved: &Saved, words: &str) -> bool {
-    let notices = &saved.summary.quality.notices;
-    let matching: Vec<_> = notices
-        .iter()
-        .filter(|notice| notice.what.contains(words))
-        .collect();
-    assert!(matching.len() <= 1, "{notices:#?}");
-    matching.iter().for_each(|notice| {
+fn has_notice(saved: &Saved, kind: NoticeKind) -> bool {
+    let notices = saved.notices(kind);
+    assert!(notices.len() <= 1, "{notices:#?}");
+    notices.iter().for_each(|notice| {
         assert!(!notice.remedy.is_empty(), "{notice:#?}");
     });
-    !matching.is_empty()
+    !notices.is_empty()
+}
+
+/// Whether code of a file is reported to have no names.
+fn has_no_names(saved: &Saved, file: &str) -> bool {
+    let notices = saved.notices(NoticeKind::CodeUnsymbolized);
+    notices.iter().any(|notice| notice.subject.contains(file))
 }
 
 fn kernel_frames(saved: &Saved) -> u64 {
@@ -166,7 +169,7 @@ fn small_ring_buffers_truncate_stacks_but_lose_no_samples() {
     let work = ["--", &program, "--mode", "shares", "--seconds", "3"];
     let arguments = [&["-buffersize", "512K"], &work[..]].concat();
     let saved = directory.capture(&[], &arguments);
-    assert!(has_notice(&saved, "bytes of each stack"));
+    assert!(has_notice(&saved, NoticeKind::StackCopiesReduced));
     let lost = saved.summary.quality.losses.lost();
     assert!(lost * 100 < saved.summary.samples, "{lost}");
     saved.expect_complete();
@@ -206,17 +209,23 @@ fn captures_unprivileged_command_at_each_paranoid_level() {
         }
         finished.expect_success();
         let saved = Saved::open(directory.0, "x");
-        let is_limited = has_notice(&saved, "the target's threads instead");
+        let is_limited = has_notice(&saved, NoticeKind::NotSystemWide);
         assert_eq!(is_limited, !is_system_wide, "{level}");
-        assert_eq!(has_notice(&saved, "user code only"), !kernel, "{level}");
+        assert_eq!(
+            has_notice(&saved, NoticeKind::UserCodeOnly),
+            !kernel,
+            "{level}"
+        );
         let frames = kernel_frames(&saved);
         assert_eq!(frames > 0, kernel, "{level}: {frames}");
         assert!(saved.summary.processes.iter().any(|p| p.name == "sh"));
-        let not_searched = format!(
-            "debug files in {} were not looked for: Permission denied (os error 13)",
-            home.path().display()
-        );
-        assert!(has_notice(&saved, &not_searched) && !has_notice(&saved, "was not used"));
+        let not_searched = saved.notices(NoticeKind::DebugFilesNotSearched);
+        let [not_searched] = not_searched[..] else {
+            panic!("{not_searched:#?}");
+        };
+        assert_eq!(not_searched.subject, home.path().display().to_string());
+        assert!(not_searched.what.contains("Permission denied"));
+        assert!(!has_notice(&saved, NoticeKind::DebugFileRejected));
         assert_eq!(saved.summary.quality.losses.malformed_records, 0);
     }
 }
@@ -258,9 +267,10 @@ fn unprivileged_capture_of_a_pid_samples_each_thread_once() {
     let arguments = ["-collectsec", "2", "-pid", &pid];
     let saved = directory.capture(&AS_NOBODY, &arguments);
     assert!(
-        has_notice(&saved, "the target's threads instead") && has_notice(&saved, "user code only")
+        has_notice(&saved, NoticeKind::NotSystemWide)
+            && has_notice(&saved, NoticeKind::UserCodeOnly)
     );
-    assert!(!has_notice(&saved, "threads of the target"));
+    assert!(!has_notice(&saved, NoticeKind::ThreadsNotSampled));
     let names: Vec<_> = saved.summary.processes.iter().map(|p| &p.name).collect();
     assert!(names.iter().any(|name| *name == "sh"), "{names:?}");
     assert!(names.iter().any(|name| *name == "native-fp"), "{names:?}");
@@ -296,8 +306,8 @@ fn unprivileged_capture_symbolizes_replaced_executable() {
     let pid = target.pid().to_string();
     let saved = directory.capture(&AS_NOBODY, &["-collectsec", "2", "-pid", &pid]);
     assert!(saved.samples_under(&["library_caller"]) > 0);
-    assert!(has_notice(&saved, "libwork.so has no names"));
-    assert!(!has_notice(&saved, "native-fp has no names"));
+    assert!(has_no_names(&saved, "libwork.so"));
+    assert!(!has_no_names(&saved, "native-fp"));
 }
 
 /// The notice must not report such a library as JIT code.
@@ -314,8 +324,8 @@ fn unprivileged_capture_reports_inaccessible_memfd_library() {
     std::thread::sleep(Duration::from_millis(500));
     let pid = target.pid().to_string();
     let saved = directory.capture(&AS_NOBODY, &["-collectsec", "2", "-pid", &pid]);
-    assert!(has_notice(&saved, "/memfd:"));
-    assert!(!has_notice(&saved, "code made at run time"));
+    assert!(has_no_names(&saved, "/memfd:"));
+    assert!(!has_notice(&saved, NoticeKind::JitUnsymbolized));
 }
 
 /// Runs threads that each start the next one after 10 to 25 ms.
@@ -381,7 +391,7 @@ fn reports_threads_beyond_the_limit_of_open_files() {
     let mut few_files = vec!["sh", "-c", "ulimit -n 300; exec \"$@\"", "sh"];
     few_files.extend(AS_NOBODY);
     let saved = directory.capture(&few_files, &["-collectsec", "0.5", "-pid", &pid]);
-    assert!(has_notice(&saved, "threads of the target"));
+    assert!(has_notice(&saved, NoticeKind::ThreadsNotSampled));
 }
 
 #[test]
@@ -402,7 +412,7 @@ fn falls_back_to_frame_pointers_without_stack_copies() {
         "-einject=perf_event_open:error=EOPNOTSUPP:when=1",
     ];
     let saved = PublicDirectory::new().capture(&refusing, &["-collectsec", "0.5", "-pid", &pid]);
-    assert!(has_notice(&saved, "does not copy stacks"));
+    assert!(has_notice(&saved, NoticeKind::NoStackCopies));
     assert!(saved.summary.quality.names.native != Default::default());
     assert_eq!(saved.summary.quality.losses.malformed_records, 0);
 }
@@ -416,7 +426,7 @@ fn falls_back_to_cpu_clock_without_cycles() {
     let arguments = ["-hwevents", "-collectsec", "1", "-pid", &pid];
     let saved = PublicDirectory::new().capture(&[], &arguments);
     let info = &saved.summary.info;
-    let has_cycles = !has_notice(&saved, "hardware cycles are not available");
+    let has_cycles = !has_notice(&saved, NoticeKind::NoHardwareCycles);
     assert_eq!(info.event, if has_cycles { "cycles" } else { "cpu-clock" });
     // A weight is a time, regardless of the event.
     let per_sample = saved.summary.cpu_ms * 1e6 / saved.summary.samples as f64;
@@ -451,9 +461,12 @@ fn follows_cpu_hotplug() {
     finish(capture, LIMIT).expect_success();
     drop(busy);
     let saved = Saved::open(directory.0, "x");
-    let notices = &saved.summary.quality.notices;
-    let notice = notices.iter().find(|notice| notice.what.contains("CPU 1"));
-    let what = &notice.unwrap_or_else(|| panic!("{notices:#?}")).what;
+    let notices = saved.notices(NoticeKind::CpuHotplug);
+    let [notice] = notices[..] else {
+        panic!("{:#?}", saved.summary.quality.notices);
+    };
+    assert_eq!(notice.count, 3);
+    let what = &notice.what;
     for words in [
         "went offline at +",
         "came online at +",
@@ -486,11 +499,9 @@ fn reports_a_sample_rate_that_the_kernel_lowered() {
     finish(capture, LIMIT).expect_success();
     drop(limit);
     let saved = Saved::open(directory.0, "x");
-    assert!(has_notice(
-        &saved,
-        "lowered kernel.perf_event_max_sample_rate to 1000 at +"
-    ));
-    assert!(has_notice(&saved, "throttled sampling"));
+    assert!(has_notice(&saved, NoticeKind::SampleRateLowered));
+    assert_eq!(saved.notices(NoticeKind::SampleRateLowered)[0].count, 1000);
+    assert!(has_notice(&saved, NoticeKind::Throttled));
     let pauses = &saved.summary.quality.losses.pauses;
     // The paused time is reported. Together with the sampled time, it is the time of the target.
     let missing_ms = pauses.paused_ns() as f64 / 1e6;
@@ -529,7 +540,7 @@ fn all_outputs_report_an_incomplete_trace() {
     let losses = &saved.summary.quality.losses;
     assert!(saved.summary.incomplete, "{losses:?}");
     assert!(losses.range().is_some_and(|(first, last)| first < last));
-    assert!(has_notice(&saved, "the trace is incomplete"));
+    assert!(has_notice(&saved, NoticeKind::RecordsLost));
     let marker = losses.mark().unwrap();
     assert!(saved.svg().contains(&marker));
     let text = String::from_utf8_lossy(&saved.perf_text);

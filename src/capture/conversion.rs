@@ -17,7 +17,9 @@ use crate::perf::{Record, SampleRecord};
 use crate::perf_data::{
     Attribute, EventGroup, EventSource, KernelMapping, Reader, RecordingInfo, kernel_gone,
 };
-use crate::trace::{Callers, CaptureInfo, Cpu, Header, Nanos, Notice, Pid, RawTrace, Tid};
+use crate::trace::{
+    Callers, CaptureInfo, Cpu, Header, Nanos, Notice, NoticeKind, Pid, RawTrace, Tid,
+};
 
 /// Number of records between two reports of the progress.
 const REPORT_RECORDS: u64 = 4096;
@@ -298,7 +300,7 @@ impl Import<'_> {
             hardware_trace: reader.hardware_trace(),
             lost: self.engine.lost(),
             damage: damage.map_or_else(String::new, |(at, why)| {
-                format!(" (the recording is damaged: {why}; its records up to byte {at} were read)")
+                format!(" (the recording is corrupt: {why}; its records up to byte {at} were read)")
             }),
         }
     }
@@ -311,7 +313,8 @@ impl Import<'_> {
             let what = format!(
                 "each sample of {name} counts once, although it represents {least} to {most} events; `perf report` weighs it by that number"
             );
-            Notice::new(what, "record with `perf record -c COUNT`, which gives all samples the same period")
+            Notice::new(NoticeKind::UnevenWeights, what, "record with `perf record -c COUNT`, which gives all samples the same period")
+                .about(name)
         })
     }
 
@@ -320,23 +323,39 @@ impl Import<'_> {
         R: Read,
     {
         let mut notices = Vec::new();
-        let mut add = |what: String| notices.push(Notice::new(what, ""));
+        let mut add = |kind, count: u64, what: String| {
+            notices.push(Notice::new(kind, what, "").counting(count));
+        };
         if let Some((at, why)) = &reader.damage {
-            add(format!(
-                "the recording is damaged: {why}; its records up to byte {at} were read"
-            ));
+            add(
+                NoticeKind::RecordingCorrupt,
+                0,
+                format!("the recording is corrupt: {why}; its records up to byte {at} were read"),
+            );
         }
         if let Some(trace) = reader.hardware_trace() {
-            add(format!("{trace} were left out"));
+            add(
+                NoticeKind::HardwareTraceOmitted,
+                0,
+                format!("{trace} were left out"),
+            );
         }
         if reader.without_user_callers() > 0 {
-            add(format!(
-                "{} samples lack their callers in user space: their threads did not return to user space while perf recorded",
-                reader.without_user_callers()
-            ));
+            add(
+                NoticeKind::NoCallers,
+                reader.without_user_callers(),
+                format!(
+                    "{} samples lack their callers in user space: their threads did not return to user space while perf recorded",
+                    reader.without_user_callers()
+                ),
+            );
         }
         if self.idle > 0 {
-            add(format!("{} samples of idle CPUs were left out", self.idle));
+            add(
+                NoticeKind::IdleOmitted,
+                self.idle,
+                format!("{} samples of idle CPUs were left out", self.idle),
+            );
         }
         notices.extend(left_out(&self.others(&reader.about)));
         notices.extend(one_of_several(&reader.about, &self.group));
@@ -348,6 +367,7 @@ impl Import<'_> {
         notices.extend(self.uneven_weights(info));
         if !self.has_times {
             notices.push(Notice::new(
+                NoticeKind::NoTimes,
                 "the recording has no times: all samples have the same time",
                 "record with `perf record -T`",
             ));
@@ -361,17 +381,22 @@ pub(crate) fn left_out(others: &[(String, u64)]) -> Vec<Notice> {
     let (named, more) = others.split_at(others.len().min(MAX_LISTED));
     let named = named.iter().map(|(name, samples)| {
         Notice::new(
+            NoticeKind::EventOmitted,
             format!("{samples} samples of the event {name} were left out"),
             format!("choose it with -event {}", shell_word(name)),
         )
+        .about(name)
+        .counting(*samples)
     });
     let more = (!more.is_empty()).then(|| {
         let samples: u64 = more.iter().map(|(_, samples)| samples).sum();
         let events = more.len();
         Notice::new(
+            NoticeKind::EventOmitted,
             format!("{samples} samples of {events} more events were left out"),
             "",
         )
+        .counting(samples)
     });
     named.chain(more).collect()
 }
@@ -388,7 +413,9 @@ pub(crate) fn one_of_several(info: &RecordingInfo, group: &EventGroup) -> Option
             "{} are converted as one event, {name}: they count the same on different CPUs",
             names.join(" and ")
         );
-        Notice::new(what, "")
+        Notice::new(NoticeKind::EventsMerged, what, "")
+            .about(name)
+            .counting(names.len())
     })
 }
 
@@ -402,6 +429,7 @@ fn missing_callers(callers: Callers, event: &str, about: &RecordingInfo) -> Opti
     let other = groups.filter(has_callers).map(|group| group.name).next();
     match callers {
         Callers::None if let Some(other) = other => Some(Notice::new(
+            NoticeKind::NoCallers,
             format!(
                 "samples of {event} have no callchains: each is one address, without its callers"
             ),
@@ -412,10 +440,12 @@ fn missing_callers(callers: Callers, event: &str, about: &RecordingInfo) -> Opti
         )),
         Callers::All | Callers::AsPrinted => None,
         Callers::Kernel => Some(Notice::new(
+            NoticeKind::NoCallers,
             "the recording has callers in the kernel only",
             "record without `--kernel-callchains` to see callers in user space too",
         )),
         Callers::None => Some(Notice::new(
+            NoticeKind::NoCallers,
             "the recording has no callchains: each sample is one address, without its callers",
             "record with `perf record -g`, or with `--call-graph dwarf` where code has no frame pointers",
         )),

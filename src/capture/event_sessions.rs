@@ -7,7 +7,7 @@ use super::finished::MORE_ROOM;
 use crate::dotnet::diagnostics::{Limits, PortError, SessionRequest};
 use crate::dotnet::{Detector, EventSession, RuntimeSessionError, SharedSink};
 use crate::machine;
-use crate::trace::{Notice, Pid};
+use crate::trace::{Notice, NoticeKind, Pid};
 
 /// Maximum number of concurrent sessions; each has a thread.
 const MAX_SESSIONS: usize = 256;
@@ -180,21 +180,26 @@ impl EventSessions {
                 RuntimeSessionError::Keep(_) => MORE_ROOM,
                 _ => "`perfcollect ps` lists the state of each process's diagnostic port",
             };
-            Notice::new(what, remedy)
+            Notice::new(NoticeKind::EventsMissing, what, remedy)
+                .about(pid)
+                .counting(1_u64)
         });
         let more = failed().count().saturating_sub(MAX_LISTED);
         let more = (more > 0).then(|| {
             Notice::new(
+                NoticeKind::EventsMissing,
                 format!("events of {more} other .NET processes are missing or end early"),
                 "",
             )
+            .counting(more)
         });
         let left_out = (self.left_out > 0).then(|| {
             let what = format!(
                 "events of {} .NET processes are missing: {MAX_SESSIONS} sessions ran already",
                 self.left_out
             );
-            Notice::new(what, "choose some with -pid")
+            Notice::new(NoticeKind::EventsMissing, what, "choose some with -pid")
+                .counting(self.left_out)
         });
         listed.chain(more).chain(left_out)
     }

@@ -9,7 +9,7 @@ use super::error::CaptureError;
 use super::notable::notable_losses;
 use crate::machine::Machine;
 use crate::trace::spool::{Ending, SpoolEnd, SpoolError};
-use crate::trace::{CaptureInfo, EventStreams, Notice, RawTrace};
+use crate::trace::{CaptureInfo, EventStreams, Notice, NoticeKind, RawTrace};
 
 /// Remedy for files that cannot grow.
 pub(super) const MORE_ROOM: &str = "free some space, raise the file size limit (`ulimit -f`), or use an output \
@@ -82,6 +82,7 @@ impl Capture {
         let mut notices = Vec::new();
         if let Ending::Damaged { at, why } = &recording.ending {
             notices.push(Notice::new(
+                NoticeKind::SpoolCorrupt,
                 format!("the spool is not readable from byte {at} on: {why}"),
                 "",
             ));
@@ -120,6 +121,7 @@ pub(super) fn read_back(
         // The file may end with a partial block, whose space is needed.
         let _ = spool.set_len(written);
         notices.push(Notice::new(
+            NoticeKind::SpoolFull,
             format!("the capture ended early: its spool could not grow ({error})"),
             MORE_ROOM,
         ));

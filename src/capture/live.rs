@@ -19,7 +19,7 @@ use super::target::Target;
 use super::{MAX_TARGET_CHARS, limits, usage};
 use crate::machine;
 use crate::perf::{self, PerfSession, SamplingRequest};
-use crate::trace::{Callers, CaptureInfo, Header, Notice};
+use crate::trace::{Callers, CaptureInfo, Header, Notice, NoticeKind};
 
 /// Niceness while capturing: the ring buffers must be read however busy the system is.
 ///
@@ -197,10 +197,14 @@ pub fn run(
     if let (End::Limit | End::Signal | End::Spool(_) | End::Events(_), Some(command)) =
         (&capture.end, &command)
     {
-        capture.notices.push(Notice::new(
-            format!("the command still runs as process {}", command.pid()),
-            "",
-        ));
+        capture.notices.push(
+            Notice::new(
+                NoticeKind::CommandStillRuns,
+                format!("the command still runs as process {}", command.pid()),
+                "",
+            )
+            .about(command.pid()),
+        );
     }
     Ok(capture)
 }

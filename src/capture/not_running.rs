@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::dotnet::diagnostics::DiagnosticPort;
 use crate::machine;
-use crate::trace::{Notice, Pid};
+use crate::trace::{Notice, NoticeKind, Pid};
 
 /// Maximum number of processes listed in notices.
 const MAX_LISTED: usize = 5;
@@ -57,7 +57,13 @@ impl fmt::Display for NotRunning {
 /// Returns notices about the processes that do not run.
 pub(super) fn notices(pids: impl IntoIterator<Item = Pid>) -> impl Iterator<Item = Notice> {
     let not_running = pids.into_iter().filter_map(NotRunning::of);
-    not_running
-        .take(MAX_LISTED)
-        .map(|process| Notice::new(process.to_string(), process.remedy()))
+    not_running.take(MAX_LISTED).map(|process| {
+        let notice = Notice::new(
+            NoticeKind::NotRunning,
+            process.to_string(),
+            process.remedy(),
+        );
+        let (NotRunning::Stopped(pid) | NotRunning::Suspended(pid)) = process;
+        notice.about(pid)
+    })
 }

@@ -1,6 +1,6 @@
 //! Notices about the losses of a capture.
 
-use crate::trace::{CaptureInfo, Losses, Nanos, Notice};
+use crate::trace::{CaptureInfo, Losses, Nanos, Notice, NoticeKind};
 
 /// Returns the warnings about large losses.
 ///
@@ -29,30 +29,37 @@ pub(super) fn notable_losses(
     };
     if losses.misses_processes() && info.system_wide {
         notices.push(Notice::new(
+NoticeKind::OutsidePidNamespace,
             format!(
                 "{} of {} samples belong to processes outside this pid namespace and were left out",
                 losses.unattributed, losses.samples_seen
             ),
             "run on the host, or in a container with --pid=host",
-        ));
+        )
+        .counting(losses.unattributed));
     }
     if losses.is_notable() {
         let incomplete = match losses.is_incomplete() {
             true => ": the trace is incomplete",
             false => "",
         };
-        notices.push(Notice::new(
-            format!(
-                "the kernel dropped {} of {} records{}{incomplete}",
-                losses.lost(),
-                losses.lost().saturating_add(losses.samples_seen),
-                range(losses.range())
-            ),
-            full_rings,
-        ));
+        notices.push(
+            Notice::new(
+                NoticeKind::RecordsLost,
+                format!(
+                    "the kernel dropped {} of {} records{}{incomplete}",
+                    losses.lost(),
+                    losses.lost().saturating_add(losses.samples_seen),
+                    range(losses.range())
+                ),
+                full_rings,
+            )
+            .counting(losses.lost()),
+        );
     }
     if losses.pauses.times() > 0 {
         notices.push(Notice::new(
+NoticeKind::Throttled,
             format!(
                 "the kernel throttled sampling {} times{}: {:.2} s of CPU time over all CPUs are missing",
                 losses.pauses.times(),
@@ -60,7 +67,8 @@ pub(super) fn notable_losses(
                 losses.pauses.paused_ns() as f64 / 1e9
             ),
             throttled,
-        ));
+        )
+        .counting(losses.pauses.times()));
     }
     notices
 }

@@ -6,7 +6,7 @@ use super::notable::notable_losses;
 use super::{Capture, End};
 use crate::machine::{self, Content, Machine};
 use crate::trace::spool::{Ending, SpoolError};
-use crate::trace::{CaptureInfo, EventStreams, ModuleId, Notice, RawTrace};
+use crate::trace::{CaptureInfo, EventStreams, ModuleId, Notice, NoticeKind, RawTrace};
 
 /// Maximum number of files listed in a notice.
 const MAX_LISTED: usize = 5;
@@ -57,7 +57,7 @@ fn ending(recording: &RawTrace) -> Notice {
              ({why})"
         ),
     };
-    Notice::new(what, "")
+    Notice::new(NoticeKind::Recovered, what, "")
 }
 
 /// Returns the notice about files that were not found again.
@@ -80,11 +80,13 @@ fn missing_files(recording: &RawTrace, machine: &Machine) -> Option<Notice> {
     };
     (count > 0).then(|| {
         Notice::new(
+            NoticeKind::FilesMissing,
             format!(
                 "cannot symbolize functions of {count} files: {}{more}",
                 missing[..listed].join(", ")
             ),
             "",
         )
+        .counting(count)
     })
 }

@@ -10,7 +10,7 @@ use crate::dotnet::{
     Deployment, Detector, MethodRange, ProcessMemory, RundownSession, RuntimeIdentity,
     RuntimeSessionError, SessionOutcome,
 };
-use crate::trace::{Notice, Pid, ProcessId};
+use crate::trace::{Notice, NoticeKind, Pid, ProcessId};
 
 /// Maximum number of concurrent sessions.
 const MAX_SESSIONS: usize = 32;
@@ -109,17 +109,19 @@ impl RundownSessions {
             "start it with COMPlus_PerfMapEnabled=1 (.NET 6 and later: DOTNET_PerfMapEnabled=1)";
         let failed = self.failed.iter().map(move |(pid, error)| {
             let what = format!("cannot request a method rundown from .NET process {pid}: {error}");
-            Notice::new(what, remedy)
+            Notice::new(NoticeKind::MethodNamesUnreadable, what, remedy).about(pid)
         });
         let left_out = self.left_out.iter().map(move |pid| {
             let what = format!(
                 "no method rundown was requested from process {pid}: {MAX_SESSIONS} sessions ran already"
             );
-            Notice::new(what, remedy)
+            Notice::new(NoticeKind::MethodNamesUnreadable, what, remedy).about(pid)
         });
         let lost = self.lost.iter().map(move |(pid, count)| {
             let what = format!("{count} method events of .NET process {pid} were lost");
-            Notice::new(what, remedy)
+            Notice::new(NoticeKind::MethodNamesLost, what, remedy)
+                .about(pid)
+                .counting(*count)
         });
         failed.chain(left_out).chain(lost)
     }

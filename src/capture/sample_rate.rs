@@ -4,7 +4,7 @@
 //! Open events keep their rate and are throttled.
 
 use crate::perf;
-use crate::trace::{Nanos, Notice};
+use crate::trace::{Nanos, Notice, NoticeKind};
 
 /// Interval between two checks of the limit.
 const INTERVAL_NS: u64 = 1_000_000_000;
@@ -47,13 +47,15 @@ impl SampleRate {
         let (since, lowest) = self.below?;
         let requested = self.requested_hz;
         Some(Notice::new(
+NoticeKind::SampleRateLowered,
             format!(
                 "the kernel lowered kernel.perf_event_max_sample_rate to {lowest} at +{:.1} s: it throttles the requested \
                  {requested} samples per second from then on",
                 since.0.saturating_sub(start.0) as f64 / 1e9
             ),
             format!("use -freq {lowest}, or raise kernel.perf_event_max_sample_rate"),
-        ))
+        )
+        .counting(lowest))
     }
 }
 

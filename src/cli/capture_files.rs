@@ -10,7 +10,7 @@ use crate::dotnet::SharedSink;
 use crate::output::event_folder::{EventFolder, StreamFile};
 use crate::output::file::OutputError;
 use crate::output::spool_file::SpoolFile;
-use crate::trace::{EventStream, EventStreams, Notice};
+use crate::trace::{EventStream, EventStreams, Notice, NoticeKind};
 
 /// The spool and the directory of event streams. Dropping the value keeps the files.
 pub(super) struct CaptureFiles {
@@ -85,6 +85,7 @@ impl CaptureFiles {
                 capture.events = EventStreams::new(streams.collect());
             }
             Err(error) => capture.notices.push(Notice::new(
+                NoticeKind::EventsUnreadable,
                 format!("cannot read the event streams: {error}"),
                 "",
             )),

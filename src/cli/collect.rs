@@ -19,7 +19,7 @@ use crate::dotnet::ProfileError;
 use crate::output::file::OutputError;
 use crate::output::spool_file::{SpoolFile, SpoolFileError};
 use crate::perf::{Clock, SamplingRequest};
-use crate::trace::Notice;
+use crate::trace::{Notice, NoticeKind};
 
 #[derive(Debug, Error)]
 pub(super) enum CollectError {
@@ -95,7 +95,9 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
         }
         if request.samples {
             let what = format!("there are no samples, only events: {why}");
-            capture.notices.push(Notice::new(what, ""));
+            capture
+                .notices
+                .push(Notice::new(NoticeKind::NoSamples, what, ""));
         }
     }
     let wanted = OutputRequest {

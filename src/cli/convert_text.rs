@@ -10,7 +10,7 @@ use super::outputs::OutputRequest;
 use crate::capture::{Signals, choose_events, left_out, one_of_several};
 use crate::perf_text::{self, TextError};
 use crate::symbolize::CancellableReader;
-use crate::trace::Notice;
+use crate::trace::{Notice, NoticeKind};
 
 /// Size of a read, in bytes.
 const BUFFER_BYTES: usize = 1 << 18;
@@ -59,7 +59,7 @@ pub(super) fn run(
     }
     let notices = &mut trace.quality.notices;
     let what = "imported from `perf script` output: symbols and stacks are those of perf";
-    notices.push(Notice::new(what, ""));
+    notices.push(Notice::new(NoticeKind::Imported, what, ""));
     let others = info.events.iter().map(|event| event.name.clone());
     let others = others.zip(samples).enumerate();
     let others = others.filter(|(at, _)| !event.members.contains(at));

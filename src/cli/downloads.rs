@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::progress::Reporter;
 use crate::download::{DownloadError, Downloader, Failure, Limits, Module, Outcome, Sources};
-use crate::trace::Notice;
+use crate::trace::{Notice, NoticeKind};
 
 /// Maximum number of modules listed in one line.
 const MAX_LISTED: usize = 8;
@@ -77,14 +77,15 @@ pub(super) fn get_for_capture(
     match get(&mut downloader, modules, reporter, stop) {
         Ok(DownloadReport { failed, .. }) if failed.is_empty() => None,
         Ok(DownloadReport { failed, .. }) => {
+            let count = failed.len();
             let modules = listed(failed.iter().map(|(module, _)| module));
             let what = format!("no server has debug files of {modules}");
-            Some(Notice::new(
-                what,
-                "`perfcollect symbols` with the trace prints why",
-            ))
+            let remedy = "`perfcollect symbols` with the trace prints why";
+            let notice = Notice::new(NoticeKind::NoDebugFile, what, remedy);
+            Some(notice.about(modules).counting(count))
         }
         Err(error) => Some(Notice::new(
+            NoticeKind::NoDebugFile,
             format!("no debug file was downloaded: {error}"),
             "",
         )),

@@ -3,7 +3,7 @@
 use clap::Args;
 
 use crate::dotnet::{EventProfile, ProfileError};
-use crate::trace::{EventStreams, Notice};
+use crate::trace::{EventStreams, Notice, NoticeKind};
 
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = ".NET events")]
@@ -71,9 +71,12 @@ impl EventOptions {
         let silent: Vec<&str> = names.filter(|name| !events.has_any_of(name)).collect();
         (!events.is_empty() && !silent.is_empty()).then(|| {
             Notice::new(
+                NoticeKind::ProviderSilent,
                 format!("no events from {}", silent.join(", ")),
                 "check the provider's name, keywords and level",
             )
+            .about(silent.join(", "))
+            .counting(silent.len())
         })
     }
 

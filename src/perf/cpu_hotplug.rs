@@ -5,7 +5,7 @@ use std::io;
 
 use crate::cpu_list;
 use crate::ids::{Cpu, Nanos};
-use crate::trace::Notice;
+use crate::trace::{Notice, NoticeKind};
 
 /// Time between two checks of the online CPUs.
 const INTERVAL_NS: u64 = 1_000_000_000;
@@ -102,6 +102,8 @@ impl CpuHotplug {
         if has_gaps {
             parts.push("up to 1 s of samples is missing before each time a CPU came online".into());
         }
-        (!parts.is_empty()).then(|| Notice::new(parts.join("; "), ""))
+        (!parts.is_empty()).then(|| {
+            Notice::new(NoticeKind::CpuHotplug, parts.join("; "), "").counting(self.events)
+        })
     }
 }

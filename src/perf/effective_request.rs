@@ -16,7 +16,7 @@ use super::call_graph::CallGraph;
 use super::event::{Event, Role};
 use super::open_error::{OpenEventError, paranoid};
 use super::request::{Clock, SamplingRequest};
-use crate::trace::Notice;
+use crate::trace::{Notice, NoticeKind};
 
 /// Processes that must be sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +113,10 @@ impl EffectiveRequest {
                 );
                 let remedy =
                     "virtual machines often have no performance counters: enable a virtual PMU";
-                Some((fallback, Some(Notice::new(what, remedy))))
+                Some((
+                    fallback,
+                    Some(Notice::new(NoticeKind::NoHardwareCycles, what, remedy)),
+                ))
             }
             Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS
                 if self.request.call_graph.stack_bytes() > 0 =>
@@ -124,7 +127,10 @@ impl EffectiveRequest {
                      callers of code without frame pointers are missing"
                 );
                 let remedy = "build with -fno-omit-frame-pointer, or sample outside the sandbox";
-                Some((fallback, Some(Notice::new(what, remedy))))
+                Some((
+                    fallback,
+                    Some(Notice::new(NoticeKind::NoStackCopies, what, remedy)),
+                ))
             }
             _ => None,
         }
@@ -136,6 +142,7 @@ impl EffectiveRequest {
         let mut notices = Vec::new();
         if !self.system_wide {
             notices.push(Notice::new(
+NoticeKind::NotSystemWide,
                 format!(
                     "sampled the target's threads instead of the whole system (not permitted; \
                      kernel.perf_event_paranoid is {paranoid}): children with more privileges than the target, such \
@@ -146,6 +153,7 @@ impl EffectiveRequest {
         }
         if !self.kernel {
             notices.push(Notice::new(
+NoticeKind::UserCodeOnly,
                 format!(
                     "sampled user code only (not permitted to sample the kernel; kernel.perf_event_paranoid is \
                      {paranoid}): CPU time in the kernel is missing"

@@ -18,7 +18,7 @@ use super::ring::Ring;
 use super::rings::Rings;
 use super::thread_events::{RingOwner, ThreadEvents};
 use crate::ids::{Cpu, Nanos, Tid};
-use crate::trace::Notice;
+use crate::trace::{Notice, NoticeKind};
 
 /// Age at which records are flushed.
 ///
@@ -176,6 +176,7 @@ impl PerfSession {
         let ring_bytes = self.effective.request.ring_bytes;
         if ring_bytes != self.requested_ring_bytes {
             notices.push(Notice::new(
+NoticeKind::RingBuffersReduced,
                 format!(
                     "ring buffers reduced to {} KiB per CPU (requested {} KiB): memory limit, usually the limit of \
                      locked memory",
@@ -183,7 +184,8 @@ impl PerfSession {
                     self.requested_ring_bytes / 1024
                 ),
                 "raise kernel.perf_event_mlock_kb or `ulimit -l`, or run as root",
-            ));
+            )
+            .counting(ring_bytes / 1024));
         }
         notices.extend(self.short_copy_notice());
         notices.extend(self.threads.notices());
@@ -203,9 +205,11 @@ impl PerfSession {
                 request.frequency_hz
             );
             Notice::new(
+NoticeKind::StackCopiesReduced,
                 what,
                 "raise -buffersize, unless locked memory is limited, or lower -freq",
             )
+            .counting(copied)
         })
     }
 

@@ -25,7 +25,7 @@ use super::effective_request::EffectiveRequest;
 use super::event::{Event, Role};
 use super::record::Record;
 use crate::ids::{Cpu, Nanos, Tid};
-use crate::trace::Notice;
+use crate::trace::{Notice, NoticeKind};
 
 /// Maximum number of times the threads are listed.
 ///
@@ -227,7 +227,7 @@ impl ThreadEvents {
         let mut notices = Vec::new();
         let mut add = |count: usize, cause: &str, remedy: &str| {
             let what = format!("cannot sample {count} threads of the target: {cause}");
-            notices.push(Notice::new(what, remedy));
+            notices.push(Notice::new(NoticeKind::ThreadsNotSampled, what, remedy).counting(count));
         };
         if denied > 0 {
             let cause = "they belong to another user or to a program with more privileges";
@@ -248,7 +248,7 @@ impl ThreadEvents {
             let what =
                 "cannot find all threads: the target starts threads faster than they can be listed";
             let remedy = "run as root (sudo), or with the capability CAP_PERFMON";
-            notices.push(Notice::new(what, remedy));
+            notices.push(Notice::new(NoticeKind::ThreadsNotSampled, what, remedy));
         }
         notices
     }

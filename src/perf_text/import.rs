@@ -17,8 +17,8 @@ use crate::output::perf_text::markers;
 use crate::perf_data::{Attribute, EventGroup, EventSource, RecordingInfo};
 use crate::symbolize;
 use crate::trace::{
-    Callers, CaptureInfo, FrameId, Function, FunctionId, MAX_WEIGHT_NS, Nanos, Notice, Pid,
-    Process, ProcessId, Sample, StackId, Thread, ThreadId, Tid, Trace,
+    Callers, CaptureInfo, FrameId, Function, FunctionId, MAX_WEIGHT_NS, Nanos, Notice, NoticeKind,
+    Pid, Process, ProcessId, Sample, StackId, Thread, ThreadId, Tid, Trace,
 };
 
 /// What a sample counts that says nothing of time.
@@ -383,7 +383,7 @@ impl Import {
         let stacks = &self.trace.quality.stacks;
         let without = |is_missing: bool, what: &str, fields: &str| {
             let remedy = format!("print them: `perf script -F {fields}`");
-            is_missing.then(|| Notice::new(what, remedy))
+            is_missing.then(|| Notice::new(NoticeKind::TextIncomplete, what, remedy))
         };
         let lines = [
             without(
@@ -414,30 +414,52 @@ impl Import {
         let missing = self.missing_fields();
         let notices = &mut self.trace.quality.notices;
         notices.extend(missing);
-        let mut say = |what: String| notices.push(Notice::new(what, ""));
+        let mut add = |kind, count: u64, what: String| {
+            notices.push(Notice::new(kind, what, "").counting(count));
+        };
         if let Some(OddLine { number, text }) = &left.first_odd_frame {
-            say(format!(
-                "lines among the frames of samples that are no frames were left out: {}, the first is line {number}: {text}",
-                left.odd_frames
-            ));
+            add(
+                NoticeKind::TextIncomplete,
+                left.odd_frames,
+                format!(
+                    "lines among the frames of samples that are no frames were left out: {}, the first is line {number}: {text}",
+                    left.odd_frames
+                ),
+            );
         }
         if let Some(OddLine { number, text }) = &left.ends_within {
-            say(format!("the text ends within its line {number}: {text}"));
+            add(
+                NoticeKind::TextIncomplete,
+                1,
+                format!("the text ends within its line {number}: {text}"),
+            );
         }
         if left.messages > 0 {
-            say(format!(
-                "lines of the text that are messages of perf, or records that are no samples: {}",
-                left.messages
-            ));
+            add(
+                NoticeKind::TextIncomplete,
+                left.messages,
+                format!(
+                    "lines of the text that are messages of perf, or records that are no samples: {}",
+                    left.messages
+                ),
+            );
         }
         if self.idle > 0 {
-            say(format!("{} samples of idle CPUs were left out", self.idle));
+            add(
+                NoticeKind::IdleOmitted,
+                self.idle,
+                format!("{} samples of idle CPUs were left out", self.idle),
+            );
         }
         if self.left_out > 0 {
-            say(format!(
-                "{} samples were left out: there are too many different stacks",
-                self.left_out
-            ));
+            add(
+                NoticeKind::TextIncomplete,
+                self.left_out,
+                format!(
+                    "{} samples were left out: there are too many different stacks",
+                    self.left_out
+                ),
+            );
         }
         self.trace.info = CaptureInfo {
             version: env!("CARGO_PKG_VERSION").into(),

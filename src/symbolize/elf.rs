@@ -14,7 +14,7 @@ use super::functions::{SymbolizedGroup, lossy, unsymbolized};
 use super::{Options, problems};
 use crate::download::{Module, Sources};
 use crate::machine::{CodeFile, Content};
-use crate::trace::{CodeAddress, Function, FunctionId, FunctionKind, Notice};
+use crate::trace::{CodeAddress, Function, FunctionId, FunctionKind, Notice, NoticeKind};
 
 /// Limit of the demangled names from the debug information of a file, in bytes.
 const MAX_NAMES_BYTES: usize = 128 << 20;
@@ -124,7 +124,9 @@ pub(super) fn name(
     if names.is_truncated {
         let path = file.clean_path().display();
         let what = format!("functions of {path} do not all have names: their names are too long");
-        group.notices.push(Notice::new(what, ""));
+        group
+            .notices
+            .push(Notice::new(NoticeKind::SymbolsIncomplete, what, "").about(path));
     }
     if let Some(symbols) = &symbols {
         let problems = problems::take(symbols, file.clean_path(), options.inlined);

@@ -7,7 +7,7 @@ use perfcollect_symbols::perf_map::MAX_BYTES as MAX_MAP_BYTES;
 use perfcollect_symbols::symbolizer::{JitError, JitQuery, JitSymbols};
 
 use super::cancel::CancelCheck;
-use super::unresolved::{NO_NAMES, Unresolved};
+use super::unresolved::{Unresolved, UnresolvedKind};
 use crate::machine::JitProcess;
 use crate::trace::{Nanos, Pid};
 
@@ -171,9 +171,8 @@ impl JitSymbolError {
     /// Returns the gap of a process.
     pub(crate) fn gap(self, pid: Pid) -> Unresolved {
         Unresolved {
-            kind: "code made at run time by",
+            kind: UnresolvedKind::Jit,
             who: format!("process {pid}"),
-            fault: NO_NAMES,
             why: self.why,
             remedy: self.remedy,
         }

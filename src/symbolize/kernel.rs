@@ -9,7 +9,7 @@ use perfcollect_symbols::kallsyms::{KallsymsError, KernelSymbol, KernelSymbols};
 use super::cancel::{CancelCheck, CancellableReader};
 use super::{SymbolizedGroup, lossy, offset, unsymbolized};
 use crate::capture::Capture;
-use crate::trace::{CodeAddress, FrameId, Function, FunctionKind, Method, Notice};
+use crate::trace::{CodeAddress, FrameId, Function, FunctionKind, Method, Notice, NoticeKind};
 
 /// Module of the functions that are in no loadable module.
 pub(super) const PROPER: &str = "vmlinux";
@@ -66,7 +66,11 @@ fn read(
 }
 
 fn nothing_known(why: &str, remedy: &str) -> Notice {
-    Notice::new(format!("kernel frames have no names: {why}"), remedy)
+    Notice::new(
+        NoticeKind::KernelUnsymbolized,
+        format!("kernel frames have no names: {why}"),
+        remedy,
+    )
 }
 
 /// `kernel.kptr_restrict`: 0 shows addresses to whom may profile the kernel, 1 to whom has CAP_SYSLOG, 2 to nobody.

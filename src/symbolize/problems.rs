@@ -6,9 +6,9 @@ use std::path::Path;
 use perfcollect_symbols::symbolizer::{FileSymbolizer, Problem};
 use rustix::io::Errno;
 
-use super::unresolved::{NO_NAMES, Unresolved};
+use super::unresolved::{Unresolved, UnresolvedKind};
 use crate::machine::{CodeFile, Content};
-use crate::trace::Notice;
+use crate::trace::{Notice, NoticeKind};
 
 /// What the user should know about the names of a file.
 #[derive(Debug, Default)]
@@ -19,10 +19,10 @@ pub(crate) struct FileProblems {
 
 /// Takes the problems of a file. `inlined`: whether its inlined functions are shown.
 pub(crate) fn take(symbols: &FileSymbolizer, path: &Path, inlined: bool) -> FileProblems {
-    let path = path.display();
-    let nameless = format!("functions of {path} do not all have names");
+    let shown = path.display();
+    let nameless = format!("functions of {shown} do not all have names");
     let incomplete = match inlined {
-        true => format!("inlined functions of {path} are not all shown"),
+        true => format!("inlined functions of {shown} are not all shown"),
         false => nameless.clone(),
     };
     let mut problems = FileProblems::default();
@@ -31,28 +31,52 @@ pub(crate) fn take(symbols: &FileSymbolizer, path: &Path, inlined: bool) -> File
         .iter()
         .any(|problem| matches!(problem, Problem::Dwarf(_)));
     for problem in all {
-        let notice = match &problem {
+        let (kind, subject, what, remedy) = match &problem {
             Problem::ClosedDirectory(directory) => {
                 problems.gaps.push(not_searched(directory));
                 continue;
             }
-            Problem::Elf(error) => Notice::new(format!("{nameless}: {error}"), ""),
-            Problem::NoSupplementary { path, is_rejected } => Notice::new(
-                format!(
-                    "{incomplete}: {}, where it has their names, {}",
-                    path.display(),
-                    match is_rejected {
-                        true => "was not used",
-                        false => "is not there",
-                    }
-                ),
-                "install the package it is in, or give its directory with -symbols",
-            ),
             // One of them explains what is missing.
             Problem::NoSplitUnit { .. } if is_corrupt => continue,
-            Problem::Rejected { .. } => Notice::new(problem.to_string(), ""),
-            _ => Notice::new(format!("{incomplete}: {problem}"), ""),
+            Problem::Elf(error) => (
+                NoticeKind::SymbolsIncomplete,
+                path.display(),
+                format!("{nameless}: {error}"),
+                "",
+            ),
+            Problem::NoSupplementary {
+                path: part,
+                is_rejected,
+            } => {
+                let lack = match is_rejected {
+                    true => "was not used",
+                    false => "is not there",
+                };
+                let part = part.display();
+                let what = format!("{incomplete}: {part}, where it has their names, {lack}");
+                let remedy = "install the package it is in, or give its directory with -symbols";
+                (NoticeKind::DebugPartMissing, part, what, remedy)
+            }
+            Problem::NoSplitUnit { path: part, .. } => (
+                NoticeKind::DebugPartMissing,
+                part.display(),
+                format!("{incomplete}: {problem}"),
+                "",
+            ),
+            Problem::Rejected { path, .. } => (
+                NoticeKind::DebugFileRejected,
+                path.display(),
+                problem.to_string(),
+                "",
+            ),
+            _ => (
+                NoticeKind::SymbolsIncomplete,
+                path.display(),
+                format!("{incomplete}: {problem}"),
+                "",
+            ),
         };
+        let notice = Notice::new(kind, what, remedy).about(subject);
         if !problems.notices.contains(&notice) {
             problems.notices.push(notice);
         }
@@ -62,9 +86,8 @@ pub(crate) fn take(symbols: &FileSymbolizer, path: &Path, inlined: bool) -> File
 
 fn not_searched(directory: &Path) -> Unresolved {
     Unresolved {
-        kind: "debug files in",
+        kind: UnresolvedKind::Directory,
         who: directory.display().to_string(),
-        fault: "were not looked for",
         why: io::Error::from(Errno::ACCESS).to_string(),
         remedy: "if it is another user's home, set HOME to your own; else run as a user who may look there",
     }
@@ -83,9 +106,8 @@ pub(crate) fn unavailable(file: &CodeFile) -> Option<Unresolved> {
         _ => "",
     };
     Some(Unresolved {
-        kind: "code of",
+        kind: UnresolvedKind::File,
         who: file.clean_path().display().to_string(),
-        fault: NO_NAMES,
         why: error.to_string(),
         remedy,
     })

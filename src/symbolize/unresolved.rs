@@ -3,26 +3,51 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
 
-use crate::trace::Notice;
+use crate::trace::{Notice, NoticeKind};
 
 /// Most files or processes listed for one reason.
 const MAX_LISTED: usize = 8;
-/// The fault of code.
-pub(super) const NO_NAMES: &str = "has no names";
 
 /// Something whose code has no names, or that was not searched for any.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Unresolved {
-    /// What such things are, in the plural: `code made at run time by processes`.
-    pub(super) kind: &'static str,
+    pub(super) kind: UnresolvedKind,
     /// Which one.
     pub(super) who: String,
-    /// What is the matter: [`NO_NAMES`].
-    pub(super) fault: &'static str,
     /// Why.
     pub(super) why: String,
     /// What to do about it; may be empty.
     pub(super) remedy: &'static str,
+}
+
+/// What is unresolved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum UnresolvedKind {
+    /// Code of a file.
+    File,
+    /// JIT code of a process.
+    Jit,
+    /// A directory with debug files.
+    Directory,
+}
+
+impl UnresolvedKind {
+    /// Returns the words before and after a list of them, and the kind of their notice.
+    fn words(self) -> (&'static str, &'static str, NoticeKind) {
+        match self {
+            Self::File => ("code of", "has no names", NoticeKind::CodeUnsymbolized),
+            Self::Jit => (
+                "code made at run time by",
+                "has no names",
+                NoticeKind::JitUnsymbolized,
+            ),
+            Self::Directory => (
+                "debug files in",
+                "were not looked for",
+                NoticeKind::DebugFilesNotSearched,
+            ),
+        }
+    }
 }
 
 /// One notice for each reason.
@@ -30,16 +55,21 @@ pub(crate) fn notices(gaps: impl IntoIterator<Item = Unresolved>) -> Vec<Notice>
     let mut reasons: BTreeMap<_, Vec<String>> = BTreeMap::new();
     let mut seen = HashSet::new();
     for gap in gaps.into_iter().filter(|gap| seen.insert(gap.clone())) {
-        let reason = (gap.kind, gap.fault, gap.why, gap.remedy);
+        let reason = (gap.kind, gap.why, gap.remedy);
         reasons.entry(reason).or_default().push(gap.who);
     }
-    let notice = |((kind, fault, why, remedy), who): ((&str, &str, String, &str), Vec<String>)| {
-        let mut what = format!("{kind} {}", who[..who.len().min(MAX_LISTED)].join(", "));
+    type Reason = (UnresolvedKind, String, &'static str);
+    let notice = |((kind, why, remedy), who): (Reason, Vec<String>)| {
+        let (before, after, kind) = kind.words();
+        let listed = who[..who.len().min(MAX_LISTED)].join(", ");
+        let mut what = format!("{before} {listed}");
         if who.len() > MAX_LISTED {
             // Writing to a string cannot fail.
             let _ = write!(what, " and {} more", who.len() - MAX_LISTED);
         }
-        Notice::new(format!("{what} {fault}: {why}"), remedy)
+        Notice::new(kind, format!("{what} {after}: {why}"), remedy)
+            .about(listed)
+            .counting(who.len())
     };
     reasons.into_iter().map(notice).collect()
 }
@@ -51,9 +81,8 @@ mod tests {
     #[test]
     fn one_reason_is_told_once() {
         let gap = |who: u32, why: &str| Unresolved {
-            kind: "code of",
+            kind: UnresolvedKind::File,
             who: who.to_string(),
-            fault: NO_NAMES,
             why: why.into(),
             remedy: "do",
         };

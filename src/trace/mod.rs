@@ -4,6 +4,7 @@ mod callers;
 pub mod events;
 mod ids;
 mod methods;
+mod notice;
 mod quality;
 mod recent;
 mod recorder;
@@ -17,9 +18,9 @@ pub use callers::Callers;
 pub use events::{EventStream, EventStreams, RuntimeEvent};
 pub use ids::{FrameId, FunctionId, ModuleId, ProcessId, StackId, ThreadId};
 pub use methods::{Method, Methods};
+pub use notice::{Notice, NoticeKind};
 pub use quality::{
-    CpuLosses, Losses, NameCount, Notice, ProcessEvents, Quality, StackQuality, SymbolCounts,
-    Truncation,
+    CpuLosses, Losses, NameCount, ProcessEvents, Quality, StackQuality, SymbolCounts, Truncation,
 };
 pub use recorder::{CodeAddress, DescribeFile, Recorder};
 pub use samples::Samples;

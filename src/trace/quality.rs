@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Callers, Cpu, FunctionKind, Nanos, Pauses};
+use super::{Callers, Cpu, FunctionKind, Nanos, Notice, Pauses};
 
 /// Frames of one kind over all kept samples. A frame counts once per sample that contains it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -276,25 +276,6 @@ impl SymbolCounts {
             FunctionKind::Unmapped => &mut self.unmapped,
             FunctionKind::Marker => return None,
         })
-    }
-}
-
-/// A message for the user: an event or state of the capture, and its remedy.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Notice {
-    /// The problem and its cause, such as a refused request or missing data.
-    pub what: String,
-    /// The action that helps; empty if there is none.
-    pub remedy: String,
-}
-
-impl Notice {
-    /// Creates a notice; the remedy may be empty.
-    pub fn new(what: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self {
-            what: what.into(),
-            remedy: remedy.into(),
-        }
     }
 }
 

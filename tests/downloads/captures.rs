@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
+use perfcollect::trace::{Notice, NoticeKind};
+
 use crate::program::Program;
 use crate::server::Server;
 use crate::support::{Finished, Saved, finish, run, start};
@@ -119,9 +121,8 @@ fn capture_downloads_on_request_and_reports_missing_files() {
         ("_NT_SYMBOL_PATH", &path),
     );
     let notices = &saved.summary.quality.notices;
-    let is_expected = |notice: &perfcollect::trace::Notice| {
-        notice.what.contains("no server has debug files of")
-            && notice.what.contains(&other.build_id)
+    let is_expected = |notice: &Notice| {
+        notice.kind == NoticeKind::NoDebugFile && notice.subject.contains(&other.build_id)
     };
     assert!(notices.iter().any(is_expected), "{notices:?}");
 }

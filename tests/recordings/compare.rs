@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use perfcollect::output::summary::Summary;
-use perfcollect::trace::StackQuality;
+use perfcollect::trace::{Notice, StackQuality};
 
 use crate::LIMIT;
 use crate::support::{Saved, perfcollect, run, run_perfcollect};
@@ -43,7 +43,7 @@ pub(crate) struct Compared {
     /// Samples that differ for none.
     pub differences: Vec<String>,
     pub quality: StackQuality,
-    pub notices: Vec<String>,
+    pub notices: Vec<Notice>,
 }
 
 impl fmt::Display for Compared {
@@ -98,12 +98,7 @@ pub(crate) fn compare(file: &Path, event: Option<&str>) -> Compared {
         reasons: BTreeMap::new(),
         differences: Vec::new(),
         quality: summary.quality.stacks,
-        notices: summary
-            .quality
-            .notices
-            .into_iter()
-            .map(|notice| notice.what)
-            .collect(),
+        notices: summary.quality.notices,
     };
     // Samples of one thread in one microsecond come in any order.
     for (theirs, ours) in theirs.iter().zip(&ours) {

@@ -186,7 +186,7 @@ fn damaged(folder: &Path) -> Vec<Case> {
             "cut in the middle",
             &whole[..whole.len() / 2],
             0,
-            "the recording is damaged",
+            "the recording is corrupt",
         ),
         case(
             "cut in the header",

@@ -56,7 +56,7 @@ pub use perfview::{
     NO_STACK, as_folded, expect_same_in_perfview, expect_totals, perfview_json, perfview_text,
 };
 pub use runtime::{Runtime, runtimes};
-pub use saved::{Saved, stacks_of};
+pub use saved::{Saved, notices_of, stacks_of};
 pub use test_skip::{Missing, skip};
 pub use workload::{Workload, workloads};
 

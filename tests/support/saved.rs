@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use perfcollect::output::summary::Summary;
-use perfcollect::trace::Notice;
+use perfcollect::trace::{Notice, NoticeKind};
 use tempfile::TempDir;
 
 use super::zip;
@@ -91,22 +91,29 @@ impl Saved {
         );
     }
 
+    /// Returns the notices of a kind.
+    pub fn notices(&self, kind: NoticeKind) -> Vec<&Notice> {
+        notices_of(&self.summary, kind)
+    }
+
     /// Whether the kernel dropped records: a machine that others use, too, may keep the collector waiting.
     pub fn is_lossy(&self) -> bool {
-        self.summary.quality.notices.iter().any(tells_of_losses)
+        !self.notices(NoticeKind::RecordsLost).is_empty()
     }
 
     /// The user is told nothing besides.
     #[track_caller]
     pub fn expect_no_notices(&self) {
         let mut notices = self.summary.quality.notices.clone();
-        notices.retain(|notice| !tells_of_losses(notice));
+        notices.retain(|notice| notice.kind != NoticeKind::RecordsLost);
         assert_eq!(notices, []);
     }
 }
 
-fn tells_of_losses(notice: &Notice) -> bool {
-    notice.what.starts_with("the kernel dropped ")
+/// Returns the notices of a kind.
+pub fn notices_of(summary: &Summary, kind: NoticeKind) -> Vec<&Notice> {
+    let notices = summary.quality.notices.iter();
+    notices.filter(|notice| notice.kind == kind).collect()
 }
 
 /// The lines of `stacks.folded`: frames with `;` between them, then a space and a count.

@@ -16,7 +16,7 @@ pub use stream::{EventStream, StreamCounts};
 
 use std::sync::Arc;
 
-use super::{Nanos, Notice, Pid, ProcessEvents, Tid};
+use super::{Nanos, Notice, NoticeKind, Pid, ProcessEvents, Tid};
 use crate::nettrace::{Activity, EventMetadata};
 
 /// Maximum number of processes listed in a notice.
@@ -108,25 +108,28 @@ impl EventStreams {
             let losses = stream.counts.losses;
             let lost = losses.dropped_events + losses.unknown_events;
             (lost > 0).then(|| {
-                format!(
+                let what = format!(
                     "{lost} of {} events of .NET process {} are lost: the runtime's buffer was full",
                     lost + stream.counts.events,
                     stream.process
-                )
+                );
+                let remedy = "request fewer events, for example with -gccollectonly, or a larger buffer with -eventbuffer MB";
+                Notice::new(NoticeKind::EventsLost, what, remedy)
+                    .about(stream.process)
+                    .counting(lost)
             })
         });
-        lossy
-            .map(|what| Notice::new(what, "request fewer events, for example with -gccollectonly, or a larger buffer with -eventbuffer MB"))
-            .chain(self.truncation_notice())
+        lossy.chain(self.truncation_notice())
     }
 
     /// Returns the notice that lists the truncated streams, with the reasons.
     fn truncation_notice(&self) -> Option<Notice> {
-        let truncated = self.0.iter().filter_map(|stream| {
-            let why = stream.counts.cut.as_ref()?;
-            Some(format!("{} ({why})", stream.process))
-        });
-        let truncated: Vec<String> = truncated.collect();
+        let streams = self.0.iter();
+        let streams =
+            streams.filter_map(|stream| Some((stream.process, stream.counts.cut.as_ref()?)));
+        let (pids, truncated): (Vec<String>, Vec<String>) = streams
+            .map(|(pid, why)| (pid.to_string(), format!("{pid} ({why})")))
+            .unzip();
         let listed = truncated.len().min(MAX_LISTED);
         let more = match truncated.len() - listed {
             0 => String::new(),
@@ -139,9 +142,12 @@ impl EventStreams {
                 truncated[..listed].join(", ")
             );
             Notice::new(
+NoticeKind::EventsTruncated,
                 what,
                 "streams end early when the process or perfcollect is killed, or the disk is full",
             )
+            .about(pids[..listed].join(", "))
+            .counting(pids.len())
         })
     }
 

@@ -14,7 +14,7 @@ use crate::dotnet::{
     ProcessMemory, Runtime, RuntimeFile, StubKind, candidates,
 };
 use crate::machine::{Backing, FileTable, MappedFiles};
-use crate::trace::{ModuleId, Nanos, Notice, Pid, ProcessId};
+use crate::trace::{ModuleId, Nanos, Notice, NoticeKind, Pid, ProcessId};
 
 /// Maximum number of open processes. All are closed and attached again when there are more.
 const MAX_PROCESSES: usize = 512;
@@ -232,12 +232,14 @@ impl Processes {
     pub(super) fn notices(&self) -> impl Iterator<Item = Notice> {
         let denied = self.denied.iter().map(|(pid, error)| {
             Notice::new(
+                NoticeKind::MemoryUnreadable,
                 format!(
                     "cannot read the memory of .NET process {pid}: {error}; \
                      its JIT code was unwound by frame pointers and may miss callers"
                 ),
                 "run perfcollect as root, or with the capability CAP_SYS_PTRACE",
             )
+            .about(pid)
         });
         denied.chain(self.naming_notices())
     }
@@ -255,14 +257,16 @@ impl Processes {
         reasons.into_iter().map(|(why, mut pids)| {
             pids.sort_unstable();
             pids.truncate(MAX_REPORTED);
+            let count = pids.len();
             let pids: Vec<_> = pids.iter().map(Pid::to_string).collect();
+            let pids = pids.join(", ");
             Notice::new(
-                format!(
-                    "cannot read method names from the memory of .NET process {}: {why}",
-                    pids.join(", ")
-                ),
+                NoticeKind::MethodNamesUnreadable,
+                format!("cannot read method names from the memory of .NET process {pids}: {why}"),
                 "start it with DOTNET_PerfMapEnabled=1",
             )
+            .about(pids)
+            .counting(count)
         })
     }
 }

@@ -1,0 +1,160 @@
+//! Notices: what happened to a capture, as data that the report, JSON and tests share.
+
+use serde::{Deserialize, Serialize};
+
+/// A message for the user: an event or state of the capture, and its remedy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notice {
+    /// Kind of the event or state.
+    #[serde(default)]
+    pub kind: NoticeKind,
+    /// What it concerns, such as a process id, a path or an event; empty for the whole capture.
+    #[serde(default)]
+    pub subject: String,
+    /// Number of processes, files, samples, records or events that it concerns; 0 if not counted.
+    #[serde(default)]
+    pub count: u64,
+    /// The problem and its cause, as text.
+    pub what: String,
+    /// The action that helps; empty if there is none.
+    pub remedy: String,
+}
+
+impl Notice {
+    /// Creates a notice about the whole capture; the remedy may be empty.
+    pub fn new(kind: NoticeKind, what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self {
+            kind,
+            subject: String::new(),
+            count: 0,
+            what: what.into(),
+            remedy: remedy.into(),
+        }
+    }
+
+    /// Sets what the notice concerns.
+    #[must_use]
+    pub fn about(self, subject: impl ToString) -> Self {
+        Self {
+            subject: subject.to_string(),
+            ..self
+        }
+    }
+
+    /// Sets how many things the notice concerns.
+    #[must_use]
+    pub fn counting(self, count: impl TryInto<u64>) -> Self {
+        Self {
+            count: count.try_into().unwrap_or(u64::MAX),
+            ..self
+        }
+    }
+}
+
+/// Kind of a notice. The name in JSON is stable.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum NoticeKind {
+    /// The kernel dropped records. Count: records.
+    RecordsLost,
+    /// The kernel throttled sampling. Count: pauses.
+    Throttled,
+    /// The kernel lowered the maximum sample rate. Count: samples per second.
+    SampleRateLowered,
+    /// Samples belong to processes outside the pid namespace. Count: samples.
+    OutsidePidNamespace,
+    /// CPUs went offline or came online. Count: changes.
+    CpuHotplug,
+    /// Threads of the target are not sampled. Count: threads.
+    ThreadsNotSampled,
+    /// There are events and no samples.
+    NoSamples,
+    /// A target is stopped or suspended. Subject: process id.
+    NotRunning,
+    /// The command was not stopped. Subject: process id.
+    CommandStillRuns,
+
+    /// Hardware cycles are not available.
+    NoHardwareCycles,
+    /// The kernel does not copy stacks.
+    NoStackCopies,
+    /// Only the threads of the target may be sampled.
+    NotSystemWide,
+    /// The kernel may not be sampled.
+    UserCodeOnly,
+    /// Ring buffers are smaller than requested. Count: KiB per CPU.
+    RingBuffersReduced,
+    /// Stack copies are shorter than requested. Count: bytes.
+    StackCopiesReduced,
+
+    /// The spool could not grow.
+    SpoolFull,
+    /// The spool is corrupt.
+    SpoolCorrupt,
+    /// The trace was recovered from a spool.
+    Recovered,
+    /// Files of a recovered capture are gone. Count: files.
+    FilesMissing,
+
+    /// The memory of a .NET process cannot be read. Subject: process id.
+    MemoryUnreadable,
+    /// Method names of .NET processes cannot be read. Subject: process ids.
+    MethodNamesUnreadable,
+    /// Method events of a .NET process were lost. Subject: process id. Count: events.
+    MethodNamesLost,
+    /// Events of .NET processes are missing. Subject: process id, if one. Count: processes.
+    EventsMissing,
+    /// A runtime dropped events. Subject: process id. Count: events.
+    EventsLost,
+    /// Event streams end early. Subject: process ids. Count: processes.
+    EventsTruncated,
+    /// The event streams of the capture cannot be read.
+    EventsUnreadable,
+    /// Requested providers sent no event. Subject: their names. Count: providers.
+    ProviderSilent,
+
+    /// Code of files is unresolved. Subject: paths. Count: files.
+    CodeUnsymbolized,
+    /// JIT code of processes is unresolved. Subject: processes. Count: processes.
+    JitUnsymbolized,
+    /// Kernel code is unresolved.
+    KernelUnsymbolized,
+    /// Functions or inlined functions of a file are incomplete. Subject: path.
+    SymbolsIncomplete,
+    /// A file with parts of the debug information is missing or was not used. Subject: its path.
+    DebugPartMissing,
+    /// A debug file exists and was not used. Subject: path.
+    DebugFileRejected,
+    /// Directories with debug files cannot be searched. Subject: paths. Count: directories.
+    DebugFilesNotSearched,
+    /// No server has the debug files of modules. Subject: modules. Count: modules.
+    NoDebugFile,
+
+    /// The trace was imported from text.
+    Imported,
+    /// A recording is corrupt from a byte on.
+    RecordingCorrupt,
+    /// Data of hardware tracing was left out.
+    HardwareTraceOmitted,
+    /// Samples of idle CPUs were left out. Count: samples.
+    IdleOmitted,
+    /// Samples of an event were left out. Subject: event. Count: samples.
+    EventOmitted,
+    /// Events that count the same were imported as one. Subject: their name. Count: events.
+    EventsMerged,
+    /// Samples have no callers, or none in user space. Count: samples, if not all.
+    NoCallers,
+    /// Samples have equal weights although they represent different counts. Subject: event.
+    UnevenWeights,
+    /// The recording has no times.
+    NoTimes,
+    /// The text lacks fields or has other lines. Count: lines or samples.
+    TextIncomplete,
+
+    /// Any kind of a newer or older perfcollect.
+    #[default]
+    #[serde(other)]
+    Unknown,
+}
