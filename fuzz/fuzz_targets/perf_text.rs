@@ -7,13 +7,15 @@ use perfcollect::perf_text::{Labels, events, import, import_written};
 use perfcollect::trace::Trace;
 
 fuzz_target!(|data: &[u8]| {
+    let Ok((about, samples)) = events(data) else {
+        return;
+    };
     // The labels of the same trace are in folded stacks, which the input also is.
     let labels = Labels::read(data).expect("memory can be read");
-    if let Ok(written) = import_written(data, labels) {
+    if let Ok(written) = import_written(data, labels, samples.iter().sum()) {
         assert_eq!(written.lines.len(), written.trace.frames.len());
         check(&written.trace);
     }
-    let Ok((about, _)) = events(data) else { return };
     let Some(first) = EventGroup::all(&about).into_iter().next() else {
         return;
     };

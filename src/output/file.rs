@@ -149,6 +149,14 @@ impl PathAt {
         rustix::fs::openat(&self.dir, &self.name, flags, Mode::RUSR | Mode::WUSR)
     }
 
+    /// Returns another name in the same directory.
+    fn beside(&self, name: &OsStr) -> io::Result<Self> {
+        Ok(Self {
+            dir: self.dir.try_clone()?,
+            name: name.to_owned(),
+        })
+    }
+
     /// Returns whether the name still refers to this open file.
     pub(super) fn holds(&self, file: impl AsFd) -> bool {
         let open = rustix::fs::fstat(file);
@@ -192,6 +200,8 @@ pub struct OutputFile {
     place: PathAt,
     /// Name of an older file, which `commit` replaces. A failed capture keeps the older file.
     replaces: Option<OsString>,
+    /// The older file, which must still be at its name when it is replaced.
+    older: Option<OwnedFd>,
     file: std::fs::File,
     committed: bool,
 }
@@ -222,6 +232,7 @@ impl OutputFile {
             path: path.to_owned(),
             place,
             replaces,
+            older: None,
             committed: false,
         };
         if let Some(owner) = owner {
@@ -229,6 +240,46 @@ impl OutputFile {
                 .take(&file.file)
                 .map_err(|errno| file.explain(errno.into()))?;
         }
+        Ok(file)
+    }
+
+    /// Creates a file that replaces an open one, with its owner and permissions.
+    ///
+    /// The open file must be at `path`, now and when the new file is committed.
+    ///
+    /// # Errors
+    /// See [`OutputError`].
+    pub fn replace(path: &Path, older: &std::fs::File) -> Result<Self, OutputError> {
+        let mut place = PathAt::of(path)?;
+        if !place.holds(older) {
+            return Err(not_replaceable(path));
+        }
+        check_own(&place, FileOwner::invoking_user(), path)?;
+        let failed = |errno: Errno| write_error(path, errno.into());
+        let status = rustix::fs::fstat(older).map_err(failed)?;
+        let partial = partial_name(&place.name);
+        let replaces = Some(std::mem::replace(&mut place.name, partial));
+        let file = place.create(OFlags::WRONLY);
+        let file = Self {
+            file: file.map_err(|errno| create_error(path, errno))?.into(),
+            path: path.to_owned(),
+            place,
+            replaces,
+            older: Some(
+                older
+                    .as_fd()
+                    .try_clone_to_owned()
+                    .map_err(|error| write_error(path, error))?,
+            ),
+            committed: false,
+        };
+        let (uid, gid) = (Uid::from_raw(status.st_uid), Gid::from_raw(status.st_gid));
+        let mode = match rustix::fs::fchown(&file.file, Some(uid), Some(gid)) {
+            Ok(()) => status.st_mode & 0o777,
+            // The permissions of a group must not go to another one.
+            Err(_) => status.st_mode & 0o700,
+        };
+        rustix::fs::fchmod(&file.file, Mode::from_raw_mode(mode)).map_err(failed)?;
         Ok(file)
     }
 
@@ -255,20 +306,6 @@ impl OutputFile {
         rustix::fs::fchmod(&self.file, mode).map_err(|errno| self.explain(errno.into()))
     }
 
-    /// Gives the file the permissions of the one that it replaces.
-    ///
-    /// # Errors
-    /// Returns [`OutputError::Write`] if the mode cannot be read or changed.
-    pub fn keep_mode(&self) -> Result<(), OutputError> {
-        let Some(older) = &self.replaces else {
-            return Ok(());
-        };
-        let status = rustix::fs::statat(&self.place.dir, older, AtFlags::SYMLINK_NOFOLLOW);
-        let mode = status.map(|status| Mode::from_raw_mode(status.st_mode & 0o777));
-        mode.and_then(|mode| rustix::fs::fchmod(&self.file, mode))
-            .map_err(|errno| self.explain(errno.into()))
-    }
-
     /// Converts an error of a write to this file.
     #[must_use]
     pub fn explain(&self, error: io::Error) -> OutputError {
@@ -287,6 +324,14 @@ impl OutputFile {
             Err(Errno::INVAL | Errno::NOSYS) => Ok(()),
             other => other,
         };
+        if let (Some(older), Some(name)) = (&self.older, &self.replaces)
+            && !self
+                .place
+                .beside(name)
+                .is_ok_and(|place| place.holds(older))
+        {
+            return Err(not_replaceable(&self.path));
+        }
         synced
             .and_then(|()| match &self.replaces {
                 Some(older) => {
@@ -324,6 +369,12 @@ impl Write for OutputFile {
 impl Seek for OutputFile {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.file.seek(to)
+    }
+}
+
+fn not_replaceable(path: &Path) -> OutputError {
+    OutputError::NotReplaceable {
+        path: path.to_owned(),
     }
 }
 

@@ -19,7 +19,7 @@ pub const FORMAT_VERSION: u32 = 1;
 const TOP: usize = 50;
 
 /// Maximum number of ELF files.
-const MAX_MODULES: usize = 200;
+pub(crate) const MAX_MODULES: usize = 200;
 
 /// Summary of a trace. Names of the target are not escaped: escape them for display.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -168,7 +168,7 @@ impl SampleCounts {
             let process = trace.threads[sample.thread.index()].process;
             let (samples, ns) = &mut by_process[process.index()];
             *samples += 1;
-            *ns += sample.weight.0;
+            *ns = u64::saturating_add(*ns, sample.weight.0);
             if let Some(samples) = by_stack.get_mut(sample.stack.index()) {
                 *samples += 1;
             }

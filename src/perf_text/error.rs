@@ -19,6 +19,9 @@ pub enum TextError {
         .0.number, .0.text
     )]
     Odd(OddLine),
+    /// It is not the text that perfcollect wrote of these samples.
+    #[error("it is not as perfcollect wrote it, or cannot be read back exactly")]
+    NotWritten,
 }
 
 /// A line that was not understood.

@@ -29,6 +29,8 @@ pub(super) fn functions(frame: &Frame<'_>) -> Vec<Function> {
         b"" if has_name => (FunctionKind::Native, Box::default()),
         b"" => (FunctionKind::Unmapped, text(b"unmapped")),
         b"[vdso]" => (FunctionKind::Native, text(b"vdso")),
+        // As perfcollect writes it.
+        b"jit" => (FunctionKind::Jit, text(b"jit")),
         _ if is_jit(object, file) && has_name => return jit_functions(frame.symbol),
         _ if is_jit(object, file) => (FunctionKind::Jit, text(b"jit")),
         _ if object.starts_with(b"[kernel.") || object.starts_with(b"[guest.kernel.") => {

@@ -30,6 +30,8 @@ const MAX_EVENTS: usize = 4096;
 const MORE_EVENTS: &str = "(more events)";
 /// Characters of what a comment tells of the machine.
 const MAX_INFO_CHARS: usize = 4096;
+/// Limit of the lines of frames of a text that perfcollect wrote, in bytes.
+const MAX_LINE_BYTES: usize = 256 << 20;
 /// Nodes of stacks that are taken.
 const MAX_NODES: usize = 1 << 24;
 
@@ -114,11 +116,16 @@ pub struct WrittenTrace {
     pub lines: Vec<Box<[u8]>>,
 }
 
-/// Reads a `perf.data.txt` that perfcollect wrote. `labels`: those of the same trace.
+/// Reads a `perf.data.txt` that perfcollect wrote, with `samples` samples. `labels`: those of the
+/// same trace.
 ///
 /// # Errors
 /// See [`TextError`].
-pub fn import_written(input: impl BufRead, labels: Labels) -> Result<WrittenTrace, TextError> {
+pub fn import_written(
+    input: impl BufRead,
+    labels: Labels,
+    samples: u64,
+) -> Result<WrittenTrace, TextError> {
     let mut import = Import {
         is_time: true,
         labels: Some(labels),
@@ -128,10 +135,19 @@ pub fn import_written(input: impl BufRead, labels: Labels) -> Result<WrittenTrac
         if let Some(header) = sample.header()
             && !header.is_time_zero()
         {
-            import.sample(&header, sample);
+            match (import.trace.samples.len() as u64) < samples {
+                true => import.sample(&header, sample),
+                false => import.left_out += 1,
+            }
         }
     };
-    lines::each(input, take, |_| {})?;
+    let left = lines::each(input, take, |_| {})?;
+    let is_complete = import.trace.samples.len() as u64 == samples
+        && import.left_out == 0
+        && left == Leftovers::default();
+    if !is_complete {
+        return Err(TextError::NotWritten);
+    }
     if let Some(labels) = &import.labels {
         for process in &mut import.trace.processes {
             if let Some(name) = labels.process(process.pid, &process.name) {
@@ -173,6 +189,8 @@ struct Import {
     functions: FxHashMap<Function, FunctionId>,
     /// By line.
     frames: FxHashMap<Box<[u8]>, Option<FrameId>>,
+    /// Bytes of the lines of a text that perfcollect wrote.
+    line_bytes: usize,
     begin: Option<Nanos>,
     end: Nanos,
     idle: u64,
@@ -204,6 +222,7 @@ impl Import {
             .filter(|line| line.trim_ascii() != markers::NO_STACK.as_bytes())
             .collect();
         let is_full = self.frames.len() + lines.len() > MAX_ROWS
+            || self.line_bytes > MAX_LINE_BYTES
             || self.threads.len() >= MAX_ROWS
             || self.trace.stacks.len() >= MAX_NODES;
         if is_full {
@@ -212,16 +231,16 @@ impl Import {
         }
         let thread = self.thread(header);
         let mut frames = Vec::with_capacity(lines.len());
-        match self.labels {
-            Some(_) => {
+        match self.labels.is_some() {
+            true => {
                 let mut rest = &lines[..];
-                while let Some(unit) = first_address(rest) {
+                while let Some(unit) = first_address(rest, self.labels.as_ref()) {
                     frames.extend(self.inlined_frame(unit));
                     rest = &rest[unit.len()..];
                 }
                 frames.reverse();
             }
-            None => frames.extend(lines.iter().rev().filter_map(|line| self.frame(line))),
+            false => frames.extend(lines.iter().rev().filter_map(|line| self.frame(line))),
         }
         let quality = &mut self.trace.quality.stacks;
         let stack = match frames.is_empty() {
@@ -254,7 +273,8 @@ impl Import {
             }
             (None, tid) => (self.process_of_name(tid, header.comm), tid),
             (Some(pid), tid) => {
-                let is_main = pid.0 == tid.0;
+                // In a text of perfcollect, each line has the name of the process.
+                let is_main = pid.0 == tid.0 || self.labels.is_some();
                 let pid = if pid.0 < 0 { Pid::NOBODY } else { pid };
                 let process = self.process(pid, is_main, header.comm);
                 (process, Tid(tid.0.max(0)))
@@ -353,13 +373,14 @@ impl Import {
             address = frame.address;
             for mut function in functions(&frame) {
                 if let Some(labels) = &self.labels {
-                    labels.restore(&mut function);
+                    labels.restore(&mut function, address);
                 }
                 function.inlined = !all.is_empty();
                 all.push(function);
             }
         }
         let frame = (!all.is_empty()).then(|| self.push(all, address));
+        self.line_bytes += key.len();
         self.frames.insert(key.into(), frame);
         frame
     }
@@ -480,7 +501,7 @@ impl Import {
 ///
 /// Lines with the same address and module are one such unit, or that of a function that calls
 /// itself, repeated.
-fn first_address<'l, 'a>(lines: &'l [&'a [u8]]) -> Option<&'l [&'a [u8]]> {
+fn first_address<'l, 'a>(lines: &'l [&'a [u8]], labels: Option<&Labels>) -> Option<&'l [&'a [u8]]> {
     let place = |line: &'a [u8]| {
         let line = line.trim_ascii();
         let address = line.split(u8::is_ascii_whitespace).next()?;
@@ -493,8 +514,12 @@ fn first_address<'l, 'a>(lines: &'l [&'a [u8]]) -> Option<&'l [&'a [u8]]> {
         None => 1,
     };
     let run = &lines[..len];
-    let repeats = |period: &usize| run[*period..] == run[..len - period] && len % period == 0;
-    let period = (1..=len).find(repeats).unwrap_or(len);
+    let repeats = |period: &usize| len % period == 0 && run[*period..] == run[..len - period];
+    let is_inlined = len > 1
+        && Frame::indented(run[0])
+            .is_some_and(|frame| labels.is_some_and(|labels| labels.is_in_itself(frame.symbol)));
+    let shortest = if is_inlined { 2 } else { 1 };
+    let period = (shortest..=len).find(repeats).unwrap_or(len);
     Some(&run[..period])
 }
 

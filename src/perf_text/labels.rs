@@ -5,23 +5,28 @@
 
 use std::io::{BufRead, Read};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::error::TextError;
 use crate::output::label::INLINED;
-use crate::output::sanitize::{perf_symbol, perf_text_comm};
+use crate::output::sanitize::{folded, perf_symbol, perf_text_comm};
 use crate::trace::{Function, FunctionKind, Pid};
 
 /// Limit of a line, in bytes.
 const MAX_LINE_BYTES: u64 = 16 << 20;
-/// Limit of labels.
-const MAX_LABELS: usize = 1 << 20;
+/// Limit of all labels, in bytes.
+const MAX_BYTES: usize = 256 << 20;
+/// Memory of a label beside its texts, in bytes.
+const LABEL_BYTES: usize = 128;
 
 /// Labels by their text in `perf.data.txt`.
 #[derive(Debug, Default)]
 pub struct Labels {
     names: FxHashMap<String, Label>,
     processes: FxHashMap<(Pid, String), String>,
+    /// Functions that are inlined into one of the same name, by their text in `perf.data.txt`.
+    in_themselves: FxHashSet<String>,
+    bytes: usize,
 }
 
 #[derive(Debug)]
@@ -44,12 +49,12 @@ impl Labels {
     ///
     /// # Errors
     /// Reading fails.
-    pub fn read(mut folded: impl BufRead) -> Result<Self, TextError> {
+    pub fn read(mut stacks: impl BufRead) -> Result<Self, TextError> {
         let mut labels = Self::default();
         let mut line = Vec::new();
         loop {
             line.clear();
-            let mut limited = folded.by_ref().take(MAX_LINE_BYTES);
+            let mut limited = stacks.by_ref().take(MAX_LINE_BYTES);
             if limited.read_until(b'\n', &mut line)? == 0 {
                 return Ok(labels);
             }
@@ -57,8 +62,13 @@ impl Labels {
             let stack = text.rsplit_once(' ').map_or("", |(stack, _)| stack);
             let mut frames = stack.split(';');
             labels.add_process(frames.next().unwrap_or_default());
+            let mut outer = "";
             for frame in frames {
-                labels.add(frame);
+                let name = labels.add(frame);
+                if name == outer && frame.ends_with(INLINED) {
+                    labels.add_in_itself(name);
+                }
+                outer = name;
             }
         }
     }
@@ -70,14 +80,22 @@ impl Labels {
             .and_then(|label| label.rsplit_once(" ("));
         let parts = parts.and_then(|(name, pid)| Some((name, Pid(pid.parse().ok()?))));
         if let Some((name, pid)) = parts
-            && self.processes.len() < MAX_LABELS
+            && self.bytes < MAX_BYTES
         {
             let text = perf_text_comm(name).trim_end().to_owned();
-            self.processes.insert((pid, text), name.to_owned());
+            let bytes = LABEL_BYTES + text.len() + name.len();
+            if self
+                .processes
+                .insert((pid, text), name.to_owned())
+                .is_none()
+            {
+                self.bytes += bytes;
+            }
         }
     }
 
-    fn add(&mut self, label: &str) {
+    /// Returns the name in it.
+    fn add<'a>(&mut self, label: &'a str) -> &'a str {
         let suffixes = [
             (INLINED, Suffix::Other),
             ("_[k]", Suffix::Kernel),
@@ -89,26 +107,47 @@ impl Labels {
         });
         let (name, kind) = found.unwrap_or((label, Suffix::Other));
         let text = perf_symbol(name);
-        if self.names.len() >= MAX_LABELS && !self.names.contains_key(&text) {
-            return;
+        if let Some(known) = self.names.get_mut(&text) {
+            known.kind = known.kind.filter(|known| *known == kind);
+        } else if self.bytes < MAX_BYTES {
+            self.bytes += LABEL_BYTES + text.len() + name.len();
+            let label = Label {
+                name: name.into(),
+                kind: Some(kind),
+            };
+            self.names.insert(text, label);
         }
-        let known = self.names.entry(text).or_insert_with(|| Label {
-            name: name.into(),
-            kind: Some(kind),
-        });
-        known.kind = known.kind.filter(|known| *known == kind);
+        name
+    }
+
+    fn add_in_itself(&mut self, name: &str) {
+        let text = perf_symbol(name);
+        let bytes = LABEL_BYTES + text.len();
+        if self.bytes < MAX_BYTES && self.in_themselves.insert(text) {
+            self.bytes += bytes;
+        }
+    }
+
+    /// Returns whether a function, as `perf.data.txt` shows it, is inlined into one of the same name.
+    pub(super) fn is_in_itself(&self, symbol: &[u8]) -> bool {
+        str::from_utf8(symbol).is_ok_and(|symbol| self.in_themselves.contains(symbol))
     }
 
     /// Restores the name and kind of a function that was read from `perf.data.txt`.
-    pub(super) fn restore(&self, function: &mut Function) {
-        let Some(label) = function
-            .name
-            .as_deref()
-            .and_then(|name| self.names.get(name))
-        else {
+    pub(super) fn restore(&self, function: &mut Function, address: u64) {
+        let text = match &function.name {
+            Some(name) => folded(name),
+            None => {
+                let offset = function.start.unwrap_or(address);
+                folded(&format!("{}+{offset:#x}", function.module))
+            }
+        };
+        let Some(label) = self.names.get(&perf_symbol(&text)) else {
             return;
         };
-        function.name = Some(label.name.clone());
+        if function.name.is_some() {
+            function.name = Some(label.name.clone());
+        }
         function.kind = match (label.kind, function.kind) {
             (Some(Suffix::Kernel), _) => FunctionKind::Kernel,
             (Some(Suffix::Jit), _) => FunctionKind::Jit,

@@ -7,15 +7,19 @@
 mod modules;
 mod rewrite;
 
+use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use thiserror::Error;
 
 use crate::output::NameStyle;
 use crate::output::StackViews;
 use crate::output::archive::{ArchiveError, FLAME_GRAPH, FOLDED, PERF_TEXT};
 use crate::output::file::{self, OutputError, OutputFile};
+use crate::output::sanitize::terminal;
 use crate::perf_text::{self, Labels, TextError, WrittenTrace};
 use crate::symbolize::{self, CancelCheck, CancellableReader, CancellableWriter, Options};
 use crate::trace::Trace;
@@ -24,7 +28,7 @@ use modules::Modules;
 pub use modules::{NamedModule, find_symbols};
 
 /// Limit of an entry that is read. A capture of a day has less.
-const MAX_ENTRY_BYTES: u64 = 64 << 30;
+const MAX_ENTRY_BYTES: u64 = 16 << 30;
 /// Limit of the flame graph, which has at most some ten thousand frames.
 const MAX_FLAME_GRAPH_BYTES: u64 = 256 << 20;
 const BUFFER_BYTES: usize = 1 << 18;
@@ -36,7 +40,7 @@ pub enum ResymbolizeError {
     #[error(transparent)]
     Archive(#[from] TraceArchiveError),
     /// Its samples cannot be read.
-    #[error("cannot read {PERF_TEXT} in {}: {source}", path.display())]
+    #[error("{} is unchanged: {PERF_TEXT} in it: {source}", path.display())]
     Text {
         /// Path of the trace.
         path: PathBuf,
@@ -46,6 +50,14 @@ pub enum ResymbolizeError {
     /// The old trace belongs to another user, or is a link.
     #[error("cannot replace {}: it belongs to another user or is no regular file; run as its owner, or copy it", .0.display())]
     NotReplaceable(PathBuf),
+    /// The archive has entries that perfcollect did not write.
+    #[error("{} is unchanged: {entry} in it is not of perfcollect, or too large", path.display())]
+    Foreign {
+        /// Path of the trace.
+        path: PathBuf,
+        /// Name of the first such entry, escaped.
+        entry: String,
+    },
     /// The new trace cannot be written. The old one stays.
     #[error("{}: {source}", path.display())]
     Output {
@@ -111,9 +123,18 @@ fn rename(
     options: &Options,
     stop: CancelCheck<'_>,
 ) -> Result<Resymbolized, ResymbolizeError> {
-    let archive = TraceArchive::open(path)?;
+    let file = open(path)?;
+    let to_replace = file.try_clone().map_err(|source| opened(path, source))?;
+    let archive = TraceArchive::from_file(path, file)?;
+    let size = to_replace.metadata().map_or(0, |metadata| metadata.len());
+    if let Some(entry) = rewrite::foreign_entry(&archive, size) {
+        return Err(ResymbolizeError::Foreign {
+            path: path.to_owned(),
+            entry: terminal(entry).into_owned(),
+        });
+    }
     let mut summary = archive.summary()?;
-    let modules = Modules::open(&summary, options);
+    let mut modules = Modules::find(&summary, options, stop);
     let unchanged = |modules: Modules, unresolved| Resymbolized {
         ambiguous: modules.ambiguous,
         missing: modules.missing,
@@ -133,25 +154,37 @@ fn rename(
         Ok::<_, TraceArchiveError>(BufReader::with_capacity(BUFFER_BYTES, entry))
     };
     let labels = Labels::read(reader(FOLDED)?).map_err(text_error)?;
-    let written = perf_text::import_written(reader(PERF_TEXT)?, labels).map_err(text_error)?;
+    let text = reader(PERF_TEXT)?;
+    let written = perf_text::import_written(text, labels, summary.samples).map_err(text_error)?;
     let WrittenTrace { mut trace, lines } = written;
     trace.info = summary.info.clone();
     trace.quality = summary.quality.clone();
-    let style = style(&trace, &mut reader(FOLDED)?);
+    let style = [NameStyle::Full, NameStyle::Short].into_iter();
+    let mut style = style.filter_map(|style| {
+        let mut folded = reader(FOLDED).ok()?;
+        is_equal(&trace, style, &mut folded).then_some(style)
+    });
+    let Some(style) = style.next() else {
+        return Err(text_error(TextError::NotWritten));
+    };
+    let samples = symbolize::count(&mut trace);
+    modules.check(&trace, &samples, &summary);
 
-    let renamed = modules.rename(&mut trace, stop);
-    if renamed.is_empty() {
+    let renamed = modules.rename(&mut trace, &samples, options, stop);
+    if stop() {
+        return Err(ResymbolizeError::Cancelled(path.to_owned()));
+    }
+    if renamed.frames.is_empty() {
         return Ok(unchanged(modules, summary.quality.names.native.unnamed));
     }
-    let samples = symbolize::count(&mut trace);
+    symbolize::count(&mut trace);
     modules.describe(&trace, &samples, &mut summary);
     let name = file::capture_name(path);
     let views = StackViews::new(&trace, style, &name);
     let drawn_before = flame_graph(&archive)?;
-    let replaced = rewrite::replaced_lines(&trace, &renamed, &lines);
+    let replaced = rewrite::replaced_lines(&trace, &renamed.frames, &lines);
     let failed = |error| output_error(path, error);
-    let mut output = OutputFile::create(path, true).map_err(failed)?;
-    output.keep_mode().map_err(failed)?;
+    let mut output = OutputFile::replace(path, &to_replace).map_err(failed)?;
     let out = CancellableWriter {
         inner: &mut output,
         stop,
@@ -167,12 +200,32 @@ fn rename(
     }
     output.commit().map_err(failed)?;
     Ok(Resymbolized {
-        modules: modules.named(&trace, &renamed, &samples),
+        modules: renamed.modules,
         flame_graph: rewrite::flame_graph(path, &name, &drawn_before, &views),
         ambiguous: modules.ambiguous,
         missing: modules.missing,
         unresolved: summary.quality.names.native.unnamed,
     })
+}
+
+/// Opens the trace itself, not what a link refers to: it will be replaced.
+fn open(path: &Path) -> Result<File, ResymbolizeError> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty()).map(File::from);
+    let file = file.map_err(|errno| match errno {
+        Errno::LOOP => ResymbolizeError::NotReplaceable(path.to_owned()),
+        errno => opened(path, errno.into()),
+    })?;
+    match file.metadata() {
+        Ok(metadata) if metadata.is_file() => Ok(file),
+        Ok(_) => Err(ResymbolizeError::NotReplaceable(path.to_owned())),
+        Err(error) => Err(opened(path, error)),
+    }
+}
+
+fn opened(path: &Path, source: io::Error) -> ResymbolizeError {
+    let path = path.to_owned();
+    TraceArchiveError::Open { path, source }.into()
 }
 
 fn flame_graph(archive: &TraceArchive) -> Result<Vec<u8>, TraceArchiveError> {
@@ -186,14 +239,11 @@ fn flame_graph(archive: &TraceArchive) -> Result<Vec<u8>, TraceArchiveError> {
     Ok(svg)
 }
 
-/// Returns the style of the names in folded stacks of the same trace.
-fn style(trace: &Trace, folded: &mut impl Read) -> NameStyle {
+/// Returns whether the folded stacks of a trace in a style are these.
+fn is_equal(trace: &Trace, style: NameStyle, folded: &mut impl Read) -> bool {
     let mut same = rewrite::Comparison::new(folded);
-    let full = StackViews::new(trace, NameStyle::Full, "").write_folded(&mut same);
-    match full.is_ok() && same.is_at_end() {
-        true => NameStyle::Full,
-        false => NameStyle::Short,
-    }
+    let written = StackViews::new(trace, style, "").write_folded(&mut same);
+    written.is_ok() && same.is_at_end()
 }
 
 impl From<TextError> for io::Error {

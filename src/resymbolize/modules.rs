@@ -1,6 +1,6 @@
-//! The modules of a trace whose debug files are here.
+//! The modules of a trace that may be symbolized.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 
 use crate::download;
 use crate::output::sanitize::perf_module;
-use crate::output::summary::{ModuleSummary, Summary};
+use crate::output::summary::{MAX_MODULES, ModuleSummary, Summary};
 use crate::symbolize::elf::{Names, symbolizer};
 use crate::symbolize::{CancelCheck, Options};
 use crate::trace::{
@@ -31,95 +31,186 @@ pub struct NamedModule {
     pub frames: u64,
 }
 
-/// Modules with symbols.
+/// Modules with unresolved frames.
 pub(super) struct Modules {
-    /// By their name in `perf.data.txt`.
-    by_name: HashMap<String, Module>,
+    /// Those whose symbols are on this host.
+    found: Vec<Module>,
     /// Names of modules of several builds, which the text does not distinguish.
     pub(super) ambiguous: Vec<String>,
-    /// Number of modules with unresolved frames and without symbols.
+    /// Number of modules whose symbols were not found.
     pub(super) missing: usize,
 }
 
 struct Module {
-    /// Rows in the summary.
+    /// Name in `perf.data.txt`.
+    name: String,
+    /// Rows in the summary: files of one build.
     rows: Vec<usize>,
     path: String,
-    symbols: FileSymbolizer,
+    build_id: BuildId,
+}
+
+/// Frames with new symbols.
+#[derive(Default)]
+pub(super) struct Renamed {
+    pub(super) frames: Vec<FrameId>,
+    pub(super) modules: Vec<NamedModule>,
 }
 
 impl Modules {
-    /// Opens the debug files of the modules that have unresolved frames.
-    pub(super) fn open(summary: &Summary, options: &Options) -> Self {
+    /// Finds the modules of a trace whose symbols are on this host.
+    ///
+    /// Each debug file is opened and closed again: those of a large trace need much memory together.
+    pub(super) fn find(summary: &Summary, options: &Options, cancel: CancelCheck<'_>) -> Self {
         let symbolizer = symbolizer(options, Aliases::Plain);
         let mut rows_by_name: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-        for (row, module) in summary.modules.iter().enumerate() {
+        for (row, module) in summary.modules.iter().enumerate().take(MAX_MODULES) {
             let name = perf_module(&module.path).map(|name| name.replace(' ', "_"));
             let rows = rows_by_name.entry(name.unwrap_or_default());
             rows.or_default().push(row);
         }
         let mut modules = Self {
-            by_name: HashMap::new(),
+            found: Vec::new(),
             ambiguous: Vec::new(),
             missing: 0,
         };
         for (name, rows) in rows_by_name {
             let all = || rows.iter().filter_map(|&row| summary.modules.get(row));
-            let (Some(first), true) = (all().next(), all().any(|row| row.frames.unnamed > 0))
-            else {
+            let is_unresolved = all().any(|row| row.frames.unnamed > 0);
+            let Some(first) = all().next().filter(|_| is_unresolved && !cancel()) else {
                 continue;
             };
-            let Some(build_id) = &first.build_id else {
+            let Some(build_id) = first.build_id.clone() else {
                 modules.missing += 1;
                 continue;
             };
-            if all().any(|row| row.build_id.as_ref() != Some(build_id)) {
+            if all().any(|row| row.build_id.as_ref() != Some(&build_id)) {
                 modules.ambiguous.push(name);
-                continue;
-            }
-            let symbols = open(&symbolizer, &first.path, build_id);
-            if !symbols.has_symbols() {
+            } else if open(&symbolizer, &first.path, &build_id).has_symbols() {
+                modules.found.push(Module {
+                    path: first.path.clone(),
+                    name,
+                    rows,
+                    build_id,
+                });
+            } else {
                 modules.missing += 1;
-                continue;
             }
-            let path = first.path.clone();
-            let module = Module {
-                rows,
-                path,
-                symbols,
-            };
-            modules.by_name.insert(name, module);
         }
         modules
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.by_name.is_empty()
+        self.found.is_empty()
     }
 
-    /// Symbolizes unresolved frames. Returns those that have symbols now.
-    pub(super) fn rename(&self, trace: &mut Trace, cancel: CancelCheck<'_>) -> Vec<FrameId> {
+    /// Leaves out modules whose frames are not all of the files in the summary.
+    ///
+    /// The summary lacks files that could not be opened, and those beyond its limit.
+    pub(super) fn check(&mut self, trace: &Trace, samples: &[u64], summary: &Summary) {
+        let (found, ambiguous) = std::mem::take(&mut self.found)
+            .into_iter()
+            .partition(|module| {
+                let rows = module.rows.iter();
+                let listed = rows.filter_map(|&row| summary.modules.get(row));
+                let listed = listed
+                    .map(|row| all(row.frames))
+                    .fold(0, u64::saturating_add);
+                all(count(trace, samples, &module.name)) == listed
+            });
+        self.found = found;
+        let ambiguous: Vec<Module> = ambiguous;
+        self.ambiguous
+            .extend(ambiguous.into_iter().map(|module| module.name));
+    }
+
+    /// Symbolizes unresolved frames. `samples`: how many samples each frame is in.
+    pub(super) fn rename(
+        &self,
+        trace: &mut Trace,
+        samples: &[u64],
+        options: &Options,
+        cancel: CancelCheck<'_>,
+    ) -> Renamed {
+        let symbolizer = symbolizer(options, Aliases::Plain);
         let mut rows: FxHashMap<Function, FunctionId> = FxHashMap::default();
         for (row, function) in trace.functions.iter().enumerate() {
             rows.insert(function.clone(), FunctionId(row as u32));
         }
-        let mut names: FxHashMap<&str, Names<'_>> = FxHashMap::default();
-        let mut renamed = Vec::new();
+        let mut renamed = Renamed::default();
+        for module in &self.found {
+            let before = renamed.frames.len();
+            module.rename(trace, &symbolizer, &mut rows, &mut renamed.frames, cancel);
+            let new = renamed.frames.get(before..).unwrap_or_default();
+            let counts = new.iter().filter_map(|frame| samples.get(frame.index()));
+            if !new.is_empty() {
+                renamed.modules.push(NamedModule {
+                    path: module.path.clone(),
+                    addresses: new.len(),
+                    frames: counts.copied().fold(0, u64::saturating_add),
+                });
+            }
+        }
+        let by_frames =
+            |a: &NamedModule, b: &NamedModule| (b.frames, &a.path).cmp(&(a.frames, &b.path));
+        renamed.modules.sort_by(by_frames);
+        renamed
+    }
+
+    /// Updates the parts of a summary that depend on symbols.
+    pub(super) fn describe(&self, trace: &Trace, samples: &[u64], summary: &mut Summary) {
+        let new = Summary::new(trace);
+        summary.methods = new.methods;
+        summary.method_count = new.method_count;
+        summary.quality.names = trace.quality.names;
+        for module in &self.found {
+            let total = count(trace, samples, &module.name);
+            for &row in &module.rows {
+                let Some(row) = summary.modules.get_mut(row) else {
+                    continue;
+                };
+                row.has_symbols = true;
+                // Files of one build share a name, so each gets its part.
+                let frames = all(row.frames);
+                let unnamed = u128::from(frames) * u128::from(total.unnamed);
+                let unnamed = unnamed / u128::from(all(total).max(1));
+                row.frames.unnamed = u64::try_from(unnamed).unwrap_or(frames).min(frames);
+                row.frames.named = frames - row.frames.unnamed;
+            }
+        }
+        let by_frames = |row: &ModuleSummary| all(row.frames);
+        summary
+            .modules
+            .sort_by_key(|row| std::cmp::Reverse(by_frames(row)));
+    }
+}
+
+impl Module {
+    fn rename(
+        &self,
+        trace: &mut Trace,
+        symbolizer: &Symbolizer,
+        rows: &mut FxHashMap<Function, FunctionId>,
+        renamed: &mut Vec<FrameId>,
+        cancel: CancelCheck<'_>,
+    ) {
+        // Dropped after the contents of the file.
+        let _memory;
+        let symbols = open(symbolizer, &self.path, &self.build_id);
+        _memory = symbols.hold_memory();
+        let mut names = Names::new(self.name.as_str().into(), FunctionKind::Native);
         for row in 0..trace.frames.len() {
             if cancel() {
-                break;
+                return;
             }
             let frame = FrameId(row as u32);
-            let Some((name, module)) = self.unresolved(trace, frame) else {
+            if !self.has_unresolved(trace, frame) {
                 continue;
-            };
+            }
             let offset = trace.frames[row].offset;
-            let Ok(found) = module.symbols.frames(offset) else {
+            let Ok(found) = symbols.frames(offset) else {
                 continue;
             };
-            let names = names
-                .entry(name)
-                .or_insert_with(|| Names::new(name.into(), FunctionKind::Native));
             let start = trace.frame_functions.len() as u32;
             for frame in found.into_iter().rev() {
                 let code = CodeAddress::Elf(ModuleId(0), offset);
@@ -137,88 +228,51 @@ impl Modules {
             };
             renamed.push(frame);
         }
-        renamed
     }
 
-    /// Returns the module of a frame that is one unresolved function of a file.
-    fn unresolved(&self, trace: &Trace, frame: FrameId) -> Option<(&str, &Module)> {
+    /// Returns whether a frame is one unresolved function of this module.
+    fn has_unresolved(&self, trace: &Trace, frame: FrameId) -> bool {
         let mut functions = trace.functions_leaf_first(frame);
         let (Some(function), None) = (functions.next(), functions.next()) else {
-            return None;
+            return false;
         };
         let function = &trace.functions[function.index()];
-        if function.name.is_some() || function.kind != FunctionKind::Native {
-            return None;
-        }
-        let (name, module) = self.by_name.get_key_value(&*function.module)?;
-        Some((name, module))
-    }
-
-    /// Updates the parts of a summary that depend on names.
-    pub(super) fn describe(&self, trace: &Trace, samples: &[u64], summary: &mut Summary) {
-        let new = Summary::new(trace);
-        summary.methods = new.methods;
-        summary.method_count = new.method_count;
-        summary.quality.names = trace.quality.names;
-        for (name, module) in &self.by_name {
-            let mut total = NameCount::default();
-            for (frame, &count) in samples.iter().enumerate() {
-                let outermost = trace.functions_leaf_first(FrameId(frame as u32)).last();
-                let function = outermost.map(|id| &trace.functions[id.index()]);
-                if let Some(function) = function.filter(|function| *function.module == **name) {
-                    total.count(function.name.is_some(), count);
-                }
-            }
-            let all = (total.named + total.unnamed).max(1);
-            for &row in &module.rows {
-                let Some(row) = summary.modules.get_mut(row) else {
-                    continue;
-                };
-                row.has_symbols = true;
-                // Files of one build share a name, so each gets its part.
-                let frames = row.frames.named + row.frames.unnamed;
-                let unnamed = u128::from(frames) * u128::from(total.unnamed) / u128::from(all);
-                row.frames.unnamed = unnamed as u64;
-                row.frames.named = frames.saturating_sub(row.frames.unnamed);
-            }
-        }
-        let by_frames = |row: &ModuleSummary| row.frames.named + row.frames.unnamed;
-        summary
-            .modules
-            .sort_by_key(|row| std::cmp::Reverse(by_frames(row)));
-    }
-
-    /// Returns what was symbolized, the modules with most frames first.
-    pub(super) fn named(
-        &self,
-        trace: &Trace,
-        renamed: &[FrameId],
-        samples: &[u64],
-    ) -> Vec<NamedModule> {
-        let mut counts: HashMap<&str, (usize, u64)> = HashMap::new();
-        for &frame in renamed {
-            if let Some(outermost) = trace.functions_leaf_first(frame).last() {
-                let module = &*trace.functions[outermost.index()].module;
-                let (addresses, total) = counts.entry(module).or_default();
-                *addresses += 1;
-                *total += samples[frame.index()];
-            }
-        }
-        let named = self.by_name.iter().filter_map(|(name, module)| {
-            let (addresses, frames) = *counts.get(&**name)?;
-            Some(NamedModule {
-                path: module.path.clone(),
-                addresses,
-                frames,
-            })
-        });
-        let mut named: Vec<_> = named.collect();
-        named.sort_by(|a, b| (b.frames, &a.path).cmp(&(a.frames, &b.path)));
-        named
+        function.name.is_none()
+            && function.kind == FunctionKind::Native
+            && *function.module == *self.name
     }
 }
 
-/// Opens the file at a path of the trace if it has the right build id.
+fn all(frames: NameCount) -> u64 {
+    frames.named.saturating_add(frames.unnamed)
+}
+
+/// Counts the frames whose outermost function is native code of a module.
+fn count(trace: &Trace, samples: &[u64], name: &str) -> NameCount {
+    let mut total = NameCount::default();
+    for (frame, &count) in samples.iter().enumerate() {
+        let outermost = trace.functions_leaf_first(FrameId(frame as u32)).last();
+        let function = outermost.map(|id| &trace.functions[id.index()]);
+        let is_of_module = |function: &&Function| {
+            function.kind == FunctionKind::Native && *function.module == *name
+        };
+        if let Some(function) = function.filter(is_of_module) {
+            total.count(function.name.is_some(), count);
+        }
+    }
+    total
+}
+
+/// Opens the file at a path of the trace if it has the right build id, else only its debug file.
+fn open(symbolizer: &Symbolizer, path: &str, build_id: &BuildId) -> FileSymbolizer {
+    let path = PathBuf::from(path);
+    symbolizer.file(FileSource {
+        content: content(&path, build_id),
+        path,
+        roots: Root::host().ok().map(Arc::new).into_iter().collect(),
+    })
+}
+
 fn content(path: &Path, build_id: &BuildId) -> FileContent {
     let open = || {
         let file = Arc::new(Root::host().ok()?.open(path).ok()?);
@@ -229,15 +283,6 @@ fn content(path: &Path, build_id: &BuildId) -> FileContent {
         Some(file) => FileContent::File(file),
         None => FileContent::Missing(build_id.clone()),
     }
-}
-
-fn open(symbolizer: &Symbolizer, path: &str, build_id: &BuildId) -> FileSymbolizer {
-    let path = PathBuf::from(path);
-    symbolizer.file(FileSource {
-        content: content(&path, build_id),
-        path,
-        roots: Root::host().ok().map(Arc::new).into_iter().collect(),
-    })
 }
 
 /// Returns the path of a module's debug file, or of the module if it has symbols itself, if it is

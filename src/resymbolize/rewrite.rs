@@ -1,10 +1,12 @@
 //! The new files: entries that depend on symbols are written again, the others are copied.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use rustc_hash::FxHashMap;
+use rustix::fs::{Mode, OFlags};
 
 use super::{BUFFER_BYTES, MAX_ENTRY_BYTES, MAX_FLAME_GRAPH_BYTES};
 use crate::output::StackViews;
@@ -14,6 +16,9 @@ use crate::output::perf_text::{self, EscapedNames};
 use crate::output::summary::Summary;
 use crate::trace::{FrameId, Trace};
 use crate::trace_archive::TraceArchive;
+
+/// Limit of the size of all entries, as a multiple of the archive's. Deflate reaches 1 032.
+const MAX_RATIO: u64 = 1100;
 
 /// Returns the new lines of frames, by their old line.
 pub(super) fn replaced_lines(
@@ -27,6 +32,22 @@ pub(super) fn replaced_lines(
         (lines[frame.index()].clone(), new)
     };
     renamed.iter().map(new).collect()
+}
+
+/// Returns an entry that would get lost, or that makes the archive too large.
+pub(super) fn foreign_entry(archive: &TraceArchive, archive_bytes: u64) -> Option<&str> {
+    let mut names = HashSet::new();
+    let mut left = archive_bytes.saturating_mul(MAX_RATIO);
+    archive.zip.entries().iter().find_map(|entry| {
+        let inside = entry.name.strip_prefix(archive.directory.as_str());
+        let is_inside = inside.is_some_and(|rest| rest.starts_with('/'));
+        let is_directory = entry.name.ends_with('/');
+        let is_new = names.insert(entry.name.as_str());
+        let fits = entry.size() <= left.min(MAX_ENTRY_BYTES);
+        left = left.saturating_sub(entry.size());
+        let is_fine = is_new && fits && (is_inside || is_directory);
+        (!is_fine).then_some(entry.name.as_str())
+    })
 }
 
 /// Writes the new archive.
@@ -79,24 +100,27 @@ pub(super) fn flame_graph(
     views: &StackViews<'_>,
 ) -> Option<(PathBuf, Option<OutputError>)> {
     let path = trace.with_file_name(format!("{name}.flamegraph.svg"));
-    let is_file = path.symlink_metadata().is_ok_and(|found| found.is_file());
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let older = File::from(rustix::fs::open(&path, flags, Mode::empty()).ok()?);
+    let is_file = older.metadata().is_ok_and(|metadata| metadata.is_file());
     let is_same = || {
         let mut svg = Vec::new();
-        let read = File::open(&path)?
-            .take(MAX_FLAME_GRAPH_BYTES)
-            .read_to_end(&mut svg);
-        Ok::<_, io::Error>(read.is_ok() && svg == drawn_before)
+        let read = (&older).take(MAX_FLAME_GRAPH_BYTES).read_to_end(&mut svg);
+        read.is_ok() && svg == drawn_before
     };
-    if !is_file || !is_same().unwrap_or(false) {
+    if !is_file || !is_same() {
         return None;
     }
-    let error = replace_flame_graph(&path, views).err();
+    let error = replace_flame_graph(&path, &older, views).err();
     Some((path, error))
 }
 
-fn replace_flame_graph(path: &Path, views: &StackViews<'_>) -> Result<(), OutputError> {
-    let mut file = OutputFile::create(path, true)?;
-    file.keep_mode()?;
+fn replace_flame_graph(
+    path: &Path,
+    older: &File,
+    views: &StackViews<'_>,
+) -> Result<(), OutputError> {
+    let mut file = OutputFile::replace(path, older)?;
     let drawn = views.flame_graph().and_then(|svg| file.write_all(svg));
     drawn.map_err(|error| file.explain(error))?;
     file.commit()

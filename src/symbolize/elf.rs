@@ -75,8 +75,10 @@ pub(super) fn name(
     options: &Options,
     cancel: CancelCheck<'_>,
 ) -> SymbolizedGroup {
+    // Dropped after the contents of the file.
+    let _memory;
     let symbols = open(symbolizer, file);
-    let _memory = symbols.as_ref().map(FileSymbolizer::hold_memory);
+    _memory = symbols.as_ref().map(FileSymbolizer::hold_memory);
     let mut names = Names::new(module_name(file), kind(file));
     let mut group = SymbolizedGroup::default();
     // Few functions are inlined in many places.

@@ -74,14 +74,12 @@ impl MemoryUse {
         Reading(self)
     }
 
-    fn release(&self) {
+    /// Returns the permit if `is_done` still holds while no other thread can take or return it.
+    fn release_if(&self, is_done: impl FnOnce() -> bool) {
         let Some(budget) = &self.budget else { return };
-        if !self.has_permit.load(Ordering::Relaxed) {
-            return;
-        }
         let taken = budget.is_taken.lock();
         let mut taken = taken.unwrap_or_else(PoisonError::into_inner);
-        if self.has_permit.swap(false, Ordering::Relaxed) {
+        if is_done() && self.has_permit.swap(false, Ordering::Relaxed) {
             *taken = false;
             budget.changed.notify_all();
         }
@@ -94,15 +92,34 @@ pub(crate) struct Reading<'a>(&'a MemoryUse);
 
 impl Drop for Reading<'_> {
     fn drop(&mut self) {
-        if self.0.readers.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.0.release();
+        let memory = self.0;
+        let was_last = memory.readers.fetch_sub(1, Ordering::AcqRel) == 1;
+        if was_last && memory.has_permit.load(Ordering::Relaxed) {
+            memory.release_if(|| memory.readers.load(Ordering::Acquire) == 0);
         }
+    }
+}
+
+/// A reader that owns what it reads.
+#[must_use]
+pub(crate) struct HeldMemory(Arc<MemoryUse>);
+
+impl HeldMemory {
+    pub(crate) fn new(memory: Arc<MemoryUse>) -> Self {
+        memory.readers.fetch_add(1, Ordering::Relaxed);
+        Self(memory)
+    }
+}
+
+impl Drop for HeldMemory {
+    fn drop(&mut self) {
+        drop(Reading(&self.0));
     }
 }
 
 impl Drop for MemoryUse {
     fn drop(&mut self) {
-        self.release();
+        self.release_if(|| true);
     }
 }
 

@@ -13,7 +13,7 @@ use crate::binding::Aliases;
 use crate::build_id::BuildId;
 use crate::dwarf::{DebugInfo, Detail, SourceFrame};
 use crate::elf::{DebugLink, ElfError, ElfFile, FunctionRanges, LoadSegment};
-use crate::memory_budget::MemoryUse;
+use crate::memory_budget::{HeldMemory, MemoryUse};
 use crate::process::Root;
 use crate::table::{Symbol, SymbolTable};
 
@@ -150,13 +150,13 @@ impl FileSymbolizer {
         }
     }
 
-    /// Lets no other file of the symbolizer be read beyond 32 MiB while this one may be: for a file
-    /// whose contents are dropped before the returned value is.
+    /// Keeps other files of the symbolizer from being read beyond 32 MiB after this one was, until
+    /// the returned value is dropped. Drop the file before it.
     ///
-    /// At most one thread may have such a value, of one file of the symbolizer.
+    /// A thread must have at most one such value: it would wait for itself.
     #[must_use]
-    pub fn hold_memory(&self) -> impl Drop + '_ {
-        self.debug_files.memory.read()
+    pub fn hold_memory(&self) -> impl Drop + use<> {
+        HeldMemory::new(self.debug_files.memory.clone())
     }
 
     /// Returns the path of the separate debug file, in its root directory.
