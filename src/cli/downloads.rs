@@ -9,6 +9,7 @@ use crate::trace::{Notice, NoticeKind};
 
 /// Maximum number of modules listed in one line.
 const MAX_LISTED: usize = 8;
+const SKIPPED: &str = "skipped: the server cannot be reached or is too slow";
 
 /// Outcome for the requested modules.
 #[derive(Debug, Default)]
@@ -105,9 +106,16 @@ pub(super) fn listed<T: Display>(mut all: impl ExactSizeIterator<Item = T>) -> S
     }
 }
 
+/// One line says that all servers are skipped: a module has several URLs, and a trace many modules.
 fn reasons(module: &Module, failures: &[Failure]) -> Vec<String> {
-    let reason = |Failure { url, why }: &Failure| format!("  {url}: {why}");
     let head = format!("{module}: no debug file");
+    if !failures.is_empty() && failures.iter().all(|failure| failure.why.is_none()) {
+        return vec![format!("{head}: {SKIPPED}")];
+    }
+    let reason = |Failure { url, why }: &Failure| {
+        let why = why.as_deref().unwrap_or(SKIPPED);
+        format!("  {url}: {why}")
+    };
     [head]
         .into_iter()
         .chain(failures.iter().map(reason))

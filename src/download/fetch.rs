@@ -45,8 +45,8 @@ pub enum Outcome {
 pub struct Failure {
     /// The URL, without a password.
     pub url: String,
-    /// The reason.
-    pub why: String,
+    /// The reason. `None`: skipped, because the server could not be reached or was too slow before.
+    pub why: Option<String>,
 }
 
 impl Downloader {
@@ -98,8 +98,7 @@ impl Downloader {
                 }
                 let url = shown(&entry.url);
                 if self.unreachable.contains(&row) {
-                    let why = "skipped: the server cannot be reached or is too slow".to_owned();
-                    failures.push(Failure { url, why });
+                    failures.push(Failure { url, why: None });
                     continue;
                 }
                 match self.try_entry(server.layout, &entry, module, &mut progress, stop)? {
@@ -107,6 +106,7 @@ impl Downloader {
                         return Ok(Outcome::Downloaded { path, bytes, url });
                     }
                     Attempt::Failed { why, unreachable } => {
+                        let why = Some(why);
                         failures.push(Failure { url, why });
                         self.unreachable.extend(unreachable.then_some(row));
                     }
