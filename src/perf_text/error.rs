@@ -1,35 +1,35 @@
-//! Why a text becomes no trace.
+//! Errors of the import.
 
 use std::io;
 
 use thiserror::Error;
 
-/// Characters of a line that a message shows.
+/// Maximum number of characters of a line in a message.
 const MAX_SHOWN_CHARS: usize = 120;
 
-/// Why a text becomes no trace.
+/// Error of the import.
 #[derive(Debug, Error)]
 pub enum TextError {
     /// Reading failed.
     #[error("cannot be read: {0}")]
     Read(#[from] io::Error),
-    /// A line stands where a sample must begin, and begins none.
+    /// A line does not start a sample, but only a sample can be there.
     #[error(
         "line {} begins no sample as `perf script` prints them: {} (what is read: `perf script -F comm,pid,tid,cpu,time,period,event,ip,sym,dso`)",
         .0.number, .0.text
     )]
     Odd(OddLine),
-    /// It is not the text that perfcollect wrote of these samples.
+    /// The text is not the one that perfcollect wrote for these samples.
     #[error("it is not as perfcollect wrote it, or cannot be read back exactly")]
     NotWritten,
 }
 
-/// A line that was not understood.
+/// A line that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OddLine {
-    /// Its number, from 1.
+    /// The line number, from 1.
     pub number: u64,
-    /// Its beginning.
+    /// The start of the line.
     pub text: String,
 }
 

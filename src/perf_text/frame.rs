@@ -6,22 +6,22 @@
 
 use perfcollect_symbols::process::without_deleted_suffix;
 
-/// Digits of an address without a file behind it, by which it is told from other words.
+/// Minimum number of digits of an address without a file, to distinguish it from other words.
 const MIN_ADDRESS_DIGITS: usize = 5;
 
 /// A code address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// Where it is in its object, or in memory; 0 if the text does not show it.
+    /// The offset in the object, or the address in memory; 0 if the text does not have it.
     pub address: u64,
-    /// The function; `[unknown]` or empty without one.
+    /// The function; `[unknown]` or empty if there is none.
     pub symbol: &'a [u8],
-    /// The file, or what stands for one; empty if the text does not show it.
+    /// The file or its replacement such as `[stack]`; empty if the text does not have it.
     pub object: &'a [u8],
 }
 
 impl<'a> Frame<'a> {
-    /// Reads a line that may be something else. `None`: it is no frame.
+    /// Parses a line of any kind. Returns `None` if it is not a frame.
     #[must_use]
     pub fn parse(line: &'a [u8]) -> Option<Self> {
         let word = line.trim_ascii().split(u8::is_ascii_whitespace).next()?;
@@ -29,7 +29,8 @@ impl<'a> Frame<'a> {
         (!frame.object.is_empty() || word.len() >= MIN_ADDRESS_DIGITS).then_some(frame)
     }
 
-    /// Reads a line that can be nothing else, as it is indented by a tab. `None`: it is no frame.
+    /// Parses a line that a tab indents, so that only a frame is possible. Returns `None` for other
+    /// lines.
     #[must_use]
     pub fn indented(line: &'a [u8]) -> Option<Self> {
         let line = line.trim_ascii();
@@ -47,7 +48,7 @@ impl<'a> Frame<'a> {
             Some((&rest[..open], &rest[open + 2..]))
         });
         let (symbol, object) = match object {
-            // Some put another word in the place of the address.
+            // Some tools print another word instead of the address.
             Some(parts) if address.is_some() || first.iter().all(u8::is_ascii_alphanumeric) => {
                 parts
             }
@@ -63,7 +64,7 @@ impl<'a> Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// A line without symbol and object.
+    /// Parses a line without symbol and object.
     fn address_alone(word: &[u8]) -> Option<Self> {
         let digits = str::from_utf8(word).ok()?;
         let is_address = digits.len() >= MIN_ADDRESS_DIGITS
@@ -78,7 +79,7 @@ impl Frame<'_> {
     }
 }
 
-/// Symbol and object of a line that shows no object, or was cut within it.
+/// Splits a line without an object, or one that was truncated within it.
 fn without_end(rest: &[u8]) -> (&[u8], &[u8]) {
     let begins = [&b" (/"[..], b" (["];
     let open = rest.windows(3).rposition(|three| begins.contains(&three));
@@ -88,7 +89,7 @@ fn without_end(rest: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// `main+0x1f` is `main`.
+/// Removes the offset: `main+0x1f` is `main`.
 fn without_offset(symbol: &[u8]) -> &[u8] {
     match symbol.windows(3).rposition(|three| three == b"+0x") {
         Some(plus) if symbol[plus + 3..].iter().all(u8::is_ascii_hexdigit) => &symbol[..plus],

@@ -9,12 +9,13 @@ use crate::symbolize;
 use crate::trace::{Function, FunctionKind};
 use perfcollect_symbols::process::without_deleted_suffix;
 
-/// Addresses from here up are the kernel's, on x86-64 and ARM64.
+/// Lowest kernel address on x86-64 and ARM64.
 const KERNEL_START: u64 = 0xffff << 48;
-/// Functions that a JIT compiler may have inlined into one, as its perf map has them.
+/// Maximum number of functions in one entry of a JIT compiler's perf map.
 const MAX_INLINED: usize = 64;
 
-/// What perf calls a function, in the terms of a trace: the outermost first, the others inlined into it.
+/// Returns the functions that perf prints for a frame: the outermost first, then those inlined into
+/// it.
 pub(super) fn functions(frame: &Frame<'_>) -> Vec<Function> {
     if let Some(function) = written_by_perfcollect(frame) {
         return vec![function];
@@ -29,7 +30,7 @@ pub(super) fn functions(frame: &Frame<'_>) -> Vec<Function> {
         b"" if has_name => (FunctionKind::Native, Box::default()),
         b"" => (FunctionKind::Unmapped, text(b"unmapped")),
         b"[vdso]" => (FunctionKind::Native, text(b"vdso")),
-        // As perfcollect writes it.
+        // The name that perfcollect writes.
         b"jit" => (FunctionKind::Jit, text(b"jit")),
         _ if is_jit(object, file) && has_name => return jit_functions(frame.symbol),
         _ if is_jit(object, file) => (FunctionKind::Jit, text(b"jit")),
@@ -58,8 +59,8 @@ pub(super) fn functions(frame: &Frame<'_>) -> Vec<Function> {
     }]
 }
 
-/// The function of a frame that only `perf.data.txt` of perfcollect has: the end of a truncated stack, an offset in place of
-/// a name, or the tier of a .NET method.
+/// Returns the function of a frame in a form that only perfcollect writes: the end of a truncated
+/// stack, an offset instead of a name, or the tier of a .NET method.
 fn written_by_perfcollect(frame: &Frame<'_>) -> Option<Function> {
     let symbol = str::from_utf8(frame.symbol).ok()?;
     let function = |name: Option<&str>, kind| Function {
@@ -104,7 +105,7 @@ fn written_by_perfcollect(frame: &Frame<'_>) -> Option<Function> {
     })
 }
 
-/// A Java agent writes the functions that were inlined behind the one they are in: `LA;::outer->LB;::inner`.
+/// Splits the entry of a Java agent, which appends inlined functions: `LA;::outer->LB;::inner`.
 fn jit_functions(symbol: &[u8]) -> Vec<Function> {
     let mut parts = Vec::new();
     let mut rest = symbol;
@@ -125,7 +126,7 @@ fn jit_functions(symbol: &[u8]) -> Vec<Function> {
     functions.collect()
 }
 
-/// Memory of JIT code, perf's maps of it, and the files that `perf inject --jit` makes.
+/// Returns whether the object is JIT memory, a perf map, or a file of `perf inject --jit`.
 fn is_jit(object: &[u8], file: &[u8]) -> bool {
     let is_map = file.starts_with(b"perf-") && file.ends_with(b".map");
     let is_dump = file.starts_with(b"jitted-") && file.ends_with(b".so");
@@ -133,7 +134,8 @@ fn is_jit(object: &[u8], file: &[u8]) -> bool {
     is_map || is_dump || is_memory.iter().any(|begin| object.starts_with(begin))
 }
 
-/// `vmlinux`, `vmlinux-3.2.0`, a module `ext4.ko.xz`, a BPF program.
+/// Returns whether the file is `vmlinux`, `vmlinux-3.2.0`, a module (`ext4.ko.xz`) or a BPF
+/// program.
 fn is_kernel_file(file: &[u8]) -> bool {
     is_vmlinux(file) || module_stem(file).is_some() || file.starts_with(b"bpf_prog_")
 }

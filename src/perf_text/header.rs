@@ -5,72 +5,73 @@
 //! COMM TID SECONDS.FRACTION: EVENT:                           perf 3.10, its default fields
 //! COMM TID EVENT:                                             without times
 //! ```
-//! A name may contain spaces, be missing, or look like what follows it: the first reading with a time is taken, else the first
-//! without one.
+//! A name may contain spaces, be missing, or look like the fields that follow it. The first
+//! interpretation with a time wins, then the first without one.
 
 use crate::output::perf_text::markers;
 use crate::trace::{Cpu, Nanos, Pid, Tid};
 
-/// Latest time that is read: a hundred years.
+/// Latest time that is accepted: 100 years.
 const MAX_TIME_NS: u64 = 100 * 366 * 24 * 3600 * 1_000_000_000;
-/// Words of an event's name: `raw 0x1b7`, `unknown attr type`.
+/// Maximum number of words in an event name such as `raw 0x1b7` or `unknown attr type`.
 const MAX_EVENT_WORDS: usize = 3;
-/// How the name begins that perf prints for records that are no samples (`--show-task-events` and others).
+/// Prefix of the names that perf prints for records other than samples (`--show-task-events` and
+/// others).
 const RECORD: &[u8] = b"PERF_RECORD_";
 
-/// What the first line of a sample contains. Texts are from outside.
+/// The fields in the first line of a sample. All strings are untrusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header<'a> {
-    /// The name of the thread; may be empty.
+    /// The thread's name; may be empty.
     pub comm: &'a [u8],
-    /// Its process, if the text shows it. -1: the kernel did not know it any more.
+    /// The process id, if the text has it. -1: the kernel no longer knew it.
     pub pid: Option<Pid>,
-    /// Its id; -1 likewise.
+    /// The thread id; -1 likewise.
     pub tid: Tid,
-    /// Where it ran, if the text shows it.
+    /// The CPU, if the text has it.
     pub cpu: Option<Cpu>,
-    /// When, if the text shows it.
+    /// The time, if the text has it.
     pub time: Option<Nanos>,
-    /// What it counted, if the text shows it.
+    /// The period, if the text has it.
     pub period: Option<u64>,
-    /// Of which event; empty if the text does not show it.
+    /// The event's name; empty if the text does not have it.
     pub event: &'a [u8],
-    /// What follows: the fields of a tracepoint, or a frame.
+    /// The rest of the line: the fields of a tracepoint, or a frame.
     pub rest: &'a [u8],
 }
 
 impl<'a> Header<'a> {
-    /// Reads a line. `None`: it begins no sample.
+    /// Parses a line. Returns `None` if it does not start a sample.
     #[must_use]
     pub fn parse(line: &'a [u8]) -> Option<Self> {
         Self::with_time(line).or_else(|| Self::read(line, Self::after_ids_without_time))
     }
 
-    /// The same, but only with a time, which frames do not have.
+    /// Like `parse`, but requires a time, which frames do not have.
     #[must_use]
     pub fn with_time(line: &'a [u8]) -> Option<Self> {
         Self::read(line, Self::after_ids_with_time)
     }
 
-    /// Whether there is nothing but a name and an id, as in many a line that is of no sample.
+    /// Returns whether the line has only a name and an id, as do many lines outside samples.
     #[must_use]
     pub fn is_bare(&self) -> bool {
         self.cpu.is_none() && self.time.is_none() && self.event.is_empty()
     }
 
-    /// Whether it is the record at time zero that perfcollect writes.
+    /// Returns whether this is the record at time zero that perfcollect writes.
     #[must_use]
     pub fn is_time_zero(&self) -> bool {
         self.comm == markers::TIME_ZERO.as_bytes()
     }
 
-    /// Whether it is of a record that perf prints among the samples.
+    /// Returns whether this is a record that perf prints among the samples.
     #[must_use]
     pub fn is_record(&self) -> bool {
         self.event.starts_with(RECORD)
     }
 
-    /// The first reading in which all fits behind the ids.
+    /// Returns the first interpretation in which all fields after the ids are valid.
     fn read(line: &'a [u8], after_ids: impl Fn(Words<'a>, Self) -> Option<Self>) -> Option<Self> {
         let mut words = Words { line, at: 0 };
         loop {
@@ -123,12 +124,12 @@ impl<'a> Header<'a> {
         if let Some(header) = self.with_event(words) {
             return Some(header);
         }
-        // Of some records nothing ends in a colon.
+        // Some records have no field that ends in a colon.
         let event = words.next()?;
         event.starts_with(RECORD).then_some(Self { event, ..self })
     }
 
-    /// The name of the event, which ends in a colon.
+    /// Reads the event's name, which ends in a colon.
     fn with_event(self, mut words: Words<'a>) -> Option<Self> {
         let start = words.skip_space();
         for _ in 0..MAX_EVENT_WORDS {
@@ -146,7 +147,7 @@ impl<'a> Header<'a> {
     }
 }
 
-/// The words of a line, and where the last one ended.
+/// The words of a line, and the end of the last one.
 #[derive(Clone, Copy)]
 struct Words<'a> {
     line: &'a [u8],
@@ -154,7 +155,7 @@ struct Words<'a> {
 }
 
 impl<'a> Words<'a> {
-    /// Where the next word starts.
+    /// Returns the start of the next word.
     fn skip_space(&self) -> usize {
         let rest = &self.line[self.at..];
         let space = rest.iter().take_while(|byte| byte.is_ascii_whitespace());
@@ -174,7 +175,7 @@ impl<'a> Words<'a> {
         (len > 0).then(|| &word[..len])
     }
 
-    /// Passes over the next word if it means something.
+    /// Consumes the next word if it has a `meaning`.
     fn next_if<T>(&mut self, meaning: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
         let mut behind = *self;
         let meaning = meaning(behind.next()?)?;
@@ -183,7 +184,7 @@ impl<'a> Words<'a> {
     }
 }
 
-/// `PID/TID` or `TID`, of which each may be -1.
+/// Parses `PID/TID` or `TID`; each may be -1.
 fn ids(word: &[u8]) -> Option<(Option<Pid>, Tid)> {
     let id = |digits: &[u8]| match digits {
         b"-1" => Some(-1),
@@ -199,7 +200,7 @@ fn ids(word: &[u8]) -> Option<(Option<Pid>, Tid)> {
     })
 }
 
-/// `[003]`; perf prints `[-01]` where the recording has none.
+/// Parses `[003]`; perf prints `[-01]` if the recording has no CPU.
 fn cpu(word: &[u8]) -> Option<Cpu> {
     let inside = word.strip_prefix(b"[")?.strip_suffix(b"]")?;
     match inside.strip_prefix(b"-") {
@@ -210,13 +211,13 @@ fn cpu(word: &[u8]) -> Option<Cpu> {
     }
 }
 
-/// Decimal digits and nothing else.
+/// Parses decimal digits only.
 fn number(digits: &[u8]) -> Option<u64> {
     let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
     is_number.then(|| str::from_utf8(digits).ok()?.parse().ok())?
 }
 
-/// Seconds and their fraction, of which up to nine digits are printed.
+/// Parses seconds and up to nine fraction digits.
 fn time(word: &[u8]) -> Option<Nanos> {
     let point = word.iter().position(|&byte| byte == b'.')?;
     let fraction = &word[point + 1..];
@@ -255,7 +256,7 @@ mod tests {
     #[test]
     fn reads_other_dialects() {
         let comm = |line| header(line).comm;
-        // Without a name, or with a number as name.
+        // No name, or a number as name.
         assert_eq!(comm("     2/2\t\t[000] 0.0:\t\t\t1 event: x"), b"");
         assert_eq!(
             comm("9     9 [002] 203265.377019:    1001001 cpu-clock: "),

@@ -1,4 +1,4 @@
-//! From the text to a trace.
+//! Converts the samples of a text to a trace.
 
 use std::borrow::Cow;
 use std::hash::Hash;
@@ -21,21 +21,22 @@ use crate::trace::{
     Pid, Process, ProcessId, Sample, StackId, Thread, ThreadId, Tid, Trace,
 };
 
-/// What a sample counts that says nothing of time.
+/// Weight of a sample whose event does not count time.
 const NOMINAL_NS: u64 = 1_000_000;
-/// Different frames, processes or threads that are taken.
+/// Maximum number of different frames, processes or threads.
 const MAX_ROWS: usize = 1 << 20;
-/// Events that are told apart, and what stands for the others.
+/// Maximum number of different events, and the name of all others.
 const MAX_EVENTS: usize = 4096;
 const MORE_EVENTS: &str = "(more events)";
-/// Characters of what a comment tells of the machine.
+/// Maximum number of characters of a comment about the recorded machine.
 const MAX_INFO_CHARS: usize = 4096;
-/// Limit of the lines of frames of a text that perfcollect wrote, in bytes.
+/// Limit of the frame lines of a text that perfcollect wrote, in bytes.
 const MAX_LINE_BYTES: usize = 256 << 20;
-/// Nodes of stacks that are taken.
+/// Maximum number of stack nodes.
 const MAX_NODES: usize = 1 << 24;
 
-/// The events of a text, in the order they are met, and how many samples each has.
+/// Returns the events of a text in the order of their first sample, with the number of their
+/// samples.
 ///
 /// # Errors
 /// See [`TextError`].
@@ -67,7 +68,7 @@ pub fn events(input: impl BufRead) -> Result<(RecordingInfo, Vec<u64>), TextErro
     Ok((info, samples))
 }
 
-/// The event of a sample, or what stands for it where the text does not show it.
+/// Returns the event of a sample, or a replacement if the text does not have it.
 fn event_name<'a>(header: &Header<'a>) -> Cow<'a, str> {
     match header.event {
         [] => "samples".into(),
@@ -75,7 +76,7 @@ fn event_name<'a>(header: &Header<'a>) -> Cow<'a, str> {
     }
 }
 
-/// Reads the samples of some of the events in `info`.
+/// Reads the samples of the events of `group`.
 ///
 /// # Errors
 /// See [`TextError`].
@@ -110,7 +111,8 @@ pub fn import(
 
 /// A trace that was read from its own `perf.data.txt`.
 pub struct WrittenTrace {
-    /// The trace. What the text does not show is empty: the machine, modules, losses, events.
+    /// The trace. Fields that the text does not have are empty: the machine, modules, losses,
+    /// events.
     pub trace: Trace,
     /// The lines of each frame, innermost function first, without the last line end.
     pub lines: Vec<Box<[u8]>>,
@@ -170,37 +172,38 @@ pub fn import_written(
 #[derive(Default)]
 struct Import {
     trace: Trace,
-    /// The labels, if perfcollect wrote the text: lines of one address are then functions that are
-    /// inlined into the last of them.
+    /// The labels, if perfcollect wrote the text. Consecutive lines with one address are then
+    /// functions inlined into the last of them.
     labels: Option<Labels>,
     is_time: bool,
-    /// Whether all samples show their process, what they count, and when.
+    /// Whether all samples have a process id, a period and a time.
     has_ids: bool,
     has_periods: bool,
     has_times: bool,
-    /// Of each id the process that has it now.
+    /// The current process of each id.
     processes: FxHashMap<Pid, ProcessId>,
-    /// By id, if the text shows it, and name of the main thread.
+    /// Processes by id, if the text has it, and name of the main thread.
     by_name: FxHashMap<(Option<Pid>, Box<[u8]>), ProcessId>,
-    /// Processes with the name of their main thread.
+    /// Processes that have the name of their main thread.
     named: FxHashSet<ProcessId>,
-    /// By process, id and name: an exec renames a thread, and what it did before keeps the name of then.
+    /// Threads by process, id and name. An exec renames a thread; its earlier samples keep the old
+    /// name.
     threads: FxHashMap<(ProcessId, Tid, Box<[u8]>), ThreadId>,
     functions: FxHashMap<Function, FunctionId>,
-    /// By line.
+    /// Frames by line.
     frames: FxHashMap<Box<[u8]>, Option<FrameId>>,
-    /// Bytes of the lines of a text that perfcollect wrote.
+    /// Total length of the frame lines of a text that perfcollect wrote, in bytes.
     line_bytes: usize,
     begin: Option<Nanos>,
     end: Nanos,
     idle: u64,
-    /// Samples there was no room for.
+    /// Samples dropped because a limit was reached.
     left_out: u64,
 }
 
 impl Import {
     fn sample(&mut self, header: &Header<'_>, sample: &lines::Sample) {
-        // Late lines are moved; without times samples follow one another.
+        // Times that go back are replaced by the latest; without times, samples are equally spaced.
         let next = Nanos(self.end.0 + NOMINAL_NS);
         self.end = header.time.unwrap_or(next).max(self.end);
         self.begin.get_or_insert(self.end);
@@ -273,7 +276,7 @@ impl Import {
             }
             (None, tid) => (self.process_of_name(tid, header.comm), tid),
             (Some(pid), tid) => {
-                // In a text of perfcollect, each line has the name of the process.
+                // In a text that perfcollect wrote, each line has the name of the process.
                 let is_main = pid.0 == tid.0 || self.labels.is_some();
                 let pid = if pid.0 < 0 { Pid::NOBODY } else { pid };
                 let process = self.process(pid, is_main, header.comm);
@@ -292,7 +295,8 @@ impl Import {
         })
     }
 
-    /// Where the text shows threads only: those of one name are one process, as in folded stacks.
+    /// Returns the process of a text that shows threads only. Threads of one name are one process,
+    /// as in folded stacks.
     fn process_of_name(&mut self, tid: Tid, comm: &[u8]) -> ProcessId {
         let name = (None, comm.into());
         if let Some(&id) = self.by_name.get(&name) {
@@ -313,7 +317,8 @@ impl Import {
         ProcessId(processes.len() as u32 - 1)
     }
 
-    /// The process that has an id now. It has the name of its main thread; where that changes, a new one begins.
+    /// Returns the current process of an id. It has the name of its main thread; a new name starts
+    /// a new process.
     fn process(&mut self, pid: Pid, is_main: bool, comm: &[u8]) -> ProcessId {
         let processes = &mut self.trace.processes;
         let known = self.processes.get(&pid).copied();
@@ -328,7 +333,7 @@ impl Import {
                 return id;
             }
         }
-        // It may have had the name before.
+        // It may have had this name earlier.
         let name = (Some(pid), comm.into());
         let id = match self.by_name.get(&name).filter(|_| is_main) {
             Some(&id) => id,
@@ -342,7 +347,7 @@ impl Import {
         id
     }
 
-    /// The frame of a line, if it is one.
+    /// Returns the frame of a line, or `None` if it is not a frame.
     fn frame(&mut self, line: &[u8]) -> Option<FrameId> {
         if let Some(known) = self.frames.get(line) {
             return *known;
@@ -399,7 +404,7 @@ impl Import {
         FrameId(trace.frames.len() as u32 - 1)
     }
 
-    /// What the text does not show, and which fields would.
+    /// Returns one notice per field that the text does not have.
     fn missing_fields(&self) -> Vec<Notice> {
         let stacks = &self.trace.quality.stacks;
         let without = |is_missing: bool, what: &str, fields: &str| {
@@ -523,7 +528,7 @@ fn first_address<'l, 'a>(lines: &'l [&'a [u8]], labels: Option<&Labels>) -> Opti
     Some(&run[..period])
 }
 
-/// What a comment tells of the recorded machine (`perf script --header`).
+/// Reads a comment about the recorded machine (`perf script --header`).
 fn about_machine(comment: &[u8], info: &mut CaptureInfo) {
     let comment = String::from_utf8_lossy(comment);
     let Some((key, value)) = comment.trim_start_matches('#').split_once(':') else {

@@ -1,4 +1,4 @@
-//! From the lines of a text to its samples.
+//! Splits a text into samples.
 
 use std::io::{BufRead, Read};
 
@@ -7,13 +7,13 @@ use super::frame::Frame;
 use super::header::Header;
 use crate::output::perf_text::markers;
 
-/// Longest line that is read; of others the beginning is.
+/// Maximum length of a line; longer ones are truncated.
 const MAX_LINE_BYTES: u64 = 64 << 10;
-/// Frames of a sample that are kept.
+/// Maximum number of frames of a sample; others are dropped.
 const MAX_FRAMES: usize = 4096;
-/// What Windows and some editors put before a text.
+/// Byte order mark that Windows and some editors write first.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
-/// How messages of perf begin that have come among its output.
+/// Prefixes of perf's messages, which may be mixed into its output.
 const MESSAGES: [&[u8]; 10] = [
     b"Warning:",
     b"WARNING:",
@@ -27,27 +27,27 @@ const MESSAGES: [&[u8]; 10] = [
     b"'trace' not valid for ",
 ];
 
-/// A sample: its first line, and its frames from the leaf.
+/// A sample: its first line, and its frames, leaf first.
 #[derive(Default)]
 pub struct Sample {
-    /// Lines up to here, and the number of its first one.
+    /// Ends of the lines in the buffer, and the number of the first line.
     lines_read: u64,
     first_line: u64,
     header: Vec<u8>,
-    /// Whether that is a sample only if frames follow.
+    /// Whether this is a sample only if frames follow.
     is_bare: bool,
     frames: Vec<u8>,
     ends: Vec<usize>,
 }
 
 impl Sample {
-    /// What the first line contains.
+    /// Returns the fields of the first line.
     #[must_use]
     pub fn header(&self) -> Option<Header<'_>> {
         Header::parse(&self.header)
     }
 
-    /// The lines of its frames from the leaf, as they are.
+    /// Returns the lines of the frames, leaf first, unchanged.
     pub fn frames(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         let ranges: Vec<_> = starts.zip(self.ends.iter().copied()).collect();
@@ -88,23 +88,23 @@ impl Sample {
     }
 }
 
-/// Which lines of a text are in no sample.
+/// Lines outside samples.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Leftovers {
-    /// Messages of perf.
+    /// Number of messages of perf.
     pub messages: u64,
-    /// Lines among the frames of samples that are none, and the first of them.
+    /// Number of lines among the frames that are not frames, and the first of them.
     pub odd_frames: u64,
     /// See `odd_frames`.
     pub first_odd_frame: Option<OddLine>,
-    /// The text ends within a line that would begin a sample.
+    /// Whether the text ends within the first line of a sample.
     pub ends_within: Option<OddLine>,
 }
 
-/// Hands out the samples of a text, and its comments (`# hostname : ...`).
+/// Calls the functions with the samples of a text and with its comments (`# hostname : ...`).
 ///
 /// # Errors
-/// A line that stands where a sample must begin, and begins none; what the input returns.
+/// A line does not start a sample, but only a sample can be there. The input cannot be read.
 pub fn each(
     mut input: impl BufRead,
     mut take: impl FnMut(&Sample),
@@ -118,7 +118,7 @@ pub fn each(
         let number = sample.lines_read;
         let text = line.text(number == 1);
         match kind(text, sample.is_open(), is_after_blank) {
-            // Some have an empty line before the frames.
+            // Some texts have an empty line before the frames.
             Kind::Blank if sample.ends.is_empty() && !sample.is_bare => {}
             Kind::Blank => sample.hand_out(&mut take)?,
             Kind::Comment => comment(text),
@@ -126,7 +126,7 @@ pub fn each(
             Kind::Header => {
                 sample.hand_out(&mut take)?;
                 sample.start(text);
-                // perf prints the frame of a sample without callers on the same line, and nothing after it.
+                // perf prints a single frame on the line of its sample, and no empty line after it.
                 let header = Header::parse(text);
                 if header.is_some_and(|header| Frame::parse(header.rest).is_some()) {
                     sample.hand_out(&mut take)?;
@@ -156,14 +156,15 @@ enum Kind {
     Header,
     Frame,
     Message,
-    /// Not understood, where a frame is expected.
+    /// Not a frame, but only a frame can be there.
     OddFrame,
-    /// Not understood, where a sample must begin.
+    /// Not a sample, but only a sample can be there.
     Odd,
 }
 
-/// What a line is; `in_sample`: whether frames may come. perf indents frames by a tab, and the first lines of samples without
-/// callers by spaces; others indent frames by spaces, or not at all.
+/// Classifies a line. `in_sample`: whether frames may follow. perf indents frames with a tab, and
+/// the first lines of samples without callers with spaces. Other tools indent frames with spaces,
+/// or not at all.
 fn kind(line: &[u8], in_sample: bool, is_after_blank: bool) -> Kind {
     let is_header = |header: Option<Header<'_>>| match header {
         Some(header) if header.is_record() => Some(Kind::Message),
@@ -171,7 +172,7 @@ fn kind(line: &[u8], in_sample: bool, is_after_blank: bool) -> Kind {
         Some(_) => Some(Kind::Header),
         None => None,
     };
-    // The name of a thread may begin so.
+    // A thread name may start with this character.
     let is_comment = |line| is_end(line) || Header::with_time(line).is_none();
     if line.first() == Some(&b'#') && is_comment(line) {
         return Kind::Comment;
@@ -204,27 +205,28 @@ fn kind(line: &[u8], in_sample: bool, is_after_blank: bool) -> Kind {
     }
 }
 
-/// What perfcollect writes to end a sample in PerfView.
+/// Returns whether perfcollect wrote the line to end a sample in PerfView.
 fn is_end(line: &[u8]) -> bool {
     line.starts_with(markers::END.as_bytes()) && line.ends_with(markers::END_EVENT.as_bytes())
 }
 
-/// Where the code of the frame before is in its source (`perf script -F +srcline`, `+srccode`).
+/// Returns whether the line is the source position of the frame before (`perf script -F +srcline`,
+/// `+srccode`).
 fn is_source(line: &[u8]) -> bool {
     let is_place = line.starts_with(b"  ") && !line[2..].starts_with(b" ");
     is_place || line.starts_with(b"|")
 }
 
-/// The line at hand, as far as it is kept.
+/// The current line, up to the maximum length.
 #[derive(Default)]
 struct Line {
     bytes: Vec<u8>,
-    /// Whether the end of the last line was there.
+    /// Whether the last line was complete.
     is_ended: bool,
 }
 
 impl Line {
-    /// Reads the next line. `false`: there is none.
+    /// Reads the next line. Returns `false` at the end.
     fn read(&mut self, input: &mut impl BufRead) -> Result<bool, TextError> {
         self.bytes.clear();
         let mut limited = input.by_ref().take(MAX_LINE_BYTES);
@@ -240,7 +242,7 @@ impl Line {
         Ok(true)
     }
 
-    /// Without the end of lines that Windows has, and the mark of a first line.
+    /// Removes a Windows line end and the byte order mark.
     fn text(&self, is_first: bool) -> &[u8] {
         let text = self.bytes.strip_suffix(b"\r").unwrap_or(&self.bytes);
         let mark = text.strip_prefix(BYTE_ORDER_MARK).filter(|_| is_first);
@@ -253,7 +255,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// Name and frames of each sample.
+    /// Returns the name and the frames of each sample.
     fn read(text: &str) -> (Vec<(String, usize)>, Leftovers) {
         let mut seen = Vec::new();
         let take = |sample: &Sample| {
@@ -278,7 +280,7 @@ mod tests {
     fn samples_end_where_the_next_begins() {
         let text = "# comment\na 1/1 1.000000: 5 e: \n\t1 f (m)\n\t2 g (m)\n\n\nb 2/2 2.0: e:\n";
         assert_eq!(expect(text, &[("a", 2), ("b", 0)]), Leftovers::default());
-        // Without lines between them, as perf prints samples without callers and tracepoints.
+        // No empty lines between them, as perf prints tracepoints and samples without callers.
         let text = "  a 1 1.0: 5 e:  1f f (m)\n  b 2 1.0: x:y: z=1 (2)\n  c 3 2.0: x:y: z=1\n";
         assert_eq!(
             expect(text, &[("a", 0), ("b", 0), ("c", 0)]),

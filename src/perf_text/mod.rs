@@ -1,12 +1,11 @@
-//! `perf.data.txt`, the text that `perf script` has made of a recording: what is left of one where its archive has nothing
-//! else.
+//! Imports `perf.data.txt`, the output of `perf script`. Some archives contain no other samples.
 //!
 //! ```text
 //! dotnet  1814/1815  [000]  2191.551277:    1000000 cpu-clock:
 //!             7f14fc0f3005 void [App] Program::Main()[OptimizedTier1] (/tmp/perf-1814.map)
 //!             7f15002a1f6e [unknown] (/usr/share/dotnet/libcoreclr.so)
 //! ```
-//! Its names are those that perf found. There is nothing to unwind and nothing to name, so it becomes a trace at once.
+//! perf has already unwound and symbolized the samples, so the text becomes a trace directly.
 
 mod error;
 mod frame;

@@ -1,6 +1,6 @@
 //! Addresses as `perf script` prints them.
 
-/// An address in 16 columns behind a separator.
+/// Appends an address in 16 columns after a separator.
 pub(super) fn put_address<const SEPARATOR: u8>(address: u64, text: &mut Vec<u8>) {
     let mut columns = [b' '; 17];
     columns[0] = SEPARATOR;

@@ -1,4 +1,4 @@
-//! Where addresses lie: what is printed of an address, and in which object the function is to be looked for.
+//! Resolves addresses: what to print, and which object may have a symbol.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -20,11 +20,11 @@ const OPTIONS: symbolize::Options = symbolize::Options {
     inlined: true,
     symbol_directories: Vec::new(),
 };
-/// Functions made at run time that are kept.
+/// Maximum number of cached JIT functions.
 const MAX_MADE: usize = 64 << 10;
 pub(super) const UNKNOWN: &[u8] = b"[unknown]";
 
-/// Gives objects their numbers.
+/// Assigns ids to objects.
 pub(super) struct AddressResolver {
     pub(super) kernel: Kernel,
     /// By module.
@@ -32,9 +32,9 @@ pub(super) struct AddressResolver {
     pub(super) made: Made,
     made_objects: FxHashMap<MadeKey, ObjectId>,
     nowhere: Option<ObjectId>,
-    /// How many objects have a number.
+    /// The number of ids.
     count: u32,
-    /// Reads symbols ahead.
+    /// Requests symbols before their use.
     ahead: Sender<Arc<FileSymbols>>,
     symbolizer: Symbolizer,
 }
@@ -44,7 +44,7 @@ struct KnownFile {
     object: Option<ObjectId>,
 }
 
-/// Process, what stands for its memory, and where the function starts and ends, if one is known.
+/// The process, its memory, and the range of the function, if known.
 type MadeKey = (Pid, ModuleId, Option<(u64, u64)>);
 
 impl AddressResolver {
@@ -61,12 +61,12 @@ impl AddressResolver {
         }
     }
 
-    /// Whether there are so many objects that it is time to start anew.
+    /// Returns whether there are so many objects that the ids must be reset.
     pub(super) fn is_full(&self) -> bool {
         self.made_objects.len() >= MAX_MADE
     }
 
-    /// Numbers count from the first again.
+    /// Restarts ids from 0.
     pub(super) fn reset(&mut self) {
         self.kernel.reset();
         for file in self.files.iter_mut().flatten() {
@@ -80,7 +80,7 @@ impl AddressResolver {
         self.count = 0;
     }
 
-    /// An address in the kernel.
+    /// Resolves an address of the kernel.
     pub(super) fn kernel(&mut self, ip: u64, objects: &mut Vec<Object>) -> Frame {
         let count = &mut self.count;
         let object = self.kernel.object(ip, |object| put(count, objects, object));
@@ -90,7 +90,7 @@ impl AddressResolver {
         }
     }
 
-    /// An address of a process.
+    /// Resolves an address of a process.
     pub(super) fn user(
         &mut self,
         machine: &Machine,
@@ -140,7 +140,7 @@ impl AddressResolver {
         } = self;
         let known = files[id.index()].get_or_insert_with(|| {
             let symbols = Arc::new(FileSymbols::new(symbolizer, machine.files().shared(id)));
-            // Whoever needs them first reads them, if nobody reads ahead.
+            // The first user reads the symbols if no thread has read them before.
             let _ = ahead.send(Arc::clone(&symbols));
             KnownFile {
                 symbols,
@@ -181,7 +181,8 @@ fn put(count: &mut u32, objects: &mut Vec<Object>, object: Object) -> ObjectId {
     ObjectId(*count - 1)
 }
 
-/// What perf shows of an address in a callchain: where it is in its file, but in memory without one the address itself.
+/// Returns the address that perf prints in a callchain: the file offset, or the address itself for
+/// memory without a file.
 fn shown_offset(mapping: &Mapping, name: &[u8], ip: u64) -> u64 {
     match is_anonymous(name) || is_memory(name) {
         true => ip,
@@ -189,14 +190,14 @@ fn shown_offset(mapping: &Mapping, name: &[u8], ip: u64) -> u64 {
     }
 }
 
-/// Memory whose functions a runtime may tell in a perf map.
+/// Returns whether a runtime may list the functions of this memory in a perf map.
 fn is_anonymous(name: &[u8]) -> bool {
     [&b"//anon"[..], b"/dev/zero", b"/anon_hugepage"]
         .iter()
         .any(|begin| name.starts_with(begin))
 }
 
-/// Other memory that is no file.
+/// Returns whether this is other memory without a file.
 fn is_memory(name: &[u8]) -> bool {
     [&b"[stack"[..], b"/SYSV", b"[heap]"]
         .iter()

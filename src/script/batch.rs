@@ -1,4 +1,5 @@
-//! What goes from the thread that reads a recording to the one that prints it: samples by the hundred, in buffers that come back.
+//! Batches of samples between the thread that reads a recording and the thread that prints it.
+//! Buffers are reused.
 
 use std::sync::Arc;
 
@@ -9,30 +10,30 @@ use crate::perf::SampleRecord;
 use crate::perf_data::{Attribute, RecordingInfo};
 use crate::trace::{Cpu, Nanos, Pid, Tid};
 
-/// Samples of a batch.
+/// Maximum number of samples of a batch.
 const MAX_LINES: usize = 512;
-/// Frames of a batch, and bytes of its texts.
+/// Limits of a batch: number of frames, and bytes of its texts.
 const MAX_FRAMES: usize = 16 << 10;
 const MAX_TEXT_BYTES: usize = 256 << 10;
 
-/// The position of an object among all that were told since the last batch that forgets them.
+/// The index of an object among all since the last batch with `forgets_all`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ObjectId(pub(super) u32);
 
-/// The position of a stack, likewise.
+/// The index of a stack, likewise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StackId(pub(super) u32);
 
-/// What code lies in.
+/// What an address belongs to.
 pub(super) enum Object {
     File(Arc<FileSymbols>),
-    /// The kernel or one of its modules, by the name that is printed.
+    /// The kernel or one of its modules, by its printed name.
     Kernel(Arc<[u8]>),
-    /// One function, or none that is known, and what is printed as its file.
+    /// A single function, if known, and the text printed as its file.
     One(Option<Box<[u8]>>, Box<[u8]>),
 }
 
-/// An address as it is printed, and what it lies in.
+/// An address as printed, and its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Frame {
     pub(super) shown: u64,
@@ -42,16 +43,16 @@ pub(super) struct Frame {
 /// The frames of a sample.
 #[derive(Clone, Copy)]
 pub(super) enum Stack {
-    /// So many of the batch, which get the next [`StackId`].
+    /// The next frames of the batch, which get the next [`StackId`].
     New(u32),
-    /// So many of the batch, which nobody asks for again.
+    /// The next frames of the batch, without an id.
     Once(u32),
-    /// The same with the functions that were inlined in them.
+    /// Like `Once`, with inlined functions.
     Inlined(u32),
     Known(StackId),
 }
 
-/// A sample without what is of changing length.
+/// The fixed-size part of a sample.
 pub(super) struct Line {
     pub(super) event: u32,
     pub(super) pid: Pid,
@@ -60,7 +61,7 @@ pub(super) struct Line {
     pub(super) time: Nanos,
     pub(super) period: u64,
     pub(super) ip: u64,
-    /// Bytes of the thread's name, and behind it of what the tracepoint says.
+    /// Length of the thread's name, and of the tracepoint's text that follows it.
     pub(super) comm: u32,
     pub(super) trace: u32,
     pub(super) stack: Stack,
@@ -83,9 +84,9 @@ impl Line {
     }
 }
 
-/// How the samples of an event are printed.
+/// Formatting of an event's samples.
 pub(super) struct Columns {
-    /// The event's name, as wide as the widest.
+    /// The event's name, padded to the longest.
     pub(super) event: String,
     pub(super) has_cpu: bool,
     pub(super) has_time: bool,
@@ -108,15 +109,15 @@ impl Columns {
 pub(super) struct Batch {
     pub(super) events: Vec<Columns>,
     pub(super) lines: Vec<Line>,
-    /// Of the lines with new stacks, one behind the other.
+    /// Frames of the new stacks, one after the other.
     pub(super) frames: Vec<Frame>,
-    /// Names and texts of all lines, one behind the other.
+    /// Thread names and texts of all lines, one after the other.
     pub(super) text: Vec<u8>,
-    /// What was not met before.
+    /// Objects that are new in this batch.
     pub(super) objects: Vec<Object>,
-    /// Whether stacks count from the first of this batch.
+    /// Whether stack ids start from 0 in this batch.
     pub(super) forgets_stacks: bool,
-    /// Whether objects and stacks do.
+    /// Whether object and stack ids do.
     pub(super) forgets_all: bool,
 }
 
@@ -136,7 +137,7 @@ impl Batch {
             || self.text.len() >= MAX_TEXT_BYTES
     }
 
-    /// Takes in the events of the recording; in a pipe they may become more.
+    /// Adds the events of the recording. A pipe may declare more of them later.
     pub(super) fn know(&mut self, about: &RecordingInfo, width: usize) {
         if self.events.len() != about.events.len() {
             let columns = about.events.iter().map(|event| Columns::of(event, width));

@@ -1,14 +1,14 @@
-//! What counters have counted since the sample before: a sample may tell of all members of its group (`{a,b}:S`).
+//! Counter increases between samples: a sample may contain all members of its group (`{a,b}:S`).
 
 use rustc_hash::FxHashMap;
 
 use crate::perf_data::RecordingInfo;
 
-/// Counters by their id.
+/// Counters by id.
 #[derive(Default)]
 pub(super) struct Counters {
     by_id: FxHashMap<u64, Counter>,
-    /// Events whose counters are among them.
+    /// Number of events whose counters are included.
     events: usize,
 }
 
@@ -18,13 +18,14 @@ struct Counter {
 }
 
 impl Counters {
-    /// The event of a counter, and what it has counted since it was told before; `None`: nothing, or it is no event's.
+    /// Returns the event of a counter and its increase since the last call. Returns `None` without
+    /// an increase, or for an unknown counter.
     pub(super) fn since(
         &mut self,
         about: &RecordingInfo,
         (id, count): (u64, u64),
     ) -> Option<(usize, u64)> {
-        // In a pipe they may become more.
+        // A pipe may declare more events later.
         let new = about.events.iter().enumerate().skip(self.events);
         for (event, attribute) in new {
             let counters = attribute

@@ -1,54 +1,54 @@
-//! What a line shows: perf's `-F`.
+//! Fields of a line: perf's `-F`.
 
 use std::str::FromStr;
 
 use thiserror::Error;
 
-/// Why a list of fields cannot be shown.
+/// Error of a field list.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum FieldsError {
-    /// A name that is no field.
+    /// Unknown field.
     #[error("no field is called {0:?}; there are: {NAMES}")]
     Unknown(String),
-    /// A list of fields, and changes of it.
+    /// Mixture of fields and changes.
     #[error("fields cannot be named and added (+) or left out (-) in one list")]
     Mixed,
-    /// Nothing would be shown.
+    /// No field remains.
     #[error("no field is left; there are: {NAMES}")]
     None,
 }
 
 const NAMES: &str = "comm,pid,tid,cpu,time,period,event,ip,sym,dso,trace";
 
-/// The fields of a line. Their order is always the same.
+/// The fields of a line. Their order is fixed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fields {
-    /// Name of the thread.
+    /// Thread name.
     pub comm: bool,
     /// Process id.
     pub pid: bool,
     /// Thread id.
     pub tid: bool,
-    /// CPU number, where the recording has it.
+    /// CPU, if the recording has it.
     pub cpu: bool,
-    /// Seconds, with microseconds.
+    /// Time in seconds, with microseconds.
     pub time: bool,
-    /// What the event counted since the sample before.
+    /// Increase of the counter since the sample before.
     pub period: bool,
-    /// Name of the event.
+    /// Event name.
     pub event: bool,
     /// Addresses.
     pub ip: bool,
-    /// Names of functions.
+    /// Functions.
     pub sym: bool,
     /// Files.
     pub dso: bool,
-    /// What a tracepoint says.
+    /// Text of a tracepoint.
     pub trace: bool,
 }
 
 impl Fields {
-    /// All of them, which is what the original perfcollect asks perf for.
+    /// All fields, which the perfcollect script requests from perf.
     #[must_use]
     pub fn all() -> Self {
         let mut fields = Self::default();
@@ -90,7 +90,7 @@ impl FromStr for Fields {
             _ => return Err(FieldsError::Mixed),
         };
         for word in words {
-            // An option's spelling doubles the first dash.
+            // The option parser doubles the first dash.
             let name = word.trim_start_matches(['+', '-']);
             if !fields.set(name, !word.starts_with('-')) {
                 return Err(FieldsError::Unknown(name.into()));

@@ -1,4 +1,4 @@
-//! The text behind an address: function and file, each made once.
+//! The text printed after an address: function and file, each formatted once.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -18,20 +18,20 @@ use crate::symbolize::problems::unavailable;
 use crate::symbolize::unresolved::{self, Unresolved};
 use crate::trace::Notice;
 
-/// Addresses whose function is known: the last one of each slot.
+/// Cached addresses: the latest one of each slot.
 const SLOTS: usize = 1 << 17;
-/// When there are more texts, it is time to start anew.
+/// Text size at which the caches are reset, in bytes.
 const MAX_TEXT_BYTES: usize = 16 << 20;
-/// Addresses of an object that are kept with what was inlined there.
+/// Maximum number of addresses per object whose inlined functions are cached.
 const MAX_ADDRESSES: usize = 1 << 16;
-/// Bytes of what was inlined at one address; of more, the innermost is shown.
+/// Limit of the inlined functions at one address, in bytes; the innermost are shown.
 const MAX_INLINED_BYTES: usize = 64 << 10;
-/// Faults of debug files that are told.
+/// Maximum number of reported problems with debug files.
 const MAX_FAULTS: usize = 64;
-/// Files that are told of as unread.
+/// Maximum number of reported unreadable files.
 const MAX_GAPS: usize = 1 << 12;
 
-/// Where the text of a function is, its length before it.
+/// Position of a function's text, which its length precedes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StringRef(u32);
 
@@ -43,7 +43,7 @@ pub(super) struct Functions {
     objects: Vec<CachedObject>,
     slots: Box<[Slot]>,
     texts: StringArena,
-    /// Why names or functions that were inlined are not all shown.
+    /// Reasons for missing names and inlined functions.
     faults: BTreeSet<String>,
     /// Files that could not be read.
     gaps: BTreeSet<Unresolved>,
@@ -57,7 +57,7 @@ struct Slot {
     text: StringRef,
 }
 
-/// What no frame is in.
+/// A slot that matches no frame.
 const EMPTY: Slot = Slot {
     shown: 0,
     object: ObjectId(u32::MAX),
@@ -69,13 +69,13 @@ enum CachedObject {
     Many(SymbolizedObject),
 }
 
-/// An object with functions.
+/// An object with symbols.
 struct SymbolizedObject {
     list: List,
-    /// By start, as a function has many addresses.
+    /// By start, because a function has many addresses.
     functions: FxHashMap<u64, StringRef>,
     nameless: Option<StringRef>,
-    /// By address, with what was inlined there.
+    /// By address, with the functions inlined there.
     inlined: FxHashMap<u64, StringRef>,
 }
 
@@ -155,12 +155,12 @@ impl Functions {
         self.texts.bytes.clear();
     }
 
-    /// Whether there are so many texts that it is time to start anew.
+    /// Returns whether the texts are so large that the caches must be reset.
     pub(super) fn is_full(&self) -> bool {
         self.texts.bytes.len() >= MAX_TEXT_BYTES
     }
 
-    /// Why names are missing, in words.
+    /// Returns the reasons for missing names.
     pub(super) fn into_faults(mut self) -> Vec<String> {
         self.learn_faults();
         let unread = unresolved::notices(self.gaps).into_iter().map(words);
@@ -168,7 +168,7 @@ impl Functions {
         unread.chain(self.faults).chain(more).collect()
     }
 
-    /// What was not used for the names of the files that are known now.
+    /// Returns the problems of the currently cached files.
     fn learn_faults(&mut self) {
         for object in &self.objects {
             let CachedObject::Many(SymbolizedObject {
@@ -187,7 +187,7 @@ impl Functions {
         }
     }
 
-    /// Takes in the next object.
+    /// Adds the next object.
     pub(super) fn add(&mut self, object: Object) {
         if let Object::File(symbols) = &object
             && let Some(gap) = unavailable(&symbols.file)
@@ -220,7 +220,7 @@ impl Functions {
         slot.text
     }
 
-    /// The text of a frame behind those of the functions that were inlined there, each with a line of its own.
+    /// Returns the text of a frame, after those of the functions inlined there, one line each.
     pub(super) fn with_inlined(&mut self, frame: Frame) -> StringRef {
         let text = self.text(frame);
         let CachedObject::Many(SymbolizedObject {
@@ -249,7 +249,7 @@ impl Functions {
     }
 }
 
-/// What there is to tell, on one line.
+/// Formats a problem on one line.
 pub(super) fn words(notice: Notice) -> String {
     match &*notice.remedy {
         "" => notice.what,
@@ -257,7 +257,7 @@ pub(super) fn words(notice: Notice) -> String {
     }
 }
 
-/// What stands behind the address.
+/// Formats the text after an address.
 struct StringArena {
     fields: Fields,
     bytes: Vec<u8>,
@@ -279,7 +279,8 @@ impl StringArena {
         self.end(start)
     }
 
-    /// Lines of functions inlined at an address, the first without it, and `outer` at the end.
+    /// Returns the lines of the functions inlined at an address, the first without the address, and
+    /// `outer` last.
     fn add_inlined(
         &mut self,
         frames: &[symbolizer::Frame<'_>],
@@ -313,11 +314,11 @@ impl StringArena {
         let bytes = &mut self.bytes;
         let len = (bytes.len() - start - LENGTH_BYTES) as u32;
         bytes[start..start + LENGTH_BYTES].copy_from_slice(&len.to_le_bytes());
-        // More than that many gigabytes of names in the few batches before all are forgotten are no names.
+        // The caches are reset long before the texts reach 4 GiB.
         StringRef(u32::try_from(start).unwrap_or(0))
     }
 
-    /// Where a text is.
+    /// Returns the position of a text.
     fn place(&self, text: StringRef) -> Range<usize> {
         let start = text.0 as usize;
         let behind = start + LENGTH_BYTES;
@@ -326,7 +327,7 @@ impl StringArena {
     }
 }
 
-/// Names come from outside: none may begin a line.
+/// Names are untrusted: none may start a line.
 fn printable(name: &[u8]) -> impl Iterator<Item = u8> + '_ {
     name.iter().map(|&byte| match byte {
         0..0x20 | 0x7f => b'?',

@@ -1,4 +1,4 @@
-//! Functions that processes have made at run time, as they have written of them.
+//! JIT functions from the perf maps and jitdump files of processes.
 
 use std::collections::BTreeMap;
 
@@ -11,23 +11,23 @@ use crate::symbolize::unresolved::{self, Unresolved};
 use crate::symbolize::{self, JitSymbolError};
 use crate::trace::{Notice, Pid};
 
-/// Processes of which that is kept.
+/// Maximum number of processes with cached symbols.
 const MAX_PROCESSES: usize = 64;
-/// Processes that are told of as nameless.
+/// Maximum number of processes reported without symbols.
 const MAX_GAPS: usize = 1 << 12;
 
-/// What was read, by process.
+/// Symbols by process.
 #[derive(Default)]
 pub(super) struct Made {
     processes: FxHashMap<Pid, (JitSymbols, JitSymbolError)>,
-    /// Those of which a function was named.
+    /// Processes with at least one resolved function.
     named: FxHashSet<Pid>,
-    /// Why none was, if so.
+    /// Reasons for processes without symbols.
     gaps: BTreeMap<Pid, Unresolved>,
 }
 
 impl Made {
-    /// The function at an address of a process.
+    /// Returns the function at an address of a process.
     pub(super) fn lookup(&mut self, machine: &Machine, pid: Pid, ip: u64) -> Option<Symbol<'_>> {
         if self.processes.len() >= MAX_PROCESSES && !self.processes.contains_key(&pid) {
             self.forget();
@@ -47,7 +47,7 @@ impl Made {
         }
     }
 
-    /// Why processes have no names.
+    /// Returns why processes have no symbols.
     pub(super) fn into_notices(mut self) -> Vec<Notice> {
         self.processes.retain(|pid, _| !self.named.contains(pid));
         self.forget();

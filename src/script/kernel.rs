@@ -1,4 +1,4 @@
-//! Where the kernel of a recording and its modules lay.
+//! Addresses of the kernel and its modules in a recording.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,37 +8,37 @@ use super::symbols::KernelList;
 use crate::perf::{Ksymbol, MmapRecord};
 use crate::perf_data::RecordingInfo;
 
-/// What the kernel's own mapping is called; the name of a symbol follows.
+/// Name of the kernel's own mapping; the name of a symbol follows.
 const PROPER: &[u8] = b"[kernel.kallsyms]";
-/// How long the kernel may be with all that its mapping does not tell: the functions of its start, in which idle CPUs still are,
-/// lie behind the others.
+/// Size limit of the kernel image. Its mapping does not include the init functions at the end, in
+/// which idle CPUs still are.
 const IMAGE_BYTES: u64 = 64 << 20;
-/// Modules, and pieces of the kernel.
+/// Maximum number of modules and parts of the kernel.
 const MAX_RANGES: usize = 1 << 16;
 
-/// Where the kernel's code is.
+/// Ranges of kernel code.
 #[derive(Default)]
 pub(super) struct Kernel {
     /// By start.
     ranges: Vec<(u64, Range)>,
-    /// The path of the kernel that perf shows.
+    /// The kernel's path as perf prints it.
     path: Option<Arc<[u8]>>,
-    /// What the kernel made at run time and is there now, by start.
+    /// Dynamically generated kernel code (BPF) that is currently registered, by start.
     made: BTreeMap<u64, Range>,
-    /// Whether the list of functions is that of another kernel, or of another start of it.
+    /// Whether the symbol list is of another kernel, or of another boot.
     pub(super) is_another: bool,
-    /// Whether its own mapping was there, by which that is known.
+    /// Whether the kernel's own mapping, which verifies this, was there.
     pub(super) is_checked: bool,
-    /// Whether somebody has asked for an address that the list would name.
+    /// Whether an address that the list may resolve was requested.
     pub(super) is_asked: bool,
 }
 
 struct Range {
     end: u64,
     name: Arc<[u8]>,
-    /// Whether it is the kernel itself.
+    /// Whether this is the kernel itself.
     is_proper: bool,
-    /// Once somebody has asked for it.
+    /// Set at the first request.
     object: Option<ObjectId>,
 }
 
@@ -54,8 +54,8 @@ impl Range {
 }
 
 impl Kernel {
-    /// Takes in a mapping of the kernel's. Of the kernel, and of a module, whose build id the recording lists, perf shows the path
-    /// that is listed.
+    /// Adds a mapping of the kernel. For the kernel, and for modules with a build id in the
+    /// recording, perf prints the recorded path.
     pub(super) fn map(&mut self, mapping: &MmapRecord<'_>, about: &RecordingInfo) {
         if self.ranges.len() >= MAX_RANGES {
             return;
@@ -76,21 +76,21 @@ impl Kernel {
         self.ranges.insert(at, (mapping.start, range));
     }
 
-    /// Takes in code that came or went.
+    /// Adds or removes code that was registered or unregistered.
     pub(super) fn follow(&mut self, code: &Ksymbol<'_>) {
         if code.gone {
             self.made.remove(&code.start);
         } else if self.made.len() < MAX_RANGES {
             let end = code.start.saturating_add(code.len.into());
-            // A recording of one process does not tell that others' went.
+            // A recording of one process does not contain all unregistrations.
             self.made
                 .retain(|start, range| range.end <= code.start || end <= *start);
             self.made.insert(code.start, Range::new(end, code.name));
         }
     }
 
-    /// What an address lies in; `new` numbers what nobody has asked for. Code made at run time is an object of its own,
-    /// with the name of its only function.
+    /// Returns the object at an address; `new` assigns an id at the first request. Dynamically
+    /// generated code is a separate object with the name of its only function.
     pub(super) fn object(
         &mut self,
         ip: u64,
@@ -125,7 +125,7 @@ impl Kernel {
         (ip < end).then(|| *range.object.get_or_insert_with(object))
     }
 
-    /// The function at an address, and where it starts.
+    /// Returns the function at an address, and its start.
     pub(super) fn function<'a>(&'a self, ip: u64, list: &'a KernelList) -> Option<(&'a [u8], u64)> {
         if let Some((start, range)) = self.made.range(..=ip).next_back()
             && ip < range.end
@@ -136,7 +136,7 @@ impl Kernel {
         Some((symbol.name, symbol.start))
     }
 
-    /// All are to be numbered anew.
+    /// Discards all ids.
     pub(super) fn reset(&mut self) {
         let ranges = self.ranges.iter_mut().map(|(_, range)| range);
         for range in ranges.chain(self.made.values_mut()) {
@@ -145,7 +145,7 @@ impl Kernel {
     }
 }
 
-/// `/lib/modules/6.1/kernel/fs/ext4/ext4.ko.xz` is `[ext4]`.
+/// Returns `[ext4]` for `/lib/modules/6.1/kernel/fs/ext4/ext4.ko.xz`.
 fn module_name(path: &[u8]) -> Vec<u8> {
     let file = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
     let suffix = file.windows(3).position(|suffix| suffix == b".ko");

@@ -1,11 +1,12 @@
-//! The text that `perf script` prints of a recording, for whatever reads that.
+//! Prints a recording as `perf script` does.
 //!
 //! ```text
 //! native-fp 31337/31338 [001] 12702.459459:    1001001 cpu-clock:ppp:
 //!             1139 spin (/usr/bin/native-fp)
 //! ```
-//! The addresses of a callchain are where the code is in its file. Where functions and stacks are better known here than
-//! perf knows them, the text is better; `docs/importing-perf-data.md` lists in what.
+//! The addresses of a callchain are offsets in the file. Where perfcollect resolves functions or
+//! stacks that perf does not, the text is better; `docs/importing-perf-data.md` lists the
+//! differences.
 
 mod address;
 mod address_resolver;
@@ -43,31 +44,34 @@ use samples::Samples;
 use stacks::Stacks;
 use symbols::KernelList;
 
-/// Names of events are padded to the widest, up to here.
+/// Maximum width of event names.
 const MAX_EVENT_WIDTH: usize = 256;
 const KALLSYMS: &str = "/proc/kallsyms";
-/// Chunks that wait to be written.
+/// Maximum number of chunks that wait to be written.
 const CHUNKS_AHEAD: usize = 4;
-/// Batches that wait to be printed: symbols of files that are met in them are read meanwhile.
+/// Maximum number of batches that wait to be printed. The symbols of their files are read
+/// meanwhile.
 const BATCHES_AHEAD: usize = 16;
 
-/// What is left to tell when all is printed.
+/// Totals and problems of a printed recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Printed {
-    /// Samples.
+    /// Number of samples.
     pub samples: u64,
-    /// Records and samples the kernel dropped.
+    /// Number of records and samples that the kernel dropped.
     pub lost: u64,
-    /// What could not be shown, in words.
+    /// Messages about missing parts.
     pub faults: Vec<String>,
 }
 
-/// Prints a recording; `kallsyms`: the functions of its kernel, if it is not the one that runs here; `shows_inlined`: whether functions that
-/// were inlined are shown in stacks that were copied, as perf does; `tell` is told why functions of the
-/// kernel have no names, before the first of them is printed where that is known then. One thread reads it and follows its processes, one makes the text, one writes it; two more read symbols.
+/// Prints a recording. `kallsyms`: the symbol list of its kernel, if not the running one's.
+/// `shows_inlined`: whether to show inlined functions in user stack copies, as perf does. `tell`
+/// receives the reason for kernel frames without symbols, before the first of them if it is known
+/// then. One thread reads the recording and tracks processes, one formats the text, one writes it;
+/// two more read symbols.
 ///
 /// # Errors
-/// What `out` returns.
+/// Returns errors of `out`.
 pub fn print<R: io::Read>(
     reader: &mut Reader<R>,
     mut recorded: RecordingFiles,
@@ -127,7 +131,7 @@ pub fn print<R: io::Read>(
         reader.each(|about, entry| samples.take(about, &entry));
         let mut printed = samples.finish();
         printed.faults.extend(join(printing));
-        // The end of the scope waits for what they do, but not for what a thread leaves behind.
+        // Unlike the end of the scope, joining waits for the destructors of thread-local values.
         join(kernel);
         join(files);
         join(writing).map(|()| printed)
@@ -140,8 +144,7 @@ fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Writes chunks until there are no more; what is written goes back to be filled again. Ends with the first error; then
-/// nobody takes chunks.
+/// Writes chunks until there are no more, and returns them to be reused. Ends with the first error.
 fn write_chunks(
     chunks: Receiver<Vec<u8>>,
     spare: Sender<Vec<u8>>,
@@ -150,7 +153,7 @@ fn write_chunks(
     for mut chunk in chunks {
         out.write_all(&chunk)?;
         chunk.clear();
-        // Whoever fills them may have ended.
+        // The thread that fills them may have ended.
         let _ = spare.send(chunk);
     }
     out.flush()

@@ -1,4 +1,4 @@
-//! From samples whose addresses are placed to text.
+//! Formats samples with resolved addresses as text.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,40 +11,40 @@ use super::functions::{Functions, StringRef};
 use crate::bytes::put_digits;
 use crate::trace::Nanos;
 
-/// Text that is written at once.
+/// Size of the text that is written at once, in bytes.
 const CHUNK_BYTES: usize = 256 << 10;
-/// Names of threads whose samples have no callchain are as wide as this.
+/// Width of the thread name of a sample without callchain.
 const COMM_WIDTH: usize = 16;
 
-/// Makes text of batches.
+/// Formats batches.
 pub(super) struct Printer<'a> {
     pub(super) fields: Fields,
     pub(super) functions: Functions,
     pub(super) stacks: KnownStacks,
     pub(super) text: Vec<u8>,
-    /// To whom writes it, and back from there.
+    /// To the writer, and back from it.
     pub(super) chunks: SyncSender<Vec<u8>>,
     pub(super) spare: Receiver<Vec<u8>>,
-    /// Tells that there is no more room for texts.
+    /// Set when the texts are too large.
     pub(super) is_full: &'a AtomicBool,
 }
 
-/// Stacks by their number.
+/// Stacks by id.
 #[derive(Default)]
 pub(super) struct KnownStacks {
     frames: Vec<(u64, StringRef)>,
-    /// Where in `frames` each one begins and ends.
+    /// Start and end of each stack in `frames`.
     places: Vec<(u32, u32)>,
 }
 
 impl Printer<'_> {
-    /// Prints until there are no more batches or nobody writes; what is printed goes back to be filled again.
-    /// Returns what could not be shown.
+    /// Prints until there are no more batches or the writer has ended; returns printed batches to
+    /// be reused. Returns the problems.
     pub(super) fn run(mut self, batches: Receiver<Batch>, spare: Sender<Batch>) -> Vec<String> {
         for mut batch in batches {
             self.batch(&mut batch);
             batch.clear();
-            // Whoever fills batches may have ended.
+            // The thread that fills batches may have ended.
             let _ = spare.send(batch);
             if self.text.len() >= CHUNK_BYTES {
                 let next = self.spare.try_recv();
@@ -55,7 +55,7 @@ impl Printer<'_> {
                 }
             }
         }
-        // Whoever does not take it says why.
+        // The writer's thread returns the reason if it does not receive it.
         let _ = self.chunks.send(self.text);
         self.functions.into_faults()
     }
@@ -115,7 +115,7 @@ impl Printer<'_> {
                     text.push(b'\n');
                 }
             } else if let [(_, function)] = shown {
-                // A single address is shown as it is.
+                // A single address is shown unchanged.
                 put_address::<b' '>(line.ip, text);
                 text.extend_from_slice(functions.get(*function));
             }
@@ -126,7 +126,7 @@ impl Printer<'_> {
         self.text.push(b'\n');
     }
 
-    /// Where the frames of a line are.
+    /// Returns the frames of a line.
     fn frames(&mut self, stack: Stack, frames: &mut &[Frame]) -> (usize, usize) {
         let Self {
             stacks, functions, ..
@@ -192,14 +192,14 @@ impl Printer<'_> {
     }
 }
 
-/// The first so many, which are taken away.
+/// Removes and returns the first `count` items.
 fn take<'a, T>(from: &mut &'a [T], count: u32) -> &'a [T] {
     let (taken, rest) = from.split_at(count as usize);
     *from = rest;
     taken
 }
 
-/// A number of a task, which may be -1, at least so wide.
+/// Appends a task id, which may be -1, with a minimum width.
 fn put_task(number: i32, width: usize, text: &mut Vec<u8>) {
     match u64::try_from(number) {
         Ok(number) => put_digits::<10>(text, number, width, b' '),
@@ -210,7 +210,7 @@ fn put_task(number: i32, width: usize, text: &mut Vec<u8>) {
     }
 }
 
-/// Seconds and microseconds, at least twelve characters.
+/// Appends seconds and microseconds, at least twelve characters.
 fn put_time(time: Nanos, text: &mut Vec<u8>) {
     let (seconds, micros) = (time.0 / 1_000_000_000, time.0 / 1000 % 1_000_000);
     put_digits::<10>(text, seconds, 5, b' ');

@@ -1,4 +1,4 @@
-//! From the records to samples whose addresses are placed: follows processes, threads and what they have mapped.
+//! Converts records to samples with resolved addresses: tracks processes, threads and mappings.
 
 use std::io::Write;
 use std::ops::ControlFlow;
@@ -26,40 +26,41 @@ use crate::perf_data::{
 use crate::trace::{Pid, Tid};
 use crate::unwind::{SampledProcess, Unwinder};
 
-/// Frames of a stack that are printed, as perf's own limit is.
+/// Maximum number of printed frames of a stack, the limit of perf.
 const MAX_FRAMES: usize = 127;
 
 /// Fills batches.
 pub(super) struct Samples<'a> {
     pub(super) fields: Fields,
-    /// Whether functions inlined in a stack that was copied are shown.
+    /// Whether to show inlined functions in user stack copies.
     pub(super) shows_inlined: bool,
-    /// Names of events are as wide as the widest.
+    /// Width of the longest event name.
     pub(super) event_width: usize,
     pub(super) machine: Machine,
     pub(super) unwinder: Unwinder,
     pub(super) places: AddressResolver,
     pub(super) kernel: Arc<KernelList>,
     pub(super) stacks: Stacks,
-    /// Read from what the recording has of them, so many bytes.
+    /// The formats, and the number of bytes of the recording's description that they were read
+    /// from.
     pub(super) formats: (usize, Formats),
     pub(super) counters: Counters,
     pub(super) printed: Printed,
-    /// Why functions of the kernel have no names, until that is told.
+    /// Why kernel functions have no names, until it is reported.
     pub(super) nameless_kernel: Option<String>,
     pub(super) tell: &'a mut dyn FnMut(&str),
-    /// The list of the kernel's functions, if not this kernel's own.
+    /// The kernel's symbol list, if not the running kernel's.
     pub(super) kallsyms: Option<&'a Path>,
     pub(super) batch: Batch,
-    /// To whom prints them, and back from there.
+    /// To the printer, and back from it.
     pub(super) batches: SyncSender<Batch>,
     pub(super) spare: Receiver<Batch>,
-    /// Set by whom has no more room for texts.
+    /// Set by the printer when its texts are too large.
     pub(super) is_full: &'a AtomicBool,
 }
 
 impl Samples<'_> {
-    /// Breaks off when nobody prints.
+    /// Adds a record. Breaks if the printer has ended.
     pub(super) fn take(
         &mut self,
         about: &RecordingInfo,
@@ -76,7 +77,7 @@ impl Samples<'_> {
                     };
                     return self.sample(about, entry.event, period, sample);
                 }
-                // A group has no more members than there are events.
+                // A group has at most as many members as there are events.
                 for counter in sample.counts.iter().take(about.events.len()) {
                     if let Some((event, period)) = self.counters.since(about, counter) {
                         self.sample(about, event, period, sample)?;
@@ -98,7 +99,7 @@ impl Samples<'_> {
                 self.places.kernel.follow(code);
                 self.stacks.forget_all();
             }
-            // perf's own count at the end has them once more.
+            // perf's own total at the end counts them again.
             Record::LostSamples { .. } if about.events[entry.event].counts_losses() => {}
             Record::Lost { records: lost, .. } | Record::LostSamples { samples: lost, .. } => {
                 self.printed.lost = self.printed.lost.saturating_add(*lost);
@@ -113,7 +114,7 @@ impl Samples<'_> {
         ControlFlow::Continue(())
     }
 
-    /// Sends the batch and begins another.
+    /// Sends the batch and starts another.
     fn send(&mut self) -> ControlFlow<()> {
         self.tell();
         let next = self.spare.try_recv().unwrap_or_default();
@@ -133,7 +134,7 @@ impl Samples<'_> {
         ControlFlow::Continue(())
     }
 
-    /// Tells what is lacking in a batch before it is sent.
+    /// Reports what is missing in a batch before it is sent.
     fn tell(&mut self) {
         if self.places.kernel.is_asked
             && let Some(why) = self.nameless_kernel.take()
@@ -144,7 +145,7 @@ impl Samples<'_> {
 
     pub(super) fn finish(mut self) -> Printed {
         self.tell();
-        // Whoever does not take it says why.
+        // The printer's thread returns the reason if it does not receive it.
         let _ = self.batches.send(std::mem::take(&mut self.batch));
         self.nameless_kernel = self.kernel.error();
         self.tell();
@@ -182,7 +183,7 @@ impl Samples<'_> {
         }
     }
 
-    /// Bytes of what a tracepoint says.
+    /// Appends the text of a tracepoint and returns its length in bytes.
     fn trace(
         &mut self,
         about: &RecordingInfo,
@@ -194,7 +195,7 @@ impl Samples<'_> {
         if let EventSource::Tracepoint(id) = event.source()
             && event.has(sys::PERF_SAMPLE_RAW)
         {
-            // In a pipe they may come late.
+            // A pipe may contain them late.
             if self.formats.0 != about.tracing_data.len() {
                 let formats = Formats::read(&about.tracing_data);
                 self.formats = (about.tracing_data.len(), formats);
@@ -228,7 +229,7 @@ impl Samples<'_> {
         Stack::Once(self.place(pid, addresses))
     }
 
-    /// The same where the stack was copied.
+    /// Returns the frames of a sample with a user stack copy.
     fn walked(&mut self, sample: &SampleRecord<'_>) -> Stack {
         let (_, process) = self.machine.sampled(sample.pid, sample.tid);
         self.machine.take_changes();
@@ -257,7 +258,7 @@ impl Samples<'_> {
         }
     }
 
-    /// Puts frames into the batch and counts them.
+    /// Adds frames to the batch and counts them.
     fn place(&mut self, pid: Pid, addresses: impl IntoIterator<Item = (CpuMode, u64)>) -> u32 {
         let Self {
             machine,
@@ -277,7 +278,8 @@ impl Samples<'_> {
     }
 }
 
-/// The addresses of a callchain as perf prints them: nothing where one looks like a marker.
+/// Returns the addresses of a callchain as perf prints them: none if one looks like a context
+/// marker.
 fn chain<'a>(sample: &SampleRecord<'a>) -> impl Iterator<Item = (CpuMode, u64)> + use<'a> {
     let addresses = sample.addresses();
     let addresses = addresses.filter(|&(_, address)| address < CONTEXT_MAX);
@@ -285,7 +287,7 @@ fn chain<'a>(sample: &SampleRecord<'a>) -> impl Iterator<Item = (CpuMode, u64)> 
     shown.filter(|(mode, _)| *mode != CpuMode::Other)
 }
 
-/// Appends the name of a thread and tells its bytes.
+/// Appends the name of a thread and returns its length in bytes.
 fn comm(machine: &Machine, tid: Tid, text: &mut Vec<u8>) -> u32 {
     let start = text.len();
     match machine.thread_name(tid) {

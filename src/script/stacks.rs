@@ -1,4 +1,4 @@
-//! Callchains that were there before: most samples of a recording have one that was.
+//! A cache of callchains: most samples of a recording repeat one.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -9,22 +9,22 @@ use super::batch::StackId;
 use crate::perf::SampleRecord;
 use crate::trace::Pid;
 
-/// Bytes of callchains that are kept.
+/// Size limit of the cached callchains, in bytes.
 const MAX_BYTES: usize = 4 << 20;
 
-/// Numbers of stacks by process and callchain.
+/// Stack ids by process and callchain.
 #[derive(Default)]
 pub(super) struct Stacks {
     table: HashTable<CachedChain>,
     chains: Vec<u8>,
-    /// How many have a number, and bytes of the callchains of all of them.
+    /// The number of ids, and the size of all their callchains in bytes.
     count: u32,
     bytes: usize,
-    /// How often the mappings of a process have changed.
+    /// How often the mappings of each process have changed.
     generations: FxHashMap<Pid, u32>,
 }
 
-/// Which process a callchain is of, and since when.
+/// Identifies a callchain of one process between two changes of its mappings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key {
     hash: u64,
@@ -34,31 +34,31 @@ pub(super) struct Key {
 
 struct CachedChain {
     key: Key,
-    /// Where the callchain is.
+    /// The offset of the callchain.
     at: u32,
     len: u32,
     id: StackId,
 }
 
 impl Stacks {
-    /// A process has changed: its callchains mean something else.
+    /// Invalidates the callchains of a process whose mappings have changed.
     pub(super) fn forget(&mut self, pid: Pid) {
         *self.generations.entry(pid).or_default() += 1;
     }
 
-    /// The kernel has changed: all callchains may mean something else.
+    /// Invalidates all callchains because the kernel has changed.
     pub(super) fn forget_all(&mut self) {
         self.table.clear();
         self.chains.clear();
     }
 
-    /// Numbers count from the first again.
+    /// Clears the cache and restarts ids from 0.
     pub(super) fn reset(&mut self) {
         self.forget_all();
         (self.count, self.bytes) = (0, 0);
     }
 
-    /// Whether there are so many that it is time to start anew.
+    /// Returns whether the cache must be reset.
     pub(super) fn is_full(&self) -> bool {
         self.bytes >= MAX_BYTES
     }
@@ -83,7 +83,7 @@ impl Stacks {
         known.map(|known| known.id)
     }
 
-    /// Gives the stack of a sample the next number.
+    /// Assigns the next id to the stack of a sample.
     pub(super) fn keep(&mut self, key: Key, sample: &SampleRecord<'_>) {
         let chain = sample.callchain.bytes();
         let known = CachedChain {

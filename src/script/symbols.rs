@@ -1,4 +1,4 @@
-//! The symbols of files and of the kernel: read by a thread of their own as soon as a file is met, or by whoever needs them first.
+//! Symbols of files and of the kernel: read ahead by dedicated threads, or by the first user.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -68,7 +68,7 @@ impl FileSymbols {
         }
     }
 
-    /// Takes what the user should know about these names.
+    /// Removes and returns the problems with these symbols.
     pub(super) fn take_problems(&self) -> FileProblems {
         let symbols = self.symbols.as_ref();
         let take = |symbols| problems::take(symbols, self.file.clean_path(), true);
@@ -76,7 +76,8 @@ impl FileSymbols {
     }
 }
 
-/// Reads the symbols of files ahead of their use, until no more can come. What nobody else holds any more, nobody wants.
+/// Reads the symbols of files before their use, until the sender is dropped. Skips files without
+/// another owner.
 pub(super) fn read_ahead(files: Receiver<Arc<FileSymbols>>) {
     for file in files {
         if Arc::strong_count(&file) > 1 {
@@ -85,7 +86,7 @@ pub(super) fn read_ahead(files: Receiver<Arc<FileSymbols>>) {
     }
 }
 
-/// The kernel's functions from a list of them, which takes the kernel long to make.
+/// The kernel's symbol list. The kernel needs long to generate it.
 pub(super) struct KernelList(Lazy<Result<KernelSymbols, KallsymsError>>);
 
 impl KernelList {
@@ -108,7 +109,7 @@ impl KernelList {
         symbols.lookup(ip).map(|found| found.symbol)
     }
 
-    /// Why it names nothing.
+    /// Returns why there are no symbols.
     pub(super) fn error(&self) -> Option<String> {
         self.0.as_ref().err().map(ToString::to_string)
     }

@@ -1,17 +1,17 @@
-//! How many samples the frames, names and modules of a trace are in.
+//! Counts the samples of frames, symbols and modules of a trace.
 
 use super::modules;
 use crate::trace::{CodeAddress, FrameId, StackId, SymbolCounts, Trace};
 
-/// Counts the named frames of a trace. Returns how many samples each frame is in.
+/// Counts the symbolized frames of a trace. Returns the number of samples of each frame.
 pub(crate) fn count(trace: &mut Trace) -> Vec<u64> {
     let samples = samples_of_frames(trace);
     trace.quality.names = count_names(trace, &samples);
     samples
 }
 
-/// How many samples each frame is in, counted as often as it is in their stacks: sums go from the leaves to the roots,
-/// children before parents.
+/// Returns the number of samples of each frame; a recursive frame counts once per occurrence.
+/// Totals are added from the leaves to the roots, children before parents.
 fn samples_of_frames(trace: &Trace) -> Vec<u64> {
     let mut samples = vec![0_u64; trace.stacks.len()];
     for sample in trace.samples.iter().filter(|s| s.stack != StackId::EMPTY) {

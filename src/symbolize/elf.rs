@@ -18,7 +18,7 @@ use crate::trace::{CodeAddress, Function, FunctionId, FunctionKind, Notice, Noti
 
 /// Limit of the demangled names from the debug information of a file, in bytes.
 const MAX_NAMES_BYTES: usize = 128 << 20;
-/// Tier of ReadyToRun methods, in the runtime's word.
+/// Tier of ReadyToRun methods, as the runtime calls it.
 const READY_TO_RUN: &str = "ReadyToRun";
 
 /// Creates the symbolizer of all files of a trace.
@@ -52,7 +52,7 @@ pub(crate) fn open(symbolizer: &Symbolizer, file: &CodeFile) -> Option<FileSymbo
 
 /// Identity of an ELF file for servers, and whether it has symbols here.
 pub(super) struct Identity {
-    /// `None`: it has no build id.
+    /// `None` without a build id.
     pub(super) module: Option<Module>,
     pub(super) has_symbols: bool,
 }
@@ -81,7 +81,7 @@ pub(super) fn name(
     _memory = symbols.as_ref().map(FileSymbolizer::hold_memory);
     let mut names = Names::new(module_name(file), kind(file));
     let mut group = SymbolizedGroup::default();
-    // Few functions are inlined in many places.
+    // Few functions are inlined, each in many places.
     let mut inlined_rows: FxHashMap<Cow<'_, [u8]>, FunctionId> = FxHashMap::default();
     for (index, &code) in codes.iter().enumerate() {
         let frames = match (&symbols, code) {
@@ -146,7 +146,7 @@ pub(crate) struct Names<'a> {
     kind: FunctionKind,
     demangled: FxHashMap<Cow<'a, [u8]>, Box<str>>,
     left_bytes: usize,
-    /// Whether a name was left out.
+    /// Whether a name was dropped.
     is_truncated: bool,
 }
 
@@ -241,7 +241,7 @@ fn module_name(file: &CodeFile) -> Box<str> {
     }
 }
 
-/// Executable code in a DLL is what ReadyToRun precompiled.
+/// Executable code in a DLL is ReadyToRun code.
 fn kind(file: &CodeFile) -> FunctionKind {
     let is_dll = file
         .clean_path()

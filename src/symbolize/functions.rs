@@ -1,4 +1,4 @@
-//! The functions that addresses are named with.
+//! The functions of addresses.
 
 use std::hash::BuildHasher;
 
@@ -10,12 +10,12 @@ use super::unresolved::Unresolved;
 use super::{jit, kernel};
 use crate::trace::{CodeAddress, Function, FunctionId, FunctionKind, Notice, Truncation};
 
-/// What naming one group of addresses gave: for each its function, and what the user should know.
+/// Result of symbolizing one group of addresses: a function per address, and problems to report.
 #[derive(Default)]
 pub(super) struct SymbolizedGroup {
     pub(super) functions: Functions,
     pub(super) of_codes: Vec<FunctionId>,
-    /// The functions inlined there, outermost first, of the addresses that have such, in their order.
+    /// The inlined functions, outermost first, of the addresses that have any, in their order.
     pub(super) inlined: Vec<(usize, Vec<FunctionId>)>,
     pub(super) notices: Vec<Notice>,
     pub(super) gaps: Vec<Unresolved>,
@@ -24,7 +24,7 @@ pub(super) struct SymbolizedGroup {
 }
 
 impl SymbolizedGroup {
-    /// Takes the function of each address.
+    /// Creates a group with one function per address.
     pub(super) fn of(functions: impl Iterator<Item = Function>) -> Self {
         let mut rows = Functions::default();
         Self {
@@ -41,7 +41,7 @@ impl SymbolizedGroup {
     }
 }
 
-/// Equal functions are one row.
+/// Functions, each stored once.
 #[derive(Default)]
 pub(super) struct Functions {
     pub(super) rows: Vec<Function>,
@@ -64,7 +64,7 @@ impl Functions {
     }
 }
 
-/// What is shown where no name can be: the address with what it lies in.
+/// Returns the function of an address without a symbol: the address and its module.
 pub(super) fn unsymbolized(code: CodeAddress) -> Function {
     let (module, kind, name) = match code {
         CodeAddress::Kernel(_) => (kernel::PROPER, FunctionKind::Kernel, None),
@@ -92,7 +92,7 @@ fn cut_name(why: Truncation) -> &'static str {
     }
 }
 
-/// Whether a name tells nothing: its function is known by where it starts.
+/// Returns whether a name carries no information, so that the start of the function identifies it.
 pub(super) fn is_blank(name: &[u8]) -> bool {
     name.iter().all(u8::is_ascii_whitespace)
 }

@@ -1,4 +1,4 @@
-//! Functions of code made at run time: as they were named while they were sampled, else as the runtime has written.
+//! Functions of JIT code: named while they were sampled, or from the files that the runtime wrote.
 
 use perfcollect_symbols::demangle::demangle;
 use perfcollect_symbols::dotnet_name::{self, ManagedName};
@@ -10,7 +10,7 @@ use super::{SymbolizedGroup, is_blank, offset, unsymbolized};
 use crate::machine::ProcessRow;
 use crate::trace::{CodeAddress, FrameId, Function, FunctionKind, Method, Methods, Nanos};
 
-/// Module of code whose name tells none.
+/// Module of code whose name contains no module.
 pub(super) const MODULE: &str = "jit";
 
 pub(super) fn name(
@@ -47,7 +47,7 @@ pub(super) fn name(
         })
         .collect();
     let named = functions.iter().any(|function| function.name.is_some());
-    // Where the runtime told the names itself, the rest are its stubs.
+    // If the runtime itself named its methods, other code is its stubs.
     let fault = (!named).then(|| fault.unwrap_or_else(|| useless(&written, host)));
     SymbolizedGroup {
         gaps: Vec::from_iter(fault.map(|fault| fault.gap(process.pid))),
@@ -69,7 +69,7 @@ fn of_method(method: &Method) -> Function {
     }
 }
 
-/// A function as its runtime has written of it.
+/// Returns a function from a perf map or jitdump.
 pub(crate) fn function(name: &[u8]) -> Function {
     let (name, module, tier) = match ManagedName::parse(name) {
         Some(managed) => (managed.method, managed.assembly.into(), managed.tier),

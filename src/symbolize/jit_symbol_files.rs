@@ -1,4 +1,4 @@
-//! What a process itself has written of its JIT code, and what the user can do if there is nothing.
+//! Perf maps and jitdump files of a process, and the remedy if it has neither.
 
 use std::fmt::Write;
 use std::io;
@@ -13,15 +13,15 @@ use crate::trace::{Nanos, Pid};
 
 const REMEDY: &str = "start a process of .NET before 8 with DOTNET_PerfMapEnabled=1 (before .NET 6 COMPlus_PerfMapEnabled=1), \
                       Node.js with --perf-basic-prof, Python with -X perf; Java from 17 writes it while it runs: jcmd PID Compiler.perfmap";
-/// perf reads nothing of a runtime while it records.
+/// Remedy for a recording of perf, which does not query runtimes.
 const REMEDY_OF_RECORDING: &str = "put what the process wrote beside the recording, its perf map (/tmp/perf-PID.map) or jitdump (jit-PID.dump); \
                                    .NET writes a map with DOTNET_PerfMapEnabled=1 (before .NET 6 COMPlus_PerfMapEnabled=1), \
                                    Node.js with --perf-basic-prof, Python with -X perf, Java from 17 while it runs: jcmd PID Compiler.perfmap; \
                                    for .NET `perfcollect collect` needs none";
 
-/// Reads the symbols of these addresses, as the code was at `until`.
+/// Reads the symbols of these addresses as of time `until`.
 ///
-/// Also returns why there are none, if neither file can be read.
+/// Also returns the reason if neither file can be read.
 pub(super) fn read(
     process: Option<&io::Result<JitProcess>>,
     addresses: &[u64],
@@ -31,14 +31,14 @@ pub(super) fn read(
     let query = JitQuery {
         addresses: Some(addresses),
         until: until.0,
-        // The clock of a recording is that of the dump only with `perf record -k mono`.
+        // The clocks of recording and jitdump agree only with `perf record -k mono`.
         or_at_end: is_recorded(process),
         cancel,
     };
     read_query(process, &query)
 }
 
-/// Reads all symbols of a process, as they were at the end, and why they may name nothing.
+/// Reads all symbols of a process as of its end, and the reason if there may be none.
 pub(crate) fn read_all(process: io::Result<JitProcess>) -> (JitSymbols, JitSymbolError) {
     let process = Some(process);
     let (symbols, error) = read_query(process.as_ref(), &JitQuery::default());
@@ -83,7 +83,7 @@ fn is_recorded(process: Option<&io::Result<JitProcess>>) -> bool {
     matches!(process, Some(Ok(process)) if process.is_recorded())
 }
 
-/// Returns why the symbols of a process name nothing of it.
+/// Returns why a process has no symbols.
 pub(super) fn useless(
     symbols: &JitSymbols,
     process: Option<&io::Result<JitProcess>>,
@@ -100,7 +100,7 @@ pub(super) fn useless(
     JitSymbolError::new(why, remedy(is_recorded(process)))
 }
 
-/// Why JIT code has no names, and what to do about it.
+/// Reason for JIT code without symbols, and the remedy.
 #[derive(Clone)]
 pub(crate) struct JitSymbolError {
     why: String,
@@ -168,7 +168,7 @@ impl JitSymbolError {
         }
     }
 
-    /// Returns the gap of a process.
+    /// Returns the unresolved code of a process.
     pub(crate) fn gap(self, pid: Pid) -> Unresolved {
         Unresolved {
             kind: UnresolvedKind::Jit,

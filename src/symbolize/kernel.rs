@@ -1,4 +1,5 @@
-//! Kernel functions: code that came or went while capturing by the kernel's own word, all else by /proc/kallsyms.
+//! Kernel functions: code that was registered during the capture by its record, all other code by
+//! /proc/kallsyms.
 
 use std::fs::{self, File};
 use std::io::BufReader;
@@ -11,7 +12,7 @@ use super::{SymbolizedGroup, lossy, offset, unsymbolized};
 use crate::capture::Capture;
 use crate::trace::{CodeAddress, FrameId, Function, FunctionKind, Method, Notice, NoticeKind};
 
-/// Module of the functions that are in no loadable module.
+/// Module of functions outside loadable modules.
 pub(super) const PROPER: &str = "vmlinux";
 const KALLSYMS: &str = "/proc/kallsyms";
 
@@ -54,7 +55,8 @@ pub(super) fn name(
     }
 }
 
-/// The functions at some addresses. `kallsyms`: where the list is, if not where the kernel has it.
+/// Returns the functions at some addresses. `kallsyms`: the symbol list, if not the running
+/// kernel's.
 fn read(
     kallsyms: Option<&Path>,
     addresses: &[u64],
@@ -73,7 +75,8 @@ fn nothing_known(why: &str, remedy: &str) -> Notice {
     )
 }
 
-/// `kernel.kptr_restrict`: 0 shows addresses to whom may profile the kernel, 1 to whom has CAP_SYSLOG, 2 to nobody.
+/// Explains `kernel.kptr_restrict`: 0 shows addresses to users that may profile the kernel, 1 to
+/// those with CAP_SYSLOG, 2 to nobody.
 fn remedy(error: &KallsymsError, is_copy: bool) -> &'static str {
     let restrict = fs::read_to_string("/proc/sys/kernel/kptr_restrict").unwrap_or_default();
     match (error, restrict.trim()) {

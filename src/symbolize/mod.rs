@@ -1,4 +1,4 @@
-//! From code addresses to functions: each unique address once, at the end, offline.
+//! Symbolizes code addresses at the end of a capture, each unique address once.
 
 mod cancel;
 mod counts;
@@ -31,16 +31,16 @@ use perfcollect_symbols::symbolizer::Symbolizer;
 use crate::capture::Capture;
 use crate::trace::{CodeAddress, Frame, FrameId, FunctionId, ModuleId, ProcessId, Quality, Trace};
 
-/// How to name.
+/// Options of symbolization.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Whether functions that were inlined are told, where debug information tells of them.
+    /// Whether to resolve inlined functions, if debug information has them.
     pub inlined: bool,
-    /// Directories of ours in which debug files are looked for before the usual places; absolute.
+    /// Directories of the host in which debug files are searched for first; absolute.
     pub symbol_directories: Vec<PathBuf>,
 }
 
-/// Addresses that are named from one source.
+/// Addresses with one symbol source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Source {
     Kernel,
@@ -85,7 +85,7 @@ impl Source {
     }
 }
 
-/// The address in its module's terms.
+/// Returns the address relative to its module.
 fn offset(code: CodeAddress) -> u64 {
     match code {
         CodeAddress::Kernel(address)
@@ -97,11 +97,11 @@ fn offset(code: CodeAddress) -> u64 {
     }
 }
 
-/// It was time to give up before everything had its name.
+/// Symbolization was cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cancelled;
 
-/// Names everything a capture holds, unless `stop` says to give up.
+/// Symbolizes all addresses of a capture, unless `stop` cancels it.
 pub fn symbolize(
     capture: Capture,
     options: &Options,
@@ -190,7 +190,7 @@ pub fn symbolize(
     Ok(trace)
 }
 
-/// Names all groups, on all CPUs; fewer, if it is told to stop.
+/// Symbolizes all groups on all CPUs, unless it is cancelled.
 fn name_groups(
     groups: &[(Source, Vec<usize>)],
     capture: &Capture,

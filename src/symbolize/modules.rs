@@ -1,4 +1,5 @@
-//! The ELF files with code in a stack: which of them have symbols, and how far their frames have names.
+//! ELF files with code in a stack: which of them have symbols, and how many of their frames are
+//! symbolized.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +12,13 @@ use crate::download;
 use crate::machine::{CodeFile, FileTable};
 use crate::trace::{CodeAddress, ModuleId, NameCount};
 
-/// Frames of each file, by how far they have names.
+/// Frames of each file, by whether they are symbolized.
 pub(super) type Counts = BTreeMap<ModuleId, NameCount>;
 
 /// ELF files with code in a stack.
 pub(super) type Identities = BTreeMap<ModuleId, Identity>;
 
-/// One row per ELF file, those with most frames first.
+/// One row per ELF file, most frames first.
 pub(super) fn rows(
     counts: &Counts,
     files: &FileTable,
@@ -37,7 +38,7 @@ pub(super) fn rows(
     rows
 }
 
-/// The ELF files with code in a stack that have no symbols here, but a build id to ask for them.
+/// Returns the ELF files with code in a stack and a build id, but without symbols on this host.
 #[must_use]
 pub fn without_symbols(capture: &Capture, options: &Options) -> Vec<download::Module> {
     let frames = capture.recording.frames.iter();
@@ -53,10 +54,10 @@ pub fn without_symbols(capture: &Capture, options: &Options) -> Vec<download::Mo
     ids.into_iter().filter_map(missing).collect()
 }
 
-/// The file of an address that its symbols may name.
+/// Returns the file that may have a symbol for an address.
 pub(super) fn of(code: CodeAddress) -> Option<ModuleId> {
     match code {
-        // Where the headers are damaged, the file states no addresses.
+        // A file with corrupt headers declares no addresses.
         CodeAddress::Elf(id, _) | CodeAddress::File(id, _) => Some(id),
         _ => None,
     }

@@ -1,4 +1,4 @@
-//! Notices about files whose names are incomplete.
+//! Notices about files whose symbols are incomplete.
 
 use std::io;
 use std::path::Path;
@@ -10,14 +10,14 @@ use super::unresolved::{Unresolved, UnresolvedKind};
 use crate::machine::{CodeFile, Content};
 use crate::trace::{Notice, NoticeKind};
 
-/// What the user should know about the names of a file.
+/// Problems with the symbols of a file.
 #[derive(Debug, Default)]
 pub(crate) struct FileProblems {
     pub(crate) notices: Vec<Notice>,
     pub(crate) gaps: Vec<Unresolved>,
 }
 
-/// Takes the problems of a file. `inlined`: whether its inlined functions are shown.
+/// Returns the problems of a file. `inlined`: whether inlined functions are shown.
 pub(crate) fn take(symbols: &FileSymbolizer, path: &Path, inlined: bool) -> FileProblems {
     let shown = path.display();
     let nameless = format!("functions of {shown} do not all have names");
@@ -36,7 +36,7 @@ pub(crate) fn take(symbols: &FileSymbolizer, path: &Path, inlined: bool) -> File
                 problems.gaps.push(not_searched(directory));
                 continue;
             }
-            // One of them explains what is missing.
+            // One of them explains the rest.
             Problem::NoSplitUnit { .. } if is_corrupt => continue,
             Problem::Elf(error) => (
                 NoticeKind::SymbolsIncomplete,
@@ -93,7 +93,8 @@ fn not_searched(directory: &Path) -> Unresolved {
     }
 }
 
-/// Returns the gap of a file that could not be opened: it has neither names nor unwind information.
+/// Returns the unresolved code of a file that cannot be opened: it has neither symbols nor unwind
+/// information.
 pub(crate) fn unavailable(file: &CodeFile) -> Option<Unresolved> {
     let Content::Unavailable(error) = &file.content else {
         return None;

@@ -1,26 +1,26 @@
-//! What is missing for want of something, told once for all it concerns: a machine may have hundreds of processes with one fault.
+//! Code that could not be symbolized, grouped so that each reason is reported once.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
 
 use crate::trace::{Notice, NoticeKind};
 
-/// Most files or processes listed for one reason.
+/// Maximum number of files or processes listed for one reason.
 const MAX_LISTED: usize = 8;
 
-/// Something whose code has no names, or that was not searched for any.
+/// Code without symbols, or with symbols that were not searched for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Unresolved {
     pub(super) kind: UnresolvedKind,
-    /// Which one.
+    /// The file, process or directory.
     pub(super) who: String,
-    /// Why.
+    /// The reason.
     pub(super) why: String,
-    /// What to do about it; may be empty.
+    /// The remedy; may be empty.
     pub(super) remedy: &'static str,
 }
 
-/// What is unresolved.
+/// Kind of unresolved code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum UnresolvedKind {
     /// Code of a file.
@@ -32,7 +32,7 @@ pub(crate) enum UnresolvedKind {
 }
 
 impl UnresolvedKind {
-    /// Returns the words before and after a list of them, and the kind of their notice.
+    /// Returns the words before and after the list, and the kind of the notice.
     fn words(self) -> (&'static str, &'static str, NoticeKind) {
         match self {
             Self::File => ("code of", "has no names", NoticeKind::CodeUnsymbolized),
@@ -50,7 +50,7 @@ impl UnresolvedKind {
     }
 }
 
-/// One notice for each reason.
+/// Returns one notice for each reason.
 pub(crate) fn notices(gaps: impl IntoIterator<Item = Unresolved>) -> Vec<Notice> {
     let mut reasons: BTreeMap<_, Vec<String>> = BTreeMap::new();
     let mut seen = HashSet::new();

@@ -1,8 +1,8 @@
 //! The arguments of a print format, which are C expressions over the fields of the sample.
 
-/// Levels of brackets and operators.
+/// Nesting limit of brackets and operators.
 const MAX_DEPTH: usize = 64;
-/// Pieces of one format.
+/// Maximum number of tokens of one format.
 const MAX_TOKENS: usize = 1 << 16;
 
 /// An expression.
@@ -10,7 +10,7 @@ const MAX_TOKENS: usize = 1 << 16;
 pub(super) enum Expression {
     Number(u64),
     Text(String),
-    /// A variable or constant of the kernel's, whose value nobody has recorded.
+    /// A kernel variable or constant whose value is not in the recording.
     Unknown,
     /// `REC->field`
     Field(String),
@@ -37,13 +37,13 @@ enum Token {
     Sign(&'static str),
 }
 
-/// Operators, the long ones first.
+/// Operators, longest first.
 const SIGNS: [&str; 29] = [
     "->", "<<", ">>", "<=", ">=", "==", "!=", "&&", "||", "(", ")", "[", "]", "{", "}", ",", "?",
     ":", "+", "-", "*", "/", "%", "&", "|", "~", "!", "<", ">",
 ];
 
-/// Binary operators by precedence, the weakest first.
+/// Binary operators by precedence, lowest first.
 const LEVELS: [&[&str]; 9] = [
     &["||"],
     &["&&"],
@@ -56,7 +56,7 @@ const LEVELS: [&[&str]; 9] = [
     &["*", "/", "%"],
 ];
 
-/// Reads a print format.
+/// Parses a print format.
 pub(super) struct Parser {
     tokens: Vec<Token>,
     at: usize,
@@ -72,7 +72,7 @@ impl Parser {
         }
     }
 
-    /// The text, then its arguments. `None`: it has something that is not understood.
+    /// Parses the format string and its arguments. Returns `None` if they have an unknown part.
     pub(super) fn print_format(&mut self) -> Option<(String, Vec<Expression>)> {
         let Token::Text(text) = self.next()? else {
             return None;
@@ -162,7 +162,7 @@ impl Parser {
         match self.next()? {
             Token::Number(number) => Some(Expression::Number(number)),
             Token::Text(mut text) => {
-                // Neighbours are one text.
+                // Adjacent literals are one string.
                 while let Some(Token::Text(more)) = self.tokens.get(self.at) {
                     text.push_str(more);
                     self.at += 1;
@@ -183,7 +183,8 @@ impl Parser {
         }
     }
 
-    /// Reads the rest of a cast after its bracket and returns the size of the type; reads nothing if it is none.
+    /// Reads the rest of a cast after its bracket and returns the size of the type. Reads nothing
+    /// if it is not a cast.
     fn cast(&mut self) -> Option<usize> {
         let start = self.at;
         let mut bytes = None;
@@ -201,7 +202,8 @@ impl Parser {
         bytes
     }
 
-    /// Whether an operand follows, as after a cast and not after a name in brackets.
+    /// Returns whether an operand follows, as it does after a cast but not after a name in
+    /// brackets.
     fn is_operand(&self) -> bool {
         let next = self.tokens.get(self.at);
         next.is_some_and(|next| !matches!(next, Token::Sign(sign) if *sign != "("))
@@ -239,22 +241,22 @@ impl Parser {
                 let names = self.names()?;
                 Some(Expression::Symbolic(value.into(), names))
             }
-            // A function that is not known.
+            // An unknown function.
             _ if self.accept("(") => None,
             _ => Some(Expression::Unknown),
         }
     }
 
-    /// `, {1, "A"}, {2, "B"})`
+    /// Reads `, {1, "A"}, {2, "B"})`.
     fn names(&mut self) -> Option<Vec<(u64, String)>> {
         let mut names = Vec::new();
         while self.accept(",") {
             self.expect("{")?;
             let value = constant(&self.choice()?);
             self.expect(",")?;
-            // A null pointer stands behind the last name.
+            // A null pointer follows the last name.
             if let Expression::Text(name) = self.choice()? {
-                // A name whose value is not known is no value's.
+                // A name without a known value matches no value.
                 names.extend(value.map(|value| (value, name)));
             }
             self.expect("}")?;
@@ -264,7 +266,8 @@ impl Parser {
     }
 }
 
-/// Bytes that a cast leaves of a number, by the last word of the type. Like perf, it never extends a sign.
+/// Returns the size in bytes of a cast's type, from its last word. Like perf, a cast never extends
+/// a sign.
 fn size_of(word: &str) -> usize {
     match word {
         "u8" | "s8" | "char" => 1,
@@ -274,7 +277,7 @@ fn size_of(word: &str) -> usize {
     }
 }
 
-/// The value of an expression without fields.
+/// Returns the value of a constant expression.
 fn constant(expression: &Expression) -> Option<u64> {
     super::print::value_of(expression, &mut |_| None)
 }
@@ -309,7 +312,7 @@ fn tokens(text: &str) -> Option<Vec<Token>> {
     Some(tokens)
 }
 
-/// A text in quotes, and the bytes it takes with them.
+/// Reads a string literal and returns its length with the quotes.
 fn quoted(text: &str) -> Option<(String, usize)> {
     let mut unquoted = String::new();
     let mut chars = text.char_indices().skip(1);

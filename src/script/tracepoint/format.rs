@@ -1,4 +1,4 @@
-//! The format of a tracepoint: its fields, and how they are printed.
+//! The format of a tracepoint: its fields, and how to print them.
 
 use super::expression::{Expression, Parser};
 use super::print::{KernelNames, Printer};
@@ -10,15 +10,15 @@ pub(super) struct Field {
     pub(super) offset: usize,
     pub(super) size: usize,
     pub(super) is_signed: bool,
-    /// Bytes of one element, if it is an array.
+    /// Element size in bytes, if the field is an array.
     pub(super) element: Option<usize>,
-    /// Whether it holds offset and length of the value, 16 bits each (`__data_loc`).
+    /// Whether the field contains offset and length of the value, 16 bits each (`__data_loc`).
     pub(super) is_dynamic: bool,
-    /// Whether it is text.
+    /// Whether the value is a string.
     pub(super) is_text: bool,
-    /// Whether it is an address in the kernel.
+    /// Whether the value is a kernel address.
     pub(super) is_pointer: bool,
-    /// Whether a `long`, which perf prints like an address.
+    /// Whether the type is `long`, which perf prints like an address.
     pub(super) is_long: bool,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Field {
 pub(super) struct Format {
     pub(super) id: u64,
     pub(super) fields: Vec<Field>,
-    /// The text with its conversions, and what they convert; `None`: it is not understood, and all fields are printed.
+    /// The format string and its arguments. `None`: unknown, so that all fields are printed.
     printed: Option<(String, Vec<Expression>)>,
 }
 
@@ -55,7 +55,7 @@ impl Format {
         self.fields.iter().find(|field| field.name == name)
     }
 
-    /// Appends what a sample says.
+    /// Appends the text of a sample.
     pub(super) fn print(&self, raw: &[u8], names: &KernelNames<'_>, out: &mut Vec<u8>) {
         let printer = Printer {
             format: self,
@@ -73,7 +73,7 @@ impl Format {
     }
 }
 
-/// `field:char prev_comm[16]; offset:8; size:16; signed:0;`
+/// Parses `field:char prev_comm[16]; offset:8; size:16; signed:0;`.
 fn field_of(line: &str) -> Option<Field> {
     let mut parts = line.split(';').map(str::trim);
     let declaration = parts.next()?.strip_prefix(':').or(line.split(';').next())?;

@@ -6,23 +6,23 @@ use super::format::Format;
 use super::print::KernelNames;
 use crate::perf_data::TracingData;
 
-/// Texts that are kept; a kernel has some thousand.
+/// Maximum number of strings; a kernel has some thousand.
 const MAX_TEXTS: usize = 1 << 16;
 
 /// Formats by the tracepoint's id.
 #[derive(Default)]
 pub(in super::super) struct Formats {
     by_id: FxHashMap<u64, Format>,
-    /// Texts of the kernel's that samples have the address of.
+    /// Kernel strings whose addresses are in samples.
     texts: FxHashMap<u64, String>,
 }
 
 impl Formats {
-    /// Reads what it can; damaged data gives the formats before the damage.
+    /// Reads the formats up to the first corrupt byte.
     pub(in super::super) fn read(data: &[u8]) -> Self {
         let mut formats = Self::default();
         let tracing = TracingData::parse(data);
-        // The fields of samples are not read in the other byte order.
+        // The fields of samples are not converted from the other byte order.
         if !tracing.is_big_endian {
             let texts = tracing.formats.iter().map(|format| format.text);
             let parsed = texts.filter_map(|text| Format::parse(&String::from_utf8_lossy(text)));
@@ -32,7 +32,7 @@ impl Formats {
         formats
     }
 
-    /// Lines of `0xffffffff8281a585 : "rcu_preempt"`.
+    /// Reads lines of the form `0xffffffff8281a585 : "rcu_preempt"`.
     fn read_texts(&mut self, lines: &[u8]) {
         for line in String::from_utf8_lossy(lines).lines().take(MAX_TEXTS) {
             if let Some((address, text)) = line.split_once(" : ")
@@ -47,7 +47,8 @@ impl Formats {
         }
     }
 
-    /// Appends what a sample of a tracepoint says. `function` finds those of the kernel, with their start.
+    /// Appends the text of a tracepoint sample. `function` returns kernel functions and their
+    /// start.
     pub(in super::super) fn print(
         &self,
         id: u64,

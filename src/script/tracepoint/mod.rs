@@ -1,4 +1,4 @@
-//! What tracepoints say: the fields of their samples, printed as the kernel's own format of the event tells.
+//! Text of tracepoints: the fields of their samples, printed by the kernel's format of the event.
 
 mod expression;
 mod format;

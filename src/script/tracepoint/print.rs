@@ -8,14 +8,14 @@ use super::expression::Expression;
 use super::format::{Field, Format};
 use crate::bytes::Bytes;
 
-/// Characters that one conversion is padded to.
+/// Maximum width of one conversion.
 const MAX_WIDTH: usize = 256;
 
-/// What addresses of the kernel's are.
+/// Resolves kernel addresses.
 pub(super) struct KernelNames<'a> {
-    /// Texts that tracepoints point to.
+    /// Returns the string at an address.
     pub(super) texts: &'a FxHashMap<u64, String>,
-    /// The function at an address, and where it starts.
+    /// Returns the function at an address, and its start.
     pub(super) function: &'a dyn Fn(u64) -> Option<(String, u64)>,
 }
 
@@ -34,15 +34,15 @@ struct FormatSpec {
     has_prefix: bool,
     width: usize,
     precision: Option<usize>,
-    /// Bytes of the number.
+    /// Size of the number in bytes.
     bytes: usize,
     kind: char,
-    /// What follows `%p` where it names the function at an address.
+    /// The letter after `%p` if the conversion prints the function at an address.
     function: Option<char>,
 }
 
 impl<'a> Printer<'a> {
-    /// Prints the text with its arguments; `None`: something in it is not understood.
+    /// Prints the format string with its arguments. Returns `None` if it has an unknown part.
     pub(super) fn print(
         &self,
         text: &str,
@@ -66,7 +66,7 @@ impl<'a> Printer<'a> {
         Some(())
     }
 
-    /// Flags, width, precision, length, kind.
+    /// Reads flags, width, precision, length and type.
     fn conversion<'t>(
         &self,
         text: &'t str,
@@ -131,7 +131,7 @@ impl<'a> Printer<'a> {
             false => digits,
         };
         let text = match conversion.kind {
-            // Not as perf prints it.
+            // perf prints it differently.
             kind if kind != 's' && conversion.precision.is_some() => return None,
             'd' | 'i' => extend(self.number(of)?, conversion.bytes).to_string(),
             'u' => unsigned()?.to_string(),
@@ -154,7 +154,7 @@ impl<'a> Printer<'a> {
         Some(())
     }
 
-    /// `name` for `%ps`, `name+0x10c` for `%pS`.
+    /// Prints `name` for `%ps`, `name+0x10c` for `%pS`.
     fn function(&self, kind: char, address: u64) -> String {
         let Some((name, start)) = (self.names.function)(address) else {
             return format!("{address:#x}");
@@ -176,13 +176,13 @@ impl<'a> Printer<'a> {
                 let from = at.checked_mul(size)?;
                 integer(bytes.get(from..)?.get(..size)?, field.is_signed)
             }
-            // As perf takes it.
+            // As perf interprets it.
             Expression::Unknown => Some(0),
             _ => None,
         })
     }
 
-    /// The bytes of a field, wherever in the sample they are.
+    /// Returns the bytes of a field at any place of the sample.
     fn bytes(&self, field: &Field) -> Option<&'a [u8]> {
         let stored = self.raw.get(field.offset..)?.get(..field.size)?;
         if !field.is_dynamic {
@@ -224,7 +224,7 @@ impl<'a> Printer<'a> {
         })
     }
 
-    /// All fields but those that every event has, as perf prints them of a format that it does not understand.
+    /// Prints all fields but the common ones, as perf does if it cannot parse a format.
     pub(super) fn print_fields(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"[FAILED TO PARSE]");
         let fields = self.format.fields.iter();
@@ -254,7 +254,8 @@ impl<'a> Printer<'a> {
     }
 }
 
-/// The value of an expression; `leaf` gives that of what is not computed. Like perf, it computes without signs.
+/// Returns the value of an expression; `leaf` returns the values of its leaves. Like perf, it
+/// computes with unsigned numbers.
 pub(super) fn value_of(
     of: &Expression,
     leaf: &mut dyn FnMut(&Expression) -> Option<u64>,
@@ -327,7 +328,7 @@ fn flags(value: u64, between: &str, names: &[(u64, String)]) -> String {
     text
 }
 
-/// A number of up to eight bytes.
+/// Returns a number of up to eight bytes.
 fn integer(bytes: &[u8], is_signed: bool) -> Option<u64> {
     let mut number = [0; 8];
     number.get_mut(..bytes.len())?.copy_from_slice(bytes);
@@ -338,13 +339,13 @@ fn integer(bytes: &[u8], is_signed: bool) -> Option<u64> {
     })
 }
 
-/// The lowest bytes of a number with their sign.
+/// Sign-extends the lowest bytes of a number.
 fn extend(value: u64, bytes: usize) -> i64 {
     let unused = 64_u32.saturating_sub(8 * bytes as u32).min(63);
     (value << unused) as i64 >> unused
 }
 
-/// The same without a sign.
+/// Zero-extends the lowest bytes of a number.
 fn truncate(value: u64, bytes: usize) -> u64 {
     let unused = 64_u32.saturating_sub(8 * bytes as u32).min(63);
     value << unused >> unused

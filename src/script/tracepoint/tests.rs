@@ -48,7 +48,7 @@ fn expressions_of_the_kernel_are_computed() {
     assert_eq!(printed(SOFTIRQ, &raw), "vec=1 [action=TIMER]");
     let raw = [&[0; 8][..], &[7, 0, 0, 0]].concat();
     assert_eq!(printed(SOFTIRQ, &raw), "vec=7 [action=0x7]");
-    // Nobody has recorded what it is.
+    // The recording does not have its value.
     let unknown = SOFTIRQ.replace("{ 0, ", "{ SOFTIRQ_HI, ");
     assert_eq!(printed(&unknown, &[0; 12]), "vec=0 [action=0x0]");
     assert_eq!(
@@ -80,7 +80,7 @@ fn addresses_of_the_kernel_have_names() {
     assert_eq!(at(0, 0), "0x0 0x0 (nil) 0 0");
 }
 
-/// What is not understood is printed field by field, what is not there as a question mark.
+/// An unknown format prints field by field; a missing value is a question mark.
 #[test]
 fn what_is_not_understood_is_shown() {
     let odd = SOFTIRQ.replace("__print_symbolic", "__print_odd");
