@@ -1,4 +1,4 @@
-//! `collect NAME -- COMMAND` and how a capture ends: by itself, by the limit, by signals.
+//! `collect NAME -- COMMAND`, and the end of a capture: with the command, by the limit, by signals.
 #![allow(clippy::unwrap_used)]
 
 #[macro_use]
@@ -15,10 +15,10 @@ use support::{Finished, Running, Saved, finish, perfcollect, run_perfcollect, st
 use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// Work for a moment, in the shell itself.
+/// A script that uses the CPU for a moment, in the shell itself.
 const BURN: &str = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done";
 
-/// A folder, and what is said of a capture in it.
+/// A directory, and the messages of a capture in it.
 fn collect(arguments: &[&str]) -> (TempDir, Finished) {
     let folder = tempfile::tempdir().unwrap();
     let arguments = ["collect"].iter().chain(arguments);
@@ -26,11 +26,11 @@ fn collect(arguments: &[&str]) -> (TempDir, Finished) {
     (folder, finished)
 }
 
-/// Starts a capture and waits until it says that it has begun.
+/// Starts a capture and waits until it reports that it has started.
 fn begin(folder: &Path, arguments: &[&str]) -> Running {
     let marker = folder.join("begun");
     let mut command = Command::new("sh");
-    // The progress goes to a file, so that the test sees it at once.
+    // Messages go to a file, so that the test reads them at once.
     command
         .args(["-c", "exec \"$0\" collect \"$@\" 2>\"$SAID\""])
         .arg(perfcollect())
@@ -88,7 +88,7 @@ fn command_and_its_children_from_the_first_instruction() {
 #[test]
 fn start_of_a_command_is_sampled() {
     need_capture!();
-    // At this rate even the dynamic linker is seen; before it there is only the kernel's exec.
+    // At this rate even the dynamic linker is sampled; only the kernel's exec precedes it.
     let (folder, finished) = collect(&["run", "-quiet", "-freq", "20000", "--", "ls", "/"]);
     finished.expect_success();
     let saved = Saved::open(folder, "run");
@@ -141,7 +141,8 @@ fn limit_leaves_the_command_running() {
             "echo $$ > pid; while :; do :; done >/dev/null",
         ],
     );
-    // A command that still has our standard output would keep it open: only the exit of the capture is waited for.
+    // A command that keeps perfcollect's standard output keeps it open. Only the exit of
+    // perfcollect is awaited.
     wait_until(|| {
         said(folder.path()).contains("STOPPED")
             && folder
@@ -183,7 +184,7 @@ fn second_signal_ends_at_once_and_leaves_nothing_half() {
     let target = start(Command::new("sh").args(["-c", "while :; do :; done"]));
     let capture = begin(folder.path(), &["twice", "-pid", &target.pid().to_string()]);
     std::thread::sleep(Duration::from_millis(300));
-    // Handlers of two signals that are both pending run one after the other, so neither is lost.
+    // The handlers of two pending signals run one after the other, so neither is lost.
     capture.signal(Signal::STOP);
     capture.signal(Signal::INT);
     capture.signal(Signal::TERM);

@@ -1,4 +1,4 @@
-//! Captures of real .NET processes: names, stacks, shares, and the same in PerfView.
+//! Captures of real .NET processes: names, stacks and shares, also in PerfView.
 #![allow(clippy::unwrap_used)]
 
 #[macro_use]
@@ -16,18 +16,18 @@ use support::{
 };
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// From this version on methods are named with nothing set up, and with diagnostics off.
+/// From this version on, methods are named without any setup and with diagnostics disabled.
 const NAMES_IN_MEMORY: u32 = 8;
 
-/// A capture of a program while it works, and what the program says of itself.
+/// A capture of a running program, and the program's own figures.
 fn capture(runtime: &Runtime, program: &Path) -> (Saved, serde_json::Value) {
     let mut command = runtime.command(program);
-    // Where the runtime has W^X it is on.
+    // W^X is enabled in runtimes that have it.
     command
         .args(["--mode", "shares", "--seconds", "6"])
         .env_remove("DOTNET_EnableWriteXorExecute");
     if runtime.major() < NAMES_IN_MEMORY {
-        // Before .NET 5 settings had another prefix.
+        // Before .NET 5, settings had another prefix.
         let prefix = if runtime.major() < 5 {
             "COMPlus"
         } else {
@@ -39,13 +39,14 @@ fn capture(runtime: &Runtime, program: &Path) -> (Saved, serde_json::Value) {
     }
     let workload = Workload::start(&mut command);
     let pid = workload.pid().to_string();
-    // With diagnostics off there are no events, which would be told of.
+    // With diagnostics disabled there are no events, which perfcollect would report.
     let saved = captured(["-pid", &pid, "-collectsec", "3", "-nolttng"]);
     (saved, workload.done(LIMIT)["modes"][0].clone())
 }
 
-/// Samples in code whose only name is its address. Before .NET 8 it is in perf maps, which lack two kinds of stub, through which calls go until a
-/// method has its final code: precode, and counters of calls. Both jump, so that neither ever calls.
+/// Returns the number of samples in code that has only an address. Perf maps, the source before
+/// .NET 8, lack two kinds of stubs that calls pass until a method has its final code: precode and
+/// call counters. Both jump, so neither is ever a caller.
 fn samples_in_stubs(saved: &Saved) -> u64 {
     let mut samples = 0;
     for (stack, count) in &saved.stacks {
@@ -59,7 +60,8 @@ fn samples_in_stubs(saved: &Saved) -> u64 {
     samples
 }
 
-/// From .NET 5 on libcoreclr.so has no symbols of its own functions: each is one row, by its start.
+/// From .NET 5 on, libcoreclr.so has no symbols of internal functions: each is one row, by its
+/// start.
 fn expect_starts_of_functions(saved: &Saved, runtime: &Runtime) {
     let file = File::open(runtime.file("libcoreclr.so")).unwrap();
     let elf = ElfFile::open(file).unwrap();
@@ -94,10 +96,11 @@ fn check(runtime: &Runtime, program: &Path) {
         names.jit.named > 0 && names.jit.unnamed == in_stubs,
         "{names:#?}"
     );
-    // A stub is passed in nanoseconds; our own program is done with them before it says that it is ready.
+    // A stub runs for nanoseconds, and the workload has passed all of them before it reports that
+    // it is ready.
     assert!(in_stubs * 200 <= summary.samples, "{in_stubs} in stubs");
     assert_eq!(names.unmapped.unnamed, 0, "{names:#?}");
-    // A busy machine may make records late; that loses nothing.
+    // A busy machine may delay records, which loses nothing.
     let losses = &summary.quality.losses;
     assert_eq!(
         (
@@ -108,7 +111,7 @@ fn check(runtime: &Runtime, program: &Path) {
         (0, 0, 0)
     );
     assert_eq!(summary.quality.notices, []);
-    // The picture has the same names.
+    // The flame graph has the same names.
     for method in ["Work50", "Work30", "Work20", "Main"] {
         assert!(saved.svg().contains(method), "{method}");
     }
@@ -117,7 +120,7 @@ fn check(runtime: &Runtime, program: &Path) {
     expect_same_in_perfview(&saved);
 }
 
-/// Checks a program on each version it runs on.
+/// Tests a program on each version that it runs on.
 fn check_on_all(program: &Path, oldest: u32) {
     let mut runtimes = runtimes();
     runtimes.retain(|runtime| runtime.major() >= oldest);
@@ -144,7 +147,7 @@ fn ready_program_on_every_runtime() {
     check_on_all(&need!(workloads::shared("split/split.dll")), 8);
 }
 
-/// Nothing is set: the runtime is asked for its methods by a session of events.
+/// Without any setup, an EventPipe session requests the methods from the runtime.
 #[test]
 fn dotnet_before_8_has_names_with_nothing_set() {
     need_capture!();

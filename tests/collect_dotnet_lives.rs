@@ -1,4 +1,5 @@
-//! Captures of .NET processes that are many, short, hidden or held: the code of each has names, or a notice says why not.
+//! Captures of many, short-lived, hidden or suspended .NET processes: each has symbols, or a notice
+//! reports why not.
 #![allow(clippy::unwrap_used)]
 
 #[macro_use]
@@ -14,17 +15,17 @@ use rustix::process::{Pid, Signal, kill_process};
 use support::{Missing, Runtime, Saved, Workload, captured, runtimes, workloads};
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// Frames of the last moments of a process, which may have no names however little it ran.
+/// Frames of the last moments of a process, which may have no symbols however short it ran.
 const FEW: u64 = 10;
 
-/// Frames made at run time, once for each sample they are in.
+/// Counts JIT frames, once for each sample that contains them.
 #[derive(Debug, Default)]
 struct Made {
     all: u64,
     nameless: u64,
 }
 
-/// Those of a process.
+/// Counts those of a process.
 fn made_by(saved: &Saved, pid: i32) -> Made {
     let mut made = Made::default();
     let root = format!("({pid})");
@@ -39,7 +40,8 @@ fn made_by(saved: &Saved, pid: i32) -> Made {
     made
 }
 
-/// Each .NET process has names but for [`FEW`] and so many frames in a thousand, or is told of in a notice; how many have.
+/// Fails unless each .NET process has symbols for all but [`FEW`] frames and a share in
+/// thousandths, or a notice. Returns how many have symbols.
 #[track_caller]
 fn named_or_explained(saved: &Saved, permille: u64) -> usize {
     let summary = &saved.summary;
@@ -63,14 +65,14 @@ fn named_or_explained(saved: &Saved, permille: u64) -> usize {
     named
 }
 
-/// Held by each test; fifty runtimes leave nothing of the machine to others.
+/// Each test holds this lock: fifty runtimes leave no CPU time for others.
 static MACHINE: RwLock<()> = RwLock::new(());
 
 fn share_machine() -> RwLockReadGuard<'static, ()> {
     MACHINE.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One runtime of each version, and the program that burns CPU.
+/// One runtime of each version, and the program that uses the CPU.
 fn on_each_version() -> Vec<(Runtime, PathBuf)> {
     let program = need!(workloads::cpu());
     let mut runtimes = runtimes();
@@ -82,7 +84,7 @@ fn on_each_version() -> Vec<(Runtime, PathBuf)> {
     runtimes.into_iter().map(with_program).collect()
 }
 
-/// A capture of a shell script, in which `"$0" "$1"` is the program.
+/// Captures a shell script in which `"$0" "$1"` is the program.
 fn captured_script(runtime: &Runtime, program: &Path, script: &str) -> Saved {
     let words = [runtime.dotnet.as_os_str(), program.as_os_str()];
     let start = [
@@ -96,13 +98,13 @@ fn captured_script(runtime: &Runtime, program: &Path, script: &str) -> Saved {
     captured(start.iter().map(AsRef::as_ref).chain(words))
 }
 
-/// All of so many processes were seen, and this share of them has names.
+/// Fails unless all processes were seen and this share of them has symbols.
 #[track_caller]
 fn expect_named(runtime: &Runtime, saved: &Saved, named: usize, started: usize, least: f64) {
     let processes = saved.summary.processes.iter();
     let seen = processes.filter(|process| process.name == "dotnet").count();
     println!("on .NET {}: {named} of {seen} named", runtime.version);
-    // What a process is called may be in a record that was dropped.
+    // The record with a process's name may have been dropped.
     assert!(seen == started || saved.is_lossy(), "{seen} of {started}");
     assert!(named as f64 >= seen as f64 * least, "{named} of {seen}");
 }
@@ -116,7 +118,8 @@ fn fifty_at_once() {
         let script = r#"for i in $(seq 50); do "$0" "$1" --seconds 4 >/dev/null & done; wait"#;
         let saved = captured_script(&runtime, &program, script);
         let named = named_or_explained(&saved, 50);
-        // Of the others a notice says why. Before .NET 8 each must be asked, and not all are.
+        // A notice names the reason for the others. Before .NET 8, each must be queried, and not
+        // all are.
         let least = if runtime.major() < 8 { 0.5 } else { 0.8 };
         expect_named(&runtime, &saved, named, 50, least);
     }
@@ -132,13 +135,14 @@ fn ten_new_ones_a_second() {
             r#"for i in $(seq 20); do "$0" "$1" --seconds 0.2 >/dev/null & sleep 0.1; done; wait"#;
         let saved = captured_script(&runtime, &program, script);
         let named = named_or_explained(&saved, 50);
-        // Before .NET 8 one that ends before it is asked has no names, and a notice says so.
+        // Before .NET 8, a process that ends before it is queried has no symbols, and a notice says
+        // so.
         let least = if runtime.major() < 8 { 0.5 } else { 1.0 };
         expect_named(&runtime, &saved, named, 20, least);
     }
 }
 
-/// Its sockets and its pid are not where ours are.
+/// Its sockets and its pid differ from those of the host.
 #[test]
 #[ignore = "slow"]
 fn one_in_namespaces_of_its_own() {
@@ -179,7 +183,7 @@ fn one_that_is_stopped() {
     }
 }
 
-/// Nobody lets it go on, so there is nothing but its start.
+/// The process is never resumed, so there is only its start.
 #[test]
 fn one_that_waits_at_its_start() {
     need_capture!();

@@ -1,5 +1,5 @@
-//! The events of real .NET processes in a trace, against what each process has counted of itself, as PerfView's reader and
-//! babeltrace see them.
+//! The events of real .NET processes in a trace, as PerfView's reader and babeltrace see them,
+//! against the counters of each process.
 #![allow(clippy::unwrap_used)]
 
 #[macro_use]
@@ -42,7 +42,7 @@ use timeline::{expect_same_details, expect_samples_line_up};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// PerfView's views tell the same as the process, and so does our table.
+/// PerfView's views, and perfcollect's tables, agree with the process.
 #[track_caller]
 fn expect_same_collections(captured: &Captured, counted: &Value) -> Option<Tables> {
     let gc = captured.in_perfview("gc")?;
@@ -53,8 +53,8 @@ fn expect_same_collections(captured: &Captured, counted: &Value) -> Option<Table
     expect_same_table_of_collections(&captured.trace(), &captured.nettrace())
 }
 
-/// Events of exceptions for what a program has counted. From .NET 9 on the runtime sends none when one is thrown again,
-/// which every fifth is that this workload throws.
+/// Returns the number of exception events for a program's count. From .NET 9 on, the runtime sends
+/// none when an exception is rethrown, as every fifth of this workload is.
 fn exception_events(runtime: &Runtime, counted: &Value) -> u64 {
     let counted = counted.as_u64().unwrap();
     match runtime.major() {
@@ -94,7 +94,7 @@ fn events_of_every_runtime_are_what_it_counts_itself() {
         expect_same_in_all_readers(&trace);
         expect_same_in_nettrace(&captured, &captured.done["runtime"]["gcByGeneration"]);
         expect_samples_line_up(&captured.nettrace());
-        // Readers show no names of threads, but they are there; older runtimes give them none.
+        // Readers show no thread names, but the trace has them. Older runtimes name no threads.
         let nettrace = std::fs::read(captured.nettrace()).unwrap();
         let name = b".NET Tiered Com";
         let is_named = nettrace.windows(name.len()).any(|bytes| bytes == name);
@@ -130,7 +130,7 @@ fn events_of_every_runtime_are_what_it_counts_itself() {
         let events = &captured.summary()["quality"]["events"];
         assert_eq!(events[0]["dropped"], 0, "{events}");
         assert_eq!(events[0]["cut"], "", "{events}");
-        // Methods of this program have names in its samples, too: both are in one trace.
+        // Methods of this program have symbols in its samples, too: both are in one trace.
         assert!(captured.summary()["samples"].as_u64().unwrap() > 100);
     }
 }
@@ -142,7 +142,7 @@ fn a_web_server_is_what_it_counts_itself() {
     let program = need!(workloads::shared("webapi/webapi.dll"));
     for runtime in one_of_each(|runtime| runtime.aspnet) {
         println!("on .NET {}", runtime.version);
-        // Few requests of each kind come through where the machine has other work.
+        // On a busy machine, few requests of each kind complete.
         let mix = "throw,alloc,lock,json";
         let arguments = ["--load", "3", "--delay", "0.5", "--mix", mix];
         let captured = Captured::run(&runtime, &program, &arguments, &[]);
@@ -152,7 +152,7 @@ fn a_web_server_is_what_it_counts_itself() {
         let exceptions = facts["exceptions"].as_u64().unwrap();
         assert!((exceptions..=exceptions + 1).contains(&raw[&EXCEPTION]));
         expect_counted_by_then(&captured.trace(), facts);
-        // The shutdown may need one more collection, too.
+        // The shutdown may need one more garbage collection, too.
         let begun = collections_begun(&captured.trace()).to_vec().into();
         let table = expect_same_collections(&captured, &begun);
         if let Some(table) = table {
@@ -171,7 +171,7 @@ fn a_web_server_is_what_it_counts_itself() {
     }
 }
 
-/// Their names mean what they mean in the original: no samples, and only what they say.
+/// The options mean the same as in the perfcollect script: no samples, and only the named events.
 #[test]
 #[ignore = "slow"]
 fn presets_of_the_original() {
@@ -189,7 +189,8 @@ fn presets_of_the_original() {
         let captured = Captured::run(&runtime, &program, &["--seconds", "2"], options);
         let summary = captured.summary();
         assert_eq!(summary["samples"], 0);
-        // It has its name without a sample; in the archive PerfView has it of the list at the end.
+        // The method has a name without a sample; in the archive, PerfView reads it from the
+        // rundown.
         assert_eq!(summary["processes"][0]["name"], "dotnet");
         assert!(!captured.folder.path().join("x.flamegraph.svg").exists());
         assert!(view(&captured.trace(), "report").starts_with("no samples, only events"));
@@ -205,7 +206,7 @@ fn presets_of_the_original() {
         let raw = raw_runtime_events(&captured.trace());
         assert_eq!(raw.contains_key(&METHOD_LOADED), has_methods, "{raw:?}");
         assert_eq!(raw.contains_key(&ALLOCATION_TICK), has_ticks, "{raw:?}");
-        // Lists of methods are for the stacks of events, which these have none of.
+        // Rundowns are for the stacks of events, and these events have none.
         let has_list = !matches!(
             options,
             ["-gccollectonly" | "-gcwithheap"] | [.., "gc-collect"]
@@ -236,7 +237,7 @@ fn events_and_raw_streams_can_be_left_out() {
     assert_eq!(entries(&captured.trace(), "lttngTrace").len(), 2);
 }
 
-/// What programs say that their work is part of stays with their events.
+/// Activities that programs declare stay with their events.
 #[test]
 fn activities_are_in_both_files() {
     need_capture!();
@@ -244,7 +245,7 @@ fn activities_are_in_both_files() {
     let Some(runtime) = one_of_each(|runtime| runtime.aspnet).pop() else {
         skip!(Missing::AspNet(0));
     };
-    // The first makes the runtime follow activities.
+    // The first provider makes the runtime track activities.
     let providers = "System.Threading.Tasks.TplEventSource:0x80:4,System.Net.Http:0xffff:4";
     let arguments = ["--load", "1", "--delay", "0.1", "--mix", "json"];
     let options = ["-noperf", "-providers", providers];

@@ -1,4 +1,4 @@
-//! Captures of .NET programs with nothing set up in them: every frame of theirs has a name.
+//! Captures of .NET programs without any setup: every frame has a symbol.
 #![allow(clippy::unwrap_used)]
 
 #[macro_use]
@@ -9,7 +9,7 @@ use std::process::Command;
 
 use support::{Missing, Runtime, Saved, Workload, captured, runtimes, workloads};
 
-/// A capture of a running program, in the middle of its work.
+/// A capture of a running program while it works.
 fn capture(command: &mut Command) -> Saved {
     for setting in [
         "DOTNET_PerfMapEnabled",
@@ -22,7 +22,7 @@ fn capture(command: &mut Command) -> Saved {
     captured(["-pid", &workload.pid().to_string(), "-collectsec", "3"])
 }
 
-/// All but one in a thousand managed frames have names, and the rest are no callers.
+/// Fails unless all but 1 in 1000 managed frames have symbols, and the others are not callers.
 #[track_caller]
 fn expect_names(what: &str, saved: &Saved, frames: &[&str]) {
     let names = saved.summary.quality.names;
@@ -63,7 +63,7 @@ fn a_web_server() {
         let mut command = runtime.command(&program);
         command.args(["--load", "8"]);
         let saved = capture(&mut command);
-        // Precompiled, then made at run time.
+        // ReadyToRun first, then JIT-compiled.
         let frames = [
             "System.Threading.PortableThreadPool+WorkerThread.WorkerThreadStart()",
             "Microsoft.AspNetCore.Server.Kestrel.Core.Internal.Http.HttpProtocol",
@@ -72,7 +72,7 @@ fn a_web_server() {
     }
 }
 
-/// A copy of an installation whose library says that its types are kept in a way that is not known here.
+/// Copies an installation and changes its library so that the type layout has an unknown version.
 fn unknown_version(of: &Runtime) -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
     let installation = of.dotnet.canonicalize().unwrap();
@@ -155,7 +155,7 @@ fn instances_and_closures() {
     }
 }
 
-/// The pictures of stacks have short names; the rest of the trace keeps the full ones.
+/// Flame graph and folded stacks have short names; the rest of the trace keeps the full ones.
 #[test]
 fn short_names() {
     need_capture!();

@@ -1,5 +1,5 @@
-//! Events of runtimes that die, stop, flood or never answer, and of collectors that are killed: what had come is there,
-//! what had not is told.
+//! Events of runtimes that die, stop, flood or never answer, and of killed captures: received
+//! events are in the trace, missing ones are reported.
 #![allow(clippy::unwrap_used)]
 
 #[macro_use]
@@ -28,7 +28,7 @@ use tempfile::TempDir;
 const LIMIT: Duration = Duration::from_secs(120);
 const EXCEPTION: u32 = 80;
 
-/// The oldest runtime and the newest, with the workload that does a bit of all.
+/// The oldest and the newest runtime, with the workload that uses a bit of everything.
 fn mixed(seconds: u32) -> Vec<(Runtime, Command)> {
     let program = need!(workloads::mixed());
     let mut runtimes = runtimes();
@@ -56,7 +56,7 @@ fn summary(trace: &Path) -> Summary {
     serde_json::from_slice(&entries(trace, "/summary.json")[0].1).unwrap()
 }
 
-/// A program, and a capture of it of which events have come.
+/// A program, and a capture that has received events of it.
 fn under_way(command: &mut Command) -> (Workload, TempDir, Running) {
     let workload = Workload::start(command);
     let folder = tempfile::tempdir().unwrap();
@@ -87,7 +87,7 @@ fn a_target_that_is_killed_leaves_its_events() {
             events[0].events > 1000 && events[0].dropped == 0,
             "{events:?}"
         );
-        // The stream has no end, and that is said.
+        // The stream ends early, which is reported.
         assert_ne!(events[0].cut, "");
         let mut notices = quality.notices.iter();
         assert!(notices.any(|notice| {
@@ -109,7 +109,7 @@ fn a_collector_that_is_killed_leaves_what_had_come() {
     for (runtime, mut command) in mixed(60) {
         println!("on .NET {}", runtime.version);
         let (workload, folder, collector) = under_way(&mut command);
-        // Samples are put on the disk twice a second.
+        // Samples are written to disk twice a second.
         sleep(Duration::from_millis(700));
         collector.signal(Signal::KILL);
         finish(collector, LIMIT);
@@ -129,7 +129,7 @@ fn a_collector_that_is_killed_leaves_what_had_come() {
         let raw = raw_runtime_events(&trace);
         assert!(raw[&EXCEPTION] > 100);
         assert_eq!(left_behind(folder.path()), [""; 0]);
-        // The same of one file alone.
+        // The same for the file alone.
         let mut recover = Command::new(perfcollect());
         recover
             .args(["recover", "x", "-format", "nettrace"])
@@ -139,12 +139,12 @@ fn a_collector_that_is_killed_leaves_what_had_come() {
         assert_eq!(merged_runtime_events(&merged), raw);
         assert!(!copy.path().join("x.trace.zip").exists());
         assert_eq!(left_behind(copy.path()), [""; 0]);
-        // The runtime has noticed nothing but that nobody listens.
+        // The runtime has only noticed that its session was closed.
         workload.signal(Signal::TERM);
     }
 }
 
-/// A process that is stopped does not answer, and one whose socket has nobody behind it never will.
+/// A stopped process does not respond yet, and a process whose socket has no listener never will.
 #[test]
 fn whoever_does_not_answer_costs_a_notice() {
     need_capture!();
@@ -161,7 +161,7 @@ fn whoever_does_not_answer_costs_a_notice() {
     collector.args(["-pid", &both, "-collectsec", "1"]);
     let begin = Instant::now();
     run(&mut collector, LIMIT).expect_success();
-    // A session may take a minute to begin, for which nobody waits.
+    // A session may take a minute to start, but nothing waits for it.
     assert!(begin.elapsed() < Duration::from_secs(40));
     stopped.signal(Signal::CONT);
     let summary = summary(&folder.path().join("x.trace.zip"));
@@ -177,7 +177,7 @@ fn whoever_does_not_answer_costs_a_notice() {
     assert_eq!(events.pid, running.pid() as i32);
 }
 
-/// Attached to a process that runs: what is in the trace is what happened between.
+/// After attaching to a running process, the trace contains the events since then.
 #[test]
 fn a_process_that_runs_already_gets_a_session() {
     need_capture!();
@@ -192,7 +192,7 @@ fn a_process_that_runs_already_gets_a_session() {
         let raw = raw_runtime_events(&trace);
         let counted = done["runtime"]["exceptions"].as_u64().unwrap();
         assert!(raw[&EXCEPTION] * 10 > counted && raw[&EXCEPTION] < counted);
-        // The rundown at the end names the methods that were there before.
+        // The rundown names the methods that were compiled before.
         let mut listed = 0;
         let ends = for_each_raw_event(&trace, |event| {
             let is_listed = event.kind.provider.ends_with("Rundown") && event.kind.id == 144;
@@ -203,7 +203,8 @@ fn a_process_that_runs_already_gets_a_session() {
     }
 }
 
-/// A collector that gets no CPU for seconds loses what the runtime has no room for, and counts it to the last event.
+/// If perfcollect gets no CPU for seconds, events that do not fit into the runtime's buffers are
+/// lost, and counted up to the last one.
 #[test]
 #[ignore = "slow"]
 fn what_a_storm_drops_is_counted_exactly() {
@@ -215,7 +216,7 @@ fn what_a_storm_drops_is_counted_exactly() {
     let mut command = Command::new(perfcollect());
     command
         .args(["collect", "x", "-noperf", "-providers"])
-        // Exceptions alone: with the level of errors nothing else of this group comes.
+        // Exceptions only: at the error level, the provider sends no other events.
         .args(["Microsoft-Windows-DotNETRuntime:0x8000:2"])
         .args(["-eventbuffer", "16", "--"])
         .arg(storm.get_program())
@@ -245,7 +246,7 @@ fn what_a_storm_drops_is_counted_exactly() {
         "{}",
         finished.stderr
     );
-    // Its memory does not grow with what comes.
+    // Memory does not grow with the number of events.
     let info = summary(&trace).info;
     assert!(
         info.collector_peak_kib < 64 << 10,
@@ -254,7 +255,7 @@ fn what_a_storm_drops_is_counted_exactly() {
     );
 }
 
-/// Events fill the disk: what was kept by then is in the trace, made on another disk.
+/// If events fill the disk, the trace contains what was saved before, written to another disk.
 #[test]
 fn a_full_disk_costs_no_event_that_is_on_it() {
     need_capture!();
@@ -268,7 +269,7 @@ fn a_full_disk_costs_no_event_that_is_on_it() {
     let workload = Workload::start(&mut command);
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(folder.path().join("small")).unwrap();
-    // The mount is gone with the shell.
+    // The mount ends with the shell.
     let script = "mount -t tmpfs -o size=1m none small && cd small || exit 9; \
         \"$0\" collect x -quiet -collectsec 50 -pid $1; echo status $?; \
         \"$0\" recover x -quiet -o ../x && ls -A";
@@ -297,7 +298,8 @@ fn a_full_disk_costs_no_event_that_is_on_it() {
     assert!(summary.samples > 0);
 }
 
-/// A stream that cannot grow ends the capture, as a spool does: on a full disk, and at the limit of file sizes.
+/// An event stream that cannot grow ends the capture, as a spool does: on a full disk and at the
+/// file size limit.
 #[test]
 fn a_stream_that_cannot_grow_ends_the_capture() {
     need_capture!();
@@ -330,7 +332,7 @@ fn a_stream_that_cannot_grow_ends_the_capture() {
     }
 }
 
-/// Who asks for a provider that there is not is told so, and the list of methods at the end is no catch.
+/// An unknown provider is reported, although the rundown has events.
 #[test]
 fn a_provider_that_sends_nothing_is_told_of() {
     need_capture!();

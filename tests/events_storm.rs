@@ -1,4 +1,5 @@
-//! More events than any program should make, more runtimes than a machine should have, and a runtime's first event.
+//! More events than any program should send, more runtimes than a machine should run, and a
+//! runtime's first event.
 #![allow(clippy::unwrap_used)]
 
 #[macro_use]
@@ -19,10 +20,10 @@ const ALLOCATION_TICK: u32 = 10;
 const EXCEPTION: u32 = 80;
 const JITTING: u32 = 145;
 
-/// The provider by which the program knows that it is listened to.
+/// The provider by which the program detects a session.
 const HEARD: &[&str] = &["-providers", "Storm"];
 
-/// Captures a command in a new folder, as `x`.
+/// Captures a command in a new directory, as `x`.
 fn collect(options: &[&str], command: &[&str]) -> (TempDir, Finished) {
     let folder = tempfile::tempdir().unwrap();
     let mut collect = Command::new(perfcollect());
@@ -42,7 +43,7 @@ fn summary(folder: &TempDir) -> Summary {
     serde_json::from_slice(&entries(&trace, "/summary.json")[0].1).unwrap()
 }
 
-/// Lines of programs that are done.
+/// Returns the final lines of programs.
 fn done(finished: &Finished) -> Vec<Value> {
     let lines = finished.stdout.lines();
     lines
@@ -51,7 +52,7 @@ fn done(finished: &Finished) -> Vec<Value> {
         .collect()
 }
 
-/// The newest `dotnet`, and the program.
+/// Returns the newest `dotnet`, and the program.
 fn newest_with_storm() -> Option<[String; 2]> {
     let program = need!(workloads::storm());
     let runtime = need!(Runtime::newest());
@@ -85,7 +86,7 @@ fn a_storm_of_events_takes_nothing_from_the_samples() {
         merged_runtime_events(&folder.path().join("x.nettrace")),
         raw
     );
-    // A sample a millisecond; what is lost is told.
+    // 1000 samples per second; losses are reported.
     let losses = &summary.quality.losses;
     let sampled = summary.cpu_ms + losses.lost() as f64 + losses.pauses.paused_ns() as f64 / 1e6;
     let ran = done["cpuMs"].as_f64().unwrap();
@@ -94,7 +95,7 @@ fn a_storm_of_events_takes_nothing_from_the_samples() {
     assert!(peak < 64 << 10, "{peak} KiB");
 }
 
-/// Each of them is observed from its start to its end.
+/// Each process is observed from its start to its end.
 #[test]
 fn fifty_runtimes_at_once() {
     const RUNTIMES: usize = 50;
@@ -138,17 +139,18 @@ fn fifty_runtimes_at_once() {
     assert!(peak < 64 << 10, "{peak} KiB");
 }
 
-/// The session is there before the program's own code is, or shortly after: .NET 9 and 10 are faster, and may be in `Main`.
+/// The session starts before the program's own code, or shortly after: .NET 9 and 10 start faster
+/// and may be in `Main`.
 #[test]
 fn a_command_is_observed_from_its_start() {
-    /// On a busy machine a program may now and then be faster.
+    /// On a busy machine a program may occasionally be faster.
     const ATTEMPTS: usize = 5;
     need_capture!();
     let program = need!(workloads::cpu());
     let utf16 =
         |text: &str| -> Vec<u8> { text.encode_utf16().flat_map(u16::to_le_bytes).collect() };
     for runtime in runtimes() {
-        // `Main`, or else the first that it calls, a lambda of its own.
+        // `Main`, or the first method that it calls, a lambda.
         let method = utf16(if runtime.major() < 9 {
             "\0Main\0"
         } else {

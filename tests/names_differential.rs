@@ -1,5 +1,6 @@
-//! The names of a capture of the whole machine against those of binutils' addr2line, of llvm-symbolizer and of /proc/kallsyms, at
-//! each unique address. What may differ is a [`rules::Rule`]; any other difference fails.
+//! The names of a system-wide capture against those of addr2line (binutils), llvm-symbolizer and
+//! /proc/kallsyms at each unique address. A [`rules::Rule`] explains each accepted difference; any
+//! other fails.
 #![allow(clippy::unwrap_used)]
 
 #[macro_use]
@@ -31,10 +32,11 @@ use symbol_table::SymbolTable;
 
 /// Compilers that happen to run have half a million symbols.
 const LIMIT: Duration = Duration::from_secs(400);
-/// addr2line takes a minute for a compiler that happens to run.
+/// addr2line needs a minute for a compiler that happens to run.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// A capture of everything while programs of C, C++ and Rust work; nothing but the debug files of the machine is used.
+/// Captures the whole system while programs in C, C++ and Rust run, with the debug files of this
+/// host only.
 fn capture(programs: &[(PathBuf, &[&str])]) -> Saved {
     let running = programs
         .iter()
@@ -59,7 +61,7 @@ fn capture(programs: &[(PathBuf, &[&str])]) -> Saved {
     Saved::open(folder, "trace")
 }
 
-/// The file that was sampled as this module; the message says why it is not compared.
+/// Returns the file that was sampled as this module, or why it is not compared.
 fn file_of(module: &str, saved: &Saved) -> Result<PathBuf, &'static str> {
     if module == "vdso" {
         return Ok(sampled::vdso(saved.folder()));
@@ -76,12 +78,12 @@ fn file_of(module: &str, saved: &Saved) -> Result<PathBuf, &'static str> {
     }
 }
 
-/// What was compared.
+/// Totals of the comparison.
 #[derive(Default)]
 struct Tally {
-    /// Addresses with functions inlined there, by module.
+    /// Addresses with inlined functions, by module.
     inlined: BTreeMap<String, usize>,
-    /// How often each rule explains a difference.
+    /// How many differences each rule explains.
     rules: BTreeMap<(Peer, Rule), usize>,
     unexplained: Vec<String>,
 }
@@ -166,7 +168,7 @@ fn names_and_inlined_functions_are_those_of_other_tools() {
     assert!(tally.inlined.contains_key("libc.so.6"));
 }
 
-/// Any name that the kernel has for the function will do.
+/// Accepts any name that the kernel has for the function.
 fn compare_kernel(frames: &BTreeMap<u64, (String, String)>, tally: &mut Tally) {
     let kernel = kernel::Kallsyms::read();
     let (mut aliases, mut gone) = (0, 0);

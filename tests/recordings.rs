@@ -1,5 +1,6 @@
-//! Recordings of all kinds, converted, sample by sample against the installed perf: those made here with each set of options that
-//! people use, and those that others have made on old kernels, other processors and through pipes.
+//! Recordings of all kinds, converted, sample by sample against the installed perf: those made by
+//! this test with common sets of options, and those of other people, from old kernels, other
+//! processors and pipes.
 #![allow(clippy::unwrap_used)]
 
 #[macro_use]
@@ -22,7 +23,7 @@ use perfcollect::trace::NoticeKind;
 use support::recording::{can_record, native_words, record, record_pipe, run_with_tracefs};
 use support::{Missing, skip};
 
-/// For one run of perf or perfcollect.
+/// Time limit of one run of perf or perfcollect.
 pub const LIMIT: Duration = Duration::from_secs(120);
 /// Recordings by others, which are not in this repository.
 const SHARED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../shared");
@@ -34,7 +35,7 @@ macro_rules! need_perf {
     };
 }
 
-/// Each set of options with which people record, and whether it goes through a pipe.
+/// Common sets of options, and whether the recording is piped.
 const OPTIONS: [(&str, &[&str], bool); 20] = [
     ("plain", &["-F", "999"], false),
     ("frame pointers", &["-F", "999", "-g"], false),
@@ -102,7 +103,7 @@ fn every_way_to_record_gives_the_samples_of_perf() {
         println!("{name}: {compared}");
         assert!(compared.samples > 30, "{name}: {compared}");
         expect_same(name, &compared);
-        // What stands for a stack in each kind of recording.
+        // The substitute for a stack in each kind of recording.
         let is_copied = options.contains(&"dwarf");
         let has_callers = options.contains(&"-g") || is_copied;
         let is_partial = options.contains(&"--kernel-callchains");
@@ -114,7 +115,7 @@ fn every_way_to_record_gives_the_samples_of_perf() {
             false => assert_eq!(without, compared.samples, "{name}: {stacks:?}"),
         }
         let mut notices = compared.notices.iter();
-        // Without a count: of all samples.
+        // `None`: of all samples.
         let told = notices.any(|notice| notice.kind == NoticeKind::NoCallers && notice.count == 0);
         assert_eq!(
             told,
@@ -125,7 +126,7 @@ fn every_way_to_record_gives_the_samples_of_perf() {
     }
 }
 
-/// A process that runs already, and a tracepoint beside the clock.
+/// A process that is already running, and a tracepoint beside the clock.
 #[test]
 fn a_running_process_and_a_tracepoint() {
     need_perf!();
@@ -159,7 +160,7 @@ fn a_running_process_and_a_tracepoint() {
     expect_same("tracepoint", &compared);
 }
 
-/// What this machine cannot record is named, not passed over in silence: on one that can, add it above.
+/// Lists what this machine cannot record. On a machine that can, add it to the table above.
 #[test]
 fn what_cannot_be_recorded_here() {
     need_perf!();
@@ -183,7 +184,7 @@ fn what_cannot_be_recorded_here() {
     }
 }
 
-/// Samples, times and leaves are perf's, and all frames but for the listed reasons.
+/// Samples, times and leaves are equal to perf's, and all frames except for the listed reasons.
 #[track_caller]
 fn expect_same(name: &str, compared: &Compared) {
     let Compared {
@@ -198,7 +199,7 @@ fn expect_same(name: &str, compared: &Compared) {
     assert!(differences.is_empty(), "{name}: {differences:#?}");
 }
 
-/// What perf 6.1 cannot read, and why.
+/// Recordings that perf 6.1 cannot read, and why.
 const BEYOND_PERF: [(&str, &str); 6] = [
     ("sleep.data", "attributes of a later perf"),
     ("sleep.compressed.data", "attributes of a later perf"),

@@ -10,7 +10,7 @@ use crate::LIMIT;
 use crate::support::events::entries;
 use crate::support::{Runtime, perfcollect, perfview_json, run, runtimes};
 
-/// A capture of a program from its start to its end, and what it says of itself there.
+/// A capture of a program from its start to its end, and the program's final figures.
 pub(crate) struct Captured {
     pub(crate) folder: TempDir,
     pub(crate) done: Value,
@@ -27,7 +27,7 @@ impl Captured {
         Self::run_in(&[], runtime, program, arguments, options)
     }
 
-    /// Starts it with a command in front.
+    /// Starts the program below another command.
     #[track_caller]
     pub(crate) fn run_in(
         front: &[&str],
@@ -71,7 +71,7 @@ impl Captured {
         self.folder.path().join("x.nettrace")
     }
 
-    /// The part of a mode of PerfView's reader that is about the process.
+    /// Returns the part about the process in the output of PerfView's reader.
     pub(crate) fn in_perfview(&self, mode: &str) -> Option<Value> {
         let all = perfview_json(mode, &self.trace(), &[])?;
         let rows = all["processes"].as_array().unwrap();
@@ -85,7 +85,7 @@ impl Captured {
     }
 }
 
-/// One of each version, or those with ASP.NET Core.
+/// Returns one installation of each version, or those with ASP.NET Core.
 pub(crate) fn one_of_each(has_what_is_needed: impl Fn(&Runtime) -> bool) -> Vec<Runtime> {
     let mut runtimes = runtimes();
     runtimes.retain(has_what_is_needed);
@@ -93,7 +93,7 @@ pub(crate) fn one_of_each(has_what_is_needed: impl Fn(&Runtime) -> bool) -> Vec<
     runtimes
 }
 
-/// What `perfcollect view` prints.
+/// Returns the output of `perfcollect view`.
 #[track_caller]
 pub(crate) fn view(trace: &Path, viewer: &str) -> String {
     let mut command = Command::new(perfcollect());

@@ -1,4 +1,4 @@
-//! The tables of collections, row by row against PerfView's and against what the runtime has told.
+//! Tables of garbage collections, row by row against PerfView's and against the runtime's events.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use crate::readers::{ALLOCATION_TICK, is_of_runtime};
 use crate::support::events::for_each_raw_event;
 use crate::tables::{ROUNDING, Tables, expect_near, in_perfview, number_of};
 
-/// The number of the event that tells what is there after a collection.
+/// Id of the event with the heap sizes after a collection.
 const HEAP_STATS: u32 = 4;
 
 /// The table of all collections, and some of its columns.
@@ -18,8 +18,8 @@ const AFTER: usize = 11;
 const PROMOTED: usize = 13;
 const DURATION: usize = 14;
 
-/// What PerfView has too much of the bytes that were allocated before a collection, for each, where nothing but the ticks
-/// tells of them: it takes those of large objects for those of pinned ones, too.
+/// Returns by how much PerfView overstates the bytes allocated before each collection if only
+/// allocation ticks report them. It counts those of large objects as pinned ones, too.
 fn large_for_pinned(trace: &Path) -> Vec<f64> {
     const LARGE: u32 = 1;
     const PINNED: u32 = 2;
@@ -34,7 +34,7 @@ fn large_for_pinned(trace: &Path) -> Vec<f64> {
             events.push((event.time, None));
         }
     });
-    // Those of several threads are mixed.
+    // Lines of several threads are mixed.
     events.sort_by_key(|(time, _)| *time);
     let collections = events.split(|(_, tick)| tick.is_none());
     let more = collections.map(|ticks| {
@@ -48,7 +48,7 @@ fn large_for_pinned(trace: &Path) -> Vec<f64> {
     more.collect()
 }
 
-/// The rows of a table of collections, without the share of the CPU time that is there with samples.
+/// Returns the rows of a table of collections, without the share of CPU time, which needs samples.
 #[track_caller]
 fn collections(tables: &Tables, title: &str) -> Vec<Vec<String>> {
     let mut rows = tables.rows(title);
@@ -60,7 +60,7 @@ fn collections(tables: &Tables, title: &str) -> Vec<Vec<String>> {
     rows
 }
 
-/// Fails unless the table of collections is PerfView's; none where there were none.
+/// Fails unless the table of collections equals PerfView's, also if there were none.
 #[track_caller]
 pub(crate) fn expect_same_table_of_collections(trace: &Path, nettrace: &Path) -> Option<Tables> {
     let gc = in_perfview(nettrace, "gc")?;
@@ -97,8 +97,8 @@ pub(crate) fn expect_same_table_of_collections(trace: &Path, nettrace: &Path) ->
     let mut follows_background = false;
     for (row, theirs) in ours.iter().zip(rows) {
         let what = format!("{row:?}\n{theirs}");
-        // Of one in the background the heaps of a server tell when it has ended. PerfView takes that if it has seen a thread of
-        // such a heap, and the ticks if not.
+        // A background collection of a server reports its heaps at its end. PerfView uses them if
+        // it has seen a thread of such a heap, otherwise the ticks.
         let is_background = row[3].contains('B');
         let is_beside = is_background || follows_background;
         follows_background = is_background || follows_background && row[3].contains('F');
@@ -136,7 +136,7 @@ pub(crate) fn expect_same_table_of_collections(trace: &Path, nettrace: &Path) ->
     Some(tables)
 }
 
-/// Long pauses and full collections are shown once more.
+/// Long pauses and full collections are shown a second time.
 #[track_caller]
 fn expect_sections_of(rows: &[Vec<String>], tables: &Tables) {
     let those = |is_one: fn(&Vec<String>) -> bool| -> Vec<_> {
@@ -148,7 +148,7 @@ fn expect_sections_of(rows: &[Vec<String>], tables: &Tables) {
     assert_eq!(collections(tables, "Gen 2 GC Events"), full);
 }
 
-/// The rows add up to what is said of all, and of those of a generation.
+/// The rows add up to the totals of all collections and of each generation.
 #[track_caller]
 fn expect_sums_of(rows: &[Vec<String>], tables: &Tables) {
     let sums = tables.rows("GC Rollup By Generation (times in msec)");
@@ -173,7 +173,7 @@ fn expect_sums_of(rows: &[Vec<String>], tables: &Tables) {
     }
 }
 
-/// The CPU time of all collections is some, and not more than that of the process.
+/// The CPU time of all collections is positive and at most that of the process.
 #[track_caller]
 pub(crate) fn expect_cpu_time_of_collections(tables: &Tables) {
     let after = |words: &str| {
@@ -188,7 +188,7 @@ pub(crate) fn expect_cpu_time_of_collections(tables: &Tables) {
     expect_near(share, 100.0 * own / all, rounding, &tables.text);
 }
 
-/// Sizes of the generations are those that the runtime has told, and add up; what is a share is one.
+/// Generation sizes equal the runtime's and add up; shares are between 0 and 1.
 #[track_caller]
 fn expect_told_sizes(trace: &Path, rows: &[Vec<String>], tables: &Tables) {
     let mut told = Vec::new();
@@ -226,7 +226,7 @@ fn expect_told_sizes(trace: &Path, rows: &[Vec<String>], tables: &Tables) {
             0.01 + ratio * ROUNDING / after,
             &what,
         );
-        // Of one in the background the heaps tell as they are later.
+        // The heap sizes of a background collection are those of its end.
         let most = if row[3].contains('B') {
             f64::MAX
         } else {
@@ -239,7 +239,8 @@ fn expect_told_sizes(trace: &Path, rows: &[Vec<String>], tables: &Tables) {
             "{what}"
         );
         assert!((0.0..=100.0).contains(&number_of(&row[6])), "{what}");
-        // Only what was collected is told of, but by the heaps of a server that collects in the background.
+        // Only the collected generations are reported, except in background collections of a
+        // server.
         if !row[3].contains('B') {
             let collected: usize = row[3][..1].parse().unwrap();
             let is_told = [3, 6, 9].map(|at| generations[at] != "-");

@@ -1,4 +1,4 @@
-//! Archives with parts that are damaged.
+//! Archives with corrupt parts.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,12 +16,12 @@ fn view(trace: &Path) -> Command {
     view
 }
 
-/// What `view` prints of the collections in a trace.
+/// Returns what `view` prints about the collections of a trace.
 fn collections(trace: &Path) -> String {
     run(&mut view(trace), LIMIT).expect_success().stdout
 }
 
-/// One part of an archive may be damaged: the others are shown, and what is missing stands above all of it.
+/// If one part of an archive is corrupt, the others are shown, below a notice of what is missing.
 #[track_caller]
 pub(crate) fn expect_damage_is_told_first(trace: &Path, process: &ProcessEvents) {
     let pid = process.pid;
@@ -31,7 +31,7 @@ pub(crate) fn expect_damage_is_told_first(trace: &Path, process: &ProcessEvents)
     let before = collections(trace);
     let cut = format!("process {pid}: its events end early: ");
     assert!(before.starts_with(&cut), "{before}");
-    // Another life of the process, and another process.
+    // Another process with the same pid, and another process.
     let name = format!("/eventpipe/{pid}");
     let (stored, stream) = entries(trace, &name).remove(0);
     let mut archive = unzip(&std::fs::read(trace).unwrap());
@@ -56,7 +56,7 @@ pub(crate) fn expect_damage_is_told_first(trace: &Path, process: &ProcessEvents)
         assert!(is_told(line), "{line}: {text}");
     }
     assert_eq!(table.lines().next(), tables.lines().next());
-    // Nothing is asked of the samples where no collection was until then.
+    // Without a collection, the samples are not read.
     if before.contains(" (gen0 ") {
         let unread = "the samples are not counted: cannot read perf.data.txt in the trace: ";
         assert!(is_told(unread), "{text}");

@@ -1,4 +1,4 @@
-//! The raw streams against what the runtime has counted when it was asked.
+//! The raw streams against the counters of the runtime.
 
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
@@ -14,11 +14,12 @@ use crate::readers::{
 };
 use crate::support::events::for_each_raw_event;
 
-/// The list of methods at the end.
+/// The rundown.
 const RUNDOWN: &str = "Microsoft-Windows-DotNETRuntimeRundown";
 const LISTED_AT_END: u32 = 144;
 
-/// A tick tells what was handed out to threads since the last, about 100 KB; they need not have used all of it.
+/// A tick reports the bytes handed out to threads since the last one, about 100 KB; they may not be
+/// in use yet.
 #[track_caller]
 pub(crate) fn expect_allocated(trace: &Path, counted: &Value) {
     let mut allocated = 0;
@@ -32,11 +33,11 @@ pub(crate) fn expect_allocated(trace: &Path, counted: &Value) {
     assert!(difference * 5 < counted, "{allocated} of {counted}");
 }
 
-/// What the ready workloads say of their runtime (its facts) is counted after the last of these methods was compiled, and
-/// before their thread compiles another.
+/// The workloads read the counters of their runtime (its facts) after the last of these methods was
+/// compiled, and before their thread compiles another.
 const LAST_BEFORE: &str = "get_ElapsedMs";
 
-/// Collections that have begun, by generation.
+/// Returns the number of started collections by generation.
 pub(crate) fn collections_begun(trace: &Path) -> [u64; 3] {
     let mut by_generation = [0; 3];
     for_each_raw_event(trace, |event| {
@@ -51,8 +52,8 @@ fn generation(event: &Event<'_>) -> usize {
     u32::from_le_bytes(event.payload[4..8].try_into().unwrap()) as usize
 }
 
-/// Methods that were compiled before the session has begun, which is later the more other work the machine has: in the list
-/// at the end, and not told of before.
+/// Methods compiled before the session started, which is later on a busy machine: they are in the
+/// rundown only.
 fn compiled_before(trace: &Path) -> u64 {
     const JITTED: u64 = 8;
     let (mut loaded, mut listed) = (HashSet::new(), HashSet::new());
@@ -79,8 +80,8 @@ fn compiled_before(trace: &Path) -> u64 {
     listed.difference(&loaded).count() as u64
 }
 
-/// Fails unless the runtime had compiled as many methods, waited for as many locks, and begun as many collections, when it was
-/// asked.
+/// Fails unless the numbers of compiled methods, lock contentions and started collections equal the
+/// runtime's counters.
 #[track_caller]
 pub(crate) fn expect_counted_by_then(trace: &Path, facts: &Value) {
     let (mut begun, mut compiled, mut waits) = (Vec::new(), Vec::new(), Vec::new());

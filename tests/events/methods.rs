@@ -1,4 +1,4 @@
-//! The tables of compiled methods, row by row against PerfView's.
+//! Tables of compiled methods, row by row against PerfView's.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,10 +10,10 @@ use crate::tables::{ROUNDING, Tables, expect_near, in_perfview};
 /// The table of all methods.
 const METHODS: &str = "Individual JIT Events";
 
-/// Characters of a name that are compared; those of long ones are cut.
+/// Number of compared characters of a name; longer names are truncated.
 const NAME: usize = 150;
 
-/// Fails unless the table of compiled methods is PerfView's.
+/// Fails unless the table of compiled methods equals PerfView's.
 #[track_caller]
 pub(crate) fn expect_same_table_of_methods(trace: &Path, nettrace: &Path) -> Option<Tables> {
     let jit = in_perfview(nettrace, "jit")?;
@@ -35,13 +35,14 @@ pub(crate) fn expect_same_table_of_methods(trace: &Path, nettrace: &Path) -> Opt
         "compiling",
     );
     assert_eq!(jit["withoutModule"], 0, "{}", tables.text);
-    // What begins at the same moment stands in any order: one is added for each row of ours, one taken off for theirs.
+    // Rows with the same start have any order: each of perfcollect's adds one, each of PerfView's
+    // subtracts one.
     let mut balance: BTreeMap<[String; 5], i64> = BTreeMap::new();
     let rows = tables.rows(METHODS);
     let starts = rows.iter().map(|row| row[0].parse::<f64>().unwrap());
     assert!(starts.is_sorted());
     for mut row in rows {
-        // Behind the sizes stands what memory the code got, if that was told.
+        // The memory of the code follows the sizes, if the runtime reported it.
         if row[4].parse::<u64>().is_ok() {
             row.drain(4..8);
         }
@@ -49,7 +50,7 @@ pub(crate) fn expect_same_table_of_methods(trace: &Path, nettrace: &Path) -> Opt
         let key = [&row[2], &row[3], &row[4], &row[5], &name].map(String::to_owned);
         *balance.entry(key).or_default() += 1;
     }
-    // Of one that had not ended nothing is known.
+    // An unfinished compilation has no figures.
     let ended = |row: &&Value| row["nativeBytes"] != 0;
     for row in jit["list"].as_array().unwrap().iter().filter(ended) {
         let text = |name: &str| row[name].as_str().unwrap().to_owned();
@@ -76,7 +77,7 @@ pub(crate) fn expect_same_table_of_methods(trace: &Path, nettrace: &Path) -> Opt
     Some(tables)
 }
 
-/// What is said of each trigger is PerfView's, and those of triggers, tiers and modules add up to all.
+/// The totals of each trigger equal PerfView's, and those of triggers, tiers and modules add up.
 #[track_caller]
 fn expect_summaries(tables: &Tables, jit: &Value) {
     let count = |row: &[String]| -> u64 { row[row.len() - 4].parse().unwrap() };
@@ -94,7 +95,7 @@ fn expect_summaries(tables: &Tables, jit: &Value) {
         );
     }
     let all = count(&triggers[0]);
-    // Triggers first, then tiers: each of them is all.
+    // Triggers first, then tiers: each adds up to all.
     let rows = triggers.iter().skip(1).map(|row| count(row));
     assert_eq!(rows.sum::<u64>(), 2 * all, "{triggers:?}");
     let modules = tables.rows("Summary of jitting time by module");

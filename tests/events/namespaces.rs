@@ -1,4 +1,5 @@
-//! Programs in a pid namespace of their own, as in a container: their runtimes number threads otherwise than we do.
+//! Programs in a separate pid namespace, as in a container: their runtimes use other thread ids
+//! than the host.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -17,10 +18,10 @@ use crate::support::{
 };
 use crate::timeline::threads_in;
 
-/// What makes such a namespace for a command.
+/// Command prefix that creates such a namespace.
 const UNSHARED: [&str; 3] = ["unshare", "-pmf", "--mount-proc"];
 
-/// What a test in one needs, or why it cannot run.
+/// Returns the requirements of a test in a namespace, or why it cannot run.
 fn what_runs_in_one() -> Result<(Runtime, PathBuf), Missing> {
     let mut command = Command::new(UNSHARED[0]);
     let command = command.args(&UNSHARED[1..]).arg("true");
@@ -46,7 +47,7 @@ fn unshared(runtime: &Runtime, program: &std::path::Path) -> Workload {
     workload
 }
 
-/// Samples and events are of the same threads all the same.
+/// Samples and events have the same threads nevertheless.
 #[test]
 fn events_in_another_namespace_are_of_the_threads_that_are_sampled() {
     need_capture!();
@@ -80,7 +81,7 @@ fn events_in_another_namespace_are_of_the_threads_that_are_sampled() {
     assert_eq!(both.count(), threads.len(), "{threads:?} {sampled:?}");
 }
 
-/// So it is when all of them have ended before anybody reads the events back.
+/// The same if all processes have ended before the events are read.
 #[test]
 fn threads_in_another_namespace_are_known_when_they_have_ended() {
     need_capture!();
@@ -98,7 +99,7 @@ fn threads_in_another_namespace_are_known_when_they_have_ended() {
     assert_eq!(shown.collect::<BTreeSet<u64>>(), events);
 }
 
-/// So it is when the collector was killed, and all of them are gone before the trace is made.
+/// The same if perfcollect was killed, and all processes have ended before the trace is written.
 #[test]
 fn threads_in_another_namespace_are_known_to_a_recovery() {
     need_capture!();
@@ -110,7 +111,7 @@ fn threads_in_another_namespace_are_known_to_a_recovery() {
     collect.args(["collect", "x", "-quiet", "-pid", &pid]);
     let collector = start(collect.current_dir(&folder));
     wait_for_events(folder.path(), 300_000);
-    // Samples are put on the disk twice a second.
+    // Samples are written to disk twice a second.
     std::thread::sleep(Duration::from_millis(700));
     collector.signal(Signal::KILL);
     finish(collector, LIMIT);
@@ -125,7 +126,7 @@ fn threads_in_another_namespace_are_known_to_a_recovery() {
     let summary: Value = serde_json::from_slice(&summary).unwrap();
     let known = summary["quality"]["events"][0]["threads"].as_array();
     assert!(known.unwrap().len() >= events.len(), "{summary:#}");
-    // Nothing but the trace is left.
+    // Only the trace is left.
     let left = std::fs::read_dir(&folder).unwrap().flatten();
     let hidden = left.filter(|file| file.file_name().to_string_lossy().starts_with('.'));
     assert_eq!(hidden.count(), 0);

@@ -1,4 +1,4 @@
-//! The pauses for collections against what the runtime has counted.
+//! Pauses for garbage collections against the runtime's counters.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -9,27 +9,28 @@ use crate::readers::{GC_START, RUNTIME_PROVIDER};
 use crate::support::events::for_each_raw_event;
 use crate::tables::{ROUNDING, Tables, expect_near};
 
-/// Events of pauses.
+/// Ids of the pause events.
 const GC_END: u32 = 2;
 const RESTARTED: u32 = 3;
 const SUSPEND: u32 = 9;
 const TRIGGERED: u32 = 35;
 const MARKED: u32 = 202;
-/// Why the runtime suspends its threads.
+/// Reasons for which the runtime suspends its threads.
 const FOR_GC: u32 = 1;
 const FOR_STEP: u32 = 6;
-/// A collection that goes on while the program runs.
+/// Type of a background collection.
 const BACKGROUND: u32 = 1;
 
-/// The threads are suspended: by what the runtime can have begun to count after, by its event.
+/// A suspension of the threads: its earliest possible start, and the time of its event.
 struct Suspension {
     not_before: Nanos,
     begin: Nanos,
 }
 
-/// Fails unless the table has all pauses, and the runtime has counted what is between them and what is certain of them. It
-/// looks at the clock before it sends an event, and on a machine with other work that may be long before. It begins after
-/// what its thread did before, and ends after the last mark and before the threads go on.
+/// Fails unless the table has all pauses and the runtime's count is between their certain and their
+/// possible length. The runtime reads the clock before it sends an event, on a busy machine long
+/// before. A pause starts after the previous event of its thread, and ends between the last event
+/// and the resumption.
 #[track_caller]
 pub(crate) fn expect_pauses_of_runtime(trace: &Path, tables: &Tables, counted_ms: f64) {
     let mut events = Vec::new();

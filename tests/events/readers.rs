@@ -10,7 +10,7 @@ use crate::captured::Captured;
 use crate::support::events::{babeltrace, for_each_raw_event, raw_runtime_events};
 use crate::support::perfview_json;
 
-/// Numbers of the runtime's events.
+/// Ids of runtime events.
 pub(crate) const GC_START: u32 = 1;
 pub(crate) const ALLOCATION_TICK: u32 = 10;
 pub(crate) const EXCEPTION: u32 = 80;
@@ -18,7 +18,7 @@ pub(crate) const CONTENTION_STOP: u32 = 91;
 pub(crate) const METHOD_LOADED: u32 = 143;
 pub(crate) const JITTING: u32 = 145;
 
-/// Events of the runtime, and what PerfView calls them.
+/// Events of the runtime with PerfView's names.
 const IN_PERFVIEW: [(u32, &str); 6] = [
     (GC_START, "GC/Start"),
     (ALLOCATION_TICK, "GC/AllocationTick"),
@@ -28,15 +28,16 @@ const IN_PERFVIEW: [(u32, &str); 6] = [
     (JITTING, "Method/JittingStarted"),
 ];
 
-/// Whose events they are while it runs.
+/// Provider of the events during the run.
 pub(crate) const RUNTIME_PROVIDER: &str = "Microsoft-Windows-DotNETRuntime";
 
-/// Whether an event is one of the runtime with this number.
+/// Returns whether this is the runtime's event with this id.
 pub(crate) fn is_of_runtime(event: &Event<'_>, id: u32) -> bool {
     event.kind.id == id && event.kind.provider == RUNTIME_PROVIDER
 }
 
-/// The CTF part holds what PerfView knows of the raw streams, in order of time, for every reader.
+/// The CTF part contains the events that PerfView knows from the raw streams, in time order, for
+/// every reader.
 #[track_caller]
 pub(crate) fn expect_same_in_all_readers(trace: &Path) {
     let mut lines = Vec::new();
@@ -70,7 +71,8 @@ pub(crate) fn expect_same_in_all_readers(trace: &Path) {
     }
 }
 
-/// The merged file holds the samples of the summary and the events of the raw streams, with their stacks.
+/// The merged file contains the samples of the summary and the events of the raw streams, with
+/// their stacks.
 #[track_caller]
 pub(crate) fn expect_same_in_nettrace(captured: &Captured, collections: &Value) {
     let path = captured.nettrace();
@@ -80,7 +82,7 @@ pub(crate) fn expect_same_in_nettrace(captured: &Captured, collections: &Value) 
     let summary = captured.summary();
     let (cpu, events) = (&all["cpu"], &all["events"]);
     assert_eq!(cpu["samples"], summary["samples"]);
-    // What is over of a thread's time is less than a millisecond.
+    // The remainder of a thread's time is less than a millisecond.
     let (told, is) = (&cpu["totalMs"], &summary["cpu_ms"]);
     let difference = (told.as_f64().unwrap() - is.as_f64().unwrap()).abs();
     let threads = cpu["processes"].as_array().unwrap().iter();
@@ -92,7 +94,7 @@ pub(crate) fn expect_same_in_nettrace(captured: &Captured, collections: &Value) 
         (&events["lost"], &events["truncated"]),
         (&0.into(), &false.into())
     );
-    // Events, and those of them with a stack.
+    // The numbers of events, and of those with a stack.
     let mut raw: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     for_each_raw_event(&captured.trace(), |event| {
         if event.kind.provider == RUNTIME_PROVIDER {
@@ -125,7 +127,7 @@ pub(crate) fn expect_same_in_nettrace(captured: &Captured, collections: &Value) 
             "{gc:#}"
         );
     }
-    // Both files count from the same moment.
+    // Both files count from the same time.
     let zip = perfview_json("cpu", &captured.trace(), &[]).unwrap();
     let first = |cpu: &Value| cpu["firstMs"].as_f64().unwrap();
     assert!((first(&zip) - first(cpu)).abs() < 0.01);

@@ -1,4 +1,4 @@
-//! Tables as `perfcollect view` prints them, and as PerfView's reader has them.
+//! Tables of `perfcollect view` and of PerfView's reader.
 
 use std::path::Path;
 
@@ -10,7 +10,8 @@ use crate::support::perfview_json;
 /// Both print three decimals.
 pub(crate) const ROUNDING: f64 = 0.0015;
 
-/// What `perfcollect view` prints of a trace with one process: numbers with words behind them, and tables.
+/// The output of `perfcollect view` for a trace with one process: numbers followed by words, and
+/// tables.
 pub(crate) struct Tables {
     pub(crate) text: String,
 }
@@ -22,14 +23,15 @@ impl Tables {
         Self { text }
     }
 
-    /// A number that stands before some words; 0 if they do not stand there.
+    /// Returns the number that precedes some words, or 0 if they are absent.
     pub(crate) fn stated(&self, before: &str) -> f64 {
         let number = self.text.split_once(before);
         let number = number.and_then(|(text, _)| text.rsplit([' ', '\n']).next());
         number.map_or(0.0, number_of)
     }
 
-    /// The rows of the table with this title, in words: they stand below two lines of headings.
+    /// Returns the rows of the table with this title, split into words, without the two heading
+    /// lines.
     #[track_caller]
     pub(crate) fn rows(&self, title: &str) -> Vec<Vec<String>> {
         let mut lines = self.text.lines().skip_while(|line| *line != title);
@@ -51,7 +53,7 @@ pub(crate) fn expect_near(ours: f64, theirs: f64, rounding: f64, what: &str) {
     assert!((ours - theirs).abs() <= rounding, "{ours} {theirs} {what}");
 }
 
-/// The process of a table of PerfView's.
+/// Returns the process of a table of PerfView.
 pub(crate) fn in_perfview(nettrace: &Path, viewer: &str) -> Option<Value> {
     let all = perfview_json(viewer, nettrace, &["--all"])?;
     Some(all["processes"][0].clone())

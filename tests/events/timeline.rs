@@ -1,4 +1,4 @@
-//! Samples and events of `NAME.nettrace` on their one timeline.
+//! Samples and events of `NAME.nettrace` on one timeline.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -32,7 +32,7 @@ fn varuint(payload: &mut &[u8]) -> u64 {
     value
 }
 
-/// The addresses of a mapping, if it is of this file.
+/// Returns the addresses of a mapping, if it is of this file.
 fn mapped(mut payload: &[u8], file: &str) -> Option<Range<u64>> {
     let [_, start, end, _] = [(); 4].map(|()| varuint(&mut payload));
     let name = &payload[2..];
@@ -42,7 +42,7 @@ fn mapped(mut payload: &[u8], file: &str) -> Option<Range<u64>> {
         .then_some(start..end)
 }
 
-/// Threads with events of this number, and those with samples.
+/// Returns the threads with events of this id, and those with samples.
 pub(crate) fn threads_in(nettrace: &Path, id: u32) -> (BTreeSet<u64>, BTreeSet<u64>) {
     let (mut events, mut sampled) = (BTreeSet::new(), BTreeSet::new());
     for_each(nettrace, |event| {
@@ -55,12 +55,12 @@ pub(crate) fn threads_in(nettrace: &Path, id: u32) -> (BTreeSet<u64>, BTreeSet<u
     (events, sampled)
 }
 
-/// Fails unless a thread's samples in the JIT compiler are of moments when that thread compiles a method, by the events,
-/// give or take a millisecond. Only its own start is none of a method.
+/// Fails unless a thread's samples in the JIT compiler are within its compilations, by the events
+/// and with a tolerance of 1 ms. Only the compiler's own startup is in none.
 #[track_caller]
 pub(crate) fn expect_samples_line_up(nettrace: &Path) {
     let mut compiler: Vec<Range<u64>> = Vec::new();
-    // By thread: from when to when it compiled, and when it was seen in the compiler.
+    // By thread: the times of its compilations, and of its samples in the compiler.
     let mut compiling: BTreeMap<Option<u64>, Vec<(u64, Range<u64>)>> = BTreeMap::new();
     let (mut samples, mut last_event) = (Vec::new(), 0);
     for_each(nettrace, |event| {
@@ -86,7 +86,7 @@ pub(crate) fn expect_samples_line_up(nettrace: &Path) {
             }
         }
     });
-    // What a thread compiled when the events began is not told of, nor what one does when the runtime has ended them.
+    // Compilations that were running when the events started or ended are not reported.
     samples.retain(|(thread, time)| {
         let of_thread = compiling.get(thread).and_then(|ranges| ranges.first());
         *time <= last_event && of_thread.is_none_or(|(_, range)| *time >= range.start)
@@ -98,13 +98,13 @@ pub(crate) fn expect_samples_line_up(nettrace: &Path) {
         !wider.any(|range| range.contains(time))
     };
     let outside = samples.iter().filter(is_outside).count();
-    // A thread may lose its CPU between what an event tells of and the event.
+    // A thread may lose its CPU between the reported moment and the event.
     let few = samples.len() >= 20 && outside <= 1 + samples.len() / 50;
     assert!(few, "{outside} of {}", samples.len());
 }
 
-/// Fails unless both files tell the same of events of this number: when, and of what they are part. Gives how
-/// many are part of something.
+/// Fails unless both files have the same times and activities for the events of this id. Returns
+/// how many have an activity.
 #[track_caller]
 pub(crate) fn expect_same_details(trace: &Path, nettrace: &Path, id: u32) -> usize {
     let (mut raw, mut merged): (Vec<Details>, Vec<Details>) = (Vec::new(), Vec::new());
@@ -113,7 +113,7 @@ pub(crate) fn expect_same_details(trace: &Path, nettrace: &Path, id: u32) -> usi
     for list in [&mut raw, &mut merged] {
         list.sort_unstable();
         let first = list.first().unwrap().0;
-        // They count from different moments.
+        // They count from different times.
         list.iter_mut().for_each(|(time, ..)| *time -= first);
     }
     assert!(raw == merged);
@@ -121,12 +121,12 @@ pub(crate) fn expect_same_details(trace: &Path, nettrace: &Path, id: u32) -> usi
     raw.iter().filter(is_part).count()
 }
 
-/// Time, activity and that it comes from.
+/// Time, activity and related activity.
 type Details = (u64, [u8; 16], [u8; 16]);
 
 fn details(event: &Event<'_>, number: u32) -> Option<Details> {
     let Activity { id, related } = event.activity;
-    // What the runtime says of its process is said by the records of the process.
+    // Process information is in the records of the process.
     let is_of_process = ["Universal", "Microsoft-DotNETCore-EventPipe"]
         .iter()
         .any(|provider| event.kind.provider.starts_with(provider));

@@ -1,4 +1,4 @@
-//! The kernel's own list of its functions.
+//! The kernel's symbol list.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ impl Kallsyms {
         Self(modules)
     }
 
-    /// All names of the last function that begins at or before an address.
+    /// Returns all names of the last function that starts at or before an address.
     pub(crate) fn at(&self, address: u64, module: &str) -> &[String] {
         let last = self
             .0
@@ -34,7 +34,7 @@ impl Kallsyms {
         last.map_or(&[], |(_, names)| names)
     }
 
-    /// Whether a program of BPF has been unloaded since it was sampled.
+    /// Returns whether this BPF program has been unloaded since it was sampled.
     pub(crate) fn is_gone(&self, name: &str, module: &str) -> bool {
         let mut loaded = self
             .0

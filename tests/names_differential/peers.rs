@@ -12,7 +12,7 @@ pub(crate) enum Peer {
     LlvmSymbolizer,
 }
 
-/// The first of the tools that is not there.
+/// Returns the first of the tools that is not installed.
 pub(crate) fn missing() -> Option<&'static str> {
     let tools = ["addr2line", "llvm-symbolizer", "readelf", "c++filt"];
     tools
@@ -21,7 +21,7 @@ pub(crate) fn missing() -> Option<&'static str> {
 }
 
 impl Peer {
-    /// The functions at these addresses, innermost first, as the linker names them, `??` for none.
+    /// Returns the functions at these addresses, innermost first, as linkage names; `??` for none.
     pub(crate) fn chains(
         self,
         file: &Path,
@@ -55,7 +55,7 @@ impl Peer {
                 Some(next) => address = next,
                 None => {
                     chains.entry(address).or_default().push(line.to_owned());
-                    // Behind each name there is its file and line.
+                    // File and line follow each name.
                     lines.next();
                 }
             }
@@ -64,7 +64,7 @@ impl Peer {
     }
 }
 
-/// What a command says to an input.
+/// Returns the output of a command for an input.
 pub(crate) fn filter(command: &mut Command, input: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("input");

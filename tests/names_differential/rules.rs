@@ -1,4 +1,4 @@
-//! In what names may differ, and how that is proved.
+//! Accepted differences between names, and how they are verified.
 
 use perfcollect_symbols::demangle::demangle;
 
@@ -6,44 +6,51 @@ use crate::peers::Peer;
 use crate::sampled::shown;
 use crate::symbol_table::SymbolTable;
 
-/// Why a name of theirs is not ours.
+/// Reason for a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rule {
-    /// Several symbols begin where this function does. Ours is chosen by binding and underscores, addr2line's by the debug information, of
-    /// functions that were folded into one too.
+    /// Several symbols start at this function. perfcollect chooses by binding and underscores,
+    /// addr2line by the debug information, also of functions that were folded into one.
     Alias,
-    /// Ours is the symbol of a part or a copy (`.cold`, `.part.0`, `.llvm.1`), theirs the function in the source.
+    /// perfcollect has the symbol of a part or a copy (`.cold`, `.part.0`, `.llvm.1`), the other
+    /// the function in the source.
     Clone,
-    /// Stubs of the linkage table have no symbols. We name them by their relocations.
+    /// PLT stubs have no symbols. perfcollect names them by their relocations.
     LinkageTable,
-    /// addr2line takes the last symbol before the address, however far. Ours ends.
+    /// addr2line uses the last symbol before the address at any distance. perfcollect's symbols
+    /// have an end.
     PastEnd,
-    /// llvm-symbolizer passes symbols over that have no type or no size.
+    /// llvm-symbolizer ignores symbols without a type or size.
     Untyped,
-    /// A function of one file only has no linkage name in the debug information: theirs is its identifier alone.
+    /// A function with internal linkage has no linkage name in the debug information: the others
+    /// print its identifier alone.
     Identifier,
-    /// binutils do not read all that tells of inlined functions (in what other linkers made of it): addr2line has only the outer ones.
+    /// binutils do not read all debug information of inlined functions from other linkers:
+    /// addr2line has only the outer ones.
     OuterOnly,
-    /// addr2line tells the name in the source of a function that is exported under another, where llvm-symbolizer tells just ours.
+    /// addr2line prints the source name of a function that is exported under another name;
+    /// llvm-symbolizer agrees with perfcollect.
     NameInSource,
-    /// addr2line gives the innermost function, where that has no linkage name, the name of the symbol it is inlined into.
+    /// If the innermost function has no linkage name, addr2line prints the symbol that it is
+    /// inlined into.
     InnermostAsSymbol,
 }
 
-/// What no rule explains.
+/// A difference that no rule explains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Difference {
-    /// One has a name and the other has none.
+    /// Only one has a name.
     Nothing,
-    /// Not as many functions.
+    /// Different numbers of functions.
     Count,
     /// Another function is inlined.
     Inlined,
-    /// In another function.
+    /// The outermost functions differ.
     Outermost,
 }
 
-/// The rules by which `ours`, as shown, are `theirs`; else what differs.
+/// Returns the rules that explain all differences between `ours`, as shown, and `theirs`, or the
+/// first other difference.
 pub(crate) fn explain(
     peer: Peer,
     address: u64,
@@ -143,12 +150,12 @@ fn is_same(our: &str, their: &str) -> bool {
     our == named(their)
 }
 
-/// A name of theirs as ours are shown.
+/// Formats a name of the others as perfcollect's are shown.
 fn named(their: &str) -> String {
     shown(&demangle(their.as_bytes()))
 }
 
-/// A function that calls itself is there many times: its chain of `len` once.
+/// Keeps one occurrence of a recursive chain of `len` functions.
 fn once(chain: &[String], len: usize) -> &[String] {
     match chain.chunks_exact(len.max(1)).collect::<Vec<_>>()[..] {
         [first, ref rest @ ..]
@@ -161,7 +168,7 @@ fn once(chain: &[String], len: usize) -> &[String] {
     }
 }
 
-/// Where the function starts, or the address, stands for the name.
+/// Returns whether the name is replaced by the function's start or the address.
 fn is_unnamed(name: &str) -> bool {
     name.strip_prefix("0x")
         .is_some_and(|hex| u64::from_str_radix(hex, 16).is_ok())
@@ -173,7 +180,7 @@ fn is_untyped(address: u64, name: &str, table: &SymbolTable) -> bool {
         .any(|symbol| symbol.is_called(name) && (symbol.kind == "NOTYPE" || symbol.size == 0))
 }
 
-/// `f(clone.cold)`, as shown, and `f.cold` without their ends.
+/// Returns `f(clone.cold)`, as shown, and `f.cold` without their suffixes.
 fn without_clone(name: &str) -> &str {
     let end = name
         .find("(clone.")

@@ -1,4 +1,4 @@
-//! The addresses of a trace with the names it gives them.
+//! The addresses of a trace with their names.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,15 +10,15 @@ use perfcollect_symbols::elf::ElfFile;
 
 use crate::support::Saved;
 
-/// Longer names are cut in `perf.data.txt`, at 2048 bytes.
+/// Names in `perf.data.txt` are truncated to 2048 bytes.
 const COMPARED_CHARS: usize = 1900;
-/// Above are the kernel's addresses.
+/// Lowest kernel address.
 const KERNEL: u64 = 1 << 63;
 
-/// Unique addresses and the functions there, innermost first, as [`shown`].
+/// Unique addresses and their functions, innermost first, as [`shown`].
 #[derive(Default)]
 pub(crate) struct Sampled {
-    /// By module, then address in the file's own terms.
+    /// By module, then SVMA.
     pub(crate) modules: BTreeMap<String, BTreeMap<u64, Vec<String>>>,
     /// The function and its module.
     pub(crate) kernel: BTreeMap<u64, (String, String)>,
@@ -62,7 +62,7 @@ impl Sampled {
                 .or_default()
                 .entry(address)
                 .or_insert_with(|| chain.clone());
-            // A function that calls itself is there more than once.
+            // A recursive function occurs more than once.
             if chain.len() < known.len() {
                 *known = chain;
             }
@@ -70,7 +70,7 @@ impl Sampled {
     }
 }
 
-/// Address, name and module of a line of a stack.
+/// Parses address, name and module of a stack line.
 fn frame(line: &str) -> (u64, &str, &str) {
     let (address, rest) = line.split_once(' ').unwrap();
     let (name, module) = rest
@@ -80,7 +80,8 @@ fn frame(line: &str) -> (u64, &str, &str) {
     (u64::from_str_radix(address, 16).unwrap(), name, module)
 }
 
-/// A name without what `perf.data.txt` writes in another way for PerfView: kinds of brackets, spaces, letters that are not ASCII, the end.
+/// Removes everything from a name that `perf.data.txt` writes differently for PerfView: kinds of
+/// brackets, spaces, non-ASCII letters, the end.
 pub(crate) fn shown(name: &str) -> String {
     let mut shown = String::new();
     for c in name
@@ -106,13 +107,13 @@ pub(crate) fn shown(name: &str) -> String {
     shown.chars().take(COMPARED_CHARS).collect()
 }
 
-/// The build id of a file that is still there.
+/// Returns the build id of a file that still exists.
 pub(crate) fn build_id(path: &Path) -> Option<BuildId> {
     let file = File::open(path).ok()?;
     ElfFile::open(file).ok()?.build_id()
 }
 
-/// A copy of the vDSO, which is in the memory of every process.
+/// Copies the vDSO from the memory of this process.
 pub(crate) fn vdso(folder: &Path) -> PathBuf {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let range = maps

@@ -1,4 +1,4 @@
-//! Mangled names as we spell them and as binutils' c++filt does, of all symbols of real programs.
+//! Demangled names of perfcollect against c++filt (binutils), for all symbols of real programs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,18 +10,18 @@ use crate::peers::{self, filter};
 use crate::support::{Missing, workloads};
 use crate::symbol_table::SymbolTable;
 
-/// Why a name is spelled in another way.
+/// Reason for a different spelling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Spelling {
-    /// c++filt keeps the hashes of crates and the types of constants, and drops what LLVM appends.
+    /// c++filt keeps crate hashes and types of constants, and drops what LLVM appends.
     Rust,
-    /// We write `std::ostream` where the mangling has `So`, c++filt all that it is short for.
+    /// perfcollect prints `std::ostream` for the mangled `So`; c++filt expands it.
     Standard,
-    /// c++filt writes the types of constants: `1l`, `(Color)2`.
+    /// c++filt prints the types of constants: `1l`, `(Color)2`.
     Literal,
-    /// We leave it mangled: cpp_demangle does not read it.
+    /// perfcollect keeps it mangled because cpp_demangle cannot parse it.
     Mangled,
-    /// cpp_demangle puts `&` to the outer class of a nested one.
+    /// cpp_demangle appends `&` to the outer class of a nested one.
     Reference,
 }
 
@@ -39,7 +39,7 @@ fn explain(name: &str, our: &str, their: &str) -> Option<Spelling> {
     }
 }
 
-/// What `std::string` and the like are short for; without spaces.
+/// Expansions of `std::string` and the like, without spaces.
 fn expanded(name: &str) -> String {
     let short = [
         (
@@ -69,7 +69,7 @@ fn expanded(name: &str) -> String {
     name.replace(' ', "")
 }
 
-/// `f<(ns::Color)2, 1l>` to `f<2, 1>`.
+/// Converts `f<(ns::Color)2, 1l>` to `f<2, 1>`.
 fn without_literal_types(name: &str) -> String {
     let mut text = String::new();
     let mut rest = name;
@@ -107,7 +107,7 @@ fn without_literal_types(name: &str) -> String {
     text
 }
 
-/// `core[c1f1a4ba060b9bfa]::array<4: usize>` to `core::array<4>`.
+/// Converts `core[c1f1a4ba060b9bfa]::array<4: usize>` to `core::array<4>`.
 fn without_hashes(name: &str) -> String {
     let mut pieces = name.split('[');
     let mut text = pieces.next().unwrap_or_default().to_owned();
@@ -121,7 +121,7 @@ fn without_hashes(name: &str) -> String {
         }
     }
     let text = text.replace(": usize", "");
-    // In the older mangling it is the last part.
+    // In the legacy mangling it is the last part.
     match text.rsplit_once("::h") {
         Some((text, hash)) if hash.len() == 16 => text.to_owned(),
         _ => text,

@@ -1,4 +1,4 @@
-//! The symbols of a file and of its debug file, as binutils' readelf lists them.
+//! The symbols of a file and of its debug file, as readelf (binutils) lists them.
 
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
@@ -24,16 +24,16 @@ impl Symbol {
         (self.start..self.start + self.size).contains(&address)
     }
 
-    /// By its name as shown.
+    /// By name as shown.
     pub(crate) fn is_called(&self, name: &str) -> bool {
         shown(&demangle(self.name.as_bytes())) == name
     }
 }
 
-/// Read when it is asked for.
+/// Read on first use.
 pub(crate) struct SymbolTable {
     file: PathBuf,
-    /// By start, each with the highest end of all up to it.
+    /// By start, each with the highest end of all symbols up to it.
     symbols: OnceCell<Vec<(u64, Symbol)>>,
 }
 
@@ -65,13 +65,14 @@ impl SymbolTable {
         with_highest.collect()
     }
 
-    /// All of them.
+    /// Returns all symbols.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Symbol> {
         let symbols = self.symbols.get_or_init(|| self.read());
         symbols.iter().map(|(_, symbol)| symbol)
     }
 
-    /// All that cover an address; of those without a size the last that begin at or before it.
+    /// Returns all symbols that cover an address; of those without a size, the last that starts at
+    /// or before it.
     pub(crate) fn around(&self, address: u64) -> impl Iterator<Item = &Symbol> {
         let symbols = self.symbols.get_or_init(|| self.read());
         let before = &symbols[..symbols.partition_point(|(_, symbol)| symbol.start <= address)];
@@ -86,7 +87,7 @@ impl SymbolTable {
         })
     }
 
-    /// Whether two names, as shown, are of one start around an address.
+    /// Returns whether two names, as shown, have the same start around an address.
     pub(crate) fn are_aliases(&self, address: u64, ours: &str, theirs: &str) -> bool {
         let starts = |name| {
             self.around(address)
@@ -97,7 +98,7 @@ impl SymbolTable {
     }
 }
 
-/// `   Num:    Value          Size Type    Bind   Vis      Ndx Name`
+/// Parses a row of `   Num:    Value          Size Type    Bind   Vis      Ndx Name`.
 fn symbol(line: &str) -> Option<Symbol> {
     let words: Vec<_> = line.split_whitespace().collect();
     let &[_, start, size, kind, _, _, section, name, ..] = &words[..] else {

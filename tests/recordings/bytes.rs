@@ -1,5 +1,5 @@
-//! Recordings that no machine here can make, written byte by byte: as the kernel and perf document them
-//! (`tools/perf/Documentation/perf.data-file-format.txt`, `<linux/perf_event.h>`).
+//! Recordings that no available machine can make, written byte by byte from the documentation of
+//! kernel and perf (`tools/perf/Documentation/perf.data-file-format.txt`, `<linux/perf_event.h>`).
 
 use std::ops::ControlFlow;
 use std::process::Command;
@@ -18,7 +18,7 @@ const FINISHED_ROUND: u32 = 68;
 const HEADER_ATTR: u32 = 64;
 const TRACING_DATA: u32 = 66;
 
-/// `perf_event_attr`: type, config, flags, and what samples hold.
+/// `perf_event_attr`: type, config, flags, and the contents of samples.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Attribute {
     pub(crate) kind: u32,
@@ -63,7 +63,7 @@ fn words(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// What perf pipes: attributes, then records.
+/// Returns a piped recording: attributes, then records.
 fn pipe(attributes: &[Attribute], records: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = b"PERFILE2\x10\0\0\0\0\0\0\0".to_vec();
     for attribute in attributes {
@@ -73,7 +73,7 @@ fn pipe(attributes: &[Attribute], records: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// What perf writes to a file: header, attributes, records, and no sections.
+/// Returns a recording in a file: header, attributes, records, and no sections.
 fn file(attributes: &[Attribute], records: &[Vec<u8>]) -> Vec<u8> {
     let entry = ATTRIBUTE_BYTES as u64 + 16;
     let (header, attributes_bytes) = (104, entry * attributes.len() as u64);
@@ -104,7 +104,7 @@ const EXCLUDES_HYPERVISOR: u64 = 1 << 6;
 const EXCLUDES_HOST: u64 = 1 << 19;
 const EXCLUDES_GUEST: u64 = 1 << 20;
 
-/// Where no name is recorded, `perf evlist` derives it, and so do we.
+/// If the recording has no name, `perf evlist` derives it, as does perfcollect.
 #[test]
 fn events_without_a_name_have_that_of_perf() {
     need!(can_run_perf());
@@ -136,7 +136,7 @@ fn events_without_a_name_have_that_of_perf() {
             }));
         }
         for cache in 0..7 {
-            // Others perf calls `invalid-cache`.
+            // perf calls others `invalid-cache`.
             let accesses = match cache {
                 1 => &[0, 2][..],
                 4 | 5 => &[0],
@@ -159,7 +159,7 @@ fn events_without_a_name_have_that_of_perf() {
         }));
     }
     for attribute in &mut attributes {
-        // By which perf tells them apart.
+        // perf distinguishes them by it.
         attribute.sample_type = sys::PERF_SAMPLE_TID | sys::PERF_SAMPLE_IDENTIFIER;
         attribute.flags |= SAMPLE_ID_ALL;
     }
@@ -198,7 +198,7 @@ fn events_without_a_name_have_that_of_perf() {
     }
 }
 
-/// A sample of thread 7: time, callchain.
+/// Returns a sample of thread 7: time, callchain.
 fn sample(time: u64, chain: &[u64]) -> Vec<u8> {
     let body = [
         &[0xffff_ffff_8100_0000, 7 << 32 | 7, time, chain.len() as u64],
@@ -209,12 +209,12 @@ fn sample(time: u64, chain: &[u64]) -> Vec<u8> {
     record(sys::PERF_RECORD_SAMPLE, kernel, &words(&body))
 }
 
-/// What `sample_id_all` puts behind the other records.
+/// Returns the fields that `sample_id_all` appends to other records.
 fn id_of(time: u64) -> [u64; 2] {
     [7 << 32 | 7, time]
 }
 
-/// The user part of a callchain.
+/// Returns the user part of a callchain.
 fn deferred(time: u64, cookie: u64, chain: &[u64]) -> Vec<u8> {
     let body = [&[cookie, chain.len() as u64], chain, &id_of(time)].concat();
     record(CALLCHAIN_DEFERRED, 0, &words(&body))
@@ -251,7 +251,8 @@ fn samples(records: &[Vec<u8>]) -> (Vec<Told>, u64) {
     (told, reader.without_user_callers())
 }
 
-/// Linux 6.19 records user callers when a thread returns from the kernel; two samples may share them.
+/// Linux 6.19 records user callers when a thread returns from the kernel; two samples may share
+/// them.
 #[test]
 fn user_callers_that_come_later_join_their_samples() {
     const KERNEL: u64 = sys::PERF_CONTEXT_KERNEL;
@@ -264,7 +265,7 @@ fn user_callers_that_come_later_join_their_samples() {
         round.clone(),
         sample(40, &[USER, 6]),
         round.clone(),
-        // Of another stay in the kernel, and with no marker.
+        // Of another kernel entry, and without a marker.
         deferred(50, 98, &[7]),
         deferred(60, 99, &[USER, 8, 9]),
         sample(70, &[KERNEL, 1, USER_DEFERRED, 100]),
@@ -285,20 +286,20 @@ fn user_callers_that_come_later_join_their_samples() {
     assert_eq!((&told[..], missing), (&expected[..], 1));
 }
 
-/// The thread ends before it returns to user space: its samples wait no longer.
+/// If the thread ends before it returns to user space, its samples are completed without callers.
 #[test]
 fn samples_of_a_thread_that_ends_wait_no_longer() {
     let exit = [&[7 << 32 | 7, 7 << 32 | 7, 20], &id_of(20)[..]].concat();
     let (told, missing) = samples(&[
         sample(10, &[sys::PERF_CONTEXT_KERNEL, 1, USER_DEFERRED, 99]),
         record(sys::PERF_RECORD_EXIT, 0, &words(&exit)),
-        // A cookie that came again is none of theirs.
+        // A reused cookie does not belong to them.
         deferred(30, 99, &[5]),
     ]);
     assert_eq!((told, missing), (vec![(10, vec![1], vec![])], 1));
 }
 
-/// What perf copies of tracefs for one tracepoint.
+/// Returns what perf copies of tracefs for one tracepoint.
 fn tracing_data(system: &str, format: &str) -> Vec<u8> {
     let mut data = b"\x17\x08\x44tracing0.6\0\0\x08\0\x10\0\0".to_vec();
     for name in ["header_page", "header_event"] {
@@ -318,7 +319,7 @@ fn tracing_data(system: &str, format: &str) -> Vec<u8> {
     data
 }
 
-/// Old pipes hold no names of events, but the formats of their tracepoints.
+/// Old pipes contain no event names, but the formats of tracepoints.
 #[test]
 fn tracepoints_of_old_pipes_have_their_names() {
     let tracepoint = |config| Attribute {

@@ -11,14 +11,15 @@ use perfcollect::trace::{Notice, StackQuality};
 use crate::LIMIT;
 use crate::support::{Saved, perfcollect, run, run_perfcollect};
 
-/// Pages by which files are mapped: where perf shows the address in memory, ours is in the file.
+/// Size of the pages by which files are mapped: perf may print a memory address, perfcollect an
+/// offset in the file.
 const IN_PAGE: u64 = 0xfff;
-/// Where the kernel starts.
+/// Lowest kernel address.
 const KERNEL: u64 = 0xffff << 48;
-/// Differences that are shown.
+/// Maximum number of printed differences.
 const MAX_SHOWN: usize = 3;
 
-/// A sample: process, thread, microseconds, event, addresses from the leaf.
+/// A sample: process, thread, microseconds, event, addresses leaf first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Sample {
     micros: Option<u64>,
@@ -30,17 +31,17 @@ struct Sample {
     cut: bool,
 }
 
-/// How a conversion differs from what perf prints.
+/// Differences between a conversion and perf's output.
 pub(crate) struct Compared {
     pub event: String,
     pub samples: u64,
-    /// Samples of running processes that perf prints of this event.
+    /// Samples of running processes that perf prints for this event.
     pub of_perf: u64,
-    /// Samples whose leaf is that of perf.
+    /// Samples with perf's leaf.
     pub leaves: u64,
-    /// Stacks that differ for a reason that docs/importing-perf-data.md lists, by reason.
+    /// Stacks that differ for a reason in docs/importing-perf-data.md, by reason.
     reasons: BTreeMap<&'static str, u64>,
-    /// Samples that differ for none.
+    /// Samples with an unexplained difference.
     pub differences: Vec<String>,
     pub quality: StackQuality,
     pub notices: Vec<Notice>,
@@ -61,7 +62,8 @@ impl fmt::Display for Compared {
     }
 }
 
-/// Converts the samples of an event, by default of the one that is chosen, and compares each.
+/// Converts the samples of an event, by default the one that perfcollect chooses, and compares
+/// each.
 #[track_caller]
 pub(crate) fn compare(file: &Path, event: Option<&str>) -> Compared {
     let (summary, ours) = converted(file, event);
@@ -79,7 +81,7 @@ pub(crate) fn compare(file: &Path, event: Option<&str>) -> Compared {
             theirs.sort();
             ours.sort();
         }
-        // All are at one moment, in any order.
+        // All have the same time, in any order.
         false => {
             let in_pages = |sample: &Sample| {
                 let frames = sample.frames.iter();
@@ -100,7 +102,7 @@ pub(crate) fn compare(file: &Path, event: Option<&str>) -> Compared {
         quality: summary.quality.stacks,
         notices: summary.quality.notices,
     };
-    // Samples of one thread in one microsecond come in any order.
+    // Samples of one thread in one microsecond have any order.
     for (theirs, ours) in theirs.iter().zip(&ours) {
         let when = |sample: &Sample| sample.micros.filter(|_| has_times);
         let who = |sample: &Sample| (sample.pid, sample.tid);
@@ -123,7 +125,8 @@ pub(crate) fn compare(file: &Path, event: Option<&str>) -> Compared {
     compared
 }
 
-/// Of a thread that is being reaped the kernel has no id any more: its samples are its process's, or nobody's.
+/// The kernel has no id for a thread that is being reaped: its samples belong to its process, or to
+/// none.
 fn of_its_process(sample: Sample) -> Sample {
     let nobody = perfcollect::trace::Pid::NOBODY.0;
     let pid = if sample.pid < 0 { nobody } else { sample.pid };
@@ -131,7 +134,7 @@ fn of_its_process(sample: Sample) -> Sample {
     Sample { pid, tid, ..sample }
 }
 
-/// The events that have samples of running processes, by the names of perf.
+/// Returns the events with samples of running processes, by perf's names.
 pub(crate) fn events(file: &Path) -> Vec<String> {
     let samples = perf_script(file).into_iter();
     let running = samples.filter(|sample| sample.pid != 0);
@@ -141,7 +144,8 @@ pub(crate) fn events(file: &Path) -> Vec<String> {
     events
 }
 
-/// Of what perf cannot read: each sample of our own `script`, which reads the same records another way, is in the trace.
+/// For recordings that perf cannot read: each sample of `perfcollect script`, which reads the same
+/// records in another way, is in the trace.
 #[track_caller]
 pub(crate) fn expect_all_of_script(file: &Path) {
     let (summary, ours) = converted(file, None);
@@ -164,11 +168,11 @@ pub(crate) fn expect_all_of_script(file: &Path) {
     assert!(!times.is_empty() && ours.iter().all(|sample| !sample.frames.is_empty()));
 }
 
-/// Why two stacks of the same leaf differ, if they do.
+/// Returns why two stacks with the same leaf differ, if they do.
 fn reason(theirs: &Sample, ours: &Sample) -> Result<Option<&'static str>, ()> {
     let same = |at: usize| {
         let (theirs, ours) = (theirs.frames[at], ours.frames[at]);
-        // Ours lies in the call, perf's behind it.
+        // perfcollect's address is in the call, perf's after it.
         let ours = ours + u64::from(at > 0);
         ours == theirs
             || (ours ^ theirs) & IN_PAGE == 0
@@ -195,7 +199,7 @@ fn reason(theirs: &Sample, ours: &Sample) -> Result<Option<&'static str>, ()> {
         () if alike == ours.frames.len() && ours.cut => {
             Ok(Some("callers in no mapping are left out, and marked"))
         }
-        // The registers of the old program, whose memory is gone.
+        // The registers of the previous program, whose memory no longer exists.
         () if alike == ours.frames.len()
             && ours.frames.iter().all(|frame| *frame >= KERNEL)
             && matches!(theirs.frames[alike..], [ip] if ip < KERNEL) =>
@@ -207,7 +211,8 @@ fn reason(theirs: &Sample, ours: &Sample) -> Result<Option<&'static str>, ()> {
     }
 }
 
-/// Whether an event of perf's is one that goes by this name: events of hybrid processors are called without their unit.
+/// Returns whether an event of perf has this name: events of hybrid processors are named without
+/// their unit.
 fn is_event(theirs: &str, ours: &str) -> bool {
     let in_unit = theirs
         .split_once('/')
@@ -236,7 +241,7 @@ fn converted(file: &Path, event: Option<&str>) -> (Summary, Vec<Sample>) {
     (saved.summary, samples)
 }
 
-/// What the installed perf prints, with all the fields that the recording has.
+/// Returns the output of the installed perf with all fields of the recording.
 #[track_caller]
 fn perf_script(file: &Path) -> Vec<Sample> {
     for fields in [
@@ -255,7 +260,7 @@ fn perf_script(file: &Path) -> Vec<Sample> {
     panic!("perf cannot print {}", file.display());
 }
 
-/// The samples of a text of perf, or in its style.
+/// Parses the samples of a text of perf, or in its style.
 fn samples_of(text: &str) -> Vec<Sample> {
     let mut samples: Vec<Sample> = Vec::new();
     let lines = text
@@ -282,7 +287,7 @@ fn address(frame: &str) -> u64 {
     u64::from_str_radix(digits, 16).unwrap_or_else(|_| panic!("{frame:?}"))
 }
 
-/// `COMM PID/TID [CPU] TIME: PERIOD EVENT: FRAME`, of which the CPU, the time, the period and the frame may be missing.
+/// Parses `COMM PID/TID [CPU] TIME: PERIOD EVENT: FRAME`; CPU, time, period and frame are optional.
 fn header(line: &str) -> Option<Sample> {
     let ids = line.match_indices('/').find_map(|(slash, _)| {
         let start = line[..slash].rfind(|c: char| c != '-' && !c.is_ascii_digit())? + 1;
@@ -317,7 +322,7 @@ fn header(line: &str) -> Option<Sample> {
         Some(parts) => parts,
         None => (rest.strip_suffix(':')?, ""),
     };
-    // What follows a tracepoint is no frame.
+    // The text after a tracepoint is not a frame.
     let frame = behind.trim().ends_with(')').then(|| address(behind));
     Some(Sample {
         micros,

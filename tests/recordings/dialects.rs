@@ -1,4 +1,5 @@
-//! What `perf script` prints, in the dialects of its versions and of those who changed the text, against inferno on the same text.
+//! `perf script` output of different versions, and edited by other tools, against inferno on the
+//! same text.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,10 +16,11 @@ use crate::support::recording::{can_record, native_words, record};
 use crate::support::zip::entry;
 use crate::support::{Saved, perfcollect, run_perfcollect};
 
-/// Stacks from the root, the process first, and what they count.
+/// Stacks from the root, the process first, and their weights.
 type Stacks = BTreeMap<Vec<String>, u64>;
 
-/// The fields of a dialect, options besides, whether the recording has callers, and what is made of the text then.
+/// The fields of a dialect, other options, whether the recording has callers, and how the text is
+/// edited.
 type Dialect = (
     &'static str,
     &'static str,
@@ -149,7 +151,7 @@ fn windows(text: &str) -> String {
     text.replace('\n', "\r\n")
 }
 
-/// As perf names a process of which it has seen no name.
+/// perf's name for a process without a recorded name.
 fn without_name(text: &str) -> String {
     renamed(text, |ids| {
         let tid = ids.split('/').next_back().unwrap();
@@ -157,7 +159,7 @@ fn without_name(text: &str) -> String {
     })
 }
 
-/// The same with other names and ids in the first lines of samples.
+/// Replaces names and ids in the first lines of samples.
 fn renamed(text: &str, to: impl Fn(&str) -> String) -> String {
     let lines = text.lines().map(|line| {
         let mut words = line.split_whitespace();
@@ -194,7 +196,7 @@ fn texts_of_many_dialects_give_the_stacks_of_inferno() {
             .arg(recording)
             .args(options);
         let text = String::from_utf8(perf.output().unwrap().stdout).unwrap();
-        // perf ends stacks with an address that is none where the text has no more.
+        // perf ends stacks with an invalid address if the text has no more.
         let text = change(&text);
         let theirs = inferno(&text);
         let ours = converted(folder.path(), &text);
@@ -209,7 +211,7 @@ fn texts_of_many_dialects_give_the_stacks_of_inferno() {
     }
 }
 
-/// perf names the process by what it was before the exec in the samples before it.
+/// perf uses the name before the exec for earlier samples.
 #[test]
 fn samples_before_an_exec_keep_their_name() {
     let folder = tempfile::tempdir().unwrap();
@@ -227,7 +229,8 @@ fn samples_before_an_exec_keep_their_name() {
     assert_eq!(saved.samples_under(&["work"]), 1);
 }
 
-/// Of a thread that was gone already the kernel has no ids, and stackcollapse-perf.pl and inferno no reading.
+/// The kernel has no ids for a thread that has ended; stackcollapse-perf.pl and inferno cannot
+/// parse such lines.
 #[test]
 fn samples_of_threads_that_were_gone_are_kept() {
     let folder = tempfile::tempdir().unwrap();
@@ -247,7 +250,7 @@ fn samples_of_threads_that_were_gone_are_kept() {
     assert_eq!(names, [(":-1", 2), ("x", 1)]);
 }
 
-/// As of a recording: two kinds of CPUs count the same, and `-event` takes one of them.
+/// As in a recording, two kinds of CPUs count the same event, and `-event` selects one.
 #[test]
 fn events_of_a_hybrid_processor_are_one_in_a_text() {
     let folder = tempfile::tempdir().unwrap();
@@ -274,7 +277,7 @@ fn events_of_a_hybrid_processor_are_one_in_a_text() {
     }
 }
 
-/// A pipe may pause for as long as it likes; who asks for the end need not wait.
+/// A pipe may pause for any time, and a signal ends the wait.
 #[test]
 fn a_pipe_that_pauses_can_be_given_up() {
     let folder = tempfile::tempdir().unwrap();
@@ -289,7 +292,7 @@ fn a_pipe_that_pauses_can_be_given_up() {
     let mut pipe = convert.stdin.take().unwrap();
     pipe.write_all(b"java 7/7 5.000001: 10 cpu-clock: \n\t1 f (/x)\n\n")
         .unwrap();
-    // Until the signal is taken over, it kills, and that says nothing.
+    // Before the handler is installed, the signal kills the process, which proves nothing.
     std::thread::sleep(std::time::Duration::from_millis(500));
     let pid = rustix::process::Pid::from_child(&convert);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
@@ -300,7 +303,7 @@ fn a_pipe_that_pauses_can_be_given_up() {
     drop(pipe);
 }
 
-/// What a text does not show is not made up: a notice says which field of perf's is missing.
+/// A missing field is not invented: a notice names the perf field.
 #[test]
 fn fields_that_are_missing_are_named() {
     let texts = [
@@ -336,7 +339,7 @@ fn fields_that_are_missing_are_named() {
     }
 }
 
-/// Through a pipe, and with lines of perf's among the samples.
+/// Through a pipe, and with messages of perf among the samples.
 #[test]
 fn text_may_come_through_a_pipe() {
     let folder = tempfile::tempdir().unwrap();
@@ -357,7 +360,7 @@ fn text_may_come_through_a_pipe() {
     assert_eq!(stacks, ["java (7);LA:::outer_[j];LB:::inner_[i]"]);
 }
 
-/// What inferno makes of a text; samples of idle CPUs are none of a process.
+/// Returns inferno's result for a text; samples of idle CPUs belong to no process.
 fn inferno(text: &str) -> Stacks {
     let mut folder = Folder::from(Options::default());
     let mut folded = Vec::new();
@@ -372,7 +375,7 @@ fn inferno(text: &str) -> Stacks {
     stacks
 }
 
-/// The same of a conversion: as inferno, it counts periods where the text has them.
+/// Returns the same from a conversion: like inferno, it counts periods if the text has them.
 fn converted(folder: &Path, text: &str) -> Stacks {
     let other = tempfile::tempdir_in(folder).unwrap();
     fs::write(other.path().join("text.txt"), text).unwrap();
@@ -381,7 +384,7 @@ fn converted(folder: &Path, text: &str) -> Stacks {
     let saved = Saved::open(other, "text");
     let summary = &saved.summary;
     let weight = (summary.cpu_ms * 1e6 / summary.samples as f64).round() as u64;
-    // Without periods each sample counts as one.
+    // Without periods, each sample counts as one.
     let has_periods = weight != 1_000_000;
     let mut stacks = Stacks::new();
     for (stack, samples) in &saved.stacks {
@@ -399,7 +402,8 @@ fn converted(folder: &Path, text: &str) -> Stacks {
     stacks
 }
 
-/// A function as inferno calls it: without marks, and by its module alone where it has no name.
+/// Returns a function as inferno prints it: without suffixes, and only the module if it has no
+/// name.
 fn as_inferno(name: &str) -> String {
     let name = ["_[k]", "_[j]", "_[i]"]
         .iter()

@@ -1,4 +1,4 @@
-//! What is damaged or foreign: exit status and message of each, in a table that the test prints.
+//! Corrupt and foreign files: the exit status and message of each, in a table that the test prints.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use crate::support::recording::{can_record, record};
 use crate::support::zip::zip_of;
 use crate::support::{run_perfcollect, skip};
 
-/// Bytes of a perf.data header.
+/// Size of a perf.data header, in bytes.
 const HEADER_BYTES: usize = 104;
 
 /// A file, the exit status of `convert`, and a part of its message.
@@ -28,7 +28,7 @@ fn case(name: &'static str, bytes: impl Into<Vec<u8>>, status: i32, message: &'s
     }
 }
 
-/// A pipe with one event, in which a hardware trace follows and no sample.
+/// Returns a piped recording with one event, a hardware trace and no samples.
 fn hardware_trace(kind: u32) -> Vec<u8> {
     let record = |kind: u32, body: &[u8]| {
         let size = (8 + body.len()) as u16;
@@ -41,7 +41,7 @@ fn hardware_trace(kind: u32) -> Vec<u8> {
     attribute[24] = 6;
     let mut info = kind.to_le_bytes().to_vec();
     info.resize(16, 0);
-    // Size of what follows, offset, reference, and more.
+    // Size of the data that follows, offset, reference, and more.
     let mut trace = vec![0_u8; 40];
     trace[0] = 32;
     [
@@ -164,7 +164,7 @@ fn foreign() -> Vec<Case> {
     ]
 }
 
-/// A recording of today as perf of before 2010 wrote it: another magic, no byte order in it.
+/// Returns a current recording as perf before 2010 wrote it: another magic, no byte order in it.
 fn of_before_2010(recording: &[u8]) -> Vec<u8> {
     [b"PERFFILE", &recording[8..]].concat()
 }
@@ -249,7 +249,7 @@ fn damaged_and_foreign_files_are_told_apart() {
         if done.status.code() != Some(status) || shown.is_empty() {
             failed.push(format!("{name}: {:?}: {said}", done.status));
         }
-        // Nothing is left of what failed.
+        // Nothing is left of a failed conversion.
         let traces = fs::read_dir(folder.path()).unwrap();
         let traces = traces.filter(|entry| {
             entry
