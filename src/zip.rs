@@ -1,4 +1,4 @@
-//! Reads ZIP archives, which may come from anyone: whoever reads an entry bounds how much of it.
+//! Reads ZIP archives, which are untrusted: the reader of an entry bounds its size.
 
 use std::fs::File;
 use std::io::{self, Read};

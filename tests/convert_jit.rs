@@ -169,7 +169,7 @@ impl Recording {
         run(&mut elsewhere(&words), LIMIT).expect_success()
     }
 
-    /// The functions that `perfcollect script` finds elsewhere in code made at run time.
+    /// Returns the JIT functions that `perfcollect script` resolves in the chroot.
     #[track_caller]
     fn functions_elsewhere(&self) -> BTreeMap<String, u64> {
         let words = ["script", "--no-inline", "-F", "ip,sym,dso", "/perf.data"];

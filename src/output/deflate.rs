@@ -68,7 +68,7 @@ fn work(queue: &Mutex<Receiver<Job>>) {
         let Ok(Job { block, flush, done }) = job else {
             return;
         };
-        // After an error nobody receives it.
+        // After an error there is no receiver.
         let _ = done.send(deflate(&mut compress, &block, flush));
     }
 }

@@ -1,6 +1,6 @@
 //! Thread ids of a process with a separate pid namespace.
 //!
-//! The runtime reports thread ids of its own namespace. perfcollect records the ids of both
+//! The runtime reports thread ids of its pid namespace. perfcollect records the ids of both
 //! namespaces in a file next to the stream, because the threads may have ended when the stream is
 //! read.
 //!

@@ -141,8 +141,8 @@ fn is_kernel_file(file: &[u8]) -> bool {
 }
 
 fn is_vmlinux(file: &[u8]) -> bool {
-    let behind = file.strip_prefix(b"vmlinux");
-    behind.is_some_and(|behind| matches!(behind.first(), None | Some(b'-' | b'.')))
+    let version = file.strip_prefix(b"vmlinux");
+    version.is_some_and(|version| matches!(version.first(), None | Some(b'-' | b'.')))
 }
 
 fn module_stem(file: &[u8]) -> Option<&[u8]> {

@@ -79,18 +79,18 @@ impl<'a> Header<'a> {
             let Some((pid, tid)) = ids(words.next()?) else {
                 continue;
             };
-            let mut behind = words;
+            let mut rest = words;
             let header = Self {
                 comm,
                 pid,
                 tid,
-                cpu: behind.next_if(cpu),
+                cpu: rest.next_if(cpu),
                 time: None,
                 period: None,
                 event: &[],
                 rest: &[],
             };
-            if let Some(header) = after_ids(behind, header) {
+            if let Some(header) = after_ids(rest, header) {
                 return Some(header);
             }
         }
@@ -177,9 +177,9 @@ impl<'a> Words<'a> {
 
     /// Consumes the next word if it has a `meaning`.
     fn next_if<T>(&mut self, meaning: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
-        let mut behind = *self;
-        let meaning = meaning(behind.next()?)?;
-        *self = behind;
+        let mut rest = *self;
+        let meaning = meaning(rest.next()?)?;
+        *self = rest;
         Some(meaning)
     }
 }

@@ -321,9 +321,9 @@ impl StringArena {
     /// Returns the position of a text.
     fn place(&self, text: StringRef) -> Range<usize> {
         let start = text.0 as usize;
-        let behind = start + LENGTH_BYTES;
+        let first = start + LENGTH_BYTES;
         let len = self.bytes.get(start..).and_then(<[u8]>::first_chunk);
-        behind..behind + len.map_or(0, |len| u32::from_le_bytes(*len) as usize)
+        first..first + len.map_or(0, |len| u32::from_le_bytes(*len) as usize)
     }
 }
 

@@ -104,8 +104,8 @@ impl Kernel {
             let object = || new(Object::One(Some((**name).into()), (**name).into()));
             return Some(*range.object.get_or_insert_with(object));
         }
-        let behind = self.ranges.partition_point(|range| range.0 <= ip);
-        let (start, range) = self.ranges.get_mut(behind.checked_sub(1)?)?;
+        let next = self.ranges.partition_point(|range| range.0 <= ip);
+        let (start, range) = self.ranges.get_mut(next.checked_sub(1)?)?;
         let end = match range.is_proper {
             true => range.end.max(start.saturating_add(IMAGE_BYTES)),
             false => range.end,

@@ -37,13 +37,13 @@ impl UnresolvedKind {
         match self {
             Self::File => ("code of", "has no names", NoticeKind::CodeUnsymbolized),
             Self::Jit => (
-                "code made at run time by",
+                "JIT code of",
                 "has no names",
                 NoticeKind::JitUnsymbolized,
             ),
             Self::Directory => (
                 "debug files in",
-                "were not looked for",
+                "were not searched",
                 NoticeKind::DebugFilesNotSearched,
             ),
         }
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_reason_is_told_once() {
+    fn reports_each_reason_once() {
         let gap = |who: u32, why: &str| Unresolved {
             kind: UnresolvedKind::File,
             who: who.to_string(),
@@ -88,9 +88,9 @@ mod tests {
         };
         let gaps = (1..=10).map(|who| gap(who, "a"));
         let gaps = gaps.chain([gap(1, "a"), gap(11, "b")]);
-        let told = notices(gaps);
+        let found = notices(gaps);
         assert_eq!(
-            told.iter().map(|n| n.what.as_str()).collect::<Vec<_>>(),
+            found.iter().map(|n| n.what.as_str()).collect::<Vec<_>>(),
             [
                 "code of 1, 2, 3, 4, 5, 6, 7, 8 and 2 more has no names: a",
                 "code of 11 has no names: b"

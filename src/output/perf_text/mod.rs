@@ -14,7 +14,7 @@
 //! as cpu 2:            b at 0.4, end at 1.4           PerfView charges a 1, b 1, c 1, and shows no end:
 //! as cpu 3:            c at 9, end at 10              each is the last record of its CPU
 //! ```
-//! So each sample has a CPU number of its own, and a record after it ends it there after exactly its weight. Samples, their
+//! So each sample has a separate CPU number, and a record after it ends it there after exactly its weight. Samples, their
 //! times and their total in PerfView are those of the trace. The price is the real CPU number, which PerfView shows nowhere,
 //! and one short line per sample. Filling gaps on the real CPUs, as `perf record` of an idle machine does, cannot express
 //! overlapping samples and adds a process `swapper` with samples that no timer took.
