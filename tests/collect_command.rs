@@ -28,7 +28,7 @@ fn collect(arguments: &[&str]) -> (TempDir, Finished) {
 
 /// Starts a capture and waits until it reports that it has started.
 fn begin(folder: &Path, arguments: &[&str]) -> Running {
-    let marker = folder.join("begun");
+    let marker = folder.join("started");
     let mut command = Command::new("sh");
     // Messages go to a file, so that the test reads them at once.
     command
@@ -43,7 +43,7 @@ fn begin(folder: &Path, arguments: &[&str]) -> Running {
 }
 
 fn said(folder: &Path) -> String {
-    fs::read_to_string(folder.join("begun")).unwrap_or_default()
+    fs::read_to_string(folder.join("started")).unwrap_or_default()
 }
 
 #[track_caller]

@@ -153,8 +153,8 @@ fn a_web_server_is_what_it_counts_itself() {
         assert!((exceptions..=exceptions + 1).contains(&raw[&EXCEPTION]));
         expect_counted_by_then(&captured.trace(), facts);
         // The shutdown may need one more garbage collection, too.
-        let begun = collections_begun(&captured.trace()).to_vec().into();
-        let table = expect_same_collections(&captured, &begun);
+        let started = collections_begun(&captured.trace()).to_vec().into();
+        let table = expect_same_collections(&captured, &started);
         if let Some(table) = table {
             let counted = facts["gcPauseMs"].as_f64().unwrap();
             expect_pauses_of_runtime(&captured.trace(), &table, counted);
@@ -166,7 +166,7 @@ fn a_web_server_is_what_it_counts_itself() {
                 .any(|of| listed.contains(&format!("DotNETRuntime{of}/Event")))
         );
         expect_same_in_all_readers(&captured.trace());
-        expect_same_in_nettrace(&captured, &begun);
+        expect_same_in_nettrace(&captured, &started);
         expect_same_table_of_methods(&captured.trace(), &captured.nettrace());
     }
 }

@@ -119,9 +119,9 @@ fn functions_of_the_kernel_come_from_a_copy_of_its_list() {
     let hidden = convert_with(b"0000000000000000 T _text\n0000000000000000 T _stext\n");
     let quality = &hidden.summary.quality;
     assert_eq!(quality.names.kernel.named, 0);
-    let told = format!("{:?}", quality.notices);
-    assert!(told.contains("missing CAP_SYSLOG"), "{told}");
-    assert!(told.contains("copy /proc/kallsyms as root"), "{told}");
+    let notices = format!("{:?}", quality.notices);
+    assert!(notices.contains("missing CAP_SYSLOG"), "{notices}");
+    assert!(notices.contains("copy /proc/kallsyms as root"), "{notices}");
 }
 
 /// perf stops at the first frame that no ELF file describes.

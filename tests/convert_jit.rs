@@ -53,7 +53,7 @@ fn elsewhere(words: &[&str]) -> Command {
     command
 }
 
-/// Java, which can be told what else it needs, with the class of `Work.java` in a folder.
+/// Java, with the options that it needs and the class of `Work.java` in a folder.
 fn java(options: &[&str]) -> Result<(TempDir, Vec<String>), Missing> {
     let folder = tempfile::tempdir().unwrap();
     let class_path = folder.path().display().to_string();
@@ -208,17 +208,17 @@ impl Recording {
     #[track_caller]
     fn expect_nameless(&self, why: &str) {
         let words = ["convert", "/perf.data", "-o", "/nameless", "-force"];
-        let told = self.perfcollect_elsewhere(&words).stdout;
-        let expected = format!("run time by process {} has no names: {why}", self.pid);
-        assert!(told.contains(&expected), "{expected}: {told}");
-        assert!(told.contains("JIT 0.0 %"), "{told}");
-        let told = self.perfcollect_elsewhere(&["script", "/perf.data"]);
+        let output = self.perfcollect_elsewhere(&words).stdout;
+        let expected = format!("JIT code of process {} has no names: {why}", self.pid);
+        assert!(output.contains(&expected), "{expected}: {output}");
+        assert!(output.contains("JIT 0.0 %"), "{output}");
+        let output = self.perfcollect_elsewhere(&["script", "/perf.data"]);
         assert!(
-            told.stderr.contains(&expected),
+            output.stderr.contains(&expected),
             "{expected}: {}",
-            told.stderr
+            output.stderr
         );
-        assert!(!told.stdout.contains("work.js:"));
+        assert!(!output.stdout.contains("work.js:"));
     }
 }
 
@@ -302,7 +302,7 @@ fn node_with_a_map() {
     }
 }
 
-/// Without `perf inject --jit`, which copies each function to a file of its own.
+/// Without `perf inject --jit`, which copies each function to a separate file.
 #[test]
 fn node_with_a_jitdump() {
     need_machines!();

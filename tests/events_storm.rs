@@ -119,7 +119,7 @@ fn fifty_runtimes_at_once() {
         .collect();
     assert_eq!(thrown.len(), RUNTIMES, "{}", finished.stdout);
     let summary = summary(&folder);
-    let told: BTreeMap<u64, u64> = summary
+    let reported: BTreeMap<u64, u64> = summary
         .quality
         .events
         .iter()
@@ -130,7 +130,7 @@ fn fifty_runtimes_at_once() {
         .collect();
     let missing: Vec<_> = thrown
         .keys()
-        .filter(|pid| !told.contains_key(pid))
+        .filter(|pid| !reported.contains_key(pid))
         .collect();
     assert_eq!(missing, [&0; 0], "{:?}", summary.quality.notices);
     let raw = raw_runtime_events(&folder.path().join("x.trace.zip"));

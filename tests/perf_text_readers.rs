@@ -89,7 +89,7 @@ impl Text {
         text
     }
 
-    /// In a file of its own.
+    /// In a separate file.
     fn file(&self) -> tempfile::NamedTempFile {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(&file, &self.bytes).unwrap();

@@ -130,7 +130,7 @@ fn what_keeps_a_process_from_answering_is_said() {
     stopped.signal(Signal::CONT);
 }
 
-/// In pid and mount namespaces of its own, with a directory for temporary files that nobody else sees.
+/// In separate pid and mount namespaces, with a private directory for temporary files.
 #[test]
 fn a_process_in_another_namespace_is_reached() {
     let runtime = need!(Runtime::newest());

@@ -184,11 +184,11 @@ fn a_file_that_is_gone_is_told_of() {
     record_copy_of_shell(&gone, &file);
     std::fs::remove_file(&gone).unwrap();
     let mut script = Command::new(perfcollect());
-    let told = run(script.arg("script").arg(&file), LIMIT).expect_success();
+    let output = run(script.arg("script").arg(&file), LIMIT).expect_success();
     let frames = format!(" [unknown] ({})", gone.display());
-    assert!(told.stdout.contains(&frames), "{}", told.stdout);
+    assert!(output.stdout.contains(&frames), "{}", output.stdout);
     let why = format!("code of {} has no names: No such file", gone.display());
-    assert!(told.stderr.contains(&why), "{}", told.stderr);
+    assert!(output.stderr.contains(&why), "{}", output.stderr);
 }
 
 #[test]
@@ -201,9 +201,9 @@ fn a_debug_file_of_another_build_is_told_of() {
     let debug = folder.path().join("program.debug");
     std::fs::copy(perfcollect(), &debug).unwrap();
     let mut script = Command::new(perfcollect());
-    let told = run(script.arg("script").arg(&file), LIMIT).expect_success();
+    let output = run(script.arg("script").arg(&file), LIMIT).expect_success();
     let why = format!("{} was not used: ", debug.display());
-    assert!(told.stderr.contains(&why), "{}", told.stderr);
+    assert!(output.stderr.contains(&why), "{}", output.stderr);
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn threads_that_record_to_files_of_their_own() {
     cut.set_len(cut.metadata().unwrap().len() - 4).unwrap();
     let said = run(Command::new(perfcollect()).arg("script").arg(&file), LIMIT).expect_success();
     assert!(said.stderr.contains("ends within"), "{}", said.stderr);
-    // What is gone may have told of names and mappings, so only the times are the same.
+    // The missing records may contain names and mappings, so only the times are equal.
     let times = |text: &str, is_wanted: fn(&str) -> bool| -> Vec<String> {
         let columns = samples(text).into_iter().map(|sample| {
             let (_, behind) = sample[0].split_once(" [").unwrap();
@@ -424,7 +424,7 @@ fn another_kernel_gives_no_names() {
         assert!(!is_named(&unnamed.stdout));
         assert!(is_named(&script(&file, Some(&list)).stdout));
     }
-    // It is told before the text, so whoever reads the beginning knows.
+    // It is reported before the text, so that readers of the first lines see it.
     let head = format!(
         "{} script {} | head -n 1",
         perfcollect().display(),

@@ -92,7 +92,7 @@ fn mixed_counts_what_the_runtime_counts() {
         assert_eq!(number(counts, "caught"), number(counts, "thrown"));
         assert_eq!(number(runtime, "exceptions"), number(counts, "thrown"));
         assert!(number(counts, "timerTicks") >= 10.0);
-        // On a busy machine the rival may come too late to a lock now and then; the framework adds some of its own.
+        // On a busy machine the rival may come too late to a lock now and then; the framework adds others.
         assert!(number(runtime, "lockContentions") >= rounds * 0.5);
         assert!(number(runtime, "poolItems") >= number(counts, "poolItems"));
         assert!(number(runtime, "allocatedBytes") >= number(counts, "allocatedBytes"));

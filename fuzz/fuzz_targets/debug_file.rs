@@ -58,9 +58,9 @@ fn look_up(elf: &ElfFile, other: &Arc<File>) {
     let (Some(lazy), copied) = (elf.dwarf_sections(), elf.copied_dwarf_sections()) else {
         return;
     };
-    let told = names(lazy, elf, other, &starts);
+    let found = names(lazy, elf, other, &starts);
     if let Ok(Some(copied)) = copied {
-        for (lazy, copied) in told.iter().zip(names(copied, elf, other, &starts)) {
+        for (lazy, copied) in found.iter().zip(names(copied, elf, other, &starts)) {
             assert!(lazy.is_none() || copied.is_none() || *lazy == copied);
         }
     }

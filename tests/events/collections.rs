@@ -191,7 +191,7 @@ pub(crate) fn expect_cpu_time_of_collections(tables: &Tables) {
 /// Generation sizes equal the runtime's and add up; shares are between 0 and 1.
 #[track_caller]
 fn expect_told_sizes(trace: &Path, rows: &[Vec<String>], tables: &Tables) {
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for_each_raw_event(trace, |event| {
         if is_of_runtime(event, HEAP_STATS) {
             let bytes = |at: usize| event.payload.get(at..).and_then(|rest| rest.first_chunk());
@@ -200,7 +200,7 @@ fn expect_told_sizes(trace: &Path, rows: &[Vec<String>], tables: &Tables) {
             let [sizes @ .., finalizable] =
                 [0, 16, 32, 48, 94, 64].map(|at| format!("{:.3}", long(at) as f64 / 1e6));
             let counts = [int(80), int(88)].map(|count| count.to_string());
-            told.push((sizes, finalizable, counts));
+            reported.push((sizes, finalizable, counts));
         }
     });
     let generations = tables.rows("Generations after each GC");
@@ -210,9 +210,9 @@ fn expect_told_sizes(trace: &Path, rows: &[Vec<String>], tables: &Tables) {
         (sizes, row[17].clone(), counts)
     });
     let mut shown: Vec<_> = shown.collect();
-    told.sort();
+    reported.sort();
     shown.sort();
-    assert_eq!(shown, told);
+    assert_eq!(shown, reported);
     for (row, generations) in rows.iter().zip(&generations) {
         let what = format!("{row:?}\n{generations:?}");
         assert_eq!([&row[0], &row[3]], [&generations[0], &generations[1]]);

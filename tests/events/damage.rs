@@ -23,7 +23,7 @@ fn collections(trace: &Path) -> String {
 
 /// If one part of an archive is corrupt, the others are shown, below a notice of what is missing.
 #[track_caller]
-pub(crate) fn expect_damage_is_told_first(trace: &Path, process: &ProcessEvents) {
+pub(crate) fn expect_damage_is_reported_first(trace: &Path, process: &ProcessEvents) {
     let pid = process.pid;
     let nowhere = run(view(trace).env("TMPDIR", "/nowhere"), LIMIT);
     let why = "cannot unpack the events into /nowhere: No such file";
@@ -47,19 +47,19 @@ pub(crate) fn expect_damage_is_told_first(trace: &Path, process: &ProcessEvents)
     std::fs::write(trace, archive).unwrap();
     let text = collections(trace);
     let (first, tables) = text.split_once("\n\nprocess ").unwrap();
-    let is_told = |line: &str| first.lines().any(|told| told.starts_with(line));
+    let is_reported = |line: &str| first.lines().any(|first| first.starts_with(line));
     for line in [
         &cut,
         &format!("process {pid}: 2 processes had this id one after the other, "),
         "process 9999999: its stream is corrupt (in the archive: ",
     ] {
-        assert!(is_told(line), "{line}: {text}");
+        assert!(is_reported(line), "{line}: {text}");
     }
     assert_eq!(table.lines().next(), tables.lines().next());
     // Without a collection, the samples are not read.
     if before.contains(" (gen0 ") {
         let unread = "the samples are not counted: cannot read perf.data.txt in the trace: ";
-        assert!(is_told(unread), "{text}");
+        assert!(is_reported(unread), "{text}");
         let without = "\nno samples of it, so no % GC ";
         assert!(tables.contains(without), "{tables}");
     }

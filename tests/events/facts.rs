@@ -84,13 +84,13 @@ fn compiled_before(trace: &Path) -> u64 {
 /// runtime's counters.
 #[track_caller]
 pub(crate) fn expect_counted_by_then(trace: &Path, facts: &Value) {
-    let (mut begun, mut compiled, mut waits) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut started, mut compiled, mut waits) = (Vec::new(), Vec::new(), Vec::new());
     let mut collections = [const { Vec::new() }; 3];
     let mut last_before = None;
     for_each_raw_event(trace, |event| {
         let at = (event.thread.id, event.time);
         if is_of_runtime(event, JITTING) {
-            begun.push(at);
+            started.push(at);
             let (_, fields) = decode(event.kind, event.payload);
             let is_last = fields.iter().any(|(name, value)| {
                 *name == "MethodName" && matches!(value, Field::Text(text) if text == LAST_BEFORE)
@@ -110,7 +110,7 @@ pub(crate) fn expect_counted_by_then(trace: &Path, facts: &Value) {
         of.map(|at| at.1).min()
     };
     let from = first_after(&compiled, begin).unwrap();
-    let until = first_after(&begun, from).unwrap();
+    let until = first_after(&started, from).unwrap();
     let count =
         |of: &[(Option<u64>, Nanos)], end| of.iter().filter(|at| at.1 <= end).count() as u64;
     let expect = |range: RangeInclusive<u64>, counted: &Value, what: &str| {
@@ -120,12 +120,12 @@ pub(crate) fn expect_counted_by_then(trace: &Path, facts: &Value) {
             "{what}: {counted} is not in {range:?}"
         );
     };
-    let methods = count(&compiled, from)..=count(&begun, until) + compiled_before(trace);
+    let methods = count(&compiled, from)..=count(&started, until) + compiled_before(trace);
     expect(methods, &facts["jittedMethods"], "methods");
     let contentions = count(&waits, from)..=count(&waits, until);
     expect(contentions, &facts["lockContentions"], "contentions");
-    for (generation, begun) in collections.iter().enumerate() {
-        let range = count(begun, from)..=count(begun, until);
+    for (generation, started) in collections.iter().enumerate() {
+        let range = count(started, from)..=count(started, until);
         let counted = &facts["gcByGeneration"][generation];
         expect(range, counted, &format!("generation {generation}"));
     }

@@ -83,13 +83,13 @@ pub(crate) fn expect_same_in_nettrace(captured: &Captured, collections: &Value) 
     let (cpu, events) = (&all["cpu"], &all["events"]);
     assert_eq!(cpu["samples"], summary["samples"]);
     // The remainder of a thread's time is less than a millisecond.
-    let (told, is) = (&cpu["totalMs"], &summary["cpu_ms"]);
-    let difference = (told.as_f64().unwrap() - is.as_f64().unwrap()).abs();
+    let (shown, is) = (&cpu["totalMs"], &summary["cpu_ms"]);
+    let difference = (shown.as_f64().unwrap() - is.as_f64().unwrap()).abs();
     let threads = cpu["processes"].as_array().unwrap().iter();
     let threads: usize = threads
         .map(|p| p["threads"].as_array().unwrap().len())
         .sum();
-    assert!(difference <= threads as f64, "{told} {is}");
+    assert!(difference <= threads as f64, "{shown} {is}");
     assert_eq!(
         (&events["lost"], &events["truncated"]),
         (&0.into(), &false.into())

@@ -221,9 +221,9 @@ fn deferred(time: u64, cookie: u64, chain: &[u64]) -> Vec<u8> {
 }
 
 /// Time, kernel addresses, user addresses.
-type Told = (u64, Vec<u64>, Vec<u64>);
+type ReadSample = (u64, Vec<u64>, Vec<u64>);
 
-fn samples(records: &[Vec<u8>]) -> (Vec<Told>, u64) {
+fn samples(records: &[Vec<u8>]) -> (Vec<ReadSample>, u64) {
     let attribute = Attribute {
         kind: sys::PERF_TYPE_SOFTWARE,
         // And defer_callchain.
@@ -236,19 +236,19 @@ fn samples(records: &[Vec<u8>]) -> (Vec<Told>, u64) {
     };
     let bytes = pipe(&[attribute], records);
     let mut reader = Reader::bytes(&bytes).unwrap();
-    let mut told = Vec::new();
+    let mut read = Vec::new();
     reader.each(|_, entry| {
         if let Record::Sample(sample) = entry.record {
             let side = |wanted| {
                 let addresses = sample.addresses().filter(move |(mode, _)| *mode == wanted);
                 addresses.map(|(_, address)| address).collect()
             };
-            told.push((entry.time.0, side(CpuMode::Kernel), side(CpuMode::User)));
+            read.push((entry.time.0, side(CpuMode::Kernel), side(CpuMode::User)));
         }
         ControlFlow::Continue(())
     });
     assert!(reader.damage.is_none() && reader.malformed == 0 && reader.late() == 0);
-    (told, reader.without_user_callers())
+    (read, reader.without_user_callers())
 }
 
 /// Linux 6.19 records user callers when a thread returns from the kernel; two samples may share
@@ -258,7 +258,7 @@ fn user_callers_that_come_later_join_their_samples() {
     const KERNEL: u64 = sys::PERF_CONTEXT_KERNEL;
     const USER: u64 = sys::PERF_CONTEXT_USER;
     let round = record(FINISHED_ROUND, 0, &[]);
-    let (told, missing) = samples(&[
+    let (read, missing) = samples(&[
         sample(10, &[KERNEL, 1, 2, USER_DEFERRED, 99]),
         sample(20, &[KERNEL, 3, USER_DEFERRED, 99]),
         sample(30, &[USER, 4, 5]),
@@ -275,7 +275,7 @@ fn user_callers_that_come_later_join_their_samples() {
         round.clone(),
         round,
     ]);
-    let expected: [Told; 6] = [
+    let expected: [ReadSample; 6] = [
         (10, vec![1, 2], vec![8, 9]),
         (20, vec![3], vec![8, 9]),
         (30, vec![], vec![4, 5]),
@@ -283,20 +283,20 @@ fn user_callers_that_come_later_join_their_samples() {
         (70, vec![1], vec![10]),
         (90, vec![1], vec![]),
     ];
-    assert_eq!((&told[..], missing), (&expected[..], 1));
+    assert_eq!((&read[..], missing), (&expected[..], 1));
 }
 
 /// If the thread ends before it returns to user space, its samples are completed without callers.
 #[test]
 fn samples_of_a_thread_that_ends_wait_no_longer() {
     let exit = [&[7 << 32 | 7, 7 << 32 | 7, 20], &id_of(20)[..]].concat();
-    let (told, missing) = samples(&[
+    let (read, missing) = samples(&[
         sample(10, &[sys::PERF_CONTEXT_KERNEL, 1, USER_DEFERRED, 99]),
         record(sys::PERF_RECORD_EXIT, 0, &words(&exit)),
         // A reused cookie does not belong to them.
         deferred(30, 99, &[5]),
     ]);
-    assert_eq!((told, missing), (vec![(10, vec![1], vec![])], 1));
+    assert_eq!((read, missing), (vec![(10, vec![1], vec![])], 1));
 }
 
 /// Returns what perf copies of tracefs for one tracepoint.

@@ -31,7 +31,7 @@ impl Finished {
     }
 }
 
-/// A child in a process group of its own, which is killed whole when its test is over.
+/// A child in a separate process group, which is killed when the test ends.
 pub struct Running {
     pub(super) child: Child,
     stderr: Option<JoinHandle<String>>,

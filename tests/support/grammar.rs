@@ -170,7 +170,7 @@ pub fn parse(text: &[u8]) -> Parsed {
     while let Some(line) = lines.next() {
         let (mut sample, event) = header(line);
         assert_eq!(Some(event), event_of_all);
-        // Pitfall 6: order of time, a CPU number of its own.
+        // Pitfall 6: order of time, a separate CPU number.
         let now = events.last().map_or(zero, |last| last.time);
         assert!(sample.time >= now, "{line}");
         assert_eq!(sample.cpu, events.len() as u64 + 1, "{line}");

@@ -101,7 +101,7 @@ impl Saved {
         !self.notices(NoticeKind::RecordsLost).is_empty()
     }
 
-    /// The user is told nothing besides.
+    /// Nothing else is printed.
     #[track_caller]
     pub fn expect_no_notices(&self) {
         let mut notices = self.summary.quality.notices.clone();
