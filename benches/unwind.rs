@@ -19,7 +19,7 @@ use perfcollect::perf::{
     CallGraph, Layout, PerfSession, Record, SampleRecord, SamplingRequest, Scope,
 };
 use perfcollect::trace::{CodeAddress, Nanos, Pid};
-use perfcollect::unwind::{SampledProcess, Unwinder, Walked};
+use perfcollect::unwind::{SampledProcess, Unwinder, WalkOutcome};
 use support::{Workload, can_capture, runtimes, workloads};
 
 /// Number of walks of each recorded sample.
@@ -68,7 +68,7 @@ struct Walker {
 }
 
 impl Walker {
-    fn walk(&mut self, sample: &SampleRecord<'_>) -> Walked {
+    fn walk(&mut self, sample: &SampleRecord<'_>) -> WalkOutcome {
         let (_, process) = self.machine.sampled(sample.pid, sample.tid);
         let process = SampledProcess {
             process,

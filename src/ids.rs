@@ -41,5 +41,5 @@ impl Pid {
     /// Replaces the pid -1 of imported samples: the kernel records -1 for a process that has ended.
     ///
     /// No process has this id (`PID_MAX_LIMIT`).
-    pub const NOBODY: Self = Self(1 << 22);
+    pub const UNKNOWN: Self = Self(1 << 22);
 }

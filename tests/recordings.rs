@@ -116,7 +116,8 @@ fn every_way_to_record_gives_the_samples_of_perf() {
         }
         let mut notices = compared.notices.iter();
         // `None`: of all samples.
-        let is_reported = notices.any(|notice| notice.kind == NoticeKind::NoCallers && notice.count == 0);
+        let is_reported =
+            notices.any(|notice| notice.kind == NoticeKind::NoCallers && notice.count == 0);
         assert_eq!(
             is_reported,
             !has_callers || is_partial,

@@ -14,7 +14,7 @@ fuzz_target!(|data: &[u8]| {
         elf.debug_link(),
         elf.has_all_symbols(),
         elf.unwind_sections(),
-        elf.stub_sections(),
+        elf.plt_sections(),
         elf.managed_code(),
     );
     if let Ok(ranges) = elf.function_ranges() {

@@ -15,7 +15,7 @@ use crate::machine::{Machine, RecordingFiles};
 use crate::output::sanitize::shell_word;
 use crate::perf::{Record, SampleRecord};
 use crate::perf_data::{
-    Attribute, EventGroup, EventSource, KernelMapping, Reader, RecordingInfo, kernel_gone,
+    Attribute, EventGroup, EventSource, KernelMapping, Reader, RecordingInfo, kernel_mismatch,
 };
 use crate::trace::{
     Callers, CaptureInfo, Cpu, Header, Nanos, Notice, NoticeKind, Pid, RawTrace, Tid,
@@ -71,7 +71,7 @@ struct Converted {
     machine: Machine,
     info: CaptureInfo,
     notices: Vec<Notice>,
-    kernel_gone: Option<String>,
+    kernel_mismatch: Option<String>,
     kallsyms: Option<PathBuf>,
 }
 
@@ -81,7 +81,7 @@ impl Converted {
         let mut capture = Capture::new(recording, self.machine, self.info, end);
         capture.info.end = capture.end.to_string();
         capture.notices.extend(self.notices);
-        capture.kernel_gone = self.kernel_gone;
+        capture.kernel_mismatch = self.kernel_mismatch;
         capture.kallsyms = self.kallsyms;
         capture
     }
@@ -99,7 +99,7 @@ fn spool_out<R: Read>(
     let (weight, period_ns) = weight(event);
     request
         .recorded
-        .learn(&about.host, &about.release, &about.build_ids);
+        .set_origin(&about.host, &about.release, &about.build_ids);
     let header = Header {
         info: info(about, &group, event, period_ns),
         collector: std::process::id() as i32,
@@ -205,7 +205,7 @@ impl Import<'_> {
                 let mut sample = SampleRecord { period, ..*sample };
                 if sample.pid.0 < 0 {
                     self.name_exited_threads(time);
-                    (sample.pid, sample.tid) = (Pid::NOBODY, Tid(Pid::NOBODY.0));
+                    (sample.pid, sample.tid) = (Pid::UNKNOWN, Tid(Pid::UNKNOWN.0));
                 }
                 self.engine.record(time, &Record::Sample(sample));
             }
@@ -223,8 +223,8 @@ impl Import<'_> {
     fn name_exited_threads(&mut self, time: Nanos) {
         if !std::mem::replace(&mut self.has_exited_threads, true) {
             let name = Record::Comm {
-                pid: Pid::NOBODY,
-                tid: Tid(Pid::NOBODY.0),
+                pid: Pid::UNKNOWN,
+                tid: Tid(Pid::UNKNOWN.0),
                 exec: false,
                 name: b":-1",
             };
@@ -266,14 +266,14 @@ impl Import<'_> {
             collector_peak_kib: usage::peak_memory_kib(),
             ..info
         };
-        let kernel_gone = kernel_gone(about, self.kernel.as_ref(), kallsyms.as_deref());
+        let kernel_mismatch = kernel_mismatch(about, self.kernel.as_ref(), kallsyms.as_deref());
         // The pipe has all rows, unless its reader found corrupt data, which it reports.
         let (_, machine) = self.engine.finish(self.end);
         Ok(Converted {
             machine,
             info,
             notices,
-            kernel_gone,
+            kernel_mismatch,
             kallsyms,
         })
     }

@@ -16,7 +16,7 @@ use crate::trace::{
     Callers, CaptureInfo, CodeAddress, Cpu, Header, Losses, MAX_WEIGHT_NS, Nanos, Notice, Pid,
     ProcessId, Recorder, Sample, Tid,
 };
-use crate::unwind::{SampledProcess, Unwinder, Walked};
+use crate::unwind::{SampledProcess, Unwinder, WalkOutcome};
 
 /// CPU time that a sample represents, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,13 +138,13 @@ impl<'a, W: Write> Engine<'a, W> {
             }
             Record::Throttle(cpu) => self.losses.pauses.start(*cpu, time),
             Record::Unthrottle(cpu) => self.losses.pauses.end(*cpu, time),
-            Record::KernelCode(code) => {
+            Record::Ksymbol(code) => {
                 // Otherwise frames sampled before would represent the code that follows.
                 self.recorder.forget();
                 self.recorder.put(&SpoolRow::Ksymbol(KsymbolRow {
                     start: code.start,
                     size: code.len.into(),
-                    gone: code.gone,
+                    unregistered: code.unregistered,
                     name: code.name.into(),
                     module: code.module().as_bytes().into(),
                 }));
@@ -201,7 +201,12 @@ impl<'a, W: Write> Engine<'a, W> {
     }
 
     /// Unwinds the stack of a sample into `leaf_first`.
-    fn walk(&mut self, sample: &SampleRecord<'_>, process: ProcessId, is_preview: bool) -> Walked {
+    fn walk(
+        &mut self,
+        sample: &SampleRecord<'_>,
+        process: ProcessId,
+        is_preview: bool,
+    ) -> WalkOutcome {
         let process = SampledProcess {
             process,
             pid: sample.pid,
@@ -271,9 +276,9 @@ impl<'a, W: Write> Engine<'a, W> {
                     if self.machine.is_live() {
                         self.methods.on_jit_process(id, process(id).pid);
                     }
-                    match &process(id).jit_host {
+                    match &process(id).jit_process {
                         Some(Ok(jit)) => match jit.describe() {
-                            Some(row) => SpoolRow::JitHost(id, row),
+                            Some(row) => SpoolRow::JitProcess(id, row),
                             None => continue,
                         },
                         _ => continue,

@@ -61,7 +61,7 @@ pub struct Capture {
     /// Processes, mappings and files at the end.
     pub machine: Machine,
     /// Reason why kernel addresses cannot be symbolized, if any.
-    pub kernel_gone: Option<String>,
+    pub kernel_mismatch: Option<String>,
     /// Symbols of the kernel, if they are not those of the running one.
     pub kallsyms: Option<PathBuf>,
     /// Origin and conditions of the capture.
@@ -92,7 +92,7 @@ impl Capture {
         Self {
             recording,
             machine,
-            kernel_gone: None,
+            kernel_mismatch: None,
             kallsyms: None,
             info,
             notices,

@@ -30,7 +30,7 @@ pub fn recover(spool: impl Read) -> Result<Capture, SpoolError> {
             end: End::Died.to_string(),
             ..header.info.clone()
         },
-        kernel_gone: (!same_boot).then(|| "the system was rebooted since".into()),
+        kernel_mismatch: (!same_boot).then(|| "the system was rebooted since".into()),
         kallsyms: None,
         machine,
         notices,

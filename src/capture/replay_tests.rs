@@ -78,7 +78,7 @@ fn play(parameters: Parameters) -> Replayed {
     let (spooled, machine) = engine.finish(end);
     let mut capture =
         read_back(&spool, spooled, machine, CaptureInfo::default(), End::Limit).unwrap();
-    capture.kernel_gone = Some("recorded elsewhere".into());
+    capture.kernel_mismatch = Some("recorded elsewhere".into());
     let losses = capture.recording.losses.clone();
     let trace = symbolize::symbolize(capture, &symbolize::Options::default(), &|| false)
         .unwrap_or_else(|_| panic!("symbolization was cancelled"));

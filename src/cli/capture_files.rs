@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::capture::Capture;
 use crate::dotnet::SharedSink;
-use crate::output::event_folder::{EventFolder, StreamFile};
+use crate::output::event_directory::{EventDirectory, StreamFile};
 use crate::output::file::OutputError;
 use crate::output::spool_file::SpoolFile;
 use crate::trace::{EventStream, EventStreams, Notice, NoticeKind};
@@ -15,7 +15,7 @@ use crate::trace::{EventStream, EventStreams, Notice, NoticeKind};
 /// The spool and the directory of event streams. Dropping the value keeps the files.
 pub(super) struct CaptureFiles {
     spool: SpoolFile,
-    events: Option<Arc<EventFolder>>,
+    events: Option<Arc<EventDirectory>>,
 }
 
 impl CaptureFiles {
@@ -26,9 +26,9 @@ impl CaptureFiles {
         with_events: bool,
     ) -> Result<Self, OutputError> {
         let events = match with_events {
-            true => EventFolder::new(name).map(|directory| Some(Arc::new(directory))),
+            true => EventDirectory::new(name).map(|directory| Some(Arc::new(directory))),
             false => {
-                if let Ok(Some(stale)) = EventFolder::open(name) {
+                if let Ok(Some(stale)) = EventDirectory::open(name) {
                     // If this fails, a later capture that needs the path reports it.
                     let _ = stale.remove();
                 }
@@ -47,7 +47,7 @@ impl CaptureFiles {
 
     /// Opens the event directory of a spool that a killed capture left.
     pub(super) fn open(name: &Path, spool: SpoolFile) -> Result<Self, OutputError> {
-        let events = EventFolder::open(name)?.map(Arc::new);
+        let events = EventDirectory::open(name)?.map(Arc::new);
         Ok(Self { spool, events })
     }
 

@@ -12,7 +12,7 @@ use crate::capture::Signals;
 use crate::output::archive::{self, ArchiveError, Contents};
 use crate::output::file::{self, OutputError, OutputFile};
 use crate::output::nettrace;
-use crate::output::perf_data::{self, SymbolFolder};
+use crate::output::perf_data::{self, SymbolDirectory};
 use crate::symbolize::CancellableWriter;
 use crate::trace::Trace;
 
@@ -61,7 +61,7 @@ impl Paths {
             .chain(self.perf_data.as_deref())
             .try_for_each(|path| OutputFile::check(path, force))?;
         match &self.symbols {
-            Some(path) => SymbolFolder::in_the_way(path, force).map(drop),
+            Some(path) => SymbolDirectory::in_the_way(path, force).map(drop),
             None => Ok(()),
         }
     }
@@ -98,7 +98,7 @@ impl Paths {
             nettrace: create(&self.nettrace)?,
             perf_data: create(&self.perf_data)?,
             symbols: match &self.symbols {
-                Some(path) => Some(SymbolFolder::create(path, force)?),
+                Some(path) => Some(SymbolDirectory::create(path, force)?),
                 None => None,
             },
             flame_graph: create(&self.flame_graph)?,
@@ -127,7 +127,7 @@ pub(super) struct Outputs {
     archive: Option<OutputFile>,
     nettrace: Option<OutputFile>,
     perf_data: Option<OutputFile>,
-    symbols: Option<SymbolFolder>,
+    symbols: Option<SymbolDirectory>,
     flame_graph: Option<OutputFile>,
 }
 
@@ -187,7 +187,7 @@ impl Outputs {
             .into_iter()
             .flatten()
             .try_for_each(OutputFile::commit)?;
-        self.symbols.map_or(Ok(()), SymbolFolder::commit)?;
+        self.symbols.map_or(Ok(()), SymbolDirectory::commit)?;
         Ok(())
     }
 }

@@ -245,7 +245,7 @@ impl Machine {
                     true => proc_fs::command_line(pid).into(),
                     false => Box::default(),
                 },
-                jit_host: None,
+                jit_process: None,
             })
         })
     }
@@ -276,10 +276,10 @@ impl Machine {
     /// Records that a process has JIT code, and finds its perf map or jitdump while it still runs.
     pub fn mark_jit_process(&mut self, id: ProcessId) {
         let row = &self.rows.processes()[id.index()];
-        if row.jit_host.is_some() {
+        if row.jit_process.is_some() {
             return;
         }
-        let jit_process = self.jit_host(row.pid);
+        let jit_process = self.jit_process(row.pid);
         self.rows.set_jit_process(id, jit_process);
     }
 
@@ -287,7 +287,7 @@ impl Machine {
     ///
     /// # Errors
     /// The process has ended, or the recording has neither file.
-    pub fn jit_host(&self, pid: Pid) -> io::Result<JitProcess> {
+    pub fn jit_process(&self, pid: Pid) -> io::Result<JitProcess> {
         let process = self.tasks.process(pid);
         let mut mapped = process.iter().flat_map(|process| process.maps.iter());
         let dump = mapped.find_map(|mapping| match mapping.backing {

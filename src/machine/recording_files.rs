@@ -55,7 +55,12 @@ impl RecordingFiles {
     }
 
     /// Adds the header information of the recording: host, kernel release and build ids of files.
-    pub fn learn(&mut self, host: &str, release: &str, build_ids: &HashMap<Box<[u8]>, Box<[u8]>>) {
+    pub fn set_origin(
+        &mut self,
+        host: &str,
+        release: &str,
+        build_ids: &HashMap<Box<[u8]>, Box<[u8]>>,
+    ) {
         let current = rustix::system::uname();
         self.same_host = !host.is_empty() && current.nodename().to_bytes() == host.as_bytes();
         self.same_kernel = self.same_host && current.release().to_bytes() == release.as_bytes();

@@ -44,7 +44,7 @@ impl Machine {
         let captured_ns = recording.end.0.saturating_sub(info.start_ns);
         let end = info.start_unix_ns.saturating_add(captured_ns) / 1_000_000_000;
         let until = (end as i64).saturating_add(GRACE_SECONDS);
-        let jit_rows = recording.jit_hosts.iter();
+        let jit_rows = recording.jit_processes.iter();
         let process_rows = recording
             .processes
             .iter()
@@ -56,7 +56,7 @@ impl Machine {
                     pid: row.pid,
                     name: row.name.as_bytes().into(),
                     command_line: row.command_line.as_bytes().into(),
-                    jit_host: jit_row.as_ref().map(recover),
+                    jit_process: jit_row.as_ref().map(recover),
                 }
             });
         let process_rows = process_rows.collect();

@@ -30,7 +30,7 @@ pub struct ProcessRow {
     /// Arguments, joined by spaces. Empty if they could not be read.
     pub command_line: Box<[u8]>,
     /// Set at the first sample in JIT code, and kept open, so that it outlives the process.
-    pub jit_host: Option<io::Result<JitProcess>>,
+    pub jit_process: Option<io::Result<JitProcess>>,
 }
 
 /// A thread with samples.
@@ -102,7 +102,7 @@ impl Rows {
     }
 
     pub(super) fn set_jit_process(&mut self, id: ProcessId, process: io::Result<JitProcess>) {
-        self.processes[id.index()].jit_host = Some(process);
+        self.processes[id.index()].jit_process = Some(process);
         self.updates.push(RowUpdate::JitHost(id));
     }
 }

@@ -389,7 +389,7 @@ impl Layout {
             },
             sys::PERF_RECORD_THROTTLE => Record::Throttle(cpu()),
             sys::PERF_RECORD_UNTHROTTLE => Record::Unthrottle(cpu()),
-            sys::PERF_RECORD_KSYMBOL => Record::KernelCode(ksymbol(fields)?),
+            sys::PERF_RECORD_KSYMBOL => Record::Ksymbol(ksymbol(fields)?),
             _ => Record::Other,
         })
     }
@@ -403,7 +403,7 @@ fn ksymbol(mut fields: FieldCursor<'_>) -> Result<Ksymbol<'_>, ParseError> {
         start,
         len,
         bpf: u32::from(kind) == sys::PERF_RECORD_KSYMBOL_TYPE_BPF,
-        gone: u32::from(flags) & sys::PERF_RECORD_KSYMBOL_FLAGS_UNREGISTER != 0,
+        unregistered: u32::from(flags) & sys::PERF_RECORD_KSYMBOL_FLAGS_UNREGISTER != 0,
         name: fields.bytes.c_string(),
     })
 }

@@ -257,7 +257,7 @@ pub struct Ksymbol<'a> {
     /// Whether it is a BPF program or trampoline, not code of ftrace or kprobes.
     pub bpf: bool,
     /// Whether the kernel unregistered it.
-    pub gone: bool,
+    pub unregistered: bool,
     /// Name, as in /proc/kallsyms.
     pub name: &'a [u8],
 }
@@ -331,7 +331,7 @@ pub enum Record<'a> {
     /// The kernel resumed sampling on a CPU.
     Unthrottle(Cpu),
     /// The kernel registered or unregistered dynamically generated kernel code.
-    KernelCode(Ksymbol<'a>),
+    Ksymbol(Ksymbol<'a>),
     /// A record of another type.
     Other,
 }

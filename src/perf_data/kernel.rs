@@ -43,7 +43,7 @@ impl KernelMapping {
 ///
 /// The symbols are those in `kallsyms`, or those of the running kernel. Returns `None` if no reason
 /// is known.
-pub(crate) fn kernel_gone(
+pub(crate) fn kernel_mismatch(
     info: &RecordingInfo,
     mapping: Option<&KernelMapping>,
     kallsyms: Option<&Path>,

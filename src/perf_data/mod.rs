@@ -36,7 +36,7 @@ mod zstd;
 pub use attribute::{Attribute, EventSource, Excluded};
 pub use error::{Corruption, PerfDataError};
 pub use event_group::EventGroup;
-pub(crate) use kernel::{KernelMapping, kernel_gone};
+pub(crate) use kernel::{KernelMapping, kernel_mismatch};
 pub use open::{Input, OpenRecording, OpenRecordingError, SiblingFiles, Source, open, source};
 pub use pipe::CancelCheck;
 pub use reader::{Reader, TimedRecord};

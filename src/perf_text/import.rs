@@ -271,14 +271,14 @@ impl Import {
     fn thread(&mut self, header: &Header<'_>) -> ThreadId {
         let (process, tid) = match (header.pid, header.tid) {
             (Some(Pid(..0)) | None, Tid(..0)) => {
-                let nobody = Tid(Pid::NOBODY.0);
-                (self.process(Pid::NOBODY, true, header.comm), nobody)
+                let nobody = Tid(Pid::UNKNOWN.0);
+                (self.process(Pid::UNKNOWN, true, header.comm), nobody)
             }
             (None, tid) => (self.process_of_name(tid, header.comm), tid),
             (Some(pid), tid) => {
                 // In a text that perfcollect wrote, each line has the name of the process.
                 let is_main = pid.0 == tid.0 || self.labels.is_some();
-                let pid = if pid.0 < 0 { Pid::NOBODY } else { pid };
+                let pid = if pid.0 < 0 { Pid::UNKNOWN } else { pid };
                 let process = self.process(pid, is_main, header.comm);
                 (process, Tid(tid.0.max(0)))
             }

@@ -33,7 +33,7 @@ impl Made {
             self.forget();
         }
         let process = self.processes.entry(pid);
-        let (written, _) = process.or_insert_with(|| symbolize::read_all(machine.jit_host(pid)));
+        let (written, _) = process.or_insert_with(|| symbolize::read_all(machine.jit_process(pid)));
         let symbol = written.lookup_as_perf(ip)?;
         self.named.insert(pid);
         Some(symbol)

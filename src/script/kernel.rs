@@ -78,7 +78,7 @@ impl Kernel {
 
     /// Adds or removes code that was registered or unregistered.
     pub(super) fn follow(&mut self, code: &Ksymbol<'_>) {
-        if code.gone {
+        if code.unregistered {
             self.made.remove(&code.start);
         } else if self.made.len() < MAX_RANGES {
             let end = code.start.saturating_add(code.len.into());

@@ -33,7 +33,7 @@ use std::thread::{self, ScopedJoinHandle};
 
 use crate::machine::{Machine, RecordingFiles};
 use crate::perf_data::Reader;
-use crate::perf_data::kernel_gone;
+use crate::perf_data::kernel_mismatch;
 use crate::unwind::Unwinder;
 use address_resolver::AddressResolver;
 use batch::Batch;
@@ -82,9 +82,9 @@ pub fn print<R: io::Read>(
     tell: &mut dyn FnMut(&str),
 ) -> io::Result<Printed> {
     let about = &reader.about;
-    recorded.learn(&about.host, &about.release, &about.build_ids);
+    recorded.set_origin(&about.host, &about.release, &about.build_ids);
     let event_width = about.events.iter().map(|event| event.name.len()).max();
-    let nameless_kernel = kernel_gone(about, None, kallsyms);
+    let nameless_kernel = kernel_mismatch(about, None, kallsyms);
     let is_ours = nameless_kernel.is_none();
     let list = kallsyms.unwrap_or(Path::new(KALLSYMS));
     let kernel = Arc::new(KernelList::new(is_ours.then(|| list.into())));

@@ -21,7 +21,7 @@ use super::tracepoint::Formats;
 use crate::machine::Machine;
 use crate::perf::{CONTEXT_MAX, CpuMode, Record, SampleRecord};
 use crate::perf_data::{
-    Attribute, EventSource, KernelMapping, RecordingInfo, TimedRecord, kernel_gone,
+    Attribute, EventSource, KernelMapping, RecordingInfo, TimedRecord, kernel_mismatch,
 };
 use crate::trace::{Pid, Tid};
 use crate::unwind::{SampledProcess, Unwinder};
@@ -90,12 +90,12 @@ impl Samples<'_> {
                 if let Some(recorded) = KernelMapping::of(mapping)
                     && !std::mem::replace(&mut kernel.is_checked, true)
                 {
-                    let why = kernel_gone(about, Some(&recorded), self.kallsyms);
+                    let why = kernel_mismatch(about, Some(&recorded), self.kallsyms);
                     kernel.is_another = why.is_some();
                     self.nameless_kernel = why;
                 }
             }
-            Record::KernelCode(code) => {
+            Record::Ksymbol(code) => {
                 self.places.kernel.follow(code);
                 self.stacks.forget_all();
             }

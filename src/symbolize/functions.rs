@@ -71,7 +71,11 @@ pub(super) fn unsymbolized(code: CodeAddress) -> Function {
         CodeAddress::Elf(..) | CodeAddress::File(..) => ("", FunctionKind::Native, None),
         CodeAddress::Jit(..) => (jit::MODULE, FunctionKind::Jit, None),
         CodeAddress::Unmapped(..) => ("unmapped", FunctionKind::Unmapped, None),
-        CodeAddress::Cut(why) => ("perfcollect", FunctionKind::Marker, Some(cut_name(why))),
+        CodeAddress::Truncated(why) => (
+            "perfcollect",
+            FunctionKind::Marker,
+            Some(truncation_name(why)),
+        ),
     };
     Function {
         name: name.map(Into::into),
@@ -83,7 +87,7 @@ pub(super) fn unsymbolized(code: CodeAddress) -> Function {
     }
 }
 
-fn cut_name(why: Truncation) -> &'static str {
+fn truncation_name(why: Truncation) -> &'static str {
     match why {
         Truncation::StackCopyEnded => "[truncated: stack copy ended]",
         Truncation::TooDeep => "[truncated: too deep]",

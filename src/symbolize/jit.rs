@@ -25,7 +25,7 @@ pub(super) fn name(
     let is_open = |known: &Option<_>| known.is_none();
     let open = || codes.iter().zip(&known).filter(|(_, known)| is_open(known));
     let addresses: Vec<_> = open().map(|(code, _)| offset(*code)).collect();
-    let host = process.jit_host.as_ref();
+    let host = process.jit_process.as_ref();
     let (written, fault) = match &addresses[..] {
         [] => (JitSymbols::default(), None),
         addresses => jit_symbol_files::read(host, addresses, until, stop),

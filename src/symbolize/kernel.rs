@@ -30,7 +30,7 @@ pub(super) fn name(
         .zip(&known)
         .filter(|(_, known)| known.is_none());
     let open: Vec<_> = open.map(|(&code, _)| offset(code)).collect();
-    let (symbols, notice) = match (&open[..], &capture.kernel_gone) {
+    let (symbols, notice) = match (&open[..], &capture.kernel_mismatch) {
         ([], _) => (KernelSymbols::default(), None),
         (_, Some(why)) => (KernelSymbols::default(), Some(nothing_known(why, ""))),
         (open, None) => match read(capture.kallsyms.as_deref(), open, stop) {

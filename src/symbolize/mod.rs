@@ -55,7 +55,7 @@ impl Source {
             CodeAddress::Kernel(_) => Self::Kernel,
             CodeAddress::Elf(id, _) | CodeAddress::File(id, _) => Self::Module(id),
             CodeAddress::Jit(id, _) => Self::Jit(id),
-            CodeAddress::Unmapped(..) | CodeAddress::Cut(_) => Self::Nothing,
+            CodeAddress::Unmapped(..) | CodeAddress::Truncated(_) => Self::Nothing,
         }
     }
 
@@ -93,7 +93,7 @@ fn offset(code: CodeAddress) -> u64 {
         | CodeAddress::File(_, address)
         | CodeAddress::Jit(_, address)
         | CodeAddress::Unmapped(_, address) => address,
-        CodeAddress::Cut(_) => 0,
+        CodeAddress::Truncated(_) => 0,
     }
 }
 

@@ -36,11 +36,7 @@ impl UnresolvedKind {
     fn words(self) -> (&'static str, &'static str, NoticeKind) {
         match self {
             Self::File => ("code of", "has no names", NoticeKind::CodeUnsymbolized),
-            Self::Jit => (
-                "JIT code of",
-                "has no names",
-                NoticeKind::JitUnsymbolized,
-            ),
+            Self::Jit => ("JIT code of", "has no names", NoticeKind::JitUnsymbolized),
             Self::Directory => (
                 "debug files in",
                 "were not searched",

@@ -82,7 +82,7 @@ impl Methods {
         let current = self.current.entry(None).or_default();
         let was_registered = clear(current, row.start, end);
         let id = self.rows.len() as u32;
-        if !row.gone {
+        if !row.unregistered {
             current.insert(row.start, (end, id));
         } else if !was_registered {
             let mut rest = self.unresolved.split_off(&row.start);
@@ -213,10 +213,10 @@ mod tests {
             methods.push_frame(code);
             frames.push(code);
         };
-        let row = |start, gone, name: &'static str| KsymbolRow {
+        let row = |start, unregistered, name: &'static str| KsymbolRow {
             start,
             size: 0x20,
-            gone,
+            unregistered,
             name: name.as_bytes().into(),
             module: b"bpf".into(),
         };

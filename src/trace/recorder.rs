@@ -36,7 +36,7 @@ pub enum CodeAddress {
     /// In no interned mapping.
     Unmapped(ProcessId, u64),
     /// Represents the missing callers of a truncated stack.
-    Cut(Truncation),
+    Truncated(Truncation),
 }
 
 /// Source of the file rows that a recorder writes when code of a file is first sampled.
@@ -162,7 +162,7 @@ impl<W: Write> Recorder<W> {
         files: &impl DescribeFile,
     ) -> StackId {
         self.interned.make_room();
-        let root = truncation.map(CodeAddress::Cut);
+        let root = truncation.map(CodeAddress::Truncated);
         let root_first = root.into_iter().chain(leaf_first.iter().rev().copied());
         let mut recent = self.interned.recent.take(thread);
         let (common, shared) = recent.keep_common(root_first.clone());

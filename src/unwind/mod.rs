@@ -13,4 +13,4 @@ mod walk;
 
 pub use managed::SampledProcess;
 pub use managed::{DiscoveredCode, FunctionBytes, ReadyToRunImage, UnwindRule, function_rule};
-pub use walk::{Unwinder, Walked};
+pub use walk::{Unwinder, WalkOutcome};

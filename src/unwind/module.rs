@@ -7,7 +7,7 @@
 use framehop::{
     ExplicitModuleSectionInfo, MayAllocateDuringUnwind, Module, Unwinder, UnwinderNative,
 };
-use perfcollect_symbols::elf::{ElfFile, LoadSegment, Section, StubSection};
+use perfcollect_symbols::elf::{ElfFile, LoadSegment, PltSection, Section};
 
 use super::managed::{UnwindRule, epilogue, stub};
 use crate::machine::Content;
@@ -34,7 +34,7 @@ pub(super) struct ElfModule {
     /// Has one module at base address 0, so it accepts SVMAs.
     pub(super) unwinder: FileUnwinder,
     /// PLT sections, which no unwind information covers.
-    stubs: Vec<StubSection>,
+    stubs: Vec<PltSection>,
     /// NativeAOT code, whose unwind information does not describe epilogues.
     managed: Option<Section>,
 }
@@ -109,7 +109,7 @@ impl ElfModule {
         Some(Self {
             bytes: bytes + managed.as_ref().map_or(0, |section| section.data.len()),
             unwinder,
-            stubs: elf.stub_sections(),
+            stubs: elf.plt_sections(),
             managed,
         })
     }

@@ -50,7 +50,7 @@ pub(crate) use dwarf::LazySection;
 pub use error::ElfError;
 pub use function_ranges::FunctionRanges;
 pub use notes::{AltLink, DebugLink, build_id_from_notes};
-pub use plt::StubSection;
+pub use plt::PltSection;
 pub use unwind::{Section, UnwindSections};
 
 /// A `PT_LOAD` segment, which the loader maps.
@@ -315,7 +315,7 @@ impl ElfFile {
 
     /// Reads the PLT sections of an x86-64 file, and skips those that cannot be read.
     #[must_use]
-    pub fn stub_sections(&self) -> Vec<StubSection> {
+    pub fn plt_sections(&self) -> Vec<PltSection> {
         plt::sections(&self.source, &self.headers)
     }
 

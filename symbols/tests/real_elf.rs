@@ -343,7 +343,7 @@ fn addresses_of_dynamic_symbols_equal_those_of_readelf() {
     }
     assert_eq!(elf.dynamic_symbol(b"environ_").unwrap(), None);
     assert_eq!(elf.dynamic_symbol(b"").unwrap(), None);
-    let plt = elf.stub_sections();
+    let plt = elf.plt_sections();
     assert!(plt.iter().all(|plt| plt.code.len() % plt.stub_bytes == 0));
     assert!(!plt.is_empty());
 }

@@ -128,7 +128,7 @@ pub(crate) fn compare(file: &Path, event: Option<&str>) -> Compared {
 /// The kernel has no id for a thread that is being reaped: its samples belong to its process, or to
 /// none.
 fn of_its_process(sample: Sample) -> Sample {
-    let nobody = perfcollect::trace::Pid::NOBODY.0;
+    let nobody = perfcollect::trace::Pid::UNKNOWN.0;
     let pid = if sample.pid < 0 { nobody } else { sample.pid };
     let tid = if sample.tid < 0 { pid } else { sample.tid };
     Sample { pid, tid, ..sample }

@@ -10,10 +10,10 @@
 //!                           └─ record ── NAME.perf.data: COMM, FORK, MMAP2 before the first sample that needs them, SAMPLE, EXIT
 //! ```
 
-mod folder;
 mod header;
 mod image;
 mod record;
+mod symbol_directory;
 mod writer;
 
 use std::collections::HashSet;
@@ -21,9 +21,9 @@ use std::io::{self, Seek, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-pub use folder::SymbolFolder;
 use header::ImageFile;
 use image::Image;
+pub use symbol_directory::SymbolDirectory;
 
 use super::synthetic_layout::{Module, SyntheticFunction, SyntheticLayout};
 use crate::trace::Trace;

@@ -76,7 +76,7 @@ impl Codec {
                 put(out, thread.0.into());
                 put_string(out, name, MAX_STRING_BYTES);
             }
-            SpoolRow::JitHost(process, jit) => {
+            SpoolRow::JitProcess(process, jit) => {
                 out.push(7);
                 put(out, process.0.into());
                 put(out, u64::from(jit.namespace_pid.0 as u32));
@@ -121,7 +121,7 @@ impl Codec {
                 out.push(14);
                 put(out, code.start);
                 put(out, code.size);
-                put(out, code.gone.into());
+                put(out, code.unregistered.into());
                 put_string(out, &code.name, MAX_STRING_BYTES);
                 put_string(out, &code.module, MAX_STRING_BYTES);
             }
@@ -137,7 +137,7 @@ impl Codec {
             CodeAddress::File(ModuleId(id), address) => (2, Some(id), address),
             CodeAddress::Jit(ProcessId(id), address) => (3, Some(id), address),
             CodeAddress::Unmapped(ProcessId(id), address) => (4, Some(id), address),
-            CodeAddress::Cut(why) => {
+            CodeAddress::Truncated(why) => {
                 let index = Truncation::ALL.iter().position(|&reason| reason == why);
                 out.extend([8, 5, index.unwrap_or_default() as u8]);
                 return;
@@ -183,7 +183,7 @@ impl Codec {
             },
             5 => SpoolRow::ProcessName(self.process(input)?, input.string(MAX_STRING_BYTES)?),
             6 => SpoolRow::ThreadName(self.thread(input)?, input.string(MAX_STRING_BYTES)?),
-            7 => SpoolRow::JitHost(
+            7 => SpoolRow::JitProcess(
                 self.process(input)?,
                 JitProcessRow {
                     namespace_pid: Pid(input.id()?),
@@ -217,7 +217,7 @@ impl Codec {
             14 => SpoolRow::Ksymbol(KsymbolRow {
                 start: input.integer()?,
                 size: input.integer()?,
-                gone: input.integer()? != 0,
+                unregistered: input.integer()? != 0,
                 name: input.string(MAX_STRING_BYTES)?.into(),
                 module: input.string(MAX_STRING_BYTES)?.into(),
             }),
@@ -241,7 +241,7 @@ impl Codec {
             5 => {
                 let why = input.byte()?;
                 let why = Truncation::ALL.get(usize::from(why));
-                CodeAddress::Cut(*why.ok_or(RowError::Number)?)
+                CodeAddress::Truncated(*why.ok_or(RowError::Number)?)
             }
             kind => return Err(RowError::Kind(kind)),
         })
@@ -278,7 +278,7 @@ impl Codec {
                     | CodeAddress::File(_, address)
                     | CodeAddress::Jit(_, address)
                     | CodeAddress::Unmapped(_, address) => self.last_address = address,
-                    CodeAddress::Cut(_) => {}
+                    CodeAddress::Truncated(_) => {}
                 }
             }
             SpoolRow::Node(..) => self.nodes += 1,

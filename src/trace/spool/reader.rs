@@ -66,7 +66,7 @@ pub struct RawTrace {
     /// Files with sampled code; [`crate::trace::ModuleId`] is the index.
     pub files: Vec<FileRow<'static>>,
     /// Processes with JIT code, by process.
-    pub jit_hosts: Vec<Option<JitProcessRow>>,
+    pub jit_processes: Vec<Option<JitProcessRow>>,
     /// Names of dynamically generated code.
     pub methods: Methods,
     /// Time up to which the data is complete.
@@ -125,7 +125,7 @@ impl RawTrace {
             processes: Vec::new(),
             threads: Vec::new(),
             files: Vec::new(),
-            jit_hosts: Vec::new(),
+            jit_processes: Vec::new(),
             methods: Methods::default(),
             ending: Ending::Open,
             bytes: 0,
@@ -188,7 +188,7 @@ impl Reader {
             processes,
             threads,
             files,
-            jit_hosts,
+            jit_processes,
             methods,
             end,
             ..
@@ -210,7 +210,7 @@ impl Reader {
                     name: lossy(name),
                     command_line: lossy(command_line),
                 });
-                jit_hosts.push(None);
+                jit_processes.push(None);
             }
             SpoolRow::Thread { process, tid, name } => threads.push(Thread {
                 process,
@@ -219,7 +219,7 @@ impl Reader {
             }),
             SpoolRow::ProcessName(process, name) => processes[process.index()].name = lossy(name),
             SpoolRow::ThreadName(thread, name) => threads[thread.index()].name = lossy(name),
-            SpoolRow::JitHost(process, row) => jit_hosts[process.index()] = Some(row),
+            SpoolRow::JitProcess(process, row) => jit_processes[process.index()] = Some(row),
             SpoolRow::Method(method) => {
                 self.id_remap.methods = self.id_remap.methods.wrapping_add(1);
                 methods.insert(&method);
@@ -237,7 +237,7 @@ impl Reader {
                 if let Some((parent, frame)) = self.id_remap.stack(parent, frame, stacks) {
                     self.truncations
                         .push(match (parent, frames[frame.index()]) {
-                            (StackId::EMPTY, CodeAddress::Cut(why)) => Some(why),
+                            (StackId::EMPTY, CodeAddress::Truncated(why)) => Some(why),
                             (StackId::EMPTY, _) => None,
                             (parent, _) => self.truncations[parent.index()],
                         });

@@ -76,7 +76,7 @@ pub struct KsymbolRow<'a> {
     /// Size in bytes.
     pub size: u64,
     /// Whether the kernel unregistered the code.
-    pub gone: bool,
+    pub unregistered: bool,
     /// Symbol.
     pub name: Cow<'a, [u8]>,
     /// Module, as in /proc/kallsyms.
@@ -113,7 +113,7 @@ pub enum SpoolRow<'a> {
     /// New name of a thread.
     ThreadName(ThreadId, &'a [u8]),
     /// A process with JIT code.
-    JitHost(ProcessId, JitProcessRow),
+    JitProcess(ProcessId, JitProcessRow),
     /// A method, which names the following frames of its code.
     Method(MethodRow<'a>),
     /// Kernel code that was registered or unregistered.

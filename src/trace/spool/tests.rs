@@ -140,7 +140,8 @@ fn expected((.., leaf_first, truncation): &SampleInput) -> Vec<String> {
         CodeAddress::File(id, at) => format!("file {:?} {at}", path(id.0)),
         other => format!("{other:?}"),
     };
-    let truncation = truncation.map(|at| format!("{:?}", CodeAddress::Cut(Truncation::ALL[at])));
+    let truncation =
+        truncation.map(|at| format!("{:?}", CodeAddress::Truncated(Truncation::ALL[at])));
     leaf_first.iter().map(name).chain(truncation).collect()
 }
 

@@ -42,7 +42,7 @@ pub struct Unwinder {
 
 /// Outcome of a stack walk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Walked {
+pub struct WalkOutcome {
     /// Reason why the stack ends before the root, if it does.
     pub cut: Option<Truncation>,
     /// Whether a caller was found by the frame pointer alone, in code that may keep none.
@@ -59,7 +59,7 @@ impl Unwinder {
         sample: &SampleRecord<'_>,
         process: SampledProcess<'_>,
         leaf_first: &mut Vec<CodeAddress>,
-    ) -> Walked {
+    ) -> WalkOutcome {
         leaf_first.clear();
         self.addresses.clear();
         push_kernel_frames(sample, leaf_first);
@@ -85,7 +85,7 @@ impl Unwinder {
             (None, _) => walk.append_callchain(0, Truncation::NoRegisters),
         };
         walk.leaf_if_empty();
-        Walked {
+        WalkOutcome {
             cut: truncation,
             fp_fallback: walk.fp_fallback,
         }

@@ -51,7 +51,7 @@ fn elf_with_unwind_information() -> Vec<u8> {
     bytes
 }
 
-fn walk(elf: &[u8], ip: u64, bp: u64, stack: &[u64]) -> (Walked, usize) {
+fn walk(elf: &[u8], ip: u64, bp: u64, stack: &[u64]) -> (WalkOutcome, usize) {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(elf).unwrap();
     let files: FileTable = [CodeFile {
@@ -133,7 +133,7 @@ fn continues_with_code_interrupted_by_signal() {
     stack[50] = TEXT + 0x400;
     // The handler, the trampoline, the interrupted code, its caller.
     let (walked, frames) = walk(&library, TEXT + 0x100, 0x1234, &stack);
-    assert_eq!((walked, frames), (Walked::default(), 4));
+    assert_eq!((walked, frames), (WalkOutcome::default(), 4));
     // A handler on an alternate signal stack: the stack of the interrupted code is not copied.
     save(0xa0, STACK - 800, &mut stack);
     let (walked, frames) = walk(&library, TEXT + 0x100, 0x1234, &stack);

@@ -102,7 +102,7 @@ pub(super) fn add_stubs(
 
 /// A PLT section.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StubSection {
+pub struct PltSection {
     /// Address of the first stub.
     pub address: u64,
     /// Code of the stubs.
@@ -112,7 +112,7 @@ pub struct StubSection {
 }
 
 /// Reads the PLT sections of an x86-64 file, and skips those that cannot be read.
-pub(super) fn sections(source: &Source, headers: &Headers) -> Vec<StubSection> {
+pub(super) fn sections(source: &Source, headers: &Headers) -> Vec<PltSection> {
     let is_x86_64 = headers.machine == elf::EM_X86_64 && headers.is_64;
     let plts = headers
         .sections
@@ -123,7 +123,7 @@ pub(super) fn sections(source: &Source, headers: &Headers) -> Vec<StubSection> {
         .take(3)
         .filter_map(|(section, stub_bytes)| {
             let code = section_data(source, headers, section, "PLT", MAX_PLT_BYTES).ok()?;
-            Some(StubSection {
+            Some(PltSection {
                 address: section.address,
                 code,
                 stub_bytes,

@@ -15,9 +15,9 @@ use rustc_hash::FxHashMap;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::directory;
 use super::event_threads::{self, EventThreads};
 use super::file::{self, FileOwner, OutputError, PathAt};
-use super::folder;
 use super::spool_file;
 use crate::dotnet::StreamSink;
 use crate::machine;
@@ -52,7 +52,7 @@ pub struct StreamFile {
 
 /// The directory, which is created with the first stream. Dropping it keeps the files.
 #[derive(Debug)]
-pub struct EventFolder {
+pub struct EventDirectory {
     place: PathAt,
     dir: Mutex<Option<OwnedFd>>,
     owner: Option<FileOwner>,
@@ -61,7 +61,7 @@ pub struct EventFolder {
 }
 
 /// Returns the path of the directory for the name of a capture or the path of its spool.
-fn folder_path(name: &Path) -> PathBuf {
+fn directory_path(name: &Path) -> PathBuf {
     let capture = spool_file::capture_of(name);
     let trace = file::trace_path(capture.as_deref().unwrap_or(name));
     let mut directory = OsString::from(".");
@@ -70,7 +70,7 @@ fn folder_path(name: &Path) -> PathBuf {
     trace.with_file_name(directory)
 }
 
-impl EventFolder {
+impl EventDirectory {
     /// Prepares the directory of a capture name. The first stream creates the directory.
     ///
     /// Removes the directory of an earlier capture. Create the spool first, which fails if the
@@ -80,7 +80,7 @@ impl EventFolder {
     /// Returns an error if an existing file belongs to another user, or if the parent directory
     /// cannot be used.
     pub fn new(name: &Path) -> Result<Self, OutputError> {
-        let path = folder_path(name);
+        let path = directory_path(name);
         if let Some(stale) = Self::open(name)? {
             stale
                 .remove()
@@ -99,7 +99,7 @@ impl EventFolder {
     /// # Errors
     /// Returns an error if the directory belongs to another user or cannot be opened.
     pub fn open(name: &Path) -> Result<Option<Self>, OutputError> {
-        let path = folder_path(name);
+        let path = directory_path(name);
         let place = PathAt::of(&path)?;
         let owner = FileOwner::invoking_user();
         let failed = |errno: Errno| file::write_error(&path, errno.into());
@@ -108,7 +108,7 @@ impl EventFolder {
             Err(errno) => return Err(failed(errno)),
             Ok(_) => {}
         }
-        let dir = folder::open(&place).map_err(failed)?;
+        let dir = directory::open(&place).map_err(failed)?;
         let stat = rustix::fs::fstat(&dir).map_err(failed)?;
         if !file::is_own(&stat, owner) {
             return Err(OutputError::NotReplaceable { path });
@@ -138,7 +138,7 @@ impl EventFolder {
         let created = self
             .dir()
             .as_ref()
-            .map(|dir| folder::create_file(dir, &name, self.owner));
+            .map(|dir| directory::create_file(dir, &name, self.owner));
         // The file exists if an earlier process had the same id.
         if let Some(Ok(file)) = created {
             self.threads().insert(process, EventThreads::new(file));
@@ -153,7 +153,7 @@ impl EventFolder {
         let mut slot = self.dir();
         let dir = match slot.take() {
             Some(dir) => dir,
-            None => folder::make(&self.place, self.owner)?,
+            None => directory::make(&self.place, self.owner)?,
         };
         let dir = slot.insert(dir);
         for count in 1..=MAX_LIVES {
@@ -161,7 +161,7 @@ impl EventFolder {
                 1 => format!("{process}{STREAM_SUFFIX}"),
                 count => format!("{process}-{count}{STREAM_SUFFIX}"),
             };
-            match folder::create_file(dir, &name, self.owner) {
+            match directory::create_file(dir, &name, self.owner) {
                 Err(Errno::EXIST) => {}
                 file => return Ok(file?),
             }
@@ -230,14 +230,14 @@ impl EventFolder {
         let Some(dir) = dir.as_ref() else {
             return Ok(());
         };
-        folder::remove(&self.place, dir, |name| {
+        directory::remove(&self.place, dir, |name| {
             let threads = name.strip_suffix(THREADS_SUFFIX);
             process_of(name).is_some() || threads.is_some_and(|pid| pid.parse::<i32>().is_ok())
         })
     }
 }
 
-impl StreamSink for EventFolder {
+impl StreamSink for EventDirectory {
     fn create(&self, process: Pid) -> io::Result<File> {
         let stream = self.create_stream(process)?;
         self.create_threads(process);
@@ -268,8 +268,8 @@ mod tests {
     fn stores_streams_in_hidden_directory() {
         let dir = tempfile::tempdir().unwrap();
         let name = dir.path().join("x");
-        assert!(EventFolder::open(&name).unwrap().is_none());
-        let directory = EventFolder::new(&name).unwrap();
+        assert!(EventDirectory::open(&name).unwrap().is_none());
+        let directory = EventDirectory::new(&name).unwrap();
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
         directory
             .create_stream(Pid(7))
@@ -286,7 +286,7 @@ mod tests {
             .unwrap();
         drop(directory);
 
-        let directory = EventFolder::open(&dir.path().join(".x.trace.spool"))
+        let directory = EventDirectory::open(&dir.path().join(".x.trace.spool"))
             .unwrap()
             .unwrap();
         let streams = directory.streams().unwrap();
@@ -314,8 +314,8 @@ mod tests {
     fn does_not_follow_links() {
         let dir = tempfile::tempdir().unwrap();
         let name = dir.path().join("x");
-        std::os::unix::fs::symlink("/tmp", folder_path(&name)).unwrap();
-        assert!(EventFolder::new(&name).is_err());
-        assert!(EventFolder::open(&name).is_err());
+        std::os::unix::fs::symlink("/tmp", directory_path(&name)).unwrap();
+        assert!(EventDirectory::new(&name).is_err());
+        assert!(EventDirectory::open(&name).is_err());
     }
 }

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
 
+use crate::output::directory;
 use crate::output::file::{self, FileOwner, OutputError, PathAt};
-use crate::output::folder;
 
 /// A new directory of symbol files. `commit` replaces an older directory.
-pub struct SymbolFolder {
+pub struct SymbolDirectory {
     path: PathBuf,
     place: PathAt,
     replaces: Option<OsString>,
@@ -21,7 +21,7 @@ pub struct SymbolFolder {
     committed: bool,
 }
 
-impl SymbolFolder {
+impl SymbolDirectory {
     /// Creates the directory at `path`.
     ///
     /// With `force`, it may replace a directory of this user that has no subdirectories.
@@ -36,7 +36,8 @@ impl SymbolFolder {
             std::mem::replace(&mut place.name, partial)
         });
         let owner = FileOwner::invoking_user();
-        let dir = folder::make(&place, owner).map_err(|errno| file::create_error(path, errno))?;
+        let dir =
+            directory::make(&place, owner).map_err(|errno| file::create_error(path, errno))?;
         Ok(Self {
             path: path.to_owned(),
             place,
@@ -61,7 +62,7 @@ impl SymbolFolder {
             Ok(stat) => {
                 let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
                 let is_own = is_directory && file::is_own(&stat, FileOwner::invoking_user());
-                match is_own && folder::open(&place).is_ok_and(|dir| folder::is_flat(&dir)) {
+                match is_own && directory::open(&place).is_ok_and(|dir| directory::is_flat(&dir)) {
                     true => Ok(true),
                     false => Err(OutputError::NotReplaceable {
                         path: path.to_owned(),
@@ -84,7 +85,7 @@ impl SymbolFolder {
     /// # Errors
     /// Returns an error if the file cannot be created or written.
     pub fn put(&self, name: &str, content: &[u8]) -> io::Result<()> {
-        folder::create_file(&self.dir, name, self.owner)?.write_all(content)
+        directory::create_file(&self.dir, name, self.owner)?.write_all(content)
     }
 
     /// Keeps the directory.
@@ -102,17 +103,17 @@ impl SymbolFolder {
 
     fn replace(&self, name: OsString) -> io::Result<()> {
         let older = PathAt::of(&self.path).map_err(io::Error::other)?;
-        folder::remove(&older, &folder::open(&older)?, |_| true)?;
+        directory::remove(&older, &directory::open(&older)?, |_| true)?;
         let PathAt { dir, name: partial } = &self.place;
         Ok(rustix::fs::renameat(dir, partial, dir, name)?)
     }
 }
 
-impl Drop for SymbolFolder {
+impl Drop for SymbolDirectory {
     fn drop(&mut self) {
         if !self.committed {
             // `drop` cannot return the error.
-            let _ = folder::remove(&self.place, &self.dir, |_| true);
+            let _ = directory::remove(&self.place, &self.dir, |_| true);
         }
     }
 }
