@@ -12,7 +12,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use damage::expect_damage_is_told_first;
+use damage::expect_damage_is_reported_first;
 use perfcollect::output::summary::Summary;
 use perfcollect::trace::NoticeKind;
 use rustix::process::Signal;
@@ -99,7 +99,7 @@ fn a_target_that_is_killed_leaves_its_events() {
         assert!(report.stdout.contains("; 1 stream ends early\n"));
         assert!(raw_runtime_events(&trace)[&EXCEPTION] > 100);
         assert_eq!(left_behind(folder.path()), [""; 0]);
-        expect_damage_is_told_first(&trace, &events[0]);
+        expect_damage_is_reported_first(&trace, &events[0]);
     }
 }
 

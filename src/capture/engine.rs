@@ -272,7 +272,7 @@ impl<'a, W: Write> Engine<'a, W> {
                 }
                 RowUpdate::ProcessName(id) => SpoolRow::ProcessName(id, &process(id).name),
                 RowUpdate::ThreadName(id) => SpoolRow::ThreadName(id, &threads[id.index()].name),
-                RowUpdate::JitHost(id) => {
+                RowUpdate::JitProcess(id) => {
                     if self.machine.is_live() {
                         self.methods.on_jit_process(id, process(id).pid);
                     }

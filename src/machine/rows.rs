@@ -17,7 +17,7 @@ pub enum RowUpdate {
     /// The name of a thread changed.
     ThreadName(ThreadId),
     /// The first JIT code of a process was sampled.
-    JitHost(ProcessId),
+    JitProcess(ProcessId),
 }
 
 /// A process with samples or events.
@@ -103,6 +103,6 @@ impl Rows {
 
     pub(super) fn set_jit_process(&mut self, id: ProcessId, process: io::Result<JitProcess>) {
         self.processes[id.index()].jit_process = Some(process);
-        self.updates.push(RowUpdate::JitHost(id));
+        self.updates.push(RowUpdate::JitProcess(id));
     }
 }
