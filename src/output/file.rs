@@ -85,6 +85,14 @@ pub fn capture_name(path: &Path) -> String {
     }
 }
 
+/// Returns the path of a hidden file beside the trace of a capture name, such as
+/// `.NAME.trace.spool`.
+pub(super) fn hidden_path(name: &Path, suffix: &str) -> PathBuf {
+    let trace = trace_path(name);
+    let hidden = format!(".{}{suffix}", capture_name(&trace));
+    trace.with_file_name(hidden)
+}
+
 /// User and group that own a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileOwner {

@@ -2,7 +2,6 @@
 //!
 //! The file exists until the trace is complete.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -69,11 +68,7 @@ pub fn spool_path(name: &Path) -> PathBuf {
     if capture_of(name).is_some() {
         return name.to_owned();
     }
-    let trace = file::trace_path(name);
-    let mut spool = OsString::from(".");
-    spool.push(file::capture_name(&trace));
-    spool.push(SUFFIX);
-    trace.with_file_name(spool)
+    file::hidden_path(name, SUFFIX)
 }
 
 /// Returns the capture name of a spool path.
