@@ -1,6 +1,7 @@
 //! The Firefox Profiler, by its command line. It counts samples.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -13,6 +14,8 @@ use crate::support::{Finished, Running, run, start};
 use crate::{Frame, LIMIT, Text, expect_same, reader, texts, without_tier};
 
 const SESSION: [&str; 2] = ["--session", "test"];
+/// The log of the process in the directory of the session.
+const LOG: &str = "test.log";
 
 /// Samples by process, id of the process and of the thread, and stack.
 type Stacks = BTreeMap<(String, String, i32, Vec<String>), u64>;
@@ -56,6 +59,8 @@ struct Node {
 
 impl Session {
     /// The command `load` would start this process, too, but gives it only half a second.
+    ///
+    /// A command that asks it too early removes its session, so its log shows when it is ready.
     fn load(cli: PathBuf, text: &Text) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let text = text.file();
@@ -68,7 +73,10 @@ impl Session {
             _text: text,
         };
         let begin = Instant::now();
-        while !session.run(&["thread", "list"]).status.success() && begin.elapsed() < LIMIT {
+        let log = session.folder.path().join(LOG);
+        let log = || fs::read_to_string(&log).unwrap_or_default();
+        while !log().contains("Profile loaded successfully") {
+            assert!(begin.elapsed() < LIMIT, "{}", log());
             std::thread::sleep(Duration::from_millis(50));
         }
         session

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::RuntimeEvent;
-use super::stream::{EventStream, Positioned};
+use super::stream::EventStream;
+use crate::bytes::Positioned;
 use crate::nettrace::Reader;
 use crate::trace::{Nanos, Tid};
 

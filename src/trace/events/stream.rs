@@ -1,12 +1,12 @@
 //! The event stream of one process instance.
 
 use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
+use std::io::Read;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use crate::bytes::Positioned;
 use crate::nettrace::{EventMetadata, Losses, Reader};
 use crate::trace::{Nanos, Pid, Tid};
 
@@ -132,20 +132,5 @@ impl EventStream {
         counts.losses = reader.losses();
         counts.cut = ended;
         counts
-    }
-}
-
-/// A file with a separate read position, so that several readers can share it.
-#[derive(Debug)]
-pub(super) struct Positioned<'a> {
-    file: &'a File,
-    at: u64,
-}
-
-impl Read for Positioned<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.file.read_at(buffer, self.at)?;
-        self.at += read as u64;
-        Ok(read)
     }
 }
