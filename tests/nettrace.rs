@@ -119,7 +119,7 @@ fn reads_the_same_events_as_other_readers() {
         assert_eq!(threads, blocks["capture_threads"]);
         assert_eq!(contents.losses, Losses::default());
 
-        let info = *Reader::open(stream.as_slice()).unwrap().info();
+        let info = Reader::open(stream.as_slice()).unwrap().info().clone();
         let trace = &blocks["trace_object"];
         assert_eq!(info.version, 4);
         assert_eq!(

@@ -240,7 +240,8 @@ fn keeps_events_and_other_names_of_a_dotnet_trace() {
 /// The events of a `.nettrace` without the definitions of functions.
 #[derive(Default)]
 struct Events {
-    events: Vec<(String, u64, Option<u64>, String, Vec<u8>)>,
+    /// Kind, time, thread and payload.
+    events: Vec<(String, u64, String, Vec<u8>)>,
     symbols: usize,
 }
 
@@ -255,8 +256,7 @@ impl Events {
                 name => events.events.push((
                     format!("{} {} {name}", event.kind.provider, event.kind.id),
                     event.time.0,
-                    event.thread.id,
-                    event.thread_name.to_owned(),
+                    format!("{:?} {}", event.thread, event.thread_name),
                     event.payload.to_vec(),
                 )),
             }

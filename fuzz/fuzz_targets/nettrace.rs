@@ -1,8 +1,12 @@
 //! An event stream: what is given as it is, and as what follows the beginning of a stream of each framing.
 #![no_main]
 
+use std::io;
+
 use libfuzzer_sys::fuzz_target;
 use perfcollect::nettrace::{Reader, Value};
+use perfcollect::output;
+use perfcollect::trace::Trace;
 
 /// The object `Trace` of version 4, up to what it holds; the block of version 6.
 const OBJECTS: &[u8] =
@@ -29,6 +33,9 @@ fn read(stream: &[u8]) {
         }
     }
     assert!(matches!(reader.next_event(), Ok(None)));
+    let none = Trace::default();
+    let _ = output::nettrace::compare(&none, stream);
+    let _ = output::nettrace::rewrite(&none, stream, io::sink());
 }
 
 fuzz_target!(|data: &[u8]| {

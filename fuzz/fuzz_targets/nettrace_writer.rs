@@ -66,4 +66,8 @@ fuzz_target!(|data: &[u8]| {
         last = event.time;
     }
     assert!(compared().is_none());
+    nettrace::compare(&trace, &*written).expect("the samples of the trace");
+    let mut again = Vec::new();
+    nettrace::rewrite(&trace, &*written, &mut again).expect("nothing fails");
+    assert!(again == written);
 });

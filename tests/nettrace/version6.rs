@@ -116,7 +116,7 @@ impl Writer {
 /// Rewrites the events whose index `keep` accepts. The others appear as dropped by the runtime.
 pub(crate) fn write(stream: &[u8], keep: impl Fn(usize) -> bool) -> Vec<u8> {
     let mut reader = Reader::open(stream).unwrap();
-    let info = *reader.info();
+    let info = reader.info().clone();
     let process = info.process.unwrap();
     let mut out = Vec::from(b"Nettrace");
     for field in [0_u32, 6, 0] {
