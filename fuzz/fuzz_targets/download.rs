@@ -1,4 +1,6 @@
-//! What a hostile file or trace says it is: wherever its debug file is asked for, kept and put, that stays where it belongs.
+//! The identity that an untrusted file or trace declares.
+//!
+//! All paths of its debug file must stay inside their directories.
 #![no_main]
 
 use std::path::{Component, Path};
