@@ -25,7 +25,7 @@ fn read(stream: &[u8]) {
     while let Ok(Some(event)) = reader.next_event() {
         assert!(event.payload.len() <= stream.len());
         assert!(event.stack.addresses().count() * 4 <= stream.len());
-        if let Some(fields) = &event.kind.fields {
+        if let Some(fields) = &event.metadata.fields {
             let _ = Value::parse(fields, event.payload);
         }
     }

@@ -46,14 +46,15 @@ fuzz_target!(|data: &[u8]| {
     nettrace::write(&trace, &mut written).expect("a vector accepts all writes");
     let mut reader = Reader::open(&*written).expect("the writer makes a valid stream");
     let mut given = trace.events.iter();
-    let mut compared = || -> Option<RuntimeEvent> { given.find(|event| is_compared(&event.kind)) };
+    let mut compared =
+        || -> Option<RuntimeEvent> { given.find(|event| is_compared(&event.metadata)) };
     let mut last = Nanos(0);
     while let Some(event) = reader.next_event().expect("the stream is complete") {
-        if !is_compared(event.kind) {
+        if !is_compared(event.metadata) {
             continue;
         }
         let from = compared().expect("the writer adds no events");
-        assert_same_metadata(event.kind, &from.kind);
+        assert_same_metadata(event.metadata, &from.metadata);
         assert_eq!(event.payload, &*from.payload);
         assert_eq!(event.thread.process, Some(7));
         assert_eq!(

@@ -7,7 +7,7 @@ use perfcollect::perf_text::{Labels, events, import, import_written};
 use perfcollect::trace::Trace;
 
 fuzz_target!(|data: &[u8]| {
-    let Ok((about, samples)) = events(data) else {
+    let Ok((info, samples)) = events(data) else {
         return;
     };
     // The input is also the folded stacks, which contain the labels of a written trace.
@@ -16,10 +16,10 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(written.lines.len(), written.trace.frames.len());
         check(&written.trace);
     }
-    let Some(first) = EventGroup::all(&about).into_iter().next() else {
+    let Some(first) = EventGroup::all(&info).into_iter().next() else {
         return;
     };
-    if let Ok(trace) = import(data, &about, &first) {
+    if let Ok(trace) = import(data, &info, &first) {
         check(&trace);
     }
 });

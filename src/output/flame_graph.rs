@@ -99,7 +99,7 @@ pub(super) fn write_tree(
 fn subtitle(trace: &Trace) -> String {
     let info = &trace.info;
     let seconds = info.end_ns.saturating_sub(info.start_ns) as f64 / 1e9;
-    let warning = trace.quality.losses.mark();
+    let warning = trace.quality.losses.incomplete_warning();
     let warning = warning.map_or_else(String::new, |warning| warning + "; ");
     format!(
         "{warning}{}: {} samples of {} in {seconds:.1} s",

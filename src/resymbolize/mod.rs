@@ -121,7 +121,7 @@ pub fn resymbolize(
 fn rename(
     path: &Path,
     options: &Options,
-    stop: CancelCheck<'_>,
+    cancel: CancelCheck<'_>,
 ) -> Result<Resymbolized, ResymbolizeError> {
     let file = open(path)?;
     let to_replace = file.try_clone().map_err(|source| opened(path, source))?;
@@ -134,7 +134,7 @@ fn rename(
         });
     }
     let mut summary = archive.summary()?;
-    let mut modules = Modules::find(&summary, options, stop);
+    let mut modules = Modules::find(&summary, options, cancel);
     let unchanged = |modules: Modules, unresolved| Resymbolized {
         ambiguous: modules.ambiguous,
         missing: modules.missing,
@@ -142,7 +142,7 @@ fn rename(
         ..Resymbolized::default()
     };
     if modules.is_empty() || summary.samples == 0 {
-        return Ok(unchanged(modules, summary.quality.names.native.unnamed));
+        return Ok(unchanged(modules, summary.quality.names.native.unresolved));
     }
     let text_error = |source| ResymbolizeError::Text {
         path: path.to_owned(),
@@ -150,7 +150,7 @@ fn rename(
     };
     let reader = |entry| {
         let inner = archive.entry(entry, MAX_ENTRY_BYTES)?;
-        let entry = CancellableReader { inner, stop };
+        let entry = CancellableReader { inner, cancel };
         Ok::<_, TraceArchiveError>(BufReader::with_capacity(BUFFER_BYTES, entry))
     };
     let labels = Labels::read(reader(FOLDED)?).map_err(text_error)?;
@@ -170,12 +170,12 @@ fn rename(
     let samples = symbolize::count(&mut trace);
     modules.check(&trace, &samples, &summary);
 
-    let renamed = modules.rename(&mut trace, &samples, options, stop);
-    if stop() {
+    let renamed = modules.rename(&mut trace, &samples, options, cancel);
+    if cancel() {
         return Err(ResymbolizeError::Cancelled(path.to_owned()));
     }
     if renamed.frames.is_empty() {
-        return Ok(unchanged(modules, summary.quality.names.native.unnamed));
+        return Ok(unchanged(modules, summary.quality.names.native.unresolved));
     }
     symbolize::count(&mut trace);
     modules.describe(&trace, &samples, &mut summary);
@@ -187,7 +187,7 @@ fn rename(
     let mut output = OutputFile::replace(path, &to_replace).map_err(failed)?;
     let out = CancellableWriter {
         inner: &mut output,
-        stop,
+        cancel,
     };
     let new = rewrite::write(&archive, &summary, &views, &replaced, out);
     match new {
@@ -204,7 +204,7 @@ fn rename(
         flame_graph: rewrite::flame_graph(path, &name, &drawn_before, &views),
         ambiguous: modules.ambiguous,
         missing: modules.missing,
-        unresolved: summary.quality.names.native.unnamed,
+        unresolved: summary.quality.names.native.unresolved,
     })
 }
 

@@ -31,7 +31,7 @@ pub(crate) fn symbolizer(options: &Options, aliases: Aliases) -> Symbolizer {
         perf_cache: std::env::home_dir().map(|home| home.join(".debug")),
         more: Some(Arc::new(|identity| {
             let module = Module::new(identity);
-            module.map_or_else(Vec::new, |module| Sources::new(&[]).cached(&module))
+            module.map_or_else(Vec::new, |module| Sources::new(&[]).cache_paths(&module))
         })),
     })
 }

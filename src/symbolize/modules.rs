@@ -34,14 +34,14 @@ pub(super) fn rows(
         })
     };
     let mut rows: Vec<_> = counts.iter().filter_map(row).collect();
-    rows.sort_by_key(|row| std::cmp::Reverse(row.frames.named + row.frames.unnamed));
+    rows.sort_by_key(|row| std::cmp::Reverse(row.frames.named + row.frames.unresolved));
     rows
 }
 
 /// Returns the ELF files with code in a stack and a build id, but without symbols on this host.
 #[must_use]
 pub fn without_symbols(capture: &Capture, options: &Options) -> Vec<download::Module> {
-    let frames = capture.recording.frames.iter();
+    let frames = capture.raw_trace.frames.iter();
     let mut ids: Vec<_> = frames.filter_map(|&code| of(code)).collect();
     ids.sort_unstable();
     ids.dedup();

@@ -187,8 +187,8 @@ pub struct CaptureInfo {
     /// Whether the weights of samples are CPU time, or nearly so; other weights are nominal.
     ///
     /// If this is `None`, the name of the event decides.
-    #[serde(default)]
-    pub of_time: Option<bool>,
+    #[serde(default, rename = "of_time")]
+    pub counts_time: Option<bool>,
 }
 
 impl CaptureInfo {
@@ -196,10 +196,10 @@ impl CaptureInfo {
     ///
     /// Samples of other events, such as tracepoints of a recording, have a nominal weight.
     #[must_use]
-    pub fn is_of_time(&self) -> bool {
+    pub fn counts_time(&self) -> bool {
         let clocks = ["-clock", "cycles"];
         let by_name = || clocks.iter().any(|clock| self.event.contains(clock));
-        self.of_time.unwrap_or_else(by_name)
+        self.counts_time.unwrap_or_else(by_name)
     }
 }
 

@@ -20,7 +20,7 @@ type Stacks = BTreeMap<(String, String, i32, Vec<String>), u64>;
 /// A profile, in a process that the commands ask.
 struct Session {
     cli: PathBuf,
-    folder: TempDir,
+    directory: TempDir,
     _daemon: Running,
     _text: NamedTempFile,
 }
@@ -57,14 +57,14 @@ struct Node {
 impl Session {
     /// The command `load` would start this process, too, but gives it only half a second.
     fn load(cli: PathBuf, text: &Text) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let text = text.file();
-        let mut daemon = command(&cli, &folder);
+        let mut daemon = command(&cli, &directory);
         daemon.arg("--daemon").arg(text.path());
         let session = Self {
             _daemon: start(daemon.args(SESSION)),
             cli,
-            folder,
+            directory,
             _text: text,
         };
         let begin = Instant::now();
@@ -75,7 +75,7 @@ impl Session {
     }
 
     fn run(&self, words: &[&str]) -> Finished {
-        let mut node = command(&self.cli, &self.folder);
+        let mut node = command(&self.cli, &self.directory);
         run(node.args(words).args(SESSION), LIMIT)
     }
 
@@ -108,9 +108,10 @@ impl Session {
     }
 }
 
-fn command(cli: &Path, folder: &TempDir) -> Command {
+fn command(cli: &Path, directory: &TempDir) -> Command {
     let mut node = Command::new("node");
-    node.arg(cli).env("PROFILER_CLI_SESSION_DIR", folder.path());
+    node.arg(cli)
+        .env("PROFILER_CLI_SESSION_DIR", directory.path());
     node
 }
 
