@@ -27,7 +27,7 @@ const LEGEND: [(FrameCategory, &str, [u8; 3]); 8] = [
     (FrameCategory::Jit, "JIT", [122, 190, 98]),
     (FrameCategory::ReadyToRun, "ReadyToRun", [98, 182, 172]),
     (FrameCategory::Inlined, "inlined", [132, 172, 228]),
-    (FrameCategory::Unnamed, "unnamed", [178, 178, 178]),
+    (FrameCategory::Unresolved, "unresolved", [178, 178, 178]),
     (FrameCategory::Truncated, "truncated", [206, 106, 122]),
 ];
 
