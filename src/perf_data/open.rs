@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use thiserror::Error;
 
 use super::archive::Archive;
-use super::error::looks_like_text;
+use super::magic::looks_like_text;
 use super::pipe::{CancelCheck, Pipe};
 use super::{PerfDataError, Reader};
 use crate::bytes::fill;

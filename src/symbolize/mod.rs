@@ -4,6 +4,7 @@ mod cancel;
 mod counts;
 pub(crate) mod elf;
 mod functions;
+mod identity;
 mod jit;
 mod jit_symbol_files;
 mod kernel;

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use perfcollect_symbols::Aliases;
 
 use super::Options;
-use super::elf::{self, Identity};
+use super::elf;
+use super::identity::Identity;
 use crate::capture::Capture;
 use crate::download;
 use crate::machine::{CodeFile, FileTable};
@@ -48,7 +49,7 @@ pub fn without_symbols(capture: &Capture, options: &Options) -> Vec<download::Mo
     let symbolizer = elf::symbolizer(options, Aliases::Plain);
     let missing = |id: ModuleId| {
         let file = capture.machine.files().file(id);
-        let identity = elf::identity(file, &elf::open(&symbolizer, file)?)?;
+        let identity = Identity::new(file, &elf::open(&symbolizer, file)?)?;
         identity.module.filter(|_| !identity.has_symbols)
     };
     ids.into_iter().filter_map(missing).collect()

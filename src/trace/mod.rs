@@ -1,6 +1,7 @@
 //! The finished trace: output of every input path, input of every writer.
 
 mod callers;
+mod code_address;
 pub mod events;
 mod ids;
 mod methods;
@@ -15,6 +16,7 @@ mod throttle;
 
 pub use crate::ids::{Cpu, Nanos, Pid, Tid};
 pub use callers::Callers;
+pub use code_address::CodeAddress;
 pub use events::{EventStream, EventStreams, RuntimeEvent};
 pub use ids::{FrameId, FunctionId, ModuleId, ProcessId, StackId, ThreadId};
 pub use methods::{Method, Methods};
@@ -22,7 +24,7 @@ pub use notice::{Notice, NoticeKind};
 pub use quality::{
     CpuLosses, Losses, NameCount, ProcessEvents, Quality, StackQuality, SymbolCounts, Truncation,
 };
-pub use recorder::{CodeAddress, DescribeFile, Recorder};
+pub use recorder::{DescribeFile, Recorder};
 pub use samples::Samples;
 pub use spool::{Header, RawTrace};
 pub use stack::StackTable;
