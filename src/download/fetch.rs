@@ -69,7 +69,8 @@ impl Downloader {
     /// Downloads a module's debug file, unless it exists on this host or in a cache.
     ///
     /// Calls `progress` with the received bytes and the total size if it is known. Returns
-    /// [`Outcome::Failed`] once `cancel` returns true, and keeps the received bytes to resume later.
+    /// [`Outcome::Failed`] once `cancel` returns true, and keeps the received bytes to resume
+    /// later.
     ///
     /// # Errors
     /// Returns an error if the worker process cannot be started or the cache cannot be written.
