@@ -77,7 +77,7 @@ fn main() {
             stack: stacks[random.below(STACKS) as usize],
         })
         .collect();
-    let begin = Instant::now();
+    let start = Instant::now();
     measured(|| {
         for (number, sample) in samples.iter().enumerate() {
             recorder.push(*sample);
@@ -86,13 +86,13 @@ fn main() {
             }
         }
     });
-    let written = begin.elapsed();
+    let written = start.elapsed();
     let (end, _) = recorder.finish(Nanos(0), &Losses::default());
-    let begin = Instant::now();
-    let recording = measured(|| RawTrace::read(&spool[..]));
-    let read = begin.elapsed();
+    let start = Instant::now();
+    let raw_trace = measured(|| RawTrace::read(&spool[..]));
+    let read = start.elapsed();
     assert_eq!(
-        recording.map_or(0, |recording| recording.samples.len() as u64),
+        raw_trace.map_or(0, |raw_trace| raw_trace.samples.len() as u64),
         SAMPLES
     );
     let each = |time: std::time::Duration| time.as_nanos() as f64 / SAMPLES as f64;

@@ -156,7 +156,7 @@ fn has_no_names(saved: &Saved, file: &str) -> bool {
 
 fn kernel_frames(saved: &Saved) -> u64 {
     let kernel = saved.summary.quality.names.kernel;
-    kernel.named + kernel.unnamed
+    kernel.named + kernel.unresolved
 }
 
 /// Samples stay in the ring buffer for at least 20 ms; it has room for only a few copies of 60 KB.
@@ -541,7 +541,7 @@ fn all_outputs_report_an_incomplete_trace() {
     assert!(saved.summary.incomplete, "{losses:?}");
     assert!(losses.range().is_some_and(|(first, last)| first < last));
     assert!(has_notice(&saved, NoticeKind::RecordsLost));
-    let marker = losses.mark().unwrap();
+    let marker = losses.incomplete_warning().unwrap();
     assert!(saved.svg().contains(&marker));
     let text = String::from_utf8_lossy(&saved.perf_text);
     let mut comments = text.lines().take_while(|line| line.starts_with('#'));

@@ -59,16 +59,16 @@ fn names_functions_of_the_frameworks() {
             .filter_map(|path| names(path))
             .flatten()
             .collect();
-        let unnamed = all.iter().filter(|name| name.is_none()).count();
+        let unresolved = all.iter().filter(|name| name.is_none()).count();
         println!(
-            "{}: {} functions, {unnamed} without name",
+            "{}: {} functions, {unresolved} without name",
             runtime.version,
             all.len()
         );
         // Some images have only thunks, which are not methods.
         assert!(
-            all.len() > 50_000 && unnamed <= 20,
-            "{unnamed} of {}",
+            all.len() > 50_000 && unresolved <= 20,
+            "{unresolved} of {}",
             all.len()
         );
         let all: HashSet<_> = all.into_iter().flatten().collect();
@@ -87,10 +87,10 @@ fn names_functions_of_the_frameworks() {
 fn names_functions_of_a_composite_image() {
     let image = need!(workloads::shared("split-composite/split.r2r.dll"));
     let all = names(&image).unwrap();
-    let unnamed = all.iter().filter(|name| name.is_none()).count();
+    let unresolved = all.iter().filter(|name| name.is_none()).count();
     assert!(
-        all.len() > 40_000 && unnamed * 400 <= all.len(),
-        "{unnamed} of {}",
+        all.len() > 40_000 && unresolved * 400 <= all.len(),
+        "{unresolved} of {}",
         all.len()
     );
     for name in [

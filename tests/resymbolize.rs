@@ -250,11 +250,11 @@ impl Events {
         let mut reader = Reader::open(nettrace).unwrap();
         let mut events = Self::default();
         while let Some(event) = reader.next_event().unwrap() {
-            match &*event.kind.name {
+            match &*event.metadata.name {
                 "ProcessSymbol" => events.symbols += 1,
                 "ProcessMapping" => {}
                 name => events.events.push((
-                    format!("{} {} {name}", event.kind.provider, event.kind.id),
+                    format!("{} {} {name}", event.metadata.provider, event.metadata.id),
                     event.time.0,
                     format!("{:?} {}", event.thread, event.thread_name),
                     event.payload.to_vec(),

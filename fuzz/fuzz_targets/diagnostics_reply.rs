@@ -1,4 +1,4 @@
-//! What a runtime answers on its diagnostics port: the reply, and in it what it says of its process.
+//! The reply of a runtime on its diagnostic port, and the process information in a reply.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! The runtime's tables in a process's memory: contract, range sections, nibble map, method header, names.
+//! The runtime's tables in the memory of a process: contract, range sections, nibble map, method
+//! header, names.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -22,7 +23,7 @@ fuzz_target!(|data: &[u8]| {
     for address in (0..bytes.len() as u64).step_by(61) {
         let _ = runtime.code_at(address);
     }
-    // No such process: nothing but the memory is read.
+    // This process does not exist, so that only the memory is read.
     let files = MappedFiles::of(Pid(-1));
     let mut names = MethodNamer::of(ProcessId(0), files, &runtime);
     let mut assemblies = MetadataCache::default();

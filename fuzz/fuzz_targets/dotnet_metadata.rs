@@ -1,4 +1,4 @@
-//! The metadata of an assembly, and every signature in it.
+//! The metadata of an assembly, and all signatures in it.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

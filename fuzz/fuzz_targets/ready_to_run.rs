@@ -1,4 +1,4 @@
-//! A PE image from anywhere: headers, sections, exception directory.
+//! An untrusted PE image: headers, sections, exception directory.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! The tables that name the methods of a precompiled image.
+//! The tables of a ReadyToRun image that name its methods.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

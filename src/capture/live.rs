@@ -240,7 +240,7 @@ fn header(request: &CaptureRequest, session: &PerfSession) -> Header {
             collector_cpu_ms: 0.0,
             collector_peak_kib: 0,
             callers: Callers::All,
-            of_time: None,
+            counts_time: None,
         },
         collector: std::process::id() as i32,
         boot_id: machine::boot_id(),

@@ -28,7 +28,7 @@ const RESET_METADATA: u32 = 2;
 #[derive(Clone, Copy, Debug)]
 pub struct Event<'a> {
     /// The event's metadata.
-    pub kind: &'a Arc<EventMetadata>,
+    pub metadata: &'a Arc<EventMetadata>,
     /// The event's timestamp.
     pub time: Nanos,
     /// Whether no later event of the stream is older.
@@ -183,7 +183,7 @@ impl<R: Read> Reader<R> {
             }
         };
         Some(Event {
-            kind: self.metadata.get(header.metadata_id)?,
+            metadata: self.metadata.get(header.metadata_id)?,
             time: self.info.nanos(header.time),
             is_sorted: header.is_sorted,
             thread,

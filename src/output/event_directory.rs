@@ -82,7 +82,7 @@ impl EventDirectory {
                 .map_err(|error| file::write_error(&path, error))?;
         }
         Ok(Self {
-            place: PathAt::of(&path)?,
+            place: PathAt::open(&path)?,
             dir: Mutex::default(),
             owner: FileOwner::invoking_user(),
             threads: Mutex::default(),
@@ -95,7 +95,7 @@ impl EventDirectory {
     /// Returns an error if the directory belongs to another user or cannot be opened.
     pub fn open(name: &Path) -> Result<Option<Self>, OutputError> {
         let path = directory_path(name);
-        let place = PathAt::of(&path)?;
+        let place = PathAt::open(&path)?;
         let owner = FileOwner::invoking_user();
         let failed = |errno: Errno| file::write_error(&path, errno.into());
         match rustix::fs::statat(&place.dir, &place.name, AtFlags::SYMLINK_NOFOLLOW) {

@@ -33,12 +33,12 @@ impl MessageFile {
         if let Some(stale) = Self::open(name)? {
             stale.remove().map_err(failed)?;
         }
-        let place = PathAt::of(&path)?;
+        let place = PathAt::open(&path)?;
         let file = place
             .create(OFlags::RDWR | OFlags::APPEND)
             .map_err(|errno| file::create_error(&path, errno))?;
         if let Some(owner) = FileOwner::invoking_user() {
-            owner.take(&file).map_err(|errno| failed(errno.into()))?;
+            owner.chown(&file).map_err(|errno| failed(errno.into()))?;
         }
         Ok(Self {
             place,
@@ -52,7 +52,7 @@ impl MessageFile {
     /// Returns an error if the file belongs to another user or cannot be opened.
     pub fn open(name: &Path) -> Result<Option<Self>, OutputError> {
         let path = file::hidden_path(name, SUFFIX);
-        let place = PathAt::of(&path)?;
+        let place = PathAt::open(&path)?;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         match rustix::fs::openat(&place.dir, &place.name, flags, Mode::empty()) {
             Err(Errno::NOENT) => Ok(None),

@@ -106,7 +106,7 @@ impl SpoolFile {
     /// See [`SpoolFileError`].
     pub fn create(name: &Path, force: bool) -> Result<Self, SpoolFileError> {
         let path = spool_path(name);
-        let place = PathAt::of(&path)?;
+        let place = PathAt::open(&path)?;
         let file = match place.create(OFlags::RDWR) {
             Err(Errno::EXIST) => {
                 let left = Self::open(name)?;
@@ -130,7 +130,7 @@ impl SpoolFile {
         };
         spool.lock()?;
         if let Some(owner) = FileOwner::invoking_user()
-            && let Err(errno) = owner.take(&spool.file)
+            && let Err(errno) = owner.chown(&spool.file)
         {
             // The file is empty.
             let _ = spool.remove();
@@ -145,7 +145,7 @@ impl SpoolFile {
     /// See [`SpoolFileError`].
     pub fn open(name: &Path) -> Result<Self, SpoolFileError> {
         let path = spool_path(name);
-        let place = PathAt::of(&path)?;
+        let place = PathAt::open(&path)?;
         let missing = || SpoolFileError::Missing { path: path.clone() };
         match rustix::fs::statat(&place.dir, &place.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(_) => {}

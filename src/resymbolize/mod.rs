@@ -139,7 +139,7 @@ pub fn resymbolize(
 fn rename(
     path: &Path,
     options: &Options,
-    stop: CancelCheck<'_>,
+    cancel: CancelCheck<'_>,
 ) -> Result<Resymbolized, ResymbolizeError> {
     let file = open(path)?;
     let to_replace = file.try_clone().map_err(|source| opened(path, source))?;
@@ -152,7 +152,7 @@ fn rename(
         });
     }
     let mut summary = archive.summary()?;
-    let mut modules = Modules::find(&summary, options, stop);
+    let mut modules = Modules::find(&summary, options, cancel);
     let unchanged = |modules: Modules, unresolved| Resymbolized {
         ambiguous: modules.ambiguous,
         missing: modules.missing,
@@ -160,20 +160,20 @@ fn rename(
         ..Resymbolized::default()
     };
     if modules.is_empty() || summary.samples == 0 {
-        return Ok(unchanged(modules, summary.quality.names.native.unnamed));
+        return Ok(unchanged(modules, summary.quality.names.native.unresolved));
     }
-    let (WrittenTrace { mut trace, lines }, style) = read_trace(path, &archive, &summary, stop)?;
-    let siblings = Siblings::find(path, &trace, flame_graph(&archive)?, stop);
+    let (WrittenTrace { mut trace, lines }, style) = read_trace(path, &archive, &summary, cancel)?;
+    let siblings = Siblings::find(path, &trace, flame_graph(&archive)?, cancel);
     siblings.apply_starts(&mut trace);
     let samples = symbolize::count(&mut trace);
     modules.check(&trace, &samples, &summary);
 
-    let renamed = modules.rename(&mut trace, &samples, options, stop);
-    if stop() {
+    let renamed = modules.rename(&mut trace, &samples, options, cancel);
+    if cancel() {
         return Err(ResymbolizeError::Cancelled(path.to_owned()));
     }
     if renamed.frames.is_empty() {
-        return Ok(unchanged(modules, summary.quality.names.native.unnamed));
+        return Ok(unchanged(modules, summary.quality.names.native.unresolved));
     }
     symbolize::count(&mut trace);
     modules.describe(&trace, &samples, &mut summary);
@@ -184,7 +184,7 @@ fn rename(
     let mut output = OutputFile::replace(path, &to_replace).map_err(failed)?;
     let out = CancellableWriter {
         inner: &mut output,
-        stop,
+        cancel,
     };
     match rewrite::write(&archive, &summary, &views, &replaced, out) {
         Ok(()) => {}
@@ -194,7 +194,7 @@ fn rename(
             return Err(ResymbolizeError::Write { path, source });
         }
     }
-    let mut siblings = siblings.write(&trace, &views, stop);
+    let mut siblings = siblings.write(&trace, &views, cancel);
     siblings
         .commit()
         .map_err(|(sibling, source)| ResymbolizeError::Sibling {
@@ -210,7 +210,7 @@ fn rename(
         kept: siblings.kept,
         ambiguous: modules.ambiguous,
         missing: modules.missing,
-        unresolved: summary.quality.names.native.unnamed,
+        unresolved: summary.quality.names.native.unresolved,
     })
 }
 
@@ -219,7 +219,7 @@ fn read_trace(
     path: &Path,
     archive: &TraceArchive,
     summary: &Summary,
-    stop: CancelCheck<'_>,
+    cancel: CancelCheck<'_>,
 ) -> Result<(WrittenTrace, NameStyle), ResymbolizeError> {
     let text_error = |source| ResymbolizeError::Text {
         path: path.to_owned(),
@@ -227,7 +227,7 @@ fn read_trace(
     };
     let reader = |entry| {
         let inner = archive.entry(entry, MAX_ENTRY_BYTES)?;
-        let entry = CancellableReader { inner, stop };
+        let entry = CancellableReader { inner, cancel };
         Ok::<_, TraceArchiveError>(BufReader::with_capacity(BUFFER_BYTES, entry))
     };
     let labels = Labels::read(reader(FOLDED)?).map_err(text_error)?;

@@ -42,15 +42,15 @@ impl Sibling {
         is_file.then_some(Self { path, file })
     }
 
-    fn reader<'a>(&'a self, stop: CancelCheck<'a>) -> impl Read + 'a {
+    fn reader<'a>(&'a self, cancel: CancelCheck<'a>) -> impl Read + 'a {
         let file = &self.file;
         let inner = BufReader::with_capacity(BUFFER_BYTES, Positioned { file, at: 0 });
-        CancellableReader { inner, stop }
+        CancellableReader { inner, cancel }
     }
 
-    fn is_equal(&self, expected: &[u8], stop: CancelCheck<'_>) -> bool {
+    fn is_equal(&self, expected: &[u8], cancel: CancelCheck<'_>) -> bool {
         let mut content = Vec::new();
-        let mut reader = self.reader(stop).take(MAX_FLAME_GRAPH_BYTES);
+        let mut reader = self.reader(cancel).take(MAX_FLAME_GRAPH_BYTES);
         reader.read_to_end(&mut content).is_ok() && content == expected
     }
 
@@ -65,16 +65,16 @@ impl Sibling {
     fn compare(
         &self,
         trace: &Trace,
-        stop: CancelCheck<'_>,
+        cancel: CancelCheck<'_>,
     ) -> Result<FunctionStarts, OldStreamError> {
-        nettrace::compare(trace, self.reader(stop))
+        nettrace::compare(trace, self.reader(cancel))
     }
 
     /// Writes a `.nettrace` in place of the file, with the functions of a trace.
-    fn rewrite(&self, trace: &Trace, stop: CancelCheck<'_>) -> Result<OutputFile, SiblingError> {
+    fn rewrite(&self, trace: &Trace, cancel: CancelCheck<'_>) -> Result<OutputFile, SiblingError> {
         let mut file = OutputFile::replace(&self.path, &self.file)?;
         let mut out = BufWriter::with_capacity(BUFFER_BYTES, &mut file);
-        let written = nettrace::rewrite(trace, self.reader(stop), &mut out);
+        let written = nettrace::rewrite(trace, self.reader(cancel), &mut out);
         drop(out);
         match written {
             Ok(()) => Ok(file),
@@ -96,14 +96,14 @@ impl Siblings {
         path: &Path,
         trace: &Trace,
         flame_graph: Vec<u8>,
-        stop: CancelCheck<'_>,
+        cancel: CancelCheck<'_>,
     ) -> Self {
         let svg = Sibling::open(path, ".flamegraph.svg");
         let nettrace = Sibling::open(path, ".nettrace");
         Self {
-            flame_graph: svg.filter(|svg| svg.is_equal(&flame_graph, stop)),
+            flame_graph: svg.filter(|svg| svg.is_equal(&flame_graph, cancel)),
             nettrace: nettrace.map(|file| {
-                let compared = file.compare(trace, stop);
+                let compared = file.compare(trace, cancel);
                 (file, compared)
             }),
         }
@@ -121,16 +121,16 @@ impl Siblings {
         self,
         trace: &Trace,
         views: &StackViews<'_>,
-        stop: CancelCheck<'_>,
+        cancel: CancelCheck<'_>,
     ) -> NewSiblings {
         let mut new = NewSiblings::default();
         match self.nettrace {
             Some((file, Ok(_))) => {
-                let written = file.rewrite(trace, stop);
+                let written = file.rewrite(trace, cancel);
                 new.written.push((file.path, written));
             }
             // An earlier run that was killed may have replaced it.
-            Some((file, Err(error))) if file.compare(trace, stop).is_err() => {
+            Some((file, Err(error))) if file.compare(trace, cancel).is_err() => {
                 new.kept.push((file.path, error.into()));
             }
             _ => {}

@@ -12,32 +12,14 @@ use std::io::Write;
 use hashbrown::HashTable;
 use rustc_hash::FxBuildHasher;
 
-use super::ids::{FrameId, ModuleId, ProcessId, StackId, ThreadId};
+use super::code_address::CodeAddress;
+use super::ids::{FrameId, ModuleId, StackId, ThreadId};
 use super::quality::{Losses, Truncation};
 use super::recent::RecentStacks;
 use super::spool::{FileRow, SpoolEnd, SpoolRow, SpoolWriter};
 use super::stack::StackTable;
 use super::{Header, Sample};
 use crate::ids::Nanos;
-
-/// A code address before symbolization.
-///
-/// Equal code in two processes that map the same file is one frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum CodeAddress {
-    /// In the kernel.
-    Kernel(u64),
-    /// In a loaded ELF file: SVMA.
-    Elf(ModuleId, u64),
-    /// In a mapped file, but in none of its ELF segments (a PE image, for example): file offset.
-    File(ModuleId, u64),
-    /// In memory with JIT code.
-    Jit(ProcessId, u64),
-    /// In no interned mapping.
-    Unmapped(ProcessId, u64),
-    /// Represents the missing callers of a truncated stack.
-    Truncated(Truncation),
-}
 
 /// Source of the file rows that a recorder writes when code of a file is first sampled.
 pub trait DescribeFile {
@@ -253,7 +235,7 @@ impl<W: Write> Recorder<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::{Pid, RawTrace};
+    use crate::trace::{Pid, ProcessId, RawTrace};
 
     struct NoFiles;
 

@@ -23,7 +23,7 @@ type Stacks = BTreeMap<(String, String, i32, Vec<String>), u64>;
 /// A profile, in a process that the commands ask.
 struct Session {
     cli: PathBuf,
-    folder: TempDir,
+    directory: TempDir,
     _daemon: Running,
     _text: NamedTempFile,
 }
@@ -62,14 +62,14 @@ impl Session {
     ///
     /// A command that asks it too early removes its session, so its log shows when it is ready.
     fn load(cli: PathBuf, text: &Text) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let text = text.file();
-        let mut daemon = command(&cli, &folder);
+        let mut daemon = command(&cli, &directory);
         daemon.arg("--daemon").arg(text.path());
         let session = Self {
             _daemon: start(daemon.args(SESSION)),
             cli,
-            folder,
+            directory,
             _text: text,
         };
         let begin = Instant::now();
@@ -83,7 +83,7 @@ impl Session {
     }
 
     fn run(&self, words: &[&str]) -> Finished {
-        let mut node = command(&self.cli, &self.folder);
+        let mut node = command(&self.cli, &self.directory);
         run(node.args(words).args(SESSION), LIMIT)
     }
 
@@ -116,9 +116,10 @@ impl Session {
     }
 }
 
-fn command(cli: &Path, folder: &TempDir) -> Command {
+fn command(cli: &Path, directory: &TempDir) -> Command {
     let mut node = Command::new("node");
-    node.arg(cli).env("PROFILER_CLI_SESSION_DIR", folder.path());
+    node.arg(cli)
+        .env("PROFILER_CLI_SESSION_DIR", directory.path());
     node
 }
 

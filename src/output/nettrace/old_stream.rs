@@ -61,7 +61,7 @@ impl OldStream {
         if is_full {
             return Err(OldStreamError::Differs("records"));
         }
-        let record = self.record(event.kind);
+        let record = self.record(event.metadata);
         let is_read = match record {
             Some(Record::ExistingProcess | Record::ProcessCreate) => self.process(event.payload),
             Some(Record::ProcessMapping) => self.mapping(event.payload),

@@ -3,7 +3,7 @@
 use super::encode::{MAX_TEXT_BYTES, payload_text};
 use crate::bytes::{Bytes, put_varuint};
 use crate::nettrace::{EventMetadata, Field, FieldType};
-use crate::output::sanitize::cut;
+use crate::output::sanitize::truncate;
 use crate::output::synthetic_layout::{FUNCTION_BYTES, Module, SyntheticFunction};
 use crate::trace::Pid;
 
@@ -129,7 +129,11 @@ pub(super) fn parse_symbol(payload: &[u8]) -> Option<(u64, u64, String)> {
 /// Returns the payload of `ProcessInfo`: command line, operating system, architecture.
 pub(super) fn process_info(name: &str, arguments: &str, arch: &str) -> Vec<u8> {
     let command_line = format!("{name} {arguments}");
-    let strings = [cut(command_line.trim_end(), MAX_TEXT_BYTES), "Linux", arch];
+    let strings = [
+        truncate(command_line.trim_end(), MAX_TEXT_BYTES),
+        "Linux",
+        arch,
+    ];
     let units = strings
         .into_iter()
         .flat_map(|string| string.encode_utf16().filter(|unit| *unit != 0).chain([0]));

@@ -106,7 +106,7 @@ impl<W: Write> Rewriter<'_, W> {
             header.stack = self.event_stack(event, pid, thread)?;
             header.labels = self.out.stream.labels(event.activity);
         }
-        header.kind = self.kind(event.kind, record);
+        header.kind = self.kind(event.metadata, record);
         Ok(self.out.stream.event(header, event.payload)?)
     }
 

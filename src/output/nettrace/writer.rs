@@ -38,7 +38,7 @@ pub(super) struct Writer<'a, W> {
 impl<'a, W: Write> Writer<'a, W> {
     /// Writes the header of the stream and the processes that exist at its start.
     pub(super) fn start(trace: &'a Trace, out: W) -> io::Result<Self> {
-        let zero = TimeZero::of(trace);
+        let zero = TimeZero::new(trace);
         let cpus = trace
             .samples
             .iter()
@@ -100,7 +100,7 @@ impl<'a, W: Write> Writer<'a, W> {
     }
 
     pub(super) fn sample(&mut self, sample: &Sample) -> io::Result<()> {
-        let time = self.zero.moved(sample.time);
+        let time = self.zero.shifted(sample.time);
         let thread = &self.trace.threads[sample.thread.index()];
         let instance = thread.process.index();
         if !self.processes.instances[instance].is_started {
@@ -141,8 +141,8 @@ impl<'a, W: Write> Writer<'a, W> {
 
     pub(super) fn event(&mut self, event: &RuntimeEvent) -> io::Result<()> {
         let info = &self.process_info;
-        if event.kind.id == info.id
-            && event.kind.provider == info.provider
+        if event.metadata.id == info.id
+            && event.metadata.provider == info.provider
             && let Some(command_line) = Bytes(&event.payload).utf16z()
             && !self
                 .processes
@@ -150,7 +150,7 @@ impl<'a, W: Write> Writer<'a, W> {
         {
             return Ok(());
         }
-        let time = self.zero.moved(event.time).max(self.zero.monotonic());
+        let time = self.zero.shifted(event.time).max(self.zero.monotonic());
         let thread = self.thread(event.process, event.thread);
         let mut addresses = event.stack.to_vec();
         addresses.truncate(MAX_FRAMES);
@@ -168,8 +168,8 @@ impl<'a, W: Write> Writer<'a, W> {
         let stream = &mut self.out.stream;
         let (_, kind) = *self
             .kinds
-            .entry(Arc::as_ptr(&event.kind))
-            .or_insert_with(|| (Arc::clone(&event.kind), stream.kind(&event.kind)));
+            .entry(Arc::as_ptr(&event.metadata))
+            .or_insert_with(|| (Arc::clone(&event.metadata), stream.kind(&event.metadata)));
         let header = EventHeader {
             kind,
             thread,

@@ -81,7 +81,7 @@ impl<'a> Ordered<'a> {
             process: self.stream.process,
             thread: self.stream.thread(Tid(thread.unwrap_or(0))),
             activity: event.activity,
-            kind: Arc::clone(event.kind),
+            metadata: Arc::clone(event.metadata),
             payload: event.payload.into(),
             stack: event.stack.shared(),
         };
