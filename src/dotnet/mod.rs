@@ -40,7 +40,7 @@ pub use method::{FunctionEntry, Method, MethodKey};
 pub use method_name::MethodName;
 pub use method_namer::{MethodNamer, NamingDisabled};
 pub use process_list::{DiagnosticStatus, DotnetProcess, list_dotnet_processes};
-pub use processes::{Deployment, Detector, RuntimeIdentity};
+pub use processes::{Deployment, Detector, IdentifyError, RuntimeIdentity};
 pub use profile::EventProfile;
 pub use profile_error::ProfileError;
 pub use rundown_session::{Missed, RundownSession, SessionOutcome};
