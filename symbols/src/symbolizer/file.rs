@@ -197,15 +197,12 @@ impl FileSymbolizer {
     /// Returns the method at a file offset, from the ReadyToRun image there.
     ///
     /// # Errors
-    /// [`Unresolved::Unmapped`]: no image has code there. [`Unresolved::NoMethod`]: the image has
-    /// no method there.
+    /// - [`Unresolved::Unmapped`]: no image has code there.
+    /// - [`Unresolved::Image`]: the image cannot be used.
+    /// - [`Unresolved::NoMethod`]: the image names no method there.
     pub fn method(&self, file_offset: u64) -> Result<Frame<'_>, Unresolved> {
         let images = self.images.as_ref().ok_or(Unresolved::Unmapped)?;
-        match images.frame(file_offset, &self.debug_files.roots) {
-            Some(Some(frame)) => Ok(frame),
-            Some(None) => Err(Unresolved::NoMethod),
-            None => Err(Unresolved::Unmapped),
-        }
+        images.frame(file_offset, &self.debug_files.roots)
     }
 
     /// Returns the functions at an address (SVMA), innermost first.
