@@ -198,11 +198,18 @@ impl FileSymbolizer {
     ///
     /// # Errors
     /// - [`Unresolved::Unmapped`]: no image has code there.
-    /// - [`Unresolved::Image`]: the image cannot be used.
+    /// - [`Unresolved::Image`]: the image cannot be used. If it is corrupt,
+    ///   [`FileSymbolizer::take_problems`] returns the cause, too.
     /// - [`Unresolved::NoMethod`]: the image names no method there.
     pub fn method(&self, file_offset: u64) -> Result<Frame<'_>, Unresolved> {
         let images = self.images.as_ref().ok_or(Unresolved::Unmapped)?;
-        images.frame(file_offset, &self.debug_files.roots)
+        let frame = images.frame(file_offset, &self.debug_files.roots);
+        if let Err(Unresolved::Image(error)) = &frame
+            && error.is_corrupt()
+        {
+            self.debug_files.report(*error);
+        }
+        frame
     }
 
     /// Returns the functions at an address (SVMA), innermost first.

@@ -82,3 +82,14 @@ pub enum ReadyToRunError {
     #[error(transparent)]
     Signature(#[from] SignatureError),
 }
+
+impl ReadyToRunError {
+    /// Returns whether an image is corrupt. Otherwise the file has no image for this machine.
+    #[must_use]
+    pub fn is_corrupt(&self) -> bool {
+        !matches!(
+            self,
+            Self::Machine { .. } | Self::NoFunctions | Self::Pe(PeError::NoImage(_))
+        )
+    }
+}
