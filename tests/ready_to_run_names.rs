@@ -17,18 +17,18 @@ use support::{Missing, runtimes, workloads};
 fn names(path: &Path) -> Option<Vec<Option<String>>> {
     let file = File::open(path).unwrap();
     let bytes = &file;
-    let image = PeImage::parse(&bytes, 0)?;
-    let functions = RuntimeFunctions::of(&image, &bytes)?;
+    let image = PeImage::parse(&bytes, 0).ok()?;
+    let functions = RuntimeFunctions::of(&image, &bytes).ok()?;
     let ready = ReadyToRun::open(image, &bytes, |id| {
         let file = File::open(path.with_file_name(format!("{}.dll", id.name))).unwrap();
         let bytes = &file;
-        PeImage::parse(&bytes, 0)?.metadata(&bytes)
+        PeImage::parse(&bytes, 0).ok()?.metadata(&bytes).ok()
     });
     let ready = ready.unwrap();
     // The last entry is an end marker.
     let functions = functions.iter().filter(|function| function.end != u32::MAX);
     let name = |begin: u32| ready.name(begin.into());
-    let names = functions.map(|function| name(function.begin).map(|name| name.method));
+    let names = functions.map(|function| name(function.begin).ok().map(|name| name.method));
     Some(names.collect())
 }
 

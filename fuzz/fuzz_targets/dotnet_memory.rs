@@ -13,11 +13,11 @@ fuzz_target!(|data: &[u8]| {
         return;
     };
     let memory = Image { start: 0, bytes };
-    let Some(contract) = Contract::of(&memory, None) else {
+    let Ok(contract) = Contract::of(&memory, None) else {
         return;
     };
     let dac_table = u64::from(u16::from_le_bytes(*top));
-    let Some(mut runtime) = Runtime::new(memory, contract, dac_table) else {
+    let Ok(mut runtime) = Runtime::new(memory, contract, dac_table) else {
         return;
     };
     for address in (0..bytes.len() as u64).step_by(61) {

@@ -131,7 +131,7 @@ impl RundownSessions {
 ///
 /// This reads files, so it runs in the session's thread.
 fn runtime(pid: Pid) -> Option<RuntimeIdentity> {
-    let runtime = Detector::default().identify(pid)?;
+    let runtime = Detector::default().identify(pid).ok()??;
     (runtime.flavour != Deployment::NativeAot).then_some(runtime)
 }
 

@@ -159,7 +159,7 @@ impl<'a> Names<'a> {
                 start: *start,
                 ..plain
             },
-            symbolizer::Unresolved::NoMethod => Function {
+            symbolizer::Unresolved::NoMethod(_) => Function {
                 kind: FunctionKind::ReadyToRun,
                 tier: Some(READY_TO_RUN.into()),
                 ..plain

@@ -66,7 +66,10 @@ enum FrameCode {
 impl Dotnet {
     fn name(&mut self, code: FrameCode, metadata: &mut MetadataCache) -> Option<MethodName> {
         match code {
-            FrameCode::Method(key, _) => self.namer.name(self.runtime.memory(), metadata, key),
+            FrameCode::Method(key, _) => {
+                let name = self.namer.name(self.runtime.memory(), metadata, key);
+                name.ok()
+            }
             FrameCode::Stub(kind) => Some(MethodName::of_stub(kind)),
             FrameCode::Foreign => None,
         }
@@ -101,7 +104,7 @@ impl Processes {
             return None;
         };
         let lookup_address = address.address_for_lookup();
-        let lookup = dotnet.runtime.code_at(lookup_address)?;
+        let lookup = dotnet.runtime.code_at(lookup_address).ok()?;
         let is_stable = !lookup.collectible;
         let (code, piece) = match lookup.code {
             Code::Method(method) => {
@@ -212,7 +215,7 @@ impl Processes {
             .find_map(|mapping| file.bias(mapping.start, mapping.file_offset))?;
         match ProcessMemory::open(process.pid) {
             Ok(memory) => {
-                let runtime = Runtime::attach(memory, file, bias);
+                let runtime = Runtime::attach(memory, file, bias).ok();
                 if runtime.is_none() && !process.is_preview {
                     self.note_unreadable(process);
                 }
@@ -279,7 +282,7 @@ fn is_helper(process: &SampledProcess<'_>, memory: &impl Memory, address: FrameA
     let mapping = process.maps.find(address.address());
     is_interrupted(address)
         && mapping.is_some_and(|mapping| mapping.backing == Backing::DoubleMapped)
-        && memory.u8(address.address()).is_some()
+        && memory.u8(address.address()).is_ok()
 }
 
 fn runtime_file<'a>(
@@ -289,7 +292,7 @@ fn runtime_file<'a>(
 ) -> Option<&'a RuntimeFile> {
     cache
         .entry(id)
-        .or_insert_with(|| RuntimeFile::of(files.file(id)))
+        .or_insert_with(|| RuntimeFile::of(files.file(id)).ok().flatten())
         .as_ref()
 }
 
