@@ -73,7 +73,7 @@ impl Session {
             _text: text,
         };
         let begin = Instant::now();
-        let log = session.folder.path().join(LOG);
+        let log = session.directory.path().join(LOG);
         let log = || fs::read_to_string(&log).unwrap_or_default();
         while !log().contains("Profile loaded successfully") {
             assert!(begin.elapsed() < LIMIT, "{}", log());
