@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
+use super::code_names::{CodeNames, method_row};
 use super::event_sessions::EventSessions;
 use super::not_running;
 use super::rundown_sessions::RundownSessions;
 use super::starting_processes::StartingProcesses;
 use super::target::{Filter, Target};
-use crate::dotnet::{MethodName, MethodRange, tells_of_runtime};
+use crate::dotnet::{MethodRange, tells_of_runtime};
 use crate::machine::{self, Machine, Maps, ProcError, RowUpdate};
 use crate::perf::{self, Clock, Record, SampleRecord};
-use crate::trace::spool::{KsymbolRow, MethodRow, SpoolEnd, SpoolRow};
+use crate::trace::spool::{KsymbolRow, SpoolEnd, SpoolRow};
 use crate::trace::{
     Callers, CaptureInfo, CodeAddress, Cpu, Header, Losses, MAX_WEIGHT_NS, Nanos, Notice, Pid,
     ProcessId, Recorder, Sample, Tid,
@@ -52,6 +53,7 @@ pub(super) struct Engine<'a, W> {
     filter: Filter,
     machine: Machine,
     unwinder: Unwinder,
+    names: CodeNames,
     recorder: Recorder<W>,
     methods: RundownSessions,
     starting: StartingProcesses,
@@ -83,6 +85,7 @@ impl<'a, W: Write> Engine<'a, W> {
             filter: Filter::new(target),
             machine,
             unwinder: Unwinder::default(),
+            names: CodeNames::default(),
             recorder: Recorder::new(spool, header),
             methods: RundownSessions::default(),
             starting: StartingProcesses::default(),
@@ -187,7 +190,7 @@ impl<'a, W: Write> Engine<'a, W> {
         let truncation = walked.cut.filter(|_| self.callers == Callers::All);
         self.losses.fp_fallback_stacks += u64::from(walked.fp_fallback);
         self.record_changes();
-        self.record_code();
+        self.names.write_rows(&mut self.recorder);
         let stack = self
             .recorder
             .stack(thread, &self.leaf_first, truncation, self.machine.files());
@@ -200,7 +203,7 @@ impl<'a, W: Write> Engine<'a, W> {
         });
     }
 
-    /// Unwinds the stack of a sample into `leaf_first`.
+    /// Unwinds the stack of a sample into `leaf_first`, and names the JIT code it meets.
     fn walk(
         &mut self,
         sample: &SampleRecord<'_>,
@@ -215,7 +218,14 @@ impl<'a, W: Write> Engine<'a, W> {
             files: self.machine.files(),
             is_preview,
         };
-        self.unwinder.walk(sample, process, &mut self.leaf_first)
+        let walked = self.unwinder.walk(sample, process, &mut self.leaf_first);
+        self.unwinder.retain_met(process.process, |runtime, code| {
+            self.names.name(&process, runtime, code)
+        });
+        if walked.unreadable_runtime {
+            self.names.note_unreadable(process.process, process.pid);
+        }
+        walked
     }
 
     /// Returns whether to preview records, at short intervals.
@@ -241,7 +251,7 @@ impl<'a, W: Write> Engine<'a, W> {
             Record::Sample(sample) if self.starting.has(sample.pid) => {
                 if let Some(process) = self.machine.row_of(sample.pid) {
                     let _ = self.walk(sample, process, true);
-                    self.record_code();
+                    self.names.write_rows(&mut self.recorder);
                 }
             }
             _ => {}
@@ -289,23 +299,6 @@ impl<'a, W: Write> Engine<'a, W> {
         }
     }
 
-    /// Writes the names of newly discovered JIT code.
-    fn record_code(&mut self) {
-        for code in self.unwinder.take_discovered() {
-            // Otherwise frames sampled before would keep their symbols.
-            if code.replaces {
-                self.recorder.forget();
-            }
-            let size = code.end.saturating_sub(code.start);
-            put_method(
-                &mut self.recorder,
-                code.process,
-                (code.start, size),
-                code.name.as_ref(),
-            );
-        }
-    }
-
     /// Ends the rundown and event sessions.
     ///
     /// Waits for the rest of the event streams until `enough` returns true.
@@ -313,7 +306,7 @@ impl<'a, W: Write> Engine<'a, W> {
         let recorder = &mut self.recorder;
         // Early rundown requests lose fewer names, as code disappears with its process.
         self.methods
-            .finish(|process, code| put_code(recorder, process, &code));
+            .finish(|process, code| put_code(recorder, process, code));
         self.events.finish(enough);
     }
 
@@ -336,9 +329,8 @@ impl<'a, W: Write> Engine<'a, W> {
         self.record_changes();
         let recorder = &mut self.recorder;
         self.methods
-            .take(|process, code| put_code(recorder, process, &code));
-        self.methods
-            .request_rundown(self.unwinder.take_unreadable());
+            .take(|process, code| put_code(recorder, process, code));
+        self.methods.request_rundown(self.names.take_unreadable());
         self.recorder.tick(now, &self.losses);
     }
 
@@ -382,6 +374,7 @@ impl<'a, W: Write> Engine<'a, W> {
     pub(super) fn notices(&self) -> Vec<Notice> {
         self.unwinder
             .notices()
+            .chain(self.names.notices())
             .chain(self.methods.notices())
             .chain(self.events.notices())
             .chain(not_running::notices(
@@ -399,24 +392,7 @@ impl<'a, W: Write> Engine<'a, W> {
     }
 }
 
-fn put_code<W: Write>(recorder: &mut Recorder<W>, process: ProcessId, code: &MethodRange) {
-    put_method(recorder, process, (code.start, code.size), Some(&code.name));
-}
-
-/// Writes the name of code at an address range; without a name, the code has changed.
-fn put_method<W: Write>(
-    recorder: &mut Recorder<W>,
-    process: ProcessId,
-    (start, size): (u64, u64),
-    name: Option<&MethodName>,
-) {
-    let bytes = |string: Option<&str>| string.unwrap_or_default().as_bytes().to_vec().into();
-    recorder.put(&SpoolRow::Method(MethodRow {
-        process,
-        start,
-        size,
-        name: bytes(name.map(|name| name.method.as_str())),
-        module: bytes(name.map(|name| name.module.as_str())),
-        tier: bytes(name.and_then(|name| name.tier)),
-    }));
+fn put_code<W: Write>(recorder: &mut Recorder<W>, process: ProcessId, code: MethodRange) {
+    let row = method_row(process, code.start, code.size, Some(code.name));
+    recorder.put(&SpoolRow::Method(row));
 }

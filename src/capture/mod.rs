@@ -1,5 +1,6 @@
 //! Captures: live, imported from a perf.data recording, or recovered from a spool.
 
+mod code_names;
 mod command;
 mod conversion;
 mod engine;
@@ -8,6 +9,7 @@ mod event_sessions;
 mod finished;
 mod limits;
 mod live;
+mod named_ranges;
 mod not_running;
 mod notable;
 mod recovery;
