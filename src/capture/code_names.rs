@@ -123,11 +123,11 @@ impl CodeNames {
     /// Writes the names that the spool does not contain yet.
     pub(super) fn write_rows<W: Write>(&mut self, recorder: &mut Recorder<W>) {
         for name in self.new.drain(..) {
-            // Otherwise frames sampled before would keep their symbols.
-            if name.replaces {
-                recorder.forget();
+            let row = SpoolRow::Method(name.row);
+            match name.replaces {
+                true => recorder.replace_code(&row),
+                false => recorder.put(&row),
             }
-            recorder.put(&SpoolRow::Method(name.row));
         }
     }
 

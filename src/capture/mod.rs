@@ -16,9 +16,11 @@ mod recovery;
 mod rundown_sessions;
 mod sample_rate;
 mod signals;
+mod stack_walker;
 mod starting_processes;
 mod target;
 pub mod usage;
+mod weight;
 
 pub use command::{Command, CommandError};
 pub use conversion::{ConvertRequest, convert};

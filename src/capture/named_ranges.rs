@@ -96,3 +96,53 @@ impl NamedRanges {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::Nanos;
+
+    fn code(start: u64, end: u64, method_desc: u64) -> MetCode {
+        MetCode {
+            ip: start,
+            interrupted: true,
+            start,
+            end,
+            kind: MetKind::Method(method_desc),
+            collectible: true,
+        }
+    }
+
+    fn name(method: &str) -> MethodName {
+        MethodName {
+            module: String::new(),
+            method: method.into(),
+            tier: None,
+        }
+    }
+
+    #[test]
+    fn tells_new_names_from_names_of_replaced_code() {
+        let (now, later) = (Epoch::of(Nanos(0)), Epoch::of(Nanos(1_000_000_000)));
+        let mut ranges = NamedRanges::default();
+        let first = code(0x1000, 0x1100, 8);
+        assert!(!ranges.is_current(&first, now));
+        assert_eq!(ranges.insert(&first, None, now), NameChange::Unchanged);
+        let one = name("one");
+        assert_eq!(ranges.insert(&first, Some(&one), now), NameChange::Added);
+        assert!(ranges.is_current(&first, now) && !ranges.is_current(&first, later));
+        let again = ranges.insert(&first, Some(&one), Epoch::ALWAYS);
+        assert_eq!(again, NameChange::Unchanged);
+        assert!(ranges.is_current(&first, later));
+        // Another method overlaps the first one, and then has no readable name.
+        let second = code(0x10f0, 0x1200, 16);
+        let two = name("two");
+        assert_eq!(
+            ranges.insert(&second, Some(&two), now),
+            NameChange::Replaced
+        );
+        assert!(!ranges.is_current(&first, now));
+        assert_eq!(ranges.insert(&second, None, now), NameChange::Replaced);
+        assert_eq!(ranges.insert(&second, None, now), NameChange::Unchanged);
+    }
+}

@@ -22,7 +22,7 @@ pub use notice::{Notice, NoticeKind};
 pub use quality::{
     CpuLosses, Losses, NameCount, ProcessEvents, Quality, StackQuality, SymbolCounts, Truncation,
 };
-pub use recorder::{CodeAddress, DescribeFile, Recorder};
+pub use recorder::{CodeAddress, Recorder, RowSource, SampleWriter};
 pub use samples::Samples;
 pub use spool::{Header, RawTrace};
 pub use stack::StackTable;

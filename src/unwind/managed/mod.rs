@@ -104,11 +104,7 @@ impl ManagedCode {
         process: &SampledProcess<'_>,
         address: FrameAddress,
     ) -> Option<UnwindRule> {
-        let key = Key {
-            space: AddressSpaceId::process(process.process),
-            ip: address.address(),
-            interrupted: is_interrupted(address),
-        };
+        let key = Key::of_jit(process.process, address.address(), is_interrupted(address));
         let now = Epoch::of(process.time);
         if let Some(cached) = self.rules.get(&key, now) {
             return cached;
@@ -166,11 +162,8 @@ impl ManagedCode {
         };
         for code in &self.met.code {
             if !keep(runtime, code) {
-                self.rules.remove(&Key {
-                    space: AddressSpaceId::process(process),
-                    ip: code.ip,
-                    interrupted: code.interrupted,
-                });
+                self.rules
+                    .remove(&Key::of_jit(process, code.ip, code.interrupted));
             }
         }
     }

@@ -33,6 +33,17 @@ pub(super) struct Key {
     pub(super) interrupted: bool,
 }
 
+impl Key {
+    /// Returns the key of a frame in JIT code.
+    pub(super) fn of_jit(process: ProcessId, ip: u64, interrupted: bool) -> Self {
+        Self {
+            space: AddressSpaceId::process(process),
+            ip,
+            interrupted,
+        }
+    }
+}
+
 #[derive(Clone, Copy)]
 struct CachedRule {
     ip: u64,
@@ -111,11 +122,7 @@ mod tests {
     #[test]
     fn expires_transient_entries() {
         let mut cache = RuleCache::default();
-        let key = Key {
-            space: AddressSpaceId::process(ProcessId(7)),
-            ip: 0x7f00_1234,
-            interrupted: true,
-        };
+        let key = Key::of_jit(ProcessId(7), 0x7f00_1234, true);
         let (now, later) = (Epoch::of(Nanos(0)), Epoch::of(Nanos(1_000_000_000)));
         assert_eq!(cache.get(&key, now), None);
         cache.insert(&key, None, now);
