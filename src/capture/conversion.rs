@@ -9,7 +9,8 @@ use std::thread;
 use perf_event_open_sys::bindings as sys;
 use rustc_hash::FxHashSet;
 
-use super::engine::{Engine, Weight};
+use super::engine::Engine;
+use super::weight::Weight;
 use super::{Capture, CaptureError, End, MAX_TARGET_CHARS, Progress, Target, usage};
 use crate::machine::{Machine, RecordingFiles};
 use crate::output::sanitize::shell_word;

@@ -9,13 +9,14 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{getpriority_process, setpriority_process};
 
 use super::command::Command;
-use super::engine::{Engine, Weight};
+use super::engine::Engine;
 use super::error::CaptureError;
 use super::event_sessions::{EventRequest, EventSessions};
 use super::finished::{Capture, End, read_back};
 use super::sample_rate::SampleRate;
 use super::signals::Signals;
 use super::target::Target;
+use super::weight::Weight;
 use super::{MAX_TARGET_CHARS, limits, usage};
 use crate::machine;
 use crate::perf::{self, PerfSession, SamplingRequest};

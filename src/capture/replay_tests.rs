@@ -5,8 +5,9 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use super::engine::{Engine, Weight};
+use super::engine::Engine;
 use super::finished::read_back;
+use super::weight::Weight;
 use super::*;
 use crate::output::folded;
 use crate::perf::recorded::{Replay, corpus, record};

@@ -227,7 +227,7 @@ impl Samples<'_> {
     /// Returns the frames of a sample with a user stack copy.
     fn walked(&mut self, sample: &SampleRecord<'_>) -> Stack {
         let (_, process) = self.machine.sampled(sample.pid, sample.tid);
-        self.machine.take_changes();
+        self.machine.take_new_rows(|_| ());
         let mut user = Vec::new();
         if let Some(maps) = self.machine.maps(sample.pid) {
             let host = SampledProcess {

@@ -24,7 +24,7 @@ pub use notice::{Notice, NoticeKind};
 pub use quality::{
     CpuLosses, Losses, NameCount, ProcessEvents, Quality, StackQuality, SymbolCounts, Truncation,
 };
-pub use recorder::{DescribeFile, Recorder};
+pub use recorder::{Recorder, RowSource, SampleWriter};
 pub use samples::Samples;
 pub use spool::{Header, RawTrace};
 pub use stack::StackTable;
