@@ -17,7 +17,7 @@ use super::sample_rate::SampleRate;
 use super::signals::Signals;
 use super::target::Target;
 use super::weight::Weight;
-use super::{MAX_TARGET_CHARS, limits, usage};
+use super::{MAX_TARGET_CHARS, open_files, usage};
 use crate::machine;
 use crate::perf::{self, PerfSession, SamplingRequest};
 use crate::trace::{Callers, CaptureInfo, Header, Notice, NoticeKind};
@@ -88,7 +88,7 @@ pub fn run(
     }
     session.start_tracking()?;
     if !matches!(request.target, Target::Command(_)) {
-        limits::raise_open_files();
+        open_files::raise_open_files();
         session.attach(&header.info.target, || request.target.threads())?;
         engine.start(None)?;
         engine.start_events();
@@ -102,7 +102,7 @@ pub fn run(
     let mut command = match &request.target {
         Target::Command(words) => {
             let command = Command::spawn(words)?;
-            limits::raise_open_files();
+            open_files::raise_open_files();
             engine.start(Some(command.pid()))?;
             Some(command)
         }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::diagnostics::{DiagnosticPort, Limits, PortError, SessionRequest};
 use super::processes::{Deployment, Detector};
-use super::runtime_session::{IsOver, RuntimeSessionError, SessionThread};
+use super::session_thread::{IsOver, RuntimeSessionError, SessionThread};
 use crate::trace::Pid;
 
 /// Size of the copy buffer.

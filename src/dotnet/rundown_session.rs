@@ -11,7 +11,7 @@ use std::time::Instant;
 use super::code_event::{CodeEvent, RUNTIME};
 use super::diagnostics::{DiagnosticPort, Limits, Provider, SessionRequest};
 use super::rundown_table::{MethodRange, RundownTable};
-use super::runtime_session::{RuntimeSessionError, SessionThread};
+use super::session_thread::{RuntimeSessionError, SessionThread};
 use crate::nettrace::{Losses, NettraceError, NettraceErrorKind, Reader};
 use crate::trace::Pid;
 

@@ -1,4 +1,4 @@
-//! Resource limits of perfcollect.
+//! The limit of open files of perfcollect.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
