@@ -327,6 +327,12 @@ fn rejects_arguments_that_are_not_elf_files_or_traces() {
     fs::write(&text, "no ELF").unwrap();
     let output = |argument: &str| run(&mut program.command(["symbols", argument]), LIMIT).stderr;
     assert!(output("text").contains("neither a trace nor an ELF file"));
+    fs::write(program.directory.path().join("late.nettrace"), "Nettrace").unwrap();
+    let nettrace = output("late.nettrace");
+    assert!(
+        nettrace.contains("pass late.trace.zip; the .nettrace beside it is updated, too"),
+        "{nettrace}"
+    );
     assert!(output("absent").contains("cannot open absent"));
     assert!(output(".").contains("not a regular file"));
     let worker = run(&mut program.command(["symbols-worker"]), LIMIT);

@@ -1,4 +1,4 @@
-//! `perfcollect ps`: lists the .NET processes of the host.
+//! `perfcollect ps`: lists the .NET processes of the machine.
 
 use std::io::{self, IsTerminal};
 

@@ -72,8 +72,9 @@ pub(super) fn run(options: &SymbolsOptions) -> Result<(), SymbolsError> {
     let unreadable = request.unreadable;
     let unreadable = (unreadable > 0).then(|| format!("{unreadable} of the files cannot be read"));
     let traces = request.traces.len();
-    let not_symbolized = (not_symbolized > 0)
-        .then(|| format!("{not_symbolized} of {traces} traces were not symbolized completely"));
+    let not_symbolized = (not_symbolized > 0).then(|| {
+        format!("{not_symbolized} of {traces} traces were not symbolized, or not completely")
+    });
     let shortfalls: Vec<_> = [missing, unreadable, not_symbolized]
         .into_iter()
         .flatten()

@@ -13,6 +13,8 @@ use crate::trace_archive::TraceArchive;
 
 /// Magic of a local file header of a zip archive.
 const ZIP_MAGIC: [u8; 4] = *b"PK\x03\x04";
+/// First bytes of a `.nettrace`.
+const NETTRACE_MAGIC: [u8; 4] = *b"Nett";
 
 /// The debug files that a file lacks. Empty if it has all symbols.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -33,6 +35,13 @@ pub(super) fn wanted(path: &Path, file: &Arc<File>) -> Result<MissingDebugFiles,
     let _ = file.read_exact_at(&mut magic, 0);
     if magic == ZIP_MAGIC {
         return wanted_by_trace(path, file);
+    }
+    if magic == NETTRACE_MAGIC {
+        let archive = path.with_extension("trace.zip");
+        return Err(format!(
+            "pass {}; the .nettrace beside it is updated, too",
+            archive.display()
+        ));
     }
     let elf = ElfFile::open(file.clone())
         .map_err(|error| format!("neither a trace nor an ELF file: {error}"))?;

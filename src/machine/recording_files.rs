@@ -34,7 +34,7 @@ pub struct RecordingFiles {
 }
 
 impl RecordingFiles {
-    /// Creates a finder for files below `sysroot`, or of this host.
+    /// Creates a finder for files below `sysroot`, or of this machine.
     ///
     /// `beside` is the directory of the recording and the user who owns the recording.
     ///
@@ -115,7 +115,7 @@ impl RecordingFiles {
                 Ok(())
             } else {
                 Err(io::Error::other(
-                    "cannot verify the file: the recording has no build id for it; use -sysroot / to trust the files of this host",
+                    "cannot verify the file: the recording has no build id for it; use -sysroot / to trust the files of this machine",
                 ))
             }
         });
@@ -152,7 +152,7 @@ impl RecordingFiles {
                 None => "a recording in a pipe (write it to a file)",
             };
             let why = format!(
-                "its perf map{dump} is not beside {location}, which is not known to come from this host"
+                "its perf map{dump} is not beside {location}, which is not known to come from this machine"
             );
             return Err(io::Error::new(io::ErrorKind::NotFound, why));
         }

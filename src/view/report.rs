@@ -353,7 +353,7 @@ fn events(processes: &[ProcessEvents]) -> Option<String> {
     let missing: Vec<String> = nonzero(&lost, "").into_iter().chain(truncated).collect();
     (!processes.is_empty()).then(|| {
         format!(
-            "{} of {}; {}",
+            "{} from {}; {}",
             sum(|process| process.events),
             count(processes.len() as u64, ".NET process", ".NET processes"),
             match missing.is_empty() {
