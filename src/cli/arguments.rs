@@ -22,7 +22,7 @@ use crate::view::events::Viewer;
 
 /// A sampling CPU profiler for Linux: kernel, native and .NET code in one stack.
 ///
-/// Options take one dash or two, in any case: -pid 12, --pid=12, -PID 12.
+/// Write long options with one dash or two, in upper or lower case: -pid 12, -PID 12 and --pid=12 are the same.
 #[derive(Debug, Parser)]
 #[command(name = "perfcollect", version, disable_help_subcommand = true)]
 pub(super) struct Arguments {
@@ -33,9 +33,15 @@ pub(super) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(super) enum Action {
     Collect(CollectOptions),
-    /// Start a capture in the background; takes the options of collect
+    /// Start a capture in the background; takes the options of `collect`
+    ///
+    /// Returns when the capture has started. `perfcollect stop NAME`, or -collectsec, stops the capture and writes the
+    /// files that `collect` writes.
+    #[command(after_help = START_EXAMPLES)]
     Start(CollectOptions),
-    /// Stop a background capture and write its trace; recovers a killed one
+    /// Stop a background capture and write its trace, also if it was killed
+    ///
+    /// A capture that still runs is written with the options of `start`. The options below are for one that was killed.
     Stop(RecoverOptions),
     Recover(RecoverOptions),
     Convert(ConvertOptions),
@@ -48,6 +54,11 @@ pub(super) enum Action {
     SymbolsWorker,
 }
 
+const START_EXAMPLES: &str = "EXAMPLES\n  \
+    perfcollect start incident\n  \
+    perfcollect start web -pid 1234 -collectsec 600\n  \
+    perfcollect stop incident";
+
 /// Capture CPU samples and .NET events; write a trace and a flame graph.
 ///
 /// Writes NAME.trace.zip and NAME.nettrace for PerfView and NAME.flamegraph.svg for a browser. Samples the whole system
@@ -58,9 +69,12 @@ pub(super) enum Action {
     perfcollect collect web -pid 1234\n  \
     perfcollect collect run -- dotnet app.dll")]
 pub(super) struct CollectOptions {
-    /// Name of the trace, optionally with a directory
+    /// Name of the files to write, optionally with a directory
     #[arg(value_name = "NAME")]
     pub(super) name: PathBuf,
+    /// Command to run and sample; the capture ends with it
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(super) command: Vec<OsString>,
     /// Sample these processes and their children
     #[arg(
         long,
@@ -81,13 +95,16 @@ pub(super) struct CollectOptions {
         value_parser = clap::value_parser!(u32).range(1..=20_000)
     )]
     pub(super) freq: u32,
-    /// Ring buffer per CPU: pages, or bytes with K, M or G [default: by -freq]
+    /// Size of the ring buffer of each CPU, such as 4M; a larger one loses fewer samples
+    ///
+    /// Bytes with K, M or G, else pages. By default the buffer holds 200 ms of samples, with at most 512 MiB for all CPUs.
     #[arg(long, value_name = "SIZE", value_parser = buffer_bytes)]
     pub(super) buffersize: Option<usize>,
-    /// How to unwind user stacks
+    /// How to unwind user stacks, as perf's --call-graph
     ///
-    /// auto: from a stack copy, else by frame pointers. fp: by frame pointers only, which is cheapest and may miss callers.
-    /// dwarf[,BYTES]: from a stack copy of at most BYTES.
+    /// auto: by unwind information in a copy of the stack, else by frame pointers. fp: by frame pointers only, which is
+    /// cheapest but misses callers of code without them. dwarf[,BYTES]: by unwind information only, in a copy of at most
+    /// BYTES.
     #[arg(long, value_name = "auto|fp|dwarf[,BYTES]", default_value = "auto", value_parser = call_graph)]
     pub(super) callgraph: CallGraph,
     /// Sample CPU cycles instead of CPU time, if the CPU has the counter
@@ -102,19 +119,16 @@ pub(super) struct CollectOptions {
     pub(super) names: SymbolOptions,
     #[command(flatten)]
     pub(super) results: OutputOptions,
-    /// Command to run and sample
-    #[arg(last = true, value_name = "COMMAND")]
-    pub(super) command: Vec<OsString>,
 }
 
 /// How addresses are symbolized.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Symbols")]
 pub(super) struct SymbolOptions {
-    /// Do not resolve inlined functions
+    /// Count inlined functions as part of the functions that contain them
     #[arg(long)]
     pub(super) noinline: bool,
-    /// Search DIR for debug files first, or `download` missing ones; repeatable
+    /// Search DIR first for debug files, or `download` missing ones from servers; repeatable
     #[arg(long, value_name = "DIR|download", value_parser = PathBufValueParser::new().try_map(SymbolsFrom::parse))]
     pub(super) symbols: Vec<SymbolsFrom>,
 }
@@ -146,7 +160,9 @@ pub(super) struct OutputOptions {
     /// Print the summary as JSON
     #[arg(long)]
     pub(super) json: bool,
-    /// Show .NET methods as Type.Method in flame graph and folded stacks
+    /// Show .NET methods as Type.Method, without namespace and parameters, in the flame graph
+    ///
+    /// The entry stacks.folded of the trace has the short names, too. The summary keeps the full names.
     #[arg(long)]
     pub(super) shortnames: bool,
     /// Trace files to write: zip (NAME.trace.zip), nettrace (NAME.nettrace)
@@ -167,16 +183,21 @@ impl OutputOptions {
     }
 }
 
-/// Write the trace of a killed capture from its spool.
+/// Write the trace of a capture that was killed.
+///
+/// While a capture runs, its samples are in a temporary file, .NAME.trace.spool. The file remains if perfcollect is
+/// killed, the machine restarts or the disk is full. `recover` makes the trace from it.
 #[derive(Args, Debug)]
 pub(super) struct RecoverOptions {
-    /// Name of the capture
+    /// NAME given to `collect` or `start`
     #[arg(value_name = "NAME")]
     pub(super) name: PathBuf,
     /// Write the trace under this name instead, for example on another disk
     #[arg(short, long, value_name = "NAME")]
     pub(super) output: Option<PathBuf>,
-    /// Leave raw event streams (eventpipe/PID.nettrace) out of the trace
+    /// Leave the raw event streams out of NAME.trace.zip: smaller, but `view` has no events
+    ///
+    /// They are the entries eventpipe/PID.nettrace, one per .NET process. NAME.nettrace still has the events.
     #[arg(long)]
     pub(super) noraw: bool,
     #[command(flatten)]
@@ -188,29 +209,31 @@ pub(super) struct RecoverOptions {
 /// A perf.data recording, and where its files and kernel symbols are.
 #[derive(Args, Clone, Debug)]
 pub(super) struct RecordingOptions {
-    /// Recording, or - for standard input
-    ///
-    /// A perf.data file, or the archive that the perfcollect script made of one. `convert` also reads the output of
-    /// `perf script`.
+    /// Recording to read, or - for standard input
     #[arg(value_name = "FILE", default_value = "perf.data")]
     pub(super) recording: PathBuf,
-    /// Directory with the recorded host's files, as perf's --symfs
+    /// Directory with the files of the recorded machine, as perf's --symfs
     #[arg(long, value_name = "DIR")]
     pub(super) sysroot: Option<PathBuf>,
-    /// Copy of the recorded kernel's /proc/kallsyms
+    /// Copy of /proc/kallsyms of the recorded machine
     #[arg(long, value_name = "FILE")]
     pub(super) kallsyms: Option<PathBuf>,
 }
 
-/// Convert a perf.data recording, of this host or another, to a trace.
+/// Convert a perf.data recording, from this machine or another, to a trace.
 #[derive(Args, Debug)]
+#[command(mut_arg("recording", |recording| recording.long_help(
+    "Recording to read, or - for standard input\n\n\
+     A perf.data file or directory, the NAME.trace.zip of Microsoft's perfcollect script, or the text that \
+     `perf script` printed."
+)))]
 pub(super) struct ConvertOptions {
     #[command(flatten)]
     pub(super) source: RecordingOptions,
     /// Name of the trace [default: the name of the recording]
     #[arg(short, long, value_name = "NAME")]
     pub(super) output: Option<PathBuf>,
-    /// Event to import [default: the one that best measures CPU time]
+    /// Event whose samples to import [default: the one that best measures CPU time]
     #[arg(long, value_name = "EVENT")]
     pub(super) event: Option<String>,
     #[command(flatten)]
@@ -219,18 +242,25 @@ pub(super) struct ConvertOptions {
     pub(super) results: OutputOptions,
 }
 
-/// Print the samples of a perf.data as `perf script` does.
+/// Print the samples of a perf.data recording as `perf script` does.
 #[derive(Args, Debug)]
+#[command(mut_arg("recording", |recording| recording.long_help(
+    "Recording to read, or - for standard input\n\n\
+     A perf.data file or directory, or the NAME.trace.zip of Microsoft's perfcollect script."
+)))]
 pub(super) struct ScriptOptions {
     #[command(flatten)]
     pub(super) source: RecordingOptions,
-    /// Recording, as for perf script
+    /// Same as FILE, spelled as in perf script
     #[arg(short, long, value_name = "FILE", conflicts_with = "recording")]
     pub(super) input: Option<PathBuf>,
-    /// Fields to print; +FIELD adds to the default (all), -FIELD removes
+    /// Fields to print, or -FIELD for all but this one [default: all]
+    ///
+    /// Fields: comm,pid,tid,cpu,time,period,event,ip,sym,dso,trace. `-F sym,dso` prints two fields, `-F -period` all but
+    /// one. +FIELD is accepted as in perf.
     #[arg(short = 'F', long, value_name = "FIELD[,FIELD...]", value_parser = Fields::from_str, allow_hyphen_values = true)]
     pub(super) fields: Option<Fields>,
-    /// Do not show inlined functions (shown for --call-graph dwarf)
+    /// Leave out inlined functions, which only recordings with --call-graph dwarf show
     #[arg(long)]
     pub(super) no_inline: bool,
     #[command(flatten)]
@@ -251,13 +281,13 @@ pub(super) struct IgnoredOptions {
 /// Print the summary and top methods of a trace, or its .NET events.
 #[derive(Args, Debug)]
 pub(super) struct ViewOptions {
-    /// Trace to read
+    /// Trace to print
     #[arg(value_name = "NAME.trace.zip")]
     pub(super) trace: PathBuf,
-    /// Methods to print [default: 20]
+    /// Number of methods to print [default: 20]
     #[arg(long, value_name = "N")]
     pub(super) top: Option<usize>,
-    /// What to print: report, events (each event), gc or jit (tables)
+    /// What to print: report (summary, methods), events (each one), gc or jit (tables)
     #[arg(
         long,
         value_enum,
@@ -266,7 +296,7 @@ pub(super) struct ViewOptions {
         hide_possible_values = true
     )]
     pub(super) viewer: Viewer,
-    /// Print events of one process: id, name, or program (with or without .dll)
+    /// Print events of this process only: its id, name or program (such as app.dll)
     #[arg(long, value_name = "NAME|PID")]
     pub(super) processfilter: Option<String>,
 }
@@ -287,7 +317,10 @@ impl ViewOptions {
     }
 }
 
-/// List .NET processes in all containers and the state of their diagnostic ports.
+/// List the .NET processes of this machine and its containers, and whether they can send events.
+///
+/// The column DIAGNOSTICS shows the state of the diagnostic port, through which a process sends events. Lines below the
+/// table give the reason if it is not ready. Run as root to see the processes of all users.
 #[derive(Args, Debug)]
 pub(super) struct PsOptions {
     /// Print the list as JSON

@@ -17,27 +17,37 @@ pub(super) struct EventOptions {
     /// Garbage collections with object survival and movement; no samples
     #[arg(long, conflicts_with_all = ["events", "freq", "callgraph", "perfdata"])]
     pub(super) gcwithheap: bool,
-    /// Event groups instead of the default, such as threading; repeatable
+    /// Capture these groups of events instead of the default events; repeatable
+    ///
+    /// The names are those of Microsoft's perfcollect script, such as threading. A wrong name lists them.
     #[arg(long, value_name = "GROUP[,GROUP...]", value_delimiter = ',')]
     pub(super) events: Vec<String>,
-    /// Providers instead of the default: NAME[:HEX_KEYWORDS[:LEVEL[:KEY=VALUE;...]]]
+    /// Capture these providers, as in dotnet-trace, instead of the default events; repeatable
+    ///
+    /// PROVIDER is NAME[:HEX_KEYWORDS[:LEVEL[:KEY=VALUE;...]]], such as System.Net.Http or Microsoft-Windows-DotNETRuntime:1:4.
     #[arg(long, value_name = "PROVIDER[,PROVIDER...]", value_delimiter = ',')]
     pub(super) providers: Vec<String>,
-    /// Runtime keywords instead of the default, such as gc+jit+exception
+    /// Capture these keywords of the runtime, as in dotnet-trace, instead of the default events
+    ///
+    /// For example gc+jit+exception. A wrong keyword lists all.
     #[arg(long, value_name = "KEYWORD[+KEYWORD...]")]
     pub(super) clrevents: Option<String>,
-    /// Level of -clrevents: 0 to 5, or critical to verbose
+    /// Level of -clrevents: 0 to 5, or logalways to verbose [default: 4]
     #[arg(long, value_name = "LEVEL", requires = "clrevents")]
     pub(super) clreventlevel: Option<String>,
-    /// dotnet-trace profiles instead of the default, such as gc-verbose; repeatable
+    /// Capture these profiles of dotnet-trace instead of the default events; repeatable
     ///
-    /// dotnet-common, dotnet-sampled-thread-time, gc-verbose, gc-collect, database, cpu-sampling
+    /// Profiles: dotnet-common, dotnet-sampled-thread-time, gc-verbose, gc-collect, database, cpu-sampling.
     #[arg(long, value_name = "PROFILE[,PROFILE...]", value_delimiter = ',')]
     pub(super) profile: Vec<String>,
-    /// EventPipe buffer limit per runtime, in MiB [default: 256, at most 1/8 of free memory]
+    /// Limit of each runtime's event buffer, in MiB [default: 256, or less if memory is low]
+    ///
+    /// The default is at most 1/8 of the free memory. A runtime whose buffer is full drops events, which the summary counts.
     #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(super) eventbuffer: Option<u32>,
-    /// Capture no events
+    /// Capture samples only, no .NET events
+    ///
+    /// The name is from Microsoft's perfcollect script, which needs LTTng for events. This program does not.
     #[arg(
         long,
         conflicts_with_all = [
@@ -46,10 +56,12 @@ pub(super) struct EventOptions {
         ]
     )]
     pub(super) nolttng: bool,
-    /// Capture events only, no samples
+    /// Capture .NET events only, no samples
     #[arg(long, conflicts_with_all = ["freq", "callgraph", "perfdata"])]
     pub(super) noperf: bool,
-    /// Leave raw event streams (eventpipe/PID.nettrace) out of the trace
+    /// Leave the raw event streams out of NAME.trace.zip: smaller, but `view` has no events
+    ///
+    /// They are the entries eventpipe/PID.nettrace, one per .NET process. NAME.nettrace still has the events.
     #[arg(long)]
     pub(super) noraw: bool,
 }

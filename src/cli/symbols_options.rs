@@ -10,11 +10,13 @@ use super::values::{scaled, seconds};
 use crate::download::{Limits, Server};
 use crate::symbolize;
 
-/// Download missing debug files; symbolize traces that are already written.
+/// Download missing debug files, and add their symbols to traces that are already written.
 ///
-/// Stores the files in a cache that captures search, and in -output if given. Replaces a trace, and its flame graph, by
-/// one with the symbols of all debug files that were found. Servers: -server, else those of _NT_SYMBOL_PATH
-/// (or Microsoft's) and DEBUGINFOD_URLS. Exit status: 1 if a file is missing or a trace was not symbolized.
+/// Updates NAME.trace.zip, and NAME.nettrace and NAME.flamegraph.svg if they are beside it. Debug files go to a cache,
+/// where later captures find them. The servers are those of -server, else those of _NT_SYMBOL_PATH (if not set:
+/// Microsoft's) and DEBUGINFOD_URLS.
+///
+/// The exit status is 0 if all debug files were found and all traces symbolized completely, else 1.
 #[derive(Args, Debug)]
 #[command(after_help = "EXAMPLES\n  \
     perfcollect symbols incident.trace.zip\n  \
@@ -22,28 +24,28 @@ use crate::symbolize;
     perfcollect symbols /usr/share/dotnet/shared/Microsoft.NETCore.App/8.0.33/libcoreclr.so -output /tmp/symbols\n  \
     perfcollect symbols 79945f51fb2612f13b7667a10a8fd29122664791 -server https://symbols.example.com")]
 pub(super) struct SymbolsOptions {
-    /// ELF files, traces, or build ids in hexadecimal
+    /// Traces, ELF files or hexadecimal build ids whose debug files to download
     #[arg(value_name = "FILE|NAME.trace.zip|BUILD_ID", required = true)]
     pub(super) files: Vec<PathBuf>,
-    /// Also store the debug files in DIR, named as beside their modules
+    /// Also copy the debug files to DIR, for example as DIR/libcoreclr.so.dbg
     #[arg(short, long, value_name = "DIR")]
     pub(super) output: Option<PathBuf>,
-    /// Search debug files in DIR first; repeatable
+    /// Search DIR first for debug files; repeatable
     #[arg(long, value_name = "DIR", value_parser = PathBufValueParser::new().try_map(directory))]
     pub(super) symbols: Vec<PathBuf>,
-    /// Use this symbol server only; repeatable
+    /// Download from this symbol server, and not from the others; repeatable
     #[arg(long, value_name = "URL", value_parser = server)]
     pub(super) server: Vec<Server>,
-    /// Largest file to download: bytes, or with K, M or G [default: 2G]
+    /// Do not download larger files: bytes, or with K, M or G [default: 2G]
     #[arg(long, value_name = "SIZE", value_parser = file_bytes)]
     pub(super) maxsize: Option<u64>,
-    /// Timeout for a response, and for each further 64 KiB [default: 60]
+    /// Give up on a server that sends nothing, or less than 64 KiB, in this time [default: 60]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(super) timeout: Option<Duration>,
-    /// Do not resolve inlined functions
+    /// Count inlined functions as part of the functions that contain them
     #[arg(long)]
     pub(super) noinline: bool,
-    /// Replace existing files in -output
+    /// Replace existing files in the directory of -output
     #[arg(long)]
     pub(super) force: bool,
     /// Print errors only
