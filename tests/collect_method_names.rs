@@ -7,6 +7,7 @@ mod support;
 use std::path::Path;
 use std::process::Command;
 
+use perfcollect::trace::{Notice, NoticeKind};
 use support::{Missing, Runtime, Saved, Workload, captured, runtimes, workloads};
 
 /// A capture of a running program while it works.
@@ -72,8 +73,8 @@ fn a_web_server() {
     }
 }
 
-/// Copies an installation and changes its library so that the type layout has an unknown version.
-fn unknown_version(of: &Runtime) -> tempfile::TempDir {
+/// Copies an installation and changes its library so that a contract has the unknown version 9.
+fn unknown_version(of: &Runtime, contract: &str) -> (Runtime, tempfile::TempDir) {
     let copy = tempfile::tempdir().unwrap();
     let installation = of.dotnet.canonicalize().unwrap();
     let source = installation.parent().unwrap();
@@ -89,11 +90,26 @@ fn unknown_version(of: &Runtime) -> tempfile::TempDir {
         .join(&of.version)
         .join("libcoreclr.so");
     let mut bytes = std::fs::read(&library).unwrap();
-    let said = b"\"RuntimeTypeSystem\":1";
-    let at = bytes.windows(said.len()).position(|window| window == said);
-    bytes[at.unwrap() + said.len() - 1] = b'2';
+    let key = format!("\"{contract}\":");
+    let at = (bytes.windows(key.len())).position(|window| window == key.as_bytes());
+    bytes[at.unwrap() + key.len()] = b'9';
     std::fs::write(&library, bytes).unwrap();
-    copy
+    let unknown = Runtime {
+        dotnet: copy.path().join("dotnet"),
+        ..of.clone()
+    };
+    (unknown, copy)
+}
+
+/// Captures a runtime with a contract of an unknown version. A rundown must name its methods.
+#[track_caller]
+fn capture_unknown_version(of: &Runtime, contract: &str, program: &Path) -> Saved {
+    let (unknown, _copy) = unknown_version(of, contract);
+    let saved = capture(unknown.command(program).args(["--seconds", "8"]));
+    let names = saved.summary.quality.names;
+    assert!(names.jit.named > 100, "{names:#?}");
+    assert!(names.jit.unresolved * 100 <= names.jit.named, "{names:#?}");
+    saved
 }
 
 #[test]
@@ -101,16 +117,42 @@ fn a_runtime_whose_memory_does_not_tell_is_asked() {
     need_capture!();
     let program = need!(workloads::cpu());
     let known = need!(Runtime::at_least(9));
-    let copy = unknown_version(&known);
-    let unknown = Runtime {
-        dotnet: copy.path().join("dotnet"),
-        ..known
-    };
-    let saved = capture(unknown.command(&program).args(["--seconds", "8"]));
-    let names = saved.summary.quality.names;
-    assert!(names.jit.named > 100, "{names:#?}");
-    assert!(names.jit.unresolved * 100 <= names.jit.named, "{names:#?}");
+    let saved = capture_unknown_version(&known, "RuntimeTypeSystem", &program);
     assert!(saved.samples_under(&["ShareCaller", "Work50"]) > 20);
+    // The names are unreadable, the code is not.
+    let notices = saved.notices(NoticeKind::MethodNamesUnreadable);
+    let [notice] = notices[..] else {
+        panic!("{notices:#?}");
+    };
+    let cause = "the contract RuntimeTypeSystem has no supported version";
+    assert!(notice.what.ends_with(cause), "{notice:#?}");
+    assert_eq!(notice.count, 1);
+    assert_eq!(
+        saved.notices(NoticeKind::MemoryUnreadable),
+        [] as [&Notice; 0]
+    );
+}
+
+#[test]
+fn reports_why_a_runtime_cannot_be_read() {
+    need_capture!();
+    let program = need!(workloads::cpu());
+    // .NET 9 does not publish this contract.
+    let known = need!(Runtime::at_least(10));
+    let saved = capture_unknown_version(&known, "ExecutionManager", &program);
+    assert!(saved.samples_under(&["Work50"]) > 20);
+    let notices = &saved.summary.quality.notices[..];
+    let [notice] = notices else {
+        panic!("{notices:#?}");
+    };
+    assert_eq!(notice.kind, NoticeKind::MemoryUnreadable);
+    let expected = format!(
+        "cannot read the memory of .NET process {}: \
+         version 9 of the contract ExecutionManager is not supported; ",
+        notice.subject
+    );
+    assert!(notice.what.starts_with(&expected), "{notice:#?}");
+    assert_eq!(notice.remedy, "");
 }
 
 #[test]

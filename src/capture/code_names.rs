@@ -9,9 +9,7 @@ use std::io::Write;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::named_ranges::{NameChange, NamedRanges};
-use crate::dotnet::{
-    Memory, MetadataCache, MethodKey, MethodName, MethodNamer, NamingDisabled, Runtime, StubKind,
-};
+use crate::dotnet::{Memory, MetadataCache, MethodKey, MethodName, MethodNamer, Runtime, StubKind};
 use crate::machine::{Backing, MappedFiles};
 use crate::trace::spool::{MethodRow, SpoolRow};
 use crate::trace::{Notice, NoticeKind, Pid, ProcessId, Recorder};
@@ -19,8 +17,8 @@ use crate::unwind::{Epoch, MetCode, MetKind, SampledProcess};
 
 /// Maximum number of processes. At the limit, all are dropped and their code is named again.
 const MAX_PROCESSES: usize = 512;
-/// Maximum number of processes in a notice about unreadable methods.
-const MAX_REPORTED: usize = 16;
+/// Maximum number of processes that a notice about unreadable methods lists.
+const MAX_LISTED: usize = 16;
 
 /// Names of the JIT code of all processes.
 #[derive(Default)]
@@ -133,27 +131,36 @@ impl CodeNames {
 
     /// Returns notices about processes whose method names could not be read from memory.
     pub(super) fn notices(&self) -> impl Iterator<Item = Notice> {
-        let mut reasons: BTreeMap<NamingDisabled, Vec<Pid>> = BTreeMap::new();
+        let mut reasons: BTreeMap<String, Vec<Pid>> = BTreeMap::new();
         for process in self.processes.values() {
             if let Some(why) = process.namer.off() {
-                reasons.entry(why).or_default().push(process.pid);
+                reasons
+                    .entry(why.to_string())
+                    .or_default()
+                    .push(process.pid);
             }
         }
-        reasons.into_iter().map(|(why, mut pids)| {
-            pids.sort_unstable();
-            pids.truncate(MAX_REPORTED);
-            let count = pids.len();
-            let pids: Vec<_> = pids.iter().map(Pid::to_string).collect();
-            let pids = pids.join(", ");
-            Notice::new(
-                NoticeKind::MethodNamesUnreadable,
-                format!("cannot read method names from the memory of .NET process {pids}: {why}"),
-                "start it with DOTNET_PerfMapEnabled=1",
-            )
-            .about(pids)
-            .counting(count)
-        })
+        let notice = |(why, pids): (String, _)| unreadable_names(&why, pids);
+        reasons.into_iter().map(notice)
     }
+}
+
+/// Returns the notice about processes whose method names could not be read for the same reason.
+fn unreadable_names(why: &str, mut pids: Vec<Pid>) -> Notice {
+    pids.sort_unstable();
+    let listed = pids.iter().take(MAX_LISTED).map(Pid::to_string);
+    let listed = listed.collect::<Vec<_>>().join(", ");
+    let more = match pids.len().saturating_sub(MAX_LISTED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Notice::new(
+        NoticeKind::MethodNamesUnreadable,
+        format!("cannot read method names from the memory of .NET process {listed}{more}: {why}"),
+        "start it with DOTNET_PerfMapEnabled=1",
+    )
+    .about(listed)
+    .counting(pids.len())
 }
 
 /// Returns the row of code at an address range; without a name, the code has changed.
@@ -192,6 +199,18 @@ mod tests {
     use crate::dotnet::Image;
     use crate::machine::{FileTable, Mapping, Maps};
     use crate::trace::Nanos;
+
+    #[test]
+    fn counts_processes_that_the_notice_does_not_list() {
+        let notice = unreadable_names("why", (1..=18).rev().map(Pid).collect());
+        assert_eq!(notice.count, 18);
+        assert!(notice.subject.starts_with("1, 2, "), "{notice:?}");
+        assert!(notice.subject.ends_with(", 16"), "{notice:?}");
+        assert!(notice.what.ends_with(", 16 and 2 more: why"), "{notice:?}");
+        let one = unreadable_names("why", vec![Pid(7)]);
+        assert_eq!((one.count, &*one.subject), (1, "7"));
+        assert!(one.what.ends_with(" 7: why"), "{one:?}");
+    }
 
     #[test]
     fn does_not_identify_freed_code_as_helper() {

@@ -33,7 +33,7 @@ pub enum ContractError {
 }
 
 /// Why the runtime's data structures for method names are not supported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TypeSystemError {
     /// The version of the contract `RuntimeTypeSystem` is missing or not supported.
@@ -48,7 +48,7 @@ pub enum TypeSystemError {
 }
 
 /// Why a descriptor has no usable offset of a field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the data contract descriptor has no valid offset of {structure}.{field}")]
 pub struct OffsetError {
     pub(super) structure: &'static str,

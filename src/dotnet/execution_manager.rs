@@ -75,7 +75,7 @@ pub(super) fn section_at(
         let index = address >> (GRANULE_BITS + 8 * level) & 0xff;
         table = Structure::new(memory, table).u64(index * 8)? & !1;
         if table == 0 {
-            return Err(CodeLookupError::NoSection(address));
+            return Err(CodeLookupError::Invalid("range section", address));
         }
     }
     let fields = &contract.fragment;
@@ -94,7 +94,7 @@ pub(super) fn section_at(
             break;
         }
     }
-    Err(CodeLookupError::NoSection(address))
+    Err(CodeLookupError::Invalid("range section", address))
 }
 
 fn section(
@@ -136,7 +136,7 @@ fn heap(memory: &impl Memory, fields: &Heap, at: u64) -> Result<CodeHeap, CodeLo
     };
     match heap.map_base <= heap.start && heap.start < node.u64(fields.end)? {
         true => Ok(heap),
-        false => Err(CodeLookupError::Heap(at)),
+        false => Err(CodeLookupError::Invalid("code heap", at)),
     }
 }
 
@@ -152,7 +152,7 @@ impl CodeHeap {
         memory: &impl Memory,
         address: u64,
     ) -> Result<u64, CodeLookupError> {
-        let none = CodeLookupError::NoMethod(address);
+        let none = CodeLookupError::Invalid("method", address);
         let distance = address.checked_sub(self.map_base);
         let distance = distance.filter(|_| address >= self.start);
         let Some(distance) = distance else {
@@ -300,7 +300,10 @@ pub(super) mod tests {
         bytes.put(0x5100, 0x5000);
         bytes.put(0x5108, start + 0x100);
         let section = section_at(&bytes.memory(), &DOTNET_8, SECTION_MAP, start);
-        assert!(matches!(section, Err(CodeLookupError::NoSection(at)) if at == start));
+        assert_eq!(
+            section,
+            Err(CodeLookupError::Invalid("range section", start))
+        );
     }
 
     #[test]

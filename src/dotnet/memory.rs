@@ -1,11 +1,13 @@
 //! Reader for the memory of a process, without stopping the process. The content is untrusted.
 
 use std::fs::File;
-use std::io;
 
 pub(super) use perfcollect_symbols::memory::Structure;
 pub use perfcollect_symbols::memory::{Image, Memory, ReadError};
 
+use rustix::io::Errno;
+
+use super::runtime_error::AttachError;
 use crate::trace::Pid;
 
 /// The memory of a running process.
@@ -19,9 +21,14 @@ impl ProcessMemory {
     /// Opens the memory of a process. Requires the permission to trace the process.
     ///
     /// # Errors
-    /// The permission is missing, or the process does not exist.
-    pub fn open(pid: Pid) -> io::Result<Self> {
-        File::open(format!("/proc/{pid}/mem")).map(Self)
+    /// The permission is missing, or the process has ended.
+    pub fn open(pid: Pid) -> Result<Self, AttachError> {
+        let file = File::open(format!("/proc/{pid}/mem"));
+        file.map(Self)
+            .map_err(|error| match Errno::from_io_error(&error) {
+                Some(Errno::NOENT | Errno::SRCH) => AttachError::Ended,
+                _ => AttachError::Open(error),
+            })
     }
 }
 

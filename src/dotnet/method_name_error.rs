@@ -9,14 +9,14 @@ use thiserror::Error;
 use super::contract_error::TypeSystemError;
 
 /// The reason why perfcollect does not name a process's methods from its memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum NamingDisabled {
     /// The version of the runtime's type system is not supported.
     #[error("the data structures of this .NET version are not supported: {0}")]
     UnknownVersion(TypeSystemError),
-    /// The runtime's data structures are inconsistent.
-    #[error("the runtime's data structures are inconsistent")]
-    Contradictory,
+    /// The runtime's data structures are inconsistent. Contains the first error.
+    #[error("the runtime's data structures are inconsistent: {0}")]
+    Contradictory(MethodDataError),
 }
 
 /// Why a method has no name.

@@ -9,7 +9,7 @@ use super::memory::Memory;
 use super::metadata_cache::{Images, MetadataCache};
 use super::method::MethodKey;
 use super::method_name::MethodName;
-use super::method_name_error::{MethodNameError, NamingDisabled};
+use super::method_name_error::{MethodDataError, MethodNameError, NamingDisabled};
 use super::runtime::Runtime;
 use super::tier::Tiers;
 use super::type_reader::TypeReader;
@@ -28,6 +28,8 @@ pub struct MethodNamer {
     images: Images,
     named: u32,
     failed: u32,
+    /// Error of the first failure.
+    first_error: Option<MethodDataError>,
 }
 
 impl MethodNamer {
@@ -40,6 +42,7 @@ impl MethodNamer {
             images: Images::new(process, files),
             named: 0,
             failed: 0,
+            first_error: None,
         }
     }
 
@@ -52,10 +55,12 @@ impl MethodNamer {
     /// Returns the layout of the runtime's types, or the reason if naming is disabled.
     fn enabled(&self) -> Result<TypeSystem, NamingDisabled> {
         let types = self.types.map_err(NamingDisabled::UnknownVersion)?;
-        let attempts = self.named + self.failed;
-        match attempts >= MIN_ATTEMPTS && self.failed > self.named {
-            true => Err(NamingDisabled::Contradictory),
-            false => Ok(types),
+        let attempts = self.named.saturating_add(self.failed);
+        match self.first_error {
+            Some(error) if attempts >= MIN_ATTEMPTS && self.failed > self.named => {
+                Err(NamingDisabled::Contradictory(error))
+            }
+            _ => Ok(types),
         }
     }
 
@@ -79,9 +84,45 @@ impl MethodNamer {
         match &name {
             Ok(_) => self.named = self.named.saturating_add(1),
             // A freed method is not a failure.
-            Err(MethodNameError::Dynamic(_)) => {}
-            Err(_) => self.failed = self.failed.saturating_add(1),
+            Err(MethodNameError::Dynamic(_) | MethodNameError::Disabled(_)) => {}
+            Err(MethodNameError::Method(error)) => {
+                self.failed = self.failed.saturating_add(1);
+                self.first_error.get_or_insert(*error);
+            }
         }
         name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::contract::DOTNET_8;
+    use super::super::memory::{Image, ReadError};
+    use super::*;
+    use crate::trace::Pid;
+
+    #[test]
+    fn reports_the_first_error_when_most_methods_cannot_be_read() {
+        let memory = Image {
+            start: 0x1000,
+            bytes: &[1; 8],
+        };
+        let runtime = Runtime::new(memory, DOTNET_8, 0x1000).unwrap();
+        let mut namer = MethodNamer::of(ProcessId(0), MappedFiles::of(Pid(-1)), &runtime);
+        let mut metadata = MetadataCache::default();
+        for start in 0..u64::from(MIN_ATTEMPTS) {
+            assert_eq!(namer.off(), None);
+            let method_desc = 0x2000 + start;
+            let method = MethodKey { start, method_desc };
+            let name = namer.name(&memory, &mut metadata, method);
+            assert!(matches!(name, Err(MethodNameError::Method(_))), "{name:?}");
+        }
+        let Some(NamingDisabled::Contradictory(MethodDataError::Read(error))) = namer.off() else {
+            panic!("{:?}", namer.off());
+        };
+        let ReadError::Unreadable { address, .. } = error else {
+            panic!("{error}");
+        };
+        assert!((0x2000..0x2010).contains(&address), "{error}");
     }
 }

@@ -80,18 +80,21 @@ impl<M: Memory> Runtime<M> {
     /// Attaches to the runtime of a process, which is loaded at `bias` from its link-time address.
     ///
     /// # Errors
-    /// The runtime is not yet initialized, or its version is not supported.
+    /// The process has ended, its runtime is not yet initialized, or the version of the runtime is
+    /// not supported.
     pub fn attach(memory: M, file: &RuntimeFile, bias: u64) -> Result<Self, AttachError> {
         let descriptor = file.descriptor.map(|svma| svma.wrapping_add(bias));
-        let contract = Contract::of(&memory, descriptor)?;
         let dac_table = file.dac_table.wrapping_add(bias);
-        Self::new(memory, contract, dac_table)
+        let contract = Contract::of(&memory, descriptor);
+        // The descriptor is not readable if the process has ended: that is no unknown version.
+        section_map(&memory, dac_table)?;
+        Self::new(memory, contract?, dac_table)
     }
 
     /// Attaches to the runtime whose DAC table is at `dac_table`.
     ///
     /// # Errors
-    /// The runtime is not yet initialized.
+    /// The process has ended, or its runtime is not yet initialized.
     pub fn new(memory: M, contract: Contract, dac_table: u64) -> Result<Self, AttachError> {
         let section_map = section_map(&memory, dac_table)?;
         Ok(Self {
@@ -125,7 +128,7 @@ impl<M: Memory> Runtime<M> {
     pub fn code_at(&mut self, address: u64) -> Result<CodeLookup<'_>, CodeLookupError> {
         let Ok(section) = self.section(address) else {
             // The lookup of a process that has ended fails, too.
-            section_map(&self.memory, self.dac_table)?;
+            self.memory.u64(self.dac_table)?;
             return Ok(CodeLookup {
                 code: Code::Foreign,
                 collectible: true,
@@ -138,7 +141,7 @@ impl<M: Memory> Runtime<M> {
                 begin: section.start,
                 end: section.end,
             }),
-            SectionKind::Other => return Err(CodeLookupError::NotJitCode(address)),
+            SectionKind::Other => return Err(CodeLookupError::Invalid("code heap", address)),
             SectionKind::CodeHeap(heap) => {
                 let start = heap.method_start(&self.memory, address)?;
                 self.code_block(start, address, collectible)?
@@ -190,27 +193,57 @@ impl<M: Memory> Runtime<M> {
             self.methods.insert(start, method);
         }
         let method = self.methods.get(&start).map(Code::Method);
-        method.ok_or(CodeLookupError::NoMethod(address))
+        method.ok_or(CodeLookupError::Invalid("method", address))
     }
 }
 
 /// Reads the address of the range section map from the DAC table.
 fn section_map(memory: &impl Memory, dac_table: u64) -> Result<u64, AttachError> {
-    match memory.u64(dac_table)? {
-        0 => Err(AttachError::NotInitialized(dac_table)),
-        map => Ok(map),
+    match memory.u64(dac_table) {
+        Ok(0) => Err(AttachError::NotInitialized(dac_table)),
+        Ok(map) => Ok(map),
+        Err(_) => Err(AttachError::Ended),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::contract::DOTNET_8;
-    use super::super::execution_manager::tests::{NIBBLE_MAP, SECTION_MAP, code_heap};
+    use super::super::contract_error::ContractError;
+    use super::super::execution_manager::tests::{Bytes, NIBBLE_MAP, SECTION_MAP, code_heap};
     use super::*;
 
     const START: u64 = 0x40_0000;
     const HEADER: u64 = 0x6_0000;
     const DAC_TABLE: u64 = 0x5_0000;
+
+    #[test]
+    fn distinguishes_an_ended_process_from_an_unknown_version() {
+        let file = RuntimeFile {
+            dac_table: DAC_TABLE,
+            descriptor: Some(HEADER),
+            segments: Vec::new(),
+        };
+        let mut bytes = Bytes(Vec::new());
+        let attach = |bytes: &Bytes| Runtime::attach(bytes.memory(), &file, 0).map(|_| ());
+        assert!(matches!(attach(&bytes), Err(AttachError::Ended)));
+        bytes.put(DAC_TABLE, 0);
+        assert!(matches!(
+            attach(&bytes),
+            Err(AttachError::NotInitialized(DAC_TABLE))
+        ));
+        bytes.put(DAC_TABLE, SECTION_MAP);
+        let error = attach(&bytes).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "cannot read the data contract descriptor: cannot read 8 bytes at 0x60000"
+        );
+        bytes.put(HEADER, 7);
+        assert!(matches!(
+            attach(&bytes),
+            Err(AttachError::Contract(ContractError::Magic { found: 7, .. }))
+        ));
+    }
 
     #[test]
     fn finds_methods_and_stubs_by_address() {
@@ -238,10 +271,8 @@ mod tests {
                     assert!(matches!(lookup.code, Code::Stub(_)), "{stub:#x}");
                 }
             }
-            assert!(matches!(
-                runtime.code_at(START + 0x3f),
-                Err(CodeLookupError::NoMethod(_))
-            ));
+            let before = runtime.code_at(START + 0x3f).unwrap_err();
+            assert_eq!(before, CodeLookupError::Invalid("method", START + 0x3f));
             let outside = runtime.code_at(START + 0x2_0000).unwrap();
             assert!(matches!(outside.code, Code::Foreign));
             assert_eq!(runtime.methods.len(), usize::from(flags == 2));

@@ -1,5 +1,7 @@
 //! Errors of runtimes in the memory of a process.
 
+use std::io;
+
 use perfcollect_symbols::elf::ElfError;
 use perfcollect_symbols::memory::ReadError;
 use thiserror::Error;
@@ -22,9 +24,12 @@ pub enum RuntimeFileError {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum AttachError {
-    /// The memory of the process is not readable, usually because the process has ended.
+    /// The process, or its main thread, has ended.
+    #[error("the process has ended")]
+    Ended,
+    /// The memory of the process cannot be opened.
     #[error(transparent)]
-    Read(#[from] ReadError),
+    Open(io::Error),
     /// The runtime is not yet initialized.
     #[error("the runtime is not yet initialized: it has no range section map at {0:#x}")]
     NotInitialized(u64),
@@ -34,46 +39,13 @@ pub enum AttachError {
 }
 
 /// Why the code at an address is not known. The cause may be temporary.
-#[derive(Debug, Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum CodeLookupError {
-    /// The process has ended, or its runtime is not initialized.
-    #[error(transparent)]
-    Attach(#[from] AttachError),
-    /// A structure of the runtime is not readable.
+    /// A structure of the runtime is not readable, usually because the process has ended.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// No range section contains the address.
-    #[error("no range section contains {0:#x}")]
-    NoSection(u64),
-    /// The section is neither a code heap nor a range of stubs.
-    #[error("the range section of {0:#x} has no JIT code")]
-    NotJitCode(u64),
-    /// The bounds of the code heap are inconsistent.
-    #[error("the code heap at {0:#x} is inconsistent")]
-    Heap(u64),
-    /// No method starts at or shortly before the address.
-    #[error("no method starts at or shortly before {0:#x}")]
-    NoMethod(u64),
-    /// The pointer to the header of a method is invalid.
-    #[error("the method at {start:#x} has no header: found {found:#x}")]
-    Header {
-        /// The first address of the method.
-        start: u64,
-        /// The value in place of the pointer.
-        found: u64,
-    },
-    /// The number of functions of a method is out of range.
-    #[error("the method at {start:#x} has {count} functions, expected 1 to {limit}")]
-    FunctionCount {
-        /// The first address of the method.
-        start: u64,
-        /// The number of functions.
-        count: u32,
-        /// The largest valid number.
-        limit: u32,
-    },
-    /// The functions of a method are not sorted, or have invalid sizes.
-    #[error("the functions of the method at {0:#x} are inconsistent")]
-    Functions(u64),
+    /// The structure that describes the code is missing or inconsistent.
+    #[error("no valid {0} at {1:#x}")]
+    Invalid(&'static str, u64),
 }

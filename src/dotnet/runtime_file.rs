@@ -17,7 +17,7 @@ pub struct RuntimeFile {
     pub(super) dac_table: u64,
     /// The data contract descriptor.
     pub(super) descriptor: Option<u64>,
-    segments: Vec<LoadSegment>,
+    pub(super) segments: Vec<LoadSegment>,
 }
 
 impl RuntimeFile {

@@ -181,7 +181,7 @@ impl Layout {
     ///
     /// # Errors
     /// Returns [`ParseError::UnknownFields`] if the sample type has unsupported fields.
-    pub fn from_format(format: RecordFormat) -> Result<Self, ParseError> {
+    fn from_format(format: RecordFormat) -> Result<Self, ParseError> {
         let sample_type = format.sample_type;
         match sample_type & !u64::from(KNOWN_FIELDS) {
             0 => Ok(Self { format }),

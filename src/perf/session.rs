@@ -104,8 +104,7 @@ impl PerfSession {
     }
 
     /// Whether per-thread events must be attached, because sampling is not system-wide.
-    #[must_use]
-    pub fn needs_threads(&self) -> bool {
+    fn needs_threads(&self) -> bool {
         !self.effective.system_wide
     }
 

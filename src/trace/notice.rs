@@ -98,9 +98,9 @@ pub enum NoticeKind {
     /// Files of a recovered capture are gone. Count: files.
     FilesMissing,
 
-    /// The memory of a .NET process cannot be read. Subject: process id.
+    /// The memory or the runtime of a .NET process cannot be read. Subject: process id.
     MemoryUnreadable,
-    /// Method names of .NET processes cannot be read. Subject: process ids.
+    /// Method names of .NET processes cannot be read. Subject: process ids. Count: processes.
     MethodNamesUnreadable,
     /// Method events of a .NET process were lost. Subject: process id. Count: events.
     MethodNamesLost,

@@ -50,7 +50,7 @@ pub struct Recorder<W> {
 /// Writer of stacks and samples, after the rows that they refer to.
 ///
 /// [`Recorder::sample_writer`] has written all rows of the source. The writer borrows the source
-/// and the recorder, so that no new row can get between:
+/// and the recorder, so that no other row can be written in between:
 ///
 /// ```compile_fail,E0499
 /// use perfcollect::trace::{Recorder, RowSource, ThreadId};
@@ -182,6 +182,9 @@ impl<W: Write> Recorder<W> {
     }
 
     /// Writes a row.
+    ///
+    /// Any row is possible at any time, so the caller must write it before the rows that refer to
+    /// it. Stacks and samples are written by [`SampleWriter`].
     pub fn put(&mut self, row: &SpoolRow<'_>) {
         self.spool.put(row);
     }

@@ -1,14 +1,14 @@
 //! Processes with JIT code, and the .NET runtime of each.
 
-use std::io;
+use std::collections::BTreeMap;
 
 use framehop::FrameAddress;
 use rustc_hash::FxHashMap;
 
 use super::met_code::{Met, MetCode, MetKind};
 use super::{Code, RuleLookup, SampledProcess, is_interrupted, rule_in, stub_rule};
-use crate::dotnet::{ProcessMemory, Runtime, RuntimeFile, candidates};
-use crate::machine::{Backing, FileTable};
+use crate::dotnet::{AttachError, ProcessMemory, Runtime, RuntimeFile, candidates};
+use crate::machine::{self, Backing, FileTable};
 use crate::trace::{ModuleId, Nanos, Notice, NoticeKind, Pid, ProcessId};
 
 /// Maximum number of open processes. All are closed and attached again when there are more.
@@ -23,8 +23,8 @@ pub(super) struct Processes {
     runtimes: FxHashMap<ProcessId, Process>,
     /// Runtime of each file, or `None` if the file contains no runtime.
     files: FxHashMap<ModuleId, Option<RuntimeFile>>,
-    /// Processes whose memory cannot be opened.
-    denied: Vec<(Pid, io::Error)>,
+    /// First error of each process whose runtime could not be read so far.
+    unreadable: BTreeMap<Pid, AttachError>,
 }
 
 enum Process {
@@ -123,16 +123,30 @@ impl Processes {
             .iter()
             .filter(|mapping| mapping.backing == Backing::File(runtime_id))
             .find_map(|mapping| file.bias(mapping.start, mapping.file_offset))?;
-        match ProcessMemory::open(process.pid) {
-            Ok(memory) => {
-                let runtime = Runtime::attach(memory, file, bias).ok();
-                met.unreadable_runtime |= runtime.is_none() && !process.is_preview;
-                runtime
+        let memory = ProcessMemory::open(process.pid);
+        let attached = memory.and_then(|memory| Runtime::attach(memory, file, bias));
+        // A rundown session checks by itself whether the memory can be opened.
+        if let Err(error) = &attached
+            && !matches!(error, AttachError::Open(_))
+            && !process.is_preview
+        {
+            met.unreadable_runtime |= machine::is_running(process.pid);
+        }
+        self.note(process.pid, attached)
+    }
+
+    /// Notes the error if the runtime of a process could not be read. Returns the runtime.
+    fn note<R>(&mut self, pid: Pid, attached: Result<R, AttachError>) -> Option<R> {
+        match attached {
+            Ok(runtime) => {
+                self.unreadable.remove(&pid);
+                Some(runtime)
             }
+            // Its samples may be unwound after its end.
+            Err(AttachError::Ended) => None,
             Err(error) => {
-                let is_reported = self.denied.iter().any(|(pid, _)| *pid == process.pid);
-                if !is_reported && self.denied.len() < MAX_REPORTED {
-                    self.denied.push((process.pid, error));
+                if self.unreadable.len() < MAX_REPORTED {
+                    self.unreadable.entry(pid).or_insert(error);
                 }
                 None
             }
@@ -141,14 +155,20 @@ impl Processes {
 
     /// Returns notices about processes that could not be read.
     pub(super) fn notices(&self) -> impl Iterator<Item = Notice> {
-        self.denied.iter().map(|(pid, error)| {
+        self.unreadable.iter().map(|(pid, error)| {
+            let remedy = match error {
+                AttachError::Open(_) => {
+                    "run perfcollect as root, or with the capability CAP_SYS_PTRACE"
+                }
+                _ => "",
+            };
             Notice::new(
                 NoticeKind::MemoryUnreadable,
                 format!(
                     "cannot read the memory of .NET process {pid}: {error}; \
                      its JIT code was unwound by frame pointers and may miss callers"
                 ),
-                "run perfcollect as root, or with the capability CAP_SYS_PTRACE",
+                remedy,
             )
             .about(pid)
         })
@@ -164,4 +184,49 @@ fn runtime_file<'a>(
         .entry(id)
         .or_insert_with(|| RuntimeFile::of(files.file(id)).ok().flatten())
         .as_ref()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    #[test]
+    fn reports_the_first_error_until_the_runtime_can_be_read() {
+        let mut processes = Processes::default();
+        let [denied, starting] = [Pid(2), Pid(1)];
+        let no_permission = io::Error::from(io::ErrorKind::PermissionDenied);
+        for (pid, error) in [
+            (denied, AttachError::Open(no_permission)),
+            (starting, AttachError::NotInitialized(0x1000)),
+            (starting, AttachError::NotInitialized(0x2000)),
+        ] {
+            assert_eq!(processes.note::<()>(pid, Err(error)), None);
+        }
+        let notices: Vec<_> = processes.notices().collect();
+        let [first, second] = &notices[..] else {
+            panic!("{notices:?}");
+        };
+        assert_eq!((&*first.subject, &*second.subject), ("1", "2"));
+        assert!(first.what.contains("not yet initialized"), "{first:?}");
+        assert!(first.what.contains("0x1000"), "{first:?}");
+        assert_eq!(first.remedy, "");
+        assert!(second.what.contains("permission denied"), "{second:?}");
+        assert!(second.remedy.contains("CAP_SYS_PTRACE"), "{second:?}");
+        assert_eq!(processes.note(starting, Ok(7)), Some(7));
+        let rest: Vec<_> = processes.notices().collect();
+        assert_eq!(rest, notices[1..]);
+    }
+
+    #[test]
+    fn reports_no_process_that_ends_before_its_memory_is_read() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = Pid(child.id() as i32);
+        child.wait().unwrap();
+        let memory = ProcessMemory::open(pid);
+        assert!(matches!(memory, Err(AttachError::Ended)), "{memory:?}");
+        let mut processes = Processes::default();
+        assert!(processes.note(pid, memory).is_none());
+        assert_eq!(processes.notices().count(), 0);
+    }
 }

@@ -106,8 +106,7 @@ impl SplitSections {
     }
 
     /// Returns the id of the unit, or `None` if it has none or is corrupt.
-    #[must_use]
-    pub fn unit_id(&self) -> Option<u64> {
+    fn unit_id(&self) -> Option<u64> {
         let units = Units::new(&self.sections).ok()?;
         let unit = units.first_with_code()?.ok()?;
         unit.unit.dwo_id.map(|id| id.0)
