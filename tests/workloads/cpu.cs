@@ -1,6 +1,8 @@
 // Burns CPU under known methods in known shares: what a profiler shows is held against what this prints at the end.
 //
-//   cpu [--mode NAME[,NAME...]|all] [--seconds S] [--depth N]      default: shares, 10 s
+//   cpu [--mode NAME[,NAME...]|all] [--seconds S | --cpu-seconds S] [--depth N]      default: shares, 10 s
+//
+// --cpu-seconds is the CPU time of the process: a fixed amount of work, however many programs run beside it.
 //
 // One JSON line "ready" with the pid when work begins, one "done" at the end: for each mode its call paths with `frames`
 // (substrings of the frames' names, outermost first; others may lie between and below), `share` (nominal), `measuredShare`
@@ -25,6 +27,7 @@ static class Program
         };
         var names = "shares";
         var seconds = 10.0;
+        Func<long> clock = Native.Monotonic;
         for (var i = 0; i < args.Length; i += 2)
         {
             var value = i + 1 < args.Length ? args[i + 1] : null;
@@ -36,6 +39,10 @@ static class Program
                     break;
                 case "--seconds":
                     known &= double.TryParse(value, NumberStyles.Float, CultureInfo.InvariantCulture, out seconds) && seconds > 0;
+                    break;
+                case "--cpu-seconds":
+                    known &= double.TryParse(value, NumberStyles.Float, CultureInfo.InvariantCulture, out seconds) && seconds > 0;
+                    clock = Native.ProcessCpu;
                     break;
                 case "--depth":
                     known &= int.TryParse(value, out Recursion.Depth) && Recursion.Depth >= 0 && Recursion.Depth <= 10000;
@@ -66,7 +73,7 @@ static class Program
         Console.WriteLine("{\"event\":\"ready\",\"pid\":" + Native.Pid() + "}");
         foreach (var mode in chosen)
         {
-            mode.Run(seconds / chosen.Count);
+            mode.Run(seconds / chosen.Count, clock);
         }
 
         Console.WriteLine(
@@ -76,7 +83,7 @@ static class Program
 
     static int Usage(List<Mode> all)
     {
-        Console.Error.WriteLine("usage: cpu [--mode NAME[,NAME...]|all] [--seconds S] [--depth N]");
+        Console.Error.WriteLine("usage: cpu [--mode NAME[,NAME...]|all] [--seconds S | --cpu-seconds S] [--depth N]");
         Console.Error.WriteLine("modes: " + string.Join(" ", all.ConvertAll(mode => mode.Name)));
         return 2;
     }
@@ -86,6 +93,7 @@ static class Program
 static class Native
 {
     const int ClockMonotonic = 1;
+    const int ClockProcessCpuTime = 2;
     const int ClockThreadCpuTime = 3;
 
     struct TimeSpec
@@ -99,6 +107,9 @@ static class Native
 
     /// <summary>Nanoseconds of CPU this thread has used, as the kernel accounts them.</summary>
     public static long ThreadCpu() { return Clock(ClockThreadCpuTime); }
+
+    /// <summary>Nanoseconds of CPU that all threads of this process have used.</summary>
+    public static long ProcessCpu() { return Clock(ClockProcessCpuTime); }
 
     public static long Monotonic() { return Clock(ClockMonotonic); }
 
@@ -175,16 +186,17 @@ abstract class Mode
 
     public string Name { get; private set; }
 
-    public void Run(double seconds)
+    /// <summary>Rounds until this clock has advanced by this much.</summary>
+    public void Run(double seconds, Func<long> clock)
     {
-        var begin = Native.Monotonic();
+        long begin = Native.Monotonic(), beginWork = clock();
         do
         {
             Round();
             rounds++;
-            elapsedMs = (Native.Monotonic() - begin) / 1e6;
         }
-        while (elapsedMs < seconds * 1000);
+        while (clock() - beginWork < seconds * 1e9);
+        elapsedMs = (Native.Monotonic() - begin) / 1e6;
     }
 
     public string ToJson()

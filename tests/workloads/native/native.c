@@ -1,6 +1,8 @@
 /* Burns CPU under known functions in known shares: what a profiler shows is held against what this prints at the end.
  *
- *   native [--mode NAME|all] [--seconds S] [--depth N]      default: shares, 10 s
+ *   native [--mode NAME|all] [--seconds S | --cpu-seconds S] [--depth N]      default: shares, 10 s
+ *
+ * --cpu-seconds is the CPU time of the process: a fixed amount of work, however many programs run beside it.
  *
  * One JSON line "ready" with the pid when work begins, one "done" at the end: for each mode its call paths with `frames`
  * (substrings of the frames' names, outermost first; others may lie between and below), `share` (nominal), `measuredShare`
@@ -228,7 +230,7 @@ static void print_done(void) {
 }
 
 static int usage(void) {
-    fputs("usage: native [--mode NAME|all] [--seconds S] [--depth N]\nmodes:", stderr);
+    fputs("usage: native [--mode NAME|all] [--seconds S | --cpu-seconds S] [--depth N]\nmodes:", stderr);
     for (int i = 0; i < MODES; i++) {
         fprintf(stderr, " %s", modes[i].name);
     }
@@ -238,6 +240,7 @@ static int usage(void) {
 
 int main(int argc, char **argv) {
     double seconds = 10;
+    clockid_t clock = CLOCK_MONOTONIC;
     int chosen = 0;
     if (argc % 2 == 0) {
         return usage();
@@ -249,6 +252,9 @@ int main(int argc, char **argv) {
             end = "";
         } else if (strcmp(argv[i], "--seconds") == 0) {
             seconds = strtod(argv[i + 1], &end);
+        } else if (strcmp(argv[i], "--cpu-seconds") == 0) {
+            seconds = strtod(argv[i + 1], &end);
+            clock = CLOCK_PROCESS_CPUTIME_ID;
         } else if (strcmp(argv[i], "--depth") == 0) {
             depth = (int)strtol(argv[i + 1], &end, 10);
         }
@@ -266,12 +272,12 @@ int main(int argc, char **argv) {
     printf("{\"event\":\"ready\",\"pid\":%d}\n", (int)getpid());
     fflush(stdout);
     for (Mode *mode = modes; mode < modes + MODES; mode++) {
-        int64_t begin = now(CLOCK_MONOTONIC);
-        while (is_chosen(mode) && mode->elapsed_ms < seconds * 1000 / chosen) {
+        int64_t begin = now(CLOCK_MONOTONIC), begin_work = now(clock);
+        while (is_chosen(mode) && (double)(now(clock) - begin_work) < seconds * 1e9 / chosen) {
             mode->round(mode->paths);
             mode->rounds++;
-            mode->elapsed_ms = (double)(now(CLOCK_MONOTONIC) - begin) / 1e6;
         }
+        mode->elapsed_ms = (double)(now(CLOCK_MONOTONIC) - begin) / 1e6;
     }
     print_done();
     return 0;
