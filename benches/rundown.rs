@@ -99,7 +99,7 @@ fn round(pid: Pid) -> (Duration, u64, u64) {
         let mut reader = Reader::open(CountingReader(stream, &mut bytes)).unwrap();
         let mut methods = 0;
         while let Some(event) = reader.next_event().unwrap() {
-            methods += u64::from(event.kind.provider == RUNDOWN && event.kind.id == 144);
+            methods += u64::from(event.metadata.provider == RUNDOWN && event.metadata.id == 144);
         }
         drop(reader);
         (bytes, methods)

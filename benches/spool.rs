@@ -1,11 +1,12 @@
 //! Time and bytes per sample for writing and reading a spool: `cargo bench --bench spool`.
 
+use std::io::Write;
 use std::time::Instant;
 
 use perfcollect::trace::spool::{FileRow, SpoolRow};
 use perfcollect::trace::{
-    CodeAddress, Cpu, DescribeFile, Header, Losses, ModuleId, Nanos, Pid, ProcessId, RawTrace,
-    Recorder, Sample, StackId, ThreadId, Tid,
+    CodeAddress, Cpu, Header, Losses, ModuleId, Nanos, Pid, ProcessId, RawTrace, Recorder,
+    RowSource, Sample, StackId, ThreadId, Tid,
 };
 
 const SAMPLES: u64 = 1_000_000;
@@ -17,8 +18,10 @@ const PERIOD_NS: u64 = 1_001_001;
 
 struct NoFiles;
 
-impl DescribeFile for NoFiles {
-    fn describe(&self, _: ModuleId) -> FileRow<'_> {
+impl RowSource for NoFiles {
+    fn write_rows<W: Write>(&mut self, _: &mut Recorder<W>) {}
+
+    fn file_row(&self, _: ModuleId) -> FileRow<'_> {
         FileRow {
             path: b"/lib/some.so".into(),
             pid: Pid(1),
@@ -46,7 +49,9 @@ fn stack(recorder: &mut Recorder<&mut Vec<u8>>, number: u64) -> StackId {
         CodeAddress::Elf(ModuleId(0), address)
     };
     let leaf_first: Vec<_> = (0..25).rev().map(frame).collect();
-    recorder.stack(ThreadId(0), &leaf_first, None, &NoFiles)
+    let mut source = NoFiles;
+    let mut writer = recorder.sample_writer(&mut source);
+    writer.stack(ThreadId(0), &leaf_first, None)
 }
 
 fn main() {
@@ -77,22 +82,22 @@ fn main() {
             stack: stacks[random.below(STACKS) as usize],
         })
         .collect();
-    let begin = Instant::now();
+    let start = Instant::now();
     measured(|| {
         for (number, sample) in samples.iter().enumerate() {
-            recorder.push(*sample);
+            recorder.sample_writer(&mut NoFiles).push(*sample);
             if number % 256 == 0 {
                 recorder.tick(sample.time, &Losses::default());
             }
         }
     });
-    let written = begin.elapsed();
+    let written = start.elapsed();
     let (end, _) = recorder.finish(Nanos(0), &Losses::default());
-    let begin = Instant::now();
-    let recording = measured(|| RawTrace::read(&spool[..]));
-    let read = begin.elapsed();
+    let start = Instant::now();
+    let raw_trace = measured(|| RawTrace::read(&spool[..]));
+    let read = start.elapsed();
     assert_eq!(
-        recording.map_or(0, |recording| recording.samples.len() as u64),
+        raw_trace.map_or(0, |raw_trace| raw_trace.samples.len() as u64),
         SAMPLES
     );
     let each = |time: std::time::Duration| time.as_nanos() as f64 / SAMPLES as f64;

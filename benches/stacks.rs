@@ -1,11 +1,12 @@
 //! Time per sample to intern a stack, for repeated and new stacks: `cargo bench --bench stacks`.
 
 use std::hint::black_box;
+use std::io::Write;
 use std::time::Instant;
 
 use perfcollect::trace::spool::FileRow;
 use perfcollect::trace::{
-    CodeAddress, DescribeFile, Header, Losses, ModuleId, Nanos, Pid, Recorder, ThreadId,
+    CodeAddress, Header, Losses, ModuleId, Nanos, Pid, Recorder, RowSource, ThreadId,
 };
 
 const DEPTH: u64 = 25;
@@ -13,8 +14,10 @@ const SAMPLES: u64 = 400_000;
 
 struct StubFiles;
 
-impl DescribeFile for StubFiles {
-    fn describe(&self, _: ModuleId) -> FileRow<'_> {
+impl RowSource for StubFiles {
+    fn write_rows<W: Write>(&mut self, _: &mut Recorder<W>) {}
+
+    fn file_row(&self, _: ModuleId) -> FileRow<'_> {
         FileRow {
             path: b"/lib/some.so".into(),
             pid: Pid(1),
@@ -49,6 +52,8 @@ fn measured(recorder: &mut Recorder<std::io::Sink>, leaves: u64) {
         .collect();
     for sample in 0..SAMPLES {
         stack[0] = CodeAddress::Elf(ModuleId(2), 16 * (sample % leaves));
-        black_box(recorder.stack(ThreadId(0), &stack, None, &StubFiles));
+        let mut source = StubFiles;
+        let mut writer = recorder.sample_writer(&mut source);
+        black_box(writer.stack(ThreadId(0), &stack, None));
     }
 }

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
-"""Lays the shared frameworks inside a self-contained .NET app out as an installation has them.
+"""Makes a .NET installation from the shared frameworks in a self-contained app.
 
-usage: split-frameworks.py APP ROOT: APP's files go to ROOT/shared/NAME/VERSION and ROOT/host/fxr/VERSION.
+usage: split-frameworks.py APP ROOT
+
+Copies the files of APP to ROOT/shared/NAME/VERSION and ROOT/host/fxr/VERSION, as APP's deps.json
+assigns them.
 """
 import json
 import pathlib
@@ -20,17 +23,17 @@ base = "Microsoft.NETCore.App"
 for name, version in frameworks.items():
     package = f"{name}.Runtime.linux-x64/{version}"
     assets = deps["targets"][target][f"runtimepack.{package}"]
-    folder = root / "shared" / name / version
-    folder.mkdir(parents=True)
+    directory = root / "shared" / name / version
+    directory.mkdir(parents=True)
     for file in [*assets.get("runtime", {}), *assets.get("native", {})]:
-        shutil.copy(app / file, folder / file)
+        shutil.copy(app / file, directory / file)
     if name == base:
         fxr = root / "host" / "fxr" / version
         fxr.mkdir(parents=True)
-        (folder / "libhostfxr.so").rename(fxr / "libhostfxr.so")
+        (directory / "libhostfxr.so").rename(fxr / "libhostfxr.so")
         assets["native"].pop("libhostfxr.so")
-        (folder / "createdump").chmod(0o755)
-    (folder / f"{name}.deps.json").write_text(json.dumps({
+        (directory / "createdump").chmod(0o755)
+    (directory / f"{name}.deps.json").write_text(json.dumps({
         "runtimeTarget": deps["runtimeTarget"],
         "targets": {target: {package: assets}},
         "libraries": {package: {"type": "package", "serviceable": True, "sha512": ""}},
@@ -38,4 +41,4 @@ for name, version in frameworks.items():
     options = {"tfm": "net" + ".".join(version.split(".")[:2])}
     if name != base:
         options |= {"framework": {"name": base, "version": frameworks[base]}, "rollForward": "LatestPatch"}
-    (folder / f"{name}.runtimeconfig.json").write_text(json.dumps({"runtimeOptions": options}, indent=2))
+    (directory / f"{name}.runtimeconfig.json").write_text(json.dumps({"runtimeOptions": options}, indent=2))

@@ -1,6 +1,24 @@
 //! Bounds-checked reading of little-endian integers and strings, and encoders for some of them.
 
+use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+
+/// A file with a separate read position, so that several readers can share it.
+#[derive(Debug)]
+pub(crate) struct Positioned<'a> {
+    pub(crate) file: &'a File,
+    /// Offset of the next byte to read.
+    pub(crate) at: u64,
+}
+
+impl Read for Positioned<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read_at(buffer, self.at)?;
+        self.at += read as u64;
+        Ok(read)
+    }
+}
 
 /// Reads until the buffer is full or the input ends. Returns the number of bytes read.
 pub(crate) fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {

@@ -95,8 +95,8 @@ fn unloaded_programs_keep_their_symbols() {
         let samples = saved.samples_under(&[name]);
         assert!(samples > 20, "{name}: {samples}");
     }
-    let unnamed = saved.summary.quality.names.kernel.unnamed;
-    assert!(unnamed < 50, "{unnamed}");
+    let unresolved = saved.summary.quality.names.kernel.unresolved;
+    assert!(unresolved < 50, "{unresolved}");
 }
 
 #[test]

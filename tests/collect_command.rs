@@ -20,15 +20,15 @@ const BURN: &str = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done";
 
 /// A directory, and the messages of a capture in it.
 fn collect(arguments: &[&str]) -> (TempDir, Finished) {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let arguments = ["collect"].iter().chain(arguments);
-    let finished = run_perfcollect(arguments, folder.path(), LIMIT);
-    (folder, finished)
+    let finished = run_perfcollect(arguments, directory.path(), LIMIT);
+    (directory, finished)
 }
 
 /// Starts a capture and waits until it reports that it has started.
-fn begin(folder: &Path, arguments: &[&str]) -> Running {
-    let marker = folder.join("started");
+fn begin(directory: &Path, arguments: &[&str]) -> Running {
+    let marker = directory.join("started");
     let mut command = Command::new("sh");
     // Messages go to a file, so that the test reads them at once.
     command
@@ -36,14 +36,14 @@ fn begin(folder: &Path, arguments: &[&str]) -> Running {
         .arg(perfcollect())
         .args(arguments)
         .env("SAID", &marker)
-        .current_dir(folder);
+        .current_dir(directory);
     let running = start(&mut command);
-    wait_until(|| said(folder).contains("Collection started"));
+    wait_until(|| said(directory).contains("Collection started"));
     running
 }
 
-fn said(folder: &Path) -> String {
-    fs::read_to_string(folder.join("started")).unwrap_or_default()
+fn said(directory: &Path) -> String {
+    fs::read_to_string(directory.join("started")).unwrap_or_default()
 }
 
 #[track_caller]
@@ -63,11 +63,11 @@ fn command_and_its_children_from_the_first_instruction() {
     let script = format!(
         "echo to stdout; echo to stderr >&2; ({BURN}) & (sh -c '{BURN}') & ({BURN}) & wait; exit 7"
     );
-    let (folder, finished) = collect(&["run", "-quiet", "--", "sh", "-c", &script]);
+    let (directory, finished) = collect(&["run", "-quiet", "--", "sh", "-c", &script]);
     let finished = finished.expect_success();
     assert_eq!(finished.stdout, "to stdout\n");
     assert_eq!(finished.stderr, "to stderr\n");
-    let saved = Saved::open(folder, "run");
+    let saved = Saved::open(directory, "run");
     // The shell itself may sleep all the time, its children do not.
     let busy = saved.summary.processes.iter();
     assert!(
@@ -89,9 +89,9 @@ fn command_and_its_children_from_the_first_instruction() {
 fn start_of_a_command_is_sampled() {
     need_capture!();
     // At this rate even the dynamic linker is sampled; only the kernel's exec precedes it.
-    let (folder, finished) = collect(&["run", "-quiet", "-freq", "20000", "--", "ls", "/"]);
+    let (directory, finished) = collect(&["run", "-quiet", "-freq", "20000", "--", "ls", "/"]);
     finished.expect_success();
-    let saved = Saved::open(folder, "run");
+    let saved = Saved::open(directory, "run");
     let in_linker = ["_dl_start", "_dl_relocate_object", "_start", "dl_main"];
     assert!(
         in_linker
@@ -116,21 +116,21 @@ fn end_of_a_command_is_reported() {
         ("exit 7", "exit status 7"),
         ("kill -KILL $$", "killed by signal 9"),
     ] {
-        let (folder, finished) =
+        let (directory, finished) =
             collect(&["run", "--", "sh", "-c", &format!("echo own; {BURN}; {end}")]);
         let finished = finished.expect_success();
         assert!(finished.stderr.contains(reported), "{}", finished.stderr);
         assert!(finished.stdout.starts_with("own\n"), "{}", finished.stdout);
-        Saved::open(folder, "run");
+        Saved::open(directory, "run");
     }
 }
 
 #[test]
 fn limit_leaves_the_command_running() {
     need_capture!();
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let running = begin(
-        folder.path(),
+        directory.path(),
         &[
             "run",
             "-collectsec",
@@ -144,35 +144,35 @@ fn limit_leaves_the_command_running() {
     // A command that keeps perfcollect's standard output keeps it open. Only the exit of
     // perfcollect is awaited.
     wait_until(|| {
-        said(folder.path()).contains("STOPPED")
-            && folder
+        said(directory.path()).contains("STOPPED")
+            && directory
                 .path()
                 .join("run.trace.zip")
                 .metadata()
                 .is_ok_and(|file| file.len() > 0)
     });
-    let pid = fs::read_to_string(folder.path().join("pid")).unwrap();
+    let pid = fs::read_to_string(directory.path().join("pid")).unwrap();
     assert!(Path::new("/proc").join(pid.trim()).exists());
     drop(running);
-    assert!(said(folder.path()).contains("time limit"));
+    assert!(said(directory.path()).contains("time limit"));
 }
 
 #[test]
 fn signals_end_a_capture_with_a_whole_trace() {
     need_capture!();
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let target = start(Command::new("sh").args(["-c", "while :; do :; done"]));
         let capture = begin(
-            folder.path(),
+            directory.path(),
             &["stopped", "-pid", &target.pid().to_string()],
         );
         std::thread::sleep(Duration::from_millis(300));
         capture.signal(signal);
         let finished = finish(capture, LIMIT).expect_success();
         assert!(finished.stdout.contains("stopped.trace.zip"));
-        assert!(said(folder.path()).contains("STOPPED (signal)"));
-        let saved = Saved::open(folder, "stopped");
+        assert!(said(directory.path()).contains("STOPPED (signal)"));
+        let saved = Saved::open(directory, "stopped");
         assert_eq!(saved.summary.process_count, 1);
     }
 }
@@ -180,9 +180,12 @@ fn signals_end_a_capture_with_a_whole_trace() {
 #[test]
 fn second_signal_ends_at_once_and_leaves_nothing_half() {
     need_capture!();
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let target = start(Command::new("sh").args(["-c", "while :; do :; done"]));
-    let capture = begin(folder.path(), &["twice", "-pid", &target.pid().to_string()]);
+    let capture = begin(
+        directory.path(),
+        &["twice", "-pid", &target.pid().to_string()],
+    );
     std::thread::sleep(Duration::from_millis(300));
     // The handlers of two pending signals run one after the other, so neither is lost.
     capture.signal(Signal::STOP);
@@ -192,39 +195,42 @@ fn second_signal_ends_at_once_and_leaves_nothing_half() {
     let finished = finish(capture, LIMIT);
     assert_eq!(finished.status.code(), Some(1));
     assert!(
-        said(folder.path()).contains("stopped by a signal"),
+        said(directory.path()).contains("stopped by a signal"),
         "{}",
-        said(folder.path())
+        said(directory.path())
     );
-    assert!(!folder.path().join("twice.trace.zip").exists());
+    assert!(!directory.path().join("twice.trace.zip").exists());
 }
 
 #[test]
 fn target_that_ends_ends_the_capture() {
     need_capture!();
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let target = start(
         Command::new("sh")
             .args(["-c", "while [ ! -e end ]; do :; done"])
-            .current_dir(&folder),
+            .current_dir(&directory),
     );
-    let capture = begin(folder.path(), &["gone", "-pid", &target.pid().to_string()]);
+    let capture = begin(
+        directory.path(),
+        &["gone", "-pid", &target.pid().to_string()],
+    );
     std::thread::sleep(Duration::from_millis(300));
-    fs::write(folder.path().join("end"), "").unwrap();
+    fs::write(directory.path().join("end"), "").unwrap();
     finish(target, LIMIT).expect_success();
     finish(capture, LIMIT).expect_success();
-    assert!(said(folder.path()).contains("all processes of the target ended"));
-    Saved::open(folder, "gone");
+    assert!(said(directory.path()).contains("all processes of the target ended"));
+    Saved::open(directory, "gone");
 }
 
 #[test]
 fn name_may_have_a_directory_and_the_suffix() {
     need_capture!();
-    let folder = tempfile::tempdir().unwrap();
-    fs::create_dir(folder.path().join("below")).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    fs::create_dir(directory.path().join("below")).unwrap();
     for name in ["below/plain", "./below/full.trace.zip", "dots.in.it"] {
         let arguments = ["collect", name, "-quiet", "--", "sh", "-c", BURN];
-        run_perfcollect(arguments, folder.path(), LIMIT).expect_success();
+        run_perfcollect(arguments, directory.path(), LIMIT).expect_success();
     }
     for file in [
         "below/plain.trace.zip",
@@ -236,23 +242,23 @@ fn name_may_have_a_directory_and_the_suffix() {
         "dots.in.it.trace.zip",
         "dots.in.it.flamegraph.svg",
     ] {
-        let file = fs::metadata(folder.path().join(file)).expect(file);
+        let file = fs::metadata(directory.path().join(file)).expect(file);
         assert_eq!(file.permissions().mode() & 0o777, 0o600);
     }
-    Saved::open(folder, "dots.in.it");
+    Saved::open(directory, "dots.in.it");
 }
 
 #[test]
 fn one_format_alone() {
     need_capture!();
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     for (format, file) in [("ZIP", "zip.trace.zip"), ("nettrace", "nettrace.nettrace")] {
         let name = format.to_ascii_lowercase();
         let arguments = [
             "collect", &name, "-format", format, "-quiet", "--", "sh", "-c", BURN,
         ];
-        run_perfcollect(arguments, folder.path(), LIMIT).expect_success();
-        let mut names: Vec<_> = fs::read_dir(&folder)
+        run_perfcollect(arguments, directory.path(), LIMIT).expect_success();
+        let mut names: Vec<_> = fs::read_dir(&directory)
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .collect();
@@ -260,20 +266,20 @@ fn one_format_alone() {
         assert_eq!(names, [format!("{name}.flamegraph.svg"), file.to_owned()]);
         names
             .iter()
-            .for_each(|name| fs::remove_file(folder.path().join(name)).unwrap());
+            .for_each(|name| fs::remove_file(directory.path().join(name)).unwrap());
     }
 }
 
 #[test]
 fn force_replaces_an_older_trace() {
     need_capture!();
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     for file in ["old.trace.zip", "old.nettrace", "old.flamegraph.svg"] {
-        fs::write(folder.path().join(file), "older").unwrap();
+        fs::write(directory.path().join(file), "older").unwrap();
     }
     let arguments = ["collect", "old", "-force", "-quiet", "--", "sh", "-c", BURN];
-    run_perfcollect(arguments, folder.path(), LIMIT).expect_success();
-    let mut names: Vec<_> = fs::read_dir(&folder)
+    run_perfcollect(arguments, directory.path(), LIMIT).expect_success();
+    let mut names: Vec<_> = fs::read_dir(&directory)
         .unwrap()
         .map(|entry| entry.unwrap().file_name())
         .collect();
@@ -282,5 +288,5 @@ fn force_replaces_an_older_trace() {
         names,
         ["old.flamegraph.svg", "old.nettrace", "old.trace.zip"]
     );
-    Saved::open(folder, "old");
+    Saved::open(directory, "old");
 }

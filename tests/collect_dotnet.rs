@@ -91,15 +91,15 @@ fn check(runtime: &Runtime, program: &Path) {
     if runtime.major() >= NAMES_IN_MEMORY {
         assert_eq!(in_stubs, 0);
     }
-    assert_eq!(names.ready_to_run.unnamed, 0, "{names:#?}");
+    assert_eq!(names.ready_to_run.unresolved, 0, "{names:#?}");
     assert!(
-        names.jit.named > 0 && names.jit.unnamed == in_stubs,
+        names.jit.named > 0 && names.jit.unresolved == in_stubs,
         "{names:#?}"
     );
     // A stub runs for nanoseconds, and the workload has passed all of them before it reports that
     // it is ready.
     assert!(in_stubs * 200 <= summary.samples, "{in_stubs} in stubs");
-    assert_eq!(names.unmapped.unnamed, 0, "{names:#?}");
+    assert_eq!(names.unmapped.unresolved, 0, "{names:#?}");
     // A busy machine may delay records, which loses nothing.
     let losses = &summary.quality.losses;
     assert_eq!(
@@ -162,7 +162,7 @@ fn dotnet_before_8_has_names_with_nothing_set() {
         let names = saved.summary.quality.names;
         let in_stubs = samples_in_stubs(&saved);
         assert!(
-            names.jit.named > 0 && names.jit.unnamed == in_stubs,
+            names.jit.named > 0 && names.jit.unresolved == in_stubs,
             "on .NET {}: {in_stubs} in stubs, {names:#?}",
             runtime.version
         );

@@ -193,7 +193,7 @@ fn presets_of_the_original() {
         // The method has a name without a sample; in the archive, PerfView reads it from the
         // rundown.
         assert_eq!(summary["processes"][0]["name"], "dotnet");
-        assert!(!captured.folder.path().join("x.flamegraph.svg").exists());
+        assert!(!captured.directory.path().join("x.flamegraph.svg").exists());
         assert!(view(&captured.trace(), "report").starts_with("no samples, only events"));
         let table = view(&captured.trace(), "gc");
         let heading = |line: &str| line.starts_with("process ") && line.contains(" dotnet - ");

@@ -30,10 +30,10 @@ fn expect_names(what: &str, saved: &Saved, frames: &[&str]) {
     println!("{what}: {:?}, {:?}", names.jit, names.ready_to_run);
     assert!(names.jit.named > 100, "{what}: {names:#?}");
     assert!(
-        names.jit.unnamed * 1000 <= names.jit.named,
+        names.jit.unresolved * 1000 <= names.jit.named,
         "{what}: {names:#?}"
     );
-    assert_eq!(names.ready_to_run.unnamed, 0, "{what}: {names:#?}");
+    assert_eq!(names.ready_to_run.unresolved, 0, "{what}: {names:#?}");
     saved.expect_no_notices();
     assert!(saved.samples_under(frames) > 20, "{what}: {frames:?}");
 }
@@ -110,7 +110,7 @@ fn a_runtime_whose_memory_does_not_tell_is_asked() {
     let saved = capture(unknown.command(&program).args(["--seconds", "6000"]));
     let names = saved.summary.quality.names;
     assert!(names.jit.named > 100, "{names:#?}");
-    assert!(names.jit.unnamed * 100 <= names.jit.named, "{names:#?}");
+    assert!(names.jit.unresolved * 100 <= names.jit.named, "{names:#?}");
     assert!(saved.samples_under(&["ShareCaller", "Work50"]) > 20);
 }
 

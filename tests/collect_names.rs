@@ -85,7 +85,8 @@ fn check(saved: &Saved, processes: &[Running]) {
     }
     expect_harmless_picture(saved);
     let arguments = ["view".as_ref(), saved.path.as_os_str()];
-    let view = run_perfcollect(arguments, saved.folder(), Duration::from_secs(60)).expect_success();
+    let view =
+        run_perfcollect(arguments, saved.directory(), Duration::from_secs(60)).expect_success();
     assert!(
         !view.stdout.contains(is_harmful),
         "{}",

@@ -57,7 +57,7 @@ fn cpu_shares_match_with_and_without_frame_pointers() {
             return;
         };
         let names = saved.summary.quality.names;
-        assert_eq!(names.native.unnamed, 0, "{names:#?}");
+        assert_eq!(names.native.unresolved, 0, "{names:#?}");
         expect_shares(&saved, &mode);
         for stack in saved.stacks.keys() {
             assert!(stack[1..].starts_with(&["_start".into()]), "{stack:?}");
@@ -83,7 +83,7 @@ fn stripped_program_has_one_row_per_function() {
     let Some((saved, _)) = capture("native-stripped", "shares") else {
         return;
     };
-    assert!(saved.summary.quality.names.native.unnamed > 0);
+    assert!(saved.summary.quality.names.native.unresolved > 0);
     // The same code with symbols.
     let functions = functions(&workloads::native("native-nofp").unwrap());
     let rows = saved.summary.methods.iter();
@@ -252,12 +252,12 @@ fn vdso_frames_have_symbols() {
     run(Command::new("cc").args(compile), LIMIT).expect_success();
     let saved = captured(["-freq", "1000", "--", program.to_str().unwrap()]);
     let methods = saved.summary.methods.iter();
-    let (unnamed, named): (Vec<_>, Vec<_>) = methods
+    let (unresolved, named): (Vec<_>, Vec<_>) = methods
         .filter(|method| method.module == "vdso")
         .partition(|method| method.is_offset);
     assert!(
-        unnamed.is_empty() && named.len() == 1,
-        "{unnamed:?} {named:?}"
+        unresolved.is_empty() && named.len() == 1,
+        "{unresolved:?} {named:?}"
     );
     // The symbol is `__vdso_clock_gettime` on x86.
     let name = &named[0].name;

@@ -18,7 +18,7 @@ use support::{
 const LIMIT: Duration = Duration::from_secs(120);
 
 fn recording(saved: &Saved) -> PathBuf {
-    saved.folder().join("trace.perf.data")
+    saved.directory().join("trace.perf.data")
 }
 
 /// Captures a second of .NET, or else of C.
@@ -54,8 +54,8 @@ fn perf_and_other_tools_read_a_capture() {
         "again".as_ref(),
         "-quiet".as_ref(),
     ];
-    run_perfcollect(words, saved.folder(), LIMIT).expect_success();
-    let again = saved.folder().join("again.trace.zip");
+    run_perfcollect(words, saved.directory(), LIMIT).expect_success();
+    let again = saved.directory().join("again.trace.zip");
     let report = run(Command::new(perfcollect()).arg("view").arg(&again), LIMIT);
     let samples = format!("{} samples", saved.summary.samples);
     let report = report.expect_success().stdout;

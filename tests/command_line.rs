@@ -11,11 +11,11 @@ use support::run_perfcollect;
 /// The message and the exit status 2; nothing is written.
 #[track_caller]
 fn refused(arguments: &[&str]) -> String {
-    let folder = tempfile::tempdir().unwrap();
-    let finished = run_perfcollect(arguments, folder.path(), Duration::from_secs(30));
+    let directory = tempfile::tempdir().unwrap();
+    let finished = run_perfcollect(arguments, directory.path(), Duration::from_secs(30));
     assert_eq!(finished.status.code(), Some(2), "{}", finished.stderr);
     assert_eq!(finished.stdout, "");
-    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
     finished.stderr
 }
 
@@ -98,9 +98,9 @@ fn case_and_dashes_do_not_matter() {
             &[spelling, "2147483647"][..],
             &[&format!("{spelling}=2147483647")],
         ] {
-            let folder = tempfile::tempdir().unwrap();
+            let directory = tempfile::tempdir().unwrap();
             let arguments = ["collect", "x"].iter().chain(line);
-            let finished = run_perfcollect(arguments, folder.path(), Duration::from_secs(30));
+            let finished = run_perfcollect(arguments, directory.path(), Duration::from_secs(30));
             assert_eq!(finished.status.code(), Some(1), "{line:?}");
             assert!(
                 finished.stderr.contains("does not exist"),

@@ -24,12 +24,12 @@ macro_rules! need_perf {
     };
 }
 
-/// The trace of a recording in a folder.
+/// The trace of a recording in a directory.
 #[track_caller]
-fn converted(folder: TempDir, options: &[&str]) -> Saved {
+fn converted(directory: TempDir, options: &[&str]) -> Saved {
     let words = [&["convert", "perf.data", "-o", "trace", "-quiet"], options].concat();
-    run_perfcollect(words, folder.path(), LIMIT).expect_success();
-    Saved::open(folder, "trace")
+    run_perfcollect(words, directory.path(), LIMIT).expect_success();
+    Saved::open(directory, "trace")
 }
 
 /// Samples by perf's own count.
@@ -50,7 +50,7 @@ fn expect_paths(saved: &Saved, is_copied: bool) {
     let quality = &saved.summary.quality;
     let most = saved.summary.samples * 95 / 100;
     assert!(!is_copied || quality.stacks.rooted >= most, "{quality:#?}");
-    assert_eq!(quality.names.kernel.unnamed, 0, "{quality:#?}");
+    assert_eq!(quality.names.kernel.unresolved, 0, "{quality:#?}");
     let under_main = saved.samples_under(&["main"]);
     assert!(under_main >= most, "{under_main}");
 }
@@ -67,14 +67,14 @@ fn all_samples_of_each_kind_of_recording() {
         (&["-F", "1999", "--call-graph", "dwarf,16384", "-z"], true),
     ];
     for (options, through_pipe) in ways {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("perf.data");
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("perf.data");
         match through_pipe {
             true => record_pipe(&file, options, &command),
             false => record(&file, options, &command),
         }
         let expected = samples_of_perf(&file);
-        let saved = converted(folder, &[]);
+        let saved = converted(directory, &[]);
         assert_eq!(
             saved.summary.samples, expected,
             "{options:?} {through_pipe}"
@@ -88,17 +88,17 @@ fn all_samples_of_each_kind_of_recording() {
 fn stack_copies_reach_the_root_without_frame_pointers() {
     need_perf!();
     let command = need!(native_words("native-nofp"));
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let options = ["-F", "499", "--call-graph", "dwarf"];
-    record(&folder.path().join("perf.data"), &options, command);
-    expect_paths(&converted(folder, &[]), true);
+    record(&directory.path().join("perf.data"), &options, command);
+    expect_paths(&converted(directory, &[]), true);
 }
 
 #[test]
 fn functions_of_the_kernel_come_from_a_copy_of_its_list() {
     need_perf!();
     let convert_with = |kallsyms: &[u8]| {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let options = ["-F", "999", "-g", "-e", "cpu-clock"];
         let command = [
             "dd",
@@ -107,13 +107,13 @@ fn functions_of_the_kernel_come_from_a_copy_of_its_list() {
             "bs=64",
             "count=300000",
         ];
-        record(&folder.path().join("perf.data"), &options, command);
-        std::fs::write(folder.path().join("list"), kallsyms).unwrap();
-        converted(folder, &["-kallsyms", "list"])
+        record(&directory.path().join("perf.data"), &options, command);
+        std::fs::write(directory.path().join("list"), kallsyms).unwrap();
+        converted(directory, &["-kallsyms", "list"])
     };
     let whole = convert_with(&std::fs::read("/proc/kallsyms").unwrap());
     let kernel = whole.summary.quality.names.kernel;
-    assert!(kernel.named > 0 && kernel.unnamed == 0, "{kernel:?}");
+    assert!(kernel.named > 0 && kernel.unresolved == 0, "{kernel:?}");
 
     // As a user without privileges sees it.
     let hidden = convert_with(b"0000000000000000 T _text\n0000000000000000 T _stext\n");
@@ -130,8 +130,8 @@ fn stacks_of_dotnet_reach_the_root() {
     need_perf!();
     let cpu = need!(workloads::cpu());
     let runtime = need!(Runtime::newest());
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("perf.data");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("perf.data");
     let cpu = cpu.display().to_string();
     let dotnet = runtime.dotnet.display().to_string();
     let root = runtime.root().display().to_string();
@@ -149,9 +149,9 @@ fn stacks_of_dotnet_reach_the_root() {
         &["-F", "499", "--call-graph", "dwarf,32768"],
         command,
     );
-    let saved = converted(folder, &[]);
+    let saved = converted(directory, &[]);
     let names = saved.summary.quality.names;
-    assert!(names.jit.named > names.jit.unnamed * 9, "{names:#?}");
+    assert!(names.jit.named > names.jit.unresolved * 9, "{names:#?}");
     let managed = saved.samples_under(&["Main"]);
     assert!(
         managed * 100 > saved.summary.samples * 50,
@@ -168,13 +168,13 @@ fn stacks_of_dotnet_reach_the_root() {
 fn a_cut_recording_gives_its_beginning() {
     need_perf!();
     let command = need!(native_words("native-fp"));
-    let folder = tempfile::tempdir().unwrap();
-    let file: PathBuf = folder.path().join("perf.data");
+    let directory = tempfile::tempdir().unwrap();
+    let file: PathBuf = directory.path().join("perf.data");
     record(&file, &["-F", "499", "-g"], command);
     let whole = samples_of_perf(&file);
     let bytes = std::fs::read(&file).unwrap();
     std::fs::write(&file, &bytes[..bytes.len() / 2]).unwrap();
-    let saved = converted(folder, &[]);
+    let saved = converted(directory, &[]);
     assert!((whole / 10..whole).contains(&saved.summary.samples));
     assert_eq!(saved.notices(NoticeKind::RecordingCorrupt).len(), 1);
 }
@@ -192,10 +192,10 @@ fn an_archive_of_the_original_is_converted() {
     need_perf!();
     let cpu = need!(workloads::cpu());
     let runtime = need!(Runtime::newest());
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("perf.data");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("perf.data");
     let root = runtime.root().display().to_string();
-    let id = folder.path().join("pid");
+    let id = directory.path().join("pid");
     // The process's id is that of its shell.
     let script = format!(
         "echo $$ >{}; exec {} {} --seconds 1",
@@ -216,7 +216,7 @@ fn an_archive_of_the_original_is_converted() {
     let expected = samples_of_perf(&file);
     let pid = std::fs::read_to_string(id).unwrap().trim().to_owned();
     let map = PathBuf::from(format!("/tmp/perf-{pid}.map"));
-    let old = folder.path().join("old.trace.zip");
+    let old = directory.path().join("old.trace.zip");
     let name = format!("perf-{pid}.map");
     archive(
         &old,
@@ -230,14 +230,14 @@ fn an_archive_of_the_original_is_converted() {
     std::fs::remove_file(&map).unwrap();
     std::fs::remove_file(&file).unwrap();
     let words = ["convert", "old.trace.zip", "-o", "trace", "-quiet"];
-    run_perfcollect(words, folder.path(), LIMIT).expect_success();
+    run_perfcollect(words, directory.path(), LIMIT).expect_success();
     let mut script = Command::new(perfcollect());
     let script = run(script.arg("script").arg(&old), LIMIT);
     assert!(script.expect_success().stdout.contains("Work50("));
-    let saved = Saved::open(folder, "trace");
+    let saved = Saved::open(directory, "trace");
     assert_eq!(saved.summary.samples, expected);
     let names = saved.summary.quality.names;
-    assert!(names.jit.named > names.jit.unnamed * 9, "{names:#?}");
+    assert!(names.jit.named > names.jit.unresolved * 9, "{names:#?}");
 }
 
 /// One that has only the text of the recording gives what the recording would give, with the names that perf found.
@@ -245,16 +245,16 @@ fn an_archive_of_the_original_is_converted() {
 fn an_archive_with_nothing_but_text_is_converted() {
     need_perf!();
     let command = need!(native_words("native-fp"));
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("perf.data");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("perf.data");
     let options = ["-F", "499", "-g", "-e", "page-faults,cpu-clock"];
     record(&file, &options, &command);
     let fields = "comm,pid,tid,cpu,time,period,event,ip,sym,dso,trace";
     let mut script = Command::new("perf");
     script.args(["script", "--fields", fields, "-i"]).arg(&file);
-    let text = folder.path().join("text");
+    let text = directory.path().join("text");
     std::fs::write(&text, script.output().unwrap().stdout).unwrap();
-    let old = folder.path().join("old.trace.zip");
+    let old = directory.path().join("old.trace.zip");
     archive(
         &old,
         &[("perfcollect.log", &text), ("perf.data.txt", &text)],
@@ -271,9 +271,9 @@ fn an_archive_with_nothing_but_text_is_converted() {
     let shown = run_perfcollect(["view", "text.trace.zip"], other.path(), LIMIT).expect_success();
     assert!(shown.stdout.contains(" machine  Linux; "));
     let words = ["convert", "perf.data", "-o", "trace", "-quiet"];
-    run_perfcollect(words, folder.path(), LIMIT).expect_success();
+    run_perfcollect(words, directory.path(), LIMIT).expect_success();
     let of_text = Saved::open(other, "text");
-    let whole = Saved::open(folder, "trace");
+    let whole = Saved::open(directory, "trace");
     assert_eq!(of_text.summary.samples, whole.summary.samples);
     assert_eq!(of_text.summary.cpu_ms, whole.summary.cpu_ms);
     assert_eq!(of_text.summary.info.event, "cpu-clock");
@@ -285,16 +285,16 @@ fn an_archive_with_nothing_but_text_is_converted() {
         let counts = [&of_text, &whole].map(|saved| saved.samples_under(path));
         assert_eq!(counts[0], counts[1], "{path:?}");
     }
-    assert_eq!(of_text.summary.quality.names.kernel.unnamed, 0);
+    assert_eq!(of_text.summary.quality.names.kernel.unresolved, 0);
 }
 
 #[test]
 fn a_changed_file_gives_no_names() {
     need_perf!();
-    let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("program");
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("program");
     std::fs::copy("/bin/bash", &program).unwrap();
-    let file = folder.path().join("perf.data");
+    let file = directory.path().join("perf.data");
     let command = [
         program.to_str().unwrap(),
         "-c",
@@ -303,7 +303,7 @@ fn a_changed_file_gives_no_names() {
     record(&file, &["-F", "499", "-g"], command);
     // Another program in its place, with another build id.
     std::fs::copy("/bin/ls", &program).unwrap();
-    let saved = converted(folder, &[]);
+    let saved = converted(directory, &[]);
     let notices = saved.notices(NoticeKind::CodeUnsymbolized);
     let is_other = |notice: &&Notice| notice.what.contains("build id");
     let other = notices.into_iter().find(is_other);
@@ -319,11 +319,11 @@ fn a_changed_file_gives_no_names() {
 
 #[test]
 fn what_is_no_recording_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("perf.data"), [7, 0, 1].repeat(60)).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("perf.data"), [7, 0, 1].repeat(60)).unwrap();
     let mut command = Command::new(perfcollect());
     let finished = run(
-        command.args(["convert", "-quiet"]).current_dir(&folder),
+        command.args(["convert", "-quiet"]).current_dir(&directory),
         LIMIT,
     );
     assert!(
@@ -333,5 +333,5 @@ fn what_is_no_recording_is_refused() {
         "{}",
         finished.stderr
     );
-    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1);
 }

@@ -53,10 +53,10 @@ fn elsewhere(words: &[&str]) -> Command {
     command
 }
 
-/// Java, with the options that it needs and the class of `Work.java` in a folder.
+/// Java, with the options that it needs and the class of `Work.java` in a directory.
 fn java(options: &[&str]) -> Result<(TempDir, Vec<String>), Missing> {
-    let folder = tempfile::tempdir().unwrap();
-    let class_path = folder.path().display().to_string();
+    let directory = tempfile::tempdir().unwrap();
+    let class_path = directory.path().display().to_string();
     let mut javac = Command::new("javac");
     javac
         .args(["-d", &class_path])
@@ -69,7 +69,7 @@ fn java(options: &[&str]) -> Result<(TempDir, Vec<String>), Missing> {
         return Err(Missing::Java(17));
     }
     let words = [&words[..], &["-cp", &class_path, "Work"]].concat();
-    Ok((folder, words.into_iter().map(str::to_owned).collect()))
+    Ok((directory, words.into_iter().map(str::to_owned).collect()))
 }
 
 /// Node.js with an option, and `work.js`.
@@ -103,46 +103,46 @@ fn python() -> Result<Vec<String>, Missing> {
         .to_vec())
 }
 
-/// A recording that was made here, in a folder that is the other machine's root directory.
+/// A recording that was made here, in a directory that is the other machine's root directory.
 struct Recording {
-    folder: TempDir,
+    directory: TempDir,
     /// The process that makes code.
     pid: String,
 }
 
 impl Recording {
-    /// Of a program that is run in the folder.
+    /// Of a program that is run in the directory.
     #[track_caller]
     fn of(options: &[&str], program: &[String]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        Self::record(&folder, options, program);
-        Self::made(folder)
+        let directory = tempfile::tempdir().unwrap();
+        Self::record(&directory, options, program);
+        Self::made(directory)
     }
 
     #[track_caller]
-    fn record(folder: &TempDir, options: &[&str], program: &[String]) {
+    fn record(directory: &TempDir, options: &[&str], program: &[String]) {
         let script = "cd \"$0\" && echo $$ >pid && exec \"$@\"";
-        let folder = folder.path();
+        let directory = directory.path();
         let mut words = vec!["sh".into(), "-c".into(), script.into()];
-        words.push(folder.display().to_string());
+        words.push(directory.display().to_string());
         words.extend_from_slice(program);
-        record(&folder.join("perf.data"), options, words);
+        record(&directory.join("perf.data"), options, words);
     }
 
     #[track_caller]
-    fn made(folder: TempDir) -> Self {
-        let pid = fs::read_to_string(folder.path().join("pid")).unwrap();
+    fn made(directory: TempDir) -> Self {
+        let pid = fs::read_to_string(directory.path().join("pid")).unwrap();
         let pid = pid.trim().to_owned();
-        let copy = folder.path().join("perfcollect");
+        let copy = directory.path().join("perfcollect");
         if fs::hard_link(perfcollect(), &copy).is_err() {
             // A file that this process has written may be open for writing in a child of another test, and so not run.
             assert!(is_success(Command::new("cp").arg(perfcollect()).arg(copy)));
         }
-        Self { folder, pid }
+        Self { directory, pid }
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.directory.path().join(name)
     }
 
     fn map_name(&self) -> String {
@@ -161,10 +161,10 @@ impl Recording {
         map
     }
 
-    /// perfcollect where nothing is but what is in the folder.
+    /// perfcollect where nothing is but what is in the directory.
     #[track_caller]
     fn perfcollect_elsewhere(&self, words: &[&str]) -> Finished {
-        let root = self.folder.path().to_str().unwrap();
+        let root = self.directory.path().to_str().unwrap();
         let words = [&["chroot", root, "/perfcollect"], words].concat();
         run(&mut elsewhere(&words), LIMIT).expect_success()
     }
@@ -190,10 +190,10 @@ impl Recording {
     #[track_caller]
     fn expect_names_elsewhere(self, program: &str) {
         self.perfcollect_elsewhere(&["convert", "/perf.data", "-o", "/trace", "-quiet"]);
-        let saved = Saved::open(self.folder, "trace");
+        let saved = Saved::open(self.directory, "trace");
         let (samples, names) = (saved.summary.samples, saved.summary.quality.names);
         assert!(samples > 100, "{samples} samples are too few to tell");
-        assert!(names.jit.named > names.jit.unnamed * 9, "{names:#?}");
+        assert!(names.jit.named > names.jit.unresolved * 9, "{names:#?}");
         // The program's files are not there.
         assert_eq!(names.native.named, 0, "{names:#?}");
         let named = saved.samples_under(&[program]);
@@ -261,25 +261,25 @@ fn java_that_was_asked_for_its_map() {
     need_machines!();
     let (_class, program) = need!(java(&[]));
     for options in WAYS {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let mut program = program.clone();
-        program.push(folder.path().display().to_string());
+        program.push(directory.path().display().to_string());
         let is_asked = thread::scope(|scope| {
-            let recording = scope.spawn(|| Recording::record(&folder, options, &program));
-            let done = folder.path().join("done");
+            let recording = scope.spawn(|| Recording::record(&directory, options, &program));
+            let done = directory.path().join("done");
             while !done.exists() && !recording.is_finished() {
                 thread::sleep(Duration::from_millis(10));
             }
-            let pid = fs::read_to_string(folder.path().join("pid")).unwrap();
+            let pid = fs::read_to_string(directory.path().join("pid")).unwrap();
             let mut jcmd = Command::new("jcmd");
             let is_asked = is_success(jcmd.args([pid.trim(), "Compiler.perfmap"]));
-            File::create(folder.path().join("end")).unwrap();
+            File::create(directory.path().join("end")).unwrap();
             is_asked
         });
         if !is_asked {
             skip!(Missing::Java(17));
         }
-        expect_names_of_map(Recording::made(folder), "Work.burn");
+        expect_names_of_map(Recording::made(directory), "Work.burn");
     }
 }
 
@@ -313,9 +313,9 @@ fn node_with_a_jitdump() {
         let ours = recording.functions_elsewhere();
         let mut inject = Command::new("perf");
         inject.args(["inject", "--jit", "-i", "perf.data", "-o", "injected"]);
-        if is_success(inject.current_dir(recording.folder.path())) {
-            let folder = recording.path("jitted-").display().to_string();
-            let theirs = recording.functions_of_perf("injected", &folder);
+        if is_success(inject.current_dir(recording.directory.path())) {
+            let directory = recording.path("jitted-").display().to_string();
+            let theirs = recording.functions_of_perf("injected", &directory);
             // perf has files also for code that is in the program itself.
             let of_program = |functions: &BTreeMap<String, u64>| {
                 let mut functions = functions.clone();
@@ -393,7 +393,7 @@ fn python_with_a_map() {
     ];
     let words = words.map(|word| word.to_str().unwrap());
     run(elsewhere(&words).arg("-quiet"), LIMIT).expect_success();
-    let saved = Saved::open(recording.folder, "trace");
+    let saved = Saved::open(recording.directory, "trace");
     let named = saved.samples_under(&["burn_leaf", "_PyEval_EvalFrameDefault"]);
     let samples = saved.summary.samples;
     assert!(

@@ -83,7 +83,7 @@ fn round(port: &DiagnosticPort) -> (BTreeMap<(String, u32), u64>, Losses) {
         let mut counts = BTreeMap::new();
         let mut reader = Reader::open(stream).unwrap();
         while let Some(event) = reader.next_event().unwrap() {
-            let key = (event.kind.provider.clone(), event.kind.id);
+            let key = (event.metadata.provider.clone(), event.metadata.id);
             *counts.entry(key).or_default() += 1;
         }
         (counts, reader.losses())

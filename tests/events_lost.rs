@@ -44,11 +44,11 @@ fn mixed(seconds: u32) -> Vec<(Runtime, Command)> {
     chosen.map(with_command).collect()
 }
 
-fn collect(pid: u32, folder: &Path) -> Command {
+fn collect(pid: u32, directory: &Path) -> Command {
     let mut command = Command::new(perfcollect());
     command
         .args(["collect", "x", "-quiet", "-pid", &pid.to_string()])
-        .current_dir(folder);
+        .current_dir(directory);
     command
 }
 
@@ -59,14 +59,14 @@ fn summary(trace: &Path) -> Summary {
 /// A program, and a capture that has received events of it.
 fn under_way(command: &mut Command) -> (Workload, TempDir, Running) {
     let workload = Workload::start(command);
-    let folder = tempfile::tempdir().unwrap();
-    let collector = start(&mut collect(workload.pid(), folder.path()));
-    wait_for_events(folder.path(), 300_000);
-    (workload, folder, collector)
+    let directory = tempfile::tempdir().unwrap();
+    let collector = start(&mut collect(workload.pid(), directory.path()));
+    wait_for_events(directory.path(), 300_000);
+    (workload, directory, collector)
 }
 
-fn left_behind(folder: &Path) -> Vec<String> {
-    let files = std::fs::read_dir(folder).unwrap().flatten();
+fn left_behind(directory: &Path) -> Vec<String> {
+    let files = std::fs::read_dir(directory).unwrap().flatten();
     let names = files.map(|file| file.file_name().into_string().unwrap());
     names.filter(|name| name.starts_with('.')).collect()
 }
@@ -76,10 +76,10 @@ fn a_target_that_is_killed_leaves_its_events() {
     need_capture!();
     for (runtime, mut command) in mixed(60) {
         println!("on .NET {}", runtime.version);
-        let (workload, folder, collector) = under_way(&mut command);
+        let (workload, directory, collector) = under_way(&mut command);
         workload.signal(Signal::KILL);
         finish(collector, LIMIT).expect_success();
-        let trace = folder.path().join("x.trace.zip");
+        let trace = directory.path().join("x.trace.zip");
         let quality = summary(&trace).quality;
         let events = &quality.events;
         assert_eq!(events.len(), 1);
@@ -88,7 +88,7 @@ fn a_target_that_is_killed_leaves_its_events() {
             "{events:?}"
         );
         // The stream ends early, which is reported.
-        assert_ne!(events[0].cut, "");
+        assert_ne!(events[0].truncated, "");
         let mut notices = quality.notices.iter();
         assert!(notices.any(|notice| {
             notice.kind == NoticeKind::EventsTruncated
@@ -98,7 +98,7 @@ fn a_target_that_is_killed_leaves_its_events() {
         let report = run(view.arg("view").arg(&trace), LIMIT).expect_success();
         assert!(report.stdout.contains("; 1 stream ends early\n"));
         assert!(raw_runtime_events(&trace)[&EXCEPTION] > 100);
-        assert_eq!(left_behind(folder.path()), [""; 0]);
+        assert_eq!(left_behind(directory.path()), [""; 0]);
         expect_damage_is_reported_first(&trace, &events[0]);
     }
 }
@@ -108,7 +108,7 @@ fn a_collector_that_is_killed_leaves_what_had_come() {
     need_capture!();
     for (runtime, mut command) in mixed(60) {
         println!("on .NET {}", runtime.version);
-        let (workload, folder, collector) = under_way(&mut command);
+        let (workload, directory, collector) = under_way(&mut command);
         // Samples are written to disk twice a second.
         sleep(Duration::from_millis(700));
         collector.signal(Signal::KILL);
@@ -116,19 +116,19 @@ fn a_collector_that_is_killed_leaves_what_had_come() {
         let copy = tempfile::tempdir().unwrap();
         let mut copying = Command::new("cp");
         copying.args(["-r", ".x.trace.spool", ".x.trace.events"]);
-        run(copying.arg(copy.path()).current_dir(&folder), LIMIT).expect_success();
+        run(copying.arg(copy.path()).current_dir(&directory), LIMIT).expect_success();
         let mut recover = Command::new(perfcollect());
-        recover.args(["recover", "x"]).current_dir(&folder);
+        recover.args(["recover", "x"]).current_dir(&directory);
         let Finished { stdout, .. } = run(&mut recover, LIMIT).expect_success();
         assert!(stdout.contains("events   "), "{stdout}");
-        let trace = folder.path().join("x.trace.zip");
+        let trace = directory.path().join("x.trace.zip");
         let summary = summary(&trace);
         assert!(summary.samples > 0);
         assert!(summary.quality.events[0].events > 1000);
         assert_eq!(entries(&trace, "/lttngTrace/").len(), 2);
         let raw = raw_runtime_events(&trace);
         assert!(raw[&EXCEPTION] > 100);
-        assert_eq!(left_behind(folder.path()), [""; 0]);
+        assert_eq!(left_behind(directory.path()), [""; 0]);
         // The same for the file alone.
         let mut recover = Command::new(perfcollect());
         recover
@@ -155,8 +155,8 @@ fn whoever_does_not_answer_costs_a_notice() {
     stopped.signal(Signal::STOP);
     sleep(Duration::from_millis(100));
     let running = Workload::start(&mut command);
-    let folder = tempfile::tempdir().unwrap();
-    let mut collector = collect(running.pid(), folder.path());
+    let directory = tempfile::tempdir().unwrap();
+    let mut collector = collect(running.pid(), directory.path());
     let both = format!("{},{}", running.pid(), stopped.pid());
     collector.args(["-pid", &both, "-collectsec", "1"]);
     let begin = Instant::now();
@@ -164,7 +164,7 @@ fn whoever_does_not_answer_costs_a_notice() {
     // A session may take a minute to start, but nothing waits for it.
     assert!(begin.elapsed() < Duration::from_secs(40));
     stopped.signal(Signal::CONT);
-    let summary = summary(&folder.path().join("x.trace.zip"));
+    let summary = summary(&directory.path().join("x.trace.zip"));
     let missing = notices_of(&summary, NoticeKind::EventsMissing);
     let subjects: Vec<_> = missing
         .iter()
@@ -184,18 +184,19 @@ fn a_process_that_runs_already_gets_a_session() {
     for (runtime, mut command) in mixed(6) {
         println!("on .NET {}", runtime.version);
         let workload = Workload::start(&mut command);
-        let folder = tempfile::tempdir().unwrap();
-        let mut collector = collect(workload.pid(), folder.path());
+        let directory = tempfile::tempdir().unwrap();
+        let mut collector = collect(workload.pid(), directory.path());
         run(collector.args(["-collectsec", "2"]), LIMIT).expect_success();
         let done = workload.done(LIMIT);
-        let trace = folder.path().join("x.trace.zip");
+        let trace = directory.path().join("x.trace.zip");
         let raw = raw_runtime_events(&trace);
         let counted = done["runtime"]["exceptions"].as_u64().unwrap();
         assert!(raw[&EXCEPTION] * 10 > counted && raw[&EXCEPTION] < counted);
         // The rundown names the methods that were compiled before.
         let mut listed = 0;
         let ends = for_each_raw_event(&trace, |event| {
-            let is_listed = event.kind.provider.ends_with("Rundown") && event.kind.id == 144;
+            let is_listed =
+                event.metadata.provider.ends_with("Rundown") && event.metadata.id == 144;
             listed += u32::from(is_listed);
         });
         assert_eq!(ends, [None]);
@@ -211,7 +212,7 @@ fn what_a_storm_drops_is_counted_exactly() {
     need_capture!();
     let program = need!(workloads::storm());
     let runtime = need!(Runtime::newest());
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let storm = runtime.command(&program);
     let mut command = Command::new(perfcollect());
     command
@@ -223,16 +224,16 @@ fn what_a_storm_drops_is_counted_exactly() {
         .args(storm.get_args())
         .args(["--seconds", "9"])
         .env("DOTNET_ROLL_FORWARD", "LatestMajor")
-        .current_dir(&folder);
+        .current_dir(&directory);
     let collector = start(&mut command);
-    wait_for_events(folder.path(), 1_000_000);
+    wait_for_events(directory.path(), 1_000_000);
     collector.signal(Signal::STOP);
     sleep(Duration::from_secs(6));
     collector.signal(Signal::CONT);
     let finished = finish(collector, LIMIT).expect_success();
     let done = finished.stdout.lines().find(|line| line.contains("done"));
     let done: serde_json::Value = serde_json::from_str(done.unwrap()).unwrap();
-    let trace = folder.path().join("x.trace.zip");
+    let trace = directory.path().join("x.trace.zip");
     let events = &summary(&trace).quality.events[0];
     let seen = raw_runtime_events(&trace)[&EXCEPTION];
     println!(
@@ -267,8 +268,8 @@ fn a_full_disk_costs_no_event_that_is_on_it() {
         skip!(Missing::Unshare("-m"));
     }
     let workload = Workload::start(&mut command);
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::create_dir(folder.path().join("small")).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir(directory.path().join("small")).unwrap();
     // The mount ends with the shell.
     let script = "mount -t tmpfs -o size=1m none small && cd small || exit 9; \
         \"$0\" collect x -quiet -collectsec 50 -pid $1; echo status $?; \
@@ -278,7 +279,7 @@ fn a_full_disk_costs_no_event_that_is_on_it() {
         .args(["-m", "sh", "-c", script])
         .arg(perfcollect())
         .arg(workload.pid().to_string())
-        .current_dir(&folder);
+        .current_dir(&directory);
     let finished = run(&mut shell, LIMIT).expect_success();
     println!("{}", finished.stderr);
     assert_eq!(finished.stdout, "status 1\n");
@@ -287,13 +288,16 @@ fn a_full_disk_costs_no_event_that_is_on_it() {
         "{}",
         finished.stderr
     );
-    let trace = folder.path().join("x.trace.zip");
+    let trace = directory.path().join("x.trace.zip");
     let summary = summary(&trace);
     let events = &summary.quality.events[0];
-    assert!(events.events > 1000 && !events.cut.is_empty(), "{events:?}");
+    assert!(
+        events.events > 1000 && !events.truncated.is_empty(),
+        "{events:?}"
+    );
     let raw = raw_runtime_events(&trace);
     assert!(raw[&EXCEPTION] > 100);
-    let merged = folder.path().join("x.nettrace");
+    let merged = directory.path().join("x.nettrace");
     assert_eq!(merged_runtime_events(&merged), raw);
     assert!(summary.samples > 0);
 }
@@ -318,14 +322,14 @@ fn a_stream_that_cannot_grow_ends_the_capture() {
         ),
         ("ulimit -f 600", "File too large"),
     ] {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let script = format!("{limit} || exit 9; {collect}");
         let mut shell = Command::new("unshare");
         shell
             .args(["-m", "sh", "-c", &script])
             .arg(perfcollect())
             .arg(workload.pid().to_string())
-            .current_dir(&folder);
+            .current_dir(&directory);
         let said = run(&mut shell, LIMIT).stderr;
         let stopped = format!("...STOPPED (events cannot be kept: {why}");
         assert!(said.contains(&stopped), "{said}");
@@ -340,20 +344,20 @@ fn a_provider_that_sends_nothing_is_told_of() {
         return;
     };
     let workload = Workload::start(&mut command);
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let collect = |options: &[&str]| {
-        let mut command = collect(workload.pid(), folder.path());
+        let mut command = collect(workload.pid(), directory.path());
         run(command.args(["-collectsec", "0.5"]).args(options), LIMIT)
     };
     let nothing = collect(&["-noperf", "-providers", "Nope"]);
     assert_eq!(nothing.status.code(), Some(1));
     let why = "no events: no events from Nope; check the provider";
     assert!(nothing.stderr.contains(why), "{}", nothing.stderr);
-    assert_eq!(left_behind(folder.path()), [""; 0]);
+    assert_eq!(left_behind(directory.path()), [""; 0]);
     let runtime = "Microsoft-Windows-DotNETRuntime:0x8000:2";
     let providers = format!("Nope:1:5,{runtime},None");
     collect(&["-noperf", "-providers", &providers]).expect_success();
-    let summary = summary(&folder.path().join("x.trace.zip"));
+    let summary = summary(&directory.path().join("x.trace.zip"));
     let [notice] = &summary.quality.notices[..] else {
         panic!("{:?}", summary.quality.notices);
     };

@@ -26,7 +26,7 @@ const HEARD: &[&str] = &["-providers", "Storm"];
 
 /// Captures a command in a new directory, as `x`.
 fn collect(options: &[&str], command: &[&str]) -> (TempDir, Finished) {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let mut collect = Command::new(perfcollect());
     collect
         .args(["collect", "x", "-quiet"])
@@ -34,13 +34,13 @@ fn collect(options: &[&str], command: &[&str]) -> (TempDir, Finished) {
         .arg("--")
         .args(command)
         .env("DOTNET_ROLL_FORWARD", "LatestMajor")
-        .current_dir(&folder);
+        .current_dir(&directory);
     let finished = run(&mut collect, LIMIT).expect_success();
-    (folder, finished)
+    (directory, finished)
 }
 
-fn summary(folder: &TempDir) -> Summary {
-    let trace = folder.path().join("x.trace.zip");
+fn summary(directory: &TempDir) -> Summary {
+    let trace = directory.path().join("x.trace.zip");
     serde_json::from_slice(&entries(&trace, "/summary.json")[0].1).unwrap()
 }
 
@@ -71,11 +71,11 @@ fn a_storm_of_events_takes_nothing_from_the_samples() {
     let ticks = TICKS.to_string();
     let options = ["-clrevents", "gc+exception", "-clreventlevel", "verbose"];
     let command = [&dotnet, &program, "--ticks", &ticks, "--heard", "600"];
-    let (folder, finished) = collect(&[&options, HEARD].concat(), &command);
+    let (directory, finished) = collect(&[&options, HEARD].concat(), &command);
     let done = &done(&finished)[0];
-    let trace = folder.path().join("x.trace.zip");
+    let trace = directory.path().join("x.trace.zip");
     let raw = raw_runtime_events(&trace);
-    let summary = summary(&folder);
+    let summary = summary(&directory);
     let [events] = &summary.quality.events[..] else {
         panic!("{:?}", summary.quality.events);
     };
@@ -84,7 +84,7 @@ fn a_storm_of_events_takes_nothing_from_the_samples() {
     assert!((thrown..=thrown + events.dropped).contains(&(raw[&EXCEPTION] + events.dropped)));
     assert!(raw[&ALLOCATION_TICK] + events.dropped >= TICKS);
     assert_eq!(
-        merged_runtime_events(&folder.path().join("x.nettrace")),
+        merged_runtime_events(&directory.path().join("x.nettrace")),
         raw
     );
     // 1000 samples per second; losses are reported.
@@ -108,7 +108,7 @@ fn fifty_runtimes_at_once() {
     let options = [&["-noperf", "-clrevents", "exception"], HEARD].concat();
     let storm = [&*dotnet, &program, "--ticks", "20", "--heard", "600"];
     let command = [&["sh", "-c", &script, "sh"], &storm[..]].concat();
-    let (folder, finished) = collect(&options, &command);
+    let (directory, finished) = collect(&options, &command);
     let thrown: BTreeMap<u64, u64> = done(&finished)
         .iter()
         .map(|done| {
@@ -119,13 +119,13 @@ fn fifty_runtimes_at_once() {
         })
         .collect();
     assert_eq!(thrown.len(), RUNTIMES, "{}", finished.stdout);
-    let summary = summary(&folder);
+    let summary = summary(&directory);
     let reported: BTreeMap<u64, u64> = summary
         .quality
         .events
         .iter()
         .map(|events| {
-            assert_eq!((events.dropped, &*events.cut), (0, ""), "{events:?}");
+            assert_eq!((events.dropped, &*events.truncated), (0, ""), "{events:?}");
             (events.pid as u64, events.events)
         })
         .collect();
@@ -134,7 +134,7 @@ fn fifty_runtimes_at_once() {
         .filter(|pid| !reported.contains_key(pid))
         .collect();
     assert_eq!(missing, [&0; 0], "{:?}", summary.quality.notices);
-    let raw = raw_runtime_events(&folder.path().join("x.trace.zip"));
+    let raw = raw_runtime_events(&directory.path().join("x.trace.zip"));
     assert_eq!(raw[&EXCEPTION], thrown.values().sum::<u64>());
     let peak = summary.info.collector_peak_kib;
     assert!(peak < 64 << 10, "{peak} KiB");
@@ -160,11 +160,11 @@ fn a_command_is_observed_from_its_start() {
         let dotnet = runtime.dotnet.to_str().unwrap();
         let command = [dotnet, program.to_str().unwrap(), "--seconds", "0.2"];
         let is_told = || {
-            let (folder, _) = collect(&["-format", "zip"], &command);
+            let (directory, _) = collect(&["-format", "zip"], &command);
             let mut is_told = false;
-            for_each_raw_event(&folder.path().join("x.trace.zip"), |event| {
+            for_each_raw_event(&directory.path().join("x.trace.zip"), |event| {
                 let is_jitting =
-                    event.kind.id == JITTING && !event.kind.provider.contains("Rundown");
+                    event.metadata.id == JITTING && !event.metadata.provider.contains("Rundown");
                 is_told |= is_jitting
                     && event
                         .payload

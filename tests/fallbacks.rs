@@ -185,7 +185,7 @@ fn has_no_names(saved: &Saved, file: &str) -> bool {
 
 fn kernel_frames(saved: &Saved) -> u64 {
     let kernel = saved.summary.quality.names.kernel;
-    kernel.named + kernel.unnamed
+    kernel.named + kernel.unresolved
 }
 
 /// A real-time priority, which children do not inherit.
@@ -569,7 +569,7 @@ fn all_outputs_report_an_incomplete_trace() {
     assert!(saved.summary.incomplete, "{losses:?}");
     assert!(losses.range().is_some_and(|(first, last)| first < last));
     assert!(has_notice(&saved, NoticeKind::RecordsLost));
-    let marker = losses.mark().unwrap();
+    let marker = losses.incomplete_warning().unwrap();
     assert!(saved.svg().contains(&marker));
     let text = String::from_utf8_lossy(&saved.perf_text);
     let mut comments = text.lines().take_while(|line| line.starts_with('#'));

@@ -46,10 +46,15 @@ window.addEventListener('load', function () {
 "#;
 
 /// What the browser makes of a file, or a picture of it.
-fn chromium(action: &str, file: &Path, folder: &Path) -> Option<String> {
+fn chromium(action: &str, file: &Path, directory: &Path) -> Option<String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let browser = std::env::split_paths(&path)
-        .flat_map(|folder| [folder.join("chromium"), folder.join("chromium-browser")])
+        .flat_map(|directory| {
+            [
+                directory.join("chromium"),
+                directory.join("chromium-browser"),
+            ]
+        })
         .find(|browser| browser.is_file())?;
     let mut command = Command::new(browser);
     command
@@ -66,7 +71,7 @@ fn chromium(action: &str, file: &Path, folder: &Path) -> Option<String> {
         ])
         .arg(format!(
             "--user-data-dir={}",
-            folder.join("profile").display()
+            directory.join("profile").display()
         ))
         .arg(action)
         .arg(format!("file://{}", file.display()));
@@ -96,10 +101,10 @@ fn names(report: &Value, key: &str) -> Vec<String> {
 fn search_and_zoom() {
     need_capture!();
     let Some(saved) = picture() else { return };
-    let folder = saved.folder();
+    let directory = saved.directory();
     let svg = saved.svg();
     let end = svg.rfind("</svg>").unwrap();
-    let page = folder.join("page.svg");
+    let page = directory.join("page.svg");
     fs::write(
         &page,
         format!(
@@ -108,7 +113,7 @@ fn search_and_zoom() {
         ),
     )
     .unwrap();
-    let Some(dom) = chromium("--dump-dom", &page, folder) else {
+    let Some(dom) = chromium("--dump-dom", &page, directory) else {
         skip!(Missing::Command("chromium"))
     };
     let report = dom

@@ -1,4 +1,4 @@
-//! The folders of `src/` import each other in one direction, as docs/architecture.md draws it.
+//! The directories of `src/` import each other in one direction, as docs/architecture.md draws it.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -185,7 +185,7 @@ fn circles(mut graph: Graph) -> Graph {
     }
 }
 
-/// One line for each folder, in an order in which each stands after all that it imports.
+/// One line for each directory, in an order in which each stands after all that it imports.
 fn drawing(graph: &Graph) -> String {
     let width = graph.keys().map(String::len).max().unwrap_or(0);
     let mut left = graph.clone();
@@ -207,13 +207,13 @@ fn drawing(graph: &Graph) -> String {
     lines.join("\n")
 }
 
-/// The folders; files of the crate's root are not drawn.
-fn folders() -> Graph {
+/// The directories; files of the crate's root are not drawn.
+fn directories() -> Graph {
     let mut graph = siblings(&imports(), &[]);
-    let is_folder = |node: &String| root().join("src").join(node).is_dir();
-    graph.retain(|node, _| is_folder(node));
+    let is_directory = |node: &String| root().join("src").join(node).is_dir();
+    graph.retain(|node, _| is_directory(node));
     for imported in graph.values_mut() {
-        imported.retain(is_folder);
+        imported.retain(is_directory);
     }
     graph
 }
@@ -254,8 +254,8 @@ fn recognizes_a_circle() {
 }
 
 #[test]
-fn folders_import_each_other_without_a_circle() {
-    assert_eq!(circles(folders()), Graph::new());
+fn directories_import_each_other_without_a_circle() {
+    assert_eq!(circles(directories()), Graph::new());
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn the_architecture_page_draws_the_imports() {
     let drawn = drawn.split("\n```").next().unwrap_or_default();
     assert_eq!(
         drawn,
-        drawing(&folders()),
+        drawing(&directories()),
         "the block ```imports of docs/architecture.md is stale"
     );
 }

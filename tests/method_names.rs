@@ -34,7 +34,7 @@ impl Process {
         machine.read_running([pid]);
         let (maps, files) = (machine.maps(pid).unwrap(), machine.files());
         let (runtime_file, file) = candidates(maps, files)
-            .find_map(|id| Some((id, RuntimeFile::of(files.file(id))?)))
+            .find_map(|id| Some((id, RuntimeFile::of(files.file(id)).ok()??)))
             .unwrap();
         let bias = maps
             .iter()
@@ -53,12 +53,12 @@ impl Process {
 
     /// Returns the name of the method that starts at an address, or `None` if no method does.
     fn name(&mut self, start: u64) -> Option<Option<MethodName>> {
-        let key = match self.runtime.code_at(start)?.code {
+        let key = match self.runtime.code_at(start).ok()?.code {
             Code::Method(method) if method.key.start == start => method.key,
             _ => return None,
         };
         let memory = self.runtime.memory();
-        Some(self.names.name(memory, &mut self.assemblies, key))
+        Some(self.names.name(memory, &mut self.assemblies, key).ok())
     }
 }
 

@@ -42,7 +42,7 @@ fn capture(programs: &[(PathBuf, &[&str])]) -> Saved {
         .iter()
         .map(|(program, arguments)| start(Command::new(program).args(*arguments)));
     let _running: Vec<_> = running.collect();
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let mut command = Command::new(perfcollect());
     command
         .args([
@@ -54,17 +54,17 @@ fn capture(programs: &[(PathBuf, &[&str])]) -> Saved {
             "-collectsec",
             "3",
         ])
-        .current_dir(&folder)
-        .env("XDG_CACHE_HOME", folder.path())
-        .env("HOME", folder.path());
+        .current_dir(&directory)
+        .env("XDG_CACHE_HOME", directory.path())
+        .env("HOME", directory.path());
     run(&mut command, LIMIT).expect_success();
-    Saved::open(folder, "trace")
+    Saved::open(directory, "trace")
 }
 
 /// Returns the file that was sampled as this module, or why it is not compared.
 fn file_of(module: &str, saved: &Saved) -> Result<PathBuf, &'static str> {
     if module == "vdso" {
-        return Ok(sampled::vdso(saved.folder()));
+        return Ok(sampled::vdso(saved.directory()));
     }
     let modules = saved.summary.modules.iter();
     let mut rows = modules.filter(|row| row.path.rsplit('/').next() == Some(module));

@@ -87,7 +87,7 @@ fn read(stream: impl Read) -> (Contents, Option<NettraceError>) {
     let error = loop {
         match reader.next_event() {
             Ok(Some(event)) => {
-                contents.add(event.kind);
+                contents.add(event.metadata);
                 contents.event_count += 1;
                 contents.payload_bytes += event.payload.len() as u64;
                 contents.capture_threads.insert(event.capture_thread);
@@ -119,7 +119,7 @@ fn reads_the_same_events_as_other_readers() {
         assert_eq!(threads, blocks["capture_threads"]);
         assert_eq!(contents.losses, Losses::default());
 
-        let info = *Reader::open(stream.as_slice()).unwrap().info();
+        let info = Reader::open(stream.as_slice()).unwrap().info().clone();
         let trace = &blocks["trace_object"];
         assert_eq!(info.version, 4);
         assert_eq!(
@@ -227,9 +227,9 @@ fn parses_payloads_by_their_fields() {
             let mut reader = Reader::open(stream.as_slice()).unwrap();
             let (mut ticks, mut counters) = (0, BTreeSet::new());
             while let Some(event) = reader.next_event().unwrap() {
-                let fields = event.kind.fields.as_deref().unwrap();
+                let fields = event.metadata.fields.as_deref().unwrap();
                 let value = Value::parse(fields, event.payload).unwrap();
-                match (event.kind.provider.as_str(), value) {
+                match (event.metadata.provider.as_str(), value) {
                     ("Dtload-Source", Value::Record(values)) => {
                         assert!(
                             matches!(

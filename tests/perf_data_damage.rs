@@ -63,7 +63,7 @@ fn read(bytes: &[u8]) -> (usize, bool) {
         samples += usize::from(matches!(timed.record, Record::Sample(_)));
         ControlFlow::Continue(())
     });
-    (samples, reader.damage.is_some() || reader.malformed > 0)
+    (samples, reader.corruption.is_some() || reader.malformed > 0)
 }
 
 #[test]

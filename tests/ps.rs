@@ -98,14 +98,14 @@ fn what_keeps_a_process_from_answering_is_said() {
     let suspended = start(need!(command(&runtime)).env("DOTNET_DefaultDiagnosticPortSuspend", "1"));
     let stopped = Workload::start(&mut need!(command(&runtime)));
     stopped.signal(Signal::STOP);
-    let folder = tempfile::tempdir().unwrap();
-    let removed = Workload::start(need!(command(&runtime)).env("TMPDIR", folder.path()));
-    let squatted = Workload::start(need!(command(&runtime)).env("TMPDIR", folder.path()));
+    let directory = tempfile::tempdir().unwrap();
+    let removed = Workload::start(need!(command(&runtime)).env("TMPDIR", directory.path()));
+    let squatted = Workload::start(need!(command(&runtime)).env("TMPDIR", directory.path()));
     let mut listeners = Vec::new();
     for (workload, put_another) in [(&removed, false), (&squatted, true)] {
         let pid = Pid(workload.pid() as i32);
         let key = machine::start_ticks(pid).unwrap();
-        let path = folder
+        let path = directory
             .path()
             .join(format!("dotnet-diagnostic-{pid}-{key}-socket"));
         fs::remove_file(&path).unwrap();
@@ -117,7 +117,7 @@ fn what_keeps_a_process_from_answering_is_said() {
         (off.pid(), "off", "DOTNET_EnableDiagnostics=0"),
         (suspended.pid(), "suspended", "suspended at startup"),
         (stopped.pid(), "stopped", "is stopped"),
-        (removed.pid(), "none", folder.path().to_str().unwrap()),
+        (removed.pid(), "none", directory.path().to_str().unwrap()),
         (squatted.pid(), "foreign", "listens on its diagnostic port"),
     ] {
         let row = wait_for(pid, state);
@@ -143,14 +143,14 @@ fn a_process_in_another_namespace_is_reached() {
     if !run(&mut unshare("true"), LIMIT).status.success() {
         skip!(Missing::Unshare("-m"));
     }
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let quoted: Vec<_> = std::iter::once(program.get_program())
         .chain(program.get_args())
         .map(|word| format!("'{}'", word.to_str().unwrap()))
         .collect();
     let mount = format!(
         "mount -t tmpfs none {0} && TMPDIR={0} {1}; true",
-        folder.path().display(),
+        directory.path().display(),
         quoted.join(" ")
     );
     let _running: Running = start(unshare(&mount).env("DOTNET_ROLL_FORWARD", "LatestMajor"));
@@ -167,5 +167,5 @@ fn a_process_in_another_namespace_is_reached() {
         sleep(Duration::from_millis(50));
     };
     assert_eq!(row["version"], runtime.version);
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 }

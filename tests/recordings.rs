@@ -93,8 +93,8 @@ fn every_way_to_record_gives_the_samples_of_perf() {
     need_perf!();
     let command = need!(native_words("native-fp"));
     for (name, options, is_piped) in OPTIONS {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("perf.data");
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("perf.data");
         match is_piped {
             true => record_pipe(&file, options, &command),
             false => record(&file, options, &command),
@@ -132,8 +132,8 @@ fn every_way_to_record_gives_the_samples_of_perf() {
 fn a_running_process_and_a_tracepoint() {
     need_perf!();
     let command = need!(native_words("native-fp"));
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("perf.data");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("perf.data");
     let mut target = Command::new(&command[0])
         .args(["--mode", "shares", "--seconds", "30"])
         .stdout(Stdio::null())
@@ -165,8 +165,8 @@ fn a_running_process_and_a_tracepoint() {
 #[test]
 fn what_cannot_be_recorded_here() {
     need_perf!();
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("perf.data");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("perf.data");
     for options in ["-e cycles", "--call-graph lbr", "-b", "-e intel_pt//u"] {
         let mut perf = Command::new("perf");
         perf.args(["record", "-q", "--no-buildid-cache"])
@@ -255,10 +255,11 @@ fn events_of_a_hybrid_processor_are_one() {
 }
 
 fn by_others() -> Vec<PathBuf> {
-    let folders = ["fixtures", "fixtures/perf-data"].map(|folder| Path::new(SHARED).join(folder));
-    let entries = folders
+    let directories =
+        ["fixtures", "fixtures/perf-data"].map(|directory| Path::new(SHARED).join(directory));
+    let entries = directories
         .iter()
-        .filter_map(|folder: &PathBuf| folder.read_dir().ok());
+        .filter_map(|directory: &PathBuf| directory.read_dir().ok());
     let paths = entries.flatten().map(|entry| entry.unwrap().path());
     let mut files: Vec<_> = paths
         .filter(|path| {

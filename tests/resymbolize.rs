@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use perfcollect::nettrace::Reader;
 use perfcollect::output::summary::Summary;
 use support::{Missing, perfcollect, run, workloads, zip};
 use tempfile::TempDir;
@@ -116,10 +117,11 @@ fn equals_a_trace_that_was_written_with_the_debug_file() {
 
         let printed = recording.symbols("late.trace.zip");
         assert!(printed.contains("symbolized program ("), "{printed}");
-        assert!(
-            printed.contains("late.flamegraph.svg: redrawn"),
-            "{printed}"
-        );
+        for file in ["late.nettrace", "late.flamegraph.svg"] {
+            assert!(printed.contains(&format!("{file}: updated")), "{printed}");
+        }
+        let nettrace = |name: &str| fs::read(recording.path(name)).unwrap();
+        assert!(nettrace("late.nettrace") == nettrace("with.nettrace"));
         for entry in ["perf.data.txt", "stacks.folded"] {
             let (late, with) = (
                 recording.entry("late", entry),
@@ -187,6 +189,7 @@ fn keeps_events_and_other_names_of_a_dotnet_trace() {
     collect.arg(&dotnet).arg(&compress);
     run(&mut collect, LIMIT).expect_success();
     let archive = fs::read(recording.path("late.trace.zip")).unwrap();
+    let nettrace = fs::read(recording.path("late.nettrace")).unwrap();
     std::os::unix::fs::symlink(&symbols, recording.path("symbols")).unwrap();
     let printed = recording.symbols("late.trace.zip");
     assert!(printed.contains("symbolized libSystem."), "{printed}");
@@ -224,4 +227,63 @@ fn keeps_events_and_other_names_of_a_dotnet_trace() {
         stacks.into_values().sum::<u64>()
     };
     assert_eq!(stacks(&archive), stacks(&named));
+
+    assert!(printed.contains("late.nettrace: updated"), "{printed}");
+    let new_nettrace = fs::read(recording.path("late.nettrace")).unwrap();
+    assert_ne!(nettrace, new_nettrace);
+    let (before, after) = (Events::read(&nettrace), Events::read(&new_nettrace));
+    assert_eq!(before.events, after.events);
+    assert!(before.events.len() > 1000);
+    assert!(before.symbols < after.symbols);
+}
+
+/// The events of a `.nettrace` without the definitions of functions.
+#[derive(Default)]
+struct Events {
+    /// Kind, time, thread and payload.
+    events: Vec<(String, u64, String, Vec<u8>)>,
+    symbols: usize,
+}
+
+impl Events {
+    fn read(nettrace: &[u8]) -> Self {
+        let mut reader = Reader::open(nettrace).unwrap();
+        let mut events = Self::default();
+        while let Some(event) = reader.next_event().unwrap() {
+            match &*event.metadata.name {
+                "ProcessSymbol" => events.symbols += 1,
+                "ProcessMapping" => {}
+                name => events.events.push((
+                    format!("{} {} {name}", event.metadata.provider, event.metadata.id),
+                    event.time.0,
+                    format!("{:?} {}", event.thread, event.thread_name),
+                    event.payload.to_vec(),
+                )),
+            }
+        }
+        events
+    }
+}
+
+#[test]
+fn keeps_a_nettrace_of_another_trace() {
+    let recording = need!(Recording::new());
+    recording.convert("late", &[]);
+    recording.convert("other", &["-noinline"]);
+    let other = fs::read(recording.path("other.nettrace")).unwrap();
+    let (first, rest) = other.split_at(other.len() / 2);
+    for (bytes, reason) in [
+        (&other[..], "its functions are not those of the trace"),
+        (first, "the stream is truncated"),
+        (rest, "not a nettrace stream"),
+    ] {
+        recording.convert("late", &["-force"]);
+        fs::write(recording.path("late.nettrace"), bytes).unwrap();
+        let printed = recording.symbols("late.trace.zip");
+        let kept =
+            |line: &str| line.starts_with("late.nettrace: not updated: ") && line.ends_with(reason);
+        assert!(printed.lines().any(kept), "{printed}");
+        assert!(printed.contains("symbolized program"), "{printed}");
+        assert!(fs::read(recording.path("late.nettrace")).unwrap() == bytes);
+    }
 }

@@ -130,8 +130,8 @@ fn expect_same(better: &Better) {
 fn callchains_in_each_kind_of_recording() {
     need_perf!();
     let command = need!(native_words("native-fp"));
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("perf.data");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("perf.data");
     let ways: [&[&str]; 4] = [
         &["-F", "499", "-g"],
         &["-F", "499", "-g", "-z"],
@@ -156,8 +156,8 @@ fn callchains_in_each_kind_of_recording() {
 #[test]
 fn groups_of_events() {
     need_perf!();
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("perf.data");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("perf.data");
     let group = ["-e", "{cpu-clock,page-faults,task-clock}:S"];
     for more in [&["-g", "-F", "999"][..], &["-c", "1000000"]] {
         record(&file, &[more, &group].concat(), ["ls", "-lR", "/usr/share"]);
@@ -178,9 +178,9 @@ fn record_copy_of_shell(program: &Path, file: &Path) {
 #[test]
 fn a_file_that_is_gone_is_told_of() {
     need_perf!();
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("perf.data");
-    let gone = folder.path().join("gone");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("perf.data");
+    let gone = directory.path().join("gone");
     record_copy_of_shell(&gone, &file);
     std::fs::remove_file(&gone).unwrap();
     let mut script = Command::new(perfcollect());
@@ -194,11 +194,11 @@ fn a_file_that_is_gone_is_told_of() {
 #[test]
 fn a_debug_file_of_another_build_is_told_of() {
     need_perf!();
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("perf.data");
-    let program = folder.path().join("program");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("perf.data");
+    let program = directory.path().join("program");
     record_copy_of_shell(&program, &file);
-    let debug = folder.path().join("program.debug");
+    let debug = directory.path().join("program.debug");
     std::fs::copy(perfcollect(), &debug).unwrap();
     let mut script = Command::new(perfcollect());
     let output = run(script.arg("script").arg(&file), LIMIT).expect_success();
@@ -209,19 +209,19 @@ fn a_debug_file_of_another_build_is_told_of() {
 #[test]
 fn processes_that_come_and_go() {
     need_perf!();
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("perf.data");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("perf.data");
     let storm = "for i in $(seq 150); do ls / >/dev/null; (true); done";
     record(&file, &["-F", "4999", "-g"], ["sh", "-c", storm]);
     expect_same(&compare(&file, false));
 }
 
-/// `perf record --threads` makes a folder with a file for each CPU.
+/// `perf record --threads` makes a directory with a file for each CPU.
 #[test]
 fn threads_that_record_to_files_of_their_own() {
     need_perf!();
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("perf.data");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("perf.data");
     let busy = "for i in $(seq 50); do ls / >/dev/null; done & ls -lR /usr/share >/dev/null; wait";
     for more in [&[][..], &["-z"]] {
         let options = [&["-F", "999", "-g", "--threads=cpu"], more].concat();
@@ -265,8 +265,8 @@ fn threads_that_record_to_files_of_their_own() {
 fn copied_stacks() {
     need_perf!();
     let command = need!(native_words("native-nofp"));
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("perf.data");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("perf.data");
     record(&file, &["-F", "499", "--call-graph", "dwarf"], command);
     let better = compare(&file, true);
     assert!(better.callers * 20 <= better.samples, "{better:?}");
@@ -277,8 +277,8 @@ fn copied_stacks() {
 fn functions_inlined_in_copied_stacks() {
     need_perf!();
     let program = need!(workloads::native("native-fp")).display().to_string();
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("perf.data");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("perf.data");
     let command = [&*program, "--mode", "inlined", "--seconds", "1"];
     record(&file, &["-F", "499", "--call-graph", "dwarf"], command);
     let mut perf = Command::new("perf");
@@ -312,8 +312,8 @@ fn functions_inlined_in_copied_stacks() {
 #[test]
 fn tracepoints_with_their_fields() {
     need_perf!();
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("perf.data");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("perf.data");
     let events = "sched:sched_switch,sched:sched_process_exit,sched:sched_process_exec,sched:sched_wakeup,\
                   sched:sched_process_fork,syscalls:sys_enter_openat,syscalls:sys_exit_openat,syscalls:sys_enter_write,\
                   irq:softirq_entry,signal:signal_generate,kmem:mm_page_alloc,kmem:kmalloc,kmem:kfree,\
@@ -335,8 +335,8 @@ fn dotnet_with_a_perf_map() {
     need_perf!();
     let cpu = need!(workloads::cpu());
     let runtime = need!(Runtime::newest());
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("perf.data");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("perf.data");
     let root = runtime.root().display().to_string();
     for (options, write_xor_execute) in [("fp", "0"), ("fp", "1"), ("dwarf", "0"), ("dwarf", "1")] {
         let command = [
@@ -366,11 +366,11 @@ fn dotnet_with_a_perf_map() {
 #[test]
 fn another_kernel_gives_no_names() {
     need_perf!();
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("perf.data");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("perf.data");
     let busy = ["sh", "-c", "ls -lR /usr/share >/dev/null"];
     record(&file, &["-F", "999", "-g"], busy);
-    let list = folder.path().join("kallsyms");
+    let list = directory.path().join("kallsyms");
     let script = |file: &Path, list: Option<&Path>| {
         let mut script = Command::new(perfcollect());
         script.arg("script").arg(file);
@@ -437,8 +437,8 @@ fn another_kernel_gives_no_names() {
 #[test]
 fn fields_are_chosen_as_in_perf() {
     need_perf!();
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("perf.data");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("perf.data");
     record(
         &file,
         &["-F", "4999", "-g"],
@@ -556,8 +556,8 @@ fn lbr_recording() -> Vec<u8> {
 #[test]
 fn calls_that_the_processor_has_kept() {
     need_perf!();
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("perf.data");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("perf.data");
     std::fs::write(&file, lbr_recording()).unwrap();
     let text = our_script(&file);
     assert!(

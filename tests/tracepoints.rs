@@ -86,8 +86,11 @@ macro_rules! need_tracepoints {
 
 #[test]
 fn tracepoints_print_as_in_perf() {
-    let folder = tempfile::tempdir().unwrap();
-    let (file, workload) = (folder.path().join("perf.data"), folder.path().join("work"));
+    let directory = tempfile::tempdir().unwrap();
+    let (file, workload) = (
+        directory.path().join("perf.data"),
+        directory.path().join("work"),
+    );
     std::fs::write(&workload, WORKLOAD).unwrap();
     need_tracepoints!(&file, TRACEPOINTS, &workload);
     let [theirs, ours] = scripts(&file);
@@ -291,8 +294,11 @@ fn replace(recording: &mut [u8], place: Range<usize>, format: &str) {
 
 #[test]
 fn fields_of_formats_that_are_not_understood_print_as_in_perf() {
-    let folder = tempfile::tempdir().unwrap();
-    let (file, workload) = (folder.path().join("perf.data"), folder.path().join("work"));
+    let directory = tempfile::tempdir().unwrap();
+    let (file, workload) = (
+        directory.path().join("perf.data"),
+        directory.path().join("work"),
+    );
     std::fs::write(&workload, "ls / | sort; sleep 0.01").unwrap();
     need_tracepoints!(&file, KINDS, &workload);
     let mut recording = std::fs::read(&file).unwrap();
@@ -310,8 +316,11 @@ fn fields_of_formats_that_are_not_understood_print_as_in_perf() {
 /// Both read the formats that the recording holds, so any can be put there.
 #[test]
 fn expressions_are_computed_as_in_perf() {
-    let folder = tempfile::tempdir().unwrap();
-    let (file, workload) = (folder.path().join("perf.data"), folder.path().join("work"));
+    let directory = tempfile::tempdir().unwrap();
+    let (file, workload) = (
+        directory.path().join("perf.data"),
+        directory.path().join("work"),
+    );
     std::fs::write(&workload, "ls / | sort; sleep 0.01").unwrap();
     need_tracepoints!(&file, "sched:sched_switch", &workload);
     let mut recording = std::fs::read(&file).unwrap();

@@ -1,4 +1,4 @@
-//! The runtime's events about code, with what their kind chooses, and the table they go to.
+//! The runtime's events about code, and the table of methods that they fill.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,6 @@
-//! A program, what may be its debug file, and what may have the rest of the debug information: files of anybody's.
+//! A program, a candidate for its debug file, and a file with the rest of the debug information.
+//!
+//! All three files are untrusted.
 #![no_main]
 
 #[path = "support/parts.rs"]
@@ -18,7 +20,7 @@ use parts::{counted, file};
 const PROGRAM: &str = "/opt/app/program";
 
 fuzz_target!(|data: &[u8]| {
-    // The first two with their lengths in front.
+    // The lengths of the first two files precede them.
     let (program, rest) = counted(data);
     let (debug, other) = counted(rest);
     let [program, debug, other] = [program, debug, other].map(|bytes| Arc::new(file(bytes)));
@@ -43,7 +45,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// Each is another place, and depends on no working directory.
+/// Asserts that all candidates differ and are absolute.
 fn check(candidates: &[Candidate]) {
     for (index, Candidate { path, .. }) in candidates.iter().enumerate() {
         assert!(path.is_absolute());
@@ -51,7 +53,7 @@ fn check(candidates: &[Candidate]) {
     }
 }
 
-/// What is read when it is needed tells the same as what was read at once.
+/// Asserts that sections read on demand and sections read in advance have the same functions.
 fn look_up(elf: &ElfFile, other: &Arc<File>) {
     let symbols = elf.symbols().unwrap_or_default();
     let starts: Vec<u64> = symbols.iter().map(|symbol| symbol.start).take(16).collect();
@@ -66,7 +68,7 @@ fn look_up(elf: &ElfFile, other: &Arc<File>) {
     }
 }
 
-/// The chain of functions at each address, where it can be read.
+/// Returns the function and its inlining callers at each address, or `None` if they cannot be read.
 fn names(
     mut sections: DwarfSections,
     elf: &ElfFile,

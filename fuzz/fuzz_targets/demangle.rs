@@ -1,4 +1,4 @@
-//! A symbol name of any language.
+//! A mangled symbol name.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! What a runtime answers on its diagnostics port: the reply, and in it what it says of its process.
+//! The reply of a runtime on its diagnostic port, and the process information in a reply.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -8,7 +8,7 @@ fuzz_target!(|data: &[u8]| {
     if let Ok(payload) = read_reply(data) {
         assert!(payload.len() + 20 <= data.len());
     }
-    if let Some(info) = ProcessInfo::parse_newest(data) {
+    if let Ok(info) = ProcessInfo::parse_newest(data) {
         assert!(info.command_line.len() <= 3 * data.len());
     }
 });

@@ -1,4 +1,5 @@
-//! The runtime's tables in a process's memory: contract, range sections, nibble map, method header, names.
+//! The runtime's tables in the memory of a process: contract, range sections, nibble map, method
+//! header, names.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -12,17 +13,17 @@ fuzz_target!(|data: &[u8]| {
         return;
     };
     let memory = Image { start: 0, bytes };
-    let Some(contract) = Contract::of(&memory, None) else {
+    let Ok(contract) = Contract::of(&memory, None) else {
         return;
     };
     let dac_table = u64::from(u16::from_le_bytes(*top));
-    let Some(mut runtime) = Runtime::new(memory, contract, dac_table) else {
+    let Ok(mut runtime) = Runtime::new(memory, contract, dac_table) else {
         return;
     };
     for address in (0..bytes.len() as u64).step_by(61) {
         let _ = runtime.code_at(address);
     }
-    // No such process: nothing but the memory is read.
+    // This process does not exist, so that only the memory is read.
     let files = MappedFiles::of(Pid(-1));
     let mut names = MethodNamer::of(ProcessId(0), files, &runtime);
     let mut assemblies = MetadataCache::default();

@@ -1,4 +1,4 @@
-//! The metadata of an assembly, and every signature in it.
+//! The metadata of an assembly, and all signatures in it.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -6,7 +6,7 @@ use perfcollect_symbols::dotnet::metadata::Metadata;
 use perfcollect_symbols::dotnet::signature::{InModule, parameters, type_name};
 
 fuzz_target!(|data: &[u8]| {
-    let Some(metadata) = Metadata::open(data.to_vec()) else {
+    let Ok(metadata) = Metadata::open(data.to_vec()) else {
         return;
     };
     let (of_type, of_method) = (["int".to_owned()], ["string".to_owned()]);
@@ -21,10 +21,10 @@ fuzz_target!(|data: &[u8]| {
         metadata.assembly_ref(1),
     );
     for row in 1..=metadata.methods().min(64) {
-        if let Some(owner) = metadata.owner_of(row) {
+        if let Ok(owner) = metadata.owner_of(row) {
             let _ = metadata.type_def_name(owner);
         }
-        if let Some(method) = metadata.method(row) {
+        if let Ok(method) = metadata.method(row) {
             let _ = parameters(method.signature, &in_module);
         }
     }

@@ -1,4 +1,4 @@
-//! A name out of a perf map.
+//! A name from a perf map.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -8,7 +8,7 @@ fuzz_target!(|data: &[u8]| {
     if let Some(name) = ManagedName::parse(data) {
         assert!(!name.assembly.is_empty());
         assert!(name.method.contains('.'));
-        // U+FFFD is three bytes for one.
+        // An invalid byte becomes U+FFFD, which has three bytes.
         assert!(name.method.len() <= 3 * data.len());
     }
 });

@@ -1,4 +1,6 @@
-//! What a hostile file or trace says it is: wherever its debug file is asked for, kept and put, that stays where it belongs.
+//! The identity that an untrusted file or trace declares.
+//!
+//! All paths of its debug file must stay inside their directories.
 #![no_main]
 
 use std::path::{Component, Path};
@@ -10,7 +12,7 @@ use perfcollect_symbols::elf::ElfFile;
 fuzz_target!(|data: &[u8]| {
     let of_elf = ElfFile::parse(data).ok().and_then(|elf| {
         let path = String::from_utf8_lossy(data);
-        Module::of(Path::new(&*path), &elf)
+        Module::from_elf(Path::new(&*path), &elf)
     });
     let of_trace = serde_json::from_slice::<Module>(data).ok();
     for module in of_elf.into_iter().chain(of_trace) {
@@ -21,9 +23,9 @@ fuzz_target!(|data: &[u8]| {
             Path::new(&name).components().collect::<Vec<_>>()[..],
             [Component::Normal(_)]
         ));
-        let places = module.places();
-        assert!(places.iter().all(|path| path.is_absolute()));
-        for path in Sources::new(&[]).cached(&module) {
+        let paths = module.debug_file_paths();
+        assert!(paths.iter().all(|path| path.is_absolute()));
+        for path in Sources::new(&[]).cache_paths(&module) {
             assert!(path.components().all(|part| part != Component::ParentDir));
             assert!(path.to_string_lossy().contains(&id));
         }

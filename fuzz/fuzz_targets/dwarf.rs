@@ -1,4 +1,4 @@
-//! Sections of DWARF from anywhere, of the program and of the files that it has parts in, and addresses to look up in them.
+//! Untrusted DWARF sections of a program and of its supplementary, package and split files.
 #![no_main]
 
 use std::collections::VecDeque;
@@ -9,20 +9,20 @@ use perfcollect_symbols::dwarf::{
     Detail, DwarfSections, MAX_FRAMES, PackageSections, SplitSections,
 };
 
-/// The bytes that are not read yet.
+/// The rest of the input.
 struct Input(Mutex<VecDeque<u8>>);
 
 impl Input {
-    /// Returns so many bytes, or none if there are fewer.
+    /// Returns the next `len` bytes, or no bytes if fewer remain.
     fn take(&self, len: usize) -> Vec<u8> {
-        let mut rest = self.0.lock().expect("no panic");
+        let mut rest = self.0.lock().expect("no thread has panicked");
         match len <= rest.len() {
             true => rest.drain(..len).collect(),
             false => Vec::new(),
         }
     }
 
-    /// Returns the next section, which has its length in front.
+    /// Returns the next section. Its length precedes it.
     fn section(&self) -> Vec<u8> {
         let length = match self.take(2)[..] {
             [low, high] => u16::from_le_bytes([low, high]),
@@ -33,7 +33,7 @@ impl Input {
 }
 
 fuzz_target!(|data: &[u8]| {
-    // Sections in the order in which they are asked for, each with its length in front.
+    // The sections are in the order of the requests. Their lengths precede them.
     let input = Arc::new(Input(Mutex::new(data.iter().copied().collect())));
     let section = |_: &'static str| Ok::<_, ()>(input.section());
     let is_big_endian = input.take(1) == [1];

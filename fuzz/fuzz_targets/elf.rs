@@ -1,4 +1,4 @@
-//! An ELF image from anywhere: headers, identity, unwind sections, symbols.
+//! An untrusted ELF image: headers, identity, unwind sections, symbols.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -19,7 +19,7 @@ fuzz_target!(|data: &[u8]| {
     );
     if let Ok(ranges) = elf.function_ranges() {
         for range in ranges.iter().filter(|range| !range.is_empty()) {
-            // A later one may hide the start.
+            // A later range may contain the start, too.
             let found = ranges.lookup(range.start);
             assert!(found.is_none_or(|found| found.contains(&range.start)));
         }
@@ -27,7 +27,7 @@ fuzz_target!(|data: &[u8]| {
     if let Ok(symbols) = elf.symbols() {
         for symbol in symbols.iter() {
             assert!(symbol.start < symbol.end);
-            // An inner symbol may hide the start, but something is there.
+            // An inner symbol may contain the start, too.
             assert!(symbols.lookup(symbol.start).is_some());
         }
     }

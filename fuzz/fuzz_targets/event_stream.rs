@@ -1,5 +1,6 @@
-//! Two streams of events on the disk, merged, in CTF, and as each view prints them. What is given follows the beginning of a
-//! stream.
+//! Three event streams on disk: merged, written as CTF, and printed by each view.
+//!
+//! The input follows the preamble of a stream.
 #![no_main]
 
 #[path = "support/stream.rs"]
@@ -25,8 +26,8 @@ fuzz_target!(|data: &[u8]| {
         assert!(event.time >= last);
         last = event.time;
     }
-    let names = ctf::write_channel(&trace, &mut sink()).expect("nothing fails");
-    ctf::write_metadata(&trace, &names, &mut sink()).expect("nothing fails");
+    let names = ctf::write_channel(&trace, &mut sink()).expect("a sink accepts all writes");
+    ctf::write_metadata(&trace, &names, &mut sink()).expect("a sink accepts all writes");
     let mut summary = Summary::new(&trace);
     summary.samples = 1;
     for viewer in [Viewer::Events, Viewer::Gc, Viewer::Jit] {
@@ -41,6 +42,7 @@ fuzz_target!(|data: &[u8]| {
             }
             Ok(())
         };
-        print(&trace.events, &summary, viewer, None, samples, &mut sink()).expect("nothing fails");
+        print(&trace.events, &summary, viewer, None, samples, &mut sink())
+            .expect("a sink accepts all writes");
     }
 });

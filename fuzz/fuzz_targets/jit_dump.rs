@@ -1,4 +1,4 @@
-//! A jitdump that any process may have written.
+//! An untrusted jitdump.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

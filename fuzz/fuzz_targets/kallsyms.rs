@@ -1,4 +1,4 @@
-//! A kernel's symbol list.
+//! The symbol list of a kernel.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,15 +1,20 @@
-//! An event stream: what is given as it is, and as what follows the beginning of a stream of each framing.
+//! An event stream: the whole input, and the input after the preamble of each version.
 #![no_main]
+
+use std::io;
 
 use libfuzzer_sys::fuzz_target;
 use perfcollect::nettrace::{Reader, Value};
+use perfcollect::output;
+use perfcollect::trace::Trace;
 
-/// The object `Trace` of version 4, up to what it holds; the block of version 6.
+/// The preambles of versions 4 and 6: the start of the object `Trace`, and the header of the block
+/// `Trace`.
 const OBJECTS: &[u8] =
     b"Nettrace\x14\0\0\0!FastSerialization.1\x05\x05\x01\x04\0\0\0\x04\0\0\0\x05\0\0\0Trace\x06";
 const BLOCKS: &[u8] = b"Nettrace\0\0\0\0\x06\0\0\0\0\0\0\0\x28\0\0\x01";
 
-/// No date, no time, a tick a nanosecond, pointers of 8 bytes, 0.
+/// Contents of `Trace`: no date, no time, one tick per nanosecond, 8-byte pointers, 0.
 fn info() -> Vec<u8> {
     let mut info = vec![0; 24];
     info.extend(1_000_000_000_u64.to_le_bytes());
@@ -24,11 +29,14 @@ fn read(stream: &[u8]) {
     while let Ok(Some(event)) = reader.next_event() {
         assert!(event.payload.len() <= stream.len());
         assert!(event.stack.addresses().count() * 4 <= stream.len());
-        if let Some(fields) = &event.kind.fields {
+        if let Some(fields) = &event.metadata.fields {
             let _ = Value::parse(fields, event.payload);
         }
     }
     assert!(matches!(reader.next_event(), Ok(None)));
+    let none = Trace::default();
+    let _ = output::nettrace::compare(&none, stream);
+    let _ = output::nettrace::rewrite(&none, stream, io::sink());
 }
 
 fuzz_target!(|data: &[u8]| {

@@ -1,5 +1,7 @@
-//! What is written of a stream of events in version 6 of the format, against the stream: as many events, of the same kinds,
-//! threads and stacks, with the same bytes. What is given follows the beginning of a stream.
+//! An event stream, compared with what the writer makes of it in version 6 of the format.
+//!
+//! Both have the same events with the same metadata, threads, stacks and payloads. The input
+//! follows the preamble of a stream.
 #![no_main]
 
 #[path = "support/stream.rs"]
@@ -15,12 +17,13 @@ use stream::stream;
 
 const MAX_FRAMES: usize = 1000;
 
-/// Records are the writer's own, and it leaves out what a runtime says of its process again.
-fn is_compared(kind: &EventMetadata) -> bool {
-    !kind.provider.starts_with("Universal.") && kind.provider != "Microsoft-DotNETCore-EventPipe"
+/// The writer adds records. It omits the process information, which a runtime sends repeatedly.
+fn is_compared(metadata: &EventMetadata) -> bool {
+    !metadata.provider.starts_with("Universal.")
+        && metadata.provider != "Microsoft-DotNETCore-EventPipe"
 }
 
-fn same_kind(read: &EventMetadata, given: &Arc<EventMetadata>) {
+fn assert_same_metadata(read: &EventMetadata, given: &Arc<EventMetadata>) {
     assert_eq!(
         (&read.provider, read.id, &read.name, read.keywords),
         (&given.provider, given.id, &given.name, given.keywords)
@@ -29,7 +32,7 @@ fn same_kind(read: &EventMetadata, given: &Arc<EventMetadata>) {
         (read.version, read.level),
         (given.version.min(255), given.level.min(255))
     );
-    // Fields that are not known, or cannot be stated, are left out.
+    // The writer omits fields that are unknown, or that the format cannot declare.
     let fields = read.fields.as_deref().unwrap_or_default();
     assert!(fields.is_empty() || Some(fields) == given.fields.as_deref());
 }
@@ -40,24 +43,25 @@ fuzz_target!(|data: &[u8]| {
         ..Trace::default()
     };
     let mut written = Vec::new();
-    nettrace::write(&trace, &mut written).expect("nothing fails");
-    let mut reader = Reader::open(&*written).expect("a stream");
+    nettrace::write(&trace, &mut written).expect("a vector accepts all writes");
+    let mut reader = Reader::open(&*written).expect("the writer makes a valid stream");
     let mut given = trace.events.iter();
-    let mut compared = || -> Option<RuntimeEvent> { given.find(|event| is_compared(&event.kind)) };
+    let mut compared =
+        || -> Option<RuntimeEvent> { given.find(|event| is_compared(&event.metadata)) };
     let mut last = Nanos(0);
-    while let Some(event) = reader.next_event().expect("it is whole") {
-        if !is_compared(event.kind) {
+    while let Some(event) = reader.next_event().expect("the stream is complete") {
+        if !is_compared(event.metadata) {
             continue;
         }
-        let from = compared().expect("no more than there were");
-        same_kind(event.kind, &from.kind);
+        let from = compared().expect("the writer adds no events");
+        assert_same_metadata(event.metadata, &from.metadata);
         assert_eq!(event.payload, &*from.payload);
         assert_eq!(event.thread.process, Some(7));
         assert_eq!(
             event.thread.id,
             Some(u64::from(from.thread.0.cast_unsigned()))
         );
-        // Behind the stack stands its root.
+        // The root follows the stack.
         let stack: Vec<u64> = event.stack.addresses().collect();
         let innermost = from.stack.len().min(MAX_FRAMES);
         assert_eq!(stack.get(..innermost), from.stack.get(..innermost));
@@ -66,4 +70,8 @@ fuzz_target!(|data: &[u8]| {
         last = event.time;
     }
     assert!(compared().is_none());
+    nettrace::compare(&trace, &*written).expect("the samples of the trace");
+    let mut again = Vec::new();
+    nettrace::rewrite(&trace, &*written, &mut again).expect("nothing fails");
+    assert!(again == written);
 });

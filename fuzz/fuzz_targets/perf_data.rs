@@ -1,4 +1,4 @@
-//! A perf.data file: container, compressed records, foreign byte order, and the text of its samples.
+//! A perf.data file: container, compressed records, either byte order, and the text of its samples.
 #![no_main]
 
 use std::io::sink;
@@ -10,7 +10,7 @@ use perfcollect::machine::RecordingFiles;
 use perfcollect::perf_data::Reader;
 use perfcollect::script::{Fields, print};
 
-/// Records of one input: a few bytes may decompress to ever so many.
+/// Maximum number of records to read. A few bytes may decompress to any number of records.
 const MAX_RECORDS: u32 = 100_000;
 
 fuzz_target!(|bytes: &[u8]| {

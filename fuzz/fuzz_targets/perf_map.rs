@@ -1,4 +1,4 @@
-//! A perf map that any process may have written.
+//! An untrusted perf map.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

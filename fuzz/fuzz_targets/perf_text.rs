@@ -1,4 +1,4 @@
-//! Text of `perf script`, possibly modified by anyone; also as the text of a written trace.
+//! Untrusted text of `perf script`, also as the text of a written trace.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -7,19 +7,19 @@ use perfcollect::perf_text::{Labels, events, import, import_written};
 use perfcollect::trace::Trace;
 
 fuzz_target!(|data: &[u8]| {
-    let Ok((about, samples)) = events(data) else {
+    let Ok((info, samples)) = events(data) else {
         return;
     };
-    // The labels of the same trace are in folded stacks, which the input also is.
-    let labels = Labels::read(data).expect("memory can be read");
+    // The input is also the folded stacks, which contain the labels of a written trace.
+    let labels = Labels::read(data).expect("reading memory does not fail");
     if let Ok(written) = import_written(data, labels, samples.iter().sum()) {
         assert_eq!(written.lines.len(), written.trace.frames.len());
         check(&written.trace);
     }
-    let Some(first) = EventGroup::all(&about).into_iter().next() else {
+    let Some(first) = EventGroup::all(&info).into_iter().next() else {
         return;
     };
-    if let Ok(trace) = import(data, &about, &first) {
+    if let Ok(trace) = import(data, &info, &first) {
         check(&trace);
     }
 });

@@ -1,4 +1,4 @@
-//! A PE image from anywhere: headers, sections, exception directory.
+//! An untrusted PE image: headers, sections, exception directory.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -11,7 +11,7 @@ fuzz_target!(|data: &[u8]| {
         bytes: data,
     };
     for mapped_from in [0, 4096, data.len() as u64 / 2] {
-        let Some(image) = ReadyToRunImage::find(&file, mapped_from) else {
+        let Ok(image) = ReadyToRunImage::find(&file, mapped_from) else {
             continue;
         };
         for offset in (0..data.len() as u64).step_by(64) {

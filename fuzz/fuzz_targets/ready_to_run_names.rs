@@ -1,4 +1,4 @@
-//! The tables that name the methods of a precompiled image.
+//! The tables of a ReadyToRun image that name its methods.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -12,13 +12,13 @@ fuzz_target!(|data: &[u8]| {
         start: 0,
         bytes: data,
     };
-    let Some(image) =
-        PeImage::around(&file, data.len() as u64 / 2).or_else(|| PeImage::parse(&file, 0))
+    let Ok(image) =
+        PeImage::around(&file, data.len() as u64 / 2).or_else(|_| PeImage::parse(&file, 0))
     else {
         return;
     };
-    let open = |_: &_| Metadata::open(data.to_vec());
-    let Some(ready) = ReadyToRun::open(image, &file, open) else {
+    let open = |_: &_| Metadata::open(data.to_vec()).ok();
+    let Ok(ready) = ReadyToRun::open(image, &file, open) else {
         return;
     };
     for offset in (0..data.len() as u64).step_by(64) {

@@ -1,4 +1,4 @@
-//! A perf_event record of the layout that a live capture asks for: 24 bytes of registers and a copy of the stack.
+//! A perf_event record in the layout of a live capture: 24 bytes of registers and a stack copy.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

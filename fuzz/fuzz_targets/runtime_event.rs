@@ -1,4 +1,4 @@
-//! The payload of an event of the runtime itself: two bytes of id, one that chooses who sends it, the rest what it holds.
+//! An event of the runtime: two bytes of id, one byte that selects the provider, and the payload.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -6,13 +6,13 @@ use perfcollect::dotnet::decode;
 use perfcollect::nettrace::EventMetadata;
 
 fuzz_target!(|data: &[u8]| {
-    let Some(([low, high, who], payload)) = data.split_first_chunk() else {
+    let Some(([low, high, provider], payload)) = data.split_first_chunk() else {
         return;
     };
-    let end = ["", "Rundown", "Private", "X"][usize::from(who % 4)];
+    let end = ["", "Rundown", "Private", "X"][usize::from(provider % 4)];
     let kind = EventMetadata {
         provider: format!("Microsoft-Windows-DotNETRuntime{end}"),
-        // Those that there are.
+        // Larger ids do not exist.
         id: u32::from(u16::from_le_bytes([*low, *high]) % 311),
         ..EventMetadata::default()
     };

@@ -1,4 +1,4 @@
-//! A spool that was damaged, or made by somebody who knows the checksums: both the bytes and the rows are hostile.
+//! A corrupt spool, and a forged one with correct checksums: bytes and rows are untrusted.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -8,14 +8,14 @@ use perfcollect::trace::spool::pack_rows;
 fuzz_target!(|data: &[u8]| {
     let packed = pack_rows(data);
     for spool in [data, &packed] {
-        let Ok(recording) = RawTrace::read(spool) else {
+        let Ok(raw_trace) = RawTrace::read(spool) else {
             continue;
         };
-        for sample in recording.samples.iter() {
-            let thread = &recording.threads[sample.thread.index()];
-            assert!(thread.process.index() < recording.processes.len());
-            for frame in recording.stacks.leaf_first(sample.stack) {
-                assert!(frame.index() < recording.frames.len());
+        for sample in raw_trace.samples.iter() {
+            let thread = &raw_trace.threads[sample.thread.index()];
+            assert!(thread.process.index() < raw_trace.processes.len());
+            for frame in raw_trace.stacks.leaf_first(sample.stack) {
+                assert!(frame.index() < raw_trace.frames.len());
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Unwind information and code of a .NET function, as a hostile process may have written them.
+//! Untrusted unwind information and code of a .NET function.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! A trace from anybody: as it is, and as an archive of its summary and its stacks.
+//! An untrusted trace: the input as an archive, and as the summary and stacks in an archive.
 #![no_main]
 
 #[path = "support/parts.rs"]
@@ -18,17 +18,17 @@ fuzz_target!(|data: &[u8]| {
     let mut zip = ZipArchiveWriter::new(Vec::new());
     for (entry, text) in [("summary.json", summary), ("stacks.folded", folded)] {
         let name = format!("x.trace/{entry}");
-        let (entry, config) = zip.new_file(&name).start().expect("a name");
+        let (entry, config) = zip.new_file(&name).start().expect("the name is valid");
         let mut out = config.wrap(entry);
-        out.write_all(text).expect("there is room");
-        let (entry, descriptor) = out.finish().expect("there is room");
-        entry.finish(descriptor).expect("there is room");
+        out.write_all(text).expect("the write succeeds");
+        let (entry, descriptor) = out.finish().expect("the write succeeds");
+        entry.finish(descriptor).expect("the write succeeds");
     }
-    print(&zip.finish().expect("an archive"));
+    print(&zip.finish().expect("the archive is complete"));
 });
 
 fn print(archive: &[u8]) {
-    let mut file = tempfile::NamedTempFile::new().expect("a file");
-    file.write_all(archive).expect("there is room");
+    let mut file = tempfile::NamedTempFile::new().expect("a temporary file can be created");
+    file.write_all(archive).expect("the write succeeds");
     let _ = view(file.path(), 20, &mut sink());
 }

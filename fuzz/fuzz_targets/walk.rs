@@ -1,4 +1,4 @@
-//! A stack as a process may have made it, in code of a file as it may have made that.
+//! An untrusted stack, in the code of an untrusted file.
 #![no_main]
 
 #[path = "support/parts.rs"]
@@ -22,9 +22,10 @@ const FILE_AT: u64 = 0x1000;
 const STACK_AT: u64 = 0x10_0000;
 const MAX_FRAMES: usize = 1025;
 
-/// A record of a thread of nobody's, whose stack copy has a multiple of eight bytes.
+/// Returns a sample of a thread that does not exist. The size of `stack` is a multiple of eight
+/// bytes.
 fn record(ip: u64, bp: u64, stack: &[u8]) -> Vec<u8> {
-    let nobody = [-1_i32; 2].map(i32::to_le_bytes).concat();
+    let ids = [-1_i32; 2].map(i32::to_le_bytes).concat();
     let size = stack.len() as u64;
     let fields = |fields: &[u64]| -> Vec<u8> {
         let bytes = fields.iter().flat_map(|field| field.to_le_bytes());
@@ -32,7 +33,7 @@ fn record(ip: u64, bp: u64, stack: &[u8]) -> Vec<u8> {
     };
     let body = [
         fields(&[ip]),
-        nobody,
+        ids,
         // Time, CPU, period, no callchain; 64-bit registers.
         fields(&[0, 0, 1, 0, 2, bp, STACK_AT, ip, size]),
         stack.to_vec(),
@@ -62,15 +63,15 @@ fuzz_target!(|data: &[u8]| {
         backing: Backing::File(ModuleId(0)),
         object: None,
     });
-    let layout = Layout::new(SAMPLE_TYPE, USER_REGS).expect("as a capture has it");
+    let layout = Layout::new(SAMPLE_TYPE, USER_REGS).expect("a capture uses this layout");
     let mut unwinder = Unwinder::default();
     let mut leaf_first = Vec::new();
     for ip in (FILE_AT..FILE_AT + elf.len() as u64).step_by(61) {
         let record = record(ip, STACK_AT + ip % 256, stack);
         let Ok(Record::Sample(sample)) = layout.parse(&record) else {
-            panic!("a sample");
+            panic!("the record is not a sample");
         };
-        let host = SampledProcess {
+        let process = SampledProcess {
             process: ProcessId(0),
             pid: sample.pid,
             time: Nanos(0),
@@ -78,7 +79,7 @@ fuzz_target!(|data: &[u8]| {
             files: &files,
             is_preview: false,
         };
-        let walked = unwinder.walk(&sample, host, &mut leaf_first);
+        let walked = unwinder.walk(&sample, process, &mut leaf_first);
         assert!((1..=MAX_FRAMES).contains(&leaf_first.len()), "{walked:?}");
     }
 });

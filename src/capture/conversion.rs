@@ -9,7 +9,8 @@ use std::thread;
 use perf_event_open_sys::bindings as sys;
 use rustc_hash::FxHashSet;
 
-use super::engine::{Engine, Weight};
+use super::engine::Engine;
+use super::weight::Weight;
 use super::{Capture, CaptureError, End, MAX_TARGET_CHARS, Progress, Target, usage};
 use crate::machine::{Machine, RecordingFiles};
 use crate::output::sanitize::shell_word;
@@ -93,15 +94,15 @@ fn spool_out<R: Read>(
     spool: PipeWriter,
     mut report: impl FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Converted, CaptureError> {
-    let about = &reader.about;
-    let group = choose_events(about, request.event.as_deref())?;
-    let event = first_event(about, &group)?;
+    let recording = &reader.info;
+    let group = choose_events(recording, request.event.as_deref())?;
+    let event = first_event(recording, &group)?;
     let (weight, period_ns) = weight(event);
     request
         .recorded
-        .set_origin(&about.host, &about.release, &about.build_ids);
+        .set_origin(&recording.host, &recording.release, &recording.build_ids);
     let header = Header {
-        info: info(about, &group, event, period_ns),
+        info: info(recording, &group, event, period_ns),
         collector: std::process::id() as i32,
         boot_id: String::new(),
         notices: Vec::new(),
@@ -252,9 +253,9 @@ impl Import<'_> {
         }
         let mut notices = self.notices(reader, &info);
         notices.extend(self.engine.notices());
-        let about = &reader.about;
+        let recording = &reader.info;
         let start = self.start.unwrap_or_default();
-        let start_unix_ns = about.clock.map_or(0, |clock| {
+        let start_unix_ns = recording.clock.map_or(0, |clock| {
             let since = start.0.wrapping_sub(clock.record_ns);
             clock.unix_ns.wrapping_add(since)
         });
@@ -266,7 +267,7 @@ impl Import<'_> {
             collector_peak_kib: usage::peak_memory_kib(),
             ..info
         };
-        let kernel_mismatch = kernel_mismatch(about, self.kernel.as_ref(), kallsyms.as_deref());
+        let kernel_mismatch = kernel_mismatch(recording, self.kernel.as_ref(), kallsyms.as_deref());
         // The pipe has all rows, unless its reader found corrupt data, which it reports.
         let (_, machine) = self.engine.finish(self.end);
         Ok(Converted {
@@ -279,8 +280,8 @@ impl Import<'_> {
     }
 
     /// Returns the number of samples of running processes of each other event, by its group.
-    fn others(&self, about: &RecordingInfo) -> Vec<(String, u64)> {
-        let groups = EventGroup::all(about).into_iter();
+    fn others(&self, recording: &RecordingInfo) -> Vec<(String, u64)> {
+        let groups = EventGroup::all(recording).into_iter();
         let counted = groups.map(|group| {
             let members = group.members.iter();
             let samples = members
@@ -292,14 +293,14 @@ impl Import<'_> {
     }
 
     fn no_samples<R: Read>(&self, reader: &Reader<R>) -> CaptureError {
-        let damage = reader.damage.as_ref();
+        let corruption = reader.corruption.as_ref();
         CaptureError::NoSamples {
             event: self.group.name.clone(),
-            others: self.others(&reader.about),
+            others: self.others(&reader.info),
             idle: self.idle,
             hardware_trace: reader.hardware_trace(),
             lost: self.engine.lost(),
-            damage: damage.map_or_else(String::new, |(at, why)| {
+            corruption: corruption.map_or_else(String::new, |(at, why)| {
                 format!(" (the recording is corrupt: {why}; its records up to byte {at} were read)")
             }),
         }
@@ -307,7 +308,7 @@ impl Import<'_> {
 
     /// Notes that samples have equal weights although they represent different event counts.
     fn uneven_weights(&self, info: &CaptureInfo) -> Option<Notice> {
-        let (least, most) = self.periods.filter(|_| !info.is_of_time())?;
+        let (least, most) = self.periods.filter(|_| !info.counts_time())?;
         (least < most).then(|| {
             let name = &self.group.name;
             let what = format!(
@@ -326,7 +327,7 @@ impl Import<'_> {
         let mut add = |kind, count: u64, what: String| {
             notices.push(Notice::new(kind, what, "").counting(count));
         };
-        if let Some((at, why)) = &reader.damage {
+        if let Some((at, why)) = &reader.corruption {
             add(
                 NoticeKind::RecordingCorrupt,
                 0,
@@ -357,12 +358,12 @@ impl Import<'_> {
                 format!("{} samples of idle CPUs were left out", self.idle),
             );
         }
-        notices.extend(left_out(&self.others(&reader.about)));
-        notices.extend(one_of_several(&reader.about, &self.group));
+        notices.extend(left_out(&self.others(&reader.info)));
+        notices.extend(one_of_several(&reader.info, &self.group));
         notices.extend(missing_callers(
             self.callers,
             &self.group.name,
-            &reader.about,
+            &reader.info,
         ));
         notices.extend(self.uneven_weights(info));
         if !self.has_times {
@@ -420,12 +421,12 @@ pub(crate) fn one_of_several(info: &RecordingInfo, group: &EventGroup) -> Option
 }
 
 /// Returns the notice about callers that no stack has.
-fn missing_callers(callers: Callers, event: &str, about: &RecordingInfo) -> Option<Notice> {
+fn missing_callers(callers: Callers, event: &str, recording: &RecordingInfo) -> Option<Notice> {
     let has_callers = |group: &EventGroup| {
-        let first = first_event(about, group);
+        let first = first_event(recording, group);
         first.is_ok_and(|event| event.callers() == Callers::All)
     };
-    let groups = EventGroup::all(about).into_iter();
+    let groups = EventGroup::all(recording).into_iter();
     let other = groups.filter(has_callers).map(|group| group.name).next();
     match callers {
         Callers::None if let Some(other) = other => Some(Notice::new(
@@ -485,10 +486,13 @@ pub(crate) fn choose_events(
 
 /// Returns the first event of a group, which represents the properties common to all its events.
 fn first_event<'a>(
-    about: &'a RecordingInfo,
+    recording: &'a RecordingInfo,
     group: &EventGroup,
 ) -> Result<&'a Attribute, CaptureError> {
-    let first = group.members.first().and_then(|&at| about.events.get(at));
+    let first = group
+        .members
+        .first()
+        .and_then(|&at| recording.events.get(at));
     first.ok_or(CaptureError::NoEvents)
 }
 
@@ -506,21 +510,21 @@ fn weight(event: &Attribute) -> (Weight, u64) {
 }
 
 fn info(
-    about: &RecordingInfo,
+    recording: &RecordingInfo,
     group: &EventGroup,
     event: &Attribute,
     period_ns: u64,
 ) -> CaptureInfo {
-    let target: String = about.command_line.join(" ");
+    let target: String = recording.command_line.join(" ");
     CaptureInfo {
         version: env!("CARGO_PKG_VERSION").into(),
-        host: about.host.clone(),
-        kernel: about.release.clone(),
-        arch: about.arch.clone(),
-        cpus: about.cpus,
+        host: recording.host.clone(),
+        kernel: recording.release.clone(),
+        arch: recording.arch.clone(),
+        cpus: recording.cpus,
         event: group.name.clone(),
         callers: event.callers(),
-        of_time: (event.source() == EventSource::Time).then_some(true),
+        counts_time: (event.source() == EventSource::Time).then_some(true),
         period_ns,
         target: target.chars().take(MAX_TARGET_CHARS).collect(),
         ..CaptureInfo::default()

@@ -1,4 +1,4 @@
-//! Turns perf records into spool rows: filters processes, unwinds stacks and interns them.
+//! Turns perf records into spool rows: filters processes, counts losses, records stacks.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -6,61 +6,31 @@ use std::io::Write;
 use super::event_sessions::EventSessions;
 use super::not_running;
 use super::rundown_sessions::RundownSessions;
+use super::stack_walker::StackWalker;
 use super::starting_processes::StartingProcesses;
 use super::target::{Filter, Target};
-use crate::dotnet::{MethodName, MethodRange, tells_of_runtime};
-use crate::machine::{self, Machine, Maps, ProcError, RowUpdate};
-use crate::perf::{self, Clock, Record, SampleRecord};
-use crate::trace::spool::{KsymbolRow, MethodRow, SpoolEnd, SpoolRow};
+use super::weight::Weight;
+use crate::dotnet::tells_of_runtime;
+use crate::machine::{self, Machine, ProcError};
+use crate::perf::{self, Record, SampleRecord};
+use crate::trace::spool::{KsymbolRow, SpoolEnd, SpoolRow};
 use crate::trace::{
-    Callers, CaptureInfo, CodeAddress, Cpu, Header, Losses, MAX_WEIGHT_NS, Nanos, Notice, Pid,
-    ProcessId, Recorder, Sample, Tid,
+    Callers, CodeAddress, Cpu, Header, Losses, Nanos, Notice, Pid, Recorder, RowSource, Sample, Tid,
 };
-use crate::unwind::{SampledProcess, Unwinder, WalkOutcome};
-
-/// CPU time that a sample represents, in nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Weight {
-    /// The period of the sample.
-    Period,
-    /// The time between two samples at the requested rate.
-    ///
-    /// Cycles are no measure of time, as the CPU's frequency changes.
-    Nominal(Nanos),
-}
-
-impl Weight {
-    pub(super) fn new(clock: Clock, info: &CaptureInfo) -> Self {
-        match clock {
-            Clock::CpuClock => Self::Period,
-            Clock::Cycles => Self::Nominal(Nanos(info.period_ns)),
-        }
-    }
-
-    fn weigh(self, sample: &SampleRecord<'_>) -> Nanos {
-        match self {
-            Self::Period => Nanos(sample.period.min(MAX_WEIGHT_NS)),
-            Self::Nominal(weight) => weight,
-        }
-    }
-}
 
 pub(super) struct Engine<'a, W> {
     target: &'a Target,
     weight: Weight,
     callers: Callers,
     filter: Filter,
-    machine: Machine,
-    unwinder: Unwinder,
+    walker: StackWalker,
     recorder: Recorder<W>,
-    methods: RundownSessions,
+    rundowns: RundownSessions,
     starting: StartingProcesses,
     events: EventSessions,
     losses: Losses,
     /// Stack of the current sample, kept to avoid an allocation per sample.
     leaf_first: Vec<CodeAddress>,
-    /// Mappings of a process without known mappings: none.
-    no_maps: Maps,
 }
 
 impl<'a, W: Write> Engine<'a, W> {
@@ -81,15 +51,13 @@ impl<'a, W: Write> Engine<'a, W> {
             weight,
             callers: header.info.callers,
             filter: Filter::new(target),
-            machine,
-            unwinder: Unwinder::default(),
+            walker: StackWalker::new(machine),
             recorder: Recorder::new(spool, header),
-            methods: RundownSessions::default(),
+            rundowns: RundownSessions::default(),
             starting: StartingProcesses::default(),
             events: EventSessions::default(),
             losses: Losses::default(),
             leaf_first: Vec::new(),
-            no_maps: Maps::default(),
         }
     }
 
@@ -105,7 +73,7 @@ impl<'a, W: Write> Engine<'a, W> {
             None => self.events.start_all(machine::pids().unwrap_or_default()),
         }
         for pid in self.events.pids() {
-            self.machine.ensure_process_row(pid);
+            self.walker.machine.ensure_process_row(pid);
         }
     }
 
@@ -116,8 +84,8 @@ impl<'a, W: Write> Engine<'a, W> {
             self.starting.expect(perf::now());
         }
         match self.filter.pids() {
-            Some(pids) => self.machine.read_running(pids),
-            None => self.machine.read_running(machine::pids()?),
+            Some(pids) => self.walker.machine.read_running(pids),
+            None => self.walker.machine.read_running(machine::pids()?),
         }
         Ok(())
     }
@@ -139,9 +107,7 @@ impl<'a, W: Write> Engine<'a, W> {
             Record::Throttle(cpu) => self.losses.pauses.start(*cpu, time),
             Record::Unthrottle(cpu) => self.losses.pauses.end(*cpu, time),
             Record::Ksymbol(code) => {
-                // Otherwise frames sampled before would represent the code that follows.
-                self.recorder.forget();
-                self.recorder.put(&SpoolRow::Ksymbol(KsymbolRow {
+                self.recorder.replace_code(&SpoolRow::Ksymbol(KsymbolRow {
                     start: code.start,
                     size: code.len.into(),
                     unregistered: code.unregistered,
@@ -151,14 +117,14 @@ impl<'a, W: Write> Engine<'a, W> {
             }
             _ => {
                 if self.filter.follow(time, record) {
-                    self.machine.apply(time, record);
-                    self.starting.follow(record, &self.machine);
+                    self.walker.machine.apply(time, record);
+                    self.starting.follow(record, &self.walker.machine);
                     if let Record::Mapping(mapping) = record
                         && tells_of_runtime(mapping.path)
                     {
                         self.events.on_runtime_loaded(mapping.pid);
                         if self.events.are_requested() {
-                            self.machine.ensure_process_row(mapping.pid);
+                            self.walker.machine.ensure_process_row(mapping.pid);
                         }
                     }
                 }
@@ -174,48 +140,31 @@ impl<'a, W: Write> Engine<'a, W> {
         } else {
             sample.tid
         };
-        let (thread, process) = self.machine.sampled(sample.pid, tid);
-        let walked = self.walk(sample, process, false);
+        let (thread, process) = self.walker.machine.sampled(sample.pid, tid);
+        let walked = self
+            .walker
+            .walk(sample, process, false, &mut self.leaf_first);
         if self
             .leaf_first
             .iter()
             .any(|code| matches!(code, CodeAddress::Jit(..)))
+            && self.walker.machine.mark_jit_process(process)
+            && self.walker.machine.is_live()
         {
-            self.machine.mark_jit_process(process);
+            self.rundowns.on_jit_process(process, sample.pid);
         }
         // Callers that were not recorded are missing from all stacks, so one notice reports them.
         let truncation = walked.cut.filter(|_| self.callers == Callers::All);
         self.losses.fp_fallback_stacks += u64::from(walked.fp_fallback);
-        self.record_changes();
-        self.record_code();
-        let stack = self
-            .recorder
-            .stack(thread, &self.leaf_first, truncation, self.machine.files());
-        self.recorder.push(Sample {
+        let mut writer = self.recorder.sample_writer(&mut self.walker);
+        let stack = writer.stack(thread, &self.leaf_first, truncation);
+        writer.push(Sample {
             time: sample.time,
             weight: self.weight.weigh(sample),
             thread,
             cpu: sample.cpu,
             stack,
         });
-    }
-
-    /// Unwinds the stack of a sample into `leaf_first`.
-    fn walk(
-        &mut self,
-        sample: &SampleRecord<'_>,
-        process: ProcessId,
-        is_preview: bool,
-    ) -> WalkOutcome {
-        let process = SampledProcess {
-            process,
-            pid: sample.pid,
-            time: sample.time,
-            maps: self.machine.maps(sample.pid).unwrap_or(&self.no_maps),
-            files: self.machine.files(),
-            is_preview,
-        };
-        self.unwinder.walk(sample, process, &mut self.leaf_first)
     }
 
     /// Returns whether to preview records, at short intervals.
@@ -235,74 +184,16 @@ impl<'a, W: Write> Engine<'a, W> {
                     self.events.on_runtime_loaded(mapping.pid);
                 }
                 if self.starting.has(mapping.pid) {
-                    self.machine.apply_mapping_early(mapping);
+                    self.walker.machine.apply_mapping_early(mapping);
                 }
             }
             Record::Sample(sample) if self.starting.has(sample.pid) => {
-                if let Some(process) = self.machine.row_of(sample.pid) {
-                    let _ = self.walk(sample, process, true);
-                    self.record_code();
+                if let Some(process) = self.walker.machine.row_of(sample.pid) {
+                    self.walker
+                        .walk(sample, process, true, &mut self.leaf_first);
                 }
             }
             _ => {}
-        }
-    }
-
-    /// Writes the changes of processes and threads to the spool.
-    fn record_changes(&mut self) {
-        for change in self.machine.take_changes() {
-            let process = |id: ProcessId| &self.machine.process_rows()[id.index()];
-            let threads = self.machine.thread_rows();
-            let row = match change {
-                RowUpdate::Process(id) => {
-                    let process = process(id);
-                    SpoolRow::Process {
-                        pid: process.pid,
-                        name: &process.name,
-                        command_line: &process.command_line,
-                    }
-                }
-                RowUpdate::Thread(id) => {
-                    let thread = &threads[id.index()];
-                    SpoolRow::Thread {
-                        process: thread.process,
-                        tid: thread.tid,
-                        name: &thread.name,
-                    }
-                }
-                RowUpdate::ProcessName(id) => SpoolRow::ProcessName(id, &process(id).name),
-                RowUpdate::ThreadName(id) => SpoolRow::ThreadName(id, &threads[id.index()].name),
-                RowUpdate::JitProcess(id) => {
-                    if self.machine.is_live() {
-                        self.methods.on_jit_process(id, process(id).pid);
-                    }
-                    match &process(id).jit_process {
-                        Some(Ok(jit)) => match jit.describe() {
-                            Some(row) => SpoolRow::JitProcess(id, row),
-                            None => continue,
-                        },
-                        _ => continue,
-                    }
-                }
-            };
-            self.recorder.put(&row);
-        }
-    }
-
-    /// Writes the names of newly discovered JIT code.
-    fn record_code(&mut self) {
-        for code in self.unwinder.take_discovered() {
-            // Otherwise frames sampled before would keep their symbols.
-            if code.replaces {
-                self.recorder.forget();
-            }
-            let size = code.end.saturating_sub(code.start);
-            put_method(
-                &mut self.recorder,
-                code.process,
-                (code.start, size),
-                code.name.as_ref(),
-            );
         }
     }
 
@@ -310,10 +201,8 @@ impl<'a, W: Write> Engine<'a, W> {
     ///
     /// Waits for the rest of the event streams until `enough` returns true.
     pub(super) fn finish_sessions(&mut self, enough: impl FnMut() -> bool) {
-        let recorder = &mut self.recorder;
         // Early rundown requests lose fewer names, as code disappears with its process.
-        self.methods
-            .finish(|process, code| put_code(recorder, process, &code));
+        self.rundowns.finish(&mut self.recorder);
         self.events.finish(enough);
     }
 
@@ -333,12 +222,9 @@ impl<'a, W: Write> Engine<'a, W> {
     pub(super) fn tick(&mut self, now: Nanos, malformed: u64, late: u64) {
         self.losses.malformed_records = malformed;
         self.losses.late_records = late;
-        self.record_changes();
-        let recorder = &mut self.recorder;
-        self.methods
-            .take(|process, code| put_code(recorder, process, &code));
-        self.methods
-            .request_rundown(self.unwinder.take_unreadable());
+        self.walker.write_rows(&mut self.recorder);
+        self.rundowns.write_rows(&mut self.recorder);
+        self.rundowns.request_rundown(self.walker.take_unreadable());
         self.recorder.tick(now, &self.losses);
     }
 
@@ -380,9 +266,9 @@ impl<'a, W: Write> Engine<'a, W> {
 
     /// Returns the notices of all parts.
     pub(super) fn notices(&self) -> Vec<Notice> {
-        self.unwinder
+        self.walker
             .notices()
-            .chain(self.methods.notices())
+            .chain(self.rundowns.notices())
             .chain(self.events.notices())
             .chain(not_running::notices(
                 self.filter.pids().into_iter().flatten(),
@@ -392,31 +278,9 @@ impl<'a, W: Write> Engine<'a, W> {
 
     /// Ends the spool. Returns its end and the sources of symbols.
     pub(super) fn finish(mut self, now: Nanos) -> (SpoolEnd, Machine) {
-        self.record_changes();
+        self.walker.write_rows(&mut self.recorder);
         self.losses.pauses.end_all(now);
         let (spool, files) = self.recorder.finish(now, &self.losses);
-        (spool, self.machine.into_symbol_sources(&files))
+        (spool, self.walker.machine.into_symbol_sources(&files))
     }
-}
-
-fn put_code<W: Write>(recorder: &mut Recorder<W>, process: ProcessId, code: &MethodRange) {
-    put_method(recorder, process, (code.start, code.size), Some(&code.name));
-}
-
-/// Writes the name of code at an address range; without a name, the code has changed.
-fn put_method<W: Write>(
-    recorder: &mut Recorder<W>,
-    process: ProcessId,
-    (start, size): (u64, u64),
-    name: Option<&MethodName>,
-) {
-    let bytes = |string: Option<&str>| string.unwrap_or_default().as_bytes().to_vec().into();
-    recorder.put(&SpoolRow::Method(MethodRow {
-        process,
-        start,
-        size,
-        name: bytes(name.map(|name| name.method.as_str())),
-        module: bytes(name.map(|name| name.module.as_str())),
-        tier: bytes(name.and_then(|name| name.tier)),
-    }));
 }

@@ -40,7 +40,7 @@ pub enum CaptureError {
     #[error("the recording ends before it names an event")]
     NoEvents,
     /// The event has no sample of a running process.
-    #[error("no sample of {event} is of a running process{damage}")]
+    #[error("no sample of {event} is of a running process{corruption}")]
     NoSamples {
         /// Imported event.
         event: String,
@@ -53,7 +53,7 @@ pub enum CaptureError {
         /// Number of records that the kernel dropped.
         lost: u64,
         /// Offset and cause of an early end, as a suffix of the message; else empty.
-        damage: String,
+        corruption: String,
     },
     /// The spool cannot be read back.
     #[error("cannot read the spool: {0}")]

@@ -70,7 +70,7 @@ impl EventSessions {
         }
         let mut detector = Detector::default();
         for pid in pids {
-            if detector.identify(pid).is_some() {
+            if matches!(detector.identify(pid), Ok(Some(_))) {
                 self.start(pid, false);
             }
         }

@@ -57,7 +57,7 @@ impl fmt::Display for End {
 /// A finished capture before symbolization.
 pub struct Capture {
     /// Samples.
-    pub recording: RawTrace,
+    pub raw_trace: RawTrace,
     /// Processes, mappings and files at the end.
     pub machine: Machine,
     /// Reason why kernel addresses cannot be symbolized, if any.
@@ -78,9 +78,9 @@ pub struct Capture {
 
 impl Capture {
     /// Creates a capture without events, with the notices about its losses.
-    pub(super) fn new(recording: RawTrace, machine: Machine, info: CaptureInfo, end: End) -> Self {
+    pub(super) fn new(raw_trace: RawTrace, machine: Machine, info: CaptureInfo, end: End) -> Self {
         let mut notices = Vec::new();
-        if let Ending::Damaged { at, why } = &recording.ending {
+        if let Ending::Damaged { at, why } = &raw_trace.ending {
             notices.push(Notice::new(
                 NoticeKind::SpoolCorrupt,
                 format!("the spool is not readable from byte {at} on: {why}"),
@@ -88,9 +88,9 @@ impl Capture {
             ));
         }
         let is_imported = end == End::Recorded;
-        notices.extend(notable_losses(&recording.losses, &info, is_imported));
+        notices.extend(notable_losses(&raw_trace.losses, &info, is_imported));
         Self {
-            recording,
+            raw_trace,
             machine,
             kernel_mismatch: None,
             kallsyms: None,
@@ -130,8 +130,8 @@ pub(super) fn read_back(
     spool
         .rewind()
         .map_err(|error| SpoolError::Block(error.into()))?;
-    let recording = RawTrace::read(spool.take(written).chain(&kept[..]))?;
-    let mut capture = Capture::new(recording, machine, info, end);
+    let raw_trace = RawTrace::read(spool.take(written).chain(&kept[..]))?;
+    let mut capture = Capture::new(raw_trace, machine, info, end);
     capture.notices.splice(..0, notices);
     capture.unwritten = kept;
     Ok(capture)

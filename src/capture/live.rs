@@ -9,13 +9,14 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{getpriority_process, setpriority_process};
 
 use super::command::Command;
-use super::engine::{Engine, Weight};
+use super::engine::Engine;
 use super::error::CaptureError;
 use super::event_sessions::{EventRequest, EventSessions};
 use super::finished::{Capture, End, read_back};
 use super::sample_rate::SampleRate;
 use super::signals::Signals;
 use super::target::Target;
+use super::weight::Weight;
 use super::{MAX_TARGET_CHARS, limits, usage};
 use crate::machine;
 use crate::perf::{self, PerfSession, SamplingRequest};
@@ -240,7 +241,7 @@ fn header(request: &CaptureRequest, session: &PerfSession) -> Header {
             collector_cpu_ms: 0.0,
             collector_peak_kib: 0,
             callers: Callers::All,
-            of_time: None,
+            counts_time: None,
         },
         collector: std::process::id() as i32,
         boot_id: machine::boot_id(),

@@ -1,5 +1,6 @@
 //! Captures: live, imported from a perf.data recording, or recovered from a spool.
 
+mod code_names;
 mod command;
 mod conversion;
 mod engine;
@@ -8,15 +9,18 @@ mod event_sessions;
 mod finished;
 mod limits;
 mod live;
+mod named_ranges;
 mod not_running;
 mod notable;
 mod recovery;
 mod rundown_sessions;
 mod sample_rate;
 mod signals;
+mod stack_walker;
 mod starting_processes;
 mod target;
 pub mod usage;
+mod weight;
 
 pub use command::{Command, CommandError};
 pub use conversion::{ConvertRequest, convert};

@@ -16,17 +16,17 @@ const MAX_LISTED: usize = 5;
 /// # Errors
 /// Returns an error if the header of the spool cannot be read.
 pub fn recover(spool: impl Read) -> Result<Capture, SpoolError> {
-    let recording = RawTrace::read(spool)?;
-    let header = &recording.header;
+    let raw_trace = RawTrace::read(spool)?;
+    let header = &raw_trace.header;
     let same_boot = header.boot_id == machine::boot_id();
-    let machine = Machine::recover(&recording, same_boot);
-    let mut notices = vec![ending(&recording)];
+    let machine = Machine::recover(&raw_trace, same_boot);
+    let mut notices = vec![ending(&raw_trace)];
     notices.extend(header.notices.iter().cloned());
-    notices.extend(notable_losses(&recording.losses, &header.info, false));
-    notices.extend(missing_files(&recording, &machine));
+    notices.extend(notable_losses(&raw_trace.losses, &header.info, false));
+    notices.extend(missing_files(&raw_trace, &machine));
     Ok(Capture {
         info: CaptureInfo {
-            end_ns: recording.end.0,
+            end_ns: raw_trace.end.0,
             end: End::Died.to_string(),
             ..header.info.clone()
         },
@@ -37,17 +37,17 @@ pub fn recover(spool: impl Read) -> Result<Capture, SpoolError> {
         end: End::Died,
         unwritten: Vec::new(),
         events: EventStreams::default(),
-        recording,
+        raw_trace,
     })
 }
 
-fn ending(recording: &RawTrace) -> Notice {
-    let seconds = recording
+fn ending(raw_trace: &RawTrace) -> Notice {
+    let seconds = raw_trace
         .end
         .0
-        .saturating_sub(recording.header.info.start_ns) as f64
+        .saturating_sub(raw_trace.header.info.start_ns) as f64
         / 1e9;
-    let what = match &recording.ending {
+    let what = match &raw_trace.ending {
         Ending::Complete => "recovered from the spool of a capture that had ended".into(),
         Ending::Open => format!(
             "recovered from the spool of a capture that was killed: it contains the first {seconds:.1} s"
@@ -61,8 +61,8 @@ fn ending(recording: &RawTrace) -> Notice {
 }
 
 /// Returns the notice about files that were not found again.
-fn missing_files(recording: &RawTrace, machine: &Machine) -> Option<Notice> {
-    let missing: Vec<String> = (0..recording.files.len())
+fn missing_files(raw_trace: &RawTrace, machine: &Machine) -> Option<Notice> {
+    let missing: Vec<String> = (0..raw_trace.files.len())
         .filter_map(|row| {
             let file = machine.files().file(ModuleId(row as u32));
             match &file.content {

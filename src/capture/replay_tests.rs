@@ -5,8 +5,9 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use super::engine::{Engine, Weight};
+use super::engine::Engine;
 use super::finished::read_back;
+use super::weight::Weight;
 use super::*;
 use crate::output::folded;
 use crate::perf::recorded::{Replay, corpus, record};
@@ -79,7 +80,7 @@ fn play(parameters: Parameters) -> Replayed {
     let mut capture =
         read_back(&spool, spooled, machine, CaptureInfo::default(), End::Limit).unwrap();
     capture.kernel_mismatch = Some("recorded elsewhere".into());
-    let losses = capture.recording.losses.clone();
+    let losses = capture.raw_trace.losses.clone();
     let trace = symbolize::symbolize(capture, &symbolize::Options::default(), &|| false)
         .unwrap_or_else(|_| panic!("symbolization was cancelled"));
     let mut bytes = Vec::new();
@@ -91,7 +92,7 @@ fn play(parameters: Parameters) -> Replayed {
 }
 
 fn golden() -> String {
-    std::fs::read_to_string(corpus::folder().join("stacks.folded")).unwrap()
+    std::fs::read_to_string(corpus::directory().join("stacks.folded")).unwrap()
 }
 
 fn golden_samples() -> u64 {
@@ -235,9 +236,9 @@ fn manual_record_ring_buffers() {
     for (cpu, ring) in record(&program).iter().enumerate() {
         let packed = lz4_flex::block::compress_prepend_size(ring);
         println!("CPU {cpu}: {} bytes, {} packed", ring.len(), packed.len());
-        std::fs::write(corpus::folder().join(format!("cpu{cpu}.lz4")), packed).unwrap();
+        std::fs::write(corpus::directory().join(format!("cpu{cpu}.lz4")), packed).unwrap();
     }
     let played = play(PLAIN);
     println!("{}\n{:#?}", played.folded, played.losses);
-    std::fs::write(corpus::folder().join("stacks.folded"), played.folded).unwrap();
+    std::fs::write(corpus::directory().join("stacks.folded"), played.folded).unwrap();
 }

@@ -3,14 +3,17 @@
 //! These are processes before .NET 8, with unreadable memory, or with an unknown memory layout.
 //! perfcollect requests a rundown from each of them in a separate session.
 
+use std::io::Write;
 use std::time::{Duration, Instant};
 
+use super::code_names::method_row;
 use crate::dotnet::diagnostics::Limits;
 use crate::dotnet::{
     Deployment, Detector, MethodRange, ProcessMemory, RundownSession, RuntimeIdentity,
     RuntimeSessionError, SessionOutcome,
 };
-use crate::trace::{Notice, NoticeKind, Pid, ProcessId};
+use crate::trace::spool::SpoolRow;
+use crate::trace::{Notice, NoticeKind, Pid, ProcessId, Recorder};
 
 /// Maximum number of concurrent sessions.
 const MAX_SESSIONS: usize = 32;
@@ -62,13 +65,14 @@ impl RundownSessions {
         }
     }
 
-    /// Takes the received names, and closes the sessions of processes that have ended.
-    pub(super) fn take(&mut self, mut take: impl FnMut(ProcessId, MethodRange)) {
+    /// Writes the received names, and closes the sessions of processes that have ended.
+    pub(super) fn write_rows<W: Write>(&mut self, recorder: &mut Recorder<W>) {
         let mut next = 0;
         while let Some((process, _, session)) = self.running.get(next) {
             // This check precedes `take`, so that no name arrives between the two.
             let has_ended = session.has_ended();
-            session.take().for_each(|code| take(*process, code));
+            let names = session.take();
+            names.for_each(|code| put_name(recorder, *process, code));
             if has_ended {
                 let (_, pid, session) = self.running.swap_remove(next);
                 self.close_session(pid, session.finish(Instant::now(), |_| ()));
@@ -78,15 +82,15 @@ impl RundownSessions {
         }
     }
 
-    /// Ends all sessions and takes their names.
-    pub(super) fn finish(&mut self, mut take: impl FnMut(ProcessId, MethodRange)) {
+    /// Ends all sessions and writes their names.
+    pub(super) fn finish<W: Write>(&mut self, recorder: &mut Recorder<W>) {
         let limits = Limits::new(STEP_TIMEOUT, STOP_TIMEOUT);
         for (_, _, session) in &mut self.running {
             session.ask_to_stop(&limits);
         }
         let until = Instant::now() + RUNDOWN_TIMEOUT;
         for (process, pid, session) in std::mem::take(&mut self.running) {
-            let outcome = session.finish(until, |code| take(process, code));
+            let outcome = session.finish(until, |code| put_name(recorder, process, code));
             self.close_session(pid, outcome);
         }
     }
@@ -127,11 +131,16 @@ impl RundownSessions {
     }
 }
 
+fn put_name<W: Write>(recorder: &mut Recorder<W>, process: ProcessId, code: MethodRange) {
+    let row = method_row(process, code.start, code.size, Some(code.name));
+    recorder.put(&SpoolRow::Method(row));
+}
+
 /// Returns the runtime of a process, if it compiles methods.
 ///
 /// This reads files, so it runs in the session's thread.
 fn runtime(pid: Pid) -> Option<RuntimeIdentity> {
-    let runtime = Detector::default().identify(pid)?;
+    let runtime = Detector::default().identify(pid).ok()??;
     (runtime.flavour != Deployment::NativeAot).then_some(runtime)
 }
 

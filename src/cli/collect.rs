@@ -83,7 +83,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
     working.read_events(&mut capture);
     let silent = options.events.silent_providers(&capture.events);
     capture.notices.extend(silent);
-    if capture.recording.samples.is_empty() {
+    if capture.raw_trace.samples.is_empty() {
         let why = why_no_samples(&capture, &request);
         // The rundown at the end is always there, so only requested providers count.
         if !providers.iter().any(|name| capture.events.has_any_of(name)) {
@@ -155,7 +155,7 @@ fn greeting(request: &CaptureRequest, background: bool) -> String {
 fn why_no_samples(capture: &Capture, request: &CaptureRequest) -> String {
     let info = &capture.info;
     let seconds = (info.end_ns.saturating_sub(info.start_ns)) as f64 / 1e9;
-    let losses = &capture.recording.losses;
+    let losses = &capture.raw_trace.losses;
     let lost = losses.lost();
     let cause = if lost > 0 {
         format!("the kernel dropped {lost} records; use a lower -freq")

@@ -64,7 +64,7 @@ pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
             idle,
             hardware_trace,
             lost,
-            damage,
+            corruption,
         }) => {
             let lost = (lost > 0).then(|| {
                 format!(
@@ -80,7 +80,7 @@ pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
             ConvertError::NoSamples {
                 path: source.recording.display().to_string(),
                 why: format!(
-                    " with the event {event}{}{}{}{}{damage}",
+                    " with the event {event}{}{}{}{}{corruption}",
                     choice(&others),
                     idle.unwrap_or_default(),
                     trace.unwrap_or_default(),
@@ -113,8 +113,8 @@ fn import(
     signals: &Signals,
 ) -> Result<(), ConvertError> {
     let source = &options.source;
-    let OpenRecording { reader, beside } = opened;
-    let recorded = source.recorded(&beside)?;
+    let OpenRecording { reader, siblings } = opened;
+    let recorded = source.recorded(&siblings)?;
     let conversion = ConvertRequest {
         recorded,
         kallsyms: source.kallsyms.clone(),

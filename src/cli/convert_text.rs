@@ -22,10 +22,13 @@ pub(super) fn run(
     signals: &Signals,
 ) -> Result<(), ConvertError> {
     let path = options.source.recording.display().to_string();
-    let stop = || signals.pending();
+    let cancel = || signals.pending();
     let input = |inner: &File| {
         let inner = inner.try_clone()?;
-        let input = CancellableReader { inner, stop: &stop };
+        let input = CancellableReader {
+            inner,
+            cancel: &cancel,
+        };
         Ok(BufReader::with_capacity(BUFFER_BYTES, input))
     };
     let text_error = |error: TextError| match error {

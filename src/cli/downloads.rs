@@ -20,7 +20,7 @@ pub(super) struct DownloadReport {
     pub(super) failed: Vec<(Module, Vec<Failure>)>,
 }
 
-/// Downloads the debug files of modules, one after the other, until `stop` returns true.
+/// Downloads the debug files of modules, one after the other, until `cancel` returns true.
 ///
 /// # Errors
 /// Returns an error if the cache cannot be written or the worker process cannot be started.
@@ -28,7 +28,7 @@ pub(super) fn get(
     downloader: &mut Downloader,
     modules: &[Module],
     reporter: &Reporter,
-    stop: impl Fn() -> bool,
+    cancel: impl Fn() -> bool,
 ) -> Result<DownloadReport, DownloadError> {
     for ignored in &downloader.sources().ignored {
         reporter.say(&format!(
@@ -37,12 +37,12 @@ pub(super) fn get(
     }
     let mut report = DownloadReport::default();
     for (number, module) in modules.iter().enumerate() {
-        if stop() {
+        if cancel() {
             break;
         }
         let what = format!("{}/{} {module}", number + 1, modules.len());
         let progress = |bytes, total| reporter.transfer(&what, bytes, total);
-        let outcome = downloader.get(module, progress, &stop);
+        let outcome = downloader.get(module, progress, &cancel);
         reporter.clear();
         match outcome? {
             Outcome::Cached(path) => {
@@ -55,7 +55,7 @@ pub(super) fn get(
                 reporter.say(&format!("{module}: {path_shown} ({mib:.1} MiB from {url})"));
                 report.files.push((module.clone(), path));
             }
-            Outcome::Failed(_) if stop() => break,
+            Outcome::Failed(_) if cancel() => break,
             Outcome::Failed(failures) => {
                 for line in reasons(module, &failures) {
                     reporter.say(&line);
@@ -72,10 +72,10 @@ pub(super) fn get(
 pub(super) fn get_for_capture(
     modules: &[Module],
     reporter: &Reporter,
-    stop: impl Fn() -> bool,
+    cancel: impl Fn() -> bool,
 ) -> Option<Notice> {
     let mut downloader = Downloader::new(Sources::new(&[]), Limits::default());
-    match get(&mut downloader, modules, reporter, stop) {
+    match get(&mut downloader, modules, reporter, cancel) {
         Ok(DownloadReport { failed, .. }) if failed.is_empty() => None,
         Ok(DownloadReport { failed, .. }) => {
             let count = failed.len();

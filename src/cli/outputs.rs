@@ -47,13 +47,13 @@ impl OutputRequest<'_> {
     /// Symbolizes the capture, writes its files and removes the spool. If writing fails, the spool stays.
     pub(super) fn make(&self, mut capture: Capture, signals: &Signals) -> Result<(), WriteError> {
         let end = capture.end.to_string();
-        let spool_bytes = capture.recording.bytes;
+        let spool_bytes = capture.raw_trace.bytes;
         let unwritten = std::mem::take(&mut capture.unwritten);
         if self.download {
             let reporter = Reporter::new(self.results.quiet || self.results.json);
             let wanted = symbolize::without_symbols(&capture, &self.naming);
-            let stop = || stopped(signals);
-            let notice = downloads::get_for_capture(&wanted, &reporter, stop);
+            let cancel = || stopped(signals);
+            let notice = downloads::get_for_capture(&wanted, &reporter, cancel);
             capture.notices.extend(notice);
         }
         let trace = symbolize::symbolize(capture, &self.naming, &|| stopped(signals))

@@ -20,7 +20,7 @@ pub(super) struct UnusablePath {
 
 impl RecordingOptions {
     /// Returns the files of the recording. `beside`: files in the directory of the recording.
-    pub(super) fn recorded(&self, beside: &SiblingFiles) -> Result<RecordingFiles, UnusablePath> {
+    pub(super) fn recorded(&self, siblings: &SiblingFiles) -> Result<RecordingFiles, UnusablePath> {
         let unusable = |path: &Path, error| UnusablePath {
             path: path.display().to_string(),
             error,
@@ -29,7 +29,7 @@ impl RecordingOptions {
             File::open(path).map_err(|error| unusable(path, error))?;
         }
         let sysroot = self.sysroot.as_deref();
-        RecordingFiles::new(sysroot, beside.place())
+        RecordingFiles::new(sysroot, siblings.place())
             .map_err(|error| unusable(sysroot.unwrap_or(Path::new("/")), error))
     }
 }

@@ -47,13 +47,13 @@ pub(super) fn run(options: &RecoverOptions) -> Result<(), RecoverError> {
         error,
     })?;
     working.read_events(&mut capture);
-    if capture.recording.samples.is_empty() && capture.events.is_empty() {
+    if capture.raw_trace.samples.is_empty() && capture.events.is_empty() {
         return Err(RecoverError::NoSamples { path: path() });
     }
     let reporter = Reporter::new(options.results.quiet || options.results.json);
     reporter.say(&format!(
         "Recovering {} samples from {}.",
-        capture.recording.samples.len(),
+        capture.raw_trace.samples.len(),
         path()
     ));
     let wanted = OutputRequest {

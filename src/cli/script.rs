@@ -26,8 +26,11 @@ pub(super) fn run(options: &ScriptOptions) -> Result<(), ScriptError> {
     raise_open_files();
     let source = &options.source;
     let recording = options.input.as_ref().unwrap_or(&source.recording);
-    let OpenRecording { mut reader, beside } = perf_data::open(recording)?;
-    let recorded = source.recorded(&beside)?;
+    let OpenRecording {
+        mut reader,
+        siblings,
+    } = perf_data::open(recording)?;
+    let recorded = source.recorded(&siblings)?;
     let kallsyms = source.kallsyms.as_deref();
     let fields = options.fields.unwrap_or_else(Fields::all);
     let out = io::stdout();
@@ -58,7 +61,7 @@ pub(super) fn run(options: &ScriptOptions) -> Result<(), ScriptError> {
         let samples = reader.without_user_callers();
         eprintln!("{samples} samples have no user-space callers: they were not recorded");
     }
-    if let Some((at, why)) = &reader.damage {
+    if let Some((at, why)) = &reader.corruption {
         let text = format!("the recording is corrupt: {why}; records up to byte {at} were read");
         eprintln!("{}", OneLine(&text));
     }

@@ -194,7 +194,7 @@ fn wanted(path: &Path) -> Result<MissingDebugFiles, SymbolsError> {
     ) {
         (Err(error), Some(id)) if error.kind() == io::ErrorKind::NotFound => {
             return Ok(MissingDebugFiles {
-                modules: vec![Module::unknown(id)],
+                modules: vec![Module::from_build_id(id)],
                 ..MissingDebugFiles::default()
             });
         }

@@ -10,9 +10,6 @@ use crate::output::file::capture_name;
 use crate::resymbolize::{NamedModule, ResymbolizeError, Resymbolized, resymbolize};
 use crate::symbolize::Options;
 
-/// Files beside a trace that `symbols` does not change.
-const UNCHANGED: [&str; 2] = ["nettrace", "perf.data"];
-
 /// Symbolizes traces. Returns how many were not symbolized, or not completely.
 pub(super) fn symbolize(
     traces: &[&Path],
@@ -62,22 +59,19 @@ fn report(path: &Path, result: &Resymbolized, reporter: &Reporter) {
         format!("{name} ({frames} frames at {addresses} addresses)")
     }));
     reporter.say(&format!("{shown}: symbolized {modules}"));
-    match &result.flame_graph {
-        Some((path, None)) => reporter.say(&format!("{}: redrawn", path.display())),
-        Some((path, Some(error))) => {
-            reporter.say(&format!("{}: not redrawn: {error}", path.display()));
-        }
-        None => {}
+    for path in &result.replaced {
+        reporter.say(&format!("{}: updated", path.display()));
+    }
+    for (path, why) in &result.kept {
+        reporter.say(&format!("{}: not updated: {why}", path.display()));
     }
     let name = capture_name(path);
-    for suffix in UNCHANGED {
-        let beside = path.with_file_name(format!("{name}.{suffix}"));
-        if beside.exists() {
-            reporter.say(&format!(
-                "{}: not changed: the new symbols are in {shown} only",
-                beside.display()
-            ));
-        }
+    let recording = path.with_file_name(format!("{name}.perf.data"));
+    if recording.exists() {
+        reporter.say(&format!(
+            "{}: not updated: the new symbols are in {shown} only",
+            recording.display()
+        ));
     }
     if result.unresolved > 0 {
         reporter.say(&format!(

@@ -163,8 +163,8 @@ impl Outputs {
             let record = || match (perf_data, symbols) {
                 (Some(file), Some(symbols)) => write_file(file, signals, |mut out| {
                     let keep = |name: &str, content: &[u8]| symbols.put(name, content);
-                    let folder = symbols.absolute()?;
-                    Ok(perf_data::write(trace, &folder, keep, &mut out)?)
+                    let directory = symbols.absolute()?;
+                    Ok(perf_data::write(trace, &directory, keep, &mut out)?)
                 }),
                 _ => Ok(()),
             };
@@ -204,10 +204,10 @@ fn write_file(
     signals: &Signals,
     write: impl FnOnce(BufWriter<CancellableWriter<'_, &mut OutputFile>>) -> Result<(), ArchiveError>,
 ) -> Result<(), WriteError> {
-    let stop = || stopped(signals);
+    let cancel = || stopped(signals);
     let out = CancellableWriter {
         inner: &mut *file,
-        stop: &stop,
+        cancel: &cancel,
     };
     let written = write(BufWriter::new(out));
     check(file, written, signals)

@@ -10,13 +10,14 @@ use serde::de::IgnoredAny;
 
 use std::collections::BTreeMap;
 
-use super::memory::Memory;
+use super::contract_error::{ContractError, OffsetError, TypeSystemError};
+use super::memory::{Memory, Structure};
 use super::type_system::{self, TypeSystem};
 
 /// `DNCCDAC\0`, the first eight bytes of a descriptor of this byte order.
 const MAGIC: u64 = 0x0043_4144_4343_4e44;
 /// Size limit of a descriptor. The descriptor of .NET 10.0 has 10.5 KB.
-const MAX_DESCRIPTOR_BYTES: u32 = 256 << 10;
+const MAX_DESCRIPTOR_BYTES: usize = 256 << 10;
 /// Supported versions of the contract `ExecutionManager`.
 ///
 /// They differ in the nibble map. [`super::execution_manager`] distinguishes its two forms by
@@ -36,8 +37,8 @@ pub struct Contract {
     pub(super) section: Section,
     pub(super) heap: Heap,
     pub(super) header: Header,
-    /// Offsets for method names. `None` if the version of that contract is not supported.
-    pub(super) types: Option<TypeSystem>,
+    /// Offsets for method names.
+    pub(super) types: Result<TypeSystem, TypeSystemError>,
 }
 
 /// `RangeSectionFragment`.
@@ -104,7 +105,7 @@ pub(super) const DOTNET_8: Contract = Contract {
         unwind_info_count: 32,
         unwind_infos: 36,
     },
-    types: Some(type_system::DOTNET_8),
+    types: Ok(type_system::DOTNET_8),
 };
 
 #[derive(Deserialize)]
@@ -135,46 +136,33 @@ enum Field {
 impl Contract {
     /// Reads the contract of a runtime. A runtime without descriptor is .NET 8.
     ///
-    /// Returns `None` if the descriptor is not readable, or its contract versions are not
-    /// supported.
-    pub fn of(memory: &impl Memory, descriptor: Option<u64>) -> Option<Self> {
+    /// # Errors
+    /// The descriptor is not readable or malformed, or its contract versions are not supported.
+    pub fn of(memory: &impl Memory, descriptor: Option<u64>) -> Result<Self, ContractError> {
         match descriptor {
-            None => Some(DOTNET_8),
+            None => Ok(DOTNET_8),
             Some(address) => Self::parse(&descriptor_json(memory, address)?),
         }
     }
 
     /// Parses the JSON of a descriptor.
-    #[must_use]
-    pub fn parse(json: &[u8]) -> Option<Self> {
-        let Descriptor {
-            contracts,
-            types,
-            globals,
-        } = serde_json::from_slice(json).ok()?;
-        let offset = |structure: &str, field: &str| match types.get(structure)?.get(field)? {
-            Field::Offset(offset) | Field::Typed(offset, _) => {
-                (*offset <= MAX_OFFSET).then_some(*offset)
-            }
-            Field::Other(_) => None,
-        };
-        let remainder_bits = globals.get("MethodDescTokenRemainderBitCount");
-        let type_system = matches!(
-            (contracts.get("RuntimeTypeSystem"), remainder_bits),
-            (Some(&RUNTIME_TYPE_SYSTEM), Some(Global::Constant(bits, _))) if bits == TOKEN_REMAINDER_BITS
-        )
-        .then(|| TypeSystem::from_descriptor(offset))
-        .flatten();
-        let Some(version) = contracts.get("ExecutionManager") else {
-            return (!types.contains_key("RangeSection")).then_some(Self {
-                types: type_system,
-                ..DOTNET_8
-            });
+    ///
+    /// # Errors
+    /// The JSON is malformed, or its contract versions are not supported.
+    pub fn parse(json: &[u8]) -> Result<Self, ContractError> {
+        let descriptor: Descriptor = serde_json::from_slice(json)?;
+        let types = descriptor.type_system();
+        let Some(version) = descriptor.contracts.get("ExecutionManager") else {
+            return match descriptor.types.contains_key("RangeSection") {
+                true => Err(ContractError::NoExecutionManager),
+                false => Ok(Self { types, ..DOTNET_8 }),
+            };
         };
         if !EXECUTION_MANAGER.contains(version) {
-            return None;
+            return Err(ContractError::ExecutionManager(*version));
         }
-        Some(Self {
+        let offset = |structure, field| descriptor.offset(structure, field);
+        Ok(Self {
             fragment: Fragment {
                 next: offset("RangeSectionFragment", "Next")?,
                 start: offset("RangeSectionFragment", "RangeBegin")?,
@@ -201,8 +189,33 @@ impl Contract {
                 unwind_info_count: offset("RealCodeHeader", "NumUnwindInfos")?,
                 unwind_infos: offset("RealCodeHeader", "UnwindInfos")?,
             },
-            types: type_system,
+            types,
         })
+    }
+}
+
+impl Descriptor {
+    fn offset(&self, structure: &'static str, field: &'static str) -> Result<u64, OffsetError> {
+        let fields = self.types.get(structure);
+        match fields.and_then(|fields| fields.get(field)) {
+            Some(Field::Offset(offset) | Field::Typed(offset, _)) if *offset <= MAX_OFFSET => {
+                Ok(*offset)
+            }
+            _ => Err(OffsetError { structure, field }),
+        }
+    }
+
+    fn type_system(&self) -> Result<TypeSystem, TypeSystemError> {
+        if self.contracts.get("RuntimeTypeSystem") != Some(&RUNTIME_TYPE_SYSTEM) {
+            return Err(TypeSystemError::Version);
+        }
+        match self.globals.get("MethodDescTokenRemainderBitCount") {
+            Some(Global::Constant(bits, _)) if bits == TOKEN_REMAINDER_BITS => {}
+            _ => return Err(TypeSystemError::TokenBits),
+        }
+        Ok(TypeSystem::from_descriptor(|structure, field| {
+            self.offset(structure, field)
+        })?)
     }
 }
 
@@ -211,17 +224,15 @@ impl Contract {
 /// ```text
 /// +0 magic   +8 u32 flags   +12 u32 size of the JSON   +16 pointer to the JSON   +24 pointers to globals
 /// ```
-fn descriptor_json(memory: &impl Memory, address: u64) -> Option<Vec<u8>> {
-    if memory.u64(address)? != MAGIC {
-        return None;
+fn descriptor_json(memory: &impl Memory, address: u64) -> Result<Vec<u8>, ContractError> {
+    let descriptor = Structure::new(memory, address);
+    let found = descriptor.u64(0)?;
+    if found != MAGIC {
+        return Err(ContractError::Magic { address, found });
     }
-    let size = memory.u32(address.checked_add(12)?)?;
-    let json = memory.u64(address.checked_add(16)?)?;
-    if size > MAX_DESCRIPTOR_BYTES {
-        return None;
-    }
-    let mut bytes = vec![0; size as usize];
-    (memory.read(json, &mut bytes) == bytes.len()).then_some(bytes)
+    let size = descriptor.u32(12)?;
+    let json = descriptor.u64(16)?;
+    Ok(memory.vec(json, size.into(), MAX_DESCRIPTOR_BYTES)?)
 }
 
 #[cfg(test)]
@@ -238,13 +249,16 @@ mod tests {
 
     /// The execution manager of .NET 8, 9 and 10, without a type system.
     const WITHOUT_TYPES: Contract = Contract {
-        types: None,
+        types: Err(TypeSystemError::Version),
         ..DOTNET_8
     };
 
     #[test]
     fn reads_offsets_from_descriptor() {
-        assert_eq!(Contract::parse(DOTNET_10.as_bytes()), Some(WITHOUT_TYPES));
+        assert_eq!(
+            Contract::parse(DOTNET_10.as_bytes()).unwrap(),
+            WITHOUT_TYPES
+        );
         let moved = DOTNET_10.replace("\"HeaderMap\":40", "\"HeaderMap\":48");
         assert_eq!(
             Contract::parse(moved.as_bytes()).unwrap().heap.nibble_map,
@@ -254,22 +268,33 @@ mod tests {
 
     #[test]
     fn rejects_unknown_contracts() {
-        for (valid, unknown) in [
-            ("\"ExecutionManager\":2", "\"ExecutionManager\":3"),
-            ("\"HeaderMap\":40", "\"HeaderMap\":40000"),
-            ("\"HeaderMap\"", "\"OtherMap\""),
-            ("\"HeaderMap\":40", "\"HeaderMap\":\"40\""),
+        let map = "no valid offset of CodeHeapListNode.HeaderMap";
+        for (valid, unknown, expected) in [
+            (
+                "\"ExecutionManager\":2",
+                "\"ExecutionManager\":3",
+                "version 3 of the contract ExecutionManager",
+            ),
+            (
+                "\"ExecutionManager\":2,",
+                "",
+                "no version of the contract ExecutionManager",
+            ),
+            ("\"HeaderMap\":40", "\"HeaderMap\":40000", map),
+            ("\"HeaderMap\"", "\"OtherMap\"", map),
+            ("\"HeaderMap\":40", "\"HeaderMap\":\"40\"", map),
+            ("{", "", "malformed data contract descriptor"),
         ] {
-            let json = DOTNET_10.replace(valid, unknown);
-            assert_eq!(Contract::parse(json.as_bytes()), None, "{unknown}");
+            let json = DOTNET_10.replacen(valid, unknown, 1);
+            let error = Contract::parse(json.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains(expected), "{unknown}: {error}");
         }
-        assert_eq!(Contract::parse(b"{"), None);
     }
 
     #[test]
     fn uses_dotnet_8_offsets_if_descriptor_lacks_execution_manager() {
         let json = br#"{"contracts":{"Thread":1},"types":{"Thread":{"Id":8}}}"#;
-        assert_eq!(Contract::parse(json), Some(WITHOUT_TYPES));
+        assert_eq!(Contract::parse(json).unwrap(), WITHOUT_TYPES);
     }
 
     #[test]
@@ -281,13 +306,13 @@ mod tests {
         bytes.extend(0x1028_u64.to_le_bytes());
         bytes.extend([0; 16]);
         bytes.extend(DOTNET_10.as_bytes());
-        fn read(bytes: &[u8]) -> Option<Contract> {
+        fn read(bytes: &[u8]) -> Result<Contract, ContractError> {
             let start = 0x1000;
             Contract::of(&Image { start, bytes }, Some(start))
         }
-        assert_eq!(read(&bytes), Some(WITHOUT_TYPES));
-        assert_eq!(read(&bytes[..100]), None);
+        assert_eq!(read(&bytes).unwrap(), WITHOUT_TYPES);
+        assert!(matches!(read(&bytes[..100]), Err(ContractError::Read(_))));
         bytes[0] = 0;
-        assert_eq!(read(&bytes), None);
+        assert!(matches!(read(&bytes), Err(ContractError::Magic { .. })));
     }
 }

@@ -72,7 +72,7 @@ impl EventSession {
             request,
             move |is_over| {
                 // Processes with JIT code of other runtimes need no session.
-                let Some(runtime) = Detector::default().identify(pid) else {
+                let Ok(Some(runtime)) = Detector::default().identify(pid) else {
                     return Ok(None);
                 };
                 match wait_for_port(pid, timeout, is_over) {

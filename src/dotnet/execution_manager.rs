@@ -10,7 +10,8 @@
 //! is above 8. Before .NET 10 the word is 0, and the search continues in earlier words.
 
 use super::contract::{Contract, Heap};
-use super::memory::Memory;
+use super::memory::{Memory, Structure};
+use super::runtime_error::CodeLookupError;
 use super::stub_kind::StubKind;
 
 /// Low bits of an address that select no entry of the last level.
@@ -60,51 +61,61 @@ pub(super) struct CodeHeap {
 }
 
 /// Finds the section that contains an address. `section_map` is the address of the map.
+///
+/// # Errors
+/// No section contains the address, or it is not readable or inconsistent.
 pub(super) fn section_at(
     memory: &impl Memory,
     contract: &Contract,
     section_map: u64,
     address: u64,
-) -> Option<RangeSection> {
+) -> Result<RangeSection, CodeLookupError> {
     let mut table = section_map;
     for level in (0..LEVELS).rev() {
         let index = address >> (GRANULE_BITS + 8 * level) & 0xff;
-        table = memory.u64(table.checked_add(index * 8)?)? & !1;
+        table = Structure::new(memory, table).u64(index * 8)? & !1;
         if table == 0 {
-            return None;
+            return Err(CodeLookupError::NoSection(address));
         }
     }
     let fields = &contract.fragment;
-    let mut fragment = table;
+    let mut next = table;
     for _ in 0..MAX_FRAGMENTS {
-        let field = |offset| memory.u64(fragment.checked_add(offset)?);
-        if (field(fields.start)?..field(fields.end)?).contains(&address) {
-            return section(memory, contract, field(fields.section)?)
-                .filter(|section| (section.start..section.end).contains(&address));
+        let fragment = Structure::new(memory, next);
+        if (fragment.u64(fields.start)?..fragment.u64(fields.end)?).contains(&address) {
+            let section = section(memory, contract, fragment.u64(fields.section)?)?;
+            if (section.start..section.end).contains(&address) {
+                return Ok(section);
+            }
+            break;
         }
-        fragment = field(fields.next)? & !1;
-        if fragment == 0 {
+        next = fragment.u64(fields.next)? & !1;
+        if next == 0 {
             break;
         }
     }
-    None
+    Err(CodeLookupError::NoSection(address))
 }
 
-fn section(memory: &impl Memory, contract: &Contract, at: u64) -> Option<RangeSection> {
+fn section(
+    memory: &impl Memory,
+    contract: &Contract,
+    at: u64,
+) -> Result<RangeSection, CodeLookupError> {
     let fields = &contract.section;
-    let field = |offset| memory.u64(at.checked_add(offset)?);
+    let section = Structure::new(memory, at);
     // The flags have 32 bits. Uninitialized padding follows them.
-    let flags = field(fields.flags)? as u32;
+    let flags = section.u64(fields.flags)? as u32;
     let kind = if flags & STUBS != 0 {
-        SectionKind::Stubs(stub_kind(memory, field(fields.range_list)?))
-    } else if flags & CODE_HEAP != 0 && field(fields.ready_to_run_module)? == 0 {
-        SectionKind::CodeHeap(heap(memory, &contract.heap, field(fields.heap)?)?)
+        SectionKind::Stubs(stub_kind(memory, section.u64(fields.range_list)?))
+    } else if flags & CODE_HEAP != 0 && section.u64(fields.ready_to_run_module)? == 0 {
+        SectionKind::CodeHeap(heap(memory, &contract.heap, section.u64(fields.heap)?)?)
     } else {
         SectionKind::Other
     };
-    Some(RangeSection {
-        start: field(fields.start)?,
-        end: field(fields.end)?,
+    Ok(RangeSection {
+        start: section.u64(fields.start)?,
+        end: section.u64(fields.end)?,
         kind,
         collectible: flags & COLLECTIBLE != 0,
     })
@@ -112,31 +123,42 @@ fn section(memory: &impl Memory, contract: &Contract, at: u64) -> Option<RangeSe
 
 /// Reads the kind of the stubs in a range list.
 fn stub_kind(memory: &impl Memory, list: u64) -> StubKind {
-    let kind = list
-        .checked_add(RANGE_LIST_KIND)
-        .and_then(|at| memory.u32(at));
+    let kind = Structure::new(memory, list).u32(RANGE_LIST_KIND);
     kind.map_or(StubKind::Unknown, StubKind::from_code)
 }
 
-fn heap(memory: &impl Memory, fields: &Heap, at: u64) -> Option<CodeHeap> {
-    let field = |offset| memory.u64(at.checked_add(offset)?);
+fn heap(memory: &impl Memory, fields: &Heap, at: u64) -> Result<CodeHeap, CodeLookupError> {
+    let node = Structure::new(memory, at);
     let heap = CodeHeap {
-        start: field(fields.start)?,
-        map_base: field(fields.map_base)?,
-        nibble_map: field(fields.nibble_map)?,
+        start: node.u64(fields.start)?,
+        map_base: node.u64(fields.map_base)?,
+        nibble_map: node.u64(fields.nibble_map)?,
     };
-    (heap.map_base <= heap.start && heap.start < field(fields.end)?).then_some(heap)
+    match heap.map_base <= heap.start && heap.start < node.u64(fields.end)? {
+        true => Ok(heap),
+        false => Err(CodeLookupError::Heap(at)),
+    }
 }
 
 impl CodeHeap {
     /// Finds the last method or block of stubs that starts at or before an address.
     ///
     /// The method may end before the address.
-    pub(super) fn method_start(&self, memory: &impl Memory, address: u64) -> Option<u64> {
-        let distance = address.checked_sub(self.map_base)?;
-        if address < self.start {
-            return None;
-        }
+    ///
+    /// # Errors
+    /// No method starts there, or the nibble map is not readable.
+    pub(super) fn method_start(
+        &self,
+        memory: &impl Memory,
+        address: u64,
+    ) -> Result<u64, CodeLookupError> {
+        let none = CodeLookupError::NoMethod(address);
+        let distance = address.checked_sub(self.map_base);
+        let distance = distance.filter(|_| address >= self.start);
+        let Some(distance) = distance else {
+            return Err(none);
+        };
+        let map = Structure::new(memory, self.nibble_map);
         let address_word = distance / WORD_COVERS;
         let lowest = address_word.saturating_sub(MAX_METHOD_BYTES / WORD_COVERS);
         // The first read is small: most methods start within one or two words of the address.
@@ -144,11 +166,10 @@ impl CodeHeap {
         let mut end = address_word + 1;
         loop {
             let mut bytes = [0; WORDS_PER_READ as usize * 4];
-            let count = usize::try_from(end - first).ok()?;
-            let bytes = bytes.get_mut(..count * 4)?;
-            if memory.read(self.nibble_map.checked_add(first * 4)?, bytes) != bytes.len() {
-                return None;
-            }
+            let Some(bytes) = bytes.get_mut(..(end - first) as usize * 4) else {
+                return Err(none);
+            };
+            map.read_exact(first * 4, bytes)?;
             let (words, _) = bytes.as_chunks::<4>();
             for (word, index) in words.iter().rev().zip((first..end).rev()) {
                 let max_start = if index == address_word {
@@ -157,11 +178,11 @@ impl CodeHeap {
                     u64::MAX
                 };
                 if let Some(start) = start_in(u32::from_le_bytes(*word), index, max_start) {
-                    return self.map_base.checked_add(start);
+                    return self.map_base.checked_add(start).ok_or(none);
                 }
             }
             if first <= lowest {
-                return None;
+                return Err(none);
             }
             end = first;
             first = first.saturating_sub(WORDS_PER_READ).max(lowest);
@@ -257,7 +278,7 @@ pub(super) mod tests {
         assert!(section.collectible && matches!(section.kind, SectionKind::CodeHeap(_)));
         assert_eq!((section.start, section.end), (start, start + 0x1_0000));
         for outside in [start - 1, start + 0x1_0000, 0, u64::MAX] {
-            assert_eq!(at(outside), None, "{outside:#x}");
+            assert!(at(outside).is_err(), "{outside:#x}");
         }
         for (code, kind) in [
             (4, StubKind::StubPrecode),
@@ -279,7 +300,7 @@ pub(super) mod tests {
         bytes.put(0x5100, 0x5000);
         bytes.put(0x5108, start + 0x100);
         let section = section_at(&bytes.memory(), &DOTNET_8, SECTION_MAP, start);
-        assert_eq!(section, None);
+        assert!(matches!(section, Err(CodeLookupError::NoSection(at)) if at == start));
     }
 
     #[test]
@@ -298,8 +319,8 @@ pub(super) mod tests {
         word(1, 0x0000_0800);
         word(10, 0x0000_0100 | 11);
         let start = |distance| {
-            heap.method_start(&bytes.memory(), heap.map_base + distance)
-                .map(|start| start - heap.map_base)
+            let start = heap.method_start(&bytes.memory(), heap.map_base + distance);
+            start.ok().map(|start| start - heap.map_base)
         };
         assert_eq!(start(0x23), None);
         assert_eq!(start(0x24), Some(0x24));
@@ -309,7 +330,7 @@ pub(super) mod tests {
         assert_eq!(start(0x1bc), Some(0x1bc));
         assert_eq!(start(0x7ff), Some(0x1bc));
         assert_eq!(start(0xa20), Some(0x108));
-        assert_eq!(heap.method_start(&bytes.memory(), 5), None);
+        assert!(heap.method_start(&bytes.memory(), 5).is_err());
     }
 
     proptest! {
@@ -321,7 +342,7 @@ pub(super) mod tests {
             let bytes: Vec<u8> = bytes.iter().flat_map(|value| value.to_le_bytes()).collect();
             let memory = Image { start: 0, bytes: &bytes };
             for address in [address, address & 0xfff] {
-                if let Some(section) = section_at(&memory, &DOTNET_8, 0, address)
+                if let Ok(section) = section_at(&memory, &DOTNET_8, 0, address)
                     && let SectionKind::CodeHeap(heap) = section.kind
                 {
                     let _ = heap.method_start(&memory, address);

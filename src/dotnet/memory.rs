@@ -3,7 +3,8 @@
 use std::fs::File;
 use std::io;
 
-pub use perfcollect_symbols::memory::{Image, Memory};
+pub(super) use perfcollect_symbols::memory::Structure;
+pub use perfcollect_symbols::memory::{Image, Memory, ReadError};
 
 use crate::trace::Pid;
 
@@ -38,9 +39,9 @@ mod tests {
     fn reads_memory_of_current_process() {
         let value = 0x0123_4567_89ab_cdef_u64;
         let memory = ProcessMemory::open(Pid(std::process::id() as i32)).unwrap();
-        assert_eq!(memory.u64(&raw const value as u64), Some(value));
+        assert_eq!(memory.u64(&raw const value as u64), Ok(value));
         for unmapped in [0, 8, u64::MAX - 7, u64::MAX, 1 << 63] {
-            assert_eq!(memory.u64(unmapped), None, "{unmapped:#x}");
+            assert!(memory.u64(unmapped).is_err(), "{unmapped:#x}");
         }
     }
 }

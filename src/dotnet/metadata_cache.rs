@@ -7,10 +7,10 @@ use std::hash::Hasher;
 use std::sync::Arc;
 
 use perfcollect_symbols::dotnet::metadata::Metadata;
-use perfcollect_symbols::dotnet::pe::{PeImage, metadata_in_memory};
+use perfcollect_symbols::dotnet::pe::{PeError, PeImage, metadata_in_memory};
 use rustc_hash::{FxHashMap, FxHasher};
 
-use super::memory::Memory;
+use super::memory::{Memory, ReadError};
 use crate::machine::{MappedFiles, MappedPlace};
 use crate::trace::ProcessId;
 use crate::trace::spool::FileIdentity;
@@ -48,10 +48,12 @@ struct ImageKey {
     header_hash: u64,
 }
 
+/// The metadata of an image, or the reason why it cannot be used.
+type CacheResult = Result<Arc<Metadata>, PeError>;
+
 #[derive(Debug)]
 struct CachedMetadata {
-    /// The metadata, or `None` if it is not readable.
-    metadata: Option<Arc<Metadata>>,
+    metadata: CacheResult,
     last_use: u64,
 }
 
@@ -75,12 +77,15 @@ impl Images {
 
 impl MetadataCache {
     /// Returns the metadata of the image at an address of a process.
+    ///
+    /// # Errors
+    /// The image is not readable or corrupt.
     pub(super) fn image(
         &mut self,
         images: &mut Images,
         memory: &impl Memory,
         base: u64,
-    ) -> Option<Arc<Metadata>> {
+    ) -> CacheResult {
         let key = ImageKey {
             address: base,
             header_hash: header_hash(memory, base)?,
@@ -116,13 +121,16 @@ impl MetadataCache {
     /// Returns the metadata of a dynamic module, which has no image.
     ///
     /// The metadata grows with the module, and its address changes.
+    ///
+    /// # Errors
+    /// The metadata is not readable or corrupt.
     pub(super) fn dynamic_module(
         &mut self,
         images: &Images,
         memory: &impl Memory,
         address: u64,
         size: u64,
-    ) -> Option<Arc<Metadata>> {
+    ) -> CacheResult {
         let key = ImageKey {
             address,
             header_hash: header_hash(memory, address)? ^ size,
@@ -132,26 +140,28 @@ impl MetadataCache {
             return metadata;
         }
         let bytes = memory.vec(address, size, MAX_DYNAMIC_BYTES);
-        self.insert(source, bytes.and_then(Metadata::open))
+        let metadata = bytes.map_err(PeError::from);
+        let metadata = metadata.and_then(|bytes| Ok(Metadata::open(bytes)?));
+        self.insert(source, metadata)
     }
 
-    fn get(&mut self, source: &Source) -> Option<Option<Arc<Metadata>>> {
+    fn get(&mut self, source: &Source) -> Option<CacheResult> {
         let entry = self.entries.get_mut(source)?;
         self.uses += 1;
         entry.last_use = self.uses;
         Some(entry.metadata.clone())
     }
 
-    fn insert(&mut self, source: Source, metadata: Option<Metadata>) -> Option<Arc<Metadata>> {
+    fn insert(&mut self, source: Source, metadata: Result<Metadata, PeError>) -> CacheResult {
         let metadata = metadata.map(Arc::new);
-        self.bytes += size(metadata.as_ref());
+        self.bytes += size(&metadata);
         self.uses += 1;
         let entry = CachedMetadata {
             metadata: metadata.clone(),
             last_use: self.uses,
         };
         if let Some(old) = self.entries.insert(source, entry) {
-            self.bytes -= size(old.metadata.as_ref());
+            self.bytes -= size(&old.metadata);
         }
         while self.bytes > MAX_BYTES || self.entries.len() > MAX_IMAGES {
             let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.last_use);
@@ -159,28 +169,32 @@ impl MetadataCache {
                 break;
             };
             if let Some(entry) = self.entries.remove(&oldest) {
-                self.bytes -= size(entry.metadata.as_ref());
+                self.bytes -= size(&entry.metadata);
             }
         }
         metadata
     }
 }
 
-fn size(metadata: Option<&Arc<Metadata>>) -> usize {
-    metadata.map_or(0, |metadata| metadata.size())
+fn size(metadata: &CacheResult) -> usize {
+    metadata.as_ref().map_or(0, |metadata| metadata.size())
 }
 
-fn header_hash(memory: &impl Memory, address: u64) -> Option<u64> {
+fn header_hash(memory: &impl Memory, address: u64) -> Result<u64, ReadError> {
     let mut bytes = [0; HEADER_BYTES];
     let read = memory.read(address, &mut bytes);
+    let header = bytes.get(..read).filter(|bytes| !bytes.is_empty());
     let mut hasher = FxHasher::default();
-    hasher.write(bytes.get(..read).filter(|bytes| !bytes.is_empty())?);
-    Some(hasher.finish())
+    hasher.write(header.ok_or(ReadError::Unreadable {
+        address,
+        bytes: HEADER_BYTES,
+    })?);
+    Ok(hasher.finish())
 }
 
 /// Returns whether the image in a file has the header of the image in memory.
 ///
 /// The file may have been modified since it was mapped.
 fn is_same(mapped: &MappedPlace, key: ImageKey) -> bool {
-    header_hash(&mapped.file, mapped.offset) == Some(key.header_hash)
+    header_hash(&mapped.file, mapped.offset) == Ok(key.header_hash)
 }

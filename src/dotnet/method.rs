@@ -8,7 +8,8 @@
 
 use super::contract::Contract;
 use super::execution_manager::MAX_METHOD_BYTES;
-use super::memory::Memory;
+use super::memory::{Memory, Structure};
+use super::runtime_error::CodeLookupError;
 use super::stub_kind::StubKind;
 
 /// Lowest value that is a pointer. Smaller values are kinds of stub blocks (`StubCodeBlockKind`).
@@ -57,41 +58,50 @@ pub(super) enum CodeBlock {
 }
 
 impl CodeBlock {
-    /// Reads and checks the block at an address. Returns `None` if it is unreadable or
-    /// inconsistent, which may be temporary.
-    pub(super) fn read(memory: &impl Memory, contract: &Contract, start: u64) -> Option<Self> {
-        let header = memory.u64(start.checked_sub(8)?)?;
+    /// Reads and checks the block at an address.
+    ///
+    /// # Errors
+    /// The block is not readable or inconsistent, which may be temporary.
+    pub(super) fn read(
+        memory: &impl Memory,
+        contract: &Contract,
+        start: u64,
+    ) -> Result<Self, CodeLookupError> {
+        let at = start.checked_sub(8);
+        let header = memory.u64(at.ok_or(CodeLookupError::NoMethod(start))?)?;
         if header < FIRST_HEADER {
-            return Some(Self::Stubs(StubKind::from_code(header as u32)));
+            return Ok(Self::Stubs(StubKind::from_code(header as u32)));
         }
         Method::read(memory, contract, start, header).map(Self::Method)
     }
 }
 
 impl Method {
-    fn read(memory: &impl Memory, contract: &Contract, start: u64, header: u64) -> Option<Self> {
-        if header < LOWEST_ADDRESS {
-            return None;
+    fn read(
+        memory: &impl Memory,
+        contract: &Contract,
+        start: u64,
+        at: u64,
+    ) -> Result<Self, CodeLookupError> {
+        if at < LOWEST_ADDRESS {
+            return Err(CodeLookupError::Header { start, found: at });
         }
         let fields = &contract.header;
-        let field = |offset: u64| header.checked_add(offset);
-        let method_desc = memory.u64(field(fields.method_desc)?)?;
-        let count = memory.u32(field(fields.unwind_info_count)?)?;
+        let header = Structure::new(memory, at);
+        let method_desc = header.u64(fields.method_desc)?;
+        let count = header.u32(fields.unwind_info_count)?;
         if !(1..=MAX_FUNCTIONS).contains(&count) {
-            return None;
+            return Err(CodeLookupError::FunctionCount {
+                start,
+                count,
+                limit: MAX_FUNCTIONS,
+            });
         }
         let mut raw = vec![0; count as usize * FUNCTION_BYTES];
-        if memory.read(field(fields.unwind_infos)?, &mut raw) != raw.len() {
-            return None;
-        }
+        header.read_exact(fields.unwind_infos, &mut raw)?;
         let (raw, _) = raw.as_chunks::<FUNCTION_BYTES>();
-        let base = start.checked_sub(u64::from(field_value(raw.first()?, 0)))?;
-        let functions: Option<Box<[_]>> = raw.iter().map(|raw| function(raw, base)).collect();
-        let functions = functions?;
-        let is_sorted = functions
-            .windows(2)
-            .all(|pair| matches!(pair, [a, b] if a.end <= b.begin));
-        is_sorted.then_some(Self {
+        let functions = functions(raw, start).ok_or(CodeLookupError::Functions(start))?;
+        Ok(Self {
             key: MethodKey { start, method_desc },
             functions,
         })
@@ -116,6 +126,17 @@ impl Method {
 fn field_value(raw: &[u8; FUNCTION_BYTES], index: usize) -> u32 {
     let (fields, _) = raw.as_chunks::<4>();
     fields.get(index).copied().map_or(0, u32::from_le_bytes)
+}
+
+/// Decodes the functions of the method at `start`. Returns `None` if they are inconsistent.
+fn functions(raw: &[[u8; FUNCTION_BYTES]], start: u64) -> Option<Box<[FunctionEntry]>> {
+    let base = start.checked_sub(u64::from(field_value(raw.first()?, 0)))?;
+    let functions: Option<Box<[_]>> = raw.iter().map(|raw| function(raw, base)).collect();
+    functions.filter(|functions| {
+        functions
+            .windows(2)
+            .all(|pair| matches!(pair, [a, b] if a.end <= b.begin))
+    })
 }
 
 fn function(raw: &[u8; FUNCTION_BYTES], base: u64) -> Option<FunctionEntry> {
@@ -149,14 +170,14 @@ mod tests {
         bytes
     }
 
-    fn read(bytes: &Bytes) -> Option<CodeBlock> {
+    fn read(bytes: &Bytes) -> Result<CodeBlock, CodeLookupError> {
         CodeBlock::read(&bytes.memory(), &DOTNET_8, START)
     }
 
     #[test]
     fn reads_a_method_and_its_funclet() {
         let bytes = image(&[[0x100, 0x140, 0x180], [0x140, 0x150, 0x190]]);
-        let Some(CodeBlock::Method(method)) = read(&bytes) else {
+        let Ok(CodeBlock::Method(method)) = read(&bytes) else {
             panic!("no method");
         };
         assert_eq!((method.key.start, method.key.method_desc), (START, 0x7777));
@@ -179,15 +200,27 @@ mod tests {
             &[[0x3_0000, 0x3_0010, 0]],
             &[[0x100, 0x0200_0000, 0]],
         ] {
-            assert_eq!(read(&image(functions)), None, "{functions:x?}");
+            let result = read(&image(functions));
+            let is_rejected = match functions {
+                [] => matches!(result, Err(CodeLookupError::FunctionCount { count: 0, .. })),
+                _ => matches!(result, Err(CodeLookupError::Functions(START))),
+            };
+            assert!(is_rejected, "{functions:x?}: {result:?}");
         }
         let mut many = image(&[[0x100, 0x140, 0x180]]);
         many.put(HEADER + 32, 5000);
-        assert_eq!(read(&many), None);
+        let error = read(&many).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the method at 0x20100 has 5000 functions, expected 1 to 4096"
+        );
         many.put(START - 8, 0x4000);
-        assert_eq!(read(&many), None);
+        assert!(matches!(
+            read(&many),
+            Err(CodeLookupError::Header { found: 0x4000, .. })
+        ));
         many.put(START - 8, 3);
         let stubs = CodeBlock::Stubs(StubKind::DynamicHelper);
-        assert_eq!(read(&many), Some(stubs));
+        assert_eq!(read(&many).unwrap(), stubs);
     }
 }

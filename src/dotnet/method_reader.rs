@@ -8,6 +8,7 @@ use perfcollect_symbols::dotnet::type_name::{self, push_arguments};
 use super::memory::Memory;
 use super::method::MethodKey;
 use super::method_name::MethodName;
+use super::method_name_error::{MethodDataError, MethodNameError};
 use super::tier::{self, Tiers};
 use super::type_reader::{InProcess, MethodTable, TypeReader};
 
@@ -21,48 +22,67 @@ const DYNAMIC: u16 = 7;
 /// Valid sizes of a dynamic method's signature.
 const SIGNATURE_BYTES: std::ops::RangeInclusive<u64> = 2..=4096;
 
-/// The result of naming a method.
-pub(super) struct NamedMethod {
-    pub(super) name: Option<MethodName>,
-    /// Whether the method belongs to no assembly and may be freed individually.
-    pub(super) is_dynamic: bool,
-}
-
 impl<M: Memory> TypeReader<'_, M> {
-    /// Reads the name of a method. Returns `None` if the runtime's data is inconsistent.
-    pub(super) fn name(&mut self, method: MethodKey, tiers: &mut Tiers) -> Option<NamedMethod> {
+    /// Reads the name of a method.
+    ///
+    /// # Errors
+    /// The runtime's data is inconsistent, or the method is dynamic and has been freed.
+    pub(super) fn name(
+        &mut self,
+        method: MethodKey,
+        tiers: &mut Tiers,
+    ) -> Result<MethodName, MethodNameError> {
+        let (flags, chunk) = self.flags_and_chunk(method.method_desc)?;
+        let table = self.method_table_of(chunk)?;
+        match flags & KIND {
+            DYNAMIC => (self.dynamic_method(method, &table)).map_err(MethodNameError::Dynamic),
+            kind => Ok(self.assembly_method(method, kind, chunk, &table, tiers)?),
+        }
+    }
+
+    /// Reads the flags of a MethodDesc. Returns them and the address of its MethodDescChunk.
+    fn flags_and_chunk(&self, method_desc: u64) -> Result<(u16, u64), MethodDataError> {
+        let desc = self.structure(method_desc);
+        let flags = desc.u16(self.types.method.flags)?;
+        let index = desc.u8(self.types.method.chunk_index)?;
+        let chunk = method_desc
+            .checked_sub(u64::from(index) * 8)
+            .and_then(|first| first.checked_sub(self.types.chunk.bytes));
+        let chunk = chunk.ok_or(MethodDataError::Address(method_desc, "MethodDesc"))?;
+        Ok((flags, chunk))
+    }
+
+    fn method_table_of(&self, chunk: u64) -> Result<MethodTable, MethodDataError> {
+        self.method_table(self.structure(chunk).u64(self.types.chunk.table)?)
+    }
+
+    /// Reads the name of a method of an assembly. `kind` is the kind of its MethodDesc.
+    fn assembly_method(
+        &mut self,
+        method: MethodKey,
+        kind: u16,
+        chunk: u64,
+        table: &MethodTable,
+        tiers: &mut Tiers,
+    ) -> Result<MethodName, MethodDataError> {
         let at = method.method_desc;
-        let fields = self.types.method;
-        let flags = self.memory.u16(at.checked_add(fields.flags)?)?;
-        let index = self.memory.u8(at.checked_add(fields.chunk_index)?)?;
-        let chunk = at
-            .checked_sub(u64::from(index) * 8)?
-            .checked_sub(self.types.chunk.bytes)?;
-        let table = self
-            .memory
-            .u64(chunk.checked_add(self.types.chunk.table)?)?;
-        let table = self.method_table(table)?;
-        if flags & KIND == DYNAMIC {
-            return Some(NamedMethod {
-                name: self.dynamic_method(method, &table),
-                is_dynamic: true,
+        let range = self.structure(chunk).u16(self.types.chunk.token_range)?;
+        let remainder = self.structure(at).u16(self.types.method.token_remainder)?;
+        let row = (u32::from(range) & TOKEN_MASK) << TOKEN_BITS | u32::from(remainder) & TOKEN_MASK;
+        let module = self.module(table)?;
+        let metadata = self.metadata(module)?;
+        let type_row = self.type_row(table)?;
+        // The best available check that all data read so far is consistent.
+        let declaring = metadata.owner_of(row)?;
+        if declaring != type_row {
+            return Err(MethodDataError::OtherType {
+                declaring,
+                found: type_row,
             });
         }
-        let range = self
-            .memory
-            .u16(chunk.checked_add(self.types.chunk.token_range)?)?;
-        let remainder = self.memory.u16(at.checked_add(fields.token_remainder)?)?;
-        let row = (u32::from(range) & TOKEN_MASK) << TOKEN_BITS | u32::from(remainder) & TOKEN_MASK;
-        let module = self.module(&table)?;
-        let metadata = self.metadata(module)?;
-        let type_row = self.type_row(&table)?;
-        // The best available check that all data read so far is consistent.
-        if metadata.owner_of(row)? != type_row {
-            return None;
-        }
         let definition = metadata.method(row)?;
-        let type_arguments = self.type_arguments(&table, 0)?;
-        let method_arguments = match flags & KIND {
+        let type_arguments = self.type_arguments(table, 0)?;
+        let method_arguments = match kind {
             INSTANTIATED => self.method_arguments(at)?,
             _ => Vec::new(),
         };
@@ -78,13 +98,10 @@ impl<M: Memory> TypeReader<'_, M> {
         };
         let (parameters, _) = signature::parameters(definition.signature, &in_module)?;
         name.push_str(&parameters);
-        Some(NamedMethod {
-            name: Some(MethodName {
-                module: metadata.assembly()?.into_owned(),
-                method: name,
-                tier: tiers.tier(self.memory, &self.types, method, definition.impl_flags),
-            }),
-            is_dynamic: false,
+        Ok(MethodName {
+            module: metadata.assembly()?.into_owned(),
+            method: name,
+            tier: tiers.tier(self.memory, &self.types, method, definition.impl_flags),
         })
     }
 
@@ -92,7 +109,11 @@ impl<M: Memory> TypeReader<'_, M> {
     ///
     /// The runtime reuses the MethodDesc of a freed method while the old code still exists. The
     /// name is valid only if the MethodDesc refers to this code before and after reading.
-    fn dynamic_method(&mut self, method: MethodKey, table: &MethodTable) -> Option<MethodName> {
+    fn dynamic_method(
+        &mut self,
+        method: MethodKey,
+        table: &MethodTable,
+    ) -> Result<MethodName, MethodDataError> {
         let before = self.dynamic_method_desc(method)?;
         let name = self.c_string(before.name)?;
         let bytes = self.memory.vec(
@@ -102,7 +123,7 @@ impl<M: Memory> TypeReader<'_, M> {
         )?;
         let module = self.module(table)?;
         // IL stubs have the signature of their native function, with tokens of its module.
-        let metadata = self.metadata(module);
+        let metadata = self.metadata(module).ok();
         let in_process = InProcess {
             reader: RefCell::new(&mut *self),
             metadata: metadata.as_deref(),
@@ -110,45 +131,53 @@ impl<M: Memory> TypeReader<'_, M> {
         let (parameters, parsed) = signature::parameters(&bytes, &in_process)?;
         // The size in the MethodDesc is sometimes one byte too large.
         if bytes.len() - parsed > 1 {
-            return None;
+            return Err(MethodDataError::SignatureSize {
+                address: before.signature,
+                bytes: before.signature_bytes,
+            });
         }
-        let module = self.c_string(
-            self.memory
-                .u64(module.checked_add(self.types.module.name)?)?,
-        )?;
+        let module = self.c_string(self.structure(module).u64(self.types.module.name)?)?;
         if self.dynamic_method_desc(method)? != before || self.c_string(before.name)? != name {
-            return None;
+            return Err(MethodDataError::OtherCode(method.method_desc));
         }
-        Some(MethodName {
+        Ok(MethodName {
             module,
             method: format!("dynamicClass.{name}{parameters}"),
             tier: Some(tier::OPTIMIZED),
         })
     }
 
-    fn dynamic_method_desc(&self, method: MethodKey) -> Option<DynamicMethodDesc> {
+    fn dynamic_method_desc(&self, method: MethodKey) -> Result<DynamicMethodDesc, MethodDataError> {
         let fields = self.types.dynamic;
-        let field = |offset| self.memory.u64(method.method_desc.checked_add(offset)?);
-        let signature_bytes = field(fields.signature_bytes)? & u64::from(u32::MAX);
-        let is_valid =
-            field(fields.code)? == method.start && SIGNATURE_BYTES.contains(&signature_bytes);
-        is_valid.then_some(DynamicMethodDesc {
-            signature: field(fields.signature)?,
+        let desc = self.structure(method.method_desc);
+        let signature_bytes = desc.u64(fields.signature_bytes)? & u64::from(u32::MAX);
+        if desc.u64(fields.code)? != method.start {
+            return Err(MethodDataError::OtherCode(method.method_desc));
+        }
+        let signature = desc.u64(fields.signature)?;
+        if !SIGNATURE_BYTES.contains(&signature_bytes) {
+            return Err(MethodDataError::SignatureSize {
+                address: signature,
+                bytes: signature_bytes,
+            });
+        }
+        Ok(DynamicMethodDesc {
+            signature,
             signature_bytes,
-            name: field(fields.name)?,
+            name: desc.u64(fields.name)?,
         })
     }
 
-    fn method_arguments(&mut self, method_desc: u64) -> Option<Vec<String>> {
+    fn method_arguments(&mut self, method_desc: u64) -> Result<Vec<String>, MethodDataError> {
         let fields = self.types.instantiated;
-        let count = self.memory.u16(method_desc.checked_add(fields.count)?)?;
-        if count == 0 {
-            return Some(Vec::new());
+        let desc = self.structure(method_desc);
+        match desc.u16(fields.count)? {
+            0 => Ok(Vec::new()),
+            count => {
+                let list = desc.u64(fields.arguments)?;
+                self.format_types(list, count, 0)
+            }
         }
-        let list = self
-            .memory
-            .u64(method_desc.checked_add(fields.arguments)?)?;
-        self.format_types(list, count, 0)
     }
 }
 

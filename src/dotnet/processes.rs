@@ -5,10 +5,11 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
-use perfcollect_symbols::elf::ElfFile;
+use perfcollect_symbols::elf::{ElfError, ElfFile};
 use perfcollect_symbols::process::{Root, executable};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
+use thiserror::Error;
 
 use super::runtime_file::FILE_NAME;
 use super::version;
@@ -45,15 +46,28 @@ pub struct RuntimeIdentity {
     pub version: Option<String>,
 }
 
+/// Why perfcollect cannot determine whether a process has a runtime.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum IdentifyError {
+    /// The process has ended, or is a kernel thread, which has no executable.
+    #[error("cannot open its executable: {0}")]
+    Executable(#[source] Arc<io::Error>),
+    /// The dynamic symbols of the executable are not readable or corrupt.
+    #[error("cannot read its executable: {0}")]
+    Symbols(#[source] Arc<ElfError>),
+}
+
 /// Detector of runtimes. Reads each executable once.
 #[derive(Debug, Default)]
 pub struct Detector {
     /// Runtimes in executables, by device and inode.
-    executables: FxHashMap<(u64, u64), Option<RuntimeIdentity>>,
+    executables: FxHashMap<(u64, u64), Result<Option<RuntimeIdentity>, IdentifyError>>,
 }
 
 impl Detector {
-    /// Returns all .NET processes of the system, sorted by pid.
+    /// Returns all .NET processes of the system, sorted by pid. Omits processes that it cannot
+    /// identify: most have ended or are kernel threads.
     ///
     /// # Errors
     /// /proc is not readable.
@@ -62,28 +76,32 @@ impl Detector {
         pids.sort_unstable();
         let runtimes = pids
             .into_iter()
-            .filter_map(|pid| Some((pid, self.identify(pid)?)));
+            .filter_map(|pid| Some((pid, self.identify(pid).ok()??)));
         Ok(runtimes.collect())
     }
 
-    /// Identifies the runtime in a process. Returns `None` without a runtime, or if the process has
-    /// ended.
-    pub fn identify(&mut self, pid: Pid) -> Option<RuntimeIdentity> {
+    /// Identifies the runtime in a process. Returns `None` without a runtime.
+    ///
+    /// # Errors
+    /// The process has ended, or its executable is not readable.
+    pub fn identify(&mut self, pid: Pid) -> Result<Option<RuntimeIdentity>, IdentifyError> {
         let Ok(files) = machine::mapped_code(pid) else {
-            return by_threads(pid, &machine::thread_names(pid));
+            return Ok(by_threads(pid, &machine::thread_names(pid)));
         };
         if let Some(library) = files.iter().find(|file| file.path.ends_with(FILE_NAME)) {
-            return Some(identify_library(pid, library));
+            return Ok(Some(identify_library(pid, library)));
         }
-        // A kernel thread has no executable.
-        let executable = Arc::new(executable(pid.0).ok()?);
-        let key = executable
-            .metadata()
-            .map(|file| (file.dev(), file.ino()))
-            .ok()?;
+        let opened = executable(pid.0).and_then(|file| {
+            let status = file.metadata()?;
+            Ok((file, (status.dev(), status.ino())))
+        });
+        let (file, key) = opened.map_err(|error| IdentifyError::Executable(Arc::new(error)))?;
         self.executables
             .entry(key)
-            .or_insert_with(|| identify_executable(&executable))
+            .or_insert_with(|| {
+                let identity = identify_executable(&Arc::new(file));
+                identity.map_err(|error| IdentifyError::Symbols(Arc::new(error)))
+            })
             .clone()
     }
 }
@@ -116,17 +134,17 @@ fn identify_library(pid: Pid, library: &MappedCode) -> RuntimeIdentity {
 }
 
 /// Identifies a runtime that is linked into an executable, by its symbol for debuggers.
-fn identify_executable(file: &Arc<File>) -> Option<RuntimeIdentity> {
-    let elf = ElfFile::open(file.clone()).ok()?;
-    let has = |symbol: &[u8]| matches!(elf.dynamic_symbol(symbol), Ok(Some(_)));
-    if has(b"DotNetRuntimeInfo") {
-        return Some(RuntimeIdentity {
+fn identify_executable(file: &Arc<File>) -> Result<Option<RuntimeIdentity>, ElfError> {
+    let elf = ElfFile::open(file.clone())?;
+    if elf.dynamic_symbol(b"DotNetRuntimeInfo")?.is_some() {
+        return Ok(Some(RuntimeIdentity {
             flavour: Deployment::SingleFile,
             version: version::from_file(file),
-        });
+        }));
     }
-    has(b"DotNetRuntimeDebugHeader").then_some(RuntimeIdentity {
+    let header = elf.dynamic_symbol(b"DotNetRuntimeDebugHeader")?;
+    Ok(header.map(|_| RuntimeIdentity {
         flavour: Deployment::NativeAot,
         version: None,
-    })
+    }))
 }

@@ -122,7 +122,7 @@ fn read(
     let mut malformed = 0;
     let result = loop {
         match reader.next_event() {
-            Ok(Some(event)) => match CodeEvent::parse(event.kind, event.payload) {
+            Ok(Some(event)) => match CodeEvent::parse(event.metadata, event.payload) {
                 Ok(Some(event)) => table.take(event),
                 Ok(None) => {}
                 Err(_) => malformed += 1,

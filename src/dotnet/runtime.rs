@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::contract::Contract;
+use super::contract_error::TypeSystemError;
 use super::execution_manager::{RangeSection, SectionKind, section_at};
 use super::memory::{Memory, ProcessMemory};
 use super::method::{CodeBlock, Method};
+use super::runtime_error::{AttachError, CodeLookupError};
 use super::runtime_file::RuntimeFile;
 use super::stub_kind::StubKind;
 use super::type_system::TypeSystem;
@@ -77,8 +79,9 @@ pub struct Runtime<M = ProcessMemory> {
 impl<M: Memory> Runtime<M> {
     /// Attaches to the runtime of a process, which is loaded at `bias` from its link-time address.
     ///
-    /// Returns `None` if the runtime is not yet initialized, or its version is not supported.
-    pub fn attach(memory: M, file: &RuntimeFile, bias: u64) -> Option<Self> {
+    /// # Errors
+    /// The runtime is not yet initialized, or its version is not supported.
+    pub fn attach(memory: M, file: &RuntimeFile, bias: u64) -> Result<Self, AttachError> {
         let descriptor = file.descriptor.map(|svma| svma.wrapping_add(bias));
         let contract = Contract::of(&memory, descriptor)?;
         let dac_table = file.dac_table.wrapping_add(bias);
@@ -87,10 +90,11 @@ impl<M: Memory> Runtime<M> {
 
     /// Attaches to the runtime whose DAC table is at `dac_table`.
     ///
-    /// Returns `None` if the runtime is not yet initialized.
-    pub fn new(memory: M, contract: Contract, dac_table: u64) -> Option<Self> {
-        let section_map = memory.u64(dac_table).filter(|map| *map != 0)?;
-        Some(Self {
+    /// # Errors
+    /// The runtime is not yet initialized.
+    pub fn new(memory: M, contract: Contract, dac_table: u64) -> Result<Self, AttachError> {
+        let section_map = section_map(&memory, dac_table)?;
+        Ok(Self {
             memory,
             contract,
             dac_table,
@@ -106,7 +110,7 @@ impl<M: Memory> Runtime<M> {
         &self.memory
     }
 
-    pub(super) fn types(&self) -> Option<TypeSystem> {
+    pub(super) fn types(&self) -> Result<TypeSystem, TypeSystemError> {
         self.contract.types
     }
 
@@ -114,12 +118,15 @@ impl<M: Memory> Runtime<M> {
         self.dac_table
     }
 
-    /// Looks up the code at an address. Returns `None` if the lookup currently fails.
-    pub fn code_at(&mut self, address: u64) -> Option<CodeLookup<'_>> {
-        let Some(section) = self.section(address) else {
+    /// Looks up the code at an address.
+    ///
+    /// # Errors
+    /// The runtime's structures are currently not readable or inconsistent.
+    pub fn code_at(&mut self, address: u64) -> Result<CodeLookup<'_>, CodeLookupError> {
+        let Ok(section) = self.section(address) else {
             // The lookup of a process that has ended fails, too.
-            self.memory.u64(self.dac_table).filter(|map| *map != 0)?;
-            return Some(CodeLookup {
+            section_map(&self.memory, self.dac_table)?;
+            return Ok(CodeLookup {
                 code: Code::Foreign,
                 collectible: true,
             });
@@ -131,7 +138,7 @@ impl<M: Memory> Runtime<M> {
                 begin: section.start,
                 end: section.end,
             }),
-            SectionKind::Other => return None,
+            SectionKind::Other => return Err(CodeLookupError::NotJitCode(address)),
             SectionKind::CodeHeap(heap) => {
                 let start = heap.method_start(&self.memory, address)?;
                 self.code_block(start, address, collectible)?
@@ -144,13 +151,13 @@ impl<M: Memory> Runtime<M> {
             }
             code => code,
         };
-        Some(CodeLookup { code, collectible })
+        Ok(CodeLookup { code, collectible })
     }
 
-    fn section(&mut self, address: u64) -> Option<RangeSection> {
+    fn section(&mut self, address: u64) -> Result<RangeSection, CodeLookupError> {
         let next = self.sections.range(address..).next();
         if let Some((_, section)) = next.filter(|(_, section)| section.start <= address) {
-            return Some(*section);
+            return Ok(*section);
         }
         let section = section_at(&self.memory, &self.contract, self.section_map, address)?;
         if !section.collectible {
@@ -159,30 +166,39 @@ impl<M: Memory> Runtime<M> {
             }
             self.sections.insert(section.end - 1, section);
         }
-        Some(section)
+        Ok(section)
     }
 
     /// Returns the code of the block that starts at `start` and contains `address`.
-    fn code_block(&mut self, start: u64, address: u64, collectible: bool) -> Option<Code<'_>> {
-        if collectible {
-            return match CodeBlock::read(&self.memory, &self.contract, start)? {
-                CodeBlock::Method(method) => {
-                    Some(Code::Method(self.collectible_method.insert(method)))
-                }
-                CodeBlock::Stubs(kind) => Some(Code::Stub(Stub::at(address, kind))),
-            };
-        }
-        if !self.methods.contains_key(&start) {
+    fn code_block(
+        &mut self,
+        start: u64,
+        address: u64,
+        collectible: bool,
+    ) -> Result<Code<'_>, CodeLookupError> {
+        if collectible || !self.methods.contains_key(&start) {
             let method = match CodeBlock::read(&self.memory, &self.contract, start)? {
                 CodeBlock::Method(method) => method,
-                CodeBlock::Stubs(kind) => return Some(Code::Stub(Stub::at(address, kind))),
+                CodeBlock::Stubs(kind) => return Ok(Code::Stub(Stub::at(address, kind))),
             };
+            if collectible {
+                return Ok(Code::Method(self.collectible_method.insert(method)));
+            }
             if self.methods.len() >= MAX_METHODS {
                 self.methods.clear();
             }
             self.methods.insert(start, method);
         }
-        self.methods.get(&start).map(Code::Method)
+        let method = self.methods.get(&start).map(Code::Method);
+        method.ok_or(CodeLookupError::NoMethod(address))
+    }
+}
+
+/// Reads the address of the range section map from the DAC table.
+fn section_map(memory: &impl Memory, dac_table: u64) -> Result<u64, AttachError> {
+    match memory.u64(dac_table)? {
+        0 => Err(AttachError::NotInitialized(dac_table)),
+        map => Ok(map),
     }
 }
 
@@ -222,7 +238,10 @@ mod tests {
                     assert!(matches!(lookup.code, Code::Stub(_)), "{stub:#x}");
                 }
             }
-            assert!(runtime.code_at(START + 0x3f).is_none());
+            assert!(matches!(
+                runtime.code_at(START + 0x3f),
+                Err(CodeLookupError::NoMethod(_))
+            ));
             let outside = runtime.code_at(START + 0x2_0000).unwrap();
             assert!(matches!(outside.code, Code::Foreign));
             assert_eq!(runtime.methods.len(), usize::from(flags == 2));

@@ -2,6 +2,7 @@
 
 use perfcollect_symbols::elf::{ElfFile, LoadSegment};
 
+use super::runtime_error::RuntimeFileError;
 use crate::machine::{Backing, CodeFile, Content, FileTable, Maps};
 use crate::trace::ModuleId;
 
@@ -21,18 +22,22 @@ pub struct RuntimeFile {
 
 impl RuntimeFile {
     /// Reads a file. Returns `None` if it contains no runtime, or one older than .NET 8.
-    #[must_use]
-    pub fn of(file: &CodeFile) -> Option<Self> {
+    ///
+    /// # Errors
+    /// The content of the file is not available, or it is not a valid ELF file.
+    pub fn of(file: &CodeFile) -> Result<Option<Self>, RuntimeFileError> {
         let Content::File(content) = &file.content else {
-            return None;
+            return Err(RuntimeFileError::NoContent);
         };
-        let elf = ElfFile::open(content.clone()).ok()?;
-        let symbol = |name: &[u8]| elf.dynamic_symbol(name).ok().flatten();
-        Some(Self {
-            dac_table: symbol(b"g_dacTable")?,
-            descriptor: symbol(b"DotNetRuntimeContractDescriptor"),
+        let elf = ElfFile::open(content.clone())?;
+        let Some(dac_table) = elf.dynamic_symbol(b"g_dacTable")? else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            dac_table,
+            descriptor: elf.dynamic_symbol(b"DotNetRuntimeContractDescriptor")?,
             segments: elf.load_segments(),
-        })
+        }))
     }
 
     /// Returns the load bias according to one mapping of the file.

@@ -10,7 +10,7 @@
 
 use perfcollect_symbols::dotnet_name::TIERS;
 
-use super::memory::Memory;
+use super::memory::{Memory, Structure};
 use super::method::MethodKey;
 use super::type_system::{TypeSystem, Versions};
 
@@ -71,15 +71,15 @@ impl Tiers {
         let desc = method.method_desc;
         match types.method.versions {
             Versions::CodeData(offset) => {
-                let code_data = memory.u64(desc.checked_add(offset)?)?;
-                let states = match code_data {
+                let desc = Structure::new(memory, desc);
+                let states = match desc.u64(offset).ok()? {
                     0 => 0,
-                    at => memory.u64(at)?,
+                    at => memory.u64(at).ok()?,
                 };
                 if let Some(tier) = version(memory, states, method) {
                     return tier;
                 }
-                let token = memory.u16(desc.checked_add(types.method.token_remainder)?)?;
+                let token = desc.u16(types.method.token_remainder).ok()?;
                 Some(match token & ELIGIBLE {
                     0 => OPTIMIZED,
                     _ => QUICK,
@@ -100,8 +100,8 @@ impl Tiers {
     }
 
     fn states(&mut self, memory: &impl Memory) -> Option<States> {
-        let entry = self.dac_table.checked_add(8 * DOMAIN_ENTRY)?;
-        let domain = memory.u64(memory.u64(entry)?)?;
+        let entry = Structure::new(memory, self.dac_table).u64(8 * DOMAIN_ENTRY);
+        let domain = memory.u64(entry.ok()?).ok()?;
         let states = States::read(memory, domain.checked_add(STATES)?)?;
         if !self.verified {
             self.verified = states.is_consistent(memory);
@@ -115,12 +115,12 @@ fn version(memory: &impl Memory, states: u64, method: MethodKey) -> Option<Optio
     if states == 0 {
         return None;
     }
-    let mut next = memory.u64(states.checked_add(FIRST_VERSION)?)?;
+    let mut next = Structure::new(memory, states).u64(FIRST_VERSION).ok()?;
     for _ in 0..MAX_VERSIONS {
         if next == 0 {
             return None;
         }
-        let bytes: [u8; VERSION_BYTES] = memory.bytes(next)?;
+        let bytes: [u8; VERSION_BYTES] = memory.bytes(next).ok()?;
         let (fields, _) = bytes.as_chunks::<8>();
         let mut fields = fields.iter().copied().map(u64::from_le_bytes);
         let [code, desc, _, following, id_and_tier] = std::array::from_fn(|_| fields.next());
@@ -141,11 +141,11 @@ struct States {
 
 impl States {
     fn read(memory: &impl Memory, at: u64) -> Option<Self> {
-        let field = |offset| memory.u32(at.checked_add(offset)?);
+        let field = |offset| Structure::new(memory, at).u32(offset).ok();
         let (size, entries, used) = (field(8)?, field(12)?, field(16)?);
         let is_valid = entries <= used && used <= size && size < MAX_SLOTS && entries > 0;
         is_valid.then_some(Self {
-            slots: memory.u64(at)?,
+            slots: memory.u64(at).ok()?,
             size,
         })
     }
@@ -164,7 +164,7 @@ impl States {
             .map(|slot| u64::from_le_bytes(*slot))
             .filter(|entry| *entry > 1);
         entries.next().is_some_and(|entry| {
-            let desc = memory.u64(entry).filter(|desc| desc % 8 == 0);
+            let desc = memory.u64(entry).ok().filter(|desc| desc % 8 == 0);
             desc.and_then(|desc| self.find(memory, desc)) == Some(entry)
         })
     }
@@ -176,12 +176,12 @@ impl States {
             .checked_rem(self.size.checked_sub(1)?)?
             .checked_add(1)?;
         for _ in 0..MAX_PROBES.min(self.size) {
-            let slot = self.slots.checked_add(u64::from(index) * 8)?;
-            match memory.u64(slot)? {
+            let slots = Structure::new(memory, self.slots);
+            match slots.u64(u64::from(index) * 8).ok()? {
                 0 => return None,
                 // A deleted entry.
                 u64::MAX => {}
-                entry if memory.u64(entry) == Some(desc) => return Some(entry),
+                entry if memory.u64(entry) == Ok(desc) => return Some(entry),
                 _ => {}
             }
             index = (index + step) % self.size;

@@ -7,8 +7,9 @@ use perfcollect_symbols::dotnet::metadata::Metadata;
 use perfcollect_symbols::dotnet::signature::TypeNameResolver;
 use perfcollect_symbols::dotnet::type_name::instantiated;
 
-use super::memory::Memory;
+use super::memory::{Image, Memory, ReadError, Structure};
 use super::metadata_cache::{Images, MetadataCache};
+use super::method_name_error::MethodDataError;
 use super::type_system::{DynamicModuleFields, ImageFields, TypeRow, TypeSystem};
 
 /// Flags of a MethodTable: the low 16 bits are a component size; array; array of one dimension.
@@ -50,45 +51,57 @@ pub(super) struct MethodTable {
 }
 
 impl MethodTable {
-    fn u64(&self, offset: u64) -> Option<u64> {
-        let at = usize::try_from(offset).ok()?;
-        Some(u64::from_le_bytes(*self.bytes.get(at..)?.first_chunk()?))
+    fn fields(&self) -> Structure<Image<'_>> {
+        let image = Image {
+            start: self.address,
+            bytes: &self.bytes,
+        };
+        Structure::new(image, self.address)
     }
 
-    fn u32(&self, offset: u64) -> Option<u32> {
-        let at = usize::try_from(offset).ok()?;
-        Some(u32::from_le_bytes(*self.bytes.get(at..)?.first_chunk()?))
+    fn u64(&self, offset: u64) -> Result<u64, ReadError> {
+        self.fields().u64(offset)
     }
 
-    fn u16(&self, offset: u64) -> Option<u16> {
-        Some(self.u32(offset)? as u16)
+    fn u32(&self, offset: u64) -> Result<u32, ReadError> {
+        self.fields().u32(offset)
+    }
+
+    fn u16(&self, offset: u64) -> Result<u16, ReadError> {
+        Ok(self.u32(offset)? as u16)
     }
 }
 
 impl<M: Memory> TypeReader<'_, M> {
-    pub(super) fn method_table(&self, address: u64) -> Option<MethodTable> {
-        let is_aligned = address.is_multiple_of(8);
-        let bytes = self.memory.bytes(address).filter(|_| is_aligned)?;
-        Some(MethodTable { address, bytes })
+    pub(super) fn structure(&self, address: u64) -> Structure<&M> {
+        Structure::new(self.memory, address)
+    }
+
+    pub(super) fn method_table(&self, address: u64) -> Result<MethodTable, MethodDataError> {
+        if !address.is_multiple_of(8) {
+            return Err(MethodDataError::Address(address, "MethodTable"));
+        }
+        let bytes = self.memory.bytes(address)?;
+        Ok(MethodTable { address, bytes })
     }
 
     /// Returns the TypeDef row of a type.
-    pub(super) fn type_row(&self, table: &MethodTable) -> Option<u32> {
-        Some(match self.types.table.type_row {
+    pub(super) fn type_row(&self, table: &MethodTable) -> Result<u32, ReadError> {
+        Ok(match self.types.table.type_row {
             TypeRow::Upper(offset) => table.u32(offset)? >> 8,
             TypeRow::Short(offset) => table.u16(offset)?.into(),
         })
     }
 
     /// Returns the address of a type's module.
-    pub(super) fn module(&self, table: &MethodTable) -> Option<u64> {
+    pub(super) fn module(&self, table: &MethodTable) -> Result<u64, MethodDataError> {
         let fields = self.types.table;
         let TypeRow::Short(_) = fields.type_row else {
-            return table.u64(fields.module);
+            return Ok(table.u64(fields.module)?);
         };
         let flags = table.u32(fields.flags)?;
         if flags & HAS_COMPONENT_SIZE != 0 || flags & GENERIC == 0 {
-            return table.u64(fields.module);
+            return Ok(table.u64(fields.module)?);
         }
         // In .NET 8 this field of a generic type is its loader module. The canonical MethodTable
         // has the declaring module.
@@ -98,7 +111,7 @@ impl<M: Memory> TypeReader<'_, M> {
         };
         let flags = canonical.u16(8)?;
         if flags & MODULE_SLOT == 0 {
-            return canonical.u64(fields.module);
+            return Ok(canonical.u64(fields.module)?);
         }
         let offset = match (flags & 15).count_ones() {
             slot @ (0 | 1) => 0x30 + 8 * u64::from(slot),
@@ -107,12 +120,12 @@ impl<M: Memory> TypeReader<'_, M> {
                 0x40 + 8 * u64::from(slot - 2) + 8 * virtuals.div_ceil(8)
             }
         };
-        self.memory.u64(canonical.address.checked_add(offset)?)
+        Ok(self.structure(canonical.address).u64(offset)?)
     }
 
-    pub(super) fn metadata(&mut self, module: u64) -> Option<Arc<Metadata>> {
+    pub(super) fn metadata(&mut self, module: u64) -> Result<Arc<Metadata>, MethodDataError> {
         let fields = self.types.module;
-        let pointer = |address: u64, offset: u64| self.memory.u64(address.checked_add(offset)?);
+        let pointer = |address: u64, offset: u64| self.structure(address).u64(offset).ok();
         let base = match fields.image {
             ImageFields::Base(offset) => pointer(module, offset),
             ImageFields::Path(path) => path.into_iter().try_fold(module, |address, offset| {
@@ -120,21 +133,23 @@ impl<M: Memory> TypeReader<'_, M> {
             }),
         };
         if let Some(base) = base.filter(|base| *base != 0) {
-            return self.assemblies.image(self.images, self.memory, base);
+            return Ok(self.assemblies.image(self.images, self.memory, base)?);
         }
         let (header, data) = match fields.dynamic {
             DynamicModuleFields::Inline(offset) => {
-                let header = pointer(module, offset)?;
-                (header, header.checked_add(4)?)
+                let header = self.structure(module).u64(offset)?;
+                (header, header.checked_add(4))
             }
             DynamicModuleFields::Buffer(offset) => {
-                let header = pointer(module, offset)?;
-                (header, pointer(header, 16)?)
+                let header = self.structure(module).u64(offset)?;
+                (header, Some(self.structure(header).u64(16)?))
             }
         };
+        let data = data.ok_or(MethodDataError::Address(header, "dynamic module"))?;
         let size = self.memory.u32(header)?;
-        self.assemblies
-            .dynamic_module(self.images, self.memory, data, size.into())
+        Ok(self
+            .assemblies
+            .dynamic_module(self.images, self.memory, data, size.into())?)
     }
 
     /// Formats the arguments of a type. The result is empty for a type without arguments.
@@ -142,18 +157,21 @@ impl<M: Memory> TypeReader<'_, M> {
         &mut self,
         table: &MethodTable,
         depth: usize,
-    ) -> Option<Vec<String>> {
+    ) -> Result<Vec<String>, MethodDataError> {
         let fields = self.types.table;
         let flags = table.u32(fields.flags)?;
         if flags & HAS_COMPONENT_SIZE != 0 || flags & GENERIC == 0 {
-            return Some(Vec::new());
+            return Ok(Vec::new());
         }
         let dictionaries = table.u64(fields.arguments)?;
-        let info = dictionaries.checked_sub(8)?;
-        let count = self.memory.u16(info.checked_add(DICTIONARIES)?)?;
-        let arguments = self.memory.u16(info.checked_add(ARGUMENTS)?)?;
-        let last = u64::from(count.checked_sub(1)?) * 8;
-        let list = self.memory.u64(dictionaries.checked_add(last)?)?;
+        let info = dictionaries.checked_sub(8);
+        let info = info.ok_or(MethodDataError::Address(dictionaries, "dictionary"))?;
+        let info = self.structure(info);
+        let count = info.u16(DICTIONARIES)?;
+        let arguments = info.u16(ARGUMENTS)?;
+        let last = count.checked_sub(1);
+        let last = last.ok_or(MethodDataError::Count(0, "dictionaries"))?;
+        let list = self.structure(dictionaries).u64(u64::from(last) * 8)?;
         self.format_types(list, arguments, depth)
     }
 
@@ -163,9 +181,9 @@ impl<M: Memory> TypeReader<'_, M> {
         list: u64,
         count: u16,
         depth: usize,
-    ) -> Option<Vec<String>> {
+    ) -> Result<Vec<String>, MethodDataError> {
         if !(1..=MAX_ARGUMENTS).contains(&count) {
-            return None;
+            return Err(MethodDataError::Count(count.into(), "arguments"));
         }
         let bytes = self.memory.vec(list, u64::from(count) * 8, usize::MAX)?;
         let (handles, _) = bytes.as_chunks();
@@ -176,55 +194,71 @@ impl<M: Memory> TypeReader<'_, M> {
     }
 
     /// Formats the type of a TypeHandle.
-    pub(super) fn format_type(&mut self, handle: u64, depth: usize) -> Option<String> {
-        if handle & TYPE_DESC != 0 || depth > MAX_DEPTH {
-            return None;
+    pub(super) fn format_type(
+        &mut self,
+        handle: u64,
+        depth: usize,
+    ) -> Result<String, MethodDataError> {
+        if depth > MAX_DEPTH {
+            return Err(MethodDataError::TooDeep(MAX_DEPTH));
         }
+        expect_method_table(handle)?;
         let table = self.method_table(handle)?;
         let fields = self.types.table;
         let flags = table.u32(fields.flags)?;
         if flags & CATEGORY == ARRAY {
             let mut name = self.format_type(table.u64(fields.arguments)?, depth + 1)?;
             let dimensions = match flags & VECTOR {
-                0 => table.u32(fields.base_size)?.checked_sub(ARRAY_BYTES)? / DIMENSION_BYTES,
+                0 => {
+                    let bytes = table.u32(fields.base_size)?.checked_sub(ARRAY_BYTES);
+                    bytes.map_or(0, |bytes| bytes / DIMENSION_BYTES)
+                }
                 _ => 1,
             };
             if !(1..=32).contains(&dimensions) {
-                return None;
+                return Err(MethodDataError::Count(dimensions, "dimensions"));
             }
             name.push('[');
             name.extend((1..dimensions).map(|_| ','));
             name.push(']');
-            return Some(name);
+            return Ok(name);
         }
         let name = self.type_name(&table)?;
-        Some(instantiated(&name, &self.type_arguments(&table, depth)?))
+        Ok(instantiated(&name, &self.type_arguments(&table, depth)?))
     }
 
     /// Formats the type of a TypeHandle without arguments.
-    pub(super) fn format_definition(&mut self, handle: u64) -> Option<String> {
-        if handle & TYPE_DESC != 0 {
-            return None;
-        }
+    pub(super) fn format_definition(&mut self, handle: u64) -> Result<String, MethodDataError> {
+        expect_method_table(handle)?;
         let table = self.method_table(handle)?;
         self.type_name(&table)
     }
 
-    pub(super) fn type_name(&mut self, table: &MethodTable) -> Option<String> {
+    pub(super) fn type_name(&mut self, table: &MethodTable) -> Result<String, MethodDataError> {
         let module = self.module(table)?;
         let metadata = self.metadata(module)?;
-        metadata.type_def_name(self.type_row(table)?)
+        Ok(metadata.type_def_name(self.type_row(table)?)?)
     }
 
     /// Reads a NUL-terminated name.
-    pub(super) fn c_string(&self, address: u64) -> Option<String> {
+    pub(super) fn c_string(&self, address: u64) -> Result<String, MethodDataError> {
         let mut bytes = [0; MAX_NAME_BYTES];
         let read = self.memory.read(address, &mut bytes);
-        let bytes = bytes.get(..read)?;
-        let name = bytes.split(|byte| *byte == 0).next()?;
+        let bytes = bytes.get(..read).unwrap_or_default();
+        let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
         let is_complete = name.len() < bytes.len() && !name.is_empty();
-        let name = std::str::from_utf8(name).ok().filter(|_| is_complete)?;
-        (!name.contains(char::is_control)).then(|| name.to_owned())
+        let name = std::str::from_utf8(name).ok().filter(|_| is_complete);
+        let name = name.filter(|name| !name.contains(char::is_control));
+        let name = name.ok_or(MethodDataError::Name(address))?;
+        Ok(name.to_owned())
+    }
+}
+
+/// Checks that a TypeHandle is the address of a MethodTable.
+fn expect_method_table(handle: u64) -> Result<(), MethodDataError> {
+    match handle & TYPE_DESC {
+        0 => Ok(()),
+        _ => Err(MethodDataError::Address(handle, "MethodTable")),
     }
 }
 
@@ -245,10 +279,11 @@ impl<M: Memory> TypeNameResolver for InProcess<'_, '_, M> {
 
     fn runtime_type(&self, address: u64, is_definition: bool) -> Option<String> {
         let mut reader = self.reader.try_borrow_mut().ok()?;
-        match is_definition {
+        let name = match is_definition {
             true => reader.format_definition(address),
             false => reader.format_type(address, 0),
-        }
+        };
+        name.ok()
     }
 
     fn module(&self, _: u32) -> Option<&Metadata> {

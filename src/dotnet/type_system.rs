@@ -10,6 +10,8 @@
 //! .NET 9 and 10 publish most offsets in their contract descriptor. The others are the same in both
 //! versions and were determined by measurement.
 
+use super::contract_error::OffsetError;
+
 /// Field offsets in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TypeSystem {
@@ -155,13 +157,20 @@ pub(super) const DOTNET_8: TypeSystem = TypeSystem {
 };
 
 impl TypeSystem {
-    /// Reads the offsets from the descriptor of .NET 9 or later. Returns `None` if a required one
-    /// is missing.
-    pub(super) fn from_descriptor(offset: impl Fn(&str, &str) -> Option<u64>) -> Option<Self> {
+    /// Reads the offsets from the descriptor of .NET 9 or later.
+    ///
+    /// # Errors
+    /// A required offset is missing or invalid.
+    pub(super) fn from_descriptor(
+        offset: impl Fn(&'static str, &'static str) -> Result<u64, OffsetError>,
+    ) -> Result<Self, OffsetError> {
         let code_data = offset("MethodDesc", "CodeData").unwrap_or(8);
         let dynamic_bytes = offset("DynamicMethodDesc", "!").unwrap_or(48);
         let or_default = |structure, field, default| offset(structure, field).unwrap_or(default);
-        Some(Self {
+        let (structure, field) = ("Module", "Path");
+        let path = offset(structure, field)?;
+        let name = path.checked_sub(8);
+        Ok(Self {
             method: MethodFields {
                 token_remainder: offset("MethodDesc", "Flags3AndTokenRemainder")?,
                 chunk_index: offset("MethodDesc", "ChunkIndex")?,
@@ -194,7 +203,7 @@ impl TypeSystem {
             },
             module: ModuleFields {
                 // The descriptor omits this field, which precedes the path.
-                name: offset("Module", "Path")?.checked_sub(8)?,
+                name: name.ok_or(OffsetError { structure, field })?,
                 image: ImageFields::Base(offset("Module", "Base")?),
                 dynamic: DynamicModuleFields::Inline(offset("Module", "DynamicMetadata")?),
             },

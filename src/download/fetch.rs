@@ -69,7 +69,8 @@ impl Downloader {
     /// Downloads a module's debug file, unless it exists on this host or in a cache.
     ///
     /// Calls `progress` with the received bytes and the total size if it is known. Returns
-    /// [`Outcome::Failed`] once `stop` returns true, and keeps the received bytes to resume later.
+    /// [`Outcome::Failed`] once `cancel` returns true, and keeps the received bytes to resume
+    /// later.
     ///
     /// # Errors
     /// Returns an error if the worker process cannot be started or the cache cannot be written.
@@ -78,13 +79,13 @@ impl Downloader {
         &mut self,
         module: &Module,
         mut progress: impl FnMut(u64, Option<u64>),
-        stop: &dyn Fn() -> bool,
+        cancel: &dyn Fn() -> bool,
     ) -> Result<Outcome, DownloadError> {
         for path in self
             .sources
-            .cached(module)
+            .cache_paths(module)
             .into_iter()
-            .chain(module.places())
+            .chain(module.debug_file_paths())
         {
             if is_matching_debug_file(&path, module) {
                 return Ok(Outcome::Cached(path));
@@ -93,7 +94,7 @@ impl Downloader {
         let mut failures = Vec::new();
         for (row, server) in self.sources.servers.iter().enumerate() {
             for entry in server.entries(module) {
-                if stop() {
+                if cancel() {
                     return Ok(Outcome::Failed(failures));
                 }
                 let url = shown(&entry.url);
@@ -101,7 +102,7 @@ impl Downloader {
                     failures.push(Failure { url, why: None });
                     continue;
                 }
-                match self.try_entry(server.layout, &entry, module, &mut progress, stop)? {
+                match self.try_entry(server.layout, &entry, module, &mut progress, cancel)? {
                     Attempt::Done(path, bytes) => {
                         return Ok(Outcome::Downloaded { path, bytes, url });
                     }
@@ -122,7 +123,7 @@ impl Downloader {
         entry: &RemoteFile,
         module: &Module,
         progress: &mut dyn FnMut(u64, Option<u64>),
-        stop: &dyn Fn() -> bool,
+        cancel: &dyn Fn() -> bool,
     ) -> Result<Attempt, DownloadError> {
         let cache = self.sources.cache(layout).ok_or(CacheError::Nowhere)?;
         let partial = match Partial::open(cache, &entry.path, &entry.url) {
@@ -136,7 +137,7 @@ impl Downloader {
             module: module.clone(),
             limits: self.limits,
         };
-        let (attempt, keep) = match worker::run(&task, &partial.file, progress, stop) {
+        let (attempt, keep) = match worker::run(&task, &partial.file, progress, cancel) {
             Ok(Reply::Good) => {
                 partial.commit()?;
                 let bytes = partial.file.metadata().map_or(0, |metadata| metadata.len());

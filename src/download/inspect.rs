@@ -39,7 +39,7 @@ pub(super) fn wanted(path: &Path, file: &Arc<File>) -> Result<MissingDebugFiles,
     if elf.has_all_symbols().unwrap_or(false) {
         return Ok(MissingDebugFiles::default());
     }
-    let module = Module::of(path, &elf);
+    let module = Module::from_elf(path, &elf);
     let missing = |module| MissingDebugFiles {
         modules: vec![module],
         ..MissingDebugFiles::default()

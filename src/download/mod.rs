@@ -3,7 +3,7 @@
 //! perfcollect supports two server layouts: symbol servers (Microsoft's has .NET's native
 //! libraries) and debuginfod (distributions). It requests a file by build id. It keeps the file
 //! only if it is an ELF file with this build id and with symbols. The search for debug files
-//! includes the cache (`Sources::cached`).
+//! includes the cache (`Sources::cache_paths`).
 //!
 //! A separate process without privileges reads the network and the files (`worker`). The parent
 //! process opens and renames files, but reads none of them.

@@ -23,7 +23,7 @@ pub struct Module {
 impl Module {
     /// Describes an ELF file. Returns `None` if it has no build id.
     #[must_use]
-    pub fn of(path: &Path, elf: &ElfFile) -> Option<Self> {
+    pub fn from_elf(path: &Path, elf: &ElfFile) -> Option<Self> {
         let (build_id, debug_link) = (elf.build_id(), elf.debug_link());
         Self::new(&FileIdentity {
             path,
@@ -45,7 +45,7 @@ impl Module {
 
     /// Creates a module with an unknown path.
     #[must_use]
-    pub fn unknown(build_id: BuildId) -> Self {
+    pub fn from_build_id(build_id: BuildId) -> Self {
         Self {
             path: String::new(),
             build_id,
@@ -57,7 +57,7 @@ impl Module {
     ///
     /// Returns no paths if the path of the module is unknown.
     #[must_use]
-    pub fn places(&self) -> Vec<PathBuf> {
+    pub fn debug_file_paths(&self) -> Vec<PathBuf> {
         let Ok(path) = std::path::absolute(&self.path) else {
             return Vec::new();
         };

@@ -85,7 +85,7 @@ impl Server {
 }
 
 /// Returns the paths of a module's files in a cache of a layout.
-pub(super) fn cached(layout: Layout, module: &Module) -> Vec<PathBuf> {
+pub(super) fn cache_paths(layout: Layout, module: &Module) -> Vec<PathBuf> {
     let server = Server {
         layout,
         url: String::new(),
@@ -151,7 +151,7 @@ mod tests {
         );
         assert_eq!(urls(&server, "").len(), 1);
         assert_eq!(
-            cached(Layout::SymbolServer, &module("libFoo.so"))[1],
+            cache_paths(Layout::SymbolServer, &module("libFoo.so"))[1],
             PathBuf::from(format!("libfoo.so/elf-buildid-{id}/libfoo.so"))
         );
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::module::Module;
-use super::server::{Layout, Server, cached};
+use super::server::{Layout, Server, cache_paths};
 
 const SYMBOL_PATH: &str = "_NT_SYMBOL_PATH";
 const DEBUGINFOD_URLS: &str = "DEBUGINFOD_URLS";
@@ -132,14 +132,14 @@ impl Sources {
     ///
     /// A file at such a path may be another one. The caller must verify its build id.
     #[must_use]
-    pub fn cached(&self, module: &Module) -> Vec<PathBuf> {
-        let symbol_paths = cached(Layout::SymbolServer, module);
+    pub fn cache_paths(&self, module: &Module) -> Vec<PathBuf> {
+        let symbol_paths = cache_paths(Layout::SymbolServer, module);
         let below = |directory: &PathBuf| -> Vec<PathBuf> {
             let paths = symbol_paths.iter();
             paths.map(|path| directory.join(path)).collect()
         };
         let stores = self.symbols.iter().chain(&self.stores).flat_map(below);
-        let debuginfod_paths = cached(Layout::Debuginfod, module);
+        let debuginfod_paths = cache_paths(Layout::Debuginfod, module);
         let debuginfod = self.debuginfod.iter();
         let debuginfod =
             debuginfod.flat_map(|cache| debuginfod_paths.iter().map(|path| cache.join(path)));
@@ -195,10 +195,10 @@ mod tests {
     #[test]
     fn caches_follow_environment_variables() {
         let id = perfcollect_symbols::build_id::BuildId::from_bytes(&[0xcd; 20]).unwrap();
-        let (module, hex) = (Module::unknown(id), "cd".repeat(20));
+        let (module, hex) = (Module::from_build_id(id), "cd".repeat(20));
         let key = format!("_.debug/elf-buildid-sym-{hex}/_.debug");
         assert_eq!(
-            sources(&[], &[("HOME", "/h")]).cached(&module),
+            sources(&[], &[("HOME", "/h")]).cache_paths(&module),
             [
                 format!("/h/.cache/perfcollect/symbols/{key}"),
                 format!("/h/.cache/debuginfod_client/{hex}/debuginfo"),
@@ -207,13 +207,13 @@ mod tests {
         );
         let moved = [("XDG_CACHE_HOME", "/x"), ("DEBUGINFOD_CACHE_PATH", "/d")];
         assert_eq!(
-            sources(&[], &moved).cached(&module),
+            sources(&[], &moved).cache_paths(&module),
             [
                 format!("/x/perfcollect/symbols/{key}"),
                 format!("/d/{hex}/debuginfo")
             ]
             .map(PathBuf::from)
         );
-        assert!(sources(&[], &[]).cached(&module).is_empty());
+        assert!(sources(&[], &[]).cache_paths(&module).is_empty());
     }
 }

@@ -120,16 +120,16 @@ pub(super) fn unexpected(reply: &Reply) -> WorkerError {
     WorkerError::Nonsense(io::Error::other(format!("{reply:?}")))
 }
 
-/// The output of the worker process, until `stop` returns true.
+/// The output of the worker process, until `cancel` returns true.
 struct WorkerOutput<'a> {
     output: ChildStdout,
-    stop: &'a dyn Fn() -> bool,
+    cancel: &'a dyn Fn() -> bool,
 }
 
 impl Read for WorkerOutput<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
-            if (self.stop)() {
+            if (self.cancel)() {
                 return Err(io::Error::other("cancelled"));
             }
             let mut polled = [PollFd::new(&self.output, PollFlags::IN)];
@@ -144,12 +144,12 @@ impl Read for WorkerOutput<'_> {
 
 /// Runs a task on `file` in a worker process and returns the last line of the reply.
 ///
-/// Kills the process once `stop` returns true.
+/// Kills the process once `cancel` returns true.
 pub(super) fn run(
     task: &Task,
     file: &File,
     mut progress: impl FnMut(u64, Option<u64>),
-    stop: &dyn Fn() -> bool,
+    cancel: &dyn Fn() -> bool,
 ) -> Result<Reply, WorkerError> {
     let start = |error: io::Error| WorkerError::Start(error);
     let task = serde_json::to_string(task).map_err(|error| start(error.into()))?;
@@ -162,7 +162,7 @@ pub(super) fn run(
         .map_err(start)?;
     let mut last = Ok(None);
     if let Some(output) = child.stdout.take() {
-        let mut answer = BufReader::new(WorkerOutput { output, stop });
+        let mut answer = BufReader::new(WorkerOutput { output, cancel });
         last = loop {
             match next(&mut answer) {
                 Ok(Some(Reply::Progress(bytes, total))) => progress(bytes, total),

@@ -18,7 +18,7 @@ use super::content::{Content, build_id, identity};
 use super::mapping_info::{MappingInfo, open};
 use super::recording_files::RecordingFiles;
 use crate::trace::spool::FileRow;
-use crate::trace::{DescribeFile, ModuleId, Pid};
+use crate::trace::{ModuleId, Pid};
 
 /// Identity of a mapped file.
 ///
@@ -67,7 +67,7 @@ impl CodeFile {
     }
 
     /// Returns the row that identifies the file for recovery.
-    fn describe(&self) -> FileRow<'_> {
+    pub fn describe(&self) -> FileRow<'_> {
         let file = match &self.content {
             Content::File(file) => Some(file),
             Content::Vdso(_) | Content::Unavailable(_) => None,
@@ -206,11 +206,5 @@ impl FromIterator<CodeFile> for FileTable {
             files: files.into_iter().map(Arc::new).collect(),
             ..Self::default()
         }
-    }
-}
-
-impl DescribeFile for FileTable {
-    fn describe(&self, id: ModuleId) -> FileRow<'_> {
-        self.file(id).describe()
     }
 }

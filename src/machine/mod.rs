@@ -13,6 +13,7 @@ use rows::Rows;
 use tasks::Tasks;
 
 use crate::perf::{MmapRecord, Record};
+use crate::trace::spool::SpoolRow;
 use crate::trace::{ModuleId, Nanos, Pid, ProcessId, ThreadId, Tid};
 
 mod containers;
@@ -43,7 +44,7 @@ pub use proc_fs::{
     thread_names, threads, with_descendants,
 };
 pub use recording_files::RecordingFiles;
-pub use rows::{ProcessRow, RowUpdate, ThreadRow};
+pub use rows::{ProcessRow, ThreadRow};
 
 /// All processes and threads of the system.
 ///
@@ -274,13 +275,16 @@ impl Machine {
     }
 
     /// Records that a process has JIT code, and finds its perf map or jitdump while it still runs.
-    pub fn mark_jit_process(&mut self, id: ProcessId) {
+    ///
+    /// Returns whether this was not recorded before.
+    pub fn mark_jit_process(&mut self, id: ProcessId) -> bool {
         let row = &self.rows.processes()[id.index()];
         if row.jit_process.is_some() {
-            return;
+            return false;
         }
         let jit_process = self.jit_process(row.pid);
         self.rows.set_jit_process(id, jit_process);
+        true
     }
 
     /// Finds the perf map or jitdump that contains the symbols of a process's JIT code.
@@ -303,9 +307,9 @@ impl Machine {
         }
     }
 
-    /// Returns the row updates since the last call, in order.
-    pub fn take_changes(&mut self) -> Vec<RowUpdate> {
-        self.rows.take_changes()
+    /// Passes on the rows that are new or changed since the last call, in order.
+    pub fn take_new_rows(&mut self, put: impl FnMut(&SpoolRow<'_>)) {
+        self.rows.take_new(put);
     }
 
     /// Creates a machine with symbol sources only: sampled processes and the files of sampled code.

@@ -32,20 +32,20 @@ impl Machine {
     ///
     /// `same_boot` declares that the system was not rebooted since the capture.
     #[must_use]
-    pub fn recover(recording: &RawTrace, same_boot: bool) -> Self {
-        let files = recording.files.iter().map(|row| CodeFile {
+    pub fn recover(raw_trace: &RawTrace, same_boot: bool) -> Self {
+        let files = raw_trace.files.iter().map(|row| CodeFile {
             path: row.path.as_ref().into(),
             content: content(row, same_boot).unwrap_or_else(Content::Unavailable),
             root: None,
             container: None,
             pid: row.pid,
         });
-        let info = &recording.header.info;
-        let captured_ns = recording.end.0.saturating_sub(info.start_ns);
+        let info = &raw_trace.header.info;
+        let captured_ns = raw_trace.end.0.saturating_sub(info.start_ns);
         let end = info.start_unix_ns.saturating_add(captured_ns) / 1_000_000_000;
         let until = (end as i64).saturating_add(GRACE_SECONDS);
-        let jit_rows = recording.jit_processes.iter();
-        let process_rows = recording
+        let jit_rows = raw_trace.jit_processes.iter();
+        let process_rows = raw_trace
             .processes
             .iter()
             .zip(jit_rows)

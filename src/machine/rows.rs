@@ -3,11 +3,12 @@
 use std::io;
 
 use super::jit_process::JitProcess;
+use crate::trace::spool::SpoolRow;
 use crate::trace::{Pid, ProcessId, ThreadId, Tid};
 
 /// A new or changed row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RowUpdate {
+#[derive(Clone, Copy, Debug)]
+enum RowUpdate {
     /// A process row was added.
     Process(ProcessId),
     /// A thread row was added.
@@ -72,9 +73,43 @@ impl Rows {
         self.processes
     }
 
-    /// Returns the updates since the last call, in order.
-    pub(super) fn take_changes(&mut self) -> Vec<RowUpdate> {
-        std::mem::take(&mut self.updates)
+    /// Passes on the rows that are new or changed since the last call, in order.
+    pub(super) fn take_new(&mut self, mut put: impl FnMut(&SpoolRow<'_>)) {
+        for update in std::mem::take(&mut self.updates) {
+            if let Some(row) = self.row(update) {
+                put(&row);
+            }
+        }
+    }
+
+    /// Returns the row of an update. Returns `None` if a recovery could not use it.
+    fn row(&self, update: RowUpdate) -> Option<SpoolRow<'_>> {
+        let process = |id: ProcessId| &self.processes[id.index()];
+        let thread = |id: ThreadId| &self.threads[id.index()];
+        Some(match update {
+            RowUpdate::Process(id) => {
+                let process = process(id);
+                SpoolRow::Process {
+                    pid: process.pid,
+                    name: &process.name,
+                    command_line: &process.command_line,
+                }
+            }
+            RowUpdate::Thread(id) => {
+                let thread = thread(id);
+                SpoolRow::Thread {
+                    process: thread.process,
+                    tid: thread.tid,
+                    name: &thread.name,
+                }
+            }
+            RowUpdate::ProcessName(id) => SpoolRow::ProcessName(id, &process(id).name),
+            RowUpdate::ThreadName(id) => SpoolRow::ThreadName(id, &thread(id).name),
+            RowUpdate::JitProcess(id) => {
+                let jit_process = process(id).jit_process.as_ref()?.as_ref().ok()?;
+                SpoolRow::JitProcess(id, jit_process.describe()?)
+            }
+        })
     }
 
     pub(super) fn add_process(&mut self, row: ProcessRow) -> ProcessId {

@@ -35,6 +35,7 @@ pub(super) struct EventHeader {
     pub(super) sequence: u32,
     pub(super) capture_thread: u64,
     pub(super) thread: u64,
+    pub(super) processor: u32,
     pub(super) stack: u32,
     pub(super) time: u64,
     /// Versions 4 and 5.
@@ -142,7 +143,7 @@ fn compressed(
     if has(2) {
         header.sequence = header.sequence.wrapping_add(bytes.varuint32()?);
         header.capture_thread = bytes.varuint()?;
-        let _processor = bytes.varuint32()?;
+        header.processor = bytes.varuint32()?;
     }
     if header.metadata_id != 0 || framing == Framing::Blocks {
         header.sequence = header.sequence.wrapping_add(1);
@@ -178,7 +179,7 @@ fn uncompressed(bytes: &mut Bytes<'_>, framing: Framing) -> Option<EventHeader> 
     let sequence = bytes.u32()?;
     let thread = bytes.u64()?;
     let capture_thread = bytes.u64()?;
-    let _processor = bytes.u32()?;
+    let processor = bytes.u32()?;
     let stack = bytes.u32()?;
     let time = bytes.u64()?;
     let (mut activity, mut labels) = (Activity::default(), 0);
@@ -194,6 +195,7 @@ fn uncompressed(bytes: &mut Bytes<'_>, framing: Framing) -> Option<EventHeader> 
         is_sorted: metadata_id & !METADATA_ID_MASK == 0,
         sequence,
         capture_thread,
+        processor,
         thread,
         stack,
         time,

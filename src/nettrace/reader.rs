@@ -28,17 +28,21 @@ const RESET_METADATA: u32 = 2;
 #[derive(Clone, Copy, Debug)]
 pub struct Event<'a> {
     /// The event's metadata.
-    pub kind: &'a Arc<EventMetadata>,
+    pub metadata: &'a Arc<EventMetadata>,
     /// The event's timestamp.
     pub time: Nanos,
     /// Whether no later event of the stream is older.
     pub is_sorted: bool,
     /// The thread that the event concerns.
     pub thread: Thread,
+    /// The name of this thread; empty if the stream does not contain it.
+    pub thread_name: &'a str,
     /// The activity that the event belongs to.
     pub activity: Activity,
     /// The stream's id of the thread that wrote the event. It is nearly always the same thread.
     pub capture_thread: u64,
+    /// The processor that the capture thread ran on, if the sender reports it.
+    pub processor: u32,
     /// The stack of the capture thread. Empty if the event has no stack.
     pub stack: Stack<'a>,
     /// The values of [`EventMetadata::fields`].
@@ -165,13 +169,13 @@ impl<R: Read> Reader<R> {
     }
 
     fn event(&self, header: EventHeader, payload: Range<usize>) -> Option<Event<'_>> {
-        let (thread, activity) = match self.framing {
+        let ((thread, thread_name), activity) = match self.framing {
             Framing::Objects => {
                 let thread = Thread {
                     id: Some(header.thread),
                     process: None,
                 };
-                (thread, header.activity)
+                ((thread, ""), header.activity)
             }
             Framing::Blocks => {
                 let thread = self.threads.get(header.thread);
@@ -179,12 +183,14 @@ impl<R: Read> Reader<R> {
             }
         };
         Some(Event {
-            kind: self.metadata.get(header.metadata_id)?,
+            metadata: self.metadata.get(header.metadata_id)?,
             time: self.info.nanos(header.time),
             is_sorted: header.is_sorted,
             thread,
+            thread_name,
             activity,
             capture_thread: header.capture_thread,
+            processor: header.processor,
             stack: self.stacks.get(header.stack),
             payload: self.events.bytes.get(payload)?,
         })

@@ -5,8 +5,9 @@ use rustc_hash::FxHashMap;
 use super::trace_info::string;
 use crate::bytes::Bytes;
 
-/// Limit on the tracked threads.
+/// Limits on the tracked threads, and on the names kept of them.
 const MAX_THREADS: usize = 1 << 16;
+const MAX_NAME_BYTES: usize = 4 << 20;
 
 /// Ids of a thread in the pid namespace of the process that wrote the stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,7 +19,10 @@ pub struct Thread {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Threads(FxHashMap<u64, Thread>);
+pub(super) struct Threads {
+    by_index: FxHashMap<u64, (Thread, Box<str>)>,
+    name_bytes: usize,
+}
 
 impl Threads {
     /// Adds the threads of a block. Returns `None` if the block is corrupt.
@@ -28,34 +32,47 @@ impl Threads {
             let size = block.u16()?;
             let mut row = Bytes(block.take(size.into())?);
             let index = row.varuint()?;
-            if self.0.len() < MAX_THREADS || self.0.contains_key(&index) {
-                self.0.insert(index, parse(&mut row));
+            self.remove(index);
+            if self.by_index.len() < MAX_THREADS {
+                let (thread, name) = parse(&mut row);
+                let name = String::from_utf8_lossy(name);
+                let fits = self.name_bytes + name.len() <= MAX_NAME_BYTES;
+                let name: Box<str> = if fits { name.into() } else { Box::default() };
+                self.name_bytes += name.len();
+                self.by_index.insert(index, (thread, name));
             }
         }
         Some(())
     }
 
-    pub(super) fn get(&self, index: u64) -> Thread {
-        self.0.get(&index).copied().unwrap_or_default()
+    /// Returns the ids and the name of a thread. The name is empty if it is unknown.
+    pub(super) fn get(&self, index: u64) -> (Thread, &str) {
+        match self.by_index.get(&index) {
+            Some((thread, name)) => (*thread, name),
+            None => Default::default(),
+        }
     }
 
     pub(super) fn remove(&mut self, index: u64) {
-        self.0.remove(&index);
+        if let Some((_, name)) = self.by_index.remove(&index) {
+            self.name_bytes -= name.len();
+        }
     }
 
     pub(super) fn clear(&mut self) {
-        self.0.clear();
+        *self = Self::default();
     }
 }
 
-/// Parses the rest of a row up to the first unknown option.
+/// Parses ids and name in the rest of a row up to the first unknown option.
 ///
 /// An option has no length, so an unknown one cannot be skipped.
-fn parse(row: &mut Bytes<'_>) -> Thread {
+fn parse<'a>(row: &mut Bytes<'a>) -> (Thread, &'a [u8]) {
     let mut thread = Thread::default();
+    let mut name = &[][..];
     while let Some(kind) = row.u8() {
         let option = match kind {
-            1 => string(row).map(|_| ()),
+            1 => string(row).map(|text| name = text),
             2 => row.varuint().map(|id| thread.process = Some(id)),
             3 => row.varuint().map(|id| thread.id = Some(id)),
             4 => string(row).and_then(|_| string(row)).map(|_| ()),
@@ -65,5 +82,5 @@ fn parse(row: &mut Bytes<'_>) -> Thread {
             break;
         }
     }
-    thread
+    (thread, name)
 }

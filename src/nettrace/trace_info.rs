@@ -7,7 +7,7 @@ use crate::ids::Nanos;
 const MAX_PAIRS: u32 = 1024;
 
 /// Properties of a trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceInfo {
     /// Version of the format: 4 to 6.
     pub version: u32,
@@ -21,6 +21,8 @@ pub struct TraceInfo {
     pub pointer_bytes: u8,
     /// The process id in the pid namespace of the process itself.
     pub process: Option<u32>,
+    /// Other keys and values of version 6, such as `HardwareThreadCount`.
+    pub properties: Vec<(String, String)>,
 }
 
 impl TraceInfo {
@@ -39,8 +41,11 @@ impl TraceInfo {
         let mut info = Self::parse_common(version, &mut bytes)?;
         for _ in 0..bytes.u32()?.min(MAX_PAIRS) {
             let (key, value) = (string(&mut bytes)?, string(&mut bytes)?);
-            if key == b"ProcessId" {
-                info.process = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok());
+            let [key, value] = [key, value].map(|text| String::from_utf8_lossy(text).into_owned());
+            if key == "ProcessId" {
+                info.process = value.parse().ok();
+            } else {
+                info.properties.push((key, value));
             }
         }
         Some(info)
@@ -62,6 +67,7 @@ impl TraceInfo {
                 _ => return None,
             },
             process: None,
+            properties: Vec::new(),
         })
     }
 

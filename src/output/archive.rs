@@ -102,9 +102,9 @@ pub(crate) fn write_entries<W: Write>(
         };
         fill(&mut archive)?;
         let mut zip = archive.zip;
-        if let Some(mark) = losses.mark() {
+        if let Some(warning) = losses.incomplete_warning() {
             // What `unzip -l` and file managers show first.
-            zip.set_comment(mark);
+            zip.set_comment(warning);
         }
         zip.finish()?;
         Ok(())

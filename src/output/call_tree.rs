@@ -23,7 +23,7 @@ pub(super) enum FrameCategory {
     Jit,
     ReadyToRun,
     Inlined,
-    Unnamed,
+    Unresolved,
     Truncated,
 }
 
@@ -303,12 +303,12 @@ fn category(trace: &Trace, function: FunctionId) -> FrameCategory {
     let row = &trace.functions[function.index()];
     match row.kind {
         FunctionKind::Marker => FrameCategory::Truncated,
-        _ if label::known_name(row).is_none() => FrameCategory::Unnamed,
+        _ if label::known_name(row).is_none() => FrameCategory::Unresolved,
         _ if row.inlined => FrameCategory::Inlined,
         FunctionKind::Kernel => FrameCategory::Kernel,
         FunctionKind::Native => FrameCategory::Native,
         FunctionKind::Jit => FrameCategory::Jit,
         FunctionKind::ReadyToRun => FrameCategory::ReadyToRun,
-        FunctionKind::Unmapped => FrameCategory::Unnamed,
+        FunctionKind::Unmapped => FrameCategory::Unresolved,
     }
 }

@@ -20,7 +20,7 @@ pub(super) fn make(place: &PathAt, owner: Option<FileOwner>) -> Result<OwnedFd, 
     rustix::fs::mkdirat(&place.dir, &place.name, Mode::RWXU)?;
     let dir = open(place)?;
     if let Some(owner) = owner {
-        owner.take(&dir)?;
+        owner.chown(&dir)?;
     }
     Ok(dir)
 }
@@ -34,7 +34,7 @@ pub(super) fn create_file(
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?;
     if let Some(owner) = owner {
-        owner.take(&file)?;
+        owner.chown(&file)?;
     }
     Ok(file.into())
 }

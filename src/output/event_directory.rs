@@ -4,7 +4,6 @@
 //! It contains one file per process with the stream as received, and one file with the threads of
 //! each process in a container.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -63,11 +62,7 @@ pub struct EventDirectory {
 /// Returns the path of the directory for the name of a capture or the path of its spool.
 fn directory_path(name: &Path) -> PathBuf {
     let capture = spool_file::capture_of(name);
-    let trace = file::trace_path(capture.as_deref().unwrap_or(name));
-    let mut directory = OsString::from(".");
-    directory.push(file::capture_name(&trace));
-    directory.push(SUFFIX);
-    trace.with_file_name(directory)
+    file::hidden_path(capture.as_deref().unwrap_or(name), SUFFIX)
 }
 
 impl EventDirectory {
@@ -87,7 +82,7 @@ impl EventDirectory {
                 .map_err(|error| file::write_error(&path, error))?;
         }
         Ok(Self {
-            place: PathAt::of(&path)?,
+            place: PathAt::open(&path)?,
             dir: Mutex::default(),
             owner: FileOwner::invoking_user(),
             threads: Mutex::default(),
@@ -100,7 +95,7 @@ impl EventDirectory {
     /// Returns an error if the directory belongs to another user or cannot be opened.
     pub fn open(name: &Path) -> Result<Option<Self>, OutputError> {
         let path = directory_path(name);
-        let place = PathAt::of(&path)?;
+        let place = PathAt::open(&path)?;
         let owner = FileOwner::invoking_user();
         let failed = |errno: Errno| file::write_error(&path, errno.into());
         match rustix::fs::statat(&place.dir, &place.name, AtFlags::SYMLINK_NOFOLLOW) {

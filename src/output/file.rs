@@ -85,6 +85,14 @@ pub fn capture_name(path: &Path) -> String {
     }
 }
 
+/// Returns the path of a hidden file beside the trace of a capture name, such as
+/// `.NAME.trace.spool`.
+pub(super) fn hidden_path(name: &Path, suffix: &str) -> PathBuf {
+    let trace = trace_path(name);
+    let hidden = format!(".{}{suffix}", capture_name(&trace));
+    trace.with_file_name(hidden)
+}
+
 /// User and group that own a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileOwner {
@@ -108,7 +116,7 @@ impl FileOwner {
     }
 
     /// Changes the owner of a new file.
-    pub(super) fn take(self, file: impl AsFd) -> rustix::io::Result<()> {
+    pub(super) fn chown(self, file: impl AsFd) -> rustix::io::Result<()> {
         rustix::fs::fchown(file, Some(self.uid), Some(self.gid))
     }
 }
@@ -124,7 +132,8 @@ pub(super) struct PathAt {
 }
 
 impl PathAt {
-    pub(super) fn of(path: &Path) -> Result<Self, OutputError> {
+    /// Opens the directory of `path`.
+    pub(super) fn open(path: &Path) -> Result<Self, OutputError> {
         let is_dir = path.as_os_str().as_encoded_bytes().ends_with(b"/");
         let Some(name) = path.file_name().filter(|_| !is_dir) else {
             return Err(OutputError::NoFileName {
@@ -216,7 +225,7 @@ impl OutputFile {
     }
 
     fn create_for(path: &Path, force: bool, owner: Option<FileOwner>) -> Result<Self, OutputError> {
-        let mut place = PathAt::of(path)?;
+        let mut place = PathAt::open(path)?;
         let mut replaces = None;
         let file = match place.create(OFlags::WRONLY) {
             Err(Errno::EXIST) if force => {
@@ -237,7 +246,7 @@ impl OutputFile {
         };
         if let Some(owner) = owner {
             owner
-                .take(&file.file)
+                .chown(&file.file)
                 .map_err(|errno| file.explain(errno.into()))?;
         }
         Ok(file)
@@ -250,7 +259,7 @@ impl OutputFile {
     /// # Errors
     /// See [`OutputError`].
     pub fn replace(path: &Path, older: &std::fs::File) -> Result<Self, OutputError> {
-        let mut place = PathAt::of(path)?;
+        let mut place = PathAt::open(path)?;
         if !place.holds(older) {
             return Err(not_replaceable(path));
         }
@@ -288,7 +297,7 @@ impl OutputFile {
     /// # Errors
     /// See [`OutputError`].
     pub fn check(path: &Path, force: bool) -> Result<(), OutputError> {
-        let place = PathAt::of(path)?;
+        let place = PathAt::open(path)?;
         match rustix::fs::statat(&place.dir, &place.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(_) if force => check_own(&place, FileOwner::invoking_user(), path),
             Ok(_) => Err(create_error(path, Errno::EXIST)),

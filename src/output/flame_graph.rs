@@ -27,7 +27,7 @@ const LEGEND: [(FrameCategory, &str, [u8; 3]); 8] = [
     (FrameCategory::Jit, "JIT", [122, 190, 98]),
     (FrameCategory::ReadyToRun, "ReadyToRun", [98, 182, 172]),
     (FrameCategory::Inlined, "inlined", [132, 172, 228]),
-    (FrameCategory::Unnamed, "unnamed", [178, 178, 178]),
+    (FrameCategory::Unresolved, "unresolved", [178, 178, 178]),
     (FrameCategory::Truncated, "truncated", [206, 106, 122]),
 ];
 
@@ -99,7 +99,7 @@ pub(super) fn write_tree(
 fn subtitle(trace: &Trace) -> String {
     let info = &trace.info;
     let seconds = info.end_ns.saturating_sub(info.start_ns) as f64 / 1e9;
-    let warning = trace.quality.losses.mark();
+    let warning = trace.quality.losses.incomplete_warning();
     let warning = warning.map_or_else(String::new, |warning| warning + "; ");
     format!(
         "{warning}{}: {} samples of {} in {seconds:.1} s",

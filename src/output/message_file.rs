@@ -1,10 +1,9 @@
 //! Messages of a background capture: a hidden file in the directory of the trace, until it is read.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -22,14 +21,6 @@ pub struct MessageFile {
     file: File,
 }
 
-fn path_of(name: &Path) -> PathBuf {
-    let trace = file::trace_path(name);
-    let mut path = OsString::from(".");
-    path.push(file::capture_name(&trace));
-    path.push(SUFFIX);
-    trace.with_file_name(path)
-}
-
 impl MessageFile {
     /// Creates the file of a capture name. Replaces an unread one.
     ///
@@ -37,17 +28,17 @@ impl MessageFile {
     /// Returns an error if the file cannot be created, or if an existing file belongs to another
     /// user.
     pub fn create(name: &Path) -> Result<Self, OutputError> {
-        let path = path_of(name);
+        let path = file::hidden_path(name, SUFFIX);
         let failed = |error: io::Error| file::write_error(&path, error);
         if let Some(stale) = Self::open(name)? {
             stale.remove().map_err(failed)?;
         }
-        let place = PathAt::of(&path)?;
+        let place = PathAt::open(&path)?;
         let file = place
             .create(OFlags::RDWR | OFlags::APPEND)
             .map_err(|errno| file::create_error(&path, errno))?;
         if let Some(owner) = FileOwner::invoking_user() {
-            owner.take(&file).map_err(|errno| failed(errno.into()))?;
+            owner.chown(&file).map_err(|errno| failed(errno.into()))?;
         }
         Ok(Self {
             place,
@@ -60,8 +51,8 @@ impl MessageFile {
     /// # Errors
     /// Returns an error if the file belongs to another user or cannot be opened.
     pub fn open(name: &Path) -> Result<Option<Self>, OutputError> {
-        let path = path_of(name);
-        let place = PathAt::of(&path)?;
+        let path = file::hidden_path(name, SUFFIX);
+        let place = PathAt::open(&path)?;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         match rustix::fs::openat(&place.dir, &place.name, flags, Mode::empty()) {
             Err(Errno::NOENT) => Ok(None),

@@ -36,7 +36,7 @@ pub(crate) fn perf_comm(name: &str) -> String {
     if comm.starts_with([':', '-', '#']) {
         comm.insert(0, '_');
     }
-    let comm = cut(&comm, MAX_COMM_BYTES).trim_end();
+    let comm = truncate(&comm, MAX_COMM_BYTES).trim_end();
     if comm.is_empty() { "unnamed" } else { comm }.to_owned()
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn perf_event(name: &str) -> String {
         .chars()
         .map(|c| if safe(c) { c } else { '_' })
         .collect();
-    let event = cut(&event, MAX_COMM_BYTES);
+    let event = truncate(&event, MAX_COMM_BYTES);
     if event.is_empty() { "unnamed" } else { event }.to_owned()
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn perf_module(name: &str) -> Option<String> {
     let name = name.trim_start_matches('[').trim_end_matches(']');
     let safe = |c: char| (c.is_ascii_graphic() || c == ' ') && !"()[]!".contains(c);
     let module = collapse_spaces(name.chars().map(|c| if safe(c) { c } else { '_' }));
-    let mut module = cut(&module, MAX_MODULE_BYTES).trim_end().to_owned();
+    let mut module = truncate(&module, MAX_MODULE_BYTES).trim_end().to_owned();
     if module.to_ascii_lowercase().ends_with(".map") {
         let dot = module.len() - ".map".len();
         module.replace_range(dot..=dot, "_");
@@ -95,7 +95,7 @@ pub(crate) fn perf_module(name: &str) -> Option<String> {
 /// offset, and a tier or a number in brackets at the end.
 pub(crate) fn perf_symbol(name: &str) -> String {
     let name = name.replace("(anonymous namespace)", "{anonymous}");
-    let name = distinct(&name);
+    let name = truncate_distinct(&name);
     let mut ascii = String::with_capacity(name.len());
     for c in name.chars() {
         if c == ' ' || c.is_ascii_graphic() {
@@ -159,7 +159,7 @@ fn disarm_tier(symbol: &mut String) {
 ///
 /// Readers would parse a trailing number as a second count, and a leading `#` as a comment.
 pub(crate) fn folded(name: &str) -> String {
-    let mut frame = collapse_spaces(distinct(name).chars().map(|c| match c {
+    let mut frame = collapse_spaces(truncate_distinct(name).chars().map(|c| match c {
         ';' => ':',
         c if is_unprintable(c) => '_',
         c => c,
@@ -203,12 +203,12 @@ pub(crate) fn entry_name(name: &str) -> String {
         .chars()
         .map(|c| if safe(c) { c } else { '_' })
         .collect();
-    let entry = cut(&entry, MAX_COMM_BYTES).trim_start_matches('.');
+    let entry = truncate(&entry, MAX_COMM_BYTES).trim_start_matches('.');
     if entry.is_empty() { "capture" } else { entry }.to_owned()
 }
 
 /// Returns at most the first `max` bytes of `text`, up to a character boundary.
-pub(crate) fn cut(text: &str, max: usize) -> &str {
+pub(crate) fn truncate(text: &str, max: usize) -> &str {
     let end = (0..=max.min(text.len()))
         .rev()
         .find(|&end| text.is_char_boundary(end));
@@ -216,17 +216,17 @@ pub(crate) fn cut(text: &str, max: usize) -> &str {
 }
 
 /// Shortens a long name: appends `...` and a checksum, so that different names stay different.
-pub(crate) fn distinct(name: &str) -> Cow<'_, str> {
+pub(crate) fn truncate_distinct(name: &str) -> Cow<'_, str> {
     if name.len() <= MAX_NAME_BYTES {
         return name.into();
     }
     let suffix = format!("...{:08x}", crc32fast::hash(name.as_bytes()));
-    (cut(name, MAX_NAME_BYTES - suffix.len()).to_owned() + &suffix).into()
+    (truncate(name, MAX_NAME_BYTES - suffix.len()).to_owned() + &suffix).into()
 }
 
 /// Truncates a string to `max` bytes. Appends `…` if it was longer.
-pub(crate) fn shortened(text: &str, max: usize) -> Cow<'_, str> {
-    match cut(text, max) {
+pub(crate) fn truncate_with_ellipsis(text: &str, max: usize) -> Cow<'_, str> {
+    match truncate(text, max) {
         whole if whole.len() == text.len() => whole.into(),
         truncated => format!("{truncated}…").into(),
     }

@@ -2,7 +2,6 @@
 //!
 //! The file exists until the trace is complete.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -69,11 +68,7 @@ pub fn spool_path(name: &Path) -> PathBuf {
     if capture_of(name).is_some() {
         return name.to_owned();
     }
-    let trace = file::trace_path(name);
-    let mut spool = OsString::from(".");
-    spool.push(file::capture_name(&trace));
-    spool.push(SUFFIX);
-    trace.with_file_name(spool)
+    file::hidden_path(name, SUFFIX)
 }
 
 /// Returns the capture name of a spool path.
@@ -111,7 +106,7 @@ impl SpoolFile {
     /// See [`SpoolFileError`].
     pub fn create(name: &Path, force: bool) -> Result<Self, SpoolFileError> {
         let path = spool_path(name);
-        let place = PathAt::of(&path)?;
+        let place = PathAt::open(&path)?;
         let file = match place.create(OFlags::RDWR) {
             Err(Errno::EXIST) => {
                 let left = Self::open(name)?;
@@ -135,7 +130,7 @@ impl SpoolFile {
         };
         spool.lock()?;
         if let Some(owner) = FileOwner::invoking_user()
-            && let Err(errno) = owner.take(&spool.file)
+            && let Err(errno) = owner.chown(&spool.file)
         {
             // The file is empty.
             let _ = spool.remove();
@@ -150,7 +145,7 @@ impl SpoolFile {
     /// See [`SpoolFileError`].
     pub fn open(name: &Path) -> Result<Self, SpoolFileError> {
         let path = spool_path(name);
-        let place = PathAt::of(&path)?;
+        let place = PathAt::open(&path)?;
         let missing = || SpoolFileError::Missing { path: path.clone() };
         match rustix::fs::statat(&place.dir, &place.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(_) => {}

@@ -120,7 +120,7 @@ impl Summary {
         Self {
             format_version: FORMAT_VERSION,
             info: trace.info.clone(),
-            time_zero_ns: Some(TimeZero::of(trace).unmoved()),
+            time_zero_ns: Some(TimeZero::new(trace).unshifted()),
             incomplete: trace.quality.losses.is_incomplete(),
             samples: trace.samples.len() as u64,
             cpu_ms: ms(samples.by_process.iter().map(|(_, ns)| ns).sum()),
@@ -139,7 +139,7 @@ fn ms(ns: u64) -> f64 {
 }
 
 fn kept(text: &str) -> String {
-    sanitize::distinct(text).into_owned()
+    sanitize::truncate_distinct(text).into_owned()
 }
 
 fn modules(trace: &Trace) -> Vec<ModuleSummary> {

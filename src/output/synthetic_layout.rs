@@ -18,6 +18,8 @@ use crate::trace::{FrameId, FunctionKind, Trace};
 
 /// First address, outside the address ranges of processes and of the kernel.
 const BASE: u64 = 1 << 56;
+/// Name of root functions.
+pub(super) const ROOT: &str = "root";
 pub(super) const FUNCTION_BYTES: u64 = 16;
 pub(super) const PAGE_BYTES: u64 = 4096;
 
@@ -148,7 +150,7 @@ impl SyntheticLayout {
         });
         self.functions.push(SyntheticFunction {
             module: self.modules.len() - 1,
-            name: "root".to_owned(),
+            name: ROOT.to_owned(),
             start,
             owner: CodeOwner::User,
         });
@@ -169,10 +171,12 @@ fn next_page(address: u64) -> u64 {
 }
 
 /// Assigns an address to each function. The functions of a module are consecutive.
+///
+/// The addresses depend on the set of functions only, not on their order in the trace.
 fn lay_out(rows: Vec<Key>) -> (Vec<Module>, Vec<SyntheticFunction>) {
     let mut order: Vec<usize> = (0..rows.len()).collect();
     let module_of = |row: usize| (&rows[row].0, rows[row].2 == CodeOwner::Kernel);
-    order.sort_by(|a, b| module_of(*a).cmp(&module_of(*b)));
+    order.sort_unstable_by_key(|&row| (module_of(row), &rows[row]));
     let mut modules: Vec<Module> = Vec::new();
     let mut positions = vec![(0, 0); rows.len()];
     let mut next = BASE;

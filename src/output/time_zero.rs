@@ -19,7 +19,7 @@ pub(super) struct TimeZero {
 }
 
 impl TimeZero {
-    pub(super) fn of(trace: &Trace) -> Self {
+    pub(super) fn new(trace: &Trace) -> Self {
         let sample = trace.samples.iter().next().map(|sample| sample.time);
         let first = [sample, trace.events.first_time()]
             .into_iter()
@@ -41,7 +41,7 @@ impl TimeZero {
     }
 
     /// Returns time zero on the clock of the trace, not shifted. Negative shortly after boot.
-    pub(super) fn unmoved(self) -> i64 {
+    pub(super) fn unshifted(self) -> i64 {
         self.zero as i64 - self.shift as i64
     }
 
@@ -51,7 +51,7 @@ impl TimeZero {
     }
 
     /// Converts a time to the shifted clock of the trace.
-    pub(super) fn moved(self, time: Nanos) -> u64 {
+    pub(super) fn shifted(self, time: Nanos) -> u64 {
         time.0.saturating_add(self.shift)
     }
 
@@ -65,7 +65,7 @@ impl TimeZero {
 
     /// Converts a time to the clock of the CTF trace.
     pub(super) fn ctf_time(self, time: Nanos) -> u64 {
-        let since = self.moved(time).saturating_sub(self.zero);
+        let since = self.shifted(time).saturating_sub(self.zero);
         since.saturating_sub(1).max(1)
     }
 
@@ -111,7 +111,7 @@ mod tests {
     use crate::trace::CaptureInfo;
 
     fn zero(start_ns: u64, start_unix_ns: u64) -> TimeZero {
-        TimeZero::of(&Trace {
+        TimeZero::new(&Trace {
             info: CaptureInfo {
                 start_ns,
                 start_unix_ns,
@@ -132,7 +132,7 @@ mod tests {
         // This day was a Tuesday.
         assert_eq!(zero.system_time(), [2023, 11, 2, 14, 22, 13, 20, 0]);
         assert_eq!(
-            super::TimeZero::of(&Trace::default()).monotonic(),
+            super::TimeZero::new(&Trace::default()).monotonic(),
             1_000_000_000
         );
     }

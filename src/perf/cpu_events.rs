@@ -2,11 +2,12 @@
 
 use rustix::io::Errno;
 
-use super::effective_request::EffectiveRequest;
+use super::clock::now;
 use super::event::{Event, Role};
 use super::open_error::OpenEventError;
+use super::request::EffectiveRequest;
 use super::ring::Ring;
-use super::session::{SessionError, now};
+use super::session_error::SessionError;
 use crate::ids::{Cpu, Nanos};
 
 /// Tolerated difference between an event's enabled time and the elapsed time, per second.

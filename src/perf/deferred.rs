@@ -11,14 +11,12 @@
 use perf_event_open_sys::bindings as sys;
 
 use super::layout::Layout;
-use super::record::{Record, U64s};
+use super::record::{Record, U64s, USER_DEFERRED};
 use crate::bytes::Bytes;
 use crate::ids::Tid;
 
 /// `PERF_RECORD_CALLCHAIN_DEFERRED`.
 pub const CALLCHAIN_DEFERRED: u32 = 22;
-/// `PERF_CONTEXT_USER_DEFERRED`: a cookie follows as the last entry.
-pub(super) const USER_DEFERRED: u64 = -640_i64 as u64;
 const HEADER_BYTES: usize = 8;
 const ENTRY_BYTES: usize = 8;
 

@@ -8,8 +8,8 @@ use perf_event_open_sys as perf;
 use perf_event_open_sys::bindings as sys;
 use rustix::io::Errno;
 
-use super::effective_request::EffectiveRequest;
 use super::layout::{Layout, ParseError};
+use super::request::EffectiveRequest;
 use crate::ids::Tid;
 
 /// Purpose of an event on a CPU.

@@ -6,13 +6,14 @@
 #![allow(unsafe_code)]
 
 mod call_graph;
+mod clock;
 mod cpu_events;
 mod cpu_hotplug;
 mod deferred;
-mod effective_request;
 mod event;
 #[cfg(test)]
 mod fake_event;
+mod fallbacks;
 mod layout;
 mod merge;
 mod open_error;
@@ -24,11 +25,13 @@ mod ring;
 mod rings;
 mod sample_layout;
 mod session;
+mod session_error;
 mod thread_events;
 
 pub use call_graph::CallGraph;
+pub use clock::now;
 pub use deferred::{CALLCHAIN_DEFERRED, DeferredChain, DeferredKey};
-pub use effective_request::Scope;
+pub use fallbacks::Scope;
 pub(crate) use layout::TRAILER;
 pub use layout::{Layout, ParseError, RecordFormat};
 pub use merge::{Merge, RecordSource};
@@ -38,4 +41,5 @@ pub use record::{
     SampleRecord, U64s,
 };
 pub use request::{Clock, SamplingRequest};
-pub use session::{PerfSession, SessionError, now};
+pub use session::PerfSession;
+pub use session_error::SessionError;

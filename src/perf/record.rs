@@ -4,9 +4,10 @@
 
 use perf_event_open_sys::bindings as sys;
 
-use super::deferred::USER_DEFERRED;
 use crate::ids::{Cpu, Nanos, Pid, Tid};
 
+/// `PERF_CONTEXT_USER_DEFERRED`: a cookie follows as the last entry.
+pub(super) const USER_DEFERRED: u64 = -640_i64 as u64;
 /// Smallest context marker in a callchain (`PERF_CONTEXT_MAX`); smaller entries are addresses.
 pub const CONTEXT_MAX: u64 = -4095_i64 as u64;
 

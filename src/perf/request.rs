@@ -49,6 +49,16 @@ pub struct SamplingRequest {
     pub clock: Clock,
 }
 
+/// A sampling request after all fallbacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct EffectiveRequest {
+    pub(super) request: SamplingRequest,
+    /// Whether sampling is system-wide, not limited to the threads of the target.
+    pub(super) system_wide: bool,
+    /// Whether kernel code is sampled.
+    pub(super) kernel: bool,
+}
+
 /// Event that triggers samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Clock {

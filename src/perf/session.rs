@@ -5,17 +5,18 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::Errno;
-use thiserror::Error;
 
+use super::clock::now;
 use super::cpu_events::{CpuEvents, first_role, open_cpu};
 use super::cpu_hotplug::{CpuHotplug, HotplugEvent};
-use super::effective_request::{EffectiveRequest, Scope};
 use super::event::Event;
+use super::fallbacks::Scope;
 use super::open_error::OpenEventError;
 use super::record::Record;
-use super::request::{Clock, SamplingRequest};
+use super::request::{Clock, EffectiveRequest, SamplingRequest};
 use super::ring::Ring;
 use super::rings::Rings;
+use super::session_error::SessionError;
 use super::thread_events::{RingOwner, ThreadEvents};
 use crate::ids::{Cpu, Nanos, Tid};
 use crate::trace::{Notice, NoticeKind};
@@ -28,33 +29,6 @@ const REORDER_WINDOW_NS: u64 = 20_000_000;
 
 /// Minimum size of a ring buffer: room for a few samples with their stack copies.
 const MIN_RING_BYTES: usize = 128 << 10;
-
-/// Reason why a session cannot be opened, started or stopped.
-#[derive(Debug, Error)]
-pub enum SessionError {
-    /// The kernel refused an event.
-    #[error(transparent)]
-    Open(#[from] OpenEventError),
-    /// The ring buffer cannot be mapped.
-    #[error(
-        "cannot map a ring buffer of {bytes} bytes for CPU {cpu}: {source}; \
-         raise kernel.perf_event_mlock_kb or `ulimit -l`, or run as root"
-    )]
-    Ring {
-        /// CPU of the ring buffer.
-        cpu: u32,
-        /// Requested size.
-        bytes: usize,
-        /// Error of the kernel.
-        source: io::Error,
-    },
-    /// The list of online CPUs cannot be read.
-    #[error("cannot read the online CPUs from /sys/devices/system/cpu/online: {0}")]
-    Cpus(io::Error),
-    /// The events cannot be enabled or disabled.
-    #[error("cannot enable or disable perf events: {0}")]
-    Enable(io::Error),
-}
 
 /// Time for which the ring buffer of an offline CPU is still read.
 ///
@@ -404,13 +378,6 @@ fn enable_all<'a>(
         .into_iter()
         .try_for_each(|event| event.set_enabled(enabled))
         .map_err(SessionError::Enable)
-}
-
-/// Returns the current time of the clock of all records, CLOCK_MONOTONIC.
-#[must_use]
-pub fn now() -> Nanos {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    Nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
 }
 
 #[cfg(test)]

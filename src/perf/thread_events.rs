@@ -21,9 +21,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
-use super::effective_request::EffectiveRequest;
 use super::event::{Event, Role};
 use super::record::Record;
+use super::request::EffectiveRequest;
 use crate::ids::{Cpu, Nanos, Tid};
 use crate::trace::{Notice, NoticeKind};
 

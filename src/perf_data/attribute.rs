@@ -2,7 +2,6 @@
 
 use perf_event_open_sys::bindings as sys;
 
-use super::event_name;
 use super::numbers::{Numbers, Order};
 use crate::perf::RecordFormat;
 use crate::trace::Callers;
@@ -114,17 +113,6 @@ impl Attribute {
             },
             ids: Vec::new(),
         })
-    }
-
-    /// Creates an event from the name that perf prints.
-    pub(crate) fn printed(name: &str) -> Self {
-        let (kind, config) = event_name::kind_and_config(name);
-        Self {
-            name: name.into(),
-            kind,
-            config,
-            ..Self::default()
-        }
     }
 
     /// Sets the ids from consecutive 64-bit integers.

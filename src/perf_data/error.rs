@@ -4,7 +4,7 @@ use std::io;
 
 use thiserror::Error;
 
-use super::file_header::MAGICS;
+use super::magic::{known_format, looks_like_text};
 
 /// Reason why a recording cannot be read at all.
 #[derive(Debug, Error)]
@@ -61,43 +61,6 @@ fn describe_magic(magic: &[u8; 8]) -> String {
         true => PerfDataError::Text.to_string(),
         false => format!("it starts with the bytes {magic:02x?}"),
     }
-}
-
-/// Recognizes other formats by the first eight bytes of a file.
-fn known_format(head: &[u8]) -> Option<&'static str> {
-    const FORMATS: [(&[u8], &str); 10] = [
-        (b"\x1f\x8b", "it is compressed; unpack it with gunzip"),
-        (b"\xfd7zXZ", "it is compressed; unpack it with unxz"),
-        (
-            b"\x28\xb5\x2f\xfd",
-            "it is compressed; unpack it with unzstd",
-        ),
-        (b"BZh", "it is compressed; unpack it with bunzip2"),
-        (b"Nettrace", "it is a .nettrace file, which PerfView opens"),
-        (
-            b"SIMPLEPE",
-            "it is a report of simpleperf; convert its perf.data",
-        ),
-        (b"\x7fELF", "it is a program or a library"),
-        (b"PK", "it is a corrupt archive"),
-        (b"{", "it is JSON"),
-        (
-            b"\xff\xfe",
-            "it is UTF-16 text, which PowerShell writes; convert it to UTF-8",
-        ),
-    ];
-    let format = FORMATS.iter().find(|(magic, _)| head.starts_with(magic));
-    format.map(|(_, description)| *description)
-}
-
-/// Whether the first bytes of a file may be output of `perf script`.
-pub(super) fn looks_like_text(head: &[u8]) -> bool {
-    // Thread names may contain escape characters.
-    let is_text = |byte: &u8| matches!(byte, 7..=13 | 0x1b | b' '..=b'~' | 0x80..);
-    known_format(head).is_none()
-        && !head.is_empty()
-        && !(MAGICS.iter().any(|magic| head.starts_with(*magic)))
-        && head.iter().all(is_text)
 }
 
 /// Reason why a recording is incomplete.

@@ -1,4 +1,5 @@
-//! Names of events that a recording does not name, derived from the attribute like perf.
+//! Names of events: the attribute that a name determines, and the name that perf derives from an
+//! attribute.
 //!
 //! See `evsel__name` in `tools/perf/util/evsel.c`.
 
@@ -61,8 +62,21 @@ pub(super) fn without_modifiers(name: &str) -> &str {
     }
 }
 
+impl Attribute {
+    /// Creates an event from the name that perf prints.
+    pub(crate) fn printed(name: &str) -> Self {
+        let (kind, config) = kind_and_config(name);
+        Self {
+            name: name.into(),
+            kind,
+            config,
+            ..Self::default()
+        }
+    }
+}
+
 /// Returns type and configuration of an event, as far as its printed name determines them.
-pub(super) fn kind_and_config(name: &str) -> (u32, u64) {
+fn kind_and_config(name: &str) -> (u32, u64) {
     let base = without_modifiers(name);
     match SOFTWARE.iter().position(|known| *known == base) {
         Some(config) => (sys::PERF_TYPE_SOFTWARE, config as u64),

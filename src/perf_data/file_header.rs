@@ -4,11 +4,10 @@ use std::io::{self, Read, Seek, SeekFrom};
 
 use super::attribute::Attribute;
 use super::error::{Corruption, PerfDataError};
+use super::magic::MAGICS;
 use super::numbers::{Numbers, Order};
 use super::recording_info::{MAX_EVENTS, RecordingInfo};
 
-/// Magic of current files in either byte order, and of files before 2010, which has no byte order.
-pub(super) const MAGICS: [&[u8; 8]; 3] = [b"PERFILE2", b"2ELIFREP", b"PERFFILE"];
 /// Size of the header after magic and size.
 const HEADER_BYTES: usize = 88;
 /// Size of the bitmap of sections at the end of the header, which the first files did not have.

@@ -19,6 +19,7 @@ mod event_name;
 mod events;
 mod file_header;
 mod kernel;
+mod magic;
 mod numbers;
 mod open;
 mod pipe;

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use thiserror::Error;
 
 use super::archive::Archive;
-use super::error::looks_like_text;
+use super::magic::looks_like_text;
 use super::pipe::{CancelCheck, Pipe};
 use super::{PerfDataError, Reader};
 use crate::bytes::fill;
@@ -33,12 +33,12 @@ pub struct OpenRecording {
     /// Reader of its records.
     pub reader: Reader<Input>,
     /// Directory that may contain the perf maps and jitdumps of its processes.
-    pub beside: SiblingFiles,
+    pub siblings: SiblingFiles,
 }
 
 impl OpenRecording {
-    fn new(reader: Reader<Input>, beside: SiblingFiles) -> Self {
-        Self { reader, beside }
+    fn new(reader: Reader<Input>, siblings: SiblingFiles) -> Self {
+        Self { reader, siblings }
     }
 }
 
@@ -165,15 +165,15 @@ pub fn source(path: &Path, cancelled: CancelCheck) -> Result<Source, OpenRecordi
     if metadata.is_file() && metadata.len() == 0 {
         return Err(recording_error(PerfDataError::Empty));
     }
-    let mut beside = SiblingFiles::in_directory_of(path, &metadata);
+    let mut siblings = SiblingFiles::in_directory_of(path, &metadata);
     if metadata.is_dir() {
-        let opened = open_directory(path, beside)?;
+        let opened = open_directory(path, siblings)?;
         return Ok(Source::Recording(Box::new(opened)));
     }
     // A FIFO cannot seek.
     if file.rewind().is_err() {
         let input = file;
-        return piped(Pipe { input, cancelled }, beside, path);
+        return piped(Pipe { input, cancelled }, siblings, path);
     }
     if is_text(&mut file).map_err(file_error)? {
         return Ok(Source::Text(file));
@@ -195,15 +195,15 @@ pub fn source(path: &Path, cancelled: CancelCheck) -> Result<Source, OpenRecordi
         let (recording, unpacked) = unpack(archive, path)?;
         file = recording;
         if let Some(unpacked) = unpacked {
-            beside = SiblingFiles::Unpacked(unpacked);
+            siblings = SiblingFiles::Unpacked(unpacked);
         }
     }
     let input = BufReader::with_capacity(BUFFER_BYTES, file);
     let reader = Reader::file(input).map_err(recording_error)?;
-    match reader.about.is_in_directory {
+    match reader.info.is_in_directory {
         true => Err(recording_error(PerfDataError::PartOfDirectory)),
         false => {
-            let opened = OpenRecording::new(reader.boxed(), beside);
+            let opened = OpenRecording::new(reader.boxed(), siblings);
             Ok(Source::Recording(Box::new(opened)))
         }
     }
@@ -212,7 +212,11 @@ pub fn source(path: &Path, cancelled: CancelCheck) -> Result<Source, OpenRecordi
 /// Opens an input that cannot seek.
 ///
 /// Text is read twice, so it is copied to an anonymous temporary file.
-fn piped(mut input: Pipe, beside: SiblingFiles, path: &Path) -> Result<Source, OpenRecordingError> {
+fn piped(
+    mut input: Pipe,
+    siblings: SiblingFiles,
+    path: &Path,
+) -> Result<Source, OpenRecordingError> {
     let shown = || path.display().to_string();
     let mut head = vec![0; TEXT_HEAD_BYTES];
     let read = fill(&mut input, &mut head).map_err(|error| OpenRecordingError::File {
@@ -245,14 +249,17 @@ fn piped(mut input: Pipe, beside: SiblingFiles, path: &Path) -> Result<Source, O
         error,
     })?;
     Ok(Source::Recording(Box::new(OpenRecording::new(
-        reader, beside,
+        reader, siblings,
     ))))
 }
 
 /// Opens a directory that `perf record --threads` or `--kcore` wrote.
 ///
 /// `--kcore` adds a copy of the kernel, which is not read.
-fn open_directory(path: &Path, beside: SiblingFiles) -> Result<OpenRecording, OpenRecordingError> {
+fn open_directory(
+    path: &Path,
+    siblings: SiblingFiles,
+) -> Result<OpenRecording, OpenRecordingError> {
     let open = |path: &Path| {
         // Opening a FIFO would block.
         let is_file = path.metadata().map(|metadata| metadata.is_file());
@@ -281,7 +288,7 @@ fn open_directory(path: &Path, beside: SiblingFiles) -> Result<OpenRecording, Op
     }
     Ok(OpenRecording::new(
         reader.boxed().with_threads(threads),
-        beside,
+        siblings,
     ))
 }
 

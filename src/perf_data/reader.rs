@@ -45,9 +45,9 @@ pub struct TimedRecord<'a> {
 /// Single-pass reader of a recording.
 pub struct Reader<R> {
     /// Metadata. When reading from a pipe, it grows with the records.
-    pub about: RecordingInfo,
+    pub info: RecordingInfo,
     /// Reason why the recording is incomplete, and the number of valid bytes of records.
-    pub damage: Option<(u64, Corruption)>,
+    pub corruption: Option<(u64, Corruption)>,
     /// Number of malformed records.
     pub malformed: u64,
     stream: RecordStream<R>,
@@ -66,7 +66,7 @@ pub struct Reader<R> {
 impl<R: Read> Reader<R> {
     /// Returns the reader with per-thread files, which contain only records.
     pub(super) fn with_threads(mut self, files: impl IntoIterator<Item = R>) -> Self {
-        let order = self.about.order;
+        let order = self.info.order;
         let streams = files.into_iter();
         self.threads = ThreadFiles::new(streams.map(|file| RecordStream::new(file, order, None)));
         self
@@ -100,8 +100,8 @@ impl<R: Read> Reader<R> {
     ) -> Self {
         let order = info.order;
         let mut reader = Self {
-            about: info,
-            damage: corruption,
+            info,
+            corruption,
             malformed: 0,
             stream: RecordStream::new(input, order, record_bytes),
             threads: ThreadFiles::new([]),
@@ -123,7 +123,7 @@ impl<R: Read> Reader<R> {
         self.rebuild_layouts();
         let mut record = Vec::new();
         while self.next(&mut record) {
-            match RecordHeader::parse(&record, self.about.order) {
+            match RecordHeader::parse(&record, self.info.order) {
                 Some(header) if !is_kernel_type(header.kind) => {
                     self.process_user_type(header.kind, &record);
                 }
@@ -133,7 +133,7 @@ impl<R: Read> Reader<R> {
                 }
             }
         }
-        self.about.name_events();
+        self.info.name_events();
     }
 
     /// Reads the next record of the file, and after the last one those of the per-thread files.
@@ -143,8 +143,8 @@ impl<R: Read> Reader<R> {
             return true;
         }
         let Self {
-            about,
-            damage,
+            info,
+            corruption,
             stream,
             threads,
             events,
@@ -154,18 +154,18 @@ impl<R: Read> Reader<R> {
             Ok(true) => return true,
             Ok(false) => {
                 // If only the header or the sections are corrupt, all records are valid.
-                if let Some((at @ 0, _)) = damage {
+                if let Some((at @ 0, _)) = corruption {
                     *at = stream.position;
                 }
             }
-            Err(corruption) => {
+            Err(found) => {
                 // The first corruption is reported.
-                damage.get_or_insert((0, corruption)).0 = stream.position;
+                corruption.get_or_insert((0, found)).0 = stream.position;
             }
         }
-        let time = |record: &[u8]| events.time_of_raw(record, about);
-        threads.next(record, time, |at, corruption| {
-            damage.get_or_insert((at, corruption));
+        let time = |record: &[u8]| events.time_of_raw(record, info);
+        threads.next(record, time, |at, found| {
+            corruption.get_or_insert((at, found));
         })
     }
 
@@ -210,7 +210,7 @@ impl<R: Read> Reader<R> {
         record: &mut [u8],
         each: &mut impl FnMut(&RecordingInfo, TimedRecord<'_>) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        let order = self.about.order;
+        let order = self.info.order;
         let Some(header) = RecordHeader::parse(record, order) else {
             return ControlFlow::Continue(());
         };
@@ -225,7 +225,7 @@ impl<R: Read> Reader<R> {
             self.process_user_type(header.kind, record);
             return go;
         }
-        self.events.to_native_order(record, &self.about);
+        self.events.to_native_order(record, &self.info);
         let Some(event) = self.events.index_of(record) else {
             self.malformed += 1;
             return go;
@@ -302,7 +302,7 @@ impl<R: Read> Reader<R> {
         flush_rounds: impl FnOnce(&mut Rounds, &mut dyn FnMut(Nanos, u32, &[u8])),
     ) -> ControlFlow<()> {
         let Self {
-            about,
+            info,
             malformed,
             rounds,
             events,
@@ -321,7 +321,7 @@ impl<R: Read> Reader<R> {
                         event,
                         record,
                     };
-                    flow = each(about, timed);
+                    flow = each(info, timed);
                 }
                 _ => *malformed += 1,
             }
@@ -331,7 +331,7 @@ impl<R: Read> Reader<R> {
 
     /// Processes one of perf's own (user-type) records.
     fn process_user_type(&mut self, kind: u32, record: &[u8]) {
-        let order = self.about.order;
+        let order = self.info.order;
         let body = &record[HEADER_BYTES..];
         let mut numbers = Numbers::new(body, order);
         match kind {
@@ -339,22 +339,22 @@ impl<R: Read> Reader<R> {
             user::EVENT_UPDATE => self.update_event(numbers),
             user::HEADER_FEATURE => {
                 let section = numbers.u64().and_then(|id| u32::try_from(id).ok());
-                let had_arch = !self.about.arch.is_empty();
+                let had_arch = !self.info.arch.is_empty();
                 if let Some(section) = section {
-                    self.about.section(section, numbers.bytes.0);
+                    self.info.section(section, numbers.bytes.0);
                 }
                 // The layout of registers depends on the architecture.
-                if !had_arch && !self.about.arch.is_empty() {
+                if !had_arch && !self.info.arch.is_empty() {
                     self.rebuild_layouts();
                 }
             }
-            user::BUILD_ID => self.about.add_build_id(record, order),
+            user::BUILD_ID => self.info.add_build_id(record, order),
             user::AUXTRACE_INFO => {
                 let kind = numbers.u32().and_then(|kind| usize::try_from(kind).ok());
                 self.aux_kind = kind.and_then(|kind| AUX_KINDS.get(kind).copied());
             }
             user::TRACING_DATA => {
-                self.about.tracing_data = std::mem::take(&mut self.stream.tracing_data);
+                self.info.tracing_data = std::mem::take(&mut self.stream.tracing_data);
             }
             _ => {}
         }
@@ -362,7 +362,7 @@ impl<R: Read> Reader<R> {
 
     /// Adds an event from its attribute, which contains its own size, and its ids.
     fn add_attribute(&mut self, body: &[u8]) {
-        let order = self.about.order;
+        let order = self.info.order;
         let size = || {
             let mut numbers = Numbers::new(body.get(4..)?, order);
             usize::try_from(numbers.u32()?).ok()
@@ -374,10 +374,10 @@ impl<R: Read> Reader<R> {
             Some(attribute)
         };
         if let Some(attribute) = read()
-            && self.about.events.len() < MAX_EVENTS
+            && self.info.events.len() < MAX_EVENTS
         {
-            self.about.events.push(attribute);
-            self.add_layout(self.about.events.len() - 1);
+            self.info.events.push(attribute);
+            self.add_layout(self.info.events.len() - 1);
         }
     }
 
@@ -390,22 +390,22 @@ impl<R: Read> Reader<R> {
         if let (UPDATE_NAME, Some(event)) = (kind, event) {
             let name = numbers.bytes.c_string();
             let name = printable(&String::from_utf8_lossy(name));
-            self.about.events[event as usize].name = name;
+            self.info.events[event as usize].name = name;
         }
     }
 
     /// Recomputes the record layouts of all events.
     fn rebuild_layouts(&mut self) {
         self.events = Events::default();
-        (0..self.about.events.len()).for_each(|event| self.add_layout(event));
+        (0..self.info.events.len()).for_each(|event| self.add_layout(event));
     }
 
     /// Adds the record layout of an event.
     fn add_layout(&mut self, event: usize) {
         let Events { layouts, by_id } = &mut self.events;
-        let attribute = &mut self.about.events[event];
+        let attribute = &mut self.info.events[event];
         self.defers |= attribute.defers_user_callers;
-        attribute.format.foreign_registers = !matches!(&*self.about.arch, "" | "x86_64");
+        attribute.format.foreign_registers = !matches!(&*self.info.arch, "" | "x86_64");
         if layouts.len() == event {
             layouts.push(Layout::from_supported_fields(attribute.format));
             by_id.extend(attribute.ids.iter().map(|&id| (id, event as u32)));
@@ -450,8 +450,8 @@ impl<R: Read + 'static> Reader<R> {
     /// Returns the reader with a boxed input.
     pub(super) fn boxed(self) -> Reader<Box<dyn Read>> {
         Reader {
-            about: self.about,
-            damage: self.damage,
+            info: self.info,
+            corruption: self.corruption,
             malformed: self.malformed,
             stream: self.stream.boxed(),
             threads: ThreadFiles::new([]),

@@ -157,18 +157,18 @@ fn read(bytes: &[u8]) -> (Vec<String>, Reader<std::io::Cursor<&[u8]>>) {
 fn both_byte_orders_give_the_same_records() {
     let pipes = [pipe(false), pipe(true)];
     let (little, reader) = read(&pipes[0]);
-    assert_eq!(reader.about.arch, "s390x");
+    assert_eq!(reader.info.arch, "s390x");
     // The event also counts in guests, which is not the default of perf.
-    assert_eq!(reader.about.events[0].name, "cpu-clock:HG");
+    assert_eq!(reader.info.events[0].name, "cpu-clock:HG");
     assert_eq!(
-        (reader.about.events[0].period, &*reader.about.events[0].ids),
+        (reader.info.events[0].period, &*reader.info.events[0].ids),
         (999, &[77][..])
     );
-    assert!(reader.damage.is_none() && reader.malformed == 0);
+    assert!(reader.corruption.is_none() && reader.malformed == 0);
     let trace = reader.hardware_trace().unwrap();
     assert_eq!(trace, "24 bytes of hardware trace (AUX data: AUX)");
     let (big, reader) = read(&pipes[1]);
-    assert!(reader.damage.is_none() && reader.malformed == 0);
+    assert!(reader.corruption.is_none() && reader.malformed == 0);
     assert_eq!(little, big);
     assert!(
         little[0].contains("start: 16384") && little[0].contains("inode: 42"),
@@ -188,9 +188,11 @@ fn reports_truncation_at_any_position() {
     let (all, _) = read(&whole);
     for len in 16..whole.len() - 8 {
         let (records, reader) = read(&whole[..len]);
-        assert!(all.starts_with(&records) || reader.about.arch.is_empty());
-        let is_between_records = reader.damage.is_none();
-        assert!(is_between_records || matches!(reader.damage, Some((_, Corruption::Truncated))));
+        assert!(all.starts_with(&records) || reader.info.arch.is_empty());
+        let is_between_records = reader.corruption.is_none();
+        assert!(
+            is_between_records || matches!(reader.corruption, Some((_, Corruption::Truncated)))
+        );
     }
 }
 
@@ -205,6 +207,6 @@ fn reports_corrupt_compression() {
         bytes.extend(record.bytes);
         let (records, reader) = read(&bytes);
         assert_eq!(records.len(), 3);
-        assert!(reader.damage.is_some(), "{data:x?}");
+        assert!(reader.corruption.is_some(), "{data:x?}");
     }
 }

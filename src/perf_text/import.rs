@@ -494,7 +494,7 @@ impl Import {
             start_ns: self.begin.unwrap_or_default().0,
             end_ns: self.end.0,
             callers: Callers::AsPrinted,
-            of_time: (!self.has_periods).then_some(false),
+            counts_time: (!self.has_periods).then_some(false),
             ..info
         };
         symbolize::count(&mut self.trace);

@@ -1,11 +1,14 @@
 //! Symbolizes a written trace with debug files that are found later.
 //!
 //! The archive has what this needs: the build id of each module in `summary.json`, and the offset
-//! of each unresolved frame in `perf.data.txt`. The new archive replaces the old one when it is
+//! of each unresolved frame in `perf.data.txt`. The flame graph and `NAME.nettrace` beside the trace
+//! are written again if they show the same samples. The new files replace the old ones when all are
 //! complete.
 
+mod comparison;
 mod modules;
 mod rewrite;
+mod siblings;
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -20,12 +23,15 @@ use crate::output::StackViews;
 use crate::output::archive::{ArchiveError, FLAME_GRAPH, FOLDED, PERF_TEXT};
 use crate::output::file::{self, OutputError, OutputFile};
 use crate::output::sanitize::terminal;
+use crate::output::summary::Summary;
 use crate::perf_text::{self, Labels, TextError, WrittenTrace};
 use crate::symbolize::{self, CancelCheck, CancellableReader, CancellableWriter, Options};
 use crate::trace::Trace;
 use crate::trace_archive::{TraceArchive, TraceArchiveError};
 use modules::Modules;
 pub use modules::{NamedModule, find_symbols};
+pub use siblings::SiblingError;
+use siblings::Siblings;
 
 /// Limit of an entry that is read. A capture of a day has less.
 const MAX_ENTRY_BYTES: u64 = 16 << 30;
@@ -74,6 +80,16 @@ pub enum ResymbolizeError {
         /// Cause.
         source: ArchiveError,
     },
+    /// A file beside the trace cannot be written. All old files stay.
+    #[error("{} is unchanged: {}: {source}", trace.display(), path.display())]
+    Sibling {
+        /// Path of the trace.
+        trace: PathBuf,
+        /// Path of the file.
+        path: PathBuf,
+        /// Cause.
+        source: SiblingError,
+    },
     /// The user cancelled it. The old trace stays.
     #[error("{} is unchanged: cancelled", .0.display())]
     Cancelled(PathBuf),
@@ -84,8 +100,10 @@ pub enum ResymbolizeError {
 pub struct Resymbolized {
     /// Modules with new symbols, those with most frames first.
     pub modules: Vec<NamedModule>,
-    /// The flame graph beside the trace, if it is that of the trace, and why it was not replaced.
-    pub flame_graph: Option<(PathBuf, Option<OutputError>)>,
+    /// Replaced files beside the trace.
+    pub replaced: Vec<PathBuf>,
+    /// Files beside the trace that were not replaced, and why.
+    pub kept: Vec<(PathBuf, SiblingError)>,
     /// Names that modules of several builds share. They were left out.
     pub ambiguous: Vec<String>,
     /// Modules with unresolved frames whose symbols were not found.
@@ -102,8 +120,8 @@ fn output_error(path: &Path, source: OutputError) -> ResymbolizeError {
     }
 }
 
-/// Symbolizes the unresolved frames of a trace with the debug files on this host, and replaces the
-/// trace and its flame graph. Nothing is replaced if no frame is symbolized.
+/// Symbolizes the unresolved frames of a trace with the debug files on this host. Replaces the trace,
+/// and its flame graph and `.nettrace` beside it. Nothing is replaced if no frame is symbolized.
 ///
 /// # Errors
 /// See [`ResymbolizeError`]. The old trace stays.
@@ -121,7 +139,7 @@ pub fn resymbolize(
 fn rename(
     path: &Path,
     options: &Options,
-    stop: CancelCheck<'_>,
+    cancel: CancelCheck<'_>,
 ) -> Result<Resymbolized, ResymbolizeError> {
     let file = open(path)?;
     let to_replace = file.try_clone().map_err(|source| opened(path, source))?;
@@ -134,7 +152,7 @@ fn rename(
         });
     }
     let mut summary = archive.summary()?;
-    let mut modules = Modules::find(&summary, options, stop);
+    let mut modules = Modules::find(&summary, options, cancel);
     let unchanged = |modules: Modules, unresolved| Resymbolized {
         ambiguous: modules.ambiguous,
         missing: modules.missing,
@@ -142,55 +160,33 @@ fn rename(
         ..Resymbolized::default()
     };
     if modules.is_empty() || summary.samples == 0 {
-        return Ok(unchanged(modules, summary.quality.names.native.unnamed));
+        return Ok(unchanged(modules, summary.quality.names.native.unresolved));
     }
-    let text_error = |source| ResymbolizeError::Text {
-        path: path.to_owned(),
-        source,
-    };
-    let reader = |entry| {
-        let inner = archive.entry(entry, MAX_ENTRY_BYTES)?;
-        let entry = CancellableReader { inner, stop };
-        Ok::<_, TraceArchiveError>(BufReader::with_capacity(BUFFER_BYTES, entry))
-    };
-    let labels = Labels::read(reader(FOLDED)?).map_err(text_error)?;
-    let text = reader(PERF_TEXT)?;
-    let written = perf_text::import_written(text, labels, summary.samples).map_err(text_error)?;
-    let WrittenTrace { mut trace, lines } = written;
-    trace.info = summary.info.clone();
-    trace.quality = summary.quality.clone();
-    let style = [NameStyle::Full, NameStyle::Short].into_iter();
-    let mut style = style.filter_map(|style| {
-        let mut folded = reader(FOLDED).ok()?;
-        is_equal(&trace, style, &mut folded).then_some(style)
-    });
-    let Some(style) = style.next() else {
-        return Err(text_error(TextError::NotWritten));
-    };
+    let (WrittenTrace { mut trace, lines }, style) = read_trace(path, &archive, &summary, cancel)?;
+    let siblings = Siblings::find(path, &trace, flame_graph(&archive)?, cancel);
+    siblings.apply_starts(&mut trace);
     let samples = symbolize::count(&mut trace);
     modules.check(&trace, &samples, &summary);
 
-    let renamed = modules.rename(&mut trace, &samples, options, stop);
-    if stop() {
+    let renamed = modules.rename(&mut trace, &samples, options, cancel);
+    if cancel() {
         return Err(ResymbolizeError::Cancelled(path.to_owned()));
     }
     if renamed.frames.is_empty() {
-        return Ok(unchanged(modules, summary.quality.names.native.unnamed));
+        return Ok(unchanged(modules, summary.quality.names.native.unresolved));
     }
     symbolize::count(&mut trace);
     modules.describe(&trace, &samples, &mut summary);
     let name = file::capture_name(path);
     let views = StackViews::new(&trace, style, &name);
-    let drawn_before = flame_graph(&archive)?;
     let replaced = rewrite::replaced_lines(&trace, &renamed.frames, &lines);
     let failed = |error| output_error(path, error);
     let mut output = OutputFile::replace(path, &to_replace).map_err(failed)?;
     let out = CancellableWriter {
         inner: &mut output,
-        stop,
+        cancel,
     };
-    let new = rewrite::write(&archive, &summary, &views, &replaced, out);
-    match new {
+    match rewrite::write(&archive, &summary, &views, &replaced, out) {
         Ok(()) => {}
         Err(ArchiveError::Io(error)) => return Err(failed(output.explain(error))),
         Err(source) => {
@@ -198,14 +194,58 @@ fn rename(
             return Err(ResymbolizeError::Write { path, source });
         }
     }
+    let mut siblings = siblings.write(&trace, &views, cancel);
+    siblings
+        .commit()
+        .map_err(|(sibling, source)| ResymbolizeError::Sibling {
+            trace: path.to_owned(),
+            path: sibling,
+            source,
+        })?;
+    // The trace is last: while the old one is there, all can be done again.
     output.commit().map_err(failed)?;
     Ok(Resymbolized {
         modules: renamed.modules,
-        flame_graph: rewrite::flame_graph(path, &name, &drawn_before, &views),
+        replaced: siblings.replaced,
+        kept: siblings.kept,
         ambiguous: modules.ambiguous,
         missing: modules.missing,
-        unresolved: summary.quality.names.native.unnamed,
+        unresolved: summary.quality.names.native.unresolved,
     })
+}
+
+/// Reads the samples of a trace, and the style of its names.
+fn read_trace(
+    path: &Path,
+    archive: &TraceArchive,
+    summary: &Summary,
+    cancel: CancelCheck<'_>,
+) -> Result<(WrittenTrace, NameStyle), ResymbolizeError> {
+    let text_error = |source| ResymbolizeError::Text {
+        path: path.to_owned(),
+        source,
+    };
+    let reader = |entry| {
+        let inner = archive.entry(entry, MAX_ENTRY_BYTES)?;
+        let entry = CancellableReader { inner, cancel };
+        Ok::<_, TraceArchiveError>(BufReader::with_capacity(BUFFER_BYTES, entry))
+    };
+    let labels = Labels::read(reader(FOLDED)?).map_err(text_error)?;
+    let text = reader(PERF_TEXT)?;
+    let written = perf_text::import_written(text, labels, summary.samples);
+    let mut written = written.map_err(text_error)?;
+    written.trace.info = summary.info.clone();
+    written.trace.quality = summary.quality.clone();
+    let style = [NameStyle::Full, NameStyle::Short]
+        .into_iter()
+        .find(|style| {
+            let folded = reader(FOLDED);
+            folded.is_ok_and(|mut folded| is_equal(&written.trace, *style, &mut folded))
+        });
+    match style {
+        Some(style) => Ok((written, style)),
+        None => Err(text_error(TextError::NotWritten)),
+    }
 }
 
 /// Opens the trace itself, not what a link refers to: it will be replaced.
@@ -241,7 +281,7 @@ fn flame_graph(archive: &TraceArchive) -> Result<Vec<u8>, TraceArchiveError> {
 
 /// Returns whether the folded stacks of a trace in a style are these.
 fn is_equal(trace: &Trace, style: NameStyle, folded: &mut impl Read) -> bool {
-    let mut same = rewrite::Comparison::new(folded);
+    let mut same = comparison::Comparison::new(folded);
     let written = StackViews::new(trace, style, "").write_folded(&mut same);
     written.is_ok() && same.is_at_end()
 }

@@ -76,7 +76,7 @@ impl Modules {
         };
         for (name, rows) in rows_by_name {
             let all = || rows.iter().filter_map(|&row| summary.modules.get(row));
-            let is_unresolved = all().any(|row| row.frames.unnamed > 0);
+            let is_unresolved = all().any(|row| row.frames.unresolved > 0);
             let Some(first) = all().next().filter(|_| is_unresolved && !cancel()) else {
                 continue;
             };
@@ -172,10 +172,10 @@ impl Modules {
                 row.has_symbols = true;
                 // Files of one build share a name, so each gets its part.
                 let frames = all(row.frames);
-                let unnamed = u128::from(frames) * u128::from(total.unnamed);
-                let unnamed = unnamed / u128::from(all(total).max(1));
-                row.frames.unnamed = u64::try_from(unnamed).unwrap_or(frames).min(frames);
-                row.frames.named = frames - row.frames.unnamed;
+                let unresolved = u128::from(frames) * u128::from(total.unresolved);
+                let unresolved = unresolved / u128::from(all(total).max(1));
+                row.frames.unresolved = u64::try_from(unresolved).unwrap_or(frames).min(frames);
+                row.frames.named = frames - row.frames.unresolved;
             }
         }
         let by_frames = |row: &ModuleSummary| all(row.frames);
@@ -244,7 +244,7 @@ impl Module {
 }
 
 fn all(frames: NameCount) -> u64 {
-    frames.named.saturating_add(frames.unnamed)
+    frames.named.saturating_add(frames.unresolved)
 }
 
 /// Counts the frames whose outermost function is native code of a module.

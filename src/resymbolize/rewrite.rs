@@ -1,17 +1,13 @@
-//! The new files: entries that depend on symbols are written again, the others are copied.
+//! The new archive: entries that depend on symbols are written again, the others are copied.
 
 use std::collections::HashSet;
-use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
-use std::path::{Path, PathBuf};
 
 use rustc_hash::FxHashMap;
-use rustix::fs::{Mode, OFlags};
 
-use super::{BUFFER_BYTES, MAX_ENTRY_BYTES, MAX_FLAME_GRAPH_BYTES};
+use super::{BUFFER_BYTES, MAX_ENTRY_BYTES};
 use crate::output::StackViews;
 use crate::output::archive::{self, ArchiveError, FLAME_GRAPH, FOLDED, PERF_TEXT, SUMMARY};
-use crate::output::file::{OutputError, OutputFile};
 use crate::output::perf_text::{self, EscapedNames};
 use crate::output::summary::Summary;
 use crate::trace::{FrameId, Trace};
@@ -89,74 +85,4 @@ pub(super) fn write(
         }
         Ok(())
     })
-}
-
-/// Replaces the flame graph beside the trace if it is that of the trace. Returns its path, and why
-/// it was not replaced.
-pub(super) fn flame_graph(
-    trace: &Path,
-    name: &str,
-    drawn_before: &[u8],
-    views: &StackViews<'_>,
-) -> Option<(PathBuf, Option<OutputError>)> {
-    let path = trace.with_file_name(format!("{name}.flamegraph.svg"));
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let older = File::from(rustix::fs::open(&path, flags, Mode::empty()).ok()?);
-    let is_file = older.metadata().is_ok_and(|metadata| metadata.is_file());
-    let is_same = || {
-        let mut svg = Vec::new();
-        let read = (&older).take(MAX_FLAME_GRAPH_BYTES).read_to_end(&mut svg);
-        read.is_ok() && svg == drawn_before
-    };
-    if !is_file || !is_same() {
-        return None;
-    }
-    let error = replace_flame_graph(&path, &older, views).err();
-    Some((path, error))
-}
-
-fn replace_flame_graph(
-    path: &Path,
-    older: &File,
-    views: &StackViews<'_>,
-) -> Result<(), OutputError> {
-    let mut file = OutputFile::replace(path, older)?;
-    let drawn = views.flame_graph().and_then(|svg| file.write_all(svg));
-    drawn.map_err(|error| file.explain(error))?;
-    file.commit()
-}
-
-/// A writer that fails at the first byte that differs from those of a reader.
-pub(super) struct Comparison<'a, R> {
-    expected: &'a mut R,
-    buffer: Vec<u8>,
-}
-
-impl<'a, R: Read> Comparison<'a, R> {
-    pub(super) fn new(expected: &'a mut R) -> Self {
-        Self {
-            expected,
-            buffer: Vec::new(),
-        }
-    }
-
-    /// Returns whether everything was written that the reader has.
-    pub(super) fn is_at_end(&mut self) -> bool {
-        matches!(self.expected.read(&mut [0]), Ok(0))
-    }
-}
-
-impl<R: Read> Write for Comparison<'_, R> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.buffer.resize(bytes.len(), 0);
-        self.expected.read_exact(&mut self.buffer)?;
-        match self.buffer == bytes {
-            true => Ok(bytes.len()),
-            false => Err(io::ErrorKind::InvalidData.into()),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }

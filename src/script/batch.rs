@@ -138,9 +138,9 @@ impl Batch {
     }
 
     /// Adds the events of the recording. A pipe may declare more of them later.
-    pub(super) fn know(&mut self, about: &RecordingInfo, width: usize) {
-        if self.events.len() != about.events.len() {
-            let columns = about.events.iter().map(|event| Columns::of(event, width));
+    pub(super) fn know(&mut self, info: &RecordingInfo, width: usize) {
+        if self.events.len() != info.events.len() {
+            let columns = info.events.iter().map(|event| Columns::of(event, width));
             self.events.clear();
             self.events.extend(columns);
         }

@@ -22,11 +22,11 @@ impl Counters {
     /// an increase, or for an unknown counter.
     pub(super) fn since(
         &mut self,
-        about: &RecordingInfo,
+        info: &RecordingInfo,
         (id, count): (u64, u64),
     ) -> Option<(usize, u64)> {
         // A pipe may declare more events later.
-        let new = about.events.iter().enumerate().skip(self.events);
+        let new = info.events.iter().enumerate().skip(self.events);
         for (event, attribute) in new {
             let counters = attribute
                 .ids
@@ -34,7 +34,7 @@ impl Counters {
                 .map(|&id| (id, Counter { event, count: 0 }));
             self.by_id.extend(counters);
         }
-        self.events = about.events.len();
+        self.events = info.events.len();
         let counter = self.by_id.get_mut(&id)?;
         let before = std::mem::replace(&mut counter.count, count);
         let since = count.wrapping_sub(before);

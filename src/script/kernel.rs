@@ -56,19 +56,19 @@ impl Range {
 impl Kernel {
     /// Adds a mapping of the kernel. For the kernel, and for modules with a build id in the
     /// recording, perf prints the recorded path.
-    pub(super) fn map(&mut self, mapping: &MmapRecord<'_>, about: &RecordingInfo) {
+    pub(super) fn map(&mut self, mapping: &MmapRecord<'_>, info: &RecordingInfo) {
         if self.ranges.len() >= MAX_RANGES {
             return;
         }
         let end = mapping.start.saturating_add(mapping.len);
         let is_proper = mapping.path.starts_with(PROPER);
-        let range = match &about.kernel {
+        let range = match &info.kernel {
             Some((path, _)) if is_proper => {
                 let path = self.path.get_or_insert_with(|| (**path).into());
                 Range::new(end, Arc::clone(path))
             }
             None if is_proper => Range::new(end, PROPER),
-            _ if about.build_ids.contains_key(mapping.path) => Range::new(end, mapping.path),
+            _ if info.build_ids.contains_key(mapping.path) => Range::new(end, mapping.path),
             _ => Range::new(end, module_name(mapping.path)),
         };
         let range = Range { is_proper, ..range };

@@ -81,10 +81,10 @@ pub fn print<R: io::Read>(
     out: impl Write + Send,
     tell: &mut dyn FnMut(&str),
 ) -> io::Result<Printed> {
-    let about = &reader.about;
-    recorded.set_origin(&about.host, &about.release, &about.build_ids);
-    let event_width = about.events.iter().map(|event| event.name.len()).max();
-    let nameless_kernel = kernel_mismatch(about, None, kallsyms);
+    let info = &reader.info;
+    recorded.set_origin(&info.host, &info.release, &info.build_ids);
+    let event_width = info.events.iter().map(|event| event.name.len()).max();
+    let nameless_kernel = kernel_mismatch(info, None, kallsyms);
     let is_ours = nameless_kernel.is_none();
     let list = kallsyms.unwrap_or(Path::new(KALLSYMS));
     let kernel = Arc::new(KernelList::new(is_ours.then(|| list.into())));
@@ -128,7 +128,7 @@ pub fn print<R: io::Read>(
         let files = scope.spawn(|| symbols::read_ahead(to_read));
         let printing = scope.spawn(|| printer.run(to_print, printed));
         let writing = scope.spawn(|| write_chunks(to_write, written, out));
-        reader.each(|about, entry| samples.take(about, &entry));
+        reader.each(|info, entry| samples.take(info, &entry));
         let mut printed = samples.finish();
         printed.faults.extend(join(printing));
         // Unlike the end of the scope, joining waits for the destructors of thread-local values.

@@ -63,34 +63,34 @@ impl Samples<'_> {
     /// Adds a record. Breaks if the printer has ended.
     pub(super) fn take(
         &mut self,
-        about: &RecordingInfo,
+        info: &RecordingInfo,
         entry: &TimedRecord<'_>,
     ) -> ControlFlow<()> {
         match &entry.record {
             Record::Sample(sample) => {
                 self.printed.samples += 1;
                 if sample.counts.is_empty() {
-                    let attribute = &about.events[entry.event];
+                    let attribute = &info.events[entry.event];
                     let period = match attribute.has(sys::PERF_SAMPLE_PERIOD) {
                         true => sample.period,
                         false => attribute.period,
                     };
-                    return self.sample(about, entry.event, period, sample);
+                    return self.sample(info, entry.event, period, sample);
                 }
                 // A group has at most as many members as there are events.
-                for counter in sample.counts.iter().take(about.events.len()) {
-                    if let Some((event, period)) = self.counters.since(about, counter) {
-                        self.sample(about, event, period, sample)?;
+                for counter in sample.counts.iter().take(info.events.len()) {
+                    if let Some((event, period)) = self.counters.since(info, counter) {
+                        self.sample(info, event, period, sample)?;
                     }
                 }
             }
             Record::Mapping(mapping) if mapping.pid.0 < 0 => {
                 let kernel = &mut self.places.kernel;
-                kernel.map(mapping, about);
+                kernel.map(mapping, info);
                 if let Some(recorded) = KernelMapping::of(mapping)
                     && !std::mem::replace(&mut kernel.is_checked, true)
                 {
-                    let why = kernel_mismatch(about, Some(&recorded), self.kallsyms);
+                    let why = kernel_mismatch(info, Some(&recorded), self.kallsyms);
                     kernel.is_another = why.is_some();
                     self.nameless_kernel = why;
                 }
@@ -100,7 +100,7 @@ impl Samples<'_> {
                 self.stacks.forget_all();
             }
             // perf's own total at the end counts them again.
-            Record::LostSamples { .. } if about.events[entry.event].counts_losses() => {}
+            Record::LostSamples { .. } if info.events[entry.event].counts_losses() => {}
             Record::Lost { records: lost, .. } | Record::LostSamples { samples: lost, .. } => {
                 self.printed.lost = self.printed.lost.saturating_add(*lost);
             }
@@ -156,19 +156,19 @@ impl Samples<'_> {
 
     fn sample(
         &mut self,
-        about: &RecordingInfo,
+        info: &RecordingInfo,
         event: usize,
         period: u64,
         sample: &SampleRecord<'_>,
     ) -> ControlFlow<()> {
-        self.batch.know(about, self.event_width);
-        let attribute = &about.events[event];
+        self.batch.know(info, self.event_width);
+        let attribute = &info.events[event];
         let mut line = Line::of(event, period, sample);
         if self.fields.comm {
             line.comm = comm(&self.machine, sample.tid, &mut self.batch.text);
         }
         if self.fields.trace {
-            line.trace = self.trace(about, attribute, sample);
+            line.trace = self.trace(info, attribute, sample);
         }
         if self.fields.ip {
             line.stack = match attribute.has_callchain() {
@@ -184,21 +184,16 @@ impl Samples<'_> {
     }
 
     /// Appends the text of a tracepoint and returns its length in bytes.
-    fn trace(
-        &mut self,
-        about: &RecordingInfo,
-        event: &Attribute,
-        sample: &SampleRecord<'_>,
-    ) -> u32 {
+    fn trace(&mut self, info: &RecordingInfo, event: &Attribute, sample: &SampleRecord<'_>) -> u32 {
         let text = &mut self.batch.text;
         let before = text.len();
         if let EventSource::Tracepoint(id) = event.source()
             && event.has(sys::PERF_SAMPLE_RAW)
         {
             // A pipe may contain them late.
-            if self.formats.0 != about.tracing_data.len() {
-                let formats = Formats::read(&about.tracing_data);
-                self.formats = (about.tracing_data.len(), formats);
+            if self.formats.0 != info.tracing_data.len() {
+                let formats = Formats::read(&info.tracing_data);
+                self.formats = (info.tracing_data.len(), formats);
             }
             let function = |address| {
                 let (name, start) = self.places.kernel.function(address, &self.kernel)?;
@@ -232,7 +227,7 @@ impl Samples<'_> {
     /// Returns the frames of a sample with a user stack copy.
     fn walked(&mut self, sample: &SampleRecord<'_>) -> Stack {
         let (_, process) = self.machine.sampled(sample.pid, sample.tid);
-        self.machine.take_changes();
+        self.machine.take_new_rows(|_| ());
         let mut user = Vec::new();
         if let Some(maps) = self.machine.maps(sample.pid) {
             let host = SampledProcess {

@@ -12,12 +12,12 @@ fn cancelled() -> io::Error {
 /// A reader that fails after cancellation.
 pub(crate) struct CancellableReader<'a, R> {
     pub(crate) inner: R,
-    pub(crate) stop: CancelCheck<'a>,
+    pub(crate) cancel: CancelCheck<'a>,
 }
 
 impl<R: Read> Read for CancellableReader<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match (self.stop)() {
+        match (self.cancel)() {
             true => Err(cancelled()),
             false => self.inner.read(buffer),
         }
@@ -27,12 +27,12 @@ impl<R: Read> Read for CancellableReader<'_, R> {
 /// A writer that fails after cancellation.
 pub(crate) struct CancellableWriter<'a, W> {
     pub(crate) inner: W,
-    pub(crate) stop: CancelCheck<'a>,
+    pub(crate) cancel: CancelCheck<'a>,
 }
 
 impl<W: Write> Write for CancellableWriter<'_, W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match (self.stop)() {
+        match (self.cancel)() {
             true => Err(cancelled()),
             false => self.inner.write(bytes),
         }

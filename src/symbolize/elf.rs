@@ -11,6 +11,7 @@ use rustc_hash::FxHashMap;
 
 use super::cancel::CancelCheck;
 use super::functions::{SymbolizedGroup, lossy, unsymbolized};
+use super::identity::Identity;
 use super::{Options, problems};
 use crate::download::{Module, Sources};
 use crate::machine::{CodeFile, Content};
@@ -31,7 +32,7 @@ pub(crate) fn symbolizer(options: &Options, aliases: Aliases) -> Symbolizer {
         perf_cache: std::env::home_dir().map(|home| home.join(".debug")),
         more: Some(Arc::new(|identity| {
             let module = Module::new(identity);
-            module.map_or_else(Vec::new, |module| Sources::new(&[]).cached(&module))
+            module.map_or_else(Vec::new, |module| Sources::new(&[]).cache_paths(&module))
         })),
     })
 }
@@ -48,24 +49,6 @@ pub(crate) fn open(symbolizer: &Symbolizer, file: &CodeFile) -> Option<FileSymbo
         path: file.clean_path().to_owned(),
         roots: file.debug_roots(),
     }))
-}
-
-/// Identity of an ELF file for servers, and whether it has symbols here.
-pub(super) struct Identity {
-    /// `None` without a build id.
-    pub(super) module: Option<Module>,
-    pub(super) has_symbols: bool,
-}
-
-/// Returns the identity of an ELF file, or `None` for other files.
-pub(super) fn identity(file: &CodeFile, symbols: &FileSymbolizer) -> Option<Identity> {
-    if let Content::Vdso(_) = file.content {
-        return None;
-    }
-    symbols.is_elf().then(|| Identity {
-        module: Module::new(&symbols.identity()),
-        has_symbols: symbols.has_symbols(),
-    })
 }
 
 pub(super) fn name(
@@ -134,7 +117,7 @@ pub(super) fn name(
         let problems = problems::take(symbols, file.clean_path(), options.inlined);
         group.notices.extend(problems.notices);
         group.gaps.extend(problems.gaps);
-        group.identity = (!cancel()).then(|| identity(file, symbols)).flatten();
+        group.identity = (!cancel()).then(|| Identity::new(file, symbols)).flatten();
     }
     group.gaps.extend(problems::unavailable(file));
     group
@@ -176,7 +159,7 @@ impl<'a> Names<'a> {
                 start: *start,
                 ..plain
             },
-            symbolizer::Unresolved::NoMethod => Function {
+            symbolizer::Unresolved::NoMethod(_) => Function {
                 kind: FunctionKind::ReadyToRun,
                 tier: Some(READY_TO_RUN.into()),
                 ..plain

@@ -5,7 +5,7 @@ use std::hash::BuildHasher;
 use hashbrown::HashTable;
 use rustc_hash::FxBuildHasher;
 
-use super::elf::Identity;
+use super::identity::Identity;
 use super::unresolved::Unresolved;
 use super::{jit, kernel};
 use crate::trace::{CodeAddress, Function, FunctionId, FunctionKind, Notice, Truncation};

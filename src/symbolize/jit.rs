@@ -19,7 +19,7 @@ pub(super) fn name(
     methods: &Methods,
     process: &ProcessRow,
     until: Nanos,
-    stop: CancelCheck<'_>,
+    cancel: CancelCheck<'_>,
 ) -> SymbolizedGroup {
     let known: Vec<_> = frames.iter().map(|frame| methods.of(*frame)).collect();
     let is_open = |known: &Option<_>| known.is_none();
@@ -28,7 +28,7 @@ pub(super) fn name(
     let host = process.jit_process.as_ref();
     let (written, fault) = match &addresses[..] {
         [] => (JitSymbols::default(), None),
-        addresses => jit_symbol_files::read(host, addresses, until, stop),
+        addresses => jit_symbol_files::read(host, addresses, until, cancel),
     };
     let functions: Vec<_> = codes
         .iter()

@@ -20,9 +20,9 @@ pub(super) fn name(
     frames: &[FrameId],
     codes: &[CodeAddress],
     capture: &Capture,
-    stop: CancelCheck<'_>,
+    cancel: CancelCheck<'_>,
 ) -> SymbolizedGroup {
-    let methods = &capture.recording.methods;
+    let methods = &capture.raw_trace.methods;
     let known = |frame: &FrameId| methods.of(*frame).flatten();
     let known: Vec<Option<&Method>> = frames.iter().map(known).collect();
     let open = codes
@@ -33,7 +33,7 @@ pub(super) fn name(
     let (symbols, notice) = match (&open[..], &capture.kernel_mismatch) {
         ([], _) => (KernelSymbols::default(), None),
         (_, Some(why)) => (KernelSymbols::default(), Some(nothing_known(why, ""))),
-        (open, None) => match read(capture.kallsyms.as_deref(), open, stop) {
+        (open, None) => match read(capture.kallsyms.as_deref(), open, cancel) {
             Ok(symbols) => (symbols, None),
             Err(error) => (
                 KernelSymbols::default(),
@@ -60,10 +60,10 @@ pub(super) fn name(
 fn read(
     kallsyms: Option<&Path>,
     addresses: &[u64],
-    stop: CancelCheck<'_>,
+    cancel: CancelCheck<'_>,
 ) -> Result<KernelSymbols, KallsymsError> {
     let inner = File::open(kallsyms.unwrap_or(Path::new(KALLSYMS)))?;
-    let file = CancellableReader { inner, stop };
+    let file = CancellableReader { inner, cancel };
     KernelSymbols::read_for(BufReader::with_capacity(1 << 16, file), addresses)
 }
 

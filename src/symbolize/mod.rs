@@ -4,6 +4,7 @@ mod cancel;
 mod counts;
 pub(crate) mod elf;
 mod functions;
+mod identity;
 mod jit;
 mod jit_symbol_files;
 mod kernel;
@@ -65,20 +66,20 @@ impl Source {
         codes: &[CodeAddress],
         capture: &Capture,
         (symbolizer, options): (&Symbolizer, &Options),
-        stop: CancelCheck<'_>,
+        cancel: CancelCheck<'_>,
     ) -> SymbolizedGroup {
         let machine = &capture.machine;
         match self {
-            Self::Kernel => kernel::name(frames, codes, capture, stop),
+            Self::Kernel => kernel::name(frames, codes, capture, cancel),
             Self::Module(id) => {
                 let file = machine.files().file(id);
-                elf::name(codes, file, symbolizer, options, stop)
+                elf::name(codes, file, symbolizer, options, cancel)
             }
             Self::Jit(id) => {
                 let process = &machine.process_rows()[id.index()];
-                let methods = &capture.recording.methods;
-                let until = capture.recording.end;
-                jit::name(frames, codes, methods, process, until, stop)
+                let methods = &capture.raw_trace.methods;
+                let until = capture.raw_trace.end;
+                jit::name(frames, codes, methods, process, until, cancel)
             }
             Self::Nothing => SymbolizedGroup::of(codes.iter().copied().map(unsymbolized)),
         }
@@ -101,26 +102,26 @@ fn offset(code: CodeAddress) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cancelled;
 
-/// Symbolizes all addresses of a capture, unless `stop` cancels it.
+/// Symbolizes all addresses of a capture, until `cancel` returns true.
 pub fn symbolize(
     capture: Capture,
     options: &Options,
-    stop: CancelCheck<'_>,
+    cancel: CancelCheck<'_>,
 ) -> Result<Trace, Cancelled> {
-    let recording = &capture.recording;
+    let raw_trace = &capture.raw_trace;
     let mut groups: FxHashMap<Source, Vec<usize>> = FxHashMap::default();
-    for (row, &code) in recording.frames.iter().enumerate() {
+    for (row, &code) in raw_trace.frames.iter().enumerate() {
         groups.entry(Source::of(code)).or_default().push(row);
     }
     let mut groups: Vec<_> = groups.into_iter().collect();
     groups.sort_by_key(|(source, _)| *source);
 
-    let named = name_groups(&groups, &capture, options, stop);
-    if stop() {
+    let named = name_groups(&groups, &capture, options, cancel);
+    if cancel() {
         return Err(Cancelled);
     }
     let Capture {
-        recording,
+        raw_trace,
         machine,
         info,
         mut notices,
@@ -129,7 +130,7 @@ pub fn symbolize(
     } = capture;
     notices.extend(events.notices());
     let mut functions = Functions::default();
-    let mut of_row = vec![FunctionId(0); recording.frames.len()];
+    let mut of_row = vec![FunctionId(0); raw_trace.frames.len()];
     let mut inlined_in: FxHashMap<usize, Vec<FunctionId>> = FxHashMap::default();
     let mut gaps = Vec::new();
     let mut identities = modules::Identities::new();
@@ -153,7 +154,7 @@ pub fn symbolize(
 
     let mut frame_functions = Vec::with_capacity(of_row.len());
     let mut frames = Vec::with_capacity(of_row.len());
-    for (row, &code) in recording.frames.iter().enumerate() {
+    for (row, &code) in raw_trace.frames.iter().enumerate() {
         let start = frame_functions.len() as u32;
         frame_functions.push(of_row[row]);
         frame_functions.extend(inlined_in.remove(&row).unwrap_or_default());
@@ -164,17 +165,17 @@ pub fn symbolize(
     }
     let mut trace = Trace {
         info,
-        processes: recording.processes,
-        threads: recording.threads,
+        processes: raw_trace.processes,
+        threads: raw_trace.threads,
         functions: functions.rows,
         frames,
         frame_functions,
-        stacks: recording.stacks,
-        samples: recording.samples,
+        stacks: raw_trace.stacks,
+        samples: raw_trace.samples,
         modules: Vec::new(),
         quality: Quality {
-            stacks: recording.quality,
-            losses: recording.losses,
+            stacks: raw_trace.quality,
+            losses: raw_trace.losses,
             events: events.qualities(),
             notices,
             ..Default::default()
@@ -183,7 +184,7 @@ pub fn symbolize(
     };
     let samples = count(&mut trace);
     trace.modules = modules::rows(
-        &counts::count_modules(&trace, &recording.frames, &samples),
+        &counts::count_modules(&trace, &raw_trace.frames, &samples),
         machine.files(),
         identities,
     );
@@ -195,7 +196,7 @@ fn name_groups(
     groups: &[(Source, Vec<usize>)],
     capture: &Capture,
     options: &Options,
-    stop: CancelCheck<'_>,
+    cancel: CancelCheck<'_>,
 ) -> Vec<SymbolizedGroup> {
     let next = AtomicUsize::new(0);
     let symbolizer = elf::symbolizer(options, Aliases::Plain);
@@ -203,17 +204,17 @@ fn name_groups(
         let mut done = Vec::new();
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
-            let Some((source, rows)) = groups.get(index).filter(|_| !stop()) else {
+            let Some((source, rows)) = groups.get(index).filter(|_| !cancel()) else {
                 return done;
             };
             let frames: Vec<_> = rows.iter().map(|&row| FrameId(row as u32)).collect();
             let codes: Vec<_> = rows
                 .iter()
-                .map(|&row| capture.recording.frames[row])
+                .map(|&row| capture.raw_trace.frames[row])
                 .collect();
             done.push((
                 index,
-                source.name(&frames, &codes, capture, (&symbolizer, options), stop),
+                source.name(&frames, &codes, capture, (&symbolizer, options), cancel),
             ));
         }
     };

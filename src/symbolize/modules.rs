@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use perfcollect_symbols::Aliases;
 
 use super::Options;
-use super::elf::{self, Identity};
+use super::elf;
+use super::identity::Identity;
 use crate::capture::Capture;
 use crate::download;
 use crate::machine::{CodeFile, FileTable};
@@ -34,21 +35,21 @@ pub(super) fn rows(
         })
     };
     let mut rows: Vec<_> = counts.iter().filter_map(row).collect();
-    rows.sort_by_key(|row| std::cmp::Reverse(row.frames.named + row.frames.unnamed));
+    rows.sort_by_key(|row| std::cmp::Reverse(row.frames.named + row.frames.unresolved));
     rows
 }
 
 /// Returns the ELF files with code in a stack and a build id, but without symbols on this host.
 #[must_use]
 pub fn without_symbols(capture: &Capture, options: &Options) -> Vec<download::Module> {
-    let frames = capture.recording.frames.iter();
+    let frames = capture.raw_trace.frames.iter();
     let mut ids: Vec<_> = frames.filter_map(|&code| of(code)).collect();
     ids.sort_unstable();
     ids.dedup();
     let symbolizer = elf::symbolizer(options, Aliases::Plain);
     let missing = |id: ModuleId| {
         let file = capture.machine.files().file(id);
-        let identity = elf::identity(file, &elf::open(&symbolizer, file)?)?;
+        let identity = Identity::new(file, &elf::open(&symbolizer, file)?)?;
         identity.module.filter(|_| !identity.has_symbols)
     };
     ids.into_iter().filter_map(missing).collect()

@@ -38,10 +38,10 @@ pub(crate) fn take(symbols: &FileSymbolizer, path: &Path, inlined: bool) -> File
             }
             // One of them explains the rest.
             Problem::NoSplitUnit { .. } if is_corrupt => continue,
-            Problem::Elf(error) => (
+            Problem::Elf(_) | Problem::Image(_) => (
                 NoticeKind::SymbolsIncomplete,
                 path.display(),
-                format!("{nameless}: {error}"),
+                format!("{nameless}: {problem}"),
                 "",
             ),
             Problem::NoSupplementary {

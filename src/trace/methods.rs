@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
+use super::code_address::CodeAddress;
 use super::ids::{FrameId, ProcessId};
-use super::recorder::CodeAddress;
 use super::spool::{KsymbolRow, MethodRow};
 
 /// A method as the runtime named it while its code was sampled, or generated kernel code.

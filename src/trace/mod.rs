@@ -1,6 +1,7 @@
 //! The finished trace: output of every input path, input of every writer.
 
 mod callers;
+mod code_address;
 pub mod events;
 mod ids;
 mod methods;
@@ -15,6 +16,7 @@ mod throttle;
 
 pub use crate::ids::{Cpu, Nanos, Pid, Tid};
 pub use callers::Callers;
+pub use code_address::CodeAddress;
 pub use events::{EventStream, EventStreams, RuntimeEvent};
 pub use ids::{FrameId, FunctionId, ModuleId, ProcessId, StackId, ThreadId};
 pub use methods::{Method, Methods};
@@ -22,7 +24,7 @@ pub use notice::{Notice, NoticeKind};
 pub use quality::{
     CpuLosses, Losses, NameCount, ProcessEvents, Quality, StackQuality, SymbolCounts, Truncation,
 };
-pub use recorder::{CodeAddress, DescribeFile, Recorder};
+pub use recorder::{Recorder, RowSource, SampleWriter};
 pub use samples::Samples;
 pub use spool::{Header, RawTrace};
 pub use stack::StackTable;
@@ -187,8 +189,8 @@ pub struct CaptureInfo {
     /// Whether the weights of samples are CPU time, or nearly so; other weights are nominal.
     ///
     /// If this is `None`, the name of the event decides.
-    #[serde(default)]
-    pub of_time: Option<bool>,
+    #[serde(default, rename = "of_time")]
+    pub counts_time: Option<bool>,
 }
 
 impl CaptureInfo {
@@ -196,10 +198,10 @@ impl CaptureInfo {
     ///
     /// Samples of other events, such as tracepoints of a recording, have a nominal weight.
     #[must_use]
-    pub fn is_of_time(&self) -> bool {
+    pub fn counts_time(&self) -> bool {
         let clocks = ["-clock", "cycles"];
         let by_name = || clocks.iter().any(|clock| self.event.contains(clock));
-        self.of_time.unwrap_or_else(by_name)
+        self.counts_time.unwrap_or_else(by_name)
     }
 }
 

@@ -11,7 +11,8 @@ pub struct NameCount {
     /// Symbolized frames.
     pub named: u64,
     /// Unresolved frames, shown as module and offset, or as an address.
-    pub unnamed: u64,
+    #[serde(rename = "unnamed")]
+    pub unresolved: u64,
 }
 
 impl NameCount {
@@ -20,7 +21,7 @@ impl NameCount {
         *if named {
             &mut self.named
         } else {
-            &mut self.unnamed
+            &mut self.unresolved
         } += samples;
     }
 }
@@ -61,7 +62,8 @@ pub struct StackQuality {
     /// See [`Truncation::TooDeep`].
     pub too_deep: u64,
     /// See [`Truncation::UnwindFailed`].
-    pub lost_track: u64,
+    #[serde(rename = "lost_track")]
+    pub unwind_failed: u64,
     /// See [`Truncation::NoRegisters`].
     pub no_registers: u64,
     /// Samples with a caller found by frame pointer only, in code that may not keep one.
@@ -85,7 +87,7 @@ impl StackQuality {
             None => &mut self.as_recorded,
             Some(Truncation::StackCopyEnded) => &mut self.stack_copy_ended,
             Some(Truncation::TooDeep) => &mut self.too_deep,
-            Some(Truncation::UnwindFailed) => &mut self.lost_track,
+            Some(Truncation::UnwindFailed) => &mut self.unwind_failed,
             Some(Truncation::NoRegisters) => &mut self.no_registers,
         } += 1;
     }
@@ -99,7 +101,7 @@ impl StackQuality {
     /// Returns the number of samples whose stack is truncated.
     #[must_use]
     pub fn truncated(&self) -> u64 {
-        self.stack_copy_ended + self.too_deep + self.lost_track + self.no_registers
+        self.stack_copy_ended + self.too_deep + self.unwind_failed + self.no_registers
     }
 }
 
@@ -191,7 +193,7 @@ impl Losses {
 
     /// Returns the warning that every output of an incomplete trace contains.
     #[must_use]
-    pub fn mark(&self) -> Option<String> {
+    pub fn incomplete_warning(&self) -> Option<String> {
         let lost = self.lost();
         let produced = lost.saturating_add(self.samples_seen);
         self.is_incomplete()
@@ -293,7 +295,8 @@ pub struct ProcessEvents {
     /// Events whose stack was not kept.
     pub without_stack: u64,
     /// Reason why the stream ends early; empty if the stream is complete.
-    pub cut: String,
+    #[serde(rename = "cut")]
+    pub truncated: String,
     /// Thread ids in the process's pid namespace (as in the stream) and in perfcollect's.
     ///
     /// Empty if both namespaces are the same.
@@ -342,8 +345,8 @@ mod tests {
         losses.count_samples(Cpu(1), 5, Nanos(7));
         assert_eq!((losses.lost(), losses.by_cpu[1].samples), (125, 5));
         assert_eq!(losses.range(), Some((Nanos(0), Nanos(9))));
-        let mark = "INCOMPLETE: the kernel dropped 125 of 1005 records";
-        assert_eq!(losses.mark().as_deref(), Some(mark));
+        let warning = "INCOMPLETE: the kernel dropped 125 of 1005 records";
+        assert_eq!(losses.incomplete_warning().as_deref(), Some(warning));
     }
 
     #[test]

@@ -3,8 +3,8 @@
 //! Two consecutive samples of a thread share most of their callers. The recorder compares the new
 //! stack with the last one from the root and looks up only the rest.
 
+use super::code_address::CodeAddress;
 use super::ids::{StackId, ThreadId};
-use super::recorder::CodeAddress;
 
 /// Number of cached threads. Threads that share a slot only lose the benefit of the cache.
 const SLOTS: usize = 64;

@@ -12,7 +12,8 @@ use std::io::Write;
 use hashbrown::HashTable;
 use rustc_hash::FxBuildHasher;
 
-use super::ids::{FrameId, ModuleId, ProcessId, StackId, ThreadId};
+use super::code_address::CodeAddress;
+use super::ids::{FrameId, ModuleId, StackId, ThreadId};
 use super::quality::{Losses, Truncation};
 use super::recent::RecentStacks;
 use super::spool::{FileRow, SpoolEnd, SpoolRow, SpoolWriter};
@@ -20,29 +21,13 @@ use super::stack::StackTable;
 use super::{Header, Sample};
 use crate::ids::Nanos;
 
-/// A code address before symbolization.
-///
-/// Equal code in two processes that map the same file is one frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum CodeAddress {
-    /// In the kernel.
-    Kernel(u64),
-    /// In a loaded ELF file: SVMA.
-    Elf(ModuleId, u64),
-    /// In a mapped file, but in none of its ELF segments (a PE image, for example): file offset.
-    File(ModuleId, u64),
-    /// In memory with JIT code.
-    Jit(ProcessId, u64),
-    /// In no interned mapping.
-    Unmapped(ProcessId, u64),
-    /// Represents the missing callers of a truncated stack.
-    Truncated(Truncation),
-}
+/// Source of the rows that stacks and samples refer to.
+pub trait RowSource {
+    /// Writes the rows that are new since the last call: processes, threads and JIT code.
+    fn write_rows<W: Write>(&mut self, recorder: &mut Recorder<W>);
 
-/// Source of the file rows that a recorder writes when code of a file is first sampled.
-pub trait DescribeFile {
-    /// Describes the file of this handle.
-    fn describe(&self, id: ModuleId) -> FileRow<'_>;
+    /// Returns the row of a file. The recorder writes it when code of the file is first sampled.
+    fn file_row(&self, id: ModuleId) -> FileRow<'_>;
 }
 
 /// Maximum number of interned stack nodes; with their index some 20 bytes each.
@@ -60,6 +45,25 @@ pub struct Recorder<W> {
     files: SampledFiles,
     samples: u64,
     spool: SpoolWriter<W>,
+}
+
+/// Writer of stacks and samples, after the rows that they refer to.
+///
+/// [`Recorder::sample_writer`] has written all rows of the source. The writer borrows the source
+/// and the recorder, so that no new row can get between:
+///
+/// ```compile_fail,E0499
+/// use perfcollect::trace::{Recorder, RowSource, ThreadId};
+///
+/// fn sample(recorder: &mut Recorder<Vec<u8>>, source: &mut impl RowSource) {
+///     let mut writer = recorder.sample_writer(source);
+///     source.write_rows(recorder);
+///     writer.stack(ThreadId(0), &[], None);
+/// }
+/// ```
+pub struct SampleWriter<'a, W, S> {
+    recorder: &'a mut Recorder<W>,
+    source: &'a S,
 }
 
 /// Code addresses and stacks that the spool already contains.
@@ -119,7 +123,7 @@ impl<W: Write> Recorder<W> {
     }
 
     /// Returns the row of a code address.
-    fn frame(&mut self, address: CodeAddress, files: &impl DescribeFile) -> FrameId {
+    fn frame(&mut self, address: CodeAddress, source: &impl RowSource) -> FrameId {
         let Interned { frames, rows, .. } = &mut self.interned;
         let hash = |address: &CodeAddress| FxBuildHasher.hash_one(address);
         let same = |row: &u32| frames[*row as usize] == address;
@@ -130,8 +134,8 @@ impl<W: Write> Recorder<W> {
         frames.push(address);
         rows.insert_unique(hash(&address), row, |&row| hash(&frames[row as usize]));
         let spooled = match address {
-            CodeAddress::Elf(id, address) => CodeAddress::Elf(self.file(id, files), address),
-            CodeAddress::File(id, offset) => CodeAddress::File(self.file(id, files), offset),
+            CodeAddress::Elf(id, address) => CodeAddress::Elf(self.file(id, source), address),
+            CodeAddress::File(id, offset) => CodeAddress::File(self.file(id, source), offset),
             other => other,
         };
         self.spool.put(&SpoolRow::Frame(spooled));
@@ -139,50 +143,21 @@ impl<W: Write> Recorder<W> {
     }
 
     /// Returns the handle of a file in the spool.
-    fn file(&mut self, id: ModuleId, files: &impl DescribeFile) -> ModuleId {
+    fn file(&mut self, id: ModuleId, source: &impl RowSource) -> ModuleId {
         let SampledFiles { order, in_spool } = &mut self.files;
         if in_spool.len() <= id.index() {
             in_spool.resize(id.index() + 1, None);
         }
         *in_spool[id.index()].get_or_insert_with(|| {
-            self.spool.put(&SpoolRow::File(files.describe(id)));
+            self.spool.put(&SpoolRow::File(source.file_row(id)));
             order.push(id);
             ModuleId(order.len() as u32 - 1)
         })
     }
 
-    /// Interns the stack of a thread, given from the leaf to the root.
-    ///
-    /// `truncation` is the reason if the stack ends before its root.
-    pub fn stack(
-        &mut self,
-        thread: ThreadId,
-        leaf_first: &[CodeAddress],
-        truncation: Option<Truncation>,
-        files: &impl DescribeFile,
-    ) -> StackId {
-        self.interned.make_room();
-        let root = truncation.map(CodeAddress::Truncated);
-        let root_first = root.into_iter().chain(leaf_first.iter().rev().copied());
-        let mut recent = self.interned.recent.take(thread);
-        let (common, shared) = recent.keep_common(root_first.clone());
-        let stack = root_first.skip(common).fold(shared, |parent, address| {
-            let stack = self.node(parent, address, files);
-            recent.push(address, stack);
-            stack
-        });
-        self.interned.recent.put_back(recent);
-        self.interned.stack_id(stack)
-    }
-
     /// Interns the stack in which `parent` calls `address`.
-    fn node(
-        &mut self,
-        parent: StackId,
-        address: CodeAddress,
-        files: &impl DescribeFile,
-    ) -> StackId {
-        let frame = self.frame(address, files);
+    fn node(&mut self, parent: StackId, address: CodeAddress, source: &impl RowSource) -> StackId {
+        let frame = self.frame(address, source);
         let interned = &mut self.interned;
         let count = interned.stacks.len();
         let stack = interned.stacks.push(parent, frame);
@@ -194,23 +169,27 @@ impl<W: Write> Recorder<W> {
         stack
     }
 
-    /// Drops all interned code addresses and stacks.
-    ///
-    /// Call this when an address refers to other code from now on.
-    pub fn forget(&mut self) {
-        self.interned.forget();
+    /// Writes the new rows of a source. Then stacks and samples can refer to them.
+    pub fn sample_writer<'a, S: RowSource>(
+        &'a mut self,
+        source: &'a mut S,
+    ) -> SampleWriter<'a, W, S> {
+        source.write_rows(self);
+        SampleWriter {
+            recorder: self,
+            source,
+        }
     }
 
-    /// Writes a sample.
-    ///
-    /// Samples must be in order of time, and the thread must have a row.
-    pub fn push(&mut self, sample: Sample) {
-        self.spool.put(&SpoolRow::Sample(sample));
-        self.samples += 1;
-    }
-
-    /// Writes a row of a process or thread.
+    /// Writes a row.
     pub fn put(&mut self, row: &SpoolRow<'_>) {
+        self.spool.put(row);
+    }
+
+    /// Writes the row of code that replaces other code at its addresses.
+    pub fn replace_code(&mut self, row: &SpoolRow<'_>) {
+        // Otherwise frames sampled before would represent this code, too.
+        self.interned.forget();
         self.spool.put(row);
     }
 
@@ -250,15 +229,51 @@ impl<W: Write> Recorder<W> {
     }
 }
 
+impl<W: Write, S: RowSource> SampleWriter<'_, W, S> {
+    /// Interns the stack of a thread, given from the leaf to the root.
+    ///
+    /// `truncation` is the reason if the stack ends before its root.
+    pub fn stack(
+        &mut self,
+        thread: ThreadId,
+        leaf_first: &[CodeAddress],
+        truncation: Option<Truncation>,
+    ) -> StackId {
+        let Self { recorder, source } = self;
+        recorder.interned.make_room();
+        let root = truncation.map(CodeAddress::Truncated);
+        let root_first = root.into_iter().chain(leaf_first.iter().rev().copied());
+        let mut recent = recorder.interned.recent.take(thread);
+        let (common, shared) = recent.keep_common(root_first.clone());
+        let stack = root_first.skip(common).fold(shared, |parent, address| {
+            let stack = recorder.node(parent, address, *source);
+            recent.push(address, stack);
+            stack
+        });
+        recorder.interned.recent.put_back(recent);
+        recorder.interned.stack_id(stack)
+    }
+
+    /// Writes a sample.
+    ///
+    /// Samples must be in order of time.
+    pub fn push(&mut self, sample: Sample) {
+        self.recorder.spool.put(&SpoolRow::Sample(sample));
+        self.recorder.samples += 1;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::{Pid, RawTrace};
+    use crate::trace::{Pid, ProcessId, RawTrace};
 
     struct NoFiles;
 
-    impl DescribeFile for NoFiles {
-        fn describe(&self, _: ModuleId) -> FileRow<'_> {
+    impl RowSource for NoFiles {
+        fn write_rows<W: Write>(&mut self, _: &mut Recorder<W>) {}
+
+        fn file_row(&self, _: ModuleId) -> FileRow<'_> {
             FileRow {
                 path: b"".into(),
                 pid: Pid(1),
@@ -292,8 +307,10 @@ mod tests {
         };
         for sample in 0..2 * SAMPLES {
             let code = code(sample % SAMPLES);
-            let stack = recorder.stack(ThreadId(0), &code, None, &NoFiles);
-            recorder.push(Sample {
+            let mut source = NoFiles;
+            let mut writer = recorder.sample_writer(&mut source);
+            let stack = writer.stack(ThreadId(0), &code, None);
+            writer.push(Sample {
                 time: Nanos(sample),
                 stack,
                 ..Sample::default()

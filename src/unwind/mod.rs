@@ -11,6 +11,6 @@ mod signal;
 mod stack_copy;
 mod walk;
 
-pub use managed::SampledProcess;
-pub use managed::{DiscoveredCode, FunctionBytes, ReadyToRunImage, UnwindRule, function_rule};
+pub use managed::{Epoch, MetCode, MetKind, SampledProcess};
+pub use managed::{FunctionBytes, ReadyToRunImage, UnwindRule, function_rule};
 pub use walk::{Unwinder, WalkOutcome};

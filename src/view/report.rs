@@ -7,7 +7,7 @@ use std::path::Path;
 use super::count;
 use super::hot_path::Step;
 use crate::output::label;
-use crate::output::sanitize::{cut, shell_word, terminal};
+use crate::output::sanitize::{shell_word, terminal, truncate};
 use crate::output::summary::{MethodSummary, ModuleSummary, Summary};
 use crate::trace::{
     Callers, CaptureInfo, FunctionKind, Losses, NameCount, Nanos, ProcessEvents, StackQuality,
@@ -29,8 +29,8 @@ const HOT_PER_MILLE: u128 = 50;
 pub fn summary(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
     let info = &summary.info;
     let seconds = info.end_ns.saturating_sub(info.start_ns) as f64 / 1e9;
-    if let Some(mark) = summary.quality.losses.mark() {
-        writeln!(out, "{mark}")?;
+    if let Some(warning) = summary.quality.losses.incomplete_warning() {
+        writeln!(out, "{warning}")?;
     }
     let has_samples = !summary.has_only_events();
     if has_samples {
@@ -39,7 +39,7 @@ pub fn summary(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
             "{} of {} in {seconds:.1} s: {} in {}",
             count(summary.samples, "sample", "samples"),
             terminal(&info.event),
-            match info.is_of_time() {
+            match info.counts_time() {
                 true => format!("{:.1} ms of CPU time", summary.cpu_ms),
                 false => format!("no time, each counts as {} ms", info.period_ns as f64 / 1e6),
             },
@@ -90,14 +90,14 @@ pub fn summary(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
 /// # Errors
 /// Returns the error of a failed write to `out`.
 pub fn processes(summary: &Summary, top: usize, out: &mut impl Write) -> io::Result<()> {
-    let is_of_time = summary.info.is_of_time();
-    let column = if is_of_time { "CPU ms" } else { "samples" };
+    let counts_time = summary.info.counts_time();
+    let column = if counts_time { "CPU ms" } else { "samples" };
     writeln!(out, "\n{column:>11}       %      pid  process")?;
     for process in summary.processes.iter().take(top) {
         writeln!(
             out,
             "{:>11} {:>7}  {:>7}  {}",
-            match is_of_time {
+            match counts_time {
                 true => format!("{:.1}", process.cpu_ms),
                 false => process.samples.to_string(),
             },
@@ -118,7 +118,7 @@ pub fn processes(summary: &Summary, top: usize, out: &mut impl Write) -> io::Res
 /// Returns the error of a failed write to `out`.
 pub fn methods(summary: &Summary, top: usize, out: &mut impl Write) -> io::Result<()> {
     let mut methods: Vec<&MethodSummary> = summary.methods.iter().collect();
-    let measure = match summary.info.is_of_time() {
+    let measure = match summary.info.counts_time() {
         true => "CPU time",
         false => "samples",
     };
@@ -154,12 +154,13 @@ pub fn missing_symbols(
     trace: Option<&Path>,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let lacks_symbols = |module: &&ModuleSummary| !module.has_symbols && module.frames.unnamed > 0;
+    let lacks_symbols =
+        |module: &&ModuleSummary| !module.has_symbols && module.frames.unresolved > 0;
     let mut modules: Vec<&ModuleSummary> = summary.modules.iter().filter(lacks_symbols).collect();
     if modules.is_empty() {
         return Ok(());
     }
-    modules.sort_by_key(|module| Reverse(module.frames.unnamed));
+    modules.sort_by_key(|module| Reverse(module.frames.unresolved));
     writeln!(
         out,
         "\nunresolved  module without symbols, and how to get its debug file"
@@ -173,7 +174,7 @@ pub fn missing_symbols(
         writeln!(
             out,
             "{:>10}  {:<24}  {command}",
-            module.frames.unnamed,
+            module.frames.unresolved,
             short(name)
         )?;
     }
@@ -256,7 +257,7 @@ fn completeness(stacks: &StackQuality, all: u64) -> String {
     let causes = [
         (stacks.stack_copy_ended, "deeper than the stack copy"),
         (stacks.too_deep, "over the frame limit"),
-        (stacks.lost_track, "unwinding failed"),
+        (stacks.unwind_failed, "unwinding failed"),
         (stacks.no_registers, "without user registers"),
     ];
     let rooted = format!(
@@ -285,11 +286,11 @@ fn names(summary: &Summary) -> String {
     ];
     let seen = kinds
         .iter()
-        .filter(|(_, NameCount { named, unnamed })| named + unnamed > 0);
-    let parts = seen.map(|(kind, NameCount { named, unnamed })| {
+        .filter(|(_, NameCount { named, unresolved })| named + unresolved > 0);
+    let parts = seen.map(|(kind, NameCount { named, unresolved })| {
         format!(
-            "{kind} {} ({unnamed} unresolved)",
-            percent(*named, named + unnamed)
+            "{kind} {} ({unresolved} unresolved)",
+            percent(*named, named + unresolved)
         )
     });
     let parts: Vec<String> = parts.collect();
@@ -343,7 +344,9 @@ fn events(processes: &[ProcessEvents]) -> Option<String> {
         (sum(|process| process.unknown), "unreadable"),
         (sum(|process| process.without_stack), "without their stack"),
     ];
-    let truncated = processes.iter().filter(|process| !process.cut.is_empty());
+    let truncated = processes
+        .iter()
+        .filter(|process| !process.truncated.is_empty());
     let truncated = truncated.count() as u64;
     let truncated =
         (truncated > 0).then(|| count(truncated, "stream ends early", "streams end early"));
@@ -402,7 +405,7 @@ fn percent(part: u64, all: u64) -> String {
 }
 
 fn short(name: &str) -> String {
-    let kept = cut(name, MAX_NAME_BYTES);
+    let kept = truncate(name, MAX_NAME_BYTES);
     let more = if kept.len() < name.len() { "..." } else { "" };
     format!("{}{more}", terminal(kept))
 }

@@ -220,6 +220,22 @@ fn reports_why_a_file_has_no_names() {
     let text = open(&text);
     assert!(!text.is_elf() && text.take_problems().is_empty());
     assert_eq!(text.frames_at_offset(0), Err(Unresolved::Unmapped));
+
+    let image = directory.path().join("image");
+    fs::write(&image, "MZ no image").unwrap();
+    let image = open(&image);
+    for offset in [0, 4096] {
+        let why = image.frames_at_offset(offset).unwrap_err();
+        assert!(matches!(why, Unresolved::Image(_)), "{why:?}");
+    }
+    let problems = image.take_problems();
+    let [problem] = &problems[..] else {
+        panic!("{problems:?}");
+    };
+    assert_eq!(
+        problem.to_string(),
+        "the ReadyToRun image cannot be used: cannot read 4 bytes at 0x3c"
+    );
 }
 
 #[test]

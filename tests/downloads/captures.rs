@@ -50,7 +50,7 @@ fn capture_prints_symbols_command_and_sends_no_requests() {
         .iter()
         .find(|module| module.path.ends_with("/native-app"));
     let row = row.unwrap();
-    assert!(!row.has_symbols && row.frames.unnamed > 0, "{row:?}");
+    assert!(!row.has_symbols && row.frames.unresolved > 0, "{row:?}");
     // Standard output is that of the command, so the report is on standard error.
     let command_for_module = format!("perfcollect symbols {}", program.build_id);
     assert!(

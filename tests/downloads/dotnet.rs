@@ -145,7 +145,7 @@ fn captures_without_and_with_debug_file(
     let beside = capture(program, &mut start(), url, &[]);
     for saved in [&downloaded, &beside] {
         let row = row(saved, file);
-        assert!(row.has_symbols && row.frames.unnamed == 0, "{row:?}");
+        assert!(row.has_symbols && row.frames.unresolved == 0, "{row:?}");
     }
     [without, beside]
 }

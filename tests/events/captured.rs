@@ -12,7 +12,7 @@ use crate::support::{Runtime, perfcollect, perfview_json, run, runtimes};
 
 /// A capture of a program from its start to its end, and the program's final figures.
 pub(crate) struct Captured {
-    pub(crate) folder: TempDir,
+    pub(crate) directory: TempDir,
     pub(crate) done: Value,
 }
 
@@ -36,7 +36,7 @@ impl Captured {
         arguments: &[&str],
         options: &[&str],
     ) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let command = runtime.command(program);
         let mut collect = Command::new(perfcollect());
         collect
@@ -47,7 +47,7 @@ impl Captured {
             .arg(command.get_program())
             .args(command.get_args())
             .args(arguments)
-            .current_dir(&folder);
+            .current_dir(&directory);
         for (name, value) in command.get_envs() {
             match value {
                 Some(value) => collect.env(name, value),
@@ -60,15 +60,15 @@ impl Captured {
             .filter_map(|line| serde_json::from_str::<Value>(line).ok())
             .find(|line| line["event"] == "done");
         let done = done.unwrap_or_else(|| panic!("{}", finished.stdout));
-        Self { folder, done }
+        Self { directory, done }
     }
 
     pub(crate) fn trace(&self) -> PathBuf {
-        self.folder.path().join("x.trace.zip")
+        self.directory.path().join("x.trace.zip")
     }
 
     pub(crate) fn nettrace(&self) -> PathBuf {
-        self.folder.path().join("x.nettrace")
+        self.directory.path().join("x.nettrace")
     }
 
     /// Returns the part about the process in the output of PerfView's reader.

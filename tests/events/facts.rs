@@ -58,11 +58,11 @@ fn compiled_before(trace: &Path) -> u64 {
     const JITTED: u64 = 8;
     let (mut loaded, mut listed) = (HashSet::new(), HashSet::new());
     for_each_raw_event(trace, |event| {
-        let is_listed = event.kind.provider == RUNDOWN && event.kind.id == LISTED_AT_END;
+        let is_listed = event.metadata.provider == RUNDOWN && event.metadata.id == LISTED_AT_END;
         if !is_listed && !is_of_runtime(event, METHOD_LOADED) {
             return;
         }
-        let (_, fields) = decode(event.kind, event.payload);
+        let (_, fields) = decode(event.metadata, event.payload);
         let number = |wanted: &str| {
             let field = fields.iter().find(|(name, _)| *name == wanted);
             match field {
@@ -91,7 +91,7 @@ pub(crate) fn expect_counted_by_then(trace: &Path, facts: &Value) {
         let at = (event.thread.id, event.time);
         if is_of_runtime(event, JITTING) {
             started.push(at);
-            let (_, fields) = decode(event.kind, event.payload);
+            let (_, fields) = decode(event.metadata, event.payload);
             let is_last = fields.iter().any(|(name, value)| {
                 *name == "MethodName" && matches!(value, Field::Text(text) if text == LAST_BEFORE)
             });

@@ -105,12 +105,12 @@ fn threads_in_another_namespace_are_known_to_a_recovery() {
     need_capture!();
     let (runtime, program) = need!(what_runs_in_one());
     let workload = unshared(&runtime, &program);
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let mut collect = Command::new(perfcollect());
     let pid = workload.pid().to_string();
     collect.args(["collect", "x", "-quiet", "-pid", &pid]);
-    let collector = start(collect.current_dir(&folder));
-    wait_for_events(folder.path(), 300_000);
+    let collector = start(collect.current_dir(&directory));
+    wait_for_events(directory.path(), 300_000);
     // Samples are written to disk twice a second.
     std::thread::sleep(Duration::from_millis(700));
     collector.signal(Signal::KILL);
@@ -118,16 +118,16 @@ fn threads_in_another_namespace_are_known_to_a_recovery() {
     drop(workload);
     let mut recover = Command::new(perfcollect());
     recover.args(["recover", "x", "-quiet"]);
-    run(recover.current_dir(&folder), LIMIT).expect_success();
-    let (events, sampled) = threads_in(&folder.path().join("x.nettrace"), EXCEPTION);
+    run(recover.current_dir(&directory), LIMIT).expect_success();
+    let (events, sampled) = threads_in(&directory.path().join("x.nettrace"), EXCEPTION);
     assert!(!events.is_empty());
     assert!(events.is_subset(&sampled), "{events:?} {sampled:?}");
-    let (_, summary) = entries(&folder.path().join("x.trace.zip"), "/summary.json").remove(0);
+    let (_, summary) = entries(&directory.path().join("x.trace.zip"), "/summary.json").remove(0);
     let summary: Value = serde_json::from_slice(&summary).unwrap();
     let known = summary["quality"]["events"][0]["threads"].as_array();
     assert!(known.unwrap().len() >= events.len(), "{summary:#}");
     // Only the trace is left.
-    let left = std::fs::read_dir(&folder).unwrap().flatten();
+    let left = std::fs::read_dir(&directory).unwrap().flatten();
     let hidden = left.filter(|file| file.file_name().to_string_lossy().starts_with('.'));
     assert_eq!(hidden.count(), 0);
 }

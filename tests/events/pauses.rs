@@ -35,8 +35,8 @@ struct Suspension {
 pub(crate) fn expect_pauses_of_runtime(trace: &Path, tables: &Tables, counted_ms: f64) {
     let mut events = Vec::new();
     for_each_raw_event(trace, |event| {
-        let id = event.kind.id;
-        let is_known = event.kind.provider == RUNTIME_PROVIDER;
+        let id = event.metadata.id;
+        let is_known = event.metadata.provider == RUNTIME_PROVIDER;
         let id = if is_known { id } else { 0 };
         let words = event.payload.chunks_exact(4);
         let words = words

@@ -33,7 +33,7 @@ pub(crate) const RUNTIME_PROVIDER: &str = "Microsoft-Windows-DotNETRuntime";
 
 /// Returns whether this is the runtime's event with this id.
 pub(crate) fn is_of_runtime(event: &Event<'_>, id: u32) -> bool {
-    event.kind.id == id && event.kind.provider == RUNTIME_PROVIDER
+    event.metadata.id == id && event.metadata.provider == RUNTIME_PROVIDER
 }
 
 /// The CTF part contains the events that PerfView knows from the raw streams, in time order, for
@@ -97,8 +97,8 @@ pub(crate) fn expect_same_in_nettrace(captured: &Captured, collections: &Value) 
     // The numbers of events, and of those with a stack.
     let mut raw: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     for_each_raw_event(&captured.trace(), |event| {
-        if event.kind.provider == RUNTIME_PROVIDER {
-            let counts = raw.entry(event.kind.id).or_default();
+        if event.metadata.provider == RUNTIME_PROVIDER {
+            let counts = raw.entry(event.metadata.id).or_default();
             counts.0 += 1;
             counts.1 += u64::from(event.stack.addresses().next().is_some());
         }

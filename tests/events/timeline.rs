@@ -48,7 +48,7 @@ pub(crate) fn threads_in(nettrace: &Path, id: u32) -> (BTreeSet<u64>, BTreeSet<u
     for_each(nettrace, |event| {
         if is_of_runtime(event, id) {
             events.extend(event.thread.id);
-        } else if event.kind.name == "cpu" {
+        } else if event.metadata.name == "cpu" {
             sampled.extend(event.thread.id);
         }
     });
@@ -65,13 +65,13 @@ pub(crate) fn expect_samples_line_up(nettrace: &Path) {
     let (mut samples, mut last_event) = (Vec::new(), 0);
     for_each(nettrace, |event| {
         let (thread, time) = (event.thread.id, event.time.0);
-        if event.kind.provider == RUNTIME_PROVIDER {
+        if event.metadata.provider == RUNTIME_PROVIDER {
             last_event = time;
         }
         let method = || u64::from_le_bytes(event.payload[..8].try_into().unwrap());
-        if event.kind.name == "ProcessMapping" {
+        if event.metadata.name == "ProcessMapping" {
             compiler.extend(mapped(event.payload, "libclrjit.so"));
-        } else if event.kind.name == "cpu" {
+        } else if event.metadata.name == "cpu" {
             let in_compiler = |address| compiler.iter().any(|range| range.contains(&address));
             if event.stack.addresses().any(in_compiler) {
                 samples.push((thread, time));
@@ -129,6 +129,6 @@ fn details(event: &Event<'_>, number: u32) -> Option<Details> {
     // Process information is in the records of the process.
     let is_of_process = ["Universal", "Microsoft-DotNETCore-EventPipe"]
         .iter()
-        .any(|provider| event.kind.provider.starts_with(provider));
-    (event.kind.id == number && !is_of_process).then_some((event.time.0, id, related))
+        .any(|provider| event.metadata.provider.starts_with(provider));
+    (event.metadata.id == number && !is_of_process).then_some((event.time.0, id, related))
 }

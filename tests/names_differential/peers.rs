@@ -66,8 +66,8 @@ impl Peer {
 
 /// Returns the output of a command for an input.
 pub(crate) fn filter(command: &mut Command, input: &str) -> String {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("input");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("input");
     File::create(&path)
         .unwrap()
         .write_all(input.as_bytes())

@@ -114,7 +114,7 @@ pub(crate) fn build_id(path: &Path) -> Option<BuildId> {
 }
 
 /// Copies the vDSO from the memory of this process.
-pub(crate) fn vdso(folder: &Path) -> PathBuf {
+pub(crate) fn vdso(directory: &Path) -> PathBuf {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let range = maps
         .lines()
@@ -126,7 +126,7 @@ pub(crate) fn vdso(folder: &Path) -> PathBuf {
     let mut image = vec![0; (end - start) as usize];
     memory.seek(SeekFrom::Start(start)).unwrap();
     memory.read_exact(&mut image).unwrap();
-    let path = folder.join("vdso.so");
+    let path = directory.join("vdso.so");
     std::fs::write(&path, image).unwrap();
     path
 }

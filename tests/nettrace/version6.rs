@@ -116,7 +116,7 @@ impl Writer {
 /// Rewrites the events whose index `keep` accepts. The others appear as dropped by the runtime.
 pub(crate) fn write(stream: &[u8], keep: impl Fn(usize) -> bool) -> Vec<u8> {
     let mut reader = Reader::open(stream).unwrap();
-    let info = *reader.info();
+    let info = reader.info().clone();
     let process = info.process.unwrap();
     let mut out = Vec::from(b"Nettrace");
     for field in [0_u32, 6, 0] {
@@ -140,7 +140,7 @@ pub(crate) fn write(stream: &[u8], keep: impl Fn(usize) -> bool) -> Vec<u8> {
     let mut index = 0;
     while let Some(event) = reader.next_event().unwrap() {
         index += 1;
-        let kind = event.kind;
+        let kind = event.metadata;
         let next = writer.kinds.len() as u32 + 1;
         let key = (kind.provider.clone(), kind.id, kind.version);
         let metadata_id = *writer.kinds.entry(key).or_insert_with(|| {

@@ -1,6 +1,7 @@
 //! The Firefox Profiler, by its command line. It counts samples.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -13,6 +14,8 @@ use crate::support::{Finished, Running, run, start};
 use crate::{Frame, LIMIT, Text, expect_same, reader, texts, without_tier};
 
 const SESSION: [&str; 2] = ["--session", "test"];
+/// The log of the process in the directory of the session.
+const LOG: &str = "test.log";
 
 /// Samples by process, id of the process and of the thread, and stack.
 type Stacks = BTreeMap<(String, String, i32, Vec<String>), u64>;
@@ -20,7 +23,7 @@ type Stacks = BTreeMap<(String, String, i32, Vec<String>), u64>;
 /// A profile, in a process that the commands ask.
 struct Session {
     cli: PathBuf,
-    folder: TempDir,
+    directory: TempDir,
     _daemon: Running,
     _text: NamedTempFile,
 }
@@ -56,26 +59,31 @@ struct Node {
 
 impl Session {
     /// The command `load` would start this process, too, but gives it only half a second.
+    ///
+    /// A command that asks it too early removes its session, so its log shows when it is ready.
     fn load(cli: PathBuf, text: &Text) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let text = text.file();
-        let mut daemon = command(&cli, &folder);
+        let mut daemon = command(&cli, &directory);
         daemon.arg("--daemon").arg(text.path());
         let session = Self {
             _daemon: start(daemon.args(SESSION)),
             cli,
-            folder,
+            directory,
             _text: text,
         };
         let begin = Instant::now();
-        while !session.run(&["thread", "list"]).status.success() && begin.elapsed() < LIMIT {
+        let log = session.directory.path().join(LOG);
+        let log = || fs::read_to_string(&log).unwrap_or_default();
+        while !log().contains("Profile loaded successfully") {
+            assert!(begin.elapsed() < LIMIT, "{}", log());
             std::thread::sleep(Duration::from_millis(50));
         }
         session
     }
 
     fn run(&self, words: &[&str]) -> Finished {
-        let mut node = command(&self.cli, &self.folder);
+        let mut node = command(&self.cli, &self.directory);
         run(node.args(words).args(SESSION), LIMIT)
     }
 
@@ -108,9 +116,10 @@ impl Session {
     }
 }
 
-fn command(cli: &Path, folder: &TempDir) -> Command {
+fn command(cli: &Path, directory: &TempDir) -> Command {
     let mut node = Command::new("node");
-    node.arg(cli).env("PROFILER_CLI_SESSION_DIR", folder.path());
+    node.arg(cli)
+        .env("PROFILER_CLI_SESSION_DIR", directory.path());
     node
 }
 

@@ -1,20 +1,20 @@
 // Prints what speedscope's importer makes of a text: for each profile its name, and its stacks from the root with their weights.
-// Arguments: the folder of the npm package's release, and the text.
+// Arguments: the directory of the npm package's release, and the text.
 'use strict';
 const fs = require('fs');
 const path = require('path');
 const vm = require('vm');
 
-const [folder, text] = process.argv.slice(2);
+const [directory, text] = process.argv.slice(2);
 const noise = { log() {}, warn() {}, error() {} };
 const page = vm.createContext({ console: noise, TextDecoder, setTimeout, Uint8Array, ArrayBuffer });
 page.window = page.self = page;
 
 // Each file adds its modules to `parcelRequire` first and then starts the page, which fails here.
 const load = (prefix) => {
-  const name = fs.readdirSync(folder).find((name) => name.startsWith(prefix) && name.endsWith('.js'));
+  const name = fs.readdirSync(directory).find((name) => name.startsWith(prefix) && name.endsWith('.js'));
   try {
-    vm.runInContext(fs.readFileSync(path.join(folder, name), 'utf8'), page);
+    vm.runInContext(fs.readFileSync(path.join(directory, name), 'utf8'), page);
   } catch (_) {}
   return page.parcelRequire;
 };

@@ -174,8 +174,8 @@ fn events_without_a_name_have_that_of_perf() {
         ]),
     );
     let bytes = file(&attributes, &[comm]);
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("perf.data");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("perf.data");
     std::fs::write(&path, &bytes).unwrap();
     let output = Command::new("perf")
         .args(["evlist", "-i"])
@@ -188,7 +188,7 @@ fn events_without_a_name_have_that_of_perf() {
     assert_eq!(theirs.len(), attributes.len(), "{text} {said}");
     let reader = Reader::bytes(&bytes).unwrap();
     let ours: Vec<_> = reader
-        .about
+        .info
         .events
         .iter()
         .map(|event| &*event.name)
@@ -247,7 +247,7 @@ fn samples(records: &[Vec<u8>]) -> (Vec<ReadSample>, u64) {
         }
         ControlFlow::Continue(())
     });
-    assert!(reader.damage.is_none() && reader.malformed == 0 && reader.late() == 0);
+    assert!(reader.corruption.is_none() && reader.malformed == 0 && reader.late() == 0);
     (read, reader.without_user_callers())
 }
 
@@ -334,7 +334,7 @@ fn tracepoints_of_old_pipes_have_their_names() {
     let bytes = pipe(&[tracepoint(1329), tracepoint(7)], &[record]);
     let reader = Reader::bytes(&bytes).unwrap();
     let names: Vec<_> = reader
-        .about
+        .info
         .events
         .iter()
         .map(|event| &*event.name)

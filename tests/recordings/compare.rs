@@ -222,7 +222,7 @@ fn is_event(theirs: &str, ours: &str) -> bool {
 
 #[track_caller]
 fn converted(file: &Path, event: Option<&str>) -> (Summary, Vec<Sample>) {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let mut words = vec![
         "convert",
         file.to_str().unwrap(),
@@ -232,8 +232,8 @@ fn converted(file: &Path, event: Option<&str>) -> (Summary, Vec<Sample>) {
         "-noinline",
     ];
     words.extend(event.map(|event| ["-event", event]).into_iter().flatten());
-    run_perfcollect(words, folder.path(), LIMIT).expect_success();
-    let saved = Saved::open(folder, "trace");
+    run_perfcollect(words, directory.path(), LIMIT).expect_success();
+    let saved = Saved::open(directory, "trace");
     let text = String::from_utf8_lossy(&saved.perf_text).into_owned();
     let mut samples = samples_of(&text);
     samples.retain(|sample| sample.pid != 0);

@@ -181,16 +181,18 @@ fn renamed(text: &str, to: impl Fn(&str) -> String) -> String {
 fn texts_of_many_dialects_give_the_stacks_of_inferno() {
     need!(can_record());
     let command = need!(native_words("native-fp"));
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let recordings = [
         ("plain.data", &["-F", "999"][..]),
         ("callers.data", &["-F", "999", "-g"]),
     ];
     for (name, options) in recordings {
-        record(&folder.path().join(name), options, &command);
+        record(&directory.path().join(name), options, &command);
     }
     for (name, fields, options, has_callers, change) in DIALECTS {
-        let recording = folder.path().join(recordings[usize::from(has_callers)].0);
+        let recording = directory
+            .path()
+            .join(recordings[usize::from(has_callers)].0);
         let mut perf = Command::new("perf");
         perf.args(["script", "--no-inline", "--fields", fields, "-i"])
             .arg(recording)
@@ -199,7 +201,7 @@ fn texts_of_many_dialects_give_the_stacks_of_inferno() {
         // perf ends stacks with an invalid address if the text has no more.
         let text = change(&text);
         let theirs = inferno(&text);
-        let ours = converted(folder.path(), &text);
+        let ours = converted(directory.path(), &text);
         let total = theirs.values().sum::<u64>();
         println!("{name}: {} stacks, {total}", theirs.len());
         assert!(theirs.len() > 2, "{name}: {text}");
@@ -214,15 +216,15 @@ fn texts_of_many_dialects_give_the_stacks_of_inferno() {
 /// perf uses the name before the exec for earlier samples.
 #[test]
 fn samples_before_an_exec_keep_their_name() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let text = "perf-exec  7/7  5.000001:  10 cycles: \n\tffffffff81000001 exec ([kernel.kallsyms])\n\n\
                 worker  7/8  5.000002:  10 cycles: \n\t401000 work (/bin/x)\n\n\
                 x  7/7  5.000003:  10 cycles: \n\t401000 main (/bin/x)\n\n";
-    converted(folder.path(), text);
-    fs::write(folder.path().join("text.txt"), text).unwrap();
+    converted(directory.path(), text);
+    fs::write(directory.path().join("text.txt"), text).unwrap();
     let words = ["convert", "text.txt", "-o", "trace", "-quiet", "-force"];
-    run_perfcollect(words, folder.path(), LIMIT).expect_success();
-    let saved = Saved::open(folder, "trace");
+    run_perfcollect(words, directory.path(), LIMIT).expect_success();
+    let saved = Saved::open(directory, "trace");
     let mut names: Vec<_> = saved.stacks.keys().map(|stack| stack[0].as_str()).collect();
     names.dedup();
     assert_eq!(names, ["perf-exec (7)", "x (7)"]);
@@ -233,14 +235,14 @@ fn samples_before_an_exec_keep_their_name() {
 /// parse such lines.
 #[test]
 fn samples_of_threads_that_were_gone_are_kept() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let text = "             :-1    -1 [001]  5.000001:  10 cycles: \n\tffffffff81000001 do_exit ([kernel.kallsyms])\n\n\
                 x  7 [001]  5.000003:  10 cycles: \n\t401000 main (/bin/x)\n\n\
                 :-1 -1/-1 [-01]  5.000004:  10 cycles: \n\tffffffff81000001 do_exit ([kernel.kallsyms])\n\n";
-    fs::write(folder.path().join("text.txt"), text).unwrap();
+    fs::write(directory.path().join("text.txt"), text).unwrap();
     let words = ["convert", "text.txt", "-o", "trace", "-quiet"];
-    run_perfcollect(words, folder.path(), LIMIT).expect_success();
-    let saved = Saved::open(folder, "trace");
+    run_perfcollect(words, directory.path(), LIMIT).expect_success();
+    let saved = Saved::open(directory, "trace");
     assert_eq!(saved.summary.samples, 3);
     assert_eq!(saved.samples_under(&["do_exit"]), 2);
     let processes = saved.summary.processes.iter();
@@ -253,11 +255,11 @@ fn samples_of_threads_that_were_gone_are_kept() {
 /// As in a recording, two kinds of CPUs count the same event, and `-event` selects one.
 #[test]
 fn events_of_a_hybrid_processor_are_one_in_a_text() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let text = "x 7/7 [000] 5.000001:  10 cpu_core/cycles:u/: \n\t401000 main (/bin/x)\n\n\
                 x 7/7 [008] 5.000002:  10 cpu_atom/cycles:u/: \n\t401000 main (/bin/x)\n\n\
                 x 7/7 [008] 5.000003:  1 sched:sched_switch: a ==> b\n";
-    fs::write(folder.path().join("text.txt"), text).unwrap();
+    fs::write(directory.path().join("text.txt"), text).unwrap();
     for (options, event, samples) in [
         (&[][..], "cycles:u", 2),
         (&["-event", "cycles"], "cycles:u", 2),
@@ -268,8 +270,8 @@ fn events_of_a_hybrid_processor_are_one_in_a_text() {
             &["convert", "text.txt", "-o", "trace", "-quiet", "-force"],
             options,
         ];
-        run_perfcollect(words.concat(), folder.path(), LIMIT).expect_success();
-        let archive = fs::read(folder.path().join("trace.trace.zip")).unwrap();
+        run_perfcollect(words.concat(), directory.path(), LIMIT).expect_success();
+        let archive = fs::read(directory.path().join("trace.trace.zip")).unwrap();
         let summary = entry(&archive, "trace.trace/summary.json");
         let summary: Summary = serde_json::from_slice(&summary).unwrap();
         assert_eq!(summary.info.event, event);
@@ -280,11 +282,11 @@ fn events_of_a_hybrid_processor_are_one_in_a_text() {
 /// A pipe may pause for any time, and a signal ends the wait.
 #[test]
 fn a_pipe_that_pauses_can_be_given_up() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let mut convert = Command::new(perfcollect());
     let mut convert = convert
         .args(["convert", "-", "-o", "trace"])
-        .current_dir(&folder)
+        .current_dir(&directory)
         .stdin(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped())
         .spawn()
@@ -299,7 +301,7 @@ fn a_pipe_that_pauses_can_be_given_up() {
     let done = convert.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&done.stderr);
     assert!(said.contains("stopped by a signal"), "{said}");
-    assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
     drop(pipe);
 }
 
@@ -329,12 +331,13 @@ fn fields_that_are_missing_are_named() {
         ),
     ];
     for (text, remedy, expected) in texts {
-        let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("text.txt"), text).unwrap();
-        let done = run_perfcollect(["convert", "text.txt"], folder.path(), LIMIT).expect_success();
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("text.txt"), text).unwrap();
+        let done =
+            run_perfcollect(["convert", "text.txt"], directory.path(), LIMIT).expect_success();
         assert!(done.stdout.contains(remedy), "{}", done.stdout);
         assert!(done.stdout.contains(expected), "{}", done.stdout);
-        let saved = Saved::open(folder, "text");
+        let saved = Saved::open(directory, "text");
         assert_eq!(saved.summary.process_count, 1);
     }
 }
@@ -342,20 +345,20 @@ fn fields_that_are_missing_are_named() {
 /// Through a pipe, and with messages of perf among the samples.
 #[test]
 fn text_may_come_through_a_pipe() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let text = "Warning:\nProcessed 3 events and lost 1 chunks!\n\n\
                 java 7/7 5.000001: PERF_RECORD_COMM: java:7/7\n\
                 java 7/7 5.000002:  10 cpu-clock: \n\t1 LA;::outer->LB;::inner (/tmp/perf-7.map)\n\n";
-    fs::write(folder.path().join("text"), text).unwrap();
+    fs::write(directory.path().join("text"), text).unwrap();
     let mut shell = Command::new("sh");
     let script = format!(
         "cat text | {} convert - -o trace",
         env!("CARGO_BIN_EXE_perfcollect")
     );
-    shell.args(["-c", &script]).current_dir(&folder);
+    shell.args(["-c", &script]).current_dir(&directory);
     let done = crate::support::run(&mut shell, LIMIT).expect_success();
     assert!(done.stdout.contains("messages of perf"), "{}", done.stdout);
-    let saved = Saved::open(folder, "trace");
+    let saved = Saved::open(directory, "trace");
     let stacks: Vec<_> = saved.stacks.keys().map(|stack| stack.join(";")).collect();
     assert_eq!(stacks, ["java (7);LA:::outer_[j];LB:::inner_[i]"]);
 }
@@ -376,8 +379,8 @@ fn inferno(text: &str) -> Stacks {
 }
 
 /// Returns the same from a conversion: like inferno, it counts periods if the text has them.
-fn converted(folder: &Path, text: &str) -> Stacks {
-    let other = tempfile::tempdir_in(folder).unwrap();
+fn converted(directory: &Path, text: &str) -> Stacks {
+    let other = tempfile::tempdir_in(directory).unwrap();
     fs::write(other.path().join("text.txt"), text).unwrap();
     let words = ["convert", "text.txt", "-quiet"];
     run_perfcollect(words, other.path(), LIMIT).expect_success();

@@ -169,8 +169,8 @@ fn of_before_2010(recording: &[u8]) -> Vec<u8> {
     [b"PERFFILE", &recording[8..]].concat()
 }
 
-fn damaged(folder: &Path) -> Vec<Case> {
-    let file = folder.join("whole");
+fn damaged(directory: &Path) -> Vec<Case> {
+    let file = directory.join("whole");
     let script = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
     record(&file, &["-F", "999", "-g"], ["sh", "-c", script]);
     let whole = fs::read(&file).unwrap();
@@ -218,11 +218,11 @@ fn damaged(folder: &Path) -> Vec<Case> {
 
 #[test]
 fn damaged_and_foreign_files_are_told_apart() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let mut cases = foreign();
     match can_record() {
         Err(missing) => skip(missing),
-        Ok(()) => cases.extend(damaged(folder.path())),
+        Ok(()) => cases.extend(damaged(directory.path())),
     }
     let mut failed = Vec::new();
     println!("{:<26} {:>6}  message", "file", "status");
@@ -233,9 +233,9 @@ fn damaged_and_foreign_files_are_told_apart() {
         message,
     } in cases
     {
-        fs::write(folder.path().join("file"), bytes).unwrap();
+        fs::write(directory.path().join("file"), bytes).unwrap();
         let words = ["convert", "file", "-o", "trace", "-force"];
-        let done = run_perfcollect(words, folder.path(), LIMIT);
+        let done = run_perfcollect(words, directory.path(), LIMIT);
         let said = done.stdout.clone() + &done.stderr;
         let shown = match message {
             "" => said.lines().next(),
@@ -250,7 +250,7 @@ fn damaged_and_foreign_files_are_told_apart() {
             failed.push(format!("{name}: {:?}: {said}", done.status));
         }
         // Nothing is left of a failed conversion.
-        let traces = fs::read_dir(folder.path()).unwrap();
+        let traces = fs::read_dir(directory.path()).unwrap();
         let traces = traces.filter(|entry| {
             entry
                 .as_ref()
@@ -260,7 +260,7 @@ fn damaged_and_foreign_files_are_told_apart() {
                 .starts_with("trace.")
         });
         assert_eq!(traces.count() > 0, done.status.success(), "{name}");
-        for entry in fs::read_dir(folder.path()).unwrap() {
+        for entry in fs::read_dir(directory.path()).unwrap() {
             let path = entry.unwrap().path();
             if path
                 .file_name()

@@ -33,7 +33,7 @@ const SAMPLE_CPU_AT: usize = 32;
 const TRAILER_BYTES: usize = 24;
 
 /// Returns the directory of the recorded ring buffers.
-pub fn folder() -> PathBuf {
+pub fn directory() -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "tests", "rings"]
         .iter()
         .collect()
@@ -41,12 +41,12 @@ pub fn folder() -> PathBuf {
 
 /// Returns the path of the recorded program.
 pub fn program() -> PathBuf {
-    folder().join("program")
+    directory().join("program")
 }
 
 /// Returns the ring buffer of each CPU, as if the program had run from its current path.
 pub fn rings() -> Vec<Vec<u8>> {
-    let file = |cpu| std::fs::read(folder().join(format!("cpu{cpu}.lz4")));
+    let file = |cpu| std::fs::read(directory().join(format!("cpu{cpu}.lz4")));
     (0..)
         .map_while(|cpu| file(cpu).ok())
         .map(|packed| {

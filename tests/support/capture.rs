@@ -37,17 +37,17 @@ pub fn can_capture() -> Result<(), Missing> {
     }
 }
 
-/// Runs perfcollect in a folder.
+/// Runs perfcollect in a directory.
 #[track_caller]
 pub fn run_perfcollect<A: AsRef<OsStr>>(
     arguments: impl IntoIterator<Item = A>,
-    folder: &Path,
+    directory: &Path,
     limit: Duration,
 ) -> Finished {
     run(
         Command::new(perfcollect())
             .args(arguments)
-            .current_dir(folder),
+            .current_dir(directory),
         limit,
     )
 }
@@ -56,15 +56,15 @@ pub fn run_perfcollect<A: AsRef<OsStr>>(
 /// kept the whole file of a program that is stripped here.
 #[track_caller]
 pub fn captured<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Saved {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let mut command = Command::new(perfcollect());
     command
         .args(["collect", "trace", "-quiet"])
         .args(arguments)
-        .env("HOME", folder.path())
-        .current_dir(&folder);
+        .env("HOME", directory.path())
+        .current_dir(&directory);
     run(&mut command, LIMIT).expect_success();
-    Saved::open(folder, "trace")
+    Saved::open(directory, "trace")
 }
 
 /// Starts a capture, without `-quiet`, and waits until sampling has started.

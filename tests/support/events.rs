@@ -58,8 +58,8 @@ pub fn merged_runtime_events(file: &Path) -> BTreeMap<u32, u64> {
 }
 
 fn count(event: &Event<'_>, counts: &mut BTreeMap<u32, u64>) {
-    if event.kind.provider == "Microsoft-Windows-DotNETRuntime" {
-        *counts.entry(event.kind.id).or_default() += 1;
+    if event.metadata.provider == "Microsoft-Windows-DotNETRuntime" {
+        *counts.entry(event.metadata.id).or_default() += 1;
     }
 }
 
@@ -67,11 +67,11 @@ fn count(event: &Event<'_>, counts: &mut BTreeMap<u32, u64>) {
 /// program is not there, which is said.
 #[track_caller]
 pub fn babeltrace(program: &'static str, trace: &Path) -> Option<Vec<String>> {
-    let folder = tempfile::tempdir().expect("a folder");
+    let directory = tempfile::tempdir().expect("a directory");
     let mut ctf = PathBuf::new();
     for (name, bytes) in entries(trace, "/lttngTrace/") {
-        let path = folder.path().join(name);
-        ctf = path.parent().expect("a folder").to_owned();
+        let path = directory.path().join(name);
+        ctf = path.parent().expect("a directory").to_owned();
         std::fs::create_dir_all(&ctf).expect("it can be made");
         std::fs::write(path, bytes).expect("it can be written");
     }
@@ -86,13 +86,13 @@ pub fn babeltrace(program: &'static str, trace: &Path) -> Option<Vec<String>> {
     Some(finished.stdout.lines().map(str::to_owned).collect())
 }
 
-/// Waits until a stream of the capture `x` in this folder has this many bytes.
+/// Waits until a stream of the capture `x` in this directory has this many bytes.
 #[track_caller]
-pub fn wait_for_events(folder: &Path, bytes: u64) {
+pub fn wait_for_events(directory: &Path, bytes: u64) {
     const LIMIT: Duration = Duration::from_secs(120);
     let begin = Instant::now();
     let has_events = || {
-        let files = std::fs::read_dir(folder.join(".x.trace.events")).into_iter();
+        let files = std::fs::read_dir(directory.join(".x.trace.events")).into_iter();
         let mut sizes = files
             .flatten()
             .flatten()

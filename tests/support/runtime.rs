@@ -59,7 +59,7 @@ impl Runtime {
         })
     }
 
-    /// The folder of its `dotnet`, for `DOTNET_ROOT`.
+    /// The directory of its `dotnet`, for `DOTNET_ROOT`.
     pub fn root(&self) -> &Path {
         self.dotnet.parent().expect("it is a file")
     }
@@ -111,7 +111,7 @@ pub fn runtimes() -> Vec<Runtime> {
     ];
     let on_path = std::env::var_os("PATH").unwrap_or_default();
     let on_path = std::env::split_paths(&on_path)
-        .map(|folder| folder.join("dotnet"))
+        .map(|directory| directory.join("dotnet"))
         .find(|dotnet| dotnet.is_file());
     let mut runtimes: Vec<_> = cached
         .iter()

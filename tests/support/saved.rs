@@ -25,15 +25,15 @@ pub struct Saved {
     pub stacks: Stacks,
     /// `perf.data.txt`.
     pub perf_text: Vec<u8>,
-    folder: TempDir,
+    directory: TempDir,
 }
 
 impl Saved {
-    /// Reads the trace NAME in a folder.
+    /// Reads the trace NAME in a directory.
     #[track_caller]
-    pub fn open(folder: TempDir, name: &str) -> Self {
-        let path = folder.path().join(format!("{name}.trace.zip"));
-        let flame_graph = folder.path().join(format!("{name}.flamegraph.svg"));
+    pub fn open(directory: TempDir, name: &str) -> Self {
+        let path = directory.path().join(format!("{name}.trace.zip"));
+        let flame_graph = directory.path().join(format!("{name}.flamegraph.svg"));
         let archive =
             std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let entry = |entry: &str| zip::entry(&archive, &format!("{name}.trace/{entry}"));
@@ -44,7 +44,7 @@ impl Saved {
             perf_text: entry("perf.data.txt"),
             path,
             flame_graph,
-            folder,
+            directory,
         };
         assert!(!entry("perfcollect.log").is_empty());
         assert_eq!(entry("flamegraph.svg"), saved.svg().as_bytes());
@@ -56,9 +56,9 @@ impl Saved {
         saved
     }
 
-    /// The folder it lies in, which goes with it.
-    pub fn folder(&self) -> &Path {
-        self.folder.path()
+    /// The directory it lies in, which goes with it.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
     }
 
     pub fn svg(&self) -> String {
@@ -86,7 +86,7 @@ impl Saved {
             "{quality:#?}"
         );
         assert!(
-            quality.names.kernel.named > 0 && quality.names.kernel.unnamed == 0,
+            quality.names.kernel.named > 0 && quality.names.kernel.unresolved == 0,
             "{quality:#?}"
         );
     }

@@ -1,10 +1,12 @@
-// Works in a native library of the runtime: compresses the same text again and again, by libSystem.IO.Compression.Native.so.
+// Uses CPU in a native library of the runtime, libSystem.IO.Compression.Native.so: compresses the
+// same text repeatedly.
 //
 //   compress [--seconds S]      default: 5 s
 //
-// One JSON line "ready" with the pid when it begins, one "done" with how often it was compressed.
+// Prints a JSON line "ready" with the pid at the start, and "done" with the number of compressions
+// at the end.
 //
-// C# 7 and mscorlib only, as mixed.cs, so BrotliStream is looked up by its name.
+// Uses only C# 7 and mscorlib, as mixed.cs does. It therefore finds BrotliStream by name.
 using System;
 using System.Globalization;
 using System.IO;
@@ -37,7 +39,7 @@ static class Program
         var end = DateTime.UtcNow.AddSeconds(seconds);
         for (; DateTime.UtcNow < end; count++)
         {
-            // 0: the best compression that is not slow.
+            // 0: CompressionLevel.Optimal.
             var level = Enum.ToObject(Type.GetType("System.IO.Compression.CompressionLevel, System.IO.Compression", true), 0);
             using (var stream = (Stream)Activator.CreateInstance(type, new MemoryStream(), level))
             {

@@ -1,14 +1,19 @@
-// Burns CPU under known methods in known shares: what a profiler shows is held against what this prints at the end.
+// Uses CPU in known methods in known shares. At the end it prints the values that a profile should
+// show.
 //
 //   cpu [--mode NAME[,NAME...]|all] [--seconds S | --cpu-seconds S] [--depth N]      default: shares, 10 s
 //
 // --cpu-seconds is the CPU time of the process: a fixed amount of work, however many programs run beside it.
 //
-// One JSON line "ready" with the pid when work begins, one "done" at the end: for each mode its call paths with `frames`
-// (substrings of the frames' names, outermost first; others may lie between and below), `share` (nominal), `measuredShare`
-// and `cpuMs` (by the kernel's CPU clock of the thread: compare with these), `calls`.
+// Prints a JSON line "ready" with the pid at the start. At the end it prints a line "done" with the
+// call paths of each mode:
+//   frames         parts of function names, outermost first; other frames may be between or below
+//   share          nominal share of the mode's CPU time
+//   measuredShare  share by the kernel's CPU clock of the thread: compare a profile with it
+//   cpuMs          CPU time by that clock: compare a profile with it
+//   calls          number of calls
 //
-// C# 7 and mscorlib only, so that Debian's mcs compiles it and the IL runs on every .NET from Core 3.1 on.
+// Uses only C# 7 and mscorlib, so that Debian's mcs compiles it and .NET Core 3.1 and later run it.
 using System;
 using System.Collections.Generic;
 using System.Globalization;
@@ -105,7 +110,7 @@ static class Native
     [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
     public delegate int Compare(IntPtr left, IntPtr right);
 
-    /// <summary>Nanoseconds of CPU this thread has used, as the kernel accounts them.</summary>
+    /// <summary>CPU time of this thread in nanoseconds, as the kernel accounts it.</summary>
     public static long ThreadCpu() { return Clock(ClockThreadCpuTime); }
 
     /// <summary>Nanoseconds of CPU that all threads of this process have used.</summary>
@@ -136,7 +141,7 @@ static class Native
     }
 }
 
-/// <summary>A call path that burns a known share of its mode.</summary>
+/// <summary>A call path with a known share of the CPU time of its mode.</summary>
 sealed class CallPath
 {
     readonly double share;
@@ -152,10 +157,10 @@ sealed class CallPath
 
     public long Cpu { get { return Interlocked.Read(ref cpu); } }
 
-    /// <summary>Counts a call that began at this reading of the thread's CPU clock and ends now.</summary>
-    public void AddSince(long begin)
+    /// <summary>Counts a call from this time of the thread's CPU clock until now.</summary>
+    public void AddSince(long start)
     {
-        Interlocked.Add(ref cpu, Native.ThreadCpu() - begin);
+        Interlocked.Add(ref cpu, Native.ThreadCpu() - start);
         Interlocked.Increment(ref calls);
     }
 
@@ -168,10 +173,10 @@ sealed class CallPath
     }
 }
 
-/// <summary>One way of burning, in rounds of about a millisecond until the time is over.</summary>
+/// <summary>A way to use CPU, in rounds of about a millisecond, until the time is over.</summary>
 abstract class Mode
 {
-    /// <summary>Steps of one call, some 0.1 ms.</summary>
+    /// <summary>Steps of one call, about 0.1 ms.</summary>
     protected const int Unit = 100000;
 
     protected readonly CallPath[] Paths;
@@ -189,14 +194,14 @@ abstract class Mode
     /// <summary>Rounds until this clock has advanced by this much.</summary>
     public void Run(double seconds, Func<long> clock)
     {
-        long begin = Native.Monotonic(), beginWork = clock();
+        long start = Native.Monotonic(), startWork = clock();
         do
         {
             Round();
             rounds++;
         }
-        while (clock() - beginWork < seconds * 1e9);
-        elapsedMs = (Native.Monotonic() - begin) / 1e6;
+        while (clock() - startWork < seconds * 1e9);
+        elapsedMs = (Native.Monotonic() - start) / 1e6;
     }
 
     public string ToJson()
@@ -216,8 +221,8 @@ abstract class Mode
     protected abstract void Round();
 
     /// <summary>
-    /// Every step needs the one before, so that equal counts of steps are equal amounts of CPU wherever the code lies.
-    /// Optimized code has this loop inlined: the samples land in the caller itself.
+    /// Each step depends on the previous one, so that a step takes the same time at every address.
+    /// Optimized code has this loop inlined, so that the samples are in the caller.
     /// </summary>
     [MethodImpl(MethodImplOptions.AggressiveInlining)]
     protected static ulong Burn(ulong state, int steps)
@@ -231,7 +236,10 @@ abstract class Mode
     }
 }
 
-/// <summary>Three methods of one caller, 5 : 3 : 2 equal calls a round, shuffled so that no tick of any clock falls in step.</summary>
+/// <summary>
+/// Three methods of one caller, with 5 : 3 : 2 equal calls per round. The order is random, so that
+/// no clock tick falls into step with it.
+/// </summary>
 sealed class Shares : Mode
 {
     readonly int[] order = { 0, 0, 0, 0, 0, 1, 1, 1, 2, 2 };
@@ -264,9 +272,9 @@ sealed class Shares : Mode
     {
         foreach (var which in order)
         {
-            var begin = Native.ThreadCpu();
+            var start = Native.ThreadCpu();
             value = which == 0 ? Work50(value) : which == 1 ? Work30(value) : Work20(value);
-            Paths[which].AddSince(begin);
+            Paths[which].AddSince(start);
         }
 
         return value;
@@ -293,15 +301,15 @@ abstract class SinglePath : Mode
 
     protected sealed override void Round()
     {
-        var begin = Native.ThreadCpu();
+        var start = Native.ThreadCpu();
         state = Round(state) + 1;
-        Paths[0].AddSince(begin);
+        Paths[0].AddSince(start);
     }
 
     protected abstract ulong Round(ulong value);
 }
 
-/// <summary>One method that calls itself and burns at the bottom.</summary>
+/// <summary>A method that calls itself and uses CPU in the innermost call.</summary>
 sealed class Recursion : SinglePath
 {
     public static int Depth = 32;
@@ -319,7 +327,10 @@ sealed class Recursion : SinglePath
     }
 }
 
-/// <summary>A generic method, for a value type (code of its own) and for a reference type (code shared under __Canon).</summary>
+/// <summary>
+/// A generic method for a value type, with separate code, and for a reference type, with code
+/// shared as __Canon.
+/// </summary>
 sealed class Generic : Mode
 {
     ulong state = 1;
@@ -331,12 +342,12 @@ sealed class Generic : Mode
 
     protected override void Round()
     {
-        var begin = Native.ThreadCpu();
+        var start = Native.ThreadCpu();
         state = ValueCaller(state) + 1;
-        Paths[0].AddSince(begin);
-        begin = Native.ThreadCpu();
+        Paths[0].AddSince(start);
+        start = Native.ThreadCpu();
         state = ReferenceCaller(state) + 1;
-        Paths[1].AddSince(begin);
+        Paths[1].AddSince(start);
     }
 
     [MethodImpl(MethodImplOptions.NoInlining)]
@@ -349,7 +360,10 @@ sealed class Generic : Mode
     static ulong GenericBurn<T>(T item, ulong value) { return Burn(value, Unit) + (item is ulong ? 1UL : 0UL); }
 }
 
-/// <summary>A lambda that captures; its body is a method of a compiler-made class that has its maker's name in it.</summary>
+/// <summary>
+/// A lambda that captures. Its body is a method of a generated class. The name of that method
+/// contains the name of the calling method.
+/// </summary>
 sealed class Lambda : SinglePath
 {
     public Lambda() : base("lambda", "LambdaCaller", "LambdaCaller")
@@ -367,7 +381,10 @@ sealed class Lambda : SinglePath
     }
 }
 
-/// <summary>Async methods that burn after an await, so on pool threads: 60 % in the inner one, 40 % in the one that awaits it.</summary>
+/// <summary>
+/// Async methods that use CPU after an await, on pool threads: 60 % in the inner method, 40 % in
+/// the one that awaits it.
+/// </summary>
 sealed class AsyncChain : Mode
 {
     ulong state = 1;
@@ -382,18 +399,18 @@ sealed class AsyncChain : Mode
     async Task<ulong> AsyncOuter(ulong value)
     {
         value = await AsyncInner(value).ConfigureAwait(false);
-        var begin = Native.ThreadCpu();
+        var start = Native.ThreadCpu();
         value = OuterBurn(value) + 1;
-        Paths[1].AddSince(begin);
+        Paths[1].AddSince(start);
         return value;
     }
 
     async Task<ulong> AsyncInner(ulong value)
     {
         await Task.Yield();
-        var begin = Native.ThreadCpu();
+        var start = Native.ThreadCpu();
         value = InnerBurn(value) + 1;
-        Paths[0].AddSince(begin);
+        Paths[0].AddSince(start);
         return value;
     }
 
@@ -404,7 +421,7 @@ sealed class AsyncChain : Mode
     static ulong OuterBurn(ulong value) { return Burn(value, 4 * Unit); }
 }
 
-/// <summary>Managed code calls the C library's qsort, which calls back managed code, which burns.</summary>
+/// <summary>The C library's qsort, called by managed code, calls managed code.</summary>
 sealed class NativeCallback : SinglePath
 {
     readonly Native.Compare compare = CompareBurn;
@@ -425,13 +442,13 @@ sealed class NativeCallback : SinglePath
 
     static int CompareBurn(IntPtr left, IntPtr right)
     {
-        // The result is used, so that the JIT keeps the loop.
+        // Uses the result, so that the JIT keeps the loop.
         var burnt = Burn((ulong)left, Unit / 10) == 42 ? 1 : 0;
         return Marshal.ReadInt32(left) - Marshal.ReadInt32(right) + burnt;
     }
 }
 
-/// <summary>A P/Invoke into the C library that goes on into the kernel: managed, native and kernel frames in one stack.</summary>
+/// <summary>A P/Invoke that calls the kernel: three kinds of frames in a stack.</summary>
 sealed class Syscall : SinglePath
 {
     public Syscall() : base("syscall", "SyscallCaller")

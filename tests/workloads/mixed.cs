@@ -1,13 +1,15 @@
-// A bit of all that a runtime does: allocation, sorting inside the framework, exceptions, lock contention, timers, pool work.
+// Does a little of everything: allocation, sorting in the framework, exceptions, lock contention,
+// timers, thread pool work.
 //
 //   mixed [--seconds S | --cpu-seconds S]      default: 10 s
 //
 // --cpu-seconds is the CPU time of the process: a fixed amount of work, however many programs run beside it.
 //
-// One JSON line "ready" with the pid when work begins, one "done" at the end. Its "counts" are what this program did; its
-// "runtime" is what the runtime counted about itself since the process began (absent where that version does not count it).
+// Prints a JSON line "ready" with the pid at the start, and "done" at the end. "counts" has the
+// program's own counts. "runtime" has the runtime's counts since the start of the process, without
+// those that its version does not have.
 //
-// C# 7 and mscorlib only, so that Debian's mcs compiles it and the IL runs on every .NET from Core 3.1 on.
+// Uses only C# 7 and mscorlib, so that Debian's mcs compiles it and .NET Core 3.1 and later run it.
 using System;
 using System.Collections.Generic;
 using System.Globalization;
@@ -34,7 +36,7 @@ static class Program
         AppDomain.CurrentDomain.FirstChanceException += (sender, thrown) => Interlocked.Increment(ref firstChance);
         Console.WriteLine("{\"event\":\"ready\",\"pid\":" + GetPid() + "}");
 
-        var begin = DateTime.UtcNow;
+        var start = DateTime.UtcNow;
         var allocation = new Allocation();
         var sorting = new Sorting();
         var exceptions = new Exceptions();
@@ -53,14 +55,14 @@ static class Program
                 pool.Round();
                 rounds++;
             }
-            while ((byCpuTime ? Clock() / 1e6 : (DateTime.UtcNow - begin).TotalSeconds) < seconds);
+            while ((byCpuTime ? Clock() / 1e6 : (DateTime.UtcNow - start).TotalSeconds) < seconds);
             ticks = ticking.Stop();
             Console.WriteLine(string.Format(
                 CultureInfo.InvariantCulture,
                 "{{\"event\":\"done\",\"pid\":{0},\"rounds\":{1},\"elapsedMs\":{2:0.0}," +
                 "\"counts\":{{\"allocatedObjects\":{3},\"allocatedBytes\":{4},\"sortedItems\":{5},\"thrown\":{6},\"caught\":{7}," +
                 "\"contended\":{8},\"timerTicks\":{9},\"poolItems\":{10}}},\"runtime\":{{{11}}}}}",
-                GetPid(), rounds, (DateTime.UtcNow - begin).TotalMilliseconds,
+                GetPid(), rounds, (DateTime.UtcNow - start).TotalMilliseconds,
                 allocation.Objects, allocation.Bytes, sorting.Items, exceptions.Thrown, exceptions.Caught,
                 contention.Contended, ticks, pool.Items, RuntimeCounts(Interlocked.Read(ref firstChance))));
         }
@@ -77,7 +79,7 @@ static class Program
 
     static string RuntimeCounts(long firstChance)
     {
-        // CollectionCount of a generation also counts the collections of the older ones.
+        // CollectionCount of a generation includes the collections of older generations.
         int gen0 = GC.CollectionCount(0), gen1 = GC.CollectionCount(1), gen2 = GC.CollectionCount(2);
         var counts = new List<string>
         {
@@ -85,7 +87,7 @@ static class Program
             "\"exceptions\":" + firstChance,
         };
 
-        // Newer than the reference assemblies this is compiled against.
+        // The reference assemblies are older than these members.
         Add(counts, "lockContentions", typeof(Monitor).GetProperty("LockContentionCount"));
         Add(counts, "poolItems", typeof(ThreadPool).GetProperty("CompletedWorkItemCount"));
         var allocated = typeof(GC).GetMethod("GetTotalAllocatedBytes", new[] { typeof(bool) });
@@ -106,7 +108,7 @@ static class Program
     }
 }
 
-/// <summary>Short-lived arrays in the small heap, some that live for a while, now and then one in the large object heap.</summary>
+/// <summary>Short-lived arrays, longer-lived ones, and a few large objects.</summary>
 sealed class Allocation
 {
     readonly byte[][] kept = new byte[256][];
@@ -114,7 +116,7 @@ sealed class Allocation
 
     public long Objects { get; private set; }
 
-    /// <summary>Of their contents, without headers.</summary>
+    /// <summary>Bytes of their contents, without headers.</summary>
     public long Bytes { get; private set; }
 
     [MethodImpl(MethodImplOptions.NoInlining)]
@@ -141,7 +143,7 @@ sealed class Allocation
     }
 }
 
-/// <summary>Array.Sort with a comparison of ours: framework code, precompiled or not, that calls back.</summary>
+/// <summary>Array.Sort with a comparison method: framework code calls this program.</summary>
 sealed class Sorting
 {
     readonly Random random = new Random(1);
@@ -164,10 +166,10 @@ sealed class Sorting
     static int CompareText(string left, string right) { return string.CompareOrdinal(left, right); }
 }
 
-/// <summary>Exceptions through eight frames, caught at the top; every fourth caught and thrown again half-way.</summary>
+/// <summary>Exceptions through eight frames. Every fourth is rethrown half-way.</summary>
 sealed class Exceptions
 {
-    /// <summary>Throws and rethrows: each is a first-chance exception.</summary>
+    /// <summary>Throws and rethrows. Each is a first-chance exception.</summary>
     public long Thrown { get; private set; }
 
     public long Caught { get; private set; }
@@ -216,7 +218,7 @@ sealed class Exceptions
     }
 }
 
-/// <summary>A rival thread that finds the lock taken: the holder gives it time to spin and then to wait.</summary>
+/// <summary>A thread that waits for a lock, long enough to spin and then to block.</summary>
 sealed class Contention : IDisposable
 {
     readonly object gate = new object();
@@ -239,7 +241,7 @@ sealed class Contention : IDisposable
         lock (gate)
         {
             start.Set();
-            // Long enough for the rival to wake up, find the gate taken, give up spinning and wait.
+            // Time for the rival to wake up, to spin, and to block.
             Thread.Sleep(2);
             Contended++;
         }
@@ -278,7 +280,7 @@ sealed class Contention : IDisposable
     }
 }
 
-/// <summary>A timer every 5 ms, whose callback does a little.</summary>
+/// <summary>A timer with a short callback every 5 ms.</summary>
 sealed class Ticking : IDisposable
 {
     readonly Timer timer;
@@ -297,7 +299,7 @@ sealed class Ticking : IDisposable
     void OnTick(object state) { Interlocked.Increment(ref ticks); }
 }
 
-/// <summary>Eight items for the thread pool a round, waited for.</summary>
+/// <summary>Eight thread pool items per round. The round waits for them.</summary>
 sealed class PoolWork
 {
     long items;

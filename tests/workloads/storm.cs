@@ -1,13 +1,15 @@
-// As many exceptions as the runtime can throw, or as many allocations that it tells of: a storm of events for whoever listens.
+// Throws as many exceptions as the runtime can, or allocates until a number of allocation events: a
+// storm of events for a session.
 //
 //   storm [--seconds S] [--ticks N] [--heard S]      default: 5 s, none, not waited for
 //
-// Two threads throw and catch. With --ticks they do so until the main thread has allocated N times 100 KB: each time is an
-// allocation tick. With --heard it begins when a session asks for the events of `Storm`, of which there are none, or after S
-// seconds. One JSON line "ready" with the pid when they begin, one "done" with how many they have thrown and the
-// CPU time of the process.
+// Two threads throw and catch exceptions. With --ticks they stop when the main thread has allocated
+// 100 KB N times. Each time is an allocation tick. With --heard they start when a session enables
+// the provider `Storm`, which has no events, or after S seconds. Prints a JSON line "ready" with
+// the pid at the start, and "done" with the number of exceptions and the CPU time of the process at
+// the end.
 //
-// C# 7 and mscorlib only, as mixed.cs.
+// Uses only C# 7 and mscorlib, as mixed.cs does.
 using System;
 using System.Diagnostics.Tracing;
 using System.Globalization;
@@ -76,10 +78,10 @@ static class Program
 
     static void Wait(double seconds)
     {
-        var begin = DateTime.UtcNow;
+        var start = DateTime.UtcNow;
         using (var source = new Heard())
         {
-            while (!source.IsEnabled() && (DateTime.UtcNow - begin).TotalSeconds < seconds)
+            while (!source.IsEnabled() && (DateTime.UtcNow - start).TotalSeconds < seconds)
             {
                 Thread.Sleep(5);
             }
@@ -89,11 +91,12 @@ static class Program
     [DllImport("libc", EntryPoint = "getpid")]
     static extern int GetPid();
 
-    // Microseconds of CPU time.
+    // CPU time of the process in microseconds.
     [DllImport("libc", EntryPoint = "clock")]
     static extern long Clock();
 
-    // Two are a little more than a tick is for. Larger arrays would be for the heap of large objects, and many collections.
+    // Two arrays are a little more than the size of a tick. Larger ones would be in the large
+    // object heap, and cause many collections.
     [MethodImpl(MethodImplOptions.NoInlining)]
     static byte[] Allocate()
     {

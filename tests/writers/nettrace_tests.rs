@@ -65,7 +65,7 @@ fn samples(bytes: &[u8]) -> Vec<Row> {
     for_each(bytes, |event| {
         let process = event.thread.process.unwrap();
         let payload = &mut &*event.payload;
-        match &*event.kind.name {
+        match &*event.metadata.name {
             "ProcessMapping" => {
                 let id = varuint(payload);
                 mappings.insert((process, id), (varuint(payload), varuint(payload)));

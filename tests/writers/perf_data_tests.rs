@@ -61,7 +61,7 @@ fn perfcollect_symbolizes_each_function() {
     for trace in traces() {
         let (_directory, path) = written(&trace);
         let mut reader = Reader::file(File::open(&path).unwrap()).unwrap();
-        assert_eq!(reader.about.events.len(), 1);
+        assert_eq!(reader.info.events.len(), 1);
         let recorded = RecordingFiles::new(None, None).unwrap();
         let mut text = Vec::new();
         print(
@@ -74,7 +74,7 @@ fn perfcollect_symbolizes_each_function() {
             &mut |_| (),
         )
         .unwrap();
-        assert!(reader.damage.is_none() && reader.malformed == 0 && reader.late() == 0);
+        assert!(reader.corruption.is_none() && reader.malformed == 0 && reader.late() == 0);
         let text = String::from_utf8(text).unwrap();
         let samples = script_samples(&text.replace("[unknown] (/", "{unknown} (/"));
         let expected = String::from_utf8(text_of(&trace)).unwrap();
@@ -161,7 +161,7 @@ fn build_id_depends_on_content() {
         let (directory, path) = written(&b.trace);
         let reader = Reader::file(File::open(&path).unwrap()).unwrap();
         let image = directory.path().join("test.perf.symbols/a");
-        reader.about.build_ids[image.as_os_str().as_bytes()].clone()
+        reader.info.build_ids[image.as_os_str().as_bytes()].clone()
     };
     assert_eq!(id("main"), id("main"));
     assert_ne!(id("main"), id("other"));

@@ -1,21 +1,21 @@
-//! A stream of events on the disk whose beginning is as it should be.
+//! An event stream on disk with a valid preamble.
 
 use std::io::Write;
 
 use perfcollect::trace::{EventStream, Pid};
 
-/// The object `Trace` of version 4, up to what it holds.
+/// The preamble of version 4, to the start of the object `Trace`.
 const OBJECTS: &[u8] =
     b"Nettrace\x14\0\0\0!FastSerialization.1\x05\x05\x01\x04\0\0\0\x04\0\0\0\x05\0\0\0Trace\x06";
 
-/// What is given follows the beginning.
+/// Returns a stream with `data` after the preamble.
 pub fn stream(process: i32, data: &[u8]) -> EventStream {
-    let mut file = tempfile::tempfile().expect("a file");
+    let mut file = tempfile::tempfile().expect("a temporary file can be created");
     let mut info = vec![0; 24];
     info.extend(1_000_000_000_u64.to_le_bytes());
     info.extend(8_u64.to_le_bytes());
     for part in [OBJECTS, &info, &[0; 8], b"\x06", data] {
-        file.write_all(part).expect("there is room");
+        file.write_all(part).expect("the disk is not full");
     }
     EventStream::open(Pid(process), process.to_string(), file)
 }

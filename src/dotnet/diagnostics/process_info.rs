@@ -1,5 +1,6 @@
 //! The reply to a request for process information.
 
+use super::error::DiagnosticsError;
 use super::message::{InfoVersion, string};
 use crate::bytes::Bytes;
 
@@ -24,30 +25,38 @@ pub struct ProcessInfo {
 
 impl ProcessInfo {
     /// Parses the payload of a reply. Ignores fields of later versions at its end.
-    pub(super) fn parse(version: InfoVersion, payload: &[u8]) -> Option<Self> {
+    ///
+    /// # Errors
+    /// The payload ends before or within a field.
+    pub(super) fn parse(version: InfoVersion, payload: &[u8]) -> Result<Self, DiagnosticsError> {
         let mut bytes = Bytes(payload);
+        let truncated = DiagnosticsError::Malformed;
         if version == InfoVersion::Three {
-            let _version = bytes.u32()?;
+            bytes.u32().ok_or(truncated("no version"))?;
         }
         let mut info = Self {
-            pid: bytes.u64()?,
-            cookie: bytes.array()?,
-            command_line: string(&mut bytes)?,
-            os: string(&mut bytes)?,
-            architecture: string(&mut bytes)?,
+            pid: bytes.u64().ok_or(truncated("no process id"))?,
+            cookie: bytes.array().ok_or(truncated("no GUID of the runtime"))?,
+            command_line: string(&mut bytes).ok_or(truncated("truncated command line"))?,
+            os: string(&mut bytes).ok_or(truncated("truncated operating system"))?,
+            architecture: string(&mut bytes).ok_or(truncated("truncated architecture"))?,
             entry_assembly: String::new(),
             runtime_version: String::new(),
         };
         if version != InfoVersion::One {
-            info.entry_assembly = string(&mut bytes)?;
-            info.runtime_version = string(&mut bytes)?;
+            info.entry_assembly =
+                string(&mut bytes).ok_or(truncated("truncated entry assembly"))?;
+            info.runtime_version =
+                string(&mut bytes).ok_or(truncated("truncated runtime version"))?;
         }
-        Some(info)
+        Ok(info)
     }
 
     /// Parses the payload of a reply to `ProcessInfo3`.
-    #[must_use]
-    pub fn parse_newest(payload: &[u8]) -> Option<Self> {
+    ///
+    /// # Errors
+    /// The payload ends before or within a field.
+    pub fn parse_newest(payload: &[u8]) -> Result<Self, DiagnosticsError> {
         Self::parse(InfoVersion::Three, payload)
     }
 }

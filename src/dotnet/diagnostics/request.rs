@@ -25,8 +25,7 @@ pub fn query(port: &DiagnosticPort, limits: &Limits) -> Result<ProcessInfoReply,
     for version in [InfoVersion::Three, InfoVersion::Two, InfoVersion::One] {
         match request(port, &Command::process_info(version), limits) {
             Ok((_, payload)) => {
-                let info = ProcessInfo::parse(version, &payload)
-                    .ok_or(DiagnosticsError::Malformed("truncated process information"))?;
+                let info = ProcessInfo::parse(version, &payload)?;
                 return Ok(ProcessInfoReply::Info(info));
             }
             Err(error) if error.is_unknown_command() => {}

@@ -56,7 +56,7 @@ impl<'a, W: Write> Channel<'a, W> {
     pub fn new(trace: &'a Trace, out: W) -> Self {
         let mut channel = Self {
             trace,
-            zero: TimeZero::of(trace),
+            zero: TimeZero::new(trace),
             out,
             events: Vec::new(),
             packet: 0,
@@ -91,7 +91,7 @@ impl<'a, W: Write> Channel<'a, W> {
     /// # Errors
     /// Returns errors of the output.
     pub fn event(&mut self, event: &RuntimeEvent) -> io::Result<()> {
-        let Some(id) = self.id(&event.kind) else {
+        let Some(id) = self.id(&event.metadata) else {
             return Ok(());
         };
         let mut converted = std::mem::take(&mut self.converted);
@@ -196,9 +196,9 @@ fn name_bytes(name: &str) -> [u8; PROCESS_NAME_BYTES] {
 /// Appends an event of another provider: id, name, provider and fields as JSON, with strings in
 /// UTF-16.
 fn wrap(event: &RuntimeEvent, out: &mut Vec<u8>) {
-    out.extend(event.kind.id.to_le_bytes());
-    let json = event_json::payload(&event.kind, &event.payload).to_string();
-    for text in [&event.kind.name, &event.kind.provider, &json] {
+    out.extend(event.metadata.id.to_le_bytes());
+    let json = event_json::payload(&event.metadata, &event.payload).to_string();
+    for text in [&event.metadata.name, &event.metadata.provider, &json] {
         put_text(text, out);
     }
 }

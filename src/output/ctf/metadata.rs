@@ -97,7 +97,7 @@ fn text(trace: &Trace, names: &[String]) -> String {
          \ttracer_minor = 12;\n}};\n\
          clock {{\n\tname = \"monotonic\";\n\tuuid = \"{uuid}\";\n\tdescription = \"Monotonic Clock\";\n\
          \tfreq = 1000000000;\n\toffset = {};\n}};\n",
-        TimeZero::of(trace).ctf_offset()
+        TimeZero::new(trace).ctf_offset()
     );
     text.push_str(PACKETS);
     for (id, name) in names.iter().enumerate() {

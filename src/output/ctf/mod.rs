@@ -29,7 +29,7 @@ use crate::trace::Trace;
 /// suffix.
 #[must_use]
 pub fn folder(trace: &Trace) -> String {
-    let session = TimeZero::of(trace).date_and_time();
+    let session = TimeZero::new(trace).date_and_time();
     format!("lttngTrace/auto-{session}/ust/uid/0/64-bit")
 }
 

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use crate::bytes::put_varuint;
-use crate::output::sanitize::cut;
+use crate::output::sanitize::truncate;
 
 /// Maximum length of a string, in bytes. A row and a payload contain at most 64 KiB.
 pub(super) const MAX_TEXT_BYTES: usize = 8 << 10;
@@ -37,14 +37,14 @@ pub(super) fn block(out: &mut impl Write, kind: BlockKind, parts: &[&[u8]]) -> i
 
 /// Appends a string of a block: the length, then UTF-8.
 pub(super) fn text(out: &mut Vec<u8>, text: &str) {
-    let text = cut(text, MAX_TEXT_BYTES);
+    let text = truncate(text, MAX_TEXT_BYTES);
     put_varuint(out, text.len() as u64);
     out.extend_from_slice(text.as_bytes());
 }
 
 /// Appends a string of a payload: the length in 16 bits, then UTF-8.
 pub(super) fn payload_text(out: &mut Vec<u8>, text: &str) {
-    let text = cut(text, MAX_TEXT_BYTES);
+    let text = truncate(text, MAX_TEXT_BYTES);
     out.extend((text.len() as u16).to_le_bytes());
     out.extend_from_slice(text.as_bytes());
 }

@@ -5,7 +5,7 @@
 //! samples.
 //!
 //! ```text
-//! Trace.samples ─┐            ┌─ Processes, SyntheticLayout: processes and code
+//! Trace.samples ─┐            ┌─ Processes, Code: processes, their functions and stacks
 //!                ├─ by time ──┤
 //! Trace.events ──┘            └─ Stream ─ chunks of kinds, threads, stacks, events ── file
 //! ```
@@ -13,13 +13,22 @@
 //! milliseconds. The remainder is added to the next sample of the thread, so that the total of a
 //! thread is correct.
 
+mod code;
 mod encode;
 mod event_rows;
 mod kinds;
+mod old_stream;
 mod processes;
+mod record_stream;
 mod records;
+mod rewriter;
 mod stream;
+mod unresolved;
 mod writer;
+
+pub use old_stream::OldStreamError;
+pub use rewriter::{RewriteError, rewrite};
+pub use unresolved::{FunctionStarts, compare};
 
 use std::io::{self, Write};
 

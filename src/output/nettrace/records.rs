@@ -1,10 +1,10 @@
 //! Events of the Universal providers: processes, their mappings and symbols, and samples.
 
 use super::encode::{MAX_TEXT_BYTES, payload_text};
-use crate::bytes::put_varuint;
+use crate::bytes::{Bytes, put_varuint};
 use crate::nettrace::{EventMetadata, Field, FieldType};
-use crate::output::sanitize::cut;
-use crate::output::synthetic_layout::{Module, SyntheticFunction};
+use crate::output::sanitize::truncate;
+use crate::output::synthetic_layout::{FUNCTION_BYTES, Module, SyntheticFunction};
 use crate::trace::Pid;
 
 /// Kinds of records, each with a provider, an id and a name.
@@ -78,6 +78,13 @@ pub(super) fn process(pid: Pid, name: &str) -> Vec<u8> {
     out
 }
 
+/// Parses process id and name of [`process`].
+pub(super) fn parse_process(payload: &[u8]) -> Option<(Pid, String)> {
+    let mut bytes = Bytes(payload);
+    let pid = Pid(bytes.varuint32()?.cast_signed());
+    Some((pid, parse_text(&mut bytes)?))
+}
+
 pub(super) fn mapping(id: u64, module: &Module) -> Vec<u8> {
     let mut out = Vec::new();
     let file_offset = 0;
@@ -90,6 +97,16 @@ pub(super) fn mapping(id: u64, module: &Module) -> Vec<u8> {
     out
 }
 
+/// Parses id and module name of [`mapping`].
+pub(super) fn parse_mapping(payload: &[u8]) -> Option<(u64, String)> {
+    let mut bytes = Bytes(payload);
+    let id = bytes.varuint()?;
+    for _start_end_offset in 0..3 {
+        bytes.varuint()?;
+    }
+    Some((id, parse_text(&mut bytes)?))
+}
+
 pub(super) fn symbol(id: u64, mapping: u64, function: &SyntheticFunction) -> Vec<u8> {
     let mut out = Vec::new();
     for value in [id, mapping, function.start, function.last()] {
@@ -99,10 +116,24 @@ pub(super) fn symbol(id: u64, mapping: u64, function: &SyntheticFunction) -> Vec
     out
 }
 
+/// Parses mapping id, address of frames, and name of [`symbol`].
+pub(super) fn parse_symbol(payload: &[u8]) -> Option<(u64, u64, String)> {
+    let mut bytes = Bytes(payload);
+    let _id = bytes.varuint()?;
+    let mapping = bytes.varuint()?;
+    let address = bytes.varuint()?.checked_add(FUNCTION_BYTES / 2)?;
+    let _last = bytes.varuint()?;
+    Some((mapping, address, parse_text(&mut bytes)?))
+}
+
 /// Returns the payload of `ProcessInfo`: command line, operating system, architecture.
 pub(super) fn process_info(name: &str, arguments: &str, arch: &str) -> Vec<u8> {
     let command_line = format!("{name} {arguments}");
-    let strings = [cut(command_line.trim_end(), MAX_TEXT_BYTES), "Linux", arch];
+    let strings = [
+        truncate(command_line.trim_end(), MAX_TEXT_BYTES),
+        "Linux",
+        arch,
+    ];
     let units = strings
         .into_iter()
         .flat_map(|string| string.encode_utf16().filter(|unit| *unit != 0).chain([0]));
@@ -113,4 +144,10 @@ pub(super) fn cpu(milliseconds: u64) -> Vec<u8> {
     let mut out = Vec::new();
     put_varuint(&mut out, milliseconds);
     out
+}
+
+fn parse_text(bytes: &mut Bytes<'_>) -> Option<String> {
+    let len = bytes.u16()?;
+    let text = bytes.take(len.into())?;
+    Some(String::from_utf8_lossy(text).into_owned())
 }

@@ -35,7 +35,7 @@ pub(super) struct StreamHeader<'a> {
     /// The same time on the clock of the stream, in nanoseconds. No event is older.
     pub(super) time: u64,
     /// Keys and values of the trace block.
-    pub(super) properties: &'a [(&'a str, String)],
+    pub(super) properties: &'a [(String, String)],
 }
 
 /// Writes events in order of time.

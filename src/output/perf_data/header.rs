@@ -7,7 +7,7 @@ use perf_event_open_sys::bindings as sys;
 
 use super::image::ImageBuildId;
 use super::record::SAMPLE_TYPE;
-use crate::output::sanitize::{cut, perf_event};
+use crate::output::sanitize::{perf_event, truncate};
 use crate::perf_data::section;
 use crate::trace::{CaptureInfo, Nanos};
 
@@ -171,7 +171,7 @@ fn clock_data(info: &CaptureInfo) -> Vec<u8> {
 
 /// Returns length and bytes of a string, padded with at least one NUL.
 fn text(text: &str) -> Vec<u8> {
-    let text = cut(text, MAX_TEXT_BYTES);
+    let text = truncate(text, MAX_TEXT_BYTES);
     let padded = (text.len() + 1).next_multiple_of(TEXT_ALIGNMENT);
     let mut out = (padded as u32).to_le_bytes().to_vec();
     out.extend_from_slice(text.as_bytes());

@@ -29,7 +29,7 @@ use super::synthetic_layout::{Module, SyntheticFunction, SyntheticLayout};
 use crate::trace::Trace;
 
 /// Maximum path length of the directory. Records contain paths, and have a size of 16 bits.
-const MAX_FOLDER_BYTES: usize = 4096;
+const MAX_DIRECTORY_BYTES: usize = 4096;
 /// perf treats files whose path has this prefix as perf maps.
 const PERF_MAPS: &str = "/tmp/perf-";
 /// Suffix of kernel files. Readers use a file with kernel code only if it is a kernel module.
@@ -70,7 +70,7 @@ fn images(
     if directory.starts_with(PERF_MAPS.as_bytes()) {
         directory.splice(..0, *b"/.");
     }
-    if directory.len() > MAX_FOLDER_BYTES {
+    if directory.len() > MAX_DIRECTORY_BYTES {
         return Err(io::Error::other(
             "the path of the symbol directory is too long",
         ));

@@ -30,7 +30,7 @@ impl SymbolDirectory {
     /// See [`OutputError`].
     pub fn create(path: &Path, force: bool) -> Result<Self, OutputError> {
         let replaces = Self::in_the_way(path, force)?;
-        let mut place = PathAt::of(path)?;
+        let mut place = PathAt::open(path)?;
         let replaces = replaces.then(|| {
             let partial = file::partial_name(&place.name);
             std::mem::replace(&mut place.name, partial)
@@ -53,7 +53,7 @@ impl SymbolDirectory {
     /// # Errors
     /// Returns an error if the existing file or directory must not be replaced.
     pub fn in_the_way(path: &Path, force: bool) -> Result<bool, OutputError> {
-        let place = PathAt::of(path)?;
+        let place = PathAt::open(path)?;
         let stat = rustix::fs::statat(&place.dir, &place.name, AtFlags::SYMLINK_NOFOLLOW);
         match stat {
             Err(Errno::NOENT) => Ok(false),
@@ -102,7 +102,7 @@ impl SymbolDirectory {
     }
 
     fn replace(&self, name: OsString) -> io::Result<()> {
-        let older = PathAt::of(&self.path).map_err(io::Error::other)?;
+        let older = PathAt::open(&self.path).map_err(io::Error::other)?;
         directory::remove(&older, &directory::open(&older)?, |_| true)?;
         let PathAt { dir, name: partial } = &self.place;
         Ok(rustix::fs::renameat(dir, partial, dir, name)?)

@@ -72,13 +72,13 @@ const TRUNCATED_FRAME: &[u8] = b"\t0 {truncated} (perfcollect)\n";
 /// # Errors
 /// Returns the errors of `out`.
 pub fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
-    let times = TimeZero::of(trace);
+    let times = TimeZero::new(trace);
     let names = EscapedNames::new(trace);
     let mut now = Nanos(times.monotonic());
     let mut text = header(&names, now);
     for (cpu, mut sample) in (1..).zip(trace.samples.iter()) {
         // Late samples are moved: some readers refuse a time before the last one.
-        now = now.max(Nanos(times.moved(sample.time)));
+        now = now.max(Nanos(times.shifted(sample.time)));
         sample.time = now;
         put_sample(&names, &sample, cpu, &mut text);
         let end = now.0.saturating_add(sample.weight.0);
@@ -142,8 +142,8 @@ fn header(names: &EscapedNames<'_>, time_zero: Nanos) -> Vec<u8> {
         markers::END,
         markers::END_EVENT
     );
-    if let Some(mark) = names.trace.quality.losses.mark() {
-        header += &format!("# {mark}\n");
+    if let Some(warning) = names.trace.quality.losses.incomplete_warning() {
+        header += &format!("# {warning}\n");
     }
     header += "# ========\n#\n ";
     header += markers::TIME_ZERO;

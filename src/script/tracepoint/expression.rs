@@ -279,7 +279,66 @@ fn size_of(word: &str) -> usize {
 
 /// Returns the value of a constant expression.
 fn constant(expression: &Expression) -> Option<u64> {
-    super::print::value_of(expression, &mut |_| None)
+    value_of(expression, &mut |_| None)
+}
+
+/// Returns the value of an expression; `leaf` returns the values of its leaves. Like perf, it
+/// computes with unsigned numbers.
+pub(super) fn value_of(
+    of: &Expression,
+    leaf: &mut dyn FnMut(&Expression) -> Option<u64>,
+) -> Option<u64> {
+    Some(match of {
+        Expression::Number(number) => *number,
+        Expression::Cast(bytes, of) => truncate(value_of(of, leaf)?, *bytes),
+        Expression::Unary(operator, of) => {
+            let value = value_of(of, leaf)?;
+            match *operator {
+                "-" => value.wrapping_neg(),
+                "!" => u64::from(value == 0),
+                _ => !value,
+            }
+        }
+        Expression::Binary(operator, left, right) => {
+            let (left, right) = (value_of(left, leaf)?, value_of(right, leaf)?);
+            binary(operator, left, right)?
+        }
+        Expression::Choice(condition, yes, no) => match value_of(condition, leaf)? {
+            0 => value_of(no, leaf)?,
+            _ => value_of(yes, leaf)?,
+        },
+        other => leaf(other)?,
+    })
+}
+
+fn binary(operator: &str, left: u64, right: u64) -> Option<u64> {
+    let shift = u32::try_from(right).unwrap_or(u32::MAX);
+    Some(match operator {
+        "||" => u64::from(left != 0 || right != 0),
+        "&&" => u64::from(left != 0 && right != 0),
+        "|" => left | right,
+        "&" => left & right,
+        "==" => u64::from(left == right),
+        "!=" => u64::from(left != right),
+        "<" => u64::from(left < right),
+        ">" => u64::from(left > right),
+        "<=" => u64::from(left <= right),
+        ">=" => u64::from(left >= right),
+        "<<" => left.checked_shl(shift).unwrap_or(0),
+        ">>" => left.checked_shr(shift).unwrap_or(0),
+        "+" => left.wrapping_add(right),
+        "-" => left.wrapping_sub(right),
+        "*" => left.wrapping_mul(right),
+        "/" => left.checked_div(right)?,
+        "%" => left.checked_rem(right)?,
+        _ => return None,
+    })
+}
+
+/// Zero-extends the lowest bytes of a number.
+pub(super) fn truncate(value: u64, bytes: usize) -> u64 {
+    let unused = 64_u32.saturating_sub(8 * bytes as u32).min(63);
+    value << unused >> unused
 }
 
 fn tokens(text: &str) -> Option<Vec<Token>> {

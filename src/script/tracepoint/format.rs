@@ -1,7 +1,6 @@
 //! The format of a tracepoint: its fields, and how to print them.
 
 use super::expression::{Expression, Parser};
-use super::print::{KernelNames, Printer};
 
 /// A field of a sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +26,7 @@ pub(super) struct Format {
     pub(super) id: u64,
     pub(super) fields: Vec<Field>,
     /// The format string and its arguments. `None`: unknown, so that all fields are printed.
-    printed: Option<(String, Vec<Expression>)>,
+    pub(super) printed: Option<(String, Vec<Expression>)>,
 }
 
 impl Format {
@@ -53,23 +52,6 @@ impl Format {
 
     pub(super) fn field(&self, name: &str) -> Option<&Field> {
         self.fields.iter().find(|field| field.name == name)
-    }
-
-    /// Appends the text of a sample.
-    pub(super) fn print(&self, raw: &[u8], names: &KernelNames<'_>, out: &mut Vec<u8>) {
-        let printer = Printer {
-            format: self,
-            raw,
-            names,
-        };
-        let start = out.len();
-        if let Some((text, arguments)) = &self.printed
-            && printer.print(text, arguments, out).is_some()
-        {
-            return;
-        }
-        out.truncate(start);
-        printer.print_fields(out);
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use rustc_hash::FxHashMap;
 
-use super::expression::Expression;
+use super::expression::{Expression, truncate, value_of};
 use super::format::{Field, Format};
 use crate::bytes::Bytes;
 
@@ -20,10 +20,10 @@ pub(super) struct KernelNames<'a> {
 }
 
 /// A sample and its format.
-pub(super) struct Printer<'a> {
-    pub(super) format: &'a Format,
-    pub(super) raw: &'a [u8],
-    pub(super) names: &'a KernelNames<'a>,
+struct Printer<'a> {
+    format: &'a Format,
+    raw: &'a [u8],
+    names: &'a KernelNames<'a>,
 }
 
 /// A conversion such as `%-5lu`.
@@ -41,14 +41,28 @@ struct FormatSpec {
     function: Option<char>,
 }
 
+impl Format {
+    /// Appends the text of a sample.
+    pub(super) fn print(&self, raw: &[u8], names: &KernelNames<'_>, out: &mut Vec<u8>) {
+        let printer = Printer {
+            format: self,
+            raw,
+            names,
+        };
+        let start = out.len();
+        if let Some((text, arguments)) = &self.printed
+            && printer.print(text, arguments, out).is_some()
+        {
+            return;
+        }
+        out.truncate(start);
+        printer.print_fields(out);
+    }
+}
+
 impl<'a> Printer<'a> {
     /// Prints the format string with its arguments. Returns `None` if it has an unknown part.
-    pub(super) fn print(
-        &self,
-        text: &str,
-        arguments: &[Expression],
-        out: &mut Vec<u8>,
-    ) -> Option<()> {
+    fn print(&self, text: &str, arguments: &[Expression], out: &mut Vec<u8>) -> Option<()> {
         let mut arguments = arguments.iter();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once('%') {
@@ -225,7 +239,7 @@ impl<'a> Printer<'a> {
     }
 
     /// Prints all fields but the common ones, as perf does if it cannot parse a format.
-    pub(super) fn print_fields(&self, out: &mut Vec<u8>) {
+    fn print_fields(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"[FAILED TO PARSE]");
         let fields = self.format.fields.iter();
         for field in fields.filter(|field| !field.name.starts_with("common_")) {
@@ -252,59 +266,6 @@ impl<'a> Printer<'a> {
             }
         }
     }
-}
-
-/// Returns the value of an expression; `leaf` returns the values of its leaves. Like perf, it
-/// computes with unsigned numbers.
-pub(super) fn value_of(
-    of: &Expression,
-    leaf: &mut dyn FnMut(&Expression) -> Option<u64>,
-) -> Option<u64> {
-    Some(match of {
-        Expression::Number(number) => *number,
-        Expression::Cast(bytes, of) => truncate(value_of(of, leaf)?, *bytes),
-        Expression::Unary(operator, of) => {
-            let value = value_of(of, leaf)?;
-            match *operator {
-                "-" => value.wrapping_neg(),
-                "!" => u64::from(value == 0),
-                _ => !value,
-            }
-        }
-        Expression::Binary(operator, left, right) => {
-            let (left, right) = (value_of(left, leaf)?, value_of(right, leaf)?);
-            binary(operator, left, right)?
-        }
-        Expression::Choice(condition, yes, no) => match value_of(condition, leaf)? {
-            0 => value_of(no, leaf)?,
-            _ => value_of(yes, leaf)?,
-        },
-        other => leaf(other)?,
-    })
-}
-
-fn binary(operator: &str, left: u64, right: u64) -> Option<u64> {
-    let shift = u32::try_from(right).unwrap_or(u32::MAX);
-    Some(match operator {
-        "||" => u64::from(left != 0 || right != 0),
-        "&&" => u64::from(left != 0 && right != 0),
-        "|" => left | right,
-        "&" => left & right,
-        "==" => u64::from(left == right),
-        "!=" => u64::from(left != right),
-        "<" => u64::from(left < right),
-        ">" => u64::from(left > right),
-        "<=" => u64::from(left <= right),
-        ">=" => u64::from(left >= right),
-        "<<" => left.checked_shl(shift).unwrap_or(0),
-        ">>" => left.checked_shr(shift).unwrap_or(0),
-        "+" => left.wrapping_add(right),
-        "-" => left.wrapping_sub(right),
-        "*" => left.wrapping_mul(right),
-        "/" => left.checked_div(right)?,
-        "%" => left.checked_rem(right)?,
-        _ => return None,
-    })
 }
 
 fn flags(value: u64, between: &str, names: &[(u64, String)]) -> String {
@@ -343,12 +304,6 @@ fn integer(bytes: &[u8], is_signed: bool) -> Option<u64> {
 fn extend(value: u64, bytes: usize) -> i64 {
     let unused = 64_u32.saturating_sub(8 * bytes as u32).min(63);
     (value << unused) as i64 >> unused
-}
-
-/// Zero-extends the lowest bytes of a number.
-fn truncate(value: u64, bytes: usize) -> u64 {
-    let unused = 64_u32.saturating_sub(8 * bytes as u32).min(63);
-    value << unused >> unused
 }
 
 fn pad(conversion: &FormatSpec, text: &str, out: &mut Vec<u8>) {

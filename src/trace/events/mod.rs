@@ -37,7 +37,7 @@ pub struct RuntimeEvent {
     /// Activity that the event is part of.
     pub activity: Activity,
     /// Provider, id, version and name, and the fields if the stream declares them.
-    pub kind: Arc<EventMetadata>,
+    pub metadata: Arc<EventMetadata>,
     /// Payload.
     pub payload: Box<[u8]>,
     /// Stack of the thread: code addresses, the innermost first.
@@ -95,7 +95,7 @@ impl EventStreams {
                 dropped: counts.losses.dropped_events,
                 unknown: counts.losses.unknown_events,
                 without_stack: counts.losses.forgotten_stacks,
-                cut: counts.cut.clone().unwrap_or_default(),
+                truncated: counts.truncated.clone().unwrap_or_default(),
                 threads: stream.threads(),
             }
         });
@@ -126,7 +126,7 @@ impl EventStreams {
     fn truncation_notice(&self) -> Option<Notice> {
         let streams = self.0.iter();
         let streams =
-            streams.filter_map(|stream| Some((stream.process, stream.counts.cut.as_ref()?)));
+            streams.filter_map(|stream| Some((stream.process, stream.counts.truncated.as_ref()?)));
         let (pids, truncated): (Vec<String>, Vec<String>) = streams
             .map(|(pid, why)| (pid.to_string(), format!("{pid} ({why})")))
             .unzip();

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::RuntimeEvent;
-use super::stream::{EventStream, Positioned};
+use super::stream::EventStream;
+use crate::bytes::Positioned;
 use crate::nettrace::Reader;
 use crate::trace::{Nanos, Tid};
 
@@ -80,7 +81,7 @@ impl<'a> Ordered<'a> {
             process: self.stream.process,
             thread: self.stream.thread(Tid(thread.unwrap_or(0))),
             activity: event.activity,
-            kind: Arc::clone(event.kind),
+            metadata: Arc::clone(event.metadata),
             payload: event.payload.into(),
             stack: event.stack.shared(),
         };

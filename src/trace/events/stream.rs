@@ -1,12 +1,12 @@
 //! The event stream of one process instance.
 
 use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
+use std::io::Read;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use crate::bytes::Positioned;
 use crate::nettrace::{EventMetadata, Losses, Reader};
 use crate::trace::{Nanos, Pid, Tid};
 
@@ -27,7 +27,7 @@ pub struct StreamCounts {
     /// Events that the runtime dropped, and events that could not be kept.
     pub losses: Losses,
     /// Reason for an early end, if any.
-    pub cut: Option<String>,
+    pub truncated: Option<String>,
 }
 
 /// A stream and its content.
@@ -103,7 +103,7 @@ impl EventStream {
         let mut reader = match Reader::open(self.bytes()) {
             Ok(reader) => reader,
             Err(error) => {
-                counts.cut = Some(error.to_string());
+                counts.truncated = Some(error.to_string());
                 return counts;
             }
         };
@@ -115,14 +115,14 @@ impl EventStream {
                 Ok(Some(event)) => {
                     counts.events += 1;
                     counts.first = Some(counts.first.map_or(event.time, |f| f.min(event.time)));
-                    let key = Arc::as_ptr(event.kind);
+                    let key = Arc::as_ptr(event.metadata);
                     if let Some((_, count)) =
                         rows.get(&key).and_then(|&row| counts.by_kind.get_mut(row))
                     {
                         *count += 1;
                     } else if counts.by_kind.len() < MAX_KINDS {
                         rows.insert(key, counts.by_kind.len());
-                        counts.by_kind.push((Arc::clone(event.kind), 1));
+                        counts.by_kind.push((Arc::clone(event.metadata), 1));
                     }
                 }
                 Ok(None) => break None,
@@ -130,22 +130,7 @@ impl EventStream {
             }
         };
         counts.losses = reader.losses();
-        counts.cut = ended;
+        counts.truncated = ended;
         counts
-    }
-}
-
-/// A file with a separate read position, so that several readers can share it.
-#[derive(Debug)]
-pub(super) struct Positioned<'a> {
-    file: &'a File,
-    at: u64,
-}
-
-impl Read for Positioned<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.file.read_at(buffer, self.at)?;
-        self.at += read as u64;
-        Ok(read)
     }
 }

@@ -6,14 +6,16 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::trace::{
-    CodeAddress, Cpu, DescribeFile, Losses, ModuleId, Nanos, Pid, ProcessId, Recorder, Sample,
+    CodeAddress, Cpu, Losses, ModuleId, Nanos, Pid, ProcessId, Recorder, RowSource, Sample,
     ThreadId, Tid, Truncation,
 };
 
 struct Files;
 
-impl DescribeFile for Files {
-    fn describe(&self, id: ModuleId) -> FileRow<'_> {
+impl RowSource for Files {
+    fn write_rows<W: Write>(&mut self, _: &mut Recorder<W>) {}
+
+    fn file_row(&self, id: ModuleId) -> FileRow<'_> {
         FileRow {
             path: format!("/lib/{id}").into_bytes().into(),
             pid: Pid(7),
@@ -78,13 +80,11 @@ fn spool(inputs: &[SampleInput], interval: usize) -> (Vec<u8>, Vec<usize>) {
     let mut now = 0;
     for (index, (time, thread, cpu, frames, truncation)) in inputs.iter().enumerate() {
         let leaf_first: Vec<_> = frames.iter().copied().map(code).collect();
-        let stack = recorder.stack(
-            ThreadId(*thread),
-            &leaf_first,
-            truncation.map(|at| Truncation::ALL[at]),
-            &Files,
-        );
-        recorder.push(Sample {
+        let mut source = Files;
+        let mut writer = recorder.sample_writer(&mut source);
+        let truncation = truncation.map(|at| Truncation::ALL[at]);
+        let stack = writer.stack(ThreadId(*thread), &leaf_first, truncation);
+        writer.push(Sample {
             time: Nanos(*time),
             weight: Nanos(1000 + u64::from(cpu % 2)),
             thread: ThreadId(*thread),
@@ -134,7 +134,7 @@ fn frames(trace: &RawTrace, sample: &Sample) -> Vec<String> {
 }
 
 fn expected((.., leaf_first, truncation): &SampleInput) -> Vec<String> {
-    let path = |id: u32| Files.describe(ModuleId(id)).path.into_owned();
+    let path = |id: u32| Files.file_row(ModuleId(id)).path.into_owned();
     let name = |frame: &_| match code(*frame) {
         CodeAddress::Elf(id, at) => format!("elf {:?} {at}", path(id.0)),
         CodeAddress::File(id, at) => format!("file {:?} {at}", path(id.0)),
@@ -274,8 +274,10 @@ fn keeps_blocks_that_the_disk_rejects() {
     });
     let mut pushed = 0;
     while !recorder.is_exhausted() {
-        let stack = recorder.stack(ThreadId(0), &[CodeAddress::Kernel(pushed)], None, &Files);
-        recorder.push(Sample {
+        let mut source = Files;
+        let mut writer = recorder.sample_writer(&mut source);
+        let stack = writer.stack(ThreadId(0), &[CodeAddress::Kernel(pushed)], None);
+        writer.push(Sample {
             time: Nanos(pushed * 7919 * 7919),
             stack,
             ..Sample::default()

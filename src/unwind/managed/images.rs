@@ -30,7 +30,7 @@ impl Images {
         let image = self
             .0
             .entry((location.file, location.mapped_from))
-            .or_insert_with(|| ReadyToRunImage::find(&**file, location.mapped_from))
+            .or_insert_with(|| ReadyToRunImage::find(&**file, location.mapped_from).ok())
             .as_ref()?;
         let instruction = image.address_of(location.instruction)?;
         let ip = instruction.checked_add(u64::from(!interrupted))?;

@@ -4,9 +4,10 @@
 //! provide what it does not describe: epilogues and stubs.
 
 pub(super) mod epilogue;
+mod epoch;
 mod images;
 mod instruction;
-mod named_ranges;
+mod met_code;
 mod operand;
 mod processes;
 mod prologue;
@@ -16,19 +17,21 @@ mod rule_cache;
 pub(super) mod stub;
 mod unwind_info;
 
-pub use named_ranges::DiscoveredCode;
+pub use epoch::Epoch;
+pub use met_code::{MetCode, MetKind};
 pub use ready_to_run::ReadyToRunImage;
 pub use rule::UnwindRule;
 
 pub(super) use rule::{Registers, StepError};
 
-use crate::dotnet::{Code, FunctionEntry, Image, Memory};
+use crate::dotnet::{Code, FunctionEntry, Image, Memory, Runtime};
 use crate::machine::{FileTable, Maps};
 use crate::trace::{ModuleId, Nanos, Notice, Pid, ProcessId};
 use framehop::FrameAddress;
 use images::Images;
+use met_code::Met;
 use processes::Processes;
-use rule_cache::{AddressSpaceId, Epoch, Key, RuleCache};
+use rule_cache::{AddressSpaceId, Key, RuleCache};
 use unwind_info::UnwindInfo;
 
 /// Finds unwind rules and caches them, with the processes and images they come from.
@@ -37,6 +40,8 @@ pub(super) struct ManagedCode {
     rules: RuleCache,
     processes: Processes,
     images: Images,
+    /// What the current or last walk met.
+    pub(super) met: Met,
 }
 
 /// A process at the time of a sample.
@@ -99,18 +104,14 @@ impl ManagedCode {
         process: &SampledProcess<'_>,
         address: FrameAddress,
     ) -> Option<UnwindRule> {
-        let key = Key {
-            space: AddressSpaceId::process(process.process),
-            ip: address.address(),
-            interrupted: is_interrupted(address),
-        };
+        let key = Key::of_jit(process.process, address.address(), is_interrupted(address));
         let now = Epoch::of(process.time);
         if let Some(cached) = self.rules.get(&key, now) {
             return cached;
         }
         let lookup = self
             .processes
-            .find(process, address)
+            .find(process, address, &mut self.met)
             .unwrap_or(RuleLookup::NOTHING);
         if lookup.rule.is_none() && process.is_preview {
             return None;
@@ -147,17 +148,27 @@ impl ManagedCode {
         lookup.rule
     }
 
-    /// Returns the JIT code discovered since the last call.
-    pub(super) fn take_discovered(&mut self) -> Vec<DiscoveredCode> {
-        self.processes.take_discovered()
+    /// Passes on the JIT code that the last walk met. Keeps its rules if `keep` returns true.
+    pub(super) fn retain_met(
+        &mut self,
+        process: ProcessId,
+        mut keep: impl FnMut(&Runtime, &MetCode) -> bool,
+    ) {
+        if self.met.code.is_empty() {
+            return;
+        }
+        let Some(runtime) = self.processes.runtime(process) else {
+            return;
+        };
+        for code in &self.met.code {
+            if !keep(runtime, code) {
+                self.rules
+                    .remove(&Key::of_jit(process, code.ip, code.interrupted));
+            }
+        }
     }
 
-    /// Returns the processes discovered since the last call whose memory yields no method names.
-    pub(super) fn take_unreadable(&mut self) -> Vec<(ProcessId, Pid)> {
-        self.processes.take_unreadable()
-    }
-
-    /// Returns why frames fell back to the frame pointer or have no names.
+    /// Returns why frames fell back to the frame pointer.
     pub(super) fn notices(&self) -> impl Iterator<Item = Notice> {
         self.processes.notices()
     }

@@ -3,6 +3,7 @@
 //! The exception directory lists all functions by address, with the UNWIND_INFO of each.
 
 use perfcollect_symbols::dotnet::pe::{ByAddress, PeImage};
+use perfcollect_symbols::dotnet::ready_to_run::ReadyToRunError;
 use perfcollect_symbols::dotnet::runtime_functions::RuntimeFunctions;
 
 use crate::dotnet::{FunctionEntry, Memory};
@@ -18,10 +19,13 @@ impl ReadyToRunImage {
     /// Finds the image whose code is mapped from file offset `mapped_from`.
     ///
     /// `file` contains the bytes of the file by offset.
-    pub fn find(file: &impl Memory, mapped_from: u64) -> Option<Self> {
+    ///
+    /// # Errors
+    /// No image is there, or it has no valid list of functions.
+    pub fn find(file: &impl Memory, mapped_from: u64) -> Result<Self, ReadyToRunError> {
         let image = PeImage::find(file, mapped_from)?;
         let functions = RuntimeFunctions::of(&image, file)?;
-        Some(Self { image, functions })
+        Ok(Self { image, functions })
     }
 
     /// Returns the image address of a code byte at a file offset.
@@ -114,8 +118,8 @@ mod tests {
         assert_eq!(image.function_at(0x1_000f), None);
         let file = file(&bytes);
         let mapped = image.by_address(file);
-        assert_eq!(mapped.u32(0x2_0010), Some(0x1_0010));
-        assert_eq!(mapped.u32(0x2_00fe), None);
+        assert_eq!(mapped.u32(0x2_0010), Ok(0x1_0010));
+        assert!(mapped.u32(0x2_00fe).is_err());
     }
 
     #[test]
@@ -124,24 +128,26 @@ mod tests {
         // The page that contains file offset 0x5230 + 0x400.
         let image = ReadyToRunImage::find(&file(&bytes), 0x5000).unwrap();
         assert_eq!(image.address_of(0x5230 + 0x425), Some(0x1_0025));
-        assert!(ReadyToRunImage::find(&file(&bytes), 0x7000).is_none());
+        assert!(ReadyToRunImage::find(&file(&bytes), 0x7000).is_err());
     }
 
     #[test]
     fn rejects_corrupt_images() {
-        for (at, value) in [
-            (0, 0),
-            (0x3f, 9),
-            (0x84, 0x64),
-            (0x98, 0),
-            (0x1413, 2),
-            (0x98 + 143, 1),
+        for (at, value, expected) in [
+            (0, 0, "no PE image has code at file offset 0x0"),
+            (0x3f, 9, "offset of the PE header 150995072 exceeds"),
+            (0x84, 0x64, "machine 0xfd64 of the image, expected 0xfd1d"),
+            (0x98, 0, "unknown optional header 0x200"),
+            (0x1413, 2, "not sorted by address"),
+            (0x98 + 143, 1, "cannot read 16777240 bytes at 0x20010"),
         ] {
             let mut bytes = image();
             bytes[at] = value;
-            assert_eq!(ReadyToRunImage::find(&file(&bytes), 0), None, "{at:#x}");
+            let error = ReadyToRunImage::find(&file(&bytes), 0).unwrap_err();
+            let error = error.to_string();
+            assert!(error.contains(expected), "{at:#x}: {error}");
         }
-        assert_eq!(ReadyToRunImage::find(&file(&image()[..0x1418]), 0), None);
+        assert!(ReadyToRunImage::find(&file(&image()[..0x1418]), 0).is_err());
     }
 
     proptest! {
@@ -153,7 +159,7 @@ mod tests {
             for (at, value) in changes {
                 bytes[at] = value;
             }
-            if let Some(image) = ReadyToRunImage::find(&file(&bytes), 0) {
+            if let Ok(image) = ReadyToRunImage::find(&file(&bytes), 0) {
                 let address = image.address_of(0x425).unwrap_or(offset);
                 let _ = (image.address_of(offset), image.function_at(address));
             }

@@ -1,12 +1,11 @@
 //! Cache of unwind rules by instruction.
 
+use super::epoch::Epoch;
 use super::rule::UnwindRule;
-use crate::trace::{ModuleId, Nanos, ProcessId};
+use crate::trace::{ModuleId, ProcessId};
 
 /// Number of slots. Stacks of a server contain about 3 300 distinct instructions (webapi --load).
 const ENTRIES: usize = 1 << 14;
-/// Lifetime of entries that may change: rules of collectible code and failed lookups.
-const TRANSIENT_TTL_NS: u64 = 100_000_000;
 
 /// Address space of a key: a process or a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,20 +33,14 @@ pub(super) struct Key {
     pub(super) interrupted: bool,
 }
 
-/// Time interval for which an entry is valid; 0 never expires.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Epoch(u16);
-
-impl Epoch {
-    pub(super) const ALWAYS: Self = Self(0);
-
-    pub(super) fn of(time: Nanos) -> Self {
-        Self((time.0 / TRANSIENT_TTL_NS % u64::from(u16::MAX) + 1) as u16)
-    }
-
-    /// Returns whether an entry of this epoch is valid at `now`.
-    pub(super) fn holds(self, now: Self) -> bool {
-        self == Self::ALWAYS || self == now
+impl Key {
+    /// Returns the key of a frame in JIT code.
+    pub(super) fn of_jit(process: ProcessId, ip: u64, interrupted: bool) -> Self {
+        Self {
+            space: AddressSpaceId::process(process),
+            ip,
+            interrupted,
+        }
     }
 }
 
@@ -65,17 +58,24 @@ const _: () = assert!(size_of::<CachedRule>() == 24);
 /// Direct-mapped cache: each instruction has one slot, which it shares with others.
 pub(super) struct RuleCache(Box<[CachedRule]>);
 
+impl CachedRule {
+    /// Content of an unused slot. No instruction is at the highest address.
+    const EMPTY: Self = Self {
+        ip: u64::MAX,
+        rule: None,
+        space: AddressSpaceId(u32::MAX),
+        epoch: Epoch::ALWAYS,
+        interrupted: false,
+    };
+
+    fn is_of(&self, key: &Key) -> bool {
+        self.ip == key.ip && self.space == key.space && self.interrupted == key.interrupted
+    }
+}
+
 impl Default for RuleCache {
     fn default() -> Self {
-        // No instruction is at the highest address.
-        let empty = CachedRule {
-            ip: u64::MAX,
-            rule: None,
-            space: AddressSpaceId(u32::MAX),
-            epoch: Epoch(u16::MAX),
-            interrupted: false,
-        };
-        Self(vec![empty; ENTRIES].into())
+        Self(vec![CachedRule::EMPTY; ENTRIES].into())
     }
 }
 
@@ -89,11 +89,15 @@ impl RuleCache {
     /// Returns the cached lookup of an instruction: its rule, or that it has none.
     pub(super) fn get(&self, key: &Key, now: Epoch) -> Option<Option<UnwindRule>> {
         let entry = self.0.get(Self::index(key))?;
-        let is_hit = entry.ip == key.ip
-            && entry.space == key.space
-            && entry.interrupted == key.interrupted
-            && entry.epoch.holds(now);
-        is_hit.then_some(entry.rule)
+        (entry.is_of(key) && entry.epoch.holds(now)).then_some(entry.rule)
+    }
+
+    /// Drops the cached lookup of an instruction.
+    pub(super) fn remove(&mut self, key: &Key) {
+        let entry = self.0.get_mut(Self::index(key));
+        if let Some(entry) = entry.filter(|entry| entry.is_of(key)) {
+            *entry = CachedRule::EMPTY;
+        }
     }
 
     /// Stores the result of a lookup for an epoch.
@@ -113,16 +117,13 @@ impl RuleCache {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trace::Nanos;
 
     #[test]
     fn expires_transient_entries() {
         let mut cache = RuleCache::default();
-        let key = Key {
-            space: AddressSpaceId::process(ProcessId(7)),
-            ip: 0x7f00_1234,
-            interrupted: true,
-        };
-        let (now, later) = (Epoch::of(Nanos(0)), Epoch::of(Nanos(TRANSIENT_TTL_NS)));
+        let key = Key::of_jit(ProcessId(7), 0x7f00_1234, true);
+        let (now, later) = (Epoch::of(Nanos(0)), Epoch::of(Nanos(1_000_000_000)));
         assert_eq!(cache.get(&key, now), None);
         cache.insert(&key, None, now);
         assert_eq!(cache.get(&key, now), Some(None));
@@ -144,6 +145,10 @@ mod tests {
             },
         ] {
             assert_eq!(cache.get(&other, now), None, "{other:?}");
+            cache.remove(&other);
         }
+        assert_eq!(cache.get(&key, now), Some(Some(UnwindRule::RETURN)));
+        cache.remove(&key);
+        assert_eq!(cache.get(&key, now), None);
     }
 }

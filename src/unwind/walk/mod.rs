@@ -7,13 +7,14 @@ use rustc_hash::FxHashMap;
 
 use self::step::{CodeLocation, UnwindSource};
 use super::chain;
-use super::managed::{DiscoveredCode, ManagedCode, SampledProcess};
+use super::managed::{ManagedCode, MetCode, SampledProcess};
 use super::module::FileUnwinder;
 use super::modules::Modules;
 use super::signal::{Interrupted, SignalFrames};
 use super::stack_copy::StackCopy;
+use crate::dotnet::Runtime;
 use crate::perf::{self, Abi, CpuMode, SampleRecord};
-use crate::trace::{CodeAddress, ModuleId, Notice, Pid, ProcessId, Truncation};
+use crate::trace::{CodeAddress, ModuleId, Notice, ProcessId, Truncation};
 
 /// Maximum frames per stack. PerfView's reader overflows its own stack at about ten thousand.
 const MAX_FRAMES: usize = 1024;
@@ -47,6 +48,10 @@ pub struct WalkOutcome {
     pub cut: Option<Truncation>,
     /// Whether a caller was found by the frame pointer alone, in code that may keep none.
     pub fp_fallback: bool,
+    /// Whether the process has a .NET runtime whose structures could not be read.
+    ///
+    /// At most one walk per second and process reports this.
+    pub unreadable_runtime: bool,
 }
 
 impl Unwinder {
@@ -62,6 +67,7 @@ impl Unwinder {
     ) -> WalkOutcome {
         leaf_first.clear();
         self.addresses.clear();
+        self.managed.met.clear();
         push_kernel_frames(sample, leaf_first);
         let copied_from = sample.registers.map_or(0, |registers| registers.sp);
         let mut walk = Walk {
@@ -88,6 +94,7 @@ impl Unwinder {
         WalkOutcome {
             cut: truncation,
             fp_fallback: walk.fp_fallback,
+            unreadable_runtime: walk.unwinder.managed.met.unreadable_runtime,
         }
     }
 
@@ -99,19 +106,15 @@ impl Unwinder {
         &self.addresses
     }
 
-    /// Returns the JIT code discovered since the last call, in order.
+    /// Passes on the JIT code that the last walk met in this process, leaf first.
     ///
-    /// The caller must record it before the stacks that contain it.
-    pub fn take_discovered(&mut self) -> Vec<DiscoveredCode> {
-        self.managed.take_discovered()
+    /// If `keep` returns false, the unwinder drops the rule of the frame, and the next walk meets
+    /// the code again.
+    pub fn retain_met(&mut self, process: ProcessId, keep: impl FnMut(&Runtime, &MetCode) -> bool) {
+        self.managed.retain_met(process, keep);
     }
 
-    /// Returns newly discovered .NET processes whose memory yields no method names.
-    pub fn take_unreadable(&mut self) -> Vec<(ProcessId, Pid)> {
-        self.managed.take_unreadable()
-    }
-
-    /// Returns notices about memory and methods that could not be read.
+    /// Returns notices about memory that could not be read.
     pub fn notices(&self) -> impl Iterator<Item = Notice> {
         self.managed.notices()
     }

@@ -130,7 +130,7 @@ pub(super) fn read(path: &Path) -> Result<Events, ViewError> {
         let threads = threads.map(|&(inside, tid)| (Tid(inside), Tid(tid)));
         let mut stream = EventStream::open(process, stem, file);
         if let Some(corruption) = corruption {
-            stream.counts.cut = Some(format!("in the archive: {corruption}"));
+            stream.counts.truncated = Some(format!("in the archive: {corruption}"));
         }
         streams.push(stream.with_threads(threads.collect()));
     }

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::{Processes, fields};
 use crate::dotnet::{decode, runtime_event_kind};
-use crate::output::sanitize::{cut, shortened, terminal};
+use crate::output::sanitize::{terminal, truncate, truncate_with_ellipsis};
 use crate::trace::RuntimeEvent;
 use crate::view::count;
 
@@ -23,21 +23,21 @@ pub(super) fn print(
         "          ms      pid      tid  provider/event  fields"
     )?;
     for event in events {
-        let (name, values) = decode(&event.kind, &event.payload);
-        let event_name = runtime_event_kind(&event.kind).map(|kind| kind.name);
+        let (name, values) = decode(&event.metadata, &event.payload);
+        let event_name = runtime_event_kind(&event.metadata).map(|kind| kind.name);
         write!(
             out,
             "{:>12.3} {:>8} {:>8}  {}/{}",
             processes.ms(event.time),
             event.process,
             event.thread,
-            terminal(cut(&event.kind.provider, MAX_VALUE_BYTES)),
-            terminal(cut(&name, MAX_VALUE_BYTES))
+            terminal(truncate(&event.metadata.provider, MAX_VALUE_BYTES)),
+            terminal(truncate(&name, MAX_VALUE_BYTES))
         )?;
         for (field, value) in values {
             let label = fields::label(field, &value);
             let value = fields::format(event_name, field, value);
-            let value = shortened(&value, MAX_VALUE_BYTES);
+            let value = truncate_with_ellipsis(&value, MAX_VALUE_BYTES);
             write!(out, "  {}={}", terminal(&label), terminal(&value))?;
         }
         for (name, id) in [

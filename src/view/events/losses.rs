@@ -32,10 +32,10 @@ pub(super) fn print(
         }
         let truncated: Vec<_> = recorded
             .iter()
-            .filter(|events| !events.cut.is_empty())
+            .filter(|events| !events.truncated.is_empty())
             .collect();
         for events in &truncated {
-            let why = terminal(&events.cut);
+            let why = terminal(&events.truncated);
             writeln!(out, "process {pid}: its events end early: {why}")?;
         }
         let dropped = recorded.iter().map(|events| events.dropped);
@@ -46,7 +46,9 @@ pub(super) fn print(
         }
         let all = super::sum(recorded.iter().map(|events| events.events));
         let readable = super::sum(read.iter().map(|stream| stream.counts.events));
-        let why = read.iter().find_map(|stream| stream.counts.cut.as_deref());
+        let why = read
+            .iter()
+            .find_map(|stream| stream.counts.truncated.as_deref());
         let why = why.filter(|_| readable < all || truncated.is_empty());
         if readable < all || why.is_some() {
             writeln!(

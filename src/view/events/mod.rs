@@ -19,7 +19,7 @@ use archive::Events;
 
 use super::ViewError;
 use crate::nettrace::Value;
-use crate::output::sanitize::{cut, terminal};
+use crate::output::sanitize::{terminal, truncate};
 use crate::output::summary::Summary;
 use crate::trace::{EventStreams, Nanos, Pid, RuntimeEvent};
 
@@ -203,7 +203,7 @@ impl Processes {
     /// Prints the heading above the table of a process.
     fn heading(&self, pid: Pid, out: &mut impl Write) -> io::Result<()> {
         let command_line = self.names.get(&pid.0).map_or("", |name| &name.command_line);
-        let command_line = cut(command_line, MAX_COMMAND_LINE_BYTES);
+        let command_line = truncate(command_line, MAX_COMMAND_LINE_BYTES);
         write!(out, "\nprocess {pid} {}", terminal(self.name(pid)))?;
         match command_line {
             "" => writeln!(out),
@@ -222,7 +222,7 @@ fn number(fields: &[(&str, Value<'_>)], name: &str) -> Option<u64> {
 
 /// Returns whether the runtime itself sent an event (not in a rundown).
 fn is_from_runtime(event: &RuntimeEvent) -> bool {
-    event.kind.provider == "Microsoft-Windows-DotNETRuntime"
+    event.metadata.provider == "Microsoft-Windows-DotNETRuntime"
 }
 
 /// Adds numbers without overflow, as the sender of the events chose the numbers.

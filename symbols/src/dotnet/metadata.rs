@@ -15,8 +15,10 @@ use super::schema;
 use streams::Streams;
 use tables::{Tables, decode};
 
+pub use error::MetadataError;
 pub use tables::Token;
 
+mod error;
 mod streams;
 mod tables;
 
@@ -64,12 +66,14 @@ impl Metadata {
         self.bytes.len()
     }
 
-    /// Opens metadata. Returns `None` if the bytes are not metadata or are corrupt.
-    #[must_use]
-    pub fn open(bytes: Vec<u8>) -> Option<Self> {
+    /// Opens metadata.
+    ///
+    /// # Errors
+    /// The bytes are not metadata, or are corrupt.
+    pub fn open(bytes: Vec<u8>) -> Result<Self, MetadataError> {
         let streams = Streams::read(&bytes)?;
         let tables = Tables::open(&bytes, streams.tables)?;
-        Some(Self {
+        Ok(Self {
             strings: streams.strings,
             blobs: streams.blobs,
             guids: streams.guids,
@@ -87,21 +91,25 @@ impl Metadata {
     /// Returns the module version id (MVID), which is unique to each build of a module.
     #[must_use]
     pub fn mvid(&self) -> Option<[u8; 16]> {
-        let index = self.cell(schema::MODULE, 1, 2)?.checked_sub(1)? as usize;
+        let index = self.cell(schema::MODULE, 1, 2).ok()?.checked_sub(1)? as usize;
         let guids = self.bytes.get(self.guids.clone())?;
         let (guids, _) = guids.as_chunks();
         guids.get(index).copied()
     }
 
-    /// Returns the assembly's name, or `None` if the module has no assembly manifest.
-    #[must_use]
-    pub fn assembly(&self) -> Option<Cow<'_, str>> {
+    /// Returns the assembly's name.
+    ///
+    /// # Errors
+    /// The module has no assembly manifest, or its name is corrupt.
+    pub fn assembly(&self) -> Result<Cow<'_, str>, MetadataError> {
         self.string(self.cell(schema::ASSEMBLY, 1, 7)?)
     }
 
     /// Returns the name of a referenced assembly.
-    #[must_use]
-    pub fn assembly_ref(&self, row: u32) -> Option<Cow<'_, str>> {
+    ///
+    /// # Errors
+    /// There is no such row, or its name is corrupt.
+    pub fn assembly_ref(&self, row: u32) -> Result<Cow<'_, str>, MetadataError> {
         self.string(self.cell(schema::ASSEMBLY_REF, row, 6)?)
     }
 
@@ -118,10 +126,12 @@ impl Metadata {
     }
 
     /// Returns the method at a row of the MethodDef table.
-    #[must_use]
-    pub fn method(&self, row: u32) -> Option<MethodDef<'_>> {
+    ///
+    /// # Errors
+    /// There is no such row, or it is corrupt.
+    pub fn method(&self, row: u32) -> Result<MethodDef<'_>, MetadataError> {
         let cell = |column| self.cell(schema::METHOD_DEF, row, column);
-        Some(MethodDef {
+        Ok(MethodDef {
             name: self.string(cell(3)?)?,
             signature: self.blob(cell(4)?)?,
             impl_flags: cell(1)? as u16,
@@ -129,8 +139,10 @@ impl Metadata {
     }
 
     /// Returns the TypeDef row of the type that declares a method.
-    #[must_use]
-    pub fn owner_of(&self, method: u32) -> Option<u32> {
+    ///
+    /// # Errors
+    /// There is no such method, or no type declares it.
+    pub fn owner_of(&self, method: u32) -> Result<u32, MetadataError> {
         let first = |row| self.cell(schema::TYPE_DEF, row, 5);
         let (mut low, mut high) = (0, self.tables.rows(schema::TYPE_DEF));
         while low < high {
@@ -141,38 +153,50 @@ impl Metadata {
                 high = middle;
             }
         }
-        (low > 0 && (1..=self.methods()).contains(&method)).then_some(low)
+        match low > 0 && (1..=self.methods()).contains(&method) {
+            true => Ok(low),
+            false => Err(MetadataError::NoOwner(method)),
+        }
     }
 
     /// Returns the member reference at a row of the MemberRef table.
-    #[must_use]
-    pub fn member_ref(&self, row: u32) -> Option<MemberRef<'_>> {
+    ///
+    /// # Errors
+    /// There is no such row, or it is corrupt.
+    pub fn member_ref(&self, row: u32) -> Result<MemberRef<'_>, MetadataError> {
         let cell = |column| self.cell(schema::MEMBER_REF, row, column);
-        Some(MemberRef {
-            parent: decode(schema::MEMBER_REF_PARENT, cell(0)?)?,
+        Ok(MemberRef {
+            parent: reference(schema::MEMBER_REF_PARENT, cell(0)?)?,
             name: self.string(cell(1)?)?,
             signature: self.blob(cell(2)?)?,
         })
     }
 
-    /// Returns the signature of a constructed type.
-    #[must_use]
-    pub fn type_spec(&self, token: Token) -> Option<&[u8]> {
+    /// Returns the signature of a constructed type, or `None` if the token is of another type.
+    ///
+    /// # Errors
+    /// There is no such row, or its signature is corrupt.
+    pub fn type_spec(&self, token: Token) -> Result<Option<&[u8]>, MetadataError> {
         if token.table != schema::TYPE_SPEC {
-            return None;
+            return Ok(None);
         }
-        self.blob(self.cell(schema::TYPE_SPEC, token.row, 0)?)
+        let signature = self.cell(schema::TYPE_SPEC, token.row, 0)?;
+        self.blob(signature).map(Some)
     }
 
     /// Decodes the type token of a signature (TypeDefOrRefOrSpecEncoded).
-    #[must_use]
-    pub fn type_token(encoded: u32) -> Option<Token> {
-        decode(schema::TYPE_DEF_OR_REF, encoded)
+    ///
+    /// # Errors
+    /// The token is null, or selects no table.
+    pub fn type_token(encoded: u32) -> Result<Token, MetadataError> {
+        reference(schema::TYPE_DEF_OR_REF, encoded)
     }
 
     /// Returns the name of the type at a row of the TypeDef table.
-    #[must_use]
-    pub fn type_def_name(&self, row: u32) -> Option<String> {
+    ///
+    /// # Errors
+    /// As [`Metadata::type_name`].
+    pub fn type_def_name(&self, row: u32) -> Result<String, MetadataError> {
         self.type_name(Token {
             table: schema::TYPE_DEF,
             row,
@@ -180,18 +204,20 @@ impl Metadata {
     }
 
     /// Returns namespace and name of a TypeDef or TypeRef, outer types first: `` N.Map`2+Keys ``.
-    #[must_use]
-    pub fn type_name(&self, token: Token) -> Option<String> {
+    ///
+    /// # Errors
+    /// The row is of another table, does not exist or is corrupt, or its type is nested too deeply.
+    pub fn type_name(&self, token: Token) -> Result<String, MetadataError> {
         let mut parts = Vec::new();
         let mut next = Some(token);
         while let Some(Token { table, row }) = next {
             if parts.len() > MAX_NESTING {
-                return None;
+                return Err(MetadataError::TooDeep);
             }
             let (name, namespace) = match table {
                 schema::TYPE_DEF => (1, 2),
                 schema::TYPE_REF => (1, 2),
-                _ => return None,
+                _ => return Err(MetadataError::NotNamed { table, row }),
             };
             next = match table {
                 schema::TYPE_DEF => self.enclosing_type(row).map(|row| Token { table, row }),
@@ -208,14 +234,14 @@ impl Metadata {
             }
         }
         parts.reverse();
-        Some(parts.concat())
+        Ok(parts.concat())
     }
 
-    /// Returns the TypeDef row of the type that encloses a nested type.
+    /// Returns the TypeDef row of the type that encloses a nested type, or `None` if none does.
     fn enclosing_type(&self, nested: u32) -> Option<u32> {
         let table = schema::NESTED_CLASS;
         let rows = self.tables.rows(table);
-        let nested_at = |row| self.cell(table, row, 0);
+        let nested_at = |row| self.cell(table, row, 0).ok();
         let row = if self.tables.nested_is_sorted {
             let (mut low, mut high) = (0, rows);
             while low < high {
@@ -230,25 +256,76 @@ impl Metadata {
         } else {
             (1..=rows).find(|row| nested_at(*row) == Some(nested))
         };
-        self.cell(table, row?, 1)
+        self.cell(table, row?, 1).ok()
     }
 
-    fn cell(&self, table: u8, row: u32, column: usize) -> Option<u32> {
-        self.tables.cell(&self.bytes, table, row, column)
+    fn cell(&self, table: u8, row: u32, column: usize) -> Result<u32, MetadataError> {
+        let cell = self.tables.cell(&self.bytes, table, row, column);
+        cell.ok_or(MetadataError::NoRow { table, row })
     }
 
-    fn string(&self, offset: u32) -> Option<Cow<'_, str>> {
-        let heap = self.bytes.get(self.strings.clone())?;
-        let bytes = heap.get(offset as usize..)?;
-        let bytes = bytes.get(..MAX_NAME_BYTES).unwrap_or(bytes);
-        let end = memchr::memchr(0, bytes)?;
-        Some(String::from_utf8_lossy(bytes.get(..end)?))
+    fn string(&self, offset: u32) -> Result<Cow<'_, str>, MetadataError> {
+        let name = || {
+            let heap = self.bytes.get(self.strings.clone())?;
+            let bytes = heap.get(offset as usize..)?;
+            let bytes = bytes.get(..MAX_NAME_BYTES).unwrap_or(bytes);
+            let end = memchr::memchr(0, bytes)?;
+            bytes.get(..end)
+        };
+        let name = name().ok_or(MetadataError::Name(offset))?;
+        Ok(String::from_utf8_lossy(name))
     }
 
-    fn blob(&self, offset: u32) -> Option<&[u8]> {
-        let heap = self.bytes.get(self.blobs.clone())?;
-        let mut cursor = Cursor(heap.get(offset as usize..)?);
-        let len = cursor.compressed_u32()?;
-        cursor.take(len as usize)
+    fn blob(&self, offset: u32) -> Result<&[u8], MetadataError> {
+        let blob = || {
+            let heap = self.bytes.get(self.blobs.clone())?;
+            let mut cursor = Cursor(heap.get(offset as usize..)?);
+            let len = cursor.compressed_u32()?;
+            cursor.take(len as usize)
+        };
+        blob().ok_or(MetadataError::Blob(offset))
+    }
+}
+
+/// Decodes a coded index that must refer to a row.
+fn reference(column: schema::Column, value: u32) -> Result<Token, MetadataError> {
+    decode(column, value).ok_or(MetadataError::NullReference(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Metadata with one stream of tables at an offset.
+    fn with_stream(offset: u8, size: u8) -> Vec<u8> {
+        let root = [&b"BSJB"[..], &[0; 8], &[4, 0, 0, 0], &[0; 4], &[0, 0, 1, 0]];
+        let stream = [&[offset, 0, 0, 0][..], &[size, 0, 0, 0], b"#~\0\0"];
+        [root.concat(), stream.concat()].concat()
+    }
+
+    #[test]
+    fn reports_why_metadata_is_rejected() {
+        let mut without_streams = with_stream(0, 0);
+        without_streams[22] = 0;
+        let outside = MetadataError::OutsideMetadata {
+            offset: 8,
+            size: 29,
+            limit: 36,
+        };
+        for (bytes, expected) in [
+            (Vec::new(), MetadataError::Magic),
+            (b"BSJC".to_vec(), MetadataError::Magic),
+            (b"BSJB".to_vec(), MetadataError::Truncated("root")),
+            (without_streams, MetadataError::NoTables),
+            (with_stream(8, 29), outside),
+            (with_stream(8, 12), MetadataError::Truncated("table header")),
+            (
+                with_stream(0, 0)[..28].to_vec(),
+                MetadataError::Truncated("stream headers"),
+            ),
+        ] {
+            let error = Metadata::open(bytes).unwrap_err();
+            assert_eq!(error, expected);
+        }
     }
 }

@@ -2,16 +2,22 @@
 //!
 //! Addresses are relative to the image base (RVA). Section headers translate them to file offsets.
 
-use super::metadata::Metadata;
-use crate::memory::Memory;
+use crate::memory::{Image, Memory, Structure};
 
+pub use assembly::{CorHeader, metadata_in_memory};
+pub use error::PeError;
+
+mod assembly;
+mod error;
+
+const DOS_MAGIC: [u8; 2] = *b"MZ";
 /// Magic of the optional header and offset of the data directories, for 32-bit and 64-bit images.
 const PE32: (u16, u64) = (0x10b, 96);
 const PE32_PLUS: (u16, u64) = (0x20b, 112);
 /// Size limit of the DOS header and its program.
-const MAX_DOS_BYTES: u32 = 1 << 16;
+const MAX_DOS_BYTES: u64 = 1 << 16;
 /// Limit on the sections. The Windows loader accepts 96.
-const MAX_SECTIONS: u16 = 96;
+const MAX_SECTIONS: u64 = 96;
 /// Distance that an image may start before its first code.
 ///
 /// The image's headers and the rounding of the mapping to a page come between.
@@ -22,11 +28,6 @@ const MAX_IMAGE_BYTES: u64 = 64 << 20;
 /// Flag of an executable section (`IMAGE_SCN_MEM_EXECUTE`).
 const EXECUTABLE: u32 = 0x2000_0000;
 const DIRECTORIES: usize = 16;
-/// Index of the COR header's data directory, and size of that header.
-const COR_DIRECTORY: usize = 14;
-const COR_BYTES: usize = 72;
-/// Size limit of metadata. The metadata of the core library has 4 MB.
-const MAX_METADATA_BYTES: usize = 64 << 20;
 
 /// A PE image in a file, or in memory with the layout of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,27 +64,49 @@ impl PeImage {
     ///
     /// A separate file starts with the image. In a single-file bundle the image starts anywhere,
     /// shortly before its code.
-    pub fn find(file: &impl Memory, mapped_from: u64) -> Option<Self> {
+    ///
+    /// # Errors
+    /// No image has code there. If the file starts with a corrupt image: what is corrupt.
+    pub fn find(file: &impl Memory, mapped_from: u64) -> Result<Self, PeError> {
         let covers = |image: &Self| image.address_of_page(mapped_from).is_some();
-        if let Some(image) = Self::parse(file, 0).filter(covers) {
-            return Some(image);
-        }
-        let start = mapped_from.saturating_sub(SEARCH_BACK);
-        Self::find_last(file, start, mapped_from - start + PAGE_BYTES, covers)
+        let search = || {
+            let start = mapped_from.saturating_sub(SEARCH_BACK);
+            Self::find_last(file, start, mapped_from - start + PAGE_BYTES, covers)
+        };
+        Self::first_or(file, mapped_from, covers, search)
     }
 
     /// Finds the image that contains the code at a file offset, wherever the image starts.
-    pub fn around(file: &impl Memory, offset: u64) -> Option<Self> {
+    ///
+    /// # Errors
+    /// As [`PeImage::find`].
+    pub fn around(file: &impl Memory, offset: u64) -> Result<Self, PeError> {
         let contains = |image: &Self| image.address_of(offset).is_some();
-        if let Some(image) = Self::parse(file, 0).filter(contains) {
-            return Some(image);
-        }
-        let lowest = offset.saturating_sub(MAX_IMAGE_BYTES) / SEARCH_BACK;
-        (lowest..=offset / SEARCH_BACK).rev().find_map(|window| {
-            let start = window * SEARCH_BACK;
-            let end = offset.min(start.saturating_add(SEARCH_BACK));
-            Self::find_last(file, start, end - start, contains)
-        })
+        let search = || {
+            let lowest = offset.saturating_sub(MAX_IMAGE_BYTES) / SEARCH_BACK;
+            (lowest..=offset / SEARCH_BACK).rev().find_map(|window| {
+                let start = window * SEARCH_BACK;
+                let end = offset.min(start.saturating_add(SEARCH_BACK));
+                Self::find_last(file, start, end - start, contains)
+            })
+        };
+        Self::first_or(file, offset, contains, search)
+    }
+
+    /// Returns the image at the start of a file if `matches` accepts it, or else searches.
+    fn first_or(
+        file: &impl Memory,
+        offset: u64,
+        matches: impl Fn(&Self) -> bool,
+        search: impl FnOnce() -> Option<Self>,
+    ) -> Result<Self, PeError> {
+        let first = Self::parse(file, 0);
+        let error = match first {
+            Ok(image) if matches(&image) => return Ok(image),
+            Err(error) if file.bytes(0) == Ok(DOS_MAGIC) => error,
+            _ => PeError::NoImage(offset),
+        };
+        search().ok_or(error)
     }
 
     /// Finds the last image that starts in a range of a file and that `matches` accepts.
@@ -98,54 +121,49 @@ impl PeImage {
         window.truncate(read);
         // Bundled files are aligned to at least 16 bytes.
         let aligned = window.chunks(16).zip((start..).step_by(16));
-        let candidates = aligned.filter(|(bytes, _)| bytes.starts_with(b"MZ"));
+        let candidates = aligned.filter(|(bytes, _)| bytes.starts_with(&DOS_MAGIC));
         let offsets: Vec<_> = candidates.map(|(_, offset)| offset).collect();
         offsets
             .into_iter()
             .rev()
-            .filter_map(|offset| Self::parse(file, offset))
+            .filter_map(|offset| Self::parse(file, offset).ok())
             .find(matches)
     }
 
     /// Parses the image that starts at a file offset.
-    pub fn parse(file: &impl Memory, start: u64) -> Option<Self> {
-        let at = |offset: u64| start.checked_add(offset);
-        if file.bytes(start)? != *b"MZ" {
-            return None;
-        }
-        let pe = file.u32(at(0x3c)?)?;
-        if pe > MAX_DOS_BYTES {
-            return None;
-        }
-        let pe = u64::from(pe);
-        if file.bytes(at(pe)?)? != *b"PE\0\0" {
-            return None;
-        }
-        let machine = file.u16(at(pe + 4)?)?;
-        let sections = file.u16(at(pe + 6)?)?;
-        let optional_bytes = u64::from(file.u16(at(pe + 20)?)?);
-        if sections > MAX_SECTIONS {
-            return None;
-        }
+    ///
+    /// # Errors
+    /// No image starts there, or its headers are corrupt.
+    pub fn parse(file: &impl Memory, start: u64) -> Result<Self, PeError> {
+        let image = Structure::new(file, start);
+        expect_magic(&image, 0, DOS_MAGIC, "DOS header")?;
+        let pe = u64::from(image.u32(0x3c)?);
+        expect_at_most(MAX_DOS_BYTES, pe, "offset of the PE header")?;
+        expect_magic(&image, pe, *b"PE\0\0", "PE header")?;
+        let machine = image.u16(pe + 4)?;
+        let sections = u64::from(image.u16(pe + 6)?);
+        let optional_bytes = u64::from(image.u16(pe + 20)?);
+        expect_at_most(MAX_SECTIONS, sections, "number of sections")?;
         let optional = pe + 24;
-        let kind = file.u16(at(optional)?)?;
-        let (_, directories_at) = [PE32, PE32_PLUS].into_iter().find(|(k, _)| *k == kind)?;
+        let kind = image.u16(optional)?;
+        let known = [PE32, PE32_PLUS].into_iter().find(|(k, _)| *k == kind);
+        let (_, directories_at) = known.ok_or(PeError::OptionalHeader(kind))?;
         let mut directories = [Directory::default(); DIRECTORIES];
-        let count = file.u32(at(optional + directories_at - 4)?)?;
+        let count = image.u32(optional + directories_at - 4)?;
         for (directory, index) in directories.iter_mut().zip(0..u64::from(count)) {
             let entry = optional + directories_at + index * 8;
             *directory = Directory {
-                address: file.u32(at(entry)?)?,
-                size: file.u32(at(entry + 4)?)?,
+                address: image.u32(entry)?,
+                size: image.u32(entry + 4)?,
             };
         }
         let table = optional + optional_bytes;
-        Some(Self {
+        Ok(Self {
             start,
             machine,
-            sections: (0..u64::from(sections))
-                .map(|index| section(&file.bytes(at(table + index * 40)?)?))
-                .collect::<Option<_>>()?,
+            sections: (0..sections)
+                .map(|index| Section::parse(&image, table + index * 40))
+                .collect::<Result<_, _>>()?,
             directories,
         })
     }
@@ -197,58 +215,6 @@ impl PeImage {
     pub fn by_address<M>(&self, file: M) -> ByAddress<'_, M> {
         ByAddress { image: self, file }
     }
-
-    /// Reads the COR header. `image` provides the image's bytes by address.
-    pub fn cor_header(&self, image: &impl Memory) -> Option<CorHeader> {
-        let directory = self.directory(COR_DIRECTORY)?;
-        let header: [u8; COR_BYTES] = image.bytes(directory.address.into())?;
-        let at = |offset: usize| {
-            Some(Directory {
-                address: u32_at(&header, offset)?,
-                size: u32_at(&header, offset + 4)?,
-            })
-        };
-        Some(CorHeader {
-            metadata: at(8)?,
-            native: at(64)?,
-        })
-    }
-
-    /// Reads the metadata of the image. `file` provides the file's bytes by offset.
-    pub fn metadata(&self, file: &impl Memory) -> Option<Metadata> {
-        let image = self.by_address(file);
-        metadata(&image, self.cor_header(&image)?)
-    }
-}
-
-/// The header of an assembly (ECMA-335 II.25.3.3, "CLI header").
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CorHeader {
-    /// The metadata.
-    pub metadata: Directory,
-    /// The ReadyToRun header. Empty if the image has no ReadyToRun code.
-    pub native: Directory,
-}
-
-/// Reads the metadata of the image at an address of a process's memory.
-///
-/// The image may be laid out by address or as in its file.
-pub fn metadata_in_memory(memory: &impl Memory, base: u64) -> Option<Metadata> {
-    let image = PeImage::parse(memory, base)?;
-    let loaded = Loaded { memory, base };
-    image
-        .cor_header(&loaded)
-        .and_then(|header| metadata(&loaded, header))
-        .or_else(|| image.metadata(memory))
-}
-
-fn metadata(image: &impl Memory, header: CorHeader) -> Option<Metadata> {
-    let Directory { address, size } = header.metadata;
-    // A cheap check of the magic precedes the large read, because the address may be wrong.
-    if image.bytes(address.into())? != *b"BSJB" {
-        return None;
-    }
-    Metadata::open(image.vec(address.into(), size.into(), MAX_METADATA_BYTES)?)
 }
 
 /// A view of an image's bytes by address.
@@ -271,29 +237,49 @@ impl<M: Memory> Memory for ByAddress<'_, M> {
     }
 }
 
-/// An image that is already laid out by address.
-struct Loaded<M> {
-    memory: M,
-    base: u64,
-}
-
-impl<M: Memory> Memory for Loaded<M> {
-    fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
-        let at = self.base.checked_add(address);
-        at.map_or(0, |at| self.memory.read(at, buffer))
+impl Section {
+    /// Parses the section header at an offset of an image.
+    fn parse(image: &impl Memory, at: u64) -> Result<Self, PeError> {
+        let header: [u8; 40] = image.bytes(at)?;
+        let header = Image {
+            start: 0,
+            bytes: &header,
+        };
+        Ok(Self {
+            address: header.u32(12)?.into(),
+            bytes: header.u32(16)?.into(),
+            offset: header.u32(20)?.into(),
+            executable: header.u32(36)? & EXECUTABLE != 0,
+        })
     }
 }
 
-fn section(header: &[u8; 40]) -> Option<Section> {
-    let field = |offset| u32_at(header, offset).map(u64::from);
-    Some(Section {
-        address: field(12)?,
-        bytes: field(16)?,
-        offset: field(20)?,
-        executable: u32_at(header, 36)? & EXECUTABLE != 0,
+/// Checks the magic of a header.
+fn expect_magic<const N: usize>(
+    memory: &impl Memory,
+    address: u64,
+    expected: [u8; N],
+    what: &'static str,
+) -> Result<(), PeError> {
+    let bytes: [u8; N] = memory.bytes(address)?;
+    if bytes == expected {
+        return Ok(());
+    }
+    let mut found = [0; 4];
+    for (to, from) in found.iter_mut().zip(bytes) {
+        *to = from;
+    }
+    Err(PeError::Magic {
+        what,
+        address,
+        found,
     })
 }
 
-pub(super) fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(*bytes.get(offset..)?.first_chunk()?))
+/// Checks a number in a header.
+fn expect_at_most(limit: u64, value: u64, what: &'static str) -> Result<(), PeError> {
+    match value <= limit {
+        true => Ok(()),
+        false => Err(PeError::TooLarge { what, value, limit }),
+    }
 }

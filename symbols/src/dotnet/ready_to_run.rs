@@ -23,6 +23,9 @@ use crate::memory::Memory;
 use instance::Instance;
 use sections::Sections;
 
+pub use error::ReadyToRunError;
+
+mod error;
 mod instance;
 mod sections;
 
@@ -82,22 +85,29 @@ enum MethodEntryPoint {
 impl ReadyToRun {
     /// Opens the image of a file. `file` provides the file's bytes by offset.
     ///
-    /// `open` finds the component assemblies of a composite image.
+    /// `open` finds the component assemblies of a composite image. Methods of assemblies that it
+    /// does not find, and of corrupt tables, have no name.
+    ///
+    /// # Errors
+    /// The image is for another machine, or its functions, its ReadyToRun header or the metadata of
+    /// its module are corrupt.
     pub fn open(
         image: PeImage,
         file: &impl Memory,
         open: impl FnMut(&AssemblyId) -> Option<Metadata>,
-    ) -> Option<Self> {
+    ) -> Result<Self, ReadyToRunError> {
         let functions = RuntimeFunctions::of(&image, file)?;
         let bytes = image.by_address(file);
         let cor = image.cor_header(&bytes)?;
         let sections = Sections::read(&bytes, cor.native.address, true)?;
-        let section = |kind| {
+        let section_of = |sections: &Sections, kind| {
             let Directory { address, size } = sections.get(kind)?;
-            bytes.vec(address.into(), size.into(), MAX_SECTION_BYTES)
+            let section = bytes.vec(address.into(), size.into(), MAX_SECTION_BYTES);
+            section.ok()
         };
+        let section = |kind| section_of(&sections, kind);
         let components = section(COMPONENTS).unwrap_or_default();
-        let manifest = section(MANIFEST).and_then(Metadata::open);
+        let manifest = section(MANIFEST).and_then(|bytes| Metadata::open(bytes).ok());
         let mvids = section(MVIDS).unwrap_or_default();
         let is_composite = !components.is_empty();
         let mut ready = Self {
@@ -123,15 +133,13 @@ impl ReadyToRun {
             let [.., a, b, c, d, _, _, _, _] = *component;
             let address = u32::from_le_bytes([a, b, c, d]);
             let methods = Sections::read(&bytes, address, false)
-                .and_then(|sections| sections.get(METHODS))
-                .and_then(|table| {
-                    bytes.vec(table.address.into(), table.size.into(), MAX_SECTION_BYTES)
-                });
+                .ok()
+                .and_then(|sections| section_of(&sections, METHODS));
             ready.add_methods(module, &methods.unwrap_or_default());
         }
         ready.add_instances();
         ready.methods.sort_unstable();
-        Some(ready)
+        Ok(ready)
     }
 
     fn open_references(&mut self, mut open: impl FnMut(&AssemblyId) -> Option<Metadata>) {
@@ -143,7 +151,7 @@ impl ReadyToRun {
         let mut left_bytes = MAX_REFERENCES_BYTES;
         let references = (1..=count).zip(&self.mvids).map(|(row, mvid)| {
             let id = AssemblyId {
-                name: manifest.assembly_ref(row)?.into_owned(),
+                name: manifest.assembly_ref(row).ok()?.into_owned(),
                 mvid: *mvid,
             };
             if let Some(opened) = opened.get(&id) {
@@ -179,7 +187,7 @@ impl ReadyToRun {
         let instances = table_entries(&self.instances).into_iter();
         let instances: Vec<_> = instances
             .filter_map(|at| {
-                let bytes = Instance::read(self, at, false)?.bytes;
+                let bytes = Instance::read(self, at, false).ok()?.bytes;
                 let (function, _) = first_function(&self.instances, at.checked_add(bytes)?)?;
                 Some((
                     function,
@@ -209,28 +217,33 @@ impl ReadyToRun {
     }
 
     /// Returns the name of the method that contains an address.
-    #[must_use]
-    pub fn name(&self, address: u64) -> Option<ReadyToRunName> {
-        let (function, _) = self.functions.at(address)?;
+    ///
+    /// # Errors
+    /// No method is there, its assembly is not available, or the tables are corrupt.
+    pub fn name(&self, address: u64) -> Result<ReadyToRunName, ReadyToRunError> {
+        let function = self.functions.at(address);
+        let (function, _) = function.ok_or(ReadyToRunError::NoFunction(address))?;
         let next = self
             .methods
             .partition_point(|(first, _)| *first <= function);
-        let (_, entry) = self.methods.get(next.checked_sub(1)?)?;
+        let entry = next.checked_sub(1).and_then(|last| self.methods.get(last));
+        let (_, entry) = entry.ok_or(ReadyToRunError::NoMethod(function))?;
         match *entry {
             MethodEntryPoint::Method { module, row } => {
-                let metadata = self.metadata(module)?;
-                Self::method_name(metadata, row, &[], &[])
+                Self::method_name(self.metadata(module)?, row, &[], &[])
             }
-            MethodEntryPoint::Instance(at) => Instance::read(self, at as usize, true)?.name,
+            MethodEntryPoint::Instance(at) => Instance::read(self, at as usize, true)?.name(self),
         }
     }
 
     /// Returns the metadata of the image's module (0) or of an assembly of the manifest (row).
-    fn metadata(&self, module: u32) -> Option<&Metadata> {
-        match module.checked_sub(1) {
-            None => self.module.as_deref(),
-            Some(index) => self.references.get(index as usize)?.as_deref(),
-        }
+    fn metadata(&self, module: u32) -> Result<&Metadata, ReadyToRunError> {
+        let metadata = match module.checked_sub(1) {
+            None => self.module.as_ref(),
+            Some(index) => self.references.get(index as usize).and_then(Option::as_ref),
+        };
+        let metadata = metadata.ok_or(ReadyToRunError::NoAssembly(module))?;
+        Ok(metadata)
     }
 
     fn method_name(
@@ -238,11 +251,12 @@ impl ReadyToRun {
         row: u32,
         type_arguments: &[String],
         method_arguments: &[String],
-    ) -> Option<ReadyToRunName> {
+    ) -> Result<ReadyToRunName, ReadyToRunError> {
         let definition = metadata.method(row)?;
         let owner = metadata.type_def_name(metadata.owner_of(row)?)?;
-        if arity(&owner) != type_arguments.len() && !type_arguments.is_empty() {
-            return None;
+        let (found, expected) = (type_arguments.len(), arity(&owner));
+        if found != expected && found > 0 {
+            return Err(ReadyToRunError::Arity { found, expected });
         }
         let owner = type_name::owner(&owner, type_arguments);
         let mut method = format!("{owner}.{}", definition.name);
@@ -256,7 +270,7 @@ impl ReadyToRun {
         };
         let (parameters, _) = signature::parameters(definition.signature, &in_module)?;
         method.push_str(&parameters);
-        Some(ReadyToRunName {
+        Ok(ReadyToRunName {
             assembly: metadata.assembly()?.into_owned(),
             method,
         })
@@ -266,11 +280,12 @@ impl ReadyToRun {
     ///
     /// In a composite image the manifest's assemblies start at index 2. In other images no
     /// signature is known to reference another module: such signatures have no name.
-    fn module_of_index(&self, index: u32) -> Option<u32> {
-        match self.module {
+    fn module_of_index(&self, index: u32) -> Result<u32, ReadyToRunError> {
+        let module = match self.module {
             Some(_) => (index == 0).then_some(0),
             None => index.checked_sub(1).filter(|row| *row > 0),
-        }
+        };
+        module.ok_or(ReadyToRunError::NoModule(index))
     }
 }
 

@@ -3,6 +3,7 @@
 //! The directory is in `.data`: these images have no `.pdata`.
 
 use super::pe::PeImage;
+use super::ready_to_run::ReadyToRunError;
 use crate::memory::Memory;
 
 /// The machine type of x86-64 images for Linux: 0x8664 ^ 0x7B79.
@@ -31,21 +32,28 @@ pub struct RuntimeFunction {
 impl RuntimeFunctions {
     /// Reads the functions of an image. `file` provides the file's bytes by offset.
     ///
-    /// Returns `None` if the image is for another machine, or its functions are not sorted, as a
-    /// binary search requires.
-    pub fn of(image: &PeImage, file: &impl Memory) -> Option<Self> {
+    /// # Errors
+    /// The image is for another machine, its exception directory is missing or not readable, or its
+    /// functions are not sorted, as a binary search requires.
+    pub fn of(image: &PeImage, file: &impl Memory) -> Result<Self, ReadyToRunError> {
         if image.machine != MACHINE {
-            return None;
+            return Err(ReadyToRunError::Machine {
+                found: image.machine,
+                expected: MACHINE,
+            });
         }
-        let directory = image.directory(EXCEPTION_DIRECTORY)?;
+        let directory = image.directory(EXCEPTION_DIRECTORY);
+        let directory = directory.ok_or(ReadyToRunError::NoFunctions)?;
         let bytes = image.by_address(file).vec(
             directory.address.into(),
             directory.size.into(),
             MAX_DIRECTORY_BYTES,
         )?;
         let (functions, _) = bytes.as_chunks();
-        let is_sorted = functions.is_sorted_by_key(|raw| decode(raw).begin);
-        is_sorted.then(|| Self(functions.to_vec()))
+        match functions.is_sorted_by_key(|raw| decode(raw).begin) {
+            true => Ok(Self(functions.to_vec())),
+            false => Err(ReadyToRunError::NotSorted),
+        }
     }
 
     /// Returns the function that contains an address, and its index.

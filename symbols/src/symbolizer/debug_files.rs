@@ -11,6 +11,7 @@ use super::{FileIdentity, Options};
 use crate::debug_file::{
     Candidate, DebugFileQuery, LookupMethod, Rejection, Search, package_candidates,
 };
+use crate::dotnet::ready_to_run::ReadyToRunError;
 use crate::dwarf::{DwarfError, DwarfSections, SplitSections, SplitUnit};
 use crate::elf::{ElfError, ElfFile};
 use crate::memory_budget::MemoryUse;
@@ -26,6 +27,9 @@ pub enum Problem {
     /// A part of the file cannot be used.
     #[error(transparent)]
     Elf(#[from] ElfError),
+    /// The ReadyToRun image in the file is corrupt.
+    #[error("the ReadyToRun image cannot be used: {0}")]
+    Image(#[from] ReadyToRunError),
     /// The debug information of the file cannot be used.
     #[error(transparent)]
     Dwarf(#[from] DwarfError),
@@ -60,7 +64,10 @@ pub enum Problem {
 
 impl Problem {
     fn is_of_addresses(&self) -> bool {
-        matches!(self, Self::Dwarf(_) | Self::NoSplitUnit { .. })
+        matches!(
+            self,
+            Self::Image(_) | Self::Dwarf(_) | Self::NoSplitUnit { .. }
+        )
     }
 }
 

@@ -197,15 +197,19 @@ impl FileSymbolizer {
     /// Returns the method at a file offset, from the ReadyToRun image there.
     ///
     /// # Errors
-    /// [`Unresolved::Unmapped`]: no image has code there. [`Unresolved::NoMethod`]: the image has
-    /// no method there.
+    /// - [`Unresolved::Unmapped`]: no image has code there.
+    /// - [`Unresolved::Image`]: the image cannot be used. If it is corrupt,
+    ///   [`FileSymbolizer::take_problems`] returns the cause, too.
+    /// - [`Unresolved::NoMethod`]: the image names no method there.
     pub fn method(&self, file_offset: u64) -> Result<Frame<'_>, Unresolved> {
         let images = self.images.as_ref().ok_or(Unresolved::Unmapped)?;
-        match images.frame(file_offset, &self.debug_files.roots) {
-            Some(Some(frame)) => Ok(frame),
-            Some(None) => Err(Unresolved::NoMethod),
-            None => Err(Unresolved::Unmapped),
+        let frame = images.frame(file_offset, &self.debug_files.roots);
+        if let Err(Unresolved::Image(error)) = &frame
+            && error.is_corrupt()
+        {
+            self.debug_files.report(*error);
         }
+        frame
     }
 
     /// Returns the functions at an address (SVMA), innermost first.

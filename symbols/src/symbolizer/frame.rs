@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use super::jit::JitError;
 use crate::demangle::demangle;
+use crate::dotnet::ready_to_run::ReadyToRunError;
 
 /// A function at an address, inlined or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,9 +108,12 @@ pub enum Unresolved {
         /// Address of the function's first byte, if `.eh_frame` or a symbol with a blank name has it.
         start: Option<u64>,
     },
-    /// The tables of the ReadyToRun image have no method there.
-    #[error("the ReadyToRun image has no method at the address")]
-    NoMethod,
+    /// The file is not ELF, and its image there cannot be used.
+    #[error("the ReadyToRun image cannot be used: {0}")]
+    Image(ReadyToRunError),
+    /// The tables of the ReadyToRun image name no method there.
+    #[error("the ReadyToRun image names no method at the address: {0}")]
+    NoMethod(ReadyToRunError),
     /// No kernel symbol is available.
     #[error("{0}")]
     Kernel(String),

@@ -5,14 +5,14 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::frame::{Evidence, Frame};
+use super::frame::{Evidence, Frame, Unresolved};
 use crate::dotnet::metadata::Metadata;
-use crate::dotnet::pe::PeImage;
-use crate::dotnet::ready_to_run::{AssemblyId, ReadyToRun};
+use crate::dotnet::pe::{PeError, PeImage};
+use crate::dotnet::ready_to_run::{AssemblyId, ReadyToRun, ReadyToRunError};
 use crate::process::Root;
 
 /// Limit of failed searches for an image in a file; each reads up to 64 MB.
-const MAX_FAILURES: u32 = 4;
+const MAX_FAILURES: usize = 4;
 /// Name of the thunks through which precompiled code calls methods that may not be ready.
 const THUNK: &str = "[stub] MethodCallThunk";
 
@@ -26,7 +26,7 @@ pub(super) struct Images {
 #[derive(Default)]
 struct Opened {
     images: Vec<Arc<ReadyToRun>>,
-    failures: u32,
+    failures: Vec<ReadyToRunError>,
 }
 
 impl Images {
@@ -40,40 +40,53 @@ impl Images {
 
     /// Returns the method at an offset of the file.
     ///
-    /// Returns `None` if no image is there, `Some(None)` if its tables have no method there.
-    pub(super) fn frame(&self, offset: u64, roots: &[Arc<Root>]) -> Option<Option<Frame<'static>>> {
-        let image = self.image(offset, roots)?;
-        let address = image.address_of(offset)?;
+    /// # Errors
+    /// No image is there, it cannot be used, or its tables name no method there.
+    pub(super) fn frame(
+        &self,
+        offset: u64,
+        roots: &[Arc<Root>],
+    ) -> Result<Frame<'static>, Unresolved> {
+        let image = self.image(offset, roots).map_err(|error| match error {
+            ReadyToRunError::Pe(PeError::NoImage(_)) => Unresolved::Unmapped,
+            error => Unresolved::Image(error),
+        })?;
+        let address = image.address_of(offset).ok_or(Unresolved::Unmapped)?;
         let frame = |name: String, assembly: Option<String>| Frame {
             module: assembly.map(Into::into),
             ..Frame::new(name.into_bytes(), Evidence::ReadyToRun)
         };
-        Some(match image.name(address) {
-            Some(name) => Some(frame(name.method, Some(name.assembly))),
-            None if image.is_thunk(address) => Some(frame(THUNK.to_owned(), None)),
-            None => None,
-        })
+        match image.name(address) {
+            Ok(name) => Ok(frame(name.method, Some(name.assembly))),
+            Err(_) if image.is_thunk(address) => Ok(frame(THUNK.to_owned(), None)),
+            Err(error) => Err(Unresolved::NoMethod(error)),
+        }
     }
 
-    fn image(&self, offset: u64, roots: &[Arc<Root>]) -> Option<Arc<ReadyToRun>> {
+    fn image(&self, offset: u64, roots: &[Arc<Root>]) -> Result<Arc<ReadyToRun>, ReadyToRunError> {
         let opened = self.opened.lock();
         let mut opened = opened.unwrap_or_else(PoisonError::into_inner);
         let contains = |image: &&Arc<ReadyToRun>| image.address_of(offset).is_some();
         if let Some(image) = opened.images.iter().find(contains) {
-            return Some(image.clone());
+            return Ok(image.clone());
         }
-        if opened.failures >= MAX_FAILURES {
-            return None;
+        if let Some(last) = opened.failures.get(MAX_FAILURES - 1) {
+            return Err(*last);
         }
-        let Some(image) = self.open(offset, roots).map(Arc::new) else {
-            opened.failures += 1;
-            return None;
-        };
-        opened.images.push(image.clone());
-        Some(image)
+        match self.open(offset, roots) {
+            Ok(image) => {
+                let image = Arc::new(image);
+                opened.images.push(image.clone());
+                Ok(image)
+            }
+            Err(error) => {
+                opened.failures.push(error);
+                Err(error)
+            }
+        }
     }
 
-    fn open(&self, offset: u64, roots: &[Arc<Root>]) -> Option<ReadyToRun> {
+    fn open(&self, offset: u64, roots: &[Arc<Root>]) -> Result<ReadyToRun, ReadyToRunError> {
         let image = PeImage::around(&*self.file, offset)?;
         ReadyToRun::open(image, &*self.file, |id| self.component(id, roots))
     }
@@ -87,7 +100,7 @@ impl Images {
         let path = self.path.with_file_name(&name);
         roots.iter().find_map(|root| {
             let file = root.open(&path).ok()?;
-            PeImage::parse(&file, 0)?.metadata(&file)
+            PeImage::parse(&file, 0).ok()?.metadata(&file).ok()
         })
     }
 }

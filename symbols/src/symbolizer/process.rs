@@ -68,6 +68,7 @@ impl<'s> ProcessSymbolizer<'s> {
     /// - [`Unresolved::Unmapped`]: no executable mapping is there.
     /// - [`Unresolved::Unreadable`]: the mapped file cannot be opened.
     /// - [`Unresolved::Kernel`]: `/proc/kallsyms` cannot be read, or hides addresses.
+    /// - [`Unresolved::Image`]: the ReadyToRun image of the mapped file cannot be used.
     /// - [`Unresolved::NoSymbol`], [`Unresolved::NoMethod`], [`Unresolved::Jit`]: nothing names the
     ///   function.
     pub fn frames(&self, address: u64) -> Result<Vec<Frame<'_>>, Unresolved> {

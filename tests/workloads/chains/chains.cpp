@@ -1,5 +1,7 @@
-// Functions of C++ for a comparison of their names: templates, operators, lambdas, virtual calls, constructors and destructors,
-// functions of one file only. Works for as many seconds as it is told.
+// C++ functions whose names a test compares: templates, operators, lambdas, virtual functions,
+// constructors, destructors, and functions with internal linkage.
+//
+//   chains-cpp [SECONDS]      default: 1 s
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>

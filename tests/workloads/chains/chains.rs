@@ -1,5 +1,6 @@
-//! Functions of Rust for a comparison of their names: generics, traits, closures, iterators, formatting. Works for as many
-//! seconds as it is told.
+//! Rust functions whose names a test compares: generics, traits, closures, iterators, formatting.
+//!
+//! usage: `chains-rust [SECONDS]`      default: 1 s
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;

@@ -1,7 +1,7 @@
 import java.io.File;
 import java.lang.management.ManagementFactory;
 
-/** Burns a second of CPU. With a folder: makes a file `done` there, and waits for one `end` before it ends. */
+/** Uses a second of CPU. With a directory: creates `done` in it afterwards, and waits for `end`. */
 class Work {
     static int burnLeaf(int x) {
         int sum = x;
@@ -15,13 +15,13 @@ class Work {
         return sum;
     }
 
-    public static void main(String[] folder) throws Exception {
+    public static void main(String[] directory) throws Exception {
         int sum = 0;
         while (ManagementFactory.getThreadMXBean().getCurrentThreadCpuTime() < 1_000_000_000L) sum += burnBranch(sum);
         System.out.println(sum);
-        if (folder.length == 0) return;
-        new File(folder[0], "done").createNewFile();
-        // Whoever is waited for may have failed.
-        for (int i = 0; i < 6000 && !new File(folder[0], "end").exists(); i++) Thread.sleep(10);
+        if (directory.length == 0) return;
+        new File(directory[0], "done").createNewFile();
+        // The wait has a limit, because the test may have failed.
+        for (int i = 0; i < 6000 && !new File(directory[0], "end").exists(); i++) Thread.sleep(10);
     }
 }

@@ -1,4 +1,4 @@
-// Burns a second of CPU.
+// Uses a second of CPU.
 function burnLeaf(x) {
     let sum = x | 0;
     for (let i = 0; i < 20000; i++) sum = (Math.imul(sum, 31) + (sum >>> 3) + i) | 0;

@@ -1,4 +1,4 @@
-"""Burns a second of CPU."""
+"""Uses a second of CPU."""
 import time
 
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Builds the native workload into a folder, three times, each with its own libwork.so beside it:
-# native-fp (frame pointers), native-nofp (none), native-stripped (none, and neither symbols nor DWARF); and lives, with the two
-# libraries it loads.
-# usage: build.sh FOLDER
+# Builds the native workload into a directory in three variants: native-fp with frame pointers,
+# native-nofp without, native-stripped without frame pointers, symbols and DWARF. Each has a
+# separate libwork.so beside it. Also builds lives and the two libraries that it loads.
+# usage: build.sh DIRECTORY
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
-out=${1:?usage: build.sh FOLDER}
+out=${1:?usage: build.sh DIRECTORY}
 cc=${CC:-gcc}
 
 build() {
@@ -14,7 +14,7 @@ build() {
     local flags=(-std=gnu11 -O2 -g -Wall -Wextra "-Wl,--build-id" "$@")
     mkdir -p "$out/$name"
     "$cc" "${flags[@]}" -shared -fPIC libwork.c -o "$out/$name/libwork.so"
-    # shellcheck disable=SC2016 # $ORIGIN is for the dynamic linker
+    # shellcheck disable=SC2016 # the dynamic linker expands $ORIGIN
     "$cc" "${flags[@]}" native.c -o "$out/$name/$name" -pthread -L"$out/$name" -lwork -Wl,-rpath,'$ORIGIN'
 }
 

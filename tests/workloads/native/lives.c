@@ -1,8 +1,11 @@
-/* What comes and goes: `lives plugins|memory|threads ROUNDS`. The functions that burn CPU are never those of another mode.
+/* Short-lived libraries and threads. Each mode uses CPU in different functions.
  *
- * plugins: loads one library, burns in it, unloads it; then another one, which as a rule takes its addresses.
- * memory: the same with copies of the libraries in memory that has no path, which stay.
- * threads: threads that burn for some 0.1 ms each and are gone. */
+ *   lives plugins|memory|threads ROUNDS
+ *
+ * plugins: loads a library, uses CPU in it and unloads it. Then the same with another library,
+ *          which usually has the same addresses.
+ * memory: the same with copies of the libraries in memory files, and without unloading.
+ * threads: threads that use CPU for about 0.1 ms each. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,12 +1,17 @@
-/* Burns CPU under known functions in known shares: what a profiler shows is held against what this prints at the end.
+/* Uses CPU in known functions in known shares. At the end it prints the values that a profile
+ * should show.
  *
  *   native [--mode NAME|all] [--seconds S | --cpu-seconds S] [--depth N]      default: shares, 10 s
  *
  * --cpu-seconds is the CPU time of the process: a fixed amount of work, however many programs run beside it.
  *
- * One JSON line "ready" with the pid when work begins, one "done" at the end: for each mode its call paths with `frames`
- * (substrings of the frames' names, outermost first; others may lie between and below), `share` (nominal), `measuredShare`
- * and `cpuMs` (by the kernel's CPU clock of the thread: compare with these), `calls`. */
+ * Prints a JSON line "ready" with the pid at the start. At the end it prints a line "done" with the
+ * call paths of each mode:
+ *   frames         parts of function names, outermost first; other frames may be between or below
+ *   share          nominal share of the mode's CPU time
+ *   measuredShare  share by the kernel's CPU clock of the thread: compare a profile with it
+ *   cpuMs          CPU time by that clock: compare a profile with it
+ *   calls          number of calls */
 #define _GNU_SOURCE /* pthread_setname_np */
 #include <pthread.h>
 #include <stdio.h>
@@ -44,12 +49,13 @@ static int64_t now(clockid_t clock) {
     return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-static void add_since(Path *path, int64_t begin) {
-    path->cpu += now(CLOCK_THREAD_CPUTIME_ID) - begin;
+static void add_since(Path *path, int64_t start) {
+    path->cpu += now(CLOCK_THREAD_CPUTIME_ID) - start;
     path->calls++;
 }
 
-/* shares: three functions of one caller, 5 : 3 : 2 equal calls a round, shuffled so that no tick of any clock falls in step. */
+/* shares: three functions of one caller, with 5 : 3 : 2 equal calls per round. The order is random,
+ * so that no clock tick falls into step with it. */
 
 FRAME static uint64_t work50(uint64_t state) { return burn(state, UNIT); }
 FRAME static uint64_t work30(uint64_t state) { return burn(state, UNIT); }
@@ -57,9 +63,9 @@ FRAME static uint64_t work20(uint64_t state) { return burn(state, UNIT); }
 
 FRAME static uint64_t share_caller(Path *paths, const int *order, uint64_t state) {
     for (int i = 0; i < 10; i++) {
-        int64_t begin = now(CLOCK_THREAD_CPUTIME_ID);
+        int64_t start = now(CLOCK_THREAD_CPUTIME_ID);
         state = order[i] == 0 ? work50(state) : order[i] == 1 ? work30(state) : work20(state);
-        add_since(&paths[order[i]], begin);
+        add_since(&paths[order[i]], start);
     }
     return state;
 }
@@ -75,7 +81,7 @@ static void shares(Path *paths) {
     sink = share_caller(paths, order, sink);
 }
 
-/* library: the shared library burns. */
+/* library: the shared library uses CPU. */
 
 FRAME static uint64_t library_caller(uint64_t state) {
     state = library_outer(state);
@@ -84,24 +90,24 @@ FRAME static uint64_t library_caller(uint64_t state) {
 }
 
 static void library(Path *paths) {
-    int64_t begin = now(CLOCK_THREAD_CPUTIME_ID);
+    int64_t start = now(CLOCK_THREAD_CPUTIME_ID);
     sink = library_caller(sink);
-    add_since(paths, begin);
+    add_since(paths, start);
 }
 
-/* inlined: two functions that exist only in the DWARF of the third. */
+/* inlined: two functions that are inlined into a third, and exist only in its DWARF. */
 
 INLINED uint64_t inlined_inner(uint64_t state) { return burn(state, UNIT); }
 INLINED uint64_t inlined_outer(uint64_t state) { return inlined_inner(state) + 1; }
 FRAME static uint64_t inline_caller(uint64_t state) { return inlined_outer(state); }
 
 static void inlined(Path *paths) {
-    int64_t begin = now(CLOCK_THREAD_CPUTIME_ID);
+    int64_t start = now(CLOCK_THREAD_CPUTIME_ID);
     sink = inline_caller(sink);
-    add_since(paths, begin);
+    add_since(paths, start);
 }
 
-/* recursion: one function that calls itself and burns at the bottom. */
+/* recursion: a function that calls itself and uses CPU in the innermost call. */
 
 FRAME static uint64_t descend(uint64_t state, int left) {
     state = left == 0 ? burn(state, UNIT) : descend(state, left - 1);
@@ -110,12 +116,12 @@ FRAME static uint64_t descend(uint64_t state, int left) {
 }
 
 static void recursion(Path *paths) {
-    int64_t begin = now(CLOCK_THREAD_CPUTIME_ID);
+    int64_t start = now(CLOCK_THREAD_CPUTIME_ID);
     sink = descend(sink, depth);
-    add_since(paths, begin);
+    add_since(paths, start);
 }
 
-/* frames: recursion again, whose frames take 4 KB each: more stack than comes with a sample. */
+/* frames: recursion with frames of 4 KB each: more stack than a sample contains. */
 
 FRAME static uint64_t wide(uint64_t state, int left) {
     volatile uint64_t room[512];
@@ -126,12 +132,12 @@ FRAME static uint64_t wide(uint64_t state, int left) {
 }
 
 static void frames(Path *paths) {
-    int64_t begin = now(CLOCK_THREAD_CPUTIME_ID);
+    int64_t start = now(CLOCK_THREAD_CPUTIME_ID);
     sink = wide(sink, depth);
-    add_since(paths, begin);
+    add_since(paths, start);
 }
 
-/* callback: the C library's qsort calls back. */
+/* callback: the C library's qsort calls a function of this program. */
 
 FRAME static int compare_burn(const void *left, const void *right) {
     sink = burn(sink, UNIT / 10);
@@ -145,12 +151,13 @@ FRAME static void callback_caller(void) {
 }
 
 static void callback(Path *paths) {
-    int64_t begin = now(CLOCK_THREAD_CPUTIME_ID);
+    int64_t start = now(CLOCK_THREAD_CPUTIME_ID);
     callback_caller();
-    add_since(paths, begin);
+    add_since(paths, start);
 }
 
-/* threads: threads named work-50, work-30 and work-20 at once, 5 : 3 : 2 calls each. They end with the round. */
+/* threads: concurrent threads work-50, work-30 and work-20, with 5 : 3 : 2 calls. They end with the
+ * round. */
 
 typedef struct {
     Path *path;
@@ -169,9 +176,9 @@ static void *thread_main(void *argument) {
     pthread_setname_np(pthread_self(), name);
     uint64_t state = 1;
     for (int i = 0; i < share->calls; i++) {
-        int64_t begin = now(CLOCK_THREAD_CPUTIME_ID);
+        int64_t start = now(CLOCK_THREAD_CPUTIME_ID);
         state = share->work(state);
-        add_since(share->path, begin);
+        add_since(share->path, start);
     }
     sink = state;
     return NULL;
@@ -272,12 +279,12 @@ int main(int argc, char **argv) {
     printf("{\"event\":\"ready\",\"pid\":%d}\n", (int)getpid());
     fflush(stdout);
     for (Mode *mode = modes; mode < modes + MODES; mode++) {
-        int64_t begin = now(CLOCK_MONOTONIC), begin_work = now(clock);
-        while (is_chosen(mode) && (double)(now(clock) - begin_work) < seconds * 1e9 / chosen) {
+        int64_t start = now(CLOCK_MONOTONIC), start_work = now(clock);
+        while (is_chosen(mode) && (double)(now(clock) - start_work) < seconds * 1e9 / chosen) {
             mode->round(mode->paths);
             mode->rounds++;
         }
-        mode->elapsed_ms = (double)(now(CLOCK_MONOTONIC) - begin) / 1e6;
+        mode->elapsed_ms = (double)(now(CLOCK_MONOTONIC) - start) / 1e6;
     }
     print_done();
     return 0;

@@ -1,4 +1,4 @@
-/* A library that is loaded, called and unloaded: OUTER and INNER are the names of its functions. */
+/* A library to load, call and unload. OUTER and INNER are the names of its functions. */
 #include "libwork.h"
 
 FRAME static uint64_t INNER(uint64_t state) { return burn(state, UNIT); }

@@ -1,4 +1,7 @@
-//! `blazesym-addresses FILE --passes N < ADDRESSES`: as `symbols/examples/addresses.rs`, with blazesym.
+//! Symbolizes addresses with blazesym, as `symbols/examples/addresses.rs` does with this project's
+//! crate.
+//!
+//! usage: `blazesym-addresses FILE --passes N < ADDRESSES`
 
 use std::io::{self, BufRead, Write};
 use std::time::Instant;
@@ -10,7 +13,7 @@ use blazesym::symbolize::{CodeInfo, Input, Symbolized, Symbolizer};
 fn main() -> anyhow::Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [path, _, passes] = words.as_slice() else {
-        anyhow::bail!("blazesym-addresses FILE --passes N");
+        anyhow::bail!("usage: blazesym-addresses FILE --passes N");
     };
     let passes: u32 = passes.parse()?;
     let lines: Vec<String> = io::stdin().lock().lines().collect::<Result<_, _>>()?;
@@ -18,19 +21,19 @@ fn main() -> anyhow::Result<()> {
         .iter()
         .map(|word| u64::from_str_radix(word.trim_start_matches("0x"), 16))
         .collect::<Result<_, _>>()
-        .context("an address")?;
-    let mut begin = Instant::now();
+        .context("cannot parse an address")?;
+    let mut start = Instant::now();
     let symbolizer = Symbolizer::builder().build();
     let source = Source::from(Elf::new(path));
     for pass in 1..=passes {
         let found = symbolizer.symbolize(&source, Input::VirtOffset(&addresses))?;
         let lines: Vec<String> = found.iter().map(line).collect();
-        eprintln!("pass {pass}: {:.6} s", begin.elapsed().as_secs_f64());
+        eprintln!("pass {pass}: {:.6} s", start.elapsed().as_secs_f64());
         if pass == passes {
             let mut out = io::stdout().lock();
             lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
         }
-        begin = Instant::now();
+        start = Instant::now();
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Records the machine for some seconds with the crate one_collect and its defaults, writes a .nettrace, and says as JSON
-//! what it cost and what is in it.
+//! Samples the system with the crate one_collect and its defaults, and writes a .nettrace. Prints its
+//! cost and its contents as JSON.
 //!
 //! usage: one-collect-recorder OUTPUT SECONDS HZ
 
@@ -10,7 +10,7 @@ use one_collect::helpers::exporting::formats::nettrace::NetTraceFormat;
 use one_collect::helpers::exporting::graph::ExportGraph;
 use one_collect::helpers::exporting::{ExportMachine, ExportSettings, UniversalExporter};
 
-/// User and system time of this process, in ticks of 10 ms: words 14 and 15 of its `stat`.
+/// User and system time of this process. Fields 14 and 15 of `stat` count ticks of 10 ms.
 fn cpu_s() -> anyhow::Result<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let after_name = stat.rsplit(") ").next().unwrap_or_default();
@@ -38,7 +38,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The stacks as the crate's own graph has them: names of the outermost frames, and how many frames there are.
+/// Counts the frames in the crate's own graph, and lists the outermost frames with their samples.
 fn facts(machine: &ExportMachine, capturing_s: f64, all_s: f64) -> anyhow::Result<serde_json::Value> {
     let cpu = machine.find_sample_kind("cpu").unwrap_or_default();
     let (mut samples, mut frames, mut jit, mut jit_named) = (0, 0, 0, 0);
@@ -50,7 +50,7 @@ fn facts(machine: &ExportMachine, capturing_s: f64, all_s: f64) -> anyhow::Resul
         let total = graph.nodes()[graph.root_node()].total().max(1);
         let nodes = graph.nodes();
         for node in nodes.iter().filter(|node| node.exclusive() > 0) {
-            // A sample may weigh more than one.
+            // A sample may have a weight other than one.
             let weight = (node.exclusive() as u128 * u128::from(count) / u128::from(total)) as u64;
             let mut at = node;
             loop {

@@ -99,11 +99,11 @@ pub(super) struct GcHistory {
 
 impl GcHistory {
     pub(super) fn take(&mut self, event: &RuntimeEvent) {
-        let id = event.kind.id;
+        let id = event.metadata.id;
         if !matches!(id, START..=HEAP_STATS | SUSPENDED..=TICK | MARKED..=ALL_HEAPS) {
             return;
         }
-        let (_, fields) = decode(&event.kind, &event.payload);
+        let (_, fields) = decode(&event.metadata, &event.payload);
         let field = |name: &str| number(&fields, name).unwrap_or(0);
         match id {
             SUSPEND => {

@@ -14,7 +14,7 @@ fn event(id: u32, time: u64, thread: i32, words: &[u32]) -> RuntimeEvent {
         process: Pid(1),
         thread: Tid(thread),
         activity: Activity::default(),
-        kind: Arc::new(EventMetadata {
+        metadata: Arc::new(EventMetadata {
             provider: "Microsoft-Windows-DotNETRuntime".to_owned(),
             id,
             ..EventMetadata::default()

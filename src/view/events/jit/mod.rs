@@ -41,11 +41,11 @@ struct JitHistory {
 
 impl JitHistory {
     fn take(&mut self, event: &RuntimeEvent) {
-        if is_from_runtime(event) && matches!(event.kind.id, JITTING | ALLOCATED) {
+        if is_from_runtime(event) && matches!(event.metadata.id, JITTING | ALLOCATED) {
             self.start(event);
             return;
         }
-        match CodeEvent::parse(&event.kind, &event.payload) {
+        match CodeEvent::parse(&event.metadata, &event.payload) {
             Ok(Some(CodeEvent::Module { id, path })) if self.modules.len() < MAX_MODULES => {
                 let file = path.rsplit('/').next().unwrap_or_default();
                 self.modules.insert(id, file.into());
@@ -72,10 +72,10 @@ impl JitHistory {
     }
 
     fn start(&mut self, event: &RuntimeEvent) {
-        let (_, fields) = decode(&event.kind, &event.payload);
+        let (_, fields) = decode(&event.metadata, &event.payload);
         let field = |name| number(&fields, name).unwrap_or(0);
         let key = (event.thread, field("MethodID"));
-        if event.kind.id == ALLOCATED {
+        if event.metadata.id == ALLOCATED {
             if let Some(compilation) = self.pending.get_mut(&key) {
                 compilation.memory.get_or_insert(Memory {
                     hot_code: field("JitHotCodeRequestSize"),

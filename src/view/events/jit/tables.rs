@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use super::JitHistory;
 use super::method::{Method, Trigger};
-use crate::output::sanitize::{shortened, terminal};
+use crate::output::sanitize::{terminal, truncate_with_ellipsis};
 use crate::view::count;
 use crate::view::events::columns::{Column, decimals, headings, print_row};
 use crate::view::events::{Processes, sum};
@@ -121,7 +121,7 @@ pub(super) fn print(
             total.native_bytes.to_string(),
             ms(total.foreground_ns),
             ms(total.ns.saturating_sub(total.foreground_ns)),
-            terminal(&shortened(name, MAX_MODULE_BYTES)).into_owned(),
+            terminal(&truncate_with_ellipsis(name, MAX_MODULE_BYTES)).into_owned(),
         ];
         print_row(&MODULES, &cells, out)?;
     }
@@ -166,8 +166,8 @@ fn print_methods(
         cells.extend([
             method.tier.to_owned(),
             method.trigger.short().to_owned(),
-            terminal(&shortened(module, MAX_MODULE_BYTES)).into_owned(),
-            terminal(&shortened(&method.name, MAX_NAME_BYTES)).into_owned(),
+            terminal(&truncate_with_ellipsis(module, MAX_MODULE_BYTES)).into_owned(),
+            terminal(&truncate_with_ellipsis(&method.name, MAX_NAME_BYTES)).into_owned(),
         ]);
         print_row(&columns, &cells, out)?;
     }

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::MetadataError;
 use crate::dotnet::element::Cursor;
 use crate::dotnet::schema::{self, Column, MAX_TABLES, TABLES};
 
@@ -32,41 +33,40 @@ pub struct Token {
 }
 
 impl Tables {
-    /// Opens the table stream. Returns `None` if the tables exceed the range or are unoptimized.
-    pub(super) fn open(bytes: &[u8], range: Range<usize>) -> Option<Self> {
-        let mut header = Cursor(bytes.get(range.clone())?);
-        header.take(6)?;
-        let wide_heaps = header.byte()?;
-        header.byte()?;
-        let present = u64::from_le_bytes(header.array()?);
-        let sorted = u64::from_le_bytes(header.array()?);
-        let mut rows = [0; MAX_TABLES];
-        for (table, rows) in rows.iter_mut().enumerate() {
-            if present >> table & 1 != 0 {
-                *rows = u32::from_le_bytes(header.array()?);
-            }
-        }
-        if wide_heaps & 0x40 != 0 {
-            header.take(4)?;
-        }
+    /// Opens the table stream.
+    ///
+    /// # Errors
+    /// The tables exceed the range or are unoptimized.
+    pub(super) fn open(bytes: &[u8], range: Range<usize>) -> Result<Self, MetadataError> {
+        let Header {
+            wide_heaps,
+            sorted,
+            rows,
+            bytes: header_bytes,
+        } = bytes
+            .get(range.clone())
+            .and_then(Header::read)
+            .ok_or(MetadataError::Truncated("table header"))?;
         // Metadata that a debugger edited (edit and continue) maps methods through another table.
-        if *rows.get(usize::from(schema::METHOD_PTR))? != 0 {
-            return None;
+        let mapped = row_count(&rows, schema::METHOD_PTR);
+        if mapped != 0 {
+            return Err(MetadataError::Edited(mapped));
         }
-        let mut offset = range.end - header.0.len();
+        let mut offset = range.start + header_bytes;
         let mut layouts = Vec::with_capacity(TABLES.len());
-        for (columns, &count) in TABLES.iter().zip(&rows) {
+        for ((columns, &count), table) in TABLES.iter().zip(&rows).zip(0..) {
             let row_bytes = columns
                 .iter()
                 .map(|column| width(*column, wide_heaps, &rows))
                 .sum();
             layouts.push(TableLayout { offset, row_bytes });
-            offset = offset.checked_add(row_bytes.checked_mul(count as usize)?)?;
+            offset = row_bytes
+                .checked_mul(count as usize)
+                .and_then(|bytes| offset.checked_add(bytes))
+                .filter(|end| *end <= range.end)
+                .ok_or(MetadataError::TableTooLarge { table, rows: count })?;
         }
-        if offset > range.end {
-            return None;
-        }
-        Some(Self {
+        Ok(Self {
             layouts,
             rows,
             wide_heaps,
@@ -76,10 +76,10 @@ impl Tables {
 
     /// Returns the number of rows of a table.
     pub(super) fn rows(&self, table: u8) -> u32 {
-        self.rows.get(usize::from(table)).copied().unwrap_or(0)
+        row_count(&self.rows, table)
     }
 
-    /// Returns the value in a column of a row. Rows count from 1.
+    /// Returns the value in a column of a row, or `None` without such a row. Rows count from 1.
     pub(super) fn cell(&self, bytes: &[u8], table: u8, row: u32, column: usize) -> Option<u32> {
         let columns = TABLES.get(usize::from(table))?;
         let layout = self.layouts.get(usize::from(table))?;
@@ -97,8 +97,47 @@ impl Tables {
     }
 }
 
+/// The header of the table stream.
+struct Header {
+    wide_heaps: u8,
+    sorted: u64,
+    rows: [u32; MAX_TABLES],
+    /// Size of the header.
+    bytes: usize,
+}
+
+impl Header {
+    fn read(stream: &[u8]) -> Option<Self> {
+        let mut header = Cursor(stream);
+        header.take(6)?;
+        let wide_heaps = header.byte()?;
+        header.byte()?;
+        let present = u64::from_le_bytes(header.array()?);
+        let sorted = u64::from_le_bytes(header.array()?);
+        let mut rows = [0; MAX_TABLES];
+        for (table, rows) in rows.iter_mut().enumerate() {
+            if present >> table & 1 != 0 {
+                *rows = u32::from_le_bytes(header.array()?);
+            }
+        }
+        if wide_heaps & 0x40 != 0 {
+            header.take(4)?;
+        }
+        Some(Self {
+            wide_heaps,
+            sorted,
+            rows,
+            bytes: stream.len() - header.0.len(),
+        })
+    }
+}
+
+fn row_count(rows: &[u32; MAX_TABLES], table: u8) -> u32 {
+    rows.get(usize::from(table)).copied().unwrap_or(0)
+}
+
 fn width(column: Column, wide_heaps: u8, rows: &[u32; MAX_TABLES]) -> usize {
-    let count = |table: u8| rows.get(usize::from(table)).copied().unwrap_or(0);
+    let count = |table: u8| row_count(rows, table);
     let is_wide = match column {
         Column::U16 => false,
         Column::U32 => true,

@@ -1,6 +1,6 @@
 //! Instances of generic methods, from their signatures.
 
-use super::{ReadyToRun, ReadyToRunName};
+use super::{ReadyToRun, ReadyToRunError, ReadyToRunName};
 use crate::dotnet::element::Cursor;
 use crate::dotnet::metadata::Metadata;
 use crate::dotnet::signature::{self, TypeNameResolver};
@@ -18,21 +18,32 @@ const MAX_ARGUMENTS: u32 = 64;
 pub(super) struct Instance {
     /// Size of the signature.
     pub(super) bytes: usize,
-    pub(super) name: Option<ReadyToRunName>,
+    flags: u32,
+    /// The module of the row, or an error if the image does not know it.
+    module: Result<u32, ReadyToRunError>,
+    row: u32,
+    type_arguments: Vec<String>,
+    method_arguments: Vec<String>,
 }
 
 impl Instance {
-    /// Reads the signature at an offset of the instance table. Formats the name if `is_named`.
-    pub(super) fn read(image: &ReadyToRun, at: usize, is_named: bool) -> Option<Self> {
-        let bytes = image.instances.get(at..)?;
+    /// Reads the signature at an offset of the instance table. Formats arguments if `is_named`.
+    pub(super) fn read(
+        image: &ReadyToRun,
+        at: usize,
+        is_named: bool,
+    ) -> Result<Self, ReadyToRunError> {
+        let truncated = ReadyToRunError::Truncated(at);
+        let bytes = image.instances.get(at..).ok_or(truncated)?;
         let mut input = Cursor(bytes);
-        let flags = input.compressed_u32()?;
+        let number = |input: &mut Cursor<'_>| input.compressed_u32().ok_or(truncated);
+        let flags = number(&mut input)?;
         if flags & (HAS_SLOT | IS_CONSTRAINED) != 0 {
-            return None;
+            return Err(ReadyToRunError::Flags(flags));
         }
         let module = match flags & HAS_MODULE {
             0 => 0,
-            _ => image.module_of_index(input.compressed_u32()?)?,
+            _ => image.module_of_index(number(&mut input)?)?,
         };
         let context = Context {
             image,
@@ -41,40 +52,54 @@ impl Instance {
         };
         let mut type_arguments = Vec::new();
         // The row is in the module that declares the type.
-        let mut row_module = Some(module);
+        let mut row_module = Ok(module);
         if flags & HAS_OWNER != 0 {
             let owner = signature::DeclaringType::read(input.0, &context)?;
-            input.take(owner.bytes)?;
+            input.take(owner.bytes).ok_or(truncated)?;
             type_arguments = owner.arguments;
             if let Some(index) = owner.module {
                 row_module = image.module_of_index(index);
             }
         }
-        let row = input.compressed_u32()?;
+        let row = number(&mut input)?;
         let mut method_arguments = Vec::new();
         if flags & HAS_INSTANTIATION != 0 {
-            let count = input.compressed_u32()?;
+            let count = number(&mut input)?;
             if count > MAX_ARGUMENTS {
-                return None;
+                return Err(ReadyToRunError::TooMany {
+                    what: "arguments of a generic method",
+                    count,
+                    limit: MAX_ARGUMENTS,
+                });
             }
             for _ in 0..count {
                 let (argument, taken) = signature::type_name(input.0, &context)?;
-                input.take(taken)?;
+                input.take(taken).ok_or(truncated)?;
                 method_arguments.push(argument);
             }
         }
-        let taken = bytes.len() - input.0.len();
-        let name = || {
-            if flags & IS_MEMBER_REF != 0 {
-                return None;
-            }
-            let metadata = image.metadata(row_module?)?;
-            ReadyToRun::method_name(metadata, row, &type_arguments, &method_arguments)
-        };
-        Some(Self {
-            bytes: taken,
-            name: is_named.then(name).flatten(),
+        Ok(Self {
+            bytes: bytes.len() - input.0.len(),
+            flags,
+            module: row_module,
+            row,
+            type_arguments,
+            method_arguments,
         })
+    }
+
+    /// Returns the name of an instance that was read with `is_named`.
+    pub(super) fn name(&self, image: &ReadyToRun) -> Result<ReadyToRunName, ReadyToRunError> {
+        if self.flags & IS_MEMBER_REF != 0 {
+            return Err(ReadyToRunError::Flags(self.flags));
+        }
+        let metadata = image.metadata(self.module?)?;
+        ReadyToRun::method_name(
+            metadata,
+            self.row,
+            &self.type_arguments,
+            &self.method_arguments,
+        )
     }
 }
 
@@ -87,7 +112,7 @@ struct Context<'a> {
 
 impl TypeNameResolver for Context<'_> {
     fn metadata(&self) -> Option<&Metadata> {
-        self.image.metadata(self.module)
+        self.image.metadata(self.module).ok()
     }
 
     fn argument(&self, _: bool, _: u32) -> Option<&str> {
@@ -99,7 +124,8 @@ impl TypeNameResolver for Context<'_> {
     }
 
     fn module(&self, index: u32) -> Option<&Metadata> {
-        self.image.metadata(self.image.module_of_index(index)?)
+        let module = self.image.module_of_index(index).ok()?;
+        self.image.metadata(module).ok()
     }
 
     fn formats_types(&self) -> bool {

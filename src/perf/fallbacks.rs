@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use super::call_graph::CallGraph;
 use super::event::{Event, Role};
 use super::open_error::{OpenEventError, paranoid};
-use super::request::{Clock, SamplingRequest};
+use super::request::{Clock, EffectiveRequest, SamplingRequest};
 use crate::trace::{Notice, NoticeKind};
 
 /// Processes that must be sampled.
@@ -27,16 +27,6 @@ pub enum Scope {
     Processes,
     /// A command that the current thread will start. Falls back to events that it inherits.
     Command,
-}
-
-/// A sampling request after all fallbacks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct EffectiveRequest {
-    pub(super) request: SamplingRequest,
-    /// Whether sampling is system-wide, not limited to the threads of the target.
-    pub(super) system_wide: bool,
-    /// Whether kernel code is sampled.
-    pub(super) kernel: bool,
 }
 
 const WITH_PRIVILEGE: &str = "run as root (sudo), or with the capability CAP_PERFMON";

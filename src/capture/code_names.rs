@@ -1,0 +1,238 @@
+//! Names of JIT code, read from the memory of its process when a walk meets the code.
+//!
+//! The process may end, and the runtime may free code. So a name is read at once, and again when
+//! it may have changed.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::named_ranges::{NameChange, NamedRanges};
+use crate::dotnet::{
+    Memory, MetadataCache, MethodKey, MethodName, MethodNamer, NamingDisabled, Runtime, StubKind,
+};
+use crate::machine::{Backing, MappedFiles};
+use crate::trace::spool::{MethodRow, SpoolRow};
+use crate::trace::{Notice, NoticeKind, Pid, ProcessId, Recorder};
+use crate::unwind::{Epoch, MetCode, MetKind, SampledProcess};
+
+/// Maximum number of processes. At the limit, all are dropped and their code is named again.
+const MAX_PROCESSES: usize = 512;
+/// Maximum number of processes in a notice about unreadable methods.
+const MAX_REPORTED: usize = 16;
+
+/// Names of the JIT code of all processes.
+#[derive(Default)]
+pub(super) struct CodeNames {
+    processes: FxHashMap<ProcessId, NamedProcess>,
+    metadata: MetadataCache,
+    /// Names that the spool does not contain yet.
+    new: Vec<NewName>,
+    /// Processes without readable method names that the caller has not taken yet.
+    unreadable: Vec<(ProcessId, Pid)>,
+    /// All processes that were ever added to `unreadable`.
+    seen_unreadable: FxHashSet<ProcessId>,
+}
+
+struct NamedProcess {
+    pid: Pid,
+    namer: MethodNamer,
+    named: NamedRanges,
+}
+
+struct NewName {
+    row: MethodRow<'static>,
+    /// Whether the code replaced other named code.
+    replaces: bool,
+}
+
+impl CodeNames {
+    /// Names code that a walk met, unless its name is still valid.
+    ///
+    /// Returns false if the code of a preview has no name yet: the next walk must meet it again.
+    pub(super) fn name(
+        &mut self,
+        process: &SampledProcess<'_>,
+        runtime: &Runtime,
+        code: &MetCode,
+    ) -> bool {
+        if !self.processes.contains_key(&process.process) && self.processes.len() >= MAX_PROCESSES {
+            self.processes.clear();
+        }
+        let names = self.processes.entry(process.process).or_insert_with(|| {
+            let files = MappedFiles::of(process.pid);
+            NamedProcess {
+                pid: process.pid,
+                namer: MethodNamer::of(process.process, files, runtime),
+                named: NamedRanges::default(),
+            }
+        });
+        let now = Epoch::of(process.time);
+        if names.named.is_current(code, now) {
+            return true;
+        }
+        let memory = runtime.memory();
+        let (name, is_final) = match code.kind {
+            MetKind::Method(method_desc) => {
+                let start = code.start;
+                let method = MethodKey { start, method_desc };
+                let name = names.namer.name(memory, &mut self.metadata, method).ok();
+                let is_final = !code.collectible && name.is_some();
+                (name, is_final)
+            }
+            MetKind::Stub(kind) => (Some(MethodName::of_stub(kind)), !code.collectible),
+            // A method that replaces this code has another start or MethodDesc.
+            MetKind::Foreign => {
+                let is_helper = is_helper(process, memory, code);
+                let name = is_helper.then(|| MethodName::of_stub(StubKind::Helper));
+                (name, true)
+            }
+        };
+        if name.is_none() && process.is_preview {
+            return false;
+        }
+        let is_unreadable = name.is_none() && names.namer.off().is_some();
+        let epoch = if is_final { Epoch::ALWAYS } else { now };
+        let change = names.named.insert(code, name.as_ref(), epoch);
+        if is_unreadable {
+            // A rundown may name methods that the memory does not.
+            self.note_unreadable(process.process, process.pid);
+        } else if change != NameChange::Unchanged {
+            let size = code.end.saturating_sub(code.start);
+            self.new.push(NewName {
+                row: method_row(process.process, code.start, size, name),
+                replaces: change == NameChange::Replaced,
+            });
+        }
+        true
+    }
+
+    /// Adds a process whose memory yields no method names.
+    pub(super) fn note_unreadable(&mut self, process: ProcessId, pid: Pid) {
+        if self.seen_unreadable.insert(process) {
+            self.unreadable.push((process, pid));
+        }
+    }
+
+    /// Returns the processes discovered since the last call whose memory yields no method names.
+    pub(super) fn take_unreadable(&mut self) -> Vec<(ProcessId, Pid)> {
+        std::mem::take(&mut self.unreadable)
+    }
+
+    /// Writes the names that the spool does not contain yet.
+    pub(super) fn write_rows<W: Write>(&mut self, recorder: &mut Recorder<W>) {
+        for name in self.new.drain(..) {
+            let row = SpoolRow::Method(name.row);
+            match name.replaces {
+                true => recorder.replace_code(&row),
+                false => recorder.put(&row),
+            }
+        }
+    }
+
+    /// Returns notices about processes whose method names could not be read from memory.
+    pub(super) fn notices(&self) -> impl Iterator<Item = Notice> {
+        let mut reasons: BTreeMap<NamingDisabled, Vec<Pid>> = BTreeMap::new();
+        for process in self.processes.values() {
+            if let Some(why) = process.namer.off() {
+                reasons.entry(why).or_default().push(process.pid);
+            }
+        }
+        reasons.into_iter().map(|(why, mut pids)| {
+            pids.sort_unstable();
+            pids.truncate(MAX_REPORTED);
+            let count = pids.len();
+            let pids: Vec<_> = pids.iter().map(Pid::to_string).collect();
+            let pids = pids.join(", ");
+            Notice::new(
+                NoticeKind::MethodNamesUnreadable,
+                format!("cannot read method names from the memory of .NET process {pids}: {why}"),
+                "start it with DOTNET_PerfMapEnabled=1",
+            )
+            .about(pids)
+            .counting(count)
+        })
+    }
+}
+
+/// Returns the row of code at an address range; without a name, the code has changed.
+pub(super) fn method_row(
+    process: ProcessId,
+    start: u64,
+    size: u64,
+    name: Option<MethodName>,
+) -> MethodRow<'static> {
+    let parts = name.map(|name| (name.method, name.module, name.tier));
+    let (method, module, tier) = parts.unwrap_or_default();
+    MethodRow {
+        process,
+        start,
+        size,
+        name: method.into_bytes().into(),
+        module: module.into_bytes().into(),
+        tier: tier.unwrap_or_default().as_bytes().into(),
+    }
+}
+
+/// Returns whether code that the runtime does not describe is a copy of one of its helpers.
+///
+/// Helpers call nothing and are never freed. The same memory may have held a dynamic method that
+/// was freed after the sample, so the code must still be readable.
+fn is_helper(process: &SampledProcess<'_>, memory: &impl Memory, code: &MetCode) -> bool {
+    let mapping = process.maps.find(code.ip);
+    code.interrupted
+        && mapping.is_some_and(|mapping| mapping.backing == Backing::DoubleMapped)
+        && memory.u8(code.ip).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dotnet::Image;
+    use crate::machine::{FileTable, Mapping, Maps};
+    use crate::trace::Nanos;
+
+    #[test]
+    fn does_not_identify_freed_code_as_helper() {
+        let (start, bytes) = (0x7f00_0000_1000, [0xc3; 0x100]);
+        let memory = Image {
+            start,
+            bytes: &bytes,
+        };
+        let files: FileTable = [].into_iter().collect();
+        let is_in = |backing, ip, interrupted| {
+            let mut maps = Maps::default();
+            maps.insert(Mapping {
+                start,
+                end: start + 0x1000,
+                file_offset: 0,
+                backing,
+                object: None,
+            });
+            let process = SampledProcess {
+                process: ProcessId(0),
+                pid: Pid(1),
+                time: Nanos(1),
+                maps: &maps,
+                files: &files,
+                is_preview: false,
+            };
+            let code = MetCode {
+                ip,
+                interrupted,
+                start: ip,
+                end: ip + 1,
+                kind: MetKind::Foreign,
+                collectible: true,
+            };
+            is_helper(&process, &memory, &code)
+        };
+        assert!(is_in(Backing::DoubleMapped, start + 0x40, true));
+        // Mapped when the sample was taken, but unmapped now.
+        assert!(!is_in(Backing::DoubleMapped, start + 0x800, true));
+        // The frame called another function.
+        assert!(!is_in(Backing::DoubleMapped, start + 0x40, false));
+        assert!(!is_in(Backing::Jit, start + 0x40, true));
+    }
+}
