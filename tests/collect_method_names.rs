@@ -6,11 +6,12 @@ mod support;
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use perfcollect::trace::{Notice, NoticeKind};
-use support::{Missing, Runtime, Saved, Workload, captured, runtimes, workloads};
+use support::{Missing, Runtime, Saved, Workload, captured_for, runtimes, workloads};
 
-/// A capture of a running program while it works.
+/// A capture of a running program while it works for two seconds of CPU time.
 fn capture(command: &mut Command) -> Saved {
     for setting in [
         "DOTNET_PerfMapEnabled",
@@ -20,7 +21,7 @@ fn capture(command: &mut Command) -> Saved {
         command.env_remove(setting);
     }
     let workload = Workload::start(command);
-    captured(["-pid", &workload.pid().to_string(), "-collectsec", "3"])
+    captured_for(Duration::from_secs(2), workload.pid(), &[])
 }
 
 /// Fails unless all but 1 in 1000 managed frames have symbols, and the others are not callers.
@@ -45,7 +46,7 @@ fn other_deployments() {
     for name in workloads::DEPLOYMENTS {
         let program = need!(workloads::shared(&format!("{name}/{name}")));
         let mut command = Command::new(Path::new(&program));
-        command.args(["--mode", "chain", "--seconds", "8"]);
+        command.args(["--mode", "chain", "--seconds", "6000"]);
         let saved = capture(&mut command);
         let frames = [
             "Split.Mode+<RunAsync>d__",
@@ -62,7 +63,7 @@ fn a_web_server() {
     let program = need!(workloads::shared("webapi/webapi.dll"));
     for runtime in runtimes().iter().filter(|runtime| runtime.aspnet) {
         let mut command = runtime.command(&program);
-        command.args(["--load", "8"]);
+        command.args(["--load", "6000"]);
         let saved = capture(&mut command);
         // ReadyToRun first, then JIT-compiled.
         let frames = [
@@ -105,7 +106,7 @@ fn unknown_version(of: &Runtime, contract: &str) -> (Runtime, tempfile::TempDir)
 #[track_caller]
 fn capture_unknown_version(of: &Runtime, contract: &str, program: &Path) -> Saved {
     let (unknown, _copy) = unknown_version(of, contract);
-    let saved = capture(unknown.command(program).args(["--seconds", "8"]));
+    let saved = capture(unknown.command(program).args(["--seconds", "6000"]));
     let names = saved.summary.quality.names;
     assert!(names.jit.named > 100, "{names:#?}");
     assert!(names.jit.unresolved * 100 <= names.jit.named, "{names:#?}");
@@ -190,7 +191,7 @@ fn instances_and_closures() {
             ("churn", &["ChurnCaller(ulong)", "dynamicClass.ChurnBurn"]),
         ] {
             let mut command = runtime.command(&program);
-            command.args(["--mode", mode, "--seconds", "8"]);
+            command.args(["--mode", mode, "--seconds", "6000"]);
             let saved = capture(&mut command);
             expect_names(&format!("{mode} on {}", runtime.version), &saved, frames);
         }
@@ -206,9 +207,8 @@ fn short_names() {
         skip!(Missing::Dotnet(8));
     };
     let mut command = runtime.command(&program);
-    let workload = Workload::start(command.args(["--mode", "generic", "--seconds", "8"]));
-    let pid = workload.pid().to_string();
-    let saved = captured(["-pid", &pid, "-collectsec", "2", "-shortnames"]);
+    let workload = Workload::start(command.args(["--mode", "generic", "--seconds", "6000"]));
+    let saved = captured_for(Duration::from_secs(2), workload.pid(), &["-shortnames"]);
     let burn = "Generics+Box<__Canon>.GenericBurn<__Canon>_[j]";
     let is_short = |stack: &Vec<String>| stack.iter().any(|frame| frame == burn);
     assert!(saved.stacks.keys().any(is_short), "{:#?}", saved.stacks);

@@ -11,9 +11,13 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
-use support::{Missing, Runtime, run, run_perfcollect, runtimes, skip, workloads};
+use support::{
+    Missing, Runtime, children, end_capture, run, run_perfcollect, runtimes, skip, start_capture,
+    wait_for_cpu_time, workloads,
+};
 
-const LIMIT: Duration = Duration::from_secs(180);
+/// Much longer than any run on a busy system.
+const LIMIT: Duration = Duration::from_secs(600);
 /// Maximum number of samples of a mode without the whole path, however long it runs: a leaf is called
 /// at startup, or a lambda is compiled below its caller, which takes a few milliseconds.
 const MAX_AT_START: u64 = 5;
@@ -36,6 +40,36 @@ struct Launch<'a> {
     runtime: Option<&'a Runtime>,
     /// Whether the runtime writes a perf map. Without one, names come from its memory.
     perf_map: bool,
+    /// The CPU time after which a program is ended that runs until then. Its last argument is a
+    /// number of seconds.
+    cpu: Option<Duration>,
+}
+
+impl Launch<'_> {
+    /// Sets the environment of a program.
+    fn prepare(self, command: &mut Command) {
+        command.env("DOTNET_ROLL_FORWARD", "LatestMajor").env(
+            "DOTNET_PerfMapEnabled",
+            if self.perf_map { "1" } else { "0" },
+        );
+        if let Some(root) = self.runtime.map(Runtime::root) {
+            command.env("DOTNET_ROOT", root);
+        }
+        if self.cpu.is_some() {
+            // Methods are optimized after 30 calls, without a wait for 0.1 s in which no new method
+            // is called.
+            command.env("DOTNET_TC_CallCountingDelayMs", "0");
+        }
+    }
+}
+
+/// Returns the line of JSON that a program prints at its end.
+fn done(stdout: &str) -> Value {
+    stdout
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .find(|line| line["event"] == "done")
+        .unwrap_or_else(|| panic!("no line `done`: {stdout}"))
 }
 
 /// Runs a program under perfcollect. Returns its last line of JSON, the stacks and their quality.
@@ -44,22 +78,20 @@ fn capture(command: &[&str], launch: Launch<'_>, directory: &Path) -> (Value, Ve
     perfcollect
         .args(["collect", "paths", "-force", "--"])
         .args(command)
-        .current_dir(directory)
-        .env("DOTNET_ROLL_FORWARD", "LatestMajor")
-        .env(
-            "DOTNET_PerfMapEnabled",
-            if launch.perf_map { "1" } else { "0" },
-        );
-    if let Some(root) = launch.runtime.map(Runtime::root) {
-        perfcollect.env("DOTNET_ROOT", root);
-    }
-    let finished = run(&mut perfcollect, LIMIT).expect_success();
-    let done = finished
-        .stdout
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-        .find(|line| line["event"] == "done")
-        .unwrap_or_else(|| panic!("no line `done`: {}", finished.stdout));
+        .current_dir(directory);
+    launch.prepare(&mut perfcollect);
+    let done = if let Some(cpu) = launch.cpu {
+        let capture = start_capture(&mut perfcollect);
+        wait_for_cpu_time(children(capture.pid())[0], cpu);
+        end_capture(capture);
+        // A program that is ended prints nothing, so another run lists the same modes.
+        let (_, arguments) = command.split_last().unwrap();
+        let mut list = Command::new(arguments[0]);
+        launch.prepare(list.args(&arguments[1..]).arg("0.01"));
+        done(&run(&mut list, LIMIT).expect_success().stdout)
+    } else {
+        done(&run(&mut perfcollect, LIMIT).expect_success().stdout)
+    };
     let folded = entry(directory, "stacks.folded");
     let stacks = folded.lines().map(|line| {
         let (frames, samples) = line.rsplit_once(' ').unwrap();
@@ -173,7 +205,8 @@ fn expect_possible(what: &str, stack: &Stack) {
 
 /// Captures a program with known paths and checks the stacks.
 ///
-/// Modes in `short` have frames larger than the stack copy.
+/// Modes in `short` have frames larger than the stack copy: frame pointers show their callers, or
+/// the stack is marked as truncated.
 fn check(what: &str, command: &[&str], launch: Launch<'_>, short: &[&str]) {
     let directory = tempfile::tempdir().unwrap();
     let (done, stacks, quality) = capture(command, launch, directory.path());
@@ -187,7 +220,8 @@ fn check(what: &str, command: &[&str], launch: Launch<'_>, short: &[&str]) {
     let (mut inside, mut whole) = (0, 0);
     for (mode, counts) in &counts {
         let (of, good) = if short.contains(&mode.as_str()) {
-            assert!(counts.short > 0, "{what} {mode}");
+            let ended = quality["stack_copy_ended"].as_u64().unwrap();
+            assert!(ended >= counts.inside, "{what} {mode}: {quality}");
             (counts.inside, counts.whole + counts.short)
         } else {
             (counts.inside, counts.whole)
@@ -218,7 +252,7 @@ fn newest(major: u32) -> Option<Runtime> {
 }
 
 /// Checks an IL program on each runtime whose structures are known.
-fn check_on_runtimes(program: &Path, arguments: &[&str], short: &[&str]) {
+fn check_on_runtimes(program: &Path, arguments: &[&str], cpu: Option<Duration>, short: &[&str]) {
     for major in [8, 9, 10] {
         let Some(runtime) = newest(major) else {
             skip(Missing::Dotnet(major));
@@ -229,7 +263,12 @@ fn check_on_runtimes(program: &Path, arguments: &[&str], short: &[&str]) {
         for perf_map in [true, false] {
             let what = format!("{}, perf map: {perf_map}", runtime.version);
             let runtime = Some(&runtime);
-            check(&what, &command, Launch { runtime, perf_map }, short);
+            let launch = Launch {
+                runtime,
+                perf_map,
+                cpu,
+            };
+            check(&what, &command, launch, short);
         }
     }
 }
@@ -239,7 +278,7 @@ fn check_on_runtimes(program: &Path, arguments: &[&str], short: &[&str]) {
 fn dotnet_stacks_contain_whole_paths() {
     need_capture!();
     let program = need!(workloads::shared("split/split.dll"));
-    check_on_runtimes(&program, &SPLIT, &[]);
+    check_on_runtimes(&program, &SPLIT, None, &[]);
 }
 
 #[test]
@@ -259,6 +298,7 @@ fn stacks_of_other_deployments_contain_whole_paths() {
         let launch = Launch {
             runtime: None,
             perf_map: false,
+            cpu: None,
         };
         check(name, &command, launch, &[]);
     }
@@ -270,7 +310,9 @@ fn stacks_of_other_deployments_contain_whole_paths() {
 fn stacks_of_all_frame_shapes_contain_whole_paths() {
     need_capture!();
     let program = need!(workloads::shared("shapes/shapes.dll"));
-    check_on_runtimes(&program, &["6"], &["f200k"]);
+    // Its 23 modes take turns.
+    let cpu = Some(Duration::from_secs(5));
+    check_on_runtimes(&program, &["6000"], cpu, &["f200k"]);
 }
 
 /// A runtime with unknown structures is unwound by frame pointers, which the summary reports.
@@ -283,10 +325,11 @@ fn reports_frame_pointer_fallback() {
     need_capture!();
     let directory = tempfile::tempdir().unwrap();
     let command = [runtime.dotnet.to_str().unwrap(), program.to_str().unwrap()];
-    let command = [&command[..], &["--mode", "all", "--seconds", "1.4"]].concat();
+    let command = [&command[..], &["--mode", "all", "--cpu-seconds", "1.4"]].concat();
     let launch = Launch {
         runtime: Some(&runtime),
         perf_map: true,
+        cpu: None,
     };
     let (_, _, quality) = capture(&command, launch, directory.path());
     assert!(quality["guessed"].as_u64().unwrap() > 100, "{quality}");

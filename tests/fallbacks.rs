@@ -11,16 +11,20 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use perfcollect::trace::NoticeKind;
+use perfcollect::machine;
+use perfcollect::trace::{NoticeKind, Pid};
 use rustix::process::Signal;
+use rustix::time::{ClockId, clock_gettime};
 use support::{
-    Finished, Missing, Running, Saved, expect_shares, finish, perfcollect, run, start, workloads,
+    Finished, Missing, Running, Saved, Workload, children, cpu_time, end_capture, expect_shares,
+    finish, perfcollect, run, start, start_capture, wait_for_cpu_time, wait_until, workloads,
 };
 use tempfile::TempDir;
 
-const LIMIT: Duration = Duration::from_secs(60);
+/// Much longer than any capture on a busy system.
+const LIMIT: Duration = Duration::from_secs(600);
 const AS_NOBODY: [&str; 6] = [
     "setpriv",
     "--reuid=65534",
@@ -30,6 +34,8 @@ const AS_NOBODY: [&str; 6] = [
     "--no-new-privs",
 ];
 const BUSY: &str = "while :; do :; done";
+/// CPU time of a target that is some 500 samples.
+const HALF_A_SECOND: Duration = Duration::from_millis(500);
 
 /// Waits until no other test runs.
 fn exclusive() -> MutexGuard<'static, ()> {
@@ -106,7 +112,7 @@ impl PublicDirectory {
     fn command(&self, prefix: &[&str], arguments: &[&str]) -> Command {
         let mut words = prefix.to_vec();
         let program = self.path().join("perfcollect");
-        words.extend([program.to_str().unwrap(), "collect", "x", "-quiet"]);
+        words.extend([program.to_str().unwrap(), "collect", "x"]);
         words.extend(arguments);
         let mut command = Command::new(words[0]);
         command.args(&words[1..]).current_dir(self.path());
@@ -122,6 +128,29 @@ impl PublicDirectory {
     fn capture(self, prefix: &[&str], arguments: &[&str]) -> Saved {
         self.collect(prefix, arguments).expect_success();
         Saved::open(self.0, "x")
+    }
+
+    /// Starts a capture of a process and waits until sampling has started.
+    #[track_caller]
+    fn start(&self, prefix: &[&str], options: &[&str], pid: u32) -> Running {
+        let pid = pid.to_string();
+        let arguments = [&["-pid", &pid], options].concat();
+        start_capture(&mut self.command(prefix, &arguments))
+    }
+
+    /// Ends a capture.
+    #[track_caller]
+    fn end(self, capture: Running) -> Saved {
+        end_capture(capture);
+        Saved::open(self.0, "x")
+    }
+
+    /// Captures a process while it uses this much CPU time.
+    #[track_caller]
+    fn capture_for(self, cpu: Duration, prefix: &[&str], options: &[&str], pid: u32) -> Saved {
+        let capture = self.start(prefix, options, pid);
+        wait_for_cpu_time(pid, cpu);
+        self.end(capture)
     }
 }
 
@@ -159,16 +188,26 @@ fn kernel_frames(saved: &Saved) -> u64 {
     kernel.named + kernel.unresolved
 }
 
+/// A real-time priority, which children do not inherit.
+const REAL_TIME: [&str; 4] = ["chrt", "--reset-on-fork", "--rr", "1"];
+
 /// Samples stay in the ring buffer for at least 20 ms; it has room for only a few copies of 60 KB.
+///
+/// It holds the samples of 60 ms, so perfcollect loses none if it runs every 40 ms. On a busy
+/// system, only a real-time priority ensures that.
 #[test]
 fn small_ring_buffers_truncate_stacks_but_lose_no_samples() {
+    need_capture!();
+    if !is_installed("chrt") {
+        skip!(Missing::Command("chrt"));
+    }
     let _lock = exclusive();
     let native = need!(workloads::native("native-fp"));
     let directory = PublicDirectory::new();
     let program = directory.add_native(&native);
-    let work = ["--", &program, "--mode", "shares", "--seconds", "3"];
+    let work = ["--", &program, "--mode", "shares", "--cpu-seconds", "3"];
     let arguments = [&["-buffersize", "512K"], &work[..]].concat();
-    let saved = directory.capture(&[], &arguments);
+    let saved = directory.capture(&REAL_TIME, &arguments);
     assert!(has_notice(&saved, NoticeKind::StackCopiesReduced));
     let lost = saved.summary.quality.losses.lost();
     assert!(lost * 100 < saved.summary.samples, "{lost}");
@@ -239,7 +278,7 @@ fn unprivileged_capture_of_a_command_has_correct_shares() {
     for mode in ["shares", "threads"] {
         let directory = PublicDirectory::new();
         let program = directory.add_native(&native);
-        let arguments = ["--", &program, "--mode", mode, "--seconds", "2"];
+        let arguments = ["--", &program, "--mode", mode, "--cpu-seconds", "2"];
         let finished = directory.collect(&AS_NOBODY, &arguments).expect_success();
         let done = finished.stdout.lines().last().unwrap();
         let done: serde_json::Value = serde_json::from_str(done).unwrap();
@@ -260,12 +299,14 @@ fn unprivileged_capture_of_a_pid_samples_each_thread_once() {
     let directory = PublicDirectory::new();
     let program = directory.add_native(&native);
     // The shell starts a busy child before the capture, and a program with short-lived threads.
-    let script = format!("(i=0; {BUSY}) & {program} --mode threads --seconds 5; wait");
+    let script = format!("(i=0; {BUSY}) & {program} --mode threads --seconds 6000; wait");
     let target = shell(&AS_NOBODY, &script);
-    std::thread::sleep(Duration::from_millis(300));
-    let pid = target.pid().to_string();
-    let arguments = ["-collectsec", "2", "-pid", &pid];
-    let saved = directory.capture(&AS_NOBODY, &arguments);
+    wait_until("two children", || children(target.pid()).len() == 2);
+    let capture = directory.start(&AS_NOBODY, &[], target.pid());
+    for child in children(target.pid()) {
+        wait_for_cpu_time(child, HALF_A_SECOND);
+    }
+    let saved = directory.end(capture);
     assert!(
         has_notice(&saved, NoticeKind::NotSystemWide)
             && has_notice(&saved, NoticeKind::UserCodeOnly)
@@ -294,17 +335,14 @@ fn unprivileged_capture_symbolizes_replaced_executable() {
     need_paranoid_level!("2");
     let directory = PublicDirectory::new();
     let program = directory.add_native(&native);
-    let target = shell(
-        &AS_NOBODY,
-        &format!("exec {program} --mode library --seconds 10"),
-    );
-    std::thread::sleep(Duration::from_millis(500));
+    let mut words = AS_NOBODY.to_vec();
+    words.extend([&program, "--mode", "library", "--seconds", "6000"]);
+    let target = Workload::start(Command::new(words[0]).args(&words[1..]));
     for path in [Path::new(&program), &directory.path().join("libwork.so")] {
         fs::remove_file(path).unwrap();
         fs::write(path, "another file").unwrap();
     }
-    let pid = target.pid().to_string();
-    let saved = directory.capture(&AS_NOBODY, &["-collectsec", "2", "-pid", &pid]);
+    let saved = directory.capture_for(HALF_A_SECOND, &AS_NOBODY, &[], target.pid());
     assert!(saved.samples_under(&["library_caller"]) > 0);
     assert!(has_no_names(&saved, "libwork.so"));
     assert!(!has_no_names(&saved, "native-fp"));
@@ -320,21 +358,28 @@ fn unprivileged_capture_reports_inaccessible_memfd_library() {
     let directory = PublicDirectory::new();
     let [program, ..] =
         ["lives", "first.so", "second.so"].map(|name| directory.add(&lives.with_file_name(name)));
-    let target = shell(&AS_NOBODY, &format!("exec {program} memory 100000"));
-    std::thread::sleep(Duration::from_millis(500));
-    let pid = target.pid().to_string();
-    let saved = directory.capture(&AS_NOBODY, &["-collectsec", "2", "-pid", &pid]);
+    let target = shell(&AS_NOBODY, &format!("exec {program} memory 1000000"));
+    wait_until("a library in memory", || {
+        let maps = fs::read_to_string(format!("/proc/{}/maps", target.pid()));
+        maps.is_ok_and(|maps| maps.contains("/memfd:"))
+    });
+    let saved = directory.capture_for(HALF_A_SECOND, &AS_NOBODY, &[], target.pid());
     assert!(has_no_names(&saved, "/memfd:"));
     assert!(!has_notice(&saved, NoticeKind::JitUnsymbolized));
 }
 
-/// Runs threads that each start the next one after 10 to 25 ms.
+/// Runs threads that each start the next one after 10 to 25 ms of CPU time.
 #[test]
 #[ignore = "the target of `threads_with_inherited_events_are_sampled_once`, which never ends"]
 fn manual_chains_of_threads() {
     fn link(duration: Duration) {
-        let start = Instant::now();
-        while start.elapsed() < duration {}
+        let cpu_time = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap();
+        // The system call is kernel time, which is not sampled here: some 0.1 ms of user time follow.
+        while cpu_time() < duration {
+            for number in 0..10_000 {
+                std::hint::black_box(number);
+            }
+        }
         std::thread::spawn(move || link(duration));
     }
     for ms in [10, 15, 20, 25] {
@@ -354,27 +399,26 @@ fn threads_with_inherited_events_are_sampled_once() {
     let mut words = AS_NOBODY.to_vec();
     words.extend([&program, "--ignored", "--exact", "manual_chains_of_threads"]);
     let target = start(Command::new(words[0]).args(&words[1..]));
-    std::thread::sleep(Duration::from_millis(500));
-    let pid = target.pid().to_string();
-    let cpu_ms = || {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        let after_name = stat.rsplit_once(')').unwrap().1;
-        // utime and stime are the fields 14 and 15; a tick is 10 ms.
-        let times = after_name.split_whitespace().skip(11).take(2);
-        times
-            .map(|ticks| ticks.parse::<f64>().unwrap() * 10.0)
-            .sum::<f64>()
-    };
-    let before = cpu_ms();
-    let words = ["-collectsec", "2", "-noinline", "-pid", &pid];
-    let saved = directory.capture(&AS_NOBODY, &words);
-    let spent = cpu_ms() - before;
-    let sampled = saved.summary.cpu_ms;
-    // The target also ran before the capture and while perfcollect wrote the files. New threads are
-    // sampled only after a whole period.
+    wait_until("CPU time of the target", || {
+        cpu_time(target.pid()) > HALF_A_SECOND
+    });
+    let before = cpu_time(target.pid());
+    let capture = directory.start(&AS_NOBODY, &["-noinline"], target.pid());
+    let start = cpu_time(target.pid());
+    wait_for_cpu_time(target.pid(), Duration::from_secs(2));
+    // A stopped target uses no CPU time while the capture ends.
+    target.signal(Signal::STOP);
+    let pid = Pid(target.pid() as i32);
+    wait_until("the target is stopped", || machine::is_stopped(pid));
+    let end = cpu_time(target.pid());
+    let saved = directory.end(capture);
+    let sampled = Duration::from_secs_f64(saved.summary.cpu_ms / 1e3);
+    // New threads are sampled only after a whole period.
     assert!(
-        sampled < spent * 1.05 && sampled > spent * 0.25,
-        "{sampled} of {spent} ms"
+        sampled < (end - before).mul_f64(1.05) && sampled > (end - start).mul_f64(0.25),
+        "{sampled:?} of {:?} to {:?}",
+        end - start,
+        end - before
     );
 }
 
@@ -386,11 +430,10 @@ fn reports_threads_beyond_the_limit_of_open_files() {
     let directory = PublicDirectory::new();
     let script = format!("i=0; while [ $i -lt 60 ]; do sleep 60 & i=$((i+1)); done; {BUSY}");
     let target = shell(&AS_NOBODY, &script);
-    std::thread::sleep(Duration::from_millis(500));
-    let pid = target.pid().to_string();
+    wait_until("60 children", || children(target.pid()).len() == 60);
     let mut few_files = vec!["sh", "-c", "ulimit -n 300; exec \"$@\"", "sh"];
     few_files.extend(AS_NOBODY);
-    let saved = directory.capture(&few_files, &["-collectsec", "0.5", "-pid", &pid]);
+    let saved = directory.capture_for(HALF_A_SECOND, &few_files, &[], target.pid());
     assert!(has_notice(&saved, NoticeKind::ThreadsNotSampled));
 }
 
@@ -402,7 +445,6 @@ fn falls_back_to_frame_pointers_without_stack_copies() {
     }
     let _lock = exclusive();
     let target = shell(&[], BUSY);
-    let pid = target.pid().to_string();
     // The first event requests stack copies. The injected error simulates a kernel without them.
     let refusing = [
         "strace",
@@ -411,7 +453,7 @@ fn falls_back_to_frame_pointers_without_stack_copies() {
         "-etrace=perf_event_open",
         "-einject=perf_event_open:error=EOPNOTSUPP:when=1",
     ];
-    let saved = PublicDirectory::new().capture(&refusing, &["-collectsec", "0.5", "-pid", &pid]);
+    let saved = PublicDirectory::new().capture_for(HALF_A_SECOND, &refusing, &[], target.pid());
     assert!(has_notice(&saved, NoticeKind::NoStackCopies));
     assert!(saved.summary.quality.names.native != Default::default());
     assert_eq!(saved.summary.quality.losses.malformed_records, 0);
@@ -422,9 +464,8 @@ fn falls_back_to_cpu_clock_without_cycles() {
     need_capture!();
     let _lock = exclusive();
     let target = shell(&[], BUSY);
-    let pid = target.pid().to_string();
-    let arguments = ["-hwevents", "-collectsec", "1", "-pid", &pid];
-    let saved = PublicDirectory::new().capture(&[], &arguments);
+    let saved =
+        PublicDirectory::new().capture_for(HALF_A_SECOND, &[], &["-hwevents"], target.pid());
     let info = &saved.summary.info;
     let has_cycles = !has_notice(&saved, NoticeKind::NoHardwareCycles);
     assert_eq!(info.event, if has_cycles { "cycles" } else { "cpu-clock" });
@@ -488,17 +529,15 @@ fn reports_a_sample_rate_that_the_kernel_lowered() {
     need_capture!();
     let _lock = exclusive();
     let target = shell(&[], BUSY);
-    let pid = target.pid().to_string();
     let directory = PublicDirectory::new();
-    let arguments = ["-freq", "4000", "-collectsec", "3", "-pid", &pid];
-    let capture = start(&mut directory.command(&[], &arguments));
-    std::thread::sleep(Duration::from_millis(700));
+    let capture = directory.start(&[], &["-freq", "4000"], target.pid());
+    wait_for_cpu_time(target.pid(), HALF_A_SECOND);
     let Some(limit) = Setting::set(MAX_SAMPLE_RATE, "1000") else {
         skip!(Missing::Writable(MAX_SAMPLE_RATE));
     };
-    finish(capture, LIMIT).expect_success();
+    wait_for_cpu_time(target.pid(), Duration::from_secs(2));
+    let saved = directory.end(capture);
     drop(limit);
-    let saved = Saved::open(directory.0, "x");
     assert!(has_notice(&saved, NoticeKind::SampleRateLowered));
     assert_eq!(saved.notices(NoticeKind::SampleRateLowered)[0].count, 1000);
     assert!(has_notice(&saved, NoticeKind::Throttled));
@@ -516,27 +555,16 @@ fn all_outputs_report_an_incomplete_trace() {
     need_capture!();
     let _lock = exclusive();
     let target = shell(&[], BUSY);
-    let pid = target.pid().to_string();
     let directory = PublicDirectory::new();
-    let arguments = [
-        "-buffersize",
-        "128K",
-        "-freq",
-        "4000",
-        "-collectsec",
-        "2",
-        "-pid",
-        &pid,
-    ];
-    let mut command = directory.command(&[], &arguments);
-    let capture = start(&mut command);
-    std::thread::sleep(Duration::from_millis(600));
-    // Stops perfcollect for a second, so that it loses records.
+    let options = ["-buffersize", "128K", "-freq", "4000"];
+    let capture = directory.start(&[], &options, target.pid());
+    wait_for_cpu_time(target.pid(), HALF_A_SECOND);
+    // While perfcollect is stopped, the target has 4000 samples, so that records are lost.
     capture.signal(Signal::STOP);
-    std::thread::sleep(Duration::from_millis(1000));
+    wait_for_cpu_time(target.pid(), Duration::from_secs(1));
     capture.signal(Signal::CONT);
-    finish(capture, LIMIT).expect_success();
-    let saved = Saved::open(directory.0, "x");
+    wait_for_cpu_time(target.pid(), HALF_A_SECOND);
+    let saved = directory.end(capture);
     let losses = &saved.summary.quality.losses;
     assert!(saved.summary.incomplete, "{losses:?}");
     assert!(losses.range().is_some_and(|(first, last)| first < last));

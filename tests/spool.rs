@@ -16,11 +16,12 @@ use perfcollect::perf;
 use perfcollect::trace::RawTrace;
 use rustix::process::Signal;
 use support::{
-    Missing, Running, Runtime, Workload, finish, perfcollect, run, run_perfcollect, start,
-    workloads,
+    Missing, Running, Runtime, Workload, end_capture, finish, perfcollect, run, run_perfcollect,
+    start_capture, wait_for_cpu_time, wait_until, workloads,
 };
 
-const LIMIT: Duration = Duration::from_secs(60);
+/// Much longer than any capture on a busy system.
+const LIMIT: Duration = Duration::from_secs(600);
 const KILLS: usize = 20;
 /// Maximum size of a spool per second of CPU time; measured: 5 to 20 KB.
 const MAX_BYTES_PER_CPU_SECOND: f64 = 100e3;
@@ -29,7 +30,7 @@ const MAX_BYTES_PER_CPU_SECOND: f64 = 100e3;
 fn busy() -> Result<Workload, Missing> {
     let program = workloads::native("native-fp")?;
     let mut command = Command::new(program);
-    command.args(["--mode", "shares", "--seconds", "600"]);
+    command.args(["--mode", "shares", "--seconds", "6000"]);
     Ok(Workload::start(&mut command))
 }
 
@@ -64,14 +65,14 @@ fn collect(directory: &Path, name: &str, pid: u32) -> Running {
     command
         .args(["collect", name, "-pid", &pid.to_string()])
         .current_dir(directory);
-    let capture = start(&mut command);
-    let spool = spool_path(&directory.join(name));
-    let start = Instant::now();
-    while fs::metadata(&spool).map_or(0, |file| file.len()) == 0 {
-        assert!(start.elapsed() < LIMIT, "the capture does not start");
-        sleep(Duration::from_millis(5));
-    }
-    capture
+    start_capture(&mut command)
+}
+
+/// Waits until there are samples in a spool. It is written twice a second.
+fn wait_for_samples(spool: &Path) {
+    wait_until("samples in the spool", || {
+        RawTrace::read(File::open(spool).unwrap()).is_ok_and(|trace| !trace.samples.is_empty())
+    });
 }
 
 fn kill(capture: Running) {
@@ -128,6 +129,7 @@ fn recovers_captures_killed_at_any_moment() {
         let spool = spool_path(&directory.join(&name));
         let capture = collect(directory, &name, busy.pid());
         let before = cpu_time(busy.pid());
+        wait_for_samples(&spool);
         let alive = Duration::from_millis(700 + random.below(1800));
         sleep(alive / 2);
         let halfway = directory.join("halfway");
@@ -181,7 +183,7 @@ fn recovers_spools_truncated_at_any_length() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     let capture = collect(directory, "whole", busy.pid());
-    sleep(Duration::from_secs(4));
+    wait_for_cpu_time(busy.pid(), Duration::from_secs(4));
     kill(capture);
     let whole = fs::read(spool_path(&directory.join("whole"))).unwrap();
     let all = read(&spool_path(&directory.join("whole")));
@@ -229,7 +231,12 @@ fn reports_running_and_leftover_spools() {
         assert!(output.stderr.contains("is running"), "{}", output.stderr);
         assert!(output.stderr.contains(&process), "{}", output.stderr);
     }
-    sleep(Duration::from_secs(1));
+    // Some 500 samples, and the next write to the spool.
+    wait_for_cpu_time(busy.pid(), Duration::from_millis(500));
+    let spool = spool_path(&directory.join("x"));
+    let len = || fs::metadata(&spool).unwrap().len();
+    let before = len();
+    wait_until("the spool grows", || len() > before);
     kill(capture);
     assert_eq!(listing(directory), [".x.trace.spool"]);
 
@@ -256,17 +263,13 @@ fn reports_running_and_leftover_spools() {
     let left = collect(directory, "x", busy.pid());
     kill(left);
     let pid = busy.pid().to_string();
-    let arguments = [
-        "collect",
-        "x",
-        "-force",
-        "-quiet",
-        "-collectsec",
-        "0.5",
-        "-pid",
-        &pid,
-    ];
-    run_perfcollect(arguments, directory, LIMIT).expect_success();
+    let mut command = Command::new(perfcollect());
+    command
+        .args(["collect", "x", "-force", "-pid", &pid])
+        .current_dir(directory);
+    let capture = start_capture(&mut command);
+    wait_for_cpu_time(busy.pid(), Duration::from_millis(500));
+    end_capture(capture);
     assert_eq!(
         listing(directory),
         ["other", "x.flamegraph.svg", "x.nettrace", "x.trace.zip"]
@@ -290,7 +293,7 @@ fn full_disk_ends_the_capture_without_data_loss() {
     fs::create_dir(directory.join("small")).unwrap();
     // The mount disappears with the shell.
     let script = "mount -t tmpfs -o size=64k none small && cd small || exit 9; \
-        \"$0\" collect full -freq 5000 -collectsec 50 -pid $1; echo status $?; ls -A; \
+        \"$0\" collect full -freq 5000 -collectsec 500 -pid $1; echo status $?; ls -A; \
         \"$0\" recover full -o ../saved && ls -A";
     let mut command = Command::new("unshare");
     command
@@ -301,7 +304,7 @@ fn full_disk_ends_the_capture_without_data_loss() {
     let start = Instant::now();
     let output = run(&mut command, LIMIT).expect_success();
     assert!(
-        start.elapsed() < Duration::from_secs(45),
+        start.elapsed() < Duration::from_secs(450),
         "{:?}",
         start.elapsed()
     );
@@ -336,7 +339,7 @@ fn file_size_limit_acts_like_a_full_disk() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     let script =
-        "ulimit -f 64; exec \"$0\" collect limited -freq 5000 -collectsec 50 -pid $1 -quiet";
+        "ulimit -f 64; exec \"$0\" collect limited -freq 5000 -collectsec 500 -pid $1 -quiet";
     let mut command = Command::new("sh");
     command
         .args(["-c", script])
@@ -386,11 +389,13 @@ fn spool_stays_small_on_a_busy_cpu() {
     let mut targets: Vec<(&str, Command)> = Vec::new();
     if let Ok(program) = workloads::native("native-nofp") {
         let mut command = Command::new(program);
-        command.args(["--mode", "all", "--seconds", "4"]);
+        command.args(["--mode", "all", "--cpu-seconds", "4"]);
         targets.push(("native", command));
     }
     if let (Ok(runtime), Ok(program)) = (Runtime::newest(), workloads::mixed()) {
-        targets.push(("dotnet", runtime.command(&program)));
+        let mut command = runtime.command(&program);
+        command.args(["--cpu-seconds", "4"]);
+        targets.push(("dotnet", command));
     }
     if targets.is_empty() {
         skip!(Missing::Cached("built".into()));
@@ -402,7 +407,7 @@ fn spool_stays_small_on_a_busy_cpu() {
             .collect();
         let mut command = Command::new(perfcollect());
         command
-            .args(["collect", name, "-quiet", "-collectsec", "8", "--"])
+            .args(["collect", name, "-quiet", "--"])
             .args(words)
             .env("DOTNET_ROLL_FORWARD", "LatestMajor")
             .current_dir(&directory);

@@ -5,12 +5,13 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{Finished, Missing, Saved, run};
+use super::{Finished, Missing, Running, Saved, finish, run, start, wait_for_cpu_time, wait_until};
 
-/// Much more than any capture of a test takes.
-const LIMIT: Duration = Duration::from_secs(120);
+/// Much longer than any capture of a test on a busy system.
+const LIMIT: Duration = Duration::from_secs(600);
 /// Of CAP_SYS_ADMIN and CAP_PERFMON either allows to sample the machine; see capabilities(7).
 const MAY_SAMPLE: u64 = 1 << 21 | 1 << 38;
 
@@ -64,6 +65,42 @@ pub fn captured<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Save
         .current_dir(&directory);
     run(&mut command, LIMIT).expect_success();
     Saved::open(directory, "trace")
+}
+
+/// Starts a capture, without `-quiet`, and waits until sampling has started.
+#[track_caller]
+pub fn start_capture(command: &mut Command) -> Running {
+    let capture = start(command);
+    wait_until("the capture starts", || {
+        let (errors, is_closed) = capture.errors();
+        let has_started = errors.contains("Collection started");
+        assert!(has_started || !is_closed, "{errors}");
+        has_started
+    });
+    capture
+}
+
+/// Ends a capture as Ctrl-C does: the signal is also for the program that started perfcollect.
+#[track_caller]
+pub fn end_capture(capture: Running) -> Finished {
+    capture.signal_group(Signal::INT);
+    finish(capture, LIMIT).expect_success()
+}
+
+/// A capture of a process while it uses this much CPU time, however long that takes.
+#[track_caller]
+pub fn captured_for(cpu: Duration, pid: u32, options: &[&str]) -> Saved {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(perfcollect());
+    command
+        .args(["collect", "trace", "-pid", &pid.to_string()])
+        .args(options)
+        .env("HOME", folder.path())
+        .current_dir(&folder);
+    let capture = start_capture(&mut command);
+    wait_for_cpu_time(pid, cpu);
+    end_capture(capture);
+    Saved::open(folder, "trace")
 }
 
 /// The samples under each path of a workload's mode are as many as the CPU it measured, but for chance: five standard

@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -34,7 +35,9 @@ impl Finished {
 /// A child in a separate process group, which is killed when the test ends.
 pub struct Running {
     pub(super) child: Child,
-    stderr: Option<JoinHandle<String>>,
+    stderr: Option<JoinHandle<()>>,
+    /// What was read from standard error.
+    errors: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Running {
@@ -46,8 +49,21 @@ impl Running {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        let stderr = child.stderr.take().map(read_all);
-        Self { child, stderr }
+        let errors = Arc::new(Mutex::new(Vec::new()));
+        let all = Arc::clone(&errors);
+        let stderr = child.stderr.take().map(|mut stderr| {
+            thread::spawn(move || {
+                let mut bytes = [0; 4096];
+                while let Ok(count @ 1..) = stderr.read(&mut bytes) {
+                    all.lock().unwrap().extend(&bytes[..count]);
+                }
+            })
+        });
+        Self {
+            child,
+            stderr,
+            errors,
+        }
     }
 
     /// The process.
@@ -59,6 +75,27 @@ impl Running {
     #[track_caller]
     pub fn signal(&self, signal: Signal) {
         kill_process(self.raw_pid(), signal).expect("the process is there");
+    }
+
+    /// Sends a signal to the process and its children, as Ctrl-C in a terminal does.
+    #[track_caller]
+    pub fn signal_group(&self, signal: Signal) {
+        kill_process_group(self.raw_pid(), signal).expect("the process is there");
+    }
+
+    /// What it has printed on standard error, and whether there will be no more.
+    pub(super) fn errors(&self) -> (String, bool) {
+        let is_closed = self.stderr.as_ref().is_none_or(JoinHandle::is_finished);
+        let errors = self.errors.lock().unwrap();
+        (String::from_utf8_lossy(&errors).into_owned(), is_closed)
+    }
+
+    /// Everything that it has printed on standard error, up to its end.
+    fn all_errors(&mut self) -> String {
+        if let Some(reader) = self.stderr.take() {
+            reader.join().expect("stderr is read");
+        }
+        self.errors().0
     }
 
     pub(super) fn raw_pid(&self) -> Pid {
@@ -76,24 +113,14 @@ impl Running {
         let begin = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().expect("the child can be waited for") {
-                return (
-                    status,
-                    self.stderr
-                        .take()
-                        .map(|reader| reader.join().expect("stderr is read"))
-                        .unwrap_or_default(),
-                );
+                return (status, self.all_errors());
             }
             if begin.elapsed() > limit {
                 self.kill();
-                let said = self
-                    .stderr
-                    .take()
-                    .map(|reader| reader.join().expect("stderr is read"));
                 panic!(
-                    "process {} still ran after {limit:?}; it said: {}",
+                    "process {} still ran after {limit:?}; it printed: {}",
                     self.pid(),
-                    said.unwrap_or_default()
+                    self.all_errors()
                 );
             }
             thread::sleep(Duration::from_millis(5));

@@ -46,10 +46,14 @@ mod perfview;
 pub mod recording;
 mod runtime;
 mod saved;
+mod wait;
 mod workload;
 pub mod zip;
 
-pub use capture::{can_capture, captured, expect_shares, perfcollect, run_perfcollect};
+pub use capture::{
+    can_capture, captured, captured_for, end_capture, expect_shares, perfcollect, run_perfcollect,
+    start_capture,
+};
 pub use child::{Finished, Running, finish, run, start};
 pub use perf_map::perf_map;
 pub use perfview::{
@@ -58,6 +62,7 @@ pub use perfview::{
 pub use runtime::{Runtime, runtimes};
 pub use saved::{Saved, notices_of, stacks_of};
 pub use test_skip::{Missing, skip};
+pub use wait::{children, cpu_time, wait_for_cpu_time, wait_until};
 pub use workload::{Workload, workloads};
 
 use std::path::PathBuf;

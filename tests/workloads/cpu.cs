@@ -1,7 +1,9 @@
 // Uses CPU in known methods in known shares. At the end it prints the values that a profile should
 // show.
 //
-//   cpu [--mode NAME[,NAME...]|all] [--seconds S] [--depth N]      default: shares, 10 s
+//   cpu [--mode NAME[,NAME...]|all] [--seconds S | --cpu-seconds S] [--depth N]      default: shares, 10 s
+//
+// --cpu-seconds is the CPU time of the process: a fixed amount of work, however many programs run beside it.
 //
 // Prints a JSON line "ready" with the pid at the start. At the end it prints a line "done" with the
 // call paths of each mode:
@@ -30,6 +32,7 @@ static class Program
         };
         var names = "shares";
         var seconds = 10.0;
+        Func<long> clock = Native.Monotonic;
         for (var i = 0; i < args.Length; i += 2)
         {
             var value = i + 1 < args.Length ? args[i + 1] : null;
@@ -41,6 +44,10 @@ static class Program
                     break;
                 case "--seconds":
                     known &= double.TryParse(value, NumberStyles.Float, CultureInfo.InvariantCulture, out seconds) && seconds > 0;
+                    break;
+                case "--cpu-seconds":
+                    known &= double.TryParse(value, NumberStyles.Float, CultureInfo.InvariantCulture, out seconds) && seconds > 0;
+                    clock = Native.ProcessCpu;
                     break;
                 case "--depth":
                     known &= int.TryParse(value, out Recursion.Depth) && Recursion.Depth >= 0 && Recursion.Depth <= 10000;
@@ -71,7 +78,7 @@ static class Program
         Console.WriteLine("{\"event\":\"ready\",\"pid\":" + Native.Pid() + "}");
         foreach (var mode in chosen)
         {
-            mode.Run(seconds / chosen.Count);
+            mode.Run(seconds / chosen.Count, clock);
         }
 
         Console.WriteLine(
@@ -81,7 +88,7 @@ static class Program
 
     static int Usage(List<Mode> all)
     {
-        Console.Error.WriteLine("usage: cpu [--mode NAME[,NAME...]|all] [--seconds S] [--depth N]");
+        Console.Error.WriteLine("usage: cpu [--mode NAME[,NAME...]|all] [--seconds S | --cpu-seconds S] [--depth N]");
         Console.Error.WriteLine("modes: " + string.Join(" ", all.ConvertAll(mode => mode.Name)));
         return 2;
     }
@@ -91,6 +98,7 @@ static class Program
 static class Native
 {
     const int ClockMonotonic = 1;
+    const int ClockProcessCpuTime = 2;
     const int ClockThreadCpuTime = 3;
 
     struct TimeSpec
@@ -104,6 +112,9 @@ static class Native
 
     /// <summary>CPU time of this thread in nanoseconds, as the kernel accounts it.</summary>
     public static long ThreadCpu() { return Clock(ClockThreadCpuTime); }
+
+    /// <summary>Nanoseconds of CPU that all threads of this process have used.</summary>
+    public static long ProcessCpu() { return Clock(ClockProcessCpuTime); }
 
     public static long Monotonic() { return Clock(ClockMonotonic); }
 
@@ -180,16 +191,17 @@ abstract class Mode
 
     public string Name { get; private set; }
 
-    public void Run(double seconds)
+    /// <summary>Rounds until this clock has advanced by this much.</summary>
+    public void Run(double seconds, Func<long> clock)
     {
-        var start = Native.Monotonic();
+        long start = Native.Monotonic(), startWork = clock();
         do
         {
             Round();
             rounds++;
-            elapsedMs = (Native.Monotonic() - start) / 1e6;
         }
-        while (elapsedMs < seconds * 1000);
+        while (clock() - startWork < seconds * 1e9);
+        elapsedMs = (Native.Monotonic() - start) / 1e6;
     }
 
     public string ToJson()

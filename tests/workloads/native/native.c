@@ -1,7 +1,9 @@
 /* Uses CPU in known functions in known shares. At the end it prints the values that a profile
  * should show.
  *
- *   native [--mode NAME|all] [--seconds S] [--depth N]      default: shares, 10 s
+ *   native [--mode NAME|all] [--seconds S | --cpu-seconds S] [--depth N]      default: shares, 10 s
+ *
+ * --cpu-seconds is the CPU time of the process: a fixed amount of work, however many programs run beside it.
  *
  * Prints a JSON line "ready" with the pid at the start. At the end it prints a line "done" with the
  * call paths of each mode:
@@ -235,7 +237,7 @@ static void print_done(void) {
 }
 
 static int usage(void) {
-    fputs("usage: native [--mode NAME|all] [--seconds S] [--depth N]\nmodes:", stderr);
+    fputs("usage: native [--mode NAME|all] [--seconds S | --cpu-seconds S] [--depth N]\nmodes:", stderr);
     for (int i = 0; i < MODES; i++) {
         fprintf(stderr, " %s", modes[i].name);
     }
@@ -245,6 +247,7 @@ static int usage(void) {
 
 int main(int argc, char **argv) {
     double seconds = 10;
+    clockid_t clock = CLOCK_MONOTONIC;
     int chosen = 0;
     if (argc % 2 == 0) {
         return usage();
@@ -256,6 +259,9 @@ int main(int argc, char **argv) {
             end = "";
         } else if (strcmp(argv[i], "--seconds") == 0) {
             seconds = strtod(argv[i + 1], &end);
+        } else if (strcmp(argv[i], "--cpu-seconds") == 0) {
+            seconds = strtod(argv[i + 1], &end);
+            clock = CLOCK_PROCESS_CPUTIME_ID;
         } else if (strcmp(argv[i], "--depth") == 0) {
             depth = (int)strtol(argv[i + 1], &end, 10);
         }
@@ -273,12 +279,12 @@ int main(int argc, char **argv) {
     printf("{\"event\":\"ready\",\"pid\":%d}\n", (int)getpid());
     fflush(stdout);
     for (Mode *mode = modes; mode < modes + MODES; mode++) {
-        int64_t start = now(CLOCK_MONOTONIC);
-        while (is_chosen(mode) && mode->elapsed_ms < seconds * 1000 / chosen) {
+        int64_t start = now(CLOCK_MONOTONIC), start_work = now(clock);
+        while (is_chosen(mode) && (double)(now(clock) - start_work) < seconds * 1e9 / chosen) {
             mode->round(mode->paths);
             mode->rounds++;
-            mode->elapsed_ms = (double)(now(CLOCK_MONOTONIC) - start) / 1e6;
         }
+        mode->elapsed_ms = (double)(now(CLOCK_MONOTONIC) - start) / 1e6;
     }
     print_done();
     return 0;
