@@ -115,6 +115,7 @@ fn equals_a_trace_that_was_written_with_the_debug_file() {
         assert_eq!(named(&text(&before)), 0);
         assert!(named(&text(&with)) > 1000);
 
+        let old_nettrace = fs::read(recording.path("late.nettrace")).unwrap();
         let printed = recording.symbols("late.trace.zip");
         assert!(printed.contains("symbolized program ("), "{printed}");
         for file in ["late.nettrace", "late.flamegraph.svg"] {
@@ -141,9 +142,17 @@ fn equals_a_trace_that_was_written_with_the_debug_file() {
         assert_eq!(late.modules, with.modules);
 
         let bytes = fs::read(recording.path("late.trace.zip")).unwrap();
-        let printed = recording.symbols("late.trace.zip");
-        assert!(printed.contains("late.trace.zip: unchanged"), "{printed}");
-        assert!(fs::read(recording.path("late.trace.zip")).unwrap() == bytes);
+        for is_left_behind in [false, true] {
+            if is_left_behind {
+                fs::write(recording.path("late.nettrace"), &old_nettrace).unwrap();
+            }
+            let printed = recording.symbols("late.trace.zip");
+            assert!(printed.contains("late.trace.zip: unchanged"), "{printed}");
+            let is_updated = printed.contains("late.nettrace: updated");
+            assert_eq!(is_updated, is_left_behind, "{printed}");
+            assert!(nettrace("late.nettrace") == nettrace("with.nettrace"));
+            assert!(fs::read(recording.path("late.trace.zip")).unwrap() == bytes);
+        }
     }
 }
 
@@ -266,24 +275,52 @@ impl Events {
 }
 
 #[test]
-fn keeps_a_nettrace_of_another_trace() {
+fn keeps_files_of_others() {
     let recording = need!(Recording::new());
-    recording.convert("late", &[]);
-    recording.convert("other", &["-noinline"]);
-    let other = fs::read(recording.path("other.nettrace")).unwrap();
+    let another = need!(Recording::new());
+    another.convert("other", &[]);
+    let other = fs::read(another.path("other.nettrace")).unwrap();
     let (first, rest) = other.split_at(other.len() / 2);
-    for (bytes, reason) in [
-        (&other[..], "its functions are not those of the trace"),
-        (first, "the stream is truncated"),
-        (rest, "not a nettrace stream"),
+    let drawing = b"<svg/>";
+    for (file, bytes, reason) in [
+        (
+            "late.nettrace",
+            &other[..],
+            "its samples are not those of the trace",
+        ),
+        ("late.nettrace", first, "the stream is truncated"),
+        ("late.nettrace", rest, "not a nettrace stream"),
+        (
+            "late.flamegraph.svg",
+            drawing,
+            "it is not the flame graph of the trace; the new one is flamegraph.svg in the trace",
+        ),
     ] {
         recording.convert("late", &["-force"]);
-        fs::write(recording.path("late.nettrace"), bytes).unwrap();
+        fs::write(recording.path(file), bytes).unwrap();
         let printed = recording.symbols("late.trace.zip");
-        let kept =
-            |line: &str| line.starts_with("late.nettrace: not updated: ") && line.ends_with(reason);
+        let kept = |line: &str| {
+            line.starts_with(&format!("{file}: not updated: ")) && line.ends_with(reason)
+        };
         assert!(printed.lines().any(kept), "{printed}");
         assert!(printed.contains("symbolized program"), "{printed}");
-        assert!(fs::read(recording.path("late.nettrace")).unwrap() == bytes);
+        assert!(
+            printed.contains("1 of 1 traces were not symbolized, or not completely"),
+            "{printed}"
+        );
+        assert!(fs::read(recording.path(file)).unwrap() == bytes);
     }
+    // Its own file, damaged or a link.
+    recording.convert("late", &["-force"]);
+    let own = fs::read(recording.path("late.nettrace")).unwrap();
+    fs::write(recording.path("late.nettrace"), &own[..own.len() / 2]).unwrap();
+    let printed = recording.symbols("late.trace.zip");
+    assert!(printed.contains("the stream is truncated"), "{printed}");
+    fs::remove_file(recording.path("late.nettrace")).unwrap();
+    std::os::unix::fs::symlink("with.nettrace", recording.path("late.nettrace")).unwrap();
+    let printed = recording.symbols("late.trace.zip");
+    assert!(
+        printed.contains("late.nettrace: not updated: it is no regular file of yours"),
+        "{printed}"
+    );
 }

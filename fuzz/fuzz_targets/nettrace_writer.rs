@@ -70,8 +70,7 @@ fuzz_target!(|data: &[u8]| {
         last = event.time;
     }
     assert!(compared().is_none());
-    nettrace::compare(&trace, &*written).expect("the samples of the trace");
     let mut again = Vec::new();
-    nettrace::rewrite(&trace, &*written, &mut again).expect("nothing fails");
+    nettrace::rewrite(&trace, &*written, &mut again, &|| false).expect("nothing fails");
     assert!(again == written);
 });

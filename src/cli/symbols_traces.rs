@@ -21,7 +21,8 @@ pub(super) fn symbolize(
     for (done, path) in traces.iter().enumerate() {
         match resymbolize(path, options, &|| signals.pending()) {
             Ok(result) => {
-                incomplete += usize::from(!result.ambiguous.is_empty());
+                let is_complete = result.ambiguous.is_empty() && result.kept.is_empty();
+                incomplete += usize::from(!is_complete);
                 report(path, &result, reporter);
             }
             Err(error) => {
@@ -48,22 +49,26 @@ fn report(path: &Path, result: &Resymbolized, reporter: &Reporter) {
             0 => "the debug files have no names for its unresolved frames".to_owned(),
             missing => format!("no debug file found for its {missing} modules without symbols"),
         };
-        return reporter.say(&format!("{shown}: unchanged: {why}"));
+        reporter.say(&format!("{shown}: unchanged: {why}"));
+    } else {
+        let modules = result.modules.iter();
+        let modules = listed(modules.map(|module| {
+            let name = module.path.rsplit('/').next().unwrap_or_default();
+            let NamedModule {
+                addresses, frames, ..
+            } = module;
+            format!("{name} ({frames} frames at {addresses} addresses)")
+        }));
+        reporter.say(&format!("{shown}: symbolized {modules}"));
     }
-    let modules = result.modules.iter();
-    let modules = listed(modules.map(|module| {
-        let name = module.path.rsplit('/').next().unwrap_or_default();
-        let NamedModule {
-            addresses, frames, ..
-        } = module;
-        format!("{name} ({frames} frames at {addresses} addresses)")
-    }));
-    reporter.say(&format!("{shown}: symbolized {modules}"));
     for path in &result.replaced {
         reporter.say(&format!("{}: updated", path.display()));
     }
     for (path, why) in &result.kept {
         reporter.say(&format!("{}: not updated: {why}", path.display()));
+    }
+    if result.modules.is_empty() {
+        return;
     }
     let name = capture_name(path);
     let recording = path.with_file_name(format!("{name}.perf.data"));

@@ -5,6 +5,8 @@ use crate::ids::Nanos;
 
 /// Limit on the key-value pairs read from a version 6 stream.
 const MAX_PAIRS: u32 = 1024;
+/// Limit on the keys and values that are kept, in bytes.
+const MAX_PAIR_BYTES: usize = 64 << 10;
 
 /// Properties of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,12 +41,14 @@ impl TraceInfo {
     pub(super) fn parse_block(version: u32, payload: &[u8]) -> Option<Self> {
         let mut bytes = Bytes(payload);
         let mut info = Self::parse_common(version, &mut bytes)?;
+        let mut left = MAX_PAIR_BYTES;
         for _ in 0..bytes.u32()?.min(MAX_PAIRS) {
             let (key, value) = (string(&mut bytes)?, string(&mut bytes)?);
             let [key, value] = [key, value].map(|text| String::from_utf8_lossy(text).into_owned());
             if key == "ProcessId" {
                 info.process = value.parse().ok();
-            } else {
+            } else if let Some(rest) = left.checked_sub(key.len() + value.len()) {
+                left = rest;
                 info.properties.push((key, value));
             }
         }

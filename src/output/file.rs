@@ -260,10 +260,9 @@ impl OutputFile {
     /// See [`OutputError`].
     pub fn replace(path: &Path, older: &std::fs::File) -> Result<Self, OutputError> {
         let mut place = PathAt::open(path)?;
-        if !place.holds(older) {
+        if !place.holds(older) || !is_replaceable(older) {
             return Err(not_replaceable(path));
         }
-        check_own(&place, FileOwner::invoking_user(), path)?;
         let failed = |errno: Errno| write_error(path, errno.into());
         let status = rustix::fs::fstat(older).map_err(failed)?;
         let partial = partial_name(&place.name);
@@ -405,13 +404,19 @@ pub(super) fn check_own(
 ) -> Result<(), OutputError> {
     let error = |errno: Errno| write_error(path, errno.into());
     let stat = rustix::fs::statat(&place.dir, &place.name, AtFlags::SYMLINK_NOFOLLOW);
-    let stat = stat.map_err(error)?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || !is_own(&stat, owner) {
-        return Err(OutputError::NotReplaceable {
-            path: path.to_owned(),
-        });
+    match is_own_file(&stat.map_err(error)?, owner) {
+        true => Ok(()),
+        false => Err(not_replaceable(path)),
     }
-    Ok(())
+}
+
+/// Returns whether an open file is a regular file of this user or of the user who invoked `sudo`.
+pub(crate) fn is_replaceable(file: impl AsFd) -> bool {
+    rustix::fs::fstat(file).is_ok_and(|stat| is_own_file(&stat, FileOwner::invoking_user()))
+}
+
+fn is_own_file(stat: &Stat, owner: Option<FileOwner>) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && is_own(stat, owner)
 }
 
 /// Returns whether a file belongs to this user or to `owner`.

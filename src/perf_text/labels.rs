@@ -145,7 +145,8 @@ impl Labels {
         let Some(label) = self.names.get(&perf_symbol(&text)) else {
             return;
         };
-        if function.name.is_some() {
+        // A name with `;` is as it was in the text only.
+        if function.name.is_some() && text != *label.name {
             function.name = Some(label.name.clone());
         }
         function.kind = match (label.kind, function.kind) {

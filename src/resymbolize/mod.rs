@@ -3,7 +3,7 @@
 //! The archive has what this needs: the build id of each module in `summary.json`, and the offset
 //! of each unresolved frame in `perf.data.txt`. The flame graph and `NAME.nettrace` beside the trace
 //! are written again if they show the same samples. The new files replace the old ones when all are
-//! complete.
+//! complete. A `.nettrace` that an earlier run left behind is written again, too.
 
 mod comparison;
 mod modules;
@@ -30,8 +30,8 @@ use crate::trace::Trace;
 use crate::trace_archive::{TraceArchive, TraceArchiveError};
 use modules::Modules;
 pub use modules::{NamedModule, find_symbols};
+use siblings::NewSiblings;
 pub use siblings::SiblingError;
-use siblings::Siblings;
 
 /// Limit of an entry that is read. A capture of a day has less.
 const MAX_ENTRY_BYTES: u64 = 16 << 30;
@@ -80,7 +80,7 @@ pub enum ResymbolizeError {
         /// Cause.
         source: ArchiveError,
     },
-    /// A file beside the trace cannot be written. All old files stay.
+    /// A file beside the trace cannot be written. The trace stays. The next run does what is left.
     #[error("{} is unchanged: {}: {source}", trace.display(), path.display())]
     Sibling {
         /// Path of the trace.
@@ -95,7 +95,7 @@ pub enum ResymbolizeError {
     Cancelled(PathBuf),
 }
 
-/// What was symbolized. Without modules, nothing was replaced.
+/// What was symbolized. Without modules, the trace was not replaced.
 #[derive(Debug, Default)]
 pub struct Resymbolized {
     /// Modules with new symbols, those with most frames first.
@@ -120,7 +120,7 @@ fn output_error(path: &Path, source: OutputError) -> ResymbolizeError {
     }
 }
 
-/// Symbolizes the unresolved frames of a trace with the debug files on this host. Replaces the trace,
+/// Symbolizes the unresolved frames of a trace with the debug files on this machine. Replaces the trace,
 /// and its flame graph and `.nettrace` beside it. Nothing is replaced if no frame is symbolized.
 ///
 /// # Errors
@@ -130,13 +130,13 @@ pub fn resymbolize(
     options: &Options,
     cancel: CancelCheck<'_>,
 ) -> Result<Resymbolized, ResymbolizeError> {
-    match rename(path, options, cancel) {
+    match symbolize(path, options, cancel) {
         Err(_) if cancel() => Err(ResymbolizeError::Cancelled(path.to_owned())),
-        renamed => renamed,
+        symbolized => symbolized,
     }
 }
 
-fn rename(
+fn symbolize(
     path: &Path,
     options: &Options,
     cancel: CancelCheck<'_>,
@@ -153,33 +153,50 @@ fn rename(
     }
     let mut summary = archive.summary()?;
     let mut modules = Modules::find(&summary, options, cancel);
-    let unchanged = |modules: Modules, unresolved| Resymbolized {
+    let unresolved = summary.quality.names.native.unresolved;
+    let unchanged = |modules: Modules, siblings: NewSiblings| Resymbolized {
+        replaced: siblings.replaced,
+        kept: siblings.kept,
         ambiguous: modules.ambiguous,
         missing: modules.missing,
         unresolved,
         ..Resymbolized::default()
     };
-    if modules.is_empty() || summary.samples == 0 {
-        return Ok(unchanged(modules, summary.quality.names.native.unresolved));
+    let mut siblings = NewSiblings::default();
+    let not_written = |(sibling, source)| ResymbolizeError::Sibling {
+        trace: path.to_owned(),
+        path: sibling,
+        source,
+    };
+    if summary.samples == 0 || modules.is_empty() && !siblings::has_nettrace(path) {
+        return Ok(unchanged(modules, siblings));
     }
-    let (WrittenTrace { mut trace, lines }, style) = read_trace(path, &archive, &summary, cancel)?;
-    let siblings = Siblings::find(path, &trace, flame_graph(&archive)?, cancel);
-    siblings.apply_starts(&mut trace);
+    let (WrittenTrace { mut trace, lines }, style) =
+        match read_trace(path, &archive, &summary, cancel) {
+            Err(ResymbolizeError::Text { .. }) if modules.is_empty() => {
+                return Ok(unchanged(modules, siblings));
+            }
+            read => read?,
+        };
     let samples = symbolize::count(&mut trace);
     modules.check(&trace, &samples, &summary);
 
-    let renamed = modules.rename(&mut trace, &samples, options, cancel);
+    let symbolized = modules.symbolize(&mut trace, &samples, options, cancel);
     if cancel() {
         return Err(ResymbolizeError::Cancelled(path.to_owned()));
     }
-    if renamed.frames.is_empty() {
-        return Ok(unchanged(modules, summary.quality.names.native.unresolved));
+    siblings
+        .nettrace(path, &trace, cancel)
+        .map_err(not_written)?;
+    if symbolized.frames.is_empty() {
+        siblings.commit().map_err(not_written)?;
+        return Ok(unchanged(modules, siblings));
     }
     symbolize::count(&mut trace);
     modules.describe(&trace, &samples, &mut summary);
     let name = file::capture_name(path);
     let views = StackViews::new(&trace, style, &name);
-    let replaced = rewrite::replaced_lines(&trace, &renamed.frames, &lines);
+    let replaced = rewrite::replaced_lines(&trace, &symbolized.frames, &lines);
     let failed = |error| output_error(path, error);
     let mut output = OutputFile::replace(path, &to_replace).map_err(failed)?;
     let out = CancellableWriter {
@@ -194,18 +211,14 @@ fn rename(
             return Err(ResymbolizeError::Write { path, source });
         }
     }
-    let mut siblings = siblings.write(&trace, &views, cancel);
     siblings
-        .commit()
-        .map_err(|(sibling, source)| ResymbolizeError::Sibling {
-            trace: path.to_owned(),
-            path: sibling,
-            source,
-        })?;
+        .flame_graph(path, &views, &flame_graph(&archive)?, cancel)
+        .map_err(not_written)?;
+    siblings.commit().map_err(not_written)?;
     // The trace is last: while the old one is there, all can be done again.
     output.commit().map_err(failed)?;
     Ok(Resymbolized {
-        modules: renamed.modules,
+        modules: symbolized.modules,
         replaced: siblings.replaced,
         kept: siblings.kept,
         ambiguous: modules.ambiguous,

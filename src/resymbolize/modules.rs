@@ -33,7 +33,7 @@ pub struct NamedModule {
 
 /// Modules with unresolved frames.
 pub(super) struct Modules {
-    /// Those whose symbols are on this host.
+    /// Those whose symbols are on this machine.
     found: Vec<Module>,
     /// Names of modules of several builds, which the text does not distinguish.
     pub(super) ambiguous: Vec<String>,
@@ -52,13 +52,13 @@ struct Module {
 
 /// Frames with new symbols.
 #[derive(Default)]
-pub(super) struct Renamed {
+pub(super) struct Symbolized {
     pub(super) frames: Vec<FrameId>,
     pub(super) modules: Vec<NamedModule>,
 }
 
 impl Modules {
-    /// Finds the modules of a trace whose symbols are on this host.
+    /// Finds the modules of a trace whose symbols are on this machine.
     ///
     /// Each debug file is opened and closed again: those of a large trace need much memory together.
     pub(super) fn find(summary: &Summary, options: &Options, cancel: CancelCheck<'_>) -> Self {
@@ -125,26 +125,32 @@ impl Modules {
     }
 
     /// Symbolizes unresolved frames. `samples`: how many samples each frame is in.
-    pub(super) fn rename(
+    pub(super) fn symbolize(
         &self,
         trace: &mut Trace,
         samples: &[u64],
         options: &Options,
         cancel: CancelCheck<'_>,
-    ) -> Renamed {
+    ) -> Symbolized {
         let symbolizer = symbolizer(options, Aliases::Plain);
         let mut rows: FxHashMap<Function, FunctionId> = FxHashMap::default();
         for (row, function) in trace.functions.iter().enumerate() {
             rows.insert(function.clone(), FunctionId(row as u32));
         }
-        let mut renamed = Renamed::default();
+        let mut symbolized = Symbolized::default();
         for module in &self.found {
-            let before = renamed.frames.len();
-            module.rename(trace, &symbolizer, &mut rows, &mut renamed.frames, cancel);
-            let new = renamed.frames.get(before..).unwrap_or_default();
+            let before = symbolized.frames.len();
+            module.symbolize(
+                trace,
+                &symbolizer,
+                &mut rows,
+                &mut symbolized.frames,
+                cancel,
+            );
+            let new = symbolized.frames.get(before..).unwrap_or_default();
             let counts = new.iter().filter_map(|frame| samples.get(frame.index()));
             if !new.is_empty() {
-                renamed.modules.push(NamedModule {
+                symbolized.modules.push(NamedModule {
                     path: module.path.clone(),
                     addresses: new.len(),
                     frames: counts.copied().fold(0, u64::saturating_add),
@@ -153,8 +159,8 @@ impl Modules {
         }
         let by_frames =
             |a: &NamedModule, b: &NamedModule| (b.frames, &a.path).cmp(&(a.frames, &b.path));
-        renamed.modules.sort_by(by_frames);
-        renamed
+        symbolized.modules.sort_by(by_frames);
+        symbolized
     }
 
     /// Updates the parts of a summary that depend on symbols.
@@ -186,12 +192,12 @@ impl Modules {
 }
 
 impl Module {
-    fn rename(
+    fn symbolize(
         &self,
         trace: &mut Trace,
         symbolizer: &Symbolizer,
         rows: &mut FxHashMap<Function, FunctionId>,
-        renamed: &mut Vec<FrameId>,
+        symbolized: &mut Vec<FrameId>,
         cancel: CancelCheck<'_>,
     ) {
         // Dropped after the contents of the file.
@@ -226,7 +232,7 @@ impl Module {
                 offset,
                 functions: start..trace.frame_functions.len() as u32,
             };
-            renamed.push(frame);
+            symbolized.push(frame);
         }
     }
 
@@ -286,7 +292,7 @@ fn content(path: &Path, build_id: &BuildId) -> FileContent {
 }
 
 /// Returns the path of a module's debug file, or of the module if it has symbols itself, if it is
-/// on this host.
+/// on this machine.
 #[must_use]
 pub fn find_symbols(module: &download::Module, options: &Options) -> Option<PathBuf> {
     let symbolizer = symbolizer(options, Aliases::Plain);

@@ -19,7 +19,7 @@ const MAX_RATIO: u64 = 1100;
 /// Returns the new lines of frames, by their old line.
 pub(super) fn replaced_lines(
     trace: &Trace,
-    renamed: &[FrameId],
+    symbolized: &[FrameId],
     lines: &[Box<[u8]>],
 ) -> FxHashMap<Box<[u8]>, Vec<u8>> {
     let names = EscapedNames::new(trace);
@@ -27,7 +27,7 @@ pub(super) fn replaced_lines(
         let new = perf_text::frame_lines(&names, frame);
         (lines[frame.index()].clone(), new)
     };
-    renamed.iter().map(new).collect()
+    symbolized.iter().map(new).collect()
 }
 
 /// Returns an entry that would get lost, or that makes the archive too large.

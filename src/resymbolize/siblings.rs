@@ -1,32 +1,75 @@
 //! The files beside a trace that show its samples: the flame graph and `NAME.nettrace`.
 
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Read, Write};
+use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use thiserror::Error;
 
-use super::{BUFFER_BYTES, MAX_FLAME_GRAPH_BYTES};
+use super::comparison::Comparison;
+use super::{BUFFER_BYTES, MAX_ENTRY_BYTES, MAX_FLAME_GRAPH_BYTES};
 use crate::bytes::Positioned;
 use crate::output::StackViews;
-use crate::output::file::{OutputError, OutputFile, capture_name};
-use crate::output::nettrace::{self, FunctionStarts, OldStreamError, RewriteError};
-use crate::symbolize::{CancelCheck, CancellableReader};
+use crate::output::file::{OutputError, OutputFile, capture_name, is_replaceable};
+use crate::output::nettrace::{self, OldStreamError, RewriteError};
+use crate::symbolize::{CancelCheck, CancellableReader, CancellableWriter};
 use crate::trace::Trace;
+
+const NETTRACE: &str = ".nettrace";
+/// Limit on a new `.nettrace`: a multiple of the old one, and bytes for the names.
+const MAX_GROWTH: (u64, u64) = (8, 256 << 20);
 
 /// A file beside a trace cannot be written again.
 #[derive(Debug, Error)]
 pub enum SiblingError {
-    /// The new file cannot be written.
-    #[error(transparent)]
-    Output(#[from] OutputError),
-    /// The old file cannot be read, or is not of the trace.
+    /// The file cannot be opened or read.
+    #[error("cannot read it: {0}")]
+    Read(io::Error),
+    /// The file is no regular file, belongs to another user, or was replaced meanwhile.
+    #[error("it is no regular file of yours: run as its owner, or copy it")]
+    NotOwn,
+    /// The file is not the flame graph of the trace.
+    #[error("it is not the flame graph of the trace; the new one is flamegraph.svg in the trace")]
+    OtherFlameGraph,
+    /// The old `.nettrace` cannot be read, or is not of the trace.
     #[error(transparent)]
     Old(#[from] OldStreamError),
+    /// The new `.nettrace` would be too large.
+    #[error("its stacks make it too large")]
+    TooLarge,
+    /// The new file cannot be written.
+    #[error(transparent)]
+    Output(OutputError),
 }
 
-/// A regular file beside a trace.
+impl SiblingError {
+    /// Returns whether the trace stays as it is, too: its disk is full, or fails.
+    fn is_fatal(&self) -> bool {
+        matches!(self, Self::Output(_))
+    }
+}
+
+impl From<OutputError> for SiblingError {
+    fn from(error: OutputError) -> Self {
+        match error {
+            OutputError::NotReplaceable { .. } => Self::NotOwn,
+            error => Self::Output(error),
+        }
+    }
+}
+
+/// Returns whether there is a `.nettrace` beside a trace.
+pub(super) fn has_nettrace(trace: &Path) -> bool {
+    sibling_path(trace, NETTRACE).symlink_metadata().is_ok()
+}
+
+fn sibling_path(trace: &Path, suffix: &str) -> PathBuf {
+    trace.with_file_name(format!("{}{suffix}", capture_name(trace)))
+}
+
+/// A regular file of this user beside a trace.
 struct Sibling {
     path: PathBuf,
     file: File,
@@ -34,119 +77,115 @@ struct Sibling {
 
 impl Sibling {
     /// Opens the file of a trace with this suffix, if there is one.
-    fn open(trace: &Path, suffix: &str) -> Option<Self> {
-        let path = trace.with_file_name(format!("{}{suffix}", capture_name(trace)));
+    fn open(trace: &Path, suffix: &str) -> Option<(PathBuf, Result<Self, SiblingError>)> {
+        let path = sibling_path(trace, suffix);
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = File::from(rustix::fs::open(&path, flags, Mode::empty()).ok()?);
-        let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
-        is_file.then_some(Self { path, file })
+        let opened = match rustix::fs::open(&path, flags, Mode::empty()) {
+            Err(Errno::NOENT) => return None,
+            Err(Errno::LOOP) => Err(SiblingError::NotOwn),
+            Err(errno) => Err(SiblingError::Read(errno.into())),
+            Ok(file) if !is_replaceable(&file) => Err(SiblingError::NotOwn),
+            Ok(file) => Ok(Self {
+                path: path.clone(),
+                file: file.into(),
+            }),
+        };
+        Some((path, opened))
     }
 
     fn reader<'a>(&'a self, cancel: CancelCheck<'a>) -> impl Read + 'a {
         let file = &self.file;
         let inner = BufReader::with_capacity(BUFFER_BYTES, Positioned { file, at: 0 });
-        CancellableReader { inner, cancel }
+        CancellableReader { inner, cancel }.take(MAX_ENTRY_BYTES)
     }
 
-    fn is_equal(&self, expected: &[u8], cancel: CancelCheck<'_>) -> bool {
+    /// Writes the new flame graph if the file is the old one.
+    fn redraw(
+        &self,
+        views: &StackViews<'_>,
+        old: &[u8],
+        cancel: CancelCheck<'_>,
+    ) -> Result<Option<OutputFile>, SiblingError> {
         let mut content = Vec::new();
         let mut reader = self.reader(cancel).take(MAX_FLAME_GRAPH_BYTES);
-        reader.read_to_end(&mut content).is_ok() && content == expected
-    }
-
-    /// Writes a flame graph in place of the file.
-    fn redraw(&self, views: &StackViews<'_>) -> Result<OutputFile, SiblingError> {
+        let read = reader.read_to_end(&mut content);
+        read.map_err(SiblingError::Read)?;
         let mut file = OutputFile::replace(&self.path, &self.file)?;
-        let drawn = views.flame_graph().and_then(|svg| file.write_all(svg));
-        drawn.map_err(|error| file.explain(error))?;
-        Ok(file)
+        let new = views.flame_graph().map_err(|error| file.explain(error))?;
+        // An earlier run that was killed may have written it.
+        if content == new {
+            return Ok(None);
+        }
+        if content != old {
+            return Err(SiblingError::OtherFlameGraph);
+        }
+        match file.write_all(new) {
+            Ok(()) => Ok(Some(file)),
+            Err(error) => Err(file.explain(error).into()),
+        }
     }
 
-    fn compare(
+    /// Writes the `.nettrace` with the functions of a trace, unless it has them.
+    fn rewrite(
         &self,
         trace: &Trace,
         cancel: CancelCheck<'_>,
-    ) -> Result<FunctionStarts, OldStreamError> {
-        nettrace::compare(trace, self.reader(cancel))
-    }
-
-    /// Writes a `.nettrace` in place of the file, with the functions of a trace.
-    fn rewrite(&self, trace: &Trace, cancel: CancelCheck<'_>) -> Result<OutputFile, SiblingError> {
+    ) -> Result<Option<OutputFile>, SiblingError> {
+        let mut old = self.reader(cancel);
+        let mut same = Comparison::new(&mut old);
+        match nettrace::rewrite(trace, self.reader(cancel), &mut same, cancel) {
+            Ok(()) if same.is_at_end() => return Ok(None),
+            Err(RewriteError::Old(error)) => return Err(error.into()),
+            Ok(()) | Err(RewriteError::Write(_)) => {}
+        }
+        let bytes = self.file.metadata().map_or(0, |file| file.len());
         let mut file = OutputFile::replace(&self.path, &self.file)?;
-        let mut out = BufWriter::with_capacity(BUFFER_BYTES, &mut file);
-        let written = nettrace::rewrite(trace, self.reader(cancel), &mut out);
+        let out = CancellableWriter {
+            inner: &mut file,
+            cancel,
+        };
+        let mut out = LimitedWriter {
+            inner: BufWriter::with_capacity(BUFFER_BYTES, out),
+            left: bytes
+                .saturating_mul(MAX_GROWTH.0)
+                .saturating_add(MAX_GROWTH.1),
+        };
+        let written = nettrace::rewrite(trace, self.reader(cancel), &mut out, cancel);
+        let is_too_large = out.left == 0;
         drop(out);
         match written {
-            Ok(()) => Ok(file),
+            Ok(()) => Ok(Some(file)),
+            Err(RewriteError::Write(_)) if is_too_large => Err(SiblingError::TooLarge),
             Err(RewriteError::Write(error)) => Err(file.explain(error).into()),
             Err(RewriteError::Old(error)) => Err(error.into()),
         }
     }
 }
 
-/// The files beside a trace that were written from it.
-pub(super) struct Siblings {
-    flame_graph: Option<Sibling>,
-    nettrace: Option<(Sibling, Result<FunctionStarts, OldStreamError>)>,
+/// A writer that fails at a number of bytes.
+struct LimitedWriter<W> {
+    inner: W,
+    left: u64,
 }
 
-impl Siblings {
-    /// Finds the files of a trace. `flame_graph` is the one in the trace.
-    pub(super) fn find(
-        path: &Path,
-        trace: &Trace,
-        flame_graph: Vec<u8>,
-        cancel: CancelCheck<'_>,
-    ) -> Self {
-        let svg = Sibling::open(path, ".flamegraph.svg");
-        let nettrace = Sibling::open(path, ".nettrace");
-        Self {
-            flame_graph: svg.filter(|svg| svg.is_equal(&flame_graph, cancel)),
-            nettrace: nettrace.map(|file| {
-                let compared = file.compare(trace, cancel);
-                (file, compared)
-            }),
+impl<W: Write> Write for LimitedWriter<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.left = self.left.saturating_sub(bytes.len() as u64);
+        match self.left {
+            0 => Err(io::ErrorKind::FileTooLarge.into()),
+            _ => self.inner.write(bytes),
         }
     }
 
-    /// Adds what only the `.nettrace` has: the starts of functions without a name.
-    pub(super) fn apply_starts(&self, trace: &mut Trace) {
-        if let Some((_, Ok(starts))) = &self.nettrace {
-            starts.apply(trace);
-        }
-    }
-
-    /// Writes the new files, without replacing the old ones.
-    pub(super) fn write(
-        self,
-        trace: &Trace,
-        views: &StackViews<'_>,
-        cancel: CancelCheck<'_>,
-    ) -> NewSiblings {
-        let mut new = NewSiblings::default();
-        match self.nettrace {
-            Some((file, Ok(_))) => {
-                let written = file.rewrite(trace, cancel);
-                new.written.push((file.path, written));
-            }
-            // An earlier run that was killed may have replaced it.
-            Some((file, Err(error))) if file.compare(trace, cancel).is_err() => {
-                new.kept.push((file.path, error.into()));
-            }
-            _ => {}
-        }
-        if let Some(file) = self.flame_graph {
-            let written = file.redraw(views);
-            new.written.push((file.path, written));
-        }
-        new
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
     }
 }
 
 /// New files beside a trace.
 #[derive(Default)]
 pub(super) struct NewSiblings {
-    written: Vec<(PathBuf, Result<OutputFile, SiblingError>)>,
+    written: Vec<(PathBuf, OutputFile)>,
     /// Paths of replaced files.
     pub(super) replaced: Vec<PathBuf>,
     /// Paths of files that were not replaced, and why.
@@ -154,27 +193,71 @@ pub(super) struct NewSiblings {
 }
 
 impl NewSiblings {
-    /// Replaces the old files if all new ones are complete.
-    ///
-    /// A file of another user stays, and is no error.
+    /// Writes the new `.nettrace`, without replacing the old one, unless there is none.
     ///
     /// # Errors
-    /// Returns path and cause of the first file that cannot be written.
-    pub(super) fn commit(&mut self) -> Result<(), (PathBuf, SiblingError)> {
-        let mut complete = Vec::new();
-        for (path, written) in self.written.drain(..) {
-            match written {
-                Ok(file) => complete.push((path, file)),
-                Err(error @ SiblingError::Output(OutputError::NotReplaceable { .. })) => {
-                    self.kept.push((path, error));
-                }
-                Err(error) => return Err((path, error)),
-            }
+    /// Returns path and cause if the file cannot be written. If the old one cannot be used, it stays,
+    /// which is no error.
+    pub(super) fn nettrace(
+        &mut self,
+        path: &Path,
+        trace: &Trace,
+        cancel: CancelCheck<'_>,
+    ) -> Result<(), (PathBuf, SiblingError)> {
+        self.sibling(path, NETTRACE, |file| file.rewrite(trace, cancel))
+    }
+
+    /// Writes the new flame graph, without replacing the old one, unless there is none. `old` is
+    /// the one in the trace.
+    ///
+    /// # Errors
+    /// As of [`NewSiblings::nettrace`].
+    pub(super) fn flame_graph(
+        &mut self,
+        path: &Path,
+        views: &StackViews<'_>,
+        old: &[u8],
+        cancel: CancelCheck<'_>,
+    ) -> Result<(), (PathBuf, SiblingError)> {
+        self.sibling(path, ".flamegraph.svg", |file| {
+            file.redraw(views, old, cancel)
+        })
+    }
+
+    fn sibling(
+        &mut self,
+        trace: &Path,
+        suffix: &str,
+        write: impl FnOnce(&Sibling) -> Result<Option<OutputFile>, SiblingError>,
+    ) -> Result<(), (PathBuf, SiblingError)> {
+        let Some((path, opened)) = Sibling::open(trace, suffix) else {
+            return Ok(());
+        };
+        match opened.and_then(|file| write(&file)) {
+            Ok(Some(file)) => self.written.push((path, file)),
+            Ok(None) => {}
+            Err(error) => self.keep(path, error)?,
         }
-        for (path, file) in complete {
+        Ok(())
+    }
+
+    fn keep(&mut self, path: PathBuf, error: SiblingError) -> Result<(), (PathBuf, SiblingError)> {
+        if error.is_fatal() {
+            return Err((path, error));
+        }
+        self.kept.push((path, error));
+        Ok(())
+    }
+
+    /// Replaces the old files.
+    ///
+    /// # Errors
+    /// Returns path and cause of the first file that cannot be replaced.
+    pub(super) fn commit(&mut self) -> Result<(), (PathBuf, SiblingError)> {
+        for (path, file) in std::mem::take(&mut self.written) {
             match file.commit() {
                 Ok(()) => self.replaced.push(path),
-                Err(error) => return Err((path, error.into())),
+                Err(error) => self.keep(path, error.into())?,
             }
         }
         Ok(())

@@ -7,7 +7,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::record_stream::RecordStream;
 use super::records::{self, Record};
 use crate::output::synthetic_layout::{CodeOwner, FunctionRow, ModuleRow, SyntheticLayout};
-use crate::trace::{FrameId, StackId, Trace};
+use crate::trace::{StackId, Trace};
 
 /// Maximum number of frames of a stack. Readers intern stacks recursively.
 pub(super) const MAX_FRAMES: usize = 1000;
@@ -87,7 +87,7 @@ impl<'a> Code<'a> {
     }
 
     /// Returns the functions of a stack in a process with this name, innermost first.
-    pub(super) fn functions(&mut self, process: &str, stack: StackId) -> Vec<FunctionRow> {
+    fn functions(&mut self, process: &str, stack: StackId) -> Vec<FunctionRow> {
         let trace = self.trace;
         let mut functions = Vec::new();
         for frame in trace.stacks.leaf_first(stack) {
@@ -105,26 +105,6 @@ impl<'a> Code<'a> {
             functions.push(self.layout.root(process));
         }
         functions
-    }
-
-    /// Returns module and name of a function.
-    pub(super) fn name(&self, function: FunctionRow) -> (&str, &str) {
-        let function = &self.layout.functions[function];
-        (&self.layout.modules[function.module].name, &function.name)
-    }
-
-    /// Returns the frames that are one of these functions, with its value.
-    pub(super) fn frames_with<T: Copy>(
-        &self,
-        functions: &FxHashMap<FunctionRow, T>,
-    ) -> Vec<(FrameId, T)> {
-        let frames = (0..self.trace.frames.len()).map(|row| FrameId(row as u32));
-        let of_frame = |frame| {
-            let mut found = self.layout.frame_functions(self.trace, frame);
-            let value = *functions.get(&found.next()?)?;
-            found.next().is_none().then_some((frame, value))
-        };
-        frames.filter_map(of_frame).collect()
     }
 
     /// Returns the address of the root function of a process, which ends the stacks of its events.

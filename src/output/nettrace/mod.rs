@@ -23,12 +23,10 @@ mod record_stream;
 mod records;
 mod rewriter;
 mod stream;
-mod unresolved;
 mod writer;
 
 pub use old_stream::OldStreamError;
 pub use rewriter::{RewriteError, rewrite};
-pub use unresolved::{FunctionStarts, compare};
 
 use std::io::{self, Write};
 

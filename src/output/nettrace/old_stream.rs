@@ -5,12 +5,16 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use thiserror::Error;
 
+use super::code::MAX_FRAMES;
 use super::records::{self, Record};
 use crate::nettrace::{Event, EventMetadata, NettraceError};
+use crate::output::synthetic_layout::ROOT;
 use crate::trace::Pid;
 
-/// Limit on the mappings, symbols, processes, threads and event kinds of a stream.
+/// Limit on the processes, mappings, roots, threads and event kinds of a stream.
 pub(super) const MAX_ROWS: usize = 1 << 20;
+/// Limit on the names of all processes and mappings, in bytes.
+const MAX_NAME_BYTES: usize = 256 << 20;
 
 /// A stream cannot be read, or is not of the trace.
 #[derive(Debug, Error)]
@@ -21,6 +25,9 @@ pub enum OldStreamError {
     /// A part of the stream is not that of the trace.
     #[error("its {0} are not those of the trace")]
     Differs(&'static str),
+    /// The user cancelled it.
+    #[error("cancelled")]
+    Cancelled,
 }
 
 /// A process instance of the stream.
@@ -31,35 +38,38 @@ pub(super) struct OldInstance {
     pub(super) name: String,
 }
 
-#[derive(Debug)]
-pub(super) struct OldFunction {
-    pub(super) module: Arc<str>,
-    pub(super) name: String,
-}
-
-/// Processes and functions of a stream, up to its current event.
+/// Processes and roots of a stream, up to its current event.
 #[derive(Debug, Default)]
 pub(super) struct OldStream {
     /// Record of each event kind, by address. The `Arc` keeps the address unique.
     kinds: FxHashMap<*const EventMetadata, (Arc<EventMetadata>, Option<Record>)>,
+    /// Which records have a kind.
+    found: [bool; Record::ALL.len()],
     /// Current instance of each process id.
     instances: FxHashMap<Pid, OldInstance>,
     instance_count: usize,
     /// Module names by the id of the mapping.
     mappings: FxHashMap<u64, Arc<str>>,
-    /// Functions by the address of their frames.
-    functions: FxHashMap<u64, OldFunction>,
+    /// Modules of the functions that end the stacks of runtime events, by the address of the frame.
+    roots: FxHashMap<u64, Arc<str>>,
+    name_bytes: usize,
 }
 
 impl OldStream {
     /// Reads an event if it is a record. Returns the record.
     pub(super) fn read(&mut self, event: &Event<'_>) -> Result<Option<Record>, OldStreamError> {
-        let is_full = self.kinds.len() >= MAX_ROWS
-            || self.instances.len() >= MAX_ROWS
-            || self.mappings.len() >= MAX_ROWS
-            || self.functions.len() >= MAX_ROWS;
-        if is_full {
+        let rows = [
+            self.kinds.len(),
+            self.instances.len(),
+            self.mappings.len(),
+            self.roots.len(),
+        ];
+        if rows.into_iter().any(|rows| rows >= MAX_ROWS) || self.name_bytes >= MAX_NAME_BYTES {
             return Err(OldStreamError::Differs("records"));
+        }
+        // The root follows the frames.
+        if event.stack.addresses().nth(MAX_FRAMES + 1).is_some() {
+            return Err(OldStreamError::Differs("stacks"));
         }
         let record = self.record(event.metadata);
         let is_read = match record {
@@ -74,20 +84,21 @@ impl OldStream {
 
     /// Returns the record of an event kind. Each record has one kind.
     fn record(&mut self, kind: &Arc<EventMetadata>) -> Option<Record> {
-        if let Some((_, record)) = self.kinds.get(&Arc::as_ptr(kind)) {
-            return *record;
-        }
-        let is_new = |record: &Record| self.kinds.values().all(|known| known.1 != Some(*record));
-        let record = Record::ALL
-            .into_iter()
-            .find(|record| record.kind() == **kind && is_new(record));
-        self.kinds
-            .insert(Arc::as_ptr(kind), (Arc::clone(kind), record));
-        record
+        let found = &mut self.found;
+        let known = self.kinds.entry(Arc::as_ptr(kind)).or_insert_with(|| {
+            let is_new = |record: &Record| !found[*record as usize] && record.kind() == **kind;
+            let record = Record::ALL.into_iter().find(is_new);
+            if let Some(record) = record {
+                found[record as usize] = true;
+            }
+            (Arc::clone(kind), record)
+        });
+        known.1
     }
 
     fn process(&mut self, payload: &[u8]) -> Option<()> {
         let (pid, name) = records::parse_process(payload)?;
+        self.name_bytes += name.len();
         let number = self.instance_count;
         self.instance_count += 1;
         self.instances.insert(pid, OldInstance { number, name });
@@ -96,14 +107,17 @@ impl OldStream {
 
     fn mapping(&mut self, payload: &[u8]) -> Option<()> {
         let (id, name) = records::parse_mapping(payload)?;
+        self.name_bytes += name.len();
         self.mappings.insert(id, name.into());
         Some(())
     }
 
     fn symbol(&mut self, payload: &[u8]) -> Option<()> {
         let (mapping, address, name) = records::parse_symbol(payload)?;
-        let module = Arc::clone(self.mappings.get(&mapping)?);
-        self.functions.insert(address, OldFunction { module, name });
+        if name == ROOT {
+            let module = Arc::clone(self.mappings.get(&mapping)?);
+            self.roots.insert(address, module);
+        }
         Some(())
     }
 
@@ -112,14 +126,8 @@ impl OldStream {
         self.instances.get(&pid)
     }
 
-    /// Returns the function of a frame of a sample, or the root of a runtime event's stack.
-    pub(super) fn function(&self, address: u64) -> Option<&OldFunction> {
-        self.functions.get(&address)
+    /// Returns the module of the root at an address.
+    pub(super) fn root(&self, address: u64) -> Option<&str> {
+        self.roots.get(&address).map(|module| &**module)
     }
-}
-
-/// Returns the id of an event's process.
-pub(super) fn process_id(event: &Event<'_>) -> Result<Pid, OldStreamError> {
-    let pid = event.thread.process.and_then(|id| i32::try_from(id).ok());
-    pid.map(Pid).ok_or(OldStreamError::Differs("threads"))
 }

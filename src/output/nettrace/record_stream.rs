@@ -1,28 +1,57 @@
 //! Stream of records and other events.
 
 use std::io::{self, Write};
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
 
 use super::event_rows::EventHeader;
 use super::records::Record;
 use super::stream::{Stream, StreamHeader};
+use crate::nettrace::EventMetadata;
+use crate::trace::{Pid, Tid};
 
-/// A stream in which the kinds of all records are declared.
+/// A stream that declares the kinds of all records, and other kinds and threads at their first use.
 pub(super) struct RecordStream<W> {
     pub(super) stream: Stream<W>,
-    ids: [u32; Record::ALL.len()],
+    records: [u32; Record::ALL.len()],
+    /// Ids of the other event kinds, by address. The `Arc` keeps the address unique.
+    kinds: FxHashMap<*const EventMetadata, (Arc<EventMetadata>, u32)>,
+    pub(super) threads: FxHashMap<(Pid, Tid), u32>,
 }
 
 impl<W: Write> RecordStream<W> {
     /// Writes the header of the stream.
     pub(super) fn start(out: W, header: StreamHeader<'_>) -> io::Result<Self> {
         let mut stream = Stream::start(out, header)?;
-        let ids = Record::ALL.map(|record| stream.kind(&record.kind()));
-        Ok(Self { stream, ids })
+        let records = Record::ALL.map(|record| stream.kind(&record.kind()));
+        Ok(Self {
+            stream,
+            records,
+            kinds: FxHashMap::default(),
+            threads: FxHashMap::default(),
+        })
     }
 
     /// Returns the id of a record's kind.
     pub(super) fn kind(&self, record: Record) -> u32 {
-        self.ids[record as usize]
+        self.records[record as usize]
+    }
+
+    /// Returns the id of another event kind.
+    pub(super) fn event_kind(&mut self, kind: &Arc<EventMetadata>) -> u32 {
+        let stream = &mut self.stream;
+        let known = self.kinds.entry(Arc::as_ptr(kind));
+        known
+            .or_insert_with(|| (Arc::clone(kind), stream.kind(kind)))
+            .1
+    }
+
+    /// Returns the id of a thread. The name counts at its first use.
+    pub(super) fn thread(&mut self, pid: Pid, tid: Tid, name: &str) -> u32 {
+        let stream = &mut self.stream;
+        let known = self.threads.entry((pid, tid));
+        *known.or_insert_with(|| stream.thread(name, Some((pid, tid))))
     }
 
     /// Writes a record without a stack.

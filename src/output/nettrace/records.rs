@@ -147,7 +147,7 @@ pub(super) fn cpu(milliseconds: u64) -> Vec<u8> {
 }
 
 fn parse_text(bytes: &mut Bytes<'_>) -> Option<String> {
-    let len = bytes.u16()?;
-    let text = bytes.take(len.into())?;
+    let len = usize::from(bytes.u16()?);
+    let text = bytes.take(len).filter(|_| len <= MAX_TEXT_BYTES)?;
     Some(String::from_utf8_lossy(text).into_owned())
 }

@@ -1,20 +1,20 @@
 //! Writes a stream again with the stacks of a trace, whose functions have other names by now.
 
 use std::io::{self, Read, Write};
-use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
 use thiserror::Error;
 
 use super::code::{Code, Origin};
 use super::event_rows::EventHeader;
-use super::old_stream::{MAX_ROWS, OldStream, OldStreamError, process_id};
+use super::old_stream::{MAX_ROWS, OldStream, OldStreamError};
 use super::record_stream::RecordStream;
 use super::records::Record;
 use super::stream::StreamHeader;
-use crate::nettrace::{Event, EventMetadata, Reader};
-use crate::output::synthetic_layout::ROOT;
+use crate::nettrace::{Event, Reader};
 use crate::trace::{Pid, Sample, Tid, Trace};
+
+/// The user is asked this often, in events, whether to cancel.
+const EVENTS_PER_CHECK: u64 = 4096;
 
 /// A stream cannot be written again.
 #[derive(Debug, Error)]
@@ -28,21 +28,25 @@ pub enum RewriteError {
 }
 
 struct Rewriter<'a, W> {
+    trace: &'a Trace,
     out: RecordStream<W>,
     code: Code<'a>,
     old: OldStream,
-    threads: FxHashMap<(Pid, Tid), u32>,
-    /// Ids of the event kinds, by address. The `Arc` keeps the address unique.
-    kinds: FxHashMap<*const EventMetadata, (Arc<EventMetadata>, u32)>,
 }
 
 /// Writes a stream of [`super::write`] again.
 ///
-/// Samples have the stacks of the samples of `trace`, see [`super::compare`]. All other events stay.
+/// Its samples must have the process, thread and time of the samples of `trace`. They get their
+/// stacks. All other events stay.
 ///
 /// # Errors
 /// See [`RewriteError`].
-pub fn rewrite(trace: &Trace, source: impl Read, out: impl Write) -> Result<(), RewriteError> {
+pub fn rewrite(
+    trace: &Trace,
+    source: impl Read,
+    out: impl Write,
+    is_cancelled: &dyn Fn() -> bool,
+) -> Result<(), RewriteError> {
     let mut reader = Reader::open(source).map_err(OldStreamError::from)?;
     let info = reader.info();
     let header = StreamHeader {
@@ -51,14 +55,18 @@ pub fn rewrite(trace: &Trace, source: impl Read, out: impl Write) -> Result<(), 
         properties: &info.properties,
     };
     let mut rewriter = Rewriter {
+        trace,
         out: RecordStream::start(out, header)?,
         code: Code::new(trace),
         old: OldStream::default(),
-        threads: FxHashMap::default(),
-        kinds: FxHashMap::default(),
     };
     let mut samples = trace.samples.iter();
+    let mut count: u64 = 0;
     while let Some(event) = reader.next_event().map_err(OldStreamError::from)? {
+        count += 1;
+        if count.is_multiple_of(EVENTS_PER_CHECK) && is_cancelled() {
+            return Err(OldStreamError::Cancelled.into());
+        }
         rewriter.event(&event, &mut samples)?;
     }
     if samples.next().is_some() {
@@ -80,7 +88,11 @@ impl<W: Write> Rewriter<'_, W> {
         if let Some(Record::ProcessMapping | Record::ProcessSymbol) = record {
             return Ok(());
         }
-        let (pid, thread) = self.thread(event)?;
+        let (pid, tid) = ids(event)?;
+        if self.out.threads.len() >= MAX_ROWS {
+            return Err(OldStreamError::Differs("threads").into());
+        }
+        let thread = self.out.thread(pid, tid, event.thread_name);
         let mut header = EventHeader {
             kind: 0,
             thread,
@@ -90,7 +102,12 @@ impl<W: Write> Rewriter<'_, W> {
             time: event.time.0,
         };
         if record == Some(Record::Cpu) {
-            let sample = samples.next().ok_or(OldStreamError::Differs("samples"))?;
+            let sample = samples.next().filter(|sample| {
+                let of = &self.trace.threads[sample.thread.index()];
+                let process = &self.trace.processes[of.process.index()];
+                (process.pid, of.tid, sample.time) == (pid, tid, event.time)
+            });
+            let sample = sample.ok_or(OldStreamError::Differs("samples"))?;
             let instance = self.old.instance(pid);
             let instance = instance.ok_or(OldStreamError::Differs("processes"))?;
             let origin = Origin {
@@ -106,7 +123,10 @@ impl<W: Write> Rewriter<'_, W> {
             header.stack = self.event_stack(event, pid, thread)?;
             header.labels = self.out.stream.labels(event.activity);
         }
-        header.kind = self.kind(event.metadata, record);
+        header.kind = match record {
+            Some(record) => self.out.kind(record),
+            None => self.out.event_kind(event.metadata),
+        };
         Ok(self.out.stream.event(header, event.payload)?)
     }
 
@@ -114,13 +134,12 @@ impl<W: Write> Rewriter<'_, W> {
     fn event_stack(&mut self, event: &Event<'_>, pid: Pid, thread: u32) -> io::Result<u32> {
         let mut addresses: Vec<u64> = event.stack.addresses().collect();
         if let Some(last) = addresses.last_mut()
-            && let Some(root) = self.old.function(*last)
-            && root.name == ROOT
+            && let Some(process) = self.old.root(*last)
             && let Some(instance) = self.old.instance(pid)
         {
             let origin = Origin {
                 instance: instance.number,
-                process: &root.module,
+                process,
                 thread,
                 time: event.time.0,
             };
@@ -128,27 +147,13 @@ impl<W: Write> Rewriter<'_, W> {
         }
         Ok(self.out.stream.stack(&addresses))
     }
+}
 
-    /// Returns the id of an event kind.
-    fn kind(&mut self, kind: &Arc<EventMetadata>, record: Option<Record>) -> u32 {
-        if let Some(record) = record {
-            return self.out.kind(record);
-        }
-        let stream = &mut self.out.stream;
-        let known = self.kinds.entry(Arc::as_ptr(kind));
-        let new = || (Arc::clone(kind), stream.kind(kind));
-        known.or_insert_with(new).1
-    }
-
-    /// Returns the process id and the thread's id in the new stream.
-    fn thread(&mut self, event: &Event<'_>) -> Result<(Pid, u32), OldStreamError> {
-        let pid = process_id(event)?;
-        let tid = event.thread.id.and_then(|id| i32::try_from(id).ok());
-        let tid = tid.filter(|_| self.threads.len() < MAX_ROWS).map(Tid);
-        let tid = tid.ok_or(OldStreamError::Differs("threads"))?;
-        let stream = &mut self.out.stream;
-        let thread = self.threads.entry((pid, tid));
-        let thread = *thread.or_insert_with(|| stream.thread(event.thread_name, Some((pid, tid))));
-        Ok((pid, thread))
-    }
+/// Returns the ids of an event's process and thread.
+fn ids(event: &Event<'_>) -> Result<(Pid, Tid), OldStreamError> {
+    let id = |id: Option<u64>| id.and_then(|id| i32::try_from(id).ok());
+    let process = id(event.thread.process);
+    let ids = process.zip(id(event.thread.id));
+    let ids = ids.map(|(pid, tid)| (Pid(pid), Tid(tid)));
+    ids.ok_or(OldStreamError::Differs("threads"))
 }

@@ -1,7 +1,6 @@
 //! Converts samples and events of a trace to events of the stream.
 
 use std::io::{self, Write};
-use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
@@ -26,9 +25,6 @@ pub(super) struct Writer<'a, W> {
     code: Code<'a>,
     /// Metadata of the event with which a runtime describes its process.
     process_info: EventMetadata,
-    /// Ids of the event kinds, by address. The `Arc` keeps the address unique.
-    kinds: FxHashMap<*const EventMetadata, (Arc<EventMetadata>, u32)>,
-    threads: FxHashMap<(Pid, Tid), u32>,
     /// Thread names. If an id is reused, the name of its last thread.
     thread_names: FxHashMap<(Pid, Tid), &'a str>,
     /// CPU time of each thread that is not yet written. Negative after rounding up.
@@ -64,8 +60,6 @@ impl<'a, W: Write> Writer<'a, W> {
             processes: Processes::for_trace(trace),
             code: Code::new(trace),
             process_info: Record::ProcessInfo.kind(),
-            kinds: FxHashMap::default(),
-            threads: FxHashMap::default(),
             thread_names: thread_names(trace),
             unwritten_ns: FxHashMap::default(),
         };
@@ -91,12 +85,8 @@ impl<'a, W: Write> Writer<'a, W> {
     }
 
     fn thread(&mut self, pid: Pid, tid: Tid) -> u32 {
-        let (stream, names) = (&mut self.out.stream, &self.thread_names);
-        let declared = self.threads.entry((pid, tid));
-        *declared.or_insert_with(|| {
-            let name = names.get(&(pid, tid)).copied().unwrap_or_default();
-            stream.thread(name, Some((pid, tid)))
-        })
+        let name = self.thread_names.get(&(pid, tid)).copied();
+        self.out.thread(pid, tid, name.unwrap_or_default())
     }
 
     pub(super) fn sample(&mut self, sample: &Sample) -> io::Result<()> {
@@ -165,11 +155,8 @@ impl<'a, W: Write> Writer<'a, W> {
             };
             addresses.push(self.code.root(&mut self.out, origin)?);
         }
+        let kind = self.out.event_kind(&event.metadata);
         let stream = &mut self.out.stream;
-        let (_, kind) = *self
-            .kinds
-            .entry(Arc::as_ptr(&event.metadata))
-            .or_insert_with(|| (Arc::clone(&event.metadata), stream.kind(&event.metadata)));
         let header = EventHeader {
             kind,
             thread,
