@@ -148,7 +148,7 @@ fn reports_why_a_runtime_cannot_be_read() {
     };
     assert_eq!(notice.kind, NoticeKind::MemoryUnreadable);
     let expected = format!(
-        "cannot read the memory of .NET process {}: \
+        "cannot read the .NET runtime of process {}: \
          version 9 of the contract ExecutionManager is not supported; ",
         notice.subject
     );

@@ -221,7 +221,8 @@ fn check(what: &str, command: &[&str], launch: Launch<'_>, short: &[&str]) {
     for (mode, counts) in &counts {
         let (of, good) = if short.contains(&mode.as_str()) {
             let ended = quality["stack_copy_ended"].as_u64().unwrap();
-            assert!(ended >= counts.inside, "{what} {mode}: {quality}");
+            // A sample before the frame is set up has a small stack.
+            assert!(ended * 2 > counts.inside, "{what} {mode}: {quality}");
             (counts.inside, counts.whole + counts.short)
         } else {
             (counts.inside, counts.whole)

@@ -305,7 +305,7 @@ fn keeps_files_of_others() {
         assert!(printed.lines().any(kept), "{printed}");
         assert!(printed.contains("symbolized program"), "{printed}");
         assert!(
-            printed.contains("1 of 1 traces were not symbolized, or not completely"),
+            printed.contains("1 of 1 traces, or the files beside them, are incomplete"),
             "{printed}"
         );
         assert!(fs::read(recording.path(file)).unwrap() == bytes);
@@ -320,7 +320,9 @@ fn keeps_files_of_others() {
     std::os::unix::fs::symlink("with.nettrace", recording.path("late.nettrace")).unwrap();
     let printed = recording.symbols("late.trace.zip");
     assert!(
-        printed.contains("late.nettrace: not updated: it is no regular file of yours"),
+        printed.contains(
+            "late.nettrace: not updated: it belongs to another user or is no regular file"
+        ),
         "{printed}"
     );
 }

@@ -73,7 +73,7 @@ pub(super) fn run(options: &SymbolsOptions) -> Result<(), SymbolsError> {
     let unreadable = (unreadable > 0).then(|| format!("{unreadable} of the files cannot be read"));
     let traces = request.traces.len();
     let not_symbolized = (not_symbolized > 0).then(|| {
-        format!("{not_symbolized} of {traces} traces were not symbolized, or not completely")
+        format!("{not_symbolized} of {traces} traces, or the files beside them, are incomplete")
     });
     let shortfalls: Vec<_> = [missing, unreadable, not_symbolized]
         .into_iter()
@@ -118,12 +118,13 @@ impl<'a> Request<'a> {
                 }
                 wanted => wanted?,
             };
+            // A file beside a symbolized trace may not have its symbols yet.
+            if wanted.is_trace {
+                request.traces.push(path);
+            }
             if wanted.modules.is_empty() && wanted.without_build_id.is_empty() {
                 reporter.say(&format!("{shown}: has all symbols, nothing to download"));
                 continue;
-            }
-            if wanted.is_trace {
-                request.traces.push(path);
             }
             request.without_build_id.extend(wanted.without_build_id);
             for module in wanted.modules {

@@ -16,7 +16,8 @@ use crate::symbolize;
 /// where later captures find them. The servers are those of -server, else those of _NT_SYMBOL_PATH (if not set:
 /// Microsoft's) and DEBUGINFOD_URLS.
 ///
-/// The exit status is 0 if all debug files were found and all traces symbolized completely, else 1.
+/// The exit status is 1 if a debug file was not found, if a trace or a library in it was skipped, or if a file beside it
+/// was not updated; else it is 0.
 #[derive(Args, Debug)]
 #[command(after_help = "EXAMPLES\n  \
     perfcollect symbols incident.trace.zip\n  \

@@ -40,14 +40,16 @@ pub(super) fn symbolize(
 fn report(path: &Path, result: &Resymbolized, reporter: &Reporter) {
     let shown = path.display();
     for name in &result.ambiguous {
-        reporter.say(&format!(
-            "{shown}: skipped {name}: the trace has several builds with this file name"
-        ));
+        let line = format!("{shown}: skipped {name}: several builds in it have this file name");
+        eprintln!("{}", OneLine(&line));
     }
     if result.modules.is_empty() {
-        let why = match result.missing {
-            0 => "the debug files have no names for its unresolved frames".to_owned(),
-            missing => format!("no debug file found for its {missing} modules without symbols"),
+        let why = match (result.missing, result.unresolved) {
+            (0, 0) => "no native frame in it is unresolved".to_owned(),
+            (0, _) => "the debug files have no names for its unresolved frames".to_owned(),
+            (missing, _) => {
+                format!("no debug file found for its {missing} modules without symbols")
+            }
         };
         reporter.say(&format!("{shown}: unchanged: {why}"));
     } else {
@@ -65,7 +67,8 @@ fn report(path: &Path, result: &Resymbolized, reporter: &Reporter) {
         reporter.say(&format!("{}: updated", path.display()));
     }
     for (path, why) in &result.kept {
-        reporter.say(&format!("{}: not updated: {why}", path.display()));
+        let line = format!("{}: not updated: {why}", path.display());
+        eprintln!("{}", OneLine(&line));
     }
     if result.modules.is_empty() {
         return;

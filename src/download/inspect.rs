@@ -74,7 +74,7 @@ fn wanted_by_trace(path: &Path, file: &File) -> Result<MissingDebugFiles, String
     };
     for module in summary.modules {
         match module.build_id {
-            _ if module.has_symbols => {}
+            _ if module.has_symbols || module.frames.unresolved == 0 => {}
             Some(build_id) => missing.modules.push(Module {
                 path: module.path,
                 build_id,

@@ -18,13 +18,13 @@ use crate::trace::{ModuleId, Nanos, Pid, ProcessId, ThreadId, Tid};
 
 mod containers;
 mod content;
+mod executable_mappings;
 mod file;
 mod free_memory;
 mod jit_process;
 mod mapped;
 mod mapped_code;
 mod mapping_info;
-mod maps;
 mod proc_fs;
 mod recording_files;
 mod recovered;
@@ -32,12 +32,12 @@ mod rows;
 mod tasks;
 
 pub use content::Content;
+pub use executable_mappings::{AddressSpace, Backing, Mapping, Maps};
 pub use file::{CodeFile, FileTable};
 pub use free_memory::free_memory;
 pub use jit_process::JitProcess;
 pub use mapped::{MappedFiles, MappedPlace};
 pub use mapped_code::{MappedCode, mapped_code};
-pub use maps::{AddressSpace, Backing, Mapping, Maps};
 pub use proc_fs::{
     ProcError, boot_id, command_line, container, effective_uid, environment, exists, is_running,
     is_stopped, namespace_pid, new_namespace_threads, pids, start_ticks, thread_group,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::maps::Maps;
+use super::executable_mappings::Maps;
 use super::proc_fs;
 use crate::trace::{Nanos, Pid, ProcessId, ThreadId, Tid};
 

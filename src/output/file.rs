@@ -260,11 +260,11 @@ impl OutputFile {
     /// See [`OutputError`].
     pub fn replace(path: &Path, older: &std::fs::File) -> Result<Self, OutputError> {
         let mut place = PathAt::open(path)?;
-        if !place.holds(older) || !is_replaceable(older) {
-            return Err(not_replaceable(path));
-        }
         let failed = |errno: Errno| write_error(path, errno.into());
         let status = rustix::fs::fstat(older).map_err(failed)?;
+        if !place.holds(older) || !is_own_file(&status, FileOwner::invoking_user()) {
+            return Err(not_replaceable(path));
+        }
         let partial = partial_name(&place.name);
         let replaces = Some(std::mem::replace(&mut place.name, partial));
         let file = place.create(OFlags::WRONLY);
@@ -410,11 +410,7 @@ pub(super) fn check_own(
     }
 }
 
-/// Returns whether an open file is a regular file of this user or of the user who invoked `sudo`.
-pub(crate) fn is_replaceable(file: impl AsFd) -> bool {
-    rustix::fs::fstat(file).is_ok_and(|stat| is_own_file(&stat, FileOwner::invoking_user()))
-}
-
+/// Returns whether a file is a regular file of this user or of `owner`.
 fn is_own_file(stat: &Stat, owner: Option<FileOwner>) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && is_own(stat, owner)
 }

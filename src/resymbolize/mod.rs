@@ -120,8 +120,9 @@ fn output_error(path: &Path, source: OutputError) -> ResymbolizeError {
     }
 }
 
-/// Symbolizes the unresolved frames of a trace with the debug files on this machine. Replaces the trace,
-/// and its flame graph and `.nettrace` beside it. Nothing is replaced if no frame is symbolized.
+/// Symbolizes the unresolved frames of a trace with the debug files on this machine. Replaces the
+/// trace, and its flame graph and `.nettrace` beside it. If no frame is symbolized, trace and flame
+/// graph stay. A `.nettrace` that was left behind is still written again.
 ///
 /// # Errors
 /// See [`ResymbolizeError`]. The old trace stays.
@@ -153,31 +154,37 @@ fn symbolize(
     }
     let mut summary = archive.summary()?;
     let mut modules = Modules::find(&summary, options, cancel);
-    let unresolved = summary.quality.names.native.unresolved;
-    let unchanged = |modules: Modules, siblings: NewSiblings| Resymbolized {
-        replaced: siblings.replaced,
-        kept: siblings.kept,
-        ambiguous: modules.ambiguous,
-        missing: modules.missing,
-        unresolved,
-        ..Resymbolized::default()
-    };
     let mut siblings = NewSiblings::default();
     let not_written = |(sibling, source)| ResymbolizeError::Sibling {
         trace: path.to_owned(),
         path: sibling,
         source,
     };
+    let unresolved = summary.quality.names.native.unresolved;
+    let unchanged = |modules: Modules, mut siblings: NewSiblings| {
+        siblings
+            .flame_graph(path, &flame_graph(&archive)?, None, cancel)
+            .and_then(|()| siblings.commit())
+            .map_err(not_written)?;
+        Ok(Resymbolized {
+            replaced: siblings.replaced,
+            kept: siblings.kept,
+            ambiguous: modules.ambiguous,
+            missing: modules.missing,
+            unresolved,
+            ..Resymbolized::default()
+        })
+    };
     if summary.samples == 0 || modules.is_empty() && !siblings::has_nettrace(path) {
-        return Ok(unchanged(modules, siblings));
+        return unchanged(modules, siblings);
     }
-    let (WrittenTrace { mut trace, lines }, style) =
-        match read_trace(path, &archive, &summary, cancel) {
-            Err(ResymbolizeError::Text { .. }) if modules.is_empty() => {
-                return Ok(unchanged(modules, siblings));
-            }
-            read => read?,
-        };
+    let read = match read_trace(path, &archive, &summary, cancel) {
+        Err(ResymbolizeError::Text { .. }) if modules.is_empty() => {
+            return unchanged(modules, siblings);
+        }
+        read => read?,
+    };
+    let (WrittenTrace { mut trace, lines }, style) = read;
     let samples = symbolize::count(&mut trace);
     modules.check(&trace, &samples, &summary);
 
@@ -189,8 +196,7 @@ fn symbolize(
         .nettrace(path, &trace, cancel)
         .map_err(not_written)?;
     if symbolized.frames.is_empty() {
-        siblings.commit().map_err(not_written)?;
-        return Ok(unchanged(modules, siblings));
+        return unchanged(modules, siblings);
     }
     symbolize::count(&mut trace);
     modules.describe(&trace, &samples, &mut summary);
@@ -212,7 +218,7 @@ fn symbolize(
         }
     }
     siblings
-        .flame_graph(path, &views, &flame_graph(&archive)?, cancel)
+        .flame_graph(path, &flame_graph(&archive)?, Some(&views), cancel)
         .map_err(not_written)?;
     siblings.commit().map_err(not_written)?;
     // The trace is last: while the old one is there, all can be done again.

@@ -12,7 +12,7 @@ use super::comparison::Comparison;
 use super::{BUFFER_BYTES, MAX_ENTRY_BYTES, MAX_FLAME_GRAPH_BYTES};
 use crate::bytes::Positioned;
 use crate::output::StackViews;
-use crate::output::file::{OutputError, OutputFile, capture_name, is_replaceable};
+use crate::output::file::{OutputError, OutputFile, capture_name};
 use crate::output::nettrace::{self, OldStreamError, RewriteError};
 use crate::symbolize::{CancelCheck, CancellableReader, CancellableWriter};
 use crate::trace::Trace;
@@ -28,8 +28,11 @@ pub enum SiblingError {
     #[error("cannot read it: {0}")]
     Read(io::Error),
     /// The file is no regular file, belongs to another user, or was replaced meanwhile.
-    #[error("it is no regular file of yours: run as its owner, or copy it")]
+    #[error("it belongs to another user or is no regular file: make it yours and run this again")]
     NotOwn,
+    /// The new flame graph cannot be drawn.
+    #[error("cannot draw it: {0}")]
+    Draw(io::Error),
     /// The file is not the flame graph of the trace.
     #[error("it is not the flame graph of the trace; the new one is flamegraph.svg in the trace")]
     OtherFlameGraph,
@@ -69,7 +72,7 @@ fn sibling_path(trace: &Path, suffix: &str) -> PathBuf {
     trace.with_file_name(format!("{}{suffix}", capture_name(trace)))
 }
 
-/// A regular file of this user beside a trace.
+/// A regular file beside a trace.
 struct Sibling {
     path: PathBuf,
     file: File,
@@ -84,13 +87,17 @@ impl Sibling {
             Err(Errno::NOENT) => return None,
             Err(Errno::LOOP) => Err(SiblingError::NotOwn),
             Err(errno) => Err(SiblingError::Read(errno.into())),
-            Ok(file) if !is_replaceable(&file) => Err(SiblingError::NotOwn),
-            Ok(file) => Ok(Self {
-                path: path.clone(),
-                file: file.into(),
-            }),
+            Ok(file) => Self::new(path.clone(), file.into()),
         };
         Some((path, opened))
+    }
+
+    fn new(path: PathBuf, file: File) -> Result<Self, SiblingError> {
+        match file.metadata() {
+            Ok(metadata) if metadata.is_file() => Ok(Self { path, file }),
+            Ok(_) => Err(SiblingError::NotOwn),
+            Err(error) => Err(SiblingError::Read(error)),
+        }
     }
 
     fn reader<'a>(&'a self, cancel: CancelCheck<'a>) -> impl Read + 'a {
@@ -99,26 +106,33 @@ impl Sibling {
         CancellableReader { inner, cancel }.take(MAX_ENTRY_BYTES)
     }
 
-    /// Writes the new flame graph if the file is the old one.
+    /// Writes the new flame graph, if there is one and the file is the old one.
     fn redraw(
         &self,
-        views: &StackViews<'_>,
         old: &[u8],
+        new: Option<&StackViews<'_>>,
         cancel: CancelCheck<'_>,
     ) -> Result<Option<OutputFile>, SiblingError> {
         let mut content = Vec::new();
         let mut reader = self.reader(cancel).take(MAX_FLAME_GRAPH_BYTES);
         let read = reader.read_to_end(&mut content);
         read.map_err(SiblingError::Read)?;
-        let mut file = OutputFile::replace(&self.path, &self.file)?;
-        let new = views.flame_graph().map_err(|error| file.explain(error))?;
+        let is_old = content == old;
+        let Some(views) = new else {
+            return match is_old {
+                true => Ok(None),
+                false => Err(SiblingError::OtherFlameGraph),
+            };
+        };
+        let new = views.flame_graph().map_err(SiblingError::Draw)?;
         // An earlier run that was killed may have written it.
         if content == new {
             return Ok(None);
         }
-        if content != old {
+        if !is_old {
             return Err(SiblingError::OtherFlameGraph);
         }
+        let mut file = OutputFile::replace(&self.path, &self.file)?;
         match file.write_all(new) {
             Ok(()) => Ok(Some(file)),
             Err(error) => Err(file.explain(error).into()),
@@ -204,23 +218,23 @@ impl NewSiblings {
         trace: &Trace,
         cancel: CancelCheck<'_>,
     ) -> Result<(), (PathBuf, SiblingError)> {
-        self.sibling(path, NETTRACE, |file| file.rewrite(trace, cancel))
+        self.sibling(path, NETTRACE, cancel, |file| file.rewrite(trace, cancel))
     }
 
-    /// Writes the new flame graph, without replacing the old one, unless there is none. `old` is
-    /// the one in the trace.
+    /// Writes the new flame graph, if there is one, without replacing the old one. `old` is the one
+    /// in the trace.
     ///
     /// # Errors
     /// As of [`NewSiblings::nettrace`].
     pub(super) fn flame_graph(
         &mut self,
         path: &Path,
-        views: &StackViews<'_>,
         old: &[u8],
+        new: Option<&StackViews<'_>>,
         cancel: CancelCheck<'_>,
     ) -> Result<(), (PathBuf, SiblingError)> {
-        self.sibling(path, ".flamegraph.svg", |file| {
-            file.redraw(views, old, cancel)
+        self.sibling(path, ".flamegraph.svg", cancel, |file| {
+            file.redraw(old, new, cancel)
         })
     }
 
@@ -228,6 +242,7 @@ impl NewSiblings {
         &mut self,
         trace: &Path,
         suffix: &str,
+        cancel: CancelCheck<'_>,
         write: impl FnOnce(&Sibling) -> Result<Option<OutputFile>, SiblingError>,
     ) -> Result<(), (PathBuf, SiblingError)> {
         let Some((path, opened)) = Sibling::open(trace, suffix) else {
@@ -236,6 +251,7 @@ impl NewSiblings {
         match opened.and_then(|file| write(&file)) {
             Ok(Some(file)) => self.written.push((path, file)),
             Ok(None) => {}
+            Err(error) if cancel() => return Err((path, error)),
             Err(error) => self.keep(path, error)?,
         }
         Ok(())

@@ -165,7 +165,7 @@ impl Processes {
             Notice::new(
                 NoticeKind::MemoryUnreadable,
                 format!(
-                    "cannot read the memory of .NET process {pid}: {error}; \
+                    "cannot read the .NET runtime of process {pid}: {error}; \
                      its JIT code was unwound by frame pointers and may miss callers"
                 ),
                 remedy,
