@@ -32,6 +32,11 @@ impl Entry {
     pub(crate) fn size(&self) -> u64 {
         self.place.uncompressed_size_hint()
     }
+
+    /// Bytes it takes in the archive, as the archive's directory declares it.
+    pub(crate) fn compressed_size(&self) -> u64 {
+        self.place.compressed_size_hint()
+    }
 }
 
 impl Zip {

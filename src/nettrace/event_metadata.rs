@@ -1,10 +1,9 @@
 //! Event metadata, which the stream declares before the first event of each kind.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
-
-use super::field::Field;
+use super::field::{self, Field};
 use super::field_parser::{FieldParser, tagged_fields};
 use super::trace_info::string;
 use crate::bytes::Bytes;
@@ -44,6 +43,13 @@ pub struct EventMetadata {
 }
 
 impl EventMetadata {
+    /// Returns the approximate memory that it uses, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let fields = self.fields.as_deref().unwrap_or_default();
+        size_of::<Self>() + self.provider.len() + self.name.len() + field::bytes(fields)
+    }
+
     /// Parses the payload of an event in a metadata block of version 4 or 5.
     fn parse_object(payload: &[u8]) -> Option<(u32, Self)> {
         let mut bytes = Bytes(payload);
@@ -119,7 +125,7 @@ impl EventMetadata {
 
 #[derive(Debug, Default)]
 pub(super) struct EventMetadataTable {
-    by_id: FxHashMap<u32, Arc<EventMetadata>>,
+    by_id: HashMap<u32, Arc<EventMetadata>>,
     /// Size of the metadata in the stream.
     bytes: usize,
 }

@@ -65,3 +65,21 @@ pub enum FieldType {
     /// Consecutive fields.
     Record(Vec<Field>),
 }
+
+/// Returns the approximate memory of fields, in bytes.
+pub(super) fn bytes(fields: &[Field]) -> usize {
+    let bytes = |field: &Field| size_of::<Field>() + field.name.len() + inner_bytes(&field.kind);
+    fields.iter().map(bytes).sum()
+}
+
+fn inner_bytes(kind: &FieldType) -> usize {
+    match kind {
+        FieldType::Record(fields) => bytes(fields),
+        FieldType::Array(element)
+        | FieldType::LongArray(element)
+        | FieldType::Rest(element)
+        | FieldType::FixedArray(element, _)
+        | FieldType::Located { element, .. } => size_of::<FieldType>() + inner_bytes(element),
+        _ => 0,
+    }
+}

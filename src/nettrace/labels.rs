@@ -5,7 +5,7 @@
 //! label   kind u8 | 1, 2, 3: 16 bytes | 4: 8 | 5: two strings | 6: string, varint | 7, 9, 10: 1 | 8: 8
 //! ```
 
-use rustc_hash::FxHashMap;
+use std::collections::HashMap;
 
 use super::trace_info::string;
 use crate::bytes::Bytes;
@@ -24,7 +24,7 @@ pub struct Activity {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Labels(FxHashMap<u32, Activity>);
+pub(super) struct Labels(HashMap<u32, Activity>);
 
 impl Labels {
     /// Adds the lists of a block. Returns `None` if it is corrupt or has an unknown label kind.

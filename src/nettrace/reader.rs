@@ -1,10 +1,9 @@
 //! Reader of the events of a stream, one at a time.
 
+use std::collections::HashSet;
 use std::io::Read;
 use std::ops::Range;
 use std::sync::Arc;
-
-use rustc_hash::FxHashSet;
 
 use super::block::{self, BlockKind, Framing};
 use super::error::{NettraceError, NettraceErrorKind};
@@ -269,13 +268,16 @@ impl<R: Read> Reader<R> {
             Framing::Objects => 0,
             Framing::Blocks => bytes.u32()?,
         };
-        let mut alive = FxHashSet::default();
+        let mut alive = HashSet::new();
         for _ in 0..bytes.u32()? {
             let (thread, sequence) = match self.framing {
                 Framing::Objects => (bytes.u64()?, bytes.u32()?),
                 Framing::Blocks => (bytes.varuint()?, bytes.varuint32()?),
             };
-            alive.insert(thread);
+            // Version 6 removes threads by blocks of their own.
+            if self.framing == Framing::Objects {
+                alive.insert(thread);
+            }
             self.sequences.advance_to(thread, sequence);
         }
         self.stacks.clear();

@@ -1,6 +1,6 @@
 //! Counts dropped events by sequence numbers, which a thread assigns to dropped events, too.
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::{HashMap, HashSet};
 
 /// Limit on the tracked threads.
 const MAX_THREADS: usize = 1 << 16;
@@ -10,7 +10,7 @@ const FORWARD: u32 = 1 << 31;
 #[derive(Debug, Default)]
 pub(super) struct Sequences {
     /// The last sequence number of each thread, initially 0.
-    last: FxHashMap<u64, u32>,
+    last: HashMap<u64, u32>,
     pub(super) lost: u64,
 }
 
@@ -49,7 +49,7 @@ impl Sequences {
     }
 
     /// Removes all threads but these if there are many, to free memory.
-    pub(super) fn retain_alive(&mut self, alive: &FxHashSet<u64>) {
+    pub(super) fn retain_alive(&mut self, alive: &HashSet<u64>) {
         if self.last.len() > MAX_THREADS / 2 {
             self.last.retain(|thread, _| alive.contains(thread));
         }

@@ -1,8 +1,7 @@
 //! Stacks by stack id.
 
+use std::collections::HashMap;
 use std::sync::Arc;
-
-use rustc_hash::FxHashMap;
 
 use crate::bytes::Bytes;
 
@@ -32,7 +31,7 @@ impl<'a> Stack<'a> {
 #[derive(Debug)]
 pub(super) struct Stacks {
     pointer_bytes: u8,
-    by_id: FxHashMap<u32, Arc<[u64]>>,
+    by_id: HashMap<u32, Arc<[u64]>>,
     /// The stack of events without one.
     empty: Arc<[u64]>,
     /// Size of the stacks in the stream.
@@ -46,7 +45,7 @@ impl Stacks {
     pub(super) fn new(pointer_bytes: u8) -> Self {
         Self {
             pointer_bytes,
-            by_id: FxHashMap::default(),
+            by_id: HashMap::default(),
             empty: Arc::default(),
             bytes: 0,
             forgotten: 0,

@@ -1,6 +1,6 @@
 //! Threads of version 6, whose events refer to them by index.
 
-use rustc_hash::FxHashMap;
+use std::collections::HashMap;
 
 use super::trace_info::string;
 use crate::bytes::Bytes;
@@ -20,7 +20,7 @@ pub struct Thread {
 
 #[derive(Debug, Default)]
 pub(super) struct Threads {
-    by_index: FxHashMap<u64, (Thread, Box<str>)>,
+    by_index: HashMap<u64, (Thread, Box<str>)>,
     name_bytes: usize,
 }
 

@@ -158,6 +158,22 @@ impl PathAt {
         rustix::fs::openat(&self.dir, &self.name, flags, Mode::RUSR | Mode::WUSR)
     }
 
+    /// Creates a file that will replace this one, and takes its name. Files that killed processes
+    /// left are in the way only if there are many.
+    fn create_partial(&mut self) -> rustix::io::Result<OwnedFd> {
+        const MAX_LEFT: u32 = 100;
+        let name = self.name.clone();
+        let mut created = Err(Errno::EXIST);
+        for number in 0..MAX_LEFT {
+            self.name = partial_name(&name, number);
+            created = self.create(OFlags::WRONLY);
+            if !matches!(created, Err(Errno::EXIST)) {
+                break;
+            }
+        }
+        created
+    }
+
     /// Returns another name in the same directory.
     fn beside(&self, name: &OsStr) -> io::Result<Self> {
         Ok(Self {
@@ -230,14 +246,15 @@ impl OutputFile {
         let file = match place.create(OFlags::WRONLY) {
             Err(Errno::EXIST) if force => {
                 check_own(&place, owner, path)?;
-                let partial = partial_name(&place.name);
-                replaces = Some(std::mem::replace(&mut place.name, partial));
-                place.create(OFlags::WRONLY)
+                replaces = Some(place.name.clone());
+                place.create_partial()
             }
             other => other,
         };
         let file = Self {
-            file: file.map_err(|errno| create_error(path, errno))?.into(),
+            file: file
+                .map_err(|errno| create_error(&path.with_file_name(&place.name), errno))?
+                .into(),
             path: path.to_owned(),
             place,
             replaces,
@@ -265,11 +282,12 @@ impl OutputFile {
         if !place.holds(older) || !is_own_file(&status, FileOwner::invoking_user()) {
             return Err(not_replaceable(path));
         }
-        let partial = partial_name(&place.name);
-        let replaces = Some(std::mem::replace(&mut place.name, partial));
-        let file = place.create(OFlags::WRONLY);
+        let replaces = Some(place.name.clone());
+        let file = place.create_partial();
         let file = Self {
-            file: file.map_err(|errno| create_error(path, errno))?.into(),
+            file: file
+                .map_err(|errno| create_error(&path.with_file_name(&place.name), errno))?
+                .into(),
             path: path.to_owned(),
             place,
             replaces,
@@ -386,11 +404,11 @@ fn not_replaceable(path: &Path) -> OutputError {
     }
 }
 
-/// Returns the temporary name of a file that will replace `name`.
-pub(super) fn partial_name(name: &OsStr) -> OsString {
+/// Returns a temporary name of a file that will replace `name`.
+pub(super) fn partial_name(name: &OsStr, number: u32) -> OsString {
     let mut partial = OsString::from(".");
     partial.push(name);
-    partial.push(format!(".{}.partial", std::process::id()));
+    partial.push(format!(".{}-{number}.partial", std::process::id()));
     partial
 }
 

@@ -65,6 +65,25 @@ fn replaces_existing_file_only_with_force() {
 }
 
 #[test]
+fn replaces_beside_what_a_killed_process_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x");
+    std::fs::write(&path, "old").unwrap();
+    for number in 0..3 {
+        let left = dir.path().join(partial_name(OsStr::new("x"), number));
+        std::fs::write(left, "left").unwrap();
+    }
+    let older = std::fs::File::open(&path).unwrap();
+    let mut file = OutputFile::replace(&path, &older).unwrap();
+    file.write_all(b"new").unwrap();
+    file.commit().unwrap();
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
+    write_all(&path, true, "newer").unwrap();
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "newer");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 4);
+}
+
+#[test]
 fn never_replaces_or_follows_links_and_directories() {
     let dir = tempfile::tempdir().unwrap();
     let victim = dir.path().join("victim");

@@ -84,13 +84,10 @@ impl Labels {
         {
             let text = perf_text_comm(name).trim_end().to_owned();
             let bytes = LABEL_BYTES + text.len() + name.len();
-            if self
-                .processes
-                .insert((pid, text), name.to_owned())
-                .is_none()
-            {
+            self.processes.entry((pid, text)).or_insert_with(|| {
                 self.bytes += bytes;
-            }
+                name.to_owned()
+            });
         }
     }
 

@@ -175,11 +175,14 @@ fn symbolize(
             ..Resymbolized::default()
         })
     };
+    if cancel() {
+        return Err(ResymbolizeError::Cancelled(path.to_owned()));
+    }
     if summary.samples == 0 || modules.is_empty() && !siblings::has_nettrace(path) {
         return unchanged(modules, siblings);
     }
     let read = match read_trace(path, &archive, &summary, cancel) {
-        Err(ResymbolizeError::Text { .. }) if modules.is_empty() => {
+        Err(ResymbolizeError::Text { .. }) if modules.is_empty() && !cancel() => {
             return unchanged(modules, siblings);
         }
         read => read?,

@@ -34,12 +34,16 @@ pub(super) fn replaced_lines(
 pub(super) fn foreign_entry(archive: &TraceArchive, archive_bytes: u64) -> Option<&str> {
     let mut names = HashSet::new();
     let mut left = archive_bytes.saturating_mul(MAX_RATIO);
+    // Entries that share their bytes take more than the archive has.
+    let mut left_compressed = Some(archive_bytes);
     archive.zip.entries().iter().find_map(|entry| {
         let inside = entry.name.strip_prefix(archive.directory.as_str());
         let is_inside = inside.is_some_and(|rest| rest.starts_with('/'));
         let is_directory = entry.name.ends_with('/');
         let is_new = names.insert(entry.name.as_str());
-        let fits = entry.size() <= left.min(MAX_ENTRY_BYTES);
+        left_compressed =
+            left_compressed.and_then(|left| left.checked_sub(entry.compressed_size()));
+        let fits = entry.size() <= left.min(MAX_ENTRY_BYTES) && left_compressed.is_some();
         left = left.saturating_sub(entry.size());
         let is_fine = is_new && fits && (is_inside || is_directory);
         (!is_fine).then_some(entry.name.as_str())

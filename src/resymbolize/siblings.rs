@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
@@ -152,7 +153,9 @@ impl Sibling {
             Err(RewriteError::Old(error)) => return Err(error.into()),
             Ok(()) | Err(RewriteError::Write(_)) => {}
         }
-        let bytes = self.file.metadata().map_or(0, |file| file.len());
+        // A sparse file is longer than what it takes.
+        let bytes = self.file.metadata();
+        let bytes = bytes.map_or(0, |file| file.len().min(file.blocks() * 512));
         let mut file = OutputFile::replace(&self.path, &self.file)?;
         let out = CancellableWriter {
             inner: &mut file,

@@ -1,20 +1,21 @@
 //! The records of a stream that perfcollect wrote.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
 use thiserror::Error;
 
 use super::code::MAX_FRAMES;
 use super::records::{self, Record};
+use super::stream::MAX_PAYLOAD_BYTES;
 use crate::nettrace::{Event, EventMetadata, NettraceError};
 use crate::output::synthetic_layout::ROOT;
 use crate::trace::Pid;
 
 /// Limit on the processes, mappings, roots, threads and event kinds of a stream.
 pub(super) const MAX_ROWS: usize = 1 << 20;
-/// Limit on the names of all processes and mappings, in bytes.
-const MAX_NAME_BYTES: usize = 256 << 20;
+/// Limit on the event kinds, and on the names of all processes and mappings, in bytes.
+const MAX_BYTES: usize = 64 << 20;
 
 /// A stream cannot be read, or is not of the trace.
 #[derive(Debug, Error)]
@@ -42,17 +43,17 @@ pub(super) struct OldInstance {
 #[derive(Debug, Default)]
 pub(super) struct OldStream {
     /// Record of each event kind, by address. The `Arc` keeps the address unique.
-    kinds: FxHashMap<*const EventMetadata, (Arc<EventMetadata>, Option<Record>)>,
+    kinds: HashMap<*const EventMetadata, (Arc<EventMetadata>, Option<Record>)>,
     /// Which records have a kind.
     found: [bool; Record::ALL.len()],
     /// Current instance of each process id.
-    instances: FxHashMap<Pid, OldInstance>,
+    instances: HashMap<Pid, OldInstance>,
     instance_count: usize,
     /// Module names by the id of the mapping.
-    mappings: FxHashMap<u64, Arc<str>>,
+    mappings: HashMap<u64, Arc<str>>,
     /// Modules of the functions that end the stacks of runtime events, by the address of the frame.
-    roots: FxHashMap<u64, Arc<str>>,
-    name_bytes: usize,
+    roots: HashMap<u64, Arc<str>>,
+    bytes: usize,
 }
 
 impl OldStream {
@@ -64,8 +65,11 @@ impl OldStream {
             self.mappings.len(),
             self.roots.len(),
         ];
-        if rows.into_iter().any(|rows| rows >= MAX_ROWS) || self.name_bytes >= MAX_NAME_BYTES {
+        if rows.into_iter().any(|rows| rows >= MAX_ROWS) || self.bytes >= MAX_BYTES {
             return Err(OldStreamError::Differs("records"));
+        }
+        if event.payload.len() > MAX_PAYLOAD_BYTES {
+            return Err(OldStreamError::Differs("events"));
         }
         // The root follows the frames.
         if event.stack.addresses().nth(MAX_FRAMES + 1).is_some() {
@@ -88,6 +92,7 @@ impl OldStream {
         let known = self.kinds.entry(Arc::as_ptr(kind)).or_insert_with(|| {
             let is_new = |record: &Record| !found[*record as usize] && record.kind() == **kind;
             let record = Record::ALL.into_iter().find(is_new);
+            self.bytes += kind.bytes();
             if let Some(record) = record {
                 found[record as usize] = true;
             }
@@ -98,7 +103,7 @@ impl OldStream {
 
     fn process(&mut self, payload: &[u8]) -> Option<()> {
         let (pid, name) = records::parse_process(payload)?;
-        self.name_bytes += name.len();
+        self.bytes += name.len();
         let number = self.instance_count;
         self.instance_count += 1;
         self.instances.insert(pid, OldInstance { number, name });
@@ -107,7 +112,7 @@ impl OldStream {
 
     fn mapping(&mut self, payload: &[u8]) -> Option<()> {
         let (id, name) = records::parse_mapping(payload)?;
-        self.name_bytes += name.len();
+        self.bytes += name.len();
         self.mappings.insert(id, name.into());
         Some(())
     }

@@ -1,5 +1,6 @@
 //! Stream of records and other events.
 
+use std::collections::HashMap;
 use std::io::{self, Write};
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ pub(super) struct RecordStream<W> {
     records: [u32; Record::ALL.len()],
     /// Ids of the other event kinds, by address. The `Arc` keeps the address unique.
     kinds: FxHashMap<*const EventMetadata, (Arc<EventMetadata>, u32)>,
-    pub(super) threads: FxHashMap<(Pid, Tid), u32>,
+    pub(super) threads: HashMap<(Pid, Tid), u32>,
 }
 
 impl<W: Write> RecordStream<W> {
@@ -29,7 +30,7 @@ impl<W: Write> RecordStream<W> {
             stream,
             records,
             kinds: FxHashMap::default(),
-            threads: FxHashMap::default(),
+            threads: HashMap::new(),
         })
     }
 

@@ -2,9 +2,8 @@
 //!
 //! A sequence point follows each chunk. At a sequence point, readers discard all earlier stacks.
 
+use std::collections::HashMap;
 use std::io::{self, Write};
-
-use rustc_hash::FxHashMap;
 
 use super::encode::{BlockKind, block, row, text};
 use super::event_rows::{EventHeader, EventRows};
@@ -46,9 +45,9 @@ pub(super) struct Stream<W> {
     threads: Vec<u8>,
     thread_count: u32,
     stacks: Vec<u8>,
-    stack_ids: FxHashMap<Box<[u64]>, u32>,
+    stack_ids: HashMap<Box<[u64]>, u32>,
     labels: Vec<u8>,
-    label_ids: FxHashMap<Activity, u32>,
+    label_ids: HashMap<Activity, u32>,
     events: EventRows,
     /// Sequence number of the last event.
     sequence_number: u32,
@@ -77,9 +76,9 @@ impl<W: Write> Stream<W> {
             threads: Vec::new(),
             thread_count: 0,
             stacks: Vec::new(),
-            stack_ids: FxHashMap::default(),
+            stack_ids: HashMap::new(),
             labels: Vec::new(),
-            label_ids: FxHashMap::default(),
+            label_ids: HashMap::new(),
             events: EventRows::default(),
             sequence_number: 0,
             time: header.time,

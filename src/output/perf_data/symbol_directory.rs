@@ -32,7 +32,7 @@ impl SymbolDirectory {
         let replaces = Self::in_the_way(path, force)?;
         let mut place = PathAt::open(path)?;
         let replaces = replaces.then(|| {
-            let partial = file::partial_name(&place.name);
+            let partial = file::partial_name(&place.name, 0);
             std::mem::replace(&mut place.name, partial)
         });
         let owner = FileOwner::invoking_user();
