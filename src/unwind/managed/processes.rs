@@ -4,19 +4,20 @@ use std::collections::BTreeMap;
 
 use framehop::FrameAddress;
 use rustc_hash::FxHashMap;
+use rustix::io::Errno;
 
 use super::met_code::{Met, MetCode, MetKind};
 use super::{Code, RuleLookup, SampledProcess, is_interrupted, rule_in, stub_rule};
 use crate::dotnet::{AttachError, ProcessMemory, Runtime, RuntimeFile, candidates};
 use crate::machine::{self, Backing, FileTable};
-use crate::trace::{ModuleId, Nanos, Notice, NoticeKind, Pid, ProcessId};
+use crate::trace::{ModuleId, Nanos, Notice, NoticeKind, Pid, ProcessId, process_notices};
 
 /// Maximum number of open processes. All are closed and attached again when there are more.
 const MAX_PROCESSES: usize = 512;
 /// Time until perfcollect retries a process without a readable runtime.
 const RETRY_NS: u64 = 1_000_000_000;
-/// Maximum number of processes in notices about unreadable memory.
-const MAX_REPORTED: usize = 16;
+/// Maximum number of processes that notices about unreadable memory count.
+const MAX_UNREADABLE: usize = 4096;
 
 #[derive(Default)]
 pub(super) struct Processes {
@@ -145,7 +146,7 @@ impl Processes {
             // Its samples may be unwound after its end.
             Err(AttachError::Ended) => None,
             Err(error) => {
-                if self.unreadable.len() < MAX_REPORTED {
+                if self.unreadable.len() < MAX_UNREADABLE {
                     self.unreadable.entry(pid).or_insert(error);
                 }
                 None
@@ -155,23 +156,32 @@ impl Processes {
 
     /// Returns notices about processes that could not be read.
     pub(super) fn notices(&self) -> impl Iterator<Item = Notice> {
-        self.unreadable.iter().map(|(pid, error)| {
-            let remedy = match error {
-                AttachError::Open(_) => {
-                    "run perfcollect as root, or with the capability CAP_SYS_PTRACE"
-                }
-                _ => "",
-            };
-            Notice::new(
-                NoticeKind::MemoryUnreadable,
+        process_notices(
+            NoticeKind::MemoryUnreadable,
+            self.unreadable.iter().map(|(pid, error)| (*pid, error)),
+            |processes, error| {
                 format!(
-                    "cannot read the .NET runtime of process {pid}: {error}; \
+                    "cannot read the .NET runtime of process {processes}: {error}; \
                      its JIT code was unwound by frame pointers and may miss callers"
-                ),
-                remedy,
-            )
-            .about(pid)
-        })
+                )
+            },
+            remedy,
+        )
+        .into_iter()
+    }
+}
+
+/// Returns what helps to read the runtime of a process; empty if there is nothing.
+fn remedy(error: &AttachError) -> &'static str {
+    let AttachError::Open(error) = error else {
+        return "";
+    };
+    match Errno::from_io_error(error) {
+        Some(Errno::ACCESS | Errno::PERM) => {
+            "run perfcollect as root, or with the capability CAP_SYS_PTRACE"
+        }
+        Some(Errno::MFILE | Errno::NFILE) => "raise the limit of open files (ulimit -n)",
+        _ => "",
     }
 }
 
@@ -189,15 +199,17 @@ fn runtime_file<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io;
+
+    fn refused(errno: Errno) -> AttachError {
+        AttachError::Open(errno.into())
+    }
 
     #[test]
     fn reports_the_first_error_until_the_runtime_can_be_read() {
         let mut processes = Processes::default();
         let [denied, starting] = [Pid(2), Pid(1)];
-        let no_permission = io::Error::from(io::ErrorKind::PermissionDenied);
         for (pid, error) in [
-            (denied, AttachError::Open(no_permission)),
+            (denied, refused(Errno::ACCESS)),
             (starting, AttachError::NotInitialized(0x1000)),
             (starting, AttachError::NotInitialized(0x2000)),
         ] {
@@ -211,11 +223,34 @@ mod tests {
         assert!(first.what.contains("not yet initialized"), "{first:?}");
         assert!(first.what.contains("0x1000"), "{first:?}");
         assert_eq!(first.remedy, "");
-        assert!(second.what.contains("permission denied"), "{second:?}");
+        assert!(second.what.contains("ermission denied"), "{second:?}");
         assert!(second.remedy.contains("CAP_SYS_PTRACE"), "{second:?}");
         assert_eq!(processes.note(starting, Ok(7)), Some(7));
         let rest: Vec<_> = processes.notices().collect();
         assert_eq!(rest, notices[1..]);
+    }
+
+    #[test]
+    fn counts_all_unreadable_processes() {
+        let mut processes = Processes::default();
+        for pid in 1..=20 {
+            processes.note::<()>(Pid(pid), Err(refused(Errno::PERM)));
+        }
+        let notices: Vec<_> = processes.notices().collect();
+        let [notice] = &notices[..] else {
+            panic!("{notices:?}");
+        };
+        assert_eq!(notice.count, 20);
+        assert!(notice.what.contains(", 16 and 4 more: "), "{notice:?}");
+    }
+
+    #[test]
+    fn suggests_permissions_only_if_they_are_missing() {
+        for denied in [Errno::ACCESS, Errno::PERM] {
+            assert!(remedy(&refused(denied)).contains("root"));
+        }
+        assert!(remedy(&refused(Errno::MFILE)).contains("ulimit"));
+        assert_eq!(remedy(&refused(Errno::IO)), "");
     }
 
     #[test]
