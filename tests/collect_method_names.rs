@@ -13,6 +13,11 @@ use support::{Missing, Runtime, Saved, Workload, captured_for, runtimes, workloa
 
 /// A capture of a running program while it works for two seconds of CPU time.
 fn capture(command: &mut Command) -> Saved {
+    capture_with(command, &[])
+}
+
+/// The same with further options.
+fn capture_with(command: &mut Command, options: &[&str]) -> Saved {
     for setting in [
         "DOTNET_PerfMapEnabled",
         "DOTNET_EnableDiagnostics",
@@ -21,7 +26,7 @@ fn capture(command: &mut Command) -> Saved {
         command.env_remove(setting);
     }
     let workload = Workload::start(command);
-    captured_for(Duration::from_secs(2), workload.pid(), &[])
+    captured_for(Duration::from_secs(2), workload.pid(), options)
 }
 
 /// Fails unless all but 1 in 1000 managed frames have symbols, and the others are not callers.
@@ -71,6 +76,19 @@ fn a_web_server() {
             "Microsoft.AspNetCore.Server.Kestrel.Core.Internal.Http.HttpProtocol",
         ];
         expect_names(&format!("webapi on {}", runtime.version), &saved, &frames);
+    }
+}
+
+#[test]
+fn callers_that_only_frame_pointers_find() {
+    need_capture!();
+    let program = need!(workloads::cpu());
+    for runtime in runtimes().iter().filter(|runtime| runtime.major() >= 8) {
+        let mut command = runtime.command(&program);
+        command.args(["--seconds", "6000"]);
+        let saved = capture_with(&mut command, &["-callgraph", "fp"]);
+        let what = format!("frame pointers on {}", runtime.version);
+        expect_names(&what, &saved, &["ShareCaller", "Work50"]);
     }
 }
 

@@ -3,22 +3,21 @@
 //! The process may end, and the runtime may free code. So a name is read at once, and again when
 //! it may have changed.
 
-use std::collections::BTreeMap;
 use std::io::Write;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::named_ranges::{NameChange, NamedRanges};
-use crate::dotnet::{Memory, MetadataCache, MethodKey, MethodName, MethodNamer, Runtime, StubKind};
+use crate::dotnet::{
+    Memory, MetadataCache, MethodKey, MethodName, MethodNamer, NamingDisabled, Runtime, StubKind,
+};
 use crate::machine::{Backing, MappedFiles};
 use crate::trace::spool::{MethodRow, SpoolRow};
-use crate::trace::{Notice, NoticeKind, Pid, ProcessId, Recorder};
+use crate::trace::{Notice, NoticeKind, Pid, ProcessId, Recorder, process_notices};
 use crate::unwind::{Epoch, MetCode, MetKind, SampledProcess};
 
 /// Maximum number of processes. At the limit, all are dropped and their code is named again.
 const MAX_PROCESSES: usize = 512;
-/// Maximum number of processes that a notice about unreadable methods lists.
-const MAX_LISTED: usize = 16;
 
 /// Names of the JIT code of all processes.
 #[derive(Default)]
@@ -131,36 +130,22 @@ impl CodeNames {
 
     /// Returns notices about processes whose method names could not be read from memory.
     pub(super) fn notices(&self) -> impl Iterator<Item = Notice> {
-        let mut reasons: BTreeMap<String, Vec<Pid>> = BTreeMap::new();
-        for process in self.processes.values() {
-            if let Some(why) = process.namer.off() {
-                reasons
-                    .entry(why.to_string())
-                    .or_default()
-                    .push(process.pid);
-            }
-        }
-        let notice = |(why, pids): (String, _)| unreadable_names(&why, pids);
-        reasons.into_iter().map(notice)
+        let disabled = self.processes.values();
+        let disabled = disabled.filter_map(|process| Some((process.pid, process.namer.off()?)));
+        unreadable_names(&disabled.collect::<Vec<_>>()).into_iter()
     }
 }
 
-/// Returns the notice about processes whose method names could not be read for the same reason.
-fn unreadable_names(why: &str, mut pids: Vec<Pid>) -> Notice {
-    pids.sort_unstable();
-    let listed = pids.iter().take(MAX_LISTED).map(Pid::to_string);
-    let listed = listed.collect::<Vec<_>>().join(", ");
-    let more = match pids.len().saturating_sub(MAX_LISTED) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    Notice::new(
+/// Returns notices about processes whose method names could not be read.
+fn unreadable_names(disabled: &[(Pid, NamingDisabled)]) -> Vec<Notice> {
+    process_notices(
         NoticeKind::MethodNamesUnreadable,
-        format!("cannot read method names from the memory of .NET process {listed}{more}: {why}"),
-        "start it with DOTNET_PerfMapEnabled=1",
+        disabled.iter().map(|(pid, why)| (*pid, why)),
+        |processes, why| {
+            format!("cannot read method names from the memory of .NET process {processes}: {why}")
+        },
+        |_| "start it with DOTNET_PerfMapEnabled=1",
     )
-    .about(listed)
-    .counting(pids.len())
 }
 
 /// Returns the row of code at an address range; without a name, the code has changed.
@@ -196,20 +181,28 @@ fn is_helper(process: &SampledProcess<'_>, memory: &impl Memory, code: &MetCode)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dotnet::Image;
+    use crate::dotnet::{Image, MethodDataError};
     use crate::machine::{FileTable, Mapping, Maps};
     use crate::trace::Nanos;
 
     #[test]
-    fn counts_processes_that_the_notice_does_not_list() {
-        let notice = unreadable_names("why", (1..=18).rev().map(Pid).collect());
-        assert_eq!(notice.count, 18);
-        assert!(notice.subject.starts_with("1, 2, "), "{notice:?}");
-        assert!(notice.subject.ends_with(", 16"), "{notice:?}");
-        assert!(notice.what.ends_with(", 16 and 2 more: why"), "{notice:?}");
-        let one = unreadable_names("why", vec![Pid(7)]);
-        assert_eq!((one.count, &*one.subject), (1, "7"));
-        assert!(one.what.ends_with(" 7: why"), "{one:?}");
+    fn groups_processes_whose_structures_are_elsewhere() {
+        let disabled = [(8, 0x8000), (7, 0x7000)].map(|(pid, address)| {
+            let error = MethodDataError::Address(address, "MethodTable");
+            (Pid(pid), NamingDisabled::Contradictory(error))
+        });
+        let notices = unreadable_names(&disabled);
+        let [notice] = &notices[..] else {
+            panic!("{notices:?}");
+        };
+        assert_eq!((notice.count, &*notice.subject), (2, "7, 8"));
+        assert!(
+            notice.what.starts_with(
+                "cannot read method names from the memory of .NET process 7, 8: the runtime's"
+            ),
+            "{notice:?}"
+        );
+        assert!(notice.what.contains("0x7000"), "{notice:?}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Errors of runtimes in the memory of a process.
 
 use std::io;
+use std::sync::Arc;
 
 use perfcollect_symbols::elf::ElfError;
 use perfcollect_symbols::memory::ReadError;
@@ -12,9 +13,9 @@ use super::contract_error::ContractError;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RuntimeFileError {
-    /// The content of the file is not available.
-    #[error("the content of the file is not available")]
-    NoContent,
+    /// The content of the file is not available. Contains the cause.
+    #[error("{0}")]
+    NoContent(String),
     /// The file is not ELF, or its dynamic symbols are corrupt.
     #[error(transparent)]
     Elf(#[from] ElfError),
@@ -27,6 +28,9 @@ pub enum AttachError {
     /// The process, or its main thread, has ended.
     #[error("the process has ended")]
     Ended,
+    /// The file of the runtime cannot be read. All processes that map the file share the error.
+    #[error("cannot read its file: {0}")]
+    File(Arc<RuntimeFileError>),
     /// The memory of the process cannot be opened.
     #[error(transparent)]
     Open(io::Error),

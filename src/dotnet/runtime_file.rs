@@ -26,8 +26,11 @@ impl RuntimeFile {
     /// # Errors
     /// The content of the file is not available, or it is not a valid ELF file.
     pub fn of(file: &CodeFile) -> Result<Option<Self>, RuntimeFileError> {
-        let Content::File(content) = &file.content else {
-            return Err(RuntimeFileError::NoContent);
+        let content = match &file.content {
+            Content::File(content) => content,
+            // An image in the memory of the kernel.
+            Content::Vdso(_) => return Ok(None),
+            Content::Unavailable(why) => return Err(RuntimeFileError::NoContent(why.to_string())),
         };
         let elf = ElfFile::open(content.clone())?;
         let Some(dac_table) = elf.dynamic_symbol(b"g_dacTable")? else {
@@ -77,6 +80,16 @@ pub fn candidates<'a>(maps: &'a Maps, files: &'a FileTable) -> impl Iterator<Ite
         !is_library(name.as_encoded_bytes())
     });
     library.into_iter().chain(executable).map(|(id, _)| id)
+}
+
+/// Returns whether the mappings of a process indicate a runtime, as [`tells_of_runtime`].
+#[must_use]
+pub fn maps_runtime(maps: &Maps, files: &FileTable) -> bool {
+    maps.iter().any(|mapping| match mapping.backing {
+        Backing::File(id) => files.file(id).clean_path().ends_with(FILE_NAME),
+        Backing::Jit => false,
+        Backing::DoubleMapped => true,
+    })
 }
 
 /// Returns whether a name is that of a library or an assembly: `libc.so`, `libc.so.6`, `App.dll`.

@@ -6,6 +6,7 @@ pub mod events;
 mod ids;
 mod methods;
 mod notice;
+mod process_notices;
 mod quality;
 mod recent;
 mod recorder;
@@ -21,6 +22,7 @@ pub use events::{EventStream, EventStreams, RuntimeEvent};
 pub use ids::{FrameId, FunctionId, ModuleId, ProcessId, StackId, ThreadId};
 pub use methods::{Method, Methods};
 pub use notice::{Notice, NoticeKind};
+pub use process_notices::process_notices;
 pub use quality::{
     CpuLosses, Losses, NameCount, ProcessEvents, Quality, StackQuality, SymbolCounts, Truncation,
 };

@@ -98,7 +98,8 @@ pub enum NoticeKind {
     /// Files of a recovered capture are gone. Count: files.
     FilesMissing,
 
-    /// The memory or the runtime of a .NET process cannot be read. Subject: process id.
+    /// The memory or the runtime of .NET processes cannot be read. Subject: process ids. Count:
+    /// processes.
     MemoryUnreadable,
     /// Method names of .NET processes cannot be read. Subject: process ids. Count: processes.
     MethodNamesUnreadable,

@@ -4,8 +4,8 @@ use crate::dotnet::StubKind;
 
 /// JIT code of a .NET process that a walk met.
 ///
-/// A walk reports code when it looks up the rule of an instruction, but not while it has the rule
-/// in its cache.
+/// A walk looks up the rule of each frame in JIT code, also of frames of the kernel's callchain,
+/// which need none. It reports the code unless the rule is in its cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetCode {
     /// Instruction pointer or return address of the frame.

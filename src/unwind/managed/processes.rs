@@ -1,28 +1,32 @@
 //! Processes with JIT code, and the .NET runtime of each.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use framehop::FrameAddress;
 use rustc_hash::FxHashMap;
+use rustix::io::Errno;
 
 use super::met_code::{Met, MetCode, MetKind};
 use super::{Code, RuleLookup, SampledProcess, is_interrupted, rule_in, stub_rule};
-use crate::dotnet::{AttachError, ProcessMemory, Runtime, RuntimeFile, candidates};
-use crate::machine::{self, Backing, FileTable};
-use crate::trace::{ModuleId, Nanos, Notice, NoticeKind, Pid, ProcessId};
+use crate::dotnet::{
+    AttachError, ProcessMemory, Runtime, RuntimeFile, RuntimeFileError, candidates, maps_runtime,
+};
+use crate::machine::{self, Backing};
+use crate::trace::{ModuleId, Nanos, Notice, NoticeKind, Pid, ProcessId, process_notices};
 
 /// Maximum number of open processes. All are closed and attached again when there are more.
 const MAX_PROCESSES: usize = 512;
 /// Time until perfcollect retries a process without a readable runtime.
 const RETRY_NS: u64 = 1_000_000_000;
-/// Maximum number of processes in notices about unreadable memory.
-const MAX_REPORTED: usize = 16;
+/// Maximum number of processes that notices about unreadable memory count.
+const MAX_UNREADABLE: usize = 4096;
 
 #[derive(Default)]
 pub(super) struct Processes {
     runtimes: FxHashMap<ProcessId, Process>,
     /// Runtime of each file, or `None` if the file contains no runtime.
-    files: FxHashMap<ModuleId, Option<RuntimeFile>>,
+    files: FxHashMap<ModuleId, Result<Option<RuntimeFile>, Arc<RuntimeFileError>>>,
     /// First error of each process whose runtime could not be read so far.
     unreadable: BTreeMap<Pid, AttachError>,
 }
@@ -115,16 +119,7 @@ impl Processes {
         if process.files.recorded().is_some() {
             return None;
         }
-        let runtime_id = candidates(process.maps, process.files)
-            .find(|&id| runtime_file(&mut self.files, process.files, id).is_some())?;
-        let file = self.files.get(&runtime_id)?.as_ref()?;
-        let bias = process
-            .maps
-            .iter()
-            .filter(|mapping| mapping.backing == Backing::File(runtime_id))
-            .find_map(|mapping| file.bias(mapping.start, mapping.file_offset))?;
-        let memory = ProcessMemory::open(process.pid);
-        let attached = memory.and_then(|memory| Runtime::attach(memory, file, bias));
+        let attached = self.try_attach(process).transpose()?;
         // A rundown session checks by itself whether the memory can be opened.
         if let Err(error) = &attached
             && !matches!(error, AttachError::Open(_))
@@ -133,6 +128,55 @@ impl Processes {
             met.unreadable_runtime |= machine::is_running(process.pid);
         }
         self.note(process.pid, attached)
+    }
+
+    /// Attaches to the runtime of a process. Returns `None` if the process has none.
+    fn try_attach(&mut self, process: &SampledProcess<'_>) -> Result<Option<Runtime>, AttachError> {
+        let Some((id, file)) = self.runtime_file(process)? else {
+            return Ok(None);
+        };
+        let mappings = process.maps.iter();
+        let bias = mappings
+            .filter(|mapping| mapping.backing == Backing::File(id))
+            .find_map(|mapping| file.bias(mapping.start, mapping.file_offset));
+        let Some(bias) = bias else {
+            return Ok(None);
+        };
+        let memory = ProcessMemory::open(process.pid)?;
+        Runtime::attach(memory, file, bias).map(Some)
+    }
+
+    /// Returns the file of a process that contains the runtime, or `None` if the process has none.
+    ///
+    /// # Errors
+    /// The most likely file is not readable, and the process has a runtime.
+    fn runtime_file(
+        &mut self,
+        process: &SampledProcess<'_>,
+    ) -> Result<Option<(ModuleId, &RuntimeFile)>, AttachError> {
+        let SampledProcess { maps, files, .. } = *process;
+        let mut candidates = candidates(maps, files).peekable();
+        let Some(&likeliest) = candidates.peek() else {
+            return Ok(None);
+        };
+        let known = &mut self.files;
+        let found = candidates.find(|&id| {
+            let file = known.entry(id);
+            let file = file.or_insert_with(|| RuntimeFile::of(files.file(id)).map_err(Arc::new));
+            matches!(file, Ok(Some(_)))
+        });
+        let id = found.unwrap_or(likeliest);
+        match self.files.get(&id) {
+            Some(Ok(Some(file))) => Ok(Some((id, file))),
+            Some(Err(error)) if maps_runtime(maps, files) => {
+                Err(match machine::is_running(process.pid) {
+                    true => AttachError::File(error.clone()),
+                    // Its files were opened too late.
+                    false => AttachError::Ended,
+                })
+            }
+            _ => Ok(None),
+        }
     }
 
     /// Notes the error if the runtime of a process could not be read. Returns the runtime.
@@ -145,7 +189,7 @@ impl Processes {
             // Its samples may be unwound after its end.
             Err(AttachError::Ended) => None,
             Err(error) => {
-                if self.unreadable.len() < MAX_REPORTED {
+                if self.unreadable.len() < MAX_UNREADABLE {
                     self.unreadable.entry(pid).or_insert(error);
                 }
                 None
@@ -155,49 +199,50 @@ impl Processes {
 
     /// Returns notices about processes that could not be read.
     pub(super) fn notices(&self) -> impl Iterator<Item = Notice> {
-        self.unreadable.iter().map(|(pid, error)| {
-            let remedy = match error {
-                AttachError::Open(_) => {
-                    "run perfcollect as root, or with the capability CAP_SYS_PTRACE"
-                }
-                _ => "",
-            };
-            Notice::new(
-                NoticeKind::MemoryUnreadable,
+        process_notices(
+            NoticeKind::MemoryUnreadable,
+            self.unreadable.iter().map(|(pid, error)| (*pid, error)),
+            |processes, error| {
                 format!(
-                    "cannot read the .NET runtime of process {pid}: {error}; \
+                    "cannot read the .NET runtime of process {processes}: {error}; \
                      its JIT code was unwound by frame pointers and may miss callers"
-                ),
-                remedy,
-            )
-            .about(pid)
-        })
+                )
+            },
+            remedy,
+        )
+        .into_iter()
     }
 }
 
-fn runtime_file<'a>(
-    cache: &'a mut FxHashMap<ModuleId, Option<RuntimeFile>>,
-    files: &FileTable,
-    id: ModuleId,
-) -> Option<&'a RuntimeFile> {
-    cache
-        .entry(id)
-        .or_insert_with(|| RuntimeFile::of(files.file(id)).ok().flatten())
-        .as_ref()
+/// Returns what helps to read the runtime of a process; empty if there is nothing.
+fn remedy(error: &AttachError) -> &'static str {
+    let AttachError::Open(error) = error else {
+        return "";
+    };
+    match Errno::from_io_error(error) {
+        Some(Errno::ACCESS | Errno::PERM) => {
+            "run perfcollect as root, or with the capability CAP_SYS_PTRACE"
+        }
+        Some(Errno::MFILE | Errno::NFILE) => "raise the limit of open files (ulimit -n)",
+        _ => "",
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io;
+    use crate::machine::{CodeFile, Content, Mapping, Maps};
+
+    fn refused(errno: Errno) -> AttachError {
+        AttachError::Open(errno.into())
+    }
 
     #[test]
     fn reports_the_first_error_until_the_runtime_can_be_read() {
         let mut processes = Processes::default();
         let [denied, starting] = [Pid(2), Pid(1)];
-        let no_permission = io::Error::from(io::ErrorKind::PermissionDenied);
         for (pid, error) in [
-            (denied, AttachError::Open(no_permission)),
+            (denied, refused(Errno::ACCESS)),
             (starting, AttachError::NotInitialized(0x1000)),
             (starting, AttachError::NotInitialized(0x2000)),
         ] {
@@ -211,11 +256,87 @@ mod tests {
         assert!(first.what.contains("not yet initialized"), "{first:?}");
         assert!(first.what.contains("0x1000"), "{first:?}");
         assert_eq!(first.remedy, "");
-        assert!(second.what.contains("permission denied"), "{second:?}");
+        assert!(second.what.contains("ermission denied"), "{second:?}");
         assert!(second.remedy.contains("CAP_SYS_PTRACE"), "{second:?}");
         assert_eq!(processes.note(starting, Ok(7)), Some(7));
         let rest: Vec<_> = processes.notices().collect();
         assert_eq!(rest, notices[1..]);
+    }
+
+    /// Attaches to this process as if it had mapped an unreadable file, and JIT memory.
+    fn attach_to_unreadable(path: &str, jit: Backing) -> (Met, Vec<Notice>) {
+        let no_permission = Errno::ACCESS.into();
+        let files = [CodeFile {
+            path: path.as_bytes().into(),
+            content: Content::Unavailable(no_permission),
+            root: None,
+            container: None,
+            pid: Pid(1),
+        }];
+        let mut maps = Maps::default();
+        for (start, backing) in [(0x1000, Backing::File(ModuleId(0))), (0x3000, jit)] {
+            maps.insert(Mapping {
+                start,
+                end: start + 0x1000,
+                file_offset: 0,
+                backing,
+                object: None,
+            });
+        }
+        let process = SampledProcess {
+            process: ProcessId(0),
+            pid: Pid(std::process::id() as i32),
+            time: Nanos(1),
+            maps: &maps,
+            files: &files.into_iter().collect(),
+            is_preview: false,
+        };
+        let (mut processes, mut met) = (Processes::default(), Met::default());
+        let frame = FrameAddress::from_instruction_pointer(0x3000);
+        assert!(processes.find(&process, frame, &mut met).is_none());
+        (met, processes.notices().collect())
+    }
+
+    #[test]
+    fn reports_an_unreadable_runtime_file() {
+        for (path, jit) in [
+            ("/usr/share/dotnet/libcoreclr.so (deleted)", Backing::Jit),
+            ("/opt/single-file", Backing::DoubleMapped),
+        ] {
+            let (met, notices) = attach_to_unreadable(path, jit);
+            assert!(met.unreadable_runtime, "{path}");
+            let [notice] = &notices[..] else {
+                panic!("{path}: {notices:?}");
+            };
+            let cause = ": cannot read its file: Permission denied";
+            assert!(notice.what.contains(cause), "{notice:?}");
+        }
+        let (met, notices) = attach_to_unreadable("/usr/bin/python3", Backing::Jit);
+        assert!(!met.unreadable_runtime);
+        assert_eq!(notices, []);
+    }
+
+    #[test]
+    fn counts_all_unreadable_processes() {
+        let mut processes = Processes::default();
+        for pid in 1..=20 {
+            processes.note::<()>(Pid(pid), Err(refused(Errno::PERM)));
+        }
+        let notices: Vec<_> = processes.notices().collect();
+        let [notice] = &notices[..] else {
+            panic!("{notices:?}");
+        };
+        assert_eq!(notice.count, 20);
+        assert!(notice.what.contains(", 16 and 4 more: "), "{notice:?}");
+    }
+
+    #[test]
+    fn suggests_permissions_only_if_they_are_missing() {
+        for denied in [Errno::ACCESS, Errno::PERM] {
+            assert!(remedy(&refused(denied)).contains("root"));
+        }
+        assert!(remedy(&refused(Errno::MFILE)).contains("ulimit"));
+        assert_eq!(remedy(&refused(Errno::IO)), "");
     }
 
     #[test]

@@ -234,6 +234,19 @@ impl Walk<'_> {
         self.unwinder.addresses.push(address);
     }
 
+    /// Meets JIT code in a frame that is not unwound. The address of a caller is within its call.
+    fn meet(&mut self, location: &CodeLocation, address: u64, is_caller: bool) {
+        let frame = match is_caller {
+            true => address
+                .checked_add(1)
+                .and_then(FrameAddress::from_return_address),
+            false => Some(FrameAddress::from_instruction_pointer(address)),
+        };
+        if let (UnwindSource::Jit, Some(frame)) = (location.unwind_source, frame) {
+            self.unwinder.managed.jit_rule(&self.process, frame);
+        }
+    }
+
     /// Continues with the callchain where the stack copy ended, if both share the outermost frame.
     fn continue_by_frame_pointer(&mut self) -> Option<Truncation> {
         let chain: Vec<_> = frame_pointer_chain(self.sample)
@@ -263,8 +276,10 @@ impl Walk<'_> {
                     _ => Some(truncation),
                 };
             };
+            let is_caller = index > 0;
+            self.meet(&location, address, is_caller);
             self.push(location.code, address);
-            self.fp_fallback |= index > 0;
+            self.fp_fallback |= is_caller;
             outermost = Some(location);
         }
         match outermost {
@@ -299,8 +314,11 @@ impl Walk<'_> {
             return;
         }
         let unmapped = CodeAddress::Unmapped(self.process.process, ip);
-        let mapped = self.locate(ip).map(|location| location.code);
-        self.push(mapped.unwrap_or(unmapped), ip);
+        let location = self.locate(ip);
+        if let Some(location) = &location {
+            self.meet(location, ip, false);
+        }
+        self.push(location.map_or(unmapped, |location| location.code), ip);
     }
 
     /// Adds a leaf outside all mappings.
