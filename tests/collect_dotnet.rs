@@ -11,20 +11,29 @@ use std::time::Duration;
 
 use perfcollect_symbols::elf::ElfFile;
 use support::{
-    Missing, Runtime, Saved, Workload, captured, expect_same_in_perfview, expect_shares, runtimes,
-    workloads,
+    Missing, Runtime, Saved, Workload, captured_for, expect_same_in_perfview, expect_shares,
+    runtimes, workloads,
 };
 
-const LIMIT: Duration = Duration::from_secs(60);
+/// Much longer than any program on a busy system.
+const LIMIT: Duration = Duration::from_secs(600);
 /// From this version on, methods are named without any setup and with diagnostics disabled.
 const NAMES_IN_MEMORY: u32 = 8;
 
+/// CPU time of a capture: some 1500 samples.
+const SAMPLED: Duration = Duration::from_millis(1500);
+/// CPU time of a program: that of a capture, and of what runs before and after it.
+const BY_CPU_TIME: [&str; 2] = ["--cpu-seconds", "4"];
+/// For a program without `--cpu-seconds`: long enough for a capture at a tenth of a CPU.
+const BY_TIME: [&str; 2] = ["--seconds", "30"];
+
 /// A capture of a running program, and the program's own figures.
-fn capture(runtime: &Runtime, program: &Path) -> (Saved, serde_json::Value) {
+fn capture(runtime: &Runtime, program: &Path, work: &[&str]) -> (Saved, serde_json::Value) {
     let mut command = runtime.command(program);
     // W^X is enabled in runtimes that have it.
     command
-        .args(["--mode", "shares", "--seconds", "6"])
+        .args(["--mode", "shares"])
+        .args(work)
         .env_remove("DOTNET_EnableWriteXorExecute");
     if runtime.major() < NAMES_IN_MEMORY {
         // Before .NET 5, settings had another prefix.
@@ -38,9 +47,8 @@ fn capture(runtime: &Runtime, program: &Path) -> (Saved, serde_json::Value) {
         command.env("DOTNET_EnableDiagnostics", "0");
     }
     let workload = Workload::start(&mut command);
-    let pid = workload.pid().to_string();
     // With diagnostics disabled there are no events, which perfcollect would report.
-    let saved = captured(["-pid", &pid, "-collectsec", "3", "-nolttng"]);
+    let saved = captured_for(SAMPLED, workload.pid(), &["-nolttng"]);
     (saved, workload.done(LIMIT)["modes"][0].clone())
 }
 
@@ -80,8 +88,8 @@ fn expect_starts_of_functions(saved: &Saved, runtime: &Runtime) {
     }
 }
 
-fn check(runtime: &Runtime, program: &Path) {
-    let (saved, mode) = capture(runtime, program);
+fn check(runtime: &Runtime, program: &Path, work: &[&str]) {
+    let (saved, mode) = capture(runtime, program, work);
     let summary = &saved.summary;
     assert_eq!(summary.process_count, 1);
     assert_eq!(summary.processes[0].name, "dotnet");
@@ -121,7 +129,7 @@ fn check(runtime: &Runtime, program: &Path) {
 }
 
 /// Tests a program on each version that it runs on.
-fn check_on_all(program: &Path, oldest: u32) {
+fn check_on_all(program: &Path, work: &[&str], oldest: u32) {
     let mut runtimes = runtimes();
     runtimes.retain(|runtime| runtime.major() >= oldest);
     runtimes.dedup_by_key(|runtime| runtime.major());
@@ -130,21 +138,22 @@ fn check_on_all(program: &Path, oldest: u32) {
     }
     for runtime in runtimes {
         println!("on .NET {}", runtime.version);
-        check(&runtime, program);
+        check(&runtime, program, work);
     }
 }
 
 #[test]
 fn own_program_on_every_runtime() {
     need_capture!();
-    check_on_all(&need!(workloads::cpu()), 0);
+    check_on_all(&need!(workloads::cpu()), &BY_CPU_TIME, 0);
 }
 
 #[test]
 #[ignore = "slow"]
 fn ready_program_on_every_runtime() {
     need_capture!();
-    check_on_all(&need!(workloads::shared("split/split.dll")), 8);
+    let program = need!(workloads::shared("split/split.dll"));
+    check_on_all(&program, &BY_TIME, 8);
 }
 
 /// Without any setup, an EventPipe session requests the methods from the runtime.
@@ -156,9 +165,8 @@ fn dotnet_before_8_has_names_with_nothing_set() {
     runtimes.retain(|runtime| runtime.major() < 8);
     for runtime in runtimes {
         let mut command = runtime.command(&program);
-        let workload = Workload::start(command.args(["--mode", "all", "--seconds", "6"]));
-        let pid = workload.pid().to_string();
-        let saved = captured(["-pid", &pid, "-collectsec", "3"]);
+        let workload = Workload::start(command.args(["--mode", "all"]).args(BY_CPU_TIME));
+        let saved = captured_for(SAMPLED, workload.pid(), &[]);
         let names = saved.summary.quality.names;
         let in_stubs = samples_in_stubs(&saved);
         assert!(

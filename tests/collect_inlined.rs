@@ -9,9 +9,7 @@ mod support;
 use std::process::Command;
 use std::time::Duration;
 
-use support::{Workload, captured, expect_same_in_perfview, workloads};
-
-const LIMIT: Duration = Duration::from_secs(60);
+use support::{Workload, captured_for, expect_same_in_perfview, workloads};
 
 #[test]
 fn inline_chains_are_complete_and_omitted_with_noinline() {
@@ -19,12 +17,9 @@ fn inline_chains_are_complete_and_omitted_with_noinline() {
     for name in ["native-fp", "native-nofp"] {
         let program = need!(workloads::native(name));
         let capture = |options: &[&str]| {
-            let arguments = ["--mode", "inlined", "--seconds", "4"];
+            let arguments = ["--mode", "inlined", "--seconds", "6000"];
             let workload = Workload::start(Command::new(&program).args(arguments));
-            let pid = workload.pid().to_string();
-            let saved = captured([&["-pid", &pid, "-collectsec", "2"], options].concat());
-            workload.done(LIMIT);
-            saved
+            captured_for(Duration::from_secs(1), workload.pid(), options)
         };
         let plain = capture(&["-noinline"]);
         let saved = capture(&[]);

@@ -6,12 +6,13 @@
 #[macro_use]
 mod support;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use perfcollect::machine;
 use perfcollect::trace::{NoticeKind, Pid};
@@ -19,7 +20,7 @@ use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
 use support::{
     Finished, Missing, Running, Saved, Workload, children, cpu_time, end_capture, expect_shares,
-    finish, perfcollect, run, start, start_capture, wait_for_cpu_time, wait_until, workloads,
+    perfcollect, run, start, start_capture, wait_for_cpu_time, wait_until, workloads,
 };
 use tempfile::TempDir;
 
@@ -474,6 +475,22 @@ fn falls_back_to_cpu_clock_without_cycles() {
     assert!((per_sample / info.period_ns as f64 - 1.0).abs() < 0.05);
 }
 
+/// Mappings, and samples.
+const EVENTS_PER_CPU: usize = 2;
+
+/// Returns the descriptors of the perf events of a process.
+fn perf_events(pid: u32) -> BTreeSet<u32> {
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    descriptors
+        .map(|descriptor| descriptor.unwrap().path())
+        .filter(|path| {
+            let target = fs::read_link(path);
+            target.is_ok_and(|target| target.as_os_str() == "anon_inode:[perf_event]")
+        })
+        .map(|path| path.file_name().unwrap().to_str().unwrap().parse().unwrap())
+        .collect()
+}
+
 #[test]
 #[ignore = "slow"]
 fn follows_cpu_hotplug() {
@@ -489,17 +506,35 @@ fn follows_cpu_hotplug() {
     }
     let directory = PublicDirectory::new();
     let busy = [shell(&[], BUSY), shell(&[], BUSY)];
-    let capture = start(&mut directory.command(&[], &["-collectsec", "7"]));
-    let pause = |ms| std::thread::sleep(Duration::from_millis(ms));
-    pause(1500);
-    match Setting::set(cpu, "0") {
-        Some(_offline) => pause(1500),
-        None => skip!(Missing::CpuHotplug),
-    }
-    pause(1500);
-    // Shorter than the interval between two checks.
+    let capture = start_capture(&mut directory.command(&[], &[]));
+    let sample = || std::thread::sleep(Duration::from_secs(2));
+    // perfcollect closes the events of a CPU that went offline, and opens others when it came online.
+    let count = || perf_events(capture.pid()).len();
+    let all = count();
+    let went_offline = Instant::now();
+    let Some(setting) = Setting::set(cpu, "0") else {
+        skip!(Missing::CpuHotplug);
+    };
+    wait_until("the events are closed", || count() + EVENTS_PER_CPU == all);
+    drop(setting);
+    wait_until("the events are open again", || count() == all);
+    let offline = went_offline.elapsed();
+    sample();
+    // perfcollect cannot check the CPUs while it is stopped.
+    let before = perf_events(capture.pid());
+    let stopped = Instant::now();
+    capture.signal(Signal::STOP);
+    let pid = Pid(capture.pid() as i32);
+    wait_until("perfcollect is stopped", || machine::is_stopped(pid));
     drop(Setting::set(cpu, "0"));
-    finish(capture, LIMIT).expect_success();
+    capture.signal(Signal::CONT);
+    wait_until("the events are replaced", || {
+        let new = &perf_events(capture.pid()) - &before;
+        new.len() == EVENTS_PER_CPU
+    });
+    let moment = stopped.elapsed();
+    sample();
+    end_capture(capture);
     drop(busy);
     let saved = Saved::open(directory.0, "x");
     let notices = saved.notices(NoticeKind::CpuHotplug);
@@ -515,11 +550,15 @@ fn follows_cpu_hotplug() {
     ] {
         assert!(what.contains(words), "{what}");
     }
-    // Both CPUs were busy, except for 1.5 s of one. Each detection takes up to two seconds.
-    let cpu_ms = saved.summary.cpu_ms;
+    // Both CPUs were busy. One was not sampled while it was offline and until perfcollect followed.
+    let info = &saved.summary.info;
+    let elapsed = Duration::from_nanos(info.end_ns - info.start_ns);
+    let lost = Duration::from_nanos(info.period_ns * saved.summary.quality.losses.lost());
+    let sampled = Duration::from_secs_f64(saved.summary.cpu_ms / 1e3) + lost;
+    let expected = 2 * elapsed - offline - moment;
     assert!(
-        cpu_ms > 14_000.0 - 1500.0 - 2.0 * 2000.0 - 500.0,
-        "{cpu_ms}"
+        sampled > expected.mul_f64(0.95),
+        "{sampled:?} of {expected:?}, {elapsed:?} with {offline:?} and {moment:?}"
     );
     assert_eq!(saved.summary.quality.losses.malformed_records, 0);
 }

@@ -4,12 +4,12 @@
 #[macro_use]
 mod support;
 
-use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::process::CommandExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use perfcollect::nettrace::Reader;
 use perfcollect::output::summary::Summary;
@@ -156,30 +156,124 @@ fn equals_a_trace_that_was_written_with_the_debug_file() {
     }
 }
 
+/// The archive is the last file that is replaced.
+const REPLACED: [&str; 3] = ["late.nettrace", "late.flamegraph.svg", "late.trace.zip"];
+/// Two turns of each kind.
+const MIN_KILLS: u32 = 12;
+/// Much longer than all turns on a busy system.
+const MAX_KILLING: Duration = Duration::from_secs(600);
+
+/// The moment of a kill.
+#[derive(Clone, Copy, Debug)]
+enum Moment {
+    /// After a fraction of the time of a whole run.
+    After(f64),
+    /// A temporary file exists, and a fraction of the time of a whole run later.
+    Writing(&'static str, f64),
+    /// The first of the files has changed.
+    Changed,
+}
+
+impl Moment {
+    /// Returns a moment of the next kind, with a fraction that differs from turn to turn.
+    fn of_turn(turn: u32) -> Self {
+        // Multiples of the golden ratio fill an interval evenly.
+        let fraction = (f64::from(turn) * 0.618_034).fract();
+        match turn % 6 {
+            0 => Self::After(fraction),
+            1 => Self::Writing(REPLACED[0], fraction),
+            2 => Self::Writing(REPLACED[2], 0.0),
+            3 => Self::Writing(REPLACED[2], fraction / 2.0),
+            _ => Self::Changed,
+        }
+    }
+}
+
 #[test]
-fn keeps_the_old_trace_if_killed() {
+fn a_killed_run_leaves_each_file_old_or_new() {
     let recording = need!(Recording::new());
     recording.convert("late", &[]);
-    let path = recording.path("late.trace.zip");
-    let old = fs::read(&path).unwrap();
-    let mut outcomes = BTreeSet::new();
-    for delay_ms in (0..60).map(|turn| turn * 2) {
-        fs::write(&path, &old).unwrap();
-        let fixed = ["symbols", "late.trace.zip", "-symbols", "symbols", "-quiet"];
-        let mut command = recording.perfcollect(&[&fixed[..], &NO_SERVER].concat());
-        command.process_group(0);
-        let mut child = command.spawn().unwrap();
-        std::thread::sleep(Duration::from_millis(delay_ms));
+    let read = || REPLACED.map(|file| fs::read(recording.path(file)).unwrap());
+    let status = || {
+        REPLACED.map(|file| {
+            let metadata = fs::metadata(recording.path(file)).unwrap();
+            (metadata.ino(), metadata.len())
+        })
+    };
+    let partial = |file, pid| recording.path(&format!(".{file}.{pid}.partial"));
+    let mut symbols = recording.perfcollect(&["symbols", "late.trace.zip", "-quiet"]);
+    symbols
+        .args(["-symbols", "symbols"])
+        .args(NO_SERVER)
+        .stderr(Stdio::null());
+
+    let old = read();
+    let start = Instant::now();
+    // The status is 1: libraries of the system have no debug files.
+    symbols.status().unwrap();
+    let usual = start.elapsed();
+    let new = read();
+    assert!(old.iter().zip(&new).all(|(old, new)| old != new));
+
+    let mut killed_while_writing = [0; 3];
+    let mut mixed = 0;
+    // On a busy system, a run may end before it is killed, so that more turns are needed.
+    for turn in 0.. {
+        let is_enough = killed_while_writing[0] > 0 && killed_while_writing[2] > 0;
+        if turn >= MIN_KILLS && is_enough {
+            break;
+        }
+        assert!(start.elapsed() < MAX_KILLING, "{killed_while_writing:?}");
+        for (file, bytes) in REPLACED.iter().zip(&old) {
+            fs::write(recording.path(file), bytes).unwrap();
+        }
+        let before = status();
+        let moment = Moment::of_turn(turn);
+        let mut child = symbols.spawn().unwrap();
+        let pid = child.id();
+        let mut wait_for = |condition: &dyn Fn() -> bool| {
+            while !condition() && child.try_wait().unwrap().is_none() {
+                sleep(Duration::from_micros(100));
+            }
+        };
+        match moment {
+            Moment::After(fraction) => sleep(usual.mul_f64(fraction)),
+            Moment::Writing(file, fraction) => {
+                wait_for(&|| partial(file, pid).exists());
+                sleep(usual.mul_f64(fraction));
+            }
+            Moment::Changed => wait_for(&|| status() != before),
+        }
         child.kill().unwrap();
         child.wait().unwrap();
-        let bytes = fs::read(&path).unwrap();
-        if bytes != old {
-            // The archive is complete.
-            assert!(!zip::entry(&bytes, "late.trace/perfcollect.log").is_empty());
+
+        let left = REPLACED.map(|file| partial(file, pid));
+        for (count, left) in killed_while_writing.iter_mut().zip(&left) {
+            *count += u32::from(left.exists());
         }
-        outcomes.insert(bytes == old);
+        let now = read();
+        let files = REPLACED.iter().zip(now.iter().zip(old.iter().zip(&new)));
+        let is_new = files.map(|(file, (now, (old, new)))| {
+            assert!(now == old || now == new, "{moment:?}: {file}");
+            now == new
+        });
+        let is_new: Vec<bool> = is_new.collect();
+        assert!(is_new == [true; 3] || !is_new[2], "{moment:?}: {is_new:?}");
+        assert!(!zip::unzip(&now[2]).is_empty());
+        mixed += u32::from(!is_new[2] && is_new[0]);
+
+        // The next run does what is left.
+        if is_new[0] || left.iter().any(|left| left.exists()) {
+            symbols.status().unwrap();
+            for ((file, now), new) in REPLACED.iter().zip(read()).zip(&new) {
+                assert!(now == *new, "{moment:?}, {is_new:?}: {file}");
+            }
+        }
+        for left in left.iter().filter(|left| left.exists()) {
+            fs::remove_file(left).unwrap();
+        }
     }
-    assert!(outcomes.contains(&true));
+    println!("killed while writing: {killed_while_writing:?}, between two replacements: {mixed}");
 }
 
 #[test]

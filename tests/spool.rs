@@ -16,13 +16,16 @@ use perfcollect::perf;
 use perfcollect::trace::RawTrace;
 use rustix::process::Signal;
 use support::{
-    Missing, Running, Runtime, Workload, end_capture, finish, perfcollect, run, run_perfcollect,
-    start_capture, wait_for_cpu_time, wait_until, workloads,
+    Missing, Running, Runtime, Workload, cpu_time, end_capture, finish, perfcollect, run,
+    run_perfcollect, start_capture, wait_for_cpu_time, wait_until, workloads,
 };
 
 /// Much longer than any capture on a busy system.
 const LIMIT: Duration = Duration::from_secs(600);
 const KILLS: usize = 20;
+/// Maximum of the median time between the last sample in a spool and the kill. The spool is written
+/// twice a second.
+const MAX_TYPICAL_LAG: Duration = Duration::from_secs(1);
 /// Maximum size of a spool per second of CPU time; measured: 5 to 20 KB.
 const MAX_BYTES_PER_CPU_SECOND: f64 = 100e3;
 
@@ -99,13 +102,6 @@ fn expect_named(summary: &Summary) {
     assert!(named("work50") && named("shares"), "{:#?}", summary.methods);
 }
 
-/// Returns the CPU time of a program's first thread.
-fn cpu_time(pid: u32) -> Duration {
-    let schedstat = fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap();
-    let ns = schedstat.split(' ').next().unwrap();
-    Duration::from_nanos(ns.parse().unwrap())
-}
-
 /// Returns the names of a directory's entries.
 fn listing(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).unwrap();
@@ -124,6 +120,7 @@ fn recovers_captures_killed_at_any_moment() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     let mut random = Random::new();
+    let mut all_missing = Vec::new();
     for number in 0..KILLS {
         let name = format!("k{number}");
         let spool = spool_path(&directory.join(&name));
@@ -135,19 +132,22 @@ fn recovers_captures_killed_at_any_moment() {
         let halfway = directory.join("halfway");
         fs::copy(&spool, &halfway).unwrap();
         sleep(alive / 2);
+        let just_before = directory.join("just-before");
+        fs::copy(&spool, &just_before).unwrap();
         kill(capture);
-        let (killed, used) = (perf::now(), cpu_time(busy.pid()) - before);
+        // In this order, a delay between the two makes only `missing` longer.
+        let (used, killed) = (cpu_time(busy.pid()) - before, perf::now());
 
         // Data that was on disk earlier is the start of the current file.
-        let (earlier, now) = (read(&halfway), read(&spool));
-        expect_prefix(&earlier, &now);
-        assert_eq!(earlier.frames[..], now.frames[..earlier.frames.len()]);
+        let now = read(&spool);
+        for earlier in [&halfway, &just_before] {
+            let earlier = read(earlier);
+            expect_prefix(&earlier, &now);
+            assert_eq!(earlier.frames[..], now.frames[..earlier.frames.len()]);
+        }
         let last = now.samples.iter().last().expect("samples").time;
         let missing = Duration::from_nanos(killed.0 - last.0);
-        assert!(
-            missing < Duration::from_millis(1500),
-            "the last {missing:?} are missing"
-        );
+        all_missing.push(missing);
 
         let output = run_perfcollect(["recover", &name], directory, LIMIT).expect_success();
         assert!(
@@ -173,6 +173,11 @@ fn recovers_captures_killed_at_any_moment() {
             "the samples contain {sampled:?}, the program ran {used:?}"
         );
     }
+    // A busy system may delay any single write, but not most of them: perfcollect sleeps most of
+    // the time, so the kernel runs it soon after it wakes up.
+    all_missing.sort_unstable();
+    let typical = all_missing[KILLS / 2];
+    assert!(typical < MAX_TYPICAL_LAG, "{all_missing:?}");
 }
 
 #[test]

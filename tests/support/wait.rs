@@ -21,7 +21,9 @@ pub fn wait_until(what: &str, condition: impl Fn() -> bool) {
 /// Returns the CPU time of a process, including its ended children. Fails if the process has ended.
 #[track_caller]
 pub fn cpu_time(pid: u32) -> Duration {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process is there");
+    let stat = fs::read(format!("/proc/{pid}/stat")).expect("the process is there");
+    // The name of a process need not be UTF-8.
+    let stat = String::from_utf8_lossy(&stat);
     let fields: Vec<_> = stat
         .rsplit_once(')')
         .expect("a name in parentheses")
