@@ -13,7 +13,10 @@ use std::time::{Duration, Instant};
 
 use perfcollect::nettrace::Reader;
 use perfcollect::output::summary::Summary;
-use support::{Missing, perfcollect, run, workloads, zip};
+use support::{
+    Missing, children, end_capture, perfcollect, run, start_capture, wait_for_cpu_time, workloads,
+    zip,
+};
 use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -200,7 +203,7 @@ fn a_killed_run_leaves_each_file_old_or_new() {
             (metadata.ino(), metadata.len())
         })
     };
-    let partial = |file, pid| recording.path(&format!(".{file}.{pid}.partial"));
+    let partial = |file, pid| recording.path(&format!(".{file}.{pid}-0.partial"));
     let mut symbols = recording.perfcollect(&["symbols", "late.trace.zip", "-quiet"]);
     symbols
         .args(["-symbols", "symbols"])
@@ -287,10 +290,11 @@ fn keeps_events_and_other_names_of_a_dotnet_trace() {
     }
     let directory = tempfile::tempdir().unwrap();
     let recording = Recording { directory };
-    let mut collect =
-        recording.perfcollect(&["collect", "late", "-quiet", "-collectsec", "2", "--"]);
+    let mut collect = recording.perfcollect(&["collect", "late", "--"]);
     collect.arg(&dotnet).arg(&compress);
-    run(&mut collect, LIMIT).expect_success();
+    let capture = start_capture(collect.args(["--seconds", "6000"]));
+    wait_for_cpu_time(children(capture.pid())[0], Duration::from_secs(2));
+    end_capture(capture);
     let archive = fs::read(recording.path("late.trace.zip")).unwrap();
     let nettrace = fs::read(recording.path("late.nettrace")).unwrap();
     std::os::unix::fs::symlink(&symbols, recording.path("symbols")).unwrap();
