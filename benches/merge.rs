@@ -21,7 +21,7 @@ fn main() {
         let layout = Layout::new(SAMPLE_TYPE, USER_REGS).unwrap();
         let records: Vec<_> = (0..cpus).map(sample).collect();
         let start = Instant::now();
-        let stack_bytes = merge(&records, &layout);
+        let stack_bytes = measured(&records, &layout);
         let merged = ROUNDS * RECORDS_PER_CPU * cpus;
         assert_eq!(stack_bytes as u64, merged * STACK_BYTES as u64);
         let ns = start.elapsed().as_nanos() as f64 / merged as f64;
@@ -29,8 +29,9 @@ fn main() {
     }
 }
 
+/// Merges and parses all records: `scripts/instructions` finds this function by its name.
 #[inline(never)]
-fn merge(records: &[Vec<u8>], layout: &Layout) -> usize {
+fn measured(records: &[Vec<u8>], layout: &Layout) -> usize {
     let mut stack_bytes = 0;
     for _ in 0..ROUNDS {
         let mut rings: Vec<_> = records.iter().map(|bytes| Ring::new(bytes)).collect();
