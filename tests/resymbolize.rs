@@ -378,7 +378,8 @@ fn keeps_files_of_others() {
     let another = need!(Recording::new());
     another.convert("other", &[]);
     let other = fs::read(another.path("other.nettrace")).unwrap();
-    let (first, rest) = other.split_at(other.len() / 2);
+    // Less than the first chunk.
+    let (first, rest) = other.split_at(100);
     let drawing = b"<svg/>";
     for (file, bytes, reason) in [
         (
