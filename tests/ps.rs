@@ -17,7 +17,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 use support::{Missing, Running, Runtime, Workload, perfcollect, run, runtimes, start, workloads};
 
-const LIMIT: Duration = Duration::from_secs(60);
+/// Shorter than the programs run, so that the last state is reported.
+const LIMIT: Duration = Duration::from_secs(25);
 /// A list with a process that hangs in it still comes in this time.
 const PROMPT: Duration = Duration::from_secs(5);
 
@@ -43,7 +44,10 @@ fn wait_for(pid: u32, diagnostics: &str) -> Value {
         let rows = listed();
         match rows.get(&pid.into()) {
             Some(row) if row["diagnostics"] == diagnostics => return row.clone(),
-            other => assert!(begin.elapsed() < LIMIT, "{pid} {diagnostics}: {other:?}"),
+            other => assert!(
+                begin.elapsed() < LIMIT,
+                "{pid} not {diagnostics}: {other:?}"
+            ),
         }
         sleep(Duration::from_millis(50));
     }
@@ -89,6 +93,46 @@ fn programs_that_bring_their_runtime() {
         let has_version = row["version"].as_str().is_some_and(|v| v.contains(".0."));
         assert_eq!(has_version, name != "split-aot", "{row}");
     }
+}
+
+/// Killed processes leave their sockets, and ids are used again.
+#[test]
+fn ignores_socket_of_earlier_process_with_same_id() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = need!(workloads::shared("split-aot/split-aot"));
+    let mut command = Command::new(program);
+    command.args(["--seconds", "30"]);
+    let workload = Workload::start(command.env("TMPDIR", directory.path()));
+    let pid = workload.pid();
+    let leftover = directory
+        .path()
+        .join(format!("dotnet-diagnostic-{pid}-1-socket"));
+    drop(UnixListener::bind(leftover).unwrap());
+    let row = &listed()[&pid.into()];
+    assert_eq!(row["diagnostics"], "none", "{row}");
+}
+
+/// A process in a time namespace gives its socket another key.
+#[test]
+fn a_process_with_another_clock_is_reached() {
+    let runtime = need!(Runtime::newest());
+    let program = need!(command(&runtime));
+    let words = ["-T", "--boottime", "100000"];
+    if !run(Command::new("unshare").args(words).arg("true"), LIMIT)
+        .status
+        .success()
+    {
+        skip!(Missing::Unshare("-T"));
+    }
+    let mut unshare = Command::new("unshare");
+    unshare.args(words).arg(program.get_program());
+    unshare.args(program.get_args());
+    for (name, value) in program.get_envs() {
+        unshare.env(name, value.unwrap_or_default());
+    }
+    let workload = Workload::start(&mut unshare);
+    let row = wait_for(workload.pid(), "ready");
+    assert_eq!(row["version"], runtime.version);
 }
 
 #[test]

@@ -39,9 +39,9 @@ pub use jit_process::JitProcess;
 pub use mapped::{MappedFiles, MappedPlace};
 pub use mapped_code::{MappedCode, mapped_code};
 pub use proc_fs::{
-    ProcError, boot_id, command_line, container, effective_uid, environment, exists, is_running,
-    is_stopped, namespace_pid, new_namespace_threads, pids, start_ticks, thread_group,
-    thread_names, threads, with_descendants,
+    ProcError, boot_id, command_line, container, effective_uid, environment, exists,
+    has_other_clock, is_running, is_stopped, namespace_pid, new_namespace_threads, pids,
+    start_ticks, thread_group, thread_names, threads, with_descendants,
 };
 pub use recording_files::RecordingFiles;
 pub use rows::{ProcessRow, ThreadRow};

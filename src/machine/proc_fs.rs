@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 
 use perfcollect_symbols::process;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -131,6 +132,17 @@ pub fn namespace_pid(pid: Pid) -> Option<Pid> {
     process::namespace_pid(pid.0).map(Pid)
 }
 
+/// Returns whether the clock of start times and uptime is another for a process, because it is in
+/// another time namespace.
+#[must_use]
+pub fn has_other_clock(pid: Pid) -> bool {
+    let namespace = |process: &str| {
+        let file = std::fs::metadata(format!("/proc/{process}/ns/time"));
+        file.map(|file| file.ino()).ok()
+    };
+    namespace(&pid.to_string()) != namespace("self")
+}
+
 /// Maximum number of threads per process whose ids are mapped from its pid namespace.
 const MAX_NAMESPACE_THREADS: usize = 1 << 16;
 
@@ -255,7 +267,7 @@ mod tests {
         assert!(!command_line(me).is_empty());
         assert!(!environment(me).unwrap().is_empty() && !thread_names(me).is_empty());
         assert_eq!(effective_uid(me), Some(rustix::process::geteuid().as_raw()));
-        assert!(!is_stopped(me));
+        assert!(!is_stopped(me) && !has_other_clock(me));
         assert!(start_ticks(me).is_some_and(|ticks| ticks >= start_ticks(Pid(1)).unwrap()));
         assert_eq!(boot_id().len(), 36);
         assert!(!exists(Pid(i32::MAX)));

@@ -101,7 +101,7 @@ impl DiagnosticPort {
         if !directory.is_absolute() {
             return Err(PortError::RelativeDirectory(directory));
         }
-        let socket = find_socket(&root, &directory, namespace_pid, started);
+        let socket = find_socket(&root, &directory, (pid, namespace_pid), started);
         // A socket with another key may belong to an earlier process with the same id.
         let (socket, has_key) = match (socket, environment.disabling_setting()) {
             (Ok(socket @ (_, true)), _) | (Ok(socket), None) => socket,
@@ -127,8 +127,8 @@ impl DiagnosticPort {
 
     /// Returns whether the socket has the key of the process.
     ///
-    /// Otherwise it may belong to an earlier process with the same id. For example, the first
-    /// process of each container has the same id.
+    /// Otherwise the process is in a time namespace, and the socket may belong to an earlier process
+    /// with the same id. For example, the first process of each container has the same id.
     #[must_use]
     pub fn has_key(&self) -> bool {
         self.has_key
@@ -155,19 +155,21 @@ impl DiagnosticPort {
     }
 }
 
-/// Finds the socket with the right key (`true`), otherwise the newest with the right pid.
+/// Finds the socket with the right key (`true`).
 ///
-/// In a time namespace the target computes another key.
+/// In a time namespace the target computes another key: there also the newest with the right pid.
+/// Elsewhere that is a leftover of a killed process with the same id, or a trap.
 fn find_socket(
     root: &Root,
     directory: &Path,
-    namespace_pid: Pid,
+    (pid, namespace_pid): (Pid, Pid),
     started: u64,
 ) -> io::Result<(OwnedFd, bool)> {
     let prefix = format!("dotnet-diagnostic-{namespace_pid}-");
     let exact = root.find_socket(&directory.join(format!("{prefix}{started}-socket")));
     let error = match exact {
         Ok(socket) => return Ok((socket, true)),
+        Err(error) if !machine::has_other_clock(pid) => return Err(error),
         Err(error) => error,
     };
     let has_pid = |name: &[u8]| name.starts_with(prefix.as_bytes()) && name.ends_with(b"-socket");
