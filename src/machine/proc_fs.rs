@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
 
 use perfcollect_symbols::process;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -136,11 +135,7 @@ pub fn namespace_pid(pid: Pid) -> Option<Pid> {
 /// another time namespace.
 #[must_use]
 pub fn has_other_clock(pid: Pid) -> bool {
-    let namespace = |process: &str| {
-        let file = std::fs::metadata(format!("/proc/{process}/ns/time"));
-        file.map(|file| file.ino()).ok()
-    };
-    namespace(&pid.to_string()) != namespace("self")
+    process::has_other_clock(pid.0)
 }
 
 /// Maximum number of threads per process whose ids are mapped from its pid namespace.

@@ -1,5 +1,6 @@
 //! Identity of a process: start time, id in its namespace, mount namespace.
 
+use std::fmt::Display;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -36,7 +37,19 @@ pub fn namespace_pid(pid: i32) -> Option<i32> {
 /// # Errors
 /// The process has ended, or may not be inspected.
 pub fn mount_namespace(pid: i32) -> io::Result<u64> {
-    Ok(fs::metadata(format!("/proc/{pid}/ns/mnt"))?.ino())
+    namespace(pid, "mnt")
+}
+
+/// Returns whether the clock of start times and uptime is another for a process, because it is in
+/// another time namespace.
+#[must_use]
+pub fn has_other_clock(pid: i32) -> bool {
+    namespace(pid, "time").ok() != namespace("self", "time").ok()
+}
+
+/// Returns the inode of a namespace of a process.
+fn namespace(process: impl Display, kind: &str) -> io::Result<u64> {
+    Ok(fs::metadata(format!("/proc/{process}/ns/{kind}"))?.ino())
 }
 
 #[cfg(test)]
@@ -48,6 +61,7 @@ mod tests {
         let me = std::process::id() as i32;
         assert!(start_ticks(me).is_some_and(|ticks| Some(ticks) >= start_ticks(1)));
         assert!(namespace_pid(me).is_some() && mount_namespace(me).is_ok());
+        assert!(!has_other_clock(me));
         assert!(start_ticks(i32::MAX).is_none() && namespace_pid(i32::MAX).is_none());
     }
 }
