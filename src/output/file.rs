@@ -160,7 +160,9 @@ impl PathAt {
 
     /// Creates a file that will replace this one, and takes its name. Files that killed processes
     /// left are in the way only if there are many.
-    fn create_partial(&mut self) -> rustix::io::Result<OwnedFd> {
+    ///
+    /// Returns the name of the file to replace, and the new one.
+    fn create_partial(&mut self) -> (OsString, rustix::io::Result<OwnedFd>) {
         const MAX_LEFT: u32 = 100;
         let name = self.name.clone();
         let mut created = Err(Errno::EXIST);
@@ -171,7 +173,7 @@ impl PathAt {
                 break;
             }
         }
-        created
+        (name, created)
     }
 
     /// Returns another name in the same directory.
@@ -242,31 +244,39 @@ impl OutputFile {
 
     fn create_for(path: &Path, force: bool, owner: Option<FileOwner>) -> Result<Self, OutputError> {
         let mut place = PathAt::open(path)?;
-        let mut replaces = None;
-        let file = match place.create(OFlags::WRONLY) {
+        let (replaces, created) = match place.create(OFlags::WRONLY) {
             Err(Errno::EXIST) if force => {
                 check_own(&place, owner, path)?;
-                replaces = Some(place.name.clone());
-                place.create_partial()
+                let (replaces, created) = place.create_partial();
+                (Some(replaces), created)
             }
-            other => other,
+            created => (None, created),
         };
-        let file = Self {
-            file: file
-                .map_err(|errno| create_error(&path.with_file_name(&place.name), errno))?
-                .into(),
-            path: path.to_owned(),
-            place,
-            replaces,
-            older: None,
-            committed: false,
-        };
+        let file = Self::new(path, place, replaces, created)?;
         if let Some(owner) = owner {
             owner
                 .chown(&file.file)
                 .map_err(|errno| file.explain(errno.into()))?;
         }
         Ok(file)
+    }
+
+    /// Returns a file that was created at `place`.
+    fn new(
+        path: &Path,
+        place: PathAt,
+        replaces: Option<OsString>,
+        created: rustix::io::Result<OwnedFd>,
+    ) -> Result<Self, OutputError> {
+        let failed = |errno| create_error(&path.with_file_name(&place.name), errno);
+        Ok(Self {
+            file: created.map_err(failed)?.into(),
+            path: path.to_owned(),
+            place,
+            replaces,
+            older: None,
+            committed: false,
+        })
     }
 
     /// Creates a file that replaces an open one, with its owner and permissions.
@@ -282,23 +292,10 @@ impl OutputFile {
         if !place.holds(older) || !is_own_file(&status, FileOwner::invoking_user()) {
             return Err(not_replaceable(path));
         }
-        let replaces = Some(place.name.clone());
-        let file = place.create_partial();
-        let file = Self {
-            file: file
-                .map_err(|errno| create_error(&path.with_file_name(&place.name), errno))?
-                .into(),
-            path: path.to_owned(),
-            place,
-            replaces,
-            older: Some(
-                older
-                    .as_fd()
-                    .try_clone_to_owned()
-                    .map_err(|error| write_error(path, error))?,
-            ),
-            committed: false,
-        };
+        let (replaces, created) = place.create_partial();
+        let mut file = Self::new(path, place, Some(replaces), created)?;
+        let older = older.as_fd().try_clone_to_owned();
+        file.older = Some(older.map_err(|error| write_error(path, error))?);
         let (uid, gid) = (Uid::from_raw(status.st_uid), Gid::from_raw(status.st_gid));
         let mode = match rustix::fs::fchown(&file.file, Some(uid), Some(gid)) {
             Ok(()) => status.st_mode & 0o777,
