@@ -182,7 +182,7 @@ fn is_helper(process: &SampledProcess<'_>, memory: &impl Memory, code: &MetCode)
 mod tests {
     use super::*;
     use crate::dotnet::{Image, MethodDataError};
-    use crate::machine::{FileTable, Mapping, Maps};
+    use crate::machine::{FileTable, Maps};
     use crate::trace::Nanos;
 
     #[test]
@@ -214,14 +214,7 @@ mod tests {
         };
         let files: FileTable = [].into_iter().collect();
         let is_in = |backing, ip, interrupted| {
-            let mut maps = Maps::default();
-            maps.insert(Mapping {
-                start,
-                end: start + 0x1000,
-                file_offset: 0,
-                backing,
-                object: None,
-            });
+            let maps = Maps::of_pages(&[(start, backing)]);
             let process = SampledProcess {
                 process: ProcessId(0),
                 pid: Pid(1),

@@ -156,6 +156,24 @@ impl<'a> AddressSpace<'a> {
 }
 
 #[cfg(test)]
+impl Maps {
+    /// Creates mappings of one page each, by start address, which map their files from the start.
+    pub(crate) fn of_pages(pages: &[(u64, Backing)]) -> Self {
+        let mut maps = Self::default();
+        for &(start, backing) in pages {
+            maps.insert(Mapping {
+                start,
+                end: start + 4096,
+                file_offset: 0,
+                backing,
+                object: None,
+            });
+        }
+        maps
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;

@@ -231,7 +231,7 @@ fn remedy(error: &AttachError) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::{CodeFile, Content, Mapping, Maps};
+    use crate::machine::{CodeFile, Content, Maps};
 
     fn refused(errno: Errno) -> AttachError {
         AttachError::Open(errno.into())
@@ -273,16 +273,7 @@ mod tests {
             container: None,
             pid: Pid(1),
         }];
-        let mut maps = Maps::default();
-        for (start, backing) in [(0x1000, Backing::File(ModuleId(0))), (0x3000, jit)] {
-            maps.insert(Mapping {
-                start,
-                end: start + 0x1000,
-                file_offset: 0,
-                backing,
-                object: None,
-            });
-        }
+        let maps = Maps::of_pages(&[(0x1000, Backing::File(ModuleId(0))), (0x3000, jit)]);
         let process = SampledProcess {
             process: ProcessId(0),
             pid: Pid(std::process::id() as i32),

@@ -1,7 +1,7 @@
 use std::io::Write;
 
 use super::*;
-use crate::machine::{Backing, CodeFile, Content, FileTable, Mapping, Maps};
+use crate::machine::{Backing, CodeFile, Content, FileTable, Maps};
 use crate::perf::{Layout, Record};
 use crate::trace::{ModuleId, Nanos, Pid, ProcessId};
 
@@ -63,14 +63,7 @@ fn walk(elf: &[u8], ip: u64, bp: u64, stack: &[u64]) -> (WalkOutcome, usize) {
     }]
     .into_iter()
     .collect();
-    let mut maps = Maps::default();
-    maps.insert(Mapping {
-        start: TEXT,
-        end: TEXT + 4096,
-        file_offset: 0,
-        backing: Backing::File(ModuleId(0)),
-        object: None,
-    });
+    let maps = Maps::of_pages(&[(TEXT, Backing::File(ModuleId(0)))]);
     let stack_bytes = stack.len() as u64 * 8;
     let mut body = vec![ip, 1 | 1 << 32, 1, 0, 1, 0, 2, bp, STACK, ip, stack_bytes];
     body.extend(stack);
