@@ -11,8 +11,8 @@ use std::time::Duration;
 use quick_xml::Reader;
 use quick_xml::events::Event;
 use support::{
-    Running, Saved, captured, cpu_time, end_capture, expect_totals, grammar, perfcollect,
-    perfview_json, run, run_perfcollect, start, start_capture, wait_until,
+    Running, Saved, captured, captured_during, cpu_time, expect_totals, grammar, perfview_json,
+    run, run_perfcollect, start, wait_until,
 };
 
 /// Names as the kernel accepts them: up to 15 bytes, anything but NUL.
@@ -61,22 +61,14 @@ fn busy() -> Vec<Running> {
 
 /// Captures until each process has used CPU time of some 100 samples.
 fn capture(options: &[&str], processes: &[Running]) -> Saved {
-    let directory = tempfile::tempdir().unwrap();
-    let mut command = Command::new(perfcollect());
-    command
-        .args(["collect", "trace"])
-        .args(options)
-        .env("HOME", directory.path())
-        .current_dir(&directory);
-    let capture = start_capture(&mut command);
-    let used = |process: &Running| cpu_time(process.pid());
-    let before: Vec<Duration> = processes.iter().map(used).collect();
-    wait_until("CPU time of all processes", || {
-        let mut pairs = processes.iter().zip(&before);
-        pairs.all(|(process, before)| used(process) - *before >= Duration::from_millis(100))
-    });
-    end_capture(capture);
-    Saved::open(directory, "trace")
+    captured_during(options, || {
+        let used = |process: &Running| cpu_time(process.pid());
+        let before: Vec<Duration> = processes.iter().map(used).collect();
+        wait_until("CPU time of all processes", || {
+            let mut pairs = processes.iter().zip(&before);
+            pairs.all(|(process, before)| used(process) - *before >= Duration::from_millis(100))
+        });
+    })
 }
 
 fn check(saved: &Saved, processes: &[Running]) {

@@ -90,17 +90,25 @@ pub fn end_capture(capture: Running) -> Finished {
 /// A capture of a process while it uses this much CPU time, however long that takes.
 #[track_caller]
 pub fn captured_for(cpu: Duration, pid: u32, options: &[&str]) -> Saved {
-    let folder = tempfile::tempdir().unwrap();
+    let process = pid.to_string();
+    let options = [&["-pid", &process], options].concat();
+    captured_during(&options, || wait_for_cpu_time(pid, cpu))
+}
+
+/// A capture that runs while `wait` does.
+#[track_caller]
+pub fn captured_during(options: &[&str], wait: impl FnOnce()) -> Saved {
+    let directory = tempfile::tempdir().unwrap();
     let mut command = Command::new(perfcollect());
     command
-        .args(["collect", "trace", "-pid", &pid.to_string()])
+        .args(["collect", "trace"])
         .args(options)
-        .env("HOME", folder.path())
-        .current_dir(&folder);
+        .env("HOME", directory.path())
+        .current_dir(&directory);
     let capture = start_capture(&mut command);
-    wait_for_cpu_time(pid, cpu);
+    wait();
     end_capture(capture);
-    Saved::open(folder, "trace")
+    Saved::open(directory, "trace")
 }
 
 /// The samples under each path of a workload's mode are as many as the CPU it measured, but for chance: five standard

@@ -51,8 +51,8 @@ mod workload;
 pub mod zip;
 
 pub use capture::{
-    can_capture, captured, captured_for, end_capture, expect_shares, perfcollect, run_perfcollect,
-    start_capture,
+    can_capture, captured, captured_during, captured_for, end_capture, expect_shares, perfcollect,
+    run_perfcollect, start_capture,
 };
 pub use child::{Finished, Running, finish, run, start};
 pub use perf_map::perf_map;
