@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use perfcollect_symbols::dwarf::DebugInfo;
 use perfcollect_symbols::elf::ElfFile;
 use perfcollect_symbols::kallsyms::KernelSymbols;
-use perfcollect_symbols::process::{parse_all_maps, read_maps};
+use perfcollect_symbols::process::{parse_all_maps, parse_maps, read_maps};
 use perfcollect_symbols::symbolizer::{
     Evidence, FileContent, FileSource, FileSymbolizer, JitQuery, JitSource, JitSymbols,
     ProcessSymbolizer, Symbolizer, Unresolved,
@@ -41,7 +41,9 @@ fn own_file(symbolizer: &Symbolizer) -> FileSymbolizer {
     symbolizer.file(FileSource::open(std::env::current_exe().unwrap()).unwrap())
 }
 
-/// Returns the address of a symbol of a library in a process.
+/// Returns the address of a function of a library in a process.
+///
+/// The loader maps all of a file before it makes its code executable.
 fn address_in(pid: i32, library: &str, symbol: &str) -> Option<u64> {
     let maps = read_maps(pid).unwrap();
     let first = parse_all_maps(&maps).find(|line| {
@@ -51,7 +53,10 @@ fn address_in(pid: i32, library: &str, symbol: &str) -> Option<u64> {
     let path = String::from_utf8_lossy(first.path).into_owned();
     let elf = ElfFile::open(File::open(path).unwrap()).unwrap();
     let svma = elf.dynamic_symbol(symbol.as_bytes()).unwrap()?;
-    Some(first.start + svma)
+    let address = first.start + svma;
+    parse_maps(&maps)
+        .any(|line| (line.start..line.end).contains(&address))
+        .then_some(address)
 }
 
 #[test]
