@@ -23,7 +23,7 @@ const CHUNK_STACKS: u32 = 1 << 15;
 pub(super) const MAX_PAYLOAD_BYTES: usize = u16::MAX as usize;
 /// Id of the capture thread of all events. One thread has one sequence, which shows missing events.
 const CAPTURE_THREAD: u32 = 1;
-/// Maximum gap in the sequence. Readers do not report larger ones as missing events.
+/// Maximum number of missing events. Readers do not report larger gaps in the sequence.
 const MAX_GAP: u64 = 1 << 30;
 
 /// Header of a stream.
@@ -51,6 +51,8 @@ pub(super) struct Stream<W> {
     events: EventRows,
     /// Sequence number of the last event.
     sequence_number: u32,
+    /// Number of sequence numbers without an event.
+    missing: u64,
     time: u64,
     chunk: u32,
 }
@@ -81,6 +83,7 @@ impl<W: Write> Stream<W> {
             label_ids: HashMap::new(),
             events: EventRows::default(),
             sequence_number: 0,
+            missing: 0,
             time: header.time,
             chunk: 0,
         };
@@ -167,6 +170,7 @@ impl<W: Write> Stream<W> {
     pub(super) fn event(&mut self, mut event: EventHeader, payload: &[u8]) -> io::Result<()> {
         self.sequence_number = self.sequence_number.wrapping_add(1);
         if payload.len() > MAX_PAYLOAD_BYTES {
+            self.missing += 1;
             return Ok(());
         }
         self.time = self.time.max(event.time);
@@ -184,7 +188,9 @@ impl<W: Write> Stream<W> {
 
     /// Skips sequence numbers. Readers report the gap as missing events.
     pub(super) fn skip(&mut self, count: u64) {
-        self.sequence_number = self.sequence_number.wrapping_add(count.min(MAX_GAP) as u32);
+        let count = count.min(MAX_GAP.saturating_sub(self.missing));
+        self.missing += count;
+        self.sequence_number = self.sequence_number.wrapping_add(count as u32);
     }
 
     fn end_chunk(&mut self) -> io::Result<()> {
@@ -231,5 +237,36 @@ impl<W: Write> Stream<W> {
         self.end_chunk()?;
         block(&mut self.out, BlockKind::End, &[])?;
         self.out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nettrace::Reader;
+
+    #[test]
+    fn gaps_have_a_common_limit() {
+        let header = StreamHeader {
+            system_time: [0; 8],
+            time: 1,
+            properties: &[],
+        };
+        let mut bytes = Vec::new();
+        let mut stream = Stream::start(&mut bytes, header).unwrap();
+        let kind = stream.kind(&EventMetadata::default());
+        stream.skip(7);
+        let event = EventHeader {
+            kind,
+            time: 1,
+            ..EventHeader::default()
+        };
+        stream.event(event, &[]).unwrap();
+        stream.skip(u64::MAX);
+        stream.skip(208);
+        stream.finish().unwrap();
+        let mut reader = Reader::open(&*bytes).unwrap();
+        while reader.next_event().unwrap().is_some() {}
+        assert_eq!(reader.losses().dropped_events, MAX_GAP);
     }
 }
