@@ -9,27 +9,38 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use perfcollect_symbols::dotnet::pe::PeImage;
-use perfcollect_symbols::dotnet::ready_to_run::ReadyToRun;
+use perfcollect_symbols::dotnet::ready_to_run::{ReadyToRun, ReadyToRunError};
 use perfcollect_symbols::dotnet::runtime_functions::RuntimeFunctions;
+use perfcollect_symbols::memory::{Image, Memory};
 use support::{Missing, runtimes, workloads};
 
 /// Returns the names of all functions of an image, or `None` if it has no ReadyToRun code.
 fn names(path: &Path) -> Option<Vec<Option<String>>> {
-    let file = File::open(path).unwrap();
-    let bytes = &file;
-    let image = PeImage::parse(&bytes, 0).ok()?;
-    let functions = RuntimeFunctions::of(&image, &bytes).ok()?;
-    let ready = ReadyToRun::open(image, &bytes, |id| {
+    let names = names_of(&&File::open(path).unwrap(), path)?;
+    Some(names.unwrap())
+}
+
+/// Returns the names of all functions of an image with this content.
+fn names_of(
+    bytes: &impl Memory,
+    path: &Path,
+) -> Option<Result<Vec<Option<String>>, ReadyToRunError>> {
+    let image = PeImage::parse(bytes, 0).ok()?;
+    let functions = RuntimeFunctions::of(&image, bytes).ok()?;
+    let ready = ReadyToRun::open(image, bytes, |id| {
         let file = File::open(path.with_file_name(format!("{}.dll", id.name))).unwrap();
         let bytes = &file;
         PeImage::parse(&bytes, 0).ok()?.metadata(&bytes).ok()
     });
-    let ready = ready.unwrap();
+    let ready = match ready {
+        Ok(ready) => ready,
+        Err(error) => return Some(Err(error)),
+    };
     // The last entry is an end marker.
     let functions = functions.iter().filter(|function| function.end != u32::MAX);
     let name = |begin: u32| ready.name(begin.into());
     let names = functions.map(|function| name(function.begin).ok().map(|name| name.method));
-    Some(names.collect())
+    Some(Ok(names.collect()))
 }
 
 fn images(directory: &Path) -> Vec<PathBuf> {
@@ -100,4 +111,37 @@ fn names_functions_of_a_composite_image() {
     ] {
         assert!(all.iter().flatten().any(|method| method == name), "{name}");
     }
+}
+
+/// An image of .NET 10 with the versions of .NET 11, of which no build was available.
+#[test]
+fn newer_images_have_fewer_names_but_no_others() {
+    let path = need!(workloads::shared("split-composite/split.r2r.dll"));
+    let mut bytes = std::fs::read(&path).unwrap();
+    let header = bytes
+        .windows(4)
+        .position(|bytes| bytes == b"RTR\0")
+        .unwrap();
+    let mut names = |major: u16| {
+        bytes[header + 4..][..2].copy_from_slice(&major.to_le_bytes());
+        let image = Image {
+            start: 0,
+            bytes: &bytes,
+        };
+        names_of(&image, &path).unwrap()
+    };
+    let all = names(16).unwrap();
+    for major in [25, 27] {
+        let newer = names(major).unwrap();
+        let pairs = all.iter().zip(&newer);
+        assert!(pairs.clone().all(|(old, new)| new.is_none() || new == old));
+        let kept = newer.iter().flatten().count();
+        println!("version {major}: {kept} of {} names", all.len());
+        assert!(kept * 10 > all.len() * 8, "{kept} of {}", all.len());
+    }
+    let error = names(28).unwrap_err();
+    assert!(
+        matches!(error, ReadyToRunError::Version { major: 28, .. }),
+        "{error}"
+    );
 }

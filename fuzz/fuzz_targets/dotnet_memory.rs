@@ -8,7 +8,7 @@ use perfcollect::machine::MappedFiles;
 use perfcollect::trace::{Pid, ProcessId};
 
 fuzz_target!(|data: &[u8]| {
-    let _ = Contract::parse(data);
+    let _ = Contract::parse(data, |index| Some(index.into()));
     let Some((top, bytes)) = data.split_first_chunk() else {
         return;
     };

@@ -10,7 +10,8 @@ use serde::de::IgnoredAny;
 
 use std::collections::BTreeMap;
 
-use super::contract_error::{ContractError, OffsetError, TypeSystemError};
+use super::contract_error::{ContractError, OffsetError, TypeSystemError, UnsupportedVersion};
+use super::contract_version::ContractVersion;
 use super::memory::{Memory, Structure};
 use super::type_system::{self, TypeSystem};
 
@@ -18,13 +19,13 @@ use super::type_system::{self, TypeSystem};
 const MAGIC: u64 = 0x0043_4144_4343_4e44;
 /// Size limit of a descriptor. The descriptor of .NET 10.0 has 10.5 KB.
 const MAX_DESCRIPTOR_BYTES: usize = 256 << 10;
-/// Supported versions of the contract `ExecutionManager`.
-///
-/// They differ in the nibble map. [`super::execution_manager`] distinguishes its two forms by
-/// content.
-const EXECUTION_MANAGER: [u64; 2] = [1, 2];
-/// Supported version of the contract `RuntimeTypeSystem`.
-const RUNTIME_TYPE_SYSTEM: u64 = 1;
+/// Size limit of the pointers of a descriptor. .NET 10.0 has 24.
+const MAX_POINTER_BYTES: usize = 64 << 10;
+/// The contract for code lookup. Its versions differ in the nibble map.
+/// [`super::execution_manager`] distinguishes the two forms by content.
+const EXECUTION_MANAGER: &str = "ExecutionManager";
+/// The contract for method names.
+const RUNTIME_TYPE_SYSTEM: &str = "RuntimeTypeSystem";
 /// Number of low bits of a method's token in a MethodDesc, according to that contract.
 const TOKEN_REMAINDER_BITS: &str = "0xc";
 /// Limit on the offsets of these structures.
@@ -37,6 +38,8 @@ pub struct Contract {
     pub(super) section: Section,
     pub(super) heap: Heap,
     pub(super) header: Header,
+    /// Address of the range section map, if the descriptor states it.
+    pub(super) section_map: Option<u64>,
     /// Offsets for method names.
     pub(super) types: Result<TypeSystem, TypeSystemError>,
 }
@@ -105,22 +108,27 @@ pub(super) const DOTNET_8: Contract = Contract {
         unwind_info_count: 32,
         unwind_infos: 36,
     },
+    section_map: None,
     types: Ok(type_system::DOTNET_8),
 };
 
 #[derive(Deserialize)]
 struct Descriptor {
-    contracts: BTreeMap<String, u64>,
+    #[serde(default)]
+    version: u64,
+    contracts: BTreeMap<String, ContractVersion>,
     types: BTreeMap<String, BTreeMap<String, Field>>,
     #[serde(default)]
     globals: BTreeMap<String, Global>,
 }
 
-/// A global variable of the descriptor. A constant has a value and a type.
+/// A global variable of the descriptor: a value and a type, or an index into the pointers of the
+/// descriptor and a type.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Global {
     Constant(String, IgnoredAny),
+    Pointer([u32; 1], IgnoredAny),
     Other(IgnoredAny),
 }
 
@@ -141,26 +149,37 @@ impl Contract {
     pub fn of(memory: &impl Memory, descriptor: Option<u64>) -> Result<Self, ContractError> {
         match descriptor {
             None => Ok(DOTNET_8),
-            Some(address) => Self::parse(&descriptor_json(memory, address)?),
+            Some(address) => {
+                let (json, pointers) = read_descriptor(memory, address)?;
+                Self::parse(&json, |index| {
+                    let pointer = pointers.get(index as usize)?;
+                    Some(u64::from_le_bytes(*pointer))
+                })
+            }
         }
     }
 
-    /// Parses the JSON of a descriptor.
+    /// Parses the JSON of a descriptor. `pointer` returns the pointer with an index.
     ///
     /// # Errors
     /// The JSON is malformed, or its contract versions are not supported.
-    pub fn parse(json: &[u8]) -> Result<Self, ContractError> {
+    pub fn parse(json: &[u8], pointer: impl Fn(u32) -> Option<u64>) -> Result<Self, ContractError> {
         let descriptor: Descriptor = serde_json::from_slice(json)?;
         let types = descriptor.type_system();
-        let Some(version) = descriptor.contracts.get("ExecutionManager") else {
+        let Some(version) = descriptor.contracts.get(EXECUTION_MANAGER) else {
             return match descriptor.types.contains_key("RangeSection") {
                 true => Err(ContractError::NoExecutionManager),
                 false => Ok(Self { types, ..DOTNET_8 }),
             };
         };
-        if !EXECUTION_MANAGER.contains(version) {
-            return Err(ContractError::ExecutionManager(*version));
-        }
+        descriptor.check(EXECUTION_MANAGER, *version)?;
+        let section_map = match descriptor
+            .globals
+            .get("ExecutionManagerCodeRangeMapAddress")
+        {
+            Some(Global::Pointer([index], _)) => pointer(*index),
+            _ => None,
+        };
         let offset = |structure, field| descriptor.offset(structure, field);
         Ok(Self {
             fragment: Fragment {
@@ -175,8 +194,11 @@ impl Contract {
                 flags: offset("RangeSection", "Flags")?,
                 ready_to_run_module: offset("RangeSection", "R2RModule")?,
                 heap: offset("RangeSection", "HeapList")?,
-                // The descriptor omits this field, which follows the heap.
-                range_list: offset("RangeSection", "HeapList")? + 8,
+                // The descriptor of .NET 10 omits this field, which follows the heap.
+                range_list: match offset("RangeSection", "RangeList") {
+                    Ok(stated) => stated,
+                    Err(_) => offset("RangeSection", "HeapList")? + 8,
+                },
             },
             heap: Heap {
                 start: offset("CodeHeapListNode", "StartAddress")?,
@@ -189,6 +211,7 @@ impl Contract {
                 unwind_info_count: offset("RealCodeHeader", "NumUnwindInfos")?,
                 unwind_infos: offset("RealCodeHeader", "UnwindInfos")?,
             },
+            section_map,
             types,
         })
     }
@@ -205,10 +228,36 @@ impl Descriptor {
         }
     }
 
-    fn type_system(&self) -> Result<TypeSystem, TypeSystemError> {
-        if self.contracts.get("RuntimeTypeSystem") != Some(&RUNTIME_TYPE_SYSTEM) {
-            return Err(TypeSystemError::Version);
+    /// Checks that the version of a contract is supported.
+    fn check(
+        &self,
+        contract: &'static str,
+        version: ContractVersion,
+    ) -> Result<(), UnsupportedVersion> {
+        let is_supported = match (self.version, version) {
+            // .NET 9 and 10.
+            (0, ContractVersion::Number(1)) => true,
+            (0, ContractVersion::Number(2)) => contract == EXECUTION_MANAGER,
+            // .NET 11, whose `c1` is the newest version of .NET 10.
+            (2, version) => version == ContractVersion::named("c1"),
+            _ => false,
+        };
+        match is_supported {
+            true => Ok(()),
+            false => Err(UnsupportedVersion {
+                contract,
+                version,
+                descriptor: self.version,
+            }),
         }
+    }
+
+    fn type_system(&self) -> Result<TypeSystem, TypeSystemError> {
+        let version = self.contracts.get(RUNTIME_TYPE_SYSTEM);
+        self.check(
+            RUNTIME_TYPE_SYSTEM,
+            *version.ok_or(TypeSystemError::NoTypeSystem)?,
+        )?;
         match self.globals.get("MethodDescTokenRemainderBitCount") {
             Some(Global::Constant(bits, _)) if bits == TOKEN_REMAINDER_BITS => {}
             _ => return Err(TypeSystemError::TokenBits),
@@ -219,20 +268,26 @@ impl Descriptor {
     }
 }
 
-/// Reads the JSON of the descriptor at an address.
+/// Reads the JSON and the pointers of the descriptor at an address.
 ///
 /// ```text
-/// +0 magic   +8 u32 flags   +12 u32 size of the JSON   +16 pointer to the JSON   +24 pointers to globals
+/// +0 magic   +8 u32 flags   +12 u32 size of the JSON   +16 -> JSON   +24 u32 number of pointers   +32 -> pointers
 /// ```
-fn descriptor_json(memory: &impl Memory, address: u64) -> Result<Vec<u8>, ContractError> {
+fn read_descriptor(
+    memory: &impl Memory,
+    address: u64,
+) -> Result<(Vec<u8>, Vec<[u8; 8]>), ContractError> {
     let descriptor = Structure::new(memory, address);
     let found = descriptor.u64(0)?;
     if found != MAGIC {
         return Err(ContractError::Magic { address, found });
     }
-    let size = descriptor.u32(12)?;
-    let json = descriptor.u64(16)?;
-    Ok(memory.vec(json, size.into(), MAX_DESCRIPTOR_BYTES)?)
+    let (json, bytes) = (descriptor.u64(16)?, descriptor.u32(12)?);
+    let json = memory.vec(json, bytes.into(), MAX_DESCRIPTOR_BYTES)?;
+    let (pointers, count) = (descriptor.u64(32)?, descriptor.u32(24)?);
+    let pointers = memory.vec(pointers, u64::from(count) * 8, MAX_POINTER_BYTES)?;
+    let (pointers, _) = pointers.as_chunks();
+    Ok((json, pointers.to_vec()))
 }
 
 #[cfg(test)]
@@ -245,25 +300,23 @@ mod tests {
         "RangeSectionFragment":{"RangeBegin":[8,"pointer"],"RangeEndOpen":16,"RangeSection":24,"Next":0},
         "RangeSection":{"RangeBegin":0,"RangeEndOpen":8,"NextForDelete":64,"JitManager":24,"Flags":16,"HeapList":40,"R2RModule":32},
         "CodeHeapListNode":{"Next":0,"StartAddress":16,"EndAddress":24,"MapBase":32,"HeaderMap":40},
-        "RealCodeHeader":{"MethodDesc":24,"GCInfo":16,"NumUnwindInfos":32,"UnwindInfos":36}},"globals":{"X":[[1],"pointer"]}}"#;
+        "RealCodeHeader":{"MethodDesc":24,"GCInfo":16,"NumUnwindInfos":32,"UnwindInfos":36}},"globals":{"ExecutionManagerCodeRangeMapAddress":[[1],"pointer"]}}"#;
+
+    fn parse(json: &str) -> Result<Contract, ContractError> {
+        Contract::parse(json.as_bytes(), |_| None)
+    }
 
     /// The execution manager of .NET 8, 9 and 10, without a type system.
     const WITHOUT_TYPES: Contract = Contract {
-        types: Err(TypeSystemError::Version),
+        types: Err(TypeSystemError::NoTypeSystem),
         ..DOTNET_8
     };
 
     #[test]
     fn reads_offsets_from_descriptor() {
-        assert_eq!(
-            Contract::parse(DOTNET_10.as_bytes()).unwrap(),
-            WITHOUT_TYPES
-        );
+        assert_eq!(parse(DOTNET_10).unwrap(), WITHOUT_TYPES);
         let moved = DOTNET_10.replace("\"HeaderMap\":40", "\"HeaderMap\":48");
-        assert_eq!(
-            Contract::parse(moved.as_bytes()).unwrap().heap.nibble_map,
-            48
-        );
+        assert_eq!(parse(&moved).unwrap().heap.nibble_map, 48);
     }
 
     #[test]
@@ -273,7 +326,7 @@ mod tests {
             (
                 "\"ExecutionManager\":2",
                 "\"ExecutionManager\":3",
-                "version 3 of the contract ExecutionManager",
+                "version 3 of the contract ExecutionManager is not supported",
             ),
             (
                 "\"ExecutionManager\":2,",
@@ -286,15 +339,39 @@ mod tests {
             ("{", "", "malformed data contract descriptor"),
         ] {
             let json = DOTNET_10.replacen(valid, unknown, 1);
-            let error = Contract::parse(json.as_bytes()).unwrap_err().to_string();
+            let error = parse(&json).unwrap_err().to_string();
             assert!(error.contains(expected), "{unknown}: {error}");
         }
     }
 
     #[test]
     fn uses_dotnet_8_offsets_if_descriptor_lacks_execution_manager() {
-        let json = br#"{"contracts":{"Thread":1},"types":{"Thread":{"Id":8}}}"#;
-        assert_eq!(Contract::parse(json).unwrap(), WITHOUT_TYPES);
+        let json = r#"{"contracts":{"Thread":1},"types":{"Thread":{"Id":8}}}"#;
+        assert_eq!(parse(json).unwrap(), WITHOUT_TYPES);
+    }
+
+    /// Made by hand from the published changes of .NET 11, of which no build was available.
+    #[test]
+    fn reads_dotnet_11_descriptor() {
+        let json = DOTNET_10
+            .replace("\"version\":0", "\"version\":2")
+            .replace("\"ExecutionManager\":2", "\"ExecutionManager\":\"c1\"")
+            .replace(
+                "\"Thread\":1",
+                "\"RuntimeTypeSystem\":\"c9\",\"Thread\":\"c1\"",
+            )
+            .replace("\"HeapList\":40", "\"HeapList\":40,\"RangeList\":56");
+        let contract = parse(&json).unwrap();
+        assert_eq!(contract.section.range_list, 56);
+        let error = contract.types.unwrap_err().to_string();
+        let expected =
+            "version c9 of the contract RuntimeTypeSystem is not supported (descriptor version 2)";
+        assert_eq!(error, expected);
+        // The name means nothing without the version of the descriptor, and vice versa.
+        for (stated, other) in [("\"version\":2", "\"version\":3"), ("\"c1\"", "1")] {
+            let error = parse(&json.replace(stated, other)).unwrap_err();
+            assert!(matches!(error, ContractError::Version(_)), "{error}");
+        }
     }
 
     #[test]
@@ -303,14 +380,24 @@ mod tests {
         bytes.extend(MAGIC.to_le_bytes());
         bytes.extend(1_u32.to_le_bytes());
         bytes.extend((DOTNET_10.len() as u32).to_le_bytes());
+        bytes.extend(0x1038_u64.to_le_bytes());
+        bytes.extend(2_u64.to_le_bytes());
         bytes.extend(0x1028_u64.to_le_bytes());
-        bytes.extend([0; 16]);
+        bytes.extend(
+            [0, 0x7f00_0000_1000_u64]
+                .map(u64::to_le_bytes)
+                .as_flattened(),
+        );
         bytes.extend(DOTNET_10.as_bytes());
         fn read(bytes: &[u8]) -> Result<Contract, ContractError> {
             let start = 0x1000;
             Contract::of(&Image { start, bytes }, Some(start))
         }
-        assert_eq!(read(&bytes).unwrap(), WITHOUT_TYPES);
+        let with_map = Contract {
+            section_map: Some(0x7f00_0000_1000),
+            ..WITHOUT_TYPES
+        };
+        assert_eq!(read(&bytes).unwrap(), with_map);
         assert!(matches!(read(&bytes[..100]), Err(ContractError::Read(_))));
         bytes[0] = 0;
         assert!(matches!(read(&bytes), Err(ContractError::Magic { .. })));

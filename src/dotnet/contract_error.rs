@@ -3,6 +3,8 @@
 use perfcollect_symbols::memory::ReadError;
 use thiserror::Error;
 
+use super::contract_version::ContractVersion;
+
 /// Why the contract of a runtime cannot be used.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -21,9 +23,9 @@ pub enum ContractError {
     /// The JSON is malformed.
     #[error("malformed data contract descriptor: {0}")]
     Json(#[from] serde_json::Error),
-    /// The version of the contract `ExecutionManager` is not supported.
-    #[error("version {0} of the contract ExecutionManager is not supported")]
-    ExecutionManager(u64),
+    /// The version of a contract is not supported.
+    #[error(transparent)]
+    Version(#[from] UnsupportedVersion),
     /// The descriptor has structures of the contract `ExecutionManager` and no version of it.
     #[error("the data contract descriptor has no version of the contract ExecutionManager")]
     NoExecutionManager,
@@ -36,15 +38,32 @@ pub enum ContractError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TypeSystemError {
-    /// The version of the contract `RuntimeTypeSystem` is missing or not supported.
-    #[error("the contract RuntimeTypeSystem has no supported version")]
-    Version,
+    /// The version of a contract is not supported.
+    #[error(transparent)]
+    Version(#[from] UnsupportedVersion),
+    /// The descriptor has no version of the contract `RuntimeTypeSystem`.
+    #[error("the data contract descriptor has no version of the contract RuntimeTypeSystem")]
+    NoTypeSystem,
     /// The tokens of methods have another layout.
     #[error("the tokens of methods have an unknown layout")]
     TokenBits,
     /// The offset of a field is missing or invalid.
     #[error(transparent)]
     Offset(#[from] OffsetError),
+}
+
+/// A version of a contract that is not supported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error(
+    "version {version} of the contract {contract} is not supported (descriptor version {descriptor})"
+)]
+pub struct UnsupportedVersion {
+    /// Name of the contract.
+    pub contract: &'static str,
+    /// Version of the contract.
+    pub version: ContractVersion,
+    /// Version of the descriptor, which determines the meaning of the contract's version.
+    pub descriptor: u64,
 }
 
 /// Why a descriptor has no usable offset of a field.

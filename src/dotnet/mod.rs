@@ -5,6 +5,7 @@
 mod code_event;
 mod contract;
 mod contract_error;
+mod contract_version;
 pub mod diagnostics;
 mod event_session;
 mod execution_manager;

@@ -101,7 +101,7 @@ impl<M: Memory> Runtime<M> {
             memory,
             contract,
             dac_table,
-            section_map,
+            section_map: contract.section_map.unwrap_or(section_map),
             sections: BTreeMap::new(),
             methods: BTreeMap::new(),
             collectible_method: None,

@@ -1,7 +1,7 @@
 //! The optimization tier of a method's code. A method without a known tier still has a name.
 //!
 //! ```text
-//! 9, 10   MethodDesc.CodeData -> +0 state of versions -> +16 first version
+//! 9..     MethodDesc.CodeData -> +0 state of versions -> +16 first version
 //! 8       AppDomain + 0x9d8: table of the states, an open-addressing hash by address of the MethodDesc:
 //!         pointer, u32 slots, u32 entries, u32 slots ever used; a state is MethodDesc, u8, u32, +16 first version
 //! version +0 code, +8 MethodDesc, +24 next, +36 u32 tier
@@ -10,9 +10,9 @@
 
 use perfcollect_symbols::dotnet_name::TIERS;
 
-use super::memory::{Memory, Structure};
+use super::memory::{Image, Memory, Structure};
 use super::method::MethodKey;
-use super::type_system::{TypeSystem, Versions};
+use super::type_system::{TypeSystem, VersionFields, Versions};
 
 pub(super) const OPTIMIZED: &str = TIERS[2];
 const QUICK: &str = TIERS[3];
@@ -28,8 +28,8 @@ const BY_NUMBER: [&str; 6] = [
 ];
 /// Limit on the versions of one method.
 const MAX_VERSIONS: usize = 64;
-const FIRST_VERSION: u64 = 16;
-const VERSION_BYTES: usize = 40;
+/// Size limit of a version.
+const MAX_VERSION_BYTES: usize = 128;
 /// Flag in a MethodDesc's token: the method is eligible for tiered compilation.
 const ELIGIBLE: u16 = 0x8000;
 /// Flag of a method in metadata: `AggressiveOptimization`.
@@ -74,9 +74,12 @@ impl Tiers {
                 let desc = Structure::new(memory, desc);
                 let states = match desc.u64(offset).ok()? {
                     0 => 0,
-                    at => memory.u64(at).ok()?,
+                    at => {
+                        let data = Structure::new(memory, at);
+                        data.u64(types.version.state).ok()?
+                    }
                 };
-                if let Some(tier) = version(memory, states, method) {
+                if let Some(tier) = version(memory, &types.version, states, method) {
                     return tier;
                 }
                 let token = desc.u16(types.method.token_remainder).ok()?;
@@ -88,7 +91,8 @@ impl Tiers {
             Versions::AppDomain => {
                 let states = self.states(memory)?;
                 let state = states.find(memory, desc);
-                if let Some(tier) = state.and_then(|state| version(memory, state, method)) {
+                let find = |state| version(memory, &types.version, state, method);
+                if let Some(tier) = state.and_then(find) {
                     return tier;
                 }
                 Some(match impl_flags & AGGRESSIVE {
@@ -111,23 +115,33 @@ impl Tiers {
 }
 
 /// Finds the version of a method's code. Returns its tier, which is `None` if it is unknown.
-fn version(memory: &impl Memory, states: u64, method: MethodKey) -> Option<Option<&'static str>> {
+fn version(
+    memory: &impl Memory,
+    fields: &VersionFields,
+    states: u64,
+    method: MethodKey,
+) -> Option<Option<&'static str>> {
     if states == 0 {
         return None;
     }
-    let mut next = Structure::new(memory, states).u64(FIRST_VERSION).ok()?;
+    let mut next = Structure::new(memory, states).u64(fields.first).ok()?;
     for _ in 0..MAX_VERSIONS {
         if next == 0 {
             return None;
         }
-        let bytes: [u8; VERSION_BYTES] = memory.bytes(next).ok()?;
-        let (fields, _) = bytes.as_chunks::<8>();
-        let mut fields = fields.iter().copied().map(u64::from_le_bytes);
-        let [code, desc, _, following, id_and_tier] = std::array::from_fn(|_| fields.next());
-        if (code?, desc?) == (method.start, method.method_desc) {
-            return Some(BY_NUMBER.get((id_and_tier? >> 32) as usize).copied());
+        let mut bytes = [0; MAX_VERSION_BYTES];
+        let bytes = bytes.get_mut(..fields.bytes())?;
+        memory.read_exact(next, bytes).ok()?;
+        let version = Image { start: 0, bytes };
+        let code = (
+            version.u64(fields.code).ok()?,
+            version.u64(fields.method).ok()?,
+        );
+        if code == (method.start, method.method_desc) {
+            let tier = version.u32(fields.tier).ok()?;
+            return Some(BY_NUMBER.get(tier as usize).copied());
         }
-        next = following?;
+        next = version.u64(fields.next).ok()?;
     }
     None
 }

@@ -21,6 +21,7 @@ pub(super) struct TypeSystem {
     pub(super) instantiated: InstantiatedFields,
     pub(super) dynamic: DynamicFields,
     pub(super) module: ModuleFields,
+    pub(super) version: VersionFields,
 }
 
 /// `MethodDesc`.
@@ -41,6 +42,37 @@ pub(super) enum Versions {
     /// A table of the application domain. See [`super::tier`].
     AppDomain,
 }
+
+/// `NativeCodeVersionNode`, and the path to the first one of a method.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct VersionFields {
+    /// State of versions in a method's code data.
+    pub(super) state: u64,
+    /// First version in a state.
+    pub(super) first: u64,
+    pub(super) code: u64,
+    pub(super) method: u64,
+    pub(super) next: u64,
+    pub(super) tier: u64,
+}
+
+impl VersionFields {
+    /// Returns the size of the part of a version that contains the fields.
+    pub(super) fn bytes(&self) -> usize {
+        let pointers = self.code.max(self.method).max(self.next);
+        (pointers + 8).max(self.tier + 4) as usize
+    }
+}
+
+/// The offsets of .NET 8 to 10.
+const VERSION_FIELDS: VersionFields = VersionFields {
+    state: 0,
+    first: 16,
+    code: 0,
+    method: 8,
+    next: 24,
+    tier: 36,
+};
 
 /// `MethodDescChunk`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,6 +186,7 @@ pub(super) const DOTNET_8: TypeSystem = TypeSystem {
         image: ImageFields::Path([0x110, 8, 0x78, 8]),
         dynamic: DynamicModuleFields::Buffer(0x698),
     },
+    version: VERSION_FIELDS,
 };
 
 impl TypeSystem {
@@ -206,6 +239,19 @@ impl TypeSystem {
                 name: name.ok_or(OffsetError { structure, field })?,
                 image: ImageFields::Base(offset("Module", "Base")?),
                 dynamic: DynamicModuleFields::Inline(offset("Module", "DynamicMetadata")?),
+            },
+            version: {
+                let node = |field, default| or_default("NativeCodeVersionNode", field, default);
+                let known = VERSION_FIELDS;
+                let (state, first) = ("MethodDescCodeData", "MethodDescVersioningState");
+                VersionFields {
+                    state: or_default(state, "VersioningState", known.state),
+                    first: or_default(first, "NativeCodeVersionNode", known.first),
+                    code: node("NativeCode", known.code),
+                    method: node("MethodDesc", known.method),
+                    next: node("Next", known.next),
+                    tier: node("OptimizationTier", known.tier),
+                }
             },
         })
     }

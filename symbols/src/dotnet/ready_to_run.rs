@@ -58,9 +58,16 @@ pub struct ReadyToRunName {
     pub method: String,
 }
 
+/// First major version with resumption stubs of async methods.
+///
+/// They have no entry in the tables of methods, so a function that is not the first one of a method
+/// may be such a stub instead of a part of the method, and has no name.
+const RESUMPTION_STUBS: u16 = 25;
+
 /// A ReadyToRun image.
 pub struct ReadyToRun {
     image: PeImage,
+    major: u16,
     functions: RuntimeFunctions,
     /// The metadata of the image's module. `None` for a composite image.
     module: Option<Arc<Metadata>>,
@@ -99,6 +106,7 @@ impl ReadyToRun {
         let functions = RuntimeFunctions::of(&image, file)?;
         let bytes = image.by_address(file);
         let cor = image.cor_header(&bytes)?;
+        let major = sections::major_version(&bytes, cor.native.address)?;
         let sections = Sections::read(&bytes, cor.native.address, true)?;
         let section_of = |sections: &Sections, kind| {
             let Directory { address, size } = sections.get(kind)?;
@@ -115,6 +123,7 @@ impl ReadyToRun {
                 true => None,
                 false => Some(Arc::new(image.metadata(file)?)),
             },
+            major,
             functions,
             methods: Vec::new(),
             instances: section(INSTANCES).unwrap_or_default(),
@@ -227,7 +236,11 @@ impl ReadyToRun {
             .methods
             .partition_point(|(first, _)| *first <= function);
         let entry = next.checked_sub(1).and_then(|last| self.methods.get(last));
-        let (_, entry) = entry.ok_or(ReadyToRunError::NoMethod(function))?;
+        let no_method = ReadyToRunError::NoMethod(function);
+        let (first, entry) = entry.ok_or(no_method)?;
+        if self.major >= RESUMPTION_STUBS && *first != function {
+            return Err(no_method);
+        }
         match *entry {
             MethodEntryPoint::Method { module, row } => {
                 Self::method_name(self.metadata(module)?, row, &[], &[])

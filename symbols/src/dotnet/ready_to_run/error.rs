@@ -33,6 +33,14 @@ pub enum ReadyToRunError {
         /// The value there.
         found: u32,
     },
+    /// The version of the ReadyToRun format is newer than the supported ones.
+    #[error("version {major}.{minor} of the ReadyToRun format is not supported")]
+    Version {
+        /// The major version.
+        major: u16,
+        /// The minor version.
+        minor: u16,
+    },
     /// A header has too many entries.
     #[error("{count} {what}, limit {limit}")]
     TooMany {
