@@ -144,6 +144,12 @@ pub(crate) fn put_varuint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
+/// Appends a string as NUL-terminated UTF-16, without the NULs in it.
+pub(crate) fn put_utf16z(out: &mut Vec<u8>, text: &str) {
+    let units = text.encode_utf16().filter(|unit| *unit != 0).chain([0]);
+    out.extend(units.flat_map(u16::to_le_bytes));
+}
+
 /// Decodes UTF-16 code units, replacing invalid ones.
 pub(crate) fn utf16(bytes: &[u8]) -> String {
     let (units, _) = bytes.as_chunks::<2>();

@@ -190,8 +190,8 @@ fn presets_of_the_original() {
         let captured = Captured::run(&runtime, &program, &["--cpu-seconds", "2"], options);
         let summary = captured.summary();
         assert_eq!(summary["samples"], 0);
-        // The method has a name without a sample; in the archive, PerfView reads it from the
-        // rundown.
+        // The process has a name without a sample; in the archive, PerfView reads it from the
+        // events.
         assert_eq!(summary["processes"][0]["name"], "dotnet");
         assert!(!captured.directory.path().join("x.flamegraph.svg").exists());
         assert!(view(&captured.trace(), "report").starts_with("no samples, only events"));
@@ -207,13 +207,7 @@ fn presets_of_the_original() {
         let raw = raw_runtime_events(&captured.trace());
         assert_eq!(raw.contains_key(&METHOD_LOADED), has_methods, "{raw:?}");
         assert_eq!(raw.contains_key(&ALLOCATION_TICK), has_ticks, "{raw:?}");
-        // Rundowns are for the stacks of events, and these events have none.
-        let has_list = !matches!(
-            options,
-            ["-gccollectonly" | "-gcwithheap"] | [.., "gc-collect"]
-        );
-        let listed = view(&captured.trace(), "events").contains("/MethodDCEndVerbose ");
-        assert_eq!(listed, has_list);
+        assert!(!view(&captured.trace(), "events").contains("/DCEndComplete "));
         if !matches!(options, ["-gcwithheap"] | [.., "gc-collect"]) {
             let exceptions = exception_events(&runtime, &counted["exceptions"]);
             assert_eq!(raw[&EXCEPTION], exceptions);

@@ -143,7 +143,8 @@ fn a_runtime_whose_memory_does_not_tell_is_asked() {
     let [notice] = notices[..] else {
         panic!("{notices:#?}");
     };
-    let cause = "the contract RuntimeTypeSystem has no supported version";
+    let cause =
+        "version 9 of the contract RuntimeTypeSystem is not supported (descriptor version 0)";
     assert!(notice.what.ends_with(cause), "{notice:#?}");
     assert_eq!(notice.count, 1);
     assert_eq!(
@@ -170,7 +171,7 @@ fn reports_why_a_runtime_cannot_be_read() {
     assert_eq!(notice.kind, NoticeKind::MemoryUnreadable);
     let expected = format!(
         "cannot read the .NET runtime of process {}: \
-         version 9 of the contract ExecutionManager is not supported; ",
+         version 9 of the contract ExecutionManager is not supported (descriptor version 0); ",
         notice.subject
     );
     assert!(notice.what.starts_with(&expected), "{notice:#?}");

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
+use super::event_code::EventCode;
 use super::event_sessions::EventSessions;
 use super::not_running;
 use super::rundown_sessions::RundownSessions;
@@ -10,7 +11,7 @@ use super::stack_walker::StackWalker;
 use super::starting_processes::StartingProcesses;
 use super::target::{Filter, Target};
 use super::weight::Weight;
-use crate::dotnet::tells_of_runtime;
+use crate::dotnet::{RuntimeSessionError, tells_of_runtime};
 use crate::machine::{self, Machine, ProcError};
 use crate::perf::{self, Record, SampleRecord};
 use crate::trace::spool::{KsymbolRow, SpoolEnd, SpoolRow};
@@ -28,6 +29,7 @@ pub(super) struct Engine<'a, W> {
     rundowns: RundownSessions,
     starting: StartingProcesses,
     events: EventSessions,
+    event_code: EventCode,
     losses: Losses,
     /// Stack of the current sample, kept to avoid an allocation per sample.
     leaf_first: Vec<CodeAddress>,
@@ -56,6 +58,7 @@ impl<'a, W: Write> Engine<'a, W> {
             rundowns: RundownSessions::default(),
             starting: StartingProcesses::default(),
             events: EventSessions::default(),
+            event_code: EventCode::default(),
             losses: Losses::default(),
             leaf_first: Vec::new(),
         }
@@ -204,6 +207,21 @@ impl<'a, W: Write> Engine<'a, W> {
         // Early rundown requests lose fewer names, as code disappears with its process.
         self.rundowns.finish(&mut self.recorder);
         self.events.finish(enough);
+        self.look_up_event_code(perf::now());
+    }
+
+    /// Looks up the code that the events refer to which have arrived.
+    fn look_up_event_code(&mut self, now: Nanos) {
+        self.event_code
+            .retry(now, &mut self.walker, &mut self.recorder);
+        for (pid, item) in self.events.take() {
+            let Self {
+                walker, recorder, ..
+            } = self;
+            if let Err(error) = self.event_code.take(pid, item, now, walker, recorder) {
+                self.events.fail(pid, RuntimeSessionError::Keep(error));
+            }
+        }
     }
 
     /// Adds the kernel's own counts of losses, by CPU.
@@ -225,6 +243,7 @@ impl<'a, W: Write> Engine<'a, W> {
         self.walker.write_rows(&mut self.recorder);
         self.rundowns.write_rows(&mut self.recorder);
         self.rundowns.request_rundown(self.walker.take_unreadable());
+        self.look_up_event_code(now);
         self.recorder.tick(now, &self.losses);
     }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::finished::MORE_ROOM;
 use crate::dotnet::diagnostics::{Limits, PortError, SessionRequest};
-use crate::dotnet::{Detector, EventSession, RuntimeSessionError, SharedSink};
+use crate::dotnet::{Detector, EventSession, RuntimeSessionError, SharedSink, StreamItem};
 use crate::machine;
 use crate::trace::{Notice, NoticeKind, Pid};
 
@@ -32,6 +32,8 @@ pub struct EventRequest {
     ///
     /// If this is `None`, the limit is that of the session, reduced when memory is short.
     pub buffer_mib: Option<u32>,
+    /// Whether to request rundowns also from runtimes whose methods are read from memory.
+    pub rundown: bool,
     /// Destination of the streams.
     pub keep: SharedSink,
 }
@@ -43,6 +45,8 @@ pub(super) struct EventSessions {
     ended_bytes: u64,
     left_out: u64,
     failed: Vec<(Pid, RuntimeSessionError)>,
+    /// What the streams of ended sessions refer to.
+    items: Vec<(Pid, StreamItem)>,
 }
 
 impl EventSessions {
@@ -107,7 +111,7 @@ impl EventSessions {
         session.buffer_mib = request
             .buffer_mib
             .unwrap_or_else(|| session.buffer_mib.min(affordable_mib(pid)));
-        match EventSession::start(pid, is_new, session, keep) {
+        match EventSession::start(pid, is_new, session, request.rundown, keep) {
             Ok(session) => self.running.push((pid, session)),
             Err(error) => self.failed.push((pid, error)),
         }
@@ -134,8 +138,22 @@ impl EventSessions {
         enough: &mut dyn FnMut() -> bool,
     ) {
         self.ended_bytes += session.bytes();
-        let error = session.finish(until, enough);
+        let error = session.finish(until, enough, |item| self.items.push((pid, item)));
         self.failed.extend(error.map(|error| (pid, error)));
+    }
+
+    /// Adds the reason why the events of a process are missing or incomplete.
+    pub(super) fn fail(&mut self, pid: Pid, error: RuntimeSessionError) {
+        self.failed.push((pid, error));
+    }
+
+    /// Returns what the streams refer to since the last call.
+    pub(super) fn take(&mut self) -> Vec<(Pid, StreamItem)> {
+        let mut items = std::mem::take(&mut self.items);
+        for (pid, session) in &self.running {
+            items.extend(session.take().map(|item| (*pid, item)));
+        }
+        items
     }
 
     /// Returns the error that stopped the writing of a stream, if any.

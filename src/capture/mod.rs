@@ -5,6 +5,7 @@ mod command;
 mod conversion;
 mod engine;
 mod error;
+mod event_code;
 mod event_sessions;
 mod finished;
 mod live;

@@ -9,16 +9,14 @@ use std::time::{Duration, Instant};
 use super::code_names::method_row;
 use crate::dotnet::diagnostics::Limits;
 use crate::dotnet::{
-    Deployment, Detector, MethodRange, ProcessMemory, RundownSession, RuntimeIdentity,
-    RuntimeSessionError, SessionOutcome,
+    Deployment, Detector, MethodRange, RundownSession, RuntimeIdentity, RuntimeSessionError,
+    SessionOutcome,
 };
 use crate::trace::spool::SpoolRow;
 use crate::trace::{Notice, NoticeKind, Pid, ProcessId, Recorder};
 
 /// Maximum number of concurrent sessions.
 const MAX_SESSIONS: usize = 32;
-/// First version of .NET whose method names perfcollect reads from memory.
-const MIN_READABLE_VERSION: u32 = 8;
 /// Timeouts for the stop request to one runtime, for all stop requests, and for all rundowns.
 const STEP_TIMEOUT: Duration = Duration::from_millis(500);
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
@@ -146,9 +144,5 @@ fn runtime(pid: Pid) -> Option<RuntimeIdentity> {
 
 /// Returns whether a process is known to need a rundown.
 fn is_needed(pid: Pid) -> bool {
-    runtime(pid).is_some_and(|runtime| {
-        let version = runtime.version.as_deref();
-        let major = version.and_then(|version| version.split('.').next()?.parse::<u32>().ok());
-        major.is_some_and(|major| major < MIN_READABLE_VERSION) || ProcessMemory::open(pid).is_err()
-    })
+    runtime(pid).is_some_and(|runtime| runtime.needs_rundown(pid))
 }

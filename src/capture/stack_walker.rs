@@ -6,7 +6,7 @@ use super::code_names::CodeNames;
 use crate::machine::{Machine, Maps};
 use crate::perf::SampleRecord;
 use crate::trace::spool::FileRow;
-use crate::trace::{CodeAddress, ModuleId, Notice, Pid, ProcessId, Recorder, RowSource};
+use crate::trace::{CodeAddress, ModuleId, Nanos, Notice, Pid, ProcessId, Recorder, RowSource};
 use crate::unwind::{SampledProcess, Unwinder, WalkOutcome};
 
 /// Machine of the samples, unwinder of their stacks, and names of the JIT code that walks meet.
@@ -45,13 +45,49 @@ impl StackWalker {
             is_preview,
         };
         let walked = self.unwinder.walk(sample, process, leaf_first);
-        self.unwinder.retain_met(process.process, |runtime, code| {
-            self.names.name(&process, runtime, code)
-        });
-        if walked.unreadable_runtime {
-            self.names.note_unreadable(process.process, process.pid);
-        }
+        name_met(&process, &mut self.unwinder, &mut self.names);
         walked
+    }
+
+    /// Returns the code at an address in the stacks of events, and names JIT code.
+    pub(super) fn event_code(
+        &mut self,
+        process: (ProcessId, Pid),
+        address: u64,
+        now: Nanos,
+    ) -> Option<CodeAddress> {
+        let (process, unwinder, names) = self.running(process, now);
+        let code = unwinder.caller_code(process, address);
+        name_met(&process, unwinder, names);
+        code
+    }
+
+    /// Returns the path of a module of a runtime, if the memory of the process has it.
+    pub(super) fn module_path(
+        &mut self,
+        process: (ProcessId, Pid),
+        module: u64,
+        now: Nanos,
+    ) -> Option<String> {
+        let (process, unwinder, _) = self.running(process, now);
+        unwinder.runtime(&process)?.module_path(module).ok()
+    }
+
+    /// Returns the current state of a process, and what reads its code.
+    fn running(
+        &mut self,
+        (process, pid): (ProcessId, Pid),
+        now: Nanos,
+    ) -> (SampledProcess<'_>, &mut Unwinder, &mut CodeNames) {
+        let process = SampledProcess {
+            process,
+            pid,
+            time: now,
+            maps: self.machine.maps(pid).unwrap_or(&self.no_maps),
+            files: self.machine.files(),
+            is_preview: false,
+        };
+        (process, &mut self.unwinder, &mut self.names)
     }
 
     /// Returns the processes discovered since the last call whose memory yields no method names.
@@ -62,6 +98,16 @@ impl StackWalker {
     /// Returns notices about memory and methods that could not be read.
     pub(super) fn notices(&self) -> impl Iterator<Item = Notice> {
         self.unwinder.notices().chain(self.names.notices())
+    }
+}
+
+/// Names the JIT code that the unwinder has just met.
+fn name_met(process: &SampledProcess<'_>, unwinder: &mut Unwinder, names: &mut CodeNames) {
+    unwinder.retain_met(process.process, |runtime, code| {
+        names.name(process, runtime, code)
+    });
+    if unwinder.met_unreadable_runtime() {
+        names.note_unreadable(process.process, process.pid);
     }
 }
 

@@ -59,6 +59,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
     let events = events.map(|(session, keep)| EventRequest {
         session,
         buffer_mib: options.events.eventbuffer,
+        rundown: options.events.rundown,
         keep,
     });
     let mut reporter = match options.background {
@@ -85,7 +86,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
     capture.notices.extend(silent);
     if capture.raw_trace.samples.is_empty() {
         let why = why_no_samples(&capture, &request);
-        // The rundown at the end is always there, so only requested providers count.
+        // The settings of the runtime are always there, so only requested providers count.
         if !providers.iter().any(|name| capture.events.has_any_of(name)) {
             let _ = working.remove();
             return Err(match request.samples {

@@ -45,6 +45,11 @@ pub(super) struct EventOptions {
     /// The default is at most 1/8 of the free memory. A runtime whose buffer is full drops events, which the summary counts.
     #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(super) eventbuffer: Option<u32>,
+    /// Request the list of all methods from each runtime at the end; may crash a process of .NET 9 or 10
+    ///
+    /// It is not needed: symbols are read from memory. The runtime itself crashes if it frees code, such as assemblies that a program unloads, while it lists its methods.
+    #[arg(long)]
+    pub(super) rundown: bool,
     /// Capture samples only, no .NET events
     ///
     /// The name is from Microsoft's perfcollect script, which needs LTTng for events. This program does not.
@@ -52,7 +57,7 @@ pub(super) struct EventOptions {
         long,
         conflicts_with_all = [
             "gccollectonly", "gconly", "gcwithheap", "events", "providers", "clrevents", "profile", "eventbuffer",
-            "noperf",
+            "rundown", "noperf",
         ]
     )]
     pub(super) nolttng: bool,
@@ -119,6 +124,9 @@ impl EventOptions {
         }
         if let Some(names) = &self.clrevents {
             profile.add_clr_events(names, self.clreventlevel.as_deref())?;
+        }
+        if self.rundown {
+            profile.add_rundown();
         }
         let is_wanted = !self.nolttng && !profile.is_empty();
         Ok(Plan {

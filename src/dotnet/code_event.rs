@@ -17,9 +17,9 @@ use crate::nettrace::EventMetadata;
 pub(super) const RUNTIME: &str = "Microsoft-Windows-DotNETRuntime";
 pub(super) const RUNDOWN: &str = "Microsoft-Windows-DotNETRuntimeRundown";
 /// Method flag of JIT code.
-const JITTED: u32 = 8;
+pub(super) const JITTED: u32 = 8;
 /// Position of the tier in the method flags.
-const TIER_SHIFT: u32 = 7;
+pub(super) const TIER_SHIFT: u32 = 7;
 pub(super) const TIER_MASK: u32 = 7 << TIER_SHIFT;
 
 /// A compiled method.
@@ -85,6 +85,16 @@ impl CodeEvent {
         };
         event.map(Some).ok_or(MalformedEvent)
     }
+}
+
+/// Returns the id of the module of a method that is being compiled, was loaded or was freed.
+pub(super) fn module_of_method(kind: &EventMetadata, payload: &[u8]) -> Option<u64> {
+    if kind.provider != RUNTIME || !(141..=145).contains(&kind.id) {
+        return None;
+    }
+    let mut bytes = Bytes(payload);
+    let _method = bytes.u64()?;
+    bytes.u64()
 }
 
 /// Returns the tier in method flags, as the runtime prints it.

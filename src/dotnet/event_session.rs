@@ -1,22 +1,22 @@
-//! Copies the event stream of a process to a file.
+//! The session whose event stream a capture keeps.
 //!
-//! The capture parses no events. If it is killed, the file has all events received up to then.
+//! If the capture is killed, the file has all events received up to then.
 
-use std::convert::Infallible;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::TryIter;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::diagnostics::{DiagnosticPort, Limits, PortError, SessionRequest};
 use super::processes::{Deployment, Detector};
-use super::session_thread::{IsOver, RuntimeSessionError, SessionThread};
+use super::runtime_settings::RuntimeSettings;
+use super::session_thread::{IsOver, RuntimeSessionError, SessionThread, Wanted};
+use super::stream_copy::{StreamCopy, StreamItem};
 use crate::trace::Pid;
 
-/// Size of the copy buffer.
-const CHUNK: usize = 1 << 16;
 /// Intervals of attempts to find the port.
 ///
 /// A runtime opens its port some hundredths of a second after its library is mapped, on a busy
@@ -24,8 +24,6 @@ const CHUNK: usize = 1 << 16;
 const PORT_INTERVAL: Duration = Duration::from_millis(2);
 const MAX_PORT_INTERVAL: Duration = Duration::from_millis(50);
 const PORT_TIMEOUT: Duration = Duration::from_secs(30);
-/// Minimum interval of calls to [`StreamSink::on_data`]. Runtimes flush ten times a second.
-const DATA_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Destination of event streams.
 pub trait StreamSink: Send + Sync {
@@ -45,7 +43,7 @@ pub type SharedSink = Arc<dyn StreamSink>;
 /// A session that copies its stream to a file.
 #[derive(Debug)]
 pub struct EventSession {
-    session: SessionThread<Infallible>,
+    session: SessionThread<StreamItem>,
     bytes: Arc<AtomicU64>,
     is_stopped: bool,
 }
@@ -56,12 +54,17 @@ impl EventSession {
     /// The thread creates the file when the runtime has started the session. With `is_new`, it
     /// waits for the port of a starting runtime.
     ///
+    /// The session has a rundown only if `rundown` is set or nothing else has the names of methods:
+    /// the rundown of a runtime that unloads code at that time may crash the process (.NET 9, 10).
+    /// Without it, the file gets the settings of the runtime.
+    ///
     /// # Errors
     /// The thread cannot be created.
     pub fn start(
         pid: Pid,
         is_new: bool,
-        request: SessionRequest,
+        mut request: SessionRequest,
+        rundown: bool,
         sink: SharedSink,
     ) -> Result<Self, RuntimeSessionError> {
         let bytes = Arc::new(AtomicU64::new(0));
@@ -69,23 +72,34 @@ impl EventSession {
         let timeout = if is_new { PORT_TIMEOUT } else { Duration::ZERO };
         let session = SessionThread::start(
             pid,
-            request,
             move |is_over| {
                 // Processes with JIT code of other runtimes need no session.
                 let Ok(Some(runtime)) = Detector::default().identify(pid) else {
                     return Ok(None);
                 };
-                match wait_for_port(pid, timeout, is_over) {
+                let port = match wait_for_port(pid, timeout, is_over) {
                     // The program was built without event support.
                     Err(PortError::NoSocket { .. }) if runtime.flavour == Deployment::NativeAot => {
-                        Ok(None)
+                        return Ok(None);
                     }
-                    port => port.map(Some),
-                }
+                    port => port?,
+                };
+                let settings = if rundown || runtime.needs_rundown(pid) {
+                    None
+                } else {
+                    request.rundown_keywords = 0;
+                    RuntimeSettings::read(pid, &runtime)
+                };
+                Ok(Some(Wanted {
+                    port,
+                    request,
+                    context: settings,
+                }))
             },
-            move |stream, _| {
+            move |stream, settings, sender| {
                 let file = sink.create(pid).map_err(RuntimeSessionError::Keep)?;
-                copy(stream, &file, &written, || sink.on_data(pid))
+                let copy = StreamCopy::new(stream, file, written, || sink.on_data(pid));
+                copy.run(settings.as_ref(), sender)
             },
         )?;
         Ok(Self {
@@ -93,6 +107,11 @@ impl EventSession {
             bytes,
             is_stopped: false,
         })
+    }
+
+    /// Returns what the stream refers to since the last call.
+    pub fn take(&self) -> TryIter<'_, StreamItem> {
+        self.session.take()
     }
 
     /// Returns the size of the file.
@@ -120,11 +139,13 @@ impl EventSession {
     }
 
     /// Waits for the end of the stream until `deadline` or until `is_cancelled`, then closes the
-    /// session. Returns the reason if the stream may be incomplete.
+    /// session. Passes the remaining items to `take`. Returns the reason if the stream may
+    /// be incomplete.
     pub fn finish(
         self,
         deadline: Instant,
         is_cancelled: impl FnMut() -> bool,
+        take: impl FnMut(StreamItem),
     ) -> Option<RuntimeSessionError> {
         // A thread that is still searching for the port has no stream to wait for.
         let deadline = if self.is_stopped {
@@ -132,8 +153,7 @@ impl EventSession {
         } else {
             Instant::now()
         };
-        self.session
-            .finish(deadline, is_cancelled, |never| match never {})
+        self.session.finish(deadline, is_cancelled, take)
     }
 }
 
@@ -156,32 +176,5 @@ fn wait_for_port(
         }
         sleep(interval);
         interval = MAX_PORT_INTERVAL.min(interval * 5 / 4);
-    }
-}
-
-fn copy(
-    mut stream: impl Read,
-    mut file: &File,
-    written: &AtomicU64,
-    on_data: impl Fn(),
-) -> Result<(), RuntimeSessionError> {
-    let mut chunk = vec![0; CHUNK];
-    let mut last_call: Option<Instant> = None;
-    loop {
-        let read = match stream.read(&mut chunk) {
-            Ok(0) => return Ok(()),
-            Ok(read) => read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            // The socket of a killed process ends with this error.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(()),
-            Err(error) => return Err(RuntimeSessionError::Receive(error)),
-        };
-        let part = chunk.get(..read).unwrap_or_default();
-        file.write_all(part).map_err(RuntimeSessionError::Keep)?;
-        written.fetch_add(read as u64, Ordering::Relaxed);
-        if last_call.is_none_or(|time| time.elapsed() >= DATA_INTERVAL) {
-            on_data();
-            last_call = Some(Instant::now());
-        }
     }
 }

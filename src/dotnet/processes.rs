@@ -11,6 +11,7 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 use thiserror::Error;
 
+use super::memory::ProcessMemory;
 use super::runtime_file::FILE_NAME;
 use super::version;
 use crate::machine::{self, MappedCode, ProcError};
@@ -44,6 +45,22 @@ pub struct RuntimeIdentity {
     pub flavour: Deployment,
     /// The version, such as `8.0.4`, if known.
     pub version: Option<String>,
+}
+
+/// First version of .NET whose methods perfcollect reads from memory.
+const MIN_READABLE_VERSION: u32 = 8;
+
+impl RuntimeIdentity {
+    /// Returns whether only a rundown has the names of the methods: before .NET 8, and if the memory
+    /// of the process is not readable. NativeAOT programs have no such methods.
+    #[must_use]
+    pub fn needs_rundown(&self, pid: Pid) -> bool {
+        let version = self.version.as_deref();
+        let major = version.and_then(|version| version.split('.').next()?.parse::<u32>().ok());
+        self.flavour != Deployment::NativeAot
+            && (major.is_some_and(|major| major < MIN_READABLE_VERSION)
+                || ProcessMemory::open(pid).is_err())
+    }
 }
 
 /// Why perfcollect cannot determine whether a process has a runtime.

@@ -18,7 +18,7 @@ const MULTICORE_JIT: u64 = 0x2_0000;
 const INFORMATIONAL: u32 = 4;
 /// Rundown keywords for modules, methods, compilation settings, and a rundown at the session's end.
 ///
-/// Without the rundown, the stacks of events cannot be symbolized.
+/// It symbolizes the stacks of events if the memory of the process does not.
 const RUNDOWN: u64 = LOADER | JIT | COMPILATION | 0x100;
 /// Limit of a runtime's event buffer in MiB. The runtime allocates the memory on demand.
 ///
@@ -29,7 +29,7 @@ const BUFFER_MIB: u32 = 256;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventProfile {
     providers: Vec<Provider>,
-    /// Keywords of the rundown.
+    /// Keywords of the rundown, for sessions that need one.
     rundown: u64,
 }
 
@@ -106,6 +106,11 @@ impl EventProfile {
     /// Adds a provider and the rundown, which symbolizes the stacks of its events.
     fn add_with_stacks(&mut self, name: &str, keywords: u64, level: u32, arguments: &str) {
         self.add(name, keywords, level, arguments);
+        self.add_rundown();
+    }
+
+    /// Adds the rundown of modules and methods.
+    pub fn add_rundown(&mut self) {
         self.rundown |= RUNDOWN;
     }
 

@@ -11,7 +11,7 @@ use std::time::Instant;
 use super::code_event::{CodeEvent, RUNTIME};
 use super::diagnostics::{DiagnosticPort, Limits, Provider, SessionRequest};
 use super::rundown_table::{MethodRange, RundownTable};
-use super::session_thread::{RuntimeSessionError, SessionThread};
+use super::session_thread::{RuntimeSessionError, SessionThread, Wanted};
 use crate::nettrace::{Losses, NettraceError, NettraceErrorKind, Reader};
 use crate::trace::Pid;
 
@@ -75,13 +75,15 @@ impl RundownSession {
         let thread_missed = Arc::clone(&missed);
         let session = SessionThread::start(
             pid,
-            request,
             move |_| {
-                is_needed(pid)
-                    .then(|| DiagnosticPort::find(pid))
-                    .transpose()
+                let port = is_needed(pid).then(|| DiagnosticPort::find(pid));
+                Ok(port.transpose()?.map(|port| Wanted {
+                    port,
+                    request,
+                    context: (),
+                }))
             },
-            move |stream, sender| read(stream, &thread_missed, sender),
+            move |stream, (), sender| read(stream, &thread_missed, sender),
         )?;
         Ok(Self { session, missed })
     }

@@ -70,6 +70,14 @@ pub(super) struct SessionThread<T> {
     stopping: Option<StoppingSession>,
 }
 
+/// A session to start.
+pub(super) struct Wanted<C> {
+    pub(super) port: DiagnosticPort,
+    pub(super) request: SessionRequest,
+    /// What the reader of the stream needs.
+    pub(super) context: C,
+}
+
 /// State that both threads access.
 #[derive(Debug, Default)]
 struct Shared {
@@ -99,13 +107,12 @@ impl IsOver<'_> {
 impl<T: Send + 'static> SessionThread<T> {
     /// Starts a session in a new thread, without waiting for it.
     ///
-    /// In that thread, `find` returns the port if a session is needed, and `read` reads the stream
-    /// to its end.
-    pub(super) fn start(
+    /// In that thread, `find` returns the port and the request if a session is needed, and `read`
+    /// reads the stream to its end.
+    pub(super) fn start<C>(
         pid: Pid,
-        request: SessionRequest,
-        find: impl FnOnce(&IsOver<'_>) -> Result<Option<DiagnosticPort>, PortError> + Send + 'static,
-        read: impl FnOnce(SessionStream, &SyncSender<T>) -> Result<(), RuntimeSessionError>
+        find: impl FnOnce(&IsOver<'_>) -> Result<Option<Wanted<C>>, PortError> + Send + 'static,
+        read: impl FnOnce(SessionStream, C, &SyncSender<T>) -> Result<(), RuntimeSessionError>
         + Send
         + 'static,
     ) -> Result<Self, RuntimeSessionError> {
@@ -113,11 +120,11 @@ impl<T: Send + 'static> SessionThread<T> {
         let (sender, items) = sync_channel(QUEUE);
         let thread_shared = Arc::clone(&shared);
         let run = move |sender: &SyncSender<T>| {
-            let Some(port) = find(&IsOver(&thread_shared))? else {
+            let Some(wanted) = find(&IsOver(&thread_shared))? else {
                 return Ok(());
             };
-            match start_session(port, &request, &thread_shared)? {
-                Some(stream) => read(stream, sender),
+            match start_session(wanted.port, &wanted.request, &thread_shared)? {
+                Some(stream) => read(stream, wanted.context, sender),
                 None => Ok(()),
             }
         };

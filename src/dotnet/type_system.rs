@@ -126,6 +126,8 @@ pub(super) struct DynamicFields {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ModuleFields {
     pub(super) name: u64,
+    /// Pointer to the path in UTF-16, empty for a module without a file. .NET 8 has it elsewhere.
+    pub(super) path: Option<u64>,
     pub(super) image: ImageFields,
     /// Metadata of a dynamic module (Reflection.Emit).
     pub(super) dynamic: DynamicModuleFields,
@@ -183,6 +185,7 @@ pub(super) const DOTNET_8: TypeSystem = TypeSystem {
     },
     module: ModuleFields {
         name: 0x108,
+        path: None,
         image: ImageFields::Path([0x110, 8, 0x78, 8]),
         dynamic: DynamicModuleFields::Buffer(0x698),
     },
@@ -237,6 +240,7 @@ impl TypeSystem {
             module: ModuleFields {
                 // The descriptor omits this field, which precedes the path.
                 name: name.ok_or(OffsetError { structure, field })?,
+                path: Some(path),
                 image: ImageFields::Base(offset("Module", "Base")?),
                 dynamic: DynamicModuleFields::Inline(offset("Module", "DynamicMetadata")?),
             },

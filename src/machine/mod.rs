@@ -39,7 +39,7 @@ pub use jit_process::JitProcess;
 pub use mapped::{MappedFiles, MappedPlace};
 pub use mapped_code::{MappedCode, mapped_code};
 pub use proc_fs::{
-    ProcError, boot_id, command_line, container, effective_uid, environment, exists,
+    ProcError, arguments, boot_id, command_line, container, effective_uid, environment, exists,
     has_other_clock, is_running, is_stopped, namespace_pid, new_namespace_threads, pids,
     start_ticks, thread_group, thread_names, threads, with_descendants,
 };

@@ -96,16 +96,19 @@ pub(super) fn comm(pid: Pid, tid: Tid) -> Result<Vec<u8>, ProcError> {
 /// Returns the arguments of a process, joined by spaces. Empty if they cannot be read.
 #[must_use]
 pub fn command_line(pid: Pid) -> Vec<u8> {
-    let mut line = read(format!("/proc/{pid}/cmdline"), MAX_COMMAND_LINE_BYTES).unwrap_or_default();
-    while line.last() == Some(&0) {
-        line.pop();
-    }
-    for byte in &mut line {
-        if *byte == 0 {
-            *byte = b' ';
-        }
-    }
-    line
+    arguments(pid).join(&b' ')
+}
+
+/// Returns the arguments of a process. Empty if they cannot be read.
+#[must_use]
+pub fn arguments(pid: Pid) -> Vec<Vec<u8>> {
+    let line = read(format!("/proc/{pid}/cmdline"), MAX_COMMAND_LINE_BYTES).unwrap_or_default();
+    let end = line.iter().rposition(|&byte| byte != 0);
+    let line = line.get(..=end.unwrap_or(0)).filter(|_| end.is_some());
+    let arguments = line
+        .into_iter()
+        .flat_map(|line| line.split(|&byte| byte == 0));
+    arguments.map(<[u8]>::to_vec).collect()
 }
 
 fn read_status(pid: Pid) -> Result<Vec<u8>, ProcError> {

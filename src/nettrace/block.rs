@@ -10,9 +10,9 @@ use std::io::Read;
 use super::error::{NettraceError, NettraceErrorKind};
 use super::feed::Feed;
 
-const NULL_REFERENCE: u8 = 1;
-const BEGIN_OBJECT: u8 = 5;
-const END_OBJECT: u8 = 6;
+pub(super) const NULL_REFERENCE: u8 = 1;
+pub(super) const BEGIN_OBJECT: u8 = 5;
+pub(super) const END_OBJECT: u8 = 6;
 /// Size limit of an object's type name. Known names have 5 to 13 bytes.
 const MAX_NAME_BYTES: u32 = 64;
 

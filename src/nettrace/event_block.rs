@@ -24,10 +24,20 @@ use super::error::{NettraceError, NettraceErrorKind};
 use super::labels::Activity;
 use crate::bytes::Bytes;
 
-const COMPRESSED: u16 = 1;
+/// Flag of a block with compressed headers.
+pub(super) const COMPRESSED: u16 = 1;
 /// The highest bit of an uncompressed metadata id is clear for sorted events.
 const METADATA_ID_MASK: u32 = 0x7fff_ffff;
-const SORTED: u8 = 64;
+// Flags of a compressed header.
+pub(super) const METADATA_ID: u8 = 1;
+pub(super) const CAPTURE: u8 = 2;
+pub(super) const THREAD: u8 = 4;
+const STACK: u8 = 8;
+/// Activity id, or label list id.
+const ACTIVITY: u8 = 16;
+const RELATED: u8 = 32;
+pub(super) const SORTED: u8 = 64;
+pub(super) const PAYLOAD_BYTES: u8 = 128;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct EventHeader {
@@ -137,10 +147,10 @@ fn compressed(
     let flags = bytes.u8()?;
     let has = |bit: u8| flags & bit != 0;
     header.is_sorted = has(SORTED);
-    if has(1) {
+    if has(METADATA_ID) {
         header.metadata_id = bytes.varuint32()? & METADATA_ID_MASK;
     }
-    if has(2) {
+    if has(CAPTURE) {
         header.sequence = header.sequence.wrapping_add(bytes.varuint32()?);
         header.capture_thread = bytes.varuint()?;
         header.processor = bytes.varuint32()?;
@@ -148,26 +158,26 @@ fn compressed(
     if header.metadata_id != 0 || framing == Framing::Blocks {
         header.sequence = header.sequence.wrapping_add(1);
     }
-    if has(4) {
+    if has(THREAD) {
         header.thread = bytes.varuint()?;
     }
-    if has(8) {
+    if has(STACK) {
         header.stack = bytes.varuint32()?;
     }
     header.time = header.time.wrapping_add(bytes.varuint()?);
     match framing {
         Framing::Objects => {
-            if has(16) {
+            if has(ACTIVITY) {
                 header.activity.id = bytes.array()?;
             }
-            if has(32) {
+            if has(RELATED) {
                 header.activity.related = bytes.array()?;
             }
         }
-        Framing::Blocks if has(16) => header.labels = bytes.varuint32()?,
+        Framing::Blocks if has(ACTIVITY) => header.labels = bytes.varuint32()?,
         Framing::Blocks => {}
     }
-    if has(128) {
+    if has(PAYLOAD_BYTES) {
         header.payload_bytes = bytes.varuint32()?;
     }
     Some(header)

@@ -3,6 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::block::Framing;
+use super::error::NettraceError;
+use super::event_block::EventBlock;
 use super::field::{self, Field};
 use super::field_parser::{FieldParser, tagged_fields};
 use super::trace_info::string;
@@ -135,15 +138,35 @@ impl EventMetadataTable {
         self.by_id.get(&metadata_id)
     }
 
-    /// Adds an event of a metadata block of version 4 or 5. Returns `None` if it is corrupt.
+    /// Adds the kinds of a metadata block, which is at `offset` of the stream. Returns `None` if a
+    /// kind is corrupt.
     ///
     /// Metadata beyond the limit is dropped, and its events count as unknown.
-    pub(super) fn add_object(&mut self, payload: &[u8]) -> Option<()> {
-        self.add(payload, EventMetadata::parse_object)
+    ///
+    /// # Errors
+    /// The block is corrupt.
+    pub(super) fn add_block(
+        &mut self,
+        payload: &[u8],
+        offset: u64,
+        framing: Framing,
+    ) -> Result<Option<()>, NettraceError> {
+        if framing == Framing::Blocks {
+            return Ok(self.add_rows(payload));
+        }
+        let mut rows = EventBlock::new(framing);
+        rows.bytes.extend_from_slice(payload);
+        rows.start(offset)?;
+        while let Some((_, row)) = rows.next()? {
+            let row = rows.bytes.get(row).unwrap_or_default();
+            if self.add(row, EventMetadata::parse_object).is_none() {
+                return Ok(None);
+            }
+        }
+        Ok(Some(()))
     }
 
-    /// Adds all rows of a metadata block of version 6. Returns `None` if it is corrupt.
-    pub(super) fn add_rows(&mut self, payload: &[u8]) -> Option<()> {
+    fn add_rows(&mut self, payload: &[u8]) -> Option<()> {
         let mut block = Bytes(payload);
         let header = block.u16()?;
         block.take(header.into())?;

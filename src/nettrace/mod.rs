@@ -10,9 +10,11 @@
 //!         metadata         both      reports dropped events
 //! ```
 //! The input is untrusted: the sender chooses every byte. Memory is bounded. The reader returns all
-//! complete events before corrupt data.
+//! complete events before corrupt data. [`AddedEvents`] adds events to a stream of a runtime.
 
+mod added_events;
 mod block;
+mod code_references;
 mod error;
 mod event_block;
 mod event_metadata;
@@ -28,6 +30,8 @@ mod threads;
 mod trace_info;
 mod value;
 
+pub use added_events::{AddedEvents, OBJECTS_HEADER_BYTES};
+pub use code_references::{CodeReferences, StreamPart};
 pub use error::{NettraceError, NettraceErrorKind};
 pub use event_metadata::EventMetadata;
 pub use field::{Field, FieldType};

@@ -74,6 +74,8 @@ pub struct Reader<R> {
     /// Buffer for blocks other than event blocks.
     other: Vec<u8>,
     unknown_events: u64,
+    /// Size of the complete blocks before the last one that was read.
+    complete_bytes: u64,
     /// The error to return after the events that precede it.
     pending_error: Option<NettraceError>,
     ended: bool,
@@ -99,6 +101,7 @@ impl<R: Read> Reader<R> {
             events: EventBlock::new(framing),
             other: Vec::new(),
             unknown_events: 0,
+            complete_bytes: 0,
             pending_error: None,
             ended: false,
         })
@@ -108,6 +111,13 @@ impl<R: Read> Reader<R> {
     #[must_use]
     pub fn info(&self) -> &TraceInfo {
         &self.info
+    }
+
+    /// Returns the offset after the last complete block, once the reader has reached the end or an
+    /// error.
+    #[must_use]
+    pub fn complete_bytes(&self) -> u64 {
+        self.complete_bytes
     }
 
     /// Returns the losses up to now.
@@ -197,6 +207,7 @@ impl<R: Read> Reader<R> {
 
     /// Reads one block. Returns whether the stream continues after it.
     fn read_block(&mut self) -> Result<bool, NettraceError> {
+        self.complete_bytes = self.feed.offset();
         let Some((kind, size)) = block::read_header(&mut self.feed, self.framing)? else {
             return Ok(false);
         };
@@ -229,7 +240,10 @@ impl<R: Read> Reader<R> {
     fn apply_block(&mut self, kind: BlockKind, offset: u64) -> Result<(), NettraceError> {
         let payload = std::mem::take(&mut self.other);
         let (applied, description) = match kind {
-            BlockKind::Metadata => (self.add_metadata(&payload, offset)?, "metadata block"),
+            BlockKind::Metadata => (
+                self.metadata.add_block(&payload, offset, self.framing)?,
+                "metadata block",
+            ),
             BlockKind::Stack => (self.stacks.add(&payload), "stack block"),
             BlockKind::SequencePoint => (self.sequence_point(&payload), "sequence point block"),
             BlockKind::Thread => (self.threads.add(&payload), "thread block"),
@@ -243,22 +257,6 @@ impl<R: Read> Reader<R> {
             offset,
             kind: NettraceErrorKind::Corrupt(description),
         })
-    }
-
-    fn add_metadata(&mut self, payload: &[u8], offset: u64) -> Result<Option<()>, NettraceError> {
-        if self.framing == Framing::Blocks {
-            return Ok(self.metadata.add_rows(payload));
-        }
-        let mut rows = EventBlock::new(self.framing);
-        rows.bytes.extend_from_slice(payload);
-        rows.start(offset)?;
-        while let Some((_, row)) = rows.next()? {
-            let row = rows.bytes.get(row).unwrap_or_default();
-            if self.metadata.add_object(row).is_none() {
-                return Ok(None);
-            }
-        }
-        Ok(Some(()))
     }
 
     fn sequence_point(&mut self, payload: &[u8]) -> Option<()> {

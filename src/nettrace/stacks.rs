@@ -54,11 +54,8 @@ impl Stacks {
 
     /// Adds the stacks of a block. Returns `None` if the block is corrupt.
     pub(super) fn add(&mut self, payload: &[u8]) -> Option<()> {
-        let mut bytes = Bytes(payload);
-        let first = bytes.u32()?;
-        for index in 0..bytes.u32()? {
-            let length = bytes.u32()?;
-            let stack = bytes.take(length as usize)?;
+        for stack in stacks(payload)? {
+            let (id, stack) = stack?;
             if stack.is_empty() {
                 continue;
             }
@@ -67,9 +64,8 @@ impl Stacks {
                 continue;
             }
             self.bytes += stack.len();
-            let addresses = stack.chunks_exact(self.pointer_bytes.into());
-            let addresses = addresses.map(address).collect();
-            self.by_id.insert(first.checked_add(index)?, addresses);
+            let addresses = addresses(stack, self.pointer_bytes).collect();
+            self.by_id.insert(id, addresses);
         }
         Some(())
     }
@@ -83,6 +79,28 @@ impl Stacks {
         self.bytes = 0;
         self.by_id.clear();
     }
+}
+
+/// Iterates over the stacks of a block: id and encoded addresses. Returns `None`, or an item that is
+/// `None`, if the block is corrupt.
+pub(super) fn stacks(payload: &[u8]) -> Option<impl Iterator<Item = Option<(u32, &[u8])>>> {
+    let mut bytes = Bytes(payload);
+    let (first, count) = (bytes.u32()?, bytes.u32()?);
+    let mut stack = move |index| {
+        let length = bytes.u32()?;
+        Some((first.checked_add(index)?, bytes.take(length as usize)?))
+    };
+    let mut is_corrupt = false;
+    Some((0..count).map_while(move |index| {
+        let stack = (!is_corrupt).then(|| stack(index))?;
+        is_corrupt = stack.is_none();
+        Some(stack)
+    }))
+}
+
+/// Decodes the addresses of a stack, innermost first.
+pub(super) fn addresses(stack: &[u8], pointer_bytes: u8) -> impl Iterator<Item = u64> {
+    stack.chunks_exact(pointer_bytes.into()).map(address)
 }
 
 fn address(bytes: &[u8]) -> u64 {

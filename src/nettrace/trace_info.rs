@@ -81,6 +81,13 @@ impl TraceInfo {
         let nanos = u128::from(ticks) * 1_000_000_000 / u128::from(self.ticks_per_second);
         Nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
+
+    /// Converts nanoseconds to ticks.
+    #[must_use]
+    pub fn ticks(&self, time: Nanos) -> u64 {
+        let ticks = u128::from(time.0) * u128::from(self.ticks_per_second) / 1_000_000_000;
+        u64::try_from(ticks).unwrap_or(u64::MAX)
+    }
 }
 
 /// Reads a string of version 6: its length, then UTF-8.

@@ -11,7 +11,7 @@ use rawzip::{CompressionMethod, ZipArchiveWriter, ZipEntryWriter};
 use super::deflate::{Deflate, Workers};
 use super::stack_views::StackViews;
 use super::summary::Summary;
-use super::{ctf, perf_text, sanitize};
+use super::{ctf, perf_text, raw_events, sanitize};
 use crate::trace::{Losses, Trace};
 
 /// End of the folder's name; the trace viewer finds its entries below it.
@@ -22,7 +22,7 @@ pub(crate) const SUMMARY: &str = "summary.json";
 pub(crate) const FOLDED: &str = "stacks.folded";
 /// Entry with the flame graph.
 pub(crate) const FLAME_GRAPH: &str = "flamegraph.svg";
-/// Folder of the event streams as they came.
+/// Folder of the event streams.
 pub(crate) const RAW_EVENTS: &str = "eventpipe";
 /// Entry with the samples, as perf prints them.
 pub(crate) const PERF_TEXT: &str = "perf.data.txt";
@@ -69,7 +69,7 @@ pub struct Contents<'a> {
     pub name: &'a str,
     /// What perfcollect did, for its maintainers.
     pub log: &'a [u8],
-    /// Whether the streams of events are kept as they came.
+    /// Whether the streams of events are kept.
     pub raw_events: bool,
 }
 
@@ -149,8 +149,7 @@ impl<W: Write> Archive<'_, W> {
         if raw_events {
             for stream in trace.events.streams() {
                 self.entry(&format!("{RAW_EVENTS}/{}.nettrace", stream.name), |out| {
-                    io::copy(&mut stream.bytes(), out)?;
-                    Ok(())
+                    Ok(raw_events::write(trace, stream, out)?)
                 })?;
             }
         }

@@ -29,6 +29,7 @@ pub mod message_file;
 pub mod nettrace;
 pub mod perf_data;
 pub mod perf_text;
+mod raw_events;
 pub(crate) mod sanitize;
 mod short_name;
 pub mod spool_file;

@@ -18,6 +18,8 @@ use crate::trace::{FrameId, FunctionKind, Trace};
 
 /// First address, outside the address ranges of processes and of the kernel.
 const BASE: u64 = 1 << 56;
+/// First address of functions in the stacks of events.
+const EVENTS_BASE: u64 = 1 << 57;
 /// Name of root functions.
 pub(super) const ROOT: &str = "root";
 pub(super) const FUNCTION_BYTES: u64 = 16;
@@ -92,13 +94,30 @@ pub(super) struct SyntheticLayout {
 type Key = (String, String, CodeOwner);
 
 impl SyntheticLayout {
-    /// Assigns addresses to the functions of a trace.
+    /// Assigns addresses to the functions in the stacks of samples.
     pub(super) fn new(trace: &Trace) -> Self {
+        let mut is_sampled = vec![false; trace.frames.len()];
+        for (_, _, frame) in trace.stacks.nodes() {
+            is_sampled[frame.index()] = true;
+        }
+        let frames = (0..).map(FrameId).zip(is_sampled);
+        let sampled = frames.filter_map(|(frame, is_sampled)| is_sampled.then_some(frame));
+        Self::of_frames(trace, sampled, BASE)
+    }
+
+    /// Assigns addresses to the functions in the stacks of events.
+    ///
+    /// They do not depend on the stacks of samples, and vice versa.
+    pub(super) fn of_events(trace: &Trace) -> Self {
+        Self::of_frames(trace, trace.event_code.frames(), EVENTS_BASE)
+    }
+
+    /// Assigns addresses from `base` on to the functions of frames.
+    fn of_frames(trace: &Trace, frames: impl Iterator<Item = FrameId>, base: u64) -> Self {
         let mut rows: Interner<Key> = Interner::new(trace);
         let mut by_entry = vec![0; trace.frame_functions.len()];
-        for (row, frame) in trace.frames.iter().enumerate() {
-            let frame_id = FrameId(row as u32);
-            for entry in frame.functions.clone() {
+        for frame_id in frames {
+            for entry in trace.frames[frame_id.index()].functions.clone() {
                 by_entry[entry as usize] = rows.row(trace, entry, |id| {
                     let function = &trace.functions[id.index()];
                     let module = perf_module(&function.module)
@@ -114,7 +133,7 @@ impl SyntheticLayout {
         let module = label::module_of_kind(FunctionKind::Marker).to_owned();
         let marker = (module, "{truncated}".to_owned(), CodeOwner::Marker);
         let truncated = rows.intern(marker) as FunctionRow;
-        let (modules, functions) = lay_out(rows.rows);
+        let (modules, functions) = lay_out(rows.rows, base);
         Self {
             modules,
             functions,
@@ -173,13 +192,13 @@ fn next_page(address: u64) -> u64 {
 /// Assigns an address to each function. The functions of a module are consecutive.
 ///
 /// The addresses depend on the set of functions only, not on their order in the trace.
-fn lay_out(rows: Vec<Key>) -> (Vec<Module>, Vec<SyntheticFunction>) {
+fn lay_out(rows: Vec<Key>, base: u64) -> (Vec<Module>, Vec<SyntheticFunction>) {
     let mut order: Vec<usize> = (0..rows.len()).collect();
     let module_of = |row: usize| (&rows[row].0, rows[row].2 == CodeOwner::Kernel);
     order.sort_unstable_by_key(|&row| (module_of(row), &rows[row]));
     let mut modules: Vec<Module> = Vec::new();
     let mut positions = vec![(0, 0); rows.len()];
-    let mut next = BASE;
+    let mut next = base;
     for row in order {
         let (name, is_kernel) = module_of(row);
         let is_it = |module: &Module| module.name == *name && module.is_kernel == is_kernel;

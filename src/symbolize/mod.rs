@@ -172,6 +172,7 @@ pub fn symbolize(
         frame_functions,
         stacks: raw_trace.stacks,
         samples: raw_trace.samples,
+        event_code: raw_trace.event_code,
         modules: Vec::new(),
         quality: Quality {
             stacks: raw_trace.quality,

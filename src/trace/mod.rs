@@ -18,7 +18,7 @@ mod throttle;
 pub use crate::ids::{Cpu, Nanos, Pid, Tid};
 pub use callers::Callers;
 pub use code_address::CodeAddress;
-pub use events::{EventStream, EventStreams, RuntimeEvent};
+pub use events::{EventCode, EventStream, EventStreams, RuntimeEvent};
 pub use ids::{FrameId, FunctionId, ModuleId, ProcessId, StackId, ThreadId};
 pub use methods::{Method, Methods};
 pub use notice::{Notice, NoticeKind};
@@ -231,6 +231,8 @@ pub struct Trace {
     pub modules: Vec<Module>,
     /// Events of .NET runtimes, as streams on disk.
     pub events: EventStreams,
+    /// Code in the stacks of events.
+    pub event_code: EventCode,
     /// The quality report.
     pub quality: Quality,
 }

@@ -16,7 +16,7 @@ use super::code_address::CodeAddress;
 use super::ids::{FrameId, ModuleId, StackId, ThreadId};
 use super::quality::{Losses, Truncation};
 use super::recent::RecentStacks;
-use super::spool::{FileRow, SpoolEnd, SpoolRow, SpoolWriter};
+use super::spool::{EventCodeRow, FileRow, SpoolEnd, SpoolRow, SpoolWriter};
 use super::stack::StackTable;
 use super::{Header, Sample};
 use crate::ids::Nanos;
@@ -255,6 +255,22 @@ impl<W: Write, S: RowSource> SampleWriter<'_, W, S> {
         });
         recorder.interned.recent.put_back(recent);
         recorder.interned.stack_id(stack)
+    }
+
+    /// Writes the row of an address in the stacks of events, unless its frame is that of `code`.
+    ///
+    /// Returns the frame of `code`, which may be another one for the same code.
+    pub fn event_code(&mut self, row: EventCodeRow, code: CodeAddress) -> FrameId {
+        let Self { recorder, source } = self;
+        recorder.interned.make_room();
+        let frame = recorder.frame(code, *source);
+        let frame = FrameId(recorder.interned.first_frame + frame.0);
+        if frame != row.frame {
+            recorder
+                .spool
+                .put(&SpoolRow::EventCode(EventCodeRow { frame, ..row }));
+        }
+        frame
     }
 
     /// Writes a sample.

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use thiserror::Error;
 
+use crate::dotnet::environment::Environment;
 use crate::machine::{self, ProcError};
 use crate::trace::Pid;
 use perfcollect_symbols::process::Root;
@@ -20,18 +21,11 @@ use perfcollect_symbols::process::Root;
 /// Limit on the sockets with other keys.
 const MAX_CANDIDATES: usize = 16;
 /// Settings that disable the socket if they are 0.
-const SWITCHES: [&str; 4] = [
-    "DOTNET_EnableDiagnostics",
-    "COMPlus_EnableDiagnostics",
-    "DOTNET_EnableDiagnostics_IPC",
-    "COMPlus_EnableDiagnostics_IPC",
-];
-/// Settings that suspend a runtime at its start.
-const SUSPEND: [&str; 2] = [
-    "DOTNET_DefaultDiagnosticPortSuspend",
-    "COMPlus_DefaultDiagnosticPortSuspend",
-];
-const PORTS: [&str; 2] = ["DOTNET_DiagnosticPorts", "COMPlus_DiagnosticPorts"];
+const SWITCHES: [&str; 2] = ["EnableDiagnostics", "EnableDiagnostics_IPC"];
+/// Setting that suspends a runtime at its start.
+const SUSPEND: &str = "DefaultDiagnosticPortSuspend";
+/// Setting with further ports.
+const PORTS: &str = "DiagnosticPorts";
 /// A thread that a runtime creates before its first managed code runs.
 const RUNNING_THREAD: &[u8] = b".NET Finalizer";
 
@@ -87,28 +81,27 @@ impl DiagnosticPort {
         let namespace_pid = machine::namespace_pid(pid).ok_or_else(gone)?;
         let uid = machine::effective_uid(pid).ok_or_else(gone)?;
         let started = machine::start_ticks(pid).ok_or_else(gone)?;
-        let environment = machine::environment(pid);
-        let environment = environment.map_err(|ProcError::Read { source, .. }| {
+        let environment = Environment::of(pid).map_err(|ProcError::Read { source, .. }| {
             // The process is exiting and has already released its memory.
             match source.raw_os_error() == Some(Errno::SRCH.raw_os_error()) {
                 true => PortError::Gone,
                 false => PortError::Environment(source),
             }
         });
-        let environment = Environment(environment?);
+        let environment = environment?;
         let root = Root::of(pid.0).map_err(PortError::Root)?;
-        let directory = environment.temporary_directory();
+        let directory = temporary_directory(&environment);
         if !directory.is_absolute() {
             return Err(PortError::RelativeDirectory(directory));
         }
         let socket = find_socket(&root, &directory, (pid, namespace_pid), started);
         // A socket with another key may belong to an earlier process with the same id.
-        let (socket, has_key) = match (socket, environment.disabling_setting()) {
+        let (socket, has_key) = match (socket, environment.zero_setting(&SWITCHES)) {
             (Ok(socket @ (_, true)), _) | (Ok(socket), None) => socket,
             (_, Some(setting)) => return Err(PortError::SwitchedOff(setting)),
             (Err(cause), None) => return Err(PortError::NoSocket { directory, cause }),
         };
-        let suspended = environment.suspends_at_start()
+        let suspended = suspends_at_start(&environment)
             && !machine::thread_names(pid)
                 .iter()
                 .any(|name| name == RUNNING_THREAD);
@@ -184,70 +177,42 @@ fn find_socket(
     Ok((newest, false))
 }
 
-/// The initial environment of a process.
-struct Environment(Vec<u8>);
-
-impl Environment {
-    fn get(&self, name: &str) -> Option<&[u8]> {
-        self.0
-            .split(|&byte| byte == 0)
-            .find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
-    }
-
-    fn temporary_directory(&self) -> PathBuf {
-        let value = self.get("TMPDIR").filter(|value| !value.is_empty());
-        PathBuf::from(OsStr::from_bytes(value.unwrap_or(b"/tmp")))
-    }
-
-    fn disabling_setting(&self) -> Option<String> {
-        let setting = SWITCHES
-            .into_iter()
-            .find(|name| self.get(name).is_some_and(is_zero));
-        setting.map(|name| format!("{name}=0"))
-    }
-
-    /// Returns whether a setting suspends the runtime. Ports suspend unless they have `nosuspend`.
-    fn suspends_at_start(&self) -> bool {
-        let is_set = |name: &str| self.get(name).is_some_and(|value| !is_zero(value));
-        let has_suspending_port = |name: &str| {
-            let ports = self.get(name).unwrap_or_default();
-            let mut ports = ports.split(|&byte| byte == b';');
-            ports.any(|port| {
-                let is_nosuspend = |option: &[u8]| option.eq_ignore_ascii_case(b"nosuspend");
-                !port.is_empty() && !port.split(|&byte| byte == b',').any(is_nosuspend)
-            })
-        };
-        SUSPEND.into_iter().any(is_set) || PORTS.into_iter().any(has_suspending_port)
-    }
+fn temporary_directory(environment: &Environment) -> PathBuf {
+    let value = environment.get("TMPDIR").filter(|value| !value.is_empty());
+    PathBuf::from(OsStr::from_bytes(value.unwrap_or(b"/tmp")))
 }
 
-/// Returns whether the value of a setting, a hexadecimal integer, is zero.
-fn is_zero(value: &[u8]) -> bool {
-    !value.is_empty() && value.iter().all(|&digit| digit == b'0')
+/// Returns whether a setting suspends the runtime. Ports suspend unless they have `nosuspend`.
+fn suspends_at_start(environment: &Environment) -> bool {
+    let has_suspending_port = |ports: &[u8]| {
+        let mut ports = ports.split(|&byte| byte == b';');
+        ports.any(|port| {
+            let is_nosuspend = |option: &[u8]| option.eq_ignore_ascii_case(b"nosuspend");
+            !port.is_empty() && !port.split(|&byte| byte == b',').any(is_nosuspend)
+        })
+    };
+    let mut ports = environment.settings(PORTS);
+    environment.switch(SUSPEND) == Some(true) || ports.any(|(_, ports)| has_suspending_port(ports))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn environment(entries: &[&str]) -> Environment {
-        Environment(entries.join("\0").into_bytes())
-    }
-
     #[test]
     fn reads_settings_from_environment() {
-        let default = environment(&["PATH=/bin"]);
-        assert_eq!(default.temporary_directory(), Path::new("/tmp"));
-        assert_eq!(default.disabling_setting(), None);
-        assert!(!default.suspends_at_start());
-        let disabled = environment(&[
+        let default = Environment::from_entries(&["PATH=/bin"]);
+        assert_eq!(temporary_directory(&default), Path::new("/tmp"));
+        assert_eq!(default.zero_setting(&SWITCHES), None);
+        assert!(!suspends_at_start(&default));
+        let disabled = Environment::from_entries(&[
             "XTMPDIR=/no",
             "TMPDIR=/var/tmp/",
             "COMPlus_EnableDiagnostics=0",
         ]);
-        assert_eq!(disabled.temporary_directory(), Path::new("/var/tmp/"));
+        assert_eq!(temporary_directory(&disabled), Path::new("/var/tmp/"));
         assert_eq!(
-            disabled.disabling_setting().unwrap(),
+            disabled.zero_setting(&SWITCHES).unwrap(),
             "COMPlus_EnableDiagnostics=0"
         );
         for suspending in [
@@ -256,7 +221,7 @@ mod tests {
             "DOTNET_DiagnosticPorts=/a,nosuspend;/b,suspend",
         ] {
             assert!(
-                environment(&[suspending]).suspends_at_start(),
+                suspends_at_start(&Environment::from_entries(&[suspending])),
                 "{suspending}"
             );
         }
@@ -265,8 +230,8 @@ mod tests {
             "DOTNET_DiagnosticPorts=/a.sock,nosuspend",
             "DOTNET_EnableDiagnostics=1",
         ] {
-            let running = environment(&[running]);
-            assert!(!running.suspends_at_start() && running.disabling_setting().is_none());
+            let running = Environment::from_entries(&[running]);
+            assert!(!suspends_at_start(&running) && running.zero_setting(&SWITCHES).is_none());
         }
     }
 }

@@ -16,6 +16,7 @@ use rustc_hash::FxHashMap;
 use super::super::event_json;
 use super::super::time_zero::TimeZero;
 use super::names::{self, EVENT_SOURCE, RUNTIME_INFORMATION};
+use crate::bytes::put_utf16z;
 use crate::nettrace::EventMetadata;
 use crate::trace::{RuntimeEvent, Trace};
 
@@ -146,7 +147,7 @@ impl<'a, W: Write> Channel<'a, W> {
         let split = event.payload.split_at_checked(COMMAND_LINE_AT);
         if let (Some(process), Some((before, [0, 0, after @ ..]))) = (process, split) {
             out.extend_from_slice(before);
-            put_text(&process.command_line, out);
+            put_utf16z(out, &process.command_line);
             out.extend_from_slice(after);
         }
     }
@@ -199,12 +200,6 @@ fn wrap(event: &RuntimeEvent, out: &mut Vec<u8>) {
     out.extend(event.metadata.id.to_le_bytes());
     let json = event_json::payload(&event.metadata, &event.payload).to_string();
     for text in [&event.metadata.name, &event.metadata.provider, &json] {
-        put_text(text, out);
+        put_utf16z(out, text);
     }
-}
-
-/// Appends a string in UTF-16 with a NUL.
-fn put_text(text: &str, out: &mut Vec<u8>) {
-    let units = text.encode_utf16().filter(|unit| *unit != 0).chain([0]);
-    out.extend(units.flat_map(u16::to_le_bytes));
 }

@@ -1,16 +1,19 @@
 //! The code of a trace in the stream: mappings, symbols, and the stacks that refer to them.
 
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::record_stream::RecordStream;
 use super::records::{self, Record};
 use crate::output::synthetic_layout::{CodeOwner, FunctionRow, ModuleRow, SyntheticLayout};
-use crate::trace::{StackId, Trace};
+use crate::trace::{FrameId, FunctionKind, Nanos, ProcessId, StackId, Trace};
 
 /// Maximum number of frames of a stack. Readers intern stacks recursively.
 pub(super) const MAX_FRAMES: usize = 1000;
+/// Maximum number of event stacks that are kept to be recognized.
+const MAX_EVENT_STACKS: usize = 1 << 14;
 /// Modules whose functions readers accept as the root of a thread.
 ///
 /// Readers otherwise expect a module with the name of the process.
@@ -28,27 +31,47 @@ pub(super) struct Origin<'a> {
     pub(super) time: u64,
 }
 
-pub(super) struct Code<'a> {
-    trace: &'a Trace,
+/// Functions of stacks, and those whose symbols the stream contains.
+struct Symbols {
     layout: SyntheticLayout,
+    /// Added to the ids of mappings and symbols.
+    first_id: u64,
     /// Written mappings of each process instance.
     mappings: FxHashMap<(usize, ModuleRow), u64>,
     /// Written symbols of each process instance.
     symbols: FxHashSet<(usize, FunctionRow)>,
+}
+
+pub(super) struct Code<'a> {
+    trace: &'a Trace,
+    samples: Symbols,
+    /// Functions in the stacks of events. They are separate, so that they stay when a trace is
+    /// symbolized again.
+    events: Symbols,
     /// Stacks of samples in the current chunk, by process instance.
     stacks: FxHashMap<(usize, StackId), u32>,
     stacks_chunk: u32,
+    /// Stacks of events in the current chunk, by process instance and address in memory.
+    event_stacks: FxHashMap<(usize, usize), EventStack>,
+    event_stacks_chunk: u32,
+}
+
+/// A stack of events, which is kept so that no other one has its address.
+struct EventStack {
+    _addresses: Arc<[u64]>,
+    id: u32,
 }
 
 impl<'a> Code<'a> {
     pub(super) fn new(trace: &'a Trace) -> Self {
         Self {
             trace,
-            layout: SyntheticLayout::new(trace),
-            mappings: FxHashMap::default(),
-            symbols: FxHashSet::default(),
+            samples: Symbols::new(SyntheticLayout::new(trace), 0),
+            events: Symbols::new(SyntheticLayout::of_events(trace), records::FIRST_EVENT_ID),
             stacks: FxHashMap::default(),
             stacks_chunk: 0,
+            event_stacks: FxHashMap::default(),
+            event_stacks_chunk: 0,
         }
     }
 
@@ -70,11 +93,11 @@ impl<'a> Code<'a> {
         }
         let functions = self.functions(origin.process, stack);
         for &function in &functions {
-            self.write_symbol(out, origin, function)?;
+            self.samples.write(out, origin, function)?;
         }
         let addresses: Vec<u64> = functions
             .iter()
-            .map(|&function| self.layout.functions[function].address())
+            .map(|&function| self.samples.layout.functions[function].address())
             .collect();
         // The records for symbols may have ended the chunk.
         if self.stacks_chunk != out.stream.chunk() {
@@ -86,15 +109,73 @@ impl<'a> Code<'a> {
         Ok(id)
     }
 
+    /// Returns the id of an event's stack. Writes the symbols that it needs first.
+    ///
+    /// Addresses whose code is not known stay as they are.
+    pub(super) fn event_stack<W: Write>(
+        &mut self,
+        out: &mut RecordStream<W>,
+        origin: Origin<'_>,
+        stack: &Arc<[u64]>,
+        time: Nanos,
+    ) -> io::Result<u32> {
+        if stack.is_empty() {
+            return Ok(0);
+        }
+        let key = (origin.instance, Arc::as_ptr(stack).addr());
+        if self.event_stacks_chunk == out.stream.chunk()
+            && let Some(stack) = self.event_stacks.get(&key)
+        {
+            return Ok(stack.id);
+        }
+        let mut addresses = Vec::with_capacity(stack.len() + 1);
+        for &address in stack.iter().take(MAX_FRAMES) {
+            let process = ProcessId(origin.instance as u32);
+            let frame = self.trace.event_code.frame(process, address, time);
+            let Some(frame) = frame.filter(|frame| !self.is_unnamed_jit(*frame)) else {
+                addresses.push(address);
+                continue;
+            };
+            let layout = &self.events.layout;
+            let functions: Vec<_> = layout.frame_functions(self.trace, frame).collect();
+            for function in functions {
+                self.events.write(out, origin, function)?;
+                addresses.push(self.events.layout.functions[function].address());
+            }
+        }
+        addresses.truncate(MAX_FRAMES);
+        addresses.push(self.root(out, origin)?);
+        // The records for symbols may have ended the chunk.
+        if self.event_stacks_chunk != out.stream.chunk()
+            || self.event_stacks.len() >= MAX_EVENT_STACKS
+        {
+            self.event_stacks.clear();
+            self.event_stacks_chunk = out.stream.chunk();
+        }
+        let id = out.stream.stack(&addresses);
+        let _addresses = Arc::clone(stack);
+        self.event_stacks.insert(key, EventStack { _addresses, id });
+        Ok(id)
+    }
+
+    /// Returns whether a frame is JIT code without a name. The events themselves may have one.
+    fn is_unnamed_jit(&self, frame: FrameId) -> bool {
+        let mut functions = self.trace.functions_leaf_first(frame);
+        functions.all(|function| {
+            let function = &self.trace.functions[function.index()];
+            function.kind == FunctionKind::Jit && function.name.is_none()
+        })
+    }
+
     /// Returns the functions of a stack in a process with this name, innermost first.
     fn functions(&mut self, process: &str, stack: StackId) -> Vec<FunctionRow> {
         let trace = self.trace;
         let mut functions = Vec::new();
         for frame in trace.stacks.leaf_first(stack) {
-            functions.extend(self.layout.frame_functions(trace, frame));
+            functions.extend(self.samples.layout.frame_functions(trace, frame));
             if functions.len() > MAX_FRAMES {
                 functions.truncate(MAX_FRAMES - 1);
-                functions.push(self.layout.truncated());
+                functions.push(self.samples.layout.truncated());
                 break;
             }
         }
@@ -102,7 +183,7 @@ impl<'a> Code<'a> {
             .last()
             .is_some_and(|&root| !self.is_root(process, root))
         {
-            functions.push(self.layout.root(process));
+            functions.push(self.samples.layout.root(process));
         }
         functions
     }
@@ -113,27 +194,39 @@ impl<'a> Code<'a> {
         out: &mut RecordStream<W>,
         origin: Origin<'_>,
     ) -> io::Result<u64> {
-        let root = self.layout.root(origin.process);
-        self.write_symbol(out, origin, root)?;
-        Ok(self.layout.functions[root].address())
+        let root = self.samples.layout.root(origin.process);
+        self.samples.write(out, origin, root)?;
+        Ok(self.samples.layout.functions[root].address())
     }
 
     /// Returns whether a stack that ends in this function needs no synthetic root.
     ///
     /// Readers accept such a stack as complete, or the stack is truncated.
     fn is_root(&self, process: &str, function: FunctionRow) -> bool {
-        let function = &self.layout.functions[function];
-        let module = &self.layout.modules[function.module].name;
+        let layout = &self.samples.layout;
+        let function = &layout.functions[function];
+        let module = &layout.modules[function.module].name;
         function.owner == CodeOwner::Marker
             || module == process
             || module == "libc"
             || ROOT_MODULES.iter().any(|root| module.starts_with(root))
     }
+}
+
+impl Symbols {
+    fn new(layout: SyntheticLayout, first_id: u64) -> Self {
+        Self {
+            layout,
+            first_id,
+            mappings: FxHashMap::default(),
+            symbols: FxHashSet::default(),
+        }
+    }
 
     /// Writes the symbol of a function and the mapping of its module, once per process instance.
     ///
     /// They precede the first stack with the function.
-    fn write_symbol<W: Write>(
+    fn write<W: Write>(
         &mut self,
         out: &mut RecordStream<W>,
         origin: Origin<'_>,
@@ -149,14 +242,14 @@ impl<'a> Code<'a> {
             return Ok(());
         }
         let function = &self.layout.functions[function];
-        let next = self.mappings.len() as u64 + 1;
+        let next = self.first_id + self.mappings.len() as u64 + 1;
         let key = (instance, function.module);
         let mapping = *self.mappings.entry(key).or_insert(next);
         if mapping == next {
             let payload = records::mapping(mapping, &self.layout.modules[function.module]);
             out.record(Record::ProcessMapping, thread, time, &payload)?;
         }
-        let id = self.symbols.len() as u64;
+        let id = self.first_id + self.symbols.len() as u64;
         let payload = records::symbol(id, mapping, function);
         out.record(Record::ProcessSymbol, thread, time, &payload)
     }

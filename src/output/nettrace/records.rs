@@ -69,6 +69,15 @@ impl Record {
     }
 }
 
+/// First id of the mappings and symbols in the stacks of events.
+pub(super) const FIRST_EVENT_ID: u64 = 1 << 32;
+
+/// Returns whether a mapping or a symbol is that of code in the stacks of events.
+pub(super) fn is_of_events(payload: &[u8]) -> bool {
+    let id = Bytes(payload).varuint();
+    id.is_some_and(|id| id >= FIRST_EVENT_ID)
+}
+
 /// Returns the payload of `ExistingProcess` and `ProcessCreate`.
 pub(super) fn process(pid: Pid, name: &str) -> Vec<u8> {
     let mut out = Vec::new();

@@ -8,7 +8,7 @@ use super::code::{Code, Origin};
 use super::event_rows::EventHeader;
 use super::old_stream::{MAX_ROWS, OldStream, OldStreamError};
 use super::record_stream::RecordStream;
-use super::records::Record;
+use super::records::{self, Record};
 use super::stream::StreamHeader;
 use crate::nettrace::{Event, Reader};
 use crate::trace::{Pid, Sample, Tid, Trace};
@@ -84,8 +84,10 @@ impl<W: Write> Rewriter<'_, W> {
         samples: &mut impl Iterator<Item = Sample>,
     ) -> Result<(), RewriteError> {
         let record = self.old.read(event)?;
-        // The new code writes its own.
-        if let Some(Record::ProcessMapping | Record::ProcessSymbol) = record {
+        // The new code writes its own. That of the stacks of events stays.
+        if let Some(Record::ProcessMapping | Record::ProcessSymbol) = record
+            && !records::is_of_events(event.payload)
+        {
             return Ok(());
         }
         let (pid, tid) = ids(event)?;

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use rustc_hash::FxHashMap;
 
-use super::code::{Code, MAX_FRAMES, Origin};
+use super::code::{Code, Origin};
 use super::event_rows::EventHeader;
 use super::processes::Processes;
 use super::record_stream::RecordStream;
@@ -142,25 +142,25 @@ impl<'a, W: Write> Writer<'a, W> {
         }
         let time = self.zero.shifted(event.time).max(self.zero.monotonic());
         let thread = self.thread(event.process, event.thread);
-        let mut addresses = event.stack.to_vec();
-        addresses.truncate(MAX_FRAMES);
-        if let Some(instance) = self.processes.current(event.process)
-            && !addresses.is_empty()
-        {
-            let origin = Origin {
-                instance,
-                process: &self.processes.instances[instance].name,
-                thread,
-                time,
-            };
-            addresses.push(self.code.root(&mut self.out, origin)?);
-        }
+        let stack = match self.processes.current(event.process) {
+            None => 0,
+            Some(instance) => {
+                let origin = Origin {
+                    instance,
+                    process: &self.processes.instances[instance].name,
+                    thread,
+                    time,
+                };
+                self.code
+                    .event_stack(&mut self.out, origin, &event.stack, event.time)?
+            }
+        };
         let kind = self.out.event_kind(&event.metadata);
         let stream = &mut self.out.stream;
         let header = EventHeader {
             kind,
             thread,
-            stack: stream.stack(&addresses),
+            stack,
             labels: stream.labels(event.activity),
             // Runtimes on Linux do not report the CPU.
             cpu: 0,

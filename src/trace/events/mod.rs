@@ -7,10 +7,12 @@
 //! stream (file) ── Reader ── Ordered ───────────────────────┴─ Merged ── RuntimeEvent, by time
 //! ```
 
+mod code;
 mod merged;
 mod ordered;
 mod stream;
 
+pub use code::EventCode;
 pub use merged::MergedEvents;
 pub use stream::{EventStream, StreamCounts};
 
@@ -137,12 +139,11 @@ impl EventStreams {
         };
         (listed > 0).then(|| {
             let what = format!(
-                "the events of .NET process {}{more} end early; symbols of methods in their stacks may be missing, as a \
-                 runtime sends them last",
+                "the events of .NET process {}{more} end early",
                 truncated[..listed].join(", ")
             );
             Notice::new(
-NoticeKind::EventsTruncated,
+                NoticeKind::EventsTruncated,
                 what,
                 "streams end early when the process or perfcollect is killed, or the disk is full",
             )

@@ -87,7 +87,8 @@ impl EventStream {
         }
     }
 
-    pub(super) fn reader(&self) -> Option<Reader<Positioned<'_>>> {
+    /// Returns a reader of the stream, unless its header is corrupt.
+    pub(crate) fn reader(&self) -> Option<Reader<Positioned<'_>>> {
         let file = Positioned {
             file: &self.file,
             at: 0,

@@ -1,6 +1,8 @@
 //! Encoding of rows, relative to the rows before them.
 
-use super::row::{FileIdentity, FileRow, JitProcessRow, KsymbolRow, MethodRow, RowError, SpoolRow};
+use super::row::{
+    EventCodeRow, FileIdentity, FileRow, JitProcessRow, KsymbolRow, MethodRow, RowError, SpoolRow,
+};
 use super::sample;
 use super::wire::{Input, put, put_difference, put_string};
 use crate::trace::{
@@ -125,6 +127,13 @@ impl Codec {
                 put_string(out, &code.name, MAX_STRING_BYTES);
                 put_string(out, &code.module, MAX_STRING_BYTES);
             }
+            SpoolRow::EventCode(code) => {
+                out.push(15);
+                put(out, code.process.0.into());
+                put(out, code.address);
+                put(out, code.since.0);
+                put(out, (self.frames - code.frame.0).into());
+            }
             SpoolRow::Sample(sample) => sample::encode(&self.last, sample, out),
         }
         self.follow(row);
@@ -221,6 +230,16 @@ impl Codec {
                 name: input.string(MAX_STRING_BYTES)?.into(),
                 module: input.string(MAX_STRING_BYTES)?.into(),
             }),
+            15 => {
+                let (process, address) = (self.process(input)?, input.integer()?);
+                let (since, back) = (Nanos(input.integer()?), input.small()?);
+                SpoolRow::EventCode(EventCodeRow {
+                    process,
+                    address,
+                    since,
+                    frame: FrameId(before(self.frames, back, "frame")?),
+                })
+            }
             kind if sample::is_sample(kind) => SpoolRow::Sample(self.decode_sample(kind, input)?),
             kind => return Err(RowError::Kind(kind)),
         };

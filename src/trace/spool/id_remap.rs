@@ -72,6 +72,11 @@ impl IdRemapper {
         (stack.index() == next).then_some((parent, frame))
     }
 
+    /// Returns the id of a frame in the raw trace.
+    pub(super) fn frame_of(&self, frame: FrameId) -> FrameId {
+        self.frames[frame.index()]
+    }
+
     /// Returns the id of a stack in the raw trace.
     pub(super) fn stack_of(&self, stack: StackId) -> StackId {
         match stack {

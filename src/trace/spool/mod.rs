@@ -56,7 +56,9 @@ mod writer;
 
 pub use header::Header;
 pub use reader::{Ending, RawTrace, SpoolError};
-pub use row::{FileIdentity, FileRow, JitProcessRow, KsymbolRow, MethodRow, RowError, SpoolRow};
+pub use row::{
+    EventCodeRow, FileIdentity, FileRow, JitProcessRow, KsymbolRow, MethodRow, RowError, SpoolRow,
+};
 pub use writer::{SpoolEnd, SpoolWriter};
 
 /// Returns a spool of one block, with an empty header, these rows and a correct checksum.

@@ -8,11 +8,11 @@ use super::block::{BlockError, Blocks};
 use super::codec::Codec;
 use super::header::Header;
 use super::id_remap::IdRemapper;
-use super::row::{FileRow, JitProcessRow, RowError, SpoolRow};
+use super::row::{EventCodeRow, FileRow, JitProcessRow, RowError, SpoolRow};
 use super::wire::Input;
 use crate::trace::{
-    CodeAddress, Losses, Methods, Nanos, Process, Samples, StackId, StackQuality, StackTable,
-    Thread, Truncation,
+    CodeAddress, EventCode, Losses, Methods, Nanos, Process, Samples, StackId, StackQuality,
+    StackTable, Thread, Truncation,
 };
 
 /// Reason why a spool yields no trace.
@@ -69,6 +69,8 @@ pub struct RawTrace {
     pub jit_processes: Vec<Option<JitProcessRow>>,
     /// Names of dynamically generated code.
     pub methods: Methods,
+    /// Code in the stacks of events.
+    pub event_code: EventCode,
     /// Time up to which the data is complete.
     pub end: Nanos,
     /// How the spool ends.
@@ -127,6 +129,7 @@ impl RawTrace {
             files: Vec::new(),
             jit_processes: Vec::new(),
             methods: Methods::default(),
+            event_code: EventCode::default(),
             ending: Ending::Open,
             bytes: 0,
         }
@@ -190,6 +193,7 @@ impl Reader {
             files,
             jit_processes,
             methods,
+            event_code,
             end,
             ..
         } = &mut self.trace;
@@ -242,6 +246,10 @@ impl Reader {
                             (parent, _) => self.truncations[parent.index()],
                         });
                 }
+            }
+            SpoolRow::EventCode(row) => {
+                let frame = self.id_remap.frame_of(row.frame);
+                event_code.insert(EventCodeRow { frame, ..row });
             }
             SpoolRow::Losses(losses) => {
                 self.trace.quality.fp_fallback = losses.fp_fallback_stacks;

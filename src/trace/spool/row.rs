@@ -83,6 +83,20 @@ pub struct KsymbolRow<'a> {
     pub module: Cow<'a, [u8]>,
 }
 
+/// The code at an address in the stacks of runtime events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventCodeRow {
+    /// Process of the events.
+    pub process: ProcessId,
+    /// Address, as in the stacks.
+    pub address: u64,
+    /// Time after which the address may contain this code. Before, it contained that of an earlier
+    /// row.
+    pub since: Nanos,
+    /// Frame of the code.
+    pub frame: FrameId,
+}
+
 /// One row of a spool.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SpoolRow<'a> {
@@ -122,6 +136,8 @@ pub enum SpoolRow<'a> {
     Frame(CodeAddress),
     /// The next stack node: its parent and its frame.
     Node(StackId, FrameId),
+    /// The code at an address in the stacks of events.
+    EventCode(EventCodeRow),
     /// The losses so far.
     Losses(Losses),
     /// All data before this time is in the spool.

@@ -168,6 +168,11 @@ impl ManagedCode {
         }
     }
 
+    /// Returns the runtime of a process. Returns `None` if it has none, or it cannot be read.
+    pub(super) fn runtime(&mut self, process: &SampledProcess<'_>) -> Option<&Runtime> {
+        self.processes.attached(process, &mut self.met)
+    }
+
     /// Returns why frames fell back to the frame pointer.
     pub(super) fn notices(&self) -> impl Iterator<Item = Notice> {
         self.processes.notices()

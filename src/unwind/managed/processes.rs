@@ -47,6 +47,16 @@ impl Processes {
         }
     }
 
+    /// Attaches to the runtime of a process. Returns `None` if it has none, or it cannot be read.
+    pub(super) fn attached(
+        &mut self,
+        process: &SampledProcess<'_>,
+        met: &mut Met,
+    ) -> Option<&Runtime> {
+        self.ensure_attached(process, met);
+        self.runtime(process.process)
+    }
+
     /// Returns the rule of a frame in JIT memory, and adds its code to `met`.
     pub(super) fn find(
         &mut self,

@@ -48,10 +48,6 @@ pub struct WalkOutcome {
     pub cut: Option<Truncation>,
     /// Whether a caller was found by the frame pointer alone, in code that may keep none.
     pub fp_fallback: bool,
-    /// Whether the process has a .NET runtime whose structures could not be read.
-    ///
-    /// At most one walk per second and process reports this.
-    pub unreadable_runtime: bool,
 }
 
 impl Unwinder {
@@ -94,7 +90,40 @@ impl Unwinder {
         WalkOutcome {
             cut: truncation,
             fp_fallback: walk.fp_fallback,
-            unreadable_runtime: walk.unwinder.managed.met.unreadable_runtime,
+        }
+    }
+
+    /// Returns the code that calls another function, which returns to an address of a process.
+    ///
+    /// Meets JIT code as [`Self::walk`] does.
+    pub fn caller_code(
+        &mut self,
+        process: SampledProcess<'_>,
+        return_address: u64,
+    ) -> Option<CodeAddress> {
+        self.managed.met.clear();
+        let address = return_address.checked_sub(1)?;
+        let location = self.locate(&process, address)?;
+        self.meet(&process, &location, address, true);
+        Some(location.code)
+    }
+
+    /// Meets JIT code in a frame that is not unwound. The address of a caller is within its call.
+    fn meet(
+        &mut self,
+        process: &SampledProcess<'_>,
+        location: &CodeLocation,
+        address: u64,
+        is_caller: bool,
+    ) {
+        let frame = match is_caller {
+            true => address
+                .checked_add(1)
+                .and_then(FrameAddress::from_return_address),
+            false => Some(FrameAddress::from_instruction_pointer(address)),
+        };
+        if let (UnwindSource::Jit, Some(frame)) = (location.unwind_source, frame) {
+            self.managed.jit_rule(process, frame);
         }
     }
 
@@ -112,6 +141,18 @@ impl Unwinder {
     /// the code again.
     pub fn retain_met(&mut self, process: ProcessId, keep: impl FnMut(&Runtime, &MetCode) -> bool) {
         self.managed.retain_met(process, keep);
+    }
+
+    /// Returns whether the last walk met JIT code of a runtime whose structures could not be read.
+    ///
+    /// At most one walk per second and process does.
+    pub fn met_unreadable_runtime(&self) -> bool {
+        self.managed.met.unreadable_runtime
+    }
+
+    /// Returns the runtime of a process. Returns `None` if it has none, or it cannot be read.
+    pub fn runtime(&mut self, process: &SampledProcess<'_>) -> Option<&Runtime> {
+        self.managed.runtime(process)
     }
 
     /// Returns notices about memory that could not be read.
@@ -234,17 +275,13 @@ impl Walk<'_> {
         self.unwinder.addresses.push(address);
     }
 
-    /// Meets JIT code in a frame that is not unwound. The address of a caller is within its call.
+    fn locate(&mut self, address: u64) -> Option<CodeLocation> {
+        self.unwinder.locate(&self.process, address)
+    }
+
     fn meet(&mut self, location: &CodeLocation, address: u64, is_caller: bool) {
-        let frame = match is_caller {
-            true => address
-                .checked_add(1)
-                .and_then(FrameAddress::from_return_address),
-            false => Some(FrameAddress::from_instruction_pointer(address)),
-        };
-        if let (UnwindSource::Jit, Some(frame)) = (location.unwind_source, frame) {
-            self.unwinder.managed.jit_rule(&self.process, frame);
-        }
+        self.unwinder
+            .meet(&self.process, location, address, is_caller);
     }
 
     /// Continues with the callchain where the stack copy ended, if both share the outermost frame.

@@ -5,7 +5,7 @@ use framehop::{Error, FrameAddress, UnwindRegsNative, Unwinder as _};
 use super::{Unwinder, Walk};
 use crate::machine::{Backing, Mapping};
 use crate::trace::{CodeAddress, ModuleId};
-use crate::unwind::managed::{InFile, Registers, StepError, UnwindRule};
+use crate::unwind::managed::{InFile, Registers, SampledProcess, StepError, UnwindRule};
 use crate::unwind::signal::Interrupted;
 
 /// Address outside the empty stack of [`Walk::caller_without_stack`].
@@ -28,10 +28,13 @@ pub(super) enum UnwindSource {
     Jit,
 }
 
-impl Walk<'_> {
+impl Unwinder {
     /// Returns the location of an address, or `None` if no code is mapped there.
-    pub(super) fn locate(&mut self, address: u64) -> Option<CodeLocation> {
-        let process = &self.process;
+    pub(super) fn locate(
+        &mut self,
+        process: &SampledProcess<'_>,
+        address: u64,
+    ) -> Option<CodeLocation> {
         let mapping = process.maps.find(address)?;
         let Backing::File(id) = mapping.backing else {
             return Some(CodeLocation {
@@ -41,7 +44,6 @@ impl Walk<'_> {
         };
         let offset = Mapping::file_offset_of(mapping, address);
         let svma = self
-            .unwinder
             .modules
             .segments(id, &process.files.file(id).content)
             .and_then(|segments| segments.svma_of(offset));
@@ -60,7 +62,9 @@ impl Walk<'_> {
             },
         })
     }
+}
 
+impl Walk<'_> {
     /// Unwinds one frame: moves `state` to the caller and returns the return address.
     ///
     /// Returns `Ok(None)` at the root.

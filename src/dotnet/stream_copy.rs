@@ -1,0 +1,317 @@
+//! Copies the event stream of a process to a file, and finds the code that it refers to.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, TrySendError};
+use std::time::{Duration, Instant};
+
+use rustc_hash::FxHashSet;
+
+use super::code_event::module_of_method;
+use super::listed_code::ListedCode;
+use super::runtime_settings::RuntimeSettings;
+use super::session_thread::RuntimeSessionError;
+use crate::nettrace::{
+    AddedEvents, CodeReferences, NettraceError, NettraceErrorKind, OBJECTS_HEADER_BYTES, Reader,
+    StreamPart, TraceInfo,
+};
+use crate::trace::Nanos;
+
+/// Size of the copy buffer.
+const CHUNK: usize = 1 << 16;
+/// Minimum interval of calls to [`StreamCopy::on_data`]. Runtimes flush ten times a second.
+const DATA_INTERVAL: Duration = Duration::from_millis(50);
+/// Interval after which an address is passed on again: other code may be there.
+const ADDRESS_INTERVAL: Duration = Duration::from_millis(100);
+/// Limit on the addresses that were passed on in an interval, or wait to be.
+const MAX_ADDRESSES: usize = 1 << 16;
+/// Limit on the modules of a process.
+const MAX_MODULES: usize = 1 << 14;
+/// Limit on what follows the last complete block: a block, and its header.
+const MAX_TAIL_BYTES: u64 = 17 << 20;
+
+/// What a stream refers to, and at last its end.
+#[derive(Debug)]
+pub enum StreamItem {
+    /// Code addresses in the stacks of events. All are return addresses, as far as is known.
+    Addresses(Box<[u64]>),
+    /// Ids of modules.
+    Modules(Box<[u64]>),
+    /// The stream has ended, complete or not.
+    End(StreamEnd),
+}
+
+/// The end of a stream in its file.
+#[derive(Debug)]
+pub struct StreamEnd {
+    file: File,
+    /// Offset after the last complete block.
+    offset: u64,
+    /// Main thread of the process.
+    thread: u64,
+}
+
+impl StreamEnd {
+    /// Adds a list of modules to the stream: id, and path of the file.
+    ///
+    /// # Errors
+    /// The file cannot be read or written. The list is then missing.
+    pub fn add_modules<'a>(
+        self,
+        now: Nanos,
+        modules: impl Iterator<Item = (u64, &'a str)>,
+    ) -> io::Result<()> {
+        let Self {
+            file,
+            offset,
+            thread,
+        } = self;
+        let tail_bytes = file.metadata()?.len().saturating_sub(offset);
+        if tail_bytes > MAX_TAIL_BYTES {
+            return Ok(());
+        }
+        // A tick is a nanosecond on Linux.
+        let mut list = ListedCode::new(AddedEvents::new(1, thread, now.0));
+        modules.for_each(|(id, path)| list.module(id, path));
+        let mut bytes = list.objects_at(offset);
+        let added = bytes.len();
+        bytes.resize(added + tail_bytes as usize, 0);
+        let (_, tail) = bytes.split_at_mut(added);
+        file.read_exact_at(tail, offset)?;
+        file.write_all_at(&bytes, offset).inspect_err(|_| {
+            let (_, tail) = bytes.split_at(added);
+            let _ = file.write_all_at(tail, offset);
+            let _ = file.set_len(offset + tail_bytes);
+        })
+    }
+}
+
+/// A stream that is copied to a file while it is read.
+pub(super) struct StreamCopy<R, F> {
+    stream: R,
+    file: File,
+    /// Size of the file.
+    written: Arc<AtomicU64>,
+    /// Called after data has arrived.
+    on_data: F,
+    last_call: Option<Instant>,
+    /// Why the file does not grow any more.
+    error: Option<RuntimeSessionError>,
+}
+
+impl<R: Read, F: Fn()> StreamCopy<R, F> {
+    pub(super) fn new(stream: R, file: File, written: Arc<AtomicU64>, on_data: F) -> Self {
+        Self {
+            stream,
+            file,
+            written,
+            on_data,
+            last_call: None,
+            error: None,
+        }
+    }
+
+    /// Copies the whole stream, and adds the settings. Passes on what it refers to.
+    pub(super) fn run(
+        mut self,
+        settings: Option<&RuntimeSettings>,
+        sender: &SyncSender<StreamItem>,
+    ) -> Result<(), RuntimeSessionError> {
+        let mut header = Vec::new();
+        let _ = (&mut self)
+            .take(OBJECTS_HEADER_BYTES as u64)
+            .read_to_end(&mut header);
+        let info = objects_info(&header);
+        let added = settings.zip(info.as_ref());
+        let added = added.map_or(0, |(settings, info)| self.add_settings(settings, info));
+        let end = self.copy_blocks(&header, sender);
+        // What follows the end of the stream, or data that is no stream, is copied as it is.
+        let mut rest = vec![0; CHUNK];
+        while self.read(&mut rest).is_ok_and(|read| read > 0) {}
+        if let Some(error) = self.error {
+            return Err(error);
+        }
+        if let (Some(info), Some(offset), Ok(file)) = (info, end, self.file.try_clone()) {
+            // Without a receiver the capture is over.
+            let _ = sender.send(StreamItem::End(StreamEnd {
+                file,
+                offset: offset + added,
+                thread: thread(&info),
+            }));
+        }
+        Ok(())
+    }
+
+    /// Adds the settings after the header of the stream. Returns their size.
+    fn add_settings(&mut self, settings: &RuntimeSettings, info: &TraceInfo) -> u64 {
+        let mut events = AddedEvents::new(0, thread(info), info.start_ticks);
+        settings.add_to(&mut events);
+        let objects = events.objects_at(OBJECTS_HEADER_BYTES as u64);
+        if let Err(error) = self.file.write_all(&objects) {
+            self.error = Some(RuntimeSessionError::Keep(error));
+        }
+        let bytes = objects.len() as u64;
+        self.written.fetch_add(bytes, Ordering::Relaxed);
+        bytes
+    }
+
+    /// Copies the blocks after the header. Returns the offset after the last complete one, unless
+    /// the stream is corrupt.
+    fn copy_blocks(&mut self, header: &[u8], sender: &SyncSender<StreamItem>) -> Option<u64> {
+        let mut new = NewCode::new(sender);
+        let mut references = CodeReferences::open(header.chain(&mut *self)).ok()?;
+        let mut offset;
+        let end = loop {
+            offset = references.offset();
+            match references.next_block(|part| new.insert(part)) {
+                Ok(true) => new.send(),
+                end => break end,
+            }
+        };
+        new.finish();
+        let truncated = NettraceErrorKind::Truncated;
+        let is_truncated = |error: &NettraceError| {
+            std::mem::discriminant(&error.kind) == std::mem::discriminant(&truncated)
+        };
+        match end {
+            Err(error) if !is_truncated(&error) => None,
+            _ => Some(offset),
+        }
+    }
+
+    /// Reads the stream. Returns 0 bytes at its end.
+    fn receive(&mut self, buffer: &mut [u8]) -> Result<usize, RuntimeSessionError> {
+        loop {
+            return match self.stream.read(buffer) {
+                Ok(read) => Ok(read),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                // The socket of a killed process ends with this error.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(0),
+                Err(error) => Err(RuntimeSessionError::Receive(error)),
+            };
+        }
+    }
+
+    fn copy(&mut self, buffer: &mut [u8]) -> Result<usize, RuntimeSessionError> {
+        let read = self.receive(buffer)?;
+        let part = buffer.get(..read).unwrap_or_default();
+        self.file
+            .write_all(part)
+            .map_err(RuntimeSessionError::Keep)?;
+        self.written.fetch_add(read as u64, Ordering::Relaxed);
+        let is_due = |time: Instant| time.elapsed() >= DATA_INTERVAL;
+        if read > 0 && self.last_call.is_none_or(is_due) {
+            (self.on_data)();
+            self.last_call = Some(Instant::now());
+        }
+        Ok(read)
+    }
+}
+
+impl<R: Read, F: Fn()> Read for StreamCopy<R, F> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.error.is_some() {
+            return Ok(0);
+        }
+        self.copy(buffer).or_else(|error| {
+            self.error = Some(error);
+            Ok(0)
+        })
+    }
+}
+
+/// Returns the header of a stream of version 4 or 5.
+fn objects_info(header: &[u8]) -> Option<TraceInfo> {
+    let info = Reader::open(header).ok()?.info().clone();
+    (info.version < 6).then_some(info)
+}
+
+/// Returns the main thread of the process of a stream.
+fn thread(info: &TraceInfo) -> u64 {
+    info.process.unwrap_or(0).into()
+}
+
+/// Code that the capture thread does not know yet.
+struct NewCode<'a> {
+    sender: &'a SyncSender<StreamItem>,
+    /// Addresses of the current interval.
+    addresses: FxHashSet<u64>,
+    start: Instant,
+    modules: FxHashSet<u64>,
+    /// Addresses and modules that were not passed on yet.
+    new_addresses: Vec<u64>,
+    new_modules: Vec<u64>,
+}
+
+impl<'a> NewCode<'a> {
+    fn new(sender: &'a SyncSender<StreamItem>) -> Self {
+        Self {
+            sender,
+            addresses: FxHashSet::default(),
+            start: Instant::now(),
+            modules: FxHashSet::default(),
+            new_addresses: Vec::new(),
+            new_modules: Vec::new(),
+        }
+    }
+
+    fn insert(&mut self, part: StreamPart<'_>) {
+        match part {
+            StreamPart::ReturnAddress(address) => {
+                if self.new_addresses.len() < MAX_ADDRESSES && self.addresses.insert(address) {
+                    self.new_addresses.push(address);
+                }
+            }
+            StreamPart::Event(kind, payload) => {
+                if let Some(module) = module_of_method(kind, payload)
+                    && self.modules.len() < MAX_MODULES
+                    && self.modules.insert(module)
+                {
+                    self.new_modules.push(module);
+                }
+            }
+        }
+    }
+
+    /// Passes on the rest, after the end of the stream.
+    fn finish(mut self) {
+        // Without a receiver the capture is over.
+        for item in self.items() {
+            let _ = self.sender.send(item);
+        }
+    }
+
+    fn items(&mut self) -> [StreamItem; 2] {
+        let take = |new: &mut Vec<u64>| std::mem::take(new).into_boxed_slice();
+        [
+            StreamItem::Modules(take(&mut self.new_modules)),
+            StreamItem::Addresses(take(&mut self.new_addresses)),
+        ]
+    }
+
+    /// Passes on what is new, if there is room for it: a busy capture thread must not delay the
+    /// stream.
+    fn send(&mut self) {
+        for item in self.items() {
+            match item {
+                StreamItem::Modules(new) | StreamItem::Addresses(new) if new.is_empty() => {}
+                item => match self.sender.try_send(item) {
+                    Err(TrySendError::Full(StreamItem::Addresses(new))) => {
+                        self.new_addresses = new.into_vec();
+                    }
+                    Err(TrySendError::Full(StreamItem::Modules(new))) => {
+                        self.new_modules = new.into_vec();
+                    }
+                    _ => {}
+                },
+            }
+        }
+        if self.start.elapsed() >= ADDRESS_INTERVAL || self.addresses.len() >= MAX_ADDRESSES {
+            self.addresses.clear();
+            self.start = Instant::now();
+        }
+    }
+}
