@@ -36,6 +36,8 @@ struct NamedProcess {
     pid: Pid,
     namer: MethodNamer,
     named: NamedRanges,
+    /// Whether the runtime frees methods. Then code that it does not describe may be a freed one.
+    frees_methods: bool,
 }
 
 struct NewName {
@@ -63,6 +65,7 @@ impl CodeNames {
                 pid: process.pid,
                 namer: MethodNamer::of(process.process, files, runtime),
                 named: NamedRanges::default(),
+                frees_methods: false,
             }
         });
         let now = Epoch::of(process.time);
@@ -72,6 +75,7 @@ impl CodeNames {
         let memory = runtime.memory();
         let (name, is_final) = match code.kind {
             MetKind::Method(method_desc) => {
+                names.frees_methods |= code.collectible;
                 let start = code.start;
                 let method = MethodKey { start, method_desc };
                 let name = names.namer.name(memory, &mut self.metadata, method).ok();
@@ -81,7 +85,7 @@ impl CodeNames {
             MetKind::Stub(kind) => (Some(MethodName::of_stub(kind)), !code.collectible),
             // A method that replaces this code has another start or MethodDesc.
             MetKind::Foreign => {
-                let is_helper = is_helper(process, memory, code);
+                let is_helper = !names.frees_methods && is_helper(process, memory, code);
                 let name = is_helper.then(|| MethodName::of_stub(StubKind::Helper));
                 (name, true)
             }

@@ -48,6 +48,11 @@ pub mod workloads {
         managed("storm.dll")
     }
 
+    /// Methods that live for milliseconds (`tests/workloads/transient.cs`).
+    pub fn transient() -> Program {
+        managed("transient.dll")
+    }
+
     /// Compression in a native library of the runtime (`tests/workloads/compress.cs`).
     pub fn compress() -> Program {
         managed("compress.dll")

@@ -1,0 +1,83 @@
+//! Programs that free code all the time: a capture does not harm them, and names their code.
+#![allow(clippy::unwrap_used)]
+
+#[macro_use]
+mod support;
+
+use std::path::Path;
+use std::time::Duration;
+
+use perfcollect::machine::is_running;
+use perfcollect::trace::Pid;
+use support::{Missing, Runtime, Workload, captured_for, run_perfcollect, runtimes, workloads};
+
+const LIMIT: Duration = Duration::from_secs(120);
+/// First version whose methods are read from memory.
+const READABLE: u32 = 8;
+/// Default number of captures per version. The variable `ATTACH_ROUNDS` overrides it.
+const ROUNDS: u32 = 5;
+/// Options of a capture, in turn.
+const OPTIONS: [&[&str]; 4] = [&[], &["-gccollectonly"], &["-noperf"], &["-nolttng"]];
+
+fn readable_runtimes() -> Vec<Runtime> {
+    let mut runtimes = runtimes();
+    runtimes.retain(|runtime| runtime.major() >= READABLE);
+    runtimes.dedup_by_key(|runtime| runtime.major());
+    if runtimes.is_empty() {
+        skip!(Missing::Dotnet(READABLE));
+    }
+    runtimes
+}
+
+fn start(runtime: &Runtime, program: &Path, server_gc: bool) -> Workload {
+    let mut command = runtime.command(program);
+    command
+        .args(["--seconds", "6000"])
+        .env("DOTNET_gcServer", u8::from(server_gc).to_string());
+    Workload::start(&mut command)
+}
+
+/// The rundown of .NET 9 and 10 crashes such a program now and then.
+#[test]
+fn survives_captures() {
+    need_capture!();
+    let program = need!(workloads::transient());
+    let rounds = std::env::var("ATTACH_ROUNDS").ok();
+    let rounds = rounds.map_or(ROUNDS, |rounds| rounds.parse().unwrap());
+    for runtime in readable_runtimes() {
+        for server_gc in [false, true] {
+            println!("on .NET {}, server GC: {server_gc}", runtime.version);
+            let workload = start(&runtime, &program, server_gc);
+            let pid = workload.pid().to_string();
+            let directory = tempfile::tempdir().unwrap();
+            for round in 0..rounds {
+                let options = OPTIONS[round as usize % OPTIONS.len()];
+                let capture = ["collect", "x", "-quiet", "-force", "-collectsec", "1"];
+                let arguments = [&capture[..], &["-pid", &pid], options].concat();
+                run_perfcollect(arguments, directory.path(), LIMIT).expect_success();
+                assert!(is_running(Pid(workload.pid() as i32)), "round {round}");
+            }
+        }
+    }
+}
+
+/// Code that was freed before perfcollect read its name has no name, rather than a wrong one.
+#[test]
+fn freed_code_has_no_wrong_name() {
+    need_capture!();
+    let program = need!(workloads::transient());
+    for runtime in readable_runtimes() {
+        println!("on .NET {}", runtime.version);
+        let workload = start(&runtime, &program, false);
+        let saved = captured_for(Duration::from_secs(3), workload.pid(), &[]);
+        for (caller, burn) in [
+            ("DynamicCaller", "dynamicClass.DynamicBurn"),
+            ("GeneratedCaller", "GeneratedType.GeneratedBurn"),
+            ("LoadedCaller", "LoadedType.LoadedBurn"),
+        ] {
+            assert!(saved.samples_under(&[caller, burn]) > 0, "{burn}");
+            let wrong = saved.samples_under(&[caller, "runtime helper"]);
+            assert!(wrong * 100 <= saved.summary.samples, "{wrong} in {caller}");
+        }
+    }
+}
