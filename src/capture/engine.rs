@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::time::{Duration, Instant};
 
 use super::event_code::EventCode;
 use super::event_sessions::EventSessions;
@@ -18,6 +19,11 @@ use crate::trace::spool::{KsymbolRow, SpoolEnd, SpoolRow};
 use crate::trace::{
     Callers, CodeAddress, Cpu, Header, Losses, Nanos, Notice, Pid, Recorder, RowSource, Sample, Tid,
 };
+
+/// Maximum time of one turn of lookups for events. The ring buffers must be read meanwhile.
+const LOOKUP_LIMIT: Duration = Duration::from_millis(5);
+/// The same when the ring buffers are not read any more.
+const LAST_LOOKUP_LIMIT: Duration = Duration::from_secs(1);
 
 pub(super) struct Engine<'a, W> {
     target: &'a Target,
@@ -207,21 +213,22 @@ impl<'a, W: Write> Engine<'a, W> {
         // Early rundown requests lose fewer names, as code disappears with its process.
         self.rundowns.finish(&mut self.recorder);
         self.events.finish(enough);
-        self.look_up_event_code(perf::now());
+        self.look_up_event_code(perf::now(), LAST_LOOKUP_LIMIT);
     }
 
-    /// Looks up the code that the events refer to which have arrived.
-    fn look_up_event_code(&mut self, now: Nanos) {
-        self.event_code
-            .retry(now, &mut self.walker, &mut self.recorder);
+    /// Looks up the code that the events refer to which have arrived, for at most `limit`.
+    fn look_up_event_code(&mut self, now: Nanos, limit: Duration) {
         for (pid, item) in self.events.take() {
-            let Self {
-                walker, recorder, ..
-            } = self;
-            if let Err(error) = self.event_code.take(pid, item, now, walker, recorder) {
+            if let Err(error) = self.event_code.take(pid, item, now, &mut self.walker) {
                 self.events.fail(pid, RuntimeSessionError::Keep(error));
             }
         }
+        let deadline = Instant::now() + limit;
+        let Self {
+            walker, recorder, ..
+        } = self;
+        self.event_code
+            .look_up_waiting(now, deadline, walker, recorder);
     }
 
     /// Adds the kernel's own counts of losses, by CPU.
@@ -243,7 +250,7 @@ impl<'a, W: Write> Engine<'a, W> {
         self.walker.write_rows(&mut self.recorder);
         self.rundowns.write_rows(&mut self.recorder);
         self.rundowns.request_rundown(self.walker.take_unreadable());
-        self.look_up_event_code(now);
+        self.look_up_event_code(now, LOOKUP_LIMIT);
         self.recorder.tick(now, &self.losses);
     }
 

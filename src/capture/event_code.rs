@@ -1,8 +1,9 @@
 //! The code that runtime events refer to, looked up when the events arrive: addresses in stacks, and
 //! modules.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::{self, Write};
+use std::time::Instant;
 
 use rustc_hash::FxHashMap;
 
@@ -13,20 +14,27 @@ use crate::trace::{FrameId, Nanos, Pid, ProcessId, Recorder};
 
 /// Maximum time until the record of a new mapping arrives.
 const MAX_WAIT_NS: u64 = 1_000_000_000;
-/// Maximum number of addresses without known code.
-const MAX_WAITING: usize = 1 << 16;
+/// Maximum number of addresses that wait to be looked up.
+const MAX_WAITING: usize = 1 << 18;
 /// Maximum number of known addresses. At the limit, all are dropped and looked up again.
 const MAX_KNOWN: usize = 1 << 18;
 
 #[derive(Default)]
 pub(super) struct EventCode {
-    known: FxHashMap<(ProcessId, u64), Known>,
+    /// Known addresses. A target chooses them, so their hashes have a random seed.
+    known: HashMap<(ProcessId, u64), Known>,
     /// Time of the last lookup of all addresses that are not known any more.
     dropped: Nanos,
-    /// Addresses without known code, with the time of the first lookup.
-    waiting: Vec<(ProcessId, Pid, u64, Nanos)>,
+    waiting: VecDeque<Waiting>,
     /// Paths of modules, by process and id.
     modules: FxHashMap<Pid, BTreeMap<u64, String>>,
+}
+
+/// An address to look up: it is new, or its mapping was not known.
+struct Waiting {
+    process: (ProcessId, Pid),
+    address: u64,
+    since: Nanos,
 }
 
 struct Known {
@@ -36,26 +44,24 @@ struct Known {
 }
 
 impl EventCode {
-    /// Looks up what the stream of a process refers to. Lists the modules at its end.
-    pub(super) fn take<W: Write>(
+    /// Takes what the stream of a process refers to. Lists the modules at its end.
+    pub(super) fn take(
         &mut self,
         pid: Pid,
         item: StreamItem,
         now: Nanos,
         walker: &mut StackWalker,
-        recorder: &mut Recorder<W>,
     ) -> io::Result<()> {
         let process = (walker.machine.ensure_process_row(pid), pid);
         match item {
             StreamItem::Addresses(addresses) => {
-                for address in addresses {
-                    if !self.look_up(process, address, now, walker, recorder)
-                        && self.waiting.len() < MAX_WAITING
-                    {
-                        let (process, pid) = process;
-                        self.waiting.push((process, pid, address, now));
-                    }
-                }
+                let room = MAX_WAITING - self.waiting.len();
+                let addresses = addresses.into_iter().take(room);
+                self.waiting.extend(addresses.map(|address| Waiting {
+                    process,
+                    address,
+                    since: now,
+                }));
                 Ok(())
             }
             StreamItem::Modules(ids) => {
@@ -73,18 +79,29 @@ impl EventCode {
         }
     }
 
-    /// Looks up the addresses again whose mapping was not known.
-    pub(super) fn retry<W: Write>(
+    /// Looks up the waiting addresses, at most until `deadline`: a target may send any number.
+    pub(super) fn look_up_waiting<W: Write>(
         &mut self,
         now: Nanos,
+        deadline: Instant,
         walker: &mut StackWalker,
         recorder: &mut Recorder<W>,
     ) {
-        for (process, pid, address, first) in std::mem::take(&mut self.waiting) {
-            let is_found = self.look_up((process, pid), address, now, walker, recorder);
-            let may_come = now.0.saturating_sub(first.0) < MAX_WAIT_NS;
-            if !is_found && may_come {
-                self.waiting.push((process, pid, address, first));
+        for _ in 0..self.waiting.len() {
+            if Instant::now() >= deadline {
+                break;
+            }
+            let Some(waiting) = self.waiting.pop_front() else {
+                break;
+            };
+            let Waiting {
+                process,
+                address,
+                since,
+            } = waiting;
+            let is_found = self.look_up(process, address, now, walker, recorder);
+            if !is_found && now.0.saturating_sub(since.0) < MAX_WAIT_NS {
+                self.waiting.push_back(waiting);
             }
         }
     }

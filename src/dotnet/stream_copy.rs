@@ -1,5 +1,6 @@
 //! Copies the event stream of a process to a file, and finds the code that it refers to.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
@@ -7,8 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::{Duration, Instant};
-
-use rustc_hash::FxHashSet;
 
 use super::code_event::module_of_method;
 use super::listed_code::ListedCode;
@@ -234,13 +233,14 @@ fn thread(info: &TraceInfo) -> u64 {
     info.process.unwrap_or(0).into()
 }
 
-/// Code that the capture thread does not know yet.
+/// Code that the capture thread does not know yet. The target chooses the numbers, so their hashes
+/// have a random seed.
 struct NewCode<'a> {
     sender: &'a SyncSender<StreamItem>,
     /// Addresses of the current interval.
-    addresses: FxHashSet<u64>,
+    addresses: HashSet<u64>,
     start: Instant,
-    modules: FxHashSet<u64>,
+    modules: HashSet<u64>,
     /// Addresses and modules that were not passed on yet.
     new_addresses: Vec<u64>,
     new_modules: Vec<u64>,
@@ -250,9 +250,9 @@ impl<'a> NewCode<'a> {
     fn new(sender: &'a SyncSender<StreamItem>) -> Self {
         Self {
             sender,
-            addresses: FxHashSet::default(),
+            addresses: HashSet::default(),
             start: Instant::now(),
-            modules: FxHashSet::default(),
+            modules: HashSet::default(),
             new_addresses: Vec::new(),
             new_modules: Vec::new(),
         }

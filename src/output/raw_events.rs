@@ -4,12 +4,12 @@
 //! rundown. Without a rundown the stream gets such a list: a method for each run of addresses
 //! with the same function.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
 use perfcollect_symbols::dotnet_name::TIERS;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 
 use crate::dotnet::{CodeEvent, ListedCode, ListedMethod};
 use crate::nettrace::AddedEvents;
@@ -107,7 +107,7 @@ fn instances(trace: &Trace, stream: &EventStream) -> Vec<ProcessId> {
 /// Lists the functions at addresses.
 fn list(trace: &Trace, frames: &BTreeMap<u64, FrameId>, events: AddedEvents) -> ListedCode {
     let mut list = ListedCode::new(events);
-    let mut modules: FxHashMap<&str, u64> = FxHashMap::default();
+    let mut modules: HashMap<&str, u64> = HashMap::new();
     let mut frames = frames
         .iter()
         .map(|(&address, &frame)| (address, outermost(trace, frame)))

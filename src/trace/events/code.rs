@@ -1,6 +1,8 @@
 //! The code at the addresses in the stacks of events.
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::HashMap;
+
+use rustc_hash::FxHashSet;
 
 use crate::trace::spool::EventCodeRow;
 use crate::trace::{FrameId, Nanos, ProcessId};
@@ -10,7 +12,8 @@ use crate::trace::{FrameId, Nanos, ProcessId};
 /// An address of freed code may belong to another method later.
 #[derive(Debug, Default)]
 pub struct EventCode {
-    frames: FxHashMap<(ProcessId, u64), Frames>,
+    /// By address. A target chooses the addresses, so their hashes have a random seed.
+    frames: HashMap<(ProcessId, u64), Frames>,
     processes: FxHashSet<ProcessId>,
 }
 
