@@ -11,13 +11,19 @@ use super::named_ranges::{NameChange, NamedRanges};
 use crate::dotnet::{
     Memory, MetadataCache, MethodKey, MethodName, MethodNamer, NamingDisabled, Runtime, StubKind,
 };
-use crate::machine::{Backing, MappedFiles};
+use crate::machine::{Backing, MappedFiles, Mapping};
 use crate::trace::spool::{MethodRow, SpoolRow};
 use crate::trace::{Notice, NoticeKind, Pid, ProcessId, Recorder, process_notices};
 use crate::unwind::{Epoch, MetCode, MetKind, SampledProcess};
 
 /// Maximum number of processes. At the limit, all are dropped and their code is named again.
 const MAX_PROCESSES: usize = 512;
+
+/// Size of the first part of the memory file for code. Copies of helpers are at offsets 0 and 0xe000
+/// (.NET 8 to 10), methods start behind 0x20000.
+const FIRST_PART_BYTES: u64 = 0x2_0000;
+/// Prefix of the names of dynamic methods.
+const DYNAMIC_CLASS: &str = "dynamicClass.";
 
 /// Names of the JIT code of all processes.
 #[derive(Default)]
@@ -36,8 +42,9 @@ struct NamedProcess {
     pid: Pid,
     namer: MethodNamer,
     named: NamedRanges,
-    /// Whether the runtime frees methods. Then code that it does not describe may be a freed one.
-    frees_methods: bool,
+    /// Whether methods of assemblies that may be unloaded were met. Their code is unmapped from the
+    /// runtime's structures then; that of dynamic methods is not.
+    may_unload: bool,
 }
 
 struct NewName {
@@ -65,7 +72,7 @@ impl CodeNames {
                 pid: process.pid,
                 namer: MethodNamer::of(process.process, files, runtime),
                 named: NamedRanges::default(),
-                frees_methods: false,
+                may_unload: false,
             }
         });
         let now = Epoch::of(process.time);
@@ -75,17 +82,19 @@ impl CodeNames {
         let memory = runtime.memory();
         let (name, is_final) = match code.kind {
             MetKind::Method(method_desc) => {
-                names.frees_methods |= code.collectible;
                 let start = code.start;
                 let method = MethodKey { start, method_desc };
                 let name = names.namer.name(memory, &mut self.metadata, method).ok();
                 let is_final = !code.collectible && name.is_some();
+                let is_dynamic = |name: &MethodName| name.method.starts_with(DYNAMIC_CLASS);
+                names.may_unload |=
+                    code.collectible && name.as_ref().is_some_and(|name| !is_dynamic(name));
                 (name, is_final)
             }
             MetKind::Stub(kind) => (Some(MethodName::of_stub(kind)), !code.collectible),
             // A method that replaces this code has another start or MethodDesc.
             MetKind::Foreign => {
-                let is_helper = !names.frees_methods && is_helper(process, memory, code);
+                let is_helper = is_helper(process, memory, code, names.may_unload);
                 let name = is_helper.then(|| MethodName::of_stub(StubKind::Helper));
                 (name, true)
             }
@@ -171,15 +180,23 @@ pub(super) fn method_row(
     }
 }
 
-/// Returns whether code that the runtime does not describe is a copy of one of its helpers.
+/// Returns whether code that the runtime does not describe is a helper, or a copy of one.
 ///
-/// Helpers call nothing and are never freed. The same memory may have held a dynamic method that
-/// was freed after the sample, so the code must still be readable.
-fn is_helper(process: &SampledProcess<'_>, memory: &impl Memory, code: &MetCode) -> bool {
-    let mapping = process.maps.find(code.ip);
-    code.interrupted
-        && mapping.is_some_and(|mapping| mapping.backing == Backing::DoubleMapped)
-        && memory.u8(code.ip).is_ok()
+/// Helpers call nothing and are never freed. Some are in the first part of the runtime's memory file
+/// for code, which a runtime reserves when it starts. Elsewhere the same memory may have held a
+/// method that was freed after the sample, so the code must still be readable, and the process must
+/// not unload assemblies.
+fn is_helper(
+    process: &SampledProcess<'_>,
+    memory: &impl Memory,
+    code: &MetCode,
+    may_unload: bool,
+) -> bool {
+    let may_be = |mapping: &Mapping| {
+        let is_in_first_part = mapping.file_offset_of(code.ip) < FIRST_PART_BYTES;
+        mapping.backing == Backing::DoubleMapped && (is_in_first_part || !may_unload)
+    };
+    code.interrupted && process.maps.find(code.ip).is_some_and(may_be) && memory.u8(code.ip).is_ok()
 }
 
 #[cfg(test)]
@@ -217,8 +234,16 @@ mod tests {
             bytes: &bytes,
         };
         let files: FileTable = [].into_iter().collect();
-        let is_in = |backing, ip, interrupted| {
-            let maps = Maps::of_pages(&[(start, backing)]);
+        let is_at = |file_offset, backing, ip, interrupted, may_unload| {
+            let maps: Maps = [Mapping {
+                start,
+                end: start + 4096,
+                file_offset,
+                backing,
+                object: None,
+            }]
+            .into_iter()
+            .collect();
             let process = SampledProcess {
                 process: ProcessId(0),
                 pid: Pid(1),
@@ -235,9 +260,14 @@ mod tests {
                 kind: MetKind::Foreign,
                 collectible: true,
             };
-            is_helper(&process, &memory, &code)
+            is_helper(&process, &memory, &code, may_unload)
         };
+        let is_in = |backing, ip, interrupted| is_at(0xe000, backing, ip, interrupted, true);
         assert!(is_in(Backing::DoubleMapped, start + 0x40, true));
+        // Where methods are.
+        let is_among_methods =
+            |may_unload| is_at(0x2_1000, Backing::DoubleMapped, start, true, may_unload);
+        assert!(is_among_methods(false) && !is_among_methods(true));
         // Mapped when the sample was taken, but unmapped now.
         assert!(!is_in(Backing::DoubleMapped, start + 0x800, true));
         // The frame called another function.

@@ -159,16 +159,24 @@ impl<'a> AddressSpace<'a> {
 impl Maps {
     /// Creates mappings of one page each, by start address, which map their files from the start.
     pub(crate) fn of_pages(pages: &[(u64, Backing)]) -> Self {
+        let pages = pages.iter().map(|&(start, backing)| Mapping {
+            start,
+            end: start + 4096,
+            file_offset: 0,
+            backing,
+            object: None,
+        });
+        pages.collect()
+    }
+}
+
+#[cfg(test)]
+impl FromIterator<Mapping> for Maps {
+    fn from_iter<I: IntoIterator<Item = Mapping>>(mappings: I) -> Self {
         let mut maps = Self::default();
-        for &(start, backing) in pages {
-            maps.insert(Mapping {
-                start,
-                end: start + 4096,
-                file_offset: 0,
-                backing,
-                object: None,
-            });
-        }
+        mappings
+            .into_iter()
+            .for_each(|mapping| maps.insert(mapping));
         maps
     }
 }
