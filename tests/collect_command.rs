@@ -11,7 +11,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use support::{Finished, Running, Saved, finish, perfcollect, run_perfcollect, start};
+use support::{
+    Finished, Running, Saved, finish, perfcollect, run_perfcollect, start, wait_for_cpu_time,
+};
 use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -167,7 +169,7 @@ fn signals_end_a_capture_with_a_whole_trace() {
             directory.path(),
             &["stopped", "-pid", &target.pid().to_string()],
         );
-        std::thread::sleep(Duration::from_millis(300));
+        wait_for_cpu_time(target.pid(), Duration::from_millis(100));
         capture.signal(signal);
         let finished = finish(capture, LIMIT).expect_success();
         assert!(finished.stdout.contains("stopped.trace.zip"));
@@ -186,7 +188,7 @@ fn second_signal_ends_at_once_and_leaves_nothing_half() {
         directory.path(),
         &["twice", "-pid", &target.pid().to_string()],
     );
-    std::thread::sleep(Duration::from_millis(300));
+    wait_for_cpu_time(target.pid(), Duration::from_millis(100));
     // The handlers of two pending signals run one after the other, so neither is lost.
     capture.signal(Signal::STOP);
     capture.signal(Signal::INT);
@@ -215,7 +217,7 @@ fn target_that_ends_ends_the_capture() {
         directory.path(),
         &["gone", "-pid", &target.pid().to_string()],
     );
-    std::thread::sleep(Duration::from_millis(300));
+    wait_for_cpu_time(target.pid(), Duration::from_millis(100));
     fs::write(directory.path().join("end"), "").unwrap();
     finish(target, LIMIT).expect_success();
     finish(capture, LIMIT).expect_success();

@@ -1,5 +1,6 @@
 //! Children that are waited for with a deadline and never outlive their test.
 
+use std::fs;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -116,9 +117,10 @@ impl Running {
                 return (status, self.all_errors());
             }
             if begin.elapsed() > limit {
+                let threads = threads_of(self.pid());
                 self.kill();
                 panic!(
-                    "process {} still ran after {limit:?}; it printed: {}",
+                    "process {} still ran after {limit:?}; it printed: {}\n{threads}",
                     self.pid(),
                     self.all_errors()
                 );
@@ -132,6 +134,20 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// What each thread of a process waits for, a line each: name, system call with its arguments, place in the kernel.
+fn threads_of(pid: u32) -> String {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter();
+    let describe = |task: fs::DirEntry| {
+        let part = |name| fs::read_to_string(task.path().join(name)).unwrap_or_default();
+        ["comm", "syscall", "wchan"]
+            .map(part)
+            .join(" ")
+            .replace('\n', " ")
+    };
+    let lines = tasks.flatten().flatten().map(describe);
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 fn read_all(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
