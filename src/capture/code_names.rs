@@ -22,8 +22,6 @@ const MAX_PROCESSES: usize = 512;
 /// Size of the first part of the memory file for code. Copies of helpers are at offsets 0 and 0xe000
 /// (.NET 8 to 10), methods start behind 0x20000.
 const FIRST_PART_BYTES: u64 = 0x2_0000;
-/// Prefix of the names of dynamic methods.
-const DYNAMIC_CLASS: &str = "dynamicClass.";
 
 /// Names of the JIT code of all processes.
 #[derive(Default)]
@@ -86,9 +84,8 @@ impl CodeNames {
                 let method = MethodKey { start, method_desc };
                 let name = names.namer.name(memory, &mut self.metadata, method).ok();
                 let is_final = !code.collectible && name.is_some();
-                let is_dynamic = |name: &MethodName| name.method.starts_with(DYNAMIC_CLASS);
                 names.may_unload |=
-                    code.collectible && name.as_ref().is_some_and(|name| !is_dynamic(name));
+                    code.collectible && name.as_ref().is_some_and(|name| !name.is_dynamic());
                 (name, is_final)
             }
             MetKind::Stub(kind) => (Some(MethodName::of_stub(kind)), !code.collectible),

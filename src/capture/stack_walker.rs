@@ -36,16 +36,10 @@ impl StackWalker {
         is_preview: bool,
         leaf_first: &mut Vec<CodeAddress>,
     ) -> WalkOutcome {
-        let process = SampledProcess {
-            process,
-            pid: sample.pid,
-            time: sample.time,
-            maps: self.machine.maps(sample.pid).unwrap_or(&self.no_maps),
-            files: self.machine.files(),
-            is_preview,
-        };
-        let walked = self.unwinder.walk(sample, process, leaf_first);
-        name_met(&process, &mut self.unwinder, &mut self.names);
+        let process = (process, sample.pid);
+        let (process, unwinder, names) = self.at(process, sample.time, is_preview);
+        let walked = unwinder.walk(sample, process, leaf_first);
+        name_met(&process, unwinder, names);
         walked
     }
 
@@ -56,7 +50,7 @@ impl StackWalker {
         address: u64,
         now: Nanos,
     ) -> Option<CodeAddress> {
-        let (process, unwinder, names) = self.running(process, now);
+        let (process, unwinder, names) = self.at(process, now, false);
         let code = unwinder.caller_code(process, address);
         name_met(&process, unwinder, names);
         code
@@ -69,23 +63,24 @@ impl StackWalker {
         module: u64,
         now: Nanos,
     ) -> Option<String> {
-        let (process, unwinder, _) = self.running(process, now);
+        let (process, unwinder, _) = self.at(process, now, false);
         unwinder.runtime(&process)?.module_path(module).ok()
     }
 
-    /// Returns the current state of a process, and what reads its code.
-    fn running(
+    /// Returns the known state of a process at a time, and what reads its code.
+    fn at(
         &mut self,
         (process, pid): (ProcessId, Pid),
-        now: Nanos,
+        time: Nanos,
+        is_preview: bool,
     ) -> (SampledProcess<'_>, &mut Unwinder, &mut CodeNames) {
         let process = SampledProcess {
             process,
             pid,
-            time: now,
+            time,
             maps: self.machine.maps(pid).unwrap_or(&self.no_maps),
             files: self.machine.files(),
-            is_preview: false,
+            is_preview,
         };
         (process, &mut self.unwinder, &mut self.names)
     }

@@ -19,7 +19,7 @@ pub(super) const RUNDOWN: &str = "Microsoft-Windows-DotNETRuntimeRundown";
 /// Method flag of JIT code.
 pub(super) const JITTED: u32 = 8;
 /// Position of the tier in the method flags.
-pub(super) const TIER_SHIFT: u32 = 7;
+const TIER_SHIFT: u32 = 7;
 pub(super) const TIER_MASK: u32 = 7 << TIER_SHIFT;
 
 /// A compiled method.
@@ -103,6 +103,13 @@ pub(super) fn tier_of(flags: u32) -> Option<&'static str> {
         0 => None,
         tier => TIERS.get(tier as usize).copied(),
     }
+}
+
+/// Returns the method flags of a tier. They have room for the first [`TIERS`] only.
+pub(super) fn flags_of(tier: &str) -> u32 {
+    let position = TIERS.iter().position(|known| *known == tier);
+    let flags = position.map_or(0, |position| (position as u32) << TIER_SHIFT);
+    if flags & !TIER_MASK == 0 { flags } else { 0 }
 }
 
 fn method(bytes: &mut Bytes<'_>) -> Option<CompiledMethod> {

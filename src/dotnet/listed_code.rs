@@ -1,6 +1,6 @@
 //! The events with which a rundown lists modules and methods, for streams without a rundown.
 
-use super::code_event::{JITTED, RUNDOWN, TIER_SHIFT};
+use super::code_event::{JITTED, RUNDOWN, flags_of};
 use crate::bytes::put_utf16z;
 use crate::nettrace::{AddedEvents, EventMetadata};
 
@@ -21,8 +21,8 @@ pub struct ListedMethod<'a> {
     pub size: u32,
     /// Whether the code is JIT code, not ReadyToRun code.
     pub is_jitted: bool,
-    /// Position of the tier in [`perfcollect_symbols::dotnet_name::TIERS`], 0 if unknown.
-    pub tier: u32,
+    /// Tier: one of [`perfcollect_symbols::dotnet_name::TIERS`], if known.
+    pub tier: Option<&'a str>,
     /// Declaring type with its namespace.
     pub namespace: &'a str,
     /// Name.
@@ -90,7 +90,8 @@ impl ListedCode {
         }
         let token = 0;
         let jitted = if method.is_jitted { JITTED } else { 0 };
-        for number in [method.size, token, jitted | method.tier << TIER_SHIFT] {
+        let flags = jitted | method.tier.map_or(0, flags_of);
+        for number in [method.size, token, flags] {
             payload.extend(number.to_le_bytes());
         }
         for text in [method.namespace, method.name, method.signature] {

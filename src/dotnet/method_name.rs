@@ -13,7 +13,17 @@ pub struct MethodName {
     pub tier: Option<&'static str>,
 }
 
+/// Type of dynamic methods, as runtimes call it in their events.
+pub(super) const DYNAMIC_CLASS: &str = "dynamicClass";
+
 impl MethodName {
+    /// Returns whether it is the name of a dynamic method, which belongs to no assembly.
+    #[must_use]
+    pub fn is_dynamic(&self) -> bool {
+        let rest = self.method.strip_prefix(DYNAMIC_CLASS);
+        rest.is_some_and(|rest| rest.starts_with('.'))
+    }
+
     /// Returns the name of stubs.
     #[must_use]
     pub fn of_stub(kind: StubKind) -> Self {

@@ -7,10 +7,10 @@ use perfcollect_symbols::dotnet::type_name::{self, push_arguments};
 
 use super::memory::Memory;
 use super::method::MethodKey;
-use super::method_name::MethodName;
+use super::method_name::{DYNAMIC_CLASS, MethodName};
 use super::method_name_error::{MethodDataError, MethodNameError};
 use super::tier::{self, Tiers};
-use super::type_reader::{InProcess, MethodTable, TypeReader};
+use super::type_reader::{InProcess, MethodTable, TypeReader, c_string};
 
 /// Number of bits of a method's token in the MethodDesc. The chunk has the others.
 const TOKEN_BITS: u32 = 12;
@@ -115,7 +115,7 @@ impl<M: Memory> TypeReader<'_, M> {
         table: &MethodTable,
     ) -> Result<MethodName, MethodDataError> {
         let before = self.dynamic_method_desc(method)?;
-        let name = self.c_string(before.name)?;
+        let name = c_string(self.memory, before.name)?;
         let bytes = self.memory.vec(
             before.signature,
             before.signature_bytes,
@@ -136,13 +136,18 @@ impl<M: Memory> TypeReader<'_, M> {
                 bytes: before.signature_bytes,
             });
         }
-        let module = self.c_string(self.structure(module).u64(self.types.module.name)?)?;
-        if self.dynamic_method_desc(method)? != before || self.c_string(before.name)? != name {
+        let module = c_string(
+            self.memory,
+            self.structure(module).u64(self.types.module.name)?,
+        )?;
+        if self.dynamic_method_desc(method)? != before
+            || c_string(self.memory, before.name)? != name
+        {
             return Err(MethodDataError::OtherCode(method.method_desc));
         }
         Ok(MethodName {
             module,
-            method: format!("dynamicClass.{name}{parameters}"),
+            method: format!("{DYNAMIC_CLASS}.{name}{parameters}"),
             tier: Some(tier::OPTIMIZED),
         })
     }

@@ -3,10 +3,11 @@
 use super::memory::{Memory, Structure};
 use super::method_name_error::{MethodDataError, MethodNameError, NamingDisabled};
 use super::runtime::Runtime;
+use super::type_reader::c_string;
 use super::type_system::ModuleFields;
 use crate::bytes::Bytes;
 
-/// Size limit of a path or name.
+/// Size limit of a path.
 const MAX_BYTES: usize = 8192;
 
 impl<M: Memory> Runtime<M> {
@@ -29,19 +30,14 @@ fn path_or_name(
     fields: ModuleFields,
 ) -> Result<String, MethodDataError> {
     let module = Structure::new(memory, module);
-    let mut bytes = [0; MAX_BYTES];
     if let Some(offset) = fields.path {
+        let mut bytes = [0; MAX_BYTES];
         let read = memory.read(module.u64(offset)?, &mut bytes);
         let path = Bytes(bytes.get(..read).unwrap_or_default()).utf16z();
         if let Some(path) = path.filter(|path| !path.is_empty()) {
             return Ok(path);
         }
     }
-    let address = module.u64(fields.name)?;
-    let read = memory.read(address, &mut bytes);
-    let name = Bytes(bytes.get(..read).unwrap_or_default()).c_string();
-    let name = std::str::from_utf8(name).ok();
-    let name = name.filter(|name| !name.is_empty() && name.len() < read);
-    let name = name.ok_or(MethodDataError::Name(address))?;
+    let name = c_string(memory, module.u64(fields.name)?)?;
     Ok(format!("{name}.dll"))
 }

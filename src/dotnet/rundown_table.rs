@@ -10,15 +10,13 @@ use perfcollect_symbols::dotnet_name::ManagedName;
 use rustc_hash::FxHashMap;
 
 use super::code_event::{CodeEvent, CompiledMethod};
-use super::method_name::MethodName;
+use super::method_name::{DYNAMIC_CLASS, MethodName};
 
 /// Limits on the methods and on the bytes of their names. webapi under load has 9 000 and 2 MB.
 const MAX_METHODS: usize = 1 << 16;
 const MAX_NAME_BYTES: usize = 12 << 20;
 /// Limit on the modules.
 const MAX_MODULES: usize = 1 << 14;
-/// Module name of runtime stubs and of `DynamicMethod`, unless events declare another.
-const NO_MODULE: &str = "dynamicClass";
 
 /// Prefix of a type without a name, in a signature.
 const UNNAMED_TYPE: &str = "pMT:";
@@ -129,7 +127,7 @@ impl RundownTable {
         let module = path
             .and_then(Path::file_stem)
             .and_then(|name| name.to_str())
-            .unwrap_or(NO_MODULE);
+            .unwrap_or(DYNAMIC_CLASS);
         format_name(method, module)
     }
 }

@@ -14,8 +14,8 @@ use super::listed_code::ListedCode;
 use super::runtime_settings::RuntimeSettings;
 use super::session_thread::RuntimeSessionError;
 use crate::nettrace::{
-    AddedEvents, CodeReferences, NettraceError, NettraceErrorKind, OBJECTS_HEADER_BYTES, Reader,
-    StreamPart, TraceInfo,
+    AddedEvents, CodeReferences, NettraceErrorKind, OBJECTS_HEADER_BYTES, Reader, StreamPart,
+    TraceInfo,
 };
 use crate::trace::Nanos;
 
@@ -171,13 +171,9 @@ impl<R: Read, F: Fn()> StreamCopy<R, F> {
             }
         };
         new.finish();
-        let truncated = NettraceErrorKind::Truncated;
-        let is_truncated = |error: &NettraceError| {
-            std::mem::discriminant(&error.kind) == std::mem::discriminant(&truncated)
-        };
         match end {
-            Err(error) if !is_truncated(&error) => None,
-            _ => Some(offset),
+            Ok(_) => Some(offset),
+            Err(error) => matches!(error.kind, NettraceErrorKind::Truncated).then_some(offset),
         }
     }
 

@@ -239,19 +239,19 @@ impl<M: Memory> TypeReader<'_, M> {
         let metadata = self.metadata(module)?;
         Ok(metadata.type_def_name(self.type_row(table)?)?)
     }
+}
 
-    /// Reads a NUL-terminated name.
-    pub(super) fn c_string(&self, address: u64) -> Result<String, MethodDataError> {
-        let mut bytes = [0; MAX_NAME_BYTES];
-        let read = self.memory.read(address, &mut bytes);
-        let bytes = bytes.get(..read).unwrap_or_default();
-        let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
-        let is_complete = name.len() < bytes.len() && !name.is_empty();
-        let name = std::str::from_utf8(name).ok().filter(|_| is_complete);
-        let name = name.filter(|name| !name.contains(char::is_control));
-        let name = name.ok_or(MethodDataError::Name(address))?;
-        Ok(name.to_owned())
-    }
+/// Reads a NUL-terminated name.
+pub(super) fn c_string(memory: &impl Memory, address: u64) -> Result<String, MethodDataError> {
+    let mut bytes = [0; MAX_NAME_BYTES];
+    let read = memory.read(address, &mut bytes);
+    let bytes = bytes.get(..read).unwrap_or_default();
+    let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+    let is_complete = name.len() < bytes.len() && !name.is_empty();
+    let name = std::str::from_utf8(name).ok().filter(|_| is_complete);
+    let name = name.filter(|name| !name.contains(char::is_control));
+    let name = name.ok_or(MethodDataError::Name(address))?;
+    Ok(name.to_owned())
 }
 
 /// Checks that a TypeHandle is the address of a MethodTable.

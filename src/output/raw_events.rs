@@ -8,14 +8,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
-use perfcollect_symbols::dotnet_name::TIERS;
 use rustc_hash::FxHashSet;
 
 use crate::dotnet::{CodeEvent, ListedCode, ListedMethod};
 use crate::nettrace::AddedEvents;
-use crate::trace::{
-    EventStream, FrameId, Function, FunctionId, FunctionKind, Nanos, ProcessId, Trace,
-};
+use crate::trace::{EventStream, FrameId, FunctionId, FunctionKind, Nanos, ProcessId, Trace};
 
 /// Number of the set of events among those that are added to a stream.
 const SET: u32 = 2;
@@ -135,7 +132,7 @@ fn list(trace: &Trace, frames: &BTreeMap<u64, FrameId>, events: AddedEvents) -> 
             start,
             size: u32::try_from(end - start + 1).unwrap_or(u32::MAX),
             is_jitted: function.kind == FunctionKind::Jit,
-            tier: tier(function),
+            tier: function.tier.as_deref(),
             namespace,
             name,
             signature,
@@ -148,14 +145,6 @@ fn list(trace: &Trace, frames: &BTreeMap<u64, FrameId>, events: AddedEvents) -> 
 fn outermost(trace: &Trace, frame: FrameId) -> FunctionId {
     let start = trace.frames[frame.index()].functions.start;
     trace.frame_functions[start as usize]
-}
-
-fn tier(function: &Function) -> u32 {
-    let tier = function.tier.as_deref();
-    let position = tier.and_then(|tier| TIERS.iter().position(|known| *known == tier));
-    // Method flags have room for the first eight tiers.
-    let position = position.filter(|&position| position < 8);
-    position.map_or(0, |position| position as u32)
 }
 
 /// Returns the path of the file of a module: its name with `.dll`, if no file of it is known.

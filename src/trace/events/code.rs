@@ -68,9 +68,9 @@ impl EventCode {
     #[must_use]
     pub fn frame(&self, process: ProcessId, address: u64, time: Nanos) -> Option<FrameId> {
         let frames = self.frames.get(&(process, address))?;
-        let later = frames.later.iter().rev();
-        let mut valid = later.filter(|(since, _)| *since < time);
-        Some(valid.next().map_or(frames.first, |(_, frame)| *frame))
+        let begun = frames.later.partition_point(|(since, _)| *since < time);
+        let last = begun.checked_sub(1).and_then(|last| frames.later.get(last));
+        Some(last.map_or(frames.first, |(_, frame)| *frame))
     }
 }
 
