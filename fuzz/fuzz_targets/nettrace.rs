@@ -1,10 +1,11 @@
 //! An event stream: the whole input, and the input after the preamble of each version.
 #![no_main]
 
+use std::cell::Cell;
 use std::io;
 
 use libfuzzer_sys::fuzz_target;
-use perfcollect::nettrace::{Reader, Value};
+use perfcollect::nettrace::{OBJECTS_HEADER_BYTES, Reader, Relay, Value};
 use perfcollect::output;
 use perfcollect::trace::Trace;
 
@@ -38,9 +39,32 @@ fn read(stream: &[u8]) {
     let _ = output::nettrace::rewrite(&none, stream, io::sink(), &|| false);
 }
 
+/// Relays the blocks of a stream. Every second one that may be left out finds no room.
+fn relay(stream: &[u8]) {
+    let Some((header, blocks)) = stream.split_at_checked(OBJECTS_HEADER_BYTES) else {
+        return;
+    };
+    for leave_out in [false, true] {
+        let is_full = Cell::new(false);
+        let has_room = |_| {
+            is_full.set(leave_out && !is_full.get());
+            !is_full.get()
+        };
+        let mut relayed = header.to_vec();
+        let mut relay = Relay::new(blocks);
+        while let Ok(Some(block)) = relay.next_block(has_room) {
+            relayed.extend(block);
+        }
+        assert!(relayed.len() <= stream.len() + 1);
+        read(&relayed);
+    }
+}
+
 fuzz_target!(|data: &[u8]| {
     read(data);
     let info = info();
-    read(&[OBJECTS, &info, &[0; 8], b"\x06", data].concat());
+    let objects = [OBJECTS, &info, &[0; 8], b"\x06", data].concat();
+    read(&objects);
+    relay(&objects);
     read(&[BLOCKS, &info, data].concat());
 });

@@ -150,6 +150,7 @@ fn spool_out<R: Read>(
             lost: import.engine.lost(),
             bytes: import.engine.bytes(),
             event_bytes: 0,
+            waiting_processes: 0,
         })
     });
     import.finish(&reader, header.info, request.kallsyms)

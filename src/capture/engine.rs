@@ -12,7 +12,7 @@ use super::stack_walker::StackWalker;
 use super::starting_processes::StartingProcesses;
 use super::target::{Filter, Target};
 use super::weight::Weight;
-use crate::dotnet::{RuntimeSessionError, tells_of_runtime};
+use crate::dotnet::{RuntimeSessionError, maps_runtime, tells_of_runtime};
 use crate::machine::{self, Machine, ProcError};
 use crate::perf::{self, Record, SampleRecord};
 use crate::trace::spool::{KsymbolRow, SpoolEnd, SpoolRow};
@@ -75,13 +75,22 @@ impl<'a, W: Write> Engine<'a, W> {
         Self { events, ..self }
     }
 
-    /// Starts the sessions of the running runtimes.
+    /// Chooses among the running runtimes, and starts their sessions.
     pub(super) fn start_events(&mut self) {
+        let Some(starts) = self.events.starts() else {
+            return;
+        };
+        let machine = &self.walker.machine;
+        let add = |pid| starts.running(pid, has_runtime(machine, pid));
         match self.filter.pids() {
-            Some(pids) => self.events.start_all(pids),
-            None => self.events.start_all(machine::pids().unwrap_or_default()),
+            Some(pids) => pids.for_each(add),
+            None => machine.known_pids().for_each(add),
         }
-        for pid in self.events.pids() {
+        self.start_due_sessions(perf::now());
+    }
+
+    fn start_due_sessions(&mut self, now: Nanos) {
+        for pid in self.events.start_due(now) {
             self.walker.machine.ensure_process_row(pid);
         }
     }
@@ -128,16 +137,27 @@ impl<'a, W: Write> Engine<'a, W> {
                 if self.filter.follow(time, record) {
                     self.walker.machine.apply(time, record);
                     self.starting.follow(record, &self.walker.machine);
-                    if let Record::Mapping(mapping) = record
-                        && tells_of_runtime(mapping.path)
-                    {
-                        self.events.on_runtime_loaded(mapping.pid);
-                        if self.events.are_requested() {
-                            self.walker.machine.ensure_process_row(mapping.pid);
-                        }
-                    }
+                    self.follow_runtimes(time, record);
                 }
             }
+        }
+    }
+
+    /// Follows a record of a process that may get a session.
+    fn follow_runtimes(&mut self, time: Nanos, record: &Record<'_>) {
+        let Some(starts) = self.events.starts() else {
+            return;
+        };
+        match *record {
+            Record::Mapping(ref mapping) if tells_of_runtime(mapping.path) => {
+                starts.loaded(mapping.pid, time);
+                self.start_due_sessions(time);
+            }
+            Record::Comm {
+                pid, exec: true, ..
+            } => starts.executed(pid),
+            Record::Exit { pid, tid } if pid.0 == tid.0 => starts.ended(pid),
+            _ => {}
         }
     }
 
@@ -165,11 +185,18 @@ impl<'a, W: Write> Engine<'a, W> {
         // Callers that were not recorded are missing from all stacks, so one notice reports them.
         let truncation = walked.cut.filter(|_| self.callers == Callers::All);
         self.losses.fp_fallback_stacks += u64::from(walked.fp_fallback);
+        let weight = self.weight.weigh(sample);
+        if let Some(starts) = self.events.starts() {
+            let machine = &self.walker.machine;
+            starts.sampled(sample.pid, sample.time, weight, || {
+                has_runtime(machine, sample.pid)
+            });
+        }
         let mut writer = self.recorder.sample_writer(&mut self.walker);
         let stack = writer.stack(thread, &self.leaf_first, truncation);
         writer.push(Sample {
             time: sample.time,
-            weight: self.weight.weigh(sample),
+            weight,
             thread,
             cpu: sample.cpu,
             stack,
@@ -189,8 +216,8 @@ impl<'a, W: Write> Engine<'a, W> {
     pub(super) fn preview(&mut self, record: &Record<'_>) {
         match record {
             Record::Mapping(mapping) => {
-                if self.filter.includes(mapping.pid) && tells_of_runtime(mapping.path) {
-                    self.events.on_runtime_loaded(mapping.pid);
+                if self.filter.includes(mapping.pid) {
+                    self.follow_runtimes(perf::now(), record);
                 }
                 if self.starting.has(mapping.pid) {
                     self.walker.machine.apply_mapping_early(mapping);
@@ -250,6 +277,7 @@ impl<'a, W: Write> Engine<'a, W> {
         self.walker.write_rows(&mut self.recorder);
         self.rundowns.write_rows(&mut self.recorder);
         self.rundowns.request_rundown(self.walker.take_unreadable());
+        self.start_due_sessions(now);
         self.look_up_event_code(now, LOOKUP_LIMIT);
         self.recorder.tick(now, &self.losses);
     }
@@ -264,6 +292,11 @@ impl<'a, W: Write> Engine<'a, W> {
 
     pub(super) fn event_bytes(&self) -> u64 {
         self.events.bytes()
+    }
+
+    /// Returns the number of processes that wait for their event sessions.
+    pub(super) fn waiting_processes(&self) -> usize {
+        self.events.held_back()
     }
 
     /// Returns the error that stopped the growth of the spool, if any.
@@ -309,4 +342,10 @@ impl<'a, W: Write> Engine<'a, W> {
         let (spool, files) = self.recorder.finish(now, &self.losses);
         (spool, self.walker.machine.into_symbol_sources(&files))
     }
+}
+
+/// Returns whether the mappings of a process show a runtime.
+fn has_runtime(machine: &Machine, pid: Pid) -> bool {
+    let maps = machine.maps(pid);
+    maps.is_some_and(|maps| maps_runtime(maps, machine.files()))
 }

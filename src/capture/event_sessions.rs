@@ -1,19 +1,17 @@
 //! Event sessions of the target's .NET runtimes: one session and one stream file per process.
 
-use std::thread::sleep;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::finished::MORE_ROOM;
+use super::session_starts::{DueSession, SessionChoice, SessionStarts};
 use crate::dotnet::diagnostics::{Limits, PortError, SessionRequest};
-use crate::dotnet::{Detector, EventSession, RuntimeSessionError, SharedSink, StreamItem};
+use crate::dotnet::{EventSession, QueuedBytes, RuntimeSessionError, SharedSink, StreamItem};
 use crate::machine;
-use crate::trace::{Notice, NoticeKind, Pid};
+use crate::trace::{Nanos, Notice, NoticeKind, Pid};
 
 /// Maximum number of concurrent sessions; each has a thread.
 const MAX_SESSIONS: usize = 256;
-/// Maximum time that the start of sampling waits for the running runtimes.
-const START_TIMEOUT: Duration = Duration::from_secs(1);
-const START_INTERVAL: Duration = Duration::from_millis(2);
 /// Timeouts for the stop request to one runtime, for all stop requests, and for the rundowns.
 const STEP_TIMEOUT: Duration = Duration::from_millis(500);
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -34,6 +32,8 @@ pub struct EventRequest {
     pub buffer_mib: Option<u32>,
     /// Whether to request rundowns also from runtimes whose methods are read from memory.
     pub rundown: bool,
+    /// Whether the user chose events. Otherwise idle processes of a whole machine get no session.
+    pub is_chosen: bool,
     /// Destination of the streams.
     pub keep: SharedSink,
 }
@@ -41,62 +41,45 @@ pub struct EventRequest {
 #[derive(Default)]
 pub(super) struct EventSessions {
     request: Option<EventRequest>,
+    starts: Option<SessionStarts>,
     running: Vec<(Pid, EventSession)>,
     ended_bytes: u64,
     left_out: u64,
     failed: Vec<(Pid, RuntimeSessionError)>,
+    /// Size of what was received and not yet written.
+    queued: QueuedBytes,
     /// What the streams of ended sessions refer to.
     items: Vec<(Pid, StreamItem)>,
 }
 
 impl EventSessions {
-    pub(super) fn new(request: Option<EventRequest>) -> Self {
+    pub(super) fn new(request: Option<EventRequest>, choice: SessionChoice, cpus: u64) -> Self {
         Self {
+            starts: request.is_some().then(|| SessionStarts::new(choice, cpus)),
             request,
             ..Self::default()
         }
     }
 
-    pub(super) fn are_requested(&self) -> bool {
-        self.request.is_some()
+    /// Returns the choice of processes, if events are requested.
+    pub(super) fn starts(&mut self) -> Option<&mut SessionStarts> {
+        self.starts.as_mut()
     }
 
-    /// Returns the processes that have a session.
-    pub(super) fn pids(&self) -> impl Iterator<Item = Pid> {
-        self.running.iter().map(|(pid, _)| *pid)
-    }
-
-    /// Starts a session for each of these processes that has a runtime, and waits briefly for the
-    /// sessions to start.
-    pub(super) fn start_all(&mut self, pids: impl IntoIterator<Item = Pid>) {
-        if !self.are_requested() {
-            return;
-        }
-        let mut detector = Detector::default();
-        for pid in pids {
-            if matches!(detector.identify(pid), Ok(Some(_))) {
-                self.start(pid, false);
+    /// Starts the sessions that are due. Returns their processes.
+    pub(super) fn start_due(&mut self, now: Nanos) -> Vec<Pid> {
+        let due = self.starts.as_mut().map(|starts| starts.due(now));
+        let mut started = Vec::new();
+        for DueSession { pid, is_new } in due.unwrap_or_default() {
+            self.reap();
+            let is_known = self.running.iter().any(|(other, _)| *other == pid)
+                || self.failed.iter().any(|(other, _)| *other == pid);
+            if !is_known {
+                self.start(pid, is_new);
+                started.push(pid);
             }
         }
-        let start = Instant::now();
-        while start.elapsed() < START_TIMEOUT
-            && !self.running.iter().all(|(_, session)| session.has_begun())
-        {
-            sleep(START_INTERVAL);
-        }
-    }
-
-    /// Starts a session for a process that has just loaded a runtime, or is seen to run one.
-    pub(super) fn on_runtime_loaded(&mut self, pid: Pid) {
-        if !self.are_requested() {
-            return;
-        }
-        self.reap();
-        let is_known = self.running.iter().any(|(other, _)| *other == pid)
-            || self.failed.iter().any(|(other, _)| *other == pid);
-        if !is_known {
-            self.start(pid, true);
-        }
+        started
     }
 
     fn start(&mut self, pid: Pid, is_new: bool) {
@@ -111,7 +94,8 @@ impl EventSessions {
         session.buffer_mib = request
             .buffer_mib
             .unwrap_or_else(|| session.buffer_mib.min(affordable_mib(pid)));
-        match EventSession::start(pid, is_new, session, request.rundown, keep) {
+        let queued = Arc::clone(&self.queued);
+        match EventSession::start(pid, is_new, session, request.rundown, queued, keep) {
             Ok(session) => self.running.push((pid, session)),
             Err(error) => self.failed.push((pid, error)),
         }
@@ -163,6 +147,11 @@ impl EventSessions {
             RuntimeSessionError::Keep(error) => Some(error.to_string()),
             _ => None,
         })
+    }
+
+    /// Returns the number of processes that wait for their sessions.
+    pub(super) fn held_back(&self) -> usize {
+        self.starts.as_ref().map_or(0, SessionStarts::held_back)
     }
 
     /// Returns the length of all streams.
@@ -219,7 +208,8 @@ impl EventSessions {
             Notice::new(NoticeKind::EventsMissing, what, "choose some with -pid")
                 .counting(self.left_out)
         });
-        listed.chain(more).chain(left_out)
+        let starts = self.starts.iter().flat_map(SessionStarts::notices);
+        listed.chain(more).chain(left_out).chain(starts)
     }
 }
 

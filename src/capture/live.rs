@@ -14,6 +14,7 @@ use super::error::CaptureError;
 use super::event_sessions::{EventRequest, EventSessions};
 use super::finished::{Capture, End, read_back};
 use super::sample_rate::SampleRate;
+use super::session_starts::SessionChoice;
 use super::signals::Signals;
 use super::target::Target;
 use super::weight::Weight;
@@ -60,6 +61,8 @@ pub struct Progress {
     pub bytes: u64,
     /// Length of the event streams.
     pub event_bytes: u64,
+    /// Number of .NET processes that wait for their event sessions.
+    pub waiting_processes: usize,
 }
 
 /// Runs a capture to its end.
@@ -81,7 +84,14 @@ pub fn run(
     let mut session = PerfSession::open(&request.sampling, request.target.scope())?;
     let header = header(request, &session);
     let weight = Weight::new(session.clock(), &header.info);
-    let events = EventSessions::new(events);
+    let choice = match (&request.target, &events) {
+        (Target::SystemWide, Some(events)) if events.is_chosen || !request.samples => {
+            SessionChoice::All
+        }
+        (Target::SystemWide, _) => SessionChoice::Running,
+        _ => SessionChoice::Named,
+    };
+    let events = EventSessions::new(events, choice, session.cpus() as u64);
     let mut engine = Engine::new(&request.target, weight, spool, &header).with_events(events);
     if let Some(error) = engine.spool_error() {
         return Err(CaptureError::SpoolStart(error));
@@ -91,11 +101,11 @@ pub fn run(
         open_files::raise_open_files();
         session.attach(&header.info.target, || request.target.threads())?;
         engine.start(None)?;
-        engine.start_events();
     }
     if request.samples {
         session.start_sampling()?;
     }
+    engine.start_events();
     let mut sample_rate = SampleRate::new(request.sampling.frequency_hz);
     let (started, start_unix_ns) = (perf::now(), unix_ns());
     let clock = Instant::now();
@@ -136,6 +146,7 @@ pub fn run(
             lost: engine.lost(),
             bytes: engine.bytes(),
             event_bytes: engine.event_bytes(),
+            waiting_processes: engine.waiting_processes(),
         });
         if signals.pending() {
             break End::Signal;

@@ -60,6 +60,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
         session,
         buffer_mib: options.events.eventbuffer,
         rundown: options.events.rundown,
+        is_chosen: options.events.are_chosen(),
         keep,
     });
     let mut reporter = match options.background {

@@ -97,6 +97,12 @@ impl EventOptions {
         })
     }
 
+    /// Returns whether the user chose events; a preset also excludes samples.
+    pub(super) fn are_chosen(&self) -> bool {
+        let lists = [&self.events, &self.providers, &self.profile];
+        lists.iter().any(|list| !list.is_empty()) || self.clrevents.is_some()
+    }
+
     pub(super) fn plan(&self) -> Result<Plan, ProfileError> {
         let preset = match (self.gccollectonly, self.gconly, self.gcwithheap) {
             (true, ..) => Some(EventProfile::gc_collect_only()),
@@ -105,12 +111,9 @@ impl EventOptions {
             _ => None,
         };
         let samples = !self.noperf && preset.is_none();
-        let chosen =
-            !(self.events.is_empty() && self.providers.is_empty() && self.profile.is_empty())
-                || self.clrevents.is_some();
         let mut profile = match preset {
             Some(preset) => preset,
-            None if chosen => EventProfile::empty(),
+            None if self.are_chosen() => EventProfile::empty(),
             None => EventProfile::standard(),
         };
         for group in &self.events {

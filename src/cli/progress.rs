@@ -97,14 +97,19 @@ fn line(progress: &Progress) -> String {
         lost,
         bytes,
         event_bytes,
+        waiting_processes,
     } = progress;
     let kib = bytes.div_ceil(1024);
     let events = match event_bytes.div_ceil(1024) {
         0 => String::new(),
         kib => format!(", events {kib} KiB"),
     };
+    let waiting = match waiting_processes {
+        0 => String::new(),
+        count => format!(", {count} processes wait for a session"),
+    };
     format!(
-        "{:.1} s, {samples} samples, {lost} lost, {kib} KiB{events}",
+        "{:.1} s, {samples} samples, {lost} lost, {kib} KiB{events}{waiting}",
         elapsed.as_secs_f64()
     )
 }

@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::TryIter;
-use std::thread::sleep;
+use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use super::diagnostics::{DiagnosticPort, Limits, PortError, SessionRequest};
@@ -15,6 +15,8 @@ use super::processes::{Deployment, Detector};
 use super::runtime_settings::RuntimeSettings;
 use super::session_thread::{IsOver, RuntimeSessionError, SessionThread, Wanted};
 use super::stream_copy::{StreamCopy, StreamItem};
+use super::stream_drain::drain;
+use super::stream_queue::{QueueReader, QueuedBytes, StreamQueue};
 use crate::trace::Pid;
 
 /// Intervals of attempts to find the port.
@@ -58,6 +60,8 @@ impl EventSession {
     /// the rundown of a runtime that unloads code at that time may crash the process (.NET 9, 10).
     /// Without it, the file gets the settings of the runtime.
     ///
+    /// `queued` is the size of what the sessions of a capture have received and not yet written.
+    ///
     /// # Errors
     /// The thread cannot be created.
     pub fn start(
@@ -65,6 +69,7 @@ impl EventSession {
         is_new: bool,
         mut request: SessionRequest,
         rundown: bool,
+        queued: QueuedBytes,
         sink: SharedSink,
     ) -> Result<Self, RuntimeSessionError> {
         let bytes = Arc::new(AtomicU64::new(0));
@@ -97,9 +102,18 @@ impl EventSession {
                 }))
             },
             move |stream, settings, sender| {
-                let file = sink.create(pid).map_err(RuntimeSessionError::Keep)?;
-                let copy = StreamCopy::new(stream, file, written, || sink.on_data(pid));
-                copy.run(settings.as_ref(), sender)
+                let queue = Arc::new(StreamQueue::new(queued));
+                let (reader, sender) = (QueueReader::new(Arc::clone(&queue)), sender.clone());
+                let write = move || {
+                    let file = sink.create(pid).map_err(RuntimeSessionError::Keep)?;
+                    let copy = StreamCopy::new(reader, file, written, || sink.on_data(pid));
+                    copy.run(settings.as_ref(), &sender)
+                };
+                let writer = thread::Builder::new().name("runtime stream".into());
+                let writer = writer.spawn(write).map_err(RuntimeSessionError::Thread)?;
+                drain(stream, &queue);
+                // The stream is closed now: the runtime waits for nothing.
+                writer.join().unwrap_or(Ok(()))
             },
         )?;
         Ok(Self {

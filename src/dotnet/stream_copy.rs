@@ -177,21 +177,9 @@ impl<R: Read, F: Fn()> StreamCopy<R, F> {
         }
     }
 
-    /// Reads the stream. Returns 0 bytes at its end.
-    fn receive(&mut self, buffer: &mut [u8]) -> Result<usize, RuntimeSessionError> {
-        loop {
-            return match self.stream.read(buffer) {
-                Ok(read) => Ok(read),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                // The socket of a killed process ends with this error.
-                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(0),
-                Err(error) => Err(RuntimeSessionError::Receive(error)),
-            };
-        }
-    }
-
     fn copy(&mut self, buffer: &mut [u8]) -> Result<usize, RuntimeSessionError> {
-        let read = self.receive(buffer)?;
+        let read = self.stream.read(buffer);
+        let read = read.map_err(RuntimeSessionError::Receive)?;
         let part = buffer.get(..read).unwrap_or_default();
         self.file
             .write_all(part)

@@ -340,6 +340,11 @@ impl Machine {
         self.tasks.process(pid).map(|process| &*process.maps)
     }
 
+    /// Returns the processes that are known, in no order.
+    pub fn known_pids(&self) -> impl Iterator<Item = Pid> {
+        self.tasks.pids()
+    }
+
     /// Returns when a process was forked or executed its program, or `None` before the capture.
     #[must_use]
     pub fn started_at(&self, pid: Pid) -> Option<Nanos> {

@@ -51,6 +51,10 @@ impl Tasks {
         self.processes.get(&pid)
     }
 
+    pub(super) fn pids(&self) -> impl Iterator<Item = Pid> {
+        self.processes.keys().copied()
+    }
+
     /// Returns a process, and adds it if it is new.
     pub(super) fn process_mut(&mut self, pid: Pid) -> &mut Process {
         self.processes.entry(pid).or_default()

@@ -9,7 +9,7 @@
 //! all added objects is a multiple of four, so what follows them stays as it is.
 
 use super::EventMetadata;
-use super::block::{BEGIN_OBJECT, END_OBJECT, NULL_REFERENCE};
+use super::block::{END_OBJECT, ObjectHeader};
 use super::event_block::{CAPTURE, COMPRESSED, METADATA_ID, PAYLOAD_BYTES, SORTED, THREAD};
 use crate::bytes::{put_utf16z, put_varuint};
 
@@ -117,9 +117,8 @@ impl AddedEvents {
         let Some(last) = self.blocks.pop() else {
             return out;
         };
-        let padding_base = (offset % 4) as usize;
         let put = |name: &str, rows: &[u8], spare: usize, out: &mut Vec<u8>| {
-            object(out, padding_base, name, spare, self.ticks, rows);
+            object(out, offset, name, spare, self.ticks, rows);
         };
         put("MetadataBlock", &self.kinds, 0, &mut out);
         for rows in &self.blocks {
@@ -134,19 +133,15 @@ impl AddedEvents {
     }
 }
 
-/// Appends an object. `offset` is that of `out` in the stream, modulo 4.
-fn object(out: &mut Vec<u8>, offset: usize, name: &str, spare: usize, ticks: u64, rows: &[u8]) {
-    const VERSION: u32 = 2;
-    out.extend([BEGIN_OBJECT, BEGIN_OBJECT, NULL_REFERENCE]);
-    for number in [VERSION, 0, name.len() as u32] {
-        out.extend(number.to_le_bytes());
-    }
-    out.extend(name.as_bytes());
-    out.push(END_OBJECT);
+/// Appends an object. `offset` is that of `out` in the stream.
+fn object(out: &mut Vec<u8>, offset: u64, name: &str, spare: usize, ticks: u64, rows: &[u8]) {
+    let header = ObjectHeader {
+        version: 2,
+        oldest_reader: 0,
+        name: name.into(),
+    };
     let header_bytes = HEADER_BYTES + spare;
-    out.extend(((header_bytes + rows.len()) as u32).to_le_bytes());
-    let padding = (offset + out.len()).wrapping_neg() % 4;
-    out.resize(out.len() + padding, 0);
+    header.put(out, offset, header_bytes + rows.len());
     out.extend((header_bytes as u16).to_le_bytes());
     out.extend(COMPRESSED.to_le_bytes());
     out.extend([ticks.to_le_bytes(); 2].as_flattened());
@@ -156,12 +151,13 @@ fn object(out: &mut Vec<u8>, offset: usize, name: &str, spare: usize, ticks: u64
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use super::super::block::NULL_REFERENCE;
     use super::*;
     use crate::nettrace::Reader;
 
     /// Header of a stream of version 4: nanoseconds, 8 bytes per address, process 77.
-    fn header() -> Vec<u8> {
+    pub(in super::super) fn header() -> Vec<u8> {
         let mut out = b"Nettrace\x14\0\0\0!FastSerialization.1\x05\x05\x01".to_vec();
         for number in [4_u32, 4, 5] {
             out.extend(number.to_le_bytes());
@@ -178,7 +174,7 @@ mod tests {
         out
     }
 
-    fn kind(id: u32) -> EventMetadata {
+    pub(in super::super) fn kind(id: u32) -> EventMetadata {
         EventMetadata {
             provider: "Provider".into(),
             id,

@@ -38,46 +38,88 @@ pub(super) enum Framing {
     Blocks,
 }
 
+/// The start of an object in versions 4 and 5.
+#[derive(Clone, Debug)]
+pub(super) struct ObjectHeader {
+    pub(super) version: u32,
+    /// Oldest version of a reader that can read the object.
+    pub(super) oldest_reader: u32,
+    pub(super) name: Vec<u8>,
+}
+
+impl ObjectHeader {
+    /// Reads the start of an object. Returns `None` at the end of the stream.
+    pub(super) fn read<R: Read>(feed: &mut Feed<R>) -> Result<Option<Self>, NettraceError> {
+        let offset = feed.offset();
+        let corrupt = |description| NettraceError {
+            offset,
+            kind: NettraceErrorKind::Corrupt(description),
+        };
+        match feed.u8()? {
+            NULL_REFERENCE => return Ok(None),
+            BEGIN_OBJECT => {}
+            _ => return Err(corrupt("object start tag")),
+        }
+        let tags = [BEGIN_OBJECT, NULL_REFERENCE];
+        feed.expect(tags, NettraceErrorKind::Corrupt("object type"))?;
+        let version = feed.u32()?;
+        let oldest_reader = feed.u32()?;
+        let length = feed.u32()?;
+        if length > MAX_NAME_BYTES {
+            return Err(corrupt("object type: the name is too long"));
+        }
+        let mut name = Vec::new();
+        feed.block(length, &mut name)?;
+        feed.expect([END_OBJECT], NettraceErrorKind::Corrupt("object type"))?;
+        Ok(Some(Self {
+            version,
+            oldest_reader,
+            name,
+        }))
+    }
+
+    pub(super) fn kind(&self) -> BlockKind {
+        match self.name.as_slice() {
+            b"Trace" => BlockKind::Trace,
+            b"EventBlock" => BlockKind::Event,
+            b"MetadataBlock" => BlockKind::Metadata,
+            b"StackBlock" => BlockKind::Stack,
+            b"SPBlock" => BlockKind::SequencePoint,
+            _ => BlockKind::Other,
+        }
+    }
+
+    /// Appends the object with this header up to its size, and the padding before its block.
+    /// `offset` is that of `out` in the stream.
+    pub(super) fn put(&self, out: &mut Vec<u8>, offset: u64, block_bytes: usize) {
+        out.extend([BEGIN_OBJECT, BEGIN_OBJECT, NULL_REFERENCE]);
+        for number in [self.version, self.oldest_reader, self.name.len() as u32] {
+            out.extend(number.to_le_bytes());
+        }
+        out.extend(&self.name);
+        out.push(END_OBJECT);
+        out.extend((block_bytes as u32).to_le_bytes());
+        let padding = (offset + out.len() as u64).wrapping_neg() % 4;
+        out.resize(out.len() + padding as usize, 0);
+    }
+}
+
 /// Reads the start of an object. Returns kind and version, or `None` at the end of the stream.
 pub(super) fn begin_object<R: Read>(
     feed: &mut Feed<R>,
 ) -> Result<Option<(BlockKind, u32)>, NettraceError> {
     let offset = feed.offset();
-    let corrupt = |description| NettraceError {
-        offset,
-        kind: NettraceErrorKind::Corrupt(description),
+    let Some(header) = ObjectHeader::read(feed)? else {
+        return Ok(None);
     };
-    match feed.u8()? {
-        NULL_REFERENCE => return Ok(None),
-        BEGIN_OBJECT => {}
-        _ => return Err(corrupt("object start tag")),
-    }
-    let tags = [BEGIN_OBJECT, NULL_REFERENCE];
-    feed.expect(tags, NettraceErrorKind::Corrupt("object type"))?;
-    let version = feed.u32()?;
-    let oldest_reader = feed.u32()?;
-    let length = feed.u32()?;
-    if length > MAX_NAME_BYTES {
-        return Err(corrupt("object type: the name is too long"));
-    }
-    let mut name = Vec::new();
-    feed.block(length, &mut name)?;
-    feed.expect([END_OBJECT], NettraceErrorKind::Corrupt("object type"))?;
-    let kind = match name.as_slice() {
-        b"Trace" => BlockKind::Trace,
-        b"EventBlock" => BlockKind::Event,
-        b"MetadataBlock" => BlockKind::Metadata,
-        b"StackBlock" => BlockKind::Stack,
-        b"SPBlock" => BlockKind::SequencePoint,
-        _ => BlockKind::Other,
-    };
-    if kind == BlockKind::Trace && oldest_reader > 5 {
+    let kind = header.kind();
+    if kind == BlockKind::Trace && header.oldest_reader > 5 {
         return Err(NettraceError {
             offset,
-            kind: NettraceErrorKind::Version(oldest_reader),
+            kind: NettraceErrorKind::Version(header.oldest_reader),
         });
     }
-    Ok(Some((kind, version)))
+    Ok(Some((kind, header.version)))
 }
 
 pub(super) fn end_object<R: Read>(feed: &mut Feed<R>) -> Result<(), NettraceError> {

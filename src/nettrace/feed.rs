@@ -16,9 +16,14 @@ pub(super) struct Feed<R> {
 
 impl<R: Read> Feed<R> {
     pub(super) fn new(source: R) -> Self {
+        Self::from_offset(source, 0)
+    }
+
+    /// Reads a stream from an offset.
+    pub(super) fn from_offset(source: R, offset: u64) -> Self {
         Self {
             source: BufReader::new(source),
-            offset: 0,
+            offset,
         }
     }
 

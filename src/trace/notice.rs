@@ -107,6 +107,8 @@ pub enum NoticeKind {
     MethodNamesLost,
     /// Events of .NET processes are missing. Subject: process id, if one. Count: processes.
     EventsMissing,
+    /// Processes got no event session. Subject: process ids. Count: processes.
+    EventsNotRequested,
     /// A runtime dropped events. Subject: process id. Count: events.
     EventsLost,
     /// Event streams end early. Subject: process ids. Count: processes.

@@ -42,10 +42,10 @@ pub struct Running {
 }
 
 impl Running {
-    pub(super) fn start(command: &mut Command) -> Self {
+    pub(super) fn start(command: &mut Command, stdin: Stdio) -> Self {
         let mut child = command
             .process_group(0)
-            .stdin(Stdio::null())
+            .stdin(stdin)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -160,7 +160,7 @@ fn read_all(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
 
 /// Starts a program to be signalled or waited for with [`finish`].
 pub fn start(command: &mut Command) -> Running {
-    Running::start(command)
+    Running::start(command, Stdio::null())
 }
 
 /// Waits for a started program's end. Output that a pipe does not hold must be read meanwhile: this reads it.

@@ -1,8 +1,8 @@
 //! Programs that say what they do: a line `ready`, a line `done` with the facts.
 
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader};
-use std::process::Command;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -53,6 +53,11 @@ pub mod workloads {
         managed("transient.dll")
     }
 
+    /// Waits for a line, then allocates and throws (`tests/workloads/idle.cs`).
+    pub fn idle() -> Program {
+        managed("idle.dll")
+    }
+
     /// Compression in a native library of the runtime (`tests/workloads/compress.cs`).
     pub fn compress() -> Program {
         managed("compress.dll")
@@ -95,7 +100,7 @@ impl Workload {
     /// Starts it and waits until it says that it is ready (at most 30 s).
     #[track_caller]
     pub fn start(command: &mut Command) -> Self {
-        let mut running = Running::start(command);
+        let mut running = Running::start(command, Stdio::piped());
         let stdout = running.child.stdout.take().expect("stdout is a pipe");
         let (sender, lines) = mpsc::channel();
         thread::spawn(move || {
@@ -126,9 +131,17 @@ impl Workload {
         self.running.signal(signal);
     }
 
-    /// Waits for the line `done` and for a good end.
+    /// Writes a line to its standard input.
+    #[track_caller]
+    pub fn say(&self, line: &str) {
+        let mut stdin = self.running.child.stdin.as_ref().expect("it is a pipe");
+        writeln!(stdin, "{line}").expect("it reads");
+    }
+
+    /// Ends its standard input, waits for the line `done` and for a good end.
     #[track_caller]
     pub fn done(mut self, limit: Duration) -> Value {
+        drop(self.running.child.stdin.take());
         let done = self.event("done", limit);
         let (status, stderr) = self.running.wait(Duration::from_secs(30));
         assert!(status.success(), "{status}: {stderr}");

@@ -111,7 +111,7 @@ impl EventStreams {
             let lost = losses.dropped_events + losses.unknown_events;
             (lost > 0).then(|| {
                 let what = format!(
-                    "{lost} of {} events of .NET process {} are lost: the runtime's buffer was full",
+                    "{lost} of {} events of .NET process {} are lost: the runtime's buffer was full, or the disk was too slow",
                     lost + stream.counts.events,
                     stream.process
                 );

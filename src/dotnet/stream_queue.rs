@@ -1,0 +1,141 @@
+//! Queue between the thread that receives a stream and the one that writes it.
+//!
+//! A runtime whose stream nobody reads may hang, so the receiver never waits for the writer.
+
+use std::collections::VecDeque;
+use std::io::{self, Read};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+/// Maximum size of the queue of one stream, in bytes.
+const MAX_BYTES: usize = 32 << 20;
+/// Maximum size of all queues, in bytes.
+const MAX_ALL_BYTES: usize = 256 << 20;
+/// Maximum size with the parts that are never left out.
+const HARD_MAX_BYTES: usize = 2 * MAX_BYTES;
+
+/// Size of all queues, in bytes.
+pub type QueuedBytes = Arc<AtomicUsize>;
+
+/// Part of a stream that was received and not yet written.
+#[derive(Debug)]
+pub(super) struct StreamQueue {
+    state: Mutex<State>,
+    changed: Condvar,
+    all: QueuedBytes,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    parts: VecDeque<Vec<u8>>,
+    bytes: usize,
+    /// Whether no part follows, and why if that is an error.
+    end: Option<Option<io::Error>>,
+    /// Whether nobody reads the queue any more.
+    is_abandoned: bool,
+}
+
+impl StreamQueue {
+    pub(super) fn new(all: QueuedBytes) -> Self {
+        Self {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            all,
+        }
+    }
+
+    /// Accesses the state. A panic of the other thread cannot leave it inconsistent.
+    fn with<T>(&self, access: impl FnOnce(&mut State) -> T) -> T {
+        access(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns whether there is room for more bytes.
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
+        self.all.load(Ordering::Relaxed) + bytes <= MAX_ALL_BYTES
+            && self.with(|state| state.bytes + bytes <= MAX_BYTES)
+    }
+
+    /// Adds a part. Returns false if the queue is full, or nobody reads it.
+    pub(super) fn push(&self, part: Vec<u8>) -> bool {
+        let bytes = part.len();
+        let is_added = self.with(|state| {
+            if state.is_abandoned || state.bytes + bytes > HARD_MAX_BYTES {
+                return false;
+            }
+            state.bytes += bytes;
+            state.parts.push_back(part);
+            true
+        });
+        if is_added {
+            self.all.fetch_add(bytes, Ordering::Relaxed);
+            self.changed.notify_one();
+        }
+        is_added
+    }
+
+    /// Ends the queue, with the reason if that is an error.
+    pub(super) fn end(&self, error: Option<io::Error>) {
+        self.with(|state| state.end = Some(error));
+        self.changed.notify_one();
+    }
+
+    fn pop(&self) -> io::Result<Option<Vec<u8>>> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(part) = state.parts.pop_front() {
+                state.bytes -= part.len();
+                self.all.fetch_sub(part.len(), Ordering::Relaxed);
+                return Ok(Some(part));
+            }
+            if let Some(error) = &mut state.end {
+                return error.take().map_or(Ok(None), Err);
+            }
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// Reader of a queue. Dropping it abandons the queue.
+#[derive(Debug)]
+pub(super) struct QueueReader {
+    queue: Arc<StreamQueue>,
+    part: Vec<u8>,
+    read: usize,
+}
+
+impl QueueReader {
+    pub(super) fn new(queue: Arc<StreamQueue>) -> Self {
+        Self {
+            queue,
+            part: Vec::new(),
+            read: 0,
+        }
+    }
+}
+
+impl Read for QueueReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.read == self.part.len() {
+            self.part = self.queue.pop()?.unwrap_or_default();
+            self.read = 0;
+        }
+        let mut rest = self.part.get(self.read..).unwrap_or_default();
+        let read = rest.read(buffer)?;
+        self.read += read;
+        Ok(read)
+    }
+}
+
+impl Drop for QueueReader {
+    fn drop(&mut self) {
+        let left = self.queue.with(|state| {
+            state.is_abandoned = true;
+            state.parts.clear();
+            std::mem::take(&mut state.bytes)
+        });
+        self.queue.all.fetch_sub(left, Ordering::Relaxed);
+    }
+}
