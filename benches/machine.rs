@@ -16,7 +16,7 @@ use perfcollect::capture::usage::peak_memory_kib;
 use perfcollect::machine::Machine;
 use perfcollect::perf::{Layout, Merge, Record, RecordSource, SampleRecord};
 use perfcollect::trace::{CodeAddress, Nanos};
-use perfcollect::unwind::{SampledProcess, Unwinder};
+use perfcollect::unwind::{Epoch, SampledProcess, Unwinder};
 
 /// Pairs of CPUs.
 const PAIRS: usize = 64;
@@ -169,6 +169,7 @@ fn process_sample(
             process,
             pid: sample.pid,
             time: sample.time,
+            epoch: Epoch::of(sample.time),
             maps,
             files: machine.files(),
             is_preview: false,

@@ -19,7 +19,7 @@ use perfcollect::perf::{
     CallGraph, Layout, PerfSession, Record, SampleRecord, SamplingRequest, Scope,
 };
 use perfcollect::trace::{CodeAddress, Nanos, Pid};
-use perfcollect::unwind::{SampledProcess, Unwinder, WalkOutcome};
+use perfcollect::unwind::{Epoch, SampledProcess, Unwinder, WalkOutcome};
 use support::{Workload, can_capture, runtimes, workloads};
 
 /// Number of walks of each recorded sample.
@@ -74,6 +74,7 @@ impl Walker {
             process,
             pid: sample.pid,
             time: sample.time,
+            epoch: Epoch::of(sample.time),
             maps: self.machine.maps(sample.pid).unwrap(),
             files: self.machine.files(),
             is_preview: false,

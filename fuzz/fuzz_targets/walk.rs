@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use perfcollect::machine::{Backing, CodeFile, Content, FileTable, Mapping, Maps};
 use perfcollect::perf::{Layout, Record};
 use perfcollect::trace::{ModuleId, Nanos, Pid, ProcessId};
-use perfcollect::unwind::{SampledProcess, Unwinder};
+use perfcollect::unwind::{Epoch, SampledProcess, Unwinder};
 
 use parts::{counted, file};
 
@@ -75,6 +75,7 @@ fuzz_target!(|data: &[u8]| {
             process: ProcessId(0),
             pid: sample.pid,
             time: Nanos(0),
+            epoch: Epoch::of(Nanos(0)),
             maps: &maps,
             files: &files,
             is_preview: false,

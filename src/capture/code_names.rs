@@ -1,7 +1,7 @@
 //! Names of JIT code, read from the memory of its process when a walk meets the code.
 //!
 //! The process may end, and the runtime may free code. So a name is read at once, and again when
-//! it may have changed.
+//! it may have changed. Samples of processes that free code are walked as they come.
 
 use std::io::Write;
 
@@ -13,7 +13,7 @@ use crate::dotnet::{
 };
 use crate::machine::{Backing, MappedFiles, Mapping};
 use crate::trace::spool::{MethodRow, SpoolRow};
-use crate::trace::{Notice, NoticeKind, Pid, ProcessId, Recorder, process_notices};
+use crate::trace::{Nanos, Notice, NoticeKind, Pid, ProcessId, Recorder, process_notices};
 use crate::unwind::{Epoch, MetCode, MetKind, SampledProcess};
 
 /// Maximum number of processes. At the limit, all are dropped and their code is named again.
@@ -23,10 +23,17 @@ const MAX_PROCESSES: usize = 512;
 /// (.NET 8 to 10), methods start behind 0x20000.
 const FIRST_PART_BYTES: u64 = 0x2_0000;
 
+/// Time for which a process counts as freeing code after a sign of it, and when code that may be
+/// freed is first met.
+const FREES_CODE_NS: u64 = 10_000_000_000;
+const MAY_FREE_CODE_NS: u64 = 2_000_000_000;
+
 /// Names of the JIT code of all processes.
 #[derive(Default)]
 pub(super) struct CodeNames {
     processes: FxHashMap<ProcessId, NamedProcess>,
+    /// Time until which a process frees code.
+    frees_code_until: Nanos,
     metadata: MetadataCache,
     /// Names that the spool does not contain yet.
     new: Vec<NewName>,
@@ -43,6 +50,10 @@ struct NamedProcess {
     /// Whether methods of assemblies that may be unloaded were met. Their code is unmapped from the
     /// runtime's structures then; that of dynamic methods is not.
     may_unload: bool,
+    /// Whether code that may be freed was met.
+    has_collectible: bool,
+    /// Time until which it counts as freeing code.
+    frees_code_until: Nanos,
 }
 
 struct NewName {
@@ -52,6 +63,20 @@ struct NewName {
 }
 
 impl CodeNames {
+    /// Returns whether a process has recently freed code, as far as walks show.
+    pub(super) fn frees_code(&self, process: ProcessId, now: Nanos) -> bool {
+        now < self.frees_code_until
+            && self
+                .processes
+                .get(&process)
+                .is_some_and(|names| now < names.frees_code_until)
+    }
+
+    /// Returns whether a process has recently freed code, as far as walks show.
+    pub(super) fn any_frees_code(&self, now: Nanos) -> bool {
+        now < self.frees_code_until
+    }
+
     /// Names code that a walk met, unless its name is still valid.
     ///
     /// Returns false if the code of a preview has no name yet: the next walk must meet it again.
@@ -71,9 +96,11 @@ impl CodeNames {
                 namer: MethodNamer::of(process.process, files, runtime),
                 named: NamedRanges::default(),
                 may_unload: false,
+                has_collectible: false,
+                frees_code_until: Nanos(0),
             }
         });
-        let now = Epoch::of(process.time);
+        let now = process.epoch;
         if names.named.is_current(code, now) {
             return true;
         }
@@ -99,9 +126,21 @@ impl CodeNames {
         if name.is_none() && process.is_preview {
             return false;
         }
+        let is_method = matches!(code.kind, MetKind::Method(_));
         let is_unreadable = name.is_none() && names.namer.off().is_some();
         let epoch = if is_final { Epoch::ALWAYS } else { now };
         let change = names.named.insert(code, name.as_ref(), epoch);
+        // Its code is not described any more, or other code is at its address.
+        let is_freed = name.is_none() || change == NameChange::Replaced;
+        let window = match names.has_collectible {
+            true if is_freed => FREES_CODE_NS,
+            false if is_method && code.collectible => MAY_FREE_CODE_NS,
+            _ => 0,
+        };
+        names.has_collectible |= is_method && code.collectible;
+        let until = Nanos(process.time.0.saturating_add(window));
+        names.frees_code_until = names.frees_code_until.max(until);
+        self.frees_code_until = self.frees_code_until.max(until);
         if is_unreadable {
             // A rundown may name methods that the memory does not.
             self.note_unreadable(process.process, process.pid);
@@ -201,7 +240,6 @@ mod tests {
     use super::*;
     use crate::dotnet::{Image, MethodDataError};
     use crate::machine::{FileTable, Maps};
-    use crate::trace::Nanos;
 
     #[test]
     fn groups_processes_whose_structures_are_elsewhere() {
@@ -245,6 +283,7 @@ mod tests {
                 process: ProcessId(0),
                 pid: Pid(1),
                 time: Nanos(1),
+                epoch: Epoch::of(Nanos(1)),
                 maps: &maps,
                 files: &files,
                 is_preview: false,

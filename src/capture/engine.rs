@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
+use super::early_stacks::{EarlyStack, EarlyStacks};
 use super::event_code::EventCode;
 use super::event_sessions::EventSessions;
 use super::not_running;
 use super::rundown_sessions::RundownSessions;
-use super::stack_walker::StackWalker;
+use super::stack_walker::{StackWalker, Walked};
 use super::starting_processes::StartingProcesses;
 use super::target::{Filter, Target};
 use super::weight::Weight;
@@ -17,7 +18,8 @@ use crate::machine::{self, Machine, ProcError};
 use crate::perf::{self, Record, SampleRecord};
 use crate::trace::spool::{KsymbolRow, SpoolEnd, SpoolRow};
 use crate::trace::{
-    Callers, CodeAddress, Cpu, Header, Losses, Nanos, Notice, Pid, Recorder, RowSource, Sample, Tid,
+    Callers, CodeAddress, Cpu, Header, Losses, Nanos, Notice, Pid, ProcessId, Recorder, RowSource,
+    Sample, StackId, ThreadId, Tid, Truncation,
 };
 
 /// Maximum time of one turn of lookups for events. The ring buffers must be read meanwhile.
@@ -34,6 +36,7 @@ pub(super) struct Engine<'a, W> {
     recorder: Recorder<W>,
     rundowns: RundownSessions,
     starting: StartingProcesses,
+    early: EarlyStacks,
     events: EventSessions,
     event_code: EventCode,
     losses: Losses,
@@ -63,6 +66,7 @@ impl<'a, W: Write> Engine<'a, W> {
             recorder: Recorder::new(spool, header),
             rundowns: RundownSessions::default(),
             starting: StartingProcesses::default(),
+            early: EarlyStacks::default(),
             events: EventSessions::default(),
             event_code: EventCode::default(),
             losses: Losses::default(),
@@ -170,21 +174,17 @@ impl<'a, W: Write> Engine<'a, W> {
             sample.tid
         };
         let (thread, process) = self.walker.machine.sampled(sample.pid, tid);
-        let walked = self
-            .walker
-            .walk(sample, process, false, &mut self.leaf_first);
-        if self
-            .leaf_first
-            .iter()
-            .any(|code| matches!(code, CodeAddress::Jit(..)))
-            && self.walker.machine.mark_jit_process(process)
-            && self.walker.machine.is_live()
-        {
-            self.rundowns.on_jit_process(process, sample.pid);
-        }
-        // Callers that were not recorded are missing from all stacks, so one notice reports them.
-        let truncation = walked.cut.filter(|_| self.callers == Callers::All);
-        self.losses.fp_fallback_stacks += u64::from(walked.fp_fallback);
+        let (stack, fp_fallback) = match self.early.take(tid, sample.time, thread) {
+            Some(early) => (early.stack, early.fp_fallback),
+            None => {
+                let walked = self.walk(sample, process, false).outcome;
+                // Callers that were not recorded are missing from all stacks, so one notice reports
+                // them.
+                let truncation = walked.cut.filter(|_| self.callers == Callers::All);
+                (self.stack(thread, truncation), walked.fp_fallback)
+            }
+        };
+        self.losses.fp_fallback_stacks += u64::from(fp_fallback);
         let weight = self.weight.weigh(sample);
         if let Some(starts) = self.events.starts() {
             let machine = &self.walker.machine;
@@ -193,7 +193,6 @@ impl<'a, W: Write> Engine<'a, W> {
             });
         }
         let mut writer = self.recorder.sample_writer(&mut self.walker);
-        let stack = writer.stack(thread, &self.leaf_first, truncation);
         writer.push(Sample {
             time: sample.time,
             weight,
@@ -203,33 +202,73 @@ impl<'a, W: Write> Engine<'a, W> {
         });
     }
 
-    /// Returns whether to preview records, at short intervals.
-    pub(super) fn has_starting(&mut self, now: Nanos) -> bool {
-        self.starting.any(now)
+    /// Walks the stack of a sample into `leaf_first`.
+    fn walk(&mut self, sample: &SampleRecord<'_>, process: ProcessId, is_preview: bool) -> Walked {
+        let walker = &mut self.walker;
+        let walked = walker.walk(sample, process, is_preview, &mut self.leaf_first);
+        let is_jit = |code: &CodeAddress| matches!(code, CodeAddress::Jit(..));
+        if self.leaf_first.iter().any(is_jit)
+            && walker.machine.mark_jit_process(process)
+            && walker.machine.is_live()
+        {
+            self.rundowns.on_jit_process(process, sample.pid);
+        }
+        walked
     }
 
-    /// Processes a record of a starting process before the records are in order.
+    /// Interns the stack in `leaf_first`.
+    fn stack(&mut self, thread: ThreadId, truncation: Option<Truncation>) -> StackId {
+        let mut writer = self.recorder.sample_writer(&mut self.walker);
+        writer.stack(thread, &self.leaf_first, truncation)
+    }
+
+    /// Returns whether to preview records, at short intervals.
+    pub(super) fn needs_previews(&mut self, now: Nanos) -> bool {
+        self.starting.any(now) || self.walker.any_frees_code(now)
+    }
+
+    /// Processes a record before the records are in order, if its process starts or frees code.
     ///
     /// A runtime should get the request for events before it compiles a method. When the record is
-    /// in order, its process may be gone. So a sample is unwound early, to read the process's rules
-    /// and method names.
+    /// in order, its process or its code may be gone. So a sample is walked early.
     pub(super) fn preview(&mut self, record: &Record<'_>) {
         match record {
             Record::Mapping(mapping) => {
                 if self.filter.includes(mapping.pid) {
                     self.follow_runtimes(perf::now(), record);
                 }
-                if self.starting.has(mapping.pid) {
+                if self.is_previewed(mapping.pid) {
                     self.walker.machine.apply_mapping_early(mapping);
                 }
             }
-            Record::Sample(sample) if self.starting.has(sample.pid) => {
+            Record::Sample(sample) if self.is_previewed(sample.pid) => {
                 if let Some(process) = self.walker.machine.row_of(sample.pid) {
-                    self.walker
-                        .walk(sample, process, true, &mut self.leaf_first);
+                    self.preview_sample(sample, process);
                 }
             }
             _ => {}
+        }
+    }
+
+    fn is_previewed(&self, pid: Pid) -> bool {
+        let frees_code = |process| self.walker.frees_code(process, perf::now());
+        self.starting.has(pid) || self.walker.machine.row_of(pid).is_some_and(frees_code)
+    }
+
+    /// Walks the stack of a sample early. A whole stack need not be walked again.
+    fn preview_sample(&mut self, sample: &SampleRecord<'_>, process: ProcessId) {
+        let walked = self.walk(sample, process, true);
+        let thread = self.walker.machine.sampled_early(sample.pid, sample.tid);
+        if let Some((thread, _)) = thread.filter(|(_, of)| *of == process)
+            && walked.is_named
+            && walked.outcome.cut.is_none()
+        {
+            let early = EarlyStack {
+                thread,
+                stack: self.stack(thread, None),
+                fp_fallback: walked.outcome.fp_fallback,
+            };
+            self.early.insert(sample.tid, sample.time, early);
         }
     }
 
@@ -277,6 +316,8 @@ impl<'a, W: Write> Engine<'a, W> {
         self.walker.write_rows(&mut self.recorder);
         self.rundowns.write_rows(&mut self.recorder);
         self.rundowns.request_rundown(self.walker.take_unreadable());
+        self.early.forget_before(now);
+        self.walker.start_batch();
         self.start_due_sessions(now);
         self.look_up_event_code(now, LOOKUP_LIMIT);
         self.recorder.tick(now, &self.losses);

@@ -33,7 +33,7 @@ const GRACE: Duration = Duration::from_secs(1);
 ///
 /// A process must still exist when perfcollect reads what its samples need.
 const TICK: Duration = Duration::from_millis(25);
-/// The same while a .NET process is starting.
+/// The same while a .NET process starts or frees code.
 const SHORT_TICK: Duration = Duration::from_millis(3);
 /// Options of a live capture.
 #[derive(Debug)]
@@ -127,7 +127,7 @@ pub fn run(
         let left = request
             .limit
             .map(|limit| limit.saturating_sub(clock.elapsed()));
-        let previews = engine.has_starting(perf::now());
+        let previews = engine.needs_previews(perf::now());
         let tick = if previews { SHORT_TICK } else { TICK };
         let at_most = left.map_or(tick, |left| left.min(tick));
         if let Err(error) = wait(&session, signals, command.as_ref(), at_most) {

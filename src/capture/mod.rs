@@ -3,6 +3,7 @@
 mod code_names;
 mod command;
 mod conversion;
+mod early_stacks;
 mod engine;
 mod error;
 mod event_code;

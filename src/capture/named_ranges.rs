@@ -18,7 +18,7 @@ pub(super) enum NameChange {
     Unchanged,
     /// The code had no name before.
     Added,
-    /// The code replaces other named code.
+    /// The code replaces other code.
     Replaced,
 }
 
@@ -79,7 +79,8 @@ impl NamedRanges {
                 range.end = code.end;
                 return NameChange::Unchanged;
             }
-            replaces |= range.name.is_some();
+            // Code without a name that had another MethodDesc was freed before it was named.
+            replaces |= range.name.is_some() || range.method_desc != method_desc;
             self.0.remove(&start);
         }
         let range = NamedRange {

@@ -7,13 +7,23 @@ use crate::machine::{Machine, Maps};
 use crate::perf::SampleRecord;
 use crate::trace::spool::FileRow;
 use crate::trace::{CodeAddress, ModuleId, Nanos, Notice, Pid, ProcessId, Recorder, RowSource};
-use crate::unwind::{SampledProcess, Unwinder, WalkOutcome};
+use crate::unwind::{Epoch, SampledProcess, Unwinder, WalkOutcome};
+
+/// Outcome of a walk.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Walked {
+    pub(super) outcome: WalkOutcome,
+    /// Whether the walk need not be repeated for the names of the code that it met.
+    pub(super) is_named: bool,
+}
 
 /// Machine of the samples, unwinder of their stacks, and names of the JIT code that walks meet.
 pub(super) struct StackWalker {
     pub(super) machine: Machine,
     unwinder: Unwinder,
     names: CodeNames,
+    /// Number of the current batch of samples.
+    batch: u64,
     /// Mappings of a process without known mappings: none.
     no_maps: Maps,
 }
@@ -24,8 +34,24 @@ impl StackWalker {
             machine,
             unwinder: Unwinder::default(),
             names: CodeNames::default(),
+            batch: 0,
             no_maps: Maps::default(),
         }
+    }
+
+    /// Starts a batch of samples, which were all taken since the last one.
+    pub(super) fn start_batch(&mut self) {
+        self.batch += 1;
+    }
+
+    /// Returns whether a process has recently freed code. Its samples should be walked at once.
+    pub(super) fn frees_code(&self, process: ProcessId, now: Nanos) -> bool {
+        self.names.frees_code(process, now)
+    }
+
+    /// Returns whether any process has recently freed code.
+    pub(super) fn any_frees_code(&self, now: Nanos) -> bool {
+        self.names.any_frees_code(now)
     }
 
     /// Unwinds the stack of a sample into `leaf_first`, and names the JIT code that it meets.
@@ -35,12 +61,13 @@ impl StackWalker {
         process: ProcessId,
         is_preview: bool,
         leaf_first: &mut Vec<CodeAddress>,
-    ) -> WalkOutcome {
+    ) -> Walked {
         let process = (process, sample.pid);
         let (process, unwinder, names) = self.at(process, sample.time, is_preview);
-        let walked = unwinder.walk(sample, process, leaf_first);
-        name_met(&process, unwinder, names);
-        walked
+        Walked {
+            outcome: unwinder.walk(sample, process, leaf_first),
+            is_named: name_met(&process, unwinder, names),
+        }
     }
 
     /// Returns the code at an address in the stacks of events, and names JIT code.
@@ -74,10 +101,15 @@ impl StackWalker {
         time: Nanos,
         is_preview: bool,
     ) -> (SampledProcess<'_>, &mut Unwinder, &mut CodeNames) {
+        let epoch = match self.names.frees_code(process, time) {
+            true => Epoch::of_batch(self.batch),
+            false => Epoch::of(time),
+        };
         let process = SampledProcess {
             process,
             pid,
             time,
+            epoch,
             maps: self.machine.maps(pid).unwrap_or(&self.no_maps),
             files: self.machine.files(),
             is_preview,
@@ -96,14 +128,18 @@ impl StackWalker {
     }
 }
 
-/// Names the JIT code that the unwinder has just met.
-fn name_met(process: &SampledProcess<'_>, unwinder: &mut Unwinder, names: &mut CodeNames) {
+/// Names the JIT code that the unwinder has just met. Returns false if it must be met again.
+fn name_met(process: &SampledProcess<'_>, unwinder: &mut Unwinder, names: &mut CodeNames) -> bool {
+    let mut all_named = true;
     unwinder.retain_met(process.process, |runtime, code| {
-        names.name(process, runtime, code)
+        let is_named = names.name(process, runtime, code);
+        all_named &= is_named;
+        is_named
     });
     if unwinder.met_unreadable_runtime() {
         names.note_unreadable(process.process, process.pid);
     }
+    all_named
 }
 
 impl RowSource for StackWalker {

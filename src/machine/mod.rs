@@ -231,6 +231,15 @@ impl Machine {
         self.add_row(pid, tid)
     }
 
+    /// Returns the same for a sample that is ahead of the other records, if its thread is known.
+    pub fn sampled_early(&mut self, pid: Pid, tid: Tid) -> Option<(ThreadId, ProcessId)> {
+        let is_known = self
+            .tasks
+            .thread(tid)
+            .is_some_and(|thread| thread.pid == pid);
+        is_known.then(|| self.sampled(pid, tid))
+    }
+
     /// Returns the row of a process, which may have no samples, such as one whose events are kept.
     pub fn ensure_process_row(&mut self, pid: Pid) -> ProcessId {
         let is_live = self.is_live();

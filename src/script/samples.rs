@@ -24,7 +24,7 @@ use crate::perf_data::{
     Attribute, EventSource, KernelMapping, RecordingInfo, TimedRecord, kernel_mismatch,
 };
 use crate::trace::{Pid, Tid};
-use crate::unwind::{SampledProcess, Unwinder};
+use crate::unwind::{Epoch, SampledProcess, Unwinder};
 
 /// Maximum number of printed frames of a stack, the limit of perf.
 const MAX_FRAMES: usize = 127;
@@ -234,6 +234,7 @@ impl Samples<'_> {
                 process,
                 pid: sample.pid,
                 time: sample.time,
+                epoch: Epoch::of(sample.time),
                 maps,
                 files: self.machine.files(),
                 is_preview: false,

@@ -53,6 +53,8 @@ pub struct SampledProcess<'a> {
     pub pid: Pid,
     /// Time of the sample.
     pub time: Nanos,
+    /// Validity of what is read of code that may be freed.
+    pub epoch: Epoch,
     /// Executable mappings of the process.
     pub maps: &'a Maps,
     /// Files of these mappings.
@@ -105,7 +107,7 @@ impl ManagedCode {
         address: FrameAddress,
     ) -> Option<UnwindRule> {
         let key = Key::of_jit(process.process, address.address(), is_interrupted(address));
-        let now = Epoch::of(process.time);
+        let now = process.epoch;
         if let Some(cached) = self.rules.get(&key, now) {
             return cached;
         }
@@ -131,7 +133,7 @@ impl ManagedCode {
             ip: location.instruction,
             interrupted,
         };
-        let now = Epoch::of(process.time);
+        let now = process.epoch;
         if let Some(cached) = self.rules.get(&key, now) {
             return cached;
         }

@@ -288,6 +288,7 @@ mod tests {
             process: ProcessId(0),
             pid: Pid(std::process::id() as i32),
             time: Nanos(1),
+            epoch: crate::unwind::Epoch::of(Nanos(1)),
             maps: &maps,
             files: &files.into_iter().collect(),
             is_preview: false,

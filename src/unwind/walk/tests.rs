@@ -79,6 +79,7 @@ fn walk(elf: &[u8], ip: u64, bp: u64, stack: &[u64]) -> (WalkOutcome, usize) {
         process: ProcessId(0),
         pid: Pid(1),
         time: Nanos(1),
+        epoch: super::super::managed::Epoch::of(Nanos(1)),
         maps: &maps,
         files: &files,
         is_preview: false,
