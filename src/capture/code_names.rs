@@ -32,8 +32,8 @@ const MAY_FREE_CODE_NS: u64 = 2_000_000_000;
 #[derive(Default)]
 pub(super) struct CodeNames {
     processes: FxHashMap<ProcessId, NamedProcess>,
-    /// Time until which a process frees code.
-    frees_code_until: Nanos,
+    /// Time until which a process may free code.
+    may_free_until: Nanos,
     metadata: MetadataCache,
     /// Names that the spool does not contain yet.
     new: Vec<NewName>,
@@ -52,8 +52,9 @@ struct NamedProcess {
     may_unload: bool,
     /// Whether code that may be freed was met.
     has_collectible: bool,
-    /// Time until which it counts as freeing code.
-    frees_code_until: Nanos,
+    /// Time until which it may free code, and until which it does as far as walks show.
+    may_free_until: Nanos,
+    frees_until: Nanos,
 }
 
 struct NewName {
@@ -65,16 +66,19 @@ struct NewName {
 impl CodeNames {
     /// Returns whether a process has recently freed code, as far as walks show.
     pub(super) fn frees_code(&self, process: ProcessId, now: Nanos) -> bool {
-        now < self.frees_code_until
-            && self
-                .processes
-                .get(&process)
-                .is_some_and(|names| now < names.frees_code_until)
+        let names = self.processes.get(&process);
+        names.is_some_and(|names| now < names.frees_until)
     }
 
-    /// Returns whether a process has recently freed code, as far as walks show.
-    pub(super) fn any_frees_code(&self, now: Nanos) -> bool {
-        now < self.frees_code_until
+    /// Returns whether a process frees code, or was just found to have code that may be freed.
+    pub(super) fn may_free_code(&self, process: ProcessId, now: Nanos) -> bool {
+        let names = self.processes.get(&process);
+        names.is_some_and(|names| now < names.may_free_until)
+    }
+
+    /// Returns whether this holds for any process.
+    pub(super) fn any_may_free_code(&self, now: Nanos) -> bool {
+        now < self.may_free_until
     }
 
     /// Names code that a walk met, unless its name is still valid.
@@ -97,7 +101,8 @@ impl CodeNames {
                 named: NamedRanges::default(),
                 may_unload: false,
                 has_collectible: false,
-                frees_code_until: Nanos(0),
+                may_free_until: Nanos(0),
+                frees_until: Nanos(0),
             }
         });
         let now = process.epoch;
@@ -137,10 +142,13 @@ impl CodeNames {
             false if is_method && code.collectible => MAY_FREE_CODE_NS,
             _ => 0,
         };
-        names.has_collectible |= is_method && code.collectible;
         let until = Nanos(process.time.0.saturating_add(window));
-        names.frees_code_until = names.frees_code_until.max(until);
-        self.frees_code_until = self.frees_code_until.max(until);
+        if names.has_collectible {
+            names.frees_until = names.frees_until.max(until);
+        }
+        names.has_collectible |= is_method && code.collectible;
+        names.may_free_until = names.may_free_until.max(until);
+        self.may_free_until = self.may_free_until.max(until);
         if is_unreadable {
             // A rundown may name methods that the memory does not.
             self.note_unreadable(process.process, process.pid);

@@ -224,7 +224,7 @@ impl<'a, W: Write> Engine<'a, W> {
 
     /// Returns whether to preview records, at short intervals.
     pub(super) fn needs_previews(&mut self, now: Nanos) -> bool {
-        self.starting.any(now) || self.walker.any_frees_code(now)
+        self.starting.any(now) || self.walker.any_may_free_code(now)
     }
 
     /// Processes a record before the records are in order, if its process starts or frees code.
@@ -251,8 +251,8 @@ impl<'a, W: Write> Engine<'a, W> {
     }
 
     fn is_previewed(&self, pid: Pid) -> bool {
-        let frees_code = |process| self.walker.frees_code(process, perf::now());
-        self.starting.has(pid) || self.walker.machine.row_of(pid).is_some_and(frees_code)
+        let may_free = |process| self.walker.may_free_code(process, perf::now());
+        self.starting.has(pid) || self.walker.machine.row_of(pid).is_some_and(may_free)
     }
 
     /// Walks the stack of a sample early. A whole stack need not be walked again.

@@ -44,14 +44,14 @@ impl StackWalker {
         self.batch += 1;
     }
 
-    /// Returns whether a process has recently freed code. Its samples should be walked at once.
-    pub(super) fn frees_code(&self, process: ProcessId, now: Nanos) -> bool {
-        self.names.frees_code(process, now)
+    /// Returns whether a process may free code now. Its samples should be walked at once.
+    pub(super) fn may_free_code(&self, process: ProcessId, now: Nanos) -> bool {
+        self.names.may_free_code(process, now)
     }
 
-    /// Returns whether any process has recently freed code.
-    pub(super) fn any_frees_code(&self, now: Nanos) -> bool {
-        self.names.any_frees_code(now)
+    /// Returns whether any process may free code now.
+    pub(super) fn any_may_free_code(&self, now: Nanos) -> bool {
+        self.names.any_may_free_code(now)
     }
 
     /// Unwinds the stack of a sample into `leaf_first`, and names the JIT code that it meets.

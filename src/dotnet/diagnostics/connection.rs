@@ -13,6 +13,7 @@ use super::error::DiagnosticsError;
 use super::limits::{Limits, timespec};
 use super::message::{Command, HEADER_BYTES, ReplyHeader};
 use super::port::DiagnosticPort;
+use crate::machine;
 use crate::trace::Pid;
 
 /// Interval of connection attempts while the target's queue is full.
@@ -39,7 +40,9 @@ impl Connection {
                 Ok(()) => break,
                 // The backlog is full. The backlog of a hung process fills up.
                 Err(rustix::io::Errno::AGAIN) => {}
-                Err(rustix::io::Errno::CONNREFUSED) if start.elapsed() < LISTEN_TIMEOUT => {}
+                // Nobody listens yet, or any more.
+                Err(rustix::io::Errno::CONNREFUSED)
+                    if start.elapsed() < LISTEN_TIMEOUT && machine::is_running(port.pid()) => {}
                 Err(error) => return Err(failed(error)),
             }
             let left = limits.next_step().ok_or(DiagnosticsError::Silent)?;
