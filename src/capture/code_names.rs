@@ -136,7 +136,7 @@ impl CodeNames {
         let epoch = if is_final { Epoch::ALWAYS } else { now };
         let change = names.named.insert(code, name.as_ref(), epoch);
         // Its code is not described any more, or other code is at its address.
-        let is_freed = name.is_none() || change == NameChange::Replaced;
+        let is_freed = name.is_none() && !is_unreadable || change == NameChange::Replaced;
         let window = match names.has_collectible {
             true if is_freed => FREES_CODE_NS,
             false if is_method && code.collectible => MAY_FREE_CODE_NS,

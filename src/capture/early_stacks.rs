@@ -12,8 +12,6 @@ const MAX_STACKS: usize = 1 << 16;
 pub(super) struct EarlyStack {
     pub(super) thread: ThreadId,
     pub(super) stack: StackId,
-    /// Whether a caller was found by the frame pointer alone.
-    pub(super) fp_fallback: bool,
 }
 
 /// Stacks by thread id and time of their sample.
@@ -31,9 +29,9 @@ impl EarlyStacks {
     ///
     /// Returns `None` also if the thread was another one by what was known early: the program or the
     /// thread with this id was replaced.
-    pub(super) fn take(&mut self, tid: Tid, time: Nanos, thread: ThreadId) -> Option<EarlyStack> {
-        let stack = self.0.remove(&(tid, time));
-        stack.filter(|stack| stack.thread == thread)
+    pub(super) fn take(&mut self, tid: Tid, time: Nanos, thread: ThreadId) -> Option<StackId> {
+        let early = self.0.remove(&(tid, time))?;
+        (early.thread == thread).then_some(early.stack)
     }
 
     /// Removes the stacks of samples before a time.
@@ -52,13 +50,12 @@ mod tests {
         let early = EarlyStack {
             thread: ThreadId(3),
             stack: StackId(7),
-            fp_fallback: true,
         };
         let (tid, time) = (Tid(8), Nanos(100));
         for _ in 0..2 {
             stacks.insert(tid, time, early);
             assert_eq!(stacks.take(tid, Nanos(101), ThreadId(3)), None);
-            assert_eq!(stacks.take(tid, time, ThreadId(3)), Some(early));
+            assert_eq!(stacks.take(tid, time, ThreadId(3)), Some(early.stack));
             assert_eq!(stacks.take(tid, time, ThreadId(3)), None);
         }
         stacks.insert(tid, time, early);

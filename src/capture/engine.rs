@@ -21,6 +21,7 @@ use crate::trace::{
     Callers, CodeAddress, Cpu, Header, Losses, Nanos, Notice, Pid, ProcessId, Recorder, RowSource,
     Sample, StackId, ThreadId, Tid, Truncation,
 };
+use crate::unwind::WalkOutcome;
 
 /// Maximum time of one turn of lookups for events. The ring buffers must be read meanwhile.
 const LOOKUP_LIMIT: Duration = Duration::from_millis(5);
@@ -85,7 +86,13 @@ impl<'a, W: Write> Engine<'a, W> {
             return;
         };
         let machine = &self.walker.machine;
-        let add = |pid| starts.running(pid, has_runtime(machine, pid));
+        let add = |pid| {
+            // Kernel threads have no mappings.
+            let maps = machine.maps(pid);
+            if maps.is_some_and(|maps| maps.iter().next().is_some()) {
+                starts.running(pid, has_runtime(machine, pid));
+            }
+        };
         match self.filter.pids() {
             Some(pids) => pids.for_each(add),
             None => machine.known_pids().for_each(add),
@@ -154,12 +161,14 @@ impl<'a, W: Write> Engine<'a, W> {
         };
         match *record {
             Record::Mapping(ref mapping) if tells_of_runtime(mapping.path) => {
-                starts.loaded(mapping.pid, time);
-                self.start_due_sessions(time);
+                if starts.loaded(mapping.pid, time) {
+                    self.events.start_due(time);
+                }
+                self.walker.machine.ensure_process_row(mapping.pid);
             }
             Record::Comm {
                 pid, exec: true, ..
-            } => starts.executed(pid),
+            } => starts.executed(pid, time),
             Record::Exit { pid, tid } if pid.0 == tid.0 => starts.ended(pid),
             _ => {}
         }
@@ -175,7 +184,7 @@ impl<'a, W: Write> Engine<'a, W> {
         };
         let (thread, process) = self.walker.machine.sampled(sample.pid, tid);
         let (stack, fp_fallback) = match self.early.take(tid, sample.time, thread) {
-            Some(early) => (early.stack, early.fp_fallback),
+            Some(stack) => (stack, false),
             None => {
                 let walked = self.walk(sample, process, false).outcome;
                 // Callers that were not recorded are missing from all stacks, so one notice reports
@@ -234,8 +243,13 @@ impl<'a, W: Write> Engine<'a, W> {
     pub(super) fn preview(&mut self, record: &Record<'_>) {
         match record {
             Record::Mapping(mapping) => {
-                if self.filter.includes(mapping.pid) {
-                    self.follow_runtimes(perf::now(), record);
+                if self.filter.includes(mapping.pid)
+                    && tells_of_runtime(mapping.path)
+                    && let Some(starts) = self.events.starts()
+                    && starts.loaded(mapping.pid, perf::now())
+                {
+                    // The process gets its row in order.
+                    self.events.start_due(perf::now());
                 }
                 if self.is_previewed(mapping.pid) {
                     self.walker.machine.apply_mapping_early(mapping);
@@ -255,21 +269,26 @@ impl<'a, W: Write> Engine<'a, W> {
         self.starting.has(pid) || self.walker.machine.row_of(pid).is_some_and(may_free)
     }
 
-    /// Walks the stack of a sample early. A whole stack need not be walked again.
+    /// Walks the stack of a sample early. A stack that is whole by unwind information need not be
+    /// walked again.
     fn preview_sample(&mut self, sample: &SampleRecord<'_>, process: ProcessId) {
         let walked = self.walk(sample, process, true);
         let thread = self.walker.machine.sampled_early(sample.pid, sample.tid);
         if let Some((thread, _)) = thread.filter(|(_, of)| *of == process)
             && walked.is_named
-            && walked.outcome.cut.is_none()
+            && walked.outcome == WalkOutcome::default()
         {
             let early = EarlyStack {
                 thread,
                 stack: self.stack(thread, None),
-                fp_fallback: walked.outcome.fp_fallback,
             };
             self.early.insert(sample.tid, sample.time, early);
         }
+    }
+
+    /// Starts no more event sessions.
+    pub(super) fn end_session_starts(&mut self) {
+        self.events.end_starts();
     }
 
     /// Ends the rundown and event sessions.

@@ -10,7 +10,7 @@ use crate::dotnet::{EventSession, QueuedBytes, RuntimeSessionError, SharedSink, 
 use crate::machine;
 use crate::trace::{Nanos, Notice, NoticeKind, Pid};
 
-/// Maximum number of concurrent sessions; each has a thread.
+/// Maximum number of concurrent sessions; each has two threads.
 const MAX_SESSIONS: usize = 256;
 /// Timeouts for the stop request to one runtime, for all stop requests, and for the rundowns.
 const STEP_TIMEOUT: Duration = Duration::from_millis(500);
@@ -44,7 +44,8 @@ pub(super) struct EventSessions {
     starts: Option<SessionStarts>,
     running: Vec<(Pid, EventSession)>,
     ended_bytes: u64,
-    left_out: u64,
+    /// Whether the capture has ended, so that no session may start.
+    is_over: bool,
     failed: Vec<(Pid, RuntimeSessionError)>,
     /// Size of what was received and not yet written.
     queued: QueuedBytes,
@@ -68,28 +69,33 @@ impl EventSessions {
 
     /// Starts the sessions that are due. Returns their processes.
     pub(super) fn start_due(&mut self, now: Nanos) -> Vec<Pid> {
-        let due = self.starts.as_mut().map(|starts| starts.due(now));
-        let mut started = Vec::new();
-        for DueSession { pid, is_new } in due.unwrap_or_default() {
-            self.reap();
-            let is_known = self.running.iter().any(|(other, _)| *other == pid)
-                || self.failed.iter().any(|(other, _)| *other == pid);
-            if !is_known {
-                self.start(pid, is_new);
-                started.push(pid);
-            }
+        if self.is_over {
+            return Vec::new();
         }
-        started
+        self.reap();
+        let Some(starts) = &mut self.starts else {
+            return Vec::new();
+        };
+        let free = MAX_SESSIONS.saturating_sub(self.running.len());
+        let due = starts.due(now, free, |pid| {
+            self.running.iter().any(|(other, _)| *other == pid)
+                || self.failed.iter().any(|(other, _)| *other == pid)
+        });
+        for &DueSession { pid, is_new } in &due {
+            self.start(pid, is_new);
+        }
+        due.into_iter().map(|due| due.pid).collect()
+    }
+
+    /// Starts no more sessions.
+    pub(super) fn end_starts(&mut self) {
+        self.is_over = true;
     }
 
     fn start(&mut self, pid: Pid, is_new: bool) {
         let Some(request) = &self.request else {
             return;
         };
-        if self.running.len() >= MAX_SESSIONS {
-            self.left_out += 1;
-            return;
-        }
         let (mut session, keep) = (request.session.clone(), request.keep.clone());
         session.buffer_mib = request
             .buffer_mib
@@ -107,6 +113,9 @@ impl EventSessions {
         while let Some((_, session)) = self.running.get(next) {
             if session.has_ended() {
                 let (pid, session) = self.running.swap_remove(next);
+                if let (0, Some(starts)) = (session.bytes(), &mut self.starts) {
+                    starts.refund();
+                }
                 self.close_session(pid, session, Instant::now(), &mut || true);
             } else {
                 next += 1;
@@ -200,16 +209,11 @@ impl EventSessions {
             )
             .counting(more)
         });
-        let left_out = (self.left_out > 0).then(|| {
-            let what = format!(
-                "events of {} .NET processes are missing: {MAX_SESSIONS} sessions ran already",
-                self.left_out
-            );
-            Notice::new(NoticeKind::EventsMissing, what, "choose some with -pid")
-                .counting(self.left_out)
-        });
-        let starts = self.starts.iter().flat_map(SessionStarts::notices);
-        listed.chain(more).chain(left_out).chain(starts)
+        let starts = self
+            .starts
+            .iter()
+            .flat_map(|starts| starts.notices(machine::is_running));
+        listed.chain(more).chain(starts)
     }
 }
 

@@ -175,6 +175,7 @@ pub fn run(
     // The recorded data is worth more than a clean stop. Closing the events below ends sampling
     // too.
     let _ = session.stop();
+    engine.end_session_starts();
     let ended = perf::now();
     let _ = setpriority_process(None, priority);
     session.drain_all(|time, record| engine.record(time, &record));

@@ -1,6 +1,6 @@
 //! Which processes get an event session, and when.
 //!
-//! A session costs the target CPU time, the first one a tenth of a second. Of a whole machine only
+//! A session costs the target CPU time, the first one some 50 ms. Of a whole machine only
 //! processes that run get one, or all if the user chose events, the busiest first and within a
 //! budget. Processes that the user named get theirs at once.
 
@@ -17,6 +17,8 @@ const SESSION_NS: u64 = 60_000_000;
 /// Share of the CPUs for sessions: 1 %. Unused time accumulates for a minute.
 const BUDGET_SHARE: u64 = 100;
 const BUDGET_SECONDS: u64 = 60;
+/// Maximum number of sessions that start at once, unless the user named the processes.
+const MAX_STARTS: usize = 4;
 /// Maximum number of known processes.
 const MAX_PROCESSES: usize = 1 << 16;
 /// Maximum number of processes listed in notices.
@@ -45,28 +47,34 @@ pub(super) struct DueSession {
 pub(super) struct SessionStarts {
     choice: SessionChoice,
     search: RuntimeSearch,
-    processes: FxHashMap<Pid, State>,
+    /// Processes that wait for their sessions.
+    waiting: FxHashMap<Pid, Waiting>,
+    others: FxHashMap<Pid, State>,
+    /// Number of the last search.
+    searches: u64,
     budget: Budget,
+    /// Processes that ended while they waited, and ran or were chosen.
+    ended: Vec<Pid>,
     /// Number of processes for whose sessions the budget did not suffice.
     held_back: usize,
 }
 
-/// What is known of a process.
-#[derive(Debug)]
+/// What is known of a process that does not wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The search for a runtime is under way.
-    Searched { is_new: bool },
+    /// The search for a runtime with this number is under way.
+    Searched { number: u64, is_new: bool },
     /// It has no runtime yet.
     Other,
-    /// It waits for its session.
-    Waiting(Waiting),
-    /// Its session was started.
-    Started,
+    /// Its session was started at this time.
+    Started(Nanos),
 }
 
 #[derive(Debug, Default)]
 struct Waiting {
     is_new: bool,
+    /// Time when its runtime was found.
+    since: Nanos,
     /// CPU time in this second.
     busy_ns: u64,
     second: u64,
@@ -85,7 +93,7 @@ impl Waiting {
         self.was_busy |= self.busy_ns >= MIN_BUSY_NS;
     }
 
-    /// Returns the CPU time of the last second or two.
+    /// Returns the CPU time of this second, or of the last one with samples.
     fn busy(&self, now: Nanos) -> u64 {
         let is_recent = (now.0 / SECOND_NS).saturating_sub(self.second) <= 1;
         if is_recent { self.busy_ns } else { 0 }
@@ -104,10 +112,15 @@ impl Budget {
     fn new(cpus: u64) -> Self {
         let cpus = cpus.max(1);
         Self {
-            left_ns: cpus * SECOND_NS / BUDGET_SHARE * BUDGET_SECONDS,
+            left_ns: Self::limit(cpus),
             cpus,
             last: Nanos(0),
         }
+    }
+
+    /// Returns the maximum of unused time.
+    fn limit(cpus: u64) -> u64 {
+        cpus * SECOND_NS / BUDGET_SHARE * BUDGET_SECONDS
     }
 
     fn follow(&mut self, now: Nanos) {
@@ -116,10 +129,13 @@ impl Budget {
             .saturating_sub(self.last.0)
             .min(BUDGET_SECONDS * SECOND_NS);
         if self.last.0 > 0 {
-            let limit = self.cpus * SECOND_NS / BUDGET_SHARE * BUDGET_SECONDS;
-            self.left_ns = limit.min(self.left_ns + elapsed / BUDGET_SHARE * self.cpus);
+            self.add(elapsed / BUDGET_SHARE * self.cpus);
         }
         self.last = self.last.max(now);
+    }
+
+    fn add(&mut self, ns: u64) {
+        self.left_ns = Self::limit(self.cpus).min(self.left_ns + ns);
     }
 
     fn take(&mut self) -> bool {
@@ -134,7 +150,10 @@ impl SessionStarts {
         Self {
             choice,
             search: RuntimeSearch::default(),
-            processes: FxHashMap::default(),
+            waiting: FxHashMap::default(),
+            others: FxHashMap::default(),
+            searches: 0,
+            ended: Vec::new(),
             budget: Budget::new(cpus),
             held_back: 0,
         }
@@ -149,33 +168,46 @@ impl SessionStarts {
     /// runtime.
     pub(super) fn running(&mut self, pid: Pid, has_runtime: bool) {
         match (has_runtime, self.choice) {
-            (true, _) => self.found(pid, false),
+            (true, _) => self.found(pid, false, Nanos(0)),
             // A sample will tell.
             (false, SessionChoice::Running) => {}
             (false, _) => self.search(pid, false),
         }
     }
 
-    /// Follows a process of the target that executes a program.
-    pub(super) fn executed(&mut self, pid: Pid) {
-        self.processes.remove(&pid);
-        if self.choice == SessionChoice::Named {
+    /// Follows a process of the target that executes a program at a time.
+    pub(super) fn executed(&mut self, pid: Pid, time: Nanos) {
+        // A runtime that was found early belongs to this program.
+        let found = match self.others.get(&pid) {
+            Some(&State::Started(at)) => Some(at),
+            _ => self.waiting.get(&pid).map(|waiting| waiting.since),
+        };
+        if found.is_some_and(|found| found >= time) {
+            return;
+        }
+        self.forget(pid);
+        if self.choice != SessionChoice::Running {
             self.search(pid, true);
         }
     }
 
-    /// Follows a process that has just mapped a runtime.
-    pub(super) fn loaded(&mut self, pid: Pid, now: Nanos) {
-        match self.processes.get(&pid) {
-            Some(State::Waiting(_) | State::Started) => {}
-            _ => {
-                self.found(pid, true);
+    /// Follows a process that has just mapped a runtime. Returns whether that was unknown.
+    pub(super) fn loaded(&mut self, pid: Pid, now: Nanos) -> bool {
+        if matches!(self.others.get(&pid), Some(State::Started(_))) {
+            return false;
+        }
+        let is_unknown = !self.waiting.contains_key(&pid);
+        if is_unknown {
+            self.found(pid, true, now);
+        }
+        if let Some(waiting) = self.waiting.get_mut(&pid) {
+            waiting.is_new = true;
+            if is_unknown {
                 // A process that starts runs.
-                if let Some(State::Waiting(waiting)) = self.processes.get_mut(&pid) {
-                    waiting.add(now, Nanos(MIN_BUSY_NS));
-                }
+                waiting.add(now, Nanos(MIN_BUSY_NS));
             }
         }
+        is_unknown
     }
 
     /// Adds the weight of a sample. `has_runtime` tells whether the mappings of the process show a
@@ -190,88 +222,130 @@ impl SessionStarts {
         if self.choice == SessionChoice::Named {
             return;
         }
-        match self.processes.get_mut(&pid) {
-            Some(State::Waiting(waiting)) => waiting.add(time, weight),
-            Some(_) => {}
-            None if has_runtime() => self.found(pid, false),
-            None => self.search(pid, false),
+        if let Some(waiting) = self.waiting.get_mut(&pid) {
+            waiting.add(time, weight);
+        } else if !self.others.contains_key(&pid) {
+            match has_runtime() {
+                true => self.found(pid, false, time),
+                // Its port may not exist yet.
+                false => self.search(pid, true),
+            }
         }
     }
 
     pub(super) fn ended(&mut self, pid: Pid) {
-        self.processes.remove(&pid);
+        let was_due = |waiting: &Waiting| waiting.was_busy || self.choice != SessionChoice::Running;
+        if self.waiting.get(&pid).is_some_and(was_due) && self.ended.len() < MAX_PROCESSES {
+            self.ended.push(pid);
+        }
+        self.forget(pid);
+    }
+
+    fn forget(&mut self, pid: Pid) {
+        self.waiting.remove(&pid);
+        self.others.remove(&pid);
+    }
+
+    fn has_room(&self) -> bool {
+        self.waiting.len() + self.others.len() < MAX_PROCESSES
     }
 
     fn search(&mut self, pid: Pid, is_new: bool) {
-        if self.processes.len() < MAX_PROCESSES && self.search.start(pid) {
-            self.processes.insert(pid, State::Searched { is_new });
+        let number = self.searches + 1;
+        if self.has_room() && self.search.start(pid, number) {
+            self.searches = number;
+            self.others.insert(pid, State::Searched { number, is_new });
         }
     }
 
-    fn found(&mut self, pid: Pid, is_new: bool) {
-        if self.processes.len() < MAX_PROCESSES {
+    fn found(&mut self, pid: Pid, is_new: bool, since: Nanos) {
+        self.others.remove(&pid);
+        if self.has_room() {
             let waiting = Waiting {
                 is_new,
+                since,
                 ..Waiting::default()
             };
-            self.processes.insert(pid, State::Waiting(waiting));
+            self.waiting.insert(pid, waiting);
         }
     }
 
-    /// Returns the sessions to start now, the busiest process first.
-    pub(super) fn due(&mut self, now: Nanos) -> Vec<DueSession> {
-        for (pid, has_runtime) in self.search.results() {
-            match self.processes.get(&pid) {
-                Some(&State::Searched { is_new }) if has_runtime => self.found(pid, is_new),
-                Some(State::Searched { .. }) => {
-                    self.processes.insert(pid, State::Other);
+    /// Returns the sessions to start now, at most `free`, the busiest process first.
+    ///
+    /// Processes that have a session, as `has_session` tells, need no other one.
+    pub(super) fn due(
+        &mut self,
+        now: Nanos,
+        free: usize,
+        has_session: impl Fn(Pid) -> bool,
+    ) -> Vec<DueSession> {
+        for result in self.search.results() {
+            let pid = result.pid;
+            match self.others.get(&pid) {
+                Some(&State::Searched { number, is_new }) if number == result.number => {
+                    match result.has_runtime {
+                        true => self.found(pid, is_new, Nanos(0)),
+                        false => _ = self.others.insert(pid, State::Other),
+                    }
                 }
                 _ => {}
             }
         }
         self.budget.follow(now);
         let mut due: Vec<(u64, DueSession)> = Vec::new();
-        for (&pid, state) in &self.processes {
-            if let State::Waiting(waiting) = state {
-                let busy = waiting.busy(now);
-                if self.choice != SessionChoice::Running || busy >= MIN_BUSY_NS {
-                    let is_new = waiting.is_new;
-                    due.push((busy, DueSession { pid, is_new }));
-                }
+        let others = &mut self.others;
+        self.waiting.retain(|&pid, waiting| {
+            let busy = waiting.busy(now);
+            let is_due = self.choice != SessionChoice::Running || busy >= MIN_BUSY_NS;
+            let has_session = is_due && has_session(pid);
+            if has_session {
+                others.insert(pid, State::Started(now));
+            } else if is_due {
+                let is_new = waiting.is_new;
+                due.push((busy, DueSession { pid, is_new }));
             }
-        }
+            !has_session
+        });
         due.sort_unstable_by_key(|(busy, due)| (u64::MAX - busy, due.pid));
         let is_free = self.choice == SessionChoice::Named;
+        let at_once = if is_free { free } else { free.min(MAX_STARTS) };
         let all = due.len();
-        let due = due.into_iter().map(|(_, due)| due);
+        let due = due.into_iter().map(|(_, due)| due).take(at_once);
         let due: Vec<_> = due.take_while(|_| is_free || self.budget.take()).collect();
         self.held_back = all - due.len();
         for session in &due {
-            self.processes.insert(session.pid, State::Started);
+            self.waiting.remove(&session.pid);
+            self.others.insert(session.pid, State::Started(now));
         }
         due
     }
 
+    /// Returns the budget of a process that sent nothing.
+    pub(super) fn refund(&mut self) {
+        self.budget.add(SESSION_NS);
+    }
+
     /// Returns the notices about processes without a session.
-    pub(super) fn notices(&self) -> impl Iterator<Item = Notice> {
+    ///
+    /// A sample of a process may arrive after its end, so `is_running` tells which ones exist.
+    pub(super) fn notices(&self, is_running: impl Fn(Pid) -> bool) -> impl Iterator<Item = Notice> {
         let mut idle = Vec::new();
-        let mut busy = Vec::new();
-        for (pid, state) in &self.processes {
-            match state {
-                State::Waiting(Waiting { was_busy: true, .. }) => busy.push(*pid),
-                State::Waiting(_) if self.choice == SessionChoice::Running => idle.push(*pid),
-                State::Waiting(_) => busy.push(*pid),
-                _ => {}
+        let mut busy = self.ended.clone();
+        let running = self.waiting.iter().filter(|(pid, _)| is_running(**pid));
+        for (pid, waiting) in running {
+            match self.choice {
+                SessionChoice::Running if !waiting.was_busy => idle.push(*pid),
+                _ => busy.push(*pid),
             }
         }
         let idle = notice(
             idle,
             "as they were idle",
-            "choose them with -pid, or events with an option, such as -gccollectonly",
+            "choose them with -pid, or events with an option, such as -clrevents gc+exception",
         );
         let busy = notice(
             busy,
-            "as their sessions would take more than 1 % of the CPUs",
+            "as sessions may take 1 % of the CPUs and 256 may run at a time",
             "choose some with -pid",
         );
         idle.into_iter().chain(busy)
@@ -305,6 +379,10 @@ mod tests {
         Nanos(SECOND_NS + ms * MS)
     }
 
+    fn due(starts: &mut SessionStarts, now: Nanos) -> Vec<DueSession> {
+        starts.due(now, 256, |_| false)
+    }
+
     fn pids(due: Vec<DueSession>) -> Vec<i32> {
         due.into_iter().map(|due| due.pid.0).collect()
     }
@@ -321,31 +399,29 @@ mod tests {
         for pid in 1..=4 {
             starts.running(Pid(pid), true);
         }
-        assert_eq!(starts.due(at(0)), []);
+        assert_eq!(due(&mut starts, at(0)), []);
         sample(&mut starts, 1, 100, 9);
         sample(&mut starts, 2, 100, 10);
         // Not known before.
         sample(&mut starts, 9, 100, 30);
-        assert_eq!(pids(starts.due(at(200))), [9, 2]);
+        assert_eq!(pids(due(&mut starts, at(200))), [9, 2]);
         // The second begins anew.
         sample(&mut starts, 1, 1100, 9);
-        assert_eq!(starts.due(at(1200)), []);
+        assert_eq!(due(&mut starts, at(1200)), []);
         sample(&mut starts, 1, 1900, 1);
         starts.ended(Pid(1));
         starts.loaded(Pid(5), at(1900));
-        let due = starts.due(at(1900));
-        assert_eq!(
-            due,
-            [DueSession {
-                pid: Pid(5),
-                is_new: true
-            }]
-        );
-        let notices: Vec<_> = starts.notices().collect();
-        let [notice] = &notices[..] else {
+        let new = DueSession {
+            pid: Pid(5),
+            is_new: true,
+        };
+        assert_eq!(due(&mut starts, at(1900)), [new]);
+        let notices: Vec<_> = starts.notices(|pid| pid != Pid(4)).collect();
+        let [idle, ended] = &notices[..] else {
             panic!("{notices:?}");
         };
-        assert_eq!((&*notice.subject, notice.count), ("3, 4", 2));
+        assert_eq!((&*idle.subject, idle.count), ("3", 1));
+        assert_eq!((&*ended.subject, ended.count), ("1", 1));
     }
 
     #[test]
@@ -356,31 +432,36 @@ mod tests {
         }
         sample(&mut starts, 20, 0, 1);
         // A minute of 1 % of a CPU.
-        assert_eq!(pids(starts.due(at(0))), [20, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        assert_eq!(pids(due(&mut starts, at(0))), [20, 1, 2, 3]);
+        assert_eq!(pids(due(&mut starts, at(1))), [4, 5, 6, 7]);
+        assert_eq!(pids(due(&mut starts, at(2))), [8, 9]);
         assert_eq!(starts.held_back(), 10);
-        assert_eq!(starts.due(at(5_900)), []);
-        assert_eq!(pids(starts.due(at(6_000))), [10]);
-        assert_eq!(starts.due(at(6_001)), []);
-        let count = starts.notices().map(|notice| notice.count).sum::<u64>();
-        assert_eq!((count, starts.held_back()), (9, 9));
+        assert_eq!(due(&mut starts, at(5_900)), []);
+        assert_eq!(pids(due(&mut starts, at(6_000))), [10]);
+        assert_eq!(due(&mut starts, at(6_001)), []);
+        assert_eq!(starts.held_back(), 9);
         let mut named = SessionStarts::new(SessionChoice::Named, 1);
         (1..=20).for_each(|pid| named.running(Pid(pid), true));
-        assert_eq!(named.due(at(0)).len(), 20);
+        assert_eq!(due(&mut named, at(0)).len(), 20);
     }
 
     #[test]
     fn programs_that_are_executed_are_searched() {
         let mut starts = SessionStarts::new(SessionChoice::Named, 1);
         let me = Pid(std::process::id() as i32);
-        starts.executed(me);
+        starts.executed(me, at(0));
         assert!(matches!(
-            starts.processes.get(&me),
-            Some(State::Searched { is_new: true })
+            starts.others.get(&me),
+            Some(State::Searched { is_new: true, .. })
         ));
-        while !matches!(starts.processes.get(&me), Some(State::Other)) {
-            assert_eq!(starts.due(at(0)), []);
+        while starts.others.get(&me) != Some(&State::Other) {
+            assert_eq!(due(&mut starts, at(0)), []);
         }
-        starts.loaded(me, at(0));
-        assert_eq!(pids(starts.due(at(0))), [me.0]);
+        assert!(starts.loaded(me, at(5)) && !starts.loaded(me, at(6)));
+        // The record of the program's start arrives later than that of the runtime.
+        starts.executed(me, at(4));
+        assert_eq!(pids(due(&mut starts, at(7))), [me.0]);
+        starts.executed(me, at(4));
+        assert!(!starts.loaded(me, at(8)));
     }
 }

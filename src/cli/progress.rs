@@ -106,7 +106,7 @@ fn line(progress: &Progress) -> String {
     };
     let waiting = match waiting_processes {
         0 => String::new(),
-        count => format!(", {count} processes wait for a session"),
+        count => format!(", {count} await events"),
     };
     format!(
         "{:.1} s, {samples} samples, {lost} lost, {kib} KiB{events}{waiting}",

@@ -26,6 +26,10 @@ use crate::trace::Pid;
 const PORT_INTERVAL: Duration = Duration::from_millis(2);
 const MAX_PORT_INTERVAL: Duration = Duration::from_millis(50);
 const PORT_TIMEOUT: Duration = Duration::from_secs(30);
+/// The same of NativeAOT programs, most of which never open a port.
+const AOT_PORT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time for a search for a port to end after the capture.
+const SEARCH_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Destination of event streams.
 pub trait StreamSink: Send + Sync {
@@ -47,7 +51,8 @@ pub type SharedSink = Arc<dyn StreamSink>;
 pub struct EventSession {
     session: SessionThread<StreamItem>,
     bytes: Arc<AtomicU64>,
-    is_stopped: bool,
+    /// Time until which a thread that still searches for the port may end.
+    search_end: Option<Instant>,
 }
 
 impl EventSession {
@@ -82,11 +87,15 @@ impl EventSession {
                 let Ok(Some(runtime)) = Detector::default().identify(pid) else {
                     return Ok(None);
                 };
-                let port = match wait_for_port(pid, timeout, is_over) {
+                let is_aot = runtime.flavour == Deployment::NativeAot;
+                let limit = if is_aot {
+                    AOT_PORT_TIMEOUT
+                } else {
+                    PORT_TIMEOUT
+                };
+                let port = match wait_for_port(pid, timeout.min(limit), is_over) {
                     // The program was built without event support.
-                    Err(PortError::NoSocket { .. }) if runtime.flavour == Deployment::NativeAot => {
-                        return Ok(None);
-                    }
+                    Err(PortError::NoSocket { .. }) if is_aot => return Ok(None),
                     port => port?,
                 };
                 let settings = if rundown || runtime.needs_rundown(pid) {
@@ -113,13 +122,14 @@ impl EventSession {
                 let writer = writer.spawn(write).map_err(RuntimeSessionError::Thread)?;
                 drain(stream, &queue);
                 // The stream is closed now: the runtime waits for nothing.
-                writer.join().unwrap_or(Ok(()))
+                let panicked = |_| Err(RuntimeSessionError::Keep(io::Error::other("a bug")));
+                writer.join().unwrap_or_else(panicked)
             },
         )?;
         Ok(Self {
             session,
             bytes,
-            is_stopped: false,
+            search_end: None,
         })
     }
 
@@ -148,7 +158,9 @@ impl EventSession {
 
     /// Requests the rundown and the end of the session.
     pub fn ask_to_stop(&mut self, limits: &Limits) {
-        self.is_stopped = self.has_begun();
+        if !self.has_begun() {
+            self.search_end = Some(Instant::now() + SEARCH_TIMEOUT);
+        }
         self.session.ask_to_stop(limits);
     }
 
@@ -162,11 +174,7 @@ impl EventSession {
         take: impl FnMut(StreamItem),
     ) -> Option<RuntimeSessionError> {
         // A thread that is still searching for the port has no stream to wait for.
-        let deadline = if self.is_stopped {
-            deadline
-        } else {
-            Instant::now()
-        };
+        let deadline = self.search_end.unwrap_or(deadline);
         self.session.finish(deadline, is_cancelled, take)
     }
 }

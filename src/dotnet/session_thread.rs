@@ -52,7 +52,7 @@ pub enum RuntimeSessionError {
     #[error("cannot write its events: {0}")]
     Keep(io::Error),
     /// The rundown did not end in time.
-    #[error("its method rundown did not complete in time")]
+    #[error("its last events or its method rundown did not arrive in time")]
     TimeOver,
     /// The session had not started when the capture ended.
     #[error("it did not start a session before the capture ended")]
@@ -132,6 +132,7 @@ impl<T: Send + 'static> SessionThread<T> {
         thread::Builder::new()
             .name("runtime events".into())
             .spawn(move || {
+                machine::reset_thread_priority();
                 // The sender lives until the error is stored: `finish` waits for its end.
                 if let Err(error) = run(&sender)
                     && (matches!(error, RuntimeSessionError::Keep(_)) || keeps_running(pid))
@@ -252,9 +253,21 @@ fn start_session(
     let session =
         EventPipeSession::start(&port, request, &Limits::new(STEP_TIMEOUT, START_TIMEOUT))?;
     let stream = session.stream();
-    Ok(lock(shared, |shared| {
+    let late = lock(shared, |shared| {
         shared.has_started = true;
-        shared.running = (!shared.is_over).then_some((port, session));
-        shared.running.is_some().then_some(stream)
-    }))
+        if shared.is_over {
+            return Some((port, session));
+        }
+        shared.running = Some((port, session));
+        None
+    });
+    let Some((port, session)) = late else {
+        return Ok(Some(stream));
+    };
+    // The runtime would notice a closed stream only at its next event.
+    let limits = Limits::new(STEP_TIMEOUT, STEP_TIMEOUT);
+    if let Ok(stopping) = session.request_stop(&port, &limits) {
+        let _ = stopping.wait(&limits);
+    }
+    Ok(None)
 }

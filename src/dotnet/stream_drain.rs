@@ -11,7 +11,8 @@ const CHUNK: usize = 1 << 16;
 /// Moves a stream to a queue, up to its end or until nobody reads the queue any more.
 ///
 /// Waits only for the stream. If the queue is full, events are left out up to the next sequence
-/// point, so that readers count them; a stream that is not of version 4 or 5 ends there.
+/// point, so that readers count them. A stream that is not of version 4 or 5 ends there, with an
+/// error.
 pub(super) fn drain(stream: impl Read, queue: &StreamQueue) {
     let mut source = Source {
         stream,
@@ -29,13 +30,13 @@ fn relay(source: &mut Source<impl Read>, queue: &StreamQueue) {
         .read_to_end(&mut header);
     let has_objects = Reader::open(&*header).is_ok_and(|reader| reader.info().version < 6);
     if !queue.push(header) {
-        return;
+        return source.fail_to_write();
     }
     if has_objects {
         let mut blocks = Relay::new(source.by_ref());
         while let Ok(Some(block)) = blocks.next_block(|bytes| queue.has_room(bytes)) {
             if !queue.push(block) {
-                return;
+                return source.fail_to_write();
             }
         }
         // Data behind the end, or behind corrupt data, is of no use, but the runtime may wait for
@@ -47,7 +48,7 @@ fn relay(source: &mut Source<impl Read>, queue: &StreamQueue) {
     while let Ok(read @ 1..) = source.read(&mut buffer) {
         let part = buffer.get(..read).unwrap_or_default();
         if !queue.has_room(read) || !queue.push(part.to_vec()) {
-            return;
+            return source.fail_to_write();
         }
     }
 }
@@ -56,6 +57,14 @@ fn relay(source: &mut Source<impl Read>, queue: &StreamQueue) {
 struct Source<R> {
     stream: R,
     error: Option<io::Error>,
+}
+
+impl<R> Source<R> {
+    /// Ends the stream where the queue has no room for a part that cannot be left out.
+    fn fail_to_write(&mut self) {
+        let error = io::Error::other("they were not written as fast as they came");
+        self.error.get_or_insert(error);
+    }
 }
 
 impl<R: Read> Read for Source<R> {

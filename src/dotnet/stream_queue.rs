@@ -11,8 +11,12 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 const MAX_BYTES: usize = 32 << 20;
 /// Maximum size of all queues, in bytes.
 const MAX_ALL_BYTES: usize = 256 << 20;
-/// Maximum size with the parts that are never left out.
-const HARD_MAX_BYTES: usize = 2 * MAX_BYTES;
+/// Size that each queue may have in any case, in bytes.
+const MIN_BYTES: usize = 1 << 20;
+/// Factor of the limits for the parts that are never left out.
+const HARD_FACTOR: usize = 2;
+/// Memory of a part besides its bytes.
+const PART_BYTES: usize = 64;
 
 /// Size of all queues, in bytes.
 pub type QueuedBytes = Arc<AtomicUsize>;
@@ -49,27 +53,31 @@ impl StreamQueue {
         access(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns whether there is room for more bytes.
+    /// Returns whether there is room for a part.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
-        self.all.load(Ordering::Relaxed) + bytes <= MAX_ALL_BYTES
-            && self.with(|state| state.bytes + bytes <= MAX_BYTES)
+        self.with(|state| self.fits(state, bytes + PART_BYTES, 1))
+    }
+
+    fn fits(&self, state: &State, size: usize, factor: usize) -> bool {
+        let all = self.all.load(Ordering::Relaxed).saturating_add(size);
+        let own = state.bytes + size;
+        own <= MIN_BYTES || own <= factor * MAX_BYTES && all <= factor * MAX_ALL_BYTES
     }
 
     /// Adds a part. Returns false if the queue is full, or nobody reads it.
     pub(super) fn push(&self, part: Vec<u8>) -> bool {
-        let bytes = part.len();
         let is_added = self.with(|state| {
-            if state.is_abandoned || state.bytes + bytes > HARD_MAX_BYTES {
-                return false;
+            let size = size_of_part(&part);
+            let is_added = !state.is_abandoned && self.fits(state, size, HARD_FACTOR);
+            if is_added {
+                state.bytes += size;
+                // Under the lock, so that the part is not subtracted before.
+                self.all.fetch_add(size, Ordering::Relaxed);
+                state.parts.push_back(part);
             }
-            state.bytes += bytes;
-            state.parts.push_back(part);
-            true
+            is_added
         });
-        if is_added {
-            self.all.fetch_add(bytes, Ordering::Relaxed);
-            self.changed.notify_one();
-        }
+        self.changed.notify_one();
         is_added
     }
 
@@ -83,8 +91,9 @@ impl StreamQueue {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if let Some(part) = state.parts.pop_front() {
-                state.bytes -= part.len();
-                self.all.fetch_sub(part.len(), Ordering::Relaxed);
+                let size = size_of_part(&part);
+                state.bytes -= size;
+                self.all.fetch_sub(size, Ordering::Relaxed);
                 return Ok(Some(part));
             }
             if let Some(error) = &mut state.end {
@@ -96,6 +105,11 @@ impl StreamQueue {
                 .unwrap_or_else(PoisonError::into_inner);
         }
     }
+}
+
+/// Returns the memory that a part takes.
+fn size_of_part(part: &Vec<u8>) -> usize {
+    part.capacity() + PART_BYTES
 }
 
 /// Reader of a queue. Dropping it abandons the queue.
@@ -131,11 +145,11 @@ impl Read for QueueReader {
 
 impl Drop for QueueReader {
     fn drop(&mut self) {
-        let left = self.queue.with(|state| {
+        self.queue.with(|state| {
             state.is_abandoned = true;
             state.parts.clear();
-            std::mem::take(&mut state.bytes)
+            let left = std::mem::take(&mut state.bytes);
+            self.queue.all.fetch_sub(left, Ordering::Relaxed);
         });
-        self.queue.all.fetch_sub(left, Ordering::Relaxed);
     }
 }

@@ -62,13 +62,13 @@ impl<R: Read> Relay<R> {
             if is_complete {
                 bytes.push(END_OBJECT);
             }
-            match header.kind() {
-                BlockKind::Event | BlockKind::Stack => self.leaves_out |= !has_room(bytes.len()),
-                BlockKind::SequencePoint if has_room(bytes.len()) => self.leaves_out = false,
-                _ => {}
+            let may_leave_out = matches!(header.kind(), BlockKind::Event | BlockKind::Stack);
+            if may_leave_out {
+                self.leaves_out |= !has_room(bytes.len());
+            } else if header.kind() == BlockKind::SequencePoint && has_room(bytes.len()) {
+                self.leaves_out = false;
             }
-            let is_kept = !matches!(header.kind(), BlockKind::Event | BlockKind::Stack);
-            if is_kept || !self.leaves_out {
+            if !(may_leave_out && self.leaves_out) {
                 self.offset += bytes.len() as u64;
                 return Ok(Some(bytes));
             }

@@ -68,8 +68,10 @@ impl EventCode {
     #[must_use]
     pub fn frame(&self, process: ProcessId, address: u64, time: Nanos) -> Option<FrameId> {
         let frames = self.frames.get(&(process, address))?;
-        let begun = frames.later.partition_point(|(since, _)| *since < time);
-        let last = begun.checked_sub(1).and_then(|last| frames.later.get(last));
+        let started = frames.later.partition_point(|(since, _)| *since < time);
+        let last = started
+            .checked_sub(1)
+            .and_then(|last| frames.later.get(last));
         Some(last.map_or(frames.first, |(_, frame)| *frame))
     }
 }

@@ -115,7 +115,7 @@ impl EventStreams {
                     lost + stream.counts.events,
                     stream.process
                 );
-                let remedy = "request fewer events, for example with -gccollectonly, or a larger buffer with -eventbuffer MB";
+                let remedy = "request fewer events, for example with -gccollectonly, a larger buffer with -eventbuffer MB, or a name on a faster disk";
                 Notice::new(NoticeKind::EventsLost, what, remedy)
                     .about(stream.process)
                     .counting(lost)
