@@ -41,6 +41,8 @@ pub(super) struct Engine<'a, W> {
     events: EventSessions,
     event_code: EventCode,
     losses: Losses,
+    /// Size of the deepest stack of each CPU since the last call of [`Engine::take_deepest`].
+    deepest: BTreeMap<Cpu, u64>,
     /// Stack of the current sample, kept to avoid an allocation per sample.
     leaf_first: Vec<CodeAddress>,
 }
@@ -71,6 +73,7 @@ impl<'a, W: Write> Engine<'a, W> {
             events: EventSessions::default(),
             event_code: EventCode::default(),
             losses: Losses::default(),
+            deepest: BTreeMap::new(),
             leaf_first: Vec::new(),
         }
     }
@@ -215,6 +218,10 @@ impl<'a, W: Write> Engine<'a, W> {
     fn walk(&mut self, sample: &SampleRecord<'_>, process: ProcessId, is_preview: bool) -> Walked {
         let walker = &mut self.walker;
         let walked = walker.walk(sample, process, is_preview, &mut self.leaf_first);
+        if walker.machine.is_live() {
+            let deepest = self.deepest.entry(sample.cpu).or_default();
+            *deepest = walked.stack_bytes.max(*deepest);
+        }
         let is_jit = |code: &CodeAddress| matches!(code, CodeAddress::Jit(..));
         if self.leaf_first.iter().any(is_jit)
             && walker.machine.mark_jit_process(process)
@@ -340,6 +347,11 @@ impl<'a, W: Write> Engine<'a, W> {
         self.start_due_sessions(now);
         self.look_up_event_code(now, LOOKUP_LIMIT);
         self.recorder.tick(now, &self.losses);
+    }
+
+    /// Returns the number of stack bytes that the deepest stack of each CPU had since the last call.
+    pub(super) fn take_deepest(&mut self) -> BTreeMap<Cpu, u64> {
+        std::mem::take(&mut self.deepest)
     }
 
     pub(super) fn samples(&self) -> u64 {

@@ -140,6 +140,7 @@ pub fn run(
             session.preview(|record| engine.preview(record));
         }
         engine.tick(flush_limit, session.malformed(), session.late());
+        session.adapt_copies(engine.take_deepest());
         report(Progress {
             elapsed: clock.elapsed(),
             samples: engine.samples(),

@@ -15,6 +15,8 @@ pub(super) struct Walked {
     pub(super) outcome: WalkOutcome,
     /// Whether the walk need not be repeated for the names of the code that it met.
     pub(super) is_named: bool,
+    /// Size of the part of the user stack that the walk needed.
+    pub(super) stack_bytes: u64,
 }
 
 /// Machine of the samples, unwinder of their stacks, and names of the JIT code that walks meet.
@@ -64,8 +66,10 @@ impl StackWalker {
     ) -> Walked {
         let process = (process, sample.pid);
         let (process, unwinder, names) = self.at(process, sample.time, is_preview);
+        let outcome = unwinder.walk(sample, process, leaf_first);
         Walked {
-            outcome: unwinder.walk(sample, process, leaf_first),
+            outcome,
+            stack_bytes: unwinder.stack_bytes(),
             is_named: name_met(&process, unwinder, names),
         }
     }

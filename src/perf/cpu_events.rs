@@ -1,8 +1,11 @@
 //! The events of one CPU and their ring buffer.
 
+use std::io;
+
 use rustix::io::Errno;
 
 use super::clock::now;
+use super::copy_length::CopyLength;
 use super::event::{Event, Role};
 use super::open_error::OpenEventError;
 use super::request::EffectiveRequest;
@@ -18,6 +21,8 @@ pub(super) struct CpuEvents {
     pub(super) cpu: Cpu,
     /// The first event owns the ring buffer.
     pub(super) events: Vec<Event>,
+    /// A sampler, disabled at first, that may take the place of the last event.
+    short: Option<(Event, CopyLength)>,
     /// Time of the last check and the first event's enabled time (in nanoseconds) at that time.
     last_check: Option<(Nanos, u64)>,
     /// Time when perfcollect detected that the kernel had removed these events from their CPU.
@@ -30,7 +35,39 @@ impl CpuEvents {
     }
 
     pub(super) fn lost(&self) -> Option<u64> {
-        self.events.iter().map(Event::lost).sum()
+        let short = self.short.iter().map(|(event, _)| event);
+        self.events.iter().chain(short).map(Event::lost).sum()
+    }
+
+    /// Stops recording.
+    pub(super) fn stop(&self) -> io::Result<()> {
+        let short = self.short.iter().map(|(event, _)| event);
+        let events = short.chain(self.events.iter().rev());
+        events
+            .into_iter()
+            .try_for_each(|event| event.set_enabled(false))
+    }
+
+    /// Chooses the length of stack copies. `bytes` is the most that a sample of this CPU has needed
+    /// since the last call.
+    pub(super) fn adapt_copies(&mut self, bytes: u64) {
+        let Some((short, length)) = &mut self.short else {
+            return;
+        };
+        let (Some(is_short), Some(long)) = (length.note(bytes, now()), self.events.last()) else {
+            return;
+        };
+        let (off, on) = match is_short {
+            true => (long, &*short),
+            false => (&*short, long),
+        };
+        // Never both, as each sample counts for its whole period.
+        let switched = off.set_enabled(false).and_then(|()| on.set_enabled(true));
+        if switched.is_err() {
+            // Long copies serve all stacks.
+            let _ = long.set_enabled(true);
+            self.short = None;
+        }
     }
 
     /// Whether the kernel has removed the events from their CPU.
@@ -84,16 +121,24 @@ pub(super) fn open_cpu(
         source,
     })?;
     let mut events = vec![owner];
+    let mut short = None;
     if effective.system_wide {
         let Some(sampler) = open(Role::Sampler)? else {
             return Ok(None);
         };
         sampler.write_to(&events[0]).map_err(SessionError::Enable)?;
         events.push(sampler);
+        if effective.request.may_copy_less()
+            && let Some(sampler) = open(Role::ShortSampler)?
+        {
+            sampler.write_to(&events[0]).map_err(SessionError::Enable)?;
+            short = Some((sampler, CopyLength::new(now())));
+        }
     }
     let cpu_events = CpuEvents {
         cpu: Cpu(cpu),
         events,
+        short,
         last_check: None,
         dead_since: None,
     };

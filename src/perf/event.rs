@@ -22,6 +22,8 @@ pub(super) enum Role {
     Tracker,
     /// Samples all processes, into the tracker's ring buffer.
     Sampler,
+    /// Takes the place of the sampler while short stack copies suffice.
+    ShortSampler,
     /// Samples processes that the current thread starts, from their exec on. Excludes perfcollect.
     Children,
     /// Samples a thread and everything that it starts.
@@ -37,6 +39,7 @@ impl Role {
         let (mut attr, thread) = match self {
             Self::Tracker => (request.tracker(), ANY_THREAD),
             Self::Sampler => (request.sampler(), ANY_THREAD),
+            Self::ShortSampler => (request.short_sampler(), ANY_THREAD),
             Self::Children => (request.inherited(), CURRENT_THREAD),
             Self::Thread(tid) => (request.inherited(), tid.0),
         };

@@ -7,6 +7,7 @@
 
 mod call_graph;
 mod clock;
+mod copy_length;
 mod cpu_events;
 mod cpu_hotplug;
 mod deferred;

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use perf_event_open_sys::bindings as sys;
 
 use super::call_graph::CallGraph;
+use super::copy_length::SHORT_BYTES;
 use super::sample_layout::USER_REGS;
 
 const SAMPLE_TYPE: u32 = sys::PERF_SAMPLE_IP
@@ -185,6 +186,20 @@ impl SamplingRequest {
         attr.set_exclude_idle(1);
         attr.set_exclude_guest(1);
         attr.set_exclude_callchain_user(u64::from(!self.call_graph.walks_frame_pointers()));
+        attr
+    }
+
+    /// Whether stack copies may be short while all stacks are: unless the user chose the call
+    /// graph, or the ring buffers hold no longer copies.
+    pub(super) fn may_copy_less(&self) -> bool {
+        self.call_graph == CallGraph::Auto && self.stack_bytes() > SHORT_BYTES
+    }
+
+    /// Returns the attributes of a sampler that makes short stack copies and no user callchain.
+    pub(super) fn short_sampler(&self) -> sys::perf_event_attr {
+        let mut attr = self.sampler();
+        attr.sample_stack_user = SHORT_BYTES;
+        attr.set_exclude_callchain_user(1);
         attr
     }
 

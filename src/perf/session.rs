@@ -237,7 +237,7 @@ NoticeKind::StackCopiesReduced,
             return Ok(());
         }
         let events = self.cpus.iter().filter_map(|cpu| cpu.events.get(event));
-        enable_all(events, true)
+        enable_all(events)
     }
 
     /// Stops recording. The records in the ring buffers can still be drained.
@@ -245,9 +245,23 @@ NoticeKind::StackCopiesReduced,
     /// # Errors
     /// Returns [`SessionError::Enable`] if an event cannot be disabled.
     pub fn stop(&self) -> Result<(), SessionError> {
-        let events = self.cpus.iter().flat_map(|cpu| cpu.events.iter().rev());
-        enable_all(events, false)?;
+        let mut cpus = self.cpus.iter();
+        cpus.try_for_each(CpuEvents::stop)
+            .map_err(SessionError::Enable)?;
         self.threads.stop().map_err(SessionError::Enable)
+    }
+
+    /// Chooses the lengths of stack copies.
+    ///
+    /// `needed` has the largest number of stack bytes that a sample of each CPU has needed since
+    /// the last call.
+    pub fn adapt_copies(&mut self, needed: impl IntoIterator<Item = (Cpu, u64)>) {
+        for (cpu, bytes) in needed {
+            let mut alive = self.cpus.iter_mut();
+            if let Some(events) = alive.find(|of| of.cpu == cpu && of.dead_since.is_none()) {
+                events.adapt_copies(bytes);
+            }
+        }
     }
 
     /// Returns descriptors that become readable when a ring buffer is a quarter full.
@@ -303,7 +317,7 @@ NoticeKind::StackCopiesReduced,
     fn add_cpu(&mut self, id: u32, list: &impl Fn() -> Vec<Tid>) -> Result<(), SessionError> {
         for (cpu, ring) in self.open_cpus(&[id])? {
             if !self.needs_threads() {
-                enable_all(&cpu.events, true)?;
+                enable_all(&cpu.events)?;
             }
             self.cpus.push(cpu);
             self.rings.push(ring);
@@ -369,13 +383,10 @@ NoticeKind::StackCopiesReduced,
     }
 }
 
-fn enable_all<'a>(
-    events: impl IntoIterator<Item = &'a Event>,
-    enabled: bool,
-) -> Result<(), SessionError> {
+fn enable_all<'a>(events: impl IntoIterator<Item = &'a Event>) -> Result<(), SessionError> {
     events
         .into_iter()
-        .try_for_each(|event| event.set_enabled(enabled))
+        .try_for_each(|event| event.set_enabled(true))
         .map_err(SessionError::Enable)
 }
 

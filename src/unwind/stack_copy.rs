@@ -20,6 +20,11 @@ impl<'a> StackCopy<'a> {
         Some(u64::from_le_bytes(*value))
     }
 
+    /// Returns the number of bytes from the start of the copy to an address.
+    pub(super) fn bytes_to(&self, address: u64) -> u64 {
+        address.saturating_sub(self.base)
+    }
+
     /// Returns whether the copy has no bytes.
     pub(super) fn is_empty(&self) -> bool {
         self.bytes.is_empty()

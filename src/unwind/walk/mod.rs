@@ -39,6 +39,8 @@ pub struct Unwinder {
     roots: FxHashMap<(ModuleId, u64), bool>,
     /// Process addresses of the last user stack.
     addresses: Vec<u64>,
+    /// Size of the part of the stack that the last walk needed.
+    stack_bytes: u64,
 }
 
 /// Outcome of a stack walk.
@@ -64,6 +66,7 @@ impl Unwinder {
         leaf_first.clear();
         self.addresses.clear();
         self.managed.met.clear();
+        self.stack_bytes = 0;
         push_kernel_frames(sample, leaf_first);
         let copied_from = sample.registers.map_or(0, |registers| registers.sp);
         let mut walk = Walk {
@@ -133,6 +136,14 @@ impl Unwinder {
     #[must_use]
     pub fn user_addresses(&self) -> &[u64] {
         &self.addresses
+    }
+
+    /// Returns the size of the part of the user stack that the last walk needed.
+    ///
+    /// It exceeds the stack copy if that ended too early.
+    #[must_use]
+    pub fn stack_bytes(&self) -> u64 {
+        self.stack_bytes
     }
 
     /// Passes on the JIT code that the last walk met in this process, leaf first.
@@ -222,6 +233,7 @@ impl Walk<'_> {
             };
             self.push(location.code, frame.address_for_lookup());
             let sp_before = state.sp();
+            self.note_reached(sp_before);
             if let Some(interrupted) = self.interrupted_by_signal(frame, &location, sp_before) {
                 let Interrupted { ip, sp, bp } = interrupted;
                 // Nothing called the trampoline: the handler returns to its first instruction.
@@ -259,6 +271,7 @@ impl Walk<'_> {
                     return None;
                 }
                 Err(Error::CouldNotReadStack(address)) if self.stack.ends_before(address) => {
+                    self.note_reached(address.saturating_add(8));
                     return Some(Truncation::StackCopyEnded);
                 }
                 Err(_) => return Some(Truncation::UnwindFailed),
@@ -273,6 +286,11 @@ impl Walk<'_> {
     fn push(&mut self, code: CodeAddress, address: u64) {
         self.leaf_first.push(code);
         self.unwinder.addresses.push(address);
+    }
+
+    /// Notes that the walk needs the stack up to an address.
+    fn note_reached(&mut self, address: u64) {
+        self.unwinder.stack_bytes = self.stack.bytes_to(address);
     }
 
     fn locate(&mut self, address: u64) -> Option<CodeLocation> {

@@ -1,0 +1,80 @@
+//! Captures of a native program whose stack grows beyond a short copy.
+#![allow(clippy::unwrap_used)]
+
+#[macro_use]
+mod support;
+
+use std::process::Command;
+use std::time::Duration;
+
+use support::{captured, run};
+
+/// Much longer than any run on a busy system.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// Burns CPU time on one CPU, first with a small stack, then with one of 48 KiB.
+const PROGRAM: &str = "
+#define _GNU_SOURCE
+#include <sched.h>
+#include <time.h>
+static volatile unsigned long steps;
+static double cpu_seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return now.tv_sec + now.tv_nsec / 1e9;
+}
+__attribute__((noinline)) static void burn(double until) {
+    while (cpu_seconds() < until) for (int i = 0; i < 200000; i++) steps++;
+}
+__attribute__((noinline)) static void shallow(double until) { burn(until); steps++; }
+__attribute__((noinline)) static void deep(int frames, double until) {
+    volatile char frame[4096];
+    frame[0] = (char)frames;
+    if (frames > 1) deep(frames - 1, until); else burn(until);
+    steps += frame[0];
+}
+int main(void) {
+    cpu_set_t cpu;
+    CPU_ZERO(&cpu);
+    CPU_SET(sched_getcpu(), &cpu);
+    sched_setaffinity(0, sizeof cpu, &cpu);
+    shallow(3);
+    deep(12, 6);
+    return 0;
+}
+";
+
+/// A CPU that has had only small stacks makes short copies. Then deep stacks are truncated until
+/// perfcollect has seen the first of them, and only those.
+#[test]
+fn copies_grow_with_the_stacks() {
+    need_capture!();
+    let directory = tempfile::tempdir().unwrap();
+    let [source, program] = ["grow.c", "grow"].map(|name| directory.path().join(name));
+    std::fs::write(&source, PROGRAM).unwrap();
+    let options = ["-O1", "-fomit-frame-pointer", "-o"].map(AsRef::as_ref);
+    let compile = options.into_iter().chain([program.as_path(), &source]);
+    run(Command::new("cc").args(compile), LIMIT).expect_success();
+    for (call_graph, short) in [("auto", true), ("dwarf", false)] {
+        let saved = captured(["-callgraph", call_graph, "--", program.to_str().unwrap()]);
+        let shallow = saved.samples_under(&["main", "shallow", "burn"]);
+        let deep = saved.samples_under(&["main", "deep", "deep", "deep", "burn"]);
+        let truncated = saved.summary.quality.stacks.stack_copy_ended;
+        assert_eq!(truncated > 0, short, "{call_graph}: {truncated}");
+        // A busy machine may delay perfcollect for some of these milliseconds.
+        assert!(
+            truncated < deep / 5,
+            "{call_graph}: {truncated} truncated, {deep} whole"
+        );
+        let all = saved.summary.samples;
+        assert!(
+            shallow + deep + truncated + all / 20 >= all,
+            "{call_graph}: {shallow} shallow, {deep} deep, {truncated} truncated of {all}"
+        );
+        // No sample is lost or counted twice where the copies change.
+        assert!(
+            shallow > all * 2 / 5 && deep + truncated > all * 2 / 5,
+            "{call_graph}"
+        );
+    }
+}
