@@ -19,8 +19,9 @@ use perfcollect::trace::{NoticeKind, Pid};
 use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
 use support::{
-    Finished, Missing, Running, Saved, Workload, children, cpu_time, end_capture, expect_shares,
-    perfcollect, run, start, start_capture, wait_for_cpu_time, wait_until, workloads,
+    Finished, Missing, Running, Runtime, Saved, Workload, children, cpu_time, end_capture,
+    expect_shares, perfcollect, run, start, start_capture, wait_for_cpu_time, wait_until,
+    workloads,
 };
 use tempfile::TempDir;
 
@@ -460,6 +461,44 @@ fn falls_back_to_frame_pointers_without_stack_copies() {
     assert_eq!(saved.summary.quality.losses.malformed_records, 0);
 }
 
+/// Yama may deny what the injected error denies.
+#[test]
+fn warns_before_a_rundown_that_may_crash_the_process() {
+    need_capture!();
+    if !is_installed("strace") {
+        skip!(Missing::Command("strace"));
+    }
+    let _lock = exclusive();
+    let runtime = need!(Runtime::at_least(9));
+    let mut command = runtime.command(&need!(workloads::cpu()));
+    let target = Workload::start(command.args(["--seconds", "600"]));
+    let memory = format!("-P/proc/{}/mem", target.pid());
+    let refusing = [
+        "strace",
+        "-f",
+        "-qq",
+        "-o/dev/null",
+        &memory,
+        "-etrace=openat,open",
+        "-einject=openat,open:error=EACCES",
+    ];
+    for (prefix, option, expected) in [
+        (&refusing[..], "-nolttng", true),
+        (&refusing, "-noinline", true),
+        (&[], "-noinline", false),
+    ] {
+        let directory = PublicDirectory::new();
+        let capture = directory.start(prefix, &[option], target.pid());
+        wait_for_cpu_time(target.pid(), HALF_A_SECOND);
+        let output = end_capture(capture);
+        let warning = output.stderr.find("warning: the memory of .NET process");
+        assert_eq!(warning.is_some(), expected, "{option}: {}", output.stderr);
+        assert!(warning < output.stderr.find("STOPPED"), "{}", output.stderr);
+        let saved = Saved::open(directory.0, "x");
+        assert_eq!(saved.summary.quality.names.jit.unresolved, 0, "{option}");
+    }
+}
+
 #[test]
 fn falls_back_to_cpu_clock_without_cycles() {
     need_capture!();
@@ -475,8 +514,8 @@ fn falls_back_to_cpu_clock_without_cycles() {
     assert!((per_sample / info.period_ns as f64 - 1.0).abs() < 0.05);
 }
 
-/// Mappings, and samples.
-const EVENTS_PER_CPU: usize = 2;
+/// Mappings, samples, and samples with short stack copies.
+const EVENTS_PER_CPU: usize = 3;
 
 /// Returns the descriptors of the perf events of a process.
 fn perf_events(pid: u32) -> BTreeSet<u32> {

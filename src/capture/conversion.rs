@@ -151,6 +151,7 @@ fn spool_out<R: Read>(
             bytes: import.engine.bytes(),
             event_bytes: 0,
             waiting_processes: 0,
+            rundown_of: None,
         })
     });
     import.finish(&reader, header.info, request.kallsyms)

@@ -228,6 +228,9 @@ impl<'a, W: Write> Engine<'a, W> {
             && walker.machine.is_live()
         {
             self.rundowns.on_jit_process(process, sample.pid);
+            if has_runtime(&walker.machine, sample.pid) {
+                self.rundowns.note_denied(sample.pid);
+            }
         }
         walked
     }
@@ -369,6 +372,13 @@ impl<'a, W: Write> Engine<'a, W> {
     /// Returns the number of processes that wait for their event sessions.
     pub(super) fn waiting_processes(&self) -> usize {
         self.events.held_back()
+    }
+
+    /// Returns the first process whose runtime lists its methods because its memory is not readable.
+    pub(super) fn first_denied(&self) -> Option<Pid> {
+        self.events
+            .first_denied()
+            .or_else(|| self.rundowns.first_denied())
     }
 
     /// Returns the error that stopped the growth of the spool, if any.

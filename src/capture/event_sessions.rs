@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 
 use super::finished::MORE_ROOM;
 use super::session_starts::{DueSession, SessionChoice, SessionStarts};
-use crate::dotnet::diagnostics::{Limits, PortError, SessionRequest};
-use crate::dotnet::{EventSession, QueuedBytes, RuntimeSessionError, SharedSink, StreamItem};
+use crate::dotnet::diagnostics::{GC_SETTINGS, Limits, PortError, SessionRequest};
+use crate::dotnet::{
+    EventSession, ProcessMemory, QueuedBytes, RuntimeSessionError, SharedSink, StreamItem,
+};
 use crate::machine;
 use crate::trace::{Nanos, Notice, NoticeKind, Pid};
 
@@ -47,6 +49,8 @@ pub(super) struct EventSessions {
     /// Whether the capture has ended, so that no session may start.
     is_over: bool,
     failed: Vec<(Pid, RuntimeSessionError)>,
+    /// The first process with a rundown that the user did not request.
+    first_denied: Option<Pid>,
     /// Size of what was received and not yet written.
     queued: QueuedBytes,
     /// What the streams of ended sessions refer to.
@@ -100,6 +104,14 @@ impl EventSessions {
         session.buffer_mib = request
             .buffer_mib
             .unwrap_or_else(|| session.buffer_mib.min(affordable_mib(pid)));
+        let lists_methods = session.rundown_keywords & !GC_SETTINGS != 0;
+        if self.first_denied.is_none()
+            && lists_methods
+            && !request.rundown
+            && ProcessMemory::is_denied(pid)
+        {
+            self.first_denied = Some(pid);
+        }
         let queued = Arc::clone(&self.queued);
         match EventSession::start(pid, is_new, session, request.rundown, queued, keep) {
             Ok(session) => self.running.push((pid, session)),
@@ -156,6 +168,11 @@ impl EventSessions {
             RuntimeSessionError::Keep(error) => Some(error.to_string()),
             _ => None,
         })
+    }
+
+    /// Returns the first process whose runtime lists its methods because its memory is not readable.
+    pub(super) fn first_denied(&self) -> Option<Pid> {
+        self.first_denied
     }
 
     /// Returns the number of processes that wait for their sessions.

@@ -21,7 +21,7 @@ use super::weight::Weight;
 use super::{MAX_TARGET_CHARS, open_files, usage};
 use crate::machine;
 use crate::perf::{self, PerfSession, SamplingRequest};
-use crate::trace::{Callers, CaptureInfo, Header, Notice, NoticeKind};
+use crate::trace::{Callers, CaptureInfo, Header, Notice, NoticeKind, Pid};
 
 /// Niceness while capturing: the ring buffers must be read however busy the system is.
 ///
@@ -63,6 +63,9 @@ pub struct Progress {
     pub event_bytes: u64,
     /// Number of .NET processes that wait for their event sessions.
     pub waiting_processes: usize,
+    /// First process whose runtime lists its methods (a rundown), because the permission to read
+    /// its memory is missing. This may crash processes of .NET 9 and 10.
+    pub rundown_of: Option<Pid>,
 }
 
 /// Runs a capture to its end.
@@ -148,6 +151,7 @@ pub fn run(
             bytes: engine.bytes(),
             event_bytes: engine.event_bytes(),
             waiting_processes: engine.waiting_processes(),
+            rundown_of: engine.first_denied(),
         });
         if signals.pending() {
             break End::Signal;

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use super::code_names::method_row;
 use crate::dotnet::diagnostics::Limits;
 use crate::dotnet::{
-    Deployment, Detector, MethodRange, RundownSession, RuntimeIdentity, RuntimeSessionError,
-    SessionOutcome,
+    Deployment, Detector, MethodRange, ProcessMemory, RundownSession, RuntimeIdentity,
+    RuntimeSessionError, SessionOutcome,
 };
 use crate::trace::spool::SpoolRow;
 use crate::trace::{Notice, NoticeKind, Pid, ProcessId, Recorder};
@@ -27,6 +27,8 @@ pub(super) struct RundownSessions {
     running: Vec<(ProcessId, Pid, RundownSession)>,
     /// Processes that need another rundown after the running one.
     unreadable: Vec<(ProcessId, Pid)>,
+    /// The first process whose memory is not readable.
+    first_denied: Option<Pid>,
     left_out: Vec<Pid>,
     failed: Vec<(Pid, RuntimeSessionError)>,
     lost: Vec<(Pid, u64)>,
@@ -36,6 +38,13 @@ impl RundownSessions {
     /// Starts a session for a process with JIT code, if the process is known to need one.
     pub(super) fn on_jit_process(&mut self, process: ProcessId, pid: Pid) {
         self.start(process, pid, is_needed);
+    }
+
+    /// Notes that a .NET process has a session if its memory may not be read.
+    pub(super) fn note_denied(&mut self, pid: Pid) {
+        if self.first_denied.is_none() && ProcessMemory::is_denied(pid) {
+            self.first_denied = Some(pid);
+        }
     }
 
     /// Requests rundowns from processes with JIT code whose method names cannot be read from
@@ -61,6 +70,11 @@ impl RundownSessions {
             Ok(session) => self.running.push((process, pid, session)),
             Err(error) => self.failed.push((pid, error)),
         }
+    }
+
+    /// Returns the first process whose runtime lists its methods because its memory is not readable.
+    pub(super) fn first_denied(&self) -> Option<Pid> {
+        self.first_denied
     }
 
     /// Writes the received names, and closes the sessions of processes that have ended.

@@ -67,10 +67,20 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
         true => Reporter::Brief,
         false => Reporter::new(options.results.quiet || options.results.json),
     };
-    let mut started = false;
+    let (mut started, mut warned) = (false, false);
     let capture = capture::run(&request, events, working.spool(), &signals, |progress| {
         if !std::mem::replace(&mut started, true) {
             reporter.say(&greeting(&request, options.background));
+        }
+        if let Some(pid) = progress.rundown_of
+            && !std::mem::replace(&mut warned, true)
+        {
+            reporter.clear();
+            reporter.say(&format!(
+                "warning: the memory of .NET process {pid} may not be read, so its runtime lists its methods. On .NET \
+                 9 and 10 this may crash a program that unloads assemblies meanwhile. With CAP_SYS_PTRACE it is not \
+                 needed."
+            ));
         }
         reporter.progress(&progress);
     });

@@ -98,6 +98,7 @@ fn line(progress: &Progress) -> String {
         bytes,
         event_bytes,
         waiting_processes,
+        rundown_of: _,
     } = progress;
     let kib = bytes.div_ceil(1024);
     let events = match event_bytes.div_ceil(1024) {

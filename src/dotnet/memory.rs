@@ -30,6 +30,15 @@ impl ProcessMemory {
                 _ => AttachError::Open(error),
             })
     }
+
+    /// Returns whether the memory of a process may not be read, but its files may.
+    ///
+    /// Yama (ptrace_scope) denies this. Its diagnostic port can then be reached.
+    #[must_use]
+    pub fn is_denied(pid: Pid) -> bool {
+        matches!(Self::open(pid), Err(AttachError::Open(_)))
+            && std::fs::metadata(format!("/proc/{pid}/root/")).is_ok()
+    }
 }
 
 impl Memory for ProcessMemory {

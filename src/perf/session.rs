@@ -44,6 +44,7 @@ pub struct PerfSession {
     threads: ThreadEvents,
     hotplug: CpuHotplug,
     started: Nanos,
+    is_sampling: bool,
     requested_ring_bytes: usize,
     /// Lost records of closed events.
     lost_by_closed: Vec<(Cpu, u64)>,
@@ -69,6 +70,7 @@ impl PerfSession {
             threads: ThreadEvents::default(),
             hotplug,
             started: now(),
+            is_sampling: false,
             requested_ring_bytes: request.ring_bytes,
             lost_by_closed: Vec::new(),
             notices,
@@ -229,6 +231,7 @@ NoticeKind::StackCopiesReduced,
     /// Returns [`SessionError::Enable`] if an event cannot be enabled.
     pub fn start_sampling(&mut self) -> Result<(), SessionError> {
         self.started = now();
+        self.is_sampling = true;
         self.enable(1)
     }
 
@@ -317,7 +320,12 @@ NoticeKind::StackCopiesReduced,
     fn add_cpu(&mut self, id: u32, list: &impl Fn() -> Vec<Tid>) -> Result<(), SessionError> {
         for (cpu, ring) in self.open_cpus(&[id])? {
             if !self.needs_threads() {
-                enable_all(&cpu.events)?;
+                let count = if self.is_sampling {
+                    cpu.events.len()
+                } else {
+                    1
+                };
+                enable_all(&cpu.events[..count])?;
             }
             self.cpus.push(cpu);
             self.rings.push(ring);
