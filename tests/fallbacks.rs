@@ -495,7 +495,8 @@ fn warns_before_a_rundown_that_may_crash_the_process() {
         assert_eq!(warning.is_some(), expected, "{option}: {}", output.stderr);
         assert!(warning < output.stderr.find("STOPPED"), "{}", output.stderr);
         let saved = Saved::open(directory.0, "x");
-        assert_eq!(saved.summary.quality.names.jit.unresolved, 0, "{option}");
+        let names = saved.summary.quality.names.jit;
+        assert!(names.unresolved * 20 < names.named, "{option}: {names:?}");
     }
 }
 
