@@ -78,3 +78,35 @@ fn copies_grow_with_the_stacks() {
         );
     }
 }
+
+/// Calls two functions in a loop, with frame pointers, and ends by itself.
+const PROGRAM_32: &str = "
+static volatile unsigned steps;
+__attribute__((noinline)) static void inner(void) { for (int i = 0; i < 1000000; i++) steps++; }
+__attribute__((noinline)) static void outer(void) { inner(); steps++; }
+void _start(void) {
+    for (int i = 0; i < 6000; i++) outer();
+    __asm__ volatile (\"int $0x80\" :: \"a\"(1), \"b\"(0));
+}
+";
+
+/// The kernel gives no registers of 32-bit code that perfcollect could unwind: only the callchain,
+/// which short copies lack, has the callers.
+#[test]
+fn stacks_of_32_bit_programs_have_callers() {
+    need_capture!();
+    let directory = tempfile::tempdir().unwrap();
+    let [source, program] = ["small.c", "small"].map(|name| directory.path().join(name));
+    std::fs::write(&source, PROGRAM_32).unwrap();
+    let options = "-m32 -O0 -fno-omit-frame-pointer -fno-pic -no-pie -nostdlib -static -o";
+    let compile = options.split(' ').map(AsRef::as_ref);
+    let compile = compile.chain([program.as_path(), &source]);
+    run(Command::new("cc").args(compile), LIMIT).expect_success();
+    let saved = captured(["--", program.to_str().unwrap()]);
+    let whole = saved.samples_under(&["outer", "inner"]);
+    let all = saved.summary.samples;
+    assert!(
+        all > 1200 && whole + all / 20 + 10 >= all,
+        "{whole} of {all}"
+    );
+}

@@ -83,7 +83,6 @@ impl EventSessions {
         let free = MAX_SESSIONS.saturating_sub(self.running.len());
         let due = starts.due(now, free, |pid| {
             self.running.iter().any(|(other, _)| *other == pid)
-                || self.failed.iter().any(|(other, _)| *other == pid)
         });
         for &DueSession { pid, is_new } in &due {
             self.start(pid, is_new);

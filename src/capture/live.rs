@@ -174,9 +174,8 @@ pub fn run(
             break End::Events(why);
         }
     };
-    if end == End::Signal {
-        signals.take();
-    }
+    // A first signal asks for the end of the capture, also if it comes just after another end.
+    signals.take();
     // The recorded data is worth more than a clean stop. Closing the events below ends sampling
     // too.
     let _ = session.stop();

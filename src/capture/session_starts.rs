@@ -7,6 +7,7 @@
 use rustc_hash::FxHashMap;
 
 use super::runtime_search::RuntimeSearch;
+use crate::machine;
 use crate::trace::{Nanos, Notice, NoticeKind, Pid};
 
 /// CPU time that a process must use within a second to get a session.
@@ -23,6 +24,8 @@ const MAX_STARTS: usize = 4;
 const MAX_PROCESSES: usize = 1 << 16;
 /// Maximum number of processes listed in notices.
 const MAX_LISTED: usize = 5;
+/// Maximum number of processes in the subject of a notice.
+const MAX_SUBJECTS: usize = 1000;
 
 /// Which processes of the target get a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -285,7 +288,10 @@ impl SessionStarts {
                 Some(&State::Searched { number, is_new }) if number == result.number => {
                     match result.has_runtime {
                         true => self.found(pid, is_new, Nanos(0)),
-                        false => _ = self.others.insert(pid, State::Other),
+                        false if machine::is_running(pid) => {
+                            self.others.insert(pid, State::Other);
+                        }
+                        false => self.forget(pid),
                     }
                 }
                 _ => {}
@@ -338,14 +344,10 @@ impl SessionStarts {
                 _ => busy.push(*pid),
             }
         }
-        let idle = notice(
-            idle,
-            "as they were idle",
-            "choose them with -pid, or events with an option, such as -clrevents gc+exception",
-        );
+        let idle = notice(idle, "as they were idle", "choose some with -pid");
         let busy = notice(
             busy,
-            "as sessions may take 1 % of the CPUs and 256 may run at a time",
+            "as sessions may take 1 % of the CPUs (10 per CPU at once, then one per CPU every 6 s), and 256 may run at a time",
             "choose some with -pid",
         );
         idle.into_iter().chain(busy)
@@ -355,8 +357,11 @@ impl SessionStarts {
 /// Returns the notice about processes without events.
 fn notice(mut pids: Vec<Pid>, why: &str, remedy: &'static str) -> Option<Notice> {
     pids.sort_unstable();
-    let listed = pids.iter().take(MAX_LISTED).map(Pid::to_string);
-    let listed = listed.collect::<Vec<_>>().join(", ");
+    let listed = |most| {
+        let pids = pids.iter().take(most).map(Pid::to_string);
+        pids.collect::<Vec<_>>().join(", ")
+    };
+    let (subject, listed) = (listed(MAX_SUBJECTS), listed(MAX_LISTED));
     let more = match pids.len().saturating_sub(MAX_LISTED) {
         0 => String::new(),
         more => format!(" and {more} more"),
@@ -364,7 +369,7 @@ fn notice(mut pids: Vec<Pid>, why: &str, remedy: &'static str) -> Option<Notice>
     (!pids.is_empty()).then(|| {
         let what = format!("no events were requested from .NET process {listed}{more}, {why}");
         Notice::new(NoticeKind::EventsNotRequested, what, remedy)
-            .about(listed)
+            .about(subject)
             .counting(pids.len())
     })
 }

@@ -67,7 +67,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
         true => Reporter::Brief,
         false => Reporter::new(options.results.quiet || options.results.json),
     };
-    let (mut started, mut warned) = (false, false);
+    let (mut started, mut warned, mut waited) = (false, false, false);
     let capture = capture::run(&request, events, working.spool(), &signals, |progress| {
         if !std::mem::replace(&mut started, true) {
             reporter.say(&greeting(&request, options.background));
@@ -80,6 +80,14 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
                 "warning: the memory of .NET process {pid} may not be read, so its runtime lists its methods. On .NET \
                  9 and 10 this may crash a program that unloads assemblies meanwhile. With CAP_SYS_PTRACE it is not \
                  needed."
+            ));
+        }
+        if progress.waiting_processes > 0 && !std::mem::replace(&mut waited, true) {
+            reporter.clear();
+            reporter.say(&format!(
+                "{} .NET processes wait for events: sessions may take 1 % of the CPUs, which is 10 per CPU at once, \
+                 then one per CPU every 6 s. Choose some with -pid.",
+                progress.waiting_processes
             ));
         }
         reporter.progress(&progress);
@@ -205,7 +213,10 @@ fn why_no_events(capture: &Capture) -> String {
     };
     match (notices.is_empty(), capture.events.is_empty()) {
         (false, _) => notices.join("; "),
-        (true, true) => format!("there was no .NET process {target}"),
+        (true, true) => format!(
+            "there was no .NET process {target} that sends events (NativeAOT programs do so only with \
+             EventSourceSupport)"
+        ),
         (true, false) => {
             format!("no requested event occurred in the .NET processes {target}")
         }

@@ -196,12 +196,22 @@ impl<T: Send + 'static> SessionThread<T> {
             // Without a stop command there is no rundown to wait for.
             lock(&self.shared, |shared| shared.running = None);
         }
+        let mut late = 0;
         let in_time = loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            match self.items.recv_timeout(left.min(INTERVAL)) {
-                Ok(item) => take(item),
+            let wait = match is_cancelled() {
+                true => Duration::ZERO,
+                false => left.min(INTERVAL),
+            };
+            match self.items.recv_timeout(wait) {
+                // A stream without end must not delay the end.
+                Ok(_) if late > QUEUE => break false,
+                Ok(item) => {
+                    late += usize::from(wait.is_zero());
+                    take(item);
+                }
                 Err(RecvTimeoutError::Disconnected) => break true,
-                Err(RecvTimeoutError::Timeout) if left.is_zero() || is_cancelled() => break false,
+                Err(RecvTimeoutError::Timeout) if wait.is_zero() => break false,
                 Err(RecvTimeoutError::Timeout) => {}
             }
         };

@@ -34,10 +34,19 @@ fn relay(source: &mut Source<impl Read>, queue: &StreamQueue) {
     }
     if has_objects {
         let mut blocks = Relay::new(source.by_ref());
-        while let Ok(Some(block)) = blocks.next_block(|bytes| queue.has_room(bytes)) {
-            if !queue.push(block) {
-                return source.fail_to_write();
+        let corrupt = loop {
+            match blocks.next_block(|bytes| queue.has_room(bytes)) {
+                Ok(Some(block)) => {
+                    if !queue.push(block) {
+                        return source.fail_to_write();
+                    }
+                }
+                Ok(None) => break None,
+                Err(error) => break Some(error),
             }
+        };
+        if let Some(error) = corrupt {
+            source.error.get_or_insert(io::Error::other(error));
         }
         // Data behind the end, or behind corrupt data, is of no use, but the runtime may wait for
         // its reader.

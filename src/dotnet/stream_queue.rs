@@ -133,8 +133,10 @@ impl QueueReader {
 impl Read for QueueReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.read == self.part.len() {
-            self.part = self.queue.pop()?.unwrap_or_default();
+            // Not kept while waiting for the next part.
+            self.part = Vec::new();
             self.read = 0;
+            self.part = self.queue.pop()?.unwrap_or_default();
         }
         let mut rest = self.part.get(self.read..).unwrap_or_default();
         let read = rest.read(buffer)?;

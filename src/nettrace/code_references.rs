@@ -6,7 +6,7 @@ use super::block::{self, BlockKind, Framing};
 use super::error::{NettraceError, NettraceErrorKind};
 use super::event_block::EventBlock;
 use super::event_metadata::{EventMetadata, EventMetadataTable};
-use super::feed::Feed;
+use super::feed::{Feed, free_large};
 use super::stacks;
 use super::stream_header;
 
@@ -99,6 +99,7 @@ impl<R: Read> CodeReferences<R> {
             }
             _ => {}
         }
+        free_large(&mut self.block.bytes);
         Ok(true)
     }
 }

@@ -108,3 +108,13 @@ impl<R: Read> Feed<R> {
         }
     }
 }
+
+/// Maximum size of a buffer that is kept until the next block.
+const MAX_KEPT_BYTES: usize = 256 << 10;
+
+/// Frees the buffer of an exceptional block: a stream may then be silent for hours.
+pub(super) fn free_large(buffer: &mut Vec<u8>) {
+    if buffer.capacity() > MAX_KEPT_BYTES {
+        *buffer = Vec::new();
+    }
+}

@@ -5,7 +5,7 @@ use std::io::Read;
 use super::added_events::OBJECTS_HEADER_BYTES;
 use super::block::{self, BlockKind, END_OBJECT, NULL_REFERENCE, ObjectHeader};
 use super::error::NettraceError;
-use super::feed::Feed;
+use super::feed::{Feed, free_large};
 
 /// Reader of the blocks after the header of a stream, as bytes.
 ///
@@ -59,6 +59,7 @@ impl<R: Read> Relay<R> {
             let mut bytes = Vec::with_capacity(64 + self.payload.len());
             header.put(&mut bytes, self.offset, size as usize);
             bytes.extend_from_slice(&self.payload);
+            free_large(&mut self.payload);
             if is_complete {
                 bytes.push(END_OBJECT);
             }

@@ -12,7 +12,7 @@ pub(super) const SHORT_BYTES: u32 = 32 << 10;
 const DEEP_BYTES: u64 = 28 << 10;
 /// Time without a deep stack after which copies are short.
 const QUIET_NS: u64 = 1_000_000_000;
-/// Factor by which this time grows when a deep stack follows: the short copy may have truncated it.
+/// Factor by which this time grows when a short copy has truncated a stack.
 const QUIET_GROWTH: u64 = 8;
 
 /// Choice for one CPU. The copies are long at first.
@@ -39,7 +39,7 @@ impl CopyLength {
     pub(super) fn note(&mut self, bytes: u64, now: Nanos) -> Option<bool> {
         let was_short = self.is_short;
         if bytes > DEEP_BYTES {
-            if was_short {
+            if was_short && bytes > u64::from(SHORT_BYTES) {
                 self.quiet_ns = self.quiet_ns.saturating_mul(QUIET_GROWTH);
             }
             (self.deep_at, self.is_short) = (now, false);

@@ -128,10 +128,11 @@ pub(super) fn open_cpu(
         };
         sampler.write_to(&events[0]).map_err(SessionError::Enable)?;
         events.push(sampler);
+        // Without it, for example at the limit of open files, all copies are long.
         if effective.request.may_copy_less()
-            && let Some(sampler) = open(Role::ShortSampler)?
+            && let Ok(sampler) = Event::open(effective, Role::ShortSampler, cpu)
+            && sampler.write_to(&events[0]).is_ok()
         {
-            sampler.write_to(&events[0]).map_err(SessionError::Enable)?;
             short = Some((sampler, CopyLength::new(now())));
         }
     }

@@ -222,7 +222,12 @@ impl<W: Write> Recorder<W> {
     /// Returns whether the spool cannot grow further.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
-        self.spool.error().is_some() || self.interned.first_stack > MAX_IDS
+        let Interned {
+            first_frame,
+            first_stack,
+            ..
+        } = self.interned;
+        self.spool.error().is_some() || first_frame.max(first_stack) > MAX_IDS
     }
 
     /// Finishes the spool. Returns its end, and the files in the order of their ids in the spool.

@@ -87,7 +87,11 @@ impl Unwinder {
             // A kernel thread, or a thread whose user memory is gone.
             (None, Abi::None) if !sample.has_user_side() => None,
             (None, Abi::None) => walk.append_callchain(0, Truncation::UnwindFailed),
-            (None, _) => walk.append_callchain(0, Truncation::NoRegisters),
+            (None, _) => {
+                // Only the callchain has the callers of 32-bit code.
+                walk.unwinder.stack_bytes = u64::MAX;
+                walk.append_callchain(0, Truncation::NoRegisters)
+            }
         };
         walk.leaf_if_empty();
         WalkOutcome {
@@ -140,7 +144,7 @@ impl Unwinder {
 
     /// Returns the size of the part of the user stack that the last walk needed.
     ///
-    /// It exceeds the stack copy if that ended too early.
+    /// It exceeds the stack copy if that ended too early, or was of no use.
     #[must_use]
     pub fn stack_bytes(&self) -> u64 {
         self.stack_bytes
