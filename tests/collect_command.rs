@@ -30,11 +30,18 @@ fn collect(arguments: &[&str]) -> (TempDir, Finished) {
 
 /// Starts a capture and waits until it reports that it has started.
 fn begin(directory: &Path, arguments: &[&str]) -> Running {
+    // A test run under nohup ignores the signal.
+    begin_after("exec env --default-signal=HUP", directory, arguments)
+}
+
+/// Starts it by `prefix` of a shell command.
+fn begin_after(prefix: &str, directory: &Path, arguments: &[&str]) -> Running {
     let marker = directory.join("started");
     let mut command = Command::new("sh");
     // Messages go to a file, so that the test reads them at once.
     command
-        .args(["-c", "exec \"$0\" collect \"$@\" 2>\"$SAID\""])
+        .arg("-c")
+        .arg(format!("{prefix} \"$0\" collect \"$@\" 2>\"$SAID\""))
         .arg(perfcollect())
         .args(arguments)
         .env("SAID", &marker)
@@ -177,6 +184,22 @@ fn signals_end_a_capture_with_a_whole_trace() {
         let saved = Saved::open(directory, "stopped");
         assert_eq!(saved.summary.process_count, 1);
     }
+}
+
+#[test]
+fn capture_under_nohup_outlives_its_terminal() {
+    need_capture!();
+    let directory = tempfile::tempdir().unwrap();
+    let target = start(Command::new("sh").args(["-c", "while :; do :; done"]));
+    let pid = target.pid().to_string();
+    let arguments = ["kept", "-pid", &pid];
+    let capture = begin_after("trap '' HUP; exec", directory.path(), &arguments);
+    capture.signal(Signal::HUP);
+    wait_for_cpu_time(target.pid(), Duration::from_millis(500));
+    assert!(!said(directory.path()).contains("STOPPED"));
+    capture.signal(Signal::INT);
+    finish(capture, LIMIT).expect_success();
+    assert!(Saved::open(directory, "kept").summary.samples > 200);
 }
 
 #[test]

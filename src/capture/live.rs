@@ -174,8 +174,9 @@ pub fn run(
             break End::Events(why);
         }
     };
-    // A first signal asks for the end of the capture, also if it comes just after another end.
-    signals.take();
+    if end == End::Signal {
+        signals.take();
+    }
     // The recorded data is worth more than a clean stop. Closing the events below ends sampling
     // too.
     let _ = session.stop();
@@ -184,6 +185,10 @@ pub fn run(
     let _ = setpriority_process(None, priority);
     session.drain_all(|time, record| engine.record(time, &record));
     engine.finish_sessions(|| signals.pending());
+    if end != End::Signal && signals.pending() {
+        // It asked for an end that had just come, not for an end of the work that follows.
+        signals.take();
+    }
     engine.tick(ended, session.malformed(), session.late());
     engine.reconcile(&session.lost());
     let mut notices = session.notices();

@@ -11,6 +11,7 @@ use super::event_options::Plan;
 use super::outputs::OutputRequest;
 use super::progress::Reporter;
 use super::trace_files::Paths;
+use super::warnings::Warnings;
 use super::write_error::WriteError;
 use crate::capture::{
     self, Capture, CaptureError, CaptureRequest, End, EventRequest, NotRunning, Signals, Target,
@@ -67,28 +68,15 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
         true => Reporter::Brief,
         false => Reporter::new(options.results.quiet || options.results.json),
     };
-    let (mut started, mut warned, mut waited) = (false, false, false);
+    let mut started = false;
+    let mut warnings = Warnings::default();
     let capture = capture::run(&request, events, working.spool(), &signals, |progress| {
         if !std::mem::replace(&mut started, true) {
             reporter.say(&greeting(&request, options.background));
         }
-        if let Some(pid) = progress.rundown_of
-            && !std::mem::replace(&mut warned, true)
-        {
+        if let Some(warning) = warnings.next(&progress) {
             reporter.clear();
-            reporter.say(&format!(
-                "warning: the memory of .NET process {pid} may not be read, so its runtime lists its methods. On .NET \
-                 9 and 10 this may crash a program that unloads assemblies meanwhile. With CAP_SYS_PTRACE it is not \
-                 needed."
-            ));
-        }
-        if progress.waiting_processes > 0 && !std::mem::replace(&mut waited, true) {
-            reporter.clear();
-            reporter.say(&format!(
-                "{} .NET processes wait for events: sessions may take 1 % of the CPUs, which is 10 per CPU at once, \
-                 then one per CPU every 6 s. Choose some with -pid.",
-                progress.waiting_processes
-            ));
+            reporter.say(&warning);
         }
         reporter.progress(&progress);
     });

@@ -24,6 +24,7 @@ mod symbols_traces;
 mod trace_files;
 mod values;
 mod view;
+mod warnings;
 mod write_error;
 
 use std::ffi::OsString;

@@ -136,7 +136,7 @@ NoticeKind::NotSystemWide,
                 format!(
                     "sampled the target's threads instead of the whole system (not permitted; \
                      kernel.perf_event_paranoid is {paranoid}): children with more privileges than the target, such \
-                     as sudo, are missing"
+                     as sudo, are missing, and so is much of the CPU time of threads that live for milliseconds"
                 ),
                 format!("{WITH_PRIVILEGE}, or set kernel.perf_event_paranoid to 0"),
             ));
