@@ -90,6 +90,7 @@ fn round(pid: Pid) -> (Duration, u64, u64) {
             keywords: 0x18,
             level: 4,
             arguments: String::new(),
+            excluded: Vec::new(),
         }],
     };
     let session = EventPipeSession::start(&port, &request, &limits).unwrap();

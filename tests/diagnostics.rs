@@ -82,6 +82,7 @@ fn methods() -> SessionRequest {
             keywords: 0x18,
             level: 4,
             arguments: String::new(),
+            excluded: Vec::new(),
         }],
     }
 }

@@ -20,6 +20,12 @@ const INFORMATIONAL: u32 = 4;
 ///
 /// It symbolizes the stacks of events if the memory of the process does not.
 const RUNDOWN: u64 = LOADER | JIT | COMPILATION | 0x100;
+/// Frequent events of level 5 that the default profile excludes: GCAllocationTick, FinalizeObject,
+/// PinObjectAtGCTime, MethodJitMemoryAllocatedForCode, GCJoin, GCFitBucketInfo.
+///
+/// Only MethodJittingStarted and some events of the thread pool need level 5. Of these six, the
+/// perfcollect script records FinalizeObject alone.
+const FREQUENT: [u32; 6] = [10, 29, 33, 146, 203, 209];
 /// Limit of a runtime's event buffer in MiB. The runtime allocates the memory on demand.
 ///
 /// Each thread needs at least 100 KB, so the limit is enough for some 2500 threads.
@@ -42,6 +48,7 @@ impl EventProfile {
         let keywords = keywords | THREADING | THREAD_TRANSFER | COMPILATION;
         Self::with_rundown(RUNDOWN)
             .with(RUNTIME, keywords, VERBOSE)
+            .without(RUNTIME, &FREQUENT)
             .with(PRIVATE, GC | MULTICORE_JIT | 0x2, INFORMATIONAL)
     }
 
@@ -103,6 +110,15 @@ impl EventProfile {
         self
     }
 
+    /// Excludes events of a provider that the profile already has.
+    fn without(mut self, name: &str, ids: &[u32]) -> Self {
+        let provider = self.providers.iter_mut().find(|it| it.name == name);
+        if let Some(provider) = provider {
+            provider.excluded.extend(ids);
+        }
+        self
+    }
+
     /// Adds a provider and the rundown, which symbolizes the stacks of its events.
     fn add_with_stacks(&mut self, name: &str, keywords: u64, level: u32, arguments: &str) {
         self.add(name, keywords, level, arguments);
@@ -127,6 +143,7 @@ impl EventProfile {
                 keywords,
                 level,
                 arguments: arguments.to_owned(),
+                excluded: Vec::new(),
             });
             return;
         };
@@ -285,6 +302,9 @@ mod tests {
         };
         let standard = keywords(EventProfile::standard());
         assert_eq!(standard, [(0x10_8001_c039, 5), (0x2_0003, 4)]);
+        let excluded = |profile: EventProfile| profile.providers[0].excluded.clone();
+        assert_eq!(excluded(EventProfile::standard()), FREQUENT);
+        assert!(excluded(EventProfile::gc_only()).is_empty());
         let collect_only = keywords(EventProfile::gc_collect_only());
         assert_eq!(collect_only, [(0x8001, 4), (1, 4)]);
         assert_eq!(keywords(EventProfile::gc_only()), [(0x8019, 5), (1, 5)]);

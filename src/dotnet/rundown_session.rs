@@ -69,6 +69,7 @@ impl RundownSession {
                 keywords: LOADER | JIT,
                 level: INFORMATIONAL,
                 arguments: String::new(),
+                excluded: Vec::new(),
             }],
         };
         let missed = Arc::new(Mutex::new(Missed::default()));

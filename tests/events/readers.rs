@@ -103,10 +103,7 @@ pub(crate) fn expect_same_in_nettrace(captured: &Captured, collections: &Value) 
             counts.1 += u64::from(event.stack.addresses().next().is_some());
         }
     });
-    assert!(
-        raw[&EXCEPTION].1 > 0 && raw[&ALLOCATION_TICK].1 > 0,
-        "{raw:?}"
-    );
+    assert!(raw[&EXCEPTION].1 > 0, "{raw:?}");
     for (id, name) in IN_PERFVIEW {
         let rows = events["byEvent"].as_array().unwrap();
         let row = rows.iter().find(|row| row["event"] == name);

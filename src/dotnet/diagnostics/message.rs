@@ -29,6 +29,8 @@ pub struct Provider {
     pub level: u32,
     /// Arguments of the provider as `KEY=VALUE;KEY=VALUE`. Usually empty.
     pub arguments: String,
+    /// Ids of the events that the runtime does not send. Before .NET 10 it sends them.
+    pub excluded: Vec<u32>,
 }
 
 /// Rundown keyword of the garbage collector's settings.
@@ -101,9 +103,10 @@ impl Command {
                 arguments => put_string(&mut payload, arguments),
             }
             if version == CollectVersion::Five {
-                // Event filter: disable no event ids.
+                // Event filter: a list of disabled ids follows.
                 payload.push(0);
-                payload.extend(0_u32.to_le_bytes());
+                payload.extend((provider.excluded.len() as u32).to_le_bytes());
+                payload.extend(provider.excluded.iter().flat_map(|id| id.to_le_bytes()));
             }
         }
         Self {
@@ -239,6 +242,7 @@ mod tests {
                 keywords: 0x18,
                 level: 4,
                 arguments: String::new(),
+                excluded: Vec::new(),
             }],
         }
     }
@@ -271,6 +275,13 @@ mod tests {
         assert_eq!(payload(CollectVersion::Four), four);
         let five = [&[0; 4][..], &four, &[0; 5]].concat();
         assert_eq!(payload(CollectVersion::Five), five);
+        let mut filtered = request();
+        filtered.providers[0].excluded = vec![10, 0x102];
+        let filtered = |version| Command::collect_tracing(version, &filtered).payload;
+        assert_eq!(filtered(CollectVersion::Four), four);
+        let filter = [0, 2, 0, 0, 0, 10, 0, 0, 0, 2, 1, 0, 0];
+        let five = [&[0; 4][..], &four, &filter].concat();
+        assert_eq!(filtered(CollectVersion::Five), five);
     }
 
     #[test]
