@@ -111,7 +111,7 @@ struct Totals {
     records: u64,
     samples: u64,
     late: u64,
-    rows: usize,
+    processes: usize,
 }
 
 #[inline(never)]
@@ -151,7 +151,7 @@ fn measured(recorded: &[Vec<&[u8]>], layout: &Layout, stage: Stage) -> Totals {
         machine.take_new_rows(|_| ());
     }
     totals.late = merge.late();
-    totals.rows = machine.process_rows().len();
+    totals.processes = machine.known_pids().count();
     totals
 }
 
@@ -204,7 +204,7 @@ fn main() {
             totals.records,
             totals.samples,
             totals.late,
-            totals.rows,
+            totals.processes,
         );
         previous = elapsed;
     }

@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use perfcollect::dotnet::diagnostics::{
-    DiagnosticPort, EventPipeSession, Limits, Provider, SessionRequest,
+    DiagnosticPort, EventPipeSession, Excluded, Limits, Provider, SessionRequest,
 };
 use perfcollect::nettrace::Reader;
 use perfcollect::trace::Pid;
@@ -90,7 +90,7 @@ fn round(pid: Pid) -> (Duration, u64, u64) {
             keywords: 0x18,
             level: 4,
             arguments: String::new(),
-            excluded: Vec::new(),
+            excluded: Excluded::default(),
         }],
     };
     let session = EventPipeSession::start(&port, &request, &limits).unwrap();

@@ -1,20 +1,21 @@
 //! Bounds-checked reading of little-endian integers and strings, and encoders for some of them.
 
+use std::borrow::Borrow;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 
 /// A file with a separate read position, so that several readers can share it.
 #[derive(Debug)]
-pub(crate) struct Positioned<'a> {
-    pub(crate) file: &'a File,
+pub(crate) struct Positioned<F> {
+    pub(crate) file: F,
     /// Offset of the next byte to read.
     pub(crate) at: u64,
 }
 
-impl Read for Positioned<'_> {
+impl<F: Borrow<File>> Read for Positioned<F> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.file.read_at(buffer, self.at)?;
+        let read = self.file.borrow().read_at(buffer, self.at)?;
         self.at += read as u64;
         Ok(read)
     }

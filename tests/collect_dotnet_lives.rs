@@ -6,13 +6,17 @@
 mod support;
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use std::thread;
 use std::time::Duration;
 
 use perfcollect::trace::NoticeKind;
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Missing, Runtime, Saved, Workload, captured, runtimes, workloads};
+use support::{
+    Missing, Runtime, Saved, Workload, captured, end_capture, perfcollect, run, runtimes,
+    start_capture, wait_until, workloads,
+};
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// Frames of the last moments of a process, which may have no symbols however short it ran.
@@ -212,4 +216,42 @@ fn one_that_ends() {
         assert!(saved.samples_under(&["ShareCaller", "Work50"]) > 0);
         workload.done(LIMIT);
     }
+}
+
+/// Returns what the open files of a process are.
+fn open_files(pid: u32) -> Vec<PathBuf> {
+    let files = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let links = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
+    links.collect()
+}
+
+/// perfcollect closes the memory of a process after its end, and opens a root directory once.
+#[test]
+fn nothing_of_an_ended_process_stays_open() {
+    const PROCESSES: usize = 6;
+    need_capture!();
+    let program = need!(workloads::cpu());
+    let runtime = need!(Runtime::at_least(8));
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = Command::new(perfcollect());
+    command
+        .args(["collect", "trace", "-nolttng"])
+        .current_dir(&directory);
+    let capture = start_capture(&mut command);
+    let is_open = |link: PathBuf| open_files(capture.pid()).contains(&link);
+    for _ in 0..PROCESSES {
+        let workload = Workload::start(runtime.command(&program).args(["--seconds", "1"]));
+        let memory = PathBuf::from(format!("/proc/{}/mem", workload.pid()));
+        wait_until("its memory is read", || is_open(memory.clone()));
+        workload.done(LIMIT);
+        wait_until("its memory is closed", || {
+            // perfcollect notices at the end of another process.
+            run(&mut Command::new("true"), LIMIT).expect_success();
+            !is_open(memory.clone())
+        });
+    }
+    let links = open_files(capture.pid());
+    let roots = links.iter().filter(|link| *link == Path::new("/")).count();
+    assert!(roots < PROCESSES, "{links:?}");
+    end_capture(capture);
 }

@@ -13,8 +13,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use perfcollect::dotnet::diagnostics::{
-    DiagnosticPort, DiagnosticsError, EventPipeSession, Limits, PortError, ProcessInfoReply,
-    Provider, SessionRequest, query,
+    DiagnosticPort, DiagnosticsError, EventPipeSession, Excluded, Limits, PortError,
+    ProcessInfoReply, Provider, SessionRequest, query,
 };
 use perfcollect::machine;
 use perfcollect::nettrace::{Losses, Reader};
@@ -82,7 +82,7 @@ fn methods() -> SessionRequest {
             keywords: 0x18,
             level: 4,
             arguments: String::new(),
-            excluded: Vec::new(),
+            excluded: Excluded::default(),
         }],
     }
 }

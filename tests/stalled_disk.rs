@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use perfcollect::dotnet::diagnostics::Limits;
 use perfcollect::dotnet::{EventProfile, EventSession, QueuedBytes, StreamSink};
 use perfcollect::nettrace::Reader;
-use perfcollect::trace::Pid;
+use perfcollect::trace::{Pid, StreamContent};
 use support::{Runtime, Workload, workloads};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -26,7 +26,7 @@ struct StalledDisk {
 }
 
 impl StreamSink for StalledDisk {
-    fn create(&self, _: Pid) -> io::Result<File> {
+    fn create(&self, _: Pid, _: StreamContent) -> io::Result<File> {
         let _ = self.released.lock().unwrap().recv();
         self.file.try_clone()
     }

@@ -16,8 +16,10 @@ use crate::trace::spool::{MethodRow, SpoolRow};
 use crate::trace::{Nanos, Notice, NoticeKind, Pid, ProcessId, Recorder, process_notices};
 use crate::unwind::{Epoch, MetCode, MetKind, SampledProcess};
 
-/// Maximum number of processes. At the limit, all are dropped and their code is named again.
+/// Maximum number of processes. At the limit, one is dropped and its code is named again.
 const MAX_PROCESSES: usize = 512;
+/// Maximum number of ended processes that notices about unreadable names count.
+const MAX_DISABLED: usize = 4096;
 
 /// Size of the first part of the memory file for code. Copies of helpers are at offsets 0 and 0xe000
 /// (.NET 8 to 10), methods start behind 0x20000.
@@ -39,8 +41,10 @@ pub(super) struct CodeNames {
     new: Vec<NewName>,
     /// Processes without readable method names that the caller has not taken yet.
     unreadable: Vec<(ProcessId, Pid)>,
-    /// All processes that were ever added to `unreadable`.
+    /// Running processes that were added to `unreadable`.
     seen_unreadable: FxHashSet<ProcessId>,
+    /// Ended processes whose method names could not be read, with the reasons.
+    disabled: Vec<(Pid, NamingDisabled)>,
 }
 
 struct NamedProcess {
@@ -90,8 +94,11 @@ impl CodeNames {
         runtime: &Runtime,
         code: &MetCode,
     ) -> bool {
-        if !self.processes.contains_key(&process.process) && self.processes.len() >= MAX_PROCESSES {
-            self.processes.clear();
+        if !self.processes.contains_key(&process.process)
+            && self.processes.len() >= MAX_PROCESSES
+            && let Some(&any) = self.processes.keys().next()
+        {
+            self.drop_process(any);
         }
         let names = self.processes.entry(process.process).or_insert_with(|| {
             let files = MappedFiles::of(process.pid);
@@ -162,6 +169,20 @@ impl CodeNames {
         true
     }
 
+    /// Forgets a process that has ended.
+    pub(super) fn forget(&mut self, process: ProcessId) {
+        self.drop_process(process);
+        self.seen_unreadable.remove(&process);
+    }
+
+    fn drop_process(&mut self, process: ProcessId) {
+        let dropped = self.processes.remove(&process);
+        let why = dropped.and_then(|process| Some((process.pid, process.namer.off()?)));
+        if self.disabled.len() < MAX_DISABLED {
+            self.disabled.extend(why);
+        }
+    }
+
     /// Adds a process whose memory yields no method names.
     pub(super) fn note_unreadable(&mut self, process: ProcessId, pid: Pid) {
         if self.seen_unreadable.insert(process) {
@@ -189,6 +210,7 @@ impl CodeNames {
     pub(super) fn notices(&self) -> impl Iterator<Item = Notice> {
         let disabled = self.processes.values();
         let disabled = disabled.filter_map(|process| Some((process.pid, process.namer.off()?)));
+        let disabled = disabled.chain(self.disabled.iter().copied());
         unreadable_names(&disabled.collect::<Vec<_>>()).into_iter()
     }
 }

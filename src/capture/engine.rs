@@ -224,7 +224,7 @@ impl<'a, W: Write> Engine<'a, W> {
         }
         let is_jit = |code: &CodeAddress| matches!(code, CodeAddress::Jit(..));
         if self.leaf_first.iter().any(is_jit)
-            && walker.machine.mark_jit_process(process)
+            && walker.machine.mark_jit_process(process, sample.pid)
             && walker.machine.is_live()
         {
             self.rundowns.on_jit_process(process, sample.pid);
@@ -346,6 +346,9 @@ impl<'a, W: Write> Engine<'a, W> {
         self.rundowns.write_rows(&mut self.recorder);
         self.rundowns.request_rundown(self.walker.take_unreadable());
         self.early.forget_before(now);
+        for ended in self.walker.forget_ended() {
+            self.event_code.forget(ended);
+        }
         self.walker.start_batch();
         self.start_due_sessions(now);
         self.look_up_event_code(now, LOOKUP_LIMIT);

@@ -19,15 +19,26 @@ const MAX_WAITING: usize = 1 << 18;
 /// Maximum number of known addresses. At the limit, all are dropped and looked up again.
 const MAX_KNOWN: usize = 1 << 18;
 
+/// Known addresses of a process. It chooses them, so their hashes have a random seed.
+type KnownAddresses = HashMap<u64, Known>;
+
 #[derive(Default)]
 pub(super) struct EventCode {
-    /// Known addresses. A target chooses them, so their hashes have a random seed.
-    known: HashMap<(ProcessId, u64), Known>,
+    known: FxHashMap<ProcessId, KnownAddresses>,
+    /// Number of addresses in `known`.
+    known_count: usize,
     /// Time of the last lookup of all addresses that are not known any more.
     dropped: Nanos,
     waiting: VecDeque<Waiting>,
-    /// Paths of modules, by process and id.
-    modules: FxHashMap<Pid, BTreeMap<u64, String>>,
+    /// Streams that have not ended.
+    streams: FxHashMap<Pid, Stream>,
+}
+
+struct Stream {
+    /// Row of its process, which may have ended and lost its id.
+    process: ProcessId,
+    /// Paths of modules by id.
+    modules: BTreeMap<u64, String>,
 }
 
 /// An address to look up: it is new, or its mapping was not known.
@@ -44,15 +55,24 @@ struct Known {
 }
 
 impl EventCode {
-    /// Takes what the stream of a process refers to. Lists the modules at its end.
+    /// Takes what the stream of a process refers to, `None` when it has ended. Lists the modules
+    /// at its end.
     pub(super) fn take(
         &mut self,
         pid: Pid,
-        item: StreamItem,
+        item: Option<StreamItem>,
         now: Nanos,
         walker: &mut StackWalker,
     ) -> io::Result<()> {
-        let process = (walker.machine.ensure_process_row(pid), pid);
+        let Some(item) = item else {
+            self.streams.remove(&pid);
+            return Ok(());
+        };
+        let stream = self.streams.entry(pid).or_insert_with(|| Stream {
+            process: walker.machine.ensure_process_row(pid),
+            modules: BTreeMap::new(),
+        });
+        let process = (stream.process, pid);
         match item {
             StreamItem::Addresses(addresses) => {
                 let room = MAX_WAITING - self.waiting.len();
@@ -65,18 +85,23 @@ impl EventCode {
                 Ok(())
             }
             StreamItem::Modules(ids) => {
-                let paths = self.modules.entry(pid).or_default();
                 for id in ids {
                     let path = walker.module_path(process, id, now);
-                    paths.extend(path.map(|path| (id, path)));
+                    stream.modules.extend(path.map(|path| (id, path)));
                 }
                 Ok(())
             }
             StreamItem::End(end) => {
-                let paths = self.modules.remove(&pid).unwrap_or_default();
-                end.add_modules(now, paths.iter().map(|(id, path)| (*id, &**path)))
+                let modules = stream.modules.iter();
+                end.add_modules(now, modules.map(|(id, path)| (*id, &**path)))
             }
         }
+    }
+
+    /// Forgets a process that has ended.
+    pub(super) fn forget(&mut self, process: ProcessId) {
+        let known = self.known.remove(&process);
+        self.known_count -= known.map_or(0, |known| known.len());
     }
 
     /// Looks up the waiting addresses, at most until `deadline`: a target may send any number.
@@ -119,11 +144,13 @@ impl EventCode {
         let Some(code) = walker.event_code((process, pid), address, now) else {
             return false;
         };
-        if self.known.len() >= MAX_KNOWN {
+        if self.known_count >= MAX_KNOWN {
             self.known.clear();
+            self.known_count = 0;
             self.dropped = now;
         }
-        let known = self.known.get(&(process, address));
+        let addresses = self.known.entry(process).or_default();
+        let known = addresses.get(&address);
         let row = EventCodeRow {
             process,
             address,
@@ -132,8 +159,8 @@ impl EventCode {
         };
         let frame = recorder.sample_writer(walker).event_code(row, code);
         let looked_up = now;
-        let known = Known { frame, looked_up };
-        self.known.insert((process, address), known);
+        let known = addresses.insert(address, Known { frame, looked_up });
+        self.known_count += usize::from(known.is_none());
         true
     }
 }

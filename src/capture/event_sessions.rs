@@ -1,9 +1,13 @@
 //! Event sessions of the target's .NET runtimes: one session and one stream file per process.
 
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+
 use super::finished::MORE_ROOM;
+use super::open_files::MORE_DESCRIPTORS;
 use super::session_starts::{DueSession, SessionChoice, SessionStarts};
 use crate::dotnet::diagnostics::{GC_SETTINGS, Limits, PortError, SessionRequest};
 use crate::dotnet::{
@@ -23,6 +27,8 @@ const MEMORY_SHARE: u64 = 8;
 const MIN_MIB: u32 = 8;
 /// Maximum number of processes listed in notices.
 const MAX_LISTED: usize = 5;
+/// Maximum number of failures that are kept.
+const MAX_FAILED: usize = 1000;
 
 /// Events to request from each runtime, and the destination of its stream.
 pub struct EventRequest {
@@ -49,12 +55,14 @@ pub(super) struct EventSessions {
     /// Whether the capture has ended, so that no session may start.
     is_over: bool,
     failed: Vec<(Pid, RuntimeSessionError)>,
+    /// Number of failures that `failed` does not contain.
+    more_failed: usize,
     /// The first process with a rundown that the user did not request.
     first_denied: Option<Pid>,
     /// Size of what was received and not yet written.
     queued: QueuedBytes,
-    /// What the streams of ended sessions refer to.
-    items: Vec<(Pid, StreamItem)>,
+    /// What the streams of ended sessions refer to; `None` is the end of a session.
+    items: Vec<(Pid, Option<StreamItem>)>,
 }
 
 impl EventSessions {
@@ -114,7 +122,7 @@ impl EventSessions {
         let queued = Arc::clone(&self.queued);
         match EventSession::start(pid, is_new, session, request.rundown, queued, keep) {
             Ok(session) => self.running.push((pid, session)),
-            Err(error) => self.failed.push((pid, error)),
+            Err(error) => self.fail(pid, error),
         }
     }
 
@@ -142,20 +150,30 @@ impl EventSessions {
         enough: &mut dyn FnMut() -> bool,
     ) {
         self.ended_bytes += session.bytes();
-        let error = session.finish(until, enough, |item| self.items.push((pid, item)));
-        self.failed.extend(error.map(|error| (pid, error)));
+        let error = session.finish(until, enough, |item| self.items.push((pid, Some(item))));
+        self.items.push((pid, None));
+        if let Some(error) = error {
+            self.fail(pid, error);
+        }
     }
 
     /// Adds the reason why the events of a process are missing or incomplete.
     pub(super) fn fail(&mut self, pid: Pid, error: RuntimeSessionError) {
-        self.failed.push((pid, error));
+        match error {
+            // A process that ended before the request has no events to miss.
+            RuntimeSessionError::Port(PortError::Gone) => {}
+            error if self.failed.len() < MAX_FAILED || ends_capture(&error) => {
+                self.failed.push((pid, error));
+            }
+            _ => self.more_failed += 1,
+        }
     }
 
-    /// Returns what the streams refer to since the last call.
-    pub(super) fn take(&mut self) -> Vec<(Pid, StreamItem)> {
+    /// Returns what the streams refer to since the last call; `None` at the end of a session.
+    pub(super) fn take(&mut self) -> Vec<(Pid, Option<StreamItem>)> {
         let mut items = std::mem::take(&mut self.items);
         for (pid, session) in &self.running {
-            items.extend(session.take().map(|item| (*pid, item)));
+            items.extend(session.take().map(|item| (*pid, Some(item))));
         }
         items
     }
@@ -163,10 +181,10 @@ impl EventSessions {
     /// Returns the error that stopped the writing of a stream, if any.
     pub(super) fn stream_error(&mut self) -> Option<String> {
         self.reap();
-        self.failed.iter().find_map(|(_, error)| match error {
-            RuntimeSessionError::Keep(error) => Some(error.to_string()),
-            _ => None,
-        })
+        let mut failed = self.failed.iter().map(|(_, error)| error);
+        failed
+            .find(|error| ends_capture(error))
+            .map(ToString::to_string)
     }
 
     /// Returns the first process whose runtime lists its methods because its memory is not readable.
@@ -199,16 +217,10 @@ impl EventSessions {
 
     /// Returns the notices about failed sessions.
     pub(super) fn notices(&self) -> impl Iterator<Item = Notice> {
-        // A process that ended before the request has no events to miss.
-        let failed = || {
-            let gone = |error: &RuntimeSessionError| {
-                matches!(error, RuntimeSessionError::Port(PortError::Gone))
-            };
-            self.failed.iter().filter(move |(_, error)| !gone(error))
-        };
-        let listed = failed().take(MAX_LISTED).map(|(pid, error)| {
+        let listed = self.failed.iter().take(MAX_LISTED).map(|(pid, error)| {
             let what = format!("events of .NET process {pid} are missing or end early: {error}");
             let remedy = match error {
+                RuntimeSessionError::Keep(error) if lacks_descriptors(error) => MORE_DESCRIPTORS,
                 RuntimeSessionError::Keep(_) => MORE_ROOM,
                 _ => "`perfcollect ps` lists the state of each process's diagnostic port",
             };
@@ -216,7 +228,7 @@ impl EventSessions {
                 .about(pid)
                 .counting(1_u64)
         });
-        let more = failed().count().saturating_sub(MAX_LISTED);
+        let more = self.failed.len().saturating_sub(MAX_LISTED) + self.more_failed;
         let more = (more > 0).then(|| {
             Notice::new(
                 NoticeKind::EventsMissing,
@@ -231,6 +243,16 @@ impl EventSessions {
             .flat_map(|starts| starts.notices(machine::is_running));
         listed.chain(more).chain(starts)
     }
+}
+
+/// Returns whether the events of other processes cannot be written, either.
+fn ends_capture(error: &RuntimeSessionError) -> bool {
+    matches!(error, RuntimeSessionError::Keep(error) if !lacks_descriptors(error))
+}
+
+fn lacks_descriptors(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::MFILE | Errno::NFILE))
 }
 
 /// Returns the memory that a process can spare for events, in MiB.

@@ -41,6 +41,16 @@ impl StackWalker {
         }
     }
 
+    /// Forgets the processes that have ended since the last call. Returns their rows.
+    pub(super) fn forget_ended(&mut self) -> Vec<ProcessId> {
+        let ended = self.machine.take_ended();
+        for &process in &ended {
+            self.unwinder.forget(process);
+            self.names.forget(process);
+        }
+        ended
+    }
+
     /// Starts a batch of samples, which were all taken since the last one.
     pub(super) fn start_batch(&mut self) {
         self.batch += 1;

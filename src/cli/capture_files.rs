@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::capture::Capture;
 use crate::dotnet::SharedSink;
-use crate::output::event_directory::{EventDirectory, StreamFile};
+use crate::output::event_directory::{EventDirectory, StoredStream};
 use crate::output::file::OutputError;
 use crate::output::spool_file::SpoolFile;
 use crate::trace::{EventStream, EventStreams, Notice, NoticeKind};
@@ -72,17 +72,11 @@ impl CaptureFiles {
         };
         match directory.streams() {
             Ok(streams) => {
-                let streams = streams.into_iter().map(
-                    |StreamFile {
-                         process,
-                         name,
-                         threads,
-                         file,
-                     }| {
-                        EventStream::open(process, name, file).with_threads(threads)
-                    },
-                );
-                capture.events = EventStreams::new(streams.collect());
+                let streams = streams.into_iter();
+                let streams = streams.map(|StoredStream { name, threads }| {
+                    EventStream::stored(name, directory.clone()).with_threads(threads)
+                });
+                capture.events = EventStreams::new(streams);
             }
             Err(error) => capture.notices.push(Notice::new(
                 NoticeKind::EventsUnreadable,

@@ -4,20 +4,21 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::TryIter;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use super::diagnostics::{DiagnosticPort, Limits, PortError, SessionRequest};
+use super::diagnostics::{DiagnosticPort, Limits, PortError, SessionRequest, SessionStream};
 use super::processes::{Deployment, Detector};
 use super::runtime_settings::RuntimeSettings;
 use super::session_thread::{IsOver, RuntimeSessionError, SessionThread, Wanted};
 use super::stream_copy::{StreamCopy, StreamItem};
 use super::stream_drain::drain;
 use super::stream_queue::{QueueReader, QueuedBytes, StreamQueue};
-use crate::trace::Pid;
+use crate::trace::{Pid, StreamContent};
 
 /// Intervals of attempts to find the port.
 ///
@@ -33,11 +34,11 @@ const SEARCH_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Destination of event streams.
 pub trait StreamSink: Send + Sync {
-    /// Creates the file for the stream of a process.
+    /// Creates the file for a stream of a process.
     ///
     /// # Errors
     /// The file cannot be created, for example because the disk is full.
-    fn create(&self, process: Pid) -> io::Result<File>;
+    fn create(&self, process: Pid, content: StreamContent) -> io::Result<File>;
 
     /// Called after data of a process has arrived. The process is running, or has just ended.
     fn on_data(&self, process: Pid);
@@ -46,10 +47,13 @@ pub trait StreamSink: Send + Sync {
 /// Shared destination of the streams of all processes.
 pub type SharedSink = Arc<dyn StreamSink>;
 
-/// A session that copies its stream to a file.
+/// Versions of .NET that cannot exclude events, and get a second session instead.
+const SPLIT_VERSIONS: RangeInclusive<u32> = 8..=9;
+
+/// The session of a process, and its second one if it has two. Each copies its stream to a file.
 #[derive(Debug)]
 pub struct EventSession {
-    session: SessionThread<StreamItem>,
+    sessions: Vec<SessionThread<StreamItem>>,
     bytes: Arc<AtomicU64>,
     /// Time until which a thread that still searches for the port may end.
     search_end: Option<Instant>,
@@ -78,9 +82,37 @@ impl EventSession {
         sink: SharedSink,
     ) -> Result<Self, RuntimeSessionError> {
         let bytes = Arc::new(AtomicU64::new(0));
-        let written = Arc::clone(&bytes);
+        let (split, is_split) = sync_channel::<()>(1);
+        let target = StreamTarget {
+            pid,
+            queued,
+            sink,
+            bytes: Arc::clone(&bytes),
+        };
+        // It waits until the first one knows the version of the runtime.
+        let second = request
+            .clone()
+            .split_excluded()
+            .map(|request| {
+                let target = target.clone();
+                SessionThread::start(
+                    pid,
+                    move |_| match is_split.recv() {
+                        Ok(()) => Ok(Some(Wanted {
+                            port: DiagnosticPort::find(pid)?,
+                            request,
+                            context: (),
+                        })),
+                        Err(_) => Ok(None),
+                    },
+                    move |stream, (), sender| {
+                        target.keep(stream, StreamContent::Collections, None, sender)
+                    },
+                )
+            })
+            .transpose()?;
         let timeout = if is_new { PORT_TIMEOUT } else { Duration::ZERO };
-        let session = SessionThread::start(
+        let first = SessionThread::start(
             pid,
             move |is_over| {
                 // Processes with JIT code of other runtimes need no session.
@@ -104,6 +136,10 @@ impl EventSession {
                     request.rundown_keywords = 0;
                     RuntimeSettings::read(pid, &runtime)
                 };
+                let needs_split = |major| SPLIT_VERSIONS.contains(&major);
+                if runtime.major().is_some_and(needs_split) && split.send(()).is_ok() {
+                    request.split_excluded();
+                }
                 Ok(Some(Wanted {
                     port,
                     request,
@@ -111,31 +147,19 @@ impl EventSession {
                 }))
             },
             move |stream, settings, sender| {
-                let queue = Arc::new(StreamQueue::new(queued));
-                let (reader, sender) = (QueueReader::new(Arc::clone(&queue)), sender.clone());
-                let write = move || {
-                    let file = sink.create(pid).map_err(RuntimeSessionError::Keep)?;
-                    let copy = StreamCopy::new(reader, file, written, || sink.on_data(pid));
-                    copy.run(settings.as_ref(), &sender)
-                };
-                let writer = thread::Builder::new().name("runtime stream".into());
-                let writer = writer.spawn(write).map_err(RuntimeSessionError::Thread)?;
-                drain(stream, &queue);
-                // The stream is closed now: the runtime waits for nothing.
-                let panicked = |_| Err(RuntimeSessionError::Keep(io::Error::other("a bug")));
-                writer.join().unwrap_or_else(panicked)
+                target.keep(stream, StreamContent::Main, settings, sender)
             },
         )?;
         Ok(Self {
-            session,
+            sessions: [first].into_iter().chain(second).collect(),
             bytes,
             search_end: None,
         })
     }
 
     /// Returns what the stream refers to since the last call.
-    pub fn take(&self) -> TryIter<'_, StreamItem> {
-        self.session.take()
+    pub fn take(&self) -> impl Iterator<Item = StreamItem> {
+        self.sessions.iter().flat_map(SessionThread::take)
     }
 
     /// Returns the size of the file.
@@ -147,13 +171,13 @@ impl EventSession {
     /// Returns whether the thread has ended: the process has ended, or the session never started.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        self.session.has_ended()
+        self.sessions.iter().all(SessionThread::has_ended)
     }
 
     /// Returns whether the session has ended, or the runtime has started it.
     #[must_use]
     pub fn has_begun(&self) -> bool {
-        self.session.has_started()
+        self.sessions.iter().all(SessionThread::has_started)
     }
 
     /// Requests the rundown and the end of the session.
@@ -161,7 +185,9 @@ impl EventSession {
         if !self.has_begun() {
             self.search_end = Some(Instant::now() + SEARCH_TIMEOUT);
         }
-        self.session.ask_to_stop(limits);
+        for session in &mut self.sessions {
+            session.ask_to_stop(limits);
+        }
     }
 
     /// Waits for the end of the stream until `deadline` or until `is_cancelled`, then closes the
@@ -170,12 +196,57 @@ impl EventSession {
     pub fn finish(
         self,
         deadline: Instant,
-        is_cancelled: impl FnMut() -> bool,
-        take: impl FnMut(StreamItem),
+        mut is_cancelled: impl FnMut() -> bool,
+        mut take: impl FnMut(StreamItem),
     ) -> Option<RuntimeSessionError> {
         // A thread that is still searching for the port has no stream to wait for.
         let deadline = self.search_end.unwrap_or(deadline);
-        self.session.finish(deadline, is_cancelled, take)
+        let finish =
+            |session: SessionThread<_>| session.finish(deadline, &mut is_cancelled, &mut take);
+        let errors: Vec<_> = self.sessions.into_iter().filter_map(finish).collect();
+        errors.into_iter().next()
+    }
+}
+
+/// Destination of the streams of a process.
+#[derive(Clone)]
+struct StreamTarget {
+    pid: Pid,
+    queued: QueuedBytes,
+    sink: SharedSink,
+    /// Size of the files.
+    bytes: Arc<AtomicU64>,
+}
+
+impl StreamTarget {
+    /// Copies a stream to its file, up to its end.
+    fn keep(
+        self,
+        stream: SessionStream,
+        content: StreamContent,
+        settings: Option<RuntimeSettings>,
+        sender: &SyncSender<StreamItem>,
+    ) -> Result<(), RuntimeSessionError> {
+        let Self {
+            pid,
+            queued,
+            sink,
+            bytes,
+        } = self;
+        let queue = Arc::new(StreamQueue::new(queued));
+        let (reader, sender) = (QueueReader::new(Arc::clone(&queue)), sender.clone());
+        let write = move || {
+            let file = sink.create(pid, content);
+            let file = file.map_err(RuntimeSessionError::Keep)?;
+            let copy = StreamCopy::new(reader, file, bytes, || sink.on_data(pid));
+            copy.run(content, settings.as_ref(), &sender)
+        };
+        let writer = thread::Builder::new().name("runtime stream".into());
+        let writer = writer.spawn(write).map_err(RuntimeSessionError::Thread)?;
+        drain(stream, &queue);
+        // The stream is closed now: the runtime waits for nothing.
+        let panicked = |_| Err(RuntimeSessionError::Keep(io::Error::other("a bug")));
+        writer.join().unwrap_or_else(panicked)
     }
 }
 

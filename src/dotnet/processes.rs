@@ -55,11 +55,17 @@ impl RuntimeIdentity {
     /// of the process is not readable. NativeAOT programs have no such methods.
     #[must_use]
     pub fn needs_rundown(&self, pid: Pid) -> bool {
-        let version = self.version.as_deref();
-        let major = version.and_then(|version| version.split('.').next()?.parse::<u32>().ok());
         self.flavour != Deployment::NativeAot
-            && (major.is_some_and(|major| major < MIN_READABLE_VERSION)
+            && (self
+                .major()
+                .is_some_and(|major| major < MIN_READABLE_VERSION)
                 || ProcessMemory::open(pid).is_err())
+    }
+
+    /// Returns the major version, if known.
+    #[must_use]
+    pub fn major(&self) -> Option<u32> {
+        self.version.as_deref()?.split('.').next()?.parse().ok()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The events requested from .NET runtimes: providers with keywords, levels and arguments.
 
 use super::code_event::RUNTIME;
-use super::diagnostics::{GC_SETTINGS, Provider, SessionRequest};
+use super::diagnostics::{Excluded, GC_SETTINGS, Provider, SessionRequest};
 use super::profile_error::ProfileError;
 use super::profile_names::{
     self, COMPILATION, CONTENTION, EXCEPTION, GC, GC_HANDLE, IL_MAP, JIT, LOADER, NGEN, SURVIVAL,
@@ -48,7 +48,7 @@ impl EventProfile {
         let keywords = keywords | THREADING | THREAD_TRANSFER | COMPILATION;
         Self::with_rundown(RUNDOWN)
             .with(RUNTIME, keywords, VERBOSE)
-            .without(RUNTIME, &FREQUENT)
+            .without(RUNTIME, &FREQUENT, GC)
             .with(PRIVATE, GC | MULTICORE_JIT | 0x2, INFORMATIONAL)
     }
 
@@ -110,11 +110,16 @@ impl EventProfile {
         self
     }
 
-    /// Excludes events of a provider that the profile already has.
-    fn without(mut self, name: &str, ids: &[u32]) -> Self {
+    /// Excludes verbose events of a provider that the profile already has. Most of them have one of
+    /// the keywords.
+    fn without(mut self, name: &str, ids: &[u32], keywords: u64) -> Self {
         let provider = self.providers.iter_mut().find(|it| it.name == name);
         if let Some(provider) = provider {
-            provider.excluded.extend(ids);
+            provider.excluded = Excluded {
+                ids: ids.to_vec(),
+                keywords,
+                level: INFORMATIONAL,
+            };
         }
         self
     }
@@ -143,7 +148,7 @@ impl EventProfile {
                 keywords,
                 level,
                 arguments: arguments.to_owned(),
-                excluded: Vec::new(),
+                excluded: Excluded::default(),
             });
             return;
         };
@@ -302,7 +307,7 @@ mod tests {
         };
         let standard = keywords(EventProfile::standard());
         assert_eq!(standard, [(0x10_8001_c039, 5), (0x2_0003, 4)]);
-        let excluded = |profile: EventProfile| profile.providers[0].excluded.clone();
+        let excluded = |profile: EventProfile| profile.providers[0].excluded.ids.clone();
         assert_eq!(excluded(EventProfile::standard()), FREQUENT);
         assert!(excluded(EventProfile::gc_only()).is_empty());
         let collect_only = keywords(EventProfile::gc_collect_only());

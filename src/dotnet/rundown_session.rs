@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use super::code_event::{CodeEvent, RUNTIME};
-use super::diagnostics::{DiagnosticPort, Limits, Provider, SessionRequest};
+use super::diagnostics::{DiagnosticPort, Excluded, Limits, Provider, SessionRequest};
 use super::rundown_table::{MethodRange, RundownTable};
 use super::session_thread::{RuntimeSessionError, SessionThread, Wanted};
 use crate::nettrace::{Losses, NettraceError, NettraceErrorKind, Reader};
@@ -69,7 +69,7 @@ impl RundownSession {
                 keywords: LOADER | JIT,
                 level: INFORMATIONAL,
                 arguments: String::new(),
-                excluded: Vec::new(),
+                excluded: Excluded::default(),
             }],
         };
         let missed = Arc::new(Mutex::new(Missed::default()));

@@ -17,7 +17,7 @@ use crate::nettrace::{
     AddedEvents, CodeReferences, NettraceErrorKind, OBJECTS_HEADER_BYTES, Reader, StreamPart,
     TraceInfo,
 };
-use crate::trace::Nanos;
+use crate::trace::{Nanos, StreamContent};
 
 /// Size of the copy buffer.
 const CHUNK: usize = 1 << 16;
@@ -113,9 +113,11 @@ impl<R: Read, F: Fn()> StreamCopy<R, F> {
         }
     }
 
-    /// Copies the whole stream, and adds the settings. Passes on what it refers to.
+    /// Copies the whole stream, and adds the settings, if any. Passes on what it refers to, and the
+    /// end of a main stream, where a list of modules follows.
     pub(super) fn run(
         mut self,
+        content: StreamContent,
         settings: Option<&RuntimeSettings>,
         sender: &SyncSender<StreamItem>,
     ) -> Result<(), RuntimeSessionError> {
@@ -133,7 +135,9 @@ impl<R: Read, F: Fn()> StreamCopy<R, F> {
         if let Some(error) = self.error {
             return Err(error);
         }
-        if let (Some(info), Some(offset), Ok(file)) = (info, end, self.file.try_clone()) {
+        if let (Some(info), Some(offset), Ok(file)) = (info, end, self.file.try_clone())
+            && content == StreamContent::Main
+        {
             // Without a receiver the capture is over.
             let _ = sender.send(StreamItem::End(StreamEnd {
                 file,

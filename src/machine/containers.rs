@@ -1,7 +1,7 @@
-//! Root directories of processes in containers, each opened once.
+//! Root directories of processes, each opened once.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use perfcollect_symbols::process::{Root, mount_namespace};
 use rustc_hash::FxHashMap;
@@ -11,24 +11,48 @@ use crate::trace::Pid;
 /// Identity of a root directory: mount namespace, device and inode.
 type Identity = (u64, u64, u64);
 
-/// Open root directories of containers.
+/// Open root directories. Each is closed when nothing refers to it.
 #[derive(Debug, Default)]
-pub(super) struct Containers(FxHashMap<Identity, Arc<Root>>);
+pub(super) struct Containers {
+    roots: FxHashMap<Identity, Weak<Root>>,
+    host: Option<Identity>,
+}
 
 impl Containers {
     /// Returns the root directory of a process in a container.
     ///
     /// Returns `None` if it is the host's root directory, or if the process has ended.
     pub(super) fn of(&mut self, pid: Pid) -> Option<Arc<Root>> {
-        let root = Root::of(pid.0).ok()?;
-        let identity = identity(&root, pid.0).ok()?;
-        if identity == self::identity(&Root::host().ok()?, std::process::id() as i32).ok()? {
-            return None;
-        }
-        Some(Arc::clone(
-            self.0.entry(identity).or_insert_with(|| Arc::new(root)),
-        ))
+        let host = match self.host {
+            Some(host) => host,
+            None => identity(&Root::host().ok()?, std::process::id() as i32).ok()?,
+        };
+        self.host = Some(host);
+        let (identity, root) = open(pid).ok()?;
+        (identity != host).then(|| self.share(identity, root))
     }
+
+    /// Returns the root directory of a process.
+    pub(super) fn root(&mut self, pid: Pid) -> io::Result<Arc<Root>> {
+        open(pid).map(|(identity, root)| self.share(identity, root))
+    }
+
+    /// Returns the open directory with this identity, `root` if there is none.
+    fn share(&mut self, identity: Identity, root: Root) -> Arc<Root> {
+        if let Some(open) = self.roots.get(&identity).and_then(Weak::upgrade) {
+            return open;
+        }
+        self.roots.retain(|_, root| root.strong_count() > 0);
+        let root = Arc::new(root);
+        self.roots.insert(identity, Arc::downgrade(&root));
+        root
+    }
+}
+
+/// Opens the root directory of a running process.
+fn open(pid: Pid) -> io::Result<(Identity, Root)> {
+    let root = Root::of(pid.0)?;
+    Ok((identity(&root, pid.0)?, root))
 }
 
 fn identity(root: &Root, process: i32) -> io::Result<Identity> {

@@ -157,6 +157,11 @@ impl FileTable {
         }))
     }
 
+    /// Returns the root directory of a running process.
+    pub(super) fn root(&mut self, pid: Pid) -> io::Result<Arc<Root>> {
+        self.containers.root(pid)
+    }
+
     /// Returns the file finder of a recording, or `None` for the live system.
     #[must_use]
     pub fn recorded(&self) -> Option<&RecordingFiles> {

@@ -3,7 +3,9 @@
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use perfcollect_symbols::process::Root;
 use perfcollect_symbols::symbolizer::JitSource;
 
 use super::proc_fs;
@@ -30,6 +32,15 @@ impl JitProcess {
             namespace_pid: proc_fs::namespace_pid(pid).ok_or_else(ended)?,
             start_ticks: proc_fs::start_ticks(pid).ok_or_else(ended)?,
         })
+    }
+
+    /// Replaces the descriptor of the root directory by one of the same directory.
+    pub(super) fn with_root(self, root: Arc<Root>) -> Self {
+        let source = JitSource {
+            root,
+            ..self.source
+        };
+        Self { source, ..self }
     }
 
     /// Creates the entry of a process in a recording.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use jit_process::is_jit_dump;
 use mapping_info::MappingInfo;
 use perfcollect_symbols::process::{MapsLine, VDSO, is_elf, parse_maps, read_maps};
-use rows::Rows;
+use rows::{ProcessRow, Rows, ThreadRow};
 use tasks::Tasks;
 
 use crate::perf::{MmapRecord, Record};
@@ -46,13 +46,13 @@ pub use proc_fs::{
     start_ticks, thread_group, thread_names, threads, with_descendants,
 };
 pub use recording_files::RecordingFiles;
-pub use rows::{ProcessRow, ThreadRow};
+pub use rows::JitProcesses;
 
 /// All processes and threads of the system.
 ///
 /// Pids and tids are reused, so a row of the trace is one process instance, from its fork or exec
-/// on. A process gets a row at its first sample, or when its events are kept. Any other process
-/// costs only its entry here, until shortly after its exit.
+/// on. A process gets a row at its first sample, or when its events are kept. The entry of a process
+/// is removed shortly after its exit.
 #[derive(Debug, Default)]
 pub struct Machine {
     tasks: Tasks,
@@ -225,10 +225,10 @@ impl Machine {
     /// Returns the rows of a sampled thread and its process, and adds them at the first sample.
     pub fn sampled(&mut self, pid: Pid, tid: Tid) -> (ThreadId, ProcessId) {
         if let Some(thread) = self.tasks.thread(tid)
-            && let Some(row) = thread.row
+            && let Some(rows) = thread.rows
             && thread.pid == pid
         {
-            return (row, self.rows.threads()[row.index()].process);
+            return rows;
         }
         self.add_row(pid, tid)
     }
@@ -257,7 +257,6 @@ impl Machine {
                     true => proc_fs::command_line(pid).into(),
                     false => Box::default(),
                 },
-                jit_process: None,
             })
         })
     }
@@ -281,19 +280,25 @@ impl Machine {
             tid,
             name: name.clone(),
         });
-        self.tasks.put_thread(tid, pid, name, Some(row));
-        (row, process_row)
+        let rows = (row, process_row);
+        self.tasks.put_thread(tid, pid, name, Some(rows));
+        rows
     }
 
     /// Records that a process has JIT code, and finds its perf map or jitdump while it still runs.
     ///
     /// Returns whether this was not recorded before.
-    pub fn mark_jit_process(&mut self, id: ProcessId) -> bool {
-        let row = &self.rows.processes()[id.index()];
-        if row.jit_process.is_some() {
+    pub fn mark_jit_process(&mut self, id: ProcessId, pid: Pid) -> bool {
+        if self.rows.jit_processes().contains_key(&id) {
             return false;
         }
-        let jit_process = self.jit_process(row.pid);
+        let jit_process = self.jit_process(pid).and_then(|process| {
+            Ok(match self.is_live() {
+                // One descriptor for all processes with the same root directory.
+                true => process.with_root(self.files.root(pid)?),
+                false => process,
+            })
+        });
         self.rows.set_jit_process(id, jit_process);
         true
     }
@@ -323,20 +328,21 @@ impl Machine {
         self.rows.take_new(put);
     }
 
-    /// Creates a machine with symbol sources only: sampled processes and the files of sampled code.
+    /// Creates a machine with symbol sources only: files that name JIT code, and those of sampled
+    /// code.
     #[must_use]
-    pub fn of_rows(process_rows: Vec<ProcessRow>, files: FileTable) -> Self {
+    pub fn of_symbol_sources(jit_processes: JitProcesses, files: FileTable) -> Self {
         Self {
-            rows: Rows::of_processes(process_rows),
+            rows: Rows::of_jit_processes(jit_processes),
             files,
             ..Self::default()
         }
     }
 
-    /// Keeps only the symbol sources: the sampled processes, and `files` in this order.
+    /// Keeps only the symbol sources: those of JIT code, and `files` in this order.
     #[must_use]
     pub fn into_symbol_sources(self, files: &[ModuleId]) -> Self {
-        Self::of_rows(self.rows.into_processes(), self.files.select(files))
+        Self::of_symbol_sources(self.rows.into_jit_processes(), self.files.select(files))
     }
 
     /// Returns the current name of a thread.
@@ -385,16 +391,15 @@ impl Machine {
         AddressSpace::new(maps, before)
     }
 
-    /// Returns the process rows, indexed by [`ProcessId`].
+    /// Returns the files with symbols of JIT code, by process.
     #[must_use]
-    pub fn process_rows(&self) -> &[ProcessRow] {
-        self.rows.processes()
+    pub fn jit_processes(&self) -> &JitProcesses {
+        self.rows.jit_processes()
     }
 
-    /// Returns the thread rows, indexed by [`ThreadId`].
-    #[must_use]
-    pub fn thread_rows(&self) -> &[ThreadRow] {
-        self.rows.threads()
+    /// Returns the rows of the processes that have ended since the last call.
+    pub fn take_ended(&mut self) -> Vec<ProcessId> {
+        self.tasks.take_ended()
     }
 
     /// Returns the files that are mapped as code.

@@ -29,7 +29,7 @@ pub struct RecordingFiles {
     /// Whether the recording comes from this host and the same kernel release.
     same_kernel: bool,
     /// Directory of the recording, which may contain perf maps and jitdumps, and its owner.
-    beside: Option<(Root, u32)>,
+    beside: Option<(Arc<Root>, u32)>,
     build_ids: HashMap<Box<[u8]>, Box<[u8]>>,
 }
 
@@ -49,7 +49,7 @@ impl RecordingFiles {
             sysroot_trusted: sysroot.is_some(),
             same_host: false,
             same_kernel: false,
-            beside: beside.and_then(|(path, owner)| Some((Root::at(path).ok()?, owner))),
+            beside: beside.and_then(|(path, owner)| Some((Arc::new(Root::at(path).ok()?), owner))),
             build_ids: HashMap::new(),
         })
     }
@@ -135,7 +135,7 @@ impl RecordingFiles {
             let path = |name| Path::new(OsStr::from_bytes(name));
             if has(beside, &map) || dump.is_some_and(|dump| has(beside, path(dump))) {
                 let source = JitSource {
-                    root: beside.try_clone()?,
+                    root: Arc::clone(beside),
                     uid: *owner,
                     map,
                     dump: dump.map(|dump| path(dump).to_owned()),
@@ -157,7 +157,7 @@ impl RecordingFiles {
             return Err(io::Error::new(io::ErrorKind::NotFound, why));
         }
         let source = JitSource {
-            root: self.root.try_clone()?,
+            root: self.root(),
             uid: geteuid().as_raw(),
             map: Path::new("/tmp").join(map),
             dump,

@@ -18,9 +18,9 @@ use super::content::{Content, build_id, identity};
 use super::file::{CodeFile, FileTable};
 use super::jit_process::JitProcess;
 use super::proc_fs;
-use super::{Machine, ProcessRow};
+use super::{JitProcesses, Machine};
 use crate::trace::spool::{FileRow, JitProcessRow};
-use crate::trace::{Pid, RawTrace};
+use crate::trace::{Pid, ProcessId, RawTrace};
 
 /// Time after the capture's end until which changes of an ended process's perf map are trusted.
 ///
@@ -45,22 +45,13 @@ impl Machine {
         let end = info.start_unix_ns.saturating_add(captured_ns) / 1_000_000_000;
         let until = (end as i64).saturating_add(GRACE_SECONDS);
         let jit_rows = raw_trace.jit_processes.iter();
-        let process_rows = raw_trace
-            .processes
-            .iter()
-            .zip(jit_rows)
-            .map(|(row, jit_row)| {
-                let recover =
-                    |jit_row: &JitProcessRow| jit_process(row.pid, jit_row, until, same_boot);
-                ProcessRow {
-                    pid: row.pid,
-                    name: row.name.as_bytes().into(),
-                    command_line: row.command_line.as_bytes().into(),
-                    jit_process: jit_row.as_ref().map(recover),
-                }
-            });
-        let process_rows = process_rows.collect();
-        Self::of_rows(process_rows, files.collect::<FileTable>())
+        let processes = raw_trace.processes.iter().zip(0..).zip(jit_rows);
+        let jit_processes = processes.filter_map(|((process, row), jit_row)| {
+            let found = jit_process(process.pid, jit_row.as_ref()?, until, same_boot);
+            Some((ProcessId(row), found))
+        });
+        let jit_processes: JitProcesses = jit_processes.collect();
+        Self::of_symbol_sources(jit_processes, files.collect::<FileTable>())
     }
 }
 
@@ -121,7 +112,7 @@ fn jit_process(
     }
     Ok(JitProcess {
         source: JitSource {
-            root,
+            root: Arc::new(root),
             uid: row.uid,
             map: JitSource::map_of(row.namespace_pid.0),
             dump: dump(),

@@ -31,7 +31,8 @@ pub(super) struct Process {
 pub(super) struct Thread {
     pub(super) pid: Pid,
     pub(super) name: Box<[u8]>,
-    pub(super) row: Option<ThreadId>,
+    /// Its row, and the row of its process.
+    pub(super) rows: Option<(ThreadId, ProcessId)>,
     ended: Option<Nanos>,
     /// Generation of its process.
     generation: u64,
@@ -43,6 +44,8 @@ pub(super) struct Tasks {
     processes: FxHashMap<Pid, Process>,
     threads: FxHashMap<Tid, Thread>,
     exited: VecDeque<(Nanos, Pid, Tid)>,
+    /// Rows of processes that were removed or replaced.
+    ended: Vec<ProcessId>,
     generations: u64,
 }
 
@@ -71,7 +74,7 @@ impl Tasks {
         }
         let thread = self.threads.get_mut(&tid)?;
         thread.name = name.into();
-        thread.row
+        thread.rows.map(|(row, _)| row)
     }
 
     pub(super) fn put_thread(
@@ -79,7 +82,7 @@ impl Tasks {
         tid: Tid,
         pid: Pid,
         name: Box<[u8]>,
-        row: Option<ThreadId>,
+        rows: Option<(ThreadId, ProcessId)>,
     ) {
         self.remove_thread(tid);
         let process = self.process_mut(pid);
@@ -87,7 +90,7 @@ impl Tasks {
         let thread = Thread {
             pid,
             name,
-            row,
+            rows,
             ended: None,
             generation: process.generation,
         };
@@ -133,7 +136,8 @@ impl Tasks {
                 generation,
                 ..Process::default()
             };
-            self.processes.insert(pid, child);
+            let replaced = self.processes.insert(pid, child);
+            self.ended.extend(replaced.and_then(|process| process.row));
         }
         self.put_thread(tid, pid, name, None);
     }
@@ -141,7 +145,7 @@ impl Tasks {
     /// Starts a new program in a process. In a recording, the previous mappings are kept.
     pub(super) fn exec(&mut self, time: Nanos, pid: Pid, tid: Tid, is_live: bool) {
         self.remove_thread(tid);
-        let before = self.processes.remove(&pid).filter(|_| !is_live);
+        let before = self.remove_process(pid).filter(|_| !is_live);
         let process = Process {
             started_at: Some(time),
             before_exec: before.map(|before| before.maps),
@@ -171,7 +175,7 @@ impl Tasks {
             } else if !proc_fs::exists(Pid(tid.0)) {
                 self.remove_thread(tid);
                 if pid.0 == tid.0 {
-                    self.processes.remove(&pid);
+                    self.remove_process(pid);
                 }
             }
         }
@@ -189,8 +193,19 @@ impl Tasks {
                 .get(&pid)
                 .is_some_and(|process| process.threads == 0)
         {
-            self.processes.remove(&pid);
+            self.remove_process(pid);
         }
+    }
+
+    fn remove_process(&mut self, pid: Pid) -> Option<Process> {
+        let process = self.processes.remove(&pid)?;
+        self.ended.extend(process.row);
+        Some(process)
+    }
+
+    /// Returns the rows of the processes that were removed or replaced since the last call.
+    pub(super) fn take_ended(&mut self) -> Vec<ProcessId> {
+        std::mem::take(&mut self.ended)
     }
 }
 

@@ -26,7 +26,7 @@ const LEVEL: u8 = 8;
 const VERSION: u8 = 9;
 
 /// The metadata of a kind of events.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct EventMetadata {
     /// The provider's name, such as `Microsoft-Windows-DotNETRuntime`.
     pub provider: String,

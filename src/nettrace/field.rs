@@ -1,7 +1,7 @@
 //! The fields of an event's payload.
 
 /// A field of a payload.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Field {
     /// The field's name, which may be empty.
     pub name: String,
@@ -10,7 +10,7 @@ pub struct Field {
 }
 
 /// The encoding of a field. Integers are little-endian. Fields are not aligned.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum FieldType {
     /// A boolean of one or four bytes.
     Bool {

@@ -20,11 +20,10 @@ use super::file::{self, FileOwner, OutputError, PathAt};
 use super::spool_file;
 use crate::dotnet::StreamSink;
 use crate::machine;
-use crate::trace::{Pid, Tid};
+use crate::trace::{Pid, StreamContent, StreamFiles, StreamName, Tid};
 
 const SUFFIX: &str = ".trace.events";
-/// Suffix of a stream's file name. The process id precedes it, with `-2` for the second stream of
-/// one id.
+/// Suffix of a stream's file name.
 const STREAM_SUFFIX: &str = ".nettrace";
 /// Suffix of a file with the threads of a process. The process id precedes it.
 const THREADS_SUFFIX: &str = ".threads";
@@ -33,20 +32,16 @@ const MAX_LIVES: u32 = 1000;
 /// Maximum number of streams to read from a directory.
 const MAX_STREAMS: usize = 100_000;
 
-/// The stream of one process.
+/// A stream of one process.
 #[derive(Debug)]
-pub struct StreamFile {
-    /// The process of the events.
-    pub process: Pid,
+pub struct StoredStream {
     /// File name without `.nettrace`.
-    pub name: String,
+    pub name: StreamName,
     /// Thread ids in perfcollect's pid namespace, by the ids in the namespace of the process.
     ///
     /// Contains the threads that were seen during the capture and those that still exist. Empty if
     /// the process has no separate pid namespace.
     pub threads: FxHashMap<Tid, Tid>,
-    /// The stream, at offset 0.
-    pub file: File,
 }
 
 /// The directory, which is created with the first stream. Dropping it keeps the files.
@@ -140,23 +135,24 @@ impl EventDirectory {
         }
     }
 
-    /// Creates the file for a stream of a process.
+    /// Creates the file for the next stream of a process with this content.
     ///
     /// # Errors
     /// Returns an error if the file or the directory cannot be created.
-    pub fn create_stream(&self, process: Pid) -> io::Result<File> {
+    pub fn create_stream(&self, process: Pid, content: StreamContent) -> io::Result<File> {
         let mut slot = self.dir();
         let dir = match slot.take() {
             Some(dir) => dir,
             None => directory::make(&self.place, self.owner)?,
         };
         let dir = slot.insert(dir);
-        for count in 1..=MAX_LIVES {
-            let name = match count {
-                1 => format!("{process}{STREAM_SUFFIX}"),
-                count => format!("{process}-{count}{STREAM_SUFFIX}"),
+        for instance in 1..=MAX_LIVES {
+            let name = StreamName {
+                process,
+                instance,
+                content,
             };
-            match directory::create_file(dir, &name, self.owner) {
+            match directory::create_file(dir, &format!("{name}{STREAM_SUFFIX}"), self.owner) {
                 Err(Errno::EXIST) => {}
                 file => return Ok(file?),
             }
@@ -168,31 +164,23 @@ impl EventDirectory {
     ///
     /// # Errors
     /// Returns an error if the directory cannot be read.
-    pub fn streams(&self) -> io::Result<Vec<StreamFile>> {
+    pub fn streams(&self) -> io::Result<Vec<StoredStream>> {
         let dir = self.dir();
         let Some(dir) = dir.as_ref() else {
             return Ok(Vec::new());
         };
-        let mut names: Vec<String> = Vec::new();
+        let mut names: Vec<StreamName> = Vec::new();
         for entry in Dir::read_from(dir)? {
-            let name = entry?.file_name().to_string_lossy().into_owned();
-            if names.len() < MAX_STREAMS && process_of(&name).is_some() {
-                names.push(name);
-            }
+            let name = stream_name(&entry?.file_name().to_string_lossy());
+            names.extend(name.filter(|_| names.len() < MAX_STREAMS));
         }
         names.sort_unstable();
-        Ok(names
-            .iter()
-            .filter_map(|name| {
-                let process = process_of(name)?;
-                Some(StreamFile {
-                    process,
-                    threads: self.threads_of(dir, process),
-                    name: name.strip_suffix(STREAM_SUFFIX)?.to_owned(),
-                    file: self.open_stream(dir, name)?,
-                })
-            })
-            .collect())
+        let names = names.into_iter();
+        let streams = names.map(|name| StoredStream {
+            name,
+            threads: self.threads_of(dir, name.process),
+        });
+        Ok(streams.collect())
     }
 
     /// Returns the threads of a process.
@@ -203,17 +191,20 @@ impl EventDirectory {
         if let Some(threads) = self.threads().get_mut(&process) {
             return threads.look(process).clone();
         }
-        let file = self.open_stream(dir, &format!("{process}{THREADS_SUFFIX}"));
+        let file = self.open_file(dir, &format!("{process}{THREADS_SUFFIX}"));
         file.map(event_threads::read).unwrap_or_default()
     }
 
     /// Opens a regular file that this user owns. The trace contains the file and may be given away.
-    fn open_stream(&self, dir: &OwnedFd, name: &str) -> Option<File> {
+    fn open_file(&self, dir: &OwnedFd, name: &str) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(dir, name, flags, Mode::empty()).ok()?;
-        let stat = rustix::fs::fstat(&file).ok()?;
+        let file = rustix::fs::openat(dir, name, flags, Mode::empty())?;
+        let stat = rustix::fs::fstat(&file)?;
         let is_plain = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        (is_plain && file::is_own(&stat, self.owner)).then(|| file.into())
+        match is_plain && file::is_own(&stat, self.owner) {
+            true => Ok(file.into()),
+            false => Err(io::Error::other("it is not a file of this user")),
+        }
     }
 
     /// Removes the streams and the directory.
@@ -227,15 +218,25 @@ impl EventDirectory {
         };
         directory::remove(&self.place, dir, |name| {
             let threads = name.strip_suffix(THREADS_SUFFIX);
-            process_of(name).is_some() || threads.is_some_and(|pid| pid.parse::<i32>().is_ok())
+            stream_name(name).is_some() || threads.is_some_and(|pid| pid.parse::<i32>().is_ok())
         })
     }
 }
 
+impl StreamFiles for EventDirectory {
+    fn open(&self, name: StreamName) -> io::Result<File> {
+        let dir = self.dir();
+        let dir = dir.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        self.open_file(dir, &format!("{name}{STREAM_SUFFIX}"))
+    }
+}
+
 impl StreamSink for EventDirectory {
-    fn create(&self, process: Pid) -> io::Result<File> {
-        let stream = self.create_stream(process)?;
-        self.create_threads(process);
+    fn create(&self, process: Pid, content: StreamContent) -> io::Result<File> {
+        let stream = self.create_stream(process, content)?;
+        if content == StreamContent::Main {
+            self.create_threads(process);
+        }
         Ok(stream)
     }
 
@@ -246,12 +247,9 @@ impl StreamSink for EventDirectory {
     }
 }
 
-/// Returns the process id in the file name of a stream.
-fn process_of(name: &str) -> Option<Pid> {
-    let stem = name.strip_suffix(STREAM_SUFFIX)?;
-    let (pid, count) = stem.split_once('-').unwrap_or((stem, "1"));
-    let pid: i32 = pid.parse().ok().filter(|pid| *pid > 0)?;
-    count.parse::<u32>().is_ok().then_some(Pid(pid))
+/// Returns the stream of a file name.
+fn stream_name(file: &str) -> Option<StreamName> {
+    file.strip_suffix(STREAM_SUFFIX)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -267,12 +265,12 @@ mod tests {
         let directory = EventDirectory::new(&name).unwrap();
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
         directory
-            .create_stream(Pid(7))
+            .create_stream(Pid(7), StreamContent::Main)
             .unwrap()
             .write_all(b"one")
             .unwrap();
         directory
-            .create_stream(Pid(7))
+            .create_stream(Pid(7), StreamContent::Main)
             .unwrap()
             .write_all(b"two")
             .unwrap();
@@ -287,17 +285,16 @@ mod tests {
         let streams = directory.streams().unwrap();
         let read: Vec<_> = streams
             .into_iter()
-            .map(|mut stream| {
+            .filter_map(|stream| {
                 let mut text = String::new();
-                stream.file.read_to_string(&mut text).unwrap();
-                (stream.process, stream.name, text)
+                let mut file = StreamFiles::open(&directory, stream.name).ok()?;
+                file.read_to_string(&mut text).unwrap();
+                Some((stream.name.to_string(), text))
             })
             .collect();
-        let expected = [("7-2", "two"), ("7", "one")];
-        assert_eq!(
-            read,
-            expected.map(|(name, text)| (Pid(7), name.to_owned(), text.to_owned()))
-        );
+        let expected = [("7", "one"), ("7-2", "two")];
+        let expected = expected.map(|(name, text)| (name.to_owned(), text.to_owned()));
+        assert_eq!(read, expected);
         // `remove` keeps other files, and therefore the directory.
         assert!(directory.remove().is_err());
         std::fs::remove_file(dir.path().join(".x.trace.events/notes")).unwrap();

@@ -26,7 +26,7 @@ const FIRST_MODULE: u64 = 1;
 /// # Errors
 /// Returns errors of the file and of `out`.
 pub(super) fn write(trace: &Trace, stream: &EventStream, out: &mut impl Write) -> io::Result<()> {
-    let mut bytes = stream.bytes();
+    let mut bytes = stream.bytes()?;
     if let Some((offset, names)) = names(trace, stream) {
         io::copy(&mut (&mut bytes).take(offset), out)?;
         out.write_all(&names)?;
@@ -90,12 +90,10 @@ fn names(trace: &Trace, stream: &EventStream) -> Option<(u64, Vec<u8>)> {
 /// The streams of one process id have numbers, in the order of its instances.
 fn instances(trace: &Trace, stream: &EventStream) -> Vec<ProcessId> {
     let rows = trace.processes.iter().zip(0..);
-    let rows = rows.filter(|(process, _)| process.pid == stream.process);
+    let rows = rows.filter(|(process, _)| process.pid == stream.name.process);
     let mut rows: Vec<ProcessId> = rows.map(|(_, row)| ProcessId(row)).collect();
     rows.retain(|process| trace.event_code.has(*process));
-    let number = stream.name.rsplit_once('-');
-    let number = number.and_then(|(_, number)| number.parse::<usize>().ok());
-    let first = number.unwrap_or(1).saturating_sub(1);
+    let first = stream.name.instance.saturating_sub(1) as usize;
     let last = rows.len().saturating_sub(1);
     rows.rotate_left(first.min(last));
     rows

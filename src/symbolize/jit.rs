@@ -1,5 +1,7 @@
 //! Functions of JIT code: named while they were sampled, or from the files that the runtime wrote.
 
+use std::io;
+
 use perfcollect_symbols::demangle::demangle;
 use perfcollect_symbols::dotnet_name::{self, ManagedName};
 use perfcollect_symbols::symbolizer::JitSymbols;
@@ -7,8 +9,8 @@ use perfcollect_symbols::symbolizer::JitSymbols;
 use super::cancel::CancelCheck;
 use super::jit_symbol_files::{self, useless};
 use super::{SymbolizedGroup, is_blank, offset, unsymbolized};
-use crate::machine::ProcessRow;
-use crate::trace::{CodeAddress, FrameId, Function, FunctionKind, Method, Methods, Nanos};
+use crate::machine::JitProcess;
+use crate::trace::{CodeAddress, FrameId, Function, FunctionKind, Method, Methods, Nanos, Pid};
 
 /// Module of code whose name contains no module.
 pub(super) const MODULE: &str = "jit";
@@ -17,7 +19,7 @@ pub(super) fn name(
     frames: &[FrameId],
     codes: &[CodeAddress],
     methods: &Methods,
-    process: &ProcessRow,
+    (pid, host): (Pid, Option<&io::Result<JitProcess>>),
     until: Nanos,
     cancel: CancelCheck<'_>,
 ) -> SymbolizedGroup {
@@ -25,7 +27,6 @@ pub(super) fn name(
     let is_open = |known: &Option<_>| known.is_none();
     let open = || codes.iter().zip(&known).filter(|(_, known)| is_open(known));
     let addresses: Vec<_> = open().map(|(code, _)| offset(*code)).collect();
-    let host = process.jit_process.as_ref();
     let (written, fault) = match &addresses[..] {
         [] => (JitSymbols::default(), None),
         addresses => jit_symbol_files::read(host, addresses, until, cancel),
@@ -50,7 +51,7 @@ pub(super) fn name(
     // If the runtime itself named its methods, other code is its stubs.
     let fault = (!named).then(|| fault.unwrap_or_else(|| useless(&written, host)));
     SymbolizedGroup {
-        gaps: Vec::from_iter(fault.map(|fault| fault.gap(process.pid))),
+        gaps: Vec::from_iter(fault.map(|fault| fault.gap(pid))),
         ..SymbolizedGroup::of(functions.into_iter())
     }
 }

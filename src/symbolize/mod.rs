@@ -76,9 +76,10 @@ impl Source {
                 elf::name(codes, file, symbolizer, options, cancel)
             }
             Self::Jit(id) => {
-                let process = &machine.process_rows()[id.index()];
-                let methods = &capture.raw_trace.methods;
-                let until = capture.raw_trace.end;
+                let raw_trace = &capture.raw_trace;
+                let (methods, until) = (&raw_trace.methods, raw_trace.end);
+                let pid = raw_trace.processes[id.index()].pid;
+                let process = (pid, machine.jit_processes().get(&id));
                 jit::name(frames, codes, methods, process, until, cancel)
             }
             Self::Nothing => SymbolizedGroup::of(codes.iter().copied().map(unsymbolized)),

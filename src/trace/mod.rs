@@ -18,7 +18,10 @@ mod throttle;
 pub use crate::ids::{Cpu, Nanos, Pid, Tid};
 pub use callers::Callers;
 pub use code_address::CodeAddress;
-pub use events::{EventCode, EventStream, EventStreams, RuntimeEvent};
+pub use events::{
+    EventCode, EventStream, EventStreams, ParseStreamNameError, RuntimeEvent, StreamContent,
+    StreamFiles, StreamName,
+};
 pub use ids::{FrameId, FunctionId, ModuleId, ProcessId, StackId, ThreadId};
 pub use methods::{Method, Methods};
 pub use notice::{Notice, NoticeKind};

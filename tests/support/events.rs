@@ -21,22 +21,24 @@ pub fn entries(trace: &Path, wanted: &str) -> Vec<(String, Vec<u8>)> {
 
 /// Calls for each event of the raw streams of a trace; gives why each stream ends early.
 pub fn for_each_raw_event(trace: &Path, mut take: impl FnMut(&Event<'_>)) -> Vec<Option<String>> {
-    let streams = entries(trace, "/eventpipe/")
-        .into_iter()
-        .map(|(_, stream)| {
-            let mut reader = match Reader::open(Cursor::new(stream)) {
-                Ok(reader) => reader,
-                Err(error) => return Some(error.to_string()),
-            };
-            loop {
-                match reader.next_event() {
-                    Ok(Some(event)) => take(&event),
-                    Ok(None) => return None,
-                    Err(error) => return Some(error.to_string()),
-                }
-            }
-        });
+    let streams = entries(trace, "/eventpipe/").into_iter();
+    let streams = streams.map(|(_, stream)| for_each_event(&stream, &mut take));
     streams.collect()
+}
+
+/// Calls for each event of a stream; gives why it ends early.
+pub fn for_each_event(stream: &[u8], mut take: impl FnMut(&Event<'_>)) -> Option<String> {
+    let mut reader = match Reader::open(Cursor::new(stream)) {
+        Ok(reader) => reader,
+        Err(error) => return Some(error.to_string()),
+    };
+    loop {
+        match reader.next_event() {
+            Ok(Some(event)) => take(&event),
+            Ok(None) => return None,
+            Err(error) => return Some(error.to_string()),
+        }
+    }
 }
 
 /// Events of the runtime itself in the raw streams, by number.

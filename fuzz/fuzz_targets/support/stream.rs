@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use perfcollect::trace::{EventStream, Pid};
+use perfcollect::trace::{EventStream, Pid, StreamName};
 
 /// The preamble of version 4, to the start of the object `Trace`.
 const OBJECTS: &[u8] =
@@ -17,5 +17,5 @@ pub fn stream(process: i32, data: &[u8]) -> EventStream {
     for part in [OBJECTS, &info, &[0; 8], b"\x06", data] {
         file.write_all(part).expect("the disk is not full");
     }
-    EventStream::open(Pid(process), process.to_string(), file)
+    EventStream::open(StreamName::first(Pid(process)), file)
 }

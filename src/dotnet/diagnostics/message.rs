@@ -29,14 +29,28 @@ pub struct Provider {
     pub level: u32,
     /// Arguments of the provider as `KEY=VALUE;KEY=VALUE`. Usually empty.
     pub arguments: String,
-    /// Ids of the events that the runtime does not send. Before .NET 10 it sends them.
-    pub excluded: Vec<u32>,
+    /// Events that the runtime does not send. Before .NET 10 it sends them.
+    pub excluded: Excluded,
+}
+
+/// Events that a provider does not send.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Excluded {
+    /// Ids of the events.
+    pub ids: Vec<u32>,
+    /// Keywords of most of the events, whose other events have no stack of interest.
+    pub keywords: u64,
+    /// Highest level of the other events with these keywords.
+    pub level: u32,
 }
 
 /// Rundown keyword of the garbage collector's settings.
 ///
 /// A rundown with any keyword also contains the runtime's version and its command line.
 pub const GC_SETTINGS: u64 = 1;
+
+/// Buffer limit of a session with few events, in MiB.
+const FEW_EVENTS_MIB: u32 = 16;
 
 /// The parameters of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +64,33 @@ pub struct SessionRequest {
     pub stacks: bool,
     /// The requested providers.
     pub providers: Vec<Provider>,
+}
+
+impl SessionRequest {
+    /// Splits the request for a runtime that knows only levels. Returns the second request: events
+    /// with the keywords of excluded events, at the level below these. `None` if nothing is excluded.
+    pub fn split_excluded(&mut self) -> Option<Self> {
+        let mut second = Self {
+            buffer_mib: self.buffer_mib.min(FEW_EVENTS_MIB),
+            rundown_keywords: 0,
+            stacks: false,
+            providers: Vec::new(),
+        };
+        for provider in &mut self.providers {
+            let Excluded {
+                keywords, level, ..
+            } = std::mem::take(&mut provider.excluded);
+            if keywords != 0 {
+                provider.keywords &= !keywords;
+                second.providers.push(Provider {
+                    keywords,
+                    level,
+                    ..provider.clone()
+                });
+            }
+        }
+        (!second.providers.is_empty()).then_some(second)
+    }
 }
 
 /// A command. Only the functions of this type create commands.
@@ -105,8 +146,9 @@ impl Command {
             if version == CollectVersion::Five {
                 // Event filter: a list of disabled ids follows.
                 payload.push(0);
-                payload.extend((provider.excluded.len() as u32).to_le_bytes());
-                payload.extend(provider.excluded.iter().flat_map(|id| id.to_le_bytes()));
+                let ids = &provider.excluded.ids;
+                payload.extend((ids.len() as u32).to_le_bytes());
+                payload.extend(ids.iter().flat_map(|id| id.to_le_bytes()));
             }
         }
         Self {
@@ -242,7 +284,7 @@ mod tests {
                 keywords: 0x18,
                 level: 4,
                 arguments: String::new(),
-                excluded: Vec::new(),
+                excluded: Excluded::default(),
             }],
         }
     }
@@ -276,12 +318,36 @@ mod tests {
         let five = [&[0; 4][..], &four, &[0; 5]].concat();
         assert_eq!(payload(CollectVersion::Five), five);
         let mut filtered = request();
-        filtered.providers[0].excluded = vec![10, 0x102];
+        filtered.providers[0].excluded.ids = vec![10, 0x102];
         let filtered = |version| Command::collect_tracing(version, &filtered).payload;
         assert_eq!(filtered(CollectVersion::Four), four);
         let filter = [0, 2, 0, 0, 0, 10, 0, 0, 0, 2, 1, 0, 0];
         let five = [&[0; 4][..], &four, &filter].concat();
         assert_eq!(filtered(CollectVersion::Five), five);
+    }
+
+    #[test]
+    fn events_that_an_old_runtime_cannot_exclude_are_in_a_second_request() {
+        assert_eq!(request().split_excluded(), None);
+        let mut first = request();
+        first.stacks = true;
+        first.providers[0].level = 5;
+        first.providers[0].excluded = Excluded {
+            ids: vec![10],
+            keywords: 0x10,
+            level: 4,
+        };
+        let second = first.split_excluded().unwrap();
+        let of = |request: &SessionRequest| {
+            let [provider] = &request.providers[..] else {
+                panic!("{request:?}");
+            };
+            assert_eq!(provider.excluded, Excluded::default());
+            let rundown = request.rundown_keywords;
+            (provider.keywords, provider.level, request.stacks, rundown)
+        };
+        assert_eq!(of(&first), (8, 5, true, 0x118));
+        assert_eq!(of(&second), (0x10, 4, false, 0));
     }
 
     #[test]

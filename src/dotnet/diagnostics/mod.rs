@@ -24,7 +24,7 @@ mod request;
 pub use error::DiagnosticsError;
 pub use eventpipe_session::{EventPipeSession, SessionStream, StoppingSession};
 pub use limits::Limits;
-pub use message::{GC_SETTINGS, Provider, SessionRequest, read_reply};
+pub use message::{Excluded, GC_SETTINGS, Provider, SessionRequest, read_reply};
 pub use port::{DiagnosticPort, PortError};
 pub use process_info::ProcessInfo;
 pub use request::{ProcessInfoReply, query};

@@ -41,12 +41,12 @@ impl Processes {
         for (row, instance) in processes.instances.iter().enumerate() {
             processes.current.entry(instance.pid).or_insert(row);
         }
-        for stream in trace.events.streams() {
+        for process in trace.events.streams().iter().map(|it| it.name.process) {
             let instances = &mut processes.instances;
-            processes.current.entry(stream.process).or_insert_with(|| {
+            processes.current.entry(process).or_insert_with(|| {
                 instances.push(ProcessInstance {
-                    pid: stream.process,
-                    name: format!("pid {}", stream.process),
+                    pid: process,
+                    name: format!("pid {process}"),
                     arguments: None,
                     is_started: false,
                 });

@@ -1,50 +1,106 @@
 //! Merge of several event streams in order of time.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashSet};
 use std::iter::Peekable;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
 
 use super::RuntimeEvent;
 use super::ordered::Ordered;
 use super::stream::EventStream;
+use crate::nettrace::EventMetadata;
 use crate::trace::Nanos;
 
-/// All events of several streams, oldest first.
+/// Maximum number of event kinds of a stream, or of all streams, that are known at a time.
+const MAX_KINDS: usize = 1 << 14;
+
+/// All events of several streams, oldest first. Events of one kind share its metadata.
+///
+/// A stream is open from its first event to its last one, so that memory depends on the processes
+/// that ran at the same time.
 #[derive(Debug)]
 pub struct MergedEvents<'a> {
-    streams: Vec<Peekable<Ordered<'a>>>,
+    streams: &'a [EventStream],
+    open: FxHashMap<usize, OpenStream<'a>>,
     /// Time of the next event and index of its stream, for each stream that has more events.
     next: BinaryHeap<Reverse<(Nanos, usize)>>,
+    kinds: HashSet<Arc<EventMetadata>>,
+}
+
+#[derive(Debug)]
+struct OpenStream<'a> {
+    events: Peekable<Ordered<'a>>,
+    /// Shared metadata by the address of that of the stream, which is kept so that it is unique.
+    kinds: FxHashMap<*const EventMetadata, [Arc<EventMetadata>; 2]>,
 }
 
 impl<'a> MergedEvents<'a> {
     pub(super) fn new(streams: &'a [EventStream]) -> Self {
-        let ordered = streams.iter().map(|s| Ordered::new(s, streams.len()));
-        let mut merged = Self {
-            streams: ordered.map(Iterator::peekable).collect(),
-            next: BinaryHeap::new(),
-        };
-        for row in 0..merged.streams.len() {
-            merged.queue_next(row);
+        let next = streams.iter().zip(0..);
+        let next = next.filter_map(|(stream, row)| Some(Reverse((stream.counts.first?, row))));
+        Self {
+            streams,
+            open: FxHashMap::default(),
+            next: next.collect(),
+            kinds: HashSet::default(),
         }
-        merged
     }
 
-    /// Queues the next event of a stream.
+    /// Queues the next event of an open stream, or closes it.
     fn queue_next(&mut self, row: usize) {
-        if let Some(event) = self.streams.get_mut(row).and_then(Peekable::peek) {
-            self.next.push(Reverse((event.time, row)));
+        let stream = self.open.get_mut(&row);
+        match stream.and_then(|stream| stream.events.peek()) {
+            Some(event) => self.next.push(Reverse((event.time, row))),
+            None => {
+                self.open.remove(&row);
+            }
         }
     }
+}
+
+/// Returns the metadata that all events of a kind share.
+fn shared(
+    own: &mut FxHashMap<*const EventMetadata, [Arc<EventMetadata>; 2]>,
+    all: &mut HashSet<Arc<EventMetadata>>,
+    kind: &Arc<EventMetadata>,
+) -> Arc<EventMetadata> {
+    if own.len() >= MAX_KINDS {
+        own.clear();
+    }
+    let known = own.entry(Arc::as_ptr(kind)).or_insert_with(|| {
+        let shared = all.get(kind).cloned().unwrap_or_else(|| {
+            if all.len() >= MAX_KINDS {
+                all.clear();
+            }
+            all.insert(Arc::clone(kind));
+            Arc::clone(kind)
+        });
+        [Arc::clone(kind), shared]
+    });
+    Arc::clone(&known[1])
 }
 
 impl Iterator for MergedEvents<'_> {
     type Item = RuntimeEvent;
 
     fn next(&mut self) -> Option<RuntimeEvent> {
-        let Reverse((_, row)) = self.next.pop()?;
-        let event = self.streams.get_mut(row)?.next();
-        self.queue_next(row);
-        event
+        loop {
+            let Reverse((_, row)) = self.next.pop()?;
+            let Some(stream) = self.open.get_mut(&row) else {
+                let events = Ordered::new(&self.streams[row], self.streams.len()).peekable();
+                let kinds = FxHashMap::default();
+                self.open.insert(row, OpenStream { events, kinds });
+                self.queue_next(row);
+                continue;
+            };
+            let mut event = stream.events.next();
+            if let Some(event) = &mut event {
+                event.metadata = shared(&mut stream.kinds, &mut self.kinds, &event.metadata);
+            }
+            self.queue_next(row);
+            return event;
+        }
     }
 }

@@ -11,11 +11,14 @@ mod code;
 mod merged;
 mod ordered;
 mod stream;
+mod stream_name;
 
 pub use code::EventCode;
 pub use merged::MergedEvents;
-pub use stream::{EventStream, StreamCounts};
+pub use stream::{EventStream, StreamCounts, StreamFiles};
+pub use stream_name::{ParseStreamNameError, StreamContent, StreamName};
 
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use super::{Nanos, Notice, NoticeKind, Pid, ProcessEvents, Tid};
@@ -55,11 +58,16 @@ pub struct EventStreams(Vec<EventStream>);
 impl EventStreams {
     /// Creates the streams of a trace.
     #[must_use]
-    pub fn new(streams: Vec<EventStream>) -> Self {
-        Self(streams)
+    pub fn new(streams: impl IntoIterator<Item = EventStream>) -> Self {
+        let mut kinds = HashSet::new();
+        let streams = streams.into_iter().map(|mut stream| {
+            stream.share_kinds(&mut kinds);
+            stream
+        });
+        Self(streams.collect())
     }
 
-    /// Returns the streams, one per process instance.
+    /// Returns the streams: one per process instance, or two.
     #[must_use]
     pub fn streams(&self) -> &[EventStream] {
         &self.0
@@ -89,67 +97,45 @@ impl EventStreams {
 
     /// Returns the event counts of each runtime for the quality report.
     pub(crate) fn qualities(&self) -> Vec<ProcessEvents> {
-        let streams = self.0.iter().map(|stream| {
-            let counts = &stream.counts;
-            ProcessEvents {
-                pid: stream.process.0,
-                events: counts.events,
-                dropped: counts.losses.dropped_events,
-                unknown: counts.losses.unknown_events,
-                without_stack: counts.losses.forgotten_stacks,
-                truncated: counts.truncated.clone().unwrap_or_default(),
+        let mut qualities: BTreeMap<(Pid, u32), ProcessEvents> = BTreeMap::new();
+        for stream in &self.0 {
+            let (counts, name) = (&stream.counts, stream.name);
+            let instance = (name.process, name.instance);
+            let process = qualities.entry(instance).or_insert_with(|| ProcessEvents {
+                pid: name.process.0,
                 threads: stream.threads(),
+                ..ProcessEvents::default()
+            });
+            process.events += counts.events;
+            process.dropped += counts.losses.dropped_events;
+            process.unknown += counts.losses.unknown_events;
+            process.without_stack += counts.losses.forgotten_stacks;
+            if process.truncated.is_empty() {
+                process.truncated = counts.truncated.clone().unwrap_or_default();
             }
-        });
-        streams.collect()
+        }
+        qualities.into_values().collect()
     }
 
     /// Returns the notices about lost events and truncated streams.
     pub(crate) fn notices(&self) -> impl Iterator<Item = Notice> {
-        let lossy = self.0.iter().filter_map(|stream| {
-            let losses = stream.counts.losses;
-            let lost = losses.dropped_events + losses.unknown_events;
+        let qualities = self.qualities();
+        let truncated = truncation_notice(&qualities);
+        let lossy = qualities.into_iter().filter_map(|process| {
+            let lost = process.dropped + process.unknown;
             (lost > 0).then(|| {
                 let what = format!(
                     "{lost} of {} events of .NET process {} are lost: the runtime's buffer was full, or the disk was too slow",
-                    lost + stream.counts.events,
-                    stream.process
+                    lost + process.events,
+                    process.pid
                 );
                 let remedy = "request fewer events, for example with -gccollectonly, a larger buffer with -eventbuffer MB, or a name on a faster disk";
                 Notice::new(NoticeKind::EventsLost, what, remedy)
-                    .about(stream.process)
+                    .about(process.pid)
                     .counting(lost)
             })
         });
-        lossy.chain(self.truncation_notice())
-    }
-
-    /// Returns the notice that lists the truncated streams, with the reasons.
-    fn truncation_notice(&self) -> Option<Notice> {
-        let streams = self.0.iter();
-        let streams =
-            streams.filter_map(|stream| Some((stream.process, stream.counts.truncated.as_ref()?)));
-        let (pids, truncated): (Vec<String>, Vec<String>) = streams
-            .map(|(pid, why)| (pid.to_string(), format!("{pid} ({why})")))
-            .unzip();
-        let listed = truncated.len().min(MAX_LISTED);
-        let more = match truncated.len() - listed {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        (listed > 0).then(|| {
-            let what = format!(
-                "the events of .NET process {}{more} end early",
-                truncated[..listed].join(", ")
-            );
-            Notice::new(
-                NoticeKind::EventsTruncated,
-                what,
-                "streams end early when the process or perfcollect is killed, or the disk is full",
-            )
-            .about(pids[..listed].join(", "))
-            .counting(pids.len())
-        })
+        lossy.chain(truncated)
     }
 
     /// Returns all events in order of time.
@@ -157,6 +143,37 @@ impl EventStreams {
     pub fn iter(&self) -> MergedEvents<'_> {
         MergedEvents::new(&self.0)
     }
+}
+
+/// Returns the notice that lists the processes with truncated streams, with the reasons.
+fn truncation_notice(processes: &[ProcessEvents]) -> Option<Notice> {
+    let truncated = processes
+        .iter()
+        .filter(|process| !process.truncated.is_empty());
+    let (pids, truncated): (Vec<String>, Vec<String>) = truncated
+        .map(|process| {
+            let ProcessEvents { pid, truncated, .. } = process;
+            (pid.to_string(), format!("{pid} ({truncated})"))
+        })
+        .unzip();
+    let listed = truncated.len().min(MAX_LISTED);
+    let more = match truncated.len() - listed {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    (listed > 0).then(|| {
+        let what = format!(
+            "the events of .NET process {}{more} end early",
+            truncated[..listed].join(", ")
+        );
+        Notice::new(
+            NoticeKind::EventsTruncated,
+            what,
+            "streams end early when the process or perfcollect is killed, or the disk is full",
+        )
+        .about(pids[..listed].join(", "))
+        .counting(pids.len())
+    })
 }
 
 impl<'a> IntoIterator for &'a EventStreams {

@@ -6,6 +6,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::fs::File;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -29,7 +30,7 @@ const MAX_THREADS: usize = 1 << 12;
 #[derive(Debug)]
 pub(super) struct Ordered<'a> {
     stream: &'a EventStream,
-    reader: Option<Reader<Positioned<'a>>>,
+    reader: Option<Reader<Positioned<Arc<File>>>>,
     /// Waiting events with their sequence numbers, by the thread that recorded them.
     waiting: FxHashMap<u64, VecDeque<(u64, RuntimeEvent)>>,
     /// Oldest event of each non-empty queue: time, sequence sequence, thread.
@@ -78,7 +79,7 @@ impl<'a> Ordered<'a> {
         let row = RuntimeEvent {
             // An event that is too late gets the time of the event before it.
             time: event.time.max(before),
-            process: self.stream.process,
+            process: self.stream.name.process,
             thread: self.stream.thread(Tid(thread.unwrap_or(0))),
             activity: event.activity,
             metadata: Arc::clone(event.metadata),

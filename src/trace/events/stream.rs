@@ -1,14 +1,17 @@
 //! The event stream of one process instance.
 
+use std::collections::HashSet;
+use std::fmt;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use super::StreamName;
 use crate::bytes::Positioned;
 use crate::nettrace::{EventMetadata, Losses, Reader};
-use crate::trace::{Nanos, Pid, Tid};
+use crate::trace::{Nanos, Tid};
 
 /// Maximum number of event types counted separately; a runtime has some hundreds.
 const MAX_KINDS: usize = 1 << 14;
@@ -30,33 +33,68 @@ pub struct StreamCounts {
     pub truncated: Option<String>,
 }
 
+/// Files of streams, which are opened on demand.
+pub trait StreamFiles: fmt::Debug + Send + Sync {
+    /// Opens the file of a stream.
+    ///
+    /// # Errors
+    /// The file cannot be opened.
+    fn open(&self, name: StreamName) -> io::Result<File>;
+}
+
+#[derive(Debug)]
+enum Source {
+    File(Arc<File>),
+    Stored(Arc<dyn StreamFiles>),
+}
+
 /// A stream and its content.
 #[derive(Debug)]
 pub struct EventStream {
-    /// Process id in perfcollect's pid namespace.
-    pub process: Pid,
-    /// Name of the stream within the trace: the process id, with `-2` for a second instance.
-    pub name: String,
+    /// Name of the stream within the trace.
+    pub name: StreamName,
     /// Content.
     pub counts: StreamCounts,
     /// Thread ids by the id in the process's pid namespace, if that is a separate one.
     threads: FxHashMap<Tid, Tid>,
-    file: File,
+    source: Source,
 }
 
 impl EventStream {
     /// Reads a stream to its end, or to the first event that is truncated or corrupt.
     #[must_use]
-    pub fn open(process: Pid, name: String, file: File) -> Self {
+    pub fn open(name: StreamName, file: File) -> Self {
+        Self::read(name, Source::File(file.into()))
+    }
+
+    /// Reads a stream in the same way. It is open only while it is read.
+    #[must_use]
+    pub fn stored(name: StreamName, files: Arc<dyn StreamFiles>) -> Self {
+        Self::read(name, Source::Stored(files))
+    }
+
+    fn read(name: StreamName, source: Source) -> Self {
         let mut stream = Self {
-            process,
             name,
             counts: StreamCounts::default(),
             threads: FxHashMap::default(),
-            file,
+            source,
         };
-        stream.counts = stream.count();
+        stream.counts = match stream.file() {
+            Ok(file) => count(&file),
+            Err(error) => StreamCounts {
+                truncated: Some(format!("cannot open the event stream: {error}")),
+                ..StreamCounts::default()
+            },
+        };
         stream
+    }
+
+    fn file(&self) -> io::Result<Arc<File>> {
+        match &self.source {
+            Source::File(file) => Ok(Arc::clone(file)),
+            Source::Stored(files) => files.open(self.name).map(Arc::new),
+        }
     }
 
     /// Adds the threads' ids in perfcollect's pid namespace, by those in the process's namespace.
@@ -79,59 +117,68 @@ impl EventStream {
     }
 
     /// Returns the bytes of the stream from the start.
-    #[must_use]
-    pub fn bytes(&self) -> impl Read + '_ {
-        Positioned {
-            file: &self.file,
-            at: 0,
+    ///
+    /// # Errors
+    /// The file cannot be opened.
+    pub fn bytes(&self) -> io::Result<impl Read + use<>> {
+        let file = self.file()?;
+        Ok(Positioned { file, at: 0 })
+    }
+
+    /// Returns a reader of the stream, unless it cannot be opened or its header is corrupt.
+    pub(crate) fn reader(&self) -> Option<Reader<Positioned<Arc<File>>>> {
+        let file = self.file().ok()?;
+        Reader::open(Positioned { file, at: 0 }).ok()
+    }
+
+    /// Lets equal metadata of all streams be the same.
+    pub(super) fn share_kinds(&mut self, all: &mut HashSet<Arc<EventMetadata>>) {
+        for (kind, _) in &mut self.counts.by_kind {
+            match all.get(kind) {
+                Some(shared) => *kind = Arc::clone(shared),
+                None => {
+                    all.insert(Arc::clone(kind));
+                }
+            }
         }
     }
+}
 
-    /// Returns a reader of the stream, unless its header is corrupt.
-    pub(crate) fn reader(&self) -> Option<Reader<Positioned<'_>>> {
-        let file = Positioned {
-            file: &self.file,
-            at: 0,
-        };
-        Reader::open(file).ok()
-    }
-
-    fn count(&self) -> StreamCounts {
-        let mut counts = StreamCounts {
-            bytes: self.file.metadata().map_or(0, |file| file.len()),
-            ..StreamCounts::default()
-        };
-        let mut reader = match Reader::open(self.bytes()) {
-            Ok(reader) => reader,
-            Err(error) => {
-                counts.truncated = Some(error.to_string());
-                return counts;
-            }
-        };
-        // Metadata that the stream repeats gets another row. Rows hold their metadata, so no
-        // address is reused.
-        let mut rows: FxHashMap<*const EventMetadata, usize> = FxHashMap::default();
-        let ended = loop {
-            match reader.next_event() {
-                Ok(Some(event)) => {
-                    counts.events += 1;
-                    counts.first = Some(counts.first.map_or(event.time, |f| f.min(event.time)));
-                    let key = Arc::as_ptr(event.metadata);
-                    if let Some((_, count)) =
-                        rows.get(&key).and_then(|&row| counts.by_kind.get_mut(row))
-                    {
-                        *count += 1;
-                    } else if counts.by_kind.len() < MAX_KINDS {
-                        rows.insert(key, counts.by_kind.len());
-                        counts.by_kind.push((Arc::clone(event.metadata), 1));
-                    }
+fn count(file: &File) -> StreamCounts {
+    let mut counts = StreamCounts {
+        bytes: file.metadata().map_or(0, |file| file.len()),
+        ..StreamCounts::default()
+    };
+    let mut reader = match Reader::open(Positioned { file, at: 0 }) {
+        Ok(reader) => reader,
+        Err(error) => {
+            counts.truncated = Some(error.to_string());
+            return counts;
+        }
+    };
+    // Metadata that the stream repeats gets another row. Rows hold their metadata, so no
+    // address is reused.
+    let mut rows: FxHashMap<*const EventMetadata, usize> = FxHashMap::default();
+    let ended = loop {
+        match reader.next_event() {
+            Ok(Some(event)) => {
+                counts.events += 1;
+                counts.first = Some(counts.first.map_or(event.time, |f| f.min(event.time)));
+                let key = Arc::as_ptr(event.metadata);
+                if let Some((_, count)) =
+                    rows.get(&key).and_then(|&row| counts.by_kind.get_mut(row))
+                {
+                    *count += 1;
+                } else if counts.by_kind.len() < MAX_KINDS {
+                    rows.insert(key, counts.by_kind.len());
+                    counts.by_kind.push((Arc::clone(event.metadata), 1));
                 }
-                Ok(None) => break None,
-                Err(error) => break Some(error.to_string()),
             }
-        };
-        counts.losses = reader.losses();
-        counts.truncated = ended;
-        counts
-    }
+            Ok(None) => break None,
+            Err(error) => break Some(error.to_string()),
+        }
+    };
+    counts.losses = reader.losses();
+    counts.truncated = ended;
+    counts
 }

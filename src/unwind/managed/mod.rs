@@ -170,6 +170,11 @@ impl ManagedCode {
         }
     }
 
+    /// Forgets a process that has ended.
+    pub(super) fn forget(&mut self, process: ProcessId) {
+        self.processes.forget(process);
+    }
+
     /// Returns the runtime of a process. Returns `None` if it has none, or it cannot be read.
     pub(super) fn runtime(&mut self, process: &SampledProcess<'_>) -> Option<&Runtime> {
         self.processes.attached(process, &mut self.met)

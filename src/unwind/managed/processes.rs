@@ -15,7 +15,7 @@ use crate::dotnet::{
 use crate::machine::{self, Backing};
 use crate::trace::{ModuleId, Nanos, Notice, NoticeKind, Pid, ProcessId, process_notices};
 
-/// Maximum number of open processes. All are closed and attached again when there are more.
+/// Maximum number of open processes. When there are more, one is closed and attached again later.
 const MAX_PROCESSES: usize = 512;
 /// Time until perfcollect retries a process without a readable runtime.
 const RETRY_NS: u64 = 1_000_000_000;
@@ -39,6 +39,11 @@ enum Process {
 }
 
 impl Processes {
+    /// Closes a process that has ended.
+    pub(super) fn forget(&mut self, process: ProcessId) {
+        self.runtimes.remove(&process);
+    }
+
     /// Returns the runtime of a process. Returns `None` if it has none, or it could not be read.
     pub(super) fn runtime(&self, process: ProcessId) -> Option<&Runtime> {
         match self.runtimes.get(&process)? {
@@ -112,8 +117,10 @@ impl Processes {
             None => true,
         };
         if retry {
-            if self.runtimes.len() >= MAX_PROCESSES {
-                self.runtimes.clear();
+            if self.runtimes.len() >= MAX_PROCESSES
+                && let Some(&any) = self.runtimes.keys().next()
+            {
+                self.forget(any);
             }
             let entry = match self.attach(process, met) {
                 Some(runtime) => Process::Dotnet(Box::new(runtime)),

@@ -165,6 +165,11 @@ impl Unwinder {
         self.managed.met.unreadable_runtime
     }
 
+    /// Forgets a process that has ended.
+    pub fn forget(&mut self, process: ProcessId) {
+        self.managed.forget(process);
+    }
+
     /// Returns the runtime of a process. Returns `None` if it has none, or it cannot be read.
     pub fn runtime(&mut self, process: &SampledProcess<'_>) -> Option<&Runtime> {
         self.managed.runtime(process)

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::output::archive::{PERF_TEXT, RAW_EVENTS};
 use crate::output::summary::Summary;
 use crate::perf_text::{self, TextError};
-use crate::trace::{EventStream, EventStreams, Nanos, Pid, Tid};
+use crate::trace::{EventStream, EventStreams, Nanos, Pid, StreamName, Tid};
 use crate::trace_archive::{TraceArchive, TraceArchiveError};
 use crate::view::ViewError;
 
@@ -104,9 +104,7 @@ pub(super) fn read(path: &Path) -> Result<Events, ViewError> {
     for entry in zip.entries() {
         let stem = entry.name.strip_prefix(&prefix);
         let stem = stem.and_then(|name| name.strip_suffix(".nettrace"));
-        let Some((stem, process)) =
-            stem.and_then(|stem| Some((stem.to_owned(), process_of(stem)?)))
-        else {
+        let Some(name) = stem.and_then(|stem| stem.parse::<StreamName>().ok()) else {
             continue;
         };
         let mut file = tempfile::tempfile().map_err(failed)?;
@@ -125,10 +123,10 @@ pub(super) fn read(path: &Path) -> Result<Events, ViewError> {
                 limit: MAX_EVENT_BYTES,
             })?;
         let recorded = summary.quality.events.iter();
-        let threads = recorded.filter(|events| events.pid == process.0);
+        let threads = recorded.filter(|events| events.pid == name.process.0);
         let threads = threads.flat_map(|events| &events.threads);
         let threads = threads.map(|&(inside, tid)| (Tid(inside), Tid(tid)));
-        let mut stream = EventStream::open(process, stem, file);
+        let mut stream = EventStream::open(name, file);
         if let Some(corruption) = corruption {
             stream.counts.truncated = Some(format!("in the archive: {corruption}"));
         }
@@ -168,9 +166,4 @@ impl<R: Read> Read for ReadToCorruption<R> {
             read => read,
         }
     }
-}
-
-/// Returns the process of a stream by its name: the id, with `-2` for a second instance.
-fn process_of(stem: &str) -> Option<Pid> {
-    stem.split('-').next()?.parse().ok().map(Pid)
 }

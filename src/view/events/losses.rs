@@ -22,8 +22,9 @@ pub(super) fn print(
         let recorded = summary.quality.events.iter();
         let recorded: Vec<_> = recorded.filter(|events| events.pid == pid.0).collect();
         let read = streams.streams().iter();
-        let read: Vec<_> = read.filter(|stream| stream.process == pid).collect();
-        let instances = recorded.len().max(read.len());
+        let read: Vec<_> = read.filter(|stream| stream.name.process == pid).collect();
+        let instances = read.iter().map(|stream| stream.name.instance);
+        let instances = instances.collect::<BTreeSet<_>>().len().max(recorded.len());
         if instances > 1 {
             writeln!(
                 out,

@@ -182,7 +182,7 @@ impl Processes {
 
     /// Returns the processes that have a stream.
     fn with_stream(&self, streams: &EventStreams) -> impl Iterator<Item = Pid> {
-        streams.streams().iter().map(|stream| stream.process)
+        streams.streams().iter().map(|stream| stream.name.process)
     }
 
     fn is_selected(&self, pid: Pid, selector: Option<&str>) -> bool {

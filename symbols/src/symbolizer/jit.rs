@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use thiserror::Error;
 
@@ -21,7 +22,7 @@ const AT_END: u64 = u64::MAX;
 #[derive(Debug)]
 pub struct JitSource {
     /// Root directory of the process.
-    pub root: Root,
+    pub root: Arc<Root>,
     /// User of the process. Files of other users than this one and root are not used.
     pub uid: u32,
     /// Path of the perf map below `root`.
@@ -42,7 +43,7 @@ impl JitSource {
         let ended = || io::Error::other("the process has ended");
         let map = Self::map_of(namespace_pid(pid).ok_or_else(ended)?);
         Ok(Self {
-            root: Root::of(pid)?,
+            root: Arc::new(Root::of(pid)?),
             uid: rustix::fs::stat(format!("/proc/{pid}"))?.st_uid,
             map,
             dump,
