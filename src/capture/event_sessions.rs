@@ -159,13 +159,16 @@ impl EventSessions {
 
     /// Adds the reason why the events of a process are missing or incomplete.
     pub(super) fn fail(&mut self, pid: Pid, error: RuntimeSessionError) {
-        match error {
+        let is_kept = match &error {
             // A process that ended before the request has no events to miss.
-            RuntimeSessionError::Port(PortError::Gone) => {}
-            error if self.failed.len() < MAX_FAILED || ends_capture(&error) => {
-                self.failed.push((pid, error));
-            }
-            _ => self.more_failed += 1,
+            RuntimeSessionError::Port(PortError::Gone) => return,
+            // It ends the capture.
+            RuntimeSessionError::Keep(error) if !lacks_descriptors(error) => true,
+            _ => self.failed.len() < MAX_FAILED,
+        };
+        match is_kept {
+            true => self.failed.push((pid, error)),
+            false => self.more_failed += 1,
         }
     }
 
@@ -181,10 +184,12 @@ impl EventSessions {
     /// Returns the error that stopped the writing of a stream, if any.
     pub(super) fn stream_error(&mut self) -> Option<String> {
         self.reap();
-        let mut failed = self.failed.iter().map(|(_, error)| error);
-        failed
-            .find(|error| ends_capture(error))
-            .map(ToString::to_string)
+        self.failed.iter().find_map(|(_, error)| match error {
+            RuntimeSessionError::Keep(error) if !lacks_descriptors(error) => {
+                Some(error.to_string())
+            }
+            _ => None,
+        })
     }
 
     /// Returns the first process whose runtime lists its methods because its memory is not readable.
@@ -245,11 +250,7 @@ impl EventSessions {
     }
 }
 
-/// Returns whether the events of other processes cannot be written, either.
-fn ends_capture(error: &RuntimeSessionError) -> bool {
-    matches!(error, RuntimeSessionError::Keep(error) if !lacks_descriptors(error))
-}
-
+/// Returns whether a file cannot be created for lack of descriptors. Other processes may have theirs.
 fn lacks_descriptors(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     matches!(errno, Some(Errno::MFILE | Errno::NFILE))
