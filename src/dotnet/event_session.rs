@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io;
+use std::iter::repeat;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -55,8 +56,8 @@ const SPLIT_VERSIONS: RangeInclusive<u32> = 8..=9;
 pub struct EventSession {
     sessions: Vec<SessionThread<StreamItem>>,
     bytes: Arc<AtomicU64>,
-    /// Time until which a thread that still searches for the port may end.
-    search_end: Option<Instant>,
+    /// For each session whose thread still searches for the port: time until which it may end.
+    search_ends: Vec<Option<Instant>>,
 }
 
 impl EventSession {
@@ -153,7 +154,7 @@ impl EventSession {
         Ok(Self {
             sessions: [first].into_iter().chain(second).collect(),
             bytes,
-            search_end: None,
+            search_ends: Vec::new(),
         })
     }
 
@@ -168,10 +169,12 @@ impl EventSession {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the thread has ended: the process has ended, or the session never started.
+    /// Returns whether the threads have ended: the process has ended, or no session started. After
+    /// an error of one session, the other one is of no use.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        self.sessions.iter().all(SessionThread::has_ended)
+        let mut sessions = self.sessions.iter();
+        sessions.clone().all(SessionThread::has_ended) || sessions.any(SessionThread::has_failed)
     }
 
     /// Returns whether the session has ended, or the runtime has started it.
@@ -182,10 +185,10 @@ impl EventSession {
 
     /// Requests the rundown and the end of the session.
     pub fn ask_to_stop(&mut self, limits: &Limits) {
-        if !self.has_begun() {
-            self.search_end = Some(Instant::now() + SEARCH_TIMEOUT);
-        }
         for session in &mut self.sessions {
+            let search_end = Instant::now() + SEARCH_TIMEOUT;
+            self.search_ends
+                .push((!session.has_started()).then_some(search_end));
             session.ask_to_stop(limits);
         }
     }
@@ -199,12 +202,15 @@ impl EventSession {
         mut is_cancelled: impl FnMut() -> bool,
         mut take: impl FnMut(StreamItem),
     ) -> Option<RuntimeSessionError> {
-        // A thread that is still searching for the port has no stream to wait for.
-        let deadline = self.search_end.unwrap_or(deadline);
-        let finish =
-            |session: SessionThread<_>| session.finish(deadline, &mut is_cancelled, &mut take);
-        let errors: Vec<_> = self.sessions.into_iter().filter_map(finish).collect();
-        errors.into_iter().next()
+        let search_ends = self.search_ends.into_iter().chain(repeat(None));
+        let sessions = self.sessions.into_iter().zip(search_ends);
+        let errors = sessions.map(|(session, search_end)| {
+            // A thread that is still searching for the port has no stream to wait for.
+            let deadline = search_end.unwrap_or(deadline);
+            session.finish(deadline, &mut is_cancelled, &mut take)
+        });
+        // The first error may be the cause of the second one.
+        errors.collect::<Vec<_>>().into_iter().flatten().next()
     }
 }
 

@@ -160,6 +160,11 @@ impl<T: Send + 'static> SessionThread<T> {
         Arc::strong_count(&self.shared) == 1
     }
 
+    /// Returns whether the thread has ended with an error.
+    pub(super) fn has_failed(&self) -> bool {
+        self.has_ended() && lock(&self.shared, |shared| shared.error.is_some())
+    }
+
     /// Returns whether the session has ended, or the runtime has started it.
     pub(super) fn has_started(&self) -> bool {
         self.has_ended() || lock(&self.shared, |shared| shared.has_started)
