@@ -14,8 +14,8 @@ use std::time::Duration;
 use perfcollect::trace::NoticeKind;
 use rustix::process::{Pid, Signal, kill_process};
 use support::{
-    Missing, Runtime, Saved, Workload, captured, end_capture, perfcollect, run, runtimes,
-    start_capture, wait_until, workloads,
+    Missing, Runtime, Saved, Workload, captured, children, end_capture, perfcollect, run, runtimes,
+    start, start_capture, wait_until, workloads,
 };
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -238,6 +238,11 @@ fn nothing_of_an_ended_process_stays_open() {
         .args(["collect", "trace", "-nolttng"])
         .current_dir(&directory);
     let capture = start_capture(&mut command);
+    let roots = || {
+        let links = open_files(capture.pid());
+        links.iter().filter(|link| *link == Path::new("/")).count()
+    };
+    let before = roots();
     let is_open = |link: PathBuf| open_files(capture.pid()).contains(&link);
     for _ in 0..PROCESSES {
         let workload = Workload::start(runtime.command(&program).args(["--seconds", "1"]));
@@ -250,8 +255,26 @@ fn nothing_of_an_ended_process_stays_open() {
             !is_open(memory.clone())
         });
     }
-    let links = open_files(capture.pid());
-    let roots = links.iter().filter(|link| *link == Path::new("/")).count();
-    assert!(roots < PROCESSES, "{links:?}");
+    // This one is not reaped by its parent.
+    let mut shell = Command::new("sh");
+    let program = runtime.command(&program);
+    shell
+        .args(["-c", "\"$@\" --seconds 1 & exec sleep 600", "sh"])
+        .arg(program.get_program())
+        .args(program.get_args());
+    for (name, value) in program.get_envs() {
+        shell.env(name, value.unwrap_or_default());
+    }
+    let parent = start(&mut shell);
+    wait_until("the program starts", || !children(parent.pid()).is_empty());
+    let memory = PathBuf::from(format!("/proc/{}/mem", children(parent.pid())[0]));
+    wait_until("its memory is read", || is_open(memory.clone()));
+    wait_until("its memory is closed", || {
+        run(&mut Command::new("true"), LIMIT).expect_success();
+        !is_open(memory.clone())
+    });
+    parent.signal(Signal::KILL);
+    let after = roots();
+    assert!(after < before + PROCESSES, "{before} {after}");
     end_capture(capture);
 }

@@ -1,4 +1,4 @@
-//! Event sessions of the target's .NET runtimes: one session and one stream file per process.
+//! Event sessions of the target's .NET runtimes: one or two per process, each with a stream file.
 
 use std::io;
 use std::sync::Arc;
@@ -163,7 +163,7 @@ impl EventSessions {
             // A process that ended before the request has no events to miss.
             RuntimeSessionError::Port(PortError::Gone) => return,
             // It ends the capture.
-            RuntimeSessionError::Keep(error) if !lacks_descriptors(error) => true,
+            RuntimeSessionError::Keep(error) if concerns_all(error) => true,
             _ => self.failed.len() < MAX_FAILED,
         };
         match is_kept {
@@ -185,9 +185,7 @@ impl EventSessions {
     pub(super) fn stream_error(&mut self) -> Option<String> {
         self.reap();
         self.failed.iter().find_map(|(_, error)| match error {
-            RuntimeSessionError::Keep(error) if !lacks_descriptors(error) => {
-                Some(error.to_string())
-            }
+            RuntimeSessionError::Keep(error) if concerns_all(error) => Some(error.to_string()),
             _ => None,
         })
     }
@@ -250,7 +248,11 @@ impl EventSessions {
     }
 }
 
-/// Returns whether a file cannot be created for lack of descriptors. Other processes may have theirs.
+/// Returns whether the events of other processes cannot be written, either.
+fn concerns_all(error: &io::Error) -> bool {
+    Errno::from_io_error(error).is_some() && !lacks_descriptors(error)
+}
+
 fn lacks_descriptors(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     matches!(errno, Some(Errno::MFILE | Errno::NFILE))

@@ -66,7 +66,7 @@ pub(super) struct EventOptions {
     pub(super) noperf: bool,
     /// Leave the raw event streams out of NAME.trace.zip: smaller, but `view` has no events
     ///
-    /// They are the entries eventpipe/PID.nettrace, one per .NET process. NAME.nettrace still has the events.
+    /// They are the entries eventpipe/PID.nettrace, one or two per .NET process. NAME.nettrace still has the events.
     #[arg(long)]
     pub(super) noraw: bool,
 }

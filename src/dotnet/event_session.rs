@@ -61,7 +61,8 @@ pub struct EventSession {
 }
 
 impl EventSession {
-    /// Starts a session in a new thread, without waiting for it.
+    /// Starts a session in a new thread, without waiting for it. A runtime that cannot exclude events
+    /// gets a second session, in another thread.
     ///
     /// The thread creates the file when the runtime has started the session. With `is_new`, it
     /// waits for the port of a starting runtime.
@@ -163,7 +164,7 @@ impl EventSession {
         self.sessions.iter().flat_map(SessionThread::take)
     }
 
-    /// Returns the size of the file.
+    /// Returns the size of the files.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)

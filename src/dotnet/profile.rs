@@ -21,11 +21,11 @@ const INFORMATIONAL: u32 = 4;
 /// It symbolizes the stacks of events if the memory of the process does not.
 const RUNDOWN: u64 = LOADER | JIT | COMPILATION | 0x100;
 /// Frequent events of level 5 that the default profile excludes: GCAllocationTick, FinalizeObject,
-/// PinObjectAtGCTime, MethodJitMemoryAllocatedForCode, GCJoin, GCFitBucketInfo.
+/// PinObjectAtGCTime, GCJoin, GCFitBucketInfo.
 ///
-/// Only MethodJittingStarted and some events of the thread pool need level 5. Of these six, the
+/// Level 5 is for MethodJittingStarted and some events of the thread pool. Of these five, the
 /// perfcollect script records FinalizeObject alone.
-const FREQUENT: [u32; 6] = [10, 29, 33, 146, 203, 209];
+const FREQUENT: [u32; 5] = [10, 29, 33, 203, 209];
 /// Limit of a runtime's event buffer in MiB. The runtime allocates the memory on demand.
 ///
 /// Each thread needs at least 100 KB, so the limit is enough for some 2500 threads.
@@ -40,8 +40,8 @@ pub struct EventProfile {
 }
 
 impl EventProfile {
-    /// Creates the default profile of the perfcollect script: GC, JIT, loader, exceptions,
-    /// contention, thread pool, compilation.
+    /// Creates the default profile: the events of the perfcollect script (GC, JIT, loader,
+    /// exceptions, contention, thread pool, compilation) without frequent ones.
     #[must_use]
     pub fn standard() -> Self {
         let keywords = GC | LOADER | JIT | NGEN | CONTENTION | EXCEPTION;
@@ -110,8 +110,8 @@ impl EventProfile {
         self
     }
 
-    /// Excludes verbose events of a provider that the profile already has. Most of them have one of
-    /// the keywords.
+    /// Excludes verbose events of a provider that the profile already has. `keywords` are those of
+    /// the second session of .NET 8 and 9.
     fn without(mut self, name: &str, ids: &[u32], keywords: u64) -> Self {
         let provider = self.providers.iter_mut().find(|it| it.name == name);
         if let Some(provider) = provider {
@@ -308,7 +308,7 @@ mod tests {
         let standard = keywords(EventProfile::standard());
         assert_eq!(standard, [(0x10_8001_c039, 5), (0x2_0003, 4)]);
         let excluded = |profile: EventProfile| profile.providers[0].excluded.ids.clone();
-        assert_eq!(excluded(EventProfile::standard()), FREQUENT);
+        assert_eq!(excluded(EventProfile::standard()), [10, 29, 33, 203, 209]);
         assert!(excluded(EventProfile::gc_only()).is_empty());
         let collect_only = keywords(EventProfile::gc_collect_only());
         assert_eq!(collect_only, [(0x8001, 4), (1, 4)]);

@@ -8,8 +8,18 @@ use rustc_hash::FxHashMap;
 
 use crate::trace::Pid;
 
-/// Identity of a root directory: mount namespace, device and inode.
-type Identity = (u64, u64, u64);
+/// Identity of a root directory.
+///
+/// A process chooses the mount through which it sees its root directory, and so what is mounted
+/// below it, also in the mount namespace of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Identity {
+    namespace: u64,
+    device: u64,
+    inode: u64,
+    /// Id of the mount; `None` if the kernel does not report it.
+    mount: Option<u64>,
+}
 
 /// Open root directories. Each is closed when nothing refers to it.
 #[derive(Debug, Default)]
@@ -34,7 +44,11 @@ impl Containers {
 
     /// Returns the root directory of a process.
     pub(super) fn root(&mut self, pid: Pid) -> io::Result<Arc<Root>> {
-        open(pid).map(|(identity, root)| self.share(identity, root))
+        let (identity, root) = open(pid)?;
+        Ok(match identity.mount {
+            Some(_) => self.share(identity, root),
+            None => Arc::new(root),
+        })
     }
 
     /// Returns the open directory with this identity, `root` if there is none.
@@ -58,5 +72,10 @@ fn open(pid: Pid) -> io::Result<(Identity, Root)> {
 fn identity(root: &Root, process: i32) -> io::Result<Identity> {
     let namespace = mount_namespace(process)?;
     let (device, inode) = root.identity()?;
-    Ok((namespace, device, inode))
+    Ok(Identity {
+        namespace,
+        device,
+        inode,
+        mount: root.mount_id().unwrap_or_default(),
+    })
 }

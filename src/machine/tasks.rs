@@ -169,15 +169,26 @@ impl Tasks {
                 break;
             }
             self.exited.pop_front();
-            // The ids may have been reused.
-            if !is_live {
-                self.remove_recorded(tid, time);
-            } else if !proc_fs::exists(Pid(tid.0)) {
-                self.remove_thread(tid);
-                if pid.0 == tid.0 {
-                    self.remove_process(pid);
-                }
+            match is_live {
+                true => self.remove_ended(pid, tid, time),
+                false => self.remove_recorded(tid, time),
             }
+        }
+    }
+
+    /// Removes a thread that ended at `time`, and its process if that has ended.
+    ///
+    /// Records may be lost, and ids reused, so /proc tells whether the process is running. It may
+    /// have ended before its parent has reaped it.
+    fn remove_ended(&mut self, pid: Pid, tid: Tid, time: Nanos) {
+        let ended = self.threads.get(&tid).and_then(|thread| thread.ended);
+        if ended == Some(time) {
+            self.remove_thread(tid);
+        }
+        let process = self.processes.get(&pid);
+        let may_be_last = pid.0 == tid.0 || process.is_some_and(|process| process.threads == 0);
+        if may_be_last && !proc_fs::is_running(pid) {
+            self.remove_process(pid);
         }
     }
 

@@ -1,7 +1,7 @@
 //! The directory of event streams: hidden in the directory of its trace, until the trace is
 //! complete.
 //!
-//! It contains one file per process with the stream as received, and one file with the threads of
+//! It contains one file per session with the stream as received, and one file with the threads of
 //! each process in a container.
 
 use std::fs::File;
@@ -27,7 +27,7 @@ const SUFFIX: &str = ".trace.events";
 const STREAM_SUFFIX: &str = ".nettrace";
 /// Suffix of a file with the threads of a process. The process id precedes it.
 const THREADS_SUFFIX: &str = ".threads";
-/// Maximum number of streams per process id. Each exec of a .NET program starts one.
+/// Maximum number of streams per process id and content. Each exec of a .NET program starts one.
 const MAX_LIVES: u32 = 1000;
 /// Maximum number of streams to read from a directory.
 const MAX_STREAMS: usize = 100_000;

@@ -87,7 +87,7 @@ fn names(trace: &Trace, stream: &EventStream) -> Option<(u64, Vec<u8>)> {
 
 /// Returns the instances of a stream's process, the likeliest first.
 ///
-/// The streams of one process id have numbers, in the order of its instances.
+/// The names of the streams of one process id number its instances.
 fn instances(trace: &Trace, stream: &EventStream) -> Vec<ProcessId> {
     let rows = trace.processes.iter().zip(0..);
     let rows = rows.filter(|(process, _)| process.pid == stream.name.process);

@@ -29,18 +29,19 @@ pub struct Provider {
     pub level: u32,
     /// Arguments of the provider as `KEY=VALUE;KEY=VALUE`. Usually empty.
     pub arguments: String,
-    /// Events that the runtime does not send. Before .NET 10 it sends them.
+    /// Events to exclude.
     pub excluded: Excluded,
 }
 
-/// Events that a provider does not send.
+/// Events to exclude: by a filter from .NET 10 on; .NET 8 and 9 get a second session
+/// ([`SessionRequest::split_excluded`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Excluded {
     /// Ids of the events.
     pub ids: Vec<u32>,
-    /// Keywords of most of the events, whose other events have no stack of interest.
+    /// Keywords that move to the second session. Their other events need no stack.
     pub keywords: u64,
-    /// Highest level of the other events with these keywords.
+    /// Level of the second session.
     pub level: u32,
 }
 

@@ -33,7 +33,7 @@ pub(super) struct Ordered<'a> {
     reader: Option<Reader<Positioned<Arc<File>>>>,
     /// Waiting events with their sequence numbers, by the thread that recorded them.
     waiting: FxHashMap<u64, VecDeque<(u64, RuntimeEvent)>>,
-    /// Oldest event of each non-empty queue: time, sequence sequence, thread.
+    /// Oldest event of each non-empty queue: time, sequence number, thread.
     oldest: BinaryHeap<Reverse<(Nanos, u64, u64)>>,
     waiting_bytes: usize,
     max_waiting_bytes: usize,

@@ -1,4 +1,4 @@
-//! The event stream of one process instance.
+//! An event stream of one process instance.
 
 use std::collections::HashSet;
 use std::fmt;

@@ -54,7 +54,7 @@ impl fmt::Display for StreamName {
     }
 }
 
-/// A name is no name of a stream.
+/// The string is not the name of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not the name of an event stream")]
 pub struct ParseStreamNameError;
@@ -75,11 +75,16 @@ impl FromStr for StreamName {
             (Some(COLLECTIONS), None) => StreamContent::Collections,
             _ => return Err(ParseStreamNameError),
         };
-        Ok(Self {
+        let parsed = Self {
             process: Pid(pid.ok_or(ParseStreamNameError)?),
             instance: instance.unwrap_or(1).cast_unsigned(),
             content,
-        })
+        };
+        // Numbers may be written in several ways.
+        match parsed.to_string() == name {
+            true => Ok(parsed),
+            false => Err(ParseStreamNameError),
+        }
     }
 }
 
@@ -104,7 +109,8 @@ mod tests {
             assert_eq!(text.parse(), Ok(name));
         }
         for invalid in [
-            "", "-", "x", "-7", "0", "7-", "7-0", "7-x", "7-gc-gc", "7-gc-2", "7-2-gc-", "7-2-3",
+            "", "-", "x", "-7", "0", "7-", "7-0", "7-x", "7-gc-gc", "7-gc-2", "07", "+7", "7-1",
+            "7-2-gc-", "7-2-3",
         ] {
             assert_eq!(
                 invalid.parse::<StreamName>(),

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, StatxFlags};
 use rustix::io::Errno;
 
 /// Maximum attempts to resolve a path while files are being renamed.
@@ -60,6 +60,18 @@ impl Root {
     pub fn identity(&self) -> io::Result<(u64, u64)> {
         let directory = rustix::fs::fstat(&self.0)?;
         Ok((directory.st_dev, directory.st_ino))
+    }
+
+    /// Returns the id of the mount that contains the directory, or `None` before Linux 5.8. A
+    /// directory may be seen through several mounts, which have different mounts below them.
+    ///
+    /// # Errors
+    /// The kernel cannot stat the directory.
+    pub fn mount_id(&self) -> io::Result<Option<u64>> {
+        let (flags, wanted) = (AtFlags::EMPTY_PATH, StatxFlags::MNT_ID);
+        let directory = rustix::fs::statx(&self.0, "", flags, wanted)?;
+        let has_id = directory.stx_mask & wanted.bits() != 0;
+        Ok(has_id.then_some(directory.stx_mnt_id))
     }
 
     /// Opens a regular file for reading. Symbolic links cannot lead outside this root.

@@ -197,7 +197,7 @@ fn incomplete_collection_is_counted_but_in_no_table() {
     assert!(text.starts_with(counted), "{text}");
     assert!(text.contains("\n1 more had not ended "), "{text}");
     assert!(text.contains("\n    72 ") && !text.contains("\n    71 "));
-    assert!(text.contains("\nno allocation ticks "), "{text}");
+    assert!(text.contains("\nno allocation ticks: "), "{text}");
 }
 
 /// Uses events of a busy system: its threads resumed long after the heap stats event.

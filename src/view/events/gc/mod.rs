@@ -85,8 +85,9 @@ fn print_heap(
     if !heap.has_ticks {
         writeln!(
             out,
-            "no allocation ticks (keyword gc, level verbose): Alloc MB and Total Allocs come from the heap sizes of consecutive collections,\n\
-             without allocations before the first collection and during a background collection"
+            "no allocation ticks: Alloc MB and Total Allocs come from the heap sizes of\n\
+             consecutive collections, without allocations before the first collection and\n\
+             during a background one; to record them: -clrevents gc -clreventlevel verbose"
         )?;
     }
     match cpu {
