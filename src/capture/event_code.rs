@@ -35,7 +35,7 @@ pub(super) struct EventCode {
 }
 
 struct Stream {
-    /// Row of its process, which may have ended and lost its id.
+    /// Row of its process.
     process: ProcessId,
     /// Paths of modules by id.
     modules: BTreeMap<u64, String>,
@@ -72,6 +72,8 @@ impl EventCode {
             process: walker.machine.ensure_process_row(pid),
             modules: BTreeMap::new(),
         });
+        // The first item may precede the record of the program, and the last one follow its end.
+        stream.process = walker.machine.row_of(pid).unwrap_or(stream.process);
         let process = (stream.process, pid);
         match item {
             StreamItem::Addresses(addresses) => {
@@ -124,8 +126,11 @@ impl EventCode {
                 address,
                 since,
             } = waiting;
-            let is_found = self.look_up(process, address, now, walker, recorder);
-            if !is_found && now.0.saturating_sub(since.0) < MAX_WAIT_NS {
+            let (row, pid) = process;
+            // Another program has another row, and its own code at the address.
+            let is_over = walker.machine.row_of(pid) != Some(row);
+            let is_done = is_over || self.look_up(process, address, now, walker, recorder);
+            if !is_done && now.0.saturating_sub(since.0) < MAX_WAIT_NS {
                 self.waiting.push_back(waiting);
             }
         }
