@@ -7,14 +7,13 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use super::finished::MORE_ROOM;
-use super::open_files::MORE_DESCRIPTORS;
 use super::session_starts::{DueSession, SessionChoice, SessionStarts};
 use crate::dotnet::diagnostics::{GC_SETTINGS, Limits, PortError, SessionRequest};
 use crate::dotnet::{
     EventSession, ProcessMemory, QueuedBytes, RuntimeSessionError, SharedSink, StreamItem,
 };
 use crate::machine;
-use crate::trace::{Nanos, Notice, NoticeKind, Pid};
+use crate::trace::{MORE_DESCRIPTORS, Nanos, Notice, NoticeKind, Pid};
 
 /// Maximum number of concurrent sessions; each has two threads.
 const MAX_SESSIONS: usize = 256;

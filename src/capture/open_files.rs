@@ -2,9 +2,6 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Remedy if the limit is too low.
-pub(crate) const MORE_DESCRIPTORS: &str = "raise the limit of open files (ulimit -n)";
-
 /// Raises the limit of open files to its maximum.
 ///
 /// perfcollect keeps each file with code open until the end. A command that was started before

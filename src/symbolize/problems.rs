@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::unresolved::{Unresolved, UnresolvedKind};
 use crate::machine::{CodeFile, Content};
-use crate::trace::{Notice, NoticeKind};
+use crate::trace::{MORE_DESCRIPTORS, Notice, NoticeKind};
 
 /// Problems with the symbols of a file.
 #[derive(Debug, Default)]
@@ -100,7 +100,7 @@ pub(crate) fn unavailable(file: &CodeFile) -> Option<Unresolved> {
         return None;
     };
     let remedy = match error.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(Errno::MFILE | Errno::NFILE) => "raise the limit of open files (ulimit -n)",
+        Some(Errno::MFILE | Errno::NFILE) => MORE_DESCRIPTORS,
         _ if error.kind() == io::ErrorKind::PermissionDenied => {
             "run as root, or with CAP_SYS_PTRACE, CAP_CHECKPOINT_RESTORE and CAP_DAC_READ_SEARCH"
         }

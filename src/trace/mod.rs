@@ -24,6 +24,7 @@ pub use events::{
 };
 pub use ids::{FrameId, FunctionId, ModuleId, ProcessId, StackId, ThreadId};
 pub use methods::{Method, Methods};
+pub(crate) use notice::MORE_DESCRIPTORS;
 pub use notice::{Notice, NoticeKind};
 pub use process_notices::process_notices;
 pub use quality::{

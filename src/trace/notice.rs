@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Remedy if a file cannot be opened for lack of descriptors.
+pub(crate) const MORE_DESCRIPTORS: &str = "raise the limit of open files (ulimit -n)";
+
 /// A message for the user: an event or state of the capture, and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {

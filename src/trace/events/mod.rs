@@ -97,6 +97,8 @@ impl EventStreams {
 
     /// Returns the event counts of each runtime for the quality report.
     pub(crate) fn qualities(&self) -> Vec<ProcessEvents> {
+        // A stream may declare any number of lost events.
+        let add = |sum: &mut u64, count: u64| *sum = sum.saturating_add(count);
         let mut qualities: BTreeMap<(Pid, u32), ProcessEvents> = BTreeMap::new();
         for stream in &self.0 {
             let (counts, name) = (&stream.counts, stream.name);
@@ -106,10 +108,10 @@ impl EventStreams {
                 threads: stream.threads(),
                 ..ProcessEvents::default()
             });
-            process.events += counts.events;
-            process.dropped += counts.losses.dropped_events;
-            process.unknown += counts.losses.unknown_events;
-            process.without_stack += counts.losses.forgotten_stacks;
+            add(&mut process.events, counts.events);
+            add(&mut process.dropped, counts.losses.dropped_events);
+            add(&mut process.unknown, counts.losses.unknown_events);
+            add(&mut process.without_stack, counts.losses.forgotten_stacks);
             if process.truncated.is_empty() {
                 process.truncated = counts.truncated.clone().unwrap_or_default();
             }
@@ -122,11 +124,11 @@ impl EventStreams {
         let qualities = self.qualities();
         let truncated = truncation_notice(&qualities);
         let lossy = qualities.into_iter().filter_map(|process| {
-            let lost = process.dropped + process.unknown;
+            let lost = process.dropped.saturating_add(process.unknown);
             (lost > 0).then(|| {
                 let what = format!(
                     "{lost} of {} events of .NET process {} are lost: the runtime's buffer was full, or the disk was too slow",
-                    lost + process.events,
+                    lost.saturating_add(process.events),
                     process.pid
                 );
                 let remedy = "request fewer events, for example with -gccollectonly, a larger buffer with -eventbuffer MB, or a name on a faster disk";

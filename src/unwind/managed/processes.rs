@@ -13,7 +13,9 @@ use crate::dotnet::{
     AttachError, ProcessMemory, Runtime, RuntimeFile, RuntimeFileError, candidates, maps_runtime,
 };
 use crate::machine::{self, Backing};
-use crate::trace::{ModuleId, Nanos, Notice, NoticeKind, Pid, ProcessId, process_notices};
+use crate::trace::{
+    MORE_DESCRIPTORS, ModuleId, Nanos, Notice, NoticeKind, Pid, ProcessId, process_notices,
+};
 
 /// Maximum number of open processes. When there are more, one is closed and attached again later.
 const MAX_PROCESSES: usize = 512;
@@ -240,7 +242,7 @@ fn remedy(error: &AttachError) -> &'static str {
         Some(Errno::ACCESS | Errno::PERM) => {
             "run perfcollect as root, or with the capability CAP_SYS_PTRACE"
         }
-        Some(Errno::MFILE | Errno::NFILE) => "raise the limit of open files (ulimit -n)",
+        Some(Errno::MFILE | Errno::NFILE) => MORE_DESCRIPTORS,
         _ => "",
     }
 }
