@@ -177,6 +177,9 @@ impl CodeNames {
 
     fn drop_process(&mut self, process: ProcessId) {
         let dropped = self.processes.remove(&process);
+        if dropped.is_some() {
+            self.metadata.forget(process);
+        }
         let why = dropped.and_then(|process| Some((process.pid, process.namer.off()?)));
         if self.disabled.len() < MAX_DISABLED {
             self.disabled.extend(why);

@@ -103,36 +103,55 @@ impl Capture {
     }
 }
 
-/// Reads a finished capture back from its spool.
-pub(super) fn read_back(
-    mut spool: &File,
-    spooled: SpoolEnd,
-    machine: Machine,
-    info: CaptureInfo,
-    mut end: End,
-) -> Result<Capture, CaptureError> {
-    let SpoolEnd {
-        written,
-        kept,
-        error,
-    } = spooled;
-    let mut notices = Vec::new();
-    if let Some(error) = error {
-        // The file may end with a partial block, whose space is needed.
-        let _ = spool.set_len(written);
-        notices.push(Notice::new(
-            NoticeKind::SpoolFull,
-            format!("the capture ended early: its spool could not grow ({error})"),
-            MORE_ROOM,
-        ));
-        end = End::Spool(error.to_string());
+/// A capture that has stopped. Its samples are in its spool.
+pub struct StoppedCapture {
+    pub(super) spooled: SpoolEnd,
+    pub(super) machine: Machine,
+    pub(super) info: CaptureInfo,
+    pub(super) end: End,
+    pub(super) notices: Vec<Notice>,
+}
+
+impl StoppedCapture {
+    /// Returns the reason why the capture ended.
+    #[must_use]
+    pub fn end(&self) -> End {
+        match &self.spooled.error {
+            Some(error) => End::Spool(error.to_string()),
+            None => self.end.clone(),
+        }
     }
-    spool
-        .rewind()
-        .map_err(|error| SpoolError::Block(error.into()))?;
-    let raw_trace = RawTrace::read(spool.take(written).chain(&kept[..]))?;
-    let mut capture = Capture::new(raw_trace, machine, info, end);
-    capture.notices.splice(..0, notices);
-    capture.unwritten = kept;
-    Ok(capture)
+
+    /// Reads the capture back from its spool.
+    ///
+    /// # Errors
+    /// Returns an error if the spool cannot be read.
+    pub fn read(self, mut spool: &File) -> Result<Capture, CaptureError> {
+        let end = self.end();
+        let SpoolEnd {
+            written,
+            kept,
+            error,
+        } = self.spooled;
+        let mut notices = Vec::new();
+        if let Some(error) = error {
+            // The file may end with a partial block, whose space is needed.
+            let _ = spool.set_len(written);
+            notices.push(Notice::new(
+                NoticeKind::SpoolFull,
+                format!("the capture ended early: its spool could not grow ({error})"),
+                MORE_ROOM,
+            ));
+        }
+        spool
+            .rewind()
+            .map_err(|error| SpoolError::Block(error.into()))?;
+        let raw_trace = RawTrace::read(spool.take(written).chain(&kept[..]))?;
+        let mut capture = Capture::new(raw_trace, self.machine, self.info, end);
+        capture.info.end = capture.end.to_string();
+        capture.notices.splice(..0, notices);
+        capture.notices.extend(self.notices);
+        capture.unwritten = kept;
+        Ok(capture)
+    }
 }

@@ -12,7 +12,7 @@ use super::command::Command;
 use super::engine::Engine;
 use super::error::CaptureError;
 use super::event_sessions::{EventRequest, EventSessions};
-use super::finished::{Capture, End, read_back};
+use super::finished::{End, StoppedCapture};
 use super::sample_rate::SampleRate;
 use super::session_starts::SessionChoice;
 use super::signals::Signals;
@@ -68,21 +68,21 @@ pub struct Progress {
     pub rundown_of: Option<Pid>,
 }
 
-/// Runs a capture to its end.
+/// Runs a capture to its end. [`StoppedCapture::read`] reads it back.
 ///
 /// The spool must be an empty file. `events` requests events of .NET runtimes. The capture calls
 /// `report` at each read of the ring buffers, at least every 25 ms.
 ///
 /// # Errors
 /// Returns an error if the target does not exist, sampling cannot start, or the spool cannot be
-/// written or read.
+/// written.
 pub fn run(
     request: &CaptureRequest,
     events: Option<EventRequest>,
     spool: &File,
     signals: &Signals,
     mut report: impl FnMut(Progress),
-) -> Result<Capture, CaptureError> {
+) -> Result<StoppedCapture, CaptureError> {
     request.target.check()?;
     let mut session = PerfSession::open(&request.sampling, request.target.scope())?;
     let header = header(request, &session);
@@ -213,22 +213,20 @@ pub fn run(
         (End::Signal | End::Limit, Some(status)) => End::Command(status),
         (end, _) => end,
     };
-    let mut capture = read_back(spool, spooled, machine, info, end)?;
-    capture.info.end = capture.end.to_string();
-    capture.notices.extend(notices);
-    if let (End::Limit | End::Signal | End::Spool(_) | End::Events(_), Some(command)) =
-        (&capture.end, &command)
-    {
-        capture.notices.push(
-            Notice::new(
-                NoticeKind::CommandStillRuns,
-                format!("the command still runs as process {}", command.pid()),
-                "",
-            )
-            .about(command.pid()),
-        );
-    }
-    Ok(capture)
+    let still_runs = !matches!(end, End::Command(_));
+    let command = command.filter(|_| still_runs);
+    notices.extend(command.map(|command| {
+        let pid = command.pid();
+        let what = format!("the command still runs as process {pid}");
+        Notice::new(NoticeKind::CommandStillRuns, what, "").about(pid)
+    }));
+    Ok(StoppedCapture {
+        spooled,
+        machine,
+        info,
+        end,
+        notices,
+    })
 }
 
 fn unix_ns() -> u64 {

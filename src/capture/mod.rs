@@ -31,7 +31,7 @@ pub use conversion::{ConvertRequest, convert};
 pub(crate) use conversion::{choose_events, left_out, one_of_several};
 pub use error::CaptureError;
 pub use event_sessions::EventRequest;
-pub use finished::{Capture, End};
+pub use finished::{Capture, End, StoppedCapture};
 pub use live::{CaptureRequest, Progress, run};
 pub use not_running::NotRunning;
 pub(crate) use open_files::raise_open_files;

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use super::engine::Engine;
-use super::finished::read_back;
+use super::finished::StoppedCapture;
 use super::weight::Weight;
 use super::*;
 use crate::output::folded;
@@ -77,8 +77,14 @@ fn play(parameters: Parameters) -> Replayed {
     replay.drain(Nanos(u64::MAX), |time, record| engine.record(time, &record));
     engine.tick(end, replay.malformed(), replay.late());
     let (spooled, machine) = engine.finish(end);
-    let mut capture =
-        read_back(&spool, spooled, machine, CaptureInfo::default(), End::Limit).unwrap();
+    let stopped = StoppedCapture {
+        spooled,
+        machine,
+        info: CaptureInfo::default(),
+        end: End::Limit,
+        notices: Vec::new(),
+    };
+    let mut capture = stopped.read(&spool).unwrap();
     capture.kernel_mismatch = Some("recorded elsewhere".into());
     let losses = capture.raw_trace.losses.clone();
     let trace = symbolize::symbolize(capture, &symbolize::Options::default(), &|| false)

@@ -19,6 +19,7 @@ use rustix::process::{Pid as OsPid, PidfdFlags, Signal};
 use thiserror::Error;
 
 use super::arguments::{CollectOptions, RecoverOptions};
+use super::progress::{Reporter, WORK};
 use super::recover::{self, RecoverError};
 use crate::output::file::OutputError;
 use crate::output::message_file::MessageFile;
@@ -94,7 +95,9 @@ pub(super) fn start(options: &CollectOptions, words: &[OsString]) -> Result<(), 
 
 /// Stops a capture and waits for its trace. Recovers a killed capture.
 pub(super) fn stop(options: &RecoverOptions) -> Result<(), BackgroundError> {
+    let reporter = Reporter::new(options.results.quiet || options.results.json);
     let mut is_interrupted = false;
+    let mut shown = String::new();
     loop {
         // Does not keep the lock: `recover` takes it.
         match SpoolFile::open(&options.name).map(drop) {
@@ -104,15 +107,20 @@ pub(super) fn stop(options: &RecoverOptions) -> Result<(), BackgroundError> {
                     interrupt(pid.ok_or(BackgroundError::UnknownHolder(path))?)?;
                     is_interrupted = true;
                 }
+                show_work(options, &reporter, &mut shown)?;
                 sleep(POLL_INTERVAL);
             }
             Err(SpoolFileError::Missing { .. })
                 if is_interrupted || MessageFile::open(&options.name)?.is_some() =>
             {
+                reporter.clear();
                 return relay(options);
             }
             // The capture failed and wrote why, or it was killed.
-            Ok(()) if is_interrupted => return relay(options),
+            Ok(()) if is_interrupted => {
+                reporter.clear();
+                return relay(options);
+            }
             _ => {
                 if let Some(messages) = MessageFile::open(&options.name)? {
                     let _ = messages.remove();
@@ -121,6 +129,29 @@ pub(super) fn stop(options: &RecoverOptions) -> Result<(), BackgroundError> {
             }
         }
     }
+}
+
+/// Prints the progress of the work after a capture, if it is new.
+fn show_work(
+    options: &RecoverOptions,
+    reporter: &Reporter,
+    shown: &mut String,
+) -> Result<(), BackgroundError> {
+    let Some(messages) = MessageFile::open(&options.name)? else {
+        return Ok(());
+    };
+    let text = messages.read().map_err(BackgroundError::Read)?;
+    // The last line may be incomplete.
+    let complete = text.rsplit_once('\n').unwrap_or_default().0;
+    let last = complete
+        .lines()
+        .rev()
+        .find_map(|line| line.strip_prefix(WORK));
+    if let Some(last) = last.filter(|last| last != shown) {
+        reporter.status(last);
+        last.clone_into(shown);
+    }
+    Ok(())
 }
 
 /// Prints the messages of a background capture.
@@ -136,6 +167,8 @@ fn relay(options: &RecoverOptions) -> Result<(), BackgroundError> {
         return Err(failure(&text));
     }
     if !options.results.quiet {
+        let lines = text.split_inclusive('\n');
+        let text: String = lines.filter(|line| !line.starts_with(WORK)).collect();
         let _ = io::stdout().write_all(text.as_bytes());
     }
     Ok(())
@@ -151,7 +184,9 @@ fn failure(messages: &str) -> BackgroundError {
 
 fn last_line(text: &str) -> &str {
     let mut lines = text.lines().rev();
-    lines.find(|line| !line.is_empty()).unwrap_or_default()
+    lines
+        .find(|line| !line.is_empty() && !line.starts_with(WORK))
+        .unwrap_or_default()
 }
 
 /// Returns whether a process has the file at `path` open. Otherwise the pid was reused.

@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::progress::{Reporter, fraction_read};
 use crate::capture::Capture;
 use crate::dotnet::SharedSink;
 use crate::output::event_directory::{EventDirectory, StoredStream};
@@ -51,6 +52,21 @@ impl CaptureFiles {
         Ok(Self { spool, events })
     }
 
+    /// Reads a capture from its spool, then its event streams, and prints the progress.
+    pub(super) fn read<E>(
+        &self,
+        reporter: &Reporter,
+        read: impl FnOnce(&File) -> Result<Capture, E>,
+    ) -> Result<Capture, E> {
+        let spool = self.spool();
+        let done = || fraction_read(spool);
+        let mut capture = reporter.during("Reading the samples", &done, || read(spool))?;
+        reporter.during("Counting the events", &|| None, || {
+            self.read_events(&mut capture);
+        });
+        Ok(capture)
+    }
+
     pub(super) fn spool(&self) -> &File {
         self.spool.file()
     }
@@ -66,7 +82,7 @@ impl CaptureFiles {
     }
 
     /// Adds the event streams to a capture.
-    pub(super) fn read_events(&self, capture: &mut Capture) {
+    fn read_events(&self, capture: &mut Capture) {
         let Some(directory) = &self.events else {
             return;
         };

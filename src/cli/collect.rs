@@ -65,12 +65,12 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
         keep,
     });
     let mut reporter = match options.background {
-        true => Reporter::Brief,
+        true => Reporter::Background,
         false => Reporter::new(options.results.quiet || options.results.json),
     };
     let mut started = false;
     let mut warnings = Warnings::default();
-    let capture = capture::run(&request, events, working.spool(), &signals, |progress| {
+    let stopped = capture::run(&request, events, working.spool(), &signals, |progress| {
         if !std::mem::replace(&mut started, true) {
             reporter.say(&greeting(&request, options.background));
         }
@@ -80,15 +80,13 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
         }
         reporter.progress(&progress);
     });
-    let mut capture = capture.inspect_err(|error| {
-        if !matches!(error, CaptureError::Spool(_)) {
-            // The capture has not started: its files are empty.
-            let _ = working.remove();
-        }
+    let stopped = stopped.inspect_err(|_| {
+        // The capture has not started: its files are empty.
+        let _ = working.remove();
     })?;
     reporter.end();
-    reporter.say(&format!("...STOPPED ({}).", capture.end));
-    working.read_events(&mut capture);
+    reporter.say(&format!("...STOPPED ({}).", stopped.end()));
+    let mut capture = working.read(&reporter, |spool| stopped.read(spool))?;
     let silent = options.events.silent_providers(&capture.events);
     capture.notices.extend(silent);
     if capture.raw_trace.samples.is_empty() {
@@ -111,6 +109,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
     let wanted = OutputRequest {
         name: &options.name,
         spooled: Some((&options.name, &working)),
+        reporter: &reporter,
         naming: options.names.naming(),
         download: options.names.download(),
         results: options.results,

@@ -137,6 +137,7 @@ fn import(
         name: output,
         spooled: None,
         raw_events: false,
+        reporter: &reporter,
         naming: options.names.naming(),
         download: options.names.download(),
         results: options.results,

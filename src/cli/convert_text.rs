@@ -7,6 +7,7 @@ use std::path::Path;
 use super::arguments::ConvertOptions;
 use super::convert_error::ConvertError;
 use super::outputs::OutputRequest;
+use super::progress::{Reporter, fraction_read};
 use crate::capture::{Signals, choose_events, left_out, one_of_several};
 use crate::perf_text::{self, TextError};
 use crate::symbolize::CancellableReader;
@@ -18,7 +19,7 @@ const BUFFER_BYTES: usize = 1 << 18;
 pub(super) fn run(
     options: &ConvertOptions,
     output: &Path,
-    mut text: File,
+    text: File,
     signals: &Signals,
 ) -> Result<(), ConvertError> {
     let path = options.source.recording.display().to_string();
@@ -38,18 +39,24 @@ pub(super) fn run(
             error,
         },
     };
-    let events = input(&text)
-        .map_err(TextError::Read)
-        .and_then(perf_text::events);
+    let reporter = Reporter::new(options.results.quiet || options.results.json);
+    let done = || fraction_read(&text);
+    let events = reporter.during("Reading the events of the text", &done, || {
+        let input = input(&text).map_err(TextError::Read);
+        input.and_then(perf_text::events)
+    });
     let (info, samples) = events.map_err(text_error)?;
     if samples.is_empty() {
         return Err(no_samples(path));
     }
     let event = choose_events(&info, options.event.as_deref())?;
-    text.rewind()
+    (&text)
+        .rewind()
         .map_err(|error| text_error(TextError::Read(error)))?;
     let input = input(&text).map_err(TextError::Read);
-    let trace = input.and_then(|input| perf_text::import(input, &info, &event));
+    let trace = reporter.during("Reading the samples of the text", &done, || {
+        input.and_then(|input| perf_text::import(input, &info, &event))
+    });
     let mut trace = trace.map_err(text_error)?;
     if trace.samples.is_empty() {
         let notices = trace.quality.notices.iter();
@@ -73,6 +80,7 @@ pub(super) fn run(
         name: output,
         spooled: None,
         raw_events: false,
+        reporter: &reporter,
         naming: options.names.naming(),
         download: false,
         results: options.results,

@@ -31,6 +31,7 @@ pub(super) struct OutputRequest<'a> {
     pub(super) name: &'a Path,
     /// Name and files of the capture. `None` for a conversion: its recording stays.
     pub(super) spooled: Option<(&'a Path, &'a CaptureFiles)>,
+    pub(super) reporter: &'a Reporter,
     pub(super) naming: symbolize::Options,
     /// Whether to download missing debug files.
     pub(super) download: bool,
@@ -50,14 +51,15 @@ impl OutputRequest<'_> {
         let spool_bytes = capture.raw_trace.bytes;
         let unwritten = std::mem::take(&mut capture.unwritten);
         if self.download {
-            let reporter = Reporter::new(self.results.quiet || self.results.json);
             let wanted = symbolize::without_symbols(&capture, &self.naming);
             let cancel = || stopped(signals);
-            let notice = downloads::get_for_capture(&wanted, &reporter, cancel);
+            let notice = downloads::get_for_capture(&wanted, self.reporter, cancel);
             capture.notices.extend(notice);
         }
-        let trace = symbolize::symbolize(capture, &self.naming, &|| stopped(signals))
-            .map_err(|Cancelled| self.kept(WriteError::Stopped, &unwritten))?;
+        let trace = self.reporter.during("Symbolizing", &|| None, || {
+            symbolize::symbolize(capture, &self.naming, &|| stopped(signals))
+        });
+        let trace = trace.map_err(|Cancelled| self.kept(WriteError::Stopped, &unwritten))?;
         let written = self
             .write(&trace, &end, spool_bytes, signals)
             .map_err(|error| self.kept(error, &unwritten))?;
@@ -81,9 +83,11 @@ impl OutputRequest<'_> {
         let log = log::text(self.request_log, end, spool_bytes, trace);
         let paths = Paths::of_trace(self.name, self.results, trace);
         let pictures = StackViews::new(trace, self.results.names(), &paths.name);
-        let summary = thread::scope(|scope| {
-            scope.spawn(|| pictures.prepare());
-            Summary::new(trace)
+        let summary = self.reporter.during("Counting the methods", &|| None, || {
+            thread::scope(|scope| {
+                scope.spawn(|| pictures.prepare());
+                Summary::new(trace)
+            })
         });
         let contents = Contents {
             summary: &summary,
@@ -93,7 +97,10 @@ impl OutputRequest<'_> {
             raw_events: self.raw_events,
         };
         let outputs = paths.create(self.results.force)?;
-        outputs.write(trace, &contents, signals)?;
+        let done = outputs.progress(trace, self.raw_events);
+        self.reporter.during("Writing", &done, || {
+            outputs.write(trace, &contents, signals)
+        })?;
         Ok(SavedTrace { summary, paths })
     }
 

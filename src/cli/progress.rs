@@ -1,7 +1,10 @@
 //! Progress of a capture: one line that is rewritten on a terminal, separate lines elsewhere.
 
-use std::io::{IsTerminal, Write};
-use std::time::Duration;
+use std::fs::File;
+use std::io::{IsTerminal, Seek, Write};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::OneLine;
 use crate::capture::Progress;
@@ -10,12 +13,19 @@ use crate::capture::Progress;
 const PLAIN_INTERVAL: Duration = Duration::from_secs(10);
 /// Interval of updates on a terminal.
 const TERMINAL_INTERVAL: Duration = Duration::from_millis(200);
+/// Interval of lines about the work after a capture, which takes seconds.
+const WORK_INTERVAL: Duration = Duration::from_millis(900);
+/// Start of such a line in the messages of a background capture, from which `stop` shows the last.
+pub(super) const WORK: &str = "progress: ";
+
+/// How much of some work is done, from 0 to 1, if it is known.
+pub(super) type Done<'a> = &'a (dyn Fn() -> Option<f64> + Sync);
 
 /// Prints to standard error: standard output may belong to a command.
 pub(super) enum Reporter {
     Quiet,
-    /// Prints messages, but no progress.
-    Brief,
+    /// Prints messages, and the progress of the work after the capture for `stop`.
+    Background,
     Terminal {
         next: Duration,
     },
@@ -49,7 +59,7 @@ impl Reporter {
     /// Prints the progress of a capture.
     pub(super) fn progress(&mut self, progress: &Progress) {
         match self {
-            Self::Quiet | Self::Brief => {}
+            Self::Quiet | Self::Background => {}
             Self::Terminal { next } if progress.elapsed >= *next => {
                 *next = progress.elapsed + TERMINAL_INTERVAL;
                 print(&format!("\r  {}\x1b[K", line(progress)));
@@ -59,6 +69,39 @@ impl Reporter {
                 print(&format!("{}\n", line(progress)));
             }
             Self::Terminal { .. } | Self::Plain { .. } => {}
+        }
+    }
+
+    /// Does some work and prints its progress meanwhile.
+    pub(super) fn during<T>(&self, what: &str, done: Done<'_>, work: impl FnOnce() -> T) -> T {
+        let interval = match self {
+            Self::Quiet => return work(),
+            Self::Terminal { .. } => TERMINAL_INTERVAL,
+            Self::Background | Self::Plain { .. } => WORK_INTERVAL,
+        };
+        let (ended, end) = mpsc::channel::<()>();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                let start = Instant::now();
+                while end.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+                    self.status(&work_line(what, start.elapsed(), done()));
+                }
+                self.clear();
+            });
+            // Dropping it, also in a panic, ends the thread.
+            let _ended = ended;
+            work()
+        })
+    }
+
+    /// Prints a line that the next one replaces on a terminal.
+    pub(super) fn status(&self, line: &str) {
+        let line = OneLine(line);
+        match self {
+            Self::Quiet => {}
+            Self::Background => print(&format!("{WORK}{line}\n")),
+            Self::Terminal { .. } => print(&format!("\r  {line}\x1b[K")),
+            Self::Plain { .. } => print(&format!("{line}\n")),
         }
     }
 
@@ -90,6 +133,25 @@ impl Reporter {
     }
 }
 
+/// Returns how much of a file its other handles have read, if it has a size.
+pub(super) fn fraction_read(mut file: &File) -> Option<f64> {
+    let size = file.metadata().ok()?.len();
+    let at = file.stream_position().ok()?;
+    (size > 0).then(|| at as f64 / size as f64)
+}
+
+/// Returns the progress of some work, with the time left if it can be estimated.
+fn work_line(what: &str, elapsed: Duration, done: Option<f64>) -> String {
+    let seconds = elapsed.as_secs_f64();
+    match done.map(|done| done.clamp(0.0, 0.99)) {
+        Some(done) if done > 0.0 => {
+            let left = seconds * (1.0 - done) / done;
+            format!("{what}: {:.0} %, {left:.0} s left", done * 100.0)
+        }
+        _ => format!("{what}: {seconds:.0} s"),
+    }
+}
+
 fn line(progress: &Progress) -> String {
     let Progress {
         elapsed,
@@ -118,4 +180,18 @@ fn line(progress: &Progress) -> String {
 fn print(text: &str) {
     // A closed standard error must not end the capture.
     let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_has_a_percentage_and_the_time_left_if_known() {
+        let line = |done| work_line("Writing", Duration::from_secs(3), done);
+        assert_eq!(line(None), "Writing: 3 s");
+        assert_eq!(line(Some(0.0)), "Writing: 3 s");
+        assert_eq!(line(Some(0.25)), "Writing: 25 %, 9 s left");
+        assert_eq!(line(Some(1.7)), "Writing: 99 %, 0 s left");
+    }
 }

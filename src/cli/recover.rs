@@ -42,15 +42,15 @@ pub(super) fn run(options: &RecoverOptions) -> Result<(), RecoverError> {
     Paths::of(output, options.results).check(options.results.force)?;
     let working = CaptureFiles::open(name, spool)?;
     let path = || working.spool_path().display().to_string();
-    let mut capture = capture::recover(working.spool()).map_err(|error| RecoverError::Spool {
+    let reporter = Reporter::new(options.results.quiet || options.results.json);
+    let capture = working.read(&reporter, |spool| capture::recover(spool));
+    let capture = capture.map_err(|error| RecoverError::Spool {
         path: path(),
         error,
     })?;
-    working.read_events(&mut capture);
     if capture.raw_trace.samples.is_empty() && capture.events.is_empty() {
         return Err(RecoverError::NoSamples { path: path() });
     }
-    let reporter = Reporter::new(options.results.quiet || options.results.json);
     reporter.say(&format!(
         "Recovering {} samples from {}.",
         capture.raw_trace.samples.len(),
@@ -59,6 +59,7 @@ pub(super) fn run(options: &RecoverOptions) -> Result<(), RecoverError> {
     let wanted = OutputRequest {
         name: output,
         spooled: Some((name, &working)),
+        reporter: &reporter,
         naming: options.names.naming(),
         download: options.names.download(),
         results: options.results,

@@ -19,7 +19,11 @@ pub(super) fn symbolize(
 ) -> usize {
     let mut incomplete = 0;
     for (done, path) in traces.iter().enumerate() {
-        match resymbolize(path, options, &|| signals.pending()) {
+        let shown = format!("Symbolizing {}", path.display());
+        let result = reporter.during(&shown, &|| None, || {
+            resymbolize(path, options, &|| signals.pending())
+        });
+        match result {
             Ok(result) => {
                 let is_complete = result.ambiguous.is_empty() && result.kept.is_empty();
                 incomplete += usize::from(!is_complete);

@@ -131,7 +131,29 @@ pub(super) struct Outputs {
     flame_graph: Option<OutputFile>,
 }
 
+/// Cost of writing a sample, in events: its stack is written in full.
+const SAMPLE_COST: u64 = 8;
+
 impl Outputs {
+    /// Returns how much of a trace the writers have read from now on, as a part of all that they
+    /// read.
+    pub(super) fn progress<'t>(
+        &self,
+        trace: &'t Trace,
+        raw_events: bool,
+    ) -> impl Fn() -> Option<f64> + use<'t> {
+        let read = move || trace.samples.decoded() * SAMPLE_COST + trace.events.read();
+        let before = read();
+        let passes = |files: &[bool]| files.iter().filter(|is_read| **is_read).count() as u64;
+        let (archive, nettrace) = (self.archive.is_some(), self.nettrace.is_some());
+        let samples = passes(&[archive, nettrace, nettrace, self.perf_data.is_some()]);
+        let events = passes(&[archive, archive && raw_events, nettrace]);
+        let all = (trace.samples.len() as u64 * SAMPLE_COST)
+            .saturating_mul(samples)
+            .saturating_add(trace.events.count().saturating_mul(events));
+        move || (all > 0).then(|| (read() - before) as f64 / all as f64)
+    }
+
     pub(super) fn write(
         mut self,
         trace: &Trace,

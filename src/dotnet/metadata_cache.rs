@@ -145,6 +145,18 @@ impl MetadataCache {
         self.insert(source, metadata)
     }
 
+    /// Removes the metadata from the memory of a process that has ended.
+    pub fn forget(&mut self, ended: ProcessId) {
+        let Self { entries, bytes, .. } = self;
+        entries.retain(|source, entry| {
+            let is_of_ended = matches!(source, Source::Memory(process, _) if *process == ended);
+            if is_of_ended {
+                *bytes -= size(&entry.metadata);
+            }
+            !is_of_ended
+        });
+    }
+
     fn get(&mut self, source: &Source) -> Option<CacheResult> {
         let entry = self.entries.get_mut(source)?;
         self.uses += 1;

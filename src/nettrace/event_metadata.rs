@@ -1,6 +1,6 @@
 //! Event metadata, which the stream declares before the first event of each kind.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 use std::sync::Arc;
 
 use super::block::Framing;

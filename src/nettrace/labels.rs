@@ -5,7 +5,7 @@
 //! label   kind u8 | 1, 2, 3: 16 bytes | 4: 8 | 5: two strings | 6: string, varint | 7, 9, 10: 1 | 8: 8
 //! ```
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 use super::trace_info::string;
 use crate::bytes::Bytes;

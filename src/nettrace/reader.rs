@@ -1,6 +1,6 @@
 //! Reader of the events of a stream, one at a time.
 
-use std::collections::HashSet;
+use hashbrown::HashSet;
 use std::io::Read;
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Counts dropped events by sequence numbers, which a thread assigns to dropped events, too.
 
-use std::collections::{HashMap, HashSet};
+use hashbrown::{HashMap, HashSet};
 
 /// Limit on the tracked threads.
 const MAX_THREADS: usize = 1 << 16;

@@ -1,6 +1,6 @@
 //! Stacks by stack id.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 use std::sync::Arc;
 
 use crate::bytes::Bytes;

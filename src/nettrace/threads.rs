@@ -1,6 +1,6 @@
 //! Threads of version 6, whose events refer to them by index.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 use super::trace_info::string;
 use crate::bytes::Bytes;

@@ -149,7 +149,9 @@ impl<W: Write> Archive<'_, W> {
         if raw_events {
             for stream in trace.events.streams() {
                 self.entry(&format!("{RAW_EVENTS}/{}.nettrace", stream.name), |out| {
-                    Ok(raw_events::write(trace, stream, out)?)
+                    raw_events::write(trace, stream, out)?;
+                    trace.events.add_read(stream.counts.events);
+                    Ok(())
                 })?;
             }
         }

@@ -10,6 +10,7 @@ use hashbrown::HashTable;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use super::label::{self, Interner};
+use super::process_labels::ProcessLabels;
 use super::sanitize;
 use super::short_name::NameStyle;
 use crate::trace::{FrameId, FunctionId, FunctionKind, ProcessId, StackId, Trace};
@@ -133,6 +134,7 @@ struct Builder<'a> {
     nodes: Vec<Node>,
     /// Rows of `nodes`, by parent and label.
     rows: HashTable<u32>,
+    process_labels: ProcessLabels<'a>,
     processes: FxHashMap<ProcessId, u32>,
     /// The node of each stack in the last process that had it. Shared callers are visited once.
     last_nodes: Vec<(ProcessId, u32)>,
@@ -151,6 +153,7 @@ impl<'a> Builder<'a> {
             categories: Vec::new(),
             nodes: Vec::new(),
             rows: HashTable::new(),
+            process_labels: ProcessLabels::new(trace),
             processes: FxHashMap::default(),
             last_nodes: vec![(ProcessId(NO_PARENT), NO_PARENT); trace.stacks.len()],
         }
@@ -227,9 +230,7 @@ impl<'a> Builder<'a> {
         if let Some(&node) = self.processes.get(&process) {
             return node;
         }
-        let row = &self.trace.processes[process.index()];
-        let text = sanitize::folded(&format!("{} ({})", row.name, row.pid));
-        let label = self.labels.intern(text);
+        let label = self.labels.intern(self.process_labels.label(process));
         self.set_category(label, || FrameCategory::Process);
         let node = self.push(NO_PARENT, label);
         self.processes.insert(process, node);

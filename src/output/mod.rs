@@ -29,6 +29,7 @@ pub mod message_file;
 pub mod nettrace;
 pub mod perf_data;
 pub mod perf_text;
+mod process_labels;
 mod raw_events;
 pub(crate) mod sanitize;
 mod short_name;

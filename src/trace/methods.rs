@@ -5,15 +5,17 @@
 //! trampolines).
 
 use std::collections::BTreeMap;
+use std::hash::BuildHasher;
 
-use rustc_hash::FxHashMap;
+use hashbrown::HashTable;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use super::code_address::CodeAddress;
 use super::ids::{FrameId, ProcessId};
 use super::spool::{KsymbolRow, MethodRow};
 
 /// A method as the runtime named it while its code was sampled, or generated kernel code.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Method {
     /// Name. Untrusted.
     pub name: Box<str>,
@@ -26,8 +28,12 @@ pub struct Method {
 /// The methods of a raw trace, and the frames in each of them.
 #[derive(Debug, Default)]
 pub struct Methods {
-    /// All methods. `None` is code without a name that replaced other code.
-    rows: Vec<Option<Method>>,
+    /// Distinct methods. Processes of one program have the same ones.
+    distinct: Vec<Method>,
+    /// Rows of `distinct` by content.
+    known: HashTable<u32>,
+    /// Method of the code of each row. `None` is code without a name that replaced other code.
+    rows: Vec<Option<u32>>,
     /// Current code of each process, and of the kernel (`None`).
     current: FxHashMap<Option<ProcessId>, Ranges>,
     /// Kernel frames in no row, by address.
@@ -63,11 +69,36 @@ impl Methods {
         let current = self.current.entry(Some(row.process)).or_default();
         clear(current, row.start, end);
         current.insert(row.start, (end, self.rows.len() as u32));
-        self.rows.push((!row.name.is_empty()).then(|| Method {
-            name: lossy(&row.name),
-            module: lossy(&row.module),
-            tier: (!row.tier.is_empty()).then(|| lossy(&row.tier)),
-        }));
+        self.push(&row.name, &row.module, &row.tier);
+    }
+
+    /// Adds a row. Code with an empty name has none.
+    fn push(&mut self, name: &[u8], module: &[u8], tier: &[u8]) {
+        let method = (!name.is_empty()).then(|| {
+            self.intern(Method {
+                name: lossy(name),
+                module: lossy(module),
+                tier: (!tier.is_empty()).then(|| lossy(tier)),
+            })
+        });
+        self.rows.push(method);
+    }
+
+    /// Returns the row of a method in `distinct`.
+    fn intern(&mut self, method: Method) -> u32 {
+        let Self {
+            distinct, known, ..
+        } = self;
+        let hash = |method: &Method| FxBuildHasher.hash_one(method);
+        let is_it = |&row: &u32| distinct[row as usize] == method;
+        if let Some(&row) = known.find(hash(&method), is_it) {
+            return row;
+        }
+        let row = distinct.len() as u32;
+        let hashed = hash(&method);
+        distinct.push(method);
+        known.insert_unique(hashed, row, |&row| hash(&distinct[row as usize]));
+        row
     }
 
     /// Adds kernel code that was registered or unregistered.
@@ -93,11 +124,7 @@ impl Methods {
         } else {
             return;
         }
-        self.rows.push((!row.name.is_empty()).then(|| Method {
-            name: lossy(&row.name),
-            module: lossy(&row.module),
-            tier: None,
-        }));
+        self.push(&row.name, &row.module, b"");
     }
 
     /// Adds the next frame.
@@ -122,6 +149,7 @@ impl Methods {
             }
         }
         self.current = FxHashMap::default();
+        self.known = HashTable::new();
     }
 
     fn find(&self, code: CodeAddress) -> Option<u32> {
@@ -139,8 +167,9 @@ impl Methods {
     /// Returns `None` if no code is known there, and `Some(None)` if the code has no name.
     #[must_use]
     pub fn of(&self, frame: FrameId) -> Option<Option<&Method>> {
-        let row = self.by_frame.get(&frame)?;
-        self.rows.get(*row as usize).map(Option::as_ref)
+        let row = *self.by_frame.get(&frame)?;
+        let method = *self.rows.get(row as usize)?;
+        Some(method.and_then(|method| self.distinct.get(method as usize)))
     }
 }
 

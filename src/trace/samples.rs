@@ -1,5 +1,7 @@
 //! All samples of a trace, packed as in the spool: about 8 bytes each instead of 32.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::Sample;
 use super::spool::sample;
 use super::spool::wire::Input;
@@ -18,6 +20,8 @@ pub struct Samples {
     chunks: Vec<Vec<u8>>,
     last: Sample,
     len: usize,
+    /// Number of samples that were decoded, in whole chunks.
+    decoded: AtomicU64,
 }
 
 impl Samples {
@@ -47,13 +51,24 @@ impl Samples {
         self.len == 0
     }
 
+    /// Returns about how many samples all iterators have returned so far.
+    pub(crate) fn decoded(&self) -> u64 {
+        self.decoded.load(Ordering::Relaxed)
+    }
+
     /// Decodes the samples.
     pub fn iter(&self) -> impl Iterator<Item = Sample> + '_ {
-        self.chunks.iter().flat_map(|chunk| {
+        self.chunks.iter().flat_map(move |chunk| {
             let mut input = Input(chunk);
             let mut last = Sample::default();
+            let mut count = 0;
             std::iter::from_fn(move || {
-                let flags = input.byte().ok()?;
+                let Ok(flags) = input.byte() else {
+                    self.decoded
+                        .fetch_add(std::mem::take(&mut count), Ordering::Relaxed);
+                    return None;
+                };
+                count += 1;
                 last = sample::decode(&last, flags, &mut input).ok()?;
                 Some(last)
             })

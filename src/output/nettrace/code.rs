@@ -1,5 +1,6 @@
 //! The code of a trace in the stream: mappings, symbols, and the stacks that refer to them.
 
+use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::sync::Arc;
 
@@ -12,6 +13,11 @@ use crate::trace::{FrameId, FunctionKind, Nanos, ProcessId, StackId, Trace};
 
 /// Maximum number of frames of a stack. Readers intern stacks recursively.
 pub(super) const MAX_FRAMES: usize = 1000;
+/// Maximum number of symbols of all process instances that are known to be in the stream.
+///
+/// Beyond it the instances whose first symbol is oldest are forgotten. Their symbols are written
+/// again if they are needed again. Most instances have ended by then.
+const MAX_SYMBOLS: usize = 1 << 19;
 /// Maximum number of event stacks that are kept to be recognized.
 const MAX_EVENT_STACKS: usize = 1 << 14;
 /// Modules whose functions readers accept as the root of a thread.
@@ -34,12 +40,22 @@ pub(super) struct Origin<'a> {
 /// Functions of stacks, and those whose symbols the stream contains.
 struct Symbols {
     layout: SyntheticLayout,
-    /// Added to the ids of mappings and symbols.
-    first_id: u64,
-    /// Written mappings of each process instance.
-    mappings: FxHashMap<(usize, ModuleRow), u64>,
-    /// Written symbols of each process instance.
-    symbols: FxHashSet<(usize, FunctionRow)>,
+    /// Ids of the last mapping and of the last symbol.
+    last_mapping: u64,
+    last_symbol: u64,
+    written: FxHashMap<usize, WrittenSymbols>,
+    /// Process instances in `written`, in the order of their first symbols.
+    order: VecDeque<usize>,
+    /// Number of symbols in `written`.
+    count: usize,
+}
+
+/// What the stream contains of one process instance.
+#[derive(Default)]
+struct WrittenSymbols {
+    /// Ids by module.
+    mappings: FxHashMap<ModuleRow, u64>,
+    functions: FxHashSet<FunctionRow>,
 }
 
 pub(super) struct Code<'a> {
@@ -124,9 +140,13 @@ impl<'a> Code<'a> {
         }
         let key = (origin.instance, Arc::as_ptr(stack).addr());
         if self.event_stacks_chunk == out.stream.chunk()
-            && let Some(stack) = self.event_stacks.get(&key)
+            && let Some(id) = self.event_stacks.get(&key).map(|stack| stack.id)
         {
-            return Ok(stack.id);
+            // As for each event when the stream is written again.
+            self.root(out, origin)?;
+            if self.event_stacks_chunk == out.stream.chunk() {
+                return Ok(id);
+            }
         }
         let mut addresses = Vec::with_capacity(stack.len() + 1);
         for &address in stack.iter().take(MAX_FRAMES) {
@@ -217,13 +237,26 @@ impl Symbols {
     fn new(layout: SyntheticLayout, first_id: u64) -> Self {
         Self {
             layout,
-            first_id,
-            mappings: FxHashMap::default(),
-            symbols: FxHashSet::default(),
+            last_mapping: first_id,
+            last_symbol: first_id,
+            written: FxHashMap::default(),
+            order: VecDeque::new(),
+            count: 0,
         }
     }
 
-    /// Writes the symbol of a function and the mapping of its module, once per process instance.
+    /// Forgets the oldest process instances if there are too many symbols.
+    fn make_room(&mut self) {
+        while self.count >= MAX_SYMBOLS
+            && let Some(oldest) = self.order.pop_front()
+        {
+            let forgotten = self.written.remove(&oldest).unwrap_or_default();
+            self.count -= forgotten.functions.len();
+        }
+    }
+
+    /// Writes the symbol of a function and the mapping of its module, unless the stream is known to
+    /// contain them for the process instance.
     ///
     /// They precede the first stack with the function.
     fn write<W: Write>(
@@ -238,19 +271,27 @@ impl Symbols {
             time,
             ..
         } = origin;
-        if !self.symbols.insert((instance, function)) {
+        let known = self.written.get(&instance);
+        if known.is_some_and(|known| known.functions.contains(&function)) {
             return Ok(());
         }
+        self.make_room();
+        let written = self.written.entry(instance).or_insert_with(|| {
+            self.order.push_back(instance);
+            WrittenSymbols::default()
+        });
+        written.functions.insert(function);
+        self.count += 1;
         let function = &self.layout.functions[function];
-        let next = self.first_id + self.mappings.len() as u64 + 1;
-        let key = (instance, function.module);
-        let mapping = *self.mappings.entry(key).or_insert(next);
+        let next = self.last_mapping + 1;
+        let mapping = *written.mappings.entry(function.module).or_insert(next);
         if mapping == next {
+            self.last_mapping = next;
             let payload = records::mapping(mapping, &self.layout.modules[function.module]);
             out.record(Record::ProcessMapping, thread, time, &payload)?;
         }
-        let id = self.first_id + self.symbols.len() as u64;
-        let payload = records::symbol(id, mapping, function);
+        self.last_symbol += 1;
+        let payload = records::symbol(self.last_symbol, mapping, function);
         out.record(Record::ProcessSymbol, thread, time, &payload)
     }
 }

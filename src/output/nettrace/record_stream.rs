@@ -1,6 +1,6 @@
 //! Stream of records and other events.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 use std::io::{self, Write};
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 //!
 //! A sequence point follows each chunk. At a sequence point, readers discard all earlier stacks.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 use std::io::{self, Write};
 
 use super::encode::{BlockKind, block, row, text};

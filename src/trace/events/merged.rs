@@ -1,10 +1,12 @@
 //! Merge of several event streams in order of time.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashSet};
+use std::collections::BinaryHeap;
 use std::iter::Peekable;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use hashbrown::HashSet;
 use rustc_hash::FxHashMap;
 
 use super::RuntimeEvent;
@@ -15,6 +17,9 @@ use crate::trace::Nanos;
 
 /// Maximum number of event kinds of a stream, or of all streams, that are known at a time.
 const MAX_KINDS: usize = 1 << 14;
+
+/// Step of the count of read events, which all CPUs share.
+const READ_STEP: u64 = 1 << 10;
 
 /// All events of several streams, oldest first. Events of one kind share its metadata.
 ///
@@ -27,6 +32,9 @@ pub struct MergedEvents<'a> {
     /// Time of the next event and index of its stream, for each stream that has more events.
     next: BinaryHeap<Reverse<(Nanos, usize)>>,
     kinds: HashSet<Arc<EventMetadata>>,
+    /// Counts the events that all iterators return, in steps of [`READ_STEP`].
+    read: &'a AtomicU64,
+    returned: u64,
 }
 
 #[derive(Debug)]
@@ -37,7 +45,7 @@ struct OpenStream<'a> {
 }
 
 impl<'a> MergedEvents<'a> {
-    pub(super) fn new(streams: &'a [EventStream]) -> Self {
+    pub(super) fn new(streams: &'a [EventStream], read: &'a AtomicU64) -> Self {
         let next = streams.iter().zip(0..);
         let next = next.filter_map(|(stream, row)| Some(Reverse((stream.counts.first?, row))));
         Self {
@@ -45,6 +53,8 @@ impl<'a> MergedEvents<'a> {
             open: FxHashMap::default(),
             next: next.collect(),
             kinds: HashSet::default(),
+            read,
+            returned: 0,
         }
     }
 
@@ -100,6 +110,10 @@ impl Iterator for MergedEvents<'_> {
                 event.metadata = shared(&mut stream.kinds, &mut self.kinds, &event.metadata);
             }
             self.queue_next(row);
+            self.returned += 1;
+            if self.returned.is_multiple_of(READ_STEP) {
+                self.read.fetch_add(READ_STEP, Ordering::Relaxed);
+            }
             return event;
         }
     }

@@ -20,6 +20,7 @@ pub use stream_name::{ParseStreamNameError, StreamContent, StreamName};
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Nanos, Notice, NoticeKind, Pid, ProcessEvents, Tid};
 use crate::nettrace::{Activity, EventMetadata};
@@ -53,7 +54,11 @@ pub struct RuntimeEvent {
 
 /// The streams of a trace.
 #[derive(Debug, Default)]
-pub struct EventStreams(Vec<EventStream>);
+pub struct EventStreams {
+    streams: Vec<EventStream>,
+    /// Number of events that were read again since the streams were opened.
+    read: AtomicU64,
+}
 
 impl EventStreams {
     /// Creates the streams of a trace.
@@ -64,19 +69,22 @@ impl EventStreams {
             stream.share_kinds(&mut kinds);
             stream
         });
-        Self(streams.collect())
+        Self {
+            streams: streams.collect(),
+            read: AtomicU64::new(0),
+        }
     }
 
     /// Returns the streams: one per process instance, or two.
     #[must_use]
     pub fn streams(&self) -> &[EventStream] {
-        &self.0
+        &self.streams
     }
 
     /// Returns whether there are no events.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.iter().all(|stream| stream.counts.events == 0)
+        self.streams.iter().all(|stream| stream.counts.events == 0)
     }
 
     /// Returns whether an event of this provider was received.
@@ -84,14 +92,17 @@ impl EventStreams {
     /// The comparison ignores case, as programs spell provider names in any case.
     #[must_use]
     pub fn has_any_of(&self, provider: &str) -> bool {
-        let mut kinds = self.0.iter().flat_map(|stream| &stream.counts.by_kind);
+        let mut kinds = self
+            .streams
+            .iter()
+            .flat_map(|stream| &stream.counts.by_kind);
         kinds.any(|(kind, _)| kind.provider.eq_ignore_ascii_case(provider))
     }
 
     /// Returns the time of the first event.
     #[must_use]
     pub fn first_time(&self) -> Option<Nanos> {
-        let times = self.0.iter().filter_map(|stream| stream.counts.first);
+        let times = self.streams.iter().filter_map(|stream| stream.counts.first);
         times.min()
     }
 
@@ -100,7 +111,7 @@ impl EventStreams {
         // A stream may declare any number of lost events.
         let add = |sum: &mut u64, count: u64| *sum = sum.saturating_add(count);
         let mut qualities: BTreeMap<(Pid, u32), ProcessEvents> = BTreeMap::new();
-        for stream in &self.0 {
+        for stream in &self.streams {
             let (counts, name) = (&stream.counts, stream.name);
             let instance = (name.process, name.instance);
             let process = qualities.entry(instance).or_insert_with(|| ProcessEvents {
@@ -140,10 +151,26 @@ impl EventStreams {
         lossy.chain(truncated)
     }
 
+    /// Returns the number of events.
+    pub(crate) fn count(&self) -> u64 {
+        let counts = self.streams.iter().map(|stream| stream.counts.events);
+        counts.fold(0, u64::saturating_add)
+    }
+
+    /// Counts events that were read from the streams themselves.
+    pub(crate) fn add_read(&self, events: u64) {
+        self.read.fetch_add(events, Ordering::Relaxed);
+    }
+
+    /// Returns about how many events all iterators have returned so far.
+    pub(crate) fn read(&self) -> u64 {
+        self.read.load(Ordering::Relaxed)
+    }
+
     /// Returns all events in order of time.
     #[must_use]
     pub fn iter(&self) -> MergedEvents<'_> {
-        MergedEvents::new(&self.0)
+        MergedEvents::new(&self.streams, &self.read)
     }
 }
 
