@@ -41,6 +41,14 @@ pub struct Options {
     pub symbol_directories: Vec<PathBuf>,
 }
 
+/// Maximum number of groups whose functions are in memory before they are merged.
+///
+/// Each process with JIT code is a group, and processes of one program have the same functions.
+const GROUPS_AT_ONCE: usize = 256;
+
+/// A source and the rows of its addresses.
+type Group = (Source, Vec<usize>);
+
 /// Addresses with one symbol source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Source {
@@ -117,7 +125,34 @@ pub fn symbolize(
     let mut groups: Vec<_> = groups.into_iter().collect();
     groups.sort_by_key(|(source, _)| *source);
 
-    let named = name_groups(&groups, &capture, options, cancel);
+    let mut notices = Vec::new();
+    let mut functions = Functions::default();
+    let mut of_row = vec![FunctionId(0); raw_trace.frames.len()];
+    let mut inlined_in: FxHashMap<usize, Vec<FunctionId>> = FxHashMap::default();
+    let mut gaps = Vec::new();
+    let mut identities = modules::Identities::new();
+    for_each_group(
+        &groups,
+        &capture,
+        options,
+        cancel,
+        |(source, rows), named| {
+            let ids = named.functions.rows.into_iter();
+            let ids: Vec<_> = ids.map(|function| functions.intern(function)).collect();
+            let of_all = |id: FunctionId| ids[id.index()];
+            for (&row, id) in rows.iter().zip(named.of_codes) {
+                of_row[row] = of_all(id);
+            }
+            for (index, inlined) in named.inlined {
+                inlined_in.insert(rows[index], inlined.into_iter().map(of_all).collect());
+            }
+            notices.extend(named.notices);
+            gaps.extend(named.gaps);
+            if let (Source::Module(id), Some(identity)) = (source, named.identity) {
+                identities.insert(*id, identity);
+            }
+        },
+    );
     if cancel() {
         return Err(Cancelled);
     }
@@ -125,33 +160,13 @@ pub fn symbolize(
         raw_trace,
         machine,
         info,
-        mut notices,
+        notices: mut all_notices,
         events,
         ..
     } = capture;
-    notices.extend(events.notices());
-    let mut functions = Functions::default();
-    let mut of_row = vec![FunctionId(0); raw_trace.frames.len()];
-    let mut inlined_in: FxHashMap<usize, Vec<FunctionId>> = FxHashMap::default();
-    let mut gaps = Vec::new();
-    let mut identities = modules::Identities::new();
-    for ((source, rows), named) in groups.iter().zip(named) {
-        let ids = named.functions.rows.into_iter();
-        let ids: Vec<_> = ids.map(|function| functions.intern(function)).collect();
-        let of_all = |id: FunctionId| ids[id.index()];
-        for (&row, id) in rows.iter().zip(named.of_codes) {
-            of_row[row] = of_all(id);
-        }
-        for (index, inlined) in named.inlined {
-            inlined_in.insert(rows[index], inlined.into_iter().map(of_all).collect());
-        }
-        notices.extend(named.notices);
-        gaps.extend(named.gaps);
-        if let (Source::Module(id), Some(identity)) = (source, named.identity) {
-            identities.insert(*id, identity);
-        }
-    }
-    notices.extend(unresolved::notices(gaps));
+    all_notices.extend(events.notices());
+    all_notices.extend(notices);
+    all_notices.extend(unresolved::notices(gaps));
 
     let mut frame_functions = Vec::with_capacity(of_row.len());
     let mut frames = Vec::with_capacity(of_row.len());
@@ -179,7 +194,7 @@ pub fn symbolize(
             stacks: raw_trace.quality,
             losses: raw_trace.losses,
             events: events.qualities(),
-            notices,
+            notices: all_notices,
             ..Default::default()
         },
         events,
@@ -193,15 +208,31 @@ pub fn symbolize(
     Ok(trace)
 }
 
-/// Symbolizes all groups on all CPUs, unless it is cancelled.
-fn name_groups(
-    groups: &[(Source, Vec<usize>)],
+/// Symbolizes all groups in their order, unless it is cancelled.
+fn for_each_group(
+    groups: &[Group],
     capture: &Capture,
     options: &Options,
     cancel: CancelCheck<'_>,
+    mut each: impl FnMut(&Group, SymbolizedGroup),
+) {
+    let symbolizer = elf::symbolizer(options, Aliases::Plain);
+    for groups in groups.chunks(GROUPS_AT_ONCE) {
+        let named = name_groups(groups, capture, (&symbolizer, options), cancel);
+        for (group, named) in groups.iter().zip(named) {
+            each(group, named);
+        }
+    }
+}
+
+/// Symbolizes groups on all CPUs, unless it is cancelled.
+fn name_groups(
+    groups: &[Group],
+    capture: &Capture,
+    symbolizer: (&Symbolizer, &Options),
+    cancel: CancelCheck<'_>,
 ) -> Vec<SymbolizedGroup> {
     let next = AtomicUsize::new(0);
-    let symbolizer = elf::symbolizer(options, Aliases::Plain);
     let work = || {
         let mut done = Vec::new();
         loop {
@@ -216,7 +247,7 @@ fn name_groups(
                 .collect();
             done.push((
                 index,
-                source.name(&frames, &codes, capture, (&symbolizer, options), cancel),
+                source.name(&frames, &codes, capture, symbolizer, cancel),
             ));
         }
     };
