@@ -50,3 +50,86 @@ pub fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
     }
     writer.finish()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+    use crate::nettrace::Reader;
+    use crate::trace::{
+        Frame, FrameId, Function, FunctionId, FunctionKind, Nanos, Pid, Process, ProcessId, Sample,
+        Thread, ThreadId, Tid,
+    };
+
+    const DEPTH: u32 = 900;
+
+    /// Returns a trace of processes that have the same stack, and sampled one after another.
+    fn crowd(processes: u32) -> Trace {
+        let mut trace = Trace::default();
+        for row in 0..DEPTH {
+            trace.functions.push(Function {
+                name: Some(format!("function {row}").into()),
+                start: None,
+                module: "program".into(),
+                tier: None,
+                kind: FunctionKind::Native,
+                inlined: false,
+            });
+            trace.frame_functions.push(FunctionId(row));
+            trace.frames.push(Frame {
+                offset: row.into(),
+                functions: row..row + 1,
+            });
+        }
+        let stack = trace.stacks.intern((0..DEPTH).map(FrameId));
+        for row in 0..processes {
+            trace.processes.push(Process {
+                pid: Pid(row as i32 + 1),
+                name: "program".into(),
+                command_line: "".into(),
+            });
+            trace.threads.push(Thread {
+                process: ProcessId(row),
+                tid: Tid(row as i32 + 1),
+                name: "program".into(),
+            });
+        }
+        for (time, row) in (1..).zip((0..processes).chain([0, processes - 1])) {
+            trace.samples.push(Sample {
+                time: Nanos(time * 1_000_000_000),
+                weight: Nanos(1_000_000),
+                thread: ThreadId(row),
+                stack,
+                ..Sample::default()
+            });
+        }
+        trace
+    }
+
+    #[test]
+    fn symbols_of_forgotten_processes_are_written_again() {
+        const PROCESSES: u32 = 700;
+        let trace = crowd(PROCESSES);
+        let mut stream = Vec::new();
+        write(&trace, &mut stream).unwrap();
+        let symbol = records::Record::ProcessSymbol.kind();
+        let mut reader = Reader::open(&*stream).unwrap();
+        let mut symbols: HashMap<u64, u32> = HashMap::new();
+        while let Some(event) = reader.next_event().unwrap() {
+            if event.metadata.id == symbol.id && event.metadata.provider == symbol.provider {
+                *symbols.entry(event.thread.process.unwrap()).or_default() += 1;
+            }
+        }
+        assert_eq!(symbols.len() as u32, PROCESSES);
+        let last = u64::from(PROCESSES);
+        for (process, count) in symbols {
+            // The first process was forgotten before its second sample, the last was not.
+            let expected = if process == 1 { 2 * DEPTH } else { DEPTH };
+            assert_eq!(count, expected, "process {process} of {last}");
+        }
+        let mut again = Vec::new();
+        rewrite(&trace, &*stream, &mut again, &|| false).unwrap();
+        assert!(stream == again);
+    }
+}
