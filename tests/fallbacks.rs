@@ -663,3 +663,34 @@ fn all_outputs_report_an_incomplete_trace() {
     // PerfView must ignore the marker.
     support::expect_same_in_perfview(&saved);
 }
+
+#[test]
+fn names_the_limit_of_open_files_once() {
+    need_capture!();
+    if !is_installed("setpriv") {
+        skip!(Missing::Command("setpriv"));
+    }
+    let program = need!(workloads::mixed());
+    let runtime = need!(Runtime::newest());
+    let _lock = exclusive();
+    let targets = [0, 1].map(|_| {
+        let mut command = runtime.command(&program);
+        Workload::start(command.args(["--seconds", "600"]))
+    });
+    // Enough to sample every CPU, but not for all files with code. Else root could raise it.
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let limit = 34 + 6 * cpus;
+    let script = format!("ulimit -n {limit}; exec \"$@\"");
+    let without_resource = ["setpriv", "--bounding-set=-sys_resource"];
+    let prefix = [&without_resource[..], &["sh", "-c", &script, "sh"]].concat();
+    let directory = PublicDirectory::new();
+    let mut command = directory.command(&prefix, &["-collectsec", "2"]);
+    let finished = run(&mut command, LIMIT).expect_success();
+    let remedy = "raise the limit of open files (ulimit -n)";
+    assert_eq!(finished.stdout.matches(remedy).count(), 1, "{finished:?}");
+    let all = finished.stdout + &finished.stderr;
+    assert!(!all.contains("CAP_SYS_PTRACE"), "{all}");
+    for target in targets {
+        target.signal(rustix::process::Signal::KILL);
+    }
+}

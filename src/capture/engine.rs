@@ -18,8 +18,8 @@ use crate::machine::{self, Machine, ProcError};
 use crate::perf::{self, Record, SampleRecord};
 use crate::trace::spool::{KsymbolRow, SpoolEnd, SpoolRow};
 use crate::trace::{
-    Callers, CodeAddress, Cpu, Header, Losses, Nanos, Notice, Pid, ProcessId, Recorder, RowSource,
-    Sample, StackId, ThreadId, Tid, Truncation,
+    Callers, CodeAddress, Cpu, Header, Losses, MORE_DESCRIPTORS, Nanos, Notice, NoticeKind, Pid,
+    ProcessId, Recorder, RowSource, Sample, StackId, ThreadId, Tid, Truncation,
 };
 use crate::unwind::WalkOutcome;
 
@@ -410,8 +410,17 @@ impl<'a, W: Write> Engine<'a, W> {
 
     /// Returns the notices of all parts.
     pub(super) fn notices(&self) -> Vec<Notice> {
-        self.walker
-            .notices()
+        let unread = self.walker.machine.without_descriptors();
+        let unread = (unread > 0).then(|| {
+            let what = format!(
+                "too many files were open to read {unread} processes: their code may have no names, and those \
+                 of .NET may have no events"
+            );
+            Notice::new(NoticeKind::TooManyOpenFiles, what, MORE_DESCRIPTORS).counting(unread)
+        });
+        unread
+            .into_iter()
+            .chain(self.walker.notices())
             .chain(self.rundowns.notices())
             .chain(self.events.notices())
             .chain(not_running::notices(

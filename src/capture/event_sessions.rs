@@ -8,7 +8,9 @@ use rustix::io::Errno;
 
 use super::finished::MORE_ROOM;
 use super::session_starts::{DueSession, SessionChoice, SessionStarts};
-use crate::dotnet::diagnostics::{GC_SETTINGS, Limits, PortError, SessionRequest};
+use crate::dotnet::diagnostics::{
+    DiagnosticsError, GC_SETTINGS, Limits, PortError, SessionRequest,
+};
 use crate::dotnet::{
     EventSession, ProcessMemory, QueuedBytes, RuntimeSessionError, SharedSink, StreamItem,
 };
@@ -222,7 +224,7 @@ impl EventSessions {
         let listed = self.failed.iter().take(MAX_LISTED).map(|(pid, error)| {
             let what = format!("events of .NET process {pid} are missing or end early: {error}");
             let remedy = match error {
-                RuntimeSessionError::Keep(error) if lacks_descriptors(error) => MORE_DESCRIPTORS,
+                error if cause(error).is_some_and(lacks_descriptors) => MORE_DESCRIPTORS,
                 RuntimeSessionError::Keep(_) => MORE_ROOM,
                 _ => "`perfcollect ps` lists the state of each process's diagnostic port",
             };
@@ -250,6 +252,23 @@ impl EventSessions {
 /// Returns whether the events of other processes cannot be written, either.
 fn concerns_all(error: &io::Error) -> bool {
     Errno::from_io_error(error).is_some() && !lacks_descriptors(error)
+}
+
+/// Returns the error of the system because of which a session failed.
+fn cause(error: &RuntimeSessionError) -> Option<&io::Error> {
+    match error {
+        RuntimeSessionError::Keep(error)
+        | RuntimeSessionError::Port(
+            PortError::Proc(error)
+            | PortError::Environment(error)
+            | PortError::Root(error)
+            | PortError::NoSocket { cause: error, .. },
+        )
+        | RuntimeSessionError::Diagnostics(
+            DiagnosticsError::Connect(error) | DiagnosticsError::Io(error),
+        ) => Some(error),
+        _ => None,
+    }
 }
 
 fn lacks_descriptors(error: &io::Error) -> bool {

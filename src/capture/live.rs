@@ -18,7 +18,7 @@ use super::session_starts::SessionChoice;
 use super::signals::Signals;
 use super::target::Target;
 use super::weight::Weight;
-use super::{MAX_TARGET_CHARS, open_files, usage};
+use super::{MAX_TARGET_CHARS, process_limits, usage};
 use crate::machine;
 use crate::perf::{self, PerfSession, SamplingRequest};
 use crate::trace::{Callers, CaptureInfo, Header, Notice, NoticeKind, Pid};
@@ -101,7 +101,7 @@ pub fn run(
     }
     session.start_tracking()?;
     if !matches!(request.target, Target::Command(_)) {
-        open_files::raise_open_files();
+        process_limits::raise_limits();
         session.attach(&header.info.target, || request.target.threads())?;
         engine.start(None)?;
     }
@@ -115,7 +115,7 @@ pub fn run(
     let mut command = match &request.target {
         Target::Command(words) => {
             let command = Command::spawn(words)?;
-            open_files::raise_open_files();
+            process_limits::raise_limits();
             engine.start(Some(command.pid()))?;
             Some(command)
         }

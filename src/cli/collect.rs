@@ -22,6 +22,9 @@ use crate::output::spool_file::{SpoolFile, SpoolFileError};
 use crate::perf::{Clock, SamplingRequest};
 use crate::trace::{Notice, NoticeKind};
 
+/// Address space that a capture and its end need on most systems, in bytes.
+const ENOUGH_ADDRESS_SPACE: u64 = 1 << 30;
+
 #[derive(Debug, Error)]
 pub(super) enum CollectError {
     #[error("cannot install signal handlers: {0}")]
@@ -73,6 +76,9 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
     let stopped = capture::run(&request, events, working.spool(), &signals, |progress| {
         if !std::mem::replace(&mut started, true) {
             reporter.say(&greeting(&request, options.background));
+            if let Some(warning) = memory_warning(capture::address_space_limit()) {
+                reporter.say(&warning);
+            }
         }
         if let Some(warning) = warnings.next(&progress) {
             reporter.clear();
@@ -142,6 +148,16 @@ fn request(options: &CollectOptions, plan: &Plan) -> CaptureRequest {
         samples: plan.samples,
         limit: options.collectsec,
     }
+}
+
+/// Returns the warning about a limit of the address space that a capture may reach.
+fn memory_warning(limit: Option<u64>) -> Option<String> {
+    let limit = limit.filter(|limit| *limit < ENOUGH_ADDRESS_SPACE)?;
+    Some(format!(
+        "warning: the address space is limited to {} MiB (ulimit -v). If perfcollect ends with \"memory allocation \
+         failed\", raise the limit and run `perfcollect recover NAME`, which loses nothing.",
+        limit >> 20
+    ))
 }
 
 /// Returns the first message. A background capture is not stopped by a key.

@@ -16,7 +16,7 @@ use crate::perf_data::{self, OpenRecording, Source};
 pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
     let signals = Arc::new(Signals::install().map_err(ConvertError::Signals)?);
     // Each file with code stays open until it is symbolized.
-    capture::raise_open_files();
+    capture::raise_limits();
     let source = &options.source;
     let output = options
         .output

@@ -63,7 +63,7 @@ impl PsRow {
             DiagnosticStatus::NoPort(error) => (
                 match error {
                     PortError::SwitchedOff(_) => "off",
-                    PortError::Environment(_) | PortError::Root(_) => "hidden",
+                    PortError::Environment(_) | PortError::Root(_) | PortError::Proc(_) => "hidden",
                     _ => "none",
                 },
                 Some(match error {

@@ -7,7 +7,7 @@ use thiserror::Error;
 use super::OneLine;
 use super::arguments::ScriptOptions;
 use super::recording_options::UnusablePath;
-use crate::capture::raise_open_files;
+use crate::capture::raise_limits;
 use crate::perf_data::{self, OpenRecording, OpenRecordingError};
 use crate::script::{self, Fields};
 
@@ -23,7 +23,7 @@ pub(super) enum ScriptError {
 
 pub(super) fn run(options: &ScriptOptions) -> Result<(), ScriptError> {
     // Each file with code and each debug file stays open until the end.
-    raise_open_files();
+    raise_limits();
     let source = &options.source;
     let recording = options.input.as_ref().unwrap_or(&source.recording);
     let OpenRecording {

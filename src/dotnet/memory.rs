@@ -1,6 +1,7 @@
 //! Reader for the memory of a process, without stopping the process. The content is untrusted.
 
 use std::fs::File;
+use std::io;
 
 pub(super) use perfcollect_symbols::memory::Structure;
 pub use perfcollect_symbols::memory::{Image, Memory, ReadError};
@@ -36,7 +37,11 @@ impl ProcessMemory {
     /// Yama (ptrace_scope) denies this. Its diagnostic port can then be reached.
     #[must_use]
     pub fn is_denied(pid: Pid) -> bool {
-        matches!(Self::open(pid), Err(AttachError::Open(_)))
+        let denied = |error: &io::Error| {
+            let errno = Errno::from_io_error(error);
+            matches!(errno, Some(Errno::ACCESS | Errno::PERM))
+        };
+        matches!(Self::open(pid), Err(AttachError::Open(error)) if denied(&error))
             && std::fs::metadata(format!("/proc/{pid}/root/")).is_ok()
     }
 }

@@ -26,7 +26,10 @@ pub struct JitProcess {
 impl JitProcess {
     /// Finds the files of a running process.
     pub(super) fn of(pid: Pid, dump: Option<PathBuf>) -> io::Result<Self> {
-        let ended = || io::Error::other("the process has ended");
+        let ended = || {
+            let why = proc_fs::why_unreadable(pid);
+            why.unwrap_or_else(|| io::Error::other("the process has ended"))
+        };
         Ok(Self {
             source: JitSource::of_process(pid.0, dump)?,
             namespace_pid: proc_fs::namespace_pid(pid).ok_or_else(ended)?,

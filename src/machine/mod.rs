@@ -10,6 +10,8 @@ use jit_process::is_jit_dump;
 use mapping_info::MappingInfo;
 use perfcollect_symbols::process::{MapsLine, VDSO, is_elf, parse_maps, read_maps};
 use rows::{ProcessRow, Rows, ThreadRow};
+use rustc_hash::FxHashSet;
+use rustix::io::Errno;
 use tasks::Tasks;
 
 use crate::perf::{MmapRecord, Record};
@@ -43,10 +45,13 @@ pub use priority::reset_thread_priority;
 pub use proc_fs::{
     ProcError, arguments, boot_id, command_line, container, effective_uid, environment, exists,
     has_other_clock, is_running, is_stopped, namespace_pid, new_namespace_threads, pids,
-    start_ticks, thread_group, thread_names, threads, with_descendants,
+    start_ticks, thread_group, thread_names, threads, why_unreadable, with_descendants,
 };
 pub use recording_files::RecordingFiles;
 pub use rows::JitProcesses;
+
+/// Limit on the processes that are counted as unreadable.
+const MAX_WITHOUT_DESCRIPTORS: usize = 1 << 16;
 
 /// All processes and threads of the system.
 ///
@@ -58,6 +63,8 @@ pub struct Machine {
     tasks: Tasks,
     rows: Rows,
     files: FileTable,
+    /// Processes that could not be read because too many files were open.
+    without_descriptors: FxHashSet<Pid>,
 }
 
 impl Machine {
@@ -88,8 +95,26 @@ impl Machine {
         }
     }
 
+    /// Returns the number of processes that could not be read because too many files were open.
+    #[must_use]
+    pub fn without_descriptors(&self) -> usize {
+        self.without_descriptors.len()
+    }
+
     /// Reads a process from /proc. Returns `None` if it has ended.
     fn read_process(&mut self, pid: Pid) -> Option<()> {
+        let read = self.try_read_process(pid);
+        let error = read.is_none().then(|| proc_fs::why_unreadable(pid));
+        if let Some(Some(error)) = error
+            && let Some(Errno::MFILE | Errno::NFILE) = Errno::from_io_error(&error)
+            && self.without_descriptors.len() < MAX_WITHOUT_DESCRIPTORS
+        {
+            self.without_descriptors.insert(pid);
+        }
+        read
+    }
+
+    fn try_read_process(&mut self, pid: Pid) -> Option<()> {
         for tid in proc_fs::tids(pid).ok()? {
             if let Ok(name) = proc_fs::comm(pid, tid) {
                 self.name_thread(pid, tid, &name);

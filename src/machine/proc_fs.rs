@@ -5,6 +5,8 @@ use std::io::{self, Read};
 
 use perfcollect_symbols::process;
 use rustc_hash::{FxHashMap, FxHashSet};
+use rustix::io::Errno;
+use rustix::process::Pid as OsPid;
 use thiserror::Error;
 
 use crate::trace::{Pid, Tid};
@@ -162,6 +164,24 @@ pub fn new_namespace_threads(pid: Pid, mapped: &FxHashMap<Tid, Tid>) -> Vec<(Tid
 #[must_use]
 pub fn start_ticks(pid: Pid) -> Option<u64> {
     process::start_ticks(pid.0)
+}
+
+/// Returns why nothing of a process in /proc can be read; `None` if it has ended.
+///
+/// Asks the kernel without a descriptor first: a lack of descriptors also looks like an ended
+/// process.
+#[must_use]
+pub fn why_unreadable(pid: Pid) -> Option<io::Error> {
+    let process = OsPid::from_raw(pid.0)?;
+    if rustix::process::test_kill_process(process) == Err(Errno::SRCH) {
+        return None;
+    }
+    let status = File::open(format!("/proc/{pid}/status"));
+    Some(match status {
+        Err(error) => error,
+        // A descriptor has become free since.
+        Ok(_) => Errno::MFILE.into(),
+    })
 }
 
 /// Returns the boot id of the kernel, or an empty string if it cannot be read.

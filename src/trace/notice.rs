@@ -101,6 +101,9 @@ pub enum NoticeKind {
     /// Files of a recovered capture are gone. Count: files.
     FilesMissing,
 
+    /// Processes could not be read because too many files were open. Count: processes.
+    TooManyOpenFiles,
+
     /// The memory or the runtime of .NET processes cannot be read. Subject: process ids. Count:
     /// processes.
     MemoryUnreadable,

@@ -1,6 +1,7 @@
 //! Reports as plain text, printed at the end of a capture and by `perfcollect view`.
 
 use std::cmp::Reverse;
+use std::collections::HashSet;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -76,9 +77,10 @@ pub fn summary(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
             info.collector_peak_kib as f64 / 1024.0
         )?;
     }
+    let mut remedies = HashSet::new();
     for notice in &summary.quality.notices {
         writeln!(out, "  notice   {}", terminal(&notice.what))?;
-        if !notice.remedy.is_empty() {
+        if !notice.remedy.is_empty() && remedies.insert(&notice.remedy) {
             writeln!(out, "           {}", terminal(&notice.remedy))?;
         }
     }

@@ -35,6 +35,9 @@ pub enum PortError {
     /// The process has ended.
     #[error("the process has ended")]
     Gone,
+    /// The files of the process in /proc cannot be opened.
+    #[error("cannot read its files in /proc: {0}")]
+    Proc(io::Error),
     /// The environment of the process is not readable, usually because of its user.
     #[error(
         "cannot read its environment: {0}; run perfcollect as root, or as the user of the process"
@@ -77,7 +80,7 @@ impl DiagnosticPort {
     /// # Errors
     /// The process has no socket, or the user may not access it.
     pub fn find(pid: Pid) -> Result<Self, PortError> {
-        let gone = || PortError::Gone;
+        let gone = || machine::why_unreadable(pid).map_or(PortError::Gone, PortError::Proc);
         let namespace_pid = machine::namespace_pid(pid).ok_or_else(gone)?;
         let uid = machine::effective_uid(pid).ok_or_else(gone)?;
         let started = machine::start_ticks(pid).ok_or_else(gone)?;
