@@ -31,9 +31,9 @@ pub trait RowSource {
 }
 
 /// Maximum number of interned stack nodes; with their index some 20 bytes each.
-const MAX_NODES: usize = 256 << 10;
+const MAX_NODES: usize = 128 << 10;
 /// Maximum number of interned code addresses; with their index some 30 bytes each.
-const MAX_FRAMES: usize = 64 << 10;
+const MAX_FRAMES: usize = 32 << 10;
 /// Maximum number of assigned ids.
 ///
 /// The remaining ids are for records that arrive after the request to stop the capture.
