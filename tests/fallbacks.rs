@@ -679,7 +679,7 @@ fn names_the_limit_of_open_files_once() {
     });
     // Enough to sample every CPU, but not for all files with code. Else root could raise it.
     let cpus = std::thread::available_parallelism().unwrap().get();
-    let limit = 34 + 6 * cpus;
+    let limit = 40 + 3 * cpus;
     let script = format!("ulimit -n {limit}; exec \"$@\"");
     let without_resource = ["setpriv", "--bounding-set=-sys_resource"];
     let prefix = [&without_resource[..], &["sh", "-c", &script, "sh"]].concat();

@@ -107,7 +107,8 @@ pub(super) fn stop(options: &RecoverOptions) -> Result<(), BackgroundError> {
                     interrupt(pid.ok_or(BackgroundError::UnknownHolder(path))?)?;
                     is_interrupted = true;
                 }
-                show_work(options, &reporter, &mut shown)?;
+                // It is not worth an error.
+                let _ = show_work(options, &reporter, &mut shown);
                 sleep(POLL_INTERVAL);
             }
             Err(SpoolFileError::Missing { .. })
@@ -167,11 +168,22 @@ fn relay(options: &RecoverOptions) -> Result<(), BackgroundError> {
         return Err(failure(&text));
     }
     if !options.results.quiet {
-        let lines = text.split_inclusive('\n');
-        let text: String = lines.filter(|line| !line.starts_with(WORK)).collect();
+        let text = without_work(&text);
         let _ = io::stdout().write_all(text.as_bytes());
     }
     Ok(())
+}
+
+/// Removes the lines of progress, each with the line end before it.
+fn without_work(messages: &str) -> String {
+    let mut kept: Vec<&str> = Vec::new();
+    for line in messages.split_inclusive('\n') {
+        match line.starts_with(WORK) {
+            true => drop(kept.pop_if(|before| *before == "\n")),
+            false => kept.push(line),
+        }
+    }
+    kept.concat()
 }
 
 fn failure(messages: &str) -> BackgroundError {
@@ -218,5 +230,16 @@ fn interrupt(pid: i32) -> Result<(), BackgroundError> {
         // The process has just ended.
         Err(rustix::io::Errno::SRCH) | Ok(()) => Ok(()),
         Err(errno) => Err(failed(errno)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_not_part_of_the_messages() {
+        let messages = format!("started\n\n{WORK}1 %\nout\n{WORK}2 %\n\n\n{WORK}3 %\nend\n");
+        assert_eq!(without_work(&messages), "started\nout\n\nend\n");
     }
 }

@@ -16,7 +16,9 @@ const TERMINAL_INTERVAL: Duration = Duration::from_millis(200);
 /// Interval of lines about the work after a capture, which takes seconds.
 const WORK_INTERVAL: Duration = Duration::from_millis(900);
 /// Start of such a line in the messages of a background capture, from which `stop` shows the last.
-pub(super) const WORK: &str = "progress: ";
+///
+/// The output of a command in the same file does not start like this.
+pub(super) const WORK: &str = "\u{1}progress: ";
 
 /// How much of some work is done, from 0 to 1, if it is known.
 pub(super) type Done<'a> = &'a (dyn Fn() -> Option<f64> + Sync);
@@ -99,7 +101,8 @@ impl Reporter {
         let line = OneLine(line);
         match self {
             Self::Quiet => {}
-            Self::Background => print(&format!("{WORK}{line}\n")),
+            // The output of a command may end within a line.
+            Self::Background => print(&format!("\n{WORK}{line}\n")),
             Self::Terminal { .. } => print(&format!("\r  {line}\x1b[K")),
             Self::Plain { .. } => print(&format!("{line}\n")),
         }
@@ -144,10 +147,11 @@ pub(super) fn fraction_read(mut file: &File) -> Option<f64> {
 fn work_line(what: &str, elapsed: Duration, done: Option<f64>) -> String {
     let seconds = elapsed.as_secs_f64();
     match done.map(|done| done.clamp(0.0, 0.99)) {
-        Some(done) if done > 0.0 => {
+        Some(done) if (0.01..0.99).contains(&done) => {
             let left = seconds * (1.0 - done) / done;
             format!("{what}: {:.0} %, {left:.0} s left", done * 100.0)
         }
+        Some(done) if done >= 0.99 => format!("{what}: {:.0} %", done * 100.0),
         _ => format!("{what}: {seconds:.0} s"),
     }
 }
@@ -192,6 +196,6 @@ mod tests {
         assert_eq!(line(None), "Writing: 3 s");
         assert_eq!(line(Some(0.0)), "Writing: 3 s");
         assert_eq!(line(Some(0.25)), "Writing: 25 %, 9 s left");
-        assert_eq!(line(Some(1.7)), "Writing: 99 %, 0 s left");
+        assert_eq!(line(Some(1.7)), "Writing: 99 %");
     }
 }

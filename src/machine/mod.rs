@@ -104,23 +104,23 @@ impl Machine {
     /// Reads a process from /proc. Returns `None` if it has ended.
     fn read_process(&mut self, pid: Pid) -> Option<()> {
         let read = self.try_read_process(pid);
-        let error = read.is_none().then(|| proc_fs::why_unreadable(pid));
-        if let Some(Some(error)) = error
-            && let Some(Errno::MFILE | Errno::NFILE) = Errno::from_io_error(&error)
+        if let Err(error) = &read
+            && let Some(Errno::MFILE | Errno::NFILE) = Errno::from_io_error(error)
             && self.without_descriptors.len() < MAX_WITHOUT_DESCRIPTORS
         {
             self.without_descriptors.insert(pid);
         }
-        read
+        read.ok()
     }
 
-    fn try_read_process(&mut self, pid: Pid) -> Option<()> {
-        for tid in proc_fs::tids(pid).ok()? {
+    fn try_read_process(&mut self, pid: Pid) -> io::Result<()> {
+        let tids = proc_fs::tids(pid).map_err(|ProcError::Read { source, .. }| source)?;
+        for tid in tids {
             if let Ok(name) = proc_fs::comm(pid, tid) {
                 self.name_thread(pid, tid, &name);
             }
         }
-        let content = read_maps(pid.0).ok()?;
+        let content = read_maps(pid.0)?;
         let mut maps = Maps::default();
         for line in parse_maps(&content) {
             if let Some(mapping) = self.new_mapping(&MappingInfo::of(pid, line)) {
@@ -128,7 +128,7 @@ impl Machine {
             }
         }
         self.tasks.process_mut(pid).maps = Arc::new(maps);
-        Some(())
+        Ok(())
     }
 
     /// Applies a record.

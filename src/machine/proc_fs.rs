@@ -166,22 +166,16 @@ pub fn start_ticks(pid: Pid) -> Option<u64> {
     process::start_ticks(pid.0)
 }
 
-/// Returns why nothing of a process in /proc can be read; `None` if it has ended.
+/// Returns why nothing of a process in /proc can be read; `None` if it has ended, or can be read.
 ///
-/// Asks the kernel without a descriptor first: a lack of descriptors also looks like an ended
-/// process.
+/// A lack of descriptors also looks like an ended process.
 #[must_use]
 pub fn why_unreadable(pid: Pid) -> Option<io::Error> {
     let process = OsPid::from_raw(pid.0)?;
     if rustix::process::test_kill_process(process) == Err(Errno::SRCH) {
         return None;
     }
-    let status = File::open(format!("/proc/{pid}/status"));
-    Some(match status {
-        Err(error) => error,
-        // A descriptor has become free since.
-        Ok(_) => Errno::MFILE.into(),
-    })
+    File::open(format!("/proc/{pid}/status")).err()
 }
 
 /// Returns the boot id of the kernel, or an empty string if it cannot be read.

@@ -14,8 +14,8 @@ const MAX_SEPARATE: usize = 250;
 /// The processes that have a separate label, and the number of others by name.
 pub(super) struct ProcessLabels<'a> {
     trace: &'a Trace,
-    /// Number of processes without a separate label, by name.
-    shared: HashMap<&'a str, u64>,
+    /// Number of processes without a separate label, by name as in the text of the samples.
+    shared: HashMap<String, u64>,
     /// Whether each process has a separate label.
     is_separate: Vec<bool>,
 }
@@ -42,9 +42,9 @@ impl<'a> ProcessLabels<'a> {
             samples[trace.threads[sample.thread.index()].process.index()] += 1;
         }
         // Instances with the same name and process id have one label anyway.
-        let mut rows: HashMap<(&str, i32), (u64, Vec<usize>)> = HashMap::new();
+        let mut rows: HashMap<(String, i32), (u64, Vec<usize>)> = HashMap::new();
         for (row, process) in trace.processes.iter().enumerate() {
-            let key = (&*process.name, process.pid.0);
+            let key = (shared_name(&process.name), process.pid.0);
             let (total, instances) = rows.entry(key).or_default();
             *total += samples[row];
             instances.push(row);
@@ -64,13 +64,19 @@ impl<'a> ProcessLabels<'a> {
     /// Returns the label of a process.
     pub(super) fn label(&self, process: ProcessId) -> String {
         let row = &self.trace.processes[process.index()];
-        let shared = self.shared.get(&*row.name);
-        let text = match shared.filter(|_| !self.is_separate[process.index()]) {
-            Some(1) | None => format!("{} ({})", row.name, row.pid),
-            Some(count) => format!("{} ({count} processes)", row.name),
+        let name = (!self.is_separate[process.index()]).then(|| shared_name(&row.name));
+        let shared = name.and_then(|name| Some((self.shared.get(&name).copied()?, name)));
+        let text = match shared {
+            Some((1, _)) | None => format!("{} ({})", row.name, row.pid),
+            Some((count, name)) => format!("{name} ({count} processes)"),
         };
         sanitize::folded(&text)
     }
+}
+
+/// Returns the name that the text of the samples has, from which the labels must follow as well.
+fn shared_name(name: &str) -> String {
+    sanitize::perf_text_comm(name).to_string()
 }
 
 #[cfg(test)]
