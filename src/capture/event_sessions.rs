@@ -15,7 +15,7 @@ use crate::dotnet::{
     EventSession, ProcessMemory, QueuedBytes, RuntimeSessionError, SharedSink, StreamItem,
 };
 use crate::machine;
-use crate::trace::{MORE_DESCRIPTORS, Nanos, Notice, NoticeKind, Pid};
+use crate::trace::{MORE_DESCRIPTORS, Nanos, Notice, NoticeKind, Pid, lacks_descriptors};
 
 /// Maximum number of concurrent sessions; each has two threads.
 const MAX_SESSIONS: usize = 256;
@@ -269,11 +269,6 @@ fn cause(error: &RuntimeSessionError) -> Option<&io::Error> {
         ) => Some(error),
         _ => None,
     }
-}
-
-fn lacks_descriptors(error: &io::Error) -> bool {
-    let errno = Errno::from_io_error(error);
-    matches!(errno, Some(Errno::MFILE | Errno::NFILE))
 }
 
 /// Returns the memory that a process can spare for events, in MiB.

@@ -141,7 +141,7 @@ fn show_work(
     let Some(messages) = MessageFile::open(&options.name)? else {
         return Ok(());
     };
-    let text = messages.read().map_err(BackgroundError::Read)?;
+    let text = messages.read_end().map_err(BackgroundError::Read)?;
     // The last line may be incomplete.
     let complete = text.rsplit_once('\n').unwrap_or_default().0;
     let last = complete

@@ -83,7 +83,8 @@ impl Reporter {
         };
         let (ended, end) = mpsc::channel::<()>();
         thread::scope(|scope| {
-            scope.spawn(move || {
+            // Without the thread there is no progress, and the work is done all the same.
+            let _ = thread::Builder::new().spawn_scoped(scope, move || {
                 let start = Instant::now();
                 while end.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
                     self.status(&work_line(what, start.elapsed(), done()));

@@ -19,7 +19,7 @@ pub(super) fn symbolize(
 ) -> usize {
     let mut incomplete = 0;
     for (done, path) in traces.iter().enumerate() {
-        let shown = format!("Symbolizing {}", path.display());
+        let shown = format!("Symbolizing {}", capture_name(path));
         let result = reporter.during(&shown, &|| None, || {
             resymbolize(path, options, &|| signals.pending())
         });

@@ -11,12 +11,11 @@ use mapping_info::MappingInfo;
 use perfcollect_symbols::process::{MapsLine, VDSO, is_elf, parse_maps, read_maps};
 use rows::{ProcessRow, Rows, ThreadRow};
 use rustc_hash::FxHashSet;
-use rustix::io::Errno;
 use tasks::Tasks;
 
 use crate::perf::{MmapRecord, Record};
 use crate::trace::spool::SpoolRow;
-use crate::trace::{ModuleId, Nanos, Pid, ProcessId, ThreadId, Tid};
+use crate::trace::{ModuleId, Nanos, Pid, ProcessId, ThreadId, Tid, lacks_descriptors};
 
 mod containers;
 mod content;
@@ -105,7 +104,7 @@ impl Machine {
     fn read_process(&mut self, pid: Pid) -> Option<()> {
         let read = self.try_read_process(pid);
         if let Err(error) = &read
-            && let Some(Errno::MFILE | Errno::NFILE) = Errno::from_io_error(error)
+            && lacks_descriptors(error)
             && self.without_descriptors.len() < MAX_WITHOUT_DESCRIPTORS
         {
             self.without_descriptors.insert(pid);

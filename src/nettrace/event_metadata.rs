@@ -1,7 +1,8 @@
 //! Event metadata, which the stream declares before the first event of each kind.
 
-use hashbrown::HashMap;
 use std::sync::Arc;
+
+use hashbrown::HashMap;
 
 use super::block::Framing;
 use super::error::NettraceError;

@@ -1,9 +1,10 @@
 //! Reader of the events of a stream, one at a time.
 
-use hashbrown::HashSet;
 use std::io::Read;
 use std::ops::Range;
 use std::sync::Arc;
+
+use hashbrown::HashSet;
 
 use super::block::{self, BlockKind, Framing};
 use super::error::{NettraceError, NettraceErrorKind};

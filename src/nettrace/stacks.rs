@@ -1,7 +1,8 @@
 //! Stacks by stack id.
 
-use hashbrown::HashMap;
 use std::sync::Arc;
+
+use hashbrown::HashMap;
 
 use crate::bytes::Bytes;
 

@@ -89,6 +89,17 @@ impl MessageFile {
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
+    /// Returns the last messages: at most 4 KiB, from any character on.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read.
+    pub fn read_end(&self) -> io::Result<String> {
+        let mut end = [0; 4096];
+        let start = self.file.metadata()?.len().saturating_sub(end.len() as u64);
+        let read = self.file.read_at(&mut end, start)?;
+        Ok(String::from_utf8_lossy(&end[..read]).into_owned())
+    }
+
     /// Removes the file, after it was read.
     ///
     /// # Errors

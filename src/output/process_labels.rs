@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use super::sanitize;
+use super::sanitize::{folded, perf_text_comm};
 use crate::trace::{ProcessId, Trace};
 
 /// Maximum number of processes with a separate label.
@@ -44,7 +44,8 @@ impl<'a> ProcessLabels<'a> {
         // Instances with the same name and process id have one label anyway.
         let mut rows: HashMap<(String, i32), (u64, Vec<usize>)> = HashMap::new();
         for (row, process) in trace.processes.iter().enumerate() {
-            let key = (shared_name(&process.name), process.pid.0);
+            // The name in the text of the samples, from which the labels follow as well.
+            let key = (perf_text_comm(&process.name), process.pid.0);
             let (total, instances) = rows.entry(key).or_default();
             *total += samples[row];
             instances.push(row);
@@ -64,19 +65,14 @@ impl<'a> ProcessLabels<'a> {
     /// Returns the label of a process.
     pub(super) fn label(&self, process: ProcessId) -> String {
         let row = &self.trace.processes[process.index()];
-        let name = (!self.is_separate[process.index()]).then(|| shared_name(&row.name));
+        let name = (!self.is_separate[process.index()]).then(|| perf_text_comm(&row.name));
         let shared = name.and_then(|name| Some((self.shared.get(&name).copied()?, name)));
         let text = match shared {
             Some((1, _)) | None => format!("{} ({})", row.name, row.pid),
             Some((count, name)) => format!("{name} ({count} processes)"),
         };
-        sanitize::folded(&text)
+        folded(&text)
     }
-}
-
-/// Returns the name that the text of the samples has, from which the labels must follow as well.
-fn shared_name(name: &str) -> String {
-    sanitize::perf_text_comm(name).to_string()
 }
 
 #[cfg(test)]

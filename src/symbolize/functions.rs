@@ -1,14 +1,9 @@
 //! The functions of addresses.
 
-use std::hash::BuildHasher;
-
-use hashbrown::HashTable;
-use rustc_hash::FxBuildHasher;
-
 use super::identity::Identity;
 use super::unresolved::Unresolved;
 use super::{jit, kernel};
-use crate::trace::{CodeAddress, Function, FunctionId, FunctionKind, Notice, Truncation};
+use crate::trace::{CodeAddress, Distinct, Function, FunctionId, FunctionKind, Notice, Truncation};
 
 /// Result of symbolizing one group of addresses: a function per address, and problems to report.
 #[derive(Default)]
@@ -43,24 +38,15 @@ impl SymbolizedGroup {
 
 /// Functions, each stored once.
 #[derive(Default)]
-pub(super) struct Functions {
-    pub(super) rows: Vec<Function>,
-    known: HashTable<u32>,
-}
+pub(super) struct Functions(Distinct<Function>);
 
 impl Functions {
     pub(super) fn intern(&mut self, function: Function) -> FunctionId {
-        let Self { rows, known } = self;
-        let hash = |function: &Function| FxBuildHasher.hash_one(function);
-        let is_it = |&row: &u32| rows[row as usize] == function;
-        if let Some(&row) = known.find(hash(&function), is_it) {
-            return FunctionId(row);
-        }
-        let row = rows.len() as u32;
-        let hashed = hash(&function);
-        rows.push(function);
-        known.insert_unique(hashed, row, |&row| hash(&rows[row as usize]));
-        FunctionId(row)
+        FunctionId(self.0.intern(function))
+    }
+
+    pub(super) fn into_rows(self) -> Vec<Function> {
+        self.0.into_rows()
     }
 }
 

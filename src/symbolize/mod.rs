@@ -125,7 +125,7 @@ pub fn symbolize(
     let mut groups: Vec<_> = groups.into_iter().collect();
     groups.sort_by_key(|(source, _)| *source);
 
-    let mut notices = Vec::new();
+    let mut found = Vec::new();
     let mut functions = Functions::default();
     let mut of_row = vec![FunctionId(0); raw_trace.frames.len()];
     let mut inlined_in: FxHashMap<usize, Vec<FunctionId>> = FxHashMap::default();
@@ -137,7 +137,7 @@ pub fn symbolize(
         options,
         cancel,
         |(source, rows), named| {
-            let ids = named.functions.rows.into_iter();
+            let ids = named.functions.into_rows().into_iter();
             let ids: Vec<_> = ids.map(|function| functions.intern(function)).collect();
             let of_all = |id: FunctionId| ids[id.index()];
             for (&row, id) in rows.iter().zip(named.of_codes) {
@@ -146,7 +146,7 @@ pub fn symbolize(
             for (index, inlined) in named.inlined {
                 inlined_in.insert(rows[index], inlined.into_iter().map(of_all).collect());
             }
-            notices.extend(named.notices);
+            found.extend(named.notices);
             gaps.extend(named.gaps);
             if let (Source::Module(id), Some(identity)) = (source, named.identity) {
                 identities.insert(*id, identity);
@@ -160,13 +160,13 @@ pub fn symbolize(
         raw_trace,
         machine,
         info,
-        notices: mut all_notices,
+        mut notices,
         events,
         ..
     } = capture;
-    all_notices.extend(events.notices());
-    all_notices.extend(notices);
-    all_notices.extend(unresolved::notices(gaps));
+    notices.extend(events.notices());
+    notices.extend(found);
+    notices.extend(unresolved::notices(gaps));
 
     let mut frame_functions = Vec::with_capacity(of_row.len());
     let mut frames = Vec::with_capacity(of_row.len());
@@ -183,7 +183,7 @@ pub fn symbolize(
         info,
         processes: raw_trace.processes,
         threads: raw_trace.threads,
-        functions: functions.rows,
+        functions: functions.into_rows(),
         frames,
         frame_functions,
         stacks: raw_trace.stacks,
@@ -194,7 +194,7 @@ pub fn symbolize(
             stacks: raw_trace.quality,
             losses: raw_trace.losses,
             events: events.qualities(),
-            notices: all_notices,
+            notices,
             ..Default::default()
         },
         events,

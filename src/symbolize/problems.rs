@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::unresolved::{Unresolved, UnresolvedKind};
 use crate::machine::{CodeFile, Content};
-use crate::trace::{MORE_DESCRIPTORS, Notice, NoticeKind};
+use crate::trace::{MORE_DESCRIPTORS, Notice, NoticeKind, lacks_descriptors};
 
 /// Problems with the symbols of a file.
 #[derive(Debug, Default)]
@@ -99,9 +99,9 @@ pub(crate) fn unavailable(file: &CodeFile) -> Option<Unresolved> {
     let Content::Unavailable(error) = &file.content else {
         return None;
     };
-    let remedy = match error.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(Errno::MFILE | Errno::NFILE) => MORE_DESCRIPTORS,
-        _ if error.kind() == io::ErrorKind::PermissionDenied => {
+    let remedy = match error.kind() {
+        _ if lacks_descriptors(error) => MORE_DESCRIPTORS,
+        io::ErrorKind::PermissionDenied => {
             "run as root, or with CAP_SYS_PTRACE, CAP_CHECKPOINT_RESTORE and CAP_DAC_READ_SEARCH"
         }
         _ => "",

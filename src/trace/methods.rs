@@ -5,12 +5,11 @@
 //! trampolines).
 
 use std::collections::BTreeMap;
-use std::hash::BuildHasher;
 
-use hashbrown::HashTable;
-use rustc_hash::{FxBuildHasher, FxHashMap};
+use rustc_hash::FxHashMap;
 
 use super::code_address::CodeAddress;
+use super::distinct::Distinct;
 use super::ids::{FrameId, ProcessId};
 use super::spool::{KsymbolRow, MethodRow};
 
@@ -29,9 +28,7 @@ pub struct Method {
 #[derive(Debug, Default)]
 pub struct Methods {
     /// Distinct methods. Processes of one program have the same ones.
-    distinct: Vec<Method>,
-    /// Rows of `distinct` by content.
-    known: HashTable<u32>,
+    distinct: Distinct<Method>,
     /// Method of the code of each row. `None` is code without a name that replaced other code.
     rows: Vec<Option<u32>>,
     /// Current code of each process, and of the kernel (`None`).
@@ -75,30 +72,13 @@ impl Methods {
     /// Adds a row. Code with an empty name has none.
     fn push(&mut self, name: &[u8], module: &[u8], tier: &[u8]) {
         let method = (!name.is_empty()).then(|| {
-            self.intern(Method {
+            self.distinct.intern(Method {
                 name: lossy(name),
                 module: lossy(module),
                 tier: (!tier.is_empty()).then(|| lossy(tier)),
             })
         });
         self.rows.push(method);
-    }
-
-    /// Returns the row of a method in `distinct`.
-    fn intern(&mut self, method: Method) -> u32 {
-        let Self {
-            distinct, known, ..
-        } = self;
-        let hash = |method: &Method| FxBuildHasher.hash_one(method);
-        let is_it = |&row: &u32| distinct[row as usize] == method;
-        if let Some(&row) = known.find(hash(&method), is_it) {
-            return row;
-        }
-        let row = distinct.len() as u32;
-        let hashed = hash(&method);
-        distinct.push(method);
-        known.insert_unique(hashed, row, |&row| hash(&distinct[row as usize]));
-        row
     }
 
     /// Adds kernel code that was registered or unregistered.
@@ -149,7 +129,7 @@ impl Methods {
             }
         }
         self.current = FxHashMap::default();
-        self.known = HashTable::new();
+        self.distinct.seal();
     }
 
     fn find(&self, code: CodeAddress) -> Option<u32> {
@@ -169,7 +149,7 @@ impl Methods {
     pub fn of(&self, frame: FrameId) -> Option<Option<&Method>> {
         let row = *self.by_frame.get(&frame)?;
         let method = *self.rows.get(row as usize)?;
-        Some(method.and_then(|method| self.distinct.get(method as usize)))
+        Some(method.and_then(|method| self.distinct.rows().get(method as usize)))
     }
 }
 

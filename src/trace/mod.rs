@@ -2,6 +2,7 @@
 
 mod callers;
 mod code_address;
+mod distinct;
 pub mod events;
 mod ids;
 mod methods;
@@ -18,13 +19,14 @@ mod throttle;
 pub use crate::ids::{Cpu, Nanos, Pid, Tid};
 pub use callers::Callers;
 pub use code_address::CodeAddress;
+pub(crate) use distinct::Distinct;
 pub use events::{
     EventCode, EventStream, EventStreams, ParseStreamNameError, RuntimeEvent, StreamContent,
     StreamFiles, StreamName,
 };
 pub use ids::{FrameId, FunctionId, ModuleId, ProcessId, StackId, ThreadId};
 pub use methods::{Method, Methods};
-pub(crate) use notice::MORE_DESCRIPTORS;
+pub(crate) use notice::{MORE_DESCRIPTORS, lacks_descriptors};
 pub use notice::{Notice, NoticeKind};
 pub use process_notices::process_notices;
 pub use quality::{

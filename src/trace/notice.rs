@@ -1,9 +1,18 @@
 //! Notices: what happened to a capture, as data that the report, JSON and tests share.
 
+use std::io;
+
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 /// Remedy if a file cannot be opened for lack of descriptors.
 pub(crate) const MORE_DESCRIPTORS: &str = "raise the limit of open files (ulimit -n)";
+
+/// Returns whether a file could not be opened for lack of descriptors.
+pub(crate) fn lacks_descriptors(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::MFILE | Errno::NFILE))
+}
 
 /// A message for the user: an event or state of the capture, and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,10 +8,9 @@
 //! A parent has a smaller id than its children, so one forward pass can fold values from the roots
 //! to the leaves.
 
-use hashbrown::HashTable;
 use rustc_hash::FxBuildHasher;
-use std::hash::BuildHasher;
 
+use super::distinct::Distinct;
 use super::ids::{FrameId, StackId};
 
 /// A caller's stack and a frame below it, stored together because a stack walk needs both.
@@ -20,32 +19,18 @@ type Node = (StackId, FrameId);
 /// Interned stacks.
 #[derive(Default)]
 pub struct StackTable {
-    nodes: Vec<Node>,
-    rows: HashTable<u32>,
-}
-
-fn hash((parent, frame): Node) -> u64 {
-    FxBuildHasher.hash_one((parent.0, frame.0))
+    nodes: Distinct<Node, FxBuildHasher>,
 }
 
 impl StackTable {
     /// Interns the stack in which `parent` calls `frame`.
     pub fn push(&mut self, parent: StackId, frame: FrameId) -> StackId {
-        let Self { nodes, rows } = self;
-        let node = (parent, frame);
-        if let Some(&row) = rows.find(hash(node), |&row| nodes[row as usize] == node) {
-            return StackId(row);
-        }
-        let row = nodes.len() as u32;
-        nodes.push(node);
-        rows.insert_unique(hash(node), row, |&row| hash(nodes[row as usize]));
-        StackId(row)
+        StackId(self.nodes.intern((parent, frame)))
     }
 
     /// Drops the index for [`Self::push`], as no more stacks follow.
     pub(super) fn seal(&mut self) {
-        self.nodes.shrink_to_fit();
-        self.rows = HashTable::new();
+        self.nodes.seal();
     }
 
     /// Interns a whole stack, given from the root to the leaf.
@@ -58,24 +43,24 @@ impl StackTable {
     /// Returns the number of nodes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.nodes.len()
+        self.nodes.rows().len()
     }
 
     /// Returns whether no stack was interned.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.nodes.is_empty()
+        self.nodes.rows().is_empty()
     }
 
     /// Returns the caller's stack and the innermost frame, or `None` for [`StackId::EMPTY`].
     #[must_use]
     pub fn node(&self, stack: StackId) -> Option<(StackId, FrameId)> {
-        (stack != StackId::EMPTY).then(|| self.nodes[stack.index()])
+        (stack != StackId::EMPTY).then(|| self.nodes.rows()[stack.index()])
     }
 
     /// Returns all nodes as (stack, caller's stack, innermost frame), callers before callees.
     pub fn nodes(&self) -> impl DoubleEndedIterator<Item = (StackId, StackId, FrameId)> + '_ {
-        let rows = self.nodes.iter().enumerate();
+        let rows = self.nodes.rows().iter().enumerate();
         rows.map(|(row, &(parent, frame))| (StackId(row as u32), parent, frame))
     }
 

@@ -138,15 +138,14 @@ impl<'a> Code<'a> {
         if stack.is_empty() {
             return Ok(0);
         }
+        let root = self.samples.layout.root(origin.process);
         let key = (origin.instance, Arc::as_ptr(stack).addr());
         if self.event_stacks_chunk == out.stream.chunk()
-            && let Some(id) = self.event_stacks.get(&key).map(|stack| stack.id)
+            && let Some(stack) = self.event_stacks.get(&key)
+            // If not, the root follows the symbols of the stack, as when the stream is written again.
+            && self.samples.has(origin.instance, root)
         {
-            // As for each event when the stream is written again.
-            self.root(out, origin)?;
-            if self.event_stacks_chunk == out.stream.chunk() {
-                return Ok(id);
-            }
+            return Ok(stack.id);
         }
         let mut addresses = Vec::with_capacity(stack.len() + 1);
         for &address in stack.iter().take(MAX_FRAMES) {
@@ -245,6 +244,12 @@ impl Symbols {
         }
     }
 
+    /// Returns whether the stream is known to contain the symbol of a function.
+    fn has(&self, instance: usize, function: FunctionRow) -> bool {
+        let written = self.written.get(&instance);
+        written.is_some_and(|written| written.functions.contains(&function))
+    }
+
     /// Forgets the oldest process instances if there are too many symbols.
     fn make_room(&mut self) {
         while self.count >= MAX_SYMBOLS
@@ -271,8 +276,7 @@ impl Symbols {
             time,
             ..
         } = origin;
-        let known = self.written.get(&instance);
-        if known.is_some_and(|known| known.functions.contains(&function)) {
+        if self.has(instance, function) {
             return Ok(());
         }
         self.make_room();

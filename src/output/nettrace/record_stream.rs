@@ -1,9 +1,9 @@
 //! Stream of records and other events.
 
-use hashbrown::HashMap;
 use std::io::{self, Write};
 use std::sync::Arc;
 
+use hashbrown::HashMap;
 use rustc_hash::FxHashMap;
 
 use super::event_rows::EventHeader;

@@ -2,8 +2,9 @@
 //!
 //! A sequence point follows each chunk. At a sequence point, readers discard all earlier stacks.
 
-use hashbrown::HashMap;
 use std::io::{self, Write};
+
+use hashbrown::HashMap;
 
 use super::encode::{BlockKind, block, row, text};
 use super::event_rows::{EventHeader, EventRows};

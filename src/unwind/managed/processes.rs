@@ -14,7 +14,8 @@ use crate::dotnet::{
 };
 use crate::machine::{self, Backing};
 use crate::trace::{
-    MORE_DESCRIPTORS, ModuleId, Nanos, Notice, NoticeKind, Pid, ProcessId, process_notices,
+    MORE_DESCRIPTORS, ModuleId, Nanos, Notice, NoticeKind, Pid, ProcessId, lacks_descriptors,
+    process_notices,
 };
 
 /// Maximum number of open processes. When there are more, one is closed and attached again later.
@@ -242,7 +243,7 @@ fn remedy(error: &AttachError) -> &'static str {
         Some(Errno::ACCESS | Errno::PERM) => {
             "run perfcollect as root, or with the capability CAP_SYS_PTRACE"
         }
-        Some(Errno::MFILE | Errno::NFILE) => MORE_DESCRIPTORS,
+        _ if lacks_descriptors(error) => MORE_DESCRIPTORS,
         _ => "",
     }
 }
