@@ -688,8 +688,11 @@ fn names_the_limit_of_open_files_once() {
     let finished = run(&mut command, LIMIT).expect_success();
     let remedy = "raise the limit of open files (ulimit -n)";
     assert_eq!(finished.stdout.matches(remedy).count(), 1, "{finished:?}");
+    // Counted, or missing with a notice.
+    assert!(finished.stdout.contains("events"), "{finished:?}");
     let all = finished.stdout + &finished.stderr;
     assert!(!all.contains("CAP_SYS_PTRACE"), "{all}");
+    assert!(!all.contains("lists its methods"), "{all}");
     for target in targets {
         target.signal(rustix::process::Signal::KILL);
     }

@@ -12,6 +12,8 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+
 use super::diagnostics::{DiagnosticPort, Limits, PortError, SessionRequest, SessionStream};
 use super::processes::{Deployment, Detector};
 use super::runtime_settings::RuntimeSettings;
@@ -118,8 +120,12 @@ impl EventSession {
             pid,
             move |is_over| {
                 // Processes with JIT code of other runtimes need no session.
-                let Ok(Some(runtime)) = Detector::default().identify(pid) else {
-                    return Ok(None);
+                let runtime = match Detector::default().identify(pid) {
+                    Ok(Some(runtime)) => runtime,
+                    Err(error) if error.lacks_descriptors() => {
+                        return Err(PortError::Proc(Errno::MFILE.into()));
+                    }
+                    _ => return Ok(None),
                 };
                 let is_aot = runtime.flavour == Deployment::NativeAot;
                 let limit = if is_aot {

@@ -15,7 +15,7 @@ use super::memory::ProcessMemory;
 use super::runtime_file::FILE_NAME;
 use super::version;
 use crate::machine::{self, MappedCode, ProcError};
-use crate::trace::Pid;
+use crate::trace::{Pid, lacks_descriptors};
 
 /// Prefix of the names of runtime threads, since .NET 5.
 const THREAD_PREFIX: &[u8] = b".NET ";
@@ -59,7 +59,7 @@ impl RuntimeIdentity {
             && (self
                 .major()
                 .is_some_and(|major| major < MIN_READABLE_VERSION)
-                || ProcessMemory::open(pid).is_err())
+                || matches!(ProcessMemory::open(pid), Err(error) if !error.lacks_descriptors()))
     }
 
     /// Returns the major version, if known.
@@ -76,9 +76,22 @@ pub enum IdentifyError {
     /// The process has ended, or is a kernel thread, which has no executable.
     #[error("cannot open its executable: {0}")]
     Executable(#[source] Arc<io::Error>),
+    /// The mappings of the process are not readable for lack of descriptors.
+    #[error("cannot read its mappings: {0}")]
+    Mappings(#[source] Arc<io::Error>),
     /// The dynamic symbols of the executable are not readable or corrupt.
     #[error("cannot read its executable: {0}")]
     Symbols(#[source] Arc<ElfError>),
+}
+
+impl IdentifyError {
+    /// Returns whether too many files were open.
+    pub(super) fn lacks_descriptors(&self) -> bool {
+        match self {
+            Self::Executable(error) | Self::Mappings(error) => lacks_descriptors(error),
+            Self::Symbols(_) => false,
+        }
+    }
 }
 
 /// Detector of runtimes. Reads each executable once.
@@ -108,8 +121,12 @@ impl Detector {
     /// # Errors
     /// The process has ended, or its executable is not readable.
     pub fn identify(&mut self, pid: Pid) -> Result<Option<RuntimeIdentity>, IdentifyError> {
-        let Ok(files) = machine::mapped_code(pid) else {
-            return Ok(by_threads(pid, &machine::thread_names(pid)));
+        let files = match machine::mapped_code(pid) {
+            Ok(files) => files,
+            Err(error) if lacks_descriptors(&error) => {
+                return Err(IdentifyError::Mappings(Arc::new(error)));
+            }
+            Err(_) => return Ok(by_threads(pid, &machine::thread_names(pid))),
         };
         if let Some(library) = files.iter().find(|file| file.path.ends_with(FILE_NAME)) {
             return Ok(Some(identify_library(pid, library)));

@@ -8,6 +8,7 @@ use perfcollect_symbols::memory::ReadError;
 use thiserror::Error;
 
 use super::contract_error::ContractError;
+use crate::trace::lacks_descriptors;
 
 /// Why a file cannot be searched for a runtime.
 #[derive(Debug, Error)]
@@ -16,6 +17,9 @@ pub enum RuntimeFileError {
     /// The content of the file is not available. Contains the cause.
     #[error("{0}")]
     NoContent(String),
+    /// The file could not be opened for lack of descriptors.
+    #[error("too many files were open")]
+    TooManyOpenFiles,
     /// The file is not ELF, or its dynamic symbols are corrupt.
     #[error(transparent)]
     Elf(#[from] ElfError),
@@ -40,6 +44,18 @@ pub enum AttachError {
     /// The data structures of the runtime are not supported.
     #[error(transparent)]
     Contract(#[from] ContractError),
+}
+
+impl AttachError {
+    /// Returns whether too many files were open.
+    #[must_use]
+    pub fn lacks_descriptors(&self) -> bool {
+        match self {
+            Self::Open(error) => lacks_descriptors(error),
+            Self::File(error) => matches!(**error, RuntimeFileError::TooManyOpenFiles),
+            Self::Ended | Self::NotInitialized(_) | Self::Contract(_) => false,
+        }
+    }
 }
 
 /// Why the code at an address is not known. The cause may be temporary.

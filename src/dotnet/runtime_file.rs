@@ -4,7 +4,7 @@ use perfcollect_symbols::elf::{ElfFile, LoadSegment};
 
 use super::runtime_error::RuntimeFileError;
 use crate::machine::{Backing, CodeFile, Content, FileTable, Maps};
-use crate::trace::ModuleId;
+use crate::trace::{ModuleId, lacks_descriptors};
 
 /// The runtime's library. In a single-file program, the runtime is linked into the executable.
 pub(super) const FILE_NAME: &str = "libcoreclr.so";
@@ -30,6 +30,9 @@ impl RuntimeFile {
             Content::File(content) => content,
             // An image in the memory of the kernel.
             Content::Vdso(_) => return Ok(None),
+            Content::Unavailable(why) if lacks_descriptors(why) => {
+                return Err(RuntimeFileError::TooManyOpenFiles);
+            }
             Content::Unavailable(why) => return Err(RuntimeFileError::NoContent(why.to_string())),
         };
         let elf = ElfFile::open(content.clone())?;

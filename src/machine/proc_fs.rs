@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::process::Pid as OsPid;
 use thiserror::Error;
 
-use crate::trace::{Pid, Tid};
+use crate::trace::{Pid, Tid, lacks_descriptors};
 
 /// Maximum bytes read from an environment.
 const MAX_ENVIRONMENT_BYTES: u64 = 4 << 20;
@@ -77,8 +77,16 @@ pub fn exists(pid: Pid) -> bool {
 /// ended process may be reused for a thread of another process.
 #[must_use]
 pub fn is_running(pid: Pid) -> bool {
-    let Ok(status) = read_status(pid) else {
-        return false;
+    let status = match read_status(pid) {
+        Ok(status) => status,
+        // A signal needs no descriptor. It cannot tell a zombie.
+        Err(ProcError::Read { source, .. }) if lacks_descriptors(&source) => {
+            let process = OsPid::from_raw(pid.0);
+            return process.is_some_and(|process| {
+                rustix::process::test_kill_process(process) != Err(Errno::SRCH)
+            });
+        }
+        Err(_) => return false,
     };
     let is_dead = field(&status, "State").is_none_or(|state| state.starts_with(['Z', 'X']));
     let threads = field(&status, "Threads").and_then(|count| count.parse().ok());
@@ -166,16 +174,15 @@ pub fn start_ticks(pid: Pid) -> Option<u64> {
     process::start_ticks(pid.0)
 }
 
-/// Returns why nothing of a process in /proc can be read; `None` if it has ended, or can be read.
+/// Returns why a file of a process in /proc could not be read; `None` if the process has ended.
 ///
-/// A lack of descriptors also looks like an ended process.
+/// A lack of descriptors looks like an ended process. It may be over by now.
 #[must_use]
 pub fn why_unreadable(pid: Pid) -> Option<io::Error> {
-    let process = OsPid::from_raw(pid.0)?;
-    if rustix::process::test_kill_process(process) == Err(Errno::SRCH) {
-        return None;
-    }
-    File::open(format!("/proc/{pid}/status")).err()
+    is_running(pid).then(|| {
+        let status = File::open(format!("/proc/{pid}/status"));
+        status.map_or_else(|error| error, |_| Errno::MFILE.into())
+    })
 }
 
 /// Returns the boot id of the kernel, or an empty string if it cannot be read.

@@ -109,7 +109,7 @@ impl DiagnosticPort {
                 .iter()
                 .any(|name| name == RUNNING_THREAD);
         // An unchanged start time verifies that all reads were from one process.
-        if machine::start_ticks(pid) != Some(started) {
+        if machine::start_ticks(pid).ok_or_else(gone)? != started {
             return Err(PortError::Gone);
         }
         Ok(Self {

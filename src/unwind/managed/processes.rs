@@ -14,8 +14,7 @@ use crate::dotnet::{
 };
 use crate::machine::{self, Backing};
 use crate::trace::{
-    MORE_DESCRIPTORS, ModuleId, Nanos, Notice, NoticeKind, Pid, ProcessId, lacks_descriptors,
-    process_notices,
+    MORE_DESCRIPTORS, ModuleId, Nanos, Notice, NoticeKind, Pid, ProcessId, process_notices,
 };
 
 /// Maximum number of open processes. When there are more, one is closed and attached again later.
@@ -140,9 +139,11 @@ impl Processes {
             return None;
         }
         let attached = self.try_attach(process).transpose()?;
-        // A rundown session checks by itself whether the memory can be opened.
+        // A rundown session checks by itself whether the memory can be opened. A rundown may crash
+        // the process, which a lack of descriptors does not justify.
         if let Err(error) = &attached
             && !matches!(error, AttachError::Open(_))
+            && !error.lacks_descriptors()
             && !process.is_preview
         {
             met.unreadable_runtime |= machine::is_running(process.pid);
@@ -236,6 +237,9 @@ impl Processes {
 
 /// Returns what helps to read the runtime of a process; empty if there is nothing.
 fn remedy(error: &AttachError) -> &'static str {
+    if error.lacks_descriptors() {
+        return MORE_DESCRIPTORS;
+    }
     let AttachError::Open(error) = error else {
         return "";
     };
@@ -243,7 +247,6 @@ fn remedy(error: &AttachError) -> &'static str {
         Some(Errno::ACCESS | Errno::PERM) => {
             "run perfcollect as root, or with the capability CAP_SYS_PTRACE"
         }
-        _ if lacks_descriptors(error) => MORE_DESCRIPTORS,
         _ => "",
     }
 }
