@@ -104,9 +104,12 @@ fn verifies_certificate_and_rejects_redirect_to_http() {
     assert_eq!(plain.take_requests(), []);
 }
 
+/// Returns a free port below those that the kernel chooses for the servers of other tests.
 fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
+    let first = 20_000 + (std::process::id() % 8_000) as u16;
+    let mut ports = first..32_000;
+    let free = ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    free.unwrap()
 }
 
 /// Runs `debuginfod` over the debug files of the C library and of the program.
