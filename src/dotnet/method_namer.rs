@@ -64,7 +64,7 @@ impl MethodNamer {
         }
     }
 
-    /// Returns the name of a method.
+    /// Returns the name of a method. `is_collectible` is whether the runtime may free it.
     ///
     /// # Errors
     /// Naming is disabled, the method has been freed, or the data is inconsistent.
@@ -73,6 +73,7 @@ impl MethodNamer {
         memory: &impl Memory,
         assemblies: &mut MetadataCache,
         method: MethodKey,
+        is_collectible: bool,
     ) -> Result<MethodName, MethodNameError> {
         let mut reader = TypeReader {
             memory,
@@ -83,8 +84,9 @@ impl MethodNamer {
         let name = reader.name(method, &mut self.tiers);
         match &name {
             Ok(_) => self.named = self.named.saturating_add(1),
-            // A freed method is not a failure.
             Err(MethodNameError::Dynamic(_) | MethodNameError::Disabled(_)) => {}
+            // A freed method is not a failure.
+            Err(MethodNameError::Method(_)) if is_collectible => {}
             Err(MethodNameError::Method(error)) => {
                 self.failed = self.failed.saturating_add(1);
                 self.first_error.get_or_insert(*error);
@@ -114,8 +116,10 @@ mod tests {
             assert_eq!(namer.off(), None);
             let method_desc = 0x2000 + start;
             let method = MethodKey { start, method_desc };
-            let name = namer.name(&memory, &mut metadata, method);
-            assert!(matches!(name, Err(MethodNameError::Method(_))), "{name:?}");
+            for is_collectible in [true, true, false] {
+                let name = namer.name(&memory, &mut metadata, method, is_collectible);
+                assert!(matches!(name, Err(MethodNameError::Method(_))), "{name:?}");
+            }
         }
         let Some(NamingDisabled::Contradictory(MethodDataError::Read(error))) = namer.off() else {
             panic!("{:?}", namer.off());

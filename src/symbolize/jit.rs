@@ -10,7 +10,7 @@ use super::cancel::CancelCheck;
 use super::jit_symbol_files::{self, useless};
 use super::{SymbolizedGroup, is_blank, offset, unsymbolized};
 use crate::machine::JitProcess;
-use crate::trace::{CodeAddress, FrameId, Function, FunctionKind, Method, Methods, Nanos, Pid};
+use crate::trace::{CodeAddress, FrameId, Function, FunctionKind, Method, Methods, Nanos, Pid, ProcessId};
 
 /// Module of code whose name contains no module.
 pub(super) const MODULE: &str = "jit";
@@ -19,7 +19,7 @@ pub(super) fn name(
     frames: &[FrameId],
     codes: &[CodeAddress],
     methods: &Methods,
-    (pid, host): (Pid, Option<&io::Result<JitProcess>>),
+    (process, pid, host): (ProcessId, Pid, Option<&io::Result<JitProcess>>),
     until: Nanos,
     cancel: CancelCheck<'_>,
 ) -> SymbolizedGroup {
@@ -47,8 +47,10 @@ pub(super) fn name(
             },
         })
         .collect();
-    let named = functions.iter().any(|function| function.name.is_some());
-    // If the runtime itself named its methods, other code is its stubs.
+    // Frames of methods that other processes have as well may be among those of another process. If
+    // the runtime itself named its methods, other code is its stubs.
+    let has_name = |function: &Function| function.name.is_some();
+    let named = methods.has_names(process) || functions.iter().any(has_name);
     let fault = (!named).then(|| fault.unwrap_or_else(|| useless(&written, host)));
     SymbolizedGroup {
         gaps: Vec::from_iter(fault.map(|fault| fault.gap(pid))),

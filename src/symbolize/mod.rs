@@ -87,7 +87,7 @@ impl Source {
                 let raw_trace = &capture.raw_trace;
                 let (methods, until) = (&raw_trace.methods, raw_trace.end);
                 let pid = raw_trace.processes[id.index()].pid;
-                let process = (pid, machine.jit_processes().get(&id));
+                let process = (id, pid, machine.jit_processes().get(&id));
                 jit::name(frames, codes, methods, process, until, cancel)
             }
             Self::Nothing => SymbolizedGroup::of(codes.iter().copied().map(unsymbolized)),

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::code_address::CodeAddress;
 use super::distinct::Distinct;
@@ -24,6 +24,15 @@ pub struct Method {
     pub tier: Option<Box<str>>,
 }
 
+/// What distinguishes the code of frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum CodeKey {
+    /// A method, by its row in `distinct`, in any process.
+    Method(u32),
+    /// Other code, and the row of the code that was at the address then.
+    Address(CodeAddress, Option<u32>),
+}
+
 /// The methods of a raw trace, and the frames in each of them.
 #[derive(Debug, Default)]
 pub struct Methods {
@@ -31,16 +40,19 @@ pub struct Methods {
     distinct: Distinct<Method>,
     /// Method of the code of each row. `None` is code without a name that replaced other code.
     rows: Vec<Option<u32>>,
+    /// Processes with methods that have names.
+    with_names: FxHashSet<ProcessId>,
     /// Current code of each process, and of the kernel (`None`).
     current: FxHashMap<Option<ProcessId>, Ranges>,
     /// Kernel frames in no row, by address.
     ///
     /// Their code may predate the capture and be unregistered later.
     unresolved: BTreeMap<u64, Vec<FrameId>>,
-    /// Row of each frame; frames in no method are absent.
-    by_frame: FxHashMap<FrameId, u32>,
-    frames: u32,
+    /// Row of each frame; [`NO_ROW`] for frames in no method.
+    by_frame: Vec<u32>,
 }
+
+const NO_ROW: u32 = u32::MAX;
 
 /// End address and row, by start address.
 type Ranges = BTreeMap<u64, (u64, u32)>;
@@ -66,6 +78,9 @@ impl Methods {
         let current = self.current.entry(Some(row.process)).or_default();
         clear(current, row.start, end);
         current.insert(row.start, (end, self.rows.len() as u32));
+        if !row.name.is_empty() {
+            self.with_names.insert(row.process);
+        }
         self.push(&row.name, &row.module, &row.tier);
     }
 
@@ -99,21 +114,35 @@ impl Methods {
             let mut rest = self.unresolved.split_off(&row.start);
             let mut after = rest.split_off(&end);
             self.unresolved.append(&mut after);
-            let frames = rest.into_values().flatten();
-            self.by_frame.extend(frames.map(|frame| (frame, id)));
+            for frame in rest.into_values().flatten() {
+                self.by_frame[frame.index()] = id;
+            }
         } else {
             return;
         }
         self.push(&row.name, &row.module, b"");
     }
 
-    /// Adds the next frame.
-    pub(super) fn push_frame(&mut self, code: CodeAddress) {
-        let frame = FrameId(self.frames);
-        self.frames += 1;
-        if let Some(row) = self.find(code) {
-            self.by_frame.insert(frame, row);
-        } else if let CodeAddress::Kernel(address) = code {
+    /// Returns what distinguishes code from other code, with the row that [`Self::find`] returned.
+    pub(super) fn key(&self, code: CodeAddress, row: Option<u32>) -> CodeKey {
+        let method = row.and_then(|row| *self.rows.get(row as usize)?);
+        match (code, method) {
+            (CodeAddress::Jit(..), Some(method)) => CodeKey::Method(method),
+            _ => CodeKey::Address(code, row),
+        }
+    }
+
+    /// Returns whether the runtime named any method of a process.
+    #[must_use]
+    pub fn has_names(&self, process: ProcessId) -> bool {
+        self.with_names.contains(&process)
+    }
+
+    /// Adds the next frame, with the row of its method.
+    pub(super) fn push_frame(&mut self, code: CodeAddress, row: Option<u32>) {
+        let frame = FrameId(self.by_frame.len() as u32);
+        self.by_frame.push(row.unwrap_or(NO_ROW));
+        if let (CodeAddress::Kernel(address), None) = (code, row) {
             self.unresolved.entry(address).or_default().push(frame);
         }
     }
@@ -123,16 +152,21 @@ impl Methods {
         // The kernel reports its code in time.
         self.current.remove(&None);
         self.unresolved = BTreeMap::new();
-        for (&code, frame) in frames.iter().zip(0..) {
-            if let Some(row) = self.find(code) {
-                self.by_frame.entry(FrameId(frame)).or_insert(row);
+        for (index, &code) in frames.iter().enumerate() {
+            if self.by_frame[index] == NO_ROW
+                && let Some(row) = self.find(code)
+            {
+                self.by_frame[index] = row;
             }
         }
+        self.by_frame.shrink_to_fit();
+        self.rows.shrink_to_fit();
         self.current = FxHashMap::default();
         self.distinct.seal();
     }
 
-    fn find(&self, code: CodeAddress) -> Option<u32> {
+    /// Returns the row of the method that is at an address now.
+    pub(super) fn find(&self, code: CodeAddress) -> Option<u32> {
         let (owner, address) = match code {
             CodeAddress::Jit(process, address) => (Some(process), address),
             CodeAddress::Kernel(address) => (None, address),
@@ -147,7 +181,7 @@ impl Methods {
     /// Returns `None` if no code is known there, and `Some(None)` if the code has no name.
     #[must_use]
     pub fn of(&self, frame: FrameId) -> Option<Option<&Method>> {
-        let row = *self.by_frame.get(&frame)?;
+        let row = *self.by_frame.get(frame.index())?;
         let method = *self.rows.get(row as usize)?;
         Some(method.and_then(|method| self.distinct.rows().get(method as usize)))
     }
@@ -180,7 +214,7 @@ mod tests {
         let mut frames = Vec::new();
         let mut sample = |methods: &mut Methods, address| {
             let code = CodeAddress::Jit(PROCESS, address);
-            methods.push_frame(code);
+            methods.push_frame(code, methods.find(code));
             frames.push(code);
         };
         sample(&mut methods, 0x105);
@@ -219,7 +253,7 @@ mod tests {
         let mut frames = Vec::new();
         let mut sample = |methods: &mut Methods, address| {
             let code = CodeAddress::Kernel(address);
-            methods.push_frame(code);
+            methods.push_frame(code, methods.find(code));
             frames.push(code);
         };
         let row = |start, unregistered, name: &'static str| KsymbolRow {

@@ -25,6 +25,7 @@ pub use events::{
     StreamFiles, StreamName,
 };
 pub use ids::{FrameId, FunctionId, ModuleId, ProcessId, StackId, ThreadId};
+pub(crate) use methods::CodeKey;
 pub use methods::{Method, Methods};
 pub(crate) use notice::{MORE_DESCRIPTORS, lacks_descriptors};
 pub use notice::{Notice, NoticeKind};

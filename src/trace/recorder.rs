@@ -16,7 +16,9 @@ use super::code_address::CodeAddress;
 use super::ids::{FrameId, ModuleId, StackId, ThreadId};
 use super::quality::{Losses, Truncation};
 use super::recent::RecentStacks;
-use super::spool::{EventCodeRow, FileRow, SpoolEnd, SpoolRow, SpoolWriter};
+use super::spool::{
+    EventCodeRow, FileRow, KsymbolRow, MethodRow, SpoolEnd, SpoolRow, SpoolWriter,
+};
 use super::stack::StackTable;
 use super::{Header, Sample};
 use crate::ids::Nanos;
@@ -80,11 +82,8 @@ struct Interned {
 }
 
 impl Interned {
-    /// Drops all entries if there are too many.
-    fn make_room(&mut self) {
-        if self.stacks.len() >= MAX_NODES || self.frames.len() >= MAX_FRAMES {
-            self.forget();
-        }
+    fn is_full(&self) -> bool {
+        self.stacks.len() >= MAX_NODES || self.frames.len() >= MAX_FRAMES
     }
 
     fn forget(&mut self) {
@@ -95,6 +94,33 @@ impl Interned {
         };
     }
 
+    /// Drops the code addresses of replaced code: `code_at` of each address of the code.
+    fn drop_code(&mut self, start: u64, size: u64, code_at: impl Fn(u64) -> CodeAddress) {
+        let Self {
+            frames,
+            rows,
+            recent,
+            ..
+        } = self;
+        *recent = RecentStacks::default();
+        let addresses = start..start.saturating_add(size);
+        if size > frames.len() as u64 {
+            rows.retain(|&mut row| match frames[row as usize] {
+                code @ (CodeAddress::Jit(_, at) | CodeAddress::Kernel(at)) => {
+                    !addresses.contains(&at) || code != code_at(at)
+                }
+                _ => true,
+            });
+            return;
+        }
+        for code in addresses.map(code_at) {
+            let is_same = |row: &u32| frames[*row as usize] == code;
+            if let Ok(known) = rows.find_entry(hash(&code), is_same) {
+                known.remove();
+            }
+        }
+    }
+
     /// Returns the spool's id of a row of `stacks`.
     fn stack_id(&self, row: StackId) -> StackId {
         match row {
@@ -102,6 +128,10 @@ impl Interned {
             StackId(row) => StackId(self.first_stack + row),
         }
     }
+}
+
+fn hash(address: &CodeAddress) -> u64 {
+    FxBuildHasher.hash_one(address)
 }
 
 /// Files with sampled code. The spool contains only these, with ids from 0.
@@ -125,7 +155,6 @@ impl<W: Write> Recorder<W> {
     /// Returns the row of a code address.
     fn frame(&mut self, address: CodeAddress, source: &impl RowSource) -> FrameId {
         let Interned { frames, rows, .. } = &mut self.interned;
-        let hash = |address: &CodeAddress| FxBuildHasher.hash_one(address);
         let same = |row: &u32| frames[*row as usize] == address;
         if let Some(&row) = rows.find(hash(&address), same) {
             return FrameId(row);
@@ -189,11 +218,34 @@ impl<W: Write> Recorder<W> {
         self.spool.put(row);
     }
 
-    /// Writes the row of code that replaces other code at its addresses.
-    pub fn replace_code(&mut self, row: &SpoolRow<'_>) {
-        // Otherwise frames sampled before would represent this code, too.
-        self.interned.forget();
-        self.spool.put(row);
+    /// Writes the row of a method that replaces other code at its addresses.
+    ///
+    /// The code gets new frames: those of the other code do not represent it.
+    pub fn replace_method(&mut self, row: MethodRow<'_>) {
+        let code_at = |address| CodeAddress::Jit(row.process, address);
+        self.interned.drop_code(row.start, row.size, code_at);
+        self.spool.put(&SpoolRow::Method(row));
+    }
+
+    /// Writes the row of kernel code that replaces other code, or is gone.
+    pub fn replace_kernel_code(&mut self, row: KsymbolRow<'_>) {
+        self.interned
+            .drop_code(row.start, row.size, CodeAddress::Kernel);
+        self.spool.put(&SpoolRow::Ksymbol(row));
+    }
+
+    /// Returns whether a sample can still have a stack that [`SampleWriter::stack`] returned.
+    #[must_use]
+    pub fn has_stack(&self, stack: StackId) -> bool {
+        stack == StackId::EMPTY || stack.0 >= self.interned.first_stack
+    }
+
+    /// Drops all code addresses and stacks if there are too many.
+    fn make_room(&mut self) {
+        if self.interned.is_full() {
+            self.interned.forget();
+            self.spool.put(&SpoolRow::Forget);
+        }
     }
 
     /// Passes on the time and the losses so far.
@@ -248,7 +300,7 @@ impl<W: Write, S: RowSource> SampleWriter<'_, W, S> {
         truncation: Option<Truncation>,
     ) -> StackId {
         let Self { recorder, source } = self;
-        recorder.interned.make_room();
+        recorder.make_room();
         let root = truncation.map(CodeAddress::Truncated);
         let root_first = root.into_iter().chain(leaf_first.iter().rev().copied());
         let mut recent = recorder.interned.recent.take(thread);
@@ -267,7 +319,7 @@ impl<W: Write, S: RowSource> SampleWriter<'_, W, S> {
     /// Returns the frame of `code`, which may be another one for the same code.
     pub fn event_code(&mut self, row: EventCodeRow, code: CodeAddress) -> FrameId {
         let Self { recorder, source } = self;
-        recorder.interned.make_room();
+        recorder.make_room();
         let frame = recorder.frame(code, *source);
         let frame = FrameId(recorder.interned.first_frame + frame.0);
         if frame != row.frame {
@@ -307,10 +359,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn bounds_memory_and_stores_repeated_stacks_once() {
-        let mut spool = Vec::new();
-        let mut recorder = Recorder::new(&mut spool, &Header::default());
+    fn recorder_of_one_thread(spool: &mut Vec<u8>) -> Recorder<&mut Vec<u8>> {
+        let mut recorder = Recorder::new(spool, &Header::default());
         recorder.put(&SpoolRow::Process {
             pid: Pid(1),
             name: b"",
@@ -321,6 +371,65 @@ mod tests {
             tid: super::super::Tid(1),
             name: b"",
         });
+        recorder
+    }
+
+    #[test]
+    fn replaced_code_gets_another_frame_and_other_code_keeps_its_own() {
+        // With few and with many addresses in the replaced range.
+        for size in [4, 1 << 20] {
+            let mut spool = Vec::new();
+            let mut recorder = recorder_of_one_thread(&mut spool);
+            let other = ProcessId(1);
+            recorder.put(&SpoolRow::Process {
+                pid: Pid(2),
+                name: b"",
+                command_line: b"",
+            });
+            let code = [
+                CodeAddress::Jit(other, 1),
+                CodeAddress::Jit(ProcessId(0), 1),
+                CodeAddress::Kernel(1),
+            ];
+            let method = |name: &'static [u8]| MethodRow {
+                process: ProcessId(0),
+                start: 0,
+                size,
+                name: name.into(),
+                module: b"".into(),
+                tier: b"".into(),
+            };
+            recorder.put(&SpoolRow::Method(method(b"first")));
+            let push = |recorder: &mut Recorder<_>| {
+                let mut source = NoFiles;
+                let mut writer = recorder.sample_writer(&mut source);
+                let stack = writer.stack(ThreadId(0), &code, None);
+                writer.push(Sample {
+                    stack,
+                    ..Sample::default()
+                });
+            };
+            (0..2).for_each(|_| push(&mut recorder));
+            recorder.replace_method(method(b"second"));
+            (0..2).for_each(|_| push(&mut recorder));
+            assert_eq!(recorder.interned.frames.len(), 4, "{size}");
+            let _ = recorder.finish(Nanos(1), &Losses::default());
+            let trace = RawTrace::read(&spool[..]).unwrap();
+            let methods = trace.samples.iter().map(|sample| {
+                let frame = trace.stacks.leaf_first(sample.stack).nth(1).unwrap();
+                trace.methods.of(frame).unwrap().unwrap().name.clone()
+            });
+            let methods: Vec<_> = methods.collect();
+            assert_eq!(methods, ["first", "first", "second", "second"].map(Box::from));
+            let kernel = trace.stacks.nodes().filter(|(_, caller, _)| *caller == StackId::EMPTY);
+            assert_eq!(kernel.count(), 1);
+        }
+    }
+
+    #[test]
+    fn bounds_memory_and_stores_repeated_stacks_once() {
+        let mut spool = Vec::new();
+        let mut recorder = recorder_of_one_thread(&mut spool);
         const SAMPLES: u64 = 150_000;
         let code = |sample: u64| {
             [

@@ -8,7 +8,9 @@ use thiserror::Error;
 use crate::bytes::fill;
 
 /// Magic bytes and version of the format.
-const MAGIC: [u8; 4] = *b"PCS2";
+const MAGIC: [u8; 4] = *b"PCS3";
+/// Oldest version that is readable. It lacks one kind of rows.
+const OLDEST_VERSION: u8 = b'2';
 /// Length of a block's header.
 pub(super) const HEADER_BYTES: usize = 20;
 /// Maximum length of the unpacked rows of a block.
@@ -115,7 +117,7 @@ impl<R: Read> Blocks<R> {
         if magic[..3] != MAGIC[..3] {
             return Err(BlockError::Magic);
         }
-        if magic[3] != MAGIC[3] {
+        if !(OLDEST_VERSION..=MAGIC[3]).contains(&magic[3]) {
             return Err(BlockError::Version(magic[3]));
         }
         let (words, _) = rest.as_chunks::<4>();

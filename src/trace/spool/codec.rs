@@ -1,5 +1,7 @@
 //! Encoding of rows, relative to the rows before them.
 
+use std::ops::Range;
+
 use super::row::{
     EventCodeRow, FileIdentity, FileRow, JitProcessRow, KsymbolRow, MethodRow, RowError, SpoolRow,
 };
@@ -22,13 +24,14 @@ const MAX_CPUS: usize = 2048;
 pub(super) const MAX_ROW_BYTES: usize = MAX_HEADER_BYTES + 1024;
 
 /// State that rows are encoded against. Writer and reader go through the same states.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Codec {
     files: u32,
     processes: u32,
     threads: u32,
-    frames: u32,
-    nodes: u32,
+    /// Ids that later rows may refer to.
+    frames: Range<u32>,
+    nodes: Range<u32>,
     last_address: u64,
     last: Sample,
 }
@@ -93,10 +96,10 @@ impl Codec {
                 out.push(9);
                 let parent = match *parent {
                     StackId::EMPTY => 0,
-                    parent => self.nodes - parent.0,
+                    parent => self.nodes.end - parent.0,
                 };
                 put(out, parent.into());
-                put(out, (self.frames - frame.0).into());
+                put(out, (self.frames.end - frame.0).into());
             }
             SpoolRow::Losses(losses) => {
                 out.push(10);
@@ -132,8 +135,9 @@ impl Codec {
                 put(out, code.process.0.into());
                 put(out, code.address);
                 put(out, code.since.0);
-                put(out, (self.frames - code.frame.0).into());
+                put(out, (self.frames.end - code.frame.0).into());
             }
+            SpoolRow::Forget => out.push(16),
             SpoolRow::Sample(sample) => sample::encode(&self.last, sample, out),
         }
         self.follow(row);
@@ -207,10 +211,10 @@ impl Codec {
             9 => {
                 let parent = match input.small()? {
                     0 => StackId::EMPTY,
-                    back => StackId(before(self.nodes, back, "stack node")?),
+                    back => StackId(before(&self.nodes, back, "stack node")?),
                 };
                 let back = input.small()?;
-                SpoolRow::Node(parent, FrameId(before(self.frames, back, "frame")?))
+                SpoolRow::Node(parent, FrameId(before(&self.frames, back, "frame")?))
             }
             10 => SpoolRow::Losses(decode_losses(input)?),
             11 => SpoolRow::Clock(Nanos(input.integer()?)),
@@ -237,9 +241,10 @@ impl Codec {
                     process,
                     address,
                     since,
-                    frame: FrameId(before(self.frames, back, "frame")?),
+                    frame: FrameId(before(&self.frames, back, "frame")?),
                 })
             }
+            16 => SpoolRow::Forget,
             kind if sample::is_sample(kind) => SpoolRow::Sample(self.decode_sample(kind, input)?),
             kind => return Err(RowError::Kind(kind)),
         };
@@ -249,7 +254,7 @@ impl Codec {
 
     fn decode_frame(&self, input: &mut Input<'_>) -> Result<CodeAddress, RowError> {
         let file =
-            |input: &mut Input<'_>| defined(input.small()?, self.files, "file").map(ModuleId);
+            |input: &mut Input<'_>| defined(input.small()?, &(0..self.files), "file").map(ModuleId);
         let address = |input: &mut Input<'_>| input.difference(self.last_address);
         Ok(match input.byte()? {
             0 => CodeAddress::Kernel(address(input)?),
@@ -269,19 +274,19 @@ impl Codec {
     fn decode_sample(&self, flags: u8, input: &mut Input<'_>) -> Result<Sample, RowError> {
         let sample = sample::decode(&self.last, flags, input)?;
         // Checks fields that did not differ as well: no sample precedes the first one.
-        defined(sample.thread.0, self.threads, "thread")?;
+        defined(sample.thread.0, &(0..self.threads), "thread")?;
         if sample.stack != StackId::EMPTY {
-            defined(sample.stack.0, self.nodes, "stack node")?;
+            defined(sample.stack.0, &self.nodes, "stack node")?;
         }
         Ok(sample)
     }
 
     fn process(&self, input: &mut Input<'_>) -> Result<ProcessId, RowError> {
-        defined(input.small()?, self.processes, "process").map(ProcessId)
+        defined(input.small()?, &(0..self.processes), "process").map(ProcessId)
     }
 
     fn thread(&self, input: &mut Input<'_>) -> Result<ThreadId, RowError> {
-        defined(input.small()?, self.threads, "thread").map(ThreadId)
+        defined(input.small()?, &(0..self.threads), "thread").map(ThreadId)
     }
 
     fn follow(&mut self, row: &SpoolRow<'_>) {
@@ -290,7 +295,7 @@ impl Codec {
             SpoolRow::Process { .. } => self.processes += 1,
             SpoolRow::Thread { .. } => self.threads += 1,
             SpoolRow::Frame(code) => {
-                self.frames += 1;
+                self.frames.end += 1;
                 match *code {
                     CodeAddress::Kernel(address)
                     | CodeAddress::Elf(_, address)
@@ -300,8 +305,12 @@ impl Codec {
                     CodeAddress::Truncated(_) => {}
                 }
             }
-            SpoolRow::Node(..) => self.nodes += 1,
+            SpoolRow::Node(..) => self.nodes.end += 1,
             SpoolRow::Sample(sample) => self.last = *sample,
+            SpoolRow::Forget => {
+                self.frames.start = self.frames.end;
+                self.nodes.start = self.nodes.end;
+            }
             _ => {}
         }
     }
@@ -381,16 +390,15 @@ fn decode_losses(input: &mut Input<'_>) -> Result<Losses, RowError> {
     Ok(losses)
 }
 
-fn defined(id: u32, count: u32, what: &'static str) -> Result<u32, RowError> {
+fn defined(id: u32, ids: &Range<u32>, what: &'static str) -> Result<u32, RowError> {
     let undefined = RowError::Undefined {
         what,
         id: id.into(),
     };
-    (id < count).then_some(id).ok_or(undefined)
+    ids.contains(&id).then_some(id).ok_or(undefined)
 }
 
 /// Returns the id that is `back` before the next one.
-fn before(count: u32, back: u32, what: &'static str) -> Result<u32, RowError> {
-    let id = count.checked_sub(back).unwrap_or(u32::MAX);
-    defined(id, count, what)
+fn before(ids: &Range<u32>, back: u32, what: &'static str) -> Result<u32, RowError> {
+    defined(ids.end.checked_sub(back).unwrap_or(u32::MAX), ids, what)
 }

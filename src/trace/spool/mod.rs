@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! spool  = block*                               read up to the last whole block
-//! block  = "PCS2" sequence raw_len stored_len crc stored
+//! block  = "PCS3" sequence raw_len stored_len crc stored
 //!          u32 little endian each; sequence starts at 0; raw_len <= 256 KiB;
 //!          stored is LZ4, or the rows themselves if stored_len = raw_len;
 //!          crc (CRC-32) covers sequence, raw_len, stored_len and `stored`
@@ -29,6 +29,8 @@
 //!     14 ksymbol      start, size, unregistered?, name, module: names later frames of this
 //!                     kernel code; unregistered: names earlier frames, if their code was not
 //!                     registered before
+//!     15 event code   process, address in stacks of events, time, distance back to the frame
+//!     16 forget       no later row refers to a frame or node before this one
 //!   0x80 sample       flags 1 thread, 2 CPU, 4 weight, 8 stack: the fields that differ from the
 //!                     sample before; time - time of the sample before (signed), these fields
 //! ```

@@ -224,19 +224,10 @@ impl Reader {
             SpoolRow::ProcessName(process, name) => processes[process.index()].name = lossy(name),
             SpoolRow::ThreadName(thread, name) => threads[thread.index()].name = lossy(name),
             SpoolRow::JitProcess(process, row) => jit_processes[process.index()] = Some(row),
-            SpoolRow::Method(method) => {
-                self.id_remap.methods = self.id_remap.methods.wrapping_add(1);
-                methods.insert(&method);
-            }
-            SpoolRow::Ksymbol(code) => {
-                self.id_remap.kernel_code = self.id_remap.kernel_code.wrapping_add(1);
-                methods.follow_kernel(&code);
-            }
-            SpoolRow::Frame(code) => {
-                if self.id_remap.frame(code, frames) {
-                    methods.push_frame(code);
-                }
-            }
+            SpoolRow::Method(method) => methods.insert(&method),
+            SpoolRow::Ksymbol(code) => methods.follow_kernel(&code),
+            SpoolRow::Frame(code) => self.id_remap.frame(code, frames, methods),
+            SpoolRow::Forget => self.id_remap.forget(),
             SpoolRow::Node(parent, frame) => {
                 if let Some((parent, frame)) = self.id_remap.stack(parent, frame, stacks) {
                     self.truncations

@@ -146,6 +146,8 @@ pub enum SpoolRow<'a> {
     End(Nanos),
     /// A sample.
     Sample(Sample),
+    /// No later row refers to a frame or stack node before this row.
+    Forget,
 }
 
 /// Error in a row.

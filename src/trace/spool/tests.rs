@@ -4,10 +4,11 @@ use std::io::{self, Write};
 
 use proptest::prelude::*;
 
+use super::codec::Codec;
 use super::*;
 use crate::trace::{
-    CodeAddress, Cpu, Losses, ModuleId, Nanos, Pid, ProcessId, Recorder, RowSource, Sample,
-    ThreadId, Tid, Truncation,
+    CodeAddress, Cpu, FrameId, Losses, ModuleId, Nanos, Pid, ProcessId, Recorder, RowSource,
+    Sample, StackId, ThreadId, Tid, Truncation,
 };
 
 struct Files;
@@ -288,6 +289,33 @@ fn keeps_blocks_that_the_disk_rejects() {
     let (end, _) = recorder.finish(Nanos(1), &Losses::default());
     assert_eq!(end.error.unwrap().kind(), io::ErrorKind::StorageFull);
     assert!((1..1000).contains(&end.written) && !end.kept.is_empty());
+}
+
+#[test]
+fn rejects_references_to_what_was_forgotten() {
+    let mut codec = Codec::default();
+    let mut rows = Vec::new();
+    for row in [
+        SpoolRow::Frame(CodeAddress::Kernel(1)),
+        SpoolRow::Node(StackId::EMPTY, FrameId(0)),
+        SpoolRow::Forget,
+        SpoolRow::Frame(CodeAddress::Kernel(1)),
+    ] {
+        codec.encode(&row, &mut rows);
+    }
+    let read = |parent, frame| {
+        let mut rows = rows.clone();
+        let node = SpoolRow::Node(parent, frame);
+        codec.clone().encode(&node, &mut rows);
+        RawTrace::read(&pack_rows(&rows)[..]).unwrap()
+    };
+    let trace = read(StackId::EMPTY, FrameId(1));
+    assert_eq!(trace.ending, Ending::Open);
+    assert_eq!((trace.frames.len(), trace.stacks.len()), (1, 1));
+    for (parent, frame) in [(StackId(0), FrameId(1)), (StackId::EMPTY, FrameId(0))] {
+        let ending = read(parent, frame).ending;
+        assert!(matches!(ending, Ending::Damaged { .. }), "{ending:?}");
+    }
 }
 
 #[test]
