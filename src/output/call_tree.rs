@@ -1,10 +1,12 @@
-//! Call tree of function names per process, for folded stacks and the flame graph.
+//! Call trees of function names, one per process label, for folded stacks and the flame graph.
 //!
-//! [`crate::trace::StackTable`] is a tree of addresses that all processes share. In this tree, two
-//! addresses of one function share a node below their process.
+//! [`crate::trace::StackTable`] is a tree of addresses that all processes share. In these trees, two
+//! addresses of one function share a node. Only one tree is in memory at a time: a system has
+//! thousands of processes, and a folded stack for nearly every sample.
 
 use std::hash::BuildHasher;
 use std::io;
+use std::rc::Rc;
 
 use hashbrown::HashTable;
 use rustc_hash::{FxBuildHasher, FxHashMap};
@@ -28,123 +30,134 @@ pub(super) enum FrameCategory {
     Truncated,
 }
 
-/// Parent of the process nodes.
-const NO_PARENT: u32 = u32::MAX;
-
-struct Node {
-    parent: u32,
-    label: u32,
-    own: u64,
-    total: u64,
+/// A distinct stack of labels, from its process to its leaf.
+pub(super) struct FoldedStack<'a> {
+    /// The labels, separated by `;`.
+    pub(super) text: &'a str,
+    pub(super) labels: &'a [(&'a str, FrameCategory)],
+    pub(super) samples: u64,
 }
 
-/// A tree of labels with sample counts. Each node follows its parent.
-pub(super) struct CallTree {
-    labels: Vec<String>,
-    /// Category of each label.
-    categories: Vec<FrameCategory>,
-    nodes: Vec<Node>,
-    /// Nodes sorted by parent, then by label. The processes are last.
-    siblings: Vec<u32>,
-    /// Index in `siblings` of each node's first child; the last item is that of the processes.
-    first_child: Vec<u32>,
+/// The samples of each process label and stack.
+pub(super) struct CallTrees<'a> {
+    trace: &'a Trace,
+    names: NameStyle,
+    /// Labels of processes, sorted.
+    processes: Vec<String>,
+    /// Sorted by process, then by stack.
+    samples: Vec<StackSamples>,
 }
 
-impl CallTree {
-    pub(super) fn new(trace: &Trace, names: NameStyle) -> Self {
-        let mut builder = Builder::new(trace, names);
+#[derive(Clone, Copy)]
+struct StackSamples {
+    /// Row of [`CallTrees::processes`].
+    process: u32,
+    stack: StackId,
+    samples: u32,
+}
+
+impl<'a> CallTrees<'a> {
+    pub(super) fn new(trace: &'a Trace, names: NameStyle) -> Self {
+        let labels = ProcessLabels::new(trace);
+        let of_process: Vec<String> = (0..trace.processes.len() as u32)
+            .map(|process| labels.label(ProcessId(process)))
+            .collect();
+        let mut processes = of_process.clone();
+        processes.sort_unstable();
+        processes.dedup();
+        let row = |label: &String| processes.binary_search(label).unwrap_or_default() as u32;
+        let of_process: Vec<u32> = of_process.iter().map(row).collect();
+
+        let mut counts: FxHashMap<(u32, StackId), u32> = FxHashMap::default();
         for sample in trace.samples.iter() {
             let process = trace.threads[sample.thread.index()].process;
-            let node = builder.node_of(process, sample.stack);
-            builder.nodes[node as usize].own += 1;
+            let key = (of_process[process.index()], sample.stack);
+            let count = counts.entry(key).or_default();
+            *count = count.saturating_add(1);
         }
-        builder.finish()
+        let samples = counts.into_iter();
+        let samples = samples.map(|((process, stack), samples)| StackSamples {
+            process,
+            stack,
+            samples,
+        });
+        let mut samples: Vec<_> = samples.collect();
+        samples.sort_unstable_by_key(|row| (row.process, row.stack.0));
+        Self {
+            trace,
+            names,
+            processes,
+            samples,
+        }
     }
 
-    /// Returns all labels with their categories.
-    pub(super) fn labels(&self) -> impl Iterator<Item = (&str, FrameCategory)> {
-        self.labels
-            .iter()
-            .map(String::as_str)
-            .zip(self.categories.iter().copied())
-    }
-
-    /// Returns the number of samples of all processes.
-    pub(super) fn total(&self) -> u64 {
-        let processes = self.processes().iter();
-        processes
-            .map(|&process| self.nodes[process as usize].total)
-            .sum()
-    }
-
-    /// Calls `each` with every distinct stack, root first and separated by `;`, and its self
-    /// samples.
+    /// Calls `each` with every distinct stack that has samples of its own.
     ///
     /// Callees with fewer than `min_total` samples are folded into the caller. Stacks are sorted
     /// frame by frame, so that stacks with equal callers are adjacent.
     pub(super) fn for_each_stack(
         &self,
         min_total: u64,
-        mut each: impl FnMut(&str, u64) -> io::Result<()>,
+        mut each: impl FnMut(FoldedStack<'_>) -> io::Result<()>,
     ) -> io::Result<()> {
-        let mut path = String::new();
-        // (node, length of its caller's path). Not recursive, because the target controls the
-        // depth.
-        let processes = self.processes().iter().rev();
-        let mut open: Vec<(u32, usize)> = processes.map(|&process| (process, 0)).collect();
-        while let Some((row, caller_len)) = open.pop() {
-            let node = &self.nodes[row as usize];
-            path.truncate(caller_len);
-            if caller_len > 0 {
-                path.push(';');
-            }
-            path.push_str(&self.labels[node.label as usize]);
-            let mut own = node.own;
-            for &child in self.children(row).iter().rev() {
-                let total = self.nodes[child as usize].total;
-                if total < min_total {
-                    own += total;
-                } else {
-                    open.push((child, path.len()));
-                }
-            }
-            if own > 0 {
-                each(&path, own)?;
+        let mut tree = CallTree::new(self.trace, self.names);
+        for samples in self.samples.chunk_by(|a, b| a.process == b.process) {
+            let label = samples.first().map_or(0, |first| first.process);
+            let process = self.processes[label as usize].as_str();
+            let total = samples.iter().map(|row| u64::from(row.samples)).sum();
+            if total < min_total {
+                each(FoldedStack {
+                    text: process,
+                    labels: &[(process, FrameCategory::Process)],
+                    samples: total,
+                })?;
+            } else {
+                tree.build(samples);
+                tree.for_each_stack(process, min_total, &mut each)?;
             }
         }
         Ok(())
     }
-
-    fn processes(&self) -> &[u32] {
-        let first = self.first_child.last().copied().unwrap_or(0);
-        &self.siblings[first as usize..]
-    }
-
-    fn children(&self, node: u32) -> &[u32] {
-        let [first, end] = [node, node + 1].map(|row| self.first_child[row as usize] as usize);
-        &self.siblings[first..end]
-    }
 }
 
-struct Builder<'a> {
+/// The node of the process.
+const ROOT: u32 = 0;
+
+struct Node {
+    parent: u32,
+    /// Row of a label. The root has none.
+    label: u32,
+    own: u64,
+    total: u64,
+}
+
+/// A tree of labels with sample counts, rebuilt for each process label. Each node follows its
+/// parent.
+struct CallTree<'a> {
     trace: &'a Trace,
     names: NameStyle,
-    labels: Interner<String>,
+    /// Labels of all trees.
+    labels: Interner<Rc<str>>,
+    /// Category of each label.
     categories: Vec<FrameCategory>,
     nodes: Vec<Node>,
     /// Rows of `nodes`, by parent and label.
     rows: HashTable<u32>,
-    process_labels: ProcessLabels<'a>,
-    processes: FxHashMap<ProcessId, u32>,
-    /// The node of each stack in the last process that had it. Shared callers are visited once.
-    last_nodes: Vec<(ProcessId, u32)>,
+    /// All nodes but the root, sorted by parent, then by label.
+    siblings: Vec<u32>,
+    /// Index in `siblings` of each node's first child, and the number of siblings.
+    first_child: Vec<u32>,
+    /// Number of trees so far.
+    trees: u32,
+    /// The last tree with each stack, and its node there. Shared callers are visited once.
+    last_nodes: Vec<(u32, u32)>,
 }
 
 fn hash(parent: u32, label: u32) -> u64 {
     FxBuildHasher.hash_one((parent, label))
 }
 
-impl<'a> Builder<'a> {
+impl<'a> CallTree<'a> {
     fn new(trace: &'a Trace, names: NameStyle) -> Self {
         Self {
             trace,
@@ -153,37 +166,55 @@ impl<'a> Builder<'a> {
             categories: Vec::new(),
             nodes: Vec::new(),
             rows: HashTable::new(),
-            process_labels: ProcessLabels::new(trace),
-            processes: FxHashMap::default(),
-            last_nodes: vec![(ProcessId(NO_PARENT), NO_PARENT); trace.stacks.len()],
+            siblings: Vec::new(),
+            first_child: Vec::new(),
+            trees: 0,
+            last_nodes: vec![(0, 0); trace.stacks.len()],
         }
     }
 
-    fn finish(self) -> CallTree {
-        let mut nodes = self.nodes;
-        for row in (0..nodes.len()).rev() {
-            let Node {
-                own, total, parent, ..
-            } = &mut nodes[row];
-            *total += *own;
-            let (total, parent) = (*total, *parent);
-            if let Some(parent) = nodes.get_mut(parent as usize) {
-                parent.total += total;
+    /// Replaces the tree by that of the samples of a process label.
+    fn build(&mut self, samples: &[StackSamples]) {
+        self.trees += 1;
+        self.rows.clear();
+        self.nodes.clear();
+        self.nodes.push(Node {
+            parent: ROOT,
+            label: u32::MAX,
+            own: 0,
+            total: 0,
+        });
+        for row in samples {
+            let node = self.node_of(row.stack);
+            self.nodes[node as usize].own += u64::from(row.samples);
+        }
+        for row in (0..self.nodes.len()).rev() {
+            let node = &mut self.nodes[row];
+            node.total += node.own;
+            let (total, parent) = (node.total, node.parent);
+            if row > 0 {
+                self.nodes[parent as usize].total += total;
             }
         }
-        let labels = self.labels.rows;
-        let mut by_text: Vec<usize> = (0..labels.len()).collect();
-        by_text.sort_unstable_by_key(|&label| &labels[label]);
-        let mut ranks = vec![0; labels.len()];
-        for (rank, label) in by_text.into_iter().enumerate() {
-            ranks[label] = rank;
-        }
-        let mut siblings: Vec<u32> = (0..nodes.len() as u32).collect();
-        siblings.sort_unstable_by_key(|&row| {
-            let node = &nodes[row as usize];
-            (node.parent, ranks[node.label as usize])
+        self.sort_siblings();
+    }
+
+    fn sort_siblings(&mut self) {
+        let Self {
+            nodes,
+            siblings,
+            first_child,
+            labels,
+            ..
+        } = self;
+        siblings.clear();
+        siblings.extend(1..nodes.len() as u32);
+        siblings.sort_unstable_by(|&a, &b| {
+            let [a, b] = [a, b].map(|row| &nodes[row as usize]);
+            let text = |node: &Node| &labels.rows[node.label as usize];
+            a.parent.cmp(&b.parent).then_with(|| text(a).cmp(text(b)))
         });
-        let mut first_child = Vec::with_capacity(nodes.len() + 1);
+        first_child.clear();
         let mut next = 0;
         for row in 0..=nodes.len() as u32 {
             first_child.push(next);
@@ -192,25 +223,71 @@ impl<'a> Builder<'a> {
                 .take_while(|&&child| nodes[child as usize].parent == row)
                 .count() as u32;
         }
-        CallTree {
-            labels,
-            categories: self.categories,
-            nodes,
-            siblings,
-            first_child,
-        }
     }
 
-    fn node_of(&mut self, process: ProcessId, stack: StackId) -> u32 {
+    fn children(&self, node: u32) -> &[u32] {
+        let [first, end] = [node, node + 1].map(|row| self.first_child[row as usize] as usize);
+        &self.siblings[first..end]
+    }
+
+    /// Calls `each` as [`CallTrees::for_each_stack`] does, for the tree.
+    fn for_each_stack(
+        &self,
+        process: &str,
+        min_total: u64,
+        mut each: impl FnMut(FoldedStack<'_>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut text = String::new();
+        let mut labels = Vec::new();
+        // (node, length of its caller's text, depth). Not recursive, because the target controls the
+        // depth.
+        let mut open = vec![(ROOT, 0, 0)];
+        while let Some((row, caller_len, depth)) = open.pop() {
+            let node = &self.nodes[row as usize];
+            let label = match row {
+                ROOT => (process, FrameCategory::Process),
+                _ => {
+                    let label = node.label as usize;
+                    (&*self.labels.rows[label], self.categories[label])
+                }
+            };
+            labels.truncate(depth);
+            labels.push(label);
+            text.truncate(caller_len);
+            if depth > 0 {
+                text.push(';');
+            }
+            text.push_str(label.0);
+            let mut own = node.own;
+            for &child in self.children(row).iter().rev() {
+                let total = self.nodes[child as usize].total;
+                if total < min_total {
+                    own += total;
+                } else {
+                    open.push((child, text.len(), depth + 1));
+                }
+            }
+            if own > 0 {
+                each(FoldedStack {
+                    text: &text,
+                    labels: &labels,
+                    samples: own,
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn node_of(&mut self, stack: StackId) -> u32 {
         // Go up to the nearest caller with a node, then down again.
         let mut above = stack;
         let mut missing = Vec::new();
         let mut node = loop {
             let Some((parent, frame)) = self.trace.stacks.node(above) else {
-                break self.process(process);
+                break ROOT;
             };
-            let (owner, node) = self.last_nodes[above.index()];
-            if owner == process {
+            let (tree, node) = self.last_nodes[above.index()];
+            if tree == self.trees {
                 break node;
             }
             missing.push((above, frame));
@@ -221,19 +298,8 @@ impl<'a> Builder<'a> {
                 let label = self.label(frame, entry);
                 node = self.push(node, label);
             }
-            self.last_nodes[stack.index()] = (process, node);
+            self.last_nodes[stack.index()] = (self.trees, node);
         }
-        node
-    }
-
-    fn process(&mut self, process: ProcessId) -> u32 {
-        if let Some(&node) = self.processes.get(&process) {
-            return node;
-        }
-        let label = self.labels.intern(self.process_labels.label(process));
-        self.set_category(label, || FrameCategory::Process);
-        let node = self.push(NO_PARENT, label);
-        self.processes.insert(process, node);
         node
     }
 
@@ -263,19 +329,14 @@ impl<'a> Builder<'a> {
     fn label(&mut self, frame: FrameId, entry: u32) -> u32 {
         let (trace, names) = (self.trace, self.names);
         let label = self.labels.row(trace, entry, |function| {
-            label_text(trace, names, frame, function)
+            label_text(trace, names, frame, function).into()
         });
-        self.set_category(label, || {
-            category(trace, trace.frame_functions[entry as usize])
-        });
-        label
-    }
-
-    /// Sets the category of a new label. The first use of a label determines its category.
-    fn set_category(&mut self, label: u32, category: impl FnOnce() -> FrameCategory) {
+        // The first use of a label determines its category.
         if label as usize == self.categories.len() {
-            self.categories.push(category());
+            let function = trace.frame_functions[entry as usize];
+            self.categories.push(category(trace, function));
         }
+        label
     }
 }
 

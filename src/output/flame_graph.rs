@@ -9,7 +9,7 @@ use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
 use inferno::flamegraph::{self, Direction, Options, TextTruncateDirection};
 use rustc_hash::FxBuildHasher;
 
-use super::call_tree::{CallTree, FrameCategory};
+use super::call_tree::{CallTrees, FrameCategory};
 use super::sanitize;
 use super::short_name::NameStyle;
 use crate::trace::Trace;
@@ -47,19 +47,25 @@ const END: &[u8] = b"</svg>";
 /// # Errors
 /// Returns errors of `out`.
 pub fn write(trace: &Trace, names: NameStyle, name: &str, out: &mut impl Write) -> io::Result<()> {
-    write_tree(&CallTree::new(trace, names), trace, name, out)
+    write_trees(&CallTrees::new(trace, names), trace, name, out)
 }
 
-pub(super) fn write_tree(
-    tree: &CallTree,
+pub(super) fn write_trees(
+    trees: &CallTrees<'_>,
     trace: &Trace,
     name: &str,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let min_total = (tree.total() as f64 * MIN_WIDTH_PERCENT / 100.0).ceil() as u64;
+    let min_total = (trace.samples.len() as f64 * MIN_WIDTH_PERCENT / 100.0).ceil() as u64;
     let mut lines = Vec::new();
-    tree.for_each_stack(min_total, |stack, samples| {
-        lines.push(format!("{stack} {samples}"));
+    let mut palette = PaletteMap::default();
+    trees.for_each_stack(min_total, |stack| {
+        for &(label, category) in stack.labels {
+            if palette.get(label).is_none() {
+                palette.insert(label, color(label, category));
+            }
+        }
+        lines.push(format!("{} {}", stack.text, stack.samples));
         Ok(())
     })?;
     if lines.is_empty() {
@@ -67,10 +73,6 @@ pub(super) fn write_tree(
         lines.push("no samples 1".to_owned());
     }
 
-    let mut palette = PaletteMap::default();
-    for (label, category) in tree.labels() {
-        palette.insert(label, color(label, category));
-    }
     for label in ["", "no samples"] {
         palette.insert(label, color(label, FrameCategory::Process));
     }

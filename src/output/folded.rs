@@ -11,7 +11,7 @@
 
 use std::io::{self, Write};
 
-use super::call_tree::CallTree;
+use super::call_tree::CallTrees;
 use super::short_name::NameStyle;
 use crate::trace::Trace;
 
@@ -20,9 +20,9 @@ use crate::trace::Trace;
 /// # Errors
 /// Returns errors of `out`.
 pub fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
-    write_tree(&CallTree::new(trace, NameStyle::Full), out)
+    write_trees(&CallTrees::new(trace, NameStyle::Full), out)
 }
 
-pub(super) fn write_tree(tree: &CallTree, out: &mut impl Write) -> io::Result<()> {
-    tree.for_each_stack(0, |stack, samples| writeln!(out, "{stack} {samples}"))
+pub(super) fn write_trees(trees: &CallTrees<'_>, out: &mut impl Write) -> io::Result<()> {
+    trees.for_each_stack(0, |stack| writeln!(out, "{} {}", stack.text, stack.samples))
 }

@@ -1,11 +1,11 @@
-//! Views of the stacks: one call tree for folded stacks and flame graph.
+//! Views of the stacks: the same call trees for folded stacks and flame graph.
 //!
 //! The archive and the separate file share one flame graph.
 
 use std::io::{self, Write};
 use std::sync::OnceLock;
 
-use super::call_tree::CallTree;
+use super::call_tree::CallTrees;
 use super::short_name::NameStyle;
 use super::{flame_graph, folded};
 use crate::trace::Trace;
@@ -15,7 +15,7 @@ pub struct StackViews<'a> {
     trace: &'a Trace,
     names: NameStyle,
     title: &'a str,
-    tree: OnceLock<CallTree>,
+    trees: OnceLock<CallTrees<'a>>,
     flame_graph: OnceLock<io::Result<Vec<u8>>>,
 }
 
@@ -27,19 +27,19 @@ impl<'a> StackViews<'a> {
             trace,
             names,
             title,
-            tree: OnceLock::new(),
+            trees: OnceLock::new(),
             flame_graph: OnceLock::new(),
         }
     }
 
-    /// Builds the call tree, the source of all views.
+    /// Counts the samples of each stack, for all views.
     pub fn prepare(&self) {
-        self.tree();
+        self.trees();
     }
 
-    pub(super) fn tree(&self) -> &CallTree {
-        self.tree
-            .get_or_init(|| CallTree::new(self.trace, self.names))
+    fn trees(&self) -> &CallTrees<'a> {
+        self.trees
+            .get_or_init(|| CallTrees::new(self.trace, self.names))
     }
 
     /// Writes the folded stacks.
@@ -47,7 +47,7 @@ impl<'a> StackViews<'a> {
     /// # Errors
     /// Returns errors of `out`.
     pub fn write_folded(&self, out: &mut impl Write) -> io::Result<()> {
-        folded::write_tree(self.tree(), out)
+        folded::write_trees(self.trees(), out)
     }
 
     /// Returns the flame graph as an SVG file.
@@ -57,7 +57,7 @@ impl<'a> StackViews<'a> {
     pub fn flame_graph(&self) -> io::Result<&[u8]> {
         let flame_graph = self.flame_graph.get_or_init(|| {
             let mut svg = Vec::new();
-            flame_graph::write_tree(self.tree(), self.trace, self.title, &mut svg)?;
+            flame_graph::write_trees(self.trees(), self.trace, self.title, &mut svg)?;
             Ok(svg)
         });
         match flame_graph {
