@@ -6,7 +6,6 @@
 
 use std::hash::BuildHasher;
 use std::io;
-use std::rc::Rc;
 
 use hashbrown::HashTable;
 use rustc_hash::{FxBuildHasher, FxHashMap};
@@ -137,7 +136,7 @@ struct CallTree<'a> {
     trace: &'a Trace,
     names: NameStyle,
     /// Labels of all trees.
-    labels: Interner<Rc<str>>,
+    labels: Interner<String>,
     /// Category of each label.
     categories: Vec<FrameCategory>,
     nodes: Vec<Node>,
@@ -211,7 +210,7 @@ impl<'a> CallTree<'a> {
         siblings.extend(1..nodes.len() as u32);
         siblings.sort_unstable_by(|&a, &b| {
             let [a, b] = [a, b].map(|row| &nodes[row as usize]);
-            let text = |node: &Node| &labels.rows[node.label as usize];
+            let text = |node: &Node| &labels.rows()[node.label as usize];
             a.parent.cmp(&b.parent).then_with(|| text(a).cmp(text(b)))
         });
         first_child.clear();
@@ -248,7 +247,7 @@ impl<'a> CallTree<'a> {
                 ROOT => (process, FrameCategory::Process),
                 _ => {
                     let label = node.label as usize;
-                    (&*self.labels.rows[label], self.categories[label])
+                    (self.labels.rows()[label].as_str(), self.categories[label])
                 }
             };
             labels.truncate(depth);
@@ -329,7 +328,7 @@ impl<'a> CallTree<'a> {
     fn label(&mut self, frame: FrameId, entry: u32) -> u32 {
         let (trace, names) = (self.trace, self.names);
         let label = self.labels.row(trace, entry, |function| {
-            label_text(trace, names, frame, function).into()
+            label_text(trace, names, frame, function)
         });
         // The first use of a label determines its category.
         if label as usize == self.categories.len() {

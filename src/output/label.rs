@@ -3,9 +3,7 @@
 use std::borrow::Cow;
 use std::hash::Hash;
 
-use rustc_hash::FxHashMap;
-
-use crate::trace::{FrameId, Function, FunctionId, FunctionKind, Trace};
+use crate::trace::{Distinct, FrameId, Function, FunctionId, FunctionKind, Trace};
 
 /// Name of the frame that represents missing callers.
 const TRUNCATED: &str = "[truncated]";
@@ -65,9 +63,7 @@ const NONE: u32 = u32::MAX;
 
 /// Assigns one row to all functions with the same key, regardless of tier and address.
 pub(super) struct Interner<K> {
-    /// The keys, in the order of their first use.
-    pub(super) rows: Vec<K>,
-    ids: FxHashMap<K, u32>,
+    keys: Distinct<K>,
     /// Rows of the functions with a name or a known start. Other functions have one row per
     /// address.
     by_function: Vec<u32>,
@@ -75,11 +71,10 @@ pub(super) struct Interner<K> {
     by_entry: Vec<u32>,
 }
 
-impl<K: Clone + Eq + Hash> Interner<K> {
+impl<K: Eq + Hash> Interner<K> {
     pub(super) fn new(trace: &Trace) -> Self {
         Self {
-            rows: Vec::new(),
-            ids: FxHashMap::default(),
+            keys: Distinct::default(),
             by_function: vec![NONE; trace.functions.len()],
             by_entry: vec![NONE; trace.frame_functions.len()],
         }
@@ -87,10 +82,16 @@ impl<K: Clone + Eq + Hash> Interner<K> {
 
     /// Returns the row of `key`. Adds a row if it is new.
     pub(super) fn intern(&mut self, key: K) -> u32 {
-        *self.ids.entry(key).or_insert_with_key(|key| {
-            self.rows.push(key.clone());
-            self.rows.len() as u32 - 1
-        })
+        self.keys.intern(key)
+    }
+
+    /// Returns the keys, in the order of their first use.
+    pub(super) fn rows(&self) -> &[K] {
+        self.keys.rows()
+    }
+
+    pub(super) fn into_rows(self) -> Vec<K> {
+        self.keys.into_rows()
     }
 
     /// Returns the row of a frame's function, by its index in [`Trace::frame_functions`].

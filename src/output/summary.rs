@@ -257,7 +257,7 @@ fn methods<'a>(trace: &'a Trace, samples_of: &[u64]) -> Vec<(Method<'a>, Counts)
             }
         }
     }
-    let methods = names.rows.into_iter().zip(counts);
+    let methods = names.into_rows().into_iter().zip(counts);
     methods
         .filter(|(_, counts)| counts.kind != FunctionKind::Marker)
         .collect()

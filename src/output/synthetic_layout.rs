@@ -133,7 +133,7 @@ impl SyntheticLayout {
         let module = label::module_of_kind(FunctionKind::Marker).to_owned();
         let marker = (module, "{truncated}".to_owned(), CodeOwner::Marker);
         let truncated = rows.intern(marker) as FunctionRow;
-        let (modules, functions) = lay_out(rows.rows, base);
+        let (modules, functions) = lay_out(rows.into_rows(), base);
         Self {
             modules,
             functions,

@@ -10,7 +10,9 @@ use super::cancel::CancelCheck;
 use super::jit_symbol_files::{self, useless};
 use super::{SymbolizedGroup, is_blank, offset, unsymbolized};
 use crate::machine::JitProcess;
-use crate::trace::{CodeAddress, FrameId, Function, FunctionKind, Method, Methods, Nanos, Pid, ProcessId};
+use crate::trace::{
+    CodeAddress, FrameId, Function, FunctionKind, Method, Methods, Nanos, Pid, ProcessId,
+};
 
 /// Module of code whose name contains no module.
 pub(super) const MODULE: &str = "jit";

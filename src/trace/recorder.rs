@@ -16,9 +16,7 @@ use super::code_address::CodeAddress;
 use super::ids::{FrameId, ModuleId, StackId, ThreadId};
 use super::quality::{Losses, Truncation};
 use super::recent::RecentStacks;
-use super::spool::{
-    EventCodeRow, FileRow, KsymbolRow, MethodRow, SpoolEnd, SpoolRow, SpoolWriter,
-};
+use super::spool::{EventCodeRow, FileRow, KsymbolRow, MethodRow, SpoolEnd, SpoolRow, SpoolWriter};
 use super::stack::StackTable;
 use super::{Header, Sample};
 use crate::ids::Nanos;
@@ -420,8 +418,14 @@ mod tests {
                 trace.methods.of(frame).unwrap().unwrap().name.clone()
             });
             let methods: Vec<_> = methods.collect();
-            assert_eq!(methods, ["first", "first", "second", "second"].map(Box::from));
-            let kernel = trace.stacks.nodes().filter(|(_, caller, _)| *caller == StackId::EMPTY);
+            assert_eq!(
+                methods,
+                ["first", "first", "second", "second"].map(Box::from)
+            );
+            let kernel = trace
+                .stacks
+                .nodes()
+                .filter(|(_, caller, _)| *caller == StackId::EMPTY);
             assert_eq!(kernel.count(), 1);
         }
     }
