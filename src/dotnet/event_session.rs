@@ -247,11 +247,11 @@ impl StreamTarget {
             bytes,
         } = self;
         let queue = Arc::new(StreamQueue::new(queued));
-        let (reader, sender) = (QueueReader::new(Arc::clone(&queue)), sender.clone());
+        let (parts, sender) = (QueueReader(Arc::clone(&queue)), sender.clone());
         let write = move || {
             let file = sink.create(pid, content);
             let file = file.map_err(RuntimeSessionError::Keep)?;
-            let copy = StreamCopy::new(reader, file, bytes, || sink.on_data(pid));
+            let copy = StreamCopy::new(parts, file, bytes, || sink.on_data(pid));
             copy.run(content, settings.as_ref(), &sender)
         };
         let writer = thread::Builder::new().name("runtime stream".into());

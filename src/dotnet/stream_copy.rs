@@ -2,8 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::io::{self, Read, Write};
-use std::os::unix::fs::FileExt;
+use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};
@@ -13,14 +12,13 @@ use super::code_event::module_of_method;
 use super::listed_code::ListedCode;
 use super::runtime_settings::RuntimeSettings;
 use super::session_thread::RuntimeSessionError;
+use super::stream_queue::QueueReader;
 use crate::nettrace::{
     AddedEvents, CodeReferences, NettraceErrorKind, OBJECTS_HEADER_BYTES, Reader, StreamPart,
     TraceInfo,
 };
-use crate::trace::{Nanos, StreamContent};
+use crate::trace::{Nanos, StreamContent, StreamWriter};
 
-/// Size of the copy buffer.
-const CHUNK: usize = 1 << 16;
 /// Minimum interval of calls to [`StreamCopy::on_data`]. Runtimes flush ten times a second.
 const DATA_INTERVAL: Duration = Duration::from_millis(50);
 /// Interval after which an address is passed on again: other code may be there.
@@ -29,8 +27,6 @@ const ADDRESS_INTERVAL: Duration = Duration::from_millis(100);
 const MAX_ADDRESSES: usize = 1 << 16;
 /// Limit on the modules of a process.
 const MAX_MODULES: usize = 1 << 14;
-/// Limit on what follows the last complete block: a block, and its header.
-const MAX_TAIL_BYTES: u64 = 17 << 20;
 
 /// What a stream refers to, and at last its end.
 #[derive(Debug)]
@@ -46,8 +42,8 @@ pub enum StreamItem {
 /// The end of a stream in its file.
 #[derive(Debug)]
 pub struct StreamEnd {
-    file: File,
-    /// Offset after the last complete block.
+    writer: StreamWriter,
+    /// Offset in the stream after the last complete block.
     offset: u64,
     /// Main thread of the process.
     thread: u64,
@@ -63,35 +59,21 @@ impl StreamEnd {
         now: Nanos,
         modules: impl Iterator<Item = (u64, &'a str)>,
     ) -> io::Result<()> {
-        let Self {
-            file,
-            offset,
-            thread,
-        } = self;
-        let tail_bytes = file.metadata()?.len().saturating_sub(offset);
-        if tail_bytes > MAX_TAIL_BYTES {
-            return Ok(());
-        }
         // A tick is a nanosecond on Linux.
-        let mut list = ListedCode::new(AddedEvents::new(1, thread, now.0));
+        let mut list = ListedCode::new(AddedEvents::new(1, self.thread, now.0));
         modules.for_each(|(id, path)| list.module(id, path));
-        let mut bytes = list.objects_at(offset);
-        let added = bytes.len();
-        bytes.resize(added + tail_bytes as usize, 0);
-        let (_, tail) = bytes.split_at_mut(added);
-        file.read_exact_at(tail, offset)?;
-        file.write_all_at(&bytes, offset).inspect_err(|_| {
-            let (_, tail) = bytes.split_at(added);
-            let _ = file.write_all_at(tail, offset);
-            let _ = file.set_len(offset + tail_bytes);
-        })
+        let bytes = list.objects_at(self.offset);
+        self.writer.insert(self.offset, &bytes).map(|_| ())
     }
 }
 
 /// A stream that is copied to a file while it is read.
-pub(super) struct StreamCopy<R, F> {
-    stream: R,
-    file: File,
+pub(super) struct StreamCopy<F> {
+    parts: QueueReader,
+    /// The current part, and how much of it was read.
+    part: Vec<u8>,
+    read: usize,
+    writer: StreamWriter,
     /// Size of the file.
     written: Arc<AtomicU64>,
     /// Called after data has arrived.
@@ -101,11 +83,13 @@ pub(super) struct StreamCopy<R, F> {
     error: Option<RuntimeSessionError>,
 }
 
-impl<R: Read, F: Fn()> StreamCopy<R, F> {
-    pub(super) fn new(stream: R, file: File, written: Arc<AtomicU64>, on_data: F) -> Self {
+impl<F: Fn()> StreamCopy<F> {
+    pub(super) fn new(parts: QueueReader, file: File, written: Arc<AtomicU64>, on_data: F) -> Self {
         Self {
-            stream,
-            file,
+            parts,
+            part: Vec::new(),
+            read: 0,
+            writer: StreamWriter::new(file),
             written,
             on_data,
             last_call: None,
@@ -130,17 +114,16 @@ impl<R: Read, F: Fn()> StreamCopy<R, F> {
         let added = added.map_or(0, |(settings, info)| self.add_settings(settings, info));
         let end = self.copy_blocks(&header, sender);
         // What follows the end of the stream, or data that is no stream, is copied as it is.
-        let mut rest = vec![0; CHUNK];
-        while self.read(&mut rest).is_ok_and(|read| read > 0) {}
+        let _ = io::copy(&mut self, &mut io::sink());
         if let Some(error) = self.error {
             return Err(error);
         }
-        if let (Some(info), Some(offset), Ok(file)) = (info, end, self.file.try_clone())
+        if let (Some(info), Some(offset)) = (info, end)
             && content == StreamContent::Main
         {
             // Without a receiver the capture is over.
             let _ = sender.send(StreamItem::End(StreamEnd {
-                file,
+                writer: self.writer,
                 offset: offset + added,
                 thread: thread(&info),
             }));
@@ -153,12 +136,10 @@ impl<R: Read, F: Fn()> StreamCopy<R, F> {
         let mut events = AddedEvents::new(0, thread(info), info.start_ticks);
         settings.add_to(&mut events);
         let objects = events.objects_at(OBJECTS_HEADER_BYTES as u64);
-        if let Err(error) = self.file.write_all(&objects) {
-            self.error = Some(RuntimeSessionError::Keep(error));
+        if let Err(error) = self.write(&objects) {
+            self.error = Some(error);
         }
-        let bytes = objects.len() as u64;
-        self.written.fetch_add(bytes, Ordering::Relaxed);
-        bytes
+        objects.len() as u64
     }
 
     /// Copies the blocks after the header. Returns the offset after the last complete one, unless
@@ -181,32 +162,45 @@ impl<R: Read, F: Fn()> StreamCopy<R, F> {
         }
     }
 
-    fn copy(&mut self, buffer: &mut [u8]) -> Result<usize, RuntimeSessionError> {
-        let read = self.stream.read(buffer);
-        let read = read.map_err(RuntimeSessionError::Receive)?;
-        let part = buffer.get(..read).unwrap_or_default();
-        self.file
-            .write_all(part)
-            .map_err(RuntimeSessionError::Keep)?;
-        self.written.fetch_add(read as u64, Ordering::Relaxed);
+    fn write(&mut self, part: &[u8]) -> Result<(), RuntimeSessionError> {
+        let grown = self.writer.append(part);
+        let grown = grown.map_err(RuntimeSessionError::Keep)?;
+        self.written.fetch_add(grown, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Waits for the next part, and writes it. It is empty at the end of the stream.
+    fn next_part(&mut self) -> Result<(), RuntimeSessionError> {
+        // Not kept while waiting for the next part.
+        self.part = Vec::new();
+        self.read = 0;
+        let part = self.parts.next_part();
+        let Some(part) = part.map_err(RuntimeSessionError::Receive)? else {
+            return Ok(());
+        };
+        self.write(&part)?;
+        self.part = part;
         let is_due = |time: Instant| time.elapsed() >= DATA_INTERVAL;
-        if read > 0 && self.last_call.is_none_or(is_due) {
+        if self.last_call.is_none_or(is_due) {
             (self.on_data)();
             self.last_call = Some(Instant::now());
         }
-        Ok(read)
+        Ok(())
     }
 }
 
-impl<R: Read, F: Fn()> Read for StreamCopy<R, F> {
+impl<F: Fn()> Read for StreamCopy<F> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.error.is_some() {
-            return Ok(0);
-        }
-        self.copy(buffer).or_else(|error| {
+        if self.read == self.part.len()
+            && self.error.is_none()
+            && let Err(error) = self.next_part()
+        {
             self.error = Some(error);
-            Ok(0)
-        })
+        }
+        let mut rest = self.part.get(self.read..).unwrap_or_default();
+        let read = rest.read(buffer)?;
+        self.read += read;
+        Ok(read)
     }
 }
 

@@ -3,7 +3,7 @@
 //! A runtime whose stream nobody reads may hang, so the receiver never waits for the writer.
 
 use std::collections::VecDeque;
-use std::io::{self, Read};
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
@@ -114,44 +114,22 @@ fn size_of_part(part: &Vec<u8>) -> usize {
 
 /// Reader of a queue. Dropping it abandons the queue.
 #[derive(Debug)]
-pub(super) struct QueueReader {
-    queue: Arc<StreamQueue>,
-    part: Vec<u8>,
-    read: usize,
-}
+pub(super) struct QueueReader(pub(super) Arc<StreamQueue>);
 
 impl QueueReader {
-    pub(super) fn new(queue: Arc<StreamQueue>) -> Self {
-        Self {
-            queue,
-            part: Vec::new(),
-            read: 0,
-        }
-    }
-}
-
-impl Read for QueueReader {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.read == self.part.len() {
-            // Not kept while waiting for the next part.
-            self.part = Vec::new();
-            self.read = 0;
-            self.part = self.queue.pop()?.unwrap_or_default();
-        }
-        let mut rest = self.part.get(self.read..).unwrap_or_default();
-        let read = rest.read(buffer)?;
-        self.read += read;
-        Ok(read)
+    /// Waits for the next part. Returns `None` at the end of the stream.
+    pub(super) fn next_part(&self) -> io::Result<Option<Vec<u8>>> {
+        self.0.pop()
     }
 }
 
 impl Drop for QueueReader {
     fn drop(&mut self) {
-        self.queue.with(|state| {
+        self.0.with(|state| {
             state.is_abandoned = true;
             state.parts.clear();
             let left = std::mem::take(&mut state.bytes);
-            self.queue.all.fetch_sub(left, Ordering::Relaxed);
+            self.0.all.fetch_sub(left, Ordering::Relaxed);
         });
     }
 }

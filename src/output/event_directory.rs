@@ -23,8 +23,9 @@ use crate::machine;
 use crate::trace::{Pid, StreamContent, StreamFiles, StreamName, Tid};
 
 const SUFFIX: &str = ".trace.events";
-/// Suffix of a stream's file name.
-const STREAM_SUFFIX: &str = ".nettrace";
+/// Suffix of a stream's file name, and that of older versions, which did not compress.
+const STREAM_SUFFIX: &str = ".nettrace.lz4";
+const PLAIN_STREAM_SUFFIX: &str = ".nettrace";
 /// Suffix of a file with the threads of a process. The process id precedes it.
 const THREADS_SUFFIX: &str = ".threads";
 /// Maximum number of streams per process id and content. Each exec of a .NET program starts one.
@@ -35,7 +36,7 @@ const MAX_STREAMS: usize = 100_000;
 /// A stream of one process.
 #[derive(Debug)]
 pub struct StoredStream {
-    /// File name without `.nettrace`.
+    /// File name without its suffix.
     pub name: StreamName,
     /// Thread ids in perfcollect's pid namespace, by the ids in the namespace of the process.
     ///
@@ -227,7 +228,12 @@ impl StreamFiles for EventDirectory {
     fn open(&self, name: StreamName) -> io::Result<File> {
         let dir = self.dir();
         let dir = dir.as_ref().ok_or(io::ErrorKind::NotFound)?;
-        self.open_file(dir, &format!("{name}{STREAM_SUFFIX}"))
+        match self.open_file(dir, &format!("{name}{STREAM_SUFFIX}")) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.open_file(dir, &format!("{name}{PLAIN_STREAM_SUFFIX}"))
+            }
+            file => file,
+        }
     }
 }
 
@@ -249,7 +255,9 @@ impl StreamSink for EventDirectory {
 
 /// Returns the stream of a file name.
 fn stream_name(file: &str) -> Option<StreamName> {
-    file.strip_suffix(STREAM_SUFFIX)?.parse().ok()
+    let name = file.strip_suffix(STREAM_SUFFIX);
+    let name = name.or_else(|| file.strip_suffix(PLAIN_STREAM_SUFFIX));
+    name?.parse().ok()
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ pub use code_address::CodeAddress;
 pub(crate) use distinct::Distinct;
 pub use events::{
     EventCode, EventStream, EventStreams, ParseStreamNameError, RuntimeEvent, StreamContent,
-    StreamFiles, StreamName,
+    StreamFiles, StreamName, StreamWriter,
 };
 pub use ids::{FrameId, FunctionId, ModuleId, ProcessId, StackId, ThreadId};
 pub(crate) use methods::CodeKey;

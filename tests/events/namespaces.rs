@@ -110,7 +110,7 @@ fn threads_in_another_namespace_are_known_to_a_recovery() {
     let pid = workload.pid().to_string();
     collect.args(["collect", "x", "-quiet", "-pid", &pid]);
     let collector = start(collect.current_dir(&directory));
-    wait_for_events(directory.path(), 300_000);
+    wait_for_events(directory.path(), 60_000);
     // Samples are written to disk twice a second.
     std::thread::sleep(Duration::from_millis(700));
     collector.signal(Signal::KILL);

@@ -91,16 +91,23 @@ pub(crate) fn expect_samples_line_up(nettrace: &Path) {
         let of_thread = compiling.get(thread).and_then(|ranges| ranges.first());
         *time <= last_event && of_thread.is_none_or(|(_, range)| *time >= range.start)
     });
-    let is_outside = |(thread, time): &&(Option<u64>, u64)| {
-        let ranges = compiling.get(thread).into_iter().flatten();
-        let mut wider = ranges
-            .map(|(_, range)| range.start - MILLISECOND..range.end.saturating_add(MILLISECOND));
-        !wider.any(|range| range.contains(time))
+    let outside_if_later_by = |shift: i64| {
+        let is_outside = |(thread, time): &&(Option<u64>, u64)| {
+            let ranges = compiling.get(thread).into_iter().flatten();
+            let mut wider = ranges
+                .map(|(_, range)| range.start - MILLISECOND..range.end.saturating_add(MILLISECOND));
+            !wider.any(|range| range.contains(&time.saturating_add_signed(shift)))
+        };
+        samples.iter().filter(is_outside).count()
     };
-    let outside = samples.iter().filter(is_outside).count();
-    // A thread may lose its CPU between the reported moment and the event.
-    let few = samples.len() >= 20 && outside <= 1 + samples.len() / 50;
-    assert!(few, "{outside} of {}", samples.len());
+    // A thread may lose its CPU between the reported moment and the event, on a busy system often.
+    let outside = outside_if_later_by(0);
+    let shifted = [-5, 5].map(|ms| outside_if_later_by(ms * MILLISECOND as i64));
+    println!(
+        "{outside} of {} outside, {shifted:?} with another clock",
+        samples.len()
+    );
+    assert!(samples.len() >= 20 && shifted.iter().all(|other| outside * 3 < *other));
 }
 
 /// Fails unless both files have the same times and activities for the events of this id. Returns

@@ -88,7 +88,8 @@ pub fn babeltrace(program: &'static str, trace: &Path) -> Option<Vec<String>> {
     Some(finished.stdout.lines().map(str::to_owned).collect())
 }
 
-/// Waits until a stream of the capture `x` in this directory has this many bytes.
+/// Waits until the file of a stream of the capture `x` in this directory has this many bytes. It is
+/// compressed.
 #[track_caller]
 pub fn wait_for_events(directory: &Path, bytes: u64) {
     const LIMIT: Duration = Duration::from_secs(120);

@@ -11,11 +11,13 @@ mod code;
 mod merged;
 mod ordered;
 mod stream;
+mod stream_file;
 mod stream_name;
 
 pub use code::EventCode;
 pub use merged::MergedEvents;
 pub use stream::{EventStream, StreamCounts, StreamFiles};
+pub use stream_file::StreamWriter;
 pub use stream_name::{ParseStreamNameError, StreamContent, StreamName};
 
 use std::collections::{BTreeMap, HashSet};

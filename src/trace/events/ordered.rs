@@ -6,14 +6,13 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-use std::fs::File;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
 use super::RuntimeEvent;
 use super::stream::EventStream;
-use crate::bytes::Positioned;
+use super::stream_file::StreamBytes;
 use crate::nettrace::Reader;
 use crate::trace::{Nanos, Tid};
 
@@ -30,7 +29,7 @@ const MAX_THREADS: usize = 1 << 12;
 #[derive(Debug)]
 pub(super) struct Ordered<'a> {
     stream: &'a EventStream,
-    reader: Option<Reader<Positioned<Arc<File>>>>,
+    reader: Option<Reader<StreamBytes>>,
     /// Waiting events with their sequence numbers, by the thread that recorded them.
     waiting: FxHashMap<u64, VecDeque<(u64, RuntimeEvent)>>,
     /// Oldest event of each non-empty queue: time, sequence number, thread.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::StreamName;
-use crate::bytes::Positioned;
+use super::stream_file::StreamBytes;
 use crate::nettrace::{EventMetadata, Losses, Reader};
 use crate::trace::{Nanos, Tid};
 
@@ -19,7 +19,7 @@ const MAX_KINDS: usize = 1 << 14;
 /// Content of a stream.
 #[derive(Clone, Debug, Default)]
 pub struct StreamCounts {
-    /// Length in bytes.
+    /// Size of its file in bytes.
     pub bytes: u64,
     /// Number of events.
     pub events: u64,
@@ -81,7 +81,7 @@ impl EventStream {
             source,
         };
         stream.counts = match stream.file() {
-            Ok(file) => count(&file),
+            Ok(file) => count(file),
             Err(error) => StreamCounts {
                 truncated: Some(format!("cannot open the event stream: {error}")),
                 ..StreamCounts::default()
@@ -121,14 +121,13 @@ impl EventStream {
     /// # Errors
     /// The file cannot be opened.
     pub fn bytes(&self) -> io::Result<impl Read + use<>> {
-        let file = self.file()?;
-        Ok(Positioned { file, at: 0 })
+        self.file().map(StreamBytes::new)
     }
 
     /// Returns a reader of the stream, unless it cannot be opened or its header is corrupt.
-    pub(crate) fn reader(&self) -> Option<Reader<Positioned<Arc<File>>>> {
+    pub(crate) fn reader(&self) -> Option<Reader<StreamBytes>> {
         let file = self.file().ok()?;
-        Reader::open(Positioned { file, at: 0 }).ok()
+        Reader::open(StreamBytes::new(file)).ok()
     }
 
     /// Lets equal metadata of all streams be the same.
@@ -144,12 +143,12 @@ impl EventStream {
     }
 }
 
-fn count(file: &File) -> StreamCounts {
+fn count(file: Arc<File>) -> StreamCounts {
     let mut counts = StreamCounts {
         bytes: file.metadata().map_or(0, |file| file.len()),
         ..StreamCounts::default()
     };
-    let mut reader = match Reader::open(Positioned { file, at: 0 }) {
+    let mut reader = match Reader::open(StreamBytes::new(file)) {
         Ok(reader) => reader,
         Err(error) => {
             counts.truncated = Some(error.to_string());
