@@ -53,12 +53,17 @@ impl Process {
 
     /// Returns the name of the method that starts at an address, or `None` if no method does.
     fn name(&mut self, start: u64) -> Option<Option<MethodName>> {
-        let key = match self.runtime.code_at(start).ok()?.code {
+        let found = self.runtime.code_at(start).ok()?;
+        let key = match found.code {
             Code::Method(method) if method.key.start == start => method.key,
             _ => return None,
         };
+        let is_collectible = found.collectible;
         let memory = self.runtime.memory();
-        Some(self.names.name(memory, &mut self.assemblies, key).ok())
+        let name = self
+            .names
+            .name(memory, &mut self.assemblies, key, is_collectible);
+        Some(name.ok())
     }
 }
 

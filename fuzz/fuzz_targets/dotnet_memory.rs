@@ -32,6 +32,6 @@ fuzz_target!(|data: &[u8]| {
             start: method_desc,
             method_desc,
         };
-        let _ = names.name(runtime.memory(), &mut assemblies, key);
+        let _ = names.name(runtime.memory(), &mut assemblies, key, false);
     }
 });
