@@ -78,7 +78,8 @@ fn events_of_every_runtime_are_what_it_counts_itself() {
         let exceptions = exception_events(&runtime, &counted["exceptions"]);
         assert_eq!(raw[&EXCEPTION], exceptions);
         if let Some(contentions) = counted["lockContentions"].as_u64() {
-            // .NET 9 counts one or two in half of its runs of which it sends neither start nor stop.
+            // In half of its runs .NET 9 counts one or two of which it sends neither start nor
+            // stop.
             let unsent = if runtime.major() == 9 { 3 } else { 0 };
             let sent = raw[&CONTENTION_STOP];
             assert!(

@@ -5,15 +5,15 @@
 mod support;
 
 use std::fs::File;
-use std::io::{self, Seek};
+use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use perfcollect::dotnet::diagnostics::Limits;
 use perfcollect::dotnet::{EventProfile, EventSession, QueuedBytes, StreamSink};
-use perfcollect::nettrace::Reader;
-use perfcollect::trace::{Pid, StreamContent};
+use perfcollect::nettrace::EventMetadata;
+use perfcollect::trace::{EventStream, Pid, StreamContent, StreamName};
 use support::{Runtime, Workload, workloads};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -51,7 +51,7 @@ fn a_stalled_disk_delays_no_target() {
     let mut command = runtime.command(&program);
     let workload = Workload::start(command.args(["--seconds", "3"]));
     let pid = Pid(workload.pid() as i32);
-    let (disk, mut file, release) = stalled_disk();
+    let (disk, file, release) = stalled_disk();
     let request = EventProfile::gc_collect_only().session_request();
     let queued = QueuedBytes::default();
     let mut session = EventSession::start(pid, false, request, false, queued, disk).unwrap();
@@ -63,13 +63,12 @@ fn a_stalled_disk_delays_no_target() {
     session.ask_to_stop(&Limits::new(LIMIT, LIMIT));
     let error = session.finish(Instant::now() + LIMIT, || false, |_| ());
     assert!(error.is_none(), "{error:?}");
-    file.rewind().unwrap();
-    let mut reader = Reader::open(file).unwrap();
-    let mut thrown = 0;
-    while let Ok(Some(event)) = reader.next_event() {
-        thrown += u64::from(event.metadata.id == EXCEPTION);
-    }
-    let losses = reader.losses();
+    let counts = EventStream::open(StreamName::first(pid), file).counts;
+    let is_exception = |(kind, _): &&(Arc<EventMetadata>, u64)| kind.id == EXCEPTION;
+    let thrown: u64 = (counts.by_kind.iter().filter(is_exception))
+        .map(|(_, count)| count)
+        .sum();
+    let losses = counts.losses;
     assert!(
         thrown > 1000 && losses.dropped_events > 1000,
         "{thrown}, {losses:?}"

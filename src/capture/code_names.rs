@@ -4,6 +4,7 @@
 //! it may have changed. Samples of processes that free code are walked as they come.
 
 use std::io::Write;
+use std::ops::Range;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -63,8 +64,8 @@ struct NamedProcess {
 
 struct NewName {
     row: MethodRow<'static>,
-    /// Whether the code replaced other named code.
-    replaces: bool,
+    /// Addresses of the code and of what it replaced, if it replaced other code.
+    replaced: Option<Range<u64>>,
 }
 
 impl CodeNames {
@@ -145,7 +146,11 @@ impl CodeNames {
         let epoch = if is_final { Epoch::ALWAYS } else { now };
         let change = names.named.insert(code, name.as_ref(), epoch);
         // Its code is not described any more, or other code is at its address.
-        let is_freed = name.is_none() && !is_unreadable || change == NameChange::Replaced;
+        let replaced = match change {
+            NameChange::Replaced { start, end } => Some(start..end),
+            _ => None,
+        };
+        let is_freed = name.is_none() && !is_unreadable || replaced.is_some();
         let window = match names.has_collectible {
             true if is_freed => FREES_CODE_NS,
             false if is_method && code.collectible => MAY_FREE_CODE_NS,
@@ -165,7 +170,7 @@ impl CodeNames {
             let size = code.end.saturating_sub(code.start);
             self.new.push(NewName {
                 row: method_row(process.process, code.start, size, name),
-                replaces: change == NameChange::Replaced,
+                replaced,
             });
         }
         true
@@ -203,9 +208,9 @@ impl CodeNames {
     /// Writes the names that the spool does not contain yet.
     pub(super) fn write_rows<W: Write>(&mut self, recorder: &mut Recorder<W>) {
         for name in self.new.drain(..) {
-            match name.replaces {
-                true => recorder.replace_method(name.row),
-                false => recorder.put(&SpoolRow::Method(name.row)),
+            match name.replaced {
+                Some(addresses) => recorder.replace_method(name.row, addresses),
+                None => recorder.put(&SpoolRow::Method(name.row)),
             }
         }
     }

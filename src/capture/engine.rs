@@ -187,6 +187,7 @@ impl<'a, W: Write> Engine<'a, W> {
         };
         let (thread, process) = self.walker.machine.sampled(sample.pid, tid);
         let early = self.early.take(tid, sample.time, thread);
+        // The recorder may have dropped its id since. Then the stack is walked again.
         let early = early.filter(|stack| self.recorder.has_stack(*stack));
         let (stack, fp_fallback) = match early {
             Some(stack) => (stack, false),

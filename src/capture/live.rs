@@ -59,7 +59,7 @@ pub struct Progress {
     pub lost: u64,
     /// Length of the spool.
     pub bytes: u64,
-    /// Length of the event streams.
+    /// Size of the files of the event streams, which are compressed.
     pub event_bytes: u64,
     /// Number of .NET processes that wait for their event sessions.
     pub waiting_processes: usize,

@@ -18,8 +18,13 @@ pub(super) enum NameChange {
     Unchanged,
     /// The code had no name before.
     Added,
-    /// The code replaces other code.
-    Replaced,
+    /// The code replaces other code. The addresses are those of both.
+    Replaced {
+        /// First address.
+        start: u64,
+        /// The exclusive end address.
+        end: u64,
+    },
 }
 
 /// Named code of a process, by start address.
@@ -68,6 +73,7 @@ impl NamedRanges {
         let method_desc = method_desc(code);
         let name_hash = name.map(|name| FxBuildHasher.hash_one(name));
         let mut replaces = false;
+        let (mut all_start, mut all_end) = (code.start, code.end);
         while let Some((&start, range)) = self
             .0
             .range_mut(..code.end)
@@ -81,6 +87,8 @@ impl NamedRanges {
             }
             // Code without a name that had another MethodDesc was freed before it was named.
             replaces |= range.name.is_some() || range.method_desc != method_desc;
+            all_start = all_start.min(start);
+            all_end = all_end.max(range.end);
             self.0.remove(&start);
         }
         let range = NamedRange {
@@ -91,7 +99,10 @@ impl NamedRanges {
         };
         self.0.insert(code.start, range);
         match (replaces, name) {
-            (true, _) => NameChange::Replaced,
+            (true, _) => NameChange::Replaced {
+                start: all_start,
+                end: all_end,
+            },
             (false, Some(_)) => NameChange::Added,
             (false, None) => NameChange::Unchanged,
         }
@@ -138,12 +149,14 @@ mod tests {
         // Another method overlaps the first one, and then has no readable name.
         let second = code(0x10f0, 0x1200, 16);
         let two = name("two");
+        let replaced = |start, end| NameChange::Replaced { start, end };
         assert_eq!(
             ranges.insert(&second, Some(&two), now),
-            NameChange::Replaced
+            replaced(0x1000, 0x1200)
         );
         assert!(!ranges.is_current(&first, now));
-        assert_eq!(ranges.insert(&second, None, now), NameChange::Replaced);
+        let change = ranges.insert(&second, None, now);
+        assert_eq!(change, replaced(0x10f0, 0x1200));
         assert_eq!(ranges.insert(&second, None, now), NameChange::Unchanged);
     }
 }

@@ -22,7 +22,7 @@ pub(super) fn text(request: &str, end: &str, spool_bytes: u64, trace: &Trace) ->
     for stream in trace.events.streams() {
         let _ = writeln!(
             log,
-            "events of {}: {} bytes",
+            "events of {}: {} bytes on the disk",
             stream.name, stream.counts.bytes
         );
         for (kind, count) in &stream.counts.by_kind {

@@ -167,7 +167,8 @@ impl Outputs {
             symbols,
             flame_graph,
         } = &mut self;
-        // In parallel: the files depend only on the shared call tree, and none needs much memory.
+        // In parallel: the files depend only on the trace and its shared views, and none needs much
+        // memory.
         let (drawn, written) = thread::scope(|scope| {
             let draw = || match flame_graph {
                 Some(file) => write_file(file, signals, |mut out| {

@@ -53,7 +53,8 @@ impl StreamEnd {
     /// Adds a list of modules to the stream: id, and path of the file.
     ///
     /// # Errors
-    /// The file cannot be read or written. The list is then missing.
+    /// The file cannot be read or written, or the last block of the stream is too large. The list is
+    /// then missing.
     pub fn add_modules<'a>(
         self,
         now: Nanos,
@@ -63,7 +64,10 @@ impl StreamEnd {
         let mut list = ListedCode::new(AddedEvents::new(1, self.thread, now.0));
         modules.for_each(|(id, path)| list.module(id, path));
         let bytes = list.objects_at(self.offset);
-        self.writer.insert(self.offset, &bytes).map(|_| ())
+        match self.writer.insert(self.offset, &bytes)? {
+            true => Ok(()),
+            false => Err(io::Error::other("the last block is too large")),
+        }
     }
 }
 
@@ -178,6 +182,9 @@ impl<F: Fn()> StreamCopy<F> {
         let Some(part) = part.map_err(RuntimeSessionError::Receive)? else {
             return Ok(());
         };
+        if part.is_empty() {
+            return Ok(());
+        }
         self.write(&part)?;
         self.part = part;
         let is_due = |time: Instant| time.elapsed() >= DATA_INTERVAL;

@@ -1,7 +1,7 @@
 //! Call trees of function names, one per process label, for folded stacks and the flame graph.
 //!
-//! [`crate::trace::StackTable`] is a tree of addresses that all processes share. In these trees, two
-//! addresses of one function share a node. Only one tree is in memory at a time: a system has
+//! [`crate::trace::StackTable`] is a tree of addresses that all processes share. In these trees,
+//! two addresses of one function share a node. Only one tree is in memory at a time: a system has
 //! thousands of processes, and a folded stack for nearly every sample.
 
 use std::hash::BuildHasher;
@@ -90,7 +90,7 @@ impl<'a> CallTrees<'a> {
         }
     }
 
-    /// Calls `each` with every distinct stack that has samples of its own.
+    /// Calls `each` with every distinct stack that has self samples.
     ///
     /// Callees with fewer than `min_total` samples are folded into the caller. Stacks are sorted
     /// frame by frame, so that stacks with equal callers are adjacent.

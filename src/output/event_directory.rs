@@ -23,8 +23,9 @@ use crate::machine;
 use crate::trace::{Pid, StreamContent, StreamFiles, StreamName, Tid};
 
 const SUFFIX: &str = ".trace.events";
-/// Suffix of a stream's file name, and that of older versions, which did not compress.
+/// Suffix of a stream's file name.
 const STREAM_SUFFIX: &str = ".nettrace.lz4";
+/// Suffix in older versions, which did not compress.
 const PLAIN_STREAM_SUFFIX: &str = ".nettrace";
 /// Suffix of a file with the threads of a process. The process id precedes it.
 const THREADS_SUFFIX: &str = ".threads";
@@ -283,6 +284,7 @@ mod tests {
             .write_all(b"two")
             .unwrap();
         std::fs::write(dir.path().join(".x.trace.events/notes"), "").unwrap();
+        std::fs::write(dir.path().join(".x.trace.events/9.nettrace"), "old").unwrap();
         std::os::unix::fs::symlink("/etc/passwd", dir.path().join(".x.trace.events/8.nettrace"))
             .unwrap();
         drop(directory);
@@ -300,7 +302,7 @@ mod tests {
                 Some((stream.name.to_string(), text))
             })
             .collect();
-        let expected = [("7", "one"), ("7-2", "two")];
+        let expected = [("7", "one"), ("7-2", "two"), ("9", "old")];
         let expected = expected.map(|(name, text)| (name.to_owned(), text.to_owned()));
         assert_eq!(read, expected);
         // `remove` keeps other files, and therefore the directory.

@@ -49,8 +49,9 @@ pub(super) fn name(
             },
         })
         .collect();
-    // Frames of methods that other processes have as well may be among those of another process. If
-    // the runtime itself named its methods, other code is its stubs.
+    // A method of several processes has one frame, which belongs to the first of them. So the
+    // runtime may have named methods of this process that have no frame here. Other code is its
+    // stubs then.
     let has_name = |function: &Function| function.name.is_some();
     let named = methods.has_names(process) || functions.iter().any(has_name);
     let fault = (!named).then(|| fault.unwrap_or_else(|| useless(&written, host)));

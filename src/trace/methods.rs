@@ -24,12 +24,14 @@ pub struct Method {
     pub tier: Option<Box<str>>,
 }
 
-/// What distinguishes the code of frames.
+/// Identity of the code of a frame. Equal keys share a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum CodeKey {
-    /// A method, by its row in `distinct`, in any process.
+    /// A named JIT method in any process: its row in [`Methods`]'s distinct methods.
     Method(u32),
-    /// Other code, and the row of the code that was at the address then.
+    /// Kernel code, and the number of kernel code rows before. A later row may name earlier frames.
+    Kernel(u64, u32),
+    /// Other code: its address, and the row of the generated code there when it was sampled.
     Address(CodeAddress, Option<u32>),
 }
 
@@ -42,6 +44,7 @@ pub struct Methods {
     rows: Vec<Option<u32>>,
     /// Processes with methods that have names.
     with_names: FxHashSet<ProcessId>,
+    kernel_rows: u32,
     /// Current code of each process, and of the kernel (`None`).
     current: FxHashMap<Option<ProcessId>, Ranges>,
     /// Kernel frames in no row, by address.
@@ -105,6 +108,7 @@ impl Methods {
         if row.start >= end {
             return;
         }
+        self.kernel_rows = self.kernel_rows.wrapping_add(1);
         let current = self.current.entry(None).or_default();
         let was_registered = clear(current, row.start, end);
         let id = self.rows.len() as u32;
@@ -128,6 +132,7 @@ impl Methods {
         let method = row.and_then(|row| *self.rows.get(row as usize)?);
         match (code, method) {
             (CodeAddress::Jit(..), Some(method)) => CodeKey::Method(method),
+            (CodeAddress::Kernel(address), _) => CodeKey::Kernel(address, self.kernel_rows),
             _ => CodeKey::Address(code, row),
         }
     }

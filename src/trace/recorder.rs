@@ -8,12 +8,13 @@
 
 use std::hash::BuildHasher;
 use std::io::Write;
+use std::ops::Range;
 
 use hashbrown::HashTable;
 use rustc_hash::FxBuildHasher;
 
 use super::code_address::CodeAddress;
-use super::ids::{FrameId, ModuleId, StackId, ThreadId};
+use super::ids::{FrameId, ModuleId, ProcessId, StackId, ThreadId};
 use super::quality::{Losses, Truncation};
 use super::recent::RecentStacks;
 use super::spool::{EventCodeRow, FileRow, KsymbolRow, MethodRow, SpoolEnd, SpoolRow, SpoolWriter};
@@ -34,6 +35,9 @@ pub trait RowSource {
 const MAX_NODES: usize = 128 << 10;
 /// Maximum number of interned code addresses; with their index some 30 bytes each.
 const MAX_FRAMES: usize = 32 << 10;
+/// Maximum number of steps to drop replaced code. Dropping everything is cheaper then: a target that
+/// replaces code all the time must not delay the samples of others.
+const MAX_DROP_WORK: u64 = 4 * MAX_FRAMES as u64;
 /// Maximum number of assigned ids.
 ///
 /// The remaining ids are for records that arrive after the request to stop the capture.
@@ -77,11 +81,15 @@ struct Interned {
     first_frame: u32,
     /// Id of the first of `stacks`.
     first_stack: u32,
+    /// Number of steps that [`Self::drop_code`] took.
+    drop_work: u64,
 }
 
 impl Interned {
     fn is_full(&self) -> bool {
-        self.stacks.len() >= MAX_NODES || self.frames.len() >= MAX_FRAMES
+        self.stacks.len() >= MAX_NODES
+            || self.frames.len() >= MAX_FRAMES
+            || self.drop_work > MAX_DROP_WORK
     }
 
     fn forget(&mut self) {
@@ -92,26 +100,24 @@ impl Interned {
         };
     }
 
-    /// Drops the code addresses of replaced code: `code_at` of each address of the code.
-    fn drop_code(&mut self, start: u64, size: u64, code_at: impl Fn(u64) -> CodeAddress) {
+    /// Drops JIT code addresses of a process, so that new code there gets new frames.
+    fn drop_code(&mut self, process: ProcessId, addresses: Range<u64>) {
         let Self {
             frames,
             rows,
             recent,
+            drop_work,
             ..
         } = self;
         *recent = RecentStacks::default();
-        let addresses = start..start.saturating_add(size);
+        let size = addresses.end.saturating_sub(addresses.start);
+        *drop_work += size.min(frames.len() as u64);
         if size > frames.len() as u64 {
-            rows.retain(|&mut row| match frames[row as usize] {
-                code @ (CodeAddress::Jit(_, at) | CodeAddress::Kernel(at)) => {
-                    !addresses.contains(&at) || code != code_at(at)
-                }
-                _ => true,
-            });
+            let is_dropped = |code| matches!(code, CodeAddress::Jit(of, at) if of == process && addresses.contains(&at));
+            rows.retain(|&mut row| !is_dropped(frames[row as usize]));
             return;
         }
-        for code in addresses.map(code_at) {
+        for code in addresses.map(|address| CodeAddress::Jit(process, address)) {
             let is_same = |row: &u32| frames[*row as usize] == code;
             if let Ok(known) = rows.find_entry(hash(&code), is_same) {
                 known.remove();
@@ -216,23 +222,22 @@ impl<W: Write> Recorder<W> {
         self.spool.put(row);
     }
 
-    /// Writes the row of a method that replaces other code at its addresses.
+    /// Writes the row of a method that replaces other code. `addresses` are those of both.
     ///
-    /// The code gets new frames: those of the other code do not represent it.
-    pub fn replace_method(&mut self, row: MethodRow<'_>) {
-        let code_at = |address| CodeAddress::Jit(row.process, address);
-        self.interned.drop_code(row.start, row.size, code_at);
+    /// Code there gets new frames: those of the old code do not represent it.
+    pub fn replace_method(&mut self, row: MethodRow<'_>, addresses: Range<u64>) {
+        self.make_room();
+        self.interned.drop_code(row.process, addresses);
         self.spool.put(&SpoolRow::Method(row));
     }
 
-    /// Writes the row of kernel code that replaces other code, or is gone.
+    /// Writes the row of kernel code that replaces other code, or was unregistered.
     pub fn replace_kernel_code(&mut self, row: KsymbolRow<'_>) {
-        self.interned
-            .drop_code(row.start, row.size, CodeAddress::Kernel);
+        self.forget();
         self.spool.put(&SpoolRow::Ksymbol(row));
     }
 
-    /// Returns whether a sample can still have a stack that [`SampleWriter::stack`] returned.
+    /// Returns whether samples may still refer to a stack that [`SampleWriter::stack`] returned.
     #[must_use]
     pub fn has_stack(&self, stack: StackId) -> bool {
         stack == StackId::EMPTY || stack.0 >= self.interned.first_stack
@@ -241,9 +246,13 @@ impl<W: Write> Recorder<W> {
     /// Drops all code addresses and stacks if there are too many.
     fn make_room(&mut self) {
         if self.interned.is_full() {
-            self.interned.forget();
-            self.spool.put(&SpoolRow::Forget);
+            self.forget();
         }
+    }
+
+    fn forget(&mut self) {
+        self.interned.forget();
+        self.spool.put(&SpoolRow::Forget);
     }
 
     /// Passes on the time and the losses so far.
@@ -374,8 +383,8 @@ mod tests {
 
     #[test]
     fn replaced_code_gets_another_frame_and_other_code_keeps_its_own() {
-        // With few and with many addresses in the replaced range.
-        for size in [4, 1 << 20] {
+        // Fewer addresses than frames: each is looked up. More: all frames are searched.
+        for size in [2, 1 << 20] {
             let mut spool = Vec::new();
             let mut recorder = recorder_of_one_thread(&mut spool);
             let other = ProcessId(1);
@@ -408,9 +417,18 @@ mod tests {
                 });
             };
             (0..2).for_each(|_| push(&mut recorder));
-            recorder.replace_method(method(b"second"));
+            recorder.replace_method(method(b"second"), 0..size);
             (0..2).for_each(|_| push(&mut recorder));
             assert_eq!(recorder.interned.frames.len(), 4, "{size}");
+            recorder.replace_kernel_code(KsymbolRow {
+                start: 0,
+                size,
+                unregistered: true,
+                name: b"".into(),
+                module: b"".into(),
+            });
+            push(&mut recorder);
+            assert_eq!(recorder.interned.frames.len(), 3, "{size}");
             let _ = recorder.finish(Nanos(1), &Losses::default());
             let trace = RawTrace::read(&spool[..]).unwrap();
             let methods = trace.samples.iter().map(|sample| {
@@ -420,13 +438,8 @@ mod tests {
             let methods: Vec<_> = methods.collect();
             assert_eq!(
                 methods,
-                ["first", "first", "second", "second"].map(Box::from)
+                ["first", "first", "second", "second", "second"].map(Box::from)
             );
-            let kernel = trace
-                .stacks
-                .nodes()
-                .filter(|(_, caller, _)| *caller == StackId::EMPTY);
-            assert_eq!(kernel.count(), 1);
         }
     }
 

@@ -1,8 +1,8 @@
-//! The file of an event stream: the stream as the runtime sends it, in LZ4 frames (`lz4 -d` reads it).
+//! The file of an event stream: LZ4 frames (`lz4 -d` unpacks it).
 //!
-//! Each part of the stream is a frame of its own. So the file of a capture that was killed has all
-//! parts but the last, and an idle stream needs no buffer. A file without the first bytes of a frame
-//! is read as it is: older versions did not compress, and the archive of a trace does it itself.
+//! Each part of the stream is a separate frame. So a killed capture keeps all parts but the last,
+//! and an idle stream needs no buffer. A file that does not start with a frame is read unchanged:
+//! older versions did not compress, and streams in an archive are compressed by the archive.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
@@ -52,6 +52,10 @@ impl StreamWriter {
     /// # Errors
     /// The file cannot be written.
     pub fn append(&mut self, part: &[u8]) -> io::Result<u64> {
+        // An empty frame would look like the end of the file.
+        if part.is_empty() {
+            return Ok(0);
+        }
         let frame = frame_of(part)?;
         self.file.write_all_at(&frame, self.end.in_file)?;
         self.last = self.end;
@@ -60,9 +64,10 @@ impl StreamWriter {
         Ok(frame.len() as u64)
     }
 
-    /// Inserts bytes at an offset of the stream in the last part, or at its end.
+    /// Inserts bytes at an offset of the stream: in the last part, or at its end.
     ///
-    /// Returns whether the offset is there.
+    /// Returns false, and changes nothing, if the offset is elsewhere or the last part is larger
+    /// than [`MAX_PART_BYTES`].
     ///
     /// # Errors
     /// The file cannot be read or written. It is then as before.
@@ -172,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_round_trip_and_a_file_that_is_cut_has_those_before() {
+    fn parts_round_trip_and_a_truncated_file_keeps_those_before() {
         let parts = parts();
         let (file, writer) = written(&parts);
         let length = file.metadata().unwrap().len();

@@ -9,7 +9,7 @@ use crate::bytes::fill;
 
 /// Magic bytes and version of the format.
 const MAGIC: [u8; 4] = *b"PCS3";
-/// Oldest version that is readable. It lacks one kind of rows.
+/// Oldest readable version. It has no row 16 (forget).
 const OLDEST_VERSION: u8 = b'2';
 /// Length of a block's header.
 pub(super) const HEADER_BYTES: usize = 20;

@@ -20,6 +20,8 @@ const MAX_BUILD_ID_BYTES: usize = 64;
 const MAX_HEADER_BYTES: usize = 128 << 10;
 /// Maximum number of CPUs with separate losses.
 const MAX_CPUS: usize = 2048;
+/// Maximum number of frames and of stack nodes. The last id is that of the empty stack.
+const MAX_IDS: u32 = u32::MAX - 1;
 /// Maximum length of a row.
 pub(super) const MAX_ROW_BYTES: usize = MAX_HEADER_BYTES + 1024;
 
@@ -207,6 +209,9 @@ impl Codec {
                     dump: input.string(MAX_STRING_BYTES)?.into(),
                 },
             ),
+            8 | 9 if self.frames.end.max(self.nodes.end) >= MAX_IDS => {
+                return Err(RowError::Number);
+            }
             8 => SpoolRow::Frame(self.decode_frame(input)?),
             9 => {
                 let parent = match input.small()? {

@@ -35,6 +35,8 @@
 //!                     sample before; time - time of the sample before (signed), these fields
 //! ```
 //!
+//! Version PCS2 has no row 16 and is otherwise the same. The reader accepts both.
+//!
 //! Files, processes, threads, frames and nodes have ids in the order of their rows. Each row
 //! precedes its first use (a frame or node may repeat, see `Recorder`). So any number of whole
 //! blocks from the start of the file is a complete capture.

@@ -49,7 +49,8 @@ pub enum Ending {
 pub struct RawTrace {
     /// Header of the spool.
     pub header: Header,
-    /// Code addresses; [`crate::trace::FrameId`] is the index.
+    /// Code addresses; [`crate::trace::FrameId`] is the index. A method of several processes has the
+    /// address of the first one.
     pub frames: Vec<CodeAddress>,
     /// Stacks of `frames`.
     pub stacks: StackTable,
