@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::StreamName;
-use super::stream_file::StreamBytes;
+use super::stream_file::{StreamBytes, UndamagedBytes};
 use crate::nettrace::{EventMetadata, Losses, Reader};
 use crate::trace::{Nanos, Tid};
 
@@ -116,12 +116,13 @@ impl EventStream {
         self.threads.get(&id).copied().unwrap_or(id)
     }
 
-    /// Returns the bytes of the stream from the start.
+    /// Returns the bytes of the stream from the start, up to where its file is damaged.
     ///
     /// # Errors
     /// The file cannot be opened.
     pub fn bytes(&self) -> io::Result<impl Read + use<>> {
-        self.file().map(StreamBytes::new)
+        let bytes = self.file().map(StreamBytes::new);
+        bytes.map(UndamagedBytes)
     }
 
     /// Returns a reader of the stream, unless it cannot be opened or its header is corrupt.

@@ -147,6 +147,18 @@ impl Read for StreamBytes {
     }
 }
 
+/// Reader of the file of a stream that ends where the file is damaged.
+pub(super) struct UndamagedBytes(pub(super) StreamBytes);
+
+impl Read for UndamagedBytes {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.0.read(buffer) {
+            Err(error) if error.raw_os_error().is_none() => Ok(0),
+            read => read,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_a_file_that_is_not_compressed_and_rejects_a_corrupt_one() {
+    fn reads_a_file_that_is_not_compressed_and_a_corrupt_one_up_to_the_damage() {
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(b"Nettrace", 0).unwrap();
         assert_eq!(read(&file).unwrap(), b"Nettrace");
@@ -199,6 +211,18 @@ mod tests {
         file.write_all_at(&[0x55; 8], writer.last.in_file + 5000)
             .unwrap();
         assert_eq!(read(&file).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        let undamaged = |file: File| {
+            let mut bytes = Vec::new();
+            let mut reader = UndamagedBytes(StreamBytes::new(file.into()));
+            reader.read_to_end(&mut bytes).unwrap();
+            bytes
+        };
+        assert!(undamaged(file) == parts()[..2].concat());
+        // A system that crashed may leave zeros at the end.
+        let (file, writer) = written(&parts());
+        file.set_len(writer.end.in_file + 4096).unwrap();
+        assert!(read(&file).is_err());
+        assert!(undamaged(file) == parts().concat());
     }
 
     #[test]
