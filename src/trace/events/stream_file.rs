@@ -67,7 +67,7 @@ impl StreamWriter {
     /// Inserts bytes at an offset of the stream: in the last part, or at its end.
     ///
     /// Returns false, and changes nothing, if the offset is elsewhere or the last part is larger
-    /// than [`MAX_PART_BYTES`].
+    /// than 17 MiB.
     ///
     /// # Errors
     /// The file cannot be read or written. It is then as before.
