@@ -145,11 +145,11 @@ impl CodeNames {
         let is_unreadable = name.is_none() && names.namer.off().is_some();
         let epoch = if is_final { Epoch::ALWAYS } else { now };
         let change = names.named.insert(code, name.as_ref(), epoch);
-        // Its code is not described any more, or other code is at its address.
         let replaced = match change {
             NameChange::Replaced { start, end } => Some(start..end),
             _ => None,
         };
+        // Its code is not described any more, or other code is at its address.
         let is_freed = name.is_none() && !is_unreadable || replaced.is_some();
         let window = match names.has_collectible {
             true if is_freed => FREES_CODE_NS,

@@ -35,8 +35,9 @@ pub trait RowSource {
 const MAX_NODES: usize = 128 << 10;
 /// Maximum number of interned code addresses; with their index some 30 bytes each.
 const MAX_FRAMES: usize = 32 << 10;
-/// Maximum number of steps to drop replaced code. Dropping everything is cheaper then: a target that
-/// replaces code all the time must not delay the samples of others.
+/// Maximum number of steps to drop replaced code, before all code addresses are dropped at once.
+///
+/// A target that replaces code all the time must not delay the samples of others.
 const MAX_DROP_WORK: u64 = 4 * MAX_FRAMES as u64;
 /// Maximum number of assigned ids.
 ///
@@ -81,15 +82,13 @@ struct Interned {
     first_frame: u32,
     /// Id of the first of `stacks`.
     first_stack: u32,
-    /// Number of steps that [`Self::drop_code`] took.
+    /// Number of steps that [`Self::drop_code`] took since it last dropped everything.
     drop_work: u64,
 }
 
 impl Interned {
     fn is_full(&self) -> bool {
-        self.stacks.len() >= MAX_NODES
-            || self.frames.len() >= MAX_FRAMES
-            || self.drop_work > MAX_DROP_WORK
+        self.stacks.len() >= MAX_NODES || self.frames.len() >= MAX_FRAMES
     }
 
     fn forget(&mut self) {
@@ -101,6 +100,8 @@ impl Interned {
     }
 
     /// Drops JIT code addresses of a process, so that new code there gets new frames.
+    ///
+    /// Stacks keep their ids: the caller may still push a sample with one.
     fn drop_code(&mut self, process: ProcessId, addresses: Range<u64>) {
         let Self {
             frames,
@@ -111,16 +112,20 @@ impl Interned {
         } = self;
         *recent = RecentStacks::default();
         let size = addresses.end.saturating_sub(addresses.start);
-        *drop_work += size.min(frames.len() as u64);
-        if size > frames.len() as u64 {
+        let known = rows.len() as u64;
+        *drop_work += size.min(known);
+        if *drop_work > MAX_DROP_WORK {
+            *drop_work = 0;
+            rows.clear();
+        } else if size > known {
             let is_dropped = |code| matches!(code, CodeAddress::Jit(of, at) if of == process && addresses.contains(&at));
             rows.retain(|&mut row| !is_dropped(frames[row as usize]));
-            return;
-        }
-        for code in addresses.map(|address| CodeAddress::Jit(process, address)) {
-            let is_same = |row: &u32| frames[*row as usize] == code;
-            if let Ok(known) = rows.find_entry(hash(&code), is_same) {
-                known.remove();
+        } else {
+            for code in addresses.map(|address| CodeAddress::Jit(process, address)) {
+                let is_same = |row: &u32| frames[*row as usize] == code;
+                if let Ok(known) = rows.find_entry(hash(&code), is_same) {
+                    known.remove();
+                }
             }
         }
     }
@@ -226,7 +231,6 @@ impl<W: Write> Recorder<W> {
     ///
     /// Code there gets new frames: those of the old code do not represent it.
     pub fn replace_method(&mut self, row: MethodRow<'_>, addresses: Range<u64>) {
-        self.make_room();
         self.interned.drop_code(row.process, addresses);
         self.spool.put(&SpoolRow::Method(row));
     }
@@ -349,7 +353,8 @@ impl<W: Write, S: RowSource> SampleWriter<'_, W, S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::{Pid, ProcessId, RawTrace};
+    use crate::trace::spool::Ending;
+    use crate::trace::{Pid, RawTrace};
 
     struct NoFiles;
 
@@ -441,6 +446,42 @@ mod tests {
                 ["first", "first", "second", "second", "second"].map(Box::from)
             );
         }
+    }
+
+    #[test]
+    fn a_stack_stays_valid_however_much_code_is_replaced() {
+        let mut spool = Vec::new();
+        let mut recorder = recorder_of_one_thread(&mut spool);
+        let code = |address| [CodeAddress::Jit(ProcessId(0), address)];
+        let mut source = NoFiles;
+        for address in 0..1000 {
+            let mut writer = recorder.sample_writer(&mut source);
+            writer.stack(ThreadId(0), &code(address), None);
+        }
+        let mut writer = recorder.sample_writer(&mut source);
+        let stack = writer.stack(ThreadId(0), &code(2000), None);
+        let mut dropped = 0;
+        for _ in 0..2 * MAX_DROP_WORK / 1000 {
+            let row = MethodRow {
+                process: ProcessId(0),
+                start: 1 << 20,
+                size: 1000,
+                name: b"other".into(),
+                module: b"".into(),
+                tier: b"".into(),
+            };
+            recorder.replace_method(row, 1 << 20..(1 << 20) + 1000);
+            dropped += u64::from(recorder.interned.rows.is_empty());
+        }
+        assert!(dropped > 0 && recorder.has_stack(stack));
+        recorder.sample_writer(&mut source).push(Sample {
+            stack,
+            ..Sample::default()
+        });
+        let _ = recorder.finish(Nanos(1), &Losses::default());
+        let trace = RawTrace::read(&spool[..]).unwrap();
+        assert_eq!(trace.ending, Ending::Complete);
+        assert_eq!(trace.samples.len(), 1);
     }
 
     #[test]
