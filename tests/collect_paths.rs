@@ -23,6 +23,8 @@ const LIMIT: Duration = Duration::from_secs(600);
 const MAX_AT_START: u64 = 5;
 /// The same for a whole run, as a share.
 const MAX_SHARE_AT_START: f64 = 0.002;
+/// Maximum share of the samples of a mode that are in an outer call of a recursive method.
+const MAX_SHARE_IN_OUTER_CALL: f64 = 0.03;
 /// Minimum number of samples of a whole run. An idle system takes some 200 in each mode, a busy one
 /// in most.
 const MIN_SAMPLES: u64 = 500;
@@ -142,6 +144,8 @@ fn shows(stack: &Stack, path: &[String]) -> bool {
 struct PathCounts {
     inside: u64,
     whole: u64,
+    /// Samples in an outer call of a recursive method, which takes little time.
+    in_outer_call: u64,
     /// Stacks larger than the stack copy, which must be marked as truncated.
     short: u64,
     /// The other stacks without the whole path, for messages.
@@ -170,6 +174,10 @@ fn classify(what: &str, done: &Value, stacks: &[Stack]) -> BTreeMap<String, Path
         };
         let is_whole = paths.iter().any(|path| shows(stack, path));
         let counts = counts.entry((*mode).to_owned()).or_default();
+        if !is_whole && is_in_outer_call(stack, paths) {
+            counts.in_outer_call += stack.samples;
+            continue;
+        }
         if !is_whole && prepares_callee(stack, paths) {
             continue;
         }
@@ -194,6 +202,16 @@ fn prepares_callee(stack: &Stack, paths: &[Vec<String>]) -> bool {
     let callees = innermost.map_or(&[][..], |index| &stack.frames[index + 1..]);
     let of_runtime = |frame: &String| frame.contains("libcoreclr.so");
     callees.iter().any(of_runtime)
+}
+
+/// Returns whether the sample is in an outer call of a recursive method, and the stack reaches the
+/// caller of the recursion.
+fn is_in_outer_call(stack: &Stack, paths: &[Vec<String>]) -> bool {
+    let is_recursion = |path: &&Vec<String>| path.windows(2).all(|pair| pair[0] == pair[1]);
+    let mut recursions = paths.iter().filter(is_recursion).flatten();
+    let leaf = stack.frames.last().map_or("", String::as_str);
+    let has_caller = stack.frames.iter().any(|frame| frame.contains("Round"));
+    has_caller && recursions.any(|method| leaf.contains(method))
 }
 
 /// Returns the class of the mode that a frame's method belongs to.
@@ -248,6 +266,11 @@ fn check(what: &str, command: &[&str], launch: Launch<'_>, short: &[&str]) {
             (counts.inside, counts.whole)
         };
         println!("{what} {mode}: {good} of {of} whole");
+        let in_outer_call = counts.in_outer_call as f64;
+        assert!(
+            in_outer_call <= of as f64 * MAX_SHARE_IN_OUTER_CALL,
+            "{what} {mode}: {in_outer_call}"
+        );
         assert!(
             good + MAX_AT_START >= of,
             "{what} {mode}: {good} of {of}; {:#?}",

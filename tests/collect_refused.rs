@@ -280,7 +280,8 @@ fn full_disk_keeps_only_the_samples() {
     let sandbox = Sandbox::new();
     let target = busy();
     let pid = target.pid().to_string();
-    let arguments = ["full", "-quiet", "-collectsec", "0.3", "-pid", &pid];
+    let limits = ["-collectsec", "0.3", "-maxsize", "0"];
+    let arguments = [&["full", "-quiet", "-pid", &pid], &limits[..]].concat();
     // The size grows from too little to enough; in between, one file fits and the other does not.
     // The shell lists the remaining files, as the mount disappears with it.
     let script = "mount -t tmpfs -o size=$1k none . && cd \"$PWD\" && shift && \"$@\"; status=$?; ls -A; exit $status";

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use perfcollect::output::spool_file::spool_path;
 use perfcollect::output::summary::Summary;
 use perfcollect::perf;
-use perfcollect::trace::RawTrace;
+use perfcollect::trace::{NoticeKind, RawTrace};
 use rustix::process::Signal;
 use support::{
     Missing, Running, Runtime, Workload, cpu_time, end_capture, finish, perfcollect, run,
@@ -298,7 +298,7 @@ fn full_disk_ends_the_capture_without_data_loss() {
     fs::create_dir(directory.join("small")).unwrap();
     // The mount disappears with the shell.
     let script = "mount -t tmpfs -o size=64k none small && cd small || exit 9; \
-        \"$0\" collect full -freq 5000 -collectsec 500 -pid $1; echo status $?; ls -A; \
+        \"$0\" collect full -freq 5000 -collectsec 500 -maxsize 0 -pid $1; echo status $?; ls -A; \
         \"$0\" recover full -o ../saved && ls -A";
     let mut command = Command::new("unshare");
     command
@@ -334,6 +334,68 @@ fn full_disk_ends_the_capture_without_data_loss() {
     let summary = summary(directory, "saved");
     assert!(summary.samples > 1000, "{}", summary.samples);
     expect_named(&summary);
+}
+
+#[test]
+fn the_size_limit_includes_the_trace_and_ends_the_capture() {
+    need_capture!();
+    let busy = need!(busy());
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let pid = busy.pid().to_string();
+    let options = ["-freq", "5000", "-collectsec", "500", "-maxsize", "3M"];
+    let arguments = [&["collect", "small", "-pid", &pid], &options[..]].concat();
+    let output = run_perfcollect(arguments, directory, LIMIT).expect_success();
+    let said = &output.stderr;
+    assert!(
+        said.contains(" It also stops before its files need 3 MiB (-maxsize)."),
+        "{said}"
+    );
+    let why = "-maxsize 3 MiB reached: ";
+    assert!(
+        said.contains(&format!("...STOPPED (space on the disk: {why}")),
+        "{said}"
+    );
+    let notice = format!("the capture ended early: {why}");
+    assert!(output.stdout.contains(&notice), "{}", output.stdout);
+    let files = fs::read_dir(directory).unwrap();
+    let bytes: u64 = files
+        .map(|file| file.unwrap().metadata().unwrap().len())
+        .sum();
+    assert!((100_000..3 << 20).contains(&bytes), "{bytes}");
+    let summary = summary(directory, "small");
+    assert!(summary.samples > 1000, "{}", summary.samples);
+    let notices = summary.quality.notices.iter();
+    let kinds: Vec<NoticeKind> = notices.map(|notice| notice.kind).collect();
+    assert!(kinds.contains(&NoticeKind::DiskSpace), "{kinds:?}");
+}
+
+/// Another program fills the disk while perfcollect captures.
+#[test]
+fn the_trace_fits_on_a_disk_that_another_program_fills() {
+    need_capture!();
+    let busy = need!(busy());
+    let can_mount = run(Command::new("unshare").args(["-m", "true"]), LIMIT);
+    if can_mount.status.code() != Some(0) {
+        skip!(Missing::Unshare("-m"));
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let script = "mount -t tmpfs -o size=32m none . && cd \"$PWD\" || exit 9; \
+        (until [ -s .x.trace.spool ]; do sleep 0.1; done; head -c 30M /dev/zero > other) & \
+        \"$0\" collect x -collectsec 500 -pid $1 > report; echo status $?; rm report; ls -A";
+    let mut command = Command::new("unshare");
+    command
+        .args(["-m", "sh", "-c", script])
+        .arg(perfcollect())
+        .arg(busy.pid().to_string())
+        .current_dir(&directory);
+    let output = run(&mut command, LIMIT).expect_success();
+    assert_eq!(
+        output.stdout,
+        "status 0\nother\nx.flamegraph.svg\nx.nettrace\nx.trace.zip\n"
+    );
+    let why = "...STOPPED (space on the disk: only ";
+    assert!(output.stderr.contains(why), "{}", output.stderr);
 }
 
 /// The command inherits the limit. Its signal kills processes that do not handle it.

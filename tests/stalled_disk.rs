@@ -32,6 +32,8 @@ impl StreamSink for StalledDisk {
     }
 
     fn on_data(&self, _: Pid) {}
+
+    fn on_end(&self, _: Pid) {}
 }
 
 fn stalled_disk() -> (Arc<StalledDisk>, File, Sender<()>) {

@@ -18,7 +18,7 @@ use crate::trace::{Nanos, Notice, NoticeKind, Pid, ProcessId, Recorder, process_
 use crate::unwind::{Epoch, MetCode, MetKind, SampledProcess};
 
 /// Maximum number of processes. At the limit, one is dropped and its code is named again.
-const MAX_PROCESSES: usize = 512;
+const MAX_PROCESSES: usize = 1024;
 /// Maximum number of ended processes that notices about unreadable names count.
 const MAX_DISABLED: usize = 4096;
 

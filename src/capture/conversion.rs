@@ -19,7 +19,7 @@ use crate::perf_data::{
     Attribute, EventGroup, EventSource, KernelMapping, Reader, RecordingInfo, kernel_mismatch,
 };
 use crate::trace::{
-    Callers, CaptureInfo, Cpu, Header, Nanos, Notice, NoticeKind, Pid, RawTrace, Tid,
+    Callers, CaptureInfo, Cpu, Header, Nanos, Notice, NoticeKind, Pid, RawTrace, Samples, Tid,
 };
 
 /// Number of records between two reports of the progress.
@@ -41,6 +41,8 @@ pub struct ConvertRequest {
     ///
     /// If this is `None`, the import chooses the event that best measures CPU time.
     pub event: Option<String>,
+    /// Empty list to fill.
+    pub samples: Samples,
 }
 
 /// Imports a whole recording.
@@ -51,13 +53,14 @@ pub struct ConvertRequest {
 /// Returns an error if the recording has no such event or no samples, or if the pipe fails.
 pub fn convert<R: Read>(
     reader: Reader<R>,
-    request: ConvertRequest,
+    mut request: ConvertRequest,
     report: impl FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Capture, CaptureError> {
+    let samples = std::mem::take(&mut request.samples);
     let (spooled, spool) =
         io::pipe().map_err(|error| CaptureError::SpoolStart(error.to_string()))?;
     thread::scope(|scope| {
-        let reading = scope.spawn(|| RawTrace::read(spooled));
+        let reading = scope.spawn(|| RawTrace::read_into(samples, spooled));
         let converted = spool_out(reader, request, spool, report)?;
         let recording = match reading.join() {
             Ok(recording) => recording?,

@@ -13,7 +13,7 @@ use super::stack_walker::{StackWalker, Walked};
 use super::starting_processes::StartingProcesses;
 use super::target::{Filter, Target};
 use super::weight::Weight;
-use crate::dotnet::{RuntimeSessionError, maps_runtime, tells_of_runtime};
+use crate::dotnet::{RuntimeSessionError, StreamSize, maps_runtime, tells_of_runtime};
 use crate::machine::{self, Machine, ProcError};
 use crate::perf::{self, Record, SampleRecord};
 use crate::trace::spool::{KsymbolRow, SpoolEnd};
@@ -371,8 +371,8 @@ impl<'a, W: Write> Engine<'a, W> {
         self.recorder.bytes()
     }
 
-    pub(super) fn event_bytes(&self) -> u64 {
-        self.events.bytes()
+    pub(super) fn event_size(&self) -> StreamSize {
+        self.events.size()
     }
 
     /// Returns the number of processes that wait for their event sessions.

@@ -13,6 +13,7 @@ use crate::dotnet::diagnostics::{
 };
 use crate::dotnet::{
     EventSession, ProcessMemory, QueuedBytes, RuntimeSessionError, SharedSink, StreamItem,
+    StreamSize,
 };
 use crate::machine;
 use crate::trace::{MORE_DESCRIPTORS, Nanos, Notice, NoticeKind, Pid, lacks_descriptors};
@@ -52,7 +53,7 @@ pub(super) struct EventSessions {
     request: Option<EventRequest>,
     starts: Option<SessionStarts>,
     running: Vec<(Pid, EventSession)>,
-    ended_bytes: u64,
+    ended: StreamSize,
     /// Whether the capture has ended, so that no session may start.
     is_over: bool,
     failed: Vec<(Pid, RuntimeSessionError)>,
@@ -133,7 +134,7 @@ impl EventSessions {
         while let Some((_, session)) = self.running.get(next) {
             if session.has_ended() {
                 let (pid, session) = self.running.swap_remove(next);
-                if let (0, Some(starts)) = (session.bytes(), &mut self.starts) {
+                if let (0, Some(starts)) = (session.size().stored, &mut self.starts) {
                     starts.refund();
                 }
                 self.close_session(pid, session, Instant::now(), &mut || true);
@@ -150,7 +151,7 @@ impl EventSessions {
         until: Instant,
         enough: &mut dyn FnMut() -> bool,
     ) {
-        self.ended_bytes += session.bytes();
+        self.ended = [self.ended, session.size()].into_iter().sum();
         let error = session.finish(until, enough, |item| self.items.push((pid, Some(item))));
         self.items.push((pid, None));
         if let Some(error) = error {
@@ -201,10 +202,10 @@ impl EventSessions {
         self.starts.as_ref().map_or(0, SessionStarts::held_back)
     }
 
-    /// Returns the length of all streams.
-    pub(super) fn bytes(&self) -> u64 {
-        let running = self.running.iter().map(|(_, session)| session.bytes());
-        self.ended_bytes + running.sum::<u64>()
+    /// Returns the size of all streams.
+    pub(super) fn size(&self) -> StreamSize {
+        let running = self.running.iter().map(|(_, session)| session.size());
+        running.chain([self.ended]).sum()
     }
 
     /// Ends all sessions. Waits for their rundowns until `enough` returns true.

@@ -9,7 +9,7 @@ use super::error::CaptureError;
 use super::notable::notable_losses;
 use crate::machine::Machine;
 use crate::trace::spool::{Ending, SpoolEnd, SpoolError};
-use crate::trace::{CaptureInfo, EventStreams, Notice, NoticeKind, RawTrace};
+use crate::trace::{CaptureInfo, EventStreams, Notice, NoticeKind, RawTrace, Samples};
 
 /// Remedy for files that cannot grow.
 pub(super) const MORE_ROOM: &str = "free some space, raise the file size limit (`ulimit -f`), or use an output \
@@ -26,6 +26,8 @@ pub enum End {
     Command(String),
     /// All processes of the target ended.
     TargetGone,
+    /// The files reached the limit of their size, or the trace may not fit on the disk.
+    DiskSpace(String),
     /// The spool cannot grow: the disk is full, or fails.
     Spool(String),
     /// An event stream cannot grow.
@@ -45,6 +47,7 @@ impl fmt::Display for End {
             Self::Limit => f.write_str("time limit"),
             Self::Command(status) => write!(f, "command ended: {status}"),
             Self::TargetGone => f.write_str("all processes of the target ended"),
+            Self::DiskSpace(why) => write!(f, "space on the disk: {why}"),
             Self::Spool(why) => write!(f, "the spool cannot grow: {why}"),
             Self::Events(why) => write!(f, "events cannot be kept: {why}"),
             Self::Wait(why) => write!(f, "cannot wait for samples: {why}"),
@@ -122,11 +125,11 @@ impl StoppedCapture {
         }
     }
 
-    /// Reads the capture back from its spool.
+    /// Reads the capture back from its spool. `samples` is an empty list to fill.
     ///
     /// # Errors
     /// Returns an error if the spool cannot be read.
-    pub fn read(self, mut spool: &File) -> Result<Capture, CaptureError> {
+    pub fn read(self, mut spool: &File, samples: Samples) -> Result<Capture, CaptureError> {
         let end = self.end();
         let SpoolEnd {
             written,
@@ -146,7 +149,7 @@ impl StoppedCapture {
         spool
             .rewind()
             .map_err(|error| SpoolError::Block(error.into()))?;
-        let raw_trace = RawTrace::read(spool.take(written).chain(&kept[..]))?;
+        let raw_trace = RawTrace::read_into(samples, spool.take(written).chain(&kept[..]))?;
         let mut capture = Capture::new(raw_trace, self.machine, self.info, end);
         capture.info.end = capture.end.to_string();
         capture.notices.splice(..0, notices);

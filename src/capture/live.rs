@@ -9,6 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{getpriority_process, setpriority_process};
 
 use super::command::Command;
+use super::disk_budget::{DiskBudget, DiskWatch, Stored};
 use super::engine::Engine;
 use super::error::CaptureError;
 use super::event_sessions::{EventRequest, EventSessions};
@@ -44,6 +45,8 @@ pub struct CaptureRequest {
     pub sampling: SamplingRequest,
     /// Whether to sample CPUs. Without samples, the capture only follows processes.
     pub samples: bool,
+    /// Limit on the size of its files and of the trace.
+    pub disk: DiskBudget,
     /// Time limit; without one, a signal or the end of the target ends the capture.
     pub limit: Option<Duration>,
 }
@@ -112,6 +115,7 @@ pub fn run(
     let mut sample_rate = SampleRate::new(request.sampling.frequency_hz);
     let (started, start_unix_ns) = (perf::now(), unix_ns());
     let clock = Instant::now();
+    let mut disk = DiskWatch::new(request.disk, spool);
     let mut command = match &request.target {
         Target::Command(words) => {
             let command = Command::spawn(words)?;
@@ -126,6 +130,7 @@ pub fn run(
     let priority = getpriority_process(None).unwrap_or(0);
     let _ = setpriority_process(None, PRIORITY);
 
+    let mut notices = Vec::new();
     let end = loop {
         let left = request
             .limit
@@ -144,12 +149,13 @@ pub fn run(
         }
         engine.tick(flush_limit, session.malformed(), session.late());
         session.adapt_copies(engine.take_deepest());
+        let (samples, bytes, events) = (engine.samples(), engine.bytes(), engine.event_size());
         report(Progress {
             elapsed: clock.elapsed(),
-            samples: engine.samples(),
+            samples,
             lost: engine.lost(),
-            bytes: engine.bytes(),
-            event_bytes: engine.event_bytes(),
+            bytes,
+            event_bytes: events.stored,
             waiting_processes: engine.waiting_processes(),
             rundown_of: engine.first_denied(),
         });
@@ -173,6 +179,15 @@ pub fn run(
         if let Some(why) = engine.stream_error() {
             break End::Events(why);
         }
+        let stored = Stored {
+            samples,
+            received: events.received,
+            files: bytes + events.stored,
+        };
+        if let Some(no_space) = disk.check(&stored) {
+            notices.push(no_space.notice());
+            break End::DiskSpace(no_space.why);
+        }
     };
     if end == End::Signal {
         signals.take();
@@ -191,7 +206,7 @@ pub fn run(
     }
     engine.tick(ended, session.malformed(), session.late());
     engine.reconcile(&session.lost());
-    let mut notices = session.notices();
+    notices.extend(session.notices());
     notices.extend(sample_rate.notice(started));
     notices.extend(engine.notices());
     drop(session);

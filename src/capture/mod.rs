@@ -3,6 +3,7 @@
 mod code_names;
 mod command;
 mod conversion;
+mod disk_budget;
 mod early_stacks;
 mod engine;
 mod error;
@@ -29,6 +30,7 @@ mod weight;
 pub use command::{Command, CommandError};
 pub use conversion::{ConvertRequest, convert};
 pub(crate) use conversion::{choose_events, left_out, one_of_several};
+pub use disk_budget::DiskBudget;
 pub use error::CaptureError;
 pub use event_sessions::EventRequest;
 pub use finished::{Capture, End, StoppedCapture};

@@ -6,17 +6,18 @@ use super::notable::notable_losses;
 use super::{Capture, End};
 use crate::machine::{self, Content, Machine};
 use crate::trace::spool::{Ending, SpoolError};
-use crate::trace::{CaptureInfo, EventStreams, ModuleId, Notice, NoticeKind, RawTrace};
+use crate::trace::{CaptureInfo, EventStreams, ModuleId, Notice, NoticeKind, RawTrace, Samples};
 
 /// Maximum number of files listed in a notice.
 const MAX_LISTED: usize = 5;
 
 /// Reads a spool up to its last whole block, and finds the sources of symbols that still exist.
+/// `samples` is an empty list to fill.
 ///
 /// # Errors
 /// Returns an error if the header of the spool cannot be read.
-pub fn recover(spool: impl Read) -> Result<Capture, SpoolError> {
-    let raw_trace = RawTrace::read(spool)?;
+pub fn recover(spool: impl Read, samples: Samples) -> Result<Capture, SpoolError> {
+    let raw_trace = RawTrace::read_into(samples, spool)?;
     let header = &raw_trace.header;
     let same_boot = header.boot_id == machine::boot_id();
     let machine = Machine::recover(&raw_trace, same_boot);

@@ -12,7 +12,7 @@ use super::*;
 use crate::output::folded;
 use crate::perf::recorded::{Replay, corpus, record};
 use crate::symbolize;
-use crate::trace::{CaptureInfo, Header, Losses, Nanos, Pid};
+use crate::trace::{CaptureInfo, Header, Losses, Nanos, Pid, Samples};
 
 const RING_BYTES: usize = 256 << 10;
 /// Reorder window of the merge, and interval between two reads.
@@ -84,7 +84,7 @@ fn play(parameters: Parameters) -> Replayed {
         end: End::Limit,
         notices: Vec::new(),
     };
-    let mut capture = stopped.read(&spool).unwrap();
+    let mut capture = stopped.read(&spool, Samples::default()).unwrap();
     capture.kernel_mismatch = Some("recorded elsewhere".into());
     let losses = capture.raw_trace.losses.clone();
     let trace = symbolize::symbolize(capture, &symbolize::Options::default(), &|| false)

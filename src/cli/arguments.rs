@@ -13,6 +13,7 @@ use super::event_options::EventOptions;
 use super::formats::Formats;
 use super::symbols_options::{SymbolsFrom, SymbolsOptions};
 use super::values::{scaled, seconds};
+use crate::capture::DiskBudget;
 use crate::output::NameStyle;
 use crate::perf::CallGraph;
 use crate::script::Fields;
@@ -62,7 +63,7 @@ const START_EXAMPLES: &str = "EXAMPLES\n  \
 /// Capture CPU samples and .NET events; write a trace and a flame graph.
 ///
 /// Writes NAME.trace.zip and NAME.nettrace for PerfView and NAME.flamegraph.svg for a browser. Samples the whole system
-/// unless -pid or a command is given. Ctrl-C, SIGTERM or -collectsec stops the capture.
+/// unless -pid or a command is given. Ctrl-C, SIGTERM, -collectsec or -maxsize stops the capture.
 #[derive(Args, Debug)]
 #[command(after_help = "EXAMPLES\n  \
     perfcollect collect incident -collectsec 10\n  \
@@ -87,6 +88,12 @@ pub(super) struct CollectOptions {
     /// Stop after this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(super) collectsec: Option<Duration>,
+    /// Stop before all files need SIZE, such as 2G; 0: no limit [default: half of the free space]
+    ///
+    /// Counts the temporary files and an estimate of the trace that is made of them, which is mostly smaller. A bare
+    /// number is bytes.
+    #[arg(long, value_name = "SIZE", value_parser = file_size)]
+    pub(super) maxsize: Option<u64>,
     /// Sampling frequency in Hz, per busy CPU
     #[arg(
         long,
@@ -375,6 +382,19 @@ fn buffer_bytes(text: &str) -> Result<usize, String> {
     bytes.ok_or_else(|| {
         "not a size: expected a number of pages, or bytes such as 512K, 16M or 1G".into()
     })
+}
+
+/// Parses a limit on the size of all files; 0 is none.
+fn file_size(text: &str) -> Result<u64, String> {
+    if text == "0" {
+        return Ok(0);
+    }
+    let bytes =
+        scaled(text, 1).ok_or("not a size: expected 0, or a number with K, M or G, such as 2G")?;
+    match bytes >= DiskBudget::MIN_BYTES {
+        true => Ok(bytes),
+        false => Err("too small: expected 1M or more, or 0 for no limit".into()),
+    }
 }
 
 #[cfg(test)]

@@ -9,9 +9,9 @@ use super::progress::{Reporter, fraction_read};
 use crate::capture::Capture;
 use crate::dotnet::SharedSink;
 use crate::output::event_directory::{EventDirectory, StoredStream};
-use crate::output::file::OutputError;
+use crate::output::file::{OutputError, unnamed_file};
 use crate::output::spool_file::SpoolFile;
-use crate::trace::{EventStream, EventStreams, Notice, NoticeKind};
+use crate::trace::{EventStream, EventStreams, Notice, NoticeKind, Samples};
 
 /// The spool and the directory of event streams. Dropping the value keeps the files.
 pub(super) struct CaptureFiles {
@@ -52,15 +52,22 @@ impl CaptureFiles {
         Ok(Self { spool, events })
     }
 
-    /// Reads a capture from its spool, then its event streams, and prints the progress.
+    /// Reads a capture from its spool, then its event streams, and prints the progress. Temporary data
+    /// is beside the output, if that is elsewhere.
     pub(super) fn read<E>(
         &self,
+        elsewhere: Option<&Path>,
         reporter: &Reporter,
-        read: impl FnOnce(&File) -> Result<Capture, E>,
+        read: impl FnOnce(&File, Samples) -> Result<Capture, E>,
     ) -> Result<Capture, E> {
         let spool = self.spool();
         let done = || fraction_read(spool);
-        let mut capture = reporter.during("Reading the samples", &done, || read(spool))?;
+        let temporary = match elsewhere {
+            Some(output) => unnamed_file(output),
+            None => self.spool.unnamed_file(),
+        };
+        let samples = Samples::in_file(temporary);
+        let mut capture = reporter.during("Reading the samples", &done, || read(spool, samples))?;
         reporter.during("Counting the events", &|| None, || {
             self.read_events(&mut capture);
         });

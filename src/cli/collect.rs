@@ -15,7 +15,8 @@ use super::trace_files::Paths;
 use super::warnings::Warnings;
 use super::write_error::WriteError;
 use crate::capture::{
-    self, Capture, CaptureError, CaptureRequest, End, EventRequest, NotRunning, Signals, Target,
+    self, Capture, CaptureError, CaptureRequest, DiskBudget, End, EventRequest, NotRunning,
+    Signals, Target,
 };
 use crate::dotnet::ProfileError;
 use crate::output::file::OutputError;
@@ -38,6 +39,11 @@ pub(super) enum CollectError {
     Spool(#[from] SpoolFileError),
     #[error(transparent)]
     Write(#[from] WriteError),
+    #[error(
+        "only {free} are free on the disk of the output: free some space, use a name on another disk, or give -maxsize 0 \
+         to capture until the disk is full"
+    )]
+    NoRoom { free: String },
     #[error("no samples: {0}; nothing was written")]
     NoSamples(String),
     #[error("no events: {0}; nothing was written")]
@@ -53,10 +59,15 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
     }
     let signals = Signals::install().map_err(CollectError::Signals)?;
     let plan = options.events.plan()?;
-    let request = request(options, &plan);
     Paths::of(&options.name, options.results).check(options.results.force)?;
     let spool = SpoolFile::create(&options.name, options.results.force)?;
     let working = CaptureFiles::create(&options.name, spool, plan.events.is_some())?;
+    let disk = DiskBudget::new(working.spool(), options.maxsize, options.results.perfdata);
+    if let Some(free) = disk.lacks_room() {
+        let _ = working.remove();
+        return Err(CollectError::NoRoom { free });
+    }
+    let request = request(options, &plan, disk);
     let session = plan.events.map(|profile| profile.session_request());
     let providers = session.iter().flat_map(|session| &session.providers);
     let providers: Vec<String> = providers.map(|provider| provider.name.clone()).collect();
@@ -93,7 +104,9 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
     })?;
     reporter.end();
     reporter.say(&format!("...STOPPED ({}).", stopped.end()));
-    let mut capture = working.read(&reporter, |spool| stopped.read(spool))?;
+    let mut capture = working.read(None, &reporter, |spool, samples| {
+        stopped.read(spool, samples)
+    })?;
     let silent = options.events.silent_providers(&capture.events);
     capture.notices.extend(silent);
     if capture.raw_trace.samples.is_empty() {
@@ -127,7 +140,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
     Ok(wanted.make(capture, &signals)?)
 }
 
-fn request(options: &CollectOptions, plan: &Plan) -> CaptureRequest {
+fn request(options: &CollectOptions, plan: &Plan, disk: DiskBudget) -> CaptureRequest {
     let target = if !options.command.is_empty() {
         Target::Command(options.command.clone())
     } else if !options.pid.is_empty() {
@@ -147,6 +160,7 @@ fn request(options: &CollectOptions, plan: &Plan) -> CaptureRequest {
             None => sampling,
         },
         samples: plan.samples,
+        disk,
         limit: options.collectsec,
     }
 }
@@ -163,6 +177,8 @@ fn memory_warning(limit: Option<u64>, name: &Path) -> Option<String> {
 }
 
 /// Returns the first message. A background capture is not stopped by a key.
+///
+/// It shows the limit on the size if the capture may reach it.
 fn greeting(request: &CaptureRequest, background: bool) -> String {
     let limit = request.limit.map_or_else(String::new, |limit| {
         let seconds = limit.as_secs_f64();
@@ -174,7 +190,13 @@ fn greeting(request: &CaptureRequest, background: bool) -> String {
         (None, Target::Command(_)) => " Collection stops when the command ends, or with CTRL+C.",
         (None, _) => " Press CTRL+C to stop.",
     };
-    format!("{STARTED} ({}).{limit}{key}", request.target)
+    let size = match request.limit.is_none() || request.disk.is_notable() {
+        true if request.disk.has_limit() => {
+            format!(" It also stops before its files need {}.", request.disk)
+        }
+        _ => String::new(),
+    };
+    format!("{STARTED} ({}).{limit}{key}{size}", request.target)
 }
 
 fn why_no_samples(capture: &Capture, request: &CaptureRequest) -> String {
@@ -182,7 +204,9 @@ fn why_no_samples(capture: &Capture, request: &CaptureRequest) -> String {
     let seconds = (info.end_ns.saturating_sub(info.start_ns)) as f64 / 1e9;
     let losses = &capture.raw_trace.losses;
     let lost = losses.lost();
-    let cause = if lost > 0 {
+    let cause = if let End::DiskSpace(why) = &capture.end {
+        why.clone()
+    } else if lost > 0 {
         format!("the kernel dropped {lost} records; use a lower -freq")
     } else {
         match &request.target {

@@ -11,7 +11,9 @@ use super::outputs::OutputRequest;
 use super::progress::Reporter;
 use super::trace_files::Paths;
 use crate::capture::{self, CaptureError, ConvertRequest, Signals};
+use crate::output::file::unnamed_file;
 use crate::perf_data::{self, OpenRecording, Source};
+use crate::trace::Samples;
 
 pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
     let signals = Arc::new(Signals::install().map_err(ConvertError::Signals)?);
@@ -119,6 +121,7 @@ fn import(
         recorded,
         kallsyms: source.kallsyms.clone(),
         event,
+        samples: Samples::in_file(unnamed_file(output)),
     };
     let mut reporter = Reporter::new(options.results.quiet || options.results.json);
     let capture = capture::convert(reader, conversion, |progress| {

@@ -35,6 +35,8 @@ pub(super) enum RecoverError {
 
 pub(super) fn run(options: &RecoverOptions) -> Result<(), RecoverError> {
     let signals = Signals::install().map_err(RecoverError::Signals)?;
+    // The event streams of processes that ran at the same time are open at the same time.
+    capture::raise_limits();
     let spool = SpoolFile::open(&options.name)?;
     let capture_name = spool_file::capture_of(&options.name);
     let name = capture_name.as_ref().unwrap_or(&options.name);
@@ -43,7 +45,9 @@ pub(super) fn run(options: &RecoverOptions) -> Result<(), RecoverError> {
     let working = CaptureFiles::open(name, spool)?;
     let path = || working.spool_path().display().to_string();
     let reporter = Reporter::new(options.results.quiet || options.results.json);
-    let capture = working.read(&reporter, |spool| capture::recover(spool));
+    let capture = working.read(options.output.as_deref(), &reporter, |spool, samples| {
+        capture::recover(spool, samples)
+    });
     let capture = capture.map_err(|error| RecoverError::Spool {
         path: path(),
         error,

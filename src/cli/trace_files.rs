@@ -199,6 +199,10 @@ impl Outputs {
             let others = joined(merging).and(joined(recording));
             (joined(drawing), archived.and(others))
         });
+        let unread = trace.samples.read_error().or(trace.events.read_error());
+        if let Some(error) = unread {
+            return Err(WriteError::Unread(error.to_string()));
+        }
         drawn?;
         // A flame graph without its trace stays only if the user stopped the writing.
         if let Ok(()) | Err(WriteError::Stopped) = written {

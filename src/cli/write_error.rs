@@ -14,6 +14,8 @@ pub(super) enum WriteError {
     Output(#[from] OutputError),
     #[error(transparent)]
     Archive(#[from] ArchiveError),
+    #[error("cannot read samples or events back from their temporary files: {0}")]
+    Unread(String),
     #[error("stopped by a signal")]
     Stopped,
     #[error("{error}; the samples are kept: `{recover}` writes the trace{lost}")]

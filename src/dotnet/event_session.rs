@@ -7,7 +7,6 @@ use std::io;
 use std::iter::repeat;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
@@ -21,6 +20,7 @@ use super::session_thread::{IsOver, RuntimeSessionError, SessionThread, Wanted};
 use super::stream_copy::{StreamCopy, StreamItem};
 use super::stream_drain::drain;
 use super::stream_queue::{QueueReader, QueuedBytes, StreamQueue};
+use super::stream_size::{GrowingSize, StreamSize};
 use crate::trace::{Pid, StreamContent};
 
 /// Intervals of attempts to find the port.
@@ -45,6 +45,9 @@ pub trait StreamSink: Send + Sync {
 
     /// Called after data of a process has arrived. The process is running, or has just ended.
     fn on_data(&self, process: Pid);
+
+    /// Called after the main stream of a process has ended, also without data.
+    fn on_end(&self, process: Pid);
 }
 
 /// Shared destination of the streams of all processes.
@@ -57,7 +60,7 @@ const SPLIT_VERSIONS: RangeInclusive<u32> = 8..=9;
 #[derive(Debug)]
 pub struct EventSession {
     sessions: Vec<SessionThread<StreamItem>>,
-    bytes: Arc<AtomicU64>,
+    size: Arc<GrowingSize>,
     /// For each session whose thread still searches for the port: time until which it may end.
     search_ends: Vec<Option<Instant>>,
 }
@@ -85,13 +88,13 @@ impl EventSession {
         queued: QueuedBytes,
         sink: SharedSink,
     ) -> Result<Self, RuntimeSessionError> {
-        let bytes = Arc::new(AtomicU64::new(0));
+        let size = Arc::new(GrowingSize::default());
         let (split, is_split) = sync_channel::<()>(1);
         let target = StreamTarget {
             pid,
             queued,
             sink,
-            bytes: Arc::clone(&bytes),
+            size: Arc::clone(&size),
         };
         // It waits until the first one knows the version of the runtime.
         let second = request
@@ -160,7 +163,7 @@ impl EventSession {
         )?;
         Ok(Self {
             sessions: [first].into_iter().chain(second).collect(),
-            bytes,
+            size,
             search_ends: Vec::new(),
         })
     }
@@ -170,10 +173,10 @@ impl EventSession {
         self.sessions.iter().flat_map(SessionThread::take)
     }
 
-    /// Returns the size of the files.
+    /// Returns the size of its streams.
     #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
+    pub fn size(&self) -> StreamSize {
+        self.size.get()
     }
 
     /// Returns whether the threads have ended: the process has ended, or no session started. After
@@ -227,8 +230,7 @@ struct StreamTarget {
     pid: Pid,
     queued: QueuedBytes,
     sink: SharedSink,
-    /// Size of the files.
-    bytes: Arc<AtomicU64>,
+    size: Arc<GrowingSize>,
 }
 
 impl StreamTarget {
@@ -244,15 +246,19 @@ impl StreamTarget {
             pid,
             queued,
             sink,
-            bytes,
+            size,
         } = self;
         let queue = Arc::new(StreamQueue::new(queued));
         let (parts, sender) = (QueueReader(Arc::clone(&queue)), sender.clone());
         let write = move || {
             let file = sink.create(pid, content);
             let file = file.map_err(RuntimeSessionError::Keep)?;
-            let copy = StreamCopy::new(parts, file, bytes, || sink.on_data(pid));
-            copy.run(content, settings.as_ref(), &sender)
+            let copy = StreamCopy::new(parts, file, size, || sink.on_data(pid));
+            let copied = copy.run(content, settings.as_ref(), &sender);
+            if content == StreamContent::Main {
+                sink.on_end(pid);
+            }
+            copied
         };
         let writer = thread::Builder::new().name("runtime stream".into());
         let writer = writer.spawn(write).map_err(RuntimeSessionError::Thread)?;

@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 
@@ -13,6 +12,7 @@ use super::listed_code::ListedCode;
 use super::runtime_settings::RuntimeSettings;
 use super::session_thread::RuntimeSessionError;
 use super::stream_queue::QueueReader;
+use super::stream_size::GrowingSize;
 use crate::nettrace::{
     AddedEvents, CodeReferences, NettraceErrorKind, OBJECTS_HEADER_BYTES, Reader, StreamPart,
     TraceInfo,
@@ -78,8 +78,7 @@ pub(super) struct StreamCopy<F> {
     part: Vec<u8>,
     read: usize,
     writer: StreamWriter,
-    /// Size of the file.
-    written: Arc<AtomicU64>,
+    size: Arc<GrowingSize>,
     /// Called after data has arrived.
     on_data: F,
     last_call: Option<Instant>,
@@ -88,13 +87,13 @@ pub(super) struct StreamCopy<F> {
 }
 
 impl<F: Fn()> StreamCopy<F> {
-    pub(super) fn new(parts: QueueReader, file: File, written: Arc<AtomicU64>, on_data: F) -> Self {
+    pub(super) fn new(parts: QueueReader, file: File, size: Arc<GrowingSize>, on_data: F) -> Self {
         Self {
             parts,
             part: Vec::new(),
             read: 0,
             writer: StreamWriter::new(file),
-            written,
+            size,
             on_data,
             last_call: None,
             error: None,
@@ -169,7 +168,7 @@ impl<F: Fn()> StreamCopy<F> {
     fn write(&mut self, part: &[u8]) -> Result<(), RuntimeSessionError> {
         let grown = self.writer.append(part);
         let grown = grown.map_err(RuntimeSessionError::Keep)?;
-        self.written.fetch_add(grown, Ordering::Relaxed);
+        self.size.add(part.len() as u64, grown);
         Ok(())
     }
 

@@ -25,6 +25,8 @@ struct Identity {
 #[derive(Debug, Default)]
 pub(super) struct Containers {
     roots: FxHashMap<Identity, Weak<Root>>,
+    /// Number of roots at which closed ones are removed.
+    sweep_at: usize,
     host: Option<Identity>,
 }
 
@@ -56,7 +58,10 @@ impl Containers {
         if let Some(open) = self.roots.get(&identity).and_then(Weak::upgrade) {
             return open;
         }
-        self.roots.retain(|_, root| root.strong_count() > 0);
+        if self.roots.len() >= self.sweep_at {
+            self.roots.retain(|_, root| root.strong_count() > 0);
+            self.sweep_at = 2 * self.roots.len() + 64;
+        }
         let root = Arc::new(root);
         self.roots.insert(identity, Arc::downgrade(&root));
         root

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 use super::block::Framing;
 use super::error::NettraceError;
@@ -12,8 +12,9 @@ use super::field_parser::{FieldParser, tagged_fields};
 use super::trace_info::string;
 use crate::bytes::Bytes;
 
-/// Limit on the metadata kept. A session with many providers has some 20 KB.
-const MAX_BYTES: usize = 4 << 20;
+/// Limits on the metadata kept. A session with many providers has some 20 KB.
+const MAX_BYTES: usize = 16 << 20;
+const MAX_IDS: usize = 1 << 16;
 /// Tag of the optional V2 fields, with types that the original form cannot express.
 const V2_FIELDS: u8 = 2;
 /// Tags of optional parts of version 6.
@@ -130,7 +131,9 @@ impl EventMetadata {
 #[derive(Debug, Default)]
 pub(super) struct EventMetadataTable {
     by_id: HashMap<u32, Arc<EventMetadata>>,
-    /// Size of the metadata in the stream.
+    /// All kinds of the stream: it may declare one again.
+    kinds: HashSet<Arc<EventMetadata>>,
+    /// Memory of `kinds`.
     bytes: usize,
 }
 
@@ -183,15 +186,74 @@ impl EventMetadataTable {
         bytes: &[u8],
         parse: impl Fn(&[u8]) -> Option<(u32, EventMetadata)>,
     ) -> Option<()> {
-        if self.bytes + bytes.len() <= MAX_BYTES {
-            self.bytes += bytes.len();
-            let (id, kind) = parse(bytes)?;
-            self.by_id.insert(id, Arc::new(kind));
+        let (id, kind) = parse(bytes)?;
+        self.by_id.remove(&id);
+        let fits = self.bytes + kind.bytes() <= MAX_BYTES;
+        let kind = match self.kinds.get(&kind) {
+            Some(known) => Some(Arc::clone(known)),
+            None => fits.then(|| {
+                self.bytes += kind.bytes();
+                let kind = Arc::new(kind);
+                self.kinds.insert(Arc::clone(&kind));
+                kind
+            }),
+        };
+        if let Some(kind) = kind
+            && self.by_id.len() < MAX_IDS
+        {
+            self.by_id.insert(id, kind);
         }
         Some(())
     }
 
+    /// Forgets the ids.
     pub(super) fn clear(&mut self) {
-        *self = Self::default();
+        self.by_id.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Adds a kind with `fields` fields to a table.
+    fn declare(table: &mut EventMetadataTable, metadata_id: u32, event: u32, fields: usize) {
+        table.add(&[], |_| {
+            let kind = EventMetadata {
+                id: event,
+                fields: Some(vec![
+                    Field {
+                        name: String::new(),
+                        kind: field::FieldType::Guid,
+                    };
+                    fields
+                ]),
+                ..EventMetadata::default()
+            };
+            Some((metadata_id, kind))
+        });
+    }
+
+    #[test]
+    fn kinds_have_a_common_limit_and_may_be_declared_again() {
+        let mut table = EventMetadataTable::default();
+        for event in 0..1000 {
+            declare(&mut table, event % 100, event, 1000);
+            if event % 100 == 99 {
+                table.clear();
+            }
+        }
+        assert!(table.bytes <= MAX_BYTES);
+        assert!((10..900).contains(&table.kinds.len()));
+        declare(&mut table, 7, 3, 1000);
+        assert_eq!(table.get(7).unwrap().id, 3);
+        // An id without room for its new kind does not keep the old one.
+        declare(&mut table, 7, 999, 1000);
+        assert!(table.get(7).is_none());
+        declare(&mut table, 0, 1000, 0);
+        for id in 0..MAX_IDS as u32 + 10 {
+            declare(&mut table, id, 1000, 0);
+        }
+        assert_eq!(table.by_id.len(), MAX_IDS);
     }
 }

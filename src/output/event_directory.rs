@@ -52,7 +52,7 @@ pub struct EventDirectory {
     place: PathAt,
     dir: Mutex<Option<OwnedFd>>,
     owner: Option<FileOwner>,
-    /// Threads of the processes with a separate pid namespace.
+    /// Threads of the processes with a separate pid namespace whose streams have not ended.
     threads: Mutex<FxHashMap<Pid, EventThreads>>,
 }
 
@@ -126,13 +126,19 @@ impl EventDirectory {
         if machine::namespace_pid(process).is_none_or(|inside| inside == process) {
             return;
         }
+        if let Some(threads) = self.threads().get_mut(&process) {
+            threads.streams += 1;
+            return;
+        }
         let name = format!("{process}{THREADS_SUFFIX}");
-        let created = self
-            .dir()
-            .as_ref()
-            .map(|dir| directory::create_file(dir, &name, self.owner));
-        // The file exists if an earlier process had the same id.
-        if let Some(Ok(file)) = created {
+        let file = self.dir().as_ref().map(|dir| {
+            match directory::create_file(dir, &name, self.owner) {
+                // An earlier process had the same id.
+                Err(Errno::EXIST) => self.open_file(dir, &name, OFlags::WRONLY | OFlags::APPEND),
+                file => Ok(file?),
+            }
+        });
+        if let Some(Ok(file)) = file {
             self.threads().insert(process, EventThreads::new(file));
         }
     }
@@ -185,21 +191,18 @@ impl EventDirectory {
         Ok(streams.collect())
     }
 
-    /// Returns the threads of a process.
-    ///
-    /// Adds the current threads if this capture records them. Reads the file of an earlier capture
-    /// otherwise.
+    /// Returns the threads of a process: if its stream has ended, those in its file.
     fn threads_of(&self, dir: &OwnedFd, process: Pid) -> FxHashMap<Tid, Tid> {
         if let Some(threads) = self.threads().get_mut(&process) {
             return threads.look(process).clone();
         }
-        let file = self.open_file(dir, &format!("{process}{THREADS_SUFFIX}"));
+        let file = self.open_file(dir, &format!("{process}{THREADS_SUFFIX}"), OFlags::RDONLY);
         file.map(event_threads::read).unwrap_or_default()
     }
 
     /// Opens a regular file that this user owns. The trace contains the file and may be given away.
-    fn open_file(&self, dir: &OwnedFd, name: &str) -> io::Result<File> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    fn open_file(&self, dir: &OwnedFd, name: &str, access: OFlags) -> io::Result<File> {
+        let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::openat(dir, name, flags, Mode::empty())?;
         let stat = rustix::fs::fstat(&file)?;
         let is_plain = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
@@ -229,10 +232,9 @@ impl StreamFiles for EventDirectory {
     fn open(&self, name: StreamName) -> io::Result<File> {
         let dir = self.dir();
         let dir = dir.as_ref().ok_or(io::ErrorKind::NotFound)?;
-        match self.open_file(dir, &format!("{name}{STREAM_SUFFIX}")) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.open_file(dir, &format!("{name}{PLAIN_STREAM_SUFFIX}"))
-            }
+        let open = |suffix| self.open_file(dir, &format!("{name}{suffix}"), OFlags::RDONLY);
+        match open(STREAM_SUFFIX) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => open(PLAIN_STREAM_SUFFIX),
             file => file,
         }
     }
@@ -250,6 +252,17 @@ impl StreamSink for EventDirectory {
     fn on_data(&self, process: Pid) {
         if let Some(threads) = self.threads().get_mut(&process) {
             threads.look(process);
+        }
+    }
+
+    fn on_end(&self, process: Pid) {
+        let mut all = self.threads();
+        if let Some(threads) = all.get_mut(&process) {
+            threads.look(process);
+            threads.streams -= 1;
+            if threads.streams == 0 {
+                all.remove(&process);
+            }
         }
     }
 }

@@ -19,21 +19,29 @@ use crate::trace::{Pid, Tid};
 
 /// Maximum number of bytes to read: 8 bytes for each of the threads that perfcollect distinguishes.
 const MAX_BYTES: u64 = 1 << 19;
+const ROW_BYTES: u64 = 8;
 
 /// The threads of one process that were seen so far.
 #[derive(Debug)]
 pub(super) struct EventThreads {
     /// Ids in perfcollect's pid namespace, by ids in the namespace of the process.
     seen: FxHashMap<Tid, Tid>,
-    file: File,
+    /// Ends with a whole row. `None` after an error.
+    file: Option<File>,
+    /// Number of streams that have not ended: an id may be reused, or a process may run another
+    /// program.
+    pub(super) streams: u32,
 }
 
 impl EventThreads {
-    /// Creates an empty list, stored in an empty file.
+    /// Creates an empty list of a process with one stream. Its file may have rows of an earlier one.
     pub(super) fn new(file: File) -> Self {
+        let length = file.metadata().map_or(0, |file| file.len());
+        let whole = file.set_len(length - length % ROW_BYTES);
         Self {
             seen: FxHashMap::default(),
-            file,
+            file: whole.is_ok().then_some(file),
+            streams: 1,
         }
     }
 
@@ -43,7 +51,10 @@ impl EventThreads {
         let ids = new.iter().flat_map(|(inside, tid)| [inside.0, tid.0]);
         let bytes: Vec<u8> = ids.flat_map(i32::to_le_bytes).collect();
         // If no space is left, the stream also ends, which perfcollect reports.
-        let _ = self.file.write_all(&bytes);
+        self.file = self
+            .file
+            .take()
+            .filter(|mut file| file.write_all(&bytes).is_ok());
         self.seen.extend(new);
         &self.seen
     }

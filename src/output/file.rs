@@ -158,6 +158,14 @@ impl PathAt {
         rustix::fs::openat(&self.dir, &self.name, flags, Mode::RUSR | Mode::WUSR)
     }
 
+    /// Creates a file without a name in this directory; see [`unnamed_file`].
+    pub(super) fn unnamed_file(&self) -> Option<std::fs::File> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::EXCL | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let file = rustix::fs::openat(&self.dir, ".", flags, mode);
+        file.ok().map(Into::into)
+    }
+
     /// Creates a file that will replace this one, and takes its name. Files that killed processes
     /// left are in the way only if there are many.
     ///
@@ -199,6 +207,14 @@ impl PathAt {
         }
         rustix::fs::unlinkat(&self.dir, &self.name, AtFlags::empty())
     }
+}
+
+/// Creates a file for temporary data on the disk of `path`, which the kernel removes when it is closed.
+///
+/// Returns `None` if the directory cannot be written, or if its file system has no such files.
+#[must_use]
+pub fn unnamed_file(path: &Path) -> Option<std::fs::File> {
+    PathAt::open(path).ok()?.unnamed_file()
 }
 
 fn parent(path: &Path) -> &Path {

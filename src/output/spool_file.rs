@@ -201,6 +201,12 @@ impl SpoolFile {
         &self.path
     }
 
+    /// Creates a file for temporary data in the same directory, see [`file::unnamed_file`].
+    #[must_use]
+    pub fn unnamed_file(&self) -> Option<File> {
+        self.place.unnamed_file()
+    }
+
     /// Appends blocks that could not be written before, for lack of space.
     ///
     /// # Errors

@@ -101,6 +101,8 @@ pub enum NoticeKind {
     /// Stack copies are shorter than requested. Count: bytes.
     StackCopiesReduced,
 
+    /// The capture ended early, so that its trace fits on the disk.
+    DiskSpace,
     /// The spool could not grow.
     SpoolFull,
     /// The spool is corrupt.

@@ -1,5 +1,11 @@
-//! All samples of a trace, packed as in the spool: about 8 bytes each instead of 32.
+//! All samples of a trace, packed as in the spool: about 8 bytes each instead of 32. All but the
+//! first half million are in a file, if there is one.
 
+use std::borrow::Cow;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Sample;
@@ -10,33 +16,76 @@ use super::spool::wire::Input;
 ///
 /// A single growing buffer would be copied, and would need twice its size while it grows.
 const CHUNK_BYTES: usize = 256 << 10;
+/// Number of chunks in memory if there is a file: half a million samples.
+const MAX_CHUNKS_IN_MEMORY: usize = 16;
+/// Free space on the disk that the file leaves.
+const MIN_FREE_BYTES: u64 = 64 << 20;
 /// Upper bound for the encoded size of a sample.
 const SAMPLE_BYTES: usize = 48;
 
 /// Samples in the order of their insertion.
 #[derive(Default)]
 pub struct Samples {
-    /// Encoded samples. The first sample of each chunk is relative to the default sample.
-    chunks: Vec<Vec<u8>>,
+    /// The first sample of each chunk is relative to the default sample. The last chunk grows.
+    chunks: Vec<Chunk>,
     last: Sample,
     len: usize,
+    file: Option<ChunkFile>,
     /// Number of samples that were decoded, in whole chunks.
     decoded: AtomicU64,
+    read_error: OnceLock<io::Error>,
+}
+
+/// Encoded samples.
+enum Chunk {
+    InMemory(Vec<u8>),
+    InFile { at: u64, length: usize },
+}
+
+/// Place of the chunks beyond [`MAX_CHUNKS_IN_MEMORY`].
+struct ChunkFile {
+    file: File,
+    end: u64,
+    has_failed: bool,
 }
 
 impl Samples {
+    /// Creates an empty list that keeps most of its samples in this empty file, if there is one. They
+    /// stay in memory if the file cannot grow.
+    #[must_use]
+    pub fn in_file(file: Option<File>) -> Self {
+        let file = file.map(|file| ChunkFile {
+            file,
+            end: 0,
+            has_failed: false,
+        });
+        Self {
+            file,
+            ..Self::default()
+        }
+    }
+
     /// Appends a sample.
     pub fn push(&mut self, sample: Sample) {
-        let fits = |chunk: &Vec<u8>| chunk.len() + SAMPLE_BYTES <= CHUNK_BYTES;
-        if !self.chunks.last().is_some_and(fits) {
-            self.chunks.push(Vec::new());
-            self.last = Sample::default();
+        let fits = |bytes: &[u8]| bytes.len() + SAMPLE_BYTES <= CHUNK_BYTES;
+        if !matches!(self.chunks.last(), Some(Chunk::InMemory(bytes)) if fits(bytes)) {
+            self.start_chunk();
         }
-        if let Some(chunk) = self.chunks.last_mut() {
-            sample::encode(&self.last, &sample, chunk);
+        if let Some(Chunk::InMemory(bytes)) = self.chunks.last_mut() {
+            sample::encode(&self.last, &sample, bytes);
         }
         self.last = sample;
         self.len += 1;
+    }
+
+    fn start_chunk(&mut self) {
+        if self.chunks.len() > MAX_CHUNKS_IN_MEMORY
+            && let (Some(file), Some(last)) = (&mut self.file, self.chunks.last_mut())
+        {
+            file.store(last);
+        }
+        self.chunks.push(Chunk::InMemory(Vec::new()));
+        self.last = Sample::default();
     }
 
     /// Returns the number of samples.
@@ -56,13 +105,29 @@ impl Samples {
         self.decoded.load(Ordering::Relaxed)
     }
 
-    /// Decodes the samples.
+    /// Returns the error that ended an iterator early, if any.
+    pub(crate) fn read_error(&self) -> Option<&io::Error> {
+        self.read_error.get()
+    }
+
+    /// Decodes the samples. If the file cannot be read, the iterator ends early, and
+    /// [`Self::read_error`] returns the error.
     pub fn iter(&self) -> impl Iterator<Item = Sample> + '_ {
-        self.chunks.iter().flat_map(move |chunk| {
-            let mut input = Input(chunk);
-            let mut last = Sample::default();
-            let mut count = 0;
+        let chunks = self
+            .chunks
+            .iter()
+            .map_while(|chunk| match self.bytes(chunk) {
+                Ok(bytes) => Some(bytes),
+                Err(error) => {
+                    // An earlier error is as good.
+                    let _ = self.read_error.set(error);
+                    None
+                }
+            });
+        chunks.flat_map(move |chunk| {
+            let (mut at, mut last, mut count) = (0, Sample::default(), 0);
             std::iter::from_fn(move || {
+                let mut input = Input(&chunk[at..]);
                 let Ok(flags) = input.byte() else {
                     self.decoded
                         .fetch_add(std::mem::take(&mut count), Ordering::Relaxed);
@@ -70,9 +135,48 @@ impl Samples {
                 };
                 count += 1;
                 last = sample::decode(&last, flags, &mut input).ok()?;
+                at = chunk.len() - input.0.len();
                 Some(last)
             })
         })
+    }
+
+    fn bytes<'a>(&self, chunk: &'a Chunk) -> io::Result<Cow<'a, [u8]>> {
+        match (chunk, &self.file) {
+            (Chunk::InMemory(bytes), _) => Ok(Cow::Borrowed(bytes)),
+            (&Chunk::InFile { at, length }, Some(ChunkFile { file, .. })) => {
+                let mut bytes = vec![0; length];
+                file.read_exact_at(&mut bytes, at)?;
+                Ok(Cow::Owned(bytes))
+            }
+            (Chunk::InFile { .. }, None) => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+}
+
+impl ChunkFile {
+    /// Returns whether the disk has room for more than the file: the trace, and other programs.
+    fn leaves_room(&self) -> bool {
+        let disk = rustix::fs::fstatvfs(&self.file);
+        disk.is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) >= MIN_FREE_BYTES)
+    }
+
+    /// Moves a chunk to the file, if there is room.
+    fn store(&mut self, chunk: &mut Chunk) {
+        let Chunk::InMemory(bytes) = chunk else {
+            return;
+        };
+        self.has_failed = self.has_failed
+            || !self.leaves_room()
+            || self.file.write_all_at(bytes, self.end).is_err();
+        if self.has_failed {
+            // A part of the chunk may be there.
+            let _ = self.file.set_len(self.end);
+            return;
+        }
+        let (at, length) = (self.end, bytes.len());
+        self.end += length as u64;
+        *chunk = Chunk::InFile { at, length };
     }
 }
 
@@ -96,26 +200,58 @@ mod tests {
     use crate::trace::{Cpu, Nanos, StackId, ThreadId};
     use proptest::prelude::*;
 
+    fn sample(&([time, weight], thread, cpu, stack): &([u64; 2], u32, u32, u32)) -> Sample {
+        Sample {
+            time: Nanos(time),
+            weight: Nanos(weight),
+            thread: ThreadId(thread),
+            cpu: Cpu(cpu),
+            stack: StackId(stack),
+        }
+    }
+
     proptest! {
         #[test]
         fn samples_round_trip(
             rows in proptest::collection::vec((any::<[u64; 2]>(), 0_u32..3, 0_u32..2, any::<u32>()), 0..50),
             copies in 1_usize..800,
         ) {
-            let expected: Vec<Sample> = rows
-                .iter()
-                .map(|&([time, weight], thread, cpu, stack)| Sample {
-                    time: Nanos(time),
-                    weight: Nanos(weight),
-                    thread: ThreadId(thread),
-                    cpu: Cpu(cpu),
-                    stack: StackId(stack),
-                })
-                .collect();
-            let expected = || expected.iter().copied().cycle().take(expected.len() * copies);
+            let rows: Vec<Sample> = rows.iter().map(sample).collect();
+            let expected = || rows.iter().copied().cycle().take(rows.len() * copies);
             let samples: Samples = expected().collect();
             prop_assert_eq!(samples.len(), expected().count());
             prop_assert!(samples.iter().eq(expected()));
         }
+    }
+
+    fn many() -> impl Iterator<Item = Sample> {
+        (0..400_000).map(|row| sample(&([row << 40, row], row as u32 % 3, 1, row as u32)))
+    }
+
+    #[test]
+    fn most_samples_are_in_the_file() {
+        let file = tempfile::tempfile().unwrap();
+        let mut samples = Samples::in_file(Some(file.try_clone().unwrap()));
+        samples.extend(many());
+        let in_memory = (MAX_CHUNKS_IN_MEMORY + 1) * CHUNK_BYTES;
+        let length = file.metadata().unwrap().len() as usize;
+        assert!(length > in_memory / 4, "{length}");
+        let all: Samples = many().collect();
+        assert!(all.chunks.len() * CHUNK_BYTES <= length + in_memory + CHUNK_BYTES);
+        for _ in 0..2 {
+            assert!(samples.iter().eq(many()));
+        }
+        assert!(samples.read_error().is_none());
+        file.set_len(length as u64 / 2).unwrap();
+        assert!(samples.iter().count() < samples.len());
+        assert!(samples.read_error().is_some());
+    }
+
+    #[test]
+    fn samples_stay_in_memory_if_the_file_cannot_grow() {
+        let path = tempfile::NamedTempFile::new().unwrap();
+        let mut samples = Samples::in_file(Some(File::open(path.path()).unwrap()));
+        samples.extend(many());
+        assert!(samples.iter().eq(many()));
     }
 }

@@ -17,7 +17,7 @@ use super::super::event_json;
 use super::super::time_zero::TimeZero;
 use super::names::{self, EVENT_SOURCE, RUNTIME_INFORMATION};
 use crate::bytes::put_utf16z;
-use crate::nettrace::EventMetadata;
+use crate::nettrace::{EventMetadata, KindMap};
 use crate::trace::{RuntimeEvent, Trace};
 
 const MAGIC: u32 = 0xc1fc_1fc1;
@@ -46,8 +46,7 @@ pub struct Channel<'a, W> {
     processes: FxHashMap<i32, [u8; PROCESS_NAME_BYTES]>,
     names: Vec<String>,
     ids: FxHashMap<String, u32>,
-    /// Ids of the event kinds, by address. The `Arc` keeps the address unique.
-    ids_by_kind: FxHashMap<*const EventMetadata, (Arc<EventMetadata>, Option<u32>)>,
+    ids_by_kind: KindMap<Option<u32>>,
     /// Buffer for a converted payload, reused to avoid allocations.
     converted: Vec<u8>,
 }
@@ -70,7 +69,7 @@ impl<'a, W: Write> Channel<'a, W> {
                 .collect(),
             names: vec![MARKER.to_owned()],
             ids: FxHashMap::default(),
-            ids_by_kind: FxHashMap::default(),
+            ids_by_kind: KindMap::default(),
             converted: Vec::new(),
         };
         channel.header(0, 1, 0, 0);
@@ -123,18 +122,14 @@ impl<'a, W: Write> Channel<'a, W> {
     }
 
     fn id(&mut self, kind: &Arc<EventMetadata>) -> Option<u32> {
-        let key = Arc::as_ptr(kind);
-        if let Some((_, id)) = self.ids_by_kind.get(&key) {
-            return *id;
-        }
-        let id = names::name(kind).map(|name| {
-            *self.ids.entry(name).or_insert_with_key(|name| {
+        self.ids_by_kind.get_or_insert_with(kind, || {
+            let name = names::name(kind)?;
+            let id = self.ids.entry(name).or_insert_with_key(|name| {
                 self.names.push(name.clone());
                 self.names.len() as u32 - 1
-            })
-        });
-        self.ids_by_kind.insert(key, (Arc::clone(kind), id));
-        id
+            });
+            Some(*id)
+        })
     }
 
     /// Adds the command line to the event with which a runtime describes itself, if it is empty

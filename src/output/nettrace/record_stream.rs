@@ -4,20 +4,19 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use rustc_hash::FxHashMap;
 
 use super::event_rows::EventHeader;
 use super::records::Record;
 use super::stream::{Stream, StreamHeader};
-use crate::nettrace::EventMetadata;
+use crate::nettrace::{EventMetadata, KindMap};
 use crate::trace::{Pid, Tid};
 
 /// A stream that declares the kinds of all records, and other kinds and threads at their first use.
 pub(super) struct RecordStream<W> {
     pub(super) stream: Stream<W>,
     records: [u32; Record::ALL.len()],
-    /// Ids of the other event kinds, by address. The `Arc` keeps the address unique.
-    kinds: FxHashMap<*const EventMetadata, (Arc<EventMetadata>, u32)>,
+    /// Ids of the other event kinds.
+    kinds: KindMap<u32>,
     pub(super) threads: HashMap<(Pid, Tid), u32>,
 }
 
@@ -29,7 +28,7 @@ impl<W: Write> RecordStream<W> {
         Ok(Self {
             stream,
             records,
-            kinds: FxHashMap::default(),
+            kinds: KindMap::default(),
             threads: HashMap::new(),
         })
     }
@@ -42,10 +41,7 @@ impl<W: Write> RecordStream<W> {
     /// Returns the id of another event kind.
     pub(super) fn event_kind(&mut self, kind: &Arc<EventMetadata>) -> u32 {
         let stream = &mut self.stream;
-        let known = self.kinds.entry(Arc::as_ptr(kind));
-        known
-            .or_insert_with(|| (Arc::clone(kind), stream.kind(kind)))
-            .1
+        self.kinds.get_or_insert_with(kind, || stream.kind(kind))
     }
 
     /// Returns the id of a thread. The name counts at its first use.

@@ -6,17 +6,14 @@ use std::iter::Peekable;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hashbrown::HashSet;
 use rustc_hash::FxHashMap;
 
 use super::RuntimeEvent;
+use super::kinds::SharedKinds;
 use super::ordered::Ordered;
 use super::stream::EventStream;
-use crate::nettrace::EventMetadata;
+use crate::nettrace::{EventMetadata, KindMap};
 use crate::trace::Nanos;
-
-/// Maximum number of event kinds of a stream, or of all streams, that are known at a time.
-const MAX_KINDS: usize = 1 << 14;
 
 /// Step of the count of read events, which all CPUs share.
 const READ_STEP: u64 = 1 << 10;
@@ -31,7 +28,7 @@ pub struct MergedEvents<'a> {
     open: FxHashMap<usize, OpenStream<'a>>,
     /// Time of the next event and index of its stream, for each stream that has more events.
     next: BinaryHeap<Reverse<(Nanos, usize)>>,
-    kinds: HashSet<Arc<EventMetadata>>,
+    kinds: SharedKinds,
     /// Counts the events that all iterators return, in steps of [`READ_STEP`].
     read: &'a AtomicU64,
     returned: u64,
@@ -40,8 +37,8 @@ pub struct MergedEvents<'a> {
 #[derive(Debug)]
 struct OpenStream<'a> {
     events: Peekable<Ordered<'a>>,
-    /// Shared metadata by the address of that of the stream, which is kept so that it is unique.
-    kinds: FxHashMap<*const EventMetadata, [Arc<EventMetadata>; 2]>,
+    /// Metadata that the streams share, by that of the stream.
+    kinds: KindMap<Arc<EventMetadata>>,
 }
 
 impl<'a> MergedEvents<'a> {
@@ -52,7 +49,7 @@ impl<'a> MergedEvents<'a> {
             streams,
             open: FxHashMap::default(),
             next: next.collect(),
-            kinds: HashSet::default(),
+            kinds: SharedKinds::default(),
             read,
             returned: 0,
         }
@@ -70,28 +67,6 @@ impl<'a> MergedEvents<'a> {
     }
 }
 
-/// Returns the metadata that all events of a kind share.
-fn shared(
-    own: &mut FxHashMap<*const EventMetadata, [Arc<EventMetadata>; 2]>,
-    all: &mut HashSet<Arc<EventMetadata>>,
-    kind: &Arc<EventMetadata>,
-) -> Arc<EventMetadata> {
-    if own.len() >= MAX_KINDS {
-        own.clear();
-    }
-    let known = own.entry(Arc::as_ptr(kind)).or_insert_with(|| {
-        let shared = all.get(kind).cloned().unwrap_or_else(|| {
-            if all.len() >= MAX_KINDS {
-                all.clear();
-            }
-            all.insert(Arc::clone(kind));
-            Arc::clone(kind)
-        });
-        [Arc::clone(kind), shared]
-    });
-    Arc::clone(&known[1])
-}
-
 impl Iterator for MergedEvents<'_> {
     type Item = RuntimeEvent;
 
@@ -100,14 +75,20 @@ impl Iterator for MergedEvents<'_> {
             let Reverse((_, row)) = self.next.pop()?;
             let Some(stream) = self.open.get_mut(&row) else {
                 let events = Ordered::new(&self.streams[row], self.streams.len()).peekable();
-                let kinds = FxHashMap::default();
+                let kinds = KindMap::default();
                 self.open.insert(row, OpenStream { events, kinds });
                 self.queue_next(row);
                 continue;
             };
             let mut event = stream.events.next();
             if let Some(event) = &mut event {
-                event.metadata = shared(&mut stream.kinds, &mut self.kinds, &event.metadata);
+                let kind = &event.metadata;
+                event.metadata = stream.kinds.get_or_insert_with(kind, || {
+                    self.kinds.get(kind).unwrap_or_else(|| {
+                        self.kinds = SharedKinds::default();
+                        Arc::clone(kind)
+                    })
+                });
             }
             self.queue_next(row);
             self.returned += 1;

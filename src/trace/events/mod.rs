@@ -8,6 +8,7 @@
 //! ```
 
 mod code;
+mod kinds;
 mod merged;
 mod ordered;
 mod stream;
@@ -20,9 +21,12 @@ pub use stream::{EventStream, StreamCounts, StreamFiles};
 pub use stream_file::StreamWriter;
 pub use stream_name::{ParseStreamNameError, StreamContent, StreamName};
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use kinds::SharedKinds;
 
 use super::{Nanos, Notice, NoticeKind, Pid, ProcessEvents, Tid};
 use crate::nettrace::{Activity, EventMetadata};
@@ -66,7 +70,7 @@ impl EventStreams {
     /// Creates the streams of a trace.
     #[must_use]
     pub fn new(streams: impl IntoIterator<Item = EventStream>) -> Self {
-        let mut kinds = HashSet::new();
+        let mut kinds = SharedKinds::default();
         let streams = streams.into_iter().map(|mut stream| {
             stream.share_kinds(&mut kinds);
             stream
@@ -157,6 +161,11 @@ impl EventStreams {
     pub(crate) fn count(&self) -> u64 {
         let counts = self.streams.iter().map(|stream| stream.counts.events);
         counts.fold(0, u64::saturating_add)
+    }
+
+    /// Returns the error because of which an iterator omitted the events of a stream, if any.
+    pub(crate) fn read_error(&self) -> Option<&io::Error> {
+        self.streams.iter().find_map(EventStream::reopen_error)
     }
 
     /// Counts events that were read from the streams themselves.

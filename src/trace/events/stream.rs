@@ -1,20 +1,21 @@
 //! An event stream of one process instance.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustc_hash::FxHashMap;
 
 use super::StreamName;
+use super::kinds::SharedKinds;
 use super::stream_file::{StreamBytes, UndamagedBytes};
 use crate::nettrace::{EventMetadata, Losses, Reader};
 use crate::trace::{Nanos, Tid};
 
-/// Maximum number of event types counted separately; a runtime has some hundreds.
-const MAX_KINDS: usize = 1 << 14;
+/// Limit on the memory of the event types that are counted separately. A session with many providers
+/// has some 20 KB.
+const MAX_KINDS_BYTES: usize = 2 << 20;
 
 /// Content of a stream.
 #[derive(Clone, Debug, Default)]
@@ -23,7 +24,7 @@ pub struct StreamCounts {
     pub bytes: u64,
     /// Number of events.
     pub events: u64,
-    /// Number of events by type, in the order of first occurrence.
+    /// Number of events by type, in the order of first occurrence; without types beyond a limit.
     pub by_kind: Vec<(Arc<EventMetadata>, u64)>,
     /// Time of the earliest event.
     pub first: Option<Nanos>,
@@ -58,6 +59,7 @@ pub struct EventStream {
     /// Thread ids by the id in the process's pid namespace, if that is a separate one.
     threads: FxHashMap<Tid, Tid>,
     source: Source,
+    reopen_error: OnceLock<io::Error>,
 }
 
 impl EventStream {
@@ -79,6 +81,7 @@ impl EventStream {
             counts: StreamCounts::default(),
             threads: FxHashMap::default(),
             source,
+            reopen_error: OnceLock::new(),
         };
         stream.counts = match stream.file() {
             Ok(file) => count(file),
@@ -125,22 +128,31 @@ impl EventStream {
         bytes.map(UndamagedBytes)
     }
 
-    /// Returns a reader of the stream, unless it cannot be opened or its header is corrupt.
+    /// Returns a reader of the stream, unless it cannot be opened (see
+    /// [`super::EventStreams::read_error`]) or its header is corrupt.
     pub(crate) fn reader(&self) -> Option<Reader<StreamBytes>> {
-        let file = self.file().ok()?;
+        let file = self.file().map_err(|error| self.reopen_error.set(error));
+        let file = file.ok()?;
         Reader::open(StreamBytes::new(file)).ok()
     }
 
-    /// Lets equal metadata of all streams be the same.
-    pub(super) fn share_kinds(&mut self, all: &mut HashSet<Arc<EventMetadata>>) {
-        for (kind, _) in &mut self.counts.by_kind {
-            match all.get(kind) {
-                Some(shared) => *kind = Arc::clone(shared),
-                None => {
-                    all.insert(Arc::clone(kind));
+    /// Returns why the stream, which has events, could not be opened again.
+    pub(super) fn reopen_error(&self) -> Option<&io::Error> {
+        let error = self.reopen_error.get();
+        error.filter(|_| self.counts.events > 0)
+    }
+
+    /// Lets equal metadata of all streams be the same. Removes kinds beyond the limit of all streams.
+    pub(super) fn share_kinds(&mut self, all: &mut SharedKinds) {
+        self.counts
+            .by_kind
+            .retain_mut(|(kind, _)| match all.get(kind) {
+                Some(shared) => {
+                    *kind = shared;
+                    true
                 }
-            }
-        }
+                None => false,
+            });
     }
 }
 
@@ -156,9 +168,9 @@ fn count(file: Arc<File>) -> StreamCounts {
             return counts;
         }
     };
-    // Metadata that the stream repeats gets another row. Rows hold their metadata, so no
-    // address is reused.
+    // Rows hold their metadata, so no address is reused.
     let mut rows: FxHashMap<*const EventMetadata, usize> = FxHashMap::default();
+    let mut kinds_bytes = 0;
     let ended = loop {
         match reader.next_event() {
             Ok(Some(event)) => {
@@ -169,7 +181,8 @@ fn count(file: Arc<File>) -> StreamCounts {
                     rows.get(&key).and_then(|&row| counts.by_kind.get_mut(row))
                 {
                     *count += 1;
-                } else if counts.by_kind.len() < MAX_KINDS {
+                } else if kinds_bytes < MAX_KINDS_BYTES {
+                    kinds_bytes += event.metadata.bytes();
                     rows.insert(key, counts.by_kind.len());
                     counts.by_kind.push((Arc::clone(event.metadata), 1));
                 }

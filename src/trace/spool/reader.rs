@@ -86,6 +86,14 @@ impl RawTrace {
     /// # Errors
     /// Returns an error if the header cannot be read.
     pub fn read(spool: impl Read) -> Result<Self, SpoolError> {
+        Self::read_into(Samples::default(), spool)
+    }
+
+    /// Does the same with an empty list of samples to fill, which may keep them in a file.
+    ///
+    /// # Errors
+    /// Returns an error if the header cannot be read.
+    pub fn read_into(samples: Samples, spool: impl Read) -> Result<Self, SpoolError> {
         let mut blocks = Blocks::new(spool);
         let mut codec = Codec::default();
         let (header, input) = read_header(&mut blocks, &mut codec)?;
@@ -93,7 +101,7 @@ impl RawTrace {
             codec,
             id_remap: IdRemapper::default(),
             truncations: Vec::new(),
-            trace: Self::new(header),
+            trace: Self::new(header, samples),
         };
         let mut at = 0;
         let mut ending = reader.rows(input);
@@ -116,13 +124,13 @@ impl RawTrace {
         Ok(trace)
     }
 
-    fn new(header: Header) -> Self {
+    fn new(header: Header, samples: Samples) -> Self {
         Self {
             end: Nanos(header.info.start_ns),
             header,
             frames: Vec::new(),
             stacks: StackTable::default(),
-            samples: Samples::default(),
+            samples,
             quality: StackQuality::default(),
             losses: Losses::default(),
             processes: Vec::new(),

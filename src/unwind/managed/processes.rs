@@ -18,7 +18,7 @@ use crate::trace::{
 };
 
 /// Maximum number of open processes. When there are more, one is closed and attached again later.
-const MAX_PROCESSES: usize = 512;
+const MAX_PROCESSES: usize = 1024;
 /// Time until perfcollect retries a process without a readable runtime.
 const RETRY_NS: u64 = 1_000_000_000;
 /// Maximum number of processes that notices about unreadable memory count.
