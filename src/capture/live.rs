@@ -24,9 +24,8 @@ use crate::machine;
 use crate::perf::{self, PerfSession, SamplingRequest};
 use crate::trace::{Callers, CaptureInfo, Header, Notice, NoticeKind, Pid};
 
-/// Niceness while capturing: the ring buffers must be read however busy the system is.
-///
-/// Reading them takes little CPU time.
+/// Niceness while capturing, which counts if the real-time priority is refused: the ring buffers must
+/// be read however busy the system is. Reading them takes little CPU time.
 const PRIORITY: i32 = -19;
 /// Maximum time that a command may take to end after a signal.
 const GRACE: Duration = Duration::from_secs(1);
@@ -125,9 +124,9 @@ pub fn run(
         }
         _ => None,
     };
-    // This follows the start of the command, which must not inherit the priority. Failure is
-    // harmless.
+    // This follows the start of the command, which must not inherit it. Failure is harmless.
     let priority = getpriority_process(None).unwrap_or(0);
+    let _ = perf::run_first();
     let _ = setpriority_process(None, PRIORITY);
 
     let mut notices = Vec::new();
@@ -197,6 +196,7 @@ pub fn run(
     let _ = session.stop();
     engine.end_session_starts();
     let ended = perf::now();
+    perf::run_as_usual();
     let _ = setpriority_process(None, priority);
     session.drain_all(|time, record| engine.record(time, &record));
     engine.finish_sessions(|| signals.pending());

@@ -3,6 +3,7 @@
 //! These are processes before .NET 8, with unreadable memory, or with an unknown memory layout.
 //! perfcollect requests a rundown from each of them in a separate session.
 
+use std::collections::VecDeque;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use crate::dotnet::{
     RuntimeSessionError, SessionOutcome,
 };
 use crate::trace::spool::SpoolRow;
-use crate::trace::{Notice, NoticeKind, Pid, ProcessId, Recorder};
+use crate::trace::{Notice, NoticeKind, Pid, ProcessId, Recorder, process_notices};
 
 /// Maximum number of concurrent sessions.
 const MAX_SESSIONS: usize = 32;
@@ -25,11 +26,12 @@ const RUNDOWN_TIMEOUT: Duration = Duration::from_secs(3);
 #[derive(Default)]
 pub(super) struct RundownSessions {
     running: Vec<(ProcessId, Pid, RundownSession)>,
+    /// Sessions to start when there is room, each with the check whether it is needed.
+    waiting: VecDeque<(ProcessId, Pid, fn(Pid) -> bool)>,
     /// Processes that need another rundown after the running one.
     unreadable: Vec<(ProcessId, Pid)>,
     /// The first process whose memory is not readable.
     first_denied: Option<Pid>,
-    left_out: Vec<Pid>,
     failed: Vec<(Pid, RuntimeSessionError)>,
     lost: Vec<(Pid, u64)>,
 }
@@ -62,13 +64,18 @@ impl RundownSessions {
     }
 
     fn start(&mut self, process: ProcessId, pid: Pid, is_needed: fn(Pid) -> bool) {
-        if self.running.len() >= MAX_SESSIONS {
-            self.left_out.push(pid);
-            return;
-        }
-        match RundownSession::start(pid, is_needed) {
-            Ok(session) => self.running.push((process, pid, session)),
-            Err(error) => self.failed.push((pid, error)),
+        self.waiting.push_back((process, pid, is_needed));
+        self.start_waiting();
+    }
+
+    fn start_waiting(&mut self) {
+        while self.running.len() < MAX_SESSIONS
+            && let Some((process, pid, is_needed)) = self.waiting.pop_front()
+        {
+            match RundownSession::start(pid, is_needed) {
+                Ok(session) => self.running.push((process, pid, session)),
+                Err(error) => self.failed.push((pid, error)),
+            }
         }
     }
 
@@ -92,6 +99,7 @@ impl RundownSessions {
                 next += 1;
             }
         }
+        self.start_waiting();
     }
 
     /// Ends all sessions and writes their names.
@@ -123,23 +131,32 @@ impl RundownSessions {
     pub(super) fn notices(&self) -> impl Iterator<Item = Notice> {
         let remedy =
             "start it with COMPlus_PerfMapEnabled=1 (.NET 6 and later: DOTNET_PerfMapEnabled=1)";
-        let failed = self.failed.iter().map(move |(pid, error)| {
-            let what = format!("cannot request a method rundown from .NET process {pid}: {error}");
-            Notice::new(NoticeKind::MethodNamesUnreadable, what, remedy).about(pid)
-        });
-        let left_out = self.left_out.iter().map(move |pid| {
-            let what = format!(
-                "no method rundown was requested from process {pid}: {MAX_SESSIONS} sessions ran already"
-            );
-            Notice::new(NoticeKind::MethodNamesUnreadable, what, remedy).about(pid)
-        });
+        let kind = NoticeKind::MethodNamesUnreadable;
+        let failed = process_notices(
+            kind,
+            self.failed.iter().map(|(pid, error)| (*pid, error)),
+            |processes, error| {
+                format!("cannot request a method rundown from .NET process {processes}: {error}")
+            },
+            |_| remedy,
+        );
+        let waiting = process_notices(
+            kind,
+            self.waiting.iter().map(|(_, pid, _)| (*pid, &())),
+            |processes, ()| {
+                format!(
+                    "no method rundown was requested from process {processes}: {MAX_SESSIONS} sessions ran already"
+                )
+            },
+            |()| remedy,
+        );
         let lost = self.lost.iter().map(move |(pid, count)| {
             let what = format!("{count} method events of .NET process {pid} were lost");
             Notice::new(NoticeKind::MethodNamesLost, what, remedy)
                 .about(pid)
                 .counting(*count)
         });
-        failed.chain(left_out).chain(lost)
+        failed.into_iter().chain(waiting).chain(lost)
     }
 }
 

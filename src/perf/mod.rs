@@ -1,6 +1,6 @@
 //! perf_events: opens events, reads their ring buffers, parses records and merges them by time.
 //!
-//! The only module with `unsafe`: the system call, its ioctls and the memory shared with the
+//! The only module with `unsafe`: the system calls, their ioctls and the memory shared with the
 //! kernel.
 
 #![allow(unsafe_code)]
@@ -25,6 +25,7 @@ mod request;
 mod ring;
 mod rings;
 mod sample_layout;
+mod scheduling;
 mod session;
 mod session_error;
 mod thread_events;
@@ -42,5 +43,6 @@ pub use record::{
     SampleRecord, U64s,
 };
 pub use request::{Clock, SamplingRequest};
+pub use scheduling::{run_as_usual, run_first};
 pub use session::PerfSession;
 pub use session_error::SessionError;

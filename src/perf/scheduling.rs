@@ -1,0 +1,32 @@
+//! Scheduling of the thread that reads the ring buffers.
+
+use std::io;
+
+/// Lets the calling thread run before all threads without real-time priority, as `perf record
+/// --realtime` does (`SCHED_RR`). Threads that it starts have the usual scheduling.
+///
+/// A niceness counts only among the threads of one control group or session: on a machine with
+/// hundreds of busy ones, a thread would wait for seconds.
+///
+/// # Errors
+/// The right is missing (`CAP_SYS_NICE`), or the control group has no real-time share.
+pub fn run_first() -> io::Result<()> {
+    schedule(libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, 1)
+}
+
+/// Gives the calling thread the usual scheduling.
+pub fn run_as_usual() {
+    // The right to do this is not needed.
+    let _ = schedule(libc::SCHED_OTHER, 0);
+}
+
+/// Calls the system call: in musl, the function always fails.
+fn schedule(policy: i32, priority: i32) -> io::Result<()> {
+    // SAFETY: `sched_param` of the kernel is this one integer, which the call only reads.
+    let result =
+        unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const priority) };
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
