@@ -23,11 +23,14 @@ const STEP_TIMEOUT: Duration = Duration::from_millis(500);
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 const RUNDOWN_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// Returns whether a process needs a rundown. It reads files.
+type NeedCheck = fn(Pid) -> bool;
+
 #[derive(Default)]
 pub(super) struct RundownSessions {
     running: Vec<(ProcessId, Pid, RundownSession)>,
     /// Sessions to start when there is room, each with the check whether it is needed.
-    waiting: VecDeque<(ProcessId, Pid, fn(Pid) -> bool)>,
+    waiting: VecDeque<(ProcessId, Pid, NeedCheck)>,
     /// Processes that need another rundown after the running one.
     unreadable: Vec<(ProcessId, Pid)>,
     /// The first process whose memory is not readable.
@@ -63,7 +66,7 @@ impl RundownSessions {
         }
     }
 
-    fn start(&mut self, process: ProcessId, pid: Pid, is_needed: fn(Pid) -> bool) {
+    fn start(&mut self, process: ProcessId, pid: Pid, is_needed: NeedCheck) {
         self.waiting.push_back((process, pid, is_needed));
         self.start_waiting();
     }

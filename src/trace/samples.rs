@@ -110,8 +110,8 @@ impl Samples {
         self.read_error.get()
     }
 
-    /// Decodes the samples. If the file cannot be read, the iterator ends early, and
-    /// [`Self::read_error`] returns the error.
+    /// Decodes the samples. If the file cannot be read, the iterator ends early, and the writing of the
+    /// trace fails.
     pub fn iter(&self) -> impl Iterator<Item = Sample> + '_ {
         let chunks = self
             .chunks
