@@ -64,6 +64,20 @@ fn exception_events(runtime: &Runtime, counted: &Value) -> u64 {
     }
 }
 
+/// From .NET 9 on, `Main` may run before the session has started (see docs/architecture.md): up to two
+/// groups of the workload may be missing, with four events each.
+#[track_caller]
+fn expect_exceptions(runtime: &Runtime, sent: u64, thrown: u64) {
+    let early = match runtime.major() {
+        ..9 => 0,
+        _ => 2 * 4,
+    };
+    assert!(
+        (thrown - early..=thrown).contains(&sent),
+        "{sent} of {thrown}"
+    );
+}
+
 #[test]
 #[ignore = "slow"]
 fn events_of_every_runtime_are_what_it_counts_itself() {
@@ -76,7 +90,7 @@ fn events_of_every_runtime_are_what_it_counts_itself() {
         let trace = captured.trace();
         let raw = raw_runtime_events(&trace);
         let exceptions = exception_events(&runtime, &counted["exceptions"]);
-        assert_eq!(raw[&EXCEPTION], exceptions);
+        expect_exceptions(&runtime, raw[&EXCEPTION], exceptions);
         if let Some(contentions) = counted["lockContentions"].as_u64() {
             // In half of its runs .NET 9 counts one or two of which it sends neither start nor
             // stop.
@@ -226,7 +240,7 @@ fn presets_of_the_original() {
         assert!(!view(&captured.trace(), "events").contains("/DCEndComplete "));
         if !matches!(options, ["-gcwithheap"] | [.., "gc-collect"]) {
             let exceptions = exception_events(&runtime, &counted["exceptions"]);
-            assert_eq!(raw[&EXCEPTION], exceptions);
+            expect_exceptions(&runtime, raw[&EXCEPTION], exceptions);
         }
     }
 }

@@ -82,7 +82,11 @@ impl Command {
 
     /// Returns the exit status, if the command has ended.
     pub fn ended(&mut self) -> Option<String> {
-        self.child.try_wait().ok().flatten().map(describe)
+        match self.child.try_wait() {
+            Ok(status) => status.map(describe),
+            // perfcollect was started with SIGCHLD ignored, so the kernel keeps no status.
+            Err(_) => Some("exit status unknown".into()),
+        }
     }
 }
 

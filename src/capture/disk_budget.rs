@@ -13,6 +13,9 @@ use crate::trace::{Notice, NoticeKind};
 
 /// The free space divided by the default limit.
 const FREE_PER_LIMIT: u64 = 2;
+/// Space that stays free for other programs: a part of that at the start, up to a limit.
+const FREE_PER_RESERVE: u64 = 20;
+const MAX_RESERVE: u64 = 64 << 20;
 /// Interval of reading the free space, which other programs take, too.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Estimated size of a trace: without samples and events, for each sample, for each sample with
@@ -161,7 +164,9 @@ impl<'a> DiskWatch<'a> {
         }
         self.last_read = Instant::now();
         let free = free_space(self.spool)?;
-        (trace > free).then(|| NoSpace {
+        let at_start = self.budget.free.unwrap_or(free);
+        let reserve = (at_start / FREE_PER_RESERVE).min(MAX_RESERVE);
+        (trace.saturating_add(reserve) > free).then(|| NoSpace {
             why: format!(
                 "only {} are free, and the trace may need {}",
                 Size(free),

@@ -351,6 +351,7 @@ impl<'a, W: Write> Engine<'a, W> {
         self.early.forget_before(now);
         for ended in self.walker.forget_ended() {
             self.event_code.forget(ended);
+            self.rundowns.forget(ended);
         }
         self.walker.start_batch();
         self.start_due_sessions(now);

@@ -3,10 +3,10 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::process::{getpriority_process, setpriority_process};
 
 use super::command::Command;
 use super::disk_budget::{DiskBudget, DiskWatch, Stored};
@@ -14,6 +14,7 @@ use super::engine::Engine;
 use super::error::CaptureError;
 use super::event_sessions::{EventRequest, EventSessions};
 use super::finished::{End, StoppedCapture};
+use super::priority::Priority;
 use super::sample_rate::SampleRate;
 use super::session_starts::SessionChoice;
 use super::signals::Signals;
@@ -24,9 +25,6 @@ use crate::machine;
 use crate::perf::{self, PerfSession, SamplingRequest};
 use crate::trace::{Callers, CaptureInfo, Header, Notice, NoticeKind, Pid};
 
-/// Niceness while capturing, which counts if the real-time priority is refused: the ring buffers must
-/// be read however busy the system is. Reading them takes little CPU time.
-const PRIORITY: i32 = -19;
 /// Maximum time that a command may take to end after a signal.
 const GRACE: Duration = Duration::from_secs(1);
 /// Maximum time between two reads of the ring buffers.
@@ -35,6 +33,9 @@ const GRACE: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(25);
 /// The same while a .NET process starts or frees code.
 const SHORT_TICK: Duration = Duration::from_millis(3);
+/// Minimum time between two reads.
+const MIN_ROUND: Duration = Duration::from_millis(1);
+
 /// Options of a live capture.
 #[derive(Debug)]
 pub struct CaptureRequest {
@@ -124,12 +125,10 @@ pub fn run(
         }
         _ => None,
     };
-    // This follows the start of the command, which must not inherit it. Failure is harmless.
-    let priority = getpriority_process(None).unwrap_or(0);
-    let _ = perf::run_first();
-    let _ = setpriority_process(None, PRIORITY);
+    // This follows the start of the command, which must not inherit it.
+    let mut priority = Priority::raise();
 
-    let mut notices = Vec::new();
+    let (mut notices, mut round) = (Vec::new(), Instant::now());
     let end = loop {
         let left = request
             .limit
@@ -137,9 +136,13 @@ pub fn run(
         let previews = engine.needs_previews(perf::now());
         let tick = if previews { SHORT_TICK } else { TICK };
         let at_most = left.map_or(tick, |left| left.min(tick));
+        // A descriptor may be readable for long: that of a command that a debugger holds at its end.
+        sleep(MIN_ROUND.saturating_sub(round.elapsed()));
+        round = Instant::now();
         if let Err(error) = wait(&session, signals, command.as_ref(), at_most) {
             break End::Wait(error.to_string());
         }
+        priority.follow();
         session.follow_cpus(|| engine.threads());
         sample_rate.follow(perf::now());
         let flush_limit = session.drain(|time, record| engine.record(time, &record));
@@ -196,8 +199,7 @@ pub fn run(
     let _ = session.stop();
     engine.end_session_starts();
     let ended = perf::now();
-    perf::run_as_usual();
-    let _ = setpriority_process(None, priority);
+    drop(priority);
     session.drain_all(|time, record| engine.record(time, &record));
     engine.finish_sessions(|| signals.pending());
     if end != End::Signal && signals.pending() {

@@ -14,6 +14,7 @@ mod live;
 mod named_ranges;
 mod not_running;
 mod notable;
+mod priority;
 mod process_limits;
 mod recovery;
 mod rundown_sessions;

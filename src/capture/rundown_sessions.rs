@@ -31,6 +31,8 @@ pub(super) struct RundownSessions {
     running: Vec<(ProcessId, Pid, RundownSession)>,
     /// Sessions to start when there is room, each with the check whether it is needed.
     waiting: VecDeque<(ProcessId, Pid, NeedCheck)>,
+    /// Whether the capture has ended, so that no session may start.
+    is_over: bool,
     /// Processes that need another rundown after the running one.
     unreadable: Vec<(ProcessId, Pid)>,
     /// The first process whose memory is not readable.
@@ -67,19 +69,33 @@ impl RundownSessions {
     }
 
     fn start(&mut self, process: ProcessId, pid: Pid, is_needed: NeedCheck) {
-        self.waiting.push_back((process, pid, is_needed));
+        let mut waiting = self.waiting.iter_mut();
+        match waiting.find(|(other, ..)| *other == process) {
+            Some(known) => known.2 = is_needed,
+            None => self.waiting.push_back((process, pid, is_needed)),
+        }
         self.start_waiting();
     }
 
     fn start_waiting(&mut self) {
-        while self.running.len() < MAX_SESSIONS
+        while !self.is_over
+            && self.running.len() < MAX_SESSIONS
             && let Some((process, pid, is_needed)) = self.waiting.pop_front()
         {
             match RundownSession::start(pid, is_needed) {
                 Ok(session) => self.running.push((process, pid, session)),
-                Err(error) => self.failed.push((pid, error)),
+                Err(error) => {
+                    self.failed.push((pid, error));
+                    break;
+                }
             }
         }
+    }
+
+    /// Starts no session of a process that has ended: its id may be reused.
+    pub(super) fn forget(&mut self, process: ProcessId) {
+        self.waiting.retain(|(other, ..)| *other != process);
+        self.unreadable.retain(|(other, _)| *other != process);
     }
 
     /// Returns the first process whose runtime lists its methods because its memory is not readable.
@@ -107,6 +123,7 @@ impl RundownSessions {
 
     /// Ends all sessions and writes their names.
     pub(super) fn finish<W: Write>(&mut self, recorder: &mut Recorder<W>) {
+        self.is_over = true;
         let limits = Limits::new(STEP_TIMEOUT, STOP_TIMEOUT);
         for (_, _, session) in &mut self.running {
             session.ask_to_stop(&limits);

@@ -134,7 +134,11 @@ impl Samples {
                     return None;
                 };
                 count += 1;
-                last = sample::decode(&last, flags, &mut input).ok()?;
+                let Ok(sample) = sample::decode(&last, flags, &mut input) else {
+                    let _ = self.read_error.set(io::ErrorKind::InvalidData.into());
+                    return None;
+                };
+                last = sample;
                 at = chunk.len() - input.0.len();
                 Some(last)
             })
