@@ -5,10 +5,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{getpriority_process, setpriority_process};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::perf;
+use crate::{machine, perf};
 
-/// Niceness, which counts if the real-time priority is refused.
-const NICENESS: i32 = -19;
 /// Interval in which the CPU time is compared with the limits.
 const INTERVAL: Duration = Duration::from_millis(200);
 /// Share of a CPU above which the thread gives its real-time priority up, and share below which it
@@ -32,8 +30,8 @@ impl Priority {
     /// Raises the priority as far as permitted.
     pub(super) fn raise() -> Self {
         let niceness_before = getpriority_process(None).unwrap_or(0);
-        // Failure is harmless.
-        let _ = setpriority_process(None, NICENESS);
+        // It counts if the real-time priority is refused.
+        machine::raise_thread_priority();
         let is_permitted = perf::run_first().is_ok();
         Self {
             niceness_before,

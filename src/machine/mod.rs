@@ -40,7 +40,7 @@ pub use free_memory::free_memory;
 pub use jit_process::JitProcess;
 pub use mapped::{MappedFiles, MappedPlace};
 pub use mapped_code::{MappedCode, mapped_code};
-pub use priority::reset_thread_priority;
+pub use priority::{raise_thread_priority, reset_thread_priority};
 pub use proc_fs::{
     ProcError, arguments, boot_id, command_line, container, effective_uid, environment, exists,
     has_other_clock, is_running, is_stopped, namespace_pid, new_namespace_threads, pids,

@@ -80,6 +80,10 @@ fn compiled_before(trace: &Path) -> u64 {
     listed.difference(&loaded).count() as u64
 }
 
+/// Maximum number of methods that are compiled before the session starts, and that no event lists: on a
+/// busy machine it starts some milliseconds late.
+const MAX_UNSEEN_METHODS: u64 = 16;
+
 /// Fails unless the numbers of compiled methods, lock contentions and started collections equal the
 /// runtime's counters.
 #[track_caller]
@@ -120,7 +124,8 @@ pub(crate) fn expect_counted_by_then(trace: &Path, facts: &Value) {
             "{what}: {counted} is not in {range:?}"
         );
     };
-    let methods = count(&compiled, from)..=count(&started, until) + compiled_before(trace);
+    let early = compiled_before(trace) + MAX_UNSEEN_METHODS;
+    let methods = count(&compiled, from)..=count(&started, until) + early;
     expect(methods, &facts["jittedMethods"], "methods");
     let contentions = count(&waits, from)..=count(&waits, until);
     expect(contentions, &facts["lockContentions"], "contentions");
