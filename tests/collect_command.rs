@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use support::{
-    Finished, Running, Saved, finish, perfcollect, run, run_perfcollect, start, wait_for_cpu_time,
+    Finished, Running, Saved, finish, perfcollect, run_perfcollect, start, wait_for_cpu_time,
 };
 use tempfile::TempDir;
 
@@ -314,22 +314,4 @@ fn force_replaces_an_older_trace() {
         ["old.flamegraph.svg", "old.nettrace", "old.trace.zip"]
     );
     Saved::open(directory, "old");
-}
-
-/// On a busy system, only a real-time priority ensures that the ring buffers are read.
-#[test]
-fn perfcollect_has_a_real_time_priority_and_the_command_does_not() {
-    need_capture!();
-    let may = run(Command::new("chrt").args(["--rr", "1", "true"]), LIMIT);
-    let expected = match may.status.code() {
-        Some(0) => "2\n0\n",
-        _ => "0\n0\n",
-    };
-    let directory = tempfile::tempdir().unwrap();
-    let policies = "policies() { cut -d ' ' -f 41 /proc/$PPID/stat /proc/self/stat; }
-        until [ \"$(policies)\" = \"$1\" ] || [ $((i += 1)) = 100 ]; do sleep 0.05; done; policies";
-    let arguments = ["collect", "x", "-quiet", "--", "sh", "-c", policies, "sh"];
-    let arguments = [&arguments[..], &[expected.trim_end()]].concat();
-    let output = run_perfcollect(arguments, directory.path(), LIMIT).expect_success();
-    assert_eq!(output.stdout, expected);
 }

@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -33,9 +32,6 @@ const GRACE: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(25);
 /// The same while a .NET process starts or frees code.
 const SHORT_TICK: Duration = Duration::from_millis(3);
-/// Minimum time between two reads.
-const MIN_ROUND: Duration = Duration::from_millis(1);
-
 /// Options of a live capture.
 #[derive(Debug)]
 pub struct CaptureRequest {
@@ -128,7 +124,7 @@ pub fn run(
     // This follows the start of the command, which must not inherit it.
     let mut priority = Priority::raise();
 
-    let (mut notices, mut round) = (Vec::new(), Instant::now());
+    let mut notices = Vec::new();
     let end = loop {
         let left = request
             .limit
@@ -136,13 +132,11 @@ pub fn run(
         let previews = engine.needs_previews(perf::now());
         let tick = if previews { SHORT_TICK } else { TICK };
         let at_most = left.map_or(tick, |left| left.min(tick));
-        // A descriptor may be readable for long: that of a command that a debugger holds at its end.
-        sleep(MIN_ROUND.saturating_sub(round.elapsed()));
-        round = Instant::now();
+        let round = Instant::now();
         if let Err(error) = wait(&session, signals, command.as_ref(), at_most) {
             break End::Wait(error.to_string());
         }
-        priority.follow();
+        priority.follow(round.elapsed().saturating_sub(at_most));
         session.follow_cpus(|| engine.threads());
         sample_rate.follow(perf::now());
         let flush_limit = session.drain(|time, record| engine.record(time, &record));

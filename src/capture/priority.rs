@@ -7,19 +7,19 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::{machine, perf};
 
-/// Interval in which the CPU time is compared with the limits.
+/// Delay of the thread beyond which it takes a real-time priority. The ring buffers hold ten times as
+/// much.
+const MAX_DELAY: Duration = Duration::from_millis(20);
+/// Interval in which the CPU time is compared with the limit.
 const INTERVAL: Duration = Duration::from_millis(200);
-/// Share of a CPU above which the thread gives its real-time priority up, and share below which it
-/// takes it again. Usually it needs a few percent.
+/// Share of a CPU above which the thread gives its real-time priority up. Usually it needs a few
+/// percent.
 const MAX_SHARE: f64 = 0.5;
-const LOW_SHARE: f64 = 0.25;
 
 /// A high priority of the calling thread. Dropping it restores the priority before.
 #[derive(Debug)]
 pub(super) struct Priority {
     niceness_before: i32,
-    /// Whether the thread may have a real-time priority.
-    is_permitted: bool,
     is_real_time: bool,
     last_check: Instant,
     /// CPU time of the thread at the last check.
@@ -27,36 +27,36 @@ pub(super) struct Priority {
 }
 
 impl Priority {
-    /// Raises the priority as far as permitted.
+    /// Raises the niceness, if permitted.
     pub(super) fn raise() -> Self {
         let niceness_before = getpriority_process(None).unwrap_or(0);
-        // It counts if the real-time priority is refused.
         machine::raise_thread_priority();
-        let is_permitted = perf::run_first().is_ok();
         Self {
             niceness_before,
-            is_permitted,
-            is_real_time: is_permitted,
+            is_real_time: false,
             last_check: Instant::now(),
             cpu_time: thread_cpu_time(),
         }
     }
 
-    /// Gives the real-time priority up while the thread needs much CPU time, so that others run.
-    pub(super) fn follow(&mut self) {
+    /// Takes a real-time priority, if permitted, when the thread has run this much too late. Gives it
+    /// up when the thread needs much CPU time, so that others run.
+    pub(super) fn follow(&mut self, delay: Duration) {
+        if !self.is_real_time && delay > MAX_DELAY {
+            self.is_real_time = perf::run_first().is_ok();
+            self.last_check = Instant::now();
+            self.cpu_time = thread_cpu_time();
+        }
         let elapsed = self.last_check.elapsed();
-        if !self.is_permitted || elapsed < INTERVAL {
+        if !self.is_real_time || elapsed < INTERVAL {
             return;
         }
         let before = std::mem::replace(&mut self.cpu_time, thread_cpu_time());
         self.last_check = Instant::now();
         let used = self.cpu_time.saturating_sub(before);
-        let share = used.as_secs_f64() / elapsed.as_secs_f64();
-        if self.is_real_time && share > MAX_SHARE {
+        if used.as_secs_f64() > elapsed.as_secs_f64() * MAX_SHARE {
             perf::run_as_usual();
             self.is_real_time = false;
-        } else if !self.is_real_time && share < LOW_SHARE {
-            self.is_real_time = perf::run_first().is_ok();
         }
     }
 }

@@ -123,9 +123,7 @@ impl<T: Send + 'static> SessionThread<T> {
             let Some(wanted) = find(&IsOver(&thread_shared))? else {
                 return Ok(());
             };
-            let started = start_session(wanted.port, &wanted.request, &thread_shared);
-            machine::reset_thread_priority();
-            match started? {
+            match start_session(wanted.port, &wanted.request, &thread_shared)? {
                 Some(stream) => read(stream, wanted.context, sender),
                 None => Ok(()),
             }
@@ -134,8 +132,7 @@ impl<T: Send + 'static> SessionThread<T> {
         thread::Builder::new()
             .name("runtime events".into())
             .spawn(move || {
-                // The session must start before a new process has run much of its code.
-                machine::raise_thread_priority();
+                machine::reset_thread_priority();
                 // The sender lives until the error is stored: `finish` waits for its end.
                 if let Err(error) = run(&sender)
                     && (matches!(error, RuntimeSessionError::Keep(_)) || keeps_running(pid))
