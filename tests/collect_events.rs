@@ -92,8 +92,8 @@ fn events_of_every_runtime_are_what_it_counts_itself() {
         let exceptions = exception_events(&runtime, &counted["exceptions"]);
         expect_exceptions(&runtime, raw[&EXCEPTION], exceptions);
         if let Some(contentions) = counted["lockContentions"].as_u64() {
-            // .NET 9 counts one or two in half of its runs of which it sends neither start nor
-            // stop. .NET 10 may have one before its session has started.
+            // In many of their runs .NET 9 and 10 count one or two of which they send neither start
+            // nor stop.
             let unsent = if runtime.major() >= 9 { 3 } else { 0 };
             let sent = raw[&CONTENTION_STOP];
             assert!(
