@@ -14,7 +14,8 @@ use crate::capture::Signals;
 use crate::download::{
     self, DownloadError, Downloader, MissingDebugFiles, Module, Sources, WorkerError,
 };
-use crate::output::file::{OutputError, OutputFile};
+use crate::output::file::OutputError;
+use crate::output::output_file::OutputFile;
 use crate::resymbolize::find_symbols;
 
 #[derive(Debug, Error)]

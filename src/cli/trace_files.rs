@@ -10,8 +10,9 @@ use super::arguments::OutputOptions;
 use super::write_error::WriteError;
 use crate::capture::Signals;
 use crate::output::archive::{self, ArchiveError, Contents};
-use crate::output::file::{self, OutputError, OutputFile};
+use crate::output::file::{self, OutputError};
 use crate::output::nettrace;
+use crate::output::output_file::OutputFile;
 use crate::output::perf_data::{self, SymbolDirectory};
 use crate::symbolize::CancellableWriter;
 use crate::trace::Trace;
@@ -204,16 +205,15 @@ impl Outputs {
             return Err(WriteError::Unread(error.to_string()));
         }
         drawn?;
+        let picture = self.flame_graph;
         // A flame graph without its trace stays only if the user stopped the writing.
-        if let Ok(()) | Err(WriteError::Stopped) = written {
-            self.flame_graph.map_or(Ok(()), OutputFile::commit)?;
+        if let Err(WriteError::Stopped) = written {
+            picture.map_or(Ok(()), OutputFile::commit)?;
+            return written;
         }
         written?;
         let traces = [self.archive, self.nettrace, self.perf_data];
-        traces
-            .into_iter()
-            .flatten()
-            .try_for_each(OutputFile::commit)?;
+        OutputFile::commit_all(traces.into_iter().flatten().chain(picture))?;
         self.symbols.map_or(Ok(()), SymbolDirectory::commit)?;
         Ok(())
     }

@@ -1,11 +1,10 @@
-//! Output files: created new, private, and owned by the user who invoked `sudo`.
+//! Names of output files, which are created new, private, and owned by the user who invoked `sudo`.
 //!
 //! perfcollect often runs as root in directories that other users can write to. It therefore never
-//! writes through a link or into an existing file. A file that is not committed is removed, because
-//! an incomplete trace is useless.
+//! writes through a link or into an existing file.
 
 use std::ffi::{OsStr, OsString};
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -160,36 +159,36 @@ impl PathAt {
 
     /// Creates a file without a name in this directory; see [`unnamed_file`].
     pub(super) fn unnamed_file(&self) -> Option<std::fs::File> {
-        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::EXCL | OFlags::CLOEXEC;
+        self.unnamed(OFlags::EXCL)
+    }
+
+    /// Creates a file without a name. With [`OFlags::EXCL`], it can never get one.
+    pub(super) fn unnamed(&self, flags: OFlags) -> Option<std::fs::File> {
+        let flags = flags | OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
         let file = rustix::fs::openat(&self.dir, ".", flags, mode);
         file.ok().map(Into::into)
     }
 
-    /// Creates a file that will replace this one, and takes its name. Files that killed processes
-    /// left are in the way only if there are many.
+    /// Runs `make` with hidden names for a file that will get this name, until one is free.
     ///
-    /// Returns the name of the file to replace, and the new one.
-    fn create_partial(&mut self) -> (OsString, rustix::io::Result<OwnedFd>) {
+    /// Files that killed processes left are in the way only if there are many.
+    pub(super) fn with_partial<T>(
+        &self,
+        make: impl Fn(&Self) -> rustix::io::Result<T>,
+    ) -> rustix::io::Result<(Self, T)> {
         const MAX_LEFT: u32 = 100;
-        let name = self.name.clone();
-        let mut created = Err(Errno::EXIST);
         for number in 0..MAX_LEFT {
-            self.name = partial_name(&name, number);
-            created = self.create(OFlags::WRONLY);
-            if !matches!(created, Err(Errno::EXIST)) {
-                break;
+            let partial = Self {
+                dir: rustix::io::fcntl_dupfd_cloexec(&self.dir, 0)?,
+                name: partial_name(&self.name, number),
+            };
+            match make(&partial) {
+                Err(Errno::EXIST) => {}
+                made => return made.map(|made| (partial, made)),
             }
         }
-        (name, created)
-    }
-
-    /// Returns another name in the same directory.
-    fn beside(&self, name: &OsStr) -> io::Result<Self> {
-        Ok(Self {
-            dir: self.dir.try_clone()?,
-            name: name.to_owned(),
-        })
+        Err(Errno::EXIST)
     }
 
     /// Returns whether the name still refers to this open file.
@@ -237,181 +236,7 @@ pub(super) fn create_error(path: &Path, errno: Errno) -> OutputError {
     }
 }
 
-/// A new output file that is removed on drop, unless it was committed.
-pub struct OutputFile {
-    path: PathBuf,
-    place: PathAt,
-    /// Name of an older file, which `commit` replaces. A failed capture keeps the older file.
-    replaces: Option<OsString>,
-    /// The older file, which must still be at its name when it is replaced.
-    older: Option<OwnedFd>,
-    file: std::fs::File,
-    committed: bool,
-}
-
-impl OutputFile {
-    /// Creates the file at `path`. With `force`, it may replace a regular file of this user.
-    ///
-    /// # Errors
-    /// See [`OutputError`].
-    pub fn create(path: &Path, force: bool) -> Result<Self, OutputError> {
-        Self::create_for(path, force, FileOwner::invoking_user())
-    }
-
-    fn create_for(path: &Path, force: bool, owner: Option<FileOwner>) -> Result<Self, OutputError> {
-        let mut place = PathAt::open(path)?;
-        let (replaces, created) = match place.create(OFlags::WRONLY) {
-            Err(Errno::EXIST) if force => {
-                check_own(&place, owner, path)?;
-                let (replaces, created) = place.create_partial();
-                (Some(replaces), created)
-            }
-            created => (None, created),
-        };
-        let file = Self::new(path, place, replaces, created)?;
-        if let Some(owner) = owner {
-            owner
-                .chown(&file.file)
-                .map_err(|errno| file.explain(errno.into()))?;
-        }
-        Ok(file)
-    }
-
-    /// Returns a file that was created at `place`.
-    fn new(
-        path: &Path,
-        place: PathAt,
-        replaces: Option<OsString>,
-        created: rustix::io::Result<OwnedFd>,
-    ) -> Result<Self, OutputError> {
-        let failed = |errno| create_error(&path.with_file_name(&place.name), errno);
-        Ok(Self {
-            file: created.map_err(failed)?.into(),
-            path: path.to_owned(),
-            place,
-            replaces,
-            older: None,
-            committed: false,
-        })
-    }
-
-    /// Creates a file that replaces an open one, with its owner and permissions.
-    ///
-    /// The open file must be at `path`, now and when the new file is committed.
-    ///
-    /// # Errors
-    /// See [`OutputError`].
-    pub fn replace(path: &Path, older: &std::fs::File) -> Result<Self, OutputError> {
-        let mut place = PathAt::open(path)?;
-        let failed = |errno: Errno| write_error(path, errno.into());
-        let status = rustix::fs::fstat(older).map_err(failed)?;
-        if !place.holds(older) || !is_own_file(&status, FileOwner::invoking_user()) {
-            return Err(not_replaceable(path));
-        }
-        let (replaces, created) = place.create_partial();
-        let mut file = Self::new(path, place, Some(replaces), created)?;
-        let older = older.as_fd().try_clone_to_owned();
-        file.older = Some(older.map_err(|error| write_error(path, error))?);
-        let (uid, gid) = (Uid::from_raw(status.st_uid), Gid::from_raw(status.st_gid));
-        let mode = match rustix::fs::fchown(&file.file, Some(uid), Some(gid)) {
-            Ok(()) => status.st_mode & 0o777,
-            // The permissions of a group must not go to another one.
-            Err(_) => status.st_mode & 0o700,
-        };
-        rustix::fs::fchmod(&file.file, Mode::from_raw_mode(mode)).map_err(failed)?;
-        Ok(file)
-    }
-
-    /// Checks whether an existing file at `path` would make [`OutputFile::create`] fail.
-    ///
-    /// # Errors
-    /// See [`OutputError`].
-    pub fn check(path: &Path, force: bool) -> Result<(), OutputError> {
-        let place = PathAt::open(path)?;
-        match rustix::fs::statat(&place.dir, &place.name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(_) if force => check_own(&place, FileOwner::invoking_user(), path),
-            Ok(_) => Err(create_error(path, Errno::EXIST)),
-            Err(Errno::NOENT) => Ok(()),
-            Err(errno) => Err(write_error(path, errno.into())),
-        }
-    }
-
-    /// Makes the file readable for all users.
-    ///
-    /// # Errors
-    /// Returns [`OutputError::Write`] if the mode cannot be changed.
-    pub fn make_world_readable(&self) -> Result<(), OutputError> {
-        let mode = Mode::from_raw_mode(0o644);
-        rustix::fs::fchmod(&self.file, mode).map_err(|errno| self.explain(errno.into()))
-    }
-
-    /// Converts an error of a write to this file.
-    #[must_use]
-    pub fn explain(&self, error: io::Error) -> OutputError {
-        write_error(&self.path, error)
-    }
-
-    /// Writes the content to disk and keeps the file.
-    ///
-    /// Some file systems report only at this point that they are full.
-    ///
-    /// # Errors
-    /// Returns [`OutputError::Full`] or [`OutputError::Write`], and removes the file.
-    pub fn commit(mut self) -> Result<(), OutputError> {
-        let synced = match rustix::fs::fdatasync(&self.file) {
-            // Some file systems, such as some FUSE ones, do not support fdatasync.
-            Err(Errno::INVAL | Errno::NOSYS) => Ok(()),
-            other => other,
-        };
-        if let (Some(older), Some(name)) = (&self.older, &self.replaces)
-            && !self
-                .place
-                .beside(name)
-                .is_ok_and(|place| place.holds(older))
-        {
-            return Err(not_replaceable(&self.path));
-        }
-        synced
-            .and_then(|()| match &self.replaces {
-                Some(older) => {
-                    let PathAt { dir, name } = &self.place;
-                    rustix::fs::renameat(dir, name, dir, older)
-                }
-                None => Ok(()),
-            })
-            .map_err(|errno| self.explain(errno.into()))?;
-        self.committed = true;
-        Ok(())
-    }
-}
-
-impl Drop for OutputFile {
-    fn drop(&mut self) {
-        if self.committed {
-            return;
-        }
-        // `drop` cannot return the error.
-        let _ = self.place.remove(&self.file);
-    }
-}
-
-impl Write for OutputFile {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
-    }
-}
-
-impl Seek for OutputFile {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        self.file.seek(to)
-    }
-}
-
-fn not_replaceable(path: &Path) -> OutputError {
+pub(super) fn not_replaceable(path: &Path) -> OutputError {
     OutputError::NotReplaceable {
         path: path.to_owned(),
     }
@@ -442,7 +267,7 @@ pub(super) fn check_own(
 }
 
 /// Returns whether a file is a regular file of this user or of `owner`.
-fn is_own_file(stat: &Stat, owner: Option<FileOwner>) -> bool {
+pub(super) fn is_own_file(stat: &Stat, owner: Option<FileOwner>) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && is_own(stat, owner)
 }
 

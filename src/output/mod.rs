@@ -27,6 +27,7 @@ pub mod folded;
 pub(crate) mod label;
 pub mod message_file;
 pub mod nettrace;
+pub mod output_file;
 pub mod perf_data;
 pub mod perf_text;
 mod process_labels;

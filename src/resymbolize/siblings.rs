@@ -13,8 +13,9 @@ use super::comparison::Comparison;
 use super::{BUFFER_BYTES, MAX_ENTRY_BYTES, MAX_FLAME_GRAPH_BYTES};
 use crate::bytes::Positioned;
 use crate::output::StackViews;
-use crate::output::file::{OutputError, OutputFile, capture_name};
+use crate::output::file::{OutputError, capture_name};
 use crate::output::nettrace::{self, OldStreamError, RewriteError};
+use crate::output::output_file::OutputFile;
 use crate::symbolize::{CancelCheck, CancellableReader, CancellableWriter};
 use crate::trace::Trace;
 

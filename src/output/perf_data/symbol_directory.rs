@@ -1,6 +1,5 @@
 //! The directory of symbol files: created new, and removed on drop unless it was committed.
 
-use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -14,8 +13,10 @@ use crate::output::file::{self, FileOwner, OutputError, PathAt};
 /// A new directory of symbol files. `commit` replaces an older directory.
 pub struct SymbolDirectory {
     path: PathBuf,
+    /// Hidden name until the directory is complete.
     place: PathAt,
-    replaces: Option<OsString>,
+    /// Whether there is an older directory.
+    replaces: bool,
     dir: OwnedFd,
     owner: Option<FileOwner>,
     committed: bool,
@@ -30,14 +31,10 @@ impl SymbolDirectory {
     /// See [`OutputError`].
     pub fn create(path: &Path, force: bool) -> Result<Self, OutputError> {
         let replaces = Self::in_the_way(path, force)?;
-        let mut place = PathAt::open(path)?;
-        let replaces = replaces.then(|| {
-            let partial = file::partial_name(&place.name, 0);
-            std::mem::replace(&mut place.name, partial)
-        });
         let owner = FileOwner::invoking_user();
-        let dir =
-            directory::make(&place, owner).map_err(|errno| file::create_error(path, errno))?;
+        let make = |partial: &PathAt| directory::make(partial, owner);
+        let made = PathAt::open(path)?.with_partial(make);
+        let (place, dir) = made.map_err(|errno| file::create_error(path, errno))?;
         Ok(Self {
             path: path.to_owned(),
             place,
@@ -93,19 +90,21 @@ impl SymbolDirectory {
     /// # Errors
     /// Returns [`OutputError::Write`] if the older directory cannot be replaced.
     pub fn commit(mut self) -> Result<(), OutputError> {
-        if let Some(name) = self.replaces.take() {
-            self.replace(name)
-                .map_err(|error| file::write_error(&self.path, error))?;
-        }
+        self.publish()
+            .map_err(|error| file::write_error(&self.path, error))?;
         self.committed = true;
         Ok(())
     }
 
-    fn replace(&self, name: OsString) -> io::Result<()> {
-        let older = PathAt::open(&self.path).map_err(io::Error::other)?;
-        directory::remove(&older, &directory::open(&older)?, |_| true)?;
-        let PathAt { dir, name: partial } = &self.place;
-        Ok(rustix::fs::renameat(dir, partial, dir, name)?)
+    /// Gives the directory its name, unless there is something else by now: only an empty directory
+    /// can be replaced.
+    fn publish(&self) -> io::Result<()> {
+        let place = PathAt::open(&self.path).map_err(io::Error::other)?;
+        if self.replaces {
+            directory::remove(&place, &directory::open(&place)?, |_| true)?;
+        }
+        let PathAt { dir, name } = &self.place;
+        Ok(rustix::fs::renameat(dir, name, place.dir, place.name)?)
     }
 }
 
