@@ -166,13 +166,30 @@ const MIN_KILLS: u32 = 12;
 /// Much longer than all turns on a busy system.
 const MAX_KILLING: Duration = Duration::from_secs(600);
 
+/// Number of new files that are open when the first and when the archive is written. They have no
+/// names yet.
+const ANY: usize = 1;
+const ARCHIVE: usize = 2;
+
+/// Returns how many files without a name a process has open in a directory.
+fn unnamed_files(pid: u32, directory: &Path) -> usize {
+    let files = fs::read_dir(format!("/proc/{pid}/fd"))
+        .into_iter()
+        .flatten();
+    let links = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
+    let is_unnamed = |link: &PathBuf| {
+        link.starts_with(directory) && link.to_string_lossy().ends_with(" (deleted)")
+    };
+    links.filter(is_unnamed).count()
+}
+
 /// The moment of a kill.
 #[derive(Clone, Copy, Debug)]
 enum Moment {
     /// After a fraction of the time of a whole run.
     After(f64),
-    /// A temporary file exists, and a fraction of the time of a whole run later.
-    Writing(&'static str, f64),
+    /// So many new files are open, and a fraction of the time of a whole run later.
+    Writing(usize, f64),
     /// The first of the files has changed.
     Changed,
 }
@@ -184,9 +201,9 @@ impl Moment {
         let fraction = (f64::from(turn) * 0.618_034).fract();
         match turn % 6 {
             0 => Self::After(fraction),
-            1 => Self::Writing(REPLACED[0], fraction),
-            2 => Self::Writing(REPLACED[2], 0.0),
-            3 => Self::Writing(REPLACED[2], fraction / 2.0),
+            1 => Self::Writing(ANY, fraction),
+            2 => Self::Writing(ARCHIVE, 0.0),
+            3 => Self::Writing(ARCHIVE, fraction / 2.0),
             _ => Self::Changed,
         }
     }
@@ -203,7 +220,7 @@ fn a_killed_run_leaves_each_file_old_or_new() {
             (metadata.ino(), metadata.len())
         })
     };
-    let partial = |file, pid| recording.path(&format!(".{file}.{pid}-0.partial"));
+    let directory = recording.path("").canonicalize().unwrap();
     let mut symbols = recording.perfcollect(&["symbols", "late.trace.zip", "-quiet"]);
     symbols
         .args(["-symbols", "symbols"])
@@ -218,11 +235,12 @@ fn a_killed_run_leaves_each_file_old_or_new() {
     let new = read();
     assert!(old.iter().zip(&new).all(|(old, new)| old != new));
 
-    let mut killed_while_writing = [0; 3];
+    // By the number of open files.
+    let mut killed_while_writing = [0; 4];
     let mut mixed = 0;
     // On a busy system, a run may end before it is killed, so that more turns are needed.
     for turn in 0.. {
-        let is_enough = killed_while_writing[0] > 0 && killed_while_writing[2] > 0;
+        let is_enough = killed_while_writing[ANY] > 0 && killed_while_writing[ARCHIVE..] != [0, 0];
         if turn >= MIN_KILLS && is_enough {
             break;
         }
@@ -241,19 +259,16 @@ fn a_killed_run_leaves_each_file_old_or_new() {
         };
         match moment {
             Moment::After(fraction) => sleep(usual.mul_f64(fraction)),
-            Moment::Writing(file, fraction) => {
-                wait_for(&|| partial(file, pid).exists());
+            Moment::Writing(files, fraction) => {
+                wait_for(&|| unnamed_files(pid, &directory) >= files);
                 sleep(usual.mul_f64(fraction));
             }
             Moment::Changed => wait_for(&|| status() != before),
         }
+        let open = unnamed_files(pid, &directory);
         child.kill().unwrap();
         child.wait().unwrap();
 
-        let left = REPLACED.map(|file| partial(file, pid));
-        for (count, left) in killed_while_writing.iter_mut().zip(&left) {
-            *count += u32::from(left.exists());
-        }
         let now = read();
         let files = REPLACED.iter().zip(now.iter().zip(old.iter().zip(&new)));
         let is_new = files.map(|(file, (now, (old, new)))| {
@@ -261,19 +276,28 @@ fn a_killed_run_leaves_each_file_old_or_new() {
             now == new
         });
         let is_new: Vec<bool> = is_new.collect();
+        killed_while_writing[open] += u32::from(is_new == [false; 3]);
         assert!(is_new == [true; 3] || !is_new[2], "{moment:?}: {is_new:?}");
         assert!(!zip::unzip(&now[2]).is_empty());
         mixed += u32::from(!is_new[2] && is_new[0]);
 
         // The next run does what is left.
-        if is_new[0] || left.iter().any(|left| left.exists()) {
+        if is_new[0] || open > 0 {
             symbols.status().unwrap();
             for ((file, now), new) in REPLACED.iter().zip(read()).zip(&new) {
                 assert!(now == *new, "{moment:?}, {is_new:?}: {file}");
             }
         }
-        for left in left.iter().filter(|left| left.exists()) {
-            fs::remove_file(left).unwrap();
+        let names = fs::read_dir(&directory).unwrap();
+        let is_partial = |name: &str| name.ends_with(".partial");
+        let partial: Vec<_> = names
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| is_partial(name))
+            .collect();
+        // At most the one that was to replace the older file at that moment.
+        assert!(partial.len() <= 1, "{moment:?}: {partial:?}");
+        for partial in partial {
+            fs::remove_file(directory.join(partial)).unwrap();
         }
     }
     println!("killed while writing: {killed_while_writing:?}, between two replacements: {mixed}");

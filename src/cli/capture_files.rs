@@ -5,18 +5,21 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::background::FAILED;
 use super::progress::{Reporter, fraction_read};
-use crate::capture::Capture;
+use crate::capture::{Capture, LastWords};
 use crate::dotnet::SharedSink;
 use crate::output::event_directory::{EventDirectory, StoredStream};
 use crate::output::file::{OutputError, unnamed_file};
-use crate::output::spool_file::SpoolFile;
+use crate::output::spool_file::{SpoolFile, recover_command};
 use crate::trace::{EventStream, EventStreams, Notice, NoticeKind, Samples};
 
 /// The spool and the directory of event streams. Dropping the value keeps the files.
 pub(super) struct CaptureFiles {
     spool: SpoolFile,
     events: Option<Arc<EventDirectory>>,
+    /// `None` if their signal handler cannot be installed.
+    _last_words: Option<LastWords>,
 }
 
 impl CaptureFiles {
@@ -37,7 +40,7 @@ impl CaptureFiles {
             }
         };
         match events {
-            Ok(events) => Ok(Self { spool, events }),
+            Ok(events) => Ok(Self::new(name, spool, events)),
             Err(error) => {
                 // The spool is empty.
                 let _ = spool.remove();
@@ -49,7 +52,20 @@ impl CaptureFiles {
     /// Opens the event directory of a spool that a killed capture left.
     pub(super) fn open(name: &Path, spool: SpoolFile) -> Result<Self, OutputError> {
         let events = EventDirectory::open(name)?.map(Arc::new);
-        Ok(Self { spool, events })
+        Ok(Self::new(name, spool, events))
+    }
+
+    fn new(name: &Path, spool: SpoolFile, events: Option<Arc<EventDirectory>>) -> Self {
+        let line = format!(
+            "{FAILED}it ended before its trace was written, for lack of memory or by a bug; what was captured is kept: \
+             run `{}` with more memory",
+            recover_command(name)
+        );
+        Self {
+            spool,
+            events,
+            _last_words: LastWords::new(&line).ok(),
+        }
     }
 
     /// Reads a capture from its spool, then its event streams, and prints the progress. Temporary data

@@ -1,7 +1,6 @@
 //! `perfcollect collect NAME`.
 
 use std::io;
-use std::path::Path;
 
 use thiserror::Error;
 
@@ -20,7 +19,7 @@ use crate::capture::{
 };
 use crate::dotnet::ProfileError;
 use crate::output::file::OutputError;
-use crate::output::spool_file::{SpoolFile, SpoolFileError, recover_command};
+use crate::output::spool_file::{SpoolFile, SpoolFileError};
 use crate::perf::{Clock, SamplingRequest};
 use crate::trace::{Notice, NoticeKind};
 
@@ -88,7 +87,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
     let stopped = capture::run(&request, events, working.spool(), &signals, |progress| {
         if !std::mem::replace(&mut started, true) {
             reporter.say(&greeting(&request, options.background));
-            if let Some(warning) = memory_warning(capture::address_space_limit(), &options.name) {
+            if let Some(warning) = memory_warning(capture::address_space_limit()) {
                 reporter.say(&warning);
             }
         }
@@ -166,13 +165,12 @@ fn request(options: &CollectOptions, plan: &Plan, disk: DiskBudget) -> CaptureRe
 }
 
 /// Returns the warning about a limit of the address space that a capture may reach.
-fn memory_warning(limit: Option<u64>, name: &Path) -> Option<String> {
+fn memory_warning(limit: Option<u64>) -> Option<String> {
     let limit = limit.filter(|limit| *limit < ENOUGH_ADDRESS_SPACE)?;
     Some(format!(
-        "warning: the address space is limited to {} MiB (ulimit -v). If perfcollect ends with \"memory allocation \
-         failed\", raise the limit and run `{}`, which loses nothing.",
-        limit >> 20,
-        recover_command(name)
+        "warning: the address space is limited to {} MiB (ulimit -v), which may be too little to write the trace; if so, \
+         what was captured is kept",
+        limit >> 20
     ))
 }
 

@@ -1,0 +1,53 @@
+//! What perfcollect prints when it cannot go on: it has no memory, or a bug.
+
+use std::io;
+use std::sync::Arc;
+
+use signal_hook::SigId;
+use signal_hook::consts::SIGABRT;
+
+/// Status of a failed program.
+const FAILURE: i32 = 1;
+
+/// A line for standard error that is printed if the program aborts or panics while this exists.
+///
+/// The standard library aborts when an allocation fails, after a line with its size.
+#[derive(Debug)]
+pub struct LastWords {
+    line: Arc<[u8]>,
+    handler: SigId,
+}
+
+impl LastWords {
+    /// Prepares the line.
+    ///
+    /// # Errors
+    /// Returns an error if the signal handler cannot be installed.
+    pub fn new(line: &str) -> io::Result<Self> {
+        let line: Arc<[u8]> = format!("{line}\n").into_bytes().into();
+        let text = line.clone();
+        let end = move || {
+            print(&text);
+            // Instead of the abort, which may write a core dump of hundreds of MiB.
+            signal_hook::low_level::exit(FAILURE);
+        };
+        // SAFETY: the action only calls write(2) and _exit(2), which are async-signal-safe.
+        #[allow(unsafe_code)]
+        let handler = unsafe { signal_hook::low_level::register(SIGABRT, end) }?;
+        Ok(Self { line, handler })
+    }
+}
+
+impl Drop for LastWords {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            print(&self.line);
+        }
+        signal_hook::low_level::unregister(self.handler);
+    }
+}
+
+/// Writes a line at once, without a lock or memory.
+fn print(line: &[u8]) {
+    let _ = rustix::io::write(rustix::stdio::stderr(), line);
+}
