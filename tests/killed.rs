@@ -17,7 +17,6 @@ use rustix::process::Signal;
 use support::recording::{can_record, native_words, record};
 use support::{
     Missing, Workload, finish, perfcollect, run, run_perfcollect, start_capture, wait_for_cpu_time,
-    workloads,
 };
 
 /// Much longer than any capture on a busy system.
@@ -25,14 +24,6 @@ const LIMIT: Duration = Duration::from_secs(600);
 /// Kills of each command; PERFCOLLECT_KILLS is another number.
 const KILLS: u32 = 20;
 const OUTPUTS: [&str; 3] = ["out.flamegraph.svg", "out.nettrace", "out.trace.zip"];
-
-/// Starts a program that keeps a CPU busy in functions with symbols.
-fn busy() -> Result<Workload, Missing> {
-    let program = workloads::native("native-fp")?;
-    let mut command = Command::new(program);
-    command.args(["--mode", "shares", "--seconds", "6000"]);
-    Ok(Workload::start(&mut command))
-}
 
 /// Leaves the spool `out` of a killed capture of a process in a directory.
 fn leave_spool(directory: &Path, pid: u32) {
@@ -100,7 +91,7 @@ fn command(directory: &Path, words: &[&str]) -> Command {
 #[test]
 fn killed_recover_leaves_no_torn_file_and_keeps_the_spool() {
     need_capture!();
-    let busy = need!(busy());
+    let busy = need!(Workload::busy());
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     let spool = spool_path(&directory.join("out"));
@@ -145,7 +136,7 @@ fn killed_convert_leaves_no_torn_file() {
 #[test]
 fn killed_collect_leaves_no_torn_file_and_keeps_the_spool() {
     need_capture!();
-    let busy = need!(busy());
+    let busy = need!(Workload::busy());
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     let pid = busy.pid().to_string();
@@ -179,7 +170,7 @@ fn too_little_memory_leaves_no_torn_file_and_keeps_the_spool() {
     if Command::new("setpriv").arg("--version").output().is_err() {
         skip!(Missing::Command("setpriv"));
     }
-    let busy = need!(busy());
+    let busy = need!(Workload::busy());
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     let spool = spool_path(&directory.join("out"));

@@ -29,14 +29,6 @@ const MAX_TYPICAL_LAG: Duration = Duration::from_secs(1);
 /// Maximum size of a spool per second of CPU time; measured: 5 to 20 KB.
 const MAX_BYTES_PER_CPU_SECOND: f64 = 100e3;
 
-/// Starts a program that keeps a CPU busy in functions with symbols.
-fn busy() -> Result<Workload, Missing> {
-    let program = workloads::native("native-fp")?;
-    let mut command = Command::new(program);
-    command.args(["--mode", "shares", "--seconds", "6000"]);
-    Ok(Workload::start(&mut command))
-}
-
 /// Checks that all samples of `earlier` are the first samples of `now`.
 #[track_caller]
 fn expect_prefix(earlier: &RawTrace, now: &RawTrace) {
@@ -116,7 +108,7 @@ fn listing(directory: &Path) -> Vec<String> {
 #[ignore = "slow"]
 fn recovers_captures_killed_at_any_moment() {
     need_capture!();
-    let busy = need!(busy());
+    let busy = need!(Workload::busy());
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     let mut random = Random::new();
@@ -184,7 +176,7 @@ fn recovers_captures_killed_at_any_moment() {
 #[ignore = "slow"]
 fn recovers_spools_truncated_at_any_length() {
     need_capture!();
-    let busy = need!(busy());
+    let busy = need!(Workload::busy());
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     let capture = collect(directory, "whole", busy.pid());
@@ -225,7 +217,7 @@ fn recovers_spools_truncated_at_any_length() {
 #[test]
 fn reports_running_and_leftover_spools() {
     need_capture!();
-    let busy = need!(busy());
+    let busy = need!(Workload::busy());
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     let capture = collect(directory, "x", busy.pid());
@@ -285,7 +277,7 @@ fn reports_running_and_leftover_spools() {
 #[ignore = "slow"]
 fn full_disk_ends_the_capture_without_data_loss() {
     need_capture!();
-    let busy = need!(busy());
+    let busy = need!(Workload::busy());
     if run(Command::new("unshare").args(["-m", "true"]), LIMIT)
         .status
         .code()
@@ -339,7 +331,7 @@ fn full_disk_ends_the_capture_without_data_loss() {
 #[test]
 fn the_size_limit_includes_the_trace_and_ends_the_capture() {
     need_capture!();
-    let busy = need!(busy());
+    let busy = need!(Workload::busy());
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     let pid = busy.pid().to_string();
@@ -374,7 +366,7 @@ fn the_size_limit_includes_the_trace_and_ends_the_capture() {
 #[test]
 fn the_trace_fits_on_a_disk_that_another_program_fills() {
     need_capture!();
-    let busy = need!(busy());
+    let busy = need!(Workload::busy());
     let can_mount = run(Command::new("unshare").args(["-m", "true"]), LIMIT);
     if can_mount.status.code() != Some(0) {
         skip!(Missing::Unshare("-m"));
@@ -402,7 +394,7 @@ fn the_trace_fits_on_a_disk_that_another_program_fills() {
 #[test]
 fn file_size_limit_acts_like_a_full_disk() {
     need_capture!();
-    let busy = need!(busy());
+    let busy = need!(Workload::busy());
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     let script =

@@ -132,14 +132,16 @@ pub fn run(
         let previews = engine.needs_previews(perf::now());
         let tick = if previews { SHORT_TICK } else { TICK };
         let at_most = left.map_or(tick, |left| left.min(tick));
-        let round = Instant::now();
         if let Err(error) = wait(&session, signals, command.as_ref(), at_most) {
             break End::Wait(error.to_string());
         }
-        priority.follow(round.elapsed().saturating_sub(at_most));
+        priority.follow();
         session.follow_cpus(|| engine.threads());
         sample_rate.follow(perf::now());
-        let flush_limit = session.drain(|time, record| engine.record(time, &record));
+        let flush_limit = session.drain(|time, record| {
+            priority.follow();
+            engine.record(time, &record);
+        });
         if previews {
             session.preview(|record| engine.preview(record));
         }

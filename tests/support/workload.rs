@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Signal, kill_process_group};
 use serde_json::Value;
 
-use super::Running;
+use super::{Missing, Running};
 
 /// Programs with known answers. Each is the file, or why a test that needs it does not run.
 pub mod workloads {
@@ -97,6 +97,13 @@ pub struct Workload {
 }
 
 impl Workload {
+    /// Starts a program that keeps a CPU busy in functions with symbols.
+    pub fn busy() -> Result<Self, Missing> {
+        let mut command = Command::new(workloads::native("native-fp")?);
+        command.args(["--mode", "shares", "--seconds", "6000"]);
+        Ok(Self::start(&mut command))
+    }
+
     /// Starts it and waits until it says that it is ready (at most 30 s).
     #[track_caller]
     pub fn start(command: &mut Command) -> Self {

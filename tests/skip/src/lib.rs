@@ -25,6 +25,8 @@ pub enum Missing {
     Tracepoints,
     /// CPU 1 cannot be taken offline.
     CpuHotplug,
+    /// A program may not take a real-time priority.
+    RealTime,
     /// This file, such as a setting of the kernel, cannot be written.
     Writable(&'static str),
     /// `unshare` does not make this namespace, given by its option.
@@ -57,6 +59,7 @@ impl fmt::Display for Missing {
             Self::Bpf => f.write_str("bpf"),
             Self::Tracepoints => f.write_str("tracepoints"),
             Self::CpuHotplug => f.write_str("cpu-hotplug"),
+            Self::RealTime => f.write_str("real-time"),
             Self::Writable(path) => write!(f, "writable {path}"),
             Self::Unshare(option) => write!(f, "unshare {option}"),
             Self::Command(name) => write!(f, "command {name}"),
