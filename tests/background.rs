@@ -10,7 +10,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use support::{Running, Saved, run_perfcollect, start};
+use support::{Finished, Running, Saved, finish, run_perfcollect, start};
 use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -113,4 +113,65 @@ fn reports_failed_start_and_stop() {
     assert_eq!((status, stdout.as_str()), (Some(1), ""));
     assert!(stderr.contains("no samples"), "{stderr}");
     assert_eq!(files(directory.path()), [""; 0]);
+}
+
+/// Starts `stop x` as often as given, at once.
+fn stops(directory: &TempDir, count: usize) -> Vec<Running> {
+    let stop = |_| {
+        let mut command = Command::new(support::perfcollect());
+        start(command.args(["stop", "x"]).current_dir(directory))
+    };
+    (0..count).map(stop).collect()
+}
+
+#[test]
+fn any_number_of_stops_report_the_same() {
+    need_capture!();
+    let busy = busy();
+    let pid = busy.pid().to_string();
+    // The second of two signals once ended the work after the capture.
+    for between in [0, 0, 0, 20, 50, 100, 200] {
+        let directory = tempfile::tempdir().unwrap();
+        perfcollect(&directory, &["start", "x", "-pid", &pid]);
+        sleep(Duration::from_millis(500));
+        let mut running = stops(&directory, 2);
+        sleep(Duration::from_millis(between));
+        running.extend(stops(&directory, 2));
+        let ends = running.into_iter().map(|stop| finish(stop, LIMIT));
+        // Those that come when all is done find nothing.
+        let (late, ends): (Vec<Finished>, Vec<Finished>) =
+            ends.partition(|end| end.stderr.contains("no capture of this name"));
+        assert!(late.len() < 4);
+        for end in &ends {
+            assert!(end.status.success(), "{end:?}");
+            assert!(end.stdout.contains("samples of cpu-clock"), "{end:?}");
+            assert_eq!(end.stdout, ends[0].stdout);
+        }
+        assert_eq!(files(directory.path()), RESULTS);
+    }
+}
+
+/// The capture is killed when `stop` waits for it.
+#[test]
+fn stop_recovers_a_capture_that_is_killed_meanwhile() {
+    need_capture!();
+    let busy = busy();
+    let pid = busy.pid().to_string();
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = Command::new(support::perfcollect());
+    command
+        .args(["collect", "x", "-pid", &pid])
+        .current_dir(&directory);
+    let capture = support::start_capture(&mut command);
+    sleep(Duration::from_millis(1500));
+    capture.signal(Signal::STOP);
+    let stop = stops(&directory, 1).remove(0);
+    sleep(Duration::from_millis(500));
+    capture.signal(Signal::KILL);
+    let finished = finish(stop, LIMIT).expect_success();
+    assert!(
+        finished.stdout.contains("recovered from the spool"),
+        "{finished:?}"
+    );
+    assert_eq!(files(directory.path()), RESULTS);
 }

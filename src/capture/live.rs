@@ -157,7 +157,7 @@ pub fn run(
             waiting_processes: engine.waiting_processes(),
             rundown_of: engine.first_denied(),
         });
-        if signals.pending() {
+        if signals.ends_capture() {
             break End::Signal;
         }
         if let Some(status) = command.as_mut().and_then(Command::ended) {
@@ -187,7 +187,7 @@ pub fn run(
             break End::DiskSpace(no_space.why);
         }
     };
-    if end == End::Signal {
+    if end == End::Signal && signals.pending() {
         signals.take();
     }
     // The recorded data is worth more than a clean stop. Closing the events below ends sampling

@@ -1,4 +1,5 @@
-//! Signal handling: SIGINT, SIGTERM and SIGHUP request a stop, SIGXFSZ makes a write fail.
+//! Signal handling: SIGINT, SIGTERM and SIGHUP request a stop, SIGUSR1 is `perfcollect stop`, SIGXFSZ makes
+//! a write fail.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -6,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 
 /// Counter of stop requests.
 ///
@@ -17,10 +18,12 @@ pub struct Signals {
     count: AtomicUsize,
     /// Number of requests that have taken effect.
     taken: AtomicUsize,
+    /// Whether `perfcollect stop` was run.
+    stop: Arc<AtomicBool>,
 }
 
 impl Signals {
-    /// Installs handlers for the three signals.
+    /// Installs the handlers.
     ///
     /// A SIGHUP that was ignored stays ignored, as `nohup` requires. SIGINT gets a handler even
     /// then, as shells ignore it in background commands.
@@ -37,8 +40,11 @@ impl Signals {
         // A write beyond the file size limit must fail, not kill perfcollect. The command would
         // inherit an ignored signal.
         signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))?;
+        let stop = Arc::default();
+        signal_hook::flag::register(SIGUSR1, Arc::clone(&stop))?;
         Ok(Self {
             wake,
+            stop,
             count: AtomicUsize::new(0),
             taken: AtomicUsize::new(0),
         })
@@ -48,6 +54,13 @@ impl Signals {
     #[must_use]
     pub fn pending(&self) -> bool {
         self.count() > self.taken.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether the capture shall end: there is a request, or `perfcollect stop` was run. Running
+    /// it again does not end the work that follows.
+    #[must_use]
+    pub fn ends_capture(&self) -> bool {
+        self.pending() || self.stop.load(Ordering::Relaxed)
     }
 
     /// Lets one request take effect. The next request then concerns the work that follows.

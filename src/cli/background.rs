@@ -3,7 +3,7 @@
 //! ```text
 //! start ── spawns ──> collect --background, which writes its messages to a file
 //!   returns when the capture has started or failed
-//! stop ── SIGINT ───> the process that holds the lock of the spool and has it open
+//! stop ── SIGUSR1 ──> the process that holds the lock of the spool and has it open
 //!   waits for the lock, then prints the messages
 //! ```
 
@@ -94,8 +94,12 @@ pub(super) fn start(options: &CollectOptions, words: &[OsString]) -> Result<(), 
 }
 
 /// Stops a capture and waits for its trace. Recovers a killed capture.
+///
+/// All stops of one capture wait and print the same: each has the messages open, which the first removes.
 pub(super) fn stop(options: &RecoverOptions) -> Result<(), BackgroundError> {
     let reporter = Reporter::new(options.results.quiet || options.results.json);
+    let messages = MessageFile::open(&options.name)?;
+    let messages = messages.as_ref();
     let mut is_interrupted = false;
     let mut shown = String::new();
     loop {
@@ -108,22 +112,22 @@ pub(super) fn stop(options: &RecoverOptions) -> Result<(), BackgroundError> {
                     is_interrupted = true;
                 }
                 // It is not worth an error.
-                let _ = show_work(options, &reporter, &mut shown);
+                let _ = show_work(messages, &reporter, &mut shown);
                 sleep(POLL_INTERVAL);
             }
-            Err(SpoolFileError::Missing { .. })
-                if is_interrupted || MessageFile::open(&options.name)?.is_some() =>
-            {
+            Err(SpoolFileError::Missing { .. }) if is_interrupted || messages.is_some() => {
                 reporter.clear();
-                return relay(options);
+                return relay(options, messages);
             }
-            // The capture failed and wrote why, or it was killed.
-            Ok(()) if is_interrupted => {
+            // The capture failed and wrote why.
+            Ok(()) if is_interrupted && has_failed(messages)? => {
                 reporter.clear();
-                return relay(options);
+                return relay(options, messages);
             }
+            // It was killed.
             _ => {
-                if let Some(messages) = MessageFile::open(&options.name)? {
+                reporter.clear();
+                if let Some(messages) = messages {
                     let _ = messages.remove();
                 }
                 return Ok(recover::run(options)?);
@@ -134,11 +138,11 @@ pub(super) fn stop(options: &RecoverOptions) -> Result<(), BackgroundError> {
 
 /// Prints the progress of the work after a capture, if it is new.
 fn show_work(
-    options: &RecoverOptions,
+    messages: Option<&MessageFile>,
     reporter: &Reporter,
     shown: &mut String,
 ) -> Result<(), BackgroundError> {
-    let Some(messages) = MessageFile::open(&options.name)? else {
+    let Some(messages) = messages else {
         return Ok(());
     };
     let text = messages.read_end().map_err(BackgroundError::Read)?;
@@ -155,10 +159,18 @@ fn show_work(
     Ok(())
 }
 
+/// Returns whether the last message of a background capture is an error.
+fn has_failed(messages: Option<&MessageFile>) -> Result<bool, BackgroundError> {
+    messages.map_or(Ok(false), |messages| {
+        let text = messages.read().map_err(BackgroundError::Read)?;
+        Ok(last_line(&text).starts_with(FAILED))
+    })
+}
+
 /// Prints the messages of a background capture.
-fn relay(options: &RecoverOptions) -> Result<(), BackgroundError> {
+fn relay(options: &RecoverOptions, messages: Option<&MessageFile>) -> Result<(), BackgroundError> {
     // A foreground capture has printed them itself.
-    let Some(messages) = MessageFile::open(&options.name)? else {
+    let Some(messages) = messages else {
         return Ok(());
     };
     let text = messages.read().map_err(BackgroundError::Read)?;
@@ -221,9 +233,9 @@ fn interrupt(pid: i32) -> Result<(), BackgroundError> {
     };
     let process = OsPid::from_raw(pid).ok_or_else(|| failed(rustix::io::Errno::SRCH))?;
     let sent = match rustix::process::pidfd_open(process, PidfdFlags::empty()) {
-        Ok(process) => rustix::process::pidfd_send_signal(process, Signal::INT),
+        Ok(process) => rustix::process::pidfd_send_signal(process, Signal::USR1),
         // Before Linux 5.3.
-        Err(rustix::io::Errno::NOSYS) => rustix::process::kill_process(process, Signal::INT),
+        Err(rustix::io::Errno::NOSYS) => rustix::process::kill_process(process, Signal::USR1),
         Err(errno) => Err(errno),
     };
     match sent {

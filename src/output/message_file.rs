@@ -58,7 +58,11 @@ impl MessageFile {
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(file::write_error(&path, errno.into())),
             Ok(file) => {
-                file::check_own(&place, FileOwner::invoking_user(), &path)?;
+                let failed = |errno: Errno| file::write_error(&path, errno.into());
+                let status = rustix::fs::fstat(&file).map_err(failed)?;
+                if !file::is_own_file(&status, FileOwner::invoking_user()) {
+                    return Err(file::not_replaceable(&path));
+                }
                 let file = file.into();
                 Ok(Some(Self { place, file }))
             }
