@@ -6,7 +6,7 @@
 mod support;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -18,6 +18,7 @@ use support::recording::{can_record, native_words, record};
 use support::{
     Missing, Workload, finish, perfcollect, run, run_perfcollect, start_capture, wait_for_cpu_time,
 };
+use tempfile::TempDir;
 
 /// Much longer than any capture on a busy system.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -25,14 +26,32 @@ const LIMIT: Duration = Duration::from_secs(600);
 const KILLS: u32 = 20;
 const OUTPUTS: [&str; 3] = ["out.flamegraph.svg", "out.nettrace", "out.trace.zip"];
 
-/// Leaves the spool `out` of a killed capture of a process in a directory.
-fn leave_spool(directory: &Path, pid: u32) {
-    let pid_text = pid.to_string();
-    let capture = ["collect", "out", "-freq", "5000", "-pid", &pid_text];
-    let capture = start_capture(&mut command(directory, &capture));
-    wait_for_cpu_time(pid, Duration::from_secs(2));
-    capture.signal(Signal::KILL);
-    finish(capture, LIMIT);
+/// A killed capture `out` of two seconds of a busy CPU.
+struct KilledCapture {
+    directory: TempDir,
+    spool: PathBuf,
+    /// The content of the spool.
+    bytes: Vec<u8>,
+}
+
+impl KilledCapture {
+    fn new() -> Result<Self, Missing> {
+        let busy = Workload::busy()?;
+        let directory = tempfile::tempdir().unwrap();
+        let pid = busy.pid().to_string();
+        let collect = ["collect", "out", "-freq", "5000", "-pid", &pid];
+        let capture = start_capture(&mut command(directory.path(), &collect));
+        wait_for_cpu_time(busy.pid(), Duration::from_secs(2));
+        capture.signal(Signal::KILL);
+        finish(capture, LIMIT);
+        let spool = spool_path(&directory.path().join("out"));
+        let bytes = fs::read(&spool).unwrap();
+        Ok(Self {
+            directory,
+            spool,
+            bytes,
+        })
+    }
 }
 
 /// Fails unless the files of the trace `out` that exist are whole. Returns whether all exist.
@@ -91,25 +110,22 @@ fn command(directory: &Path, words: &[&str]) -> Command {
 #[test]
 fn killed_recover_leaves_no_torn_file_and_keeps_the_spool() {
     need_capture!();
-    let busy = need!(Workload::busy());
-    let directory = tempfile::tempdir().unwrap();
-    let directory = directory.path();
-    let spool = spool_path(&directory.join("out"));
-    leave_spool(directory, busy.pid());
-    let bytes = fs::read(&spool).unwrap();
-    let samples = RawTrace::read(&*bytes).unwrap().samples.len();
+    let killed = need!(KilledCapture::new());
+    let directory = killed.directory.path();
+    let KilledCapture { spool, bytes, .. } = &killed;
+    let samples = RawTrace::read(&bytes[..]).unwrap().samples.len();
     assert!(samples > 1000, "{samples}");
     let recover = || {
         remove_outputs(directory);
-        fs::write(&spool, &bytes).unwrap();
+        fs::write(spool, bytes).unwrap();
         command(directory, &["recover", "out", "-quiet"])
     };
     kill_often(recover, |_| {
         let is_complete = expect_whole(directory);
-        assert!(is_complete || fs::read(&spool).unwrap() == bytes);
+        assert!(is_complete || fs::read(spool).unwrap() == *bytes);
     });
     remove_outputs(directory);
-    fs::write(&spool, &bytes).unwrap();
+    fs::write(spool, bytes).unwrap();
     run_perfcollect(["recover", "out", "-quiet"], directory, LIMIT).expect_success();
     assert!(expect_whole(directory));
 }
@@ -170,16 +186,13 @@ fn too_little_memory_leaves_no_torn_file_and_keeps_the_spool() {
     if Command::new("setpriv").arg("--version").output().is_err() {
         skip!(Missing::Command("setpriv"));
     }
-    let busy = need!(Workload::busy());
-    let directory = tempfile::tempdir().unwrap();
-    let directory = directory.path();
-    let spool = spool_path(&directory.join("out"));
-    leave_spool(directory, busy.pid());
-    let bytes = fs::read(&spool).unwrap();
+    let killed = need!(KilledCapture::new());
+    let directory = killed.directory.path();
+    let KilledCapture { spool, bytes, .. } = &killed;
     let mut failed = 0;
     for mib in [16, 20, 24, 28, 29, 30, 31, 32, 40, 48, 64, 128, 512] {
         remove_outputs(directory);
-        fs::write(&spool, &bytes).unwrap();
+        fs::write(spool, bytes).unwrap();
         let limited = |words: &[&str]| {
             let limit = format!("ulimit -c 0; ulimit -v {}; exec \"$@\"", mib << 10);
             let mut shell = Command::new("setpriv");
@@ -203,7 +216,7 @@ fn too_little_memory_leaves_no_torn_file_and_keeps_the_spool() {
             continue;
         }
         failed += 1;
-        assert!(fs::read(&spool).unwrap() == bytes);
+        assert!(fs::read(spool).unwrap() == *bytes);
         assert!(finished.stderr.ends_with('\n'));
         let last = finished.stderr.lines().last().unwrap_or_default();
         let remedy = "`perfcollect recover out`";
