@@ -188,6 +188,9 @@ fn cause(error: &JitError, is_recorded: bool) -> String {
         JitError::Owner { owner, uid, .. } => {
             format!("belongs to user {owner}, not to the process's user {uid} or root")
         }
+        JitError::Private(_) => {
+            "belongs to root, and not all users may read it or it has several hard links".into()
+        }
         JitError::Changed(_) => {
             "changed after the capture, and the process is gone: it may be another's".into()
         }

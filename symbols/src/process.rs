@@ -13,4 +13,4 @@ pub use maps::{
     MapsLine, is_memory, parse_all_maps, parse_maps, read_maps, without_deleted_suffix,
 };
 pub use root::{Root, executable};
-pub use status::{has_other_clock, mount_namespace, namespace_pid, start_ticks};
+pub use status::{file_owner, has_other_clock, mount_namespace, namespace_pid, start_ticks};

@@ -12,6 +12,29 @@ use rustix::io::Errno;
 
 /// Maximum attempts to resolve a path while files are being renamed.
 const MAX_TRIES: usize = 64;
+/// File systems whose files the kernel makes when they are read, of `linux/magic.h`.
+const KERNEL_FILE_SYSTEMS: [u32; 20] = [
+    0x9fa0,      // proc
+    0x6265_6572, // sysfs
+    0x6462_6720, // debugfs
+    0x7472_6163, // tracefs
+    0x7363_6673, // securityfs
+    0xf97c_ff8c, // selinuxfs
+    0x4341_5d53, // smackfs
+    0x0027_e0eb, // cgroup
+    0x6367_7270, // cgroup2
+    0x0765_5821, // resctrl
+    0xcafe_4a11, // bpf
+    0x6165_676c, // pstore
+    0xde5e_81e4, // efivarfs
+    0x6265_6570, // configfs
+    0x6573_5543, // fusectl
+    0x4249_4e4d, // binfmt_misc
+    0x6e73_6673, // nsfs
+    0x6759_6969, // rpc_pipefs
+    0x6e66_7364, // nfsd
+    0xabba_1974, // xenfs
+];
 /// Maximum entries read from a directory.
 const MAX_DIRECTORY_ENTRIES: usize = 100_000;
 
@@ -74,24 +97,46 @@ impl Root {
         Ok(has_id.then_some(directory.stx_mnt_id))
     }
 
-    /// Opens a regular file for reading. Symbolic links cannot lead outside this root.
+    /// Opens a regular file of a disk for reading. Symbolic links cannot lead outside this root.
     ///
     /// # Errors
-    /// The path does not lead to a readable regular file.
+    /// The path does not lead to a readable regular file, or to one of the kernel, such as those of
+    /// /proc, or another process holds a lease on the file.
     pub fn open(&self, path: &Path) -> io::Result<File> {
         self.open_if(path, |_| Ok(()))
     }
 
-    /// Opens a regular file for reading if `check` accepts it.
+    /// Opens a file as [`Root::open`] does if `check` accepts it.
     ///
     /// # Errors
-    /// The path does not lead to a readable regular file, or `check` returned an error.
+    /// See [`Root::open`], or `check` returned an error.
     pub fn open_if(
         &self,
         path: &Path,
         check: impl FnOnce(&Stat) -> io::Result<()>,
     ) -> io::Result<File> {
-        let fd = self.find(path, OFlags::PATH)?;
+        self.open_found(path, OFlags::PATH, check)
+    }
+
+    /// Opens a file as [`Root::open_if`] does if the path is not that of a symbolic link.
+    ///
+    /// # Errors
+    /// See [`Root::open_if`].
+    pub fn open_no_link(
+        &self,
+        path: &Path,
+        check: impl FnOnce(&Stat) -> io::Result<()>,
+    ) -> io::Result<File> {
+        self.open_found(path, OFlags::PATH | OFlags::NOFOLLOW, check)
+    }
+
+    fn open_found(
+        &self,
+        path: &Path,
+        flags: OFlags,
+        check: impl FnOnce(&Stat) -> io::Result<()>,
+    ) -> io::Result<File> {
+        let fd = self.find(path, flags)?;
         let status = rustix::fs::fstat(&fd)?;
         check(&status)?;
         match reopen_regular(&fd) {
@@ -187,19 +232,35 @@ pub fn executable(pid: i32) -> io::Result<File> {
 
 /// Opens the regular file of an O_PATH descriptor for reading.
 ///
-/// Rejects FIFOs and devices: opening them may block or have side effects.
+/// Rejects FIFOs, devices and files of the kernel: opening or reading them may block or have side
+/// effects.
 pub(super) fn reopen_regular(fd: &OwnedFd) -> io::Result<File> {
     let kind = FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode);
     if kind != FileType::RegularFile {
         return Err(io::Error::other(format!("not a regular file: {kind:?}")));
     }
-    File::open(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()))
+    if KERNEL_FILE_SYSTEMS.contains(&(rustix::fs::fstatfs(fd)?.f_type as u32)) {
+        return Err(io::Error::other(
+            "not a file of a disk: the kernel makes it",
+        ));
+    }
+    // Without NONBLOCK, opening waits up to 45 s for the holder of a lease (fcntl(2)).
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let path = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
+    match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(file) => Ok(file.into()),
+        Err(Errno::AGAIN) => Err(io::Error::other(
+            "another process holds a lease on the file",
+        )),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::io::Read;
 
     #[test]
     fn follows_links_only_within_root() {
@@ -221,5 +282,47 @@ mod tests {
             .open(Path::new("/dev/null"))
             .unwrap_err();
         assert!(error.to_string().contains("regular"), "{error}");
+    }
+
+    #[test]
+    fn rejects_files_that_the_kernel_makes() {
+        let root = Root::host().unwrap();
+        // Reading the first of them never returns, and takes lines from other readers.
+        for path in ["/proc/kmsg", "/proc/self/maps", "/sys/kernel/profiling"] {
+            if let Err(error) = root.open(Path::new(path))
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                assert!(error.to_string().contains("the kernel makes it"), "{error}");
+            } else {
+                assert!(!Path::new(path).exists(), "{path}");
+            }
+        }
+    }
+
+    #[test]
+    fn waits_for_no_lease() {
+        let file = tempfile::NamedTempFile::new().unwrap().into_temp_path();
+        // It keeps the lease when the kernel asks for it.
+        let holder = "import fcntl, os, signal, sys\n\
+            signal.signal(signal.SIGIO, signal.SIG_IGN)\n\
+            file = os.open(sys.argv[1], os.O_RDWR)\n\
+            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)\n\
+            print('held', flush=True)\n\
+            sys.stdin.read()\n";
+        let started = std::process::Command::new("python3")
+            .args(["-c", holder])
+            .arg(&file)
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn();
+        let Ok(mut python) = started else {
+            return test_skip::skip(test_skip::Missing::Command("python3"));
+        };
+        let mut stdout = python.stdout.take().unwrap();
+        stdout.read_exact(&mut [0; "held\n".len()]).unwrap();
+        let error = Root::host().unwrap().open(&file).unwrap_err();
+        assert!(error.to_string().contains("lease"), "{error}");
+        drop(python.stdin.take());
+        python.wait().unwrap();
     }
 }

@@ -25,11 +25,31 @@ pub fn start_ticks(pid: i32) -> Option<u64> {
 /// Returns the id of a process in its own pid namespace, or `None` if it has ended.
 #[must_use]
 pub fn namespace_pid(pid: i32) -> Option<i32> {
+    field(pid, "NSpid:")?
+        .split_ascii_whitespace()
+        .last()?
+        .parse()
+        .ok()
+}
+
+/// Returns the user who owns the files that a process creates, or `None` if it has ended.
+///
+/// The files of a process in /proc may belong to root instead: those of one that cannot be dumped.
+#[must_use]
+pub fn file_owner(pid: i32) -> Option<u32> {
+    field(pid, "Uid:")?
+        .split_ascii_whitespace()
+        .nth(3)?
+        .parse()
+        .ok()
+}
+
+/// Returns a field of /proc/PID/status, see proc_pid_status(5).
+fn field(pid: i32, name: &str) -> Option<String> {
     let status = fs::read(format!("/proc/{pid}/status")).ok()?;
     let mut lines = status.split(|byte| *byte == b'\n');
-    let ids = lines.find_map(|line| line.strip_prefix(b"NSpid:"))?;
-    let ids = std::str::from_utf8(ids).ok()?;
-    ids.split_ascii_whitespace().last()?.parse().ok()
+    let value = lines.find_map(|line| line.strip_prefix(name.as_bytes()))?;
+    Some(std::str::from_utf8(value).ok()?.to_owned())
 }
 
 /// Returns the inode of the mount namespace of a process.

@@ -6,12 +6,13 @@ use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::fs::{Mode, Stat};
 use thiserror::Error;
 
 use super::frame::{Evidence, Frame};
 use crate::jit_dump::{JitDump, JitDumpError};
 use crate::perf_map::{PerfMap, PerfMapError};
-use crate::process::{Root, namespace_pid};
+use crate::process::{Root, file_owner, namespace_pid};
 use crate::table::Symbol;
 
 const BUFFER_BYTES: usize = 1 << 16;
@@ -44,7 +45,7 @@ impl JitSource {
         let map = Self::map_of(namespace_pid(pid).ok_or_else(ended)?);
         Ok(Self {
             root: Arc::new(Root::of(pid)?),
-            uid: rustix::fs::stat(format!("/proc/{pid}"))?.st_uid,
+            uid: file_owner(pid).ok_or_else(ended)?,
             map,
             dump,
             until: None,
@@ -58,13 +59,19 @@ impl JitSource {
     }
 
     /// Opens a file that the process itself, or root, wrote: everybody may write to `/tmp`.
+    ///
+    /// A link could lead to a file that the process may not read, whose text would be in the trace.
     fn open(&self, path: &Path) -> Result<File, JitError> {
         let mut rejected = None;
-        let opened = self.root.open_if(path, |found| {
+        let opened = self.root.open_no_link(path, |found| {
             let path = || path.to_owned();
             if self.until.is_some_and(|until| found.st_mtime > until) {
                 rejected = Some(JitError::Changed(path()));
-            } else if found.st_uid != self.uid && found.st_uid != 0 {
+            } else if found.st_uid == self.uid {
+                rejected = None;
+            } else if found.st_uid == 0 && is_private(found) {
+                rejected = Some(JitError::Private(path()));
+            } else if found.st_uid != 0 {
                 rejected = Some(JitError::Owner {
                     path: path(),
                     owner: found.st_uid,
@@ -102,6 +109,12 @@ impl JitSource {
             })
         }))
     }
+}
+
+/// Returns whether not all users may read a file, or whether it may be a hard link from a directory that
+/// they may not search. A process may place such a file of root here by a link or a mount.
+fn is_private(file: &Stat) -> bool {
+    !Mode::from_raw_mode(file.st_mode).contains(Mode::ROTH) || file.st_nlink > 1
 }
 
 /// What to read of the files.
@@ -247,6 +260,9 @@ pub enum JitError {
         /// User of the process.
         uid: u32,
     },
+    /// The file belongs to root, and the process may not be able to read it.
+    #[error("{path} belongs to root, and not all users may read it", path = .0.display())]
+    Private(PathBuf),
     /// The file was changed after the process had ended.
     #[error("{path} changed after the process had ended", path = .0.display())]
     Changed(PathBuf),
@@ -297,3 +313,7 @@ impl JitError {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "jit_tests.rs"]
+mod tests;
