@@ -4,13 +4,12 @@
 #[macro_use]
 mod support;
 
-use std::path::Path;
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use support::{Finished, Running, Saved, finish, run_perfcollect, start};
+use support::{Finished, Running, Saved, file_names, finish, run_perfcollect, start};
 use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -19,15 +18,6 @@ const RESULTS: [&str; 3] = ["x.flamegraph.svg", "x.nettrace", "x.trace.zip"];
 /// Starts a process that keeps a CPU busy.
 fn busy() -> Running {
     start(Command::new("sh").args(["-c", "while :; do :; done"]))
-}
-
-fn files(directory: &Path) -> Vec<String> {
-    let files = std::fs::read_dir(directory).unwrap().flatten();
-    let mut names: Vec<_> = files
-        .map(|file| file.file_name().into_string().unwrap())
-        .collect();
-    names.sort();
-    names
 }
 
 fn perfcollect(directory: &TempDir, words: &[&str]) -> (Option<i32>, String, String) {
@@ -53,7 +43,7 @@ fn capture_runs_until_stopped() {
     let (status, stdout, stderr) = perfcollect(&directory, &["stop", "x"]);
     assert_eq!((status, stderr.as_str()), (Some(0), ""));
     assert!(stdout.contains("samples of cpu-clock"), "{stdout}");
-    assert_eq!(files(directory.path()), RESULTS);
+    assert_eq!(file_names(directory.path()), RESULTS);
     let saved = Saved::open(directory, "x");
     // Sampling lasts from the message of `start` to `stop`.
     assert!(saved.summary.samples > 20, "{}", saved.summary.samples);
@@ -72,15 +62,19 @@ fn stop_reports_capture_that_ended_by_itself() {
     let start = Instant::now();
     // The directory also contains the output of the capture.
     while !directory.path().join("x.trace.zip").exists()
-        || files(directory.path()).len() > RESULTS.len() + 1
+        || file_names(directory.path()).len() > RESULTS.len() + 1
     {
-        assert!(start.elapsed() < LIMIT, "{:?}", files(directory.path()));
+        assert!(
+            start.elapsed() < LIMIT,
+            "{:?}",
+            file_names(directory.path())
+        );
         sleep(Duration::from_millis(20));
     }
     let (status, stdout, _) = perfcollect(&directory, &["stop", "x"]);
     assert_eq!(status, Some(0));
     assert!(stdout.contains("time limit"), "{stdout}");
-    assert_eq!(files(directory.path()), RESULTS);
+    assert_eq!(file_names(directory.path()), RESULTS);
 }
 
 #[test]
@@ -94,7 +88,7 @@ fn reports_failed_start_and_stop() {
     assert_eq!(status, Some(1));
     assert!(stderr.contains("no capture of this name"), "{stderr}");
     assert!(stderr.contains("give the name as a path"), "{stderr}");
-    assert_eq!(files(directory.path()), [""; 0]);
+    assert_eq!(file_names(directory.path()), [""; 0]);
     // The target is stopped, so the capture has no samples and fails at its end.
     let mut sleeper = Command::new("sleep");
     let sleeper = start(sleeper.arg("60"));
@@ -112,7 +106,7 @@ fn reports_failed_start_and_stop() {
     let (status, stdout, stderr) = perfcollect(&directory, &["stop", "x"]);
     assert_eq!((status, stdout.as_str()), (Some(1), ""));
     assert!(stderr.contains("no samples"), "{stderr}");
-    assert_eq!(files(directory.path()), [""; 0]);
+    assert_eq!(file_names(directory.path()), [""; 0]);
 }
 
 /// Starts `stop x` as often as given, at once.
@@ -147,7 +141,7 @@ fn any_number_of_stops_report_the_same() {
             assert!(end.stdout.contains("samples of cpu-clock"), "{end:?}");
             assert_eq!(end.stdout, ends[0].stdout);
         }
-        assert_eq!(files(directory.path()), RESULTS);
+        assert_eq!(file_names(directory.path()), RESULTS);
     }
 }
 
@@ -173,5 +167,5 @@ fn stop_recovers_a_capture_that_is_killed_meanwhile() {
         finished.stdout.contains("recovered from the spool"),
         "{finished:?}"
     );
-    assert_eq!(files(directory.path()), RESULTS);
+    assert_eq!(file_names(directory.path()), RESULTS);
 }

@@ -19,22 +19,14 @@ use perfcollect::trace::{NoticeKind, Pid};
 use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
 use support::{
-    Finished, Missing, Running, Runtime, Saved, Workload, children, cpu_time, end_capture,
-    expect_shares, perfcollect, run, start, start_capture, wait_for_cpu_time, wait_until,
-    workloads,
+    AS_NOBODY, Finished, Missing, Running, Runtime, Saved, Workload, children, cpu_time,
+    end_capture, expect_shares, perfcollect, run, start, start_capture, wait_for_cpu_time,
+    wait_until, workloads,
 };
 use tempfile::TempDir;
 
 /// Much longer than any capture on a busy system.
 const LIMIT: Duration = Duration::from_secs(600);
-const AS_NOBODY: [&str; 6] = [
-    "setpriv",
-    "--reuid=65534",
-    "--regid=65534",
-    "--clear-groups",
-    "--inh-caps=-all",
-    "--no-new-privs",
-];
 const BUSY: &str = "while :; do :; done";
 /// CPU time of a target that is some 500 samples.
 const HALF_A_SECOND: Duration = Duration::from_millis(500);

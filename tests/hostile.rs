@@ -7,20 +7,9 @@ mod support;
 use std::process::Command;
 use std::time::Duration;
 
-use support::{Missing, Workload, captured_for, run};
+use support::{AS_NOBODY, Missing, Workload, captured_for, run};
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// As another user, who may make mounts and links in a namespace that belongs to them.
-const AS_NOBODY: [&str; 8] = [
-    "setpriv",
-    "--reuid=65534",
-    "--regid=65534",
-    "--clear-groups",
-    "--inh-caps=-all",
-    "unshare",
-    "-Urm",
-    "sh",
-];
 /// Runs code without a file. Its perf map is a link to the first argument.
 const PROGRAM: &str = r#"
 import ctypes, mmap, os, sys, threading
@@ -39,8 +28,11 @@ os._exit(0)
 fn a_perf_map_that_is_a_link_is_not_read() {
     need_capture!();
     let shell = |script: &str| {
+        // A namespace that belongs to the user, who may make mounts and links in it.
         let mut command = Command::new(AS_NOBODY[0]);
-        command.args(&AS_NOBODY[1..]).args(["-c", script]);
+        command
+            .args(&AS_NOBODY[1..])
+            .args(["unshare", "-Urm", "sh", "-c", script]);
         command
     };
     if Command::new("python3").arg("--version").output().is_err() {

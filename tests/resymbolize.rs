@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use perfcollect::nettrace::Reader;
 use perfcollect::output::summary::Summary;
 use support::{
-    Missing, children, end_capture, perfcollect, run, start_capture, wait_for_cpu_time, workloads,
-    zip,
+    Missing, children, end_capture, file_names, perfcollect, run, start_capture, wait_for_cpu_time,
+    workloads, zip,
 };
 use tempfile::TempDir;
 
@@ -288,12 +288,8 @@ fn a_killed_run_leaves_each_file_old_or_new() {
                 assert!(now == *new, "{moment:?}, {is_new:?}: {file}");
             }
         }
-        let names = fs::read_dir(&directory).unwrap();
-        let is_partial = |name: &str| name.ends_with(".partial");
-        let partial: Vec<_> = names
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .filter(|name| is_partial(name))
-            .collect();
+        let mut partial = file_names(&directory);
+        partial.retain(|name| name.ends_with(".partial"));
         // At most the one that was to replace the older file at that moment.
         assert!(partial.len() <= 1, "{moment:?}: {partial:?}");
         for partial in partial {

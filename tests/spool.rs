@@ -16,8 +16,8 @@ use perfcollect::perf;
 use perfcollect::trace::{NoticeKind, RawTrace};
 use rustix::process::Signal;
 use support::{
-    Missing, Running, Runtime, Workload, cpu_time, end_capture, finish, perfcollect, run,
-    run_perfcollect, start_capture, wait_for_cpu_time, wait_until, workloads,
+    Missing, Running, Runtime, Workload, cpu_time, end_capture, file_names, finish, perfcollect,
+    run, run_perfcollect, start_capture, wait_for_cpu_time, wait_until, workloads,
 };
 
 /// Much longer than any capture on a busy system.
@@ -92,16 +92,6 @@ fn summary(directory: &Path, name: &str) -> Summary {
 fn expect_named(summary: &Summary) {
     let named = |name: &str| summary.methods.iter().any(|method| method.name == name);
     assert!(named("work50") && named("shares"), "{:#?}", summary.methods);
-}
-
-/// Returns the names of a directory's entries.
-fn listing(directory: &Path) -> Vec<String> {
-    let entries = fs::read_dir(directory).unwrap();
-    let mut names: Vec<_> = entries
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    names.sort();
-    names
 }
 
 #[test]
@@ -235,7 +225,7 @@ fn reports_running_and_leftover_spools() {
     let before = len();
     wait_until("the spool grows", || len() > before);
     kill(capture);
-    assert_eq!(listing(directory), [".x.trace.spool"]);
+    assert_eq!(file_names(directory), [".x.trace.spool"]);
 
     let output = run_perfcollect(["collect", "x", "-collectsec", "0.2"], directory, LIMIT);
     assert_eq!(output.status.code(), Some(1));
@@ -247,7 +237,7 @@ fn reports_running_and_leftover_spools() {
     fs::create_dir(directory.join("other")).unwrap();
     let arguments = ["stop", "x", "-o", "other/y", "-quiet"];
     run_perfcollect(arguments, directory, LIMIT).expect_success();
-    assert_eq!(listing(directory), ["other"]);
+    assert_eq!(file_names(directory), ["other"]);
     expect_named(&summary(&directory.join("other"), "y"));
     let output = run_perfcollect(["recover", "x"], directory, LIMIT);
     assert!(
@@ -268,7 +258,7 @@ fn reports_running_and_leftover_spools() {
     wait_for_cpu_time(busy.pid(), Duration::from_millis(500));
     end_capture(capture);
     assert_eq!(
-        listing(directory),
+        file_names(directory),
         ["other", "x.flamegraph.svg", "x.nettrace", "x.trace.zip"]
     );
 }

@@ -42,7 +42,7 @@ pub use mapped::{MappedFiles, MappedPlace};
 pub use mapped_code::{MappedCode, mapped_code};
 pub use priority::{raise_thread_priority, reset_thread_priority};
 pub use proc_fs::{
-    ProcError, arguments, boot_id, command_line, container, effective_uid, environment, exists,
+    ProcError, arguments, boot_id, command_line, container, environment, exists, file_owner,
     has_other_clock, is_running, is_stopped, namespace_pid, new_namespace_threads, pids,
     start_ticks, thread_group, thread_names, threads, why_unreadable, with_descendants,
 };

@@ -192,14 +192,10 @@ pub fn boot_id() -> String {
     String::from_utf8_lossy(id.trim_ascii()).into_owned()
 }
 
-/// Returns the effective user id of a process.
+/// Returns the user who owns the files and sockets that a process creates.
 #[must_use]
-pub fn effective_uid(pid: Pid) -> Option<u32> {
-    status(pid, "Uid")?
-        .split_ascii_whitespace()
-        .nth(1)?
-        .parse()
-        .ok()
+pub fn file_owner(pid: Pid) -> Option<u32> {
+    process::file_owner(pid.0)
 }
 
 /// Returns whether a signal or a debugger has stopped a process.
@@ -285,7 +281,7 @@ mod tests {
         assert!(namespace_pid(me).is_some());
         assert!(!command_line(me).is_empty());
         assert!(!environment(me).unwrap().is_empty() && !thread_names(me).is_empty());
-        assert_eq!(effective_uid(me), Some(rustix::process::geteuid().as_raw()));
+        assert_eq!(file_owner(me), Some(rustix::process::geteuid().as_raw()));
         assert!(!is_stopped(me) && !has_other_clock(me));
         assert!(start_ticks(me).is_some_and(|ticks| ticks >= start_ticks(Pid(1)).unwrap()));
         assert_eq!(boot_id().len(), 36);

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustc_hash::FxHashMap;
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::directory;
@@ -205,8 +205,7 @@ impl EventDirectory {
         let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::openat(dir, name, flags, Mode::empty())?;
         let stat = rustix::fs::fstat(&file)?;
-        let is_plain = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        match is_plain && file::is_own(&stat, self.owner) {
+        match file::is_own_file(&stat, self.owner) {
             true => Ok(file.into()),
             false => Err(io::Error::other("it is not a file of this user")),
         }

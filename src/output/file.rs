@@ -266,6 +266,15 @@ pub(super) fn check_own(
     }
 }
 
+/// Checks the same of an open file, and returns its status.
+pub(super) fn check_open(file: impl AsFd, path: &Path) -> Result<Stat, OutputError> {
+    let stat = rustix::fs::fstat(file).map_err(|errno| write_error(path, errno.into()))?;
+    match is_own_file(&stat, FileOwner::invoking_user()) {
+        true => Ok(stat),
+        false => Err(not_replaceable(path)),
+    }
+}
+
 /// Returns whether a file is a regular file of this user or of `owner`.
 pub(super) fn is_own_file(stat: &Stat, owner: Option<FileOwner>) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && is_own(stat, owner)

@@ -58,11 +58,7 @@ impl MessageFile {
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(file::write_error(&path, errno.into())),
             Ok(file) => {
-                let failed = |errno: Errno| file::write_error(&path, errno.into());
-                let status = rustix::fs::fstat(&file).map_err(failed)?;
-                if !file::is_own_file(&status, FileOwner::invoking_user()) {
-                    return Err(file::not_replaceable(&path));
-                }
+                file::check_open(&file, &path)?;
                 let file = file.into();
                 Ok(Some(Self { place, file }))
             }

@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, RenameFlags, Uid};
 use rustix::io::Errno;
 
 use super::file::{
-    FileOwner, OutputError, PathAt, check_own, create_error, is_own_file, not_replaceable,
+    FileOwner, OutputError, PathAt, check_open, check_own, create_error, not_replaceable,
     write_error,
 };
 
@@ -90,8 +90,8 @@ impl OutputFile {
     pub fn replace(path: &Path, older: &std::fs::File) -> Result<Self, OutputError> {
         let place = PathAt::open(path)?;
         let failed = |errno: Errno| write_error(path, errno.into());
-        let status = rustix::fs::fstat(older).map_err(failed)?;
-        if !place.holds(older) || !is_own_file(&status, FileOwner::invoking_user()) {
+        let status = check_open(older, path)?;
+        if !place.holds(older) {
             return Err(not_replaceable(path));
         }
         let older = older.as_fd().try_clone_to_owned();

@@ -166,7 +166,7 @@ impl SpoolFile {
             Ok(file) => file.into(),
             Err(errno) => return Err(SpoolFileError::Open { path, errno }),
         };
-        file::check_own(&place, FileOwner::invoking_user(), &path)?;
+        file::check_open(&file, &path)?;
         let spool = Self { path, place, file };
         spool.lock()?;
         // Another process may have recovered the spool and removed it in the meantime.

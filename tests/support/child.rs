@@ -33,6 +33,16 @@ impl Finished {
     }
 }
 
+/// Words that run a command as another user without rights.
+pub const AS_NOBODY: [&str; 6] = [
+    "setpriv",
+    "--reuid=65534",
+    "--regid=65534",
+    "--clear-groups",
+    "--inh-caps=-all",
+    "--no-new-privs",
+];
+
 /// A child in a separate process group, which is killed when the test ends.
 pub struct Running {
     pub(super) child: Child,

@@ -54,13 +54,13 @@ pub use capture::{
     can_capture, captured, captured_during, captured_for, end_capture, expect_shares, perfcollect,
     run_perfcollect, start_capture,
 };
-pub use child::{Finished, Running, finish, run, start};
+pub use child::{AS_NOBODY, Finished, Running, finish, run, start};
 pub use perf_map::perf_map;
 pub use perfview::{
     NO_STACK, as_folded, expect_same_in_perfview, expect_totals, perfview_json, perfview_text,
 };
 pub use runtime::{Runtime, runtimes};
-pub use saved::{Saved, notices_of, stacks_of};
+pub use saved::{Saved, file_names, notices_of, stacks_of};
 pub use test_skip::{Missing, skip};
 pub use wait::{children, cpu_time, wait_for_cpu_time, wait_until};
 pub use workload::{Workload, workloads};

@@ -136,3 +136,13 @@ pub fn stacks_of(folded: &str) -> Stacks {
     }
     stacks
 }
+
+/// The names of a directory's entries, in order.
+pub fn file_names(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    let mut names: Vec<_> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}

@@ -82,7 +82,7 @@ impl DiagnosticPort {
     pub fn find(pid: Pid) -> Result<Self, PortError> {
         let gone = || machine::why_unreadable(pid).map_or(PortError::Gone, PortError::Proc);
         let namespace_pid = machine::namespace_pid(pid).ok_or_else(gone)?;
-        let uid = machine::effective_uid(pid).ok_or_else(gone)?;
+        let uid = machine::file_owner(pid).ok_or_else(gone)?;
         let started = machine::start_ticks(pid).ok_or_else(gone)?;
         let environment = Environment::of(pid).map_err(|ProcError::Read { source, .. }| {
             // The process is exiting and has already released its memory.

@@ -64,26 +64,30 @@ impl JitSource {
     fn open(&self, path: &Path) -> Result<File, JitError> {
         let mut rejected = None;
         let opened = self.root.open_no_link(path, |found| {
-            let path = || path.to_owned();
-            if self.until.is_some_and(|until| found.st_mtime > until) {
-                rejected = Some(JitError::Changed(path()));
-            } else if found.st_uid == self.uid {
-                rejected = None;
-            } else if found.st_uid == 0 && is_private(found) {
-                rejected = Some(JitError::Private(path()));
-            } else if found.st_uid != 0 {
-                rejected = Some(JitError::Owner {
-                    path: path(),
-                    owner: found.st_uid,
-                    uid: self.uid,
-                });
-            }
+            rejected = self.rejects(path, found);
             match rejected {
                 Some(_) => Err(io::ErrorKind::InvalidInput.into()),
                 None => Ok(()),
             }
         });
         opened.map_err(|error| rejected.unwrap_or_else(|| JitError::new(path, &error)))
+    }
+
+    /// Returns why a file must not be used, by its time and owner.
+    fn rejects(&self, path: &Path, found: &Stat) -> Option<JitError> {
+        if self.until.is_some_and(|until| found.st_mtime > until) {
+            return Some(JitError::Changed(path.to_owned()));
+        }
+        match found.st_uid {
+            owner if owner == self.uid => None,
+            0 if is_private(found) => Some(JitError::Private(path.to_owned())),
+            0 => None,
+            owner => Some(JitError::Owner {
+                path: path.to_owned(),
+                owner,
+                uid: self.uid,
+            }),
+        }
     }
 
     fn map(&self, query: &JitQuery<'_>) -> Result<PerfMap, JitError> {
