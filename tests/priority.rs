@@ -73,11 +73,13 @@ fn ring_buffers_are_read_with_real_time_priority_on_a_crowded_machine() {
     let mut command = Command::new(perfcollect());
     command.args(["collect", "x"]).current_dir(&directory);
     let capture = start_capture(&mut command);
-    wait_until("the real-time priority", || {
-        policies(capture.pid())
-            .iter()
-            .any(|policy| policy == SCHED_RR)
-    });
+    let is_real_time = || {
+        let policies = policies(capture.pid());
+        assert!(!policies.is_empty());
+        policies.iter().any(|policy| policy == SCHED_RR)
+    };
+    wait_until("the real-time priority", is_real_time);
     drop(loops);
+    wait_until("the usual scheduling", || !is_real_time());
     end_capture(capture);
 }
