@@ -39,7 +39,7 @@ fn a_perf_map_that_is_a_link_is_not_read() {
         skip!(Missing::Command("python3"));
     }
     if run(&mut shell("true"), LIMIT).status.code() != Some(0) {
-        skip!(Missing::Unshare("-Urm"));
+        skip!(Missing::UserNamespaces);
     }
     for target in ["/proc/kmsg", "/etc/shadow", "/dev/zero"] {
         // The directory of the link is not sticky, so the kernel follows it for root, too.

@@ -18,6 +18,7 @@ use std::time::Duration;
 use rustix::process::{Pid as OsPid, PidfdFlags, Signal};
 use thiserror::Error;
 
+use super::OneLine;
 use super::arguments::{CollectOptions, RecoverOptions};
 use super::progress::{Reporter, WORK};
 use super::recover::{self, RecoverError};
@@ -30,6 +31,14 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Prefixes of the first message of a capture, and of its error.
 pub(super) const STARTED: &str = "Collection started";
 pub(super) const FAILED: &str = "perfcollect: ";
+
+/// Starts of what a capture writes last if it has no memory, and of the lines before.
+pub(super) const ENDED: &str = "it ended before its trace was written";
+const CAUSES: [&str; 3] = [
+    "memory allocation of",
+    "failed to spawn thread",
+    "panicked at",
+];
 
 #[derive(Debug, Error)]
 pub(super) enum BackgroundError {
@@ -124,13 +133,20 @@ pub(super) fn stop(options: &RecoverOptions) -> Result<(), BackgroundError> {
                 reporter.clear();
                 return relay(options, messages);
             }
-            // It was killed.
+            // It was killed, or had no memory and wrote that.
             _ => {
                 reporter.clear();
+                if let Some(messages) = messages
+                    && has_failed(Some(messages))?
+                {
+                    let text = messages.read().map_err(BackgroundError::Read)?;
+                    eprintln!("the capture failed: {}", OneLine(&failure_text(&text)));
+                }
+                recover::run(options)?;
                 if let Some(messages) = messages {
                     let _ = messages.remove();
                 }
-                return Ok(recover::run(options)?);
+                return Ok(());
             }
         }
     }
@@ -199,11 +215,25 @@ fn without_work(messages: &str) -> String {
 }
 
 fn failure(messages: &str) -> BackgroundError {
+    BackgroundError::Failed(failure_text(messages))
+}
+
+/// Returns the last line, after what the standard library wrote before: the failed allocation or the
+/// panic.
+fn failure_text(messages: &str) -> String {
     let line = match last_line(messages) {
         "" => "the capture ended without a message",
         line => line,
     };
-    BackgroundError::Failed(line.strip_prefix(FAILED).unwrap_or(line).to_owned())
+    let line = line.strip_prefix(FAILED).unwrap_or(line);
+    match line.starts_with(ENDED) {
+        true => {
+            let is_cause = |line: &&str| CAUSES.iter().any(|cause| line.starts_with(cause));
+            let causes = messages.lines().filter(is_cause);
+            causes.chain([line]).collect::<Vec<_>>().join("; ")
+        }
+        false => line.to_owned(),
+    }
 }
 
 fn last_line(text: &str) -> &str {
@@ -253,5 +283,19 @@ mod tests {
     fn progress_is_not_part_of_the_messages() {
         let messages = format!("started\n\n{WORK}1 %\nout\n{WORK}2 %\n\n\n{WORK}3 %\nend\n");
         assert_eq!(without_work(&messages), "started\nout\n\nend\n");
+    }
+
+    #[test]
+    fn a_failure_has_its_cause() {
+        let messages = format!(
+            "{STARTED}\n\nmemory allocation of 5 bytes failed\nstack backtrace:\n{FAILED}{ENDED}: x\n"
+        );
+        let text = failure_text(&messages);
+        assert_eq!(
+            text,
+            format!("memory allocation of 5 bytes failed; {ENDED}: x")
+        );
+        let failed = failure_text(&format!("...STOPPED.\n{FAILED}no samples\n"));
+        assert_eq!(failed, "no samples");
     }
 }

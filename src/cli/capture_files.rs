@@ -3,9 +3,9 @@
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use super::background::FAILED;
+use super::background::{ENDED, FAILED};
 use super::progress::{Reporter, fraction_read};
 use crate::capture::{Capture, LastWords};
 use crate::dotnet::SharedSink;
@@ -18,8 +18,8 @@ use crate::trace::{EventStream, EventStreams, Notice, NoticeKind, Samples};
 pub(super) struct CaptureFiles {
     spool: SpoolFile,
     events: Option<Arc<EventDirectory>>,
-    /// `None` if their signal handler cannot be installed.
-    _last_words: Option<LastWords>,
+    /// `None` if their signal handler cannot be installed, and when the files are removed.
+    last_words: Mutex<Option<LastWords>>,
 }
 
 impl CaptureFiles {
@@ -57,14 +57,14 @@ impl CaptureFiles {
 
     fn new(name: &Path, spool: SpoolFile, events: Option<Arc<EventDirectory>>) -> Self {
         let line = format!(
-            "{FAILED}it ended before its trace was written, for lack of memory or by a bug; what was captured is kept: \
-             run `{}` with more memory",
+            "{FAILED}{ENDED}, for lack of memory or by a bug; what was captured until then is kept: run `{}` with more \
+             memory",
             recover_command(name)
         );
         Self {
             spool,
             events,
-            _last_words: LastWords::new(&line).ok(),
+            last_words: Mutex::new(LastWords::new(&line).ok()),
         }
     }
 
@@ -132,6 +132,8 @@ impl CaptureFiles {
 
     /// Removes all files, the spool last: it identifies the others.
     pub(super) fn remove(&self) -> io::Result<()> {
+        let last_words = self.last_words.lock();
+        drop(last_words.unwrap_or_else(PoisonError::into_inner).take());
         let removed = self
             .events
             .as_ref()

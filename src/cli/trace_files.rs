@@ -212,9 +212,15 @@ impl Outputs {
             return written;
         }
         written?;
+        // The perf.data refers to the directory.
+        if let Some(symbols) = &mut self.symbols {
+            symbols.publish()?;
+        }
         let traces = [self.archive, self.nettrace, self.perf_data];
         OutputFile::commit_all(traces.into_iter().flatten().chain(picture))?;
-        self.symbols.map_or(Ok(()), SymbolDirectory::commit)?;
+        if let Some(symbols) = self.symbols {
+            symbols.commit();
+        }
         Ok(())
     }
 }

@@ -6,6 +6,7 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
@@ -242,10 +243,12 @@ pub(super) fn not_replaceable(path: &Path) -> OutputError {
     }
 }
 
-/// Returns a temporary name of a file that will replace `name`.
+/// Returns the hidden name of an incomplete file that will get `name`. It is never too long.
 pub(super) fn partial_name(name: &OsStr, number: u32) -> OsString {
+    const MAX_START: usize = 200;
+    let bytes = name.as_bytes();
     let mut partial = OsString::from(".");
-    partial.push(name);
+    partial.push(OsStr::from_bytes(&bytes[..bytes.len().min(MAX_START)]));
     partial.push(format!(".{}-{number}.partial", std::process::id()));
     partial
 }

@@ -49,7 +49,7 @@ impl OutputFile {
             true => Older::Own,
             false => Older::None,
         };
-        let file = Self::new(path, place, older, PathAt::nameable_file)?;
+        let file = Self::new(path, place, older, |place| place.nameable_file(owner))?;
         if let Some(owner) = owner {
             owner
                 .chown(&file.file)
@@ -96,8 +96,9 @@ impl OutputFile {
         }
         let older = older.as_fd().try_clone_to_owned();
         let older = Older::This(older.map_err(|error| write_error(path, error))?);
-        let file = Self::new(path, place, older, PathAt::nameable_file)?;
         let (uid, gid) = (Uid::from_raw(status.st_uid), Gid::from_raw(status.st_gid));
+        let owner = FileOwner { uid, gid };
+        let file = Self::new(path, place, older, |place| place.nameable_file(Some(owner)))?;
         let mode = match rustix::fs::fchown(&file.file, Some(uid), Some(gid)) {
             Ok(()) => status.st_mode & 0o777,
             // The permissions of a group must not go to another one.
@@ -176,7 +177,7 @@ impl OutputFile {
             return Err(not_replaceable(&self.path));
         }
         let named = match (&self.older, self.partial.take()) {
-            (Older::None, None) => self.link(&self.place),
+            (Older::None, None) => link(&self.file, &self.place),
             (Older::None, Some(partial)) => {
                 let moved = partial.move_to_new(&self.place);
                 self.partial = moved.is_err().then_some(partial);
@@ -195,8 +196,8 @@ impl OutputFile {
             Some(partial) => partial,
             // Only a file with a name can replace another.
             None => {
-                let link = |partial: &PathAt| self.link(partial);
-                self.place.with_partial(link)?.0
+                let name = |partial: &PathAt| link(&self.file, partial);
+                self.place.with_partial(name)?.0
             }
         };
         let moved = rustix::fs::renameat(
@@ -209,12 +210,6 @@ impl OutputFile {
         moved
     }
 
-    /// Gives a file without a name this one, unless the name is taken.
-    fn link(&self, place: &PathAt) -> rustix::io::Result<()> {
-        let file = own_descriptor(&self.file);
-        rustix::fs::linkat(CWD, file, &place.dir, &place.name, AtFlags::SYMLINK_FOLLOW)
-    }
-
     /// Takes the name from a new file again.
     fn withdraw(&self) {
         if let Older::None = self.older {
@@ -225,13 +220,17 @@ impl OutputFile {
 }
 
 impl PathAt {
-    /// Creates a file without a name in this directory that may get one.
-    fn nameable_file(&self) -> Option<std::fs::File> {
-        let file = self.unnamed(OFlags::empty())?;
-        // A minimal root directory has no /proc.
-        std::fs::exists(own_descriptor(&file))
-            .is_ok_and(|exists| exists)
-            .then_some(file)
+    /// Creates a file without a name in this directory that can get one, also if it belongs to `owner`.
+    ///
+    /// Tries it with another file: a file system may have no hard links, a minimal root directory no
+    /// /proc, and `protected_hardlinks` forbids links to files of others (proc_sys_fs(5)).
+    fn nameable_file(&self, owner: Option<FileOwner>) -> Option<std::fs::File> {
+        let probe = self.unnamed(OFlags::empty())?;
+        // If this fails, the file stays this user's.
+        let _ = owner.map(|owner| owner.chown(&probe));
+        let (name, ()) = self.with_partial(|partial| link(&probe, partial)).ok()?;
+        name.remove(&probe).ok()?;
+        self.unnamed(OFlags::empty())
     }
 
     /// Creates a hidden file that will get this name.
@@ -243,19 +242,34 @@ impl PathAt {
     fn move_to_new(&self, new: &Self) -> rustix::io::Result<()> {
         let flags = RenameFlags::NOREPLACE;
         match rustix::fs::renameat_with(&self.dir, &self.name, &new.dir, &new.name, flags) {
-            // NFS, and Linux before 3.15: the empty file is replaced at once.
-            Err(Errno::INVAL | Errno::NOSYS) => {
-                new.create(OFlags::WRONLY)?;
-                rustix::fs::renameat(&self.dir, &self.name, &new.dir, &new.name)
-            }
+            // NFS, and Linux before 3.15.
+            Err(Errno::INVAL | Errno::NOSYS) => self.move_by_link(new),
             moved => moved,
+        }
+    }
+
+    /// Does the same without this flag.
+    fn move_by_link(&self, new: &Self) -> rustix::io::Result<()> {
+        let flags = AtFlags::empty();
+        match rustix::fs::linkat(&self.dir, &self.name, &new.dir, &new.name, flags) {
+            Ok(()) => rustix::fs::unlinkat(&self.dir, &self.name, flags),
+            Err(Errno::EXIST) => Err(Errno::EXIST),
+            // Without hard links: the empty file is replaced at once.
+            Err(_) => {
+                let empty = new.create(OFlags::WRONLY)?;
+                let moved = rustix::fs::renameat(&self.dir, &self.name, &new.dir, &new.name);
+                moved.inspect_err(|_| {
+                    let _ = new.remove(&empty);
+                })
+            }
         }
     }
 }
 
-/// Returns the path of an open file in /proc.
-fn own_descriptor(file: &std::fs::File) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+/// Gives a file without a name this one, unless the name is taken.
+fn link(file: &std::fs::File, place: &PathAt) -> rustix::io::Result<()> {
+    let file = format!("/proc/self/fd/{}", file.as_raw_fd());
+    rustix::fs::linkat(CWD, file, &place.dir, &place.name, AtFlags::SYMLINK_FOLLOW)
 }
 
 /// Returns whether a file exists that may be replaced.

@@ -78,6 +78,30 @@ fn renames_a_file_with_a_hidden_name() {
     }
 }
 
+/// As on NFS, whose renaming always replaces.
+#[test]
+fn moves_by_a_hard_link_and_replaces_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = |name| PathAt::open(&dir.path().join(name)).unwrap();
+    let read = |name| std::fs::read_to_string(dir.path().join(name)).unwrap();
+    std::fs::write(dir.path().join("partial"), "new").unwrap();
+    place("partial").move_by_link(&place("x")).unwrap();
+    assert_eq!(names(dir.path()), ["x"]);
+    std::fs::write(dir.path().join("partial"), "newer").unwrap();
+    let taken = place("partial").move_by_link(&place("x"));
+    assert_eq!(taken, Err(Errno::EXIST));
+    assert_eq!((read("x"), read("partial")), ("new".into(), "newer".into()));
+}
+
+#[test]
+fn replaces_a_file_with_the_longest_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x".repeat(255));
+    write_all(&path, false, "old").unwrap();
+    write_all(&path, true, "new").unwrap();
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
+}
+
 #[test]
 fn files_that_belong_together_appear_all_or_none() {
     let dir = tempfile::tempdir().unwrap();

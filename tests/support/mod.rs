@@ -60,7 +60,7 @@ pub use perfview::{
     NO_STACK, as_folded, expect_same_in_perfview, expect_totals, perfview_json, perfview_text,
 };
 pub use runtime::{Runtime, runtimes};
-pub use saved::{Saved, file_names, notices_of, stacks_of};
+pub use saved::{Saved, file_names, notices_of, stacks_of, unnamed_files};
 pub use test_skip::{Missing, skip};
 pub use wait::{children, cpu_time, wait_for_cpu_time, wait_until};
 pub use workload::{Workload, workloads};

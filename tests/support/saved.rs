@@ -146,3 +146,15 @@ pub fn file_names(directory: &Path) -> Vec<String> {
     names.sort();
     names
 }
+
+/// Returns how many files without a name a process has open in a directory.
+pub fn unnamed_files(pid: u32, directory: &Path) -> usize {
+    let files = std::fs::read_dir(format!("/proc/{pid}/fd"))
+        .into_iter()
+        .flatten();
+    let links = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
+    let is_unnamed = |link: &PathBuf| {
+        link.starts_with(directory) && link.to_string_lossy().ends_with(" (deleted)")
+    };
+    links.filter(is_unnamed).count()
+}

@@ -85,26 +85,30 @@ impl SymbolDirectory {
         directory::create_file(&self.dir, name, self.owner)?.write_all(content)
     }
 
-    /// Keeps the directory.
+    /// Gives the directory its name, unless there is something else by now: only an empty directory
+    /// can be replaced. It is still removed on drop, unless [`SymbolDirectory::commit`] follows.
     ///
     /// # Errors
     /// Returns [`OutputError::Write`] if the older directory cannot be replaced.
-    pub fn commit(mut self) -> Result<(), OutputError> {
-        self.publish()
+    pub fn publish(&mut self) -> Result<(), OutputError> {
+        let place = PathAt::open(&self.path)?;
+        self.move_to(&place)
             .map_err(|error| file::write_error(&self.path, error))?;
-        self.committed = true;
+        self.place = place;
         Ok(())
     }
 
-    /// Gives the directory its name, unless there is something else by now: only an empty directory
-    /// can be replaced.
-    fn publish(&self) -> io::Result<()> {
-        let place = PathAt::open(&self.path).map_err(io::Error::other)?;
+    fn move_to(&self, place: &PathAt) -> io::Result<()> {
         if self.replaces {
-            directory::remove(&place, &directory::open(&place)?, |_| true)?;
+            directory::remove(place, &directory::open(place)?, |_| true)?;
         }
         let PathAt { dir, name } = &self.place;
-        Ok(rustix::fs::renameat(dir, name, place.dir, place.name)?)
+        Ok(rustix::fs::renameat(dir, name, &place.dir, &place.name)?)
+    }
+
+    /// Keeps the published directory.
+    pub fn commit(mut self) {
+        self.committed = true;
     }
 }
 

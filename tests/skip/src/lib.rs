@@ -31,6 +31,8 @@ pub enum Missing {
     Writable(&'static str),
     /// `unshare` does not make this namespace, given by its option.
     Unshare(&'static str),
+    /// Other users than root may make no namespaces.
+    UserNamespaces,
     /// A command is not installed.
     Command(&'static str),
     /// A file that comes with a package is not there.
@@ -62,6 +64,7 @@ impl fmt::Display for Missing {
             Self::RealTime => f.write_str("real-time"),
             Self::Writable(path) => write!(f, "writable {path}"),
             Self::Unshare(option) => write!(f, "unshare {option}"),
+            Self::UserNamespaces => f.write_str("user-namespaces"),
             Self::Command(name) => write!(f, "command {name}"),
             Self::File(path) => write!(f, "file {path}"),
             Self::Cached(path) => write!(f, "cached {path}"),
