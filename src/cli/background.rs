@@ -129,18 +129,15 @@ pub(super) fn stop(options: &RecoverOptions) -> Result<(), BackgroundError> {
                 return relay(options, messages);
             }
             // The capture failed and wrote why.
-            Ok(()) if is_interrupted && has_failed(messages)? => {
+            Ok(()) if is_interrupted && failure_of(messages)?.is_some() => {
                 reporter.clear();
                 return relay(options, messages);
             }
             // It was killed, or had no memory and wrote that.
             _ => {
                 reporter.clear();
-                if let Some(messages) = messages
-                    && has_failed(Some(messages))?
-                {
-                    let text = messages.read().map_err(BackgroundError::Read)?;
-                    eprintln!("the capture failed: {}", OneLine(&failure_text(&text)));
+                if let Some(why) = failure_of(messages)? {
+                    eprintln!("the capture failed: {}", OneLine(&why));
                 }
                 recover::run(options)?;
                 if let Some(messages) = messages {
@@ -175,12 +172,14 @@ fn show_work(
     Ok(())
 }
 
-/// Returns whether the last message of a background capture is an error.
-fn has_failed(messages: Option<&MessageFile>) -> Result<bool, BackgroundError> {
-    messages.map_or(Ok(false), |messages| {
-        let text = messages.read().map_err(BackgroundError::Read)?;
-        Ok(last_line(&text).starts_with(FAILED))
-    })
+/// Returns the error of a background capture, if that is its last message.
+fn failure_of(messages: Option<&MessageFile>) -> Result<Option<String>, BackgroundError> {
+    let Some(messages) = messages else {
+        return Ok(None);
+    };
+    let text = messages.read().map_err(BackgroundError::Read)?;
+    let has_failed = last_line(&text).starts_with(FAILED);
+    Ok(has_failed.then(|| failure_text(&text)))
 }
 
 /// Prints the messages of a background capture.
