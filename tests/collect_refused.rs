@@ -201,10 +201,7 @@ fn refuses_missing_or_read_only_directory() {
     let output = sandbox.refused(&["env"], &["missing/x", "-collectsec", "1"]);
     expect_words(
         &output,
-        &[
-            "directory missing",
-            "choose a directory that you can write to",
-        ],
+        &["directory missing", "create it, or choose another one"],
     );
     // Root may write to protected directories, but not to a file system of the kernel.
     let output = sandbox.refused(&["env"], &["/proc/x", "-collectsec", "1"]);
@@ -212,11 +209,14 @@ fn refuses_missing_or_read_only_directory() {
         &output,
         &["/proc", "choose a directory that you can write to"],
     );
+    fs::create_dir(sandbox.out.join("there")).unwrap();
     for (name, word) in [
         (".", "name"),
         ("..", "name"),
         ("/", "name"),
-        ("sub/", "directory sub"),
+        ("missing/", "missing/ is not a file name"),
+        ("there/", "there/ is not a file name"),
+        ("/dev/null", "/dev/null is not a file name"),
     ] {
         let output = sandbox.refused(&["env"], &[name, "-collectsec", "1"]);
         expect_words(&output, &[word]);

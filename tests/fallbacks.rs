@@ -19,11 +19,10 @@ use perfcollect::trace::{NoticeKind, Pid};
 use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
 use support::{
-    AS_NOBODY, Finished, Missing, Running, Runtime, Saved, Workload, children, cpu_time,
-    end_capture, expect_shares, perfcollect, run, start, start_capture, wait_for_cpu_time,
-    wait_until, workloads,
+    AS_NOBODY, Missing, PublicDirectory, Running, Runtime, Saved, Workload, children, cpu_time,
+    end_capture, expect_shares, is_installed, perfcollect, run, start, start_capture,
+    wait_for_cpu_time, wait_until, workloads,
 };
-use tempfile::TempDir;
 
 /// Much longer than any capture on a busy system.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -71,93 +70,11 @@ macro_rules! need_paranoid_level {
 const PARANOIA: &str = "/proc/sys/kernel/perf_event_paranoid";
 const MAX_SAMPLE_RATE: &str = "/proc/sys/kernel/perf_event_max_sample_rate";
 
-/// A directory that all users may write to, with programs that all users may run.
-struct PublicDirectory(TempDir);
-
-impl PublicDirectory {
-    fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
-        let directory = Self(directory);
-        directory.add(perfcollect());
-        directory
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    /// Adds a program and returns its path.
-    fn add(&self, program: &Path) -> String {
-        let copy = self.path().join(program.file_name().unwrap());
-        // A link avoids a copy of the large debug binary.
-        fs::hard_link(program, &copy)
-            .or_else(|_| fs::copy(program, &copy).map(|_| ()))
-            .unwrap();
-        copy.to_str().unwrap().to_owned()
-    }
-
-    /// Adds the C program with its library and returns its path.
-    fn add_native(&self, program: &Path) -> String {
-        self.add(&program.with_file_name("libwork.so"));
-        self.add(program)
-    }
-
-    fn command(&self, prefix: &[&str], arguments: &[&str]) -> Command {
-        let mut words = prefix.to_vec();
-        let program = self.path().join("perfcollect");
-        words.extend([program.to_str().unwrap(), "collect", "x"]);
-        words.extend(arguments);
-        let mut command = Command::new(words[0]);
-        command.args(&words[1..]).current_dir(self.path());
-        command
-    }
-
-    #[track_caller]
-    fn collect(&self, prefix: &[&str], arguments: &[&str]) -> Finished {
-        run(&mut self.command(prefix, arguments), LIMIT)
-    }
-
-    #[track_caller]
-    fn capture(self, prefix: &[&str], arguments: &[&str]) -> Saved {
-        self.collect(prefix, arguments).expect_success();
-        Saved::open(self.0, "x")
-    }
-
-    /// Starts a capture of a process and waits until sampling has started.
-    #[track_caller]
-    fn start(&self, prefix: &[&str], options: &[&str], pid: u32) -> Running {
-        let pid = pid.to_string();
-        let arguments = [&["-pid", &pid], options].concat();
-        start_capture(&mut self.command(prefix, &arguments))
-    }
-
-    /// Ends a capture.
-    #[track_caller]
-    fn end(self, capture: Running) -> Saved {
-        end_capture(capture);
-        Saved::open(self.0, "x")
-    }
-
-    /// Captures a process while it uses this much CPU time.
-    #[track_caller]
-    fn capture_for(self, cpu: Duration, prefix: &[&str], options: &[&str], pid: u32) -> Saved {
-        let capture = self.start(prefix, options, pid);
-        wait_for_cpu_time(pid, cpu);
-        self.end(capture)
-    }
-}
-
 /// Starts a shell script, which is stopped when the value is dropped.
 fn shell(prefix: &[&str], script: &str) -> Running {
     let mut words = prefix.to_vec();
     words.extend(["sh", "-c", script]);
     start(Command::new(words[0]).args(&words[1..]))
-}
-
-fn is_installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }
 
 /// Whether there is a notice of a kind. It must be the only one and have a remedy.
@@ -241,7 +158,7 @@ fn captures_unprivileged_command_at_each_paranoid_level() {
             continue;
         }
         finished.expect_success();
-        let saved = Saved::open(directory.0, "x");
+        let saved = Saved::open(directory.into_inner(), "x");
         let is_limited = has_notice(&saved, NoticeKind::NotSystemWide);
         assert_eq!(is_limited, !is_system_wide, "{level}");
         assert_eq!(
@@ -275,7 +192,7 @@ fn unprivileged_capture_of_a_command_has_correct_shares() {
     let finished = directory.collect(&AS_NOBODY, &arguments).expect_success();
     let done = finished.stdout.lines().last().unwrap();
     let done: serde_json::Value = serde_json::from_str(done).unwrap();
-    let saved = Saved::open(directory.0, "x");
+    let saved = Saved::open(directory.into_inner(), "x");
     expect_shares(&saved, &done["modes"][0]);
     let rooted = saved.summary.quality.stacks.rooted;
     assert!(rooted * 100 >= saved.summary.samples * 99, "{rooted}");
@@ -484,7 +401,7 @@ fn warns_before_a_rundown_that_may_crash_the_process() {
         let warning = output.stderr.find("warning: the memory of .NET process");
         assert_eq!(warning.is_some(), expected, "{option}: {}", output.stderr);
         assert!(warning < output.stderr.find("STOPPED"), "{}", output.stderr);
-        let saved = Saved::open(directory.0, "x");
+        let saved = Saved::open(directory.into_inner(), "x");
         let names = saved.summary.quality.names.jit;
         assert!(names.unresolved * 20 < names.named, "{option}: {names:?}");
     }
@@ -566,7 +483,7 @@ fn follows_cpu_hotplug() {
     sample();
     end_capture(capture);
     drop(busy);
-    let saved = Saved::open(directory.0, "x");
+    let saved = Saved::open(directory.into_inner(), "x");
     let notices = saved.notices(NoticeKind::CpuHotplug);
     let [notice] = notices[..] else {
         panic!("{:#?}", saved.summary.quality.notices);

@@ -127,7 +127,10 @@ impl<'a, W: Write> Engine<'a, W> {
             Record::Sample(sample) => {
                 self.losses.samples_seen += 1;
                 if sample.pid.0 <= 0 {
-                    self.losses.unattributed += 1;
+                    // 0 is outside of the pid namespace, so it is not the target (perf_event_pid).
+                    if sample.pid.0 < 0 || self.filter.pids().is_none() {
+                        self.losses.unattributed += 1;
+                    }
                 } else if self.filter.includes(sample.pid) {
                     self.sample(sample);
                 }

@@ -58,7 +58,7 @@ pub(super) fn run(options: &CollectOptions) -> Result<(), CollectError> {
     }
     let signals = Signals::install().map_err(CollectError::Signals)?;
     let plan = options.events.plan()?;
-    Paths::of(&options.name, options.results).check(options.results.force)?;
+    Paths::checked(&options.name, options.results)?;
     let spool = SpoolFile::create(&options.name, options.results.force)?;
     let working = CaptureFiles::create(&options.name, spool, plan.events.is_some())?;
     let disk = DiskBudget::new(working.spool(), options.maxsize, options.results.perfdata);

@@ -24,8 +24,7 @@ pub(super) fn run(options: &ConvertOptions) -> Result<(), ConvertError> {
         .output
         .clone()
         .unwrap_or_else(|| default_name(options));
-    let paths = Paths::of(&output, options.results);
-    paths.check(options.results.force)?;
+    let paths = Paths::checked(&output, options.results)?;
     if paths.is_one(&source.recording) {
         let path = source.recording.display().to_string();
         return Err(ConvertError::Itself(path));

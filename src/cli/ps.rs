@@ -77,7 +77,7 @@ impl PsRow {
                 match error {
                     DiagnosticsError::Stopped => "stopped",
                     DiagnosticsError::Squatted { .. } => "foreign",
-                    DiagnosticsError::Connect(_) => "refused",
+                    DiagnosticsError::Connect { .. } => "refused",
                     _ => "silent",
                 },
                 Some(error.to_string()),

@@ -41,7 +41,7 @@ pub(super) fn run(options: &RecoverOptions) -> Result<(), RecoverError> {
     let capture_name = spool_file::capture_of(&options.name);
     let name = capture_name.as_ref().unwrap_or(&options.name);
     let output = options.output.as_ref().unwrap_or(name);
-    Paths::of(output, options.results).check(options.results.force)?;
+    Paths::checked(output, options.results)?;
     let working = CaptureFiles::open(name, spool)?;
     let path = || working.spool_path().display().to_string();
     let reporter = Reporter::new(options.results.quiet || options.results.json);

@@ -30,7 +30,7 @@ pub(super) struct Paths {
 }
 
 impl Paths {
-    pub(super) fn of(name: &Path, results: OutputOptions) -> Self {
+    fn of(name: &Path, results: OutputOptions) -> Self {
         let archive = file::trace_path(name);
         let name = file::capture_name(&archive);
         let beside = |suffix: &str| archive.with_file_name(format!("{name}.{suffix}"));
@@ -54,9 +54,16 @@ impl Paths {
         paths
     }
 
-    /// Reports existing files at the start, although files are created at the end: a killed capture leaves its spool
-    /// and no empty files.
-    pub(super) fn check(&self, force: bool) -> Result<(), OutputError> {
+    /// Reports a bad name and existing files at the start, although files are created at the end: a killed capture leaves
+    /// its spool and no empty files.
+    pub(super) fn checked(name: &Path, results: OutputOptions) -> Result<Self, OutputError> {
+        file::check_name(name)?;
+        let paths = Self::of(name, results);
+        paths.check(results.force)?;
+        Ok(paths)
+    }
+
+    fn check(&self, force: bool) -> Result<(), OutputError> {
         self.traces()
             .chain(self.flame_graph.as_deref())
             .chain(self.perf_data.as_deref())

@@ -219,8 +219,10 @@ impl EventSession {
             let deadline = search_end.unwrap_or(deadline);
             session.finish(deadline, &mut is_cancelled, &mut take)
         });
-        // The first error may be the cause of the second one.
-        errors.collect::<Vec<_>>().into_iter().flatten().next()
+        // The first error may be the cause of the second one. A session that is closed because the
+        // other one failed is late.
+        let errors = errors.collect::<Vec<_>>().into_iter().flatten();
+        errors.min_by_key(RuntimeSessionError::is_late)
     }
 }
 

@@ -1,22 +1,19 @@
 //! Reader for the memory of a process, without stopping the process. The content is untrusted.
 
-use std::fs::File;
 use std::io;
 
 pub(super) use perfcollect_symbols::memory::Structure;
 pub use perfcollect_symbols::memory::{Image, Memory, ReadError};
+use perfcollect_symbols::process;
 
 use rustix::io::Errno;
 
 use super::runtime_error::AttachError;
 use crate::trace::Pid;
 
-/// The memory of a running process.
-///
-/// The open file refers to one process instance, even if the pid is reused. After the end of the
-/// process, reads return no bytes.
+/// The memory of a running process, as [`process::ProcessMemory`].
 #[derive(Debug)]
-pub struct ProcessMemory(File);
+pub struct ProcessMemory(process::ProcessMemory);
 
 impl ProcessMemory {
     /// Opens the memory of a process. Requires the permission to trace the process.
@@ -24,8 +21,9 @@ impl ProcessMemory {
     /// # Errors
     /// The permission is missing, or the process has ended.
     pub fn open(pid: Pid) -> Result<Self, AttachError> {
-        let file = File::open(format!("/proc/{pid}/mem"));
-        file.map(Self)
+        let memory = process::ProcessMemory::open(pid.0);
+        memory
+            .map(Self)
             .map_err(|error| match Errno::from_io_error(&error) {
                 Some(Errno::NOENT | Errno::SRCH) => AttachError::Ended,
                 _ => AttachError::Open(error),
@@ -49,20 +47,5 @@ impl ProcessMemory {
 impl Memory for ProcessMemory {
     fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
         self.0.read(address, buffer)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reads_memory_of_current_process() {
-        let value = 0x0123_4567_89ab_cdef_u64;
-        let memory = ProcessMemory::open(Pid(std::process::id() as i32)).unwrap();
-        assert_eq!(memory.u64(&raw const value as u64), Ok(value));
-        for unmapped in [0, 8, u64::MAX - 7, u64::MAX, 1 << 63] {
-            assert!(memory.u64(unmapped).is_err(), "{unmapped:#x}");
-        }
     }
 }

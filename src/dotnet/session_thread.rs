@@ -62,6 +62,13 @@ pub enum RuntimeSessionError {
     Thread(io::Error),
 }
 
+impl RuntimeSessionError {
+    /// Returns whether the session was closed before it was done.
+    pub(super) fn is_late(&self) -> bool {
+        matches!(self, Self::TimeOver | Self::TooLate)
+    }
+}
+
 /// A running session and the thread that reads its stream.
 #[derive(Debug)]
 pub(super) struct SessionThread<T> {

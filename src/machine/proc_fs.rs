@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 
+use perfcollect_symbols::memory::Memory;
 use perfcollect_symbols::process;
 use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::io::Errno;
@@ -218,7 +219,17 @@ pub fn thread_names(pid: Pid) -> Vec<Vec<u8>> {
 /// # Errors
 /// The environment cannot be read.
 pub fn environment(pid: Pid) -> Result<Vec<u8>, ProcError> {
-    read(format!("/proc/{pid}/environ"), MAX_ENVIRONMENT_BYTES)
+    let environ = read(format!("/proc/{pid}/environ"), MAX_ENVIRONMENT_BYTES);
+    // Only the user of the process may open the file.
+    environ.or_else(|denied| environment_in_memory(pid).ok_or(denied))
+}
+
+fn environment_in_memory(pid: Pid) -> Option<Vec<u8>> {
+    let addresses = process::environment_addresses(pid.0)?;
+    let memory = process::ProcessMemory::open(pid.0).ok()?;
+    let bytes = addresses.end.checked_sub(addresses.start)?;
+    let limit = MAX_ENVIRONMENT_BYTES as usize;
+    memory.vec(addresses.start, bytes, limit).ok()
 }
 
 /// Returns the container id of a process: its first twelve digits, as container engines print it.

@@ -4,6 +4,7 @@
 //! writes through a link or into an existing file.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::Metadata;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -36,7 +37,7 @@ pub enum OutputError {
         path: PathBuf,
     },
     /// The directory does not exist or cannot be used.
-    #[error("cannot write to directory {}: {errno}; choose a directory that you can write to", path.display())]
+    #[error("cannot write to directory {}: {errno}; {}", path.display(), remedy(path))]
     Directory {
         /// The directory.
         path: PathBuf,
@@ -57,6 +58,28 @@ pub enum OutputError {
         /// The error of the kernel.
         source: io::Error,
     },
+}
+
+fn remedy(directory: &Path) -> &'static str {
+    match directory.try_exists() {
+        Ok(false) => "create it, or choose another one",
+        _ => "choose a directory that you can write to",
+    }
+}
+
+/// Checks that files of a trace can have the name: it is neither a directory nor a device.
+///
+/// # Errors
+/// Returns [`OutputError::NoFileName`].
+pub fn check_name(name: &Path) -> Result<(), OutputError> {
+    let is_special = |metadata: Metadata| !metadata.is_file() && !metadata.is_dir();
+    let is_directory = name.as_os_str().as_bytes().ends_with(b"/");
+    if is_directory || name.metadata().is_ok_and(is_special) {
+        return Err(OutputError::NoFileName {
+            path: name.to_owned(),
+        });
+    }
+    Ok(())
 }
 
 /// Returns the file name of a trace: `name` with the suffix `.trace.zip`, added if it is missing.

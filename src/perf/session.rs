@@ -158,7 +158,7 @@ NoticeKind::RingBuffersReduced,
                     ring_bytes / 1024,
                     self.requested_ring_bytes / 1024
                 ),
-                "raise kernel.perf_event_mlock_kb or `ulimit -l`, or run as root",
+                "raise kernel.perf_event_mlock_kb or `ulimit -l`, or run as root or with the capability CAP_IPC_LOCK",
             )
             .counting(ring_bytes / 1024));
         }

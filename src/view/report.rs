@@ -306,10 +306,13 @@ fn names(summary: &Summary) -> String {
 fn losses(losses: &Losses, info: &CaptureInfo) -> String {
     const RECORDS: [&str; 2] = ["record", "records"];
     const SAMPLES: [&str; 2] = ["sample", "samples"];
+    // A notice says that the others are outside the pid namespace.
+    let is_outside = losses.misses_processes() && info.system_wide;
+    let unattributed = if is_outside { 0 } else { losses.unattributed };
     let counts = [
         (losses.lost_records, RECORDS, "dropped by the kernel"),
         (losses.lost_samples, SAMPLES, "dropped by the kernel"),
-        (losses.unattributed, SAMPLES, "of unknown processes"),
+        (unattributed, SAMPLES, "of unknown processes"),
         (losses.malformed_records, RECORDS, "malformed"),
         (losses.late_records, RECORDS, "late"),
     ];

@@ -5,6 +5,7 @@
 
 mod mapped_file;
 mod maps;
+mod memory;
 mod root;
 mod status;
 
@@ -12,5 +13,8 @@ pub use mapped_file::{VDSO, is_elf, open_mapped_file, vdso_image};
 pub use maps::{
     MapsLine, is_memory, parse_all_maps, parse_maps, read_maps, without_deleted_suffix,
 };
+pub use memory::ProcessMemory;
 pub use root::{Root, executable};
-pub use status::{file_owner, has_other_clock, mount_namespace, namespace_pid, start_ticks};
+pub use status::{
+    environment_addresses, file_owner, has_other_clock, mount_namespace, namespace_pid, start_ticks,
+};

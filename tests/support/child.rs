@@ -43,6 +43,12 @@ pub const AS_NOBODY: [&str; 6] = [
     "--no-new-privs",
 ];
 
+/// Whether a command is in a directory of `PATH`.
+pub fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+}
+
 /// A child in a separate process group, which is killed when the test ends.
 pub struct Running {
     pub(super) child: Child,

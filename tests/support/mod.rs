@@ -43,6 +43,7 @@ pub mod grammar;
 mod perf_map;
 pub mod perf_script;
 mod perfview;
+mod public_directory;
 pub mod recording;
 mod runtime;
 mod saved;
@@ -54,11 +55,12 @@ pub use capture::{
     can_capture, captured, captured_during, captured_for, end_capture, expect_shares, perfcollect,
     run_perfcollect, start_capture,
 };
-pub use child::{AS_NOBODY, Finished, Running, finish, run, start};
+pub use child::{AS_NOBODY, Finished, Running, finish, is_installed, run, start};
 pub use perf_map::perf_map;
 pub use perfview::{
     NO_STACK, as_folded, expect_same_in_perfview, expect_totals, perfview_json, perfview_text,
 };
+pub use public_directory::PublicDirectory;
 pub use runtime::{Runtime, runtimes};
 pub use saved::{Saved, file_names, notices_of, stacks_of, unnamed_files};
 pub use test_skip::{Missing, skip};

@@ -16,8 +16,11 @@ pub enum DiagnosticsError {
     #[error("the process is stopped (by a signal or a debugger)")]
     Stopped,
     /// The socket has no listener, or the user may not connect.
-    #[error("cannot connect to its diagnostic port: {0}")]
-    Connect(io::Error),
+    #[error("cannot connect to its diagnostic port: {error}{}", remedy(.error))]
+    Connect {
+        /// Cause.
+        error: io::Error,
+    },
     /// Another process listens on the socket.
     #[error("process {pid} of user {uid} listens on its diagnostic port, not the process itself")]
     Squatted {
@@ -47,6 +50,15 @@ impl DiagnosticsError {
     /// Returns whether the runtime is too old for the command.
     pub(super) fn is_unknown_command(&self) -> bool {
         matches!(self, Self::Refused(UNKNOWN_COMMAND))
+    }
+}
+
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "; run perfcollect as root, or as the user of the process"
+        }
+        _ => "",
     }
 }
 

@@ -12,7 +12,9 @@ use rustix::fs::{Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::maps::{MapsLine, parse_all_maps, parse_maps, read_maps, without_deleted_suffix};
+use super::memory::ProcessMemory;
 use super::root::{Root, reopen_regular};
+use crate::memory::Memory;
 
 /// OVERLAYFS_SUPER_MAGIC of `linux/magic.h`.
 const OVERLAY_MAGIC: rustix::fs::FsWord = 0x794c_7630;
@@ -58,7 +60,9 @@ fn read_mapped(pid: i32, mapping: &MapsLine<'_>, buffer: &mut [u8]) -> io::Resul
     };
     let mapped = parse_all_maps(&maps).find(is_start);
     let mapped = mapped.ok_or(io::ErrorKind::NotFound)?;
-    File::open(format!("/proc/{pid}/mem"))?.read_exact_at(buffer, mapped.start)
+    let memory = ProcessMemory::open(pid)?;
+    let read = memory.read_exact(mapped.start, buffer);
+    read.map_err(io::Error::other)
 }
 
 /// Opens the mapped file.

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::fs;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 
 /// Returns when a process started, in clock ticks since boot.
@@ -11,15 +12,33 @@ use std::os::unix::fs::MetadataExt;
 /// process.
 #[must_use]
 pub fn start_ticks(pid: i32) -> Option<u64> {
+    let [ticks] = stat_fields(pid, [22])?;
+    Some(ticks)
+}
+
+/// Returns the addresses of the initial environment in the memory of a process: `NAME=value`
+/// strings, each with a trailing NUL.
+///
+/// Returns `None` if there is no such process. The range is empty if the process may not be
+/// inspected.
+#[must_use]
+pub fn environment_addresses(pid: i32) -> Option<Range<u64>> {
+    let [start, end] = stat_fields(pid, [50, 51])?;
+    Some(start..end)
+}
+
+/// Returns numeric fields of /proc/PID/stat by their number, see proc_pid_stat(5).
+fn stat_fields<const N: usize>(pid: i32, numbers: [usize; N]) -> Option<[u64; N]> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    // The name is in parentheses and may contain any character. The start time is the 20th word
-    // after it, see proc_pid_stat(5).
+    // The name, field 2, is in parentheses and may contain any character.
     let after_name = stat.iter().rposition(|&byte| byte == b')')? + 1;
-    let words = stat.get(after_name..)?.split(|&byte| byte == b' ');
-    std::str::from_utf8(words.skip(1).nth(19)?)
-        .ok()?
-        .parse()
-        .ok()
+    let words = str::from_utf8(stat.get(after_name..)?).ok()?;
+    let words: Vec<&str> = words.split_ascii_whitespace().collect();
+    let mut fields = [0; N];
+    for (field, number) in fields.iter_mut().zip(numbers) {
+        *field = words.get(number - 3)?.parse().ok()?;
+    }
+    Some(fields)
 }
 
 /// Returns the id of a process in its own pid namespace, or `None` if it has ended.
@@ -82,6 +101,7 @@ mod tests {
         assert!(start_ticks(me).is_some_and(|ticks| Some(ticks) >= start_ticks(1)));
         assert!(namespace_pid(me).is_some() && mount_namespace(me).is_ok());
         assert!(!has_other_clock(me));
+        assert!(environment_addresses(me).is_some_and(|range| !range.is_empty()));
         assert!(start_ticks(i32::MAX).is_none() && namespace_pid(i32::MAX).is_none());
     }
 }
